@@ -1,0 +1,69 @@
+# Everything here works from a clean clone, as root on Debian or Ubuntu, or with Go and a Docker Engine.
+
+GO ?= go
+SHELL := /bin/bash
+FUZZTIME ?= 20s
+
+.DEFAULT_GOAL := help
+.PHONY: help build demo test fuzz lint fmt vet tidy bench generate promises docker images leftovers clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## build bin/lazaret
+	$(GO) build -trimpath -o bin/lazaret ./cmd/lazaret
+
+demo: images build ## run the demonstration in examples/demo
+	$(GO) run ./examples/demo
+
+test: images ## run all tests with the race detector; needs Docker
+	@start=$$SECONDS; rc=0; \
+	LAZARET_REQUIRE_DOCKER=1 $(GO) test -race -parallel 4 -timeout 20m ./... || rc=$$?; \
+	echo "make test: $$((SECONDS - start)) s"; exit $$rc
+
+fuzz: ## run every fuzz target for FUZZTIME, 20s if not set
+	@set -eo pipefail; targets=$$($(GO) test -list '^Fuzz' ./... | awk '/^Fuzz/ { names[++n] = $$1 } \
+		$$1 == "ok" { for (i = 1; i <= n; i++) print $$2, names[i]; n = 0 }'); \
+	while read -r package name; do \
+		echo "fuzz $$name in $$package"; \
+		$(GO) test -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "$$package" </dev/null; \
+	done <<<"$$targets"
+
+lint: ## run the linter at its pinned version (first run: a minute to build it)
+	$(GO) tool -modfile=tools/go.mod golangci-lint run
+
+fmt: ## format all Go files
+	$(GO) tool -modfile=tools/go.mod golangci-lint fmt
+
+vet: ## vet for Linux, macOS and Windows
+	@for os in linux darwin windows; do \
+		echo "go vet ($$os)"; CGO_ENABLED=0 GOOS=$$os $(GO) vet ./... || exit 1; \
+	done
+
+tidy: ## check that go.mod and go.sum are tidy, here and in tools
+	$(GO) mod tidy -diff
+	$(GO) -C tools mod tidy -diff
+
+bench: images ## run the benchmarks
+	$(GO) run ./bench
+
+generate: ## rebuild generated files, among them the embedded guest programs
+	$(GO) generate ./...
+
+# The flag -update-promises exists only where a test uses the conformance suite.
+promises: images ## write anew which promises each provider keeps
+	@packages=$$($(GO) list -f '{{$$p := .ImportPath}}{{range .TestImports}}{{$$p}} {{.}}{{"\n"}}{{end}}{{range .XTestImports}}{{$$p}} {{.}}{{"\n"}}{{end}}' ./provider/... \
+		| awk '$$1 ~ suite || $$2 ~ suite { print $$1 }' suite='/lazaret/provider/conformance$$' | sort -u); \
+	LAZARET_REQUIRE_DOCKER=1 $(GO) test -count=1 -p 1 -timeout 20m $$packages -run Promises -args -update-promises
+
+docker: ## make sure that a Docker Engine answers
+	@scripts/ensure-docker
+
+images: docker ## make the images for tests, once
+	@$(GO) run ./internal/testimage
+
+leftovers: ## fail if Lazaret left containers, files or processes behind
+	@scripts/check-leftovers
+
+clean: ## remove what was built
+	rm -rf bin bench-results

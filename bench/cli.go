@@ -1,0 +1,129 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// cliContender is the docker command, one process for each step, as most scaffolds use it.
+type cliContender struct {
+	program string
+	image   string
+	flags   []string // of create: the hardening and the labels
+	dir     string   // for what is copied
+}
+
+// newCLI finds the docker command; an error says that there is none to compare with.
+func newCLI(image string, like hardening) (*cliContender, error) {
+	program, err := exec.LookPath("docker")
+	if err != nil {
+		return nil, err
+	}
+	labels, err := ownerLabels()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "lazaret-bench-")
+	if err != nil {
+		return nil, err
+	}
+	c := &cliContender{program: program, image: image, flags: like.flags(), dir: dir}
+	for name, value := range labels {
+		c.flags = append(c.flags, "--label="+name+"="+value)
+	}
+	return c, nil
+}
+
+// flags are the hardening as `docker create` takes it.
+func (h hardening) flags() []string {
+	flags := []string{
+		"--network=" + string(h.NetworkMode),
+		"--log-driver=" + h.LogConfig.Type,
+		"--memory=" + strconv.FormatInt(h.Memory, 10),
+		"--memory-swap=" + strconv.FormatInt(h.MemorySwap, 10),
+		"--cpus=" + strconv.FormatFloat(float64(h.NanoCPUs)/1e9, 'f', -1, 64),
+		"--read-only=" + strconv.FormatBool(h.ReadonlyRootfs),
+	}
+	if h.PidsLimit != nil {
+		flags = append(flags, "--pids-limit="+strconv.FormatInt(*h.PidsLimit, 10))
+	}
+	for name, value := range h.LogConfig.Config {
+		flags = append(flags, "--log-opt="+name+"="+value)
+	}
+	for flag, values := range map[string][]string{"--cap-drop=": h.CapDrop, "--cap-add=": h.CapAdd, "--security-opt=": h.SecurityOpt} {
+		for _, value := range values {
+			flags = append(flags, flag+value)
+		}
+	}
+	return flags
+}
+
+func (c *cliContender) name() string { return byCLI }
+
+func (c *cliContender) start(ctx context.Context) (box, error) {
+	args := append([]string{"create", "--pull=never", "--entrypoint=" + idle[0]}, c.flags...)
+	out, err := c.run(ctx, append(append(args, c.image), idle[1:]...)...)
+	if err != nil {
+		return nil, err
+	}
+	b := cliBox{c, strings.TrimSpace(string(out))}
+	_, err = c.run(ctx, "start", b.id)
+	return b, err
+}
+
+func (c *cliContender) close(context.Context) error { return os.RemoveAll(c.dir) }
+
+// run runs docker and returns its standard output.
+func (c *cliContender) run(ctx context.Context, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, c.program, args...)
+	detach(cmd)
+	out, err := cmd.Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		return out, fmt.Errorf("docker %s: %w: %s", args[0], err, bytes.TrimSpace(exit.Stderr))
+	}
+	return out, err
+}
+
+type cliBox struct {
+	c  *cliContender
+	id string
+}
+
+func (b cliBox) exec(ctx context.Context, args ...string) (int64, error) {
+	out, err := b.c.run(ctx, append([]string{"exec", b.id}, args...)...)
+	return int64(len(out)), err
+}
+
+// write has to begin with a file on the host, which is part of what it costs.
+func (b cliBox) write(ctx context.Context, path string, content []byte) error {
+	file := filepath.Join(b.c.dir, "write")
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		return err
+	}
+	_, err := b.c.run(ctx, "cp", file, b.id+":"+path)
+	return err
+}
+
+func (b cliBox) read(ctx context.Context, path string, size int64) error {
+	file := filepath.Join(b.c.dir, "read")
+	if _, err := b.c.run(ctx, "cp", b.id+":"+path, file); err != nil {
+		return err
+	}
+	info, err := os.Stat(file)
+	if err != nil {
+		return err
+	}
+	return wantSize(info.Size(), size)
+}
+
+func (b cliBox) remove(ctx context.Context) error {
+	_, err := b.c.run(ctx, "rm", "--force", "--volumes", b.id)
+	return err
+}

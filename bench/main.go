@@ -1,0 +1,99 @@
+// Command bench measures what a sandbox costs, against the bare Engine API and the docker command line,
+// in one run, so that the ratios can be compared where the times cannot.
+//
+// Everything is measured by all contenders in turn, round by round, in an order that is shuffled anew for
+// each step: what else the machine does meets all of them alike. The table goes to standard output, the
+// single samples with the facts of the machine to a file of JSON lines in -out.
+//
+//	go run ./bench [-rounds 30] [-image lazaret-test/busybox] [-only regexp] [-out bench-results] [-check]
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"regexp"
+	"syscall"
+)
+
+// seed fixes the shuffling, and whatever else is drawn.
+const seed = 1
+
+type options struct {
+	rounds     int
+	image, out string
+	only       *regexp.Regexp
+	check      bool
+}
+
+func main() {
+	opts := options{only: regexp.MustCompile("")}
+	flag.IntVar(&opts.rounds, "rounds", 30, "how many rounds are measured, after one that is not")
+	flag.StringVar(&opts.image, "image", "lazaret-test/busybox", "image of the containers; it needs true, head and tail")
+	flag.StringVar(&opts.out, "out", "bench-results", "folder for the samples")
+	flag.Func("only", "measure the rows that match this `regexp` only", func(s string) (err error) {
+		opts.only, err = regexp.Compile(s)
+		return err
+	})
+	flag.BoolVar(&opts.check, "check", false, "exit with code 1 when a promise is not kept")
+	flag.Parse()
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C does not wait for the clean-up
+	err := run(ctx, opts)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, opts options) (err error) {
+	steps, shown := selectRows(stepRows(), opts.only)
+	if len(shown) == 0 {
+		return fmt.Errorf("no row matches %v", opts.only)
+	}
+	contenders, missing, err := newContenders(ctx, opts.image)
+	defer func() {
+		for _, c := range contenders { // ours first: see bareContender.close
+			cctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stepTimeout)
+			err = errors.Join(err, c.close(cctx))
+			cancel()
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	facts, err := learnFacts(ctx, opts, contenders)
+	if err != nil {
+		return err
+	}
+	rec, err := newRecorder(opts.out, facts)
+	if err != nil {
+		return err
+	}
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	failure := rounds(ctx, opts.rounds, contenders, steps, rnd, rec)
+	if err := rec.close(); err != nil {
+		return errors.Join(failure, err)
+	}
+	facts.LoadAfter = load()
+	rep := report{facts: facts, rows: shown, missing: missing, samples: rec.samples, file: rec.path}
+	for _, c := range contenders {
+		rep.contenders = append(rep.contenders, c.name())
+	}
+	if failure == nil || len(rec.samples) > 0 {
+		rep.print(os.Stdout)
+	}
+	if failure != nil {
+		return failure
+	}
+	if broken := rep.broken(); opts.check && len(broken) > 0 {
+		return fmt.Errorf("%d promises are not kept", len(broken))
+	}
+	return nil
+}

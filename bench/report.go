@@ -1,0 +1,177 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"time"
+)
+
+// promise is a bound that the project has given its word on.
+type promise struct {
+	row    string
+	to     string  // the contender that we are compared with; empty for a bound in milliseconds
+	atMost float64 // of the medians' ratio, or of our median
+}
+
+// promises are judged below the table.
+func promises() []promise {
+	return []promise{
+		{coldStart, byEngine, 1},
+		{execTrue, byEngine, 1. / 40},
+		{execTrue, "", 1.5},
+		{crowdRow, "", crowdRuns}, // 1,000 commands a second
+		{echoRow, "", 2},          // the first byte of a stream comes even sooner
+		{writeRow, byCLI, 1. / 2},
+		{readRow, byCLI, 1. / 2},
+	}
+}
+
+func (p promise) String() string {
+	if p.to == "" {
+		return fmt.Sprintf("%s: at most %.4g ms", p.row, p.atMost)
+	}
+	return fmt.Sprintf("%s: at most %.3g of the %s's", p.row, p.atMost, p.to)
+}
+
+// kept reports whether our samples keep it, with those of the contender that they are compared with.
+func (p promise) kept(ours, theirs []time.Duration) bool {
+	if p.to == "" {
+		return median(ours) <= time.Duration(p.atMost*float64(time.Millisecond))
+	}
+	return ratio(ours, theirs) <= p.atMost
+}
+
+// report is the outcome of a run.
+type report struct {
+	facts      facts
+	rows       []string
+	contenders []string // the first is compared with the others
+	missing    []string
+	samples    map[key][]time.Duration
+	file       string
+}
+
+func (r report) print(w io.Writer) {
+	f := r.facts
+	p := func(format string, a ...any) { _, _ = fmt.Fprintf(w, format+"\n", a...) }
+	p("%s, revision %s, %s, %s", f.Date.Format(time.RFC3339), orNone(f.Revision), f.Go, f.Host)
+	p("%d cores, %d MiB, kernel %s, Engine %s (%s, cgroups %s, %s), docker CLI %s", f.Cores, f.MemoryMiB, f.Kernel, f.Engine, f.Storage, f.Cgroups, f.Runtime, orNone(f.CLI))
+	p("image %s, load %s before, %s after", f.Image, orNone(f.Load), orNone(f.LoadAfter))
+	p("")
+	r.table(w)
+	p("")
+	p("Times in milliseconds; p99 of fewer than 100 samples (n) is the longest. The ratios are of medians: below 1")
+	p("%s is the faster one.", r.contenders[0])
+	for _, m := range r.missing {
+		p("%s", m)
+	}
+	p("")
+	for _, pr := range promises() {
+		p("%s", r.verdict(pr))
+	}
+	p("samples: %s", r.file)
+}
+
+// cell is the width of a column with figures.
+const cell = 9
+
+// table prints a line for each row: the times of every contender, then the ratios of the first to the
+// others.
+func (r report) table(w io.Writer) {
+	names := len("milliseconds")
+	for _, row := range r.rows {
+		names = max(names, len(row))
+	}
+	first, others := r.contenders[0], r.contenders[1:]
+	above, heads := fmt.Sprintf("%-*s %4s", names, "", ""), fmt.Sprintf("%-*s %4s", names, "milliseconds", "n")
+	for _, c := range r.contenders {
+		above += fmt.Sprintf("%*s", 2*cell, c)
+		heads += fmt.Sprintf("%*s%*s", cell, "p50", cell, "p99")
+	}
+	for i, c := range others {
+		above += fmt.Sprintf("%*s", 2+len(c), []string{"ratio to", ""}[min(i, 1)])
+		heads += "  " + c
+	}
+	_, _ = fmt.Fprintf(w, "%s\n%s\n", strings.TrimRight(above, " "), heads)
+	for _, row := range r.rows {
+		mine := r.samples[key{row, first}]
+		line := fmt.Sprintf("%-*s %4d", names, row, len(mine))
+		for _, c := range r.contenders {
+			s := r.samples[key{row, c}]
+			line += fmt.Sprintf("%*s%*s", cell, milliseconds(median(s)), cell, milliseconds(percentile(s, 99)))
+		}
+		for _, c := range others {
+			line += fmt.Sprintf("%*s", 2+len(c), times(ratio(mine, r.samples[key{row, c}])))
+		}
+		_, _ = fmt.Fprintln(w, line)
+	}
+}
+
+// milliseconds has three digits that count.
+func milliseconds(d time.Duration) string {
+	switch ms := float64(d) / float64(time.Millisecond); {
+	case d == 0:
+		return "-"
+	case ms < 10:
+		return fmt.Sprintf("%.2f", ms)
+	case ms < 100:
+		return fmt.Sprintf("%.1f", ms)
+	default:
+		return fmt.Sprintf("%.0f", ms)
+	}
+}
+
+// times is a ratio for the table.
+func times(ratio float64) string {
+	switch {
+	case math.IsNaN(ratio):
+		return "-"
+	case ratio < 0.1:
+		return fmt.Sprintf("%.3f", ratio)
+	}
+	return fmt.Sprintf("%.2f", ratio)
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// judged returns the samples that a promise is about; false where it was not measured.
+func (r report) judged(p promise) (ours, theirs []time.Duration, ok bool) {
+	ours, theirs = r.samples[key{p.row, r.contenders[0]}], r.samples[key{p.row, p.to}]
+	return ours, theirs, len(ours) > 0 && (p.to == "" || len(theirs) > 0)
+}
+
+// verdict says in a line whether a promise is kept.
+func (r report) verdict(p promise) string {
+	ours, theirs, ok := r.judged(p)
+	if !ok {
+		return fmt.Sprintf("promise: %v: not measured", p)
+	}
+	got := milliseconds(median(ours)) + " ms"
+	if p.to != "" {
+		low, high := ratioRange(ours, theirs)
+		got = fmt.Sprintf("%.3f (95 %% range %.3f to %.3f)", ratio(ours, theirs), low, high)
+	}
+	kept := "KEPT"
+	if !p.kept(ours, theirs) {
+		kept = "NOT KEPT"
+	}
+	return fmt.Sprintf("promise: %v: %s, n %d: %s", p, got, len(ours), kept)
+}
+
+// broken lists the promises that were measured and are not kept.
+func (r report) broken() []promise {
+	var broken []promise
+	for _, p := range promises() {
+		if ours, theirs, ok := r.judged(p); ok && !p.kept(ours, theirs) {
+			broken = append(broken, p)
+		}
+	}
+	return broken
+}

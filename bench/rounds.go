@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"time"
+)
+
+// stepTimeout bounds one step of one contender.
+const stepTimeout = 2 * time.Minute
+
+// rounds measures everything in so many rounds, after one to warm up, which is not recorded.
+func rounds(ctx context.Context, n int, contenders []contender, steps []row, rnd *rand.Rand, rec *recorder) error {
+	progress, done := progressLine(n)
+	defer done()
+	for i := range n + 1 {
+		progress(i)
+		r := round{number: i, contenders: contenders, boxes: make([]box, len(contenders)), rnd: rnd, rec: rec}
+		if err := r.run(ctx, steps); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// round is one container for each contender, from its start to its removal. It leaves them to
+// contender.close when it fails.
+type round struct {
+	number     int
+	contenders []contender
+	boxes      []box // by contender
+	rnd        *rand.Rand
+	rec        *recorder
+}
+
+func (r *round) run(ctx context.Context, steps []row) error {
+	if err := r.each(ctx, coldStart, r.cold); err != nil {
+		return err
+	}
+	for _, step := range steps {
+		for range step.times {
+			err := r.each(ctx, step.name, func(ctx context.Context, i int) error {
+				begin := time.Now()
+				took, err := step.step(ctx, r.boxes[i])
+				switch {
+				case errors.Is(err, errNotMeasured):
+					return nil
+				case took == 0:
+					took = time.Since(begin)
+				}
+				r.record(step.name, i, took)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return r.each(ctx, removal, func(ctx context.Context, i int) error {
+		begin := time.Now()
+		err := r.boxes[i].remove(ctx)
+		r.record(removal, i, time.Since(begin))
+		return err
+	})
+}
+
+// each has all contenders take a step, in an order of its own. A step that has begun is not cut off by a
+// Ctrl-C: the Engine would go on with it while we clean up.
+func (r *round) each(ctx context.Context, name string, step func(ctx context.Context, i int) error) error {
+	for _, i := range r.rnd.Perm(len(r.contenders)) {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		runtime.GC() // so that nobody pays for another's garbage
+		sctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stepTimeout)
+		err := step(sctx, i)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("%s by %s: %w", name, r.contenders[i].name(), err)
+		}
+	}
+	return nil
+}
+
+// cold takes contender i from nothing to the end of its first command.
+func (r *round) cold(ctx context.Context, i int) (err error) {
+	begin := time.Now()
+	if r.boxes[i], err = r.contenders[i].start(ctx); err != nil {
+		return err
+	}
+	started := time.Now()
+	if err := command(ctx, r.boxes[i], 0, "true"); err != nil {
+		return err
+	}
+	end := time.Now()
+	r.record(createStart, i, started.Sub(begin))
+	r.record(firstExec, i, end.Sub(started))
+	r.record(coldStart, i, end.Sub(begin))
+	return nil
+}
+
+func (r *round) record(name string, i int, took time.Duration) {
+	if r.number > 0 {
+		r.rec.add(sample{Round: r.number, Row: name, Contender: r.contenders[i].name(), Nanoseconds: took})
+	}
+}
+
+// progressLine tells a terminal how far we are, and nobody else.
+func progressLine(rounds int) (tell func(round int), done func()) {
+	info, err := os.Stderr.Stat()
+	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return func(int) {}, func() {}
+	}
+	tell = func(round int) { fmt.Fprintf(os.Stderr, "\rround %d of %d ", round, rounds) }
+	return tell, func() { fmt.Fprint(os.Stderr, "\r\x1b[K") }
+}

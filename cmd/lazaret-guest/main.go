@@ -1,0 +1,12 @@
+// Command lazaret-guest runs inside containers: it starts commands there for the host. See package guest.
+package main
+
+import (
+	"os"
+
+	"github.com/lazaret/lazaret/internal/guest"
+)
+
+func main() {
+	os.Exit(guest.Main(os.Args, os.Stdin, os.Stdout, os.Stderr))
+}

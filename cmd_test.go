@@ -1,0 +1,69 @@
+package lazaret
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestWhatIsWrongWithACommand(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(*Cmd)
+		says  string // empty where nothing is wrong
+	}{
+		"nothing":               {func(*Cmd) {}, ""},
+		"an empty argument":     {func(c *Cmd) { c.Args = append(c.Args, "") }, ""},
+		"an odd variable":       {func(c *Cmd) { c.Env = map[string]string{"a.b-c d": "x=y\n"} }, ""},
+		"keeping nothing":       {func(c *Cmd) { c.StdoutCap, c.StderrCap = KeepNone, KeepNone }, ""},
+		"a terminal's size":     {func(c *Cmd) { c.TTY, c.Rows, c.Cols = true, 1, 1 }, ""},
+		"no arguments":          {func(c *Cmd) { c.Args = nil }, "empty"},
+		"no program":            {func(c *Cmd) { c.Args = []string{"", "x"} }, "empty"},
+		"NUL in an argument":    {func(c *Cmd) { c.Args = append(c.Args, "a\x00") }, "argument 1"},
+		"a nameless variable":   {func(c *Cmd) { c.Env = map[string]string{"": "x"} }, "no name"},
+		"'=' in a name":         {func(c *Cmd) { c.Env = map[string]string{"A=B": "x"} }, `"A=B"`},
+		"NUL in a name":         {func(c *Cmd) { c.Env = map[string]string{"A\x00": "x"} }, "NUL"},
+		"NUL in a value":        {func(c *Cmd) { c.Env = map[string]string{"A": "secret\x00"} }, "variable A"},
+		"NUL in the directory":  {func(c *Cmd) { c.Dir = "a\x00" }, "directory"},
+		"NUL in the user":       {func(c *Cmd) { c.User = "a\x00" }, "user"},
+		"a negative limit":      {func(c *Cmd) { c.Wall = -1 }, "negative"},
+		"a negative stdout cap": {func(c *Cmd) { c.StdoutCap = -2 }, "negative"},
+		"a negative stderr cap": {func(c *Cmd) { c.StderrCap = -2 }, "negative"},
+		"a negative rlimit":     {func(c *Cmd) { c.Rlimits.OpenFiles = -1 }, "negative"},
+		"a part of a second":    {func(c *Cmd) { c.Rlimits.CPU = 1500 * time.Millisecond }, "1.5s"},
+		"limits":                {func(c *Cmd) { c.Rlimits = Rlimits{time.Minute, 1, 1, 1} }, ""},
+		"two inputs":            {func(c *Cmd) { c.Stdin, c.StdinPipe = strings.NewReader(""), true }, "exclude"},
+		"rows without terminal": {func(c *Cmd) { c.Rows = 1 }, "TTY"},
+		"cols without terminal": {func(c *Cmd) { c.Cols = 1 }, "TTY"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd := Cmd{Args: []string{"true"}}
+			c.spoil(&cmd)
+			err := cmd.validate()
+			switch {
+			case c.says == "" && err != nil:
+				t.Errorf("refused: %v", err)
+			case c.says != "" && (!errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), c.says)):
+				t.Errorf("got %v, want an ErrConfig that says %q", err, c.says)
+			case err != nil && strings.Contains(err.Error(), "secret"):
+				t.Errorf("the message quotes a value: %v", err)
+			}
+		})
+	}
+}
+
+func TestEnvironIsSorted(t *testing.T) {
+	cmd := Cmd{Env: map[string]string{"B": "2", "A": "1=1", "C": ""}}
+	if got, want := cmd.Environ(), []string{"A=1=1", "B=2", "C="}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestCaps(t *testing.T) {
+	for in, want := range map[int64]int64{0: DefaultOutputCap, KeepNone: 0, 1: 1, 1 << 40: 1 << 40} {
+		if got := capOf(in); got != want {
+			t.Errorf("a cap of %d is %d bytes, want %d", in, got, want)
+		}
+	}
+}

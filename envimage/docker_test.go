@@ -1,0 +1,457 @@
+package envimage_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/envimage"
+	"github.com/lazaret/lazaret/internal/compose"
+	"github.com/lazaret/lazaret/internal/engine"
+	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/lazaret/lazaret/spec"
+)
+
+// newProvider connects to the daemon, and skips the test where there is none, unless LAZARET_REQUIRE_DOCKER
+// says that there must be.
+func newProvider(t *testing.T) *docker.Provider {
+	t.Helper()
+	p, err := docker.New(t.Context(), docker.Options{})
+	if err != nil {
+		if os.Getenv("LAZARET_REQUIRE_DOCKER") == "" {
+			t.Skipf("no Docker: %v", err)
+		}
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	t.Cleanup(func() {
+		if err := p.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+func engineOf(t *testing.T) *engine.Client {
+	t.Helper()
+	c, err := compose.Connect(t.Context(), compose.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c.Engine
+}
+
+// environment writes a spec of its own name and the files beside it, and removes the environment's images at
+// the end of the test.
+func environment(t *testing.T, p *docker.Provider, text string, files map[string]string) *spec.Environment {
+	t.Helper()
+	dir := t.TempDir()
+	write(t, dir, files)
+	name := "test-" + strings.ToLower(rand.Text()[:10])
+	file := filepath.Join(dir, "env.yaml")
+	write(t, dir, map[string]string{"env.yaml": "type: docker\nname: " + name + "\n" + text})
+	ctx := context.WithoutCancel(t.Context())
+	t.Cleanup(func() {
+		eventually(t, func() error {
+			images, err := p.Images(ctx)
+			for _, image := range images {
+				if image.Mark.Environment == name {
+					err = errors.Join(err, p.RemoveImage(ctx, image))
+				}
+			}
+			return err
+		})
+	})
+	return load(t, file)
+}
+
+// eventually calls f until it returns no error: the Engine ends a step that was given up by itself.
+func eventually(t *testing.T, f func() error) {
+	t.Helper()
+	deadline := time.After(30 * time.Second)
+	for {
+		err := f()
+		if err == nil {
+			return
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-deadline:
+			t.Error(err)
+			return
+		}
+	}
+}
+
+// labelled returns a label for a Dockerfile. At the end of the test the Engine must have ended the containers
+// of the build's steps; the images that a failed build leaves are removed.
+func labelled(t *testing.T) string {
+	t.Helper()
+	docker := engineOf(t)
+	label := "lazaret-test.build=" + strings.ToLower(rand.Text()[:10])
+	ctx := context.WithoutCancel(t.Context())
+	t.Cleanup(func() {
+		eventually(t, func() error {
+			objects, err := docker.Objects(ctx, label)
+			for _, o := range objects {
+				if o.Kind == engine.Container {
+					err = errors.Join(err, errors.New("the container of a step is left: "+o.Name))
+				}
+			}
+			if err != nil {
+				return err
+			}
+			for _, o := range objects {
+				err = errors.Join(err, docker.Remove(ctx, o))
+			}
+			return err
+		})
+	})
+	return "LABEL " + label + "\n"
+}
+
+func write(t *testing.T, dir string, files map[string]string) {
+	t.Helper()
+	for name, content := range files {
+		name = filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func load(t *testing.T, file string) *spec.Environment {
+	t.Helper()
+	e, err := spec.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func build(t *testing.T, p *docker.Provider, e *spec.Environment) envimage.Built {
+	t.Helper()
+	built, err := envimage.Build(t.Context(), p, e, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return built
+}
+
+// output runs a script in a new sandbox of the image.
+func output(t *testing.T, p *docker.Provider, image, script string) string {
+	t.Helper()
+	sb, err := p.Start(t.Context(), lazaret.Spec{Image: image})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := sb.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}()
+	res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", script}, Wall: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !res.Success() {
+		t.Fatalf("%q: %s %d: %s%s", script, res.Outcome, res.ExitCode, res.Stdout.Text(), res.Stderr.Text())
+	}
+	return res.Stdout.Text()
+}
+
+func TestAnEnvironmentsVariablesAreInItsImageByteForByte(t *testing.T) {
+	p := newProvider(t)
+	e := environment(t, p, `
+docker: {image: lazaret-test/busybox, workdir: "/w o/$d", user: "1000:1000"}
+environment: {env: {A: "x \"q\" 's' $HOME ${HOME} \\n # \\\nline 2\\", EMPTY: "", LAST: "%{}"}}
+`, nil)
+	built := build(t, p, e)
+	if built.UpToDate || built.Tags[0] != "lazaret:"+e.Name {
+		t.Errorf("got %+v", built)
+	}
+	got := output(t, p, built.Tags[0], `printf '%s|' "$A" "$EMPTY" "${EMPTY-unset}" "$LAST" "$PWD"; echo x >may-write; ls`)
+	want := "x \"q\" 's' $HOME ${HOME} \\n # \\\nline 2\\||" + "|%{}|/w o/$d|may-write\n"
+	if got != want {
+		// Whom the image's own user is does not matter here: it is root.
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestAnImageIsBuiltAgainOnlyWhenItsInputsChange(t *testing.T) {
+	p := newProvider(t)
+	e := environment(t, p, `
+docker: {build: {args: {BASE: lazaret-test/busybox}}}
+environment: {env: {A: "1"}}
+`, map[string]string{
+		"Dockerfile": "ARG BASE\nFROM $BASE\nARG BASE\nCOPY . /here\nRUN echo $BASE >/base\n", ".dockerignore": "*.log\n", "data": "one", "x.log": "1",
+	})
+	first := build(t, p, e)
+	if got := output(t, p, first.Tags[0], "cat /here/data /base; ls /here; echo $A"); got != "onelazaret-test/busybox\nDockerfile\ndata\nenv.yaml\n1\n" {
+		t.Errorf("got %q", got)
+	}
+	dir := filepath.Dir(e.File)
+	write(t, dir, map[string]string{"x.log": "2"})
+	if again := build(t, p, e); !again.UpToDate || again.ID != first.ID {
+		t.Errorf("nothing has changed, and it is %+v", again)
+	}
+	write(t, dir, map[string]string{"data": "two"})
+	second := build(t, p, e)
+	if second.UpToDate || second.ID == first.ID {
+		t.Errorf("a file has changed, and it is %+v", second)
+	}
+	if got := output(t, p, second.Tags[0], "cat /here/data"); got != "two" {
+		t.Errorf("got %q", got)
+	}
+	e.Environment.Env["A"] = "2"
+	if third := build(t, p, e); third.UpToDate || third.ID == second.ID {
+		t.Errorf("a variable has changed, and it is %+v", third)
+	}
+}
+
+func TestAStepThatFailsIsToldWithWhatItPrintedLast(t *testing.T) {
+	p := newProvider(t)
+	e := environment(t, p, "docker: {build: {}}\n", map[string]string{
+		"Dockerfile": "FROM lazaret-test/busybox\n" + labelled(t) + "RUN true\nRUN echo one; echo two >&2; exit 7\n",
+	})
+	_, err := envimage.Build(t.Context(), p, e, nil)
+	if !errors.Is(err, lazaret.ErrConfig) {
+		t.Fatalf("got %v", err)
+	}
+	for _, want := range []string{"step 4/", "RUN echo one", "exit code 7", "it printed last:\none\ntwo"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not in: %v", want, err)
+		}
+	}
+	if _, found, err := p.FindImage(t.Context(), "lazaret:"+e.Name); found || err != nil {
+		t.Errorf("there is an image: %v", err)
+	}
+}
+
+func TestABuildThatIsCancelledEndsAndLeavesNoContainer(t *testing.T) {
+	p := newProvider(t)
+	e := environment(t, p, "docker: {build: {}}\n", map[string]string{
+		"Dockerfile": "FROM lazaret-test/busybox\n" + labelled(t) + "RUN sleep 1000\n",
+	})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	why := errors.New("enough")
+	_, err := envimage.Build(ctx, p, e, func(_, step string) {
+		if strings.Contains(step, "RUN") {
+			cancel(why)
+		}
+	})
+	if !errors.Is(err, lazaret.ErrCancelled) || !errors.Is(err, why) {
+		t.Errorf("got %v", err)
+	}
+}
+
+const judged = `
+docker: {image: lazaret-test/python, user: "1000:1000"}
+environment: {env: {GREETING: hello}}
+setup:
+  commands: ["cd src", "export WHO=world"]
+  eval_commands: ["printf '%s %s %s' $GREETING $WHO $(id -u) >made"]
+`
+
+func TestASubmissionsImageIsJudgedWithoutAMount(t *testing.T) {
+	p := newProvider(t)
+	e := environment(t, p, judged, nil)
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"work/src/main.py": "print(open('src/made').read(), open('/static/tests/t').read())", "assets/tests/t": "asset"})
+	s := envimage.Submission{Workspace: filepath.Join(dir, "work"), Assets: filepath.Join(dir, "assets")}
+	built, err := envimage.BuildSubmission(t.Context(), p, e, s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(built.Tags[0], "lazaret:"+e.Name+"-submission-") {
+		t.Errorf("it is called %q", built.Tags)
+	}
+	got := output(t, p, built.Tags[0], "python3 src/main.py; id -u; touch src/may-write may-write")
+	if want := "hello world 1000 asset\n1000\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if again, err := envimage.BuildSubmission(t.Context(), p, e, s, nil); err != nil || !again.UpToDate {
+		t.Errorf("nothing has changed, and it is %+v, %v", again, err)
+	}
+	write(t, dir, map[string]string{"work/src/main.py": "print(1)"})
+	other, err := envimage.BuildSubmission(t.Context(), p, e, s, nil)
+	if err != nil || other.UpToDate || other.Tags[0] == built.Tags[0] {
+		t.Errorf("a file has changed, and it is %+v, %v", other, err)
+	}
+}
+
+func TestASetUpThatFailsFastOrTakesTooLongEndsTheBuild(t *testing.T) {
+	p := newProvider(t)
+	s := envimage.Submission{Workspace: t.TempDir()}
+	const spec = "docker: {image: lazaret-test/busybox}\n"
+	for name, c := range map[string]struct {
+		setup string
+		class error
+		says  string
+	}{
+		"a failure, fast": {"{fail_fast: true, commands: ['echo no; false', 'echo never']}", lazaret.ErrConfig, "exit code 1; it printed last:\nno"},
+		"an exit":         {"{commands: ['exit 5']}", lazaret.ErrConfig, "exit code 5"},
+		"too slow":        {"{commands: ['sleep 1000'], timeout: 3s}", lazaret.ErrLimit, "within 3s"},
+		"a failure":       {"{commands: ['false']}", nil, ""},
+		"no network":      {"{commands: ['test \"$(ls /sys/class/net)\" = lo || exit 6']}", nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := environment(t, p, spec+"setup: "+c.setup+"\n", nil)
+			_, err := envimage.BuildSubmission(t.Context(), p, e, s, nil)
+			if !errors.Is(err, c.class) || err != nil && !strings.Contains(err.Error(), c.says) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// states are those of an environment's images, by tag.
+func states(t *testing.T, p *docker.Provider, e *spec.Environment) map[string]envimage.State {
+	t.Helper()
+	listed, err := envimage.List(t.Context(), p, e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]envimage.State{}
+	for _, l := range listed {
+		got[strings.Join(l.Tags, " ")] = l.State
+	}
+	return got
+}
+
+func TestPruneRemovesWhatIsOutdatedAndNotInUse(t *testing.T) {
+	p := newProvider(t)
+	e := environment(t, p, "docker: {image: lazaret-test/busybox}\nenvironment: {env: {A: '1'}}\n", nil)
+	tag := "lazaret:" + e.Name
+	build(t, p, e)
+	if got := states(t, p, e); len(got) != 1 || got[tag] != envimage.Current {
+		t.Errorf("after the build: %q", got)
+	}
+	sb, err := p.Start(t.Context(), lazaret.Spec{Image: tag})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sb.Close(t.Context()) // again: it may be closed twice
+	e.Environment.Env["A"] = "2"
+	if got := states(t, p, e); got[tag] != envimage.Outdated {
+		t.Errorf("after a change: %q", got)
+	}
+	prune := func(all, dryRun bool) (removed, would int) {
+		t.Helper()
+		pruned, err := envimage.Prune(t.Context(), p, e, all, dryRun)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, one := range pruned {
+			if one.Removed {
+				removed++
+			}
+			if one.Remove {
+				would++
+			}
+		}
+		return removed, would
+	}
+	if removed, would := prune(true, false); removed != 0 || would != 0 {
+		t.Errorf("an image in use is removed: %d, %d", removed, would)
+	}
+	build(t, p, e) // takes the tag from the one in use
+	if got := states(t, p, e); len(got) != 2 || got[tag] != envimage.Current || got[""] != envimage.Outdated {
+		t.Errorf("after the second build: %q", got)
+	}
+	if err := sb.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if removed, would := prune(false, true); removed != 0 || would != 1 {
+		t.Errorf("a dry run: %d removed, %d to be", removed, would)
+	}
+	if removed, _ := prune(false, false); removed != 1 {
+		t.Errorf("%d removed, want the one without a tag", removed)
+	}
+	if got := states(t, p, e); len(got) != 1 || got[tag] != envimage.Current {
+		t.Errorf("after pruning: %q", got)
+	}
+	if removed, _ := prune(true, false); removed != 1 {
+		t.Error("--all has not removed what is up to date")
+	}
+}
+
+func TestWhatOthersBuildOnAnImageIsTheirs(t *testing.T) {
+	p := newProvider(t)
+	docker := engineOf(t)
+	e := environment(t, p, "docker: {image: lazaret-test/busybox}\n", nil)
+	built := build(t, p, e)
+	theirs := "lazaret-test-theirs:" + e.Name
+	if err := docker.Tag(t.Context(), built.ID, theirs); err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.WithoutCancel(t.Context())
+	defer func() {
+		if err := docker.Untag(ctx, theirs); err != nil {
+			t.Error(err)
+		}
+	}()
+	leftovers, err := p.Cleanup(t.Context(), lazaret.CleanupOptions{Caches: true, DryRun: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range leftovers {
+		if l.Kind == "image" && (l.Name == theirs || l.Name == built.Tags[0]) {
+			t.Errorf("clean-up would take %s: %+v", l.Name, l)
+		}
+	}
+	if _, err := envimage.Prune(t.Context(), p, e, true, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, found, err := p.FindImage(t.Context(), built.Tags[0]); found || err != nil {
+		t.Errorf("our tag is still there, %v", err)
+	}
+	image, found, err := p.FindImage(t.Context(), theirs)
+	if !found || err != nil || image.Mark != (lazaret.ImageMark{}) {
+		t.Errorf("theirs: %v, %+v, %v", found, image, err)
+	}
+}
+
+func TestCleanUpTakesTheImagesForCachesAndTheirContainersForNone(t *testing.T) {
+	p := newProvider(t)
+	e := environment(t, p, "docker: {image: lazaret-test/busybox}\n", nil)
+	built := build(t, p, e)
+	sb, err := p.Start(t.Context(), lazaret.Spec{Image: built.Tags[0]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sb.Close(t.Context())
+	for _, caches := range []bool{false, true} {
+		found, err := p.Cleanup(t.Context(), lazaret.CleanupOptions{Caches: caches, DryRun: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := map[string]lazaret.Leftover{}
+		for _, l := range found {
+			if l.Name == built.Tags[0] || l.Kind == "container" && l.Sandbox == sb.Info().Name {
+				seen[l.Kind] = l
+			}
+		}
+		if l := seen["image"]; !l.Cache || l.Remove != caches {
+			t.Errorf("caches %v: the image is %+v", caches, l)
+		}
+		if l := seen["container"]; l.Cache || l.Remove || l.Owner != "alive" {
+			t.Errorf("caches %v: the container is %+v", caches, l)
+		}
+	}
+}

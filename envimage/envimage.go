@@ -1,0 +1,210 @@
+// Package envimage builds the images of environment specs. It decides of what an image is made and whether
+// that has changed; a lazaret.ImageBuilder builds it.
+//
+// An environment's image is its docker.image, or what its docker.build makes, with the spec's variables and
+// its working directory. A submission's image has a workspace, static assets and the evaluation's set-up
+// besides, so that it can be judged where no folder of this machine can be mounted.
+package envimage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/spec"
+)
+
+// Submission is what a submission's image has besides the environment's.
+type Submission struct {
+	// Workspace is the folder that becomes the working directory's content. Required.
+	Workspace string
+	// Assets is the folder whose content is put below spec.StaticDir. Empty means none.
+	Assets string
+	// Tag is the image's name. Empty means lazaret:NAME-submission-HASH, of the environment's name and its
+	// inputs.
+	Tag string
+}
+
+// Built is an image that Build returns.
+type Built struct {
+	ID       string
+	Tags     []string // the first is the one to use
+	Inputs   string   // a hash of all that it is made of
+	UpToDate bool     // nothing was built: the image was there, of the same inputs
+}
+
+// Build builds an environment's image, unless there is one of the same inputs: the base images, as they
+// are there now; the build's context without what its .dockerignore names, and its arguments; variables,
+// working directory and user. progress is told each step; nil tells nobody.
+//
+// What a Dockerfile's steps fetch is not looked at: remove the image to have them run again. Base images are
+// pulled if they are missing, never because there may be newer ones.
+func Build(ctx context.Context, b lazaret.ImageBuilder, e *spec.Environment, progress func(tag, step string)) (Built, error) {
+	p, err := newPlan(ctx, e)
+	if err != nil {
+		return Built{}, err
+	}
+	ids, err := p.resolve(func(ref string) (lazaret.Image, bool, error) {
+		image, err := b.PullImage(ctx, ref)
+		return image, true, err
+	})
+	if err != nil {
+		return Built{}, err
+	}
+	inputs := p.inputs(ids)
+	return ensure(ctx, b, p.tags, lazaret.ImageMark{Environment: nameOf(e), Inputs: inputs, Base: inputs}, p.steps(ids), progress)
+}
+
+// Inputs returns the hash of what Build would make the environment's image of now. Nothing is pulled: it is
+// empty where a base image is missing.
+func Inputs(ctx context.Context, b lazaret.ImageBuilder, e *spec.Environment) (string, error) {
+	p, err := newPlan(ctx, e)
+	if err != nil {
+		return "", err
+	}
+	ids, err := p.resolve(func(ref string) (lazaret.Image, bool, error) { return b.FindImage(ctx, ref) })
+	if err != nil || ids == nil {
+		return "", err
+	}
+	return p.inputs(ids), nil
+}
+
+// BuildSubmission builds a submission's image, and the environment's first, each unless there is one of the
+// same inputs. The set-up (commands, then eval_commands) runs while the image is built, as docker.user, in
+// one shell: what it does to files stays, what it does to its variables and directory does not. It has the
+// spec's network, which is none by default, limits of memory and cores, and time; else it is isolated as
+// Docker isolates a build's steps. With fail_fast the first line that fails ends the build, as does an exit
+// in any line.
+func BuildSubmission(ctx context.Context, b lazaret.ImageBuilder, e *spec.Environment, s Submission, progress func(tag, step string)) (Built, error) {
+	base, err := Build(ctx, b, e, progress)
+	if err != nil {
+		return Built{}, err
+	}
+	image, found, err := b.FindImage(ctx, base.ID)
+	if err == nil && !found {
+		err = &lazaret.Error{Op: "build image " + base.Tags[0], Class: lazaret.ErrInfrastructure, Err: errors.New("it is gone again")}
+	}
+	if err != nil {
+		return Built{}, err
+	}
+	p, err := newSubmissionPlan(ctx, e, s, image)
+	if err != nil {
+		return Built{}, err
+	}
+	mark := lazaret.ImageMark{Environment: nameOf(e), Inputs: p.inputs(), Base: base.Inputs}
+	return ensure(ctx, b, []string{p.tag()}, mark, p.steps(), progress)
+}
+
+// step is one build: of its base, or of what the step before it has made.
+type step struct {
+	base       string // the image's id; empty in all steps but the first
+	dockerfile func(base string) string
+	trees      []*tree           // the context; the Dockerfile is among them if dockerfile is nil
+	path       string            // the Dockerfile's
+	args       map[string]string // the build's arguments
+	limits     spec.Limits
+	network    string
+	timeout    time.Duration // 0 means no limit
+}
+
+// ensure builds the steps one on the other, unless the image is there. The last one gets tags and mark.
+func ensure(ctx context.Context, b lazaret.ImageBuilder, tags []string, mark lazaret.ImageMark, steps []step, progress func(tag, step string)) (Built, error) {
+	built := Built{Tags: tags, Inputs: mark.Inputs}
+	var err error
+	if built.ID, built.UpToDate, err = current(ctx, b, tags, mark); err != nil || built.UpToDate {
+		return built, err
+	}
+	for i, s := range steps {
+		build := lazaret.ImageBuild{
+			Args: s.args, Network: s.network, Memory: max(s.limits.Memory, 0), CPUs: max(s.limits.CPUs, 0),
+			Mark: lazaret.ImageMark{Environment: mark.Environment},
+		}
+		if progress != nil {
+			build.Progress = func(step string) { progress(tags[0], step) }
+		}
+		if i == len(steps)-1 {
+			build.Tags, build.Mark = tags, mark
+		}
+		if s.base != "" {
+			built.ID = s.base
+		}
+		if built.ID, err = s.run(ctx, b, build, built.ID); err != nil {
+			return Built{}, err
+		}
+	}
+	return built, nil
+}
+
+// current returns the image that has all the tags and is made of the mark's inputs.
+func current(ctx context.Context, b lazaret.ImageBuilder, tags []string, mark lazaret.ImageMark) (id string, is bool, err error) {
+	for _, tag := range tags {
+		image, found, err := b.FindImage(ctx, tag)
+		if err != nil || !found || image.Mark != mark || id != "" && image.ID != id {
+			return "", false, err
+		}
+		id = image.ID
+	}
+	return id, true, nil
+}
+
+// run builds the step on the image base.
+func (s step) run(ctx context.Context, b lazaret.ImageBuilder, build lazaret.ImageBuild, base string) (string, error) {
+	late := &lazaret.Error{
+		Op: "build image", Class: lazaret.ErrLimit,
+		Err: fmt.Errorf("the set-up did not end within %s", s.timeout), Hint: "setup.timeout in the spec is the limit",
+	}
+	if s.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, s.timeout, late)
+		defer cancel()
+	}
+	dockerfile := ""
+	if build.Dockerfile = s.path; s.dockerfile != nil {
+		dockerfile = s.dockerfile(base)
+	}
+	content, packed := pack(ctx, build.Dockerfile, dockerfile, s.trees)
+	build.Context = content
+	id, err := b.BuildImage(ctx, build)
+	_ = content.Close() // a pipe's cannot fail
+	if perr := <-packed; perr != nil {
+		err = perr // the first cause
+	}
+	if err != nil && errors.Is(context.Cause(ctx), late) {
+		err = late
+	}
+	return id, err
+}
+
+// networkOf is the network of a submission's set-up.
+func networkOf(e spec.Environment) string {
+	network, _ := spec.EffectiveNetworkMode(e.Docker.Network, runtime.GOOS)
+	return network
+}
+
+// Tags are the names of an environment's image; the first is the one to use. An environment without a name has
+// none but docker.image, and that only with a build: none at all is an ErrConfig, as is one that is not of
+// type docker, or whose docker.image is the very tag that would be built.
+func Tags(e *spec.Environment) ([]string, error) {
+	op := "build the image of " + e.File
+	if e.Type != spec.TypeDocker {
+		return nil, &lazaret.Error{Op: op, Class: lazaret.ErrConfig, Err: fmt.Errorf("an environment of type %s has no image", e.Type)}
+	}
+	var tags []string
+	if e.Docker.Build != nil && e.Docker.Image != "" {
+		tags = append(tags, e.Docker.Image)
+	}
+	if named := "lazaret:" + e.Name; e.Name != "" && !slices.Contains(tags, named) {
+		tags = append(tags, named)
+	}
+	switch {
+	case tags == nil:
+		return nil, &lazaret.Error{Op: op, Class: lazaret.ErrConfig, Err: errors.New("the environment has no name"), Hint: "name it, and its image is lazaret:NAME"}
+	case e.Docker.Build == nil && e.Docker.Image == tags[0]:
+		return nil, &lazaret.Error{Op: op, Class: lazaret.ErrConfig, Err: fmt.Errorf("%s would be built on itself", tags[0]), Hint: "give docker.image or the environment another name"}
+	}
+	return tags, nil
+}

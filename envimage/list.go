@@ -1,0 +1,109 @@
+package envimage
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/spec"
+)
+
+// State says whether an image is what would be built now.
+type State string
+
+// The states.
+const (
+	Current    State = "up to date"
+	Outdated   State = "outdated"        // its inputs have changed, or another image has got its tags
+	Unfinished State = "unfinished"      // others may be built on it just now
+	Unknown    State = "not looked into" // no spec says what it should be made of, or a base image is missing
+)
+
+// unfinished is how long an image without inputs may belong to a build that is under way.
+const unfinished = time.Hour
+
+// Listed is an image of an environment.
+type Listed struct {
+	lazaret.Image
+	State State
+}
+
+// List lists the images of an environment, or of all where e is nil, newest first. A submission's is up to
+// date when that of its environment would be built of the same inputs.
+func List(ctx context.Context, b lazaret.ImageBuilder, e *spec.Environment) ([]Listed, error) {
+	name, inputs := "", ""
+	if e != nil {
+		var err error
+		if inputs, err = Inputs(ctx, b, e); err != nil {
+			return nil, err
+		}
+		name = nameOf(e)
+	}
+	images, err := b.Images(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var listed []Listed
+	for _, image := range images {
+		if e == nil || image.Mark.Environment == name {
+			listed = append(listed, Listed{image, stateOf(image, inputs, time.Now())})
+		}
+	}
+	return listed, nil
+}
+
+// nameOf is the name of an environment in marks.
+func nameOf(e *spec.Environment) string {
+	if e.Name == "" {
+		return e.Docker.Image
+	}
+	return e.Name
+}
+
+// stateOf compares an image to the inputs that its environment has now, if they are known.
+func stateOf(image lazaret.Image, inputs string, now time.Time) State {
+	switch {
+	case len(image.Tags) > 0 && inputs == "":
+		return Unknown
+	case len(image.Tags) > 0 && image.Mark.Base == inputs:
+		return Current
+	case len(image.Tags) == 0 && image.Mark.Inputs == "" && now.Sub(image.Created) < unfinished:
+		return Unfinished
+	}
+	return Outdated
+}
+
+// Pruned is an image that Prune looked at.
+type Pruned struct {
+	Listed
+	Remove  bool // it is to be removed
+	Removed bool // it has been
+}
+
+// Prune removes the outdated images of an environment, or of all where e is nil; with all also the others,
+// whereby a build that is under way may fail. What a container uses stays. It returns all that it looked at;
+// with dryRun it removes nothing.
+func Prune(ctx context.Context, b lazaret.ImageBuilder, e *spec.Environment, all, dryRun bool) ([]Pruned, error) {
+	listed, err := List(ctx, b, e)
+	if err != nil {
+		return nil, err
+	}
+	pruned := make([]Pruned, len(listed))
+	var errs []error
+	for i, l := range listed {
+		p := Pruned{Listed: l, Remove: !l.InUse && (l.State == Outdated || all)}
+		if p.Remove && !dryRun {
+			switch err := b.RemoveImage(ctx, l.Image); {
+			case err == nil:
+				p.Removed = true
+			case errors.Is(err, lazaret.ErrUnavailable): // a container has begun to use it
+				p.Remove, p.InUse = false, true
+			default:
+				errs = append(errs, err)
+			}
+		}
+		pruned[i] = p
+	}
+	return pruned, errors.Join(errs...)
+}

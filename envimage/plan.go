@@ -1,0 +1,254 @@
+package envimage
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/spec"
+	"github.com/lazaret/lazaret/workspace"
+)
+
+// recipe is raised where this package makes another image of the same inputs.
+const recipe = 1
+
+// plan is how an environment's image is made.
+type plan struct {
+	env     spec.Environment // with its defaults
+	tags    []string
+	context *tree    // of a build; nil without one
+	refs    []string // the images that it is built on
+}
+
+// newPlan reads all that an environment's image is made of, but for the images that it is built on.
+func newPlan(ctx context.Context, e *spec.Environment) (*plan, error) {
+	tags, err := Tags(e)
+	if err != nil {
+		return nil, err
+	}
+	p := &plan{env: e.WithDefaults(), tags: tags}
+	for name, value := range p.env.Environment.Env {
+		if strings.ContainsRune(name+value, 0) {
+			return nil, &lazaret.Error{Op: "build image " + tags[0], Class: lazaret.ErrConfig, Err: fmt.Errorf("the variable %q has a NUL byte in it", name)}
+		}
+	}
+	build := p.env.Docker.Build
+	if build == nil {
+		p.refs = []string{p.env.Docker.Image}
+		return p, nil
+	}
+	dir := build.Context
+	if !filepath.IsAbs(dir) {
+		dir = filepath.Join(filepath.Dir(e.File), dir)
+	}
+	if p.refs, err = basesOf(dir, build); err != nil {
+		return nil, err
+	}
+	matcher, err := ignored(dir, build.Dockerfile)
+	if err != nil {
+		return nil, err
+	}
+	p.context, err = newTree(ctx, dir, "", matcher)
+	return p, err
+}
+
+// basesOf reads the Dockerfile of a build.
+func basesOf(dir string, build *spec.Build) ([]string, error) {
+	fail := func(err error) error {
+		return &lazaret.Error{Op: "read", Path: filepath.Join(dir, build.Dockerfile), Class: lazaret.ErrConfig, Err: err}
+	}
+	if _, err := workspace.CleanPath(build.Dockerfile); err != nil {
+		return nil, &lazaret.Error{Op: "docker.build.dockerfile", Class: lazaret.ErrConfig, Err: err}
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, &lazaret.Error{Op: "open the build's context", Class: lazaret.ErrConfig, Err: err}
+	}
+	defer root.Close()
+	text, err := readSmall(root, build.Dockerfile)
+	if err != nil {
+		return nil, fail(err)
+	}
+	refs, err := bases(text, build.Args)
+	if err != nil {
+		return nil, fail(err)
+	}
+	return refs, nil
+}
+
+// resolve finds the ids of the images that it is built on; nil where one is missing.
+func (p *plan) resolve(find func(ref string) (lazaret.Image, bool, error)) (ids map[string]string, err error) {
+	ids = map[string]string{}
+	for _, ref := range p.refs {
+		image, found, err := find(ref)
+		if err != nil || !found {
+			return nil, err
+		}
+		ids[ref] = image.ID
+	}
+	return ids, nil
+}
+
+// inputs is the hash of all that the image is made of.
+func (p *plan) inputs(ids map[string]string) string {
+	of := struct {
+		Recipe              int
+		Bases               map[string]string
+		Context, Dockerfile string
+		Args, Env           map[string]string
+		Dir, User           string
+	}{Recipe: recipe, Bases: ids, Env: p.env.Environment.Env, Dir: p.env.Docker.Workdir, User: p.env.Docker.User}
+	if p.context != nil {
+		of.Context, of.Dockerfile, of.Args = p.context.hash, p.env.Docker.Build.Dockerfile, p.env.Docker.Build.Args
+	}
+	return hashOf(of)
+}
+
+func hashOf(v any) string {
+	text, _ := json.Marshal(v) // of texts, numbers and maps: it cannot fail
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
+// steps are the builds: of the Dockerfile, if there is one, and of the environment on its result.
+func (p *plan) steps(ids map[string]string) []step {
+	d := p.env.Docker
+	dockerfile, args := environment(p.env.Environment.Env, d.Workdir, d.User)
+	last := step{dockerfile: dockerfile, path: "Dockerfile", args: args, trees: []*tree{{prefix: "workdir"}}}
+	if p.context == nil {
+		last.base = ids[d.Image]
+		return []step{last}
+	}
+	return []step{{trees: []*tree{p.context}, path: d.Build.Dockerfile, args: d.Build.Args}, last}
+}
+
+// environment is the Dockerfile that gives an image variables and a working directory, which belongs to
+// the user unless it is there already. Names and values are arguments of the build, so that the builder's
+// language, in which some cannot be written, makes nothing of them.
+func environment(env map[string]string, dir, user string) (dockerfile func(base string) string, args map[string]string) {
+	args = map[string]string{"LAZARET_DIR": dir}
+	declared, set := "ARG LAZARET_DIR", ""
+	for i, name := range slices.Sorted(maps.Keys(env)) {
+		k, v := "LAZARET_NAME_"+strconv.Itoa(i), "LAZARET_VALUE_"+strconv.Itoa(i)
+		args[k], args[v] = name, env[name]
+		declared += " " + k + " " + v
+		set += " ${" + k + "}=${" + v + "}"
+	}
+	if set != "" {
+		set = "ENV" + set + "\n"
+	}
+	return func(base string) string {
+		return "FROM " + base + "\n" + declared + "\n" + set +
+			"COPY " + chown(user) + `["workdir/", "${LAZARET_DIR}/"]` + "\nWORKDIR ${LAZARET_DIR}\n"
+	}, args
+}
+
+// chown is the flag of COPY by which what is copied belongs to a user; the builder's own choice is root.
+func chown(user string) string {
+	if user == "" {
+		return ""
+	}
+	return "--chown=" + user + " "
+}
+
+// submissionPlan is how a submission's image is made.
+type submissionPlan struct {
+	env       spec.Environment // with its defaults
+	of        Submission
+	base      lazaret.Image
+	user      string // whom the workspace belongs to and who runs the set-up; empty for root
+	workspace *tree
+	assets    *tree // nil without
+	setup     string
+}
+
+func newSubmissionPlan(ctx context.Context, e *spec.Environment, s Submission, base lazaret.Image) (*submissionPlan, error) {
+	if s.Tag == "" && e.Name == "" {
+		return nil, &lazaret.Error{Op: "build the image of " + s.Workspace, Class: lazaret.ErrConfig, Err: errors.New("the environment has no name"), Hint: "name it, or give the image's tag"}
+	}
+	p := &submissionPlan{env: e.WithDefaults(), of: s, base: base, user: e.Docker.User, setup: setup(e.Setup)}
+	if p.user == "" {
+		p.user = base.User
+	}
+	var err error
+	if p.workspace, err = newTree(ctx, s.Workspace, "workspace", nil); err != nil {
+		return nil, err
+	}
+	if s.Assets != "" {
+		p.assets, err = newTree(ctx, s.Assets, "static", nil)
+	}
+	return p, err
+}
+
+// setup is the evaluation's set-up as one script for a POSIX shell; empty where there is none. As in a
+// session, its entries share a shell, and only with fail_fast does one that fails end it.
+func setup(s spec.Setup) string {
+	entries := slices.Concat(s.Commands, s.EvalCommands)
+	if len(entries) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	for _, entry := range entries {
+		b.WriteString(entry + "\n")
+		if s.FailFast {
+			b.WriteString("case $? in 0) ;; *) exit $? ;; esac\n")
+		}
+	}
+	return b.String() + "exit 0\n"
+}
+
+func (p *submissionPlan) inputs() string {
+	of := struct {
+		Recipe                  int
+		Base, Workspace, Assets string
+		Dir, User, Setup        string
+		Network                 string
+	}{recipe, p.base.ID, p.workspace.hash, "", p.env.Docker.Workdir, p.user, p.setup, networkOf(p.env)}
+	if p.assets != nil {
+		of.Assets = p.assets.hash
+	}
+	return hashOf(of)
+}
+
+func (p *submissionPlan) tag() string {
+	if p.of.Tag != "" {
+		return p.of.Tag
+	}
+	return "lazaret:" + p.env.Name + "-submission-" + p.inputs()[:12]
+}
+
+// login runs its argument in a login bash if the image has one, else in sh.
+const login = `if command -v bash >/dev/null; then exec bash -l -c "$0"; fi; exec sh -c "$0"`
+
+// steps are the builds: of the files, and of the set-up on its result.
+func (p *submissionPlan) steps() []step {
+	files := step{base: p.base.ID, path: "Dockerfile", trees: []*tree{p.workspace}, args: map[string]string{"LAZARET_DIR": p.env.Docker.Workdir}}
+	text := "ARG LAZARET_DIR\nCOPY " + chown(p.user) + `["workspace/", "${LAZARET_DIR}/"]` + "\n"
+	if p.assets != nil {
+		files.trees = append(files.trees, p.assets)
+		text += fmt.Sprintf("COPY [\"static/\", \"%s/\"]\n", path.Clean(spec.StaticDir))
+	}
+	if p.user != "" {
+		text += "USER " + p.user + "\n"
+	}
+	files.dockerfile = func(base string) string { return "FROM " + base + "\n" + text }
+	if p.setup == "" {
+		return []step{files}
+	}
+	run, _ := json.Marshal([]string{"sh", "-c", login, p.setup}) // texts: it cannot fail
+	return []step{files, {
+		dockerfile: func(base string) string { return "FROM " + base + "\nRUN " + string(run) + "\n" },
+		path:       "Dockerfile", limits: p.env.Limits, network: networkOf(p.env), timeout: max(p.env.Setup.Timeout, 0),
+	}}
+}

@@ -1,0 +1,304 @@
+package envimage
+
+import (
+	"archive/tar"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/spec"
+)
+
+// lay writes files, by their paths, into a new folder. Content that begins with "-> " makes a link.
+func lay(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, content := range files {
+		name = filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if target, ok := strings.CutPrefix(content, "-> "); ok {
+			err = os.Symlink(target, name)
+		} else {
+			err = os.WriteFile(name, []byte(content), 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestTheTagsOfAnEnvironment(t *testing.T) {
+	build := &spec.Build{}
+	for _, c := range []struct {
+		env  spec.Environment
+		want []string
+	}{
+		{spec.Environment{Type: "docker", Name: "py", Docker: spec.Docker{Image: "python:3"}}, []string{"lazaret:py"}},
+		{spec.Environment{Type: "docker", Name: "py", Docker: spec.Docker{Build: build}}, []string{"lazaret:py"}},
+		{spec.Environment{Type: "docker", Name: "py", Docker: spec.Docker{Image: "mine", Build: build}}, []string{"mine", "lazaret:py"}},
+		{spec.Environment{Type: "docker", Name: "py", Docker: spec.Docker{Image: "lazaret:py", Build: build}}, []string{"lazaret:py"}},
+		{spec.Environment{Type: "docker", Docker: spec.Docker{Image: "mine", Build: build}}, []string{"mine"}},
+		{spec.Environment{Type: "docker", Docker: spec.Docker{Image: "python:3"}}, nil},
+		{spec.Environment{Type: "docker", Name: "py", Docker: spec.Docker{Image: "lazaret:py"}}, nil},
+		{spec.Environment{Type: "local", Name: "py"}, nil},
+	} {
+		got, err := Tags(&c.env)
+		if !slices.Equal(got, c.want) || (err == nil) != (c.want != nil) || err != nil && !errors.Is(err, lazaret.ErrConfig) {
+			t.Errorf("%+v: got %q, %v", c.env.Docker, got, err)
+		}
+	}
+}
+
+func TestTheImagesThatADockerfileBuildsOn(t *testing.T) {
+	for name, c := range map[string]struct {
+		text string
+		args map[string]string
+		want []string
+	}{
+		"one":                       {text: "FROM a:1\nRUN x", want: []string{"a:1"}},
+		"stages":                    {text: "FROM a AS One\nFROM b\nCOPY --from=one /x /\nCOPY --from=0 /x /\nFROM one", want: []string{"a", "b"}},
+		"copied from":               {text: "FROM a\nCOPY --from=tools:2 /x /", want: []string{"a", "tools:2"}},
+		"scratch":                   {text: "FROM scratch\nCOPY x /", want: nil},
+		"twice":                     {text: "FROM a\nFROM a", want: []string{"a"}},
+		"with a platform":           {text: "from --platform=linux/amd64 a as b", want: []string{"a"}},
+		"an argument's default":     {text: "ARG V=1\nARG W=$V.2\nFROM a:${W}", want: []string{"a:1.2"}},
+		"an argument that is given": {text: "ARG V=1\nFROM a:${V}", args: map[string]string{"V": "3"}, want: []string{"a:3"}},
+		"an argument of a stage":    {text: "ARG V=1\nFROM a\nARG V=2\nFROM b:$V", want: []string{"a", "b:1"}},
+		"an expression":             {text: "FROM a:${V:-9}", want: []string{"a:9"}},
+		"other words for escape":    {text: "# escape=`\nFROM `\n a", want: []string{"a"}},
+		"comments":                  {text: "# FROM x\nFROM a\n# FROM y", want: []string{"a"}},
+	} {
+		got, err := bases(c.text, c.args)
+		if err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("%s: got %q, %v", name, got, err)
+		}
+	}
+}
+
+// inputsOf is the hash of an environment with a build whose context is files.
+func inputsOf(t *testing.T, e spec.Environment, files, ids map[string]string) string {
+	t.Helper()
+	if files != nil {
+		e.File = filepath.Join(lay(t, files), "env.yaml")
+	}
+	p, err := newPlan(t.Context(), &e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.inputs(ids)
+}
+
+func TestTheHashOfTheInputsChangesWithEachOfThem(t *testing.T) {
+	env := func(change func(*spec.Environment)) spec.Environment {
+		e := spec.Environment{Type: "docker", Name: "n", Docker: spec.Docker{Build: &spec.Build{Args: map[string]string{"A": "1"}}}}
+		e.Environment.Env = map[string]string{"K": "v"}
+		if change != nil {
+			change(&e)
+		}
+		return e
+	}
+	files := func(more ...string) map[string]string {
+		all := map[string]string{"Dockerfile": "FROM a", "other": "FROM a", "src/x": "x", ".dockerignore": "*.log\nlogs\n!logs/keep\n", "y.log": "1", "logs/z": "1"}
+		for i := 0; i < len(more); i += 2 {
+			all[more[i]] = more[i+1]
+		}
+		return all
+	}
+	ids := map[string]string{"a": "sha256:1"}
+	plain := inputsOf(t, env(nil), files(), ids)
+	for name, same := range map[string]string{
+		"another folder":             inputsOf(t, env(nil), files(), ids),
+		"a file that is ignored":     inputsOf(t, env(nil), files("y.log", "2", "logs/more", "3"), ids),
+		"what sessions do otherwise": inputsOf(t, env(func(e *spec.Environment) { e.Setup.Commands = []string{"x"}; e.Docker.Network = "bridge" }), files(), ids),
+		"the host's variables":       inputsOf(t, env(func(e *spec.Environment) { e.Environment.IncludeOSEnv = true }), files(), ids),
+	} {
+		if same != plain {
+			t.Errorf("%s makes a difference", name)
+		}
+	}
+	seen := map[string]string{plain: "nothing"}
+	for name, other := range map[string]string{
+		"a base image":           inputsOf(t, env(nil), files(), map[string]string{"a": "sha256:2"}),
+		"a file":                 inputsOf(t, env(nil), files("src/x", "y"), ids),
+		"one more file":          inputsOf(t, env(nil), files("src/y", ""), ids),
+		"a file beside ignored":  inputsOf(t, env(nil), files("logs/keep", ""), ids),
+		"a link":                 inputsOf(t, env(nil), files("link", "-> src/x"), ids),
+		"the Dockerfile":         inputsOf(t, env(nil), files("Dockerfile", "FROM a\nRUN x"), ids),
+		"the Dockerfile's name":  inputsOf(t, env(func(e *spec.Environment) { e.Docker.Build.Dockerfile = "other" }), files(), ids),
+		"an argument":            inputsOf(t, env(func(e *spec.Environment) { e.Docker.Build.Args["A"] = "2" }), files(), ids),
+		"a variable":             inputsOf(t, env(func(e *spec.Environment) { e.Environment.Env["K"] = "w" }), files(), ids),
+		"a variable for another": inputsOf(t, env(func(e *spec.Environment) { e.Environment.Env = map[string]string{"Kv": ""} }), files(), ids),
+		"the working directory":  inputsOf(t, env(func(e *spec.Environment) { e.Docker.Workdir = "/w" }), files(), ids),
+		"the user":               inputsOf(t, env(func(e *spec.Environment) { e.Docker.User = "1" }), files(), ids),
+	} {
+		if before, ok := seen[other]; ok {
+			t.Errorf("%s makes the same hash as %s", name, before)
+		}
+		seen[other] = name
+	}
+}
+
+func TestWhatIsIgnoredIsNotLookedAt(t *testing.T) {
+	dir := lay(t, map[string]string{"Dockerfile": "FROM a", ".dockerignore": "secret", "secret/link": "-> /etc"})
+	e := spec.Environment{Type: "docker", Name: "n", File: filepath.Join(dir, "env.yaml"), Docker: spec.Docker{Build: &spec.Build{}}}
+	if _, err := newPlan(t.Context(), &e); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestABuildThatCannotBeIsAConfigurationError(t *testing.T) {
+	for name, c := range map[string]struct {
+		files map[string]string
+		build spec.Build
+		says  string
+	}{
+		"no Dockerfile":           {map[string]string{"x": ""}, spec.Build{}, "Dockerfile"},
+		"a Dockerfile outside":    {map[string]string{"x": ""}, spec.Build{Dockerfile: "../Dockerfile"}, "has .. in it"},
+		"a link to one outside":   {map[string]string{"Dockerfile": "-> /etc/hostname"}, spec.Build{}, "Dockerfile"},
+		"a folder as Dockerfile":  {map[string]string{"Dockerfile/x": ""}, spec.Build{}, "not a regular file"},
+		"no context":              {nil, spec.Build{Context: "none"}, "context"},
+		"an absolute link":        {map[string]string{"Dockerfile": "FROM a", "l": "-> /etc/passwd"}, spec.Build{}, `the link "l" leads out of the folder, to "/etc/passwd"`},
+		"a link that leads out":   {map[string]string{"Dockerfile": "FROM a", "d/l": "-> ../../x"}, spec.Build{}, `the link "d/l" leads out`},
+		"a bad list":              {map[string]string{"Dockerfile": "FROM a", ".dockerignore": "[a"}, spec.Build{}, ".dockerignore"},
+		"a Dockerfile of nothing": {map[string]string{"Dockerfile": ""}, spec.Build{}, "Dockerfile"},
+	} {
+		e := spec.Environment{Type: "docker", Name: "n", File: filepath.Join(lay(t, c.files), "env.yaml"), Docker: spec.Docker{Build: &c.build}}
+		_, err := newPlan(t.Context(), &e)
+		if !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+func TestANulByteInAVariableIsAConfigurationError(t *testing.T) {
+	e := spec.Environment{Type: "docker", Name: "n", Docker: spec.Docker{Image: "a"}}
+	e.Environment.Env = map[string]string{"K": "a\x00b"}
+	if _, err := newPlan(t.Context(), &e); !errors.Is(err, lazaret.ErrConfig) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestTheDockerfileOfAnEnvironmentHoldsNoValueOfIt(t *testing.T) {
+	text, args := environment(map[string]string{"B": "$x\n'\"", "A b": ""}, "/w d", "1:2")
+	want := "FROM sha256:1\nARG LAZARET_DIR LAZARET_NAME_0 LAZARET_VALUE_0 LAZARET_NAME_1 LAZARET_VALUE_1\n" +
+		"ENV ${LAZARET_NAME_0}=${LAZARET_VALUE_0} ${LAZARET_NAME_1}=${LAZARET_VALUE_1}\n" +
+		"COPY --chown=1:2 [\"workdir/\", \"${LAZARET_DIR}/\"]\nWORKDIR ${LAZARET_DIR}\n"
+	if got := text("sha256:1"); got != want {
+		t.Errorf("got %s", got)
+	}
+	if args["LAZARET_NAME_0"] != "A b" || args["LAZARET_VALUE_1"] != "$x\n'\"" || args["LAZARET_DIR"] != "/w d" || len(args) != 5 {
+		t.Errorf("got %q", args)
+	}
+}
+
+func TestTheSetUpOfASubmissionEndsAtItsFirstFailureOnlyWithFailFast(t *testing.T) {
+	s := spec.Setup{Commands: []string{"cd x"}, EvalCommands: []string{"make"}, ResumeCommands: []string{"never"}}
+	if got, want := setup(s), "cd x\nmake\nexit 0\n"; got != want {
+		t.Errorf("got %q", got)
+	}
+	s.FailFast = true
+	const check = "case $? in 0) ;; *) exit $? ;; esac\n"
+	if got, want := setup(s), "cd x\n"+check+"make\n"+check+"exit 0\n"; got != want {
+		t.Errorf("got %q", got)
+	}
+	if got := setup(spec.Setup{FailFast: true}); got != "" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestTheHashOfASubmissionChangesWithEachOfItsInputs(t *testing.T) {
+	e := spec.Environment{Type: "docker", Name: "n", Docker: spec.Docker{Image: "a"}}
+	hash := func(e spec.Environment, base lazaret.Image, work, assets map[string]string) string {
+		s := Submission{Workspace: lay(t, work)}
+		if assets != nil {
+			s.Assets = lay(t, assets)
+		}
+		p, err := newSubmissionPlan(t.Context(), &e, s, base)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.tag(); got != "lazaret:n-submission-"+p.inputs()[:12] {
+			t.Errorf("the tag is %s", got)
+		}
+		return p.inputs()
+	}
+	base, work := lazaret.Image{ID: "1"}, map[string]string{"x": "1"}
+	other := func(change func(*spec.Environment)) spec.Environment { o := e; change(&o); return o }
+	hashes := []string{
+		hash(e, base, work, nil),
+		hash(e, lazaret.Image{ID: "2"}, work, nil),
+		hash(e, lazaret.Image{ID: "1", User: "me"}, work, nil),
+		hash(e, base, map[string]string{"x": "2"}, nil),
+		hash(e, base, work, map[string]string{}),
+		hash(e, base, work, map[string]string{"t": ""}),
+		hash(other(func(o *spec.Environment) { o.Setup.EvalCommands = []string{"x"} }), base, work, nil),
+		hash(other(func(o *spec.Environment) { o.Docker.Network = "bridge" }), base, work, nil),
+	}
+	if unique := slices.Compact(slices.Sorted(slices.Values(hashes))); len(unique) != len(hashes) {
+		t.Errorf("some are the same: %q", hashes)
+	}
+	if hash(e, base, work, nil) != hashes[0] {
+		t.Error("the same inputs have another hash")
+	}
+}
+
+func TestTheStateOfAnImage(t *testing.T) {
+	now := time.Now()
+	tagged, mark := []string{"t"}, lazaret.ImageMark{Environment: "n", Inputs: "i", Base: "b"}
+	for name, c := range map[string]struct {
+		image  lazaret.Image
+		inputs string
+		want   State
+	}{
+		"of the same inputs":           {lazaret.Image{Tags: tagged, Mark: mark}, "b", Current},
+		"of others":                    {lazaret.Image{Tags: tagged, Mark: mark}, "c", Outdated},
+		"with inputs that none knows":  {lazaret.Image{Tags: tagged, Mark: mark}, "", Unknown},
+		"that was replaced":            {lazaret.Image{Mark: mark, Created: now}, "b", Outdated},
+		"of a build under way":         {lazaret.Image{Created: now}, "b", Unfinished},
+		"of a build that was given up": {lazaret.Image{Created: now.Add(-unfinished)}, "", Outdated},
+	} {
+		if got := stateOf(c.image, c.inputs, now); got != c.want {
+			t.Errorf("%s: got %q", name, got)
+		}
+	}
+}
+
+func TestAContextThatHasChangedSinceItWasLookedAtIsNotBuilt(t *testing.T) {
+	dir := lay(t, map[string]string{"x": "1", "d/y": "2"})
+	looked, err := newTree(t.Context(), dir, "below", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := func() (all []string, err error) {
+		content, packed := pack(t.Context(), "Dockerfile", "FROM a", []*tree{looked})
+		r := tar.NewReader(content)
+		for {
+			h, err := r.Next()
+			if err != nil {
+				_ = content.Close()
+				return all, errors.Join(err, <-packed)
+			}
+			all = append(all, h.Name)
+		}
+	}
+	got, err := names()
+	if want := []string{"Dockerfile", "below/", "below/d/", "below/d/y", "below/x"}; !errors.Is(err, io.EOF) || !slices.Equal(got, want) {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "x"), []byte("changed"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := names(); errors.Is(err, io.EOF) || !errors.Is(err, lazaret.ErrInfrastructure) || !strings.Contains(err.Error(), "changed while") {
+		t.Errorf("got %v", err)
+	}
+}

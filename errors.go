@@ -1,0 +1,159 @@
+package lazaret
+
+import (
+	"context"
+	"errors"
+	"strings"
+)
+
+// class is a sentinel that errors.Is can find; a class may belong to a wider one.
+type class struct {
+	text  string
+	wider error
+}
+
+func (c *class) Error() string { return c.text }
+func (c *class) Unwrap() error { return c.wider }
+
+// The classes of failure. Every error that this module returns matches exactly one of the first seven
+// with errors.Is, or one of the file classes below.
+var (
+	// ErrConfig: what was asked for is wrong, and will be wrong again: a bad option, an unknown image.
+	ErrConfig error = &class{text: "invalid configuration"}
+	// ErrUnavailable: the sandbox, the service or the daemon is not there (any more).
+	ErrUnavailable error = &class{text: "unavailable"}
+	// ErrInfrastructure: our side failed: a broken connection, a daemon's internal error. The same call
+	// may succeed in a new sandbox.
+	ErrInfrastructure error = &class{text: "infrastructure failure"}
+	// ErrLimit: a limit of ours was met; the message states it.
+	ErrLimit error = &class{text: "limit reached"}
+	// ErrCancelled: the caller's context ended first.
+	ErrCancelled error = &class{text: "cancelled"}
+	// ErrUnsupported: this provider, transport or platform cannot do what was asked.
+	ErrUnsupported error = &class{text: "unsupported"}
+	// ErrNotStarted: the program could not be started, so nothing ran. The reasons are the classes
+	// below; a reason that is none of them (an argument list that is too long) has this class alone.
+	ErrNotStarted error = &class{text: "program not started"}
+)
+
+// Why a program could not be started. Each is an ErrNotStarted too.
+var (
+	// ErrProgramNotFound: no such program in the service.
+	ErrProgramNotFound error = &class{text: "program not found", wider: ErrNotStarted}
+	// ErrNotExecutable: the file is there and may not be executed, or is no program.
+	ErrNotExecutable error = &class{text: "program not executable", wider: ErrNotStarted}
+	// ErrDirNotFound: the working directory does not exist or cannot be entered.
+	ErrDirNotFound error = &class{text: "working directory not found", wider: ErrNotStarted}
+	// ErrUserNotFound: the user or group is unknown in the service. File operations have it too.
+	ErrUserNotFound error = &class{text: "user not found", wider: ErrNotStarted}
+)
+
+// What can be wrong with a file. The error's Path is the path as the caller gave it.
+var (
+	// ErrNotFound: no such file or directory.
+	ErrNotFound error = &class{text: "not found"}
+	// ErrPermission: the user may not do this.
+	ErrPermission error = &class{text: "permission denied"}
+	// ErrIsDirectory: a file was wanted and a directory is there.
+	ErrIsDirectory error = &class{text: "is a directory"}
+	// ErrNotDirectory: a directory was wanted and something else is there.
+	ErrNotDirectory error = &class{text: "not a directory"}
+	// ErrExists: something is there already.
+	ErrExists error = &class{text: "already exists"}
+	// ErrNotEmpty: the directory has something in it.
+	ErrNotEmpty error = &class{text: "directory not empty"}
+	// ErrTooLarge: the file is larger than the limit that the message states. It is an ErrLimit too.
+	ErrTooLarge error = &class{text: "too large", wider: ErrLimit}
+	// ErrNotRegular: the path is a socket, a device or a pipe, which are never opened.
+	ErrNotRegular error = &class{text: "not a regular file"}
+)
+
+// Error is the detail of a failure. Match its class with errors.Is, get at the detail with errors.As.
+type Error struct {
+	Op      string // what was being done: "exec", "read", "start sandbox"
+	Service string // the service it was done in; empty where there is none
+	Path    string // the file, as the caller gave it; empty where there is none
+	Class   error  // one of the Err variables of this package
+	Err     error  // the cause; nil where the class says it all
+	Hint    string // what the user can do about it; empty where we know nothing
+}
+
+// Error says what was done to which thing, why it failed, and what to do next.
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString(e.Op)
+	if e.Path != "" {
+		b.WriteString(" " + e.Path)
+	}
+	if e.Service != "" {
+		b.WriteString(" in service " + e.Service)
+	}
+	if b.Len() > 0 && (e.Err != nil || e.Class != nil) { // a provider's has no Op yet
+		b.WriteString(": ")
+	}
+	switch {
+	case e.Err != nil:
+		b.WriteString(e.Err.Error())
+	case e.Class != nil:
+		b.WriteString(e.Class.Error())
+	}
+	if e.Hint != "" {
+		b.WriteString(" (" + e.Hint + ")")
+	}
+	return b.String()
+}
+
+// Unwrap gives the class and the cause.
+func (e *Error) Unwrap() []error {
+	var errs []error
+	if e.Class != nil {
+		errs = append(errs, e.Class)
+	}
+	if e.Err != nil {
+		errs = append(errs, e.Err)
+	}
+	return errs
+}
+
+// classes in the order in which ClassOf tries them: the narrow before the wide.
+var classes = []error{
+	ErrProgramNotFound, ErrNotExecutable, ErrDirNotFound, ErrUserNotFound, ErrNotStarted,
+	ErrNotFound, ErrPermission, ErrIsDirectory, ErrNotDirectory, ErrExists, ErrNotEmpty, ErrTooLarge,
+	ErrNotRegular,
+	ErrConfig, ErrUnavailable, ErrCancelled, ErrUnsupported, ErrLimit, ErrInfrastructure,
+}
+
+// ClassOf returns the class of err, the narrowest one that it matches, and nil where it has none.
+func ClassOf(err error) error {
+	for _, c := range classes {
+		if errors.Is(err, c) {
+			return c
+		}
+	}
+	return nil
+}
+
+// cancelled makes the error of a call whose context ended, with the context's cause.
+func cancelled(ctx context.Context, op, service string) error {
+	return &Error{Op: op, Service: service, Class: ErrCancelled, Err: context.Cause(ctx)}
+}
+
+// classify gives err a place and a class: a provider's error that has no class yet is an
+// infrastructure failure, unless the caller's context has ended.
+func classify(ctx context.Context, err error, op, service, path string) error {
+	if err == nil {
+		return nil
+	}
+	c := ClassOf(err)
+	if ctx.Err() != nil && (c == nil || errors.Is(c, ErrInfrastructure)) {
+		return cancelled(ctx, op, service)
+	}
+	if c == nil {
+		c = ErrInfrastructure
+	}
+	var inner *Error
+	if errors.As(err, &inner) && any(inner) == any(err) && inner.Op == "" { // not one that others wrap
+		return &Error{Op: op, Service: service, Path: path, Class: inner.Class, Err: inner.Err, Hint: inner.Hint}
+	}
+	return &Error{Op: op, Service: service, Path: path, Class: c, Err: err}
+}

@@ -1,0 +1,104 @@
+package lazaret
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+)
+
+func TestClassOfFindsTheNarrowestClass(t *testing.T) {
+	for _, class := range classes {
+		for name, err := range map[string]error{
+			"itself":  class,
+			"wrapped": fmt.Errorf("more: %w", class),
+			"detail":  &Error{Op: "exec", Class: class, Err: errors.New("cause")},
+			"deep":    fmt.Errorf("more: %w", &Error{Op: "exec", Class: class}),
+			"joined":  errors.Join(errors.New("another"), class),
+		} {
+			if got := ClassOf(err); !errors.Is(got, class) {
+				t.Errorf("%v, %s: ClassOf says %v", class, name, got)
+			}
+		}
+	}
+	for _, err := range []error{nil, errors.New("of no class"), context.Canceled} {
+		if got := ClassOf(err); got != nil {
+			t.Errorf("ClassOf(%v) is %v, want none", err, got)
+		}
+	}
+}
+
+func TestANarrowClassIsItsWiderOneToo(t *testing.T) {
+	for narrow, wide := range map[error]error{
+		ErrProgramNotFound: ErrNotStarted, ErrNotExecutable: ErrNotStarted, ErrDirNotFound: ErrNotStarted,
+		ErrUserNotFound: ErrNotStarted, ErrTooLarge: ErrLimit,
+	} {
+		if !errors.Is(narrow, wide) {
+			t.Errorf("%v is no %v", narrow, wide)
+		}
+		if errors.Is(wide, narrow) {
+			t.Errorf("%v is a %v", wide, narrow)
+		}
+	}
+}
+
+func TestAnErrorSaysWhatWhereWhyAndWhatToDo(t *testing.T) {
+	cause := errors.New("disk on fire")
+	for want, err := range map[string]*Error{
+		"read: disk on fire": {Op: "read", Class: ErrInfrastructure, Err: cause},
+		"read: not found":    {Op: "read", Class: ErrNotFound},
+		"read":               {Op: "read"},
+		"disk on fire":       {Class: ErrInfrastructure, Err: cause},
+		"not found":          {Class: ErrNotFound},
+		"read a.txt in service web: disk on fire (put it out)": {
+			Op: "read", Path: "a.txt", Service: "web", Class: ErrInfrastructure, Err: cause, Hint: "put it out",
+		},
+	} {
+		if got := err.Error(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		if err.Err != nil && !errors.Is(err, cause) {
+			t.Errorf("%q: the cause is lost", want)
+		}
+	}
+}
+
+func TestClassify(t *testing.T) {
+	live := t.Context()
+	over, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("changed my mind")
+	cancel(why)
+	plain := errors.New("connection reset")
+	for _, c := range []struct {
+		name string
+		ctx  context.Context
+		err  error
+		want error
+		is   error // the cause that is still to be found
+	}{
+		{"an error without a class is the infrastructure's", live, plain, ErrInfrastructure, plain},
+		{"a class is kept", live, &Error{Class: ErrNotFound, Err: plain}, ErrNotFound, plain},
+		{"a wrapped class is kept", live, fmt.Errorf("x: %w", ErrUnavailable), ErrUnavailable, ErrUnavailable},
+		{"what broke because the context ended is a cancel", over, plain, ErrCancelled, why},
+		{"so is an infrastructure failure", over, &Error{Class: ErrInfrastructure, Err: plain}, ErrCancelled, why},
+		{"but no other class", over, &Error{Class: ErrNotFound, Err: plain}, ErrNotFound, plain},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := classify(c.ctx, c.err, "read", "web", "a.txt")
+			var e *Error
+			if !errors.As(got, &e) || e.Op != "read" || e.Service != "web" {
+				t.Fatalf("the place is missing: %#v", got)
+			}
+			if !errors.Is(ClassOf(got), c.want) || !errors.Is(got, c.is) {
+				t.Errorf("got %v of class %v, want %v", got, ClassOf(got), c.want)
+			}
+		})
+	}
+	if err := classify(live, nil, "read", "web", ""); err != nil {
+		t.Errorf("no error became %v", err)
+	}
+	inner := &Error{Class: ErrPermission, Err: plain, Hint: "ask"}
+	if got, want := classify(live, inner, "read", "web", "a.txt").Error(), "read a.txt in service web: connection reset (ask)"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,55 @@
+package lazaret_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/provider/conformance/fake"
+)
+
+func ExampleProcess_Follow() {
+	ctx := context.Background()
+	provider := fake.New(fake.Options{Programs: map[string]fake.Program{
+		"build": func(_ context.Context, p *fake.Proc) int {
+			fmt.Fprint(p.Stdout, "compiling, linking, done")
+			return 3
+		},
+	}})
+	defer provider.Close(ctx)
+	sb, err := provider.Start(ctx, lazaret.Spec{})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	request, answered := context.WithCancel(ctx)
+	p, err := sb.Start(request, lazaret.Cmd{Args: []string{"build"}, Detach: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	id := p.Info().ID
+	answered() // the command runs on
+
+	later, err := sb.Process(id)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for chunk, err := range later.Follow(ctx, lazaret.Stdout, 11) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("from %d on: %s\n", chunk.Offset, chunk.Data)
+	}
+	res, err := later.Wait(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("exit code", res.ExitCode)
+	if err := later.Forget(); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// from 11 on: linking, done
+	// exit code 3
+}

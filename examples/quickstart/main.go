@@ -1,0 +1,55 @@
+// Command quickstart runs one line of Python in a sandbox of its own: no network, bounded memory and
+// processes, and nothing left of it afterwards.
+//
+//	go run ./examples/quickstart [image]
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/provider/docker"
+)
+
+func main() {
+	image := "python:3.12-slim"
+	if len(os.Args) > 1 {
+		image = os.Args[1]
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, image)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "quickstart:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, image string) (err error) {
+	provider, err := docker.New(ctx, docker.Options{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, provider.Close(ctx)) }() // removes what is still there
+
+	sb, err := provider.Start(ctx, lazaret.Spec{Image: image})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, sb.Close(ctx)) }()
+
+	res, err := sb.Exec(ctx, lazaret.Cmd{
+		Args: []string{"python3", "-c", "print(6*7)"},
+		Wall: 10 * time.Second,
+	})
+	if err != nil {
+		return err // we failed: how the program ended, well or badly, is in the result
+	}
+	fmt.Printf("%s with code %d, printed %s", res.Outcome, res.ExitCode, res.Stdout.Text())
+	return nil
+}

@@ -1,0 +1,5 @@
+#!/bin/sh
+# Never ends.
+while :; do
+	:
+done

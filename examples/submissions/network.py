@@ -1,0 +1,12 @@
+#!/usr/bin/env python3
+# Wants to send the task to somebody outside.
+import socket
+import sys
+
+task = sys.stdin.buffer.read()
+try:
+    with socket.create_connection(("1.1.1.1", 80), timeout=2) as s:
+        s.sendall(task)
+    print("sent to the outside")
+except OSError as e:
+    print("not sent:", e.strerror or e)

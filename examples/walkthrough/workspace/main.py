@@ -1,0 +1,2 @@
+for n in range(1, 6):
+    print(n)

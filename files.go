@@ -1,0 +1,286 @@
+package lazaret
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+)
+
+// As returns the same service as another of its users has it: commands whose User is empty run as that
+// user, and files are read and changed with that user's rights. user is as in Cmd.User; empty means the
+// service's own. Whether there is such a user shows with the first use, as an ErrUserNotFound.
+func (s *Service) As(user string) *Service {
+	as := *s
+	as.user = user
+	return &as
+}
+
+// ReadFile returns a regular file's content. Links are followed inside the sandbox only. A file over
+// MaxReadFile is an ErrTooLarge.
+func (s *Service) ReadFile(ctx context.Context, path string) ([]byte, error) {
+	const op = "read"
+	r, info, err := s.open(ctx, op, path, 0, -1)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	tooLarge := func() error {
+		return &Error{
+			Op: op, Service: s.info.Name, Path: path, Class: ErrTooLarge,
+			Err: fmt.Errorf("larger than the limit of %d bytes", MaxReadFile), Hint: "use Open or ReadRange",
+		}
+	}
+	if info.Size > MaxReadFile {
+		return nil, tooLarge()
+	}
+	data, err := readAll(io.LimitReader(r, MaxReadFile+1), info.Size)
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > MaxReadFile {
+		return nil, tooLarge()
+	}
+	return data, nil
+}
+
+// ReadRange returns length bytes of a regular file from offset on: fewer where the file ends before, none
+// where it ends before offset. A length over MaxReadFile is an ErrTooLarge. Links are followed as by
+// ReadFile.
+func (s *Service) ReadRange(ctx context.Context, path string, offset, length int64) ([]byte, error) {
+	const op = "read"
+	switch {
+	case offset < 0 || length < 0:
+		return nil, &Error{Op: op, Service: s.info.Name, Path: path, Class: ErrConfig, Err: fmt.Errorf("the offset %d or the length %d is negative", offset, length)}
+	case length > MaxReadFile:
+		return nil, &Error{
+			Op: op, Service: s.info.Name, Path: path, Class: ErrTooLarge,
+			Err: fmt.Errorf("the length %d is larger than the limit of %d bytes", length, MaxReadFile), Hint: "read it in parts, or use Open",
+		}
+	}
+	r, _, err := s.open(ctx, op, path, offset, length)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return readAll(io.LimitReader(r, length), length)
+}
+
+// readAll reads to the end. The size is what the sandbox says: memory is taken as content comes, at most
+// four times as much, and the size only keeps the last piece from being larger than needed.
+func readAll(r io.Reader, size int64) ([]byte, error) {
+	const first = 1 << 20
+	data := make([]byte, 0, max(512, min(size+1, first)))
+	for {
+		if len(data) == cap(data) {
+			grown := 4 * cap(data)
+			if size >= int64(len(data)) && size < int64(grown) {
+				grown = int(size) + 1 // so that the end is seen without another piece
+			}
+			data = append(make([]byte, 0, grown), data...)
+		}
+		n, err := r.Read(data[len(data):cap(data)])
+		data = data[:len(data)+n]
+		if errors.Is(err, io.EOF) {
+			return data, nil
+		}
+		if err != nil {
+			return data, err
+		}
+	}
+}
+
+// Open returns a regular file's content as a stream, which is to be closed, and the file's description as
+// it was when it was opened. Links are followed as by ReadFile. A read after the end of ctx fails.
+func (s *Service) Open(ctx context.Context, path string) (io.ReadCloser, FileInfo, error) {
+	return s.open(ctx, "read", path, 0, -1)
+}
+
+func (s *Service) open(ctx context.Context, op, path string, offset, length int64) (io.ReadCloser, FileInfo, error) {
+	abs, err := s.gate(op, path)
+	if err != nil {
+		return nil, FileInfo{}, err
+	}
+	r, info, err := s.files().Open(ctx, abs, offset, length)
+	if err != nil {
+		return nil, FileInfo{}, classify(ctx, err, op, s.info.Name, path)
+	}
+	return &content{ReadCloser: r, failure: func(err error) error {
+		return classify(ctx, err, op, s.info.Name, path)
+	}}, info, nil
+}
+
+// content is an open file whose errors are told as this package tells them.
+type content struct {
+	io.ReadCloser
+	failure func(error) error
+}
+
+func (c *content) Read(p []byte) (int, error) {
+	n, err := c.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = c.failure(err)
+	}
+	return n, err
+}
+
+// WriteFile makes or replaces a regular file, and the directories above it that are missing.
+func (s *Service) WriteFile(ctx context.Context, path string, data []byte, opts WriteOptions) error {
+	return s.WriteFrom(ctx, path, bytes.NewReader(data), int64(len(data)), opts)
+}
+
+// WriteFrom is WriteFile with exactly size bytes from a reader.
+func (s *Service) WriteFrom(ctx context.Context, path string, r io.Reader, size int64, opts WriteOptions) error {
+	const op = "write"
+	abs, err := s.gate(op, path, opts.Owner)
+	if err != nil {
+		return err
+	}
+	if opts.Owner != "" {
+		if err := s.checkOwner(op, path, opts.Owner); err != nil {
+			return err
+		}
+	}
+	if opts.Mode == 0 {
+		opts.Mode = 0o644
+	}
+	if opts.Mode.Perm() != opts.Mode {
+		return &Error{Op: op, Service: s.info.Name, Path: path, Class: ErrConfig, Err: fmt.Errorf("mode %v has more than permission bits", opts.Mode)}
+	}
+	return classify(ctx, s.files().Write(ctx, abs, r, size, opts), op, s.info.Name, path)
+}
+
+// Stat describes path. Where path is a link, it describes the link.
+func (s *Service) Stat(ctx context.Context, path string) (FileInfo, error) {
+	const op = "stat"
+	abs, err := s.gate(op, path)
+	if err != nil {
+		return FileInfo{}, err
+	}
+	info, err := s.files().Stat(ctx, abs)
+	return info, classify(ctx, err, op, s.info.Name, path)
+}
+
+// Mkdir makes a directory. One that is there is an ErrExists, unless opts says Parents.
+func (s *Service) Mkdir(ctx context.Context, path string, opts MkdirOptions) error {
+	if opts.Mode == 0 {
+		opts.Mode = 0o755
+	}
+	return s.change(ctx, Change{Op: ChangeMkdir, Path: path, Mode: opts.Mode, All: opts.Parents})
+}
+
+// Remove removes a file, a link or an empty directory; with Recursive, a directory with all that is in it.
+// Links are removed, never followed. What is not there is an ErrNotFound, a directory that is not empty an
+// ErrNotEmpty. When it fails half way, a part is gone.
+func (s *Service) Remove(ctx context.Context, path string, opts RemoveOptions) error {
+	return s.change(ctx, Change{Op: ChangeRemove, Path: path, All: opts.Recursive})
+}
+
+// Rename gives what is at from, a link included, the path to. It replaces a file there, and a directory
+// only by a directory, where it is empty; else the error is an ErrExists, an ErrNotEmpty, an
+// ErrIsDirectory or an ErrNotDirectory, as the kernel says. Between file systems it is ErrUnsupported.
+func (s *Service) Rename(ctx context.Context, from, to string) error {
+	abs, err := s.gate(ChangeRename, to)
+	if err != nil {
+		return err
+	}
+	return s.change(ctx, Change{Op: ChangeRename, Path: from, Target: abs})
+}
+
+// Symlink makes path a link that says target, which need not exist. A relative target is relative to the
+// link's directory. What is at path already is an ErrExists.
+func (s *Service) Symlink(ctx context.Context, target, path string) error {
+	return s.change(ctx, Change{Op: ChangeSymlink, Path: path, Target: target})
+}
+
+// Chmod sets the permission, set-id and sticky bits of path, or of what it points to where it is a link.
+func (s *Service) Chmod(ctx context.Context, path string, mode fs.FileMode) error {
+	return s.change(ctx, Change{Op: ChangeChmod, Path: path, Mode: mode})
+}
+
+// Chown gives path, or the link itself where it is one, to owner, which is as in Cmd.User. Without a group
+// it becomes the user's own, or 0 where the service does not know the user's number.
+func (s *Service) Chown(ctx context.Context, path, owner string) error {
+	if err := s.checkOwner(ChangeChown, path, owner); err != nil {
+		return err
+	}
+	return s.change(ctx, Change{Op: ChangeChown, Path: path, Owner: owner})
+}
+
+// change checks c, whose path is as the caller gave it, and has it done.
+func (s *Service) change(ctx context.Context, c Change) error {
+	given := c.Path
+	var err error
+	if c.Path, err = s.gate(c.Op, given, c.Target, c.Owner); err != nil {
+		return err
+	}
+	if c.Mode != c.Mode&(fs.ModePerm|fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky) {
+		return &Error{Op: c.Op, Service: s.info.Name, Path: given, Class: ErrConfig, Err: fmt.Errorf("mode %v has more than permission, set-id and sticky bits", c.Mode)}
+	}
+	if ctx.Err() != nil {
+		return cancelled(ctx, c.Op, s.info.Name)
+	}
+	err = s.files().Change(ctx, c)
+	var why *Error
+	if c.Op == ChangeRename && errors.As(err, &why) { // either path may be the reason
+		err = &Error{Class: why.Class, Err: fmt.Errorf("to %s: %w", c.Target, cmp.Or(why.Err, why.Class)), Hint: why.Hint}
+	}
+	return classify(ctx, err, c.Op, s.info.Name, given)
+}
+
+// checkOwner refuses an owner that names nobody: "", ":group", "user:".
+func (s *Service) checkOwner(op, path, owner string) error {
+	user, group, hasGroup := strings.Cut(owner, ":")
+	if user == "" || hasGroup && group == "" {
+		return &Error{Op: op, Service: s.info.Name, Path: path, Class: ErrConfig, Err: fmt.Errorf("the owner %q lacks a user or a group", owner)}
+	}
+	return nil
+}
+
+// Upload extracts a tar stream into dir, a directory that exists.
+func (s *Service) Upload(ctx context.Context, dir string, tar io.Reader) error {
+	const op = "upload to"
+	abs, err := s.gate(op, dir)
+	if err != nil {
+		return err
+	}
+	return classify(ctx, s.files().Upload(ctx, abs, tar), op, s.info.Name, dir)
+}
+
+// Download returns path, a file or a tree, as a tar stream whose first entry is named like path's last
+// element. The stream is the sandbox's word: names and links in it are not to be trusted.
+func (s *Service) Download(ctx context.Context, path string) (io.ReadCloser, error) {
+	const op = "download"
+	abs, err := s.gate(op, path)
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.files().Download(ctx, abs)
+	return r, classify(ctx, err, op, s.info.Name, path)
+}
+
+func (s *Service) files() FileBackend { return s.be.Files(s.user) }
+
+// gate checks that files can be reached at all and makes path absolute. Neither the path nor what else is
+// said may contain a NUL byte.
+func (s *Service) gate(op, path string, said ...string) (string, error) {
+	if err := s.sb.check(op, s.info.Name); err != nil {
+		return "", err
+	}
+	bad := func(format string, a ...any) error {
+		return &Error{Op: op, Service: s.info.Name, Path: path, Class: ErrConfig, Err: fmt.Errorf(format, a...)}
+	}
+	if path == "" || strings.ContainsRune(path, 0) {
+		return "", bad("the path %q is empty or contains a NUL byte", path)
+	}
+	for _, text := range append(said, s.user) {
+		if strings.ContainsRune(text, 0) {
+			return "", bad("%q contains a NUL byte", text)
+		}
+	}
+	return s.abs(path), nil
+}

@@ -1,0 +1,309 @@
+// Package archive packs folders into tar streams and unpacks tar streams that are not to be trusted.
+package archive
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+)
+
+// Pack writes the file or tree at root to w, as an archive whose first entry is called name. Links are
+// packed as links. A socket, device or pipe is an error: it cannot be carried over.
+func Pack(w io.Writer, root, name string) error {
+	tw := tar.NewWriter(w)
+	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, file)
+		if err != nil {
+			return err
+		}
+		return packOne(tw, file, path.Join(name, filepath.ToSlash(rel)), d)
+	})
+	if err != nil {
+		return err
+	}
+	return tw.Close()
+}
+
+func packOne(tw *tar.Writer, file, name string, d fs.DirEntry) error {
+	info, err := d.Info()
+	if err != nil {
+		return err
+	}
+	var link string
+	switch mode := info.Mode(); {
+	case mode.IsDir():
+		name += "/"
+	case mode&fs.ModeSymlink != 0:
+		if link, err = os.Readlink(file); err != nil {
+			return err
+		}
+	case !mode.IsRegular():
+		return fmt.Errorf("%s is a %s, which cannot be copied", file, kind(mode))
+	}
+	head, err := tar.FileInfoHeader(info, filepath.ToSlash(link))
+	if err != nil {
+		return err
+	}
+	head.Name, head.Format = name, tar.FormatPAX
+	head.Uid, head.Gid, head.Uname, head.Gname = 0, 0, "", "" // the host's users mean nothing elsewhere
+	if err := tw.WriteHeader(head); err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return nil
+	}
+	f, err := OpenRegular(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := io.Copy(tw, io.LimitReader(f, head.Size)); err != nil { // it may have grown
+		return err
+	}
+	return tw.Flush() // fails where it has shrunk
+}
+
+// ErrNotRegular says that a path is a socket, a device or a pipe, or a directory where a file is needed.
+var ErrNotRegular = errors.New("not a regular file")
+
+// OpenRegular opens a regular file for reading, and nothing else: opening a pipe or a device could
+// block, or do something.
+func OpenRegular(file string) (*os.File, error) {
+	info, err := os.Stat(file)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, &fs.PathError{Op: "open", Path: file, Err: ErrNotRegular}
+	}
+	f, err := os.OpenFile(file, os.O_RDONLY|nonblock, 0) // it may be something else by now
+	if err != nil {
+		return nil, err
+	}
+	info, err = f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = &fs.PathError{Op: "open", Path: file, Err: ErrNotRegular}
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+func kind(mode fs.FileMode) string {
+	switch {
+	case mode&fs.ModeSocket != 0:
+		return "socket"
+	case mode&fs.ModeNamedPipe != 0:
+		return "pipe"
+	}
+	return "device"
+}
+
+// Limits bounds what Unpack takes. Zero in a field means no limit.
+type Limits struct {
+	Bytes   int64 // in all files together
+	Entries int
+}
+
+// ErrContent says that the archive itself is wrong: it is no tar stream, is cut short, or holds what is
+// never taken.
+var ErrContent = errors.New("bad archive")
+
+// UnpackInto extracts an archive below dest, which must exist, by the names in it. Its links may point
+// anywhere; nothing is written through one that leads out of dest. Else it is as Unpack.
+func UnpackInto(r io.Reader, dest string) error {
+	return unpack(r, dest, unpacker{anyLinks: true})
+}
+
+// ErrLimit says that the archive holds more than the limits allow.
+var ErrLimit = errors.New("the archive is too large")
+
+// Unpack extracts an archive that is not to be trusted below dest, which must exist. The first element
+// of each entry's name, which must be the same in all, is replaced by name; an archive of one file thus
+// becomes the file dest/name. No entry can lead out of dest: every path is resolved below it, and a link
+// that points out of it is an error, as is anything but files, folders and links. What exists is
+// overwritten, but a folder is never replaced by a file. Modes are kept without set-id and sticky bits;
+// owners are not.
+func Unpack(r io.Reader, dest, name string, limits Limits) error {
+	return unpack(r, dest, unpacker{limits: limits, name: name})
+}
+
+func unpack(r io.Reader, dest string, u unpacker) error {
+	root, err := os.OpenRoot(dest)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	u.root = root
+	tr := tar.NewReader(r)
+	for {
+		head, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			return u.finish()
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrContent, err)
+		}
+		if err := u.entry(head, tr); err != nil {
+			return err
+		}
+	}
+}
+
+type unpacker struct {
+	root     *os.Root
+	limits   Limits
+	name     string // replaces the first element of all names; empty keeps them
+	anyLinks bool
+	first    string // the first element of all names
+	entries  int
+	bytes    int64
+	dirs     []dirMode
+}
+
+// dirMode is a folder's mode, set at the end: a read-only folder could not be filled.
+type dirMode struct {
+	path string
+	mode fs.FileMode
+}
+
+func (u *unpacker) entry(head *tar.Header, content io.Reader) error {
+	if u.entries++; u.limits.Entries > 0 && u.entries > u.limits.Entries {
+		return fmt.Errorf("%w: more than %d entries", ErrLimit, u.limits.Entries)
+	}
+	name, err := u.target(head.Name)
+	if err != nil {
+		return err
+	}
+	mode := head.FileInfo().Mode().Perm()
+	switch head.Typeflag {
+	case tar.TypeDir:
+		u.dirs = append(u.dirs, dirMode{name, mode})
+		if name == "." {
+			return nil
+		}
+		return u.root.MkdirAll(name, 0o700)
+	case tar.TypeReg:
+		return u.file(name, mode, content)
+	case tar.TypeSymlink:
+		return u.link(name, head.Linkname)
+	case tar.TypeLink:
+		if u.anyLinks {
+			return u.hardLink(name, head.Linkname)
+		}
+	}
+	return fmt.Errorf("%w: %q is neither a file, a folder nor a link, and is not taken", ErrContent, head.Name)
+}
+
+// target maps an entry's name to a path below the root.
+func (u *unpacker) target(entry string) (string, error) {
+	plain := strings.TrimSuffix(strings.TrimPrefix(entry, "./"), "/")
+	if u.name == "" {
+		if plain == "" {
+			plain = "."
+		}
+		if !filepath.IsLocal(filepath.FromSlash(plain)) {
+			return "", fmt.Errorf("%w: an entry %q leads elsewhere", ErrContent, entry)
+		}
+		return filepath.FromSlash(path.Clean(plain)), nil
+	}
+	first, rest, _ := strings.Cut(plain, "/")
+	if u.first == "" {
+		u.first = first
+	}
+	name := path.Join(u.name, rest)
+	if first == "" || first != u.first || !filepath.IsLocal(filepath.FromSlash(name)) || rest != "" && path.Clean(rest) != rest {
+		return "", fmt.Errorf("%w: an entry %q leads elsewhere", ErrContent, entry)
+	}
+	return filepath.FromSlash(name), nil
+}
+
+func (u *unpacker) file(name string, mode fs.FileMode, content io.Reader) error {
+	if err := u.clear(name); err != nil {
+		return err
+	}
+	f, err := u.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	if u.limits.Bytes > 0 {
+		content = io.LimitReader(content, u.limits.Bytes-u.bytes+1)
+	}
+	n, err := io.Copy(f, content)
+	u.bytes += n
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		err = fmt.Errorf("%w: %w", ErrContent, err)
+	}
+	if err == nil && u.limits.Bytes > 0 && u.bytes > u.limits.Bytes {
+		err = fmt.Errorf("%w: more than %d bytes", ErrLimit, u.limits.Bytes)
+	}
+	return errors.Join(err, f.Chmod(mode), f.Close())
+}
+
+// link makes a symbolic link whose target lies below the root, unless any will do.
+func (u *unpacker) link(name, target string) error {
+	resolved := path.Join(path.Dir(filepath.ToSlash(name)), target)
+	if !u.anyLinks && (path.IsAbs(target) || !filepath.IsLocal(filepath.FromSlash(resolved))) {
+		return fmt.Errorf("%w: the link %q points out of the copied tree, to %q", ErrContent, name, target)
+	}
+	if err := u.clear(name); err != nil {
+		return err
+	}
+	return u.root.Symlink(filepath.FromSlash(target), name)
+}
+
+// hardLink makes one more name of a file below the root.
+func (u *unpacker) hardLink(name, entry string) error {
+	file, err := u.target(entry)
+	if err != nil {
+		return err
+	}
+	if err := u.clear(name); err != nil {
+		return err
+	}
+	return u.root.Link(file, name)
+}
+
+// clear makes room for a file or link, and for the folders above it.
+func (u *unpacker) clear(name string) error {
+	if dir := filepath.Dir(name); dir != "." {
+		if err := u.root.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	info, err := u.root.Lstat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case info.IsDir():
+		return &fs.PathError{Op: "replace", Path: name, Err: errors.New("a folder is there")}
+	}
+	return u.root.Remove(name)
+}
+
+func (u *unpacker) finish() error {
+	if u.entries == 0 && u.name != "" {
+		return fmt.Errorf("%w: it is empty", ErrContent)
+	}
+	for i := len(u.dirs) - 1; i >= 0; i-- {
+		if u.dirs[i].path == "." {
+			continue // the destination was there before
+		}
+		if err := u.root.Chmod(u.dirs[i].path, u.dirs[i].mode); err != nil {
+			return err
+		}
+	}
+	return nil
+}

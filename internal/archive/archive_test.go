@@ -1,0 +1,164 @@
+package archive
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestATreeComesBackAsItWas(t *testing.T) {
+	src := filepath.Join(t.TempDir(), "src")
+	for name, mode := range map[string]fs.FileMode{"a.txt": 0o644, "sub/run": 0o755, "sub/na me\n%": 0o600} {
+		file := filepath.Join(src, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(name), 0o600), os.Chmod(file, mode)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Symlink("sub/run", filepath.Join(src, "link")), os.Chmod(filepath.Join(src, "sub"), 0o555)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Chmod(filepath.Join(src, "sub"), 0o755) })
+	var b bytes.Buffer
+	if err := Pack(&b, src, "src"); err != nil {
+		t.Fatal(err)
+	}
+	dest := t.TempDir()
+	if err := Unpack(&b, dest, "copy", Limits{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Chmod(filepath.Join(dest, "copy/sub"), 0o755) })
+	for name, mode := range map[string]fs.FileMode{"a.txt": 0o644, "sub": fs.ModeDir | 0o555, "sub/run": 0o755, "sub/na me\n%": 0o600, "link": fs.ModeSymlink | 0o777} {
+		info, err := os.Lstat(filepath.Join(dest, "copy", name))
+		if err != nil || info.Mode() != mode {
+			t.Errorf("%q: %v, %v; want mode %v", name, info, err, mode)
+		}
+	}
+	if got, err := os.ReadFile(filepath.Join(dest, "copy/link")); err != nil || string(got) != "sub/run" {
+		t.Errorf("through the link: %q, %v", got, err)
+	}
+}
+
+type entry struct {
+	name, link, body string
+	kind             byte
+}
+
+func stream(t testing.TB, entries ...entry) *bytes.Buffer {
+	t.Helper()
+	var b bytes.Buffer
+	tw := tar.NewWriter(&b)
+	for _, e := range entries {
+		if e.kind == 0 {
+			e.kind = tar.TypeReg
+		}
+		err := tw.WriteHeader(&tar.Header{Name: e.name, Linkname: e.link, Typeflag: e.kind, Mode: 0o4755, Size: int64(len(e.body))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tw.Write([]byte(e.body)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tw.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return &b
+}
+
+func TestAHostileArchiveIsRefused(t *testing.T) {
+	for name, entries := range map[string][]entry{
+		"a name that climbs":                 {{name: "x/../../evil", body: "x"}},
+		"a name that climbs after the first": {{name: "x/a", body: "x"}, {name: "../evil", body: "x"}},
+		"an absolute name":                   {{name: "/evil", body: "x"}},
+		"a second tree":                      {{name: "x/a", body: "x"}, {name: "evil/a", body: "x"}},
+		"a link that climbs":                 {{name: "x/l", link: "../../evil", kind: tar.TypeSymlink}},
+		"an absolute link":                   {{name: "x/l", link: "/etc/passwd", kind: tar.TypeSymlink}},
+		"a hard link":                        {{name: "x/l", link: "/etc/passwd", kind: tar.TypeLink}},
+		"a device":                           {{name: "x/l", kind: tar.TypeChar}},
+		"a pipe":                             {{name: "x/l", kind: tar.TypeFifo}},
+		"too many bytes":                     {{name: "x/a", body: strings.Repeat("x", 60)}, {name: "x/b", body: strings.Repeat("x", 60)}},
+		"too many entries":                   {{name: "x/a"}, {name: "x/b"}, {name: "x/c"}, {name: "x/d"}},
+		"nothing":                            {},
+		"a file where a folder is":           {{name: "x/a/b", body: "x"}, {name: "x/a", body: "x"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			base := t.TempDir()
+			dest := filepath.Join(base, "dest")
+			if err := os.Mkdir(dest, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := Unpack(stream(t, entries...), dest, "x", Limits{Bytes: 100, Entries: 3}); err == nil {
+				t.Error("it was taken")
+			}
+			only(t, base, "dest")
+		})
+	}
+}
+
+// only fails when dir holds anything but name.
+func only(t testing.TB, dir, name string) {
+	t.Helper()
+	all, err := os.ReadDir(dir)
+	if err != nil || len(all) != 1 || all[0].Name() != name {
+		t.Errorf("outside the destination: %v, %v", all, err)
+	}
+}
+
+func TestSetIDBitsAreDropped(t *testing.T) {
+	dest := t.TempDir()
+	if err := Unpack(stream(t, entry{name: "x", body: "x"}), dest, "y", Limits{}); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(filepath.Join(dest, "y"))
+	if err != nil || info.Mode() != 0o755 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+}
+
+func TestAHardLinkIsOneMoreNameOfAFileBelowTheDirectory(t *testing.T) {
+	dest := t.TempDir()
+	link := func(to string) entry { return entry{name: "x/other", link: to, kind: tar.TypeLink} }
+	if err := UnpackInto(stream(t, entry{name: "x/file", body: "x"}, link("x/file")), dest); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Stat(filepath.Join(dest, "x", "file"))
+	other, oerr := os.Stat(filepath.Join(dest, "x", "other"))
+	if err != nil || oerr != nil || !os.SameFile(file, other) {
+		t.Errorf("%v, %v", err, oerr)
+	}
+	outside := filepath.Join(t.TempDir(), "outside")
+	if err := os.WriteFile(outside, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, to := range []string{outside, "../" + filepath.Base(filepath.Dir(outside)) + "/outside", "x/none"} {
+		if err := UnpackInto(stream(t, link(to)), t.TempDir()); err == nil {
+			t.Errorf("a link to %s was made", to)
+		}
+	}
+}
+
+func FuzzUnpack(f *testing.F) {
+	f.Add(stream(f, entry{name: "x/a", body: "1"}, entry{name: "x/l", link: "a", kind: tar.TypeSymlink}).Bytes())
+	f.Add(stream(f, entry{name: "x/l", link: "..", kind: tar.TypeSymlink}, entry{name: "x/l/evil", body: "1"}).Bytes())
+	f.Add(stream(f, entry{name: "x", link: ".", kind: tar.TypeSymlink}, entry{name: "x/../../evil", body: "1"}).Bytes())
+	f.Fuzz(func(t *testing.T, data []byte) {
+		base := t.TempDir()
+		dest := filepath.Join(base, "dest")
+		if err := os.Mkdir(dest, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		_ = Unpack(bytes.NewReader(data), dest, "x", Limits{Bytes: 1 << 20, Entries: 100}) // refused or not: nothing may lie outside
+		only(t, base, "dest")
+		_ = filepath.WalkDir(dest, func(p string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				_ = os.Chmod(p, 0o755) // so that the folder can be removed
+			}
+			return nil
+		})
+	})
+}

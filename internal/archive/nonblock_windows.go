@@ -1,0 +1,3 @@
+package archive
+
+const nonblock = 0

@@ -1,0 +1,182 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/session"
+)
+
+func (a *app) newCleanupCommand() *cobra.Command {
+	var opts lazaret.CleanupOptions
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "cleanup [NAME...]",
+		Short: "Remove what ended processes left, and the sandboxes named",
+		Long: `Cleanup lists everything of Lazaret's and removes what belongs to processes that
+have ended: in the daemon, and the folders of local sandboxes and sessions. It
+never touches what a running process holds. Kept ones, and those of owners that
+cannot be judged from this machine, go when they are named. Caches stay, but for
+the guests of other versions that are a day old and that no container uses.`,
+		Example: `  lazaret cleanup
+  lazaret cleanup --dry-run --json
+  lazaret cleanup lazaret-3f9c2b7a1d0e
+  lazaret cleanup --caches`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			opts.Names = args
+			return a.cleanup(cmd.Context(), opts, asJSON)
+		},
+	}
+	cmd.Flags().BoolVar(&opts.Caches, "caches", false, "remove the caches too: guest volumes and images that Lazaret made")
+	cmd.Flags().BoolVar(&opts.DryRun, "dry-run", false, "list only, remove nothing")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
+	return cmd
+}
+
+func (a *app) cleanup(ctx context.Context, opts lazaret.CleanupOptions, asJSON bool) error {
+	a.log = slog.New(slog.DiscardHandler) // nothing is started: an old Engine does not matter
+	found, err := a.cleanAll(ctx, opts)
+	if found == nil && err != nil {
+		return err
+	}
+	if asJSON {
+		return errors.Join(a.printLeftoversJSON(found), err)
+	}
+	return errors.Join(a.printLeftovers(found, opts.DryRun), err)
+}
+
+// cleaner cleans up one kind of things.
+type cleaner func(context.Context, lazaret.CleanupOptions) ([]lazaret.Leftover, error)
+
+// cleanAll cleans up at the provider, and among the folders of local sandboxes and of sessions, at each
+// those that are named and are there.
+func (a *app) cleanAll(ctx context.Context, opts lazaret.CleanupOptions) ([]lazaret.Leftover, error) {
+	at := func(provider string) cleaner {
+		return func(ctx context.Context, opts lazaret.CleanupOptions) ([]lazaret.Leftover, error) {
+			return a.cleanOne(ctx, provider, opts)
+		}
+	}
+	folders := []cleaner{func(ctx context.Context, opts lazaret.CleanupOptions) ([]lazaret.Leftover, error) {
+		return session.Cleanup(ctx, "", opts)
+	}}
+	if a.provider != "local" {
+		folders = append(folders, at("local"))
+	}
+	other, shares := opts, make([]lazaret.CleanupOptions, len(folders))
+	for i, clean := range folders {
+		all, err := clean(ctx, lazaret.CleanupOptions{DryRun: true})
+		if err != nil {
+			return nil, err
+		}
+		there := func(name string) bool {
+			return slices.ContainsFunc(all, func(l lazaret.Leftover) bool { return l.Sandbox == name })
+		}
+		shares[i] = opts
+		shares[i].Names = slices.DeleteFunc(slices.Clone(other.Names), func(name string) bool { return !there(name) })
+		other.Names = slices.DeleteFunc(slices.Clone(other.Names), there)
+	}
+	var found []lazaret.Leftover
+	var err error
+	if len(opts.Names) == 0 || len(other.Names) > 0 {
+		if found, err = a.cleanOne(ctx, a.provider, other); err != nil && found == nil && len(other.Names) > 0 {
+			return nil, err // a name that nobody knows: nothing is removed
+		}
+	}
+	for i, clean := range folders {
+		if len(opts.Names) == 0 || len(shares[i].Names) > 0 {
+			more, cerr := clean(ctx, shares[i])
+			found, err = append(found, more...), errors.Join(err, cerr)
+		}
+	}
+	return found, err
+}
+
+func (a *app) cleanOne(ctx context.Context, name string, opts lazaret.CleanupOptions) (found []lazaret.Leftover, err error) {
+	p, err := a.open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, p.Close(ctx)) }()
+	cleaner, ok := p.(lazaret.Cleaner)
+	if !ok {
+		return nil, &lazaret.Error{Op: "clean up", Class: lazaret.ErrUnsupported, Err: fmt.Errorf("provider %s cannot", name)}
+	}
+	return cleaner.Cleanup(ctx, opts)
+}
+
+// action says in a word what happened to an object.
+func action(l lazaret.Leftover, dryRun bool) string {
+	switch {
+	case l.Err != nil:
+		return "failed"
+	case l.Removed:
+		return "removed"
+	case l.Remove && dryRun:
+		return "would remove"
+	}
+	return "left"
+}
+
+// printLeftovers prints what was found, each sandbox with its objects, and the caches.
+func (a *app) printLeftovers(found []lazaret.Leftover, dryRun bool) error {
+	if len(found) == 0 {
+		_, err := fmt.Fprintln(a.Out, "nothing of Lazaret's is there")
+		return err
+	}
+	heading := func(l lazaret.Leftover) string {
+		name := l.Sandbox
+		if l.Cache || name == "" {
+			name = "caches"
+		}
+		return fmt.Sprintf("%s: %s (%s)", name, action(l, dryRun), l.Reason)
+	}
+	var headings []string
+	objects := map[string][]string{}
+	for _, l := range found {
+		h := heading(l)
+		if objects[h] == nil {
+			headings = append(headings, h)
+		}
+		objects[h] = append(objects[h], fmt.Sprintf("  %-9s  %s\n", l.Kind, l.Name))
+	}
+	for _, h := range headings {
+		if _, err := fmt.Fprintf(a.Out, "%s\n%s", wrap(h, 0), strings.Join(objects[h], "")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type leftoverJSON struct {
+	Kind    string     `json:"kind"`
+	Name    string     `json:"name"`
+	Sandbox string     `json:"sandbox,omitempty"`
+	Owner   string     `json:"owner"`
+	Kept    bool       `json:"kept"`
+	Cache   bool       `json:"cache"`
+	Remove  bool       `json:"remove"`
+	Removed bool       `json:"removed"`
+	Reason  string     `json:"reason"`
+	Error   *errorJSON `json:"error"`
+}
+
+func (a *app) printLeftoversJSON(found []lazaret.Leftover) error {
+	all := make([]leftoverJSON, len(found))
+	for i, l := range found {
+		all[i] = leftoverJSON{
+			Kind: l.Kind, Name: l.Name, Sandbox: l.Sandbox, Owner: l.Owner, Kept: l.Kept, Cache: l.Cache,
+			Remove: l.Remove, Removed: l.Removed, Reason: l.Reason, Error: describe(l.Err),
+		}
+	}
+	enc := json.NewEncoder(a.Out)
+	enc.SetIndent("", "  ")
+	return enc.Encode(all)
+}

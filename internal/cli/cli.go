@@ -1,0 +1,175 @@
+// Package cli is the command line: one file for each command, which parses flags into options and calls
+// the library. It is the only place that maps outcomes and errors to exit codes.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lazaret/lazaret"
+)
+
+// Streams are the program's standard streams.
+type Streams struct {
+	In       io.Reader
+	Out, Err io.Writer
+}
+
+// The exit codes that are ours and not the program's. 124 to 127 are those of timeout(1), env(1) and the
+// shell.
+const (
+	exitCheckFailed   = 1 // doctor: a check failed
+	exitUsage         = 2
+	exitTimeout       = 124
+	exitFailure       = 125 // we failed
+	exitNotExecutable = 126
+	exitNotFound      = 127
+	exitSignal        = 128 // plus the signal's number: we were told to end
+)
+
+// exitError carries an exit code up to Main. Where err is nil there is nothing to say.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+// usageError is a wrong use of the command line.
+func usageError(format string, a ...any) error {
+	return &exitError{code: exitUsage, err: fmt.Errorf(format, a...)}
+}
+
+// app is what all commands share.
+type app struct {
+	Streams
+	settings  settings
+	log       *slog.Logger
+	provider  string
+	transport string
+	strict    bool
+}
+
+// Main runs the command line and returns the exit code. The first SIGINT, SIGTERM or SIGHUP cancels what
+// is under way, which is then cleaned up; the second ends the process at once.
+func Main(ctx context.Context, args []string, streams Streams) int {
+	ctx, stop := onSignal(ctx, func(code int) { os.Exit(code) })
+	defer stop()
+	return run(ctx, args, streams)
+}
+
+func run(ctx context.Context, args []string, streams Streams) int {
+	streams.Out = output{streams.Out}
+	a := &app{Streams: streams, settings: settings{env: os.LookupEnv, configFile: configFile()}}
+	a.log = slog.New(newLogHandler(streams.Err))
+	root := a.rootCommand() //nolint:contextcheck // commands get theirs from ExecuteContext
+	root.SetArgs(args)
+	cmd, err := root.ExecuteContextC(ctx)
+	return a.finish(ctx, cmd.CommandPath(), err)
+}
+
+// output is standard output: what cannot be written is an error that has its exit code.
+type output struct{ w io.Writer }
+
+func (o output) Write(p []byte) (int, error) {
+	n, err := o.w.Write(p)
+	if err != nil {
+		err = outputError(err)
+	}
+	return n, err
+}
+
+// finish says what went wrong and returns the exit code. command is the command that was run.
+func (a *app) finish(ctx context.Context, command string, err error) int {
+	if err == nil {
+		return 0
+	}
+	var told *signalled
+	if errors.As(context.Cause(ctx), &told) && wasCancelled(err) {
+		fmt.Fprintf(a.Err, "lazaret: ended by %s\n", told.name)
+		return told.exitCode()
+	}
+	code := exitCode(err)
+	var exit *exitError
+	if errors.As(err, &exit) && exit.err == nil {
+		return code
+	}
+	fmt.Fprintf(a.Err, "lazaret: %s\n", strings.ReplaceAll(err.Error(), "\n", "\nlazaret: "))
+	if code == exitUsage {
+		fmt.Fprintf(a.Err, "Run '%s --help' for its usage.\n", strings.TrimSuffix(command, " help"))
+	}
+	return code
+}
+
+// wasCancelled reports whether err says that something was ended before its time.
+func wasCancelled(err error) bool {
+	var told *signalled
+	return errors.Is(err, lazaret.ErrCancelled) || errors.Is(err, context.Canceled) || errors.As(err, &told)
+}
+
+// exitCode maps an error to an exit code.
+func exitCode(err error) int {
+	var exit *exitError
+	switch {
+	case errors.As(err, &exit):
+		return exit.code
+	case errors.Is(err, lazaret.ErrNotExecutable), errors.Is(err, lazaret.ErrNotStarted) && !errors.Is(err, lazaret.ErrProgramNotFound):
+		return exitNotExecutable
+	case errors.Is(err, lazaret.ErrProgramNotFound):
+		return exitNotFound
+	}
+	return exitFailure
+}
+
+func (a *app) rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "lazaret",
+		Short: "Run untrusted code in disposable sandboxes",
+		Long: `Lazaret runs untrusted code in disposable Docker sandboxes: no network, few
+rights, bounded memory and processes, nothing left behind.
+
+Settings come from flags, else from variables LAZARET_<FLAG> (LAZARET_IMAGE for
+--image), else from $XDG_CONFIG_HOME/lazaret/config.yaml (a line such as
+"image: python:3.12-slim"). The daemon is found as the docker command finds it:
+DOCKER_HOST, else the current docker context, else the rootless daemon's socket,
+else the default socket.
+
+Exit codes of run: the command's own; 124 it ran out of time; 125 Lazaret
+failed; 126 and 127 it could not be started; 2 wrong usage; 130 and 143 ended by
+Ctrl-C and by SIGTERM.`,
+		Example: `  lazaret run --image python:3.12-slim -- python3 -c 'print(6*7)'
+  lazaret doctor`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          noCommand,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			return a.settings.apply(cmd)
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetIn(a.In)
+	root.SetOut(a.Out) // before the completion command is made, which asks at once
+	root.SetErr(a.Err)
+	root.PersistentFlags().StringVar(&a.provider, "provider", "docker", "the `provider` of sandboxes: docker, or local for host processes without any isolation")
+	root.PersistentFlags().BoolVar(&a.strict, "strict-prereqs", false, "refuse a Docker Engine that is too old for full isolation, instead of warning")
+	root.PersistentFlags().StringVar(&a.transport, "transport", "", "the `way` commands reach a Docker sandbox: guest, or engine for nothing of ours inside to trust, slower and with limits (default guest)")
+	markSettings(root.PersistentFlags(), "provider", "strict-prereqs", "transport")
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError("%w", err) })
+	root.AddCommand(a.newRunCommand(runSandbox), a.newSessionCommand(), a.newSnapshotCommand(), a.newImageCommand(), a.newCleanupCommand(), a.newDoctorCommand(), a.newVersionCommand())
+	completeHelp(root)
+	return root
+}

@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lazaret/lazaret/provider/docker"
+)
+
+func (a *app) newDoctorCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Check the Docker daemon, and start a sandbox to see that it works",
+		Long: `Doctor tells which daemon is used, what it and its machine can do, and what that
+means for isolation. Then it starts a sandbox from an image that it makes
+itself, so that no registry is needed, looks from inside for a network, and
+removes the sandbox. The exit code is 1 when a check failed.`,
+		Example: `  lazaret doctor
+  DOCKER_HOST=ssh://build@example.org lazaret doctor --json`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.doctor(cmd.Context(), asJSON) },
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
+	return cmd
+}
+
+func (a *app) doctor(ctx context.Context, asJSON bool) error {
+	checks := []docker.Check{}
+	var werr error
+	ok := docker.Diagnose(ctx, a.dockerOptions(), func(c docker.Check) {
+		checks = append(checks, c)
+		if asJSON {
+			return
+		}
+		if _, err := io.WriteString(a.Out, checkText(c)); err != nil {
+			werr = err
+		}
+	})
+	if asJSON {
+		enc := json.NewEncoder(a.Out)
+		enc.SetIndent("", "  ")
+		werr = enc.Encode(checks)
+	}
+	switch {
+	case werr != nil:
+		return werr
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case !ok:
+		return &exitError{code: exitCheckFailed, err: errors.New("a check failed: sandboxes will not work as they should")}
+	}
+	return nil
+}
+
+// checkText is a check for people: its status, its name and what was found, the hint below that.
+func checkText(c docker.Check) string {
+	const indent = 4 + 2 + 15 + 2
+	text := fmt.Sprintf("%-4s  %-15s  %s\n", c.Status, c.Name, wrap(c.Detail, indent))
+	if c.Hint != "" {
+		text += fmt.Sprintf("%*s> %s\n", indent, "", wrap(c.Hint, indent+2))
+	}
+	return text
+}

@@ -1,0 +1,90 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// columns is how wide help texts and reports for people are at most.
+const columns = 80
+
+// completeHelp makes every command's help fit the width, and wrong names errors where the library would
+// print a help text and succeed.
+func completeHelp(root *cobra.Command) {
+	fit := fmt.Sprintf(".FlagUsagesWrapped %d ", columns)
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", fit))
+	root.SetHelpCommand(newHelpCommand())
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() != "completion" {
+			continue
+		}
+		cmd.Short = "Print a script that completes commands and flags in a shell"
+		cmd.Long = "Completion prints a script that makes a shell complete Lazaret's commands and\nflags."
+		cmd.Example = "  source <(lazaret completion bash)"
+		cmd.Args = noCommand
+		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		for _, shell := range cmd.Commands() {
+			shell.Short = "Print the script for " + shell.Name()
+			shell.Long = ""
+			shell.Example = "  lazaret completion " + shell.Name() + " >lazaret." + shell.Name()
+			shell.Args = noArguments
+		}
+	}
+}
+
+func newHelpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "help [COMMAND]",
+		Short:   "Print what a command does and its flags",
+		Example: "  lazaret help run",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			about, rest, err := cmd.Root().Find(args)
+			if err != nil || len(rest) > 0 {
+				return usageError("there is no command %q", strings.Join(args, " "))
+			}
+			about.InitDefaultHelpFlag()
+			return about.Help()
+		},
+	}
+}
+
+// noArguments is for commands that take flags only.
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usageError("%s takes no arguments, but %q was given", strings.TrimPrefix(cmd.CommandPath(), "lazaret "), args[0])
+	}
+	return nil
+}
+
+// noCommand is for commands that have commands below them.
+func noCommand(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usageError("there is no command %q", args[0])
+	}
+	return nil
+}
+
+// wrap breaks text between words, so that no line is wider than columns when each but the first is
+// indented; the first begins where the indentation ends. A longer word is left whole.
+func wrap(text string, indent int) string {
+	var b strings.Builder
+	used := indent
+	for i, word := range strings.Fields(text) {
+		switch n := len([]rune(word)); {
+		case i == 0:
+			used += n
+		case used+1+n > columns:
+			b.WriteString("\n" + strings.Repeat(" ", indent))
+			used = indent + n
+		default:
+			b.WriteByte(' ')
+			used += 1 + n
+		}
+		b.WriteString(word)
+	}
+	return b.String()
+}

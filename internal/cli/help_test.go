@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+)
+
+var updateDocs = flag.Bool("update-docs", false, "rewrite the help texts in docs/cli.md")
+
+// help returns each command's help by what is typed for it. Without hidden ones.
+func help(t *testing.T) map[string]string {
+	t.Helper()
+	var out bytes.Buffer
+	a := &app{Streams: Streams{In: strings.NewReader(""), Out: &out, Err: &out}}
+	texts := map[string]string{}
+	var visit func(cmd *cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		if cmd.Hidden {
+			return
+		}
+		out.Reset()
+		cmd.InitDefaultHelpFlag()
+		if err := cmd.Help(); err != nil {
+			t.Fatal(err)
+		}
+		texts[cmd.CommandPath()] = out.String()
+		for _, c := range cmd.Commands() {
+			visit(c)
+		}
+	}
+	visit(a.rootCommand())
+	return texts
+}
+
+func TestEveryHelpHasAnExampleAndFitsTheScreen(t *testing.T) {
+	texts := help(t)
+	if len(texts) < 11 {
+		t.Errorf("only %d commands", len(texts))
+	}
+	for command, text := range texts {
+		if !strings.Contains(text, "\nExamples:\n  ") {
+			t.Errorf("%s has no example", command)
+		}
+		for line := range strings.Lines(text) {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > columns {
+				t.Errorf("%s: %d columns: %s", command, n, line)
+			}
+		}
+	}
+}
+
+// A block of docs/cli.md that begins with "$ lazaret ... --help" is the help text, word for word.
+func TestDocsHaveTheHelpTexts(t *testing.T) {
+	const file = "../../docs/cli.md"
+	old, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts := help(t)
+	seen := map[string]bool{}
+	block := regexp.MustCompile("(?s)```\n\\$ (lazaret[a-z ]*?) --help\n.*?```\n")
+	page := block.ReplaceAllStringFunc(string(old), func(b string) string {
+		command := block.FindStringSubmatch(b)[1]
+		seen[command] = true
+		text, ok := texts[command]
+		if !ok {
+			t.Errorf("there is no command %q", command)
+			return b
+		}
+		return "```\n$ " + command + " --help\n" + text + "```\n"
+	})
+	for _, command := range []string{"lazaret", "lazaret run", "lazaret session run", "lazaret snapshot create", "lazaret snapshot restore", "lazaret snapshot diff", "lazaret snapshot show", "lazaret image", "lazaret image build", "lazaret image list", "lazaret image prune", "lazaret cleanup", "lazaret doctor", "lazaret version"} {
+		if !seen[command] {
+			t.Errorf("docs/cli.md has no help of %s", command)
+		}
+	}
+	if page == string(old) {
+		return
+	}
+	if !*updateDocs {
+		t.Fatal("the help texts in docs/cli.md are not the program's: go test ./internal/cli -run TestDocsHaveTheHelpTexts -update-docs")
+	}
+	if err := os.WriteFile(file, []byte(page), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,280 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/envimage"
+	"github.com/lazaret/lazaret/spec"
+)
+
+func (a *app) newImageCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "image",
+		Short: "Build the images of environment specs, list and remove them",
+		Long: `Image builds images of environment specs: what docker.image names or
+docker.build makes, with the spec's variables and working directory baked in.
+They are called lazaret:NAME, after the spec's name. They are caches:
+'lazaret cleanup' removes them with --caches only.`,
+		Example: `  lazaret image build env.yaml
+  lazaret image list
+  lazaret image prune env.yaml`,
+		Args: noCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(a.newImageBuildCommand(), a.newImageListCommand(), a.newImagePruneCommand())
+	return cmd
+}
+
+func (a *app) newImageBuildCommand() *cobra.Command {
+	var s envimage.Submission
+	cmd := &cobra.Command{
+		Use:   "build SPEC",
+		Short: "Build a spec's image, if it is not up to date",
+		Long: `Build makes the image lazaret:NAME of a spec, and with docker.build and
+docker.image that tag too. When nothing that it is made of has changed since,
+nothing is built: base images, the build's context and arguments, variables,
+working directory, user. Missing base images are pulled; variables of this
+machine (include_os_env) are never baked in.
+
+With --submission the image has more: the folder's content in the working
+directory, assets in /static, and what the set-up for an evaluation (commands,
+then eval_commands) does to files. It runs while the image is built, with the
+spec's network, limits of memory and cores, and timeout; apart from these it is
+isolated as Docker isolates builds, not as sandboxes are. Links that lead out of
+a folder, pipes, sockets and devices are refused.`,
+		Example: `  lazaret image build env.yaml
+  lazaret image build env.yaml --submission work --assets tests
+  lazaret image build env.yaml --submission work --tag judged:7`,
+		Args: wantArguments("SPEC"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, flag := range []string{"assets", "tag"} {
+				if s.Workspace == "" && cmd.Flags().Changed(flag) {
+					return usageError("--%s needs --submission", flag)
+				}
+			}
+			return a.buildImage(cmd.Context(), args[0], s)
+		},
+	}
+	cmd.Flags().StringVar(&s.Workspace, "submission", "", "add this `folder` as the workspace, and run the evaluation's set-up")
+	cmd.Flags().StringVar(&s.Assets, "assets", "", "add what is in this `folder` to /static")
+	cmd.Flags().StringVar(&s.Tag, "tag", "", "the `name` of the submission's image (default lazaret:NAME-submission-HASH)")
+	return cmd
+}
+
+func (a *app) buildImage(ctx context.Context, file string, s envimage.Submission) error {
+	return a.withImages(ctx, file, func(b lazaret.ImageBuilder, e *spec.Environment) error {
+		progress := func(tag, step string) { fmt.Fprintf(a.Err, "lazaret: building %s: %s\n", tag, step) }
+		var built envimage.Built
+		var err error
+		if s.Workspace == "" {
+			built, err = envimage.Build(ctx, b, e, progress)
+		} else {
+			built, err = envimage.BuildSubmission(ctx, b, e, s, progress)
+		}
+		if err != nil {
+			return err
+		}
+		did := "built"
+		if built.UpToDate {
+			did = "up to date"
+		}
+		return a.say("%s: %s, %s\n", strings.Join(built.Tags, ", "), did, shortID(built.ID))
+	})
+}
+
+// withImages calls f with the provider's images and the spec in the file, which is nil where file is empty.
+func (a *app) withImages(ctx context.Context, file string, f func(lazaret.ImageBuilder, *spec.Environment) error) (err error) {
+	var e *spec.Environment
+	if file != "" {
+		if e, err = spec.Load(file); err != nil {
+			return err
+		}
+	}
+	p, err := a.open(ctx, a.provider)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.Close(ctx)) }()
+	b, ok := p.(lazaret.ImageBuilder)
+	if !ok {
+		return &lazaret.Error{Op: "build images", Class: lazaret.ErrUnsupported, Err: fmt.Errorf("provider %s has none", a.provider)}
+	}
+	return f(b, e)
+}
+
+func (a *app) newImageListCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "list [SPEC]",
+		Short: "List the images that were built of specs",
+		Long: `List prints the images that Lazaret has built: tags, size, age, and the
+beginning of the hash of what they were made of. With a spec it lists those of
+that environment, and tells whether they are up to date.`,
+		Example: `  lazaret image list
+  lazaret image list env.yaml --json`,
+		Args: atMostOneSpec,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.listImages(cmd.Context(), first(args), asJSON)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
+	return cmd
+}
+
+func (a *app) listImages(ctx context.Context, file string, asJSON bool) error {
+	return a.withImages(ctx, file, func(b lazaret.ImageBuilder, e *spec.Environment) error {
+		listed, err := envimage.List(ctx, b, e)
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			all := make([]imageJSON, len(listed))
+			for i, l := range listed {
+				all[i] = newImageJSON(l)
+			}
+			return a.printJSON(all)
+		}
+		for _, l := range listed {
+			if err := a.say("%s: %s\n", imageName(l), imageState(l)); err != nil {
+				return err
+			}
+		}
+		if len(listed) == 0 {
+			return a.say("no images\n")
+		}
+		return nil
+	})
+}
+
+func (a *app) newImagePruneCommand() *cobra.Command {
+	var all, dryRun, asJSON bool
+	cmd := &cobra.Command{
+		Use:   "prune [SPEC]",
+		Short: "Remove images that were built of specs and are outdated",
+		Long: `Prune removes the images that newer ones have replaced and, with a spec, those
+of that environment that would be built of something else now. What a container
+uses stays, even a stopped one. With --all it removes those that are up to date
+too, of the spec or of all, so that the next build makes them anew.`,
+		Example: `  lazaret image prune env.yaml --dry-run
+  lazaret image prune --all`,
+		Args: atMostOneSpec,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.pruneImages(cmd.Context(), first(args), all, dryRun, asJSON)
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "remove all that no container uses")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "list only, remove nothing")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
+	return cmd
+}
+
+func (a *app) pruneImages(ctx context.Context, file string, all, dryRun, asJSON bool) error {
+	return a.withImages(ctx, file, func(b lazaret.ImageBuilder, e *spec.Environment) error {
+		pruned, err := envimage.Prune(ctx, b, e, all, dryRun)
+		if asJSON && (err == nil || pruned != nil) {
+			out := make([]prunedJSON, len(pruned))
+			for i, p := range pruned {
+				out[i] = prunedJSON{newImageJSON(p.Listed), p.Remove, p.Removed}
+			}
+			return errors.Join(a.printJSON(out), err)
+		}
+		for _, p := range pruned {
+			did := "left"
+			switch {
+			case p.Removed:
+				did = "removed"
+			case p.Remove && dryRun:
+				did = "would remove"
+			case p.Remove:
+				did = "failed"
+			}
+			if err := a.say("%s: %s (%s)\n", imageName(p.Listed), did, imageState(p.Listed)); err != nil {
+				return err
+			}
+		}
+		if len(pruned) == 0 && err == nil {
+			return a.say("no images\n")
+		}
+		return err
+	})
+}
+
+// atMostOneSpec is for commands that take a spec or none.
+func atMostOneSpec(cmd *cobra.Command, args []string) error {
+	if len(args) < 2 {
+		return nil
+	}
+	return wantArguments("SPEC")(cmd, args)
+}
+
+// first is the first argument, or empty.
+func first(args []string) string {
+	if len(args) == 0 {
+		return ""
+	}
+	return args[0]
+}
+
+// shortID is the beginning of an image's id, as docker writes it.
+func shortID(id string) string {
+	id = strings.TrimPrefix(id, "sha256:")
+	return id[:min(len(id), 12)]
+}
+
+// imageName is what people call an image.
+func imageName(l envimage.Listed) string {
+	if len(l.Tags) == 0 {
+		return shortID(l.ID)
+	}
+	return strings.Join(l.Tags, ", ")
+}
+
+// imageState is what is known of an image, in a few words.
+func imageState(l envimage.Listed) string {
+	parts := []string{spec.FormatSize(l.Size), "made " + l.Created.UTC().Format(time.DateTime)}
+	if l.Mark.Inputs != "" {
+		parts = append(parts, "inputs "+l.Mark.Inputs[:min(len(l.Mark.Inputs), 12)])
+	}
+	if l.State != envimage.Unknown {
+		parts = append(parts, string(l.State))
+	}
+	if l.InUse {
+		parts = append(parts, "in use")
+	}
+	return strings.Join(parts, ", ")
+}
+
+type imageJSON struct {
+	ID          string    `json:"id"`
+	Tags        []string  `json:"tags"`
+	Environment string    `json:"environment"`
+	Created     time.Time `json:"created"`
+	Size        int64     `json:"size"`
+	Inputs      string    `json:"inputs"`
+	UpToDate    *bool     `json:"up_to_date"` // null where that is not known
+	InUse       bool      `json:"in_use"`
+}
+
+type prunedJSON struct {
+	imageJSON
+	Remove  bool `json:"remove"`
+	Removed bool `json:"removed"`
+}
+
+func newImageJSON(l envimage.Listed) imageJSON {
+	obj := imageJSON{
+		ID: l.ID, Tags: append([]string{}, l.Tags...), Environment: l.Mark.Environment, Created: l.Created.UTC(), Size: l.Size,
+		Inputs: l.Mark.Inputs, InUse: l.InUse,
+	}
+	if l.State == envimage.Current || l.State == envimage.Outdated {
+		obj.UpToDate = new(l.State == envimage.Current)
+	}
+	return obj
+}

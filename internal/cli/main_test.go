@@ -1,0 +1,176 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/lazaret/lazaret/internal/compose"
+	"github.com/lazaret/lazaret/internal/engine"
+	"github.com/lazaret/lazaret/internal/owner"
+)
+
+// ownersFile names the file in which each lazaret that a test starts writes down its identity, which is on
+// everything that it makes in a daemon.
+const ownersFile = "LAZARET_TEST_OWNERS"
+
+// TestMain makes this test binary be lazaret where it is started under that name.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"lazaret": func() {
+		if err := signOwners(os.Getenv(ownersFile)); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(99)
+		}
+		os.Exit(Main(context.Background(), os.Args[1:], Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
+	}})
+}
+
+func signOwners(file string) error {
+	self, err := owner.Self()
+	if err != nil || file == "" {
+		return err
+	}
+	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = fmt.Fprintln(f, self)
+	return err
+}
+
+// connect finds the daemon and asks whether it answers.
+var connect = sync.OnceValues(func() (*engine.Client, error) {
+	c, err := compose.Connect(context.Background(), compose.Options{})
+	if err != nil {
+		return nil, err
+	}
+	_, err = c.Engine.Connect(context.Background())
+	return c.Engine, err
+})
+
+// needDocker skips the test where no Engine answers, unless there has to be one.
+func needDocker(t *testing.T) *engine.Client {
+	t.Helper()
+	e, err := connect()
+	if err == nil {
+		return e
+	}
+	if os.Getenv("LAZARET_REQUIRE_DOCKER") == "1" {
+		t.Fatal(err)
+	}
+	t.Skip(err)
+	return nil
+}
+
+// environment is what lazaret gets in tests: of this process's what leads to the daemon, and folders of
+// its own below dir for all else.
+func environment(dir string) []string {
+	env := []string{
+		"HOME=" + filepath.Join(dir, "home"),
+		"XDG_CONFIG_HOME=" + filepath.Join(dir, "config"),
+		"XDG_STATE_HOME=" + filepath.Join(dir, "state"),
+		"LAZARET_IMAGE=lazaret-test/busybox",
+		ownersFile + "=" + filepath.Join(dir, "owners"),
+	}
+	dockerConfig := os.Getenv("DOCKER_CONFIG")
+	if home, err := os.UserHomeDir(); err == nil && dockerConfig == "" {
+		dockerConfig = filepath.Join(home, ".docker")
+	}
+	env = append(env, "DOCKER_CONFIG="+dockerConfig)
+	for _, name := range []string{"DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH", "XDG_RUNTIME_DIR", "PATH"} {
+		if v, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+v)
+		}
+	}
+	return env
+}
+
+// owners are the identities that were written down below dir.
+func owners(dir string) ([]string, error) {
+	f, err := os.Open(filepath.Join(dir, "owners"))
+	if os.IsNotExist(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var all []string
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		all = append(all, lines.Text())
+	}
+	return all, lines.Err()
+}
+
+// objectsOf are those that the lazarets below dir made, without caches.
+func objectsOf(ctx context.Context, e *engine.Client, dir string) ([]engine.Object, error) {
+	ids, err := owners(dir)
+	if err != nil {
+		return nil, err
+	}
+	var objects []engine.Object
+	for _, id := range ids {
+		found, err := e.Objects(ctx, engine.LabelOwner+"="+id)
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range found {
+			if o.Labels[engine.LabelCache] == "" || o.Kind == engine.Container {
+				objects = append(objects, o)
+			}
+		}
+	}
+	return objects, nil
+}
+
+// leftovers tells what is left of all that was started below dir, and removes it from the daemon.
+func leftovers(ctx context.Context, dir string) ([]string, error) {
+	var left []string
+	folders, err := filepath.Glob(filepath.Join(dir, "state", "lazaret", "local", "*"))
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range folders {
+		left = append(left, "folder "+f)
+	}
+	e, err := connect()
+	if err != nil {
+		return left, nil // no daemon: nothing there
+	}
+	objects, err := objectsOf(ctx, e, dir)
+	for _, o := range objects {
+		left = append(left, string(o.Kind)+" "+o.Name)
+		if rerr := e.Remove(ctx, o); rerr != nil {
+			return left, rerr
+		}
+	}
+	return left, err
+}
+
+// program prepares the program with an environment of its own; what it leaves behind fails the test.
+func program(t *testing.T, args ...string) (cmd *exec.Cmd, dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	cmd = exec.CommandContext(t.Context(), "lazaret", args...)
+	cmd.Env = environment(dir)
+	cmd.Dir = dir
+	t.Cleanup(func() {
+		left, err := leftovers(context.WithoutCancel(t.Context()), dir)
+		if err != nil {
+			t.Error(err)
+		}
+		for _, l := range left {
+			t.Errorf("left behind: %s", l)
+		}
+	})
+	return cmd, dir
+}

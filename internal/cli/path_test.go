@@ -1,0 +1,49 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"github.com/lazaret/lazaret/internal/engine"
+)
+
+// A user who has no docker program, and no variable but the one that leads to the daemon.
+func TestRunNeedsNoOtherProgramAndNoEnvironment(t *testing.T) {
+	e := needDocker(t)
+	binary := filepath.Join(t.TempDir(), "lazaret")
+	if runtime.GOOS == "windows" {
+		binary += ".exe"
+	}
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../../cmd/lazaret").CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	cmd := exec.CommandContext(t.Context(), binary, "run", "--json", "--image", "lazaret-test/python", "--", "python3", "-c", "print(6*7)")
+	cmd.Env = []string{"PATH=/nonexistent"}
+	if host, ok := os.LookupEnv("DOCKER_HOST"); ok {
+		cmd.Env = append(cmd.Env, "DOCKER_HOST="+host)
+	}
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v\n%s", err, &stderr)
+	}
+	var got reportJSON
+	if err := json.Unmarshal(stdout.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Stdout == nil || got.Stdout.Text != "42\n" {
+		t.Errorf("it prints %s", &stdout)
+	}
+	left, err := e.Objects(t.Context(), engine.LabelSandbox+"="+got.Sandbox)
+	if err != nil || got.Sandbox == "" {
+		t.Fatalf("sandbox %q: %v", got.Sandbox, err)
+	}
+	for _, o := range left {
+		t.Errorf("left behind: %s %s", o.Kind, o.Name)
+	}
+}

@@ -1,0 +1,54 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/lazaret/lazaret/spec"
+)
+
+// progressEvery is how often a pull is reported.
+const progressEvery = 2 * time.Second
+
+// pullProgress reports pulls as plain lines, one at its begin and then one every few seconds.
+type pullProgress struct {
+	mu     sync.Mutex
+	w      io.Writer
+	now    func() time.Time
+	images map[string]*pull
+}
+
+type pull struct {
+	last   time.Time
+	layers map[string]docker.Progress
+}
+
+func newPullProgress(w io.Writer) *pullProgress {
+	return &pullProgress{w: w, now: time.Now, images: map[string]*pull{}}
+}
+
+func (p *pullProgress) report(ev docker.Progress) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	im := p.images[ev.Image]
+	if im == nil {
+		im = &pull{last: p.now(), layers: map[string]docker.Progress{}}
+		p.images[ev.Image] = im
+		fmt.Fprintf(p.w, "lazaret: pulling %s\n", ev.Image)
+	}
+	if ev.Layer != "" && ev.Total > 0 {
+		im.layers[ev.Layer] = ev
+	}
+	if p.now().Sub(im.last) < progressEvery {
+		return
+	}
+	im.last = p.now()
+	var current, total int64
+	for _, l := range im.layers {
+		current, total = current+l.Current, total+l.Total
+	}
+	fmt.Fprintf(p.w, "lazaret: pulling %s: %s of %s so far\n", ev.Image, spec.FormatSize(current), spec.FormatSize(total))
+}

@@ -1,0 +1,36 @@
+package cli
+
+import (
+	"context"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/lazaret/lazaret/provider/local"
+)
+
+// open returns the provider of that name.
+func (a *app) open(ctx context.Context, name string) (lazaret.Provider, error) {
+	switch docker.Transport(a.transport) {
+	case "", docker.TransportGuest, docker.TransportEngine:
+	default:
+		return nil, usageError("--transport %q is neither guest nor engine", a.transport)
+	}
+	switch name {
+	case "docker":
+		p, err := docker.New(ctx, a.dockerOptions())
+		if err != nil && ctx.Err() != nil { // that no daemon has answered is not its fault
+			return nil, &lazaret.Error{Op: "connect", Class: lazaret.ErrCancelled, Err: context.Cause(ctx)}
+		}
+		if err != nil {
+			return nil, err
+		}
+		return p, nil
+	case "local":
+		return local.New(local.Options{Logger: a.log})
+	}
+	return nil, usageError("--provider %q is neither docker nor local", name)
+}
+
+func (a *app) dockerOptions() docker.Options {
+	return docker.Options{Transport: docker.Transport(a.transport), StrictPrereqs: a.strict, Logger: a.log, Progress: newPullProgress(a.Err).report}
+}

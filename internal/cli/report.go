@@ -1,0 +1,124 @@
+package cli
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
+	"time"
+	"unicode/utf8"
+
+	"github.com/lazaret/lazaret"
+)
+
+// report collects what `lazaret run --json` prints.
+type report struct {
+	sandbox, image string
+	start          time.Duration
+	result         *lazaret.Result
+}
+
+func (r *report) started(info lazaret.Info, took time.Duration) {
+	r.sandbox, r.image, r.start = info.Name, info.Services[0].Image, took
+}
+
+// reportJSON is the object on the wire. Outcome and ExitCode are null where nothing ran to its end.
+type reportJSON struct {
+	Sandbox  string      `json:"sandbox,omitempty"`
+	Image    string      `json:"image,omitempty"`
+	Outcome  *string     `json:"outcome"`
+	ExitCode *int        `json:"exit_code"`
+	Signal   int         `json:"signal,omitempty"`
+	Unkilled bool        `json:"unkilled,omitempty"`
+	Why      string      `json:"why,omitempty"`   // where the outcome is "lost": what is known of the reason
+	Usage    *usageJSON  `json:"usage,omitempty"` // left out where the transport cannot tell
+	Stdout   *outputJSON `json:"stdout"`
+	Stderr   *outputJSON `json:"stderr"`
+	StartMS  float64     `json:"start_ms"`
+	WallMS   float64     `json:"wall_ms"`
+	Error    *errorJSON  `json:"error"`
+}
+
+// usageJSON is what the command used, and what struck its container while it ran.
+type usageJSON struct {
+	UserMS     float64 `json:"user_ms"`
+	SystemMS   float64 `json:"system_ms"`
+	MaxRSS     int64   `json:"max_rss"`        // bytes, of the largest process
+	Peak       int64   `json:"container_peak"` // bytes, of the container since it started; 0 where it cannot be read
+	OOMKills   int64   `json:"oom_kills"`
+	PIDsLimits int64   `json:"pids_limits"`
+}
+
+type outputJSON struct {
+	Text      string `json:"text"`
+	Base64    string `json:"base64,omitempty"` // the bytes, where they are not UTF-8
+	Bytes     int64  `json:"bytes"`            // how many the program wrote
+	Truncated bool   `json:"truncated"`        // the beginning is left out
+}
+
+type errorJSON struct {
+	Class   string `json:"class"`
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+// classNames are the classes of package lazaret as words.
+var classNames = map[error]string{
+	lazaret.ErrConfig: "config", lazaret.ErrUnavailable: "unavailable", lazaret.ErrInfrastructure: "infrastructure",
+	lazaret.ErrLimit: "limit", lazaret.ErrCancelled: "cancelled", lazaret.ErrUnsupported: "unsupported",
+	lazaret.ErrNotStarted: "not-started", lazaret.ErrProgramNotFound: "program-not-found",
+	lazaret.ErrNotExecutable: "not-executable", lazaret.ErrDirNotFound: "directory-not-found",
+	lazaret.ErrUserNotFound: "user-not-found", lazaret.ErrNotFound: "not-found", lazaret.ErrPermission: "permission-denied",
+	lazaret.ErrIsDirectory: "is-a-directory", lazaret.ErrNotDirectory: "not-a-directory", lazaret.ErrExists: "already-exists",
+	lazaret.ErrNotEmpty: "not-empty", lazaret.ErrTooLarge: "too-large", lazaret.ErrNotRegular: "not-a-regular-file",
+}
+
+func describe(err error) *errorJSON {
+	if err == nil {
+		return nil
+	}
+	e := &errorJSON{Class: "infrastructure", Message: err.Error()}
+	if exitCode(err) == exitUsage {
+		e.Class = "config"
+	}
+	if name, ok := classNames[lazaret.ClassOf(err)]; ok {
+		e.Class = name
+	}
+	var detail *lazaret.Error
+	for cause := err; errors.As(cause, &detail) && e.Hint == ""; cause = detail.Err {
+		e.Hint = detail.Hint
+	}
+	return e
+}
+
+// write prints the object; err is why the command has no result, if it has none.
+func (r *report) write(w io.Writer, err error) error {
+	obj := reportJSON{Sandbox: r.sandbox, Image: r.image, StartMS: ms(r.start), Error: describe(err)}
+	if res := r.result; res != nil {
+		outcome := string(res.Outcome)
+		obj.Outcome, obj.ExitCode, obj.Signal, obj.Unkilled = &outcome, &res.ExitCode, res.Signal, res.Unkilled
+		obj.Why = res.Why
+		if u := res.Usage; u != (lazaret.Usage{}) {
+			obj.Usage = &usageJSON{ms(u.User), ms(u.System), u.MaxRSS, u.Peak, u.OOMKills, u.PIDsLimits}
+		}
+		obj.Stdout, obj.Stderr, obj.WallMS = outputOf(res.Stdout), outputOf(res.Stderr), ms(res.Wall)
+	}
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(obj); err != nil {
+		return err
+	}
+	return nil
+}
+
+func outputOf(o lazaret.Output) *outputJSON {
+	out := &outputJSON{Text: o.Text(), Bytes: o.Total, Truncated: o.Truncated()}
+	if !utf8.Valid(o.Bytes) {
+		out.Base64 = base64.StdEncoding.EncodeToString(o.Bytes)
+	}
+	return out
+}
+
+// ms writes a duration in milliseconds, to the microsecond.
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -1,0 +1,307 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/spec"
+)
+
+// runOptions are what `lazaret run` was asked to do.
+type runOptions struct {
+	spec    lazaret.Spec
+	cmd     lazaret.Cmd
+	in, out []transfer // copies before and after the command
+	json    bool
+}
+
+// runFlags are the flags as they were typed.
+type runFlags struct {
+	image, user, workdir, memory, network string
+	env, mounts, copies, ulimits          []string
+	timeout                               time.Duration
+	cpus                                  float64
+	pids                                  int64
+	json, keep                            bool
+}
+
+func (a *app) newRunCommand(runF func(context.Context, *app, runOptions) error) *cobra.Command {
+	var f runFlags
+	cmd := &cobra.Command{
+		Use:   "run [flags] [--] COMMAND [ARG...]",
+		Short: "Run one command in a new sandbox, and remove the sandbox",
+		Long: `Run starts a sandbox, runs one command in it and removes the sandbox. Output
+comes as it is written, standard input is passed through, and the exit code is
+the command's own.
+
+Without --network the command has no network. A timeout ends it with exit code
+124 and a message; a command that itself exits with 124 comes without one, and
+"outcome" under --json tells the two apart.`,
+		Example: `  lazaret run --image python:3.12-slim -- python3 -c 'print(6*7)'
+  echo 'print(6*7)' | lazaret run --timeout 10s --memory 256MiB -- python3
+  lazaret run --cp ./src:/src --cp :/src/out.txt:out.txt -w /src -- ./check.sh
+  lazaret run --json -- sh -c 'exit 3'`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usageError("run needs a command to run")
+			}
+			if a.provider == "local" && a.settings.used["image"] {
+				f.image = "" // it is said for the runs that have one
+			}
+			opts, err := f.options(args)
+			if err != nil {
+				return usageError("%w", err)
+			}
+			return runF(cmd.Context(), a, opts)
+		},
+	}
+	flags := cmd.Flags()
+	flags.SetInterspersed(false) // what follows COMMAND is the command's
+	flags.StringVar(&f.image, "image", "", "the `image`; pulled if the daemon does not have it (default python:3.12-slim)")
+	flags.StringArrayVarP(&f.env, "env", "e", nil, "set a `variable`, NAME=VALUE, or pass on this process's, NAME")
+	flags.StringVarP(&f.user, "user", "u", "", "the `user`: name, uid, or either with :group (default: the image's)")
+	flags.StringVarP(&f.workdir, "workdir", "w", "", "the working `directory`, an absolute path, made if missing (default: the image's)")
+	flags.DurationVar(&f.timeout, "timeout", 0, "end the command after this time, such as 90s or 5m (default: no limit)")
+	flags.StringVar(&f.memory, "memory", "", "memory limit, a `size` with swap included such as 512MiB, or none (default 2GiB)")
+	flags.Float64Var(&f.cpus, "cpus", 0, "how many CPUs it may use, a `number` such as 1.5 (default: all)")
+	flags.Int64Var(&f.pids, "pids", 0, "the `number` of processes and threads that it may have at once; -1 for no limit (default 1024)")
+	flags.StringSliceVar(&f.ulimits, "ulimit", nil, "`limits` of each process of the command: any of cpu=10s,fsize=100MiB,nofile=64,nproc=32 (default: none)")
+	flags.StringVar(&f.network, "network", "", "none, bridge, host, or the `name` of an existing network; all but none loosen the isolation (default none)")
+	flags.StringArrayVarP(&f.mounts, "volume", "v", nil, "`mount` a path of this machine, HOST:SANDBOX[:ro|:rw], read-only if not said")
+	flags.StringArrayVar(&f.copies, "cp", nil, "`copy` a file or a tree, HOST:SANDBOX in before the command, or :SANDBOX:HOST out after it")
+	flags.BoolVar(&f.json, "json", false, "print one JSON object about outcome, output and errors instead of the output")
+	flags.BoolVar(&f.keep, "keep", false, "leave the sandbox running, and say how to enter and remove it")
+	markSettings(flags, "image", "user", "workdir", "timeout", "memory", "cpus", "pids", "network")
+	return cmd
+}
+
+// options checks the flags and turns them into what to do.
+func (f *runFlags) options(args []string) (runOptions, error) {
+	var memory int64
+	var err error
+	if f.memory != "" {
+		if memory, err = spec.ParseSize(f.memory); err != nil {
+			return runOptions{}, fmt.Errorf("--memory %w", err)
+		}
+	}
+	opts := runOptions{
+		json: f.json,
+		spec: lazaret.Spec{
+			Image: f.image, User: f.user, Dir: f.workdir, Network: f.network, Keep: f.keep,
+			Limits: lazaret.Limits{Memory: memory, CPUs: f.cpus, PIDs: f.pids},
+		},
+		cmd: lazaret.Cmd{Args: args, Wall: f.timeout},
+	}
+	if f.timeout < 0 {
+		return runOptions{}, fmt.Errorf("--timeout %v is negative", f.timeout)
+	}
+	if opts.spec.Env, err = parseEnv(f.env, os.LookupEnv); err != nil {
+		return runOptions{}, err
+	}
+	if opts.cmd.Rlimits, err = parseUlimits(f.ulimits); err != nil {
+		return runOptions{}, err
+	}
+	for _, m := range f.mounts {
+		mount, err := parseMount(m)
+		if err != nil {
+			return runOptions{}, err
+		}
+		opts.spec.Mounts = append(opts.spec.Mounts, mount)
+	}
+	for _, c := range f.copies {
+		t, out, err := parseTransfer(c)
+		switch {
+		case err != nil:
+			return runOptions{}, err
+		case out:
+			opts.out = append(opts.out, t)
+		default:
+			opts.in = append(opts.in, t)
+		}
+	}
+	return opts, opts.spec.Validate()
+}
+
+func parseEnv(vars []string, lookup func(string) (string, bool)) (map[string]string, error) {
+	env := map[string]string{}
+	for _, v := range vars {
+		name, value, ok := strings.Cut(v, "=")
+		if name == "" {
+			return nil, fmt.Errorf("--env %q has no name", v)
+		}
+		if !ok {
+			if value, ok = lookup(name); !ok {
+				return nil, fmt.Errorf("--env %s: this process has no such variable; write NAME=VALUE", name)
+			}
+		}
+		env[name] = value
+	}
+	return env, nil
+}
+
+// parseUlimits reads NAME=VALUE, with setrlimit's names.
+func parseUlimits(limits []string) (lazaret.Rlimits, error) {
+	var l lazaret.Rlimits
+	for _, s := range limits {
+		name, value, _ := strings.Cut(s, "=")
+		var err error
+		switch name {
+		case "cpu":
+			if l.CPU, err = time.ParseDuration(value); err != nil || l.CPU < time.Second || l.CPU%time.Second != 0 {
+				return l, fmt.Errorf("--ulimit %q: write whole seconds, such as cpu=10s", s)
+			}
+		case "fsize":
+			if l.FileSize, err = spec.ParseSize(value); err != nil || l.FileSize <= 0 {
+				return l, fmt.Errorf("--ulimit %q: write a number and a unit, such as fsize=100MiB", s)
+			}
+		case "nofile", "nproc":
+			n, err := strconv.ParseInt(value, 10, 64)
+			if err != nil || n <= 0 {
+				return l, fmt.Errorf("--ulimit %q: write a number, such as %s=64", s, name)
+			}
+			if name == "nofile" {
+				l.OpenFiles = n
+			} else {
+				l.Processes = n
+			}
+		default:
+			return l, fmt.Errorf("--ulimit %q: there are cpu, fsize, nofile and nproc, each with = and a value", s)
+		}
+	}
+	return l, nil
+}
+
+// parseMount reads HOST:SANDBOX[:ro|:rw].
+func parseMount(s string) (lazaret.Mount, error) {
+	host, rest, ok := cutHost(s)
+	path, mode, said := strings.Cut(rest, ":")
+	if !ok || host == "" || !strings.HasPrefix(path, "/") || said && mode != "ro" && mode != "rw" {
+		return lazaret.Mount{}, fmt.Errorf("--volume %q is not HOST:SANDBOX, with an absolute path in the sandbox and :ro or :rw behind it if wanted", s)
+	}
+	abs, err := filepath.Abs(host)
+	if err != nil {
+		return lazaret.Mount{}, err
+	}
+	return lazaret.Mount{Host: abs, Container: path, Writable: mode == "rw"}, nil
+}
+
+// cutHost splits HOST:REST; the colon of a Windows drive belongs to HOST.
+func cutHost(s string) (host, rest string, ok bool) {
+	drive := len(filepath.VolumeName(s))
+	host, rest, ok = strings.Cut(s[drive:], ":")
+	return s[:drive] + host, rest, ok
+}
+
+// runSandbox does what `lazaret run` was asked to.
+func runSandbox(ctx context.Context, a *app, opts runOptions) error {
+	var r report
+	err := a.runReported(ctx, opts, &r)
+	if opts.json {
+		if jerr := r.write(a.Out, err); jerr != nil {
+			return jerr
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return a.verdict(opts, r.result)
+}
+
+func (a *app) runReported(ctx context.Context, opts runOptions, r *report) (err error) {
+	begin := time.Now()
+	provider, err := a.open(ctx, a.provider)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, provider.Close(ctx)) }()
+	sb, err := provider.Start(ctx, opts.spec)
+	if err != nil {
+		return err
+	}
+	r.started(sb.Info(), time.Since(begin))
+	defer func() { err = errors.Join(err, sb.Close(ctx)) }()
+	if opts.spec.Keep {
+		a.tellKept(ctx, sb)
+	}
+	for _, t := range opts.in {
+		if err := t.copyIn(ctx, sb.Service); err != nil {
+			return err
+		}
+	}
+	opts.cmd.Stdin = a.In
+	if opts.json {
+		r.result, err = sb.Exec(ctx, opts.cmd)
+	} else {
+		r.result, err = a.stream(ctx, sb, opts.cmd)
+	}
+	if err != nil {
+		return err
+	}
+	for _, t := range opts.out {
+		if err := t.copyOut(ctx, sb.Service); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stream runs cmd and passes its output on as it comes.
+func (a *app) stream(ctx context.Context, sb *lazaret.Sandbox, cmd lazaret.Cmd) (*lazaret.Result, error) {
+	cmd.StdoutCap, cmd.StderrCap = lazaret.KeepNone, lazaret.KeepNone // shown, not kept
+	for ev, err := range sb.Stream(ctx, cmd) {
+		if err != nil {
+			return nil, err
+		}
+		if ev.Result != nil {
+			return ev.Result, nil
+		}
+		to := a.Out
+		if ev.Stream == lazaret.Stderr {
+			to = a.Err
+		}
+		if _, err := to.Write(ev.Data); err != nil {
+			return nil, outputError(err) // standard error's: standard output has done so
+		}
+	}
+	return nil, &lazaret.Error{Op: "run", Class: lazaret.ErrInfrastructure, Err: io.ErrUnexpectedEOF}
+}
+
+// verdict maps how the command ended to our exit code, and says what the code alone does not.
+func (a *app) verdict(opts runOptions, res *lazaret.Result) error {
+	switch res.Outcome {
+	case lazaret.Exited, lazaret.Signalled:
+		if res.ExitCode == 0 {
+			return nil
+		}
+		return &exitError{code: res.ExitCode}
+	case lazaret.TimedOut:
+		return &exitError{code: exitTimeout, err: fmt.Errorf("the command timed out after %v", opts.cmd.Wall)}
+	case lazaret.OutOfMemory:
+		limit := "no limit is set, so the machine's memory ran out"
+		if memory := opts.spec.Limits.WithDefaults().Memory; memory != lazaret.NoLimit {
+			limit = "limit " + spec.FormatSize(memory)
+		}
+		return &exitError{code: res.ExitCode, err: fmt.Errorf("the command was killed: out of memory (%s)", limit)}
+	case lazaret.Lost:
+		return &exitError{code: exitFailure, err: fmt.Errorf("the command is lost, how it ended is not known: %s", res.Why)}
+	}
+	return &lazaret.Error{Op: "run", Class: lazaret.ErrInfrastructure, Err: fmt.Errorf("unknown outcome %q", res.Outcome)}
+}
+
+// tellKept says how to get into a sandbox that stays, and how to remove it.
+func (a *app) tellKept(ctx context.Context, sb *lazaret.Sandbox) {
+	fmt.Fprintf(a.Err, "lazaret: the sandbox stays; remove it with: lazaret cleanup %s\n", sb.Info().Name)
+	if c, err := sb.Connection(ctx); err == nil {
+		fmt.Fprintf(a.Err, "lazaret: enter it with: %s\n", strings.Join(c.Shell, " "))
+	}
+}

@@ -1,0 +1,123 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// TestScript runs the scripts in testdata/script, each with the real program. Those that need a Docker
+// Engine begin with a line that skips them where none answers. At the end of each, nothing may be left of
+// what its programs made.
+func TestScript(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup:               setUp,
+		Condition: func(name string) (bool, error) {
+			switch name {
+			case "docker":
+				_, err := connect()
+				if err != nil && os.Getenv("LAZARET_REQUIRE_DOCKER") == "1" {
+					return false, err
+				}
+				return err == nil, nil
+			case "root":
+				return os.Geteuid() == 0, nil
+			}
+			return false, fmt.Errorf("there is no condition %q", name)
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits":   exits,
+			"capture": capture,
+			"lines":   lines,
+			"bytes":   allBytes,
+		},
+	})
+}
+
+func setUp(env *testscript.Env) error {
+	for _, kv := range environment(env.WorkDir) {
+		if !strings.HasPrefix(kv, "PATH=") {
+			env.Vars = append(env.Vars, kv)
+		}
+	}
+	env.Defer(func() {
+		left, err := leftovers(context.Background(), env.WorkDir)
+		if err != nil || len(left) > 0 {
+			// Not Fatal: a deferred function cannot end the script, which may have failed already.
+			env.T().Log("left behind:", strings.Join(left, ", "), err)
+			env.T().(interface{ Fail() }).Fail()
+		}
+	})
+	return nil
+}
+
+// exits CODE PROGRAM ARG... runs a program that must end with the exit code.
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE PROGRAM ARG...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	err = ts.Exec(args[1], args[2:]...)
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		got = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, not %d", got, want)
+	}
+}
+
+// capture VARIABLE FILE REGEXP sets a variable to what the first group of the expression matches.
+func capture(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: capture VARIABLE FILE REGEXP")
+	}
+	m := regexp.MustCompile(args[2]).FindStringSubmatch(ts.ReadFile(args[1]))
+	if m == nil {
+		ts.Fatalf("nothing in %s matches %s", args[1], args[2])
+	}
+	ts.Setenv(args[0], m[1])
+}
+
+// lines N FILE counts the lines, without the warning of an old Engine.
+func lines(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: lines N FILE")
+	}
+	n := 0
+	for line := range strings.Lines(ts.ReadFile(args[1])) {
+		if !strings.Contains(line, "lacks later fixes of its isolation") {
+			n++
+		}
+	}
+	if strconv.Itoa(n) != args[0] {
+		ts.Fatalf("%s has %d lines, not %s", args[1], n, args[0])
+	}
+}
+
+// bytes FILE writes a file with every byte there is, ten thousand times.
+func allBytes(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: bytes FILE")
+	}
+	var all [256]byte
+	for i := range all {
+		all[i] = byte(i)
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(strings.Repeat(string(all[:]), 10_000)), 0o600))
+}

@@ -1,0 +1,160 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v3"
+)
+
+// settingAnnotation marks the flags whose value may come from the environment or the configuration file.
+const settingAnnotation = "lazaret-setting"
+
+func markSettings(flags *pflag.FlagSet, names ...string) {
+	for _, name := range names {
+		f := flags.Lookup(name)
+		if f.Annotations == nil {
+			f.Annotations = map[string][]string{}
+		}
+		f.Annotations[settingAnnotation] = []string{"true"}
+	}
+}
+
+func isSetting(f *pflag.Flag) bool { return len(f.Annotations[settingAnnotation]) > 0 }
+
+// settings finds the value of what was not said on the command line.
+type settings struct {
+	env        func(string) (string, bool)
+	configFile string          // "" where there is no home for it
+	used       map[string]bool // the flags that a variable or the file has set
+}
+
+// configFile is where the configuration lies: $XDG_CONFIG_HOME/lazaret/config.yaml, by the XDG Base
+// Directory specification.
+func configFile() string {
+	dir := os.Getenv("XDG_CONFIG_HOME")
+	if dir == "" {
+		var err error
+		if dir, err = os.UserConfigDir(); err != nil {
+			return ""
+		}
+	}
+	return filepath.Join(dir, "lazaret", "config.yaml")
+}
+
+func envName(flag string) string {
+	return "LAZARET_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// apply sets each flag of cmd that is a setting and was not given: from the environment, else from the
+// configuration file.
+func (s *settings) apply(cmd *cobra.Command) error {
+	config, err := s.read(knownSettings(cmd.Root()))
+	if err != nil {
+		return &exitError{code: exitUsage, err: err}
+	}
+	s.used = map[string]bool{}
+	var errs []error
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Changed || !isSetting(f) {
+			return
+		}
+		defer func() { s.used[f.Name] = f.Changed }()
+		if value, ok := s.env(envName(f.Name)); ok {
+			if err := cmd.Flags().Set(f.Name, value); err != nil {
+				errs = append(errs, fmt.Errorf("variable %s: %w", envName(f.Name), err))
+			}
+			return
+		}
+		if entry, ok := config[f.Name]; ok {
+			if err := cmd.Flags().Set(f.Name, entry.value); err != nil {
+				errs = append(errs, fmt.Errorf("%s:%d: %s: %w", s.configFile, entry.line, f.Name, err))
+			}
+		}
+	})
+	if err := errors.Join(errs...); err != nil {
+		return &exitError{code: exitUsage, err: err}
+	}
+	return nil
+}
+
+// knownSettings are the settings of all commands.
+func knownSettings(root *cobra.Command) []string {
+	var names []string
+	for _, cmd := range append(root.Commands(), root) {
+		for _, set := range []*pflag.FlagSet{cmd.Flags(), cmd.PersistentFlags()} {
+			set.VisitAll(func(f *pflag.Flag) {
+				if isSetting(f) && !slices.Contains(names, f.Name) {
+					names = append(names, f.Name)
+				}
+			})
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// configEntry is one setting of the configuration file.
+type configEntry struct {
+	value string
+	line  int
+}
+
+// read reads the configuration file: a mapping of settings to plain values. A key that is no setting is
+// an error.
+func (s *settings) read(known []string) (map[string]configEntry, error) {
+	if s.configFile == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(s.configFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var doc, more yaml.Node
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	if err := decoder.Decode(&doc); err != nil {
+		if errors.Is(err, io.EOF) {
+			return nil, nil // empty
+		}
+		return nil, fmt.Errorf("%s: %w", s.configFile, err)
+	}
+	if err := decoder.Decode(&more); err == nil {
+		return nil, fmt.Errorf("%s:%d: one document was expected", s.configFile, more.Content[0].Line)
+	} else if !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s: %w", s.configFile, err)
+	}
+	top := doc.Content[0]
+	if top.Kind == yaml.ScalarNode && top.Tag == "!!null" {
+		return nil, nil // empty too
+	}
+	if top.Kind != yaml.MappingNode {
+		return nil, fmt.Errorf("%s:%d: a mapping of settings to values was expected", s.configFile, top.Line)
+	}
+	config := map[string]configEntry{}
+	for i := 0; i+1 < len(top.Content); i += 2 {
+		key, value := top.Content[i], top.Content[i+1]
+		_, twice := config[key.Value]
+		switch {
+		case twice:
+			return nil, fmt.Errorf("%s:%d: %q is there twice", s.configFile, key.Line, key.Value)
+		case !slices.Contains(known, key.Value):
+			return nil, fmt.Errorf("%s:%d: there is no setting %q, only %s", s.configFile, key.Line, key.Value, strings.Join(known, ", "))
+		case value.Kind != yaml.ScalarNode:
+			return nil, fmt.Errorf("%s:%d: %s: a plain value was expected", s.configFile, value.Line, key.Value)
+		}
+		config[key.Value] = configEntry{value: value.Value, line: value.Line}
+	}
+	return config, nil
+}

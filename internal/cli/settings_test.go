@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// runWith runs the command line with a configuration file and variables, and returns what `lazaret run`
+// was asked to do.
+func runWith(t *testing.T, config string, env map[string]string, args ...string) (opts runOptions, a *app, err error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	if config != "" {
+		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out bytes.Buffer
+	a = &app{Streams: Streams{In: strings.NewReader(""), Out: &out, Err: &out}, settings: settings{
+		env:        func(name string) (string, bool) { v, ok := env[name]; return v, ok },
+		configFile: file,
+	}}
+	root := a.rootCommand()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() == "run" {
+			root.RemoveCommand(cmd)
+		}
+	}
+	root.AddCommand(a.newRunCommand(func(_ context.Context, _ *app, o runOptions) error {
+		opts = o
+		return nil
+	}))
+	root.SetArgs(append([]string{"run"}, args...))
+	return opts, a, func() error {
+		err := root.ExecuteContext(t.Context())
+		return err
+	}()
+}
+
+func TestSettingsPrecedence(t *testing.T) {
+	const config = "image: from-file\nuser: filer\nmemory: 64MiB\n"
+	env := map[string]string{"LAZARET_IMAGE": "from-variable", "LAZARET_USER": "variabler"}
+	for _, c := range []struct {
+		name        string
+		config      string
+		env         map[string]string
+		args        []string
+		image, user string
+		memory      int64
+	}{
+		{"nothing said", "", nil, nil, "", "", 0},
+		{"the file", config, nil, nil, "from-file", "filer", 64 << 20},
+		{"a variable over the file", config, env, nil, "from-variable", "variabler", 64 << 20},
+		{"a flag over both", config, env, []string{"--image", "from-flag"}, "from-flag", "variabler", 64 << 20},
+		{"an empty flag is said too", config, env, []string{"--image="}, "", "variabler", 64 << 20},
+		{"an empty variable too", config, map[string]string{"LAZARET_USER": ""}, nil, "from-file", "", 64 << 20},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			opts, _, err := runWith(t, c.config, c.env, append(c.args, "true")...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if opts.spec.Image != c.image || opts.spec.User != c.user || opts.spec.Limits.Memory != c.memory {
+				t.Errorf("image %q, user %q, memory %d", opts.spec.Image, opts.spec.User, opts.spec.Limits.Memory)
+			}
+		})
+	}
+}
+
+func TestSettingsOfAllCommands(t *testing.T) {
+	_, a, err := runWith(t, "provider: local\nstrict-prereqs: true\n", map[string]string{"LAZARET_STRICT_PREREQS": "false"}, "true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.provider != "local" || a.strict {
+		t.Errorf("provider %q, strict %v", a.provider, a.strict)
+	}
+}
+
+// An image in the file is for the sandboxes that have one; with --image it is an order.
+func TestLocalProviderDoesWithoutTheImageOfTheSettings(t *testing.T) {
+	opts, _, err := runWith(t, "image: from-file\n", nil, "--provider", "local", "true")
+	if err != nil || opts.spec.Image != "" {
+		t.Errorf("image %q, %v", opts.spec.Image, err)
+	}
+	opts, _, err = runWith(t, "image: from-file\n", nil, "--provider", "local", "--image", "from-flag", "true")
+	if err != nil || opts.spec.Image != "from-flag" {
+		t.Errorf("image %q, %v", opts.spec.Image, err)
+	}
+}
+
+func TestSettingsMistakesAreToldWithTheirPlace(t *testing.T) {
+	for _, c := range []struct {
+		name, config string
+		env          map[string]string
+		want         string
+	}{
+		{"no such setting", "image: a\nimgae: b\n", nil, `config.yaml:2: there is no setting "imgae", only cpus, image,`},
+		{"what is no setting but a flag", "json: true\n", nil, `config.yaml:1: there is no setting "json"`},
+		{"a list for a value", "user:\n  - a\n", nil, "config.yaml:2: user: a plain value was expected"},
+		{"no mapping", "- image\n", nil, "config.yaml:1: a mapping of settings to values was expected"},
+		{"no YAML", "image: [\n", nil, "config.yaml: yaml: line "},
+		{"a bad value", "\ntimeout: soon\n", nil, `config.yaml:2: timeout: `},
+		{"a bad variable", "", map[string]string{"LAZARET_CPUS": "many"}, "variable LAZARET_CPUS: "},
+		{"twice", "image: a\nimage: b\n", nil, `config.yaml:2: "image" is there twice`},
+		{"two documents", "image: a\n---\nimage: b\n", nil, "config.yaml:3: one document was expected"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, _, err := runWith(t, c.config, c.env, "true")
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Fatalf("got %v, want %q", err, c.want)
+			}
+			if code := exitCode(err); code != exitUsage {
+				t.Errorf("exit code %d", code)
+			}
+		})
+	}
+}
+
+func TestEmptyConfigIsNone(t *testing.T) {
+	for _, config := range []string{"# nothing\n", "\n", "---\n"} {
+		if _, _, err := runWith(t, config, nil, "true"); err != nil {
+			t.Errorf("%q: %v", config, err)
+		}
+	}
+}

@@ -1,0 +1,355 @@
+//go:build unix
+
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lazaret/lazaret/internal/engine"
+)
+
+// patience bounds the wait for something that is about to happen.
+const patience = time.Minute
+
+// eventually asks again and again whether something has happened.
+func eventually(t *testing.T, what string, happened func() bool) {
+	t.Helper()
+	again := time.NewTicker(10 * time.Millisecond)
+	defer again.Stop()
+	limit := time.After(patience)
+	for !happened() {
+		select {
+		case <-again.C:
+		case <-limit:
+			t.Fatalf("%s: not within %v", what, patience)
+		}
+	}
+}
+
+// silentDaemon accepts connections and never answers. It returns its address and a channel that tells of
+// the first connection.
+func silentDaemon(t *testing.T) (string, <-chan struct{}) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "silent") // a socket's path has to be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(dir, "s")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	connected := make(chan struct{})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		var conns []net.Conn
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				break
+			}
+			if conns = append(conns, conn); len(conns) == 1 {
+				close(connected)
+			}
+		}
+		for _, c := range conns {
+			_ = c.Close()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = listener.Close()
+		<-ended
+		_ = os.RemoveAll(dir)
+	})
+	return "unix://" + socket, connected
+}
+
+// interrupted starts the program, sends it the signal at the moment that await returns, and checks how it
+// ends.
+func interrupted(t *testing.T, cmd *exec.Cmd, sig syscall.Signal, await func()) {
+	t.Helper()
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	await()
+	sent := time.Now()
+	if err := cmd.Process.Signal(sig); err != nil {
+		t.Fatal(err)
+	}
+	err := cmd.Wait()
+	t.Logf("ended %v after the signal", time.Since(sent).Round(time.Millisecond))
+	if got, want := cmd.ProcessState.ExitCode(), 128+int(sig); got != want {
+		t.Errorf("exit code %d (%v), want %d\n%s", got, err, want, &stderr)
+	}
+	if want := "lazaret: ended by " + sig.String() + "\n"; !strings.HasSuffix(stderr.String(), want) {
+		t.Errorf("it says %q, want %q at the end", &stderr, want)
+	}
+}
+
+func TestASignalEndsWhatWaitsForADaemon(t *testing.T) {
+	for _, args := range [][]string{{"run", "--", "true"}, {"cleanup"}, {"doctor"}} {
+		for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+			t.Run(args[0]+" "+sig.String(), func(t *testing.T) {
+				t.Parallel()
+				address, connected := silentDaemon(t)
+				cmd, _ := program(t, args...)
+				cmd.Env = append(cmd.Env, "DOCKER_HOST="+address)
+				interrupted(t, cmd, sig, func() { <-connected })
+			})
+		}
+	}
+}
+
+func TestASignalWhileItStarts(t *testing.T) {
+	e := needDocker(t)
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
+			cmd, dir := program(t, "run", "--", "sleep", "600")
+			interrupted(t, cmd, sig, func() { awaitContainer(t, e, dir) })
+		})
+	}
+}
+
+// awaitContainer waits until what was started below dir has a container.
+func awaitContainer(t *testing.T, e *engine.Client, dir string) {
+	t.Helper()
+	eventually(t, "a container", func() bool {
+		objects, err := objectsOf(t.Context(), e, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(objects) > 0
+	})
+}
+
+func TestASignalWhileTheCommandRuns(t *testing.T) {
+	needDocker(t)
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
+			cmd, _ := program(t, "run", "--", "sh", "-c", "trap '' INT TERM; echo ready; sleep 600")
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			interrupted(t, cmd, sig, func() { firstLine(t, out) })
+		})
+	}
+}
+
+func firstLine(t *testing.T, r io.Reader) {
+	t.Helper()
+	if _, err := bufio.NewReader(r).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// manyBytes makes a copy take long enough to be interrupted.
+const manyBytes = 1 << 30
+
+func TestASignalWhileATreeIsCopiedIn(t *testing.T) {
+	e := needDocker(t)
+	cmd, dir := program(t, "run", "--cp", "tree:/tree", "--", "sleep", "600")
+	tree := filepath.Join(dir, "tree")
+	if err := os.Mkdir(tree, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(tree, "large"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(filepath.Join(tree, "large"), manyBytes); err != nil {
+		t.Fatal(err)
+	}
+	interrupted(t, cmd, syscall.SIGINT, func() {
+		eventually(t, "a running container", func() bool {
+			objects, err := objectsOf(t.Context(), e, dir)
+			return err == nil && len(objects) > 0 && objects[0].State == "running"
+		})
+	})
+}
+
+func TestASignalWhileATreeIsCopiedOut(t *testing.T) {
+	needDocker(t)
+	cmd, dir := program(t, "run", "--cp", ":/large:out", "--", "truncate", "-s", "1G", "/large")
+	out := filepath.Join(dir, "out")
+	interrupted(t, cmd, syscall.SIGINT, func() {
+		eventually(t, "the copy", func() bool {
+			_, err := os.Stat(out)
+			return err == nil
+		})
+	})
+}
+
+// slowRemoval stands between a program and the daemon and lets no removal of a container through. The
+// channel tells of the first one that was asked for.
+func slowRemoval(t *testing.T, e *engine.Client) (string, <-chan struct{}) {
+	t.Helper()
+	socket, ok := strings.CutPrefix(e.Endpoint(), "unix://")
+	if !ok {
+		t.Skip("the daemon is not on a unix socket")
+	}
+	asked := make(chan struct{}, 16)
+	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: "docker"})
+	proxy.FlushInterval = -1
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", socket)
+	}}
+	proxy.Transport = transport
+	dir, err := os.MkdirTemp("", "slow")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := filepath.Join(dir, "s")
+	listener, err := net.Listen("unix", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodDelete && strings.Contains(r.URL.Path, "/containers/") {
+			asked <- struct{}{}
+			<-r.Context().Done() // until the program has gone
+			return
+		}
+		proxy.ServeHTTP(w, r)
+	})}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		_ = server.Close()
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+		transport.CloseIdleConnections()
+		_ = os.RemoveAll(dir)
+	})
+	return "unix://" + address, asked
+}
+
+func TestASecondSignalEndsItAtOnce(t *testing.T) {
+	e := needDocker(t)
+	address, removing := slowRemoval(t, e)
+	cmd, dir := program(t, "run", "--", "sh", "-c", "echo ready; sleep 600")
+	cmd.Env = append(cmd.Env, "DOCKER_HOST="+address)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	firstLine(t, out)
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	<-removing
+	sent := time.Now()
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
+		t.Errorf("exit code %d (%v), want 130", cmd.ProcessState.ExitCode(), err)
+	}
+	if took := time.Since(sent); took > 5*time.Second {
+		t.Errorf("it ended %v after the second signal", took)
+	}
+	objects, err := objectsOf(t.Context(), e, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(objects) != 1 {
+		t.Errorf("%d objects are left, want the container whose removal was given up", len(objects))
+	}
+	for _, o := range objects {
+		if err := e.Remove(t.Context(), o); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestAReaderThatGoesAwayEndsTheRun(t *testing.T) {
+	needDocker(t)
+	cmd, _ := program(t, "run", "--", "yes")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	firstLine(t, out)
+	if err := out.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 128+int(syscall.SIGPIPE) {
+		t.Errorf("exit code %d (%v), want that of a broken pipe", cmd.ProcessState.ExitCode(), err)
+	}
+	if strings.Contains(stderr.String(), "pipe") {
+		t.Errorf("it complains: %s", &stderr)
+	}
+}
+
+func TestAReaderThatIsNotThere(t *testing.T) {
+	for _, args := range [][]string{{"version"}, {"version", "--json"}, {"completion", "bash"}, {"cleanup", "--provider", "local"}} {
+		t.Run(strings.Join(args, " "), func(t *testing.T) {
+			cmd, _ := program(t, args...)
+			r, w, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := r.Close(); err != nil {
+				t.Fatal(err)
+			}
+			defer w.Close()
+			var stderr bytes.Buffer
+			cmd.Stdout, cmd.Stderr = w, &stderr
+			if err := cmd.Run(); cmd.ProcessState.ExitCode() != 128+int(syscall.SIGPIPE) {
+				t.Errorf("exit code %d (%v), want that of a broken pipe\n%s", cmd.ProcessState.ExitCode(), err, &stderr)
+			}
+		})
+	}
+}
+
+func TestOnSignalCancelsFirstAndQuitsThen(t *testing.T) {
+	quit := make(chan int, 1)
+	ctx, stop := onSignal(t.Context(), func(code int) { quit <- code })
+	defer stop()
+	raise := func(sig syscall.Signal) {
+		t.Helper()
+		if err := syscall.Kill(os.Getpid(), sig); err != nil {
+			t.Fatal(err)
+		}
+	}
+	raise(syscall.SIGPIPE) // says nothing
+	raise(syscall.SIGTERM)
+	<-ctx.Done()
+	var told *signalled
+	if !errors.As(context.Cause(ctx), &told) || told.exitCode() != 143 {
+		t.Fatalf("the cause is %v, want SIGTERM", context.Cause(ctx))
+	}
+	raise(syscall.SIGINT)
+	if code := <-quit; code != 130 {
+		t.Errorf("it quits with %d, want 130", code)
+	}
+}

@@ -1,0 +1,333 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/spec"
+	"github.com/lazaret/lazaret/workspace"
+)
+
+func (a *app) newSnapshotCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "snapshot",
+		Short: "Keep folders as snapshots, restore and compare them",
+		Long: `Snapshot keeps a folder as one file, a tar archive in a fixed order, so that the
+same tree gives the same file. Snapshots are read as what they are: the word of
+whoever made them. None needs a daemon.`,
+		Example: `  lazaret snapshot create work -o work.tar.gz
+  lazaret snapshot diff work.tar.gz work
+  lazaret snapshot restore work.tar.gz again`,
+		Args: noCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(a.newSnapshotCreateCommand(), a.newSnapshotRestoreCommand(), a.newSnapshotDiffCommand(), a.newSnapshotShowCommand())
+	return cmd
+}
+
+// wantArguments is for commands that take a fixed number of arguments, which it names.
+func wantArguments(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		command, wanted := strings.TrimPrefix(cmd.CommandPath(), "lazaret "), strings.Join(names, " and ")
+		switch {
+		case len(args) < len(names):
+			return usageError("%s needs %s", command, wanted)
+		case len(args) > len(names):
+			return usageError("%s takes %s, but %q was given too", command, wanted, args[len(names)])
+		}
+		return nil
+	}
+}
+
+// globFlags are the flags that choose what of a folder is taken.
+func globFlags(cmd *cobra.Command, opts *workspace.CreateOptions) {
+	cmd.Flags().StringArrayVar(&opts.Keep, "keep", nil, "take only what matches this `glob`; may be given again")
+	cmd.Flags().StringArrayVar(&opts.Ignore, "ignore", nil, "leave out what matches this `glob`, even if it is to be kept; may be given again")
+}
+
+func (a *app) newSnapshotCreateCommand() *cobra.Command {
+	var opts workspace.CreateOptions
+	var file, compression string
+	cmd := &cobra.Command{
+		Use:   "create DIR",
+		Short: "Write a snapshot of a folder to a file",
+		Long: `Create writes all files, folders and symbolic links of a folder to a file. Links
+are stored, never followed. Permissions and times, to the second, are kept;
+owners are not. Pipes, sockets and devices are left out, and named.
+
+A glob is matched against paths relative to the folder: *.pyc is in the folder
+itself, **/*.pyc anywhere in it. A folder that matches stands for all in it.`,
+		Example: `  lazaret snapshot create work -o work.tar.gz
+  lazaret snapshot create . -o ../src.tar.zst --compression zst --ignore .git
+  lazaret snapshot create work -o py.tar --compression none --keep '**/*.py'`,
+		Args: wantArguments("DIR"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if file == "" {
+				return usageError("snapshot create needs -o FILE")
+			}
+			opts.Compression = workspace.Compression(compression)
+			if err := opts.Validate(); err != nil {
+				return usageError("%w", err)
+			}
+			return a.createSnapshot(cmd.Context(), args[0], file, opts)
+		},
+	}
+	cmd.Flags().StringVarP(&file, "output", "o", "", "the `file` to write, which is replaced")
+	globFlags(cmd, &opts)
+	cmd.Flags().StringVar(&compression, "compression", "gz", "how it is compressed, the `way`: gz, xz, zst or none")
+	return cmd
+}
+
+// createSnapshot writes the file under another name first: what is there under its own is always whole.
+func (a *app) createSnapshot(ctx context.Context, dir, file string, opts workspace.CreateOptions) (err error) {
+	fail := func(err error) error {
+		var p *fs.PathError
+		if errors.As(err, &p) {
+			err = p.Err // the path is ours, or the user's own
+		}
+		return &lazaret.Error{Op: "write snapshot", Path: file, Class: lazaret.ErrConfig, Err: err}
+	}
+	if err := outside(file, dir); err != nil {
+		return fail(err)
+	}
+	unfinished := beside(file)
+	f, err := os.OpenFile(unfinished, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666) // the umask decides who may read it
+	if err != nil {
+		return fail(err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(unfinished))
+		}
+	}()
+	m, err := workspace.Create(ctx, f, dir, opts)
+	if err != nil {
+		return errors.Join(err, f.Close())
+	}
+	if err := f.Close(); err != nil {
+		return fail(err)
+	}
+	if err := os.Rename(unfinished, file); err != nil {
+		return fail(err)
+	}
+	for _, s := range m.Skipped {
+		fmt.Fprintf(a.Err, "lazaret: left out: %s is a %s\n", printable(s.Path), s.What)
+	}
+	return a.say("%s: %s\n", file, summary(m))
+}
+
+// beside is where a file is written before it gets its name.
+func beside(file string) string {
+	return filepath.Join(filepath.Dir(file), fmt.Sprintf(".%s.%d", filepath.Base(file), os.Getpid()))
+}
+
+// outside makes sure that a snapshot is not written into the folder that it is of: it would hold itself.
+func outside(file, dir string) error {
+	parent, err := filepath.EvalSymlinks(filepath.Dir(file))
+	if err != nil {
+		return err
+	}
+	within, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return nil //nolint:nilerr // the snapshot tells
+	}
+	if parent, err = filepath.Abs(parent); err != nil {
+		return err
+	}
+	if within, err = filepath.Abs(within); err != nil {
+		return err
+	}
+	if rel, err := filepath.Rel(within, parent); err == nil && filepath.IsLocal(rel) {
+		return fmt.Errorf("the file lies in the folder %s that the snapshot is of", dir)
+	}
+	return nil
+}
+
+func (a *app) say(format string, args ...any) error {
+	_, err := fmt.Fprintf(a.Out, format, args...)
+	return err
+}
+
+// summary is a snapshot in a line.
+func summary(m *workspace.Manifest) string {
+	count := map[workspace.Type]int{}
+	for _, e := range m.Entries {
+		count[e.Type]++
+	}
+	return fmt.Sprintf("%s, %s, %s, %s, hash %s", number(count[workspace.File], "file"), number(count[workspace.Dir], "folder"),
+		number(count[workspace.Link], "link"), spec.FormatSize(m.Size()), m.Hash()[:12])
+}
+
+func number(n int, of string) string {
+	if n != 1 {
+		of += "s"
+	}
+	return fmt.Sprintf("%d %s", n, of)
+}
+
+func (a *app) newSnapshotRestoreCommand() *cobra.Command {
+	var opts workspace.RestoreOptions
+	cmd := &cobra.Command{
+		Use:   "restore FILE DIR",
+		Short: "Unpack a snapshot into a new or empty folder",
+		Long: `Restore unpacks a snapshot into a folder that is empty or does not exist yet.
+Nothing is written outside of it: a snapshot with names or links that lead out,
+with devices or pipes is refused, and then nothing of it stays. At most 10 GiB
+and a million entries are taken.`,
+		Example: `  lazaret snapshot restore work.tar.gz again`,
+		Args:    wantArguments("FILE", "DIR"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.restoreSnapshot(cmd.Context(), args[0], args[1], opts)
+		},
+	}
+	cmd.Flags().BoolVar(&opts.AnyLinks, "any-links", false, "restore links as they are, wherever they point")
+	return cmd
+}
+
+func (a *app) restoreSnapshot(ctx context.Context, file, dir string, opts workspace.RestoreOptions) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return &lazaret.Error{Op: "read snapshot", Class: lazaret.ErrConfig, Err: err}
+	}
+	defer f.Close()
+	m, err := workspace.Restore(ctx, f, dir, opts)
+	if err != nil {
+		return err
+	}
+	return a.say("%s: %s\n", dir, summary(m))
+}
+
+func (a *app) newSnapshotDiffCommand() *cobra.Command {
+	var opts workspace.CreateOptions
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "diff A B",
+		Short: "Print how a snapshot or folder differs from another",
+		Long: `Diff prints what turns A into B, each a snapshot's file or a folder, as a patch
+in git's form; nothing where they are equal. Times are not compared. What such a
+patch cannot hold is in lines that begin with #: folders, and files that are no
+text or larger than 1 MiB. The exit code tells no difference.`,
+		Example: `  lazaret snapshot diff before.tar.gz after.tar.gz
+  lazaret snapshot diff before.tar.gz work --ignore .git | less
+  lazaret snapshot diff before.tar.gz after.tar.gz --json`,
+		Args: wantArguments("A", "B"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := opts.Validate(); err != nil {
+				return usageError("%w", err)
+			}
+			return a.diffSnapshots(cmd.Context(), args[0], args[1], opts, asJSON)
+		},
+	}
+	globFlags(cmd, &opts)
+	cmd.Flags().Lookup("keep").Usage = "of folders, " + cmd.Flags().Lookup("keep").Usage
+	cmd.Flags().Lookup("ignore").Usage = "of folders, " + cmd.Flags().Lookup("ignore").Usage
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
+	return cmd
+}
+
+func (a *app) diffSnapshots(ctx context.Context, before, after string, opts workspace.CreateOptions, asJSON bool) error {
+	var sources [2]workspace.Source
+	for i, name := range []string{before, after} {
+		info, err := os.Stat(name)
+		switch {
+		case err != nil:
+			return &lazaret.Error{Op: "read snapshot", Class: lazaret.ErrConfig, Err: err}
+		case info.IsDir():
+			sources[i] = workspace.FromDir(name, opts)
+		default:
+			sources[i] = workspace.FromFile(name, workspace.Limits{})
+		}
+	}
+	changes, err := workspace.Diff(ctx, sources[0], sources[1])
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return a.printJSON(changes)
+	}
+	return workspace.WritePatch(a.Out, changes)
+}
+
+func (a *app) printJSON(v any) error {
+	enc := json.NewEncoder(a.Out)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+func (a *app) newSnapshotShowCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "show FILE",
+		Short: "Print what is in a snapshot, and its hash",
+		Long: `Show reads all of a snapshot and prints its entries, each with mode, size, time
+and the beginning of its content's SHA-256. The hash in the last line is of the
+tree: paths, modes, contents and links, whatever the times and the compression.`,
+		Example: `  lazaret snapshot show work.tar.gz
+  lazaret snapshot show work.tar.gz --json`,
+		Args: wantArguments("FILE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.showSnapshot(cmd.Context(), args[0], asJSON)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
+	return cmd
+}
+
+func (a *app) showSnapshot(ctx context.Context, file string, asJSON bool) error {
+	m, err := workspace.FromFile(file, workspace.Limits{}).Manifest(ctx)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return a.printJSON(struct {
+			Hash    string            `json:"hash"`
+			Size    int64             `json:"size"`
+			Entries []workspace.Entry `json:"entries"`
+		}{m.Hash(), m.Size(), append([]workspace.Entry{}, m.Entries...)})
+	}
+	out := bufio.NewWriter(a.Out)
+	for _, e := range m.Entries {
+		fmt.Fprintln(out, entryLine(e))
+	}
+	fmt.Fprintln(out, summary(m))
+	return out.Flush()
+}
+
+// entryLine is an entry for people.
+func entryLine(e workspace.Entry) string {
+	at := "-"
+	if !e.ModTime.IsZero() {
+		at = e.ModTime.Format(time.DateTime)
+	}
+	size, sum, name := "-", "-", printable(e.Path)
+	switch e.Type {
+	case workspace.File:
+		size, sum = strconv.FormatInt(e.Size, 10), e.SHA256[:12]
+	case workspace.Dir:
+		name += "/"
+	case workspace.Link:
+		name += " -> " + printable(e.Target)
+	}
+	return fmt.Sprintf("%s  %10s  %-19s  %-12s  %s", e.Mode, size, at, sum, name)
+}
+
+// printable is a name from a snapshot, quoted where it has what a terminal could take for an order.
+func printable(name string) string {
+	if quoted := strconv.Quote(name); quoted != `"`+name+`"` {
+		return quoted
+	}
+	return name
+}

@@ -1,0 +1,314 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/provider/docker"
+)
+
+func TestExitCodeOfEveryErrorClass(t *testing.T) {
+	want := map[error]int{
+		lazaret.ErrProgramNotFound: 127,
+		lazaret.ErrNotExecutable:   126, lazaret.ErrDirNotFound: 126, lazaret.ErrUserNotFound: 126, lazaret.ErrNotStarted: 126,
+	}
+	for class, name := range classNames {
+		code, ok := want[class]
+		if !ok {
+			code = 125
+		}
+		err := fmt.Errorf("outer: %w", &lazaret.Error{Op: "test", Class: class, Hint: "do this"})
+		if got := exitCode(err); got != code {
+			t.Errorf("%s: exit code %d, want %d", name, got, code)
+		}
+		if got := describe(err); got.Class != name || got.Hint != "do this" || got.Message != err.Error() {
+			t.Errorf("%s: described as %+v", name, got)
+		}
+	}
+	for code, err := range map[int]error{125: errors.New("unknown"), 2: usageError("wrong"), 7: &exitError{code: 7}} {
+		if got := exitCode(err); got != code {
+			t.Errorf("%v: exit code %d, want %d", err, got, code)
+		}
+	}
+	if got := describe(usageError("wrong")).Class; got != "config" {
+		t.Errorf("wrong usage is described as %q", got)
+	}
+	if describe(nil) != nil {
+		t.Error("no error is described as one")
+	}
+}
+
+func TestVerdict(t *testing.T) {
+	opts := runOptions{cmd: lazaret.Cmd{Wall: time.Second}}
+	opts.spec.Limits.Memory = 64 << 20
+	unlimited := opts
+	unlimited.spec.Limits.Memory = lazaret.NoLimit
+	for _, c := range []struct {
+		name string
+		opts runOptions
+		res  lazaret.Result
+		code int
+		says string
+	}{
+		{"success", opts, lazaret.Result{Outcome: lazaret.Exited}, 0, ""},
+		{"failure", opts, lazaret.Result{Outcome: lazaret.Exited, ExitCode: 3}, 3, ""},
+		{"its own 124", opts, lazaret.Result{Outcome: lazaret.Exited, ExitCode: 124}, 124, ""},
+		{"signal", opts, lazaret.Result{Outcome: lazaret.Signalled, ExitCode: 139, Signal: 11}, 139, ""},
+		{"timeout", opts, lazaret.Result{Outcome: lazaret.TimedOut, ExitCode: -1}, 124, "the command timed out after 1s"},
+		{"memory", opts, lazaret.Result{Outcome: lazaret.OutOfMemory, ExitCode: 137}, 137, "the command was killed: out of memory (limit 64MiB)"},
+		{"memory of the machine", unlimited, lazaret.Result{Outcome: lazaret.OutOfMemory, ExitCode: 137}, 137, "the command was killed: out of memory (no limit is set, so the machine's memory ran out)"},
+		{"lost", opts, lazaret.Result{Outcome: lazaret.Lost, ExitCode: -1, Why: "its container ended"}, 125, "the command is lost, how it ended is not known: its container ended"},
+		{"unknown", opts, lazaret.Result{Outcome: "new"}, 125, `run: unknown outcome "new"`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var stderr bytes.Buffer
+			a := &app{Streams: Streams{Err: &stderr}}
+			if got := a.finish(t.Context(), "lazaret run", a.verdict(c.opts, &c.res)); got != c.code {
+				t.Errorf("exit code %d, want %d", got, c.code)
+			}
+			want := ""
+			if c.says != "" {
+				want = "lazaret: " + c.says + "\n"
+			}
+			if stderr.String() != want {
+				t.Errorf("it says %q, want %q", &stderr, want)
+			}
+		})
+	}
+}
+
+func TestFinishMarksEveryLine(t *testing.T) {
+	var stderr bytes.Buffer
+	a := &app{Streams: Streams{Err: &stderr}}
+	if code := a.finish(t.Context(), "lazaret", errors.Join(errors.New("one"), errors.New("two"))); code != 125 {
+		t.Errorf("exit code %d", code)
+	}
+	if got, want := stderr.String(), "lazaret: one\nlazaret: two\n"; got != want {
+		t.Errorf("it says %q, want %q", got, want)
+	}
+}
+
+func TestFinishTellsASignalFromAFailure(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(&signalled{name: "interrupt", number: 2})
+	for err, want := range map[error]int{
+		&lazaret.Error{Op: "exec", Class: lazaret.ErrCancelled}:   130,
+		fmt.Errorf("read: %w", context.Canceled):                  130,
+		context.Cause(ctx):                                        130,
+		&lazaret.Error{Op: "exec", Class: lazaret.ErrUnavailable}: 125,
+		&exitError{code: 3}:                                       3,
+	} {
+		a := &app{Streams: Streams{Err: io.Discard}}
+		if got := a.finish(ctx, "lazaret run", err); got != want {
+			t.Errorf("%v: exit code %d, want %d", err, got, want)
+		}
+	}
+}
+
+func TestParseEnv(t *testing.T) {
+	lookup := func(name string) (string, bool) {
+		v, ok := map[string]string{"SET": "value", "EMPTY": ""}[name]
+		return v, ok
+	}
+	got, err := parseEnv([]string{"A=b=c", "SET", "EMPTY", "NONE=", "A=later"}, lookup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "map[A:later EMPTY: NONE: SET:value]"; fmt.Sprint(got) != want {
+		t.Errorf("got %v, want %s", got, want)
+	}
+	for _, bad := range []string{"UNSET", "", "=value"} {
+		if _, err := parseEnv([]string{bad}, lookup); err == nil {
+			t.Errorf("--env %q is taken", bad)
+		}
+	}
+}
+
+func TestParseMount(t *testing.T) {
+	here, err := filepath.Abs("data")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for in, want := range map[string]lazaret.Mount{
+		"data:/data":    {Host: here, Container: "/data"},
+		"data:/data:ro": {Host: here, Container: "/data"},
+		"data:/data:rw": {Host: here, Container: "/data", Writable: true},
+	} {
+		if got, err := parseMount(in); err != nil || got != want {
+			t.Errorf("%s: %+v, %v, want %+v", in, got, err, want)
+		}
+	}
+	for _, bad := range []string{"", "data", ":/data", "data:", "data:relative", "data:/data:", "data:/data:wr", "data:/data:ro:rw"} {
+		if got, err := parseMount(bad); err == nil {
+			t.Errorf("%q is taken as %+v", bad, got)
+		}
+	}
+}
+
+func TestParseTransfer(t *testing.T) {
+	for _, c := range []struct {
+		in   string
+		want transfer
+		out  bool
+	}{
+		{"a:/b", transfer{host: "a", sandbox: "/b"}, false},
+		{"a:b", transfer{host: "a", sandbox: "b"}, false},
+		{"a:/b:c", transfer{host: "a", sandbox: "/b:c"}, false},
+		{":/b:a", transfer{host: "a", sandbox: "/b"}, true},
+		{":/b:a:c", transfer{host: "a:c", sandbox: "/b"}, true},
+	} {
+		if got, out, err := parseTransfer(c.in); err != nil || got != c.want || out != c.out {
+			t.Errorf("%s: %+v, %v, %v", c.in, got, out, err)
+		}
+	}
+	for _, bad := range []string{"", "a", "a:", ":", ":/b", ":/b:", "::a"} {
+		if got, _, err := parseTransfer(bad); err == nil {
+			t.Errorf("%q is taken as %+v", bad, got)
+		}
+	}
+}
+
+func TestLogLines(t *testing.T) {
+	var out bytes.Buffer
+	log := slog.New(newLogHandler(&out))
+	log.Debug("not shown")
+	log.Info("told")
+	log.Warn("watch out", "path", "/a b")
+	log.With("sandbox", "s").WithGroup("g").Error("broken", "code", 3)
+	want := "lazaret: told\nlazaret: warning: watch out (path=/a b)\nlazaret: error: broken (sandbox=s, code=3)\n"
+	if out.String() != want {
+		t.Errorf("got\n%swant\n%s", &out, want)
+	}
+}
+
+func TestPullProgressIsALineNowAndThen(t *testing.T) {
+	var out bytes.Buffer
+	now := time.Unix(0, 0)
+	p := newPullProgress(&out)
+	p.now = func() time.Time { return now }
+	at := func(after time.Duration, ev docker.Progress) {
+		now = time.Unix(0, 0).Add(after)
+		ev.Image = "img"
+		p.report(ev)
+	}
+	at(0, docker.Progress{Status: "Pulling from library/img"})
+	at(time.Second, docker.Progress{Layer: "a", Current: 1 << 20, Total: 4 << 20})
+	at(1900*time.Millisecond, docker.Progress{Layer: "b", Current: 1 << 20, Total: 6 << 20})
+	at(2*time.Second, docker.Progress{Layer: "a", Current: 2 << 20, Total: 4 << 20})
+	at(3*time.Second, docker.Progress{Layer: "a", Current: 4 << 20, Total: 4 << 20})
+	at(5*time.Second, docker.Progress{Layer: "a", Status: "Pull complete"})
+	want := "lazaret: pulling img\nlazaret: pulling img: 3MiB of 10MiB so far\nlazaret: pulling img: 5MiB of 10MiB so far\n"
+	if out.String() != want {
+		t.Errorf("got\n%swant\n%s", &out, want)
+	}
+}
+
+func TestWrap(t *testing.T) {
+	long := strings.Repeat("x", 100)
+	for _, c := range []struct {
+		text   string
+		indent int
+		want   string
+	}{
+		{"", 4, ""},
+		{"short", 4, "short"},
+		{strings.Repeat("word ", 16), 0, strings.TrimSpace(strings.Repeat("word ", 16))},
+		{strings.Repeat("word ", 17), 0, strings.TrimSpace(strings.Repeat("word ", 16)) + "\nword"},
+		{"a " + long + " b", 2, "a\n  " + long + "\n  b"},
+	} {
+		if got := wrap(c.text, c.indent); got != c.want {
+			t.Errorf("%q by %d: %q, want %q", c.text, c.indent, got, c.want)
+		}
+	}
+}
+
+func TestReportOfACheck(t *testing.T) {
+	got := checkText(docker.Check{Name: "engine", Status: docker.Warn, Detail: "1.2.3", Hint: strings.Repeat("word ", 20)})
+	want := "warn  engine           1.2.3\n" +
+		"                       > word word word word word word word word word word word\n" +
+		"                         word word word word word word word word word\n"
+	if got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
+func TestLeftoversArePrintedBySandbox(t *testing.T) {
+	found := []lazaret.Leftover{
+		{Kind: "container", Name: "a-1", Sandbox: "a", Remove: true, Reason: "its owner has ended"},
+		{Kind: "container", Name: "b-1", Sandbox: "b", Reason: "its owner is running"},
+		{Kind: "network", Name: "a_net", Sandbox: "a", Remove: true, Reason: "its owner has ended"},
+		{Kind: "volume", Name: "v", Cache: true, Reason: "a cache"},
+	}
+	text := func(dryRun bool) string {
+		var out bytes.Buffer
+		a := &app{Streams: Streams{Out: &out}}
+		if err := a.printLeftovers(found, dryRun); err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	want := `a: would remove (its owner has ended)
+  container  a-1
+  network    a_net
+b: left (its owner is running)
+  container  b-1
+caches: left (a cache)
+  volume     v
+`
+	if got := text(true); got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+	found[0].Removed, found[2].Err = true, errors.New("busy")
+	want = `a: removed (its owner has ended)
+  container  a-1
+b: left (its owner is running)
+  container  b-1
+a: failed (its owner has ended)
+  network    a_net
+caches: left (a cache)
+  volume     v
+`
+	if got := text(false); got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+	found = nil
+	if got, want := text(false), "nothing of Lazaret's is there\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestReportObjectHasAllFields(t *testing.T) {
+	var out bytes.Buffer
+	r := report{sandbox: "s", image: "i", start: 1500 * time.Microsecond, result: &lazaret.Result{
+		Outcome: lazaret.Signalled, ExitCode: 139, Signal: 11, Wall: time.Second, Unkilled: true,
+		Stdout: lazaret.Output{Bytes: []byte("tail"), Total: 10}, Stderr: lazaret.Output{Bytes: []byte{0xff}, Total: 1},
+	}}
+	if err := r.write(&out, &lazaret.Error{Op: "copy", Class: lazaret.ErrNotFound, Hint: "look"}); err != nil {
+		t.Fatal(err)
+	}
+	var got any
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	compact, err := json.Marshal(got) // sorts the keys
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"error":{"class":"not-found","hint":"look","message":"copy: not found (look)"},"exit_code":139,"image":"i",` +
+		`"outcome":"signalled","sandbox":"s","signal":11,"start_ms":1.5,` +
+		`"stderr":{"base64":"/w==","bytes":1,"text":"�","truncated":false},` +
+		`"stdout":{"bytes":10,"text":"tail","truncated":true},"unkilled":true,"wall_ms":1000}`
+	if string(compact) != want {
+		t.Errorf("got\n%s\nwant\n%s", compact, want)
+	}
+}

@@ -1,0 +1,153 @@
+// Package compose is the only importer of the Compose SDK, compose-go and the docker CLI's libraries. It
+// finds the daemon as the docker CLI does, turns what is to run into a Compose project, and has the SDK
+// create that project in process.
+package compose
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/docker/cli/cli/command"
+	"github.com/docker/cli/cli/flags"
+	"github.com/docker/compose/v5/pkg/api"
+	sdk "github.com/docker/compose/v5/pkg/compose"
+	"github.com/sirupsen/logrus"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/engine"
+)
+
+// Options says which daemon to use. The zero value finds it as the docker CLI does.
+type Options struct {
+	Host    string // as DOCKER_HOST has it; empty means to look for it
+	Context string // a docker context's name; excludes Host
+	Logger  *slog.Logger
+}
+
+// Compose creates Compose projects on one daemon.
+type Compose struct {
+	Engine *engine.Client
+
+	cli     *command.DockerCli
+	service api.Compose
+}
+
+// Connect finds the daemon: Options, else DOCKER_HOST, else the current docker context, else the rootless
+// daemon's socket, else the default. It does not talk to it yet.
+func Connect(ctx context.Context, opts Options) (*Compose, error) {
+	c, err := connect(ctx, opts)
+	if err != nil {
+		return nil, &lazaret.Error{
+			Op: "find the Docker daemon", Class: lazaret.ErrConfig, Err: err,
+			Hint: "check DOCKER_HOST, DOCKER_CONTEXT and `docker context ls`",
+		}
+	}
+	return c, nil
+}
+
+func connect(ctx context.Context, opts Options) (*Compose, error) {
+	if opts.Host != "" && opts.Context != "" {
+		return nil, errors.New("a host and a context exclude each other")
+	}
+	quiet()
+	warnings := logWriter{opts.Logger}
+	cli, err := command.NewDockerCli(
+		command.WithBaseContext(context.WithoutCancel(ctx)),
+		command.WithInputStream(io.NopCloser(strings.NewReader(""))),
+		command.WithOutputStream(io.Discard),
+		command.WithErrorStream(warnings),
+	)
+	if err != nil {
+		return nil, err
+	}
+	clientOpts := flags.NewClientOptions()
+	clientOpts.Context = opts.Context
+	if opts.Host != "" {
+		clientOpts.Hosts = []string{opts.Host}
+	}
+	if err := cli.Initialize(clientOpts); err != nil {
+		return nil, err
+	}
+	if cli.CurrentContext() == command.DefaultContextName && opts.Host == "" && os.Getenv("DOCKER_HOST") == "" {
+		if socket := rootlessSocket(); socket != "" {
+			clientOpts.Hosts = []string{socket}
+			if err := cli.Initialize(clientOpts); err != nil {
+				return nil, err
+			}
+		}
+	}
+	// The docker CLI's client ends the process where the endpoint cannot be resolved: ask first.
+	client, err := command.NewAPIClientFromFlags(clientOpts, cli.ConfigFile())
+	if err != nil {
+		return nil, err
+	}
+	if err := command.WithAPIClient(engine.OneHost(client))(cli); err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
+	// The SDK would hand the proxies of the user's configuration, passwords included, to every container.
+	cli.ConfigFile().Proxies = nil
+	service, err := sdk.NewComposeService(cli, sdk.WithPrompt(sdk.AlwaysOkPrompt()))
+	if err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
+	return &Compose{Engine: engine.New(client, client.DaemonHost()), cli: cli, service: service}, nil
+}
+
+// rootlessSocket is where a rootless daemon listens, if there is one.
+func rootlessSocket() string {
+	dir := os.Getenv("XDG_RUNTIME_DIR")
+	if runtime.GOOS != "linux" || dir == "" {
+		return ""
+	}
+	socket := filepath.Join(dir, "docker.sock")
+	if info, err := os.Stat(socket); err != nil || info.Mode()&os.ModeSocket == 0 {
+		return ""
+	}
+	return "unix://" + socket
+}
+
+// quiet keeps the SDK's own log out of the user's terminal: what matters comes as errors.
+func quiet() { logrus.SetOutput(io.Discard) }
+
+// logWriter logs what the docker CLI's libraries print.
+type logWriter struct{ logger *slog.Logger }
+
+func (w logWriter) Write(p []byte) (int, error) {
+	if w.logger != nil {
+		w.logger.Warn("docker configuration", "message", strings.TrimSpace(string(p)))
+	}
+	return len(p), nil
+}
+
+// Auth returns what a registry wants to see for an image, from the docker CLI's configuration and
+// credential helpers; empty where there is nothing.
+func (c *Compose) Auth(image string) (string, error) {
+	auth, err := command.RetrieveAuthTokenFromImage(c.cli.ConfigFile(), image)
+	if err != nil {
+		return "", &lazaret.Error{Op: "find credentials for image " + image, Class: lazaret.ErrConfig, Err: err}
+	}
+	return auth, nil
+}
+
+// Create makes the project's containers, networks and volumes and starts nothing. Whatever happens, what
+// exists afterwards carries the project's labels. It is not interrupted by the end of ctx: the Engine
+// would go on creating, and we would not know what.
+func (c *Compose) Create(ctx context.Context, p *Project) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTimeout)
+	defer cancel()
+	err := c.service.Create(ctx, p.project, api.CreateOptions{IgnoreOrphans: true, Recreate: api.RecreateNever})
+	if err != nil {
+		return c.Engine.Translate(err, fmt.Sprintf("create sandbox %s", p.project.Name))
+	}
+	return nil
+}
+
+// Close ends the connection.
+func (c *Compose) Close() error { return c.Engine.Close() }

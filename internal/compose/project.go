@@ -1,0 +1,159 @@
+package compose
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/compose-spec/compose-go/v2/types"
+	"github.com/docker/compose/v5/pkg/api"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/engine"
+)
+
+// createTimeout bounds the creation of a project's objects, with all images present.
+const createTimeout = 2 * time.Minute
+
+// DefaultService is the service's name in a generated project.
+const DefaultService = "default"
+
+// GuestDir is where the guest's volume is mounted; GuestProgram is the guest in it.
+const (
+	GuestDir     = "/.lazaret"
+	GuestProgram = GuestDir + "/guest"
+	// SocketDir is where the host's folder with its sockets is mounted.
+	SocketDir = GuestDir + "/host"
+)
+
+// capabilities are what a generated service's processes may have at most, and root in it has. It is the
+// Engine's default set less those that only attackers have used: raw sockets, device nodes, chroot,
+// audit records, file capabilities and the passing on of capabilities.
+var capabilities = []string{
+	"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETGID", "SETUID",
+}
+
+// Project is a Compose project, ready to be created.
+type Project struct{ project *types.Project }
+
+// Labels are the labels of a project's objects, by name.
+type Labels = map[string]string
+
+// Main says what the main process of a generated service does.
+type Main struct {
+	Volume string // the name of the guest's volume
+	Serve  bool   // it serves the host over its standard input and output; else it only idles
+	// Sockets is the folder of the host in which it listens for guests; empty where it does not.
+	Sockets string
+}
+
+// Generate makes the one-service project for a spec, which is valid and has an image and a name. It is pure.
+func Generate(spec lazaret.Spec, main Main, labels Labels) *Project {
+	limits := spec.Limits.WithDefaults()
+	grace := types.Duration(time.Second)
+	svc := types.ServiceConfig{
+		Name:          DefaultService,
+		ContainerName: ContainerName(spec.Name),
+		Image:         spec.Image,
+		PullPolicy:    types.PullPolicyNever, // the provider has pulled: the SDK must not ask a registry
+		Entrypoint:    types.ShellCommand{GuestProgram},
+		Command:       types.ShellCommand{},
+		User:          spec.User,
+		WorkingDir:    spec.Dir,
+		Environment:   environment(spec.Env),
+		Labels:        maps.Clone(types.Labels(labels)),
+		CustomLabels: types.Labels{
+			api.ProjectLabel: spec.Name, api.ServiceLabel: DefaultService, api.OneoffLabel: "False",
+			api.VersionLabel: api.ComposeVersion,
+		},
+		CapDrop:     []string{"ALL"},
+		CapAdd:      slices.Clone(capabilities),
+		SecurityOpt: []string{"no-new-privileges=true"},
+		Logging:     &types.LoggingConfig{Driver: "json-file", Options: types.Options{"max-size": "1m", "max-file": "1"}},
+		// The guest takes no signal as an order to end, since the code under test could send it too: so
+		// the daemon need not try.
+		StopSignal:      "SIGKILL",
+		StopGracePeriod: &grace,
+		Restart:         types.RestartPolicyNo,
+		Volumes: []types.ServiceVolumeConfig{{
+			Type: types.VolumeTypeVolume, Source: "guest", Target: GuestDir, ReadOnly: true,
+			Volume: &types.ServiceVolumeVolume{NoCopy: true},
+		}},
+	}
+	if main.Serve {
+		svc.Entrypoint = append(svc.Entrypoint, "serve")
+		svc.StdinOpen = true
+		// Its output is the conversation with the host, and not for a log.
+		svc.Logging = &types.LoggingConfig{Driver: "none"}
+		svc.Labels = svc.Labels.Add(engine.LabelMain, engine.MainGuest)
+	}
+	if main.Sockets != "" {
+		svc.Volumes = append(svc.Volumes, bind(main.Sockets, SocketDir, true))
+	}
+	if limits.Memory != lazaret.NoLimit {
+		svc.MemLimit = types.UnitBytes(limits.Memory)
+		svc.MemSwapLimit = types.UnitBytes(limits.Memory) // the same: no swap on top
+	}
+	if limits.CPUs != lazaret.NoLimit {
+		svc.CPUS = float32(limits.CPUs)
+	}
+	svc.PidsLimit = limits.PIDs // -1 lifts it here too
+	for _, m := range spec.Mounts {
+		svc.Volumes = append(svc.Volumes, bind(m.Host, m.Container, !m.Writable))
+	}
+	for _, port := range spec.Ports {
+		svc.Ports = append(svc.Ports, types.ServicePortConfig{
+			Mode: "ingress", Protocol: "tcp", HostIP: "127.0.0.1", Target: uint32(port.Container), //nolint:gosec // validated
+			Published: published(port.Host),
+		})
+	}
+	p := &types.Project{
+		Name:     spec.Name,
+		Services: types.Services{},
+		Networks: types.Networks{},
+		Volumes:  types.Volumes{"guest": {Name: main.Volume, External: true}},
+	}
+	switch spec.Network {
+	case "", lazaret.NetworkNone, lazaret.NetworkBridge, lazaret.NetworkHost:
+		svc.NetworkMode = spec.Network
+		if spec.Network == "" {
+			svc.NetworkMode = lazaret.NetworkNone
+		}
+	default:
+		svc.Networks = map[string]*types.ServiceNetworkConfig{"outside": nil}
+		p.Networks["outside"] = types.NetworkConfig{Name: spec.Network, External: true}
+	}
+	p.Services[svc.Name] = svc
+	return &Project{project: p}
+}
+
+// published is a port of the host; empty where the Engine is to choose one.
+func published(port int) string {
+	if port == 0 {
+		return ""
+	}
+	return strconv.Itoa(port)
+}
+
+// bind mounts a path of the host, which must exist.
+func bind(host, container string, readOnly bool) types.ServiceVolumeConfig {
+	return types.ServiceVolumeConfig{
+		Type: types.VolumeTypeBind, Source: host, Target: container, ReadOnly: readOnly,
+		Bind: &types.ServiceVolumeBind{CreateHostPath: false},
+	}
+}
+
+func environment(env map[string]string) types.MappingWithEquals {
+	m := types.MappingWithEquals{}
+	for k, v := range env {
+		m[k] = &v
+	}
+	return m
+}
+
+// ContainerName is the name of the generated project's only container.
+func ContainerName(sandbox string) string {
+	return fmt.Sprintf("%s-%s-1", sandbox, DefaultService)
+}

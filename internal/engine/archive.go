@@ -1,0 +1,380 @@
+package engine
+
+import (
+	"archive/tar"
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+
+	"github.com/lazaret/lazaret"
+)
+
+// maxLinks is how many links are followed for one path, as Linux has it (MAXSYMLINKS).
+const maxLinks = 40
+
+// errLoop is the kernel's ELOOP.
+var errLoop error = &lazaret.Error{Class: lazaret.ErrNotFound, Err: errors.New("too many levels of symbolic links")}
+
+func fileError(class error) error { return &lazaret.Error{Class: class} }
+
+// fileFailure gives an error of the Engine's archive calls a class.
+func (c *Client) fileFailure(ctx context.Context, container string, err error) error {
+	switch text := strings.ToLower(err.Error()); {
+	case ctx.Err() != nil:
+		return c.translate(ctx.Err(), "")
+	case strings.Contains(text, "too many links"), strings.Contains(text, "too many levels of symbolic links"):
+		return errLoop
+	case strings.Contains(text, "not a directory"), strings.Contains(text, "cannot overwrite non-directory"):
+		return fileError(lazaret.ErrNotDirectory)
+	case strings.Contains(text, "path escapes from parent"), strings.Contains(text, "invalid entry name"),
+		strings.Contains(text, "invalid hardlink target"), strings.Contains(text, "invalid symlink"), strings.Contains(text, "is outside of"):
+		return &lazaret.Error{Class: lazaret.ErrConfig, Err: errors.New("an entry of the archive leads out of the directory")}
+	case strings.Contains(text, "marked read-only"), strings.Contains(text, "read-only file system"):
+		return &lazaret.Error{Class: lazaret.ErrPermission, Err: errors.New("the file system is read-only")}
+	case strings.Contains(text, "invalid tar header"), strings.Contains(text, "unexpected eof"):
+		return &lazaret.Error{Class: lazaret.ErrConfig, Err: errors.New("the content is no complete tar archive")}
+	case strings.Contains(text, "no space left on device"):
+		return &lazaret.Error{Class: lazaret.ErrLimit, Err: errors.New("no space left in the sandbox")}
+	case strings.Contains(text, "cannot overwrite directory"):
+		return fileError(lazaret.ErrIsDirectory)
+	}
+	if errdefs.IsNotFound(err) {
+		state, serr := c.Inspect(ctx, container)
+		switch {
+		case serr != nil:
+			return serr
+		case !state.Running:
+			return state.Unavailable()
+		}
+		return fileError(lazaret.ErrNotFound)
+	}
+	return c.gone(ctx, container, err, "")
+}
+
+// Stat describes a path in a container without following a link at its end. The Engine resolves the
+// path inside the container's root, so that no link leads out of it.
+func (c *Client) Stat(ctx context.Context, container, name string) (lazaret.FileInfo, error) {
+	info, err := c.stat(ctx, container, name)
+	if err != nil || info.Mode&fs.ModeSymlink == 0 {
+		return info, err
+	}
+	// The Engine tells where the link leads to in the end; what is written in it is in its archive.
+	res, err := c.api.CopyFromContainer(ctx, container, client.CopyFromContainerOptions{SourcePath: name})
+	if err != nil {
+		return info, c.fileFailure(ctx, container, err)
+	}
+	defer res.Content.Close()
+	head, err := tar.NewReader(res.Content).Next()
+	if err != nil {
+		return info, c.translate(err, "")
+	}
+	info.LinkTarget = head.Linkname
+	return info, nil
+}
+
+// stat is Stat with the absolute path that a link leads to in the end as its target.
+func (c *Client) stat(ctx context.Context, container, name string) (lazaret.FileInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if err := visible(name); err != nil {
+		return lazaret.FileInfo{}, err
+	}
+	res, err := c.api.ContainerStatPath(ctx, container, client.ContainerStatPathOptions{Path: name})
+	if err != nil && errdefs.IsInternal(err) {
+		// The answer to HEAD has no body, and so no reason. GET gives it.
+		got, gerr := c.api.CopyFromContainer(ctx, container, client.CopyFromContainerOptions{SourcePath: name})
+		if gerr == nil {
+			_ = got.Content.Close()
+			res.Stat, err = got.Stat, nil
+		} else {
+			err = gerr
+		}
+	}
+	if err != nil {
+		return lazaret.FileInfo{}, c.fileFailure(ctx, container, err)
+	}
+	info := lazaret.FileInfo{
+		Name: res.Stat.Name, Mode: res.Stat.Mode, ModTime: res.Stat.Mtime, LinkTarget: res.Stat.LinkTarget,
+		UID: -1, GID: -1, // the Engine does not tell
+	}
+	if info.Mode.IsRegular() {
+		info.Size = res.Stat.Size
+	}
+	return info, nil
+}
+
+// hidden are the file systems that a container has only while it runs. The Engine's archive calls do not
+// see them, but what the image has below them: they would read, and write, another file than a program
+// in the container does.
+var hidden = []string{"/dev", "/proc", "/sys"}
+
+func visible(name string) error {
+	clean := path.Clean(name)
+	for _, dir := range hidden {
+		if clean == dir || strings.HasPrefix(clean, dir+"/") {
+			return &lazaret.Error{Class: lazaret.ErrUnsupported, Err: fmt.Errorf("the engine transport does not see what is mounted at %s", dir)}
+		}
+	}
+	return nil
+}
+
+// resolve follows links at the end of name until something else is there.
+func (c *Client) resolve(ctx context.Context, container, name string) (string, lazaret.FileInfo, error) {
+	for range maxLinks {
+		info, err := c.stat(ctx, container, name)
+		if err != nil {
+			return name, info, err
+		}
+		if info.Mode&fs.ModeSymlink == 0 {
+			return name, info, nil
+		}
+		if info.LinkTarget == "" || info.LinkTarget == name {
+			break
+		}
+		name = info.LinkTarget // absolute inside the container: the Engine has resolved it
+		if !path.IsAbs(name) {
+			return name, info, &lazaret.Error{Class: lazaret.ErrInfrastructure, Err: fmt.Errorf("the Engine reports the relative link target %q", name)}
+		}
+	}
+	return name, lazaret.FileInfo{}, errLoop
+}
+
+// Open reads a regular file.
+func (c *Client) Open(ctx context.Context, container, name string) (io.ReadCloser, lazaret.FileInfo, error) {
+	name, info, err := c.resolve(ctx, container, name)
+	if err != nil {
+		return nil, info, err
+	}
+	if err := wantRegular(info.Mode); err != nil {
+		return nil, info, err
+	}
+	res, err := c.api.CopyFromContainer(ctx, container, client.CopyFromContainerOptions{SourcePath: name})
+	if err != nil {
+		return nil, info, c.fileFailure(ctx, container, err)
+	}
+	// The sandbox may have put something else there meanwhile: what counts is what is in the archive.
+	tr := tar.NewReader(res.Content)
+	head, err := tr.Next()
+	if err == nil {
+		err = wantRegular(head.FileInfo().Mode())
+	}
+	if err != nil {
+		_ = res.Content.Close()
+		return nil, info, c.translate(err, "")
+	}
+	info.Size = head.Size
+	return archived{c: c, Reader: tr, Closer: res.Content}, info, nil
+}
+
+func wantRegular(mode fs.FileMode) error {
+	switch {
+	case mode.IsDir():
+		return fileError(lazaret.ErrIsDirectory)
+	case !mode.IsRegular():
+		return fileError(lazaret.ErrNotRegular)
+	}
+	return nil
+}
+
+// archived is an open file inside an archive stream.
+type archived struct {
+	c *Client
+	io.Reader
+	io.Closer
+}
+
+func (a archived) Read(p []byte) (int, error) {
+	n, err := a.Reader.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = a.c.translate(err, "")
+	}
+	return n, err
+}
+
+// Write makes or replaces a regular file, with the directories above it that are missing. They belong to
+// owner, the file to fileOwner.
+func (c *Client) Write(ctx context.Context, container string, owner, fileOwner FileOwner, name string, r io.Reader, size int64, opts lazaret.WriteOptions) error {
+	resolved, info, err := c.resolve(ctx, container, name)
+	switch {
+	case errors.Is(err, lazaret.ErrNotFound) && !errors.Is(err, errLoop): // it is made, where a link points to too
+	case err != nil:
+		return err
+	case info.Mode.IsRegular():
+	default:
+		return wantRegular(info.Mode)
+	}
+	if strings.HasSuffix(resolved, "/") {
+		return fileError(lazaret.ErrIsDirectory)
+	}
+	heads, err := c.missingParents(ctx, container, owner, resolved)
+	if err != nil {
+		return err
+	}
+	heads = append(heads, tar.Header{
+		Typeflag: tar.TypeReg, Name: strings.TrimLeft(resolved, "/"), Size: size, Mode: int64(opts.Mode.Perm()),
+		Uid: fileOwner.UID, Gid: fileOwner.GID,
+	})
+	content, err := archiveOf(heads, r)
+	if err != nil {
+		return err
+	}
+	return c.extract(ctx, container, "/", content)
+}
+
+// missingParents returns entries for the directories above name that do not exist, outermost first.
+func (c *Client) missingParents(ctx context.Context, container string, owner FileOwner, name string) ([]tar.Header, error) {
+	var heads []tar.Header
+	for dir := path.Dir(path.Clean(name)); dir != "/" && dir != "."; dir = path.Dir(dir) {
+		_, err := c.stat(ctx, container, dir)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, lazaret.ErrNotFound) {
+			return nil, err
+		}
+		heads = append(heads, tar.Header{
+			Typeflag: tar.TypeDir, Name: strings.TrimLeft(dir, "/") + "/", Mode: 0o755, Uid: owner.UID, Gid: owner.GID,
+		})
+	}
+	slices.Reverse(heads)
+	return heads, nil
+}
+
+// archiveOf returns the archive of a file with the content r, and of the directories above it.
+func archiveOf(heads []tar.Header, r io.Reader) (io.Reader, error) {
+	var front bytes.Buffer
+	tw := tar.NewWriter(&front)
+	for _, head := range heads {
+		head.ModTime, head.Format = time.Now(), tar.FormatPAX
+		if err := tw.WriteHeader(&head); err != nil {
+			return nil, &lazaret.Error{Class: lazaret.ErrConfig, Err: err}
+		}
+	}
+	const block = 512
+	size := heads[len(heads)-1].Size
+	padding := (block - size%block) % block
+	return io.MultiReader(&front, &exactly{r: r, size: size}, bytes.NewReader(make([]byte, padding+2*block))), nil
+}
+
+// exactly reads size bytes of r; too few are an error.
+type exactly struct {
+	r          io.Reader
+	size, read int64
+}
+
+func (e *exactly) Read(p []byte) (int, error) {
+	if e.read == e.size {
+		return 0, io.EOF
+	}
+	n, err := e.r.Read(p[:min(int64(len(p)), e.size-e.read)])
+	e.read += int64(n)
+	if errors.Is(err, io.EOF) && e.read < e.size {
+		err = &lazaret.Error{Class: lazaret.ErrConfig, Err: fmt.Errorf("the content ended after %d of %d bytes", e.read, e.size)}
+	}
+	return n, err
+}
+
+// Upload extracts a tar stream into a directory. What is in it then belongs to the owner.
+func (c *Client) Upload(ctx context.Context, container string, owner FileOwner, dir string, content io.Reader) error {
+	if err := visible(dir); err != nil {
+		return err
+	}
+	pr, pw := io.Pipe()
+	go func() { pw.CloseWithError(giveTo(pw, owner, content)) }()
+	err := c.extract(ctx, container, dir, pr)
+	_ = pr.CloseWithError(errors.New("the Engine stopped reading")) // ends giveTo
+	return err
+}
+
+// giveTo copies an archive with another owner of all entries.
+func giveTo(w io.Writer, owner FileOwner, content io.Reader) error {
+	tr, tw := tar.NewReader(content), tar.NewWriter(w)
+	for {
+		head, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			return tw.Close()
+		}
+		if err == nil {
+			head.Uid, head.Gid, head.Uname, head.Gname, head.Format = owner.UID, owner.GID, "", "", tar.FormatPAX
+			err = tw.WriteHeader(head)
+		}
+		if err == nil {
+			_, err = io.Copy(tw, tr)
+		}
+		if err != nil {
+			return &lazaret.Error{Class: lazaret.ErrConfig, Err: fmt.Errorf("read the tar stream: %w", err)}
+		}
+	}
+}
+
+// extract has the Engine unpack content in dir. An error of the content's own is returned as it is.
+func (c *Client) extract(ctx context.Context, container, dir string, content io.Reader) error {
+	var own firstError // the client may read on for a while after it has returned
+	_, err := c.api.CopyToContainer(ctx, container, client.CopyToContainerOptions{
+		DestinationPath: dir, Content: noting{content, &own},
+	})
+	var known *lazaret.Error
+	switch {
+	case errors.As(own.get(), &known):
+		return known
+	case err != nil:
+		return c.fileFailure(ctx, container, err)
+	}
+	return nil
+}
+
+// firstError is an error that one goroutine sets and another gets.
+type firstError struct {
+	mu  sync.Mutex
+	err error
+}
+
+func (f *firstError) set(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err = cmp.Or(f.err, err)
+}
+
+func (f *firstError) get() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err
+}
+
+// noting notes the error at which its reader ended.
+type noting struct {
+	io.Reader
+	err *firstError
+}
+
+func (n noting) Read(p []byte) (int, error) {
+	k, err := n.Reader.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		n.err.set(err)
+	}
+	return k, err
+}
+
+// Download returns a path as a tar stream.
+func (c *Client) Download(ctx context.Context, container, name string) (io.ReadCloser, error) {
+	if err := visible(name); err != nil {
+		return nil, err
+	}
+	res, err := c.api.CopyFromContainer(ctx, container, client.CopyFromContainerOptions{SourcePath: name})
+	if err != nil {
+		return nil, c.fileFailure(ctx, container, err)
+	}
+	return res.Content, nil
+}

@@ -1,0 +1,141 @@
+package engine
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/moby/moby/client"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/ring"
+)
+
+// oneHost is the Engine's client with one change to what it creates.
+type oneHost struct{ client.APIClient }
+
+// OneHost makes the standard input of guests end with the connection of the host that attached to them:
+// so a guest learns at once that its host has died. Compose has no word for that.
+func OneHost(api client.APIClient) client.APIClient { return oneHost{api} }
+
+// ContainerCreate creates a container.
+func (o oneHost) ContainerCreate(ctx context.Context, opts client.ContainerCreateOptions) (client.ContainerCreateResult, error) {
+	if opts.Config != nil && opts.Config.Labels[LabelMain] == MainGuest {
+		opts.Config.StdinOnce = true
+	}
+	return o.APIClient.ContainerCreate(ctx, opts)
+}
+
+// Duplex is the standard input and output of a process in a container.
+type Duplex struct {
+	conn   client.HijackedResponse
+	stderr *ring.Tail
+
+	left    uint32 // bytes of the frame that Read is in
+	closing sync.Once
+}
+
+// stderrKept is how much is kept of what a guest complains of.
+const stderrKept = 16 << 10
+
+// Attach connects to the main process of a container, which may be one that is not started yet: then
+// nothing that it writes is missed.
+func (c *Client) Attach(ctx context.Context, container string) (*Duplex, error) {
+	res, err := c.api.ContainerAttach(ctx, container, client.ContainerAttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
+	if err != nil {
+		return nil, c.translate(err, "attach to container")
+	}
+	return &Duplex{conn: res.HijackedResponse, stderr: ring.NewTail(stderrKept)}, nil
+}
+
+// The streams of the Engine's multiplexed format (API, "Attach to a container").
+const (
+	muxStdout = 1
+	muxStderr = 2
+)
+
+// Read reads standard output, and keeps the end of standard error aside.
+func (d *Duplex) Read(p []byte) (int, error) {
+	for d.left == 0 {
+		var head [8]byte
+		if _, err := io.ReadFull(d.conn.Reader, head[:]); err != nil {
+			return 0, err
+		}
+		size := binary.BigEndian.Uint32(head[4:])
+		switch head[0] {
+		case muxStdout:
+			d.left = size
+		case muxStderr:
+			if _, err := io.CopyN(d.stderr, d.conn.Reader, int64(size)); err != nil {
+				return 0, err
+			}
+		default:
+			return 0, fmt.Errorf("the Engine sent a frame of stream %d", head[0])
+		}
+	}
+	n, err := d.conn.Reader.Read(p[:min(len(p), int(d.left))])
+	d.left -= uint32(n) //nolint:gosec // at most left
+	return n, err
+}
+
+// Write writes standard input.
+func (d *Duplex) Write(p []byte) (int, error) { return d.conn.Conn.Write(p) }
+
+// Close ends the connection.
+func (d *Duplex) Close() error {
+	d.closing.Do(d.conn.Close)
+	return nil
+}
+
+// Complaint is the end of what the process wrote to standard error.
+func (d *Duplex) Complaint() string {
+	kept, _ := d.stderr.Bytes()
+	return lazaret.Output{Bytes: kept}.Text()
+}
+
+// ExecStream is the standard input and output of an exec.
+type ExecStream struct {
+	*Exec
+	out    *io.PipeReader
+	stderr *ring.Tail
+}
+
+// Read reads standard output.
+func (d *ExecStream) Read(p []byte) (int, error) { return d.out.Read(p) }
+
+// Close gives the exec up, which ends its standard input.
+func (d *ExecStream) Close() error {
+	d.drop()
+	return d.out.Close()
+}
+
+// Complaint is the end of what the program wrote to standard error. It waits for the end, which Close
+// brings about.
+func (d *ExecStream) Complaint() string {
+	<-d.ended
+	kept, _ := d.stderr.Bytes()
+	return lazaret.Output{Bytes: kept}.Text()
+}
+
+// ExecDuplex starts a program by an exec, as a user, and returns its standard input and output.
+func (c *Client) ExecDuplex(ctx context.Context, w *Watch, container, user string, args ...string) (*ExecStream, error) {
+	pr, pw := io.Pipe()
+	stderr := ring.NewTail(stderrKept)
+	e, err := c.Exec(ctx, w, container, lazaret.Cmd{Args: args, User: user, StdinPipe: true}, func(s lazaret.Stream, p []byte) {
+		if s == lazaret.Stdout {
+			_, _ = pw.Write(p) // who reads no more has closed it
+		} else {
+			_, _ = stderr.Write(p) // it never fails
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		<-e.ended
+		pw.CloseWithError(io.EOF)
+	}()
+	return &ExecStream{e, pr, stderr}, nil
+}

@@ -1,0 +1,212 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/distribution/reference"
+	"github.com/moby/moby/client"
+
+	"github.com/lazaret/lazaret"
+)
+
+// Build says what image to build; see lazaret.ImageBuild.
+type Build struct {
+	Tags       []string
+	Context    io.Reader
+	Dockerfile string
+	Args       map[string]string
+	Labels     map[string]string
+	Network    string
+	Memory     int64
+	CPUs       float64
+}
+
+// cpuPeriod is the kernel's default period of CPU quotas in microseconds.
+const cpuPeriod = 100_000
+
+// Build builds an image by the Engine's own builder, and returns its id. report is told each step. The
+// Engine removes the containers of the steps, whatever happens; when ctx ends it gives up the build.
+func (c *Client) Build(ctx context.Context, b Build, report func(step string)) (string, error) {
+	op := "build image"
+	if len(b.Tags) > 0 {
+		op += " " + b.Tags[0]
+	}
+	args := map[string]*string{}
+	for k, v := range b.Args {
+		args[k] = &v
+	}
+	res, err := c.api.ImageBuild(ctx, b.Context, client.ImageBuildOptions{
+		Tags: b.Tags, Dockerfile: b.Dockerfile, BuildArgs: args, Labels: b.Labels, NetworkMode: b.Network,
+		Memory: b.Memory, MemorySwap: b.Memory, CPUPeriod: period(b.CPUs), CPUQuota: int64(b.CPUs * cpuPeriod),
+		Remove: true, ForceRemove: true,
+	})
+	if err != nil {
+		return "", c.translate(err, op)
+	}
+	defer res.Body.Close()
+	out := &buildOutput{report: report}
+	for m, err := range messages(res.Body) {
+		if err == nil && m.Error != nil {
+			return "", c.buildFailure(ctx, op, m.Error, m.Error.Code, out)
+		}
+		if err != nil {
+			return "", c.translate(err, op)
+		}
+		out.take(m.Stream)
+		if m.Aux != nil {
+			_ = json.Unmarshal(*m.Aux, &out.made) // another kind of message has no ID
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
+		return "", c.translate(ctx.Err(), op)
+	case out.made.ID == "":
+		return "", &lazaret.Error{Op: op, Class: lazaret.ErrInfrastructure, Err: errors.New("the Engine did not say which image it made")}
+	}
+	return out.made.ID, nil
+}
+
+func period(cpus float64) int64 {
+	if cpus == 0 {
+		return 0
+	}
+	return cpuPeriod
+}
+
+// maxPrinted is how much of what a step has printed an error tells, in bytes.
+const maxPrinted = 2 << 10
+
+// buildOutput follows what the builder prints: steps, and what these print themselves.
+type buildOutput struct {
+	report  func(step string)
+	step    string // the one under way: "step 2/3, RUN make"
+	printed string // the end of what it has printed
+	made    struct{ ID string }
+}
+
+func (o *buildOutput) take(text string) {
+	if rest, ok := strings.CutPrefix(text, "Step "); ok {
+		if at, instruction, ok := strings.Cut(rest, " : "); ok {
+			o.step, o.printed = "step "+at+", "+line(instruction), ""
+			if !strings.HasPrefix(instruction, "LABEL lazaret.") {
+				o.report(o.step)
+			}
+			return
+		}
+	}
+	if strings.HasPrefix(text, " ---> ") || strings.HasPrefix(text, "Removing intermediate container ") {
+		return // the builder's own
+	}
+	o.printed += text
+	if len(o.printed) > maxPrinted {
+		o.printed = o.printed[len(o.printed)-maxPrinted:]
+	}
+}
+
+// line makes an instruction one short line.
+func line(instruction string) string {
+	const most = 100
+	text := []rune(clean(strings.Join(strings.Fields(instruction), " ")))
+	if len(text) > most {
+		return string(text[:most]) + "..."
+	}
+	return string(text)
+}
+
+// colour is a terminal's escape sequence; the Engine puts some around what goes to standard error.
+var colour = regexp.MustCompile("\x1b\\[[0-9;]*[A-Za-z]")
+
+// clean takes out what would not be text on a terminal.
+func clean(text string) string {
+	text = colour.ReplaceAllString(text, "")
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' || unicode.IsPrint(r) {
+			return r
+		}
+		return -1
+	}, text)
+}
+
+// buildFailure makes the error of a build that a step has ended. code is the exit code of what it ran; 0
+// where nothing was run.
+func (c *Client) buildFailure(ctx context.Context, op string, err error, code int, out *buildOutput) error {
+	class := lazaret.ErrConfig
+	switch {
+	case ctx.Err() != nil:
+		return c.translate(ctx.Err(), op)
+	case strings.Contains(err.Error(), "no space left on device"):
+		class = lazaret.ErrInfrastructure
+	}
+	says := clean(cause{err}.Error())
+	if code != 0 {
+		says = fmt.Sprintf("exit code %d", code) // the Engine repeats the whole command
+	}
+	if out.step != "" {
+		says = out.step + ": " + says
+	}
+	if printed := strings.TrimSpace(clean(out.printed)); printed != "" {
+		says += "; it printed last:\n" + printed
+	}
+	return &lazaret.Error{Op: op, Class: class, Err: errors.New(says)}
+}
+
+// Tag is a name for an image in the short form that the Engine lists. What cannot be one is an ErrConfig.
+func Tag(name string) (string, error) {
+	ref, err := reference.ParseNormalizedNamed(name)
+	if err == nil && !reference.IsNameOnly(ref) {
+		if _, tagged := ref.(reference.Tagged); !tagged {
+			err = errors.New("it names an image by its digest")
+		}
+	}
+	if err != nil {
+		return "", &lazaret.Error{Op: "tag image " + name, Class: lazaret.ErrConfig, Err: err}
+	}
+	return reference.FamiliarString(reference.TagNameOnly(ref)), nil
+}
+
+// tags are the names in the Engine's answer, sorted; an old Engine calls none "<none>:<none>".
+func tags(names []string) []string {
+	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return strings.HasPrefix(name, "<none>") })
+	slices.Sort(names)
+	return names
+}
+
+// Images lists the images with a label, "name" or "name=value", newest first, and the ids of those among
+// all images that containers use. What is only the base of another image is not listed.
+func (c *Client) Images(ctx context.Context, label string) (images []Image, used map[string]bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	found, err := c.api.ImageList(ctx, client.ImageListOptions{Filters: make(client.Filters).Add("label", label)})
+	if err != nil {
+		return nil, nil, c.translate(err, "list images")
+	}
+	containers, err := c.api.ContainerList(ctx, client.ContainerListOptions{All: true})
+	if err != nil {
+		return nil, nil, c.translate(err, "list containers")
+	}
+	for _, o := range found.Items {
+		images = append(images, Image{ID: o.ID, Labels: o.Labels, Tags: tags(o.RepoTags), Created: time.Unix(o.Created, 0), Size: o.Size})
+	}
+	used = map[string]bool{}
+	for _, o := range containers.Items {
+		used[o.ImageID] = true
+	}
+	slices.SortFunc(images, func(a, b Image) int { return b.Created.Compare(a.Created) })
+	return images, used, nil
+}
+
+// Untag takes a name from an image, and removes the image if that was its last, or if name is its id.
+// One that a container uses is an ErrUnavailable.
+func (c *Client) Untag(ctx context.Context, name string) error {
+	_, err := c.api.ImageRemove(ctx, name, client.ImageRemoveOptions{PruneChildren: true})
+	return c.removed(err, "remove image "+name)
+}

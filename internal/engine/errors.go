@@ -1,0 +1,142 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"regexp"
+	"strings"
+	"syscall"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+
+	"github.com/lazaret/lazaret"
+)
+
+// unreachable makes the error of a daemon that does not answer.
+func (c *Client) unreachable(err error) error {
+	hint := "start the Docker daemon, or set DOCKER_HOST or a docker context to one that runs; `lazaret doctor` tells more"
+	if errors.Is(err, syscall.EACCES) || strings.Contains(err.Error(), "permission denied") {
+		hint = "this user may not use the socket: join its group (usually docker), or run as root"
+	}
+	return &lazaret.Error{
+		Op: "connect to " + c.endpoint, Class: lazaret.ErrUnavailable,
+		Err: plain(err), Hint: hint,
+	}
+}
+
+// plain drops the client's advice from an error about the connection: ours names the endpoint already.
+func plain(err error) error {
+	if client.IsErrConnectionFailed(err) {
+		return errors.New("no Docker Engine answers there")
+	}
+	return err
+}
+
+// ErrMount is found in the error of a container that could not be created because the Engine does not
+// find what is to be mounted.
+var ErrMount = errors.New("the Engine cannot mount it")
+
+// UploadHint is what to do where the daemon does not see what is to be mounted.
+const UploadHint = "upload the files instead of mounting them; a session does so with `mount_workspace: false`"
+
+// translate gives an error of the Engine's client one of our classes. op says what was being done.
+func (c *Client) translate(err error, op string) error {
+	if err == nil {
+		return nil
+	}
+	var known *lazaret.Error
+	if errors.As(err, &known) {
+		return err
+	}
+	e := &lazaret.Error{Op: op, Class: lazaret.ErrInfrastructure, Err: cause{err}}
+	switch {
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		e.Class = lazaret.ErrCancelled
+	case client.IsErrConnectionFailed(err):
+		return c.unreachable(err)
+	case isConnectionBroken(err):
+		e.Class = lazaret.ErrInfrastructure
+	case errdefs.IsNotFound(err):
+		e.Class = lazaret.ErrUnavailable
+	case errdefs.IsInvalidArgument(err), errdefs.IsUnauthorized(err), errdefs.IsPermissionDenied(err):
+		e.Class = lazaret.ErrConfig
+		if strings.Contains(err.Error(), `invalid mount config for type "bind"`) {
+			e.Err, e.Hint = notMounted{cause{err}}, UploadHint
+		}
+	case errdefs.IsNotImplemented(err):
+		e.Class = lazaret.ErrUnsupported
+	}
+	return e
+}
+
+// cause is an error of the Engine without the words that say no more than that it is one.
+type cause struct{ error }
+
+func (c cause) Error() string {
+	text := strings.TrimPrefix(c.error.Error(), "Error response from daemon: ")
+	for _, noise := range []string{"OCI runtime exec failed: ", "exec failed: ", "unable to start container process: "} {
+		text = strings.TrimPrefix(text, noise)
+	}
+	return strings.TrimSuffix(strings.TrimSpace(text), ": unknown")
+}
+
+func (c cause) Unwrap() error { return c.error }
+
+// notMounted is an ErrMount in the Engine's words.
+type notMounted struct{ cause }
+
+func (notMounted) Is(target error) bool { return target == ErrMount }
+
+// Translate is translate for what other libraries did over this Engine.
+func (c *Client) Translate(err error, op string) error { return c.translate(err, op) }
+
+func isConnectionBroken(err error) bool {
+	var netErr net.Error
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) ||
+		errors.Is(err, syscall.EPIPE) || errors.As(err, &netErr)
+}
+
+// startFailures maps what the Engine and runc say when a program cannot be started to the reason. The
+// texts are those of Engine 20.10 to 28 and runc 1.1 to 1.3; the first that is found counts.
+var startFailures = []struct {
+	text  string
+	class error
+}{
+	{"unable to find user", lazaret.ErrUserNotFound},
+	{"unable to find group", lazaret.ErrUserNotFound},
+	{"no matching entries in passwd", lazaret.ErrUserNotFound},
+	{"no matching entries in group", lazaret.ErrUserNotFound},
+	{"chdir to cwd", lazaret.ErrDirNotFound},
+	{"mkdir ", lazaret.ErrDirNotFound},
+	{"cwd", lazaret.ErrDirNotFound},
+	{"executable file not found", lazaret.ErrProgramNotFound},
+	{"is a directory", lazaret.ErrNotExecutable},
+	{"permission denied", lazaret.ErrNotExecutable},
+	{"exec format error", lazaret.ErrNotExecutable},
+	{"no such file or directory", lazaret.ErrProgramNotFound},
+	{"not a directory", lazaret.ErrProgramNotFound},
+	{"argument list too long", lazaret.ErrNotStarted},
+}
+
+// quoted is a name in a message of runc's.
+var quoted = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
+
+// startFailure makes the error of an exec that never became a process. message is what the Engine wrote
+// into the stream instead of output.
+func startFailure(message string) error {
+	message = strings.TrimSpace(message)
+	if message == "" {
+		return &lazaret.Error{Class: lazaret.ErrInfrastructure, Err: errors.New("the Engine did not start the program and does not say why")}
+	}
+	err := cause{errors.New(message)}
+	said := quoted.ReplaceAllString(message, `""`) // a name may have such words in it
+	for _, f := range startFailures {
+		if strings.Contains(said, f.text) {
+			return &lazaret.Error{Class: f.class, Err: err}
+		}
+	}
+	return &lazaret.Error{Class: lazaret.ErrInfrastructure, Err: err}
+}

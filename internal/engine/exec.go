@@ -1,0 +1,365 @@
+package engine
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/moby/moby/api/pkg/stdcopy"
+	"github.com/moby/moby/client"
+
+	"github.com/lazaret/lazaret"
+)
+
+const (
+	// maxFailureText bounds what is kept of the Engine's word on why a program did not start.
+	maxFailureText = 64 << 10
+	// callTimeout bounds a call that the Engine answers from memory.
+	callTimeout = 30 * time.Second
+	// evidenceWait bounds the wait for an event about something that has just happened.
+	evidenceWait = 200 * time.Millisecond
+)
+
+// Exec is one `docker exec`: a command that runs in a container.
+type Exec struct {
+	c         *Client
+	w         *Watch
+	id        string
+	container string
+	tty       bool
+	stdin     bool
+	conn      client.HijackedResponse
+	out       lazaret.Sink
+	oomBefore int
+
+	decide  sync.Once
+	started chan struct{} // closed when it is known whether the process runs
+	failure error         // set before started is closed: why it does not
+
+	ended   chan struct{} // closed when the stream is at its end
+	readErr error         // set before ended is closed: why it ended, nil at its proper end
+
+	closing sync.Once
+	closed  chan struct{}      // closed when we dropped the stream
+	end     context.CancelFunc // ends the connection's context
+}
+
+// Exec starts cmd in a container and returns when it runs, or has run. The Engine is asked at most once.
+func (c *Client) Exec(ctx context.Context, w *Watch, container string, cmd lazaret.Cmd, out lazaret.Sink) (*Exec, error) {
+	e := &Exec{
+		c: c, w: w, container: container, tty: cmd.TTY, out: out,
+		stdin: cmd.Stdin != nil || cmd.StdinPipe, oomBefore: w.State(container).OOMs,
+		started: make(chan struct{}), ended: make(chan struct{}), closed: make(chan struct{}),
+	}
+	if err := deliverable(cmd); err != nil {
+		return nil, err
+	}
+	var size client.ConsoleSize // an Engine before 23.0 ignores it
+	if cmd.TTY {
+		size = client.ConsoleSize{Height: uint(cmd.Rows), Width: uint(cmd.Cols)}
+	}
+	created, err := c.api.ExecCreate(ctx, container, client.ExecCreateOptions{
+		User: cmd.User, TTY: cmd.TTY, ConsoleSize: size, AttachStdin: e.stdin, AttachStdout: true, AttachStderr: true,
+		Env: cmd.Environ(), WorkingDir: cmd.Dir, Cmd: cmd.Args,
+	})
+	if err != nil {
+		if f := startFailure(err.Error()); errors.Is(f, lazaret.ErrUserNotFound) {
+			return nil, f
+		}
+		return nil, c.gone(ctx, container, err, "create exec")
+	}
+	e.id = created.ID
+	// The connection would end with its context: it gets one that ctx ends only until the command runs.
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	e.end = end
+	starting := context.AfterFunc(ctx, end)
+	defer starting()
+	attached, err := c.api.ExecAttach(life, e.id, client.ExecAttachOptions{TTY: cmd.TTY, ConsoleSize: size})
+	if err != nil {
+		end()
+		return nil, c.gone(ctx, container, err, "start exec")
+	}
+	e.conn = attached.HijackedResponse
+	// What is asked about a command that was handed over outlives the end of ctx.
+	go e.read(context.WithoutCancel(ctx))
+	go e.probe(context.WithoutCancel(ctx))
+	if err := e.awaitStart(ctx, cmd); err != nil {
+		e.drop()
+		<-e.ended
+		return nil, err
+	}
+	return e, nil
+}
+
+// maxString is the longest argument or environment string that Linux takes, its NUL included
+// (MAX_ARG_STRLEN, 32 pages of 4 KiB). runc learns of a longer one so late that its message comes as the
+// program's own output.
+const maxString = 128 << 10
+
+// deliverable refuses what the Engine would change or drop on the way.
+func deliverable(cmd lazaret.Cmd) error {
+	if cmd.Rlimits != (lazaret.Rlimits{}) {
+		return &lazaret.Error{
+			Class: lazaret.ErrUnsupported, Err: errors.New("the Engine's exec has no limits for one command"),
+			Hint: "run it through the guest, or limit the whole sandbox",
+		}
+	}
+	for _, s := range slices.Concat(cmd.Args, cmd.Environ(), []string{cmd.Dir, cmd.User}) {
+		if !utf8.ValidString(s) {
+			return &lazaret.Error{
+				Class: lazaret.ErrUnsupported, Err: errors.New("the engine transport speaks JSON and cannot deliver bytes that are not UTF-8"),
+				Hint: "pass them by standard input or a file",
+			}
+		}
+		if len(s)+1 > maxString {
+			return &lazaret.Error{
+				Class: lazaret.ErrNotStarted,
+				Err:   fmt.Errorf("argument list too long: an argument or variable has %d bytes, and Linux takes at most %d", len(s), maxString-1),
+			}
+		}
+	}
+	return nil
+}
+
+func (e *Exec) awaitStart(ctx context.Context, cmd lazaret.Cmd) error {
+	select {
+	case <-e.started:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if e.failure != nil || !cmd.TTY {
+		return e.failure
+	}
+	// An Engine before 23.0 cannot take the size at creation.
+	return e.Resize(ctx, cmd.Rows, cmd.Cols)
+}
+
+// gone explains an error of a call on a container: where the container does not run any more, that is
+// the reason.
+func (c *Client) gone(ctx context.Context, container string, err error, op string) error {
+	if ctx.Err() != nil {
+		return c.translate(ctx.Err(), op)
+	}
+	state, serr := c.Inspect(ctx, container)
+	if serr != nil || state.Running {
+		return c.translate(err, op)
+	}
+	return state.Unavailable()
+}
+
+func (e *Exec) decided(failure error) {
+	e.decide.Do(func() {
+		e.failure = failure
+		close(e.started)
+	})
+}
+
+// probe asks whether the process has started until the answer is yes or read knows better: a program
+// that writes nothing gives no other sign.
+func (e *Exec) probe(ctx context.Context) {
+	if _, err := e.ask(ctx, func(info client.ExecInspectResult) bool { return info.PID != 0 }); err != nil {
+		e.decided(err)
+		return
+	}
+	e.decided(nil)
+}
+
+// ask inspects the exec until the answer satisfies, or it is decided whether the process runs.
+func (e *Exec) ask(ctx context.Context, satisfies func(client.ExecInspectResult) bool) (client.ExecInspectResult, error) {
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		info, err := e.inspect(ctx)
+		if err != nil || satisfies(info) {
+			return info, err
+		}
+		select {
+		case <-e.started:
+			return info, e.failure
+		case <-e.closed:
+			return info, &lazaret.Error{Class: lazaret.ErrCancelled, Err: errors.New("given up before it started")}
+		case <-time.After(pause):
+		}
+	}
+}
+
+// read moves the stream to the sink. It first finds out whether the process has started: if not, what
+// comes is the Engine's word on why, which must not pass for the program's output.
+func (e *Exec) read(ctx context.Context) {
+	defer close(e.ended)
+	stream := bufio.NewReader(e.conn.Reader)
+	_, _ = stream.Peek(1) // bytes, or the end: copy meets the error again
+	// A process may write before the Engine has noted its id. But when the Engine writes about a failed
+	// start, it has noted already that nothing runs.
+	info, err := e.ask(ctx, func(info client.ExecInspectResult) bool { return info.PID != 0 || !info.Running })
+	select {
+	case <-e.started: // probe was first
+	default:
+		switch {
+		case err != nil:
+			e.decided(err)
+		case info.PID != 0:
+			e.decided(nil)
+		default:
+			e.decided(startFailure(e.text(stream)))
+		}
+	}
+	<-e.started
+	if e.failure != nil {
+		return
+	}
+	e.readErr = e.copy(stream, e.out)
+}
+
+func (e *Exec) copy(stream io.Reader, out lazaret.Sink) error {
+	stdout := writer(func(p []byte) { out(lazaret.Stdout, p) })
+	if e.tty {
+		_, err := io.Copy(stdout, stream)
+		return err
+	}
+	_, err := stdcopy.StdCopy(stdout, writer(func(p []byte) { out(lazaret.Stderr, p) }), stream)
+	return err
+}
+
+// text collects what the Engine wrote in place of output.
+func (e *Exec) text(stream io.Reader) string {
+	var b []byte
+	_ = e.copy(stream, func(_ lazaret.Stream, p []byte) { // an error only ends the text earlier
+		b = append(b, p[:min(len(p), maxFailureText-len(b))]...)
+	})
+	return string(b)
+}
+
+type writer func(p []byte)
+
+func (w writer) Write(p []byte) (int, error) {
+	w(p)
+	return len(p), nil
+}
+
+func (e *Exec) inspect(ctx context.Context) (client.ExecInspectResult, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	info, err := e.c.api.ExecInspect(ctx, e.id, client.ExecInspectOptions{})
+	if err != nil {
+		return info, e.c.gone(ctx, e.container, err, "inspect exec")
+	}
+	return info, nil
+}
+
+// Wait returns how the command ended, when it has and its output is delivered. The Engine tells an exit
+// code only: a program that a signal ended has Exited with 128+n. After Kill it returns at once, and the
+// outcome is empty: unknown.
+func (e *Exec) Wait(ctx context.Context) (lazaret.Exit, error) {
+	<-e.ended
+	defer e.drop()
+	var died <-chan struct{}
+	for {
+		info, err := e.inspect(ctx)
+		select {
+		case <-e.closed:
+			return lazaret.Exit{Code: -1}, nil
+		default:
+		}
+		switch {
+		case errors.Is(err, lazaret.ErrUnavailable):
+			return lost, nil
+		case err != nil:
+			return lazaret.Exit{}, err
+		case !info.Running && e.readErr != nil:
+			return lazaret.Exit{}, e.c.translate(e.readErr, "read the output of exec")
+		case !info.Running:
+			return e.judge(ctx, info.ExitCode)
+		}
+		// The program has closed its outputs, or the connection broke, and it runs on.
+		if died == nil {
+			died = e.w.ExecDied(e.id)
+			defer e.w.Forget(e.id)
+			continue // it may have ended before we listened
+		}
+		select {
+		case <-died:
+		case <-e.closed:
+		case <-time.After(callTimeout): // should the event have been missed
+		}
+	}
+}
+
+// lost is how a command ended whose container died.
+var lost = lazaret.Exit{Outcome: lazaret.Lost, Code: -1, Why: "its container ended while it ran"}
+
+// judge tells a kill by the out-of-memory killer, or the death of the whole container, from a program's
+// own exit 137, by what the Engine reports of the container.
+func (e *Exec) judge(ctx context.Context, code int) (lazaret.Exit, error) {
+	exit := lazaret.Exit{Outcome: lazaret.Exited, Code: code}
+	if code != 137 {
+		return exit, nil
+	}
+	seen := e.w.Await(e.container, evidenceWait, func(s ContainerState) bool { return s.OOMs > e.oomBefore || s.Died })
+	if seen.Died {
+		return lost, nil
+	}
+	if seen.OOMs > e.oomBefore {
+		exit.Outcome = lazaret.OutOfMemory
+		return exit, nil
+	}
+	// The events may be late, or those of a container that is gone already.
+	state, err := e.c.Inspect(ctx, e.container)
+	if errors.Is(err, lazaret.ErrUnavailable) || err == nil && !state.Running {
+		return lost, nil
+	}
+	return exit, err
+}
+
+// Write writes to the command's standard input.
+func (e *Exec) Write(p []byte) (int, error) { return e.conn.Conn.Write(p) }
+
+// CloseStdin ends the command's standard input.
+func (e *Exec) CloseStdin() error {
+	if !e.stdin {
+		return nil
+	}
+	return e.conn.CloseWrite()
+}
+
+// Signal is not possible: the Engine's API has no call for it.
+func (e *Exec) Signal(context.Context, int) error {
+	return &lazaret.Error{
+		Class: lazaret.ErrUnsupported, Err: errors.New("the engine transport cannot signal a command"),
+		Hint: "close the sandbox to end it",
+	}
+}
+
+// Kill gives the command up, and says so: the Engine's API has no call that ends an exec, so that its
+// processes run until the container is removed.
+func (e *Exec) Kill(context.Context) bool {
+	e.drop()
+	return false
+}
+
+func (e *Exec) drop() {
+	e.closing.Do(func() {
+		close(e.closed)
+		e.conn.Close()
+		e.end()
+	})
+}
+
+// Resize sets the terminal's size.
+func (e *Exec) Resize(ctx context.Context, rows, cols uint16) error {
+	if !e.tty {
+		return &lazaret.Error{Class: lazaret.ErrConfig, Err: errors.New("the command has no terminal")}
+	}
+	_, err := e.c.api.ExecResize(ctx, e.id, client.ExecResizeOptions{Height: uint(rows), Width: uint(cols)})
+	if err == nil {
+		return nil
+	}
+	if info, ierr := e.inspect(ctx); ierr != nil || !info.Running {
+		return ierr // it has ended: there is nothing to resize
+	}
+	return e.c.translate(err, "resize terminal")
+}

@@ -1,0 +1,52 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+
+	"github.com/moby/sys/user"
+
+	"github.com/lazaret/lazaret"
+)
+
+// FileOwner is who new files belong to.
+type FileOwner struct{ UID, GID int }
+
+// maxUserFile bounds what is read of a container's /etc/passwd and /etc/group.
+const maxUserFile = 1 << 20
+
+// FileOwner resolves a container's user ("", "name", "uid", each with ":group") to numbers, by the
+// container's own /etc/passwd and /etc/group. The Engine's own way to do that asks its host's.
+func (c *Client) FileOwner(ctx context.Context, container, spec string) (FileOwner, error) {
+	if spec == "" {
+		return FileOwner{}, nil
+	}
+	passwd, err := c.small(ctx, container, "/etc/passwd")
+	if err != nil {
+		return FileOwner{}, err
+	}
+	group, err := c.small(ctx, container, "/etc/group")
+	if err != nil {
+		return FileOwner{}, err
+	}
+	u, err := user.GetExecUser(spec, nil, bytes.NewReader(passwd), bytes.NewReader(group))
+	if err != nil {
+		return FileOwner{}, &lazaret.Error{Class: lazaret.ErrUserNotFound, Err: err}
+	}
+	return FileOwner{u.Uid, u.Gid}, nil
+}
+
+// small reads a file of the container that may be missing.
+func (c *Client) small(ctx context.Context, container, name string) ([]byte, error) {
+	r, _, err := c.Open(ctx, container, name)
+	if errors.Is(err, lazaret.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return io.ReadAll(io.LimitReader(r, maxUserFile))
+}

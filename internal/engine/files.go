@@ -1,0 +1,103 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+
+	"github.com/lazaret/lazaret"
+)
+
+// Files moves files of one container by the Engine's archive calls.
+type Files struct {
+	c         *Client
+	container string
+	owner     func(context.Context) (FileOwner, error)
+}
+
+// Files returns the files of a container. What is made in it belongs to the owner, who is asked for then.
+func (c *Client) Files(container string, owner func(context.Context) (FileOwner, error)) *Files {
+	return &Files{c, container, owner}
+}
+
+// Stat describes a path without following a link at its end.
+func (f *Files) Stat(ctx context.Context, path string) (lazaret.FileInfo, error) {
+	return f.c.Stat(ctx, f.container, path)
+}
+
+// Open reads length bytes of a regular file from offset on, or all of them where length is negative. What
+// comes before is read too, and dropped.
+func (f *Files) Open(ctx context.Context, path string, offset, length int64) (io.ReadCloser, lazaret.FileInfo, error) {
+	r, info, err := f.c.Open(ctx, f.container, path)
+	if err != nil || offset == 0 && length < 0 {
+		return r, info, err
+	}
+	if _, err := io.CopyN(io.Discard, r, offset); err != nil && !errors.Is(err, io.EOF) {
+		_ = r.Close()
+		return nil, info, err
+	}
+	if length < 0 {
+		return r, info, nil
+	}
+	return part{io.LimitReader(r, length), r}, info, nil
+}
+
+// part is a part of an open file.
+type part struct {
+	io.Reader
+	io.Closer
+}
+
+// Write makes or replaces a regular file.
+func (f *Files) Write(ctx context.Context, path string, r io.Reader, size int64, opts lazaret.WriteOptions) error {
+	if opts.Atomic {
+		return notByArchive("write atomically")
+	}
+	owner, err := f.owner(ctx)
+	if err != nil {
+		return err
+	}
+	of := owner
+	if opts.Owner != "" {
+		if of, err = f.c.FileOwner(ctx, f.container, opts.Owner); err != nil {
+			return err
+		}
+	}
+	return f.c.Write(ctx, f.container, owner, of, path, r, size, opts)
+}
+
+// Walk is not possible: the Engine would send all content to tell the names.
+func (f *Files) Walk(context.Context, string, int) iter.Seq2[lazaret.WalkEntry, error] {
+	return func(yield func(lazaret.WalkEntry, error) bool) {
+		yield(lazaret.WalkEntry{}, notByArchive("list directories"))
+	}
+}
+
+// Change is not possible.
+func (f *Files) Change(_ context.Context, c lazaret.Change) error {
+	return notByArchive(c.Op)
+}
+
+// notByArchive is the error of what the Engine's archive calls have no way to do.
+func notByArchive(what string) error {
+	return &lazaret.Error{
+		Class: lazaret.ErrUnsupported, Err: fmt.Errorf("the engine transport cannot %s", what),
+		Hint: "run a command that does, or use the guest transport",
+	}
+}
+
+// Upload extracts a tar stream into a directory.
+func (f *Files) Upload(ctx context.Context, dir string, tar io.Reader) error {
+	owner, err := f.owner(ctx)
+	if err != nil {
+		return err
+	}
+	return f.c.Upload(ctx, f.container, owner, dir, tar)
+}
+
+// Download returns a path as a tar stream.
+func (f *Files) Download(ctx context.Context, path string) (io.ReadCloser, error) {
+	return f.c.Download(ctx, f.container, path)
+}

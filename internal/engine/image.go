@@ -1,0 +1,155 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+
+	"github.com/lazaret/lazaret"
+)
+
+// Image is what the Engine says of an image that it has.
+type Image struct {
+	ID         string
+	OS, Arch   string // as Go names them: "linux", "arm64"
+	User       string
+	WorkingDir string
+	Labels     map[string]string
+	Tags       []string // sorted, in the short form in which people write them
+	Created    time.Time
+	Size       int64 // bytes, with what it shares with others
+}
+
+// Image describes an image that the Engine has; false where it has none of that name. No registry is
+// asked.
+func (c *Client) Image(ctx context.Context, ref string) (Image, bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	res, err := c.api.ImageInspect(ctx, ref)
+	if errdefs.IsNotFound(err) {
+		return Image{}, false, nil
+	}
+	if err != nil {
+		return Image{}, false, c.translate(err, "inspect image "+ref)
+	}
+	img := Image{ID: res.ID, OS: res.Os, Arch: res.Architecture, Tags: tags(res.RepoTags), Size: res.Size}
+	img.Created, _ = time.Parse(time.RFC3339Nano, res.Created) // zero where it is not told
+	if res.Config != nil {
+		img.User, img.WorkingDir, img.Labels = res.Config.User, res.Config.WorkingDir, res.Config.Labels
+	}
+	return img, true, nil
+}
+
+// PullProgress is one step of a pull. Current and Total are bytes of the layer ID; Total is 0 where the
+// registry does not tell.
+type PullProgress struct {
+	Image, ID, Status string
+	Current, Total    int64
+}
+
+// Pull fetches an image. auth is what X-Registry-Auth wants; empty for none.
+func (c *Client) Pull(ctx context.Context, ref, auth string, report func(PullProgress)) error {
+	res, err := c.api.ImagePull(ctx, ref, client.ImagePullOptions{RegistryAuth: auth})
+	if err != nil {
+		return c.pullFailure(ctx, ref, err)
+	}
+	defer res.Close()
+	for m, err := range res.JSONMessages(ctx) {
+		if err == nil && m.Error != nil {
+			err = m.Error
+		}
+		if err != nil {
+			return c.pullFailure(ctx, ref, err)
+		}
+		p := PullProgress{Image: ref, ID: m.ID, Status: m.Status}
+		if m.Progress != nil {
+			p.Current, p.Total = m.Progress.Current, m.Progress.Total
+		}
+		report(p)
+	}
+	return nil
+}
+
+// pullFailure tells an image that is not there from a registry that is not there.
+func (c *Client) pullFailure(ctx context.Context, ref string, err error) error {
+	op := "pull image " + ref
+	// Some Engines hand a registry's answer on as it is, with the error's code in place of its words
+	// ("MANIFEST_UNKNOWN"). The image's own name says nothing.
+	text := strings.ReplaceAll(err.Error(), ref, "")
+	text += " " + strings.ToLower(strings.ReplaceAll(text, "_", " "))
+	has := func(parts ...string) bool {
+		for _, p := range parts {
+			if strings.Contains(text, p) {
+				return true
+			}
+		}
+		return false
+	}
+	switch {
+	case ctx.Err() != nil:
+		return c.translate(ctx.Err(), op)
+	case client.IsErrConnectionFailed(err):
+		return c.unreachable(err)
+	case has("toomanyrequests", "429 ", "500 ", "502 ", "503 ", "504 "):
+		return &lazaret.Error{Op: op, Class: lazaret.ErrInfrastructure, Err: cause{err}, Hint: "the registry is busy or broken; try again later"}
+	case has("manifest unknown", "not found: manifest", ": not found", "repository does not exist", "pull access denied", "invalid reference format", "name unknown"):
+		return &lazaret.Error{Op: op, Class: lazaret.ErrConfig, Err: cause{err}, Hint: "check the image's name and tag, and log in if it is private"}
+	case has("unauthorized", "authentication required", "denied", "403 "):
+		return &lazaret.Error{Op: op, Class: lazaret.ErrConfig, Err: cause{err}, Hint: "log in to the registry"}
+	case has("no such host", "dial tcp", "connection refused", "i/o timeout", "TLS handshake", "network is unreachable", "context deadline exceeded"):
+		return &lazaret.Error{
+			Op: op, Class: lazaret.ErrUnavailable, Err: fmt.Errorf("the daemon has no image of that name, and cannot reach the registry: %w", cause{err}),
+			Hint: "check the image's name, or the daemon's network; `docker images` lists what the daemon has",
+		}
+	}
+	return c.translate(err, op)
+}
+
+// Import makes an image from the tar stream of a root file system and returns its id. ref may be empty.
+// changes are Dockerfile instructions that set its configuration.
+func (c *Client) Import(ctx context.Context, ref, arch string, content io.Reader, changes []string) (string, error) {
+	opts := client.ImageImportOptions{Changes: changes}
+	if arch != "" {
+		opts.Platform.OS, opts.Platform.Architecture = "linux", arch
+	}
+	res, err := c.api.ImageImport(ctx, client.ImageImportSource{Source: content, SourceName: "-"}, ref, opts)
+	if err != nil {
+		return "", c.translate(err, "import image "+ref)
+	}
+	defer res.Close()
+	id, err := lastStatus(res)
+	if err != nil {
+		return "", c.translate(err, "import image "+ref)
+	}
+	return id, nil
+}
+
+// lastStatus reads the Engine's JSON messages; the last status of an import is the image's id.
+func lastStatus(r io.Reader) (string, error) {
+	var id string
+	for m, err := range messages(r) {
+		if err != nil {
+			return "", err
+		}
+		if m.Error != nil {
+			return "", m.Error
+		}
+		id = m.Status
+	}
+	if !strings.HasPrefix(id, "sha256:") {
+		return "", errors.New("the Engine did not say which image it made")
+	}
+	return id, nil
+}
+
+// Tag gives an image a name.
+func (c *Client) Tag(ctx context.Context, id, ref string) error {
+	_, err := c.api.ImageTag(ctx, client.ImageTagOptions{Source: id, Target: ref})
+	return c.translate(err, "tag image "+ref)
+}

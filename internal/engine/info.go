@@ -1,0 +1,51 @@
+package engine
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/moby/moby/client"
+)
+
+// Info is what an Engine says of the machine that it runs on.
+type Info struct {
+	CgroupVersion string // "1" or "2"
+	Kernel        string
+	Driver        string            // the storage driver: "overlay2"
+	DriverStatus  map[string]string // what the storage driver says: "Backing Filesystem" ...
+	Security      []string          // "seccomp", "apparmor", "userns", "rootless" ..., without their options
+	Runtimes      []string          // the names, the default first
+	RootDir       string            // where the Engine keeps its data, on its machine
+	CPUs          int
+	Memory        int64 // bytes
+}
+
+// Info asks the Engine about its machine.
+func (c *Client) Info(ctx context.Context) (Info, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	res, err := c.api.Info(ctx, client.InfoOptions{})
+	if err != nil {
+		return Info{}, c.translate(err, "ask the Engine for its configuration")
+	}
+	i := res.Info
+	info := Info{
+		CgroupVersion: i.CgroupVersion, Kernel: i.KernelVersion, Driver: i.Driver, DriverStatus: map[string]string{},
+		RootDir: i.DockerRootDir, CPUs: i.NCPU, Memory: i.MemTotal, Runtimes: []string{i.DefaultRuntime},
+	}
+	for _, kv := range i.DriverStatus {
+		info.DriverStatus[kv[0]] = kv[1]
+	}
+	for _, o := range i.SecurityOptions { // "name=seccomp,profile=default"
+		name, _, _ := strings.Cut(strings.TrimPrefix(o, "name="), ",")
+		info.Security = append(info.Security, name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(i.Runtimes)) {
+		if name != i.DefaultRuntime {
+			info.Runtimes = append(info.Runtimes, name)
+		}
+	}
+	return info, nil
+}

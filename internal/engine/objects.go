@@ -1,0 +1,201 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/jsonstream"
+	"github.com/moby/moby/api/types/mount"
+	"github.com/moby/moby/client"
+
+	"github.com/lazaret/lazaret"
+)
+
+// Kind is a kind of object in a daemon.
+type Kind string
+
+// The kinds, in the order in which they can be removed: what uses others comes first.
+const (
+	Container Kind = "container"
+	Network   Kind = "network"
+	Volume    Kind = "volume"
+	ImageKind Kind = "image"
+)
+
+// Kinds lists all kinds in the order of removal.
+var Kinds = []Kind{Container, Network, Volume, ImageKind}
+
+// Object is something in a daemon that carries our labels.
+type Object struct {
+	Kind    Kind
+	ID      string // what the Engine's calls take
+	Name    string // for people
+	Labels  map[string]string
+	Created time.Time // zero where the Engine does not tell
+	State   string    // a container's: "running", "exited" ...
+	Tags    []string  // an image's
+}
+
+// Objects lists what carries a label, of every kind. label is "name" or "name=value".
+func (c *Client) Objects(ctx context.Context, label string) ([]Object, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	filter := make(client.Filters).Add("label", label)
+	var all []Object
+	containers, err := c.api.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: filter})
+	if err != nil {
+		return nil, c.translate(err, "list containers")
+	}
+	for _, o := range containers.Items {
+		all = append(all, Object{
+			Kind: Container, ID: o.ID, Name: strings.TrimPrefix(firstOr(o.Names, o.ID), "/"), Labels: o.Labels,
+			Created: time.Unix(o.Created, 0), State: string(o.State),
+		})
+	}
+	networks, err := c.api.NetworkList(ctx, client.NetworkListOptions{Filters: filter})
+	if err != nil {
+		return nil, c.translate(err, "list networks")
+	}
+	for _, o := range networks.Items {
+		all = append(all, Object{Kind: Network, ID: o.ID, Name: o.Name, Labels: o.Labels, Created: o.Created})
+	}
+	volumes, err := c.api.VolumeList(ctx, client.VolumeListOptions{Filters: filter})
+	if err != nil {
+		return nil, c.translate(err, "list volumes")
+	}
+	for _, o := range volumes.Items {
+		created, _ := time.Parse(time.RFC3339, o.CreatedAt) // zero where it is not told
+		all = append(all, Object{Kind: Volume, ID: o.Name, Name: o.Name, Labels: o.Labels, Created: created})
+	}
+	images, err := c.api.ImageList(ctx, client.ImageListOptions{Filters: filter})
+	if err != nil {
+		return nil, c.translate(err, "list images")
+	}
+	for _, o := range images.Items {
+		all = append(all, Object{
+			Kind: ImageKind, ID: o.ID, Name: firstOr(o.RepoTags, o.ID), Labels: o.Labels, Created: time.Unix(o.Created, 0),
+			Tags: tags(o.RepoTags),
+		})
+	}
+	return all, nil
+}
+
+// firstOr returns the first name, or the id of what has none; an old Engine calls that "<none>:<none>".
+func firstOr(names []string, id string) string {
+	if len(names) == 0 || strings.HasPrefix(names[0], "<none>") {
+		return id
+	}
+	return names[0]
+}
+
+// Remove removes an object; one that is gone already is no error. A container is killed first and takes
+// its anonymous volumes with it; a volume or image in use is an ErrUnavailable.
+func (c *Client) Remove(ctx context.Context, o Object) error {
+	var err error
+	switch o.Kind {
+	case Container:
+		_, err = c.api.ContainerRemove(ctx, o.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+		if errdefs.IsConflict(err) { // another removal of it is under way: wait for that
+			err = c.awaitRemoved(ctx, o.ID)
+		}
+	case Network:
+		_, err = c.api.NetworkRemove(ctx, o.ID, client.NetworkRemoveOptions{})
+	case Volume:
+		_, err = c.api.VolumeRemove(ctx, o.ID, client.VolumeRemoveOptions{})
+	case ImageKind:
+		_, err = c.api.ImageRemove(ctx, o.ID, client.ImageRemoveOptions{Force: true, PruneChildren: true})
+	}
+	return c.removed(err, "remove "+string(o.Kind)+" "+o.Name)
+}
+
+// removed gives what a removal says its class. What is gone already is no error.
+func (c *Client) removed(err error, op string) error {
+	switch {
+	case err == nil, errdefs.IsNotFound(err):
+		return nil
+	case errdefs.IsConflict(err):
+		return &lazaret.Error{Op: op, Class: lazaret.ErrUnavailable, Err: cause{err}, Hint: "it is in use"}
+	}
+	return c.translate(err, op)
+}
+
+func (c *Client) awaitRemoved(ctx context.Context, id string) error {
+	wait := c.api.ContainerWait(ctx, id, client.ContainerWaitOptions{Condition: container.WaitConditionRemoved})
+	select {
+	case err := <-wait.Error:
+		return err
+	case <-wait.Result:
+		return nil
+	}
+}
+
+// HasVolume reports whether there is a volume of that name.
+func (c *Client) HasVolume(ctx context.Context, name string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, err := c.api.VolumeInspect(ctx, name, client.VolumeInspectOptions{})
+	if errdefs.IsNotFound(err) {
+		return false, nil
+	}
+	return err == nil, c.translate(err, "inspect volume "+name)
+}
+
+// HasNetwork reports whether there is a network of that name.
+func (c *Client) HasNetwork(ctx context.Context, name string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, err := c.api.NetworkInspect(ctx, name, client.NetworkInspectOptions{})
+	if errdefs.IsNotFound(err) {
+		return false, nil
+	}
+	return err == nil, c.translate(err, "inspect network "+name)
+}
+
+// FillVolume makes a volume and copies dir of the image into it, by creating (never starting) a
+// container of the image with the new volume there. The container is removed again.
+func (c *Client) FillVolume(ctx context.Context, name, image, dir string, volumeLabels, containerLabels map[string]string) error {
+	op := "fill volume " + name
+	if _, err := c.api.VolumeCreate(ctx, client.VolumeCreateOptions{Name: name, Labels: volumeLabels}); err != nil {
+		return c.translate(err, op)
+	}
+	created, err := c.api.ContainerCreate(ctx, client.ContainerCreateOptions{
+		Config: &container.Config{Image: image, Entrypoint: []string{dir}, Labels: containerLabels},
+		HostConfig: &container.HostConfig{
+			NetworkMode: "none",
+			Mounts:      []mount.Mount{{Type: mount.TypeVolume, Source: name, Target: dir}},
+		},
+	})
+	if err != nil {
+		return errors.Join(c.translate(err, op), c.Remove(context.WithoutCancel(ctx), Object{Kind: Volume, ID: name, Name: name}))
+	}
+	return c.Remove(context.WithoutCancel(ctx), Object{Kind: Container, ID: created.ID, Name: name})
+}
+
+// messages decodes a stream of the Engine's JSON messages.
+func messages(r io.Reader) iter.Seq2[jsonstream.Message, error] {
+	return func(yield func(jsonstream.Message, error) bool) {
+		dec := json.NewDecoder(r)
+		for {
+			var m jsonstream.Message
+			err := dec.Decode(&m)
+			if errors.Is(err, io.EOF) || !yield(m, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// SortForRemoval puts objects into the order in which they can be removed.
+func SortForRemoval(objects []Object) {
+	slices.SortStableFunc(objects, func(a, b Object) int {
+		return slices.Index(Kinds, a.Kind) - slices.Index(Kinds, b.Kind)
+	})
+}

@@ -1,0 +1,189 @@
+package engine
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/moby/moby/api/types/events"
+	"github.com/moby/moby/client"
+)
+
+// Watch follows the events of the containers that carry one label, over one connection, and remembers
+// what they tell. It is how readiness, death and out-of-memory strikes are learned without asking again
+// and again.
+type Watch struct {
+	c      *Client
+	label  string
+	cancel context.CancelFunc
+	done   chan struct{}
+
+	mu         sync.Mutex
+	changed    chan struct{} // closed and replaced at every change
+	containers map[string]ContainerState
+	execs      map[string]chan struct{} // by exec id: closed when it has died
+}
+
+// ContainerState is what the events of a container told so far.
+type ContainerState struct {
+	Started bool
+	Died    bool
+	Exit    int // the exit code, where Died
+	OOMs    int // how often the out-of-memory killer was reported
+}
+
+// Watch starts to follow. label is "name=value". It goes on until Close, and connects again by itself.
+func (c *Client) Watch(ctx context.Context, label string) *Watch {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	w := &Watch{
+		c: c, label: label, cancel: cancel, done: make(chan struct{}), changed: make(chan struct{}),
+		containers: map[string]ContainerState{}, execs: map[string]chan struct{}{},
+	}
+	since := time.Now()
+	first := w.subscribe(ctx, "")
+	go func() {
+		defer close(w.done)
+		res := first
+		for {
+			_ = w.follow(res) // whatever ended it, it connects again
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(100 * time.Millisecond):
+			}
+			// What happened while nobody listened comes again, some of it a second time: only the
+			// count of out-of-memory strikes could be wrong by that, and one is as good as two.
+			again := since.Add(-time.Second)
+			since = time.Now()
+			res = w.subscribe(ctx, strconv.FormatInt(again.Unix(), 10))
+		}
+	}()
+	return w
+}
+
+func (w *Watch) subscribe(ctx context.Context, since string) client.EventsResult {
+	return w.c.api.Events(ctx, client.EventsListOptions{
+		Since:   since,
+		Filters: make(client.Filters).Add("type", string(events.ContainerEventType)).Add("label", w.label),
+	})
+}
+
+func (w *Watch) follow(res client.EventsResult) error {
+	for {
+		select {
+		case m := <-res.Messages:
+			w.take(m)
+		case err := <-res.Err:
+			return err
+		}
+	}
+}
+
+func (w *Watch) take(m events.Message) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	id := m.Actor.ID
+	s := w.containers[id]
+	switch m.Action {
+	case events.ActionStart:
+		s.Started, s.Died = true, false
+	case events.ActionDie:
+		s.Died = true
+		s.Exit, _ = strconv.Atoi(m.Actor.Attributes["exitCode"]) // 0 where an Engine tells none
+	case events.ActionOOM:
+		s.OOMs++
+	case events.ActionDestroy:
+		delete(w.containers, id)
+		return
+	case events.ActionExecDie:
+		exec := m.Actor.Attributes["execID"]
+		if ch, ok := w.execs[exec]; ok {
+			close(ch)
+			delete(w.execs, exec)
+		}
+		return
+	default:
+		return
+	}
+	w.containers[id] = s
+	w.notify()
+}
+
+// notify wakes all who wait; w.mu is held.
+func (w *Watch) notify() {
+	close(w.changed)
+	w.changed = make(chan struct{})
+}
+
+// State returns what is known of a container, by its full id.
+func (w *Watch) State(id string) ContainerState {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.containers[id]
+}
+
+// ExecDied returns a channel that is closed when the exec is reported to have ended after this call.
+func (w *Watch) ExecDied(exec string) <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	ch, ok := w.execs[exec]
+	if !ok {
+		ch = make(chan struct{})
+		w.execs[exec] = ch
+	}
+	return ch
+}
+
+// Forget drops what ExecDied holds.
+func (w *Watch) Forget(exec string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.execs, exec)
+}
+
+// Await waits until the state of a container satisfies, at most the given time, and returns the last one
+// that was seen.
+func (w *Watch) Await(id string, wait time.Duration, satisfies func(ContainerState) bool) ContainerState {
+	timeout := time.NewTimer(wait)
+	defer timeout.Stop()
+	for {
+		w.mu.Lock()
+		s, changed := w.containers[id], w.changed
+		w.mu.Unlock()
+		if satisfies(s) {
+			return s
+		}
+		select {
+		case <-changed:
+		case <-timeout.C:
+			return s
+		}
+	}
+}
+
+// AwaitStart waits until the container is reported as started; false when it died or ctx ended first.
+func (w *Watch) AwaitStart(ctx context.Context, id string) (ContainerState, bool) {
+	for {
+		w.mu.Lock()
+		s, changed := w.containers[id], w.changed
+		w.mu.Unlock()
+		if s.Died {
+			return s, false
+		}
+		if s.Started {
+			return s, true
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return s, false
+		}
+	}
+}
+
+// Close stops following and waits for that.
+func (w *Watch) Close() {
+	w.cancel()
+	<-w.done
+}

@@ -1,0 +1,195 @@
+//go:build unix
+
+package files
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestOwnersAreFoundAsTheEngineFindsThem(t *testing.T) {
+	dir := t.TempDir()
+	passwd, groups := filepath.Join(dir, "passwd"), filepath.Join(dir, "group")
+	write(t, passwd, "# a comment\nroot:x:0:0:root:/root:/bin/sh\n\nbroken:x\nalice:x:1000:100:::\n7:x:2000:200:::\nhuge:x:99999999999:1:::\n:x:3:3:::\n")
+	write(t, groups, "root:x:0:\nstaff:x:50:alice,7\n50000:x:51:\n")
+	for spec, want := range map[string][2]int{
+		"root": {0, 0}, "alice": {1000, 100}, "1000": {1000, 100}, "4321": {4321, 0}, "7": {2000, 200},
+		"alice:staff": {1000, 50}, "alice:50": {1000, 50}, "4321:8765": {4321, 8765}, "0:50000": {0, 51},
+	} {
+		if uid, gid, err := owner(spec, passwd, groups); err != nil || uid != want[0] || gid != want[1] {
+			t.Errorf("%s is %d:%d, %v", spec, uid, gid, err)
+		}
+	}
+	for _, spec := range []string{"", ":", "bob", "alice:bob", "alice:", ":0", "-1", "0:-1", "2147483648", "huge", "broken", "#", "1e3", " 0"} {
+		if uid, gid, err := owner(spec, passwd, groups); !errors.Is(err, ErrNoUser) {
+			t.Errorf("%q is %d:%d, %v", spec, uid, gid, err)
+		}
+	}
+	if uid, gid, err := owner("12:34", filepath.Join(dir, "none"), dir); err != nil || uid != 12 || gid != 34 {
+		t.Errorf("without the files: %d:%d, %v", uid, gid, err)
+	}
+}
+
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A path may be longer than the kernel takes at once.
+func TestATreeIsWalkedHoweverDeep(t *testing.T) {
+	const levels, name = 100, 200
+	root, err := os.OpenRoot(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	top := root.Name()
+	for range levels { // 20 KB
+		if err := root.Mkdir(strings.Repeat("d", name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		next, err := root.OpenRoot(strings.Repeat("d", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer next.Close()
+		root = next
+	}
+	n, refused := 0, 0
+	err = Walk(top, -1, func(e Entry) error {
+		if n++; errors.Is(e.Err, syscall.ENAMETOOLONG) {
+			refused++
+		} else if e.Err != nil {
+			t.Error(e.Err)
+		}
+		return nil
+	})
+	if err != nil || refused != 1 || n < MaxPath/(name+1) {
+		t.Errorf("met %d, refused %d, %v", n, refused, err)
+	}
+	if err := Remove(top, true); err != nil {
+		t.Error(err)
+	}
+}
+
+// A directory whose place a link takes, once it was described, is not read.
+func TestAWalkFollowsNoLinkThatTakesADirectorysPlace(t *testing.T) {
+	top := t.TempDir()
+	for _, d := range []string{"outside", "tree", "tree/d", "tree/other"} {
+		if err := os.Mkdir(filepath.Join(top, d), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tree, err := os.OpenRoot(filepath.Join(top, "tree"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tree.Close()
+	at := place{tree, "d"}
+	described, err := at.lstat()
+	if err != nil || at.changed(described) {
+		t.Fatal(described, err)
+	}
+	if err := tree.Rename("d", "moved"); err != nil {
+		t.Fatal(err)
+	}
+	if !at.changed(described) {
+		t.Error("it has gone, and that was not seen")
+	}
+	for _, target := range []string{"other", "../outside"} {
+		if err := tree.Symlink(target, "d"); err != nil {
+			t.Fatal(err)
+		}
+		if dir, names, err := at.read(Entry{Path: "d", Info: described}); err == nil {
+			dir.Close()
+			t.Errorf("%s was read: %q", target, names)
+		}
+		if !at.changed(described) {
+			t.Errorf("%s has taken its place, and that was not seen", target)
+		}
+		if err := tree.Remove("d"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestTheFirstErrorOfTheLoopEndsAWalk(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"a", "b", "c"} {
+		write(t, filepath.Join(dir, name), "")
+	}
+	stop := errors.New("enough")
+	n := 0
+	err := Walk(dir, -1, func(Entry) error {
+		if n++; n == 2 {
+			return stop
+		}
+		return nil
+	})
+	if !errors.Is(err, stop) || n != 2 {
+		t.Errorf("met %d, %v", n, err)
+	}
+}
+
+func TestWhatCannotBeWrittenLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	write(t, file, "old")
+	broken := errors.New("broken off")
+	w, err := Create(file, Options{Mode: 0o600, UID: -1, GID: -1, Atomic: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.WriteString("new"); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Finish(broken); !errors.Is(err, broken) {
+		t.Errorf("got %v", err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "dir"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	w, err = Create(filepath.Join(dir, "late"), Options{Mode: 0o600, UID: -1, GID: -1, Atomic: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "late"), 0o700); err != nil { // meanwhile
+		t.Fatal(err)
+	}
+	if err := w.Finish(nil); !errors.Is(err, syscall.EISDIR) && !errors.Is(err, fs.ErrExist) {
+		t.Errorf("over a directory: %v", err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 3 {
+		t.Errorf("there is %v, %v", entries, err)
+	}
+	if got, err := os.ReadFile(file); err != nil || string(got) != "old" {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+// A directory's mode is not that of what has taken its place.
+func TestTheModeOfANewDirectoryReachesNoOtherFile(t *testing.T) {
+	dir := t.TempDir()
+	victim := filepath.Join(dir, "victim")
+	if err := os.Mkdir(victim, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink(victim, link); err != nil {
+		t.Fatal(err)
+	}
+	if err := setMode(link, 0o777); err == nil {
+		t.Error("the link was followed")
+	}
+	if info, err := os.Stat(victim); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("stat says %v, %v", info, err)
+	}
+}

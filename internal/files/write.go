@@ -1,0 +1,131 @@
+package files
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/lazaret/lazaret/internal/archive"
+)
+
+// Options say how a file is written.
+type Options struct {
+	Mode     fs.FileMode // permission bits, whatever the umask
+	UID, GID int         // of the owner; -1 leaves that as it is
+	Atomic   bool        // the content is there as a whole, or not at all
+}
+
+// Writer is a file that is being written. Finish is to be called.
+type Writer struct {
+	*os.File
+	mode  fs.FileMode
+	place string // of an atomic one: where it belongs
+}
+
+// Create makes or empties a regular file, and makes the directories above it that are missing. What is no
+// regular file is not opened, and is an archive.ErrNotRegular.
+func Create(path string, opts Options) (*Writer, error) {
+	if err := writable(path); err != nil {
+		return nil, err
+	}
+	w := &Writer{mode: opts.Mode.Perm()}
+	var err error
+	if opts.Atomic {
+		if w.place, err = followed(path); err != nil {
+			return nil, err
+		}
+		w.File, err = os.CreateTemp(parent(w.place), ".lazaret-*")
+	} else {
+		w.File, err = openToWrite(path, w.mode)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if opts.UID >= 0 || opts.GID >= 0 { // before the content goes: it may not be allowed
+		err = w.Chown(opts.UID, opts.GID)
+	}
+	if err == nil {
+		err = w.Truncate(0)
+	}
+	if err != nil {
+		return nil, w.Finish(err)
+	}
+	return w, nil
+}
+
+// writable checks what is at path, and makes the directories above it where it is nothing.
+func writable(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && os.IsPathSeparator(path[len(path)-1]):
+		return syscall.EISDIR
+	case errors.Is(err, fs.ErrNotExist):
+		return makeParents(path)
+	case err != nil:
+		return err
+	case info.IsDir():
+		return syscall.EISDIR
+	case !info.Mode().IsRegular():
+		return archive.ErrNotRegular
+	}
+	return nil
+}
+
+// openToWrite opens a file without emptying it: it may be something else by now.
+func openToWrite(path string, mode fs.FileMode) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|nonblock, mode)
+	if errors.Is(err, noReader) {
+		return nil, archive.ErrNotRegular
+	}
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = archive.ErrNotRegular
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// maxLinks is how many links are followed for one path, as Linux has it (MAXSYMLINKS).
+const maxLinks = 40
+
+// followed is what path names once the links at its end are followed, whether or not that exists.
+func followed(path string) (string, error) {
+	for range maxLinks {
+		link, err := os.Readlink(path)
+		if err != nil {
+			return path, nil // no link
+		}
+		if !filepath.IsAbs(link) {
+			link = parent(path) + link
+		}
+		path = link
+	}
+	return "", syscall.ELOOP
+}
+
+// Finish ends the writing. err is why it failed, if it did; then an atomic file is gone.
+func (w *Writer) Finish(err error) error {
+	if err == nil {
+		err = w.Chmod(w.mode)
+	}
+	if cerr := w.Close(); err == nil {
+		err = cerr
+	}
+	if w.place == "" {
+		return err
+	}
+	if err == nil {
+		err = Rename(w.Name(), w.place)
+	}
+	if err != nil {
+		_ = os.Remove(w.Name()) // whose failure would hide the reason
+	}
+	return err
+}

@@ -1,0 +1,87 @@
+package guest
+
+import (
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// evidence is what the container's control group counts. It is of the whole container: what grew while a
+// command ran need not be the command's doing.
+type evidence struct {
+	oomKills, pidsLimits int64
+	peak                 int64 // bytes; 0 where it cannot be read
+}
+
+// counter is one number in a file of the control group, read again and again by the same descriptor.
+type counter struct {
+	fd  int
+	key string // the line's first word; empty where the file holds nothing but the number
+}
+
+func (c counter) read() int64 {
+	if c.fd < 0 {
+		return 0
+	}
+	var buf [1024]byte
+	n, err := unix.Pread(c.fd, buf[:], 0)
+	if err != nil {
+		return 0
+	}
+	return number(string(buf[:n]), c.key)
+}
+
+// number finds the number behind key in the lines of text, or text's own where key is empty.
+func number(text, key string) int64 {
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if key != "" {
+			rest, ok := strings.CutPrefix(line, key+" ")
+			if !ok {
+				continue
+			}
+			line = rest
+		}
+		n, err := strconv.ParseInt(line, 10, 64)
+		if err != nil {
+			return 0 // "max"
+		}
+		return n
+	}
+	return 0
+}
+
+// cgroup is the container's own control group, of version 1 or 2, as Docker mounts it.
+type cgroup struct{ oomKills, pidsLimits, peak counter }
+
+func openCgroup() cgroup {
+	const v1, v2 = "/sys/fs/cgroup/memory/memory.oom_control", "/sys/fs/cgroup/memory.events"
+	if exists(v2) {
+		return cgroup{
+			oomKills:   open(v2, "oom_kill"),
+			pidsLimits: open("/sys/fs/cgroup/pids.events", "max"),
+			peak:       open("/sys/fs/cgroup/memory.peak", ""),
+		}
+	}
+	return cgroup{
+		oomKills:   open(v1, "oom_kill"),
+		pidsLimits: open("/sys/fs/cgroup/pids/pids.events", "max"),
+		peak:       open("/sys/fs/cgroup/memory/memory.max_usage_in_bytes", ""),
+	}
+}
+
+// noCgroup is a control group that tells nothing.
+var noCgroup = cgroup{oomKills: counter{fd: -1}, pidsLimits: counter{fd: -1}, peak: counter{fd: -1}}
+
+func open(path, key string) counter {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		fd = -1
+	}
+	return counter{fd: fd, key: key}
+}
+
+func (c cgroup) read() evidence {
+	return evidence{oomKills: c.oomKills.read(), pidsLimits: c.pidsLimits.read(), peak: c.peak.read()}
+}

@@ -1,0 +1,43 @@
+package guest_test
+
+import (
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// The guest is delivered into every container and runs beside what is not trusted there: what it is made
+// of is decided here, and grows by nobody's oversight.
+func TestTheGuestIsMadeOfLittle(t *testing.T) {
+	const module = "github.com/lazaret/lazaret/"
+	want := []string{
+		module + "cmd/lazaret-guest", module + "internal/archive", module + "internal/files", module + "internal/guest",
+		module + "internal/ring", module + "internal/wire",
+		"golang.org/x/sys/unix",
+	}
+	unwanted := []string{"net", "net/http", "os/exec", "crypto/tls", "regexp", "text/template", "testing", "plugin", "log"}
+
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", module+"cmd/lazaret-guest")
+	cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH=amd64", "CGO_ENABLED=0")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var foreign []string
+	for p := range strings.FieldsSeq(string(out)) {
+		first, _, _ := strings.Cut(p, "/")
+		if strings.Contains(first, ".") {
+			foreign = append(foreign, p)
+		}
+		if slices.Contains(unwanted, p) {
+			t.Errorf("the guest imports %s", p)
+		}
+	}
+	slices.Sort(foreign)
+	slices.Sort(want)
+	if !slices.Equal(foreign, want) {
+		t.Errorf("the guest is made of\n%s\nwant\n%s", strings.Join(foreign, "\n"), strings.Join(want, "\n"))
+	}
+}

@@ -1,0 +1,292 @@
+package guest
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lazaret/lazaret/internal/archive"
+	"github.com/lazaret/lazaret/internal/files"
+	"github.com/lazaret/lazaret/internal/wire"
+)
+
+// file does what the host asks for with a file, with this process's user and rights.
+func (g *guest) file(s *wire.Stream, req *wire.File) {
+	path := string(req.Path)
+	var err error
+	switch req.Op {
+	case wire.Stat:
+		err = fileStat(s, path)
+	case wire.Read:
+		err = fileRead(s, path, req.Offset, req.Length)
+	case wire.Write:
+		err = fileWrite(s, path, req)
+	case wire.Walk:
+		err = fileWalk(s, path, req.Depth)
+	case wire.Upload:
+		err = fileUpload(s, path)
+	case wire.Download:
+		err = fileDownload(s, path)
+	default:
+		if err = fileChange(path, req); err == nil {
+			answer(s, wire.FileReply{})
+		}
+	}
+	if err != nil {
+		answer(s, wire.FileReply{Failed: fileError(err)})
+	}
+}
+
+// fileChange does what needs no content.
+func fileChange(path string, req *wire.File) error {
+	switch req.Op {
+	case wire.Mkdir:
+		return files.Mkdir(path, fs.FileMode(req.Mode), req.All)
+	case wire.Remove:
+		return files.Remove(path, req.All)
+	case wire.Rename:
+		return files.Rename(path, string(req.Target))
+	case wire.Symlink:
+		return os.Symlink(string(req.Target), path)
+	case wire.Chmod:
+		return os.Chmod(path, fs.FileMode(req.Mode))
+	case wire.Chown:
+		uid, gid, err := files.Owner(string(req.Owner))
+		if err != nil {
+			return err
+		}
+		return os.Lchown(path, uid, gid)
+	}
+	return fmt.Errorf("there is no operation %q", req.Op)
+}
+
+func answer(s *wire.Stream, r wire.FileReply) {
+	if text, err := json.Marshal(r); err == nil {
+		_ = s.SendMessage(text) // a host that is gone needs no answer
+	}
+}
+
+func fileError(err error) *wire.FileError {
+	f := &wire.FileError{
+		Text: err.Error(), NotRegular: errors.Is(err, archive.ErrNotRegular), BadContent: errors.Is(err, archive.ErrContent),
+		NoUser: errors.Is(err, files.ErrNoUser),
+	}
+	var errno unix.Errno
+	if errors.As(err, &errno) {
+		f.Errno, f.Text = int(errno), files.Cause(err).Error()
+	}
+	return f
+}
+
+func describe(info fs.FileInfo, link string) *wire.FileInfo {
+	uid, gid := files.OwnerOf(info)
+	i := &wire.FileInfo{
+		Mode: uint32(info.Mode()), ModTime: info.ModTime().UnixNano(), Link: []byte(link),
+		UID: uint32(uid), GID: uint32(gid), //nolint:gosec // the kernel's numbers
+	}
+	if info.Mode().IsRegular() {
+		i.Size = info.Size()
+	}
+	return i
+}
+
+func fileStat(s *wire.Stream, path string) error {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return err
+	}
+	link := ""
+	if info.Mode()&fs.ModeSymlink != 0 {
+		if link, err = os.Readlink(path); err != nil {
+			return err
+		}
+	}
+	answer(s, wire.FileReply{Info: describe(info, link)})
+	return nil
+}
+
+// channelWriter sends what is written on a channel.
+type channelWriter struct {
+	s       *wire.Stream
+	channel byte
+}
+
+func (w channelWriter) Write(p []byte) (int, error) {
+	if err := w.s.Send(w.channel, p); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+func fileRead(s *wire.Stream, path string, offset, length int64) error {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return unix.EISDIR
+	}
+	f, err := archive.OpenRegular(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if offset > 0 {
+		if _, err := f.Seek(offset, io.SeekStart); err != nil {
+			return err
+		}
+	}
+	answer(s, wire.FileReply{Info: describe(info, "")})
+	var r io.Reader = struct{ io.Reader }{f}
+	if length >= 0 {
+		r = io.LimitReader(f, length)
+	}
+	// In pieces that fill a frame.
+	if _, err := io.CopyBuffer(channelWriter{s, wire.Stdout}, r, make([]byte, wire.MaxData-1)); err != nil {
+		return err
+	}
+	return s.SendEnd(wire.Stdout)
+}
+
+// content reads what the host sends until its end. A stream that breaks off is an error.
+type content struct {
+	s    *wire.Stream
+	rest []byte
+}
+
+func (c *content) Read(p []byte) (int, error) {
+	if len(c.rest) == 0 {
+		var err error
+		if c.rest, err = c.next(); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(p, c.rest)
+	c.rest = c.rest[n:]
+	c.s.Consumed(n)
+	return n, nil
+}
+
+// WriteTo writes what the host sends to w, each piece as it has come.
+func (c *content) WriteTo(w io.Writer) (written int64, err error) {
+	for {
+		piece, err := c.next()
+		if errors.Is(err, io.EOF) {
+			return written, nil
+		}
+		if err != nil {
+			return written, err
+		}
+		n, err := w.Write(piece)
+		written += int64(n)
+		c.s.Consumed(len(piece))
+		if err != nil {
+			return written, err
+		}
+	}
+}
+
+// next waits for the next piece.
+func (c *content) next() ([]byte, error) {
+	for {
+		ev, err := c.s.Receive()
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("%w: %w", errBrokenOff, err)
+		case ev.Type == wire.End && ev.Channel == wire.Stdin:
+			return nil, io.EOF
+		case ev.Type == wire.Data && ev.Channel == wire.Stdin:
+			return ev.Payload, nil
+		default:
+			c.s.Consumed(len(ev.Payload))
+		}
+	}
+}
+
+var errBrokenOff = errors.New("the host broke off")
+
+func fileWrite(s *wire.Stream, path string, req *wire.File) error {
+	opts := files.Options{Mode: fs.FileMode(req.Mode), UID: -1, GID: -1, Atomic: req.Atomic}
+	var err error
+	if len(req.Owner) > 0 {
+		if opts.UID, opts.GID, err = files.Owner(string(req.Owner)); err != nil {
+			return err
+		}
+	}
+	f, err := files.Create(path, opts)
+	if err != nil {
+		return err
+	}
+	answer(s, wire.FileReply{})
+	_, err = (&content{s: s}).WriteTo(f)
+	if err = f.Finish(err); err != nil {
+		return err
+	}
+	answer(s, wire.FileReply{})
+	return nil
+}
+
+// fileWalk sends what a walk meets.
+func fileWalk(s *wire.Stream, root string, depth int) error {
+	if _, err := os.Lstat(root); err != nil {
+		return err
+	}
+	answer(s, wire.FileReply{})
+	out := bufio.NewWriterSize(channelWriter{s, wire.Stdout}, wire.MaxData-1)
+	lines := json.NewEncoder(out)
+	err := files.Walk(root, depth, func(e files.Entry) error {
+		line := wire.WalkEntry{Path: []byte(e.Path)}
+		if e.Info != nil {
+			line.Info = describe(e.Info, e.Link)
+		}
+		if e.Err != nil {
+			line.Failed = fileError(e.Err)
+		}
+		return lines.Encode(line)
+	})
+	if err == nil {
+		err = out.Flush()
+	}
+	if err != nil {
+		return err
+	}
+	return s.SendEnd(wire.Stdout)
+}
+
+func fileUpload(s *wire.Stream, dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return unix.ENOTDIR
+	}
+	answer(s, wire.FileReply{})
+	in := &content{s: s}
+	if err := archive.UnpackInto(in, dir); err != nil {
+		return err
+	}
+	if _, err := io.Copy(io.Discard, in); err != nil { // padding behind the archive
+		return err
+	}
+	answer(s, wire.FileReply{})
+	return nil
+}
+
+func fileDownload(s *wire.Stream, path string) error {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return err
+	}
+	answer(s, wire.FileReply{Info: describe(info, "")})
+	if err := archive.Pack(channelWriter{s, wire.Stdout}, path, info.Name()); err != nil {
+		return err
+	}
+	return s.SendEnd(wire.Stdout)
+}

@@ -1,0 +1,39 @@
+// Package guest is the program that runs inside a container: it starts commands there for the host, ends
+// them to the last process, and tells how they ended. It is kept small, and is delivered to containers of
+// any image, so it may need nothing that an image could lack.
+//
+// It runs in one of several ways. "serve" speaks the protocol of package wire on its standard input and
+// output; as the container's main process it also reaps what is orphaned, and cannot be ended from
+// inside. It starts each command by a worker, itself again: a process that owns one command with all its
+// descendants (see worker). A command with limits of its own begins as the guest too, which sets them and
+// becomes the program (see launch). Without arguments it only idles and reaps.
+//
+// "serve --no-cgroup" is for a host process that is in no container of its own: the control group's counts
+// would be the whole machine's, and are not read.
+package guest
+
+import (
+	"io"
+	"os"
+	"slices"
+)
+
+// Main runs the guest and returns its exit code.
+func Main(args []string, stdin, stdout, stderr *os.File) int {
+	if len(args) < 2 {
+		idle()
+		return 0
+	}
+	switch args[1] {
+	case "serve":
+		return serve(args[0], !slices.Contains(args[2:], "--no-cgroup"), stdin, stdout, stderr)
+	case "worker":
+		return work(args[0])
+	case "launch":
+		return launched()
+	case "selftest":
+		return selfTest(stdout)
+	}
+	_, _ = io.WriteString(stderr, "lazaret-guest: unknown command "+args[1]+"\n")
+	return 2
+}

@@ -1,0 +1,100 @@
+package guest
+
+import (
+	"errors"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+)
+
+// idle reaps orphans for ever. It takes every signal that can be taken, and does nothing about it: as a
+// container's first process the guest then outlives whatever the code under test sends, since the kernel
+// keeps SIGKILL and SIGSTOP from inside away from it.
+func idle() { onChild(reap) }
+
+// onChild calls f now, and whenever a child may have ended, for ever. It takes every signal that can be
+// taken but the one that Go's scheduler uses, so that none of them ends the process.
+func onChild(f func()) {
+	var all []os.Signal
+	for s := syscall.Signal(1); s <= 64; s++ {
+		if s != syscall.SIGKILL && s != syscall.SIGSTOP && s != syscall.SIGURG {
+			all = append(all, s)
+		}
+	}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, all...)
+	for {
+		f()
+		<-signals
+	}
+}
+
+// reap takes the status of every child that has ended.
+func reap() {
+	for {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, nil)
+		if errors.Is(err, syscall.EINTR) {
+			continue
+		}
+		if pid <= 0 {
+			return
+		}
+	}
+}
+
+// selfTest says what the sandbox's isolation looks like from inside: one line of network devices other
+// than the loopback, and one of what a connection to the outside meets. It returns 0 when both show that
+// there is no network, else 1.
+func selfTest(w io.Writer) int {
+	devices, err := networkDevices()
+	if err != nil {
+		devices = []string{"unknown: " + err.Error()}
+	}
+	code := 0
+	_, _ = io.WriteString(w, "network devices:")
+	for _, d := range devices {
+		_, _ = io.WriteString(w, " "+d)
+		code = 1
+	}
+	connected := connect([4]byte{192, 0, 2, 1}, 80) // TEST-NET-1 of RFC 5737: nobody's address
+	_, _ = io.WriteString(w, "\nconnect: "+connected.Error()+"\n")
+	if !errors.Is(connected, syscall.ENETUNREACH) {
+		code = 1
+	}
+	return code
+}
+
+var errConnected = errors.New("the network can be reached")
+
+// connect tells what the kernel says to a connection to an address, without waiting for an answer.
+func connect(addr [4]byte, port int) error {
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = syscall.Close(fd) }()
+	err = syscall.Connect(fd, &syscall.SockaddrInet4{Port: port, Addr: addr})
+	if err == nil || errors.Is(err, syscall.EINPROGRESS) {
+		return errConnected
+	}
+	return err
+}
+
+// networkDevices lists the devices other than the loopback from /proc/net/dev.
+func networkDevices() ([]string, error) {
+	dev, err := os.ReadFile("/proc/net/dev")
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for line := range strings.Lines(string(dev)) {
+		name, _, ok := strings.Cut(line, ":") // headings have none
+		if name = strings.TrimSpace(name); ok && name != "lo" {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}

@@ -1,0 +1,34 @@
+package guest
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lazaret/lazaret/internal/wire"
+)
+
+// A guest that a neighbour has killed before it became the program must not pass for the program.
+func TestALaunchThatDiesBeforeTheProgramRunsIsNoStart(t *testing.T) {
+	for name, script := range map[string]string{
+		"at once":                "exit 1",
+		"with what it was given": "read -r line <&3; kill -9 $$",
+	} {
+		self := filepath.Join(t.TempDir(), "guest")
+		if err := os.WriteFile(self, []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		l := launch{Program: []byte("/bin/true"), Args: [][]byte{[]byte("true")}, Rlimits: wire.Rlimits{OpenFiles: 100}}
+		_, failed := l.start(self, &syscall.ProcAttr{Files: []uintptr{0, 1, 2}})
+		if failed == nil || failed.What != wire.NoResources || !strings.Contains(failed.Text, "limits") {
+			t.Errorf("%s: %+v", name, failed)
+		}
+		if pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil); err == nil {
+			t.Errorf("%s: a child is left, %d", name, pid)
+		}
+	}
+}

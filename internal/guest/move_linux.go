@@ -1,0 +1,56 @@
+package guest
+
+import (
+	"encoding/json"
+	"io"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lazaret/lazaret/internal/wire"
+)
+
+// moveWithin bounds the wait for the host's word on a new connection.
+const moveWithin = 5 * time.Second
+
+// move connects to a socket of the host's and serves that connection too.
+func (g *guest) move(s *wire.Stream, req *wire.Move) {
+	var answer wire.Moved
+	socket, err := connectTo(string(req.Path), req.Secret)
+	if err != nil {
+		answer.Failed = err.Error()
+	}
+	if text, err := json.Marshal(answer); err == nil {
+		_ = s.SendMessage(text) // a host that is gone needs no answer
+	}
+	if err == nil {
+		_ = wire.NewConn(socket, wire.Guest, g.handle).Serve() // its end is the host's, however it came
+	}
+}
+
+// connectTo connects to a unix socket, shows the secret, and waits until that is accepted.
+func connectTo(path string, secret []byte) (*os.File, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	socket := os.NewFile(uintptr(fd), "host")
+	if err = unix.Connect(fd, &unix.SockaddrUnix{Name: path}); err == nil {
+		err = socket.SetDeadline(time.Now().Add(moveWithin))
+	}
+	if err == nil {
+		_, err = socket.Write(secret)
+	}
+	if err == nil {
+		_, err = io.ReadFull(socket, make([]byte, 1))
+	}
+	if err == nil {
+		err = socket.SetDeadline(time.Time{})
+	}
+	if err != nil {
+		_ = socket.Close()
+		return nil, err
+	}
+	return socket, nil
+}

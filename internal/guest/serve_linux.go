@@ -1,0 +1,145 @@
+package guest
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lazaret/lazaret/internal/wire"
+)
+
+// guest serves one host.
+type guest struct {
+	self   string // the path of this program
+	null   *os.File
+	cgroup cgroup
+
+	mu      sync.Mutex
+	workers map[int]*supervisor // by pid: all that live
+	idle    []*supervisor
+	closing bool
+	// trimming says that trim is about to run.
+	trimming bool
+}
+
+const (
+	// spareThreads are started before there is a limit to hit: a Go program that needs a thread when
+	// the processes have run out is aborted.
+	spareThreads       = 8
+	spareWorkerThreads = 2
+	// gcPercent is GOGC: what the guest holds is taken from the container's memory.
+	gcPercent = 50
+)
+
+// stdio is a guest's connection to its host.
+type stdio struct{ in, out *os.File }
+
+func (s stdio) Read(p []byte) (int, error)  { return s.in.Read(p) }
+func (s stdio) Write(p []byte) (int, error) { return s.out.Write(p) }
+
+// Close closes both directions.
+func (s stdio) Close() error {
+	_ = s.in.Close()
+	return s.out.Close()
+}
+
+// serve speaks with the host until the connection ends, then kills all that it started. Without counted it
+// has no control group of its own.
+func serve(self string, counted bool, stdin, stdout, stderr *os.File) int {
+	complain := func(what string, err error) int {
+		_, _ = io.WriteString(stderr, "lazaret-guest: "+what+": "+err.Error()+"\n")
+		return 1
+	}
+	// Before anything else: a non-dumpable process cannot do some of this.
+	g := &guest{self: self, workers: map[int]*supervisor{}, cgroup: noCgroup}
+	if counted {
+		g.cgroup = openCgroup()
+	}
+	var err error
+	if g.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
+		return complain("open the null device", err)
+	}
+	conn, err := pollable(stdin, stdout)
+	if err != nil {
+		return complain("prepare standard input and output", err)
+	}
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return complain("become a subreaper", err)
+	}
+	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // else what it runs could trace it
+	debug.SetGCPercent(gcPercent)
+	park(spareThreads)
+	go onChild(func() { g.reap() })
+	_ = wire.NewConn(conn, wire.Guest, g.handle).Serve() // its end is the host's, however it came
+	if survivors := g.end(); survivors > 0 {
+		return complain("end what it started", fmt.Errorf("%d of its processes could not be killed", survivors))
+	}
+	return 0
+}
+
+// pollable makes standard input and output files that block no thread.
+func pollable(stdin, stdout *os.File) (stdio, error) {
+	in, out := int(stdin.Fd()), int(stdout.Fd())
+	for _, fd := range []int{in, out} {
+		if err := unix.SetNonblock(fd, true); err != nil {
+			return stdio{}, err
+		}
+		unix.CloseOnExec(fd)
+	}
+	return stdio{os.NewFile(uintptr(in), "stdin"), os.NewFile(uintptr(out), "stdout")}, nil
+}
+
+// park makes the runtime start n threads, which it keeps.
+func park(n int) {
+	var all, go_ sync.WaitGroup
+	all.Add(n)
+	go_.Add(1)
+	for range n {
+		go func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			all.Done()
+			go_.Wait()
+		}()
+	}
+	all.Wait()
+	go_.Done()
+}
+
+// handle takes a request of the host.
+func (g *guest) handle(s *wire.Stream, request []byte) {
+	var req wire.Request
+	if err := json.Unmarshal(request, &req); err != nil {
+		s.Close()
+		return
+	}
+	go func() {
+		defer s.Close()
+		switch {
+		case req.Exec != nil:
+			g.exec(s, req.Exec)
+		case req.File != nil:
+			g.file(s, req.File)
+		case req.Move != nil:
+			g.move(s, req.Move)
+		case req.Sweep != nil:
+			g.sweep(s, req.Sweep)
+		}
+	}()
+}
+
+// end kills all that this guest started, workers included, and returns how many processes could not be
+// killed. It needs no worker's help: what a dead one leaves becomes a child of this process.
+func (g *guest) end() (survivors int) {
+	g.mu.Lock()
+	g.closing = true
+	g.mu.Unlock()
+	self := os.Getpid()
+	return kill(self, func() []int { return descendants(self) }, g.reap)
+}

@@ -1,0 +1,84 @@
+package guest
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// post writes one task to a worker's socket, with descriptors.
+func post(socket *os.File, t task, files []int) error {
+	body, err := json.Marshal(t)
+	if err != nil {
+		return err
+	}
+	n := len(body)
+	msg := append([]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}, body...)
+	var rights []byte
+	if len(files) > 0 {
+		rights = unix.UnixRights(files...)
+	}
+	sent := 0
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var serr error
+	err = raw.Write(func(fd uintptr) bool {
+		sent, serr = unix.SendmsgN(int(fd), msg, rights, nil, unix.MSG_NOSIGNAL)
+		return !errors.Is(serr, unix.EAGAIN)
+	})
+	if err = errors.Join(err, serr); err != nil {
+		return err
+	}
+	if sent < len(msg) {
+		_, err = socket.Write(msg[sent:])
+	}
+	return err
+}
+
+// readWithFiles fills p, which the peer began a message with, and returns the descriptors that came.
+func readWithFiles(socket *os.File, p []byte) ([]int, error) {
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	oob := make([]byte, unix.CmsgSpace(3*4))
+	var n, oobn int
+	var rerr error
+	err = raw.Read(func(fd uintptr) bool {
+		n, oobn, _, _, rerr = unix.Recvmsg(int(fd), p, oob, unix.MSG_CMSG_CLOEXEC)
+		return !errors.Is(rerr, unix.EAGAIN) && !errors.Is(rerr, unix.EINTR)
+	})
+	if err = errors.Join(err, rerr); err != nil {
+		return nil, err
+	}
+	if n == 0 {
+		return nil, io.EOF
+	}
+	files, err := filesIn(oob[:oobn])
+	if err != nil || n == len(p) {
+		return files, err
+	}
+	_, err = io.ReadFull(socket, p[n:])
+	return files, err
+}
+
+func filesIn(oob []byte) ([]int, error) {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil, err
+	}
+	var files []int
+	for _, m := range messages {
+		fds, err := unix.ParseUnixRights(&m)
+		if err != nil {
+			return files, err
+		}
+		files = append(files, fds...)
+	}
+	return files, nil
+}

@@ -1,0 +1,136 @@
+package guest
+
+import (
+	"errors"
+	"os"
+	"strings"
+
+	"github.com/lazaret/lazaret/internal/ring"
+	"github.com/lazaret/lazaret/internal/wire"
+)
+
+// errLost says that the worker died when the command might have been running.
+var errLost = errors.New("the worker died")
+
+// mostTries is how many workers are tried for a command.
+const mostTries = 16
+
+// handOver gives the command to a worker. One that cannot be written to has not got it: the next may.
+func (c *command) handOver(theirs []*os.File) (failed *wire.Failed, err error) {
+	for range mostTries {
+		if c.w, err = c.g.worker(); err != nil {
+			return nil, err
+		}
+		failed, err = c.start(theirs)
+		if err == nil {
+			return failed, nil
+		}
+		c.w.retire()
+		if errors.Is(err, errLost) {
+			break
+		}
+	}
+	return nil, err
+}
+
+// closeOurs closes our side of the pipes or of the terminal.
+func (c *command) closeOurs() {
+	c.closeAll(c.output)
+	if c.input != nil {
+		_ = c.input.Close() // a terminal is closed already
+	}
+}
+
+// plumb makes the command's pipes or terminal, and returns its three files.
+func (c *command) plumb() (theirs []*os.File, err error) {
+	if c.req.Terminal != nil {
+		ours, terminal, err := openTerminal(*c.req.Terminal)
+		if err != nil {
+			return nil, err
+		}
+		c.input, c.output = ours, []*os.File{ours}
+		c.tails = []*ring.Tail{ring.NewTail(c.req.Caps[0])}
+		return []*os.File{terminal, nil, nil}, nil
+	}
+	theirs = make([]*os.File, 3)
+	defer func() {
+		if err != nil {
+			c.closeAll(theirs)
+			c.closeAll(c.output)
+			if c.input != nil {
+				_ = c.input.Close()
+			}
+		}
+	}()
+	if c.req.Stdin {
+		if theirs[0], c.input, err = os.Pipe(); err != nil {
+			return nil, err
+		}
+	}
+	for i := range 2 {
+		ours, their, err := os.Pipe()
+		if err != nil {
+			return nil, err
+		}
+		c.output = append(c.output, ours)
+		c.tails = append(c.tails, ring.NewTail(c.req.Caps[i]))
+		theirs[i+1] = their
+	}
+	return theirs, nil
+}
+
+// start has the worker start the command.
+func (c *command) start(theirs []*os.File) (*wire.Failed, error) {
+	fds := make([]int, 3)
+	for i, f := range theirs {
+		switch {
+		case f != nil:
+		case c.req.Terminal != nil:
+			f = theirs[0]
+		default:
+			f = c.g.null
+		}
+		fds[i] = int(f.Fd()) // which makes it block, as programs expect
+	}
+	dir := c.req.Dir
+	if len(dir) == 0 {
+		wd, err := os.Getwd()
+		if err != nil {
+			return nil, err
+		}
+		dir = []byte(wd)
+	}
+	c.before = c.g.cgroup.read()
+	t := task{Start: &start{Args: c.req.Args, Env: environment(c.req.Env), Dir: dir, Terminal: c.req.Terminal != nil, Rlimits: c.req.Rlimits}}
+	c.w.since.Store(now())
+	if err := post(c.w.socket, t, fds); err != nil {
+		return nil, err
+	}
+	go c.g.press(c.w, pressLast, c.done)
+	for n := range c.w.notes {
+		switch {
+		case n.Failed != nil:
+			return n.Failed, nil
+		case n.Started > 0:
+			c.w.since.Store(n.Started)
+			return nil, nil
+		}
+	}
+	return nil, errLost
+}
+
+// environment is this process's with more added, which wins.
+func environment(more [][]byte) [][]byte {
+	named := map[string]bool{}
+	for _, kv := range more {
+		name, _, _ := strings.Cut(string(kv), "=")
+		named[name] = true
+	}
+	var env [][]byte
+	for _, kv := range os.Environ() {
+		if name, _, _ := strings.Cut(kv, "="); !named[name] {
+			env = append(env, []byte(kv))
+		}
+	}
+	return append(env, more...)
+}

@@ -1,0 +1,113 @@
+package guest
+
+import (
+	"encoding/json"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lazaret/lazaret/internal/wire"
+)
+
+// A guest that an exec has started can be killed by what it runs, and its workers with it. The orphans
+// become children of the container's first process, and nothing tells whose they were. Killed is every
+// such orphan that began since the dead guest did, where the dead guest's user may have started it: any
+// where that was root, else those of that user, for no new privileges can be had. What a living guest runs
+// is below a worker, and is no orphan.
+//
+// The first process knows its own workers. Nobody else can tell them from an orphan of the same user: a
+// guest that is not the first process leaves these to it. So both are asked.
+
+// firstProcess is the process id of the container's first process.
+const firstProcess = 1
+
+// sweep kills what a guest left that has died.
+func (g *guest) sweep(s *wire.Stream, req *wire.Sweep) {
+	swept := wire.Swept{User: os.Getuid()}
+	if req.SinceMS > 0 {
+		swept.Survivors = g.sweepOrphans(req)
+	}
+	if text, err := json.Marshal(swept); err == nil {
+		_ = s.SendMessage(text) // a host that is gone needs no answer
+	}
+}
+
+func (g *guest) sweepOrphans(req *wire.Sweep) (survivors int) {
+	user := os.Getuid()
+	if req.User != nil {
+		user = *req.User
+	}
+	var spared string
+	if os.Getpid() != firstProcess && serves(firstProcess) {
+		spared = users(firstProcess)
+	}
+	theirs := func(pid int) bool {
+		ids := users(pid)
+		return ids != spared && (user == 0 || slices.Contains(strings.Fields(ids), strconv.Itoa(user)))
+	}
+	since := before(time.Duration(req.SinceMS) * time.Millisecond)
+	orphans := func() []int { return g.orphans(firstProcess, since, theirs) }
+	looks := 0
+	return kill(firstProcess, orphans, func() bool { // the first process takes their statuses
+		if looks++; len(orphans()) > 0 {
+			looks = 0
+		}
+		return looks >= emptyLooks
+	})
+}
+
+// orphans lists the children of parent that are not workers of this guest, began at since or later, in
+// ticks since boot, and are theirs (nil for any); and what descends from them. What this process may not
+// kill is left out.
+func (g *guest) orphans(parent int, since uint64, theirs func(pid int) bool) (all []int) {
+	for _, pid := range children(parent) {
+		g.mu.Lock()
+		known := g.workers[pid] != nil
+		g.mu.Unlock()
+		if _, _, began := stat(pid); known || began < since || theirs != nil && !theirs(pid) {
+			continue
+		}
+		for _, pid := range append([]int{pid}, descendants(pid)...) {
+			if mayKill(pid) {
+				all = append(all, pid)
+			}
+		}
+	}
+	return all
+}
+
+// users returns the user ids of a process: real, effective, saved and of file accesses, with spaces
+// between them; "" where there is no such process.
+func users(pid int) string {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		return ""
+	}
+	return usersIn(string(text))
+}
+
+func usersIn(status string) string {
+	// The line with the program's name comes first; it cannot hold a newline of its own, for the kernel
+	// writes that as \n.
+	for line := range strings.Lines(status) {
+		if ids, ok := strings.CutPrefix(line, "Uid:"); ok {
+			return strings.Join(strings.Fields(ids), " ")
+		}
+	}
+	return ""
+}
+
+// mayKill reports whether this process may signal another. See kill(2).
+func mayKill(pid int) bool {
+	own := os.Geteuid()
+	ids := strings.Fields(users(pid))
+	return own == 0 || len(ids) == 4 && slices.Contains([]string{ids[0], ids[2]}, strconv.Itoa(own))
+}
+
+// serves reports whether a process is a guest that serves a host.
+func serves(pid int) bool {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
+	return err == nil && strings.Contains(string(text), "\x00serve\x00")
+}

@@ -1,0 +1,46 @@
+package guest
+
+import (
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lazaret/lazaret/internal/wire"
+)
+
+// openTerminal makes a pseudo terminal (pty(7)).
+func openTerminal(size wire.Size) (ours, theirs *os.File, err error) {
+	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	ours = os.NewFile(uintptr(fd), "terminal")
+	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
+	}
+	if err == nil {
+		err = setSize(fd, size)
+	}
+	if err == nil {
+		theirs, err = os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY, 0)
+	}
+	if err != nil {
+		_ = ours.Close()
+		return nil, nil, err
+	}
+	return ours, theirs, nil
+}
+
+func setSize(fd int, size wire.Size) error {
+	return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: size.Rows, Col: size.Cols})
+}
+
+func resize(terminal *os.File, size wire.Size) {
+	raw, err := terminal.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) { _ = setSize(int(fd), size) }) // it has ended just now
+}

@@ -1,0 +1,290 @@
+package guest
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lazaret/lazaret/internal/wire"
+)
+
+// A worker is a process that owns one command: it starts it, is the subreaper of all its descendants,
+// tells how it ended, and kills them all when told to. It has no other children, so that nothing else can
+// be hit. It is kept for the next command when no descendant is left; else it stays as their owner. When
+// its guest ends, it kills what it owns and ends too.
+
+// workerSocket is the descriptor on which a worker finds its guest.
+const workerSocket = 3
+
+// task is what a guest tells a worker. Exactly one field is set.
+type task struct {
+	Start  *start `json:"start,omitempty"` // three descriptors come with it
+	Signal int    `json:"signal,omitempty"`
+	Kill   *int64 `json:"kill,omitempty"` // the grace in milliseconds
+}
+
+type start struct {
+	Args     [][]byte `json:"args"`
+	Env      [][]byte `json:"env"`
+	Dir      []byte   `json:"dir,omitempty"`
+	Terminal bool     `json:"terminal,omitempty"`
+
+	Rlimits *wire.Rlimits `json:"rlimits,omitempty"`
+}
+
+// note is what a worker tells its guest. Exactly one field is set.
+type note struct {
+	Started uint64       `json:"started,omitempty"` // when the command began, in ticks since boot
+	Failed  *wire.Failed `json:"failed,omitempty"`
+	Ended   *ended       `json:"ended,omitempty"`
+	Killed  *int         `json:"killed,omitempty"` // how many processes survived
+	Idle    bool         `json:"idle,omitempty"`   // no descendant is left
+}
+
+// ended is how the command's own process ended.
+type ended struct {
+	Status   uint32 `json:"status"` // as wait4 has it
+	UserUS   int64  `json:"user_us"`
+	SystemUS int64  `json:"system_us"`
+	MaxRSS   int64  `json:"max_rss"` // bytes
+}
+
+type worker struct {
+	program string // the path of this program
+	self    int
+	tell    func(note)
+
+	mu   sync.Mutex
+	main int  // the command's process; 0 when none is to be waited for
+	busy bool // a command was started, and Idle was not told since
+}
+
+// work is a worker's life.
+func work(program string) int {
+	unix.CloseOnExec(workerSocket)
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return 1
+	}
+	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // else the command could trace it; it can still kill it
+	if err := unix.SetNonblock(workerSocket, true); err != nil {
+		return 1
+	}
+	socket := os.NewFile(workerSocket, "guest")
+	enc := json.NewEncoder(socket)
+	var emu sync.Mutex
+	w := &worker{program: program, self: os.Getpid(), tell: func(n note) {
+		emu.Lock()
+		defer emu.Unlock()
+		_ = enc.Encode(n) // a guest that is gone shows at the next read
+	}}
+	park(spareWorkerThreads)
+	go onChild(func() { w.reap() })
+	for {
+		t, files, err := receive(socket)
+		if err != nil {
+			w.kill(0)
+			return 0
+		}
+		w.do(t, files)
+	}
+}
+
+func (w *worker) do(t task, files []int) {
+	switch {
+	case t.Start != nil && len(files) == 3:
+		if failed := w.start(t.Start, files); failed != nil {
+			w.tell(note{Failed: failed})
+		}
+	case t.Signal != 0:
+		w.mu.Lock()
+		if w.main > 0 {
+			_ = unix.Kill(-w.main, unix.Signal(t.Signal)) // its group; it may have ended just now
+		}
+		w.mu.Unlock()
+	case t.Kill != nil:
+		grace := time.Duration(*t.Kill) * time.Millisecond
+		go func() {
+			survivors := w.kill(grace)
+			w.tell(note{Killed: &survivors})
+		}()
+	}
+	for _, fd := range files {
+		_ = unix.Close(fd)
+	}
+}
+
+// start starts the command.
+func (w *worker) start(s *start, files []int) *wire.Failed {
+	dir := string(s.Dir)
+	if err := os.Chdir(dir); err != nil {
+		return &wire.Failed{What: wire.NoDir, Text: reason("chdir to "+dir, err)}
+	}
+	defer func() { _ = os.Chdir("/") }() // so that no mount is kept busy
+	args, env := words(s.Args), words(s.Env)
+	program, err := lookUp(args[0], env)
+	if err != nil {
+		what := wire.NoProgram
+		if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) {
+			what = wire.NoExecutable
+		}
+		return &wire.Failed{What: what, Text: reason(args[0], err)}
+	}
+	attr := &syscall.ProcAttr{Env: env, Sys: &syscall.SysProcAttr{Setsid: true}}
+	for _, fd := range files {
+		attr.Files = append(attr.Files, uintptr(fd))
+	}
+	if s.Terminal {
+		attr.Sys.Setctty, attr.Sys.Ctty = true, 0
+	}
+	w.mu.Lock() // so that nothing is reaped before its pid is known
+	defer w.mu.Unlock()
+	var pid int
+	if s.Rlimits == nil {
+		if pid, err = syscall.ForkExec(program, args, attr); err != nil {
+			return startFailure(program, err)
+		}
+	} else {
+		var failed *wire.Failed
+		l := launch{Program: []byte(program), Args: s.Args, Env: s.Env, Rlimits: *s.Rlimits}
+		if pid, failed = l.start(w.program, attr); failed != nil {
+			return failed
+		}
+	}
+	w.main, w.busy = pid, true
+	_, _, began := stat(pid)
+	w.tell(note{Started: max(began, 1)})
+	return nil
+}
+
+func startFailure(program string, err error) *wire.Failed {
+	f := &wire.Failed{What: wire.NoStart, Text: reason(program, err)}
+	switch {
+	case errors.Is(err, unix.ENOENT): // the file is there: its interpreter is not
+		f.What, f.Text = wire.NoExecutable, program+": its interpreter is not there"
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.ENOEXEC), errors.Is(err, unix.EPERM), errors.Is(err, unix.ENOTDIR),
+		errors.Is(err, unix.ELIBBAD), errors.Is(err, unix.ETXTBSY), errors.Is(err, unix.EISDIR), errors.Is(err, unix.EINVAL):
+		f.What = wire.NoExecutable
+	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOMEM), errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
+		f.What = wire.NoResources
+	}
+	return f
+}
+
+// reason writes an error without Go's own words around the kernel's.
+func reason(what string, err error) string {
+	var errno unix.Errno
+	if errors.As(err, &errno) {
+		return what + ": " + errno.Error()
+	}
+	return what + ": " + err.Error()
+}
+
+// lookUp finds a program as shells do: a name with a slash as it is, else in the PATH of env. Of what is in
+// a directory that may not be entered nothing is known, and so nothing is there.
+func lookUp(name string, env []string) (string, error) {
+	if strings.ContainsRune(name, '/') {
+		return name, runnable(name)
+	}
+	var found error = unix.ENOENT
+	for dir := range strings.SplitSeq(pathOf(env), ":") {
+		if dir == "" {
+			dir = "."
+		}
+		err := runnable(dir + "/" + name)
+		if err == nil {
+			return dir + "/" + name, nil
+		}
+		if _, missing := os.Stat(dir + "/" + name); missing == nil {
+			found = err
+		}
+	}
+	return "", found
+}
+
+// pathOf is the PATH of env, or what execvp takes without one.
+func pathOf(env []string) string {
+	for i := len(env) - 1; i >= 0; i-- {
+		if v, ok := strings.CutPrefix(env[i], "PATH="); ok {
+			return v
+		}
+	}
+	return "/bin:/usr/bin"
+}
+
+func runnable(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		return unix.EISDIR
+	}
+	return unix.Faccessat(unix.AT_FDCWD, path, unix.X_OK, unix.AT_EACCESS)
+}
+
+func words(bs [][]byte) []string {
+	s := make([]string, len(bs))
+	for i, b := range bs {
+		s[i] = string(b)
+	}
+	return s
+}
+
+// reap takes the status of what has ended, tells of the command's own end and of the last descendant's,
+// and reports whether no child is left.
+func (w *worker) reap() (none bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for {
+		var status unix.WaitStatus
+		var usage unix.Rusage
+		pid, err := unix.Wait4(-1, &status, unix.WNOHANG|unix.WALL, &usage)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil: // ECHILD
+			if w.busy && w.main == 0 {
+				w.busy = false
+				w.tell(note{Idle: true})
+			}
+			return true
+		case pid == 0:
+			return false
+		case pid == w.main:
+			w.main = 0
+			w.tell(note{Ended: &ended{
+				Status: uint32(status), UserUS: usage.Utime.Nano() / 1000, SystemUS: usage.Stime.Nano() / 1000,
+				MaxRSS: usage.Maxrss << 10,
+			}})
+		}
+	}
+}
+
+// kill ends the command and all its descendants.
+func (w *worker) kill(grace time.Duration) (survivors int) {
+	if grace > 0 {
+		terminate(w.self, grace, w.reap)
+	}
+	return kill(w.self, func() []int { return descendants(w.self) }, w.reap)
+}
+
+// receive reads one task and the descriptors that come with it.
+func receive(socket *os.File) (t task, files []int, err error) {
+	var head [4]byte
+	files, err = readWithFiles(socket, head[:])
+	if err != nil {
+		return t, files, err
+	}
+	size := int(head[0])<<24 | int(head[1])<<16 | int(head[2])<<8 | int(head[3])
+	body := make([]byte, size)
+	if _, err := io.ReadFull(socket, body); err != nil {
+		return t, files, err
+	}
+	return t, files, json.Unmarshal(body, &t)
+}

@@ -1,0 +1,184 @@
+package guestbin_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/guestbin"
+	"github.com/lazaret/lazaret/internal/wire/client"
+)
+
+// emulator is a program of Debian's package qemu-user-static.
+const emulator = "qemu-aarch64-static"
+
+// launch tells this test's program to be the launcher of the guest: "LAUNCH=emulator:program".
+const launch = "LAZARET_TEST_LAUNCH"
+
+// TestMain is the tests, or the launcher. The guest starts its workers by the name that it was called by;
+// that is a script which runs the launcher again, so that the kernel need not know how to run programs of
+// another architecture.
+func TestMain(m *testing.M) {
+	emulator, program, launcher := strings.Cut(os.Getenv(launch), ":")
+	if !launcher {
+		os.Exit(m.Run())
+	}
+	// What the emulator refuses to do for the guest, see withoutSubreaper.
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		log.Fatal(err)
+	}
+	args := append([]string{emulator, "-0", os.Args[1], program}, os.Args[2:]...)
+	log.Fatal(unix.Exec(emulator, args, os.Environ()))
+}
+
+// withoutSubreaper returns the program with the one system call neutralized that the emulator does not
+// know: prctl(PR_SET_CHILD_SUBREAPER, 1). It becomes a prctl(PR_SET_NO_NEW_PRIVS, 1). The launcher has made
+// the call before, and the attribute outlives the execution of another program.
+func withoutSubreaper(t *testing.T, program []byte) []byte {
+	t.Helper()
+	// mov x0, #36; mov x1, #1; mov x2, xzr
+	call := []byte{0x80, 0x04, 0x80, 0xd2, 0xe1, 0x03, 0x40, 0xb2, 0xe2, 0x03, 0x1f, 0xaa}
+	if n := bytes.Count(program, call); n != 2 { // of the guest, and of the worker
+		t.Fatalf("prctl(PR_SET_CHILD_SUBREAPER, 1) was found %d times, not twice: has the compiler changed?", n)
+	}
+	neutral := bytes.Clone(call)
+	neutral[0] = 0xc0 // mov x0, #38
+	return bytes.ReplaceAll(program, call, neutral)
+}
+
+// pipes are a process's standard output and input.
+type pipes struct {
+	io.ReadCloser
+	io.WriteCloser
+}
+
+func (p pipes) Close() error { return errors.Join(p.WriteCloser.Close(), p.ReadCloser.Close()) }
+
+// emulated starts the guest for arm64 in an emulator, and connects to it.
+func emulated(t *testing.T) *client.Guest {
+	t.Helper()
+	path, err := exec.LookPath(emulator)
+	if err != nil {
+		if os.Getenv("LAZARET_REQUIRE_QEMU") == "" {
+			t.Skipf("no emulator: %v", err)
+		}
+		t.Fatal(err)
+	}
+	binary, err := guestbin.For("arm64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	program, script := filepath.Join(dir, "program"), filepath.Join(dir, "guest")
+	for name, content := range map[string][]byte{
+		program: withoutSubreaper(t, binary.Program),
+		script:  fmt.Appendf(nil, "#!/bin/sh\n%s='%s:%s' exec '%s' \"$0\" \"$@\"\n", launch, path, program, self),
+	} {
+		if err := os.WriteFile(name, content, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), script, "serve")
+	cmd.Stderr = t.Output()
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	guest := client.New(pipes{stdout, stdin})
+	t.Cleanup(func() {
+		guest.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("the guest ended: %v", err)
+		}
+	})
+	return guest
+}
+
+func TestTheGuestForArm64RunsCommandsAndMovesFiles(t *testing.T) {
+	guest := emulated(t)
+	ctx := t.Context()
+	if err := guest.Ready(ctx); err != nil {
+		t.Fatal(err)
+	}
+	run := func(cmd lazaret.Cmd) (lazaret.Exit, string) {
+		t.Helper()
+		var out bytes.Buffer
+		p, err := guest.Exec(ctx, cmd, false, func(_ lazaret.Stream, b []byte) { out.Write(b) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		exit, err := p.Wait(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return exit, out.String()
+	}
+	for range 3 { // by a new worker, and by the same again
+		exit, out := run(lazaret.Cmd{Args: []string{"sh", "-c", "echo $GREETING; exit 3"}, Env: map[string]string{"GREETING": "hello"}})
+		if exit.Outcome != lazaret.Exited || exit.Code != 3 || out != "hello\n" {
+			t.Errorf("got %+v, %q", exit, out)
+		}
+	}
+	if exit, _ := run(lazaret.Cmd{Args: []string{"sh", "-c", "kill -TERM $$"}}); exit.Outcome != lazaret.Signalled || exit.Signal != 15 {
+		t.Errorf("got %+v", exit)
+	}
+	if _, err := guest.Exec(ctx, lazaret.Cmd{Args: []string{"/no/such/program"}}, false, nil); !errors.Is(err, lazaret.ErrProgramNotFound) {
+		t.Errorf("got %v", err)
+	}
+
+	begun := make(chan struct{})
+	p, err := guest.Exec(ctx, lazaret.Cmd{Args: []string{"sh", "-c", "setsid sleep 1000 & echo begun; sleep 1000"}, Grace: lazaret.NoGrace}, true,
+		func(lazaret.Stream, []byte) { close(begun) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-begun
+	if !p.Kill(ctx) {
+		t.Error("the command could not be killed")
+	}
+	if exit, err := p.Wait(ctx); err != nil || exit.Outcome != lazaret.Signalled || exit.Signal != 9 {
+		t.Errorf("got %+v, %v", exit, err)
+	}
+
+	path, content := filepath.Join(t.TempDir(), "file"), strings.Repeat("0123456789", 100_000)
+	if err := guest.Write(ctx, path, strings.NewReader(content), int64(len(content)), lazaret.WriteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := guest.Stat(ctx, path); err != nil || info.Size != int64(len(content)) || time.Since(info.ModTime) > time.Hour {
+		t.Errorf("got %+v, %v", info, err)
+	}
+	r, _, err := guest.Open(ctx, path, 0, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if got, err := io.ReadAll(r); err != nil || string(got) != content {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	if _, err := guest.Stat(ctx, "/no/such/file"); !errors.Is(err, lazaret.ErrNotFound) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,75 @@
+package owner
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// The files that mark a process's folder.
+const (
+	ownerFile = "owner" // the process that made it, in the text form of ID
+	keptFile  = "kept"  // is there when the folder is to stay
+)
+
+// Folder is a folder that a process made for itself.
+type Folder struct {
+	Path, Name string
+	Owner      string // the text form of an ID; anything else is an unknown owner
+	Kept       bool
+}
+
+// StateDir is where folders of a kind are: $XDG_STATE_HOME/lazaret/<kind>, or .local/state/lazaret/<kind>
+// in the user's home.
+func StateDir(kind string) (string, error) {
+	base := os.Getenv("XDG_STATE_HOME")
+	if !filepath.IsAbs(base) { // a relative one is to be ignored, says the XDG Base Directory Specification
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", err
+		}
+		base = filepath.Join(home, ".local", "state")
+	}
+	return filepath.Join(base, "lazaret", kind), nil
+}
+
+// MakeFolder makes a folder of mode 0700 that is marked as this process's. One that is there already is
+// an fs.ErrExist.
+func MakeFolder(dir, name string, kept bool) (string, error) {
+	self, err := Self()
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	folder := filepath.Join(dir, name)
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		return "", err
+	}
+	err = os.WriteFile(filepath.Join(folder, ownerFile), []byte(self.String()), 0o600)
+	if kept && err == nil {
+		err = os.WriteFile(filepath.Join(folder, keptFile), nil, 0o600)
+	}
+	if err != nil {
+		return "", errors.Join(err, os.RemoveAll(folder))
+	}
+	return folder, nil
+}
+
+// Folders lists what is in dir, which need not exist.
+func Folders(dir string) ([]Folder, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var all []Folder
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		text, _ := os.ReadFile(filepath.Join(path, ownerFile)) // none, or a torn one: an unknown owner
+		_, err := os.Stat(filepath.Join(path, keptFile))
+		all = append(all, Folder{Path: path, Name: e.Name(), Owner: string(text), Kept: err == nil})
+	}
+	return all, nil
+}

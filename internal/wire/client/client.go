@@ -1,0 +1,401 @@
+// Package client is the host's side of the protocol of package wire: it runs commands through a guest,
+// which it does not trust.
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/wire"
+)
+
+// Guest is a connection to a guest. Its methods may be called by many goroutines at once.
+type Guest struct {
+	first   *wire.Conn                // its end is the guest's
+	conn    atomic.Pointer[wire.Conn] // where requests go: first, or the one that Move made
+	readers sync.WaitGroup            // of both
+}
+
+// New speaks to a guest over rw, which it closes at its end.
+func New(rw io.ReadWriteCloser) *Guest {
+	g := &Guest{first: wire.NewConn(rw, wire.Host, nil)}
+	g.use(g.first)
+	return g
+}
+
+// use makes requests go to a connection.
+func (g *Guest) use(c *wire.Conn) {
+	g.conn.Store(c)
+	g.readers.Go(func() { _ = c.Serve() }) // why it ended is asked for by Err
+}
+
+// Ready waits until the guest answers.
+func (g *Guest) Ready(ctx context.Context) error {
+	if g.first.Ping(ctx.Done()) {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return &lazaret.Error{Class: lazaret.ErrCancelled, Err: context.Cause(ctx)}
+	}
+	return g.lost(g.first.Err())
+}
+
+// Done is closed when the connection has ended: the guest is lost.
+func (g *Guest) Done() <-chan struct{} { return g.first.Done() }
+
+// Lost reports whether the guest is lost. It is known as soon as a command is reported as lost for it.
+func (g *Guest) Lost() bool { return g.first.Err() != nil || g.conn.Load().Err() != nil }
+
+// Close ends the connection. The guest then kills what it has started.
+func (g *Guest) Close() {
+	g.first.Close()
+	g.conn.Load().Close()
+	g.readers.Wait()
+}
+
+// lost makes the error of a call that the guest cannot answer any more.
+func (g *Guest) lost(err error) error {
+	if errors.Is(err, io.EOF) || err == nil {
+		err = errors.New("its stream has ended")
+	}
+	return &lazaret.Error{Class: lazaret.ErrUnavailable, Err: fmt.Errorf("the guest is lost: %w", err)}
+}
+
+// broken makes the error of a guest that breaks the protocol.
+func broken(format string, a ...any) error {
+	return &lazaret.Error{Class: lazaret.ErrInfrastructure, Err: fmt.Errorf("the guest broke the protocol: "+format, a...)}
+}
+
+// Sweep has the guest kill what the commands of another guest left that has died: those of the user with
+// that id, or, where user is nil, those of this guest's own user. The dead one was started since ago; 0
+// where none has died. It returns the id of this guest's user, and how many processes could not be killed.
+func (g *Guest) Sweep(ctx context.Context, user *int, since time.Duration) (self, survivors int, err error) {
+	ask := wire.Sweep{User: user, SinceMS: since.Milliseconds()}
+	if since > 0 {
+		ask.SinceMS++ // never less than it was
+	}
+	text, err := json.Marshal(wire.Request{Sweep: &ask})
+	if err != nil {
+		return 0, 0, &lazaret.Error{Class: lazaret.ErrConfig, Err: err}
+	}
+	s, err := g.conn.Load().Open(text)
+	if err != nil {
+		return 0, 0, g.lost(err)
+	}
+	defer s.Close()
+	defer context.AfterFunc(ctx, s.Close)()
+	var swept wire.Swept
+	switch ev, err := s.Receive(); {
+	case ctx.Err() != nil:
+		return 0, 0, &lazaret.Error{Class: lazaret.ErrCancelled, Err: context.Cause(ctx)}
+	case err != nil && !errors.Is(err, wire.ErrProtocol):
+		return 0, 0, g.lost(err)
+	case err != nil:
+		return 0, 0, broken("%w", err)
+	case ev.Type != wire.Message || json.Unmarshal(ev.Payload, &swept) != nil || swept.User < 0 || swept.Survivors < 0:
+		return 0, 0, broken("what should tell of a sweep does not")
+	}
+	return swept.User, swept.Survivors, nil
+}
+
+// Process is a command that a guest runs.
+type Process struct {
+	s     *wire.Stream
+	live  bool
+	caps  [2]int64
+	out   lazaret.Sink
+	grace time.Duration
+	stdin bool
+
+	started chan error    // receives once
+	ended   chan struct{} // closed when exit and err are set
+	exit    wire.Exit
+	err     error
+	lost    bool
+	kept    [2]int64
+
+	closing sync.Once
+}
+
+// startWithin bounds the wait for a guest's word on a start, which takes it a few milliseconds, and a
+// second where its machine is overloaded.
+const startWithin = 30 * time.Second
+
+// Exec hands cmd over, at most once, and returns when it runs.
+func (g *Guest) Exec(ctx context.Context, cmd lazaret.Cmd, live bool, out lazaret.Sink) (*Process, error) {
+	p := &Process{
+		live: live, out: out, grace: cmd.KillAfter(), stdin: cmd.Stdin != nil || cmd.StdinPipe,
+		caps:    [2]int64{cmd.OutputCap(lazaret.Stdout), cmd.OutputCap(lazaret.Stderr)},
+		started: make(chan error, 1), ended: make(chan struct{}),
+	}
+	request := wire.Exec{
+		Dir: []byte(cmd.Dir), Stdin: p.stdin, Live: live, Caps: p.caps, GraceMS: p.grace.Milliseconds(),
+	}
+	for _, a := range cmd.Args {
+		request.Args = append(request.Args, []byte(a))
+	}
+	for _, kv := range cmd.Environ() {
+		request.Env = append(request.Env, []byte(kv))
+	}
+	if cmd.TTY {
+		request.Terminal = &wire.Size{Rows: cmd.Rows, Cols: cmd.Cols}
+	}
+	if l := cmd.Rlimits; l != (lazaret.Rlimits{}) {
+		request.Rlimits = &wire.Rlimits{CPU: int64(l.CPU / time.Second), FileSize: l.FileSize, OpenFiles: l.OpenFiles, Processes: l.Processes}
+	}
+	text, err := json.Marshal(wire.Request{Exec: &request})
+	if err != nil {
+		return nil, &lazaret.Error{Class: lazaret.ErrConfig, Err: err}
+	}
+	if len(text) > wire.MaxFromHost {
+		return nil, &lazaret.Error{Class: lazaret.ErrNotStarted, Err: fmt.Errorf("argument list too long: %d bytes on the wire, at most %d are allowed", len(text), wire.MaxFromHost)}
+	}
+	if p.s, err = g.conn.Load().Open(text); err != nil {
+		return nil, g.lost(err)
+	}
+	go p.receive()
+	answer := time.NewTimer(startWithin)
+	defer answer.Stop()
+	select {
+	case err = <-p.started:
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-answer.C: // stopped from inside, say: it is of no use to the next command either
+		err = g.lost(fmt.Errorf("it has not answered within %v; whether the command ran is not known", startWithin))
+		g.first.Close()
+	}
+	if err != nil {
+		p.close() // the guest kills it, should it have started just now
+		<-p.ended
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *Process) close() { p.closing.Do(p.s.Close) }
+
+// receive takes what the guest tells of the command until its end.
+func (p *Process) receive() {
+	defer close(p.ended)
+	defer p.close()
+	if !p.first() {
+		return
+	}
+	for {
+		ev, err := p.s.Receive()
+		if err != nil {
+			p.lost = true // the guest is gone, or the stream was closed from this side
+			if errors.Is(err, wire.ErrProtocol) {
+				p.err = broken("%w", err)
+			}
+			return
+		}
+		switch ev.Type {
+		case wire.Data:
+			if p.err = p.data(ev); p.err != nil {
+				return
+			}
+		case wire.Message:
+			var r wire.Reply
+			switch err := json.Unmarshal(ev.Payload, &r); {
+			case err != nil:
+				p.err = broken("%w", err)
+			case r.Exit == nil || r.Started != nil || r.Failed != nil:
+				p.err = broken("no exit where one was expected")
+			default:
+				p.exit = *r.Exit
+				p.err = p.check()
+			}
+			return
+		}
+	}
+}
+
+// first takes the guest's word on the start; false when the command does not run.
+func (p *Process) first() bool {
+	ev, err := p.s.Receive()
+	var r wire.Reply
+	switch {
+	case errors.Is(err, wire.ErrProtocol):
+		p.started <- broken("%w", err)
+		return false
+	case err != nil:
+		p.started <- &lazaret.Error{Class: lazaret.ErrUnavailable, Err: fmt.Errorf("the guest was lost before the command started: %w", err)}
+		return false
+	case ev.Type != wire.Message || json.Unmarshal(ev.Payload, &r) != nil || (r.Started == nil) == (r.Failed == nil) || r.Exit != nil:
+		p.started <- broken("the first reply is neither a start nor a failure")
+		return false
+	case r.Failed != nil:
+		p.started <- startFailure(r.Failed)
+		return false
+	}
+	p.started <- nil
+	return true
+}
+
+// data passes output on.
+func (p *Process) data(ev wire.Event) error {
+	if ev.Channel != wire.Stdout && ev.Channel != wire.Stderr {
+		return broken("output on channel %d", ev.Channel)
+	}
+	i := ev.Channel - wire.Stdout
+	p.kept[i] += int64(len(ev.Payload))
+	if !p.live && p.kept[i] > p.caps[i] {
+		return broken("more output than the cap of %d bytes", p.caps[i])
+	}
+	p.out(lazaret.Stream(ev.Channel), ev.Payload)
+	p.s.Consumed(len(ev.Payload))
+	return nil
+}
+
+// check refuses an exit that cannot be.
+func (p *Process) check() error {
+	e := p.exit
+	for i, total := range e.Totals {
+		want := total
+		if !p.live {
+			want = min(total, p.caps[i])
+		}
+		if p.kept[i] != want {
+			return broken("%d bytes of output came, and %d are told", p.kept[i], total)
+		}
+	}
+	switch {
+	case e.Lost && e.Code == -1 && e.Signal == 0:
+	case e.Signal == 0 && e.Code >= 0 && e.Code <= 255:
+	case e.Signal > 0 && e.Signal <= 64 && e.Code == 128+e.Signal:
+	default:
+		return broken("a command ended with code %d and signal %d", e.Code, e.Signal)
+	}
+	if e.Survivors < 0 || e.UserUS < 0 || e.SystemUS < 0 || e.MaxRSS < 0 || e.Peak < 0 || e.OOMKills < 0 || e.PIDsLimits < 0 {
+		return broken("a negative count")
+	}
+	return nil
+}
+
+var failures = map[string]error{
+	wire.NoProgram: lazaret.ErrProgramNotFound, wire.NoExecutable: lazaret.ErrNotExecutable, wire.NoDir: lazaret.ErrDirNotFound,
+	wire.NoStart: lazaret.ErrNotStarted, wire.NoResources: lazaret.ErrInfrastructure, wire.NoRlimit: lazaret.ErrUnsupported,
+}
+
+func startFailure(f *wire.Failed) error {
+	class, ok := failures[f.What]
+	if !ok {
+		return broken("a start failed for want of %.100q", f.What)
+	}
+	e := &lazaret.Error{Class: class, Err: errors.New(f.Text)}
+	if f.What == wire.NoRlimit {
+		e.Hint = "limit the processes of the whole sandbox, with Limits.PIDs or --pids"
+	}
+	return e
+}
+
+// Wait returns how the command ended, when it has and its output is delivered.
+func (p *Process) Wait(context.Context) (lazaret.Exit, error) {
+	<-p.ended
+	if p.err != nil {
+		return lazaret.Exit{}, p.err
+	}
+	if p.lost {
+		return lazaret.Exit{Outcome: lazaret.Lost, Code: -1, Why: "the connection to the sandbox was lost while it ran"}, nil
+	}
+	e := p.exit
+	exit := lazaret.Exit{
+		Outcome: lazaret.Exited, Code: e.Code, Signal: e.Signal, Totals: &e.Totals,
+		Usage: lazaret.Usage{
+			User: time.Duration(e.UserUS) * time.Microsecond, System: time.Duration(e.SystemUS) * time.Microsecond,
+			MaxRSS: e.MaxRSS, Peak: e.Peak, OOMKills: e.OOMKills, PIDsLimits: e.PIDsLimits,
+		},
+	}
+	switch {
+	case e.Lost:
+		exit.Outcome, exit.Why = lazaret.Lost, "its supervisor in the sandbox was killed, and so was all that it had started"
+	case e.Signal == 9 && e.OOMKills > 0:
+		exit.Outcome = lazaret.OutOfMemory
+	case e.Signal > 0:
+		exit.Outcome = lazaret.Signalled
+	}
+	if exit.Outcome != lazaret.Signalled {
+		exit.Signal = 0
+	}
+	return exit, nil
+}
+
+// errEnded says that there is nobody to write to.
+var errEnded = errors.New("the command has ended")
+
+// Write writes to the command's standard input.
+func (p *Process) Write(b []byte) (int, error) {
+	select {
+	case <-p.ended:
+		return 0, errEnded
+	default:
+	}
+	if err := p.s.Send(wire.Stdin, b); err != nil {
+		return 0, errEnded
+	}
+	return len(b), nil
+}
+
+// CloseStdin ends the command's standard input.
+func (p *Process) CloseStdin() error {
+	if !p.stdin {
+		return nil
+	}
+	select {
+	case <-p.ended:
+		return nil
+	default:
+	}
+	if err := p.s.SendEnd(wire.Stdin); err != nil {
+		return errEnded
+	}
+	return nil
+}
+
+// Signal sends a signal to the command's process group.
+func (p *Process) Signal(_ context.Context, sig int) error {
+	if sig < 1 || sig > 64 {
+		return &lazaret.Error{Class: lazaret.ErrConfig, Err: fmt.Errorf("there is no signal %d", sig)}
+	}
+	p.order(wire.Order{Signal: sig})
+	return nil
+}
+
+// Resize sets the terminal's size.
+func (p *Process) Resize(_ context.Context, rows, cols uint16) error {
+	p.order(wire.Order{Resize: &wire.Size{Rows: rows, Cols: cols}})
+	return nil
+}
+
+func (p *Process) order(o wire.Order) {
+	if text, err := json.Marshal(o); err == nil {
+		_ = p.s.SendMessage(text) // a command that has ended takes no orders
+	}
+}
+
+// killWithin bounds the wait for the guest's word on a kill, beyond the grace: the guest itself gives up
+// after 10 s.
+const killWithin = 15 * time.Second
+
+// Kill ends the command and all its descendants, and reports whether that is so.
+func (p *Process) Kill(context.Context) bool {
+	p.order(wire.Order{Kill: true})
+	t := time.NewTimer(p.grace + killWithin)
+	defer t.Stop()
+	select {
+	case <-p.ended:
+	case <-t.C: // it does not answer
+		p.close()
+		<-p.ended
+		return false
+	}
+	return p.err == nil && !p.lost && p.exit.Survivors == 0
+}

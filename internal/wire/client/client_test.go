@@ -1,0 +1,279 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/wire"
+)
+
+func TestAnEarlyEndIsALossAndNothingIsAskedTwice(t *testing.T) {
+	for name, end := range map[string]func(*fake, uint32){
+		"of the connection":         func(f *fake, _ uint32) { _ = f.conn.Close() },
+		"of the stream":             func(f *fake, s uint32) { f.send(s, wire.Close) },
+		"in the middle of a frame":  func(f *fake, _ uint32) { _, _ = f.conn.Write([]byte{0, 0, 0, 1, 3, 0}); _ = f.conn.Close() },
+		"by the guest's own report": func(f *fake, s uint32) { f.say(s, exit(`"code":-1,"lost":true,"totals":[4,0]`)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, f := newFake(t)
+			got, out, err := run(t, g, f, command, true, func(s uint32) {
+				f.say(s, started)
+				f.output(s, wire.Stdout, "half")
+				end(f, s)
+			})
+			if err != nil || got.Outcome != lazaret.Lost || got.Code != -1 || out.out[1].String() != "half" {
+				t.Errorf("got %+v, %q, %v", got, &out.out[1], err)
+			}
+			if n := f.count(wire.Open); n != 1 {
+				t.Errorf("%d requests", n)
+			}
+		})
+	}
+}
+
+func TestAnEndBeforeTheStartIsAnUnavailableGuest(t *testing.T) {
+	g, f := newFake(t)
+	_, _, err := run(t, g, f, command, false, func(uint32) { _ = f.conn.Close() })
+	if !errors.Is(err, lazaret.ErrUnavailable) {
+		t.Errorf("got %v", err)
+	}
+	<-g.Done()
+	if _, err := g.Exec(t.Context(), command, false, nil); !errors.Is(err, lazaret.ErrUnavailable) {
+		t.Errorf("the next command: %v", err)
+	}
+	if err := g.Ready(t.Context()); !errors.Is(err, lazaret.ErrUnavailable) {
+		t.Errorf("ready: %v", err)
+	}
+	if n := f.count(wire.Open); n != 1 {
+		t.Errorf("%d requests", n)
+	}
+}
+
+func TestAGuestOfAnotherVersionIsUnavailable(t *testing.T) {
+	ours, theirs := net.Pipe()
+	go func() { _, _ = io.Copy(io.Discard, theirs) }()
+	g := New(ours)
+	defer g.Close()
+	_, _ = theirs.Write(frame(0, wire.Hello, []byte{wire.Version + 1}))
+	if err := g.Ready(t.Context()); !errors.Is(err, lazaret.ErrUnavailable) || !strings.Contains(err.Error(), "version") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestACommandIsGivenUpWithItsContextBeforeTheReply(t *testing.T) {
+	g, f := newFake(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-f.opened
+		cancel()
+	}()
+	soon(t, func() {
+		if _, err := g.Exec(ctx, command, false, (&sink{}).take); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+	})
+	f.say(1, started) // too late
+	f.say(1, fine)
+	if exit, _, err := run(t, g, f, command, false, func(s uint32) { f.say(s, started); f.say(s, fine) }); err != nil || exit.Code != 0 {
+		t.Errorf("the next command: %+v, %v", exit, err)
+	}
+	if n := f.count(wire.Close); n < 1 {
+		t.Error("the guest was not told")
+	}
+	if n := f.count(wire.Open); n != 2 {
+		t.Errorf("%d requests for 2 commands", n)
+	}
+}
+
+func TestReadyEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		go func() { _, _ = io.Copy(io.Discard, theirs) }() // which never speaks
+		g := New(ours)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := g.Ready(ctx); !errors.Is(err, lazaret.ErrCancelled) && !errors.Is(err, lazaret.ErrUnavailable) {
+			t.Errorf("got %v", err)
+		}
+		g.Close()
+		_ = theirs.Close()
+	})
+}
+
+// begin starts a command on a guest that says no more than that.
+func begin(t *testing.T, g *Guest, f *fake, cmd lazaret.Cmd) *Process {
+	t.Helper()
+	go func() {
+		<-f.opened
+		f.say(1, started)
+	}()
+	p, err := g.Exec(t.Context(), cmd, true, (&sink{}).take)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestAStartThatIsNotAnsweredIsGivenUpAndTheGuestWithIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, _ := newFake(t)
+		began := time.Now()
+		if _, err := g.Exec(t.Context(), command, true, (&sink{}).take); !errors.Is(err, lazaret.ErrUnavailable) {
+			t.Errorf("got %v", err)
+		}
+		if took := time.Since(began); took != startWithin {
+			t.Errorf("it took %v", took)
+		}
+		select {
+		case <-g.Done():
+		default:
+			t.Error("the guest is still there for the next command")
+		}
+	})
+}
+
+func TestAKillThatIsNotAnsweredIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, f := newFake(t)
+		cmd := command
+		cmd.Grace = 3 * time.Second
+		p := begin(t, g, f, cmd)
+		began := time.Now()
+		if p.Kill(t.Context()) {
+			t.Error("a kill that nobody answered has killed")
+		}
+		if took := time.Since(began); took != cmd.Grace+killWithin {
+			t.Errorf("given up after %v", took)
+		}
+		if o := <-f.orders; !o.Kill {
+			t.Errorf("the order was %+v", o)
+		}
+		if exit, err := p.Wait(t.Context()); err != nil || exit.Outcome != lazaret.Lost {
+			t.Errorf("got %+v, %v", exit, err)
+		}
+		if err := g.Ready(t.Context()); err != nil { // the other commands go on
+			t.Error(err)
+		}
+	})
+}
+
+// A guest that was stopped does not even read: once its pipe is full, the order cannot be sent.
+func TestAKillOfAGuestThatDoesNotReadIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		g := New(ours)
+		d := wire.NewDecoder(theirs, wire.MaxFromHost)
+		go func() {
+			_, _ = d.Next() // the host's greeting
+			_, _ = theirs.Write(frame(0, wire.Hello, []byte{wire.Version}))
+			_, _ = d.Next() // its request, and nothing after it
+			_, _ = theirs.Write(frame(1, wire.Message, []byte(started)))
+		}()
+		p, err := g.Exec(t.Context(), command, true, (&sink{}).take)
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if p.Kill(t.Context()) {
+			t.Error("a kill that nobody read has killed")
+		}
+		if took := time.Since(began); took > 2*killWithin+p.grace {
+			t.Errorf("given up after %v", took)
+		}
+		if exit, err := p.Wait(t.Context()); err != nil || exit.Outcome != lazaret.Lost {
+			t.Errorf("got %+v, %v", exit, err)
+		}
+		g.Close()
+		_ = theirs.Close()
+	})
+}
+
+func TestAKillReportsWhatSurvived(t *testing.T) {
+	for name, c := range map[string]struct {
+		exit string
+		want bool
+	}{
+		"nothing":      {`"code":137,"signal":9,"totals":[0,0]`, true},
+		"two":          {`"code":137,"signal":9,"totals":[0,0],"survivors":2`, false},
+		"what is lost": {`"code":-1,"lost":true,"totals":[0,0]`, true},
+		"nonsense":     {`"code":300,"totals":[0,0]`, false},
+	} {
+		g, f := newFake(t)
+		p := begin(t, g, f, command)
+		go func() {
+			<-f.orders
+			f.say(1, exit(c.exit))
+		}()
+		soon(t, func() {
+			if got := p.Kill(t.Context()); got != c.want {
+				t.Errorf("%s: got %v", name, got)
+			}
+		})
+	}
+}
+
+func TestOrdersAndInputAfterTheEndDoNothing(t *testing.T) {
+	g, f := newFake(t)
+	cmd := command
+	cmd.StdinPipe = true
+	p := begin(t, g, f, cmd)
+	if _, err := p.Write([]byte("in")); err != nil {
+		t.Error(err)
+	}
+	if err := p.CloseStdin(); err != nil {
+		t.Error(err)
+	}
+	f.say(1, fine)
+	soon(t, func() { _, _ = p.Wait(t.Context()) })
+	if _, err := p.Write([]byte("late")); err == nil {
+		t.Error("input was taken after the end")
+	}
+	if err := errors.Join(p.CloseStdin(), p.Signal(t.Context(), 15), p.Resize(t.Context(), 1, 1)); err != nil {
+		t.Error(err)
+	}
+	if err := p.Signal(t.Context(), 65); !errors.Is(err, lazaret.ErrConfig) {
+		t.Errorf("signal 65: %v", err)
+	}
+	if !p.Kill(t.Context()) {
+		t.Error("what has ended could not be killed")
+	}
+	if n := f.count(wire.Message); n != 0 {
+		t.Errorf("%d orders were sent", n)
+	}
+}
+
+func TestARequestThatIsTooLargeIsNotSent(t *testing.T) {
+	g, f := newFake(t)
+	_, err := g.Exec(t.Context(), lazaret.Cmd{Args: []string{strings.Repeat("x", wire.MaxFromHost)}}, false, nil)
+	if !errors.Is(err, lazaret.ErrNotStarted) {
+		t.Errorf("got %v", err)
+	}
+	if n := f.count(wire.Open); n != 0 {
+		t.Errorf("%d requests", n)
+	}
+}
+
+func TestNoGoroutineOutlivesTheGuest(t *testing.T) {
+	before := runtime.NumGoroutine()
+	t.Run("a guest", func(t *testing.T) {
+		g, f := newFake(t)
+		begin(t, g, f, command)
+		g.Close()
+	})
+	deadline := time.After(within)
+	for runtime.NumGoroutine() > before {
+		select {
+		case <-deadline:
+			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}

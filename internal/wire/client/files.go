@@ -1,0 +1,285 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"sync"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/wire"
+)
+
+// transfer is one request about a file, under way.
+type transfer struct {
+	ctx  context.Context //nolint:containedctx // it ends the stream, and says why
+	s    *wire.Stream
+	stop func() bool
+	once sync.Once
+}
+
+// file asks for something to be done to a file, and returns the guest's first answer.
+func (g *Guest) file(ctx context.Context, req wire.File) (*transfer, wire.FileReply, error) {
+	text, err := json.Marshal(wire.Request{File: &req})
+	if err != nil {
+		return nil, wire.FileReply{}, &lazaret.Error{Class: lazaret.ErrConfig, Err: err}
+	}
+	s, err := g.conn.Load().Open(text)
+	if err != nil {
+		return nil, wire.FileReply{}, g.lost(err)
+	}
+	t := &transfer{ctx: ctx, s: s, stop: context.AfterFunc(ctx, s.Close)}
+	reply, err := t.reply()
+	if err != nil {
+		t.end()
+		return nil, reply, err
+	}
+	return t, reply, nil
+}
+
+func (t *transfer) end() {
+	t.once.Do(func() {
+		t.stop()
+		t.s.Close()
+	})
+}
+
+// failure is why nothing more comes.
+func (t *transfer) failure(err error) error {
+	if t.ctx.Err() != nil {
+		return &lazaret.Error{Class: lazaret.ErrCancelled, Err: context.Cause(t.ctx)}
+	}
+	return &lazaret.Error{Class: lazaret.ErrUnavailable, Err: fmt.Errorf("the guest is lost: %w", err)}
+}
+
+// reply waits for the guest's next answer.
+func (t *transfer) reply() (wire.FileReply, error) {
+	ev, err := t.s.Receive()
+	switch {
+	case err != nil:
+		return wire.FileReply{}, t.failure(err)
+	case ev.Type != wire.Message:
+		return wire.FileReply{}, broken("content where an answer was expected")
+	}
+	return decodeReply(ev.Payload)
+}
+
+func decodeReply(text []byte) (wire.FileReply, error) {
+	var r wire.FileReply
+	if err := json.Unmarshal(text, &r); err != nil {
+		return r, broken("%w", err)
+	}
+	if r.Failed != nil {
+		return r, fileFailure(r.Failed)
+	}
+	return r, nil
+}
+
+// Linux's error numbers, the same on amd64 and arm64.
+const (
+	eperm, enoent, enxio, eacces, ebusy, eexist, exdev, enotdir, eisdir, einval = 1, 2, 6, 13, 16, 17, 18, 20, 21, 22
+	etxtbsy, efbig, enospc, erofs, emlink, enametoolong, enotempty, eloop       = 26, 27, 28, 30, 31, 36, 39, 40
+	eopnotsupp, edquot                                                          = 95, 122
+)
+
+var fileClasses = map[int]error{
+	enoent: lazaret.ErrNotFound, eloop: lazaret.ErrNotFound, eexist: lazaret.ErrExists, enotempty: lazaret.ErrNotEmpty,
+	eperm: lazaret.ErrPermission, eacces: lazaret.ErrPermission, erofs: lazaret.ErrPermission, etxtbsy: lazaret.ErrPermission,
+	enotdir: lazaret.ErrNotDirectory, eisdir: lazaret.ErrIsDirectory, enxio: lazaret.ErrNotRegular,
+	enospc: lazaret.ErrLimit, edquot: lazaret.ErrLimit, efbig: lazaret.ErrLimit, emlink: lazaret.ErrLimit,
+	enametoolong: lazaret.ErrConfig, einval: lazaret.ErrConfig, ebusy: lazaret.ErrConfig,
+	exdev: lazaret.ErrUnsupported, eopnotsupp: lazaret.ErrUnsupported,
+}
+
+func fileFailure(f *wire.FileError) error {
+	class := lazaret.ErrInfrastructure
+	switch known, ok := fileClasses[f.Errno]; {
+	case f.NotRegular:
+		return &lazaret.Error{Class: lazaret.ErrNotRegular}
+	case f.NoUser:
+		class = lazaret.ErrUserNotFound
+	case f.BadContent:
+		class = lazaret.ErrConfig
+	case ok:
+		class = known
+	}
+	return &lazaret.Error{Class: class, Err: errors.New(f.Text)}
+}
+
+// info is the description of the file at a path, whose name is not the guest's to say.
+func info(i *wire.FileInfo, name string) (lazaret.FileInfo, error) {
+	if i == nil || i.Size < 0 {
+		return lazaret.FileInfo{}, broken("a description that cannot be")
+	}
+	mode := fs.FileMode(i.Mode)
+	if i.Size > 0 && !mode.IsRegular() || len(i.Link) > 0 && mode.Type() != fs.ModeSymlink {
+		return lazaret.FileInfo{}, broken("a description of mode %v that cannot be", mode)
+	}
+	return lazaret.FileInfo{
+		Name: path.Base(name), Size: i.Size, Mode: mode, ModTime: time.Unix(0, i.ModTime), LinkTarget: string(i.Link),
+		UID: int(i.UID), GID: int(i.GID),
+	}, nil
+}
+
+// Stat describes a path without following a link at its end.
+func (g *Guest) Stat(ctx context.Context, name string) (lazaret.FileInfo, error) {
+	t, r, err := g.file(ctx, wire.File{Op: wire.Stat, Path: []byte(name)})
+	if err != nil {
+		return lazaret.FileInfo{}, err
+	}
+	t.end()
+	return info(r.Info, name)
+}
+
+// Change does one thing to a file.
+func (g *Guest) Change(ctx context.Context, c lazaret.Change) error {
+	op, ok := changes[c.Op]
+	if !ok {
+		return &lazaret.Error{Class: lazaret.ErrUnsupported, Err: fmt.Errorf("there is no change %q", c.Op)}
+	}
+	t, _, err := g.file(ctx, wire.File{
+		Op: op, Path: []byte(c.Path), Target: []byte(c.Target), Mode: uint32(c.Mode), Owner: []byte(c.Owner), All: c.All,
+	})
+	if err != nil {
+		return err
+	}
+	t.end()
+	return nil
+}
+
+var changes = map[string]string{
+	lazaret.ChangeMkdir: wire.Mkdir, lazaret.ChangeRemove: wire.Remove, lazaret.ChangeRename: wire.Rename,
+	lazaret.ChangeSymlink: wire.Symlink, lazaret.ChangeChmod: wire.Chmod, lazaret.ChangeChown: wire.Chown,
+}
+
+// Open reads length bytes of a regular file from offset on, or all of them where length is negative.
+func (g *Guest) Open(ctx context.Context, name string, offset, length int64) (io.ReadCloser, lazaret.FileInfo, error) {
+	t, r, err := g.file(ctx, wire.File{Op: wire.Read, Path: []byte(name), Offset: offset, Length: length})
+	if err != nil {
+		return nil, lazaret.FileInfo{}, err
+	}
+	i, err := info(r.Info, name)
+	if err != nil {
+		t.end()
+		return nil, i, err
+	}
+	return &incoming{transfer: t}, i, nil
+}
+
+// Download reads a path as a tar stream.
+func (g *Guest) Download(ctx context.Context, path string) (io.ReadCloser, error) {
+	t, _, err := g.file(ctx, wire.File{Op: wire.Download, Path: []byte(path)})
+	if err != nil {
+		return nil, err
+	}
+	return &incoming{transfer: t}, nil
+}
+
+// incoming reads content that the guest sends.
+type incoming struct {
+	*transfer
+	rest []byte
+	err  error
+}
+
+// Read reads the content. A stream that breaks off is an error, not an end.
+func (r *incoming) Read(p []byte) (int, error) {
+	for len(r.rest) == 0 {
+		if r.err == nil {
+			r.rest, r.err = r.next()
+		}
+		if r.err != nil {
+			return 0, r.err
+		}
+	}
+	n := copy(p, r.rest)
+	r.rest = r.rest[n:]
+	r.s.Consumed(n)
+	return n, nil
+}
+
+func (r *incoming) next() ([]byte, error) {
+	ev, err := r.s.Receive()
+	switch {
+	case err != nil:
+		return nil, r.failure(err)
+	case ev.Type == wire.Message:
+		if _, err := decodeReply(ev.Payload); err != nil {
+			return nil, err
+		}
+		return nil, broken("an answer in the middle of content")
+	case ev.Channel != wire.Stdout:
+		return nil, broken("content on channel %d", ev.Channel)
+	case ev.Type == wire.End:
+		return nil, io.EOF
+	}
+	return ev.Payload, nil
+}
+
+// Close gives the rest up.
+func (r *incoming) Close() error {
+	r.end()
+	return nil
+}
+
+// Write makes or replaces a regular file of size bytes.
+func (g *Guest) Write(ctx context.Context, path string, r io.Reader, size int64, opts lazaret.WriteOptions) error {
+	n, err := g.send(ctx, wire.File{
+		Op: wire.Write, Path: []byte(path), Mode: uint32(opts.Mode.Perm()), Owner: []byte(opts.Owner), Atomic: opts.Atomic,
+	}, io.LimitReader(r, size), size)
+	if err == nil && n < size {
+		err = &lazaret.Error{Class: lazaret.ErrConfig, Err: fmt.Errorf("the content ended after %d of %d bytes", n, size)}
+	}
+	return err
+}
+
+// Upload extracts a tar stream into a directory.
+func (g *Guest) Upload(ctx context.Context, dir string, tar io.Reader) error {
+	_, err := g.send(ctx, wire.File{Op: wire.Upload, Path: []byte(dir)}, tar, -1)
+	return err
+}
+
+// send sends content, and waits for the guest's word on it. Content that is shorter than size, where that
+// is not negative, is broken off.
+func (g *Guest) send(ctx context.Context, req wire.File, r io.Reader, size int64) (sent int64, err error) {
+	t, _, err := g.file(ctx, req)
+	if err != nil {
+		return 0, err
+	}
+	defer t.end()
+	buf := make([]byte, 256<<10)
+	for {
+		n, err := r.Read(buf)
+		if n > 0 {
+			if serr := t.s.Send(wire.Stdin, buf[:n]); serr != nil {
+				return sent, t.refused(serr)
+			}
+			sent += int64(n)
+		}
+		switch {
+		case errors.Is(err, io.EOF) && sent < size:
+			return sent, nil
+		case errors.Is(err, io.EOF):
+			if err := t.s.SendEnd(wire.Stdin); err != nil {
+				return sent, t.refused(err)
+			}
+			_, err := t.reply()
+			return sent, err
+		case err != nil:
+			return sent, &lazaret.Error{Class: lazaret.ErrConfig, Err: fmt.Errorf("read the content: %w", err)}
+		}
+	}
+}
+
+// refused is why the guest takes no more content: what it said before it closed the stream, if anything.
+func (t *transfer) refused(err error) error {
+	if _, said := t.reply(); said != nil {
+		return said
+	}
+	return t.failure(err)
+}

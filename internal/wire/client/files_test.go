@@ -1,0 +1,224 @@
+package client
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/wire"
+)
+
+// line is a walk's line about a file of mode 0644.
+func line(p string) string {
+	return fmt.Sprintf(`{"path":%q,"info":{"size":3,"mode":420,"mod_time":1,"uid":0,"gid":0}}`, base64.StdEncoding.EncodeToString([]byte(p))) + "\n"
+}
+
+func lines(paths ...string) string {
+	var b strings.Builder
+	for _, p := range paths {
+		b.WriteString(line(p))
+	}
+	return b.String()
+}
+
+// walked walks a tree on a guest that says text.
+func walked(t *testing.T, depth int, text string) (paths []string, last error) {
+	t.Helper()
+	g, f := newFake(t)
+	go func() {
+		<-f.opened
+		f.say(1, "{}")
+		for chunk := range slices.Chunk([]byte(text), 50_000) {
+			f.output(1, wire.Stdout, string(chunk))
+		}
+		f.send(1, wire.End, wire.Stdout)
+	}()
+	soon(t, func() {
+		for e, err := range g.Walk(t.Context(), "/root/of/it", depth) {
+			paths, last = append(paths, e.Path), err
+		}
+	})
+	return paths, last
+}
+
+func TestAWalkIsTakenAsItWasSaid(t *testing.T) {
+	want := []string{".", "...", "..c", "a", "a/b", "a/b/c", "a-b", "b", "b\n\xff"}
+	got, err := walked(t, -1, lines(want...))
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %q, %v", got, err)
+	}
+	failed := `{"path":"YQ==","info":{"size":0,"mode":2147484141,"mod_time":1,"uid":0,"gid":0},"failed":{"errno":13,"text":"no"}}` + "\n"
+	got, err = walked(t, -1, line(".")+failed)
+	if !errors.Is(err, lazaret.ErrPermission) || !slices.Equal(got, []string{".", "a"}) {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+func TestAWalkThatCannotBeIsAFailureOfOurs(t *testing.T) {
+	for name, text := range map[string]string{
+		"nothing":               "",
+		"no JSON":               "hello\n",
+		"a line without an end": line(".") + `{"path":`,
+		"no root first":         line("a"),
+		"the root twice":        lines(".", "."),
+		"the parent":            lines(".", ".."),
+		"above":                 lines(".", "../a"),
+		"above, in the middle":  lines(".", "a/../../b"),
+		"an absolute path":      lines(".", "/etc/passwd"),
+		"a path that is empty":  lines(".", ""),
+		"one that is not clean": lines(".", "a//b"),
+		"one with a dot":        lines(".", "./a"),
+		"one with a slash":      lines(".", "a/"),
+		"one with a NUL byte":   lines(".", "a\x00b"),
+		"one that came before":  lines(".", "a", "a"),
+		"one out of order":      lines(".", "b", "a"),
+		"a directory too late":  lines(".", "a/b", "a"),
+		"one too deep":          lines(".", "a/b/c"),
+		"nothing about it":      line(".") + `{"path":"YQ=="}` + "\n",
+		"less than no bytes":    line(".") + `{"path":"YQ==","info":{"size":-1,"mode":420}}` + "\n",
+		"a directory of bytes":  line(".") + `{"path":"YQ==","info":{"size":1,"mode":2147484141}}` + "\n",
+		"a file that is a link": line(".") + `{"path":"YQ==","info":{"mode":420,"link":"YQ=="}}` + "\n",
+		"an owner below nobody": line(".") + `{"path":"YQ==","info":{"mode":420,"uid":-1}}` + "\n",
+		"a line without end":    line(".") + strings.Repeat(" ", wire.MaxWalkLine+1),
+	} {
+		paths, err := walked(t, 2, text)
+		if !errors.Is(err, lazaret.ErrInfrastructure) || !strings.Contains(err.Error(), "broke the protocol") {
+			t.Errorf("%s: got %q, %v", name, paths, err)
+		}
+		if n := len(paths); n == 0 || paths[n-1] != "" {
+			t.Errorf("%s: the error came with %q", name, paths)
+		}
+	}
+}
+
+func TestAWalkThatBreaksOffIsAnError(t *testing.T) {
+	g, f := newFake(t)
+	go func() {
+		<-f.opened
+		f.say(1, "{}")
+		f.output(1, wire.Stdout, lines(".", "a"))
+		_ = f.conn.Close()
+	}()
+	var last error
+	soon(t, func() {
+		for _, err := range g.Walk(t.Context(), "/x", -1) {
+			last = err
+		}
+	})
+	if !errors.Is(last, lazaret.ErrUnavailable) {
+		t.Errorf("got %v", last)
+	}
+}
+
+func TestAWalkThatIsLeftIsClosed(t *testing.T) {
+	g, f := newFake(t)
+	go func() {
+		<-f.opened
+		f.say(1, "{}")
+		f.output(1, wire.Stdout, lines(".", "a", "b"))
+	}()
+	soon(t, func() {
+		for _, err := range g.Walk(t.Context(), "/x", -1) {
+			if err != nil {
+				t.Error(err)
+			}
+			break
+		}
+	})
+	if err := g.Ready(t.Context()); err != nil { // what was sent before has been read
+		t.Error(err)
+	}
+	if n := f.count(wire.Close); n != 1 {
+		t.Errorf("the guest was told %d times", n)
+	}
+}
+
+// The name of a file is what was asked for, whatever the guest says.
+func TestAGuestNamesNoFile(t *testing.T) {
+	for p, want := range map[string]string{"/a/b": "b", "/a/b/": "b", "/": "/", "/a/.": "."} {
+		g, f := newFake(t)
+		go func() {
+			<-f.opened
+			f.say(1, `{"info":{"name":"Li4vZXZpbA==","size":3,"mode":420}}`)
+		}()
+		if info, err := g.Stat(t.Context(), p); err != nil || info.Name != want {
+			t.Errorf("%s: got %+v, %v", p, info, err)
+		}
+	}
+}
+
+// FuzzFiles checks that whatever a guest says about files, each operation ends, its errors have a class,
+// and a walk leads nowhere but down.
+func FuzzFiles(f *testing.F) {
+	say := func(text string) []byte { return frame(1, wire.Message, []byte(text)) }
+	out := func(text string) []byte { return frame(1, wire.Data, append([]byte{wire.Stdout}, text...)) }
+	end := frame(1, wire.End, []byte{wire.Stdout})
+	described := `{"info":{"size":3,"mode":420,"mod_time":1}}`
+	f.Add(said(say("{}"), out(lines(".", "a", "a/b", "c")), end), byte(0))
+	f.Add(said(say("{}"), out(lines(".", "a", "../b")), end), byte(0))
+	f.Add(said(say("{}"), out(lines(".", "a")), out(lines("b")), end), byte(1))
+	f.Add(said(say("{}"), out(lines(".")), say(`{"failed":{"errno":5,"text":"x"}}`)), byte(1))
+	f.Add(said(say(described)), byte(2))
+	f.Add(said(say(described), out("abc"), end), byte(3))
+	f.Add(said(say(`{"failed":{"errno":39,"text":"x"}}`)), byte(4))
+	f.Add(said(say("{}"), say("{}")), byte(5))
+	f.Fuzz(func(t *testing.T, in []byte, op byte) {
+		b := &babble{
+			greeting: bytes.NewReader(frame(0, wire.Hello, []byte{wire.Version})), rest: bytes.NewReader(in),
+			asked: make(chan struct{}), closed: make(chan struct{}),
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			g := New(b)
+			defer g.Close()
+			if err := ask(t, g, op, len(in)); err != nil && lazaret.ClassOf(err) == nil {
+				t.Errorf("an error of no class: %v", err)
+			}
+		}()
+		select {
+		case <-done:
+		case <-time.After(10 * time.Second):
+			t.Fatal("it did not end")
+		}
+	})
+}
+
+// ask asks for one operation, of a guest that says so many bytes.
+func ask(t *testing.T, g *Guest, op byte, bytes int) (err error) {
+	const name = "/root/of it"
+	switch op % 6 {
+	case 0, 1:
+		var e lazaret.WalkEntry
+		depth := int(op%6)*2 - 1
+		for e, err = range g.Walk(t.Context(), name, depth) {
+			if p := path.Join(name, e.Path); e.Path != "" && p != name && !strings.HasPrefix(p, name+"/") || strings.Contains(e.Name, "/") {
+				t.Errorf("a walk led to %q, called %q", e.Path, e.Name)
+			}
+		}
+	case 2:
+		_, err = g.Stat(t.Context(), name)
+	case 3:
+		var r io.ReadCloser
+		if r, _, err = g.Open(t.Context(), name, 0, -1); err == nil {
+			var got []byte
+			if got, err = io.ReadAll(r); len(got) > bytes {
+				t.Errorf("%d bytes were said, and %d came", bytes, len(got))
+			}
+			r.Close()
+		}
+	case 4:
+		err = g.Change(t.Context(), lazaret.Change{Op: lazaret.ChangeMkdir, Path: name})
+	case 5:
+		err = g.Write(t.Context(), name, strings.NewReader("abc"), 3, lazaret.WriteOptions{})
+	}
+	return err
+}

@@ -1,0 +1,107 @@
+package client
+
+import (
+	"bytes"
+	"io"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/wire"
+)
+
+// babble is a guest that says what a fuzzer made up, once it was asked something.
+type babble struct {
+	greeting io.Reader
+	rest     io.Reader
+
+	mu     sync.Mutex
+	heard  int
+	asked  chan struct{} // closed when more than the greeting came
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (b *babble) Read(p []byte) (int, error) {
+	if n, err := b.greeting.Read(p); err == nil {
+		return n, nil
+	}
+	select {
+	case <-b.asked:
+		return b.rest.Read(p)
+	case <-b.closed:
+		return 0, io.EOF
+	}
+}
+
+func (b *babble) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.heard <= greetingSize && b.heard+len(p) > greetingSize {
+		close(b.asked)
+	}
+	b.heard += len(p)
+	return len(p), nil
+}
+
+func (b *babble) Close() error {
+	b.once.Do(func() { close(b.closed) })
+	return nil
+}
+
+const greetingSize = 9 // bytes: a header, and the version
+
+// said are the frames of a guest's whole speech about the first command.
+func said(frames ...[]byte) []byte { return slices.Concat(frames...) }
+
+// FuzzClient checks that whatever a guest says while a command is in flight, the command ends with a
+// result or with an error of a class, and that no more output comes of it than was said or may be kept.
+func FuzzClient(f *testing.F) {
+	say := func(text string) []byte { return frame(1, wire.Message, []byte(text)) }
+	out := func(text string) []byte { return frame(1, wire.Data, append([]byte{wire.Stdout}, text...)) }
+	for _, live := range []bool{false, true} {
+		f.Add(said(say(started), out("hello"), say(exit(`"code":0,"totals":[5,0]`))), true, live)
+		f.Add(said(say(started), out("hello, this is too much"), say(fine), frame(1, wire.Close, nil)), true, live)
+		f.Add(said(say(`{"failed":{"what":"program","text":"x"}}`)), true, live)
+		f.Add(said(say(started), frame(0, wire.Ping, []byte("x")), frame(1, wire.Credit, []byte{0, 0, 0, 1})), true, live)
+		f.Add(said(frame(0, wire.Hello, []byte{wire.Version}), say(started), say(exit(`"code":-1,"lost":true,"totals":[0,0]`))), false, live)
+		f.Add([]byte("Error response from daemon: no such container\n"), false, live)
+	}
+	f.Fuzz(func(t *testing.T, in []byte, greeted, live bool) {
+		b := &babble{greeting: bytes.NewReader(nil), rest: bytes.NewReader(in), asked: make(chan struct{}), closed: make(chan struct{})}
+		if greeted {
+			b.greeting = bytes.NewReader(frame(0, wire.Hello, []byte{wire.Version}))
+		}
+		done := make(chan struct{})
+		kept := &sink{}
+		go func() {
+			defer close(done)
+			g := New(b)
+			defer g.Close()
+			p, err := g.Exec(t.Context(), command, live, kept.take)
+			var exit lazaret.Exit
+			if err == nil {
+				exit, err = p.Wait(t.Context())
+				p.Kill(t.Context())
+			}
+			switch known := []lazaret.Outcome{lazaret.Exited, lazaret.Signalled, lazaret.OutOfMemory, lazaret.Lost}; {
+			case err != nil && lazaret.ClassOf(err) == nil:
+				t.Errorf("an error of no class: %v", err)
+			case err == nil && !slices.Contains(known, exit.Outcome):
+				t.Errorf("the command ended as %+v", exit)
+			}
+		}()
+		select {
+		case <-done:
+		case <-time.After(10 * time.Second):
+			t.Fatal("the command did not end")
+		}
+		for i, o := range kept.out {
+			if o.Len() > len(in) || !live && o.Len() > 10 {
+				t.Errorf("%d bytes were said, and %d came out on stream %d", len(in), o.Len(), i)
+			}
+		}
+	})
+}

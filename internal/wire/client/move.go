@@ -1,0 +1,152 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/lazaret/lazaret/internal/wire"
+)
+
+const (
+	// moveWithin bounds a whole Move: a guest connects within a few milliseconds.
+	moveWithin = 10 * time.Second
+	// showWithin bounds the wait for a connection's secret.
+	showWithin = 5 * time.Second
+	// lastWords is how long the first connection may outlive the second, since it brings what a guest that
+	// dies complains of.
+	lastWords = time.Second
+	// mostStrangers is how many connections may be without a secret at once. Whatever runs in the sandbox
+	// can connect.
+	mostStrangers = 64
+)
+
+// Move has the guest connect to the socket that l listens on, which is path for the guest, and sends all
+// later requests there. It closes l. On an error all stays as it was.
+func (g *Guest) Move(ctx context.Context, l net.Listener, path string) error {
+	ctx, cancel := context.WithTimeout(ctx, moveWithin)
+	defer cancel()
+	secret := make([]byte, wire.SecretSize)
+	_, _ = rand.Read(secret) // it never fails
+	arrived := make(chan net.Conn)
+	waiting := make(chan struct{})
+	go func() {
+		defer close(waiting)
+		await(ctx, l, secret, arrived)
+	}()
+	defer func() {
+		cancel()
+		l.Close()
+		<-waiting
+	}()
+	text, err := json.Marshal(wire.Request{Move: &wire.Move{Path: []byte(path), Secret: secret}})
+	if err != nil {
+		return err
+	}
+	s, err := g.first.Open(text)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	stop := context.AfterFunc(ctx, s.Close)
+	defer stop()
+	if err := moved(s); err != nil {
+		return err
+	}
+	select {
+	case conn := <-arrived:
+		g.join(conn)
+		return nil
+	case <-ctx.Done(): // it says that it is connected, and is not
+		return context.Cause(ctx)
+	}
+}
+
+// moved waits for the guest's answer.
+func moved(s *wire.Stream) error {
+	ev, err := s.Receive()
+	if err != nil {
+		return err
+	}
+	var m wire.Moved
+	if ev.Type != wire.Message || json.Unmarshal(ev.Payload, &m) != nil {
+		return errors.New("the answer is none")
+	}
+	if m.Failed != "" {
+		return fmt.Errorf("the guest says: %.200s", m.Failed)
+	}
+	return nil
+}
+
+// join sends later requests over a connection. Whichever of the two ends first, the other ends with it.
+func (g *Guest) join(conn net.Conn) {
+	c := wire.NewConn(conn, wire.Host, nil)
+	g.use(c)
+	g.readers.Go(func() {
+		select {
+		case <-c.Done():
+			end := time.NewTimer(lastWords)
+			defer end.Stop()
+			select {
+			case <-end.C:
+				g.first.Close()
+			case <-g.first.Done():
+			}
+		case <-g.first.Done():
+			c.Close()
+		}
+	})
+}
+
+// await hands over the connection that shows the secret, until ctx ends; all others are closed.
+func await(ctx context.Context, l net.Listener, secret []byte, arrived chan<- net.Conn) {
+	strangers := make(chan struct{}, mostStrangers)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return // closed by Move
+		}
+		select {
+		case strangers <- struct{}{}:
+		default:
+			conn.Close()
+			continue
+		}
+		wg.Go(func() {
+			defer func() { <-strangers }()
+			if !shows(ctx, conn, secret) {
+				conn.Close()
+				return
+			}
+			select {
+			case arrived <- conn:
+			case <-ctx.Done():
+				conn.Close()
+			}
+		})
+	}
+}
+
+// shows reports whether a connection shows the secret, and tells it so.
+func shows(ctx context.Context, conn net.Conn, secret []byte) bool {
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })
+	defer stop()
+	if conn.SetDeadline(time.Now().Add(showWithin)) != nil {
+		return false
+	}
+	shown := make([]byte, len(secret))
+	if _, err := io.ReadFull(conn, shown); err != nil || subtle.ConstantTimeCompare(shown, secret) != 1 {
+		return false
+	}
+	_, err := conn.Write([]byte{1})
+	return err == nil && conn.SetDeadline(time.Time{}) == nil
+}

@@ -1,0 +1,62 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/wire"
+)
+
+func TestASweepIsAskedForOnceAndItsAnswerChecked(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer func(f *fake)
+		class  error
+	}{
+		"all is well":       {func(f *fake) { f.say(1, `{"user":7,"survivors":2}`) }, nil},
+		"a negative user":   {func(f *fake) { f.say(1, `{"user":-1}`) }, lazaret.ErrInfrastructure},
+		"a negative count":  {func(f *fake) { f.say(1, `{"user":1,"survivors":-1}`) }, lazaret.ErrInfrastructure},
+		"no JSON":           {func(f *fake) { f.say(1, `none`) }, lazaret.ErrInfrastructure},
+		"output":            {func(f *fake) { f.output(1, wire.Stdout, "x") }, lazaret.ErrInfrastructure},
+		"an end":            {func(f *fake) { f.send(1, wire.Close) }, lazaret.ErrUnavailable},
+		"a lost connection": {func(f *fake) { _ = f.conn.Close() }, lazaret.ErrUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, f := newFake(t)
+			soon(t, func() {
+				asked := make(chan wire.Request, 1)
+				go func() {
+					asked <- <-f.opened
+					c.answer(f)
+				}()
+				dead := 1000
+				self, survivors, err := g.Sweep(t.Context(), &dead, 1500*time.Microsecond)
+				if c.class == nil && (err != nil || self != 7 || survivors != 2) || c.class != nil && !errors.Is(err, c.class) {
+					t.Errorf("got %d, %d, %v", self, survivors, err)
+				}
+				if r := <-asked; r.Sweep == nil || *r.Sweep.User != dead || r.Sweep.SinceMS != 2 {
+					t.Errorf("asked for %+v", r)
+				}
+			})
+			if n := f.count(wire.Open); n != 1 {
+				t.Errorf("%d requests", n)
+			}
+		})
+	}
+}
+
+func TestASweepIsCancelled(t *testing.T) {
+	g, f := newFake(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	soon(t, func() {
+		go func() {
+			<-f.opened
+			cancel()
+		}()
+		if _, _, err := g.Sweep(ctx, nil, 0); !errors.Is(err, lazaret.ErrCancelled) {
+			t.Errorf("got %v", err)
+		}
+	})
+}

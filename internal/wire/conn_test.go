@@ -1,0 +1,286 @@
+package wire
+
+import (
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestTheGreetingMustBeOfThisVersionAndFirst(t *testing.T) {
+	for name, send := range map[string]func(*raw){
+		"another frame first":       func(r *raw) { r.send(0, Ping) },
+		"a greeting on a stream":    func(r *raw) { r.send(1, Hello, Version) },
+		"a greeting with nothing":   func(r *raw) { r.send(0, Hello) },
+		"a newer version":           func(r *raw) { r.send(0, Hello, Version+1) },
+		"version 0":                 func(r *raw) { r.send(0, Hello, 0) },
+		"a second greeting":         func(r *raw) { r.greet(); r.greet() },
+		"a second one on a stream":  func(r *raw) { r.greet(); r.send(1, Hello, Version) },
+		"what is no frame":          func(r *raw) { _, _ = io.WriteString(r.conn, "HTTP/1.1 400 Bad Request\r\n\r\n") },
+		"a greeting that is larger": func(r *raw) { r.header(0, Hello, MaxFromHost+1) },
+	} {
+		for _, role := range []Role{Host, Guest} {
+			_, r, served := newRaw(t, role, nil)
+			send(r)
+			if err := ended(t, served); !errors.Is(err, ErrProtocol) {
+				t.Errorf("%s, to role %d: %v", name, role, err)
+			}
+		}
+	}
+}
+
+func TestThePeersEndIsToldAsOne(t *testing.T) {
+	_, r, served := newRaw(t, Host, nil)
+	r.greet()
+	_ = r.conn.Close()
+	if err := ended(t, served); !errors.Is(err, io.EOF) {
+		t.Errorf("got %v", err)
+	}
+	_, r, served = newRaw(t, Host, nil)
+	r.greet()
+	r.header(1, Message, 10)
+	_ = r.conn.Close()
+	if err := ended(t, served); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("in the middle of a frame: %v", err)
+	}
+}
+
+func TestWhatAPeerMayNotSendEndsTheConnection(t *testing.T) {
+	for name, c := range map[string]struct {
+		role Role
+		send func(r *raw, stream uint32)
+	}{
+		"an unknown type":                   {Host, func(r *raw, s uint32) { r.send(s, 10) }},
+		"a frame beyond the host's limit":   {Host, func(r *raw, s uint32) { r.header(s, Message, MaxFromGuest+1) }},
+		"a frame beyond the guest's limit":  {Guest, func(r *raw, s uint32) { r.header(s, Message, MaxFromHost+1) }},
+		"to a host, a stream of the host's": {Host, func(r *raw, _ uint32) { r.send(3, Open) }},
+		"to a guest, one of the guest's":    {Guest, func(r *raw, _ uint32) { r.send(4, Open) }},
+		"to a host, stream 0":               {Host, func(r *raw, _ uint32) { r.send(0, Open) }},
+		"to a guest, stream 0":              {Guest, func(r *raw, _ uint32) { r.send(0, Open) }},
+		"a stream that is open":             {Guest, func(r *raw, s uint32) { r.send(s, Open) }},
+		"data of no channel":                {Host, func(r *raw, s uint32) { r.send(s, Data) }},
+		"data of no bytes":                  {Host, func(r *raw, s uint32) { r.send(s, Data, Stdout) }},
+		"data of too many bytes":            {Host, func(r *raw, s uint32) { r.send(s, Data, numbered(MaxData+1)...) }},
+		"the end of no channel":             {Host, func(r *raw, s uint32) { r.send(s, End) }},
+		"the end of two channels":           {Host, func(r *raw, s uint32) { r.send(s, End, 1, 2) }},
+		"credit of three bytes":             {Host, func(r *raw, s uint32) { r.send(s, Credit, 0, 0, 1) }},
+		"credit that was not spent":         {Host, func(r *raw, s uint32) { r.send(s, Credit, 0, 0, 0, 1) }},
+		"the most credit there is":          {Host, func(r *raw, s uint32) { r.send(s, Credit, 255, 255, 255, 255) }},
+		"credit twice":                      {Guest, func(r *raw, s uint32) { r.send(s, Credit, credit(window)...) }},
+		"data after the close":              {Host, func(r *raw, s uint32) { r.send(s, Close); r.send(s, Data, 1, 2) }},
+		"a message after the close":         {Host, func(r *raw, s uint32) { r.send(s, Close); r.send(s, Message) }},
+		"a second close":                    {Host, func(r *raw, s uint32) { r.send(s, Close); r.send(s, Close) }},
+		"more data than the window": {Host, func(r *raw, s uint32) {
+			for sent := 0; sent <= window; sent += MaxData - 1 {
+				r.send(s, Data, numbered(MaxData)...)
+			}
+		}},
+		"more data than the window, to a guest": {Guest, func(r *raw, s uint32) {
+			for sent := 0; sent <= window; sent += MaxData - 1 {
+				r.send(s, Data, numbered(MaxData)...)
+			}
+		}},
+		"a flood of messages": {Host, func(r *raw, s uint32) {
+			for range maxQueued + 1 {
+				r.send(s, Message)
+			}
+		}},
+		"a flood of ends": {Host, func(r *raw, s uint32) {
+			for range maxQueued + 1 {
+				r.send(s, End, Stdout)
+			}
+		}},
+		"too many streams": {Guest, func(r *raw, s uint32) {
+			for i := range uint32(maxStreams) {
+				r.send(s+2+2*i, Open)
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn, r, served := newRaw(t, c.role, func(*Stream, []byte) {})
+			r.greet()
+			var s *Stream
+			if c.role == Host {
+				s = open(t, conn, "")
+				c.send(r, 1)
+			} else {
+				r.send(1, Open)
+				c.send(r, 1)
+			}
+			wantProtocolError(t, ended(t, served))
+			wantProtocolError(t, conn.Err())
+			if s == nil {
+				return
+			}
+			for { // what came before is there, then the reason
+				if _, err := s.Receive(); err != nil {
+					if !errors.Is(err, ErrProtocol) && !errors.Is(err, io.EOF) {
+						t.Errorf("the stream ended with %v", err)
+					}
+					break
+				}
+			}
+			if _, err := conn.Open(nil); !errors.Is(err, ErrProtocol) {
+				t.Errorf("a stream opened afterwards: %v", err)
+			}
+		})
+	}
+}
+
+func TestWhatIsHarmlessIsTaken(t *testing.T) {
+	c, r, _ := newRaw(t, Host, nil)
+	r.greet()
+	r.send(2, Open) // a host takes no requests
+	if f := r.next(Close); f.Stream != 2 {
+		t.Errorf("stream %d was closed", f.Stream)
+	}
+	r.send(99, Data, 1, 2) // of a stream that this side has closed, for all it knows
+	r.send(0, Pong)        // nobody asked
+	r.send(0, Pong)
+	s := open(t, c, "x")
+	for range maxQueued {
+		r.send(1, Message, 'm')
+	}
+	r.send(0, Ping, 'h', 'i')
+	if f := r.next(Pong); string(f.Payload) != "hi" {
+		t.Errorf("the pong carries %q", f.Payload)
+	}
+	for range maxQueued {
+		if ev, err := s.Receive(); err != nil || string(ev.Payload) != "m" {
+			t.Fatalf("got %+v, %v", ev, err)
+		}
+	}
+	if c.Err() != nil {
+		t.Errorf("the connection ended: %v", c.Err())
+	}
+}
+
+func TestAHostMayGiveManyOrdersAtOnce(t *testing.T) {
+	streams := make(chan *Stream, 1)
+	host, _ := newPair(t, func(s *Stream, _ []byte) { streams <- s })
+	s := open(t, host, "")
+	const orders = 5000
+	for range orders {
+		if err := s.SendMessage([]byte("signal")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	theirs := <-streams
+	for i := range orders {
+		if _, err := theirs.Receive(); err != nil {
+			t.Fatalf("order %d: %v", i, err)
+		}
+	}
+}
+
+func TestAPingIsAnsweredOrEndsWithTheConnection(t *testing.T) {
+	host, guest := newPair(t, nil)
+	if !host.Ping(nil) || !guest.Ping(nil) {
+		t.Error("no answer")
+	}
+	cancelled := make(chan struct{})
+	close(cancelled)
+	c, r, _ := newRaw(t, Host, nil)
+	r.greet()
+	if c.Ping(cancelled) {
+		t.Error("an answer where there was none")
+	}
+	time.AfterFunc(10*time.Millisecond, func() { _ = r.conn.Close() })
+	if c.Ping(nil) {
+		t.Error("an answer of a connection that has ended")
+	}
+}
+
+func TestTheEndOfTheConnectionEndsEveryStreamAndGoroutine(t *testing.T) {
+	for name, end := range map[string]func(host, guest *Conn){
+		"closed here":  func(host, _ *Conn) { host.Close() },
+		"closed there": func(_, guest *Conn) { guest.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			noMoreGoroutines(t, func() {
+				host, guest := newPair(t, func(*Stream, []byte) {})
+				var waiting sync.WaitGroup
+				errs := make(chan error, 100)
+				for range 20 {
+					s := open(t, host, "")
+					waiting.Go(func() { _, err := s.Receive(); errs <- err })
+					waiting.Go(func() { errs <- s.Send(Stdin, make([]byte, 2*window)) })
+				}
+				eventually(t, "the streams are out of credit", func() bool {
+					host.mu.Lock()
+					defer host.mu.Unlock()
+					for _, s := range host.streams {
+						s.mu.Lock()
+						tokens := s.tokens
+						s.mu.Unlock()
+						if tokens > 0 {
+							return false
+						}
+					}
+					return true
+				})
+				end(host, guest)
+				waiting.Wait()
+				close(errs)
+				for err := range errs {
+					if err == nil {
+						t.Error("a stream did not learn of the end")
+					}
+				}
+				<-host.Done()
+				<-guest.Done()
+			})
+		})
+	}
+}
+
+// A guest that was stopped reads nothing. The host must not wait for it for ever.
+func TestAGuestThatDoesNotReadIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		c := NewConn(ours, Host, nil)
+		served := make(chan error, 1)
+		go func() { served <- c.Serve() }()
+		d := NewDecoder(theirs, MaxFromHost)
+		go func() { _, _ = theirs.Write(frame(0, Hello, []byte{Version})) }()
+		if f, err := d.Next(); err != nil || f.Type != Hello { // which is all that it reads
+			t.Fatal(f, err)
+		}
+		began := time.Now()
+		s, err := c.Open([]byte("x"))
+		if err == nil {
+			err = s.SendMessage([]byte("kill"))
+		}
+		if err == nil {
+			t.Error("what nobody read was sent")
+		}
+		if took := time.Since(began); took > writeWithin {
+			t.Errorf("given up after %v", took)
+		}
+		if err := <-served; err == nil || !errors.Is(c.Err(), errStalled) || !strings.Contains(c.Err().Error(), "nothing was read") {
+			t.Errorf("the connection ended with %v, %v", err, c.Err())
+		}
+		_ = theirs.Close()
+	})
+}
+
+// A host may be stopped for long, by a debugger say: its guest waits.
+func TestAHostThatDoesNotReadIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		c := NewConn(ours, Guest, nil)
+		go func() { _ = c.Serve() }()
+		time.AfterFunc(time.Hour, func() {
+			f, err := NewDecoder(theirs, MaxFromGuest).Next()
+			if err != nil || f.Type != Hello {
+				t.Errorf("after an hour: %+v, %v", f, err)
+			}
+			_ = theirs.Close()
+		})
+		<-c.Done()
+	})
+}

@@ -1,0 +1,193 @@
+package wire
+
+// Requests, replies and orders travel as JSON. Fields that name things of the sandbox are bytes, for
+// there they need not be UTF-8.
+
+// Request opens a stream. Exactly one field is set.
+type Request struct {
+	Exec  *Exec  `json:"exec,omitempty"`
+	File  *File  `json:"file,omitempty"`
+	Move  *Move  `json:"move,omitempty"`
+	Sweep *Sweep `json:"sweep,omitempty"`
+}
+
+// Move asks the guest to connect to a unix socket of the host's, to write Secret there, and to serve that
+// connection too, once a byte has come back: the host then sends its requests there. The first connection
+// stays, for its end is the guest's. The guest answers with a Moved.
+type Move struct {
+	Path   []byte `json:"path"`   // absolute, as the guest sees it
+	Secret []byte `json:"secret"` // SecretSize bytes
+}
+
+// SecretSize is the length of a Move's secret in bytes.
+const SecretSize = 32
+
+// Moved is the guest's answer to a Move.
+type Moved struct {
+	Failed string `json:"failed,omitempty"` // why it is not connected; empty when it is
+}
+
+// Sweep asks a guest to kill what the commands of another one left that has died: see the guest's sweep.
+// It answers with a Swept.
+type Sweep struct {
+	SinceMS int64 `json:"since_ms,omitempty"` // the dead one was started at most as long ago, in milliseconds; 0: none has died
+	User    *int  `json:"user,omitempty"`     // the dead one's user id; nil for the id of who is asked
+}
+
+// Swept says what a guest has done about a Sweep.
+type Swept struct {
+	User      int `json:"user"`                // the guest's own user id
+	Survivors int `json:"survivors,omitempty"` // counts processes that could not be killed
+}
+
+// What can be done to a file. The guest answers each with a FileReply, before it sends or takes content;
+// after content that it took it sends another.
+const (
+	Stat     = "stat"     // describes a path, without following a link at its end
+	Read     = "read"     // sends a regular file's content on channel Stdout
+	Write    = "write"    // takes a regular file's content on channel Stdin
+	Walk     = "walk"     // sends WalkEntries on channel Stdout, each a line of JSON
+	Upload   = "upload"   // takes a tar stream on channel Stdin, and extracts it into a directory
+	Download = "download" // sends a path as a tar stream on channel Stdout
+	Mkdir    = "mkdir"
+	Remove   = "remove"
+	Rename   = "rename"
+	Symlink  = "symlink"
+	Chmod    = "chmod"
+	Chown    = "chown"
+)
+
+// File asks for something to be done to a file, as the guest's user.
+type File struct {
+	Op     string `json:"op"`
+	Path   []byte `json:"path"`             // absolute
+	Mode   uint32 `json:"mode,omitempty"`   // of a write, mkdir or chmod, as fs.FileMode has it
+	Owner  []byte `json:"owner,omitempty"`  // of a write or chown, as Cmd.User has it
+	Target []byte `json:"target,omitempty"` // of a rename or symlink
+	Offset int64  `json:"offset,omitempty"` // of a read
+	Length int64  `json:"length,omitempty"` // of a read; negative for all
+	Depth  int    `json:"depth,omitempty"`  // of a walk; negative for all
+	Atomic bool   `json:"atomic,omitempty"` // of a write
+	All    bool   `json:"all,omitempty"`    // of a mkdir, with the parents; of a remove, with what is below
+}
+
+// FileReply is the guest's answer. Exactly one of its fields is set, or none: then all is well.
+type FileReply struct {
+	Info   *FileInfo  `json:"info,omitempty"`
+	Failed *FileError `json:"failed,omitempty"`
+}
+
+// FileInfo describes a file.
+type FileInfo struct {
+	Size    int64  `json:"size"`     // bytes; 0 for what is no regular file
+	Mode    uint32 `json:"mode"`     // as fs.FileMode has it
+	ModTime int64  `json:"mod_time"` // nanoseconds since 1970
+	UID     uint32 `json:"uid"`
+	GID     uint32 `json:"gid"`
+	Link    []byte `json:"link,omitempty"` // where a link points to
+}
+
+// MaxWalkLine bounds the line of a WalkEntry, in bytes.
+const MaxWalkLine = 64 << 10
+
+// WalkEntry is what a walk has met. At least one of Info and Failed is set.
+type WalkEntry struct {
+	Path   []byte     `json:"path"` // relative to the root, clean; "." for the root
+	Info   *FileInfo  `json:"info,omitempty"`
+	Failed *FileError `json:"failed,omitempty"`
+}
+
+// FileError says why something could not be done to a file.
+type FileError struct {
+	Errno      int    `json:"errno,omitempty"` // Linux's number; 0 where it was not the kernel's word
+	NotRegular bool   `json:"not_regular,omitempty"`
+	BadContent bool   `json:"bad_content,omitempty"` // what was sent is wrong: no tar stream, say
+	NoUser     bool   `json:"no_user,omitempty"`     // the owner is not known
+	Text       string `json:"text"`
+}
+
+// Exec asks for a command.
+type Exec struct {
+	Args [][]byte `json:"args"`
+	Env  [][]byte `json:"env,omitempty"` // NAME=value, added to the guest's own and winning over it
+	Dir  []byte   `json:"dir,omitempty"` // empty for the guest's own
+	// Stdin says that input comes on the stream; else the command's is empty, or its terminal.
+	Stdin bool `json:"stdin,omitempty"`
+	// Terminal is the size of the terminal that the command gets; nil for none.
+	Terminal *Size `json:"terminal,omitempty"`
+	// Live has output sent as it comes. Else its end is kept in the guest, Caps bytes of each stream,
+	// and sent when the command has ended.
+	Live bool     `json:"live,omitempty"`
+	Caps [2]int64 `json:"caps"` // stdout, stderr
+	// GraceMS is how long a kill waits between SIGTERM and SIGKILL, in milliseconds.
+	GraceMS int64 `json:"grace_ms"`
+	// Rlimits are set for the command alone; nil for none.
+	Rlimits *Rlimits `json:"rlimits,omitempty"`
+}
+
+// Rlimits are limits as setrlimit(2) has them, soft and hard. 0 sets none.
+type Rlimits struct {
+	CPU       int64 `json:"cpu,omitempty"`        // seconds; the hard limit is one more
+	FileSize  int64 `json:"file_size,omitempty"`  // bytes
+	OpenFiles int64 `json:"open_files,omitempty"` // descriptors
+	Processes int64 `json:"processes,omitempty"`  // processes and threads of the user
+}
+
+// Size is that of a terminal, in characters.
+type Size struct {
+	Rows uint16 `json:"rows"`
+	Cols uint16 `json:"cols"`
+}
+
+// Order is a message of the host about a command. Exactly one field is set.
+type Order struct {
+	Signal int   `json:"signal,omitempty"` // to the command's process group
+	Kill   bool  `json:"kill,omitempty"`   // the command and all its descendants
+	Resize *Size `json:"resize,omitempty"`
+}
+
+// Reply is a message of the guest about a command. Exactly one field is set. The first is Started or
+// Failed; Failed and Exit are the last.
+type Reply struct {
+	Started *Started `json:"started,omitempty"`
+	Failed  *Failed  `json:"failed,omitempty"`
+	Exit    *Exit    `json:"exit,omitempty"`
+}
+
+// Started says that the program runs.
+type Started struct{}
+
+// What could not be had when a program did not start.
+const (
+	NoProgram    = "program"        // there is none of that name
+	NoExecutable = "not executable" // the file is there
+	NoDir        = "directory"
+	NoStart      = "start" // the program is all right: too many arguments, say
+	NoResources  = "resources"
+	NoRlimit     = "rlimit" // the kernel does not hold this user to such a limit
+)
+
+// Failed says that the program could not be started: nothing ran.
+type Failed struct {
+	What string `json:"what"`
+	Text string `json:"text"`
+}
+
+// Exit says how the command ended.
+type Exit struct {
+	Code   int  `json:"code"`             // the program's own; 128+n for signal n; -1 when lost
+	Signal int  `json:"signal,omitempty"` // that ended it
+	Lost   bool `json:"lost,omitempty"`   // the command's supervisor died: how it ended is not known
+	// Survivors counts processes of a killed command that could not be killed.
+	Survivors int `json:"survivors,omitempty"`
+
+	Totals [2]int64 `json:"totals"` // bytes that were written: stdout, stderr
+
+	UserUS   int64 `json:"user_us"`   // CPU time of the command and what it waited for, in microseconds
+	SystemUS int64 `json:"system_us"` // as above
+	MaxRSS   int64 `json:"max_rss"`   // bytes: of the largest process among them
+
+	OOMKills   int64 `json:"oom_kills"`   // in the container while the command ran
+	PIDsLimits int64 `json:"pids_limits"` // how often the container's limit was met meanwhile
+	Peak       int64 `json:"peak"`        // the container's peak of memory since it started, bytes; 0 where it cannot be read
+}

@@ -1,0 +1,190 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"testing"
+	"time"
+)
+
+// within bounds the waiting for what should happen at once, on machines that are slow and shared.
+const within = 30 * time.Second
+
+// raw is a peer without manners: it sends what it is told to, and takes whatever comes.
+type raw struct {
+	t      *testing.T
+	conn   net.Conn
+	frames chan Frame // what came, the greeting too; closed at the end
+}
+
+// newRaw makes a side of a connection whose peer is raw, and returns why it ended, when it has.
+func newRaw(t *testing.T, role Role, handler func(*Stream, []byte)) (*Conn, *raw, <-chan error) {
+	t.Helper()
+	ours, theirs := net.Pipe()
+	c := NewConn(ours, role, handler)
+	r := &raw{t: t, conn: theirs, frames: make(chan Frame, 1<<16)}
+	served := make(chan error, 1)
+	go func() {
+		defer close(r.frames)
+		for d := NewDecoder(theirs, MaxFromHost); ; {
+			f, err := d.Next()
+			if err != nil {
+				return
+			}
+			f.Payload = bytes.Clone(f.Payload)
+			r.frames <- f
+		}
+	}()
+	go func() { served <- c.Serve() }()
+	t.Cleanup(func() {
+		c.Close()
+		_ = theirs.Close()
+	})
+	return c, r, served
+}
+
+// send sends a frame; a side that has hung up is no failure.
+func (r *raw) send(stream uint32, t Type, payload ...byte) {
+	_, _ = r.conn.Write(append(appendHeader(nil, stream, t, len(payload)), payload...))
+}
+
+// header sends a frame's header alone.
+func (r *raw) header(stream uint32, t Type, size int) {
+	_, _ = r.conn.Write(appendHeader(nil, stream, t, size))
+}
+
+func (r *raw) greet() { r.send(0, Hello, Version) }
+
+// next returns the next frame of a type.
+func (r *raw) next(t Type) Frame {
+	r.t.Helper()
+	timeout := time.After(within)
+	for {
+		select {
+		case f, ok := <-r.frames:
+			if !ok {
+				r.t.Fatalf("the connection ended before a frame of type %d", t)
+			}
+			if f.Type == t {
+				return f
+			}
+		case <-timeout:
+			r.t.Fatalf("no frame of type %d came within %v", t, within)
+		}
+	}
+}
+
+// ended returns why a connection ended.
+func ended(t *testing.T, served <-chan error) error {
+	t.Helper()
+	select {
+	case err := <-served:
+		return err
+	case <-time.After(within):
+		t.Fatalf("the connection did not end within %v", within)
+		return nil
+	}
+}
+
+func wantProtocolError(t *testing.T, err error) {
+	t.Helper()
+	if !errors.Is(err, ErrProtocol) {
+		t.Errorf("the connection ended with %v, want a protocol error", err)
+	}
+}
+
+// eventually waits until cond is true.
+func eventually(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	deadline := time.After(within)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !cond() {
+		select {
+		case <-deadline:
+			t.Fatalf("not within %v: %s", within, what)
+		case <-tick.C:
+		}
+	}
+}
+
+// noMoreGoroutines checks that f leaves no goroutine behind.
+func noMoreGoroutines(t *testing.T, f func()) {
+	t.Helper()
+	before := runtime.NumGoroutine()
+	f()
+	eventually(t, "the goroutines have ended", func() bool { return runtime.NumGoroutine() <= before })
+}
+
+// duplex is two pipes of the kernel's, which hold some bytes, as real connections do.
+type duplex struct{ in, out *os.File }
+
+func (d duplex) Read(p []byte) (int, error)  { return d.in.Read(p) }
+func (d duplex) Write(p []byte) (int, error) { return d.out.Write(p) }
+func (d duplex) Close() error                { return errors.Join(d.in.Close(), d.out.Close()) }
+
+// newPair makes a host and a guest that are connected; handler is the guest's.
+func newPair(t *testing.T, handler func(*Stream, []byte)) (host, guest *Conn) {
+	t.Helper()
+	toGuest, fromHost, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	toHost, fromGuest, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	host = NewConn(duplex{toHost, fromHost}, Host, nil)
+	guest = NewConn(duplex{toGuest, fromGuest}, Guest, handler)
+	served := make(chan error, 2)
+	for _, c := range []*Conn{host, guest} {
+		go func() { served <- c.Serve() }()
+	}
+	t.Cleanup(func() {
+		host.Close()
+		guest.Close()
+		_, _ = ended(t, served), ended(t, served)
+	})
+	return host, guest
+}
+
+func open(t *testing.T, c *Conn, request string) *Stream {
+	t.Helper()
+	s, err := c.Open([]byte(request))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// collect receives n bytes of data, and gives credit for them.
+func collect(s *Stream, n int) ([]byte, error) {
+	var got []byte
+	for len(got) < n {
+		ev, err := s.Receive()
+		if err != nil {
+			return got, err
+		}
+		if ev.Type == Data {
+			got = append(got, ev.Payload...)
+			s.Consumed(len(ev.Payload))
+		}
+	}
+	return got, nil
+}
+
+// numbered are n bytes in which any one that is missing, doubled or out of order shows.
+func numbered(n int) []byte {
+	p := make([]byte, 0, n+4)
+	for i := uint32(0); len(p) < n; i++ {
+		p = binary.BigEndian.AppendUint32(p, i)
+	}
+	return p[:n]
+}
+
+var _ io.ReadWriteCloser = duplex{}

@@ -1,0 +1,234 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/binary"
+	"io"
+	"sync"
+)
+
+// Channels of data on a stream that is a command.
+const (
+	Stdin  byte = 0
+	Stdout byte = 1
+	Stderr byte = 2
+)
+
+// Event is one thing that was received on a stream: data on a channel, the end of a channel, or a
+// message.
+type Event struct {
+	Type    Type // Data, End or Message
+	Channel byte // of Data and End
+	Payload []byte
+}
+
+// Stream is one conversation. One goroutine receives; any may send.
+type Stream struct {
+	c     *Conn
+	id    uint32
+	peers bool // the peer opened it
+
+	mu       sync.Mutex
+	changed  *sync.Cond
+	queue    []Event
+	held     int   // bytes of data that are not consumed yet
+	owed     int   // bytes of data that were consumed, for which no credit was given yet
+	messages int   // messages in the queue
+	tokens   int   // bytes of data that may be sent
+	ended    bool  // the peer sent Close
+	err      error // the connection broke, or this side closed the stream
+}
+
+func newStream(c *Conn, id uint32) *Stream {
+	s := &Stream{c: c, id: id, tokens: window}
+	s.changed = sync.NewCond(&s.mu)
+	return s
+}
+
+// take handles a frame of this stream, in the connection's reading goroutine: it never waits.
+func (s *Stream) take(f Frame) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer s.changed.Broadcast()
+	if s.ended {
+		return protocolError("a frame on stream %d after its close", s.id)
+	}
+	switch f.Type {
+	case Data:
+		if len(f.Payload) < 2 || len(f.Payload) > MaxData {
+			return protocolError("%d bytes of data in a frame", len(f.Payload))
+		}
+		n := len(f.Payload) - 1
+		if s.held+s.owed+n > window {
+			return protocolError("more data on stream %d than it had credit for", s.id)
+		}
+		s.held += n
+		s.queue = append(s.queue, Event{Type: Data, Channel: f.Payload[0], Payload: f.Payload[1:]})
+	case End:
+		if len(f.Payload) != 1 {
+			return protocolError("the end of no channel")
+		}
+		return s.enqueue(Event{Type: End, Channel: f.Payload[0]})
+	case Message:
+		return s.enqueue(Event{Type: Message, Payload: bytes.Clone(f.Payload)})
+	case Credit:
+		if len(f.Payload) != 4 {
+			return protocolError("credit of %d bytes", len(f.Payload))
+		}
+		n := binary.BigEndian.Uint32(f.Payload)
+		if n > window || s.tokens+int(n) > window {
+			return protocolError("more credit on stream %d than was spent", s.id)
+		}
+		s.tokens += int(n)
+	case Close:
+		s.ended = true
+	}
+	return nil
+}
+
+func (s *Stream) enqueue(ev Event) error {
+	most := maxQueued
+	if s.c.role == Guest {
+		most = maxOrders
+	}
+	if s.messages++; s.messages > most {
+		return protocolError("more than %d messages wait on stream %d", most, s.id)
+	}
+	s.queue = append(s.queue, ev)
+	return nil
+}
+
+// Receive returns the next event, waiting for it. After the peer's close it returns io.EOF, and after the
+// end of the connection why that ended. Data that was dealt with is to be told to Consumed.
+func (s *Stream) Receive() (Event, error) {
+	s.mu.Lock()
+	for len(s.queue) == 0 {
+		switch {
+		case s.err != nil:
+			defer s.mu.Unlock()
+			return Event{}, s.err
+		case s.ended:
+			s.mu.Unlock()
+			return Event{}, io.EOF
+		}
+		s.changed.Wait()
+	}
+	ev := s.queue[0]
+	s.queue = s.queue[1:]
+	if ev.Type != Data {
+		s.messages--
+	}
+	s.mu.Unlock()
+	return ev, nil
+}
+
+// Consumed tells that n bytes of received data take no room any more, so that the peer may send more.
+func (s *Stream) Consumed(n int) {
+	s.mu.Lock()
+	s.held -= n
+	s.owed += n
+	grant := 0
+	// In lumps, so that small writes do not each cost a frame back.
+	if s.owed >= window/4 && !s.ended && s.err == nil {
+		grant, s.owed = s.owed, 0
+	}
+	s.mu.Unlock()
+	if grant > 0 {
+		_ = s.c.write(s.id, Credit, credit(grant)) // a broken connection shows at the next event
+	}
+}
+
+// Send sends data on a channel, waiting for credit.
+func (s *Stream) Send(channel byte, p []byte) error {
+	for len(p) > 0 {
+		n, err := s.spend(min(len(p), MaxData-1))
+		if err != nil {
+			return err
+		}
+		if err := s.c.write(s.id, Data, []byte{channel}, p[:n]); err != nil {
+			return err
+		}
+		p = p[n:]
+	}
+	return nil
+}
+
+// spend takes up to n bytes of credit, waiting for the first.
+func (s *Stream) spend(n int) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.tokens == 0 && s.err == nil && !s.ended {
+		s.changed.Wait()
+	}
+	switch {
+	case s.err != nil:
+		return 0, s.err
+	case s.ended:
+		return 0, io.ErrClosedPipe
+	}
+	n = min(n, s.tokens)
+	s.tokens -= n
+	return n, nil
+}
+
+// SendEnd says that no more data comes on a channel.
+func (s *Stream) SendEnd(channel byte) error {
+	if err := s.usable(); err != nil {
+		return err
+	}
+	return s.c.write(s.id, End, []byte{channel})
+}
+
+// SendMessage sends a message, which takes no credit.
+func (s *Stream) SendMessage(m []byte) error {
+	if err := s.usable(); err != nil {
+		return err
+	}
+	return s.c.write(s.id, Message, m)
+}
+
+func (s *Stream) usable() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil && s.ended && !s.peers {
+		return io.ErrClosedPipe
+	}
+	return s.err
+}
+
+// Close ends the stream on this side: nothing more is sent, and what comes is dropped.
+func (s *Stream) Close() {
+	s.mu.Lock()
+	first := s.err == nil
+	if first {
+		s.err = io.ErrClosedPipe
+	}
+	s.changed.Broadcast()
+	s.mu.Unlock()
+	if first {
+		_ = s.c.write(s.id, Close) // on a broken connection it is closed anyway
+		s.forget()
+	}
+}
+
+// forget takes the stream out of the connection.
+func (s *Stream) forget() {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	if s.c.streams[s.id] == s {
+		delete(s.c.streams, s.id)
+		if s.peers {
+			s.c.peers--
+		}
+	}
+}
+
+// broken ends the stream because the connection has ended. What was received can still be read.
+func (s *Stream) broken(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		s.err = err
+	}
+	s.changed.Broadcast()
+}

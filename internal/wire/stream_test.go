@@ -1,0 +1,286 @@
+package wire
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"testing"
+)
+
+func TestASlowReceiverHoldsItsOwnStreamBackAndNoOther(t *testing.T) {
+	slow := make(chan *Stream, 1)
+	host, _ := newPair(t, func(s *Stream, request []byte) {
+		if string(request) == "slow" {
+			slow <- s
+			return
+		}
+		go func() { // an echo
+			for {
+				ev, err := s.Receive()
+				if err != nil {
+					return
+				}
+				s.Consumed(len(ev.Payload))
+				if s.Send(Stdout, ev.Payload) != nil {
+					return
+				}
+			}
+		}()
+	})
+	data := numbered(3 * window)
+	sent := make(chan error, 1)
+	stuck := open(t, host, "slow")
+	go func() { sent <- stuck.Send(Stdin, data) }()
+	theirs := <-slow
+
+	quick := open(t, host, "quick")
+	go func() { _ = quick.Send(Stdin, data) }()
+	if got, err := collect(quick, len(data)); err != nil || !bytes.Equal(got, data) {
+		t.Fatalf("the quick stream: %d bytes, %v", len(got), err)
+	}
+	eventually(t, "the slow stream has spent its credit", func() bool {
+		theirs.mu.Lock()
+		defer theirs.mu.Unlock()
+		return theirs.held == window
+	})
+	select {
+	case err := <-sent:
+		t.Fatalf("%d bytes were sent to who took none: %v", len(data), err)
+	default:
+	}
+	if got, err := collect(theirs, len(data)); err != nil || !bytes.Equal(got, data) {
+		t.Fatalf("the slow stream: %d bytes, %v", len(got), err)
+	}
+	if err := <-sent; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNobodySendsBeyondTheWindow(t *testing.T) {
+	c, r, _ := newRaw(t, Host, nil)
+	r.greet()
+	s := open(t, c, "")
+	go func() { _ = s.Send(Stdin, make([]byte, 2*window)) }()
+	count := func(want int) {
+		t.Helper()
+		for got := 0; got < want; {
+			f := r.next(Data)
+			if len(f.Payload) > MaxData {
+				t.Fatalf("a frame of %d bytes", len(f.Payload))
+			}
+			if got += len(f.Payload) - 1; got > want {
+				t.Fatalf("%d bytes came on credit for %d", got, want)
+			}
+		}
+		r.send(0, Ping) // what is answered comes behind what was sent
+		for f := range r.frames {
+			if f.Type == Data {
+				t.Fatal("more data than credit")
+			}
+			if f.Type == Pong {
+				break
+			}
+		}
+	}
+	count(window)
+	r.send(1, Credit, credit(1)...)
+	count(1)
+	r.send(1, Credit, credit(100_000)...)
+	count(100_000)
+}
+
+func TestCreditComesBackInLumps(t *testing.T) {
+	c, r, _ := newRaw(t, Host, nil)
+	r.greet()
+	s := open(t, c, "")
+	total := 0
+	for range 3 * window / (MaxData - 1) {
+		r.send(1, Data, numbered(MaxData)...)
+		ev, err := s.Receive()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Consumed(len(ev.Payload))
+		total += len(ev.Payload)
+	}
+	r.send(0, Ping)
+	grants, granted := 0, 0
+	for f := range r.frames {
+		if f.Type == Credit {
+			grants++
+			granted += int(f.Payload[0])<<24 | int(f.Payload[1])<<16 | int(f.Payload[2])<<8 | int(f.Payload[3])
+		}
+		if f.Type == Pong {
+			break
+		}
+	}
+	if granted > total || granted < total-window/4 || grants > 12 {
+		t.Errorf("for %d bytes, %d of credit came in %d frames", total, granted, grants)
+	}
+}
+
+func TestAfterThePeersCloseWhatCameIsReadAndThenTheEnd(t *testing.T) {
+	c, r, _ := newRaw(t, Host, nil)
+	r.greet()
+	s := open(t, c, "")
+	r.send(1, Data, append([]byte{Stdout}, "data"...)...)
+	r.send(1, End, Stdout)
+	r.send(1, Message, 'm')
+	r.send(1, Close)
+	for _, want := range []Event{{Data, Stdout, []byte("data")}, {End, Stdout, nil}, {Message, 0, []byte("m")}} {
+		ev, err := s.Receive()
+		if err != nil || ev.Type != want.Type || ev.Channel != want.Channel || !bytes.Equal(ev.Payload, want.Payload) {
+			t.Errorf("got %+v, %v, want %+v", ev, err, want)
+		}
+	}
+	for range 2 {
+		if _, err := s.Receive(); !errors.Is(err, io.EOF) {
+			t.Errorf("after the close: %v", err)
+		}
+	}
+	if err := s.Send(Stdin, make([]byte, 2*window)); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("data to a closed stream: %v", err)
+	}
+	for what, err := range map[string]error{"message": s.SendMessage(nil), "end": s.SendEnd(Stdin)} {
+		if !errors.Is(err, io.ErrClosedPipe) {
+			t.Errorf("%s to a closed stream: %v", what, err)
+		}
+	}
+	if c.Err() != nil {
+		t.Error(c.Err())
+	}
+}
+
+func TestAfterOnesOwnCloseNothingIsSentAndWhatComesIsDropped(t *testing.T) {
+	c, r, _ := newRaw(t, Host, nil)
+	r.greet()
+	s := open(t, c, "")
+	waiting := make(chan error, 2)
+	go func() { _, err := s.Receive(); waiting <- err }()
+	go func() { waiting <- s.Send(Stdin, make([]byte, 2*window)) }()
+	eventually(t, "the credit is spent", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.tokens == 0
+	})
+	s.Close()
+	s.Close()
+	for range 2 {
+		if err := <-waiting; !errors.Is(err, io.ErrClosedPipe) {
+			t.Errorf("who waited got %v", err)
+		}
+	}
+	_ = s.SendMessage([]byte("late"))
+	r.send(1, Data, Stdout, 'x')
+	r.send(1, Message, 'm')
+	r.send(1, Close)
+	r.send(0, Ping)
+	closes := 0
+	for f := range r.frames {
+		switch f.Type {
+		case Close:
+			closes++
+		case Message:
+			t.Error("a message came after the close")
+		}
+		if f.Type == Pong {
+			break
+		}
+	}
+	if closes != 1 {
+		t.Errorf("%d closes were sent", closes)
+	}
+	if len(c.streams) != 0 || c.Err() != nil {
+		t.Errorf("%d streams, %v", len(c.streams), c.Err())
+	}
+}
+
+func TestTheAcceptingSideMayStillSpeakAfterThePeersClose(t *testing.T) {
+	streams := make(chan *Stream, 1)
+	host, _ := newPair(t, func(s *Stream, _ []byte) { streams <- s })
+	open(t, host, "").Close()
+	theirs := <-streams
+	if _, err := theirs.Receive(); !errors.Is(err, io.EOF) {
+		t.Errorf("got %v", err)
+	}
+	if err := theirs.SendMessage([]byte("late")); err != nil { // to nobody
+		t.Error(err)
+	}
+	theirs.Close()
+	if !host.Ping(nil) {
+		t.Error("the connection ended")
+	}
+}
+
+func TestStreamsThatAreClosedMakeRoom(t *testing.T) {
+	host, guest := newPair(t, func(s *Stream, _ []byte) { s.Close() })
+	for range 2 * maxStreams {
+		s := open(t, host, "")
+		if _, err := s.Receive(); !errors.Is(err, io.EOF) {
+			t.Fatal(err)
+		}
+		s.Close()
+	}
+	eventually(t, "no stream is left", func() bool { // the last is forgotten after its close was sent
+		guest.mu.Lock()
+		defer guest.mu.Unlock()
+		return guest.peers == 0 && len(guest.streams) == 0
+	})
+}
+
+func TestManyMaySendAtOnce(t *testing.T) {
+	const streams, pieces, size = 24, 40, 9000
+	host, _ := newPair(t, func(s *Stream, request []byte) {
+		mark := request[0]
+		var senders sync.WaitGroup
+		for _, channel := range []byte{Stdout, Stderr} {
+			senders.Go(func() {
+				for i := range pieces {
+					_ = s.Send(channel, bytes.Repeat([]byte{mark ^ channel ^ byte(i)}, size))
+				}
+				_ = s.SendEnd(channel)
+			})
+		}
+		go func() {
+			senders.Wait()
+			s.Close()
+		}()
+	})
+	var done sync.WaitGroup
+	errs := make(chan error, streams)
+	for n := range byte(streams) {
+		s := open(t, host, string([]byte{n}))
+		done.Go(func() {
+			var got [3]int
+			for {
+				ev, err := s.Receive()
+				if errors.Is(err, io.EOF) {
+					break
+				}
+				if err != nil {
+					errs <- err
+					return
+				}
+				for _, b := range ev.Payload {
+					if b != n^ev.Channel^byte(got[ev.Channel]/size) {
+						errs <- fmt.Errorf("stream %d, channel %d: byte %d is %d", n, ev.Channel, got[ev.Channel], b)
+						return
+					}
+					got[ev.Channel]++
+				}
+				s.Consumed(len(ev.Payload))
+			}
+			if got[Stdout] != pieces*size || got[Stderr] != pieces*size {
+				errs <- fmt.Errorf("stream %d: %v bytes came", n, got)
+			}
+			s.Close()
+		})
+	}
+	done.Wait()
+	close(errs)
+	for err := range errs {
+		t.Error(err)
+	}
+}

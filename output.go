@@ -1,0 +1,105 @@
+package lazaret
+
+import (
+	"bytes"
+	"sync"
+)
+
+// feedSize is how many bytes a process holds for a listener, come or yet to come.
+const feedSize = 1 << 20
+
+// feed hands output from the backend to at most one listener. With a listener it holds the program back
+// when full; without one it drops the oldest, and says so to the next.
+type feed struct {
+	mu       sync.Mutex
+	changed  *sync.Cond
+	chunks   []Event
+	size     int
+	skipped  [3]int64 // by Stream
+	attached bool
+	released bool // never block again: the command is being killed
+	closed   bool
+}
+
+func newFeed() *feed {
+	f := &feed{}
+	f.changed = sync.NewCond(&f.mu)
+	return f
+}
+
+func (f *feed) attach() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.attached {
+		return false
+	}
+	f.attached = true
+	return true
+}
+
+func (f *feed) detach() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.attached = false
+	f.changed.Broadcast()
+}
+
+func (f *feed) release() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.released = true
+	f.changed.Broadcast()
+}
+
+func (f *feed) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = true
+	f.changed.Broadcast()
+}
+
+func (f *feed) put(s Stream, p []byte) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for f.attached && !f.released && f.size >= feedSize {
+		f.changed.Wait()
+	}
+	f.chunks = append(f.chunks, Event{Stream: s, Data: bytes.Clone(p)})
+	f.size += len(p)
+	for f.size > feedSize && (!f.attached || f.released) && len(f.chunks) > 1 {
+		old := f.chunks[0]
+		f.chunks = f.chunks[1:]
+		f.size -= len(old.Data)
+		f.skipped[old.Stream] += int64(len(old.Data))
+	}
+	f.changed.Broadcast()
+}
+
+// take returns the next event of output, waiting for it; false at the end.
+func (f *feed) take() (Event, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for len(f.chunks) == 0 {
+		if f.closed {
+			return f.untold()
+		}
+		f.changed.Wait()
+	}
+	ev := f.chunks[0]
+	f.chunks = f.chunks[1:]
+	f.size -= len(ev.Data)
+	ev.Skipped, f.skipped[ev.Stream] = f.skipped[ev.Stream], 0
+	f.changed.Broadcast()
+	return ev, true
+}
+
+// untold returns an event for a stream that lost bytes and then had none to tell it with.
+func (f *feed) untold() (Event, bool) {
+	for _, s := range []Stream{Stdout, Stderr} {
+		if n := f.skipped[s]; n > 0 {
+			f.skipped[s] = 0
+			return Event{Stream: s, Skipped: n}, true
+		}
+	}
+	return Event{}, false
+}

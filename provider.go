@@ -1,0 +1,173 @@
+package lazaret
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// Provider makes sandboxes. Its methods may be called by many goroutines at once.
+type Provider interface {
+	// Name is the provider's name as the command line knows it: "docker", "local".
+	Name() string
+	// Start makes a sandbox and returns when commands can be run in it. It is all or nothing: on an
+	// error, whatever had been made is removed again. A field of spec that the provider cannot
+	// honour is an ErrUnsupported, a wrong one an ErrConfig.
+	Start(ctx context.Context, spec Spec) (*Sandbox, error)
+	// Close removes every sandbox that this provider still holds, except kept ones. It outlives the
+	// cancellation of ctx and may be called twice.
+	Close(ctx context.Context) error
+}
+
+// Spec says what sandbox to start. The zero value starts the provider's default image with no network
+// and the default limits.
+type Spec struct {
+	// Name names the sandbox, and its Compose project under docker. Empty means a generated one,
+	// "lazaret-" and 12 random characters.
+	Name string
+	// Image is the image's reference. Empty means the provider's default.
+	Image string
+	// Env is added to the image's environment, byte for byte.
+	Env map[string]string
+	// User and Dir are the service's user and working directory. Empty means the image's.
+	User, Dir string
+	// Network is NetworkNone (also when empty), NetworkBridge, NetworkHost, or the name of a network
+	// that exists. Everything but none loosens the isolation and is logged.
+	Network string
+	// Ports are published on the host's loopback address, which needs a network. Connection tells them.
+	Ports []Port
+	// Limits bounds the service; its zero value means the defaults.
+	Limits Limits
+	// Mounts makes folders or files of the host visible in the service.
+	Mounts []Mount
+	// Keep leaves the sandbox in place when it is closed and when this process ends, labelled as kept.
+	Keep bool
+}
+
+// The networks that every docker provider knows.
+const (
+	NetworkNone   = "none"
+	NetworkBridge = "bridge"
+	NetworkHost   = "host"
+)
+
+const (
+	// NoLimit in a field of Limits lifts that limit.
+	NoLimit = -1
+	// DefaultMemory is the memory limit of a service in bytes, swap included.
+	DefaultMemory = 2 << 30
+	// DefaultPIDs is how many processes and threads a service may have at once.
+	DefaultPIDs = 1024
+)
+
+// Limits bounds one service. In each field 0 means the default and NoLimit none.
+type Limits struct {
+	Memory int64   // bytes, swap included; default DefaultMemory
+	CPUs   float64 // cores; no limit by default
+	// PIDs limits processes and threads at once; default DefaultPIDs. Under docker the guest's own count
+	// too, 14 and 8 for each command, so that less than 48 is an ErrConfig.
+	PIDs int64
+}
+
+// minMemory is the least memory that an Engine accepts for a container (6 MiB since Engine 20.10).
+const minMemory = 6 << 20
+
+// WithDefaults returns the limits with each 0 resolved: a positive number, or NoLimit.
+func (l Limits) WithDefaults() Limits {
+	if l.Memory == 0 {
+		l.Memory = DefaultMemory
+	}
+	if l.CPUs == 0 {
+		l.CPUs = NoLimit
+	}
+	if l.PIDs == 0 {
+		l.PIDs = DefaultPIDs
+	}
+	return l
+}
+
+// Mount makes a path of the host visible in the service.
+type Mount struct {
+	Host      string // absolute path on the host; it must exist
+	Container string // absolute path in the service
+	Writable  bool   // false mounts it read-only
+}
+
+// Port is a TCP port of a service that can be reached at 127.0.0.1 of the daemon's machine.
+type Port struct {
+	Host      int // 1 to 65535; in a Spec 0 means any that is free
+	Container int // 1 to 65535
+}
+
+var nameRE = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
+
+// Validate checks what can be checked without a daemon. Its errors are ErrConfig.
+func (s *Spec) Validate() error {
+	bad := func(format string, a ...any) error {
+		return &Error{Op: "start sandbox", Class: ErrConfig, Err: fmt.Errorf(format, a...)}
+	}
+	if s.Name != "" && !nameRE.MatchString(s.Name) {
+		return bad("the name %q is not of the form %s", s.Name, nameRE)
+	}
+	for k, v := range s.Env {
+		if err := checkEnv(k, v); err != nil {
+			return bad("%w", err)
+		}
+	}
+	if s.Dir != "" && !strings.HasPrefix(s.Dir, "/") {
+		return bad("the working directory %q is not absolute", s.Dir)
+	}
+	if l := s.Limits; l.Memory < NoLimit || l.PIDs < NoLimit || (l.CPUs < 0 && l.CPUs != NoLimit) {
+		return bad("a limit is negative")
+	}
+	if m := s.Limits.Memory; m > 0 && m < minMemory {
+		return bad("the memory limit %d is below the least that an Engine accepts, %d bytes", m, minMemory)
+	}
+	if err := s.validatePorts(bad); err != nil {
+		return err
+	}
+	return validateMounts(s.Mounts, bad)
+}
+
+func (s *Spec) validatePorts(bad func(string, ...any) error) error {
+	const most = 1<<16 - 1
+	taken := map[int]bool{}
+	for _, p := range s.Ports {
+		switch {
+		case p.Host < 0 || p.Host > most || p.Container < 1 || p.Container > most:
+			return bad("there is no port %d or %d", p.Host, p.Container)
+		case p.Host != 0 && taken[p.Host]:
+			return bad("port %d of the host is published twice", p.Host)
+		}
+		taken[p.Host] = true
+	}
+	if len(s.Ports) == 0 {
+		return nil
+	}
+	switch s.Network {
+	case "", NetworkNone:
+		return &Error{
+			Op: "start sandbox", Class: ErrConfig, Err: errors.New("ports cannot be published from a sandbox without a network"),
+			Hint: "set the network to " + NetworkBridge,
+		}
+	case NetworkHost:
+		return bad("with the host's network every port is the host's already: publish none")
+	}
+	return nil
+}
+
+func validateMounts(mounts []Mount, bad func(string, ...any) error) error {
+	seen := map[string]bool{}
+	for _, m := range mounts {
+		if m.Host == "" || !strings.HasPrefix(m.Container, "/") {
+			return bad("the mount %q to %q needs a path of the host and an absolute path in the sandbox", m.Host, m.Container)
+		}
+		if seen[m.Container] {
+			return bad("two mounts at %s", m.Container)
+		}
+		seen[m.Container] = true
+	}
+	return nil
+}

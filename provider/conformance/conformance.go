@@ -1,0 +1,267 @@
+// Package conformance is the one test suite that every provider of sandboxes passes. Each promise that
+// the library makes is one subtest, named as a sentence; a provider that cannot keep one says why, and
+// proves what it does instead. What each provider keeps is written down in docs/promises.md, which the
+// suite checks (and rewrites with the test flag -update-promises).
+//
+// The suite runs nothing but the program of package probe, so an image needs nothing but that file.
+package conformance
+
+import (
+	"fmt"
+	"path"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lazaret/lazaret"
+)
+
+// Harness is what the suite needs to know of a provider. Column, Start, Probe and Users are needed.
+type Harness struct {
+	// Column names the provider in the table of promises: "local", "docker engine root debian".
+	Column string
+	// Start starts a sandbox. The suite closes it.
+	Start func(t *testing.T) *lazaret.Sandbox
+	// Probe is the absolute path of the probe within the sandbox; see BuildProbe.
+	Probe string
+	// Users are what there is in the sandbox. The promises about users need it.
+	Users Users
+	// Weaker holds the promises that this provider does not keep, by name.
+	Weaker map[string]Weaker
+}
+
+// Users are the users of a sandbox.
+type Users struct {
+	Name     string // a user by name, who is not the one that commands run as by default
+	UID, GID int    // that user's numbers
+	Unknown  string // a name that no user has; empty means "nobody-of-that-name"
+}
+
+// Weaker is a promise that is not kept.
+type Weaker struct {
+	// Reason says why, and what happens instead. It goes into the table of promises.
+	Reason string
+	// Check proves what happens instead: a typed ErrUnsupported, or the documented lesser value.
+	Check func(t *testing.T, c *Case)
+}
+
+// RootMayAll is what becomes of the promise about permissions where commands and files are root's.
+var RootMayAll = Weaker{
+	Reason: "commands run as root, who may touch everything",
+	Check: func(t *testing.T, c *Case) {
+		c.Write(t, "secret", "x")
+		c.Run(t, "lock", c.Path("secret"))
+		if got := c.Read(t, "secret"); got != "x" {
+			t.Errorf("got %q", got)
+		}
+	},
+}
+
+// promise is one subtest.
+type promise struct {
+	name  string // "group/sentence"
+	check func(t *testing.T, c *Case)
+}
+
+func promises() []promise {
+	var all []promise
+	for _, group := range []struct {
+		name string
+		of   []promise
+	}{
+		{"exec", execPromises},
+		{"start", startPromises},
+		{"stdin", stdinPromises},
+		{"output", outputPromises},
+		{"tty", ttyPromises},
+		{"end", endPromises},
+		{"process", processPromises},
+		{"detached", detachedPromises},
+		{"rlimits", rlimitPromises},
+		{"files", filePromises},
+		{"changes", changePromises},
+		{"walk", walkPromises},
+		{"users", userPromises},
+		{"errors", fileErrorPromises},
+		{"links", linkPromises},
+		{"archives", archivePromises},
+		{"sandbox", sandboxPromises},
+	} {
+		for _, p := range group.of {
+			all = append(all, promise{group.name + "/" + p.name, p.check})
+		}
+	}
+	return all
+}
+
+// Promises are the names of a group's promises, for a Weaker that is the same for all of them.
+func Promises(group string) []string {
+	var names []string
+	for _, p := range promises() {
+		if strings.HasPrefix(p.name, group+"/") {
+			names = append(names, p.name)
+		}
+	}
+	return names
+}
+
+// Case is what one promise is checked with: a running sandbox that it shares with others, and a
+// directory in it of its own.
+type Case struct {
+	Sandbox *lazaret.Sandbox
+	Harness Harness
+	// Dir is the absolute path of an existing, empty directory in the sandbox.
+	Dir string
+	// Name is the directory relative to the service's.
+	Name string
+}
+
+// Run checks every promise on the provider that h describes.
+func Run(t *testing.T, h Harness) {
+	all := promises()
+	checkHarness(t, h, all)
+	if h.Users.Unknown == "" {
+		h.Users.Unknown = "nobody-of-that-name"
+	}
+	sb := start(t, h)
+	cells := map[string]string{} // of the promises that ran and held
+	ran := 0
+	for i, p := range all {
+		ok := t.Run(p.name, func(t *testing.T) {
+			ran++
+			c := &Case{Sandbox: sb, Harness: h, Name: fmt.Sprintf("promise-%02d", i)}
+			c.Dir = path.Join(sb.ServiceInfo().Dir, c.Name)
+			c.makeDir(t)
+			if w, ok := h.Weaker[p.name]; ok {
+				w.Check(t, c)
+				cells[p.name] = "no: " + w.Reason
+				return
+			}
+			p.check(t, c)
+			cells[p.name] = kept
+		})
+		if !ok {
+			delete(cells, p.name)
+		}
+	}
+	record(t, h.Column, all, cells, ran == len(all))
+}
+
+func checkHarness(t *testing.T, h Harness, all []promise) {
+	t.Helper()
+	if h.Column == "" || h.Start == nil || h.Probe == "" {
+		t.Fatal("the harness needs Column, Start and Probe")
+	}
+	known := map[string]bool{}
+	for _, p := range all {
+		if known[p.name] {
+			t.Fatalf("two promises are called %q", p.name)
+		}
+		known[p.name] = true
+	}
+	for name, w := range h.Weaker {
+		if !known[name] {
+			t.Errorf("Weaker names a promise that does not exist: %q", name)
+		}
+		if w.Reason == "" || w.Check == nil {
+			t.Errorf("Weaker of %q needs a Reason and a Check", name)
+		}
+	}
+	if t.Failed() {
+		t.FailNow()
+	}
+}
+
+// start starts a sandbox that is closed when t ends.
+func start(t *testing.T, h Harness) *lazaret.Sandbox {
+	t.Helper()
+	sb := h.Start(t)
+	ctx := t.Context()
+	t.Cleanup(func() {
+		if err := sb.Close(ctx); err != nil { // Close outlives the end of ctx
+			t.Errorf("close the sandbox: %v", err)
+		}
+	})
+	return sb
+}
+
+// Fresh starts another sandbox, for a promise that spoils it. It is closed when t ends.
+func (c *Case) Fresh(t *testing.T) *lazaret.Sandbox {
+	t.Helper()
+	return start(t, c.Harness)
+}
+
+func (c *Case) makeDir(t *testing.T) {
+	t.Helper()
+	name := c.Path("here")
+	if err := c.Sandbox.WriteFile(t.Context(), name, nil, lazaret.WriteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Path is the absolute path of a name in the promise's directory.
+func (c *Case) Path(name string) string { return c.Dir + "/" + name }
+
+// commandBound is the wall limit of the suite's own commands, so that none hangs.
+const commandBound = 2 * time.Minute
+
+// Probe is the command that runs the probe in the promise's directory.
+func (c *Case) Probe(args ...string) lazaret.Cmd {
+	return lazaret.Cmd{Args: append([]string{c.Harness.Probe}, args...), Dir: c.Dir, Wall: commandBound}
+}
+
+// Exec runs cmd, which must start.
+func (c *Case) Exec(t *testing.T, cmd lazaret.Cmd) *lazaret.Result {
+	t.Helper()
+	res, err := c.Sandbox.Exec(t.Context(), cmd)
+	if err != nil {
+		t.Fatalf("exec %.100q: %v", cmd.Args, err)
+	}
+	return res
+}
+
+// Succeed runs the command, which must exit with 0, and returns its result.
+func (c *Case) Succeed(t *testing.T, cmd lazaret.Cmd) *lazaret.Result {
+	t.Helper()
+	res := c.Exec(t, cmd)
+	if !res.Success() {
+		t.Fatalf("%.100q: %s, code %d, stderr %.500q", cmd.Args, res.Outcome, res.ExitCode, res.Stderr.Text())
+	}
+	return res
+}
+
+// Run runs the probe, which must exit with 0, and returns its standard output.
+func (c *Case) Run(t *testing.T, args ...string) string {
+	t.Helper()
+	return string(c.Succeed(t, c.Probe(args...)).Stdout.Bytes)
+}
+
+// Start starts cmd, which is killed when t ends.
+func (c *Case) Start(t *testing.T, cmd lazaret.Cmd) *lazaret.Process {
+	t.Helper()
+	p, err := c.Sandbox.Start(t.Context(), cmd)
+	if err != nil {
+		t.Fatalf("start %.100q: %v", cmd.Args, err)
+	}
+	ctx := t.Context()
+	t.Cleanup(func() { _ = p.Kill(ctx) }) // ends anyway: its context has
+	return p
+}
+
+// Write writes a file in the promise's directory.
+func (c *Case) Write(t *testing.T, name, content string) {
+	t.Helper()
+	if err := c.Sandbox.WriteFile(t.Context(), c.Path(name), []byte(content), lazaret.WriteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Read reads a file in the promise's directory.
+func (c *Case) Read(t *testing.T, name string) string {
+	t.Helper()
+	b, err := c.Sandbox.ReadFile(t.Context(), c.Path(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}

@@ -1,0 +1,358 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"iter"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/provider/conformance/probe"
+)
+
+var detachedPromises = []promise{
+	{"a detached command outlives the context of its start", func(t *testing.T, c *Case) {
+		ctx, cancel := context.WithCancel(t.Context())
+		p := c.detach(ctx, t, c.Probe("beat", c.Path("beat"), probe.Then, "exit", "3"))
+		c.Exists(t, "beat")
+		cancel()
+		c.Alive(t, "beat")
+		c.Stop(t, "beat")
+		wantCode(t, p, 3)
+	}},
+	{"detached commands are listed with their numbers until they are forgotten", func(t *testing.T, c *Case) {
+		running := c.detach(t.Context(), t, c.Probe("wait", c.Path("go")))
+		ended := c.detach(t.Context(), t, c.Probe("exit", "0"))
+		wantCode(t, ended, 0)
+		plain := c.Start(t, c.Probe("exit", "0"))
+		for p, over := range map[*lazaret.Process]bool{running: false, ended: true} {
+			info := p.Info()
+			if info.ID == 0 || info.Ended != over || info.Args[0] != c.Harness.Probe || info.Started.IsZero() {
+				t.Errorf("got %+v", info)
+			}
+			if found, err := c.Sandbox.Process(info.ID); err != nil || found != p || !slices.Contains(c.Sandbox.Processes(), p) {
+				t.Errorf("command %d is not on the list: %v", info.ID, err)
+			}
+		}
+		if running.Info().ID >= ended.Info().ID || plain.Info().ID != 0 || slices.Contains(c.Sandbox.Processes(), plain) {
+			t.Errorf("numbers %d, %d and %d", running.Info().ID, ended.Info().ID, plain.Info().ID)
+		}
+		WantError(t, running.Forget(), lazaret.ErrConfig)
+		for range 2 {
+			if err := ended.Forget(); err != nil {
+				t.Error(err)
+			}
+		}
+		_, err := c.Sandbox.Process(ended.Info().ID)
+		WantError(t, err, lazaret.ErrConfig)
+		if all := c.Sandbox.Processes(); slices.Contains(all, ended) || !slices.Contains(all, running) {
+			t.Error("the wrong one was forgotten")
+		}
+		c.Write(t, "go", "")
+		wantCode(t, running, 0)
+	}},
+	{"who comes late learns what a detached command wrote and how it ended", func(t *testing.T, c *Case) {
+		id := c.detach(t.Context(), t, c.Probe("print", "said", probe.Then, "printerr", "warned", probe.Then, "exit", "9")).Info().ID
+		Eventually(t, "the command has ended", func() bool {
+			p, err := c.Sandbox.Process(id)
+			return err == nil && p.Info().Ended
+		})
+		p, err := c.Sandbox.Process(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantOutput(t, "stdout", wantCode(t, p, 9).Stdout, "said")
+		if got := string(follow(t, p, lazaret.Stderr, 0)); got != "warned" {
+			t.Errorf("stderr is %q", got)
+		}
+	}},
+	{"output is followed from any offset, while a command runs and after its end", func(t *testing.T, c *Case) {
+		const first, all = 100_000, 200_000
+		for kind, start := range map[string]func(lazaret.Cmd) *lazaret.Process{
+			"detached": func(cmd lazaret.Cmd) *lazaret.Process { return c.detach(t.Context(), t, cmd) },
+			"started":  func(cmd lazaret.Cmd) *lazaret.Process { return c.Start(t, cmd) },
+		} {
+			p := start(c.Probe("flood", strconv.Itoa(first), probe.Then, "wait", c.Path("go-"+kind), probe.Then, "flood", strconv.Itoa(all-first)))
+			var got []byte
+			for chunk, err := range p.Follow(t.Context(), lazaret.Stdout, 0) {
+				if err != nil || chunk.Offset != int64(len(got)) {
+					t.Fatalf("%s: at offset %d, %v", kind, chunk.Offset, err)
+				}
+				if got = append(got, chunk.Data...); len(got) == first {
+					c.Write(t, "go-"+kind, "")
+				}
+			}
+			want := slices.Concat(probe.Pattern(0, first), probe.Pattern(0, all-first))
+			if !bytes.Equal(got, want) {
+				t.Errorf("%s: %d bytes came, not the pattern", kind, len(got))
+			}
+			for _, offset := range []int64{0, 1, first - 1, first, all - 1, all, all + 1} {
+				if got := follow(t, p, lazaret.Stdout, offset); !bytes.Equal(got, want[min(offset, all):]) {
+					t.Errorf("%s: from %d on came %d bytes, or others", kind, offset, len(got))
+				}
+			}
+		}
+	}},
+	{"an offset that is not reached yet is waited for", func(t *testing.T, c *Case) {
+		p := c.detach(t.Context(), t, c.Probe("print", "01234", probe.Then, "wait", c.Path("go"), probe.Then, "print", "56789"))
+		awaitOutput(t, p)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		wantRefusal(t, p.Follow(ctx, lazaret.Stdout, 7), lazaret.ErrCancelled)
+		got := make(chan []byte, 1)
+		go func() { got <- follow(t, p, lazaret.Stdout, 7) }()
+		c.Write(t, "go", "")
+		if b := <-got; string(b) != "789" {
+			t.Errorf("got %q", b)
+		}
+	}},
+	{"who follows is told what is not held any more", func(t *testing.T, c *Case) {
+		const total, limit = 1_000_003, 1000
+		cmd := c.Probe("flood", strconv.Itoa(total), probe.Then, "printerr", "unheld")
+		cmd.StdoutCap, cmd.StderrCap = limit, lazaret.KeepNone
+		p := c.detach(t.Context(), t, cmd)
+		wantCode(t, p, 0)
+		for _, offset := range []int64{0, 5, total - limit - 1, total - limit, total - 3} {
+			at := max(offset, total-limit)
+			for chunk, err := range p.Follow(t.Context(), lazaret.Stdout, offset) {
+				if err != nil || chunk.Offset != at || !bytes.Equal(chunk.Data, probe.Pattern(at, total-at)) {
+					t.Errorf("from %d on: %d bytes at %d, %v", offset, len(chunk.Data), chunk.Offset, err)
+				}
+				at += int64(len(chunk.Data))
+			}
+			if at != total {
+				t.Errorf("from %d on it ends at %d", offset, at)
+			}
+		}
+		var chunks []lazaret.Chunk
+		for chunk, err := range p.Follow(t.Context(), lazaret.Stderr, 0) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			chunks = append(chunks, chunk)
+		}
+		if len(chunks) != 1 || chunks[0].Offset != 6 || len(chunks[0].Data) != 0 {
+			t.Errorf("of what is not held came %+v", chunks)
+		}
+	}},
+	{"many may follow a command and wait for it at once", func(t *testing.T, c *Case) {
+		const total = 1 << 20
+		p := c.detach(t.Context(), t, c.Probe("wait", c.Path("go"), probe.Then, "flood", strconv.Itoa(total), probe.Then, "exit", "6"))
+		var wg sync.WaitGroup
+		for i := range 16 {
+			wg.Go(func() {
+				offset := int64(i) * total / 16
+				if got := follow(t, p, lazaret.Stdout, offset); !bytes.Equal(got, probe.Pattern(offset, total-offset)) {
+					t.Errorf("from %d on came %d bytes, or others", offset, len(got))
+				}
+			})
+			wg.Go(func() {
+				if res, err := p.Wait(t.Context()); err != nil || res.ExitCode != 6 {
+					t.Errorf("got %+v, %v", res, err)
+				}
+			})
+		}
+		c.Write(t, "go", "")
+		wg.Wait()
+	}},
+	{"who follows slowly holds back neither the program nor others", func(t *testing.T, c *Case) {
+		const total, limit = 4 << 20, 100_000
+		cmd := c.Probe("print", "x", probe.Then, "wait", c.Path("go"), probe.Then, "flood", strconv.Itoa(total))
+		cmd.StdoutCap = limit
+		p := c.detach(t.Context(), t, cmd)
+		at, skipped := int64(0), int64(0)
+		for chunk, err := range p.Follow(t.Context(), lazaret.Stdout, 0) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if at == 0 { // this loop stands still until all is over
+				c.Write(t, "go", "")
+				if got := wantCode(t, p, 0).Stdout.Total; got != total+1 {
+					t.Fatalf("the program wrote %d bytes", got)
+				}
+				if got := follow(t, p, lazaret.Stdout, 1+total-limit); !bytes.Equal(got, probe.Pattern(total-limit, limit)) {
+					t.Errorf("another got %d bytes, or others", len(got))
+				}
+			} else if !bytes.Equal(chunk.Data, probe.Pattern(chunk.Offset-1, int64(len(chunk.Data)))) {
+				t.Fatalf("what came at %d is not the pattern", chunk.Offset)
+			}
+			skipped += chunk.Offset - at
+			at = chunk.Offset + int64(len(chunk.Data))
+		}
+		if at != total+1 || skipped != total-limit {
+			t.Errorf("it ends at %d, of which %d skipped", at, skipped)
+		}
+	}},
+	{"a detached command is written to by many until its input is closed", func(t *testing.T, c *Case) {
+		cmd := c.Probe("sum")
+		cmd.StdinPipe = true
+		ctx, cancel := context.WithCancel(t.Context())
+		p := c.detach(ctx, t, cmd)
+		cancel()
+		var wg sync.WaitGroup
+		for range 16 {
+			wg.Go(func() {
+				if _, err := io.WriteString(p, "0123456789"); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if err := p.CloseStdin(); err != nil {
+			t.Fatal(err)
+		}
+		wantOutput(t, "stdout", wantCode(t, p, 0).Stdout, probe.Sum(bytes.Repeat([]byte("0123456789"), 16)))
+	}},
+	{"a signal reaches a detached command", func(t *testing.T, c *Case) {
+		p := c.detach(t.Context(), t, c.Probe("trap", "15", "caught"))
+		awaitOutput(t, p)
+		if err := p.Signal(t.Context(), 15); err != nil {
+			t.Fatal(err)
+		}
+		wantOutput(t, "stdout", wantCode(t, p, 0).Stdout, "ready\ncaught")
+	}},
+	{"a kill ends every descendant of a detached command", func(t *testing.T, c *Case) {
+		n := c.neighbours(t)
+		p := c.detach(t.Context(), t, c.Probe("tree", c.Path("tree"), probe.Then, "beat", c.Path("tree.leader")))
+		c.Exists(t, "tree.leader")
+		if res := kill(t, p); res.Unkilled {
+			t.Error("the result says Unkilled")
+		}
+		c.Ended(t, n.clock, append(probe.TreeFiles("tree"), "tree.leader")...)
+		n.intact(t, c)
+	}},
+	{"a detached command has its wall limit", func(t *testing.T, c *Case) {
+		cmd := c.Probe("print", "partial", probe.Then, "wait", c.Path("go"))
+		cmd.Wall = time.Second
+		p := c.detach(t.Context(), t, cmd)
+		var res *lazaret.Result
+		soon(t, "the command is timed out", func() { res, _ = p.Wait(t.Context()) })
+		if res == nil || res.Outcome != lazaret.TimedOut || res.Stdout.Text() != "partial" {
+			t.Errorf("got %+v", res)
+		}
+		c.Write(t, "go", "")
+	}},
+	{"how other commands end does not touch a detached command", func(t *testing.T, c *Case) {
+		p := c.detach(t.Context(), t, c.Probe("beat", c.Path("beat")))
+		c.Exists(t, "beat")
+		late := c.Probe("wait", c.Path("go"))
+		late.Wall = 100 * time.Millisecond
+		if res := c.Exec(t, late); res.Outcome != lazaret.TimedOut {
+			t.Errorf("got %+v", res)
+		}
+		kill(t, c.detach(t.Context(), t, c.Probe("wait", c.Path("go"))))
+		kill(t, c.Start(t, c.Probe("wait", c.Path("go"))))
+		c.Alive(t, "beat")
+		c.Write(t, "go", "")
+		c.Stop(t, "beat")
+		wantCode(t, p, 0)
+	}},
+	{"closing the sandbox ends its detached commands, and who waits is told", func(t *testing.T, c *Case) {
+		sb := c.Fresh(t)
+		cmd := c.Probe("print", "ready", probe.Then, "sleep", "10m")
+		cmd.Dir, cmd.Detach = "", true
+		p, err := sb.Start(t.Context(), cmd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		awaitOutput(t, p)
+		if err := sb.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		soon(t, "the command has ended", func() {
+			if res, err := p.Wait(t.Context()); err != nil || res.Outcome != lazaret.Lost && res.Outcome != lazaret.Signalled {
+				t.Errorf("got %+v, %v", res, err)
+			}
+		})
+		if got := follow(t, p, lazaret.Stdout, 0); string(got) != "ready" || !slices.Contains(sb.Processes(), p) {
+			t.Errorf("what is left of it is %q", got)
+		}
+	}},
+	{"only Start detaches a command, which has no events, and only what there is can be followed", func(t *testing.T, c *Case) {
+		cmd := c.Probe("append", c.Path("ran"), "x")
+		cmd.Detach = true
+		_, err := c.Sandbox.Exec(t.Context(), cmd)
+		WantError(t, err, lazaret.ErrConfig)
+		wantRefusal(t, c.Sandbox.Stream(t.Context(), cmd), lazaret.ErrConfig)
+		wantNotRun(t, c)
+		p := c.detach(t.Context(), t, c.Probe("exit", "0"))
+		wantRefusal(t, p.Events(), lazaret.ErrConfig)
+		wantRefusal(t, p.Follow(t.Context(), lazaret.Stdout, -1), lazaret.ErrConfig)
+		wantRefusal(t, p.Follow(t.Context(), 0, 0), lazaret.ErrConfig)
+		wantCode(t, p, 0)
+	}},
+}
+
+// detach starts cmd detached, which is killed and forgotten when t ends.
+func (c *Case) detach(ctx context.Context, t *testing.T, cmd lazaret.Cmd) *lazaret.Process {
+	t.Helper()
+	cmd.Detach = true
+	p, err := c.Sandbox.Start(ctx, cmd)
+	if err != nil {
+		t.Fatalf("detach %.100q: %v", cmd.Args, err)
+	}
+	end := context.WithoutCancel(ctx)
+	t.Cleanup(func() {
+		if err := p.Kill(end); err != nil {
+			t.Error(err)
+		}
+		if err := p.Forget(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+// follow returns all that a stream has from an offset on. It may be called beside the test's goroutine.
+func follow(t *testing.T, p *lazaret.Process, s lazaret.Stream, offset int64) []byte {
+	var all []byte
+	for chunk, err := range p.Follow(t.Context(), s, offset) {
+		if err != nil || chunk.Offset != offset {
+			t.Errorf("follow: at %d, not %d: %v", chunk.Offset, offset, err)
+			return nil
+		}
+		all = append(all, chunk.Data...)
+		offset += int64(len(chunk.Data))
+	}
+	return all
+}
+
+// wantRefusal checks that a loop gets an error of that class and nothing else.
+func wantRefusal[T any](t *testing.T, loop iter.Seq2[T, error], class error) {
+	t.Helper()
+	n := 0
+	for _, err := range loop {
+		WantError(t, err, class)
+		n++
+	}
+	if n != 1 {
+		t.Errorf("the loop ran %d times, want one error", n)
+	}
+}
+
+// awaitOutput waits until the program has printed something.
+func awaitOutput(t *testing.T, p *lazaret.Process) {
+	t.Helper()
+	for _, err := range p.Follow(t.Context(), lazaret.Stdout, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	t.Fatal("it ended without a word")
+}
+
+// wantCode waits for the command, which must exit with that code.
+func wantCode(t *testing.T, p *lazaret.Process, code int) *lazaret.Result {
+	t.Helper()
+	res, err := p.Wait(t.Context())
+	if err != nil || res.Outcome != lazaret.Exited || res.ExitCode != code {
+		t.Fatalf("got %+v, %v, want code %d", res, err, code)
+	}
+	return res
+}

@@ -1,0 +1,166 @@
+package conformance
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/provider/conformance/probe"
+)
+
+var execPromises = []promise{
+	{"a program's standard output and standard error come back apart", func(t *testing.T, c *Case) {
+		res := c.Succeed(t, c.Probe("print", "to out\n", probe.Then, "printerr", "to err\n"))
+		wantOutput(t, "stdout", res.Stdout, "to out\n")
+		wantOutput(t, "stderr", res.Stderr, "to err\n")
+	}},
+	{"every exit code comes back as it is", func(t *testing.T, c *Case) {
+		// 124 is what timeout(1) says of a timeout, 125 to 127 what docker and shells say of their own
+		// failures, 137 and 143 what shells say of signals. All are the program's own here.
+		for _, code := range []int{0, 1, 2, 3, 42, 124, 125, 126, 127, 128, 137, 143, 254, 255} {
+			res := c.Exec(t, c.Probe("exit", strconv.Itoa(code)))
+			if res.Outcome != lazaret.Exited || res.ExitCode != code || res.Signal != 0 {
+				t.Errorf("exit %d came back as %s, code %d, signal %d", code, res.Outcome, res.ExitCode, res.Signal)
+			}
+			if res.Success() != (code == 0) {
+				t.Errorf("exit %d: Success is %v", code, res.Success())
+			}
+		}
+	}},
+	{"a program that a signal ended is told from one that exited", func(t *testing.T, c *Case) {
+		for _, sig := range []int{15, 9} {
+			res := c.Exec(t, c.Probe("print", "before", probe.Then, "raise", strconv.Itoa(sig)))
+			if res.Outcome != lazaret.Signalled || res.ExitCode != 128+sig || res.Signal != sig {
+				t.Errorf("signal %d came back as %s, code %d, signal %d", sig, res.Outcome, res.ExitCode, res.Signal)
+			}
+			wantOutput(t, "stdout", res.Stdout, "before")
+		}
+	}},
+	{"arguments arrive byte for byte", func(t *testing.T, c *Case) {
+		args := []string{"", " ", "$HOME", "`id`", "a'b\"c", "*", "new\nline", "\\", "-n", "--", "é☃\U0001F600", ";&|<>"}
+		if got, want := c.Run(t, append([]string{"args"}, args...)...), probe.SumArgs(args); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}},
+	{"arguments and environment values that are not UTF-8 arrive byte for byte", func(t *testing.T, c *Case) {
+		const bytes = "\xff\xfe"
+		if got, want := c.Run(t, "args", bytes), probe.SumArgs([]string{bytes}); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+		cmd := c.Probe("env", "BYTES")
+		cmd.Env = map[string]string{"BYTES": bytes}
+		if got := string(c.Succeed(t, cmd).Stdout.Bytes); got != bytes {
+			t.Errorf("BYTES is %q, want %q", got, bytes)
+		}
+	}},
+	{"arguments of 1 MiB arrive", func(t *testing.T, c *Case) {
+		var args []string
+		for i := range 16 {
+			args = append(args, strings.Repeat(strconv.Itoa(i%10), 64<<10))
+		}
+		if got, want := c.Run(t, append([]string{"args"}, args...)...), probe.SumArgs(args); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}},
+	{"environment values arrive byte for byte", func(t *testing.T, c *Case) {
+		env := map[string]string{
+			"DOLLAR": "$HOME ${PATH} $$ $(id)", "LINES": "one\ntwo\n", "QUOTES": `'"` + "`", "EQUALS": "a=b==c",
+			"UNICODE": "é☃\U0001F600", "EMPTY": "", "SPACES": "  a  b  ", "BACKSLASH": `\n\\`,
+			"PERCENT": "%s%n", "lower.dot-dash": "odd name",
+		}
+		for _, name := range slices.Sorted(maps.Keys(env)) {
+			cmd := c.Probe("env", name)
+			cmd.Env = env
+			if got := string(c.Succeed(t, cmd).Stdout.Bytes); got != env[name] {
+				t.Errorf("%s is %q, want %q", name, got, env[name])
+			}
+		}
+	}},
+	{"a command's environment wins over the service's", func(t *testing.T, c *Case) {
+		cmd := c.Probe("env", "PATH")
+		cmd.Env = map[string]string{"PATH": "/of/the/command"}
+		if got := string(c.Succeed(t, cmd).Stdout.Bytes); got != "/of/the/command" {
+			t.Errorf("PATH is %q", got)
+		}
+	}},
+	{"one command's environment does not reach the next", func(t *testing.T, c *Case) {
+		cmd := c.Probe("env", "LEFT_OVER")
+		cmd.Env = map[string]string{"LEFT_OVER": "yes"}
+		c.Succeed(t, cmd)
+		if res := c.Exec(t, c.Probe("env", "LEFT_OVER")); res.ExitCode != probe.CodeFailed {
+			t.Errorf("the variable is still there: %q", res.Stdout.Bytes)
+		}
+	}},
+	{"a program without a slash is looked up in the command's PATH", func(t *testing.T, c *Case) {
+		cmd := c.Probe("print", "found")
+		cmd.Args[0] = path.Base(c.Harness.Probe)
+		cmd.Env = map[string]string{"PATH": "/no/such/dir:" + path.Dir(c.Harness.Probe)}
+		wantOutput(t, "stdout", c.Succeed(t, cmd).Stdout, "found")
+	}},
+	{"the working directory may be absolute, relative to the service's, or the service's", func(t *testing.T, c *Case) {
+		c.Write(t, "sub/file", "")
+		for _, d := range []struct{ dir, want string }{
+			{c.Path("sub"), c.Path("sub")}, {c.Name + "/sub", c.Path("sub")}, {"", c.Sandbox.ServiceInfo().Dir},
+		} {
+			cmd := c.Probe("pwd")
+			cmd.Dir = d.dir
+			if got := string(c.Succeed(t, cmd).Stdout.Bytes); got != d.want {
+				t.Errorf("Dir %q: the command ran in %q, want %q", d.dir, got, d.want)
+			}
+		}
+	}},
+	{"a command runs as the user that is named", func(t *testing.T, c *Case) {
+		wantID(t, c, c.Harness.Users.Name, c.Harness.Users.UID, c.Harness.Users.GID)
+	}},
+	{"a command runs as the user whose number is given", func(t *testing.T, c *Case) {
+		wantID(t, c, strconv.Itoa(c.Harness.Users.UID), c.Harness.Users.UID, c.Harness.Users.GID)
+	}},
+	{"a command runs as the user and group whose numbers are given, known or not", func(t *testing.T, c *Case) {
+		wantID(t, c, "4321:8765", 4321, 8765)
+	}},
+	{"32 commands at once do not mix their input, output and codes", func(t *testing.T, c *Case) {
+		var wg sync.WaitGroup
+		for i := range 32 {
+			wg.Go(func() {
+				text := strings.Repeat(fmt.Sprintf("command %d\n", i), 10_000)
+				cmd := c.Probe("cat", probe.Then, "printerr", strconv.Itoa(i), probe.Then, "exit", strconv.Itoa(i))
+				cmd.Stdin = strings.NewReader(text)
+				res, err := c.Sandbox.Exec(t.Context(), cmd)
+				if err != nil {
+					t.Errorf("command %d: %v", i, err)
+					return
+				}
+				if string(res.Stdout.Bytes) != text || string(res.Stderr.Bytes) != strconv.Itoa(i) || res.ExitCode != i {
+					t.Errorf("command %d: %d bytes out, stderr %q, code %d", i, res.Stdout.Total, res.Stderr.Bytes, res.ExitCode)
+				}
+			})
+		}
+		wg.Wait()
+	}},
+}
+
+func wantID(t *testing.T, c *Case, user string, uid, gid int) {
+	t.Helper()
+	if user == "" {
+		t.Fatal("the harness names no user")
+	}
+	cmd := c.Probe("id")
+	cmd.User, cmd.Dir = user, "/"
+	want := fmt.Sprintf("%d:%d", uid, gid)
+	if got := string(c.Succeed(t, cmd).Stdout.Bytes); got != want {
+		t.Errorf("user %q ran as %s, want %s", user, got, want)
+	}
+}
+
+func wantOutput(t *testing.T, name string, got lazaret.Output, want string) {
+	t.Helper()
+	if string(got.Bytes) != want || got.Total != int64(len(want)) || got.Truncated() {
+		t.Errorf("%s is %.200q, %d bytes in all, want %.200q", name, got.Bytes, got.Total, want)
+	}
+}

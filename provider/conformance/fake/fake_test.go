@@ -1,0 +1,144 @@
+package fake_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/provider/conformance"
+	"github.com/lazaret/lazaret/provider/conformance/fake"
+	"github.com/lazaret/lazaret/provider/conformance/probe"
+)
+
+const probePath = "/usr/bin/lazaret-probe"
+
+func TestTheFakeKeepsItsPromises(t *testing.T) {
+	provider := fake.New(fake.Options{
+		Programs: map[string]fake.Program{probePath: runProbe},
+		Users:    []fake.User{{Name: "alice", UID: 1000, GID: 1000}, {Name: "bob", UID: 2000, GID: 3000}},
+		User:     "alice",
+	})
+	weaker := conformance.NoRlimits("programs are Go functions, without limits")
+	for _, name := range []string{
+		"a command with a terminal has one of the size asked for, and one stream", "a terminal is 24 by 80 unless told otherwise",
+		"a terminal can be resized while the command runs", "a terminal takes what is typed",
+	} {
+		weaker["tty/"+name] = noTerminals
+	}
+	conformance.Run(t, conformance.Harness{
+		Column: "fake",
+		Probe:  probePath,
+		Users:  conformance.Users{Name: "bob", UID: 2000, GID: 3000},
+		Start: func(t *testing.T) *lazaret.Sandbox {
+			sb, err := provider.Start(t.Context(), lazaret.Spec{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return sb
+		},
+		Weaker: weaker,
+	})
+}
+
+var noTerminals = conformance.Weaker{
+	Reason: "programs are Go functions, without terminals; ErrUnsupported",
+	Check: conformance.Refuses(func(c *conformance.Case) lazaret.Cmd {
+		cmd := c.Probe("append", c.Path("ran"), "x")
+		cmd.TTY = true
+		return cmd
+	}),
+}
+
+func runProbe(ctx context.Context, p *fake.Proc) int {
+	return probe.Main(ctx, probe.Env{
+		Args: p.Args[1:], Stdin: p.Stdin, Stdout: p.Stdout, Stderr: p.Stderr, Environ: p.Env, System: system{ctx, p},
+	})
+}
+
+// system is the probe's view of a fake program's sandbox.
+type system struct {
+	ctx context.Context
+	p   *fake.Proc
+}
+
+func (s system) Dir() (string, error) { return s.p.Dir, nil }
+
+func (s system) ID() (uid, gid int) { return s.p.UID, s.p.GID }
+
+func (s system) Append(path string, data []byte) error { return s.p.AppendFile(path, data) }
+
+func (s system) Exists(path string) bool {
+	_, err := s.p.Stat(path)
+	return err == nil
+}
+
+func (s system) Spawn(args []string, how probe.Spawn) error {
+	wait, err := s.p.Spawn(s.ctx, append([]string{s.p.Args[0]}, args...)...)
+	if err == nil && how.Wait {
+		wait()
+	}
+	return err
+}
+
+func (s system) Raise(sig int) error {
+	s.p.Raise(sig)
+	return nil
+}
+
+func (s system) Ignore(sig int) { s.p.Ignore(sig) }
+
+func (s system) Catch(sig int) (<-chan struct{}, error) { return s.p.Catch(sig), nil }
+
+func (s system) Terminal() (rows, cols int, ok bool) { return 0, 0, false }
+
+func (s system) Sparse(path string, size int64) error {
+	return s.p.WriteFile(path, make([]byte, size), 0o644) // untouched pages take no room
+}
+
+func (s system) Special(kind, path string) error { return s.p.Special(kind, path) }
+
+func (s system) Link(target, path string) error { return s.p.Symlink(target, path) }
+
+func (s system) Lock(path string) error { return s.p.Chmod(path, 0) }
+
+func TestAProgramThatIgnoresItsContextIsLeftBehind(t *testing.T) {
+	release := make(chan struct{})
+	provider := fake.New(fake.Options{Programs: map[string]fake.Program{
+		"deaf": func(context.Context, *fake.Proc) int {
+			<-release
+			return 0
+		},
+	}})
+	sb, err := provider.Start(t.Context(), lazaret.Spec{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"deaf"}, Wall: 1})
+	if err != nil || res.Outcome != lazaret.TimedOut || !res.Unkilled {
+		t.Errorf("got %+v, %v, want an unkilled timeout", res, err)
+	}
+	if err := sb.Close(t.Context()); !errors.Is(err, lazaret.ErrInfrastructure) {
+		t.Errorf("closing over a program that runs: %v", err)
+	}
+	close(release)
+	if err := provider.Close(t.Context()); err != nil {
+		t.Errorf("closing again: %v", err)
+	}
+}
+
+func TestWhatTheFakeCannotDoIsAnError(t *testing.T) {
+	provider := fake.New(fake.Options{})
+	for name, c := range map[string]struct {
+		spec  lazaret.Spec
+		class error
+	}{
+		"mounts":       {lazaret.Spec{Mounts: []lazaret.Mount{{Host: "/a", Container: "/a"}}}, lazaret.ErrUnsupported},
+		"unknown user": {lazaret.Spec{User: "nobody-of-that-name"}, lazaret.ErrConfig},
+		"bad name":     {lazaret.Spec{Name: "UPPER"}, lazaret.ErrConfig},
+	} {
+		if _, err := provider.Start(t.Context(), c.spec); !errors.Is(err, c.class) {
+			t.Errorf("%s: %v, want %v", name, err, c.class)
+		}
+	}
+}

@@ -1,0 +1,292 @@
+package conformance
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"io/fs"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/provider/conformance/probe"
+)
+
+var filePromises = []promise{
+	{"what was written is read back byte for byte", func(t *testing.T, c *Case) {
+		everyByte := make([]byte, 256)
+		for i := range everyByte {
+			everyByte[i] = byte(i)
+		}
+		for name, data := range map[string][]byte{
+			"empty": {}, "one": {0}, "bytes": everyByte, "text": []byte("é\r\n\n$HOME"), "odd": probe.Pattern(3, 65_537),
+		} {
+			if err := c.Sandbox.WriteFile(t.Context(), c.Path(name), data, lazaret.WriteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if got := c.Read(t, name); got != string(data) {
+				t.Errorf("%s: %d bytes came back, want %d", name, len(got), len(data))
+			}
+		}
+	}},
+	{"50 MiB are written, read by a program, and read back", func(t *testing.T, c *Case) {
+		data := probe.Pattern(0, big)
+		if err := c.Sandbox.WriteFrom(t.Context(), c.Path("big"), bytes.NewReader(data), big, lazaret.WriteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		info, err := c.Sandbox.Stat(t.Context(), c.Path("big"))
+		if err != nil || info.Size != big {
+			t.Errorf("stat says %+v, %v", info, err)
+		}
+		got, err := c.Sandbox.ReadFile(t.Context(), c.Path("big"))
+		if err != nil || !bytes.Equal(got, data) {
+			t.Errorf("%d bytes came back, %v", len(got), err)
+		}
+	}},
+	{"commands see what was written, and their files can be read", func(t *testing.T, c *Case) {
+		c.Write(t, "by-host", "x")
+		c.Run(t, "wait", c.Path("by-host"), probe.Then, "append", c.Path("by-command"), "from a command")
+		if got := c.Read(t, "by-command"); got != "from a command" {
+			t.Errorf("got %q", got)
+		}
+		c.Run(t, "append", c.Path("by-host"), "y") // the command's user may write to it
+		if got := c.Read(t, "by-host"); got != "xy" {
+			t.Errorf("got %q", got)
+		}
+	}},
+	{"a file is replaced as a whole", func(t *testing.T, c *Case) {
+		c.Write(t, "file", "a long first content")
+		c.Write(t, "file", "short")
+		if got := c.Read(t, "file"); got != "short" {
+			t.Errorf("got %q", got)
+		}
+	}},
+	{"any file name will do", func(t *testing.T, c *Case) {
+		for _, name := range []string{
+			"with space", "new\nline", "-rf", "--help", "100%s%n", "é☃\U0001F600", "'quote\"", "$HOME", "back\\slash",
+			".hidden", "a:b", "*", "tab\t", strings.Repeat("n", 240), "-dir/-file", "..more",
+		} {
+			c.Write(t, name, name)
+			if got := c.Read(t, name); got != name {
+				t.Errorf("%q holds %q", name, got)
+			}
+			info, err := c.Sandbox.Stat(t.Context(), c.Path(name))
+			if err != nil || info.Name != name[strings.LastIndex(name, "/")+1:] || info.Size != int64(len(name)) {
+				t.Errorf("%q: stat says %+v, %v", name, info, err)
+			}
+		}
+	}},
+	{"missing parents are made", func(t *testing.T, c *Case) {
+		c.Write(t, "a/b/c/d/file", "deep")
+		if got := c.Read(t, "a/b/c/d/file"); got != "deep" {
+			t.Errorf("got %q", got)
+		}
+		info, err := c.Sandbox.Stat(t.Context(), c.Path("a/b"))
+		if err != nil || !info.Mode.IsDir() {
+			t.Errorf("stat says %+v, %v", info, err)
+		}
+	}},
+	{"the mode that is asked for is the file's, and an executable runs", func(t *testing.T, c *Case) {
+		for mode, want := range map[fs.FileMode]fs.FileMode{0: 0o644, 0o600: 0o600, 0o777: 0o777, 0o444: 0o444} {
+			name := "mode" + want.String()
+			if err := c.Sandbox.WriteFile(t.Context(), c.Path(name), nil, lazaret.WriteOptions{Mode: mode}); err != nil {
+				t.Fatal(err)
+			}
+			info, err := c.Sandbox.Stat(t.Context(), c.Path(name))
+			if err != nil || info.Mode != want {
+				t.Errorf("mode %o: stat says %v, %v", mode, info.Mode, err)
+			}
+		}
+		program, err := c.Sandbox.ReadFile(t.Context(), c.Harness.Probe)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Sandbox.WriteFile(t.Context(), c.Path("program"), program, lazaret.WriteOptions{Mode: 0o755}); err != nil {
+			t.Fatal(err)
+		}
+		cmd := c.Probe("print", "a copy")
+		cmd.Args[0] = "./program"
+		wantOutput(t, "stdout", c.Succeed(t, cmd).Stdout, "a copy")
+	}},
+	{"relative paths are below the service's directory", func(t *testing.T, c *Case) {
+		rel := c.Name + "/relative"
+		if err := c.Sandbox.WriteFile(t.Context(), rel, []byte("x"), lazaret.WriteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.Read(t, "relative"); got != "x" {
+			t.Errorf("got %q", got)
+		}
+		if got, err := c.Sandbox.ReadFile(t.Context(), rel); err != nil || string(got) != "x" {
+			t.Errorf("got %q, %v", got, err)
+		}
+	}},
+	{"32 files are written and read at once", func(t *testing.T, c *Case) {
+		var wg sync.WaitGroup
+		for i := range 32 {
+			wg.Go(func() {
+				name := c.Path("dir/file" + string(rune('A'+i)))
+				data := probe.Pattern(int64(i), 200_000)
+				if err := c.Sandbox.WriteFile(t.Context(), name, data, lazaret.WriteOptions{}); err != nil {
+					t.Error(err)
+					return
+				}
+				got, err := c.Sandbox.ReadFile(t.Context(), name)
+				if err != nil || !bytes.Equal(got, data) {
+					t.Errorf("%s: %d bytes came back, %v", name, len(got), err)
+				}
+			})
+		}
+		wg.Wait()
+	}},
+	{"a part of a file is read, and less where the file ends", func(t *testing.T, c *Case) {
+		data := probe.Pattern(7, 200_000)
+		c.Write(t, "file", string(data))
+		for _, r := range []struct{ offset, length, want int64 }{
+			{0, 0, 0},
+			{0, 1, 1},
+			{0, 200_000, 200_000},
+			{100_001, 65_537, 65_537},
+			{199_999, 10, 1},
+			{200_000, 10, 0},
+			{1 << 40, 10, 0},
+			{0, lazaret.MaxReadFile, 200_000},
+		} {
+			got, err := c.Sandbox.ReadRange(t.Context(), c.Path("file"), r.offset, r.length)
+			from := min(r.offset, int64(len(data)))
+			if err != nil || !bytes.Equal(got, data[from:from+r.want]) {
+				t.Errorf("%d bytes from %d: %d came, %v", r.length, r.offset, len(got), err)
+			}
+		}
+		for _, r := range []struct {
+			offset, length int64
+			class          error
+		}{{-1, 1, lazaret.ErrConfig}, {0, -1, lazaret.ErrConfig}, {0, lazaret.MaxReadFile + 1, lazaret.ErrTooLarge}} {
+			_, err := c.Sandbox.ReadRange(t.Context(), c.Path("file"), r.offset, r.length)
+			wantFileError(t, err, c.Path("file"), r.class)
+		}
+		_, err := c.Sandbox.ReadRange(t.Context(), c.Dir, 0, 0)
+		wantFileError(t, err, c.Dir, lazaret.ErrIsDirectory)
+	}},
+	{"a file of any size is read as a stream, which may be left", func(t *testing.T, c *Case) {
+		c.Write(t, "small", "content")
+		c.Run(t, "sparse", c.Path("huge"), "1073741824")
+		r, info, err := c.Sandbox.Open(t.Context(), c.Path("small"))
+		if err != nil || info.Size != 7 || info.Name != "small" {
+			t.Fatalf("opened as %+v, %v", info, err)
+		}
+		if got, err := io.ReadAll(r); err != nil || string(got) != "content" {
+			t.Errorf("got %q, %v", got, err)
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+		if r, info, err = c.Sandbox.Open(t.Context(), c.Path("huge")); err != nil || info.Size != 1<<30 {
+			t.Fatalf("opened as %+v, %v", info, err)
+		}
+		if _, err := io.ReadFull(r, make([]byte, 100_000)); err != nil {
+			t.Error(err)
+		}
+		soon(t, "closing the file", func() {
+			if err := r.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}},
+	{"a reader that gives too little does not pass for a written file", func(t *testing.T, c *Case) {
+		err := c.Sandbox.WriteFrom(t.Context(), c.Path("short"), strings.NewReader("abc"), 10, lazaret.WriteOptions{})
+		WantError(t, err, lazaret.ErrConfig)
+	}},
+}
+
+var fileErrorPromises = []promise{
+	{"what does not exist is not found", func(t *testing.T, c *Case) {
+		for _, p := range []string{c.Path("none"), c.Path("none/below"), c.Name + "/none"} {
+			_, err := c.Sandbox.ReadFile(t.Context(), p)
+			wantFileError(t, err, p, lazaret.ErrNotFound)
+			_, err = c.Sandbox.Stat(t.Context(), p)
+			wantFileError(t, err, p, lazaret.ErrNotFound)
+			_, err = c.Sandbox.Download(t.Context(), p)
+			wantFileError(t, err, p, lazaret.ErrNotFound)
+			wantFileError(t, c.Sandbox.Upload(t.Context(), p, strings.NewReader("")), p, lazaret.ErrNotFound)
+		}
+	}},
+	{"a directory is no file to read or write", func(t *testing.T, c *Case) {
+		_, err := c.Sandbox.ReadFile(t.Context(), c.Dir)
+		wantFileError(t, err, c.Dir, lazaret.ErrIsDirectory)
+		err = c.Sandbox.WriteFile(t.Context(), c.Dir, []byte("x"), lazaret.WriteOptions{})
+		wantFileError(t, err, c.Dir, lazaret.ErrIsDirectory)
+	}},
+	{"a file is no directory", func(t *testing.T, c *Case) {
+		c.Write(t, "file", "x")
+		below, file := c.Path("file/below"), c.Path("file")
+		_, err := c.Sandbox.ReadFile(t.Context(), below)
+		wantFileError(t, err, below, lazaret.ErrNotDirectory)
+		err = c.Sandbox.WriteFile(t.Context(), below, []byte("x"), lazaret.WriteOptions{})
+		wantFileError(t, err, below, lazaret.ErrNotDirectory)
+		_, err = c.Sandbox.Stat(t.Context(), below)
+		wantFileError(t, err, below, lazaret.ErrNotDirectory)
+		wantFileError(t, c.Sandbox.Upload(t.Context(), file, bytes.NewReader(tarOf(t, nil))), file, lazaret.ErrNotDirectory)
+	}},
+	{"a file over 100 MiB is not read as a whole", func(t *testing.T, c *Case) {
+		c.Run(t, "sparse", c.Path("huge"), "104857601")
+		_, err := c.Sandbox.ReadFile(t.Context(), c.Path("huge"))
+		wantFileError(t, err, c.Path("huge"), lazaret.ErrTooLarge, lazaret.ErrLimit)
+	}},
+	{"what the command's user may not touch is a permission error", func(t *testing.T, c *Case) {
+		c.Write(t, "secret", "x")
+		c.Write(t, "locked/file", "x")
+		c.Run(t, "lock", c.Path("secret"), probe.Then, "lock", c.Path("locked"))
+		for _, p := range []string{c.Path("secret"), c.Path("locked/file")} {
+			_, err := c.Sandbox.ReadFile(t.Context(), p)
+			wantFileError(t, err, p, lazaret.ErrPermission)
+			err = c.Sandbox.WriteFile(t.Context(), p, []byte("y"), lazaret.WriteOptions{})
+			wantFileError(t, err, p, lazaret.ErrPermission)
+		}
+	}},
+	{"pipes and sockets are never opened", func(t *testing.T, c *Case) {
+		// The socket's path is relative, for a socket's address has little room.
+		c.Run(t, "fifo", c.Path("fifo"), probe.Then, "socket", "socket")
+		neverOpened(t, c, c.Path("fifo"), lazaret.ErrNotRegular)
+		neverOpened(t, c, c.Path("socket"), lazaret.ErrNotRegular)
+	}},
+	{"devices are never opened", func(t *testing.T, c *Case) {
+		neverOpened(t, c, "/dev/null", lazaret.ErrNotRegular)
+	}},
+	{"a path that cannot be right is a configuration error", func(t *testing.T, c *Case) {
+		for _, p := range []string{"", "a\x00b"} {
+			_, err := c.Sandbox.ReadFile(t.Context(), p)
+			wantFileError(t, err, p, lazaret.ErrConfig)
+			wantFileError(t, c.Sandbox.WriteFile(t.Context(), p, nil, lazaret.WriteOptions{}), p, lazaret.ErrConfig)
+		}
+		err := c.Sandbox.WriteFile(t.Context(), c.Path("x"), nil, lazaret.WriteOptions{Mode: fs.ModeSetuid | 0o755})
+		wantFileError(t, err, c.Path("x"), lazaret.ErrConfig)
+	}},
+}
+
+// wantFileError checks the error's classes and that it carries the path as given. It may run in any
+// goroutine.
+func wantFileError(t *testing.T, err error, path string, classes ...error) {
+	t.Helper()
+	e, ok := asError(err)
+	if !ok || e.Path != path {
+		t.Errorf("%q: the error does not carry the path: %#v", path, err)
+	}
+	if got := lazaret.ClassOf(err); !errors.Is(got, classes[0]) || !matchesAll(err, classes) {
+		t.Errorf("%q: the error's class is %v, want %v: %v", path, got, slices.Clone(classes), err)
+	}
+}
+
+// neverOpened checks that reading and writing p is refused at once.
+func neverOpened(t *testing.T, c *Case, p string, class error) {
+	t.Helper()
+	soon(t, "reading "+p, func() {
+		_, err := c.Sandbox.ReadFile(t.Context(), p)
+		wantFileError(t, err, p, class)
+	})
+	soon(t, "writing "+p, func() {
+		err := c.Sandbox.WriteFile(t.Context(), p, []byte("x"), lazaret.WriteOptions{})
+		wantFileError(t, err, p, class)
+	})
+}

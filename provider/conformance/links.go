@@ -1,0 +1,104 @@
+package conformance
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/provider/conformance/probe"
+)
+
+var linkPromises = []promise{
+	{"a link within the sandbox is followed", func(t *testing.T, c *Case) {
+		c.Write(t, "dir/target", "behind the link")
+		c.Run(t, "link", "dir/target", c.Path("relative"), probe.Then, "link", c.Path("dir/target"), c.Path("absolute"), probe.Then,
+			"link", "dir", c.Path("to-dir"), probe.Then, "link", "relative", c.Path("to-link"))
+		for _, name := range []string{"relative", "absolute", "to-dir/target", "to-link", "to-dir/../relative"} {
+			if got := c.Read(t, name); got != "behind the link" {
+				t.Errorf("%s: %q", name, got)
+			}
+		}
+	}},
+	{"writing to a link writes what it points to", func(t *testing.T, c *Case) {
+		c.Write(t, "target", "old")
+		c.Run(t, "link", "target", c.Path("link"))
+		c.Write(t, "link", "new")
+		if got := c.Read(t, "target"); got != "new" {
+			t.Errorf("the target holds %q", got)
+		}
+		if info, err := c.Sandbox.Stat(t.Context(), c.Path("link")); err != nil || info.Mode.Type() != fs.ModeSymlink {
+			t.Errorf("the link became %+v, %v", info, err)
+		}
+	}},
+	{"a link is described as such", func(t *testing.T, c *Case) {
+		c.Run(t, "link", "no such target", c.Path("link"))
+		info, err := c.Sandbox.Stat(t.Context(), c.Path("link"))
+		if err != nil || info.Mode.Type() != fs.ModeSymlink || info.LinkTarget != "no such target" || info.Name != "link" || info.Size != 0 {
+			t.Errorf("stat says %+v, %v", info, err)
+		}
+	}},
+	{"a link leads nowhere but into the sandbox", func(t *testing.T, c *Case) {
+		for link, secret := range c.HostLinks(t) {
+			got, err := c.Sandbox.ReadFile(t.Context(), c.Path(link))
+			if err == nil && strings.Contains(string(got), secret) {
+				t.Errorf("%s read the host's file", link)
+			} else if !errors.Is(err, lazaret.ErrNotFound) {
+				t.Errorf("%s: got %q, %v, want an ErrNotFound", link, got, err)
+			}
+		}
+	}},
+	{"a loop of links is an error", func(t *testing.T, c *Case) {
+		c.Run(t, "link", "b", c.Path("a"), probe.Then, "link", "a", c.Path("b"))
+		_, err := c.Sandbox.ReadFile(t.Context(), c.Path("a"))
+		wantOurs(t, err)
+		wantOurs(t, c.Sandbox.WriteFile(t.Context(), c.Path("a"), []byte("x"), lazaret.WriteOptions{}))
+	}},
+	{"a link of a loop is described as any other", func(t *testing.T, c *Case) {
+		c.Run(t, "link", "b", c.Path("a"), probe.Then, "link", "a", c.Path("b"))
+		if info, err := c.Sandbox.Stat(t.Context(), c.Path("a")); err != nil || info.LinkTarget != "b" {
+			t.Errorf("stat says %+v, %v", info, err)
+		}
+	}},
+}
+
+// HostLinks makes links in the case's directory that point to files of the host, absolutely and by
+// "..", and returns what those files contain, by link.
+func (c *Case) HostLinks(t *testing.T) map[string]string {
+	t.Helper()
+	const secret = "the host's own"
+	file := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(file, []byte(secret), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	up := strings.Repeat("../", 40)
+	c.Run(t, "link", file, c.Path("absolute"), probe.Then, "link", up+strings.TrimPrefix(file, "/"), c.Path("relative"), probe.Then,
+		"link", filepath.Dir(file), c.Path("dir"))
+	return map[string]string{"absolute": secret, "relative": secret, "dir/secret": secret}
+}
+
+// wantOurs checks for an error that has a class and does not blame the infrastructure.
+func wantOurs(t *testing.T, err error) {
+	t.Helper()
+	if c := lazaret.ClassOf(err); c == nil || errors.Is(c, lazaret.ErrInfrastructure) {
+		t.Errorf("got %v, of class %v", err, c)
+	}
+}
+
+func asError(err error) (*lazaret.Error, bool) {
+	var e *lazaret.Error
+	ok := errors.As(err, &e)
+	return e, ok
+}
+
+func matchesAll(err error, classes []error) bool {
+	for _, c := range classes {
+		if !errors.Is(err, c) {
+			return false
+		}
+	}
+	return true
+}

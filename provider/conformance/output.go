@@ -1,0 +1,173 @@
+package conformance
+
+import (
+	"bytes"
+	"encoding/hex"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/provider/conformance/probe"
+)
+
+var outputPromises = []promise{
+	{"valid UTF-8 comes back as it is", func(t *testing.T, c *Case) {
+		const text = "é ☃ \U0001F600 e\u0301 \u202e \ufffd\n"
+		res := c.Succeed(t, c.Probe("print", text))
+		wantOutput(t, "stdout", res.Stdout, text)
+		if res.Stdout.Text() != text {
+			t.Errorf("as text: %q", res.Stdout.Text())
+		}
+	}},
+	{"invalid UTF-8 is kept as bytes and marked in the text", func(t *testing.T, c *Case) {
+		const raw = "a\xffb\xc3(c\xe2\x98"
+		res := c.Succeed(t, c.Probe("hex", hex.EncodeToString([]byte(raw))))
+		wantOutput(t, "stdout", res.Stdout, raw)
+		if got, want := res.Stdout.Text(), "a\ufffdb\ufffd(c\ufffd"; got != want {
+			t.Errorf("as text: %q, want %q", got, want)
+		}
+	}},
+	{"the cap never splits a character of the text", func(t *testing.T, c *Case) {
+		const unit = "é☃\U0001F600" // 2, 3 and 4 bytes
+		for limit := 1; limit <= 2*len(unit); limit++ {
+			cmd := c.Probe("repeat", "5000", unit)
+			cmd.StdoutCap = int64(limit)
+			res := c.Succeed(t, cmd)
+			if len(res.Stdout.Bytes) != limit {
+				t.Errorf("cap %d: kept %d bytes", limit, len(res.Stdout.Bytes))
+			}
+			text := res.Stdout.Text()
+			if !utf8.ValidString(text) || strings.ContainsRune(text, utf8.RuneError) || !strings.HasSuffix(strings.Repeat(unit, 3), text) {
+				t.Errorf("cap %d: %q", limit, text)
+			}
+		}
+	}},
+	{"50 MiB of output come back under a cap that is large enough", func(t *testing.T, c *Case) {
+		cmd := c.Probe("flood", strconv.Itoa(big))
+		cmd.StdoutCap = big
+		res := c.Succeed(t, cmd)
+		if res.Stdout.Total != big || res.Stdout.Truncated() || !bytes.Equal(res.Stdout.Bytes, probe.Pattern(0, big)) {
+			t.Errorf("%d bytes of %d came back, not the pattern", len(res.Stdout.Bytes), res.Stdout.Total)
+		}
+	}},
+	{"output over the cap keeps its end and is counted", func(t *testing.T, c *Case) {
+		const total, limit = 1_000_003, 1000
+		cmd := c.Probe("flood", strconv.Itoa(total), probe.Then, "printerr", "0123456789")
+		cmd.StdoutCap, cmd.StderrCap = limit, 4
+		res := c.Succeed(t, cmd)
+		if res.Stdout.Total != total || !res.Stdout.Truncated() || !bytes.Equal(res.Stdout.Bytes, probe.Pattern(total-limit, limit)) {
+			t.Errorf("stdout: %d bytes of %d: %.40q", len(res.Stdout.Bytes), res.Stdout.Total, res.Stdout.Bytes)
+		}
+		if res.Stderr.Total != 10 || string(res.Stderr.Bytes) != "6789" {
+			t.Errorf("stderr: %q of %d", res.Stderr.Bytes, res.Stderr.Total)
+		}
+	}},
+	{"the default cap is 10 MiB", func(t *testing.T, c *Case) {
+		const total = lazaret.DefaultOutputCap + 5
+		res := c.Succeed(t, c.Probe("flood", strconv.Itoa(total)))
+		if res.Stdout.Total != total || len(res.Stdout.Bytes) != lazaret.DefaultOutputCap {
+			t.Errorf("%d bytes of %d", len(res.Stdout.Bytes), res.Stdout.Total)
+		}
+	}},
+	{"output that is not to be kept is counted", func(t *testing.T, c *Case) {
+		cmd := c.Probe("flood", "1000003")
+		cmd.StdoutCap = lazaret.KeepNone
+		res := c.Succeed(t, cmd)
+		if res.Stdout.Total != 1_000_003 || len(res.Stdout.Bytes) != 0 || !res.Stdout.Truncated() {
+			t.Errorf("%d bytes of %d", len(res.Stdout.Bytes), res.Stdout.Total)
+		}
+	}},
+	{"events deliver every byte in order and the last carries the result", func(t *testing.T, c *Case) {
+		const total = 3<<20 + 7
+		var got bytes.Buffer
+		var last *lazaret.Result
+		for ev, err := range c.Sandbox.Stream(t.Context(), c.Probe("flood", strconv.Itoa(total), probe.Then, "exit", "3")) {
+			switch {
+			case err != nil:
+				t.Fatal(err)
+			case last != nil:
+				t.Fatal("an event after the last")
+			case ev.Result != nil:
+				last = ev.Result
+			case ev.Stream != lazaret.Stdout || len(ev.Data) == 0 || ev.Skipped != 0:
+				t.Fatalf("an event of %v with %d bytes that skipped %d", ev.Stream, len(ev.Data), ev.Skipped)
+			default:
+				got.Write(ev.Data)
+			}
+		}
+		if !bytes.Equal(got.Bytes(), probe.Pattern(0, total)) {
+			t.Errorf("%d bytes came, not the pattern", got.Len())
+		}
+		if last == nil || last.ExitCode != 3 || last.Stdout.Total != total {
+			t.Errorf("the last event says %+v", last)
+		}
+	}},
+	{"events tell the two streams apart", func(t *testing.T, c *Case) {
+		const lines = 1000
+		var got [3]strings.Builder
+		for ev, err := range c.Sandbox.Stream(t.Context(), c.Probe("talk", strconv.Itoa(lines))) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got[ev.Stream].Write(ev.Data)
+		}
+		for s, word := range map[lazaret.Stream]string{lazaret.Stdout: "out", lazaret.Stderr: "err"} {
+			var want strings.Builder
+			for i := range lines {
+				want.WriteString(word + " " + strconv.Itoa(i) + "\n")
+			}
+			if got[s].String() != want.String() {
+				t.Errorf("%v came as %d bytes, %.100q", s, got[s].Len(), got[s].String())
+			}
+		}
+	}},
+	{"a late listener is told how much it missed", func(t *testing.T, c *Case) {
+		const total = 3<<20 + 7
+		p := c.Start(t, c.Probe("flood", strconv.Itoa(total), probe.Then,
+			"append", c.Path("flooded"), "x", probe.Then, "wait", c.Path("go")))
+		c.Exists(t, "flooded")
+		c.Write(t, "go", "")
+		if _, err := p.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		off, skipped := int64(0), int64(0)
+		for ev, err := range p.Events() {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if off > 0 && ev.Skipped > 0 {
+				t.Errorf("skipped %d bytes while somebody listened", ev.Skipped)
+			}
+			skipped += ev.Skipped
+			off += ev.Skipped
+			if !bytes.Equal(ev.Data, probe.Pattern(off, int64(len(ev.Data)))) {
+				t.Fatalf("what came at offset %d is not the pattern", off)
+			}
+			off += int64(len(ev.Data))
+		}
+		if off != total || skipped == 0 {
+			t.Errorf("%d bytes of %d, of which %d skipped", off, total, skipped)
+		}
+	}},
+	{"a slow listener gets all that the program wrote, though a child holds the output open", func(t *testing.T, c *Case) {
+		// More than is held on the way, and little enough that the program ends before it is read.
+		const total = 1<<20 + 160<<10
+		var got bytes.Buffer
+		cmd := c.Probe("daemon", c.Path("daemon"), "hold", probe.Then, "flood", strconv.Itoa(total))
+		for ev, err := range c.Sandbox.Stream(t.Context(), cmd) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Len() == 0 {
+				c.Alive(t, "daemon") // for as long as it takes to give up on the output
+			}
+			got.Write(ev.Data)
+		}
+		c.Stop(t, "daemon")
+		if !bytes.Equal(got.Bytes(), probe.Pattern(0, total)) {
+			t.Errorf("%d bytes of %d came, or not the pattern", got.Len(), total)
+		}
+	}},
+}

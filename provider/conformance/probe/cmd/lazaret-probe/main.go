@@ -1,0 +1,16 @@
+// Command lazaret-probe is what the conformance suite runs in sandboxes; see package probe.
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/lazaret/lazaret/provider/conformance/probe"
+)
+
+func main() {
+	os.Exit(probe.Main(context.Background(), probe.Env{
+		Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		Environ: os.Environ(), System: probe.Host(),
+	}))
+}

@@ -1,0 +1,31 @@
+package probe
+
+import (
+	"context"
+	"strconv"
+)
+
+var fileCommands = map[string]command{
+	"append": {"FILE TEXT", 2, func(_ context.Context, env Env, args []string) error {
+		return env.System.Append(args[0], []byte(args[1]))
+	}},
+	"sparse": {"FILE N: a file of N bytes that takes no room", 2, func(_ context.Context, env Env, args []string) error {
+		n, err := strconv.ParseInt(args[1], 10, 64)
+		if err != nil {
+			return usageError(err.Error())
+		}
+		return env.System.Sparse(args[0], n)
+	}},
+	"fifo": {"FILE", 1, func(_ context.Context, env Env, args []string) error {
+		return env.System.Special("fifo", args[0])
+	}},
+	"socket": {"FILE", 1, func(_ context.Context, env Env, args []string) error {
+		return env.System.Special("socket", args[0])
+	}},
+	"link": {"TARGET FILE: a symbolic link", 2, func(_ context.Context, env Env, args []string) error {
+		return env.System.Link(args[0], args[1])
+	}},
+	"lock": {"FILE: mode 000", 1, func(_ context.Context, env Env, args []string) error {
+		return env.System.Lock(args[0])
+	}},
+}

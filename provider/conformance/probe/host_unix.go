@@ -1,0 +1,62 @@
+//go:build unix
+
+package probe
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func detach(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} }
+
+func (host) Raise(sig int) error {
+	s := syscall.Signal(sig)
+	signal.Reset(s)
+	if err := syscall.Kill(os.Getpid(), s); err != nil {
+		return err
+	}
+	<-time.After(time.Second) // another thread may be the one that dies of it
+	return nil
+}
+
+func (host) Ignore(sig int) { signal.Ignore(syscall.Signal(sig)) }
+
+func (host) Catch(sig int) (<-chan struct{}, error) {
+	in := make(chan os.Signal, 1)
+	signal.Notify(in, syscall.Signal(sig))
+	out := make(chan struct{}, 1)
+	go func() { // ends with the program
+		<-in
+		out <- struct{}{}
+	}()
+	return out, nil
+}
+
+func (host) Terminal() (rows, cols int, ok bool) {
+	ws, err := unix.IoctlGetWinsize(1, unix.TIOCGWINSZ)
+	if err != nil {
+		return 0, 0, false
+	}
+	return int(ws.Row), int(ws.Col), true
+}
+
+func (host) Special(kind, path string) error {
+	switch kind {
+	case "fifo":
+		return unix.Mkfifo(path, 0o644)
+	case "socket":
+		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+		if err != nil {
+			return err
+		}
+		l.SetUnlinkOnClose(false)
+		return l.Close()
+	}
+	return errNoSuchThing(kind)
+}

@@ -1,0 +1,101 @@
+package conformance
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/provider/conformance/probe"
+)
+
+var processPromises = []promise{
+	{"a signal reaches a program that waits for it", func(t *testing.T, c *Case) {
+		p := c.Start(t, c.Probe("trap", "15", "caught"))
+		signalWhenReady(t, p, 15)
+		res, err := p.Wait(t.Context())
+		if err != nil || !res.Success() || string(res.Stdout.Bytes) != "ready\ncaught" {
+			t.Errorf("got %+v, %v", res, err)
+		}
+	}},
+	{"a signal ends a program that does not", func(t *testing.T, c *Case) {
+		p := c.Start(t, c.Probe("print", "ready\n", probe.Then, "sleep", "10m"))
+		signalWhenReady(t, p, 15)
+		res, err := p.Wait(t.Context())
+		if err != nil || res.Outcome != lazaret.Signalled || res.Signal != 15 || res.ExitCode != 143 {
+			t.Errorf("got %+v, %v", res, err)
+		}
+	}},
+	{"a signal to a command that has ended does nothing", func(t *testing.T, c *Case) {
+		p := c.Start(t, c.Probe("exit", "4"))
+		if _, err := p.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Signal(t.Context(), 9); err != nil {
+			t.Error(err)
+		}
+		if err := p.Kill(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if res, err := p.Wait(t.Context()); err != nil || res.ExitCode != 4 {
+			t.Errorf("got %+v, %v", res, err)
+		}
+	}},
+	{"many may wait for one command", func(t *testing.T, c *Case) {
+		p := c.Start(t, c.Probe("wait", c.Path("go"), probe.Then, "exit", "6"))
+		var wg sync.WaitGroup
+		for range 32 {
+			wg.Go(func() {
+				if res, err := p.Wait(t.Context()); err != nil || res.ExitCode != 6 {
+					t.Errorf("got %+v, %v", res, err)
+				}
+			})
+		}
+		c.Write(t, "go", "")
+		wg.Wait()
+	}},
+	{"many may start commands at once", func(t *testing.T, c *Case) {
+		var wg sync.WaitGroup
+		for i := range 32 {
+			wg.Go(func() {
+				p, err := c.Sandbox.Start(t.Context(), c.Probe("exit", []string{"0", "1", "2", "3"}[i%4]))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if res, err := p.Wait(t.Context()); err != nil || res.ExitCode != i%4 {
+					t.Errorf("command %d: %+v, %v", i, res, err)
+				}
+			})
+		}
+		wg.Wait()
+	}},
+	{"giving up waiting leaves the command running", func(t *testing.T, c *Case) {
+		p := c.Start(t, c.Probe("wait", c.Path("go")))
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := p.Wait(ctx)
+		WantError(t, err, lazaret.ErrCancelled)
+		c.Write(t, "go", "")
+		if res, err := p.Wait(t.Context()); err != nil || !res.Success() {
+			t.Errorf("got %+v, %v", res, err)
+		}
+	}},
+}
+
+// signalWhenReady sends sig once the program has printed something.
+func signalWhenReady(t *testing.T, p *lazaret.Process, sig int) {
+	t.Helper()
+	for ev, err := range p.Events() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ev.Result != nil {
+			t.Fatalf("ended before the signal: %+v", ev.Result)
+		}
+		break
+	}
+	if err := p.Signal(t.Context(), sig); err != nil {
+		t.Fatal(err)
+	}
+}

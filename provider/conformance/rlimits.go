@@ -1,0 +1,212 @@
+package conformance
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/provider/conformance/probe"
+)
+
+var rlimitPromises = []promise{
+	{"a command that has used up its processor time is ended by SIGXCPU", func(t *testing.T, c *Case) {
+		cmd := c.Probe("print", "begun", probe.Then, "default", "24", probe.Then, "burn", "1m")
+		cmd.Rlimits.CPU = time.Second
+		res := c.Exec(t, cmd)
+		wantSignal(t, res, 24)
+		wantOutput(t, "stdout", res.Stdout, "begun")
+		wantUsed(t, res, time.Second)
+	}},
+	{"a command that is deaf to SIGXCPU is killed a second later", func(t *testing.T, c *Case) {
+		cmd := c.Probe("ignore", "24", probe.Then, "burn", "1m")
+		cmd.Rlimits.CPU = time.Second
+		res := c.Exec(t, cmd)
+		wantSignal(t, res, 9)
+		wantUsed(t, res, 2*time.Second)
+	}},
+	{"waiting takes no processor time", func(t *testing.T, c *Case) {
+		cmd := c.Probe("sleep", "1500ms", probe.Then, "exit", "4")
+		cmd.Rlimits.CPU = time.Second
+		if res := c.Exec(t, cmd); res.Outcome != lazaret.Exited || res.ExitCode != 4 {
+			t.Errorf("got %+v", res)
+		}
+	}},
+	{"a write beyond the size of files ends a command by SIGXFSZ", func(t *testing.T, c *Case) {
+		const limit = 12_345
+		cmd := c.Probe("fill", c.Path("fits"), strconv.Itoa(limit), probe.Then,
+			"default", "25", probe.Then, "fill", c.Path("large"), strconv.Itoa(limit+1))
+		cmd.Rlimits.FileSize = limit
+		wantSignal(t, c.Exec(t, cmd), 25)
+		for _, name := range []string{"fits", "large"} {
+			if got := c.size(t, c.Path(name)); got != limit {
+				t.Errorf("%s has %d bytes", name, got)
+			}
+		}
+	}},
+	{"what a command prints is not limited by the size of files", func(t *testing.T, c *Case) {
+		cmd := c.Probe("flood", "100000")
+		cmd.Rlimits.FileSize = 1
+		if res := c.Succeed(t, cmd); res.Stdout.Total != 100_000 {
+			t.Errorf("got %d bytes", res.Stdout.Total)
+		}
+	}},
+	{"a command opens no more files than its limit", func(t *testing.T, c *Case) {
+		const limit = 30
+		cmd := c.Probe("hold", c.Harness.Probe, "100")
+		c.Succeed(t, cmd)
+		cmd.Rlimits.OpenFiles = limit
+		res := c.Exec(t, cmd)
+		n, err := strconv.Atoi(string(res.Stdout.Bytes))
+		if res.ExitCode != probe.CodeFailed || err != nil || n < limit/2 || n >= limit || !strings.Contains(res.Stderr.Text(), "too many open files") {
+			t.Errorf("%q files, code %d, %q", res.Stdout.Bytes, res.ExitCode, res.Stderr.Text())
+		}
+	}},
+	{"a command starts no more processes than its user's limit", func(t *testing.T, c *Case) {
+		const children = 30
+		forks := func(limit int64) (n int, failed bool) {
+			cmd := c.Probe("fork", strconv.Itoa(children))
+			cmd.User, cmd.Dir, cmd.Rlimits.Processes = "61234:61234", "/", limit
+			res := c.Exec(t, cmd)
+			if len(res.Stdout.Bytes) == 0 { // it got no thread for itself either, and was aborted
+				return 0, !res.Success()
+			}
+			n, err := strconv.Atoi(string(res.Stdout.Bytes))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n, !res.Success()
+		}
+		if n, failed := forks(60); n >= children || !failed {
+			t.Errorf("under the limit it started %d", n)
+		}
+		for _, limit := range []int64{0, 5000} {
+			if n, failed := forks(limit); n != children || failed {
+				t.Errorf("with a limit of %d it started %d", limit, n)
+			}
+		}
+	}},
+	{"a limit of processes for root, whom the kernel does not hold to it, is refused", func(t *testing.T, c *Case) {
+		cmd := c.Probe("append", c.Path("ran"), "x")
+		cmd.User, cmd.Rlimits.Processes = "0:0", 1000
+		wantRefused(t, c, cmd, lazaret.ErrUnsupported)
+	}},
+	{"a command's limits are what was asked for, and no other command's", func(t *testing.T, c *Case) {
+		before := c.Run(t, "limits")
+		cmd := c.Probe("limits")
+		cmd.Rlimits = lazaret.Rlimits{CPU: 7 * time.Second, FileSize: 1234, OpenFiles: 55}
+		limits := string(c.Succeed(t, cmd).Stdout.Bytes)
+		if !strings.HasPrefix(limits, "cpu 7 8\nfsize 1234 1234\nnofile 55 55\n") {
+			t.Errorf("the limits are %q", limits)
+		}
+		for range 3 {
+			if after := c.Run(t, "limits"); after != before {
+				t.Errorf("before the limits were %q, and after %q", before, after)
+			}
+		}
+		cmd.Rlimits = lazaret.Rlimits{OpenFiles: 1 << 40}
+		if got := string(c.Succeed(t, cmd).Stdout.Bytes); got != before {
+			t.Errorf("a limit beyond the sandbox's makes %q of %q", got, before)
+		}
+	}},
+	{"a command with limits runs as any other", func(t *testing.T, c *Case) {
+		args := []string{"", "a b", "$(id)", "\xff\xfe", strings.Repeat("x", 100_000)}
+		cmd := c.Probe(append([]string{"args"}, args...)...)
+		cmd.Rlimits.OpenFiles = 100
+		wantOutput(t, "stdout", c.Succeed(t, cmd).Stdout, probe.SumArgs(args))
+		cmd = c.Probe("env", "GOMEMLIMIT", probe.Then, "pwd", probe.Then, "cat", probe.Then, "printerr", "err", probe.Then, "exit", "5")
+		cmd.Env = map[string]string{"GOMEMLIMIT": "1GiB"}
+		cmd.Stdin = strings.NewReader("typed")
+		cmd.Rlimits.OpenFiles = 100
+		res := c.Exec(t, cmd)
+		wantOutput(t, "stdout", res.Stdout, "1GiB"+c.Dir+"typed")
+		wantOutput(t, "stderr", res.Stderr, "err")
+		if res.ExitCode != 5 {
+			t.Errorf("got %+v", res)
+		}
+		cmd = c.Probe("tty")
+		cmd.TTY, cmd.Rlimits.OpenFiles = true, 100
+		wantOutput(t, "the terminal's output", c.Succeed(t, cmd).Stdout, "tty 24 80\r\n")
+		cmd = c.Probe("raise", "15")
+		cmd.Rlimits.OpenFiles = 100
+		wantSignal(t, c.Exec(t, cmd), 15)
+	}},
+	{"a kill ends every descendant of a command with limits", func(t *testing.T, c *Case) {
+		n := c.neighbours(t)
+		cmd := c.Probe("tree", c.Path("tree"), probe.Then, "beat", c.Path("tree.leader"))
+		cmd.Rlimits.OpenFiles = 100
+		p := c.Start(t, cmd)
+		c.Exists(t, "tree.leader")
+		if res := kill(t, p); res.Unkilled {
+			t.Error("the result says Unkilled")
+		}
+		c.Ended(t, n.clock, append(probe.TreeFiles("tree"), "tree.leader")...)
+		n.intact(t, c)
+	}},
+	{"what prevents the start of a command with limits is told as without", func(t *testing.T, c *Case) {
+		opts := lazaret.WriteOptions{Mode: 0o755}
+		for name, content := range map[string]string{"text": "just text\n", "script": "#!/no/such/interpreter\n"} {
+			if err := c.Sandbox.WriteFile(t.Context(), c.Path(name), []byte(content), opts); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.Write(t, "plain", "")
+		for program, class := range map[string]error{
+			"no-such-program": lazaret.ErrProgramNotFound, c.Path("none"): lazaret.ErrProgramNotFound,
+			c.Path("plain"): lazaret.ErrNotExecutable, c.Path("text"): lazaret.ErrNotExecutable, c.Path("script"): lazaret.ErrNotExecutable,
+		} {
+			cmd := c.Probe()
+			cmd.Args = []string{program}
+			_, without := c.Sandbox.Exec(t.Context(), cmd)
+			WantError(t, without, class)
+			cmd.Rlimits = lazaret.Rlimits{CPU: time.Second, FileSize: 1, OpenFiles: 5}
+			wantRefused(t, c, cmd, class, lazaret.ErrNotStarted)
+			if _, with := c.Sandbox.Exec(t.Context(), cmd); with == nil || with.Error() != without.Error() {
+				t.Errorf("%v, but without limits %v", with, without)
+			}
+		}
+		cmd := c.Probe("append", c.Path("ran"), "x")
+		cmd.Dir = c.Path("none")
+		cmd.Rlimits.OpenFiles = 100
+		wantRefused(t, c, cmd, lazaret.ErrDirNotFound, lazaret.ErrNotStarted)
+		cmd = c.Probe("append", c.Path("ran"), strings.Repeat("x", 200_000)) // more than MAX_ARG_STRLEN
+		cmd.Rlimits.OpenFiles = 100
+		wantRefused(t, c, cmd, lazaret.ErrNotStarted)
+	}},
+}
+
+func wantSignal(t *testing.T, res *lazaret.Result, sig int) {
+	t.Helper()
+	if res.Outcome != lazaret.Signalled || res.Signal != sig || res.ExitCode != 128+sig {
+		t.Fatalf("got %s, code %d, signal %d, stderr %.300q, want signal %d", res.Outcome, res.ExitCode, res.Signal, res.Stderr.Text(), sig)
+	}
+}
+
+// wantUsed checks about how much processor time a command has used. The kernel does not measure it for the
+// limit as it does for the figure, which came out up to 15 % lower.
+func wantUsed(t *testing.T, res *lazaret.Result, want time.Duration) {
+	t.Helper()
+	if used := res.Usage.User + res.Usage.System; used < want*7/10 || used > want*13/10 {
+		t.Errorf("it used %v, want about %v", used, want)
+	}
+}
+
+// NoRlimits are the promises about the limits of a command, for a provider that has no such limits, and
+// refuses a command with one.
+func NoRlimits(reason string) map[string]Weaker {
+	all := map[string]Weaker{}
+	for _, p := range rlimitPromises {
+		all["rlimits/"+p.name] = Weaker{
+			Reason: reason + "; ErrUnsupported",
+			Check: func(t *testing.T, c *Case) {
+				for _, l := range []lazaret.Rlimits{{CPU: time.Minute}, {FileSize: 1 << 30}, {OpenFiles: 1000}, {Processes: 1000}} {
+					cmd := c.Probe("append", c.Path("ran"), "x")
+					cmd.Rlimits = l
+					wantRefused(t, c, cmd, lazaret.ErrUnsupported)
+				}
+			},
+		}
+	}
+	return all
+}

@@ -1,0 +1,118 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/provider/conformance/probe"
+)
+
+var sandboxPromises = []promise{
+	{"a sandbox says what it is", func(t *testing.T, c *Case) {
+		info := c.Sandbox.Info()
+		if info.Name == "" || info.Provider == "" || len(info.Services) == 0 {
+			t.Fatalf("got %+v", info)
+		}
+		svc := c.Sandbox.ServiceInfo()
+		if svc != info.Services[0] || svc.Name == "" || svc.Dir == "" {
+			t.Errorf("the default service is %+v of %+v", svc, info.Services)
+		}
+		if same, err := c.Sandbox.Lookup(svc.Name); err != nil || same.ServiceInfo() != svc {
+			t.Errorf("looked up: %v, %v", same, err)
+		}
+		_, err := c.Sandbox.Lookup("no such service")
+		WantError(t, err, lazaret.ErrConfig)
+	}},
+	{"sandboxes have names and files of their own", func(t *testing.T, c *Case) {
+		other := c.Fresh(t)
+		if other.Info().Name == c.Sandbox.Info().Name {
+			t.Errorf("two sandboxes are called %s", other.Info().Name)
+		}
+		if err := other.WriteFile(t.Context(), "mine", []byte("x"), lazaret.WriteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		_, err := c.Sandbox.ReadFile(t.Context(), "mine")
+		WantError(t, err, lazaret.ErrNotFound)
+	}},
+	{"closing twice is one close", func(t *testing.T, c *Case) {
+		sb := c.Fresh(t)
+		for range 2 {
+			if err := sb.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}},
+	{"closing works under a context that has ended", func(t *testing.T, c *Case) {
+		sb := c.Fresh(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := sb.Close(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}},
+	{"after a close everything is unavailable", func(t *testing.T, c *Case) {
+		sb := c.Fresh(t)
+		if err := sb.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		ctx := t.Context()
+		cmd := lazaret.Cmd{Args: []string{c.Harness.Probe, "exit", "0"}}
+		_, err := sb.Exec(ctx, cmd)
+		WantError(t, err, lazaret.ErrUnavailable)
+		_, err = sb.Start(ctx, cmd)
+		WantError(t, err, lazaret.ErrUnavailable)
+		for _, err := range sb.Stream(ctx, cmd) {
+			WantError(t, err, lazaret.ErrUnavailable)
+		}
+		_, err = sb.ReadFile(ctx, "x")
+		WantError(t, err, lazaret.ErrUnavailable)
+		WantError(t, sb.WriteFile(ctx, "x", nil, lazaret.WriteOptions{}), lazaret.ErrUnavailable)
+		_, err = sb.Stat(ctx, "x")
+		WantError(t, err, lazaret.ErrUnavailable)
+		_, err = sb.As("0").List(ctx, ".")
+		WantError(t, err, lazaret.ErrUnavailable)
+		for _, err := range sb.Walk(ctx, ".") {
+			WantError(t, err, lazaret.ErrUnavailable)
+		}
+		WantError(t, sb.Remove(ctx, "x", lazaret.RemoveOptions{}), lazaret.ErrUnavailable)
+		WantError(t, sb.Upload(ctx, ".", strings.NewReader("")), lazaret.ErrUnavailable)
+		_, err = sb.Download(ctx, ".")
+		WantError(t, err, lazaret.ErrUnavailable)
+	}},
+	{"closing ends the commands that run", func(t *testing.T, c *Case) {
+		sb := c.Fresh(t)
+		p, err := sb.Start(t.Context(), lazaret.Cmd{
+			Args: []string{c.Harness.Probe, "print", "running", probe.Then, "sleep", "10m"},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, err := range p.Events() {
+			if err != nil {
+				t.Fatal(err)
+			}
+			break // it runs
+		}
+		soon(t, "the sandbox closes", func() {
+			if err := sb.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+		soon(t, "the command ends", func() {
+			res, err := p.Wait(t.Context())
+			switch {
+			case err != nil:
+				if !errors.Is(lazaret.ClassOf(err), lazaret.ErrUnavailable) {
+					t.Errorf("got %v, want an ErrUnavailable or a result", err)
+				}
+			case res.Outcome != lazaret.Lost && res.Outcome != lazaret.Signalled:
+				t.Errorf("got %+v, want it lost or signalled", res)
+			case string(res.Stdout.Bytes) != "running":
+				t.Errorf("what it printed came as %q", res.Stdout.Bytes)
+			}
+		})
+	}},
+}

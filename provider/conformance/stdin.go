@@ -1,0 +1,123 @@
+package conformance
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/provider/conformance/probe"
+)
+
+// big is how much the promises about large data move, in bytes.
+const big = 50 << 20
+
+var stdinPromises = []promise{
+	{"standard input arrives byte for byte", func(t *testing.T, c *Case) {
+		everyByte := make([]byte, 256)
+		for i := range everyByte {
+			everyByte[i] = byte(i)
+		}
+		for name, data := range map[string]string{
+			"text": "one\ntwo\n", "shell": "$(id) `id` ; rm -rf \"$X\" 'y' \\ & | > <\nEOF\n", "binary": string(everyByte),
+			"empty": "", "no newline": "end", "control": "\x03\x04\x1a\x7f",
+		} {
+			cmd := c.Probe("cat")
+			cmd.Stdin = strings.NewReader(data)
+			if got := string(c.Succeed(t, cmd).Stdout.Bytes); got != data {
+				t.Errorf("%s: got %q, want %q", name, got, data)
+			}
+		}
+	}},
+	{"a command without standard input reads an empty one", func(t *testing.T, c *Case) {
+		if got, want := c.Run(t, "sum"), probe.Sum(nil); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}},
+	{"50 MiB of standard input arrive", func(t *testing.T, c *Case) {
+		data := probe.Pattern(0, big)
+		cmd := c.Probe("sum")
+		cmd.Stdin = bytes.NewReader(data)
+		if got, want := string(c.Succeed(t, cmd).Stdout.Bytes), probe.Sum(data); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}},
+	{"a program that never reads its input ends as usual", func(t *testing.T, c *Case) {
+		cmd := c.Probe("sleep", "200ms", probe.Then, "exit", "7")
+		cmd.Stdin = bytes.NewReader(probe.Pattern(0, big))
+		soon(t, "the command ends", func() {
+			res, err := c.Sandbox.Exec(t.Context(), cmd)
+			if err != nil || res.Outcome != lazaret.Exited || res.ExitCode != 7 {
+				t.Errorf("got %+v, %v", res, err)
+			}
+		})
+	}},
+	{"a program may be written to while it runs", func(t *testing.T, c *Case) {
+		cmd := c.Probe("cat")
+		cmd.StdinPipe = true
+		p := c.Start(t, cmd)
+		var got strings.Builder
+		lines := []string{"first\n", "second\n", "third\n"}
+		if _, err := io.WriteString(p, lines[0]); err != nil {
+			t.Fatal(err)
+		}
+		next := 1
+		for ev, err := range p.Events() {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ev.Result != nil {
+				if !ev.Result.Success() {
+					t.Errorf("got %+v", ev.Result)
+				}
+				break
+			}
+			got.Write(ev.Data)
+			if got.String() != strings.Join(lines[:next], "") {
+				continue // the answer comes in pieces
+			}
+			if next == len(lines) {
+				err = p.CloseStdin()
+			} else {
+				_, err = io.WriteString(p, lines[next])
+				next++
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got.String() != strings.Join(lines, "") {
+			t.Errorf("got %q", got.String())
+		}
+	}},
+	{"writing to a program that has ended is an error", func(t *testing.T, c *Case) {
+		cmd := c.Probe("exit", "0")
+		cmd.StdinPipe = true
+		p := c.Start(t, cmd)
+		if _, err := p.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		_, err := io.WriteString(p, "too late")
+		WantError(t, err, lazaret.ErrUnavailable)
+	}},
+	{"writing without StdinPipe is a configuration error", func(t *testing.T, c *Case) {
+		p := c.Start(t, c.Probe("sleep", "1m"))
+		_, err := io.WriteString(p, "x")
+		WantError(t, err, lazaret.ErrConfig)
+		WantError(t, p.CloseStdin(), lazaret.ErrConfig)
+	}},
+	{"an input that fails to be read ends the command and is the caller's error", func(t *testing.T, c *Case) {
+		broken := errors.New("the disk is gone")
+		cmd := c.Probe("cat", probe.Then, "append", c.Path("ran"), "x")
+		cmd.Stdin = io.MultiReader(strings.NewReader("some"), failing{broken})
+		_, err := c.Sandbox.Exec(t.Context(), cmd)
+		WantError(t, err, lazaret.ErrConfig, broken)
+		wantNotRun(t, c)
+	}},
+}
+
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }

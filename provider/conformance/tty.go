@@ -1,0 +1,56 @@
+package conformance
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/lazaret/lazaret/provider/conformance/probe"
+)
+
+var ttyPromises = []promise{
+	{"a command has no terminal unless it asks", func(t *testing.T, c *Case) {
+		if got := c.Run(t, "tty"); got != "no tty" {
+			t.Errorf("got %q", got)
+		}
+	}},
+	{"a command with a terminal has one of the size asked for, and one stream", func(t *testing.T, c *Case) {
+		cmd := c.Probe("tty", probe.Then, "printerr", "to err")
+		cmd.TTY, cmd.Rows, cmd.Cols = true, 31, 117
+		res := c.Succeed(t, cmd)
+		if got := res.Stdout.Text(); got != "tty 31 117\r\nto err" || res.Stderr.Total != 0 {
+			t.Errorf("stdout %q, stderr %q", got, res.Stderr.Text())
+		}
+	}},
+	{"a terminal is 24 by 80 unless told otherwise", func(t *testing.T, c *Case) {
+		cmd := c.Probe("tty")
+		cmd.TTY = true
+		if got := c.Succeed(t, cmd).Stdout.Text(); got != "tty 24 80\r\n" {
+			t.Errorf("got %q", got)
+		}
+	}},
+	{"a terminal can be resized while the command runs", func(t *testing.T, c *Case) {
+		cmd := c.Probe("append", c.Path("running"), "x", probe.Then, "tty", "50", "200")
+		cmd.TTY = true
+		p := c.Start(t, cmd)
+		c.Exists(t, "running")
+		if err := p.Resize(t.Context(), 50, 200); err != nil {
+			t.Fatal(err)
+		}
+		res, err := p.Wait(t.Context())
+		if err != nil || !res.Success() || !strings.Contains(res.Stdout.Text(), "tty 50 200") {
+			t.Errorf("got %+v, %v", res, err)
+		}
+	}},
+	{"a terminal takes what is typed", func(t *testing.T, c *Case) {
+		cmd := c.Probe("cat")
+		cmd.TTY, cmd.StdinPipe = true, true
+		p := c.Start(t, cmd)
+		if _, err := p.Write([]byte("typed\n\x04")); err != nil { // ctrl-D ends the input
+			t.Fatal(err)
+		}
+		res, err := p.Wait(t.Context())
+		if err != nil || !res.Success() || !strings.HasSuffix(res.Stdout.Text(), "typed\r\n") {
+			t.Errorf("got %+v, %v", res, err)
+		}
+	}},
+}

@@ -1,0 +1,208 @@
+package conformance
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"testing"
+
+	"github.com/lazaret/lazaret"
+)
+
+var userPromises = []promise{
+	{"as another user commands run as that user, unless they name one", func(t *testing.T, c *Case) {
+		u := c.Harness.Users
+		cmd := c.Probe("id")
+		cmd.Dir = "/"
+		res, err := c.Sandbox.As(c.other()).Exec(t.Context(), cmd)
+		if want := fmt.Sprintf("%d:%d", u.UID, u.GID); err != nil || res.Stdout.Text() != want {
+			t.Errorf("got %+v, %v, want %s", res, err, want)
+		}
+		if got := c.Sandbox.As(c.other()).ServiceInfo().User; got != c.other() {
+			t.Errorf("the user is said to be %q", got)
+		}
+		cmd.User = "4321:8765"
+		if res, err := c.Sandbox.As(c.other()).Exec(t.Context(), cmd); err != nil || res.Stdout.Text() != cmd.User {
+			t.Errorf("got %+v, %v, want %s", res, err, cmd.User)
+		}
+		cmd.User = ""
+		if res, err := c.Sandbox.As(c.other()).As("").Exec(t.Context(), cmd); err != nil || res.Stdout.Text() != c.Run(t, "id") {
+			t.Errorf("the service's own user became %+v, %v", res, err)
+		}
+	}},
+	{"as another user files are that user's", func(t *testing.T, c *Case) {
+		c.openDir(t, "shared")
+		as, p := c.Sandbox.As(c.other()), c.Path("shared/dir/file")
+		if err := as.WriteFile(t.Context(), p, []byte("x"), lazaret.WriteOptions{Mode: 0o600}); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"shared/dir", "shared/dir/file"} {
+			info, err := as.Stat(t.Context(), c.Path(name))
+			if err != nil || info.UID != c.Harness.Users.UID || info.GID != c.Harness.Users.GID {
+				t.Errorf("%s: stat says %+v, %v", name, info, err)
+			}
+		}
+		if got, err := as.ReadFile(t.Context(), p); err != nil || string(got) != "x" {
+			t.Errorf("got %q, %v", got, err)
+		}
+	}},
+	{"as another user what that user may not do is a permission error", func(t *testing.T, c *Case) {
+		if err := c.Sandbox.WriteFile(t.Context(), c.Path("private"), []byte("x"), lazaret.WriteOptions{Mode: 0o600}); err != nil {
+			t.Fatal(err)
+		}
+		c.Write(t, "dir/file", "x")
+		as, dir, file := c.Sandbox.As(c.other()), c.Path("dir"), c.Path("dir/file")
+		_, err := as.ReadFile(t.Context(), c.Path("private"))
+		wantFileError(t, err, c.Path("private"), lazaret.ErrPermission)
+		for _, opts := range []lazaret.WriteOptions{{}, {Atomic: true}} {
+			for _, p := range []string{c.Path("dir/new"), file} {
+				wantFileError(t, as.WriteFile(t.Context(), p, nil, opts), p, lazaret.ErrPermission)
+			}
+		}
+		wantFileError(t, as.Mkdir(t.Context(), dir+"/new", lazaret.MkdirOptions{Parents: true}), dir+"/new", lazaret.ErrPermission)
+		wantFileError(t, as.Symlink(t.Context(), "x", dir+"/new"), dir+"/new", lazaret.ErrPermission)
+		wantFileError(t, as.Rename(t.Context(), file, dir+"/new"), file, lazaret.ErrPermission)
+		wantFileError(t, as.Chmod(t.Context(), file, 0o666), file, lazaret.ErrPermission)
+		wantFileError(t, as.Chown(t.Context(), file, c.other()), file, lazaret.ErrPermission)
+		for _, recursive := range []bool{false, true} {
+			opts := lazaret.RemoveOptions{Recursive: recursive}
+			wantFileError(t, as.Remove(t.Context(), file, opts), file, lazaret.ErrPermission)
+			wantFileError(t, as.Remove(t.Context(), dir, lazaret.RemoveOptions{Recursive: true}), dir, lazaret.ErrPermission)
+		}
+		c.Write(t, "dir/deep/file", "x")
+		err = as.Remove(t.Context(), dir, lazaret.RemoveOptions{Recursive: true})
+		if err == nil || !strings.Contains(err.Error(), dir+"/deep/file") && !strings.Contains(err.Error(), file) {
+			t.Errorf("the error does not say what could not be removed: %v", err)
+		}
+		wantFileError(t, as.Upload(t.Context(), dir, bytes.NewReader(tarOf(t, []entry{{name: "new", mode: 0o644}}))), dir, lazaret.ErrPermission)
+		if got := c.Read(t, "dir/file"); got != "x" {
+			t.Errorf("the file holds %q", got)
+		}
+	}},
+	{"a directory that may not be read is an error of the walk, which goes on", func(t *testing.T, c *Case) {
+		c.Write(t, "tree/closed/file", "x")
+		c.Write(t, "tree/open", "x")
+		if err := c.Sandbox.Chmod(t.Context(), c.Path("tree/closed"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for e, err := range c.Sandbox.As(c.other()).Walk(t.Context(), c.Path("tree")) {
+			got += e.Path + " "
+			if e.Path == "closed" {
+				wantFileError(t, err, c.Path("tree/closed"), lazaret.ErrPermission)
+				if e.Mode != fs.ModeDir|0o700 {
+					t.Errorf("it is described as %+v", e)
+				}
+			} else if err != nil {
+				t.Error(err)
+			}
+		}
+		if got != ". closed open " {
+			t.Errorf("met %s", got)
+		}
+		_, err := c.Sandbox.As(c.other()).List(t.Context(), c.Path("tree/closed"))
+		wantFileError(t, err, c.Path("tree/closed"), lazaret.ErrPermission)
+	}},
+	{"as a user who is not known everything is an error", func(t *testing.T, c *Case) {
+		as, p := c.Sandbox.As(c.Harness.Users.Unknown), c.Path("file")
+		_, err := as.Stat(t.Context(), c.Dir)
+		wantFileError(t, err, c.Dir, lazaret.ErrUserNotFound)
+		_, err = as.List(t.Context(), c.Dir)
+		wantFileError(t, err, c.Dir, lazaret.ErrUserNotFound)
+		wantFileError(t, as.WriteFile(t.Context(), p, nil, lazaret.WriteOptions{}), p, lazaret.ErrUserNotFound)
+		wantFileError(t, as.Mkdir(t.Context(), p, lazaret.MkdirOptions{}), p, lazaret.ErrUserNotFound)
+		_, err = as.Exec(t.Context(), c.Probe("id"))
+		WantError(t, err, lazaret.ErrUserNotFound)
+		_, err = c.Sandbox.As("a\x00b").Stat(t.Context(), c.Dir)
+		wantFileError(t, err, c.Dir, lazaret.ErrConfig)
+	}},
+	{"a description tells whose a file is", func(t *testing.T, c *Case) {
+		c.Write(t, "dir/file", "x")
+		for _, name := range []string{"dir", "dir/file"} {
+			info, err := c.Sandbox.Stat(t.Context(), c.Path(name))
+			if got, want := fmt.Sprintf("%d:%d", info.UID, info.GID), c.Run(t, "id"); err != nil || got != want {
+				t.Errorf("%s is of %s, %v, want %s", name, got, err, want)
+			}
+		}
+	}},
+	{"a file is given to the owner that is named, where the kernel lets the user", func(t *testing.T, c *Case) {
+		c.Write(t, "replaced", "a long first content")
+		c.Write(t, "given", "x")
+		mine := c.Run(t, "id")
+		may := func(err error) bool {
+			if mine[:2] == "0:" && err != nil || mine[:2] != "0:" && !errors.Is(err, lazaret.ErrPermission) {
+				t.Errorf("as %s: %v", mine, err)
+			}
+			return err == nil
+		}
+		want := fmt.Sprintf("%d:%d", c.Harness.Users.UID, c.Harness.Users.GID)
+		owned := func(name string) {
+			info, err := c.Sandbox.Stat(t.Context(), c.Path(name))
+			if got := fmt.Sprintf("%d:%d", info.UID, info.GID); err != nil || got != want {
+				t.Errorf("%s is of %s, %v, want %s", name, got, err, want)
+			}
+		}
+		for name, opts := range map[string]lazaret.WriteOptions{"new": {}, "replaced": {}, "atomic": {Atomic: true}} {
+			opts.Owner = c.other()
+			if may(c.Sandbox.WriteFile(t.Context(), c.Path(name), []byte("x"), opts)) {
+				owned(name)
+			}
+		}
+		if may(c.Sandbox.Chown(t.Context(), c.Path("given"), c.other())) {
+			owned("given")
+		}
+		want = mine
+		if err := c.Sandbox.Symlink(t.Context(), "given", c.Path("link")); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Sandbox.Chown(t.Context(), c.Path("link"), mine); err != nil {
+			t.Error(err)
+		}
+		owned("link")
+		p := c.Path("none")
+		wantFileError(t, c.Sandbox.Chown(t.Context(), p, mine), p, lazaret.ErrNotFound)
+	}},
+	{"a link is given to the owner, not what it points to", func(t *testing.T, c *Case) {
+		if err := c.Sandbox.Symlink(t.Context(), "/no/such/target", c.Path("link")); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Sandbox.Chown(t.Context(), c.Path("link"), c.Run(t, "id")); err != nil {
+			t.Error(err)
+		}
+	}},
+	{"an owner who is not known is an error, and nothing is written", func(t *testing.T, c *Case) {
+		unknown := c.Harness.Users.Unknown
+		for owner, class := range map[string]error{
+			unknown: lazaret.ErrUserNotFound, "0:" + unknown: lazaret.ErrUserNotFound, "-1": lazaret.ErrUserNotFound,
+			":": lazaret.ErrConfig, ":0": lazaret.ErrConfig, "0:": lazaret.ErrConfig, "0\x00": lazaret.ErrConfig,
+		} {
+			p := c.Path("file")
+			err := c.Sandbox.WriteFile(t.Context(), p, nil, lazaret.WriteOptions{Owner: owner})
+			wantFileError(t, err, p, class)
+			_, err = c.Sandbox.Stat(t.Context(), p)
+			wantFileError(t, err, p, lazaret.ErrNotFound)
+		}
+	}},
+	{"giving a file to an owner who is not known is an error", func(t *testing.T, c *Case) {
+		c.Write(t, "file", "x")
+		unknown := c.Harness.Users.Unknown
+		for owner, class := range map[string]error{
+			unknown: lazaret.ErrUserNotFound, "0:" + unknown: lazaret.ErrUserNotFound, "": lazaret.ErrConfig, ":0": lazaret.ErrConfig,
+		} {
+			wantFileError(t, c.Sandbox.Chown(t.Context(), c.Path("file"), owner), c.Path("file"), class)
+		}
+	}},
+}
+
+// other is the other user by numbers, which need no name.
+func (c *Case) other() string { return fmt.Sprintf("%d:%d", c.Harness.Users.UID, c.Harness.Users.GID) }
+
+// openDir makes a directory that every user may write to.
+func (c *Case) openDir(t *testing.T, name string) {
+	t.Helper()
+	if err := c.Sandbox.Mkdir(t.Context(), c.Path(name), lazaret.MkdirOptions{Mode: 0o777}); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,165 @@
+package conformance
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/provider/conformance/probe"
+)
+
+var walkPromises = []promise{
+	{"a directory is listed by name, whatever is in it", func(t *testing.T, c *Case) {
+		odd := []string{" space", "-rf", ".hidden", "a\nb", "back\\slash", "é", "\xff\xfe", `"quoted"`, strings.Repeat("n", 240)}
+		for _, name := range odd {
+			c.Write(t, "dir/"+name, name)
+		}
+		c.mkdir(t, "dir/sub")
+		c.Write(t, "dir/sub/below", "not listed")
+		c.Run(t, "link", "sub", c.Path("dir/link"), probe.Then, "fifo", c.Path("dir/fifo"), probe.Then, "link", "dir", c.Path("to-dir"))
+		c.wantNames(t, "dir", sorted(append(odd, "sub", "link", "fifo")...)...)
+		c.wantNames(t, "to-dir", sorted(append(odd, "sub", "link", "fifo")...)...)
+		list, err := c.Sandbox.List(t.Context(), c.Path("dir"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, info := range list { // as Stat has it
+			if stat, err := c.Sandbox.Stat(t.Context(), c.Path("dir/"+info.Name)); err != nil || !sameFile(stat, info) {
+				t.Errorf("%q is listed as %+v, and described as %+v, %v", info.Name, info, stat, err)
+			}
+		}
+		c.mkdir(t, "empty")
+		c.wantNames(t, "empty")
+	}},
+	{"what is no directory is not listed", func(t *testing.T, c *Case) {
+		c.Write(t, "file", "x")
+		c.Run(t, "link", "loop", c.Path("loop"), probe.Then, "link", "none", c.Path("dangling"))
+		for name, class := range map[string]error{
+			"file": lazaret.ErrNotDirectory, "file/below": lazaret.ErrNotDirectory, "none": lazaret.ErrNotFound,
+			"loop": lazaret.ErrNotFound, "dangling": lazaret.ErrNotFound,
+		} {
+			_, err := c.Sandbox.List(t.Context(), c.Path(name))
+			wantFileError(t, err, c.Path(name), class)
+		}
+	}},
+	{"a directory of 10,000 files is listed and removed", func(t *testing.T, c *Case) {
+		const many = 10_000
+		entries := make([]entry, many)
+		for i := range entries {
+			entries[i] = entry{name: fmt.Sprintf("many/%05d", i), mode: 0o644}
+		}
+		if err := c.Sandbox.Upload(t.Context(), c.Dir, bytes.NewReader(tarOf(t, entries))); err != nil {
+			t.Fatal(err)
+		}
+		names := c.names(t, "many")
+		if len(names) != many || names[0] != "00000" || names[many-1] != "09999" {
+			t.Errorf("%d names, from %q to %q", len(names), names[0], names[len(names)-1])
+		}
+		if err := c.remove(t, "many", true); err != nil {
+			t.Error(err)
+		}
+	}},
+	{"a walk meets everything once, in order, and follows no link", func(t *testing.T, c *Case) {
+		c.Write(t, "tree/b/file", "123")
+		c.Write(t, "tree/b-file", "x")
+		c.Write(t, "tree/a/\xff\n", "x")
+		c.Write(t, "outside/file", "x")
+		c.mkdir(t, "tree/empty")
+		c.Run(t, "link", "../../outside", c.Path("tree/a/out"), probe.Then, "link", "..", c.Path("tree/b/up"), probe.Then,
+			"link", "loop", c.Path("tree/loop"), probe.Then, "fifo", c.Path("tree/fifo"))
+		sock := c.Probe("socket", "sock") // by a short path, for its address has little room
+		sock.Dir = c.Path("tree")
+		c.Succeed(t, sock)
+		want := []string{
+			".", "a", "a/out", "a/\xff\n", "b", "b/file", "b/up", "b-file", "empty", "fifo", "loop", "sock",
+		}
+		var got []string
+		for e, err := range c.Sandbox.Walk(t.Context(), c.Path("tree")) {
+			if err != nil {
+				t.Errorf("%q: %v", e.Path, err)
+				continue
+			}
+			got = append(got, e.Path)
+			stat, err := c.Sandbox.Stat(t.Context(), c.Path("tree/"+e.Path))
+			if stat.Name = e.Name; err != nil || e.Path != "." && !sameFile(stat, e.FileInfo) {
+				t.Errorf("%q is met as %+v, and described as %+v, %v", e.Path, e.FileInfo, stat, err)
+			}
+			if e.Path == "." && e.Name != "tree" || e.Path != "." && e.Name != e.Path[strings.LastIndex(e.Path, "/")+1:] {
+				t.Errorf("%q is called %q", e.Path, e.Name)
+			}
+		}
+		if strings.Join(got, "\x00") != strings.Join(want, "\x00") {
+			t.Errorf("met %q\nwant %q", got, want)
+		}
+	}},
+	{"a walk of a file or a link meets that alone", func(t *testing.T, c *Case) {
+		c.Write(t, "dir/file", "123")
+		c.Run(t, "link", "dir", c.Path("link"))
+		for name, size := range map[string]int64{"dir/file": 3, "link": 0} {
+			n := 0
+			for e, err := range c.Sandbox.Walk(t.Context(), c.Path(name)) {
+				if n++; err != nil || e.Path != "." || e.Size != size || (name == "link") != (e.LinkTarget == "dir") {
+					t.Errorf("%s: met %+v, %v", name, e, err)
+				}
+			}
+			if n != 1 {
+				t.Errorf("%s: met %d files", name, n)
+			}
+		}
+	}},
+	{"a walk of what is not there is one error", func(t *testing.T, c *Case) {
+		c.Write(t, "file", "x")
+		for name, class := range map[string]error{"none": lazaret.ErrNotFound, "file/below": lazaret.ErrNotDirectory} {
+			n := 0
+			for e, err := range c.Sandbox.Walk(t.Context(), c.Path(name)) {
+				if n++; e.Path != "" {
+					t.Errorf("%s: met %+v", name, e)
+				}
+				wantFileError(t, err, c.Path(name), class)
+			}
+			if n != 1 {
+				t.Errorf("%s: %d times", name, n)
+			}
+		}
+	}},
+	{"a walk may be left at any time", func(t *testing.T, c *Case) {
+		var entries []entry
+		for i := range 3000 {
+			entries = append(entries, entry{name: fmt.Sprintf("tree/%d/%d", i%100, i), mode: 0o644})
+		}
+		if err := c.Sandbox.Upload(t.Context(), c.Dir, bytes.NewReader(tarOf(t, entries))); err != nil {
+			t.Fatal(err)
+		}
+		for stop := range 3 {
+			soon(t, "leaving a walk", func() {
+				n := 0
+				for _, err := range c.Sandbox.Walk(t.Context(), c.Path("tree")) {
+					if err != nil {
+						t.Error(err)
+					}
+					if n++; n > stop*1000 {
+						break
+					}
+				}
+			})
+		}
+		if got := c.Run(t, "print", "still there"); got != "still there" {
+			t.Errorf("got %q", got)
+		}
+	}},
+}
+
+// sameFile compares descriptions.
+func sameFile(a, b lazaret.FileInfo) bool {
+	return a.Name == b.Name && a.Size == b.Size && a.Mode == b.Mode && a.LinkTarget == b.LinkTarget && a.UID == b.UID && a.GID == b.GID &&
+		a.ModTime.Equal(b.ModTime)
+}
+
+// sorted sorts names as Go does strings.
+func sorted(names ...string) []string {
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,138 @@
+package docker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/engine"
+)
+
+var _ lazaret.ImageBuilder = (*Provider)(nil)
+
+// FindImage describes an image that the daemon has.
+func (p *Provider) FindImage(ctx context.Context, ref string) (lazaret.Image, bool, error) {
+	image, found, err := p.engine.Image(ctx, ref)
+	return describe(image), found, err
+}
+
+// PullImage describes an image, and pulls it first if the daemon has none of that name.
+func (p *Provider) PullImage(ctx context.Context, ref string) (lazaret.Image, error) {
+	image, err := p.ensureImage(ctx, ref)
+	if err != nil {
+		return lazaret.Image{}, within(ctx, "find image "+ref, err)
+	}
+	return describe(image), nil
+}
+
+// builtOf is what LabelImage holds.
+type builtOf struct {
+	Environment string   `json:"environment"`
+	Inputs      string   `json:"inputs"`
+	Base        string   `json:"base"`
+	Tags        []string `json:"tags"`
+}
+
+// BuildImage builds an image by the Engine's own builder, without BuildKit. Its steps run in containers that
+// are isolated as Docker isolates them, not as sandboxes are: the Engine takes no other wishes for them. The
+// image has no owner's label: its containers would inherit that.
+func (p *Provider) BuildImage(ctx context.Context, b lazaret.ImageBuild) (string, error) {
+	of := builtOf{b.Mark.Environment, b.Mark.Inputs, b.Mark.Base, make([]string, len(b.Tags))}
+	for i, tag := range b.Tags {
+		var err error
+		if of.Tags[i], err = engine.Tag(tag); err != nil {
+			return "", err
+		}
+	}
+	mark, err := json.Marshal(of)
+	if err != nil {
+		return "", &lazaret.Error{Op: "build image", Class: lazaret.ErrInfrastructure, Err: err}
+	}
+	report := b.Progress
+	if report == nil {
+		report = func(string) {}
+	}
+	id, err := p.engine.Build(ctx, engine.Build{
+		Tags: of.Tags, Context: b.Context, Dockerfile: b.Dockerfile, Args: b.Args, Network: b.Network, Memory: b.Memory, CPUs: b.CPUs,
+		Labels: map[string]string{engine.LabelCache: engine.EnvImage, engine.LabelImage: string(mark)},
+	}, report)
+	if err != nil && ctx.Err() != nil {
+		return "", within(ctx, "build image", err)
+	}
+	return id, err
+}
+
+// Images lists the images that were built here.
+func (p *Provider) Images(ctx context.Context) ([]lazaret.Image, error) {
+	found, used, err := p.engine.Images(ctx, engine.LabelCache+"="+engine.EnvImage)
+	if err != nil {
+		return nil, err
+	}
+	var images []lazaret.Image
+	for _, i := range found {
+		if isBuilt(i.Labels, i.Tags) {
+			image := describe(i)
+			image.InUse = used[i.ID]
+			images = append(images, image)
+		}
+	}
+	return images, nil
+}
+
+// RemoveImage takes the tags that it was built with from an image. Where it has others it stays.
+func (p *Provider) RemoveImage(ctx context.Context, image lazaret.Image) error {
+	now, found, err := p.engine.Image(ctx, image.ID)
+	switch {
+	case err != nil || !found:
+		return err
+	case !isBuilt(now.Labels, now.Tags):
+		return &lazaret.Error{Op: "remove image " + image.ID, Class: lazaret.ErrConfig, Err: errors.New("it was not built here")}
+	case len(now.Tags) == 0:
+		return p.engine.Untag(ctx, now.ID)
+	}
+	for _, tag := range now.Tags {
+		if !slices.Contains(markOf(now.Labels).Tags, tag) {
+			continue
+		}
+		if err := p.engine.Untag(ctx, tag); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func describe(i engine.Image) lazaret.Image {
+	image := lazaret.Image{ID: i.ID, Tags: i.Tags, User: i.User, Created: i.Created, Size: i.Size}
+	if isBuilt(i.Labels, i.Tags) {
+		of := markOf(i.Labels)
+		image.Mark = lazaret.ImageMark{Environment: of.Environment, Inputs: of.Inputs, Base: of.Base}
+	}
+	return image
+}
+
+// markOf reads the label of an image; what others wrote there says nothing.
+func markOf(labels map[string]string) builtOf {
+	var of builtOf
+	if json.Unmarshal([]byte(labels[engine.LabelImage]), &of) != nil {
+		return builtOf{}
+	}
+	return of
+}
+
+// isBuilt tells an image that was built here from one that others have built on it, with its labels: that
+// one has tags, and none of ours.
+func isBuilt(labels map[string]string, tags []string) bool {
+	ours := markOf(labels).Tags
+	return labels[engine.LabelCache] == engine.EnvImage &&
+		(len(tags) == 0 || slices.ContainsFunc(tags, func(tag string) bool { return slices.Contains(ours, tag) }))
+}
+
+// isForeign tells an image to which somebody else has given a name: built on one of ours, or one of ours
+// that is theirs as well. Clean-up leaves it alone.
+func isForeign(o engine.Object) bool {
+	ours := markOf(o.Labels).Tags
+	return o.Kind == engine.ImageKind && o.Labels[engine.LabelCache] == engine.EnvImage &&
+		slices.ContainsFunc(o.Tags, func(tag string) bool { return !slices.Contains(ours, tag) })
+}

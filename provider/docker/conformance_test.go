@@ -1,0 +1,374 @@
+package docker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/provider/conformance"
+	"github.com/lazaret/lazaret/provider/conformance/probe"
+	"github.com/lazaret/lazaret/provider/docker"
+)
+
+func TestTheDockerProviderKeepsItsPromises(t *testing.T) {
+	program, err := os.ReadFile(conformance.BuildProbe(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name  string
+		spec  lazaret.Spec
+		users conformance.Users
+	}{
+		{"debian root", lazaret.Spec{Image: debian}, conformance.Users{Name: "tester", UID: 1000, GID: 1000}},
+		{"debian user", lazaret.Spec{Image: debian, User: "tester", Dir: "/home/tester"}, conformance.Users{Name: "daemon", UID: 1, GID: 1}},
+		{"busybox root", lazaret.Spec{Image: busybox}, conformance.Users{Name: "tester", UID: 1000, GID: 1000}},
+		{"static root", lazaret.Spec{Image: static}, conformance.Users{UID: 1000, GID: 0}},
+	} {
+		for _, way := range []struct {
+			name string
+			opts docker.Options
+		}{
+			{"guest", docker.Options{}},
+			{"guest without socket", docker.Options{NoSockets: true}},
+			{"engine", docker.Options{Transport: docker.TransportEngine}},
+		} {
+			weaker := maps.Clone(engineWeaker)
+			maps.Copy(weaker, conformance.NoRlimits("the Engine's exec has no limits for one command"))
+			for _, promise := range append(conformance.Promises("changes"), conformance.Promises("walk")...) {
+				weaker[promise] = noChanges
+			}
+			if way.opts.Transport == "" {
+				weaker = map[string]conformance.Weaker{}
+				if c.spec.User == "" {
+					weaker["errors/what the command's user may not touch is a permission error"] = conformance.RootMayAll
+				}
+			}
+			switch {
+			case c.spec.Image == busybox && way.opts.Transport == docker.TransportEngine:
+				continue // there is nothing in it for the Engine that the other two do not have
+			case c.name != "debian user" && way.opts.NoSockets:
+				continue // the image and the user change nothing about that
+			case c.spec.Image == static:
+				weaker["exec/a command runs as the user that is named"] = conformance.Weaker{
+					Reason: "the image knows no user but by number; ErrUserNotFound", Check: noNamedUser,
+				}
+			}
+			column := "docker " + way.name + " " + c.name
+			t.Run(column, func(t *testing.T) {
+				t.Parallel() // most of it is waiting
+				p := newProvider(t, way.opts)
+				probe := c.spec.Dir + "/probe"
+				conformance.Run(t, conformance.Harness{
+					Column: column, Probe: probe, Users: c.users, Weaker: weaker,
+					Start: func(t *testing.T) *lazaret.Sandbox {
+						sb := start(t, p, c.spec)
+						if err := sb.WriteFile(t.Context(), probe, program, lazaret.WriteOptions{Mode: 0o755}); err != nil {
+							t.Fatal(err)
+						}
+						return sb
+					},
+				})
+			})
+		}
+	}
+}
+
+// What the engine transport does instead of what it cannot promise.
+var engineWeaker = map[string]conformance.Weaker{
+	"exec/a program that a signal ended is told from one that exited": {
+		Reason: "the Engine tells a code only: exited with 128+n",
+		Check: func(t *testing.T, c *conformance.Case) {
+			res := c.Exec(t, c.Probe("raise", "15"))
+			if res.Outcome != lazaret.Exited || res.ExitCode != 143 || res.Signal != 0 {
+				t.Errorf("got %s, code %d, signal %d", res.Outcome, res.ExitCode, res.Signal)
+			}
+		},
+	},
+	"exec/arguments and environment values that are not UTF-8 arrive byte for byte": {
+		Reason: "the Engine's API is JSON; ErrUnsupported",
+		Check: conformance.Refuses(func(c *conformance.Case) lazaret.Cmd {
+			return c.Probe("append", c.Path("ran"), "\xff\xfe")
+		}),
+	},
+	"start/an executable file that is no program is an error, not an exit code": {
+		Reason: "runc learns it too late: exited with 1 or 255 and runc's message on standard error",
+		Check: func(t *testing.T, c *conformance.Case) {
+			if err := c.Sandbox.WriteFile(t.Context(), c.Path("text"), []byte("just text\n"), lazaret.WriteOptions{Mode: 0o755}); err != nil {
+				t.Fatal(err)
+			}
+			cmd := c.Probe()
+			cmd.Args = []string{c.Path("text")}
+			res := c.Exec(t, cmd)
+			if res.Outcome != lazaret.Exited || res.ExitCode != 1 && res.ExitCode != 255 || !strings.Contains(res.Stderr.Text(), "exec format error") {
+				t.Errorf("got %s, code %d, %q", res.Outcome, res.ExitCode, res.Stderr.Text())
+			}
+		},
+	},
+	"stdin/an input that fails to be read ends the command and is the caller's error": {
+		Reason: "the caller gets the error, but the Engine cannot end the exec: the program reads an end of its input and goes on",
+		Check: func(t *testing.T, c *conformance.Case) {
+			broken := errors.New("the disk is gone")
+			cmd := c.Probe("cat")
+			cmd.Stdin = iotest.ErrReader(broken)
+			_, err := c.Sandbox.Exec(t.Context(), cmd)
+			conformance.WantError(t, err, lazaret.ErrConfig, broken)
+		},
+	},
+	"tty/a command with a terminal has one of the size asked for, and one stream":  lateSize("31", "117", 31, 117),
+	"tty/a terminal is 24 by 80 unless told otherwise":                             lateSize("24", "80", 0, 0),
+	"end/a timeout ends the command's plain children and spares its neighbours":    unkilledTimeout,
+	"end/a timeout ends every descendant of the command and spares its neighbours": unkilledTimeout,
+	"end/cancelling ends every descendant of the command and spares its neighbours": {
+		Reason: unkilledReason,
+		Check: func(t *testing.T, c *conformance.Case) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			p, err := c.Sandbox.Start(ctx, c.Probe("beat", c.Path("beat")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Exists(t, "beat")
+			cancel()
+			_, err = p.Wait(t.Context())
+			conformance.WantError(t, err, lazaret.ErrCancelled)
+			c.Alive(t, "beat")
+			c.Stop(t, "beat")
+		},
+	},
+	"end/a kill ends every descendant of the command and spares its neighbours": unkilledKill,
+	"end/a command that is killed says that a signal ended it":                  unkilledKill,
+	"end/leaving a stream early ends the command": {
+		Reason: unkilledReason,
+		Check: func(t *testing.T, c *conformance.Case) {
+			for _, err := range c.Sandbox.Stream(t.Context(), c.Probe("print", "x", probe.Then, "beat", c.Path("beat"))) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				break
+			}
+			c.Alive(t, "beat")
+			c.Stop(t, "beat")
+		},
+	},
+	"process/a signal reaches a program that waits for it":        noSignals,
+	"process/a signal ends a program that does not":               noSignals,
+	"detached/a signal reaches a detached command":                noSignals,
+	"detached/a kill ends every descendant of a detached command": unkilledKill,
+	"users/as another user files are that user's": {
+		Reason: "the Engine does not tell whose a file is: UID and GID are -1; what is new is the user's all the same",
+		Check: func(t *testing.T, c *conformance.Case) {
+			as := c.Sandbox.As(fmt.Sprintf("%d:%d", c.Harness.Users.UID, c.Harness.Users.GID))
+			if err := as.WriteFile(t.Context(), c.Path("dir/file"), nil, lazaret.WriteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			ownedBy(t, c, "dir/file")
+			ownedBy(t, c, "dir/new")
+		},
+	},
+	"users/as another user what that user may not do is a permission error": {
+		Reason: "files are read and written with the daemon's rights, whoever asks",
+		Check: func(t *testing.T, c *conformance.Case) {
+			if err := c.Sandbox.WriteFile(t.Context(), c.Path("private"), []byte("x"), lazaret.WriteOptions{Mode: 0o600}); err != nil {
+				t.Fatal(err)
+			}
+			as := c.Sandbox.As(fmt.Sprintf("%d:%d", c.Harness.Users.UID, c.Harness.Users.GID))
+			if got, err := as.ReadFile(t.Context(), c.Path("private")); err != nil || string(got) != "x" {
+				t.Errorf("got %q, %v", got, err)
+			}
+		},
+	},
+	"users/a directory that may not be read is an error of the walk, which goes on": noChanges,
+	"users/as a user who is not known everything is an error": {
+		Reason: "commands and writing are, as ErrUserNotFound; reading is done with the daemon's rights",
+		Check: func(t *testing.T, c *conformance.Case) {
+			as := c.Sandbox.As(c.Harness.Users.Unknown)
+			_, err := as.Exec(t.Context(), c.Probe("id"))
+			conformance.WantError(t, err, lazaret.ErrUserNotFound)
+			conformance.WantError(t, as.WriteFile(t.Context(), c.Path("file"), nil, lazaret.WriteOptions{}), lazaret.ErrUserNotFound)
+			if _, err := as.ReadFile(t.Context(), c.Path("here")); err != nil {
+				t.Error(err)
+			}
+		},
+	},
+	"users/a description tells whose a file is": {
+		Reason: "the Engine does not tell; UID and GID are -1",
+		Check: func(t *testing.T, c *conformance.Case) {
+			for _, p := range []string{c.Dir, c.Path("here")} {
+				if info, err := c.Sandbox.Stat(t.Context(), p); err != nil || info.UID != -1 || info.GID != -1 {
+					t.Errorf("stat says %+v, %v", info, err)
+				}
+			}
+		},
+	},
+	"users/a file is given to the owner that is named, where the kernel lets the user": {
+		Reason: "a file that is written is, whoever asks, with the daemon's rights; Chown is ErrUnsupported",
+		Check: func(t *testing.T, c *conformance.Case) {
+			opts := lazaret.WriteOptions{Owner: fmt.Sprintf("%d:%d", c.Harness.Users.UID, c.Harness.Users.GID)}
+			for range 2 { // new, and replaced
+				if err := c.Sandbox.WriteFile(t.Context(), c.Path("file"), nil, opts); err != nil {
+					t.Fatal(err)
+				}
+				ownedBy(t, c, "file")
+			}
+			conformance.WantError(t, c.Sandbox.Chown(t.Context(), c.Path("file"), "0:0"), lazaret.ErrUnsupported)
+		},
+	},
+	"users/a link is given to the owner, not what it points to":    noChanges,
+	"users/giving a file to an owner who is not known is an error": noChanges,
+	"errors/what the command's user may not touch is a permission error": {
+		Reason: "files are read and written with the daemon's rights",
+		Check: func(t *testing.T, c *conformance.Case) {
+			c.Write(t, "secret", "x")
+			if got := c.Read(t, "secret"); got != "x" {
+				t.Errorf("got %q", got)
+			}
+			if info, err := c.Sandbox.Stat(t.Context(), "/etc/shadow"); err == nil && info.Size > 0 {
+				if _, err := c.Sandbox.ReadFile(t.Context(), "/etc/shadow"); err != nil {
+					t.Errorf("/etc/shadow: %v", err)
+				}
+			}
+		},
+	},
+	"errors/devices are never opened": {
+		Reason: "the Engine does not see what is mounted while a container runs, as /dev, /proc and /sys; ErrUnsupported",
+		Check: func(t *testing.T, c *conformance.Case) {
+			for _, p := range []string{"/dev/null", "/proc/1/environ", "/sys/kernel"} {
+				_, err := c.Sandbox.ReadFile(t.Context(), p)
+				conformance.WantError(t, err, lazaret.ErrUnsupported)
+				conformance.WantError(t, c.Sandbox.WriteFile(t.Context(), p, nil, lazaret.WriteOptions{}), lazaret.ErrUnsupported)
+			}
+		},
+	},
+	"links/a link of a loop is described as any other": {
+		Reason: "the Engine follows it; ErrNotFound",
+		Check: func(t *testing.T, c *conformance.Case) {
+			c.Run(t, "link", "b", c.Path("a"), probe.Then, "link", "a", c.Path("b"))
+			_, err := c.Sandbox.Stat(t.Context(), c.Path("a"))
+			conformance.WantError(t, err, lazaret.ErrNotFound)
+		},
+	},
+}
+
+// noChanges is what becomes of all that the Engine's archive calls cannot do.
+var noChanges = conformance.Weaker{
+	Reason: "the Engine can do no more than send and take archives; ErrUnsupported",
+	Check: func(t *testing.T, c *conformance.Case) {
+		c.Write(t, "file", "x")
+		dir, file := c.Path("new"), c.Path("file")
+		id := c.Run(t, "id")
+		for what, err := range map[string]error{
+			"mkdir":        c.Sandbox.Mkdir(t.Context(), dir, lazaret.MkdirOptions{}),
+			"remove":       c.Sandbox.Remove(t.Context(), file, lazaret.RemoveOptions{Recursive: true}),
+			"rename":       c.Sandbox.Rename(t.Context(), file, dir),
+			"symlink":      c.Sandbox.Symlink(t.Context(), file, dir),
+			"chmod":        c.Sandbox.Chmod(t.Context(), file, 0o600),
+			"chown":        c.Sandbox.Chown(t.Context(), file, id),
+			"atomic write": c.Sandbox.WriteFile(t.Context(), file, nil, lazaret.WriteOptions{Atomic: true}),
+		} {
+			var e *lazaret.Error
+			if !errors.Is(err, lazaret.ErrUnsupported) || !errors.As(err, &e) || e.Hint == "" {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		_, err := c.Sandbox.List(t.Context(), c.Dir)
+		conformance.WantError(t, err, lazaret.ErrUnsupported)
+		for _, err := range c.Sandbox.Walk(t.Context(), c.Dir) {
+			conformance.WantError(t, err, lazaret.ErrUnsupported)
+		}
+		if got := c.Read(t, "file"); got != "x" {
+			t.Errorf("the file holds %q", got)
+		}
+	},
+}
+
+// ownedBy checks that a file, of mode 0644, belongs to the other user, by writing to it.
+func ownedBy(t *testing.T, c *conformance.Case, name string) {
+	t.Helper()
+	cmd := c.Probe("append", c.Path(name), "x")
+	cmd.User, cmd.Dir = fmt.Sprintf("%d:%d", c.Harness.Users.UID, c.Harness.Users.GID), "/"
+	c.Succeed(t, cmd)
+}
+
+const unkilledReason = "the Engine cannot end an exec: its processes run on until the sandbox is closed"
+
+var (
+	unkilledTimeout = conformance.Weaker{
+		Reason: unkilledReason + ", and the result says Unkilled",
+		Check: func(t *testing.T, c *conformance.Case) {
+			cmd := c.Probe("print", "ready", probe.Then, "beat", c.Path("beat"))
+			cmd.Wall = time.Second
+			res := c.Exec(t, cmd)
+			if res.Outcome != lazaret.TimedOut || !res.Unkilled || res.Stdout.Text() != "ready" {
+				t.Errorf("got %+v", res)
+			}
+			c.Alive(t, "beat")
+			c.Stop(t, "beat")
+		},
+	}
+	unkilledKill = conformance.Weaker{
+		Reason: unkilledReason + ", and the result says lost and Unkilled",
+		Check: func(t *testing.T, c *conformance.Case) {
+			p := c.Start(t, c.Probe("print", "ready", probe.Then, "beat", c.Path("beat")))
+			for _, err := range p.Events() { // what is under way when the exec is given up is lost
+				if err != nil {
+					t.Fatal(err)
+				}
+				break
+			}
+			c.Exists(t, "beat")
+			if err := p.Kill(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			res, err := p.Wait(t.Context())
+			if err != nil || res.Outcome != lazaret.Lost || res.ExitCode != -1 || !res.Unkilled || res.Stdout.Text() != "ready" {
+				t.Errorf("got %+v, %v", res, err)
+			}
+			c.Alive(t, "beat")
+			c.Stop(t, "beat")
+		},
+	}
+	noSignals = conformance.Weaker{
+		Reason: "the Engine cannot signal an exec; ErrUnsupported",
+		Check: func(t *testing.T, c *conformance.Case) {
+			p := c.Start(t, c.Probe("wait", c.Path("go")))
+			conformance.WantError(t, p.Signal(t.Context(), 15), lazaret.ErrUnsupported)
+			c.Write(t, "go", "")
+			if res, err := p.Wait(t.Context()); err != nil || !res.Success() {
+				t.Errorf("got %+v, %v", res, err)
+			}
+		},
+	}
+)
+
+// lateSize is what an Engine before 23.0 makes of a terminal's first size: it comes just after the start.
+func lateSize(wantRows, wantCols string, rows, cols uint16) conformance.Weaker {
+	return conformance.Weaker{
+		Reason: "an Engine before 23.0 sets the first size just after the start",
+		Check: func(t *testing.T, c *conformance.Case) {
+			cmd := c.Probe("tty", wantRows, wantCols, probe.Then, "printerr", "to err")
+			cmd.TTY, cmd.Rows, cmd.Cols = true, rows, cols
+			res := c.Succeed(t, cmd)
+			want := "tty " + wantRows + " " + wantCols + "\r\nto err"
+			if got := res.Stdout.Text(); !strings.HasSuffix(got, want) || res.Stderr.Total != 0 {
+				t.Errorf("stdout %q, stderr %q", got, res.Stderr.Text())
+			}
+		},
+	}
+}
+
+func noNamedUser(t *testing.T, c *conformance.Case) {
+	cmd := c.Probe("id")
+	cmd.User = "tester"
+	_, err := c.Sandbox.Exec(t.Context(), cmd)
+	if !errors.Is(err, lazaret.ErrUserNotFound) {
+		t.Errorf("got %v", err)
+	}
+}

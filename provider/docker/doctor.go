@@ -1,0 +1,250 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/shirou/gopsutil/v4/disk"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/compose"
+	"github.com/lazaret/lazaret/internal/engine"
+)
+
+// Status is the verdict of one check.
+type Status string
+
+// The verdicts.
+const (
+	OK   Status = "ok"
+	Warn Status = "warn" // it works, with less isolation or comfort
+	Fail Status = "fail" // sandboxes will not work
+	Note Status = "note" // a fact without a verdict
+)
+
+// Check is one line of a diagnosis.
+type Check struct {
+	Name   string `json:"name"`
+	Status Status `json:"status"`
+	Detail string `json:"detail"`
+	Hint   string `json:"hint,omitempty"` // what to do about it
+}
+
+// The versions of a Compose CLI that are judged: below the first, and below the second.
+const (
+	composeOld  = "2.21"
+	composeGood = "2.22"
+)
+
+// lowDisk is the free space in bytes below which there is a warning.
+const lowDisk = 5 << 30
+
+// Diagnose looks at the daemon and its machine, and starts a sandbox from an image that it makes itself.
+// Each check is reported when it is done. It returns false when one failed. Nothing is left behind but
+// the guest's cache.
+func Diagnose(ctx context.Context, opts Options, report func(Check)) bool {
+	ok := true
+	tell := func(c Check) {
+		ok = ok && c.Status != Fail
+		report(c)
+	}
+	strict := opts.StrictPrereqs
+	opts.StrictPrereqs = false // the check below says it
+	opts.Logger = nil
+	p, err := New(ctx, opts)
+	if err != nil {
+		tell(failed("endpoint", err))
+		tell(composeCLI(ctx))
+		return false
+	}
+	defer func() {
+		if err := p.Close(ctx); err != nil {
+			tell(failed("clean-up", err))
+		}
+	}()
+	tell(Check{Name: "endpoint", Status: OK, Detail: p.engine.Endpoint()})
+	tell(p.engineCheck(strict))
+	tell(composeCLI(ctx))
+	info, err := p.engine.Info(ctx)
+	if err != nil {
+		tell(failed("configuration", err))
+	} else {
+		for _, c := range machineChecks(info) {
+			tell(c)
+		}
+		tell(p.diskCheck(ctx, info.RootDir))
+	}
+	tell(p.leftoverCheck(ctx))
+	for _, c := range p.selfTest(ctx) {
+		tell(c)
+	}
+	return ok
+}
+
+func failed(name string, err error) Check {
+	return Check{Name: name, Status: Fail, Detail: err.Error()}
+}
+
+func (p *Provider) engineCheck(strict bool) Check {
+	c := Check{Name: "engine", Status: OK, Detail: fmt.Sprintf("%s, API %s, %s/%s", p.server.Version, p.server.API, p.server.OS, p.server.Arch)}
+	if engine.VersionLess(p.server.Version, engine.GoodEngine) {
+		c.Status, c.Hint = Warn, "it works, but lacks later fixes of its isolation: upgrade to "+engine.GoodEngine+" or newer"
+		if strict {
+			c.Status = Fail
+		}
+	}
+	return c
+}
+
+// composeCLI looks for a Compose command line tool, which nothing here needs.
+func composeCLI(ctx context.Context) Check {
+	c := Check{Name: "compose CLI", Status: Note, Detail: "none found (not needed)"}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	for _, line := range [][]string{{"docker", "compose", "version", "--short"}, {"docker-compose", "version", "--short"}} {
+		out, err := exec.CommandContext(ctx, line[0], line[1:]...).Output()
+		version := strings.TrimPrefix(strings.TrimSpace(string(out)), "v")
+		if err != nil || version == "" {
+			continue
+		}
+		c.Detail, c.Status = version+" (not needed)", OK
+		switch {
+		case engine.VersionLess(version, composeOld):
+			c.Status, c.Hint = Warn, "older than "+composeOld+": it may not understand the projects that it finds here"
+		case engine.VersionLess(version, composeGood):
+			c.Status, c.Hint = Warn, "older than "+composeGood+": it works, without `docker compose watch`"
+		}
+		return c
+	}
+	return c
+}
+
+// machineChecks judges what the Engine says of its machine. It is pure.
+func machineChecks(info engine.Info) []Check {
+	has := func(option string) bool { return slices.Contains(info.Security, option) }
+	yesNo := func(name string, yes bool, detail, missing, hint string) Check {
+		if yes {
+			return Check{Name: name, Status: OK, Detail: detail}
+		}
+		return Check{Name: name, Status: Warn, Detail: missing, Hint: hint}
+	}
+	users := Check{Name: "user namespaces", Status: Note, Detail: "off: root in a sandbox is the daemon's root, held by capabilities and seccomp"}
+	switch {
+	case has("rootless"):
+		users = Check{Name: "user namespaces", Status: OK, Detail: "the daemon is rootless"}
+	case has("userns"):
+		users = Check{Name: "user namespaces", Status: OK, Detail: "remapped"}
+	}
+	return []Check{
+		{Name: "machine", Status: Note, Detail: fmt.Sprintf("%d CPUs, %.1f GiB memory, kernel %s", info.CPUs, float64(info.Memory)/(1<<30), info.Kernel)},
+		{Name: "cgroups", Status: OK, Detail: "version " + info.CgroupVersion},
+		storageCheck(info),
+		yesNo("seccomp", has("seccomp"), "on", "off", "the daemon does not filter system calls: enable seccomp in its kernel and build"),
+		yesNo("AppArmor", has("apparmor") || has("selinux"), "on (or SELinux)", "neither AppArmor nor SELinux", "one layer of isolation less; seccomp and capabilities still hold"),
+		users,
+		{Name: "runtimes", Status: OK, Detail: strings.Join(info.Runtimes, ", ")},
+	}
+}
+
+func storageCheck(info engine.Info) Check {
+	backing := info.DriverStatus["Backing Filesystem"]
+	c := Check{Name: "storage", Status: OK, Detail: info.Driver}
+	if backing != "" {
+		c.Detail += " on " + backing
+	}
+	switch {
+	case info.Driver == "btrfs", info.Driver == "zfs", info.Driver == "overlay2" && backing == "xfs":
+		c.Detail += ", disk quotas possible"
+	default:
+		c.Detail += ", no disk quotas: a sandbox can fill the disk"
+		c.Status = Note
+	}
+	if info.Driver == "vfs" {
+		c.Status, c.Hint = Warn, "vfs copies whole images for each container: use overlay2"
+	}
+	return c
+}
+
+func (p *Provider) diskCheck(ctx context.Context, dir string) Check {
+	c := Check{Name: "disk", Status: Note, Detail: "unknown: the daemon is on another machine"}
+	if !p.engine.Local() {
+		return c
+	}
+	usage, err := disk.UsageWithContext(ctx, dir)
+	if err != nil {
+		c.Detail = "unknown: " + err.Error()
+		return c
+	}
+	c.Status, c.Detail = OK, fmt.Sprintf("%.1f GiB free in %s", float64(usage.Free)/(1<<30), dir)
+	if usage.Free < lowDisk {
+		c.Status, c.Hint = Warn, "remove what is not needed: `lazaret cleanup --caches`, `docker system df`"
+	}
+	return c
+}
+
+func (p *Provider) leftoverCheck(ctx context.Context) Check {
+	plan, err := p.Cleanup(ctx, lazaret.CleanupOptions{DryRun: true})
+	if err != nil {
+		return failed("leftovers", err)
+	}
+	var left, kept, caches int
+	for _, l := range plan {
+		switch {
+		case l.Remove:
+			left++
+		case l.Cache:
+			caches++
+		case l.Kept:
+			kept++
+		}
+	}
+	c := Check{Name: "leftovers", Status: OK, Detail: fmt.Sprintf("none (%d kept, %d caches)", kept, caches)}
+	if left > 0 {
+		c.Status, c.Detail, c.Hint = Warn, fmt.Sprintf("%d objects of dead owners (%d kept, %d caches)", left, kept, caches), "remove them with `lazaret cleanup`"
+	}
+	return c
+}
+
+// selfTest starts a sandbox from the guest's own image, so that no registry is needed, runs a command in
+// it that looks for a network, and removes it.
+func (p *Provider) selfTest(ctx context.Context) []Check {
+	image, err := p.guestImageFor(ctx, p.server.Arch)
+	if err != nil {
+		return []Check{failed("sandbox", err)}
+	}
+	begin := time.Now()
+	sb, err := p.Start(ctx, lazaret.Spec{Image: image})
+	if err != nil {
+		return []Check{failed("sandbox", err)}
+	}
+	started := time.Since(begin)
+	begin = time.Now()
+	res, err := sb.Exec(ctx, lazaret.Cmd{Args: []string{compose.GuestProgram, "selftest"}, Wall: 30 * time.Second})
+	ran := time.Since(begin)
+	checks := []Check{isolationCheck(res, err)}
+	begin = time.Now()
+	if err := sb.Close(ctx); err != nil {
+		return append(checks, failed("sandbox", err))
+	}
+	return append(checks, Check{
+		Name: "sandbox", Status: OK,
+		Detail: fmt.Sprintf("started in %d ms, a command in %d ms, removed in %d ms", started.Milliseconds(), ran.Milliseconds(), time.Since(begin).Milliseconds()),
+	})
+}
+
+func isolationCheck(res *lazaret.Result, err error) Check {
+	const name = "isolation"
+	switch {
+	case err != nil:
+		return failed(name, err)
+	case res.Outcome != lazaret.Exited:
+		return Check{Name: name, Status: Fail, Detail: fmt.Sprintf("the command in the sandbox %s", res.Outcome)}
+	case !res.Success():
+		return Check{Name: name, Status: Fail, Detail: "a sandbox without a network has one: " + strings.ReplaceAll(strings.TrimSpace(res.Stdout.Text()), "\n", "; ")}
+	}
+	return Check{Name: name, Status: OK, Detail: "no network device but the loopback, and no route"}
+}

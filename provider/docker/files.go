@@ -1,0 +1,100 @@
+package docker
+
+import (
+	"context"
+	"io"
+	"iter"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/engine"
+	"github.com/lazaret/lazaret/internal/wire/client"
+)
+
+var (
+	_ lazaret.FileBackend = guestFiles{}
+	_ lazaret.FileBackend = (*engine.Files)(nil)
+)
+
+// Files returns the files that the guest of a user reads and changes, or that the Engine does.
+func (s *service) Files(user string) lazaret.FileBackend {
+	if !s.direct() {
+		return guestFiles{s.sb, user}
+	}
+	return s.sb.p.engine.Files(s.sb.id, func(ctx context.Context) (engine.FileOwner, error) {
+		return s.sb.fileOwner(ctx, user)
+	})
+}
+
+// guestFiles has the guest of a user, which is started if need be, do it all.
+type guestFiles struct {
+	sb   *sandbox
+	user string
+}
+
+// with calls do with the guest, and adds to its error what is known of a guest that is lost.
+func (f guestFiles) with(ctx context.Context, do func(g *client.Guest) error) error {
+	g, err := f.sb.guests.of(ctx, f.user)
+	if err != nil {
+		return err
+	}
+	return f.sb.guests.explain(ctx, do(g))
+}
+
+// Stat describes a path.
+func (f guestFiles) Stat(ctx context.Context, name string) (info lazaret.FileInfo, err error) {
+	err = f.with(ctx, func(g *client.Guest) (err error) {
+		info, err = g.Stat(ctx, name)
+		return err
+	})
+	return info, err
+}
+
+// Open reads a regular file.
+func (f guestFiles) Open(ctx context.Context, name string, offset, length int64) (r io.ReadCloser, info lazaret.FileInfo, err error) {
+	err = f.with(ctx, func(g *client.Guest) (err error) {
+		r, info, err = g.Open(ctx, name, offset, length)
+		return err
+	})
+	return r, info, err
+}
+
+// Write makes or replaces a regular file.
+func (f guestFiles) Write(ctx context.Context, name string, r io.Reader, size int64, opts lazaret.WriteOptions) error {
+	return f.with(ctx, func(g *client.Guest) error { return g.Write(ctx, name, r, size, opts) })
+}
+
+// Walk describes a tree.
+func (f guestFiles) Walk(ctx context.Context, root string, depth int) iter.Seq2[lazaret.WalkEntry, error] {
+	return func(yield func(lazaret.WalkEntry, error) bool) {
+		err := f.with(ctx, func(g *client.Guest) error {
+			for e, err := range g.Walk(ctx, root, depth) {
+				if !yield(e, f.sb.guests.explain(ctx, err)) {
+					break
+				}
+			}
+			return nil
+		})
+		if err != nil { // there was no guest to ask
+			yield(lazaret.WalkEntry{}, err)
+		}
+	}
+}
+
+// Change does one thing to a file.
+func (f guestFiles) Change(ctx context.Context, c lazaret.Change) error {
+	return f.with(ctx, func(g *client.Guest) error { return g.Change(ctx, c) })
+}
+
+// Upload extracts a tar stream.
+func (f guestFiles) Upload(ctx context.Context, dir string, tar io.Reader) error {
+	return f.with(ctx, func(g *client.Guest) error { return g.Upload(ctx, dir, tar) })
+}
+
+// Download returns a path as a tar stream.
+func (f guestFiles) Download(ctx context.Context, name string) (r io.ReadCloser, err error) {
+	err = f.with(ctx, func(g *client.Guest) (err error) {
+		r, err = g.Download(ctx, name)
+		return err
+	})
+	return r, err
+}

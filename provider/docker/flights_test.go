@@ -1,0 +1,77 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+)
+
+func TestACallThatManyWaitForIsMadeOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g flights
+		var calls atomic.Int64
+		release := make(chan struct{})
+		results := make(chan int, 10)
+		for range 10 {
+			go func() {
+				n, err := shared(t.Context(), &g, "key", func(context.Context) (int, error) {
+					calls.Add(1)
+					<-release
+					return 42, nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+				results <- n
+			}()
+		}
+		synctest.Wait()
+		close(release)
+		for range 10 {
+			if n := <-results; n != 42 {
+				t.Errorf("got %d", n)
+			}
+		}
+		if calls.Load() != 1 {
+			t.Errorf("%d calls", calls.Load())
+		}
+	})
+}
+
+func TestOneWhoLeavesDoesNotEndTheCallForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g flights
+		call := func(ctx context.Context) (string, error) {
+			<-ctx.Done()
+			return "", context.Cause(ctx)
+		}
+		first, leaveFirst := context.WithCancel(t.Context())
+		second, leaveSecond := context.WithCancel(t.Context())
+		ended := make(chan error, 2)
+		for _, ctx := range []context.Context{first, second} {
+			go func() {
+				_, err := shared(ctx, &g, "key", call)
+				ended <- err
+			}()
+			synctest.Wait()
+		}
+		leaveFirst()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("the first got %v", err)
+		}
+		synctest.Wait()
+		if g.all["key"] == nil {
+			t.Fatal("the call has ended, though one still waits")
+		}
+		leaveSecond()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("the second got %v", err)
+		}
+		synctest.Wait()
+		if g.all["key"] != nil {
+			t.Error("the call goes on, though nobody waits")
+		}
+	})
+}

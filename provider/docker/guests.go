@@ -1,0 +1,243 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/compose"
+	"github.com/lazaret/lazaret/internal/engine"
+	"github.com/lazaret/lazaret/internal/wire/client"
+)
+
+// guests are the guests in a sandbox: the main process, where it serves, for the service's own user; and
+// one more, started by an exec, for each other user, so that the Engine resolves user, groups and HOME.
+type guests struct {
+	sb *sandbox
+
+	sockets atomic.Int64 // how many were made
+
+	main *client.Guest
+	wire *engine.Duplex // the main process's connection
+
+	mu     sync.Mutex
+	byUser map[string]*userGuest
+	dead   map[string]*userGuest // by user: guests that have died, and were not swept after yet
+	closed bool
+}
+
+// userGuest is a guest that was started, or is being started, by an exec.
+type userGuest struct {
+	began   time.Time     // before it was started
+	started chan struct{} // closed when guest or err is set
+	guest   *client.Guest
+	id      int // the user's
+	err     error
+}
+
+// attach connects to the main process, which is not started yet.
+func (g *guests) attach(ctx context.Context) error {
+	var err error
+	if g.wire, err = g.sb.p.engine.Attach(context.WithoutCancel(ctx), g.sb.id); err != nil {
+		return err
+	}
+	g.main = client.New(g.wire)
+	return nil
+}
+
+// ready waits until the main process answers.
+func (g *guests) ready(ctx context.Context) error {
+	if err := g.main.Ready(ctx); err != nil {
+		return g.explain(ctx, err)
+	}
+	return nil
+}
+
+// deathWait bounds the wait for the Engine's report of a death that its stream's end has told of.
+const deathWait = time.Second
+
+// saying adds to an error about a guest what that wrote to its standard error.
+func saying(err error, complaint string) error {
+	if complaint = strings.TrimSpace(complaint); complaint == "" {
+		return err
+	}
+	return fmt.Errorf("%w; it says: %s", err, complaint)
+}
+
+// explain adds to an error about a lost guest what the Engine and the guest say.
+func (g *guests) explain(ctx context.Context, err error) error {
+	if !errors.Is(err, lazaret.ErrUnavailable) {
+		return err
+	}
+	if g.main != nil && g.main.Lost() {
+		g.sb.p.watch.Await(g.sb.id, deathWait, func(s engine.ContainerState) bool { return s.Died || !s.Started })
+		<-g.main.Done() // it comes soon after
+	}
+	state, serr := g.sb.p.engine.Inspect(context.WithoutCancel(ctx), g.sb.id)
+	if serr == nil && !state.Running {
+		err = state.Unavailable() // which is why its stream has ended
+	}
+	return saying(err, g.complaint())
+}
+
+func (g *guests) complaint() string {
+	if g.wire == nil || !g.main.Lost() {
+		return ""
+	}
+	return g.wire.Complaint()
+}
+
+// exec runs cmd through the guest of its user.
+func (g *guests) exec(ctx context.Context, cmd lazaret.Cmd, live bool, out lazaret.Sink) (*client.Process, error) {
+	guest, err := g.of(ctx, cmd.User)
+	if err != nil {
+		return nil, err
+	}
+	p, err := guest.Exec(ctx, cmd, live, out)
+	if err != nil {
+		return nil, g.explain(ctx, err)
+	}
+	return p, nil
+}
+
+// of returns the guest for a user, started if need be.
+func (g *guests) of(ctx context.Context, user string) (*client.Guest, error) {
+	if g.main != nil && (user == "" || user == g.sb.spec.User) {
+		return g.main, nil
+	}
+	for {
+		u, err := g.join(ctx, user)
+		if err != nil {
+			return nil, err
+		}
+		select {
+		case <-u.started:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		if u.err != nil {
+			return nil, u.err
+		}
+		if !u.guest.Lost() {
+			return u.guest, nil
+		}
+		g.forget(user, u) // somebody has killed it: its commands are lost, the next gets a fresh one
+	}
+}
+
+// join returns the guest for a user that is there or on its way.
+func (g *guests) join(ctx context.Context, user string) (*userGuest, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return nil, &lazaret.Error{Class: lazaret.ErrUnavailable, Err: errors.New("the sandbox is closed")}
+	}
+	if u := g.byUser[user]; u != nil {
+		return u, nil
+	}
+	u := &userGuest{began: time.Now(), started: make(chan struct{})}
+	if g.byUser == nil {
+		g.byUser = map[string]*userGuest{}
+	}
+	g.byUser[user] = u
+	dead := g.dead[user]
+	go func() {
+		defer close(u.started)
+		if u.err = g.start(context.WithoutCancel(ctx), user, u, dead); u.err != nil {
+			g.forget(user, u)
+			return
+		}
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		delete(g.dead, user)
+	}()
+	return u, nil
+}
+
+// forget makes the next command of the user start another guest than u, which has died or could not be
+// started.
+func (g *guests) forget(user string, u *userGuest) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.byUser[user] != u {
+		return
+	}
+	delete(g.byUser, user)
+	if u.err == nil {
+		if g.dead == nil {
+			g.dead = map[string]*userGuest{}
+		}
+		g.dead[user] = u
+	}
+}
+
+// start starts a guest by an exec. What the commands of a dead one left is killed first: by the main
+// process, since the new guest could perhaps not be started beside it, and by the new one, since the main
+// process may not be allowed to.
+func (g *guests) start(ctx context.Context, user string, u, dead *userGuest) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if dead != nil && g.main != nil {
+		_, survivors, err := g.main.Sweep(ctx, &dead.id, time.Since(dead.began))
+		if err != nil {
+			return g.explain(ctx, err)
+		}
+		g.survived(user, survivors)
+	}
+	if user == "" {
+		user = g.sb.spec.User
+	}
+	rw, err := g.sb.p.engine.ExecDuplex(ctx, g.sb.p.watch, g.sb.id, user, compose.GuestProgram, "serve")
+	if err != nil {
+		return err
+	}
+	guest := client.New(rw)
+	var since time.Duration
+	survivors := 0
+	if err = guest.Ready(ctx); err == nil {
+		if dead != nil {
+			since = time.Since(dead.began)
+		}
+		u.id, survivors, err = guest.Sweep(ctx, nil, since)
+	}
+	if err != nil {
+		guest.Close()
+		return saying(g.explain(ctx, err), rw.Complaint())
+	}
+	g.survived(user, survivors)
+	if err := g.move(ctx, guest); err != nil { // code in the sandbox may have got in its way
+		g.sb.p.opts.Logger.Debug("a guest is reached through the daemon only", "sandbox", g.sb.spec.Name, "user", user, "error", err)
+	}
+	u.guest = guest
+	return nil
+}
+
+// survived tells of processes of a dead guest that could not be killed.
+func (g *guests) survived(user string, n int) {
+	if n > 0 {
+		g.sb.p.opts.Logger.Warn("a guest has died, and what its commands left cannot be killed", "sandbox", g.sb.spec.Name, "user", user, "processes", n)
+	}
+}
+
+// close ends the connections. The guests then kill what they have started.
+func (g *guests) close() {
+	g.mu.Lock()
+	g.closed = true
+	started := g.byUser
+	g.byUser = nil
+	g.mu.Unlock()
+	for _, u := range started {
+		<-u.started
+		if u.guest != nil {
+			u.guest.Close()
+		}
+	}
+	if g.main != nil {
+		g.main.Close()
+	}
+}

@@ -1,0 +1,186 @@
+package docker
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/compose"
+	"github.com/lazaret/lazaret/internal/engine"
+	"github.com/lazaret/lazaret/internal/guestbin"
+)
+
+// shared runs f once for all who ask for the same key at the same time. A caller whose ctx ends stops
+// waiting; f goes on for the others, and its context ends only when nobody waits any more.
+func shared[T any](ctx context.Context, group *flights, key string, f func(context.Context) (T, error)) (T, error) {
+	var zero T
+	ch, leave := group.join(ctx, key, func(ctx context.Context) (any, error) { return f(ctx) })
+	defer leave()
+	select {
+	case <-ch.done:
+		if ch.err != nil {
+			return zero, ch.err
+		}
+		return ch.value.(T), nil
+	case <-ctx.Done():
+		return zero, ctx.Err()
+	}
+}
+
+// ensureImage makes sure that the daemon has the image. One that it has causes no request to a registry;
+// many sandboxes of one that it has not cause one pull.
+func (p *Provider) ensureImage(ctx context.Context, ref string) (engine.Image, error) {
+	image, found, err := p.engine.Image(ctx, ref)
+	if err != nil || found {
+		return image, err
+	}
+	return shared(ctx, &p.pulls, ref, func(ctx context.Context) (engine.Image, error) {
+		image, found, err := p.engine.Image(ctx, ref) // the pull before this one may have been of it
+		if err != nil || found {
+			return image, err
+		}
+		auth, err := p.compose.Auth(ref)
+		if err != nil {
+			return engine.Image{}, err
+		}
+		err = p.engine.Pull(ctx, ref, auth, func(s engine.PullProgress) {
+			p.opts.Progress(Progress{Image: s.Image, Layer: s.ID, Status: s.Status, Current: s.Current, Total: s.Total})
+		})
+		if err != nil {
+			return engine.Image{}, err
+		}
+		image, found, err = p.engine.Image(ctx, ref)
+		if err == nil && !found {
+			err = &lazaret.Error{Op: "pull image " + ref, Class: lazaret.ErrInfrastructure, Err: fmt.Errorf("the daemon has pulled it and does not have it")}
+		}
+		return image, err
+	})
+}
+
+// ensureGuest returns the name of a volume that holds the guest for an architecture.
+//
+// Volumes can neither be renamed nor labelled later, so that one which is being filled looks like one that
+// is complete. So each attempt fills a volume of its own, and then gives the image that it was filled from
+// its name: that image, whose label tells the volume, is the mark of a complete one, for all processes on
+// all hosts that share the daemon. Of two that are filled at the same time, the one that finds itself
+// outrun removes its own. Who makes one removes the old ones of other versions.
+func (p *Provider) ensureGuest(ctx context.Context, arch string) (string, error) {
+	p.mu.Lock()
+	known := p.volumes[arch]
+	p.mu.Unlock()
+	if known != "" {
+		return known, nil
+	}
+	volume, err := shared(ctx, &p.guests, arch, func(ctx context.Context) (string, error) { return p.findOrMakeGuest(ctx, arch) })
+	if err != nil {
+		return "", err
+	}
+	p.mu.Lock()
+	p.volumes[arch] = volume
+	p.mu.Unlock()
+	return volume, nil
+}
+
+// guestImageFor returns an image that holds the guest and nothing else.
+func (p *Provider) guestImageFor(ctx context.Context, arch string) (string, error) {
+	if _, err := p.ensureGuest(ctx, arch); err != nil {
+		return "", err
+	}
+	guest, err := p.guestFor(arch)
+	return guestImage(guest.Version, arch), err
+}
+
+func guestImage(version, arch string) string { return "lazaret-guest:" + version + "-" + arch }
+
+func (p *Provider) findOrMakeGuest(ctx context.Context, arch string) (string, error) {
+	guest, err := p.guestFor(arch)
+	if err != nil {
+		return "", &lazaret.Error{Op: "deliver the guest", Class: lazaret.ErrUnsupported, Err: err}
+	}
+	mark := guestImage(guest.Version, arch)
+	if volume, err := p.completeGuest(ctx, mark); err != nil || volume != "" {
+		return volume, err
+	}
+	return p.makeGuest(context.WithoutCancel(ctx), guest, mark, arch)
+}
+
+// forgetGuest makes the next start look for the guest's volume again: somebody may have pruned it.
+func (p *Provider) forgetGuest(arch string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.volumes, arch)
+}
+
+// completeGuest returns the volume that the mark tells of, and "" where there is none.
+func (p *Provider) completeGuest(ctx context.Context, mark string) (string, error) {
+	image, found, err := p.engine.Image(ctx, mark)
+	if err != nil || !found {
+		return "", err
+	}
+	volume := image.Labels[engine.LabelGuestVolume]
+	there, err := p.engine.HasVolume(ctx, volume)
+	if err != nil || !there {
+		return "", err
+	}
+	return volume, nil
+}
+
+// guestTimeout bounds the making of a guest volume.
+const guestTimeout = time.Minute
+
+func (p *Provider) makeGuest(ctx context.Context, guest guestbin.Binary, mark, arch string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, guestTimeout)
+	defer cancel()
+	volume := fmt.Sprintf(volumePrefix+"%s-%s-%s", guest.Version, arch, strings.ToLower(rand.Text()[:8]))
+	labels := map[string]string{engine.LabelOwner: p.self.String(), engine.LabelCache: "guest"}
+	// The image has no owner's label: every container of it would inherit that.
+	id, err := p.engine.Import(ctx, "", arch, guestTree(guest.Program), []string{
+		fmt.Sprintf("ENTRYPOINT [%q]", compose.GuestProgram),
+		fmt.Sprintf("LABEL %s=guest %s=%s", engine.LabelCache, engine.LabelGuestVolume, volume),
+	})
+	if err != nil {
+		return "", err
+	}
+	filler := map[string]string{engine.LabelOwner: p.self.String(), engine.LabelSandbox: volume}
+	if err := p.engine.FillVolume(ctx, volume, id, compose.GuestDir, labels, filler); err != nil {
+		return "", err
+	}
+	if err := p.engine.Tag(ctx, id, mark); err != nil {
+		return "", err
+	}
+	p.removeOldGuests(ctx)
+	winner, err := p.completeGuest(ctx, mark)
+	if err != nil || winner == volume {
+		return volume, err
+	}
+	for _, o := range []engine.Object{{Kind: engine.Volume, ID: volume, Name: volume}, {Kind: engine.ImageKind, ID: id, Name: id}} {
+		if err := p.engine.Remove(ctx, o); err != nil {
+			return "", err
+		}
+	}
+	return winner, nil
+}
+
+// guestTree is the file system that holds nothing but the guest, as a tar stream.
+func guestTree(program []byte) io.Reader {
+	var b bytes.Buffer
+	tw := tar.NewWriter(&b)
+	dir := strings.TrimPrefix(compose.GuestDir, "/") + "/"
+	for _, h := range []tar.Header{
+		{Typeflag: tar.TypeDir, Name: dir, Mode: 0o755},
+		{Typeflag: tar.TypeDir, Name: strings.TrimPrefix(compose.SocketDir, "/") + "/", Mode: 0o755},
+		{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(compose.GuestProgram, "/"), Mode: 0o755, Size: int64(len(program))},
+	} {
+		h.Format = tar.FormatPAX
+		_ = tw.WriteHeader(&h) // into memory: it cannot fail
+	}
+	_, _ = tw.Write(program)
+	_ = tw.Close()
+	return &b
+}

@@ -1,0 +1,352 @@
+// Package docker is the provider that runs sandboxes as Compose projects on a Docker Engine, 20.10 or
+// newer, through the Compose SDK in process. No docker binary is needed.
+package docker
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/compose"
+	"github.com/lazaret/lazaret/internal/engine"
+	"github.com/lazaret/lazaret/internal/guestbin"
+	"github.com/lazaret/lazaret/internal/owner"
+)
+
+// DefaultImage is the image of a sandbox whose spec names none.
+const DefaultImage = "python:3.12-slim"
+
+// Options configures a provider. The zero value finds the daemon as the docker CLI does and logs nothing.
+type Options struct {
+	// Host is the daemon's address as DOCKER_HOST has it, Context the name of a docker context. At most
+	// one is set. Both empty: DOCKER_HOST, else the current context, else the rootless daemon's socket,
+	// else the default socket.
+	Host, Context string
+	// Transport says how commands reach a sandbox. Empty means TransportGuest.
+	Transport Transport
+	// DefaultImage is used where a spec names no image. Empty means the constant DefaultImage.
+	DefaultImage string
+	// StrictPrereqs makes an Engine older than 24.0.6 an error; else there is one warning.
+	StrictPrereqs bool
+	// NoSockets reaches guests through the daemon only, and mounts nothing of the host for it: slower.
+	NoSockets bool
+	// StateDir holds folders with sockets, one for each sandbox while it runs: see docs/ARCHITECTURE.md.
+	// Empty means $XDG_STATE_HOME/lazaret/docker, or .local/state/lazaret/docker in the user's home.
+	StateDir string
+	// Logger receives warnings and what loosens the isolation. Nil logs nothing.
+	Logger *slog.Logger
+	// Progress is told what a start is busy with that may take long. It is called from several
+	// goroutines at once, and must not block. Nil tells nobody.
+	Progress func(Progress)
+}
+
+// Transport is a way in which commands reach a sandbox.
+type Transport string
+
+const (
+	// TransportGuest runs commands through Lazaret's own program in the sandbox: in about a millisecond,
+	// ended to the last process, with evidence of how they ended.
+	TransportGuest Transport = "guest"
+	// TransportEngine runs each command by an exec of the Engine. Nothing in the sandbox is trusted; it
+	// is slower, and cannot do all: see docs/promises.md.
+	TransportEngine Transport = "engine"
+)
+
+// Progress is one step of pulling an image.
+type Progress struct {
+	Image          string // the image's reference
+	Layer          string // the layer's short id; empty for the image as a whole
+	Status         string // "Downloading", "Pull complete" ...
+	Current, Total int64  // bytes; Total is 0 where it is not known
+}
+
+// Provider runs sandboxes on one Docker Engine.
+type Provider struct {
+	opts    Options
+	self    owner.ID
+	compose *compose.Compose
+	engine  *engine.Client
+	watch   *engine.Watch
+	server  engine.Server
+	sockets sockets
+
+	guestFor func(arch string) (guestbin.Binary, error) // guestbin.For
+
+	pulls  flights // by image
+	guests flights // by architecture
+
+	mu      sync.Mutex
+	held    map[string]*sandbox // by name: started by this provider and not removed
+	volumes map[string]string   // by architecture: the guest volume that is known to be there
+	closed  bool
+}
+
+var _ lazaret.Provider = (*Provider)(nil)
+
+// New connects to the daemon. A daemon that does not answer is an ErrUnavailable that names the endpoint.
+func New(ctx context.Context, opts Options) (*Provider, error) {
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opts.Progress == nil {
+		opts.Progress = func(Progress) {}
+	}
+	if opts.DefaultImage == "" {
+		opts.DefaultImage = DefaultImage
+	}
+	switch opts.Transport {
+	case "":
+		opts.Transport = TransportGuest
+	case TransportGuest, TransportEngine:
+	default:
+		return nil, &lazaret.Error{
+			Op: "connect", Class: lazaret.ErrConfig,
+			Err: fmt.Errorf("there is no transport %q, only %s and %s", opts.Transport, TransportGuest, TransportEngine),
+		}
+	}
+	self, err := owner.Self()
+	if err != nil {
+		return nil, &lazaret.Error{Op: "identify this process", Class: lazaret.ErrInfrastructure, Err: err}
+	}
+	c, err := compose.Connect(ctx, compose.Options{Host: opts.Host, Context: opts.Context, Logger: opts.Logger})
+	if err != nil {
+		return nil, err
+	}
+	p := &Provider{
+		opts: opts, self: self, compose: c, engine: c.Engine, guestFor: guestbin.For,
+		held: map[string]*sandbox{}, volumes: map[string]string{},
+	}
+	if p.server, err = c.Engine.Connect(ctx); err == nil {
+		err = p.checkEngine()
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	if p.sockets.dir, err = p.socketsDir(); err != nil {
+		p.noSockets(err)
+	}
+	p.watch = p.engine.Watch(ctx, engine.LabelOwner+"="+self.String())
+	return p, nil
+}
+
+// checkEngine warns of an old Engine, or refuses it.
+func (p *Provider) checkEngine() error {
+	if !engine.VersionLess(p.server.Version, engine.GoodEngine) {
+		return nil
+	}
+	reason := fmt.Sprintf("Docker Engine %s is older than %s", p.server.Version, engine.GoodEngine)
+	if p.opts.StrictPrereqs {
+		return &lazaret.Error{
+			Op: "check prerequisites", Class: lazaret.ErrConfig, Err: errors.New(reason),
+			Hint: "upgrade the Engine, or run without strict prerequisites",
+		}
+	}
+	p.opts.Logger.Warn(reason+": it works, but lacks later fixes of its isolation", "endpoint", p.engine.Endpoint())
+	return nil
+}
+
+// Name is "docker".
+func (p *Provider) Name() string { return "docker" }
+
+// Start makes a sandbox: it pulls the image if the daemon has none of that name, creates the generated
+// project, starts it, and returns when the Engine has reported the start.
+func (p *Provider) Start(ctx context.Context, spec lazaret.Spec) (*lazaret.Sandbox, error) {
+	if spec.Image == "" {
+		spec.Image = p.opts.DefaultImage
+	}
+	if spec.Name == "" {
+		spec.Name = "lazaret-" + strings.ToLower(rand.Text()[:12])
+	}
+	op := "start sandbox " + spec.Name
+	if err := p.check(ctx, spec); err != nil {
+		return nil, err
+	}
+	image, err := p.ensureImage(ctx, spec.Image)
+	if err != nil {
+		return nil, within(ctx, op, err)
+	}
+	sb := &sandbox{p: p, spec: spec}
+	sb.guests.sb = sb
+	if err := p.hold(sb); err != nil {
+		return nil, err
+	}
+	if err := p.up(ctx, sb, image.Arch); err != nil {
+		// The first cause stays the class; trouble with the clean-up is told with it.
+		return nil, within(ctx, op, errors.Join(err, sb.Close(ctx)))
+	}
+	p.logLoosened(spec)
+	return lazaret.NewSandbox(sb), nil
+}
+
+// up brings the sandbox up. Where the guest's volume has vanished since it was last seen (`docker volume
+// prune` does that), it is made again, once.
+func (p *Provider) up(ctx context.Context, sb *sandbox, arch string) error {
+	guest, err := p.ensureGuest(ctx, arch)
+	if err != nil {
+		return err
+	}
+	err = sb.up(ctx, guest)
+	if err == nil || sb.id != "" || ctx.Err() != nil {
+		return err
+	}
+	if there, herr := p.engine.HasVolume(ctx, guest); herr != nil || there {
+		return err
+	}
+	p.forgetGuest(arch)
+	if guest, err = p.ensureGuest(ctx, arch); err != nil {
+		return err
+	}
+	return sb.up(ctx, guest)
+}
+
+// within says what was being done when err came, and calls it cancelled where ctx had ended.
+func within(ctx context.Context, op string, err error) error {
+	if ctx.Err() != nil {
+		return &lazaret.Error{Op: op, Class: lazaret.ErrCancelled, Err: context.Cause(ctx)}
+	}
+	var known *lazaret.Error
+	if errors.As(err, &known) {
+		return &lazaret.Error{Op: op, Class: lazaret.ClassOf(err), Err: err}
+	}
+	return &lazaret.Error{Op: op, Class: lazaret.ErrInfrastructure, Err: err}
+}
+
+// minPIDs is the least limit of processes with a guest. It has 14 threads, a worker 8, and Go ends a program
+// that gets no thread when it needs one: with a limit of 24 fork bombs ended workers, with 48 none.
+const minPIDs = 48
+
+// check refuses a spec that cannot be started, before anything is made.
+func (p *Provider) check(ctx context.Context, spec lazaret.Spec) error {
+	if err := spec.Validate(); err != nil {
+		return err
+	}
+	if n := spec.Limits.PIDs; n > 0 && n < minPIDs && p.opts.Transport == TransportGuest {
+		return &lazaret.Error{
+			Op: "start sandbox " + spec.Name, Class: lazaret.ErrConfig,
+			Err:  fmt.Errorf("a limit of %d processes is below the least with which commands can be run, %d: the guest's own threads count too", n, minPIDs),
+			Hint: "raise Limits.PIDs, or limit commands with Rlimits.Processes",
+		}
+	}
+	for _, m := range spec.Mounts {
+		if err := p.checkMount(m); err != nil {
+			return &lazaret.Error{Op: "mount " + m.Host, Class: lazaret.ErrConfig, Err: err, Hint: p.mountHint()}
+		}
+	}
+	switch spec.Network {
+	case "", lazaret.NetworkNone, lazaret.NetworkBridge, lazaret.NetworkHost:
+		return nil
+	}
+	there, err := p.engine.HasNetwork(ctx, spec.Network)
+	if err == nil && !there {
+		err = &lazaret.Error{
+			Op: "start sandbox " + spec.Name, Class: lazaret.ErrConfig, Err: fmt.Errorf("there is no network %q", spec.Network),
+			Hint: "`docker network ls` lists those that there are",
+		}
+	}
+	return err
+}
+
+func (p *Provider) checkMount(m lazaret.Mount) error {
+	if !p.engine.Local() {
+		return fmt.Errorf("the daemon at %s does not see this machine's files", p.engine.Endpoint())
+	}
+	if m.Container == compose.GuestDir || strings.HasPrefix(m.Container, compose.GuestDir+"/") {
+		return fmt.Errorf("%s is Lazaret's own", compose.GuestDir)
+	}
+	_, err := os.Stat(m.Host) // Docker would make a missing one, as root
+	return err
+}
+
+// mountHint is what to do where the daemon does not see this machine's files.
+func (p *Provider) mountHint() string {
+	if p.engine.Local() {
+		return ""
+	}
+	return engine.UploadHint
+}
+
+// logLoosened tells what the user has asked for that weakens the isolation.
+func (p *Provider) logLoosened(spec lazaret.Spec) {
+	if spec.Network != "" && spec.Network != lazaret.NetworkNone {
+		p.opts.Logger.Warn("the sandbox has a network", "sandbox", spec.Name, "network", spec.Network)
+	}
+	for _, m := range spec.Mounts {
+		if m.Writable {
+			p.opts.Logger.Warn("the sandbox can write to the host", "sandbox", spec.Name, "path", m.Host)
+		}
+	}
+	for limit, lifted := range map[string]bool{"memory": spec.Limits.Memory == lazaret.NoLimit, "pids": spec.Limits.PIDs == lazaret.NoLimit} {
+		if lifted {
+			p.opts.Logger.Warn("the sandbox has no limit", "sandbox", spec.Name, "limit", limit)
+		}
+	}
+}
+
+func (p *Provider) hold(sb *sandbox) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return &lazaret.Error{Op: "start sandbox", Class: lazaret.ErrUnavailable, Err: errors.New("the provider is closed")}
+	}
+	if p.held[sb.spec.Name] != nil {
+		return &lazaret.Error{Op: "start sandbox", Class: lazaret.ErrConfig, Err: fmt.Errorf("this provider has a sandbox %s already", sb.spec.Name)}
+	}
+	p.held[sb.spec.Name] = sb
+	return nil
+}
+
+func (p *Provider) release(sb *sandbox) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.held, sb.spec.Name)
+}
+
+// closeTimeout bounds the removal of all that a provider holds.
+const closeTimeout = 60 * time.Second
+
+// Close removes every sandbox that this provider still holds, except kept ones. A second call does
+// nothing.
+func (p *Provider) Close(ctx context.Context) error {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return nil
+	}
+	p.closed = true
+	var held []*sandbox
+	for _, sb := range p.held {
+		held = append(held, sb)
+	}
+	p.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	errs := inParallel(len(held), func(i int) error { return held[i].Close(ctx) })
+	p.watch.Close()
+	return errors.Join(errs, p.compose.Close())
+}
+
+// removals is how many removals run at once: the daemon does little in parallel.
+const removals = 8
+
+// inParallel calls f for 0 to n-1 and joins the errors.
+func inParallel(n int, f func(i int) error) error {
+	errs := make([]error, n)
+	slots := make(chan struct{}, removals)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			errs[i] = f(i)
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,142 @@
+package docker_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/compose"
+	"github.com/lazaret/lazaret/internal/engine"
+	"github.com/lazaret/lazaret/provider/docker"
+)
+
+// testRegistry serves one image of random content on the loopback, which a daemon may use without TLS.
+type testRegistry struct {
+	ref       string
+	requests  atomic.Int64 // all
+	manifests atomic.Int64 // for manifests: each pull makes at least one
+}
+
+// serveImage is to be called before the provider is made that uses the image, so that it is removed last.
+func serveImage(t *testing.T) *testRegistry {
+	t.Helper()
+	newProvider(t, docker.Options{}) // skips where there is no Docker
+	r := &testRegistry{}
+	store := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		r.requests.Add(1)
+		if req.Method == http.MethodGet && strings.Contains(req.URL.Path, "/manifests/") {
+			r.manifests.Add(1)
+		}
+		store.ServeHTTP(w, req)
+	}))
+	t.Cleanup(server.Close)
+	image, err := random.Image(200<<10, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if image, err = mutate.ConfigFile(image, linuxConfig(t, image)); err != nil {
+		t.Fatal(err)
+	}
+	r.ref = strings.TrimPrefix(server.URL, "http://") + "/lazaret-test/pull:1"
+	ref, err := name.ParseReference(r.ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.Write(ref, image, remote.WithContext(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	r.requests.Store(0)
+	r.manifests.Store(0)
+	t.Cleanup(func() { removeImage(t, r.ref) })
+	return r
+}
+
+func linuxConfig(t *testing.T, image v1.Image) *v1.ConfigFile {
+	t.Helper()
+	config, err := image.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config = config.DeepCopy()
+	config.OS, config.Architecture = "linux", "amd64"
+	return config
+}
+
+func removeImage(t *testing.T, ref string) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	c, err := compose.Connect(ctx, compose.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	// By its id: by its name, the Engine would keep it under its digest.
+	image, found, err := c.Engine.Image(ctx, ref)
+	if err == nil && found {
+		err = c.Engine.Remove(ctx, engine.Object{Kind: engine.ImageKind, ID: image.ID, Name: ref})
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestFiftySandboxesOfAMissingImageCauseOnePull(t *testing.T) {
+	var begun atomic.Int64
+	r := serveImage(t)
+	p := newProvider(t, docker.Options{Progress: func(docker.Progress) { begun.Add(1) }})
+	sandboxes := make([]*lazaret.Sandbox, 50)
+	errs := make([]error, len(sandboxes))
+	var wg sync.WaitGroup
+	for i := range sandboxes {
+		wg.Go(func() { sandboxes[i], errs[i] = p.Start(t.Context(), lazaret.Spec{Image: r.ref}) })
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	if n := r.manifests.Load(); n != 1 {
+		t.Errorf("the registry was asked for the manifest %d times, want once", n)
+	}
+	if begun.Load() == 0 {
+		t.Error("no progress was told")
+	}
+	r.requests.Store(0)
+	start(t, p, lazaret.Spec{Image: r.ref})
+	if n := r.requests.Load(); n != 0 {
+		t.Errorf("an image that is present caused %d requests", n)
+	}
+}
+
+func TestAnImageThatIsNotThereIsAConfigurationError(t *testing.T) {
+	r := serveImage(t)
+	p := newProvider(t, docker.Options{})
+	missing := strings.Replace(r.ref, ":1", ":2", 1)
+	_, err := p.Start(t.Context(), lazaret.Spec{Image: missing})
+	if !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), missing) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestARegistryThatIsNotThereIsUnavailable(t *testing.T) {
+	p := newProvider(t, docker.Options{})
+	_, err := p.Start(t.Context(), lazaret.Spec{Image: "127.0.0.1:1/lazaret-test/nothing"})
+	if !errors.Is(err, lazaret.ErrUnavailable) {
+		t.Errorf("got %v, class %v", err, lazaret.ClassOf(err))
+	}
+}

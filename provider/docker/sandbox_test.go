@@ -1,0 +1,451 @@
+package docker_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/compose"
+	"github.com/lazaret/lazaret/internal/engine"
+	"github.com/lazaret/lazaret/internal/owner"
+	"github.com/lazaret/lazaret/provider/docker"
+)
+
+// sh runs a script in the sandbox, which must succeed, and returns its output.
+func sh(t *testing.T, sb *lazaret.Sandbox, script string) string {
+	t.Helper()
+	res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", script}, Wall: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !res.Success() {
+		t.Fatalf("%q: %s %d: %s%s", script, res.Outcome, res.ExitCode, res.Stdout.Text(), res.Stderr.Text())
+	}
+	return strings.TrimSpace(res.Stdout.Text())
+}
+
+func engineOf(t *testing.T) *engine.Client {
+	t.Helper()
+	c, err := compose.Connect(t.Context(), compose.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c.Engine
+}
+
+// objectsOf lists what there is of a sandbox.
+func objectsOf(t *testing.T, sandbox string) []engine.Object {
+	t.Helper()
+	all, err := engineOf(t).Objects(context.WithoutCancel(t.Context()), engine.LabelSandbox+"="+sandbox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func TestTheDefaultSandboxIsIsolatedAndBounded(t *testing.T) {
+	p := newProvider(t, docker.Options{})
+	sb := start(t, p, lazaret.Spec{Image: debian})
+	for what, c := range map[string]struct{ script, want string }{
+		"only the loopback device":         {"tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '", "lo"},
+		"no route":                         {"tail -n +2 /proc/net/route | wc -l", "0"},
+		"no new privileges":                {"grep NoNewPrivs /proc/self/status | cut -f2", "1"},
+		"seccomp filters":                  {"grep ^Seccomp: /proc/self/status | cut -f2", "2"},
+		"a small capability set":           {"grep CapEff /proc/self/status | cut -f2", "00000000000004fb"},
+		"and no more for what it starts":   {"grep CapBnd /proc/self/status | cut -f2", "00000000000004fb"},
+		"the guest is the main process":    {"tr '\\0' ' ' < /proc/1/cmdline", compose.GuestProgram + " serve"},
+		"the guest cannot be written to":   {"touch /.lazaret/x 2>/dev/null && echo yes || echo no", "no"},
+		"the guest cannot be removed":      {"rm -rf /.lazaret/guest 2>/dev/null; test -e /.lazaret/guest && echo there", "there"},
+		"no daemon's socket":               {"ls /var/run/docker.sock /run/docker.sock 2>/dev/null | wc -l", "0"},
+		"device nodes cannot be made":      {"mknod /tmp/sda b 8 0 2>/dev/null && echo yes || echo no", "no"},
+		"the host's name is not ours":      {"test $(hostname) != " + hostname(t) + " && echo ok", "ok"},
+		"raw sockets cannot be opened":     {`python3 -c 'import socket; socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)' 2>/dev/null && echo yes || echo no`, "no"},
+		"kernel settings are read-only":    {"echo 1 > /proc/sys/kernel/panic 2>/dev/null && echo yes || echo no", "no"},
+		"mounting is refused":              {"mount -t tmpfs x /mnt 2>/dev/null && echo yes || echo no", "no"},
+		"the guest reaps what is orphaned": {"sh -c 'sleep 0 &'; sleep 0.3; grep -l '^State:.Z' /proc/[0-9]*/status 2>/dev/null | wc -l", "0"},
+	} {
+		if got := strings.TrimSpace(sh(t, sb, c.script)); got != c.want {
+			t.Errorf("%s: got %q, want %q", what, got, c.want)
+		}
+	}
+	raw, err := exec.LookPath("docker")
+	if err != nil {
+		return // the limits below are read with the docker CLI, where there is one
+	}
+	format := "{{.HostConfig.Memory}} {{.HostConfig.MemorySwap}} {{.HostConfig.PidsLimit}} {{.HostConfig.LogConfig.Config}} {{.Config.StopSignal}} {{.HostConfig.NetworkMode}}"
+	out, err := exec.CommandContext(t.Context(), raw, "inspect", "-f", format, sb.ServiceInfo().Container).Output()
+	if want := "2147483648 2147483648 1024 map[] SIGKILL none"; err != nil || strings.TrimSpace(string(out)) != want {
+		t.Errorf("docker inspect: %q, %v; want %q", out, err, want)
+	}
+}
+
+func hostname(t *testing.T) string {
+	t.Helper()
+	name, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func TestTheGuestCannotBeEndedFromInside(t *testing.T) {
+	p := newProvider(t, docker.Options{})
+	sb := start(t, p, lazaret.Spec{Image: debian})
+	sh(t, sb, "for s in $(seq 1 64); do kill -$s 1 2>/dev/null; done; true")
+	// This ends the command's own supervisor too, so that how it ended is not known.
+	res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", "kill -9 -1; sleep 1000"}, Wall: time.Minute})
+	if err != nil || res.Outcome != lazaret.Lost || res.ExitCode != -1 {
+		t.Errorf("got %+v, %v", res, err)
+	}
+	if got := sh(t, sb, "echo alive; ps ax | grep -c '[s]leep'; true"); got != "alive\n0" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestLimitsHold(t *testing.T) {
+	p := newProvider(t, docker.Options{})
+	sb := start(t, p, lazaret.Spec{Image: debian, Limits: lazaret.Limits{Memory: 64 << 20, PIDs: 48, CPUs: 0.5}})
+	t.Run("memory", func(t *testing.T) {
+		res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"python3", "-c", "bytearray(256 << 20)"}, Wall: time.Minute})
+		if err != nil || res.Outcome != lazaret.OutOfMemory || res.ExitCode != 137 {
+			t.Errorf("got %+v, %v", res, err)
+		}
+	})
+	t.Run("a kill that was not for memory is not taken for one", func(t *testing.T) {
+		res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", "exit 137"}, Wall: time.Minute})
+		if err != nil || res.Outcome != lazaret.Exited || res.ExitCode != 137 {
+			t.Errorf("got %+v, %v", res, err)
+		}
+	})
+	t.Run("processes", func(t *testing.T) {
+		script := "import os,time\nn=0\ntry:\n  while n<200:\n    if os.fork()==0: time.sleep(2); os._exit(0)\n    n+=1\nexcept OSError: pass\nprint(n)"
+		res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"python3", "-c", script}, Wall: time.Minute})
+		if err != nil || !res.Success() || len(strings.TrimSpace(res.Stdout.Text())) > 2 {
+			t.Errorf("got %+v, %v", res, err)
+		}
+	})
+}
+
+func TestImagesWithNothingInThemWork(t *testing.T) {
+	p := newProvider(t, docker.Options{})
+	sb := start(t, p, lazaret.Spec{Image: static})
+	res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"/static"}})
+	if err != nil || !res.Success() {
+		t.Fatalf("got %+v, %v", res, err)
+	}
+}
+
+func TestMountsAreReadOnlyUnlessSaid(t *testing.T) {
+	var log bytes.Buffer
+	p := newProvider(t, docker.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "f"), []byte("from the host"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	sb := start(t, p, lazaret.Spec{Image: busybox, Mounts: []lazaret.Mount{
+		{Host: dir, Container: "/ro"}, {Host: dir, Container: "/rw", Writable: true},
+	}})
+	if got := sh(t, sb, "cat /ro/f; touch /ro/x 2>/dev/null && echo written; touch /rw/y; rm /rw/y"); got != "from the host" {
+		t.Errorf("got %q", got)
+	}
+	if !strings.Contains(log.String(), "can write to the host") || strings.Count(log.String(), dir) != 1 {
+		t.Errorf("the log says %q", log.String())
+	}
+}
+
+func TestWhatIsWrongIsRefusedAndLeavesNothing(t *testing.T) {
+	p := newProvider(t, docker.Options{})
+	file := filepath.Join(t.TempDir(), "missing")
+	for name, c := range map[string]struct {
+		spec lazaret.Spec
+		say  string
+	}{
+		"a mount of nothing":         {lazaret.Spec{Mounts: []lazaret.Mount{{Host: file, Container: "/x"}}}, file},
+		"a mount over the guest":     {lazaret.Spec{Mounts: []lazaret.Mount{{Host: "/", Container: "/.lazaret/x"}}}, "/.lazaret"},
+		"a mount to a relative path": {lazaret.Spec{Mounts: []lazaret.Mount{{Host: "/", Container: "x"}}}, "absolute"},
+		"a network that is not":      {lazaret.Spec{Network: "lazaret-no-such-network"}, "lazaret-no-such-network"},
+		"a user that is not":         {lazaret.Spec{User: "nobody-of-that-name"}, "nobody-of-that-name"},
+		"too little memory":          {lazaret.Spec{Limits: lazaret.Limits{Memory: 1 << 20}}, "1048576"},
+		"a name that is none":        {lazaret.Spec{Name: "No Name"}, "No Name"},
+		"a variable with no name":    {lazaret.Spec{Env: map[string]string{"": "x"}}, "no name"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.spec.Image = busybox
+			if c.spec.Name == "" {
+				c.spec.Name = "refused"
+			}
+			_, err := p.Start(t.Context(), c.spec)
+			if !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), c.say) {
+				t.Errorf("got %v (class %v)", err, lazaret.ClassOf(err))
+			}
+			if left := objectsOf(t, c.spec.Name); len(left) != 0 {
+				t.Errorf("left behind: %v", left)
+			}
+		})
+	}
+}
+
+func TestANameIsTakenOnce(t *testing.T) {
+	p, other := newProvider(t, docker.Options{}), newProvider(t, docker.Options{})
+	sb := start(t, p, lazaret.Spec{Image: busybox, Name: "taken"})
+	for _, again := range []*docker.Provider{p, other} {
+		if _, err := again.Start(t.Context(), lazaret.Spec{Image: busybox, Name: "taken"}); !errors.Is(err, lazaret.ErrConfig) {
+			t.Errorf("got %v", err)
+		}
+	}
+	if got := sh(t, sb, "echo alive"); got != "alive" {
+		t.Errorf("the first sandbox: %q", got)
+	}
+}
+
+func TestACancelledStartLeavesNothing(t *testing.T) {
+	p := newProvider(t, docker.Options{})
+	for _, after := range []time.Duration{0, 5 * time.Millisecond, 20 * time.Millisecond, 60 * time.Millisecond, 120 * time.Millisecond, 200 * time.Millisecond} {
+		ctx, cancel := context.WithTimeout(t.Context(), after)
+		sb, err := p.Start(ctx, lazaret.Spec{Image: busybox, Name: "cancelled"})
+		cancel()
+		if err == nil {
+			err = sb.Close(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+		} else if !errors.Is(err, lazaret.ErrCancelled) {
+			t.Errorf("after %v: %v", after, err)
+		}
+		if left := objectsOf(t, "cancelled"); len(left) != 0 {
+			t.Fatalf("cancelled after %v, left behind: %v", after, left)
+		}
+	}
+}
+
+func TestClosingTheProviderRemovesWhatItHolds(t *testing.T) {
+	p := newProvider(t, docker.Options{})
+	for _, name := range []string{"held-a", "held-b"} {
+		if _, err := p.Start(t.Context(), lazaret.Spec{Image: busybox, Name: name}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // clean-up outlives that
+	if err := p.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"held-a", "held-b"} {
+		if left := objectsOf(t, name); len(left) != 0 {
+			t.Errorf("left behind: %v", left)
+		}
+	}
+	if _, err := p.Start(t.Context(), lazaret.Spec{Image: busybox}); !errors.Is(err, lazaret.ErrUnavailable) {
+		t.Errorf("a start after the close: %v", err)
+	}
+}
+
+func TestAKeptSandboxStaysUntilItIsNamed(t *testing.T) {
+	p := newProvider(t, docker.Options{})
+	sb, err := p.Start(t.Context(), lazaret.Spec{Image: busybox, Name: "kept-by-test", Keep: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sb.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if left := objectsOf(t, "kept-by-test"); len(left) != 1 || left[0].State != "running" || left[0].Labels[engine.LabelKept] != "true" {
+		t.Errorf("there is %+v", left)
+	}
+	if _, err := p.Cleanup(t.Context(), lazaret.CleanupOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if left := objectsOf(t, "kept-by-test"); len(left) != 1 {
+		t.Error("the sweep has removed a kept sandbox")
+	}
+	if _, err := p.Cleanup(t.Context(), lazaret.CleanupOptions{Names: []string{"kept-by-test"}}); err != nil {
+		t.Fatal(err)
+	}
+	if left := objectsOf(t, "kept-by-test"); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// TestMain lets the test program be started again as another owner.
+func TestMain(m *testing.M) {
+	switch os.Getenv("LAZARET_TEST_OWNER") {
+	case "":
+		os.Exit(m.Run())
+	case "start":
+		os.Exit(anotherOwner())
+	}
+}
+
+// anotherOwner starts a sandbox, says so, and waits to be killed.
+func anotherOwner() int {
+	ctx := context.Background()
+	p, err := docker.New(ctx, docker.Options{})
+	if err == nil {
+		_, err = p.Start(ctx, lazaret.Spec{Image: busybox, Name: os.Getenv("LAZARET_TEST_NAME")})
+	}
+	if err != nil {
+		_, _ = os.Stdout.WriteString(err.Error())
+		return 1
+	}
+	_, _ = os.Stdout.WriteString("started")
+	_, _ = os.Stdin.Read(make([]byte, 1))
+	return 0
+}
+
+// startOwner starts a sandbox in a process of its own, and returns a function that kills the process.
+func startOwner(t *testing.T, name string) (kill func()) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), "LAZARET_TEST_OWNER=start", "LAZARET_TEST_NAME="+name)
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	kill = sync.OnceFunc(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		_ = stdin.Close()
+	})
+	t.Cleanup(kill)
+	buf := make([]byte, 1000)
+	n, _ := stdout.Read(buf)
+	if got := string(buf[:n]); got != "started" {
+		t.Fatalf("the other owner says %q", got)
+	}
+	return kill
+}
+
+func TestCleanupRemovesWhatDeadOwnersLeftAndNothingElse(t *testing.T) {
+	p := newProvider(t, docker.Options{})
+	mine := start(t, p, lazaret.Spec{Image: busybox, Name: "cleanup-mine"})
+	killDead := startOwner(t, "cleanup-dead")
+	killAlive := startOwner(t, "cleanup-alive")
+	killDead()
+	if _, err := p.Cleanup(t.Context(), lazaret.CleanupOptions{DryRun: true}); err != nil {
+		t.Fatal(err)
+	}
+	if left := objectsOf(t, "cleanup-dead"); len(left) != 1 {
+		t.Fatalf("a dry run has removed something: %v", left)
+	}
+	if _, err := p.Cleanup(t.Context(), lazaret.CleanupOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]int{"cleanup-dead": 0, "cleanup-alive": 1, "cleanup-mine": 1} {
+		if left := objectsOf(t, name); len(left) != want {
+			t.Errorf("%s: %d objects, want %d", name, len(left), want)
+		}
+	}
+	if got := sh(t, mine, "echo alive"); got != "alive" {
+		t.Errorf("got %q", got)
+	}
+	if _, err := p.Cleanup(t.Context(), lazaret.CleanupOptions{Names: []string{"cleanup-alive"}}); !errors.Is(err, lazaret.ErrConfig) {
+		t.Errorf("removing what a living process holds: %v", err)
+	}
+	killAlive()
+	if _, err := p.Cleanup(t.Context(), lazaret.CleanupOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if left := objectsOf(t, "cleanup-alive"); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestEveryObjectIsLabelledAtCreation(t *testing.T) {
+	p := newProvider(t, docker.Options{})
+	start(t, p, lazaret.Spec{Image: busybox, Name: "labelled"})
+	self, err := owner.Self()
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects := objectsOf(t, "labelled")
+	if len(objects) != 1 || objects[0].Labels[engine.LabelOwner] != self.String() || objects[0].Labels["com.docker.compose.project"] != "labelled" {
+		t.Errorf("there is %+v", objects)
+	}
+}
+
+func TestAPrunedGuestVolumeIsMadeAgain(t *testing.T) {
+	p := newProvider(t, docker.Options{})
+	if err := start(t, p, lazaret.Spec{Image: busybox}).Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	e := engineOf(t)
+	caches, err := e.Objects(t.Context(), engine.LabelCache+"=guest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range caches {
+		if o.Kind == engine.Volume {
+			if err := e.Remove(t.Context(), o); err != nil && !errors.Is(err, lazaret.ErrUnavailable) { // in use by another test's sandbox
+				t.Fatal(err)
+			}
+		}
+	}
+	if got := sh(t, start(t, p, lazaret.Spec{Image: busybox}), "echo works"); got != "works" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestADeadServiceIsUnavailableAndACommandInItIsLost(t *testing.T) {
+	p := newProvider(t, docker.Options{})
+	sb := start(t, p, lazaret.Spec{Image: busybox})
+	proc, err := sb.Start(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", "echo begun; sleep 1000"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ev, err := range proc.Events() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ev.Result == nil { // it has begun
+			for _, o := range objectsOf(t, sb.Info().Name) {
+				if err := engineOf(t).Remove(t.Context(), o); err != nil {
+					t.Fatal(err)
+				}
+			}
+			continue
+		}
+		if ev.Result.Outcome != lazaret.Lost || ev.Result.ExitCode != -1 || ev.Result.Stdout.Text() != "begun\n" {
+			t.Errorf("got %+v", ev.Result)
+		}
+	}
+	if _, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"true"}}); !errors.Is(err, lazaret.ErrUnavailable) {
+		t.Errorf("the next command: %v", err)
+	}
+	if _, err := sb.ReadFile(t.Context(), "/etc/passwd"); !errors.Is(err, lazaret.ErrUnavailable) {
+		t.Errorf("a file: %v", err)
+	}
+}
+
+func TestAnUnreachableDaemonIsNamed(t *testing.T) {
+	for _, host := range []string{"unix:///nonexistent/docker.sock", "tcp://127.0.0.1:1"} {
+		_, err := docker.New(t.Context(), docker.Options{Host: host})
+		var detail *lazaret.Error
+		if !errors.Is(err, lazaret.ErrUnavailable) || !strings.Contains(err.Error(), host) || !errors.As(err, &detail) || detail.Hint == "" {
+			t.Errorf("%s: %v", host, err)
+		}
+	}
+	if _, err := docker.New(t.Context(), docker.Options{Context: "no-such-context"}); !errors.Is(err, lazaret.ErrConfig) {
+		t.Errorf("a context that is not there: %v", err)
+	}
+}

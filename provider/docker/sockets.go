@@ -1,0 +1,125 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/lazaret/lazaret/internal/compose"
+	"github.com/lazaret/lazaret/internal/owner"
+	"github.com/lazaret/lazaret/internal/wire/client"
+)
+
+// A guest is first reached through the daemon. Where the daemon sees this machine's files, the guest then
+// connects to a unix socket of this process, which is several times as fast: the socket is in a folder of
+// the sandbox's own, which is mounted read-only. Whatever runs in the sandbox can connect as well, and
+// so the guest shows a secret that it got through the daemon. Where anything of this does not work, the
+// first connection is used on.
+
+// sockets is a provider's knowledge of whether that works.
+type sockets struct {
+	dir string // the sandboxes' folders are in it; empty where there can be no sockets
+	off atomic.Bool
+}
+
+// socketsDir returns where the sandboxes' folders are to be; empty where a daemon cannot see them.
+func (p *Provider) socketsDir() (string, error) {
+	if runtime.GOOS != "linux" || !p.engine.Local() {
+		return "", nil
+	}
+	if p.opts.StateDir != "" {
+		return filepath.Abs(p.opts.StateDir)
+	}
+	return owner.StateDir("docker")
+}
+
+// noSockets makes sandboxes do without from now on.
+func (p *Provider) noSockets(why error) {
+	if !p.sockets.off.Swap(true) {
+		p.opts.Logger.Debug("guests are reached through the daemon only: they cannot use a socket of this machine", "error", why)
+	}
+}
+
+// makeFolder makes the folder with the sockets of one sandbox, and returns what is to be mounted of it; empty
+// where there are none.
+func (sb *sandbox) makeFolder() string {
+	if sb.p.sockets.dir == "" || sb.p.opts.NoSockets || sb.p.sockets.off.Load() || !sb.serves() {
+		return ""
+	}
+	folder, err := owner.MakeFolder(sb.p.sockets.dir, sb.spec.Name, false)
+	if err != nil {
+		sb.p.noSockets(err)
+		return ""
+	}
+	sb.folder = folder
+	mounted := sb.socketsFolder()
+	if err = os.Mkdir(mounted, 0o700); err == nil {
+		err = os.Chmod(mounted, 0o755) //nolint:gosec // the sandbox's users are to reach it, in their mount of it; here the folder above is closed
+	}
+	if err != nil {
+		sb.p.noSockets(err)
+		return ""
+	}
+	return mounted
+}
+
+func (sb *sandbox) socketsFolder() string { return filepath.Join(sb.folder, "sockets") }
+
+// removeFolder removes the folder, if there is one.
+func (sb *sandbox) removeFolder() error {
+	if sb.folder == "" {
+		return nil
+	}
+	if err := os.RemoveAll(sb.folder); err != nil {
+		return err
+	}
+	sb.folder = ""
+	return nil
+}
+
+// move has a guest connect to a socket.
+func (g *guests) move(ctx context.Context, guest *client.Guest) error {
+	if g.sb.folder == "" {
+		return nil
+	}
+	name := strconv.FormatInt(g.sockets.Add(1), 10)
+	l, err := listen(g.sb.socketsFolder(), name)
+	if err != nil {
+		return err
+	}
+	return guest.Move(ctx, l, compose.SocketDir+"/"+name)
+}
+
+// listen makes a socket that every user may connect to who sees the folder.
+func listen(folder, name string) (net.Listener, error) {
+	dir, err := os.Open(folder)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	// The address of a socket is short (unix(7): 108 bytes), and a folder's path may be long.
+	l, err := net.Listen("unix", fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), name))
+	if err != nil {
+		return nil, err
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false) // by that address it could not
+	s := socket{Listener: l, path: filepath.Join(folder, name)}
+	if err := os.Chmod(s.path, 0o666); err != nil { //nolint:gosec // see above
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+type socket struct {
+	net.Listener
+	path string
+}
+
+// Close ends the listening and removes the socket.
+func (s socket) Close() error { return errors.Join(s.Listener.Close(), os.Remove(s.path)) }

@@ -1,0 +1,144 @@
+package docker_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/owner"
+	"github.com/lazaret/lazaret/provider/docker"
+)
+
+// daemonOnly is what the log says where guests cannot use a socket.
+const daemonOnly = "through the daemon only"
+
+// debugLog collects what is logged.
+func debugLog() (*slog.Logger, *bytes.Buffer) {
+	var text bytes.Buffer
+	return slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelDebug})), &text
+}
+
+func names(t *testing.T, dir string) (all []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		all = append(all, e.Name())
+	}
+	return all
+}
+
+func TestGuestsAreReachedByASocketThatOnlyTheyCanUse(t *testing.T) {
+	log, text := debugLog()
+	state := filepath.Join(t.TempDir(), strings.Repeat("long", 30)) // longer than a socket's address may be
+	p := newProvider(t, docker.Options{Logger: log, StateDir: state})
+	sb := start(t, p, lazaret.Spec{Image: debian})
+	if got := sh(t, sb, "ls -A /.lazaret/host | wc -l; touch /.lazaret/host/x 2>/dev/null || echo read-only"); got != "0\nread-only" {
+		t.Errorf("the sandbox sees %q", got)
+	}
+	// Code in the sandbox connects to whatever socket appears, and says nothing or the wrong thing.
+	stranger := `import os, socket, time
+kept = []
+print("ready", flush=True)
+while True:
+    for name in os.listdir("/.lazaret/host"):
+        s = socket.socket(socket.AF_UNIX)
+        try:
+            s.connect("/.lazaret/host/" + name)
+            if len(kept) % 2: s.send(b"x" * 32)
+            kept.append(s)
+        except OSError: pass`
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for range 2 {
+		p, err := sb.Start(ctx, lazaret.Cmd{Args: []string{"python3", "-c", stranger}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, err := range p.Events() {
+			if err != nil {
+				t.Fatal(err)
+			}
+			break // it is ready
+		}
+	}
+	res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"id", "-u"}, User: "tester"})
+	if err != nil || res.Stdout.Text() != "1000\n" {
+		t.Errorf("got %+v, %v", res, err)
+	}
+	if got := names(t, state); len(got) != 1 || got[0] != sb.Info().Name {
+		t.Errorf("folders: %q", got)
+	}
+	if err := sb.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := names(t, state); len(got) != 0 {
+		t.Errorf("left: %q", got)
+	}
+	// The stranger may well have kept the second guest from its socket, which is then reached as before.
+	if strings.Contains(text.String(), "guests are reached "+daemonOnly) {
+		t.Errorf("the log says %s", text)
+	}
+}
+
+func TestADaemonThatDoesNotSeeThisMachinesFilesGetsNoSocket(t *testing.T) {
+	t.Chdir(t.TempDir())
+	log, text := debugLog()
+	p := newProvider(t, docker.Options{Logger: log, StateDir: "/proc/self/cwd/state"}) // of the daemon there it is another folder
+	for range 2 {
+		sb := start(t, p, lazaret.Spec{Image: busybox})
+		if got := sh(t, sb, "echo ok"); got != "ok" {
+			t.Errorf("got %q", got)
+		}
+		if err := sb.WriteFile(t.Context(), "/tmp/x", make([]byte, 3<<20), lazaret.WriteOptions{}); err != nil {
+			t.Error(err)
+		}
+		if err := sb.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := strings.Count(text.String(), daemonOnly); n != 1 {
+		t.Errorf("the log says it %d times: %s", n, text)
+	}
+	if got := names(t, "state"); len(got) != 0 {
+		t.Errorf("left: %q", got)
+	}
+}
+
+func TestCleanupRemovesTheFoldersOfDeadOwners(t *testing.T) {
+	state := t.TempDir()
+	p := newProvider(t, docker.Options{StateDir: state})
+	sb := start(t, p, lazaret.Spec{Image: busybox})
+	dead, err := owner.Self()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.Start++ // this process's number, and not this process
+	if err := os.MkdirAll(filepath.Join(state, "gone", "sockets"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(state, "gone", "owner"), []byte(dead.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	all, err := p.Cleanup(t.Context(), lazaret.CleanupOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range all {
+		if l.Kind == "folder" && l.Removed != (l.Sandbox == "gone") {
+			t.Errorf("got %+v", l)
+		}
+	}
+	if got := names(t, state); len(got) != 1 || got[0] != sb.Info().Name {
+		t.Errorf("left: %q", got)
+	}
+}

@@ -1,0 +1,67 @@
+package docker_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/provider/conformance"
+	"github.com/lazaret/lazaret/provider/docker"
+)
+
+func TestPortsAreReachedAtTheLoopbackAddressOnly(t *testing.T) {
+	p := newProvider(t, docker.Options{})
+	sb := start(t, p, lazaret.Spec{
+		Image: debian, Network: lazaret.NetworkBridge, Ports: []lazaret.Port{{Container: 8000}, {Container: 8001}, {Container: 8000}},
+	})
+	if _, err := sb.Start(t.Context(), lazaret.Cmd{Args: []string{"python3", "-m", "http.server", "8000"}, Dir: "/etc"}); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := sb.Connection(t.Context())
+	if err != nil || len(conn.Ports) != 3 || conn.Ports[0].Host == conn.Ports[2].Host {
+		t.Fatalf("got %+v, %v", conn.Ports, err)
+	}
+	get := func(address string, port int) string {
+		res, err := http.Get(fmt.Sprintf("http://%s/debian_version", net.JoinHostPort(address, fmt.Sprint(port)))) //nolint:noctx // a test's own server
+		if err != nil {
+			return ""
+		}
+		defer res.Body.Close()
+		text, _ := io.ReadAll(res.Body)
+		return string(text)
+	}
+	for i, asked := range []int{8000, 8001, 8000} {
+		if got := conn.Ports[i]; got.Container != asked || got.Host == 0 {
+			t.Fatalf("port %d is %+v", asked, got)
+		}
+		if asked == 8000 {
+			conformance.Eventually(t, "the server answers", func() bool { return get("127.0.0.1", conn.Ports[i].Host) != "" })
+		}
+	}
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addresses {
+		ip := a.(*net.IPNet).IP
+		if ip.To4() == nil || ip.IsLoopback() {
+			continue
+		}
+		if got := get(ip.String(), conn.Ports[0].Host); got != "" {
+			t.Errorf("it answers at %s too: %q", ip, got)
+		}
+	}
+}
+
+func TestALimitThatLeavesNoRoomForCommandsIsRefused(t *testing.T) {
+	p := newProvider(t, docker.Options{})
+	_, err := p.Start(t.Context(), lazaret.Spec{Image: busybox, Limits: lazaret.Limits{PIDs: 47}})
+	conformance.WantError(t, err, lazaret.ErrConfig)
+	sb := start(t, p, lazaret.Spec{Image: busybox, Limits: lazaret.Limits{PIDs: 48}})
+	if got := sh(t, sb, "echo ok"); got != "ok" {
+		t.Errorf("got %q", got)
+	}
+}

@@ -1,0 +1,265 @@
+package docker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/provider/docker"
+)
+
+// assassin leaves processes of several kinds and says so; then it kills, at one blow, the guest of its
+// user, or that and its workers.
+const assassin = `
+import os, signal, sys, time
+def read(pid, name):
+    try:
+        with open(f"/proc/{pid}/{name}") as f: return f.read()
+    except OSError: return ""
+def victims():
+    for p in os.listdir("/proc"):
+        args, status = read(p, "cmdline").split("\0"), read(p, "status").split("\n")
+        if p.isdigit() and p != "1" and args[0].endswith("/guest") and args[1] == "serve" and f"Uid:\t{os.getuid()}\t" in "\n".join(status):
+            yield int(p)
+            if sys.argv[1] == "all":
+                for task in os.listdir(f"/proc/{p}/task"):
+                    yield from map(int, read(p, f"task/{task}/children").split())
+def daemon():
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0: time.sleep(1000)
+        os._exit(0)
+with open("/tmp/ran", "a") as f: f.write("ran\n")
+daemon()
+if os.fork() == 0: time.sleep(1000)
+if os.fork() == 0:
+    os.setsid()
+    daemon()
+    time.sleep(1000)
+print("begun", flush=True)
+sys.stdin.readline()
+daemon()
+all = list(victims())
+for s in signal.SIGSTOP, signal.SIGKILL:
+    for p in all: os.kill(p, s)
+daemon()
+time.sleep(1000)
+`
+
+func TestWhatADeadGuestsCommandsLeftIsKilledBeforeTheNextCommand(t *testing.T) {
+	for _, c := range []struct {
+		main, user string
+		keep       bool
+	}{
+		{"", "tester", false},
+		{"", "0", false},
+		{"tester", "root", false},
+		{"tester", "1000", false},
+		{"1234", "tester", false},
+		{"", "tester", true},
+	} {
+		for kind, victims := range map[string]string{"the guest": "guest", "the guest and its workers": "all"} {
+			t.Run(fmt.Sprintf("%s of %s beside a main process of %q, kept %v", kind, c.user, c.main, c.keep), func(t *testing.T) {
+				t.Parallel()
+				p := newProvider(t, docker.Options{})
+				sb := start(t, p, lazaret.Spec{Image: debian, User: c.main, Keep: c.keep})
+				if c.keep {
+					ctx, name := t.Context(), sb.Info().Name
+					defer func() {
+						if _, err := p.Cleanup(context.WithoutCancel(ctx), lazaret.CleanupOptions{Names: []string{name}}); err != nil {
+							t.Error(err)
+						}
+					}()
+				}
+				o := watch(t, sb)
+				neighbour(t, sb)
+				// Of the same user, but not the guest's: it began before that.
+				res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 &"}, User: c.user, Direct: true})
+				if err != nil || !res.Success() {
+					t.Fatalf("%+v, %v", res, err)
+				}
+				other, err := sb.Start(t.Context(), lazaret.Cmd{Args: []string{"sleep", "1000"}, User: "4321"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				known := o.settled(t, 5)
+				for range 3 {
+					lostOnce(t, sb, c.user, assassin, victims)
+					res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"cat", "/tmp/ran"}, User: c.user, Wall: time.Minute})
+					if left := o.others(known); len(left) != 0 { // at once: before the command, it is promised
+						t.Errorf("left: %q", left)
+					}
+					if err != nil || res.Stdout.Text() != "ran\n" {
+						t.Fatalf("the next command: %+v, %v", res, err)
+					}
+					o.intact(t, known)
+					if _, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"rm", "/tmp/ran"}, User: c.user}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := other.Kill(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+// lostOnce runs an assassin's script, whose end must be Lost.
+func lostOnce(t *testing.T, sb *lazaret.Sandbox, user, script, victims string) {
+	t.Helper()
+	proc, err := sb.Start(t.Context(), lazaret.Cmd{
+		Args: []string{"python3", "-c", script, victims}, User: user, StdinPipe: true, Wall: time.Minute,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends := 0
+	for ev, err := range proc.Events() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ev.Result == nil {
+			if _, err := proc.Write([]byte("now\n")); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		ends++
+		if ev.Result.Outcome != lazaret.Lost || ev.Result.Why == "" || ev.Result.Stdout.Text() != "begun\n" {
+			t.Errorf("got %+v", ev.Result)
+		}
+	}
+	if ends != 1 {
+		t.Errorf("%d ends were told", ends)
+	}
+}
+
+func TestADeadGuestsCommandsThatFillTheContainerMakeRoom(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t, docker.Options{})
+	sb := start(t, p, lazaret.Spec{Image: debian, Limits: lazaret.Limits{PIDs: 64}})
+	o := watch(t, sb)
+	bomb := strings.Replace(assassin, "\ntime.sleep(1000)\n", `
+while True:
+    try:
+        if os.fork() == 0: os.setsid()
+    except OSError: pass
+`, 1)
+	for range 3 {
+		lostOnce(t, sb, "tester", bomb, "all")
+		res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"echo", "alive"}, User: "tester", Wall: time.Minute})
+		if left := o.others(nil); len(left) != 0 {
+			t.Errorf("left: %q", left)
+		}
+		if err != nil || res.Stdout.Text() != "alive\n" {
+			t.Fatalf("the next command: %+v, %v", res, err)
+		}
+	}
+}
+
+// mainOf is the container's first process as the host sees it.
+func (o outside) mainOf(t *testing.T) int {
+	t.Helper()
+	for p := range o.all() {
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid))
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(status)) {
+			if f := strings.Fields(line); strings.HasPrefix(line, "NSpid:") && f[len(f)-1] == "1" {
+				return p.pid
+			}
+		}
+	}
+	t.Fatal("the container has no first process")
+	return 0
+}
+
+// writeProc writes to a file of a process, as the host's root may.
+func writeProc(t *testing.T, pid int, file, text string) {
+	t.Helper()
+	f, err := os.OpenFile(fmt.Sprintf("/proc/%d/%s", pid, file), os.O_WRONLY, 0)
+	if err != nil {
+		t.Skipf("the host's root could: %v", err)
+	}
+	defer f.Close()
+	if _, err := f.WriteString(text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestASandboxWhoseMainProcessDiedSaysHowItDied(t *testing.T) {
+	for name, c := range map[string]struct {
+		die  func(t *testing.T, main int)
+		want []string
+	}{
+		"killed": {
+			func(t *testing.T, main int) {
+				writeProc(t, main, "fd/2", "my last words\n")
+				if p, err := os.FindProcess(main); err != nil || p.Kill() != nil {
+					t.Fatal("it could not be killed")
+				}
+			},
+			[]string{"exited with code 137", "my last words"},
+		},
+		"out of memory": {
+			// The kernel would choose the command. It is told to choose the main process.
+			func(t *testing.T, main int) { writeProc(t, main, "oom_score_adj", "1000") },
+			[]string{"exited with code 137", "out-of-memory"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newProvider(t, docker.Options{})
+			sb := start(t, p, lazaret.Spec{Image: debian, Limits: lazaret.Limits{Memory: 64 << 20}})
+			main := watch(t, sb).mainOf(t)
+			procs := make([]*lazaret.Process, 2)
+			for i, user := range []string{"", "tester"} {
+				var err error
+				procs[i], err = sb.Start(t.Context(), lazaret.Cmd{
+					Args: []string{"python3", "-c", "print('begun', flush=True); input(); x = [b'x' * (1 << 20) for _ in range(1000)]"}, User: user, StdinPipe: true,
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for ev, err := range procs[i].Events() {
+					if err != nil || ev.Result != nil {
+						t.Fatalf("%+v, %v", ev.Result, err)
+					}
+					break // it has begun
+				}
+			}
+			c.die(t, main)
+			_, _ = procs[0].Write([]byte("\n")) // it may be dead already
+			for _, p := range procs {
+				if res, err := p.Wait(t.Context()); err != nil || res.Outcome != lazaret.Lost || res.Why == "" {
+					t.Errorf("the command in flight: %+v, %v", res, err)
+				}
+			}
+			for _, user := range []string{"", "tester", "4321"} {
+				_, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"true"}, User: user})
+				if !errors.Is(err, lazaret.ErrUnavailable) {
+					t.Errorf("the next command, as %q: %v", user, err)
+				}
+				t.Log(err)
+				for _, want := range c.want {
+					if err != nil && !strings.Contains(err.Error(), want) && (user == "" || want != "my last words") {
+						t.Errorf("as %q: %v: does not say %q", user, err, want)
+					}
+				}
+			}
+			_, err := sb.ReadFile(t.Context(), "/etc/passwd")
+			for _, want := range c.want {
+				if !errors.Is(err, lazaret.ErrUnavailable) || !strings.Contains(err.Error(), want) {
+					t.Errorf("a file: %v: does not say %q", err, want)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,91 @@
+package docker_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/provider/docker"
+)
+
+// tampering are commands that do something about the processes that they are run by. Each leaves a daemon.
+var tampering = map[string]string{
+	"kills its worker":               `setsid sleep 1000 & kill -9 $PPID; sleep 1000`,
+	"kills all that it may":          `setsid sleep 1000 & setsid sh -c 'sleep 1000 & wait' & kill -9 -1; sleep 1000`,
+	"stops its worker":               `setsid sleep 1000 & kill -STOP $PPID; sleep 1000`,
+	"stops all that it may":          `setsid sleep 1000 & kill -STOP -1; sleep 1000`,
+	"stops its worker over and over": `setsid sh -c "while :; do kill -STOP $PPID; done" & sleep 1000`,
+	"terminates all that it may":     `trap '' TERM; setsid sleep 1000 & for s in 1 2 3 6 11 13 14 15 21 22 24 31; do kill -$s -1; done; sleep 1000`,
+}
+
+func TestACommandThatTampersWithItsWorkerIsEndedAndTheNextWorks(t *testing.T) {
+	for _, user := range []string{"", "tester"} {
+		for name, script := range tampering {
+			t.Run(name+" as "+user, func(t *testing.T) {
+				t.Parallel()
+				p := newProvider(t, docker.Options{})
+				sb := start(t, p, lazaret.Spec{Image: debian, User: user})
+				o := watch(t, sb)
+				for range 3 {
+					sh(t, sb, "sleep 0 & sleep 0 & wait") // so that there are idle workers too
+					began := time.Now()
+					res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", script}, Wall: time.Second, Grace: lazaret.NoGrace})
+					if err != nil || res.Unkilled || res.Outcome != lazaret.Lost && res.Outcome != lazaret.TimedOut {
+						t.Errorf("got %+v, %v", res, err)
+					}
+					if took := time.Since(began); took > 11*time.Second {
+						t.Errorf("it took %v", took)
+					}
+					res, err = sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"echo", "alive"}, Wall: time.Minute})
+					if err != nil || !res.Success() || res.Stdout.Text() != "alive\n" {
+						t.Errorf("the next command: %+v, %v", res, err)
+					}
+					o.gone(t, nil)
+				}
+			})
+		}
+	}
+}
+
+// otherGuests kills, by a command of root, what the guests of other users are.
+const otherGuests = `for p in /proc/[0-9]*; do
+	case "$(tr '\0' ' ' < $p/cmdline 2>/dev/null)" in *guest\ serve*) test $p = /proc/1 || kill -9 ${p#/proc/};; esac
+done`
+
+func TestAGuestOfAnotherUserThatIsKilledLosesItsCommandsAndIsReplaced(t *testing.T) {
+	for name, script := range map[string]string{
+		"the guest":  otherGuests,
+		"everything": "kill -9 -1",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newProvider(t, docker.Options{})
+			sb := start(t, p, lazaret.Spec{Image: debian})
+			o := watch(t, sb)
+			for range 3 {
+				proc, err := sb.Start(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", "setsid sleep 1000 & echo begun; sleep 1000"}, User: "tester"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for ev, err := range proc.Events() {
+					if err != nil {
+						t.Fatal(err)
+					}
+					if ev.Result == nil {
+						if _, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", script}, Wall: time.Minute}); err != nil {
+							t.Fatal(err)
+						}
+					} else if ev.Result.Outcome != lazaret.Lost || ev.Result.Stdout.Text() != "begun\n" {
+						t.Errorf("got %+v", ev.Result)
+					}
+				}
+				res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"id", "-un"}, User: "tester", Wall: time.Minute})
+				if err != nil || !res.Success() || strings.TrimSpace(res.Stdout.Text()) != "tester" {
+					t.Errorf("the next command: %+v, %v", res, err)
+				}
+				o.gone(t, nil)
+			}
+		})
+	}
+}

@@ -1,0 +1,320 @@
+package docker_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/compose"
+	"github.com/lazaret/lazaret/provider/conformance"
+	"github.com/lazaret/lazaret/provider/docker"
+)
+
+// fromEnv is a number from the environment, for longer runs than the usual.
+func fromEnv(t *testing.T, name string, usual int) int {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return usual
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
+}
+
+// hostProc is a process as the host sees it: by pid and start time, so that no other is taken for it.
+type hostProc struct {
+	pid   int
+	start string // in ticks since boot
+}
+
+// seen is what the host's /proc tells of a process in a sandbox.
+type seen struct {
+	state   string
+	cmdline string
+}
+
+func (s seen) guest() bool { return strings.HasPrefix(s.cmdline, compose.GuestProgram+" ") }
+
+// outside looks at a sandbox's processes from outside it.
+type outside struct{ id string }
+
+// watch finds the sandbox's container in the host's /proc, and skips the test where the daemon's
+// processes are not to be seen there.
+func watch(t *testing.T, sb *lazaret.Sandbox) outside {
+	t.Helper()
+	state, err := engineOf(t).Inspect(t.Context(), sb.ServiceInfo().Container)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := outside{state.ID}
+	if len(o.all()) == 0 {
+		t.Skip("the daemon's processes are not in this machine's /proc: it cannot be told what survives")
+	}
+	return o
+}
+
+// all lists the processes of the container that have not ended.
+func (o outside) all() map[hostProc]seen {
+	all := map[hostProc]seen{}
+	groups, _ := filepath.Glob("/proc/[0-9]*/cgroup")
+	for _, path := range groups {
+		text, err := os.ReadFile(path)
+		if err != nil || !strings.Contains(string(text), o.id) {
+			continue
+		}
+		dir := filepath.Dir(path)
+		pid, _ := strconv.Atoi(filepath.Base(dir)) // digits only
+		stat, _ := os.ReadFile(dir + "/stat")
+		cmdline, _ := os.ReadFile(dir + "/cmdline")
+		f := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+		// One whose first thread alone has ended is called a zombie too: it has more threads.
+		if len(f) < 20 || (f[0] == "Z" || f[0] == "X") && f[17] == "1" {
+			continue
+		}
+		all[hostProc{pid, f[19]}] = seen{f[0], strings.ReplaceAll(string(cmdline), "\x00", " ")}
+	}
+	return all
+}
+
+// others lists what is neither a guest nor in known.
+func (o outside) others(known map[hostProc]seen) (others []string) {
+	for p, s := range o.all() {
+		if _, ok := known[p]; !ok && !s.guest() {
+			others = append(others, strconv.Itoa(p.pid)+" "+s.state+" "+s.cmdline)
+		}
+	}
+	return others
+}
+
+// intact checks that every process of known that is no guest lives and runs on.
+func (o outside) intact(t *testing.T, known map[hostProc]seen) {
+	t.Helper()
+	now := o.all()
+	for p, s := range known {
+		if got := now[p]; !s.guest() && (got.state == "" || got.state == "T") && !strings.HasPrefix(s.cmdline, "sleep 0.") {
+			t.Errorf("the neighbour's process %d (%s) is in state %q", p.pid, s.cmdline, got.state)
+		}
+	}
+}
+
+// gone waits until nothing but known and the guests is there.
+func (o outside) gone(t *testing.T, known map[hostProc]seen) {
+	t.Helper()
+	var left []string
+	defer func() {
+		if t.Failed() {
+			t.Logf("left: %q", left)
+		}
+	}()
+	conformance.Eventually(t, "nothing of the command is left", func() bool {
+		left = o.others(known)
+		return len(left) == 0
+	})
+}
+
+// hostile builds a tree that resists its end, says so, and waits.
+const hostile = `
+import ctypes, os, signal, sys, threading, time
+for s in range(1, 65):
+    try: signal.signal(s, signal.SIG_IGN)
+    except (OSError, ValueError): pass
+def sleep():
+    while True: time.sleep(1000)
+def daemon(f):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            f()
+        os._exit(0)
+def stopped():
+    os.kill(os.getpid(), signal.SIGSTOP)
+    sleep()
+def wiped(): os.execve(sys.executable, ["x", "-c", "import time; time.sleep(1000)"], {})
+def hop():
+    while True:
+        if os.fork(): os._exit(0)
+def breed():
+    while True:
+        if os.fork() == 0:
+            os.setsid()
+            time.sleep(0.02)
+            os._exit(0)
+        try: os.waitpid(-1, os.WNOHANG)
+        except OSError: pass
+        time.sleep(0.001)
+def reaper():
+    ctypes.CDLL(None).prctl(36, 1)
+    daemon(sleep)
+    sleep()
+def thaw():
+    group = os.getpgid(0)
+    while True:
+        try: os.kill(-group, signal.SIGCONT)
+        except OSError: pass
+def headless():
+    libc = ctypes.CDLL(None)
+    threading.Thread(target=sleep).start()
+    libc.syscall(93 if os.uname().machine == "aarch64" else 60, 0) # exit, of this thread alone
+def tree(n):
+    if n and os.fork() == 0: tree(n - 1)
+    elif n and os.fork() == 0: tree(n - 1)
+    sleep()
+for f in [sleep, stopped, wiped, hop, breed, reaper, thaw, headless, lambda: tree(3)]: daemon(f)
+if os.fork() == 0: tree(3)
+if os.fork() == 0: stopped()
+print("ready", flush=True)
+sleep()
+`
+
+// neighbour starts a command with a daemon that goes on beside what is killed.
+func neighbour(t *testing.T, sb *lazaret.Sandbox) {
+	t.Helper()
+	p, err := sb.Start(t.Context(), lazaret.Cmd{
+		Args: []string{"sh", "-c", "echo kept > /tmp/neighbour; setsid sleep 1000 & echo begun; sleep 1000; echo never"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ev, err := range p.Events() {
+		if err != nil || ev.Result != nil {
+			t.Fatal(ev, err)
+		}
+		return // the daemon is on its way
+	}
+}
+
+// settled returns the processes of the sandbox when there are as many as are to be.
+func (o outside) settled(t *testing.T, programs int) map[hostProc]seen {
+	t.Helper()
+	conformance.Eventually(t, "the neighbour has begun", func() bool { return len(o.others(nil)) == programs })
+	return o.all()
+}
+
+func TestAKillEndsEveryTreeToTheLastProcess(t *testing.T) {
+	rounds := fromEnv(t, "LAZARET_TORTURE_ROUNDS", 20)
+	for _, user := range []string{"", "tester"} {
+		t.Run("as "+user, func(t *testing.T) {
+			t.Parallel()
+			p := newProvider(t, docker.Options{})
+			sb := start(t, p, lazaret.Spec{Image: debian, User: user, Limits: lazaret.Limits{PIDs: 300}})
+			o := watch(t, sb)
+			neighbour(t, sb)
+			known := o.settled(t, 3) // sh, its daemon and its sleep
+			var slowest time.Duration
+			for round := range rounds {
+				cmd := lazaret.Cmd{Args: []string{"python3", "-c", hostile}, Grace: lazaret.NoGrace}
+				if round%4 == 3 {
+					cmd.Grace = 20 * time.Millisecond
+				}
+				proc, err := sb.Start(t.Context(), cmd)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for ev, err := range proc.Events() {
+					if err != nil || ev.Result != nil {
+						t.Fatalf("round %d: %+v, %v", round, ev.Result, err)
+					}
+					break // it is ready
+				}
+				began := time.Now()
+				if err := proc.Kill(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				slowest = max(slowest, time.Since(began))
+				res, err := proc.Wait(t.Context())
+				if err != nil || res.Outcome != lazaret.Signalled || res.Signal != 9 || res.Unkilled {
+					t.Errorf("round %d: %+v, %v", round, res, err)
+				}
+				if left := o.others(known); len(left) != 0 {
+					t.Fatalf("round %d: %d survivors: %q", round, len(left), left)
+				}
+				o.intact(t, known)
+			}
+			if got := sh(t, sb, "cat /tmp/neighbour"); got != "kept" {
+				t.Errorf("the neighbour's file holds %q", got)
+			}
+			t.Logf("%d rounds, the slowest kill %v", rounds, slowest)
+		})
+	}
+}
+
+func TestAForkBombAtTheLimitIsKilledAndTheGuestSurvives(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t, docker.Options{})
+	sb := start(t, p, lazaret.Spec{Image: debian, Limits: lazaret.Limits{PIDs: 48}})
+	o := watch(t, sb)
+	for name, bomb := range map[string]string{
+		"sessions": "import os\nwhile True:\n  try:\n    if os.fork() == 0: os.setsid()\n  except OSError: pass",
+		"threads":  "import threading,time\nwhile True:\n  try: threading.Thread(target=time.sleep, args=(1000,)).start()\n  except RuntimeError: pass",
+	} {
+		res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"python3", "-c", bomb}, Wall: 2 * time.Second, Grace: lazaret.NoGrace, StderrCap: 1000})
+		if err != nil || res.Outcome != lazaret.TimedOut || res.Unkilled || res.Usage.PIDsLimits == 0 {
+			t.Errorf("%s: %+v, %v", name, res, err)
+		}
+		if left := o.others(nil); len(left) != 0 {
+			t.Errorf("%s: %d survivors: %q", name, len(left), left)
+		}
+		if got := sh(t, sb, "echo alive"); got != "alive" {
+			t.Errorf("%s: got %q", name, got)
+		}
+	}
+}
+
+func TestManyOrdersAtOnceAreTaken(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t, docker.Options{})
+	sb := start(t, p, lazaret.Spec{Image: busybox})
+	proc, err := sb.Start(t.Context(), lazaret.Cmd{Args: []string{"sleep", "1000"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3000 {
+		if err := proc.Signal(t.Context(), 18); err != nil { // SIGCONT
+			t.Fatal(err)
+		}
+	}
+	if err := proc.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := sh(t, sb, "echo alive"); got != "alive" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestStartsThatFailLeaveNothingOpen(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t, docker.Options{})
+	sb := start(t, p, lazaret.Spec{Image: busybox})
+	o := watch(t, sb)
+	most := func() (n int) {
+		for p := range o.all() {
+			if fds, err := os.ReadDir("/proc/" + strconv.Itoa(p.pid) + "/fd"); err == nil {
+				n = max(n, len(fds))
+			}
+		}
+		return n
+	}
+	if most() == 0 {
+		t.Skip("who may not read /proc/PID/fd cannot count")
+	}
+	var counts []int
+	for range 5 {
+		for range 20 {
+			if _, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"/no/such/program"}, Stdin: strings.NewReader("x")}); err == nil {
+				t.Fatal("it started")
+			}
+		}
+		counts = append(counts, most())
+	}
+	if slices.Max(counts) > counts[0]+10 {
+		t.Errorf("open files of the guest after each 20 failures: %v", counts)
+	}
+}

@@ -1,0 +1,80 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"io"
+	"path/filepath"
+	"syscall"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/archive"
+)
+
+// Upload extracts an archive. Its entries cannot leave dir, neither by "..", nor through a link.
+func (f userFiles) Upload(ctx context.Context, dir string, tar io.Reader) error {
+	if f.refused != nil {
+		return f.refused
+	}
+	if err := directory(dir); err != nil {
+		return err
+	}
+	src := &source{ctx: ctx, r: tar}
+	err := archive.UnpackInto(src, dir)
+	if err == nil {
+		_, err = io.Copy(io.Discard, src) // so that who writes it is not left hanging
+	}
+	if src.err != nil {
+		return src.err
+	}
+	return archiveError(err)
+}
+
+// archiveError gives a failure to extract its class. What is not the disk's is the archive's: it is cut
+// short, say, or leads out of the directory.
+func archiveError(err error) error {
+	if err == nil {
+		return nil
+	}
+	class := lazaret.ClassOf(fileError(err))
+	if class == nil {
+		class = lazaret.ErrConfig
+		if errno := syscall.Errno(0); errors.As(err, &errno) {
+			class = lazaret.ErrInfrastructure
+		}
+	}
+	return &lazaret.Error{Class: class, Err: err}
+}
+
+// Download archives a file or a tree while it is read. The end of ctx ends that.
+func (f userFiles) Download(ctx context.Context, file string) (io.ReadCloser, error) {
+	if f.refused != nil {
+		return nil, f.refused
+	}
+	top, err := filepath.EvalSymlinks(file)
+	if err != nil {
+		return nil, fileError(err)
+	}
+	r, w := io.Pipe()
+	d := download{r, make(chan struct{})}
+	go func() {
+		defer close(d.done)
+		defer context.AfterFunc(ctx, func() {
+			w.CloseWithError(&lazaret.Error{Class: lazaret.ErrCancelled, Err: context.Cause(ctx)})
+		})()
+		w.CloseWithError(fileError(archive.Pack(w, top, filepath.Base(file))))
+	}()
+	return d, nil
+}
+
+// download is an archive as it is written. Close ends the writing.
+type download struct {
+	*io.PipeReader
+	done chan struct{}
+}
+
+func (d download) Close() error {
+	err := d.PipeReader.Close()
+	<-d.done
+	return err
+}

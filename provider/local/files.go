@@ -1,0 +1,273 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"math"
+	"os"
+	"path"
+	"path/filepath"
+	"syscall"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/archive"
+	"github.com/lazaret/lazaret/internal/files"
+)
+
+func classed(class error, format string, a ...any) error {
+	return &lazaret.Error{Class: class, Err: fmt.Errorf(format, a...)}
+}
+
+// fileError gives an error of package os its class, by errno, and drops the path that it repeats.
+func fileError(err error) error {
+	if err == nil {
+		return nil
+	}
+	var already *lazaret.Error
+	if errors.As(err, &already) {
+		return err
+	}
+	cause := files.Cause(err)
+	var class error
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		class = lazaret.ErrNotFound
+	case errors.Is(err, syscall.ELOOP):
+		class = lazaret.ErrNotFound // no file is at the end of a loop
+	case errors.Is(err, syscall.ENOTDIR):
+		class = lazaret.ErrNotDirectory
+	case errors.Is(err, syscall.EISDIR):
+		class = lazaret.ErrIsDirectory
+	case errors.Is(err, errNotEmpty): // which is an fs.ErrExist too
+		class = lazaret.ErrNotEmpty
+	case errors.Is(err, fs.ErrExist):
+		class = lazaret.ErrExists
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS), errors.Is(err, syscall.ETXTBSY):
+		class = lazaret.ErrPermission
+	case errors.Is(err, archive.ErrNotRegular), errors.Is(err, syscall.ENXIO):
+		class = lazaret.ErrNotRegular
+	case errors.Is(err, syscall.ENAMETOOLONG), errors.Is(err, syscall.EINVAL), errors.Is(err, syscall.EBUSY):
+		class = lazaret.ErrConfig
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EFBIG), errors.Is(err, syscall.EMLINK):
+		class = lazaret.ErrLimit
+	case errors.Is(err, syscall.EXDEV), errors.Is(err, errors.ErrUnsupported):
+		class = lazaret.ErrUnsupported
+	case errors.Is(err, files.ErrNoUser):
+		class = lazaret.ErrUserNotFound
+	default:
+		return cause
+	}
+	return &lazaret.Error{Class: class, Err: cause}
+}
+
+// openRegular opens a regular file for reading. What else there is, is not opened at all.
+func openRegular(path string) (*os.File, fs.FileInfo, error) {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return nil, nil, syscall.EISDIR
+	}
+	f, err := archive.OpenRegular(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return nil, nil, err
+	}
+	return f, info, nil
+}
+
+func infoOf(info fs.FileInfo, link string) lazaret.FileInfo {
+	out := lazaret.FileInfo{Name: info.Name(), Mode: info.Mode(), ModTime: info.ModTime(), LinkTarget: link}
+	if info.Mode().IsRegular() {
+		out.Size = info.Size()
+	}
+	out.UID, out.GID = files.OwnerOf(info)
+	return out
+}
+
+// userFiles are the host's files, which this process's user reads and changes; or none, where the files
+// of another user are asked for.
+type userFiles struct{ refused error }
+
+// Files returns the host's files.
+func (b *box) Files(user string) lazaret.FileBackend {
+	if user == "" {
+		return userFiles{}
+	}
+	return userFiles{&lazaret.Error{
+		Class: lazaret.ErrUnsupported, Err: errors.New("the local provider reads and changes no files as another user"),
+		Hint: "leave out As",
+	}}
+}
+
+func (f userFiles) Stat(_ context.Context, path string) (lazaret.FileInfo, error) {
+	if f.refused != nil {
+		return lazaret.FileInfo{}, f.refused
+	}
+	info, err := os.Lstat(path)
+	if err != nil {
+		return lazaret.FileInfo{}, fileError(err)
+	}
+	link := ""
+	if info.Mode().Type() == fs.ModeSymlink {
+		if link, err = os.Readlink(path); err != nil {
+			return lazaret.FileInfo{}, fileError(err)
+		}
+	}
+	return infoOf(info, link), nil
+}
+
+// Open reads length bytes from offset on, or all of them where length is negative.
+func (f userFiles) Open(_ context.Context, path string, offset, length int64) (io.ReadCloser, lazaret.FileInfo, error) {
+	if f.refused != nil {
+		return nil, lazaret.FileInfo{}, f.refused
+	}
+	file, info, err := openRegular(path)
+	if err != nil {
+		return nil, lazaret.FileInfo{}, fileError(err)
+	}
+	if length < 0 {
+		length = math.MaxInt64 - offset
+	}
+	return part{io.NewSectionReader(file, offset, length), file}, infoOf(info, ""), nil
+}
+
+// part is a part of an open file.
+type part struct {
+	io.Reader
+	io.Closer
+}
+
+// Write writes in place unless it is to be atomic, so that links, owners and whoever has the file open
+// keep it. After an error the file may hold a part.
+func (f userFiles) Write(ctx context.Context, path string, r io.Reader, size int64, opts lazaret.WriteOptions) error {
+	if f.refused != nil {
+		return f.refused
+	}
+	how := files.Options{Mode: opts.Mode, UID: -1, GID: -1, Atomic: opts.Atomic}
+	var err error
+	if opts.Owner != "" {
+		if how.UID, how.GID, err = files.Owner(opts.Owner); err != nil {
+			return fileError(err)
+		}
+	}
+	w, err := files.Create(path, how)
+	if err != nil {
+		return fileError(err)
+	}
+	return fileError(w.Finish(fill(ctx, w, r, size)))
+}
+
+func fill(ctx context.Context, w io.Writer, r io.Reader, size int64) error {
+	src := &source{ctx: ctx, r: r}
+	n, err := io.CopyN(w, src, size)
+	if src.err != nil {
+		return src.err
+	}
+	if errors.Is(err, io.EOF) {
+		return classed(lazaret.ErrConfig, "the reader gave %d bytes of %d", n, size)
+	}
+	return err
+}
+
+// errStopped ends a walk whose loop was left.
+var errStopped = errors.New("stopped")
+
+// Walk describes a tree.
+func (f userFiles) Walk(ctx context.Context, root string, depth int) iter.Seq2[lazaret.WalkEntry, error] {
+	return func(yield func(lazaret.WalkEntry, error) bool) {
+		err := f.refused
+		if err == nil {
+			_, err = os.Lstat(root)
+		}
+		if err == nil {
+			err = files.Walk(root, depth, func(e files.Entry) error {
+				if ctx.Err() != nil {
+					return &lazaret.Error{Class: lazaret.ErrCancelled, Err: context.Cause(ctx)}
+				}
+				if !yield(entryOf(e, root), fileError(e.Err)) {
+					return errStopped
+				}
+				return nil
+			})
+		}
+		if err != nil && !errors.Is(err, errStopped) {
+			yield(lazaret.WalkEntry{}, fileError(err))
+		}
+	}
+}
+
+func entryOf(e files.Entry, root string) lazaret.WalkEntry {
+	out := lazaret.WalkEntry{Path: e.Path, FileInfo: lazaret.FileInfo{Name: path.Base(e.Path), UID: -1, GID: -1}}
+	if e.Info != nil {
+		out.FileInfo = infoOf(e.Info, e.Link)
+	}
+	if e.Path == "." {
+		out.Name = filepath.Base(root)
+	}
+	return out
+}
+
+// Change does one thing to a file.
+func (f userFiles) Change(_ context.Context, c lazaret.Change) error {
+	if f.refused != nil {
+		return f.refused
+	}
+	switch c.Op {
+	case lazaret.ChangeMkdir:
+		return fileError(files.Mkdir(c.Path, c.Mode, c.All))
+	case lazaret.ChangeRemove:
+		return fileError(files.Remove(c.Path, c.All))
+	case lazaret.ChangeRename:
+		return fileError(files.Rename(c.Path, c.Target))
+	case lazaret.ChangeSymlink:
+		return fileError(os.Symlink(c.Target, c.Path))
+	case lazaret.ChangeChmod:
+		return fileError(os.Chmod(c.Path, c.Mode))
+	case lazaret.ChangeChown:
+		uid, gid, err := files.Owner(c.Owner)
+		if err != nil {
+			return fileError(err)
+		}
+		return fileError(os.Lchown(c.Path, uid, gid))
+	}
+	return classed(lazaret.ErrUnsupported, "the local provider does not know the change %q", c.Op)
+}
+
+// source reads what the caller gives, as long as ctx lasts, and keeps the caller's failures apart from
+// those of the disk. It lives as long as the call that ctx came with.
+type source struct {
+	ctx context.Context
+	r   io.Reader
+	err error
+}
+
+func (s *source) Read(p []byte) (int, error) {
+	if s.ctx.Err() != nil {
+		s.err = &lazaret.Error{Class: lazaret.ErrCancelled, Err: context.Cause(s.ctx)}
+		return 0, s.err
+	}
+	n, err := s.r.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		s.err = &lazaret.Error{Class: lazaret.ErrConfig, Err: fmt.Errorf("read what is to be written: %w", err)}
+		err = s.err
+	}
+	return n, err
+}
+
+// directory checks that path is one.
+func directory(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return fileError(err)
+	}
+	if !info.IsDir() {
+		return classed(lazaret.ErrNotDirectory, "not a directory")
+	}
+	return nil
+}

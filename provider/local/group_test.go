@@ -1,0 +1,86 @@
+//go:build !linux || (!amd64 && !arm64)
+
+package local_test
+
+import (
+	"context"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/provider/conformance"
+	"github.com/lazaret/lazaret/provider/conformance/probe"
+)
+
+const column = "local unsupervised"
+
+// weakerHere is what is weaker where no guest supervises the commands.
+func weakerHere() map[string]conformance.Weaker {
+	weaker := conformance.NoRlimits("it sets no limits for one command")
+	maps.Copy(weaker, map[string]conformance.Weaker{
+		"end/a timeout ends every descendant of the command and spares its neighbours":  groupTimeout,
+		"end/cancelling ends every descendant of the command and spares its neighbours": groupCancel,
+		"end/a kill ends every descendant of the command and spares its neighbours":     groupKill,
+		"detached/a kill ends every descendant of a detached command":                   groupKill,
+	})
+	return weaker
+}
+
+const groupReason = "the process group is killed; what left it by setsid lives on"
+
+var (
+	groupTimeout = conformance.Weaker{
+		Reason: groupReason + ", and the result says Unkilled",
+		Check: func(t *testing.T, c *conformance.Case) {
+			cmd := c.Probe("tree", c.Path("tree"), probe.Then, "beat", c.Path("tree.leader"))
+			cmd.Wall = 3 * time.Second
+			res := c.Exec(t, cmd)
+			if res.Outcome != lazaret.TimedOut || !res.Unkilled {
+				t.Errorf("got %s, Unkilled %v", res.Outcome, res.Unkilled)
+			}
+			onlyTheGroupEnded(t, c)
+		},
+	}
+	groupCancel = conformance.Weaker{
+		Reason: groupReason,
+		Check: func(t *testing.T, c *conformance.Case) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			p, err := c.Sandbox.Start(ctx, c.Probe("tree", c.Path("tree"), probe.Then, "beat", c.Path("tree.leader")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Exists(t, "tree.leader")
+			cancel()
+			_, err = p.Wait(t.Context())
+			conformance.WantError(t, err, lazaret.ErrCancelled)
+			onlyTheGroupEnded(t, c)
+		},
+	}
+	groupKill = conformance.Weaker{
+		Reason: groupReason + ", and the result says Unkilled",
+		Check: func(t *testing.T, c *conformance.Case) {
+			p := c.Start(t, c.Probe("tree", c.Path("tree"), probe.Then, "beat", c.Path("tree.leader")))
+			c.Exists(t, "tree.leader")
+			if err := p.Kill(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if res, err := p.Wait(t.Context()); err != nil || res.Outcome != lazaret.Signalled || !res.Unkilled {
+				t.Errorf("got %+v, %v", res, err)
+			}
+			onlyTheGroupEnded(t, c)
+		},
+	}
+)
+
+// onlyTheGroupEnded checks which of a killed tree's heartbeats go on, and ends those. A survivor is the
+// clock by which the others have ended.
+func onlyTheGroupEnded(t *testing.T, c *conformance.Case) {
+	t.Helper()
+	group := probe.PlainFiles("tree")
+	escaped := probe.TreeFiles("tree")[len(group):]
+	c.Alive(t, escaped...)
+	c.Ended(t, escaped[0], append(group, "tree.leader")...)
+	c.Stop(t, escaped...)
+}

@@ -1,0 +1,291 @@
+package local_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/owner"
+	"github.com/lazaret/lazaret/provider/conformance"
+	"github.com/lazaret/lazaret/provider/local"
+)
+
+func newProvider(t *testing.T, opts local.Options) *local.Provider {
+	t.Helper()
+	if opts.StateDir == "" {
+		opts.StateDir = filepath.Join(t.TempDir(), "state")
+	}
+	p, err := local.New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	t.Cleanup(func() {
+		if err := p.Close(ctx); err != nil {
+			t.Error(err)
+		}
+		if left, err := os.ReadDir(opts.StateDir); err != nil && !os.IsNotExist(err) || len(left) > 0 {
+			t.Errorf("left behind: %v, %v", left, err)
+		}
+	})
+	return p
+}
+
+func start(t *testing.T, p *local.Provider, spec lazaret.Spec) *lazaret.Sandbox {
+	t.Helper()
+	sb, err := p.Start(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sb
+}
+
+func TestTheLocalProviderKeepsItsPromises(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("the suite needs signals, links and terminals")
+	}
+	provider := newProvider(t, local.Options{})
+	weaker := map[string]conformance.Weaker{
+		"exec/a command runs as the user that is named":                                   noUsers,
+		"exec/a command runs as the user whose number is given":                           noUsers,
+		"exec/a command runs as the user and group whose numbers are given, known or not": noUsers,
+		"start/an unknown user is an error and nothing runs":                              noUsers,
+		"links/a link leads nowhere but into the sandbox":                                 hostFiles,
+	}
+	maps.Copy(weaker, weakerHere())
+	for _, promise := range []string{
+		"as another user commands run as that user, unless they name one", "as another user files are that user's",
+		"as another user what that user may not do is a permission error",
+		"a directory that may not be read is an error of the walk, which goes on", "as a user who is not known everything is an error",
+	} {
+		weaker["users/"+promise] = noOthersFiles
+	}
+	column := column
+	if os.Getuid() == 0 {
+		column += " as root"
+		weaker["errors/what the command's user may not touch is a permission error"] = conformance.RootMayAll
+	}
+	conformance.Run(t, conformance.Harness{
+		Column: column,
+		Probe:  conformance.BuildProbe(t),
+		Users:  conformance.Users{UID: 54321, GID: 54321}, // who need not exist
+		Start:  func(t *testing.T) *lazaret.Sandbox { return start(t, provider, lazaret.Spec{}) },
+		Weaker: weaker,
+	})
+}
+
+func TestItSaysOnceThatItIsolatesNothing(t *testing.T) {
+	var log bytes.Buffer
+	p := newProvider(t, local.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	start(t, p, lazaret.Spec{})
+	start(t, p, lazaret.Spec{})
+	if n := strings.Count(log.String(), "level=WARN"); n != 1 || !strings.Contains(log.String(), "isolates nothing") {
+		t.Errorf("the log says %q", log.String())
+	}
+}
+
+func TestWhatItCannotHonourIsNamed(t *testing.T) {
+	p := newProvider(t, local.Options{})
+	for field, spec := range map[string]lazaret.Spec{
+		"Image":   {Image: "debian"},
+		"User":    {User: "nobody"},
+		"Network": {Network: lazaret.NetworkNone},
+		"Limits":  {Limits: lazaret.Limits{Memory: 1 << 30}},
+		"Mounts":  {Mounts: []lazaret.Mount{{Host: "/a", Container: "/a"}}},
+	} {
+		_, err := p.Start(t.Context(), spec)
+		var e *lazaret.Error
+		if !errors.Is(err, lazaret.ErrUnsupported) || !errors.As(err, &e) || e.Hint == "" || !strings.Contains(err.Error(), field) {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	if _, err := p.Start(t.Context(), lazaret.Spec{Limits: lazaret.Limits{CPUs: lazaret.NoLimit}}); err != nil {
+		t.Errorf("no limit at all: %v", err)
+	}
+}
+
+func TestTwoSandboxesOfOneNameAreRefused(t *testing.T) {
+	p := newProvider(t, local.Options{})
+	start(t, p, lazaret.Spec{Name: "same"})
+	if _, err := p.Start(t.Context(), lazaret.Spec{Name: "same"}); !errors.Is(err, lazaret.ErrConfig) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestTheFolderIsPrivateAndGoesEvenWhereDirectoriesAreLocked(t *testing.T) {
+	state := filepath.Join(t.TempDir(), "state")
+	p := newProvider(t, local.Options{StateDir: state})
+	sb := start(t, p, lazaret.Spec{Name: "locked"})
+	folder := filepath.Join(state, "locked")
+	if info, err := os.Stat(folder); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("%v, %v", info, err)
+	}
+	if err := sb.WriteFile(t.Context(), "a/b/c", nil, lazaret.WriteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range []string{"work/a/b", "work/a"} {
+		if err := os.Chmod(filepath.Join(folder, d), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := sb.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(folder); !os.IsNotExist(err) {
+		t.Errorf("the folder is still there: %v", err)
+	}
+}
+
+func TestAKeptSandboxStays(t *testing.T) {
+	state := t.TempDir()
+	p, err := local.New(local.Options{StateDir: state})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sb := start(t, p, lazaret.Spec{Name: "kept", Keep: true})
+	if err := sb.WriteFile(t.Context(), "file", []byte("x"), lazaret.WriteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := sb.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(filepath.Join(state, "kept", "work", "file")); err != nil || string(got) != "x" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+func TestTheHostsEnvironmentIsNotInherited(t *testing.T) {
+	t.Setenv("LAZARET_TEST_SECRET", "of the host")
+	p := newProvider(t, local.Options{})
+	sb := start(t, p, lazaret.Spec{Env: map[string]string{"OF_THE_SPEC": "yes"}})
+	probe := conformance.BuildProbe(t)
+	for name, want := range map[string]string{
+		"LAZARET_TEST_SECRET": "", "OF_THE_SPEC": "yes", "HOME": sb.ServiceInfo().Dir,
+		"TMPDIR": filepath.Join(filepath.Dir(sb.ServiceInfo().Dir), "tmp"), "PATH": os.Getenv("PATH"),
+	} {
+		res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{probe, "env", name}})
+		if err != nil || res.Stdout.Text() != want || res.Success() != (want != "") {
+			t.Errorf("%s: %+v, %v", name, res, err)
+		}
+	}
+}
+
+func TestASpecsDirectoryIsUsedAndNotRemoved(t *testing.T) {
+	dir := t.TempDir()
+	p := newProvider(t, local.Options{})
+	sb := start(t, p, lazaret.Spec{Dir: dir})
+	if err := sb.WriteFile(t.Context(), "file", nil, lazaret.WriteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := sb.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "file")); err != nil {
+		t.Error(err)
+	}
+	if _, err := p.Start(t.Context(), lazaret.Spec{Dir: filepath.Join(dir, "none")}); !errors.Is(err, lazaret.ErrConfig) {
+		t.Errorf("a directory that is not there: %v", err)
+	}
+}
+
+func TestTooManyArgumentsAreSaidToBeThat(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the limit of one argument is Linux's")
+	}
+	sb := start(t, newProvider(t, local.Options{}), lazaret.Spec{})
+	_, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{os.Args[0], strings.Repeat("x", 1<<20)}})
+	if !errors.Is(lazaret.ClassOf(err), lazaret.ErrNotStarted) || !strings.Contains(err.Error(), "too long") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAMissingInterpreterIsNotAMissingProgram(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("no interpreter lines")
+	}
+	sb := start(t, newProvider(t, local.Options{}), lazaret.Spec{})
+	if err := sb.WriteFile(t.Context(), "script", []byte("#!/no/such/interpreter\n"), lazaret.WriteOptions{Mode: 0o755}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"./script"}})
+	if !errors.Is(lazaret.ClassOf(err), lazaret.ErrNotExecutable) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestCleanupRemovesTheFoldersOfDeadOwnersOnly(t *testing.T) {
+	state := t.TempDir()
+	p := newProvider(t, local.Options{StateDir: state})
+	start(t, p, lazaret.Spec{Name: "mine"})
+	start(t, p, lazaret.Spec{Name: "kept", Keep: true})
+	self, err := owner.Self()
+	if err != nil {
+		t.Fatal(err)
+	}
+	self.Start++ // a process of the same id that has ended
+	for name, text := range map[string]string{"dead": self.String(), "torn": self.String()[:9]} {
+		folder := filepath.Join(state, name)
+		if err := errors.Join(os.Mkdir(folder, 0o700), os.WriteFile(filepath.Join(folder, "owner"), []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	there := func() string {
+		entries, err := os.ReadDir(state)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		return strings.Join(names, " ")
+	}
+	if _, err := p.Cleanup(t.Context(), lazaret.CleanupOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := there(); got != "kept mine torn" {
+		t.Errorf("after a sweep there is %q", got)
+	}
+	if _, err := p.Cleanup(t.Context(), lazaret.CleanupOptions{Names: []string{"kept", "torn"}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := there(); got != "mine" {
+		t.Errorf("after their names were given there is %q", got)
+	}
+	if _, err := p.Cleanup(t.Context(), lazaret.CleanupOptions{Names: []string{"mine"}}); !errors.Is(err, lazaret.ErrConfig) {
+		t.Errorf("removing what is held: %v", err)
+	}
+}
+
+func TestAnArchiveThatLeadsElsewhereIsAtFault(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("making links needs rights there")
+	}
+	sb := start(t, newProvider(t, local.Options{}), lazaret.Spec{})
+	for said, head := range map[string]tar.Header{
+		"../escaped": {Name: "../escaped", Typeflag: tar.TypeReg},
+		"escapes":    {Name: "up/escaped", Typeflag: tar.TypeReg},
+		"pipe":       {Name: "pipe", Typeflag: tar.TypeFifo},
+		"../other":   {Name: "link", Linkname: "../other", Typeflag: tar.TypeLink},
+		"folder":     {Name: "folder", Typeflag: tar.TypeReg},
+	} {
+		var buf bytes.Buffer
+		w := tar.NewWriter(&buf)
+		up, folder := tar.Header{Name: "up", Linkname: "..", Typeflag: tar.TypeSymlink}, tar.Header{Name: "folder/", Typeflag: tar.TypeDir, Mode: 0o755}
+		if err := errors.Join(w.WriteHeader(&up), w.WriteHeader(&folder), w.WriteHeader(&head), w.Close()); err != nil {
+			t.Fatal(err)
+		}
+		err := sb.Upload(t.Context(), ".", &buf)
+		if !errors.Is(lazaret.ClassOf(err), lazaret.ErrConfig) || !strings.Contains(err.Error(), said) {
+			t.Errorf("%s: %v", head.Name, err)
+		}
+	}
+}

@@ -1,0 +1,187 @@
+//go:build !linux || (!amd64 && !arm64)
+
+package local
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"time"
+
+	"github.com/lazaret/lazaret"
+)
+
+// process is one running command.
+type process struct {
+	commands *commands
+	cmd      *exec.Cmd
+	tty      bool
+	stdin    *os.File   // our end of standard input, or the terminal
+	readers  []*os.File // our ends of what it writes; a terminal is in both
+
+	emitting sync.Mutex // held while out runs
+	out      lazaret.Sink
+	over     bool          // the command has ended: what is written now goes nowhere
+	drained  chan struct{} // closed when every reader has ended
+
+	mu     sync.Mutex
+	reaped bool          // its number may be another's by now
+	waited chan struct{} // closed when Wait is through
+}
+
+// startPipes starts the command with three pipes of our own, for os/exec's wait for whoever holds them.
+func (p *process) startPipes() (err error) {
+	var theirs, ours []*os.File
+	defer func() {
+		closeAll(theirs)
+		if err != nil {
+			closeAll(ours)
+		}
+	}()
+	pipe := func() (r, w *os.File) {
+		if err != nil {
+			return nil, nil
+		}
+		r, w, err = os.Pipe()
+		return r, w
+	}
+	inR, inW := pipe()
+	outR, outW := pipe()
+	errR, errW := pipe()
+	theirs, ours = []*os.File{inR, outW, errW}, []*os.File{inW, outR, errR}
+	if err != nil {
+		return err
+	}
+	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = inR, outW, errW
+	group(p.cmd)
+	if err = p.cmd.Start(); err != nil {
+		return err
+	}
+	p.stdin, p.readers = inW, []*os.File{outR, errR}
+	p.listen()
+	return nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close() // nil, or a pipe, of which nothing is lost
+	}
+}
+
+// listen starts the readers; Wait joins them.
+func (p *process) listen() {
+	var all sync.WaitGroup
+	for i, r := range p.readers {
+		all.Go(func() { p.copyOut(lazaret.Stdout+lazaret.Stream(i), r) })
+	}
+	go func() {
+		all.Wait()
+		close(p.drained)
+	}()
+}
+
+func (p *process) copyOut(s lazaret.Stream, r *os.File) {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := r.Read(buf)
+		p.emit(s, buf[:n])
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			takeRest(r, buf, func(b []byte) { p.emit(s, b) })
+			return
+		}
+		if err != nil { // io.EOF, or EIO of a terminal that nobody has any longer
+			return
+		}
+	}
+}
+
+// emit passes output on.
+func (p *process) emit(s lazaret.Stream, b []byte) {
+	p.emitting.Lock()
+	defer p.emitting.Unlock()
+	if !p.over && len(b) > 0 {
+		p.out(s, b)
+	}
+}
+
+// drainFor is how long, after a program's end, its output may stay open in others' hands.
+const drainFor = 300 * time.Millisecond
+
+// Wait returns when the program has ended and what it wrote is delivered. A child of it that holds its
+// output open is given drainFor; what it writes later is lost to the command.
+func (p *process) Wait(context.Context) (lazaret.Exit, error) {
+	defer close(p.waited)
+	err := p.cmd.Wait()
+	// Between the reaping within Wait and the next line, Kill could hit a process that has got the same
+	// number. The kernel hands numbers out in a cycle, so it would have to go once around meanwhile.
+	p.mu.Lock()
+	p.reaped = true
+	p.mu.Unlock()
+	p.drain()
+	_ = p.stdin.Close() // also ends a Write that waits for a program that did not read
+	closeAll(p.readers)
+	p.commands.mu.Lock()
+	delete(p.commands.running, p)
+	p.commands.mu.Unlock()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return lazaret.Exit{}, err
+	}
+	return exitOf(p.cmd.ProcessState), nil
+}
+
+func (p *process) drain() {
+	t := time.NewTimer(drainFor)
+	defer t.Stop()
+	select {
+	case <-p.drained:
+	case <-t.C:
+		cutOff(p)
+	}
+	p.emitting.Lock()
+	defer p.emitting.Unlock()
+	p.over = true
+}
+
+func (p *process) Write(b []byte) (int, error) { return p.stdin.Write(b) }
+
+// endOfInput is what ends the input of a terminal: ctrl-D.
+const endOfInput = "\x04"
+
+func (p *process) CloseStdin() error {
+	if p.tty {
+		_, err := io.WriteString(p.stdin, endOfInput)
+		return err
+	}
+	if err := p.stdin.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// Signal reaches the whole process group.
+func (p *process) Signal(_ context.Context, sig int) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.reaped {
+		return nil
+	}
+	return signalGroup(p.cmd.Process, sig)
+}
+
+// Kill kills the process group. It never claims to be complete: a process may have left the group.
+func (p *process) Kill(context.Context) bool {
+	p.kill()
+	return false
+}
+
+func (p *process) kill() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.reaped {
+		killGroup(p.cmd.Process)
+	}
+}

@@ -1,0 +1,41 @@
+package local
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+
+	"github.com/lazaret/lazaret"
+)
+
+func group(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: syscall.CREATE_NEW_PROCESS_GROUP}
+}
+
+// killGroup kills the program only: Windows has no groups to kill.
+func killGroup(p *os.Process) { _ = p.Kill() }
+
+func signalGroup(p *os.Process, linux int) error {
+	if linux == 9 {
+		return p.Kill()
+	}
+	return classed(lazaret.ErrUnsupported, "there are no signals on Windows")
+}
+
+func exitOf(state *os.ProcessState) lazaret.Exit {
+	return lazaret.Exit{Outcome: lazaret.Exited, Code: state.ExitCode()}
+}
+
+// runnable reports why a file cannot be executed.
+func runnable(file string) error {
+	_, err := exec.LookPath(file)
+	return err
+}
+
+func unenterable(string) bool { return false }
+
+// cutOff leaves the readers behind: a read of a pipe cannot be interrupted here. They end with whoever
+// holds the output.
+func cutOff(*process) {}
+
+func takeRest(*os.File, []byte, func([]byte)) {}

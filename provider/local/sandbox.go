@@ -1,0 +1,101 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/lazaret/lazaret"
+)
+
+// box is the backend of one sandbox, and of its only service.
+type box struct {
+	provider *Provider
+	folder   string // holds owner, work and tmp
+	info     lazaret.Info
+	keep     bool
+	commands *commands
+}
+
+func (b *box) Info() lazaret.Info { return b.info }
+
+func (b *box) Service(string) lazaret.ServiceBackend { return b }
+
+// Start runs a command as the user who runs this.
+func (b *box) Start(ctx context.Context, cmd lazaret.Cmd, live bool, out lazaret.Sink) (lazaret.ProcessBackend, error) {
+	if cmd.User != "" {
+		return nil, &lazaret.Error{
+			Class: lazaret.ErrUnsupported, Err: errors.New("the local provider runs no command as another user"),
+			Hint: "leave out User",
+		}
+	}
+	return b.commands.start(ctx, cmd, live, out)
+}
+
+func environ(env map[string]string) []string {
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		list = append(list, name+"="+env[name])
+	}
+	return list
+}
+
+// Close ends the commands and removes the folder, unless the sandbox is kept. What could not be ended
+// keeps no folder, nor the provider from forgetting the sandbox: to try again would not help.
+func (b *box) Close(ctx context.Context) error {
+	err := b.commands.close()
+	if !b.keep {
+		if rerr := within(ctx, b.folder); rerr != nil {
+			return errors.Join(err, rerr)
+		}
+	}
+	b.provider.mu.Lock()
+	defer b.provider.mu.Unlock()
+	delete(b.provider.boxes, b)
+	return err
+}
+
+// closeWithin bounds the removal of a folder.
+const closeWithin = 10 * time.Second
+
+// within removes a folder within that time.
+func within(ctx context.Context, folder string) error {
+	ctx, cancel := context.WithTimeout(ctx, closeWithin)
+	defer cancel()
+	return remove(ctx, folder)
+}
+
+// remove removes a folder whose directories may be unwritable, and in which processes that outlived
+// their command may still make files: it tries until ctx ends.
+func remove(ctx context.Context, folder string) error {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := os.RemoveAll(folder)
+		if err == nil {
+			return nil
+		}
+		unlock(folder)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// unlock gives the owner all rights to the directories below folder, as far as it can: what it cannot
+// change shows when they are removed.
+func unlock(folder string) {
+	_ = filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			_ = os.Chmod(path, 0o700) // before it is read
+		}
+		return nil
+	})
+}

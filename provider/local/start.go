@@ -1,0 +1,186 @@
+//go:build !linux || (!amd64 && !arm64)
+
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/lazaret/lazaret"
+)
+
+// commands runs a sandbox's commands as child processes of this one.
+type commands struct {
+	env map[string]string
+
+	mu       sync.Mutex
+	closed   bool
+	starting sync.WaitGroup // commands between the look at closed and their place in running
+	running  map[*process]struct{}
+}
+
+// newCommands needs nothing of a sandbox but the commands' environment.
+func newCommands(_ context.Context, _ string, env map[string]string) (*commands, error) {
+	return &commands{env: env, running: map[*process]struct{}{}}, nil
+}
+
+// start starts a process in a group of its own, or in a session of its own with a terminal.
+func (c *commands) start(_ context.Context, cmd lazaret.Cmd, _ bool, out lazaret.Sink) (lazaret.ProcessBackend, error) {
+	if cmd.Rlimits != (lazaret.Rlimits{}) {
+		return nil, &lazaret.Error{
+			Class: lazaret.ErrUnsupported, Err: errors.New("the local provider has no limits for one command on this system"),
+			Hint: "leave out Rlimits",
+		}
+	}
+	if err := enterable(cmd.Dir); err != nil {
+		return nil, err
+	}
+	env := maps.Clone(c.env)
+	maps.Copy(env, cmd.Env)
+	program, err := find(cmd.Args[0], cmd.Dir, env["PATH"])
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil, classed(lazaret.ErrUnavailable, "the sandbox is closed")
+	}
+	c.starting.Add(1)
+	c.mu.Unlock()
+	defer c.starting.Done()
+
+	p := &process{
+		commands: c, cmd: &exec.Cmd{Path: program, Args: cmd.Args, Dir: cmd.Dir, Env: environ(env)},
+		out: out, tty: cmd.TTY, waited: make(chan struct{}), drained: make(chan struct{}),
+	}
+	if cmd.TTY {
+		err = p.startTTY(cmd.Rows, cmd.Cols)
+	} else {
+		err = p.startPipes()
+	}
+	if err != nil {
+		return nil, startError(err, program, cmd.Dir)
+	}
+	c.mu.Lock()
+	c.running[p] = struct{}{}
+	c.mu.Unlock()
+	return p, nil
+}
+
+// endWithin bounds the end of what was killed.
+const endWithin = 10 * time.Second
+
+// close kills the commands that run, and waits for their end. It may be called again.
+func (c *commands) close() error {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.starting.Wait()
+	deadline := time.NewTimer(endWithin)
+	defer deadline.Stop()
+	for _, p := range c.members() {
+		p.kill()
+		select {
+		case <-p.waited:
+		case <-deadline.C:
+			return fmt.Errorf("command %d does not end though it was killed", p.cmd.Process.Pid)
+		}
+	}
+	return nil
+}
+
+func (c *commands) members() []*process {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Collect(maps.Keys(c.running))
+}
+
+// enterable checks the working directory, which the kernel's answer to a failed start does not tell from
+// a missing program.
+func enterable(dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return &lazaret.Error{Class: lazaret.ErrDirNotFound, Err: err}
+	}
+	if !info.IsDir() {
+		return classed(lazaret.ErrDirNotFound, "%s: not a directory", dir)
+	}
+	return nil
+}
+
+// find returns the path of the program: name itself where it has a slash, else what search, a PATH,
+// has of it.
+func find(name, dir, search string) (string, error) {
+	if strings.ContainsAny(name, `/`+string(filepath.Separator)) {
+		return name, nil // the kernel's answer says what is wrong with it
+	}
+	var denied error
+	for _, d := range filepath.SplitList(search) {
+		if !filepath.IsAbs(d) {
+			d = filepath.Join(dir, d)
+		}
+		file := filepath.Join(d, name)
+		if _, err := os.Stat(file); err != nil {
+			continue // also where d may not be entered: then nothing is known to be there
+		}
+		err := runnable(file)
+		if err == nil {
+			return file, nil
+		}
+		if errors.Is(err, fs.ErrPermission) {
+			denied = err
+		}
+	}
+	if denied != nil {
+		return "", &lazaret.Error{Class: lazaret.ErrNotExecutable, Err: denied}
+	}
+	return "", classed(lazaret.ErrProgramNotFound, "%s: not in PATH", name)
+}
+
+// startError gives a failed start its class, by errno.
+func startError(err error, program, dir string) error {
+	var classedAlready *lazaret.Error
+	if errors.As(err, &classedAlready) {
+		return err
+	}
+	if !filepath.IsAbs(program) {
+		program = filepath.Join(dir, program)
+	}
+	cause := err
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		cause = fmt.Errorf("%s: %w", program, errno)
+	}
+	class := lazaret.ErrInfrastructure // no more processes, no more descriptors
+	switch {
+	case errors.Is(enterable(dir), lazaret.ErrDirNotFound): // it was there a moment ago
+		class = lazaret.ErrDirNotFound
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ENAMETOOLONG), errors.Is(err, syscall.ELOOP):
+		class = lazaret.ErrProgramNotFound
+		if _, statErr := os.Stat(program); statErr == nil {
+			class, cause = lazaret.ErrNotExecutable, fmt.Errorf("%s: the interpreter that it names is missing", program)
+		}
+	case errors.Is(err, fs.ErrPermission):
+		class = lazaret.ErrNotExecutable
+		if unenterable(dir) {
+			class, cause = lazaret.ErrDirNotFound, fmt.Errorf("%s: %w", dir, errno)
+		}
+	case errors.Is(err, syscall.ENOEXEC), errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.ETXTBSY):
+		class = lazaret.ErrNotExecutable
+	case errors.Is(err, syscall.E2BIG):
+		class, cause = lazaret.ErrNotStarted, fmt.Errorf("the arguments and the environment are too long for this system: %w", errno)
+	}
+	return &lazaret.Error{Class: class, Err: cause}
+}

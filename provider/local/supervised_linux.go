@@ -1,0 +1,184 @@
+//go:build amd64 || arm64
+
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/guestbin"
+	"github.com/lazaret/lazaret/internal/ring"
+	"github.com/lazaret/lazaret/internal/wire/client"
+)
+
+// commands runs a sandbox's commands through a guest, a child process of this one that supervises them:
+// their subreaper is never the program that uses this package, and never reaps what is that program's.
+type commands struct {
+	program string // the guest's file
+	guest   *client.Guest
+	process *os.Process
+	stderr  *ring.Tail
+
+	ended chan struct{} // closed when the process has ended and err is set
+	err   error         // how it ended; nil when by itself, with nothing left
+}
+
+const (
+	// readyWithin bounds the wait for the guest's first answer, which takes it some milliseconds.
+	readyWithin = 30 * time.Second
+	// endWithin bounds the wait for the end of a guest: it gives up itself after 10 s.
+	endWithin = 15 * time.Second
+	// complaint is how much of what a guest writes to its standard error is kept, in bytes.
+	complaint = 4 << 10
+)
+
+// guestProgram is the guest for this architecture, unpacked once.
+var guestProgram = sync.OnceValues(func() ([]byte, error) {
+	b, err := guestbin.For(runtime.GOARCH)
+	return b.Program, err
+})
+
+// newCommands starts the guest from a file in folder, which must not be mounted noexec: a guest that ran
+// from memory could not start itself again as a worker, since a process that cannot be traced may not open
+// its own /proc/self when it is not root's. env is the commands' environment.
+func newCommands(ctx context.Context, folder string, env map[string]string) (*commands, error) {
+	c := &commands{program: filepath.Join(folder, "lazaret-guest"), stderr: ring.NewTail(complaint), ended: make(chan struct{})}
+	if err := install(c.program); err != nil {
+		return nil, err
+	}
+	ours, err := c.run(environ(env))
+	if errors.Is(err, os.ErrPermission) {
+		return nil, &lazaret.Error{
+			Class: lazaret.ErrConfig, Err: fmt.Errorf("%s may not be executed: %w", c.program, err),
+			Hint: "set StateDir to a folder of a file system that is not mounted noexec",
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.guest = client.New(ours)
+	answer, cancel := context.WithTimeout(ctx, readyWithin)
+	defer cancel()
+	if err := c.guest.Ready(answer); err != nil {
+		if answer.Err() != nil && ctx.Err() == nil {
+			err = classed(lazaret.ErrInfrastructure, "the guest has not answered within %v", readyWithin)
+		}
+		_ = c.close() // nothing runs yet that it could tell of
+		return nil, c.explain(err)
+	}
+	return c, nil
+}
+
+// install writes the guest's program. No process is forked meanwhile: one that has the file open for
+// writing keeps it from being executed (ETXTBSY), and a child has it until it executes something.
+func install(file string) error {
+	program, err := guestProgram()
+	if err != nil {
+		return err
+	}
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	return os.WriteFile(file, program, 0o700)
+}
+
+// run starts the guest and returns our end of its connection.
+func (c *commands) run(env []string) (*os.File, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	theirs := os.NewFile(uintptr(pair[1]), "guest")
+	defer theirs.Close()
+	if err := unix.SetNonblock(pair[0], true); err != nil { // so that Close ends a Read
+		return nil, errors.Join(err, unix.Close(pair[0]))
+	}
+	ours := os.NewFile(uintptr(pair[0]), "guest")
+	cmd := &exec.Cmd{
+		Path: c.program, Args: []string{c.program, "serve", "--no-cgroup"}, Env: env,
+		Dir:   "/", // so that no mount is kept busy; a command's own directory is in each request
+		Stdin: theirs, Stdout: theirs, Stderr: c.stderr,
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true}, // so that the terminal's signals are not its
+	}
+	if err := cmd.Start(); err != nil {
+		ours.Close()
+		return nil, err
+	}
+	c.process = cmd.Process
+	go func() {
+		defer close(c.ended)
+		c.err = cmd.Wait()
+	}()
+	return ours, nil
+}
+
+// start runs a command.
+func (c *commands) start(ctx context.Context, cmd lazaret.Cmd, live bool, out lazaret.Sink) (lazaret.ProcessBackend, error) {
+	p, err := c.guest.Exec(ctx, cmd, live, out)
+	if err != nil {
+		return nil, c.explain(err)
+	}
+	return p, nil
+}
+
+// explainWithin bounds the wait for the end of a guest whose connection has ended.
+const explainWithin = time.Second
+
+// explain adds to an error about a lost guest how it ended.
+func (c *commands) explain(err error) error {
+	var lost *lazaret.Error
+	if !errors.Is(err, lazaret.ErrUnavailable) || !errors.As(err, &lost) {
+		return err
+	}
+	t := time.NewTimer(explainWithin)
+	defer t.Stop()
+	select {
+	case <-c.ended:
+		if c.err != nil {
+			return classed(lazaret.ErrUnavailable, "%w; it ended with %s", lost.Err, c.lastWords())
+		}
+	case <-t.C:
+	}
+	return err
+}
+
+// lastWords is how a guest ended that did not end well, and what it said about that.
+func (c *commands) lastWords() string {
+	kept, _ := c.stderr.Bytes()
+	said := strings.TrimSpace(lazaret.Output{Bytes: kept}.Text())
+	if said == "" {
+		return c.err.Error()
+	}
+	return c.err.Error() + ": " + said
+}
+
+// close ends all that was started, and the guest. Its error says that something may still run. It may be
+// called again.
+func (c *commands) close() error {
+	c.guest.Close()                    // the guest reads its end
+	_ = c.process.Signal(unix.SIGCONT) // a command may have stopped it
+	t := time.NewTimer(endWithin)
+	defer t.Stop()
+	select {
+	case <-c.ended:
+	case <-t.C:
+		_ = c.process.Kill() // its workers read its end
+		<-c.ended
+	}
+	err := os.RemoveAll(c.program)
+	if c.err != nil {
+		err = errors.Join(fmt.Errorf("some of its processes may still run: their supervisor ended with %s", c.lastWords()), err)
+	}
+	return err
+}

@@ -1,0 +1,75 @@
+//go:build unix && (!linux || (!amd64 && !arm64))
+
+package local
+
+import (
+	"context"
+	"errors"
+	"os"
+	"syscall"
+
+	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
+
+	"github.com/lazaret/lazaret"
+)
+
+// startTTY starts the command as the leader of a session, with a terminal for all three streams.
+func (p *process) startTTY(rows, cols uint16) error {
+	opened, theirs, err := pty.Open()
+	if err != nil {
+		return err
+	}
+	defer theirs.Close()
+	ours, err := pollable(opened)
+	if err != nil {
+		return err
+	}
+	if err := setSize(ours, rows, cols); err != nil {
+		ours.Close()
+		return err
+	}
+	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = theirs, theirs, theirs
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := p.cmd.Start(); err != nil {
+		ours.Close()
+		return err
+	}
+	p.stdin, p.readers = ours, []*os.File{ours}
+	p.listen()
+	return nil
+}
+
+// pollable returns the terminal as a file with deadlines, which package pty has taken from it, and
+// closes f.
+func pollable(f *os.File) (*os.File, error) {
+	defer f.Close()
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		return nil, errors.Join(err, unix.Close(fd))
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
+}
+
+func setSize(f *os.File, rows, cols uint16) error {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var sizeErr error
+	err = raw.Control(func(fd uintptr) {
+		sizeErr = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: cols})
+	})
+	return errors.Join(err, sizeErr)
+}
+
+// Resize sets the terminal's size.
+func (p *process) Resize(_ context.Context, rows, cols uint16) error {
+	if !p.tty {
+		return classed(lazaret.ErrConfig, "the command has no terminal")
+	}
+	return setSize(p.stdin, rows, cols)
+}

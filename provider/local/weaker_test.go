@@ -1,0 +1,52 @@
+package local_test
+
+import (
+	"testing"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/provider/conformance"
+)
+
+// What the local provider does instead of what it cannot promise.
+
+var noUsers = conformance.Weaker{
+	Reason: "commands run as the user who runs lazaret; ErrUnsupported",
+	Check: conformance.Refuses(func(c *conformance.Case) lazaret.Cmd {
+		cmd := c.Probe("append", c.Path("ran"), "x")
+		cmd.User = "0:0"
+		return cmd
+	}),
+}
+
+var noOthersFiles = conformance.Weaker{
+	Reason: "all is done as the user who runs lazaret; ErrUnsupported",
+	Check: func(t *testing.T, c *conformance.Case) {
+		as := c.Sandbox.As("0:0")
+		_, err := as.Exec(t.Context(), c.Probe("append", c.Path("ran"), "x"))
+		conformance.WantError(t, err, lazaret.ErrUnsupported)
+		_, err = as.Stat(t.Context(), c.Dir)
+		conformance.WantError(t, err, lazaret.ErrUnsupported)
+		_, err = as.ReadFile(t.Context(), c.Path("here"))
+		conformance.WantError(t, err, lazaret.ErrUnsupported)
+		_, err = as.List(t.Context(), c.Dir)
+		conformance.WantError(t, err, lazaret.ErrUnsupported)
+		_, err = as.Download(t.Context(), c.Dir)
+		conformance.WantError(t, err, lazaret.ErrUnsupported)
+		conformance.WantError(t, as.Upload(t.Context(), c.Dir, nil), lazaret.ErrUnsupported)
+		conformance.WantError(t, as.WriteFile(t.Context(), c.Path("ran"), nil, lazaret.WriteOptions{}), lazaret.ErrUnsupported)
+		conformance.WantError(t, as.Mkdir(t.Context(), c.Path("ran"), lazaret.MkdirOptions{}), lazaret.ErrUnsupported)
+		_, err = c.Sandbox.Stat(t.Context(), c.Path("ran"))
+		conformance.WantError(t, err, lazaret.ErrNotFound)
+	},
+}
+
+var hostFiles = conformance.Weaker{
+	Reason: "paths are the host's own, so links lead to the host's files",
+	Check: func(t *testing.T, c *conformance.Case) {
+		for link, secret := range c.HostLinks(t) {
+			if got := c.Read(t, link); got != secret {
+				t.Errorf("%s: %q", link, got)
+			}
+		}
+	},
+}

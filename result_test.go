@@ -1,0 +1,65 @@
+package lazaret
+
+import "testing"
+
+func TestTextIsValidUTF8(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		bytes string
+		cut   bool // bytes before these were dropped
+		want  string
+	}{
+		{"empty", "", false, ""},
+		{"plain", "abc\n", false, "abc\n"},
+		{"valid", "é☃\U0001F600", false, "é☃\U0001F600"},
+		{"a run of invalid bytes is one mark", "a\xff\xfe\xffb", false, "a\ufffdb"},
+		{"two runs are two", "\xffa\xff", false, "\ufffda\ufffd"},
+		{"an unfinished character at the end", "a\xe2\x98", false, "a\ufffd"},
+		{"the program's own replacement character stays", "\ufffd", false, "\ufffd"},
+		{"NUL is a character", "a\x00b", false, "a\x00b"},
+		{"cut in a character of two bytes", "\xa9b", true, "b"},
+		{"cut in one of three", "\x98\x83b", true, "b"},
+		{"cut in one of four", "\x9f\x98\x80b", true, "b"},
+		{"nothing but the rest of a character", "\x98\x80", true, ""},
+		{"cut between characters", "é", true, "é"},
+		{"a stray byte that no cut explains is marked", "\x98b", false, "\ufffdb"},
+		{"only so many bytes can be a character's rest", "\x80\x80\x80\x80b", true, "\ufffdb"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := Output{Bytes: []byte(c.bytes), Total: int64(len(c.bytes))}
+			if c.cut {
+				o.Total++
+			}
+			if got := o.Text(); got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+			if string(o.Bytes) != c.bytes {
+				t.Error("Text changed the bytes")
+			}
+		})
+	}
+}
+
+func TestSuccessIsExitingWithZero(t *testing.T) {
+	for _, c := range []struct {
+		result Result
+		want   bool
+	}{
+		{Result{Outcome: Exited}, true},
+		{Result{Outcome: Exited, ExitCode: 1}, false},
+		{Result{Outcome: Signalled, Signal: 9, ExitCode: 137}, false},
+		{Result{Outcome: TimedOut, ExitCode: -1}, false},
+		{Result{Outcome: Lost}, false},
+		{Result{}, false},
+	} {
+		if got := c.result.Success(); got != c.want {
+			t.Errorf("%+v: %v", c.result, got)
+		}
+	}
+}
+
+func TestStreamsHaveNames(t *testing.T) {
+	if Stdout.String() != "stdout" || Stderr.String() != "stderr" {
+		t.Errorf("%v, %v", Stdout, Stderr)
+	}
+}

@@ -1,0 +1,192 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/spec"
+	"github.com/lazaret/lazaret/workspace"
+)
+
+// placeAssets copies an agent's assets to their places in the workspace. What is there already is never
+// replaced.
+func (s *Session) placeAssets(ctx context.Context) error {
+	if s.opts.Kind != Agent || len(s.assets) == 0 {
+		return nil
+	}
+	root, err := os.OpenRoot(s.Workspace())
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for _, name := range slices.Sorted(maps.Keys(s.assets)) {
+		a := s.assets[name]
+		fail := func(err error) error {
+			return &lazaret.Error{Op: "copy static asset " + name, Path: a.Path, Class: lazaret.ErrConfig, Err: err}
+		}
+		if _, err := root.Lstat(filepath.FromSlash(a.Target())); err == nil {
+			return fail(fmt.Errorf("the workspace has a file %s already", a.Target()))
+		}
+		files, err := assetFiles(s.hostPath(a), a.Target())
+		if err != nil {
+			return fail(err)
+		}
+		if err := workspace.WriteInputs(ctx, s.Workspace(), files); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sendAssets copies an evaluation's assets into the container, in the place of mounts. They are root's: who
+// is not root there cannot change them.
+func (r *Runtime) sendAssets(ctx context.Context) error {
+	if r.s.opts.Kind != Evaluation {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.s.assets)) {
+		a := r.s.assets[name]
+		files, err := assetFiles(r.s.hostPath(a), a.ContainerPath())
+		for _, f := range files {
+			if err == nil {
+				err = sendFile(ctx, r.sb.Service, f)
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("upload static asset %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func sendFile(ctx context.Context, svc *lazaret.Service, in workspace.Input) error {
+	f, err := os.Open(in.From)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	return svc.WriteFrom(ctx, in.Path, f, info.Size(), lazaret.WriteOptions{Mode: in.Mode | 0o444})
+}
+
+// assetFiles lists the files of an asset as inputs of a workspace, without its empty folders.
+func assetFiles(host, target string) (files []workspace.Input, err error) {
+	err = filepath.WalkDir(host, func(p string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		if !d.Type().IsRegular() {
+			return fmt.Errorf("%s is neither a file nor a folder", p)
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(host, p)
+		files = append(files, workspace.Input{Path: path.Join(target, filepath.ToSlash(rel)), From: p, Mode: info.Mode().Perm()})
+		return err
+	})
+	return files, err
+}
+
+// assetGlobs match the copies of an agent's assets.
+func (s *Session) assetGlobs() (globs []string) {
+	if s.opts.Kind != Agent {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.assets)) {
+		globs = append(globs, globMeta.ReplaceAllString(s.assets[name].Target(), `\$0`))
+	}
+	return globs
+}
+
+var globMeta = regexp.MustCompile(`[\\*?\[\]{}!^]`)
+
+func (s *Session) hostPath(a spec.Asset) string {
+	return filepath.Join(s.opts.AssetDir, filepath.FromSlash(a.Path))
+}
+
+// assetPath is where the session's commands find an asset.
+func (s *Session) assetPath(a spec.Asset) string {
+	switch {
+	case s.opts.Kind == Agent && s.local():
+		return filepath.Join(s.Workspace(), filepath.FromSlash(a.Target()))
+	case s.opts.Kind == Agent:
+		return path.Join(s.env.Docker.Workdir, a.Target())
+	case s.local():
+		return s.hostPath(a)
+	}
+	return a.ContainerPath()
+}
+
+var placeholder = regexp.MustCompile(`\{\{\s*static:([^{}]*?)\s*\}\}`)
+
+// Resolve returns a copy of v in which each {{static:NAME}} in a string is the path at which the session's
+// commands find that asset: in the container, or under type local on this machine. V is what JSON
+// decodes to: strings are looked for in maps, map keys aside, and slices; also in []string and
+// map[string]string. Everything else stays as it is. An asset that there is not is an ErrConfig.
+func (s *Session) Resolve(v any) (any, error) {
+	var errs []error
+	resolved := s.resolve(v, &errs)
+	if err := errors.Join(errs...); err != nil {
+		return nil, failed("resolve placeholders", err)
+	}
+	return resolved, nil
+}
+
+func (s *Session) resolve(v any, errs *[]error) any {
+	switch v := v.(type) {
+	case string:
+		return placeholder.ReplaceAllStringFunc(v, func(found string) string {
+			name := placeholder.FindStringSubmatch(found)[1]
+			a, ok := s.assets[name]
+			if !ok {
+				known := "there are none"
+				if len(s.assets) > 0 {
+					known = "there are " + strings.Join(slices.Sorted(maps.Keys(s.assets)), ", ")
+				}
+				*errs = append(*errs, &lazaret.Error{Class: lazaret.ErrConfig, Err: fmt.Errorf("no static asset %q, %s", name, known)})
+				return found
+			}
+			return s.assetPath(a)
+		})
+	case []any:
+		return resolveSlice(s, v, errs)
+	case []string:
+		return resolveSlice(s, v, errs)
+	case map[string]any:
+		return resolveMap(s, v, errs)
+	case map[string]string:
+		return resolveMap(s, v, errs)
+	}
+	return v
+}
+
+func resolveSlice[T any](s *Session, v []T, errs *[]error) []T {
+	out := slices.Clone(v)
+	for i := range out {
+		out[i], _ = s.resolve(out[i], errs).(T) // a nil any stays one
+	}
+	return out
+}
+
+func resolveMap[T any](s *Session, v map[string]T, errs *[]error) map[string]T {
+	out := maps.Clone(v)
+	for k := range out {
+		out[k], _ = s.resolve(out[k], errs).(T) // a nil any stays one
+	}
+	return out
+}

@@ -1,0 +1,197 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/workspace"
+)
+
+// Checkpoint is the workspace as it was when an agent had finished a piece of work.
+type Checkpoint struct {
+	Number int // from 1 on
+	// Snapshot is the snapshot's file. It is the session's, and goes with it.
+	Snapshot string
+	// Archive is the copy of it in the spec's archive_save_dir; empty where there is none.
+	Archive  string
+	Manifest *workspace.Manifest
+	// Changes are the differences from the checkpoint before, or from the start.
+	Changes []workspace.Change
+}
+
+// The files of a session's folder: the workspace at the start with all that was in it, and as a snapshot
+// takes it.
+const (
+	startFile = "start.tar"
+	firstFile = "first.tar"
+)
+
+// saveStart keeps the workspace as it is at the start.
+func (s *Session) saveStart(ctx context.Context) error {
+	all := workspace.CreateOptions{Ignore: s.assetGlobs(), Compression: workspace.None}
+	if err := s.saveFile(ctx, filepath.Join(s.folder, startFile), all); err != nil || s.opts.Kind != Agent {
+		return err
+	}
+	first := s.snapshotOptions()
+	first.Compression = workspace.None
+	return s.saveFile(ctx, filepath.Join(s.folder, firstFile), first)
+}
+
+// snapshotOptions are the spec's, and keep the assets' copies out.
+func (s *Session) snapshotOptions() workspace.CreateOptions {
+	c := s.env.Snapshot
+	return workspace.CreateOptions{
+		Keep: c.KeepGlobs, Ignore: append(s.assetGlobs(), c.IgnoreGlobs...), Compression: workspace.Compression(c.Compression),
+	}
+}
+
+// saveFile writes a snapshot of the workspace, and leaves no file that is not whole.
+func (s *Session) saveFile(ctx context.Context, file string, opts workspace.CreateOptions) error {
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(s.save(ctx, f, opts), f.Close()); err != nil {
+		return errors.Join(err, os.Remove(file))
+	}
+	return nil
+}
+
+// FinishCheckpoint stores a snapshot of an agent's workspace, as the spec's section snapshot says, and
+// returns it with the differences from the one before. From now on Reset returns to it. A relative
+// archive_save_dir starts at this process's working directory; the folder is made if it is missing. In an
+// evaluation it is an ErrConfig; while a command runs, an ErrBusy.
+func (s *Session) FinishCheckpoint(ctx context.Context) (*Checkpoint, error) {
+	const op = "finish checkpoint"
+	if s.opts.Kind != Agent {
+		return nil, &lazaret.Error{Op: op, Class: lazaret.ErrConfig, Err: errors.New("only an agent's session has checkpoints")}
+	}
+	s.saving.Lock()
+	defer s.saving.Unlock()
+	if err := s.quiet(op); err != nil {
+		return nil, err
+	}
+	c, err := s.checkpoint(ctx)
+	if err != nil {
+		return nil, failed(op, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.checkpoints = append(s.checkpoints, c)
+	return c, nil
+}
+
+// quiet refuses while a command runs.
+func (s *Session) quiet(op string) error {
+	if err := s.open(op); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.runtimes {
+		if r.running() {
+			return &lazaret.Error{Op: op, Class: lazaret.ErrConfig, Err: ErrBusy, Hint: "wait for its end, or kill it"}
+		}
+	}
+	return nil
+}
+
+func (s *Session) checkpoint(ctx context.Context) (_ *Checkpoint, err error) {
+	if err := s.fetch(ctx); err != nil {
+		return nil, err
+	}
+	before, number := s.last(firstFile)
+	opts := s.snapshotOptions()
+	end := ".tar"
+	if opts.Compression != workspace.None {
+		end += "." + string(opts.Compression)
+	}
+	c := &Checkpoint{Number: number + 1}
+	c.Snapshot = filepath.Join(s.folder, fmt.Sprintf("checkpoint-%03d%s", c.Number, end))
+	if err := s.saveFile(ctx, c.Snapshot, opts); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(c.Snapshot))
+		}
+	}()
+	after := workspace.FromFile(c.Snapshot, ownLimits)
+	if c.Manifest, err = after.Manifest(ctx); err != nil {
+		return nil, err
+	}
+	if c.Changes, err = workspace.Diff(ctx, workspace.FromFile(before, ownLimits), after); err != nil {
+		return nil, err
+	}
+	if dir := s.env.Snapshot.ArchiveSaveDir; dir != "" {
+		c.Archive, err = archive(c.Snapshot, dir, s.name)
+	}
+	return c, err
+}
+
+// ownLimits are those of snapshots that the session has made of its own workspace.
+var ownLimits = workspace.Limits{}
+
+// archive copies a snapshot to where the user keeps them.
+func archive(snapshot, dir, name string) (_ string, err error) {
+	if dir, err = filepath.Abs(dir); err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // the user's own folder
+		return "", err
+	}
+	from, err := os.Open(snapshot)
+	if err != nil {
+		return "", err
+	}
+	defer from.Close()
+	file := filepath.Join(dir, name+"-"+filepath.Base(snapshot))
+	to, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // the umask decides who may read it
+	if err != nil {
+		return "", err
+	}
+	_, err = io.Copy(to, from)
+	if err = errors.Join(err, to.Close()); err != nil {
+		return "", errors.Join(err, os.Remove(file))
+	}
+	return file, nil
+}
+
+// last is the file of the last checkpoint and its number, or the file start and 0 where there is none.
+func (s *Session) last(start string) (file string, number int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := len(s.checkpoints); n > 0 {
+		return s.checkpoints[n-1].Snapshot, n
+	}
+	return filepath.Join(s.folder, start), 0
+}
+
+// Reset brings the workspace back to the last checkpoint, or to the start where there is none, in the
+// running containers too. What the spec keeps out of snapshots is gone after a checkpoint; an agent's
+// assets are copied anew. While a command runs it is an ErrBusy. On an error the workspace is not whole:
+// try again.
+func (s *Session) Reset(ctx context.Context) error {
+	const op = "reset workspace"
+	s.saving.Lock()
+	defer s.saving.Unlock()
+	if err := s.quiet(op); err != nil {
+		return err
+	}
+	file, _ := s.last(startFile)
+	if err := s.empty(ctx); err != nil {
+		return failed(op, err)
+	}
+	if err := s.restore(ctx, file); err != nil {
+		return failed(op, err)
+	}
+	if err := s.placeAssets(ctx); err != nil {
+		return failed(op, err)
+	}
+	return failed(op, s.refresh(ctx))
+}

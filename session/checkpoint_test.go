@@ -1,0 +1,240 @@
+package session_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/session"
+	"github.com/lazaret/lazaret/spec"
+	"github.com/lazaret/lazaret/workspace"
+)
+
+func finish(t *testing.T, s *session.Session) *session.Checkpoint {
+	t.Helper()
+	c, err := s.FinishCheckpoint(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// told are changes as one line.
+func told(changes []workspace.Change) string {
+	var all []string
+	for _, c := range changes {
+		all = append(all, string(c.Kind)+" "+c.Path)
+	}
+	return strings.Join(all, ", ")
+}
+
+func TestCheckpointsKeepSnapshotsAndDifferences(t *testing.T) {
+	places(t, func(t *testing.T, p *place) {
+		archives := filepath.Join(t.TempDir(), "made/of/need")
+		env := p.environment(t, `snapshot: {ignore_globs: ["**/*.pyc"], compression: zst, archive_save_dir: `+archives+`}`)
+		s := p.open(t, env, session.Agent, map[string]string{"a": "1\n", "b": "1\n", "old.pyc": ""})
+		r := spawn(t, s, session.SpawnOptions{})
+		execute(t, r, sh("echo 2 >> a; rm b; mkdir d; echo n > d/new; echo > d/x.pyc"))
+		one := finish(t, s)
+		if got := told(one.Changes); got != "changed a, removed b, added d, added d/new" || one.Number != 1 {
+			t.Errorf("the first: %d, %s", one.Number, got)
+		}
+		if !strings.Contains(one.Changes[0].Hunks, "+2") {
+			t.Errorf("no hunks: %+v", one.Changes[0])
+		}
+		execute(t, r, sh("chmod 600 a; echo 3 > c"))
+		two := finish(t, s)
+		if got := told(two.Changes); got != "changed a, added c" || two.Number != 2 {
+			t.Errorf("the second: %d, %s", two.Number, got)
+		}
+		for _, c := range []*session.Checkpoint{one, two} {
+			for _, file := range []string{c.Snapshot, c.Archive} {
+				m, err := workspace.FromFile(file, workspace.Limits{}).Manifest(t.Context())
+				if err != nil || m.Hash() != c.Manifest.Hash() || !strings.HasSuffix(file, ".tar.zst") {
+					t.Errorf("%s: %v", file, err)
+				}
+			}
+			if filepath.Dir(c.Archive) != archives {
+				t.Errorf("the archive is %s", c.Archive)
+			}
+		}
+		execute(t, r, sh("rm -r d; echo broken > a; echo > more"))
+		if err := s.Reset(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if res := execute(t, r, sh("cat a c d/new; ls | tr '\\n' ' '")); res.Stdout.Text() != "1\n2\n3\nn\na c d " {
+			t.Errorf("after Reset: %q", outputs(res))
+		}
+		if three := finish(t, s); len(three.Changes) != 0 {
+			t.Errorf("Reset has changed %s", told(three.Changes))
+		}
+	})
+}
+
+func TestResetReturnsToTheStartWhereThereIsNoCheckpoint(t *testing.T) {
+	places(t, func(t *testing.T, p *place) {
+		for _, kind := range []session.Kind{session.Agent, session.Evaluation} {
+			env := p.environment(t, `snapshot: {ignore_globs: ["*.log"]}`)
+			s := p.open(t, env, kind, map[string]string{"a": "1", "x.log": "log"}, func(o *session.Options) {
+				o.Inputs = []workspace.Input{{Path: "in/rows.csv", Value: [][]string{{"a", "b"}}}}
+			})
+			r := spawn(t, s, session.SpawnOptions{})
+			execute(t, r, sh("echo 2 > a; rm x.log in/rows.csv; mkdir -p z/y; touch z/y/x; chmod 0 z/y; ln -s /etc/passwd l"))
+			if err := s.Reset(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if res := execute(t, r, sh("cat a x.log in/rows.csv; ls | tr '\\n' ' '")); res.Stdout.Text() != "1loga,b\na in x.log " {
+				t.Errorf("%s: %q", kind, outputs(res))
+			}
+		}
+	})
+}
+
+func TestOnlyAgentsHaveCheckpoints(t *testing.T) {
+	places(t, func(t *testing.T, p *place) {
+		s := p.open(t, p.environment(t), session.Evaluation, nil)
+		if _, err := s.FinishCheckpoint(t.Context()); !errors.Is(err, lazaret.ErrConfig) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+func TestASessionResumesFromASnapshot(t *testing.T) {
+	const setup = `setup: {commands: ["echo commands"], eval_commands: ["echo eval"], resume_commands: ["echo resume"]}`
+	places(t, func(t *testing.T, p *place) {
+		s := p.open(t, p.environment(t, setup), session.Agent, map[string]string{"a": "1"})
+		execute(t, spawn(t, s, session.SpawnOptions{}), sh("echo 2 > a; ln -s /usr/bin/env link"))
+		one := finish(t, s)
+		for kind, want := range map[session.Kind]string{session.Agent: "resume\nown\n", session.Evaluation: "commands\neval\nown\n"} {
+			again := p.open(t, p.environment(t, setup), kind, nil, func(o *session.Options) { o.Workspace, o.Snapshot = "", one.Snapshot })
+			res := execute(t, spawn(t, again, session.SpawnOptions{Setup: "echo own"}), sh("cat a; readlink link"))
+			if res.SetupStdout.Text() != want || res.Stdout.Text() != "2\n/usr/bin/env\n" {
+				t.Errorf("%s: %q", kind, outputs(res))
+			}
+		}
+	})
+}
+
+// withAssets gives a session two assets, of which one is overridden by a later group.
+func withAssets(t *testing.T) func(*session.Options) {
+	dir := folder(t, map[string]string{"data/one.txt": "one\n", "data/deep/two.txt": "two\n", "other.txt": "other\n"})
+	return func(o *session.Options) {
+		o.AssetDir = dir
+		o.Assets = []map[string]spec.Asset{
+			{"data": {Path: "data", SavePath: "given/[data]"}, "file": {Path: "missing"}},
+			{"file": {Path: "other.txt"}},
+		}
+	}
+}
+
+func TestStaticAssets(t *testing.T) {
+	places(t, func(t *testing.T, p *place) {
+		for _, kind := range []session.Kind{session.Agent, session.Evaluation} {
+			s := p.open(t, p.environment(t), kind, map[string]string{"a": ""}, withAssets(t))
+			r := spawn(t, s, session.SpawnOptions{})
+			v, err := s.Resolve(map[string]any{"args": []any{"cat {{static:data}}/deep/two.txt {{ static:file }}", 1, nil, []string{"x"}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			args := v.(map[string]any)["args"].([]any)
+			if !reflect.DeepEqual(args[1:], []any{1, nil, []string{"x"}}) {
+				t.Errorf("%s: what is no placeholder became %v", kind, args)
+			}
+			if kind == session.Evaluation && p.name == "docker" && args[0] != "cat /static/given/[data]/deep/two.txt /static/other.txt" {
+				t.Errorf("resolved %v", args[0])
+			}
+			if res := execute(t, r, sh(args[0].(string))); res.Stdout.Text() != "two\nother\n" {
+				t.Errorf("%s: %q", kind, outputs(res))
+			}
+			_, err = s.Resolve([]any{"{{static:nope}}"})
+			if !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), "nope") || !strings.Contains(err.Error(), "data, file") {
+				t.Errorf("an unknown one: %v", err)
+			}
+			if kind == session.Evaluation {
+				if p.name == "docker" {
+					if res := execute(t, r, sh("echo x >> /static/other.txt; ls")); !strings.Contains(res.Stderr.Text(), "Read-only") || res.Stdout.Text() != "a\n" {
+						t.Errorf("written, or in the workspace: %q", outputs(res))
+					}
+				}
+				continue
+			}
+			execute(t, r, sh("echo x >> other.txt; rm 'given/[data]/one.txt'; echo new > b"))
+			c := finish(t, s)
+			if told(c.Changes) != "added b" || len(c.Manifest.Entries) != 3 {
+				t.Errorf("assets are in the snapshot: %s, %+v", told(c.Changes), c.Manifest.Entries)
+			}
+			if err := s.Reset(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if res := execute(t, r, sh("cat other.txt 'given/[data]/one.txt' b")); res.Stdout.Text() != "other\none\nnew\n" {
+				t.Errorf("after Reset: %q", outputs(res))
+			}
+		}
+	})
+}
+
+func TestAnAssetReplacesNothingAndNeverLeavesTheWorkspace(t *testing.T) {
+	places(t, func(t *testing.T, p *place) {
+		outside := t.TempDir()
+		for name, prepare := range map[string]func(dir string) error{
+			"there already": func(dir string) error { return os.WriteFile(filepath.Join(dir, "other.txt"), nil, 0o600) },
+			"out by a link": func(dir string) error { return os.Symlink(outside, filepath.Join(dir, "given")) },
+		} {
+			dir := t.TempDir()
+			if err := prepare(dir); err != nil {
+				t.Fatal(err)
+			}
+			opts := session.Options{Provider: p.provider, Environment: p.environment(t), Kind: session.Agent, Workspace: dir, Dir: p.state}
+			withAssets(t)(&opts)
+			if s, err := session.Open(t.Context(), opts); err == nil {
+				t.Errorf("%s: opened, %v", name, s.Close(t.Context()))
+			}
+			if left, _ := os.ReadDir(outside); len(left) > 0 {
+				t.Errorf("%s: %v", name, left)
+			}
+			if left, _ := os.ReadDir(p.state); len(left) > 0 {
+				t.Errorf("%s: left behind: %v", name, left)
+			}
+		}
+	})
+}
+
+func TestWrongOptionsAreRefused(t *testing.T) {
+	places(t, func(t *testing.T, p *place) {
+		good := session.Options{Provider: p.provider, Environment: p.environment(t), Kind: session.Agent, Workspace: t.TempDir(), Dir: p.state}
+		other := "local"
+		if p.name == "local" {
+			other = "docker"
+		}
+		for name, change := range map[string]func(*session.Options){
+			"no provider":            func(o *session.Options) { o.Provider = nil },
+			"no environment":         func(o *session.Options) { o.Environment = nil },
+			"no kind":                func(o *session.Options) { o.Kind = "" },
+			"nothing to begin with":  func(o *session.Options) { o.Workspace = "" },
+			"two to begin with":      func(o *session.Options) { o.Snapshot = "x" },
+			"no such folder":         func(o *session.Options) { o.Workspace += "/nope" },
+			"another type":           func(o *session.Options) { e := *o.Environment; e.Type = other; o.Environment = &e },
+			"an asset outside":       func(o *session.Options) { o.Assets = []map[string]spec.Asset{{"x": {Path: "../x"}}} },
+			"an input outside":       func(o *session.Options) { o.Inputs = []workspace.Input{{Path: "../x", Content: []byte{}}} },
+			"a snapshot that is not": func(o *session.Options) { o.Workspace, o.Snapshot = "", "checkpoint_test.go" },
+		} {
+			opts := good
+			change(&opts)
+			s, err := session.Open(t.Context(), opts)
+			if lazaret.ClassOf(err) == nil {
+				t.Errorf("%s: %v, %v", name, s, err)
+			}
+			var ours *lazaret.Error
+			if !errors.As(err, &ours) || ours.Op != "open session" {
+				t.Errorf("%s: not ours: %v", name, err)
+			}
+		}
+		if left, _ := os.ReadDir(p.state); len(left) > 0 {
+			t.Errorf("left behind: %v", left)
+		}
+	})
+}

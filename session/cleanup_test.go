@@ -1,0 +1,51 @@
+package session_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/session"
+)
+
+func TestCleanupRemovesTheFoldersOfDeadProcessesOnly(t *testing.T) {
+	p := inLocal(t)
+	s := p.open(t, p.environment(t), session.Agent, nil)
+	living := filepath.Dir(s.Workspace())
+	mark, err := os.ReadFile(filepath.Join(living, "owner"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead := filepath.Join(p.state, "session-dead")
+	locked := filepath.Join(dead, "work", "locked")
+	if err := os.MkdirAll(filepath.Join(locked, "below"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	// A process that began at another time is another one.
+	text := strings.TrimRight(string(mark), "0123456789") + "1"
+	if err := os.WriteFile(filepath.Join(dead, "owner"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(locked, 0); err != nil {
+		t.Fatal(err)
+	}
+	for _, dry := range []bool{true, false} {
+		found, err := session.Cleanup(t.Context(), p.state, lazaret.CleanupOptions{DryRun: dry})
+		if err != nil || len(found) != 2 {
+			t.Fatalf("%+v, %v", found, err)
+		}
+		for _, l := range found {
+			if want := l.Name == dead; l.Remove != want || l.Removed != (want && !dry) {
+				t.Errorf("dry %v: %+v", dry, l)
+			}
+		}
+	}
+	if _, err := os.Stat(dead); err == nil {
+		t.Error("the dead one's is still there")
+	}
+	if _, err := os.Stat(living); err != nil {
+		t.Error(err)
+	}
+}

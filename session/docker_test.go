@@ -1,0 +1,478 @@
+package session_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/lazaret/lazaret/session"
+	"github.com/lazaret/lazaret/spec"
+)
+
+// engine calls the docker CLI's equivalent: the Engine's API by its socket.
+func engine(t *testing.T, method, path string, into any) int {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", "/var/run/docker.sock")
+		},
+		DisableKeepAlives: true,
+	}}
+	req, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), method, "http://docker"+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err == nil && into != nil && res.StatusCode == http.StatusOK {
+		err = json.Unmarshal(text, into)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode
+}
+
+type container struct {
+	State  struct{ Status string }
+	Config struct {
+		User   string
+		Labels map[string]string
+	}
+	HostConfig struct {
+		NetworkMode string
+		Binds       []string
+		Mounts      []struct {
+			Source, Target string
+			ReadOnly       bool
+		}
+	}
+}
+
+func name(t *testing.T, r *session.Runtime) string {
+	t.Helper()
+	return r.Service().ServiceInfo().Container
+}
+
+// inspect returns false where there is no such container.
+func inspect(t *testing.T, name string) (c container, there bool) {
+	t.Helper()
+	return c, engine(t, http.MethodGet, "/containers/"+name+"/json", &c) == http.StatusOK
+}
+
+func TestARuntimesContainerGoesWithIt(t *testing.T) {
+	p := inDocker(t)
+	s := p.open(t, p.environment(t), session.Agent, nil)
+	for how, end := range map[string]func(*session.Runtime) error{
+		"Kill":    func(r *session.Runtime) error { return r.Kill(t.Context()) },
+		"Cleanup": func(r *session.Runtime) error { return r.Cleanup(t.Context()) },
+	} {
+		r := spawn(t, s, session.SpawnOptions{})
+		if c, there := inspect(t, name(t, r)); !there || c.State.Status != "running" || c.HostConfig.NetworkMode != "none" {
+			t.Errorf("%s: %+v", how, c)
+		}
+		if err := end(r); err != nil {
+			t.Error(err)
+		}
+		if _, there := inspect(t, name(t, r)); there {
+			t.Errorf("after %s the container is still there", how)
+		}
+	}
+	r := spawn(t, s, session.SpawnOptions{})
+	if err := s.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, there := inspect(t, name(t, r)); there {
+		t.Error("after Close the container is still there")
+	}
+}
+
+func TestADeadContainerIsNeverReplaced(t *testing.T) {
+	p := inDocker(t)
+	s := p.open(t, p.environment(t, `setup: {commands: ["echo setup"]}`), session.Agent, nil)
+	r := spawn(t, s, session.SpawnOptions{})
+	engine(t, http.MethodPost, "/containers/"+name(t, r)+"/kill", nil)
+	for range 2 {
+		var ours *lazaret.Error
+		if _, err := r.Execute(t.Context(), sh("true")); !errors.Is(err, lazaret.ErrUnavailable) || !errors.As(err, &ours) {
+			t.Errorf("%v", err)
+		}
+	}
+	if c, _ := inspect(t, name(t, r)); c.State.Status != "exited" {
+		t.Errorf("it is %+v", c)
+	}
+	if err := r.Cleanup(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAKeptContainerIsStoppedLabelledAndTold(t *testing.T) {
+	p := inDocker(t)
+	env := p.environment(t, "  keep_container_after_clean: true", "  binary: podman")
+	s := p.open(t, env, session.Agent, map[string]string{"a": "kept"})
+	r := spawn(t, s, session.SpawnOptions{})
+	t.Cleanup(func() { engine(t, http.MethodDelete, "/containers/"+name(t, r)+"?force=1", nil) })
+	execute(t, r, sh("echo x > b"))
+	conn, err := r.Connection(t.Context())
+	if err != nil || conn.Shell[0] != "podman" {
+		t.Errorf("%v, %v", conn, err)
+	}
+	for range 2 {
+		if err := r.Cleanup(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, there := inspect(t, name(t, r))
+	if !there || c.State.Status != "exited" || c.Config.Labels["lazaret.kept"] != "true" {
+		t.Errorf("%v %+v", there, c)
+	}
+	if said := p.log.String(); !strings.Contains(said, "podman start "+name(t, r)+" && podman exec") {
+		t.Errorf("not told: %s", said)
+	}
+	if res, err := s.Exec(t.Context(), session.SpawnOptions{}, sh("cat b")); err != nil || res.Stdout.Text() != "x\n" { // it is gone after
+		t.Errorf("%v, %v", res, err)
+	}
+	killed := spawn(t, s, session.SpawnOptions{})
+	if err := killed.Kill(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, there := inspect(t, name(t, killed)); there {
+		t.Error("a killed one is kept")
+	}
+	if err := s.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if engine(t, http.MethodPost, "/containers/"+name(t, r)+"/start", nil); true {
+		if c, _ := inspect(t, name(t, r)); c.State.Status != "running" {
+			t.Errorf("it cannot be started to be looked into: %+v", c)
+		}
+	}
+	if left, err := os.ReadFile(filepath.Join(s.Workspace(), "b")); err != nil || string(left) != "x\n" {
+		t.Errorf("its workspace: %q, %v", left, err)
+	}
+}
+
+func TestMountsOfTheSpecAndTheSpawn(t *testing.T) {
+	p := inDocker(t)
+	dir := folder(t, map[string]string{"one/f": "one", "two/f": "two"})
+	env := p.environment(t, "  extra_mounts: {"+dir+"/one: /app/config, fixtures: {bind: /fixtures, mode: rw}}")
+	files := map[string]string{"fixtures/f": "fixture"}
+	s := p.open(t, env, session.Agent, files)
+	r := spawn(t, s, session.SpawnOptions{Mounts: spec.Mounts{{Host: dir + "/two", Container: "/app/config"}}})
+	if res := execute(t, r, sh("cat /app/config/f /fixtures/f; echo > /app/config/f; echo new > /fixtures/f; cat fixtures/f")); res.Stdout.Text() != "twofixturenew\n" || !strings.Contains(res.Stderr.Text(), "Read-only") {
+		t.Errorf("%q", outputs(res))
+	}
+	for what, m := range map[string]spec.Mounts{
+		"below":   {{Host: dir, Container: "/workspace/x"}},
+		"missing": {{Host: dir + "/nope", Container: "/x"}},
+	} {
+		if _, err := s.Spawn(t.Context(), session.SpawnOptions{Mounts: m}); !errors.Is(err, lazaret.ErrConfig) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if _, err := os.Stat(dir + "/nope"); err == nil {
+		t.Error("a missing host path was made")
+	}
+}
+
+func TestPortsAreReadBackAndNeedANetwork(t *testing.T) {
+	p := inDocker(t)
+	s := p.open(t, p.environment(t, "  network: bridge", "  ports: {0: 80}"), session.Agent, nil)
+	r := spawn(t, s, session.SpawnOptions{Ports: spec.Ports{{Container: 8000}}})
+	conn, err := r.Connection(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var inside []int
+	for _, port := range conn.Ports {
+		if port.Host == 0 {
+			t.Errorf("%+v", port)
+		}
+		inside = append(inside, port.Container)
+	}
+	if slices.Sort(inside); !slices.Equal(inside, []int{80, 8000}) {
+		t.Errorf("%v", inside)
+	}
+	none := p.open(t, p.environment(t), session.Agent, nil)
+	if _, err := none.Spawn(t.Context(), session.SpawnOptions{Ports: spec.Ports{{Container: 80}}}); !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), "network: bridge") {
+		t.Errorf("%v", err)
+	}
+	host := p.open(t, p.environment(t, "  network: host", "  ports: {0: 80}"), session.Agent, nil)
+	for range 2 {
+		r := spawn(t, host, session.SpawnOptions{})
+		if conn, err := r.Connection(t.Context()); err != nil || len(conn.Ports) > 0 {
+			t.Errorf("%v, %v", conn, err)
+		}
+	}
+	if said := p.log.String(); strings.Count(said, "network of this machine") != 1 || strings.Count(strings.ToLower(said), "ports") != 1 {
+		t.Errorf("not said once: %s", said)
+	}
+}
+
+func TestWhoCommandsRunAs(t *testing.T) {
+	p := inDocker(t)
+	for _, c := range []struct {
+		kind       session.Kind
+		yaml, huid string
+		spawn      string
+		want       string
+	}{
+		{session.Agent, "", "", "", "0:0"},
+		{session.Agent, "", "1234", "", "0:0"},
+		{session.Agent, `  user: "1000:1001"`, "", "", "1000:1001"},
+		{session.Agent, `  user: "1000:1001"`, "", "7:8", "7:8"},
+		{session.Evaluation, "", "1234", "", "1234:1234"},
+		{session.Evaluation, `  user: "1000:1001"`, "1234", "", "1000:1001"},
+		{session.Evaluation, "", "", "", "0:0"}, // this test's own
+	} {
+		s := p.open(t, p.environment(t, c.yaml), c.kind, map[string]string{"d/a": "1"}, func(o *session.Options) { o.HUID, o.HGID = c.huid, c.huid })
+		r := spawn(t, s, session.SpawnOptions{User: c.spawn})
+		if res := execute(t, r, sh("echo $(id -u):$(id -g); echo 2 >> d/a && touch new && cat d/a")); res.Stdout.Text() != c.want+"\n12\n" {
+			t.Errorf("%+v: %q", c, outputs(res))
+		}
+	}
+}
+
+func TestAnImageWithoutBashHasItsSh(t *testing.T) {
+	p := inDocker(t)
+	s := p.open(t, p.environment(t, `setup: {commands: ["cd /tmp; export A=1"]}`), session.Agent, nil)
+	r := spawn(t, s, session.SpawnOptions{Image: "lazaret-test/busybox"})
+	for range 2 {
+		if res := execute(t, r, sh("pwd; echo $A; which bash")); res.Stdout.Text() != "/tmp\n1\n" {
+			t.Errorf("%q", outputs(res))
+		}
+	}
+	none := spawn(t, s, session.SpawnOptions{Image: "lazaret-test/static"})
+	if _, err := none.Execute(t.Context(), sh("true")); !errors.Is(err, lazaret.ErrProgramNotFound) {
+		t.Errorf("without any shell: %v", err)
+	}
+}
+
+func TestTheSetUpRunsInALoginBash(t *testing.T) {
+	p := inDocker(t)
+	s := p.open(t, p.environment(t, `setup: {commands: ["true"]}`), session.Agent, nil)
+	r := spawn(t, s, session.SpawnOptions{})
+	if res := execute(t, r, sh("shopt -q login_shell && echo login; ls -A /workspace /tmp")); res.Stdout.Text() != "login\n/tmp:\n\n/workspace:\n" {
+		t.Errorf("%q", outputs(res))
+	}
+}
+
+func TestAWorkspaceThatIsNotMountedIsCopiedBothWays(t *testing.T) {
+	p := inDocker(t)
+	for _, user := range []string{"", "\n  user: '1000:1000'"} {
+		env := p.environment(t, "  mount_workspace: false"+user)
+		s := p.open(t, env, session.Agent, map[string]string{"d/a": "1"})
+		r := spawn(t, s, session.SpawnOptions{})
+		if c, _ := inspect(t, name(t, r)); slices.ContainsFunc(c.HostConfig.Mounts, func(m struct {
+			Source, Target string
+			ReadOnly       bool
+		},
+		) bool {
+			return m.Target == "/workspace"
+		}) {
+			t.Errorf("it is mounted: %+v", c.HostConfig)
+		}
+		execute(t, r, sh("echo 2 >> d/a; echo n > new; mkfifo pipe; ln -s /etc/passwd link"))
+		if got := told(finish(t, s).Changes); got != "changed d/a, added link, added new" {
+			t.Errorf("user %q: %s", user, got)
+		}
+		execute(t, r, sh("rm -r d; touch more"))
+		if err := s.Reset(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if res := execute(t, r, sh("cat d/a; ls | tr '\\n' ' '; echo last > new")); res.Stdout.Text() != "12\nd link new " {
+			t.Errorf("after Reset: %q", outputs(res))
+		}
+		if err := r.Cleanup(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if files, err := s.ReadFiles(t.Context(), "new"); err != nil || string(files["new"]) != "last\n" {
+			t.Errorf("after Cleanup: %q, %v", files, err)
+		}
+	}
+}
+
+func TestADaemonThatSeesNoFilesOfOursIsToldOf(t *testing.T) {
+	p := inDocker(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	forward(t, l)
+	far, err := docker.New(t.Context(), docker.Options{Host: "tcp://" + l.Addr().String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.provider = closed(t, far)
+	s := p.open(t, p.environment(t), session.Agent, nil)
+	if _, err := s.Spawn(t.Context(), session.SpawnOptions{}); !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), "mount_workspace: false") || !strings.Contains(err.Error(), "upload") {
+		t.Errorf("%v", err)
+	}
+	s = p.open(t, p.environment(t, "  mount_workspace: false"), session.Agent, map[string]string{"a": "there"})
+	if res := execute(t, spawn(t, s, session.SpawnOptions{}), sh("cat a")); res.Stdout.Text() != "there" {
+		t.Errorf("%q", outputs(res))
+	}
+	s = p.open(t, p.environment(t, "  mount_workspace: false", "  user: '1000'"), session.Evaluation, nil, withAssets(t))
+	if res := execute(t, spawn(t, s, session.SpawnOptions{}), sh("cat /static/given/*/deep/two.txt /static/other.txt; echo > /static/other.txt || echo read-only")); res.Stdout.Text() != "two\nother\nread-only\n" {
+		t.Errorf("%q", outputs(res))
+	}
+}
+
+// forward passes what comes to l on to the daemon, until the test ends.
+func forward(t *testing.T, l net.Listener) {
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			d, err := net.Dial("unix", "/var/run/docker.sock")
+			if err != nil {
+				_ = c.Close()
+				continue
+			}
+			pass := func(to, from net.Conn) {
+				_, _ = io.Copy(to, from)
+				_ = to.(interface{ CloseWrite() error }).CloseWrite()
+			}
+			go pass(d, c)
+			go pass(c, d)
+		}
+	}()
+}
+
+// unprivileged is set where this program runs as another user, and holds that user's folder.
+const unprivileged = "LAZARET_TEST_UNPRIVILEGED"
+
+func TestWhatContainersWroteIsRemovedByTheUnprivilegedUserWhoMadeIt(t *testing.T) {
+	if dir := os.Getenv(unprivileged); dir != "" {
+		asUnprivileged(t, dir)
+		return
+	}
+	inDocker(t)
+	if os.Getuid() != 0 {
+		t.Skip("only root can become another user")
+	}
+	dir, err := os.MkdirTemp("", "lazaret-session-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "docker.sock")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forward(t, l)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	home, program := filepath.Join(dir, "home"), filepath.Join(dir, "program")
+	text, err := os.ReadFile(self)
+	if err := errors.Join(err, os.WriteFile(program, text, 0o755), os.Mkdir(home, 0o700), os.Chown(home, 65534, 65534), os.Chmod(socket, 0o666), os.Chmod(dir, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), program, "-test.v", "-test.run", "^"+t.Name()+"$")
+	cmd.Dir = home
+	cmd.Env = append(os.Environ(), unprivileged+"="+home, "DOCKER_HOST=unix://"+socket, "HOME="+home, "XDG_STATE_HOME="+home+"/state", "TMPDIR="+home, "LAZARET_REQUIRE_DOCKER=1")
+	become(cmd, 65534)
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "--- PASS") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func asUnprivileged(t *testing.T, home string) {
+	p := inDocker(t)
+	p.state = filepath.Join(home, "sessions")
+	s := p.open(t, p.environment(t), session.Agent, map[string]string{"a": "1"})
+	const nasty = `mkdir -p z/y theirs; echo secret > z/y/f; echo x > theirs/f; chown -R 1234:1234 theirs
+chmod 700 theirs; chmod 000 z/y/f z/y z; chown 4321 a; chmod 400 a; id -u`
+	r := spawn(t, s, session.SpawnOptions{})
+	if res := execute(t, r, sh(nasty)); res.Stdout.Text() != "0\n" {
+		t.Fatalf("%q", outputs(res))
+	}
+	c := finish(t, s)
+	if got := told(c.Changes); !strings.Contains(got, "added theirs, added theirs/f, added z, added z/y, added z/y/f") {
+		t.Errorf("changes: %s", got)
+	}
+	if files, err := s.ReadFiles(t.Context(), "**/f"); err != nil || string(files["z/y/f"]) != "secret\n" || string(files["theirs/f"]) != "x\n" {
+		t.Errorf("%q, %v", files, err)
+	}
+	execute(t, r, sh("chmod 000 /workspace; chown 1:1 /workspace"))
+	if err := s.Reset(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if res := execute(t, r, sh("cat a z/y/f theirs/f; "+nasty)); res.Stdout.Text() != "1secret\nx\n0\n" {
+		t.Errorf("after Reset: %q", outputs(res))
+	}
+	evaluation := p.open(t, p.environment(t), session.Evaluation, nil)
+	if res := execute(t, spawn(t, evaluation, session.SpawnOptions{}), sh("id -u; mkdir -p q/r; echo > q/r/x; chmod 0 q/r/x q/r q")); res.Stdout.Text() != "65534\n" {
+		t.Errorf("%q", outputs(res))
+	}
+	for _, s := range []*session.Session{s, evaluation} {
+		if err := s.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if left, err := os.ReadDir(p.state); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// BenchmarkExecute compares Execute without a set-up with the service's own exec of the same command.
+func BenchmarkExecute(b *testing.B) {
+	p, err := docker.New(b.Context(), docker.Options{})
+	if err != nil {
+		b.Skipf("no Docker: %v", err)
+	}
+	defer p.Close(b.Context())
+	env, err := spec.Parse("bench.yaml", []byte("type: docker\ndocker: {image: "+image+"}\nsetup: {commands: ['true']}\n"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	s, err := session.Open(b.Context(), session.Options{Provider: p, Environment: env, Kind: session.Agent, Workspace: b.TempDir(), Dir: b.TempDir()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close(b.Context())
+	for name, disabled := range map[string]bool{"disabled": true, "set-up": false} {
+		r, err := s.Spawn(b.Context(), session.SpawnOptions{DisableSetup: disabled})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if _, err := r.Execute(b.Context(), sh("true")); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		if disabled {
+			b.Run("exec", func(b *testing.B) {
+				for b.Loop() {
+					if _, err := r.Service().Exec(b.Context(), lazaret.Cmd{Args: []string{"/bin/sh", "-c", "true"}}); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,265 @@
+package session
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/workspace"
+)
+
+// fill makes the private workspace, and keeps how it was at the start.
+func (s *Session) fill(ctx context.Context) error {
+	switch {
+	case s.opts.Snapshot != "":
+		if err := s.restore(ctx, s.opts.Snapshot); err != nil {
+			return err
+		}
+	default:
+		if info, err := os.Stat(s.opts.Workspace); err != nil || !info.IsDir() {
+			return &lazaret.Error{Class: lazaret.ErrConfig, Err: fmt.Errorf("the workspace %s is no folder of this machine", s.opts.Workspace)}
+		}
+		err := piped(
+			func(w io.Writer) error {
+				_, err := workspace.Create(ctx, w, s.opts.Workspace, workspace.CreateOptions{Compression: workspace.None})
+				return err
+			},
+			func(r io.Reader) error { return s.unpack(ctx, r, s.Workspace()) },
+		)
+		if err != nil {
+			return err
+		}
+	}
+	// The folder above keeps the other users of this machine out. Within a container who works here may be
+	// another user than who made it.
+	if err := os.Chmod(s.Workspace(), 0o777); err != nil {
+		return err
+	}
+	if err := workspace.WriteInputs(ctx, s.Workspace(), s.opts.Inputs); err != nil {
+		return err
+	}
+	if err := s.placeAssets(ctx); err != nil {
+		return err
+	}
+	return s.saveStart(ctx)
+}
+
+// restore fills the workspace, which is empty, from a snapshot's file.
+func (s *Session) restore(ctx context.Context, file string) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return &lazaret.Error{Op: "read snapshot", Class: lazaret.ErrConfig, Err: err}
+	}
+	defer f.Close()
+	return s.unpack(ctx, f, s.Workspace())
+}
+
+// unpack restores a snapshot with all its links: what is done on this machine never follows them.
+func (s *Session) unpack(ctx context.Context, r io.Reader, dir string) error {
+	_, err := workspace.Restore(ctx, r, dir, workspace.RestoreOptions{AnyLinks: true})
+	return err
+}
+
+// piped runs write and read over one pipe. An error of the one ends the other; the first cause is told.
+func piped(write func(io.Writer) error, read func(io.Reader) error) error {
+	r, w := io.Pipe()
+	wrote := make(chan error, 1)
+	go func() {
+		err := write(w)
+		w.CloseWithError(err)
+		wrote <- err
+	}()
+	rerr := read(r)
+	if rerr == nil {
+		_, rerr = io.Copy(io.Discard, r) // what is behind a snapshot's end
+	}
+	r.CloseWithError(errReader)
+	if err := <-wrote; err != nil && !errors.Is(err, errReader) {
+		return err
+	}
+	return rerr
+}
+
+var errReader = errors.New("nobody reads on")
+
+// ReadFiles returns the regular files of the workspace that match any of the globs, by their paths
+// relative to it, with slashes. The globs are those of package workspace. More than lazaret.MaxReadFile
+// bytes together are an ErrTooLarge.
+func (s *Session) ReadFiles(ctx context.Context, globs ...string) (map[string][]byte, error) {
+	const op = "read files"
+	if err := s.open(op); err != nil {
+		return nil, err
+	}
+	s.saving.Lock()
+	defer s.saving.Unlock()
+	if err := s.fetch(ctx); err != nil {
+		return nil, failed(op, err)
+	}
+	files := map[string][]byte{}
+	err := piped(
+		func(w io.Writer) error {
+			return s.save(ctx, w, workspace.CreateOptions{Keep: append([]string{}, globs...), Compression: workspace.None})
+		},
+		func(r io.Reader) error { return readRegular(r, files) },
+	)
+	if err != nil {
+		return nil, failed(op, err)
+	}
+	return files, nil
+}
+
+func readRegular(r io.Reader, files map[string][]byte) error {
+	left := int64(lazaret.MaxReadFile)
+	for tr := tar.NewReader(r); ; {
+		head, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if head.Typeflag != tar.TypeReg {
+			continue
+		}
+		if left -= head.Size; left < 0 {
+			return &lazaret.Error{Class: lazaret.ErrTooLarge, Err: errors.New("the files have more than 100 MiB together")}
+		}
+		if files[head.Name], err = io.ReadAll(tr); err != nil {
+			return err
+		}
+	}
+}
+
+// save writes a snapshot of the workspace. Where this machine's user may not read all that containers
+// wrote, a copy is saved that a container reads; what its owner may not read can then be read by it.
+func (s *Session) save(ctx context.Context, w io.Writer, opts workspace.CreateOptions) error {
+	if err := opts.Validate(); err != nil {
+		return err
+	}
+	dir := s.Workspace()
+	if !readable(dir) && s.canHelp() {
+		dir = filepath.Join(s.folder, "copy")
+		err := errors.Join(removeOwn(dir), s.withHelper(ctx, func(svc *lazaret.Service) error {
+			return s.download(ctx, svc, helperDir+"/work", dir)
+		}))
+		defer func() { _ = removeOwn(dir) }() // else it goes with the session
+		if err != nil {
+			return err
+		}
+	}
+	_, err := workspace.Create(ctx, w, dir, opts)
+	return err
+}
+
+// readable says whether all files and folders in dir can be read.
+func readable(dir string) bool {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return false
+	}
+	defer root.Close()
+	if os.Geteuid() == 0 {
+		return true
+	}
+	err = fs.WalkDir(root.FS(), ".", func(p string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		f, err := root.OpenFile(p, os.O_RDONLY|nonblock, 0)
+		if err != nil {
+			return err
+		}
+		return f.Close()
+	})
+	return !errors.Is(err, fs.ErrPermission)
+}
+
+// download brings a folder of a service to dir, which does not exist. What comes is the sandbox's word:
+// Restore checks it.
+func (s *Session) download(ctx context.Context, svc *lazaret.Service, from, dir string) error {
+	return piped(
+		func(w io.Writer) error { return walked(ctx, w, svc, from) },
+		func(r io.Reader) error { return s.unpack(ctx, r, dir) },
+	)
+}
+
+// walked writes what a folder of a service has as a tar stream, without what a snapshot cannot have. Each
+// file can be read by its owner then.
+func walked(ctx context.Context, w io.Writer, svc *lazaret.Service, from string) error {
+	tw := tar.NewWriter(w)
+	for e, err := range svc.Walk(ctx, from) {
+		if err != nil {
+			return err
+		}
+		if e.Path == "." {
+			continue
+		}
+		head := &tar.Header{Name: e.Path, Mode: int64(e.Mode.Perm()), ModTime: e.ModTime}
+		switch e.Mode.Type() {
+		case 0:
+			head.Typeflag, head.Size = tar.TypeReg, e.Size
+			head.Mode |= 0o400
+		case fs.ModeDir:
+			head.Typeflag, head.Name = tar.TypeDir, head.Name+"/"
+			head.Mode |= 0o700
+		case fs.ModeSymlink:
+			head.Typeflag, head.Linkname = tar.TypeSymlink, e.LinkTarget
+		default:
+			continue
+		}
+		if err := tw.WriteHeader(head); err != nil {
+			return err
+		}
+		if head.Typeflag == tar.TypeReg {
+			if err := copyFile(ctx, tw, svc, path.Join(from, e.Path)); err != nil {
+				return err
+			}
+		}
+	}
+	return tw.Close()
+}
+
+func copyFile(ctx context.Context, w io.Writer, svc *lazaret.Service, file string) error {
+	r, _, err := svc.Open(ctx, file)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	_, err = io.Copy(w, r)
+	return err
+}
+
+// empty removes all that is in the workspace, which itself stays: containers have it mounted.
+func (s *Session) empty(ctx context.Context) error {
+	entries, err := os.ReadDir(s.Workspace())
+	for _, e := range entries {
+		err = errors.Join(err, removeOwn(filepath.Join(s.Workspace(), e.Name())))
+	}
+	if err == nil || !errors.Is(err, fs.ErrPermission) || !s.canHelp() {
+		return err
+	}
+	return s.withHelper(ctx, func(svc *lazaret.Service) error {
+		const work = helperDir + "/work"
+		return errors.Join(clearDir(ctx, svc, work), svc.Chmod(ctx, work, 0o777))
+	})
+}
+
+// clearDir removes all that is in a folder of a service.
+func clearDir(ctx context.Context, svc *lazaret.Service, dir string) error {
+	entries, err := svc.List(ctx, dir)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		errs = append(errs, svc.Remove(ctx, path.Join(dir, e.Name), lazaret.RemoveOptions{Recursive: true}))
+	}
+	return errors.Join(errs...)
+}

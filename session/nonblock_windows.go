@@ -1,0 +1,3 @@
+package session
+
+const nonblock = 0

@@ -1,0 +1,197 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/lazaret/lazaret"
+)
+
+// Runtime is a container over a session's workspace, or under type local a place for processes of this
+// machine. One command runs in it at a time; see Execute and Stream. Once it has been killed or cleaned
+// up, or its container has died, every use is an ErrUnavailable: there is never a new container in its
+// place. Its methods may be called by many goroutines at once.
+type Runtime struct {
+	s    *Session
+	sb   *lazaret.Sandbox
+	svc  *lazaret.Service // as the user of the commands
+	opts SpawnOptions
+	keep bool
+
+	ending sync.Mutex // held while it is being ended
+	gone   bool       // it was ended without an error
+
+	mu    sync.Mutex
+	busy  bool
+	ended string   // what ended it, for errors; empty while it may be used
+	shell []string // what runs scripts; nil while that is not known
+	code  *int     // of the last command; nil before the first has ended
+}
+
+// Service is the running container as package lazaret has it: for its files, for commands beside the one
+// that the runtime runs, and for Start, which takes standard input and gives events.
+func (r *Runtime) Service() *lazaret.Service { return r.svc }
+
+// Connection says how a person gets into the container, by the program that the spec's docker.binary
+// names, and which ports are published.
+func (r *Runtime) Connection(ctx context.Context) (lazaret.Connection, error) {
+	if err := r.usable("connect"); err != nil {
+		return lazaret.Connection{}, err
+	}
+	c, err := r.sb.Connection(ctx)
+	if err != nil {
+		return c, failed("connect", err)
+	}
+	r.name(&c)
+	return c, nil
+}
+
+func (r *Runtime) name(c *lazaret.Connection) {
+	if len(c.Shell) > 0 && c.Shell[0] == "docker" {
+		c.Shell[0] = r.s.env.Docker.Binary
+	}
+}
+
+// Poll returns the exit code of the last command that has ended. There is none while one runs, and before
+// the first.
+func (r *Runtime) Poll() (code int, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.busy || r.code == nil {
+		return 0, false
+	}
+	return *r.code, true
+}
+
+func (r *Runtime) running() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.busy
+}
+
+func (r *Runtime) usable(op string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.unusable(op)
+}
+
+// unusable is usable with the lock held.
+func (r *Runtime) unusable(op string) error {
+	if r.ended == "" {
+		return nil
+	}
+	return &lazaret.Error{Op: op, Class: lazaret.ErrUnavailable, Err: errors.New("the runtime was " + r.ended), Hint: "spawn a new one"}
+}
+
+// begin takes the runtime for one command.
+func (r *Runtime) begin(op string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.unusable(op); err != nil {
+		return err
+	}
+	if r.busy {
+		return &lazaret.Error{Op: op, Class: lazaret.ErrConfig, Err: ErrBusy, Hint: "wait for its end, or spawn another runtime"}
+	}
+	r.busy = true
+	return nil
+}
+
+// finish gives the runtime back.
+func (r *Runtime) finish(res *Result) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.busy = false
+	if res != nil {
+		r.code = &res.ExitCode
+	}
+}
+
+// Kill ends what runs, and removes the container, also one that the spec keeps. A workspace that was
+// uploaded is not brought back. It outlives the cancellation of ctx, and may be called again.
+func (r *Runtime) Kill(ctx context.Context) error {
+	r.mark("killed")
+	return failed("kill runtime", r.end(ctx, false, true))
+}
+
+// Cleanup ends what runs, and removes the container; one that the spec keeps is stopped, and how to look
+// into it is logged. A workspace that was uploaded is brought back first. It outlives the cancellation of
+// ctx, and may be called again: after a success that does nothing, after an error it tries once more.
+func (r *Runtime) Cleanup(ctx context.Context) error {
+	return failed("clean up runtime", r.end(ctx, true, false))
+}
+
+func (r *Runtime) mark(how string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended == "" {
+		r.ended = how
+	}
+}
+
+// end closes the sandbox and forgets the runtime.
+func (r *Runtime) end(ctx context.Context, fetch, remove bool) error {
+	ctx = context.WithoutCancel(ctx)
+	r.mark("cleaned up")
+	r.ending.Lock()
+	defer r.ending.Unlock()
+	if r.gone {
+		return nil
+	}
+	var lost error
+	if fetch && r.s.uploads() {
+		lost = r.bringBack(ctx)
+	}
+	if err := r.shut(ctx, remove); err != nil {
+		return errors.Join(lost, err)
+	}
+	r.gone = true
+	r.s.mu.Lock()
+	defer r.s.mu.Unlock()
+	r.s.runtimes = slices.DeleteFunc(r.s.runtimes, func(other *Runtime) bool { return other == r })
+	return lost
+}
+
+func (r *Runtime) bringBack(ctx context.Context) error {
+	r.s.saving.Lock()
+	defer r.s.saving.Unlock()
+	if err := r.fetch(ctx); err != nil {
+		return fmt.Errorf("bring the workspace back: %w", err)
+	}
+	return nil
+}
+
+// shut ends the sandbox, and removes it unless it is to be kept.
+func (r *Runtime) shut(ctx context.Context, remove bool) error {
+	switch {
+	case !r.keep:
+		return r.sb.Close(ctx)
+	case remove:
+		cleaner, ok := r.s.opts.Provider.(lazaret.Cleaner)
+		if !ok {
+			return &lazaret.Error{Class: lazaret.ErrUnsupported, Err: errors.New("this provider cannot remove a kept sandbox")}
+		}
+		err := r.sb.Close(ctx)
+		_, cerr := cleaner.Cleanup(ctx, lazaret.CleanupOptions{Names: []string{r.sb.Info().Name}})
+		return errors.Join(err, cerr)
+	}
+	c, err := r.sb.Connection(ctx)
+	if err == nil {
+		err = r.sb.Stop(ctx)
+	}
+	if err = errors.Join(err, r.sb.Close(ctx)); err != nil {
+		return err
+	}
+	r.name(&c)
+	binary := r.s.env.Docker.Binary
+	r.s.log.Info("the container is kept, stopped", "container", c.Container,
+		"look", binary+" start "+c.Container+" && "+strings.Join(c.Shell, " "), "remove", "lazaret cleanup "+r.sb.Info().Name)
+	r.s.mu.Lock()
+	defer r.s.mu.Unlock()
+	r.s.kept = r.s.kept || !r.s.uploads()
+	return nil
+}

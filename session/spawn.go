@@ -1,0 +1,289 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/spec"
+	"github.com/lazaret/lazaret/workspace"
+)
+
+// SpawnOptions override the spec for one runtime. The zero value takes the spec as it is.
+type SpawnOptions struct {
+	Ports  spec.Ports        // beside the spec's; see spec.MergePorts
+	Mounts spec.Mounts       // beside the spec's; see spec.VolumeLayers
+	Env    map[string]string // wins over the spec's
+	Image  string            // empty means the spec's
+	User   string            // empty means the spec's, with its defaults for agents and evaluations
+	// Setup is a set-up command that runs after the spec's.
+	Setup string
+	// DisableSetup runs commands by /bin/sh -c, without any set-up.
+	DisableSetup bool
+}
+
+// Spawn starts a runtime, a container in which one command after the other is run. It is all or nothing.
+func (s *Session) Spawn(ctx context.Context, opts SpawnOptions) (*Runtime, error) {
+	return s.spawn(ctx, "spawn runtime", opts, !s.local() && s.env.Docker.KeepContainerAfterClean)
+}
+
+// Exec runs one command in a runtime of its own, which is gone afterwards, also where the spec keeps
+// containers.
+func (s *Session) Exec(ctx context.Context, spawn SpawnOptions, opts ExecuteOptions) (*Result, error) {
+	r, err := s.spawn(ctx, "exec", spawn, false)
+	if err != nil {
+		return nil, err
+	}
+	res, err := r.Execute(ctx, opts)
+	if cerr := r.Cleanup(ctx); err == nil && cerr != nil {
+		return nil, cerr
+	}
+	return res, err
+}
+
+func (s *Session) spawn(ctx context.Context, op string, opts SpawnOptions, keep bool) (*Runtime, error) {
+	if err := s.open(op); err != nil {
+		return nil, err
+	}
+	s.saving.Lock() // what is restored or removed meanwhile is not to be mounted
+	defer s.saving.Unlock()
+	what, err := s.specOf(opts)
+	if err != nil {
+		return nil, failed(op, err)
+	}
+	s.mu.Lock()
+	s.spawned++
+	what.Name, what.Keep = s.name+"-"+strconv.Itoa(s.spawned), keep
+	s.mu.Unlock()
+	r, err := s.start(ctx, what)
+	if err != nil {
+		return nil, failed(op, err)
+	}
+	r.opts = opts
+	s.mu.Lock()
+	s.image = r.svc.ServiceInfo().Image
+	s.mu.Unlock()
+	if s.uploads() {
+		err = errors.Join(r.send(ctx), r.sendAssets(ctx))
+	} else {
+		err = s.own(ctx, r)
+	}
+	s.mu.Lock()
+	if err == nil && s.closed {
+		err = &lazaret.Error{Class: lazaret.ErrUnavailable, Err: errors.New("the session is closed")}
+	}
+	if err == nil {
+		s.runtimes = append(s.runtimes, r)
+	}
+	s.mu.Unlock()
+	if err != nil {
+		return nil, failed(op, errors.Join(err, r.end(ctx, false, true)))
+	}
+	return r, nil
+}
+
+// start starts a runtime's sandbox. Where the workspace is copied into it, its main process is root, for
+// the folder that the Engine makes is root's, and only a container's first user has root's rights.
+func (s *Session) start(ctx context.Context, what lazaret.Spec) (*Runtime, error) {
+	user := what.User
+	if s.uploads() && !isRoot(user) {
+		what.User = "0:0"
+	}
+	sb, err := s.opts.Provider.Start(ctx, what)
+	if err != nil {
+		return nil, err
+	}
+	if own := sb.ServiceInfo().User; s.uploads() && user == "" && !isRoot(own) { // it is the image that says so
+		if err := sb.Close(ctx); err != nil {
+			return nil, err
+		}
+		user, what.User = own, "0:0"
+		if sb, err = s.opts.Provider.Start(ctx, what); err != nil {
+			return nil, err
+		}
+	}
+	r := &Runtime{s: s, sb: sb, svc: sb.Service, keep: what.Keep}
+	if s.uploads() && user != "" {
+		r.svc = sb.As(user)
+	}
+	return r, nil
+}
+
+func isRoot(user string) bool {
+	uid, _, _ := strings.Cut(user, ":")
+	return uid == "" || uid == "0" || uid == "root"
+}
+
+// specOf decides what sandbox a runtime is.
+func (s *Session) specOf(opts SpawnOptions) (lazaret.Spec, error) {
+	env, passed := s.env.Environment.Merge(os.Environ(), opts.Env, nil)
+	if len(passed) > 0 {
+		s.once(s.log.Warn, "variables of this machine are passed on", "names", strings.Join(passed, " "))
+	}
+	what := lazaret.Spec{Env: env, Image: opts.Image, User: opts.User}
+	if s.local() {
+		what.Dir = s.Workspace()
+		what.Limits = lazaret.Limits(s.opts.Environment.Limits)
+		what.Mounts = opts.Mounts // the provider says that it has none
+		if len(opts.Ports) > 0 {
+			return what, &lazaret.Error{
+				Class: lazaret.ErrUnsupported, Err: errors.New("under type local no ports are published"),
+				Hint: "leave them out: what listens, listens on this machine",
+			}
+		}
+		return what, nil
+	}
+	d := s.env.Docker
+	mode, warning := spec.EffectiveNetworkMode(d.Network, runtime.GOOS)
+	if warning != "" {
+		s.once(s.log.Warn, warning)
+	}
+	if mode == lazaret.NetworkHost {
+		s.once(s.log.Warn, "containers have the network of this machine, for the environment says so", "file", s.env.File)
+	}
+	ports, note, err := spec.MergePorts(mode, d.Ports, opts.Ports)
+	if err != nil {
+		return lazaret.Spec{}, err
+	}
+	if note != "" {
+		s.once(s.log.Warn, note)
+	}
+	for _, p := range ports {
+		what.Ports = append(what.Ports, lazaret.Port{Host: int(p.Host), Container: int(p.Container)})
+	}
+	layers := spec.VolumeLayers{Workspace: s.Workspace(), Docker: d, Spawn: opts.Mounts}
+	if s.opts.Kind == Evaluation && !s.uploads() {
+		layers.AssetDir, layers.Assets = s.opts.AssetDir, s.assets
+	}
+	volumes, err := layers.Merge()
+	if err == nil {
+		err = spec.CheckHosts(s.Workspace(), volumes)
+	}
+	if err != nil {
+		return lazaret.Spec{}, err
+	}
+	what.Network, what.Mounts, what.Limits = mode, spec.MountsOf(volumes), lazaret.Limits(s.env.Limits)
+	what.Dir = path.Clean(d.Workdir)
+	if what.Image == "" {
+		what.Image = d.Image
+	}
+	if what.User == "" {
+		what.User = s.user()
+	}
+	return what, nil
+}
+
+// user is who commands run as where the spawn does not say.
+func (s *Session) user() string {
+	if s.opts.Kind == Agent {
+		return spec.AgentUser(s.env.Docker.User)
+	}
+	return spec.EvaluationUser(s.env.Docker.User, s.opts.HUID, s.opts.HGID, os.Getuid(), os.Getgid())
+}
+
+// own gives the mounted workspace to the user of the runtime, where that is neither root nor whose it is:
+// else its files could only be read. This machine's user gets at them through a helper.
+func (s *Session) own(ctx context.Context, r *Runtime) error {
+	user := r.svc.ServiceInfo().User
+	uid, _, _ := strings.Cut(user, ":")
+	if s.local() || isRoot(user) || s.owner == user || s.owner == "" && uid == strconv.Itoa(os.Getuid()) {
+		return nil
+	}
+	err := s.withHelper(ctx, func(svc *lazaret.Service) error { return chown(ctx, svc, helperDir+"/work", user) })
+	if err == nil {
+		s.owner = user
+	}
+	return err
+}
+
+// chown gives a folder with all that is in it to a user.
+func chown(ctx context.Context, root *lazaret.Service, dir, user string) error {
+	for e, err := range root.Walk(ctx, dir) {
+		if err == nil {
+			err = root.Chown(ctx, path.Join(dir, e.Path), user)
+		}
+		if err != nil {
+			return fmt.Errorf("give the workspace to %s: %w", user, err)
+		}
+	}
+	return nil
+}
+
+// send copies the workspace into the container, and gives it to the user of the commands.
+func (r *Runtime) send(ctx context.Context) error {
+	dir := r.sb.ServiceInfo().Dir
+	if err := r.sb.Mkdir(ctx, dir, lazaret.MkdirOptions{Parents: true}); err != nil {
+		return err
+	}
+	err := piped(
+		func(w io.Writer) error {
+			_, err := workspace.Create(ctx, w, r.s.Workspace(), workspace.CreateOptions{Compression: workspace.None})
+			return err
+		},
+		func(stream io.Reader) error { return r.sb.Upload(ctx, dir, stream) },
+	)
+	if user := r.svc.ServiceInfo().User; err == nil && !isRoot(user) {
+		err = chown(ctx, r.sb.Service, dir, user)
+	}
+	return err
+}
+
+// fetch brings the workspace back from the container that has the newest copy of it: that of the last
+// runtime that was spawned. Where none is there, or they mount it, there is nothing to do.
+func (s *Session) fetch(ctx context.Context) error {
+	s.mu.Lock()
+	var newest *Runtime
+	if n := len(s.runtimes); n > 0 {
+		newest = s.runtimes[n-1]
+	}
+	s.mu.Unlock()
+	if newest == nil || !s.uploads() {
+		return nil
+	}
+	return newest.fetch(ctx)
+}
+
+func (r *Runtime) fetch(ctx context.Context) error {
+	fetched := r.s.Workspace() + ".fetched"
+	err := errors.Join(removeOwn(fetched), r.s.download(ctx, r.sb.Service, r.sb.ServiceInfo().Dir, fetched))
+	if err == nil {
+		err = removeOwn(r.s.Workspace())
+	}
+	if err == nil {
+		return os.Rename(fetched, r.s.Workspace())
+	}
+	return errors.Join(err, removeOwn(fetched))
+}
+
+// refresh tells the running containers of a workspace that was restored: those with a copy of it get a new
+// one, and a mounted one gets its owner.
+func (s *Session) refresh(ctx context.Context) error {
+	s.mu.Lock()
+	runtimes := slices.Clone(s.runtimes)
+	s.mu.Unlock()
+	s.owner = ""
+	for _, r := range runtimes {
+		if !s.uploads() {
+			if err := s.own(ctx, r); err != nil {
+				return err
+			}
+			continue
+		}
+		dir := r.sb.ServiceInfo().Dir
+		if err := clearDir(ctx, r.sb.Service, dir); err != nil {
+			return err
+		}
+		if err := r.send(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}

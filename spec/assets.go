@@ -1,0 +1,70 @@
+package spec
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/lazaret/lazaret"
+)
+
+// StaticDir is where containers find the static assets.
+const StaticDir = "/static"
+
+// Asset is a file or a folder that sessions are given.
+type Asset struct {
+	Path     string // on the host, relative to the folder of all assets, with slashes
+	SavePath string // in a container relative to StaticDir, for agents to the workspace; empty means Path
+}
+
+// Target is SavePath with its default, cleaned.
+func (a Asset) Target() string { return path.Clean(or(a.SavePath, a.Path)) }
+
+// ContainerPath is where a container finds the asset.
+func (a Asset) ContainerPath() string { return path.Join(StaticDir, a.Target()) }
+
+// MergeAssets merges groups of assets by their names; a later group overrides an earlier one. Both
+// paths of an asset must be relative and without "..", and no two assets may be saved at the same path
+// or one below the other. Its errors are lazaret.ErrConfig.
+func MergeAssets(groups ...map[string]Asset) (map[string]Asset, error) {
+	merged := map[string]Asset{}
+	for _, g := range groups {
+		maps.Copy(merged, g)
+	}
+	var errs []error
+	bad := func(name, format string, a ...any) {
+		errs = append(errs, &lazaret.Error{Op: "static asset " + name, Class: lazaret.ErrConfig, Err: fmt.Errorf(format, a...)})
+	}
+	names := slices.Sorted(maps.Keys(merged))
+	for i, name := range names {
+		a := merged[name]
+		if !relative(a.Path) {
+			bad(name, "path: wanted a relative path without .., found %q", a.Path)
+		}
+		if a.SavePath != "" && !relative(a.SavePath) {
+			bad(name, "save_path: wanted a relative path without .., found %q", a.SavePath)
+		}
+		for _, other := range names[:i] {
+			t, o := a.Target()+"/", merged[other].Target()+"/"
+			if strings.HasPrefix(t, o) || strings.HasPrefix(o, t) {
+				bad(name, "save_path: wanted a path apart from the other assets', found %q beside %q of %s", a.Target(), merged[other].Target(), other)
+			}
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return merged, nil
+}
+
+// relative says whether p names something below a folder, on every system.
+func relative(p string) bool {
+	clean := path.Clean(p)
+	return p != "" && clean != "." && fs.ValidPath(clean) && filepath.IsLocal(p) &&
+		!strings.ContainsAny(p, "\\\x00") && !slices.Contains(strings.Split(p, "/"), "..")
+}

@@ -1,0 +1,44 @@
+package spec
+
+import (
+	"errors"
+	"regexp"
+	"strings"
+
+	"github.com/lazaret/lazaret"
+)
+
+// CommandLine is the shell text that runs an entry: the command, for agents AgentCommand if there is
+// one, and the entry file with entry in the place of each {entry_file}. The command is shell text of the
+// spec's author and stands as it is. The entry file is one word whatever is in it: it is quoted where a
+// POSIX shell would read it otherwise. Other braces stay. A spec without a command, and a NUL byte in
+// the entry, are a lazaret.ErrConfig.
+func (c Commands) CommandLine(entry string, agent bool) (string, error) {
+	bad := func(says string) (string, error) {
+		return "", &lazaret.Error{Op: "make the command line", Class: lazaret.ErrConfig, Err: errors.New(says)}
+	}
+	line := c.Command
+	if agent {
+		line = or(c.AgentCommand, c.Command)
+	}
+	switch {
+	case strings.TrimSpace(line) == "":
+		return bad("the spec has no commands.command")
+	case strings.ContainsRune(entry, 0):
+		return bad("the entry contains a NUL byte")
+	case c.EntryFile == "":
+		return line, nil
+	}
+	return line + " " + quote(strings.ReplaceAll(c.EntryFile, "{entry_file}", entry)), nil
+}
+
+// plain matches words that a shell reads as they are.
+var plain = regexp.MustCompile(`^[A-Za-z0-9_./:@%+,=-]+$`)
+
+// quote makes s one word of a POSIX shell.
+func quote(s string) string {
+	if plain.MatchString(s) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

@@ -1,0 +1,339 @@
+package workspace
+
+import (
+	"archive/tar"
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lazaret/lazaret"
+)
+
+// CreateOptions say what a snapshot takes. The zero value takes everything, and compresses with gz.
+//
+// The globs are those of github.com/bmatcuk/doublestar, matched against paths relative to the folder, with
+// slashes: "*.pyc" is in the folder itself, "**/*.pyc" anywhere below it. A folder that matches stands for
+// all that is in it.
+type CreateOptions struct {
+	Keep        []string    // what is taken; nil takes all, an empty list nothing. Folders above come along
+	Ignore      []string    // what is not taken, even if Keep has it
+	Compression Compression // empty is Gzip; Bzip2 is an ErrUnsupported
+	// Take is asked about each path that Keep and Ignore take: whether it is taken, and, of a folder,
+	// whether to look at what is in it. Folders above what is taken come along. Nil takes all.
+	Take func(path string) (take, below bool)
+}
+
+// Validate says what is wrong with the options, as Create does before it looks at the folder.
+func (o CreateOptions) Validate() error {
+	if _, err := compile(o.Keep, o.Ignore); err != nil {
+		return failure("snapshot options", "", lazaret.ErrConfig, err)
+	}
+	if o.Compression == "" {
+		return nil
+	}
+	w, err := compress(io.Discard, o.Compression)
+	if err != nil {
+		return failure("snapshot options", "", lazaret.ErrConfig, err)
+	}
+	return w.Close()
+}
+
+// Create writes a snapshot of the folder dir to w and returns its index. Links are stored as links, never
+// followed. Permission bits and times, to the second, are kept; owners, extended attributes and set-id and
+// sticky bits are not, and each name of a hard link becomes a file of its own. Pipes, sockets and devices
+// are left out and listed in Manifest.Skipped.
+//
+// An error names the files that cannot be read, all or the first ten of them, and those that change while
+// they are read, which are an ErrInfrastructure. What has been written to w is then no whole snapshot.
+func Create(ctx context.Context, w io.Writer, dir string, opts CreateOptions) (*Manifest, error) {
+	m, err := create(ctx, w, dir, opts)
+	if err != nil {
+		return nil, failure("snapshot", dir, lazaret.ErrInfrastructure, err)
+	}
+	return m, nil
+}
+
+func create(ctx context.Context, w io.Writer, dir string, opts CreateOptions) (*Manifest, error) {
+	g, err := compile(opts.Keep, opts.Ignore)
+	if err != nil {
+		return nil, err
+	}
+	if opts.Compression == "" {
+		opts.Compression = Gzip
+	}
+	root, err := openRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	buffered := bufio.NewWriterSize(w, bufferSize)
+	compressed, err := compress(buffered, opts.Compression)
+	if err != nil {
+		return nil, err
+	}
+	blocks := bufio.NewWriterSize(compressed, bufferSize) // a tar stream is written in small pieces
+	q := newQueue(ctx, tar.NewWriter(blocks))
+	p := &packer{ctx: ctx, globs: g, take: opts.Take, queue: q}
+	go func() {
+		defer q.end()
+		if err := p.dir(root, "", nil, g.keep == nil); err != nil {
+			q.fail(err)
+		} else if p.failed != nil {
+			q.fail(p.unreadable())
+		}
+	}()
+	m, err := q.write()
+	if err == nil {
+		err = errors.Join(q.tar.Close(), blocks.Flush(), compressed.Close(), buffered.Flush())
+	} else {
+		_ = compressed.Close() // ends its goroutines; what it says is of no use any more
+	}
+	m.Skipped = p.skipped
+	return m, err
+}
+
+const (
+	bufferSize = 256 << 10
+	// maxPath bounds a path, as PATH_MAX of Linux does, and so the depth of a tree.
+	maxPath = 4096
+	// maxNamed is how many unreadable files an error names.
+	maxNamed = 10
+)
+
+// packer walks a folder and hands on what a snapshot has of it. Each folder is opened below the one above it,
+// so that no path is resolved twice and none leads out.
+type packer struct {
+	ctx     context.Context //nolint:containedctx // one call's
+	globs   globs
+	take    func(path string) (take, below bool)
+	queue   *queue
+	entries int // that were handed on
+	skipped []Skipped
+	failed  []error // about files that cannot be read
+	more    int     // how many of these are not in failed
+}
+
+// dir writes what is in the folder r. above are the folders on the way to it that have not been written
+// yet, as nothing in them is kept so far; kept says that all below is.
+func (p *packer) dir(r *os.Root, at string, above []Entry, kept bool) error {
+	names, err := readDir(r)
+	if err != nil {
+		p.cannotRead(at, err)
+		return nil
+	}
+	for _, d := range names {
+		if p.ctx.Err() != nil {
+			return cancelled(p.ctx)
+		}
+		name := at + filepath.ToSlash(d.Name())
+		if p.globs.ignored(name) {
+			continue
+		}
+		keep := kept || p.globs.kept(name)
+		take, below := p.asked(name, keep)
+		if d.IsDir() {
+			if !below {
+				continue
+			}
+			if above, err = p.subdir(r, d.Name(), name, above, keep, take); err != nil {
+				return err
+			}
+			continue
+		}
+		if !take {
+			continue
+		}
+		if len(name) > maxPath {
+			return tooDeep(name)
+		}
+		if err := p.folders(above); err != nil {
+			return err
+		}
+		above = nil
+		if err := p.leaf(r, d, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// asked says whether a path is taken, and whether to look at what is below it.
+func (p *packer) asked(name string, keep bool) (take, below bool) {
+	if p.take == nil || !keep {
+		return keep, true
+	}
+	return p.take(name)
+}
+
+func tooDeep(name string) error {
+	return &lazaret.Error{Op: "read", Path: name[:64] + "...", Class: lazaret.ErrLimit, Err: fmt.Errorf("the path is longer than %d bytes", maxPath)}
+}
+
+func readDir(r *os.Root) ([]fs.DirEntry, error) {
+	f, err := r.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	names, err := f.ReadDir(-1)
+	slices.SortFunc(names, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return names, err
+}
+
+// subdir writes what is taken of a folder, itself included. It returns the folders above that are still to
+// be written.
+func (p *packer) subdir(r *os.Root, base, name string, above []Entry, keep, take bool) ([]Entry, error) {
+	if len(name) > maxPath {
+		return nil, tooDeep(name)
+	}
+	sub, err := r.OpenRoot(base)
+	if err != nil {
+		p.cannotRead(name, err)
+		return above, nil
+	}
+	defer sub.Close()
+	info, err := sub.Stat(".")
+	if err != nil {
+		p.cannotRead(name, err)
+		return above, nil
+	}
+	above = append(slices.Clip(above), Entry{Path: name, Type: Dir, Mode: Perm(info.Mode().Perm()), ModTime: seconds(info)})
+	if take {
+		if err := p.folders(above); err != nil {
+			return nil, err
+		}
+		above = nil
+	}
+	before := p.entries
+	if err := p.dir(sub, name+"/", above, keep); err != nil {
+		return nil, err
+	}
+	if p.entries > before || take {
+		return nil, nil
+	}
+	return above[:len(above)-1], nil
+}
+
+// seconds is the time of a file as it is kept: not rounded up, to be no time that has yet to come.
+func seconds(info fs.FileInfo) time.Time { return info.ModTime().UTC().Truncate(time.Second) }
+
+// folders hands on entries that have no content.
+func (p *packer) folders(all []Entry) error {
+	for _, e := range all {
+		if err := p.put(&item{entry: e}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *packer) put(i *item) error {
+	p.entries++
+	return p.queue.put(i)
+}
+
+// leaf writes what is no folder.
+func (p *packer) leaf(r *os.Root, d fs.DirEntry, name string) error {
+	switch mode := d.Type(); {
+	case mode.IsRegular():
+		return p.file(r, d.Name(), name)
+	case mode&fs.ModeSymlink != 0:
+		return p.link(r, d.Name(), name)
+	default:
+		p.skipped = append(p.skipped, Skipped{name, kind(mode)})
+		return nil
+	}
+}
+
+func kind(mode fs.FileMode) string {
+	switch {
+	case mode&fs.ModeSocket != 0:
+		return "socket"
+	case mode&fs.ModeNamedPipe != 0:
+		return "pipe"
+	}
+	return "device"
+}
+
+func (p *packer) link(r *os.Root, base, name string) error {
+	info, err := r.Lstat(base)
+	if err != nil {
+		p.cannotRead(name, err)
+		return nil
+	}
+	target, err := r.Readlink(base)
+	if err != nil {
+		p.cannotRead(name, err)
+		return nil
+	}
+	e := Entry{Path: name, Type: Link, Mode: 0o777, ModTime: seconds(info), Target: filepath.ToSlash(target)}
+	return p.folders([]Entry{e})
+}
+
+func (p *packer) file(r *os.Root, base, name string) error {
+	f, info, err := openRegular(r, base)
+	if err != nil {
+		p.cannotRead(name, err)
+		return nil
+	}
+	if p.failed != nil {
+		return f.Close() // there will be no snapshot: only look for more that cannot be read
+	}
+	e := Entry{Path: name, Type: File, Mode: Perm(info.Mode().Perm()), Size: info.Size(), ModTime: seconds(info)}
+	return p.put(&item{entry: e, file: f, info: info})
+}
+
+func changed(name string) error {
+	return &lazaret.Error{
+		Op: "read", Path: name, Class: lazaret.ErrInfrastructure, Err: errors.New("it changed while it was read"),
+		Hint: "try again when nothing writes to the folder",
+	}
+}
+
+// openRegular opens a regular file of r, and nothing else: opening a pipe or a device could block, or do
+// something.
+func openRegular(r *os.Root, name string) (*os.File, fs.FileInfo, error) {
+	f, err := r.OpenFile(name, os.O_RDONLY|nonblock, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+	case info.IsDir():
+		err = &lazaret.Error{Class: lazaret.ErrIsDirectory}
+	case !info.Mode().IsRegular():
+		err = &lazaret.Error{Class: lazaret.ErrNotRegular}
+	}
+	if err != nil {
+		_ = f.Close() // nothing was written
+		return nil, nil, err
+	}
+	return f, info, nil
+}
+
+func (p *packer) cannotRead(name string, err error) {
+	if name == "" {
+		name = "."
+	}
+	if len(p.failed) == maxNamed {
+		p.more++
+		return
+	}
+	p.failed = append(p.failed, failure("read", name, lazaret.ErrInfrastructure, cause(err)))
+}
+
+func (p *packer) unreadable() error {
+	if p.more > 0 {
+		p.failed = append(p.failed, fmt.Errorf("and %d more", p.more))
+	}
+	return errors.Join(p.failed...)
+}

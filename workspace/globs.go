@@ -1,0 +1,38 @@
+package workspace
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
+)
+
+// globs decide what a snapshot takes.
+type globs struct {
+	keep   []string // nil keeps all
+	ignore []string
+}
+
+// compile checks the patterns. One that could never match is an error, not a silence.
+func compile(keep, ignore []string) (globs, error) {
+	for _, p := range slices.Concat(keep, ignore) {
+		if !doublestar.ValidatePattern(p) {
+			return globs{}, wrong("%q is no glob", p)
+		}
+		if p == "" || path.IsAbs(p) || path.Clean(p) != p || slices.Contains(strings.Split(p, "/"), "..") {
+			return globs{}, wrong("the glob %q matches nothing: write it as a relative path, with no slash at its end and no . or .. in it, such as build or **/*.pyc", p)
+		}
+	}
+	return globs{keep, ignore}, nil
+}
+
+// ignored reports whether the path, and all below it, is left out.
+func (g globs) ignored(p string) bool { return matches(g.ignore, p) }
+
+// kept reports whether the path, and all below it, is asked for.
+func (g globs) kept(p string) bool { return g.keep == nil || matches(g.keep, p) }
+
+func matches(patterns []string, p string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool { return doublestar.MatchUnvalidated(pattern, p) })
+}

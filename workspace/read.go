@@ -1,0 +1,265 @@
+package workspace
+
+import (
+	"archive/tar"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/lazaret/lazaret"
+)
+
+// Limits bound what a snapshot may unfold to. In each field 0 means the default and lazaret.NoLimit none.
+// What is over a limit is an ErrLimit that states it.
+type Limits struct {
+	Bytes   int64 // of all files together, and of the stream once it is decompressed; 10 GiB
+	Entries int   // a million
+}
+
+func (l Limits) withDefaults() Limits {
+	return Limits{cmp.Or(l.Bytes, 10<<30), cmp.Or(l.Entries, 1_000_000)}
+}
+
+// maxNames bounds the memory that the names of a snapshot's entries take: all paths and targets together.
+const maxNames = 256 << 20
+
+// Read returns the index of a snapshot: it reads all of it, and hashes the files. What is no snapshot, or
+// holds what a snapshot has not (names that lead out of the folder, devices, pipes, hard links, two entries
+// of one name), is an ErrConfig.
+func Read(ctx context.Context, r io.Reader, limits Limits) (*Manifest, error) {
+	m, err := read(ctx, r, limits)
+	if err != nil {
+		return nil, failure("read snapshot", "", lazaret.ErrConfig, err)
+	}
+	return m, nil
+}
+
+func read(ctx context.Context, r io.Reader, limits Limits) (*Manifest, error) {
+	m := &Manifest{}
+	err := scan(ctx, r, limits, func(e Entry, content io.Reader, sum hash.Hash) error {
+		if e.Type == File {
+			if _, err := io.Copy(sum, content); err != nil {
+				return err
+			}
+			e.SHA256 = hex.EncodeToString(sum.Sum(nil))
+		}
+		m.Entries = append(m.Entries, e)
+		return nil
+	})
+	m.sort()
+	return m, err
+}
+
+// scan calls visit for each entry of a snapshot, checked, in the stream's order. The hash is reset before
+// each. Folders that have no entry but something in them come at the end.
+func scan(ctx context.Context, r io.Reader, limits Limits, visit func(e Entry, content io.Reader, sum hash.Hash) error) error {
+	source := &watched{r: r, ctx: ctx}
+	d, err := decompress(source)
+	if err != nil {
+		return source.blame(err)
+	}
+	defer d.Close()
+	limits = limits.withDefaults()
+	stream := &bounded{r: d, left: limits.Bytes, limit: limits.Bytes}
+	c := checker{limits: limits, seen: map[string]Type{}}
+	tr := tar.NewReader(stream)
+	sum := sha256.New()
+	for {
+		h, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return source.blame(err)
+		}
+		e, err := c.entry(h)
+		if err != nil {
+			return err
+		}
+		if e.Path == "" {
+			continue
+		}
+		sum.Reset()
+		if err := visit(e, tr, sum); err != nil {
+			return source.blame(err)
+		}
+	}
+	if stream.ended {
+		return wrong("this is no snapshot, or one that is cut short")
+	}
+	if _, err := io.Copy(io.Discard, stream); err != nil { // what is compressed has its checksum at the end
+		return source.blame(err)
+	}
+	for _, p := range c.implied() {
+		if err := visit(Entry{Path: p, Type: Dir, Mode: 0o755}, nil, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// watched tells the errors of the stream itself from those of what is in it.
+type watched struct {
+	r   io.Reader
+	ctx context.Context //nolint:containedctx // one call's
+	err error
+}
+
+func (w *watched) Read(p []byte) (int, error) {
+	if w.ctx.Err() != nil {
+		w.err = cancelled(w.ctx)
+		return 0, w.err
+	}
+	n, err := w.r.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		if lazaret.ClassOf(err) == nil {
+			err = &lazaret.Error{Class: classOf(err, lazaret.ErrInfrastructure), Err: err}
+		}
+		w.err = err
+	}
+	return n, err
+}
+
+// blame returns the stream's error, where it had one: decoders may hide it.
+func (w *watched) blame(err error) error {
+	switch {
+	case w.err != nil:
+		return w.err
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return wrong("this is no snapshot, or one that is cut short")
+	case lazaret.ClassOf(err) == nil && !isOurs(err):
+		return wrong("this is no snapshot, or a damaged one: %w", err)
+	}
+	return err
+}
+
+// isOurs reports whether the error is about a file of this machine, not about what is read.
+func isOurs(err error) bool {
+	var p *fs.PathError
+	var l interface{ Timeout() bool }
+	return errors.As(err, &p) || errors.As(err, &l)
+}
+
+// bounded reads at most a number of bytes, and remembers whether all has been read.
+type bounded struct {
+	r           io.Reader
+	left, limit int64
+	ended       bool
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.limit != lazaret.NoLimit {
+		if b.left == 0 {
+			return 0, tooLarge("bytes", b.limit)
+		}
+		p = p[:min(int64(len(p)), b.left)]
+	}
+	n, err := b.r.Read(p)
+	b.left -= int64(n)
+	b.ended = b.ended || n == 0 && errors.Is(err, io.EOF)
+	return n, err
+}
+
+func tooLarge(what string, limit int64) error {
+	return &lazaret.Error{Class: lazaret.ErrLimit, Err: fmt.Errorf("the snapshot has more than %d %s", limit, what)}
+}
+
+// checker lets through what a snapshot may have.
+type checker struct {
+	limits  Limits
+	entries int
+	bytes   int64
+	names   int64
+	seen    map[string]Type
+}
+
+// impliedDir is a folder that has had no entry yet, but something in it.
+const impliedDir Type = "implied"
+
+// entry returns what a header stands for; without a path where it stands for nothing.
+func (c *checker) entry(h *tar.Header) (Entry, error) {
+	if h.Typeflag == tar.TypeXGlobalHeader {
+		return Entry{}, nil
+	}
+	e := Entry{Path: strings.TrimSuffix(strings.TrimPrefix(h.Name, "./"), "/"), ModTime: h.ModTime.UTC()}
+	switch h.Typeflag {
+	case tar.TypeReg:
+		e.Type, e.Size, e.Mode = File, h.Size, Perm(h.FileInfo().Mode().Perm())
+	case tar.TypeDir:
+		e.Type, e.Mode = Dir, Perm(h.FileInfo().Mode().Perm())
+		if e.Path == "" || e.Path == "." {
+			return Entry{}, nil // the folder itself
+		}
+	case tar.TypeSymlink:
+		e.Type, e.Mode, e.Target = Link, 0o777, h.Linkname
+	default:
+		return Entry{}, wrongEntry(h.Name, "it is neither a file, a folder nor a symbolic link, and is not taken")
+	}
+	if path.Clean(e.Path) != e.Path || e.Path == "." || !filepath.IsLocal(filepath.FromSlash(e.Path)) || strings.ContainsRune(e.Path+e.Target, 0) {
+		return Entry{}, wrongEntry(h.Name, "the entry leads elsewhere, and is not taken")
+	}
+	if _, sparse := h.PAXRecords["GNU.sparse.major"]; sparse || h.Typeflag == tar.TypeReg && strings.HasSuffix(h.Name, "/") {
+		return Entry{}, wrongEntry(h.Name, "it is stored in a way that snapshots have not")
+	}
+	if err := c.count(e); err != nil {
+		return Entry{}, err
+	}
+	return e, c.place(e)
+}
+
+// count holds an entry against the limits.
+func (c *checker) count(e Entry) error {
+	if len(e.Path) > maxPath || len(e.Target) > maxPath {
+		return tooDeep(e.Path)
+	}
+	c.entries++
+	c.bytes += e.Size
+	c.names += int64(len(e.Path) + len(e.Target))
+	switch l := c.limits; {
+	case l.Entries != lazaret.NoLimit && c.entries > l.Entries:
+		return tooLarge("entries", int64(l.Entries))
+	case l.Bytes != lazaret.NoLimit && (c.bytes > l.Bytes || c.bytes < 0):
+		return tooLarge("bytes", l.Bytes)
+	case c.names > maxNames:
+		return tooLarge("bytes of names", maxNames)
+	}
+	return nil
+}
+
+// place makes sure that there is one entry of a name, and that all above it are folders.
+func (c *checker) place(e Entry) error {
+	if was, ok := c.seen[e.Path]; ok && (was != impliedDir || e.Type != Dir) {
+		return wrongEntry(e.Path, "there are two entries of this name")
+	}
+	c.seen[e.Path] = e.Type
+	for dir := path.Dir(e.Path); dir != "."; dir = path.Dir(dir) {
+		switch was, ok := c.seen[dir]; {
+		case !ok:
+			c.seen[dir] = impliedDir
+		case was == Dir || was == impliedDir:
+			return nil
+		default:
+			return wrongEntry(e.Path, "%s, which it is in, is no folder", dir)
+		}
+	}
+	return nil
+}
+
+func (c *checker) implied() []string {
+	var all []string
+	for p, t := range c.seen {
+		if t == impliedDir {
+			all = append(all, p)
+		}
+	}
+	return all
+}

@@ -1,0 +1,289 @@
+package workspace
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/lazaret/lazaret"
+)
+
+// RestoreOptions say what a snapshot may bring. The zero value is for snapshots that nobody vouches for.
+type RestoreOptions struct {
+	Limits Limits
+	// AnyLinks restores links as they are stored. Without it one that leads out of the folder, or that has
+	// ".." elsewhere than at its beginning, is an ErrConfig. Nothing is ever written through a link.
+	AnyLinks bool
+}
+
+// Restore unpacks a snapshot into the folder dir, which must be empty, or is made if it is missing and the
+// folder above it is there. It returns the index of what was restored, whose Hash is to be compared by who
+// knows what it should be. What Read refuses is refused here too.
+//
+// On an error nothing is left of what was unpacked.
+func Restore(ctx context.Context, r io.Reader, dir string, opts RestoreOptions) (m *Manifest, err error) {
+	root, made, err := emptyDir(dir)
+	if err != nil {
+		return nil, failure("restore to", dir, lazaret.ErrInfrastructure, err)
+	}
+	u := newUnpacker(root, opts.AnyLinks)
+	defer func() {
+		if err != nil {
+			m, err = nil, errors.Join(failure("restore to", dir, lazaret.ErrInfrastructure, err), clearDir(root))
+		}
+		err = errors.Join(err, root.Close())
+		if made && err != nil {
+			err = errors.Join(err, os.Remove(dir))
+		}
+	}()
+	err = scan(ctx, r, opts.Limits, u.entry)
+	if werr := u.finish(); err == nil {
+		err = werr
+	}
+	if err != nil {
+		return nil, err
+	}
+	m = u.manifest()
+	return m, restoreDirs(root, m)
+}
+
+// emptyDir opens a folder that nothing is in.
+func emptyDir(dir string) (root *os.Root, made bool, err error) {
+	switch err := os.Mkdir(dir, 0o755); {
+	case err == nil:
+		made = true
+	case !errors.Is(err, fs.ErrExist):
+		return nil, false, cause(err)
+	}
+	root, err = openRoot(dir)
+	if err != nil {
+		return nil, false, err
+	}
+	names, err := readDir(root)
+	if err == nil && len(names) > 0 {
+		err = &lazaret.Error{Class: lazaret.ErrConfig, Err: errors.New("the folder is not empty"), Hint: "name one that is, or that does not exist"}
+	}
+	if err != nil {
+		_ = root.Close() // nothing was written
+		return nil, false, err
+	}
+	return root, made, nil
+}
+
+// clearDir removes what is in a folder.
+func clearDir(root *os.Root) error {
+	names, err := readDir(root)
+	for _, d := range names {
+		err = errors.Join(err, root.RemoveAll(d.Name()))
+	}
+	return err
+}
+
+// unpacker writes entries that have been checked: each name comes once, and what is above it is a folder.
+// Files of at most bufferSize are written by helpers, while the stream is read on.
+type unpacker struct {
+	root     *os.Root
+	anyLinks bool
+	entries  []*Entry
+	at       string  // the folder that is open: most entries are in that of the one before
+	open     *folder // its
+	toWrite  chan *unwritten
+	writers  sync.WaitGroup
+	failed   chan error // the first that a helper met
+}
+
+// folder is an open folder, closed when the last that uses it is done.
+type folder struct {
+	*os.Root
+	users atomic.Int32
+}
+
+func (f *folder) release() {
+	if f.users.Add(-1) == 0 {
+		_ = f.Close() // nothing was written by this
+	}
+}
+
+// unwritten is a file whose content has been read.
+type unwritten struct {
+	in   *folder
+	base string
+	e    *Entry
+	data *[bufferSize]byte
+}
+
+func newUnpacker(root *os.Root, anyLinks bool) *unpacker {
+	u := &unpacker{root: root, anyLinks: anyLinks, toWrite: make(chan *unwritten, ahead), failed: make(chan error, 1)}
+	for range helpers {
+		u.writers.Go(func() {
+			sum := sha256.New()
+			for f := range u.toWrite {
+				err := writeFile(f.in.Root, f.base, f.e, bytes.NewReader(f.data[:f.e.Size]), sum, nil)
+				f.in.release()
+				buffers.Put(f.data)
+				if err != nil {
+					select {
+					case u.failed <- err:
+					default: // an earlier one tells
+					}
+				}
+			}
+		})
+	}
+	return u
+}
+
+// finish waits for the helpers and returns their first error.
+func (u *unpacker) finish() error {
+	close(u.toWrite)
+	u.writers.Wait()
+	if u.open != nil {
+		u.open.release()
+	}
+	return u.failure()
+}
+
+func (u *unpacker) failure() error {
+	select {
+	case err := <-u.failed:
+		return err
+	default:
+		return nil
+	}
+}
+
+// manifest is the index of all that was written.
+func (u *unpacker) manifest() *Manifest {
+	m := &Manifest{}
+	for _, e := range u.entries {
+		m.Entries = append(m.Entries, *e)
+	}
+	m.sort()
+	return m
+}
+
+func (u *unpacker) entry(e Entry, content io.Reader, sum hash.Hash) error {
+	if err := u.failure(); err != nil {
+		return err
+	}
+	u.entries = append(u.entries, &e)
+	dir, base := path.Split(e.Path)
+	if err := u.enter(strings.TrimSuffix(dir, "/")); err != nil {
+		return err
+	}
+	switch e.Type {
+	case Dir:
+		err := u.open.Mkdir(base, 0o700)
+		if errors.Is(err, fs.ErrExist) {
+			err = nil // made for what is in it
+		}
+		return err
+	case Link:
+		return u.link(base, e)
+	}
+	data, _ := buffers.Get().(*[bufferSize]byte)
+	if e.Size > bufferSize {
+		defer buffers.Put(data)
+		return writeFile(u.open.Root, base, &e, content, sum, data[:])
+	}
+	if _, err := io.ReadFull(content, data[:e.Size]); err != nil {
+		return err
+	}
+	u.open.users.Add(1)
+	u.toWrite <- &unwritten{u.open, base, &e, data}
+	return nil
+}
+
+// enter opens a folder, and makes it where it has no entry or a later one.
+func (u *unpacker) enter(dir string) error {
+	if u.open != nil && dir == u.at {
+		return nil
+	}
+	name := filepath.FromSlash(path.Join(".", dir))
+	root, err := u.root.OpenRoot(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = u.root.MkdirAll(name, 0o700); err == nil {
+			root, err = u.root.OpenRoot(name)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if u.open != nil {
+		u.open.release()
+	}
+	u.at, u.open = dir, &folder{Root: root}
+	u.open.users.Store(1)
+	return nil
+}
+
+// writeFile makes a file, and sets the entry's hash.
+func writeFile(in *os.Root, base string, e *Entry, content io.Reader, sum hash.Hash, buf []byte) error {
+	f, err := in.OpenFile(base, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	sum.Reset()
+	_, err = io.CopyBuffer(io.MultiWriter(f, sum), content, buf)
+	e.SHA256 = hex.EncodeToString(sum.Sum(nil))
+	if err := errors.Join(err, f.Chmod(fs.FileMode(e.Mode)), f.Close()); err != nil {
+		return err
+	}
+	return in.Chtimes(base, e.ModTime, e.ModTime)
+}
+
+func (u *unpacker) link(base string, e Entry) error {
+	if !u.anyLinks && leadsOut(e) {
+		return &lazaret.Error{
+			Op: "entry", Path: strconv.Quote(e.Path), Class: lazaret.ErrConfig, Err: fmt.Errorf("the link points out of the folder, or may, to %q", e.Target),
+			Hint: "AnyLinks, and --any-links on the command line, restores links as they are",
+		}
+	}
+	return u.open.Symlink(filepath.FromSlash(e.Target), base)
+}
+
+// leadsOut reports whether a link can lead out of the tree that it is in. Going up is safe only before
+// anything else: what is above a link are folders, but what it names on its way down may be a link too,
+// from where up is elsewhere.
+func leadsOut(e Entry) bool {
+	depth := strings.Count(e.Path, "/")
+	rest := filepath.ToSlash(e.Target)
+	for ; rest == ".." || strings.HasPrefix(rest, "../"); depth-- {
+		rest = strings.TrimLeft(rest[len(".."):], "/")
+	}
+	return depth < 0 || strings.HasPrefix(rest, "/") || filepath.IsAbs(e.Target) || strings.Contains("/"+rest+"/", "/../")
+}
+
+// restoreDirs sets the modes and times of all folders, the deepest first: one that is read-only cannot be
+// filled, and what is written into one changes its time.
+func restoreDirs(root *os.Root, m *Manifest) error {
+	for i := len(m.Entries) - 1; i >= 0; i-- {
+		e := m.Entries[i]
+		if e.Type != Dir {
+			continue
+		}
+		name := filepath.FromSlash(e.Path)
+		if !e.ModTime.IsZero() {
+			if err := root.Chtimes(name, e.ModTime, e.ModTime); err != nil {
+				return err
+			}
+		}
+		if err := root.Chmod(name, fs.FileMode(e.Mode)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
