@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 )
 
 // Version is the protocol's version. Host and guest must have the same: the host delivers the guest that
@@ -53,6 +54,10 @@ func protocolError(format string, a ...any) error {
 	return fmt.Errorf("%w: %s", ErrProtocol, fmt.Sprintf(format, a...))
 }
 
+// full are the payloads of full frames of data, for use again: else what collects garbage takes as much time
+// as the data.
+var full = sync.Pool{New: func() any { return new([MaxData]byte) }}
+
 // Frame is one frame. Its payload is valid until the next one is read, but for data, which may be kept.
 type Frame struct {
 	Stream  uint32
@@ -88,7 +93,11 @@ func (d *Decoder) Next() (Frame, error) {
 		return Frame{}, protocolError("frame of %d bytes, at most %d are allowed", size, d.max)
 	}
 	if f.Type == Data && size <= MaxData { // else it is refused as soon as it is read
-		f.Payload = make([]byte, size)
+		if size == MaxData {
+			f.Payload = full.Get().(*[MaxData]byte)[:]
+		} else {
+			f.Payload = make([]byte, size)
+		}
 		if _, err := io.ReadFull(d.r, f.Payload); err != nil {
 			return Frame{}, unexpected(err)
 		}

@@ -20,6 +20,15 @@ type Event struct {
 	Type    Type // Data, End or Message
 	Channel byte // of Data and End
 	Payload []byte
+
+	frame []byte // the payload of a frame of data, of which Payload is a part
+}
+
+// Recycle says that the payload is not used any more. It need not be called.
+func (ev Event) Recycle() {
+	if len(ev.frame) == MaxData {
+		full.Put((*[MaxData]byte)(ev.frame))
+	}
 }
 
 // Stream is one conversation. One goroutine receives; any may send.
@@ -63,7 +72,7 @@ func (s *Stream) take(f Frame) error {
 			return protocolError("more data on stream %d than it had credit for", s.id)
 		}
 		s.held += n
-		s.queue = append(s.queue, Event{Type: Data, Channel: f.Payload[0], Payload: f.Payload[1:]})
+		s.queue = append(s.queue, Event{Type: Data, Channel: f.Payload[0], Payload: f.Payload[1:], frame: f.Payload})
 	case End:
 		if len(f.Payload) != 1 {
 			return protocolError("the end of no channel")

@@ -129,7 +129,7 @@ func TestAfterThePeersCloseWhatCameIsReadAndThenTheEnd(t *testing.T) {
 	r.send(1, End, Stdout)
 	r.send(1, Message, 'm')
 	r.send(1, Close)
-	for _, want := range []Event{{Data, Stdout, []byte("data")}, {End, Stdout, nil}, {Message, 0, []byte("m")}} {
+	for _, want := range []Event{{Type: Data, Channel: Stdout, Payload: []byte("data")}, {Type: End, Channel: Stdout}, {Type: Message, Payload: []byte("m")}} {
 		ev, err := s.Receive()
 		if err != nil || ev.Type != want.Type || ev.Channel != want.Channel || !bytes.Equal(ev.Payload, want.Payload) {
 			t.Errorf("got %+v, %v, want %+v", ev, err, want)
