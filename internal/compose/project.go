@@ -1,6 +1,7 @@
 package compose
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -105,7 +106,7 @@ func Generate(spec lazaret.Spec, main Main, labels Labels) *Project {
 	}
 	for _, port := range spec.Ports {
 		svc.Ports = append(svc.Ports, types.ServicePortConfig{
-			Mode: "ingress", Protocol: "tcp", HostIP: "127.0.0.1", Target: uint32(port.Container), //nolint:gosec // validated
+			Mode: "ingress", Protocol: cmp.Or(port.Protocol, lazaret.ProtocolTCP), HostIP: "127.0.0.1", Target: uint32(port.Container), //nolint:gosec // validated
 			Published: published(port.Host),
 		})
 	}
