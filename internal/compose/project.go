@@ -37,7 +37,12 @@ var capabilities = []string{
 }
 
 // Project is a Compose project, ready to be created.
-type Project struct{ project *types.Project }
+type Project struct {
+	project *types.Project
+	main    string                    // the default service
+	serve   map[string]bool           // by service: its main process is a guest that serves the host
+	forward map[string][]lazaret.Port // by service: ports that the host forwards connections to
+}
 
 // Labels are the labels of a project's objects, by name.
 type Labels = map[string]string
@@ -127,7 +132,7 @@ func Generate(spec lazaret.Spec, main Main, labels Labels) *Project {
 		p.Networks["outside"] = types.NetworkConfig{Name: spec.Network, External: true}
 	}
 	p.Services[svc.Name] = svc
-	return &Project{project: p}
+	return &Project{project: p, main: svc.Name, serve: map[string]bool{svc.Name: main.Serve}}
 }
 
 // published is a port of the host; empty where the Engine is to choose one.
