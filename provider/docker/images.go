@@ -49,7 +49,7 @@ func (p *Provider) ensureImage(ctx context.Context, ref string) (engine.Image, e
 		if err != nil {
 			return engine.Image{}, err
 		}
-		err = p.engine.Pull(ctx, ref, auth, func(s engine.PullProgress) {
+		err = p.engine.Pull(ctx, ref, "", auth, func(s engine.PullProgress) {
 			p.opts.Progress(Progress{Image: s.Image, Layer: s.ID, Status: s.Status, Current: s.Current, Total: s.Total})
 		})
 		if err != nil {
