@@ -269,3 +269,12 @@ func (c *Client) Untag(ctx context.Context, name string) error {
 	_, err := c.api.ImageRemove(ctx, name, client.ImageRemoveOptions{PruneChildren: true})
 	return c.removed(err, "remove image "+name)
 }
+
+// PlatformArch is the architecture of a platform such as "linux/arm64/v8", as the Engine tells that of an image.
+func PlatformArch(platform string) (string, error) {
+	p, err := platforms.Parse(platform)
+	if err != nil {
+		return "", &lazaret.Error{Op: "platform " + platform, Class: lazaret.ErrConfig, Err: err}
+	}
+	return p.Architecture, nil
+}

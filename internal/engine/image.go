@@ -27,7 +27,8 @@ type Image struct {
 	Labels     map[string]string
 	Tags       []string // sorted, in the short form in which people write them
 	Created    time.Time
-	Size       int64 // bytes, with what it shares with others
+	Tagged     time.Time // when it last got a name: was pulled or built; zero where the Engine does not tell
+	Size       int64     // bytes, with what it shares with others
 }
 
 // Image describes an image that the Engine has; false where it has none of that name. No registry is
@@ -44,6 +45,9 @@ func (c *Client) Image(ctx context.Context, ref string) (Image, bool, error) {
 	}
 	img := Image{ID: res.ID, OS: res.Os, Arch: res.Architecture, Tags: tags(res.RepoTags), Size: res.Size}
 	img.Created, _ = time.Parse(time.RFC3339Nano, res.Created) // zero where it is not told
+	if res.Metadata.LastTagTime.After(img.Tagged) {
+		img.Tagged = res.Metadata.LastTagTime
+	}
 	if res.Config != nil {
 		img.User, img.WorkingDir, img.Labels = res.Config.User, res.Config.WorkingDir, res.Config.Labels
 		img.Entrypoint, img.Command = res.Config.Entrypoint, res.Config.Cmd
