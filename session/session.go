@@ -45,8 +45,8 @@ type Options struct {
 
 	// Workspace is a folder of this machine, which is copied and not changed.
 	Workspace string
-	// Snapshot is a snapshot's file, from which the workspace is restored. An agent resumes by that: the
-	// spec's resume_commands run in place of its commands.
+	// Snapshot is a snapshot's file, from which the workspace is restored. The session resumes by that: the
+	// spec's resume_commands, if there are any, run in place of its commands.
 	Snapshot string
 
 	// Dir holds the private folders of sessions. Empty means $XDG_STATE_HOME/lazaret/session, or
@@ -67,7 +67,7 @@ type Options struct {
 	HUID, HGID string
 
 	// Logger is told what loosens the isolation, which variables of this machine are passed on (never
-	// their values), and where kept containers are. Nil tells nobody.
+	// their values), the steps of a build, and where kept containers are. Nil tells nobody.
 	Logger *slog.Logger
 }
 
@@ -80,6 +80,9 @@ type Session struct {
 	log    *slog.Logger
 	name   string
 	folder string // holds what is below, and the owner's mark
+
+	building sync.Mutex // held while the spec's image is built
+	built    string     // its id; empty before
 
 	saving sync.Mutex // held while the workspace is copied, saved, restored or removed
 	owner  string     // whom the workspace was given to; empty while it is this machine's user's
