@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 
 	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/owner"
 	"github.com/lazaret/lazaret/workspace"
 )
 
@@ -145,17 +146,18 @@ func readRegular(r io.Reader, files map[string][]byte) error {
 // calls f again with a copy that a container has read; what its owner may not read can then be read by it.
 func (s *Session) reading(ctx context.Context, f func(dir string) error) error {
 	err := f(s.Workspace())
-	if !errors.Is(err, fs.ErrPermission) || !s.canHelp() {
+	h := s.helper()
+	if !h.can(err) {
 		return err
 	}
 	dir := filepath.Join(s.folder, "copy")
-	err = errors.Join(removeOwn(dir), s.withHelper(ctx, func(svc *lazaret.Service) error {
-		return s.download(ctx, svc, helperDir+"/work", dir)
+	err = errors.Join(owner.RemoveFolder(dir), h.with(ctx, func(svc *lazaret.Service) error {
+		return s.download(ctx, svc, helperWork, dir)
 	}))
 	if err == nil {
 		err = f(dir)
 	}
-	return errors.Join(err, removeOwn(dir))
+	return errors.Join(err, owner.RemoveFolder(dir))
 }
 
 // download brings a folder of a service to dir, which does not exist. What comes is the sandbox's word:
@@ -217,14 +219,14 @@ func copyFile(ctx context.Context, w io.Writer, svc *lazaret.Service, file strin
 func (s *Session) empty(ctx context.Context) error {
 	entries, err := os.ReadDir(s.Workspace())
 	for _, e := range entries {
-		err = errors.Join(err, removeOwn(filepath.Join(s.Workspace(), e.Name())))
+		err = errors.Join(err, owner.RemoveFolder(filepath.Join(s.Workspace(), e.Name())))
 	}
-	if err == nil || !errors.Is(err, fs.ErrPermission) || !s.canHelp() {
+	h := s.helper()
+	if !h.can(err) {
 		return err
 	}
-	return s.withHelper(ctx, func(svc *lazaret.Service) error {
-		const work = helperDir + "/work"
-		return errors.Join(clearDir(ctx, svc, work), svc.Chmod(ctx, work, 0o777))
+	return h.with(ctx, func(svc *lazaret.Service) error {
+		return errors.Join(clearDir(ctx, svc, helperWork), svc.Chmod(ctx, helperWork, 0o777))
 	})
 }
 

@@ -91,7 +91,7 @@ type Session struct {
 	runtimes    []*Runtime // that are not cleaned up
 	spawned     int
 	kept        bool            // a container that is kept has the workspace mounted
-	image       string          // the last runtime's
+	image       string          // the last runtime's that had the workspace mounted
 	logged      map[string]bool // what is said once
 	checkpoints []*Checkpoint
 	closed      bool
@@ -132,7 +132,7 @@ func Open(ctx context.Context, opts Options) (_ *Session, err error) {
 		return nil, failed(op, err)
 	}
 	if err := s.fill(ctx); err != nil {
-		return nil, failed(op, errors.Join(err, removeOwn(s.folder)))
+		return nil, failed(op, errors.Join(err, owner.RemoveFolder(s.folder)))
 	}
 	return s, nil
 }
@@ -169,8 +169,11 @@ func failed(op string, err error) error {
 	return &lazaret.Error{Op: op, Class: class, Err: err}
 }
 
+// workDir is the workspace in a session's folder.
+const workDir = "work"
+
 // Workspace is the path of the private workspace on this machine.
-func (s *Session) Workspace() string { return filepath.Join(s.folder, "work") }
+func (s *Session) Workspace() string { return filepath.Join(s.folder, workDir) }
 
 func (s *Session) local() bool { return s.env.Type == spec.TypeLocal }
 
@@ -218,7 +221,7 @@ func (s *Session) Close(ctx context.Context) error {
 		return failed("close session", errors.Join(errs...))
 	}
 	if _, err := os.Lstat(s.folder); err == nil {
-		errs = append(errs, s.remove(ctx, s.folder))
+		errs = append(errs, s.helper().remove(ctx))
 	}
 	return failed("close session", errors.Join(errs...))
 }

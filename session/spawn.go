@@ -14,6 +14,7 @@ import (
 
 	"github.com/lazaret/lazaret"
 	"github.com/lazaret/lazaret/envimage"
+	"github.com/lazaret/lazaret/internal/owner"
 	"github.com/lazaret/lazaret/spec"
 	"github.com/lazaret/lazaret/workspace"
 )
@@ -79,12 +80,11 @@ func (s *Session) spawn(ctx context.Context, op string, opts SpawnOptions, keep 
 		return nil, failed(op, err)
 	}
 	r.opts = opts
-	s.mu.Lock()
-	s.image = r.svc.ServiceInfo().Image
-	s.mu.Unlock()
-	if s.uploads() {
+	switch err = s.noteImage(r.svc.ServiceInfo().Image); {
+	case err != nil:
+	case s.uploads():
 		err = errors.Join(r.send(ctx), r.sendAssets(ctx))
-	} else {
+	default:
 		err = s.own(ctx, r)
 	}
 	s.mu.Lock()
@@ -232,7 +232,7 @@ func (s *Session) own(ctx context.Context, r *Runtime) error {
 	if s.local() || isRoot(user) || s.owner == user || s.owner == "" && uid == strconv.Itoa(os.Getuid()) {
 		return nil
 	}
-	err := s.withHelper(ctx, func(svc *lazaret.Service) error { return chown(ctx, svc, helperDir+"/work", user) })
+	err := s.helper().with(ctx, func(svc *lazaret.Service) error { return chown(ctx, svc, helperWork, user) })
 	if err == nil {
 		s.owner = user
 	}
@@ -288,14 +288,14 @@ func (s *Session) fetch(ctx context.Context) error {
 
 func (r *Runtime) fetch(ctx context.Context) error {
 	fetched := r.s.Workspace() + ".fetched"
-	err := errors.Join(removeOwn(fetched), r.s.download(ctx, r.sb.Service, r.sb.ServiceInfo().Dir, fetched))
+	err := errors.Join(owner.RemoveFolder(fetched), r.s.download(ctx, r.sb.Service, r.sb.ServiceInfo().Dir, fetched))
 	if err == nil {
-		err = removeOwn(r.s.Workspace())
+		err = owner.RemoveFolder(r.s.Workspace())
 	}
 	if err == nil {
 		return os.Rename(fetched, r.s.Workspace())
 	}
-	return errors.Join(err, removeOwn(fetched))
+	return errors.Join(err, owner.RemoveFolder(fetched))
 }
 
 // refresh tells the running containers of a workspace that was restored: those with a copy of it get a new
