@@ -15,9 +15,6 @@ import (
 	"github.com/lazaret/lazaret/internal/engine"
 )
 
-// createTimeout bounds the creation of a project's objects, with all images present.
-const createTimeout = 2 * time.Minute
-
 // DefaultService is the service's name in a generated project.
 const DefaultService = "default"
 
@@ -36,12 +33,13 @@ var capabilities = []string{
 	"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETGID", "SETUID",
 }
 
-// Project is a Compose project, ready to be created.
+// Project is a Compose project: a generated one, or one that was loaded and, after Apply, can be created.
 type Project struct {
 	project *types.Project
-	main    string                    // the default service
-	serve   map[string]bool           // by service: its main process is a guest that serves the host
-	forward map[string][]lazaret.Port // by service: ports that the host forwards connections to
+
+	service string                    // the default one
+	forward map[string][]lazaret.Port // ports of services that the provider has to forward
+	serves  map[string]bool           // services whose main process is the serving guest
 }
 
 // Labels are the labels of a project's objects, by name.
@@ -132,7 +130,7 @@ func Generate(spec lazaret.Spec, main Main, labels Labels) *Project {
 		p.Networks["outside"] = types.NetworkConfig{Name: spec.Network, External: true}
 	}
 	p.Services[svc.Name] = svc
-	return &Project{project: p, main: svc.Name, serve: map[string]bool{svc.Name: main.Serve}}
+	return &Project{project: p, service: svc.Name, serves: map[string]bool{svc.Name: main.Serve}}
 }
 
 // published is a port of the host; empty where the Engine is to choose one.

@@ -20,6 +20,8 @@ type Image struct {
 	OS, Arch   string // as Go names them: "linux", "arm64"
 	User       string
 	WorkingDir string
+	Entrypoint []string
+	Command    []string
 	Labels     map[string]string
 	Tags       []string // sorted, in the short form in which people write them
 	Created    time.Time
@@ -42,6 +44,7 @@ func (c *Client) Image(ctx context.Context, ref string) (Image, bool, error) {
 	img.Created, _ = time.Parse(time.RFC3339Nano, res.Created) // zero where it is not told
 	if res.Config != nil {
 		img.User, img.WorkingDir, img.Labels = res.Config.User, res.Config.WorkingDir, res.Config.Labels
+		img.Entrypoint, img.Command = res.Config.Entrypoint, res.Config.Cmd
 	}
 	return img, true, nil
 }
