@@ -36,8 +36,20 @@ var capabilities = []string{
 	"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETGID", "SETUID",
 }
 
-// Project is a Compose project, ready to be created.
-type Project struct{ project *types.Project }
+// Project is a Compose project: a generated one, or one that was loaded and, after Apply, can be created.
+type Project struct {
+	project *types.Project
+
+	// Of a project that was loaded.
+	places   *places
+	settings settings
+	order    []string // its services as the files have them
+	service  string   // the default one
+
+	// What Apply decided.
+	forward map[string][]lazaret.Port // ports of services that the provider has to forward
+	serves  map[string]bool           // services whose main process is the serving guest
+}
 
 // Labels are the labels of a project's objects, by name.
 type Labels = map[string]string
