@@ -1,9 +1,10 @@
 package compose
 
 import (
-	"errors"
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/compose-spec/compose-go/v2/types"
@@ -12,32 +13,27 @@ import (
 	"github.com/lazaret/lazaret"
 )
 
-// places knows where in a project's files things are written.
+// places knows where in a project's own files things are written; not in those that they include or extend.
 type places struct {
 	files []string
 	roots []*yaml.Node
 }
 
-// add parses a file.
-func (p *places) add(path string, content []byte) error {
+// add notes a file. One that is no YAML has no places: compose-go will say what is wrong with it.
+func (p *places) add(path string, content []byte) {
 	var doc yaml.Node
-	if err := yaml.Unmarshal(content, &doc); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+	root := &yaml.Node{}
+	if yaml.Unmarshal(content, &doc) == nil && len(doc.Content) > 0 {
+		root = doc.Content[0]
 	}
-	p.files = append(p.files, path)
-	if len(doc.Content) == 0 {
-		p.roots = append(p.roots, &yaml.Node{})
-	} else {
-		p.roots = append(p.roots, doc.Content[0])
-	}
-	return nil
+	p.files, p.roots = append(p.files, path), append(p.roots, root)
 }
 
-// order sorts services as the files name them; those of included files come last, by name.
+// order sorts services as the files name them; those that are only in included files come last, by name.
 func (p *places) order(services types.Services) []string {
 	var order []string
 	for _, root := range p.roots {
-		node := child(root, "services")
+		node, _ := lookup(root, "services")
 		if node == nil || node.Kind != yaml.MappingNode {
 			continue
 		}
@@ -58,57 +54,72 @@ func (p *places) order(services types.Services) []string {
 	return append(order, rest...)
 }
 
-// find returns the file and line of the deepest of the keys that is there; the last file wins.
-func (p *places) find(keys ...string) (file string, line int) {
-	depth := 0
+// find says where the deepest of nested keys is that is there, as file:line; of several files, in the last.
+func (p *places) find(keys []string) string {
+	found, depth := "", 0
 	for i, root := range p.roots {
+		if found == "" {
+			found = p.files[i]
+		}
 		node := root
 		for d, key := range keys {
-			next, at := lookup(node, key)
+			next, line := lookup(node, key)
 			if next == nil {
 				break
 			}
 			if d+1 >= depth {
-				depth, file, line = d+1, p.files[i], at
+				depth, found = d+1, fmt.Sprintf("%s:%d", p.files[i], line)
 			}
 			node = next
 		}
 	}
-	if file == "" && len(p.files) > 0 {
-		file = p.files[0]
-	}
-	return file, line
+	return found
 }
 
-// child is the value of a key of a mapping; nil where it has none.
-func child(node *yaml.Node, key string) *yaml.Node {
-	v, _ := lookup(node, key)
-	return v
-}
-
-// lookup is child, with the key's line. An alias is followed.
+// lookup is the value of a mapping's key, and the line it begins at. Items of lists have numbers for keys.
 func lookup(node *yaml.Node, key string) (*yaml.Node, int) {
 	if node != nil && node.Kind == yaml.AliasNode {
 		node = node.Alias
 	}
-	if node == nil || node.Kind != yaml.MappingNode {
-		return nil, 0
-	}
-	for i := 0; i+1 < len(node.Content); i += 2 {
-		if node.Content[i].Value == key {
-			return node.Content[i+1], node.Content[i].Line
+	switch {
+	case node == nil:
+	case node.Kind == yaml.MappingNode:
+		for i := 0; i+1 < len(node.Content); i += 2 {
+			if node.Content[i].Value == key {
+				return node.Content[i+1], node.Content[i].Line
+			}
+		}
+	case node.Kind == yaml.SequenceNode:
+		if i, err := strconv.Atoi(key); err == nil && i >= 0 && i < len(node.Content) {
+			return node.Content[i], node.Content[i].Line
 		}
 	}
 	return nil, 0
 }
 
-// problem gives an error of compose-go, which names keys, its class.
-func (p *places) problem(err error) error {
-	var ours *lazaret.Error
-	if errors.As(err, &ours) {
-		return err
+var (
+	keyPath = regexp.MustCompile(`\b(?:services|networks|volumes|secrets|configs|include)(?:\.[\w-]+|\[\d+\])+`)
+	service = regexp.MustCompile(`service "([\w.-]+)"`)
+	extra   = regexp.MustCompile(`additional propert(?:y|ies) '([^']+)'`)
+	prefix  = regexp.MustCompile(`^validating [^:]+: `)
+)
+
+// locate puts file and line before what compose-go says of a key.
+func (p *places) locate(text string) string {
+	text = prefix.ReplaceAllString(text, "")
+	var keys []string
+	if at := keyPath.FindString(text); at != "" {
+		keys = strings.FieldsFunc(at, func(r rune) bool { return strings.ContainsRune(".[]", r) })
+	} else if m := service.FindStringSubmatch(text); m != nil {
+		keys = []string{"services", m[1]}
 	}
-	return &lazaret.Error{Op: opLoad, Class: lazaret.ErrConfig, Err: err}
+	if m := extra.FindStringSubmatch(text); m != nil {
+		keys = append(keys, m[1])
+	}
+	if len(keys) == 0 {
+		return text
+	}
+	return p.find(keys) + ": " + text
 }
 
 // bad is an error about a key of a service.
@@ -116,18 +127,10 @@ func (p *Project) bad(service, key, format string, a ...any) error {
 	return p.badAt([]string{"services", service, key}, format, a...)
 }
 
-// badAt is an error about a key.
+// badAt is an error about nested keys.
 func (p *Project) badAt(keys []string, format string, a ...any) error {
-	where := ""
-	if p.places != nil {
-		file, line := p.places.find(keys...)
-		where = file + ": "
-		if line > 0 {
-			where = fmt.Sprintf("%s:%d: ", file, line)
-		}
-	}
 	return &lazaret.Error{
 		Op: opLoad, Class: lazaret.ErrConfig,
-		Err: fmt.Errorf("%s%s: %w", where, strings.Join(keys, "."), fmt.Errorf(format, a...)),
+		Err: fmt.Errorf("%s: %s: %w", p.places.find(keys), strings.Join(keys, "."), fmt.Errorf(format, a...)),
 	}
 }

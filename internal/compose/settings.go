@@ -17,9 +17,9 @@ type settings struct {
 const settingsKey = "x-lazaret"
 
 // parseSettings reads x-lazaret. Keys that it does not know are errors.
-func parseSettings(p *Project) (settings, error) {
+func (p *Project) parseSettings() (settings, error) {
 	var s settings
-	v, ok := p.project.Extensions[settingsKey]
+	v, ok := p.as.Extensions[settingsKey]
 	if !ok || v == nil {
 		return s, nil
 	}
