@@ -36,10 +36,11 @@ var capabilities = []string{
 // Project is a Compose project: a generated one, or one that was loaded and, after Apply, can be created.
 type Project struct {
 	project *types.Project
+	main    string                    // the default service
+	serve   map[string]bool           // by service: its main process is a guest that serves the host
+	forward map[string][]lazaret.Port // by service: ports that the host forwards connections to
 
-	service string                    // the default one
-	forward map[string][]lazaret.Port // ports of services that the provider has to forward
-	serves  map[string]bool           // services whose main process is the serving guest
+	*loaded // nil of a generated one
 }
 
 // Labels are the labels of a project's objects, by name.
@@ -130,7 +131,7 @@ func Generate(spec lazaret.Spec, main Main, labels Labels) *Project {
 		p.Networks["outside"] = types.NetworkConfig{Name: spec.Network, External: true}
 	}
 	p.Services[svc.Name] = svc
-	return &Project{project: p, service: svc.Name, serves: map[string]bool{svc.Name: main.Serve}}
+	return &Project{project: p, main: svc.Name, serve: map[string]bool{svc.Name: main.Serve}}
 }
 
 // published is a port of the host; empty where the Engine is to choose one.

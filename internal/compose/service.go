@@ -55,7 +55,7 @@ func (p *Project) Services() []Service {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b Service) int {
-		switch p.service {
+		switch p.main {
 		case a.Name:
 			return -1
 		case b.Name:
@@ -68,7 +68,7 @@ func (p *Project) Services() []Service {
 
 func (p *Project) describe(svc types.ServiceConfig) Service {
 	s := Service{
-		Name: svc.Name, Image: api.GetImageNameOrDefault(svc, p.project.Name), Serves: p.serves[svc.Name],
+		Name: svc.Name, Image: api.GetImageNameOrDefault(svc, p.project.Name), Serves: p.serve[svc.Name],
 		User: svc.User, Dir: svc.WorkingDir, Forward: p.forward[svc.Name], Hooked: p.hooked(svc),
 	}
 	for n := range svc.GetScale() {
