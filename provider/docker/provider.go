@@ -40,6 +40,8 @@ type Options struct {
 	// StateDir holds folders with sockets, one for each sandbox while it runs: see docs/ARCHITECTURE.md.
 	// Empty means $XDG_STATE_HOME/lazaret/docker, or .local/state/lazaret/docker in the user's home.
 	StateDir string
+	// ClassicBuilder builds what Compose projects build by the Engine's own builder, even where it has BuildKit.
+	ClassicBuilder bool
 	// Logger receives warnings and what loosens the isolation. Nil logs nothing.
 	Logger *slog.Logger
 	// Progress is told what a start is busy with that may take long. It is called from several
@@ -59,9 +61,10 @@ const (
 	TransportEngine Transport = "engine"
 )
 
-// Progress is one step of pulling an image.
+// Progress is one step of pulling or building an image.
 type Progress struct {
-	Image          string // the image's reference
+	Build          bool   // Status is the step that has begun, and there is no more
+	Image          string // the image's reference, or the service whose image is built
 	Layer          string // the layer's short id; empty for the image as a whole
 	Status         string // "Downloading", "Pull complete" ...
 	Current, Total int64  // bytes; Total is 0 where it is not known
@@ -79,7 +82,8 @@ type Provider struct {
 
 	guestFor func(arch string) (guestbin.Binary, error) // guestbin.For
 
-	pulls  flights // by image
+	pulls  flights // by image and platform
+	builds flights // by what is built
 	guests flights // by architecture
 
 	subnets subnets
