@@ -15,9 +15,6 @@ import (
 	"github.com/lazaret/lazaret/internal/engine"
 )
 
-// createTimeout bounds the creation of a project's objects, with all images present.
-const createTimeout = 2 * time.Minute
-
 // DefaultService is the service's name in a generated project.
 const DefaultService = "default"
 
@@ -36,12 +33,14 @@ var capabilities = []string{
 	"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETGID", "SETUID",
 }
 
-// Project is a Compose project, ready to be created.
+// Project is a Compose project: a generated one, or one that was loaded and, after Apply, can be created.
 type Project struct {
 	project *types.Project
 	main    string                    // the default service
 	serve   map[string]bool           // by service: its main process is a guest that serves the host
 	forward map[string][]lazaret.Port // by service: ports that the host forwards connections to
+
+	*loaded // nil of a generated one
 }
 
 // Labels are the labels of a project's objects, by name.

@@ -130,6 +130,8 @@ func (g *guest) handle(s *wire.Stream, request []byte) {
 			g.move(s, req.Move)
 		case req.Sweep != nil:
 			g.sweep(s, req.Sweep)
+		case req.Dial != nil:
+			g.dial(s, req.Dial)
 		}
 	}()
 }

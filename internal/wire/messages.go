@@ -9,6 +9,19 @@ type Request struct {
 	File  *File  `json:"file,omitempty"`
 	Move  *Move  `json:"move,omitempty"`
 	Sweep *Sweep `json:"sweep,omitempty"`
+	Dial  *Dial  `json:"dial,omitempty"`
+}
+
+// Dial asks the guest to connect to a TCP port in its container. It answers with a Dialed; then the bytes of
+// the connection come on the channels Stdin, to the program, and Stdout.
+type Dial struct {
+	Addresses []string `json:"addresses"` // IP addresses, tried in this order
+	Port      uint16   `json:"port"`
+}
+
+// Dialed is the guest's answer to a Dial.
+type Dialed struct {
+	Failed string `json:"failed,omitempty"` // why it is not connected; empty when it is
 }
 
 // Move asks the guest to connect to a unix socket of the host's, to write Secret there, and to serve that
