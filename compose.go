@@ -57,7 +57,7 @@ func (s *Spec) validateCompose(bad func(string, ...any) error) error {
 		}
 	}
 	if (len(c.Files) == 0) == (c.Dockerfile == "") {
-		return bad("a Compose project needs files, or a Dockerfile in their place")
+		return bad("a Compose project needs a file or more, or a Dockerfile in their place")
 	}
 	if c.Egress != "" && c.Egress != EgressInternet {
 		return bad("there is no egress %q, only %q", c.Egress, EgressInternet)
