@@ -19,7 +19,10 @@ type sandbox struct {
 	p    *Provider
 	spec lazaret.Spec
 
-	services []*service // the default one first; none before they are created
+	loaded   *compose.Project         // of a spec with a Compose project
+	images   map[string]compose.Image // of its services
+	changes  []compose.Change         // that were made to it
+	services []*service               // the default one first; none before they are created
 
 	folder     string // of the host, with the sockets for guests; empty where there is none
 	socketless bool   // there is to be none
@@ -51,6 +54,9 @@ func (sb *sandbox) labels() map[string]string {
 // serves reports whether main processes that are guests serve this process. A kept sandbox's must outlive
 // this process, and so only idle.
 func (sb *sandbox) serves() bool { return sb.p.opts.Transport == TransportGuest && !sb.spec.Keep }
+
+// direct reports whether nothing in the sandbox is to help.
+func (sb *sandbox) direct() bool { return sb.p.opts.Transport == TransportEngine }
 
 // Info describes the sandbox.
 func (sb *sandbox) Info() lazaret.Info {
