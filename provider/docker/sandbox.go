@@ -24,8 +24,8 @@ type sandbox struct {
 	changes  []compose.Change         // that were made to it
 	services []*service               // the default one first; none before they are created
 
-	folder     string // of the host, with the sockets for guests; empty where there is none
-	socketless bool   // there is to be none
+	folder     string // of this machine, see state.go; empty where there is none
+	socketless bool   // nothing of it can be mounted
 	subnets    []netip.Prefix
 	deadline   time.Time // until when all is to be ready; zero where each service has a limit of its own
 
@@ -100,9 +100,9 @@ func (sb *sandbox) Close(ctx context.Context) error {
 		if err := sb.remove(ctx); err != nil {
 			return err
 		}
-	}
-	if err := sb.removeFolder(); err != nil {
-		return err
+		if err := sb.removeFolder(); err != nil {
+			return err
+		}
 	}
 	sb.gone = true
 	sb.p.release(sb)
