@@ -1,9 +1,18 @@
 package docker_test
 
 import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/lazaret/lazaret"
 	"github.com/lazaret/lazaret/provider/docker"
@@ -24,6 +33,7 @@ services:
   web:
     image: lazaret-test/python
     command: [python3, -m, http.server, "8000"]
+    ports: ["8000:8000"]
     healthcheck:
       test: [CMD, python3, -c, "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000')"]
       interval: 500ms
@@ -49,5 +59,125 @@ func TestServicesComeUpInOrderAndReachEachOther(t *testing.T) {
 	}
 	if res, err := web.Exec(t.Context(), lazaret.Cmd{Args: []string{"hostname"}}); err != nil || res.ExitCode != 0 {
 		t.Errorf("%v, %+v", err, res)
+	}
+}
+
+func TestPortsOfInternalNetworksAreForwarded(t *testing.T) {
+	sb := start(t, newProvider(t, docker.Options{Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))}), lazaret.Spec{Compose: project(t, twoServices)})
+	web, err := sb.Lookup("web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := web.Connection(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(conn.Ports) != 1 || conn.Ports[0].Container != 8000 || conn.Ports[0].Address != "127.0.0.1" || conn.Ports[0].Protocol != "tcp" {
+		t.Fatalf("got %+v", conn.Ports)
+	}
+	if want := []string{"docker", "exec", "-it", web.ServiceInfo().Container, "bash", "-l"}; !slices.Equal(conn.Shell, want) {
+		t.Errorf("got the shell %q, want %q", conn.Shell, want)
+	}
+	for range 20 {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/", conn.Ports[0].Host), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Close = true
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(res.Body)
+		_ = res.Body.Close()
+		if err != nil || res.StatusCode != http.StatusOK || !strings.Contains(string(body), "Directory listing") {
+			t.Fatalf("%v, %v, %q", err, res.Status, body)
+		}
+	}
+}
+
+func TestAProjectThatDoesNotComeUpSaysWhyAndLeavesNothing(t *testing.T) {
+	p := newProvider(t, docker.Options{})
+	for name, c := range map[string]struct {
+		yaml  string
+		ready time.Duration
+		class error
+		want  []string
+	}{
+		"a service that fails": {`
+services:
+  default: {image: lazaret-test/python, command: sleep infinity}
+  db: {image: lazaret-test/python, command: [sh, -c, "echo one; echo two >&2; exit 3"]}
+`, 0, lazaret.ErrUnavailable, []string{"in service db", "exited with code 3", "one", "two"}},
+		"a service that becomes unhealthy": {`
+services:
+  default: {image: lazaret-test/python, command: sleep infinity, depends_on: {db: {condition: service_healthy}}}
+  db:
+    image: lazaret-test/python
+    command: [sh, -c, "echo up; exec sleep 1000"]
+    healthcheck: {test: "echo sick; false", interval: 200ms, retries: 2}
+`, 0, lazaret.ErrUnavailable, []string{"wait until healthy in service db", "unhealthy", "sick", "up"}},
+		"a service that takes too long": {`
+services:
+  default: {image: lazaret-test/python, command: sleep infinity}
+  db:
+    image: lazaret-test/python
+    command: [sh, -c, "exec sleep 1000"]
+    healthcheck: {test: "false", interval: 1h}
+`, 2 * time.Second, lazaret.ErrLimit, []string{"wait until healthy in service db", "2s, which is the limit"}},
+		"a one-shot service that fails": {`
+services:
+  default: {image: lazaret-test/python, command: sleep infinity, depends_on: {setup: {condition: service_completed_successfully}}}
+  setup: {image: lazaret-test/python, command: [sh, -c, "echo broken; exit 4"]}
+`, 0, lazaret.ErrUnavailable, []string{"service setup", "exited with code 4", "broken"}},
+		"a default service that has ended": {`
+services:
+  default: {image: lazaret-test/python, command: "true"}
+  other: {image: lazaret-test/python, command: sleep infinity, depends_on: {default: {condition: service_completed_successfully}}}
+`, 0, lazaret.ErrUnavailable, []string{"in service default", "exited with code 0", "default service"}},
+		"a program that is not there": {`
+services:
+  default: {image: lazaret-test/python, command: /nothing/there}
+`, 0, lazaret.ErrUnavailable, []string{"in service default", "code 127", "/nothing/there"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spec := lazaret.Spec{Name: "fails-" + strings.ToLower(rand.Text()[:8]), Compose: project(t, c.yaml)}
+			spec.Compose.ReadyTimeout = c.ready
+			sb, err := p.Start(t.Context(), spec)
+			if err == nil {
+				_ = sb.Close(t.Context())
+				t.Fatal("it came up")
+			}
+			if !errors.Is(err, c.class) {
+				t.Errorf("the class of %v is %v, want %v", err, lazaret.ClassOf(err), c.class)
+			}
+			for _, want := range c.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%v does not say %q", err, want)
+				}
+			}
+			if left := objectsOf(t, spec.Name); len(left) != 0 {
+				t.Errorf("left behind: %v", left)
+			}
+		})
+	}
+}
+
+func TestWhatASandboxCanDoWithoutMayFail(t *testing.T) {
+	sb := start(t, newProvider(t, docker.Options{}), lazaret.Spec{Compose: project(t, `
+services:
+  default:
+    image: lazaret-test/python
+    command: sleep infinity
+    depends_on:
+      extra: {condition: service_healthy, required: false}
+      setup: {condition: service_completed_successfully}
+    volumes: ["data:/data"]
+  extra: {image: lazaret-test/python, command: "false", healthcheck: {test: "true"}}
+  setup: {image: lazaret-test/python, command: [sh, -c, "echo done > /data/made"], volumes: ["data:/data"]}
+volumes: {data: {}}
+`)})
+	if got, err := sb.ReadFile(t.Context(), "/data/made"); err != nil || string(got) != "done\n" {
+		t.Errorf("got %q, %v", got, err)
 	}
 }
