@@ -21,6 +21,8 @@ type Guest struct {
 	first   *wire.Conn                // its end is the guest's
 	conn    atomic.Pointer[wire.Conn] // where requests go: first, or the one that Move made
 	readers sync.WaitGroup            // of both
+
+	resident atomic.Bool // it outlives this connection
 }
 
 // New speaks to a guest over rw, which it closes at its end.
@@ -107,10 +109,15 @@ func (g *Guest) Sweep(ctx context.Context, user *int, since time.Duration) (self
 
 // Process is a command that a guest runs.
 type Process struct {
-	s     *wire.Stream
-	live  bool
-	caps  [2]int64
-	out   lazaret.Sink
+	s    *wire.Stream
+	live bool
+	caps [2]int64
+	out  lazaret.Sink
+
+	watching bool // it is a detached one: what is sent is all that the guest has, with gaps
+	skip     func(s lazaret.Stream, n int64)
+	id       int // of a detached one, set when it has started
+
 	grace time.Duration
 	stdin bool
 
@@ -128,15 +135,18 @@ type Process struct {
 // second where its machine is overloaded.
 const startWithin = 30 * time.Second
 
-// Exec hands cmd over, at most once, and returns when it runs.
-func (g *Guest) Exec(ctx context.Context, cmd lazaret.Cmd, live bool, out lazaret.Sink) (*Process, error) {
-	p := &Process{
+func newProcess(cmd lazaret.Cmd, live bool, out lazaret.Sink) *Process {
+	return &Process{
 		live: live, out: out, grace: cmd.KillAfter(), stdin: cmd.Stdin != nil || cmd.StdinPipe,
 		caps:    [2]int64{cmd.OutputCap(lazaret.Stdout), cmd.OutputCap(lazaret.Stderr)},
 		started: make(chan error, 1), ended: make(chan struct{}),
 	}
+}
+
+// request says to the guest what to run.
+func (p *Process) request(cmd lazaret.Cmd) wire.Exec {
 	request := wire.Exec{
-		Dir: []byte(cmd.Dir), Stdin: p.stdin, Live: live, Caps: p.caps, GraceMS: p.grace.Milliseconds(),
+		Dir: []byte(cmd.Dir), Stdin: p.stdin, Live: p.live, Caps: p.caps, GraceMS: p.grace.Milliseconds(),
 	}
 	for _, a := range cmd.Args {
 		request.Args = append(request.Args, []byte(a))
@@ -150,15 +160,30 @@ func (g *Guest) Exec(ctx context.Context, cmd lazaret.Cmd, live bool, out lazare
 	if l := cmd.Rlimits; l != (lazaret.Rlimits{}) {
 		request.Rlimits = &wire.Rlimits{CPU: int64(l.CPU / time.Second), FileSize: l.FileSize, OpenFiles: l.OpenFiles, Processes: l.Processes}
 	}
-	text, err := json.Marshal(wire.Request{Exec: &request})
+	return request
+}
+
+// Exec hands cmd over, at most once, and returns when it runs.
+func (g *Guest) Exec(ctx context.Context, cmd lazaret.Cmd, live bool, out lazaret.Sink) (*Process, error) {
+	p := newProcess(cmd, live, out)
+	request := p.request(cmd)
+	if err := g.begin(ctx, p, wire.Request{Exec: &request}); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// begin sends a request for p, and waits for the guest's word that it runs.
+func (g *Guest) begin(ctx context.Context, p *Process, r wire.Request) error {
+	text, err := json.Marshal(r)
 	if err != nil {
-		return nil, &lazaret.Error{Class: lazaret.ErrConfig, Err: err}
+		return &lazaret.Error{Class: lazaret.ErrConfig, Err: err}
 	}
 	if len(text) > wire.MaxFromHost {
-		return nil, &lazaret.Error{Class: lazaret.ErrNotStarted, Err: fmt.Errorf("argument list too long: %d bytes on the wire, at most %d are allowed", len(text), wire.MaxFromHost)}
+		return &lazaret.Error{Class: lazaret.ErrNotStarted, Err: fmt.Errorf("argument list too long: %d bytes on the wire, at most %d are allowed", len(text), wire.MaxFromHost)}
 	}
 	if p.s, err = g.conn.Load().Open(text); err != nil {
-		return nil, g.lost(err)
+		return g.lost(err)
 	}
 	go p.receive()
 	answer := time.NewTimer(startWithin)
@@ -174,9 +199,8 @@ func (g *Guest) Exec(ctx context.Context, cmd lazaret.Cmd, live bool, out lazare
 	if err != nil {
 		p.close() // the guest kills it, should it have started just now
 		<-p.ended
-		return nil, err
 	}
-	return p, nil
+	return err
 }
 
 func (p *Process) close() { p.closing.Do(p.s.Close) }
@@ -235,19 +259,26 @@ func (p *Process) first() bool {
 	case r.Failed != nil:
 		p.started <- startFailure(r.Failed)
 		return false
+	case p.watching != (r.Started.ID > 0):
+		p.started <- broken("a command of number %d", r.Started.ID)
+		return false
 	}
+	p.id = r.Started.ID
 	p.started <- nil
 	return true
 }
 
 // data passes output on.
 func (p *Process) data(ev wire.Event) error {
+	if p.watching && (ev.Channel == wire.StdoutAt || ev.Channel == wire.StderrAt) {
+		return p.at(ev)
+	}
 	if ev.Channel != wire.Stdout && ev.Channel != wire.Stderr {
 		return broken("output on channel %d", ev.Channel)
 	}
 	i := ev.Channel - wire.Stdout
 	p.kept[i] += int64(len(ev.Payload))
-	if !p.live && p.kept[i] > p.caps[i] {
+	if !p.live && !p.watching && p.kept[i] > p.caps[i] {
 		return broken("more output than the cap of %d bytes", p.caps[i])
 	}
 	p.out(lazaret.Stream(ev.Channel), ev.Payload)
@@ -260,7 +291,7 @@ func (p *Process) check() error {
 	e := p.exit
 	for i, total := range e.Totals {
 		want := total
-		if !p.live {
+		if !p.live && !p.watching {
 			want = min(total, p.caps[i])
 		}
 		if p.kept[i] != want {
@@ -274,7 +305,10 @@ func (p *Process) check() error {
 	default:
 		return broken("a command ended with code %d and signal %d", e.Code, e.Signal)
 	}
-	if e.Survivors < 0 || e.UserUS < 0 || e.SystemUS < 0 || e.MaxRSS < 0 || e.Peak < 0 || e.OOMKills < 0 || e.PIDsLimits < 0 {
+	if (e.WallUS != 0 || e.TimedOut) && !p.watching {
+		return broken("a time of its own of a command that is not detached")
+	}
+	if e.WallUS < 0 || e.Survivors < 0 || e.UserUS < 0 || e.SystemUS < 0 || e.MaxRSS < 0 || e.Peak < 0 || e.OOMKills < 0 || e.PIDsLimits < 0 {
 		return broken("a negative count")
 	}
 	return nil
@@ -283,6 +317,7 @@ func (p *Process) check() error {
 var failures = map[string]error{
 	wire.NoProgram: lazaret.ErrProgramNotFound, wire.NoExecutable: lazaret.ErrNotExecutable, wire.NoDir: lazaret.ErrDirNotFound,
 	wire.NoStart: lazaret.ErrNotStarted, wire.NoResources: lazaret.ErrInfrastructure, wire.NoRlimit: lazaret.ErrUnsupported,
+	wire.NoRoom: lazaret.ErrLimit, wire.NoDetached: lazaret.ErrConfig,
 }
 
 func startFailure(f *wire.Failed) error {
@@ -291,8 +326,11 @@ func startFailure(f *wire.Failed) error {
 		return broken("a start failed for want of %.100q", f.What)
 	}
 	e := &lazaret.Error{Class: class, Err: errors.New(f.Text)}
-	if f.What == wire.NoRlimit {
+	switch f.What {
+	case wire.NoRlimit:
 		e.Hint = "limit the processes of the whole sandbox, with Limits.PIDs or --pids"
+	case wire.NoRoom:
+		e.Hint = "forget those that have ended, see Process.Forget"
 	}
 	return e
 }
@@ -303,18 +341,24 @@ func (p *Process) Wait(context.Context) (lazaret.Exit, error) {
 	if p.err != nil {
 		return lazaret.Exit{}, p.err
 	}
+	if p.lost && p.watching {
+		return lazaret.Exit{Outcome: lazaret.Lost, Code: -1, Why: "the connection to the sandbox has ended; a detached command may run on there"}, nil
+	}
 	if p.lost {
 		return lazaret.Exit{Outcome: lazaret.Lost, Code: -1, Why: "the connection to the sandbox was lost while it ran"}, nil
 	}
 	e := p.exit
 	exit := lazaret.Exit{
 		Outcome: lazaret.Exited, Code: e.Code, Signal: e.Signal, Totals: &e.Totals,
+		Wall: time.Duration(e.WallUS) * time.Microsecond,
 		Usage: lazaret.Usage{
 			User: time.Duration(e.UserUS) * time.Microsecond, System: time.Duration(e.SystemUS) * time.Microsecond,
 			MaxRSS: e.MaxRSS, Peak: e.Peak, OOMKills: e.OOMKills, PIDsLimits: e.PIDsLimits,
 		},
 	}
 	switch {
+	case e.TimedOut:
+		exit.Outcome, exit.Code = lazaret.TimedOut, -1
 	case e.Lost:
 		exit.Outcome, exit.Why = lazaret.Lost, "its supervisor in the sandbox was killed, and so was all that it had started"
 	case e.Signal == 9 && e.OOMKills > 0:
