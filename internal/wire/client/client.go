@@ -83,25 +83,11 @@ func (g *Guest) Sweep(ctx context.Context, user *int, since time.Duration) (self
 	if since > 0 {
 		ask.SinceMS++ // never less than it was
 	}
-	text, err := json.Marshal(wire.Request{Sweep: &ask})
-	if err != nil {
-		return 0, 0, &lazaret.Error{Class: lazaret.ErrConfig, Err: err}
-	}
-	s, err := g.conn.Load().Open(text)
-	if err != nil {
-		return 0, 0, g.lost(err)
-	}
-	defer s.Close()
-	defer context.AfterFunc(ctx, s.Close)()
 	var swept wire.Swept
-	switch ev, err := s.Receive(); {
-	case ctx.Err() != nil:
-		return 0, 0, &lazaret.Error{Class: lazaret.ErrCancelled, Err: context.Cause(ctx)}
-	case err != nil && !errors.Is(err, wire.ErrProtocol):
-		return 0, 0, g.lost(err)
-	case err != nil:
-		return 0, 0, broken("%w", err)
-	case ev.Type != wire.Message || json.Unmarshal(ev.Payload, &swept) != nil || swept.User < 0 || swept.Survivors < 0:
+	if err := g.ask(ctx, wire.Request{Sweep: &ask}, &swept); err != nil {
+		return 0, 0, err
+	}
+	if swept.User < 0 || swept.Survivors < 0 {
 		return 0, 0, broken("what should tell of a sweep does not")
 	}
 	return swept.User, swept.Survivors, nil
@@ -114,7 +100,8 @@ type Process struct {
 	caps [2]int64
 	out  lazaret.Sink
 
-	watching bool // it is a detached one: what is sent is all that the guest has, with gaps
+	watching bool        // it is a detached one: what is sent is all that the guest has, with gaps
+	followed atomic.Bool // of a detached one: from then on something may come
 	skip     func(s lazaret.Stream, n int64)
 	id       int // of a detached one, set when it has started
 
@@ -219,6 +206,10 @@ func (p *Process) receive() {
 			if errors.Is(err, wire.ErrProtocol) {
 				p.err = broken("%w", err)
 			}
+			return
+		}
+		if p.watching && !p.followed.Load() {
+			p.err = broken("it tells of a command before it was asked")
 			return
 		}
 		switch ev.Type {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
 	"time"
 
 	"github.com/lazaret/lazaret"
@@ -25,7 +24,7 @@ const (
 )
 
 // Meet speaks to a resident guest over rw, when each side has proved to the other that it knows the secret.
-// It closes rw where that fails; then the error is an ErrUnavailable.
+// Where that fails the error is an ErrUnavailable, and an io.EOF too where nobody was there.
 func Meet(ctx context.Context, rw io.ReadWriteCloser, secret []byte) (*Guest, error) {
 	ctx, cancel := context.WithTimeout(ctx, proveWithin)
 	defer cancel()
@@ -34,7 +33,6 @@ func Meet(ctx context.Context, rw io.ReadWriteCloser, secret []byte) (*Guest, er
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		_ = rw.Close()
 		return nil, &lazaret.Error{Class: lazaret.ErrUnavailable, Err: fmt.Errorf("the resident guest does not prove who it is: %w", err)}
 	}
 	g := New(rw)
@@ -135,9 +133,10 @@ func listed(text []byte, now time.Time) ([]lazaret.DetachedInfo, error) {
 		return nil, broken("%d detached commands", len(said))
 	}
 	all := make([]lazaret.DetachedInfo, 0, len(said))
+	const oldest = int64(1<<63-1) / int64(time.Microsecond)
 	last := 0
 	for _, d := range said {
-		if d.ID <= last || d.AgeUS < 0 || len(d.Args) == 0 {
+		if d.ID <= last || d.AgeUS < 0 || d.AgeUS > oldest || len(d.Args) == 0 {
 			return nil, broken("a detached command of number %d, %d µs old, with %d arguments", d.ID, d.AgeUS, len(d.Args))
 		}
 		last = d.ID
@@ -153,9 +152,8 @@ func listed(text []byte, now time.Time) ([]lazaret.DetachedInfo, error) {
 // Detached is a detached command of a resident guest, as one host sees it: it runs on when that has gone.
 type Detached struct {
 	*Process
-	g      *Guest
-	id     int
-	follow sync.Once
+	g  *Guest
+	id int
 }
 
 // Detach hands cmd over as a detached command, at most once, and returns when it runs. The guest has to be
@@ -194,7 +192,8 @@ func (d *Detached) Gaps(skip func(s lazaret.Stream, n int64)) { d.skip = skip }
 
 // Wait has the output delivered, and returns how the command ended when it has.
 func (d *Detached) Wait(ctx context.Context) (lazaret.Exit, error) {
-	d.follow.Do(func() { d.order(wire.Order{Follow: true}) })
+	d.followed.Store(true)
+	d.order(wire.Order{Follow: true})
 	return d.Process.Wait(ctx)
 }
 
