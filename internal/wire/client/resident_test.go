@@ -306,7 +306,7 @@ func TestAListThatCannotBeIsRefused(t *testing.T) {
 		"nothing": "", "no JSON": "x", "an object": "{}", "twice the same": "[" + entry(1) + "," + entry(1) + "]",
 		"number 0": "[" + entry(0) + "]", "no arguments": `[{"id":1}]`, "from the future": `[{"id":1,"args":["eA=="],"age_us":-1}]`,
 		"older than a time can be": `[{"id":1,"args":["eA=="],"age_us":9223372036854775807}]`,
-		"too many": "[" + strings.Join(many, ",") + "]",
+		"too many":                 "[" + strings.Join(many, ",") + "]",
 	} {
 		_, err := list(t, func(f *fake) {
 			if text != "" {
