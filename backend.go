@@ -156,7 +156,8 @@ type Stopper interface {
 type Connection struct {
 	Container string   // the container's name
 	Shell     []string // a command for the host that opens a shell in it
-	Ports     []Port   // that are published, in the order of Spec.Ports
+	VSCode    []string // a command for the host that opens it in Visual Studio Code
+	Ports     []Port   // that can be reached, in the order of Spec.Ports or of the Compose file
 }
 
 // Info describes a sandbox.

@@ -1,6 +1,7 @@
 package compose
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -35,8 +36,15 @@ var capabilities = []string{
 	"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETGID", "SETUID",
 }
 
-// Project is a Compose project, ready to be created.
-type Project struct{ project *types.Project }
+// Project is a Compose project: a generated one, or one that was loaded and, after Apply, can be created.
+type Project struct {
+	project *types.Project
+	main    string                    // the default service
+	serve   map[string]bool           // by service: its main process is a guest that serves the host
+	forward map[string][]lazaret.Port // by service: ports that the host forwards connections to
+
+	*loaded // nil of a generated one
+}
 
 // Labels are the labels of a project's objects, by name.
 type Labels = map[string]string
@@ -105,7 +113,7 @@ func Generate(spec lazaret.Spec, main Main, labels Labels) *Project {
 	}
 	for _, port := range spec.Ports {
 		svc.Ports = append(svc.Ports, types.ServicePortConfig{
-			Mode: "ingress", Protocol: "tcp", HostIP: "127.0.0.1", Target: uint32(port.Container), //nolint:gosec // validated
+			Mode: "ingress", Protocol: cmp.Or(port.Protocol, lazaret.ProtocolTCP), HostIP: "127.0.0.1", Target: uint32(port.Container), //nolint:gosec // validated
 			Published: published(port.Host),
 		})
 	}
@@ -126,7 +134,7 @@ func Generate(spec lazaret.Spec, main Main, labels Labels) *Project {
 		p.Networks["outside"] = types.NetworkConfig{Name: spec.Network, External: true}
 	}
 	p.Services[svc.Name] = svc
-	return &Project{project: p}
+	return &Project{project: p, main: svc.Name, serve: map[string]bool{svc.Name: main.Serve}}
 }
 
 // published is a port of the host; empty where the Engine is to choose one.

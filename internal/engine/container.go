@@ -22,7 +22,7 @@ type State struct {
 	User       string
 	WorkingDir string
 	Labels     map[string]string
-	Ports      []lazaret.Port // TCP ports that are published on the loopback address
+	Ports      []lazaret.Port // that are published
 }
 
 // Inspect describes a container by name or id. A container that is not there is an ErrUnavailable.
@@ -43,8 +43,10 @@ func (c *Client) Inspect(ctx context.Context, container string) (State, error) {
 	if net := res.Container.NetworkSettings; net != nil {
 		for port, bindings := range net.Ports {
 			for _, b := range bindings {
-				if host, err := strconv.Atoi(b.HostPort); err == nil && b.HostIP.IsLoopback() {
-					s.Ports = append(s.Ports, lazaret.Port{Host: host, Container: int(port.Num())})
+				if host, err := strconv.Atoi(b.HostPort); err == nil {
+					s.Ports = append(s.Ports, lazaret.Port{
+						Host: host, Container: int(port.Num()), Protocol: string(port.Proto()), Address: b.HostIP.String(),
+					})
 				}
 			}
 		}

@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -263,7 +264,7 @@ func (s *service) Connection(ctx context.Context) (lazaret.Connection, error) {
 func publishedPorts(asked, got []lazaret.Port) (ports []lazaret.Port, err error) {
 	for _, p := range asked {
 		i := slices.IndexFunc(got, func(g lazaret.Port) bool {
-			return g.Container == p.Container && (p.Host == 0 || g.Host == p.Host) && !slices.Contains(ports, g)
+			return g.Container == p.Container && g.Protocol == cmp.Or(p.Protocol, lazaret.ProtocolTCP) && (p.Host == 0 || g.Host == p.Host) && !slices.Contains(ports, g)
 		})
 		if i < 0 {
 			return nil, &lazaret.Error{Class: lazaret.ErrInfrastructure, Err: fmt.Errorf("the Engine has not published port %d", p.Container)}

@@ -134,6 +134,7 @@ func TestWhatTheFakeCannotDoIsAnError(t *testing.T) {
 		class error
 	}{
 		"mounts":       {lazaret.Spec{Mounts: []lazaret.Mount{{Host: "/a", Container: "/a"}}}, lazaret.ErrUnsupported},
+		"compose":      {lazaret.Spec{Compose: &lazaret.Compose{Files: []string{"a"}}}, lazaret.ErrUnsupported},
 		"unknown user": {lazaret.Spec{User: "nobody-of-that-name"}, lazaret.ErrConfig},
 		"bad name":     {lazaret.Spec{Name: "UPPER"}, lazaret.ErrConfig},
 	} {
