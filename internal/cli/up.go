@@ -49,8 +49,6 @@ started them: see "lazaret process".`,
 					return usageError("%w", err)
 				}
 				spec.Compose = &compose
-			} else if project != (projectFlags{}) {
-				return usageError("the flags of Compose projects need one, by --file")
 			}
 			if err := spec.Validate(); err != nil {
 				return usageError("%w", err)

@@ -15,9 +15,6 @@ import (
 	"github.com/lazaret/lazaret/internal/engine"
 )
 
-// createTimeout bounds the creation of a project's objects, with all images present.
-const createTimeout = 2 * time.Minute
-
 // DefaultService is the service's name in a generated project.
 const DefaultService = "default"
 

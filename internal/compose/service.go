@@ -43,11 +43,14 @@ const (
 	Completed = types.ServiceConditionCompletedSuccessfully
 )
 
+// ProjectLabel is on all objects of a project: its name.
+const ProjectLabel = api.ProjectLabel
+
 // Services lists the services that have containers: the default one first, the others by name.
 func (p *Project) Services() []Service {
 	var all []Service
 	for _, name := range slices.Sorted(maps.Keys(p.project.Services)) {
-		if s := p.service(p.project.Services[name]); len(s.Containers) > 0 {
+		if s := p.describe(p.project.Services[name]); len(s.Containers) > 0 {
 			all = append(all, s)
 		}
 	}
@@ -63,7 +66,7 @@ func (p *Project) Services() []Service {
 	return all
 }
 
-func (p *Project) service(svc types.ServiceConfig) Service {
+func (p *Project) describe(svc types.ServiceConfig) Service {
 	s := Service{
 		Name: svc.Name, Image: api.GetImageNameOrDefault(svc, p.project.Name), Serves: p.serve[svc.Name],
 		User: svc.User, Dir: svc.WorkingDir, Forward: p.forward[svc.Name], Hooked: p.hooked(svc),

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,7 +32,16 @@ type ContainerState struct {
 	Died    bool
 	Exit    int // the exit code, where Died
 	OOMs    int // how often the out-of-memory killer was reported
+	// Health is what the checks have found since the start: empty while they have found nothing, Healthy or
+	// Unhealthy.
+	Health string
 }
+
+// What health checks find.
+const (
+	Healthy   = "healthy"
+	Unhealthy = "unhealthy"
+)
 
 // Watch starts to follow. label is "name=value". It goes on until Close, and connects again by itself.
 func (c *Client) Watch(ctx context.Context, label string) *Watch {
@@ -87,7 +97,7 @@ func (w *Watch) take(m events.Message) {
 	s := w.containers[id]
 	switch m.Action {
 	case events.ActionStart:
-		s.Started, s.Died = true, false
+		s.Started, s.Died, s.Health = true, false, ""
 	case events.ActionDie:
 		s.Died = true
 		s.Exit, _ = strconv.Atoi(m.Actor.Attributes["exitCode"]) // 0 where an Engine tells none
@@ -104,7 +114,11 @@ func (w *Watch) take(m events.Message) {
 		}
 		return
 	default:
-		return
+		found, ok := strings.CutPrefix(string(m.Action), string(events.ActionHealthStatus)+": ")
+		if !ok || found != Healthy && found != Unhealthy {
+			return
+		}
+		s.Health = found
 	}
 	w.containers[id] = s
 	w.notify()
@@ -143,35 +157,22 @@ func (w *Watch) Forget(exec string) {
 }
 
 // Await waits until the state of a container satisfies, at most the given time, and returns the last one
-// that was seen.
-func (w *Watch) Await(id string, wait time.Duration, satisfies func(ContainerState) bool) ContainerState {
-	timeout := time.NewTimer(wait)
-	defer timeout.Stop()
+// that was seen. It outlives the cancellation of ctx.
+func (w *Watch) Await(ctx context.Context, id string, wait time.Duration, satisfies func(ContainerState) bool) ContainerState {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wait)
+	defer cancel()
+	s, _ := w.Until(ctx, id, satisfies)
+	return s
+}
+
+// Until waits until the state of a container satisfies, and returns the last one that was seen; false where
+// ctx ended first.
+func (w *Watch) Until(ctx context.Context, id string, satisfies func(ContainerState) bool) (ContainerState, bool) {
 	for {
 		w.mu.Lock()
 		s, changed := w.containers[id], w.changed
 		w.mu.Unlock()
 		if satisfies(s) {
-			return s
-		}
-		select {
-		case <-changed:
-		case <-timeout.C:
-			return s
-		}
-	}
-}
-
-// AwaitStart waits until the container is reported as started; false when it died or ctx ended first.
-func (w *Watch) AwaitStart(ctx context.Context, id string) (ContainerState, bool) {
-	for {
-		w.mu.Lock()
-		s, changed := w.containers[id], w.changed
-		w.mu.Unlock()
-		if s.Died {
-			return s, false
-		}
-		if s.Started {
 			return s, true
 		}
 		select {

@@ -14,7 +14,7 @@ import (
 // secret, and may run as any user.
 func relay(name string, stdin, stdout, stderr *os.File) int {
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // else what runs beside it as the same user could trace it
-	socket, err := dial(name)
+	socket, err := residence(name)
 	if err != nil {
 		_, _ = io.WriteString(stderr, "lazaret-guest: connect to the resident guest: "+err.Error()+"\n")
 		if errors.Is(err, unix.ECONNREFUSED) {
@@ -30,8 +30,8 @@ func relay(name string, stdin, stdout, stderr *os.File) int {
 	return 0
 }
 
-// dial connects to an abstract unix socket.
-func dial(name string) (*os.File, error) {
+// residence connects to an abstract unix socket.
+func residence(name string) (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err

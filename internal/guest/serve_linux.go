@@ -144,6 +144,8 @@ func (g *guest) handle(s *wire.Stream, request []byte) {
 			g.join(s, req.Join)
 		case req.Forget != nil:
 			g.forget(s, req.Forget)
+		case req.Dial != nil:
+			g.dial(s, req.Dial)
 		}
 	}()
 }

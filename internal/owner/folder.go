@@ -73,3 +73,17 @@ func Folders(dir string) ([]Folder, error) {
 	}
 	return all, nil
 }
+
+// RemoveFolder removes a folder, whatever the modes of the folders in it that belong to this machine's user.
+func RemoveFolder(path string) error {
+	if os.RemoveAll(path) == nil {
+		return nil
+	}
+	_ = filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			_ = os.Chmod(p, 0o700) //nolint:gosec // a folder, before it is read; what cannot be changed shows when it is removed
+		}
+		return nil
+	})
+	return os.RemoveAll(path)
+}

@@ -1,5 +1,5 @@
-// Package sweep decides what of the things that Lazaret made is to be removed. It is pure: the providers
-// list what there is and carry the decision out.
+// Package sweep decides what of the things that Lazaret made is to be removed. Plan is pure: the providers
+// list what there is and carry the decision out; Folders does that where it is folders of this machine.
 package sweep
 
 import (

@@ -9,11 +9,24 @@ type Request struct {
 	File  *File  `json:"file,omitempty"`
 	Move  *Move  `json:"move,omitempty"`
 	Sweep *Sweep `json:"sweep,omitempty"`
+	Dial  *Dial  `json:"dial,omitempty"`
 
 	Reside *Reside `json:"reside,omitempty"`
 	List   *List   `json:"list,omitempty"`
 	Join   *Join   `json:"join,omitempty"`
 	Forget *Forget `json:"forget,omitempty"`
+}
+
+// Dial asks the guest to connect to a TCP port in its container. It answers with a Dialed; then the bytes of
+// the connection come on the channels Stdin, to the program, and Stdout.
+type Dial struct {
+	Addresses []string `json:"addresses"` // IP addresses, tried in this order
+	Port      uint16   `json:"port"`
+}
+
+// Dialed is the guest's answer to a Dial.
+type Dialed struct {
+	Failed string `json:"failed,omitempty"` // why it is not connected; empty when it is
 }
 
 // Reside asks a guest to outlive its connections, and to serve everybody who connects to an abstract unix

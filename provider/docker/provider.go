@@ -40,6 +40,8 @@ type Options struct {
 	// StateDir holds folders with sockets, one for each sandbox while it runs: see docs/ARCHITECTURE.md.
 	// Empty means $XDG_STATE_HOME/lazaret/docker, or .local/state/lazaret/docker in the user's home.
 	StateDir string
+	// ClassicBuilder builds what Compose projects build by the Engine's own builder, even where it has BuildKit.
+	ClassicBuilder bool
 	// Logger receives warnings and what loosens the isolation. Nil logs nothing.
 	Logger *slog.Logger
 	// Progress is told what a start is busy with that may take long. It is called from several
@@ -59,9 +61,10 @@ const (
 	TransportEngine Transport = "engine"
 )
 
-// Progress is one step of pulling an image.
+// Progress is one step of pulling or building an image.
 type Progress struct {
-	Image          string // the image's reference
+	Build          bool   // Status is the step that has begun, and there is no more
+	Image          string // the image's reference, or the service whose image is built
 	Layer          string // the layer's short id; empty for the image as a whole
 	Status         string // "Downloading", "Pull complete" ...
 	Current, Total int64  // bytes; Total is 0 where it is not known
@@ -79,8 +82,11 @@ type Provider struct {
 
 	guestFor func(arch string) (guestbin.Binary, error) // guestbin.For
 
-	pulls  flights // by image
+	pulls  flights // by image and platform
+	builds flights // by what is built
 	guests flights // by architecture
+
+	subnets subnets
 
 	mu      sync.Mutex
 	held    map[string]*sandbox // by name: started by this provider and not removed
@@ -173,13 +179,12 @@ func (p *Provider) Start(ctx context.Context, spec lazaret.Spec) (*lazaret.Sandb
 		return nil, within(ctx, op, err)
 	}
 	sb := &sandbox{p: p, spec: spec}
-	sb.guests.sb = sb
 	if err := p.hold(sb); err != nil {
 		return nil, err
 	}
 	if err := p.up(ctx, sb, image.Arch); err != nil {
 		// The first cause stays the class; trouble with the clean-up is told with it.
-		return nil, within(ctx, op, errors.Join(err, sb.Close(ctx)))
+		return nil, within(ctx, op, err, sb.Close(ctx))
 	}
 	p.logLoosened(spec)
 	return lazaret.NewSandbox(sb), nil
@@ -192,30 +197,44 @@ func (p *Provider) up(ctx context.Context, sb *sandbox, arch string) error {
 	if err != nil {
 		return err
 	}
-	err = sb.up(ctx, guest)
-	if err == nil || sb.id != "" || ctx.Err() != nil {
+	project, err := sb.create(ctx, guest)
+	if err != nil && !sb.gone && ctx.Err() == nil {
+		if there, herr := p.engine.HasVolume(ctx, guest); herr != nil || there {
+			return err
+		}
+		p.forgetGuest(arch)
+		if err := sb.remove(ctx); err != nil {
+			return err
+		}
+		if guest, err = p.ensureGuest(ctx, arch); err != nil {
+			return err
+		}
+		project, err = sb.create(ctx, guest)
+	}
+	if err != nil {
 		return err
 	}
-	if there, herr := p.engine.HasVolume(ctx, guest); herr != nil || there {
+	if err := sb.start(ctx, project); err != nil {
 		return err
 	}
-	p.forgetGuest(arch)
-	if guest, err = p.ensureGuest(ctx, arch); err != nil {
-		return err
-	}
-	return sb.up(ctx, guest)
+	sb.started = true
+	return nil
 }
 
-// within says what was being done when err came, and calls it cancelled where ctx had ended.
-func within(ctx context.Context, op string, err error) error {
-	if ctx.Err() != nil {
-		return &lazaret.Error{Op: op, Class: lazaret.ErrCancelled, Err: context.Cause(ctx)}
-	}
+// within says what was being done when err came, and calls it cancelled where ctx had ended. Trouble with what
+// was done about it is told with it.
+func within(ctx context.Context, op string, err error, trouble ...error) error {
+	e := &lazaret.Error{Op: op, Class: lazaret.ErrInfrastructure, Err: err}
 	var known *lazaret.Error
-	if errors.As(err, &known) {
-		return &lazaret.Error{Op: op, Class: lazaret.ClassOf(err), Err: err}
+	if ctx.Err() != nil {
+		e.Class, e.Err = lazaret.ErrCancelled, context.Cause(ctx)
+	} else if errors.As(err, &known) {
+		e.Class = lazaret.ClassOf(err)
 	}
-	return &lazaret.Error{Op: op, Class: lazaret.ErrInfrastructure, Err: err}
+	if t := errors.Join(trouble...); t != nil {
+		e.Err = fmt.Errorf("%w\nand then: %s", e.Err, t.Error())
+	}
+	return e
 }
 
 // minPIDs is the least limit of processes with a guest. It has 14 threads, a worker 8, and Go ends a program

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -46,30 +47,39 @@ func (p *Provider) noSockets(why error) {
 	}
 }
 
-// makeFolder makes the folder with the sockets of one sandbox, and returns what is to be mounted of it; empty
-// where there are none.
-func (sb *sandbox) makeFolder() string {
-	if sb.p.sockets.dir == "" || sb.p.opts.NoSockets || sb.p.sockets.off.Load() || !sb.serves() {
-		return ""
+// makeFolder makes the sandbox's folder, where guests can connect to sockets in it.
+func (sb *sandbox) makeFolder() {
+	if sb.folder != "" || sb.socketless || sb.p.sockets.dir == "" || sb.p.opts.NoSockets || sb.p.sockets.off.Load() || !sb.serves() {
+		return
 	}
 	folder, err := owner.MakeFolder(sb.p.sockets.dir, sb.spec.Name, false)
 	if err != nil {
 		sb.p.noSockets(err)
-		return ""
+		return
 	}
 	sb.folder = folder
-	mounted := sb.socketsFolder()
-	if err = os.Mkdir(mounted, 0o700); err == nil {
+}
+
+// makeSockets makes the folder with the sockets of one service, and returns it; empty where there are none.
+func (sb *sandbox) makeSockets(service string) string {
+	if sb.makeFolder(); sb.folder == "" {
+		return ""
+	}
+	mounted := sb.socketsFolder(service)
+	err := os.Mkdir(mounted, 0o700)
+	if err == nil {
 		err = os.Chmod(mounted, 0o755) //nolint:gosec // the sandbox's users are to reach it, in their mount of it; here the folder above is closed
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrExist) {
 		sb.p.noSockets(err)
 		return ""
 	}
 	return mounted
 }
 
-func (sb *sandbox) socketsFolder() string { return filepath.Join(sb.folder, "sockets") }
+func (sb *sandbox) socketsFolder(service string) string {
+	return filepath.Join(sb.folder, "sockets-"+service)
+}
 
 // removeFolder removes the folder, if there is one.
 func (sb *sandbox) removeFolder() error {
@@ -85,11 +95,11 @@ func (sb *sandbox) removeFolder() error {
 
 // move has a guest connect to a socket.
 func (g *guests) move(ctx context.Context, guest *client.Guest) error {
-	if g.sb.folder == "" {
+	if g.svc.sb.folder == "" {
 		return nil
 	}
 	name := strconv.FormatInt(g.sockets.Add(1), 10)
-	l, err := listen(g.sb.socketsFolder(), name)
+	l, err := listen(g.svc.sb.socketsFolder(g.svc.Name), name)
 	if err != nil {
 		return err
 	}

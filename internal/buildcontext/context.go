@@ -1,4 +1,6 @@
-package envimage
+// Package buildcontext reads what images are built of: contexts, what is left out of them, and Dockerfiles. It
+// tells their hash and streams them; what builds is another's.
+package buildcontext
 
 import (
 	"archive/tar"
@@ -27,19 +29,33 @@ const (
 	dockerignore = ".dockerignore"
 )
 
-// tree is a folder of this machine that goes into a build's context.
-type tree struct {
+// Tree is a folder of this machine that goes into a build's context.
+type Tree struct {
 	dir     string
 	prefix  string // where it is in the context; empty for its root
 	options workspace.CreateOptions
 	hash    string // of what is taken of it
 }
 
-// newTree looks at all of a folder. What cannot go into an image is an ErrConfig: pipes, sockets, devices and
-// links that lead out of the folder. matcher says what is left out; nil leaves out nothing.
-func newTree(ctx context.Context, dir, prefix string, matcher *patternmatcher.PatternMatcher) (*tree, error) {
-	t := &tree{dir: dir, prefix: prefix, options: workspace.CreateOptions{Compression: workspace.None}}
-	if matcher != nil {
+// Folder is an empty folder of that name in a context.
+func Folder(name string) *Tree { return &Tree{prefix: name} }
+
+// Hash is the hash of all that is taken.
+func (t *Tree) Hash() string { return t.hash }
+
+// Options say what of a folder is taken.
+type Options struct {
+	Matcher *patternmatcher.PatternMatcher // matches what is left out; nil leaves out nothing
+	// AnyLinks takes links that lead out of the folder too, as Docker does. They are never followed, here or by
+	// builders; else they are an ErrConfig, for in an image they are broken.
+	AnyLinks bool
+}
+
+// NewTree looks at all of a folder; prefix is where it goes in the context, empty for its root. What cannot go
+// into an image is an ErrConfig: pipes, sockets, devices.
+func NewTree(ctx context.Context, dir, prefix string, opts Options) (*Tree, error) {
+	t := &Tree{dir: dir, prefix: prefix, options: workspace.CreateOptions{Compression: workspace.None}}
+	if matcher := opts.Matcher; matcher != nil {
 		t.options.Take = func(p string) (take, below bool) {
 			ignored, err := matcher.MatchesOrParentMatches(filepath.FromSlash(p))
 			take = !ignored || err != nil // the patterns have been checked
@@ -48,7 +64,7 @@ func newTree(ctx context.Context, dir, prefix string, matcher *patternmatcher.Pa
 	}
 	m, err := workspace.Create(ctx, &bounded{w: io.Discard, left: maxContext}, dir, t.options)
 	if err == nil {
-		err = fits(m)
+		err = fits(m, opts.AnyLinks)
 	}
 	if err != nil {
 		e := &lazaret.Error{Op: "read for an image", Path: dir, Class: lazaret.ClassOf(err), Err: err}
@@ -62,7 +78,7 @@ func newTree(ctx context.Context, dir, prefix string, matcher *patternmatcher.Pa
 }
 
 // fits says whether an image may have it all.
-func fits(m *workspace.Manifest) error {
+func fits(m *workspace.Manifest, anyLinks bool) error {
 	bad := func(format string, a ...any) error {
 		return &lazaret.Error{Class: lazaret.ErrConfig, Err: fmt.Errorf(format, a...), Hint: "remove it, or name it in " + dockerignore + " of a build's context"}
 	}
@@ -73,7 +89,7 @@ func fits(m *workspace.Manifest) error {
 		return bad("%q is a %s, which no image can hold", s.Path, s.What)
 	}
 	for _, e := range m.Entries {
-		if e.Type == workspace.Link && (path.IsAbs(e.Target) || !filepath.IsLocal(filepath.FromSlash(path.Join(path.Dir(e.Path), e.Target)))) {
+		if e.Type == workspace.Link && !anyLinks && (path.IsAbs(e.Target) || !filepath.IsLocal(filepath.FromSlash(path.Join(path.Dir(e.Path), e.Target)))) {
 			return bad("the link %q leads out of the folder, to %q", e.Path, e.Target)
 		}
 	}
@@ -93,18 +109,23 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return b.w.Write(p)
 }
 
-// ignored reads what is no part of a context. The Dockerfile and the list itself always are, for the builder
-// needs them.
-func ignored(dir, dockerfile string) (*patternmatcher.PatternMatcher, error) {
-	fail := func(err error) error {
-		return &lazaret.Error{Op: "read", Path: filepath.Join(dir, dockerignore), Class: lazaret.ErrConfig, Err: err}
-	}
+// Ignored reads what is no part of a context: the Dockerfile's own list (NAME.dockerignore), else the folder's.
+// The Dockerfile and the list itself always are, for the builder needs them. Nil leaves out nothing.
+func Ignored(dir, dockerfile string) (*patternmatcher.PatternMatcher, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, &lazaret.Error{Op: "open the build's context", Class: lazaret.ErrConfig, Err: err}
 	}
 	defer root.Close()
-	text, err := readSmall(root, dockerignore)
+	list := dockerfile + dockerignore
+	text, err := readSmall(root, list)
+	if dockerfile == "" || errors.Is(err, os.ErrNotExist) {
+		list = dockerignore
+		text, err = readSmall(root, list)
+	}
+	fail := func(err error) error {
+		return &lazaret.Error{Op: "read", Path: filepath.Join(dir, list), Class: lazaret.ErrConfig, Err: err}
+	}
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
@@ -115,7 +136,11 @@ func ignored(dir, dockerfile string) (*patternmatcher.PatternMatcher, error) {
 	if err != nil {
 		return nil, fail(err)
 	}
-	matcher, err := patternmatcher.New(append(patterns, "!"+dockerignore, "!"+dockerfile))
+	patterns = append(patterns, "!"+list)
+	if dockerfile != "" {
+		patterns = append(patterns, "!"+dockerfile)
+	}
+	matcher, err := patternmatcher.New(patterns)
 	if err == nil {
 		_, err = matcher.MatchesOrParentMatches("x") // compiles them all
 	}
@@ -127,6 +152,20 @@ func ignored(dir, dockerfile string) (*patternmatcher.PatternMatcher, error) {
 
 // maxSmall bounds a Dockerfile or a list of what is ignored, in bytes.
 const maxSmall = 1 << 20
+
+// ReadDockerfile reads a Dockerfile by its path in the folder dir, out of which no link leads.
+func ReadDockerfile(dir, name string) (string, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return "", &lazaret.Error{Op: "open the build's context", Class: lazaret.ErrConfig, Err: err}
+	}
+	defer root.Close()
+	text, err := readSmall(root, name)
+	if err != nil {
+		return "", &lazaret.Error{Op: "read", Path: filepath.Join(dir, name), Class: lazaret.ErrConfig, Err: err}
+	}
+	return text, nil
+}
 
 // readSmall reads a regular file of text.
 func readSmall(root *os.Root, name string) (string, error) {
@@ -144,10 +183,10 @@ func readSmall(root *os.Root, name string) (string, error) {
 	return string(text), err
 }
 
-// pack makes a context of the trees, as a tar stream, and where dockerfile is not empty a file of that
+// Pack makes a context of the trees, as a tar stream, and where dockerfile is not empty a file of that
 // content. The stream breaks off where a folder is not any more as it was when it was looked at. When the
 // reader has been closed, packed tells what went wrong.
-func pack(ctx context.Context, name, dockerfile string, trees []*tree) (content io.ReadCloser, packed <-chan error) {
+func Pack(ctx context.Context, name, dockerfile string, trees []*Tree) (content io.ReadCloser, packed <-chan error) {
 	r, w := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
@@ -161,7 +200,7 @@ func pack(ctx context.Context, name, dockerfile string, trees []*tree) (content 
 	return r, done
 }
 
-func write(ctx context.Context, w *tar.Writer, name, dockerfile string, trees []*tree) error {
+func write(ctx context.Context, w *tar.Writer, name, dockerfile string, trees []*Tree) error {
 	if dockerfile != "" {
 		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(dockerfile))}); err != nil {
 			return err
@@ -179,7 +218,7 @@ func write(ctx context.Context, w *tar.Writer, name, dockerfile string, trees []
 }
 
 // write adds the tree to a context.
-func (t *tree) write(ctx context.Context, w *tar.Writer) error {
+func (t *Tree) write(ctx context.Context, w *tar.Writer) error {
 	if t.prefix != "" {
 		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: t.prefix + "/", Mode: 0o755}); err != nil {
 			return err

@@ -1,0 +1,92 @@
+package docker
+
+import (
+	"context"
+	"errors"
+
+	"github.com/lazaret/lazaret/internal/compose"
+	"github.com/lazaret/lazaret/internal/engine"
+)
+
+// subnetAttempts is how often other subnets are tried, where other processes are quicker to take some.
+const subnetAttempts = 10
+
+// create makes the project's objects and takes them over. On an error, what exists carries the labels and is
+// for Close.
+func (sb *sandbox) create(ctx context.Context, guest string) (*compose.Project, error) {
+	if err := sb.checkName(ctx); err != nil {
+		return nil, err
+	}
+	var mount error // where the daemon may not see this machine's files
+	for attempt := 1; ; attempt++ {
+		project, err := sb.project(ctx, guest)
+		if err != nil {
+			return nil, err
+		}
+		err = sb.p.compose.Create(ctx, project)
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case errors.Is(err, engine.ErrMount) && sb.folder != "":
+			mount, sb.socketless = err, true
+			if err := sb.removeFolder(); err != nil {
+				return nil, err
+			}
+		case errors.Is(err, engine.ErrSubnet) && attempt < subnetAttempts:
+			if err := sb.remove(ctx); err != nil {
+				return nil, err
+			}
+		case err != nil:
+			return nil, err
+		default:
+			if mount != nil {
+				sb.p.noSockets(mount)
+			}
+			return project, sb.adopt(ctx, project)
+		}
+	}
+}
+
+// checkName refuses the name of a Compose project that is there. The container of a generated project is
+// looked at when it was created: that is quicker, and nothing else comes with it.
+func (sb *sandbox) checkName(ctx context.Context) error {
+	if sb.spec.Compose == nil {
+		return nil
+	}
+	objects, err := sb.p.engine.Objects(ctx, compose.ProjectLabel+"="+sb.spec.Name, engine.Container, engine.Network, engine.Volume)
+	if err != nil || len(objects) == 0 {
+		return err
+	}
+	return errors.Join(sb.taken(), sb.forget())
+}
+
+// adopt takes over the containers that were created, none of which may have been there before.
+func (sb *sandbox) adopt(ctx context.Context, project *compose.Project) error {
+	var services []*service
+	for _, s := range project.Services() {
+		var containers []engine.State
+		for _, name := range s.Containers {
+			state, err := sb.p.engine.Inspect(ctx, name)
+			if err != nil {
+				return err
+			}
+			if state.Labels[engine.LabelOwner] == sb.p.self.String() && !state.Running {
+				containers = append(containers, state)
+				continue
+			}
+			if sb.spec.Compose != nil {
+				return sb.taken() // what was made beside it is removed
+			}
+			return errors.Join(sb.taken(), sb.forget()) // it is not ours to remove
+		}
+		services = append(services, newService(sb, s, containers))
+	}
+	sb.services = services
+	return nil
+}
+
+// project makes the project to be created.
+func (sb *sandbox) project(ctx context.Context, guest string) (*compose.Project, error) {
+	main := compose.Main{Volume: guest, Serve: sb.serves(), Sockets: sb.makeSockets(compose.DefaultService)}
+	return compose.Generate(sb.spec, main, sb.labels()), nil
+}
