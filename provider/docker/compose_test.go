@@ -1,6 +1,7 @@
 package docker_test
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -10,7 +11,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -180,4 +183,131 @@ volumes: {data: {}}
 	if got, err := sb.ReadFile(t.Context(), "/data/made"); err != nil || string(got) != "done\n" {
 		t.Errorf("got %q, %v", got, err)
 	}
+}
+
+func TestACancelledStartOfAProjectEndsSoonAndLeavesNothing(t *testing.T) {
+	p := newProvider(t, docker.Options{})
+	spec := lazaret.Spec{Compose: project(t, `
+services:
+  default: {image: lazaret-test/python, command: sleep infinity, depends_on: {db: {condition: service_healthy}}}
+  db: {image: lazaret-test/python, command: [sh, -c, "exec sleep 1000"], healthcheck: {test: "false", interval: 1h}, volumes: ["data:/data"]}
+volumes: {data: {}}
+`)}
+	for _, after := range []time.Duration{0, 50 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second, 3 * time.Second} {
+		t.Run(after.String(), func(t *testing.T) {
+			why := errors.New("enough")
+			spec.Name = "cancelled-" + strings.ToLower(rand.Text()[:8])
+			ctx, cancel := context.WithCancelCause(t.Context())
+			var cancelled time.Time
+			timer := time.AfterFunc(after, func() {
+				cancelled = time.Now()
+				cancel(why)
+			})
+			defer timer.Stop()
+			sb, err := p.Start(ctx, spec)
+			took := time.Since(cancelled)
+			if err == nil {
+				_ = sb.Close(t.Context())
+				t.Fatal("it came up")
+			}
+			if !errors.Is(err, lazaret.ErrCancelled) || !errors.Is(err, why) {
+				t.Errorf("got %v", err)
+			}
+			t.Logf("back %v after the cancel", took)
+			if took > 20*time.Second { // 2 s on a machine that has time; others use this one
+				t.Errorf("back %v after the cancel", took)
+			}
+			if left := objectsOf(t, spec.Name); len(left) != 0 {
+				t.Errorf("left behind: %v", left)
+			}
+		})
+	}
+}
+
+func TestTheNameOfAProjectIsTakenOnce(t *testing.T) {
+	p := newProvider(t, docker.Options{})
+	spec := lazaret.Spec{Name: "taken-" + strings.ToLower(rand.Text()[:8]), Compose: project(t, "services: {default: {image: lazaret-test/busybox, command: sleep infinity}}")}
+	first := start(t, p, spec)
+	other := newProvider(t, docker.Options{})
+	if _, err := other.Start(t.Context(), spec); !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), "already") {
+		t.Errorf("got %v", err)
+	}
+	if res, err := first.Exec(t.Context(), lazaret.Cmd{Args: []string{"true"}}); err != nil || res.ExitCode != 0 {
+		t.Errorf("the first one is no more: %v, %+v", err, res)
+	}
+}
+
+// many is how many projects are started in the tests of many, LAZARET_MANY or a few.
+func manyProjects(t *testing.T, few int) int {
+	t.Helper()
+	if s := os.Getenv("LAZARET_MANY"); s != "" {
+		n, err := strconv.Atoi(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	return few
+}
+
+// eachOf calls f for 0 to n-1, so many at once.
+func eachOf(n, atOnce int, f func(i int)) {
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, atOnce)
+	for i := range n {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			f(i)
+		})
+	}
+	wg.Wait()
+}
+
+func TestManyProjectsRunSideBySide(t *testing.T) {
+	p := newProvider(t, docker.Options{})
+	compose := project(t, `
+services:
+  web:
+    image: lazaret-test/python
+    container_name: web
+    command: [python3, -c, "import http.server as h; h.HTTPServer(('', 8008), h.SimpleHTTPRequestHandler).serve_forever()"]
+    ports: ["8008:8008"]
+    healthcheck: {test: [CMD, python3, -c, "import socket; socket.create_connection(('127.0.0.1', 8008))"], interval: 500ms, retries: 100, start_period: 60s}
+  default: {image: lazaret-test/python, command: sleep infinity, depends_on: {web: {condition: service_healthy}}}
+`)
+	var mu sync.Mutex
+	ports := map[int]bool{}
+	eachOf(manyProjects(t, 4), 16, func(i int) {
+		sb, err := p.Start(t.Context(), lazaret.Spec{Compose: compose})
+		if err != nil {
+			t.Errorf("project %d: %v", i, err)
+			return
+		}
+		t.Cleanup(func() {
+			if err := sb.Close(context.WithoutCancel(t.Context())); err != nil {
+				t.Error(err)
+			}
+		})
+		res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"python3", "-c", "import urllib.request; print(urllib.request.urlopen('http://web:8008').status)"}})
+		if err != nil || res.Stdout.Text() != "200\n" {
+			t.Errorf("project %d: %v, %+v", i, err, res)
+		}
+		web, err := sb.Lookup("web")
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		conn, err := web.Connection(t.Context())
+		if err != nil || len(conn.Ports) != 1 {
+			t.Errorf("project %d: %v, %+v", i, err, conn)
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if ports[conn.Ports[0].Host] {
+			t.Errorf("two projects have port %d", conn.Ports[0].Host)
+		}
+		ports[conn.Ports[0].Host] = true
+	})
 }

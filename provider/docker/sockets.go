@@ -35,7 +35,7 @@ func (p *Provider) noSockets(why error) {
 // hasSockets says whether guests can connect to sockets in the sandbox's folder.
 func (sb *sandbox) hasSockets() bool {
 	return sb.folder != "" && !sb.socketless && runtime.GOOS == "linux" && sb.p.engine.Local() &&
-		!sb.p.opts.NoSockets && !sb.p.sockets.off.Load() && sb.serves()
+		!sb.p.opts.NoSockets && !sb.p.sockets.off.Load() && sb.serves() && !sb.spec.Keep
 }
 
 // makeSockets makes the folder with the sockets of one service, and returns it; empty where there are none.

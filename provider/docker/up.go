@@ -149,6 +149,9 @@ func (s *service) launch(ctx context.Context, project *compose.Project) error {
 	if err := s.guests.ready(began); err != nil {
 		return err
 	}
+	if s.sb.key != nil {
+		return s.guests.reside(began, s.guests.main)
+	}
 	if err := s.guests.move(began, s.guests.main); err != nil {
 		s.sb.p.noSockets(err)
 	}
