@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"time"
 )
 
 // Provider makes sandboxes. Its methods may be called by many goroutines at once.
@@ -48,6 +49,8 @@ type Spec struct {
 	Mounts []Mount
 	// Keep leaves the sandbox in place when it is closed and when this process ends, labelled as kept.
 	Keep bool
+	// TTL is how long a kept sandbox stays: a clean-up after that removes it. 0 means until it is named.
+	TTL time.Duration
 }
 
 // The networks that every docker provider knows.
@@ -132,6 +135,9 @@ func (s *Spec) Validate() error {
 	}
 	if s.Dir != "" && !strings.HasPrefix(s.Dir, "/") {
 		return bad("the working directory %q is not absolute", s.Dir)
+	}
+	if s.TTL < 0 || s.TTL > 0 && !s.Keep {
+		return bad("the TTL %v is negative, or the sandbox is not to be kept", s.TTL)
 	}
 	if l := s.Limits; l.Memory < NoLimit || l.PIDs < NoLimit || (l.CPUs < 0 && l.CPUs != NoLimit) {
 		return bad("a limit is negative")

@@ -169,7 +169,11 @@ Ctrl-C and by SIGTERM.`,
 	root.PersistentFlags().StringVar(&a.transport, "transport", "", "the `way` commands reach a Docker sandbox: guest, or engine for nothing of ours inside to trust, slower and with limits (default guest)")
 	markSettings(root.PersistentFlags(), "provider", "strict-prereqs", "transport")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError("%w", err) })
-	root.AddCommand(a.newRunCommand(runSandbox), a.newSessionCommand(), a.newSnapshotCommand(), a.newImageCommand(), a.newCleanupCommand(), a.newDoctorCommand(), a.newVersionCommand())
+	root.AddCommand(
+		a.newRunCommand(runSandbox), a.newUpCommand(runUp), a.newPsCommand(), a.newExecCommand(runExec), a.newProcessCommand(), a.newCpCommand(runCp),
+		a.newLogsCommand(), a.newShellCommand(), a.newConnectCommand(), a.newDownCommand(),
+		a.newSessionCommand(), a.newSnapshotCommand(), a.newImageCommand(), a.newCleanupCommand(), a.newDoctorCommand(), a.newVersionCommand(),
+	)
 	completeHelp(root)
 	return root
 }

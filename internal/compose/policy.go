@@ -12,6 +12,7 @@ import (
 	"github.com/docker/compose/v5/pkg/api"
 
 	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/engine"
 )
 
 // Policy is what a project is made to fit before it is created. Its zero value fits for looking at it.
@@ -116,6 +117,9 @@ const guestVolume = "lazaret-guest"
 
 func (a *applying) apply(svc *types.ServiceConfig) {
 	svc.Labels = labelled(svc.Labels, a.pol.Labels)
+	if svc.Name == a.main {
+		svc.Labels = svc.Labels.Add(engine.LabelDefault, "true")
+	}
 	svc.CustomLabels = types.Labels{
 		api.ProjectLabel: a.project.Name, api.ServiceLabel: svc.Name, api.OneoffLabel: "False",
 		api.VersionLabel: api.ComposeVersion, api.WorkingDirLabel: a.project.WorkingDir,

@@ -68,7 +68,7 @@ func Generate(spec lazaret.Spec, main Main, labels Labels) *Project {
 		User:          spec.User,
 		WorkingDir:    spec.Dir,
 		Environment:   environment(spec.Env),
-		Labels:        maps.Clone(types.Labels(labels)),
+		Labels:        maps.Clone(types.Labels(labels)).Add(engine.LabelDefault, "true"),
 		CustomLabels: types.Labels{
 			api.ProjectLabel: spec.Name, api.ServiceLabel: DefaultService, api.OneoffLabel: "False",
 			api.VersionLabel: api.ComposeVersion,

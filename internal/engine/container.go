@@ -7,6 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,12 +28,15 @@ type State struct {
 	Status     string // "created", "running", "exited", "restarting" ...
 	Running    bool   // also while it is restarting
 	ExitCode   int
-	OOMKilled  bool // the out-of-memory killer struck in it since it started
+	OOMKilled  bool   // the out-of-memory killer struck in it since it started
+	Image      string // the image's reference
+	Created    time.Time
 	User       string
 	WorkingDir string
 	TTY        bool
 	Labels     map[string]string
 	Ports      []lazaret.Port // that are published
+	Addresses  []netip.Addr   // in its networks; none before it has started
 	Check      *Check         // of its health; nil where there is none
 	Health     string         // what the check has found: Healthy, Unhealthy or "starting"
 	Found      string         // what the last check wrote, and how it ended; empty before the first
@@ -68,6 +74,7 @@ func (c *Client) Inspect(ctx context.Context, id string) (State, error) {
 		return State{}, c.translate(err, "inspect container "+id)
 	}
 	s := State{ID: res.Container.ID, Name: trimSlash(res.Container.Name)}
+	s.Created, _ = time.Parse(time.RFC3339Nano, res.Container.Created) // zero where it is not told
 	if st := res.Container.State; st != nil {
 		s.Status, s.Running, s.ExitCode, s.OOMKilled = string(st.Status), st.Running, st.ExitCode, st.OOMKilled
 		if h := st.Health; h != nil {
@@ -78,10 +85,17 @@ func (c *Client) Inspect(ctx context.Context, id string) (State, error) {
 		}
 	}
 	if cfg := res.Container.Config; cfg != nil {
-		s.User, s.WorkingDir, s.Labels = cfg.User, cfg.WorkingDir, cfg.Labels
+		s.Image, s.User, s.WorkingDir, s.Labels = cfg.Image, cfg.User, cfg.WorkingDir, cfg.Labels
 		s.TTY, s.Check = cfg.Tty, checkOf(cfg.Healthcheck)
 	}
 	if net := res.Container.NetworkSettings; net != nil {
+		for _, name := range slices.Sorted(maps.Keys(net.Networks)) {
+			for _, a := range []netip.Addr{net.Networks[name].IPAddress, net.Networks[name].GlobalIPv6Address} {
+				if a.IsValid() {
+					s.Addresses = append(s.Addresses, a)
+				}
+			}
+		}
 		for port, bindings := range net.Ports {
 			for _, b := range bindings {
 				if host, err := strconv.Atoi(b.HostPort); err == nil {
@@ -154,4 +168,24 @@ func (c *Client) LastLog(ctx context.Context, s State, lines int) string {
 		_, _ = stdcopy.StdCopy(&text, &text, limited)
 	}
 	return lazaret.Output{Bytes: text.Bytes()}.Text()
+}
+
+// Logs passes on what a container has written, and with opts.Follow what it writes until it ends.
+func (c *Client) Logs(ctx context.Context, s State, opts lazaret.LogOptions, out lazaret.Sink) error {
+	tail := "all"
+	if opts.Tail > 0 {
+		tail = strconv.Itoa(opts.Tail)
+	}
+	log, err := c.api.ContainerLogs(ctx, s.ID, client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true, Tail: tail, Follow: opts.Follow})
+	if err != nil {
+		return c.translate(err, "read the log of container "+s.Name)
+	}
+	defer log.Close()
+	stdout := writer(func(p []byte) { out(lazaret.Stdout, p) })
+	if s.TTY {
+		_, err = io.Copy(stdout, log)
+	} else {
+		_, err = stdcopy.StdCopy(stdout, writer(func(p []byte) { out(lazaret.Stderr, p) }), log)
+	}
+	return c.translate(err, "read the log of container "+s.Name)
 }

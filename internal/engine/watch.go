@@ -16,9 +16,9 @@ import (
 // and again.
 type Watch struct {
 	c      *Client
-	label  string
 	cancel context.CancelFunc
-	done   chan struct{}
+
+	running sync.WaitGroup
 
 	mu         sync.Mutex
 	changed    chan struct{} // closed and replaced at every change
@@ -47,13 +47,25 @@ const (
 func (c *Client) Watch(ctx context.Context, label string) *Watch {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	w := &Watch{
-		c: c, label: label, cancel: cancel, done: make(chan struct{}), changed: make(chan struct{}),
+		c: c, cancel: cancel, changed: make(chan struct{}),
 		containers: map[string]ContainerState{}, execs: map[string]chan struct{}{},
 	}
+	w.run(ctx, label)
+	return w
+}
+
+// Also follows the containers that carry another label too, until stop is called.
+func (w *Watch) Also(ctx context.Context, label string) (stop func()) {
+	ctx, stop = context.WithCancel(context.WithoutCancel(ctx))
+	w.run(ctx, label)
+	return stop
+}
+
+// run follows the containers that carry a label until ctx ends.
+func (w *Watch) run(ctx context.Context, label string) {
 	since := time.Now()
-	first := w.subscribe(ctx, "")
-	go func() {
-		defer close(w.done)
+	first := w.subscribe(ctx, label, "")
+	w.running.Go(func() {
 		res := first
 		for {
 			_ = w.follow(res) // whatever ended it, it connects again
@@ -66,16 +78,15 @@ func (c *Client) Watch(ctx context.Context, label string) *Watch {
 			// count of out-of-memory strikes could be wrong by that, and one is as good as two.
 			again := since.Add(-time.Second)
 			since = time.Now()
-			res = w.subscribe(ctx, strconv.FormatInt(again.Unix(), 10))
+			res = w.subscribe(ctx, label, strconv.FormatInt(again.Unix(), 10))
 		}
-	}()
-	return w
+	})
 }
 
-func (w *Watch) subscribe(ctx context.Context, since string) client.EventsResult {
+func (w *Watch) subscribe(ctx context.Context, label, since string) client.EventsResult {
 	return w.c.api.Events(ctx, client.EventsListOptions{
 		Since:   since,
-		Filters: make(client.Filters).Add("type", string(events.ContainerEventType)).Add("label", w.label),
+		Filters: make(client.Filters).Add("type", string(events.ContainerEventType)).Add("label", label),
 	})
 }
 
@@ -183,8 +194,8 @@ func (w *Watch) Until(ctx context.Context, id string, satisfies func(ContainerSt
 	}
 }
 
-// Close stops following and waits for that.
+// Close stops following and waits for that. What Also follows has to be stopped before.
 func (w *Watch) Close() {
 	w.cancel()
-	<-w.done
+	w.running.Wait()
 }

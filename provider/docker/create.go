@@ -135,7 +135,7 @@ func (sb *sandbox) project(ctx context.Context, guest string) (*compose.Project,
 		pol.Volume, pol.Serve = "", false
 	}
 	sb.changes = sb.loaded.Apply(pol)
-	return sb.loaded, nil
+	return sb.loaded, sb.checkForwards(sb.loaded.Services())
 }
 
 // logChanges tells what weakens the isolation, and that the project is cut off, which it may not expect.

@@ -107,7 +107,10 @@ func (g *guests) exec(ctx context.Context, cmd lazaret.Cmd, live bool, out lazar
 
 // of returns the guest for a user, started if need be.
 func (g *guests) of(ctx context.Context, user string) (*client.Guest, error) {
-	if g.main != nil && (user == "" || user == g.svc.info.User) {
+	if user == g.svc.info.User {
+		user = ""
+	}
+	if g.main != nil && user == "" {
 		return g.main, nil
 	}
 	for {
@@ -188,6 +191,11 @@ func (g *guests) start(ctx context.Context, user string, u, dead *userGuest) err
 			return g.explain(ctx, err)
 		}
 		g.survived(user, survivors)
+	}
+	if user == "" && g.svc.sb.key != nil {
+		var err error
+		u.guest, err = g.meet(ctx)
+		return err
 	}
 	if user == "" {
 		user = g.svc.info.User

@@ -18,6 +18,7 @@ import (
 	"github.com/lazaret/lazaret/internal/engine"
 	"github.com/lazaret/lazaret/internal/guestbin"
 	"github.com/lazaret/lazaret/internal/owner"
+	"github.com/lazaret/lazaret/internal/wire"
 )
 
 // DefaultImage is the image of a sandbox whose spec names none.
@@ -175,6 +176,13 @@ func (p *Provider) Start(ctx context.Context, spec lazaret.Spec) (*lazaret.Sandb
 		return nil, err
 	}
 	sb := &sandbox{p: p, spec: spec}
+	if spec.Keep && p.opts.Transport == TransportGuest {
+		sb.key = make([]byte, wire.SecretSize)
+		_, _ = rand.Read(sb.key) // it never fails
+	}
+	if spec.TTL > 0 {
+		sb.expires = time.Now().Add(spec.TTL)
+	}
 	arch, err := sb.prepare(ctx)
 	if err != nil {
 		return nil, within(ctx, op, err)

@@ -2,6 +2,7 @@ package docker
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -23,6 +24,10 @@ type sandbox struct {
 	images   map[string]compose.Image // of its services
 	changes  []compose.Change         // that were made to it
 	services []*service               // the default one first; none before they are created
+
+	key     []byte    // the secret of a kept sandbox's resident guests; nil where there are none
+	expires time.Time // when a kept sandbox's time is over; zero where it has none
+	leave   func()    // ends what was begun to reach a sandbox of another process; nil where this one started it
 
 	folder     string // of the host, with the sockets for guests; empty where there is none
 	socketless bool   // there is to be none
@@ -48,12 +53,18 @@ func (sb *sandbox) labels() map[string]string {
 	if sb.spec.Keep {
 		l[engine.LabelKept] = "true"
 	}
+	if sb.key != nil {
+		l[engine.LabelKey] = hex.EncodeToString(sb.key)
+	}
+	if !sb.expires.IsZero() {
+		l[engine.LabelExpires] = sb.expires.UTC().Format(time.RFC3339)
+	}
 	return l
 }
 
-// serves reports whether main processes that are guests serve this process. A kept sandbox's must outlive
-// this process, and so only idle.
-func (sb *sandbox) serves() bool { return sb.p.opts.Transport == TransportGuest && !sb.spec.Keep }
+// serves reports whether main processes that are guests serve a host: this process, and in a kept sandbox
+// later ones too.
+func (sb *sandbox) serves() bool { return sb.p.opts.Transport == TransportGuest }
 
 // direct reports whether nothing in the sandbox is to help.
 func (sb *sandbox) direct() bool { return sb.p.opts.Transport == TransportEngine }
@@ -103,6 +114,9 @@ func (sb *sandbox) Close(ctx context.Context) error {
 	}
 	if err := sb.removeFolder(); err != nil {
 		return err
+	}
+	if sb.leave != nil {
+		sb.leave()
 	}
 	sb.gone = true
 	sb.p.release(sb)

@@ -56,6 +56,9 @@ func (s *service) Start(ctx context.Context, cmd lazaret.Cmd, live bool, out laz
 		}
 		return e, nil
 	}
+	if cmd.Detach && s.sb.key != nil {
+		return s.guests.detach(ctx, cmd, out)
+	}
 	p, err := s.guests.exec(ctx, cmd, live, out)
 	if err != nil {
 		return nil, err

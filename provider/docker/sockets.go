@@ -49,7 +49,7 @@ func (p *Provider) noSockets(why error) {
 
 // makeFolder makes the sandbox's folder, where guests can connect to sockets in it.
 func (sb *sandbox) makeFolder() {
-	if sb.folder != "" || sb.socketless || sb.p.sockets.dir == "" || sb.p.opts.NoSockets || sb.p.sockets.off.Load() || !sb.serves() {
+	if sb.folder != "" || sb.socketless || sb.p.sockets.dir == "" || sb.p.opts.NoSockets || sb.p.sockets.off.Load() || !sb.serves() || sb.spec.Keep {
 		return
 	}
 	folder, err := owner.MakeFolder(sb.p.sockets.dir, sb.spec.Name, false)
