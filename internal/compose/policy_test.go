@@ -439,8 +439,9 @@ func TestCapabilitiesAndPrivilegesAreTakenAway(t *testing.T) {
 func TestLogsAreBounded(t *testing.T) {
 	for service, want := range map[string]string{
 		"command: serve": "json-file map[max-file:1 max-size:10m]",
-		"command: serve, logging: {driver: local, options: {max-size: 1k}}": "local map[max-file:1 max-size:1k]",
+		"command: serve, logging: {driver: local, options: {max-size: 1k}}": "local map[max-size:1k]",
 		"command: serve, logging: {options: {max-file: '3', tag: x}}":       "json-file map[max-file:3 max-size:10m tag:x]",
+		"command: serve, logging: {options: {compress: 'true'}}":            "json-file map[compress:true max-file:2 max-size:10m]",
 		"command: serve, logging: {driver: none}":                           "none map[]",
 	} {
 		t.Run(service, func(t *testing.T) {
