@@ -10,6 +10,9 @@ import (
 type Compose struct {
 	// Files are Compose files, each over the ones before it; absolute, or relative to this process's directory.
 	Files []string
+	// Dockerfile, in place of Files, makes a project of one service that is built by it, has no network and only
+	// idles; Dir is the build's context then.
+	Dockerfile string
 	// Dir is the project's folder, to which its relative paths refer. Empty means the first file's.
 	Dir string
 	// Profiles are those that are active.
@@ -53,8 +56,8 @@ func (s *Spec) validateCompose(bad func(string, ...any) error) error {
 			return bad("%s and Compose exclude each other: the Compose file says that", field)
 		}
 	}
-	if len(c.Files) == 0 {
-		return bad("a Compose project needs a file")
+	if (len(c.Files) == 0) == (c.Dockerfile == "") {
+		return bad("a Compose project needs a file or more, or a Dockerfile in their place")
 	}
 	if c.Egress != "" && c.Egress != EgressInternet {
 		return bad("there is no egress %q, only %q", c.Egress, EgressInternet)

@@ -159,61 +159,20 @@ func isRoot(user string) bool {
 
 // specOf decides what sandbox a runtime is.
 func (s *Session) specOf(opts SpawnOptions) (lazaret.Spec, error) {
-	env, passed := s.env.Environment.Merge(os.Environ(), opts.Env, nil)
-	if len(passed) > 0 {
-		s.once(s.log.Warn, "variables of this machine are passed on", "names", strings.Join(passed, " "))
-	}
-	what := lazaret.Spec{Env: env, Image: opts.Image, User: opts.User}
-	if s.local() {
-		what.Dir = s.Workspace()
-		what.Limits = lazaret.Limits(s.opts.Environment.Limits)
-		what.Mounts = opts.Mounts // the provider says that it has none
-		if len(opts.Ports) > 0 {
-			return what, &lazaret.Error{
-				Class: lazaret.ErrUnsupported, Err: errors.New("under type local no ports are published"),
-				Hint: "leave them out: what listens, listens on this machine",
-			}
-		}
-		return what, nil
-	}
-	d := s.env.Docker
-	mode, warning := spec.EffectiveNetworkMode(d.Network, runtime.GOOS)
-	if warning != "" {
-		s.once(s.log.Warn, warning)
-	}
-	if mode == lazaret.NetworkHost {
-		s.once(s.log.Warn, "containers have the network of this machine, for the environment says so", "file", s.env.File)
-	}
-	ports, note, err := spec.MergePorts(mode, d.Ports, opts.Ports)
-	if err != nil {
-		return lazaret.Spec{}, err
-	}
-	if note != "" {
-		s.once(s.log.Warn, note)
-	}
-	for _, p := range ports {
-		what.Ports = append(what.Ports, lazaret.Port{Host: int(p.Host), Container: int(p.Container)})
-	}
-	layers := spec.VolumeLayers{Workspace: s.Workspace(), Docker: d, Spawn: opts.Mounts}
+	layers := spec.VolumeLayers{Workspace: s.Workspace(), Spawn: opts.Mounts}
 	if s.opts.Kind == Evaluation && !s.uploads() {
 		layers.AssetDir, layers.Assets = s.opts.AssetDir, s.assets
 	}
-	volumes, err := layers.Merge()
-	if err == nil {
-		err = spec.CheckHosts(s.Workspace(), volumes)
+	if opts.User == "" && !s.local() {
+		opts.User = s.user()
 	}
-	if err != nil {
-		return lazaret.Spec{}, err
+	what, notes, err := s.opts.Environment.Sandbox(spec.SandboxOptions{
+		Volumes: layers, Ports: opts.Ports, Image: opts.Image, User: opts.User, Env: opts.Env, Host: os.Environ(), GOOS: runtime.GOOS,
+	})
+	for _, note := range notes {
+		s.once(s.log.Warn, note)
 	}
-	what.Network, what.Mounts, what.Limits = mode, spec.MountsOf(volumes), lazaret.Limits(s.env.Limits)
-	what.Dir = path.Clean(d.Workdir)
-	if what.Image == "" {
-		what.Image = d.Image
-	}
-	if what.User == "" {
-		what.User = s.user()
-	}
-	return what, nil
+	return what, err
 }
 
 // user is who commands run as where the spawn does not say.

@@ -37,7 +37,7 @@ type Tree struct {
 	hash    string // of what is taken of it
 }
 
-// Folder is an empty folder of that name in a context.
+// Folder is an empty folder of that name in a context; of no name, nothing.
 func Folder(name string) *Tree { return &Tree{prefix: name} }
 
 // Hash is the hash of all that is taken.

@@ -84,6 +84,9 @@ func (l *loading) load(ctx context.Context) (*Project, error) {
 
 // read reads the files and finds the project's folder.
 func (l *loading) read() error {
+	if l.src.Dockerfile != "" {
+		return l.generate()
+	}
 	if len(l.src.Files) == 0 {
 		return errors.New("no compose file is given")
 	}

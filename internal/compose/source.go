@@ -24,7 +24,7 @@ const (
 
 // Build says how an image is built.
 type Build struct {
-	Context    string // the absolute path of a folder
+	Context    string // the absolute path of a folder; empty for an empty one, with Inline
 	Dockerfile string // absolute, or relative to Context
 	Inline     string // the Dockerfile's text, in place of Dockerfile
 	Args       map[string]string

@@ -7,6 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -33,6 +36,7 @@ type State struct {
 	TTY        bool
 	Labels     map[string]string
 	Ports      []lazaret.Port // that are published
+	Addresses  []netip.Addr   // in its networks; none before it has started
 	Check      *Check         // of its health; nil where there is none
 	Health     string         // what the check has found: Healthy, Unhealthy or "starting"
 	Found      string         // what the last check wrote, and how it ended; empty before the first
@@ -85,6 +89,13 @@ func (c *Client) Inspect(ctx context.Context, id string) (State, error) {
 		s.TTY, s.Check = cfg.Tty, checkOf(cfg.Healthcheck)
 	}
 	if net := res.Container.NetworkSettings; net != nil {
+		for _, name := range slices.Sorted(maps.Keys(net.Networks)) {
+			for _, a := range []netip.Addr{net.Networks[name].IPAddress, net.Networks[name].GlobalIPv6Address} {
+				if a.IsValid() {
+					s.Addresses = append(s.Addresses, a)
+				}
+			}
+		}
 		for port, bindings := range net.Ports {
 			for _, b := range bindings {
 				if host, err := strconv.Atoi(b.HostPort); err == nil {

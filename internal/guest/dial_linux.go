@@ -104,20 +104,16 @@ func dialTCP(to netip.AddrPort) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = unix.Connect(fd, addr)
 	socket := os.NewFile(uintptr(fd), "tcp")
-	if errors.Is(err, unix.EINPROGRESS) {
-		err = connected(socket)
-	}
-	if err != nil {
+	if err := establish(socket, addr); err != nil {
 		_ = socket.Close()
 		return nil, err
 	}
 	return socket, nil
 }
 
-// connected waits until a socket is connected, or is not to be.
-func connected(socket *os.File) error {
+// establish connects a socket.
+func establish(socket *os.File, to unix.Sockaddr) error {
 	if err := socket.SetWriteDeadline(time.Now().Add(dialWithin)); err != nil {
 		return err
 	}
@@ -125,24 +121,16 @@ func connected(socket *os.File) error {
 	if err != nil {
 		return err
 	}
-	var failed int
-	var serr error
-	asked := false
-	err = raw.Write(func(fd uintptr) bool {
-		if !asked { // it is in progress: wait until the socket can be written to
-			asked = true
-			return false
-		}
-		failed, serr = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR)
-		return true
+	var cerr error
+	err = raw.Write(func(fd uintptr) bool { // called again when something has happened
+		cerr = unix.Connect(int(fd), to)
+		return !errors.Is(cerr, unix.EINPROGRESS) && !errors.Is(cerr, unix.EALREADY)
 	})
 	switch {
 	case err != nil:
 		return err
-	case serr != nil:
-		return serr
-	case failed != 0:
-		return unix.Errno(failed)
+	case cerr != nil && !errors.Is(cerr, unix.EISCONN):
+		return cerr
 	}
 	return socket.SetWriteDeadline(time.Time{})
 }

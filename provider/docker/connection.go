@@ -28,8 +28,11 @@ func (s *service) Connection(ctx context.Context) (lazaret.Connection, error) {
 		Container: name, Shell: append(shell, name, s.shell(ctx), "-l"),
 		VSCode: []string{"code", "--folder-uri", "vscode-remote://attached-container+" + hex.EncodeToString([]byte(name)) + s.info.Dir},
 	}
-	conn.Ports, err = publishedPorts(s.Ports, state.Ports)
-	return conn, err
+	if conn.Ports, err = publishedPorts(s.Ports, state.Ports); err != nil {
+		return conn, err
+	}
+	conn.Ports = append(conn.Ports, s.forwards.ports...)
+	return conn, nil
 }
 
 // shell is bash where the service has it, and else sh.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/lazaret/lazaret"
 	"github.com/lazaret/lazaret/internal/compose"
 	"github.com/lazaret/lazaret/internal/engine"
 )
@@ -33,7 +34,7 @@ func (sb *sandbox) create(ctx context.Context, guest string) (*compose.Project, 
 				return nil, err
 			}
 		case errors.Is(err, engine.ErrSubnet) && attempt < subnetAttempts:
-			if err := sb.remove(ctx); err != nil {
+			if err := sb.remove(ctx); err != nil { // the subnets too: others are chosen then
 				return nil, err
 			}
 		case err != nil:
@@ -85,8 +86,68 @@ func (sb *sandbox) adopt(ctx context.Context, project *compose.Project) error {
 	return nil
 }
 
+// prepare reads the spec's Compose project, if it has one, and makes sure that the daemon has all images. It
+// returns for which architecture they are.
+func (sb *sandbox) prepare(ctx context.Context) (arch string, err error) {
+	if sb.spec.Compose == nil {
+		image, err := sb.p.ensureImage(ctx, sb.spec.Image)
+		return image.Arch, err
+	}
+	if sb.loaded, err = compose.Load(ctx, sb.spec.Name, *sb.spec.Compose); err != nil {
+		return "", err
+	}
+	sources, err := sb.loaded.Sources()
+	if err != nil {
+		return "", err
+	}
+	images, err := sb.p.prepare(ctx, sources, sb.spec.Compose)
+	if err != nil {
+		return "", err
+	}
+	sb.images = map[string]compose.Image{}
+	for name, image := range images {
+		sb.images[name] = compose.Image{Ref: image.Ref, Entrypoint: image.Entrypoint, Command: image.Command}
+		arch = image.Arch // all are for the daemon's
+	}
+	return arch, nil
+}
+
 // project makes the project to be created.
 func (sb *sandbox) project(ctx context.Context, guest string) (*compose.Project, error) {
-	main := compose.Main{Volume: guest, Serve: sb.serves(), Sockets: sb.makeSockets(compose.DefaultService)}
-	return compose.Generate(sb.spec, main, sb.labels()), nil
+	if sb.loaded == nil {
+		main := compose.Main{Volume: guest, Serve: sb.serves(), Sockets: sb.makeSockets(compose.DefaultService)}
+		return compose.Generate(sb.spec, main, sb.labels()), nil
+	}
+	if sizes := sb.loaded.NetworksNeeded(); sb.subnets == nil && len(sizes) > 0 {
+		used, err := sb.p.usedSubnets(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if sb.subnets, err = sb.p.subnets.take(sizes, used); err != nil {
+			return nil, err
+		}
+	}
+	pol := compose.Policy{
+		Labels: sb.labels(), Volume: guest, Serve: sb.serves(), Sockets: sb.makeSockets, Limits: sb.spec.Limits,
+		Images: sb.images, Subnets: sb.subnets,
+	}
+	if sb.direct() {
+		pol.Volume, pol.Serve = "", false
+	}
+	sb.changes = sb.loaded.Apply(pol)
+	return sb.loaded, sb.checkForwards(sb.loaded.Services())
+}
+
+// logChanges tells what weakens the isolation, and that the project is cut off, which it may not expect.
+func (sb *sandbox) logChanges() {
+	if sb.loaded.Internal() {
+		sb.p.opts.Logger.Info("the project's networks are internal: its services reach each other and nothing else", "sandbox", sb.spec.Name)
+	} else {
+		sb.p.opts.Logger.Warn("the sandbox has a network", "sandbox", sb.spec.Name, "egress", lazaret.EgressInternet)
+	}
+	for _, c := range sb.changes {
+		if c.Unsafe {
+			sb.p.opts.Logger.Warn("the isolation is broken, as the run allows", "sandbox", sb.spec.Name, "service", c.Service, "key", c.Key, "value", c.To, "reason", c.Why)
+		}
+	}
 }

@@ -17,7 +17,7 @@ var (
 
 // Files returns the files that the guest of a user reads and changes, or that the Engine does.
 func (s *service) Files(user string) lazaret.FileBackend {
-	if !s.direct() {
+	if !s.sb.direct() {
 		return guestFiles{s, user}
 	}
 	return s.sb.p.engine.Files(s.id, func(ctx context.Context) (engine.FileOwner, error) {

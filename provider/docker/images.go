@@ -34,8 +34,13 @@ func shared[T any](ctx context.Context, group *flights, key string, f func(conte
 }
 
 // ensureImage makes sure that the daemon has the image. One that it has causes no request to a registry;
-// many sandboxes of one that it has not cause one pull.
+// many sandboxes of one that it has not cause one pull. One that ships with the library is built where it is not
+// there as it should be.
 func (p *Provider) ensureImage(ctx context.Context, ref string) (engine.Image, error) {
+	if source, is := p.builtin(ref); is {
+		built, err := p.prepare(ctx, []compose.Source{source}, &lazaret.Compose{})
+		return built[source.Service].Image, err
+	}
 	image, found, err := p.engine.Image(ctx, ref)
 	if err != nil || found {
 		return image, err

@@ -108,24 +108,25 @@ func (p *Provider) planImages(sources []compose.Source) (*imagePlan, error) {
 		if s.Build == nil {
 			continue
 		}
-		b, err := p.newImageBuild(s)
-		if err != nil {
+		if err := p.planBuild(plan, s); err != nil {
 			return nil, err
-		}
-		plan.builds = append(plan.builds, b)
-		plan.built["service "+s.Service] = b
-		for _, name := range b.names {
-			plan.built[name] = b
 		}
 	}
 	for _, s := range sources {
+		if err := p.planBuiltin(plan, s.Image); err != nil {
+			return nil, err
+		}
 		if plan.buildOf(s) == nil {
 			w := plan.wantOf(s)
 			plan.wants[w] = append(plan.wants[w], s.Service)
 		}
 	}
-	for _, b := range plan.builds {
+	for i := 0; i < len(plan.builds); i++ { // builtin ones come to them
+		b := plan.builds[i]
 		for _, ref := range b.dockerfile.Bases {
+			if err := p.planBuiltin(plan, ref); err != nil {
+				return nil, err
+			}
 			if on := plan.built[familiar(ref)]; on != nil && on != b {
 				b.on[ref] = on
 				continue
@@ -139,6 +140,29 @@ func (p *Provider) planImages(sources []compose.Source) (*imagePlan, error) {
 		}
 	}
 	return plan, nil
+}
+
+func (p *Provider) planBuild(plan *imagePlan, s compose.Source) error {
+	b, err := p.newImageBuild(s)
+	if err != nil {
+		return err
+	}
+	plan.builds = append(plan.builds, b)
+	plan.built["service "+s.Service] = b
+	for _, name := range b.names {
+		plan.built[name] = b
+	}
+	return nil
+}
+
+// planBuiltin adds the build of an image that ships with the library, if the reference is one's that nothing else
+// here builds.
+func (p *Provider) planBuiltin(plan *imagePlan, ref string) error {
+	s, is := p.builtin(ref)
+	if !is || plan.built[familiar(ref)] != nil {
+		return nil
+	}
+	return p.planBuild(plan, s)
 }
 
 // buildOf is the build that makes a service's image: its own, or that of another service with that name.

@@ -214,15 +214,7 @@ func (p *Provider) build(ctx context.Context, plan *imagePlan, b *imageBuild, pr
 }
 
 func (p *Provider) ensureBuilt(ctx context.Context, b *imageBuild, bases map[string]string, prebuilt bool) error {
-	inContext := b.path
-	if b.added {
-		inContext = ""
-	}
-	matcher, err := buildcontext.Ignored(b.source.Build.Context, inContext)
-	if err != nil {
-		return err
-	}
-	tree, err := buildcontext.NewTree(ctx, b.source.Build.Context, "", buildcontext.Options{Matcher: matcher, AnyLinks: true})
+	tree, err := b.context(ctx)
 	if err != nil {
 		return err
 	}
@@ -251,6 +243,22 @@ func (p *Provider) ensureBuilt(ctx context.Context, b *imageBuild, bases map[str
 		return err
 	}
 	return &lazaret.Error{Op: "build image", Class: lazaret.ErrInfrastructure, Err: errors.New("it is gone again")}
+}
+
+// context reads the build's folder, if it has one.
+func (b *imageBuild) context(ctx context.Context) (*buildcontext.Tree, error) {
+	dir, dockerfile := b.source.Build.Context, b.path
+	if dir == "" {
+		return buildcontext.Folder(""), nil
+	}
+	if b.added {
+		dockerfile = ""
+	}
+	matcher, err := buildcontext.Ignored(dir, dockerfile)
+	if err != nil {
+		return nil, err
+	}
+	return buildcontext.NewTree(ctx, dir, "", buildcontext.Options{Matcher: matcher, AnyLinks: true})
 }
 
 // isBuilt looks for the image of the inputs, and gives it the names that it lacks.

@@ -162,10 +162,10 @@ func (p *Provider) checkEngine() error {
 // Name is "docker".
 func (p *Provider) Name() string { return "docker" }
 
-// Start makes a sandbox: it pulls the image if the daemon has none of that name, creates the generated
-// project, starts it, and returns when the Engine has reported the start.
+// Start makes a sandbox: it gets the images that the daemon has not, creates the project, generated or loaded,
+// starts it, and returns when all services are ready.
 func (p *Provider) Start(ctx context.Context, spec lazaret.Spec) (*lazaret.Sandbox, error) {
-	if spec.Image == "" {
+	if spec.Image == "" && spec.Compose == nil {
 		spec.Image = p.opts.DefaultImage
 	}
 	if spec.Name == "" {
@@ -175,10 +175,6 @@ func (p *Provider) Start(ctx context.Context, spec lazaret.Spec) (*lazaret.Sandb
 	if err := p.check(ctx, spec); err != nil {
 		return nil, err
 	}
-	image, err := p.ensureImage(ctx, spec.Image)
-	if err != nil {
-		return nil, within(ctx, op, err)
-	}
 	sb := &sandbox{p: p, spec: spec}
 	if spec.Keep && p.opts.Transport == TransportGuest {
 		sb.key = make([]byte, wire.SecretSize)
@@ -187,14 +183,22 @@ func (p *Provider) Start(ctx context.Context, spec lazaret.Spec) (*lazaret.Sandb
 	if spec.TTL > 0 {
 		sb.expires = time.Now().Add(spec.TTL)
 	}
+	arch, err := sb.prepare(ctx)
+	if err != nil {
+		return nil, within(ctx, op, err)
+	}
 	if err := p.hold(sb); err != nil {
 		return nil, err
 	}
-	if err := p.up(ctx, sb, image.Arch); err != nil {
+	if err := p.up(ctx, sb, arch); err != nil {
 		// The first cause stays the class; trouble with the clean-up is told with it.
 		return nil, within(ctx, op, err, sb.Close(ctx))
 	}
-	p.logLoosened(spec)
+	if spec.Compose == nil {
+		p.logLoosened(spec)
+	} else {
+		sb.logChanges()
+	}
 	return lazaret.NewSandbox(sb), nil
 }
 

@@ -113,7 +113,7 @@ func (g *guests) settle(ctx context.Context) (*client.Guest, error) {
 
 // keeper returns the guest that keeps detached commands.
 func (g *guests) keeper(ctx context.Context) (*client.Guest, error) {
-	if g.svc.direct() || g.svc.sb.key == nil {
+	if g.svc.sb.direct() || g.svc.sb.key == nil {
 		return nil, &lazaret.Error{
 			Class: lazaret.ErrUnsupported, Err: errors.New("only guests of kept sandboxes keep detached commands"),
 			Hint: "set Keep in the sandbox's spec, or start it by `lazaret up`",

@@ -21,7 +21,10 @@ type sandbox struct {
 	p    *Provider
 	spec lazaret.Spec
 
-	services []*service // the default one first; none before they are created
+	loaded   *compose.Project         // of a spec with a Compose project
+	images   map[string]compose.Image // of its services
+	changes  []compose.Change         // that were made to it
+	services []*service               // the default one first; none before they are created
 
 	key     []byte    // the secret of a kept sandbox's resident guests; nil where there are none
 	expires time.Time // when a kept sandbox's time is over; zero where it has none
@@ -63,6 +66,9 @@ func (sb *sandbox) labels() map[string]string {
 // serves reports whether main processes that are guests serve a host: this process, and in a kept sandbox
 // later ones too.
 func (sb *sandbox) serves() bool { return sb.p.opts.Transport == TransportGuest }
+
+// direct reports whether nothing in the sandbox is to help.
+func (sb *sandbox) direct() bool { return sb.p.opts.Transport == TransportEngine }
 
 // Info describes the sandbox.
 func (sb *sandbox) Info() lazaret.Info {

@@ -47,12 +47,9 @@ func newService(sb *sandbox, s compose.Service, containers []engine.State) *serv
 	return svc
 }
 
-// direct reports whether nothing in the sandbox is to help.
-func (s *service) direct() bool { return s.sb.p.opts.Transport == TransportEngine }
-
 // Start hands cmd to a guest, or to the Engine.
 func (s *service) Start(ctx context.Context, cmd lazaret.Cmd, live bool, out lazaret.Sink) (lazaret.ProcessBackend, error) {
-	if s.direct() || cmd.Direct {
+	if s.sb.direct() || cmd.Direct {
 		e, err := s.sb.p.engine.Exec(ctx, s.sb.p.watch, s.id, cmd, out)
 		if err != nil {
 			return nil, err

@@ -52,6 +52,9 @@ func (sb *sandbox) start(ctx context.Context, project *compose.Project) error {
 		if err := s.check(ctx, s == sb.services[0]); err != nil && !optional[s.Name] {
 			return err
 		}
+		if err := s.forward(ctx); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -90,6 +93,14 @@ func (s *service) start(ctx context.Context, project *compose.Project) error {
 	}
 	s.begun = time.Now()
 	close(s.launched)
+	if s == s.sb.services[0] && !s.Serves && !s.sb.direct() { // commands are to run in it
+		if _, err := s.guests.of(ctx, ""); err != nil {
+			if err := s.check(ctx, true); err != nil {
+				return err
+			}
+			return s.failure("start the guest", err)
+		}
+	}
 	for _, c := range s.containers {
 		if c.Check == nil {
 			continue
