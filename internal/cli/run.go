@@ -37,6 +37,7 @@ type sandboxFlags struct {
 // runFlags are those of `lazaret run`.
 type runFlags struct {
 	sandboxFlags
+	project         projectFlags
 	copies, ulimits []string
 	timeout         time.Duration
 	json, keep      bool
@@ -51,18 +52,22 @@ func (a *app) newRunCommand(runF func(context.Context, *app, runOptions) error) 
 comes as it is written, standard input is passed through, and the exit code is
 the command's own.
 
+With -f the sandbox is a Compose project, and the command runs in its default
+service when all are ready.
+
 Without --network the command has no network. A timeout ends it with exit code
 124 and a message; a command that itself exits with 124 comes without one, and
 "outcome" under --json tells the two apart.`,
 		Example: `  lazaret run --image python:3.12-slim -- python3 -c 'print(6*7)'
   echo 'print(6*7)' | lazaret run --timeout 10s --memory 256MiB -- python3
   lazaret run --cp ./src:/src --cp :/src/out.txt:out.txt -w /src -- ./check.sh
+  lazaret run -f compose.yaml --service app -- ./check.sh
   lazaret run --json -- sh -c 'exit 3'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usageError("run needs a command to run")
 			}
-			if a.provider == "local" && a.settings.used["image"] {
+			if (a.provider == "local" || len(f.project.files) > 0) && a.settings.used["image"] {
 				f.image = "" // it is said for the runs that have one
 			}
 			opts, err := f.options(args)
@@ -75,6 +80,7 @@ Without --network the command has no network. A timeout ends it with exit code
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // what follows COMMAND is the command's
 	f.add(flags)
+	f.project.add(flags)
 	flags.DurationVar(&f.timeout, "timeout", 0, "end the command after this time, such as 90s or 5m (default: no limit)")
 	flags.StringSliceVar(&f.ulimits, "ulimit", nil, "`limits` of each process of the command: any of cpu=10s,fsize=100MiB,nofile=64,nproc=32 (default: none)")
 	flags.StringArrayVar(&f.copies, "cp", nil, "`copy` a file or a tree, HOST:SANDBOX in before the command, or :SANDBOX:HOST out after it")
@@ -131,6 +137,13 @@ func (f *runFlags) options(args []string) (runOptions, error) {
 	what, err := f.spec()
 	if err != nil {
 		return runOptions{}, err
+	}
+	if len(f.project.files) > 0 {
+		project, err := f.project.compose()
+		if err != nil {
+			return runOptions{}, err
+		}
+		what.Compose = &project
 	}
 	what.Keep = f.keep
 	opts := runOptions{json: f.json, spec: what, cmd: lazaret.Cmd{Args: args, Wall: f.timeout}}

@@ -158,6 +158,9 @@ var unsupportedRules = []rule{
 	{"pre_stop", yes(func(s *types.ServiceConfig) bool { return len(s.PreStop) > 0 }), "a sandbox is removed, not stopped"},
 }
 
+// maxScale bounds the containers of one service: a daemon has no addresses for many more on one network.
+const maxScale = 1000
+
 func (c *checking) service(svc *types.ServiceConfig) {
 	for _, r := range unsupportedRules {
 		if r.what(svc) != "" {
@@ -176,6 +179,9 @@ func (c *checking) service(svc *types.ServiceConfig) {
 		if h.Privileged {
 			c.unsafe(of(svc, "post_start", fmt.Sprint(i), "privileged"), "true", "it has all rights of the host's root")
 		}
+	}
+	if n := svc.GetScale(); n > maxScale {
+		c.refuse(of(svc, "scale"), "%d containers of one service are too many: %d at most", n, maxScale)
 	}
 	c.capabilities(svc)
 	c.securityOpts(svc)
@@ -346,7 +352,7 @@ func (c *checking) network(key string, n types.NetworkConfig) {
 	}
 	for _, opt := range slices.Sorted(maps.Keys(n.DriverOpts)) {
 		switch opt {
-		case "com.docker.network.driver.mtu", "com.docker.network.bridge.enable_icc":
+		case "com.docker.network.driver.mtu", "com.docker.network.bridge.enable_icc", inhibitIPv4:
 		default:
 			c.unsafe(at("driver_opts", opt), n.DriverOpts[opt], "it changes how the host treats the network")
 		}

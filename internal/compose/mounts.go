@@ -47,9 +47,6 @@ func (c *checking) mounts(svc *types.ServiceConfig) {
 			c.unsafe(of(svc, "volumes_from"), from, "this container is not the sandbox's")
 		}
 	}
-	if svc.VolumeDriver != "" && svc.VolumeDriver != "local" {
-		c.unsafe(of(svc, "volume_driver"), svc.VolumeDriver, "what this driver mounts is not known")
-	}
 }
 
 // covers says whether a mount would hide the guest.

@@ -104,7 +104,7 @@ var (
 	prefix  = regexp.MustCompile(`^validating [^:]+: `)
 )
 
-// locate puts file and line before what compose-go says of a key.
+// locate puts file and line before what compose-go says of a key, and the file before what it says of none.
 func (p *places) locate(text string) string {
 	text = prefix.ReplaceAllString(text, "")
 	var keys []string
@@ -116,10 +116,10 @@ func (p *places) locate(text string) string {
 	if m := extra.FindStringSubmatch(text); m != nil {
 		keys = append(keys, m[1])
 	}
-	if len(keys) == 0 {
-		return text
+	if at := p.find(keys); at != "" && !strings.Contains(text, p.files[0]) {
+		text = at + ": " + strings.TrimSpace(text)
 	}
-	return p.find(keys) + ": " + text
+	return text
 }
 
 // bad is an error about a key of a service.

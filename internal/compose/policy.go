@@ -312,28 +312,23 @@ func (a *applying) binds(svc *types.ServiceConfig) {
 	}
 }
 
-// log bounds what the Engine keeps of a service's output.
+// log bounds what the Engine keeps of a service's output. Its driver "local" has bounds of its own.
 func (a *applying) log(svc *types.ServiceConfig) {
-	l := types.LoggingConfig{Driver: "json-file"}
+	l := types.LoggingConfig{}
 	if svc.Logging != nil {
 		l = *svc.Logging
 	}
-	if l.Driver == "" {
-		l.Driver = "json-file"
+	if l.Driver != "" && l.Driver != "json-file" {
+		return
 	}
-	if l.Driver == "json-file" || l.Driver == "local" {
-		l.Options = maps.Clone(l.Options)
-		if l.Options == nil {
-			l.Options = types.Options{}
-		}
-		for key, value := range map[string]string{"max-size": "10m", "max-file": "1"} {
-			if l.Options[key] == "" {
-				l.Options[key] = value
-			}
-		}
-		a.change(svc, "logging", "", fmt.Sprintf("%s, %s files of %s", l.Driver, l.Options["max-file"], l.Options["max-size"]), "logs are bounded")
+	bounds := types.Options{"max-size": "10m", "max-file": "1"}
+	if l.Options["compress"] == "true" {
+		bounds["max-file"] = "2" // the Engine compresses those that are full
 	}
+	maps.Copy(bounds, l.Options)
+	l.Driver, l.Options = "json-file", bounds
 	svc.Logging = &l
+	a.change(svc, "logging", "", fmt.Sprintf("json-file, max-file %s, max-size %s", bounds["max-file"], bounds["max-size"]), "logs are bounded")
 }
 
 // escape keeps Compose from interpolating again.
