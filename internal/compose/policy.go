@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/compose-spec/compose-go/v2/types"
@@ -117,9 +118,7 @@ const guestVolume = "lazaret-guest"
 
 func (a *applying) apply(svc *types.ServiceConfig) {
 	svc.Labels = labelled(svc.Labels, a.pol.Labels)
-	if svc.Name == a.main {
-		svc.Labels = svc.Labels.Add(engine.LabelDefault, "true")
-	}
+	svc.Labels = svc.Labels.Add(engine.LabelDefault, strconv.FormatBool(svc.Name == a.main))
 	svc.CustomLabels = types.Labels{
 		api.ProjectLabel: a.project.Name, api.ServiceLabel: svc.Name, api.OneoffLabel: "False",
 		api.VersionLabel: api.ComposeVersion, api.WorkingDirLabel: a.project.WorkingDir,

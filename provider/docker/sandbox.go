@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -47,15 +48,15 @@ var (
 // removeTimeout bounds the removal of one sandbox.
 const removeTimeout = 30 * time.Second
 
-// labels are those of every object of the sandbox.
+// labels are those of every object of the sandbox. All are set, for an image's own would count else.
 func (sb *sandbox) labels() map[string]string {
-	l := map[string]string{engine.LabelOwner: sb.p.self.String(), engine.LabelSandbox: sb.spec.Name}
-	if sb.spec.Keep {
-		l[engine.LabelKept] = "true"
+	l := map[string]string{
+		engine.LabelOwner: sb.p.self.String(), engine.LabelSandbox: sb.spec.Name, engine.LabelKept: strconv.FormatBool(sb.spec.Keep),
 	}
-	if sb.key != nil {
-		l[engine.LabelKey] = hex.EncodeToString(sb.key)
+	if !sb.spec.Keep {
+		return l
 	}
+	l[engine.LabelKey], l[engine.LabelExpires] = hex.EncodeToString(sb.key), ""
 	if !sb.expires.IsZero() {
 		l[engine.LabelExpires] = sb.expires.UTC().Format(time.RFC3339)
 	}
