@@ -109,7 +109,7 @@ func TestAProjectThatDoesNotComeUpSaysWhyAndLeavesNothing(t *testing.T) {
 	}{
 		"a service that fails": {`
 services:
-  default: {image: lazaret-test/python, command: sleep infinity}
+  default: {image: lazaret-test/python, command: sleep infinity, healthcheck: {test: "true", interval: 2s}}
   db: {image: lazaret-test/python, command: [sh, -c, "echo one; echo two >&2; exit 3"]}
 `, 0, lazaret.ErrUnavailable, []string{"in service db", "exited with code 3", "one", "two"}},
 		"a service that becomes unhealthy": {`
