@@ -26,7 +26,10 @@ type described struct {
 func (a *app) describe(f *projectFlags, s lazaret.Spec) (described, error) {
 	d := described{Spec: s, provider: a.provider}
 	if len(f.files) == 0 {
-		return d, s.Validate()
+		if err := s.Validate(); err != nil {
+			return d, usageError("%w", err)
+		}
+		return d, nil
 	}
 	found, err := f.discover()
 	if err != nil {
@@ -86,7 +89,7 @@ func (a *app) ofEnvironment(e *spec.Environment, s lazaret.Spec) (lazaret.Spec, 
 	what.Limits = lazaret.Limits{
 		Memory: cmp.Or(s.Limits.Memory, what.Limits.Memory), CPUs: cmp.Or(s.Limits.CPUs, what.Limits.CPUs), PIDs: cmp.Or(s.Limits.PIDs, what.Limits.PIDs),
 	}
-	what.Name, what.Keep = s.Name, s.Keep
+	what.Name, what.Keep, what.TTL = s.Name, s.Keep, s.TTL
 	return what, nil
 }
 
