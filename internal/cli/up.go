@@ -25,8 +25,8 @@ func (a *app) newUpCommand(runF func(context.Context, *app, upOptions) error) *c
 		Use:   "up",
 		Short: "Start a sandbox that stays, and print its name",
 		Long: `Up starts a sandbox of an image, or of a Compose project with -f, and prints its
-name. It stays until "lazaret down" or "lazaret cleanup NAME" removes it, or, with
---ttl, until a clean-up after that time.
+name. It stays until "lazaret down" or "lazaret cleanup NAME" removes it, or,
+with --ttl, until a clean-up after that time.
 
 Commands get to it by "lazaret exec", files by "lazaret cp", people by "lazaret
 shell" and "lazaret connect". Commands that are detached outlive the one that
