@@ -16,8 +16,8 @@ func (a *app) newConnectCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "connect NAME",
 		Short: "Tell how people and editors get into a named sandbox",
-		Long: `Connect prints, for a service that runs, the container's name, a command line for
-a shell in it, one for VS Code, and where its ports are published.`,
+		Long: `Connect prints, for a service that runs, the container's name, a command line
+for a shell in it, one for VS Code, and where its ports are published.`,
 		Example: "  lazaret connect box\n  lazaret connect shop --service web --json",
 		Args:    wantArguments("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {

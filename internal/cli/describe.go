@@ -25,12 +25,13 @@ type described struct {
 // Dockerfile say themselves what such flags say; over an environment spec the flags win.
 func (a *app) describe(f *projectFlags, s lazaret.Spec) (described, error) {
 	d := described{Spec: s, provider: a.provider}
-	if len(f.files) == 0 {
-		return d, s.Validate()
-	}
 	found, err := f.discover()
 	if err != nil {
 		return d, err
+	}
+	isProject := found.Kind == spec.FoundCompose || found.Kind == spec.FoundDockerfile
+	if flag := f.onlyForProjects(a.settings.used["egress"]); flag != "" && !isProject {
+		return d, usageError("--%s is for Compose projects: name one with -f", flag)
 	}
 	switch found.Kind {
 	case spec.FoundCompose, spec.FoundDockerfile:
@@ -86,7 +87,7 @@ func (a *app) ofEnvironment(e *spec.Environment, s lazaret.Spec) (lazaret.Spec, 
 	what.Limits = lazaret.Limits{
 		Memory: cmp.Or(s.Limits.Memory, what.Limits.Memory), CPUs: cmp.Or(s.Limits.CPUs, what.Limits.CPUs), PIDs: cmp.Or(s.Limits.PIDs, what.Limits.PIDs),
 	}
-	what.Name, what.Keep = s.Name, s.Keep
+	what.Name, what.Keep, what.TTL = s.Name, s.Keep, s.TTL
 	return what, nil
 }
 
@@ -130,15 +131,31 @@ func (a *app) building(tag, step string) {
 	fmt.Fprintf(a.Err, "lazaret: building %s: %s\n", tag, step)
 }
 
-// discover finds out what -f names. Only of Compose files there can be several.
+// onlyForProjects is a flag that was given and says nothing of anything but a project; empty where there is none.
+func (f *projectFlags) onlyForProjects(egressIsSetting bool) string {
+	for _, flag := range []struct {
+		name string
+		said bool
+	}{
+		{"service", f.service != ""}, {"profile", f.profiles != nil}, {"env-file", f.envFiles != nil}, {"host-env", f.hostEnv != nil},
+		{"sample-metadata", f.metadata != nil}, {"egress", f.egress != "" && !egressIsSetting}, {"allow-unsafe", f.allowUnsafe}, {"prebuilt", f.prebuilt},
+	} {
+		if flag.said {
+			return flag.name
+		}
+	}
+	return ""
+}
+
+// discover finds out what -f names, if it is given. Only of Compose files there can be several.
 func (f *projectFlags) discover() (spec.Found, error) {
-	var all spec.Found
-	for _, path := range f.files {
+	all := spec.Found{Kind: spec.FoundNothing}
+	for i, path := range f.files {
 		found, err := spec.Discover(path)
 		if err != nil {
 			return spec.Found{}, err
 		}
-		if all.Kind != "" && (all.Kind != spec.FoundCompose || found.Kind != spec.FoundCompose) {
+		if i > 0 && (all.Kind != spec.FoundCompose || found.Kind != spec.FoundCompose) {
 			return spec.Found{}, usageError("%w", errors.New("-f is given several times, and not only for Compose files"))
 		}
 		all.Kind = found.Kind

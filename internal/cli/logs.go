@@ -17,8 +17,8 @@ func (a *app) newLogsCommand() *cobra.Command {
 		Short: "Print what a service of a named sandbox has written",
 		Long: `Logs prints what the main process of a service has written, whether or not it
 still runs. A service that only idles has Lazaret's own program there, and no
-log: what its commands write comes from "lazaret exec", and that of detached ones
-from "lazaret process follow".`,
+log: what its commands write comes from "lazaret exec", and what detached ones
+write from "lazaret process follow".`,
 		Example: "  lazaret logs shop --service db --tail 20\n  lazaret logs shop -f",
 		Args:    wantArguments("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {

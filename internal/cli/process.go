@@ -217,9 +217,9 @@ func (a *app) newProcessWriteCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "write",
 		Short: "Pass standard input on to a detached command",
-		Long: `Write passes its standard input on to a command that "lazaret exec -i --detach" has
-left running. At its end the command's input ends too, unless --open says that
-more is to come.`,
+		Long: `Write passes its standard input on to a command that "lazaret exec -i --detach"
+has left running. At its end the command's input ends too, unless --open says
+that more is to come.`,
 		Example: "  echo 'print(6*7)' | lazaret process write box 1 --open",
 	}
 	cmd = a.newNumberedCommand(cmd, func(_ context.Context, p *lazaret.Process, _ []string) error {

@@ -19,8 +19,8 @@ func (a *app) newPsCommand() *cobra.Command {
 		Use:   "ps",
 		Short: "List the named sandboxes",
 		Long: `Ps lists the sandboxes that stay until they are named, whoever started them:
-those of "lazaret up" and of "lazaret run --keep". "lazaret cleanup --dry-run" lists
-all else.`,
+those of "lazaret up" and of "lazaret run --keep". All else is listed by
+"lazaret cleanup --dry-run".`,
 		Example: "  lazaret ps\n  lazaret ps --json",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

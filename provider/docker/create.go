@@ -139,10 +139,11 @@ func (sb *sandbox) project(ctx context.Context, guest string) (*compose.Project,
 
 // logChanges tells what weakens the isolation, and that the project is cut off, which it may not expect.
 func (sb *sandbox) logChanges() {
-	if sb.loaded.Internal() {
-		sb.p.opts.Logger.Info("the project's networks are internal: its services reach each other and nothing else", "sandbox", sb.spec.Name)
-	} else {
+	switch {
+	case !sb.loaded.Internal():
 		sb.p.opts.Logger.Warn("the sandbox has a network", "sandbox", sb.spec.Name, "egress", lazaret.EgressInternet)
+	case len(sb.loaded.NetworksNeeded()) > 0:
+		sb.p.opts.Logger.Info("the project's networks are internal: its services reach each other and nothing else", "sandbox", sb.spec.Name)
 	}
 	for _, c := range sb.changes {
 		if c.Unsafe {

@@ -55,8 +55,18 @@ func (g *Guest) Done() <-chan struct{} { return g.first.Done() }
 // Lost reports whether the guest is lost. It is known as soon as a command is reported as lost for it.
 func (g *Guest) Lost() bool { return g.first.Err() != nil || g.conn.Load().Err() != nil }
 
-// Close ends the connection. The guest then kills what it has started.
+// partWithin bounds the wait for a resident guest's word that it has got all.
+const partWithin = time.Second
+
+// Close ends the connection. The guest then kills what it has started; a resident one what it has started for
+// this host, but for detached commands. What those were told is made sure to have arrived: input, say.
 func (g *Guest) Close() {
+	if g.resident.Load() && !g.Lost() {
+		over := make(chan struct{})
+		stop := time.AfterFunc(partWithin, func() { close(over) })
+		g.first.Ping(over)
+		stop.Stop()
+	}
 	g.first.Close()
 	g.conn.Load().Close()
 	g.readers.Wait()
