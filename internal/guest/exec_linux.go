@@ -30,10 +30,13 @@ type command struct {
 	w      *supervisor
 	before evidence
 
+	pressing *time.Timer // presses the worker once it fires; nil where there is none yet
+
 	input  *os.File   // the command's standard input, from our side; nil for none
 	output []*os.File // stdout and stderr from our side; with a terminal, the terminal alone
 	tails  []*ring.Tail
 	totals [2]int64      // bytes that were sent live; each is its pump's
+	atEnd  [2]bool       // whether an output is at its end; each is its pump's
 	done   chan struct{} // closed when the host has been told how it ended
 
 	mu      sync.Mutex
@@ -44,7 +47,12 @@ type command struct {
 // exec runs a command for the host.
 func (g *guest) exec(s *wire.Stream, req *wire.Exec) {
 	c := &command{g: g, s: s, req: req, done: make(chan struct{})}
-	defer close(c.done)
+	defer func() {
+		close(c.done)
+		if c.pressing != nil {
+			c.pressing.Stop()
+		}
+	}()
 	fail := func(what string, err error) { c.reply(wire.Reply{Failed: &wire.Failed{What: what, Text: err.Error()}}) }
 	if len(req.Args) == 0 {
 		fail(wire.NoStart, errors.New("no command"))
@@ -99,7 +107,7 @@ func (c *command) run() {
 	go c.listen()
 	var pumps sync.WaitGroup
 	for i, f := range c.output {
-		pumps.Go(func() { c.pump(f, i) })
+		pumps.Go(func() { c.atEnd[i] = c.pump(f, i) })
 	}
 	end, survivors, idle := c.await()
 	for _, f := range c.output {
@@ -129,7 +137,7 @@ func (c *command) await() (end *ended, survivors int, idle bool) {
 	for n := range c.w.notes {
 		switch {
 		case n.Ended != nil:
-			return n.Ended, survivors, false
+			return n.Ended, survivors, n.Idle
 		case n.Killed != nil:
 			survivors = *n.Killed
 			return nil, survivors, false // it could not be killed
@@ -154,7 +162,11 @@ func (c *command) awaitKilled(idle bool) (survivors int, _ bool) {
 // leave gives the worker back as soon as it has no descendant left, and the outputs to nobody: a child
 // that lives on may write, and is not ended by that.
 func (c *command) leave(idle bool) {
-	for _, f := range c.output {
+	for i, f := range c.output {
+		if c.atEnd[i] {
+			_ = f.Close()
+			continue
+		}
 		_ = f.SetReadDeadline(time.Time{})
 		go func() {
 			_, _ = io.Copy(io.Discard, f)
@@ -166,6 +178,10 @@ func (c *command) leave(idle bool) {
 		c.w.retire()
 		return
 	default:
+	}
+	if idle {
+		c.g.release(c.w)
+		return
 	}
 	go func() {
 		for !idle {
@@ -212,9 +228,9 @@ var channels = []byte{wire.Stdout, wire.Stderr}
 // pieces are buffers for output, two for each command that runs.
 var pieces = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
-// pump moves one output to the host, or to where its end is kept, until it is at its end; or, when the
-// command has ended and drainWithin is over, until there is nothing in it.
-func (c *command) pump(f *os.File, i int) {
+// pump moves one output to the host, or to where its end is kept, until it is at its end, which it reports;
+// or, when the command has ended and drainWithin is over, until there is nothing in it.
+func (c *command) pump(f *os.File, i int) (atEnd bool) {
 	piece := pieces.Get().(*[32 << 10]byte)
 	defer pieces.Put(piece)
 	buf := piece[:]
@@ -223,10 +239,10 @@ func (c *command) pump(f *os.File, i int) {
 		c.took(i, buf[:n])
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			c.rest(f, i, buf)
-			return
+			return false
 		}
 		if err != nil {
-			return
+			return true
 		}
 	}
 }
@@ -266,9 +282,12 @@ func (c *command) rest(f *os.File, i int, buf []byte) {
 
 // listen takes the host's input and orders until the stream or the command has ended.
 func (c *command) listen() {
-	input := newQueue() // a program that does not read must not hold orders up
-	defer input.close()
-	go c.feed(input)
+	var input *queue
+	if c.input != nil {
+		input = newQueue() // a program that does not read must not hold orders up
+		defer input.close()
+		go c.feed(input)
+	}
 	for {
 		ev, err := c.s.Receive()
 		if err != nil {
@@ -306,7 +325,7 @@ func (c *command) feed(input *queue) {
 			_, _ = c.input.Write([]byte{4}) // what Ctrl-D types: the end of input
 		}
 	}
-	if c.input != nil && c.req.Terminal == nil {
+	if c.req.Terminal == nil {
 		_ = c.input.Close()
 	}
 }
