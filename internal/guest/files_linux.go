@@ -200,16 +200,20 @@ func (c *content) writeTo(w io.Writer) error {
 		piece.Recycle()
 		return err
 	}
-	if err == nil {
-		err = put(first)
-	}
-	for piece := second; err == nil; piece, err = c.next() {
-		err = put(piece)
-	}
-	if !errors.Is(err, io.EOF) {
+	if err := put(first); err != nil {
 		return err
 	}
-	return buf.Flush()
+	for piece := second; ; piece, err = c.next() {
+		switch {
+		case errors.Is(err, io.EOF):
+			return buf.Flush()
+		case err != nil:
+			return err
+		}
+		if err := put(piece); err != nil {
+			return err
+		}
+	}
 }
 
 // next waits for the next piece.
