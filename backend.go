@@ -96,7 +96,39 @@ type ProcessBackend interface {
 	Resize(ctx context.Context, rows, cols uint16) error
 }
 
-// Exit is how a command ended, as the backend saw it. Outcome is never TimedOut.
+// Rejoiner is the capability of a ServiceBackend to keep detached commands beyond the process that started
+// them. Those are DetachedBackends.
+type Rejoiner interface {
+	// Detached lists them, those that run and those that have ended, in the order of their numbers.
+	Detached(ctx context.Context) ([]DetachedInfo, error)
+	// Join looks at one of them. ctx bounds the call only.
+	Join(ctx context.Context, info DetachedInfo, out Sink) (DetachedBackend, error)
+}
+
+// DetachedInfo describes a detached command that may be another process's.
+type DetachedInfo struct {
+	ID      int // from 1 on
+	Args    []string
+	Started time.Time // on this host's clock
+	Ended   bool
+	Stdin   bool // it was started with StdinPipe
+}
+
+// DetachedBackend is a detached command that outlives this process. Its output is delivered once Wait is
+// called: what is held of it, and then what comes.
+type DetachedBackend interface {
+	ProcessBackend
+	// ID is the command's number among all that the service has.
+	ID() int
+	// Gaps has skip called, in order with the sink, where n bytes of a stream are not held. It is called before
+	// Wait.
+	Gaps(skip func(s Stream, n int64))
+	// Forget drops what is held of a command that has ended.
+	Forget(ctx context.Context) error
+}
+
+// Exit is how a command ended, as the backend saw it. Outcome is TimedOut only where the sandbox keeps the
+// time of a detached command.
 type Exit struct {
 	Outcome Outcome
 	Code    int // the program's own; 128+n for signal n; -1 when lost
@@ -104,7 +136,9 @@ type Exit struct {
 	Why     string // the reason, where it is lost
 	// Totals are the bytes of standard output and error, where the sink did not get them all.
 	Totals *[2]int64
-	Usage  Usage
+	// Wall is how long it ran, where the sandbox has measured that; else 0.
+	Wall  time.Duration
+	Usage Usage
 }
 
 // Connector is the capability of a ServiceBackend to say how a person gets in.
@@ -122,7 +156,8 @@ type Stopper interface {
 type Connection struct {
 	Container string   // the container's name
 	Shell     []string // a command for the host that opens a shell in it
-	Ports     []Port   // that are published, in the order of Spec.Ports
+	VSCode    []string // a command for the host that opens it in Visual Studio Code
+	Ports     []Port   // that can be reached, in the order of Spec.Ports or of the Compose file
 }
 
 // Info describes a sandbox.

@@ -53,7 +53,7 @@ func TestDetachedCommandsAreBounded(t *testing.T) {
 	if _, err := all[7].Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := all[7].Forget(); err != nil {
+	if err := all[7].Forget(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	p, err := sb.Start(t.Context(), cmd)

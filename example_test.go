@@ -46,7 +46,7 @@ func ExampleProcess_Follow() {
 		log.Fatal(err)
 	}
 	fmt.Println("exit code", res.ExitCode)
-	if err := later.Forget(); err != nil {
+	if err := later.Forget(ctx); err != nil {
 		log.Fatal(err)
 	}
 	// Output:

@@ -38,6 +38,7 @@ func (p *Process) Follow(ctx context.Context, s Stream, offset int64) iter.Seq2[
 }
 
 func (p *Process) follow(ctx context.Context, s Stream, offset int64, yield func(Chunk, error) bool) {
+	p.awaited()
 	ended := false
 	for ctx.Err() == nil {
 		data, at, more := p.out[s].From(offset, chunkSize)

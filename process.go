@@ -20,7 +20,8 @@ type Process struct {
 	svc   *Service
 	be    ProcessBackend
 	stdin bool          // StdinPipe was set
-	info  ProcessInfo   // but for Ended
+	info  ProcessInfo   // its Ended is that of when it was found
+	look  func()        // makes what another process has started be awaited here; nil for what this one has
 	out   [3]*ring.Tail // by Stream
 	feed  *feed         // nil where there are no events: under Exec, and of a detached command
 
@@ -65,8 +66,13 @@ func (s *Service) start(ctx context.Context, cmd Cmd, live bool, f *feed) (_ *Pr
 	}
 	p.out[Stdout], p.out[Stderr] = ring.NewTail(capOf(cmd.StdoutCap)), ring.NewTail(capOf(cmd.StderrCap))
 	if p.be, err = s.be.Start(ctx, cmd, live, p.sink); err != nil {
-		s.detached.remove(p.info.ID)
+		if cmd.Detach {
+			s.detached.release()
+		}
 		return nil, classify(ctx, err, op, s.info.Name, "")
+	}
+	if be, ok := p.be.(DetachedBackend); ok {
+		be.Gaps(p.gap)
 	}
 	if cmd.Detach {
 		ctx = context.WithoutCancel(ctx)
@@ -84,6 +90,16 @@ func (p *Process) sink(s Stream, b []byte) {
 	_, _ = p.out[s].Write(b) // it never fails
 	if p.feed != nil {
 		p.feed.put(s, b)
+	}
+}
+
+// gap takes the word that bytes of the output are not to be had.
+func (p *Process) gap(s Stream, n int64) { p.out[s].Skip(n) }
+
+// awaited sees to it that the command's end is recorded.
+func (p *Process) awaited() {
+	if p.look != nil {
+		p.look()
 	}
 }
 
@@ -160,6 +176,9 @@ func (p *Process) finish(ctx context.Context, exit Exit, err error) {
 			Stdout: outputOf(p.out[Stdout]), Stderr: outputOf(p.out[Stderr]),
 			Why: exit.Why, Usage: exit.Usage, Started: p.info.Started, Wall: time.Since(p.info.Started), Unkilled: unkilled,
 		}
+		if exit.Wall > 0 {
+			p.result.Wall = exit.Wall
+		}
 		if t := exit.Totals; t != nil {
 			p.result.Stdout.Total, p.result.Stderr.Total = t[0], t[1]
 		}
@@ -200,6 +219,7 @@ func (p *Process) pump(ctx context.Context, r io.Reader) {
 // Wait returns how the command ended, as Exec does. ctx limits the waiting only: when it ends first,
 // the command runs on and the error is an ErrCancelled.
 func (p *Process) Wait(ctx context.Context) (*Result, error) {
+	p.awaited()
 	select {
 	case <-p.done:
 		return p.result, p.err
@@ -301,6 +321,7 @@ var errKilled = errors.New("killed by the caller")
 // Kill ends the command with all its descendants and waits for that. The Result then says how the
 // program ended, which after a kill is Signalled, or Lost with Unkilled where the transport cannot end it.
 func (p *Process) Kill(ctx context.Context) error {
+	p.awaited()
 	p.kill(ctx, errKilled)
 	_, err := p.Wait(ctx)
 	if errors.Is(err, ErrCancelled) && ctx.Err() == nil {

@@ -1,11 +1,13 @@
 package lazaret
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"regexp"
 	"strings"
+	"time"
 )
 
 // Provider makes sandboxes. Its methods may be called by many goroutines at once.
@@ -27,6 +29,9 @@ type Spec struct {
 	// Name names the sandbox, and its Compose project under docker. Empty means a generated one,
 	// "lazaret-" and 12 random characters.
 	Name string
+	// Compose starts a Compose project in place of one image. Then Image, Env, User, Dir, Network, Ports and
+	// Mounts are empty, and Limits are those of services that set none.
+	Compose *Compose
 	// Image is the image's reference. Empty means the provider's default.
 	Image string
 	// Env is added to the image's environment, byte for byte.
@@ -44,6 +49,8 @@ type Spec struct {
 	Mounts []Mount
 	// Keep leaves the sandbox in place when it is closed and when this process ends, labelled as kept.
 	Keep bool
+	// TTL is how long a kept sandbox stays: a clean-up after that removes it. 0 means until it is named.
+	TTL time.Duration
 }
 
 // The networks that every docker provider knows.
@@ -95,11 +102,21 @@ type Mount struct {
 	Writable  bool   // false mounts it read-only
 }
 
-// Port is a TCP port of a service that can be reached at 127.0.0.1 of the daemon's machine.
+// Port is a port of a service that can be reached from outside the sandbox.
 type Port struct {
-	Host      int // 1 to 65535; in a Spec 0 means any that is free
-	Container int // 1 to 65535
+	Host      int    // 1 to 65535; in a Spec 0 means any that is free
+	Container int    // 1 to 65535
+	Protocol  string // ProtocolTCP, also when empty, or ProtocolUDP
+	// Address is the host's, "127.0.0.1" but for Compose projects that keep their ports. It is of the
+	// daemon's machine, but for ports of internal networks, which are this machine's. In a Spec it is empty.
+	Address string
 }
+
+// The protocols of ports.
+const (
+	ProtocolTCP = "tcp"
+	ProtocolUDP = "udp"
+)
 
 var nameRE = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 
@@ -119,11 +136,17 @@ func (s *Spec) Validate() error {
 	if s.Dir != "" && !strings.HasPrefix(s.Dir, "/") {
 		return bad("the working directory %q is not absolute", s.Dir)
 	}
+	if s.TTL < 0 || s.TTL > 0 && !s.Keep {
+		return bad("the TTL %v is negative, or the sandbox is not to be kept", s.TTL)
+	}
 	if l := s.Limits; l.Memory < NoLimit || l.PIDs < NoLimit || (l.CPUs < 0 && l.CPUs != NoLimit) {
 		return bad("a limit is negative")
 	}
 	if m := s.Limits.Memory; m > 0 && m < minMemory {
 		return bad("the memory limit %d is below the least that an Engine accepts, %d bytes", m, minMemory)
+	}
+	if s.Compose != nil {
+		return s.validateCompose(bad)
 	}
 	if err := s.validatePorts(bad); err != nil {
 		return err
@@ -133,15 +156,24 @@ func (s *Spec) Validate() error {
 
 func (s *Spec) validatePorts(bad func(string, ...any) error) error {
 	const most = 1<<16 - 1
-	taken := map[int]bool{}
+	type hostPort struct {
+		port     int
+		protocol string
+	}
+	taken := map[hostPort]bool{}
 	for _, p := range s.Ports {
+		host := hostPort{p.Host, cmp.Or(p.Protocol, ProtocolTCP)}
 		switch {
 		case p.Host < 0 || p.Host > most || p.Container < 1 || p.Container > most:
 			return bad("there is no port %d or %d", p.Host, p.Container)
-		case p.Host != 0 && taken[p.Host]:
+		case host.protocol != ProtocolTCP && host.protocol != ProtocolUDP:
+			return bad("there is no protocol %q, only %s and %s", p.Protocol, ProtocolTCP, ProtocolUDP)
+		case p.Address != "":
+			return bad("port %d has an address: ports are published at the loopback address", p.Container)
+		case p.Host != 0 && taken[host]:
 			return bad("port %d of the host is published twice", p.Host)
 		}
-		taken[p.Host] = true
+		taken[host] = true
 	}
 	if len(s.Ports) == 0 {
 		return nil

@@ -12,15 +12,18 @@ func TestASpecsPortsAreChecked(t *testing.T) {
 		want string // part of the error; empty for none
 	}{
 		"none":                     {Spec{}, ""},
-		"on a bridge":              {Spec{Network: "bridge", Ports: []Port{{8080, 80}, {0, 80}, {0, 443}}}, ""},
-		"on a named network":       {Spec{Network: "mine", Ports: []Port{{65535, 65535}}}, ""},
-		"without a network":        {Spec{Ports: []Port{{8080, 80}}}, "set the network to bridge"},
-		"on none":                  {Spec{Network: "none", Ports: []Port{{8080, 80}}}, "set the network to bridge"},
-		"on the host's network":    {Spec{Network: "host", Ports: []Port{{8080, 80}}}, "the host's already"},
-		"of no container port":     {Spec{Network: "bridge", Ports: []Port{{8080, 0}}}, "no port 8080 or 0"},
-		"that is too large":        {Spec{Network: "bridge", Ports: []Port{{65536, 80}}}, "no port 65536"},
-		"that is negative":         {Spec{Network: "bridge", Ports: []Port{{-1, 80}}}, "no port -1"},
-		"of the host, taken twice": {Spec{Network: "bridge", Ports: []Port{{8080, 80}, {8080, 81}}}, "8080 of the host is published twice"},
+		"on a bridge":              {Spec{Network: "bridge", Ports: []Port{{Host: 8080, Container: 80}, {Container: 80}, {Container: 443}}}, ""},
+		"on a named network":       {Spec{Network: "mine", Ports: []Port{{Host: 65535, Container: 65535}}}, ""},
+		"without a network":        {Spec{Ports: []Port{{Host: 8080, Container: 80}}}, "set the network to bridge"},
+		"on none":                  {Spec{Network: "none", Ports: []Port{{Host: 8080, Container: 80}}}, "set the network to bridge"},
+		"on the host's network":    {Spec{Network: "host", Ports: []Port{{Host: 8080, Container: 80}}}, "the host's already"},
+		"of no container port":     {Spec{Network: "bridge", Ports: []Port{{Host: 8080, Container: 0}}}, "no port 8080 or 0"},
+		"that is too large":        {Spec{Network: "bridge", Ports: []Port{{Host: 65536, Container: 80}}}, "no port 65536"},
+		"that is negative":         {Spec{Network: "bridge", Ports: []Port{{Host: -1, Container: 80}}}, "no port -1"},
+		"of both protocols":        {Spec{Network: "bridge", Ports: []Port{{Host: 53, Container: 53}, {Host: 53, Container: 53, Protocol: "udp"}}}, ""},
+		"of an unknown protocol":   {Spec{Network: "bridge", Ports: []Port{{Container: 80, Protocol: "sctp"}}}, "no protocol \"sctp\""},
+		"with an address":          {Spec{Network: "bridge", Ports: []Port{{Container: 80, Address: "0.0.0.0"}}}, "loopback address"},
+		"of the host, taken twice": {Spec{Network: "bridge", Ports: []Port{{Host: 8080, Container: 80}, {Host: 8080, Container: 81}}}, "8080 of the host is published twice"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := c.spec.Validate()
@@ -32,6 +35,32 @@ func TestASpecsPortsAreChecked(t *testing.T) {
 				}
 			case !errors.Is(err, ErrConfig) || !errors.As(err, &e) || !strings.Contains(e.Error()+e.Hint, c.want):
 				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+func TestAComposeProjectExcludesWhatItsFileSays(t *testing.T) {
+	project := &Compose{Files: []string{"compose.yaml"}}
+	for name, c := range map[string]struct {
+		spec Spec
+		want string // a part of the error; empty means none
+	}{
+		"alone":                {Spec{Compose: project, Name: "a", Keep: true, Limits: Limits{Memory: 64 << 20}}, ""},
+		"with an image":        {Spec{Compose: project, Image: "a"}, "Image and Compose exclude each other"},
+		"with variables":       {Spec{Compose: project, Env: map[string]string{"A": "1"}}, "Env and Compose exclude"},
+		"with a network":       {Spec{Compose: project, Network: NetworkBridge}, "Network and Compose exclude"},
+		"with ports":           {Spec{Compose: project, Ports: []Port{{Container: 80}}}, "Ports and Compose exclude"},
+		"without a file":       {Spec{Compose: &Compose{}}, "needs a file"},
+		"with another egress":  {Spec{Compose: &Compose{Files: project.Files, Egress: "lan"}}, "no egress \"lan\""},
+		"with a bad variable":  {Spec{Compose: &Compose{Files: project.Files, Env: map[string]string{"A=": "1"}}}, "contains '='"},
+		"with a bad host name": {Spec{Compose: &Compose{Files: project.Files, HostEnv: []string{"A=1"}}}, "no name"},
+		"with no time":         {Spec{Compose: &Compose{Files: project.Files, ReadyTimeout: -1}}, "negative"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := c.spec.Validate()
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || !errors.Is(err, ErrConfig)) {
+				t.Errorf("got %v, want %q", err, c.want)
 			}
 		})
 	}

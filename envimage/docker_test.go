@@ -12,45 +12,11 @@ import (
 
 	"github.com/lazaret/lazaret"
 	"github.com/lazaret/lazaret/envimage"
-	"github.com/lazaret/lazaret/internal/compose"
+	"github.com/lazaret/lazaret/internal/dockertest"
 	"github.com/lazaret/lazaret/internal/engine"
 	"github.com/lazaret/lazaret/provider/docker"
 	"github.com/lazaret/lazaret/spec"
 )
-
-// newProvider connects to the daemon, and skips the test where there is none, unless LAZARET_REQUIRE_DOCKER
-// says that there must be.
-func newProvider(t *testing.T) *docker.Provider {
-	t.Helper()
-	p, err := docker.New(t.Context(), docker.Options{})
-	if err != nil {
-		if os.Getenv("LAZARET_REQUIRE_DOCKER") == "" {
-			t.Skipf("no Docker: %v", err)
-		}
-		t.Fatal(err)
-	}
-	ctx := t.Context()
-	t.Cleanup(func() {
-		if err := p.Close(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	return p
-}
-
-func engineOf(t *testing.T) *engine.Client {
-	t.Helper()
-	c, err := compose.Connect(t.Context(), compose.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return c.Engine
-}
 
 // environment writes a spec of its own name and the files beside it, and removes the environment's images at
 // the end of the test.
@@ -98,7 +64,7 @@ func eventually(t *testing.T, f func() error) {
 // of the build's steps; the images that a failed build leaves are removed.
 func labelled(t *testing.T) string {
 	t.Helper()
-	docker := engineOf(t)
+	docker := dockertest.Engine(t)
 	label := "lazaret-test.build=" + strings.ToLower(rand.Text()[:10])
 	ctx := context.WithoutCancel(t.Context())
 	t.Cleanup(func() {
@@ -175,7 +141,7 @@ func output(t *testing.T, p *docker.Provider, image, script string) string {
 }
 
 func TestAnEnvironmentsVariablesAreInItsImageByteForByte(t *testing.T) {
-	p := newProvider(t)
+	p := dockertest.Provider(t, docker.Options{})
 	e := environment(t, p, `
 docker: {image: lazaret-test/busybox, workdir: "/w o/$d", user: "1000:1000"}
 environment: {env: {A: "x \"q\" 's' $HOME ${HOME} \\n # \\\nline 2\\", EMPTY: "", LAST: "%{}"}}
@@ -193,7 +159,7 @@ environment: {env: {A: "x \"q\" 's' $HOME ${HOME} \\n # \\\nline 2\\", EMPTY: ""
 }
 
 func TestAnImageIsBuiltAgainOnlyWhenItsInputsChange(t *testing.T) {
-	p := newProvider(t)
+	p := dockertest.Provider(t, docker.Options{})
 	e := environment(t, p, `
 docker: {build: {args: {BASE: lazaret-test/busybox}}}
 environment: {env: {A: "1"}}
@@ -224,7 +190,7 @@ environment: {env: {A: "1"}}
 }
 
 func TestAStepThatFailsIsToldWithWhatItPrintedLast(t *testing.T) {
-	p := newProvider(t)
+	p := dockertest.Provider(t, docker.Options{})
 	e := environment(t, p, "docker: {build: {}}\n", map[string]string{
 		"Dockerfile": "FROM lazaret-test/busybox\n" + labelled(t) + "RUN true\nRUN echo one; echo two >&2; exit 7\n",
 	})
@@ -243,7 +209,7 @@ func TestAStepThatFailsIsToldWithWhatItPrintedLast(t *testing.T) {
 }
 
 func TestABuildThatIsCancelledEndsAndLeavesNoContainer(t *testing.T) {
-	p := newProvider(t)
+	p := dockertest.Provider(t, docker.Options{})
 	e := environment(t, p, "docker: {build: {}}\n", map[string]string{
 		"Dockerfile": "FROM lazaret-test/busybox\n" + labelled(t) + "RUN sleep 1000\n",
 	})
@@ -269,7 +235,7 @@ setup:
 `
 
 func TestASubmissionsImageIsJudgedWithoutAMount(t *testing.T) {
-	p := newProvider(t)
+	p := dockertest.Provider(t, docker.Options{})
 	e := environment(t, p, judged, nil)
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"work/src/main.py": "print(open('src/made').read(), open('/static/tests/t').read())", "assets/tests/t": "asset"})
@@ -296,7 +262,7 @@ func TestASubmissionsImageIsJudgedWithoutAMount(t *testing.T) {
 }
 
 func TestASetUpThatFailsFastOrTakesTooLongEndsTheBuild(t *testing.T) {
-	p := newProvider(t)
+	p := dockertest.Provider(t, docker.Options{})
 	s := envimage.Submission{Workspace: t.TempDir()}
 	const spec = "docker: {image: lazaret-test/busybox}\n"
 	for name, c := range map[string]struct {
@@ -335,7 +301,7 @@ func states(t *testing.T, p *docker.Provider, e *spec.Environment) map[string]en
 }
 
 func TestPruneRemovesWhatIsOutdatedAndNotInUse(t *testing.T) {
-	p := newProvider(t)
+	p := dockertest.Provider(t, docker.Options{})
 	e := environment(t, p, "docker: {image: lazaret-test/busybox}\nenvironment: {env: {A: '1'}}\n", nil)
 	tag := "lazaret:" + e.Name
 	build(t, p, e)
@@ -392,8 +358,8 @@ func TestPruneRemovesWhatIsOutdatedAndNotInUse(t *testing.T) {
 }
 
 func TestWhatOthersBuildOnAnImageIsTheirs(t *testing.T) {
-	p := newProvider(t)
-	docker := engineOf(t)
+	p := dockertest.Provider(t, docker.Options{})
+	docker := dockertest.Engine(t)
 	e := environment(t, p, "docker: {image: lazaret-test/busybox}\n", nil)
 	built := build(t, p, e)
 	theirs := "lazaret-test-theirs:" + e.Name
@@ -428,7 +394,7 @@ func TestWhatOthersBuildOnAnImageIsTheirs(t *testing.T) {
 }
 
 func TestCleanUpTakesTheImagesForCachesAndTheirContainersForNone(t *testing.T) {
-	p := newProvider(t)
+	p := dockertest.Provider(t, docker.Options{})
 	e := environment(t, p, "docker: {image: lazaret-test/busybox}\n", nil)
 	built := build(t, p, e)
 	sb, err := p.Start(t.Context(), lazaret.Spec{Image: built.Tags[0]})

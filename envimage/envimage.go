@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/buildcontext"
 	"github.com/lazaret/lazaret/spec"
 )
 
@@ -103,9 +104,9 @@ func BuildSubmission(ctx context.Context, b lazaret.ImageBuilder, e *spec.Enviro
 type step struct {
 	base       string // the image's id; empty in all steps but the first
 	dockerfile func(base string) string
-	trees      []*tree           // the context; the Dockerfile is among them if dockerfile is nil
-	path       string            // the Dockerfile's
-	args       map[string]string // the build's arguments
+	trees      []*buildcontext.Tree // the context; the Dockerfile is among them if dockerfile is nil
+	path       string               // the Dockerfile's
+	args       map[string]string    // the build's arguments
 	limits     spec.Limits
 	network    string
 	timeout    time.Duration // 0 means no limit
@@ -166,7 +167,7 @@ func (s step) run(ctx context.Context, b lazaret.ImageBuilder, build lazaret.Ima
 	if build.Dockerfile = s.path; s.dockerfile != nil {
 		dockerfile = s.dockerfile(base)
 	}
-	content, packed := pack(ctx, build.Dockerfile, dockerfile, s.trees)
+	content, packed := buildcontext.Pack(ctx, build.Dockerfile, dockerfile, s.trees)
 	build.Context = content
 	id, err := b.BuildImage(ctx, build)
 	_ = content.Close() // a pipe's cannot fail

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/buildcontext"
 	"github.com/lazaret/lazaret/spec"
 	"github.com/lazaret/lazaret/workspace"
 )
@@ -27,8 +27,8 @@ const recipe = 1
 type plan struct {
 	env     spec.Environment // with its defaults
 	tags    []string
-	context *tree    // of a build; nil without one
-	refs    []string // the images that it is built on
+	context *buildcontext.Tree // of a build; nil without one
+	refs    []string           // the images that it is built on
 }
 
 // newPlan reads all that an environment's image is made of, but for the images that it is built on.
@@ -55,36 +55,28 @@ func newPlan(ctx context.Context, e *spec.Environment) (*plan, error) {
 	if p.refs, err = basesOf(dir, build); err != nil {
 		return nil, err
 	}
-	matcher, err := ignored(dir, build.Dockerfile)
+	matcher, err := buildcontext.Ignored(dir, build.Dockerfile)
 	if err != nil {
 		return nil, err
 	}
-	p.context, err = newTree(ctx, dir, "", matcher)
+	p.context, err = buildcontext.NewTree(ctx, dir, "", buildcontext.Options{Matcher: matcher})
 	return p, err
 }
 
 // basesOf reads the Dockerfile of a build.
 func basesOf(dir string, build *spec.Build) ([]string, error) {
-	fail := func(err error) error {
-		return &lazaret.Error{Op: "read", Path: filepath.Join(dir, build.Dockerfile), Class: lazaret.ErrConfig, Err: err}
-	}
 	if _, err := workspace.CleanPath(build.Dockerfile); err != nil {
 		return nil, &lazaret.Error{Op: "docker.build.dockerfile", Class: lazaret.ErrConfig, Err: err}
 	}
-	root, err := os.OpenRoot(dir)
+	text, err := buildcontext.ReadDockerfile(dir, build.Dockerfile)
 	if err != nil {
-		return nil, &lazaret.Error{Op: "open the build's context", Class: lazaret.ErrConfig, Err: err}
+		return nil, err
 	}
-	defer root.Close()
-	text, err := readSmall(root, build.Dockerfile)
+	read, err := buildcontext.Parse(text, build.Args)
 	if err != nil {
-		return nil, fail(err)
+		return nil, &lazaret.Error{Op: "read", Path: filepath.Join(dir, build.Dockerfile), Class: lazaret.ErrConfig, Err: err}
 	}
-	refs, err := bases(text, build.Args)
-	if err != nil {
-		return nil, fail(err)
-	}
-	return refs, nil
+	return read.Bases, nil
 }
 
 // resolve finds the ids of the images that it is built on; nil where one is missing.
@@ -110,7 +102,7 @@ func (p *plan) inputs(ids map[string]string) string {
 		Dir, User           string
 	}{Recipe: recipe, Bases: ids, Env: p.env.Environment.Env, Dir: p.env.Docker.Workdir, User: p.env.Docker.User}
 	if p.context != nil {
-		of.Context, of.Dockerfile, of.Args = p.context.hash, p.env.Docker.Build.Dockerfile, p.env.Docker.Build.Args
+		of.Context, of.Dockerfile, of.Args = p.context.Hash(), p.env.Docker.Build.Dockerfile, p.env.Docker.Build.Args
 	}
 	return hashOf(of)
 }
@@ -125,12 +117,12 @@ func hashOf(v any) string {
 func (p *plan) steps(ids map[string]string) []step {
 	d := p.env.Docker
 	dockerfile, args := environment(p.env.Environment.Env, d.Workdir, d.User)
-	last := step{dockerfile: dockerfile, path: "Dockerfile", args: args, trees: []*tree{{prefix: "workdir"}}}
+	last := step{dockerfile: dockerfile, path: "Dockerfile", args: args, trees: []*buildcontext.Tree{buildcontext.Folder("workdir")}}
 	if p.context == nil {
 		last.base = ids[d.Image]
 		return []step{last}
 	}
-	return []step{{trees: []*tree{p.context}, path: d.Build.Dockerfile, args: d.Build.Args}, last}
+	return []step{{trees: []*buildcontext.Tree{p.context}, path: d.Build.Dockerfile, args: d.Build.Args}, last}
 }
 
 // environment is the Dockerfile that gives an image variables and a working directory, which belongs to
@@ -168,8 +160,8 @@ type submissionPlan struct {
 	of        Submission
 	base      lazaret.Image
 	user      string // whom the workspace belongs to and who runs the set-up; empty for root
-	workspace *tree
-	assets    *tree // nil without
+	workspace *buildcontext.Tree
+	assets    *buildcontext.Tree // nil without
 	setup     string
 }
 
@@ -182,11 +174,11 @@ func newSubmissionPlan(ctx context.Context, e *spec.Environment, s Submission, b
 		p.user = base.User
 	}
 	var err error
-	if p.workspace, err = newTree(ctx, s.Workspace, "workspace", nil); err != nil {
+	if p.workspace, err = buildcontext.NewTree(ctx, s.Workspace, "workspace", buildcontext.Options{}); err != nil {
 		return nil, err
 	}
 	if s.Assets != "" {
-		p.assets, err = newTree(ctx, s.Assets, "static", nil)
+		p.assets, err = buildcontext.NewTree(ctx, s.Assets, "static", buildcontext.Options{})
 	}
 	return p, err
 }
@@ -214,9 +206,9 @@ func (p *submissionPlan) inputs() string {
 		Base, Workspace, Assets string
 		Dir, User, Setup        string
 		Network                 string
-	}{recipe, p.base.ID, p.workspace.hash, "", p.env.Docker.Workdir, p.user, p.setup, networkOf(p.env)}
+	}{recipe, p.base.ID, p.workspace.Hash(), "", p.env.Docker.Workdir, p.user, p.setup, networkOf(p.env)}
 	if p.assets != nil {
-		of.Assets = p.assets.hash
+		of.Assets = p.assets.Hash()
 	}
 	return hashOf(of)
 }
@@ -233,7 +225,7 @@ const login = `if command -v bash >/dev/null; then exec bash -l -c "$0"; fi; exe
 
 // steps are the builds: of the files, and of the set-up on its result.
 func (p *submissionPlan) steps() []step {
-	files := step{base: p.base.ID, path: "Dockerfile", trees: []*tree{p.workspace}, args: map[string]string{"LAZARET_DIR": p.env.Docker.Workdir}}
+	files := step{base: p.base.ID, path: "Dockerfile", trees: []*buildcontext.Tree{p.workspace}, args: map[string]string{"LAZARET_DIR": p.env.Docker.Workdir}}
 	text := "ARG LAZARET_DIR\nCOPY " + chown(p.user) + `["workspace/", "${LAZARET_DIR}/"]` + "\n"
 	if p.assets != nil {
 		files.trees = append(files.trees, p.assets)

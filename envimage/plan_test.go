@@ -1,9 +1,7 @@
 package envimage
 
 import (
-	"archive/tar"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -55,32 +53,6 @@ func TestTheTagsOfAnEnvironment(t *testing.T) {
 		got, err := Tags(&c.env)
 		if !slices.Equal(got, c.want) || (err == nil) != (c.want != nil) || err != nil && !errors.Is(err, lazaret.ErrConfig) {
 			t.Errorf("%+v: got %q, %v", c.env.Docker, got, err)
-		}
-	}
-}
-
-func TestTheImagesThatADockerfileBuildsOn(t *testing.T) {
-	for name, c := range map[string]struct {
-		text string
-		args map[string]string
-		want []string
-	}{
-		"one":                       {text: "FROM a:1\nRUN x", want: []string{"a:1"}},
-		"stages":                    {text: "FROM a AS One\nFROM b\nCOPY --from=one /x /\nCOPY --from=0 /x /\nFROM one", want: []string{"a", "b"}},
-		"copied from":               {text: "FROM a\nCOPY --from=tools:2 /x /", want: []string{"a", "tools:2"}},
-		"scratch":                   {text: "FROM scratch\nCOPY x /", want: nil},
-		"twice":                     {text: "FROM a\nFROM a", want: []string{"a"}},
-		"with a platform":           {text: "from --platform=linux/amd64 a as b", want: []string{"a"}},
-		"an argument's default":     {text: "ARG V=1\nARG W=$V.2\nFROM a:${W}", want: []string{"a:1.2"}},
-		"an argument that is given": {text: "ARG V=1\nFROM a:${V}", args: map[string]string{"V": "3"}, want: []string{"a:3"}},
-		"an argument of a stage":    {text: "ARG V=1\nFROM a\nARG V=2\nFROM b:$V", want: []string{"a", "b:1"}},
-		"an expression":             {text: "FROM a:${V:-9}", want: []string{"a:9"}},
-		"other words for escape":    {text: "# escape=`\nFROM `\n a", want: []string{"a"}},
-		"comments":                  {text: "# FROM x\nFROM a\n# FROM y", want: []string{"a"}},
-	} {
-		got, err := bases(c.text, c.args)
-		if err != nil || !slices.Equal(got, c.want) {
-			t.Errorf("%s: got %q, %v", name, got, err)
 		}
 	}
 }
@@ -270,35 +242,5 @@ func TestTheStateOfAnImage(t *testing.T) {
 		if got := stateOf(c.image, c.inputs, now); got != c.want {
 			t.Errorf("%s: got %q", name, got)
 		}
-	}
-}
-
-func TestAContextThatHasChangedSinceItWasLookedAtIsNotBuilt(t *testing.T) {
-	dir := lay(t, map[string]string{"x": "1", "d/y": "2"})
-	looked, err := newTree(t.Context(), dir, "below", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	names := func() (all []string, err error) {
-		content, packed := pack(t.Context(), "Dockerfile", "FROM a", []*tree{looked})
-		r := tar.NewReader(content)
-		for {
-			h, err := r.Next()
-			if err != nil {
-				_ = content.Close()
-				return all, errors.Join(err, <-packed)
-			}
-			all = append(all, h.Name)
-		}
-	}
-	got, err := names()
-	if want := []string{"Dockerfile", "below/", "below/d/", "below/d/y", "below/x"}; !errors.Is(err, io.EOF) || !slices.Equal(got, want) {
-		t.Errorf("got %q, %v", got, err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "x"), []byte("changed"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := names(); errors.Is(err, io.EOF) || !errors.Is(err, lazaret.ErrInfrastructure) || !strings.Contains(err.Error(), "changed while") {
-		t.Errorf("got %v", err)
 	}
 }

@@ -25,7 +25,7 @@ type Checkpoint struct {
 }
 
 // The files of a session's folder: the workspace at the start with all that was in it, and as a snapshot
-// takes it.
+// takes it, where that is less.
 const (
 	startFile = "start.tar"
 	firstFile = "first.tar"
@@ -34,12 +34,18 @@ const (
 // saveStart keeps the workspace as it is at the start.
 func (s *Session) saveStart(ctx context.Context) error {
 	all := workspace.CreateOptions{Ignore: s.assetGlobs(), Compression: workspace.None}
-	if err := s.saveFile(ctx, filepath.Join(s.folder, startFile), all); err != nil || s.opts.Kind != Agent {
+	if _, err := s.saveFile(ctx, filepath.Join(s.folder, startFile), all); err != nil || !s.chooses() {
 		return err
 	}
 	first := s.snapshotOptions()
 	first.Compression = workspace.None
-	return s.saveFile(ctx, filepath.Join(s.folder, firstFile), first)
+	_, err := s.saveFile(ctx, filepath.Join(s.folder, firstFile), first)
+	return err
+}
+
+// chooses says whether checkpoints hold less than the workspace does.
+func (s *Session) chooses() bool {
+	return s.opts.Kind == Agent && (s.env.Snapshot.KeepGlobs != nil || len(s.env.Snapshot.IgnoreGlobs) > 0)
 }
 
 // snapshotOptions are the spec's, and keep the assets' copies out.
@@ -50,16 +56,20 @@ func (s *Session) snapshotOptions() workspace.CreateOptions {
 	}
 }
 
-// saveFile writes a snapshot of the workspace, and leaves no file that is not whole.
-func (s *Session) saveFile(ctx context.Context, file string, opts workspace.CreateOptions) error {
-	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
+// saveFile writes a snapshot of the workspace and returns its index. It leaves no file that is not whole.
+func (s *Session) saveFile(ctx context.Context, file string, opts workspace.CreateOptions) (m *workspace.Manifest, err error) {
+	err = s.reading(ctx, func(dir string) error {
+		f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return err
+		}
+		m, err = workspace.Create(ctx, f, dir, opts)
+		if err = errors.Join(err, f.Close()); err != nil {
+			err = errors.Join(err, os.Remove(file))
+		}
 		return err
-	}
-	if err := errors.Join(s.save(ctx, f, opts), f.Close()); err != nil {
-		return errors.Join(err, os.Remove(file))
-	}
-	return nil
+	})
+	return m, err
 }
 
 // FinishCheckpoint stores a snapshot of an agent's workspace, as the spec's section snapshot says, and
@@ -105,7 +115,11 @@ func (s *Session) checkpoint(ctx context.Context) (_ *Checkpoint, err error) {
 	if err := s.fetch(ctx); err != nil {
 		return nil, err
 	}
-	before, number := s.last(firstFile)
+	first := startFile
+	if s.chooses() {
+		first = firstFile
+	}
+	before, number := s.last(first)
 	opts := s.snapshotOptions()
 	end := ".tar"
 	if opts.Compression != workspace.None {
@@ -113,7 +127,7 @@ func (s *Session) checkpoint(ctx context.Context) (_ *Checkpoint, err error) {
 	}
 	c := &Checkpoint{Number: number + 1}
 	c.Snapshot = filepath.Join(s.folder, fmt.Sprintf("checkpoint-%03d%s", c.Number, end))
-	if err := s.saveFile(ctx, c.Snapshot, opts); err != nil {
+	if c.Manifest, err = s.saveFile(ctx, c.Snapshot, opts); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -121,11 +135,7 @@ func (s *Session) checkpoint(ctx context.Context) (_ *Checkpoint, err error) {
 			err = errors.Join(err, os.Remove(c.Snapshot))
 		}
 	}()
-	after := workspace.FromFile(c.Snapshot, ownLimits)
-	if c.Manifest, err = after.Manifest(ctx); err != nil {
-		return nil, err
-	}
-	if c.Changes, err = workspace.Diff(ctx, workspace.FromFile(before, ownLimits), after); err != nil {
+	if c.Changes, err = workspace.Diff(ctx, workspace.FromFile(before, ownLimits), workspace.FromFile(c.Snapshot, ownLimits)); err != nil {
 		return nil, err
 	}
 	if dir := s.env.Snapshot.ArchiveSaveDir; dir != "" {

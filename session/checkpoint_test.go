@@ -104,16 +104,26 @@ func TestOnlyAgentsHaveCheckpoints(t *testing.T) {
 }
 
 func TestASessionResumesFromASnapshot(t *testing.T) {
-	const setup = `setup: {commands: ["echo commands"], eval_commands: ["echo eval"], resume_commands: ["echo resume"]}`
 	places(t, func(t *testing.T, p *place) {
-		s := p.open(t, p.environment(t, setup), session.Agent, map[string]string{"a": "1"})
+		s := p.open(t, p.environment(t), session.Agent, map[string]string{"a": "1"})
 		execute(t, spawn(t, s, session.SpawnOptions{}), sh("echo 2 > a; ln -s /usr/bin/env link"))
 		one := finish(t, s)
-		for kind, want := range map[session.Kind]string{session.Agent: "resume\nown\n", session.Evaluation: "commands\neval\nown\n"} {
-			again := p.open(t, p.environment(t, setup), kind, nil, func(o *session.Options) { o.Workspace, o.Snapshot = "", one.Snapshot })
+		for _, c := range []struct {
+			kind         session.Kind
+			resume, want string
+		}{
+			{session.Agent, `["echo resume"]`, "resume\nown\n"},
+			{session.Evaluation, `["echo resume"]`, "resume\neval\nown\n"},
+			{session.Agent, "[]", "own\n"},
+			{session.Evaluation, "[]", "eval\nown\n"},
+			{session.Agent, "null", "commands\nown\n"},
+			{session.Evaluation, "null", "commands\neval\nown\n"},
+		} {
+			env := p.environment(t, `setup: {commands: ["echo commands"], eval_commands: ["echo eval"], resume_commands: `+c.resume+`}`)
+			again := p.open(t, env, c.kind, nil, func(o *session.Options) { o.Workspace, o.Snapshot = "", one.Snapshot })
 			res := execute(t, spawn(t, again, session.SpawnOptions{Setup: "echo own"}), sh("cat a; readlink link"))
-			if res.SetupStdout.Text() != want || res.Stdout.Text() != "2\n/usr/bin/env\n" {
-				t.Errorf("%s: %q", kind, outputs(res))
+			if res.SetupStdout.Text() != c.want || res.Stdout.Text() != "2\n/usr/bin/env\n" {
+				t.Errorf("%s, resume_commands: %s: %q, want %q", c.kind, c.resume, outputs(res), c.want)
 			}
 		}
 	})

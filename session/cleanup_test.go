@@ -10,6 +10,20 @@ import (
 	"github.com/lazaret/lazaret/session"
 )
 
+// abandon marks a folder as one whose process has ended.
+func abandon(t *testing.T, folder string) {
+	t.Helper()
+	file := filepath.Join(folder, "owner")
+	mark, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A process that began at another time is another one.
+	if err := os.WriteFile(file, []byte(strings.TrimRight(string(mark), "0123456789")+"1"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestCleanupRemovesTheFoldersOfDeadProcessesOnly(t *testing.T) {
 	p := inLocal(t)
 	s := p.open(t, p.environment(t), session.Agent, nil)
@@ -23,16 +37,15 @@ func TestCleanupRemovesTheFoldersOfDeadProcessesOnly(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(locked, "below"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	// A process that began at another time is another one.
-	text := strings.TrimRight(string(mark), "0123456789") + "1"
-	if err := os.WriteFile(filepath.Join(dead, "owner"), []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dead, "owner"), mark, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	abandon(t, dead)
 	if err := os.Chmod(locked, 0); err != nil {
 		t.Fatal(err)
 	}
 	for _, dry := range []bool{true, false} {
-		found, err := session.Cleanup(t.Context(), p.state, lazaret.CleanupOptions{DryRun: dry})
+		found, err := session.Cleanup(t.Context(), nil, p.state, lazaret.CleanupOptions{DryRun: dry})
 		if err != nil || len(found) != 2 {
 			t.Fatalf("%+v, %v", found, err)
 		}

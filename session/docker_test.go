@@ -427,6 +427,7 @@ chmod 700 theirs; chmod 000 z/y/f z/y z; chown 4321 a; chmod 400 a; id -u`
 	if res := execute(t, spawn(t, evaluation, session.SpawnOptions{}), sh("id -u; mkdir -p q/r; echo > q/r/x; chmod 0 q/r/x q/r q")); res.Stdout.Text() != "65534\n" {
 		t.Errorf("%q", outputs(res))
 	}
+	cleansUp(t, p, nasty)
 	for _, s := range []*session.Session{s, evaluation} {
 		if err := s.Close(t.Context()); err != nil {
 			t.Error(err)
@@ -434,6 +435,29 @@ chmod 700 theirs; chmod 000 z/y/f z/y z; chown 4321 a; chmod 400 a; id -u`
 	}
 	if left, err := os.ReadDir(p.state); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// cleansUp removes what a session has left whose process ended without closing it.
+func cleansUp(t *testing.T, p *place, nasty string) {
+	t.Helper()
+	s := p.open(t, p.environment(t), session.Agent, map[string]string{"a": "1"})
+	r := spawn(t, s, session.SpawnOptions{})
+	execute(t, r, sh(nasty))
+	if err := r.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	folder := filepath.Dir(s.Workspace())
+	abandon(t, folder)
+	for _, provider := range []lazaret.Provider{nil, p.provider} {
+		found, err := session.Cleanup(t.Context(), provider, p.state, lazaret.CleanupOptions{})
+		removed := slices.ContainsFunc(found, func(l lazaret.Leftover) bool { return l.Name == folder && l.Removed })
+		if provider == nil && (!errors.Is(err, lazaret.ErrUnavailable) || !strings.Contains(err.Error(), "daemon")) {
+			t.Errorf("without a daemon: %v", err)
+		}
+		if want := provider != nil; removed != want || want && err != nil {
+			t.Errorf("removed: %v, want %v: %v", removed, want, err)
+		}
 	}
 }
 

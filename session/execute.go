@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/lazaret/lazaret"
@@ -208,13 +209,12 @@ func (s *Session) setup(spawn SpawnOptions) (lines []string) {
 		return nil
 	}
 	c := s.env.Setup
-	switch {
-	case s.opts.Kind == Evaluation:
-		lines = append(append(lines, c.Commands...), c.EvalCommands...)
-	case s.opts.Snapshot != "":
-		lines = append(lines, c.ResumeCommands...)
-	default:
-		lines = append(lines, c.Commands...)
+	lines = slices.Clone(c.Commands)
+	if s.opts.Snapshot != "" && c.ResumeCommands != nil {
+		lines = slices.Clone(c.ResumeCommands)
+	}
+	if s.opts.Kind == Evaluation {
+		lines = append(lines, c.EvalCommands...)
 	}
 	if spawn.Setup != "" {
 		lines = append(lines, spawn.Setup)

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 
 	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/owner"
 	"github.com/lazaret/lazaret/workspace"
 )
 
@@ -102,13 +103,17 @@ func (s *Session) ReadFiles(ctx context.Context, globs ...string) (map[string][]
 	if err := s.fetch(ctx); err != nil {
 		return nil, failed(op, err)
 	}
-	files := map[string][]byte{}
-	err := piped(
-		func(w io.Writer) error {
-			return s.save(ctx, w, workspace.CreateOptions{Keep: append([]string{}, globs...), Compression: workspace.None})
-		},
-		func(r io.Reader) error { return readRegular(r, files) },
-	)
+	var files map[string][]byte
+	err := s.reading(ctx, func(dir string) error {
+		files = map[string][]byte{}
+		return piped(
+			func(w io.Writer) error {
+				_, err := workspace.Create(ctx, w, dir, workspace.CreateOptions{Keep: append([]string{}, globs...), Compression: workspace.None})
+				return err
+			},
+			func(r io.Reader) error { return readRegular(r, files) },
+		)
+	})
 	if err != nil {
 		return nil, failed(op, err)
 	}
@@ -137,48 +142,22 @@ func readRegular(r io.Reader, files map[string][]byte) error {
 	}
 }
 
-// save writes a snapshot of the workspace. Where this machine's user may not read all that containers
-// wrote, a copy is saved that a container reads; what its owner may not read can then be read by it.
-func (s *Session) save(ctx context.Context, w io.Writer, opts workspace.CreateOptions) error {
-	if err := opts.Validate(); err != nil {
+// reading calls f with the workspace. Where this machine's user may not read all that containers wrote, it
+// calls f again with a copy that a container has read; what its owner may not read can then be read by it.
+func (s *Session) reading(ctx context.Context, f func(dir string) error) error {
+	err := f(s.Workspace())
+	h := s.helper()
+	if !h.can(err) {
 		return err
 	}
-	dir := s.Workspace()
-	if !readable(dir) && s.canHelp() {
-		dir = filepath.Join(s.folder, "copy")
-		err := errors.Join(removeOwn(dir), s.withHelper(ctx, func(svc *lazaret.Service) error {
-			return s.download(ctx, svc, helperDir+"/work", dir)
-		}))
-		defer func() { _ = removeOwn(dir) }() // else it goes with the session
-		if err != nil {
-			return err
-		}
+	dir := filepath.Join(s.folder, "copy")
+	err = errors.Join(owner.RemoveFolder(dir), h.with(ctx, func(svc *lazaret.Service) error {
+		return s.download(ctx, svc, helperWork, dir)
+	}))
+	if err == nil {
+		err = f(dir)
 	}
-	_, err := workspace.Create(ctx, w, dir, opts)
-	return err
-}
-
-// readable says whether all files and folders in dir can be read.
-func readable(dir string) bool {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return false
-	}
-	defer root.Close()
-	if os.Geteuid() == 0 {
-		return true
-	}
-	err = fs.WalkDir(root.FS(), ".", func(p string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() {
-			return err
-		}
-		f, err := root.OpenFile(p, os.O_RDONLY|nonblock, 0)
-		if err != nil {
-			return err
-		}
-		return f.Close()
-	})
-	return !errors.Is(err, fs.ErrPermission)
+	return errors.Join(err, owner.RemoveFolder(dir))
 }
 
 // download brings a folder of a service to dir, which does not exist. What comes is the sandbox's word:
@@ -240,14 +219,14 @@ func copyFile(ctx context.Context, w io.Writer, svc *lazaret.Service, file strin
 func (s *Session) empty(ctx context.Context) error {
 	entries, err := os.ReadDir(s.Workspace())
 	for _, e := range entries {
-		err = errors.Join(err, removeOwn(filepath.Join(s.Workspace(), e.Name())))
+		err = errors.Join(err, owner.RemoveFolder(filepath.Join(s.Workspace(), e.Name())))
 	}
-	if err == nil || !errors.Is(err, fs.ErrPermission) || !s.canHelp() {
+	h := s.helper()
+	if !h.can(err) {
 		return err
 	}
-	return s.withHelper(ctx, func(svc *lazaret.Service) error {
-		const work = helperDir + "/work"
-		return errors.Join(clearDir(ctx, svc, work), svc.Chmod(ctx, work, 0o777))
+	return h.with(ctx, func(svc *lazaret.Service) error {
+		return errors.Join(clearDir(ctx, svc, helperWork), svc.Chmod(ctx, helperWork, 0o777))
 	})
 }
 

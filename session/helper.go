@@ -6,30 +6,57 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/owner"
 )
 
-// helperDir is where a helper has the session's folder.
-const helperDir = "/lazaret-session"
+// Where a helper has the session's folder, and the workspace in it.
+const (
+	helperDir  = "/lazaret-session"
+	helperWork = helperDir + "/" + workDir
+)
 
-// canHelp says whether a container can do what this machine's user may not: there is none where nothing
-// has run, and then nothing was written either.
-func (s *Session) canHelp() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return !s.local() && s.image != "" && !s.uploads()
+// imageFile is in a session's folder once a container had the workspace mounted, and names its image.
+const imageFile = "image"
+
+// helper makes throwaway containers that do in a session's folder what this machine's user may not.
+type helper struct {
+	provider lazaret.Provider
+	image    string // empty where no container had the workspace: none wrote in it either
+	folder   string
 }
 
-// withHelper calls f with a throwaway container whose user is root, that has the session's folder and no
-// network. Nothing of the workspace is run in it.
-func (s *Session) withHelper(ctx context.Context, f func(*lazaret.Service) error) error {
+func (s *Session) helper() helper {
 	s.mu.Lock()
-	image := s.image
+	defer s.mu.Unlock()
+	return helper{s.opts.Provider, s.image, s.folder}
+}
+
+// noteImage keeps which image helpers are made of, for whoever cleans up after this process too.
+func (s *Session) noteImage(image string) error {
+	if s.local() || s.uploads() {
+		return nil
+	}
+	s.mu.Lock()
+	s.image = image
 	s.mu.Unlock()
-	sb, err := s.opts.Provider.Start(ctx, lazaret.Spec{
-		Image: image, User: "0:0", Dir: "/", Network: lazaret.NetworkNone,
-		Mounts: []lazaret.Mount{{Host: s.folder, Container: helperDir, Writable: true}},
+	return os.WriteFile(filepath.Join(s.folder, imageFile), []byte(image), 0o600)
+}
+
+// can says whether a helper can do what err says this machine's user may not.
+func (h helper) can(err error) bool { return errors.Is(err, fs.ErrPermission) && h.image != "" }
+
+// with calls f with a container whose user is root, that has the session's folder and no network. Nothing
+// of the workspace is run in it.
+func (h helper) with(ctx context.Context, f func(*lazaret.Service) error) error {
+	if h.provider == nil {
+		return &lazaret.Error{Class: lazaret.ErrUnavailable, Err: errors.New("this needs a container"), Hint: "try again where the daemon answers"}
+	}
+	sb, err := h.provider.Start(ctx, lazaret.Spec{
+		Image: h.image, User: "0:0", Dir: "/", Network: lazaret.NetworkNone,
+		Mounts: []lazaret.Mount{{Host: h.folder, Container: helperDir, Writable: true}},
 	})
 	if err != nil {
 		return err
@@ -37,41 +64,32 @@ func (s *Session) withHelper(ctx context.Context, f func(*lazaret.Service) error
 	return errors.Join(f(sb.Service), sb.Close(ctx))
 }
 
-// remove removes a path in the session's folder with all that is below it. What this machine's user may
-// not remove, a container does.
-func (s *Session) remove(ctx context.Context, path string) error {
-	err := removeOwn(path)
-	if err == nil || !errors.Is(err, fs.ErrPermission) || !s.canHelp() {
-		return err
-	}
-	rel, rerr := filepath.Rel(s.folder, path)
-	if rerr != nil {
-		return rerr
-	}
-	inside := helperDir + "/" + filepath.ToSlash(rel)
-	if rel == "." { // the folder itself is ours; what is in the way is in the workspace
-		inside = helperDir + "/work"
-	}
-	err = s.withHelper(ctx, func(svc *lazaret.Service) error {
-		err := svc.Remove(ctx, inside, lazaret.RemoveOptions{Recursive: true})
-		if errors.Is(err, lazaret.ErrNotFound) {
-			return nil
+// remove removes the session's folder. The workspace, the one place where containers have written, goes first:
+// while it is there, so are the marks of whose it is.
+func (h helper) remove(ctx context.Context) error {
+	work := filepath.Join(h.folder, workDir)
+	err := owner.RemoveFolder(work)
+	if h.can(err) {
+		herr := h.with(ctx, func(svc *lazaret.Service) error {
+			err := svc.Remove(ctx, helperWork, lazaret.RemoveOptions{Recursive: true})
+			if errors.Is(err, lazaret.ErrNotFound) {
+				return nil
+			}
+			return err
+		})
+		if herr != nil {
+			return errors.Join(err, herr)
 		}
+		err = owner.RemoveFolder(work)
+	}
+	if err != nil {
 		return err
-	})
-	return errors.Join(err, removeOwn(path))
+	}
+	return owner.RemoveFolder(h.folder)
 }
 
-// removeOwn removes a path, whatever the modes of the folders that belong to this machine's user.
-func removeOwn(path string) error {
-	if os.RemoveAll(path) == nil {
-		return nil
-	}
-	_ = filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() {
-			_ = os.Chmod(p, 0o700) //nolint:gosec // a folder; what cannot be changed shows when it is removed
-		}
-		return nil
-	})
-	return os.RemoveAll(path)
+// helperOf is the helper of a session whose process may have ended.
+func helperOf(provider lazaret.Provider, folder string) helper {
+	image, _ := os.ReadFile(filepath.Join(folder, imageFile)) // none: it had no container
+	return helper{provider, strings.TrimSpace(string(image)), folder}
 }

@@ -3,6 +3,8 @@ package session
 import (
 	"crypto/rand"
 	"strings"
+
+	"github.com/lazaret/lazaret/spec"
 )
 
 // newMarker returns what a script writes to both streams between its set-up and its command. It is random,
@@ -25,11 +27,8 @@ func script(setup []string, failFast bool, marker, command string) string {
 		}
 	}
 	line("} </dev/null")
-	m := quote(marker)
+	m := spec.Quote(marker)
 	line("printf %s " + m + "; printf %s " + m + " >&2")
 	line(command)
 	return b.String()
 }
-
-// quote makes one word of s for a POSIX shell.
-func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

@@ -45,8 +45,8 @@ type Options struct {
 
 	// Workspace is a folder of this machine, which is copied and not changed.
 	Workspace string
-	// Snapshot is a snapshot's file, from which the workspace is restored. An agent resumes by that: the
-	// spec's resume_commands run in place of its commands.
+	// Snapshot is a snapshot's file, from which the workspace is restored. The session resumes by that: the
+	// spec's resume_commands, if there are any, run in place of its commands.
 	Snapshot string
 
 	// Dir holds the private folders of sessions. Empty means $XDG_STATE_HOME/lazaret/session, or
@@ -67,7 +67,7 @@ type Options struct {
 	HUID, HGID string
 
 	// Logger is told what loosens the isolation, which variables of this machine are passed on (never
-	// their values), and where kept containers are. Nil tells nobody.
+	// their values), the steps of a build, and where kept containers are. Nil tells nobody.
 	Logger *slog.Logger
 }
 
@@ -81,6 +81,9 @@ type Session struct {
 	name   string
 	folder string // holds what is below, and the owner's mark
 
+	building sync.Mutex // held while the spec's image is built
+	built    string     // its id; empty before
+
 	saving sync.Mutex // held while the workspace is copied, saved, restored or removed
 	owner  string     // whom the workspace was given to; empty while it is this machine's user's
 
@@ -88,7 +91,7 @@ type Session struct {
 	runtimes    []*Runtime // that are not cleaned up
 	spawned     int
 	kept        bool            // a container that is kept has the workspace mounted
-	image       string          // the last runtime's
+	image       string          // the last runtime's that had the workspace mounted
 	logged      map[string]bool // what is said once
 	checkpoints []*Checkpoint
 	closed      bool
@@ -129,7 +132,7 @@ func Open(ctx context.Context, opts Options) (_ *Session, err error) {
 		return nil, failed(op, err)
 	}
 	if err := s.fill(ctx); err != nil {
-		return nil, failed(op, errors.Join(err, removeOwn(s.folder)))
+		return nil, failed(op, errors.Join(err, owner.RemoveFolder(s.folder)))
 	}
 	return s, nil
 }
@@ -166,8 +169,11 @@ func failed(op string, err error) error {
 	return &lazaret.Error{Op: op, Class: class, Err: err}
 }
 
+// workDir is the workspace in a session's folder.
+const workDir = "work"
+
 // Workspace is the path of the private workspace on this machine.
-func (s *Session) Workspace() string { return filepath.Join(s.folder, "work") }
+func (s *Session) Workspace() string { return filepath.Join(s.folder, workDir) }
 
 func (s *Session) local() bool { return s.env.Type == spec.TypeLocal }
 
@@ -215,7 +221,7 @@ func (s *Session) Close(ctx context.Context) error {
 		return failed("close session", errors.Join(errs...))
 	}
 	if _, err := os.Lstat(s.folder); err == nil {
-		errs = append(errs, s.remove(ctx, s.folder))
+		errs = append(errs, s.helper().remove(ctx))
 	}
 	return failed("close session", errors.Join(errs...))
 }

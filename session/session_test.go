@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/dockertest"
 	"github.com/lazaret/lazaret/provider/docker"
 	"github.com/lazaret/lazaret/provider/local"
 	"github.com/lazaret/lazaret/session"
@@ -66,14 +67,7 @@ func inLocal(t *testing.T) *place {
 
 func inDocker(t *testing.T) *place {
 	t.Helper()
-	p, err := docker.New(t.Context(), docker.Options{})
-	if err != nil {
-		if os.Getenv("LAZARET_REQUIRE_DOCKER") == "" {
-			t.Skipf("no Docker: %v", err)
-		}
-		t.Fatal(err)
-	}
-	return &place{name: "docker", provider: closed(t, p), log: &lines{}, state: t.TempDir()}
+	return &place{name: "docker", provider: dockertest.Provider(t, docker.Options{}), log: &lines{}, state: t.TempDir()}
 }
 
 func closed(t *testing.T, p lazaret.Provider) lazaret.Provider {

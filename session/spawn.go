@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/envimage"
+	"github.com/lazaret/lazaret/internal/owner"
 	"github.com/lazaret/lazaret/spec"
 	"github.com/lazaret/lazaret/workspace"
 )
@@ -22,7 +24,7 @@ type SpawnOptions struct {
 	Ports  spec.Ports        // beside the spec's; see spec.MergePorts
 	Mounts spec.Mounts       // beside the spec's; see spec.VolumeLayers
 	Env    map[string]string // wins over the spec's
-	Image  string            // empty means the spec's
+	Image  string            // empty means the spec's, which is built if need be; see Spawn
 	User   string            // empty means the spec's, with its defaults for agents and evaluations
 	// Setup is a set-up command that runs after the spec's.
 	Setup string
@@ -31,6 +33,10 @@ type SpawnOptions struct {
 }
 
 // Spawn starts a runtime, a container in which one command after the other is run. It is all or nothing.
+//
+// The image of a spec with docker.build is built by the session's first spawn that names no other, unless
+// there is one of the same inputs, and all those that follow run that one, whatever becomes of its tags.
+// A provider that builds no images is an ErrUnsupported then. Without docker.build it is docker.image.
 func (s *Session) Spawn(ctx context.Context, opts SpawnOptions) (*Runtime, error) {
 	return s.spawn(ctx, "spawn runtime", opts, !s.local() && s.env.Docker.KeepContainerAfterClean)
 }
@@ -53,6 +59,12 @@ func (s *Session) spawn(ctx context.Context, op string, opts SpawnOptions, keep 
 	if err := s.open(op); err != nil {
 		return nil, err
 	}
+	if opts.Image == "" {
+		var err error
+		if opts.Image, err = s.builtImage(ctx); err != nil {
+			return nil, failed(op, err)
+		}
+	}
 	s.saving.Lock() // what is restored or removed meanwhile is not to be mounted
 	defer s.saving.Unlock()
 	what, err := s.specOf(opts)
@@ -68,12 +80,11 @@ func (s *Session) spawn(ctx context.Context, op string, opts SpawnOptions, keep 
 		return nil, failed(op, err)
 	}
 	r.opts = opts
-	s.mu.Lock()
-	s.image = r.svc.ServiceInfo().Image
-	s.mu.Unlock()
-	if s.uploads() {
+	switch err = s.noteImage(r.svc.ServiceInfo().Image); {
+	case err != nil:
+	case s.uploads():
 		err = errors.Join(r.send(ctx), r.sendAssets(ctx))
-	} else {
+	default:
 		err = s.own(ctx, r)
 	}
 	s.mu.Lock()
@@ -88,6 +99,30 @@ func (s *Session) spawn(ctx context.Context, op string, opts SpawnOptions, keep 
 		return nil, failed(op, errors.Join(err, r.end(ctx, false, true)))
 	}
 	return r, nil
+}
+
+// builtImage is the id of what docker.build makes, which is built once; empty where the spec has none.
+func (s *Session) builtImage(ctx context.Context) (string, error) {
+	if s.local() || s.env.Docker.Build == nil {
+		return "", nil
+	}
+	builder, ok := s.opts.Provider.(lazaret.ImageBuilder)
+	if !ok {
+		return "", &lazaret.Error{
+			Class: lazaret.ErrUnsupported, Err: fmt.Errorf("provider %s builds no images, and the spec has docker.build", s.opts.Provider.Name()),
+			Hint: "name the image at spawn",
+		}
+	}
+	s.building.Lock()
+	defer s.building.Unlock()
+	if s.built == "" {
+		built, err := envimage.Build(ctx, builder, s.opts.Environment, func(tag, step string) { s.log.Info("building " + tag + ": " + step) })
+		if err != nil {
+			return "", err
+		}
+		s.built = built.ID
+	}
+	return s.built, nil
 }
 
 // start starts a runtime's sandbox. Where the workspace is copied into it, its main process is root, for
@@ -124,61 +159,20 @@ func isRoot(user string) bool {
 
 // specOf decides what sandbox a runtime is.
 func (s *Session) specOf(opts SpawnOptions) (lazaret.Spec, error) {
-	env, passed := s.env.Environment.Merge(os.Environ(), opts.Env, nil)
-	if len(passed) > 0 {
-		s.once(s.log.Warn, "variables of this machine are passed on", "names", strings.Join(passed, " "))
-	}
-	what := lazaret.Spec{Env: env, Image: opts.Image, User: opts.User}
-	if s.local() {
-		what.Dir = s.Workspace()
-		what.Limits = lazaret.Limits(s.opts.Environment.Limits)
-		what.Mounts = opts.Mounts // the provider says that it has none
-		if len(opts.Ports) > 0 {
-			return what, &lazaret.Error{
-				Class: lazaret.ErrUnsupported, Err: errors.New("under type local no ports are published"),
-				Hint: "leave them out: what listens, listens on this machine",
-			}
-		}
-		return what, nil
-	}
-	d := s.env.Docker
-	mode, warning := spec.EffectiveNetworkMode(d.Network, runtime.GOOS)
-	if warning != "" {
-		s.once(s.log.Warn, warning)
-	}
-	if mode == lazaret.NetworkHost {
-		s.once(s.log.Warn, "containers have the network of this machine, for the environment says so", "file", s.env.File)
-	}
-	ports, note, err := spec.MergePorts(mode, d.Ports, opts.Ports)
-	if err != nil {
-		return lazaret.Spec{}, err
-	}
-	if note != "" {
-		s.once(s.log.Warn, note)
-	}
-	for _, p := range ports {
-		what.Ports = append(what.Ports, lazaret.Port{Host: int(p.Host), Container: int(p.Container)})
-	}
-	layers := spec.VolumeLayers{Workspace: s.Workspace(), Docker: d, Spawn: opts.Mounts}
+	layers := spec.VolumeLayers{Workspace: s.Workspace(), Spawn: opts.Mounts}
 	if s.opts.Kind == Evaluation && !s.uploads() {
 		layers.AssetDir, layers.Assets = s.opts.AssetDir, s.assets
 	}
-	volumes, err := layers.Merge()
-	if err == nil {
-		err = spec.CheckHosts(s.Workspace(), volumes)
+	if opts.User == "" && !s.local() {
+		opts.User = s.user()
 	}
-	if err != nil {
-		return lazaret.Spec{}, err
+	what, notes, err := s.opts.Environment.Sandbox(spec.SandboxOptions{
+		Volumes: layers, Ports: opts.Ports, Image: opts.Image, User: opts.User, Env: opts.Env, Host: os.Environ(), GOOS: runtime.GOOS,
+	})
+	for _, note := range notes {
+		s.once(s.log.Warn, note)
 	}
-	what.Network, what.Mounts, what.Limits = mode, spec.MountsOf(volumes), lazaret.Limits(s.env.Limits)
-	what.Dir = path.Clean(d.Workdir)
-	if what.Image == "" {
-		what.Image = d.Image
-	}
-	if what.User == "" {
-		what.User = s.user()
-	}
-	return what, nil
+	return what, err
 }
 
 // user is who commands run as where the spawn does not say.
@@ -197,7 +191,7 @@ func (s *Session) own(ctx context.Context, r *Runtime) error {
 	if s.local() || isRoot(user) || s.owner == user || s.owner == "" && uid == strconv.Itoa(os.Getuid()) {
 		return nil
 	}
-	err := s.withHelper(ctx, func(svc *lazaret.Service) error { return chown(ctx, svc, helperDir+"/work", user) })
+	err := s.helper().with(ctx, func(svc *lazaret.Service) error { return chown(ctx, svc, helperWork, user) })
 	if err == nil {
 		s.owner = user
 	}
@@ -253,14 +247,14 @@ func (s *Session) fetch(ctx context.Context) error {
 
 func (r *Runtime) fetch(ctx context.Context) error {
 	fetched := r.s.Workspace() + ".fetched"
-	err := errors.Join(removeOwn(fetched), r.s.download(ctx, r.sb.Service, r.sb.ServiceInfo().Dir, fetched))
+	err := errors.Join(owner.RemoveFolder(fetched), r.s.download(ctx, r.sb.Service, r.sb.ServiceInfo().Dir, fetched))
 	if err == nil {
-		err = removeOwn(r.s.Workspace())
+		err = owner.RemoveFolder(r.s.Workspace())
 	}
 	if err == nil {
 		return os.Rename(fetched, r.s.Workspace())
 	}
-	return errors.Join(err, removeOwn(fetched))
+	return errors.Join(err, owner.RemoveFolder(fetched))
 }
 
 // refresh tells the running containers of a workspace that was restored: those with a copy of it get a new

@@ -29,14 +29,14 @@ func (c Commands) CommandLine(entry string, agent bool) (string, error) {
 	case c.EntryFile == "":
 		return line, nil
 	}
-	return line + " " + quote(strings.ReplaceAll(c.EntryFile, "{entry_file}", entry)), nil
+	return line + " " + Quote(strings.ReplaceAll(c.EntryFile, "{entry_file}", entry)), nil
 }
 
 // plain matches words that a shell reads as they are.
 var plain = regexp.MustCompile(`^[A-Za-z0-9_./:@%+,=-]+$`)
 
-// quote makes s one word of a POSIX shell.
-func quote(s string) string {
+// Quote makes s one word of a POSIX shell.
+func Quote(s string) string {
 	if plain.MatchString(s) {
 		return s
 	}

@@ -105,7 +105,8 @@ type Setup struct {
 	Commands []string `yaml:"commands"`
 	// EvalCommands run after commands, in evaluations only.
 	EvalCommands []string `yaml:"eval_commands"`
-	// ResumeCommands run instead of the others when a session resumes from a snapshot.
+	// ResumeCommands run in the place of commands in a session that begins with a snapshot, an empty list
+	// too. Absent means that commands run there as well.
 	ResumeCommands []string `yaml:"resume_commands"`
 	// FailFast ends the run at the first set-up line that fails.
 	FailFast bool `yaml:"fail_fast"`

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/archive"
 )
 
 // CreateOptions say what a snapshot takes. The zero value takes everything, and compresses with gz.
@@ -301,7 +302,7 @@ func changed(name string) error {
 // openRegular opens a regular file of r, and nothing else: opening a pipe or a device could block, or do
 // something.
 func openRegular(r *os.Root, name string) (*os.File, fs.FileInfo, error) {
-	f, err := r.OpenFile(name, os.O_RDONLY|nonblock, 0)
+	f, err := r.OpenFile(name, os.O_RDONLY|archive.NonBlock, 0)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -85,7 +85,7 @@ func OpenRegular(file string) (*os.File, error) {
 	if !info.Mode().IsRegular() {
 		return nil, &fs.PathError{Op: "open", Path: file, Err: ErrNotRegular}
 	}
-	f, err := os.OpenFile(file, os.O_RDONLY|nonblock, 0) // it may be something else by now
+	f, err := os.OpenFile(file, os.O_RDONLY|NonBlock, 0) // it may be something else by now
 	if err != nil {
 		return nil, err
 	}

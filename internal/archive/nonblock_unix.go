@@ -4,4 +4,6 @@ package archive
 
 import "syscall"
 
-const nonblock = syscall.O_NONBLOCK
+// NonBlock keeps the opening of a file from waiting for the other end of a pipe that has taken its place, and
+// from making a terminal this process's own.
+const NonBlock = syscall.O_NONBLOCK | syscall.O_NOCTTY

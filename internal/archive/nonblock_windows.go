@@ -1,3 +1,4 @@
 package archive
 
-const nonblock = 0
+// NonBlock does nothing: opening never waits here.
+const NonBlock = 0

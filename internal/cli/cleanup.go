@@ -64,9 +64,7 @@ func (a *app) cleanAll(ctx context.Context, opts lazaret.CleanupOptions) ([]laza
 			return a.cleanOne(ctx, provider, opts)
 		}
 	}
-	folders := []cleaner{func(ctx context.Context, opts lazaret.CleanupOptions) ([]lazaret.Leftover, error) {
-		return session.Cleanup(ctx, "", opts)
-	}}
+	folders := []cleaner{a.cleanSessions}
 	if a.provider != "local" {
 		folders = append(folders, at("local"))
 	}
@@ -97,6 +95,23 @@ func (a *app) cleanAll(ctx context.Context, opts lazaret.CleanupOptions) ([]laza
 		}
 	}
 	return found, err
+}
+
+// cleanSessions removes the folders of sessions. What belongs to root in them, containers remove, if the
+// daemon answers.
+func (a *app) cleanSessions(ctx context.Context, opts lazaret.CleanupOptions) (found []lazaret.Leftover, err error) {
+	dry := opts
+	dry.DryRun = true
+	plan, err := session.Cleanup(ctx, nil, "", dry)
+	if err != nil || opts.DryRun || !slices.ContainsFunc(plan, func(l lazaret.Leftover) bool { return l.Remove }) {
+		return plan, err
+	}
+	p, err := a.open(ctx, "docker")
+	if err != nil {
+		return session.Cleanup(ctx, nil, "", opts) // whose error tells what was needed
+	}
+	defer func() { err = errors.Join(err, p.Close(ctx)) }()
+	return session.Cleanup(ctx, p, "", opts)
 }
 
 func (a *app) cleanOne(ctx context.Context, name string, opts lazaret.CleanupOptions) (found []lazaret.Leftover, err error) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/lazaret/lazaret"
 	"github.com/lazaret/lazaret/spec"
@@ -19,20 +20,27 @@ import (
 
 // runOptions are what `lazaret run` was asked to do.
 type runOptions struct {
-	spec    lazaret.Spec
+	spec    described
 	cmd     lazaret.Cmd
 	in, out []transfer // copies before and after the command
 	json    bool
 }
 
-// runFlags are the flags as they were typed.
-type runFlags struct {
+// sandboxFlags are the flags about a sandbox of an image, as they were typed.
+type sandboxFlags struct {
 	image, user, workdir, memory, network string
-	env, mounts, copies, ulimits          []string
-	timeout                               time.Duration
+	env, mounts                           []string
 	cpus                                  float64
 	pids                                  int64
-	json, keep                            bool
+}
+
+// runFlags are those of `lazaret run`.
+type runFlags struct {
+	sandboxFlags
+	project         projectFlags
+	copies, ulimits []string
+	timeout         time.Duration
+	json, keep      bool
 }
 
 func (a *app) newRunCommand(runF func(context.Context, *app, runOptions) error) *cobra.Command {
@@ -44,12 +52,18 @@ func (a *app) newRunCommand(runF func(context.Context, *app, runOptions) error) 
 comes as it is written, standard input is passed through, and the exit code is
 the command's own.
 
+With -f the sandbox is what a file or folder describes: a Compose project, in
+whose default service the command runs when all are ready; what a Dockerfile
+builds; or an environment spec, over which flags win, without its set-up. In a
+folder they are looked for in that order; one without any is no description.
+
 Without --network the command has no network. A timeout ends it with exit code
 124 and a message; a command that itself exits with 124 comes without one, and
 "outcome" under --json tells the two apart.`,
 		Example: `  lazaret run --image python:3.12-slim -- python3 -c 'print(6*7)'
   echo 'print(6*7)' | lazaret run --timeout 10s --memory 256MiB -- python3
   lazaret run --cp ./src:/src --cp :/src/out.txt:out.txt -w /src -- ./check.sh
+  lazaret run -f compose.yaml --service app -- ./check.sh
   lazaret run --json -- sh -c 'exit 3'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -62,61 +76,77 @@ Without --network the command has no network. A timeout ends it with exit code
 			if err != nil {
 				return usageError("%w", err)
 			}
+			if opts.spec, err = a.describe(&f.project, opts.spec.Spec); err != nil {
+				return err
+			}
 			return runF(cmd.Context(), a, opts)
 		},
 	}
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // what follows COMMAND is the command's
-	flags.StringVar(&f.image, "image", "", "the `image`; pulled if the daemon does not have it (default python:3.12-slim)")
-	flags.StringArrayVarP(&f.env, "env", "e", nil, "set a `variable`, NAME=VALUE, or pass on this process's, NAME")
-	flags.StringVarP(&f.user, "user", "u", "", "the `user`: name, uid, or either with :group (default: the image's)")
-	flags.StringVarP(&f.workdir, "workdir", "w", "", "the working `directory`, an absolute path, made if missing (default: the image's)")
+	f.add(flags)
+	f.project.add(flags)
 	flags.DurationVar(&f.timeout, "timeout", 0, "end the command after this time, such as 90s or 5m (default: no limit)")
-	flags.StringVar(&f.memory, "memory", "", "memory limit, a `size` with swap included such as 512MiB, or none (default 2GiB)")
-	flags.Float64Var(&f.cpus, "cpus", 0, "how many CPUs it may use, a `number` such as 1.5 (default: all)")
-	flags.Int64Var(&f.pids, "pids", 0, "the `number` of processes and threads that it may have at once; -1 for no limit (default 1024)")
-	flags.StringSliceVar(&f.ulimits, "ulimit", nil, "`limits` of each process of the command: any of cpu=10s,fsize=100MiB,nofile=64,nproc=32 (default: none)")
-	flags.StringVar(&f.network, "network", "", "none, bridge, host, or the `name` of an existing network; all but none loosen the isolation (default none)")
-	flags.StringArrayVarP(&f.mounts, "volume", "v", nil, "`mount` a path of this machine, HOST:SANDBOX[:ro|:rw], read-only if not said")
+	flags.StringSliceVar(&f.ulimits, "ulimit", nil, "`limits` of each process of the command, with commas between: cpu=10s, fsize=100MiB, nofile=64, nproc=32 (default: none)")
 	flags.StringArrayVar(&f.copies, "cp", nil, "`copy` a file or a tree, HOST:SANDBOX in before the command, or :SANDBOX:HOST out after it")
 	flags.BoolVar(&f.json, "json", false, "print one JSON object about outcome, output and errors instead of the output")
 	flags.BoolVar(&f.keep, "keep", false, "leave the sandbox running, and say how to enter and remove it")
-	markSettings(flags, "image", "user", "workdir", "timeout", "memory", "cpus", "pids", "network")
+	markSettings(flags, "timeout")
 	return cmd
 }
 
-// options checks the flags and turns them into what to do.
-func (f *runFlags) options(args []string) (runOptions, error) {
-	var memory int64
+// add declares the flags.
+func (f *sandboxFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&f.image, "image", "", "the `image`; pulled if the daemon does not have it (default: --default-image)")
+	flags.StringArrayVarP(&f.env, "env", "e", nil, "set a `variable`, NAME=VALUE, or pass on this process's, NAME")
+	flags.StringVarP(&f.user, "user", "u", "", "the `user`: name, uid, or either with :group (default: the image's)")
+	flags.StringVarP(&f.workdir, "workdir", "w", "", "the working `directory`, an absolute path, made if missing (default: the image's)")
+	flags.StringVar(&f.memory, "memory", "", "memory limit, a `size` with swap included such as 512MiB, or none (default 2GiB)")
+	flags.Float64Var(&f.cpus, "cpus", 0, "how many CPUs it may use, a `number` such as 1.5 (default: all)")
+	flags.Int64Var(&f.pids, "pids", 0, "the `number` of processes and threads that it may have at once; -1 for no limit (default 1024)")
+	flags.StringVar(&f.network, "network", "", "none, bridge, host, or the `name` of an existing network; all but none loosen the isolation (default none)")
+	flags.StringArrayVarP(&f.mounts, "volume", "v", nil, "`mount` a path of this machine, HOST:SANDBOX[:ro|:rw], read-only if not said")
+	markSettings(flags, "image", "user", "workdir", "memory", "cpus", "pids", "network")
+}
+
+// spec checks the flags and turns them into what to start.
+func (f *sandboxFlags) spec() (lazaret.Spec, error) {
+	what := lazaret.Spec{
+		Image: f.image, User: f.user, Dir: f.workdir, Network: f.network,
+		Limits: lazaret.Limits{CPUs: f.cpus, PIDs: f.pids},
+	}
 	var err error
 	if f.memory != "" {
-		if memory, err = spec.ParseSize(f.memory); err != nil {
-			return runOptions{}, fmt.Errorf("--memory %w", err)
+		if what.Limits.Memory, err = spec.ParseSize(f.memory); err != nil {
+			return what, fmt.Errorf("--memory %w", err)
 		}
 	}
-	opts := runOptions{
-		json: f.json,
-		spec: lazaret.Spec{
-			Image: f.image, User: f.user, Dir: f.workdir, Network: f.network, Keep: f.keep,
-			Limits: lazaret.Limits{Memory: memory, CPUs: f.cpus, PIDs: f.pids},
-		},
-		cmd: lazaret.Cmd{Args: args, Wall: f.timeout},
-	}
-	if f.timeout < 0 {
-		return runOptions{}, fmt.Errorf("--timeout %v is negative", f.timeout)
-	}
-	if opts.spec.Env, err = parseEnv(f.env, os.LookupEnv); err != nil {
-		return runOptions{}, err
-	}
-	if opts.cmd.Rlimits, err = parseUlimits(f.ulimits); err != nil {
-		return runOptions{}, err
+	if what.Env, err = parseEnv(f.env, os.LookupEnv); err != nil {
+		return what, err
 	}
 	for _, m := range f.mounts {
 		mount, err := parseMount(m)
 		if err != nil {
-			return runOptions{}, err
+			return what, err
 		}
-		opts.spec.Mounts = append(opts.spec.Mounts, mount)
+		what.Mounts = append(what.Mounts, mount)
+	}
+	return what, nil
+}
+
+// options checks the flags and turns them into what to do.
+func (f *runFlags) options(args []string) (runOptions, error) {
+	if f.timeout < 0 {
+		return runOptions{}, fmt.Errorf("--timeout %v is negative", f.timeout)
+	}
+	what, err := f.spec()
+	if err != nil {
+		return runOptions{}, err
+	}
+	what.Keep = f.keep
+	opts := runOptions{json: f.json, spec: described{Spec: what}, cmd: lazaret.Cmd{Args: args, Wall: f.timeout}}
+	if opts.cmd.Rlimits, err = parseUlimits(f.ulimits); err != nil {
+		return runOptions{}, err
 	}
 	for _, c := range f.copies {
 		t, out, err := parseTransfer(c)
@@ -219,12 +249,12 @@ func runSandbox(ctx context.Context, a *app, opts runOptions) error {
 
 func (a *app) runReported(ctx context.Context, opts runOptions, r *report) (err error) {
 	begin := time.Now()
-	provider, err := a.open(ctx, a.provider)
+	provider, err := a.open(ctx, opts.spec.provider)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, provider.Close(ctx)) }()
-	sb, err := provider.Start(ctx, opts.spec)
+	sb, err := a.start(ctx, provider, opts.spec)
 	if err != nil {
 		return err
 	}
@@ -242,7 +272,7 @@ func (a *app) runReported(ctx context.Context, opts runOptions, r *report) (err 
 	if opts.json {
 		r.result, err = sb.Exec(ctx, opts.cmd)
 	} else {
-		r.result, err = a.stream(ctx, sb, opts.cmd)
+		r.result, err = a.stream(ctx, sb.Service, opts.cmd)
 	}
 	if err != nil {
 		return err
@@ -256,24 +286,28 @@ func (a *app) runReported(ctx context.Context, opts runOptions, r *report) (err 
 }
 
 // stream runs cmd and passes its output on as it comes.
-func (a *app) stream(ctx context.Context, sb *lazaret.Sandbox, cmd lazaret.Cmd) (*lazaret.Result, error) {
+func (a *app) stream(ctx context.Context, svc *lazaret.Service, cmd lazaret.Cmd) (*lazaret.Result, error) {
 	cmd.StdoutCap, cmd.StderrCap = lazaret.KeepNone, lazaret.KeepNone // shown, not kept
-	for ev, err := range sb.Stream(ctx, cmd) {
+	for ev, err := range svc.Stream(ctx, cmd) {
 		if err != nil {
 			return nil, err
 		}
 		if ev.Result != nil {
 			return ev.Result, nil
 		}
-		to := a.Out
-		if ev.Stream == lazaret.Stderr {
-			to = a.Err
-		}
-		if _, err := to.Write(ev.Data); err != nil {
+		if _, err := a.of(ev.Stream).Write(ev.Data); err != nil {
 			return nil, outputError(err) // standard error's: standard output has done so
 		}
 	}
 	return nil, &lazaret.Error{Op: "run", Class: lazaret.ErrInfrastructure, Err: io.ErrUnexpectedEOF}
+}
+
+// of is where a command's output goes.
+func (a *app) of(s lazaret.Stream) io.Writer {
+	if s == lazaret.Stderr {
+		return a.Err
+	}
+	return a.Out
 }
 
 // verdict maps how the command ended to our exit code, and says what the code alone does not.

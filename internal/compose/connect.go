@@ -88,7 +88,7 @@ func connect(ctx context.Context, opts Options) (*Compose, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := command.WithAPIClient(engine.OneHost(client))(cli); err != nil {
+	if err := command.WithAPIClient(engine.Creator(client))(cli); err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
 	// The SDK would hand the proxies of the user's configuration, passwords included, to every container.
@@ -137,11 +137,9 @@ func (c *Compose) Auth(image string) (string, error) {
 }
 
 // Create makes the project's containers, networks and volumes and starts nothing. Whatever happens, what
-// exists afterwards carries the project's labels. It is not interrupted by the end of ctx: the Engine
-// would go on creating, and we would not know what.
+// exists afterwards carries the project's labels. When ctx ends, the object under way is created still: the
+// Engine would go on, and we would not know of what it made.
 func (c *Compose) Create(ctx context.Context, p *Project) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTimeout)
-	defer cancel()
 	err := c.service.Create(ctx, p.project, api.CreateOptions{IgnoreOrphans: true, Recreate: api.RecreateNever})
 	if err != nil {
 		return c.Engine.Translate(err, fmt.Sprintf("create sandbox %s", p.project.Name))

@@ -1,8 +1,10 @@
 package compose
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -13,9 +15,6 @@ import (
 	"github.com/lazaret/lazaret"
 	"github.com/lazaret/lazaret/internal/engine"
 )
-
-// createTimeout bounds the creation of a project's objects, with all images present.
-const createTimeout = 2 * time.Minute
 
 // DefaultService is the service's name in a generated project.
 const DefaultService = "default"
@@ -35,8 +34,15 @@ var capabilities = []string{
 	"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETGID", "SETUID",
 }
 
-// Project is a Compose project, ready to be created.
-type Project struct{ project *types.Project }
+// Project is a Compose project: a generated one, or one that was loaded and, after Apply, can be created.
+type Project struct {
+	project *types.Project
+	main    string                    // the default service
+	serve   map[string]bool           // by service: its main process is a guest that serves the host
+	forward map[string][]lazaret.Port // by service: ports that the host forwards connections to
+
+	*loaded // nil of a generated one
+}
 
 // Labels are the labels of a project's objects, by name.
 type Labels = map[string]string
@@ -47,6 +53,8 @@ type Main struct {
 	Serve  bool   // it serves the host over its standard input and output; else it only idles
 	// Sockets is the folder of the host in which it listens for guests; empty where it does not.
 	Sockets string
+	// ConfigFile is where the project will lie as a file; empty where it is not written.
+	ConfigFile string
 }
 
 // Generate makes the one-service project for a spec, which is valid and has an image and a name. It is pure.
@@ -63,7 +71,7 @@ func Generate(spec lazaret.Spec, main Main, labels Labels) *Project {
 		User:          spec.User,
 		WorkingDir:    spec.Dir,
 		Environment:   environment(spec.Env),
-		Labels:        maps.Clone(types.Labels(labels)),
+		Labels:        maps.Clone(types.Labels(labels)).Add(engine.LabelDefault, "true"),
 		CustomLabels: types.Labels{
 			api.ProjectLabel: spec.Name, api.ServiceLabel: DefaultService, api.OneoffLabel: "False",
 			api.VersionLabel: api.ComposeVersion,
@@ -81,6 +89,9 @@ func Generate(spec lazaret.Spec, main Main, labels Labels) *Project {
 			Type: types.VolumeTypeVolume, Source: "guest", Target: GuestDir, ReadOnly: true,
 			Volume: &types.ServiceVolumeVolume{NoCopy: true},
 		}},
+	}
+	if main.ConfigFile != "" {
+		svc.CustomLabels[api.ConfigFilesLabel], svc.CustomLabels[api.WorkingDirLabel] = main.ConfigFile, filepath.Dir(main.ConfigFile)
 	}
 	if main.Serve {
 		svc.Entrypoint = append(svc.Entrypoint, "serve")
@@ -105,7 +116,7 @@ func Generate(spec lazaret.Spec, main Main, labels Labels) *Project {
 	}
 	for _, port := range spec.Ports {
 		svc.Ports = append(svc.Ports, types.ServicePortConfig{
-			Mode: "ingress", Protocol: "tcp", HostIP: "127.0.0.1", Target: uint32(port.Container), //nolint:gosec // validated
+			Mode: "ingress", Protocol: cmp.Or(port.Protocol, lazaret.ProtocolTCP), HostIP: "127.0.0.1", Target: uint32(port.Container), //nolint:gosec // validated
 			Published: published(port.Host),
 		})
 	}
@@ -126,7 +137,7 @@ func Generate(spec lazaret.Spec, main Main, labels Labels) *Project {
 		p.Networks["outside"] = types.NetworkConfig{Name: spec.Network, External: true}
 	}
 	p.Services[svc.Name] = svc
-	return &Project{project: p}
+	return &Project{project: p, main: svc.Name, serve: map[string]bool{svc.Name: main.Serve}}
 }
 
 // published is a port of the host; empty where the Engine is to choose one.

@@ -13,21 +13,6 @@ import (
 	"github.com/lazaret/lazaret/internal/ring"
 )
 
-// oneHost is the Engine's client with one change to what it creates.
-type oneHost struct{ client.APIClient }
-
-// OneHost makes the standard input of guests end with the connection of the host that attached to them:
-// so a guest learns at once that its host has died. Compose has no word for that.
-func OneHost(api client.APIClient) client.APIClient { return oneHost{api} }
-
-// ContainerCreate creates a container.
-func (o oneHost) ContainerCreate(ctx context.Context, opts client.ContainerCreateOptions) (client.ContainerCreateResult, error) {
-	if opts.Config != nil && opts.Config.Labels[LabelMain] == MainGuest {
-		opts.Config.StdinOnce = true
-	}
-	return o.APIClient.ContainerCreate(ctx, opts)
-}
-
 // Duplex is the standard input and output of a process in a container.
 type Duplex struct {
 	conn   client.HijackedResponse

@@ -8,11 +8,15 @@ import (
 	"io"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
 
+	"github.com/containerd/platforms"
 	"github.com/distribution/reference"
+	"github.com/moby/moby/api/types/build"
+	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
 	"github.com/lazaret/lazaret"
@@ -26,29 +30,50 @@ type Build struct {
 	Args       map[string]string
 	Labels     map[string]string
 	Network    string
-	Memory     int64
+	Memory     int64 // with CPUs, only for the Engine's own builder
 	CPUs       float64
+	Target     string   // the stage; empty means the last
+	Platform   string   // "linux/arm64"; empty means the daemon's
+	NoCache    bool     // runs every step
+	CacheFrom  []string // images whose steps need not be run again
+	ExtraHosts []string // "name:address"
+	ShmSize    int64    // bytes; 0 means the Engine's choice
+	Ulimits    []Ulimit
+
+	// BuildKit has BuildKit build it. Secrets, by their ids, are for its steps that mount them.
+	BuildKit bool
+	Secrets  map[string][]byte
+}
+
+// Ulimit bounds a resource of each process of a build's steps.
+type Ulimit struct {
+	Name       string
+	Soft, Hard int64
 }
 
 // cpuPeriod is the kernel's default period of CPU quotas in microseconds.
 const cpuPeriod = 100_000
 
-// Build builds an image by the Engine's own builder, and returns its id. report is told each step. The
-// Engine removes the containers of the steps, whatever happens; when ctx ends it gives up the build.
+// Build builds an image by the Engine, and returns its id. report is told each step. The Engine removes the
+// containers of the steps, whatever happens; when ctx ends it gives up the build.
 func (c *Client) Build(ctx context.Context, b Build, report func(step string)) (string, error) {
 	op := "build image"
 	if len(b.Tags) > 0 {
 		op += " " + b.Tags[0]
 	}
-	args := map[string]*string{}
-	for k, v := range b.Args {
-		args[k] = &v
+	opts, err := b.options()
+	if err != nil {
+		return "", &lazaret.Error{Op: op, Class: lazaret.ErrConfig, Err: err}
 	}
-	res, err := c.api.ImageBuild(ctx, b.Context, client.ImageBuildOptions{
-		Tags: b.Tags, Dockerfile: b.Dockerfile, BuildArgs: args, Labels: b.Labels, NetworkMode: b.Network,
-		Memory: b.Memory, MemorySwap: b.Memory, CPUPeriod: period(b.CPUs), CPUQuota: int64(b.CPUs * cpuPeriod),
-		Remove: true, ForceRemove: true,
-	})
+	if b.BuildKit {
+		opts.Version = build.BuilderBuildKit
+		var end func()
+		if opts.SessionID, end, err = c.secrets(ctx, b.Secrets); err != nil {
+			return "", c.translate(err, op)
+		}
+		defer end()
+	}
+	res, err := c.api.ImageBuild(ctx, b.Context, opts)
 	if err != nil {
 		return "", c.translate(err, op)
 	}
@@ -60,6 +85,10 @@ func (c *Client) Build(ctx context.Context, b Build, report func(step string)) (
 		}
 		if err != nil {
 			return "", c.translate(err, op)
+		}
+		if m.Aux != nil && m.ID == traceID {
+			out.trace(*m.Aux)
+			continue
 		}
 		out.take(m.Stream)
 		if m.Aux != nil {
@@ -73,6 +102,29 @@ func (c *Client) Build(ctx context.Context, b Build, report func(step string)) (
 		return "", &lazaret.Error{Op: op, Class: lazaret.ErrInfrastructure, Err: errors.New("the Engine did not say which image it made")}
 	}
 	return out.made.ID, nil
+}
+
+func (b *Build) options() (client.ImageBuildOptions, error) {
+	opts := client.ImageBuildOptions{
+		Tags: b.Tags, Dockerfile: b.Dockerfile, BuildArgs: map[string]*string{}, Labels: b.Labels, NetworkMode: b.Network,
+		Memory: b.Memory, MemorySwap: b.Memory, CPUPeriod: period(b.CPUs), CPUQuota: int64(b.CPUs * cpuPeriod),
+		Target: b.Target, NoCache: b.NoCache, CacheFrom: b.CacheFrom, ExtraHosts: b.ExtraHosts, ShmSize: b.ShmSize,
+		Remove: true, ForceRemove: true,
+	}
+	for k, v := range b.Args {
+		opts.BuildArgs[k] = &v
+	}
+	for _, u := range b.Ulimits {
+		opts.Ulimits = append(opts.Ulimits, &container.Ulimit{Name: u.Name, Soft: u.Soft, Hard: u.Hard})
+	}
+	if b.Platform != "" {
+		p, err := platforms.Parse(b.Platform)
+		if err != nil {
+			return opts, err
+		}
+		opts.Platforms = append(opts.Platforms, p)
+	}
+	return opts, nil
 }
 
 func period(cpus float64) int64 {
@@ -91,6 +143,8 @@ type buildOutput struct {
 	step    string // the one under way: "step 2/3, RUN make"
 	printed string // the end of what it has printed
 	made    struct{ ID string }
+
+	vertices map[string]*vertex // BuildKit's steps, by digest
 }
 
 func (o *buildOutput) take(text string) {
@@ -106,11 +160,11 @@ func (o *buildOutput) take(text string) {
 	if strings.HasPrefix(text, " ---> ") || strings.HasPrefix(text, "Removing intermediate container ") {
 		return // the builder's own
 	}
-	o.printed += text
-	if len(o.printed) > maxPrinted {
-		o.printed = o.printed[len(o.printed)-maxPrinted:]
-	}
+	o.printed = lastOf(o.printed + text)
 }
+
+// lastOf is the end of what a step has printed that is kept.
+func lastOf(text string) string { return text[max(0, len(text)-maxPrinted):] }
 
 // line makes an instruction one short line.
 func line(instruction string) string {
@@ -139,14 +193,19 @@ func clean(text string) string {
 // buildFailure makes the error of a build that a step has ended. code is the exit code of what it ran; 0
 // where nothing was run.
 func (c *Client) buildFailure(ctx context.Context, op string, err error, code int, out *buildOutput) error {
+	says := clean(cause{err}.Error())
+	if m := buildKitExit.FindStringSubmatch(says); m != nil {
+		code, _ = strconv.Atoi(m[1])
+	}
 	class := lazaret.ErrConfig
 	switch {
 	case ctx.Err() != nil:
 		return c.translate(ctx.Err(), op)
-	case strings.Contains(err.Error(), "no space left on device"):
+	case strings.Contains(says, "no space left on device"):
 		class = lazaret.ErrInfrastructure
+	case code == 0 && registryIsBusy(says): // that of an image in FROM
+		return &lazaret.Error{Op: op, Class: lazaret.ErrInfrastructure, Err: busy{cause{err}}, Hint: busyHint}
 	}
-	says := clean(cause{err}.Error())
 	if code != 0 {
 		says = fmt.Sprintf("exit code %d", code) // the Engine repeats the whole command
 	}
@@ -209,4 +268,13 @@ func (c *Client) Images(ctx context.Context, label string) (images []Image, used
 func (c *Client) Untag(ctx context.Context, name string) error {
 	_, err := c.api.ImageRemove(ctx, name, client.ImageRemoveOptions{PruneChildren: true})
 	return c.removed(err, "remove image "+name)
+}
+
+// PlatformArch is the architecture of a platform such as "linux/arm64/v8", as the Engine tells that of an image.
+func PlatformArch(platform string) (string, error) {
+	p, err := platforms.Parse(platform)
+	if err != nil {
+		return "", &lazaret.Error{Op: "platform " + platform, Class: lazaret.ErrConfig, Err: err}
+	}
+	return p.Architecture, nil
 }

@@ -1,11 +1,21 @@
 package engine
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
+	"net/netip"
+	"slices"
 	"strconv"
+	"strings"
+	"time"
 
+	"github.com/moby/moby/api/pkg/stdcopy"
+	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
 	"github.com/lazaret/lazaret"
@@ -15,36 +25,83 @@ import (
 type State struct {
 	ID         string
 	Name       string
-	Status     string // "created", "running", "exited" ...
-	Running    bool
+	Status     string // "created", "running", "exited", "restarting" ...
+	Running    bool   // also while it is restarting
 	ExitCode   int
-	OOMKilled  bool // the out-of-memory killer struck in it since it started
+	OOMKilled  bool   // the out-of-memory killer struck in it since it started
+	Image      string // the image's reference
+	Created    time.Time
 	User       string
 	WorkingDir string
+	TTY        bool
 	Labels     map[string]string
-	Ports      []lazaret.Port // TCP ports that are published on the loopback address
+	Ports      []lazaret.Port // that are published
+	Addresses  []netip.Addr   // in its networks; none before it has started
+	Check      *Check         // of its health; nil where there is none
+	Health     string         // what the check has found: Healthy, Unhealthy or "starting"
+	Found      string         // what the last check wrote, and how it ended; empty before the first
+}
+
+// Check says how the Engine checks a container's health, its defaults resolved.
+type Check struct {
+	StartPeriod, Interval, Timeout time.Duration
+	Retries                        int
+}
+
+// checkOf resolves a health check as the Engine does; nil where there is none.
+func checkOf(h *container.HealthConfig) *Check {
+	if h == nil || len(h.Test) == 0 || h.Test[0] == "NONE" {
+		return nil
+	}
+	return &Check{
+		StartPeriod: h.StartPeriod, Interval: cmp.Or(h.Interval, 30*time.Second), Timeout: cmp.Or(h.Timeout, 30*time.Second),
+		Retries: cmp.Or(h.Retries, 3),
+	}
+}
+
+// Limit is the time from the start within which the Engine has decided about the health: the start period,
+// a check that is under way when it ends, and all the retries.
+func (c Check) Limit() time.Duration {
+	return c.StartPeriod + time.Duration(1+c.Retries)*(c.Interval+c.Timeout)
 }
 
 // Inspect describes a container by name or id. A container that is not there is an ErrUnavailable.
-func (c *Client) Inspect(ctx context.Context, container string) (State, error) {
+func (c *Client) Inspect(ctx context.Context, id string) (State, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	res, err := c.api.ContainerInspect(ctx, container, client.ContainerInspectOptions{})
+	res, err := c.api.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
 	if err != nil {
-		return State{}, c.translate(err, "inspect container "+container)
+		return State{}, c.translate(err, "inspect container "+id)
 	}
 	s := State{ID: res.Container.ID, Name: trimSlash(res.Container.Name)}
+	s.Created, _ = time.Parse(time.RFC3339Nano, res.Container.Created) // zero where it is not told
 	if st := res.Container.State; st != nil {
 		s.Status, s.Running, s.ExitCode, s.OOMKilled = string(st.Status), st.Running, st.ExitCode, st.OOMKilled
+		if h := st.Health; h != nil {
+			s.Health = string(h.Status)
+			if n := len(h.Log); n > 0 {
+				s.Found = fmt.Sprintf("exit code %d: %s", h.Log[n-1].ExitCode, strings.TrimSpace(h.Log[n-1].Output))
+			}
+		}
 	}
 	if cfg := res.Container.Config; cfg != nil {
-		s.User, s.WorkingDir, s.Labels = cfg.User, cfg.WorkingDir, cfg.Labels
+		s.Image, s.User, s.WorkingDir, s.Labels = cfg.Image, cfg.User, cfg.WorkingDir, cfg.Labels
+		s.TTY, s.Check = cfg.Tty, checkOf(cfg.Healthcheck)
 	}
 	if net := res.Container.NetworkSettings; net != nil {
+		for _, name := range slices.Sorted(maps.Keys(net.Networks)) {
+			for _, a := range []netip.Addr{net.Networks[name].IPAddress, net.Networks[name].GlobalIPv6Address} {
+				if a.IsValid() {
+					s.Addresses = append(s.Addresses, a)
+				}
+			}
+		}
 		for port, bindings := range net.Ports {
 			for _, b := range bindings {
-				if host, err := strconv.Atoi(b.HostPort); err == nil && b.HostIP.IsLoopback() {
-					s.Ports = append(s.Ports, lazaret.Port{Host: host, Container: int(port.Num())})
+				if host, err := strconv.Atoi(b.HostPort); err == nil {
+					s.Ports = append(s.Ports, lazaret.Port{
+						Host: host, Container: int(port.Num()), Protocol: string(port.Proto()), Address: b.HostIP.String(),
+					})
 				}
 			}
 		}
@@ -88,4 +145,47 @@ func (c *Client) StartContainer(ctx context.Context, id string) error {
 func (c *Client) StopContainer(ctx context.Context, id string) error {
 	_, err := c.api.ContainerStop(ctx, id, client.ContainerStopOptions{Timeout: new(0)})
 	return c.translate(err, "stop container")
+}
+
+// maxLog bounds what LastLog reads, in bytes.
+const maxLog = 256 << 10
+
+// LastLog returns the last lines that a container has written to both streams; empty where its log cannot be
+// read.
+func (c *Client) LastLog(ctx context.Context, s State, lines int) string {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	log, err := c.api.ContainerLogs(ctx, s.ID, client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true, Tail: strconv.Itoa(lines)})
+	if err != nil {
+		return ""
+	}
+	defer log.Close()
+	var text bytes.Buffer
+	limited := io.LimitReader(log, maxLog)
+	if s.TTY {
+		_, _ = text.ReadFrom(limited) // an error only ends the text earlier
+	} else {
+		_, _ = stdcopy.StdCopy(&text, &text, limited)
+	}
+	return lazaret.Output{Bytes: text.Bytes()}.Text()
+}
+
+// Logs passes on what a container has written, and with opts.Follow what it writes until it ends.
+func (c *Client) Logs(ctx context.Context, s State, opts lazaret.LogOptions, out lazaret.Sink) error {
+	tail := "all"
+	if opts.Tail > 0 {
+		tail = strconv.Itoa(opts.Tail)
+	}
+	log, err := c.api.ContainerLogs(ctx, s.ID, client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true, Tail: tail, Follow: opts.Follow})
+	if err != nil {
+		return c.translate(err, "read the log of container "+s.Name)
+	}
+	defer log.Close()
+	stdout := writer(func(p []byte) { out(lazaret.Stdout, p) })
+	if s.TTY {
+		_, err = io.Copy(stdout, log)
+	} else {
+		_, err = stdcopy.StdCopy(stdout, writer(func(p []byte) { out(lazaret.Stderr, p) }), log)
+	}
+	return c.translate(err, "read the log of container "+s.Name)
 }

@@ -53,6 +53,8 @@ type Server struct {
 	API     string // "1.41"
 	OS      string // "linux"
 	Arch    string // "amd64", as Go names it
+	// BuildKit says whether it has BuildKit: every Docker Engine that we work with does, others that speak its API do not.
+	BuildKit bool
 }
 
 // Connect makes sure that there is an Engine that we can work with.
@@ -66,7 +68,10 @@ func (c *Client) Connect(ctx context.Context) (Server, error) {
 	if err != nil {
 		return Server{}, c.unreachable(err)
 	}
-	s := Server{Version: v.Version, API: v.APIVersion, OS: v.Os, Arch: v.Arch}
+	s := Server{Version: v.Version, API: v.APIVersion, OS: v.Os, Arch: v.Arch, BuildKit: true}
+	for _, part := range v.Components {
+		s.BuildKit = s.BuildKit && !strings.HasPrefix(part.Name, "Podman")
+	}
 	if VersionLess(s.API, MinAPI) {
 		return s, &lazaret.Error{
 			Op: "connect to " + c.endpoint, Class: lazaret.ErrConfig,

@@ -39,6 +39,10 @@ func plain(err error) error {
 // find what is to be mounted.
 var ErrMount = errors.New("the Engine cannot mount it")
 
+// ErrSubnet is found in the error of a network that could not be created because another one has addresses
+// of its subnet.
+var ErrSubnet = errors.New("the subnet is in use")
+
 // UploadHint is what to do where the daemon does not see what is to be mounted.
 const UploadHint = "upload the files instead of mounting them; a session does so with `mount_workspace: false`"
 
@@ -53,6 +57,8 @@ func (c *Client) translate(err error, op string) error {
 	}
 	e := &lazaret.Error{Op: op, Class: lazaret.ErrInfrastructure, Err: cause{err}}
 	switch {
+	case strings.Contains(err.Error(), "Pool overlaps with other one"), strings.Contains(err.Error(), "networks have overlapping IPv4"):
+		e.Err = like{cause{err}, ErrSubnet}
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		e.Class = lazaret.ErrCancelled
 	case client.IsErrConnectionFailed(err):
@@ -64,7 +70,7 @@ func (c *Client) translate(err error, op string) error {
 	case errdefs.IsInvalidArgument(err), errdefs.IsUnauthorized(err), errdefs.IsPermissionDenied(err):
 		e.Class = lazaret.ErrConfig
 		if strings.Contains(err.Error(), `invalid mount config for type "bind"`) {
-			e.Err, e.Hint = notMounted{cause{err}}, UploadHint
+			e.Err, e.Hint = like{cause{err}, ErrMount}, UploadHint
 		}
 	case errdefs.IsNotImplemented(err):
 		e.Class = lazaret.ErrUnsupported
@@ -85,10 +91,13 @@ func (c cause) Error() string {
 
 func (c cause) Unwrap() error { return c.error }
 
-// notMounted is an ErrMount in the Engine's words.
-type notMounted struct{ cause }
+// like is one of our errors in the Engine's words.
+type like struct {
+	cause
+	kind error
+}
 
-func (notMounted) Is(target error) bool { return target == ErrMount }
+func (l like) Is(target error) bool { return target == l.kind }
 
 // Translate is translate for what other libraries did over this Engine.
 func (c *Client) Translate(err error, op string) error { return c.translate(err, op) }

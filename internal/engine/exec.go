@@ -299,7 +299,7 @@ func (e *Exec) judge(ctx context.Context, code int) (lazaret.Exit, error) {
 	if code != 137 {
 		return exit, nil
 	}
-	seen := e.w.Await(e.container, evidenceWait, func(s ContainerState) bool { return s.OOMs > e.oomBefore || s.Died })
+	seen := e.w.Await(ctx, e.container, evidenceWait, func(s ContainerState) bool { return s.OOMs > e.oomBefore || s.Died })
 	if seen.Died {
 		return lost, nil
 	}

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/containerd/platforms"
 	"github.com/moby/moby/client"
 
 	"github.com/lazaret/lazaret"
@@ -20,10 +22,13 @@ type Image struct {
 	OS, Arch   string // as Go names them: "linux", "arm64"
 	User       string
 	WorkingDir string
+	Entrypoint []string // what it runs by itself, with Command behind it
+	Command    []string
 	Labels     map[string]string
 	Tags       []string // sorted, in the short form in which people write them
 	Created    time.Time
-	Size       int64 // bytes, with what it shares with others
+	Tagged     time.Time // when it last got a name: was pulled or built; zero where the Engine does not tell
+	Size       int64     // bytes, with what it shares with others
 }
 
 // Image describes an image that the Engine has; false where it has none of that name. No registry is
@@ -40,8 +45,12 @@ func (c *Client) Image(ctx context.Context, ref string) (Image, bool, error) {
 	}
 	img := Image{ID: res.ID, OS: res.Os, Arch: res.Architecture, Tags: tags(res.RepoTags), Size: res.Size}
 	img.Created, _ = time.Parse(time.RFC3339Nano, res.Created) // zero where it is not told
+	if res.Metadata.LastTagTime.After(img.Tagged) {
+		img.Tagged = res.Metadata.LastTagTime
+	}
 	if res.Config != nil {
 		img.User, img.WorkingDir, img.Labels = res.Config.User, res.Config.WorkingDir, res.Config.Labels
+		img.Entrypoint, img.Command = res.Config.Entrypoint, res.Config.Cmd
 	}
 	return img, true, nil
 }
@@ -53,9 +62,18 @@ type PullProgress struct {
 	Current, Total    int64
 }
 
-// Pull fetches an image. auth is what X-Registry-Auth wants; empty for none.
-func (c *Client) Pull(ctx context.Context, ref, auth string, report func(PullProgress)) error {
-	res, err := c.api.ImagePull(ctx, ref, client.ImagePullOptions{RegistryAuth: auth})
+// Pull fetches an image. auth is what X-Registry-Auth wants; empty for none. platform is as "linux/arm64"; empty
+// means the daemon's.
+func (c *Client) Pull(ctx context.Context, ref, platform, auth string, report func(PullProgress)) error {
+	opts := client.ImagePullOptions{RegistryAuth: auth}
+	if platform != "" {
+		p, err := platforms.Parse(platform)
+		if err != nil {
+			return &lazaret.Error{Op: "pull image " + ref, Class: lazaret.ErrConfig, Err: err}
+		}
+		opts.Platforms = append(opts.Platforms, p)
+	}
+	res, err := c.api.ImagePull(ctx, ref, opts)
 	if err != nil {
 		return c.pullFailure(ctx, ref, err)
 	}
@@ -96,8 +114,8 @@ func (c *Client) pullFailure(ctx context.Context, ref string, err error) error {
 		return c.translate(ctx.Err(), op)
 	case client.IsErrConnectionFailed(err):
 		return c.unreachable(err)
-	case has("toomanyrequests", "429 ", "500 ", "502 ", "503 ", "504 "):
-		return &lazaret.Error{Op: op, Class: lazaret.ErrInfrastructure, Err: cause{err}, Hint: "the registry is busy or broken; try again later"}
+	case registryIsBusy(text):
+		return &lazaret.Error{Op: op, Class: lazaret.ErrInfrastructure, Err: busy{cause{err}}, Hint: busyHint}
 	case has("manifest unknown", "not found: manifest", ": not found", "repository does not exist", "pull access denied", "invalid reference format", "name unknown"):
 		return &lazaret.Error{Op: op, Class: lazaret.ErrConfig, Err: cause{err}, Hint: "check the image's name and tag, and log in if it is private"}
 	case has("unauthorized", "authentication required", "denied", "403 "):
@@ -110,6 +128,22 @@ func (c *Client) pullFailure(ctx context.Context, ref string, err error) error {
 	}
 	return c.translate(err, op)
 }
+
+// ErrBusy is found in the error of a pull or build to which a registry has answered that it is busy or broken: the
+// same may do later.
+var ErrBusy = errors.New("the registry is busy or broken")
+
+const busyHint = "the registry is busy or broken; try again later"
+
+// busy is an ErrBusy in the Engine's words.
+type busy struct{ cause }
+
+func (busy) Is(target error) bool { return target == ErrBusy }
+
+// registryBusy matches how the Engine hands on a registry's 429 and 5xx.
+var registryBusy = regexp.MustCompile(`(?i)toomanyrequests|too many requests|\b(429|500|502|503|504) [a-z]`)
+
+func registryIsBusy(text string) bool { return registryBusy.MatchString(text) }
 
 // Import makes an image from the tar stream of a root file system and returns its id. ref may be empty.
 // changes are Dockerfile instructions that set its configuration.

@@ -8,6 +8,13 @@ const (
 	LabelSandbox = "lazaret.sandbox"
 	// LabelKept, with the value "true", exempts a sandbox from removal but by name.
 	LabelKept = "lazaret.kept"
+	// LabelExpires is when a kept sandbox's time is over, as RFC 3339 has it. Without it, it has none.
+	LabelExpires = "lazaret.expires"
+	// LabelKey, on a kept sandbox's objects, is the secret of its resident guests, in hexadecimal digits: with it
+	// commands can be run in the sandbox. Who may read labels may run commands anyway, by the Engine.
+	LabelKey = "lazaret.key"
+	// LabelDefault, with the value "true", is on the containers of a sandbox's default service.
+	LabelDefault = "lazaret.default"
 	// LabelMain says what a container's main process is, where it is ours: MainGuest.
 	LabelMain = "lazaret.main"
 	// MainGuest: a guest that serves the host that attaches to it.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -44,46 +45,72 @@ type Object struct {
 	Tags    []string  // an image's
 }
 
-// Objects lists what carries a label, of every kind. label is "name" or "name=value".
-func (c *Client) Objects(ctx context.Context, label string) ([]Object, error) {
+// Objects lists what carries a label, of the given kinds or of every one, in the order of removal. label is
+// "name" or "name=value".
+func (c *Client) Objects(ctx context.Context, label string, kinds ...Kind) ([]Object, error) {
+	if len(kinds) == 0 {
+		kinds = Kinds
+	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	filter := make(client.Filters).Add("label", label)
 	var all []Object
-	containers, err := c.api.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: filter})
-	if err != nil {
-		return nil, c.translate(err, "list containers")
+	for _, kind := range Kinds {
+		if !slices.Contains(kinds, kind) {
+			continue
+		}
+		some, err := c.list(ctx, kind, filter)
+		if err != nil {
+			return nil, c.translate(err, "list "+string(kind)+"s")
+		}
+		all = append(all, some...)
 	}
-	for _, o := range containers.Items {
-		all = append(all, Object{
-			Kind: Container, ID: o.ID, Name: strings.TrimPrefix(firstOr(o.Names, o.ID), "/"), Labels: o.Labels,
-			Created: time.Unix(o.Created, 0), State: string(o.State),
-		})
-	}
-	networks, err := c.api.NetworkList(ctx, client.NetworkListOptions{Filters: filter})
-	if err != nil {
-		return nil, c.translate(err, "list networks")
-	}
-	for _, o := range networks.Items {
-		all = append(all, Object{Kind: Network, ID: o.ID, Name: o.Name, Labels: o.Labels, Created: o.Created})
-	}
-	volumes, err := c.api.VolumeList(ctx, client.VolumeListOptions{Filters: filter})
-	if err != nil {
-		return nil, c.translate(err, "list volumes")
-	}
-	for _, o := range volumes.Items {
-		created, _ := time.Parse(time.RFC3339, o.CreatedAt) // zero where it is not told
-		all = append(all, Object{Kind: Volume, ID: o.Name, Name: o.Name, Labels: o.Labels, Created: created})
-	}
-	images, err := c.api.ImageList(ctx, client.ImageListOptions{Filters: filter})
-	if err != nil {
-		return nil, c.translate(err, "list images")
-	}
-	for _, o := range images.Items {
-		all = append(all, Object{
-			Kind: ImageKind, ID: o.ID, Name: firstOr(o.RepoTags, o.ID), Labels: o.Labels, Created: time.Unix(o.Created, 0),
-			Tags: tags(o.RepoTags),
-		})
+	return all, nil
+}
+
+// list lists the objects of one kind.
+func (c *Client) list(ctx context.Context, kind Kind, filter client.Filters) ([]Object, error) {
+	var all []Object
+	switch kind {
+	case Container:
+		res, err := c.api.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: filter})
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range res.Items {
+			all = append(all, Object{
+				Kind: kind, ID: o.ID, Name: strings.TrimPrefix(firstOr(o.Names, o.ID), "/"), Labels: o.Labels,
+				Created: time.Unix(o.Created, 0), State: string(o.State),
+			})
+		}
+	case Network:
+		res, err := c.api.NetworkList(ctx, client.NetworkListOptions{Filters: filter})
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range res.Items {
+			all = append(all, Object{Kind: kind, ID: o.ID, Name: o.Name, Labels: o.Labels, Created: o.Created})
+		}
+	case Volume:
+		res, err := c.api.VolumeList(ctx, client.VolumeListOptions{Filters: filter})
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range res.Items {
+			created, _ := time.Parse(time.RFC3339, o.CreatedAt) // zero where it is not told
+			all = append(all, Object{Kind: kind, ID: o.Name, Name: o.Name, Labels: o.Labels, Created: created})
+		}
+	case ImageKind:
+		res, err := c.api.ImageList(ctx, client.ImageListOptions{Filters: filter})
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range res.Items {
+			all = append(all, Object{
+				Kind: kind, ID: o.ID, Name: firstOr(o.RepoTags, o.ID), Labels: o.Labels, Created: time.Unix(o.Created, 0),
+				Tags: tags(o.RepoTags),
+			})
+		}
 	}
 	return all, nil
 }
@@ -198,4 +225,23 @@ func SortForRemoval(objects []Object) {
 	slices.SortStableFunc(objects, func(a, b Object) int {
 		return slices.Index(Kinds, a.Kind) - slices.Index(Kinds, b.Kind)
 	})
+}
+
+// Subnets are those of all networks.
+func (c *Client) Subnets(ctx context.Context) ([]netip.Prefix, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	res, err := c.api.NetworkList(ctx, client.NetworkListOptions{})
+	if err != nil {
+		return nil, c.translate(err, "list networks")
+	}
+	var all []netip.Prefix
+	for _, n := range res.Items {
+		for _, pool := range n.IPAM.Config {
+			if pool.Subnet.IsValid() {
+				all = append(all, pool.Subnet)
+			}
+		}
+	}
+	return all, nil
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,9 +16,9 @@ import (
 // and again.
 type Watch struct {
 	c      *Client
-	label  string
 	cancel context.CancelFunc
-	done   chan struct{}
+
+	running sync.WaitGroup
 
 	mu         sync.Mutex
 	changed    chan struct{} // closed and replaced at every change
@@ -31,19 +32,40 @@ type ContainerState struct {
 	Died    bool
 	Exit    int // the exit code, where Died
 	OOMs    int // how often the out-of-memory killer was reported
+	// Health is what the checks have found since the start: empty while they have found nothing, Healthy or
+	// Unhealthy.
+	Health string
 }
+
+// What health checks find.
+const (
+	Healthy   = "healthy"
+	Unhealthy = "unhealthy"
+)
 
 // Watch starts to follow. label is "name=value". It goes on until Close, and connects again by itself.
 func (c *Client) Watch(ctx context.Context, label string) *Watch {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	w := &Watch{
-		c: c, label: label, cancel: cancel, done: make(chan struct{}), changed: make(chan struct{}),
+		c: c, cancel: cancel, changed: make(chan struct{}),
 		containers: map[string]ContainerState{}, execs: map[string]chan struct{}{},
 	}
+	w.run(ctx, label)
+	return w
+}
+
+// Also follows the containers that carry another label too, until stop is called.
+func (w *Watch) Also(ctx context.Context, label string) (stop func()) {
+	ctx, stop = context.WithCancel(context.WithoutCancel(ctx))
+	w.run(ctx, label)
+	return stop
+}
+
+// run follows the containers that carry a label until ctx ends.
+func (w *Watch) run(ctx context.Context, label string) {
 	since := time.Now()
-	first := w.subscribe(ctx, "")
-	go func() {
-		defer close(w.done)
+	first := w.subscribe(ctx, label, "")
+	w.running.Go(func() {
 		res := first
 		for {
 			_ = w.follow(res) // whatever ended it, it connects again
@@ -56,16 +78,15 @@ func (c *Client) Watch(ctx context.Context, label string) *Watch {
 			// count of out-of-memory strikes could be wrong by that, and one is as good as two.
 			again := since.Add(-time.Second)
 			since = time.Now()
-			res = w.subscribe(ctx, strconv.FormatInt(again.Unix(), 10))
+			res = w.subscribe(ctx, label, strconv.FormatInt(again.Unix(), 10))
 		}
-	}()
-	return w
+	})
 }
 
-func (w *Watch) subscribe(ctx context.Context, since string) client.EventsResult {
+func (w *Watch) subscribe(ctx context.Context, label, since string) client.EventsResult {
 	return w.c.api.Events(ctx, client.EventsListOptions{
 		Since:   since,
-		Filters: make(client.Filters).Add("type", string(events.ContainerEventType)).Add("label", w.label),
+		Filters: make(client.Filters).Add("type", string(events.ContainerEventType)).Add("label", label),
 	})
 }
 
@@ -87,7 +108,7 @@ func (w *Watch) take(m events.Message) {
 	s := w.containers[id]
 	switch m.Action {
 	case events.ActionStart:
-		s.Started, s.Died = true, false
+		s.Started, s.Died, s.Health = true, false, ""
 	case events.ActionDie:
 		s.Died = true
 		s.Exit, _ = strconv.Atoi(m.Actor.Attributes["exitCode"]) // 0 where an Engine tells none
@@ -104,7 +125,11 @@ func (w *Watch) take(m events.Message) {
 		}
 		return
 	default:
-		return
+		found, ok := strings.CutPrefix(string(m.Action), string(events.ActionHealthStatus)+": ")
+		if !ok || found != Healthy && found != Unhealthy {
+			return
+		}
+		s.Health = found
 	}
 	w.containers[id] = s
 	w.notify()
@@ -143,35 +168,22 @@ func (w *Watch) Forget(exec string) {
 }
 
 // Await waits until the state of a container satisfies, at most the given time, and returns the last one
-// that was seen.
-func (w *Watch) Await(id string, wait time.Duration, satisfies func(ContainerState) bool) ContainerState {
-	timeout := time.NewTimer(wait)
-	defer timeout.Stop()
+// that was seen. It outlives the cancellation of ctx.
+func (w *Watch) Await(ctx context.Context, id string, wait time.Duration, satisfies func(ContainerState) bool) ContainerState {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wait)
+	defer cancel()
+	s, _ := w.Until(ctx, id, satisfies)
+	return s
+}
+
+// Until waits until the state of a container satisfies, and returns the last one that was seen; false where
+// ctx ended first.
+func (w *Watch) Until(ctx context.Context, id string, satisfies func(ContainerState) bool) (ContainerState, bool) {
 	for {
 		w.mu.Lock()
 		s, changed := w.containers[id], w.changed
 		w.mu.Unlock()
 		if satisfies(s) {
-			return s
-		}
-		select {
-		case <-changed:
-		case <-timeout.C:
-			return s
-		}
-	}
-}
-
-// AwaitStart waits until the container is reported as started; false when it died or ctx ended first.
-func (w *Watch) AwaitStart(ctx context.Context, id string) (ContainerState, bool) {
-	for {
-		w.mu.Lock()
-		s, changed := w.containers[id], w.changed
-		w.mu.Unlock()
-		if s.Died {
-			return s, false
-		}
-		if s.Started {
 			return s, true
 		}
 		select {
@@ -182,8 +194,8 @@ func (w *Watch) AwaitStart(ctx context.Context, id string) (ContainerState, bool
 	}
 }
 
-// Close stops following and waits for that.
+// Close stops following and waits for that. What Also follows has to be stopped before.
 func (w *Watch) Close() {
 	w.cancel()
-	<-w.done
+	w.running.Wait()
 }

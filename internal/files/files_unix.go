@@ -9,9 +9,6 @@ import (
 	"syscall"
 )
 
-// nonblock keeps the opening of a pipe from waiting for its other end.
-const nonblock = syscall.O_NONBLOCK | syscall.O_NOCTTY
-
 // noReader is the error of opening a pipe that nobody reads, or a socket.
 const noReader = syscall.ENXIO
 

@@ -6,10 +6,7 @@ import (
 	"syscall"
 )
 
-const (
-	nonblock = 0
-	noReader = syscall.Errno(0) // no error is that one
-)
+const noReader = syscall.Errno(0) // no error is that one
 
 func setMode(dir string, mode fs.FileMode) error { return os.Chmod(dir, mode) }
 

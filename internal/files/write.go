@@ -75,7 +75,7 @@ func writable(path string) error {
 
 // openToWrite opens a file without emptying it: it may be something else by now.
 func openToWrite(path string, mode fs.FileMode) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|nonblock, mode)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|archive.NonBlock, mode)
 	if errors.Is(err, noReader) {
 		return nil, archive.ErrNotRegular
 	}

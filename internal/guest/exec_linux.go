@@ -37,53 +37,70 @@ type command struct {
 	tails  []*ring.Tail
 	totals [2]int64      // bytes that were sent live; each is its pump's
 	atEnd  [2]bool       // whether an output is at its end; each is its pump's
+	typed  *queue        // what the hosts wrote for input
 	done   chan struct{} // closed when the host has been told how it ended
 
-	mu      sync.Mutex
-	killing bool
-	over    bool // no orders are taken any more
+	id    int           // of a detached command; else 0
+	began time.Time     // of a detached command
+	ended chan struct{} // closed when exit is set
+	exit  *wire.Exit    // of a detached command
+
+	mu       sync.Mutex
+	killing  bool
+	timedOut bool
+	over     bool // no orders are taken any more
 }
 
 // exec runs a command for the host.
 func (g *guest) exec(s *wire.Stream, req *wire.Exec) {
-	c := &command{g: g, s: s, req: req, done: make(chan struct{})}
-	defer func() {
-		close(c.done)
-		if c.pressing != nil {
-			c.pressing.Stop()
+	c := &command{g: g, s: s, req: req, typed: newQueue(), done: make(chan struct{}), ended: make(chan struct{})}
+	if req.Detach {
+		if failed := g.enlist(c); failed != nil {
+			c.reply(wire.Reply{Failed: failed})
+			return
 		}
-	}()
-	fail := func(what string, err error) { c.reply(wire.Reply{Failed: &wire.Failed{What: what, Text: err.Error()}}) }
-	if len(req.Args) == 0 {
-		fail(wire.NoStart, errors.New("no command"))
-		return
 	}
-	theirs, err := c.plumb()
-	if err != nil {
-		fail(wire.NoResources, err)
-		return
-	}
-	defer c.closeAll(theirs)
-	failed, err := c.handOver(theirs)
-	switch {
-	case errors.Is(err, errLost):
-		c.closeOurs()
-		c.reply(wire.Reply{Started: &wire.Started{}}) // it may have run
-		c.tell(nil, c.w.left())
-		return
-	case err != nil:
-		c.closeOurs()
-		fail(wire.NoResources, err)
-		return
-	case failed != nil:
-		c.closeOurs()
-		g.release(c.w)
+	lost, failed := c.begin()
+	if failed != nil {
+		close(c.done)
+		g.strike(c.id)
 		c.reply(wire.Reply{Failed: failed})
 		return
 	}
-	c.closeAll(theirs)
-	c.reply(wire.Reply{Started: &wire.Started{}})
-	c.run()
+	c.reply(wire.Reply{Started: &wire.Started{ID: c.id}})
+	if c.id == 0 {
+		c.run(lost)
+		return
+	}
+	go c.run(lost)
+	c.watch(s)
+}
+
+// begin starts the command. It is lost where it may have run and its worker has died.
+func (c *command) begin() (lost bool, failed *wire.Failed) {
+	fail := func(what string, err error) *wire.Failed { return &wire.Failed{What: what, Text: err.Error()} }
+	if len(c.req.Args) == 0 {
+		return false, fail(wire.NoStart, errors.New("no command"))
+	}
+	theirs, err := c.plumb()
+	if err != nil {
+		return false, fail(wire.NoResources, err)
+	}
+	defer c.closeAll(theirs)
+	failed, err = c.handOver(theirs)
+	switch {
+	case errors.Is(err, errLost):
+		c.closeOurs()
+		return true, nil
+	case err != nil:
+		failed = fail(wire.NoResources, err)
+	case failed != nil:
+		c.g.release(c.w)
+	}
+	if failed != nil {
+		c.closeOurs()
+	}
+	return false, failed
 }
 
 func (c *command) reply(r wire.Reply) {
@@ -103,8 +120,26 @@ func (c *command) closeAll(files []*os.File) {
 }
 
 // run owns the command from its start to its end.
-func (c *command) run() {
-	go c.listen()
+func (c *command) run(lost bool) {
+	defer func() {
+		close(c.done)
+		if c.pressing != nil {
+			c.pressing.Stop()
+		}
+	}()
+	defer c.typed.close()
+	if lost {
+		c.tell(nil, c.w.left())
+		return
+	}
+	if c.input != nil {
+		go c.feed()
+	}
+	if c.id == 0 {
+		go c.listen()
+	} else if c.req.WallMS > 0 {
+		defer time.AfterFunc(time.Duration(c.req.WallMS)*time.Millisecond, c.expire).Stop()
+	}
 	var pumps sync.WaitGroup
 	for i, f := range c.output {
 		pumps.Go(func() { c.atEnd[i] = c.pump(f, i) })
@@ -216,11 +251,18 @@ func (c *command) tell(end *ended, survivors int) {
 	for i, t := range c.tails {
 		kept, total := t.Bytes()
 		exit.Totals[i] = total + c.totals[i]
-		if !c.req.Live && c.s.Send(channels[i], kept) != nil {
+		if c.id == 0 && !c.req.Live && c.s.Send(channels[i], kept) != nil {
 			return
 		}
 	}
-	c.reply(wire.Reply{Exit: exit})
+	if c.id == 0 {
+		c.reply(wire.Reply{Exit: exit})
+		return
+	}
+	exit.WallUS = time.Since(c.began).Microseconds()
+	exit.TimedOut = c.hasExpired()
+	c.exit = exit
+	close(c.ended)
 }
 
 var channels = []byte{wire.Stdout, wire.Stderr}
@@ -282,43 +324,44 @@ func (c *command) rest(f *os.File, i int, buf []byte) {
 
 // listen takes the host's input and orders until the stream or the command has ended.
 func (c *command) listen() {
-	var input *queue
-	if c.input != nil {
-		input = newQueue() // a program that does not read must not hold orders up
-		defer input.close()
-		go c.feed(input)
-	}
+	defer c.typed.close()
 	for {
 		ev, err := c.s.Receive()
 		if err != nil {
 			c.order(wire.Order{Kill: true}) // nobody is interested any more
 			return
 		}
-		switch {
-		case ev.Type == wire.Message:
-			var o wire.Order
-			if json.Unmarshal(ev.Payload, &o) == nil {
-				c.order(o)
-			}
-		case ev.Channel != wire.Stdin || c.input == nil:
-			c.s.Consumed(len(ev.Payload))
-		default:
-			input.put(ev.Payload) // empty at the end of input
+		c.take(c.s, ev)
+	}
+}
+
+// take handles what a host sends about the command on a stream. A program that does not read must not hold
+// orders up.
+func (c *command) take(s *wire.Stream, ev wire.Event) {
+	switch {
+	case ev.Type == wire.Message:
+		var o wire.Order
+		if json.Unmarshal(ev.Payload, &o) == nil {
+			c.order(o)
 		}
+	case ev.Channel != wire.Stdin || c.input == nil:
+		s.Consumed(len(ev.Payload))
+	default:
+		c.typed.put(piece{ev.Payload, s}) // empty at the end of input
 	}
 }
 
 // feed writes the input to the program.
-func (c *command) feed(input *queue) {
+func (c *command) feed() {
 	for {
-		p, ok := input.take()
+		p, ok := c.typed.take()
 		if !ok {
 			break
 		}
 		switch {
-		case len(p) > 0:
-			_, _ = c.input.Write(p) // a program that reads no more is no failure
-			c.s.Consumed(len(p))
+		case len(p.data) > 0:
+			_, _ = c.input.Write(p.data) // a program that reads no more is no failure
+			p.from.Consumed(len(p.data))
 		case c.req.Terminal == nil:
 			_ = c.input.Close()
 		default:

@@ -6,7 +6,9 @@
 // output; as the container's main process it also reaps what is orphaned, and cannot be ended from
 // inside. It starts each command by a worker, itself again: a process that owns one command with all its
 // descendants (see worker). A command with limits of its own begins as the guest too, which sets them and
-// becomes the program (see launch). Without arguments it only idles and reaps.
+// becomes the program (see launch). A guest that was asked to reside outlives its host, keeps detached
+// commands, and is reached by "relay", which connects standard input and output with its socket. Without
+// arguments the guest only idles and reaps.
 //
 // "serve --no-cgroup" is for a host process that is in no container of its own: the control group's counts
 // would be the whole machine's, and are not read.
@@ -16,6 +18,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 )
 
 // Main runs the guest and returns its exit code.
@@ -27,6 +30,10 @@ func Main(args []string, stdin, stdout, stderr *os.File) int {
 	switch args[1] {
 	case "serve":
 		return serve(args[0], !slices.Contains(args[2:], "--no-cgroup"), stdin, stdout, stderr)
+	case "relay":
+		if len(args) == 3 {
+			return relay(args[2], stdin, stdout, stderr)
+		}
 	case "worker":
 		return work(args[0])
 	case "launch":
@@ -34,6 +41,6 @@ func Main(args []string, stdin, stdout, stderr *os.File) int {
 	case "selftest":
 		return selfTest(stdout)
 	}
-	_, _ = io.WriteString(stderr, "lazaret-guest: unknown command "+args[1]+"\n")
+	_, _ = io.WriteString(stderr, "lazaret-guest: unknown command "+strings.Join(args[1:], " ")+"\n")
 	return 2
 }

@@ -1,12 +1,22 @@
 package guest
 
-import "sync"
+import (
+	"sync"
 
-// queue holds pieces of input. The flow control of the stream that they come from bounds it.
+	"github.com/lazaret/lazaret/internal/wire"
+)
+
+// piece is some input, empty at its end, and the stream that it came on.
+type piece struct {
+	data []byte
+	from *wire.Stream
+}
+
+// queue holds pieces of input. The flow control of the streams that they come from bounds it.
 type queue struct {
 	mu      sync.Mutex
 	changed *sync.Cond
-	pieces  [][]byte
+	pieces  []piece
 	closed  bool
 }
 
@@ -16,7 +26,7 @@ func newQueue() *queue {
 	return q
 }
 
-func (q *queue) put(p []byte) {
+func (q *queue) put(p piece) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.pieces = append(q.pieces, p)
@@ -31,12 +41,12 @@ func (q *queue) close() {
 }
 
 // take returns the next piece, waiting for it; false when the queue is closed and empty.
-func (q *queue) take() ([]byte, bool) {
+func (q *queue) take() (piece, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for len(q.pieces) == 0 {
 		if q.closed {
-			return nil, false
+			return piece{}, false
 		}
 		q.changed.Wait()
 	}

@@ -26,6 +26,9 @@ type guest struct {
 	closing bool
 	// trimming says that trim is about to run.
 	trimming bool
+	resident bool             // see reside
+	detached map[int]*command // by number: those that were not forgotten
+	last     int              // the highest number of a detached command so far
 }
 
 const (
@@ -49,15 +52,15 @@ func (s stdio) Close() error {
 	return s.out.Close()
 }
 
-// serve speaks with the host until the connection ends, then kills all that it started. Without counted it
-// has no control group of its own.
+// serve speaks with the host until the connection ends, then kills all that it started, unless it resides.
+// Without counted it has no control group of its own.
 func serve(self string, counted bool, stdin, stdout, stderr *os.File) int {
 	complain := func(what string, err error) int {
 		_, _ = io.WriteString(stderr, "lazaret-guest: "+what+": "+err.Error()+"\n")
 		return 1
 	}
 	// Before anything else: a non-dumpable process cannot do some of this.
-	g := &guest{self: self, workers: map[int]*supervisor{}, cgroup: noCgroup}
+	g := &guest{self: self, workers: map[int]*supervisor{}, detached: map[int]*command{}, cgroup: noCgroup}
 	if counted {
 		g.cgroup = openCgroup()
 	}
@@ -77,6 +80,9 @@ func serve(self string, counted bool, stdin, stdout, stderr *os.File) int {
 	park(spareThreads)
 	go onChild(func() { g.reap() })
 	_ = wire.NewConn(conn, wire.Guest, g.handle).Serve() // its end is the host's, however it came
+	if g.resides() {
+		select {}
+	}
 	if survivors := g.end(); survivors > 0 {
 		return complain("end what it started", fmt.Errorf("%d of its processes could not be killed", survivors))
 	}
@@ -130,6 +136,16 @@ func (g *guest) handle(s *wire.Stream, request []byte) {
 			g.move(s, req.Move)
 		case req.Sweep != nil:
 			g.sweep(s, req.Sweep)
+		case req.Reside != nil:
+			g.reside(s, req.Reside)
+		case req.List != nil:
+			g.list(s)
+		case req.Join != nil:
+			g.join(s, req.Join)
+		case req.Forget != nil:
+			g.forget(s, req.Forget)
+		case req.Dial != nil:
+			g.dial(s, req.Dial)
 		}
 	}()
 }

@@ -44,6 +44,18 @@ func (t *Tail) Write(p []byte) (int, error) {
 	return n, nil
 }
 
+// Skip counts n bytes that are not there to be written, and drops what is kept: it came before them.
+func (t *Tail) Skip(n int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.more != nil {
+		close(t.more)
+		t.more = nil
+	}
+	t.total += n
+	t.buf, t.next = t.buf[:0], 0
+}
+
 // Bytes returns what is kept, and how many bytes there were in all. The caller may not write to it, and
 // nothing may be written to the tail any more.
 func (t *Tail) Bytes() (kept []byte, total int64) {

@@ -78,3 +78,21 @@ func TestAWriteWakesWhoWaitsForMore(t *testing.T) {
 		t.Errorf("%q at %d", p, at)
 	}
 }
+
+func TestWhatIsSkippedIsCountedAndNotThere(t *testing.T) {
+	for _, before := range []string{"", "ab", "abcdefghij"} {
+		tl := NewTail(4)
+		_, _ = tl.Write([]byte(before))
+		n := int64(len(before))
+		_, _, more := tl.From(n, 10)
+		tl.Skip(100)
+		<-more
+		if p, at, _ := tl.From(n, 10); len(p) != 0 || at != n+100 {
+			t.Errorf("after %q: %q at %d", before, p, at)
+		}
+		_, _ = tl.Write([]byte("uvwxyz"))
+		if p, at, _ := tl.From(0, 10); string(p) != "wxyz" || at != n+102 {
+			t.Errorf("after %q: %q at %d", before, p, at)
+		}
+	}
+}

@@ -1,5 +1,5 @@
-// Package sweep decides what of the things that Lazaret made is to be removed. It is pure: the providers
-// list what there is and carry the decision out.
+// Package sweep decides what of the things that Lazaret made is to be removed. Plan is pure: the providers
+// list what there is and carry the decision out; Folders does that where it is folders of this machine.
 package sweep
 
 import (
@@ -17,6 +17,7 @@ type Object struct {
 	Owner               string // the text form of an owner.ID; anything else is an unknown owner
 	Kept, Cache         bool
 	Old                 bool // a cache that another version of Lazaret made long ago
+	Expired             bool // a kept one whose time is over
 }
 
 // Folder is a folder of a process, whose name is its sandbox's.
@@ -37,7 +38,7 @@ func Plan(objects []Object, opts lazaret.CleanupOptions, judge func(owner.ID) ow
 			l.Owner = string(judge(id))
 		}
 		named := o.Sandbox != "" && !o.Cache && slices.Contains(opts.Names, o.Sandbox)
-		l.Remove, l.Reason = decide(l, named, opts.Caches, o.Old)
+		l.Remove, l.Reason = decide(l, o, named, opts.Caches)
 		if len(opts.Names) > 0 && !named && l.Remove && (!l.Cache || !opts.Caches) {
 			l.Remove, l.Reason = false, "not named"
 		}
@@ -65,14 +66,16 @@ func Plan(objects []Object, opts lazaret.CleanupOptions, judge func(owner.ID) ow
 	return plan, nil
 }
 
-func decide(l lazaret.Leftover, named, caches, old bool) (remove bool, reason string) {
+func decide(l lazaret.Leftover, o Object, named, caches bool) (remove bool, reason string) {
 	switch {
-	case l.Cache && old:
+	case l.Cache && o.Old:
 		return true, "a cache of another version"
 	case l.Cache:
 		return caches, "a cache"
 	case named && (l.Kept || l.Owner != string(owner.Alive)):
 		return true, "named"
+	case l.Kept && o.Expired:
+		return true, "its time is over"
 	case l.Kept:
 		return false, "kept: name it to remove it"
 	case l.Owner == string(owner.Dead):

@@ -9,6 +9,79 @@ type Request struct {
 	File  *File  `json:"file,omitempty"`
 	Move  *Move  `json:"move,omitempty"`
 	Sweep *Sweep `json:"sweep,omitempty"`
+	Dial  *Dial  `json:"dial,omitempty"`
+
+	Reside *Reside `json:"reside,omitempty"`
+	List   *List   `json:"list,omitempty"`
+	Join   *Join   `json:"join,omitempty"`
+	Forget *Forget `json:"forget,omitempty"`
+}
+
+// Dial asks the guest to connect to a TCP port in its container. It answers with a Dialed; then the bytes of
+// the connection come on the channels Stdin, to the program, and Stdout.
+type Dial struct {
+	Addresses []string `json:"addresses"` // IP addresses, tried in this order
+	Port      uint16   `json:"port"`
+}
+
+// Dialed is the guest's answer to a Dial.
+type Dialed struct {
+	Failed string `json:"failed,omitempty"` // why it is not connected; empty when it is
+}
+
+// Reside asks a guest to outlive its connections, and to serve everybody who connects to an abstract unix
+// socket and proves that he knows the secret: see Prove. From then on the guest ends with its container
+// alone. It answers with a Resides.
+type Reside struct {
+	Name   string `json:"name"`   // the socket's, without the leading NUL
+	Secret []byte `json:"secret"` // SecretSize bytes
+}
+
+// Resides is the guest's answer to a Reside.
+type Resides struct {
+	Failed string `json:"failed,omitempty"` // why it does not
+	Taken  bool   `json:"taken,omitempty"`  // because there is a socket of that name: another guest resides there
+}
+
+// NobodyListens is the exit code of a relay that found no socket of its name.
+const NobodyListens = 3
+
+// List asks a resident guest for its detached commands. It answers with an array of Detached in JSON, on channel
+// Stdout.
+type List struct{}
+
+const (
+	// MaxDetached is how many detached commands a guest keeps, running or ended.
+	MaxDetached = 256
+	// MaxListedArgs is how many bytes of a detached command's arguments a list tells.
+	MaxListedArgs = 4 << 10
+	// MaxList bounds the answer to a List, in bytes.
+	MaxList = 4 << 20
+)
+
+// Detached describes a detached command.
+type Detached struct {
+	ID    int      `json:"id"`
+	Args  [][]byte `json:"args"`            // the first MaxListedArgs bytes of them
+	AgeUS int64    `json:"age_us"`          // how long ago it was started, in microseconds
+	Ended bool     `json:"ended,omitempty"` // its end is known
+	Stdin bool     `json:"stdin,omitempty"` // it takes input
+}
+
+// Join makes its stream one that looks at a detached command, as the one is by which it was started. The
+// guest answers with Started, or with Failed where there is no such command. See Order.Follow.
+type Join struct {
+	ID int `json:"id"`
+}
+
+// Forget asks a guest to drop a detached command that has ended. It answers with a Forgot.
+type Forget struct {
+	ID int `json:"id"`
+}
+
+// Forgot is the guest's answer to a Forget. That there is no such command is no failure.
+type Forgot struct {
+	Running bool `json:"running,omitempty"` // so that it was not forgotten
 }
 
 // Move asks the guest to connect to a unix socket of the host's, to write Secret there, and to serve that
@@ -123,6 +196,12 @@ type Exec struct {
 	GraceMS int64 `json:"grace_ms"`
 	// Rlimits are set for the command alone; nil for none.
 	Rlimits *Rlimits `json:"rlimits,omitempty"`
+	// Detach makes the command outlive its stream: it is one of the guest's detached commands, by the number
+	// that Started tells. Only in a resident guest, and without Live: the end of the output, Caps bytes of each
+	// stream, is kept until the command is forgotten, and a host gets none before it orders to Follow.
+	Detach bool `json:"detach,omitempty"`
+	// WallMS is after how many milliseconds a detached command is killed; 0 for no limit.
+	WallMS int64 `json:"wall_ms,omitempty"`
 }
 
 // Rlimits are limits as setrlimit(2) has them, soft and hard. 0 sets none.
@@ -144,6 +223,10 @@ type Order struct {
 	Signal int   `json:"signal,omitempty"` // to the command's process group
 	Kill   bool  `json:"kill,omitempty"`   // the command and all its descendants
 	Resize *Size `json:"resize,omitempty"`
+	// Follow has the output of a detached command sent, first what is kept of it, then what comes, and in the
+	// end the Exit. Where what is sent does not go on where it left off, its new offset comes first, on the
+	// channel StdoutAt or StderrAt, as 8 bytes, big-endian.
+	Follow bool `json:"follow,omitempty"`
 }
 
 // Reply is a message of the guest about a command. Exactly one field is set. The first is Started or
@@ -155,7 +238,9 @@ type Reply struct {
 }
 
 // Started says that the program runs.
-type Started struct{}
+type Started struct {
+	ID int `json:"id,omitempty"` // of a detached command
+}
 
 // What could not be had when a program did not start.
 const (
@@ -164,7 +249,9 @@ const (
 	NoDir        = "directory"
 	NoStart      = "start" // the program is all right: too many arguments, say
 	NoResources  = "resources"
-	NoRlimit     = "rlimit" // the kernel does not hold this user to such a limit
+	NoRlimit     = "rlimit"   // the kernel does not hold this user to such a limit
+	NoRoom       = "room"     // there are MaxDetached detached commands
+	NoDetached   = "detached" // there is no such detached command, or nobody here to keep one
 )
 
 // Failed says that the program could not be started: nothing ran.
@@ -190,4 +277,8 @@ type Exit struct {
 	OOMKills   int64 `json:"oom_kills"`   // in the container while the command ran
 	PIDsLimits int64 `json:"pids_limits"` // how often the container's limit was met meanwhile
 	Peak       int64 `json:"peak"`        // the container's peak of memory since it started, bytes; 0 where it cannot be read
+
+	// Of a detached command:
+	WallUS   int64 `json:"wall_us,omitempty"`   // from its start to its end, in microseconds
+	TimedOut bool  `json:"timed_out,omitempty"` // WallMS had passed
 }

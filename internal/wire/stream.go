@@ -12,6 +12,9 @@ const (
 	Stdin  byte = 0
 	Stdout byte = 1
 	Stderr byte = 2
+	// Where what comes next on Stdout and Stderr is in all that the command wrote: see Order.Follow.
+	StdoutAt byte = 3
+	StderrAt byte = 4
 )
 
 // Event is one thing that was received on a stream: data on a channel, the end of a channel, or a

@@ -22,6 +22,9 @@ type Harness struct {
 	Column string
 	// Start starts a sandbox. The suite closes it.
 	Start func(t *testing.T) *lazaret.Sandbox
+	// StartKept starts one that is kept. When t ends it removes it, and fails where it is not there any
+	// more. Nil where Weaker says that nothing is stopped; see NoStop.
+	StartKept func(t *testing.T) *lazaret.Sandbox
 	// Probe is the absolute path of the probe within the sandbox; see BuildProbe.
 	Probe string
 	// Users are what there is in the sandbox. The promises about users need it.
@@ -86,6 +89,7 @@ func promises() []promise {
 		{"links", linkPromises},
 		{"archives", archivePromises},
 		{"sandbox", sandboxPromises},
+		{"stop", stopPromises},
 	} {
 		for _, p := range group.of {
 			all = append(all, promise{group.name + "/" + p.name, p.check})

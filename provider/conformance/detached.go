@@ -42,9 +42,9 @@ var detachedPromises = []promise{
 		if running.Info().ID >= ended.Info().ID || plain.Info().ID != 0 || slices.Contains(c.Sandbox.Processes(), plain) {
 			t.Errorf("numbers %d, %d and %d", running.Info().ID, ended.Info().ID, plain.Info().ID)
 		}
-		WantError(t, running.Forget(), lazaret.ErrConfig)
+		WantError(t, running.Forget(t.Context()), lazaret.ErrConfig)
 		for range 2 {
-			if err := ended.Forget(); err != nil {
+			if err := ended.Forget(t.Context()); err != nil {
 				t.Error(err)
 			}
 		}
@@ -301,7 +301,7 @@ func (c *Case) detach(ctx context.Context, t *testing.T, cmd lazaret.Cmd) *lazar
 		if err := p.Kill(end); err != nil {
 			t.Error(err)
 		}
-		if err := p.Forget(); err != nil {
+		if err := p.Forget(end); err != nil {
 			t.Error(err)
 		}
 	})

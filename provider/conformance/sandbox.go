@@ -101,18 +101,22 @@ var sandboxPromises = []promise{
 				t.Error(err)
 			}
 		})
-		soon(t, "the command ends", func() {
-			res, err := p.Wait(t.Context())
-			switch {
-			case err != nil:
-				if !errors.Is(lazaret.ClassOf(err), lazaret.ErrUnavailable) {
-					t.Errorf("got %v, want an ErrUnavailable or a result", err)
-				}
-			case res.Outcome != lazaret.Lost && res.Outcome != lazaret.Signalled:
-				t.Errorf("got %+v, want it lost or signalled", res)
-			case string(res.Stdout.Bytes) != "running":
-				t.Errorf("what it printed came as %q", res.Stdout.Bytes)
-			}
-		})
+		soon(t, "the command ends", func() { endedWith(t, p) })
 	}},
+}
+
+// endedWith waits for a command that has printed "running" and ended with its sandbox.
+func endedWith(t *testing.T, p *lazaret.Process) {
+	t.Helper()
+	res, err := p.Wait(t.Context())
+	switch {
+	case err != nil:
+		if !errors.Is(lazaret.ClassOf(err), lazaret.ErrUnavailable) {
+			t.Errorf("got %v, want an ErrUnavailable or a result", err)
+		}
+	case res.Outcome != lazaret.Lost && res.Outcome != lazaret.Signalled:
+		t.Errorf("got %+v, want it lost or signalled", res)
+	case string(res.Stdout.Bytes) != "running":
+		t.Errorf("what it printed came as %q", res.Stdout.Bytes)
+	}
 }

@@ -30,7 +30,7 @@ func (p *Provider) Cleanup(ctx context.Context, opts lazaret.CleanupOptions) ([]
 	if err != nil {
 		return nil, &lazaret.Error{Op: "clean up", Class: lazaret.ErrInfrastructure, Err: err}
 	}
-	old := oldGuests(objects, current, time.Now())
+	old, expired := oldGuests(objects, current, time.Now()), expired(objects, time.Now())
 	var marks []sweep.Object
 	for i, o := range objects {
 		marks = append(marks, sweep.Object{
@@ -38,10 +38,13 @@ func (p *Provider) Cleanup(ctx context.Context, opts lazaret.CleanupOptions) ([]
 			Kept: o.Labels[engine.LabelKept] == "true",
 			// A container inherits its image's labels: it is no cache.
 			Cache: o.Labels[engine.LabelCache] != "" && o.Kind != engine.Container, Old: old[i],
+			Expired: expired[o.Labels[engine.LabelSandbox]],
 		})
 	}
 	for _, f := range folders {
-		marks = append(marks, sweep.Folder(f))
+		mark := sweep.Folder(f)
+		mark.Expired = expired[mark.Sandbox]
+		marks = append(marks, mark)
 	}
 	plan, err := sweep.Plan(marks, opts, func(id owner.ID) owner.State { return owner.Judge(p.self, id) })
 	if err != nil || opts.DryRun {
@@ -73,12 +76,23 @@ func (p *Provider) Cleanup(ctx context.Context, opts lazaret.CleanupOptions) ([]
 	return plan, errors.Join(errs...)
 }
 
+// expired tells of each kept sandbox whether its time is over.
+func expired(objects []engine.Object, now time.Time) map[string]bool {
+	over := map[string]bool{}
+	for _, o := range objects {
+		if at, err := time.Parse(time.RFC3339, o.Labels[engine.LabelExpires]); err == nil && o.Labels[engine.LabelKept] == "true" {
+			over[o.Labels[engine.LabelSandbox]] = now.After(at)
+		}
+	}
+	return over
+}
+
 // folders lists the sandboxes' folders on this machine.
 func (p *Provider) folders() ([]owner.Folder, error) {
-	if p.sockets.dir == "" {
+	if p.stateDir == "" {
 		return nil, nil
 	}
-	return owner.Folders(p.sockets.dir)
+	return owner.Folders(p.stateDir)
 }
 
 // marked lists what carries an owner's or a cache's label, in the order of removal. Images have no owner:

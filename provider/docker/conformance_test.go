@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -66,19 +67,37 @@ func TestTheDockerProviderKeepsItsPromises(t *testing.T) {
 				t.Parallel() // most of it is waiting
 				p := newProvider(t, way.opts)
 				probe := c.spec.Dir + "/probe"
+				begin := func(t *testing.T, keep bool) *lazaret.Sandbox {
+					spec := c.spec
+					spec.Keep = keep
+					sb := start(t, p, spec)
+					if keep {
+						removedAfter(t, p, sb.Info().Name)
+					}
+					if err := sb.WriteFile(t.Context(), probe, program, lazaret.WriteOptions{Mode: 0o755}); err != nil {
+						t.Fatal(err)
+					}
+					return sb
+				}
 				conformance.Run(t, conformance.Harness{
 					Column: column, Probe: probe, Users: c.users, Weaker: weaker,
-					Start: func(t *testing.T) *lazaret.Sandbox {
-						sb := start(t, p, c.spec)
-						if err := sb.WriteFile(t.Context(), probe, program, lazaret.WriteOptions{Mode: 0o755}); err != nil {
-							t.Fatal(err)
-						}
-						return sb
-					},
+					Start:     func(t *testing.T) *lazaret.Sandbox { return begin(t, false) },
+					StartKept: func(t *testing.T) *lazaret.Sandbox { return begin(t, true) },
 				})
 			})
 		}
 	}
+}
+
+// removedAfter removes a kept sandbox when t ends; it must still be there.
+func removedAfter(t *testing.T, p *docker.Provider, name string) {
+	ctx := context.WithoutCancel(t.Context())
+	t.Cleanup(func() {
+		found, err := p.Cleanup(ctx, lazaret.CleanupOptions{Names: []string{name}})
+		if err != nil || !slices.ContainsFunc(found, func(l lazaret.Leftover) bool { return l.Sandbox == name && l.Removed }) {
+			t.Errorf("the kept sandbox is not there to be removed: %+v, %v", found, err)
+		}
+	})
 }
 
 // What the engine transport does instead of what it cannot promise.

@@ -2,10 +2,10 @@ package docker_test
 
 import (
 	"errors"
-	"os"
 	"testing"
 
 	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/dockertest"
 	"github.com/lazaret/lazaret/provider/docker"
 )
 
@@ -16,25 +16,10 @@ const (
 	static  = "lazaret-test/static"
 )
 
-// newProvider connects to the daemon, and skips the test where there is none, unless
-// LAZARET_REQUIRE_DOCKER says that there must be.
-func newProvider(t *testing.T, opts docker.Options) *docker.Provider {
-	t.Helper()
-	p, err := docker.New(t.Context(), opts)
-	if err != nil {
-		if os.Getenv("LAZARET_REQUIRE_DOCKER") == "" {
-			t.Skipf("no Docker: %v", err)
-		}
-		t.Fatal(err)
-	}
-	ctx := t.Context()
-	t.Cleanup(func() {
-		if err := p.Close(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	return p
-}
+var (
+	newProvider = dockertest.Provider
+	engineOf    = dockertest.Engine
+)
 
 func start(t *testing.T, p *docker.Provider, spec lazaret.Spec) *lazaret.Sandbox {
 	t.Helper()

@@ -17,27 +17,27 @@ var (
 
 // Files returns the files that the guest of a user reads and changes, or that the Engine does.
 func (s *service) Files(user string) lazaret.FileBackend {
-	if !s.direct() {
-		return guestFiles{s.sb, user}
+	if !s.sb.direct() {
+		return guestFiles{s, user}
 	}
-	return s.sb.p.engine.Files(s.sb.id, func(ctx context.Context) (engine.FileOwner, error) {
-		return s.sb.fileOwner(ctx, user)
+	return s.sb.p.engine.Files(s.id, func(ctx context.Context) (engine.FileOwner, error) {
+		return s.fileOwner(ctx, user)
 	})
 }
 
 // guestFiles has the guest of a user, which is started if need be, do it all.
 type guestFiles struct {
-	sb   *sandbox
+	svc  *service
 	user string
 }
 
 // with calls do with the guest, and adds to its error what is known of a guest that is lost.
 func (f guestFiles) with(ctx context.Context, do func(g *client.Guest) error) error {
-	g, err := f.sb.guests.of(ctx, f.user)
+	g, err := f.svc.guests.of(ctx, f.user)
 	if err != nil {
 		return err
 	}
-	return f.sb.guests.explain(ctx, do(g))
+	return f.svc.guests.explain(ctx, do(g))
 }
 
 // Stat describes a path.
@@ -68,7 +68,7 @@ func (f guestFiles) Walk(ctx context.Context, root string, depth int) iter.Seq2[
 	return func(yield func(lazaret.WalkEntry, error) bool) {
 		err := f.with(ctx, func(g *client.Guest) error {
 			for e, err := range g.Walk(ctx, root, depth) {
-				if !yield(e, f.sb.guests.explain(ctx, err)) {
+				if !yield(e, f.svc.guests.explain(ctx, err)) {
 					break
 				}
 			}

@@ -15,10 +15,10 @@ import (
 	"github.com/lazaret/lazaret/internal/wire/client"
 )
 
-// guests are the guests in a sandbox: the main process, where it serves, for the service's own user; and
+// guests are the guests in a service: the main process, where it serves, for the service's own user; and
 // one more, started by an exec, for each other user, so that the Engine resolves user, groups and HOME.
 type guests struct {
-	sb *sandbox
+	svc *service
 
 	sockets atomic.Int64 // how many were made
 
@@ -43,7 +43,7 @@ type userGuest struct {
 // attach connects to the main process, which is not started yet.
 func (g *guests) attach(ctx context.Context) error {
 	var err error
-	if g.wire, err = g.sb.p.engine.Attach(context.WithoutCancel(ctx), g.sb.id); err != nil {
+	if g.wire, err = g.svc.sb.p.engine.Attach(context.WithoutCancel(ctx), g.svc.id); err != nil {
 		return err
 	}
 	g.main = client.New(g.wire)
@@ -75,10 +75,10 @@ func (g *guests) explain(ctx context.Context, err error) error {
 		return err
 	}
 	if g.main != nil && g.main.Lost() {
-		g.sb.p.watch.Await(g.sb.id, deathWait, func(s engine.ContainerState) bool { return s.Died || !s.Started })
+		g.svc.sb.p.watch.Await(ctx, g.svc.id, deathWait, func(s engine.ContainerState) bool { return s.Died || !s.Started })
 		<-g.main.Done() // it comes soon after
 	}
-	state, serr := g.sb.p.engine.Inspect(context.WithoutCancel(ctx), g.sb.id)
+	state, serr := g.svc.sb.p.engine.Inspect(context.WithoutCancel(ctx), g.svc.id)
 	if serr == nil && !state.Running {
 		err = state.Unavailable() // which is why its stream has ended
 	}
@@ -107,7 +107,10 @@ func (g *guests) exec(ctx context.Context, cmd lazaret.Cmd, live bool, out lazar
 
 // of returns the guest for a user, started if need be.
 func (g *guests) of(ctx context.Context, user string) (*client.Guest, error) {
-	if g.main != nil && (user == "" || user == g.sb.spec.User) {
+	if user == g.svc.info.User {
+		user = ""
+	}
+	if g.main != nil && user == "" {
 		return g.main, nil
 	}
 	for {
@@ -189,10 +192,15 @@ func (g *guests) start(ctx context.Context, user string, u, dead *userGuest) err
 		}
 		g.survived(user, survivors)
 	}
-	if user == "" {
-		user = g.sb.spec.User
+	if user == "" && g.svc.sb.key != nil {
+		var err error
+		u.guest, err = g.meet(ctx)
+		return err
 	}
-	rw, err := g.sb.p.engine.ExecDuplex(ctx, g.sb.p.watch, g.sb.id, user, compose.GuestProgram, "serve")
+	if user == "" {
+		user = g.svc.info.User
+	}
+	rw, err := g.svc.sb.p.engine.ExecDuplex(ctx, g.svc.sb.p.watch, g.svc.id, user, compose.GuestProgram, "serve")
 	if err != nil {
 		return err
 	}
@@ -211,7 +219,7 @@ func (g *guests) start(ctx context.Context, user string, u, dead *userGuest) err
 	}
 	g.survived(user, survivors)
 	if err := g.move(ctx, guest); err != nil { // code in the sandbox may have got in its way
-		g.sb.p.opts.Logger.Debug("a guest is reached through the daemon only", "sandbox", g.sb.spec.Name, "user", user, "error", err)
+		g.svc.sb.p.opts.Logger.Debug("a guest is reached through the daemon only", "sandbox", g.svc.sb.spec.Name, "service", g.svc.Name, "user", user, "error", err)
 	}
 	u.guest = guest
 	return nil
@@ -220,7 +228,7 @@ func (g *guests) start(ctx context.Context, user string, u, dead *userGuest) err
 // survived tells of processes of a dead guest that could not be killed.
 func (g *guests) survived(user string, n int) {
 	if n > 0 {
-		g.sb.p.opts.Logger.Warn("a guest has died, and what its commands left cannot be killed", "sandbox", g.sb.spec.Name, "user", user, "processes", n)
+		g.svc.sb.p.opts.Logger.Warn("a guest has died, and what its commands left cannot be killed", "sandbox", g.svc.sb.spec.Name, "service", g.svc.Name, "user", user, "processes", n)
 	}
 }
 

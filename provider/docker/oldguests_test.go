@@ -138,7 +138,7 @@ func age(t *testing.T, p *Provider) {
 	if err := remote.Write(tag, image, remote.WithContext(ctx)); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.engine.Pull(ctx, ref, "", func(engine.PullProgress) {}); err != nil {
+	if err := p.engine.Pull(ctx, ref, "", "", func(engine.PullProgress) {}); err != nil {
 		t.Fatal(err)
 	}
 	before := guestsOf(ctx, t, p, volume)

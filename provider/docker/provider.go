@@ -18,6 +18,7 @@ import (
 	"github.com/lazaret/lazaret/internal/engine"
 	"github.com/lazaret/lazaret/internal/guestbin"
 	"github.com/lazaret/lazaret/internal/owner"
+	"github.com/lazaret/lazaret/internal/wire"
 )
 
 // DefaultImage is the image of a sandbox whose spec names none.
@@ -37,9 +38,12 @@ type Options struct {
 	StrictPrereqs bool
 	// NoSockets reaches guests through the daemon only, and mounts nothing of the host for it: slower.
 	NoSockets bool
-	// StateDir holds folders with sockets, one for each sandbox while it runs: see docs/ARCHITECTURE.md.
+	// StateDir holds a folder for each sandbox while it is there, with its project as a Compose file and its
+	// sockets: see docs/ARCHITECTURE.md.
 	// Empty means $XDG_STATE_HOME/lazaret/docker, or .local/state/lazaret/docker in the user's home.
 	StateDir string
+	// ClassicBuilder builds what Compose projects build by the Engine's own builder, even where it has BuildKit.
+	ClassicBuilder bool
 	// Logger receives warnings and what loosens the isolation. Nil logs nothing.
 	Logger *slog.Logger
 	// Progress is told what a start is busy with that may take long. It is called from several
@@ -59,9 +63,10 @@ const (
 	TransportEngine Transport = "engine"
 )
 
-// Progress is one step of pulling an image.
+// Progress is one step of pulling or building an image.
 type Progress struct {
-	Image          string // the image's reference
+	Build          bool   // Status is the step that has begun, and there is no more
+	Image          string // the image's reference, or the service whose image is built
 	Layer          string // the layer's short id; empty for the image as a whole
 	Status         string // "Downloading", "Pull complete" ...
 	Current, Total int64  // bytes; Total is 0 where it is not known
@@ -77,10 +82,15 @@ type Provider struct {
 	server  engine.Server
 	sockets sockets
 
+	stateDir string // the sandboxes' folders are in it; empty where there are none
+
 	guestFor func(arch string) (guestbin.Binary, error) // guestbin.For
 
-	pulls  flights // by image
+	pulls  flights // by image and platform
+	builds flights // by what is built
 	guests flights // by architecture
+
+	subnets subnets
 
 	mu      sync.Mutex
 	held    map[string]*sandbox // by name: started by this provider and not removed
@@ -129,9 +139,7 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	if p.sockets.dir, err = p.socketsDir(); err != nil {
-		p.noSockets(err)
-	}
+	p.findStateDir()
 	p.watch = p.engine.Watch(ctx, engine.LabelOwner+"="+self.String())
 	return p, nil
 }
@@ -155,10 +163,10 @@ func (p *Provider) checkEngine() error {
 // Name is "docker".
 func (p *Provider) Name() string { return "docker" }
 
-// Start makes a sandbox: it pulls the image if the daemon has none of that name, creates the generated
-// project, starts it, and returns when the Engine has reported the start.
+// Start makes a sandbox: it gets the images that the daemon has not, creates the project, generated or loaded,
+// starts it, and returns when all services are ready.
 func (p *Provider) Start(ctx context.Context, spec lazaret.Spec) (*lazaret.Sandbox, error) {
-	if spec.Image == "" {
+	if spec.Image == "" && spec.Compose == nil {
 		spec.Image = p.opts.DefaultImage
 	}
 	if spec.Name == "" {
@@ -168,20 +176,30 @@ func (p *Provider) Start(ctx context.Context, spec lazaret.Spec) (*lazaret.Sandb
 	if err := p.check(ctx, spec); err != nil {
 		return nil, err
 	}
-	image, err := p.ensureImage(ctx, spec.Image)
+	sb := &sandbox{p: p, spec: spec}
+	if spec.Keep && p.opts.Transport == TransportGuest {
+		sb.key = make([]byte, wire.SecretSize)
+		_, _ = rand.Read(sb.key) // it never fails
+	}
+	if spec.TTL > 0 {
+		sb.expires = time.Now().Add(spec.TTL)
+	}
+	arch, err := sb.prepare(ctx)
 	if err != nil {
 		return nil, within(ctx, op, err)
 	}
-	sb := &sandbox{p: p, spec: spec}
-	sb.guests.sb = sb
 	if err := p.hold(sb); err != nil {
 		return nil, err
 	}
-	if err := p.up(ctx, sb, image.Arch); err != nil {
+	if err := p.up(ctx, sb, arch); err != nil {
 		// The first cause stays the class; trouble with the clean-up is told with it.
-		return nil, within(ctx, op, errors.Join(err, sb.Close(ctx)))
+		return nil, within(ctx, op, err, sb.Close(ctx))
 	}
-	p.logLoosened(spec)
+	if spec.Compose == nil {
+		p.logLoosened(spec)
+	} else {
+		sb.logChanges()
+	}
 	return lazaret.NewSandbox(sb), nil
 }
 
@@ -192,30 +210,44 @@ func (p *Provider) up(ctx context.Context, sb *sandbox, arch string) error {
 	if err != nil {
 		return err
 	}
-	err = sb.up(ctx, guest)
-	if err == nil || sb.id != "" || ctx.Err() != nil {
+	project, err := sb.create(ctx, guest)
+	if err != nil && !sb.gone && ctx.Err() == nil {
+		if there, herr := p.engine.HasVolume(ctx, guest); herr != nil || there {
+			return err
+		}
+		p.forgetGuest(arch)
+		if err := sb.remove(ctx); err != nil {
+			return err
+		}
+		if guest, err = p.ensureGuest(ctx, arch); err != nil {
+			return err
+		}
+		project, err = sb.create(ctx, guest)
+	}
+	if err != nil {
 		return err
 	}
-	if there, herr := p.engine.HasVolume(ctx, guest); herr != nil || there {
+	if err := sb.start(ctx, project); err != nil {
 		return err
 	}
-	p.forgetGuest(arch)
-	if guest, err = p.ensureGuest(ctx, arch); err != nil {
-		return err
-	}
-	return sb.up(ctx, guest)
+	sb.started = true
+	return nil
 }
 
-// within says what was being done when err came, and calls it cancelled where ctx had ended.
-func within(ctx context.Context, op string, err error) error {
-	if ctx.Err() != nil {
-		return &lazaret.Error{Op: op, Class: lazaret.ErrCancelled, Err: context.Cause(ctx)}
-	}
+// within says what was being done when err came, and calls it cancelled where ctx had ended. Trouble with what
+// was done about it is told with it.
+func within(ctx context.Context, op string, err error, trouble ...error) error {
+	e := &lazaret.Error{Op: op, Class: lazaret.ErrInfrastructure, Err: err}
 	var known *lazaret.Error
-	if errors.As(err, &known) {
-		return &lazaret.Error{Op: op, Class: lazaret.ClassOf(err), Err: err}
+	if ctx.Err() != nil {
+		e.Class, e.Err = lazaret.ErrCancelled, context.Cause(ctx)
+	} else if errors.As(err, &known) {
+		e.Class = lazaret.ClassOf(err)
 	}
-	return &lazaret.Error{Op: op, Class: lazaret.ErrInfrastructure, Err: err}
+	if t := errors.Join(trouble...); t != nil {
+		e.Err = fmt.Errorf("%w\nand then: %s", e.Err, t.Error())
+	}
+	return e
 }
 
 // minPIDs is the least limit of processes with a guest. It has 14 threads, a worker 8, and Go ends a program

@@ -33,20 +33,6 @@ func sh(t *testing.T, sb *lazaret.Sandbox, script string) string {
 	return strings.TrimSpace(res.Stdout.Text())
 }
 
-func engineOf(t *testing.T) *engine.Client {
-	t.Helper()
-	c, err := compose.Connect(t.Context(), compose.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return c.Engine
-}
-
 // objectsOf lists what there is of a sandbox.
 func objectsOf(t *testing.T, sandbox string) []engine.Object {
 	t.Helper()

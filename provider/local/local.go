@@ -127,6 +127,8 @@ func supported(spec lazaret.Spec) error {
 	set := func(limit float64) bool { return limit != 0 && limit != lazaret.NoLimit }
 	var field, hint string
 	switch {
+	case spec.Compose != nil:
+		field, hint = "Compose", "use the docker provider"
 	case spec.Image != "":
 		field, hint = "Image", "leave it empty, or use the docker provider"
 	case spec.User != "":

@@ -61,6 +61,7 @@ func TestTheLocalProviderKeepsItsPromises(t *testing.T) {
 		"links/a link leads nowhere but into the sandbox":                                 hostFiles,
 	}
 	maps.Copy(weaker, weakerHere())
+	maps.Copy(weaker, conformance.NoStop("what runs in a kept sandbox ends when that is closed, and the folder stays"))
 	for _, promise := range []string{
 		"as another user commands run as that user, unless they name one", "as another user files are that user's",
 		"as another user what that user may not do is a permission error",

@@ -3,14 +3,12 @@ package local
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/owner"
 )
 
 // box is the backend of one sandbox, and of its only service.
@@ -76,26 +74,14 @@ func remove(ctx context.Context, folder string) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		err := os.RemoveAll(folder)
+		err := owner.RemoveFolder(folder)
 		if err == nil {
 			return nil
 		}
-		unlock(folder)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return err
 		}
 	}
-}
-
-// unlock gives the owner all rights to the directories below folder, as far as it can: what it cannot
-// change shows when they are removed.
-func unlock(folder string) {
-	_ = filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() {
-			_ = os.Chmod(path, 0o700) // before it is read
-		}
-		return nil
-	})
 }

@@ -21,6 +21,8 @@ type Guest struct {
 	first   *wire.Conn                // its end is the guest's
 	conn    atomic.Pointer[wire.Conn] // where requests go: first, or the one that Move made
 	readers sync.WaitGroup            // of both
+
+	resident atomic.Bool // it outlives this connection
 }
 
 // New speaks to a guest over rw, which it closes at its end.
@@ -53,8 +55,18 @@ func (g *Guest) Done() <-chan struct{} { return g.first.Done() }
 // Lost reports whether the guest is lost. It is known as soon as a command is reported as lost for it.
 func (g *Guest) Lost() bool { return g.first.Err() != nil || g.conn.Load().Err() != nil }
 
-// Close ends the connection. The guest then kills what it has started.
+// partWithin bounds the wait for a resident guest's word that it has got all.
+const partWithin = time.Second
+
+// Close ends the connection. The guest then kills what it has started; a resident one what it has started for
+// this host, but for detached commands. What those were told is made sure to have arrived: input, say.
 func (g *Guest) Close() {
+	if g.resident.Load() && !g.Lost() {
+		over := make(chan struct{})
+		stop := time.AfterFunc(partWithin, func() { close(over) })
+		g.first.Ping(over)
+		stop.Stop()
+	}
 	g.first.Close()
 	g.conn.Load().Close()
 	g.readers.Wait()
@@ -81,25 +93,11 @@ func (g *Guest) Sweep(ctx context.Context, user *int, since time.Duration) (self
 	if since > 0 {
 		ask.SinceMS++ // never less than it was
 	}
-	text, err := json.Marshal(wire.Request{Sweep: &ask})
-	if err != nil {
-		return 0, 0, &lazaret.Error{Class: lazaret.ErrConfig, Err: err}
-	}
-	s, err := g.conn.Load().Open(text)
-	if err != nil {
-		return 0, 0, g.lost(err)
-	}
-	defer s.Close()
-	defer context.AfterFunc(ctx, s.Close)()
 	var swept wire.Swept
-	switch ev, err := s.Receive(); {
-	case ctx.Err() != nil:
-		return 0, 0, &lazaret.Error{Class: lazaret.ErrCancelled, Err: context.Cause(ctx)}
-	case err != nil && !errors.Is(err, wire.ErrProtocol):
-		return 0, 0, g.lost(err)
-	case err != nil:
-		return 0, 0, broken("%w", err)
-	case ev.Type != wire.Message || json.Unmarshal(ev.Payload, &swept) != nil || swept.User < 0 || swept.Survivors < 0:
+	if err := g.ask(ctx, wire.Request{Sweep: &ask}, &swept); err != nil {
+		return 0, 0, err
+	}
+	if swept.User < 0 || swept.Survivors < 0 {
 		return 0, 0, broken("what should tell of a sweep does not")
 	}
 	return swept.User, swept.Survivors, nil
@@ -107,10 +105,16 @@ func (g *Guest) Sweep(ctx context.Context, user *int, since time.Duration) (self
 
 // Process is a command that a guest runs.
 type Process struct {
-	s     *wire.Stream
-	live  bool
-	caps  [2]int64
-	out   lazaret.Sink
+	s    *wire.Stream
+	live bool
+	caps [2]int64
+	out  lazaret.Sink
+
+	watching bool        // it is a detached one: what is sent is all that the guest has, with gaps
+	followed atomic.Bool // of a detached one: from then on something may come
+	skip     func(s lazaret.Stream, n int64)
+	id       int // of a detached one, set when it has started
+
 	grace time.Duration
 	stdin bool
 
@@ -128,15 +132,18 @@ type Process struct {
 // second where its machine is overloaded.
 const startWithin = 30 * time.Second
 
-// Exec hands cmd over, at most once, and returns when it runs.
-func (g *Guest) Exec(ctx context.Context, cmd lazaret.Cmd, live bool, out lazaret.Sink) (*Process, error) {
-	p := &Process{
+func newProcess(cmd lazaret.Cmd, live bool, out lazaret.Sink) *Process {
+	return &Process{
 		live: live, out: out, grace: cmd.KillAfter(), stdin: cmd.Stdin != nil || cmd.StdinPipe,
 		caps:    [2]int64{cmd.OutputCap(lazaret.Stdout), cmd.OutputCap(lazaret.Stderr)},
 		started: make(chan error, 1), ended: make(chan struct{}),
 	}
+}
+
+// request says to the guest what to run.
+func (p *Process) request(cmd lazaret.Cmd) wire.Exec {
 	request := wire.Exec{
-		Dir: []byte(cmd.Dir), Stdin: p.stdin, Live: live, Caps: p.caps, GraceMS: p.grace.Milliseconds(),
+		Dir: []byte(cmd.Dir), Stdin: p.stdin, Live: p.live, Caps: p.caps, GraceMS: p.grace.Milliseconds(),
 	}
 	for _, a := range cmd.Args {
 		request.Args = append(request.Args, []byte(a))
@@ -150,15 +157,30 @@ func (g *Guest) Exec(ctx context.Context, cmd lazaret.Cmd, live bool, out lazare
 	if l := cmd.Rlimits; l != (lazaret.Rlimits{}) {
 		request.Rlimits = &wire.Rlimits{CPU: int64(l.CPU / time.Second), FileSize: l.FileSize, OpenFiles: l.OpenFiles, Processes: l.Processes}
 	}
-	text, err := json.Marshal(wire.Request{Exec: &request})
+	return request
+}
+
+// Exec hands cmd over, at most once, and returns when it runs.
+func (g *Guest) Exec(ctx context.Context, cmd lazaret.Cmd, live bool, out lazaret.Sink) (*Process, error) {
+	p := newProcess(cmd, live, out)
+	request := p.request(cmd)
+	if err := g.begin(ctx, p, wire.Request{Exec: &request}); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// begin sends a request for p, and waits for the guest's word that it runs.
+func (g *Guest) begin(ctx context.Context, p *Process, r wire.Request) error {
+	text, err := json.Marshal(r)
 	if err != nil {
-		return nil, &lazaret.Error{Class: lazaret.ErrConfig, Err: err}
+		return &lazaret.Error{Class: lazaret.ErrConfig, Err: err}
 	}
 	if len(text) > wire.MaxFromHost {
-		return nil, &lazaret.Error{Class: lazaret.ErrNotStarted, Err: fmt.Errorf("argument list too long: %d bytes on the wire, at most %d are allowed", len(text), wire.MaxFromHost)}
+		return &lazaret.Error{Class: lazaret.ErrNotStarted, Err: fmt.Errorf("argument list too long: %d bytes on the wire, at most %d are allowed", len(text), wire.MaxFromHost)}
 	}
 	if p.s, err = g.conn.Load().Open(text); err != nil {
-		return nil, g.lost(err)
+		return g.lost(err)
 	}
 	go p.receive()
 	answer := time.NewTimer(startWithin)
@@ -174,9 +196,8 @@ func (g *Guest) Exec(ctx context.Context, cmd lazaret.Cmd, live bool, out lazare
 	if err != nil {
 		p.close() // the guest kills it, should it have started just now
 		<-p.ended
-		return nil, err
 	}
-	return p, nil
+	return err
 }
 
 func (p *Process) close() { p.closing.Do(p.s.Close) }
@@ -195,6 +216,10 @@ func (p *Process) receive() {
 			if errors.Is(err, wire.ErrProtocol) {
 				p.err = broken("%w", err)
 			}
+			return
+		}
+		if p.watching && !p.followed.Load() {
+			p.err = broken("it tells of a command before it was asked")
 			return
 		}
 		switch ev.Type {
@@ -235,19 +260,26 @@ func (p *Process) first() bool {
 	case r.Failed != nil:
 		p.started <- startFailure(r.Failed)
 		return false
+	case p.watching != (r.Started.ID > 0):
+		p.started <- broken("a command of number %d", r.Started.ID)
+		return false
 	}
+	p.id = r.Started.ID
 	p.started <- nil
 	return true
 }
 
 // data passes output on.
 func (p *Process) data(ev wire.Event) error {
+	if p.watching && (ev.Channel == wire.StdoutAt || ev.Channel == wire.StderrAt) {
+		return p.at(ev)
+	}
 	if ev.Channel != wire.Stdout && ev.Channel != wire.Stderr {
 		return broken("output on channel %d", ev.Channel)
 	}
 	i := ev.Channel - wire.Stdout
 	p.kept[i] += int64(len(ev.Payload))
-	if !p.live && p.kept[i] > p.caps[i] {
+	if !p.live && !p.watching && p.kept[i] > p.caps[i] {
 		return broken("more output than the cap of %d bytes", p.caps[i])
 	}
 	p.out(lazaret.Stream(ev.Channel), ev.Payload)
@@ -260,7 +292,7 @@ func (p *Process) check() error {
 	e := p.exit
 	for i, total := range e.Totals {
 		want := total
-		if !p.live {
+		if !p.live && !p.watching {
 			want = min(total, p.caps[i])
 		}
 		if p.kept[i] != want {
@@ -274,7 +306,10 @@ func (p *Process) check() error {
 	default:
 		return broken("a command ended with code %d and signal %d", e.Code, e.Signal)
 	}
-	if e.Survivors < 0 || e.UserUS < 0 || e.SystemUS < 0 || e.MaxRSS < 0 || e.Peak < 0 || e.OOMKills < 0 || e.PIDsLimits < 0 {
+	if (e.WallUS != 0 || e.TimedOut) && !p.watching {
+		return broken("a time of its own of a command that is not detached")
+	}
+	if e.WallUS < 0 || e.Survivors < 0 || e.UserUS < 0 || e.SystemUS < 0 || e.MaxRSS < 0 || e.Peak < 0 || e.OOMKills < 0 || e.PIDsLimits < 0 {
 		return broken("a negative count")
 	}
 	return nil
@@ -283,6 +318,7 @@ func (p *Process) check() error {
 var failures = map[string]error{
 	wire.NoProgram: lazaret.ErrProgramNotFound, wire.NoExecutable: lazaret.ErrNotExecutable, wire.NoDir: lazaret.ErrDirNotFound,
 	wire.NoStart: lazaret.ErrNotStarted, wire.NoResources: lazaret.ErrInfrastructure, wire.NoRlimit: lazaret.ErrUnsupported,
+	wire.NoRoom: lazaret.ErrLimit, wire.NoDetached: lazaret.ErrConfig,
 }
 
 func startFailure(f *wire.Failed) error {
@@ -291,8 +327,11 @@ func startFailure(f *wire.Failed) error {
 		return broken("a start failed for want of %.100q", f.What)
 	}
 	e := &lazaret.Error{Class: class, Err: errors.New(f.Text)}
-	if f.What == wire.NoRlimit {
+	switch f.What {
+	case wire.NoRlimit:
 		e.Hint = "limit the processes of the whole sandbox, with Limits.PIDs or --pids"
+	case wire.NoRoom:
+		e.Hint = "forget those that have ended, see Process.Forget"
 	}
 	return e
 }
@@ -303,18 +342,24 @@ func (p *Process) Wait(context.Context) (lazaret.Exit, error) {
 	if p.err != nil {
 		return lazaret.Exit{}, p.err
 	}
+	if p.lost && p.watching {
+		return lazaret.Exit{Outcome: lazaret.Lost, Code: -1, Why: "the connection to the sandbox has ended; a detached command may run on there"}, nil
+	}
 	if p.lost {
 		return lazaret.Exit{Outcome: lazaret.Lost, Code: -1, Why: "the connection to the sandbox was lost while it ran"}, nil
 	}
 	e := p.exit
 	exit := lazaret.Exit{
 		Outcome: lazaret.Exited, Code: e.Code, Signal: e.Signal, Totals: &e.Totals,
+		Wall: time.Duration(e.WallUS) * time.Microsecond,
 		Usage: lazaret.Usage{
 			User: time.Duration(e.UserUS) * time.Microsecond, System: time.Duration(e.SystemUS) * time.Microsecond,
 			MaxRSS: e.MaxRSS, Peak: e.Peak, OOMKills: e.OOMKills, PIDsLimits: e.PIDsLimits,
 		},
 	}
 	switch {
+	case e.TimedOut:
+		exit.Outcome, exit.Code = lazaret.TimedOut, -1
 	case e.Lost:
 		exit.Outcome, exit.Why = lazaret.Lost, "its supervisor in the sandbox was killed, and so was all that it had started"
 	case e.Signal == 9 && e.OOMKills > 0:

@@ -72,7 +72,8 @@ func New(opts Options) *Provider {
 func (p *Provider) Name() string { return "fake" }
 
 // Start makes a sandbox with one service, "default". Spec's Image is reported by its ServiceInfo, and it,
-// Network and Limits change nothing: there is nothing to isolate. Mounts are an ErrUnsupported.
+// Network and Limits change nothing: there is nothing to isolate. Mounts and Compose are an
+// ErrUnsupported.
 func (p *Provider) Start(ctx context.Context, spec lazaret.Spec) (*lazaret.Sandbox, error) {
 	const op = "start sandbox"
 	if err := spec.Validate(); err != nil {
@@ -86,6 +87,9 @@ func (p *Provider) Start(ctx context.Context, spec lazaret.Spec) (*lazaret.Sandb
 			Op: op, Class: lazaret.ErrUnsupported,
 			Err: fmt.Errorf("the fake provider has no mounts"), Hint: "write the files into the sandbox",
 		}
+	}
+	if spec.Compose != nil {
+		return nil, &lazaret.Error{Op: op, Class: lazaret.ErrUnsupported, Err: fmt.Errorf("the fake provider has no Compose projects")}
 	}
 	b, err := newBox(p.opts, spec)
 	if err != nil {

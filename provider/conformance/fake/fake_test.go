@@ -3,6 +3,7 @@ package fake_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"testing"
 
 	"github.com/lazaret/lazaret"
@@ -20,6 +21,7 @@ func TestTheFakeKeepsItsPromises(t *testing.T) {
 		User:     "alice",
 	})
 	weaker := conformance.NoRlimits("programs are Go functions, without limits")
+	maps.Copy(weaker, conformance.NoStop("a sandbox is in memory, and nobody looks into it later"))
 	for _, name := range []string{
 		"a command with a terminal has one of the size asked for, and one stream", "a terminal is 24 by 80 unless told otherwise",
 		"a terminal can be resized while the command runs", "a terminal takes what is typed",
@@ -134,6 +136,7 @@ func TestWhatTheFakeCannotDoIsAnError(t *testing.T) {
 		class error
 	}{
 		"mounts":       {lazaret.Spec{Mounts: []lazaret.Mount{{Host: "/a", Container: "/a"}}}, lazaret.ErrUnsupported},
+		"compose":      {lazaret.Spec{Compose: &lazaret.Compose{Files: []string{"a"}}}, lazaret.ErrUnsupported},
 		"unknown user": {lazaret.Spec{User: "nobody-of-that-name"}, lazaret.ErrConfig},
 		"bad name":     {lazaret.Spec{Name: "UPPER"}, lazaret.ErrConfig},
 	} {

@@ -1,0 +1,275 @@
+// Package buildcontext reads what images are built of: contexts, what is left out of them, and Dockerfiles. It
+// tells their hash and streams them; what builds is another's.
+package buildcontext
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/moby/patternmatcher"
+	"github.com/moby/patternmatcher/ignorefile"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/workspace"
+)
+
+const (
+	// maxContext bounds one folder of a context, as a tar stream, in bytes.
+	maxContext = 10 << 30
+	// maxContextEntries bounds what is in it, as workspace.Restore does.
+	maxContextEntries = 1_000_000
+	// dockerignore is the file that says what is no part of a context.
+	dockerignore = ".dockerignore"
+)
+
+// Tree is a folder of this machine that goes into a build's context.
+type Tree struct {
+	dir     string
+	prefix  string // where it is in the context; empty for its root
+	options workspace.CreateOptions
+	hash    string // of what is taken of it
+}
+
+// Folder is an empty folder of that name in a context; of no name, nothing.
+func Folder(name string) *Tree { return &Tree{prefix: name} }
+
+// Hash is the hash of all that is taken.
+func (t *Tree) Hash() string { return t.hash }
+
+// Options say what of a folder is taken.
+type Options struct {
+	Matcher *patternmatcher.PatternMatcher // matches what is left out; nil leaves out nothing
+	// AnyLinks takes links that lead out of the folder too, as Docker does. They are never followed, here or by
+	// builders; else they are an ErrConfig, for in an image they are broken.
+	AnyLinks bool
+}
+
+// NewTree looks at all of a folder; prefix is where it goes in the context, empty for its root. What cannot go
+// into an image is an ErrConfig: pipes, sockets, devices.
+func NewTree(ctx context.Context, dir, prefix string, opts Options) (*Tree, error) {
+	t := &Tree{dir: dir, prefix: prefix, options: workspace.CreateOptions{Compression: workspace.None}}
+	if matcher := opts.Matcher; matcher != nil {
+		t.options.Take = func(p string) (take, below bool) {
+			ignored, err := matcher.MatchesOrParentMatches(filepath.FromSlash(p))
+			take = !ignored || err != nil // the patterns have been checked
+			return take, take || matcher.Exclusions()
+		}
+	}
+	m, err := workspace.Create(ctx, &bounded{w: io.Discard, left: maxContext}, dir, t.options)
+	if err == nil {
+		err = fits(m, opts.AnyLinks)
+	}
+	if err != nil {
+		e := &lazaret.Error{Op: "read for an image", Path: dir, Class: lazaret.ClassOf(err), Err: err}
+		if inner, ok := err.(*lazaret.Error); ok { //nolint:errorlint // the outermost, which tells the same
+			e.Err, e.Hint = inner.Err, inner.Hint
+		}
+		return nil, e
+	}
+	t.hash = m.Hash()
+	return t, nil
+}
+
+// fits says whether an image may have it all.
+func fits(m *workspace.Manifest, anyLinks bool) error {
+	bad := func(format string, a ...any) error {
+		return &lazaret.Error{Class: lazaret.ErrConfig, Err: fmt.Errorf(format, a...), Hint: "remove it, or name it in " + dockerignore + " of a build's context"}
+	}
+	if n := len(m.Entries); n > maxContextEntries {
+		return &lazaret.Error{Class: lazaret.ErrLimit, Err: fmt.Errorf("it holds %d files, folders and links, more than %d", n, maxContextEntries)}
+	}
+	for _, s := range m.Skipped {
+		return bad("%q is a %s, which no image can hold", s.Path, s.What)
+	}
+	for _, e := range m.Entries {
+		if e.Type == workspace.Link && !anyLinks && (path.IsAbs(e.Target) || !filepath.IsLocal(filepath.FromSlash(path.Join(path.Dir(e.Path), e.Target)))) {
+			return bad("the link %q leads out of the folder, to %q", e.Path, e.Target)
+		}
+	}
+	return nil
+}
+
+// bounded is a writer that takes so much and no more.
+type bounded struct {
+	w    io.Writer
+	left int64
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	if b.left -= int64(len(p)); b.left < 0 {
+		return 0, &lazaret.Error{Op: "read", Class: lazaret.ErrLimit, Err: fmt.Errorf("it is larger than %d GiB", maxContext>>30), Hint: "name what is not needed in " + dockerignore}
+	}
+	return b.w.Write(p)
+}
+
+// Ignored reads what is no part of a context: the Dockerfile's own list (NAME.dockerignore), else the folder's.
+// The Dockerfile and the list itself always are, for the builder needs them. Nil leaves out nothing.
+func Ignored(dir, dockerfile string) (*patternmatcher.PatternMatcher, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, &lazaret.Error{Op: "open the build's context", Class: lazaret.ErrConfig, Err: err}
+	}
+	defer root.Close()
+	list := dockerfile + dockerignore
+	text, err := readSmall(root, list)
+	if dockerfile == "" || errors.Is(err, os.ErrNotExist) {
+		list = dockerignore
+		text, err = readSmall(root, list)
+	}
+	fail := func(err error) error {
+		return &lazaret.Error{Op: "read", Path: filepath.Join(dir, list), Class: lazaret.ErrConfig, Err: err}
+	}
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fail(err)
+	}
+	patterns, err := ignorefile.ReadAll(strings.NewReader(text))
+	if err != nil {
+		return nil, fail(err)
+	}
+	patterns = append(patterns, "!"+list)
+	if dockerfile != "" {
+		patterns = append(patterns, "!"+dockerfile)
+	}
+	matcher, err := patternmatcher.New(patterns)
+	if err == nil {
+		_, err = matcher.MatchesOrParentMatches("x") // compiles them all
+	}
+	if err != nil {
+		return nil, fail(err)
+	}
+	return matcher, nil
+}
+
+// maxSmall bounds a Dockerfile or a list of what is ignored, in bytes.
+const maxSmall = 1 << 20
+
+// ReadDockerfile reads a Dockerfile by its path in the folder dir, out of which no link leads.
+func ReadDockerfile(dir, name string) (string, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return "", &lazaret.Error{Op: "open the build's context", Class: lazaret.ErrConfig, Err: err}
+	}
+	defer root.Close()
+	text, err := readSmall(root, name)
+	if err != nil {
+		return "", &lazaret.Error{Op: "read", Path: filepath.Join(dir, name), Class: lazaret.ErrConfig, Err: err}
+	}
+	return text, nil
+}
+
+// readSmall reads a regular file of text.
+func readSmall(root *os.Root, name string) (string, error) {
+	info, err := root.Stat(name) // a pipe would block
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("not a regular file")
+	}
+	if err != nil {
+		return "", err
+	}
+	text, err := root.ReadFile(name)
+	if err == nil && len(text) > maxSmall {
+		err = fmt.Errorf("larger than %d bytes", maxSmall)
+	}
+	return string(text), err
+}
+
+// Pack makes a context of the trees, as a tar stream, and where dockerfile is not empty a file of that
+// content. The stream breaks off where a folder is not any more as it was when it was looked at. When the
+// reader has been closed, packed tells what went wrong.
+func Pack(ctx context.Context, name, dockerfile string, trees []*Tree) (content io.ReadCloser, packed <-chan error) {
+	r, w := io.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		err := write(ctx, tar.NewWriter(w), name, dockerfile, trees)
+		w.CloseWithError(err)
+		if errors.Is(err, io.ErrClosedPipe) {
+			err = nil // the builder wanted no more, and says why
+		}
+		done <- err
+	}()
+	return r, done
+}
+
+func write(ctx context.Context, w *tar.Writer, name, dockerfile string, trees []*Tree) error {
+	if dockerfile != "" {
+		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(dockerfile))}); err != nil {
+			return err
+		}
+		if _, err := io.WriteString(w, dockerfile); err != nil {
+			return err
+		}
+	}
+	for _, t := range trees {
+		if err := t.write(ctx, w); err != nil {
+			return err
+		}
+	}
+	return w.Close()
+}
+
+// write adds the tree to a context.
+func (t *Tree) write(ctx context.Context, w *tar.Writer) error {
+	if t.prefix != "" {
+		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: t.prefix + "/", Mode: 0o755}); err != nil {
+			return err
+		}
+	}
+	if t.dir == "" {
+		return nil
+	}
+	r, pw := io.Pipe()
+	created := make(chan error, 1)
+	go func() {
+		m, err := workspace.Create(ctx, pw, t.dir, t.options)
+		if err == nil && m.Hash() != t.hash {
+			err = &lazaret.Error{
+				Op: "read for an image", Path: t.dir, Class: lazaret.ErrInfrastructure,
+				Err: errors.New("it changed while it was read"), Hint: "try again when nothing writes to the folder",
+			}
+		}
+		pw.CloseWithError(err)
+		created <- err
+	}()
+	err := move(w, tar.NewReader(r), t.prefix)
+	if err == nil {
+		_, err = io.Copy(io.Discard, r) // what follows the end: padding, and the error
+	}
+	_ = r.CloseWithError(io.ErrClosedPipe) // ends Create, where it has not ended yet
+	if cerr := <-created; cerr != nil && !errors.Is(cerr, io.ErrClosedPipe) {
+		return cerr
+	}
+	return err
+}
+
+// move copies all entries of a tar stream to another, below prefix.
+func move(w *tar.Writer, r *tar.Reader, prefix string) error {
+	for {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if prefix != "" {
+			h.Name = prefix + "/" + h.Name
+		}
+		h.Format = tar.FormatUnknown // a longer name may need another
+		if err := w.WriteHeader(h); err != nil {
+			return err
+		}
+		if _, err := io.Copy(w, r); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,149 @@
+package buildcontext
+
+import (
+	"archive/tar"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lazaret/lazaret"
+)
+
+// lay writes files, by their paths, into a new folder. Content that begins with "-> " makes a link.
+func lay(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, content := range files {
+		name = filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if target, ok := strings.CutPrefix(content, "-> "); ok {
+			err = os.Symlink(target, name)
+		} else {
+			err = os.WriteFile(name, []byte(content), 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestTheImagesThatADockerfileBuildsOn(t *testing.T) {
+	for name, c := range map[string]struct {
+		text string
+		args map[string]string
+		want []string
+	}{
+		"one":                       {text: "FROM a:1\nRUN x", want: []string{"a:1"}},
+		"stages":                    {text: "FROM a AS One\nFROM b\nCOPY --from=one /x /\nCOPY --from=0 /x /\nFROM one", want: []string{"a", "b"}},
+		"copied from":               {text: "FROM a\nCOPY --from=tools:2 /x /", want: []string{"a", "tools:2"}},
+		"scratch":                   {text: "FROM scratch\nCOPY x /", want: nil},
+		"twice":                     {text: "FROM a\nFROM a", want: []string{"a"}},
+		"with a platform":           {text: "from --platform=linux/amd64 a as b", want: []string{"a"}},
+		"an argument's default":     {text: "ARG V=1\nARG W=$V.2\nFROM a:${W}", want: []string{"a:1.2"}},
+		"an argument that is given": {text: "ARG V=1\nFROM a:${V}", args: map[string]string{"V": "3"}, want: []string{"a:3"}},
+		"an argument of a stage":    {text: "ARG V=1\nFROM a\nARG V=2\nFROM b:$V", want: []string{"a", "b:1"}},
+		"an expression":             {text: "FROM a:${V:-9}", want: []string{"a:9"}},
+		"other words for escape":    {text: "# escape=`\nFROM `\n a", want: []string{"a"}},
+		"comments":                  {text: "# FROM x\nFROM a\n# FROM y", want: []string{"a"}},
+	} {
+		read, err := Parse(c.text, c.args)
+		got := read.Bases
+		if err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("%s: got %q, %v", name, got, err)
+		}
+	}
+}
+
+func TestAContextThatHasChangedSinceItWasLookedAtIsNotBuilt(t *testing.T) {
+	dir := lay(t, map[string]string{"x": "1", "d/y": "2"})
+	looked, err := NewTree(t.Context(), dir, "below", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := func() (all []string, err error) {
+		content, packed := Pack(t.Context(), "Dockerfile", "FROM a", []*Tree{looked})
+		r := tar.NewReader(content)
+		for {
+			h, err := r.Next()
+			if err != nil {
+				_ = content.Close()
+				return all, errors.Join(err, <-packed)
+			}
+			all = append(all, h.Name)
+		}
+	}
+	got, err := names()
+	if want := []string{"Dockerfile", "below/", "below/d/", "below/d/y", "below/x"}; !errors.Is(err, io.EOF) || !slices.Equal(got, want) {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "x"), []byte("changed"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := names(); errors.Is(err, io.EOF) || !errors.Is(err, lazaret.ErrInfrastructure) || !strings.Contains(err.Error(), "changed while") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestWhatOnlyBuildKitCanDoIsFound(t *testing.T) {
+	for name, c := range map[string]struct {
+		text    string
+		needs   []string
+		heredoc int
+		syntax  string
+	}{
+		"nothing":          {text: "FROM a\nRUN --help\nCOPY --chown=1 --from=b x /"},
+		"a mount":          {text: "FROM a\n\nRUN --mount=type=cache,target=/x \\\n  make", needs: []string{"line 3: RUN --mount"}},
+		"several":          {text: "FROM a\nCOPY --link --chmod=755 x /\nADD --checksum=x http://y /", needs: []string{"line 2: COPY --link", "line 2: COPY --chmod", "line 3: ADD --checksum"}},
+		"a heredoc":        {text: "FROM a\nRUN <<EOF\nFROM b\nEOF\nCOPY <<X /x\n1\nX\n", needs: []string{"line 2: a heredoc", "line 5: a heredoc"}, heredoc: 2},
+		"another's syntax": {text: "# syntax=docker/dockerfile:1\nFROM a", syntax: "docker/dockerfile:1"},
+	} {
+		got, err := Parse(c.text, nil)
+		if err != nil || !slices.Equal(got.Needs, c.needs) || got.Heredoc != c.heredoc || got.Syntax != c.syntax {
+			t.Errorf("%s: got %+v, %v", name, got, err)
+		}
+	}
+	got, err := Parse("FROM a AS one\nRUN --mount=type=bind,from=tools,target=/t --mount=from=one,target=/o x", nil)
+	if err != nil || !slices.Equal(got.Bases, []string{"a", "tools"}) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+func TestADockerfilesOwnListOfWhatIsIgnoredIsTheOneThatCounts(t *testing.T) {
+	dir := lay(t, map[string]string{"x.Dockerfile": "FROM a", "x.Dockerfile.dockerignore": "one", ".dockerignore": "*", "one": "1", "two": "2", "link": "-> /etc/passwd"})
+	matcher, err := Ignored(dir, "x.Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewTree(t.Context(), dir, "", Options{Matcher: matcher}); !errors.Is(err, lazaret.ErrConfig) {
+		t.Errorf("a link that leads out: got %v", err)
+	}
+	tree, err := NewTree(t.Context(), dir, "", Options{Matcher: matcher, AnyLinks: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, packed := Pack(t.Context(), "", "", []*Tree{tree})
+	r := tar.NewReader(content)
+	var names []string
+	for {
+		h, err := r.Next()
+		if err != nil {
+			_ = content.Close()
+			if err = errors.Join(err, <-packed); !errors.Is(err, io.EOF) {
+				t.Error(err)
+			}
+			break
+		}
+		names = append(names, h.Name)
+	}
+	if want := []string{".dockerignore", "link", "two", "x.Dockerfile", "x.Dockerfile.dockerignore"}; !slices.Equal(names, want) {
+		t.Errorf("got %q", names)
+	}
+}

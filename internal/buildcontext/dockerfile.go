@@ -1,0 +1,156 @@
+package buildcontext
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/moby/buildkit/frontend/dockerfile/parser"
+	"github.com/moby/buildkit/frontend/dockerfile/shell"
+)
+
+// Dockerfile is what is to be known of one before it is built.
+type Dockerfile struct {
+	// Bases are the references of the images that it builds on or copies from, each once.
+	Bases []string
+	// Needs says what only BuildKit can do, by line: "line 3: RUN --mount". Heredoc is the first line that needs
+	// a version of it that Engines have had since 23.0; 0 where none does.
+	Needs   []string
+	Heredoc int
+	// Syntax is the image of the builder that it asks for by "# syntax="; empty where it asks for none.
+	Syntax string
+}
+
+// Parse reads a Dockerfile. args are the arguments that are given to the build, those among them that the builder
+// itself knows (TARGETARCH ...).
+func Parse(text string, args map[string]string) (Dockerfile, error) {
+	parsed, err := parser.Parse(strings.NewReader(text))
+	if err != nil {
+		return Dockerfile{}, err
+	}
+	d := reader{given: args, args: variables{}, lex: shell.NewLex(parsed.EscapeToken), stages: map[string]bool{"scratch": true}}
+	d.found.Syntax, _, _, _ = parser.DetectSyntax([]byte(text))
+	for _, n := range parsed.AST.Children {
+		if err := d.instruction(n); err != nil {
+			return Dockerfile{}, fmt.Errorf("line %d: %w", n.StartLine, err)
+		}
+		d.needs(n)
+	}
+	return d.found, nil
+}
+
+// reader is what is known of a Dockerfile while it is read.
+type reader struct {
+	given  map[string]string
+	args   variables // those before the first stage
+	lex    *shell.Lex
+	stages map[string]bool // by name and by number
+	count  int
+	found  Dockerfile
+}
+
+// buildKitFlags are the flags of instructions that the Engine's own builder does not know.
+var buildKitFlags = map[string][]string{
+	"run":  {"--mount", "--network", "--security", "--device"},
+	"copy": {"--chmod", "--link", "--parents", "--exclude"},
+	"add":  {"--chmod", "--link", "--checksum", "--keep-git-dir", "--exclude", "--unpack"},
+}
+
+// needs notes what of an instruction only BuildKit can do.
+func (d *reader) needs(n *parser.Node) {
+	word := strings.ToLower(n.Value)
+	for _, flag := range n.Flags {
+		if name, _, _ := strings.Cut(flag, "="); slices.Contains(buildKitFlags[word], name) {
+			d.found.Needs = append(d.found.Needs, fmt.Sprintf("line %d: %s %s", n.StartLine, strings.ToUpper(word), name))
+		}
+	}
+	if len(n.Heredocs) > 0 {
+		d.found.Needs = append(d.found.Needs, fmt.Sprintf("line %d: a heredoc", n.StartLine))
+		if d.found.Heredoc == 0 {
+			d.found.Heredoc = n.StartLine
+		}
+	}
+}
+
+// variables are arguments with their values.
+type variables map[string]string
+
+func (a variables) Get(name string) (string, bool) { v, ok := a[name]; return v, ok }
+
+// Keys gives the names.
+func (a variables) Keys() []string {
+	var names []string
+	for name := range a {
+		names = append(names, name)
+	}
+	return names
+}
+
+func (d *reader) instruction(n *parser.Node) error {
+	switch strings.ToLower(n.Value) {
+	case "arg":
+		for word := n.Next; word != nil && d.count == 0; word = word.Next {
+			if err := d.arg(word.Value); err != nil {
+				return err
+			}
+		}
+	case "from":
+		if n.Next == nil {
+			return nil // the builder tells
+		}
+		ref, _, err := d.lex.ProcessWord(n.Next.Value, d.args)
+		if err != nil {
+			return err
+		}
+		d.add(ref)
+		if as := n.Next.Next; as != nil && strings.EqualFold(as.Value, "as") && as.Next != nil {
+			d.stages[strings.ToLower(as.Next.Value)] = true
+		}
+		d.stages[strconv.Itoa(d.count)] = true
+		d.count++
+	case "copy":
+		for _, flag := range n.Flags {
+			if ref, ok := strings.CutPrefix(flag, "--from="); ok {
+				d.add(ref)
+			}
+		}
+	case "run":
+		for _, flag := range n.Flags {
+			if mount, ok := strings.CutPrefix(flag, "--mount="); ok {
+				d.mount(mount)
+			}
+		}
+	}
+	return nil
+}
+
+// arg takes an argument before the first stage: as it was given, else its default.
+func (d *reader) arg(word string) error {
+	name, value, has := strings.Cut(word, "=")
+	if given, ok := d.given[name]; ok {
+		d.args[name] = given
+		return nil
+	}
+	if !has {
+		return nil
+	}
+	value, _, err := d.lex.ProcessWord(value, d.args)
+	d.args[name] = value
+	return err
+}
+
+// mount takes the image that a RUN's mount is of, if it is of one.
+func (d *reader) mount(of string) {
+	for field := range strings.SplitSeq(of, ",") {
+		if ref, ok := strings.CutPrefix(field, "from="); ok && !strings.Contains(ref, "$") { // variables are the stage's
+			d.add(ref)
+		}
+	}
+}
+
+func (d *reader) add(ref string) {
+	if ref != "" && !d.stages[strings.ToLower(ref)] && !slices.Contains(d.found.Bases, ref) {
+		d.found.Bases = append(d.found.Bases, ref)
+	}
+}

@@ -1,0 +1,70 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lazaret/lazaret"
+)
+
+func (a *app) newConnectCommand() *cobra.Command {
+	var n named
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "connect NAME",
+		Short: "Tell how people and editors get into a named sandbox",
+		Long: `Connect prints, for a service that runs, the container's name, a command line
+for a shell in it, one for VS Code, and where its ports are published.`,
+		Example: "  lazaret connect box\n  lazaret connect shop --service web --json",
+		Args:    wantArguments("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			n.name = args[0]
+			return a.connect(cmd.Context(), n, asJSON)
+		},
+	}
+	n.add(cmd.Flags())
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
+	return cmd
+}
+
+// connectionJSON says how to get into a service.
+type connectionJSON struct {
+	Sandbox   string     `json:"sandbox"`
+	Service   string     `json:"service"`
+	Container string     `json:"container"`
+	Shell     []string   `json:"shell"`
+	VSCode    []string   `json:"vscode"`
+	Ports     []portJSON `json:"ports"`
+}
+
+type portJSON struct {
+	Address   string `json:"address"` // of the daemon's machine
+	Host      int    `json:"host"`
+	Container int    `json:"container"`
+	Protocol  string `json:"protocol"`
+}
+
+func (a *app) connect(ctx context.Context, n named, asJSON bool) error {
+	return a.in(ctx, n, func(sb *lazaret.Sandbox, svc *lazaret.Service) error {
+		c, err := svc.Connection(ctx)
+		if err != nil {
+			return err
+		}
+		obj := connectionJSON{Sandbox: sb.Info().Name, Service: svc.ServiceInfo().Name, Container: c.Container, Shell: c.Shell, VSCode: c.VSCode, Ports: []portJSON{}}
+		for _, p := range c.Ports {
+			obj.Ports = append(obj.Ports, portJSON{Address: p.Address, Host: p.Host, Container: p.Container, Protocol: p.Protocol})
+		}
+		if asJSON {
+			return a.printJSON(obj)
+		}
+		var b strings.Builder
+		fmt.Fprintf(&b, "container: %s\nshell:     %s\nvscode:    %s\n", c.Container, strings.Join(c.Shell, " "), strings.Join(c.VSCode, " "))
+		for _, p := range obj.Ports {
+			fmt.Fprintf(&b, "port:      %d/%s at %s:%d\n", p.Container, p.Protocol, p.Address, p.Host)
+		}
+		return a.say("%s", b.String())
+	})
+}

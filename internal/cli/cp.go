@@ -1,0 +1,67 @@
+package cli
+
+import (
+	"context"
+	"regexp"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lazaret/lazaret"
+)
+
+// cpOptions are what `lazaret cp` was asked to do.
+type cpOptions struct {
+	named
+	transfer
+	out bool
+}
+
+func (a *app) newCpCommand(runF func(context.Context, *app, cpOptions) error) *cobra.Command {
+	var opts cpOptions
+	cmd := &cobra.Command{
+		Use:   "cp {HOST NAME:PATH | NAME:PATH HOST}",
+		Short: "Copy a file or a tree into a named sandbox, or out of it",
+		Long: `Cp copies a file or a tree into a sandbox of "lazaret up", or out of it. A file
+goes into a folder that is there; so does a tree that is copied out, while one
+that is copied in becomes the folder that was named. A path of this machine that
+looks like NAME:PATH is written with ./ before it.`,
+		Example: `  lazaret cp ./src box:/src
+  lazaret cp box:/src/out.txt .
+  lazaret cp dump.sql shop:/tmp/ --service db`,
+		Args: wantArguments("SOURCE", "TARGET"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var err error
+			if opts.name, opts.transfer, opts.out, err = parseCopy(args[0], args[1]); err != nil {
+				return err
+			}
+			return runF(cmd.Context(), a, opts)
+		},
+	}
+	opts.add(cmd.Flags())
+	opts.addUser(cmd.Flags())
+	return cmd
+}
+
+// inSandboxRE is NAME:PATH. One letter before a colon is a drive of Windows.
+var inSandboxRE = regexp.MustCompile(`^([a-z0-9][a-z0-9_-]+):(.+)$`)
+
+// parseCopy reads the two arguments, one of which is in a sandbox.
+func parseCopy(source, target string) (name string, t transfer, out bool, err error) {
+	from, to := inSandboxRE.FindStringSubmatch(source), inSandboxRE.FindStringSubmatch(target)
+	switch {
+	case (from == nil) == (to == nil) || source == "" || target == "":
+		return "", t, false, usageError("one of %q and %q has to be in a sandbox, NAME:PATH, and the other on this machine", source, target)
+	case to != nil:
+		return to[1], transfer{host: source, sandbox: to[2]}, false, nil
+	}
+	return from[1], transfer{host: target, sandbox: from[2]}, true, nil
+}
+
+func runCp(ctx context.Context, a *app, opts cpOptions) error {
+	return a.in(ctx, opts.named, func(_ *lazaret.Sandbox, svc *lazaret.Service) error {
+		if opts.out {
+			return opts.copyOut(ctx, svc)
+		}
+		return opts.copyIn(ctx, svc)
+	})
+}

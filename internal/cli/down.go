@@ -1,0 +1,43 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lazaret/lazaret"
+)
+
+func (a *app) newDownCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "down NAME...",
+		Short: "Remove named sandboxes",
+		Long: `Down ends all that runs in the sandboxes named, removes them, and prints their
+names. Where one of the names is unknown, nothing is removed.`,
+		Example: "  lazaret down box shop",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usageError("down needs the name of a sandbox")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return a.down(cmd.Context(), args) },
+	}
+}
+
+func (a *app) down(ctx context.Context, names []string) error {
+	a.log = slog.New(slog.DiscardHandler) // nothing is started: an old Engine does not matter
+	if _, err := a.cleanOne(ctx, a.provider, lazaret.CleanupOptions{Names: names}); err != nil {
+		return err
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		if _, err := fmt.Fprintln(a.Out, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,134 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lazaret/lazaret"
+)
+
+// detachedCap is how much of each output stream of a detached command is kept in the sandbox, in bytes.
+const detachedCap = 1 << 20
+
+// execOptions are what `lazaret exec` was asked to do.
+type execOptions struct {
+	named
+	cmd  lazaret.Cmd
+	json bool
+}
+
+func (a *app) newExecCommand(runF func(context.Context, *app, execOptions) error) *cobra.Command {
+	var opts execOptions
+	var env, ulimits []string
+	cmd := &cobra.Command{
+		Use:   "exec NAME [flags] -- COMMAND [ARG...]",
+		Short: "Run a command in a named sandbox",
+		Long: `Exec runs a command in a sandbox of "lazaret up", as "lazaret run" does in a new
+one: output comes as it is written, standard input is passed through, and the
+exit code is the command's own. When exec ends, by Ctrl-C say, so does the
+command.
+
+With --detach the command outlives exec, which prints its number: see "lazaret
+process". The last 1 MiB of each of its outputs is kept, until it is forgotten.`,
+		Example: `  lazaret exec box -- python3 -c 'print(6*7)'
+  lazaret exec shop --service db -u postgres -- psql -c 'select 1'
+  lazaret exec box -it -- bash
+  lazaret exec box --detach -- python3 -m http.server`,
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if opts.name, opts.cmd.Args, err = commandArguments(args, cmd.ArgsLenAtDash()); err != nil {
+				return err
+			}
+			switch {
+			case opts.cmd.Wall < 0:
+				return usageError("--timeout %v is negative", opts.cmd.Wall)
+			case opts.json && (opts.cmd.TTY || opts.cmd.Detach):
+				return usageError("--json is for a command that is awaited and has no terminal")
+			}
+			if opts.cmd.Env, err = parseEnv(env, os.LookupEnv); err != nil {
+				return usageError("%w", err)
+			}
+			if opts.cmd.Rlimits, err = parseUlimits(ulimits); err != nil {
+				return usageError("%w", err)
+			}
+			return runF(cmd.Context(), a, opts)
+		},
+	}
+	flags := cmd.Flags()
+	opts.add(flags)
+	opts.addUser(flags)
+	flags.StringArrayVarP(&env, "env", "e", nil, "set a `variable`, NAME=VALUE, or pass on this process's, NAME")
+	flags.StringVarP(&opts.cmd.Dir, "workdir", "w", "", "the working `directory` (default: the service's)")
+	flags.DurationVar(&opts.cmd.Wall, "timeout", 0, "end the command after this time, such as 90s or 5m (default: no limit)")
+	flags.StringSliceVar(&ulimits, "ulimit", nil, "`limits` of each process of the command: any of cpu=10s,fsize=100MiB,nofile=64,nproc=32 (default: none)")
+	flags.BoolVarP(&opts.cmd.TTY, "tty", "t", false, "give the command a terminal")
+	flags.BoolVarP(&opts.cmd.StdinPipe, "interactive", "i", false, "with --detach: leave standard input open, for \"lazaret process write\"; else it is passed through anyway")
+	flags.BoolVarP(&opts.cmd.Detach, "detach", "d", false, "leave the command running, and print its number")
+	flags.BoolVar(&opts.json, "json", false, "print one JSON object about outcome, output and errors instead of the output")
+	return cmd
+}
+
+func runExec(ctx context.Context, a *app, opts execOptions) error {
+	if opts.cmd.Detach {
+		return a.in(ctx, opts.named, func(_ *lazaret.Sandbox, svc *lazaret.Service) error { return a.detach(ctx, svc, opts.cmd) })
+	}
+	opts.cmd.StdinPipe = false
+	if !opts.json {
+		return a.in(ctx, opts.named, func(_ *lazaret.Sandbox, svc *lazaret.Service) error { return a.execShown(ctx, svc, opts.cmd) })
+	}
+	var r report
+	began := time.Now()
+	err := a.in(ctx, opts.named, func(sb *lazaret.Sandbox, svc *lazaret.Service) (err error) {
+		r.started(sb.Info(), time.Since(began))
+		r.image = svc.ServiceInfo().Image
+		opts.cmd.Stdin = a.In
+		r.result, err = svc.Exec(ctx, opts.cmd)
+		return err
+	})
+	if jerr := r.write(a.Out, err); jerr != nil {
+		return jerr
+	}
+	if err != nil {
+		return err
+	}
+	return a.ended(opts.cmd, r.result)
+}
+
+// detach starts a command that is left behind.
+func (a *app) detach(ctx context.Context, svc *lazaret.Service, cmd lazaret.Cmd) error {
+	cmd.StdoutCap, cmd.StderrCap = detachedCap, detachedCap
+	p, err := svc.Start(ctx, cmd)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(a.Out, p.Info().ID)
+	return err
+}
+
+// execShown runs a command whose output is passed on as it comes.
+func (a *app) execShown(ctx context.Context, svc *lazaret.Service, cmd lazaret.Cmd) error {
+	if cmd.TTY {
+		res, err := a.inTerminal(ctx, svc, cmd)
+		if err != nil {
+			return err
+		}
+		return a.ended(cmd, res)
+	}
+	cmd.Stdin = a.In
+	res, err := a.stream(ctx, svc, cmd)
+	if err != nil {
+		return err
+	}
+	return a.ended(cmd, res)
+}
+
+// ended maps how a command in a named sandbox ended to our exit code. What its memory limit is, is not known.
+func (a *app) ended(cmd lazaret.Cmd, res *lazaret.Result) error {
+	if res.Outcome == lazaret.OutOfMemory {
+		return &exitError{code: res.ExitCode, err: fmt.Errorf("the command was killed: out of memory")}
+	}
+	return a.verdict(runOptions{cmd: cmd}, res)
+}

@@ -1,0 +1,70 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/spf13/pflag"
+
+	"github.com/lazaret/lazaret"
+)
+
+// named says which service of which named sandbox a command is about, and as which user.
+type named struct{ name, service, user string }
+
+func (n *named) add(flags *pflag.FlagSet) {
+	flags.StringVar(&n.service, "service", "", "the `service` (default: the sandbox's default one)")
+}
+
+func (n *named) addUser(flags *pflag.FlagSet) {
+	flags.StringVarP(&n.user, "user", "u", "", "the `user`: name, uid, or either with :group (default: the service's)")
+}
+
+// opener returns the provider, where it can reach sandboxes of other processes.
+func (a *app) opener(ctx context.Context) (lazaret.Provider, lazaret.Opener, error) {
+	a.log = slog.New(slog.DiscardHandler) // nothing is started: an old Engine does not matter
+	p, err := a.open(ctx, a.provider)
+	if err != nil {
+		return nil, nil, err
+	}
+	o, ok := p.(lazaret.Opener)
+	if !ok {
+		err := &lazaret.Error{Op: "open sandbox", Class: lazaret.ErrUnsupported, Err: fmt.Errorf("provider %s has no named sandboxes", a.provider)}
+		return nil, nil, errors.Join(err, p.Close(ctx))
+	}
+	return p, o, nil
+}
+
+// in opens a named sandbox and calls f with the service.
+func (a *app) in(ctx context.Context, n named, f func(*lazaret.Sandbox, *lazaret.Service) error) (err error) {
+	p, o, err := a.opener(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.Close(ctx)) }()
+	sb, err := o.Open(ctx, n.name)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, sb.Close(ctx)) }()
+	svc := sb.Service
+	if n.service != "" {
+		if svc, err = sb.Lookup(n.service); err != nil {
+			return err
+		}
+	}
+	if n.user != "" {
+		svc = svc.As(n.user)
+	}
+	return f(sb, svc)
+}
+
+// commandArguments splits the arguments of a command that takes a sandbox's name, and a command behind "--".
+func commandArguments(args []string, dash int) (name string, command []string, err error) {
+	if dash != 1 || len(args) < 2 {
+		return "", nil, usageError("a sandbox's name was expected, and behind -- a command to run in it")
+	}
+	return args[0], args[1:], nil
+}

@@ -1,0 +1,276 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lazaret/lazaret"
+)
+
+func (a *app) newProcessCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "process",
+		Short: "Follow, write to and end detached commands of named sandboxes",
+		Long: `Process is about the commands that "lazaret exec --detach" has left running in
+a named sandbox. Each has a number among its service's. It and what is kept of
+its output stay until it is forgotten, and at the latest until the sandbox is
+removed or stopped.`,
+		Example: "  lazaret process list box\n  lazaret process follow box 1",
+		Args:    noCommand,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(
+		a.newProcessListCommand(), a.newProcessFollowCommand(), a.newProcessWaitCommand(), a.newProcessWriteCommand(),
+		a.newProcessSignalCommand(), a.newProcessKillCommand(), a.newProcessForgetCommand(),
+	)
+	return cmd
+}
+
+// rejoin opens a named sandbox and calls f with the service, which knows its detached commands.
+func (a *app) rejoin(ctx context.Context, n named, f func(*lazaret.Service) error) error {
+	return a.in(ctx, n, func(_ *lazaret.Sandbox, svc *lazaret.Service) error {
+		if err := svc.Rejoin(ctx); err != nil {
+			return err
+		}
+		return f(svc)
+	})
+}
+
+// newNumberedCommand is a command about one detached command. more are the names of further arguments.
+func (a *app) newNumberedCommand(cmd *cobra.Command, f func(ctx context.Context, p *lazaret.Process, args []string) error, more ...string) *cobra.Command {
+	var n named
+	names := append([]string{"NAME", "ID"}, more...)
+	cmd.Use += " " + strings.Join(names, " ")
+	cmd.Args = wantArguments(names...)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		id, err := strconv.Atoi(args[1])
+		if err != nil || id < 1 {
+			return usageError("%q is no number of a detached command", args[1])
+		}
+		n.name = args[0]
+		ctx := cmd.Context()
+		return a.rejoin(ctx, n, func(svc *lazaret.Service) error {
+			p, err := svc.Process(id)
+			if err != nil {
+				return err
+			}
+			return f(ctx, p, args[2:])
+		})
+	}
+	n.add(cmd.Flags())
+	return cmd
+}
+
+// processJSON describes a detached command.
+type processJSON struct {
+	ID      int       `json:"id"`
+	Args    []string  `json:"args"`
+	Started time.Time `json:"started"`
+	Ended   bool      `json:"ended"`
+}
+
+func (a *app) newProcessListCommand() *cobra.Command {
+	var n named
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "list NAME",
+		Short:   "List a service's detached commands",
+		Example: "  lazaret process list box\n  lazaret process list shop --service db --json",
+		Args:    wantArguments("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			n.name = args[0]
+			return a.rejoin(cmd.Context(), n, func(svc *lazaret.Service) error { return a.listProcesses(svc, asJSON) })
+		},
+	}
+	n.add(cmd.Flags())
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
+	return cmd
+}
+
+func (a *app) listProcesses(svc *lazaret.Service, asJSON bool) error {
+	all := svc.Processes()
+	if asJSON {
+		objs := make([]processJSON, len(all))
+		for i, p := range all {
+			info := p.Info()
+			objs[i] = processJSON{ID: info.ID, Args: info.Args, Started: info.Started.UTC(), Ended: info.Ended}
+		}
+		return a.printJSON(objs)
+	}
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "ID\tSTATE\tSTARTED\tCOMMAND")
+	for _, p := range all {
+		info := p.Info()
+		state := "running"
+		if info.Ended {
+			state = "ended"
+		}
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", info.ID, state, info.Started.UTC().Format(time.RFC3339), quoted(info.Args))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return a.say("%s", b.String())
+}
+
+// quoted writes a command's arguments in one line, in quotes where one could be mistaken or plays tricks on a
+// terminal.
+func quoted(args []string) string {
+	words := make([]string, len(args))
+	for i, arg := range args {
+		words[i] = arg
+		if q := strconv.Quote(arg); arg == "" || strings.ContainsAny(arg, " '") || q != `"`+arg+`"` {
+			words[i] = q
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+func (a *app) newProcessFollowCommand() *cobra.Command {
+	var from int64
+	cmd := &cobra.Command{
+		Use:   "follow",
+		Short: "Print a detached command's output until it ends",
+		Long: `Follow prints what is kept of a detached command's outputs, and then what comes.
+When it has ended, the exit code is the command's own. Ending follow leaves it
+running. Where the beginning is not kept any more, a message says how much.`,
+		Example: "  lazaret process follow box 1\n  lazaret process follow box 1 --from 4096",
+	}
+	cmd = a.newNumberedCommand(cmd, func(ctx context.Context, p *lazaret.Process, _ []string) error {
+		if from < 0 {
+			return usageError("--from %d is negative", from)
+		}
+		return a.follow(ctx, p, from)
+	})
+	cmd.Flags().Int64Var(&from, "from", 0, "begin at this `offset` of each output, in bytes")
+	return cmd
+}
+
+func (a *app) follow(ctx context.Context, p *lazaret.Process, from int64) error {
+	var mu sync.Mutex // held while one is being written
+	var both sync.WaitGroup
+	var errs [2]error
+	for i, s := range []lazaret.Stream{lazaret.Stdout, lazaret.Stderr} {
+		both.Go(func() { errs[i] = a.followOne(p.Follow(ctx, s, from), s, from, &mu) })
+	}
+	both.Wait()
+	if err := errors.Join(errs[:]...); err != nil {
+		return err
+	}
+	return a.awaitProcess(ctx, p, nil)
+}
+
+func (a *app) followOne(chunks iter.Seq2[lazaret.Chunk, error], s lazaret.Stream, at int64, mu *sync.Mutex) error {
+	for c, err := range chunks {
+		if err != nil {
+			return err
+		}
+		mu.Lock()
+		if missed := c.Offset - at; missed > 0 {
+			fmt.Fprintf(a.Err, "lazaret: %d bytes of %s are not kept any more\n", missed, s)
+		}
+		at = c.Offset + int64(len(c.Data))
+		_, err = a.of(s).Write(c.Data)
+		mu.Unlock()
+		if err != nil {
+			return outputError(err)
+		}
+	}
+	return nil
+}
+
+func (a *app) newProcessWaitCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "wait",
+		Short:   "Wait until a detached command ends, with its exit code",
+		Example: "  lazaret process wait box 1",
+	}
+	return a.newNumberedCommand(cmd, a.awaitProcess)
+}
+
+func (a *app) awaitProcess(ctx context.Context, p *lazaret.Process, _ []string) error {
+	res, err := p.Wait(ctx)
+	if err != nil {
+		return err
+	}
+	if res.Outcome == lazaret.TimedOut {
+		return &exitError{code: exitTimeout, err: errors.New("the command timed out")}
+	}
+	return a.ended(lazaret.Cmd{}, res)
+}
+
+func (a *app) newProcessWriteCommand() *cobra.Command {
+	var leave bool
+	cmd := &cobra.Command{
+		Use:   "write",
+		Short: "Pass standard input on to a detached command",
+		Long: `Write passes its standard input on to a command that "lazaret exec -i --detach"
+has left running. At its end the command's input ends too, unless --open says
+that more is to come.`,
+		Example: "  echo 'print(6*7)' | lazaret process write box 1 --open",
+	}
+	cmd = a.newNumberedCommand(cmd, func(_ context.Context, p *lazaret.Process, _ []string) error {
+		if _, err := io.Copy(p, a.In); err != nil {
+			return err
+		}
+		if leave {
+			return nil
+		}
+		return p.CloseStdin()
+	})
+	cmd.Flags().BoolVar(&leave, "open", false, "leave the command's input open")
+	return cmd
+}
+
+// signals are those that have a name here, by Linux's numbers (signal(7)).
+var signals = map[string]int{"HUP": 1, "INT": 2, "QUIT": 3, "KILL": 9, "USR1": 10, "USR2": 12, "TERM": 15, "CONT": 18, "STOP": 19}
+
+func (a *app) newProcessSignalCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "signal",
+		Short:   "Send a signal to a detached command",
+		Long:    "Signal sends a signal to the process group of a detached command: " + strings.Join(slices.Sorted(maps.Keys(signals)), ",\n") + " or a number of Linux's.",
+		Example: "  lazaret process signal box 1 TERM",
+	}
+	return a.newNumberedCommand(cmd, func(ctx context.Context, p *lazaret.Process, args []string) error {
+		sig, ok := signals[strings.TrimPrefix(args[0], "SIG")]
+		if !ok {
+			var err error
+			if sig, err = strconv.Atoi(args[0]); err != nil || sig < 1 || sig > 64 {
+				return usageError("there is no signal %q", args[0])
+			}
+		}
+		return p.Signal(ctx, sig)
+	}, "SIGNAL")
+}
+
+func (a *app) newProcessKillCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "kill",
+		Short:   "End a detached command with all its descendants",
+		Example: "  lazaret process kill box 1",
+	}
+	return a.newNumberedCommand(cmd, func(ctx context.Context, p *lazaret.Process, _ []string) error { return p.Kill(ctx) })
+}
+
+func (a *app) newProcessForgetCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "forget",
+		Short:   "Drop a detached command that has ended, and its output",
+		Example: "  lazaret process forget box 1",
+	}
+	return a.newNumberedCommand(cmd, func(ctx context.Context, p *lazaret.Process, _ []string) error { return p.Forget(ctx) })
+}

@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/spec"
+)
+
+// projectFlags say which Compose project, or other folder, a command is about.
+type projectFlags struct {
+	files, profiles, envFiles, hostEnv []string
+	metadata                           []string
+	service, egress                    string
+	allowUnsafe, prebuilt              bool
+}
+
+// add declares the flags.
+func (f *projectFlags) add(flags *pflag.FlagSet) {
+	flags.StringArrayVarP(&f.files, "file", "f", nil, "a Compose `file`, each over the ones before it, a Dockerfile, an environment spec, or a folder with one")
+	flags.StringVar(&f.service, "service", "", "the default `service` (default: the one named default, else that with x-default: true, else the first)")
+	flags.StringArrayVar(&f.profiles, "profile", nil, "make a `profile` active")
+	flags.StringArrayVar(&f.envFiles, "env-file", nil, "a `file` of variables for the Compose file (default: .env in its folder)")
+	flags.StringSliceVar(&f.hostEnv, "host-env", nil, "`names` of this process's variables that the Compose file may see (default: none)")
+	flags.StringArrayVar(&f.metadata, "sample-metadata", nil, "a `KEY=VALUE` that the Compose file sees as SAMPLE_METADATA_KEY")
+	flags.StringVar(&f.egress, "egress", "", "internet lets the project's networks reach the internet; else they are internal, unless the file says so")
+	flags.BoolVar(&f.allowUnsafe, "allow-unsafe", false, "allow, and log, what breaks the isolation: privileged services, host namespaces, devices")
+	flags.BoolVar(&f.prebuilt, "prebuilt", false, "never pull or build an image: what is missing is an error")
+	markSettings(flags, "egress")
+}
+
+// compose is what the flags say of a Compose project.
+func (f *projectFlags) compose() (lazaret.Compose, error) {
+	metadata := map[string]string{}
+	for _, kv := range f.metadata {
+		key, value, ok := strings.Cut(kv, "=")
+		if !ok {
+			return lazaret.Compose{}, fmt.Errorf("--sample-metadata %q is not KEY=VALUE", kv)
+		}
+		metadata[key] = value
+	}
+	env, err := spec.MetadataEnv(metadata)
+	if err != nil {
+		return lazaret.Compose{}, err
+	}
+	found, err := f.discover()
+	if err != nil {
+		return lazaret.Compose{}, err
+	}
+	c := lazaret.Compose{
+		Profiles: f.profiles, EnvFiles: f.envFiles, HostEnv: f.hostEnv, Env: env,
+		Service: f.service, Egress: f.egress, AllowUnsafe: f.allowUnsafe, Prebuilt: f.prebuilt,
+	}
+	switch found.Kind {
+	case spec.FoundCompose:
+		c.Files = found.Files
+	case spec.FoundDockerfile:
+		c.Dockerfile = found.Files[0]
+	case spec.FoundEnvironment:
+		return c, fmt.Errorf("%s is an environment spec, not a Compose project", found.Files[0])
+	default:
+		return c, errors.New("there is no Compose file and no Dockerfile")
+	}
+	return c, nil
+}

@@ -1,0 +1,96 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lazaret/lazaret"
+)
+
+func (a *app) newPsCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "ps",
+		Short: "List the named sandboxes",
+		Long: `Ps lists the sandboxes that stay until they are named, whoever started them:
+those of "lazaret up" and of "lazaret run --keep". All else is listed by
+"lazaret cleanup --dry-run".`,
+		Example: "  lazaret ps\n  lazaret ps --json",
+		Args:    noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.ps(cmd.Context(), asJSON)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
+	return cmd
+}
+
+// sandboxJSON describes a named sandbox.
+type sandboxJSON struct {
+	Name     string        `json:"name"`
+	Created  time.Time     `json:"created"`
+	Expires  *time.Time    `json:"expires"` // null where it stays until it is named
+	Services []serviceJSON `json:"services"`
+}
+
+type serviceJSON struct {
+	Name      string `json:"name"`
+	Container string `json:"container"`
+	Image     string `json:"image"`
+	User      string `json:"user"` // empty for root
+	Dir       string `json:"dir"`
+	State     string `json:"state,omitempty"`
+}
+
+func services(infos []lazaret.ServiceInfo, states map[string]string) []serviceJSON {
+	all := make([]serviceJSON, len(infos))
+	for i, s := range infos {
+		all[i] = serviceJSON{Name: s.Name, Container: s.Container, Image: s.Image, User: s.User, Dir: s.Dir, State: states[s.Name]}
+	}
+	return all
+}
+
+func (a *app) ps(ctx context.Context, asJSON bool) (err error) {
+	p, o, err := a.opener(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.Close(ctx)) }()
+	kept, err := o.Kept(ctx)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		all := make([]sandboxJSON, len(kept))
+		for i, k := range kept {
+			all[i] = sandboxJSON{Name: k.Name, Created: k.Created.UTC(), Services: services(k.Services, k.States)}
+			if !k.Expires.IsZero() {
+				all[i].Expires = new(k.Expires.UTC())
+			}
+		}
+		return a.printJSON(all)
+	}
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "NAME\tSERVICE\tSTATE\tIMAGE\tEXPIRES")
+	for _, k := range kept {
+		expires := "-"
+		if !k.Expires.IsZero() {
+			expires = k.Expires.UTC().Format(time.RFC3339)
+		}
+		for _, s := range k.Services {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", k.Name, s.Name, k.States[s.Name], s.Image, expires)
+		}
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	_, err = fmt.Fprint(a.Out, b.String())
+	return err
+}

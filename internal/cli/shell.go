@@ -1,0 +1,40 @@
+package cli
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lazaret/lazaret"
+)
+
+func (a *app) newShellCommand() *cobra.Command {
+	var n named
+	cmd := &cobra.Command{
+		Use:   "shell NAME",
+		Short: "Open a shell in a named sandbox",
+		Long: `Shell opens a login shell in a sandbox of "lazaret up", in this terminal: bash
+where the service has it, else sh. No docker command is needed.`,
+		Example: "  lazaret shell box\n  lazaret shell shop --service db -u postgres",
+		Args:    wantArguments("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			n.name = args[0]
+			ctx := cmd.Context()
+			return a.in(ctx, n, func(_ *lazaret.Sandbox, svc *lazaret.Service) error {
+				login := lazaret.Cmd{Args: []string{"bash", "-l"}}
+				res, err := a.inTerminal(ctx, svc, login)
+				if errors.Is(err, lazaret.ErrProgramNotFound) {
+					login.Args[0] = "sh"
+					res, err = a.inTerminal(ctx, svc, login)
+				}
+				if err != nil {
+					return err
+				}
+				return a.ended(login, res)
+			})
+		},
+	}
+	n.add(cmd.Flags())
+	n.addUser(cmd.Flags())
+	return cmd
+}

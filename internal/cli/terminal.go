@@ -1,0 +1,58 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"golang.org/x/term"
+
+	"github.com/lazaret/lazaret"
+)
+
+// inTerminal runs a command that has a terminal, and connects it with ours, where we have one.
+func (a *app) inTerminal(ctx context.Context, svc *lazaret.Service, cmd lazaret.Cmd) (*lazaret.Result, error) {
+	cmd.StdoutCap, cmd.TTY = lazaret.KeepNone, true
+	cmd.Stdin = a.In
+	own, ok := a.In.(*os.File)
+	ok = ok && term.IsTerminal(int(own.Fd()))
+	if ok {
+		cmd.Rows, cmd.Cols = size(own)
+	}
+	p, err := svc.Start(ctx, cmd)
+	if err != nil {
+		return nil, err
+	}
+	if ok {
+		before, err := term.MakeRaw(int(own.Fd()))
+		if err != nil {
+			return nil, errors.Join(&lazaret.Error{Op: "prepare the terminal", Class: lazaret.ErrInfrastructure, Err: err}, p.Kill(ctx))
+		}
+		defer func() { _ = term.Restore(int(own.Fd()), before) }() // there is nothing more to do about it
+		defer onResize(func() {
+			rows, cols := size(own)
+			_ = p.Resize(ctx, rows, cols) // the next one may work
+		})()
+	}
+	for ev, err := range p.Events() {
+		if err != nil {
+			return nil, err
+		}
+		if ev.Result != nil {
+			return ev.Result, nil
+		}
+		if _, err := a.Out.Write(ev.Data); err != nil {
+			return nil, errors.Join(err, p.Kill(ctx))
+		}
+	}
+	return p.Wait(ctx)
+}
+
+// size is that of a terminal, in characters; 0 where it does not tell.
+func size(terminal *os.File) (rows, cols uint16) {
+	w, h, err := term.GetSize(int(terminal.Fd()))
+	if err != nil || w < 0 || h < 0 || w > 1<<15 || h > 1<<15 {
+		return 0, 0
+	}
+	return uint16(h), uint16(w)
+}

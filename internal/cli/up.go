@@ -1,0 +1,83 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lazaret/lazaret"
+)
+
+// upOptions are what `lazaret up` was asked to do.
+type upOptions struct {
+	spec described
+	json bool
+}
+
+func (a *app) newUpCommand(runF func(context.Context, *app, upOptions) error) *cobra.Command {
+	var project projectFlags
+	var image sandboxFlags
+	var opts upOptions
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Start a sandbox that stays, and print its name",
+		Long: `Up starts a sandbox of an image, or of what -f describes (see run), and prints
+its name. It stays until "lazaret down" or "lazaret cleanup NAME" removes it,
+or, with --ttl, until a clean-up after that time.
+
+Commands get to it by "lazaret exec", files by "lazaret cp", people by "lazaret
+shell" and "lazaret connect". Commands that are detached outlive the one that
+started them: see "lazaret process".`,
+		Example: `  lazaret up --image python:3.12-slim --name box
+  lazaret up -f compose.yaml --name shop --ttl 8h`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			spec, err := image.spec()
+			if err != nil {
+				return usageError("%w", err)
+			}
+			spec.Name, spec.TTL, spec.Keep = opts.spec.Name, opts.spec.TTL, true
+			if opts.spec, err = a.describe(&project, spec); err != nil {
+				return err
+			}
+			return runF(cmd.Context(), a, opts)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&opts.spec.Name, "name", "", "the sandbox's `name` (default: a random one)")
+	flags.DurationVar(&opts.spec.TTL, "ttl", 0, "the `time` after which a clean-up removes it, such as 8h (default: it stays)")
+	flags.BoolVar(&opts.json, "json", false, "print a JSON object about the sandbox instead of its name")
+	image.add(flags)
+	project.add(flags)
+	return cmd
+}
+
+func runUp(ctx context.Context, a *app, opts upOptions) (err error) {
+	provider, err := a.open(ctx, opts.spec.provider)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, provider.Close(ctx)) }()
+	if _, ok := provider.(lazaret.Opener); !ok {
+		return &lazaret.Error{Op: "start sandbox", Class: lazaret.ErrUnsupported, Err: fmt.Errorf("provider %s has no named sandboxes", provider.Name())}
+	}
+	began := time.Now()
+	sb, err := a.start(ctx, provider, opts.spec)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, sb.Close(ctx)) }() // which leaves it
+	if !opts.json {
+		_, err = fmt.Fprintln(a.Out, sb.Info().Name)
+		return err
+	}
+	obj := sandboxJSON{Name: sb.Info().Name, Created: began.UTC(), Services: services(sb.Info().Services, nil)}
+	if opts.spec.TTL > 0 {
+		expires := began.UTC().Add(opts.spec.TTL)
+		obj.Expires = &expires
+	}
+	return a.printJSON(obj)
+}

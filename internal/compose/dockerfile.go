@@ -1,0 +1,36 @@
+package compose
+
+import (
+	"bytes"
+	"cmp"
+	"path/filepath"
+
+	"github.com/compose-spec/compose-go/v2/types"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/lazaret/lazaret"
+)
+
+// generate makes the project of a Dockerfile: one service, which only idles, so that the guest becomes its main
+// process whatever the image has. The policy makes it as safe as one of an image.
+func (l *loading) generate() error {
+	dockerfile, err := filepath.Abs(l.src.Dockerfile)
+	if err != nil {
+		return err
+	}
+	if l.dir, err = filepath.Abs(cmp.Or(l.src.Dir, filepath.Dir(dockerfile))); err != nil {
+		return err
+	}
+	content, err := yaml.Marshal(map[string]any{"services": map[string]any{DefaultService: map[string]any{
+		"build":        map[string]any{"context": l.dir, "dockerfile": dockerfile},
+		"entrypoint":   []string{"sleep", "infinity"},
+		"network_mode": lazaret.NetworkNone,
+	}}})
+	if err != nil {
+		return err
+	}
+	content = bytes.ReplaceAll(content, []byte("$"), []byte("$$")) // a path's is no variable
+	l.files = []types.ConfigFile{{Filename: dockerfile, Content: content}}
+	l.places.add(dockerfile, content)
+	return nil
+}

@@ -1,0 +1,317 @@
+package compose
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/compose-spec/compose-go/v2/consts"
+	"github.com/compose-spec/compose-go/v2/dotenv"
+	"github.com/compose-spec/compose-go/v2/loader"
+	"github.com/compose-spec/compose-go/v2/template"
+	"github.com/compose-spec/compose-go/v2/types"
+
+	"github.com/lazaret/lazaret"
+)
+
+const opLoad = "load compose project"
+
+// maxFile bounds what is read of one Compose file.
+const maxFile = 4 << 20
+
+// loaded is what is known of a project that came from files.
+type loaded struct {
+	as       *types.Project // as the files have it, by which Apply begins
+	places   places
+	settings settings
+	internal bool     // its networks reach nothing outside
+	order    []string // its services as the files have them
+	notes    []Change // what was changed or let pass before any policy
+}
+
+// Load reads a project as Compose does, for a sandbox of the given name, and refuses what a sandbox cannot
+// honour and, unless src allows it, what breaks the isolation. Of this process's environment it sees the
+// variables that src names, and nothing else. Its errors are ErrConfig; they name file, service and key.
+func Load(ctx context.Context, name string, src lazaret.Compose) (*Project, error) {
+	quiet()
+	l := &loading{name: name, src: src}
+	p, err := l.load(ctx)
+	if err != nil {
+		return nil, l.problem(ctx, err)
+	}
+	return p, nil
+}
+
+// loading is one Load under way.
+type loading struct {
+	name string
+	src  lazaret.Compose
+
+	files  []types.ConfigFile
+	dir    string
+	env    types.Mapping
+	places places
+}
+
+func (l *loading) load(ctx context.Context) (*Project, error) {
+	if err := l.read(); err != nil {
+		return nil, err
+	}
+	if err := l.environment(); err != nil {
+		return nil, err
+	}
+	profiles := l.src.Profiles
+	if len(profiles) == 0 && l.env[consts.ComposeProfiles] != "" {
+		profiles = strings.Split(l.env[consts.ComposeProfiles], ",")
+	}
+	project, err := loader.LoadWithContext(ctx,
+		types.ConfigDetails{WorkingDir: l.dir, ConfigFiles: l.files, Environment: maps.Clone(l.env)},
+		loader.WithProfiles(profiles), loader.WithoutUnnecessaryResources, loader.WithDiscardEnvFiles,
+		func(o *loader.Options) { o.SetProjectName(l.name, true) },
+	)
+	if err != nil {
+		return nil, err
+	}
+	p := &Project{project: project, loaded: &loaded{as: project, places: l.places, notes: l.unset()}}
+	return p, p.settle(l.src, l.dir)
+}
+
+// read reads the files and finds the project's folder.
+func (l *loading) read() error {
+	if l.src.Dockerfile != "" {
+		return l.generate()
+	}
+	if len(l.src.Files) == 0 {
+		return errors.New("no compose file is given")
+	}
+	for _, name := range l.src.Files {
+		path, err := filepath.Abs(name)
+		if err != nil {
+			return err
+		}
+		content, err := readFile(path)
+		if err != nil {
+			return err
+		}
+		l.files = append(l.files, types.ConfigFile{Filename: path, Content: content})
+		l.places.add(path, content)
+	}
+	dir := l.src.Dir
+	if dir == "" {
+		dir = filepath.Dir(l.files[0].Filename)
+	}
+	var err error
+	l.dir, err = filepath.Abs(dir)
+	return err
+}
+
+// readFile reads a regular file that is not larger than maxFile.
+func readFile(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	content, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(content) > maxFile {
+		err = fmt.Errorf("%s is larger than %d bytes", path, maxFile)
+	}
+	return content, err
+}
+
+// environment gathers what interpolation sees: above all what the caller gives, then the named variables of
+// this process, then the env files.
+func (l *loading) environment() error {
+	l.env = types.Mapping{}
+	for _, k := range l.src.HostEnv {
+		if v, ok := os.LookupEnv(k); ok {
+			l.env[k] = v
+		}
+	}
+	maps.Copy(l.env, l.src.Env)
+	files := slices.Clone(l.src.EnvFiles)
+	if len(files) == 0 {
+		file := filepath.Join(l.dir, ".env")
+		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() {
+			files = append(files, file)
+		}
+	}
+	vars, err := dotenv.GetEnvFromFile(l.env, files)
+	if err != nil {
+		return err
+	}
+	l.env = l.env.Merge(vars)
+	return nil
+}
+
+// unset notes the variables that are empty because nothing sets them, which Compose warns of.
+func (l *loading) unset() []Change {
+	var notes []Change
+	seen := map[string]bool{}
+	for i, root := range l.places.roots {
+		var dict map[string]any
+		if root.Decode(&dict) != nil {
+			continue
+		}
+		vars := template.ExtractVariables(dict, nil)
+		for _, name := range slices.Sorted(maps.Keys(vars)) {
+			v := vars[name]
+			if _, ok := l.env[name]; ok || seen[name] || v.Required || v.DefaultValue != "" || v.PresenceValue != "" || name == consts.ComposeProjectName {
+				continue
+			}
+			seen[name] = true
+			notes = append(notes, Change{
+				Key: "${" + name + "}",
+				Why: "it is not set, and so empty, in " + l.places.files[i] + "; of this process's variables a project sees those that are named",
+			})
+		}
+	}
+	return notes
+}
+
+// problem gives a failure its class, and the line that it speaks of.
+func (l *loading) problem(ctx context.Context, err error) error {
+	var ours *lazaret.Error
+	switch {
+	case ctx.Err() != nil:
+		return &lazaret.Error{Op: opLoad, Class: lazaret.ErrCancelled, Err: context.Cause(ctx)}
+	case errors.As(err, &ours):
+		return err
+	}
+	text := l.places.locate(err.Error())
+	for _, k := range l.src.HostEnv { // a message may quote what a value became
+		if v := os.Getenv(k); len(v) > 3 {
+			text = strings.ReplaceAll(text, v, "${"+k+"}")
+		}
+	}
+	return &lazaret.Error{Op: opLoad, Class: lazaret.ErrConfig, Err: errors.New(text)}
+}
+
+// settle decides all that does not depend on a policy.
+func (p *Project) settle(src lazaret.Compose, dir string) error {
+	p.order = p.places.order(p.as.Services)
+	if p.as.Networks == nil {
+		p.as.Networks = types.Networks{}
+	}
+	if p.as.Volumes == nil {
+		p.as.Volumes = types.Volumes{}
+	}
+	if p.as.Configs == nil {
+		p.as.Configs = types.Configs{}
+	}
+	var err error
+	if p.settings, err = p.parseSettings(); err != nil {
+		return err
+	}
+	p.internal = p.settings.egress == "" && src.Egress == ""
+	p.nameServices()
+	c := &checking{Project: p, dir: realPath(dir), allow: src.AllowUnsafe}
+	if err := c.check(); err != nil {
+		return err
+	}
+	p.main, err = p.defaultService(src.Service)
+	return err
+}
+
+// defaultService is the service that commands go to where none is named.
+func (p *Project) defaultService(wanted string) (string, error) {
+	var started, marked []string
+	for _, name := range p.order {
+		isDefault, err := p.flag(name, "x-default")
+		if err != nil {
+			return "", err
+		}
+		svc := p.as.Services[name]
+		if svc.GetScale() == 0 {
+			continue
+		}
+		started = append(started, name)
+		if isDefault {
+			marked = append(marked, name)
+		}
+	}
+	switch {
+	case len(started) == 0:
+		return "", errors.New("there is no service to start: none is active, or all have a scale of 0")
+	case wanted != "":
+		if !slices.Contains(started, wanted) {
+			return "", fmt.Errorf("there is no service %q; there are: %s", wanted, strings.Join(started, ", "))
+		}
+		return wanted, nil
+	case slices.Contains(started, DefaultService):
+		return DefaultService, nil
+	case len(marked) > 1:
+		return "", p.bad(marked[1], "x-default", "service %s says so too", marked[0])
+	case len(marked) == 1:
+		return marked[0], nil
+	}
+	return started[0], nil
+}
+
+// flag is a service's extension that is true or false.
+func (p *Project) flag(service, key string) (bool, error) {
+	v, ok := p.as.Services[service].Extensions[key]
+	if !ok {
+		return false, nil
+	}
+	b, ok := v.(bool)
+	if !ok {
+		return false, p.bad(service, key, "wanted true or false")
+	}
+	return b, nil
+}
+
+// nameServices makes references to containers of the project, by their container_name, those to their
+// services: the names will be others.
+func (p *Project) nameServices() {
+	byName := map[string]string{}
+	for name, svc := range p.as.Services {
+		if svc.ContainerName != "" {
+			byName[svc.ContainerName] = name
+		}
+	}
+	for _, name := range p.order {
+		svc := p.as.Services[name]
+		refer := func(key, ref string) string {
+			container, rest, _ := strings.Cut(strings.TrimPrefix(ref, types.ContainerPrefix), ":")
+			other, ok := byName[container]
+			if !ok || !strings.HasPrefix(ref, types.ContainerPrefix) || other == name {
+				return ref
+			}
+			if _, ok := svc.DependsOn[other]; !ok {
+				depends := maps.Clone(svc.DependsOn)
+				if depends == nil {
+					depends = types.DependsOnConfig{}
+				}
+				depends[other] = types.ServiceDependency{Condition: types.ServiceConditionStarted, Required: true}
+				svc.DependsOn = depends
+			}
+			to := types.ServicePrefix + other
+			if key == "volumes_from" {
+				to = strings.TrimSuffix(other+":"+rest, ":")
+			}
+			p.notes = append(p.notes, Change{Service: name, Key: key, From: ref, To: to, Why: "containers get names of their own"})
+			return to
+		}
+		svc.NetworkMode = refer("network_mode", svc.NetworkMode)
+		svc.Pid = refer("pid", svc.Pid)
+		svc.Ipc = refer("ipc", svc.Ipc)
+		for i, ref := range svc.VolumesFrom {
+			svc.VolumesFrom[i] = refer("volumes_from", ref)
+		}
+		p.as.Services[name] = svc
+	}
+}

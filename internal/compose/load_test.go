@@ -1,0 +1,344 @@
+package compose
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/lazaret/lazaret"
+)
+
+// project writes files, by name, into a new folder.
+func project(t testing.TB, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, content := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// load loads one file.
+func load(t testing.TB, content string, src lazaret.Compose) (*Project, error) {
+	t.Helper()
+	dir := project(t, map[string]string{"compose.yaml": content})
+	src.Files = append([]string{filepath.Join(dir, "compose.yaml")}, src.Files...)
+	return Load(t.Context(), "box", src)
+}
+
+// loadGood is load for what is right.
+func loadGood(t testing.TB, content string, src lazaret.Compose) *Project {
+	t.Helper()
+	p, err := load(t, content, src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func env(t *testing.T, p *Project, service, name string) string {
+	t.Helper()
+	v, ok := p.as.Services[service].Environment[name]
+	if !ok || v == nil {
+		return "(unset)"
+	}
+	return *v
+}
+
+func TestInterpolationSeesWhatIsNamedAndIsByteExact(t *testing.T) {
+	t.Setenv("LAZARET_TEST_ALLOWED", `pa$$word ${X} $Y`)
+	t.Setenv("LAZARET_TEST_SECRET", "hidden")
+	p := loadGood(t, `
+services:
+  web:
+    image: a
+    mem_limit: ${MEM-0.5gb}
+    environment:
+      ALLOWED: ${LAZARET_TEST_ALLOWED}
+      HIDDEN: "${LAZARET_TEST_SECRET:-not seen}"
+      LAZARET_TEST_SECRET:
+      LAZARET_TEST_ALLOWED:
+      HOME:
+      DOLLARS: $$HOME $${X} 100$$
+      SAMPLE: ${SAMPLE_METADATA_FLAG}
+      NESTED: ${NONE:-${GIVEN}}
+      EMPTY: "${EMPTY-default}"
+      REPLACED: "${GIVEN:+yes}"
+`, lazaret.Compose{HostEnv: []string{"LAZARET_TEST_ALLOWED", "LAZARET_TEST_NOT_SET"}, Env: map[string]string{
+		"SAMPLE_METADATA_FLAG": `FLAG{$1 $$ ${2} \ "'` + "\n}", "GIVEN": "$GIVEN", "EMPTY": "",
+	}})
+	if got := int64(p.as.Services["web"].MemLimit); got != 512<<20 {
+		t.Errorf("mem_limit is %d", got)
+	}
+	for name, want := range map[string]string{
+		"ALLOWED": `pa$$word ${X} $Y`, "HIDDEN": "not seen", "LAZARET_TEST_SECRET": "(unset)", "LAZARET_TEST_ALLOWED": `pa$$word ${X} $Y`,
+		"HOME": "(unset)", "DOLLARS": "$HOME ${X} 100$", "SAMPLE": `FLAG{$1 $$ ${2} \ "'` + "\n}", "NESTED": "$GIVEN", "EMPTY": "", "REPLACED": "yes",
+	} {
+		if got := env(t, p, "web", name); got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+}
+
+func TestEnvFilesAreReadAsComposeReadsThem(t *testing.T) {
+	dir := project(t, map[string]string{
+		"compose.yaml": `
+services:
+  web:
+    image: ${IMAGE}
+    environment: {WHO: "${WHO}", B: b2}
+    env_file: [service.env, {path: none.env, required: false}]
+`,
+		".env":        "IMAGE=from-dot-env\nWHO=dot\n",
+		"other.env":   "IMAGE=from-other\n",
+		"service.env": "A=a1\nB=b1\nQUOTED='$A stays'\nWHOM=\"${WHO}\"\n",
+	})
+	file := []string{filepath.Join(dir, "compose.yaml")}
+	for _, tt := range []struct {
+		name       string
+		src        lazaret.Compose
+		image, who string
+	}{
+		{"the folder's .env by default", lazaret.Compose{}, "from-dot-env", "dot"},
+		{"a file that is named in its place", lazaret.Compose{EnvFiles: []string{filepath.Join(dir, "other.env")}}, "from-other", ""},
+		{"what the caller gives above all", lazaret.Compose{Env: map[string]string{"IMAGE": "given"}}, "given", "dot"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.src.Files = file
+			p, err := Load(t.Context(), "box", tt.src)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := p.as.Services["web"].Image; got != tt.image {
+				t.Errorf("the image is %q, want %q", got, tt.image)
+			}
+			for name, want := range map[string]string{"WHO": tt.who, "A": "a1", "B": "b2", "QUOTED": "$A stays", "WHOM": tt.who} {
+				if got := env(t, p, "web", name); got != want {
+					t.Errorf("%s is %q, want %q", name, got, want)
+				}
+			}
+		})
+	}
+}
+
+func TestAVariableThatNothingSetsIsNoted(t *testing.T) {
+	p := loadGood(t, "services:\n  web: {image: a, environment: {A: '${NOT_SET}', B: '${WITH_DEFAULT-1}', C: '$COMPOSE_PROJECT_NAME'}}\n", lazaret.Compose{})
+	if len(p.notes) != 1 || p.notes[0].Key != "${NOT_SET}" {
+		t.Errorf("the notes are %v", p.notes)
+	}
+}
+
+func TestErrorsNameFileLineServiceAndKey(t *testing.T) {
+	for name, tt := range map[string]struct {
+		file string
+		want []string
+	}{
+		"an unknown key":             {"services:\n  web:\n    image: a\n    imagee: b\n", []string{"compose.yaml:4", "services.web", "imagee"}},
+		"a wrong type":               {"services:\n  web:\n    image: a\n    ports: 3\n", []string{"compose.yaml:4", "services.web.ports"}},
+		"an unknown top-level key":   {"services: {web: {image: a}}\nservice: {}\n", []string{"service"}},
+		"no YAML":                    {"services:\n  web: [\n", []string{"compose.yaml"}},
+		"an undefined network":       {"services:\n  web:\n    image: a\n    networks: [x]\n", []string{"compose.yaml:2", `"web"`, "network x"}},
+		"an undefined dependency":    {"services:\n  web:\n    image: a\n    depends_on: [db]\n", []string{"compose.yaml:2", `"web"`, `"db"`}},
+		"a variable that must be":    {"services:\n  web:\n    image: ${X:?say which}\n", []string{"compose.yaml:3", "services.web.image", "X", "say which"}},
+		"a bad interpolation":        {"services:\n  web:\n    image: ${\n", []string{"compose.yaml:3", "services.web.image"}},
+		"a number that is none":      {"services:\n  web:\n    image: a\n    pids_limit: ${X:-many}\n", []string{"compose.yaml:4", "services.web.pids_limit"}},
+		"no image":                   {"services:\n  web: {command: a}\n", []string{`"web"`, "image"}},
+		"a missing env file":         {"services:\n  web: {image: a, env_file: none.env}\n", []string{"none.env"}},
+		"an empty file":              {"", []string{"empty"}},
+		"no service":                 {"services: {}\n", []string{"no service"}},
+		"a cycle":                    {"services:\n  a: {image: a, depends_on: [b]}\n  b: {image: b, depends_on: [a]}\n", []string{"cycle"}},
+		"a file that extends none":   {"services:\n  web: {extends: {file: none.yaml, service: a}}\n", []string{"none.yaml"}},
+		"x-lazaret: an unknown key":  {"x-lazaret:\n  egres: internet\nservices: {web: {image: a}}\n", []string{"compose.yaml:2", "x-lazaret.egres", "there is no such setting"}},
+		"x-lazaret: no mapping":      {"x-lazaret: 3\nservices: {web: {image: a}}\n", []string{"compose.yaml:1", "x-lazaret", "mapping"}},
+		"x-lazaret: another egress":  {"x-lazaret: {egress: all}\nservices: {web: {image: a}}\n", []string{"compose.yaml:1", "x-lazaret.egress", `"all"`}},
+		"x-lazaret: a list":          {"x-lazaret:\n  egress: {allow: [example.com]}\nservices: {web: {image: a}}\n", []string{"compose.yaml:2", "x-lazaret.egress", "not supported yet"}},
+		"x-lazaret: no bool":         {"x-lazaret:\n  keep_ports: 1\nservices: {web: {image: a}}\n", []string{"compose.yaml:2", "x-lazaret.keep_ports"}},
+		"x-default: no bool":         {"services:\n  web:\n    image: a\n    x-default: please\n", []string{"compose.yaml:4", "services.web.x-default"}},
+		"x-local: no bool":           {"services:\n  web:\n    image: a\n    x-local: 1\n", []string{"compose.yaml:4", "services.web.x-local"}},
+		"two that say x-default":     {"services:\n  a: {image: a, x-default: true}\n  b: {image: a, x-default: true}\n", []string{"compose.yaml:3", "services.b.x-default", "service a"}},
+		"a provider":                 {"services:\n  web:\n    provider: {type: vpn}\n", []string{"compose.yaml:3", "services.web.provider", "cannot be honoured"}},
+		"a model":                    {"services:\n  web:\n    image: a\n    models: [m]\nmodels: {m: {model: x}}\n", []string{"compose.yaml:4", "services.web.models"}},
+		"pre_start":                  {"services:\n  web:\n    image: a\n    pre_start: [{command: a}]\n", []string{"services.web.pre_start"}},
+		"pre_stop":                   {"services:\n  web:\n    image: a\n    pre_stop: [{command: a}]\n", []string{"services.web.pre_stop"}},
+		"credential_spec":            {"services:\n  web:\n    image: a\n    credential_spec: {file: a}\n", []string{"services.web.credential_spec"}},
+		"isolation":                  {"services:\n  web:\n    image: a\n    isolation: hyperv\n", []string{"services.web.isolation"}},
+		"placement":                  {"services:\n  web:\n    image: a\n    deploy:\n      placement: {constraints: [node.role == manager]}\n", []string{"compose.yaml:5", "services.web.deploy.placement", "clusters"}},
+		"reserved processors":        {"services:\n  web:\n    image: a\n    deploy: {resources: {reservations: {cpus: '1'}}}\n", []string{"services.web.deploy.resources.reservations.cpus"}},
+		"a job":                      {"services:\n  web:\n    image: a\n    deploy: {mode: replicated-job}\n", []string{"services.web.deploy.mode"}},
+		"a cluster's labels":         {"services:\n  web:\n    image: a\n    deploy: {labels: {a: b}}\n", []string{"services.web.deploy.labels"}},
+		"a virtual address":          {"services:\n  web:\n    image: a\n    deploy: {endpoint_mode: vip}\n", []string{"services.web.deploy.endpoint_mode"}},
+		"a delay between restarts":   {"services:\n  web:\n    image: a\n    deploy: {restart_policy: {delay: 5s}}\n", []string{"services.web.deploy.restart_policy"}},
+		"a label of ours":            {"services:\n  web:\n    image: a\n    labels:\n      lazaret.owner: me\n", []string{"compose.yaml:5", "services.web.labels.lazaret.owner"}},
+		"a label of Compose's":       {"services: {web: {image: a, networks: [n]}}\nnetworks:\n  n:\n    labels: {com.docker.compose.project: me}\n", []string{"compose.yaml:4", "networks.n.labels.com.docker.compose.project"}},
+		"an external secret":         {"services: {web: {image: a, secrets: [s]}}\nsecrets:\n  s: {external: true}\n", []string{"compose.yaml:3", "secrets.s", "cluster"}},
+		"a secret of no variable":    {"services: {web: {image: a, secrets: [s]}}\nsecrets:\n  s: {environment: NOT_SET}\n", []string{"compose.yaml:3", "secrets.s.environment", "NOT_SET"}},
+		"a mode for a file":          {"services:\n  web:\n    image: a\n    secrets:\n    - {source: s, mode: 0400}\nsecrets:\n  s: {file: ./s}\n", []string{"compose.yaml:4", "services.web.secrets", "uid, gid and mode"}},
+		"a config in read-only":      {"services:\n  web:\n    image: a\n    read_only: true\n    configs: [c]\nconfigs:\n  c: {content: text}\n", []string{"compose.yaml:5", "services.web.configs", "read-only"}},
+		"a mount over the guest":     {"services:\n  web:\n    image: a\n    tmpfs: /.lazaret/x\n", []string{"services.web.tmpfs", "taken"}},
+		"a named pipe":               {"services:\n  web:\n    image: a\n    volumes:\n    - {type: npipe, source: a, target: /b}\n", []string{"services.web.volumes", "npipe"}},
+		"UDP on an internal network": {"services:\n  web:\n    image: a\n    ports: ['53:53/udp']\n", []string{"compose.yaml:4", "services.web.ports", "53/udp"}},
+		"too many containers":        {"services:\n  web:\n    image: a\n    scale: 99999999999\n", []string{"compose.yaml:4", "services.web.scale"}},
+		"an image that is remote":    {"include: ['oci://example.com/a:b']\nservices: {web: {image: a}}\n", []string{"example.com"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := load(t, tt.file, lazaret.Compose{})
+			if err == nil {
+				t.Fatal("it was loaded")
+			}
+			if !errors.Is(err, lazaret.ErrConfig) {
+				t.Errorf("no ErrConfig: %v", err)
+			}
+			for _, want := range tt.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%q is not in: %v", want, err)
+				}
+			}
+			t.Log(err)
+		})
+	}
+}
+
+func TestAFileThatIsNoneIsAnError(t *testing.T) {
+	dir := t.TempDir()
+	for _, file := range []string{filepath.Join(dir, "none.yaml"), dir, os.DevNull} {
+		if _, err := Load(t.Context(), "box", lazaret.Compose{Files: []string{file}}); !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), file) {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+}
+
+func TestALoadThatIsCancelledSaysSo(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := Load(ctx, "box", lazaret.Compose{Files: []string{"none.yaml"}})
+	if !errors.Is(err, lazaret.ErrCancelled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAnErrorDoesNotQuoteAVariableOfTheHost(t *testing.T) {
+	t.Setenv("LAZARET_TEST_SECRET", "s3cret")
+	_, err := load(t, "services:\n  web:\n    image: a\n    pids_limit: ${LAZARET_TEST_SECRET}\n", lazaret.Compose{HostEnv: []string{"LAZARET_TEST_SECRET"}})
+	if err == nil || strings.Contains(err.Error(), "s3cret") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestTheDefaultService(t *testing.T) {
+	const three = "services:\n  c: {image: a}\n  a: {image: a}\n  b: {image: a, profiles: [p]}\n"
+	for _, tt := range []struct {
+		name, file, wanted string
+		want               string
+	}{
+		{"the one that is wanted", three, "a", "a"},
+		{"one that is not there", three, "b", ""},
+		{"the one named default", "services:\n  a: {image: a, x-default: true}\n  default: {image: a}\n", "", "default"},
+		{"the one that says so", "services:\n  a: {image: a}\n  b: {image: a, x-default: true}\n", "", "b"},
+		{"the one that does not say so, of two", "services:\n  a: {image: a, x-default: false}\n  b: {image: a}\n", "", "a"},
+		{"the only one", "services: {only: {image: a}}\n", "", "only"},
+		{"the first in the file", three, "", "c"},
+		{"the first that is started", "services:\n  a: {image: a, scale: 0}\n  b: {image: a, profiles: [p]}\n  c: {image: a}\n", "", "c"},
+		{"none", "services:\n  a: {image: a, profiles: [p]}\n", "", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p, err := load(t, tt.file, lazaret.Compose{Service: tt.wanted})
+			switch {
+			case tt.want == "":
+				if !errors.Is(err, lazaret.ErrConfig) {
+					t.Errorf("got %v", err)
+				}
+			case err != nil:
+				t.Error(err)
+			case p.main != tt.want || p.Services()[0].Name != tt.want:
+				t.Errorf("it is %s, and the first %s", p.main, p.Services()[0].Name)
+			}
+		})
+	}
+}
+
+func TestOverridesIncludesExtendsAnchorsAndProfiles(t *testing.T) {
+	dir := project(t, map[string]string{
+		"compose.yaml": `
+include: [sub/inner.yaml]
+x-base: &base
+  image: a
+  environment: &env {A: "1"}
+services:
+  web:
+    <<: *base
+    environment: {<<: *env, B: "2"}
+    ports: ["80"]
+  worker: {extends: {file: base.yaml, service: common}, command: work}
+  debug: {image: d, profiles: [debug]}
+`,
+		"over.yaml":      "services:\n  web: {image: b, ports: !override ['81'], environment: {C: '3'}}\n  worker: {command: !reset null}\n",
+		"base.yaml":      "services:\n  common: {image: c, volumes: ['./data:/data:ro']}\n",
+		"sub/inner.yaml": "services:\n  inner: {image: i, volumes: ['./x:/x:ro']}\n",
+	})
+	p, err := Load(t.Context(), "box", lazaret.Compose{Files: []string{filepath.Join(dir, "compose.yaml"), filepath.Join(dir, "over.yaml")}, Profiles: []string{"debug"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	web, worker, inner := p.as.Services["web"], p.as.Services["worker"], p.as.Services["inner"]
+	if web.Image != "b" || len(web.Ports) != 1 || web.Ports[0].Target != 81 || len(web.Environment) != 3 {
+		t.Errorf("web is %+v", web)
+	}
+	if worker.Image != "c" || worker.Command != nil || worker.Volumes[0].Source != filepath.Join(dir, "data") {
+		t.Errorf("worker is %+v", worker)
+	}
+	if inner.Volumes[0].Source != filepath.Join(dir, "sub", "x") {
+		t.Errorf("inner is %+v", inner)
+	}
+	if want := []string{"web", "worker", "debug", "inner"}; !reflect.DeepEqual(p.order, want) {
+		t.Errorf("the order is %v", p.order)
+	}
+}
+
+func TestTheResolvedProjectLoadsAsItself(t *testing.T) {
+	p := loadGood(t, `
+services:
+  web:
+    image: a
+    command: ["echo", "$$HOME $${X}", "a\nb"]
+    environment: {A: "${A}", B: "tab\t\u00fc"}
+    healthcheck: {test: ["CMD-SHELL", "test $$X"], interval: 5s}
+    deploy: {resources: {limits: {cpus: "0.5"}}}
+    ports: ["8000:80"]
+    ulimits: {nofile: {soft: 10, hard: 20}}
+    tmpfs: ["/run:size=1m"]
+    configs: [c]
+    depends_on: {db: {condition: service_healthy}}
+  db: {image: b, scale: 2, volumes: ["d:/d"], sysctls: {net.core.somaxconn: 10}}
+configs: {c: {content: "$$x ${A}"}}
+volumes: {d: {}}
+`, lazaret.Compose{Env: map[string]string{"A": "a$b$$c"}, Egress: lazaret.EgressInternet})
+	p.Apply(Policy{})
+	first, err := p.YAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := load(t, string(first), lazaret.Compose{})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, first)
+	}
+	second, err := again.YAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(first) != string(second) {
+		t.Errorf("first:\n%s\nthen:\n%s", first, second)
+	}
+	if got := env(t, again, "web", "A"); got != "a$b$$c" {
+		t.Errorf("A is %q", got)
+	}
+}

@@ -1,0 +1,140 @@
+package compose
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/compose-spec/compose-go/v2/types"
+)
+
+// What a service sees of the host's files:
+//   - read-only, what is below the project's folder, and the files that tell the time zone;
+//   - the rest is not safe. What is writable is shared by all copies of a project, and a project's folder
+//     often holds what the host executes later: scripts, Git hooks, the Compose file itself.
+
+// timeZone are files of the host that tell nothing else.
+var timeZone = []string{"/etc/localtime", "/etc/timezone"}
+
+// sockets are those that give the host away, for a message that says so.
+var sockets = []string{"docker.sock", "containerd.sock", "podman.sock", "crio.sock", "buildkitd.sock"}
+
+func (c *checking) mounts(svc *types.ServiceConfig) {
+	at := of(svc, "volumes")
+	for _, v := range svc.Volumes {
+		switch v.Type {
+		case types.VolumeTypeBind:
+			c.bind(at, v)
+		case types.VolumeTypeVolume:
+			if d := c.as.Volumes[v.Source]; bool(d.External) && !v.ReadOnly {
+				c.unsafe(at, v.Source, "the volume is not the sandbox's, and writable")
+			}
+		case types.VolumeTypeTmpfs, types.VolumeTypeImage:
+		default:
+			c.refuse(at, "cannot be honoured: the Engine has no mounts of the type %q here", v.Type)
+		}
+		if covers(v.Target) {
+			c.refuse(at, "%s is taken: commands are run by what is mounted at %s", v.Target, GuestDir)
+		}
+	}
+	for _, t := range svc.Tmpfs {
+		if target, _, _ := strings.Cut(t, ":"); covers(target) {
+			c.refuse(of(svc, "tmpfs"), "%s is taken: commands are run by what is mounted at %s", target, GuestDir)
+		}
+	}
+	for _, from := range svc.VolumesFrom {
+		if strings.HasPrefix(from, types.ContainerPrefix) {
+			c.unsafe(of(svc, "volumes_from"), from, "this container is not the sandbox's")
+		}
+	}
+}
+
+// covers says whether a mount would hide the guest.
+func covers(target string) bool {
+	target = filepath.ToSlash(filepath.Clean(target))
+	return target == GuestDir || strings.HasPrefix(target, GuestDir+"/")
+}
+
+func (c *checking) bind(at []string, v types.ServiceVolumeConfig) {
+	if v.Bind != nil && !slices.Contains([]string{"", "private", "rprivate", "slave", "rslave"}, v.Bind.Propagation) {
+		c.unsafe(at, v.Bind.Propagation, "what is mounted in the container is mounted on the host")
+	}
+	base := filepath.Base(v.Source)
+	switch {
+	case slices.Contains(sockets, base):
+		c.unsafe(at, v.Source, "who has the Docker socket has the host")
+	case v.ReadOnly && (slices.Contains(timeZone, v.Source) || c.below(v.Source)):
+	case v.ReadOnly:
+		c.unsafe(at, v.Source, "it is a path of the host outside of the project's folder")
+	default:
+		c.unsafe(at, v.Source, "it is a path of the host and writable; read-only, with :ro, it is safe below the project's folder")
+	}
+}
+
+// below says whether a path is in the project's folder, when all links are followed.
+func (c *checking) below(path string) bool {
+	rel, err := filepath.Rel(c.dir, realPath(path))
+	return err == nil && filepath.IsLocal(rel)
+}
+
+// realPath follows all links of what is there of a path.
+func realPath(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	dir := filepath.Dir(path)
+	if dir == path {
+		return path
+	}
+	return filepath.Join(realPath(dir), filepath.Base(path))
+}
+
+// volume checks a volume of the project; an external one is checked where it is mounted.
+func (c *checking) volume(key string, v types.VolumeConfig) {
+	at := func(keys ...string) []string { return append([]string{"volumes", key}, keys...) }
+	if bool(v.External) {
+		return
+	}
+	if v.Driver != "" && v.Driver != "local" {
+		c.unsafe(at("driver"), v.Driver, "what this driver mounts is not known")
+	}
+	if len(v.DriverOpts) > 0 && v.DriverOpts["type"] != "tmpfs" {
+		c.unsafe(at("driver_opts"), v.DriverOpts["device"], "it mounts something of the host, or of its network")
+	}
+	c.labels(at("labels"), v.Labels)
+}
+
+// file checks a secret or a config.
+func (c *checking) file(at []string, f types.FileObjectConfig) {
+	_, set := c.as.Environment[f.Environment]
+	switch {
+	case bool(f.External), f.Driver != "", f.TemplateDriver != "":
+		c.refuse(at, "cannot be honoured: it would be a cluster's; say file, environment or content")
+	case f.Environment != "" && !set:
+		c.refuse(append(at, "environment"), "the variable %s is not set; of this process's variables a project sees those that are named", f.Environment)
+	case f.Environment != "" && c.as.Environment[f.Environment] == "":
+		c.refuse(append(at, "environment"), "the variable %s is empty, and of an empty one no file is made", f.Environment)
+	case f.File != "" && !c.below(f.File):
+		c.unsafe(append(at, "file"), f.File, "it is a file of the host outside of the project's folder")
+	}
+}
+
+// files checks a service's uses of secrets and configs. Those with a file are mounted, with the file's owner
+// and mode; the others are copied into the container before it starts.
+func (c *checking) files(svc *types.ServiceConfig) {
+	use := func(kind string, ref types.FileReferenceConfig, f types.FileObjectConfig) {
+		at := of(svc, kind)
+		switch {
+		case f.File != "" && (ref.UID != "" || ref.GID != "" || ref.Mode != nil):
+			c.refuse(at, "%s: uid, gid and mode cannot be honoured for a file, which is mounted as it is on the host; give its content by environment or content", ref.Source)
+		case f.File == "" && svc.ReadOnly:
+			c.refuse(at, "%s: cannot be honoured in a read-only container, into which nothing can be copied; use a file", ref.Source)
+		}
+	}
+	for _, s := range svc.Secrets {
+		use("secrets", types.FileReferenceConfig(s), types.FileObjectConfig(c.as.Secrets[s.Source]))
+	}
+	for _, s := range svc.Configs {
+		use("configs", types.FileReferenceConfig(s), types.FileObjectConfig(c.as.Configs[s.Source]))
+	}
+}

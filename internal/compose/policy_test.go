@@ -1,0 +1,506 @@
+package compose
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/compose-spec/compose-go/v2/types"
+
+	"github.com/lazaret/lazaret"
+)
+
+func TestWhatBreaksTheIsolationIsRefusedUnlessItIsAllowed(t *testing.T) {
+	outside := t.TempDir()
+	for name, tt := range map[string]struct {
+		file string // %s is a folder outside of the project
+		keys []string
+	}{
+		"privileged":               {"services: {a: {image: i, privileged: true}}", []string{"privileged"}},
+		"the host's processes":     {"services: {a: {image: i, pid: host}}", []string{"pid"}},
+		"another's processes":      {"services: {a: {image: i, pid: 'container:x'}}", []string{"pid"}},
+		"the host's memory":        {"services: {a: {image: i, ipc: host}}", []string{"ipc"}},
+		"the host's name":          {"services: {a: {image: i, uts: host}}", []string{"uts"}},
+		"the host's users":         {"services: {a: {image: i, userns_mode: host}}", []string{"userns_mode"}},
+		"the host's control group": {"services: {a: {image: i, cgroup: host}}", []string{"cgroup"}},
+		"another control group":    {"services: {a: {image: i, cgroup_parent: /x}}", []string{"cgroup_parent"}},
+		"the host's network":       {"services: {a: {image: i, network_mode: host}}", []string{"network_mode"}},
+		"another's network":        {"services: {a: {image: i, network_mode: 'container:x'}}", []string{"network_mode"}},
+		"a network by its name":    {"services: {a: {image: i, network_mode: x}}", []string{"network_mode"}},
+		"an external network":      {"services: {a: {image: i, networks: [n]}}\nnetworks: {n: {external: true}}", []string{"networks.n.external"}},
+		"a network of the host's":  {"services: {a: {image: i, networks: [n]}}\nnetworks: {n: {driver: macvlan, driver_opts: {parent: eth0}}}", []string{"networks.n.driver", "networks.n.driver_opts.parent"}},
+		"another address giver":    {"services: {a: {image: i, networks: [n]}}\nnetworks: {n: {ipam: {driver: x}}}", []string{"networks.n.ipam.driver"}},
+		"IPv6 on an internal one":  {"services: {a: {image: i, networks: [n]}}\nnetworks: {n: {enable_ipv6: true}}", []string{"networks.n.enable_ipv6"}},
+		"IPv6 in a container":      {"services: {a: {image: i, sysctls: {net.ipv6.conf.all.disable_ipv6: 0}}}", []string{"sysctls.net.ipv6.conf.all.disable_ipv6"}},
+		"options of an interface":  {"services: {a: {image: i, networks: {n: {driver_opts: {a: b}}}}}\nnetworks: {n: }", []string{"networks.n.driver_opts"}},
+		"raw sockets":              {"services: {a: {image: i, cap_add: [CAP_NET_RAW]}}", []string{"cap_add"}},
+		"a capability":             {"services: {a: {image: i, cap_add: [sys_admin, NET_ADMIN]}}", []string{"cap_add", "cap_add"}},
+		"all capabilities":         {"services: {a: {image: i, cap_add: [ALL]}}", []string{"cap_add"}},
+		"no seccomp":               {"services: {a: {image: i, security_opt: ['seccomp:unconfined', apparmor=unconfined]}}", []string{"security_opt", "security_opt"}},
+		"a device":                 {"services: {a: {image: i, devices: ['/dev/fuse']}}", []string{"devices"}},
+		"devices by rule":          {"services: {a: {image: i, device_cgroup_rules: ['a *:* rwm']}}", []string{"device_cgroup_rules"}},
+		"GPUs":                     {"services: {a: {image: i, gpus: all}}", []string{"gpus"}},
+		"GPUs by deploy":           {"services: {a: {image: i, deploy: {resources: {reservations: {devices: [{capabilities: [gpu]}]}}}}}", []string{"deploy.resources.reservations.devices"}},
+		"the Docker socket":        {"services: {a: {image: i, volumes: ['/var/run/docker.sock:/x']}}", []string{"volumes"}},
+		"the socket, read-only":    {"services: {a: {image: i, volumes: ['/run/docker.sock:/x:ro']}}", []string{"volumes"}},
+		"the socket by name":       {"services: {a: {image: i, use_api_socket: true}}", []string{"use_api_socket"}},
+		"the root":                 {"services: {a: {image: i, volumes: ['/:/host:ro']}}", []string{"volumes"}},
+		"a folder outside":         {"services: {a: {image: i, volumes: ['%s:/x:ro']}}", []string{"volumes"}},
+		"a folder above":           {"services: {a: {image: i, volumes: ['..:/x:ro']}}", []string{"volumes"}},
+		"a link to outside":        {"services: {a: {image: i, volumes: ['./link:/x:ro']}}", []string{"volumes"}},
+		"a path through a link":    {"services: {a: {image: i, volumes: ['./link/none/deeper:/x:ro']}}", []string{"volumes"}},
+		"what is writable":         {"services: {a: {image: i, volumes: ['.:/x']}}", []string{"volumes"}},
+		"mounts on the host":       {"services: {a: {image: i, volumes: [{type: bind, source: ., target: /x, read_only: true, bind: {propagation: rshared}}]}}", []string{"volumes"}},
+		"an external volume":       {"services: {a: {image: i, volumes: ['vol:/x']}}\nvolumes: {vol: {external: true}}", []string{"volumes"}},
+		"a mount in disguise":      {"services: {a: {image: i, volumes: ['vol:/x']}}\nvolumes: {vol: {driver_opts: {type: none, o: bind, device: /etc}}}", []string{"volumes.vol.driver_opts"}},
+		"a volume's driver":        {"services: {a: {image: i, volumes: ['vol:/x']}}\nvolumes: {vol: {driver: d}}", []string{"volumes.vol.driver"}},
+		"another's volumes":        {"services: {a: {image: i, volumes_from: ['container:x']}}", []string{"volumes_from"}},
+		"another's name":           {"services: {a: {image: i, external_links: [x]}}", []string{"external_links"}},
+		"a secret outside":         {"services: {a: {image: i, secrets: [s]}}\nsecrets: {s: {file: /etc/shadow}}", []string{"secrets.s.file"}},
+		"a config outside":         {"services: {a: {image: i, configs: [s]}}\nconfigs: {s: {file: ../x}}", []string{"configs.s.file"}},
+		"no end at out of memory":  {"services: {a: {image: i, oom_kill_disable: true}}", []string{"oom_kill_disable"}},
+		"the host's programs end":  {"services: {a: {image: i, oom_score_adj: -5}}", []string{"oom_score_adj"}},
+		"another runtime":          {"services: {a: {image: i, runtime: nvidia}}", []string{"runtime"}},
+		"logs to elsewhere":        {"services: {a: {image: i, logging: {driver: syslog}}}", []string{"logging.driver"}},
+		"a privileged hook":        {"services: {a: {image: i, post_start: [{command: a, privileged: true}]}}", []string{"post_start.0.privileged"}},
+		"a build with rights":      {"services: {a: {build: {context: ., privileged: true, network: host, ssh: [default]}}}", []string{"build.entitlements", "build.network", "build.ssh"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := project(t, map[string]string{"compose.yaml": strings.ReplaceAll(tt.file, "%s", outside)})
+			if err := os.Symlink(outside, filepath.Join(dir, "link")); err != nil {
+				t.Fatal(err)
+			}
+			src := lazaret.Compose{Files: []string{filepath.Join(dir, "compose.yaml")}}
+			_, err := Load(t.Context(), "box", src)
+			if !errors.Is(err, lazaret.ErrConfig) {
+				t.Fatalf("got %v", err)
+			}
+			for _, key := range tt.keys {
+				if !strings.Contains(err.Error(), "compose.yaml:") || !strings.Contains(err.Error(), key+": ") || !strings.Contains(err.Error(), "--allow-unsafe") {
+					t.Errorf("%s is not in: %v", key, err)
+				}
+			}
+			src.AllowUnsafe = true
+			p, err := Load(t.Context(), "box", src)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var keys []string
+			for _, c := range p.Apply(Policy{}) {
+				if c.Unsafe {
+					keys = append(keys, c.Key)
+				}
+			}
+			if !reflect.DeepEqual(keys, tt.keys) {
+				t.Errorf("noted are %q, want %q", keys, tt.keys)
+			}
+		})
+	}
+}
+
+func TestWhatIsHarmlessPasses(t *testing.T) {
+	loadGood(t, `
+services:
+  a:
+    image: i
+    cap_add: [CHOWN, cap_sys_ptrace, IPC_LOCK]
+    cap_drop: [KILL]
+    security_opt: ["no-new-privileges:false", "seccomp=builtin"]
+    volumes: ["./x:/x:ro", ".:/y:ro", "/etc/localtime:/etc/localtime:ro", "vol:/v", "ext:/e:ro", "tmp:/t", "/anonymous"]
+    sysctls: {net.core.somaxconn: 1}
+    runtime: runc
+    oom_score_adj: 100
+    logging: {driver: local}
+    secrets: [s]
+    ulimits: {nofile: 5}
+    extra_hosts: ["a:1.2.3.4"]
+    deploy: {update_config: {parallelism: 1}, endpoint_mode: dnsrr, mode: global, restart_policy: {condition: on-failure, max_attempts: 2}}
+    develop: {watch: []}
+    x-anything: 1
+  b: {image: i, network_mode: none, ipc: shareable}
+  c: {image: i, network_mode: "service:a", ipc: "service:b", pid: "service:a"}
+  d: {image: i, network_mode: bridge, cap_add: [NET_RAW]}
+secrets: {s: {file: ./s}}
+volumes: {vol: {}, ext: {external: true}, tmp: {driver_opts: {type: tmpfs, device: tmpfs}}}
+`, lazaret.Compose{})
+}
+
+func TestReferencesToAContainerOfTheProjectAreToItsService(t *testing.T) {
+	p := loadGood(t, `
+services:
+  a: {image: i, container_name: box}
+  b: {image: i, network_mode: "container:box", ipc: "container:box", volumes_from: ["container:box:ro"]}
+`, lazaret.Compose{})
+	b := p.as.Services["b"]
+	if b.NetworkMode != "service:a" || b.Ipc != "service:a" || b.VolumesFrom[0] != "a:ro" {
+		t.Errorf("it is %+v", b)
+	}
+	if _, ok := b.DependsOn["a"]; !ok {
+		t.Error("it does not wait for it")
+	}
+}
+
+// applied loads a project and makes it fit.
+func applied(t *testing.T, file string, src lazaret.Compose, pol Policy) (*Project, []Change) {
+	t.Helper()
+	p := loadGood(t, file, src)
+	return p, p.Apply(pol)
+}
+
+// has says whether a change of that key was told.
+func has(changes []Change, service, key string) bool {
+	return slices.ContainsFunc(changes, func(c Change) bool { return c.Service == service && c.Key == key })
+}
+
+func TestNetworksAreInternalUnlessOneSaysOtherwise(t *testing.T) {
+	const file = "services: {a: {image: i}, b: {image: i, networks: [closed]}, c: {image: i, network_mode: bridge}, d: {image: i, dns: 10.0.0.1}}\nnetworks: {closed: {internal: true, name: shared}}\n"
+	for _, tt := range []struct {
+		name, file, egress string
+		internal           bool
+	}{
+		{"by default", file, "", true},
+		{"the run says so", file, lazaret.EgressInternet, false},
+		{"the project says so", file + "x-lazaret: {egress: internet}\n", "", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p, changes := applied(t, tt.file, lazaret.Compose{Egress: tt.egress}, Policy{})
+			open, closed := p.project.Networks["default"], p.project.Networks["closed"]
+			if open.Internal != tt.internal || p.Internal() != tt.internal || has(changes, "", "networks.default.internal") != tt.internal {
+				t.Errorf("it is %+v, and told: %v", open, changes)
+			}
+			if got := open.DriverOpts[inhibitIPv4]; got != map[bool]string{true: "true"}[tt.internal] {
+				t.Errorf("%s is %q", inhibitIPv4, got)
+			}
+			if !closed.Internal || closed.DriverOpts[inhibitIPv4] != "true" || closed.Name != "box_closed" {
+				t.Errorf("the closed one is %+v", closed)
+			}
+			for service, want := range map[string]types.StringList{"b": {noResolver}, "c": nil, "d": {"10.0.0.1"}} {
+				if got := p.project.Services[service].DNS; !reflect.DeepEqual(got, want) {
+					t.Errorf("%s asks %v, want %v", service, got, want)
+				}
+			}
+			if got := p.project.Services["a"].DNS; (len(got) == 1) != tt.internal {
+				t.Errorf("a asks %v", got)
+			}
+		})
+	}
+}
+
+func TestNetworksGetSubnetsOfTheirSize(t *testing.T) {
+	p := loadGood(t, `
+services:
+  a: {image: i, scale: 20, networks: [x, fixed]}
+  b: {image: i, networks: [x, y]}
+networks:
+  x: {}
+  y: {ipam: {config: [{gateway: 10.0.0.1}]}}
+  fixed: {ipam: {config: [{subnet: 172.28.0.0/24}]}}
+  unused: {}
+`, lazaret.Compose{})
+	if got := p.NetworksNeeded(); !reflect.DeepEqual(got, []int{24, 4}) {
+		t.Errorf("needed are %v", got)
+	}
+	p.Apply(Policy{Subnets: []netip.Prefix{netip.MustParsePrefix("10.201.0.0/27"), netip.MustParsePrefix("10.201.0.32/28")}})
+	p.Apply(Policy{Subnets: []netip.Prefix{netip.MustParsePrefix("10.202.0.0/27"), netip.MustParsePrefix("10.202.0.32/28")}})
+	for key, want := range map[string]string{"x": "10.202.0.0/27", "y": "10.202.0.32/28", "fixed": "172.28.0.0/24"} {
+		if got := p.project.Networks[key].Ipam.Config[0].Subnet; got != want {
+			t.Errorf("%s has %s, want %s", key, got, want)
+		}
+	}
+	if len(p.project.Networks) != 3 {
+		t.Errorf("there are %d networks", len(p.project.Networks))
+	}
+}
+
+func TestPortsAreWhereTheyClashWithNobodys(t *testing.T) {
+	const file = `
+services:
+  a:
+    image: i
+    ports: ["8008:80", "0.0.0.0:9000:90", "70", "127.0.0.2:1000-1001:10-11"]
+`
+	tests := []struct {
+		name, file, egress string
+		ports              []string
+		forward            []lazaret.Port
+	}{
+		{"forwarded", file, "", nil, []lazaret.Port{
+			{Container: 80, Protocol: "tcp", Address: "127.0.0.1"}, {Container: 90, Protocol: "tcp", Address: "127.0.0.1"},
+			{Container: 70, Protocol: "tcp", Address: "127.0.0.1"}, {Container: 10, Protocol: "tcp", Address: "127.0.0.1"}, {Container: 11, Protocol: "tcp", Address: "127.0.0.1"},
+		}},
+		{"forwarded as they are", file + "x-lazaret: {keep_ports: true}\n", "", nil, []lazaret.Port{
+			{Host: 8008, Container: 80, Protocol: "tcp", Address: "127.0.0.1"}, {Host: 9000, Container: 90, Protocol: "tcp", Address: "0.0.0.0"},
+			{Container: 70, Protocol: "tcp", Address: "127.0.0.1"}, {Host: 1000, Container: 10, Protocol: "tcp", Address: "127.0.0.2"}, {Host: 1001, Container: 11, Protocol: "tcp", Address: "127.0.0.2"},
+		}},
+		{"published", file, lazaret.EgressInternet, []string{"127.0.0.1::80/tcp", "127.0.0.1::90/tcp", "127.0.0.1::70/tcp", "127.0.0.1::10/tcp", "127.0.0.1::11/tcp"}, nil},
+		{"published as they are", file + "x-lazaret: {keep_ports: true}\n", lazaret.EgressInternet, []string{"127.0.0.1:8008:80/tcp", "0.0.0.0:9000:90/tcp", "127.0.0.1::70/tcp", "127.0.0.2:1000:10/tcp", "127.0.0.2:1001:11/tcp"}, nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p, changes := applied(t, tt.file, lazaret.Compose{Egress: tt.egress}, Policy{})
+			var ports []string
+			for _, port := range p.project.Services["a"].Ports {
+				ports = append(ports, portText(port))
+			}
+			if !reflect.DeepEqual(ports, tt.ports) || !reflect.DeepEqual(p.forward["a"], tt.forward) {
+				t.Errorf("published %v, forwarded %v", ports, p.forward["a"])
+			}
+			if !has(changes, "a", "ports") {
+				t.Error("it was not told")
+			}
+		})
+	}
+}
+
+func TestNamesAreTheSandboxsOwn(t *testing.T) {
+	p, changes := applied(t, `
+services:
+  a: {image: i, container_name: fixed, networks: {n: , m: {aliases: [other]}}, volumes: ["vol:/v"]}
+  b: {image: i, container_name: alone, network_mode: none}
+networks: {n: , m: }
+volumes: {vol: {name: shared}}
+`, lazaret.Compose{}, Policy{Labels: Labels{"lazaret.owner": "me"}, ConfigFile: "/state/compose.yaml"})
+	a, b := p.project.Services["a"], p.project.Services["b"]
+	if a.ContainerName != "" || b.ContainerName != "" || !has(changes, "a", "container_name") || !has(changes, "b", "container_name") {
+		t.Errorf("they are %q and %q", a.ContainerName, b.ContainerName)
+	}
+	if got := fmt.Sprint(a.Networks["n"].Aliases, a.Networks["m"].Aliases); got != "[fixed] [other fixed]" {
+		t.Errorf("the aliases are %s", got)
+	}
+	if v := p.project.Volumes["vol"]; v.Name != "box_vol" || v.Labels["lazaret.owner"] != "me" || !has(changes, "", "volumes.vol.name") {
+		t.Errorf("the volume is %+v", v)
+	}
+	if a.Labels["lazaret.owner"] != "me" || p.project.Networks["n"].Labels["lazaret.owner"] != "me" {
+		t.Error("a label is missing")
+	}
+	if a.CustomLabels["com.docker.compose.project.config_files"] != "/state/compose.yaml" || a.CustomLabels["com.docker.compose.service"] != "a" {
+		t.Errorf("Compose's labels are %v", a.CustomLabels)
+	}
+	if got := p.Services()[0].Containers; got[0] != "box-a-1" {
+		t.Errorf("the containers are %v", got)
+	}
+}
+
+func TestWhatOnlyWaitsIsReplacedByTheGuest(t *testing.T) {
+	for _, tt := range []struct {
+		service string
+		image   Image
+		want    bool
+	}{
+		{"command: sleep infinity", Image{}, true},
+		{"command: [sleep, inf]", Image{}, true},
+		{"command: sleep 100d", Image{}, true},
+		{"command: sleep 99999999", Image{}, true},
+		{"command: /bin/sleep 24h", Image{}, true},
+		{"command: sleep 3600", Image{}, false},
+		{"command: sleep 1d 1s", Image{}, false},
+		{"command: sleep", Image{}, false},
+		{"command: tail -f /dev/null", Image{}, true},
+		{"command: tail -f /var/log/x", Image{}, false},
+		{"command: sh -c 'sleep infinity'", Image{}, true},
+		{"command: ['/bin/bash', '-c', 'exec tail -F /dev/null;']", Image{}, true},
+		{"command: sh -c 'while true; do sleep 1; done'", Image{}, true},
+		{"command: sh -c 'touch /x && sleep infinity'", Image{}, false},
+		{"command: sh -c 'sleep infinity &'", Image{}, false},
+		{"command: sh -c 'sleep $$X'", Image{}, false},
+		{"command: sh /start.sh", Image{}, false},
+		{"command: tini -- sleep infinity", Image{}, true},
+		{"entrypoint: [/usr/bin/dumb-init, --], command: [tail, -f, /dev/null]", Image{}, true},
+		{"entrypoint: sleep, command: infinity", Image{}, true},
+		{"entrypoint: /entry.sh, command: sleep infinity", Image{}, false},
+		{"command: sleep infinity", Image{Entrypoint: []string{"/docker-entrypoint.sh"}}, false},
+		{"command: sleep infinity", Image{Entrypoint: []string{"/sbin/tini", "-g", "--"}}, true},
+		{"command: sleep infinity, entrypoint: []", Image{Entrypoint: []string{"/docker-entrypoint.sh"}}, true},
+		{"entrypoint: [sleep, infinity]", Image{Entrypoint: []string{"/x"}, Command: []string{"y"}}, true},
+		{"user: a", Image{Command: []string{"sleep", "infinity"}}, true},
+		{"user: a", Image{Command: []string{"python3"}}, false},
+		{"user: a", Image{}, false},
+		{"command: sleep infinity, pid: 'service:b'", Image{}, false},
+		{"command: sleep infinity, image: lent", Image{}, false},
+	} {
+		t.Run(tt.service, func(t *testing.T) {
+			image := "image: i, "
+			other := ""
+			if strings.Contains(tt.service, "image:") {
+				image, other = "", ", pid: 'service:a'"
+			}
+			p, changes := applied(t, "services: {a: {"+image+tt.service+"}, b: {image: i"+other+"}}", lazaret.Compose{},
+				Policy{Volume: "guest", Serve: true, Images: map[string]Image{"a": tt.image}})
+			a := p.project.Services["a"]
+			if got := has(changes, "a", "command"); got != tt.want || p.serve["a"] != tt.want || p.Services()[0].Serves != tt.want {
+				t.Errorf("replaced is %v, served %v", got, p.serve["a"])
+			}
+			if tt.want {
+				if !reflect.DeepEqual(a.Entrypoint, types.ShellCommand{GuestProgram, "serve"}) || a.Command == nil || len(a.Command) > 0 || !a.StdinOpen || a.Logging.Driver != "none" || a.Init != nil {
+					t.Errorf("it is %+v", a)
+				}
+			} else if a.Pid == "" && (a.Init == nil || !*a.Init) {
+				t.Error("it has no init")
+			}
+		})
+	}
+}
+
+func TestAServiceThatIsNotServedIdlesInTheGuest(t *testing.T) {
+	for name, tt := range map[string]struct {
+		file string
+		pol  Policy
+		want []string
+	}{
+		"kept":                 {"services: {a: {image: i, command: sleep infinity}}", Policy{Volume: "guest"}, []string{GuestProgram}},
+		"of several":           {"services: {a: {image: i, command: sleep infinity, scale: 2}}", Policy{Volume: "guest", Serve: true}, []string{GuestProgram}},
+		"with engine commands": {"services: {a: {image: i, command: sleep infinity}}", Policy{}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, _ := applied(t, tt.file, lazaret.Compose{}, tt.pol)
+			if a := p.project.Services["a"]; !slices.Equal(a.Entrypoint, tt.want) || p.serve["a"] || a.StdinOpen {
+				t.Errorf("it is %+v", a)
+			}
+		})
+	}
+}
+
+func TestInitIsRefusedBySayingSo(t *testing.T) {
+	p, changes := applied(t, "services: {a: {image: i, init: false}, b: {image: i, init: true}}", lazaret.Compose{}, Policy{Volume: "guest"})
+	if *p.project.Services["a"].Init || !*p.project.Services["b"].Init || has(changes, "a", "init") || has(changes, "b", "init") {
+		t.Errorf("changes are %v", changes)
+	}
+}
+
+func TestLimitsAreSetWhereThereAreNone(t *testing.T) {
+	def := lazaret.Limits{Memory: 1 << 30, CPUs: 2, PIDs: 100}
+	for _, tt := range []struct {
+		service      string
+		limits       lazaret.Limits
+		memory, swap int64
+		pids         int64
+		cpus         float32
+	}{
+		{"user: a", def, 1 << 30, 1 << 30, 100, 2},
+		{"user: a", lazaret.Limits{}, lazaret.DefaultMemory, lazaret.DefaultMemory, lazaret.DefaultPIDs, 0},
+		{"user: a", lazaret.Limits{Memory: lazaret.NoLimit, PIDs: lazaret.NoLimit}, 0, 0, 0, 0},
+		{"mem_limit: 64m, pids_limit: 50, cpus: 0.5", def, 64 << 20, 64 << 20, 50, 0.5},
+		{"mem_limit: 64m, memswap_limit: 128m, pids_limit: -1", def, 64 << 20, 128 << 20, -1, 2},
+		{"deploy: {resources: {limits: {memory: 64m, cpus: '0.5', pids: 60}}}", def, 64 << 20, 64 << 20, 60, 0.5},
+		{"deploy: {resources: {limits: {cpus: '0.5'}}}", def, 1 << 30, 1 << 30, 100, 0.5},
+		{"mem_reservation: 4g", def, 4 << 30, 4 << 30, 100, 2},
+		{"deploy: {resources: {reservations: {memory: 4g}}}", def, 4 << 30, 4 << 30, 100, 2},
+	} {
+		t.Run(tt.service, func(t *testing.T) {
+			p, _ := applied(t, "services: {a: {image: i, "+tt.service+"}}", lazaret.Compose{}, Policy{Limits: tt.limits})
+			a := p.project.Services["a"]
+			memory, pids, cpus := int64(a.MemLimit), a.PidsLimit, a.CPUS
+			if a.Deploy != nil && a.Deploy.Resources.Limits != nil { // what the Engine is told in the end
+				memory, pids, cpus = int64(a.Deploy.Resources.Limits.MemoryBytes), a.Deploy.Resources.Limits.Pids, float32(a.Deploy.Resources.Limits.NanoCPUs)
+			}
+			if memory != tt.memory || int64(a.MemSwapLimit) != tt.swap || pids != tt.pids || cpus != tt.cpus {
+				t.Errorf("memory %d, swap %d, processes %d, CPUs %v", memory, a.MemSwapLimit, pids, cpus)
+			}
+			out, err := p.YAML()
+			if err != nil {
+				t.Fatal(err)
+			}
+			loadGood(t, string(out), lazaret.Compose{})
+		})
+	}
+}
+
+func TestCapabilitiesAndPrivilegesAreTakenAway(t *testing.T) {
+	idle, busy := strings.Join(capabilities, " "), strings.Join(serviceCapabilities, " ")
+	for _, tt := range []struct {
+		service         string
+		drop, add, opts string
+		unsafe          bool
+	}{
+		{"command: sleep infinity", "ALL", idle, "no-new-privileges=true", false},
+		{"command: serve", "ALL", busy, "no-new-privileges=true", false},
+		{"command: serve, cap_drop: [ALL], cap_add: [CHOWN]", "ALL", "CHOWN", "no-new-privileges=true", false},
+		{"command: serve, cap_drop: [cap_chown], cap_add: [MKNOD, KILL]", "ALL", "MKNOD KILL " + strings.ReplaceAll(strings.ReplaceAll(busy, "CHOWN ", ""), "KILL ", ""), "no-new-privileges=true", false},
+		{"command: serve, security_opt: ['no-new-privileges:false']", "ALL", busy, "no-new-privileges:false", false},
+		{"command: serve, cap_add: [ALL]", "", "ALL", "no-new-privileges=true", true},
+		{"command: serve, privileged: true", "", "", "", true},
+	} {
+		t.Run(tt.service, func(t *testing.T) {
+			p, _ := applied(t, "services: {a: {image: i, "+tt.service+"}}", lazaret.Compose{AllowUnsafe: tt.unsafe}, Policy{Volume: "guest"})
+			a := p.project.Services["a"]
+			if strings.Join(a.CapDrop, " ") != tt.drop || strings.Join(a.CapAdd, " ") != tt.add || strings.Join(a.SecurityOpt, " ") != tt.opts {
+				t.Errorf("dropped %v, added %v, options %v", a.CapDrop, a.CapAdd, a.SecurityOpt)
+			}
+		})
+	}
+}
+
+func TestLogsAreBounded(t *testing.T) {
+	for service, want := range map[string]string{
+		"command: serve": "json-file map[max-file:1 max-size:10m]",
+		"command: serve, logging: {driver: local, options: {max-size: 1k}}": "local map[max-size:1k]",
+		"command: serve, logging: {options: {max-file: '3', tag: x}}":       "json-file map[max-file:3 max-size:10m tag:x]",
+		"command: serve, logging: {options: {compress: 'true'}}":            "json-file map[compress:true max-file:2 max-size:10m]",
+		"command: serve, logging: {driver: none}":                           "none map[]",
+	} {
+		t.Run(service, func(t *testing.T) {
+			p, _ := applied(t, "services: {a: {image: i, "+service+"}}", lazaret.Compose{}, Policy{})
+			l := p.project.Services["a"].Logging
+			if got := fmt.Sprint(l.Driver, " ", map[string]string(l.Options)); got != want {
+				t.Errorf("it is %s, want %s", got, want)
+			}
+		})
+	}
+}
+
+func TestTheGuestIsMountedAndNothingIsMadeOnTheHost(t *testing.T) {
+	p, _ := applied(t, "services: {a: {image: i, volumes: ['./x:/x:ro']}, b: {image: i}}", lazaret.Compose{}, Policy{
+		Volume: "guest", Sockets: func(service string) string { return map[string]string{"a": "/sockets/a"}[service] },
+	})
+	var got []string
+	for _, v := range p.project.Services["a"].Volumes {
+		got = append(got, v.Target)
+		if v.Type == types.VolumeTypeBind && bool(v.Bind.CreateHostPath) {
+			t.Errorf("%s would be made", v.Source)
+		}
+		if !v.ReadOnly {
+			t.Errorf("%s is writable", v.Target)
+		}
+	}
+	if !slices.Equal(got, []string{"/x", GuestDir, SocketDir}) {
+		t.Errorf("mounted are %v", got)
+	}
+	if n := len(p.project.Services["b"].Volumes); n != 1 {
+		t.Errorf("b has %d mounts", n)
+	}
+}
+
+func TestApplyLeavesTheLoadedProjectAsItIs(t *testing.T) {
+	p := loadGood(t, `
+services:
+  a: {image: i, container_name: fixed, ports: ["1:1"], command: sleep infinity, networks: {default: {aliases: [y]}}, volumes: ["./x:/x:ro"], logging: {options: {a: b}}, deploy: {resources: {limits: {cpus: "1"}}}}
+`, lazaret.Compose{})
+	pol := Policy{Volume: "guest", Serve: true, Labels: Labels{"lazaret.owner": "me"}}
+	first := p.Apply(pol)
+	one, err := p.YAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := p.Apply(pol)
+	two, err := p.YAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(one) != string(two) || !reflect.DeepEqual(first, second) {
+		t.Errorf("first %v:\n%s\nthen %v:\n%s", first, one, second, two)
+	}
+}
+
+func TestWhatIsBuiltHasItsImage(t *testing.T) {
+	p, _ := applied(t, "services: {a: {build: .}, b: {image: i, pull_policy: always}}", lazaret.Compose{}, Policy{Images: map[string]Image{"a": {Ref: "sha256:1"}}})
+	a, b := p.project.Services["a"], p.project.Services["b"]
+	if a.Build != nil || a.Image != "sha256:1" || a.PullPolicy != types.PullPolicyNever || b.PullPolicy != "always" {
+		t.Errorf("they are %+v, %+v", a, b)
+	}
+}

@@ -1,0 +1,190 @@
+package compose
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/compose-spec/compose-go/v2/types"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/engine"
+)
+
+// idles says whether all that a service does is to wait, so that the guest can be its main process.
+func (a *applying) idles(svc *types.ServiceConfig, img Image) bool {
+	if a.pol.Volume == "" || svc.Pid != "" || a.lendsPIDs(svc.Name) {
+		return false // the guest ends what it finds when it is a namespace's first process
+	}
+	entrypoint, command := []string(svc.Entrypoint), []string(svc.Command)
+	if svc.Entrypoint == nil {
+		entrypoint = img.Entrypoint
+		if svc.Command == nil {
+			command = img.Command
+		}
+	}
+	return waits(slices.Concat(entrypoint, command))
+}
+
+// lendsPIDs says whether another service shares a service's processes.
+func (a *applying) lendsPIDs(name string) bool {
+	for _, other := range a.as.Services {
+		if other.Pid == types.ServicePrefix+name {
+			return true
+		}
+	}
+	return false
+}
+
+// waits says whether a command only waits, for a day at least, maybe by a shell or a small init.
+func waits(args []string) bool {
+	if len(args) == 0 {
+		return false
+	}
+	switch path.Base(args[0]) {
+	case "tini", "dumb-init", "catatonit":
+		rest := args[1:]
+		for len(rest) > 0 && strings.HasPrefix(rest[0], "-") {
+			rest = rest[1:]
+		}
+		return waits(rest)
+	case "sh", "bash", "dash", "ash":
+		if len(args) != 3 || args[1] != "-c" {
+			return false
+		}
+		script := strings.TrimPrefix(strings.TrimSuffix(strings.TrimSpace(args[2]), ";"), "exec ")
+		switch script {
+		case "while true; do sleep 1; done", "while :; do sleep 1; done":
+			return true
+		}
+		if strings.ContainsAny(script, "\"'`$;&|<>()\\*?[]#~={}!\n") {
+			return false
+		}
+		return waits(strings.Fields(script))
+	case "sleep":
+		return len(args) == 2 && long(args[1])
+	case "tail":
+		return slices.Equal(args[1:], []string{"-f", "/dev/null"}) || slices.Equal(args[1:], []string{"-F", "/dev/null"})
+	}
+	return false
+}
+
+// long says whether what sleep is told is a day or more.
+func long(s string) bool {
+	if s == "infinity" || s == "inf" {
+		return true
+	}
+	unit := time.Second
+	switch {
+	case strings.HasSuffix(s, "d"):
+		unit = 24 * time.Hour
+	case strings.HasSuffix(s, "h"):
+		unit = time.Hour
+	case strings.HasSuffix(s, "m"):
+		unit = time.Minute
+	}
+	n, err := strconv.ParseFloat(strings.TrimRight(s, "smhd"), 64)
+	return err == nil && n*unit.Seconds() >= (24*time.Hour).Seconds()
+}
+
+// process makes the guest the main process of a service that only waits, and gives the others an init, which
+// ends what they leave behind.
+func (a *applying) process(svc *types.ServiceConfig, idle bool) {
+	if !idle {
+		if svc.Init == nil && svc.Pid == "" {
+			on := true
+			svc.Init = &on
+			a.change(svc, "init", "", "true", "orphans are reaped; init: false refuses it")
+		}
+		return
+	}
+	was := strings.Join(slices.Concat(svc.Entrypoint, svc.Command), " ")
+	a.change(svc, "command", was, GuestProgram, "what only waits is replaced by the guest, so that commands begin sooner")
+	svc.Entrypoint, svc.Command, svc.Init = types.ShellCommand{GuestProgram}, types.ShellCommand{}, nil
+	// The guest takes no signal as an order to end.
+	grace := types.Duration(time.Second)
+	svc.StopSignal, svc.StopGracePeriod = "SIGKILL", &grace
+	// It cannot be served again once it has ended.
+	svc.Restart = types.RestartPolicyNo
+	if svc.Deploy != nil {
+		svc.Deploy.RestartPolicy = nil
+	}
+	if !a.pol.Serve || svc.GetScale() != 1 {
+		return
+	}
+	svc.Entrypoint = append(svc.Entrypoint, "serve")
+	svc.StdinOpen, svc.Tty = true, false
+	svc.Logging = &types.LoggingConfig{Driver: "none"} // its output is the conversation with the host
+	svc.Labels = svc.Labels.Add(engine.LabelMain, engine.MainGuest)
+	a.serve[svc.Name] = true
+}
+
+// serviceCapabilities are what a service's own program may need besides what commands may have: those of
+// log-in servers. The rest of the Engine's default set has to be asked for, by cap_add.
+var serviceCapabilities = append(slices.Clone(capabilities), "AUDIT_WRITE", "SYS_CHROOT")
+
+// harden takes from a service what it has not asked for.
+func (a *applying) harden(svc *types.ServiceConfig, idle bool) {
+	if svc.Privileged {
+		return
+	}
+	if !slices.ContainsFunc(svc.SecurityOpt, func(opt string) bool { return strings.HasPrefix(opt, "no-new-privileges") }) {
+		svc.SecurityOpt = append(svc.SecurityOpt, "no-new-privileges=true")
+		a.change(svc, "security_opt", "", "no-new-privileges=true", "setuid programs give no rights; no-new-privileges:false lets them")
+	}
+	dropped := func(name string) bool {
+		return slices.ContainsFunc(svc.CapDrop, func(d string) bool { return capability(d) == name })
+	}
+	added := func(name string) bool {
+		return slices.ContainsFunc(svc.CapAdd, func(d string) bool { return capability(d) == name })
+	}
+	if dropped("ALL") || added("ALL") {
+		return
+	}
+	base := serviceCapabilities
+	if idle {
+		base = capabilities
+	}
+	for _, name := range base {
+		if !dropped(name) && !added(name) {
+			svc.CapAdd = append(svc.CapAdd, name)
+		}
+	}
+	svc.CapDrop = []string{"ALL"}
+	a.change(svc, "cap_drop", "", "ALL but "+strings.Join(svc.CapAdd, ", "), "attackers use the others; cap_add gives them")
+}
+
+// limits sets those that a service has not set. Compose wants those of deploy to say the same.
+func (a *applying) limits(svc *types.ServiceConfig) {
+	l := a.pol.Limits.WithDefaults()
+	limits, reserved := &types.Resource{}, svc.MemReservation
+	if d := svc.Deploy; d != nil {
+		if d.Resources.Limits != nil {
+			limits = d.Resources.Limits
+		}
+		if d.Resources.Reservations != nil {
+			reserved = max(reserved, d.Resources.Reservations.MemoryBytes)
+		}
+	}
+	memory := max(svc.MemLimit, limits.MemoryBytes)
+	if memory == 0 && l.Memory != lazaret.NoLimit {
+		memory = max(types.UnitBytes(l.Memory), reserved)
+		svc.MemLimit, limits.MemoryBytes = memory, memory
+		a.change(svc, "mem_limit", "", fmt.Sprint(int64(memory)), "no service may take all memory")
+	}
+	if memory != 0 && svc.MemSwapLimit == 0 {
+		svc.MemSwapLimit = memory
+		a.change(svc, "memswap_limit", "", fmt.Sprint(int64(memory)), "the memory limit includes swap")
+	}
+	if svc.PidsLimit == 0 && limits.Pids == 0 && l.PIDs != lazaret.NoLimit {
+		svc.PidsLimit, limits.Pids = l.PIDs, l.PIDs
+		a.change(svc, "pids_limit", "", fmt.Sprint(l.PIDs), "no service may take all processes")
+	}
+	if svc.CPUS == 0 && limits.NanoCPUs == 0 && svc.CPUQuota == 0 && l.CPUs != lazaret.NoLimit {
+		svc.CPUS, limits.NanoCPUs = float32(l.CPUs), types.NanoCPUs(l.CPUs)
+		a.change(svc, "cpus", "", fmt.Sprint(l.CPUs), "the limit that was asked for")
+	}
+}

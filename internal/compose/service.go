@@ -1,0 +1,120 @@
+package compose
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/compose-spec/compose-go/v2/types"
+	"github.com/docker/compose/v5/pkg/api"
+
+	"github.com/lazaret/lazaret"
+)
+
+// Service is what the provider needs to know of a service to start it.
+type Service struct {
+	Name       string
+	Containers []string // the names of its containers, at least one; commands run in the first
+	Image      string   // the image's reference
+	Serves     bool     // the main process is a guest that serves the host
+	User, Dir  string   // as the project says; empty means the image's
+	After      []Dependency
+	// Forward are ports that the Engine does not publish, so that the host has to forward connections to
+	// them. Ports are those that it publishes.
+	Forward, Ports []lazaret.Port
+	// Hooked says that more belongs to its start than that of its containers: contents of secrets and
+	// configs that are put into it, and commands that run in it afterwards. Compose.Start does all of it.
+	Hooked bool
+}
+
+// Dependency is a service that another one waits for.
+type Dependency struct {
+	Service   string
+	Condition string // one of the constants below
+	Required  bool   // else trouble with it is no trouble for who waits
+}
+
+// What a service can wait for.
+const (
+	Started   = types.ServiceConditionStarted
+	Healthy   = types.ServiceConditionHealthy
+	Completed = types.ServiceConditionCompletedSuccessfully
+)
+
+// ProjectLabel is on all objects of a project: its name.
+const ProjectLabel = api.ProjectLabel
+
+// Services lists the services that have containers: the default one first, the others by name.
+func (p *Project) Services() []Service {
+	var all []Service
+	for _, name := range slices.Sorted(maps.Keys(p.project.Services)) {
+		if s := p.describe(p.project.Services[name]); len(s.Containers) > 0 {
+			all = append(all, s)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Service) int {
+		switch p.main {
+		case a.Name:
+			return -1
+		case b.Name:
+			return 1
+		}
+		return 0
+	})
+	return all
+}
+
+func (p *Project) describe(svc types.ServiceConfig) Service {
+	s := Service{
+		Name: svc.Name, Image: api.GetImageNameOrDefault(svc, p.project.Name), Serves: p.serve[svc.Name],
+		User: svc.User, Dir: svc.WorkingDir, Forward: p.forward[svc.Name], Hooked: p.hooked(svc),
+	}
+	for n := range svc.GetScale() {
+		s.Containers = append(s.Containers, containerName(p.project.Name, svc, n+1))
+	}
+	for _, name := range slices.Sorted(maps.Keys(svc.DependsOn)) {
+		if on, ok := p.project.Services[name]; !ok || on.GetScale() == 0 {
+			continue // nothing is to come of it
+		}
+		dep := svc.DependsOn[name]
+		s.After = append(s.After, Dependency{Service: name, Condition: dep.Condition, Required: dep.Required})
+	}
+	for _, port := range svc.Ports {
+		host, _ := strconv.Atoi(port.Published) // 0 where the Engine chooses
+		s.Ports = append(s.Ports, lazaret.Port{Host: host, Container: int(port.Target), Protocol: port.Protocol, Address: port.HostIP})
+	}
+	return s
+}
+
+func (p *Project) hooked(svc types.ServiceConfig) bool {
+	injected := func(o types.FileObjectConfig) bool { return o.Content != "" || o.Environment != "" }
+	return len(svc.PostStart) > 0 ||
+		slices.ContainsFunc(svc.Secrets, func(s types.ServiceSecretConfig) bool {
+			return injected(types.FileObjectConfig(p.project.Secrets[s.Source]))
+		}) ||
+		slices.ContainsFunc(svc.Configs, func(c types.ServiceConfigObjConfig) bool {
+			return injected(types.FileObjectConfig(p.project.Configs[c.Source]))
+		})
+}
+
+// containerName is what the SDK calls a service's n-th container.
+func containerName(project string, svc types.ServiceConfig, n int) string {
+	if svc.ContainerName != "" {
+		return svc.ContainerName
+	}
+	return fmt.Sprintf("%s-%s-%d", project, svc.Name, n)
+}
+
+// Start starts the containers of a service that is Hooked. Nothing is waited for.
+func (c *Compose) Start(ctx context.Context, p *Project, service string) error {
+	svc := p.project.Services[service]
+	svc.DependsOn = nil
+	alone := *p.project
+	alone.Services = types.Services{service: svc}
+	if err := c.service.Start(ctx, p.project.Name, api.StartOptions{Project: &alone}); err != nil {
+		return c.Engine.Translate(err, "start service "+service)
+	}
+	return nil
+}

@@ -1,0 +1,56 @@
+package compose
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/lazaret/lazaret"
+)
+
+// settings are what a project says under x-lazaret.
+type settings struct {
+	egress    string // "" or lazaret.EgressInternet
+	keepPorts bool
+}
+
+const settingsKey = "x-lazaret"
+
+// parseSettings reads x-lazaret. Keys that it does not know are errors.
+func (p *Project) parseSettings() (settings, error) {
+	var s settings
+	v, ok := p.as.Extensions[settingsKey]
+	if !ok || v == nil {
+		return s, nil
+	}
+	m, ok := v.(map[string]any)
+	if !ok {
+		return s, p.badAt([]string{settingsKey}, "wanted a mapping")
+	}
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		at := []string{settingsKey, key}
+		switch key {
+		case "egress":
+			egress, ok := m[key].(string)
+			switch {
+			case !ok && isMapping(m[key]):
+				return s, p.badAt(at, "lists of what may be reached are not supported yet; there is only %q", lazaret.EgressInternet)
+			case !ok || egress != lazaret.EgressInternet:
+				return s, p.badAt(at, "wanted %q, found %q", lazaret.EgressInternet, fmt.Sprint(m[key]))
+			}
+			s.egress = egress
+		case "keep_ports":
+			if s.keepPorts, ok = m[key].(bool); !ok {
+				return s, p.badAt(at, "wanted true or false")
+			}
+		default:
+			return s, p.badAt(at, "there is no such setting; there are egress and keep_ports")
+		}
+	}
+	return s, nil
+}
+
+func isMapping(v any) bool {
+	_, ok := v.(map[string]any)
+	return ok
+}

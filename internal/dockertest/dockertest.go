@@ -1,0 +1,46 @@
+// Package dockertest is what the tests of several packages need of a daemon.
+package dockertest
+
+import (
+	"os"
+	"testing"
+
+	"github.com/lazaret/lazaret/internal/compose"
+	"github.com/lazaret/lazaret/internal/engine"
+	"github.com/lazaret/lazaret/provider/docker"
+)
+
+// Provider connects to the daemon until the end of the test, and skips the test where there is none, unless
+// LAZARET_REQUIRE_DOCKER says that there must be.
+func Provider(t testing.TB, opts docker.Options) *docker.Provider {
+	t.Helper()
+	p, err := docker.New(t.Context(), opts)
+	if err != nil {
+		if os.Getenv("LAZARET_REQUIRE_DOCKER") == "" {
+			t.Skipf("no Docker: %v", err)
+		}
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	t.Cleanup(func() {
+		if err := p.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+// Engine connects to the daemon's API until the end of the test.
+func Engine(t testing.TB) *engine.Client {
+	t.Helper()
+	c, err := compose.Connect(t.Context(), compose.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c.Engine
+}

@@ -1,0 +1,198 @@
+package guest
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lazaret/lazaret/internal/wire"
+)
+
+// A detached command belongs to no connection. What is kept of its output, and how it ended, stays until it is
+// forgotten. Any number of hosts may look at it at once, each over a stream of its own, and none holds it
+// back.
+
+// enlist gives a command that is to be detached its number.
+func (g *guest) enlist(c *command) *wire.Failed {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case !g.resident || c.req.Live:
+		return &wire.Failed{What: wire.NoDetached, Text: "this guest keeps no detached commands"}
+	case len(g.detached) >= wire.MaxDetached:
+		return &wire.Failed{What: wire.NoRoom, Text: fmt.Sprintf("there are %d detached commands, as many as there may be", len(g.detached))}
+	}
+	g.last++
+	c.id, c.began = g.last, time.Now()
+	g.detached[c.id] = c
+	return nil
+}
+
+func (g *guest) strike(id int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.detached, id)
+}
+
+func (g *guest) find(id int) *command {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.detached[id]
+}
+
+// list tells of all detached commands, in the order of their numbers.
+func (g *guest) list(s *wire.Stream) {
+	g.mu.Lock()
+	all := []wire.Detached{}
+	for id, c := range g.detached {
+		all = append(all, wire.Detached{
+			ID: id, Args: beginning(c.req.Args, wire.MaxListedArgs), AgeUS: time.Since(c.began).Microseconds(),
+			Ended: isClosed(c.ended), Stdin: c.req.Stdin,
+		})
+	}
+	g.mu.Unlock()
+	slices.SortFunc(all, func(a, b wire.Detached) int { return a.ID - b.ID })
+	if text, err := json.Marshal(all); err == nil {
+		_ = s.Send(wire.Stdout, text) // a host that is gone needs no answer
+	}
+}
+
+// beginning is as much of the arguments as has room in that many bytes.
+func beginning(args [][]byte, room int) (cut [][]byte) {
+	for _, a := range args {
+		if room == 0 {
+			break
+		}
+		a = a[:min(len(a), room)]
+		room -= len(a)
+		cut = append(cut, a)
+	}
+	return cut
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// join lets one more host look at a detached command.
+func (g *guest) join(s *wire.Stream, req *wire.Join) {
+	var r wire.Reply
+	c := g.find(req.ID)
+	if c == nil {
+		r.Failed = &wire.Failed{What: wire.NoDetached, Text: fmt.Sprintf("there is no detached command %d", req.ID)}
+	} else {
+		r.Started = &wire.Started{ID: req.ID}
+	}
+	text, err := json.Marshal(r)
+	if err != nil || s.SendMessage(text) != nil || c == nil {
+		return
+	}
+	c.watch(s)
+}
+
+// forget drops a detached command that has ended.
+func (g *guest) forget(s *wire.Stream, req *wire.Forget) {
+	c := g.find(req.ID)
+	answer := wire.Forgot{Running: c != nil && !isClosed(c.ended)}
+	if !answer.Running {
+		g.strike(req.ID)
+	}
+	if text, err := json.Marshal(answer); err == nil {
+		_ = s.SendMessage(text) // a host that is gone needs no answer
+	}
+}
+
+// watch serves a host that looks at a detached command, until that host has enough.
+func (c *command) watch(s *wire.Stream) {
+	gone := make(chan struct{})
+	var showing sync.WaitGroup
+	defer showing.Wait()
+	defer close(gone)
+	following := false
+	for {
+		ev, err := s.Receive()
+		if err != nil {
+			s.Close() // ends who waits to send
+			return
+		}
+		var o wire.Order
+		if ev.Type == wire.Message && json.Unmarshal(ev.Payload, &o) == nil && o.Follow {
+			if !following {
+				following = true
+				showing.Go(func() { c.show(s, gone) })
+			}
+			continue
+		}
+		c.take(s, ev)
+	}
+}
+
+// show sends a host the output, and at last how the command ended.
+func (c *command) show(s *wire.Stream, gone <-chan struct{}) {
+	var streams sync.WaitGroup
+	for i := range c.tails {
+		streams.Go(func() { c.showOne(s, i, gone) })
+	}
+	streams.Wait()
+	if !isClosed(c.ended) {
+		return // it was the host that has gone
+	}
+	if text, err := json.Marshal(wire.Reply{Exit: c.exit}); err == nil {
+		_ = s.SendMessage(text)
+	}
+}
+
+var offsets = []byte{wire.StdoutAt, wire.StderrAt}
+
+// showOne sends one output until the command has ended and all is sent, or the host is gone.
+func (c *command) showOne(s *wire.Stream, i int, gone <-chan struct{}) {
+	const most = 32 << 10
+	for sent := int64(0); ; {
+		last := isClosed(c.ended)
+		p, at, more := c.tails[i].From(sent, most)
+		if at > sent && (len(p) > 0 || last) {
+			if s.Send(offsets[i], binary.BigEndian.AppendUint64(nil, uint64(at))) != nil { //nolint:gosec // not negative
+				return
+			}
+			sent = at
+		}
+		switch {
+		case len(p) > 0:
+			if s.Send(channels[i], p) != nil {
+				return
+			}
+			sent += int64(len(p))
+		case last:
+			return
+		default:
+			select {
+			case <-more:
+			case <-c.ended:
+			case <-gone:
+				return
+			}
+		}
+	}
+}
+
+// expire ends a command whose time is over.
+func (c *command) expire() {
+	c.mu.Lock()
+	c.timedOut = !c.over && !c.killing
+	c.mu.Unlock()
+	c.order(wire.Order{Kill: true})
+}
+
+func (c *command) hasExpired() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.timedOut
+}

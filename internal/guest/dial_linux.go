@@ -1,0 +1,149 @@
+package guest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lazaret/lazaret/internal/wire"
+)
+
+// dialWithin bounds one attempt to connect to an address of the container's own.
+const dialWithin = 5 * time.Second
+
+// dial connects to a TCP port, at the first of the addresses that takes it, and passes the bytes of the
+// stream on in both directions.
+func (g *guest) dial(s *wire.Stream, req *wire.Dial) {
+	socket, err := dialAny(req)
+	var answer wire.Dialed
+	if err != nil {
+		answer.Failed = err.Error()
+	}
+	if text, merr := json.Marshal(answer); merr == nil {
+		_ = s.SendMessage(text) // a host that is gone needs no answer
+	}
+	if err != nil {
+		return
+	}
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		_, err := io.CopyBuffer(channelWriter{s, wire.Stdout}, struct{ io.Reader }{socket}, make([]byte, dialBuffer))
+		if err == nil {
+			_ = s.SendEnd(wire.Stdout) // a host that is gone needs no end
+			return
+		}
+		s.Close()
+	}()
+	if err := passOn(s, socket); err != nil {
+		// The host has closed the stream, or the program the connection: what it still writes is for nobody.
+		_ = socket.SetReadDeadline(time.Now())
+	}
+	<-sent
+	_ = socket.Close()
+}
+
+// dialBuffer is the size of the pieces that are read from a socket.
+const dialBuffer = 32 << 10
+
+// passOn writes what comes on the stream to the socket, and ends that direction at its end. The error says that the
+// stream or the socket is closed.
+func passOn(s *wire.Stream, socket *os.File) error {
+	for {
+		ev, err := s.Receive()
+		if err != nil {
+			return err
+		}
+		switch {
+		case ev.Type == wire.Data && ev.Channel == wire.Stdin:
+			_, err := socket.Write(ev.Payload)
+			s.Consumed(len(ev.Payload))
+			ev.Recycle()
+			if err != nil {
+				return err
+			}
+		case ev.Type == wire.End && ev.Channel == wire.Stdin:
+			if err := shutdown(socket); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func dialAny(req *wire.Dial) (*os.File, error) {
+	var errs []error
+	for _, a := range req.Addresses {
+		addr, err := netip.ParseAddr(a)
+		if err != nil {
+			return nil, err
+		}
+		socket, err := dialTCP(netip.AddrPortFrom(addr, req.Port))
+		if err == nil {
+			return socket, nil
+		}
+		errs = append(errs, fmt.Errorf("connect to %v: %w", netip.AddrPortFrom(addr, req.Port), err))
+	}
+	if len(errs) == 0 {
+		return nil, errors.New("no address to connect to")
+	}
+	return nil, errors.Join(errs...)
+}
+
+func dialTCP(to netip.AddrPort) (*os.File, error) {
+	family, addr := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()})
+	if to.Addr().Is4() {
+		family, addr = unix.AF_INET, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}
+	}
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	socket := os.NewFile(uintptr(fd), "tcp")
+	if err := establish(socket, addr); err != nil {
+		_ = socket.Close()
+		return nil, err
+	}
+	return socket, nil
+}
+
+// establish connects a socket.
+func establish(socket *os.File, to unix.Sockaddr) error {
+	if err := socket.SetWriteDeadline(time.Now().Add(dialWithin)); err != nil {
+		return err
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var cerr error
+	err = raw.Write(func(fd uintptr) bool { // called again when something has happened
+		cerr = unix.Connect(int(fd), to)
+		return !errors.Is(cerr, unix.EINPROGRESS) && !errors.Is(cerr, unix.EALREADY)
+	})
+	switch {
+	case err != nil:
+		return err
+	case cerr != nil && !errors.Is(cerr, unix.EISCONN):
+		return cerr
+	}
+	return socket.SetWriteDeadline(time.Time{})
+}
+
+// shutdown ends the direction to the program.
+func shutdown(socket *os.File) error {
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var serr error
+	if err := raw.Control(func(fd uintptr) { serr = unix.Shutdown(int(fd), unix.SHUT_WR) }); err != nil {
+		return err
+	}
+	return serr
+}

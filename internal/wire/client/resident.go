@@ -1,0 +1,229 @@
+package client
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/wire"
+)
+
+// ErrTaken says that there is a guest of that name already.
+var ErrTaken = errors.New("there is a resident guest already")
+
+const (
+	// proveWithin bounds the wait for a resident's proof.
+	proveWithin = 10 * time.Second
+	// askWithin bounds the wait for an answer that a guest has at hand.
+	askWithin = 30 * time.Second
+)
+
+// Meet speaks to a resident guest over rw, when each side has proved to the other that it knows the secret.
+// Where that fails the error is an ErrUnavailable, and an io.EOF too where nobody was there.
+func Meet(ctx context.Context, rw io.ReadWriteCloser, secret []byte) (*Guest, error) {
+	ctx, cancel := context.WithTimeout(ctx, proveWithin)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _ = rw.Close() })
+	err := wire.Prove(rw, wire.Host, secret)
+	if !stop() || err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return nil, &lazaret.Error{Class: lazaret.ErrUnavailable, Err: fmt.Errorf("the resident guest does not prove who it is: %w", err)}
+	}
+	g := New(rw)
+	g.resident.Store(true)
+	return g, nil
+}
+
+// Reside makes the guest outlive its connection, and be met at an abstract unix socket. Where there is one of
+// that name already, the error is an ErrTaken.
+func (g *Guest) Reside(ctx context.Context, name string, secret []byte) error {
+	var answer wire.Resides
+	if err := g.ask(ctx, wire.Request{Reside: &wire.Reside{Name: name, Secret: secret}}, &answer); err != nil {
+		return err
+	}
+	switch {
+	case answer.Taken:
+		return ErrTaken
+	case answer.Failed != "":
+		return &lazaret.Error{Class: lazaret.ErrInfrastructure, Err: fmt.Errorf("the guest cannot reside: %.200s", answer.Failed)}
+	}
+	g.resident.Store(true)
+	return nil
+}
+
+// ask sends a request that the guest answers with one message.
+func (g *Guest) ask(ctx context.Context, r wire.Request, answer any) error {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return &lazaret.Error{Class: lazaret.ErrConfig, Err: err}
+	}
+	s, err := g.conn.Load().Open(text)
+	if err != nil {
+		return g.lost(err)
+	}
+	defer s.Close()
+	ctx, cancel := context.WithTimeoutCause(ctx, askWithin, fmt.Errorf("no answer within %v", askWithin))
+	defer cancel()
+	defer context.AfterFunc(ctx, s.Close)()
+	switch ev, err := s.Receive(); {
+	case err != nil:
+		return g.unanswered(ctx, err)
+	case ev.Type != wire.Message || json.Unmarshal(ev.Payload, answer) != nil:
+		return broken("an answer that is none")
+	}
+	return nil
+}
+
+// unanswered is the error of a request whose stream has ended.
+func (g *Guest) unanswered(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return &lazaret.Error{Class: lazaret.ErrCancelled, Err: context.Cause(ctx)}
+	case errors.Is(err, wire.ErrProtocol):
+		return broken("%w", err)
+	}
+	return g.lost(err)
+}
+
+// Detached lists a resident guest's detached commands.
+func (g *Guest) Detached(ctx context.Context) ([]lazaret.DetachedInfo, error) {
+	text, err := json.Marshal(wire.Request{List: &wire.List{}})
+	if err != nil {
+		return nil, &lazaret.Error{Class: lazaret.ErrConfig, Err: err}
+	}
+	s, err := g.conn.Load().Open(text)
+	if err != nil {
+		return nil, g.lost(err)
+	}
+	defer s.Close()
+	ctx, cancel := context.WithTimeoutCause(ctx, askWithin, fmt.Errorf("no answer within %v", askWithin))
+	defer cancel()
+	defer context.AfterFunc(ctx, s.Close)()
+	var list []byte
+	for {
+		ev, err := s.Receive()
+		if errors.Is(err, io.EOF) && g.conn.Load().Err() == nil {
+			break
+		}
+		if err != nil {
+			return nil, g.unanswered(ctx, err)
+		}
+		if ev.Type != wire.Data || ev.Channel != wire.Stdout || len(list)+len(ev.Payload) > wire.MaxList {
+			return nil, broken("a list of detached commands that is none, or too long")
+		}
+		list = append(list, ev.Payload...)
+		s.Consumed(len(ev.Payload))
+	}
+	return listed(list, time.Now())
+}
+
+// listed reads a list, which is not believed to be in order.
+func listed(text []byte, now time.Time) ([]lazaret.DetachedInfo, error) {
+	var said []wire.Detached
+	if err := json.Unmarshal(text, &said); err != nil {
+		return nil, broken("%w", err)
+	}
+	if len(said) > wire.MaxDetached {
+		return nil, broken("%d detached commands", len(said))
+	}
+	all := make([]lazaret.DetachedInfo, 0, len(said))
+	const oldest = int64(1<<63-1) / int64(time.Microsecond)
+	last := 0
+	for _, d := range said {
+		if d.ID <= last || d.AgeUS < 0 || d.AgeUS > oldest || len(d.Args) == 0 {
+			return nil, broken("a detached command of number %d, %d µs old, with %d arguments", d.ID, d.AgeUS, len(d.Args))
+		}
+		last = d.ID
+		info := lazaret.DetachedInfo{ID: d.ID, Started: now.Add(-time.Duration(d.AgeUS) * time.Microsecond), Ended: d.Ended, Stdin: d.Stdin}
+		for _, a := range d.Args {
+			info.Args = append(info.Args, string(a))
+		}
+		all = append(all, info)
+	}
+	return all, nil
+}
+
+// Detached is a detached command of a resident guest, as one host sees it: it runs on when that has gone.
+type Detached struct {
+	*Process
+	g  *Guest
+	id int
+}
+
+// Detach hands cmd over as a detached command, at most once, and returns when it runs. The guest has to be
+// a resident.
+func (g *Guest) Detach(ctx context.Context, cmd lazaret.Cmd, out lazaret.Sink) (*Detached, error) {
+	if !g.resident.Load() {
+		return nil, &lazaret.Error{Class: lazaret.ErrUnsupported, Err: errors.New("the guest ends with its host, and keeps no detached commands")}
+	}
+	p := newProcess(cmd, false, out)
+	p.watching = true
+	request := p.request(cmd)
+	request.Detach, request.WallMS = true, cmd.Wall.Milliseconds()
+	return g.looked(ctx, p, wire.Request{Exec: &request})
+}
+
+// Join looks at a detached command that was started before, by whichever host.
+func (g *Guest) Join(ctx context.Context, info lazaret.DetachedInfo, out lazaret.Sink) (*Detached, error) {
+	p := newProcess(lazaret.Cmd{StdinPipe: info.Stdin}, false, out)
+	p.watching = true
+	return g.looked(ctx, p, wire.Request{Join: &wire.Join{ID: info.ID}})
+}
+
+func (g *Guest) looked(ctx context.Context, p *Process, r wire.Request) (*Detached, error) {
+	if err := g.begin(ctx, p, r); err != nil {
+		return nil, err
+	}
+	return &Detached{Process: p, g: g, id: p.id}, nil
+}
+
+// ID is the command's number in its guest.
+func (d *Detached) ID() int { return d.id }
+
+// Gaps has skip called, where the sink would be, for bytes of a stream that are not kept any more. It is to be
+// called before Wait.
+func (d *Detached) Gaps(skip func(s lazaret.Stream, n int64)) { d.skip = skip }
+
+// Wait has the output delivered, and returns how the command ended when it has.
+func (d *Detached) Wait(ctx context.Context) (lazaret.Exit, error) {
+	d.followed.Store(true)
+	d.order(wire.Order{Follow: true})
+	return d.Process.Wait(ctx)
+}
+
+// Forget drops the command, which must have ended, from the guest.
+func (d *Detached) Forget(ctx context.Context) error {
+	var answer wire.Forgot
+	if err := d.g.ask(ctx, wire.Request{Forget: &wire.Forget{ID: d.id}}, &answer); err != nil {
+		return err
+	}
+	if answer.Running {
+		return &lazaret.Error{Class: lazaret.ErrConfig, Err: errors.New("the command has not ended"), Hint: "kill it first"}
+	}
+	return nil
+}
+
+// at takes the offset of what comes next on a stream.
+func (p *Process) at(ev wire.Event) error {
+	i := ev.Channel - wire.StdoutAt
+	if len(ev.Payload) != 8 {
+		return broken("an offset of %d bytes", len(ev.Payload))
+	}
+	next := int64(binary.BigEndian.Uint64(ev.Payload)) //nolint:gosec // a negative one is refused
+	if next <= p.kept[i] {
+		return broken("output goes on at byte %d after byte %d", next, p.kept[i])
+	}
+	if p.skip != nil {
+		p.skip(lazaret.Stream(i+wire.Stdout), next-p.kept[i])
+	}
+	p.kept[i] = next
+	p.s.Consumed(len(ev.Payload))
+	return nil
+}

@@ -1,0 +1,359 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/wire"
+)
+
+var secret = bytes.Repeat([]byte{7}, wire.SecretSize)
+
+// meet connects a client to a guest that says it is a resident, and knows a secret.
+func meet(t *testing.T, theirs []byte) (*Guest, *fake, error) {
+	t.Helper()
+	ours, conn := net.Pipe()
+	proved := make(chan error, 1)
+	go func() { proved <- wire.Prove(conn, wire.Guest, theirs) }()
+	g, err := Meet(t.Context(), ours, secret)
+	if err != nil {
+		_ = ours.Close()
+		<-proved
+		_ = conn.Close()
+		return nil, nil, err
+	}
+	if err := <-proved; err != nil {
+		t.Fatal(err)
+	}
+	f := fakeOn(t, conn)
+	t.Cleanup(g.Close)
+	return g, f, nil
+}
+
+func newResident(t *testing.T) (*Guest, *fake) {
+	t.Helper()
+	g, f, err := meet(t, secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g, f
+}
+
+func TestAResidentIsMetOnlyWithTheSecret(t *testing.T) {
+	newResident(t)
+	soon(t, func() {
+		ours, theirs := net.Pipe()
+		go func() { // it has no secret, and says something all the same
+			_, _ = theirs.Write(make([]byte, 32))
+			_, _ = io.ReadFull(theirs, make([]byte, 64))
+			_, _ = theirs.Write(make([]byte, 32))
+		}()
+		if _, err := Meet(t.Context(), ours, secret); !errors.Is(err, lazaret.ErrUnavailable) || !errors.Is(err, wire.ErrStranger) {
+			t.Errorf("an impostor: %v", err)
+		}
+	})
+	soon(t, func() {
+		ours, theirs := net.Pipe()
+		_ = theirs.Close()
+		if _, err := Meet(t.Context(), ours, secret); !errors.Is(err, lazaret.ErrUnavailable) || !errors.Is(err, io.EOF) {
+			t.Errorf("nobody: %v", err)
+		}
+	})
+	soon(t, func() {
+		ours, _ := net.Pipe()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		if _, err := Meet(ctx, ours, secret); !errors.Is(err, lazaret.ErrUnavailable) {
+			t.Errorf("one that says nothing: %v", err)
+		}
+	})
+}
+
+func TestOnlyAResidentKeepsDetachedCommands(t *testing.T) {
+	g, f := newFake(t)
+	if _, err := g.Detach(t.Context(), command, nil); !errors.Is(err, lazaret.ErrUnsupported) {
+		t.Errorf("got %v", err)
+	}
+	if n := f.count(wire.Open); n != 0 {
+		t.Errorf("%d requests", n)
+	}
+	for answer, want := range map[string]error{`{}`: nil, `{"taken":true,"failed":"in use"}`: ErrTaken, `{"failed":"no"}`: lazaret.ErrInfrastructure, `[]`: lazaret.ErrInfrastructure} {
+		g, f := newFake(t)
+		soon(t, func() {
+			asked := make(chan wire.Request, 1)
+			go func() {
+				asked <- <-f.opened
+				f.say(1, answer)
+			}()
+			if err := g.Reside(t.Context(), "name", secret); !errors.Is(err, want) {
+				t.Errorf("%s: %v", answer, err)
+			}
+			if r := (<-asked).Reside; r == nil || r.Name != "name" || !bytes.Equal(r.Secret, secret) {
+				t.Errorf("asked for %+v", r)
+			}
+		})
+	}
+}
+
+// detach starts a detached command on a guest that says no more than that.
+func detach(t *testing.T, g *Guest, f *fake, out lazaret.Sink) *Detached {
+	t.Helper()
+	go func() {
+		<-f.opened
+		f.say(1, `{"started":{"id":5}}`)
+	}()
+	d, err := g.Detach(t.Context(), command, out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.ID() != 5 {
+		t.Fatalf("number %d", d.ID())
+	}
+	return d
+}
+
+func offset(n uint64) string { return string(binary.BigEndian.AppendUint64(nil, n)) }
+
+// end waits for a detached command, which the guest tells of once it is asked.
+func end(t *testing.T, f *fake, d *Detached, script func()) (exit lazaret.Exit, err error) {
+	t.Helper()
+	soon(t, func() {
+		go func() {
+			for !(<-f.orders).Follow {
+			}
+			script()
+		}()
+		exit, err = d.Wait(t.Context())
+	})
+	return exit, err
+}
+
+func TestADetachedCommandTellsNothingUntilItIsAwaited(t *testing.T) {
+	g, f := newResident(t)
+	out := &sink{}
+	d := detach(t, g, f, out.take)
+	var skipped [3]int64
+	d.Gaps(func(s lazaret.Stream, n int64) { skipped[s] += n })
+	exit, err := end(t, f, d, func() {
+		f.output(1, wire.Stdout, "12345")
+		f.output(1, wire.StdoutAt, offset(105))
+		f.output(1, wire.Stdout, strings.Repeat("x", 20)) // more than the cap of what a command keeps
+		f.output(1, wire.StderrAt, offset(7))
+		f.say(1, exit(`"code":3,"totals":[125,7],"wall_us":1500`))
+	})
+	if err != nil || exit.Code != 3 || exit.Wall != 1500*time.Microsecond || *exit.Totals != [2]int64{125, 7} {
+		t.Errorf("got %+v, %v", exit, err)
+	}
+	if out.out[1].Len() != 25 || skipped != [3]int64{0, 100, 7} {
+		t.Errorf("%q came, and %v were skipped", &out.out[1], skipped)
+	}
+}
+
+func TestWhatADetachedCommandCannotTell(t *testing.T) {
+	for name, script := range map[string]func(f *fake){
+		"an offset that is none":             func(f *fake) { f.output(1, wire.StdoutAt, "1234567") },
+		"an offset before the end":           func(f *fake) { f.output(1, wire.Stdout, "12345"); f.output(1, wire.StdoutAt, offset(4)) },
+		"an offset of nothing":               func(f *fake) { f.output(1, wire.StdoutAt, offset(0)) },
+		"an offset below nothing":            func(f *fake) { f.output(1, wire.StdoutAt, offset(1<<63)) },
+		"a total that is not reached":        func(f *fake) { f.output(1, wire.Stdout, "1"); f.say(1, exit(`"code":0,"totals":[2,0]`)) },
+		"a total that is passed":             func(f *fake) { f.output(1, wire.StdoutAt, offset(9)); f.say(1, exit(`"code":0,"totals":[8,0]`)) },
+		"a time below nothing":               func(f *fake) { f.say(1, exit(`"code":0,"totals":[0,0],"wall_us":-1`)) },
+		"output of an unknown channel":       func(f *fake) { f.output(1, 5, "x") },
+		"a second start instead of its exit": func(f *fake) { f.say(1, `{"started":{"id":5}}`) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, f := newResident(t)
+			d := detach(t, g, f, (&sink{}).take)
+			if _, err := end(t, f, d, func() { script(f) }); !errors.Is(err, lazaret.ErrInfrastructure) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	t.Run("anything before it is asked", func(t *testing.T) {
+		g, f := newResident(t)
+		d := detach(t, g, f, (&sink{}).take)
+		f.output(1, wire.Stdout, "x")
+		soon(t, func() { <-d.ended })
+		if _, err := d.Wait(t.Context()); !errors.Is(err, lazaret.ErrInfrastructure) {
+			t.Errorf("got %v", err)
+		}
+	})
+	for name, reply := range map[string]string{"no number": started, "a number below 1": `{"started":{"id":-1}}`} {
+		t.Run(name, func(t *testing.T) {
+			g, f := newResident(t)
+			go func() {
+				<-f.opened
+				f.say(1, reply)
+			}()
+			if _, err := g.Detach(t.Context(), command, nil); !errors.Is(err, lazaret.ErrInfrastructure) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	t.Run("a number of what is not detached", func(t *testing.T) {
+		g, f := newFake(t)
+		_, _, err := run(t, g, f, command, false, func(s uint32) { f.say(s, `{"started":{"id":1}}`) })
+		if !errors.Is(err, lazaret.ErrInfrastructure) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestADetachedCommandIsOrderedAboutBeforeItIsAwaited(t *testing.T) {
+	g, f := newResident(t)
+	d := detach(t, g, f, (&sink{}).take)
+	if err := d.Signal(t.Context(), 15); err != nil {
+		t.Error(err)
+	}
+	if err := d.Resize(t.Context(), 3, 4); err != nil {
+		t.Error(err)
+	}
+	if o := <-f.orders; o.Signal != 15 {
+		t.Errorf("%+v", o)
+	}
+	if o := <-f.orders; o.Resize == nil || o.Resize.Cols != 4 {
+		t.Errorf("%+v", o)
+	}
+}
+
+func TestTheEndOfTheConnectionIsNotThatOfADetachedCommand(t *testing.T) {
+	g, f := newResident(t)
+	d := detach(t, g, f, (&sink{}).take)
+	exit, err := end(t, f, d, func() { _ = f.conn.Close() })
+	if err != nil || exit.Outcome != lazaret.Lost || !strings.Contains(exit.Why, "may run on") {
+		t.Errorf("got %+v, %v", exit, err)
+	}
+}
+
+func TestATimeThatIsOverInTheSandboxIsATimeout(t *testing.T) {
+	g, f := newResident(t)
+	d := detach(t, g, f, (&sink{}).take)
+	got, err := end(t, f, d, func() { f.say(1, exit(`"code":137,"signal":9,"totals":[0,0],"timed_out":true`)) })
+	if err != nil || got.Outcome != lazaret.TimedOut || got.Code != -1 || got.Signal != 0 {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+func TestForgettingIsAnswered(t *testing.T) {
+	for answer, class := range map[string]error{`{}`: nil, `{"running":true}`: lazaret.ErrConfig, `no`: lazaret.ErrInfrastructure} {
+		g, f := newResident(t)
+		d := detach(t, g, f, (&sink{}).take)
+		soon(t, func() {
+			asked := make(chan wire.Request, 1)
+			go func() {
+				asked <- <-f.opened
+				f.say(3, answer)
+			}()
+			if err := d.Forget(t.Context()); !errors.Is(err, class) {
+				t.Errorf("%s: %v", answer, err)
+			}
+			if r := (<-asked).Forget; r == nil || r.ID != 5 {
+				t.Errorf("asked for %+v", r)
+			}
+		})
+	}
+}
+
+// list has a guest answer a List.
+func list(t *testing.T, answer func(f *fake)) (all []lazaret.DetachedInfo, err error) {
+	t.Helper()
+	g, f := newResident(t)
+	soon(t, func() {
+		go func() {
+			if r := <-f.opened; r.List == nil {
+				t.Errorf("asked for %+v", r)
+			}
+			answer(f)
+		}()
+		all, err = g.Detached(t.Context())
+	})
+	return all, err
+}
+
+func TestDetachedCommandsAreListed(t *testing.T) {
+	text := `[{"id":2,"args":["eA==","eQ=="],"age_us":5000000},{"id":9,"args":["eg=="],"age_us":0,"ended":true,"stdin":true}]`
+	all, err := list(t, func(f *fake) {
+		f.output(1, wire.Stdout, text[:20])
+		f.output(1, wire.Stdout, text[20:])
+		f.send(1, wire.Close)
+	})
+	if err != nil || len(all) != 2 || all[0].ID != 2 || !slices.Equal(all[0].Args, []string{"x", "y"}) || !all[1].Ended || !all[1].Stdin {
+		t.Fatalf("got %+v, %v", all, err)
+	}
+	if age := time.Since(all[0].Started); age < 5*time.Second || age > time.Minute {
+		t.Errorf("%v old", age)
+	}
+}
+
+func TestAListThatCannotBeIsRefused(t *testing.T) {
+	entry := func(id int) string { return fmt.Sprintf(`{"id":%d,"args":["eA=="]}`, id) }
+	var many []string
+	for i := range wire.MaxDetached + 1 {
+		many = append(many, entry(i+1))
+	}
+	for name, text := range map[string]string{
+		"nothing": "", "no JSON": "x", "an object": "{}", "twice the same": "[" + entry(1) + "," + entry(1) + "]",
+		"number 0": "[" + entry(0) + "]", "no arguments": `[{"id":1}]`, "from the future": `[{"id":1,"args":["eA=="],"age_us":-1}]`,
+		"older than a time can be": `[{"id":1,"args":["eA=="],"age_us":9223372036854775807}]`,
+		"too many":                 "[" + strings.Join(many, ",") + "]",
+	} {
+		_, err := list(t, func(f *fake) {
+			if text != "" {
+				f.output(1, wire.Stdout, text)
+			}
+			f.send(1, wire.Close)
+		})
+		if !errors.Is(err, lazaret.ErrInfrastructure) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := list(t, func(f *fake) { f.say(1, "[]") }); !errors.Is(err, lazaret.ErrInfrastructure) {
+		t.Errorf("a message: %v", err)
+	}
+	if _, err := list(t, func(f *fake) { _ = f.conn.Close() }); !errors.Is(err, lazaret.ErrUnavailable) {
+		t.Errorf("the end of the connection: %v", err)
+	}
+	if _, err := list(t, func(f *fake) { // without end
+		for range 1 + wire.MaxList/60_000 {
+			f.output(1, wire.Stdout, strings.Repeat(" ", 60_000))
+		}
+	}); !errors.Is(err, lazaret.ErrInfrastructure) {
+		t.Errorf("one without end: %v", err)
+	}
+}
+
+// FuzzList checks that whatever is taken for a list of detached commands is one.
+func FuzzList(f *testing.F) {
+	f.Add([]byte(`[{"id":2,"args":["eA=="],"age_us":5}]`))
+	f.Add([]byte(`[]`))
+	f.Add([]byte(`[{"id":1000,"args":[null],"age_us":9223372036854775807}]`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		now := time.Now()
+		all, err := listed(text, now)
+		if err != nil {
+			if lazaret.ClassOf(err) == nil {
+				t.Errorf("an error of no class: %v", err)
+			}
+			return
+		}
+		if !json.Valid(text) || len(all) > wire.MaxDetached {
+			t.Errorf("%d commands", len(all))
+		}
+		for i, d := range all {
+			if d.ID < 1 || i > 0 && d.ID <= all[i-1].ID || d.Started.After(now) || len(d.Args) == 0 {
+				t.Errorf("%+v", d)
+			}
+		}
+	})
+}

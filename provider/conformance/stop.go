@@ -1,0 +1,63 @@
+package conformance
+
+import (
+	"context"
+	"testing"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/provider/conformance/probe"
+)
+
+var stopPromises = []promise{
+	{"stopping a kept sandbox ends what runs in it, and leaves it", func(t *testing.T, c *Case) {
+		sb := c.Harness.StartKept(t)
+		p, err := sb.Start(t.Context(), lazaret.Cmd{
+			Args: []string{c.Harness.Probe, "print", "running", probe.Then, "sleep", "10m"},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, err := range p.Events() {
+			if err != nil {
+				t.Fatal(err)
+			}
+			break // it runs
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		soon(t, "the sandbox stops", func() {
+			for range 2 {
+				if err := sb.Stop(ended); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		soon(t, "the command ends", func() { endedWith(t, p) })
+		_, err = sb.Exec(t.Context(), lazaret.Cmd{Args: []string{c.Harness.Probe, "exit", "0"}})
+		WantError(t, err, lazaret.ErrUnavailable)
+		_, err = sb.Stat(t.Context(), ".")
+		WantError(t, err, lazaret.ErrUnavailable)
+		if err := sb.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}},
+	{"a sandbox that is not kept is not stopped", func(t *testing.T, c *Case) {
+		WantError(t, c.Sandbox.Stop(t.Context()), lazaret.ErrConfig)
+		c.Run(t, "exit", "0")
+	}},
+}
+
+// NoStop is what becomes of the promises about Stop where a provider cannot end a sandbox and leave it.
+func NoStop(reason string) map[string]Weaker {
+	all := map[string]Weaker{}
+	for _, name := range Promises("stop") {
+		all[name] = Weaker{
+			Reason: reason + "; ErrUnsupported",
+			Check: func(t *testing.T, c *Case) {
+				WantError(t, c.Sandbox.Stop(t.Context()), lazaret.ErrUnsupported)
+				c.Run(t, "exit", "0")
+			},
+		}
+	}
+	return all
+}

@@ -1,0 +1,313 @@
+package docker_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/provider/docker"
+)
+
+// project is a Compose project of one file, which it writes.
+func project(t *testing.T, yaml string) *lazaret.Compose {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "compose.yaml")
+	if err := os.WriteFile(file, []byte(yaml), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return &lazaret.Compose{Files: []string{file}}
+}
+
+const twoServices = `
+services:
+  web:
+    image: lazaret-test/python
+    command: [python3, -m, http.server, "8000"]
+    ports: ["8000:8000"]
+    healthcheck:
+      test: [CMD, python3, -c, "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000')"]
+      interval: 500ms
+  default:
+    image: lazaret-test/python
+    command: sleep infinity
+    depends_on: {web: {condition: service_healthy}}
+`
+
+func TestServicesComeUpInOrderAndReachEachOther(t *testing.T) {
+	sb := start(t, newProvider(t, docker.Options{}), lazaret.Spec{Compose: project(t, twoServices)})
+	info := sb.Info()
+	if len(info.Services) != 2 || info.Services[0].Name != "default" || info.Services[1].Name != "web" {
+		t.Fatalf("got %+v", info.Services)
+	}
+	res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"python3", "-c", "import urllib.request; print(urllib.request.urlopen('http://web:8000').status)"}})
+	if err != nil || res.Stdout.Text() != "200\n" {
+		t.Errorf("%v, %+v", err, res)
+	}
+	web, err := sb.Lookup("web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res, err := web.Exec(t.Context(), lazaret.Cmd{Args: []string{"hostname"}}); err != nil || res.ExitCode != 0 {
+		t.Errorf("%v, %+v", err, res)
+	}
+}
+
+func TestPortsOfInternalNetworksAreForwarded(t *testing.T) {
+	sb := start(t, newProvider(t, docker.Options{Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))}), lazaret.Spec{Compose: project(t, twoServices)})
+	web, err := sb.Lookup("web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := web.Connection(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(conn.Ports) != 1 || conn.Ports[0].Container != 8000 || conn.Ports[0].Address != "127.0.0.1" || conn.Ports[0].Protocol != "tcp" {
+		t.Fatalf("got %+v", conn.Ports)
+	}
+	if want := []string{"docker", "exec", "-it", web.ServiceInfo().Container, "bash", "-l"}; !slices.Equal(conn.Shell, want) {
+		t.Errorf("got the shell %q, want %q", conn.Shell, want)
+	}
+	for range 20 {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/", conn.Ports[0].Host), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Close = true
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(res.Body)
+		_ = res.Body.Close()
+		if err != nil || res.StatusCode != http.StatusOK || !strings.Contains(string(body), "Directory listing") {
+			t.Fatalf("%v, %v, %q", err, res.Status, body)
+		}
+	}
+}
+
+func TestAProjectThatDoesNotComeUpSaysWhyAndLeavesNothing(t *testing.T) {
+	p := newProvider(t, docker.Options{})
+	for name, c := range map[string]struct {
+		yaml  string
+		ready time.Duration
+		class error
+		want  []string
+	}{
+		"a service that fails": {`
+services:
+  default: {image: lazaret-test/python, command: sleep infinity}
+  db: {image: lazaret-test/python, command: [sh, -c, "echo one; echo two >&2; exit 3"]}
+`, 0, lazaret.ErrUnavailable, []string{"in service db", "exited with code 3", "one", "two"}},
+		"a service that becomes unhealthy": {`
+services:
+  default: {image: lazaret-test/python, command: sleep infinity, depends_on: {db: {condition: service_healthy}}}
+  db:
+    image: lazaret-test/python
+    command: [sh, -c, "echo up; exec sleep 1000"]
+    healthcheck: {test: "echo sick; false", interval: 200ms, retries: 2}
+`, 0, lazaret.ErrUnavailable, []string{"wait until healthy in service db", "unhealthy", "sick", "up"}},
+		"a service that takes too long": {`
+services:
+  default: {image: lazaret-test/python, command: sleep infinity}
+  db:
+    image: lazaret-test/python
+    command: [sh, -c, "exec sleep 1000"]
+    healthcheck: {test: "false", interval: 1h}
+`, 2 * time.Second, lazaret.ErrLimit, []string{"wait until healthy in service db", "2s, which is the limit"}},
+		"a one-shot service that fails": {`
+services:
+  default: {image: lazaret-test/python, command: sleep infinity, depends_on: {setup: {condition: service_completed_successfully}}}
+  setup: {image: lazaret-test/python, command: [sh, -c, "echo broken; exit 4"]}
+`, 0, lazaret.ErrUnavailable, []string{"service setup", "exited with code 4", "broken"}},
+		"a default service that has ended": {`
+services:
+  default: {image: lazaret-test/python, command: "true"}
+  other: {image: lazaret-test/python, command: sleep infinity, depends_on: {default: {condition: service_completed_successfully}}}
+`, 0, lazaret.ErrUnavailable, []string{"in service default", "exited with code 0", "default service"}},
+		"a program that is not there": {`
+services:
+  default: {image: lazaret-test/python, command: /nothing/there}
+`, 0, lazaret.ErrUnavailable, []string{"in service default", "code 127", "/nothing/there"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spec := lazaret.Spec{Name: "fails-" + strings.ToLower(rand.Text()[:8]), Compose: project(t, c.yaml)}
+			spec.Compose.ReadyTimeout = c.ready
+			sb, err := p.Start(t.Context(), spec)
+			if err == nil {
+				_ = sb.Close(t.Context())
+				t.Fatal("it came up")
+			}
+			if !errors.Is(err, c.class) {
+				t.Errorf("the class of %v is %v, want %v", err, lazaret.ClassOf(err), c.class)
+			}
+			for _, want := range c.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%v does not say %q", err, want)
+				}
+			}
+			if left := objectsOf(t, spec.Name); len(left) != 0 {
+				t.Errorf("left behind: %v", left)
+			}
+		})
+	}
+}
+
+func TestWhatASandboxCanDoWithoutMayFail(t *testing.T) {
+	sb := start(t, newProvider(t, docker.Options{}), lazaret.Spec{Compose: project(t, `
+services:
+  default:
+    image: lazaret-test/python
+    command: sleep infinity
+    depends_on:
+      extra: {condition: service_healthy, required: false}
+      setup: {condition: service_completed_successfully}
+    volumes: ["data:/data"]
+  extra: {image: lazaret-test/python, command: "false", healthcheck: {test: "true"}}
+  setup: {image: lazaret-test/python, command: [sh, -c, "echo done > /data/made"], volumes: ["data:/data"]}
+volumes: {data: {}}
+`)})
+	if got, err := sb.ReadFile(t.Context(), "/data/made"); err != nil || string(got) != "done\n" {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+func TestACancelledStartOfAProjectEndsSoonAndLeavesNothing(t *testing.T) {
+	p := newProvider(t, docker.Options{})
+	spec := lazaret.Spec{Compose: project(t, `
+services:
+  default: {image: lazaret-test/python, command: sleep infinity, depends_on: {db: {condition: service_healthy}}}
+  db: {image: lazaret-test/python, command: [sh, -c, "exec sleep 1000"], healthcheck: {test: "false", interval: 1h}, volumes: ["data:/data"]}
+volumes: {data: {}}
+`)}
+	for _, after := range []time.Duration{0, 50 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second, 3 * time.Second} {
+		t.Run(after.String(), func(t *testing.T) {
+			why := errors.New("enough")
+			spec.Name = "cancelled-" + strings.ToLower(rand.Text()[:8])
+			ctx, cancel := context.WithCancelCause(t.Context())
+			var cancelled time.Time
+			timer := time.AfterFunc(after, func() {
+				cancelled = time.Now()
+				cancel(why)
+			})
+			defer timer.Stop()
+			sb, err := p.Start(ctx, spec)
+			took := time.Since(cancelled)
+			if err == nil {
+				_ = sb.Close(t.Context())
+				t.Fatal("it came up")
+			}
+			if !errors.Is(err, lazaret.ErrCancelled) || !errors.Is(err, why) {
+				t.Errorf("got %v", err)
+			}
+			t.Logf("back %v after the cancel", took)
+			if took > 20*time.Second { // 2 s on a machine that has time; others use this one
+				t.Errorf("back %v after the cancel", took)
+			}
+			if left := objectsOf(t, spec.Name); len(left) != 0 {
+				t.Errorf("left behind: %v", left)
+			}
+		})
+	}
+}
+
+func TestTheNameOfAProjectIsTakenOnce(t *testing.T) {
+	p := newProvider(t, docker.Options{})
+	spec := lazaret.Spec{Name: "taken-" + strings.ToLower(rand.Text()[:8]), Compose: project(t, "services: {default: {image: lazaret-test/busybox, command: sleep infinity}}")}
+	first := start(t, p, spec)
+	other := newProvider(t, docker.Options{})
+	if _, err := other.Start(t.Context(), spec); !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), "already") {
+		t.Errorf("got %v", err)
+	}
+	if res, err := first.Exec(t.Context(), lazaret.Cmd{Args: []string{"true"}}); err != nil || res.ExitCode != 0 {
+		t.Errorf("the first one is no more: %v, %+v", err, res)
+	}
+}
+
+// many is how many projects are started in the tests of many, LAZARET_MANY or a few.
+func manyProjects(t *testing.T, few int) int {
+	t.Helper()
+	if s := os.Getenv("LAZARET_MANY"); s != "" {
+		n, err := strconv.Atoi(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	return few
+}
+
+// eachOf calls f for 0 to n-1, so many at once.
+func eachOf(n, atOnce int, f func(i int)) {
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, atOnce)
+	for i := range n {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			f(i)
+		})
+	}
+	wg.Wait()
+}
+
+func TestManyProjectsRunSideBySide(t *testing.T) {
+	p := newProvider(t, docker.Options{})
+	compose := project(t, `
+services:
+  web:
+    image: lazaret-test/python
+    container_name: web
+    command: [python3, -c, "import http.server as h; h.HTTPServer(('', 8008), h.SimpleHTTPRequestHandler).serve_forever()"]
+    ports: ["8008:8008"]
+    healthcheck: {test: [CMD, python3, -c, "import socket; socket.create_connection(('127.0.0.1', 8008))"], interval: 500ms, retries: 100, start_period: 60s}
+  default: {image: lazaret-test/python, command: sleep infinity, depends_on: {web: {condition: service_healthy}}}
+`)
+	var mu sync.Mutex
+	ports := map[int]bool{}
+	eachOf(manyProjects(t, 4), 16, func(i int) {
+		sb, err := p.Start(t.Context(), lazaret.Spec{Compose: compose})
+		if err != nil {
+			t.Errorf("project %d: %v", i, err)
+			return
+		}
+		t.Cleanup(func() {
+			if err := sb.Close(context.WithoutCancel(t.Context())); err != nil {
+				t.Error(err)
+			}
+		})
+		res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"python3", "-c", "import urllib.request; print(urllib.request.urlopen('http://web:8008').status)"}})
+		if err != nil || res.Stdout.Text() != "200\n" {
+			t.Errorf("project %d: %v, %+v", i, err, res)
+		}
+		web, err := sb.Lookup("web")
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		conn, err := web.Connection(t.Context())
+		if err != nil || len(conn.Ports) != 1 {
+			t.Errorf("project %d: %v, %+v", i, err, conn)
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if ports[conn.Ports[0].Host] {
+			t.Errorf("two projects have port %d", conn.Ports[0].Host)
+		}
+		ports[conn.Ports[0].Host] = true
+	})
+}

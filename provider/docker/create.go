@@ -1,0 +1,153 @@
+package docker
+
+import (
+	"context"
+	"errors"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/compose"
+	"github.com/lazaret/lazaret/internal/engine"
+)
+
+// subnetAttempts is how often other subnets are tried, where other processes are quicker to take some.
+const subnetAttempts = 10
+
+// create makes the project's objects and takes them over. On an error, what exists carries the labels and is
+// for Close.
+func (sb *sandbox) create(ctx context.Context, guest string) (*compose.Project, error) {
+	if err := sb.checkName(ctx); err != nil {
+		return nil, err
+	}
+	sb.makeFolder(ctx)
+	var mount error // where the daemon may not see this machine's files
+	for attempt := 1; ; attempt++ {
+		project, err := sb.project(ctx, guest)
+		if err != nil {
+			return nil, err
+		}
+		sb.writeProject(project)
+		err = sb.p.compose.Create(ctx, project)
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case errors.Is(err, engine.ErrMount) && sb.hasSockets():
+			mount, sb.socketless = err, true
+		case errors.Is(err, engine.ErrSubnet) && attempt < subnetAttempts:
+			if err := sb.remove(ctx); err != nil { // the subnets too: others are chosen then
+				return nil, err
+			}
+		case err != nil:
+			return nil, err
+		default:
+			if mount != nil {
+				sb.p.noSockets(mount)
+			}
+			return project, sb.adopt(ctx, project)
+		}
+	}
+}
+
+// checkName refuses the name of a Compose project that is there. The container of a generated project is
+// looked at when it was created: that is quicker, and nothing else comes with it.
+func (sb *sandbox) checkName(ctx context.Context) error {
+	if sb.spec.Compose == nil {
+		return nil
+	}
+	objects, err := sb.p.engine.Objects(ctx, compose.ProjectLabel+"="+sb.spec.Name, engine.Container, engine.Network, engine.Volume)
+	if err != nil || len(objects) == 0 {
+		return err
+	}
+	return errors.Join(sb.taken(), sb.forget())
+}
+
+// adopt takes over the containers that were created, none of which may have been there before.
+func (sb *sandbox) adopt(ctx context.Context, project *compose.Project) error {
+	var services []*service
+	for _, s := range project.Services() {
+		var containers []engine.State
+		for _, name := range s.Containers {
+			state, err := sb.p.engine.Inspect(ctx, name)
+			if err != nil {
+				return err
+			}
+			if state.Labels[engine.LabelOwner] == sb.p.self.String() && !state.Running {
+				containers = append(containers, state)
+				continue
+			}
+			if sb.spec.Compose != nil {
+				return sb.taken() // what was made beside it is removed
+			}
+			return errors.Join(sb.taken(), sb.forget()) // it is not ours to remove
+		}
+		services = append(services, newService(sb, s, containers))
+	}
+	sb.services = services
+	return nil
+}
+
+// prepare reads the spec's Compose project, if it has one, and makes sure that the daemon has all images. It
+// returns for which architecture they are.
+func (sb *sandbox) prepare(ctx context.Context) (arch string, err error) {
+	if sb.spec.Compose == nil {
+		image, err := sb.p.ensureImage(ctx, sb.spec.Image)
+		return image.Arch, err
+	}
+	if sb.loaded, err = compose.Load(ctx, sb.spec.Name, *sb.spec.Compose); err != nil {
+		return "", err
+	}
+	sources, err := sb.loaded.Sources()
+	if err != nil {
+		return "", err
+	}
+	images, err := sb.p.prepare(ctx, sources, sb.spec.Compose)
+	if err != nil {
+		return "", err
+	}
+	sb.images = map[string]compose.Image{}
+	for name, image := range images {
+		sb.images[name] = compose.Image{Ref: image.Ref, Entrypoint: image.Entrypoint, Command: image.Command}
+		arch = image.Arch // all are for the daemon's
+	}
+	return arch, nil
+}
+
+// project makes the project to be created.
+func (sb *sandbox) project(ctx context.Context, guest string) (*compose.Project, error) {
+	if sb.loaded == nil {
+		main := compose.Main{Volume: guest, Serve: sb.serves(), Sockets: sb.makeSockets(compose.DefaultService), ConfigFile: sb.projectFile()}
+		return compose.Generate(sb.spec, main, sb.labels()), nil
+	}
+	if sizes := sb.loaded.NetworksNeeded(); sb.subnets == nil && len(sizes) > 0 {
+		used, err := sb.p.usedSubnets(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if sb.subnets, err = sb.p.subnets.take(sizes, used); err != nil {
+			return nil, err
+		}
+	}
+	pol := compose.Policy{
+		Labels: sb.labels(), Volume: guest, Serve: sb.serves(), Sockets: sb.makeSockets, Limits: sb.spec.Limits,
+		Images: sb.images, Subnets: sb.subnets, ConfigFile: sb.projectFile(),
+	}
+	if sb.direct() {
+		pol.Volume, pol.Serve = "", false
+	}
+	sb.changes = sb.loaded.Apply(pol)
+	return sb.loaded, sb.checkForwards(sb.loaded.Services())
+}
+
+// logChanges tells what weakens the isolation, and that the project is cut off, which it may not expect.
+func (sb *sandbox) logChanges() {
+	switch {
+	case !sb.loaded.Internal():
+		sb.p.opts.Logger.Warn("the sandbox has a network", "sandbox", sb.spec.Name, "egress", lazaret.EgressInternet)
+	case len(sb.loaded.NetworksNeeded()) > 0:
+		sb.p.opts.Logger.Info("the project's networks are internal: its services reach each other and nothing else", "sandbox", sb.spec.Name)
+	}
+	for _, c := range sb.changes {
+		if c.Unsafe {
+			sb.p.opts.Logger.Warn("the isolation is broken, as the run allows", "sandbox", sb.spec.Name, "service", c.Service, "key", c.Key, "value", c.To, "reason", c.Why)
+		}
+	}
+}

@@ -1,0 +1,370 @@
+package docker
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gofrs/flock"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/buildcontext"
+	"github.com/lazaret/lazaret/internal/compose"
+	"github.com/lazaret/lazaret/internal/engine"
+	"github.com/lazaret/lazaret/internal/owner"
+)
+
+// imageBuild is the build of a service's image.
+type imageBuild struct {
+	source     compose.Source
+	names      []string // that the project gives the image, beside that of its content
+	text       string   // of the Dockerfile
+	path       string   // of the Dockerfile in the context
+	added      bool     // the Dockerfile is not in the context's folder, or nowhere, and is put there
+	dockerfile buildcontext.Dockerfile
+	buildKit   bool
+	bases      map[string]want        // the images that it uses, by their references
+	on         map[string]*imageBuild // the builds that it uses, by the references of what they make
+
+	ref     string // once it is built
+	image   engine.Image
+	missing bool // it is not built and is not to be
+}
+
+// isReady says whether all that it is built on has been built.
+func (b *imageBuild) isReady() bool {
+	for _, on := range b.on {
+		if on.ref == "" && !on.missing {
+			return false
+		}
+	}
+	return true
+}
+
+// addedDockerfile is the path in a context of a Dockerfile that is not from there.
+const addedDockerfile = ".lazaret.Dockerfile"
+
+// newImageBuild reads a build's Dockerfile.
+func (p *Provider) newImageBuild(s compose.Source) (*imageBuild, error) {
+	b := &imageBuild{source: s, bases: map[string]want{}, on: map[string]*imageBuild{}}
+	fail := func(err error) (*imageBuild, error) { return nil, inService(err, s.Service) }
+	for _, name := range append([]string{s.Image}, s.Build.Tags...) {
+		if name == "" {
+			continue
+		}
+		tag, err := engine.Tag(name)
+		if err != nil {
+			return fail(err)
+		}
+		if !slices.Contains(b.names, tag) {
+			b.names = append(b.names, tag)
+		}
+	}
+	if err := b.read(); err != nil {
+		return fail(err)
+	}
+	var err error
+	if b.dockerfile, err = buildcontext.Parse(b.text, p.argsOf(s)); err != nil {
+		return fail(&lazaret.Error{Op: "read", Path: s.Build.Dockerfile, Class: lazaret.ErrConfig, Err: err})
+	}
+	if b.buildKit, err = builderFor(b.dockerfile, len(s.Build.Secrets) > 0, p.server, p.opts.ClassicBuilder); err != nil {
+		return fail(err)
+	}
+	return b, nil
+}
+
+// read reads the Dockerfile and decides where it is in the context.
+func (b *imageBuild) read() (err error) {
+	build := b.source.Build
+	b.path, b.added = addedDockerfile, true
+	if build.Inline != "" {
+		b.text = build.Inline
+		return nil
+	}
+	dockerfile := build.Dockerfile
+	if !filepath.IsAbs(dockerfile) {
+		dockerfile = filepath.Join(build.Context, dockerfile)
+	}
+	if rel, err := filepath.Rel(build.Context, dockerfile); err == nil && filepath.IsLocal(rel) {
+		b.path, b.added = filepath.ToSlash(rel), false
+		b.text, err = buildcontext.ReadDockerfile(build.Context, rel)
+		return err
+	}
+	b.text, err = buildcontext.ReadDockerfile(filepath.Dir(dockerfile), filepath.Base(dockerfile))
+	return err
+}
+
+// argsOf are the arguments of a build, those of the builder itself among them.
+func (p *Provider) argsOf(s compose.Source) map[string]string {
+	host := "linux/" + p.server.Arch
+	target := s.Platform
+	if target == "" {
+		target = host
+	}
+	args := map[string]string{}
+	for prefix, platform := range map[string]string{"BUILD": host, "TARGET": target} {
+		system, rest, _ := strings.Cut(platform, "/")
+		arch, variant, _ := strings.Cut(rest, "/")
+		maps.Copy(args, map[string]string{prefix + "PLATFORM": platform, prefix + "OS": system, prefix + "ARCH": arch, prefix + "VARIANT": variant})
+	}
+	maps.Copy(args, s.Build.Args)
+	return args
+}
+
+// Engines have had a BuildKit that knows heredocs since this version.
+const heredocEngine = "23.0"
+
+// builderFor decides who builds: BuildKit where there is one. What only BuildKit can do where there is none, or
+// only a newer one, is an ErrUnsupported.
+func builderFor(d buildcontext.Dockerfile, secrets bool, server engine.Server, classic bool) (buildKit bool, err error) {
+	fail := func(hint, format string, a ...any) (bool, error) {
+		return false, &lazaret.Error{Op: "build image", Class: lazaret.ErrUnsupported, Err: fmt.Errorf(format, a...), Hint: hint}
+	}
+	if server.BuildKit && !classic {
+		if d.Heredoc > 0 && d.Syntax == "" && engine.VersionLess(server.Version, heredocEngine) {
+			return fail("begin the Dockerfile with the line `# syntax=docker/dockerfile:1`, or upgrade the Engine to "+heredocEngine,
+				"line %d of the Dockerfile is a heredoc, which the BuildKit of Engine %s does not know", d.Heredoc, server.Version)
+		}
+		return true, nil
+	}
+	needs := d.Needs
+	if d.Syntax != "" && !strings.HasPrefix(d.Syntax, "docker/dockerfile:") {
+		needs = append(needs, "the syntax "+d.Syntax)
+	}
+	if secrets {
+		needs = append(needs, "secrets")
+	}
+	if needs == nil {
+		return false, nil
+	}
+	hint := "use a Docker Engine, which has BuildKit"
+	if classic {
+		hint = "allow BuildKit: leave DOCKER_BUILDKIT=0 out"
+	}
+	return fail(hint, "it needs BuildKit, and there is none: %s", strings.Join(needs, "; "))
+}
+
+// buildRecipe is raised where the same inputs are to make another image.
+const buildRecipe = 1
+
+// inputs is the hash of all that an image is made of. Of secrets it has their ids: as for the builders, a new
+// value makes no new image.
+func (b *imageBuild) inputs(bases map[string]string, context string) string {
+	build := b.source.Build
+	var secrets []string
+	for _, s := range build.Secrets {
+		secrets = append(secrets, s.ID)
+	}
+	slices.Sort(secrets)
+	return hashOf(struct {
+		Recipe                    int
+		Bases                     map[string]string
+		Context, Dockerfile       string
+		Args, Labels              map[string]string
+		Target, Network, Platform string
+		ExtraHosts, Secrets       []string
+		Ulimits                   []compose.Ulimit
+		ShmSize                   int64
+	}{
+		buildRecipe, bases, context, b.text, build.Args, build.Labels, build.Target, build.Network, b.source.Platform,
+		build.ExtraHosts, secrets, build.Ulimits, build.ShmSize,
+	})
+}
+
+func hashOf(v any) string {
+	text, _ := json.Marshal(v) // of texts, numbers, lists and maps: it cannot fail
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
+// builtPrefix begins the names of images that projects' builds have made; the beginning of their inputs' hash
+// follows. Who has one of that name has the image.
+const builtPrefix = "lazaret-build:"
+
+// build makes sure that the image is there. Those who want the same at the same time, here or in another process
+// of this user's, share one build. With prebuilt nothing is built.
+func (p *Provider) build(ctx context.Context, plan *imagePlan, b *imageBuild, prebuilt bool) error {
+	bases := plan.basesOf(b)
+	if bases == nil {
+		b.missing = true
+		return nil
+	}
+	built, err := shared(ctx, &p.builds, hashOf([]any{b.source, bases, prebuilt}), func(ctx context.Context) (*imageBuild, error) {
+		mine := *b
+		err := p.ensureBuilt(ctx, &mine, bases, prebuilt)
+		return &mine, err
+	})
+	if err != nil {
+		return err
+	}
+	b.ref, b.image, b.missing = built.ref, built.image, built.missing
+	return nil
+}
+
+func (p *Provider) ensureBuilt(ctx context.Context, b *imageBuild, bases map[string]string, prebuilt bool) error {
+	tree, err := b.context(ctx)
+	if err != nil {
+		return err
+	}
+	inputs := b.inputs(bases, tree.Hash())
+	b.ref = builtPrefix + inputs[:20]
+	if there, err := p.isBuilt(ctx, b, inputs); err != nil || there {
+		return err
+	}
+	if prebuilt {
+		b.missing = true
+		return nil
+	}
+	unlock, err := p.lockBuild(ctx, b.ref)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if there, err := p.isBuilt(ctx, b, inputs); err != nil || there {
+		return err
+	}
+	err = p.patiently(ctx, func() error { return p.runBuild(ctx, b, inputs, tree) })
+	if err != nil {
+		return err
+	}
+	if there, err := p.isBuilt(ctx, b, inputs); err != nil || there {
+		return err
+	}
+	return &lazaret.Error{Op: "build image", Class: lazaret.ErrInfrastructure, Err: errors.New("it is gone again")}
+}
+
+// context reads the build's folder, if it has one.
+func (b *imageBuild) context(ctx context.Context) (*buildcontext.Tree, error) {
+	dir, dockerfile := b.source.Build.Context, b.path
+	if dir == "" {
+		return buildcontext.Folder(""), nil
+	}
+	if b.added {
+		dockerfile = ""
+	}
+	matcher, err := buildcontext.Ignored(dir, dockerfile)
+	if err != nil {
+		return nil, err
+	}
+	return buildcontext.NewTree(ctx, dir, "", buildcontext.Options{Matcher: matcher, AnyLinks: true})
+}
+
+// isBuilt looks for the image of the inputs, and gives it the names that it lacks.
+func (p *Provider) isBuilt(ctx context.Context, b *imageBuild, inputs string) (bool, error) {
+	image, found, err := p.engine.Image(ctx, b.ref)
+	if err != nil || !found || markOf(image.Labels).Inputs != inputs {
+		return false, err
+	}
+	for _, name := range b.names {
+		if !slices.Contains(image.Tags, name) {
+			if err := p.engine.Tag(ctx, image.ID, name); err != nil {
+				return false, err
+			}
+		}
+	}
+	b.image = image
+	return true, nil
+}
+
+// runBuild has the Engine build the image.
+func (p *Provider) runBuild(ctx context.Context, b *imageBuild, inputs string, tree *buildcontext.Tree) error {
+	of := b.source.Build
+	build := engine.Build{
+		Tags: append([]string{b.ref}, b.names...), Dockerfile: b.path, Args: of.Args, Network: of.Network, Target: of.Target,
+		Platform: b.source.Platform, NoCache: of.NoCache, CacheFrom: of.CacheFrom, ExtraHosts: of.ExtraHosts, ShmSize: of.ShmSize,
+		BuildKit: b.buildKit, Labels: maps.Clone(of.Labels), Secrets: map[string][]byte{},
+	}
+	for _, u := range of.Ulimits {
+		build.Ulimits = append(build.Ulimits, engine.Ulimit(u))
+	}
+	for _, s := range of.Secrets {
+		content := []byte(s.Content)
+		if s.File != "" {
+			var err error
+			if content, err = os.ReadFile(s.File); err != nil {
+				return &lazaret.Error{Op: "read secret " + s.ID, Class: lazaret.ErrConfig, Err: err}
+			}
+		}
+		build.Secrets[s.ID] = content
+	}
+	if build.Labels == nil {
+		build.Labels = map[string]string{}
+	}
+	mark, _ := json.Marshal(builtOf{Inputs: inputs, Base: inputs, Tags: build.Tags}) // texts: it cannot fail
+	build.Labels[engine.LabelCache], build.Labels[engine.LabelImage] = engine.EnvImage, string(mark)
+	dockerfile := ""
+	if b.added {
+		dockerfile = b.text
+	}
+	content, packed := buildcontext.Pack(ctx, b.path, dockerfile, []*buildcontext.Tree{tree})
+	build.Context = content
+	_, err := p.engine.Build(ctx, build, func(step string) {
+		p.opts.Progress(Progress{Image: b.source.Service, Status: step, Build: true})
+	})
+	_ = content.Close() // a pipe's cannot fail
+	if perr := <-packed; perr != nil {
+		err = perr // the first cause
+	}
+	return err
+}
+
+// lockBuild keeps other processes of this user's from building the same. Where there can be no lock, the image
+// may be built twice, which is no more than a waste.
+func (p *Provider) lockBuild(ctx context.Context, ref string) (unlock func(), err error) {
+	dir, err := owner.StateDir("builds")
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err != nil {
+		p.opts.Logger.Debug("builds are not locked", "error", err)
+		return func() {}, nil
+	}
+	lock := flock.New(filepath.Join(dir, strings.TrimPrefix(ref, builtPrefix)+".lock"))
+	locked, err := lock.TryLockContext(ctx, 100*time.Millisecond)
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case err != nil || !locked:
+		p.opts.Logger.Debug("a build is not locked", "error", err)
+		return func() {}, nil
+	}
+	return func() {
+		if runtime.GOOS != "windows" {
+			_ = os.Remove(lock.Path()) // who waits for it looks for the image first, as who makes it anew does
+		}
+		_ = lock.Unlock()
+	}, nil
+}
+
+// busyWaits are the pauses before what a busy or broken registry has refused is tried again.
+var busyWaits = []time.Duration{500 * time.Millisecond, 2 * time.Second, 8 * time.Second, 20 * time.Second}
+
+// patiently calls f again where a registry was busy or broken, after growing pauses, to which up to a half is
+// added so that those who were refused together do not come back together.
+func (p *Provider) patiently(ctx context.Context, f func() error) error {
+	for _, wait := range busyWaits {
+		err := f()
+		if !errors.Is(err, engine.ErrBusy) {
+			return err
+		}
+		wait += rand.N(wait / 2)
+		p.opts.Logger.Warn("a registry is busy or broken; trying again", "in", wait.Round(100*time.Millisecond), "error", err)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return err
+		}
+	}
+	return f()
+}

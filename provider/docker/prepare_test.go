@@ -1,0 +1,566 @@
+package docker
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"log"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/buildcontext"
+	"github.com/lazaret/lazaret/internal/compose"
+	"github.com/lazaret/lazaret/internal/engine"
+)
+
+const testBase = "lazaret-test/busybox"
+
+// builder is a provider that notes what it builds.
+type builder struct {
+	*Provider
+	mark string // a label's value on all that it builds here
+
+	mu    sync.Mutex
+	steps []string
+}
+
+// newBuilder connects a provider, and removes in the end what was built with its mark.
+func newBuilder(t *testing.T, opts Options) *builder {
+	t.Helper()
+	b := &builder{mark: strings.ToLower(rand.Text()[:12])}
+	opts.Progress = func(ev Progress) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if ev.Build {
+			b.steps = append(b.steps, ev.Status)
+		}
+	}
+	p, err := New(t.Context(), opts)
+	if err != nil {
+		if os.Getenv("LAZARET_REQUIRE_DOCKER") == "" {
+			t.Skipf("no Docker: %v", err)
+		}
+		t.Fatal(err)
+	}
+	b.Provider = p
+	ctx := context.WithoutCancel(t.Context())
+	t.Cleanup(func() {
+		images, _, err := p.engine.Images(ctx, "lazaret-test="+b.mark)
+		for _, i := range images {
+			err = errors.Join(err, p.engine.Remove(ctx, engine.Object{Kind: engine.ImageKind, ID: i.ID, Name: i.ID}))
+		}
+		if err = errors.Join(err, p.Close(ctx)); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+// ran counts the steps whose text has part in it.
+func (b *builder) ran(part string) (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, s := range b.steps {
+		if strings.Contains(s, part) {
+			n++
+		}
+	}
+	return n
+}
+
+// lay writes files, by their paths, into a new folder.
+func lay(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, content := range files {
+		name = filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// source is a service with a build whose image nobody else has.
+func (b *builder) source(service string, build compose.Build) compose.Source {
+	build.Labels = map[string]string{"lazaret-test": b.mark}
+	if build.Dockerfile == "" {
+		build.Dockerfile = "Dockerfile"
+	}
+	return compose.Source{Service: service, Pull: compose.PullMissing, Build: &build}
+}
+
+// built prepares one service and returns its image.
+func (b *builder) built(t *testing.T, s compose.Source) prepared {
+	t.Helper()
+	images, err := b.prepare(t.Context(), []compose.Source{s}, &lazaret.Compose{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return images[s.Service]
+}
+
+// reads starts a sandbox of an image and returns a file's content.
+func (b *builder) reads(t *testing.T, image, file string) string {
+	t.Helper()
+	sb, err := b.Start(t.Context(), lazaret.Spec{Image: image})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := sb.ReadFile(t.Context(), file)
+	if err = errors.Join(err, sb.Close(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func bothBuilders(t *testing.T, f func(t *testing.T, b *builder)) {
+	for name, classic := range map[string]bool{"BuildKit": false, "the Engine's own": true} {
+		t.Run(name, func(t *testing.T) { f(t, newBuilder(t, Options{ClassicBuilder: classic})) })
+	}
+}
+
+func TestAServicesImageIsBuiltOfItsContextArgumentsAndStage(t *testing.T) {
+	bothBuilders(t, func(t *testing.T, b *builder) {
+		dir := lay(t, map[string]string{
+			"app/data": "one", "app/x.log": "1", "app/.dockerignore": "*.log",
+			"other/Dockerfile": "ARG BASE\nFROM $BASE AS first\nARG WORD\nCOPY . /here\nRUN ls /here >/found; echo \"$WORD\" >>/found; grep -c lazaret-peer /etc/hosts >>/found\nFROM first\nRUN rm /found\n",
+		})
+		s := b.source("web", compose.Build{
+			Context: filepath.Join(dir, "app"), Dockerfile: filepath.Join(dir, "other", "Dockerfile"), Target: "first",
+			Args: map[string]string{"BASE": testBase, "WORD": "a $b \"c\""}, ExtraHosts: []string{"lazaret-peer:10.1.2.3"},
+		})
+		s.Image = "lazaret-test-" + b.mark + ":mine"
+		image := b.built(t, s)
+		if !strings.HasPrefix(image.Ref, builtPrefix) || image.Arch != b.server.Arch {
+			t.Errorf("got %+v", image)
+		}
+		if got := b.reads(t, s.Image, "/found"); got != "data\na $b \"c\"\n1\n" {
+			t.Errorf("the image has %q", got)
+		}
+	})
+}
+
+func TestAServicesImageIsBuiltAgainOnlyWhenItsContentChanges(t *testing.T) {
+	b := newBuilder(t, Options{})
+	dir := lay(t, map[string]string{"Dockerfile": "FROM " + testBase + "\nCOPY data /\nRUN cat /data >/copy\n", "data": "one"})
+	s := b.source("web", compose.Build{Context: dir})
+	first := b.built(t, s)
+	again := b.built(t, s)
+	elsewhere := lay(t, map[string]string{"Dockerfile": "FROM " + testBase + "\nCOPY data /\nRUN cat /data >/copy\n", "data": "one"})
+	moved := b.built(t, b.source("api", compose.Build{Context: elsewhere}))
+	if first.Ref != again.Ref || moved.Ref != first.Ref || first.ID != moved.ID || b.ran("RUN cat") != 1 {
+		t.Errorf("the same content was built %d times: %s, %s, %s", b.ran("RUN cat"), first.Ref, again.Ref, moved.Ref)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "data"), []byte("two"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if changed := b.built(t, s); changed.Ref == first.Ref || b.reads(t, changed.Ref, "/copy") != "two" {
+		t.Errorf("what has changed was not built: %s", changed.Ref)
+	}
+	images, err := b.Images(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := 0
+	for _, i := range images {
+		if i.ID == first.ID && i.Mark.Inputs != "" {
+			listed++
+		}
+	}
+	if listed != 1 {
+		t.Errorf("the image is listed %d times among those that were built", listed)
+	}
+}
+
+func TestSamplesAndProcessesThatWantTheSameImageShareOneBuild(t *testing.T) {
+	one, two := newBuilder(t, Options{}), newBuilder(t, Options{})
+	two.mark = one.mark
+	dir := lay(t, map[string]string{"Dockerfile": "FROM " + testBase + "\nRUN sleep 1; echo " + one.mark + "\n"})
+	refs := make([]string, 16)
+	errs := make([]error, len(refs))
+	var wg sync.WaitGroup
+	for i := range refs {
+		wg.Go(func() {
+			b := one
+			if i%2 == 1 {
+				b = two
+			}
+			images, err := b.prepare(t.Context(), []compose.Source{b.source("web", compose.Build{Context: dir})}, &lazaret.Compose{})
+			refs[i], errs[i] = images["web"].Ref, err
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	for _, ref := range refs {
+		if ref != refs[0] {
+			t.Errorf("got %s and %s", ref, refs[0])
+		}
+	}
+	if n := one.ran("RUN sleep") + two.ran("RUN sleep"); n != 1 {
+		t.Errorf("it was built %d times", n)
+	}
+}
+
+func TestServicesAreBuiltOnWhatOthersAreBuiltOf(t *testing.T) {
+	bothBuilders(t, func(t *testing.T, b *builder) {
+		name := "lazaret-test-" + b.mark
+		dir := lay(t, map[string]string{"base/Dockerfile": "FROM " + testBase + "\nRUN echo base >/base\n", "app/Dockerfile": "FROM " + name + "\nRUN cat /base >/app\n"})
+		app := b.source("app", compose.Build{Context: filepath.Join(dir, "app")})
+		base := b.source("base", compose.Build{Context: filepath.Join(dir, "base")})
+		base.Image = name + ":latest"
+		sources := []compose.Source{app, base, {Service: "third", Image: name, Pull: compose.PullMissing}}
+		images, err := b.prepare(t.Context(), sources, &lazaret.Compose{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if images["third"].Ref != images["base"].Ref || b.reads(t, images["app"].Ref, "/app") != "base\n" {
+			t.Errorf("got %+v", images)
+		}
+		app.Image, base.Build.Inline = "app", "FROM app"
+		if _, err := b.prepare(t.Context(), []compose.Source{app, base}, &lazaret.Compose{}); !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), "built on what is built on it") {
+			t.Errorf("a circle: got %v", err)
+		}
+	})
+}
+
+func TestSecretsAreForTheStepsOfABuildThatMountThem(t *testing.T) {
+	b := newBuilder(t, Options{})
+	dir := lay(t, map[string]string{"secret": "of a file"})
+	s := b.source("web", compose.Build{
+		Context: t.TempDir(), Inline: "FROM " + testBase + "\nRUN --mount=type=secret,id=file --mount=type=secret,id=text wc -c /run/secrets/* | tr -s ' ' >/counts\n",
+		Secrets: []compose.Secret{{ID: "file", File: filepath.Join(dir, "secret")}, {ID: "text", Content: "content"}},
+	})
+	image := b.built(t, s)
+	if got := b.reads(t, image.Ref, "/counts"); !strings.Contains(got, "9 /run/secrets/file") || !strings.Contains(got, "7 /run/secrets/text") {
+		t.Errorf("got %q", got)
+	}
+	if _, err := newBuilder(t, Options{ClassicBuilder: true}).prepare(t.Context(), []compose.Source{s}, &lazaret.Compose{}); !errors.Is(err, lazaret.ErrUnsupported) || !strings.Contains(err.Error(), "line 2: RUN --mount") {
+		t.Errorf("without BuildKit: got %v", err)
+	}
+}
+
+func TestWhoBuilds(t *testing.T) {
+	old, young, podman := engine.Server{Version: "20.10.24", BuildKit: true}, engine.Server{Version: "28.1.0", BuildKit: true}, engine.Server{Version: "5.0.0"}
+	mount, heredoc := buildcontext.Dockerfile{Needs: []string{"line 3: RUN --mount"}}, buildcontext.Dockerfile{Needs: []string{"line 2: a heredoc"}, Heredoc: 2}
+	asking := heredoc
+	asking.Syntax = "docker/dockerfile:1"
+	for name, c := range map[string]struct {
+		d                buildcontext.Dockerfile
+		server           engine.Server
+		classic, secrets bool
+		buildKit         bool
+		says             string
+	}{
+		"BuildKit where there is one":              {server: old, buildKit: true},
+		"the Engine where there is none":           {server: podman},
+		"the Engine where that is asked for":       {server: young, classic: true},
+		"a mount":                                  {d: mount, server: old, buildKit: true},
+		"a mount without BuildKit":                 {d: mount, server: podman, says: "needs BuildKit, and there is none: line 3: RUN --mount"},
+		"secrets without BuildKit":                 {server: podman, secrets: true, says: "secrets"},
+		"a heredoc":                                {d: heredoc, server: young, buildKit: true},
+		"a heredoc and an old BuildKit":            {d: heredoc, server: old, says: "line 2 of the Dockerfile is a heredoc"},
+		"a heredoc and a BuildKit that is fetched": {d: asking, server: old, buildKit: true},
+		"another's syntax without BuildKit":        {d: buildcontext.Dockerfile{Syntax: "my/own"}, server: podman, says: "the syntax my/own"},
+		"Docker's syntax without BuildKit":         {d: buildcontext.Dockerfile{Syntax: "docker/dockerfile:1.4"}, server: podman},
+	} {
+		got, err := builderFor(c.d, c.secrets, c.server, c.classic)
+		if got != c.buildKit || (err != nil) != (c.says != "") || err != nil && (!errors.Is(err, lazaret.ErrUnsupported) || !strings.Contains(err.Error(), c.says)) {
+			t.Errorf("%s: got %t, %v", name, got, err)
+		}
+	}
+}
+
+func TestAStepThatFailsIsToldWithItsServiceAndWhatItPrintedLast(t *testing.T) {
+	bothBuilders(t, func(t *testing.T, b *builder) {
+		s := b.source("web", compose.Build{Context: t.TempDir(), Inline: "FROM " + testBase + "\nRUN echo out of 500 MB; exit 3\n"})
+		_, err := b.prepare(t.Context(), []compose.Source{s}, &lazaret.Compose{})
+		if !errors.Is(err, lazaret.ErrConfig) {
+			t.Fatalf("got %v", err)
+		}
+		for _, part := range []string{"web", "RUN echo out of 500 MB", "exit code 3", "it printed last:\nout of 500 MB"} {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("%q is not in: %v", part, err)
+			}
+		}
+	})
+}
+
+func TestPrebuiltListsAllThatIsMissing(t *testing.T) {
+	b := newBuilder(t, Options{})
+	dir := lay(t, map[string]string{"Dockerfile": "FROM " + testBase + "\nRUN true\n", "far.Dockerfile": "FROM lazaret-test/none:3\n"})
+	sources := []compose.Source{
+		{Service: "db", Image: "lazaret-test/none:1", Pull: compose.PullMissing},
+		{Service: "cache", Image: "lazaret-test/none:2", Pull: compose.PullAlways},
+		{Service: "idle", Image: testBase, Pull: compose.PullAlways},
+		b.source("web", compose.Build{Context: dir}),
+		b.source("far", compose.Build{Context: dir, Dockerfile: "far.Dockerfile"}),
+	}
+	_, err := b.prepare(t.Context(), sources, &lazaret.Compose{Prebuilt: true})
+	if !errors.Is(err, lazaret.ErrConfig) {
+		t.Fatalf("got %v", err)
+	}
+	for _, part := range []string{"none:1 (db)", "none:2 (cache)", "none:3 (far)", "(web)", "(far)"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%q is not in: %v", part, err)
+		}
+	}
+	if strings.Contains(err.Error(), "idle") || b.ran("") != 0 {
+		t.Errorf("got %v, and %d steps", err, b.ran(""))
+	}
+	web := b.built(t, sources[3])
+	images, err := b.prepare(t.Context(), sources[2:4], &lazaret.Compose{Prebuilt: true})
+	if err != nil || images["web"].ID != web.ID {
+		t.Errorf("what was built before: %+v, %v", images, err)
+	}
+}
+
+func TestWhatMayNotBePulledIsNotAskedFor(t *testing.T) {
+	b := newBuilder(t, Options{})
+	r := serveBusy(t, b, 0, http.StatusOK)
+	local := []compose.Source{{Service: "one", Image: r.ref, Pull: compose.PullNever}, {Service: "two", Image: "lazaret-test/none:1", Pull: compose.PullNever}}
+	_, err := b.prepare(t.Context(), local, &lazaret.Compose{})
+	if !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), r.ref+" (one)") || !strings.Contains(err.Error(), "none:1 (two)") {
+		t.Errorf("got %v", err)
+	}
+	if n := r.manifests.Load(); n != 0 {
+		t.Errorf("the registry was asked %d times", n)
+	}
+	asked := func(what, policy string, age time.Duration, want int64) {
+		t.Helper()
+		b.built(t, compose.Source{Service: "one", Image: r.ref, Pull: policy, Age: age})
+		if n := r.manifests.Load(); n != want {
+			t.Errorf("%s: the registry was asked %d times, want %d", what, n, want)
+		}
+	}
+	asked("missing", compose.PullMissing, 0, 1)
+	asked("not missing", compose.PullMissing, 0, 1)
+	asked("never", compose.PullNever, 0, 1)
+	asked("always", compose.PullAlways, 0, 2)
+	if err := b.engine.Tag(t.Context(), r.ref, "lazaret-test-"+b.mark); err != nil { // which tells its age
+		t.Fatal(err)
+	}
+	asked("young enough", compose.PullAlways, time.Hour, 2)
+	asked("too old", compose.PullAlways, time.Nanosecond, 3)
+}
+
+// busyRegistry refuses the first requests for its image's manifest.
+type busyRegistry struct {
+	ref       string
+	manifests atomic.Int64
+}
+
+func serveBusy(t *testing.T, b *builder, refusals int64, status int) *busyRegistry {
+	t.Helper()
+	r := &busyRegistry{}
+	store := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	var open atomic.Bool
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if open.Load() && req.Method != http.MethodPut && strings.Contains(req.URL.Path, "/manifests/") && !strings.Contains(req.URL.Path, "sha256:") {
+			if r.manifests.Add(1) <= refusals {
+				w.WriteHeader(status)
+				return
+			}
+		}
+		store.ServeHTTP(w, req)
+	}))
+	t.Cleanup(server.Close)
+	image, err := random.Image(1<<10, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if image, err = mutate.ConfigFile(image, aged(t, image, b.server.Arch, map[string]string{"lazaret-test": b.mark})); err != nil {
+		t.Fatal(err)
+	}
+	r.ref = strings.TrimPrefix(server.URL, "http://") + "/lazaret-test/busy:1"
+	ref, err := name.ParseReference(r.ref)
+	if err == nil {
+		err = remote.Write(ref, image, remote.WithContext(t.Context()))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	open.Store(true)
+	return r
+}
+
+func TestARegistryThatIsBusyIsAskedAgain(t *testing.T) {
+	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusInternalServerError} {
+		t.Run(http.StatusText(status), func(t *testing.T) {
+			b := newBuilder(t, Options{})
+			r := serveBusy(t, b, 2, status)
+			image := b.built(t, compose.Source{Service: "web", Image: r.ref, Pull: compose.PullMissing})
+			if image.ID == "" || r.manifests.Load() < 3 {
+				t.Errorf("got %+v after %d requests", image, r.manifests.Load())
+			}
+		})
+	}
+}
+
+func TestARegistryThatStaysBusyIsAnInfrastructureError(t *testing.T) {
+	defer func(waits []time.Duration) { busyWaits = waits }(busyWaits)
+	busyWaits = []time.Duration{time.Millisecond, time.Millisecond}
+	b := newBuilder(t, Options{})
+	r := serveBusy(t, b, 1000, http.StatusTooManyRequests)
+	s := compose.Source{Service: "web", Image: r.ref, Pull: compose.PullMissing}
+	_, err := b.prepare(t.Context(), []compose.Source{s}, &lazaret.Compose{})
+	if !errors.Is(err, lazaret.ErrInfrastructure) || !strings.Contains(err.Error(), "web") {
+		t.Errorf("got %v", err)
+	}
+	busyWaits = []time.Duration{time.Hour}
+	_, err = b.prepare(t.Context(), []compose.Source{s}, &lazaret.Compose{PullTimeout: time.Second})
+	if !errors.Is(err, lazaret.ErrLimit) || !strings.Contains(err.Error(), "limit of 1s") || !strings.Contains(err.Error(), "web") {
+		t.Errorf("beyond its limit: got %v", err)
+	}
+}
+
+func TestABuildEndsAtItsLimit(t *testing.T) {
+	bothBuilders(t, func(t *testing.T, b *builder) {
+		s := b.source("web", compose.Build{Context: t.TempDir(), Inline: "FROM " + testBase + "\nRUN sleep 60\n"})
+		_, err := b.prepare(t.Context(), []compose.Source{s}, &lazaret.Compose{BuildTimeout: 2 * time.Second})
+		if !errors.Is(err, lazaret.ErrLimit) || !strings.Contains(err.Error(), "limit of 2s") || !strings.Contains(err.Error(), "web") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestABuildThatIsCancelledEndsAtOnce(t *testing.T) {
+	bothBuilders(t, func(t *testing.T, b *builder) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var seen atomic.Int64 // when its step was seen to begin
+		report := b.opts.Progress
+		b.opts.Progress = func(ev Progress) {
+			if report(ev); strings.Contains(ev.Status, "RUN sleep") {
+				seen.Store(time.Now().UnixNano())
+				cancel()
+			}
+		}
+		dir := lay(t, map[string]string{
+			"Dockerfile":   "FROM " + testBase + "\nRUN sleep 100\n",
+			"compose.yaml": "services: {web: {build: {context: ., labels: {lazaret-test: " + b.mark + "}}}}\n",
+		})
+		_, err := b.Start(ctx, lazaret.Spec{Compose: &lazaret.Compose{Files: []string{filepath.Join(dir, "compose.yaml")}}})
+		if !errors.Is(err, lazaret.ErrCancelled) {
+			t.Errorf("got %v", err)
+		}
+		if took := time.Since(time.Unix(0, seen.Load())); seen.Load() == 0 || took > 10*time.Second {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+func TestAProjectIsStartedWithWhatItsServicesAreBuiltOf(t *testing.T) {
+	b := newBuilder(t, Options{})
+	dir := lay(t, map[string]string{
+		"app/Dockerfile": "ARG WORD=none\nFROM " + testBase + " AS tools\nARG WORD\nRUN echo $WORD >/word\nFROM tools\nRUN rm /word\n",
+		"compose.yaml": `services:
+  web:
+    build: {context: app, target: tools, args: [WORD], labels: {lazaret-test: "` + b.mark + `"}}
+    command: sleep infinity
+  job:
+    build: {dockerfile_inline: "FROM ` + testBase + `\nENTRYPOINT [\"sleep\"]\nCMD [\"infinity\"]", labels: {lazaret-test: "` + b.mark + `"}}
+`,
+	})
+	p := &lazaret.Compose{Files: []string{filepath.Join(dir, "compose.yaml")}, Env: map[string]string{"WORD": "given"}}
+	sb, err := b.Start(t.Context(), lazaret.Spec{Compose: p})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := sb.ReadFile(t.Context(), "/word")
+	if err != nil || string(text) != "given\n" {
+		t.Errorf("got %q, %v", text, err)
+	}
+	job, err := sb.Lookup("job")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res, err := job.Exec(t.Context(), lazaret.Cmd{Args: []string{"cat", "/proc/1/comm"}}); err != nil || res.Stdout.Text() != "guest\n" {
+		t.Errorf("what its image runs only idles, and its main process is %+v, %v", res, err)
+	}
+	if err := sb.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAnImageForAnotherMachineIsRefusedUnlessItIsAskedFor(t *testing.T) {
+	b := newBuilder(t, Options{})
+	other := "arm64"
+	if b.server.Arch == other {
+		other = "amd64"
+	}
+	s := b.source("web", compose.Build{Context: t.TempDir(), Inline: "FROM scratch\nCOPY . /\n"})
+	s.Platform = "linux/" + other
+	image := b.built(t, s)
+	if image.Arch != other {
+		t.Fatalf("got an image for %s", image.Arch)
+	}
+	plain := compose.Source{Service: "db", Image: image.Ref, Pull: compose.PullNever}
+	_, err := b.prepare(t.Context(), []compose.Source{plain}, &lazaret.Compose{})
+	if !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), "db") || !strings.Contains(err.Error(), "linux/"+other) {
+		t.Errorf("got %v", err)
+	}
+	plain.Platform = s.Platform
+	b.built(t, plain)
+}
+
+func TestTheInputsOfABuildAreAllThatMakesADifference(t *testing.T) {
+	of := func(change func(*imageBuild)) string {
+		b := &imageBuild{text: "FROM a", source: compose.Source{Build: &compose.Build{Args: map[string]string{"A": "1"}}}}
+		if change != nil {
+			change(b)
+		}
+		return b.inputs(map[string]string{"a": "sha256:1"}, "context")
+	}
+	plain := of(nil)
+	for name, same := range map[string]string{
+		"its folder":           of(func(b *imageBuild) { b.source.Build.Context = "/elsewhere" }),
+		"its service":          of(func(b *imageBuild) { b.source.Service = "x" }),
+		"a secret's value":     of(func(b *imageBuild) { b.source.Build.NoCache = true }),
+		"the image's name":     of(func(b *imageBuild) { b.source.Image = "x"; b.names = []string{"x"} }),
+		"where steps are kept": of(func(b *imageBuild) { b.source.Build.CacheFrom = []string{"x"} }),
+	} {
+		if same != plain {
+			t.Errorf("%s makes a difference", name)
+		}
+	}
+	seen := map[string]string{plain: "nothing"}
+	for name, change := range map[string]func(*imageBuild){
+		"the Dockerfile": func(b *imageBuild) { b.text = "FROM a\nRUN x" },
+		"an argument":    func(b *imageBuild) { b.source.Build.Args = maps.Clone(map[string]string{"A": "2"}) },
+		"the stage":      func(b *imageBuild) { b.source.Build.Target = "x" },
+		"the network":    func(b *imageBuild) { b.source.Build.Network = "none" },
+		"the platform":   func(b *imageBuild) { b.source.Platform = "linux/arm64" },
+		"a label":        func(b *imageBuild) { b.source.Build.Labels = map[string]string{"x": "1"} },
+		"a host":         func(b *imageBuild) { b.source.Build.ExtraHosts = []string{"x:1"} },
+		"a secret":       func(b *imageBuild) { b.source.Build.Secrets = []compose.Secret{{ID: "x"}} },
+		"a limit":        func(b *imageBuild) { b.source.Build.Ulimits = []compose.Ulimit{{Name: "nofile"}} },
+		"shared memory":  func(b *imageBuild) { b.source.Build.ShmSize = 1 },
+	} {
+		hash := of(change)
+		if before, ok := seen[hash]; ok {
+			t.Errorf("%s makes the same hash as %s", name, before)
+		}
+		seen[hash] = name
+	}
+}

@@ -1,0 +1,168 @@
+package docker
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/compose"
+	"github.com/lazaret/lazaret/internal/wire"
+	"github.com/lazaret/lazaret/internal/wire/client"
+)
+
+// In a kept sandbox the guest of each service's own user is a resident: it outlives the process that has
+// started it, and its detached commands do so too. It is the main process where that is ours; else the first who
+// needs it starts it by an exec. Later processes reach it by an exec of a relay, which connects them with an
+// abstract unix socket, and each side proves to the other that it knows the sandbox's key. That is a label: who
+// can read it can run commands by the Engine anyway, on whatever machine the daemon is, and what runs in the
+// sandbox can not. The relay, which such could tamper with, never sees it.
+
+var _ lazaret.Rejoiner = (*service)(nil)
+
+// residence is the name of the resident guest's socket. Containers may share a network, and so the names in it:
+// nobody without the key can foresee this one.
+func (g *guests) residence() string {
+	mac := hmac.New(sha256.New, g.svc.sb.key)
+	_, _ = io.WriteString(mac, "residence "+g.svc.id) // it never fails
+	return "lazaret-" + hex.EncodeToString(mac.Sum(nil)[:16])
+}
+
+// reside makes a guest that this process has started the resident.
+func (g *guests) reside(ctx context.Context, guest *client.Guest) error {
+	if err := guest.Reside(ctx, g.residence(), g.svc.sb.key); err != nil {
+		return g.explain(ctx, err)
+	}
+	return nil
+}
+
+// errNobody says that there is no resident guest.
+var errNobody = errors.New("there is no resident guest")
+
+// meetings is how often the resident guest is looked for, and started where there is none: another process
+// may start one at the same time.
+const meetings = 3
+
+// meet connects to the resident guest, which it starts where there is none and the main process is another.
+func (g *guests) meet(ctx context.Context) (*client.Guest, error) {
+	for range meetings {
+		guest, err := g.relayed(ctx)
+		if !errors.Is(err, errNobody) {
+			return guest, err
+		}
+		if g.svc.Serves {
+			return nil, &lazaret.Error{
+				Class: lazaret.ErrUnavailable, Err: errors.New("nobody listens in the sandbox: its container was started again by others"),
+				Hint: "remove it with `lazaret down " + g.svc.sb.spec.Name + "` and start a new one",
+			}
+		}
+		guest, err = g.settle(ctx)
+		if !errors.Is(err, client.ErrTaken) {
+			return guest, err
+		}
+	}
+	return nil, &lazaret.Error{Class: lazaret.ErrUnavailable, Err: errors.New("the resident guest comes and goes")}
+}
+
+// relayed connects to the resident guest by a relay. The error is an errNobody where there is none.
+func (g *guests) relayed(ctx context.Context) (*client.Guest, error) {
+	rw, err := g.svc.sb.p.engine.ExecDuplex(ctx, g.svc.sb.p.watch, g.svc.id, g.svc.info.User, compose.GuestProgram, "relay", g.residence())
+	if err != nil {
+		return nil, err
+	}
+	guest, err := client.Meet(ctx, rw, g.svc.sb.key)
+	if err == nil {
+		if err = guest.Ready(ctx); err == nil {
+			return guest, nil
+		}
+		guest.Close()
+		return nil, saying(g.explain(ctx, err), rw.Complaint())
+	}
+	var exit lazaret.Exit
+	var werr error
+	if errors.Is(err, io.EOF) { // the relay has ended, and tells why
+		exit, werr = rw.Wait(ctx)
+	}
+	_ = rw.Close()
+	if exit.Outcome == lazaret.Exited && exit.Code == wire.NobodyListens {
+		return nil, errNobody
+	}
+	return nil, errors.Join(saying(g.explain(ctx, err), rw.Complaint()), werr)
+}
+
+// settle starts a guest by an exec and makes it the resident.
+func (g *guests) settle(ctx context.Context) (*client.Guest, error) {
+	rw, err := g.svc.sb.p.engine.ExecDuplex(ctx, g.svc.sb.p.watch, g.svc.id, g.svc.info.User, compose.GuestProgram, "serve")
+	if err != nil {
+		return nil, err
+	}
+	guest := client.New(rw)
+	if err = guest.Ready(ctx); err == nil {
+		err = guest.Reside(ctx, g.residence(), g.svc.sb.key)
+	}
+	if err != nil {
+		guest.Close()
+		return nil, saying(g.explain(ctx, err), rw.Complaint())
+	}
+	return guest, nil
+}
+
+// keeper returns the guest that keeps detached commands.
+func (g *guests) keeper(ctx context.Context) (*client.Guest, error) {
+	if g.svc.sb.direct() || g.svc.sb.key == nil {
+		return nil, &lazaret.Error{
+			Class: lazaret.ErrUnsupported, Err: errors.New("only guests of kept sandboxes keep detached commands"),
+			Hint: "set Keep in the sandbox's spec, or start it by `lazaret up`",
+		}
+	}
+	return g.of(ctx, "")
+}
+
+// detach starts a command that outlives this process.
+func (g *guests) detach(ctx context.Context, cmd lazaret.Cmd, out lazaret.Sink) (lazaret.ProcessBackend, error) {
+	if cmd.User != "" && cmd.User != g.svc.info.User {
+		return nil, &lazaret.Error{
+			Class: lazaret.ErrUnsupported, Err: fmt.Errorf("in a kept sandbox, commands of user %s end with the process that starts them", cmd.User),
+			Hint: "detach it as the service's own user, which may change to another one",
+		}
+	}
+	guest, err := g.keeper(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p, err := guest.Detach(ctx, cmd, out)
+	if err != nil {
+		return nil, g.explain(ctx, err)
+	}
+	return p, nil
+}
+
+// Detached lists the service's detached commands.
+func (s *service) Detached(ctx context.Context) ([]lazaret.DetachedInfo, error) {
+	guest, err := s.guests.keeper(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all, err := guest.Detached(ctx)
+	if err != nil {
+		return nil, s.guests.explain(ctx, err)
+	}
+	return all, nil
+}
+
+// Join looks at a detached command.
+func (s *service) Join(ctx context.Context, info lazaret.DetachedInfo, out lazaret.Sink) (lazaret.DetachedBackend, error) {
+	guest, err := s.guests.keeper(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p, err := guest.Join(ctx, info, out)
+	if err != nil {
+		return nil, s.guests.explain(ctx, err)
+	}
+	return p, nil
+}

@@ -1,0 +1,88 @@
+package docker
+
+import (
+	"context"
+	"path"
+	"sync"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/compose"
+	"github.com/lazaret/lazaret/internal/engine"
+)
+
+// service is the backend of one service of a project. It runs commands and moves files through a guest, or
+// by the Engine's own calls.
+type service struct {
+	sb *sandbox
+	compose.Service
+	info       lazaret.ServiceInfo
+	containers []engine.State // as they were created, in the order of Service.Containers
+	id         string         // of the first container, in which commands run
+
+	guests guests
+
+	launched chan struct{} // closed when its containers have been started
+	begun    time.Time     // when that was; set before launched is closed
+	settled  chan struct{} // closed when it is ready, or err is set
+	err      error         // why it is not
+
+	forwards forwards
+
+	owning sync.Mutex // held while an owner is being resolved
+	owners map[string]engine.FileOwner
+}
+
+var (
+	_ lazaret.ServiceBackend = (*service)(nil)
+	_ lazaret.Connector      = (*service)(nil)
+)
+
+// newService takes over the containers that were created for a service.
+func newService(sb *sandbox, s compose.Service, containers []engine.State) *service {
+	first := containers[0]
+	svc := &service{sb: sb, Service: s, containers: containers, id: first.ID, launched: make(chan struct{}), settled: make(chan struct{})}
+	svc.guests.svc = svc
+	svc.info = lazaret.ServiceInfo{Name: s.Name, Container: first.Name, Image: s.Image, User: first.User, Dir: path.Clean("/" + first.WorkingDir)}
+	return svc
+}
+
+// Start hands cmd to a guest, or to the Engine.
+func (s *service) Start(ctx context.Context, cmd lazaret.Cmd, live bool, out lazaret.Sink) (lazaret.ProcessBackend, error) {
+	if s.sb.direct() || cmd.Direct {
+		e, err := s.sb.p.engine.Exec(ctx, s.sb.p.watch, s.id, cmd, out)
+		if err != nil {
+			return nil, err
+		}
+		return e, nil
+	}
+	if cmd.Detach && s.sb.key != nil {
+		return s.guests.detach(ctx, cmd, out)
+	}
+	p, err := s.guests.exec(ctx, cmd, live, out)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// fileOwner is who the engine transport gives the new files of a user to; empty is the service's user.
+func (s *service) fileOwner(ctx context.Context, user string) (engine.FileOwner, error) {
+	if user == "" {
+		user = s.info.User
+	}
+	s.owning.Lock()
+	defer s.owning.Unlock()
+	if owner, ok := s.owners[user]; ok {
+		return owner, nil
+	}
+	owner, err := s.sb.p.engine.FileOwner(ctx, s.id, user)
+	if err != nil {
+		return engine.FileOwner{}, err
+	}
+	if s.owners == nil {
+		s.owners = map[string]engine.FileOwner{}
+	}
+	s.owners[user] = owner
+	return owner, nil
+}

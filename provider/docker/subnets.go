@@ -1,0 +1,143 @@
+package docker
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"math/bits"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/lazaret/lazaret"
+)
+
+// A stock daemon has addresses for some 30 networks only, so that projects' networks get small subnets from
+// pools of ours. What is in use is told by the daemon's networks and, where it is on this machine, by the
+// routes; of two processes that take the same one, the daemon refuses the later, which tries others.
+
+// pools are where subnets come from: the first that has room. The daemon's own default pools are others, but
+// for a part.
+var pools = []netip.Prefix{
+	netip.MustParsePrefix("10.201.0.0/16"), netip.MustParsePrefix("172.29.0.0/16"), netip.MustParsePrefix("192.168.192.0/18"),
+}
+
+// minSubnet is the size of the smallest subnet, in addresses.
+const minSubnet = 16
+
+// subnets are those that a provider's sandboxes have.
+type subnets struct {
+	mu   sync.Mutex
+	held map[netip.Prefix]bool
+}
+
+// take returns a free subnet for each size, in addresses.
+func (s *subnets) take(sizes []int, used []netip.Prefix) ([]netip.Prefix, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for held := range s.held {
+		used = append(used, held)
+	}
+	var taken []netip.Prefix
+	for _, size := range sizes {
+		free, ok := freeSubnet(size, used)
+		if !ok {
+			return nil, &lazaret.Error{
+				Op: "choose a subnet", Class: lazaret.ErrLimit, Err: errors.New("no addresses are left for networks of Compose projects"),
+				Hint: "remove networks that are not used, with `lazaret cleanup` or `docker network prune`",
+			}
+		}
+		taken, used = append(taken, free), append(used, free)
+	}
+	if s.held == nil {
+		s.held = map[netip.Prefix]bool{}
+	}
+	for _, t := range taken {
+		s.held[t] = true
+	}
+	return taken, nil
+}
+
+func (s *subnets) release(all []netip.Prefix) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range all {
+		delete(s.held, p)
+	}
+}
+
+// freeSubnet finds a subnet of at least so many addresses that overlaps with nothing used. It begins at a
+// random place, so that processes seldom choose the same.
+func freeSubnet(size int, used []netip.Prefix) (netip.Prefix, bool) {
+	hostBits := bits.Len(uint(max(size, minSubnet) - 1))
+	for _, pool := range pools {
+		n := 1 << max(0, 32-hostBits-pool.Bits())
+		if 32-hostBits < pool.Bits() {
+			continue
+		}
+		start := rand.IntN(n) //nolint:gosec // not for secrecy
+		for i := range n {
+			subnet := subnetAt(pool, hostBits, (start+i)%n)
+			if !overlapsAny(subnet, used) {
+				return subnet, true
+			}
+		}
+	}
+	return netip.Prefix{}, false
+}
+
+// subnetAt is the i-th subnet of a pool with so many bits for hosts.
+func subnetAt(pool netip.Prefix, hostBits, i int) netip.Prefix {
+	base := pool.Addr().As4()
+	binary.BigEndian.PutUint32(base[:], binary.BigEndian.Uint32(base[:])+uint32(i)<<hostBits) //nolint:gosec // within the pool
+	return netip.PrefixFrom(netip.AddrFrom4(base), 32-hostBits)
+}
+
+func overlapsAny(p netip.Prefix, used []netip.Prefix) bool {
+	for _, u := range used {
+		if p.Overlaps(u) {
+			return true
+		}
+	}
+	return false
+}
+
+// usedSubnets are those that networks of the daemon have, and that this machine has routes to.
+func (p *Provider) usedSubnets(ctx context.Context) ([]netip.Prefix, error) {
+	used, err := p.engine.Subnets(ctx)
+	if err != nil || !p.engine.Local() {
+		return used, err
+	}
+	routes, err := os.ReadFile("/proc/net/route")
+	if err != nil {
+		return used, nil // no Linux: the daemon's own networks are what matters
+	}
+	return append(used, parseRoutes(string(routes))...), nil
+}
+
+// parseRoutes reads the destinations in /proc/net/route (proc_net(5)), but for that of the default route.
+func parseRoutes(text string) []netip.Prefix {
+	var all []netip.Prefix
+	lines := bufio.NewScanner(strings.NewReader(text))
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 8 {
+			continue
+		}
+		destination, derr := hex.DecodeString(fields[1])
+		mask, merr := hex.DecodeString(fields[7])
+		if derr != nil || merr != nil || len(destination) != 4 || len(mask) != 4 { // its first line, say
+			continue
+		}
+		ones := bits.OnesCount32(binary.LittleEndian.Uint32(mask))
+		addr := netip.AddrFrom4([4]byte{destination[3], destination[2], destination[1], destination[0]})
+		if ones > 0 {
+			all = append(all, netip.PrefixFrom(addr, ones))
+		}
+	}
+	return all
+}

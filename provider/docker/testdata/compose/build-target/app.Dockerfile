@@ -1,0 +1,7 @@
+FROM lazaret-test/busybox AS first
+RUN echo first > /stage
+FROM first AS second
+ARG COLOUR=red
+RUN echo second > /stage; echo "$COLOUR" > /argument
+FROM first AS third
+RUN echo third > /stage

@@ -1,3 +1,0 @@
-package session
-
-const nonblock = 0

@@ -1,0 +1,103 @@
+package spec
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lazaret/lazaret"
+)
+
+func TestWhatDescribesASandboxIsDiscovered(t *testing.T) {
+	const services, env = "services: {a: {image: b}}\n", "type: docker\n"
+	for name, c := range map[string]struct {
+		files string // those of the folder, with spaces between; content is by the name
+		at    string // within the folder
+		kind  Kind
+		found string // of the files
+		says  string // of an error
+	}{
+		"an empty folder":                       {kind: FoundNothing},
+		"a folder of other things":              {files: "README.md data.yaml Dockerfile.dockerignore", kind: FoundNothing},
+		"compose.yaml goes first":               {files: "docker-compose.yml docker-compose.yaml compose.yml compose.yaml Dockerfile env.yaml", kind: FoundCompose, found: "compose.yaml"},
+		"then compose.yml":                      {files: "docker-compose.yml docker-compose.yaml compose.yml", kind: FoundCompose, found: "compose.yml"},
+		"then docker-compose.yaml":              {files: "docker-compose.yml docker-compose.yaml", kind: FoundCompose, found: "docker-compose.yaml"},
+		"then docker-compose.yml":               {files: "docker-compose.yml", kind: FoundCompose, found: "docker-compose.yml"},
+		"an override is laid over it":           {files: "compose.yaml compose.override.yml docker-compose.override.yml", kind: FoundCompose, found: "compose.yaml compose.override.yml"},
+		"an override of another name":           {files: "docker-compose.yml docker-compose.override.yaml", kind: FoundCompose, found: "docker-compose.yml docker-compose.override.yaml"},
+		"an override alone is nothing":          {files: "compose.override.yaml", kind: FoundNothing},
+		"a Dockerfile":                          {files: "Dockerfile x.Dockerfile env.yaml", kind: FoundDockerfile, found: "Dockerfile"},
+		"NAME.Dockerfile":                       {files: "x.Dockerfile env.yaml", kind: FoundDockerfile, found: "x.Dockerfile"},
+		"Dockerfile.NAME":                       {files: "Dockerfile.x Dockerfile.x.dockerignore", kind: FoundDockerfile, found: "Dockerfile.x"},
+		"two Dockerfiles":                       {files: "Dockerfile.x y.Dockerfile", says: "several Dockerfiles: Dockerfile.x, y.Dockerfile"},
+		"no Dockerfile":                         {files: "Dockerfiles MyDockerfile .Dockerfile Dockerfile.", kind: FoundNothing},
+		"an environment spec":                   {files: "env.yml environment.yaml", kind: FoundEnvironment, found: "environment.yaml"},
+		"an environment spec by its short name": {files: "env.yaml", kind: FoundEnvironment, found: "env.yaml"},
+		"a folder in a file's place":            {files: "compose.yaml/x", kind: FoundNothing},
+		"a Compose file by its content":         {files: "services.x compose.override.yaml", at: "services.x", kind: FoundCompose, found: "services.x"},
+		"one that only includes":                {files: "include.x", at: "include.x", kind: FoundCompose, found: "include.x"},
+		"an environment spec by its content":    {files: "type.x", at: "type.x", kind: FoundEnvironment, found: "type.x"},
+		"a Dockerfile by its name":              {files: "web.Dockerfile", at: "web.Dockerfile", kind: FoundDockerfile, found: "web.Dockerfile"},
+		"a file of something else":              {files: "list.x", at: "list.x", says: "neither a Compose file nor an environment spec"},
+		"an empty file":                         {files: "empty.x", at: "empty.x", says: "the key services"},
+		"a file that is no YAML":                {files: "broken.x", at: "broken.x", says: "its name is no Dockerfile's"},
+		"nothing there":                         {at: "none", says: "no such file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			for file := range strings.FieldsSeq(c.files) {
+				content := map[string]string{"services.x": services, "include.x": "include: [a.yaml]\n", "type.x": env, "list.x": "[a]\n", "empty.x": "", "broken.x": "FROM a\nRUN: [\n"}[file]
+				if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, file)), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(filepath.Join(dir, file), []byte(content), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, err := Discover(filepath.Join(dir, c.at))
+			if c.says != "" {
+				if !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), c.says) {
+					t.Errorf("got %+v, %v", got, err)
+				}
+				return
+			}
+			var want []string
+			for file := range strings.FieldsSeq(c.found) {
+				want = append(want, filepath.Join(dir, file))
+			}
+			if err != nil || got.Kind != c.kind || !slices.Equal(got.Files, want) {
+				t.Errorf("got %+v, %v", got, err)
+			}
+		})
+	}
+}
+
+func TestASandboxOfAnEnvironment(t *testing.T) {
+	dir := t.TempDir()
+	e, err := Parse(filepath.Join(dir, "env.yaml"), []byte(`type: docker
+docker: {image: a, network: bridge, ports: {8080: 80}, extra_mounts: {.: /data}, user: nobody, mount_workspace: false}
+environment: {env: {A: spec, B: spec}, include_os_env: true}
+limits: {memory: 64MiB}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, notes, err := e.Sandbox(SandboxOptions{
+		Volumes: VolumeLayers{Workspace: dir}, Env: map[string]string{"B": "own"}, Host: []string{"C=host"}, Ports: Ports{{Container: 90}}, GOOS: "linux",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Image != "a" || got.Dir != "/workspace" || got.Network != "bridge" || got.User != "nobody" || got.Limits.Memory != 64<<20 ||
+		got.Env["A"] != "spec" || got.Env["B"] != "own" || got.Env["C"] != "host" ||
+		!slices.Equal(got.Ports, []lazaret.Port{{Host: 8080, Container: 80}, {Container: 90}}) ||
+		!slices.Equal(got.Mounts, []lazaret.Mount{{Host: dir, Container: "/data"}}) {
+		t.Errorf("got %+v", got)
+	}
+	if !slices.Equal(notes, []string{"variables of this machine are passed on: C"}) {
+		t.Errorf("noted: %q", notes)
+	}
+}

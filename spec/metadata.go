@@ -1,0 +1,39 @@
+package spec
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/lazaret/lazaret"
+)
+
+// metadataPrefix begins the names of the variables that hold a sample's metadata.
+const metadataPrefix = "SAMPLE_METADATA_"
+
+// MetadataEnv turns a sample's metadata into the variables that a Compose file sees: SAMPLE_METADATA_ and
+// the key, upper-cased, with each character that is no ASCII letter or digit as _. Values stay as they are,
+// byte for byte. Two keys that become the same name are an ErrConfig.
+func MetadataEnv(metadata map[string]string) (map[string]string, error) {
+	env, keys := map[string]string{}, map[string]string{}
+	for _, key := range slices.Sorted(maps.Keys(metadata)) {
+		name := metadataPrefix + strings.Map(func(r rune) rune {
+			switch {
+			case 'a' <= r && r <= 'z':
+				return r - 'a' + 'A'
+			case 'A' <= r && r <= 'Z', '0' <= r && r <= '9':
+				return r
+			}
+			return '_'
+		}, key)
+		if other, ok := keys[name]; ok {
+			return nil, &lazaret.Error{
+				Op: "read sample metadata", Class: lazaret.ErrConfig,
+				Err: fmt.Errorf("the keys %q and %q are both %s", other, key, name), Hint: "rename one of them",
+			}
+		}
+		keys[name], env[name] = key, metadata[key]
+	}
+	return env, nil
+}

@@ -1,0 +1,77 @@
+package spec
+
+import (
+	"errors"
+	"path"
+	"strings"
+
+	"github.com/lazaret/lazaret"
+)
+
+// SandboxOptions are what a sandbox of an environment has beside what the environment says.
+type SandboxOptions struct {
+	// Volumes says what is mounted; its Docker is the environment's, whatever it holds. Under type local its
+	// Workspace is the working directory, and the provider decides about its Spawn.
+	Volumes VolumeLayers
+	// Ports replace the environment's where they are for the same port.
+	Ports Ports
+	// Env wins over the environment's variables, and those over Host, which is as by os.Environ and counts only
+	// with include_os_env.
+	Env  map[string]string
+	Host []string
+	// Image and User go before the environment's.
+	Image, User string
+	// GOOS is what Lazaret runs on; not everywhere there is a host's network.
+	GOOS string
+}
+
+// Sandbox is the sandbox that the environment describes, without its set-up. Notes are what is to be logged of what
+// loosens the isolation, or is not as the environment says. Its errors are lazaret.ErrConfig, and ErrUnsupported for
+// ports under type local.
+func (e Environment) Sandbox(o SandboxOptions) (s lazaret.Spec, notes []string, err error) {
+	env, passed := e.Environment.Merge(o.Host, o.Env, nil)
+	if len(passed) > 0 {
+		notes = append(notes, "variables of this machine are passed on: "+strings.Join(passed, " "))
+	}
+	s = lazaret.Spec{Env: env, Image: o.Image, User: o.User}
+	if e.Type == TypeLocal {
+		s.Dir, s.Limits, s.Mounts = o.Volumes.Workspace, lazaret.Limits(e.Limits), o.Volumes.Spawn
+		if len(o.Ports) > 0 {
+			return s, notes, &lazaret.Error{
+				Class: lazaret.ErrUnsupported, Err: errors.New("under type local no ports are published"),
+				Hint: "leave them out: what listens, listens on this machine",
+			}
+		}
+		return s, notes, nil
+	}
+	e = e.WithDefaults()
+	d := e.Docker
+	mode, warning := EffectiveNetworkMode(d.Network, o.GOOS)
+	if warning != "" {
+		notes = append(notes, warning)
+	}
+	if mode == lazaret.NetworkHost {
+		notes = append(notes, "containers have the network of this machine, for "+e.File+" says so")
+	}
+	ports, note, err := MergePorts(mode, d.Ports, o.Ports)
+	if err != nil {
+		return lazaret.Spec{}, notes, err
+	}
+	if note != "" {
+		notes = append(notes, note)
+	}
+	for _, p := range ports {
+		s.Ports = append(s.Ports, lazaret.Port{Host: int(p.Host), Container: int(p.Container)})
+	}
+	o.Volumes.Docker = d
+	volumes, err := o.Volumes.Merge()
+	if err == nil {
+		err = CheckHosts(o.Volumes.Workspace, volumes)
+	}
+	if err != nil {
+		return lazaret.Spec{}, notes, err
+	}
+	s.Network, s.Mounts, s.Limits, s.Dir = mode, MountsOf(volumes), lazaret.Limits(e.Limits), path.Clean(d.Workdir)
+	s.Image, s.User = or(s.Image, d.Image), or(s.User, d.User)
+	return s, notes, nil
+}

@@ -1,7 +1,0 @@
-//go:build unix
-
-package workspace
-
-import "syscall"
-
-const nonblock = syscall.O_NONBLOCK

@@ -1,3 +1,0 @@
-package workspace
-
-const nonblock = 0
