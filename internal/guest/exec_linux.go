@@ -78,11 +78,7 @@ func (g *guest) exec(s *wire.Stream, req *wire.Exec) {
 	c.run()
 }
 
-func (c *command) reply(r wire.Reply) {
-	if text, err := json.Marshal(r); err == nil {
-		_ = c.s.SendMessage(text) // a host that is gone needs no answer
-	}
-}
+func (c *command) reply(r wire.Reply) { answer(c.s, r) }
 
 // closeAll closes what is open of files, and marks it closed.
 func (c *command) closeAll(files []*os.File) {

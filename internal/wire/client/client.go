@@ -81,13 +81,9 @@ func (g *Guest) Sweep(ctx context.Context, user *int, since time.Duration) (self
 	if since > 0 {
 		ask.SinceMS++ // never less than it was
 	}
-	text, err := json.Marshal(wire.Request{Sweep: &ask})
+	s, err := g.request(wire.Request{Sweep: &ask})
 	if err != nil {
-		return 0, 0, &lazaret.Error{Class: lazaret.ErrConfig, Err: err}
-	}
-	s, err := g.conn.Load().Open(text)
-	if err != nil {
-		return 0, 0, g.lost(err)
+		return 0, 0, err
 	}
 	defer s.Close()
 	defer context.AfterFunc(ctx, s.Close)()
@@ -103,6 +99,19 @@ func (g *Guest) Sweep(ctx context.Context, user *int, since time.Duration) (self
 		return 0, 0, broken("what should tell of a sweep does not")
 	}
 	return swept.User, swept.Survivors, nil
+}
+
+// request opens the stream of a request.
+func (g *Guest) request(req wire.Request) (*wire.Stream, error) {
+	text, err := json.Marshal(req)
+	if err != nil {
+		return nil, &lazaret.Error{Class: lazaret.ErrConfig, Err: err}
+	}
+	s, err := g.conn.Load().Open(text)
+	if err != nil {
+		return nil, g.lost(err)
+	}
+	return s, nil
 }
 
 // Process is a command that a guest runs.
