@@ -103,11 +103,7 @@ func (c *command) begin() (lost bool, failed *wire.Failed) {
 	return false, failed
 }
 
-func (c *command) reply(r wire.Reply) {
-	if text, err := json.Marshal(r); err == nil {
-		_ = c.s.SendMessage(text) // a host that is gone needs no answer
-	}
-}
+func (c *command) reply(r wire.Reply) { answer(c.s, r) }
 
 // closeAll closes what is open of files, and marks it closed.
 func (c *command) closeAll(files []*os.File) {

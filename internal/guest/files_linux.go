@@ -66,8 +66,9 @@ func fileChange(path string, req *wire.File) error {
 	return fmt.Errorf("there is no operation %q", req.Op)
 }
 
-func answer(s *wire.Stream, r wire.FileReply) {
-	if text, err := json.Marshal(r); err == nil {
+// answer sends v as a message.
+func answer(s *wire.Stream, v any) {
+	if text, err := json.Marshal(v); err == nil {
 		_ = s.SendMessage(text) // a host that is gone needs no answer
 	}
 }
