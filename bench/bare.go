@@ -55,7 +55,7 @@ func (b *bareContender) start(ctx context.Context) (box, error) {
 	if _, err := b.api.ContainerStart(ctx, created.ID, client.ContainerStartOptions{}); err != nil {
 		return nil, err
 	}
-	return bareBox{b.api, created.ID}, nil
+	return bareBox{b, b.api, created.ID}, nil
 }
 
 // close removes whatever this process has left in the daemon, the other contenders' containers too.
@@ -68,12 +68,13 @@ func (b *bareContender) close(ctx context.Context) error {
 	left, err := b.api.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: filter})
 	errs := []error{err}
 	for _, c := range left.Items {
-		errs = append(errs, bareBox{b.api, c.ID}.remove(ctx))
+		errs = append(errs, bareBox{b, b.api, c.ID}.remove(ctx))
 	}
 	return errors.Join(append(errs, b.api.Close())...)
 }
 
 type bareBox struct {
+	of  *bareContender
 	api *client.Client
 	id  string
 }
