@@ -117,12 +117,12 @@ const guestVolume = "lazaret-guest"
 
 func (a *applying) apply(svc *types.ServiceConfig) {
 	svc.Labels = labelled(svc.Labels, a.pol.Labels)
-	if svc.Name == a.main {
-		svc.Labels = svc.Labels.Add(engine.LabelDefault, "true")
-	}
 	svc.CustomLabels = types.Labels{
 		api.ProjectLabel: a.project.Name, api.ServiceLabel: svc.Name, api.OneoffLabel: "False",
 		api.VersionLabel: api.ComposeVersion, api.WorkingDirLabel: a.project.WorkingDir,
+	}
+	if svc.Name == a.main {
+		svc.CustomLabels[engine.LabelDefault] = "true"
 	}
 	if a.pol.ConfigFile != "" {
 		svc.CustomLabels[api.ConfigFilesLabel] = a.pol.ConfigFile
@@ -185,6 +185,9 @@ func (a *applying) networks() {
 			}
 			n.DriverOpts[inhibitIPv4] = "true"
 			a.change(nil, at+".driver_opts."+inhibitIPv4, "", "true", "the host has no address on an internal network")
+			if n.EnableIPv6 == nil { // an Engine may be told to have it by default
+				n.EnableIPv6 = new(false)
+			}
 		}
 		a.project.Networks[key] = n
 	}
