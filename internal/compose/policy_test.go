@@ -235,12 +235,18 @@ services:
 		forward            []lazaret.Port
 	}{
 		{"forwarded", file, "", nil, []lazaret.Port{
-			{Container: 80, Protocol: "tcp", Address: "127.0.0.1"}, {Container: 90, Protocol: "tcp", Address: "127.0.0.1"},
-			{Container: 70, Protocol: "tcp", Address: "127.0.0.1"}, {Container: 10, Protocol: "tcp", Address: "127.0.0.1"}, {Container: 11, Protocol: "tcp", Address: "127.0.0.1"},
+			{Container: 80, Protocol: "tcp", Address: "127.0.0.1"},
+			{Container: 90, Protocol: "tcp", Address: "127.0.0.1"},
+			{Container: 70, Protocol: "tcp", Address: "127.0.0.1"},
+			{Container: 10, Protocol: "tcp", Address: "127.0.0.1"},
+			{Container: 11, Protocol: "tcp", Address: "127.0.0.1"},
 		}},
 		{"forwarded as they are", file + "x-lazaret: {keep_ports: true}\n", "", nil, []lazaret.Port{
-			{Host: 8008, Container: 80, Protocol: "tcp", Address: "127.0.0.1"}, {Host: 9000, Container: 90, Protocol: "tcp", Address: "0.0.0.0"},
-			{Container: 70, Protocol: "tcp", Address: "127.0.0.1"}, {Host: 1000, Container: 10, Protocol: "tcp", Address: "127.0.0.2"}, {Host: 1001, Container: 11, Protocol: "tcp", Address: "127.0.0.2"},
+			{Host: 8008, Container: 80, Protocol: "tcp", Address: "127.0.0.1"},
+			{Host: 9000, Container: 90, Protocol: "tcp", Address: "0.0.0.0"},
+			{Container: 70, Protocol: "tcp", Address: "127.0.0.1"},
+			{Host: 1000, Container: 10, Protocol: "tcp", Address: "127.0.0.2"},
+			{Host: 1001, Container: 11, Protocol: "tcp", Address: "127.0.0.2"},
 		}},
 		{"published", file, lazaret.EgressInternet, []string{"127.0.0.1::80/tcp", "127.0.0.1::90/tcp", "127.0.0.1::70/tcp", "127.0.0.1::10/tcp", "127.0.0.1::11/tcp"}, nil},
 		{"published as they are", file + "x-lazaret: {keep_ports: true}\n", lazaret.EgressInternet, []string{"127.0.0.1:8008:80/tcp", "0.0.0.0:9000:90/tcp", "127.0.0.1::70/tcp", "127.0.0.2:1000:10/tcp", "127.0.0.2:1001:11/tcp"}, nil},

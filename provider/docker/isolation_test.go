@@ -116,15 +116,18 @@ func TestNothingOutsideIsReachedButByEgress(t *testing.T) {
 		{"egress to the internet", isolated + "x-lazaret: {egress: internet}\n", []string{"box", "beside"}, true},
 		{
 			"an internal network in spite of egress", isolated + "networks: {default: {internal: true}}\nx-lazaret: {egress: internet}\n",
-			[]string{"box", "beside"}, false,
+			[]string{"box", "beside"},
+			false,
 		},
 		{
 			"a subnet of the project's own", isolated + "networks: {default: {ipam: {config: [{subnet: 10.219.78.0/24, gateway: 10.219.78.1}]}}}\n",
-			[]string{"box"}, false,
+			[]string{"box"},
+			false,
 		},
 		{
 			"no network", strings.Replace(isolated, "command: sleep infinity", "command: sleep infinity\n    network_mode: none", 1),
-			[]string{"box"}, false,
+			[]string{"box"},
+			false,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
