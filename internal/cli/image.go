@@ -70,13 +70,12 @@ a folder, pipes, sockets and devices are refused.`,
 
 func (a *app) buildImage(ctx context.Context, file string, s envimage.Submission) error {
 	return a.withImages(ctx, file, func(b lazaret.ImageBuilder, e *spec.Environment) error {
-		progress := func(tag, step string) { fmt.Fprintf(a.Err, "lazaret: building %s: %s\n", tag, step) }
 		var built envimage.Built
 		var err error
 		if s.Workspace == "" {
-			built, err = envimage.Build(ctx, b, e, progress)
+			built, err = envimage.Build(ctx, b, e, a.building)
 		} else {
-			built, err = envimage.BuildSubmission(ctx, b, e, s, progress)
+			built, err = envimage.BuildSubmission(ctx, b, e, s, a.building)
 		}
 		if err != nil {
 			return err

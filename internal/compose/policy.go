@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/compose-spec/compose-go/v2/types"
@@ -120,9 +121,7 @@ func (a *applying) apply(svc *types.ServiceConfig) {
 	svc.CustomLabels = types.Labels{
 		api.ProjectLabel: a.project.Name, api.ServiceLabel: svc.Name, api.OneoffLabel: "False",
 		api.VersionLabel: api.ComposeVersion, api.WorkingDirLabel: a.project.WorkingDir,
-	}
-	if svc.Name == a.main {
-		svc.CustomLabels[engine.LabelDefault] = "true"
+		engine.LabelDefault: strconv.FormatBool(svc.Name == a.main),
 	}
 	if a.pol.ConfigFile != "" {
 		svc.CustomLabels[api.ConfigFilesLabel] = a.pol.ConfigFile

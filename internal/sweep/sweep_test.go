@@ -36,6 +36,8 @@ func TestPlan(t *testing.T) {
 		object("far", owner.Unknown),
 		kept(object("kept", owner.Dead)),
 		kept(object("kept-by-living", owner.Alive)),
+		{Kind: "container", Name: "over", Sandbox: "over", Owner: ids[owner.Alive].String(), Kept: true, Expired: true},
+		{Kind: "container", Name: "not-kept", Sandbox: "not-kept", Owner: ids[owner.Alive].String(), Expired: true},
 		{Kind: "volume", Name: "guest", Owner: ids[owner.Dead].String(), Cache: true},
 		{Kind: "volume", Name: "old-guest", Owner: ids[owner.Alive].String(), Cache: true, Old: true},
 		{Kind: "container", Name: "torn", Sandbox: "torn", Owner: "garbage"},
@@ -45,8 +47,8 @@ func TestPlan(t *testing.T) {
 		want string // what is removed
 		err  string
 	}{
-		"what dead owners left and old caches":   {lazaret.CleanupOptions{}, "left old-guest", ""},
-		"caches when asked":                      {lazaret.CleanupOptions{Caches: true}, "left guest old-guest", ""},
+		"what dead owners left, what is over and old caches": {lazaret.CleanupOptions{}, "left over old-guest", ""},
+		"caches when asked":                      {lazaret.CleanupOptions{Caches: true}, "left over guest old-guest", ""},
 		"caches beside what is named when asked": {lazaret.CleanupOptions{Caches: true, Names: []string{"kept"}}, "kept guest old-guest", ""},
 		"a kept one by name":                     {lazaret.CleanupOptions{Names: []string{"kept"}}, "kept", ""},
 		"a kept one of a living owner by name":   {lazaret.CleanupOptions{Names: []string{"kept-by-living"}}, "kept-by-living", ""},

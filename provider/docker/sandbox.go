@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -29,8 +30,8 @@ type sandbox struct {
 	expires time.Time // when a kept sandbox's time is over; zero where it has none
 	leave   func()    // ends what was begun to reach a sandbox of another process; nil where this one started it
 
-	folder     string // of the host, with the sockets for guests; empty where there is none
-	socketless bool   // there is to be none
+	folder     string // of this machine, see state.go; empty where there is none
+	socketless bool   // nothing of it can be mounted
 	subnets    []netip.Prefix
 	deadline   time.Time // until when all is to be ready; zero where each service has a limit of its own
 
@@ -47,15 +48,15 @@ var (
 // removeTimeout bounds the removal of one sandbox.
 const removeTimeout = 30 * time.Second
 
-// labels are those of every object of the sandbox.
+// labels are those of every object of the sandbox. All are set, for an image's own would count else.
 func (sb *sandbox) labels() map[string]string {
-	l := map[string]string{engine.LabelOwner: sb.p.self.String(), engine.LabelSandbox: sb.spec.Name}
-	if sb.spec.Keep {
-		l[engine.LabelKept] = "true"
+	l := map[string]string{
+		engine.LabelOwner: sb.p.self.String(), engine.LabelSandbox: sb.spec.Name, engine.LabelKept: strconv.FormatBool(sb.spec.Keep),
 	}
-	if sb.key != nil {
-		l[engine.LabelKey] = hex.EncodeToString(sb.key)
+	if !sb.spec.Keep {
+		return l
 	}
+	l[engine.LabelKey], l[engine.LabelExpires] = hex.EncodeToString(sb.key), ""
 	if !sb.expires.IsZero() {
 		l[engine.LabelExpires] = sb.expires.UTC().Format(time.RFC3339)
 	}
@@ -111,9 +112,9 @@ func (sb *sandbox) Close(ctx context.Context) error {
 		if err := sb.remove(ctx); err != nil {
 			return err
 		}
-	}
-	if err := sb.removeFolder(); err != nil {
-		return err
+		if err := sb.removeFolder(); err != nil {
+			return err
+		}
 	}
 	if sb.leave != nil {
 		sb.leave()

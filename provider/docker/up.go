@@ -105,7 +105,7 @@ func (s *service) start(ctx context.Context, project *compose.Project) error {
 		if c.Check == nil {
 			continue
 		}
-		if _, err := s.await(ctx, c, compose.Healthy); err != nil {
+		if err := s.await(ctx, c, compose.Healthy); err != nil {
 			return err
 		}
 	}
@@ -190,7 +190,7 @@ func (s *service) meets(ctx context.Context, condition string) error {
 		}
 	case compose.Completed:
 		for _, c := range s.containers {
-			if _, err := s.await(ctx, c, compose.Completed); err != nil {
+			if err := s.await(ctx, c, compose.Completed); err != nil {
 				return err
 			}
 		}
@@ -200,7 +200,7 @@ func (s *service) meets(ctx context.Context, condition string) error {
 
 // await waits until a container of the service is healthy, or has completed. One that exits with code 0 is
 // fine in both cases.
-func (s *service) await(ctx context.Context, c engine.State, condition string) (engine.ContainerState, error) {
+func (s *service) await(ctx context.Context, c engine.State, condition string) error {
 	op, watch := "wait until healthy", s.sb.p.watch
 	wanted := func(st engine.ContainerState) bool { return st.Health == engine.Healthy || st.Died && st.Exit == 0 }
 	if condition == compose.Completed {
@@ -216,15 +216,15 @@ func (s *service) await(ctx context.Context, c engine.State, condition string) (
 		})
 		switch {
 		case ctx.Err() != nil:
-			return state, context.Cause(ctx)
+			return context.Cause(ctx)
 		case !ok:
-			return state, s.failed(ctx, c, op, lazaret.ErrLimit, fmt.Sprintf("it is not after %v, which is the limit", limit))
+			return s.failed(ctx, c, op, lazaret.ErrLimit, fmt.Sprintf("it is not after %v, which is the limit", limit))
 		case wanted(state):
-			return state, nil
+			return nil
 		case !state.Died:
-			return state, s.failed(ctx, c, op, lazaret.ErrUnavailable, "it is unhealthy")
+			return s.failed(ctx, c, op, lazaret.ErrUnavailable, "it is unhealthy")
 		case !s.restarts(ctx, c):
-			return state, s.failed(ctx, c, op, lazaret.ErrUnavailable, fmt.Sprintf("it has exited with code %d", state.Exit))
+			return s.failed(ctx, c, op, lazaret.ErrUnavailable, fmt.Sprintf("it has exited with code %d", state.Exit))
 		}
 		watch.Until(within, c.ID, func(st engine.ContainerState) bool { return !st.Died })
 	}

@@ -29,7 +29,8 @@ func Meet(ctx context.Context, rw io.ReadWriteCloser, secret []byte) (*Guest, er
 	ctx, cancel := context.WithTimeout(ctx, proveWithin)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = rw.Close() })
-	if err := wire.Prove(rw, wire.Host, secret); err != nil || !stop() {
+	err := wire.Prove(rw, wire.Host, secret)
+	if !stop() || err != nil {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}

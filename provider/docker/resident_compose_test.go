@@ -1,0 +1,215 @@
+package docker_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/provider/conformance"
+	"github.com/lazaret/lazaret/provider/docker"
+)
+
+// workerAndWeb has a service that only idles, which is not the first by name, and one with a program of its own.
+const workerAndWeb = `
+services:
+  web:
+    image: lazaret-test/python
+    user: "1234"
+    command: ["python3", "-u", "-c", "import time\nprint('serving')\nwhile True: time.sleep(1)"]
+  worker:
+    image: lazaret-test/python
+    command: sleep infinity
+    x-default: true
+  once:
+    image: lazaret-test/busybox
+    command: ["sh", "-c", "echo done; echo bad >&2"]
+`
+
+// keepProject starts a kept Compose project, and leaves it.
+func keepProject(t *testing.T, text string) (name string) {
+	t.Helper()
+	sb := keep(t, newProvider(t, docker.Options{}), lazaret.Spec{Compose: project(t, text)})
+	if err := sb.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return sb.Info().Name
+}
+
+func service(t *testing.T, sb *lazaret.Sandbox, name string) *lazaret.Service {
+	t.Helper()
+	s, err := sb.Lookup(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestAKeptProjectIsReachedAgainInAllItsServices(t *testing.T) {
+	name := keepProject(t, workerAndWeb)
+	sb := open(t, name, docker.Options{})
+	var services []string
+	for _, s := range sb.Info().Services {
+		services = append(services, s.Name)
+	}
+	if got := strings.Join(services, " "); got != "worker once web" {
+		t.Errorf("the services are %s", got)
+	}
+	if _, err := service(t, sb, "once").Exec(t.Context(), lazaret.Cmd{Args: []string{"true"}}); !errors.Is(err, lazaret.ErrUnavailable) || !strings.Contains(err.Error(), "exited with code 0") {
+		t.Errorf("in a service that has ended: %v", err)
+	}
+	for _, s := range []string{"web", "worker"} {
+		d, err := service(t, sb, s).Start(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", "id -u; sleep 1000"}, Detach: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.Info().ID != 1 {
+			t.Errorf("%s: number %d", s, d.Info().ID)
+		}
+	}
+	if err := sb.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	again := open(t, name, docker.Options{})
+	for s, user := range map[string]string{"web": "1234\n", "worker": "0\n"} {
+		svc := service(t, again, s)
+		if err := svc.Rejoin(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		d, err := svc.Process(1)
+		if err != nil || d.Info().Ended {
+			t.Fatalf("%s: %+v, %v", s, d, err)
+		}
+		for c, err := range d.Follow(t.Context(), lazaret.Stdout, 0) {
+			if err != nil || string(c.Data) != user {
+				t.Errorf("%s: %q, %v", s, c.Data, err)
+			}
+			break
+		}
+		if err := d.Kill(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	p := newProvider(t, docker.Options{})
+	for s, want := range map[string]string{"web": "1 serving\n", "once": "1 done\n2 bad\n"} {
+		conformance.Eventually(t, "the log is there", func() bool {
+			var mu sync.Mutex
+			got := map[lazaret.Stream]string{}
+			err := p.Logs(t.Context(), name, s, lazaret.LogOptions{}, func(s lazaret.Stream, b []byte) {
+				mu.Lock()
+				defer mu.Unlock()
+				got[s] += string(b)
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := ""
+			for _, s := range []lazaret.Stream{lazaret.Stdout, lazaret.Stderr} {
+				if got[s] != "" {
+					text += map[lazaret.Stream]string{lazaret.Stdout: "1 ", lazaret.Stderr: "2 "}[s] + got[s]
+				}
+			}
+			return text == want
+		})
+	}
+	if err := p.Logs(t.Context(), name, "nobody", lazaret.LogOptions{}, nil); !errors.Is(err, lazaret.ErrConfig) {
+		t.Errorf("the log of no service: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	err := p.Logs(ctx, name, "web", lazaret.LogOptions{Follow: true, Tail: 1}, func(lazaret.Stream, []byte) { cancel() })
+	if !errors.Is(err, lazaret.ErrCancelled) {
+		t.Errorf("followed until cancelled: %v", err)
+	}
+}
+
+func TestOfManyWhoStartAResidentGuestOneDoes(t *testing.T) {
+	name := keepProject(t, workerAndWeb)
+	var all sync.WaitGroup
+	for range 6 {
+		sb := open(t, name, docker.Options{})
+		all.Go(func() {
+			d, err := service(t, sb, "web").Start(t.Context(), lazaret.Cmd{Args: []string{"sleep", "1000"}, Detach: true})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if err := d.Signal(t.Context(), 9); err != nil {
+				t.Error(err)
+			}
+			if res, err := d.Wait(t.Context()); err != nil || res.Outcome != lazaret.Signalled {
+				t.Errorf("%+v, %v", res, err)
+			}
+		})
+	}
+	all.Wait()
+	web := service(t, open(t, name, docker.Options{}), "web")
+	if err := web.Rejoin(t.Context()); err != nil || len(web.Processes()) != 6 {
+		t.Errorf("%d detached commands, %v", len(web.Processes()), err)
+	}
+}
+
+// The guest of a service with a program of its own is not the first process: code of the same user can kill it,
+// and take its place.
+func TestWhoTakesTheResidentGuestsPlaceIsNotBelieved(t *testing.T) {
+	name := keepProject(t, workerAndWeb)
+	sb := open(t, name, docker.Options{})
+	web := service(t, sb, "web")
+	// By the Engine's exec it does not end with the guest.
+	impostor := lazaret.Cmd{Direct: true, Args: []string{"python3", "-u", "-c", `
+import os, re, signal, socket
+name = re.search(r'@(lazaret-\w+)', open('/proc/net/unix').read()).group(1)
+for pid in filter(str.isdigit, os.listdir('/proc')):
+    try:
+        if b'\0serve\0' in open('/proc/%s/cmdline' % pid, 'rb').read():
+            os.kill(int(pid), signal.SIGKILL)
+    except OSError:
+        pass
+while True:
+    try:
+        s = socket.socket(socket.AF_UNIX)
+        s.bind('\0' + name)
+        break
+    except OSError:
+        pass
+s.listen()
+print('bound')
+for i in range(2):
+    c, _ = s.accept()
+    c.sendall(bytes(32))            # a question
+    c.recv(1000)                    # the host's question and proof
+    c.sendall(bytes(32))            # what should prove that this is the guest
+    c.sendall(b'\0\0\0\0\1\0\0\1\1') # a greeting
+    print('answered')
+s.close()
+`}}
+	d, err := web.Start(t.Context(), lazaret.Cmd{Args: []string{"sleep", "1000"}, Detach: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	attack, err := web.Start(t.Context(), impostor)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res, err := d.Wait(t.Context()); err != nil || res.Outcome != lazaret.Lost {
+		t.Errorf("the command of the guest that was killed: %+v, %v", res, err)
+	}
+	for c, err := range attack.Follow(t.Context(), lazaret.Stdout, 0) {
+		if err != nil || !strings.HasPrefix(string(c.Data), "bound") {
+			t.Fatalf("%q, %v", c.Data, err)
+		}
+		break
+	}
+	for range 2 {
+		if _, err := web.Exec(t.Context(), lazaret.Cmd{Args: []string{"true"}}); !errors.Is(err, lazaret.ErrUnavailable) {
+			t.Errorf("a command for the impostor: %v", err)
+		}
+	}
+	if res, err := attack.Wait(t.Context()); err != nil || res.Stdout.Text() != "bound\nanswered\nanswered\n" {
+		t.Errorf("%+v, %v", res, err)
+	}
+	if res, err := web.Exec(t.Context(), lazaret.Cmd{Args: []string{"echo", "anew"}}); err != nil || res.Stdout.Text() != "anew\n" {
+		t.Errorf("after it has gone: %+v, %v", res, err)
+	}
+}

@@ -1,0 +1,538 @@
+package docker_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/compose"
+	"github.com/lazaret/lazaret/internal/engine"
+	"github.com/lazaret/lazaret/provider/conformance"
+	"github.com/lazaret/lazaret/provider/docker"
+)
+
+// keep starts a kept sandbox that is removed when the test ends.
+func keep(t *testing.T, p *docker.Provider, spec lazaret.Spec) *lazaret.Sandbox {
+	t.Helper()
+	spec.Keep = true
+	sb := start(t, p, spec)
+	name, ctx := sb.Info().Name, context.WithoutCancel(t.Context())
+	t.Cleanup(func() {
+		if _, err := p.Cleanup(ctx, lazaret.CleanupOptions{Names: []string{name}}); err != nil {
+			t.Error(err)
+		}
+		if left := objectsOf(t, name); len(left) != 0 {
+			t.Errorf("left behind: %v", left)
+		}
+	})
+	return sb
+}
+
+// open reaches a sandbox as another process would: by another provider.
+func open(t *testing.T, name string, opts docker.Options) *lazaret.Sandbox {
+	t.Helper()
+	sb, err := newProvider(t, opts).Open(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.WithoutCancel(t.Context())
+	t.Cleanup(func() {
+		if err := sb.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return sb
+}
+
+// says runs a command that must succeed, and returns what it has printed.
+func says(t *testing.T, sb *lazaret.Sandbox, args ...string) string {
+	t.Helper()
+	res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: args})
+	if err != nil || !res.Success() {
+		t.Fatalf("%q: %+v, %v", args, res, err)
+	}
+	return res.Stdout.Text()
+}
+
+// rejoined returns a detached command of a sandbox that was opened.
+func rejoined(t *testing.T, sb *lazaret.Sandbox, id int) *lazaret.Process {
+	t.Helper()
+	if err := sb.Rejoin(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p, err := sb.Process(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func followed(t *testing.T, p *lazaret.Process, s lazaret.Stream, from int64) string {
+	t.Helper()
+	var b bytes.Buffer
+	for c, err := range p.Follow(t.Context(), s, from) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Write(c.Data)
+	}
+	return b.String()
+}
+
+func TestADetachedCommandIsFoundAgainByALaterProcess(t *testing.T) {
+	p := newProvider(t, docker.Options{})
+	sb := keep(t, p, lazaret.Spec{Image: debian})
+	name := sb.Info().Name
+	cmd := lazaret.Cmd{Args: []string{"sh", "-c", `echo first; echo warned >&2; while read -r line; do echo "got $line"; done; exit 7`}, Detach: true, StdinPipe: true}
+	first, err := sb.Start(t.Context(), cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(first, "one\n"); err != nil {
+		t.Fatal(err)
+	}
+	for c, err := range first.Follow(t.Context(), lazaret.Stdout, 6) { // it has begun to read
+		if err != nil || string(c.Data) != "got one\n" {
+			t.Fatalf("%q, %v", c.Data, err)
+		}
+		break
+	}
+	if err := sb.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if res, err := first.Wait(t.Context()); err != nil || res.Outcome != lazaret.Lost {
+		t.Errorf("who has closed the sandbox knows of it %+v, %v", res, err)
+	}
+
+	a, b := open(t, name, docker.Options{}), open(t, name, docker.Options{})
+	if all := a.Processes(); len(all) != 0 {
+		t.Errorf("%d are known before they are looked for", len(all))
+	}
+	later, other := rejoined(t, a, first.Info().ID), rejoined(t, b, first.Info().ID)
+	if info := later.Info(); info.Ended || len(info.Args) != 3 || time.Since(info.Started) < 0 || info.Started.Sub(first.Info().Started).Abs() > time.Minute {
+		t.Errorf("it is described as %+v", info)
+	}
+	if err := later.Forget(t.Context()); !errors.Is(err, lazaret.ErrConfig) {
+		t.Errorf("forgotten while it runs: %v", err)
+	}
+	if _, err := io.WriteString(later, "two\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.CloseStdin(); err == nil {
+		// It may come before what the other has written, or after it.
+		if out := followed(t, other, lazaret.Stdout, 0); !strings.HasPrefix(out, "first\ngot one\n") {
+			t.Errorf("it has printed %q", out)
+		}
+	} else {
+		t.Error(err)
+	}
+	for _, p := range []*lazaret.Process{later, other} {
+		res, err := p.Wait(t.Context())
+		if err != nil || res.Outcome != lazaret.Exited || res.ExitCode != 7 || !strings.HasPrefix(res.Stdout.Text(), "first\ngot one\n") || res.Stderr.Text() != "warned\n" {
+			t.Errorf("got %+v, %v", res, err)
+		}
+		if got := followed(t, p, lazaret.Stdout, 3); !strings.HasPrefix(got, "st\ngot one\n") {
+			t.Errorf("from 3 on came %q", got)
+		}
+	}
+	if ended := rejoined(t, open(t, name, docker.Options{}), first.Info().ID); !ended.Info().Ended || followed(t, ended, lazaret.Stderr, 0) != "warned\n" {
+		t.Errorf("after its end it is described as %+v", ended.Info())
+	}
+	if err := later.Forget(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := b.Rejoin(t.Context()); err != nil || len(b.Processes()) != 0 || len(a.Processes()) != 0 {
+		t.Errorf("forgotten, it is listed still: %v", err)
+	}
+	if err := other.Forget(t.Context()); err != nil {
+		t.Errorf("forgotten twice: %v", err)
+	}
+}
+
+func TestDetachedCommandsAreSignalledAndKilledByALaterProcess(t *testing.T) {
+	p := newProvider(t, docker.Options{})
+	sb := keep(t, p, lazaret.Spec{Image: debian})
+	script := map[string]string{
+		"signal": `trap 'echo caught; exit 4' TERM; echo ready; while :; do sleep 0.05; done`,
+		"kill":   `setsid sleep 1000 & sleep 1000 & wait`,
+		"wall":   `sleep 1000`,
+	}
+	ids := map[string]int{}
+	for name, text := range script {
+		cmd := lazaret.Cmd{Args: []string{"sh", "-c", text}, Detach: true}
+		if name == "wall" {
+			cmd.Wall = 2 * time.Second
+		}
+		d, err := sb.Start(t.Context(), cmd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids[name] = d.Info().ID
+	}
+	if err := sb.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	again := open(t, sb.Info().Name, docker.Options{})
+	d := rejoined(t, again, ids["signal"])
+	for _, err := range d.Follow(t.Context(), lazaret.Stdout, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		break
+	}
+	if err := d.Signal(t.Context(), 15); err != nil {
+		t.Fatal(err)
+	}
+	if res, err := d.Wait(t.Context()); err != nil || res.ExitCode != 4 || res.Stdout.Text() != "ready\ncaught\n" {
+		t.Errorf("signalled: %+v, %v", res, err)
+	}
+	d = rejoined(t, again, ids["kill"])
+	if err := d.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if res, err := d.Wait(t.Context()); err != nil || res.Outcome != lazaret.Signalled || res.Unkilled {
+		t.Errorf("killed: %+v, %v", res, err)
+	}
+	d = rejoined(t, again, ids["wall"])
+	if res, err := d.Wait(t.Context()); err != nil || res.Outcome != lazaret.TimedOut || res.Wall < 2*time.Second {
+		t.Errorf("its time is over, which its sandbox keeps: %+v, %v", res, err)
+	}
+	if n := says(t, again, "sh", "-c", `n=0; for f in /proc/[0-9]*/cmdline; do if tr '\0' ' ' <$f 2>/dev/null | grep -q '^sleep 1000'; then n=$((n+1)); fi; done; echo $n`); n != "0\n" {
+		t.Errorf("%s of their descendants live", strings.TrimSpace(n))
+	}
+}
+
+func TestTheEndOfAConnectionEndsItsCommandsAndNoOthers(t *testing.T) {
+	p := newProvider(t, docker.Options{})
+	sb := keep(t, p, lazaret.Spec{Image: debian})
+	name := sb.Info().Name
+	holders := []*lazaret.Sandbox{sb, open(t, name, docker.Options{}), open(t, name, docker.Options{})}
+	for i, h := range holders {
+		cmd := lazaret.Cmd{Args: []string{"sh", "-c", `echo up; exec sleep "$0"`, strconv.Itoa(2000 + i)}}
+		attached, err := h.Start(t.Context(), cmd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, err := range attached.Follow(t.Context(), lazaret.Stdout, 0) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			break
+		}
+	}
+	if _, err := holders[1].Start(t.Context(), lazaret.Cmd{Args: []string{"sleep", "3000"}, Detach: true}); err != nil {
+		t.Fatal(err)
+	}
+	last := open(t, name, docker.Options{})
+	living := func() string {
+		return says(t, last, "sh", "-c", `for f in /proc/[0-9]*/cmdline; do tr '\0' ' ' <$f 2>/dev/null; echo; done | grep '^sleep [23]' | sort | tr -d '\n'`)
+	}
+	want := []string{"sleep 2001 sleep 2002 sleep 3000 ", "sleep 2002 sleep 3000 ", "sleep 3000 "}
+	for i, h := range holders {
+		if err := h.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		conformance.Eventually(t, "the connection's command has ended, and no other: "+want[i], func() bool { return living() == want[i] })
+	}
+}
+
+func TestWhatRunsInASandboxCannotUseItsResidentGuest(t *testing.T) {
+	for _, network := range []string{lazaret.NetworkNone, lazaret.NetworkHost} {
+		t.Run(network, func(t *testing.T) {
+			p := newProvider(t, docker.Options{})
+			sb := keep(t, p, lazaret.Spec{Image: debian, Network: network})
+			name := sb.Info().Name
+			// As root, and as the guest's own user, which is root too.
+			residence := strings.TrimSpace(says(t, sb, "sh", "-c", `grep -o '@lazaret-.*' /proc/net/unix | sort -u`))
+			if network == lazaret.NetworkHost {
+				residence = residenceOf(t, sb)
+			}
+			if !strings.HasPrefix(residence, "@lazaret-") || strings.ContainsAny(residence, " \n") {
+				t.Fatalf("the sockets are %q", residence)
+			}
+			// It floods the socket, says what it likes, and holds what it can; nobody gets an answer.
+			flood := `
+import socket, sys, os
+held, told = [], 0
+for i in range(300):
+    s = socket.socket(socket.AF_UNIX)
+    s.settimeout(20)
+    s.connect('\0' + sys.argv[1])
+    try:
+        s.sendall(os.urandom(i))
+    except OSError:
+        pass
+    held.append(s)
+for s in held:
+    try:
+        while True:
+            b = s.recv(1000)
+            told += len(b)
+            if not b: break
+    except OSError:
+        pass
+print(told)
+sys.stdout.flush()
+for i in range(10**9):
+    s = socket.socket(socket.AF_UNIX)
+    try:
+        s.connect('\0' + sys.argv[1])
+    except OSError:
+        pass
+`
+			attacker, err := sb.Start(t.Context(), lazaret.Cmd{Args: []string{"python3", "-c", flood, residence[1:]}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for c, err := range attacker.Follow(t.Context(), lazaret.Stdout, 0) {
+				if err != nil || string(c.Data) != "0\n" {
+					t.Errorf("the attacker was told %s bytes, %v", c.Data, err)
+				}
+				break
+			}
+			// While it goes on, hosts are served.
+			again := open(t, name, docker.Options{})
+			if got := says(t, again, "echo", "served"); got != "served\n" {
+				t.Errorf("got %q", got)
+			}
+			// Another that binds the name is refused by the kernel while the guest lives.
+			if got := says(t, again, "python3", "-c", `
+import socket, sys
+s = socket.socket(socket.AF_UNIX)
+try:
+    s.bind('\0' + sys.argv[1])
+    print('bound')
+except OSError as e:
+    print(e.errno)
+`, residence[1:]); got != "98\n" {
+				t.Errorf("bind: %q", got)
+			}
+			if network == lazaret.NetworkHost { // so can who is outside
+				strangers(t, residence)
+				if got := says(t, open(t, name, docker.Options{}), "echo", "served"); got != "served\n" {
+					t.Errorf("beside strangers: %q", got)
+				}
+			}
+		})
+	}
+}
+
+// residenceOf finds the resident guest's socket by its descriptors, from outside.
+func residenceOf(t *testing.T, sb *lazaret.Sandbox) string {
+	t.Helper()
+	sockets, err := os.ReadFile("/proc/net/unix")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for p, s := range watch(t, sb).all() {
+		if !s.guest() {
+			continue
+		}
+		fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.pid))
+		if err != nil {
+			continue
+		}
+		for _, fd := range fds {
+			target, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", p.pid, fd.Name()))
+			inode := strings.TrimSuffix(strings.TrimPrefix(target, "socket:["), "]")
+			for line := range strings.Lines(string(sockets)) {
+				f := strings.Fields(line)
+				if len(f) == 8 && f[6] == inode && strings.HasPrefix(f[7], "@lazaret-") {
+					return f[7]
+				}
+			}
+		}
+	}
+	t.Fatal("there is no socket of the guest's")
+	return ""
+}
+
+// strangers connect from this process to a resident guest, without its secret.
+func strangers(t *testing.T, residence string) {
+	t.Helper()
+	for i := range 20 {
+		c, err := net.Dial("unix", residence)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = c.Write(bytes.Repeat([]byte{byte(i)}, 64))
+		_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+		told, err := io.ReadAll(c)
+		if err != nil && errors.Is(err, os.ErrDeadlineExceeded) || len(told) > 32 { // its question is no secret
+			t.Errorf("a stranger was told %d bytes, %v", len(told), err)
+		}
+		_ = c.Close()
+	}
+}
+
+func TestWhoWantsAKeptSandboxIsToldWhyItCannotBeHad(t *testing.T) {
+	p := newProvider(t, docker.Options{})
+	check := func(t *testing.T, name string, class error, says string) {
+		t.Helper()
+		_, err := p.Open(t.Context(), name)
+		if !errors.Is(err, class) || !strings.Contains(err.Error(), says) {
+			t.Errorf("got %v, want %v that says %q", err, class, says)
+		}
+	}
+	check(t, "no-such-sandbox", lazaret.ErrConfig, "lazaret ps")
+	held := start(t, p, lazaret.Spec{Image: busybox})
+	check(t, held.Info().Name, lazaret.ErrConfig, "no named sandbox")
+	sb := keep(t, p, lazaret.Spec{Image: busybox, TTL: time.Hour})
+	name := sb.Info().Name
+	check(t, name, lazaret.ErrConfig, "has a sandbox")
+	if err := sb.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := sb.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	check(t, name, lazaret.ErrUnavailable, "exited with code 137")
+	kept, err := p.Kept(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for _, k := range kept {
+		if k.Name != name {
+			continue
+		}
+		found = true
+		s := k.Services[0]
+		if k.States[s.Name] != "exited (137)" || s.Image != busybox || s.Container == "" || s.Dir != "/" || time.Until(k.Expires) > time.Hour || time.Until(k.Expires) < time.Hour/2 {
+			t.Errorf("it is listed as %+v", k)
+		}
+	}
+	if !found {
+		t.Error("it is not listed")
+	}
+	// Started again by somebody else, its guest has no host and ends at once, or waits for one in vain.
+	if err := p.Logs(t.Context(), name, "", lazaret.LogOptions{}, func(lazaret.Stream, []byte) {}); !errors.Is(err, lazaret.ErrUnsupported) {
+		t.Errorf("the log of the guest: %v", err)
+	}
+}
+
+func TestAKeptSandboxGoesWhenItsTimeIsOver(t *testing.T) {
+	p := newProvider(t, docker.Options{})
+	sb := keep(t, p, lazaret.Spec{Image: busybox, TTL: time.Hour})
+	over := start(t, p, lazaret.Spec{Image: busybox, Keep: true, TTL: time.Nanosecond})
+	conformance.Eventually(t, "what is over is removed", func() bool {
+		if _, err := p.Cleanup(t.Context(), lazaret.CleanupOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		return len(objectsOf(t, over.Info().Name)) == 0
+	})
+	if left := objectsOf(t, sb.Info().Name); len(left) != 1 {
+		t.Errorf("of the other there is %v", left)
+	}
+	if _, err := p.Start(t.Context(), lazaret.Spec{Image: busybox, TTL: time.Hour}); !errors.Is(err, lazaret.ErrConfig) {
+		t.Errorf("a time for one that is not kept: %v", err)
+	}
+}
+
+func TestAResidentGuestIsSmallAndKeepsNoMoreThanItMay(t *testing.T) {
+	p := newProvider(t, docker.Options{})
+	sb := keep(t, p, lazaret.Spec{Image: busybox})
+	name := sb.Info().Name
+	var all sync.WaitGroup
+	for i := range 8 {
+		again := open(t, name, docker.Options{})
+		all.Go(func() {
+			for range 20 {
+				if res, err := again.Exec(t.Context(), lazaret.Cmd{Args: []string{"echo", "x"}}); err != nil || !res.Success() {
+					t.Errorf("%+v, %v", res, err)
+				}
+			}
+			cmd := lazaret.Cmd{Args: []string{"sh", "-c", "head -c 3000000 /dev/zero"}, Detach: true, StdoutCap: 10_000}
+			d, err := again.Start(t.Context(), cmd)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if res, err := d.Wait(t.Context()); err != nil || res.Stdout.Total != 3_000_000 || len(res.Stdout.Bytes) > 3_000_000 {
+				t.Errorf("%d: %+v, %v", i, res, err)
+			}
+			if err := again.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	last := open(t, name, docker.Options{})
+	if err := last.Rejoin(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(last.Processes()); n != 8 {
+		t.Errorf("%d detached commands", n)
+	}
+	for _, d := range last.Processes() {
+		if res, err := d.Wait(t.Context()); err != nil || len(res.Stdout.Bytes) != 10_000 || res.Stdout.Total != 3_000_000 {
+			t.Errorf("%+v, %v", res, err)
+		}
+		at := int64(-1)
+		for c, err := range d.Follow(t.Context(), lazaret.Stdout, 5) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if at < 0 {
+				at = c.Offset
+			}
+		}
+		if at != 3_000_000-10_000 {
+			t.Errorf("what is kept begins at %d", at)
+		}
+	}
+	conformance.Eventually(t, "the guest has at most 10 MiB", func() bool {
+		status := says(t, last, "cat", "/proc/1/status")
+		_, rest, _ := strings.Cut(status, "VmRSS:")
+		kib, err := strconv.Atoi(strings.Fields(rest)[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("the resident guest has %d KiB", kib)
+		return kib <= 10<<10
+	})
+}
+
+func TestDetachedCommandsOfOtherUsersAndTransportsAreRefused(t *testing.T) {
+	p := newProvider(t, docker.Options{})
+	sb := keep(t, p, lazaret.Spec{Image: debian})
+	name := sb.Info().Name
+	if _, err := sb.Start(t.Context(), lazaret.Cmd{Args: []string{"true"}, User: "nobody", Detach: true}); !errors.Is(err, lazaret.ErrUnsupported) {
+		t.Errorf("as another user: %v", err)
+	}
+	if err := start(t, p, lazaret.Spec{Image: busybox}).Rejoin(t.Context()); !errors.Is(err, lazaret.ErrUnsupported) {
+		t.Errorf("in a sandbox that is not kept: %v", err)
+	}
+	direct := open(t, name, docker.Options{Transport: docker.TransportEngine})
+	if got := says(t, direct, "echo", "direct"); got != "direct\n" {
+		t.Errorf("got %q", got)
+	}
+	if err := direct.Rejoin(t.Context()); !errors.Is(err, lazaret.ErrUnsupported) {
+		t.Errorf("by the Engine's exec: %v", err)
+	}
+	// Other users' commands, files and connections are there as ever.
+	again := open(t, name, docker.Options{})
+	if res, err := again.As("nobody").Exec(t.Context(), lazaret.Cmd{Args: []string{"id", "-un"}}); err != nil || res.Stdout.Text() != "nobody\n" {
+		t.Errorf("%+v, %v", res, err)
+	}
+	if err := again.WriteFile(t.Context(), "/tmp/f", []byte("x"), lazaret.WriteOptions{}); err != nil {
+		t.Error(err)
+	}
+	c, err := again.Connection(t.Context())
+	if err != nil || c.Container != name+"-"+compose.DefaultService+"-1" {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if left := objectsOf(t, name); len(left) != 1 || left[0].Labels[engine.LabelKey] == "" {
+		t.Errorf("there is %+v", left)
+	}
+}
