@@ -78,12 +78,18 @@ type bareBox struct {
 	id  string
 }
 
-func (b bareBox) exec(ctx context.Context, args ...string) (int64, error) {
-	created, err := b.api.ExecCreate(ctx, b.id, client.ExecCreateOptions{Cmd: args, AttachStdout: true, AttachStderr: true})
+// attached makes an exec, which runs from then on, and attaches to it.
+func (b bareBox) attached(ctx context.Context, opts client.ExecCreateOptions) (id string, stream client.ExecAttachResult, err error) {
+	created, err := b.api.ExecCreate(ctx, b.id, opts)
 	if err != nil {
-		return 0, err
+		return "", stream, err
 	}
-	stream, err := b.api.ExecAttach(ctx, created.ID, client.ExecAttachOptions{})
+	stream, err = b.api.ExecAttach(ctx, created.ID, client.ExecAttachOptions{})
+	return created.ID, stream, err
+}
+
+func (b bareBox) exec(ctx context.Context, args ...string) (int64, error) {
+	id, stream, err := b.attached(ctx, client.ExecCreateOptions{Cmd: args, AttachStdout: true, AttachStderr: true})
 	if err != nil {
 		return 0, err
 	}
@@ -92,7 +98,7 @@ func (b bareBox) exec(ctx context.Context, args ...string) (int64, error) {
 	if _, err := stdcopy.StdCopy(&output, &output, stream.Reader); err != nil {
 		return 0, err
 	}
-	info, err := b.api.ExecInspect(ctx, created.ID, client.ExecInspectOptions{})
+	info, err := b.api.ExecInspect(ctx, id, client.ExecInspectOptions{})
 	if err != nil {
 		return 0, err
 	}
@@ -103,17 +109,13 @@ func (b bareBox) exec(ctx context.Context, args ...string) (int64, error) {
 }
 
 func (b bareBox) echo(ctx context.Context) (time.Duration, error) {
-	created, err := b.api.ExecCreate(ctx, b.id, client.ExecCreateOptions{Cmd: []string{"cat"}, AttachStdin: true, AttachStdout: true})
-	if err != nil {
-		return 0, err
-	}
-	stream, err := b.api.ExecAttach(ctx, created.ID, client.ExecAttachOptions{})
+	id, stream, err := b.attached(ctx, client.ExecCreateOptions{Cmd: []string{"cat"}, AttachStdin: true, AttachStdout: true})
 	if err != nil {
 		return 0, err
 	}
 	defer stream.Close()
 	const frame = 8 + 1 // a header and the byte
-	if err := b.running(ctx, created.ID); err != nil {
+	if err := b.running(ctx, id); err != nil {
 		return 0, err
 	}
 	begin := time.Now()
