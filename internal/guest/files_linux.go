@@ -223,7 +223,7 @@ func (c *content) next() (wire.Event, error) {
 		ev, err := c.s.Receive()
 		switch {
 		case err != nil:
-			return wire.Event{}, fmt.Errorf("%w: %w", errBrokenOff, err)
+			return wire.Event{}, fmt.Errorf("%w: %s", errBrokenOff, err.Error()) // no io.EOF, which would be the end of the content
 		case ev.Type == wire.End && ev.Channel == wire.Stdin:
 			return wire.Event{}, io.EOF
 		case ev.Type == wire.Data && ev.Channel == wire.Stdin:

@@ -225,10 +225,10 @@ var changePromises = []promise{
 		c.wantMode(t, "dir/file", 0o640)
 		err := c.Sandbox.WriteFrom(t.Context(), c.Path("dir/file"), strings.NewReader("abc"), 10, lazaret.WriteOptions{Atomic: true})
 		WantError(t, err, lazaret.ErrConfig)
+		Eventually(t, "what was half written is gone", func() bool { return len(c.names(t, "dir")) == 1 })
 		if got := c.Read(t, "dir/file"); got != string(long) {
 			t.Errorf("after a write that failed there are %d bytes", len(got))
 		}
-		Eventually(t, "what was half written is gone", func() bool { return len(c.names(t, "dir")) == 1 })
 	}},
 	{"an atomic write to a link replaces what it points to", func(t *testing.T, c *Case) {
 		atomic := lazaret.WriteOptions{Atomic: true}

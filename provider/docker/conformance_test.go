@@ -39,6 +39,7 @@ func TestTheDockerProviderKeepsItsPromises(t *testing.T) {
 		}{
 			{"guest", docker.Options{}},
 			{"guest without socket", docker.Options{NoSockets: true}},
+			{opened, docker.Options{}},
 			{"engine", docker.Options{Transport: docker.TransportEngine}},
 		} {
 			weaker := maps.Clone(engineWeaker)
@@ -55,8 +56,12 @@ func TestTheDockerProviderKeepsItsPromises(t *testing.T) {
 			switch {
 			case c.spec.Image == busybox && way.opts.Transport == docker.TransportEngine:
 				continue // there is nothing in it for the Engine that the other two do not have
-			case c.name != "debian user" && way.opts.NoSockets:
+			case c.name != "debian user" && (way.opts.NoSockets || way.name == opened):
 				continue // the image and the user change nothing about that
+			case way.name == opened:
+				weaker["stop/a sandbox that is not kept is not stopped"] = conformance.Weaker{
+					Reason: "only kept sandboxes can be opened", Check: stopsAll,
+				}
 			case c.spec.Image == static:
 				weaker["exec/a command runs as the user that is named"] = conformance.Weaker{
 					Reason: "the image knows no user but by number; ErrUserNotFound", Check: noNamedUser,
@@ -69,10 +74,13 @@ func TestTheDockerProviderKeepsItsPromises(t *testing.T) {
 				probe := c.spec.Dir + "/probe"
 				begin := func(t *testing.T, keep bool) *lazaret.Sandbox {
 					spec := c.spec
-					spec.Keep = keep
+					spec.Keep = keep || way.name == opened
 					sb := start(t, p, spec)
-					if keep {
+					if spec.Keep {
 						removedAfter(t, p, sb.Info().Name)
+					}
+					if way.name == opened {
+						sb = again(t, p, sb)
 					}
 					if err := sb.WriteFile(t.Context(), probe, program, lazaret.WriteOptions{Mode: 0o755}); err != nil {
 						t.Fatal(err)
@@ -86,6 +94,29 @@ func TestTheDockerProviderKeepsItsPromises(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// opened is the way of a process that has not started the sandbox.
+const opened = "guest of another process"
+
+// again leaves a kept sandbox and opens it.
+func again(t *testing.T, p *docker.Provider, sb *lazaret.Sandbox) *lazaret.Sandbox {
+	t.Helper()
+	if err := sb.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	sb, err := p.Open(t.Context(), sb.Info().Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sb
+}
+
+// stopsAll is what is there in place of a refusal to stop what is not kept.
+func stopsAll(t *testing.T, c *conformance.Case) {
+	if err := c.Fresh(t).Stop(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 

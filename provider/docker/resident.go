@@ -56,7 +56,7 @@ func (g *guests) meet(ctx context.Context) (*client.Guest, error) {
 		}
 		if g.svc.Serves {
 			return nil, &lazaret.Error{
-				Class: lazaret.ErrUnavailable, Err: errors.New("nobody listens in the sandbox: its container was started again by others"),
+				Class: lazaret.ErrUnavailable, Err: errors.New("nobody listens in the sandbox: its start is not over, or others have started its container again"),
 				Hint: "remove it with `lazaret down " + g.svc.sb.spec.Name + "` and start a new one",
 			}
 		}

@@ -26,15 +26,7 @@ func keep(t *testing.T, p *docker.Provider, spec lazaret.Spec) *lazaret.Sandbox 
 	t.Helper()
 	spec.Keep = true
 	sb := start(t, p, spec)
-	name, ctx := sb.Info().Name, context.WithoutCancel(t.Context())
-	t.Cleanup(func() {
-		if _, err := p.Cleanup(ctx, lazaret.CleanupOptions{Names: []string{name}}); err != nil {
-			t.Error(err)
-		}
-		if left := objectsOf(t, name); len(left) != 0 {
-			t.Errorf("left behind: %v", left)
-		}
-	})
+	removedAfter(t, p, sb.Info().Name)
 	return sb
 }
 
@@ -415,9 +407,15 @@ func TestWhoWantsAKeptSandboxIsToldWhyItCannotBeHad(t *testing.T) {
 	if !found {
 		t.Error("it is not listed")
 	}
-	// Started again by somebody else, its guest has no host and ends at once, or waits for one in vain.
 	if err := p.Logs(t.Context(), name, "", lazaret.LogOptions{}, func(lazaret.Stream, []byte) {}); !errors.Is(err, lazaret.ErrUnsupported) {
 		t.Errorf("the log of the guest: %v", err)
+	}
+	// Started again by somebody else, its guest waits in vain for the host that would ask it to reside.
+	if err := engineOf(t).StartContainer(t.Context(), compose.ContainerName(name)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := open(t, name, docker.Options{}).Exec(t.Context(), lazaret.Cmd{Args: []string{"true"}}); !errors.Is(err, lazaret.ErrUnavailable) || !strings.Contains(err.Error(), "started its container again") {
+		t.Errorf("started again: %v", err)
 	}
 }
 

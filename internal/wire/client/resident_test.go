@@ -29,9 +29,8 @@ func meet(t *testing.T, theirs []byte) (*Guest, *fake, error) {
 	g, err := Meet(t.Context(), ours, secret)
 	if err != nil {
 		_ = ours.Close()
-		<-proved
 		_ = conn.Close()
-		return nil, nil, err
+		return nil, nil, errors.Join(err, <-proved)
 	}
 	if err := <-proved; err != nil {
 		t.Fatal(err)
