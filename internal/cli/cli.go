@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/provider/docker"
 )
 
 // Streams are the program's standard streams.
@@ -61,6 +62,7 @@ type app struct {
 	log       *slog.Logger
 	provider  string
 	transport string
+	image     string // the default one
 	strict    bool
 }
 
@@ -167,7 +169,8 @@ Ctrl-C and by SIGTERM.`,
 	root.PersistentFlags().StringVar(&a.provider, "provider", "docker", "the `provider` of sandboxes: docker, or local for host processes without any isolation")
 	root.PersistentFlags().BoolVar(&a.strict, "strict-prereqs", false, "refuse a Docker Engine that is too old for full isolation, instead of warning")
 	root.PersistentFlags().StringVar(&a.transport, "transport", "", "the `way` commands reach a Docker sandbox: guest, or engine for nothing of ours inside to trust, slower and with limits (default guest)")
-	markSettings(root.PersistentFlags(), "provider", "strict-prereqs", "transport")
+	root.PersistentFlags().StringVar(&a.image, "default-image", docker.DefaultImage, "the `image` of sandboxes that name none, and that which builtin images are built on")
+	markSettings(root.PersistentFlags(), "provider", "strict-prereqs", "transport", "default-image")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError("%w", err) })
 	root.AddCommand(
 		a.newRunCommand(runSandbox), a.newUpCommand(runUp), a.newPsCommand(), a.newExecCommand(runExec), a.newProcessCommand(), a.newCpCommand(runCp),

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lazaret/lazaret"
 	"github.com/lazaret/lazaret/envimage"
+	"github.com/lazaret/lazaret/provider/docker"
 	"github.com/lazaret/lazaret/spec"
 )
 
@@ -70,13 +71,12 @@ a folder, pipes, sockets and devices are refused.`,
 
 func (a *app) buildImage(ctx context.Context, file string, s envimage.Submission) error {
 	return a.withImages(ctx, file, func(b lazaret.ImageBuilder, e *spec.Environment) error {
-		progress := func(tag, step string) { fmt.Fprintf(a.Err, "lazaret: building %s: %s\n", tag, step) }
 		var built envimage.Built
 		var err error
 		if s.Workspace == "" {
-			built, err = envimage.Build(ctx, b, e, progress)
+			built, err = envimage.Build(ctx, b, e, a.building)
 		} else {
-			built, err = envimage.BuildSubmission(ctx, b, e, s, progress)
+			built, err = envimage.BuildSubmission(ctx, b, e, s, a.building)
 		}
 		if err != nil {
 			return err
@@ -110,22 +110,74 @@ func (a *app) withImages(ctx context.Context, file string, f func(lazaret.ImageB
 }
 
 func (a *app) newImageListCommand() *cobra.Command {
-	var asJSON bool
+	var asJSON, builtin bool
 	cmd := &cobra.Command{
 		Use:   "list [SPEC]",
-		Short: "List the images that were built of specs",
+		Short: "List the images that were built of specs and by Compose projects",
 		Long: `List prints the images that Lazaret has built: tags, size, age, and the
 beginning of the hash of what they were made of. With a spec it lists those of
-that environment, and tells whether they are up to date.`,
+that environment, and tells whether they are up to date.
+
+With --builtin it lists the images that ship with Lazaret. They are built on the
+default image when they are first needed, and again when they have changed.`,
 		Example: `  lazaret image list
-  lazaret image list env.yaml --json`,
+  lazaret image list env.yaml --json
+  lazaret image list --builtin`,
 		Args: atMostOneSpec,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if builtin && len(args) > 0 {
+				return usageError("--builtin goes without a spec")
+			}
+			if builtin {
+				return a.listBuiltin(cmd.Context(), asJSON)
+			}
 			return a.listImages(cmd.Context(), first(args), asJSON)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
+	cmd.Flags().BoolVar(&builtin, "builtin", false, "list the images that ship with Lazaret")
 	return cmd
+}
+
+// builtinJSON is an object of `lazaret image list --builtin --json`.
+type builtinJSON struct {
+	Name     string `json:"name"`
+	About    string `json:"about"`
+	ID       string `json:"id"` // empty where it is not built
+	UpToDate bool   `json:"up_to_date"`
+}
+
+func (a *app) listBuiltin(ctx context.Context, asJSON bool) error {
+	return a.withImages(ctx, "", func(b lazaret.ImageBuilder, _ *spec.Environment) error {
+		p, ok := b.(*docker.Provider)
+		if !ok {
+			return &lazaret.Error{Op: "list images", Class: lazaret.ErrUnsupported, Err: fmt.Errorf("provider %s has no images", a.provider)}
+		}
+		images, err := p.BuiltinImages(ctx)
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			all := make([]builtinJSON, len(images))
+			for i, b := range images {
+				all[i] = builtinJSON{b.Name, b.About, b.Image.ID, b.UpToDate}
+			}
+			return a.printJSON(all)
+		}
+		for _, b := range images {
+			state := "not built yet"
+			switch {
+			case b.UpToDate:
+				state = "built, up to date"
+			case b.Image.ID != "":
+				state = "outdated"
+			}
+			if err := a.say("%s: %s (%s)\n", b.Name, strings.TrimSuffix(b.About, "."), state); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 func (a *app) listImages(ctx context.Context, file string, asJSON bool) error {

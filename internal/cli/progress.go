@@ -13,7 +13,8 @@ import (
 // progressEvery is how often a pull is reported.
 const progressEvery = 2 * time.Second
 
-// pullProgress reports pulls as plain lines, one at its begin and then one every few seconds.
+// pullProgress reports pulls as plain lines, one at its begin and then one every few seconds, and each step of
+// builds.
 type pullProgress struct {
 	mu     sync.Mutex
 	w      io.Writer
@@ -33,6 +34,10 @@ func newPullProgress(w io.Writer) *pullProgress {
 func (p *pullProgress) report(ev docker.Progress) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if ev.Build {
+		fmt.Fprintf(p.w, "lazaret: building %s: %s\n", ev.Image, ev.Status)
+		return
+	}
 	im := p.images[ev.Image]
 	if im == nil {
 		im = &pull{last: p.now(), layers: map[string]docker.Progress{}}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -20,7 +21,7 @@ type projectFlags struct {
 
 // add declares the flags.
 func (f *projectFlags) add(flags *pflag.FlagSet) {
-	flags.StringArrayVarP(&f.files, "file", "f", nil, "a Compose `file`, each over the ones before it, or a folder with one")
+	flags.StringArrayVarP(&f.files, "file", "f", nil, "a Compose `file`, each over the ones before it, a Dockerfile, an environment spec, or a folder with one")
 	flags.StringVar(&f.service, "service", "", "the default `service` (default: the one named default, else that with x-default: true, else the first)")
 	flags.StringArrayVar(&f.profiles, "profile", nil, "make a `profile` active")
 	flags.StringArrayVar(&f.envFiles, "env-file", nil, "a `file` of variables for the Compose file (default: .env in its folder)")
@@ -46,8 +47,23 @@ func (f *projectFlags) compose() (lazaret.Compose, error) {
 	if err != nil {
 		return lazaret.Compose{}, err
 	}
-	return lazaret.Compose{
-		Files: f.files, Profiles: f.profiles, EnvFiles: f.envFiles, HostEnv: f.hostEnv, Env: env,
+	found, err := f.discover()
+	if err != nil {
+		return lazaret.Compose{}, err
+	}
+	c := lazaret.Compose{
+		Profiles: f.profiles, EnvFiles: f.envFiles, HostEnv: f.hostEnv, Env: env,
 		Service: f.service, Egress: f.egress, AllowUnsafe: f.allowUnsafe, Prebuilt: f.prebuilt,
-	}, nil
+	}
+	switch found.Kind {
+	case spec.FoundCompose:
+		c.Files = found.Files
+	case spec.FoundDockerfile:
+		c.Dockerfile = found.Files[0]
+	case spec.FoundEnvironment:
+		return c, fmt.Errorf("%s is an environment spec, not a Compose project", found.Files[0])
+	default:
+		return c, errors.New("there is no Compose file and no Dockerfile")
+	}
+	return c, nil
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"os"
 
 	"github.com/lazaret/lazaret"
 	"github.com/lazaret/lazaret/provider/docker"
@@ -32,5 +33,8 @@ func (a *app) open(ctx context.Context, name string) (lazaret.Provider, error) {
 }
 
 func (a *app) dockerOptions() docker.Options {
-	return docker.Options{Transport: docker.Transport(a.transport), StrictPrereqs: a.strict, Logger: a.log, Progress: newPullProgress(a.Err).report}
+	return docker.Options{
+		Transport: docker.Transport(a.transport), StrictPrereqs: a.strict, DefaultImage: a.image, Logger: a.log, Progress: newPullProgress(a.Err).report,
+		ClassicBuilder: os.Getenv("DOCKER_BUILDKIT") == "0", // as for the docker command
+	}
 }

@@ -20,7 +20,7 @@ import (
 
 // runOptions are what `lazaret run` was asked to do.
 type runOptions struct {
-	spec    lazaret.Spec
+	spec    described
 	cmd     lazaret.Cmd
 	in, out []transfer // copies before and after the command
 	json    bool
@@ -52,8 +52,10 @@ func (a *app) newRunCommand(runF func(context.Context, *app, runOptions) error) 
 comes as it is written, standard input is passed through, and the exit code is
 the command's own.
 
-With -f the sandbox is a Compose project, and the command runs in its default
-service when all are ready.
+With -f the sandbox is what a file or folder describes: a Compose project, in
+whose default service the command runs when all are ready; what a Dockerfile
+builds; or an environment spec, over which flags win, without its set-up. In a
+folder they are looked for in that order; one without any is no description.
 
 Without --network the command has no network. A timeout ends it with exit code
 124 and a message; a command that itself exits with 124 comes without one, and
@@ -67,12 +69,15 @@ Without --network the command has no network. A timeout ends it with exit code
 			if len(args) == 0 {
 				return usageError("run needs a command to run")
 			}
-			if (a.provider == "local" || len(f.project.files) > 0) && a.settings.used["image"] {
+			if a.provider == "local" && a.settings.used["image"] {
 				f.image = "" // it is said for the runs that have one
 			}
 			opts, err := f.options(args)
 			if err != nil {
 				return usageError("%w", err)
+			}
+			if opts.spec, err = a.describe(&f.project, opts.spec.Spec); err != nil {
+				return err
 			}
 			return runF(cmd.Context(), a, opts)
 		},
@@ -82,7 +87,7 @@ Without --network the command has no network. A timeout ends it with exit code
 	f.add(flags)
 	f.project.add(flags)
 	flags.DurationVar(&f.timeout, "timeout", 0, "end the command after this time, such as 90s or 5m (default: no limit)")
-	flags.StringSliceVar(&f.ulimits, "ulimit", nil, "`limits` of each process of the command: any of cpu=10s,fsize=100MiB,nofile=64,nproc=32 (default: none)")
+	flags.StringSliceVar(&f.ulimits, "ulimit", nil, "`limits` of each process of the command, with commas between: cpu=10s, fsize=100MiB, nofile=64, nproc=32 (default: none)")
 	flags.StringArrayVar(&f.copies, "cp", nil, "`copy` a file or a tree, HOST:SANDBOX in before the command, or :SANDBOX:HOST out after it")
 	flags.BoolVar(&f.json, "json", false, "print one JSON object about outcome, output and errors instead of the output")
 	flags.BoolVar(&f.keep, "keep", false, "leave the sandbox running, and say how to enter and remove it")
@@ -92,7 +97,7 @@ Without --network the command has no network. A timeout ends it with exit code
 
 // add declares the flags.
 func (f *sandboxFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.image, "image", "", "the `image`; pulled if the daemon does not have it (default python:3.12-slim)")
+	flags.StringVar(&f.image, "image", "", "the `image`; pulled if the daemon does not have it (default: --default-image)")
 	flags.StringArrayVarP(&f.env, "env", "e", nil, "set a `variable`, NAME=VALUE, or pass on this process's, NAME")
 	flags.StringVarP(&f.user, "user", "u", "", "the `user`: name, uid, or either with :group (default: the image's)")
 	flags.StringVarP(&f.workdir, "workdir", "w", "", "the working `directory`, an absolute path, made if missing (default: the image's)")
@@ -138,15 +143,8 @@ func (f *runFlags) options(args []string) (runOptions, error) {
 	if err != nil {
 		return runOptions{}, err
 	}
-	if len(f.project.files) > 0 {
-		project, err := f.project.compose()
-		if err != nil {
-			return runOptions{}, err
-		}
-		what.Compose = &project
-	}
 	what.Keep = f.keep
-	opts := runOptions{json: f.json, spec: what, cmd: lazaret.Cmd{Args: args, Wall: f.timeout}}
+	opts := runOptions{json: f.json, spec: described{Spec: what}, cmd: lazaret.Cmd{Args: args, Wall: f.timeout}}
 	if opts.cmd.Rlimits, err = parseUlimits(f.ulimits); err != nil {
 		return runOptions{}, err
 	}
@@ -251,12 +249,12 @@ func runSandbox(ctx context.Context, a *app, opts runOptions) error {
 
 func (a *app) runReported(ctx context.Context, opts runOptions, r *report) (err error) {
 	begin := time.Now()
-	provider, err := a.open(ctx, a.provider)
+	provider, err := a.open(ctx, opts.spec.provider)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, provider.Close(ctx)) }()
-	sb, err := provider.Start(ctx, opts.spec)
+	sb, err := a.start(ctx, provider, opts.spec)
 	if err != nil {
 		return err
 	}

@@ -233,7 +233,7 @@ func (a *app) sessionVerdict(env *spec.Environment, o sessionOptions, res *sessi
 		return &exitError{code: code, err: fmt.Errorf("the set-up ended with code %d before the command began", res.ExitCode)}
 	}
 	return a.verdict(
-		runOptions{cmd: lazaret.Cmd{Wall: o.timeout}, spec: lazaret.Spec{Limits: lazaret.Limits(env.Limits)}},
+		runOptions{cmd: lazaret.Cmd{Wall: o.timeout}, spec: described{Spec: lazaret.Spec{Limits: lazaret.Limits(env.Limits)}}},
 		&lazaret.Result{Outcome: res.Outcome, ExitCode: res.ExitCode, Why: res.Why},
 	)
 }

@@ -207,7 +207,9 @@ func TestPullProgressIsALineNowAndThen(t *testing.T) {
 	at(2*time.Second, docker.Progress{Layer: "a", Current: 2 << 20, Total: 4 << 20})
 	at(3*time.Second, docker.Progress{Layer: "a", Current: 4 << 20, Total: 4 << 20})
 	at(5*time.Second, docker.Progress{Layer: "a", Status: "Pull complete"})
-	want := "lazaret: pulling img\nlazaret: pulling img: 3MiB of 10MiB so far\nlazaret: pulling img: 5MiB of 10MiB so far\n"
+	at(5*time.Second, docker.Progress{Build: true, Status: "[1/2] FROM a"})
+	want := "lazaret: pulling img\nlazaret: pulling img: 3MiB of 10MiB so far\nlazaret: pulling img: 5MiB of 10MiB so far\n" +
+		"lazaret: building img: [1/2] FROM a\n"
 	if out.String() != want {
 		t.Errorf("got\n%swant\n%s", &out, want)
 	}

@@ -13,7 +13,7 @@ import (
 
 // upOptions are what `lazaret up` was asked to do.
 type upOptions struct {
-	spec lazaret.Spec
+	spec described
 	json bool
 }
 
@@ -24,9 +24,9 @@ func (a *app) newUpCommand(runF func(context.Context, *app, upOptions) error) *c
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Start a sandbox that stays, and print its name",
-		Long: `Up starts a sandbox of an image, or of a Compose project with -f, and prints its
-name. It stays until "lazaret down" or "lazaret cleanup NAME" removes it, or,
-with --ttl, until a clean-up after that time.
+		Long: `Up starts a sandbox of an image, or of what -f describes (see run), and prints
+its name. It stays until "lazaret down" or "lazaret cleanup NAME" removes it,
+or, with --ttl, until a clean-up after that time.
 
 Commands get to it by "lazaret exec", files by "lazaret cp", people by "lazaret
 shell" and "lazaret connect". Commands that are detached outlive the one that
@@ -35,25 +35,15 @@ started them: see "lazaret process".`,
   lazaret up -f compose.yaml --name shop --ttl 8h`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if len(project.files) > 0 && a.settings.used["image"] {
-				image.image = "" // it is said for the sandboxes that have one
-			}
 			spec, err := image.spec()
 			if err != nil {
 				return usageError("%w", err)
 			}
 			spec.Name, spec.TTL, spec.Keep = opts.spec.Name, opts.spec.TTL, true
-			if len(project.files) > 0 {
-				compose, err := project.compose()
-				if err != nil {
-					return usageError("%w", err)
-				}
-				spec.Compose = &compose
+			if opts.spec, err = a.describe(&project, spec); err != nil {
+				return err
 			}
-			if err := spec.Validate(); err != nil {
-				return usageError("%w", err)
-			}
-			return runF(cmd.Context(), a, upOptions{spec: spec, json: opts.json})
+			return runF(cmd.Context(), a, opts)
 		},
 	}
 	flags := cmd.Flags()
@@ -66,7 +56,7 @@ started them: see "lazaret process".`,
 }
 
 func runUp(ctx context.Context, a *app, opts upOptions) (err error) {
-	provider, err := a.open(ctx, a.provider)
+	provider, err := a.open(ctx, opts.spec.provider)
 	if err != nil {
 		return err
 	}
@@ -75,7 +65,7 @@ func runUp(ctx context.Context, a *app, opts upOptions) (err error) {
 		return &lazaret.Error{Op: "start sandbox", Class: lazaret.ErrUnsupported, Err: fmt.Errorf("provider %s has no named sandboxes", provider.Name())}
 	}
 	began := time.Now()
-	sb, err := provider.Start(ctx, opts.spec)
+	sb, err := a.start(ctx, provider, opts.spec)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,9 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/compose-spec/compose-go/v2/loader"
+	"github.com/compose-spec/compose-go/v2/types"
+
 	"github.com/lazaret/lazaret"
 )
 
@@ -33,5 +36,35 @@ func TestADockerfileIsAProjectOfOneServiceThatIdles(t *testing.T) {
 	elsewhere, err := Load(t.Context(), "name", lazaret.Compose{Dockerfile: file, Dir: filepath.Dir(dir)})
 	if err != nil || elsewhere.as.Services[DefaultService].Build.Context != filepath.Dir(dir) {
 		t.Errorf("with another context: %v", err)
+	}
+}
+
+func TestAProjectThatIsWrittenIsOneForComposeToRead(t *testing.T) {
+	spec := lazaret.Spec{
+		Name: "name", Image: "image", Env: map[string]string{"A": "$HOME ${X} $$ \n\"'"}, User: "1:2", Dir: "/a b", Network: "bridge",
+		Ports: []lazaret.Port{{Container: 80}}, Mounts: []lazaret.Mount{{Host: "/etc", Container: "/x:y", Writable: true}},
+		Limits: lazaret.Limits{CPUs: 1.5, PIDs: lazaret.NoLimit},
+	}
+	p := Generate(spec, Main{Volume: "guest", Serve: true, Sockets: "/sockets", ConfigFile: "/state/name/compose.yaml"}, Labels{"lazaret.owner": "me"})
+	text, err := p.YAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := loader.LoadWithContext(t.Context(), types.ConfigDetails{WorkingDir: "/state/name", ConfigFiles: []types.ConfigFile{{Filename: "compose.yaml", Content: text}}})
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	svc := got.Services[DefaultService]
+	if *svc.Environment["A"] != spec.Env["A"] || svc.Image != "image" || svc.ContainerName != "name-default-1" || svc.MemLimit != lazaret.DefaultMemory || svc.Labels["lazaret.owner"] != "me" || len(svc.Volumes) != 3 {
+		t.Errorf("got %+v of\n%s", svc, text)
+	}
+}
+
+func BenchmarkTheProjectOfAnImageAsText(b *testing.B) {
+	p := Generate(lazaret.Spec{Name: "name", Image: "image"}, Main{Volume: "guest", Serve: true, Sockets: "/sockets"}, Labels{"lazaret.owner": "me"})
+	for b.Loop() {
+		if _, err := p.YAML(); err != nil {
+			b.Fatal(err)
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -52,6 +53,8 @@ type Main struct {
 	Serve  bool   // it serves the host over its standard input and output; else it only idles
 	// Sockets is the folder of the host in which it listens for guests; empty where it does not.
 	Sockets string
+	// ConfigFile is where the project will lie as a file; empty where it is not written.
+	ConfigFile string
 }
 
 // Generate makes the one-service project for a spec, which is valid and has an image and a name. It is pure.
@@ -86,6 +89,9 @@ func Generate(spec lazaret.Spec, main Main, labels Labels) *Project {
 			Type: types.VolumeTypeVolume, Source: "guest", Target: GuestDir, ReadOnly: true,
 			Volume: &types.ServiceVolumeVolume{NoCopy: true},
 		}},
+	}
+	if main.ConfigFile != "" {
+		svc.CustomLabels[api.ConfigFilesLabel], svc.CustomLabels[api.WorkingDirLabel] = main.ConfigFile, filepath.Dir(main.ConfigFile)
 	}
 	if main.Serve {
 		svc.Entrypoint = append(svc.Entrypoint, "serve")

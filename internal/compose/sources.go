@@ -1,7 +1,9 @@
 package compose
 
 import (
+	"errors"
 	"maps"
+	"path/filepath"
 	"slices"
 
 	"github.com/compose-spec/compose-go/v2/types"
@@ -45,29 +47,45 @@ func (p *Project) source(svc types.ServiceConfig) (Source, error) {
 	}
 	if svc.Build != nil {
 		s.Build, err = p.build(svc)
+		if s.Platform == "" && len(svc.Build.Platforms) == 1 {
+			s.Platform = svc.Build.Platforms[0]
+		}
 	}
 	return s, err
 }
 
 func (p *Project) build(svc types.ServiceConfig) (*Build, error) {
 	b := svc.Build
-	for key, set := range map[string]bool{
+	cannot := map[string]bool{
 		"additional_contexts": len(b.AdditionalContexts) > 0, "cache_to": len(b.CacheTo) > 0, "entitlements": len(b.Entitlements) > 0,
 		"isolation": b.Isolation != "" && b.Isolation != "default", "no_cache_filter": len(b.NoCacheFilter) > 0,
 		"platforms": len(b.Platforms) > 1, "privileged": b.Privileged, "provenance": b.Provenance != "" && b.Provenance != "false",
 		"sbom": b.SBOM != "" && b.SBOM != "false", "ssh": len(b.SSH) > 0,
-	} {
-		if set {
-			return nil, p.bad(svc.Name, "build", "%s cannot be honoured", key)
+	}
+	bad := func(key, format string, a ...any) error {
+		return p.badAt([]string{"services", svc.Name, "build", key}, format, a...)
+	}
+	var errs []error
+	for _, key := range slices.Sorted(maps.Keys(cannot)) {
+		if cannot[key] {
+			errs = append(errs, bad(key, "builds cannot have it here"))
 		}
+	}
+	if !filepath.IsAbs(b.Context) {
+		errs = append(errs, bad("context", "a build is of a folder of this machine, not of %s", b.Context))
 	}
 	build := &Build{
 		Context: b.Context, Dockerfile: b.Dockerfile, Inline: b.DockerfileInline, Target: b.Target, Network: b.Network,
 		Args: map[string]string{}, Labels: maps.Clone(b.Labels), Tags: b.Tags, CacheFrom: b.CacheFrom,
-		ExtraHosts: b.ExtraHosts.AsList(":"), ShmSize: int64(b.ShmSize), NoCache: b.NoCache, Pull: b.Pull,
+		ExtraHosts: slices.Sorted(slices.Values(b.ExtraHosts.AsList(":"))), ShmSize: int64(b.ShmSize), NoCache: b.NoCache, Pull: b.Pull,
 	}
 	for name, value := range b.Args {
-		if value != nil { // one without a value is one that nobody has given
+		if value == nil { // what interpolation sees, else the Dockerfile's own default
+			if seen, ok := p.as.Environment[name]; ok {
+				value = &seen
+			}
+		}
+		if value != nil {
 			build.Args[name] = *value
 		}
 	}
@@ -81,6 +99,9 @@ func (p *Project) build(svc types.ServiceConfig) (*Build, error) {
 	}
 	for _, ref := range b.Secrets {
 		of := p.as.Secrets[ref.Source]
+		if bool(of.External) {
+			errs = append(errs, bad("secrets", "%s is external: give its file, content or variable", ref.Source))
+		}
 		secret := Secret{ID: ref.Source, File: of.File, Content: of.Content}
 		if ref.Target != "" {
 			secret.ID = ref.Target
@@ -90,5 +111,5 @@ func (p *Project) build(svc types.ServiceConfig) (*Build, error) {
 		}
 		build.Secrets = append(build.Secrets, secret)
 	}
-	return build, nil
+	return build, errors.Join(errs...)
 }

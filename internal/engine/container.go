@@ -89,24 +89,29 @@ func (c *Client) Inspect(ctx context.Context, id string) (State, error) {
 		s.TTY, s.Check = cfg.Tty, checkOf(cfg.Healthcheck)
 	}
 	if net := res.Container.NetworkSettings; net != nil {
-		for _, name := range slices.Sorted(maps.Keys(net.Networks)) {
-			for _, a := range []netip.Addr{net.Networks[name].IPAddress, net.Networks[name].GlobalIPv6Address} {
-				if a.IsValid() {
-					s.Addresses = append(s.Addresses, a)
-				}
-			}
-		}
-		for port, bindings := range net.Ports {
-			for _, b := range bindings {
-				if host, err := strconv.Atoi(b.HostPort); err == nil {
-					s.Ports = append(s.Ports, lazaret.Port{
-						Host: host, Container: int(port.Num()), Protocol: string(port.Proto()), Address: b.HostIP.String(),
-					})
-				}
+		s.reached(net)
+	}
+	return s, nil
+}
+
+// reached takes over at which addresses and ports a container is reached.
+func (s *State) reached(net *container.NetworkSettings) {
+	for _, name := range slices.Sorted(maps.Keys(net.Networks)) {
+		for _, a := range []netip.Addr{net.Networks[name].IPAddress, net.Networks[name].GlobalIPv6Address} {
+			if a.IsValid() {
+				s.Addresses = append(s.Addresses, a)
 			}
 		}
 	}
-	return s, nil
+	for port, bindings := range net.Ports {
+		for _, b := range bindings {
+			if host, err := strconv.Atoi(b.HostPort); err == nil {
+				s.Ports = append(s.Ports, lazaret.Port{
+					Host: host, Container: int(port.Num()), Protocol: string(port.Proto()), Address: b.HostIP.String(),
+				})
+			}
+		}
+	}
 }
 
 func trimSlash(name string) string {

@@ -41,10 +41,8 @@ func (g *guest) dial(s *wire.Stream, req *wire.Dial) {
 		}
 		s.Close()
 	}()
-	if err := passOn(s, socket); err != nil {
-		// The host has closed the stream, or the program the connection: what it still writes is for nobody.
-		_ = socket.SetReadDeadline(time.Now())
-	}
+	passOn(s, socket)
+	_ = socket.SetReadDeadline(time.Now()) // what the program still writes is for nobody
 	<-sent
 	_ = socket.Close()
 }
@@ -52,26 +50,24 @@ func (g *guest) dial(s *wire.Stream, req *wire.Dial) {
 // dialBuffer is the size of the pieces that are read from a socket.
 const dialBuffer = 32 << 10
 
-// passOn writes what comes on the stream to the socket, and ends that direction at its end. The error says that the
-// stream or the socket is closed.
-func passOn(s *wire.Stream, socket *os.File) error {
+// passOn writes what comes on the stream to the socket, and ends that direction at its end. It returns when the host
+// has closed the stream, or the program the connection.
+func passOn(s *wire.Stream, socket *os.File) {
 	for {
 		ev, err := s.Receive()
 		if err != nil {
-			return err
+			return
 		}
 		switch {
 		case ev.Type == wire.Data && ev.Channel == wire.Stdin:
-			_, err := socket.Write(ev.Payload)
+			_, err = socket.Write(ev.Payload)
 			s.Consumed(len(ev.Payload))
 			ev.Recycle()
-			if err != nil {
-				return err
-			}
 		case ev.Type == wire.End && ev.Channel == wire.Stdin:
-			if err := shutdown(socket); err != nil {
-				return err
-			}
+			err = shutdown(socket)
+		}
+		if err != nil {
+			return
 		}
 	}
 }

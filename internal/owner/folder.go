@@ -66,12 +66,16 @@ func Folders(dir string) ([]Folder, error) {
 	}
 	var all []Folder
 	for _, e := range entries {
-		path := filepath.Join(dir, e.Name())
-		text, _ := os.ReadFile(filepath.Join(path, ownerFile)) // none, or a torn one: an unknown owner
-		_, err := os.Stat(filepath.Join(path, keptFile))
-		all = append(all, Folder{Path: path, Name: e.Name(), Owner: string(text), Kept: err == nil})
+		all = append(all, ReadFolder(filepath.Join(dir, e.Name())))
 	}
 	return all, nil
+}
+
+// ReadFolder tells whose a folder is.
+func ReadFolder(path string) Folder {
+	text, _ := os.ReadFile(filepath.Join(path, ownerFile)) // none, or a torn one: an unknown owner
+	_, err := os.Stat(filepath.Join(path, keptFile))
+	return Folder{Path: path, Name: filepath.Base(path), Owner: string(text), Kept: err == nil}
 }
 
 // RemoveFolder removes a folder, whatever the modes of the folders in it that belong to this machine's user.

@@ -1,7 +1,6 @@
 package docker
 
 import (
-	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -68,8 +67,12 @@ func (p *Provider) builtin(ref string) (compose.Source, bool) {
 	if err != nil {
 		return compose.Source{}, false
 	}
+	base := p.opts.DefaultImage
+	if strings.HasPrefix(base, builtinPrefix) {
+		base = DefaultImage
+	}
 	return compose.Source{
 		Service: builtinPrefix + name, Image: builtinPrefix + name, Pull: compose.PullMissing,
-		Build: &compose.Build{Inline: string(text), Args: map[string]string{"BASE": cmp.Or(p.opts.DefaultImage, DefaultImage)}},
+		Build: &compose.Build{Inline: string(text), Args: map[string]string{"BASE": base}},
 	}, true
 }

@@ -89,10 +89,10 @@ func expired(objects []engine.Object, now time.Time) map[string]bool {
 
 // folders lists the sandboxes' folders on this machine.
 func (p *Provider) folders() ([]owner.Folder, error) {
-	if p.sockets.dir == "" {
+	if p.stateDir == "" {
 		return nil, nil
 	}
-	return owner.Folders(p.sockets.dir)
+	return owner.Folders(p.stateDir)
 }
 
 // marked lists what carries an owner's or a cache's label, in the order of removal. Images have no owner:

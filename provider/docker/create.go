@@ -18,21 +18,20 @@ func (sb *sandbox) create(ctx context.Context, guest string) (*compose.Project, 
 	if err := sb.checkName(ctx); err != nil {
 		return nil, err
 	}
+	sb.makeFolder(ctx)
 	var mount error // where the daemon may not see this machine's files
 	for attempt := 1; ; attempt++ {
 		project, err := sb.project(ctx, guest)
 		if err != nil {
 			return nil, err
 		}
+		sb.writeProject(project)
 		err = sb.p.compose.Create(ctx, project)
 		switch {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
-		case errors.Is(err, engine.ErrMount) && sb.folder != "":
+		case errors.Is(err, engine.ErrMount) && sb.hasSockets():
 			mount, sb.socketless = err, true
-			if err := sb.removeFolder(); err != nil {
-				return nil, err
-			}
 		case errors.Is(err, engine.ErrSubnet) && attempt < subnetAttempts:
 			if err := sb.remove(ctx); err != nil { // the subnets too: others are chosen then
 				return nil, err
@@ -115,7 +114,7 @@ func (sb *sandbox) prepare(ctx context.Context) (arch string, err error) {
 // project makes the project to be created.
 func (sb *sandbox) project(ctx context.Context, guest string) (*compose.Project, error) {
 	if sb.loaded == nil {
-		main := compose.Main{Volume: guest, Serve: sb.serves(), Sockets: sb.makeSockets(compose.DefaultService)}
+		main := compose.Main{Volume: guest, Serve: sb.serves(), Sockets: sb.makeSockets(compose.DefaultService), ConfigFile: sb.projectFile()}
 		return compose.Generate(sb.spec, main, sb.labels()), nil
 	}
 	if sizes := sb.loaded.NetworksNeeded(); sb.subnets == nil && len(sizes) > 0 {
@@ -129,7 +128,7 @@ func (sb *sandbox) project(ctx context.Context, guest string) (*compose.Project,
 	}
 	pol := compose.Policy{
 		Labels: sb.labels(), Volume: guest, Serve: sb.serves(), Sockets: sb.makeSockets, Limits: sb.spec.Limits,
-		Images: sb.images, Subnets: sb.subnets,
+		Images: sb.images, Subnets: sb.subnets, ConfigFile: sb.projectFile(),
 	}
 	if sb.direct() {
 		pol.Volume, pol.Serve = "", false
@@ -140,10 +139,11 @@ func (sb *sandbox) project(ctx context.Context, guest string) (*compose.Project,
 
 // logChanges tells what weakens the isolation, and that the project is cut off, which it may not expect.
 func (sb *sandbox) logChanges() {
-	if sb.loaded.Internal() {
-		sb.p.opts.Logger.Info("the project's networks are internal: its services reach each other and nothing else", "sandbox", sb.spec.Name)
-	} else {
+	switch {
+	case !sb.loaded.Internal():
 		sb.p.opts.Logger.Warn("the sandbox has a network", "sandbox", sb.spec.Name, "egress", lazaret.EgressInternet)
+	case len(sb.loaded.NetworksNeeded()) > 0:
+		sb.p.opts.Logger.Info("the project's networks are internal: its services reach each other and nothing else", "sandbox", sb.spec.Name)
 	}
 	for _, c := range sb.changes {
 		if c.Unsafe {

@@ -41,7 +41,7 @@ func (p *Provider) prepare(ctx context.Context, sources []compose.Source, opts *
 	if err == nil {
 		for _, b := range plan.builds {
 			if b.missing {
-				missing = append(missing, fmt.Sprintf("what is built of %s (%s)", b.source.Build.Context, b.source.Service))
+				missing = append(missing, fmt.Sprintf("what is built of %s (%s)", cmp.Or(b.source.Build.Context, "its Dockerfile"), b.source.Service))
 			}
 		}
 		err = missingImages(missing, "start the project once where images may be pulled and built")

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -14,8 +15,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"errors"
 
 	"github.com/gofrs/flock"
 

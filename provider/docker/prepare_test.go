@@ -445,6 +445,64 @@ func TestABuildEndsAtItsLimit(t *testing.T) {
 	})
 }
 
+func TestABuildThatIsCancelledEndsAtOnce(t *testing.T) {
+	bothBuilders(t, func(t *testing.T, b *builder) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var seen atomic.Int64 // when its step was seen to begin
+		report := b.opts.Progress
+		b.opts.Progress = func(ev Progress) {
+			if report(ev); strings.Contains(ev.Status, "RUN sleep") {
+				seen.Store(time.Now().UnixNano())
+				cancel()
+			}
+		}
+		dir := lay(t, map[string]string{
+			"Dockerfile":   "FROM " + testBase + "\nRUN sleep 100\n",
+			"compose.yaml": "services: {web: {build: {context: ., labels: {lazaret-test: " + b.mark + "}}}}\n",
+		})
+		_, err := b.Start(ctx, lazaret.Spec{Compose: &lazaret.Compose{Files: []string{filepath.Join(dir, "compose.yaml")}}})
+		if !errors.Is(err, lazaret.ErrCancelled) {
+			t.Errorf("got %v", err)
+		}
+		if took := time.Since(time.Unix(0, seen.Load())); seen.Load() == 0 || took > 10*time.Second {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+func TestAProjectIsStartedWithWhatItsServicesAreBuiltOf(t *testing.T) {
+	b := newBuilder(t, Options{})
+	dir := lay(t, map[string]string{
+		"app/Dockerfile": "ARG WORD=none\nFROM " + testBase + " AS tools\nARG WORD\nRUN echo $WORD >/word\nFROM tools\nRUN rm /word\n",
+		"compose.yaml": `services:
+  web:
+    build: {context: app, target: tools, args: [WORD], labels: {lazaret-test: "` + b.mark + `"}}
+    command: sleep infinity
+  job:
+    build: {dockerfile_inline: "FROM ` + testBase + `\nENTRYPOINT [\"sleep\"]\nCMD [\"infinity\"]", labels: {lazaret-test: "` + b.mark + `"}}
+`,
+	})
+	p := &lazaret.Compose{Files: []string{filepath.Join(dir, "compose.yaml")}, Env: map[string]string{"WORD": "given"}}
+	sb, err := b.Start(t.Context(), lazaret.Spec{Compose: p})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := sb.ReadFile(t.Context(), "/word")
+	if err != nil || string(text) != "given\n" {
+		t.Errorf("got %q, %v", text, err)
+	}
+	job, err := sb.Lookup("job")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res, err := job.Exec(t.Context(), lazaret.Cmd{Args: []string{"cat", "/proc/1/comm"}}); err != nil || res.Stdout.Text() != "guest\n" {
+		t.Errorf("what its image runs only idles, and its main process is %+v, %v", res, err)
+	}
+	if err := sb.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestAnImageForAnotherMachineIsRefusedUnlessItIsAskedFor(t *testing.T) {
 	b := newBuilder(t, Options{})
 	other := "arm64"

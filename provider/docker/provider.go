@@ -38,7 +38,8 @@ type Options struct {
 	StrictPrereqs bool
 	// NoSockets reaches guests through the daemon only, and mounts nothing of the host for it: slower.
 	NoSockets bool
-	// StateDir holds folders with sockets, one for each sandbox while it runs: see docs/ARCHITECTURE.md.
+	// StateDir holds a folder for each sandbox while it is there, with its project as a Compose file and its
+	// sockets: see docs/ARCHITECTURE.md.
 	// Empty means $XDG_STATE_HOME/lazaret/docker, or .local/state/lazaret/docker in the user's home.
 	StateDir string
 	// ClassicBuilder builds what Compose projects build by the Engine's own builder, even where it has BuildKit.
@@ -80,6 +81,8 @@ type Provider struct {
 	watch   *engine.Watch
 	server  engine.Server
 	sockets sockets
+
+	stateDir string // the sandboxes' folders are in it; empty where there are none
 
 	guestFor func(arch string) (guestbin.Binary, error) // guestbin.For
 
@@ -136,9 +139,7 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	if p.sockets.dir, err = p.socketsDir(); err != nil {
-		p.noSockets(err)
-	}
+	p.findStateDir()
 	p.watch = p.engine.Watch(ctx, engine.LabelOwner+"="+self.String())
 	return p, nil
 }

@@ -30,8 +30,8 @@ type sandbox struct {
 	expires time.Time // when a kept sandbox's time is over; zero where it has none
 	leave   func()    // ends what was begun to reach a sandbox of another process; nil where this one started it
 
-	folder     string // of the host, with the sockets for guests; empty where there is none
-	socketless bool   // there is to be none
+	folder     string // of this machine, see state.go; empty where there is none
+	socketless bool   // nothing of it can be mounted
 	subnets    []netip.Prefix
 	deadline   time.Time // until when all is to be ready; zero where each service has a limit of its own
 
@@ -112,9 +112,9 @@ func (sb *sandbox) Close(ctx context.Context) error {
 		if err := sb.remove(ctx); err != nil {
 			return err
 		}
-	}
-	if err := sb.removeFolder(); err != nil {
-		return err
+		if err := sb.removeFolder(); err != nil {
+			return err
+		}
 	}
 	if sb.leave != nil {
 		sb.leave()

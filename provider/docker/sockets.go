@@ -13,7 +13,6 @@ import (
 	"sync/atomic"
 
 	"github.com/lazaret/lazaret/internal/compose"
-	"github.com/lazaret/lazaret/internal/owner"
 	"github.com/lazaret/lazaret/internal/wire/client"
 )
 
@@ -24,21 +23,7 @@ import (
 // first connection is used on.
 
 // sockets is a provider's knowledge of whether that works.
-type sockets struct {
-	dir string // the sandboxes' folders are in it; empty where there can be no sockets
-	off atomic.Bool
-}
-
-// socketsDir returns where the sandboxes' folders are to be; empty where a daemon cannot see them.
-func (p *Provider) socketsDir() (string, error) {
-	if runtime.GOOS != "linux" || !p.engine.Local() {
-		return "", nil
-	}
-	if p.opts.StateDir != "" {
-		return filepath.Abs(p.opts.StateDir)
-	}
-	return owner.StateDir("docker")
-}
+type sockets struct{ off atomic.Bool }
 
 // noSockets makes sandboxes do without from now on.
 func (p *Provider) noSockets(why error) {
@@ -47,22 +32,15 @@ func (p *Provider) noSockets(why error) {
 	}
 }
 
-// makeFolder makes the sandbox's folder, where guests can connect to sockets in it.
-func (sb *sandbox) makeFolder() {
-	if sb.folder != "" || sb.socketless || sb.p.sockets.dir == "" || sb.p.opts.NoSockets || sb.p.sockets.off.Load() || !sb.serves() || sb.spec.Keep {
-		return
-	}
-	folder, err := owner.MakeFolder(sb.p.sockets.dir, sb.spec.Name, false)
-	if err != nil {
-		sb.p.noSockets(err)
-		return
-	}
-	sb.folder = folder
+// hasSockets says whether guests can connect to sockets in the sandbox's folder.
+func (sb *sandbox) hasSockets() bool {
+	return sb.folder != "" && !sb.socketless && runtime.GOOS == "linux" && sb.p.engine.Local() &&
+		!sb.p.opts.NoSockets && !sb.p.sockets.off.Load() && sb.serves() && !sb.spec.Keep
 }
 
 // makeSockets makes the folder with the sockets of one service, and returns it; empty where there are none.
 func (sb *sandbox) makeSockets(service string) string {
-	if sb.makeFolder(); sb.folder == "" {
+	if !sb.hasSockets() {
 		return ""
 	}
 	mounted := sb.socketsFolder(service)
@@ -81,21 +59,9 @@ func (sb *sandbox) socketsFolder(service string) string {
 	return filepath.Join(sb.folder, "sockets-"+service)
 }
 
-// removeFolder removes the folder, if there is one.
-func (sb *sandbox) removeFolder() error {
-	if sb.folder == "" {
-		return nil
-	}
-	if err := os.RemoveAll(sb.folder); err != nil {
-		return err
-	}
-	sb.folder = ""
-	return nil
-}
-
 // move has a guest connect to a socket.
 func (g *guests) move(ctx context.Context, guest *client.Guest) error {
-	if g.svc.sb.folder == "" {
+	if !g.svc.sb.hasSockets() {
 		return nil
 	}
 	name := strconv.FormatInt(g.sockets.Add(1), 10)

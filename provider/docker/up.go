@@ -19,6 +19,8 @@ const (
 	startTimeout = 30 * time.Second
 	// readyTimeout bounds the wait for what has no health check to compute a limit from.
 	readyTimeout = 600 * time.Second
+	// settleTime is how long a program without a health check has to run to count as started.
+	settleTime = 250 * time.Millisecond
 )
 
 // start brings the project up, which is created: each service as soon as those are ready that it depends on.
@@ -93,21 +95,49 @@ func (s *service) start(ctx context.Context, project *compose.Project) error {
 	}
 	s.begun = time.Now()
 	close(s.launched)
-	if s == s.sb.services[0] && !s.Serves && !s.sb.direct() { // commands are to run in it
-		if _, err := s.guests.of(ctx, ""); err != nil {
-			if err := s.check(ctx, true); err != nil {
-				return err
-			}
-			return s.failure("start the guest", err)
-		}
+	if err := s.settles(ctx); err != nil {
+		return err
 	}
 	for _, c := range s.containers {
 		if c.Check == nil {
 			continue
 		}
-		if _, err := s.await(ctx, c, compose.Healthy); err != nil {
+		if err := s.await(ctx, c, compose.Healthy); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// settles makes sure that a program that is not ours has not ended at once, and that commands can be run in the
+// default service.
+func (s *service) settles(ctx context.Context) error {
+	if s.Serves {
+		return nil
+	}
+	commands := s == s.sb.services[0]
+	until := s.begun.Add(settleTime)
+	var err error
+	if commands && !s.sb.direct() {
+		if _, err = s.guests.of(ctx, ""); err != nil {
+			until = time.Now().Add(deathWait) // it may be dead, which is about to be reported
+		}
+	}
+	within, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	for _, c := range s.containers {
+		if c.Check == nil || err != nil {
+			s.sb.p.watch.Until(within, c.ID, func(st engine.ContainerState) bool { return st.Died })
+		}
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err := s.check(ctx, commands); err != nil {
+		return err
+	}
+	if err != nil {
+		return s.failure("start the guest", err)
 	}
 	return nil
 }
@@ -190,7 +220,7 @@ func (s *service) meets(ctx context.Context, condition string) error {
 		}
 	case compose.Completed:
 		for _, c := range s.containers {
-			if _, err := s.await(ctx, c, compose.Completed); err != nil {
+			if err := s.await(ctx, c, compose.Completed); err != nil {
 				return err
 			}
 		}
@@ -200,7 +230,7 @@ func (s *service) meets(ctx context.Context, condition string) error {
 
 // await waits until a container of the service is healthy, or has completed. One that exits with code 0 is
 // fine in both cases.
-func (s *service) await(ctx context.Context, c engine.State, condition string) (engine.ContainerState, error) {
+func (s *service) await(ctx context.Context, c engine.State, condition string) error {
 	op, watch := "wait until healthy", s.sb.p.watch
 	wanted := func(st engine.ContainerState) bool { return st.Health == engine.Healthy || st.Died && st.Exit == 0 }
 	if condition == compose.Completed {
@@ -216,15 +246,15 @@ func (s *service) await(ctx context.Context, c engine.State, condition string) (
 		})
 		switch {
 		case ctx.Err() != nil:
-			return state, context.Cause(ctx)
+			return context.Cause(ctx)
 		case !ok:
-			return state, s.failed(ctx, c, op, lazaret.ErrLimit, fmt.Sprintf("it is not after %v, which is the limit", limit))
+			return s.failed(ctx, c, op, lazaret.ErrLimit, fmt.Sprintf("it is not after %v, which is the limit", limit))
 		case wanted(state):
-			return state, nil
+			return nil
 		case !state.Died:
-			return state, s.failed(ctx, c, op, lazaret.ErrUnavailable, "it is unhealthy")
+			return s.failed(ctx, c, op, lazaret.ErrUnavailable, "it is unhealthy")
 		case !s.restarts(ctx, c):
-			return state, s.failed(ctx, c, op, lazaret.ErrUnavailable, fmt.Sprintf("it has exited with code %d", state.Exit))
+			return s.failed(ctx, c, op, lazaret.ErrUnavailable, fmt.Sprintf("it has exited with code %d", state.Exit))
 		}
 		watch.Until(within, c.ID, func(st engine.ContainerState) bool { return !st.Died })
 	}

@@ -1,0 +1,165 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/envimage"
+	"github.com/lazaret/lazaret/spec"
+)
+
+// described is a sandbox as a command's flags and what -f names describe it.
+type described struct {
+	lazaret.Spec
+	provider string            // which one starts it
+	env      *spec.Environment // of an environment spec
+}
+
+// describe completes what a command's flags say of a sandbox with what -f names. A Compose project and a
+// Dockerfile say themselves what such flags say; over an environment spec the flags win.
+func (a *app) describe(f *projectFlags, s lazaret.Spec) (described, error) {
+	d := described{Spec: s, provider: a.provider}
+	found, err := f.discover()
+	if err != nil {
+		return d, err
+	}
+	isProject := found.Kind == spec.FoundCompose || found.Kind == spec.FoundDockerfile
+	if flag := f.onlyForProjects(a.settings.used["egress"]); flag != "" && !isProject {
+		return d, usageError("--%s is for Compose projects: name one with -f", flag)
+	}
+	switch found.Kind {
+	case spec.FoundCompose, spec.FoundDockerfile:
+		c, err := f.compose()
+		if err != nil {
+			return d, usageError("%w", err)
+		}
+		d.Spec = a.withoutSettings(s, false) // its services that set no limits have those of the settings
+		d.Compose = &c
+	case spec.FoundEnvironment:
+		if d.env, err = spec.Load(found.Files[0]); err != nil {
+			return d, err
+		}
+		d.provider = d.env.Type
+		if d.Spec, err = a.ofEnvironment(d.env, a.withoutSettings(s, true)); err != nil {
+			return d, err
+		}
+	case spec.FoundNothing:
+	}
+	if err := d.Validate(); err != nil {
+		return d, usageError("%w", err)
+	}
+	return d, nil
+}
+
+// ofEnvironment is the sandbox of an environment spec with what flags say over it. There is no workspace: relative
+// paths of mounts start at the spec's folder.
+func (a *app) ofEnvironment(e *spec.Environment, s lazaret.Spec) (lazaret.Spec, error) {
+	dir, err := filepath.Abs(filepath.Dir(e.File))
+	if err != nil {
+		return s, err
+	}
+	if n := len(e.Setup.Commands); n > 0 {
+		a.log.Warn("the set-up of "+e.File+" is not run: `lazaret session run` does so", "commands", n)
+	}
+	of := *e
+	of.Docker.MountWorkspace = new(false)
+	if s.Network != "" {
+		of.Docker.Network = s.Network
+	}
+	what, notes, err := of.Sandbox(spec.SandboxOptions{
+		Volumes: spec.VolumeLayers{Workspace: dir, Spawn: s.Mounts}, Image: s.Image, User: s.User, Env: s.Env, Host: os.Environ(), GOOS: runtime.GOOS,
+	})
+	if err != nil {
+		return s, err
+	}
+	for _, note := range notes {
+		a.log.Warn(note)
+	}
+	if s.Dir != "" || e.Type == spec.TypeLocal {
+		what.Dir = s.Dir
+	}
+	what.Limits = lazaret.Limits{
+		Memory: cmp.Or(s.Limits.Memory, what.Limits.Memory), CPUs: cmp.Or(s.Limits.CPUs, what.Limits.CPUs), PIDs: cmp.Or(s.Limits.PIDs, what.Limits.PIDs),
+	}
+	what.Name, what.Keep, what.TTL = s.Name, s.Keep, s.TTL
+	return what, nil
+}
+
+// withoutSettings drops what no flag says but a setting, which counts where nothing else says it.
+func (a *app) withoutSettings(s lazaret.Spec, limits bool) lazaret.Spec {
+	for flag, value := range map[string]*string{"image": &s.Image, "user": &s.User, "workdir": &s.Dir, "network": &s.Network} {
+		if a.settings.used[flag] {
+			*value = ""
+		}
+	}
+	if limits && a.settings.used["memory"] {
+		s.Limits.Memory = 0
+	}
+	if limits && a.settings.used["cpus"] {
+		s.Limits.CPUs = 0
+	}
+	if limits && a.settings.used["pids"] {
+		s.Limits.PIDs = 0
+	}
+	return s
+}
+
+// start starts what was described, and builds the image of an environment spec first if it says how.
+func (a *app) start(ctx context.Context, p lazaret.Provider, d described) (*lazaret.Sandbox, error) {
+	if d.env != nil && d.env.Type == spec.TypeDocker && d.env.Docker.Build != nil && d.Image == d.env.WithDefaults().Docker.Image {
+		b, ok := p.(lazaret.ImageBuilder)
+		if !ok {
+			return nil, &lazaret.Error{Op: "build images", Class: lazaret.ErrUnsupported, Err: fmt.Errorf("provider %s has none", p.Name())}
+		}
+		built, err := envimage.Build(ctx, b, d.env, a.building)
+		if err != nil {
+			return nil, err
+		}
+		d.Image = built.ID
+	}
+	return p.Start(ctx, d.Spec)
+}
+
+// building tells a step of a build.
+func (a *app) building(tag, step string) {
+	fmt.Fprintf(a.Err, "lazaret: building %s: %s\n", tag, step)
+}
+
+// onlyForProjects is a flag that was given and says nothing of anything but a project; empty where there is none.
+func (f *projectFlags) onlyForProjects(egressIsSetting bool) string {
+	for _, flag := range []struct {
+		name string
+		said bool
+	}{
+		{"service", f.service != ""}, {"profile", f.profiles != nil}, {"env-file", f.envFiles != nil}, {"host-env", f.hostEnv != nil},
+		{"sample-metadata", f.metadata != nil}, {"egress", f.egress != "" && !egressIsSetting}, {"allow-unsafe", f.allowUnsafe}, {"prebuilt", f.prebuilt},
+	} {
+		if flag.said {
+			return flag.name
+		}
+	}
+	return ""
+}
+
+// discover finds out what -f names, if it is given. Only of Compose files there can be several.
+func (f *projectFlags) discover() (spec.Found, error) {
+	all := spec.Found{Kind: spec.FoundNothing}
+	for i, path := range f.files {
+		found, err := spec.Discover(path)
+		if err != nil {
+			return spec.Found{}, err
+		}
+		if i > 0 && (all.Kind != spec.FoundCompose || found.Kind != spec.FoundCompose) {
+			return spec.Found{}, usageError("%w", errors.New("-f is given several times, and not only for Compose files"))
+		}
+		all.Kind = found.Kind
+		all.Files = append(all.Files, found.Files...)
+	}
+	return all, nil
+}
