@@ -174,7 +174,7 @@ Ctrl-C and by SIGTERM.`,
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError("%w", err) })
 	root.AddCommand(
 		a.newRunCommand(runSandbox), a.newUpCommand(runUp), a.newPsCommand(), a.newExecCommand(runExec), a.newProcessCommand(), a.newCpCommand(runCp),
-		a.newLogsCommand(), a.newShellCommand(), a.newConnectCommand(), a.newDownCommand(),
+		a.newLogsCommand(), a.newShellCommand(), a.newConnectCommand(), a.newConfigCommand(showConfig), a.newDownCommand(),
 		a.newSessionCommand(), a.newSnapshotCommand(), a.newImageCommand(), a.newCleanupCommand(), a.newDoctorCommand(), a.newVersionCommand(),
 	)
 	completeHelp(root)

@@ -27,7 +27,7 @@ func (f *projectFlags) add(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.envFiles, "env-file", nil, "a `file` of variables for the Compose file (default: .env in its folder)")
 	flags.StringSliceVar(&f.hostEnv, "host-env", nil, "`names` of this process's variables that the Compose file may see (default: none)")
 	flags.StringArrayVar(&f.metadata, "sample-metadata", nil, "a `KEY=VALUE` that the Compose file sees as SAMPLE_METADATA_KEY")
-	flags.StringVar(&f.egress, "egress", "", "internet lets the project's networks reach the internet; else they are internal, unless the file says so")
+	flags.StringVar(&f.egress, "egress", "", "`internet` lets the project's networks reach the internet; else they are internal, unless the file says so")
 	flags.BoolVar(&f.allowUnsafe, "allow-unsafe", false, "allow, and log, what breaks the isolation: privileged services, host namespaces, devices")
 	flags.BoolVar(&f.prebuilt, "prebuilt", false, "never pull or build an image: what is missing is an error")
 	markSettings(flags, "egress")

@@ -194,9 +194,22 @@ func (c *checking) service(svc *types.ServiceConfig) {
 	if svc.Logging != nil && !slices.Contains([]string{"", "json-file", "local", "none"}, svc.Logging.Driver) {
 		c.unsafe(of(svc, "logging", "driver"), svc.Logging.Driver, "the Engine sends what the service prints to somewhere else")
 	}
-	if c.onlyInternal(svc) {
+	if c.internalFor(svc) {
 		c.onInternal(svc)
 	}
+}
+
+// internalFor says whether a service has only internal networks, of its own or another service's.
+func (c *checking) internalFor(svc *types.ServiceConfig) bool {
+	for range c.order { // Compose refuses services that share in a circle
+		other, ok := strings.CutPrefix(svc.NetworkMode, types.ServicePrefix)
+		if !ok {
+			break
+		}
+		lender := c.as.Services[other]
+		svc = &lender
+	}
+	return c.onlyInternal(svc)
 }
 
 // onlyInternal says whether a service has networks and all of them are internal.

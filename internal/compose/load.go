@@ -79,7 +79,11 @@ func (l *loading) load(ctx context.Context) (*Project, error) {
 		return nil, err
 	}
 	p := &Project{project: project, loaded: &loaded{as: project, places: l.places, notes: l.unset()}}
-	return p, p.settle(l.src, l.dir)
+	err = p.settle(l.src, l.dir)
+	for i := range p.notes {
+		p.notes[i].From, p.notes[i].To = l.mask(p.notes[i].From), l.mask(p.notes[i].To)
+	}
+	return p, err
 }
 
 // read reads the files and finds the project's folder.
@@ -188,16 +192,21 @@ func (l *loading) problem(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return &lazaret.Error{Op: opLoad, Class: lazaret.ErrCancelled, Err: context.Cause(ctx)}
-	case errors.As(err, &ours):
-		return err
+	case !errors.As(err, &ours):
+		ours = &lazaret.Error{Op: opLoad, Class: lazaret.ErrConfig, Err: errors.New(l.places.locate(err.Error()))}
 	}
-	text := l.places.locate(err.Error())
-	for _, k := range l.src.HostEnv { // a message may quote what a value became
-		if v := os.Getenv(k); len(v) > 3 {
+	ours.Err = errors.New(l.mask(ours.Err.Error()))
+	return ours
+}
+
+// mask replaces values of this process's variables, which belong into no message and no log, by their names.
+func (l *loading) mask(text string) string {
+	for _, k := range l.src.HostEnv {
+		if v := os.Getenv(k); len(v) > 3 { // what is shorter is anywhere
 			text = strings.ReplaceAll(text, v, "${"+k+"}")
 		}
 	}
-	return &lazaret.Error{Op: opLoad, Class: lazaret.ErrConfig, Err: errors.New(text)}
+	return text
 }
 
 // settle decides all that does not depend on a policy.

@@ -226,11 +226,19 @@ func TestALoadThatIsCancelledSaysSo(t *testing.T) {
 	}
 }
 
-func TestAnErrorDoesNotQuoteAVariableOfTheHost(t *testing.T) {
+func TestNeitherErrorsNorNotesQuoteAVariableOfTheHost(t *testing.T) {
 	t.Setenv("LAZARET_TEST_SECRET", "s3cret")
-	_, err := load(t, "services:\n  web:\n    image: a\n    pids_limit: ${LAZARET_TEST_SECRET}\n", lazaret.Compose{HostEnv: []string{"LAZARET_TEST_SECRET"}})
-	if err == nil || strings.Contains(err.Error(), "s3cret") {
-		t.Errorf("got %v", err)
+	src := lazaret.Compose{HostEnv: []string{"LAZARET_TEST_SECRET"}}
+	for _, key := range []string{"pids_limit: ${LAZARET_TEST_SECRET}", "volumes: ['/${LAZARET_TEST_SECRET}:/x']", "volumes: [{type: '${LAZARET_TEST_SECRET}', target: /x}]"} {
+		_, err := load(t, "services:\n  web:\n    image: a\n    "+key+"\n", src)
+		if err == nil || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s: got %v", key, err)
+		}
+	}
+	src.AllowUnsafe = true
+	p := loadGood(t, "services:\n  web:\n    image: a\n    volumes: ['/${LAZARET_TEST_SECRET}:/x']\n", src)
+	if len(p.notes) != 1 || strings.Contains(p.notes[0].String(), "s3cret") {
+		t.Errorf("noted is %v", p.notes)
 	}
 }
 

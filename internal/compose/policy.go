@@ -118,10 +118,10 @@ const guestVolume = "lazaret-guest"
 
 func (a *applying) apply(svc *types.ServiceConfig) {
 	svc.Labels = labelled(svc.Labels, a.pol.Labels)
-	svc.Labels = svc.Labels.Add(engine.LabelDefault, strconv.FormatBool(svc.Name == a.main))
 	svc.CustomLabels = types.Labels{
 		api.ProjectLabel: a.project.Name, api.ServiceLabel: svc.Name, api.OneoffLabel: "False",
 		api.VersionLabel: api.ComposeVersion, api.WorkingDirLabel: a.project.WorkingDir,
+		engine.LabelDefault: strconv.FormatBool(svc.Name == a.main),
 	}
 	if a.pol.ConfigFile != "" {
 		svc.CustomLabels[api.ConfigFilesLabel] = a.pol.ConfigFile
@@ -184,6 +184,9 @@ func (a *applying) networks() {
 			}
 			n.DriverOpts[inhibitIPv4] = "true"
 			a.change(nil, at+".driver_opts."+inhibitIPv4, "", "true", "the host has no address on an internal network")
+			if n.EnableIPv6 == nil { // an Engine may be told to have it by default
+				n.EnableIPv6 = new(false)
+			}
 		}
 		a.project.Networks[key] = n
 	}

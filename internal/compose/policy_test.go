@@ -40,6 +40,7 @@ func TestWhatBreaksTheIsolationIsRefusedUnlessItIsAllowed(t *testing.T) {
 		"IPv6 in a container":      {"services: {a: {image: i, sysctls: {net.ipv6.conf.all.disable_ipv6: 0}}}", []string{"sysctls.net.ipv6.conf.all.disable_ipv6"}},
 		"options of an interface":  {"services: {a: {image: i, networks: {n: {driver_opts: {a: b}}}}}\nnetworks: {n: }", []string{"networks.n.driver_opts"}},
 		"raw sockets":              {"services: {a: {image: i, cap_add: [CAP_NET_RAW]}}", []string{"cap_add"}},
+		"raw sockets of a guest":   {"services: {a: {image: i, network_mode: 'service:b', cap_add: [NET_RAW]}, b: {image: i, network_mode: 'service:c'}, c: {image: i}}", []string{"cap_add"}},
 		"a capability":             {"services: {a: {image: i, cap_add: [sys_admin, NET_ADMIN]}}", []string{"cap_add", "cap_add"}},
 		"all capabilities":         {"services: {a: {image: i, cap_add: [ALL]}}", []string{"cap_add"}},
 		"no seccomp":               {"services: {a: {image: i, security_opt: ['seccomp:unconfined', apparmor=unconfined]}}", []string{"security_opt", "security_opt"}},
@@ -177,6 +178,9 @@ func TestNetworksAreInternalUnlessOneSaysOtherwise(t *testing.T) {
 			if got := open.DriverOpts[inhibitIPv4]; got != map[bool]string{true: "true"}[tt.internal] {
 				t.Errorf("%s is %q", inhibitIPv4, got)
 			}
+			if closed.EnableIPv6 == nil || *closed.EnableIPv6 {
+				t.Error("the closed one may have IPv6")
+			}
 			if !closed.Internal || closed.DriverOpts[inhibitIPv4] != "true" || closed.Name != "box_closed" {
 				t.Errorf("the closed one is %+v", closed)
 			}
@@ -231,12 +235,18 @@ services:
 		forward            []lazaret.Port
 	}{
 		{"forwarded", file, "", nil, []lazaret.Port{
-			{Container: 80, Protocol: "tcp", Address: "127.0.0.1"}, {Container: 90, Protocol: "tcp", Address: "127.0.0.1"},
-			{Container: 70, Protocol: "tcp", Address: "127.0.0.1"}, {Container: 10, Protocol: "tcp", Address: "127.0.0.1"}, {Container: 11, Protocol: "tcp", Address: "127.0.0.1"},
+			{Container: 80, Protocol: "tcp", Address: "127.0.0.1"},
+			{Container: 90, Protocol: "tcp", Address: "127.0.0.1"},
+			{Container: 70, Protocol: "tcp", Address: "127.0.0.1"},
+			{Container: 10, Protocol: "tcp", Address: "127.0.0.1"},
+			{Container: 11, Protocol: "tcp", Address: "127.0.0.1"},
 		}},
 		{"forwarded as they are", file + "x-lazaret: {keep_ports: true}\n", "", nil, []lazaret.Port{
-			{Host: 8008, Container: 80, Protocol: "tcp", Address: "127.0.0.1"}, {Host: 9000, Container: 90, Protocol: "tcp", Address: "0.0.0.0"},
-			{Container: 70, Protocol: "tcp", Address: "127.0.0.1"}, {Host: 1000, Container: 10, Protocol: "tcp", Address: "127.0.0.2"}, {Host: 1001, Container: 11, Protocol: "tcp", Address: "127.0.0.2"},
+			{Host: 8008, Container: 80, Protocol: "tcp", Address: "127.0.0.1"},
+			{Host: 9000, Container: 90, Protocol: "tcp", Address: "0.0.0.0"},
+			{Container: 70, Protocol: "tcp", Address: "127.0.0.1"},
+			{Host: 1000, Container: 10, Protocol: "tcp", Address: "127.0.0.2"},
+			{Host: 1001, Container: 11, Protocol: "tcp", Address: "127.0.0.2"},
 		}},
 		{"published", file, lazaret.EgressInternet, []string{"127.0.0.1::80/tcp", "127.0.0.1::90/tcp", "127.0.0.1::70/tcp", "127.0.0.1::10/tcp", "127.0.0.1::11/tcp"}, nil},
 		{"published as they are", file + "x-lazaret: {keep_ports: true}\n", lazaret.EgressInternet, []string{"127.0.0.1:8008:80/tcp", "0.0.0.0:9000:90/tcp", "127.0.0.1::70/tcp", "127.0.0.2:1000:10/tcp", "127.0.0.2:1001:11/tcp"}, nil},

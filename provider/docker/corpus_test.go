@@ -109,7 +109,7 @@ func TestComposeFiles(t *testing.T) {
 		}
 		t.Run(strings.TrimSuffix(strings.TrimSuffix(name, ".yaml"), "/compose"), func(t *testing.T) {
 			if c.Refused == nil && c.Fails == nil {
-				c.check(t, p, start(t, p, c.spec(name)))
+				c.check(t, start(t, p, c.spec(name)))
 				return
 			}
 			sb, err := p.Start(t.Context(), c.spec(name))
@@ -131,7 +131,7 @@ func TestComposeFiles(t *testing.T) {
 	}
 }
 
-func (c *composeCase) check(t *testing.T, p *docker.Provider, sb *lazaret.Sandbox) {
+func (c *composeCase) check(t *testing.T, sb *lazaret.Sandbox) {
 	t.Helper()
 	var names []string
 	for _, s := range sb.Info().Services {

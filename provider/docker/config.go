@@ -1,0 +1,58 @@
+package docker
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/compose"
+)
+
+// Config is what a Compose project becomes before it is started.
+type Config struct {
+	Default string          `json:"default"` // the default service
+	Project json.RawMessage `json:"project"` // as Compose reads it, with nothing left to interpolate
+	Changes []Change        `json:"changes"` // what is not as the files have it
+	YAML    []byte          `json:"-"`       // Project, as YAML
+}
+
+// Change is one thing that is not as the files have it, or that is allowed although it breaks the isolation.
+type Change = compose.Change
+
+// ResolveCompose tells what a spec's Compose project becomes. It asks no daemon: what a service's image runs by
+// itself is not known then, nor the networks' addresses. Its errors are lazaret.ErrConfig.
+func ResolveCompose(ctx context.Context, spec lazaret.Spec) (*Config, error) {
+	if err := spec.Validate(); err != nil {
+		return nil, err
+	}
+	p, err := compose.Load(ctx, cmp.Or(spec.Name, projectName(spec.Compose)), *spec.Compose)
+	if err != nil {
+		return nil, err
+	}
+	c := &Config{Changes: p.Apply(compose.Policy{Volume: "lazaret-guest", Serve: !spec.Keep, Limits: spec.Limits})}
+	c.Default = p.Services()[0].Name
+	if c.YAML, err = p.YAML(); err != nil {
+		return nil, err
+	}
+	c.Project, err = p.JSON()
+	return c, err
+}
+
+var notInNames = regexp.MustCompile(`[^a-z0-9_-]+`)
+
+// projectName is a name for a project that is only looked at: its folder's.
+func projectName(src *lazaret.Compose) string {
+	dir := src.Dir
+	if dir == "" {
+		dir = filepath.Dir(cmp.Or(append(src.Files, src.Dockerfile)...))
+	}
+	if abs, err := filepath.Abs(dir); err == nil {
+		dir = abs
+	}
+	name := notInNames.ReplaceAllString(strings.ToLower(filepath.Base(dir)), "")
+	return cmp.Or(strings.TrimLeft(name, "_-"), "project")
+}

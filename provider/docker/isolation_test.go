@@ -1,0 +1,179 @@
+package docker_test
+
+import (
+	"encoding/json"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/provider/docker"
+)
+
+// reach connects to addresses, given as arguments, and prints as JSON which of them answer. GATEWAY is that of the
+// container's default route, else the first address of its network; NAME:x is resolved only.
+const reach = `
+import concurrent.futures, json, socket, sys
+
+def address(field, add=0):
+    return socket.inet_ntoa((int.from_bytes(bytes.fromhex(field), "little") + add).to_bytes(4, "big"))
+
+def gateway():
+    routes = [line.split() for line in open("/proc/net/route").read().splitlines()[1:]]
+    for r in routes:
+        if r[1] == "00000000": return address(r[2])
+    return address(routes[0][1], 1) if routes else "192.0.2.1"
+
+def try_(target):
+    try:
+        if target.startswith("NAME:"):
+            return bool(socket.getaddrinfo(target[5:], 80))
+        host, port = target.rsplit(":", 1)
+        if host == "GATEWAY": host = gateway()
+        info = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]
+        s = socket.socket(info[0], info[1])
+        s.settimeout(3)
+        s.connect(info[4])
+        return True
+    except ConnectionRefusedError:
+        return True # somebody answers, and nobody should
+    except OSError:
+        return False
+
+with concurrent.futures.ThreadPoolExecutor(32) as pool:
+    print(json.dumps(dict(zip(sys.argv[1:], pool.map(try_, sys.argv[1:])))))
+`
+
+// reached runs reach in a service.
+func reached(t *testing.T, sb *lazaret.Sandbox, service string, targets []string) map[string]bool {
+	t.Helper()
+	svc, err := sb.Lookup(service)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := svc.Exec(t.Context(), lazaret.Cmd{Args: append([]string{"python3", "-c", reach}, targets...), Wall: time.Minute})
+	if err != nil || res.ExitCode != 0 {
+		t.Fatalf("%v, %+v: %s", err, res, res.Stderr.Text())
+	}
+	got := map[string]bool{}
+	if err := json.Unmarshal([]byte(res.Stdout.Text()), &got); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// hostAddresses are this machine's but for the loopback ones. Link-local ones are those that a container would
+// reach over its own interface.
+func hostAddresses(t *testing.T) []string {
+	t.Helper()
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, a := range addrs {
+		ip := a.(*net.IPNet).IP
+		switch {
+		case ip.IsLoopback():
+		case ip.IsLinkLocalUnicast() && ip.To4() == nil:
+			all = append(all, "["+ip.String()+"%eth0]")
+		case ip.To4() == nil:
+			all = append(all, "["+ip.String()+"]")
+		default:
+			all = append(all, ip.String())
+		}
+	}
+	return all
+}
+
+const isolated = `
+services:
+  box:
+    image: lazaret-test/python
+    command: sleep infinity
+    depends_on: {web: {condition: service_healthy}}
+  web:
+    image: lazaret-test/python
+    command: [python3, -m, http.server, "8000"]
+    healthcheck: {test: [CMD, python3, -c, "import socket; socket.create_connection(('127.0.0.1', 8000))"], interval: 500ms, retries: 60}
+  beside: {image: lazaret-test/python, command: sleep infinity, network_mode: "service:web"}
+`
+
+func TestNothingOutsideIsReachedButByEgress(t *testing.T) {
+	listener, err := net.Listen("tcp", ":0") //nolint:gosec // on all interfaces: these are what the sandboxes try to reach
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	p := newProvider(t, docker.Options{})
+	for _, tt := range []struct {
+		name, file string
+		services   []string
+		outside    bool // the host is reached, by its addresses and as gateway
+	}{
+		{"internal networks", isolated, []string{"box", "beside"}, false},
+		{"egress to the internet", isolated + "x-lazaret: {egress: internet}\n", []string{"box", "beside"}, true},
+		{
+			"an internal network in spite of egress", isolated + "networks: {default: {internal: true}}\nx-lazaret: {egress: internet}\n",
+			[]string{"box", "beside"},
+			false,
+		},
+		{
+			"a subnet of the project's own", isolated + "networks: {default: {ipam: {config: [{subnet: 10.219.78.0/24, gateway: 10.219.78.1}]}}}\n",
+			[]string{"box"},
+			false,
+		},
+		{
+			"no network", strings.Replace(isolated, "command: sleep infinity", "command: sleep infinity\n    network_mode: none", 1),
+			[]string{"box"},
+			false,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			sb := start(t, p, lazaret.Spec{Compose: project(t, tt.file)})
+			sibling := start(t, p, lazaret.Spec{Compose: project(t, strings.ReplaceAll(tt.file, "10.219.78.", "10.219.79."))})
+			web, err := sibling.Lookup("web")
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := web.Exec(t.Context(), lazaret.Cmd{Args: []string{"hostname", "-i"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			address := strings.TrimSpace(res.Stdout.Text()) + ":8000"
+			_, port, _ := net.SplitHostPort(listener.Addr().String())
+			host := []string{"GATEWAY:" + port}
+			for _, a := range hostAddresses(t) {
+				host = append(host, a+":"+port)
+			}
+			closed := []string{
+				"169.254.169.254:80", "[fd00:ec2::254]:80", "10.255.255.53:53", address, sibling.Info().Services[1].Container + ":8000",
+				"NAME:example.com", "NAME:" + sibling.Info().Services[1].Container,
+			}
+			for _, service := range tt.services {
+				got := reached(t, sb, service, append(host, closed...))
+				for i, target := range append(host, closed...) {
+					switch {
+					case i == 0 && got[target] != tt.outside:
+						t.Errorf("%s: the gateway is reached: %v", service, got[target])
+					case tt.outside && (i < len(host) || !strings.Contains(target, sibling.Info().Name) && target != address):
+					case i > 0 && got[target]:
+						t.Errorf("%s reaches %s", service, target)
+					}
+				}
+			}
+			if tt.name != "no network" {
+				if got := reached(t, sb, "box", []string{"web:8000", "NAME:web"}); !got["web:8000"] || !got["NAME:web"] {
+					t.Errorf("services do not reach each other: %v", got)
+				}
+			}
+			if got := reached(t, sibling, "web", []string{address}); !got[address] {
+				t.Error("the sibling does not listen where it was looked for")
+			}
+			if got := sh(t, sb, "grep -v ' lo$' /proc/net/if_inet6 | wc -l"); got != "0" {
+				t.Errorf("it has %s IPv6 addresses", got)
+			}
+		})
+	}
+}
