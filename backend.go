@@ -114,8 +114,8 @@ type DetachedInfo struct {
 	Stdin   bool // it was started with StdinPipe
 }
 
-// DetachedBackend is a detached command that outlives this process. Its output is delivered once Wait is
-// called: what is held of it, and then what comes.
+// DetachedBackend is a detached command that outlives this process. The sandbox keeps its wall limit. Its output
+// is delivered once Wait is called: what is held of it, and then what comes.
 type DetachedBackend interface {
 	ProcessBackend
 	// ID is the command's number among all that the service has.

@@ -73,6 +73,7 @@ func (s *Service) start(ctx context.Context, cmd Cmd, live bool, f *feed) (_ *Pr
 	}
 	if be, ok := p.be.(DetachedBackend); ok {
 		be.Gaps(p.gap)
+		cmd.Wall = 0 // the sandbox keeps it
 	}
 	if cmd.Detach {
 		ctx = context.WithoutCancel(ctx)

@@ -159,6 +159,13 @@ func TestDetachedCommandsAreSignalledAndKilledByALaterProcess(t *testing.T) {
 		"kill":   `setsid sleep 1000 & sleep 1000 & wait`,
 		"wall":   `sleep 1000`,
 	}
+	if d, err := sb.Start(t.Context(), lazaret.Cmd{Args: []string{"sleep", "1000"}, Detach: true, Wall: 200 * time.Millisecond}); err != nil {
+		t.Error(err)
+	} else if res, err := d.Wait(t.Context()); err != nil || res.Outcome != lazaret.TimedOut || res.ExitCode != -1 {
+		t.Errorf("for who has started it: %+v, %v", res, err)
+	} else if res, err = rejoined(t, open(t, sb.Info().Name, docker.Options{}), d.Info().ID).Wait(t.Context()); err != nil || res.Outcome != lazaret.TimedOut {
+		t.Errorf("and for another: %+v, %v", res, err)
+	}
 	ids := map[string]int{}
 	for name, text := range script {
 		cmd := lazaret.Cmd{Args: []string{"sh", "-c", text}, Detach: true}
