@@ -343,3 +343,29 @@ services:
 	})
 	t.Logf("%d projects in %v", n, time.Since(begun))
 }
+
+func TestProjectsWorkByTheEnginesExecToo(t *testing.T) {
+	p := newProvider(t, docker.Options{Transport: docker.TransportEngine})
+	sb := start(t, p, lazaret.Spec{Compose: project(t, `
+services:
+  default: {image: lazaret-test/busybox, command: sleep infinity}
+  other: {image: lazaret-test/busybox, command: sleep infinity}
+`)})
+	if res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"nslookup", "other"}}); err != nil || res.ExitCode != 0 {
+		t.Errorf("%v, %+v", err, res)
+	}
+}
+
+func TestPortsThatCannotBeForwardedAreRefusedBeforeAnythingIsMade(t *testing.T) {
+	p := newProvider(t, docker.Options{Transport: docker.TransportEngine})
+	spec := lazaret.Spec{
+		Name:    "unforwarded-" + strings.ToLower(rand.Text()[:8]),
+		Compose: project(t, "services: {default: {image: lazaret-test/busybox, command: sleep infinity, ports: [80]}}"),
+	}
+	if _, err := p.Start(t.Context(), spec); !errors.Is(err, lazaret.ErrUnsupported) || !strings.Contains(err.Error(), "service default") {
+		t.Errorf("got %v", err)
+	}
+	if left := objectsOf(t, spec.Name); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}

@@ -64,17 +64,12 @@ func (s *service) forward(ctx context.Context) error {
 // checkForwards refuses ports that cannot be forwarded, before anything is made.
 func (sb *sandbox) checkForwards(services []compose.Service) error {
 	for _, s := range services {
-		for _, p := range s.Forward {
-			e := &lazaret.Error{Op: fmt.Sprintf("forward port %d", p.Container), Service: s.Name, Class: lazaret.ErrUnsupported, Hint: "leave it out, or say x-lazaret: {egress: internet}"}
-			switch {
-			case sb.direct():
-				e.Err = errors.New("a port of an internal network is reached by the guest, which this transport does without")
-			case p.Protocol == lazaret.ProtocolUDP:
-				e.Err = errors.New("of internal networks only TCP ports are forwarded")
-			default:
-				continue
+		if len(s.Forward) > 0 && sb.direct() {
+			return &lazaret.Error{
+				Op: fmt.Sprintf("forward port %d", s.Forward[0].Container), Service: s.Name, Class: lazaret.ErrUnsupported,
+				Err:  errors.New("a port of an internal network is reached by the guest, which this transport does without"),
+				Hint: "leave it out, or say x-lazaret: {egress: internet}",
 			}
-			return e
 		}
 	}
 	return nil
