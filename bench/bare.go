@@ -55,7 +55,7 @@ func (b *bareContender) start(ctx context.Context) (box, error) {
 	if _, err := b.api.ContainerStart(ctx, created.ID, client.ContainerStartOptions{}); err != nil {
 		return nil, err
 	}
-	return bareBox{b.api, created.ID}, nil
+	return bareBox{b, b.api, created.ID}, nil
 }
 
 // close removes whatever this process has left in the daemon, the other contenders' containers too.
@@ -68,22 +68,29 @@ func (b *bareContender) close(ctx context.Context) error {
 	left, err := b.api.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: filter})
 	errs := []error{err}
 	for _, c := range left.Items {
-		errs = append(errs, bareBox{b.api, c.ID}.remove(ctx))
+		errs = append(errs, bareBox{b, b.api, c.ID}.remove(ctx))
 	}
 	return errors.Join(append(errs, b.api.Close())...)
 }
 
 type bareBox struct {
+	of  *bareContender
 	api *client.Client
 	id  string
 }
 
-func (b bareBox) exec(ctx context.Context, args ...string) (int64, error) {
-	created, err := b.api.ExecCreate(ctx, b.id, client.ExecCreateOptions{Cmd: args, AttachStdout: true, AttachStderr: true})
+// attached makes an exec, which runs from then on, and attaches to it.
+func (b bareBox) attached(ctx context.Context, opts client.ExecCreateOptions) (id string, stream client.ExecAttachResult, err error) {
+	created, err := b.api.ExecCreate(ctx, b.id, opts)
 	if err != nil {
-		return 0, err
+		return "", stream, err
 	}
-	stream, err := b.api.ExecAttach(ctx, created.ID, client.ExecAttachOptions{})
+	stream, err = b.api.ExecAttach(ctx, created.ID, client.ExecAttachOptions{})
+	return created.ID, stream, err
+}
+
+func (b bareBox) exec(ctx context.Context, args ...string) (int64, error) {
+	id, stream, err := b.attached(ctx, client.ExecCreateOptions{Cmd: args, AttachStdout: true, AttachStderr: true})
 	if err != nil {
 		return 0, err
 	}
@@ -92,7 +99,7 @@ func (b bareBox) exec(ctx context.Context, args ...string) (int64, error) {
 	if _, err := stdcopy.StdCopy(&output, &output, stream.Reader); err != nil {
 		return 0, err
 	}
-	info, err := b.api.ExecInspect(ctx, created.ID, client.ExecInspectOptions{})
+	info, err := b.api.ExecInspect(ctx, id, client.ExecInspectOptions{})
 	if err != nil {
 		return 0, err
 	}
@@ -103,17 +110,13 @@ func (b bareBox) exec(ctx context.Context, args ...string) (int64, error) {
 }
 
 func (b bareBox) echo(ctx context.Context) (time.Duration, error) {
-	created, err := b.api.ExecCreate(ctx, b.id, client.ExecCreateOptions{Cmd: []string{"cat"}, AttachStdin: true, AttachStdout: true})
-	if err != nil {
-		return 0, err
-	}
-	stream, err := b.api.ExecAttach(ctx, created.ID, client.ExecAttachOptions{})
+	id, stream, err := b.attached(ctx, client.ExecCreateOptions{Cmd: []string{"cat"}, AttachStdin: true, AttachStdout: true})
 	if err != nil {
 		return 0, err
 	}
 	defer stream.Close()
 	const frame = 8 + 1 // a header and the byte
-	if err := b.running(ctx, created.ID); err != nil {
+	if err := b.running(ctx, id); err != nil {
 		return 0, err
 	}
 	begin := time.Now()

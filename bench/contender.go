@@ -45,6 +45,7 @@ const (
 	byEngine  = "bare Engine API"
 	byCLI     = "docker CLI"
 	byCompose = "docker compose"
+	bySDK     = "Compose SDK"
 )
 
 // newContenders makes all contenders, ours first: the others are what it is compared with. missing says
@@ -68,6 +69,11 @@ func newContenders(ctx context.Context, image string) (all []contender, missing 
 	if bare.like, err = hardeningOf(ctx, bare.api, lazaret); err != nil {
 		return all, nil, fmt.Errorf("learn the limits of a sandbox: %w", err)
 	}
+	sdk, err := newSDK(ctx, image)
+	if err != nil {
+		return all, nil, err
+	}
+	all = append(all, sdk)
 	cli, err := newCLI(image, bare.like)
 	if err != nil {
 		return all, []string{fmt.Sprintf("%s and %s: left out: %v", byCLI, byCompose, err)}, nil

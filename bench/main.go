@@ -53,7 +53,7 @@ func main() {
 }
 
 func run(ctx context.Context, opts options) (err error) {
-	steps, shown := selectRows(stepRows(), opts.only)
+	steps, shown := selectRows(append(stepRows(), projectRows()...), opts.only)
 	if len(shown) == 0 {
 		return fmt.Errorf("no row matches %v", opts.only)
 	}

@@ -29,7 +29,7 @@ func (o *oursContender) start(ctx context.Context) (box, error) {
 	if err != nil {
 		return nil, err
 	}
-	return oursBox{sb}, nil
+	return oursBox{o, sb}, nil
 }
 
 func (o *oursContender) sandbox(ctx context.Context) (*lazaret.Sandbox, error) {
@@ -38,7 +38,10 @@ func (o *oursContender) sandbox(ctx context.Context) (*lazaret.Sandbox, error) {
 
 func (o *oursContender) close(ctx context.Context) error { return o.provider.Close(ctx) }
 
-type oursBox struct{ sb *lazaret.Sandbox }
+type oursBox struct {
+	of *oursContender
+	sb *lazaret.Sandbox
+}
 
 func (b oursBox) exec(ctx context.Context, args ...string) (int64, error) {
 	res, err := b.sb.Exec(ctx, lazaret.Cmd{Args: args})

@@ -25,6 +25,8 @@ func promises() []promise {
 		{echoRow, "", 2},          // the first byte of a stream comes even sooner
 		{writeRow, byCLI, 1. / 2},
 		{readRow, byCLI, 1. / 2},
+		{idleProject, byEngine, 1.2},
+		{probeProject, bySDK, 1. / 3},
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/dockertest"
 	"github.com/lazaret/lazaret/provider/docker"
 	"github.com/lazaret/lazaret/session"
 	"github.com/lazaret/lazaret/spec"
@@ -355,6 +356,43 @@ func forward(t *testing.T, l net.Listener) {
 			go pass(c, d)
 		}
 	}()
+}
+
+func TestASessionWhoseProviderOnlyTakesArchives(t *testing.T) {
+	p := inDocker(t)
+	p.provider = dockertest.Provider(t, docker.Options{Transport: docker.TransportEngine})
+	s := p.open(t, p.environment(t, `setup: {commands: ["echo setup"], eval_commands: ["echo eval"]}`), session.Agent, map[string]string{"a": "1"})
+	r := spawn(t, s, session.SpawnOptions{})
+	if res := execute(t, r, sh("cat a; echo 2 > a")); outputs(res) != "setup\n||1||exited" {
+		t.Errorf("%q", outputs(res))
+	}
+	if got := told(finish(t, s).Changes); got != "changed a" {
+		t.Errorf("%s", got)
+	}
+	execute(t, r, sh("rm a"))
+	if err := s.Reset(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if res := execute(t, r, sh("cat a")); res.Stdout.Text() != "2\n" {
+		t.Errorf("after Reset: %q", outputs(res))
+	}
+	evaluation := p.open(t, p.environment(t, `setup: {eval_commands: ["echo eval"]}`), session.Evaluation, nil, withAssets(t))
+	if res := execute(t, spawn(t, evaluation, session.SpawnOptions{}), sh("cat /static/other.txt")); outputs(res) != "eval\n||other\n||exited" {
+		t.Errorf("an evaluation: %q", outputs(res))
+	}
+	for what, c := range map[string]struct {
+		yaml, says string
+		opts       session.SpawnOptions
+	}{
+		"a copied workspace": {yaml: "  mount_workspace: false", says: "copy the workspace into the container"},
+		"another user":       {opts: session.SpawnOptions{User: "1234"}, says: "give the workspace to 1234"},
+	} {
+		s := p.open(t, p.environment(t, c.yaml), session.Agent, nil)
+		_, err := s.Spawn(t.Context(), c.opts)
+		if !errors.Is(err, lazaret.ErrUnsupported) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "guest transport") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
 }
 
 // unprivileged is set where this program runs as another user, and holds that user's folder.

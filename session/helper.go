@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -61,7 +62,10 @@ func (h helper) with(ctx context.Context, f func(*lazaret.Service) error) error 
 	if err != nil {
 		return err
 	}
-	return errors.Join(f(sb.Service), sb.Close(ctx))
+	if err = f(sb.Service); err != nil {
+		err = fmt.Errorf("by a container of %s: %w", h.image, err)
+	}
+	return errors.Join(err, sb.Close(ctx))
 }
 
 // remove removes the session's folder. The workspace, the one place where containers have written, goes first:

@@ -2,6 +2,11 @@
 // where the code runs, a private copy of a workspace is what it works in, and runtimes are spawned over
 // both, for an agent that changes the workspace or for an evaluation that judges it.
 //
+// Over a provider that only takes and sends archives (Docker's with docker.TransportEngine), the workspace is
+// mounted, and is root's or this machine's user's own. To copy it, to give it to another user, and to read or
+// remove what root alone may, it takes one that can list, change and remove files: else that is an
+// ErrUnsupported.
+//
 // It knows lazaret.Provider, and no container engine. Every error is a *lazaret.Error; what the provider
 // says is its cause. ErrBusy and ErrStdin are matched with errors.Is, besides the classes.
 package session

@@ -214,10 +214,11 @@ func chown(ctx context.Context, root *lazaret.Service, dir, user string) error {
 // send copies the workspace into the container, and gives it to the user of the commands.
 func (r *Runtime) send(ctx context.Context) error {
 	dir := r.sb.ServiceInfo().Dir
-	if err := r.sb.Mkdir(ctx, dir, lazaret.MkdirOptions{Parents: true}); err != nil {
-		return err
+	err := r.sb.Mkdir(ctx, dir, lazaret.MkdirOptions{Parents: true})
+	if err != nil {
+		return fmt.Errorf("copy the workspace into the container: %w", err)
 	}
-	err := piped(
+	err = piped(
 		func(w io.Writer) error {
 			_, err := workspace.Create(ctx, w, r.s.Workspace(), workspace.CreateOptions{Compression: workspace.None})
 			return err

@@ -39,6 +39,10 @@ const (
 	zstdWindow   = 128 << 20
 )
 
+// zstdWritten is the window that we write: that of zstd -3. The library's own, four times as large, makes
+// snapshots of sources no smaller, and takes 20 MiB more to make and 12 MiB more to read.
+const zstdWritten = 2 << 20
+
 // compress returns a writer whose Close ends the compressed stream, not w. The same input gives the same
 // bytes, whatever the number of processors.
 func compress(w io.Writer, c Compression) (io.WriteCloser, error) {
@@ -50,7 +54,7 @@ func compress(w io.Writer, c Compression) (io.WriteCloser, error) {
 	case XZ:
 		return xz.NewWriter(w)
 	case Zstd:
-		return zstd.NewWriter(w, zstd.WithEncoderConcurrency(2))
+		return zstd.NewWriter(w, zstd.WithEncoderConcurrency(2), zstd.WithWindowSize(zstdWritten))
 	case Bzip2:
 		return nil, &lazaret.Error{Class: lazaret.ErrUnsupported, Err: errors.New("bz2 can be read only"), Hint: "use gz, xz or zst"}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/provider/docker"
 	"github.com/lazaret/lazaret/session"
 )
 
@@ -106,7 +107,9 @@ func (a *app) cleanSessions(ctx context.Context, opts lazaret.CleanupOptions) (f
 	if err != nil || opts.DryRun || !slices.ContainsFunc(plan, func(l lazaret.Leftover) bool { return l.Remove }) {
 		return plan, err
 	}
-	p, err := a.open(ctx, "docker")
+	engine := a.dockerOptions()
+	engine.Transport = docker.TransportGuest // the other one removes no files
+	p, err := docker.New(ctx, engine)
 	if err != nil {
 		return session.Cleanup(ctx, nil, "", opts) // whose error tells what was needed
 	}

@@ -137,8 +137,14 @@ func (f *projectFlags) onlyForProjects(egressIsSetting bool) string {
 		name string
 		said bool
 	}{
-		{"service", f.service != ""}, {"profile", f.profiles != nil}, {"env-file", f.envFiles != nil}, {"host-env", f.hostEnv != nil},
-		{"sample-metadata", f.metadata != nil}, {"egress", f.egress != "" && !egressIsSetting}, {"allow-unsafe", f.allowUnsafe}, {"prebuilt", f.prebuilt},
+		{"service", f.service != ""},
+		{"profile", f.profiles != nil},
+		{"env-file", f.envFiles != nil},
+		{"host-env", f.hostEnv != nil},
+		{"sample-metadata", f.metadata != nil},
+		{"egress", f.egress != "" && !egressIsSetting},
+		{"allow-unsafe", f.allowUnsafe},
+		{"prebuilt", f.prebuilt},
 	} {
 		if flag.said {
 			return flag.name

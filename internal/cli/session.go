@@ -7,6 +7,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -33,49 +35,157 @@ mounts, variables, command. docs/session.md tells what a session is.`,
 
 // sessionOptions are what `lazaret session run` was asked to do.
 type sessionOptions struct {
-	spec, workspace, resume, entry, out string
-	eval, json                          bool
-	timeout                             time.Duration
+	env   *spec.Environment
+	open  session.Options
+	spawn session.SpawnOptions
+	run   session.ExecuteOptions
+	out   string
+	json  bool
+}
+
+// sessionFlags are the flags as they were typed.
+type sessionFlags struct {
+	workspace, resume, entry, command, out, assets, image, user, setup string
+	env, mounts, ports                                                 []string
+	eval, json, stdin, noSetup                                         bool
+	timeout                                                            time.Duration
 }
 
 func (a *app) newSessionRunCommand() *cobra.Command {
-	var o sessionOptions
+	var f sessionFlags
 	cmd := &cobra.Command{
 		Use:   "run SPEC",
 		Short: "Run the spec's command once, over a copy of a workspace",
 		Long: `Run copies the workspace, runs the spec's set-up and command over the copy, in
-one shell, and removes the copy. --snapshot-out keeps what became of it.
+one shell, and removes the copy. --snapshot-out keeps what became of it. An
+image that the spec says how to build is built if it is not up to date.
 
 Standard output is the command's; what the set-up writes goes to standard error.
-The command's standard input is empty. The exit code is the command's own; one
-of a set-up that ended before the command comes with a message, and 125 stands
-for its 0. The spec says which provider it is, whatever --provider says.`,
+The command's standard input is empty without --stdin. The exit code is the
+command's own; one of a set-up that ended before the command comes with a
+message, and 125 stands for its 0. The spec says which provider it is, whatever
+--provider says.
+
+In --command, --setup and the values of --env, {{static:NAME}} stands for the
+path at which the command finds what is called NAME in the folder of --assets.`,
 		Example: `  lazaret session run env.yaml --workspace work --entry main
   lazaret session run env.yaml --workspace work --snapshot-out after.tar.gz
-  lazaret session run env.yaml --resume after.tar.gz --eval --json`,
+  lazaret session run env.yaml --resume after.tar.gz --eval --json
+  lazaret session run env.yaml --workspace work --eval --assets tests \
+      --command 'python3 {{static:check.py}}'`,
 		Args: wantArguments("SPEC"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.spec = args[0]
-			switch {
-			case (o.workspace == "") == (o.resume == ""):
-				return usageError("session run needs --workspace DIR or --resume FILE")
-			case o.eval && o.out != "":
-				return usageError("--snapshot-out is for agents, not for --eval")
-			case o.timeout < 0:
-				return usageError("--timeout %v is negative", o.timeout)
+			opts, err := f.options(cmd.Flags().Changed("entry"))
+			if err != nil {
+				return usageError("%w", err)
 			}
-			return a.runSession(cmd.Context(), o)
+			if opts.env, err = spec.Load(args[0]); err != nil {
+				return err
+			}
+			if opts.open.Assets, err = assetsIn(f.assets); err != nil {
+				return err
+			}
+			if f.stdin {
+				opts.run.Stdin = a.In
+			}
+			return a.runSession(cmd.Context(), opts)
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.workspace, "workspace", "", "the `folder` that is copied")
-	flags.StringVar(&o.resume, "resume", "", "a snapshot's `file` to begin with, in the workspace's place")
-	flags.StringVar(&o.entry, "entry", "main", "the `entry` that is run, as the spec's entry_file names its file")
-	flags.BoolVar(&o.eval, "eval", false, "evaluate: run eval_commands too, as this machine's user")
-	flags.DurationVar(&o.timeout, "timeout", 0, "end the command after this `time`, such as 90s (default: no limit); the set-up has the spec's")
-	flags.StringVar(&o.out, "snapshot-out", "", "write a snapshot of the workspace as it is afterwards to this `file`, which is replaced")
-	flags.BoolVar(&o.json, "json", false, "print a JSON object with outcome, exit code and output instead of the output")
+	flags.StringVar(&f.workspace, "workspace", "", "the `folder` that is copied")
+	flags.StringVar(&f.resume, "resume", "", "a snapshot's `file` to begin with, in the workspace's place")
+	flags.StringVar(&f.entry, "entry", "main", "the `entry` that is run, as the spec's entry_file names its file")
+	flags.StringVar(&f.command, "command", "", "run this shell `text` in the place of the spec's command and entry")
+	flags.BoolVar(&f.eval, "eval", false, "evaluate: run eval_commands too, as the spec's user, else HUID:HGID of the environment, else this machine's")
+	flags.StringVar(&f.assets, "assets", "", "give it what is in this `folder`: an agent as copies in the workspace, --eval read-only in /static")
+	flags.BoolVar(&f.stdin, "stdin", false, "pass standard input on to the command; its output then comes when it has ended")
+	flags.StringVar(&f.setup, "setup", "", "run this shell `text` after the spec's set-up, in the same shell")
+	flags.BoolVar(&f.noSetup, "no-setup", false, "run the command by /bin/sh -c, without any set-up")
+	flags.StringVar(&f.image, "image", "", "the `image`, in the place of the spec's")
+	flags.StringVarP(&f.user, "user", "u", "", "the `user`, in the place of the spec's: name, uid, or either with :group")
+	flags.StringArrayVarP(&f.env, "env", "e", nil, "set a `variable` over the spec's, NAME=VALUE, or pass on this process's, NAME")
+	flags.StringArrayVarP(&f.mounts, "volume", "v", nil, "`mount` a path of this machine over the spec's, HOST:SANDBOX[:ro|:rw], read-only if not said")
+	flags.StringArrayVarP(&f.ports, "publish", "p", nil, "publish a `port` on the loopback address, [HOST:]SANDBOX; without HOST on a free one")
+	flags.DurationVar(&f.timeout, "timeout", 0, "end the command after this `time`, such as 90s (default: no limit); the set-up has the spec's")
+	flags.StringVar(&f.out, "snapshot-out", "", "write a snapshot of the workspace as it is afterwards to this `file`, which is replaced")
+	flags.BoolVar(&f.json, "json", false, "print a JSON object with outcome, exit code and output instead of the output")
 	return cmd
+}
+
+// options checks the flags and turns them into what to do.
+func (f *sessionFlags) options(entry bool) (o sessionOptions, err error) {
+	switch {
+	case (f.workspace == "") == (f.resume == ""):
+		return o, errors.New("session run needs --workspace DIR or --resume FILE")
+	case f.eval && f.out != "":
+		return o, errors.New("--snapshot-out is for agents, not for --eval")
+	case f.timeout < 0:
+		return o, fmt.Errorf("--timeout %v is negative", f.timeout)
+	case f.command != "" && entry:
+		return o, errors.New("--command and --entry exclude each other")
+	case f.setup != "" && f.noSetup:
+		return o, errors.New("--setup and --no-setup exclude each other")
+	}
+	o = sessionOptions{
+		open: session.Options{
+			Kind: session.Agent, Workspace: f.workspace, Snapshot: f.resume, AssetDir: f.assets,
+			HUID: os.Getenv("HUID"), HGID: os.Getenv("HGID"),
+		},
+		spawn: session.SpawnOptions{Image: f.image, User: f.user, Setup: f.setup, DisableSetup: f.noSetup},
+		run:   session.ExecuteOptions{Command: f.command, Entry: f.entry, Timeout: f.timeout},
+		out:   f.out, json: f.json,
+	}
+	if f.eval {
+		o.open.Kind = session.Evaluation
+	}
+	if o.spawn.Env, err = parseEnv(f.env, os.LookupEnv); err != nil {
+		return o, err
+	}
+	for _, m := range f.mounts {
+		mount, err := parseMount(m)
+		if err != nil {
+			return o, err
+		}
+		o.spawn.Mounts = append(o.spawn.Mounts, mount)
+	}
+	for _, p := range f.ports {
+		port, err := parsePort(p)
+		if err != nil {
+			return o, err
+		}
+		o.spawn.Ports = append(o.spawn.Ports, port)
+	}
+	return o, nil
+}
+
+// parsePort reads [HOST:]SANDBOX.
+func parsePort(s string) (spec.Port, error) {
+	host, inside, both := strings.Cut(s, ":")
+	if !both {
+		host, inside = "0", s
+	}
+	h, herr := strconv.ParseUint(host, 10, 16)
+	c, cerr := strconv.ParseUint(inside, 10, 16)
+	if herr != nil || cerr != nil || c == 0 {
+		return spec.Port{}, fmt.Errorf("--publish %q is not [HOST:]SANDBOX, with ports up to 65535", s)
+	}
+	return spec.Port{Host: uint16(h), Container: uint16(c)}, nil
+}
+
+// assetsIn makes an asset of each file and folder in dir, by its name.
+func assetsIn(dir string) ([]map[string]spec.Asset, error) {
+	if dir == "" {
+		return nil, nil
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, &lazaret.Error{Op: "read the assets", Class: lazaret.ErrConfig, Err: err}
+	}
+	assets := map[string]spec.Asset{}
+	for _, e := range entries {
+		assets[e.Name()] = spec.Asset{Path: e.Name()}
+	}
+	return []map[string]spec.Asset{assets}, nil
 }
 
 // sessionJSON is the object that `lazaret session run --json` prints.
@@ -95,11 +205,7 @@ type sessionJSON struct {
 
 func (a *app) runSession(ctx context.Context, o sessionOptions) error {
 	var obj sessionJSON
-	env, err := spec.Load(o.spec)
-	if err != nil {
-		return err
-	}
-	res, err := a.inSession(ctx, env, o, &obj)
+	res, err := a.inSession(ctx, o, &obj)
 	if o.json {
 		obj.Error = describe(err)
 		if res != nil {
@@ -112,7 +218,7 @@ func (a *app) runSession(ctx context.Context, o sessionOptions) error {
 	if err != nil {
 		return err
 	}
-	return a.sessionVerdict(env, o, res)
+	return a.sessionVerdict(o, res)
 }
 
 func (obj *sessionJSON) fill(res *session.Result) {
@@ -126,32 +232,39 @@ func (obj *sessionJSON) fill(res *session.Result) {
 }
 
 // inSession opens a session, runs the command and keeps a snapshot.
-func (a *app) inSession(ctx context.Context, env *spec.Environment, o sessionOptions, obj *sessionJSON) (res *session.Result, err error) {
-	provider, err := a.open(ctx, env.Type)
+func (a *app) inSession(ctx context.Context, o sessionOptions, obj *sessionJSON) (res *session.Result, err error) {
+	provider, err := a.open(ctx, o.env.Type)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, provider.Close(ctx)) }()
-	kind := session.Agent
-	if o.eval {
-		kind = session.Evaluation
-	}
-	s, err := session.Open(ctx, session.Options{
-		Provider: provider, Environment: env, Kind: kind, Workspace: o.workspace, Snapshot: o.resume, Logger: a.log,
-	})
+	o.open.Provider, o.open.Environment, o.open.Logger = provider, o.env, a.log
+	s, err := session.Open(ctx, o.open)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.Close(ctx)) }()
-	r, err := s.Spawn(ctx, session.SpawnOptions{})
+	if err := o.resolve(s); err != nil {
+		return nil, err
+	}
+	r, err := s.Spawn(ctx, o.spawn)
 	if err != nil {
 		return nil, err
 	}
-	run := session.ExecuteOptions{Entry: o.entry, Timeout: o.timeout}
-	if o.json {
-		res, err = r.Execute(ctx, run)
-	} else {
-		res, err = a.streamSession(ctx, r, run)
+	if len(o.env.Docker.Ports)+len(o.spawn.Ports) > 0 {
+		if err := a.tellPorts(ctx, r); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case o.json:
+		res, err = r.Execute(ctx, o.run)
+	case o.run.Stdin != nil:
+		if res, err = r.Execute(ctx, o.run); err == nil {
+			err = a.showSession(res)
+		}
+	default:
+		res, err = a.streamSession(ctx, r, o.run)
 	}
 	if err != nil || o.out == "" {
 		return res, err
@@ -168,6 +281,48 @@ func (a *app) inSession(ctx context.Context, env *spec.Environment, o sessionOpt
 		fmt.Fprintf(a.Err, "lazaret: %s: %s\n", o.out, summary(c.Manifest))
 	}
 	return res, nil
+}
+
+// resolve puts the paths of assets into what is run.
+func (o *sessionOptions) resolve(s *session.Session) error {
+	for _, text := range []*string{&o.run.Command, &o.spawn.Setup} {
+		v, err := s.Resolve(*text)
+		if err != nil {
+			return err
+		}
+		*text, _ = v.(string)
+	}
+	env, err := s.Resolve(o.spawn.Env)
+	if err != nil {
+		return err
+	}
+	o.spawn.Env, _ = env.(map[string]string)
+	return nil
+}
+
+// tellPorts says where published ports can be reached.
+func (a *app) tellPorts(ctx context.Context, r *session.Runtime) error {
+	c, err := r.Connection(ctx)
+	for _, p := range c.Ports {
+		fmt.Fprintf(a.Err, "lazaret: port %d is published at 127.0.0.1:%d\n", p.Container, p.Host)
+	}
+	return err
+}
+
+// showSession prints what was kept of the output.
+func (a *app) showSession(res *session.Result) error {
+	for _, o := range []struct {
+		to  io.Writer
+		out lazaret.Output
+	}{{a.Err, res.SetupStdout}, {a.Err, res.SetupStderr}, {a.Out, res.Stdout}, {a.Err, res.Stderr}} {
+		if o.out.Truncated() {
+			fmt.Fprintf(a.Err, "lazaret: of %d bytes of output, these are the last %d\n", o.out.Total, len(o.out.Bytes))
+		}
+		if _, err := o.to.Write(o.out.Bytes); err != nil {
+			return outputError(err)
+		}
+	}
+	return nil
 }
 
 // streamSession passes output on as it comes, the set-up's to standard error.
@@ -221,10 +376,10 @@ func copyOver(from, to string) (err error) {
 }
 
 // sessionVerdict is verdict for a session's command.
-func (a *app) sessionVerdict(env *spec.Environment, o sessionOptions, res *session.Result) error {
+func (a *app) sessionVerdict(o sessionOptions, res *session.Result) error {
 	switch {
 	case res.SetupEnded && res.TimedOut():
-		return &exitError{code: exitTimeout, err: fmt.Errorf("the set-up timed out after %v", env.WithDefaults().Setup.Timeout)}
+		return &exitError{code: exitTimeout, err: fmt.Errorf("the set-up timed out after %v", o.env.WithDefaults().Setup.Timeout)}
 	case res.SetupEnded && res.Outcome == lazaret.Exited:
 		code := res.ExitCode
 		if code == 0 {
@@ -233,7 +388,7 @@ func (a *app) sessionVerdict(env *spec.Environment, o sessionOptions, res *sessi
 		return &exitError{code: code, err: fmt.Errorf("the set-up ended with code %d before the command began", res.ExitCode)}
 	}
 	return a.verdict(
-		runOptions{cmd: lazaret.Cmd{Wall: o.timeout}, spec: described{Spec: lazaret.Spec{Limits: lazaret.Limits(env.Limits)}}},
+		runOptions{cmd: lazaret.Cmd{Wall: o.run.Timeout}, spec: described{Spec: lazaret.Spec{Limits: lazaret.Limits(o.env.Limits)}}},
 		&lazaret.Result{Outcome: res.Outcome, ExitCode: res.ExitCode, Why: res.Why},
 	)
 }

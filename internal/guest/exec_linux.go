@@ -30,10 +30,13 @@ type command struct {
 	w      *supervisor
 	before evidence
 
+	pressing *time.Timer // presses the worker once it fires; nil where there is none yet
+
 	input  *os.File   // the command's standard input, from our side; nil for none
 	output []*os.File // stdout and stderr from our side; with a terminal, the terminal alone
 	tails  []*ring.Tail
 	totals [2]int64      // bytes that were sent live; each is its pump's
+	atEnd  [2]bool       // whether an output is at its end; each is its pump's
 	typed  *queue        // what the hosts wrote for input
 	done   chan struct{} // closed when the host has been told how it ended
 
@@ -100,11 +103,7 @@ func (c *command) begin() (lost bool, failed *wire.Failed) {
 	return false, failed
 }
 
-func (c *command) reply(r wire.Reply) {
-	if text, err := json.Marshal(r); err == nil {
-		_ = c.s.SendMessage(text) // a host that is gone needs no answer
-	}
-}
+func (c *command) reply(r wire.Reply) { answer(c.s, r) }
 
 // closeAll closes what is open of files, and marks it closed.
 func (c *command) closeAll(files []*os.File) {
@@ -118,13 +117,20 @@ func (c *command) closeAll(files []*os.File) {
 
 // run owns the command from its start to its end.
 func (c *command) run(lost bool) {
-	defer close(c.done)
+	defer func() {
+		close(c.done)
+		if c.pressing != nil {
+			c.pressing.Stop()
+		}
+	}()
 	defer c.typed.close()
 	if lost {
 		c.tell(nil, c.w.left())
 		return
 	}
-	go c.feed()
+	if c.input != nil {
+		go c.feed()
+	}
 	if c.id == 0 {
 		go c.listen()
 	} else if c.req.WallMS > 0 {
@@ -132,7 +138,7 @@ func (c *command) run(lost bool) {
 	}
 	var pumps sync.WaitGroup
 	for i, f := range c.output {
-		pumps.Go(func() { c.pump(f, i) })
+		pumps.Go(func() { c.atEnd[i] = c.pump(f, i) })
 	}
 	end, survivors, idle := c.await()
 	for _, f := range c.output {
@@ -162,7 +168,7 @@ func (c *command) await() (end *ended, survivors int, idle bool) {
 	for n := range c.w.notes {
 		switch {
 		case n.Ended != nil:
-			return n.Ended, survivors, false
+			return n.Ended, survivors, n.Idle
 		case n.Killed != nil:
 			survivors = *n.Killed
 			return nil, survivors, false // it could not be killed
@@ -187,7 +193,11 @@ func (c *command) awaitKilled(idle bool) (survivors int, _ bool) {
 // leave gives the worker back as soon as it has no descendant left, and the outputs to nobody: a child
 // that lives on may write, and is not ended by that.
 func (c *command) leave(idle bool) {
-	for _, f := range c.output {
+	for i, f := range c.output {
+		if c.atEnd[i] {
+			_ = f.Close()
+			continue
+		}
 		_ = f.SetReadDeadline(time.Time{})
 		go func() {
 			_, _ = io.Copy(io.Discard, f)
@@ -199,6 +209,10 @@ func (c *command) leave(idle bool) {
 		c.w.retire()
 		return
 	default:
+	}
+	if idle {
+		c.g.release(c.w)
+		return
 	}
 	go func() {
 		for !idle {
@@ -252,9 +266,9 @@ var channels = []byte{wire.Stdout, wire.Stderr}
 // pieces are buffers for output, two for each command that runs.
 var pieces = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
-// pump moves one output to the host, or to where its end is kept, until it is at its end; or, when the
-// command has ended and drainWithin is over, until there is nothing in it.
-func (c *command) pump(f *os.File, i int) {
+// pump moves one output to the host, or to where its end is kept, until it is at its end, which it reports;
+// or, when the command has ended and drainWithin is over, until there is nothing in it.
+func (c *command) pump(f *os.File, i int) (atEnd bool) {
 	piece := pieces.Get().(*[32 << 10]byte)
 	defer pieces.Put(piece)
 	buf := piece[:]
@@ -263,10 +277,10 @@ func (c *command) pump(f *os.File, i int) {
 		c.took(i, buf[:n])
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			c.rest(f, i, buf)
-			return
+			return false
 		}
 		if err != nil {
-			return
+			return true
 		}
 	}
 }
@@ -350,7 +364,7 @@ func (c *command) feed() {
 			_, _ = c.input.Write([]byte{4}) // what Ctrl-D types: the end of input
 		}
 	}
-	if c.input != nil && c.req.Terminal == nil {
+	if c.req.Terminal == nil {
 		_ = c.input.Close()
 	}
 }

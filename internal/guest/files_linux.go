@@ -66,8 +66,9 @@ func fileChange(path string, req *wire.File) error {
 	return fmt.Errorf("there is no operation %q", req.Op)
 }
 
-func answer(s *wire.Stream, r wire.FileReply) {
-	if text, err := json.Marshal(r); err == nil {
+// answer sends v as a message.
+func answer(s *wire.Stream, v any) {
+	if text, err := json.Marshal(v); err == nil {
 		_ = s.SendMessage(text) // a host that is gone needs no answer
 	}
 }
@@ -200,16 +201,20 @@ func (c *content) writeTo(w io.Writer) error {
 		piece.Recycle()
 		return err
 	}
-	if err == nil {
-		err = put(first)
-	}
-	for piece := second; err == nil; piece, err = c.next() {
-		err = put(piece)
-	}
-	if !errors.Is(err, io.EOF) {
+	if err := put(first); err != nil {
 		return err
 	}
-	return buf.Flush()
+	for piece := second; ; piece, err = c.next() {
+		switch {
+		case errors.Is(err, io.EOF):
+			return buf.Flush()
+		case err != nil:
+			return err
+		}
+		if err := put(piece); err != nil {
+			return err
+		}
+	}
 }
 
 // next waits for the next piece.

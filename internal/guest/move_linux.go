@@ -1,7 +1,6 @@
 package guest
 
 import (
-	"encoding/json"
 	"io"
 	"os"
 	"time"
@@ -16,14 +15,12 @@ const moveWithin = 5 * time.Second
 
 // move connects to a socket of the host's and serves that connection too.
 func (g *guest) move(s *wire.Stream, req *wire.Move) {
-	var answer wire.Moved
+	var moved wire.Moved
 	socket, err := connectTo(string(req.Path), req.Secret)
 	if err != nil {
-		answer.Failed = err.Error()
+		moved.Failed = err.Error()
 	}
-	if text, err := json.Marshal(answer); err == nil {
-		_ = s.SendMessage(text) // a host that is gone needs no answer
-	}
+	answer(s, moved)
 	if err == nil {
 		_ = wire.NewConn(socket, wire.Guest, g.handle).Serve() // its end is the host's, however it came
 	}

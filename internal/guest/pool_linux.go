@@ -77,10 +77,9 @@ const (
 // press sees to it that a worker goes on until done: what it runs can stop it, as a process of the same
 // user. Where that happens again and again the worker is killed, and what it owns is swept.
 func (g *guest) press(w *supervisor, longest time.Duration, done <-chan struct{}) {
-	t := time.NewTimer(pressFirst)
+	t := time.NewTimer(0)
 	defer t.Stop()
 	for pause, stops := pressFirst, 0; ; pause = min(2*pause, longest) {
-		t.Reset(pause)
 		select {
 		case <-done:
 			return
@@ -98,6 +97,7 @@ func (g *guest) press(w *supervisor, longest time.Duration, done <-chan struct{}
 			pause = pressFirst
 		}
 		g.mu.Unlock()
+		t.Reset(pause)
 	}
 }
 

@@ -4,6 +4,9 @@ import (
 	"errors"
 	"os"
 	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/lazaret/lazaret/internal/ring"
 	"github.com/lazaret/lazaret/internal/wire"
@@ -63,12 +66,12 @@ func (c *command) plumb() (theirs []*os.File, err error) {
 		}
 	}()
 	if c.req.Stdin {
-		if theirs[0], c.input, err = os.Pipe(); err != nil {
+		if theirs[0], c.input, err = pipe(0); err != nil {
 			return nil, err
 		}
 	}
 	for i := range 2 {
-		ours, their, err := os.Pipe()
+		their, ours, err := pipe(1)
 		if err != nil {
 			return nil, err
 		}
@@ -77,6 +80,21 @@ func (c *command) plumb() (theirs []*os.File, err error) {
 		theirs[i+1] = their
 	}
 	return theirs, nil
+}
+
+// pipe makes a pipe for a command's standard stream fd: theirs blocks, as programs expect, and ours does not.
+func pipe(fd int) (theirs, ours *os.File, err error) {
+	var p [2]int
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
+		return nil, nil, os.NewSyscallError("pipe2", err)
+	}
+	if fd > 0 {
+		p[0], p[1] = p[1], p[0]
+	}
+	if err := unix.SetNonblock(p[1], true); err != nil {
+		return nil, nil, errors.Join(err, unix.Close(p[0]), unix.Close(p[1]))
+	}
+	return os.NewFile(uintptr(p[0]), "theirs"), os.NewFile(uintptr(p[1]), "ours"), nil
 }
 
 // start has the worker start the command.
@@ -90,7 +108,7 @@ func (c *command) start(theirs []*os.File) (*wire.Failed, error) {
 		default:
 			f = c.g.null
 		}
-		fds[i] = int(f.Fd()) // which makes it block, as programs expect
+		fds[i] = int(f.Fd())
 	}
 	dir := c.req.Dir
 	if len(dir) == 0 {
@@ -106,7 +124,7 @@ func (c *command) start(theirs []*os.File) (*wire.Failed, error) {
 	if err := post(c.w.socket, t, fds); err != nil {
 		return nil, err
 	}
-	go c.g.press(c.w, pressLast, c.done)
+	c.pressing = time.AfterFunc(pressFirst, func() { c.g.press(c.w, pressLast, c.done) }) // most have ended by then
 	for n := range c.w.notes {
 		switch {
 		case n.Failed != nil:

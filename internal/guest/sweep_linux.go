@@ -1,7 +1,6 @@
 package guest
 
 import (
-	"encoding/json"
 	"os"
 	"slices"
 	"strconv"
@@ -29,9 +28,7 @@ func (g *guest) sweep(s *wire.Stream, req *wire.Sweep) {
 	if req.SinceMS > 0 {
 		swept.Survivors = g.sweepOrphans(req)
 	}
-	if text, err := json.Marshal(swept); err == nil {
-		_ = s.SendMessage(text) // a host that is gone needs no answer
-	}
+	answer(s, swept)
 }
 
 func (g *guest) sweepOrphans(req *wire.Sweep) (survivors int) {

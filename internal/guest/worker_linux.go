@@ -39,7 +39,7 @@ type start struct {
 	Rlimits *wire.Rlimits `json:"rlimits,omitempty"`
 }
 
-// note is what a worker tells its guest. Exactly one field is set.
+// note is what a worker tells its guest. Exactly one field is set, but that Idle may come with Ended.
 type note struct {
 	Started uint64       `json:"started,omitempty"` // when the command began, in ticks since boot
 	Failed  *wire.Failed `json:"failed,omitempty"`
@@ -190,18 +190,19 @@ func reason(what string, err error) string {
 // a directory that may not be entered nothing is known, and so nothing is there.
 func lookUp(name string, env []string) (string, error) {
 	if strings.ContainsRune(name, '/') {
-		return name, runnable(name)
+		_, err := runnable(name)
+		return name, err
 	}
 	var found error = unix.ENOENT
 	for dir := range strings.SplitSeq(pathOf(env), ":") {
 		if dir == "" {
 			dir = "."
 		}
-		err := runnable(dir + "/" + name)
+		there, err := runnable(dir + "/" + name)
 		if err == nil {
 			return dir + "/" + name, nil
 		}
-		if _, missing := os.Stat(dir + "/" + name); missing == nil {
+		if there {
 			found = err
 		}
 	}
@@ -218,15 +219,16 @@ func pathOf(env []string) string {
 	return "/bin:/usr/bin"
 }
 
-func runnable(path string) error {
+// runnable says why a path is no program that this process may run, and whether anything is known to be there.
+func runnable(path string) (there bool, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if info.IsDir() {
-		return unix.EISDIR
+		return true, unix.EISDIR
 	}
-	return unix.Faccessat(unix.AT_FDCWD, path, unix.X_OK, unix.AT_EACCESS)
+	return true, unix.Faccessat(unix.AT_FDCWD, path, unix.X_OK, unix.AT_EACCESS)
 }
 
 func words(bs [][]byte) []string {
@@ -242,6 +244,12 @@ func words(bs [][]byte) []string {
 func (w *worker) reap() (none bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	var news note
+	defer func() {
+		if news != (note{}) {
+			w.tell(news)
+		}
+	}()
 	for {
 		var status unix.WaitStatus
 		var usage unix.Rusage
@@ -251,17 +259,17 @@ func (w *worker) reap() (none bool) {
 		case err != nil: // ECHILD
 			if w.busy && w.main == 0 {
 				w.busy = false
-				w.tell(note{Idle: true})
+				news.Idle = true
 			}
 			return true
 		case pid == 0:
 			return false
 		case pid == w.main:
 			w.main = 0
-			w.tell(note{Ended: &ended{
+			news.Ended = &ended{
 				Status: uint32(status), UserUS: usage.Utime.Nano() / 1000, SystemUS: usage.Stime.Nano() / 1000,
 				MaxRSS: usage.Maxrss << 10,
-			}})
+			}
 		}
 	}
 }

@@ -28,7 +28,6 @@ type composeCase struct {
 	Files       []string          // more files over this one
 	Profiles    []string          //
 	Env         map[string]string //
-	HostEnv     []string          `yaml:"host_env"`
 	AllowUnsafe bool              `yaml:"allow_unsafe"`
 
 	Services []string       // all that are started, the default one first; not checked where it is empty
@@ -90,7 +89,7 @@ func composeCases(t *testing.T) map[string]composeCase {
 
 func (c *composeCase) spec(name string) lazaret.Spec {
 	file := filepath.Join("testdata", "compose", filepath.FromSlash(name))
-	src := lazaret.Compose{Files: []string{file}, Profiles: c.Profiles, Env: c.Env, HostEnv: c.HostEnv, AllowUnsafe: c.AllowUnsafe}
+	src := lazaret.Compose{Files: []string{file}, Profiles: c.Profiles, Env: c.Env, AllowUnsafe: c.AllowUnsafe}
 	for _, f := range c.Files {
 		src.Files = append(src.Files, filepath.Join(filepath.Dir(file), f))
 	}
@@ -98,8 +97,6 @@ func (c *composeCase) spec(name string) lazaret.Spec {
 }
 
 func TestComposeFiles(t *testing.T) {
-	t.Setenv("LAZARET_TEST_NAMED", "named")
-	t.Setenv("LAZARET_TEST_HIDDEN", "hidden")
 	p := newProvider(t, docker.Options{})
 	cases := composeCases(t)
 	behave := 0
@@ -108,6 +105,7 @@ func TestComposeFiles(t *testing.T) {
 			behave++
 		}
 		t.Run(strings.TrimSuffix(strings.TrimSuffix(name, ".yaml"), "/compose"), func(t *testing.T) {
+			t.Parallel()
 			if c.Refused == nil && c.Fails == nil {
 				c.check(t, start(t, p, c.spec(name)))
 				return

@@ -1,6 +1,7 @@
 package docker_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/lazaret/lazaret"
@@ -33,4 +34,16 @@ func start(t *testing.T, p *docker.Provider, spec lazaret.Spec) *lazaret.Sandbox
 		}
 	})
 	return sb
+}
+
+func TestAFileThatDoesNotFitIsALimit(t *testing.T) {
+	sb := start(t, newProvider(t, docker.Options{}), lazaret.Spec{Image: "lazaret-test/busybox"})
+	const shm = 64 << 20 // what Docker gives /dev/shm
+	err := sb.WriteFile(t.Context(), "/dev/shm/big", make([]byte, shm+16<<20), lazaret.WriteOptions{})
+	if !errors.Is(err, lazaret.ErrLimit) {
+		t.Errorf("got %v, want an ErrLimit", err)
+	}
+	if err := sb.WriteFile(t.Context(), "/tmp/small", []byte("fits"), lazaret.WriteOptions{}); err != nil {
+		t.Error("the next one:", err)
+	}
 }

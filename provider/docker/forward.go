@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/lazaret/lazaret"
 	"github.com/lazaret/lazaret/internal/compose"
@@ -24,8 +25,12 @@ type forwards struct {
 	running   sync.WaitGroup
 }
 
-// mostForwarded is how many connections to one port there may be at once.
-const mostForwarded = 256
+const (
+	// mostForwarded is how many connections to one port there may be at once.
+	mostForwarded = 256
+	// dialTimeout bounds the wait for a guest's word on a connection.
+	dialTimeout = 30 * time.Second
+)
 
 // forward listens for connections to the service's ports that are to be forwarded.
 func (s *service) forward(ctx context.Context) error {
@@ -104,7 +109,9 @@ func (s *service) pass(ctx context.Context, conn net.Conn, addresses []netip.Add
 	if err != nil {
 		return err
 	}
-	inside, err := guest.Dial(ctx, addresses, port)
+	within, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	inside, err := guest.Dial(within, addresses, port)
 	if err != nil {
 		return err
 	}

@@ -105,7 +105,7 @@ func TestNothingOutsideIsReachedButByEgress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
+	t.Cleanup(func() { listener.Close() })
 	p := newProvider(t, docker.Options{})
 	for _, tt := range []struct {
 		name, file string
@@ -131,6 +131,7 @@ func TestNothingOutsideIsReachedButByEgress(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			sb := start(t, p, lazaret.Spec{Compose: project(t, tt.file)})
 			sibling := start(t, p, lazaret.Spec{Compose: project(t, strings.ReplaceAll(tt.file, "10.219.78.", "10.219.79."))})
 			web, err := sibling.Lookup("web")

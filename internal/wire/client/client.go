@@ -103,6 +103,19 @@ func (g *Guest) Sweep(ctx context.Context, user *int, since time.Duration) (self
 	return swept.User, swept.Survivors, nil
 }
 
+// request opens the stream of a request.
+func (g *Guest) request(req wire.Request) (*wire.Stream, error) {
+	text, err := json.Marshal(req)
+	if err != nil {
+		return nil, &lazaret.Error{Class: lazaret.ErrConfig, Err: err}
+	}
+	s, err := g.conn.Load().Open(text)
+	if err != nil {
+		return nil, g.lost(err)
+	}
+	return s, nil
+}
+
 // Process is a command that a guest runs.
 type Process struct {
 	s    *wire.Stream

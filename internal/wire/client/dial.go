@@ -27,13 +27,9 @@ func (g *Guest) Dial(ctx context.Context, addresses []netip.Addr, port uint16) (
 	for _, a := range addresses {
 		request.Addresses = append(request.Addresses, a.String())
 	}
-	text, err := json.Marshal(wire.Request{Dial: &request})
+	s, err := g.request(wire.Request{Dial: &request})
 	if err != nil {
-		return nil, &lazaret.Error{Class: lazaret.ErrConfig, Err: err}
-	}
-	s, err := g.conn.Load().Open(text)
-	if err != nil {
-		return nil, g.lost(err)
+		return nil, err
 	}
 	stop := context.AfterFunc(ctx, s.Close)
 	var dialed wire.Dialed

@@ -25,13 +25,9 @@ type transfer struct {
 
 // file asks for something to be done to a file, and returns the guest's first answer.
 func (g *Guest) file(ctx context.Context, req wire.File) (*transfer, wire.FileReply, error) {
-	text, err := json.Marshal(wire.Request{File: &req})
+	s, err := g.request(wire.Request{File: &req})
 	if err != nil {
-		return nil, wire.FileReply{}, &lazaret.Error{Class: lazaret.ErrConfig, Err: err}
-	}
-	s, err := g.conn.Load().Open(text)
-	if err != nil {
-		return nil, wire.FileReply{}, g.lost(err)
+		return nil, wire.FileReply{}, err
 	}
 	t := &transfer{ctx: ctx, s: s, stop: context.AfterFunc(ctx, s.Close)}
 	reply, err := t.reply()

@@ -170,6 +170,7 @@ func FuzzFiles(f *testing.F) {
 	f.Add(said(say(described), out("abc"), end), byte(3))
 	f.Add(said(say(`{"failed":{"errno":39,"text":"x"}}`)), byte(4))
 	f.Add(said(say("{}"), say("{}")), byte(5))
+	f.Add(said(say("{}"), out("abc"), end), byte(6))
 	f.Fuzz(func(t *testing.T, in []byte, op byte) {
 		b := &babble{
 			greeting: bytes.NewReader(frame(0, wire.Hello, []byte{wire.Version})), rest: bytes.NewReader(in),
@@ -195,10 +196,10 @@ func FuzzFiles(f *testing.F) {
 // ask asks for one operation, of a guest that says so many bytes.
 func ask(t *testing.T, g *Guest, op byte, bytes int) (err error) {
 	const name = "/root/of it"
-	switch op % 6 {
+	switch op % 7 {
 	case 0, 1:
 		var e lazaret.WalkEntry
-		depth := int(op%6)*2 - 1
+		depth := int(op%7)*2 - 1
 		for e, err = range g.Walk(t.Context(), name, depth) {
 			if p := path.Join(name, e.Path); e.Path != "" && p != name && !strings.HasPrefix(p, name+"/") || strings.Contains(e.Name, "/") {
 				t.Errorf("a walk led to %q, called %q", e.Path, e.Name)
@@ -219,6 +220,14 @@ func ask(t *testing.T, g *Guest, op byte, bytes int) (err error) {
 		err = g.Change(t.Context(), lazaret.Change{Op: lazaret.ChangeMkdir, Path: name})
 	case 5:
 		err = g.Write(t.Context(), name, strings.NewReader("abc"), 3, lazaret.WriteOptions{})
+	case 6:
+		var c *Conn
+		if c, err = g.Dial(t.Context(), loopback, 80); err == nil {
+			if got, _ := io.ReadAll(c); len(got) > bytes { // why it ended is any connection's
+				t.Errorf("%d bytes were said, and %d came", bytes, len(got))
+			}
+			c.Close()
+		}
 	}
 	return err
 }

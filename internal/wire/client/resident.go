@@ -60,13 +60,9 @@ func (g *Guest) Reside(ctx context.Context, name string, secret []byte) error {
 
 // ask sends a request that the guest answers with one message.
 func (g *Guest) ask(ctx context.Context, r wire.Request, answer any) error {
-	text, err := json.Marshal(r)
+	s, err := g.request(r)
 	if err != nil {
-		return &lazaret.Error{Class: lazaret.ErrConfig, Err: err}
-	}
-	s, err := g.conn.Load().Open(text)
-	if err != nil {
-		return g.lost(err)
+		return err
 	}
 	defer s.Close()
 	ctx, cancel := context.WithTimeoutCause(ctx, askWithin, fmt.Errorf("no answer within %v", askWithin))
@@ -94,13 +90,9 @@ func (g *Guest) unanswered(ctx context.Context, err error) error {
 
 // Detached lists a resident guest's detached commands.
 func (g *Guest) Detached(ctx context.Context) ([]lazaret.DetachedInfo, error) {
-	text, err := json.Marshal(wire.Request{List: &wire.List{}})
+	s, err := g.request(wire.Request{List: &wire.List{}})
 	if err != nil {
-		return nil, &lazaret.Error{Class: lazaret.ErrConfig, Err: err}
-	}
-	s, err := g.conn.Load().Open(text)
-	if err != nil {
-		return nil, g.lost(err)
+		return nil, err
 	}
 	defer s.Close()
 	ctx, cancel := context.WithTimeoutCause(ctx, askWithin, fmt.Errorf("no answer within %v", askWithin))

@@ -1,0 +1,63 @@
+package docker
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+
+	"github.com/lazaret/lazaret"
+)
+
+func prefixes(text ...string) (all []netip.Prefix) {
+	for _, s := range text {
+		all = append(all, netip.MustParsePrefix(s))
+	}
+	return all
+}
+
+func TestSubnetsAreAsLargeAsNeededAndOverlapWithNothing(t *testing.T) {
+	var s subnets
+	used := prefixes("10.201.0.0/17", "172.17.0.0/16")
+	var all []netip.Prefix
+	for range 200 {
+		got, err := s.take([]int{5, 16, 17, 300}, used)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, bits := range []int{28, 28, 27, 23} {
+			if got[i].Bits() != bits || got[i] != got[i].Masked() {
+				t.Fatalf("%d: got %v, want /%d", i, got[i], bits)
+			}
+			if overlapsAny(got[i], append(all, used...)) {
+				t.Fatalf("%v overlaps", got[i])
+			}
+			all = append(all, got[i])
+		}
+		s.release(got[3:])
+		all = all[:len(all)-1]
+	}
+}
+
+func TestWhereOnePoolIsTakenTheNextIsUsed(t *testing.T) {
+	var s subnets
+	got, err := s.take([]int{4}, prefixes("10.0.0.0/8"))
+	if err != nil || !pools[1].Overlaps(got[0]) {
+		t.Errorf("got %v, %v", got, err)
+	}
+	_, err = s.take([]int{4}, prefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"))
+	if !errors.Is(err, lazaret.ErrLimit) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestRoutesAreReadFromTheKernelsTable(t *testing.T) {
+	const table = `Iface	Destination	Gateway 	Flags	RefCnt	Use	Metric	Mask		MTU	Window	IRTT
+eth0	00000000	010200C0	0003	0	0	0	00000000	0	0	0
+docker0	000011AC	00000000	0001	0	0	0	0000FFFF	0	0	0
+tun0	0000C90A	00000000	0001	0	0	0	0000FFFF	0	0	0
+`
+	got := parseRoutes(table)
+	if len(got) != 2 || got[0].String() != "172.17.0.0/16" || got[1].String() != "10.201.0.0/16" {
+		t.Errorf("got %v", got)
+	}
+}
