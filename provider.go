@@ -47,7 +47,8 @@ type Spec struct {
 	Limits Limits
 	// Mounts makes folders or files of the host visible in the service.
 	Mounts []Mount
-	// Keep leaves the sandbox in place when it is closed and when this process ends, labelled as kept.
+	// Keep leaves the sandbox in place when it is closed and when this process ends, labelled as kept. Its
+	// detached commands run on, and an Opener reaches it again. Cleaner removes it.
 	Keep bool
 	// TTL is how long a kept sandbox stays: a clean-up after that removes it. 0 means until it is named.
 	TTL time.Duration
