@@ -14,7 +14,8 @@ import (
 // become children of the container's first process, and nothing tells whose they were. Killed is every
 // such orphan that began since the dead guest did, where the dead guest's user may have started it: any
 // where that was root, else those of that user, for no new privileges can be had. What a living guest runs
-// is below a worker, and is no orphan.
+// is below a worker, and is no orphan. Neither is what the first process has started itself, as a service's
+// own program: that is in the first process's session, and no command of a guest ever is.
 //
 // The first process knows its own workers. Nobody else can tell them from an orphan of the same user: a
 // guest that is not the first process leaves these to it. So both are asked.
@@ -40,15 +41,16 @@ func (g *guest) sweepOrphans(req *wire.Sweep) (survivors int) {
 	if os.Getpid() != firstProcess && serves(firstProcess) {
 		spared = users(firstProcess)
 	}
+	first := session(firstProcess)
 	theirs := func(pid int) bool {
 		ids := users(pid)
-		return ids != spared && (user == 0 || slices.Contains(strings.Fields(ids), strconv.Itoa(user)))
+		return session(pid) != first && ids != spared && (user == 0 || slices.Contains(strings.Fields(ids), strconv.Itoa(user)))
 	}
 	since := before(time.Duration(req.SinceMS) * time.Millisecond)
 	orphans := func() []int { return g.orphans(firstProcess, since, theirs) }
 	looks := 0
-	return kill(firstProcess, orphans, func() bool { // the first process takes their statuses
-		if looks++; len(orphans()) > 0 {
+	return kill(firstProcess, orphans, func() bool { // the first process takes their statuses, or never does
+		if looks++; living(orphans()) > 0 {
 			looks = 0
 		}
 		return looks >= emptyLooks
@@ -101,6 +103,14 @@ func mayKill(pid int) bool {
 	own := os.Geteuid()
 	ids := strings.Fields(users(pid))
 	return own == 0 || len(ids) == 4 && slices.Contains([]string{ids[0], ids[2]}, strconv.Itoa(own))
+}
+
+// session returns the session of a process; "" where there is no such process.
+func session(pid int) string {
+	if f := statFields(pid); f != nil {
+		return f[6-3]
+	}
+	return ""
 }
 
 // serves reports whether a process is a guest that serves a host.

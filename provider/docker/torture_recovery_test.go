@@ -263,3 +263,42 @@ func TestASandboxWhoseMainProcessDiedSaysHowItDied(t *testing.T) {
 		})
 	}
 }
+
+// breeder is a service's own program: it has a child since it was told to.
+const breeder = `
+import os, time
+while not os.path.exists("/tmp/go"): time.sleep(0.02)
+if os.fork() == 0: time.sleep(1000)
+open("/tmp/gone", "w").close()
+time.sleep(1000)
+`
+
+func TestWhatAServicesOwnProgramHasStartedOutlivesADeadGuest(t *testing.T) {
+	sb := start(t, newProvider(t, docker.Options{}), lazaret.Spec{Compose: project(t, fmt.Sprintf(`
+services:
+  default:
+    image: %s
+    init: false
+    environment: {PROGRAM: %q}
+    command: [sh, -c, 'exec python3 -c "$$PROGRAM"']
+`, debian, breeder))})
+	sh := func(script string) string {
+		t.Helper()
+		res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", script}, Wall: time.Minute})
+		if err != nil || res.ExitCode != 0 {
+			t.Fatalf("%s: %+v, %v", script, res, err)
+		}
+		return string(res.Stdout.Bytes)
+	}
+	bred := sh("touch /tmp/go; while ! test -e /tmp/gone; do sleep 0.02; done; cat /proc/1/task/1/children")
+	child := strings.Fields(bred)[0]
+	if _, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"python3", "-c", assassin, "all"}, Stdin: strings.NewReader("\n"), Wall: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	if got := sh("cat /proc/" + child + "/stat"); !strings.Contains(got, ") S ") {
+		t.Errorf("the program's child does not sleep any more: %s", got)
+	}
+	if got := sh("ps -eo args"); strings.Contains(got, "sys.argv") {
+		t.Errorf("what the dead guest's command left is there still:\n%s", got)
+	}
+}
