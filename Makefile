@@ -18,7 +18,7 @@ demo: images build ## run the demonstration in examples/demo
 
 test: images ## run all tests with the race detector; needs Docker
 	@start=$$SECONDS; rc=0; \
-	LAZARET_REQUIRE_DOCKER=1 $(GO) test -race -parallel 4 -timeout 20m ./... || rc=$$?; \
+	LAZARET_REQUIRE_DOCKER=1 $(GO) test -race -parallel 4 -timeout 40m ./... || rc=$$?; \
 	echo "make test: $$((SECONDS - start)) s"; exit $$rc
 
 fuzz: ## run every fuzz target for FUZZTIME, 20s if not set
