@@ -2,7 +2,6 @@ package envimage
 
 import (
 	"errors"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -10,30 +9,9 @@ import (
 	"time"
 
 	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/filetest"
 	"github.com/lazaret/lazaret/spec"
 )
-
-// lay writes files, by their paths, into a new folder. Content that begins with "-> " makes a link.
-func lay(t *testing.T, files map[string]string) string {
-	t.Helper()
-	dir := t.TempDir()
-	for name, content := range files {
-		name = filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		var err error
-		if target, ok := strings.CutPrefix(content, "-> "); ok {
-			err = os.Symlink(target, name)
-		} else {
-			err = os.WriteFile(name, []byte(content), 0o644)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
-}
 
 func TestTheTagsOfAnEnvironment(t *testing.T) {
 	build := &spec.Build{}
@@ -61,7 +39,7 @@ func TestTheTagsOfAnEnvironment(t *testing.T) {
 func inputsOf(t *testing.T, e spec.Environment, files, ids map[string]string) string {
 	t.Helper()
 	if files != nil {
-		e.File = filepath.Join(lay(t, files), "env.yaml")
+		e.File = filepath.Join(filetest.Lay(t, files), "env.yaml")
 	}
 	p, err := newPlan(t.Context(), &e)
 	if err != nil {
@@ -121,7 +99,7 @@ func TestTheHashOfTheInputsChangesWithEachOfThem(t *testing.T) {
 }
 
 func TestWhatIsIgnoredIsNotLookedAt(t *testing.T) {
-	dir := lay(t, map[string]string{"Dockerfile": "FROM a", ".dockerignore": "secret", "secret/link": "-> /etc"})
+	dir := filetest.Lay(t, map[string]string{"Dockerfile": "FROM a", ".dockerignore": "secret", "secret/link": "-> /etc"})
 	e := spec.Environment{Type: "docker", Name: "n", File: filepath.Join(dir, "env.yaml"), Docker: spec.Docker{Build: &spec.Build{}}}
 	if _, err := newPlan(t.Context(), &e); err != nil {
 		t.Error(err)
@@ -144,7 +122,7 @@ func TestABuildThatCannotBeIsAConfigurationError(t *testing.T) {
 		"a bad list":              {map[string]string{"Dockerfile": "FROM a", ".dockerignore": "[a"}, spec.Build{}, ".dockerignore"},
 		"a Dockerfile of nothing": {map[string]string{"Dockerfile": ""}, spec.Build{}, "Dockerfile"},
 	} {
-		e := spec.Environment{Type: "docker", Name: "n", File: filepath.Join(lay(t, c.files), "env.yaml"), Docker: spec.Docker{Build: &c.build}}
+		e := spec.Environment{Type: "docker", Name: "n", File: filepath.Join(filetest.Lay(t, c.files), "env.yaml"), Docker: spec.Docker{Build: &c.build}}
 		_, err := newPlan(t.Context(), &e)
 		if !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: got %v", name, err)
@@ -191,9 +169,9 @@ func TestTheSetUpOfASubmissionEndsAtItsFirstFailureOnlyWithFailFast(t *testing.T
 func TestTheHashOfASubmissionChangesWithEachOfItsInputs(t *testing.T) {
 	e := spec.Environment{Type: "docker", Name: "n", Docker: spec.Docker{Image: "a"}}
 	hash := func(e spec.Environment, base lazaret.Image, work, assets map[string]string) string {
-		s := Submission{Workspace: lay(t, work)}
+		s := Submission{Workspace: filetest.Lay(t, work)}
 		if assets != nil {
-			s.Assets = lay(t, assets)
+			s.Assets = filetest.Lay(t, assets)
 		}
 		p, err := newSubmissionPlan(t.Context(), &e, s, base)
 		if err != nil {

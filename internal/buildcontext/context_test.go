@@ -11,29 +11,8 @@ import (
 	"testing"
 
 	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/filetest"
 )
-
-// lay writes files, by their paths, into a new folder. Content that begins with "-> " makes a link.
-func lay(t *testing.T, files map[string]string) string {
-	t.Helper()
-	dir := t.TempDir()
-	for name, content := range files {
-		name = filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		var err error
-		if target, ok := strings.CutPrefix(content, "-> "); ok {
-			err = os.Symlink(target, name)
-		} else {
-			err = os.WriteFile(name, []byte(content), 0o644)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
-}
 
 func TestTheImagesThatADockerfileBuildsOn(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -63,7 +42,7 @@ func TestTheImagesThatADockerfileBuildsOn(t *testing.T) {
 }
 
 func TestAContextThatHasChangedSinceItWasLookedAtIsNotBuilt(t *testing.T) {
-	dir := lay(t, map[string]string{"x": "1", "d/y": "2"})
+	dir := filetest.Lay(t, map[string]string{"x": "1", "d/y": "2"})
 	looked, err := NewTree(t.Context(), dir, "below", Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +96,7 @@ func TestWhatOnlyBuildKitCanDoIsFound(t *testing.T) {
 }
 
 func TestADockerfilesOwnListOfWhatIsIgnoredIsTheOneThatCounts(t *testing.T) {
-	dir := lay(t, map[string]string{"x.Dockerfile": "FROM a", "x.Dockerfile.dockerignore": "one", ".dockerignore": "*", "one": "1", "two": "2", "link": "-> /etc/passwd"})
+	dir := filetest.Lay(t, map[string]string{"x.Dockerfile": "FROM a", "x.Dockerfile.dockerignore": "one", ".dockerignore": "*", "one": "1", "two": "2", "link": "-> /etc/passwd"})
 	matcher, err := Ignored(dir, "x.Dockerfile")
 	if err != nil {
 		t.Fatal(err)

@@ -84,18 +84,7 @@ var sandboxPromises = []promise{
 	}},
 	{"closing ends the commands that run", func(t *testing.T, c *Case) {
 		sb := c.Fresh(t)
-		p, err := sb.Start(t.Context(), lazaret.Cmd{
-			Args: []string{c.Harness.Probe, "print", "running", probe.Then, "sleep", "10m"},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, err := range p.Events() {
-			if err != nil {
-				t.Fatal(err)
-			}
-			break // it runs
-		}
+		p := c.running(t, sb)
 		soon(t, "the sandbox closes", func() {
 			if err := sb.Close(t.Context()); err != nil {
 				t.Error(err)
@@ -103,6 +92,24 @@ var sandboxPromises = []promise{
 		})
 		soon(t, "the command ends", func() { endedWith(t, p) })
 	}},
+}
+
+// running starts a command in sb that runs for long, and has printed "running".
+func (c *Case) running(t *testing.T, sb *lazaret.Sandbox) *lazaret.Process {
+	t.Helper()
+	p, err := sb.Start(t.Context(), lazaret.Cmd{
+		Args: []string{c.Harness.Probe, "print", "running", probe.Then, "sleep", "10m"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range p.Events() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		break // it runs
+	}
+	return p
 }
 
 // endedWith waits for a command that has printed "running" and ended with its sandbox.

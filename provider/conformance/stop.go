@@ -5,24 +5,12 @@ import (
 	"testing"
 
 	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/conformance/probe"
 )
 
 var stopPromises = []promise{
 	{"stopping a kept sandbox ends what runs in it, and leaves it", func(t *testing.T, c *Case) {
 		sb := c.Harness.StartKept(t)
-		p, err := sb.Start(t.Context(), lazaret.Cmd{
-			Args: []string{c.Harness.Probe, "print", "running", probe.Then, "sleep", "10m"},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, err := range p.Events() {
-			if err != nil {
-				t.Fatal(err)
-			}
-			break // it runs
-		}
+		p := c.running(t, sb)
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		soon(t, "the sandbox stops", func() {
@@ -33,7 +21,7 @@ var stopPromises = []promise{
 			}
 		})
 		soon(t, "the command ends", func() { endedWith(t, p) })
-		_, err = sb.Exec(t.Context(), lazaret.Cmd{Args: []string{c.Harness.Probe, "exit", "0"}})
+		_, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{c.Harness.Probe, "exit", "0"}})
 		WantError(t, err, lazaret.ErrUnavailable)
 		_, err = sb.Stat(t.Context(), ".")
 		WantError(t, err, lazaret.ErrUnavailable)

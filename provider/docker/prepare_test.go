@@ -27,6 +27,7 @@ import (
 	"github.com/lazaret/lazaret/internal/buildcontext"
 	"github.com/lazaret/lazaret/internal/compose"
 	"github.com/lazaret/lazaret/internal/engine"
+	"github.com/lazaret/lazaret/internal/filetest"
 )
 
 const testBase = "lazaret-test/busybox"
@@ -84,22 +85,6 @@ func (b *builder) ran(part string) (n int) {
 	return n
 }
 
-// lay writes files, by their paths, into a new folder.
-func lay(t *testing.T, files map[string]string) string {
-	t.Helper()
-	dir := t.TempDir()
-	for name, content := range files {
-		name = filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
-}
-
 // source is a service with a build whose image nobody else has.
 func (b *builder) source(service string, build compose.Build) compose.Source {
 	build.Labels = map[string]string{"lazaret-test": b.mark}
@@ -141,7 +126,7 @@ func bothBuilders(t *testing.T, f func(t *testing.T, b *builder)) {
 
 func TestAServicesImageIsBuiltOfItsContextArgumentsAndStage(t *testing.T) {
 	bothBuilders(t, func(t *testing.T, b *builder) {
-		dir := lay(t, map[string]string{
+		dir := filetest.Lay(t, map[string]string{
 			"app/data": "one", "app/x.log": "1", "app/.dockerignore": "*.log",
 			"other/Dockerfile": "ARG BASE\nFROM $BASE AS first\nARG WORD\nCOPY . /here\nRUN ls /here >/found; echo \"$WORD\" >>/found; grep -c lazaret-peer /etc/hosts >>/found\nFROM first\nRUN rm /found\n",
 		})
@@ -162,11 +147,11 @@ func TestAServicesImageIsBuiltOfItsContextArgumentsAndStage(t *testing.T) {
 
 func TestAServicesImageIsBuiltAgainOnlyWhenItsContentChanges(t *testing.T) {
 	b := newBuilder(t, Options{})
-	dir := lay(t, map[string]string{"Dockerfile": "FROM " + testBase + "\nCOPY data /\nRUN cat /data >/copy\n", "data": "one"})
+	dir := filetest.Lay(t, map[string]string{"Dockerfile": "FROM " + testBase + "\nCOPY data /\nRUN cat /data >/copy\n", "data": "one"})
 	s := b.source("web", compose.Build{Context: dir})
 	first := b.built(t, s)
 	again := b.built(t, s)
-	elsewhere := lay(t, map[string]string{"Dockerfile": "FROM " + testBase + "\nCOPY data /\nRUN cat /data >/copy\n", "data": "one"})
+	elsewhere := filetest.Lay(t, map[string]string{"Dockerfile": "FROM " + testBase + "\nCOPY data /\nRUN cat /data >/copy\n", "data": "one"})
 	moved := b.built(t, b.source("api", compose.Build{Context: elsewhere}))
 	if first.Ref != again.Ref || moved.Ref != first.Ref || first.ID != moved.ID || b.ran("RUN cat") != 1 {
 		t.Errorf("the same content was built %d times: %s, %s, %s", b.ran("RUN cat"), first.Ref, again.Ref, moved.Ref)
@@ -195,7 +180,7 @@ func TestAServicesImageIsBuiltAgainOnlyWhenItsContentChanges(t *testing.T) {
 func TestSamplesAndProcessesThatWantTheSameImageShareOneBuild(t *testing.T) {
 	one, two := newBuilder(t, Options{}), newBuilder(t, Options{})
 	two.mark = one.mark
-	dir := lay(t, map[string]string{"Dockerfile": "FROM " + testBase + "\nRUN sleep 1; echo " + one.mark + "\n"})
+	dir := filetest.Lay(t, map[string]string{"Dockerfile": "FROM " + testBase + "\nRUN sleep 1; echo " + one.mark + "\n"})
 	refs := make([]string, 16)
 	errs := make([]error, len(refs))
 	var wg sync.WaitGroup
@@ -226,7 +211,7 @@ func TestSamplesAndProcessesThatWantTheSameImageShareOneBuild(t *testing.T) {
 func TestServicesAreBuiltOnWhatOthersAreBuiltOf(t *testing.T) {
 	bothBuilders(t, func(t *testing.T, b *builder) {
 		name := "lazaret-test-" + b.mark
-		dir := lay(t, map[string]string{"base/Dockerfile": "FROM " + testBase + "\nRUN echo base >/base\n", "app/Dockerfile": "FROM " + name + "\nRUN cat /base >/app\n"})
+		dir := filetest.Lay(t, map[string]string{"base/Dockerfile": "FROM " + testBase + "\nRUN echo base >/base\n", "app/Dockerfile": "FROM " + name + "\nRUN cat /base >/app\n"})
 		app := b.source("app", compose.Build{Context: filepath.Join(dir, "app")})
 		base := b.source("base", compose.Build{Context: filepath.Join(dir, "base")})
 		base.Image = name + ":latest"
@@ -247,7 +232,7 @@ func TestServicesAreBuiltOnWhatOthersAreBuiltOf(t *testing.T) {
 
 func TestSecretsAreForTheStepsOfABuildThatMountThem(t *testing.T) {
 	b := newBuilder(t, Options{})
-	dir := lay(t, map[string]string{"secret": "of a file"})
+	dir := filetest.Lay(t, map[string]string{"secret": "of a file"})
 	s := b.source("web", compose.Build{
 		Context: t.TempDir(), Inline: "FROM " + testBase + "\nRUN --mount=type=secret,id=file --mount=type=secret,id=text wc -c /run/secrets/* | tr -s ' ' >/counts\n",
 		Secrets: []compose.Secret{{ID: "file", File: filepath.Join(dir, "secret")}, {ID: "text", Content: "content"}},
@@ -309,7 +294,7 @@ func TestAStepThatFailsIsToldWithItsServiceAndWhatItPrintedLast(t *testing.T) {
 
 func TestPrebuiltListsAllThatIsMissing(t *testing.T) {
 	b := newBuilder(t, Options{})
-	dir := lay(t, map[string]string{"Dockerfile": "FROM " + testBase + "\nRUN true\n", "far.Dockerfile": "FROM lazaret-test/none:3\n"})
+	dir := filetest.Lay(t, map[string]string{"Dockerfile": "FROM " + testBase + "\nRUN true\n", "far.Dockerfile": "FROM lazaret-test/none:3\n"})
 	sources := []compose.Source{
 		{Service: "db", Image: "lazaret-test/none:1", Pull: compose.PullMissing},
 		{Service: "cache", Image: "lazaret-test/none:2", Pull: compose.PullAlways},
@@ -456,7 +441,7 @@ func TestABuildThatIsCancelledEndsAtOnce(t *testing.T) {
 				cancel()
 			}
 		}
-		dir := lay(t, map[string]string{
+		dir := filetest.Lay(t, map[string]string{
 			"Dockerfile":   "FROM " + testBase + "\nRUN sleep 100\n",
 			"compose.yaml": "services: {web: {build: {context: ., labels: {lazaret-test: " + b.mark + "}}}}\n",
 		})
@@ -472,7 +457,7 @@ func TestABuildThatIsCancelledEndsAtOnce(t *testing.T) {
 
 func TestAProjectIsStartedWithWhatItsServicesAreBuiltOf(t *testing.T) {
 	b := newBuilder(t, Options{})
-	dir := lay(t, map[string]string{
+	dir := filetest.Lay(t, map[string]string{
 		"app/Dockerfile": "ARG WORD=none\nFROM " + testBase + " AS tools\nARG WORD\nRUN echo $WORD >/word\nFROM tools\nRUN rm /word\n",
 		"compose.yaml": `services:
   web:
