@@ -19,22 +19,62 @@ import (
 func (g *guest) enlist(c *command) *wire.Failed {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	switch {
-	case !g.resident || c.req.Live:
-		return &wire.Failed{What: wire.NoDetached, Text: "this guest keeps no detached commands"}
-	case len(g.detached) >= wire.MaxDetached:
-		return &wire.Failed{What: wire.NoRoom, Text: fmt.Sprintf("there are %d detached commands, as many as there may be", len(g.detached))}
+	if c.req.Live {
+		return noDetached
 	}
-	g.last++
-	c.id, c.began = g.last, time.Now()
+	if g.detached[c.req.ID] != nil {
+		return &wire.Failed{What: wire.NoDetached, Text: fmt.Sprintf("there is a detached command %d already", c.req.ID)}
+	}
+	if failed := g.full(); failed != nil {
+		return failed
+	}
+	c.id, c.began = c.req.ID, time.Now()
+	if c.id <= 0 {
+		c.id = g.last + 1
+	}
+	g.last = max(g.last, c.id)
 	g.detached[c.id] = c
 	return nil
+}
+
+var noDetached = &wire.Failed{What: wire.NoDetached, Text: "this guest keeps no detached commands"}
+
+// full tells why there can be no more detached commands; g.mu is held.
+func (g *guest) full() *wire.Failed {
+	n := len(g.detached) + len(g.reserved)
+	switch {
+	case !g.resident:
+		return noDetached
+	case n >= wire.MaxDetached:
+		return &wire.Failed{What: wire.NoRoom, Text: fmt.Sprintf("there are %d detached commands, as many as there may be", n)}
+	}
+	return nil
+}
+
+// reservation is the number of a detached command that another user's guest keeps.
+type reservation struct {
+	user  []byte
+	began time.Time
+}
+
+// reserve gives such a command its number.
+func (g *guest) reserve(s *wire.Stream, req *wire.Reserve) {
+	g.mu.Lock()
+	answered := wire.Reserved{Failed: g.full()}
+	if answered.Failed == nil {
+		g.last = max(g.last, req.Above) + 1
+		answered.ID = g.last
+		g.reserved[answered.ID] = reservation{req.User, time.Now()}
+	}
+	g.mu.Unlock()
+	answer(s, answered)
 }
 
 func (g *guest) strike(id int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.detached, id)
+	delete(g.reserved, id)
 }
 
 func (g *guest) find(id int) *command {
@@ -52,6 +92,9 @@ func (g *guest) list(s *wire.Stream) {
 			ID: id, Args: beginning(c.req.Args, wire.MaxListedArgs), AgeUS: time.Since(c.began).Microseconds(),
 			Ended: isClosed(c.ended), Stdin: c.req.Stdin,
 		})
+	}
+	for id, r := range g.reserved {
+		all = append(all, wire.Detached{ID: id, User: r.user, AgeUS: time.Since(r.began).Microseconds()})
 	}
 	g.mu.Unlock()
 	slices.SortFunc(all, func(a, b wire.Detached) int { return a.ID - b.ID })

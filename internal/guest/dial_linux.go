@@ -1,7 +1,6 @@
 package guest
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,14 +20,7 @@ const dialWithin = 5 * time.Second
 // stream on in both directions.
 func (g *guest) dial(s *wire.Stream, req *wire.Dial) {
 	socket, err := dialAny(req)
-	var answer wire.Dialed
-	if err != nil {
-		answer.Failed = err.Error()
-	}
-	if text, merr := json.Marshal(answer); merr == nil {
-		_ = s.SendMessage(text) // a host that is gone needs no answer
-	}
-	if err != nil {
+	if !dialed(s, err) {
 		return
 	}
 	sent := make(chan struct{})
@@ -45,6 +37,16 @@ func (g *guest) dial(s *wire.Stream, req *wire.Dial) {
 	_ = socket.SetReadDeadline(time.Now()) // what the program still writes is for nobody
 	<-sent
 	_ = socket.Close()
+}
+
+// dialed answers whether there is a connection.
+func dialed(s *wire.Stream, err error) bool {
+	var d wire.Dialed
+	if err != nil {
+		d.Failed = err.Error()
+	}
+	answer(s, d)
+	return err == nil
 }
 
 // dialBuffer is the size of the pieces that are read from a socket.
@@ -79,7 +81,7 @@ func dialAny(req *wire.Dial) (*os.File, error) {
 		if err != nil {
 			return nil, err
 		}
-		socket, err := dialTCP(netip.AddrPortFrom(addr, req.Port))
+		socket, err := connected(netip.AddrPortFrom(addr, req.Port), unix.SOCK_STREAM)
 		if err == nil {
 			return socket, nil
 		}
@@ -91,16 +93,17 @@ func dialAny(req *wire.Dial) (*os.File, error) {
 	return nil, errors.Join(errs...)
 }
 
-func dialTCP(to netip.AddrPort) (*os.File, error) {
+// connected makes a socket of a type that is connected to an address.
+func connected(to netip.AddrPort, socketType int) (*os.File, error) {
 	family, addr := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()})
 	if to.Addr().Is4() {
 		family, addr = unix.AF_INET, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}
 	}
-	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	fd, err := unix.Socket(family, socketType|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
-	socket := os.NewFile(uintptr(fd), "tcp")
+	socket := os.NewFile(uintptr(fd), "socket")
 	if err := establish(socket, addr); err != nil {
 		_ = socket.Close()
 		return nil, err

@@ -40,10 +40,13 @@ type command struct {
 	typed  *queue        // what the hosts wrote for input
 	done   chan struct{} // closed when the host has been told how it ended
 
-	id    int           // of a detached command; else 0
-	began time.Time     // of a detached command
-	ended chan struct{} // closed when exit is set
-	exit  *wire.Exit    // of a detached command
+	id      int           // of a detached command; else 0
+	began   time.Time     // of a detached command
+	settled chan struct{} // closed when it is known whether it has started; nil unless it is detached
+	failed  *wire.Failed  // why it has not; set before settled is closed
+	told    bool          // the host knows
+	ended   chan struct{} // closed when exit is set
+	exit    *wire.Exit    // of a detached command
 
 	mu       sync.Mutex
 	killing  bool
@@ -60,47 +63,57 @@ func (g *guest) exec(s *wire.Stream, req *wire.Exec) {
 			return
 		}
 	}
-	lost, failed := c.begin()
-	if failed != nil {
+	if failed := c.begin(); failed != nil {
 		close(c.done)
 		g.strike(c.id)
 		c.reply(wire.Reply{Failed: failed})
 		return
 	}
-	c.reply(wire.Reply{Started: &wire.Started{ID: c.id}})
 	if c.id == 0 {
-		c.run(lost)
+		c.run()
 		return
 	}
-	go c.run(lost)
-	c.watch(s)
+	c.settled = make(chan struct{})
+	go c.run()
+	<-c.settled
+	if c.failed == nil {
+		c.watch(s)
+	}
 }
 
-// begin starts the command. It is lost where it may have run and its worker has died.
-func (c *command) begin() (lost bool, failed *wire.Failed) {
+// begin hands the command to a worker.
+func (c *command) begin() *wire.Failed {
 	fail := func(what string, err error) *wire.Failed { return &wire.Failed{What: what, Text: err.Error()} }
 	if len(c.req.Args) == 0 {
-		return false, fail(wire.NoStart, errors.New("no command"))
+		return fail(wire.NoStart, errors.New("no command"))
 	}
 	theirs, err := c.plumb()
 	if err != nil {
-		return false, fail(wire.NoResources, err)
+		return fail(wire.NoResources, err)
 	}
 	defer c.closeAll(theirs)
-	failed, err = c.handOver(theirs)
-	switch {
-	case errors.Is(err, errLost):
+	if err := c.handOver(theirs); err != nil {
 		c.closeOurs()
-		return true, nil
-	case err != nil:
-		failed = fail(wire.NoResources, err)
-	case failed != nil:
-		c.g.release(c.w)
+		return fail(wire.NoResources, err)
 	}
+	return nil
+}
+
+// settle tells the host whether the command has started. The first time counts.
+func (c *command) settle(failed *wire.Failed) {
+	if c.told {
+		return
+	}
+	c.told, c.failed = true, failed
 	if failed != nil {
-		c.closeOurs()
+		c.g.strike(c.id)
+		c.reply(wire.Reply{Failed: failed})
+	} else {
+		c.reply(wire.Reply{Started: &wire.Started{ID: c.id}})
 	}
-	return false, failed
+	if c.settled != nil {
+		close(c.settled)
+	}
 }
 
 func (c *command) reply(r wire.Reply) { answer(c.s, r) }
@@ -116,7 +129,7 @@ func (c *command) closeAll(files []*os.File) {
 }
 
 // run owns the command from its start to its end.
-func (c *command) run(lost bool) {
+func (c *command) run() {
 	defer func() {
 		close(c.done)
 		if c.pressing != nil {
@@ -124,10 +137,6 @@ func (c *command) run(lost bool) {
 		}
 	}()
 	defer c.typed.close()
-	if lost {
-		c.tell(nil, c.w.left())
-		return
-	}
 	if c.input != nil {
 		go c.feed()
 	}
@@ -135,6 +144,9 @@ func (c *command) run(lost bool) {
 		go c.listen()
 	} else if c.req.WallMS > 0 {
 		defer time.AfterFunc(time.Duration(c.req.WallMS)*time.Millisecond, c.expire).Stop()
+	}
+	if c.req.Live {
+		c.awaitStart() // whose word comes before any output
 	}
 	var pumps sync.WaitGroup
 	for i, f := range c.output {
@@ -155,26 +167,49 @@ func (c *command) run(lost bool) {
 	if killing && survivors < 0 {
 		survivors, idle = c.awaitKilled(idle)
 	}
-	if end == nil && survivors < 0 {
+	if end == nil && survivors < 0 && c.failed == nil {
 		survivors = c.w.left()
 	}
-	c.tell(end, max(survivors, 0))
+	if c.failed == nil {
+		c.tell(end, max(survivors, 0))
+	}
 	c.leave(idle)
 }
 
-// await waits until the command's process has ended, or the worker is gone.
-func (c *command) await() (end *ended, survivors int, idle bool) {
-	survivors = -1
+// awaitStart waits until it is known whether the command has started.
+func (c *command) awaitStart() {
 	for n := range c.w.notes {
-		switch {
-		case n.Ended != nil:
-			return n.Ended, survivors, n.Idle
-		case n.Killed != nil:
-			survivors = *n.Killed
-			return nil, survivors, false // it could not be killed
+		if c.hear(n) {
+			return
 		}
 	}
-	return nil, survivors, true
+}
+
+// hear passes the worker's word about the start on; false of a note that is about something else.
+func (c *command) hear(n note) bool {
+	if !n.Started && n.Failed == nil {
+		return false
+	}
+	c.settle(n.Failed)
+	return true
+}
+
+// await waits until the command's process has ended, has turned out not to start, or the worker is gone.
+func (c *command) await() (end *ended, survivors int, idle bool) {
+	for c.failed == nil {
+		n, ok := <-c.w.notes
+		switch {
+		case !ok:
+			c.settle(nil) // it may have run
+			return nil, -1, true
+		case c.hear(n):
+		case n.Ended != nil:
+			return n.Ended, -1, n.Idle
+		case n.Killed != nil:
+			return nil, *n.Killed, false // it could not be killed
+		}
+	}
+	return nil, -1, true
 }
 
 // awaitKilled waits for the worker's word on a kill.

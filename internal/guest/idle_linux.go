@@ -14,21 +14,26 @@ import (
 // keeps SIGKILL and SIGSTOP from inside away from it.
 func idle() { onChild(reap) }
 
-// onChild calls f now, and whenever a child may have ended, for ever. It takes every signal that can be
-// taken but the one that Go's scheduler uses, so that none of them ends the process.
+// onChild calls f now, and whenever a child may have ended, for ever. It takes every signal, so that none of
+// them ends the process.
 func onChild(f func()) {
-	var all []os.Signal
-	for s := syscall.Signal(1); s <= 64; s++ {
-		if s != syscall.SIGKILL && s != syscall.SIGSTOP && s != syscall.SIGURG {
-			all = append(all, s)
-		}
-	}
 	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, all...)
+	takeSignals(signals, syscall.SIGCHLD)
 	for {
 		f()
 		<-signals
 	}
+}
+
+// takeSignals has every signal that would end the process sent to c, and more: all that can be taken, but for the
+// one that Go's scheduler uses.
+func takeSignals(c chan<- os.Signal, more ...os.Signal) {
+	for s := syscall.Signal(1); s <= 64; s++ {
+		if s != syscall.SIGKILL && s != syscall.SIGSTOP && s != syscall.SIGURG && s != syscall.SIGCHLD {
+			more = append(more, s)
+		}
+	}
+	signal.Notify(c, more...)
 }
 
 // reap takes the status of every child that has ended.

@@ -116,7 +116,7 @@ func launched() int {
 	}
 	program, args, env := string(l.Program), words(l.Args), words(l.Env)
 	failed := restrict(l.Rlimits)
-	if failed == nil && answer.Encode(note{Started: 1}) == nil {
+	if failed == nil && answer.Encode(note{Started: true}) == nil {
 		failed = startFailure(program, syscall.Exec(program, args, env))
 	}
 	_ = answer.Encode(note{Failed: failed}) // a worker that is gone is not interested

@@ -24,6 +24,7 @@ const (
 // supervisor is a guest's view of one worker.
 type supervisor struct {
 	pid    int
+	stat   int // its /proc/PID/stat, while it is among the guest's workers
 	socket *os.File
 	notes  chan note     // closed when the worker is gone
 	since  atomic.Uint64 // from when on processes may be its command's, in ticks since boot
@@ -55,7 +56,7 @@ func (g *guest) sound(w *supervisor) bool {
 	if g.workers[w.pid] != w {
 		return false
 	}
-	switch f := statFields(w.pid); {
+	switch f := fieldsAt(w.stat); {
 	case f == nil || f[0] == "Z" || f[0] == "X" || pendingKill(f):
 		w.retire()
 		return false
@@ -101,17 +102,14 @@ func (g *guest) press(w *supervisor, longest time.Duration, done <-chan struct{}
 	}
 }
 
-// now is the time in ticks since boot, as the start of a process is told.
-func now() uint64 { return before(0) }
-
-// before is the time d ago, in ticks since boot; 0 where that is before it.
-func before(d time.Duration) uint64 {
+// now is the time in ticks since boot, as the start of a process is told; 0 where it cannot be had.
+func now() uint64 {
 	const tick = 10 * time.Millisecond // USER_HZ is 100 on every architecture that we build for
 	var ts unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) != nil {
 		return 0
 	}
-	return uint64(max(ts.Nano()-int64(d), 0) / int64(tick)) //nolint:gosec // not negative
+	return uint64(ts.Nano() / int64(tick)) //nolint:gosec // not negative
 }
 
 // spawn starts a worker.
@@ -137,7 +135,12 @@ func (g *guest) spawn() (*supervisor, error) {
 		_ = unix.Close(pair[0])
 		return nil, err
 	}
-	w := &supervisor{pid: pid, socket: os.NewFile(uintptr(pair[0]), "worker"), notes: make(chan note, 16), dead: make(chan struct{}), swept: make(chan struct{})}
+	stat, err := openStat(pid)
+	if err != nil {
+		_ = unix.Close(pair[0]) // so that it ends
+		return nil, err
+	}
+	w := &supervisor{pid: pid, stat: stat, socket: os.NewFile(uintptr(pair[0]), "worker"), notes: make(chan note, 16), dead: make(chan struct{}), swept: make(chan struct{})}
 	w.since.Store(math.MaxUint64)
 	g.workers[pid] = w
 	go w.listen()
@@ -212,6 +215,7 @@ func (g *guest) reap() (none bool) {
 		w := g.workers[pid]
 		if w != nil {
 			delete(g.workers, pid)
+			_ = unix.Close(w.stat)
 			close(w.dead)
 		}
 		closing := g.closing

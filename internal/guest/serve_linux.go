@@ -28,7 +28,8 @@ type guest struct {
 	trimming bool
 	resident bool             // see reside
 	detached map[int]*command // by number: those that were not forgotten
-	last     int              // the highest number of a detached command so far
+	reserved map[int]reservation
+	last     int // the highest number of a detached command so far
 }
 
 const (
@@ -60,7 +61,7 @@ func serve(self string, counted bool, stdin, stdout, stderr *os.File) int {
 		return 1
 	}
 	// Before anything else: a non-dumpable process cannot do some of this.
-	g := &guest{self: self, workers: map[int]*supervisor{}, detached: map[int]*command{}, cgroup: noCgroup}
+	g := &guest{self: self, workers: map[int]*supervisor{}, detached: map[int]*command{}, reserved: map[int]reservation{}, cgroup: noCgroup}
 	if counted {
 		g.cgroup = openCgroup()
 	}
@@ -76,6 +77,7 @@ func serve(self string, counted bool, stdin, stdout, stderr *os.File) int {
 		return complain("become a subreaper", err)
 	}
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // else what it runs could trace it
+	runtime.GOMAXPROCS(1)                            // its work is short and in turns: to wake another thread costs more than it saves
 	debug.SetGCPercent(gcPercent)
 	park(spareThreads)
 	go onChild(func() { g.reap() })
@@ -138,6 +140,8 @@ func (g *guest) handle(s *wire.Stream, request []byte) {
 			g.sweep(s, req.Sweep)
 		case req.Reside != nil:
 			g.reside(s, req.Reside)
+		case req.Reserve != nil:
+			g.reserve(s, req.Reserve)
 		case req.List != nil:
 			g.list(s)
 		case req.Join != nil:
@@ -146,6 +150,8 @@ func (g *guest) handle(s *wire.Stream, request []byte) {
 			g.forget(s, req.Forget)
 		case req.Dial != nil:
 			g.dial(s, req.Dial)
+		case req.Talk != nil:
+			g.talk(s, req.Talk)
 		}
 	}()
 }

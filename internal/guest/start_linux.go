@@ -9,31 +9,23 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lazaret/lazaret/internal/ring"
-	"github.com/lazaret/lazaret/internal/wire"
 )
-
-// errLost says that the worker died when the command might have been running.
-var errLost = errors.New("the worker died")
 
 // mostTries is how many workers are tried for a command.
 const mostTries = 16
 
 // handOver gives the command to a worker. One that cannot be written to has not got it: the next may.
-func (c *command) handOver(theirs []*os.File) (failed *wire.Failed, err error) {
+func (c *command) handOver(theirs []*os.File) (err error) {
 	for range mostTries {
 		if c.w, err = c.g.worker(); err != nil {
-			return nil, err
+			return err
 		}
-		failed, err = c.start(theirs)
-		if err == nil {
-			return failed, nil
+		if err = c.start(theirs); err == nil {
+			return nil
 		}
 		c.w.retire()
-		if errors.Is(err, errLost) {
-			break
-		}
 	}
-	return nil, err
+	return err
 }
 
 // closeOurs closes our side of the pipes or of the terminal.
@@ -98,7 +90,7 @@ func pipe(fd int) (theirs, ours *os.File, err error) {
 }
 
 // start has the worker start the command.
-func (c *command) start(theirs []*os.File) (*wire.Failed, error) {
+func (c *command) start(theirs []*os.File) error {
 	fds := make([]int, 3)
 	for i, f := range theirs {
 		switch {
@@ -114,27 +106,20 @@ func (c *command) start(theirs []*os.File) (*wire.Failed, error) {
 	if len(dir) == 0 {
 		wd, err := os.Getwd()
 		if err != nil {
-			return nil, err
+			return err
 		}
 		dir = []byte(wd)
 	}
 	c.before = c.g.cgroup.read()
-	t := task{Start: &start{Args: c.req.Args, Env: environment(c.req.Env), Dir: dir, Terminal: c.req.Terminal != nil, Rlimits: c.req.Rlimits}}
+	t := task{Start: &start{
+		Args: c.req.Args, Env: environment(c.req.Env), Dir: dir, Terminal: c.req.Terminal != nil, Rlimits: c.req.Rlimits, Terse: c.req.Terse && c.id == 0,
+	}}
 	c.w.since.Store(now())
 	if err := post(c.w.socket, t, fds); err != nil {
-		return nil, err
+		return err
 	}
 	c.pressing = time.AfterFunc(pressFirst, func() { c.g.press(c.w, pressLast, c.done) }) // most have ended by then
-	for n := range c.w.notes {
-		switch {
-		case n.Failed != nil:
-			return n.Failed, nil
-		case n.Started > 0:
-			c.w.since.Store(n.Started)
-			return nil, nil
-		}
-	}
-	return nil, errLost
+	return nil
 }
 
 // environment is this process's with more added, which wins.

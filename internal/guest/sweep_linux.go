@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/lazaret/lazaret/internal/wire"
 )
@@ -25,8 +24,9 @@ const firstProcess = 1
 
 // sweep kills what a guest left that has died.
 func (g *guest) sweep(s *wire.Stream, req *wire.Sweep) {
-	swept := wire.Swept{User: os.Getuid()}
-	if req.SinceMS > 0 {
+	_, _, began := stat(os.Getpid())
+	swept := wire.Swept{User: os.Getuid(), Began: began}
+	if req.Since > 0 {
 		swept.Survivors = g.sweepOrphans(req)
 	}
 	answer(s, swept)
@@ -46,8 +46,7 @@ func (g *guest) sweepOrphans(req *wire.Sweep) (survivors int) {
 		ids := users(pid)
 		return session(pid) != first && ids != spared && (user == 0 || slices.Contains(strings.Fields(ids), strconv.Itoa(user)))
 	}
-	since := before(time.Duration(req.SinceMS) * time.Millisecond)
-	orphans := func() []int { return g.orphans(firstProcess, since, theirs) }
+	orphans := func() []int { return g.orphans(firstProcess, req.Since, theirs) }
 	looks := 0
 	return kill(firstProcess, orphans, func() bool { // the first process takes their statuses, or never does
 		if looks++; living(orphans()) > 0 {

@@ -37,11 +37,15 @@ type start struct {
 	Terminal bool     `json:"terminal,omitempty"`
 
 	Rlimits *wire.Rlimits `json:"rlimits,omitempty"`
+
+	// Terse has the word that it has started wait for its end, or for wire.SaidWithin.
+	Terse bool `json:"terse,omitempty"`
 }
 
-// note is what a worker tells its guest. Exactly one field is set, but that Idle may come with Ended.
+// note is what a worker tells its guest. Exactly one field is set, but that Idle may come with Ended. Of a terse
+// command that has ended it may not be told that it had started.
 type note struct {
-	Started uint64       `json:"started,omitempty"` // when the command began, in ticks since boot
+	Started bool         `json:"started,omitempty"`
 	Failed  *wire.Failed `json:"failed,omitempty"`
 	Ended   *ended       `json:"ended,omitempty"`
 	Killed  *int         `json:"killed,omitempty"` // how many processes survived
@@ -61,9 +65,12 @@ type worker struct {
 	self    int
 	tell    func(note)
 
-	mu   sync.Mutex
-	main int  // the command's process; 0 when none is to be waited for
-	busy bool // a command was started, and Idle was not told since
+	begun chan struct{} // receives when a command was started: there are children to wait for
+
+	mu     sync.Mutex
+	main   int         // the command's process; 0 when none is to be waited for
+	busy   bool        // a command was started, and Idle was not told since
+	unsaid *time.Timer // tells that it has started; nil where that is told or not needed any more
 }
 
 // work is a worker's life.
@@ -79,13 +86,14 @@ func work(program string) int {
 	socket := os.NewFile(workerSocket, "guest")
 	enc := json.NewEncoder(socket)
 	var emu sync.Mutex
-	w := &worker{program: program, self: os.Getpid(), tell: func(n note) {
+	w := &worker{program: program, self: os.Getpid(), begun: make(chan struct{}, 1), tell: func(n note) {
 		emu.Lock()
 		defer emu.Unlock()
 		_ = enc.Encode(n) // a guest that is gone shows at the next read
 	}}
+	takeSignals(make(chan os.Signal)) // which are lost: nobody receives
 	park(spareWorkerThreads)
-	go onChild(func() { w.reap() })
+	go w.follow()
 	for {
 		t, files, err := receive(socket)
 		if err != nil {
@@ -93,6 +101,20 @@ func work(program string) int {
 			return 0
 		}
 		w.do(t, files)
+	}
+}
+
+// follow reaps whatever ends, for ever. It waits in the kernel, which wakes it sooner than Go tells of a signal.
+func (w *worker) follow() {
+	for range w.begun {
+		for {
+			// Left as it is, for a kill reaps at the same time.
+			err := unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOWAIT|unix.WALL, nil)
+			if errors.Is(err, unix.ECHILD) {
+				break // every descendant has ended, for their orphans would be children
+			}
+			w.reap()
+		}
 	}
 }
 
@@ -158,9 +180,26 @@ func (w *worker) start(s *start, files []int) *wire.Failed {
 		}
 	}
 	w.main, w.busy = pid, true
-	_, _, began := stat(pid)
-	w.tell(note{Started: max(began, 1)})
+	if s.Terse {
+		w.unsaid = time.AfterFunc(wire.SaidWithin, func() { w.say(pid) })
+	} else {
+		w.tell(note{Started: true})
+	}
+	select {
+	case w.begun <- struct{}{}:
+	default: // it is about to look
+	}
 	return nil
+}
+
+// say tells that the command of a process has started, unless it has ended.
+func (w *worker) say(pid int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.main == pid && w.unsaid != nil {
+		w.unsaid = nil
+		w.tell(note{Started: true})
+	}
 }
 
 func startFailure(program string, err error) *wire.Failed {
@@ -266,6 +305,10 @@ func (w *worker) reap() (none bool) {
 			return false
 		case pid == w.main:
 			w.main = 0
+			if w.unsaid != nil {
+				w.unsaid.Stop()
+				w.unsaid = nil
+			}
 			news.Ended = &ended{
 				Status: uint32(status), UserUS: usage.Utime.Nano() / 1000, SystemUS: usage.Stime.Nano() / 1000,
 				MaxRSS: usage.Maxrss << 10,

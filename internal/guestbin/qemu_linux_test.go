@@ -145,7 +145,9 @@ func TestTheGuestForArm64RunsCommandsAndMovesFiles(t *testing.T) {
 	if exit, _ := run(lazaret.Cmd{Args: []string{"sh", "-c", "kill -TERM $$"}}); exit.Outcome != lazaret.Signalled || exit.Signal != 15 {
 		t.Errorf("got %+v", exit)
 	}
-	if _, err := guest.Exec(ctx, lazaret.Cmd{Args: []string{"/no/such/program"}}, false, nil); !errors.Is(err, lazaret.ErrProgramNotFound) {
+	if p, err := guest.Exec(ctx, lazaret.Cmd{Args: []string{"/no/such/program"}}, false, nil); err != nil {
+		t.Error(err)
+	} else if _, err := p.Wait(ctx); !errors.Is(err, lazaret.ErrProgramNotFound) {
 		t.Errorf("got %v", err)
 	}
 

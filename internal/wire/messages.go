@@ -1,5 +1,7 @@
 package wire
 
+import "time"
+
 // Requests, replies and orders travel as JSON. Fields that name things of the sandbox are bytes, for
 // there they need not be UTF-8.
 
@@ -10,11 +12,13 @@ type Request struct {
 	Move  *Move  `json:"move,omitempty"`
 	Sweep *Sweep `json:"sweep,omitempty"`
 	Dial  *Dial  `json:"dial,omitempty"`
+	Talk  *Talk  `json:"talk,omitempty"`
 
-	Reside *Reside `json:"reside,omitempty"`
-	List   *List   `json:"list,omitempty"`
-	Join   *Join   `json:"join,omitempty"`
-	Forget *Forget `json:"forget,omitempty"`
+	Reside  *Reside  `json:"reside,omitempty"`
+	Reserve *Reserve `json:"reserve,omitempty"`
+	List    *List    `json:"list,omitempty"`
+	Join    *Join    `json:"join,omitempty"`
+	Forget  *Forget  `json:"forget,omitempty"`
 }
 
 // Dial asks the guest to connect to a TCP port in its container. It answers with a Dialed; then the bytes of
@@ -24,7 +28,12 @@ type Dial struct {
 	Port      uint16   `json:"port"`
 }
 
-// Dialed is the guest's answer to a Dial.
+// Talk asks the guest to exchange datagrams with a UDP port in its container, at the first of the addresses at which a
+// program takes them. It answers with a Dialed; then datagrams come on the channels Stdin, to the program, and Stdout:
+// see ReadDatagram. Each may be lost, as any of UDP may.
+type Talk Dial
+
+// Dialed is the guest's answer to a Dial and a Talk.
 type Dialed struct {
 	Failed string `json:"failed,omitempty"` // why it is not connected; empty when it is
 }
@@ -59,9 +68,24 @@ const (
 	MaxList = 4 << 20
 )
 
+// Reserve asks the resident guest of a service's own user for the number of a detached command that another user's
+// resident guest is to keep: so numbers are the service's, and whoever asks for a list learns of whom to ask for more. Until
+// it is forgotten, the number is listed with that User, and without Args. It answers with a Reserved.
+type Reserve struct {
+	User  []byte `json:"user"`            // as Cmd.User has it
+	Above int    `json:"above,omitempty"` // the highest number that the other guest has had, for this one may be younger
+}
+
+// Reserved is the guest's answer to a Reserve.
+type Reserved struct {
+	ID     int     `json:"id,omitempty"`
+	Failed *Failed `json:"failed,omitempty"` // why there is none; nil where there is one
+}
+
 // Detached describes a detached command.
 type Detached struct {
 	ID    int      `json:"id"`
+	User  []byte   `json:"user,omitempty"`  // whose guest has the rest, where this one has only reserved the number
 	Args  [][]byte `json:"args"`            // the first MaxListedArgs bytes of them
 	AgeUS int64    `json:"age_us"`          // how long ago it was started, in microseconds
 	Ended bool     `json:"ended,omitempty"` // its end is known
@@ -103,14 +127,16 @@ type Moved struct {
 // Sweep asks a guest to kill what the commands of another one left that has died: see the guest's sweep.
 // It answers with a Swept.
 type Sweep struct {
-	SinceMS int64 `json:"since_ms,omitempty"` // the dead one was started at most as long ago, in milliseconds; 0: none has died
-	User    *int  `json:"user,omitempty"`     // the dead one's user id; nil for the id of who is asked
+	Since uint64 `json:"since,omitempty"` // when the dead one began, as its Swept told it; 0: none has died
+	User  *int   `json:"user,omitempty"`  // the dead one's user id; nil for the id of who is asked
 }
 
 // Swept says what a guest has done about a Sweep.
 type Swept struct {
 	User      int `json:"user"`                // the guest's own user id
 	Survivors int `json:"survivors,omitempty"` // counts processes that could not be killed
+	// Began is when the guest itself did, in ticks since its machine's boot.
+	Began uint64 `json:"began"`
 }
 
 // What can be done to a file. The guest answers each with a FileReply, before it sends or takes content;
@@ -192,6 +218,9 @@ type Exec struct {
 	// and sent when the command has ended.
 	Live bool     `json:"live,omitempty"`
 	Caps [2]int64 `json:"caps"` // stdout, stderr
+	// Terse lets the guest leave out that the command has started, where it ends within SaidWithin: one word less
+	// to be waited for.
+	Terse bool `json:"terse,omitempty"`
 	// GraceMS is how long a kill waits between SIGTERM and SIGKILL, in milliseconds.
 	GraceMS int64 `json:"grace_ms"`
 	// Rlimits are set for the command alone; nil for none.
@@ -200,9 +229,14 @@ type Exec struct {
 	// that Started tells. Only in a resident guest, and without Live: the end of the output, Caps bytes of each
 	// stream, is kept until the command is forgotten, and a host gets none before it orders to Follow.
 	Detach bool `json:"detach,omitempty"`
+	// ID is the number of a detached command that was reserved for it; 0 for the next that this guest has.
+	ID int `json:"id,omitempty"`
 	// WallMS is after how many milliseconds a detached command is killed; 0 for no limit.
 	WallMS int64 `json:"wall_ms,omitempty"`
 }
+
+// SaidWithin is how long after its start the host is told of a terse command that runs.
+const SaidWithin = 20 * time.Millisecond
 
 // Rlimits are limits as setrlimit(2) has them, soft and hard. 0 sets none.
 type Rlimits struct {

@@ -86,21 +86,17 @@ func broken(format string, a ...any) error {
 }
 
 // Sweep has the guest kill what the commands of another guest left that has died: those of the user with
-// that id, or, where user is nil, those of this guest's own user. The dead one was started since ago; 0
-// where none has died. It returns the id of this guest's user, and how many processes could not be killed.
-func (g *Guest) Sweep(ctx context.Context, user *int, since time.Duration) (self, survivors int, err error) {
-	ask := wire.Sweep{User: user, SinceMS: since.Milliseconds()}
-	if since > 0 {
-		ask.SinceMS++ // never less than it was
-	}
+// that id, or, where user is nil, those of this guest's own user. The dead one began at since, as its own answer to a
+// Sweep told; 0 where none has died.
+func (g *Guest) Sweep(ctx context.Context, user *int, since uint64) (wire.Swept, error) {
 	var swept wire.Swept
-	if err := g.ask(ctx, wire.Request{Sweep: &ask}, &swept); err != nil {
-		return 0, 0, err
+	if err := g.ask(ctx, wire.Request{Sweep: &wire.Sweep{User: user, Since: since}}, &swept); err != nil {
+		return wire.Swept{}, err
 	}
-	if swept.User < 0 || swept.Survivors < 0 {
-		return 0, 0, broken("what should tell of a sweep does not")
+	if swept.User < 0 || swept.Survivors < 0 || swept.Began == 0 {
+		return wire.Swept{}, broken("what should tell of a sweep does not")
 	}
-	return swept.User, swept.Survivors, nil
+	return swept, nil
 }
 
 // request opens the stream of a request.
@@ -131,7 +127,12 @@ type Process struct {
 	grace time.Duration
 	stdin bool
 
-	started chan error    // receives once
+	terse  bool        // whether it has started may first be told by its end; Wait receives
+	answer *time.Timer // of a terse one: ends a guest that tells nothing
+	mute   atomic.Bool // which it has done
+	told   bool        // the guest has told that it has started
+
+	started chan error    // receives once; of a terse one never
 	ended   chan struct{} // closed when exit and err are set
 	exit    wire.Exit
 	err     error
@@ -156,7 +157,7 @@ func newProcess(cmd lazaret.Cmd, live bool, out lazaret.Sink) *Process {
 // request says to the guest what to run.
 func (p *Process) request(cmd lazaret.Cmd) wire.Exec {
 	request := wire.Exec{
-		Dir: []byte(cmd.Dir), Stdin: p.stdin, Live: p.live, Caps: p.caps, GraceMS: p.grace.Milliseconds(),
+		Dir: []byte(cmd.Dir), Stdin: p.stdin, Live: p.live, Caps: p.caps, Terse: p.terse, GraceMS: p.grace.Milliseconds(),
 	}
 	for _, a := range cmd.Args {
 		request.Args = append(request.Args, []byte(a))
@@ -173,9 +174,11 @@ func (p *Process) request(cmd lazaret.Cmd) wire.Exec {
 	return request
 }
 
-// Exec hands cmd over, at most once, and returns when it runs.
+// Exec hands cmd over, at most once, and returns when it runs; without live it returns before, and that it could
+// not be started is an error of Wait.
 func (g *Guest) Exec(ctx context.Context, cmd lazaret.Cmd, live bool, out lazaret.Sink) (*Process, error) {
 	p := newProcess(cmd, live, out)
+	p.terse = !live && cmd.Stdin == nil // a reader is the caller's, and left alone where nothing runs
 	request := p.request(cmd)
 	if err := g.begin(ctx, p, wire.Request{Exec: &request}); err != nil {
 		return nil, err
@@ -194,6 +197,13 @@ func (g *Guest) begin(ctx context.Context, p *Process, r wire.Request) error {
 	}
 	if p.s, err = g.conn.Load().Open(text); err != nil {
 		return g.lost(err)
+	}
+	if p.terse {
+		p.answer = time.AfterFunc(startWithin, func() {
+			p.mute.Store(true)
+			g.first.Close()
+		})
+		return nil
 	}
 	go p.receive()
 	answer := time.NewTimer(startWithin)
@@ -219,11 +229,14 @@ func (p *Process) close() { p.closing.Do(p.s.Close) }
 func (p *Process) receive() {
 	defer close(p.ended)
 	defer p.close()
-	if !p.first() {
+	if !p.terse && !p.first() {
 		return
 	}
 	for {
 		ev, err := p.s.Receive()
+		if p.terse {
+			p.answer.Stop()
+		}
 		if err != nil {
 			p.lost = true // the guest is gone, or the stream was closed from this side
 			if errors.Is(err, wire.ErrProtocol) {
@@ -245,6 +258,11 @@ func (p *Process) receive() {
 			switch err := json.Unmarshal(ev.Payload, &r); {
 			case err != nil:
 				p.err = broken("%w", err)
+			case !p.told && p.kept == [2]int64{} && r.Exit == nil && r.Failed == nil && r.Started != nil && r.Started.ID == 0:
+				p.told = true
+				continue
+			case !p.told && p.kept == [2]int64{} && r.Exit == nil && r.Failed != nil && r.Started == nil:
+				p.err = startFailure(r.Failed)
 			case r.Exit == nil || r.Started != nil || r.Failed != nil:
 				p.err = broken("no exit where one was expected")
 			default:
@@ -277,7 +295,7 @@ func (p *Process) first() bool {
 		p.started <- broken("a command of number %d", r.Started.ID)
 		return false
 	}
-	p.id = r.Started.ID
+	p.id, p.told = r.Started.ID, true
 	p.started <- nil
 	return true
 }
@@ -351,12 +369,21 @@ func startFailure(f *wire.Failed) error {
 
 // Wait returns how the command ended, when it has and its output is delivered.
 func (p *Process) Wait(context.Context) (lazaret.Exit, error) {
+	if p.terse {
+		p.receive()
+	}
 	<-p.ended
 	if p.err != nil {
 		return lazaret.Exit{}, p.err
 	}
+	if p.lost && p.mute.Load() {
+		return lazaret.Exit{Outcome: lazaret.Lost, Code: -1, Why: fmt.Sprintf("its sandbox has not answered within %v; whether it ran is not known", startWithin)}, nil
+	}
 	if p.lost && p.watching {
 		return lazaret.Exit{Outcome: lazaret.Lost, Code: -1, Why: "the connection to the sandbox has ended; a detached command may run on there"}, nil
+	}
+	if p.lost && p.terse && !p.told {
+		return lazaret.Exit{Outcome: lazaret.Lost, Code: -1, Why: "the connection to the sandbox was lost before it told whether it runs"}, nil
 	}
 	if p.lost {
 		return lazaret.Exit{Outcome: lazaret.Lost, Code: -1, Why: "the connection to the sandbox was lost while it ran"}, nil

@@ -41,7 +41,7 @@ func TestAnEarlyEndIsALossAndNothingIsAskedTwice(t *testing.T) {
 
 func TestAnEndBeforeTheStartIsAnUnavailableGuest(t *testing.T) {
 	g, f := newFake(t)
-	_, _, err := run(t, g, f, command, false, func(uint32) { _ = f.conn.Close() })
+	_, _, err := run(t, g, f, command, true, func(uint32) { _ = f.conn.Close() })
 	if !errors.Is(err, lazaret.ErrUnavailable) {
 		t.Errorf("got %v", err)
 	}
@@ -76,7 +76,7 @@ func TestACommandIsGivenUpWithItsContextBeforeTheReply(t *testing.T) {
 		cancel()
 	}()
 	soon(t, func() {
-		if _, err := g.Exec(ctx, command, false, (&sink{}).take); !errors.Is(err, context.Canceled) {
+		if _, err := g.Exec(ctx, command, true, (&sink{}).take); !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -138,6 +138,58 @@ func TestAStartThatIsNotAnsweredIsGivenUpAndTheGuestWithIt(t *testing.T) {
 			t.Error("the guest is still there for the next command")
 		}
 	})
+}
+
+func TestACommandOfWhichNothingIsToldIsLost(t *testing.T) {
+	t.Run("by the end of the guest", func(t *testing.T) {
+		g, f := newFake(t)
+		exit, _, err := run(t, g, f, command, false, func(uint32) { _ = f.conn.Close() })
+		if err != nil || exit.Outcome != lazaret.Lost || !strings.Contains(exit.Why, "before it told") {
+			t.Errorf("got %+v, %v", exit, err)
+		}
+	})
+	t.Run("by its silence", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			g, _ := newFake(t)
+			began := time.Now()
+			p, err := g.Exec(t.Context(), command, false, (&sink{}).take)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if exit, err := p.Wait(t.Context()); err != nil || exit.Outcome != lazaret.Lost || !strings.Contains(exit.Why, "not answered") {
+				t.Errorf("got %+v, %v", exit, err)
+			}
+			if took := time.Since(began); took != startWithin {
+				t.Errorf("it took %v", took)
+			}
+			<-g.Done()
+		})
+	})
+	t.Run("but not when it was told that it runs", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			g, f := newFake(t)
+			go func() {
+				<-f.opened
+				f.say(1, started)
+				<-time.After(2 * startWithin)
+				f.say(1, fine)
+			}()
+			p, err := g.Exec(t.Context(), command, false, (&sink{}).take)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if exit, err := p.Wait(t.Context()); err != nil || exit.Outcome != lazaret.Exited {
+				t.Errorf("got %+v, %v", exit, err)
+			}
+		})
+	})
+}
+
+func TestAnEndTellsOfTheStartToo(t *testing.T) {
+	g, f := newFake(t)
+	if exit, _, err := run(t, g, f, command, false, func(s uint32) { f.say(s, fine) }); err != nil || exit.Outcome != lazaret.Exited {
+		t.Errorf("got %+v, %v", exit, err)
+	}
 }
 
 func TestAKillThatIsNotAnsweredIsGivenUp(t *testing.T) {

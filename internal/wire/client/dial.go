@@ -12,7 +12,7 @@ import (
 	"github.com/lazaret/lazaret/internal/wire"
 )
 
-// Conn is a connection to a TCP port in a container. One goroutine may read and another write.
+// Conn is the bytes of a connection with a port in a container. One goroutine may read and another write.
 type Conn struct {
 	s    *wire.Stream
 	rest []byte     // what is not read yet of
@@ -23,11 +23,21 @@ type Conn struct {
 // Dial has the guest connect to a TCP port, at the first of the addresses that takes it. That none does is an
 // ErrUnavailable.
 func (g *Guest) Dial(ctx context.Context, addresses []netip.Addr, port uint16) (*Conn, error) {
-	request := wire.Dial{Port: port}
+	return g.connect(ctx, wire.Request{Dial: dialOf(addresses, port)})
+}
+
+// dialOf asks for the port at one of the addresses.
+func dialOf(addresses []netip.Addr, port uint16) *wire.Dial {
+	d := &wire.Dial{Port: port}
 	for _, a := range addresses {
-		request.Addresses = append(request.Addresses, a.String())
+		d.Addresses = append(d.Addresses, a.String())
 	}
-	s, err := g.request(wire.Request{Dial: &request})
+	return d
+}
+
+// connect opens a stream whose guest says whether it has connected it.
+func (g *Guest) connect(ctx context.Context, request wire.Request) (*Conn, error) {
+	s, err := g.request(request)
 	if err != nil {
 		return nil, err
 	}

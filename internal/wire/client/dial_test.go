@@ -59,12 +59,7 @@ func TestAGuestThatLiesAboutAConnectionIsFoundOut(t *testing.T) {
 		"a message in between": {func(f *fake) { f.say(1, "{}"); f.say(1, "{}") }, nil, lazaret.ErrInfrastructure},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g, f := newFake(t)
-			soon(t, func() {
-				go func() {
-					<-f.opened
-					c.say(f)
-				}()
+			against(t, c.say, func(g *Guest) {
 				conn, err := g.Dial(t.Context(), loopback, 80)
 				if !errors.Is(err, c.class) {
 					t.Fatalf("got %v, want %v", err, c.class)
@@ -82,13 +77,9 @@ func TestAGuestThatLiesAboutAConnectionIsFoundOut(t *testing.T) {
 }
 
 func TestADialEndsWithItsContext(t *testing.T) {
-	g, f := newFake(t)
-	soon(t, func() {
-		ctx, cancel := context.WithCancel(t.Context())
-		go func() {
-			<-f.opened
-			cancel()
-		}()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	against(t, func(*fake) { cancel() }, func(g *Guest) {
 		if _, err := g.Dial(ctx, loopback, 80); !errors.Is(err, lazaret.ErrCancelled) {
 			t.Errorf("got %v", err)
 		}

@@ -139,6 +139,19 @@ func soon(t *testing.T, f func()) {
 	}
 }
 
+// against calls ask with a guest that says something as soon as it is asked. It must return soon.
+func against(t *testing.T, say func(f *fake), ask func(g *Guest)) {
+	t.Helper()
+	g, f := newFake(t)
+	soon(t, func() {
+		go func() {
+			<-f.opened
+			say(f)
+		}()
+		ask(g)
+	})
+}
+
 // run runs a command on a guest that follows the script, with the number of the command's stream.
 func run(t *testing.T, g *Guest, f *fake, cmd lazaret.Cmd, live bool, script func(stream uint32)) (exit lazaret.Exit, out *sink, err error) {
 	t.Helper()

@@ -171,6 +171,7 @@ func FuzzFiles(f *testing.F) {
 	f.Add(said(say(`{"failed":{"errno":39,"text":"x"}}`)), byte(4))
 	f.Add(said(say("{}"), say("{}")), byte(5))
 	f.Add(said(say("{}"), out("abc"), end), byte(6))
+	f.Add(said(say("{}"), out("\x00\x03abc\x00\x00\xff\xff"), end), byte(7))
 	f.Fuzz(func(t *testing.T, in []byte, op byte) {
 		b := &babble{
 			greeting: bytes.NewReader(frame(0, wire.Hello, []byte{wire.Version})), rest: bytes.NewReader(in),
@@ -196,10 +197,10 @@ func FuzzFiles(f *testing.F) {
 // ask asks for one operation, of a guest that says so many bytes.
 func ask(t *testing.T, g *Guest, op byte, bytes int) (err error) {
 	const name = "/root/of it"
-	switch op % 7 {
+	switch op % 8 {
 	case 0, 1:
 		var e lazaret.WalkEntry
-		depth := int(op%7)*2 - 1
+		depth := int(op%8)*2 - 1
 		for e, err = range g.Walk(t.Context(), name, depth) {
 			if p := path.Join(name, e.Path); e.Path != "" && p != name && !strings.HasPrefix(p, name+"/") || strings.Contains(e.Name, "/") {
 				t.Errorf("a walk led to %q, called %q", e.Path, e.Name)
@@ -225,6 +226,22 @@ func ask(t *testing.T, g *Guest, op byte, bytes int) (err error) {
 		if c, err = g.Dial(t.Context(), loopback, 80); err == nil {
 			if got, _ := io.ReadAll(c); len(got) > bytes { // why it ended is any connection's
 				t.Errorf("%d bytes were said, and %d came", bytes, len(got))
+			}
+			c.Close()
+		}
+	case 7:
+		var c *Talk
+		if c, err = g.Talk(t.Context(), loopback, 53); err == nil {
+			got := 0
+			for { // why it ended is any connection's
+				datagram, rerr := c.Receive()
+				if rerr != nil {
+					break
+				}
+				got += 2 + len(datagram)
+			}
+			if got > bytes {
+				t.Errorf("%d bytes were said, and %d came", bytes, got)
 			}
 			c.Close()
 		}

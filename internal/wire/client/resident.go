@@ -88,7 +88,23 @@ func (g *Guest) unanswered(ctx context.Context, err error) error {
 	return g.lost(err)
 }
 
-// Detached lists a resident guest's detached commands.
+// Reserve has a resident guest give a number, higher than above, to a detached command that the resident guest of another
+// user is to keep. Until it is forgotten, Detached lists it with that user and without arguments.
+func (g *Guest) Reserve(ctx context.Context, user string, above int) (int, error) {
+	var answer wire.Reserved
+	if err := g.ask(ctx, wire.Request{Reserve: &wire.Reserve{User: []byte(user), Above: above}}, &answer); err != nil {
+		return 0, err
+	}
+	switch {
+	case answer.Failed != nil:
+		return 0, startFailure(answer.Failed)
+	case answer.ID <= above:
+		return 0, broken("the number %d, which is not above %d", answer.ID, above)
+	}
+	return answer.ID, nil
+}
+
+// Detached lists a resident guest's detached commands, and the numbers that it has reserved.
 func (g *Guest) Detached(ctx context.Context) ([]lazaret.DetachedInfo, error) {
 	s, err := g.request(wire.Request{List: &wire.List{}})
 	if err != nil {
@@ -129,11 +145,11 @@ func listed(text []byte, now time.Time) ([]lazaret.DetachedInfo, error) {
 	const oldest = int64(1<<63-1) / int64(time.Microsecond)
 	last := 0
 	for _, d := range said {
-		if d.ID <= last || d.AgeUS < 0 || d.AgeUS > oldest || len(d.Args) == 0 {
+		if d.ID <= last || d.AgeUS < 0 || d.AgeUS > oldest || (len(d.Args) == 0) == (len(d.User) == 0) {
 			return nil, broken("a detached command of number %d, %d µs old, with %d arguments", d.ID, d.AgeUS, len(d.Args))
 		}
 		last = d.ID
-		info := lazaret.DetachedInfo{ID: d.ID, Started: now.Add(-time.Duration(d.AgeUS) * time.Microsecond), Ended: d.Ended, Stdin: d.Stdin}
+		info := lazaret.DetachedInfo{ID: d.ID, User: string(d.User), Started: now.Add(-time.Duration(d.AgeUS) * time.Microsecond), Ended: d.Ended, Stdin: d.Stdin}
 		for _, a := range d.Args {
 			info.Args = append(info.Args, string(a))
 		}
@@ -150,16 +166,21 @@ type Detached struct {
 }
 
 // Detach hands cmd over as a detached command, at most once, and returns when it runs. The guest has to be
-// a resident.
-func (g *Guest) Detach(ctx context.Context, cmd lazaret.Cmd, out lazaret.Sink) (*Detached, error) {
+// a resident. id is the number that was reserved for it, 0 for the guest's next.
+func (g *Guest) Detach(ctx context.Context, cmd lazaret.Cmd, id int, out lazaret.Sink) (*Detached, error) {
 	if !g.resident.Load() {
 		return nil, &lazaret.Error{Class: lazaret.ErrUnsupported, Err: errors.New("the guest ends with its host, and keeps no detached commands")}
 	}
 	p := newProcess(cmd, false, out)
 	p.watching = true
 	request := p.request(cmd)
-	request.Detach, request.WallMS = true, cmd.Wall.Milliseconds()
-	return g.looked(ctx, p, wire.Request{Exec: &request})
+	request.Detach, request.ID, request.WallMS = true, id, cmd.Wall.Milliseconds()
+	d, err := g.looked(ctx, p, wire.Request{Exec: &request})
+	if err == nil && id != 0 && d.id != id {
+		p.close()
+		return nil, broken("a detached command of number %d where it should be %d", d.id, id)
+	}
+	return d, err
 }
 
 // Join looks at a detached command that was started before, by whichever host.
@@ -191,9 +212,13 @@ func (d *Detached) Wait(ctx context.Context) (lazaret.Exit, error) {
 }
 
 // Forget drops the command, which must have ended, from the guest.
-func (d *Detached) Forget(ctx context.Context) error {
+func (d *Detached) Forget(ctx context.Context) error { return d.g.Forget(ctx, d.id) }
+
+// Forget drops the detached command of that number, which must have ended, or what was reserved; where there is none,
+// it does nothing.
+func (g *Guest) Forget(ctx context.Context, id int) error {
 	var answer wire.Forgot
-	if err := d.g.ask(ctx, wire.Request{Forget: &wire.Forget{ID: d.id}}, &answer); err != nil {
+	if err := g.ask(ctx, wire.Request{Forget: &wire.Forget{ID: id}}, &answer); err != nil {
 		return err
 	}
 	if answer.Running {

@@ -81,7 +81,7 @@ func TestAResidentIsMetOnlyWithTheSecret(t *testing.T) {
 
 func TestOnlyAResidentKeepsDetachedCommands(t *testing.T) {
 	g, f := newFake(t)
-	if _, err := g.Detach(t.Context(), command, nil); !errors.Is(err, lazaret.ErrUnsupported) {
+	if _, err := g.Detach(t.Context(), command, 0, nil); !errors.Is(err, lazaret.ErrUnsupported) {
 		t.Errorf("got %v", err)
 	}
 	if n := f.count(wire.Open); n != 0 {
@@ -112,7 +112,7 @@ func detach(t *testing.T, g *Guest, f *fake, out lazaret.Sink) *Detached {
 		<-f.opened
 		f.say(1, `{"started":{"id":5}}`)
 	}()
-	d, err := g.Detach(t.Context(), command, out)
+	d, err := g.Detach(t.Context(), command, 0, out)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +195,7 @@ func TestWhatADetachedCommandCannotTell(t *testing.T) {
 				<-f.opened
 				f.say(1, reply)
 			}()
-			if _, err := g.Detach(t.Context(), command, nil); !errors.Is(err, lazaret.ErrInfrastructure) {
+			if _, err := g.Detach(t.Context(), command, 0, nil); !errors.Is(err, lazaret.ErrInfrastructure) {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -332,10 +332,36 @@ func TestAListThatCannotBeIsRefused(t *testing.T) {
 	}
 }
 
+func TestANumberIsReservedForAnotherUsersCommand(t *testing.T) {
+	for answered, want := range map[string]error{
+		`{"id":8}`: nil,
+		`{"id":7}`: lazaret.ErrInfrastructure, // it is to be above 7
+		`{}`:       lazaret.ErrInfrastructure,
+		`{"failed":{"what":"room","text":"full"}}`: lazaret.ErrLimit,
+		`[]`: lazaret.ErrInfrastructure,
+	} {
+		g, f := newFake(t)
+		soon(t, func() {
+			asked := make(chan wire.Request, 1)
+			go func() {
+				asked <- <-f.opened
+				f.say(1, answered)
+			}()
+			if id, err := g.Reserve(t.Context(), "nobody", 7); !errors.Is(err, want) || err == nil && id != 8 {
+				t.Errorf("%s: %d, %v", answered, id, err)
+			}
+			if r := (<-asked).Reserve; r == nil || string(r.User) != "nobody" || r.Above != 7 {
+				t.Errorf("asked for %+v", r)
+			}
+		})
+	}
+}
+
 // FuzzList checks that whatever is taken for a list of detached commands is one.
 func FuzzList(f *testing.F) {
 	f.Add([]byte(`[{"id":2,"args":["eA=="],"age_us":5}]`))
 	f.Add([]byte(`[]`))
+	f.Add([]byte(`[{"id":1,"user":"bm9ib2R5","args":null,"age_us":5},{"id":2,"user":"eA==","args":["eA=="],"age_us":5}]`))
 	f.Add([]byte(`[{"id":1000,"args":[null],"age_us":9223372036854775807}]`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		now := time.Now()
@@ -350,7 +376,7 @@ func FuzzList(f *testing.F) {
 			t.Errorf("%d commands", len(all))
 		}
 		for i, d := range all {
-			if d.ID < 1 || i > 0 && d.ID <= all[i-1].ID || d.Started.After(now) || len(d.Args) == 0 {
+			if d.ID < 1 || i > 0 && d.ID <= all[i-1].ID || d.Started.After(now) || (len(d.Args) == 0) != (d.User != "") {
 				t.Errorf("%+v", d)
 			}
 		}

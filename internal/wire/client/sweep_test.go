@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/lazaret/lazaret"
 	"github.com/lazaret/lazaret/internal/wire"
@@ -15,9 +14,10 @@ func TestASweepIsAskedForOnceAndItsAnswerChecked(t *testing.T) {
 		answer func(f *fake)
 		class  error
 	}{
-		"all is well":       {func(f *fake) { f.say(1, `{"user":7,"survivors":2}`) }, nil},
-		"a negative user":   {func(f *fake) { f.say(1, `{"user":-1}`) }, lazaret.ErrInfrastructure},
-		"a negative count":  {func(f *fake) { f.say(1, `{"user":1,"survivors":-1}`) }, lazaret.ErrInfrastructure},
+		"all is well":       {func(f *fake) { f.say(1, `{"user":7,"survivors":2,"began":5}`) }, nil},
+		"a negative user":   {func(f *fake) { f.say(1, `{"user":-1,"began":5}`) }, lazaret.ErrInfrastructure},
+		"a negative count":  {func(f *fake) { f.say(1, `{"user":1,"survivors":-1,"began":5}`) }, lazaret.ErrInfrastructure},
+		"no beginning":      {func(f *fake) { f.say(1, `{"user":1}`) }, lazaret.ErrInfrastructure},
 		"no JSON":           {func(f *fake) { f.say(1, `none`) }, lazaret.ErrInfrastructure},
 		"output":            {func(f *fake) { f.output(1, wire.Stdout, "x") }, lazaret.ErrInfrastructure},
 		"an end":            {func(f *fake) { f.send(1, wire.Close) }, lazaret.ErrUnavailable},
@@ -32,11 +32,11 @@ func TestASweepIsAskedForOnceAndItsAnswerChecked(t *testing.T) {
 					c.answer(f)
 				}()
 				dead := 1000
-				self, survivors, err := g.Sweep(t.Context(), &dead, 1500*time.Microsecond)
-				if c.class == nil && (err != nil || self != 7 || survivors != 2) || c.class != nil && !errors.Is(err, c.class) {
-					t.Errorf("got %d, %d, %v", self, survivors, err)
+				got, err := g.Sweep(t.Context(), &dead, 3)
+				if c.class == nil && (err != nil || got != wire.Swept{User: 7, Survivors: 2, Began: 5}) || c.class != nil && !errors.Is(err, c.class) {
+					t.Errorf("got %+v, %v", got, err)
 				}
-				if r := <-asked; r.Sweep == nil || *r.Sweep.User != dead || r.Sweep.SinceMS != 2 {
+				if r := <-asked; r.Sweep == nil || *r.Sweep.User != dead || r.Sweep.Since != 3 {
 					t.Errorf("asked for %+v", r)
 				}
 			})
@@ -55,7 +55,7 @@ func TestASweepIsCancelled(t *testing.T) {
 			<-f.opened
 			cancel()
 		}()
-		if _, _, err := g.Sweep(ctx, nil, 0); !errors.Is(err, lazaret.ErrCancelled) {
+		if _, err := g.Sweep(ctx, nil, 0); !errors.Is(err, lazaret.ErrCancelled) {
 			t.Errorf("got %v", err)
 		}
 	})

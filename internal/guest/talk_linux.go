@@ -1,0 +1,143 @@
+package guest
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lazaret/lazaret/internal/wire"
+)
+
+// talk passes datagrams on between the stream and a UDP port.
+func (g *guest) talk(s *wire.Stream, req *wire.Talk) {
+	socket, err := talkTo(req)
+	if !dialed(s, err) {
+		return
+	}
+	received := make(chan struct{})
+	go func() {
+		defer close(received)
+		defer s.Close()
+		for {
+			datagram, err := nextDatagram(socket)
+			if err != nil {
+				return
+			}
+			if packed, err := wire.AppendDatagram(nil, datagram); err != nil || s.Send(wire.Stdout, packed) != nil {
+				return
+			}
+		}
+	}()
+	sent := bufio.NewReader(&content{s: s})
+	for {
+		datagram, err := wire.ReadDatagram(sent)
+		if err != nil {
+			break
+		}
+		// One that cannot be sent is lost. That an earlier one was refused is told to the next, which was not sent then.
+		if _, err := socket.Write(datagram); errors.Is(err, unix.ECONNREFUSED) {
+			_, _ = socket.Write(datagram)
+		}
+	}
+	_ = socket.SetReadDeadline(time.Now()) // what the program still sends is for nobody
+	<-received
+	_ = socket.Close()
+}
+
+// nextDatagram waits for one. That an earlier one was refused is no error, for the program may be there for the next.
+func nextDatagram(socket *os.File) (datagram []byte, err error) {
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var rerr error
+	err = raw.Read(func(fd uintptr) bool { // called again when something has happened
+		for {
+			var size int
+			if size, _, rerr = unix.Recvfrom(int(fd), nil, unix.MSG_PEEK|unix.MSG_TRUNC); rerr == nil {
+				datagram = make([]byte, size) // no larger than it is, for this is taken from the container's memory
+				size, _, rerr = unix.Recvfrom(int(fd), datagram, 0)
+				datagram = datagram[:max(size, 0)]
+			}
+			switch {
+			case errors.Is(rerr, unix.EAGAIN):
+				return false
+			case !errors.Is(rerr, unix.EINTR) && !errors.Is(rerr, unix.ECONNREFUSED):
+				return true
+			}
+		}
+	})
+	return datagram, cmp.Or(err, rerr)
+}
+
+// talkTo connects a socket with the first address at which a program takes datagrams. The kernel connects with
+// addresses at which there is none as well.
+func talkTo(req *wire.Talk) (*os.File, error) {
+	var bound []netip.Addr
+	for _, table := range []string{"/proc/self/net/udp", "/proc/self/net/udp6"} {
+		f, err := os.Open(table)
+		if errors.Is(err, fs.ErrNotExist) { // without IPv6 there is but one
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		found, err := boundTo(f, req.Port)
+		_ = f.Close() // it was only read
+		if err != nil {
+			return nil, err
+		}
+		bound = append(bound, found...)
+	}
+	for _, a := range req.Addresses {
+		addr, err := netip.ParseAddr(a)
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(bound, func(b netip.Addr) bool { return takesAt(b, addr) }) {
+			return connected(netip.AddrPortFrom(addr, req.Port), unix.SOCK_DGRAM)
+		}
+	}
+	return nil, fmt.Errorf("no program takes datagrams at port %d of %s", req.Port, strings.Join(req.Addresses, ", "))
+}
+
+// takesAt says whether who is bound to one address takes what is sent to another.
+func takesAt(bound, addr netip.Addr) bool {
+	return bound == addr || bound.IsUnspecified() && (bound.Is6() || addr.Is4())
+}
+
+// boundTo finds in the kernel's table of UDP sockets the addresses at which datagrams from anybody are taken to a port.
+func boundTo(table io.Reader, port uint16) (all []netip.Addr, err error) {
+	lines := bufio.NewScanner(table)
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text()) // number, own address, peer's address ...
+		if len(fields) < 3 || !strings.HasSuffix(fields[2], ":0000") {
+			continue
+		}
+		text, p, _ := strings.Cut(fields[1], ":")
+		words, err := hex.DecodeString(text)
+		if n, perr := strconv.ParseUint(p, 16, 16); err != nil || perr != nil || uint16(n) != port || len(words)%4 != 0 {
+			continue
+		}
+		for i := 0; i < len(words); i += 4 { // each is a number as this machine has it
+			binary.NativeEndian.PutUint32(words[i:], binary.BigEndian.Uint32(words[i:]))
+		}
+		if addr, ok := netip.AddrFromSlice(words); ok {
+			all = append(all, addr.Unmap())
+		}
+	}
+	return all, lines.Err()
+}
