@@ -86,8 +86,6 @@ func (c *Client) Stat(ctx context.Context, container, name string) (lazaret.File
 
 // stat is Stat with the absolute path that a link leads to in the end as its target.
 func (c *Client) stat(ctx context.Context, container, name string) (lazaret.FileInfo, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
 	if err := visible(name); err != nil {
 		return lazaret.FileInfo{}, err
 	}

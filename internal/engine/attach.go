@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"io"
 	"sync"
@@ -35,21 +34,14 @@ func (c *Client) Attach(ctx context.Context, container string) (*Duplex, error) 
 	return &Duplex{conn: res.HijackedResponse, stderr: ring.NewTail(stderrKept)}, nil
 }
 
-// The streams of the Engine's multiplexed format (API, "Attach to a container").
-const (
-	muxStdout = 1
-	muxStderr = 2
-)
-
 // Read reads standard output, and keeps the end of standard error aside.
 func (d *Duplex) Read(p []byte) (int, error) {
 	for d.left == 0 {
-		var head [8]byte
-		if _, err := io.ReadFull(d.conn.Reader, head[:]); err != nil {
+		stream, size, err := muxHead(d.conn.Reader)
+		if err != nil {
 			return 0, err
 		}
-		size := binary.BigEndian.Uint32(head[4:])
-		switch head[0] {
+		switch stream {
 		case muxStdout:
 			d.left = size
 		case muxStderr:
@@ -57,7 +49,7 @@ func (d *Duplex) Read(p []byte) (int, error) {
 				return 0, err
 			}
 		default:
-			return 0, fmt.Errorf("the Engine sent a frame of stream %d", head[0])
+			return 0, fmt.Errorf("the Engine sent a frame of stream %d", stream)
 		}
 	}
 	n, err := d.conn.Reader.Read(p[:min(len(p), int(d.left))])

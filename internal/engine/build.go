@@ -242,8 +242,6 @@ func tags(names []string) []string {
 // Images lists the images with a label, "name" or "name=value", newest first, and the ids of those among
 // all images that containers use. What is only the base of another image is not listed.
 func (c *Client) Images(ctx context.Context, label string) (images []Image, used map[string]bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
 	found, err := c.api.ImageList(ctx, client.ImageListOptions{Filters: make(client.Filters).Add("label", label)})
 	if err != nil {
 		return nil, nil, c.translate(err, "list images")

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/moby/moby/api/pkg/stdcopy"
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
@@ -31,6 +30,7 @@ type State struct {
 	OOMKilled  bool   // the out-of-memory killer struck in it since it started
 	Image      string // the image's reference
 	Created    time.Time
+	Began      string // when it was last started, as the Engine writes it
 	User       string
 	WorkingDir string
 	TTY        bool
@@ -67,8 +67,6 @@ func (c Check) Limit() time.Duration {
 
 // Inspect describes a container by name or id. A container that is not there is an ErrUnavailable.
 func (c *Client) Inspect(ctx context.Context, id string) (State, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
 	res, err := c.api.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
 	if err != nil {
 		return State{}, c.translate(err, "inspect container "+id)
@@ -76,7 +74,7 @@ func (c *Client) Inspect(ctx context.Context, id string) (State, error) {
 	s := State{ID: res.Container.ID, Name: trimSlash(res.Container.Name)}
 	s.Created, _ = time.Parse(time.RFC3339Nano, res.Container.Created) // zero where it is not told
 	if st := res.Container.State; st != nil {
-		s.Status, s.Running, s.ExitCode, s.OOMKilled = string(st.Status), st.Running, st.ExitCode, st.OOMKilled
+		s.Status, s.Running, s.ExitCode, s.OOMKilled, s.Began = string(st.Status), st.Running, st.ExitCode, st.OOMKilled, st.StartedAt
 		if h := st.Health; h != nil {
 			s.Health = string(h.Status)
 			if n := len(h.Log); n > 0 {
@@ -133,11 +131,16 @@ func (s State) Unavailable() error {
 	return &lazaret.Error{Class: lazaret.ErrUnavailable, Err: fmt.Errorf("%s", how), Hint: "start a new sandbox"}
 }
 
-// StartContainer starts a created container.
+// StartContainer starts a created container, once. After an unclear failure the Engine is asked whether it has.
 func (c *Client) StartContainer(ctx context.Context, id string) error {
 	_, err := c.api.ContainerStart(ctx, id, client.ContainerStartOptions{})
 	if err == nil {
 		return nil
+	}
+	if isUnclear(err) && ctx.Err() == nil {
+		if s, ierr := c.Inspect(ctx, id); ierr == nil && s.Status != string(container.StateCreated) {
+			return nil
+		}
 	}
 	// What the user asked for shows only now to be wrong: a user that the image does not know, say.
 	if f := startFailure(err.Error()); errors.Is(f, lazaret.ErrNotStarted) {
@@ -158,8 +161,6 @@ const maxLog = 256 << 10
 // LastLog returns the last lines that a container has written to both streams; empty where its log cannot be
 // read.
 func (c *Client) LastLog(ctx context.Context, s State, lines int) string {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
 	log, err := c.api.ContainerLogs(ctx, s.ID, client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true, Tail: strconv.Itoa(lines)})
 	if err != nil {
 		return ""
@@ -170,7 +171,7 @@ func (c *Client) LastLog(ctx context.Context, s State, lines int) string {
 	if s.TTY {
 		_, _ = text.ReadFrom(limited) // an error only ends the text earlier
 	} else {
-		_, _ = stdcopy.StdCopy(&text, &text, limited)
+		_ = demux(&text, &text, limited)
 	}
 	return lazaret.Output{Bytes: text.Bytes()}.Text()
 }
@@ -190,7 +191,7 @@ func (c *Client) Logs(ctx context.Context, s State, opts lazaret.LogOptions, out
 	if s.TTY {
 		_, err = io.Copy(stdout, log)
 	} else {
-		_, err = stdcopy.StdCopy(stdout, writer(func(p []byte) { out(lazaret.Stderr, p) }), log)
+		err = demux(stdout, writer(func(p []byte) { out(lazaret.Stderr, p) }), log)
 	}
 	return c.translate(err, "read the log of container "+s.Name)
 }

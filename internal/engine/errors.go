@@ -3,9 +3,11 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
-	"net"
+	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -29,11 +31,26 @@ func (c *Client) unreachable(err error) error {
 
 // plain drops the client's advice from an error about the connection: ours names the endpoint already.
 func plain(err error) error {
-	if client.IsErrConnectionFailed(err) {
-		return errors.New("no Docker Engine answers there")
+	var s *silent
+	if client.IsErrConnectionFailed(err) && !errors.As(err, &s) {
+		return nobody{err}
 	}
 	return err
 }
+
+// nobody is the client's error of an endpoint where nobody listens.
+type nobody struct{ error }
+
+func (n nobody) Error() string {
+	text := "no Docker Engine answers there"
+	var t *tried
+	if errors.As(n.error, &t) {
+		text = fmt.Sprintf("%s (tried %d times)", text, t.times)
+	}
+	return text
+}
+
+func (n nobody) Unwrap() error { return n.error }
 
 // ErrMount is found in the error of a container that could not be created because the Engine does not
 // find what is to be mounted.
@@ -56,15 +73,19 @@ func (c *Client) translate(err error, op string) error {
 		return err
 	}
 	e := &lazaret.Error{Op: op, Class: lazaret.ErrInfrastructure, Err: cause{err}}
+	var s *silent
 	switch {
+	case errors.As(err, &s):
+		e.Hint = "the daemon hangs, or has too much to do: `lazaret doctor` tells more"
+	case strings.Contains(err.Error(), noSpace):
+		e.Hint = noSpaceHint
+	case isConnectionBroken(err): // the daemon's end, say
 	case strings.Contains(err.Error(), "Pool overlaps with other one"), strings.Contains(err.Error(), "networks have overlapping IPv4"):
 		e.Err = like{cause{err}, ErrSubnet}
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		e.Class = lazaret.ErrCancelled
 	case client.IsErrConnectionFailed(err):
 		return c.unreachable(err)
-	case isConnectionBroken(err):
-		e.Class = lazaret.ErrInfrastructure
 	case errdefs.IsNotFound(err):
 		e.Class = lazaret.ErrUnavailable
 	case errdefs.IsInvalidArgument(err), errdefs.IsUnauthorized(err), errdefs.IsPermissionDenied(err):
@@ -83,6 +104,10 @@ type cause struct{ error }
 
 func (c cause) Error() string {
 	text := strings.TrimPrefix(c.error.Error(), "Error response from daemon: ")
+	var u *url.Error
+	if errors.As(c.error, &u) { // the request's address says nothing to people
+		text = strings.Replace(text, fmt.Sprintf("%s %q: ", u.Op, u.URL), "", 1)
+	}
 	for _, noise := range []string{"OCI runtime exec failed: ", "exec failed: ", "unable to start container process: "} {
 		text = strings.TrimPrefix(text, noise)
 	}
@@ -102,10 +127,35 @@ func (l like) Is(target error) bool { return target == l.kind }
 // Translate is translate for what other libraries did over this Engine.
 func (c *Client) Translate(err error, op string) error { return c.translate(err, op) }
 
+// isConnectionBroken reports whether a connection to the Engine has ended that was there.
 func isConnectionBroken(err error) bool {
-	var netErr net.Error
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) ||
-		errors.Is(err, syscall.EPIPE) || errors.As(err, &netErr)
+		errors.Is(err, syscall.EPIPE)
+}
+
+// noSpace is the kernel's word for a full disk, which the Engine hands on.
+const noSpace = "no space left on device"
+
+const noSpaceHint = "a disk is full, probably the daemon's: make room there; `docker system df` tells what takes it"
+
+// lasting are texts of internal errors of the Engine's that the next attempt will meet again.
+var lasting = []string{noSpace, "OCI runtime", "port is already allocated", "address already in use", "disk quota exceeded"}
+
+func isLasting(err error) bool {
+	return slices.ContainsFunc(lasting, func(text string) bool { return strings.Contains(err.Error(), text) })
+}
+
+// notUpgraded is what the client makes of an internal error in place of a connection: it drops the Engine's words.
+var notUpgraded = regexp.MustCompile(`unable to upgrade to \w+, received 5`)
+
+// IsPassing reports whether err is of a kind that the same may not meet again: a broken connection, an Engine that is
+// silent, starting again, or has an internal error. What was to be done may have been done. An error that has another
+// class than those of our side is none: the Engine calls some of the user's mistakes internal errors too.
+func IsPassing(err error) bool {
+	if class := lazaret.ClassOf(err); class != nil && !errors.Is(class, lazaret.ErrInfrastructure) && !errors.Is(class, lazaret.ErrUnavailable) {
+		return false
+	}
+	return err != nil && (isUnclear(err) || isPassing(err) || client.IsErrConnectionFailed(err) || notUpgraded.MatchString(err.Error()))
 }
 
 // startFailures maps what the Engine and runc say when a program cannot be started to the reason. The
@@ -141,6 +191,9 @@ func startFailure(message string) error {
 		return &lazaret.Error{Class: lazaret.ErrInfrastructure, Err: errors.New("the Engine did not start the program and does not say why")}
 	}
 	err := cause{errors.New(message)}
+	if strings.Contains(message, noSpace) { // whatever was to be made, and may not be asked for
+		return &lazaret.Error{Class: lazaret.ErrInfrastructure, Err: err, Hint: noSpaceHint}
+	}
 	said := quoted.ReplaceAllString(message, `""`) // a name may have such words in it
 	for _, f := range startFailures {
 		if strings.Contains(said, f.text) {

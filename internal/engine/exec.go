@@ -11,7 +11,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/moby/moby/api/pkg/stdcopy"
 	"github.com/moby/moby/client"
 
 	"github.com/lazaret/lazaret"
@@ -20,8 +19,8 @@ import (
 const (
 	// maxFailureText bounds what is kept of the Engine's word on why a program did not start.
 	maxFailureText = 64 << 10
-	// callTimeout bounds a call that the Engine answers from memory.
-	callTimeout = 30 * time.Second
+	// askAgain is when it is asked whether a command runs whose end should have been an event.
+	askAgain = 30 * time.Second
 	// evidenceWait bounds the wait for an event about something that has just happened.
 	evidenceWait = 200 * time.Millisecond
 )
@@ -83,6 +82,9 @@ func (c *Client) Exec(ctx context.Context, w *Watch, container string, cmd lazar
 	attached, err := c.api.ExecAttach(life, e.id, client.ExecAttachOptions{TTY: cmd.TTY, ConsoleSize: size})
 	if err != nil {
 		end()
+		if isUnclear(err) {
+			err = fmt.Errorf("%w; whether it ran is not known", err)
+		}
 		return nil, c.gone(ctx, container, err, "start exec")
 	}
 	e.conn = attached.HijackedResponse
@@ -221,8 +223,7 @@ func (e *Exec) copy(stream io.Reader, out lazaret.Sink) error {
 		_, err := io.Copy(stdout, stream)
 		return err
 	}
-	_, err := stdcopy.StdCopy(stdout, writer(func(p []byte) { out(lazaret.Stderr, p) }), stream)
-	return err
+	return demux(stdout, writer(func(p []byte) { out(lazaret.Stderr, p) }), stream)
 }
 
 // text collects what the Engine wrote in place of output.
@@ -242,8 +243,6 @@ func (w writer) Write(p []byte) (int, error) {
 }
 
 func (e *Exec) inspect(ctx context.Context) (client.ExecInspectResult, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
 	info, err := e.c.api.ExecInspect(ctx, e.id, client.ExecInspectOptions{})
 	if err != nil {
 		return info, e.c.gone(ctx, e.container, err, "inspect exec")
@@ -284,7 +283,7 @@ func (e *Exec) Wait(ctx context.Context) (lazaret.Exit, error) {
 		select {
 		case <-died:
 		case <-e.closed:
-		case <-time.After(callTimeout): // should the event have been missed
+		case <-time.After(askAgain): // should the event have been missed
 		}
 	}
 }

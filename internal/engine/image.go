@@ -34,8 +34,6 @@ type Image struct {
 // Image describes an image that the Engine has; false where it has none of that name. No registry is
 // asked.
 func (c *Client) Image(ctx context.Context, ref string) (Image, bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
 	res, err := c.api.ImageInspect(ctx, ref)
 	if errdefs.IsNotFound(err) {
 		return Image{}, false, nil

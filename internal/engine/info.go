@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/moby/moby/client"
 )
@@ -19,13 +20,12 @@ type Info struct {
 	Runtimes      []string          // the names, the default first
 	RootDir       string            // where the Engine keeps its data, on its machine
 	CPUs          int
-	Memory        int64 // bytes
+	Memory        int64     // bytes
+	Time          time.Time // what the clock of its machine says; zero where it does not tell
 }
 
 // Info asks the Engine about its machine.
 func (c *Client) Info(ctx context.Context) (Info, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
 	res, err := c.api.Info(ctx, client.InfoOptions{})
 	if err != nil {
 		return Info{}, c.translate(err, "ask the Engine for its configuration")
@@ -35,6 +35,7 @@ func (c *Client) Info(ctx context.Context) (Info, error) {
 		CgroupVersion: i.CgroupVersion, Kernel: i.KernelVersion, Driver: i.Driver, DriverStatus: map[string]string{},
 		RootDir: i.DockerRootDir, CPUs: i.NCPU, Memory: i.MemTotal, Runtimes: []string{i.DefaultRuntime},
 	}
+	info.Time, _ = time.Parse(time.RFC3339Nano, i.SystemTime) // zero where it is not told
 	for _, kv := range i.DriverStatus {
 		info.DriverStatus[kv[0]] = kv[1]
 	}

@@ -1,9 +1,17 @@
 package engine
 
+// labelPrefix is what the names of our labels begin with.
+const labelPrefix = "lazaret."
+
 // The labels on everything that Lazaret makes in a daemon. They are set at creation.
 const (
 	// LabelOwner is the process that made the object, as package owner writes it.
 	LabelOwner = "lazaret.owner"
+	// LabelLease is until when an owner that cannot be judged by its process is taken to live, as RFC 3339 has it.
+	LabelLease = "lazaret.lease"
+	// LabelMaker, on the guest's image, is the process that made it. It is not LabelOwner, which the image's
+	// containers would take over.
+	LabelMaker = "lazaret.maker"
 	// LabelSandbox is the name of the sandbox that the object belongs to.
 	LabelSandbox = "lazaret.sandbox"
 	// LabelKept, with the value "true", exempts a sandbox from removal but by name.
@@ -13,8 +21,18 @@ const (
 	// LabelKey, on a kept sandbox's objects, is the secret of its resident guests, in hexadecimal digits: with it
 	// commands can be run in the sandbox. Who may read labels may run commands anyway, by the Engine.
 	LabelKey = "lazaret.key"
+	// LabelBinary, on a kept sandbox's objects, is its Spec.Binary.
+	LabelBinary = "lazaret.binary"
 	// LabelDefault, with the value "true", is on the containers of a sandbox's default service.
 	LabelDefault = "lazaret.default"
+	// LabelTask, LabelSample and LabelEpoch say for what part of an evaluation a sandbox is; LabelConfig is the file
+	// that describes it, and LabelEnv are the names of its variables, with commas between. Each is empty where there is
+	// nothing to say.
+	LabelTask   = "lazaret.task"
+	LabelSample = "lazaret.sample"
+	LabelEpoch  = "lazaret.epoch"
+	LabelConfig = "lazaret.config"
+	LabelEnv    = "lazaret.env"
 	// LabelMain says what a container's main process is, where it is ours: MainGuest.
 	LabelMain = "lazaret.main"
 	// MainGuest: a guest that serves the host that attaches to it.

@@ -51,8 +51,6 @@ func (c *Client) Objects(ctx context.Context, label string, kinds ...Kind) ([]Ob
 	if len(kinds) == 0 {
 		kinds = Kinds
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
 	filter := make(client.Filters).Add("label", label)
 	var all []Object
 	for _, kind := range Kinds {
@@ -124,7 +122,8 @@ func firstOr(names []string, id string) string {
 }
 
 // Remove removes an object; one that is gone already is no error. A container is killed first and takes
-// its anonymous volumes with it; a volume or image in use is an ErrUnavailable.
+// its anonymous volumes with it; containers are detached from a network first, whosever they are; a volume or image
+// in use is an ErrUnavailable.
 func (c *Client) Remove(ctx context.Context, o Object) error {
 	var err error
 	switch o.Kind {
@@ -135,12 +134,32 @@ func (c *Client) Remove(ctx context.Context, o Object) error {
 		}
 	case Network:
 		_, err = c.api.NetworkRemove(ctx, o.ID, client.NetworkRemoveOptions{})
+		if err != nil && !errdefs.IsNotFound(err) { // most have nobody attached: their containers went before
+			if err = c.detachAll(ctx, o.ID); err == nil {
+				_, err = c.api.NetworkRemove(ctx, o.ID, client.NetworkRemoveOptions{})
+			}
+		}
 	case Volume:
 		_, err = c.api.VolumeRemove(ctx, o.ID, client.VolumeRemoveOptions{})
 	case ImageKind:
 		_, err = c.api.ImageRemove(ctx, o.ID, client.ImageRemoveOptions{Force: true, PruneChildren: true})
 	}
 	return c.removed(err, "remove "+string(o.Kind)+" "+o.Name)
+}
+
+// detachAll detaches all containers from a network.
+func (c *Client) detachAll(ctx context.Context, network string) error {
+	res, err := c.api.NetworkInspect(ctx, network, client.NetworkInspectOptions{})
+	if err != nil {
+		return err
+	}
+	for id := range res.Network.Containers {
+		_, err := c.api.NetworkDisconnect(ctx, network, client.NetworkDisconnectOptions{Container: id, Force: true})
+		if err != nil && !errdefs.IsNotFound(err) {
+			return err
+		}
+	}
+	return nil
 }
 
 // removed gives what a removal says its class. What is gone already is no error.
@@ -155,9 +174,14 @@ func (c *Client) removed(err error, op string) error {
 }
 
 func (c *Client) awaitRemoved(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, working, &silent{working})
+	defer cancel()
 	wait := c.api.ContainerWait(ctx, id, client.ContainerWaitOptions{Condition: container.WaitConditionRemoved})
 	select {
 	case err := <-wait.Error:
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		return err
 	case <-wait.Result:
 		return nil
@@ -166,8 +190,6 @@ func (c *Client) awaitRemoved(ctx context.Context, id string) error {
 
 // HasVolume reports whether there is a volume of that name.
 func (c *Client) HasVolume(ctx context.Context, name string) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
 	_, err := c.api.VolumeInspect(ctx, name, client.VolumeInspectOptions{})
 	if errdefs.IsNotFound(err) {
 		return false, nil
@@ -177,8 +199,6 @@ func (c *Client) HasVolume(ctx context.Context, name string) (bool, error) {
 
 // HasNetwork reports whether there is a network of that name.
 func (c *Client) HasNetwork(ctx context.Context, name string) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
 	_, err := c.api.NetworkInspect(ctx, name, client.NetworkInspectOptions{})
 	if errdefs.IsNotFound(err) {
 		return false, nil
@@ -194,6 +214,7 @@ func (c *Client) FillVolume(ctx context.Context, name, image, dir string, volume
 		return c.translate(err, op)
 	}
 	created, err := c.api.ContainerCreate(ctx, client.ContainerCreateOptions{
+		Name:   name, // so that it can be found again
 		Config: &container.Config{Image: image, Entrypoint: []string{dir}, Labels: containerLabels},
 		HostConfig: &container.HostConfig{
 			NetworkMode: "none",
@@ -229,8 +250,6 @@ func SortForRemoval(objects []Object) {
 
 // Subnets are those of all networks.
 func (c *Client) Subnets(ctx context.Context) ([]netip.Prefix, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
 	res, err := c.api.NetworkList(ctx, client.NetworkListOptions{})
 	if err != nil {
 		return nil, c.translate(err, "list networks")

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,6 +23,7 @@ type Watch struct {
 
 	mu         sync.Mutex
 	changed    chan struct{} // closed and replaced at every change
+	doubted    chan struct{} // closed and replaced when the connections are found to miss events
 	containers map[string]ContainerState
 	execs      map[string]chan struct{} // by exec id: closed when it has died
 }
@@ -30,7 +32,8 @@ type Watch struct {
 type ContainerState struct {
 	Started bool
 	Died    bool
-	Exit    int // the exit code, where Died
+	Deaths  int // how often that was reported; twice for one, perhaps, where the connection broke
+	Exit    int // the last exit code, where there were any
 	OOMs    int // how often the out-of-memory killer was reported
 	// Health is what the checks have found since the start: empty while they have found nothing, Healthy or
 	// Unhealthy.
@@ -47,7 +50,7 @@ const (
 func (c *Client) Watch(ctx context.Context, label string) *Watch {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	w := &Watch{
-		c: c, cancel: cancel, changed: make(chan struct{}),
+		c: c, cancel: cancel, changed: make(chan struct{}), doubted: make(chan struct{}),
 		containers: map[string]ContainerState{}, execs: map[string]chan struct{}{},
 	}
 	w.run(ctx, label)
@@ -64,11 +67,12 @@ func (w *Watch) Also(ctx context.Context, label string) (stop func()) {
 // run follows the containers that carry a label until ctx ends.
 func (w *Watch) run(ctx context.Context, label string) {
 	since := time.Now()
-	first := w.subscribe(ctx, label, "")
+	first, end := w.subscribe(ctx, label, "")
 	w.running.Go(func() {
 		res := first
 		for {
 			_ = w.follow(res) // whatever ended it, it connects again
+			end()
 			select {
 			case <-ctx.Done():
 				return
@@ -78,25 +82,34 @@ func (w *Watch) run(ctx context.Context, label string) {
 			// count of out-of-memory strikes could be wrong by that, and one is as good as two.
 			again := since.Add(-time.Second)
 			since = time.Now()
-			res = w.subscribe(ctx, label, strconv.FormatInt(again.Unix(), 10))
+			res, end = w.subscribe(ctx, label, strconv.FormatInt(again.Unix(), 10))
 		}
 	})
 }
 
-func (w *Watch) subscribe(ctx context.Context, label, since string) client.EventsResult {
+func (w *Watch) subscribe(ctx context.Context, label, since string) (res client.EventsResult, end context.CancelFunc) {
+	ctx, end = context.WithCancel(ctx)
 	return w.c.api.Events(ctx, client.EventsListOptions{
 		Since:   since,
 		Filters: make(client.Filters).Add("type", string(events.ContainerEventType)).Add("label", label),
-	})
+	}), end
 }
 
+// errMissing is the reason to give up a connection that misses events.
+var errMissing = errors.New("events are missing")
+
 func (w *Watch) follow(res client.EventsResult) error {
+	w.mu.Lock()
+	doubted := w.doubted
+	w.mu.Unlock()
 	for {
 		select {
 		case m := <-res.Messages:
 			w.take(m)
 		case err := <-res.Err:
 			return err
+		case <-doubted:
+			return errMissing
 		}
 	}
 }
@@ -111,6 +124,7 @@ func (w *Watch) take(m events.Message) {
 		s.Started, s.Died, s.Health = true, false, ""
 	case events.ActionDie:
 		s.Died = true
+		s.Deaths++
 		s.Exit, _ = strconv.Atoi(m.Actor.Attributes["exitCode"]) // 0 where an Engine tells none
 	case events.ActionOOM:
 		s.OOMs++
@@ -176,8 +190,12 @@ func (w *Watch) Await(ctx context.Context, id string, wait time.Duration, satisf
 	return s
 }
 
-// Until waits until the state of a container satisfies, and returns the last one that was seen; false where
-// ctx ended first.
+// doubtAfter is how long nothing may be told of a container that is waited for until it is asked for: a connection can
+// be dead, and nobody says so.
+const doubtAfter = 5 * time.Second
+
+// Until waits until the state of a container satisfies, and returns the last one; false where ctx ended
+// first.
 func (w *Watch) Until(ctx context.Context, id string, satisfies func(ContainerState) bool) (ContainerState, bool) {
 	for {
 		w.mu.Lock()
@@ -186,12 +204,53 @@ func (w *Watch) Until(ctx context.Context, id string, satisfies func(ContainerSt
 		if satisfies(s) {
 			return s, true
 		}
+		doubt := time.NewTimer(doubtAfter)
 		select {
 		case <-changed:
+		case <-doubt.C:
+			w.ask(ctx, id, s)
 		case <-ctx.Done():
-			return s, false
+			doubt.Stop()
+			s = w.State(id) // both may have come
+			return s, satisfies(s)
 		}
+		doubt.Stop()
 	}
+}
+
+// ask asks for the state of a container of which the events told before. Where they have missed something, they are
+// connected to anew.
+func (w *Watch) ask(ctx context.Context, id string, before ContainerState) {
+	now, err := w.c.Inspect(ctx, id)
+	if err != nil || now.Status == "created" {
+		return // who waits has a limit
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.containers[id]
+	if s != before {
+		return // an event came
+	}
+	s.Started, s.Died, s.Health = true, !now.Running, ""
+	if s.Died {
+		s.Exit = now.ExitCode
+	}
+	if s.Died && !before.Died {
+		s.Deaths++
+	}
+	if now.Health == Healthy || now.Health == Unhealthy {
+		s.Health = now.Health
+	}
+	if s.Died && s.Health == "" {
+		s.Health = before.Health // a dead one has none
+	}
+	if s == before {
+		return
+	}
+	w.containers[id] = s
+	w.notify()
+	close(w.doubted)
+	w.doubted = make(chan struct{})
 }
 
 // Close stops following and waits for that. What Also follows has to be stopped before.

@@ -1,0 +1,55 @@
+package dockertest
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lazaret/lazaret/internal/engine"
+)
+
+// Between listens until the end of the test, and has handle deal with each request; next passes it on to the daemon. It
+// returns the socket's path, which is short enough for one. Where the daemon is not on a unix socket, the test is
+// skipped.
+func Between(t testing.TB, e *engine.Client, handle func(w http.ResponseWriter, r *http.Request, next http.Handler)) (socket string) {
+	t.Helper()
+	daemon, ok := strings.CutPrefix(e.Endpoint(), "unix://")
+	if !ok {
+		t.Skip("the daemon is not on a unix socket")
+	}
+	dir, err := os.MkdirTemp("", "between")
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", daemon)
+	}}
+	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: "docker"})
+	proxy.FlushInterval = -1
+	proxy.Transport = transport
+	proxy.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) } // unlogged
+	socket = filepath.Join(dir, "s")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handle(w, r, proxy) })}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		_ = server.Close()
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+		transport.CloseIdleConnections()
+		_ = os.RemoveAll(dir)
+	})
+	return socket
+}

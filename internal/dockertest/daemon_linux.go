@@ -1,0 +1,255 @@
+package dockertest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lazaret/lazaret/internal/compose"
+)
+
+// Daemon is a Docker Engine of a test's own, beside the system's: with its own data, socket and containerd, and without
+// networks. It can be restarted, stopped and killed. Containers outlive its restarts (live restore).
+type Daemon struct {
+	Host string // its address, as DOCKER_HOST has it
+
+	t          testing.TB
+	dir        string
+	socket     string
+	containerd *exec.Cmd // of its own, as where systemd starts both; it is not restarted
+	cmd        *exec.Cmd
+	log        *os.File
+}
+
+// StartDaemon starts an Engine that has the given images of the system's, and ends it with the test. Where it cannot,
+// for want of rights or of the program, it skips the test, unless LAZARET_REQUIRE_DOCKER says that there must be one.
+func StartDaemon(t testing.TB, images ...string) *Daemon {
+	t.Helper()
+	if err := canStart(); err != nil {
+		if os.Getenv("LAZARET_REQUIRE_DOCKER") == "" {
+			t.Skip(err)
+		}
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "dockerd-") // a test's own folder has too long a name for sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &Daemon{t: t, dir: dir, socket: filepath.Join(dir, "s"), Host: "unix://" + filepath.Join(dir, "s")}
+	if d.log, err = os.Create(filepath.Join(dir, "log")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.remove)
+	// The configurations of the system's daemons are not ours.
+	for name, text := range map[string]string{"config.json": "{}", "config.toml": "version = 2\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.containerd = d.run("containerd", "--config", d.in("config.toml"), "--root", d.in("containerd"), "--state", d.in("c"), "--address", d.in("c.sock"))
+	d.Start()
+	for _, image := range images {
+		if err := d.load(image); err != nil {
+			t.Fatalf("copy image %s: %v", image, err)
+		}
+	}
+	return d
+}
+
+func canStart() error {
+	if os.Getuid() != 0 {
+		return errors.New("the tests start a Docker Engine of their own, which takes root")
+	}
+	for _, program := range []string{"dockerd", "containerd"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return fmt.Errorf("the tests start a Docker Engine of their own: %w; scripts/ensure-docker installs one on Debian and Ubuntu", err)
+		}
+	}
+	return nil
+}
+
+func (d *Daemon) in(name string) string { return filepath.Join(d.dir, name) }
+
+// run starts a program of the daemon's.
+func (d *Daemon) run(name string, args ...string) *exec.Cmd {
+	d.t.Helper()
+	cmd := exec.CommandContext(context.WithoutCancel(d.t.Context()), name, args...)
+	cmd.Stdout, cmd.Stderr = d.log, d.log
+	// Not for the terminal's signals; and in a network of its own, for a daemon without a bridge removes docker0, which
+	// is the system's daemon's.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Cloneflags: syscall.CLONE_NEWNET}
+	if err := cmd.Start(); err != nil {
+		d.t.Fatal(err)
+	}
+	return cmd
+}
+
+// daemonWithin bounds its start and its end.
+const daemonWithin = 90 * time.Second
+
+// Start starts it, and returns when it answers.
+func (d *Daemon) Start() {
+	d.t.Helper()
+	d.cmd = d.run("dockerd",
+		"--config-file", d.in("config.json"), "--containerd", d.in("c.sock"), "--data-root", d.in("data"), "--exec-root", d.in("exec"),
+		"--pidfile", d.in("pid"), "--host", d.Host, "--bridge=none", "--iptables=false", "--ip-forward=false", "--live-restore", "--shutdown-timeout=2")
+	for until := time.Now().Add(daemonWithin); ; {
+		res, err := at(d.socket).Get("http://docker/_ping")
+		if err == nil {
+			_ = res.Body.Close()
+			return
+		}
+		if time.Now().After(until) || syscall.Kill(d.cmd.Process.Pid, 0) != nil {
+			d.t.Fatalf("the test's dockerd does not answer: %v\n%s", err, d.lastLog())
+		}
+		<-time.After(50 * time.Millisecond)
+	}
+}
+
+// Stop ends it in good order. Containers run on.
+func (d *Daemon) Stop() {
+	d.t.Helper()
+	d.end(syscall.SIGTERM)
+}
+
+// Kill ends it at once. Containers run on.
+func (d *Daemon) Kill() {
+	d.t.Helper()
+	d.end(syscall.SIGKILL)
+}
+
+func (d *Daemon) end(sig syscall.Signal) {
+	end(d.cmd, sig)
+	d.cmd = nil
+}
+
+// end ends a program and waits for that.
+func end(cmd *exec.Cmd, sig syscall.Signal) {
+	if cmd == nil {
+		return
+	}
+	_ = cmd.Process.Signal(sig)
+	over := time.AfterFunc(daemonWithin, func() { _ = cmd.Process.Kill() })
+	defer over.Stop()
+	_ = cmd.Wait() // how it ended is no matter
+}
+
+// Freeze makes it hang until Thaw.
+func (d *Daemon) Freeze() { d.signal(syscall.SIGSTOP) }
+
+// Thaw has it go on.
+func (d *Daemon) Thaw() { d.signal(syscall.SIGCONT) }
+
+func (d *Daemon) signal(sig syscall.Signal) {
+	d.t.Helper()
+	if err := d.cmd.Process.Signal(sig); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+func (d *Daemon) lastLog() string {
+	text, _ := os.ReadFile(d.log.Name()) // empty where there is none
+	return string(text[max(0, len(text)-4000):])
+}
+
+// remove ends it and removes what it has.
+func (d *Daemon) remove() {
+	if d.cmd != nil {
+		_ = d.cmd.Process.Signal(syscall.SIGCONT) // it may be frozen
+		d.removeContainers()
+	}
+	d.end(syscall.SIGTERM)
+	end(d.containerd, syscall.SIGTERM)
+	_ = d.log.Close()
+	mounts, err := os.ReadFile("/proc/mounts")
+	if err != nil {
+		d.t.Error(err)
+	}
+	lines := strings.Split(string(mounts), "\n")
+	for i := len(lines) - 1; i >= 0; i-- { // what was mounted last is below the others
+		if f := strings.Fields(lines[i]); len(f) > 1 && strings.HasPrefix(f[1], d.dir+"/") {
+			_ = syscall.Unmount(f[1], syscall.MNT_DETACH) // what stays mounted, the next step tells
+		}
+	}
+	if err := os.RemoveAll(d.dir); err != nil {
+		d.t.Errorf("what the test's dockerd had: %v", err)
+	}
+}
+
+// removeContainers removes what a failed test has left, for it would outlive the daemon.
+func (d *Daemon) removeContainers() {
+	res, err := at(d.socket).Get("http://docker/containers/json?all=1")
+	if err != nil {
+		d.t.Error(err)
+		return
+	}
+	defer res.Body.Close()
+	var all []struct{ ID string }
+	if err := json.NewDecoder(res.Body).Decode(&all); err != nil {
+		d.t.Error(err)
+	}
+	for _, c := range all {
+		req, err := http.NewRequestWithContext(context.WithoutCancel(d.t.Context()), http.MethodDelete, "http://docker/containers/"+c.ID+"?force=1&v=1", nil)
+		if err == nil {
+			res, err = at(d.socket).Do(req)
+		}
+		if err != nil {
+			d.t.Error(err)
+			continue
+		}
+		_ = res.Body.Close()
+	}
+}
+
+// load copies an image of the system's daemon.
+func (d *Daemon) load(image string) error {
+	c, err := compose.Connect(d.t.Context(), compose.Options{})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	system, ok := strings.CutPrefix(c.Engine.Endpoint(), "unix://")
+	if !ok {
+		return fmt.Errorf("the daemon at %s is not reached by a unix socket: unset DOCKER_HOST", c.Engine.Endpoint())
+	}
+	saved, err := at(system).Get("http://docker/images/" + image + "/get")
+	if err != nil {
+		return err
+	}
+	defer saved.Body.Close()
+	if saved.StatusCode != http.StatusOK {
+		return fmt.Errorf("the system's daemon says %s: `make images` makes it", saved.Status)
+	}
+	loaded, err := at(d.socket).Post("http://docker/images/load?quiet=1", "application/x-tar", saved.Body)
+	if err != nil {
+		return err
+	}
+	defer loaded.Body.Close()
+	text, err := io.ReadAll(loaded.Body)
+	if err == nil && (loaded.StatusCode != http.StatusOK || bytes.Contains(text, []byte("errorDetail"))) {
+		err = fmt.Errorf("the test's daemon says %s: %s", loaded.Status, text)
+	}
+	return err
+}
+
+// at speaks to a daemon by its socket.
+func at(socket string) *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		},
+	}}
+}

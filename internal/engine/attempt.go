@@ -1,0 +1,211 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+)
+
+// guarded is the Engine's client with a deadline for every call and another attempt for those that can be made
+// again, as calls.go has it, and with two changes to how objects are created.
+type guarded struct {
+	client.APIClient
+	log     *slog.Logger
+	latency func(time.Duration)
+	met     *atomic.Bool // an Engine has answered
+}
+
+// silent is the error of an Engine that gave no sign of life for a while.
+type silent struct{ limit time.Duration }
+
+func (s *silent) Error() string {
+	return fmt.Sprintf("the Engine has not answered within %v", s.limit.Round(time.Millisecond))
+}
+
+// tried is the error of a call that was made more than once.
+type tried struct {
+	error
+	times int
+}
+
+func (t *tried) Error() string { return fmt.Sprintf("%s (tried %d times)", t.error.Error(), t.times) }
+func (t *tried) Unwrap() error { return t.error }
+
+// vigil ends the context of a call that gives no sign of life.
+type vigil struct {
+	limit  time.Duration
+	timer  *time.Timer
+	cancel context.CancelCauseFunc
+	cause  func() error
+}
+
+func keepVigil(ctx context.Context, limit time.Duration) (context.Context, *vigil) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	v := &vigil{limit: limit, cancel: cancel, cause: func() error { return context.Cause(ctx) }}
+	v.timer = time.AfterFunc(limit, func() { cancel(&silent{limit}) })
+	return ctx, v
+}
+
+// watch begins to wait for a sign of life; rest waits for none.
+func (v *vigil) watch() { v.timer.Reset(v.limit) }
+func (v *vigil) rest()  { v.timer.Stop() }
+
+// end frees what it holds. The call must be over.
+func (v *vigil) end() {
+	v.timer.Stop()
+	v.cancel(nil)
+}
+
+// explain gives the silence as the reason of an error that it has caused.
+func (v *vigil) explain(err error) error {
+	var s *silent
+	if err != nil && !errors.Is(err, io.EOF) && errors.As(v.cause(), &s) {
+		return s
+	}
+	return err
+}
+
+// do makes a call whose answer is whole when it returns. object is what it is about, for people.
+func do[T any](ctx context.Context, g *guarded, c call, object string, f func(context.Context) (T, error)) (T, error) {
+	res, v, err := begin(ctx, g, c, object, func(ctx context.Context, _ *vigil) (T, error) { return f(ctx) })
+	if v != nil {
+		v.end()
+	}
+	return res, err
+}
+
+// begin makes a call whose answer may stream: it lasts until the vigil is ended, which is nil where there is an error.
+func begin[T any](ctx context.Context, g *guarded, c call, object string, f func(context.Context, *vigil) (T, error)) (T, *vigil, error) {
+	for n := 1; ; n++ {
+		var none T
+		if ctx.Err() != nil {
+			return none, nil, ctx.Err()
+		}
+		within := ctx
+		if c.whole {
+			within = context.WithoutCancel(ctx)
+		}
+		var left time.Duration
+		if deadline, ok := within.Deadline(); ok {
+			left = time.Until(deadline)
+		}
+		began := time.Now()
+		within, v := keepVigil(within, c.patience(n, left))
+		res, err := f(within, v)
+		if c.prompt && g.latency != nil {
+			g.latency(time.Since(began))
+		}
+		if err == nil {
+			g.met.Store(true)
+			v.rest()
+			return res, v, nil
+		}
+		err = v.explain(err)
+		v.end()
+		if n == attempts || ctx.Err() != nil || !g.makesSense(c, err) {
+			if n > 1 {
+				err = &tried{err, n}
+			}
+			return none, nil, err
+		}
+		g.log.Warn("a call to the Engine is made again", "call", c.name, "object", object, "attempt", n+1, "error", err)
+		select {
+		case <-time.After(pause(n)/2 + rand.N(pause(n))):
+		case <-ctx.Done():
+			return none, nil, &tried{err, n}
+		}
+	}
+}
+
+// makesSense reports whether to make a call again that has failed.
+func (g *guarded) makesSense(c call, err error) bool {
+	switch {
+	case c.again == never:
+		return false
+	case isUnclear(err):
+		return true
+	case client.IsErrConnectionFailed(err):
+		return g.met.Load() // it may be starting again; else there is none
+	}
+	return c.again == failed && isPassing(err)
+}
+
+// isUnclear reports whether err leaves open what the Engine has done.
+func isUnclear(err error) bool {
+	var s *silent
+	return errors.As(err, &s) || isConnectionBroken(err)
+}
+
+// isPassing reports whether err is an error of the Engine's own that may be over by the next attempt.
+func isPassing(err error) bool {
+	return errdefs.IsInternal(err) && !isLasting(err) || errdefs.IsUnavailable(err)
+}
+
+// body is the answer of a call that streams.
+type body struct {
+	io.ReadCloser
+	v *vigil
+}
+
+func (b body) Read(p []byte) (int, error) {
+	b.v.watch()
+	defer b.v.rest()
+	n, err := b.ReadCloser.Read(p)
+	return n, b.v.explain(err)
+}
+
+func (b body) Close() error {
+	defer b.v.end()
+	return b.ReadCloser.Close()
+}
+
+// sending is what a caller sends. Who is slow to give it is not the Engine.
+type sending struct {
+	io.Reader
+	v *vigil
+}
+
+func (s sending) Read(p []byte) (int, error) {
+	s.v.rest()
+	defer s.v.watch()
+	return s.Reader.Read(p)
+}
+
+// hijack makes a call that takes over its connection. The client does not let go of one that waits for the Engine's
+// answer: where that is given up, it is closed when the answer or the connection's end comes.
+func hijack[T any](ctx context.Context, g *guarded, c call, object string, f func(context.Context) (T, error), drop func(T)) (T, error) {
+	type answer struct {
+		res T
+		err error
+	}
+	return do(ctx, g, c, object, func(within context.Context) (T, error) {
+		answers, given := make(chan answer), make(chan struct{})
+		defer close(given)
+		go func() {
+			// Not of the vigil, which ends with this call: some connections end with their context.
+			res, err := f(ctx)
+			select {
+			case answers <- answer{res, err}:
+			case <-given:
+				if err == nil {
+					drop(res)
+				}
+			}
+		}()
+		select {
+		case a := <-answers:
+			return a.res, a.err
+		case <-within.Done():
+			var none T
+			return none, within.Err()
+		}
+	})
+}

@@ -1,0 +1,353 @@
+package engine
+
+import (
+	"context"
+	"io"
+	"iter"
+	"log/slog"
+	"maps"
+	"net"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/jsonstream"
+	"github.com/moby/moby/client"
+)
+
+// Guard gives every call of the Engine's client a deadline, and makes again what can be made again: see calls.go. The
+// end of a context prevents creations, and never interrupts one: the Engine would go on, and we would not know of
+// what it made. And the standard input of guests ends with the connection of the host that attached to them, so that
+// a guest learns at once that its host has died. Compose has no word for that.
+//
+// What is made again is logged. latency, where it is not nil, is told how long calls take that the Engine answers
+// from memory, by several goroutines at once.
+func Guard(api client.APIClient, log *slog.Logger, latency func(time.Duration)) client.APIClient {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &guarded{APIClient: api, log: log, latency: latency, met: new(atomic.Bool)}
+}
+
+// Ping asks for a sign of life.
+func (g *guarded) Ping(ctx context.Context, opts client.PingOptions) (client.PingResult, error) {
+	return do(ctx, g, callPing, "", func(ctx context.Context) (client.PingResult, error) { return g.APIClient.Ping(ctx, opts) })
+}
+
+// ServerVersion asks for the Engine's version.
+func (g *guarded) ServerVersion(ctx context.Context, opts client.ServerVersionOptions) (client.ServerVersionResult, error) {
+	return do(ctx, g, callVersion, "", func(ctx context.Context) (client.ServerVersionResult, error) {
+		return g.APIClient.ServerVersion(ctx, opts)
+	})
+}
+
+// Info asks for the Engine's configuration.
+func (g *guarded) Info(ctx context.Context, opts client.InfoOptions) (client.SystemInfoResult, error) {
+	return do(ctx, g, callInfo, "", func(ctx context.Context) (client.SystemInfoResult, error) { return g.APIClient.Info(ctx, opts) })
+}
+
+// Events follows events, which may be silent, once it is answered.
+func (g *guarded) Events(ctx context.Context, opts client.EventsListOptions) client.EventsResult {
+	ctx, v := keepVigil(ctx, callEvents.silence)
+	res := g.APIClient.Events(ctx, opts) // returns when it is answered
+	v.rest()                             // what it holds is freed at the end of ctx
+	return res
+}
+
+// ContainerList lists containers.
+func (g *guarded) ContainerList(ctx context.Context, opts client.ContainerListOptions) (client.ContainerListResult, error) {
+	return do(ctx, g, callContainerList, "", func(ctx context.Context) (client.ContainerListResult, error) {
+		return g.APIClient.ContainerList(ctx, opts)
+	})
+}
+
+// ContainerInspect describes a container.
+func (g *guarded) ContainerInspect(ctx context.Context, id string, opts client.ContainerInspectOptions) (client.ContainerInspectResult, error) {
+	return do(ctx, g, callContainerInspect, id, func(ctx context.Context) (client.ContainerInspectResult, error) {
+		return g.APIClient.ContainerInspect(ctx, id, opts)
+	})
+}
+
+// ContainerCreate creates a container. After an unclear failure the one of that name is taken for it where it has our
+// labels and was never started.
+func (g *guarded) ContainerCreate(ctx context.Context, opts client.ContainerCreateOptions) (client.ContainerCreateResult, error) {
+	var labels map[string]string
+	if opts.Config != nil {
+		labels = opts.Config.Labels
+		if labels[LabelMain] == MainGuest {
+			opts.Config.StdinOnce = true
+		}
+	}
+	create := func(ctx context.Context) (client.ContainerCreateResult, error) {
+		return g.APIClient.ContainerCreate(ctx, opts)
+	}
+	find := func(ctx context.Context) (found client.ContainerCreateResult, is bool, err error) {
+		res, err := g.ContainerInspect(ctx, opts.Name, client.ContainerInspectOptions{})
+		c := res.Container
+		is = err == nil && c.State != nil && c.State.Status == container.StateCreated && c.Config != nil && sameOwn(labels, c.Config.Labels)
+		return client.ContainerCreateResult{ID: c.ID}, is, err
+	}
+	return adopted(ctx, g, callContainerCreate, opts.Name, labels, create, find)
+}
+
+// adopted creates an object, by name. After a failure that leaves open whether the Engine has made it, the object of
+// that name is looked for. Without a name or a label of ours, nothing is made again.
+func adopted[T any](ctx context.Context, g *guarded, c call, name string, labels map[string]string,
+	create func(context.Context) (T, error), find func(context.Context) (T, bool, error),
+) (T, error) {
+	if name == "" || labels[LabelOwner] == "" {
+		c.again = never
+	}
+	open := false // whether it may be there by an earlier attempt
+	return do(ctx, g, c, name, func(within context.Context) (T, error) {
+		res, err := create(within)
+		if err == nil || c.again == never {
+			return res, err
+		}
+		now := isUnclear(err) || within.Err() != nil
+		if !now && (!open || !errdefs.IsConflict(err)) { // that the name is in use may be our own doing
+			return res, err
+		}
+		open = true
+		found, is, ferr := find(context.WithoutCancel(ctx))
+		if ferr != nil || !is {
+			return res, err
+		}
+		g.log.Info("what was created over a broken connection is there", "call", c.name, "object", name)
+		return found, nil
+	})
+}
+
+// sameOwn reports whether an object has the labels of ours that it was to have.
+func sameOwn(want, have map[string]string) bool {
+	own := func(all map[string]string) map[string]string {
+		all = maps.Clone(all)
+		maps.DeleteFunc(all, func(name, _ string) bool { return !strings.HasPrefix(name, labelPrefix) })
+		return all
+	}
+	// A container takes over its image's labels too.
+	for name, value := range own(want) {
+		if have[name] != value {
+			return false
+		}
+	}
+	return true
+}
+
+// ContainerStart starts a container.
+func (g *guarded) ContainerStart(ctx context.Context, id string, opts client.ContainerStartOptions) (client.ContainerStartResult, error) {
+	return do(ctx, g, callContainerStart, id, func(ctx context.Context) (client.ContainerStartResult, error) {
+		return g.APIClient.ContainerStart(ctx, id, opts)
+	})
+}
+
+// ContainerStop stops a container.
+func (g *guarded) ContainerStop(ctx context.Context, id string, opts client.ContainerStopOptions) (client.ContainerStopResult, error) {
+	return do(ctx, g, callContainerStop, id, func(ctx context.Context) (client.ContainerStopResult, error) {
+		return g.APIClient.ContainerStop(ctx, id, opts)
+	})
+}
+
+// ContainerRemove removes a container.
+func (g *guarded) ContainerRemove(ctx context.Context, id string, opts client.ContainerRemoveOptions) (client.ContainerRemoveResult, error) {
+	return do(ctx, g, callContainerRemove, id, func(ctx context.Context) (client.ContainerRemoveResult, error) {
+		return g.APIClient.ContainerRemove(ctx, id, opts)
+	})
+}
+
+// ContainerLogs reads a container's log. One that is followed may be silent.
+func (g *guarded) ContainerLogs(ctx context.Context, id string, opts client.ContainerLogsOptions) (client.ContainerLogsResult, error) {
+	res, v, err := begin(ctx, g, callContainerLogs, id, func(ctx context.Context, _ *vigil) (client.ContainerLogsResult, error) {
+		return g.APIClient.ContainerLogs(ctx, id, opts)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if opts.Follow {
+		return following{res, v}, nil
+	}
+	return body{res, v}, nil
+}
+
+// following is an answer that may be silent.
+type following struct {
+	io.ReadCloser
+	v *vigil
+}
+
+func (f following) Close() error {
+	defer f.v.end()
+	return f.ReadCloser.Close()
+}
+
+// ContainerAttach connects to a container's main process.
+func (g *guarded) ContainerAttach(ctx context.Context, id string, opts client.ContainerAttachOptions) (client.ContainerAttachResult, error) {
+	return hijack(ctx, g, callContainerAttach, id, func(ctx context.Context) (client.ContainerAttachResult, error) {
+		return g.APIClient.ContainerAttach(ctx, id, opts)
+	}, func(r client.ContainerAttachResult) { r.Close() })
+}
+
+// ContainerStatPath describes a file.
+func (g *guarded) ContainerStatPath(ctx context.Context, id string, opts client.ContainerStatPathOptions) (client.ContainerStatPathResult, error) {
+	return do(ctx, g, callContainerStat, id, func(ctx context.Context) (client.ContainerStatPathResult, error) {
+		return g.APIClient.ContainerStatPath(ctx, id, opts)
+	})
+}
+
+// CopyFromContainer reads files.
+func (g *guarded) CopyFromContainer(ctx context.Context, id string, opts client.CopyFromContainerOptions) (client.CopyFromContainerResult, error) {
+	res, v, err := begin(ctx, g, callCopyFrom, id, func(ctx context.Context, _ *vigil) (client.CopyFromContainerResult, error) {
+		return g.APIClient.CopyFromContainer(ctx, id, opts)
+	})
+	if err == nil {
+		res.Content = body{res.Content, v}
+	}
+	return res, err
+}
+
+// CopyToContainer writes files.
+func (g *guarded) CopyToContainer(ctx context.Context, id string, opts client.CopyToContainerOptions) (client.CopyToContainerResult, error) {
+	res, v, err := begin(ctx, g, callCopyTo, id, func(ctx context.Context, v *vigil) (client.CopyToContainerResult, error) {
+		opts.Content = sending{opts.Content, v}
+		return g.APIClient.CopyToContainer(ctx, id, opts)
+	})
+	if v != nil {
+		v.end()
+	}
+	return res, err
+}
+
+// ExecCreate prepares a command.
+func (g *guarded) ExecCreate(ctx context.Context, id string, opts client.ExecCreateOptions) (client.ExecCreateResult, error) {
+	return do(ctx, g, callExecCreate, id, func(ctx context.Context) (client.ExecCreateResult, error) {
+		return g.APIClient.ExecCreate(ctx, id, opts)
+	})
+}
+
+// ExecInspect describes a command.
+func (g *guarded) ExecInspect(ctx context.Context, id string, opts client.ExecInspectOptions) (client.ExecInspectResult, error) {
+	return do(ctx, g, callExecInspect, id, func(ctx context.Context) (client.ExecInspectResult, error) {
+		return g.APIClient.ExecInspect(ctx, id, opts)
+	})
+}
+
+// ExecResize sets the size of a command's terminal.
+func (g *guarded) ExecResize(ctx context.Context, id string, opts client.ExecResizeOptions) (client.ExecResizeResult, error) {
+	return do(ctx, g, callExecResize, id, func(ctx context.Context) (client.ExecResizeResult, error) {
+		return g.APIClient.ExecResize(ctx, id, opts)
+	})
+}
+
+// ExecAttach starts a command and connects to it.
+func (g *guarded) ExecAttach(ctx context.Context, id string, opts client.ExecAttachOptions) (client.ExecAttachResult, error) {
+	return hijack(ctx, g, callExecAttach, id, func(ctx context.Context) (client.ExecAttachResult, error) {
+		return g.APIClient.ExecAttach(ctx, id, opts)
+	}, func(r client.ExecAttachResult) { r.Close() })
+}
+
+// ExecStart starts a command.
+func (g *guarded) ExecStart(ctx context.Context, id string, opts client.ExecStartOptions) (client.ExecStartResult, error) {
+	return do(ctx, g, callExecStart, id, func(ctx context.Context) (client.ExecStartResult, error) {
+		return g.APIClient.ExecStart(ctx, id, opts)
+	})
+}
+
+// ImageInspect describes an image.
+func (g *guarded) ImageInspect(ctx context.Context, ref string, opts ...client.ImageInspectOption) (client.ImageInspectResult, error) {
+	return do(ctx, g, callImageInspect, ref, func(ctx context.Context) (client.ImageInspectResult, error) {
+		return g.APIClient.ImageInspect(ctx, ref, opts...)
+	})
+}
+
+// ImageList lists images.
+func (g *guarded) ImageList(ctx context.Context, opts client.ImageListOptions) (client.ImageListResult, error) {
+	return do(ctx, g, callImageList, "", func(ctx context.Context) (client.ImageListResult, error) {
+		return g.APIClient.ImageList(ctx, opts)
+	})
+}
+
+// ImagePull fetches an image.
+func (g *guarded) ImagePull(ctx context.Context, ref string, opts client.ImagePullOptions) (client.ImagePullResponse, error) {
+	res, v, err := begin(ctx, g, callImagePull, ref, func(ctx context.Context, _ *vigil) (client.ImagePullResponse, error) {
+		return g.APIClient.ImagePull(ctx, ref, opts)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return pulling{res, v}, nil
+}
+
+// pulling is the answer to a pull.
+type pulling struct {
+	client.ImagePullResponse
+	v *vigil
+}
+
+func (p pulling) Read(b []byte) (int, error) { return body{p.ImagePullResponse, p.v}.Read(b) }
+func (p pulling) Close() error               { return body{p.ImagePullResponse, p.v}.Close() }
+
+// JSONMessages yields the messages.
+func (p pulling) JSONMessages(ctx context.Context) iter.Seq2[jsonstream.Message, error] {
+	return func(yield func(jsonstream.Message, error) bool) {
+		p.v.watch()
+		defer p.v.rest()
+		for m, err := range p.ImagePullResponse.JSONMessages(ctx) {
+			p.v.rest()
+			if !yield(m, p.v.explain(err)) {
+				return
+			}
+			p.v.watch()
+		}
+	}
+}
+
+// ImageImport makes an image of a file system.
+func (g *guarded) ImageImport(ctx context.Context, source client.ImageImportSource, ref string, opts client.ImageImportOptions) (client.ImageImportResult, error) {
+	res, v, err := begin(ctx, g, callImageImport, ref, func(ctx context.Context, v *vigil) (client.ImageImportResult, error) {
+		if source.Source != nil {
+			source.Source = sending{source.Source, v}
+		}
+		return g.APIClient.ImageImport(ctx, source, ref, opts)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return body{res, v}, nil
+}
+
+// ImageBuild builds an image.
+func (g *guarded) ImageBuild(ctx context.Context, content io.Reader, opts client.ImageBuildOptions) (client.ImageBuildResult, error) {
+	res, v, err := begin(ctx, g, callImageBuild, strings.Join(opts.Tags, " "), func(ctx context.Context, v *vigil) (client.ImageBuildResult, error) {
+		if content != nil {
+			content = sending{content, v}
+		}
+		return g.APIClient.ImageBuild(ctx, content, opts)
+	})
+	if err == nil {
+		res.Body = body{res.Body, v}
+	}
+	return res, err
+}
+
+// ImageTag names an image.
+func (g *guarded) ImageTag(ctx context.Context, opts client.ImageTagOptions) (client.ImageTagResult, error) {
+	return do(ctx, g, callImageTag, opts.Target, func(ctx context.Context) (client.ImageTagResult, error) {
+		return g.APIClient.ImageTag(ctx, opts)
+	})
+}
+
+// ImageRemove removes an image.
+func (g *guarded) ImageRemove(ctx context.Context, ref string, opts client.ImageRemoveOptions) (client.ImageRemoveResult, error) {
+	return do(ctx, g, callImageRemove, ref, func(ctx context.Context) (client.ImageRemoveResult, error) {
+		return g.APIClient.ImageRemove(ctx, ref, opts)
+	})
+}
+
+// DialHijack opens a connection of another protocol.
+func (g *guarded) DialHijack(ctx context.Context, url, proto string, meta map[string][]string) (net.Conn, error) {
+	return hijack(ctx, g, callSession, url, func(ctx context.Context) (net.Conn, error) {
+		return g.APIClient.DialHijack(ctx, url, proto, meta)
+	}, func(c net.Conn) { _ = c.Close() }) // nobody reads it
+}

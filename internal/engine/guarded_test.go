@@ -1,0 +1,335 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+
+	"github.com/lazaret/lazaret"
+)
+
+// engineOf is an Engine that answers by f, told the number of the request of that kind, from 1 on.
+type engineOf struct {
+	f func(r *http.Request, n int) (*http.Response, error)
+
+	mu   sync.Mutex
+	seen map[string]int // by method and path
+}
+
+func (e *engineOf) RoundTrip(r *http.Request) (*http.Response, error) {
+	if strings.HasSuffix(r.URL.Path, "/_ping") {
+		return answer(200, "OK"), nil
+	}
+	e.mu.Lock()
+	if e.seen == nil {
+		e.seen = map[string]int{}
+	}
+	key := r.Method + " " + r.URL.Path
+	e.seen[key]++
+	n := e.seen[key]
+	e.mu.Unlock()
+	return e.f(r, n)
+}
+
+func answer(status int, body string) *http.Response {
+	return &http.Response{
+		StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}, "Api-Version": {"1.44"}},
+		Body: io.NopCloser(strings.NewReader(body)), ContentLength: int64(len(body)),
+	}
+}
+
+// hang answers nothing until the request is given up.
+func hang(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+}
+
+func guard(t *testing.T, log io.Writer, f func(r *http.Request, n int) (*http.Response, error)) (*Client, *engineOf) {
+	t.Helper()
+	e := &engineOf{f: f}
+	api, err := client.New(client.WithHTTPClient(&http.Client{Transport: e}), client.WithAPIVersion("1.44"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(Guard(api, slog.New(slog.NewTextHandler(log, nil)), nil), "test"), e
+}
+
+func (e *engineOf) count(key string) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.seen[key]
+}
+
+func TestWhatCanBeMadeAgainIsMadeAgain(t *testing.T) {
+	const inspect, start, remove = "GET /v1.44/containers/a/json", "POST /v1.44/containers/a/start", "DELETE /v1.44/containers/a"
+	there := answer(200, `{"Id":"a","State":{"Status":"created"}}`)
+	reset := func() (*http.Response, error) { return nil, syscall.ECONNRESET }
+	internal := func(text string) (*http.Response, error) { return answer(500, `{"message":"`+text+`"}`), nil }
+	for name, c := range map[string]struct {
+		call  func(c *Client, ctx context.Context) error
+		fail  func(n int, r *http.Request) (*http.Response, error)
+		fails int // how often fail is used
+		key   string
+		calls int
+		class error
+		says  string
+		took  time.Duration // at least
+	}{
+		"a reset": {
+			call: inspectA, fail: func(int, *http.Request) (*http.Response, error) { return reset() }, fails: 2, key: inspect, calls: 3,
+		},
+		"a truncated answer": {
+			call: inspectA, fails: 1, key: inspect, calls: 2,
+			fail: func(int, *http.Request) (*http.Response, error) { return answer(200, `{"Id":"a","Sta`), nil },
+		},
+		"a silence": {
+			call: inspectA, fail: func(_ int, r *http.Request) (*http.Response, error) { return hang(r) }, fails: 1, key: inspect, calls: 2, took: answering,
+		},
+		"a silence without an end": {
+			call: inspectA, fail: func(_ int, r *http.Request) (*http.Response, error) { return hang(r) }, fails: 9, key: inspect, calls: 3,
+			class: lazaret.ErrInfrastructure, says: "has not answered within 30s (tried 3 times)", took: 3 * answering,
+		},
+		"a silence of what changes something": {
+			call: removeA, fail: func(_ int, r *http.Request) (*http.Response, error) { return hang(r) }, fails: 9, key: remove, calls: 3,
+			class: lazaret.ErrInfrastructure, says: "within 30s (tried 3 times)", took: working + secondSilence + thirdSilence,
+		},
+		"an internal error": {
+			call: inspectA, fail: func(int, *http.Request) (*http.Response, error) { return internal("sorry") }, fails: 9, key: inspect, calls: 3,
+			class: lazaret.ErrInfrastructure, says: "sorry (tried 3 times)",
+		},
+		"a full disk": {
+			call: removeA, fail: func(int, *http.Request) (*http.Response, error) { return internal("write x: no space left on device") }, fails: 9,
+			key: remove, calls: 1, class: lazaret.ErrInfrastructure, says: "a disk is full",
+		},
+		"a removal that has succeeded": {
+			call: removeA, fails: 2, key: remove, calls: 2,
+			fail: func(n int, _ *http.Request) (*http.Response, error) {
+				if n == 1 {
+					return reset()
+				}
+				return answer(404, `{"message":"No such container: a"}`), nil
+			},
+		},
+		"a start is not": {
+			call: startA, fail: func(int, *http.Request) (*http.Response, error) { return reset() }, fails: 9, key: start, calls: 1,
+			class: lazaret.ErrInfrastructure, says: "connection reset",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var log strings.Builder
+				e, seen := guard(t, &log, func(r *http.Request, n int) (*http.Response, error) {
+					if r.Method+" "+r.URL.Path == c.key && n <= c.fails {
+						return c.fail(n, r)
+					}
+					switch r.Method {
+					case http.MethodGet:
+						a := *there
+						a.Body = io.NopCloser(strings.NewReader(`{"Id":"a","State":{"Status":"created"}}`))
+						return &a, nil
+					default:
+						return answer(204, ""), nil
+					}
+				})
+				began := time.Now()
+				err := c.call(e, t.Context())
+				if !errors.Is(err, c.class) || c.class == nil && err != nil || c.says != "" && !strings.Contains(fmt.Sprint(err), c.says) {
+					t.Errorf("got %v, want %v with %q", err, c.class, c.says)
+				}
+				if got := seen.count(c.key); got != c.calls {
+					t.Errorf("%d calls, want %d", got, c.calls)
+				}
+				if got := strings.Count(log.String(), "made again"); got != c.calls-1 {
+					t.Errorf("the log tells of %d attempts more, want %d: %s", got, c.calls-1, log.String())
+				}
+				if took := time.Since(began); took < c.took {
+					t.Errorf("after %v", took)
+				}
+			})
+		})
+	}
+}
+
+func inspectA(c *Client, ctx context.Context) error {
+	_, err := c.Inspect(ctx, "a")
+	return err
+}
+
+func removeA(c *Client, ctx context.Context) error {
+	return c.Remove(ctx, Object{Kind: Container, ID: "a", Name: "a"})
+}
+
+func startA(c *Client, ctx context.Context) error { return c.StartContainer(ctx, "a") }
+
+func TestACallLeavesTimeForTheNextAttempt(t *testing.T) {
+	for _, c := range []struct {
+		call    call
+		n       int
+		left    time.Duration
+		patient time.Duration
+	}{
+		{callContainerRemove, 1, 0, time.Minute},
+		{callContainerRemove, 2, 0, time.Minute},
+		{callContainerRemove, 3, 0, 30 * time.Second},
+		{callContainerRemove, 1, 30 * time.Second, 15 * time.Second},
+		{callContainerRemove, 3, 7 * time.Second, 30 * time.Second},
+		{callContainerInspect, 2, 0, 30 * time.Second},
+		{callExecAttach, 1, 30 * time.Second, time.Minute},
+	} {
+		if got := c.call.patience(c.n, c.left); got != c.patient {
+			t.Errorf("attempt %d to %s with %v left: %v, want %v", c.n, c.call.name, c.left, got, c.patient)
+		}
+	}
+}
+
+func TestTheEndOfTheCallersContextIsTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, seen := guard(t, io.Discard, func(r *http.Request, _ int) (*http.Response, error) { return hang(r) })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := e.Inspect(ctx, "a")
+		if n := seen.count("GET /v1.44/containers/a/json"); !errors.Is(err, lazaret.ErrCancelled) && !errors.Is(err, lazaret.ErrInfrastructure) || n != 2 {
+			t.Errorf("%d calls, %v", n, err)
+		}
+		cancel()
+		if _, err := e.Inspect(ctx, "a"); !errors.Is(err, lazaret.ErrCancelled) {
+			t.Errorf("got %v, want an ErrCancelled", err)
+		}
+	})
+}
+
+// An object that was made over a connection that broke is found by its name, and taken where it is ours.
+func TestACreationIsAdoptedAfterAnUnclearFailure(t *testing.T) {
+	const create = "POST /v1.44/containers/create"
+	own := map[string]string{LabelOwner: "me", LabelSandbox: "x"}
+	for name, c := range map[string]struct {
+		labels map[string]string // of the container that is there
+		status string
+		fail   func(r *http.Request) (*http.Response, error)
+		id     string
+		calls  int
+	}{
+		"ours, after a reset":        {own, "created", func(*http.Request) (*http.Response, error) { return nil, syscall.ECONNRESET }, "there", 1},
+		"ours, after a silence":      {own, "created", hang, "there", 1},
+		"with an image's labels too": {map[string]string{LabelOwner: "me", LabelSandbox: "x", LabelCache: "test"}, "created", hang, "there", 1},
+		"another's":                  {map[string]string{LabelOwner: "you", LabelSandbox: "x"}, "created", hang, "", 2},
+		"one that was started":       {own, "running", hang, "", 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e, seen := guard(t, io.Discard, func(r *http.Request, n int) (*http.Response, error) {
+					switch {
+					case r.Method == http.MethodGet:
+						labels := ""
+						for k, v := range c.labels {
+							labels += fmt.Sprintf(",%q:%q", k, v)
+						}
+						return answer(200, `{"Id":"there","State":{"Status":"`+c.status+`"},"Config":{"Labels":{`+strings.TrimPrefix(labels, ",")+`}}}`), nil
+					case n == 1:
+						return c.fail(r)
+					}
+					return answer(409, `{"message":"Conflict. The container name is already in use"}`), nil
+				})
+				res, err := e.api.ContainerCreate(t.Context(), client.ContainerCreateOptions{Name: "x", Image: "i", Config: nil})
+				if err == nil {
+					t.Fatalf("without labels: %+v", res)
+				}
+				seen.mu.Lock()
+				seen.seen = nil
+				seen.mu.Unlock()
+				res, err = e.api.ContainerCreate(t.Context(), client.ContainerCreateOptions{Name: "x", Config: &container.Config{Image: "i", Labels: own}})
+				if res.ID != c.id || (err == nil) != (c.id != "") {
+					t.Errorf("got %q, %v, want %q", res.ID, err, c.id)
+				}
+				if got := seen.count(create); got != c.calls {
+					t.Errorf("%d creations, want %d", got, c.calls)
+				}
+			})
+		})
+	}
+}
+
+// calling finds the calls of the Engine's client in a source.
+var calling = regexp.MustCompile(`\bc\.api\.([A-Z]\w+)\(`)
+
+// notGuarded are calls with a reason to be made as they are: Close and the like talk to nobody, the others are
+// watched over by who makes them.
+var notGuarded = map[string]bool{"Close": true, "ContainerWait": true}
+
+func TestEveryCallIsGuarded(t *testing.T) {
+	sources, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var made, guards strings.Builder
+	for _, name := range sources {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasPrefix(name, "guarded") {
+			guards.Write(text)
+		} else if !strings.HasSuffix(name, "_test.go") {
+			made.Write(text)
+		}
+	}
+	calls := calling.FindAllStringSubmatch(made.String(), -1)
+	if len(calls) < 30 {
+		t.Fatalf("only %d calls were found", len(calls))
+	}
+	api := reflect.TypeFor[client.APIClient]()
+	for _, call := range calls {
+		if _, ok := api.MethodByName(call[1]); !ok {
+			t.Errorf("there is no call %s", call[1])
+		}
+		if !notGuarded[call[1]] && !strings.Contains(guards.String(), "func (g *guarded) "+call[1]+"(") {
+			t.Errorf("%s has no deadline: add it to calls.go and guarded.go", call[1])
+		}
+	}
+}
+
+func TestWhatMayPass(t *testing.T) {
+	for name, c := range map[string]struct {
+		status int // 0 for a reset
+		says   string
+		passes bool
+	}{
+		"a reset":            {0, "", true},
+		"an internal error":  {500, "context deadline exceeded", true},
+		"an unknown user":    {500, "unable to find user nobody-knows: no matching entries in passwd file", false},
+		"a program's name":   {500, "OCI runtime create failed: exec: no: executable file not found in $PATH", false},
+		"a port in use":      {500, "driver failed programming external connectivity: port is already allocated", false},
+		"a full disk":        {500, "mkdir /x: no space left on device", false},
+		"a missing image":    {404, "No such image", false},
+		"a name that is had": {409, "in use", false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			e, _ := guard(t, io.Discard, func(*http.Request, int) (*http.Response, error) {
+				if c.status == 0 {
+					return nil, syscall.ECONNRESET
+				}
+				return answer(c.status, `{"message":"`+c.says+`"}`), nil
+			})
+			err := e.StartContainer(t.Context(), "a")
+			if got := IsPassing(err); got != c.passes {
+				t.Errorf("%s: %t of %v", name, got, err)
+			}
+		})
+	}
+}
