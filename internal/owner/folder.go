@@ -5,6 +5,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+	"time"
 )
 
 // The files that mark a process's folder.
@@ -44,21 +46,41 @@ func MakeFolder(dir, name string, kept bool) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
-	folder := filepath.Join(dir, name)
-	if err := os.Mkdir(folder, 0o700); err != nil {
+	// It has its marks before it has its name: a process that is killed here leaves no folder that is nobody's.
+	unnamed, err := os.MkdirTemp(dir, unnamedPrefix)
+	if err != nil {
 		return "", err
 	}
-	err = os.WriteFile(filepath.Join(folder, ownerFile), []byte(self.String()), 0o600)
+	err = os.WriteFile(filepath.Join(unnamed, ownerFile), []byte(self.String()), 0o600)
 	if kept && err == nil {
-		err = os.WriteFile(filepath.Join(folder, keptFile), nil, 0o600)
+		err = os.WriteFile(filepath.Join(unnamed, keptFile), nil, 0o600)
+	}
+	folder := filepath.Join(dir, name)
+	if err == nil {
+		err = rename(unnamed, folder)
 	}
 	if err != nil {
-		return "", errors.Join(err, os.RemoveAll(folder))
+		return "", errors.Join(err, os.RemoveAll(unnamed))
 	}
 	return folder, nil
 }
 
-// Folders lists what is in dir, which need not exist.
+// rename gives a folder its name. One that is there already, even an empty one, is an fs.ErrExist.
+func rename(unnamed, folder string) error {
+	if _, err := os.Lstat(folder); err == nil {
+		return &fs.PathError{Op: "mkdir", Path: folder, Err: fs.ErrExist}
+	}
+	return os.Rename(unnamed, folder) // over one with marks, which is made meanwhile, it is an error
+}
+
+const (
+	// unnamedPrefix begins the names of folders that have not all their marks yet.
+	unnamedPrefix = ".new-"
+	// unnamedFor is how long such a one may last; what is older is nobody's any more.
+	unnamedFor = time.Hour
+)
+
+// Folders lists what is in dir, which need not exist. On the way it removes what was never finished.
 func Folders(dir string) ([]Folder, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -66,6 +88,12 @@ func Folders(dir string) ([]Folder, error) {
 	}
 	var all []Folder
 	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), unnamedPrefix) {
+			if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > unnamedFor {
+				_ = os.RemoveAll(filepath.Join(dir, e.Name())) // the next one tries again
+			}
+			continue
+		}
 		all = append(all, ReadFolder(filepath.Join(dir, e.Name())))
 	}
 	return all, nil

@@ -1,9 +1,13 @@
 package owner
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
+	"time"
 )
 
 func TestTheTextFormReadsBack(t *testing.T) {
@@ -59,5 +63,42 @@ func TestJudge(t *testing.T) {
 		if got := Judge(self, c.id); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
+	}
+}
+
+func TestAFolderHasItsMarksBeforeItsName(t *testing.T) {
+	dir := t.TempDir()
+	folder, err := MakeFolder(dir, "one", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := ReadFolder(folder); got.Owner == "" || !got.Kept {
+		t.Errorf("it is marked %+v", got)
+	}
+	if _, err := MakeFolder(dir, "one", false); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("a second one: %v", err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "empty"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := MakeFolder(dir, "empty", false); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("one that somebody else has made: %v", err)
+	}
+	for _, name := range []string{"young", "old"} { // of processes that were killed while they made them
+		if err := os.Mkdir(filepath.Join(dir, unnamedPrefix+name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	past := time.Now().Add(-2 * unnamedFor)
+	if err := os.Chtimes(filepath.Join(dir, unnamedPrefix+"old"), past, past); err != nil {
+		t.Fatal(err)
+	}
+	all, err := Folders(dir)
+	if err != nil || len(all) != 2 || all[0].Name != "empty" || all[1].Name != "one" {
+		t.Errorf("listed %+v, %v", all, err)
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 3 {
+		t.Errorf("there is %v, %v", left, err)
 	}
 }

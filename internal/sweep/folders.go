@@ -2,7 +2,7 @@ package sweep
 
 import (
 	"context"
-	"errors"
+	"time"
 
 	"github.com/lazaret/lazaret"
 	"github.com/lazaret/lazaret/internal/owner"
@@ -26,22 +26,10 @@ func Folders(ctx context.Context, dir string, opts lazaret.CleanupOptions, remov
 	for i, f := range folders {
 		objects[i] = Folder(f)
 	}
-	plan, err := Plan(objects, opts, func(id owner.ID) owner.State { return owner.Judge(self, id) })
+	now := time.Now() // folders have no times of their own
+	plan, err := Plan(objects, Facts{Owners: Judge(self, objects, nil, now), Now: now}, opts)
 	if err != nil || opts.DryRun {
 		return plan, err
 	}
-	var errs []error
-	for i := range plan {
-		if !plan[i].Remove {
-			continue
-		}
-		if ctx.Err() != nil {
-			errs = append(errs, &lazaret.Error{Op: "clean up", Class: lazaret.ErrCancelled, Err: context.Cause(ctx)})
-			break
-		}
-		plan[i].Err = remove(ctx, plan[i].Name)
-		plan[i].Removed = plan[i].Err == nil
-		errs = append(errs, plan[i].Err)
-	}
-	return plan, errors.Join(errs...)
+	return plan, Removal{Remove: func(ctx context.Context, i int) error { return remove(ctx, plan[i].Name) }}.Carry(ctx, plan)
 }

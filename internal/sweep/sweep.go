@@ -1,11 +1,13 @@
-// Package sweep decides what of the things that Lazaret made is to be removed. Plan is pure: the providers
-// list what there is and carry the decision out; Folders does that where it is folders of this machine.
+// Package sweep decides what of the things that Lazaret made is to be removed, and removes it. Plan is pure: the
+// providers list what there is, and Carry does what it says, by the provider's own call for one object; Folders does
+// all of that where it is folders of this machine.
 package sweep
 
 import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/lazaret/lazaret"
 	"github.com/lazaret/lazaret/internal/owner"
@@ -16,8 +18,16 @@ type Object struct {
 	Kind, Name, Sandbox string
 	Owner               string // the text form of an owner.ID; anything else is an unknown owner
 	Kept, Cache         bool
-	Old                 bool // a cache that another version of Lazaret made long ago
-	Expired             bool // a kept one whose time is over
+	Old                 bool      // a cache that another version of Lazaret made long ago
+	Unfinished          bool      // a cache that is of no use unless its owner finishes it
+	Expires             time.Time // when the time of a kept one is over; zero where it has none
+	Lease               time.Time // until when an owner that cannot be judged is taken to live; zero means for good
+}
+
+// Facts are what a plan goes by, beside the objects themselves.
+type Facts struct {
+	Owners map[string]owner.State // by the text form of an owner.ID; who is missing cannot be judged
+	Now    time.Time
 }
 
 // Folder is a folder of a process, whose name is its sandbox's.
@@ -26,7 +36,7 @@ func Folder(f owner.Folder) Object {
 }
 
 // Plan decides about each object; the result has one entry for each, in order.
-func Plan(objects []Object, opts lazaret.CleanupOptions, judge func(owner.ID) owner.State) ([]lazaret.Leftover, error) {
+func Plan(objects []Object, facts Facts, opts lazaret.CleanupOptions) ([]lazaret.Leftover, error) {
 	plan := make([]lazaret.Leftover, len(objects))
 	missing := slices.Clone(opts.Names)
 	var held []string
@@ -34,11 +44,11 @@ func Plan(objects []Object, opts lazaret.CleanupOptions, judge func(owner.ID) ow
 		l := lazaret.Leftover{
 			Kind: o.Kind, Name: o.Name, Sandbox: o.Sandbox, Owner: string(owner.Unknown), Kept: o.Kept, Cache: o.Cache,
 		}
-		if id, err := owner.Parse(o.Owner); err == nil {
-			l.Owner = string(judge(id))
+		if state, judged := facts.Owners[o.Owner]; judged {
+			l.Owner = string(state)
 		}
 		named := o.Sandbox != "" && !o.Cache && slices.Contains(opts.Names, o.Sandbox)
-		l.Remove, l.Reason = decide(l, o, named, opts.Caches)
+		l.Remove, l.Reason = decide(l, o, facts.Now, named, opts.Caches)
 		if len(opts.Names) > 0 && !named && l.Remove && (!l.Cache || !opts.Caches) {
 			l.Remove, l.Reason = false, "not named"
 		}
@@ -66,15 +76,18 @@ func Plan(objects []Object, opts lazaret.CleanupOptions, judge func(owner.ID) ow
 	return plan, nil
 }
 
-func decide(l lazaret.Leftover, o Object, named, caches bool) (remove bool, reason string) {
+func decide(l lazaret.Leftover, o Object, now time.Time, named, caches bool) (remove bool, reason string) {
+	lapsed := l.Owner == string(owner.Unknown) && isOver(o.Lease, now)
 	switch {
 	case l.Cache && o.Old:
 		return true, "a cache of another version"
+	case l.Cache && o.Unfinished && (l.Owner == string(owner.Dead) || lapsed):
+		return true, "a cache whose owner has ended before it was finished"
 	case l.Cache:
 		return caches, "a cache"
 	case named && (l.Kept || l.Owner != string(owner.Alive)):
 		return true, "named"
-	case l.Kept && o.Expired:
+	case l.Kept && isOver(o.Expires, now):
 		return true, "its time is over"
 	case l.Kept:
 		return false, "kept: name it to remove it"
@@ -82,6 +95,37 @@ func decide(l lazaret.Leftover, o Object, named, caches bool) (remove bool, reas
 		return true, "its owner has ended"
 	case l.Owner == string(owner.Alive):
 		return false, "its owner is running"
+	case lapsed:
+		return true, "its owner cannot be judged from here, and its lease is over"
 	}
 	return false, "its owner cannot be judged from here: name it to remove it"
+}
+
+// isOver says whether a time has passed; that of what has none never does.
+func isOver(at, now time.Time) bool { return !at.IsZero() && now.After(at) }
+
+// HasPassed says whether a plan for these objects depends on what time it is: one of their times is over.
+func HasPassed(objects []Object, now time.Time) bool {
+	return slices.ContainsFunc(objects, func(o Object) bool { return isOver(o.Expires, now) || isOver(o.Lease, now) })
+}
+
+// Judge tells of the owners of objects whether they live, as seen by self. One that cannot be judged lives while a
+// claim of its own, by the text form, reaches beyond now.
+func Judge(self owner.ID, objects []Object, claims map[string]time.Time, now time.Time) map[string]owner.State {
+	owners := map[string]owner.State{}
+	for _, o := range objects {
+		if _, known := owners[o.Owner]; known {
+			continue
+		}
+		id, err := owner.Parse(o.Owner)
+		if err != nil {
+			continue
+		}
+		state := owner.Judge(self, id)
+		if state == owner.Unknown && claims[o.Owner].After(now) {
+			state = owner.Alive
+		}
+		owners[o.Owner] = state
+	}
+	return owners
 }

@@ -2,29 +2,26 @@ package sweep
 
 import (
 	"errors"
+	"maps"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/lazaret/lazaret"
 	"github.com/lazaret/lazaret/internal/owner"
 )
 
 func TestPlan(t *testing.T) {
-	ids := map[owner.State]owner.ID{
-		owner.Alive:   {Host: "h", Boot: "b", PIDNS: "p", PID: 1, Start: 1},
-		owner.Dead:    {Host: "h", Boot: "b", PIDNS: "p", PID: 2, Start: 1},
-		owner.Unknown: {Host: "other", Boot: "b", PIDNS: "p", PID: 3, Start: 1},
+	ids := map[owner.State]string{
+		owner.Alive:   "v1 h b p 1 1",
+		owner.Dead:    "v1 h b p 2 1",
+		owner.Unknown: "v1 other b p 3 1",
 	}
-	judge := func(id owner.ID) owner.State {
-		for s, have := range ids {
-			if id == have {
-				return s
-			}
-		}
-		return owner.Unknown
-	}
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	past, future := now.Add(-time.Second), now.Add(time.Second)
+	facts := Facts{Owners: map[string]owner.State{ids[owner.Alive]: owner.Alive, ids[owner.Dead]: owner.Dead}, Now: now}
 	object := func(sandbox string, s owner.State) Object {
-		return Object{Kind: "container", Name: sandbox + "-default-1", Sandbox: sandbox, Owner: ids[s].String()}
+		return Object{Kind: "container", Name: sandbox + "-default-1", Sandbox: sandbox, Owner: ids[s]}
 	}
 	kept := func(o Object) Object {
 		o.Kept = true
@@ -36,10 +33,17 @@ func TestPlan(t *testing.T) {
 		object("far", owner.Unknown),
 		kept(object("kept", owner.Dead)),
 		kept(object("kept-by-living", owner.Alive)),
-		{Kind: "container", Name: "over", Sandbox: "over", Owner: ids[owner.Alive].String(), Kept: true, Expired: true},
-		{Kind: "container", Name: "not-kept", Sandbox: "not-kept", Owner: ids[owner.Alive].String(), Expired: true},
-		{Kind: "volume", Name: "guest", Owner: ids[owner.Dead].String(), Cache: true},
-		{Kind: "volume", Name: "old-guest", Owner: ids[owner.Alive].String(), Cache: true, Old: true},
+		{Kind: "container", Name: "over", Sandbox: "over", Owner: ids[owner.Alive], Kept: true, Expires: past},
+		{Kind: "container", Name: "not-over", Sandbox: "not-over", Owner: ids[owner.Dead], Kept: true, Expires: future, Lease: past},
+		{Kind: "container", Name: "not-kept", Sandbox: "not-kept", Owner: ids[owner.Alive], Expires: past, Lease: past},
+		{Kind: "network", Name: "lapsed", Sandbox: "lapsed", Owner: ids[owner.Unknown], Lease: past},
+		{Kind: "network", Name: "leased", Sandbox: "leased", Owner: ids[owner.Unknown], Lease: future},
+		{Kind: "volume", Name: "guest", Owner: ids[owner.Dead], Cache: true, Lease: past},
+		{Kind: "volume", Name: "half-made", Owner: ids[owner.Dead], Cache: true, Unfinished: true},
+		{Kind: "volume", Name: "being-made", Owner: ids[owner.Alive], Cache: true, Unfinished: true},
+		{Kind: "volume", Name: "being-made-far-away", Owner: ids[owner.Unknown], Cache: true, Unfinished: true, Lease: future},
+		{Kind: "image", Name: "half-made-far-away", Owner: ids[owner.Unknown], Cache: true, Unfinished: true, Lease: past},
+		{Kind: "volume", Name: "old-guest", Owner: ids[owner.Alive], Cache: true, Old: true},
 		{Kind: "container", Name: "torn", Sandbox: "torn", Owner: "garbage"},
 	}
 	for name, c := range map[string]struct {
@@ -47,9 +51,15 @@ func TestPlan(t *testing.T) {
 		want string // what is removed
 		err  string
 	}{
-		"what dead owners left, what is over and old caches": {lazaret.CleanupOptions{}, "left over old-guest", ""},
-		"caches when asked":                      {lazaret.CleanupOptions{Caches: true}, "left over guest old-guest", ""},
-		"caches beside what is named when asked": {lazaret.CleanupOptions{Caches: true, Names: []string{"kept"}}, "kept guest old-guest", ""},
+		"what is left, over or old": {lazaret.CleanupOptions{}, "left over lapsed half-made half-made-far-away old-guest", ""},
+		"caches when asked": {
+			lazaret.CleanupOptions{Caches: true},
+			"left over lapsed guest half-made being-made being-made-far-away half-made-far-away old-guest", "",
+		},
+		"caches beside what is named when asked": {
+			lazaret.CleanupOptions{Caches: true, Names: []string{"kept"}},
+			"kept guest half-made being-made being-made-far-away half-made-far-away old-guest", "",
+		},
 		"a kept one by name":                     {lazaret.CleanupOptions{Names: []string{"kept"}}, "kept", ""},
 		"a kept one of a living owner by name":   {lazaret.CleanupOptions{Names: []string{"kept-by-living"}}, "kept-by-living", ""},
 		"one that cannot be judged, by name":     {lazaret.CleanupOptions{Names: []string{"far", "torn"}}, "far torn", ""},
@@ -58,7 +68,7 @@ func TestPlan(t *testing.T) {
 		"an owner's label does not name a cache": {lazaret.CleanupOptions{Names: []string{"guest"}}, "", "no sandbox guest"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			plan, err := Plan(objects, c.opts, judge)
+			plan, err := Plan(objects, facts, c.opts)
 			if c.err != "" {
 				if !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), c.err) || plan != nil {
 					t.Fatalf("plan %v, error %v; want the error %q", plan, err, c.err)
@@ -81,5 +91,30 @@ func TestPlan(t *testing.T) {
 				t.Errorf("removes %q, want %q", got, c.want)
 			}
 		})
+	}
+}
+
+func TestAnOwnerThatCannotBeJudgedLivesWhileItClaimsTo(t *testing.T) {
+	self, err := owner.Self()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead := self
+	dead.Start++
+	far := func(host string) owner.ID { return owner.ID{Host: host, Boot: "b", PIDNS: "p", PID: 1, Start: 1} }
+	now := time.Now()
+	claims := map[string]time.Time{
+		far("claiming").String(): now.Add(time.Second), far("silent").String(): now.Add(-time.Second), dead.String(): now.Add(time.Hour),
+	}
+	want := map[string]owner.State{
+		self.String(): owner.Alive, dead.String(): owner.Dead, far("claiming").String(): owner.Alive,
+		far("silent").String(): owner.Unknown, far("unheard").String(): owner.Unknown,
+	}
+	objects := []Object{{Owner: "garbage"}, {}}
+	for id := range want {
+		objects = append(objects, Object{Owner: id}, Object{Owner: id})
+	}
+	if got := Judge(self, objects, claims, now); !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }

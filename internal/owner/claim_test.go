@@ -1,0 +1,120 @@
+package owner
+
+import (
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+)
+
+// elsewhere is an owner that cannot be judged from here.
+func elsewhere(n int) ID { return ID{Host: "elsewhere", Boot: "b", PIDNS: "p", PID: n + 1, Start: 1} }
+
+func TestClaimsAreReadBackAndTornOnesAreNot(t *testing.T) {
+	self, err := Self()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "owners")
+	now := time.Now()
+	if got := Claims(dir, self, now); len(got) != 0 {
+		t.Errorf("of no folder: %v", got)
+	}
+	ended := self
+	ended.Start++
+	for id, until := range map[ID]time.Time{
+		self: now.Add(time.Hour), elsewhere(1): now.Add(-time.Hour), elsewhere(2): now.Add(-2 * forgetAfter), ended: now.Add(time.Hour),
+	} {
+		if err := Claim(dir, id, now); err != nil { // the later one takes its place
+			t.Fatal(err)
+		}
+		if err := Claim(dir, id, until); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, text := range map[string]string{"torn": `{"owner":"v1 elsew`, "empty": "", "none": `{"owner":"nobody","until":"2100-01-01T00:00:00Z"}`} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := Claims(dir, self, now)
+	if len(got) != 2 || !got[self.String()].Equal(now.Add(time.Hour)) || !got[elsewhere(1).String()].Equal(now.Add(-time.Hour)) {
+		t.Errorf("got %v", got)
+	}
+	for id, want := range map[ID]bool{self: true, elsewhere(1): true, elsewhere(2): false, ended: false} {
+		if _, err := os.Stat(claimFile(dir, id)); (err == nil) != want {
+			t.Errorf("the claim of %v is there: %v", id, err == nil)
+		}
+	}
+	for range 2 {
+		if err := Unclaim(dir, self); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestClaimsAreWholeWhoeverWritesAndReads(t *testing.T) {
+	self, err := Self()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, until := t.TempDir(), time.Now().Add(time.Hour)
+	const owners, rounds = 8, 100
+	for n := range owners {
+		if err := Claim(dir, elsewhere(n), until); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var wg sync.WaitGroup
+	for n := range owners {
+		wg.Go(func() {
+			for range rounds {
+				if err := Claim(dir, elsewhere(n), until); err != nil {
+					t.Error(err)
+				}
+				all := Claims(dir, self, time.Now())
+				for other := range owners {
+					if !all[elsewhere(other).String()].Equal(until) {
+						t.Errorf("%d: the claim of %d is %v", n, other, all[elsewhere(other).String()])
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestAProcessClaimsThatItLivesUntilTheLastHasLeft(t *testing.T) {
+	self, err := Self()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	var leave []func() error
+	for range 2 {
+		l, err := Attend(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leave = append(leave, l)
+	}
+	for i, want := range []bool{true, false} {
+		if until := Claims(dir, self, time.Now())[self.String()]; until.Before(time.Now().Add(claimLength / 2)) {
+			t.Errorf("%d: it claims to live until %v", i, until)
+		}
+		if err := leave[i](); err != nil {
+			t.Fatal(err)
+		}
+		if left, err := os.ReadDir(dir); err != nil || (len(left) > 0) != want {
+			t.Errorf("%d: there is %v, %v", i, left, err)
+		}
+	}
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Attend(file); err == nil {
+		t.Error("it claims in a file")
+	}
+}

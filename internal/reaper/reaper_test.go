@@ -1,0 +1,258 @@
+package reaper
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lazaret/lazaret/internal/owner"
+)
+
+const (
+	ownerVar = "LAZARET_TEST_OWNER"  // makes this program an owner that waits to be killed
+	fileVar  = "LAZARET_TEST_REAPED" // where its reaper writes down what it was left
+)
+
+// TestMain is the tests, or an owner. A reaper does not come here: it is done when it has written down what it was left.
+func TestMain(m *testing.M) {
+	if os.Getenv(ownerVar) == "" {
+		os.Exit(m.Run())
+	}
+	os.Exit(beOwner())
+}
+
+func init() {
+	o := Left()
+	if o == nil {
+		return
+	}
+	text, err := json.Marshal(o)
+	if err == nil {
+		err = os.WriteFile(os.Getenv(fileVar), append(text, '\n'), 0o600)
+	}
+	if err != nil {
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// beOwner entrusts two jobs to a reaper, releases one, says who the reaper is, and waits for an order.
+func beOwner() int {
+	first, err := Entrust(json.RawMessage(`"first"`))
+	if err == nil {
+		_, err = Entrust(json.RawMessage(`"second"`))
+	}
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	first.Release()
+	fmt.Println("ready")
+	for {
+		var order string
+		if _, err := fmt.Scanln(&order); err != nil {
+			return 1
+		}
+		switch order {
+		case "ensure":
+			fmt.Println(first.Ensure())
+		case "return":
+			return 0
+		case "release":
+			(&Trust{2}).Release()
+			fmt.Println("released")
+		}
+	}
+}
+
+// owning is an owner in a process of its own.
+type owning struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	in   *os.File
+	out  *os.File
+	file string
+}
+
+func newOwner(t *testing.T) *owning {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		t.Skip("it looks at processes in /proc")
+	}
+	o := &owning{t: t, cmd: exec.CommandContext(t.Context(), os.Args[0]), file: filepath.Join(t.TempDir(), "reaped")}
+	o.cmd.Env = append(os.Environ(), ownerVar+"=1", fileVar+"="+o.file)
+	inR, inW, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	outR, outW, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.cmd.Stdin, o.cmd.Stdout, o.in, o.out = inR, outW, inW, outR
+	if err := o.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = inR.Close(), outW.Close()
+	t.Cleanup(func() {
+		_ = o.cmd.Process.Kill() // it may have ended
+		_ = o.cmd.Wait()
+		_, _ = inW.Close(), outR.Close()
+	})
+	o.says("ready")
+	return o
+}
+
+func (o *owning) says(want string) {
+	o.t.Helper()
+	var got string
+	if _, err := fmt.Fscanln(o.out, &got); err != nil || got != want {
+		o.t.Fatalf("the owner says %q, want %q: %v", got, want, err)
+	}
+}
+
+func (o *owning) order(what string) {
+	o.t.Helper()
+	if _, err := fmt.Fprintln(o.in, what); err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+// reaper is the owner's reaper; nil where it has none.
+func (o *owning) reaper() *os.Process {
+	o.t.Helper()
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", o.cmd.Process.Pid))
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	for _, f := range files {
+		text, _ := os.ReadFile(f) // a thread that has ended has none
+		var pid int
+		if _, err := fmt.Sscan(string(text), &pid); err == nil {
+			p, err := os.FindProcess(pid)
+			if err != nil {
+				o.t.Fatal(err)
+			}
+			return p
+		}
+	}
+	return nil
+}
+
+// eventually waits until cond is true.
+func eventually(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	deadline := time.After(30 * time.Second)
+	for !cond() {
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-deadline:
+			t.Fatalf("not within 30s: %s", what)
+		}
+	}
+}
+
+// reaped waits for what the reaper was left.
+func (o *owning) reaped() Orphans {
+	o.t.Helper()
+	var got Orphans
+	eventually(o.t, "the reaper has done its jobs", func() bool {
+		text, err := os.ReadFile(o.file)
+		return err == nil && strings.HasSuffix(string(text), "\n") && json.Unmarshal(text, &got) == nil
+	})
+	return got
+}
+
+func (o *owning) leftItsJob() {
+	o.t.Helper()
+	got := o.reaped()
+	if len(got.Jobs) != 1 || string(got.Jobs[0]) != `"second"` || got.Owner.PID != o.cmd.Process.Pid {
+		o.t.Errorf("the reaper was left %+v", got)
+	}
+}
+
+func TestAReaperDoesTheJobsOfAnOwnerThatHasEnded(t *testing.T) {
+	for name, end := range map[string]func(o *owning) error{
+		"killed":   func(o *owning) error { return o.cmd.Process.Kill() },
+		"returned": func(o *owning) error { o.order("return"); return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := newOwner(t)
+			if err := end(o); err != nil {
+				t.Fatal(err)
+			}
+			o.leftItsJob()
+		})
+	}
+}
+
+func TestAReaperThatWasEndedHasASuccessorWithAllJobs(t *testing.T) {
+	o := newOwner(t)
+	first := o.reaper()
+	if err := first.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	var second *os.Process
+	eventually(t, "another reaper", func() bool {
+		o.order("ensure")
+		o.says("<nil>")
+		second = o.reaper()
+		return second != nil && second.Pid != first.Pid
+	})
+	if err := o.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	o.leftItsJob()
+}
+
+func TestAReaperEndsWithItsLastJob(t *testing.T) {
+	o := newOwner(t)
+	if o.reaper() == nil {
+		t.Fatal("there is no reaper")
+	}
+	o.order("release")
+	o.says("released")
+	if r := o.reaper(); r != nil {
+		t.Errorf("there is the reaper %d", r.Pid)
+	}
+	if _, err := os.Stat(o.file); err == nil {
+		t.Error("it has done a job that was taken back")
+	}
+}
+
+func TestMessagesAreTakenAsFarAsTheyCame(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                      "",
+		`{"id":1,"job":"a"}`:                    `"a"`,
+		`{"id":2,"job":"b"} {"id":1,"job":"a"}`: `"b" "a"`,
+		`{"id":1,"job":"a"} {"id":1,"done":true}`:                 "",
+		`{"id":1,"job":"a"} {"id":2,"job":"b"} {"id":1,"done":tr`: `"a" "b"`,
+		`{"id":1,"job":"a"} garbage {"id":1,"done":true}`:         `"a"`,
+	} {
+		var got []string
+		for _, job := range listen(strings.NewReader(text)) {
+			got = append(got, string(job))
+		}
+		if all := strings.Join(got, " "); all != want {
+			t.Errorf("%s: left %s, want %s", text, all, want)
+		}
+	}
+}
+
+// A program that is started with the variable by mistake runs as ever.
+func TestAVariableThatNamesNoOwnerMakesNoReaper(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestMessages")
+	cmd.Env = append(os.Environ(), variable+"=yes")
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "PASS") {
+		t.Errorf("%v: %s", err, out)
+	}
+	if id, err := owner.Self(); err != nil || id.PID != os.Getpid() {
+		t.Error(id, err)
+	}
+}

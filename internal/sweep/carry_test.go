@@ -1,0 +1,76 @@
+package sweep
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lazaret/lazaret"
+)
+
+func TestCarryRemovesKindAfterKindAndInsists(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inUse := &lazaret.Error{Op: "remove", Class: lazaret.ErrUnavailable, Err: errors.New("in use")}
+		plan := []lazaret.Leftover{
+			{Kind: "container", Name: "a", Remove: true},
+			{Kind: "container", Name: "b"},
+			{Kind: "container", Name: "stubborn", Remove: true},
+			{Kind: "network", Name: "late", Remove: true},
+			{Kind: "volume", Name: "used", Remove: true},
+			{Kind: "volume", Name: "cache", Remove: true, Cache: true},
+		}
+		var mu sync.Mutex
+		tries := map[string]int{}
+		var kinds []string
+		err := Removal{AtOnce: 2, Pauses: []time.Duration{time.Second, time.Second}, Remove: func(_ context.Context, i int) error {
+			mu.Lock()
+			defer mu.Unlock()
+			l := plan[i]
+			tries[l.Name]++
+			if !slices.Contains(kinds, l.Kind) {
+				kinds = append(kinds, l.Kind)
+			}
+			switch {
+			case l.Name == "stubborn", l.Name == "late" && tries["late"] == 1, l.Name == "used", l.Name == "cache":
+				return fmt.Errorf("%s %s: %w", l.Kind, l.Name, inUse)
+			}
+			return nil
+		}}.Carry(t.Context(), plan)
+		if err == nil || !strings.Contains(err.Error(), "container stubborn") || !strings.Contains(err.Error(), "volume used") || strings.Contains(err.Error(), "cache") {
+			t.Errorf("it says %v", err)
+		}
+		if got, want := fmt.Sprint(tries), "map[a:1 cache:1 late:2 stubborn:3 used:3]"; got != want {
+			t.Errorf("tried %s, want %s", got, want)
+		}
+		if got := strings.Join(kinds, " "); got != "container network volume" {
+			t.Errorf("in the order %s", got)
+		}
+		for i, want := range []struct{ removed, failed, remove bool }{
+			{true, false, true}, {false, false, false}, {false, true, true}, {true, false, true}, {false, true, true}, {false, false, false},
+		} {
+			if l := plan[i]; l.Removed != want.removed || (l.Err != nil) != want.failed || l.Remove != want.remove {
+				t.Errorf("of %s it is told: %+v", l.Name, l)
+			}
+		}
+	})
+}
+
+func TestCarryBeginsWithNoOtherWhenTheContextEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	plan := []lazaret.Leftover{{Kind: "folder", Remove: true}, {Kind: "folder", Remove: true}, {Kind: "volume", Remove: true}}
+	n := 0
+	err := Removal{Remove: func(context.Context, int) error {
+		n++
+		cancel()
+		return nil
+	}}.Carry(ctx, plan)
+	if n != 1 || !errors.Is(err, lazaret.ErrCancelled) || !plan[0].Removed || plan[1].Removed || plan[2].Removed {
+		t.Errorf("%d removals, %v, %+v", n, err, plan)
+	}
+}
