@@ -4,12 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"os"
 	"reflect"
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/lazaret/lazaret/internal/strict/schematest"
 )
 
 func TestTheExamplesInTheDocsFollowTheSchema(t *testing.T) {
@@ -117,24 +118,7 @@ func validate(t *testing.T, text string) error {
 }
 
 func compileSchema(t *testing.T) *jsonschema.Schema {
-	file, err := os.Open(schemaFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	doc, err := jsonschema.UnmarshalJSON(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	compiler := jsonschema.NewCompiler()
-	if err := compiler.AddResource(schemaID, doc); err != nil {
-		t.Fatal(err)
-	}
-	compiled, err := compiler.Compile(schemaID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return compiled
+	return schematest.Compile(t, schemaFile, schemaID)
 }
 
 // jsonOf has texts for the keys of v that are none.

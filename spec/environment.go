@@ -55,7 +55,8 @@ type Docker struct {
 	// Image is the image's reference; with a build it is the tag of what is built. It is required, but
 	// for an environment with a build and a name, which is tagged lazaret:NAME.
 	Image string `yaml:"image" form:"image"`
-	// Binary is the program that is named where a user is told how to look into a container.
+	// Binary is the program that is named where a user is told how to look into a container: docker, podman, nerdctl,
+	// or the absolute path of such a program.
 	Binary string `yaml:"binary" form:"binary"`
 	// Workdir is the working directory, an absolute path in the container.
 	Workdir string `yaml:"workdir" form:"path"`

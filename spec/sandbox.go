@@ -72,6 +72,6 @@ func (e Environment) Sandbox(o SandboxOptions) (s lazaret.Spec, notes []string, 
 		return lazaret.Spec{}, notes, err
 	}
 	s.Network, s.Mounts, s.Limits, s.Dir = mode, MountsOf(volumes), lazaret.Limits(e.Limits), path.Clean(d.Workdir)
-	s.Image, s.User = or(s.Image, d.Image), or(s.User, d.User)
+	s.Image, s.User, s.Binary = or(s.Image, d.Image), or(s.User, d.User), d.Binary
 	return s, notes, nil
 }

@@ -20,8 +20,8 @@ type Mounts []lazaret.Mount
 // ParseMount reads a mount as a spec has it: target is an absolute path in the container, with :ro or
 // :rw behind it if wanted, read-only if not. Its errors are lazaret.ErrConfig.
 func ParseMount(host, target string) (lazaret.Mount, error) {
-	if host == "" || !forms["target"].takes(target) {
-		return lazaret.Mount{}, mountError("wanted a path of the host and %s, found %q and %q", forms["target"].what(), host, target)
+	if host == "" || !forms["target"].Takes(target) {
+		return lazaret.Mount{}, mountError("wanted a path of the host and %s, found %q and %q", forms["target"].What(), host, target)
 	}
 	var m mountTarget
 	m.Bind, m.Mode, _ = strings.Cut(target, ":")

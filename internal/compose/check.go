@@ -242,8 +242,8 @@ func (c *checking) onInternal(svc *types.ServiceConfig) {
 		}
 	}
 	for _, port := range svc.Ports {
-		if port.Protocol != "tcp" {
-			c.refuse(of(svc, "ports"), "port %d/%s cannot be published: the service is on internal networks only, from which only TCP is forwarded", port.Target, port.Protocol)
+		if port.Protocol != lazaret.ProtocolTCP && port.Protocol != lazaret.ProtocolUDP {
+			c.refuse(of(svc, "ports"), "port %d/%s cannot be published: the service is on internal networks only, from which TCP and UDP are forwarded", port.Target, port.Protocol)
 		}
 	}
 }

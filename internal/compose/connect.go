@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"time"
 
 	"github.com/docker/cli/cli/command"
 	"github.com/docker/cli/cli/flags"
@@ -29,11 +30,16 @@ type Options struct {
 	Host    string // as DOCKER_HOST has it; empty means to look for it
 	Context string // a docker context's name; excludes Host
 	Logger  *slog.Logger
+	// Latency is told how long the daemon takes for what it answers from memory, by several goroutines at once.
+	// Nil tells nobody.
+	Latency func(time.Duration)
 }
 
 // Compose creates Compose projects on one daemon.
 type Compose struct {
 	Engine *engine.Client
+	// Found says which daemon that is, for another process with the same environment.
+	Found Options
 
 	cli     *command.DockerCli
 	service api.Compose
@@ -88,7 +94,8 @@ func connect(ctx context.Context, opts Options) (*Compose, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := command.WithAPIClient(engine.Creator(client))(cli); err != nil {
+	api := engine.Guard(client, opts.Logger, opts.Latency)
+	if err := command.WithAPIClient(api)(cli); err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
 	// The SDK would hand the proxies of the user's configuration, passwords included, to every container.
@@ -97,7 +104,11 @@ func connect(ctx context.Context, opts Options) (*Compose, error) {
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
-	return &Compose{Engine: engine.New(client, client.DaemonHost()), cli: cli, service: service}, nil
+	found := Options{Context: cli.CurrentContext()}
+	if found.Context == command.DefaultContextName {
+		found = Options{Host: opts.Host}
+	}
+	return &Compose{Engine: engine.New(api, client.DaemonHost()), Found: found, cli: cli, service: service}, nil
 }
 
 // rootlessSocket is where a rootless daemon listens, if there is one.
@@ -125,6 +136,10 @@ func (w logWriter) Write(p []byte) (int, error) {
 	}
 	return len(p), nil
 }
+
+// Settle has the SDK ask the daemon what it is. Else it does so at its first call, when others may be using the
+// client, whose version that sets.
+func (c *Compose) Settle() { _ = c.cli.Client() }
 
 // Auth returns what a registry wants to see for an image, from the docker CLI's configuration and
 // credential helpers; empty where there is nothing.

@@ -27,6 +27,10 @@ type Service struct {
 	// Hooked says that more belongs to its start than that of its containers: contents of secrets and
 	// configs that are put into it, and commands that run in it afterwards. Compose.Start does all of it.
 	Hooked bool
+	// Early says that its start does not need those that it waits for to be healthy, but only to be started: its
+	// main process is a guest, which does nothing before it gets commands, and it mounts nothing that they
+	// could replace before.
+	Early bool
 }
 
 // Dependency is a service that another one waits for.
@@ -81,6 +85,7 @@ func (p *Project) describe(svc types.ServiceConfig) Service {
 		dep := svc.DependsOn[name]
 		s.After = append(s.After, Dependency{Service: name, Condition: dep.Condition, Required: dep.Required})
 	}
+	s.Early = s.Serves && !s.Hooked && len(s.After) > 0 && !p.mountsParts(svc.Name)
 	for _, port := range svc.Ports {
 		host, _ := strconv.Atoi(port.Published) // 0 where the Engine chooses
 		s.Ports = append(s.Ports, lazaret.Port{Host: host, Container: int(port.Target), Protocol: port.Protocol, Address: port.HostIP})
@@ -97,6 +102,21 @@ func (p *Project) hooked(svc types.ServiceConfig) bool {
 		slices.ContainsFunc(svc.Configs, func(c types.ServiceConfigObjConfig) bool {
 			return injected(types.FileObjectConfig(p.project.Configs[c.Source]))
 		})
+}
+
+// mountsParts reports whether a service mounts a path of the host's or within a volume: its files are those that are there
+// when the container is started. A whole volume is the same before and after, unless its driver mounts something.
+func (p *Project) mountsParts(service string) bool {
+	svc := p.as.Services[service] // before the guest's mounts are added
+	return len(svc.Secrets)+len(svc.Configs)+len(svc.VolumesFrom) > 0 || slices.ContainsFunc(svc.Volumes, func(v types.ServiceVolumeConfig) bool {
+		switch v.Type {
+		case types.VolumeTypeVolume:
+			return v.Volume != nil && v.Volume.Subpath != "" || p.as.Volumes[v.Source].DriverOpts["device"] != ""
+		case types.VolumeTypeTmpfs:
+			return false
+		}
+		return true
+	})
 }
 
 // containerName is what the SDK calls a service's n-th container.

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/compose-spec/compose-go/v2/consts"
 	"github.com/compose-spec/compose-go/v2/types"
 )
 
@@ -25,6 +26,23 @@ func (p *Project) Sources() ([]Source, error) {
 		all = append(all, s)
 	}
 	return all, nil
+}
+
+// Variables are those that the project's services have, by service, and those that its files see.
+func (p *Project) Variables() []map[string]string {
+	seen := maps.Clone(p.as.Environment)
+	delete(seen, consts.ComposeProjectName) // the sandbox's name is no secret
+	all := []map[string]string{seen}
+	for _, svc := range p.as.Services {
+		env := map[string]string{}
+		for name, value := range svc.Environment {
+			if value != nil {
+				env[name] = *value
+			}
+		}
+		all = append(all, env)
+	}
+	return all
 }
 
 func (p *Project) source(svc types.ServiceConfig) (Source, error) {

@@ -1,4 +1,7 @@
-package spec
+// Package strict reads YAML documents into Go values, by the tags of their fields, and says at once all that is wrong, by
+// line: keys that are not known, keys twice, values of another type or form. JSON Schemas of the same types are made by
+// its package schematest.
+package strict
 
 import (
 	"fmt"
@@ -10,9 +13,9 @@ import (
 	"github.com/lazaret/lazaret"
 )
 
-// Problem is one thing that is wrong with a spec. It is a lazaret.ErrConfig.
+// Problem is one thing that is wrong with a document. It is a lazaret.ErrConfig.
 type Problem struct {
-	File   string // as the caller of Parse named it
+	File   string // as the caller named it
 	Line   int    // from 1; 0 where it is not known
 	Path   string // the keys that lead to it: docker.ports.8080, setup.commands[2]; empty for the whole
 	Wanted string
@@ -46,13 +49,14 @@ func (p *Problem) Error() string {
 // Unwrap gives the class.
 func (p *Problem) Unwrap() error { return lazaret.ErrConfig }
 
-const (
-	nothing  = "nothing"
-	maxQuote = 60 // bytes of a text that a message shows
-)
+// Nothing is what a message says was found where nothing was.
+const Nothing = "nothing"
 
-// found says what a message says was found.
-func found(n *yaml.Node) string {
+// maxQuote is how many bytes of a text a message shows.
+const maxQuote = 60
+
+// Found says what a message says was found.
+func Found(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
 		return "a mapping"
@@ -61,30 +65,30 @@ func found(n *yaml.Node) string {
 	}
 	switch {
 	case isNull(n):
-		return nothing
-	case scalar{n}.text():
-		return fmt.Sprintf("%q", short(n.Value))
+		return Nothing
+	case Scalar{n}.IsText():
+		return fmt.Sprintf("%q", Short(n.Value))
 	}
-	return short(n.Value)
+	return Short(n.Value)
 }
 
-// kind is found for what must not be shown.
+// kind is Found for what must not be shown.
 func kind(n *yaml.Node) string {
 	switch {
 	case n.Kind != yaml.ScalarNode || isNull(n):
-		return found(n)
+		return Found(n)
 	case n.Tag == "!!bool":
 		return "true or false"
 	case n.Tag == "!!int" || n.Tag == "!!float":
 		return "a number"
-	case scalar{n}.text():
+	case Scalar{n}.IsText():
 		return "text"
 	}
-	return "a value with the tag " + short(n.Tag)
+	return "a value with the tag " + Short(n.Tag)
 }
 
-// short is s, cut where it is too long for a message.
-func short(s string) string {
+// Short is s, cut where it is too long for a message.
+func Short(s string) string {
 	if len(s) > maxQuote {
 		return strings.ToValidUTF8(s[:maxQuote], "") + "..."
 	}
@@ -126,7 +130,7 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// alternatives is "a, b or c", of two words or more.
-func alternatives(words []string) string {
+// Alternatives is "a, b or c", of two words or more.
+func Alternatives(words []string) string {
 	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
 }

@@ -1,0 +1,311 @@
+package strict
+
+import (
+	"fmt"
+	"reflect"
+	"regexp"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// MaxProblems is how many problems of one file are listed.
+const MaxProblems = 20
+
+// Decoder walks a document beside the Go type it is read into, and goes on after a problem. Where it follows an alias it
+// descends in the type as well, so that no document makes it walk for long. A field's yaml tag is its key, or "-" or nothing for
+// none, or ",inline" for the keys of an embedded struct; its form tag names a form; one with a required tag has to be
+// there.
+type Decoder struct {
+	File  string          // stands for the document in problems
+	Forms map[string]Form // by their names
+	// Types read what the decoder does not read by itself. What they return is set; nil is not.
+	Types map[reflect.Type]func(d *Decoder, n *yaml.Node, path string) any
+
+	Lines map[string]int // of the keys of structs that are there and not null, by their paths
+
+	problems []*Problem
+	more     int // problems beyond MaxProblems
+	aliases  int // that are being followed
+	values   int // that were read below aliases
+}
+
+// maxValues is how many values are read below aliases: lists of aliases to lists of aliases could make it any number.
+const maxValues = 1_000_000
+
+// Problem notes what is wrong.
+func (d *Decoder) Problem(line int, path, wanted, found, hint string) {
+	if len(d.problems) == MaxProblems {
+		d.more++
+		return
+	}
+	d.problems = append(d.problems, &Problem{File: d.File, Line: line, Path: path, Wanted: wanted, Found: found, Hint: hint})
+}
+
+// Wrong notes that n is not what was wanted.
+func (d *Decoder) Wrong(n *yaml.Node, path, wanted string) {
+	d.Problem(n.Line, path, wanted, Found(n), "")
+}
+
+// Value reads n into v. Null leaves v alone.
+func (d *Decoder) Value(n *yaml.Node, path string, v reflect.Value, f Form) {
+	if n.Kind == yaml.AliasNode {
+		d.aliases++
+		defer func() { d.aliases-- }()
+	}
+	if n = Target(n); isNull(n) {
+		return
+	}
+	if d.aliases > 0 {
+		d.values++
+	}
+	if d.values > maxValues {
+		if d.values == maxValues+1 && d.aliases > 0 {
+			d.Problem(n.Line, path, fmt.Sprintf("at most %d values below aliases", maxValues), "more", "")
+		}
+		return
+	}
+	if read := d.Types[v.Type()]; read != nil {
+		if x := read(d, n, path); x != nil {
+			v.Set(reflect.ValueOf(x))
+		}
+		return
+	}
+	switch into := v.Addr().Interface().(type) {
+	case *map[string]string:
+		*into = d.variables(n, path, f)
+		return
+	case *[]string:
+		*into = d.Texts(n, path)
+		return
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		d.Value(n, path, v.Elem(), f)
+	case reflect.Struct:
+		d.Fields(n, path, v)
+	case reflect.Slice:
+		d.list(n, path, v)
+	case reflect.Map:
+		d.mapping(n, path, v)
+	default:
+		d.scalar(Scalar{n}, path, v, f)
+	}
+}
+
+// list reads a list of structs, or of pointers to such.
+func (d *Decoder) list(n *yaml.Node, path string, v reflect.Value) {
+	if n.Kind != yaml.SequenceNode {
+		d.Wrong(n, path, "a list")
+		return
+	}
+	v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
+	for i, item := range n.Content {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		if isNull(Target(item)) {
+			d.Wrong(Target(item), at, "a mapping")
+			continue
+		}
+		d.Value(item, at, v.Index(i), Form{})
+	}
+}
+
+// mapping reads a mapping to pointers to structs. Null is one to the zero value.
+func (d *Decoder) mapping(n *yaml.Node, path string, v reflect.Value) {
+	v.Set(reflect.MakeMap(v.Type()))
+	for _, e := range d.Entries(n, path) {
+		value := reflect.New(v.Type().Elem().Elem())
+		d.Value(e.node, e.Path, value.Elem(), Form{})
+		v.SetMapIndex(reflect.ValueOf(e.Key), value)
+	}
+}
+
+func (d *Decoder) scalar(s Scalar, path string, v reflect.Value, f Form) {
+	switch {
+	case v.Kind() == reflect.Bool:
+		if s.Tag != "!!bool" || s.Decode(v.Addr().Interface()) != nil {
+			d.Wrong(s.Node, path, "true or false")
+		}
+	case s.IsText() && !f.Takes(s.Value):
+		d.Wrong(s.Node, path, f.What())
+	case f.Parse != nil:
+		x := f.Parse(s)
+		if x == nil {
+			d.Wrong(s.Node, path, f.What())
+			return
+		}
+		v.Set(reflect.ValueOf(x))
+	default:
+		text, _ := d.Text(s, path, f.What())
+		v.SetString(text)
+	}
+}
+
+// Text reads a text.
+func (d *Decoder) Text(s Scalar, path, wanted string) (string, bool) {
+	switch {
+	case strings.ContainsRune(s.Value, 0):
+		d.Problem(s.Line, path, wanted, "a NUL byte", "")
+	case s.IsText():
+		return s.Value, true
+	case s.Kind == yaml.ScalarNode && !isNull(s.Node):
+		d.Problem(s.Line, path, wanted, Found(s.Node), "write it in quotes")
+	default:
+		d.Wrong(s.Node, path, wanted)
+	}
+	return "", false
+}
+
+// Texts reads a list of texts.
+func (d *Decoder) Texts(n *yaml.Node, path string) []string {
+	list := []string{}
+	if n.Kind != yaml.SequenceNode {
+		d.Wrong(n, path, "a list")
+		return nil
+	}
+	for i, item := range n.Content {
+		if text, ok := d.Text(Scalar{Target(item)}, fmt.Sprintf("%s[%d]", path, i), "text"); ok {
+			list = append(list, text)
+		}
+	}
+	return list
+}
+
+// Entry is one key of a mapping, and what it leads to.
+type Entry struct {
+	Key   string
+	Path  string
+	Line  int // the key's
+	Value *yaml.Node
+
+	node *yaml.Node // which may be an alias of Value
+}
+
+// Entries are those of a mapping, but for keys that are no text and the second of what is there twice.
+func (d *Decoder) Entries(n *yaml.Node, path string) []Entry {
+	if n.Kind != yaml.MappingNode {
+		d.Wrong(n, path, "a mapping")
+		return nil
+	}
+	var entries []Entry
+	first := map[string]int{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key := Target(n.Content[i])
+		if key.Kind != yaml.ScalarNode || isNull(key) {
+			d.Problem(n.Content[i].Line, path, "a key", Found(key), "")
+			continue
+		}
+		e := Entry{Key: key.Value, Path: join(path, Short(key.Value)), Line: n.Content[i].Line, Value: Target(n.Content[i+1]), node: n.Content[i+1]}
+		if line, twice := first[e.Key]; twice {
+			d.Problem(e.Line, e.Path, "this key once", fmt.Sprintf("it on line %d too", line), "")
+			continue
+		}
+		first[e.Key] = e.Line
+		entries = append(entries, e)
+	}
+	return entries
+}
+
+// Fields reads a mapping into a struct, by the yaml, form and required tags of its fields.
+func (d *Decoder) Fields(n *yaml.Node, path string, v reflect.Value) {
+	type field struct {
+		reflect.StructField
+		value reflect.Value
+		there bool
+	}
+	fields := map[string]*field{}
+	var known []string
+	var find func(v reflect.Value)
+	find = func(v reflect.Value) {
+		for i := range v.NumField() {
+			f := &field{StructField: v.Type().Field(i), value: v.Field(i)}
+			switch key := f.Tag.Get("yaml"); key {
+			case "", "-":
+			case Inline:
+				find(f.value)
+			default:
+				fields[key] = f
+				known = append(known, key)
+			}
+		}
+	}
+	find(v)
+	for _, e := range d.Entries(n, path) {
+		f := fields[e.Key]
+		if f == nil {
+			wanted, hint := "one of the keys "+Alternatives(known), ""
+			if near := nearest(e.Key, known); near != "" {
+				wanted, hint = "a known key", "did you mean "+near+"?"
+			}
+			d.Problem(e.Line, e.Path, wanted, fmt.Sprintf("%q", Short(e.Key)), hint)
+			continue
+		}
+		if f.there = !isNull(e.Value); f.there {
+			d.Lines[e.Path] = e.Line
+		}
+		d.Value(e.node, e.Path, f.value, d.Forms[f.Tag.Get("form")])
+	}
+	if n.Kind != yaml.MappingNode {
+		return
+	}
+	for _, key := range known {
+		if f := fields[key]; !f.there && f.Tag.Get("required") != "" {
+			d.Problem(n.Line, join(path, key), d.Forms[f.Tag.Get("form")].What(), Nothing, "")
+		}
+	}
+}
+
+// Inline is the yaml tag of an embedded struct whose keys are those of the struct around it.
+const Inline = ",inline"
+
+// variable is the form of a variable's name.
+var variable = Form{Wanted: "a variable's name", Pattern: regexp.MustCompile(`^[^=]+$`)}
+
+// variables reads a mapping to texts, whose keys are variables' names if no form says otherwise. No problem shows what a
+// value is.
+func (d *Decoder) variables(n *yaml.Node, path string, f Form) map[string]string {
+	if n.Kind != yaml.MappingNode {
+		d.Problem(n.Line, path, "a mapping", kind(n), "")
+		return nil
+	}
+	vars := map[string]string{}
+	for _, e := range d.Entries(n, path) {
+		name, wrong, hint := variable, "one that is empty or has '=' in it", "write NAME: VALUE"
+		if f.Pattern != nil {
+			name, wrong, hint = f, fmt.Sprintf("%q", Short(e.Key)), ""
+		}
+		switch s := (Scalar{e.Value}); {
+		case !name.Takes(e.Key):
+			d.Problem(e.Line, path, name.What(), wrong, hint)
+		case strings.ContainsRune(e.Key, 0):
+			d.Problem(e.Line, path, name.What(), "a NUL byte", "")
+		case s.IsText() && strings.ContainsRune(s.Value, 0):
+			d.Problem(s.Line, e.Path, "text", "a NUL byte", "")
+		case s.IsText():
+			vars[e.Key] = s.Value
+		case s.Kind == yaml.ScalarNode:
+			d.Problem(s.Line, e.Path, "text", kind(e.Value), "write it in quotes")
+		default:
+			d.Problem(s.Line, e.Path, "text", kind(e.Value), "")
+		}
+	}
+	return vars
+}
+
+// Target is n, or what n is an alias of.
+func Target(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode {
+		return n.Alias
+	}
+	return n
+}
+
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
+
+func join(path, key string) string {
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}

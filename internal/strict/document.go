@@ -1,0 +1,94 @@
+package strict
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+
+	"go.yaml.in/yaml/v3"
+)
+
+var (
+	// yamlError is how the YAML library says where a text is no YAML.
+	yamlError = regexp.MustCompile(`^yaml: (?:line ([0-9]+): )?(.*)`)
+	// fromZero matches its messages that count lines from 0, and then leave line 0 out.
+	fromZero = regexp.MustCompile(`^did not find expected (node content|key|'-' indicator|',' or|<)`)
+)
+
+// Document reads the one YAML document that text is into a struct; what is its name in messages. It reports whether
+// there was a document to read. One of more than most bytes, a whole number of MiB, is a problem.
+func (d *Decoder) Document(text []byte, most int, what string, into any) bool {
+	top := d.Top(text, most, what)
+	if top == nil {
+		return false
+	}
+	d.Node(top, into)
+	return true
+}
+
+// Node reads a mapping into a struct.
+func (d *Decoder) Node(n *yaml.Node, into any) {
+	if d.Lines == nil {
+		d.Lines = map[string]int{}
+	}
+	d.Lines[""] = n.Line
+	d.Value(n, "", reflect.ValueOf(into).Elem(), Form{})
+}
+
+// Top returns the value of the one document that text is, or nil after it has noted a problem.
+func (d *Decoder) Top(text []byte, most int, what string) *yaml.Node {
+	if len(text) > most {
+		d.Problem(0, "", fmt.Sprintf("at most %dMiB", most>>20), "more", "")
+		return nil
+	}
+	var doc, second yaml.Node
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	err := decoder.Decode(&doc)
+	if err == nil {
+		if err = decoder.Decode(&second); err == nil {
+			d.Problem(second.Line, "", "one document", "another", "")
+		}
+	} else if errors.Is(err, io.EOF) {
+		d.Problem(1, "", what, Nothing, "")
+		return nil
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		line, says := 0, err.Error()
+		if m := yamlError.FindStringSubmatch(says); m != nil {
+			line, _ = strconv.Atoi(m[1]) // 0 where there is none
+			if says = m[2]; fromZero.MatchString(says) {
+				line++
+			}
+		}
+		d.Problem(line, "", "YAML", "what is none: "+says, "")
+		return nil
+	}
+	top := Target(doc.Content[0])
+	if isNull(top) {
+		d.Problem(top.Line, "", what, Nothing, "")
+		return nil
+	}
+	return top
+}
+
+// Err joins a *Problem for each thing that is wrong, in the order of their lines; those beyond the first MaxProblems are
+// counted. It is nil where nothing is.
+func (d *Decoder) Err() error {
+	if len(d.problems) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(d.problems, func(a, b *Problem) int { return a.Line - b.Line })
+	errs := make([]error, len(d.problems), len(d.problems)+1)
+	for i, p := range d.problems {
+		errs[i] = p
+	}
+	if d.more > 0 {
+		errs = append(errs, fmt.Errorf("%s: %d more problems", d.File, d.more))
+	}
+	return errors.Join(errs...)
+}
