@@ -28,11 +28,19 @@ type Backend interface {
 type ServiceBackend interface {
 	// Start hands cmd over, at most once. When it returns an error, nothing runs. Wall is the caller's
 	// business. With live, out is to get the output as it comes, and all of it; else it suffices that it
-	// gets what the caps keep, and Exit tells the totals. ctx bounds the start only.
+	// gets what the caps keep, and Exit tells the totals; and then Start may return before the command has
+	// started: that nothing runs is an error of Wait. ctx bounds the start only.
 	Start(ctx context.Context, cmd Cmd, live bool, out Sink) (ProcessBackend, error)
 	// Files returns the service's files as user, a Cmd.User, may use them. It does nothing yet: that there
 	// is no such user is the error of what is done then.
 	Files(user string) FileBackend
+}
+
+// DirectFiler is the capability of a ServiceBackend to reach files without the help of anything in the sandbox, where
+// its Files have such help.
+type DirectFiler interface {
+	// DirectFiles is Files with nothing in the sandbox that helps.
+	DirectFiles(user string) FileBackend
 }
 
 // FileBackend reads and changes files with the rights of one user. Its paths are absolute, not cleaned,
@@ -107,7 +115,8 @@ type Rejoiner interface {
 
 // DetachedInfo describes a detached command that may be another process's.
 type DetachedInfo struct {
-	ID      int // from 1 on
+	ID      int    // from 1 on
+	User    string // who detached it, as Cmd.User has it, where that is not the service's own user; else empty
 	Args    []string
 	Started time.Time // on this host's clock
 	Ended   bool
@@ -146,6 +155,12 @@ type Connector interface {
 	Connection(ctx context.Context) (Connection, error)
 }
 
+// Forwarder is the capability of a ServiceBackend to reach its ports from this machine.
+type Forwarder interface {
+	// Forward is Service.Forward, of a port that is checked.
+	Forward(ctx context.Context, p Port) (Port, error)
+}
+
 // Stopper is the capability of a Backend to end all that runs in a kept sandbox, and to leave the rest of it.
 type Stopper interface {
 	// Stop has a deadline of its own, and outlives the cancellation of ctx.
@@ -155,7 +170,7 @@ type Stopper interface {
 // Connection says how a person gets into a running service.
 type Connection struct {
 	Container string   // the container's name
-	Shell     []string // a command for the host that opens a shell in it
+	Shell     []string // a command for the host that opens a shell in it, by the program Spec.Binary
 	VSCode    []string // a command for the host that opens it in Visual Studio Code
 	Ports     []Port   // that can be reached, in the order of Spec.Ports or of the Compose file
 }
@@ -165,6 +180,10 @@ type Info struct {
 	Name     string        // the sandbox's name, which under docker is the Compose project's
 	Provider string        // the provider's name
 	Services []ServiceInfo // the default service first
+
+	Sample     Sample   // for what it is
+	ConfigFile string   // the absolute path of the file that describes it; empty where there is none
+	EnvNames   []string // of the variables that its spec sets, or its Compose project sees, sorted
 }
 
 // ServiceInfo describes a service.

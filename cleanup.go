@@ -5,7 +5,7 @@ import "context"
 // Cleaner is the capability of a Provider to find and remove what processes left that have ended.
 type Cleaner interface {
 	// Cleanup removes what dead owners left, and what opts names. It never touches what a living
-	// process holds. It returns everything of Lazaret's that there is, in the order of removal, and an
+	// process holds. One that cannot be judged from here is taken to live until its lease is over, where it has one. It returns everything of Lazaret's that there is, in the order of removal, and an
 	// error where something that should go could not be removed.
 	Cleanup(ctx context.Context, opts CleanupOptions) ([]Leftover, error)
 }

@@ -1,6 +1,7 @@
 package lazaret
 
 import (
+	"os"
 	"strings"
 	"time"
 )
@@ -44,6 +45,17 @@ type Compose struct {
 
 // EgressInternet lets a project's networks reach the internet.
 const EgressInternet = "internet"
+
+// hostEnv are the variables of this process that the project may see.
+func (c *Compose) hostEnv() map[string]string {
+	env := map[string]string{}
+	for _, name := range c.HostEnv {
+		if value, ok := os.LookupEnv(name); ok {
+			env[name] = value
+		}
+	}
+	return env
+}
 
 // validateCompose checks a spec with a Compose project.
 func (s *Spec) validateCompose(bad func(string, ...any) error) error {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"strings"
+	"sync"
 )
 
 // As returns the same service as another of its users has it: commands whose User is empty run as that
@@ -20,15 +21,26 @@ func (s *Service) As(user string) *Service {
 	return &as
 }
 
+// Direct returns the same service as it is reached without the help of anything in the sandbox: every command is as
+// with Cmd.Direct, and files are read and written by the Engine's archive calls under docker, with what these cannot do
+// (docs/promises.md). It is for what must not trust the code under test. The other providers have no helper in the
+// sandbox for files, and read them as ever.
+func (s *Service) Direct() *Service {
+	direct := *s
+	direct.direct = true
+	return &direct
+}
+
 // ReadFile returns a regular file's content. Links are followed inside the sandbox only. A file over
 // MaxReadFile is an ErrTooLarge.
-func (s *Service) ReadFile(ctx context.Context, path string) ([]byte, error) {
+func (s *Service) ReadFile(ctx context.Context, path string) (_ []byte, err error) {
 	const op = "read"
 	r, info, err := s.open(ctx, op, path, 0, -1)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
+	defer func() { r.refuse(err) }()
 	tooLarge := func() error {
 		return &Error{
 			Op: op, Service: s.info.Name, Path: path, Class: ErrTooLarge,
@@ -97,10 +109,20 @@ func readAll(r io.Reader, size int64) ([]byte, error) {
 // Open returns a regular file's content as a stream, which is to be closed, and the file's description as
 // it was when it was opened. Links are followed as by ReadFile. A read after the end of ctx fails.
 func (s *Service) Open(ctx context.Context, path string) (io.ReadCloser, FileInfo, error) {
-	return s.open(ctx, "read", path, 0, -1)
+	r, info, err := s.open(ctx, "read", path, 0, -1)
+	if err != nil {
+		return nil, FileInfo{}, err // and not a content that is nil
+	}
+	return r, info, nil
 }
 
-func (s *Service) open(ctx context.Context, op, path string, offset, length int64) (io.ReadCloser, FileInfo, error) {
+func (s *Service) open(ctx context.Context, op, path string, offset, length int64) (_ *content, _ FileInfo, err error) {
+	record := s.file(op, path, "")
+	defer func() {
+		if err != nil {
+			record.end(err)
+		}
+	}()
 	abs, err := s.gate(op, path)
 	if err != nil {
 		return nil, FileInfo{}, err
@@ -109,23 +131,49 @@ func (s *Service) open(ctx context.Context, op, path string, offset, length int6
 	if err != nil {
 		return nil, FileInfo{}, classify(ctx, err, op, s.info.Name, path)
 	}
-	return &content{ReadCloser: r, failure: func(err error) error {
+	return &content{ReadCloser: r, record: record, failure: func(err error) error {
 		return classify(ctx, err, op, s.info.Name, path)
 	}}, info, nil
 }
 
-// content is an open file whose errors are told as this package tells them.
+// content is an open file whose errors are told as this package tells them. When it is closed, it is taken down
+// what has become of it.
 type content struct {
 	io.ReadCloser
-	failure func(error) error
+	failure func(error) error // gives errors their class; nil where they have one
+	record  *fileOp
+
+	mu  sync.Mutex
+	err error // the first one
 }
 
 func (c *content) Read(p []byte) (int, error) {
 	n, err := c.ReadCloser.Read(p)
+	c.record.add(n)
 	if err != nil && !errors.Is(err, io.EOF) {
-		err = c.failure(err)
+		if c.failure != nil {
+			err = c.failure(err)
+		}
+		c.refuse(err)
 	}
 	return n, err
+}
+
+// refuse notes why the content is not had.
+func (c *content) refuse(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == nil {
+		c.err = err
+	}
+}
+
+func (c *content) Close() error {
+	err := c.ReadCloser.Close()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.record.end(c.err)
+	return err
 }
 
 // WriteFile makes or replaces a regular file, and the directories above it that are missing.
@@ -134,8 +182,10 @@ func (s *Service) WriteFile(ctx context.Context, path string, data []byte, opts 
 }
 
 // WriteFrom is WriteFile with exactly size bytes from a reader.
-func (s *Service) WriteFrom(ctx context.Context, path string, r io.Reader, size int64, opts WriteOptions) error {
+func (s *Service) WriteFrom(ctx context.Context, path string, r io.Reader, size int64, opts WriteOptions) (err error) {
 	const op = "write"
+	record := s.file(op, path, "")
+	defer func() { record.end(err) }()
 	abs, err := s.gate(op, path, opts.Owner)
 	if err != nil {
 		return err
@@ -151,12 +201,14 @@ func (s *Service) WriteFrom(ctx context.Context, path string, r io.Reader, size 
 	if opts.Mode.Perm() != opts.Mode {
 		return &Error{Op: op, Service: s.info.Name, Path: path, Class: ErrConfig, Err: fmt.Errorf("mode %v has more than permission bits", opts.Mode)}
 	}
-	return classify(ctx, s.files().Write(ctx, abs, r, size, opts), op, s.info.Name, path)
+	return classify(ctx, s.files().Write(ctx, abs, record.count(r), size, opts), op, s.info.Name, path)
 }
 
 // Stat describes path. Where path is a link, it describes the link.
-func (s *Service) Stat(ctx context.Context, path string) (FileInfo, error) {
+func (s *Service) Stat(ctx context.Context, path string) (_ FileInfo, err error) {
 	const op = "stat"
+	record := s.file(op, path, "")
+	defer func() { record.end(err) }()
 	abs, err := s.gate(op, path)
 	if err != nil {
 		return FileInfo{}, err
@@ -212,9 +264,10 @@ func (s *Service) Chown(ctx context.Context, path, owner string) error {
 }
 
 // change checks c, whose path is as the caller gave it, and has it done.
-func (s *Service) change(ctx context.Context, c Change) error {
+func (s *Service) change(ctx context.Context, c Change) (err error) {
 	given := c.Path
-	var err error
+	record := s.file(c.Op, given, c.Target)
+	defer func() { record.end(err) }()
 	if c.Path, err = s.gate(c.Op, given, c.Target, c.Owner); err != nil {
 		return err
 	}
@@ -242,28 +295,45 @@ func (s *Service) checkOwner(op, path, owner string) error {
 }
 
 // Upload extracts a tar stream into dir, a directory that exists.
-func (s *Service) Upload(ctx context.Context, dir string, tar io.Reader) error {
+func (s *Service) Upload(ctx context.Context, dir string, tar io.Reader) (err error) {
 	const op = "upload to"
+	record := s.file("upload", dir, "")
+	defer func() { record.end(err) }()
 	abs, err := s.gate(op, dir)
 	if err != nil {
 		return err
 	}
-	return classify(ctx, s.files().Upload(ctx, abs, tar), op, s.info.Name, dir)
+	return classify(ctx, s.files().Upload(ctx, abs, record.count(tar)), op, s.info.Name, dir)
 }
 
 // Download returns path, a file or a tree, as a tar stream whose first entry is named like path's last
 // element. The stream is the sandbox's word: names and links in it are not to be trusted.
-func (s *Service) Download(ctx context.Context, path string) (io.ReadCloser, error) {
+func (s *Service) Download(ctx context.Context, path string) (_ io.ReadCloser, err error) {
 	const op = "download"
+	record := s.file(op, path, "")
+	defer func() {
+		if err != nil {
+			record.end(err)
+		}
+	}()
 	abs, err := s.gate(op, path)
 	if err != nil {
 		return nil, err
 	}
 	r, err := s.files().Download(ctx, abs)
-	return r, classify(ctx, err, op, s.info.Name, path)
+	if err != nil {
+		return nil, classify(ctx, err, op, s.info.Name, path)
+	}
+	return &content{ReadCloser: r, record: record}, nil
 }
 
-func (s *Service) files() FileBackend { return s.be.Files(s.user) }
+// files are the service's as its user, or as whoever Direct made it, reaches them.
+func (s *Service) files() FileBackend {
+	if be, ok := s.be.(DirectFiler); ok && s.direct {
+		return be.DirectFiles(s.user)
+	}
+	return s.be.Files(s.user)
+}
 
 // gate checks that files can be reached at all and makes path absolute. Neither the path nor what else is
 // said may contain a NUL byte.

@@ -52,7 +52,7 @@ func TestAListThatDoesNotEndIsTooLarge(t *testing.T) {
 			n++
 		}
 	}}
-	_, err := NewSandbox(b).List(t.Context(), "x")
+	_, err := NewSandbox(b, Spec{}).List(t.Context(), "x")
 	var e *Error
 	if !errors.Is(err, ErrTooLarge) || !errors.As(err, &e) || e.Hint == "" || e.Path != "x" {
 		t.Errorf("got %v", err)
@@ -67,7 +67,7 @@ func TestAWalksErrorsSayWhere(t *testing.T) {
 		_ = yield(WalkEntry{Path: "."}, ErrPermission) && yield(WalkEntry{Path: "a/b"}, ErrPermission) && yield(WalkEntry{}, errors.New("lost"))
 	}}
 	var got []string
-	for _, err := range NewSandbox(b).Walk(t.Context(), "tree/") {
+	for _, err := range NewSandbox(b, Spec{}).Walk(t.Context(), "tree/") {
 		var e *Error
 		if !errors.As(err, &e) {
 			t.Fatal(err)
@@ -81,7 +81,7 @@ func TestAWalksErrorsSayWhere(t *testing.T) {
 
 func TestAStreamsErrorsAreOfOurClasses(t *testing.T) {
 	for want, err := range map[error]error{ErrInfrastructure: errors.New("reset"), ErrUnavailable: &Error{Class: ErrUnavailable}} {
-		sb := NewSandbox(&stub{opened: io.MultiReader(strings.NewReader("abc"), iotest.ErrReader(err))})
+		sb := NewSandbox(&stub{opened: io.MultiReader(strings.NewReader("abc"), iotest.ErrReader(err))}, Spec{})
 		r, _, oerr := sb.Open(t.Context(), "x")
 		if oerr != nil {
 			t.Fatal(oerr)
@@ -98,7 +98,7 @@ func TestAStreamsErrorsAreOfOurClasses(t *testing.T) {
 }
 
 func TestARenamesErrorNamesBothPathsAndKeepsItsHint(t *testing.T) {
-	sb := NewSandbox(&stub{change: &Error{Class: ErrExists, Hint: "remove it"}})
+	sb := NewSandbox(&stub{change: &Error{Class: ErrExists, Hint: "remove it"}}, Spec{})
 	const want = "rename a in service web: to /d/b: already exists (remove it)"
 	if err := sb.Rename(t.Context(), "a", "b"); !errors.Is(err, ErrExists) || err.Error() != want {
 		t.Errorf("got %v", err)
@@ -107,7 +107,7 @@ func TestARenamesErrorNamesBothPathsAndKeepsItsHint(t *testing.T) {
 
 func TestAsIsAViewOfTheSameService(t *testing.T) {
 	b := &stub{}
-	sb := NewSandbox(b)
+	sb := NewSandbox(b, Spec{})
 	bob := sb.As("bob")
 	for _, s := range []*Service{sb.Service, bob, bob.As(""), bob.As("eve")} {
 		if err := s.Mkdir(t.Context(), "x", MkdirOptions{}); err != nil {

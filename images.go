@@ -31,6 +31,9 @@ type ImageBuild struct {
 	// Context is the build's context, a tar stream, and Dockerfile a path in it.
 	Context    io.Reader
 	Dockerfile string
+	// Text is the Dockerfile's content where a user has written it: then the provider chooses a builder that can do
+	// what it asks for. Memory and CPUs are 0 then. Empty is for one that names its base by an id.
+	Text string
 	// Args are the build's arguments.
 	Args map[string]string
 	// Network is the network of the steps that run something, as in Spec. Empty means the provider's own

@@ -25,10 +25,13 @@ type Process struct {
 	out   [3]*ring.Tail // by Stream
 	feed  *feed         // nil where there are no events: under Exec, and of a detached command
 
+	record func(*Result, error) // takes the end down; nil for what another process has started
+
 	mu       sync.Mutex
 	ended    bool  // the backend has said how it ended
 	why      error // errTimeout, or what ended the command from our side; nil while nothing did
 	unkilled bool
+	killing  sync.WaitGroup // kill, once why is set
 
 	done   chan struct{} // closed when result or err is set
 	result *Result
@@ -38,18 +41,34 @@ type Process struct {
 // errTimeout marks that the wall limit passed.
 var errTimeout = errors.New("wall limit passed")
 
-// start hands cmd over. With live, its output can be listened to while it runs: by f too, unless that is nil.
-func (s *Service) start(ctx context.Context, cmd Cmd, live bool, f *feed) (_ *Process, err error) {
-	const op = "exec"
-	if err := s.sb.check(op, s.info.Name); err != nil {
+// start hands cmd over, to be supervised while it runs.
+func (s *Service) start(ctx context.Context, cmd Cmd, f *feed) (*Process, error) {
+	p, cmd, err := s.handOver(ctx, cmd, true, f)
+	if err != nil {
 		return nil, err
 	}
+	if cmd.Detach {
+		ctx = context.WithoutCancel(ctx)
+		s.detached.list(p)
+	}
+	go p.supervise(ctx, cmd)
+	return p, nil
+}
+
+// handOver hands cmd over, and returns it as it was, for supervise. With live, its output can be listened to
+// while it runs: by f too, unless that is nil.
+func (s *Service) handOver(ctx context.Context, cmd Cmd, live bool, f *feed) (_ *Process, _ Cmd, err error) {
+	const op = "exec"
+	if err := s.sb.check(op, s.info.Name); err != nil {
+		return nil, cmd, err
+	}
 	cmd.User = cmp.Or(cmd.User, s.user)
+	cmd.Direct = cmd.Direct || s.direct
 	if err := cmd.validate(); err != nil {
-		return nil, classify(ctx, err, op, s.info.Name, "")
+		return nil, cmd, classify(ctx, err, op, s.info.Name, "")
 	}
 	if ctx.Err() != nil {
-		return nil, cancelled(ctx, op, s.info.Name)
+		return nil, cmd, cancelled(ctx, op, s.info.Name)
 	}
 	cmd.Dir = s.abs(cmd.Dir)
 	if cmd.TTY && cmd.Rows == 0 && cmd.Cols == 0 {
@@ -61,26 +80,24 @@ func (s *Service) start(ctx context.Context, cmd Cmd, live bool, f *feed) (_ *Pr
 	}
 	if cmd.Detach {
 		if p.info.ID, err = s.detached.reserve(); err != nil {
-			return nil, classify(ctx, err, op, s.info.Name, "")
+			return nil, cmd, classify(ctx, err, op, s.info.Name, "")
 		}
 	}
 	p.out[Stdout], p.out[Stderr] = ring.NewTail(capOf(cmd.StdoutCap)), ring.NewTail(capOf(cmd.StderrCap))
+	p.record = s.sb.recorder.Load().command(s.info.Name, cmd)
 	if p.be, err = s.be.Start(ctx, cmd, live, p.sink); err != nil {
 		if cmd.Detach {
 			s.detached.release()
 		}
-		return nil, classify(ctx, err, op, s.info.Name, "")
+		err = classify(ctx, err, op, s.info.Name, "")
+		p.record(nil, err)
+		return nil, cmd, err
 	}
 	if be, ok := p.be.(DetachedBackend); ok {
 		be.Gaps(p.gap)
 		cmd.Wall = 0 // the sandbox keeps it
 	}
-	if cmd.Detach {
-		ctx = context.WithoutCancel(ctx)
-		s.detached.list(p)
-	}
-	go p.supervise(ctx, cmd)
-	return p, nil
+	return p, cmd, nil
 }
 
 // sink takes output from the backend.
@@ -112,30 +129,16 @@ func (p *Process) supervise(ctx context.Context, cmd Cmd) {
 	} else if !cmd.StdinPipe && !cmd.TTY {
 		_ = p.be.CloseStdin() // the command may have ended already
 	}
-	over := make(chan struct{})
-	watched := make(chan struct{})
-	go func() {
-		defer close(watched)
-		var clock <-chan time.Time
-		if cmd.Wall > 0 {
-			t := time.NewTimer(cmd.Wall - time.Since(p.info.Started))
-			defer t.Stop()
-			clock = t.C
-		}
-		select {
-		case <-over:
-		case <-clock:
-			p.kill(ctx, errTimeout)
-		case <-ctx.Done():
-			p.kill(ctx, cancelled(ctx, "exec", p.svc.info.Name))
-		}
-	}()
+	if cmd.Wall > 0 {
+		clock := time.AfterFunc(cmd.Wall-time.Since(p.info.Started), func() { p.kill(ctx, errTimeout) })
+		defer clock.Stop()
+	}
+	defer context.AfterFunc(ctx, func() { p.kill(ctx, cancelled(ctx, "exec", p.svc.info.Name)) })()
 	exit, err := p.be.Wait(context.WithoutCancel(ctx))
 	p.mu.Lock()
 	p.ended = true
 	p.mu.Unlock()
-	close(over)
-	<-watched
+	p.killing.Wait()
 	p.finish(ctx, exit, err)
 }
 
@@ -152,6 +155,8 @@ func (p *Process) kill(ctx context.Context, why error) {
 		return
 	}
 	p.why = why
+	p.killing.Add(1)
+	defer p.killing.Done()
 	p.mu.Unlock()
 	if p.feed != nil {
 		p.feed.release()
@@ -167,7 +172,7 @@ func (p *Process) finish(ctx context.Context, exit Exit, err error) {
 	why, unkilled := p.why, p.unkilled
 	p.mu.Unlock()
 	switch {
-	case why == nil && err != nil:
+	case err != nil && (why == nil || errors.Is(err, ErrNotStarted)):
 		p.err = classify(ctx, err, "exec", p.svc.info.Name, "")
 	case why != nil && !errors.Is(why, errTimeout) && !errors.Is(why, errKilled):
 		p.err = why
@@ -189,6 +194,9 @@ func (p *Process) finish(ctx context.Context, exit Exit, err error) {
 		case errors.Is(why, errKilled) && exit.Outcome == "":
 			p.result.Outcome, p.result.ExitCode, p.result.Why = Lost, -1, "it was to be killed, which this transport cannot do"
 		}
+	}
+	if p.record != nil {
+		p.record(p.result, p.err)
 	}
 	if p.feed != nil {
 		p.feed.close()

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Provider makes sandboxes. Its methods may be called by many goroutines at once.
@@ -52,6 +53,25 @@ type Spec struct {
 	Keep bool
 	// TTL is how long a kept sandbox stays: a clean-up after that removes it. 0 means until it is named.
 	TTL time.Duration
+	// Binary is the program that Connection names in the command line for a shell, by its name or path. Empty
+	// means docker. It is never run.
+	Binary string
+
+	// Sample says for what part of an evaluation the sandbox is. Info tells it, and so do labels under docker.
+	Sample Sample
+	// ConfigFile is the file that describes the sandbox, for Info and labels alone. Empty means what Compose names.
+	ConfigFile string
+	// Journal takes down what is done in the sandbox, from its start on. Nil takes nothing down.
+	Journal *Journal
+
+	recorder *Recorder // of the start that is under way
+}
+
+// Sample is a part of an evaluation.
+type Sample struct {
+	Task  string
+	ID    string
+	Epoch int // from 1 on; 0 where there are none
 }
 
 // The networks that every docker provider knows.
@@ -137,8 +157,19 @@ func (s *Spec) Validate() error {
 	if s.Dir != "" && !strings.HasPrefix(s.Dir, "/") {
 		return bad("the working directory %q is not absolute", s.Dir)
 	}
+	for _, text := range []string{s.Sample.Task, s.Sample.ID, s.ConfigFile} {
+		if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
+			return bad("%q is no text for a label: it is not UTF-8, or contains a NUL byte", text)
+		}
+	}
+	if s.Sample.Epoch < 0 {
+		return bad("the epoch %d is negative", s.Sample.Epoch)
+	}
 	if s.TTL < 0 || s.TTL > 0 && !s.Keep {
 		return bad("the TTL %v is negative, or the sandbox is not to be kept", s.TTL)
+	}
+	if strings.ContainsRune(s.Binary, 0) {
+		return bad("the program %q contains a NUL", s.Binary)
 	}
 	if l := s.Limits; l.Memory < NoLimit || l.PIDs < NoLimit || (l.CPUs < 0 && l.CPUs != NoLimit) {
 		return bad("a limit is negative")
@@ -155,8 +186,19 @@ func (s *Spec) Validate() error {
 	return validateMounts(s.Mounts, bad)
 }
 
-func (s *Spec) validatePorts(bad func(string, ...any) error) error {
+// check says what is wrong with a port.
+func (p Port) check() error {
 	const most = 1<<16 - 1
+	switch {
+	case p.Host < 0 || p.Host > most || p.Container < 1 || p.Container > most:
+		return fmt.Errorf("there is no port %d or %d", p.Host, p.Container)
+	case p.Protocol != "" && p.Protocol != ProtocolTCP && p.Protocol != ProtocolUDP:
+		return fmt.Errorf("there is no protocol %q, only %s and %s", p.Protocol, ProtocolTCP, ProtocolUDP)
+	}
+	return nil
+}
+
+func (s *Spec) validatePorts(bad func(string, ...any) error) error {
 	type hostPort struct {
 		port     int
 		protocol string
@@ -164,11 +206,10 @@ func (s *Spec) validatePorts(bad func(string, ...any) error) error {
 	taken := map[hostPort]bool{}
 	for _, p := range s.Ports {
 		host := hostPort{p.Host, cmp.Or(p.Protocol, ProtocolTCP)}
+		if err := p.check(); err != nil {
+			return bad("%w", err)
+		}
 		switch {
-		case p.Host < 0 || p.Host > most || p.Container < 1 || p.Container > most:
-			return bad("there is no port %d or %d", p.Host, p.Container)
-		case host.protocol != ProtocolTCP && host.protocol != ProtocolUDP:
-			return bad("there is no protocol %q, only %s and %s", p.Protocol, ProtocolTCP, ProtocolUDP)
 		case p.Address != "":
 			return bad("port %d has an address: ports are published at the loopback address", p.Container)
 		case p.Host != 0 && taken[host]:

@@ -40,6 +40,17 @@ func TestASpecsPortsAreChecked(t *testing.T) {
 	}
 }
 
+func TestTheProgramForPeopleIsANameOrAPath(t *testing.T) {
+	for _, binary := range []string{"", "podman", "/opt/my docker/docker", `C:\docker.exe`} {
+		if err := (&Spec{Binary: binary}).Validate(); err != nil {
+			t.Errorf("%q: %v", binary, err)
+		}
+	}
+	if err := (&Spec{Binary: "docker\x00"}).Validate(); !errors.Is(err, ErrConfig) {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestAComposeProjectExcludesWhatItsFileSays(t *testing.T) {
 	project := &Compose{Files: []string{"compose.yaml"}}
 	for name, c := range map[string]struct {

@@ -48,10 +48,12 @@ type Result struct {
 // need not be the command's doing: say "during", never "by".
 type Usage struct {
 	User, System time.Duration // CPU time of the command and of the descendants that it waited for
-	MaxRSS       int64         // bytes of memory of the largest process among them
-	Peak         int64         // bytes: the container's peak since it started; 0 where it cannot be read
-	OOMKills     int64         // processes of the container that the out-of-memory killer ended meanwhile
-	PIDsLimits   int64         // how often the container's limit of processes was met meanwhile
+	// MaxRSS is the bytes of memory of the largest process among them. A small one counts as some 4 MB: Linux counts what
+	// a process had before its program replaced the one that started it, the guest's here.
+	MaxRSS     int64
+	Peak       int64 // bytes: the container's peak since it started; 0 where it cannot be read
+	OOMKills   int64 // processes of the container that the out-of-memory killer ended meanwhile
+	PIDsLimits int64 // how often the container's limit of processes was met meanwhile
 }
 
 // Success reports whether the program exited by itself with code 0.

@@ -6,8 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // Sandbox is a started environment. Its methods may be called by many goroutines at once. Exec and the
@@ -18,6 +22,7 @@ type Sandbox struct {
 	be       Backend
 	info     Info
 	services map[string]*Service
+	recorder atomic.Pointer[Recorder]
 
 	closing sync.Mutex // held while the backend is being closed
 	mu      sync.Mutex
@@ -25,9 +30,10 @@ type Sandbox struct {
 	gone    bool // the backend was closed without an error
 }
 
-// NewSandbox makes a sandbox over a provider's backend. It is for providers.
-func NewSandbox(be Backend) *Sandbox {
-	sb := &Sandbox{be: be, info: be.Info(), services: map[string]*Service{}}
+// NewSandbox makes a sandbox over a provider's backend. What its Info does not say and the spec does is the
+// spec's. It is for providers.
+func NewSandbox(be Backend, spec Spec) *Sandbox {
+	sb := &Sandbox{be: be, info: spec.Describe(be.Info()), services: map[string]*Service{}}
 	for _, info := range sb.info.Services {
 		svc := &Service{sb: sb, info: info, be: be.Service(info.Name), detached: &detached{}}
 		sb.services[info.Name] = svc
@@ -35,11 +41,41 @@ func NewSandbox(be Backend) *Sandbox {
 			sb.Service = svc
 		}
 	}
+	sb.recorder.Store(spec.Recorder())
+	spec.Recorder().started(sb.info)
 	return sb
 }
 
+// Describe completes what a provider says of a sandbox with what its spec says. It is for providers.
+func (s *Spec) Describe(info Info) Info {
+	if s.Sample != (Sample{}) {
+		info.Sample = s.Sample
+	}
+	file, names := s.ConfigFile, slices.Collect(maps.Keys(s.Env))
+	if c := s.Compose; c != nil {
+		file = cmp.Or(file, append(slices.Clone(c.Files), c.Dockerfile)[0])
+		names = slices.AppendSeq(names, maps.Keys(c.Env))
+		names = slices.AppendSeq(names, maps.Keys(c.hostEnv()))
+	}
+	if file != "" {
+		info.ConfigFile = file
+		if abs, err := filepath.Abs(file); err == nil {
+			info.ConfigFile = abs
+		}
+	}
+	if len(names) > 0 {
+		slices.Sort(names)
+		info.EnvNames = slices.Compact(names)
+	}
+	return info
+}
+
 // Info describes the sandbox.
-func (sb *Sandbox) Info() Info { return sb.info }
+func (sb *Sandbox) Info() Info {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	return sb.info
+}
 
 // Lookup returns the service of that name, or an ErrConfig that lists the names there are.
 func (sb *Sandbox) Lookup(name string) (*Service, error) {
@@ -68,7 +104,7 @@ func (sb *Sandbox) Close(ctx context.Context) error {
 	if sb.gone {
 		return nil
 	}
-	if err := sb.be.Close(context.WithoutCancel(ctx)); err != nil {
+	if err := sb.phase("close", func() error { return sb.be.Close(context.WithoutCancel(ctx)) }); err != nil {
 		return classify(context.WithoutCancel(ctx), err, "close sandbox "+sb.info.Name, "", "")
 	}
 	sb.gone = true
@@ -85,7 +121,7 @@ func (sb *Sandbox) Stop(ctx context.Context) error {
 		return &Error{Op: op, Class: ErrUnsupported, Err: errors.New("this provider cannot stop a sandbox and leave it")}
 	}
 	ctx = context.WithoutCancel(ctx)
-	if err := be.Stop(ctx); err != nil {
+	if err := sb.phase("stop", func() error { return be.Stop(ctx) }); err != nil {
 		return classify(ctx, err, op, "", "")
 	}
 	sb.mu.Lock()
@@ -109,7 +145,8 @@ type Service struct {
 	info ServiceInfo
 	be   ServiceBackend
 
-	user string // who uses it, where As said so
+	user   string // who uses it, where As said so
+	direct bool   // Direct said so
 
 	detached *detached // one for all users
 }
@@ -131,11 +168,11 @@ func (s *Service) Exec(ctx context.Context, cmd Cmd) (*Result, error) {
 	if err := s.attached(cmd); err != nil {
 		return nil, err
 	}
-	p, err := s.start(ctx, cmd, false, nil)
+	p, cmd, err := s.handOver(ctx, cmd, false, nil)
 	if err != nil {
 		return nil, err
 	}
-	<-p.done
+	p.supervise(ctx, cmd)
 	return p.result, p.err
 }
 
@@ -151,9 +188,9 @@ func (s *Service) attached(cmd Cmd) error {
 // detached.
 func (s *Service) Start(ctx context.Context, cmd Cmd) (*Process, error) {
 	if cmd.Detach {
-		return s.start(ctx, cmd, true, nil)
+		return s.start(ctx, cmd, nil)
 	}
-	return s.start(ctx, cmd, true, newFeed())
+	return s.start(ctx, cmd, newFeed())
 }
 
 // Stream runs cmd and yields what it writes as it comes, every byte of it, and at last its Result.
@@ -168,7 +205,7 @@ func (s *Service) Stream(ctx context.Context, cmd Cmd) iter.Seq2[Event, error] {
 		}
 		f := newFeed()
 		f.attach()
-		p, err := s.start(ctx, cmd, true, f)
+		p, err := s.start(ctx, cmd, f)
 		if err != nil {
 			yield(Event{}, err)
 			return
@@ -191,6 +228,27 @@ func (s *Service) Connection(ctx context.Context) (Connection, error) {
 	}
 	conn, err := c.Connection(ctx)
 	return conn, classify(ctx, err, op, s.info.Name, "")
+}
+
+// Forward listens at a port of this machine, until the sandbox is closed, and has the sandbox pass what comes there on to
+// the service's port p.Container, from inside: no network of the sandbox is needed. p.Host 0 means any port that is free,
+// and an empty p.Address 127.0.0.1. What it returns says where it listens; Connection tells it too. An address that
+// is taken is ErrConfig. Where there is nothing to pass it on by (the local provider, the Engine's transport), it is
+// ErrUnsupported.
+func (s *Service) Forward(ctx context.Context, p Port) (Port, error) {
+	op := fmt.Sprintf("forward port %d", p.Container)
+	if err := s.sb.check(op, s.info.Name); err != nil {
+		return Port{}, err
+	}
+	if err := p.check(); err != nil {
+		return Port{}, &Error{Op: op, Service: s.info.Name, Class: ErrConfig, Err: err}
+	}
+	f, ok := s.be.(Forwarder)
+	if !ok {
+		return Port{}, &Error{Op: op, Service: s.info.Name, Class: ErrUnsupported, Err: errors.New("this provider forwards no ports")}
+	}
+	got, err := f.Forward(ctx, p)
+	return got, classify(ctx, err, op, s.info.Name, "")
 }
 
 // abs resolves a path against the service's directory. It does not clean it: "a/.." may well differ

@@ -10,8 +10,10 @@ import (
 
 // List describes what is in a directory, or in the one that a link points to, sorted by name. Links in it
 // are described as such. A list over MaxReadFile bytes, about a million names, is an ErrTooLarge.
-func (s *Service) List(ctx context.Context, dir string) ([]FileInfo, error) {
+func (s *Service) List(ctx context.Context, dir string) (_ []FileInfo, err error) {
 	const op = "list"
+	record := s.file(op, dir, "")
+	defer func() { record.end(err) }()
 	abs, err := s.gate(op, dir)
 	if err != nil {
 		return nil, err
@@ -45,8 +47,12 @@ func (s *Service) List(ctx context.Context, dir string) ([]FileInfo, error) {
 func (s *Service) Walk(ctx context.Context, root string) iter.Seq2[WalkEntry, error] {
 	const op = "walk"
 	return func(yield func(WalkEntry, error) bool) {
+		record := s.file(op, root, "")
+		var first error // what could not be described, if anything
+		defer func() { record.end(first) }()
 		abs, err := s.gate(op, root)
 		if err != nil {
+			first = err
 			yield(WalkEntry{}, err)
 			return
 		}
@@ -55,7 +61,11 @@ func (s *Service) Walk(ctx context.Context, root string) iter.Seq2[WalkEntry, er
 			if e.Path != "" && e.Path != "." {
 				at = strings.TrimRight(root, "/") + "/" + e.Path
 			}
-			if !yield(e, classify(ctx, err, op, s.info.Name, at)) {
+			err = classify(ctx, err, op, s.info.Name, at)
+			if first == nil {
+				first = err
+			}
+			if !yield(e, err) {
 				return
 			}
 		}

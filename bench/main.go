@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"slices"
 	"syscall"
 )
 
@@ -53,7 +54,7 @@ func main() {
 }
 
 func run(ctx context.Context, opts options) (err error) {
-	steps, shown := selectRows(append(stepRows(), projectRows()...), opts.only)
+	steps, shown := selectRows(slices.Concat(stepRows(), projectRows(), sampleRows()), opts.only)
 	if len(shown) == 0 {
 		return fmt.Errorf("no row matches %v", opts.only)
 	}
@@ -85,6 +86,9 @@ func run(ctx context.Context, opts options) (err error) {
 	rep := report{facts: facts, rows: shown, missing: missing, samples: rec.samples, file: rec.path}
 	for _, c := range contenders {
 		rep.contenders = append(rep.contenders, c.name())
+		if ours, ok := c.(*oursContender); ok && c.name() == byLazaret {
+			rep.shares = shares(ours.spent)
+		}
 	}
 	if failure == nil || len(rec.samples) > 0 {
 		rep.print(os.Stdout)

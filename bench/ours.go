@@ -15,11 +15,12 @@ type oursContender struct {
 	called   string
 	provider *docker.Provider
 	image    string
+	spent    map[string]float64 // by the samples of samplesRow, in seconds by phase
 }
 
 func newOurs(ctx context.Context, name, image string, opts docker.Options) (*oursContender, error) {
 	p, err := docker.New(ctx, opts)
-	return &oursContender{called: name, provider: p, image: image}, err
+	return &oursContender{called: name, provider: p, image: image, spent: map[string]float64{}}, err
 }
 
 func (o *oursContender) name() string { return o.called }

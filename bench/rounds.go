@@ -11,7 +11,7 @@ import (
 )
 
 // stepTimeout bounds one step of one contender.
-const stepTimeout = 2 * time.Minute
+const stepTimeout = 5 * time.Minute
 
 // rounds measures everything in so many rounds, after one to warm up, which is not recorded.
 func rounds(ctx context.Context, n int, contenders []contender, steps []row, rnd *rand.Rand, rec *recorder) error {
@@ -42,6 +42,9 @@ func (r *round) run(ctx context.Context, steps []row) error {
 		return err
 	}
 	for _, step := range steps {
+		if step.rounds > 0 && (r.number == 0 || r.number > step.rounds) {
+			continue
+		}
 		for range step.times {
 			if err := r.each(ctx, step.name, func(ctx context.Context, i int) error { return r.turn(ctx, step, i) }); err != nil {
 				return err

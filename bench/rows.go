@@ -15,6 +15,8 @@ type row struct {
 	name string
 	// times is how many turns each contender has in a round, in an order of its own each time.
 	times int
+	// rounds is in how many rounds it is measured, from the first recorded one on; 0 means in all.
+	rounds int
 	// inARow is how often it is measured in one turn; 0 means once. Commands come one after the other.
 	inARow int
 	// settle writes what is dirty back before a turn, so that nobody pays for another's files.

@@ -100,3 +100,12 @@ func TestSelectRows(t *testing.T) {
 		}
 	}
 }
+
+func TestSharesAreOfAllThatWasSpent(t *testing.T) {
+	if got, want := shares(map[string]float64{"acquire": 3, "solve": 1}), "acquire 75.0 %, setup 0.0 %, solve 25.0 %, score 0.0 %, remove 0.0 %"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := shares(nil); got != "" {
+		t.Errorf("got %q of nothing", got)
+	}
+}

@@ -158,8 +158,40 @@ environment: {env: {A: "x \"q\" 's' $HOME ${HOME} \\n # \\\nline 2\\", EMPTY: ""
 	}
 }
 
-func TestAnImageIsBuiltAgainOnlyWhenItsInputsChange(t *testing.T) {
+// bothBuilders runs f with each of the builders that a user's Dockerfile may get.
+func bothBuilders(t *testing.T, f func(t *testing.T, p *docker.Provider)) {
+	for name, classic := range map[string]bool{"BuildKit": false, "the Engine's own": true} {
+		t.Run(name, func(t *testing.T) { f(t, dockertest.Provider(t, docker.Options{ClassicBuilder: classic})) })
+	}
+}
+
+func TestWhatOnlyBuildKitCanDoIsBuiltByIt(t *testing.T) {
 	p := dockertest.Provider(t, docker.Options{})
+	e := environment(t, p, "docker: {build: {args: {BASE: lazaret-test/busybox}}}\nenvironment: {env: {A: '1'}}\n", map[string]string{
+		"Dockerfile": "ARG BASE\nFROM $BASE AS made\nRUN echo made >/made\nFROM $BASE\nARG TARGETOS\n" +
+			"RUN --mount=from=made,target=/from cat /from/made >/found; echo $TARGETOS >>/found\n",
+	})
+	built := build(t, p, e)
+	if got := output(t, p, built.Tags[0], "cat /found; echo $A $PWD"); got != "made\nlinux\n1 /workspace\n" {
+		t.Errorf("got %q", got)
+	}
+	if again := build(t, p, e); !again.UpToDate || again.ID != built.ID {
+		t.Errorf("nothing has changed, and it is %+v", again)
+	}
+	if err := p.RemoveImage(t.Context(), lazaret.Image{ID: built.ID}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := envimage.Build(t.Context(), dockertest.Provider(t, docker.Options{ClassicBuilder: true}), e, nil)
+	if !errors.Is(err, lazaret.ErrUnsupported) || !strings.Contains(err.Error(), "line 6: RUN --mount") {
+		t.Errorf("without BuildKit: %v", err)
+	}
+}
+
+func TestAnImageIsBuiltAgainOnlyWhenItsInputsChange(t *testing.T) {
+	bothBuilders(t, isBuiltAgainOnlyWhenItsInputsChange)
+}
+
+func isBuiltAgainOnlyWhenItsInputsChange(t *testing.T, p *docker.Provider) {
 	e := environment(t, p, `
 docker: {build: {args: {BASE: lazaret-test/busybox}}}
 environment: {env: {A: "1"}}
@@ -190,15 +222,18 @@ environment: {env: {A: "1"}}
 }
 
 func TestAStepThatFailsIsToldWithWhatItPrintedLast(t *testing.T) {
-	p := dockertest.Provider(t, docker.Options{})
+	bothBuilders(t, tellsWhatAFailedStepPrintedLast)
+}
+
+func tellsWhatAFailedStepPrintedLast(t *testing.T, p *docker.Provider) {
 	e := environment(t, p, "docker: {build: {}}\n", map[string]string{
-		"Dockerfile": "FROM lazaret-test/busybox\n" + labelled(t) + "RUN true\nRUN echo one; echo two >&2; exit 7\n",
+		"Dockerfile": "FROM lazaret-test/busybox\n" + labelled(t) + "RUN true\nRUN { echo one; echo two; } >&2; exit 7\n",
 	})
 	_, err := envimage.Build(t.Context(), p, e, nil)
 	if !errors.Is(err, lazaret.ErrConfig) {
 		t.Fatalf("got %v", err)
 	}
-	for _, want := range []string{"step 4/", "RUN echo one", "exit code 7", "it printed last:\none\ntwo"} {
+	for _, want := range []string{"RUN { echo one", "exit code 7", "it printed last:\none\ntwo"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in: %v", want, err)
 		}
@@ -209,7 +244,10 @@ func TestAStepThatFailsIsToldWithWhatItPrintedLast(t *testing.T) {
 }
 
 func TestABuildThatIsCancelledEndsAndLeavesNoContainer(t *testing.T) {
-	p := dockertest.Provider(t, docker.Options{})
+	bothBuilders(t, endsWhenItIsCancelled)
+}
+
+func endsWhenItIsCancelled(t *testing.T, p *docker.Provider) {
 	e := environment(t, p, "docker: {build: {}}\n", map[string]string{
 		"Dockerfile": "FROM lazaret-test/busybox\n" + labelled(t) + "RUN sleep 1000\n",
 	})

@@ -106,6 +106,7 @@ type step struct {
 	dockerfile func(base string) string
 	trees      []*buildcontext.Tree // the context; the Dockerfile is among them if dockerfile is nil
 	path       string               // the Dockerfile's
+	text       string               // its content, where a user has written it
 	args       map[string]string    // the build's arguments
 	limits     spec.Limits
 	network    string
@@ -121,7 +122,7 @@ func ensure(ctx context.Context, b lazaret.ImageBuilder, tags []string, mark laz
 	}
 	for i, s := range steps {
 		build := lazaret.ImageBuild{
-			Args: s.args, Network: s.network, Memory: max(s.limits.Memory, 0), CPUs: max(s.limits.CPUs, 0),
+			Text: s.text, Args: s.args, Network: s.network, Memory: max(s.limits.Memory, 0), CPUs: max(s.limits.CPUs, 0),
 			Mark: lazaret.ImageMark{Environment: mark.Environment},
 		}
 		if progress != nil {

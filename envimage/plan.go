@@ -21,13 +21,14 @@ import (
 )
 
 // recipe is raised where this package makes another image of the same inputs.
-const recipe = 1
+const recipe = 2
 
 // plan is how an environment's image is made.
 type plan struct {
 	env     spec.Environment // with its defaults
 	tags    []string
 	context *buildcontext.Tree // of a build; nil without one
+	text    string             // of its Dockerfile
 	refs    []string           // the images that it is built on
 }
 
@@ -52,7 +53,7 @@ func newPlan(ctx context.Context, e *spec.Environment) (*plan, error) {
 	if !filepath.IsAbs(dir) {
 		dir = filepath.Join(filepath.Dir(e.File), dir)
 	}
-	if p.refs, err = basesOf(dir, build); err != nil {
+	if err := p.read(dir, build); err != nil {
 		return nil, err
 	}
 	matcher, err := buildcontext.Ignored(dir, build.Dockerfile)
@@ -63,20 +64,21 @@ func newPlan(ctx context.Context, e *spec.Environment) (*plan, error) {
 	return p, err
 }
 
-// basesOf reads the Dockerfile of a build.
-func basesOf(dir string, build *spec.Build) ([]string, error) {
+// read reads the Dockerfile of a build.
+func (p *plan) read(dir string, build *spec.Build) error {
 	if _, err := workspace.CleanPath(build.Dockerfile); err != nil {
-		return nil, &lazaret.Error{Op: "docker.build.dockerfile", Class: lazaret.ErrConfig, Err: err}
+		return &lazaret.Error{Op: "docker.build.dockerfile", Class: lazaret.ErrConfig, Err: err}
 	}
 	text, err := buildcontext.ReadDockerfile(dir, build.Dockerfile)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	read, err := buildcontext.Parse(text, build.Args)
 	if err != nil {
-		return nil, &lazaret.Error{Op: "read", Path: filepath.Join(dir, build.Dockerfile), Class: lazaret.ErrConfig, Err: err}
+		return &lazaret.Error{Op: "read", Path: filepath.Join(dir, build.Dockerfile), Class: lazaret.ErrConfig, Err: err}
 	}
-	return read.Bases, nil
+	p.text, p.refs = text, read.Bases
+	return nil
 }
 
 // resolve finds the ids of the images that it is built on; nil where one is missing.
@@ -122,7 +124,7 @@ func (p *plan) steps(ids map[string]string) []step {
 		last.base = ids[d.Image]
 		return []step{last}
 	}
-	return []step{{trees: []*buildcontext.Tree{p.context}, path: d.Build.Dockerfile, args: d.Build.Args}, last}
+	return []step{{trees: []*buildcontext.Tree{p.context}, path: d.Build.Dockerfile, text: p.text, args: d.Build.Args}, last}
 }
 
 // environment is the Dockerfile that gives an image variables and a working directory, which belongs to

@@ -127,7 +127,12 @@ func TestAKeptContainerIsStoppedLabelledAndTold(t *testing.T) {
 	env := p.environment(t, "  keep_container_after_clean: true", "  binary: podman")
 	s := p.open(t, env, session.Agent, map[string]string{"a": "kept"})
 	r := spawn(t, s, session.SpawnOptions{})
-	t.Cleanup(func() { engine(t, http.MethodDelete, "/containers/"+name(t, r)+"?force=1", nil) })
+	t.Cleanup(func() {
+		kept := strings.TrimSuffix(name(t, r), "-default-1")
+		if _, err := p.provider.(*docker.Provider).Cleanup(context.WithoutCancel(t.Context()), lazaret.CleanupOptions{Names: []string{kept}}); err != nil {
+			t.Error(err)
+		}
+	})
 	execute(t, r, sh("echo x > b"))
 	conn, err := r.Connection(t.Context())
 	if err != nil || conn.Shell[0] != "podman" {

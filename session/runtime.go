@@ -46,14 +46,7 @@ func (r *Runtime) Connection(ctx context.Context) (lazaret.Connection, error) {
 	if err != nil {
 		return c, failed("connect", err)
 	}
-	r.name(&c)
 	return c, nil
-}
-
-func (r *Runtime) name(c *lazaret.Connection) {
-	if len(c.Shell) > 0 && c.Shell[0] == "docker" {
-		c.Shell[0] = r.s.env.Docker.Binary
-	}
 }
 
 // Poll returns the exit code of the last command that has ended. There is none while one runs, and before
@@ -186,7 +179,6 @@ func (r *Runtime) shut(ctx context.Context, remove bool) error {
 	if err = errors.Join(err, r.sb.Close(ctx)); err != nil {
 		return err
 	}
-	r.name(&c)
 	binary := r.s.env.Docker.Binary
 	r.s.log.Info("the container is kept, stopped", "container", c.Container,
 		"look", binary+" start "+c.Container+" && "+strings.Join(c.Shell, " "), "remove", "lazaret cleanup "+r.sb.Info().Name)

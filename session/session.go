@@ -74,6 +74,8 @@ type Options struct {
 	// Logger is told what loosens the isolation, which variables of this machine are passed on (never
 	// their values), the steps of a build, and where kept containers are. Nil tells nobody.
 	Logger *slog.Logger
+	// Journal tells what is done in the sandboxes of all its runtimes. Nil tells nothing.
+	Journal *lazaret.Journal
 }
 
 // Session is a private workspace and the runtimes over it. Its methods may be called by many goroutines

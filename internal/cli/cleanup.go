@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 
@@ -25,8 +24,9 @@ func (a *app) newCleanupCommand() *cobra.Command {
 		Long: `Cleanup lists everything of Lazaret's and removes what belongs to processes that
 have ended: in the daemon, and the folders of local sandboxes and sessions. It
 never touches what a running process holds. Kept ones, and those of owners that
-cannot be judged from this machine, go when they are named. Caches stay, but for
-the guests of other versions that are a day old and that no container uses.`,
+cannot be judged from this machine, go when they are named, or when their time
+or lease is over. Caches stay, but for the guests of other versions that are a
+day old and that no container uses.`,
 		Example: `  lazaret cleanup
   lazaret cleanup --dry-run --json
   lazaret cleanup lazaret-3f9c2b7a1d0e
@@ -43,7 +43,7 @@ the guests of other versions that are a day old and that no container uses.`,
 }
 
 func (a *app) cleanup(ctx context.Context, opts lazaret.CleanupOptions, asJSON bool) error {
-	a.log = slog.New(slog.DiscardHandler) // nothing is started: an old Engine does not matter
+	a.quietly()
 	found, err := a.cleanAll(ctx, opts)
 	if found == nil && err != nil {
 		return err

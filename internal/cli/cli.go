@@ -64,6 +64,10 @@ type app struct {
 	transport string
 	image     string // the default one
 	strict    bool
+	logFormat string
+	logLevel  string
+	quiet     bool // see quietly
+	noReaper  bool
 }
 
 // Main runs the command line and returns the exit code. The first SIGINT, SIGTERM or SIGHUP cancels what
@@ -77,8 +81,8 @@ func Main(ctx context.Context, args []string, streams Streams) int {
 func run(ctx context.Context, args []string, streams Streams) int {
 	streams.Out = output{streams.Out}
 	a := &app{Streams: streams, settings: settings{env: os.LookupEnv, configFile: configFile()}}
-	a.log = slog.New(newLogHandler(streams.Err))
-	root := a.rootCommand() //nolint:contextcheck // commands get theirs from ExecuteContext
+	a.log = slog.New(newLogHandler(streams.Err, slog.LevelInfo)) // until flags say otherwise
+	root := a.rootCommand()                                      //nolint:contextcheck // commands get theirs from ExecuteContext
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
 	return a.finish(ctx, cmd.CommandPath(), err)
@@ -102,7 +106,7 @@ func (a *app) finish(ctx context.Context, command string, err error) int {
 	}
 	var told *signalled
 	if errors.As(context.Cause(ctx), &told) && wasCancelled(err) {
-		fmt.Fprintf(a.Err, "lazaret: ended by %s\n", told.name)
+		a.complain("ended by "+told.name, told.exitCode(), err)
 		return told.exitCode()
 	}
 	code := exitCode(err)
@@ -110,11 +114,24 @@ func (a *app) finish(ctx context.Context, command string, err error) int {
 	if errors.As(err, &exit) && exit.err == nil {
 		return code
 	}
-	fmt.Fprintf(a.Err, "lazaret: %s\n", strings.ReplaceAll(err.Error(), "\n", "\nlazaret: "))
-	if code == exitUsage {
+	a.complain(err.Error(), code, err)
+	if code == exitUsage && a.logFormat != logJSON {
 		fmt.Fprintf(a.Err, "Run '%s --help' for its usage.\n", strings.TrimSuffix(command, " help"))
 	}
 	return code
+}
+
+// complain says on standard error why the program ends with a code of its own.
+func (a *app) complain(message string, code int, err error) {
+	if a.logFormat == logJSON {
+		args := []any{"exit_code", code}
+		if lazaret.ClassOf(err) != nil || code == exitUsage { // else it is the command's own end
+			args = append(args, "class", describe(err).Class)
+		}
+		a.log.Error(message, args...)
+		return
+	}
+	fmt.Fprintf(a.Err, "lazaret: %s\n", strings.ReplaceAll(message, "\n", "\nlazaret: "))
 }
 
 // wasCancelled reports whether err says that something was ended before its time.
@@ -159,7 +176,10 @@ Ctrl-C and by SIGTERM.`,
 		SilenceUsage:  true,
 		Args:          noCommand,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			return a.settings.apply(cmd)
+			if err := a.settings.apply(cmd); err != nil {
+				return err
+			}
+			return a.setUpLog()
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -170,12 +190,15 @@ Ctrl-C and by SIGTERM.`,
 	root.PersistentFlags().BoolVar(&a.strict, "strict-prereqs", false, "refuse a Docker Engine that is too old for full isolation, instead of warning")
 	root.PersistentFlags().StringVar(&a.transport, "transport", "", "the `way` commands reach a Docker sandbox: guest, or engine for nothing of ours inside to trust, slower and with limits (default guest)")
 	root.PersistentFlags().StringVar(&a.image, "default-image", docker.DefaultImage, "the `image` of sandboxes that name none, and that which builtin images are built on")
-	markSettings(root.PersistentFlags(), "provider", "strict-prereqs", "transport", "default-image")
+	root.PersistentFlags().StringVar(&a.logFormat, "log-format", logText, "the `format` of what is told on standard error: text, or json for a JSON object a line")
+	root.PersistentFlags().StringVar(&a.logLevel, "log-level", "info", "the least `level` of what is told: debug, info, warn or error")
+	root.PersistentFlags().BoolVar(&a.noReaper, "no-reaper", false, "start no second process that removes the sandboxes should this one be killed")
+	markSettings(root.PersistentFlags(), "provider", "strict-prereqs", "transport", "default-image", "log-format", "log-level", "no-reaper")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError("%w", err) })
 	root.AddCommand(
 		a.newRunCommand(runSandbox), a.newUpCommand(runUp), a.newPsCommand(), a.newExecCommand(runExec), a.newProcessCommand(), a.newCpCommand(runCp),
-		a.newLogsCommand(), a.newShellCommand(), a.newConnectCommand(), a.newConfigCommand(showConfig), a.newDownCommand(),
-		a.newSessionCommand(), a.newSnapshotCommand(), a.newImageCommand(), a.newCleanupCommand(), a.newDoctorCommand(), a.newVersionCommand(),
+		a.newLogsCommand(), a.newShellCommand(), a.newConnectCommand(), a.newForwardCommand(), a.newConfigCommand(showConfig), a.newDownCommand(),
+		a.newSessionCommand(), a.newEvalCommand(runEval), a.newRunsCommand(), a.newSnapshotCommand(), a.newImageCommand(), a.newCleanupCommand(), a.newDoctorCommand(), a.newVersionCommand(),
 	)
 	completeHelp(root)
 	return root

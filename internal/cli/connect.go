@@ -47,6 +47,10 @@ type portJSON struct {
 	Protocol  string `json:"protocol"`
 }
 
+func newPortJSON(p lazaret.Port) portJSON {
+	return portJSON{Address: p.Address, Host: p.Host, Container: p.Container, Protocol: p.Protocol}
+}
+
 func (a *app) connect(ctx context.Context, n named, asJSON bool) error {
 	return a.in(ctx, n, func(sb *lazaret.Sandbox, svc *lazaret.Service) error {
 		c, err := svc.Connection(ctx)
@@ -55,7 +59,7 @@ func (a *app) connect(ctx context.Context, n named, asJSON bool) error {
 		}
 		obj := connectionJSON{Sandbox: sb.Info().Name, Service: svc.ServiceInfo().Name, Container: c.Container, Shell: c.Shell, VSCode: c.VSCode, Ports: []portJSON{}}
 		for _, p := range c.Ports {
-			obj.Ports = append(obj.Ports, portJSON{Address: p.Address, Host: p.Host, Container: p.Container, Protocol: p.Protocol})
+			obj.Ports = append(obj.Ports, newPortJSON(p))
 		}
 		if asJSON {
 			return a.printJSON(obj)

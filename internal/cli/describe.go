@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -113,9 +112,9 @@ func (a *app) withoutSettings(s lazaret.Spec, limits bool) lazaret.Spec {
 // start starts what was described, and builds the image of an environment spec first if it says how.
 func (a *app) start(ctx context.Context, p lazaret.Provider, d described) (*lazaret.Sandbox, error) {
 	if d.env != nil && d.env.Type == spec.TypeDocker && d.env.Docker.Build != nil && d.Image == d.env.WithDefaults().Docker.Image {
-		b, ok := p.(lazaret.ImageBuilder)
-		if !ok {
-			return nil, &lazaret.Error{Op: "build images", Class: lazaret.ErrUnsupported, Err: fmt.Errorf("provider %s has none", p.Name())}
+		b, err := imageBuilder(p)
+		if err != nil {
+			return nil, err
 		}
 		built, err := envimage.Build(ctx, b, d.env, a.building)
 		if err != nil {
@@ -128,7 +127,7 @@ func (a *app) start(ctx context.Context, p lazaret.Provider, d described) (*laza
 
 // building tells a step of a build.
 func (a *app) building(tag, step string) {
-	fmt.Fprintf(a.Err, "lazaret: building %s: %s\n", tag, step)
+	a.tell("building %s: %s", tag, step)
 }
 
 // onlyForProjects is a flag that was given and says nothing of anything but a project; empty where there is none.

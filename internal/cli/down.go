@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -29,7 +28,21 @@ names. Where one of the names is unknown, nothing is removed.`,
 }
 
 func (a *app) down(ctx context.Context, names []string) error {
-	a.log = slog.New(slog.DiscardHandler) // nothing is started: an old Engine does not matter
+	a.quietly()
+	if a.provider == "docker" { // kept sandboxes of the other one are no more than folders
+		found, err := a.cleanOne(ctx, a.provider, lazaret.CleanupOptions{Names: names, DryRun: true})
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if !slices.ContainsFunc(found, func(l lazaret.Leftover) bool { return l.Sandbox == name && l.Kind != "folder" }) {
+				return &lazaret.Error{
+					Op: "down", Class: lazaret.ErrConfig, Err: fmt.Errorf("this daemon has no sandbox %s, and this machine a folder of that name", name),
+					Hint: "is it another daemon's? Else `lazaret cleanup " + name + "` removes the folder",
+				}
+			}
+		}
+	}
 	if _, err := a.cleanOne(ctx, a.provider, lazaret.CleanupOptions{Names: names}); err != nil {
 		return err
 	}

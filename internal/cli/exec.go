@@ -17,8 +17,9 @@ const detachedCap = 1 << 20
 // execOptions are what `lazaret exec` was asked to do.
 type execOptions struct {
 	named
-	cmd  lazaret.Cmd
-	json bool
+	cmd     lazaret.Cmd
+	json    bool
+	journal journalFlag
 }
 
 func (a *app) newExecCommand(runF func(context.Context, *app, execOptions) error) *cobra.Command {
@@ -68,20 +69,33 @@ process". The last 1 MiB of each of its outputs is kept, until it is forgotten.`
 	flags.BoolVarP(&opts.cmd.StdinPipe, "interactive", "i", false, "with --detach: leave standard input open, for \"lazaret process write\"; else it is passed through anyway")
 	flags.BoolVarP(&opts.cmd.Detach, "detach", "d", false, "leave the command running, and print its number")
 	flags.BoolVar(&opts.json, "json", false, "print one JSON object about outcome, output and errors instead of the output")
+	opts.journal.add(flags)
 	return cmd
 }
 
 func runExec(ctx context.Context, a *app, opts execOptions) error {
+	journal, file, err := a.openJournal(opts.journal)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
 	if opts.cmd.Detach {
-		return a.in(ctx, opts.named, func(_ *lazaret.Sandbox, svc *lazaret.Service) error { return a.detach(ctx, svc, opts.cmd) })
+		return a.in(ctx, opts.named, func(sb *lazaret.Sandbox, svc *lazaret.Service) error {
+			sb.Record(journal)
+			return a.detach(ctx, svc, opts.cmd)
+		})
 	}
 	opts.cmd.StdinPipe = false
 	if !opts.json {
-		return a.in(ctx, opts.named, func(_ *lazaret.Sandbox, svc *lazaret.Service) error { return a.execShown(ctx, svc, opts.cmd) })
+		return a.in(ctx, opts.named, func(sb *lazaret.Sandbox, svc *lazaret.Service) error {
+			sb.Record(journal)
+			return a.execShown(ctx, svc, opts.cmd)
+		})
 	}
 	var r report
 	began := time.Now()
-	err := a.in(ctx, opts.named, func(sb *lazaret.Sandbox, svc *lazaret.Service) (err error) {
+	err = a.in(ctx, opts.named, func(sb *lazaret.Sandbox, svc *lazaret.Service) (err error) {
+		sb.Record(journal)
 		r.started(sb.Info(), time.Since(began))
 		r.image = svc.ServiceInfo().Image
 		opts.cmd.Stdin = a.In

@@ -76,7 +76,7 @@ func TestDocsHaveTheHelpTexts(t *testing.T) {
 		}
 		return "```\n$ " + command + " --help\n" + text + "```\n"
 	})
-	for _, command := range []string{"lazaret", "lazaret run", "lazaret up", "lazaret ps", "lazaret exec", "lazaret process", "lazaret process list", "lazaret process follow", "lazaret process wait", "lazaret process write", "lazaret process signal", "lazaret process kill", "lazaret process forget", "lazaret cp", "lazaret logs", "lazaret shell", "lazaret connect", "lazaret down", "lazaret session run", "lazaret snapshot create", "lazaret snapshot restore", "lazaret snapshot diff", "lazaret snapshot show", "lazaret image", "lazaret image build", "lazaret image list", "lazaret image prune", "lazaret config", "lazaret cleanup", "lazaret doctor", "lazaret version"} {
+	for _, command := range []string{"lazaret", "lazaret run", "lazaret up", "lazaret ps", "lazaret exec", "lazaret process", "lazaret process list", "lazaret process follow", "lazaret process wait", "lazaret process write", "lazaret process signal", "lazaret process kill", "lazaret process forget", "lazaret cp", "lazaret logs", "lazaret shell", "lazaret connect", "lazaret down", "lazaret session run", "lazaret eval", "lazaret runs", "lazaret runs list", "lazaret runs show", "lazaret runs export", "lazaret snapshot create", "lazaret snapshot restore", "lazaret snapshot diff", "lazaret snapshot show", "lazaret image", "lazaret image build", "lazaret image list", "lazaret image prune", "lazaret config", "lazaret cleanup", "lazaret doctor", "lazaret version"} {
 		if !seen[command] {
 			t.Errorf("docs/cli.md has no help of %s", command)
 		}

@@ -102,11 +102,19 @@ func (a *app) withImages(ctx context.Context, file string, f func(lazaret.ImageB
 		return err
 	}
 	defer func() { err = errors.Join(err, p.Close(ctx)) }()
-	b, ok := p.(lazaret.ImageBuilder)
-	if !ok {
-		return &lazaret.Error{Op: "build images", Class: lazaret.ErrUnsupported, Err: fmt.Errorf("provider %s has none", a.provider)}
+	b, err := imageBuilder(p)
+	if err != nil {
+		return err
 	}
 	return f(b, e)
+}
+
+// imageBuilder is a provider that builds images.
+func imageBuilder(p lazaret.Provider) (lazaret.ImageBuilder, error) {
+	if b, ok := p.(lazaret.ImageBuilder); ok {
+		return b, nil
+	}
+	return nil, &lazaret.Error{Op: "build images", Class: lazaret.ErrUnsupported, Err: fmt.Errorf("provider %s has none", p.Name())}
 }
 
 func (a *app) newImageListCommand() *cobra.Command {

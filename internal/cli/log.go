@@ -9,17 +9,64 @@ import (
 	"sync"
 )
 
+// The formats of the log.
+const (
+	logText = "text"
+	logJSON = "json"
+)
+
+// logLevels are the levels by name.
+var logLevels = map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
+
+// setUpLog makes the log that the flags ask for.
+func (a *app) setUpLog() error {
+	if a.logFormat != logText && a.logFormat != logJSON {
+		return usageError("--log-format %q is neither text nor json", a.logFormat)
+	}
+	a.log = slog.New(a.logHandler())
+	if _, ok := logLevels[a.logLevel]; !ok {
+		return usageError("--log-level %q is none of debug, info, warn and error", a.logLevel)
+	}
+	return nil
+}
+
+// logHandler writes what is logged where the app's messages go, as the flags ask for.
+func (a *app) logHandler() slog.Handler {
+	level := logLevels[a.logLevel] // info, where it is none
+	if a.logFormat == logJSON {
+		return slog.NewJSONHandler(a.Err, &slog.HandlerOptions{Level: level})
+	}
+	return newLogHandler(a.Err, level)
+}
+
+// tell tells a person how things go. A line of the log is the same.
+func (a *app) tell(format string, args ...any) { a.log.Info(fmt.Sprintf(format, args...)) }
+
+// quietly keeps providers from telling what does not matter to a command that starts nothing: an old Engine, say.
+func (a *app) quietly() { a.quiet = true }
+
+// providerLog is the log for providers.
+func (a *app) providerLog() *slog.Logger {
+	if a.quiet && a.logLevel != "debug" {
+		return slog.New(slog.DiscardHandler)
+	}
+	return a.log
+}
+
 // logHandler writes a log record as one line for people: "lazaret: warning: text (key=value)".
 type logHandler struct {
 	mu    *sync.Mutex // shared by all that write to w
 	w     io.Writer
+	level slog.Level
 	attrs []slog.Attr
 }
 
-func newLogHandler(w io.Writer) *logHandler { return &logHandler{mu: &sync.Mutex{}, w: w} }
+func newLogHandler(w io.Writer, level slog.Level) *logHandler {
+	return &logHandler{mu: &sync.Mutex{}, w: w, level: level}
+}
 
-// Enabled leaves debug messages out.
-func (h *logHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelInfo }
+// Enabled leaves out what is below the level.
+func (h *logHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= h.level }
 
 // Handle writes one record.
 func (h *logHandler) Handle(_ context.Context, r slog.Record) error {
@@ -30,6 +77,8 @@ func (h *logHandler) Handle(_ context.Context, r slog.Record) error {
 		b.WriteString("error: ")
 	case r.Level >= slog.LevelWarn:
 		b.WriteString("warning: ")
+	case r.Level < slog.LevelInfo:
+		b.WriteString("debug: ")
 	}
 	b.WriteString(r.Message)
 	var details []string
@@ -53,7 +102,7 @@ func (h *logHandler) Handle(_ context.Context, r slog.Record) error {
 
 // WithAttrs returns a handler that adds attributes to each record.
 func (h *logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &logHandler{mu: h.mu, w: h.w, attrs: append(append([]slog.Attr{}, h.attrs...), attrs...)}
+	return &logHandler{mu: h.mu, w: h.w, level: h.level, attrs: append(append([]slog.Attr{}, h.attrs...), attrs...)}
 }
 
 // WithGroup ignores groups: a line for people has no nesting.

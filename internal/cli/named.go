@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 
 	"github.com/spf13/pflag"
 
@@ -24,7 +23,7 @@ func (n *named) addUser(flags *pflag.FlagSet) {
 
 // opener returns the provider, where it can reach sandboxes of other processes.
 func (a *app) opener(ctx context.Context) (lazaret.Provider, lazaret.Opener, error) {
-	a.log = slog.New(slog.DiscardHandler) // nothing is started: an old Engine does not matter
+	a.quietly()
 	p, err := a.open(ctx, a.provider)
 	if err != nil {
 		return nil, nil, err

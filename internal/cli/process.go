@@ -180,7 +180,7 @@ func (a *app) followOne(chunks iter.Seq2[lazaret.Chunk, error], s lazaret.Stream
 		}
 		mu.Lock()
 		if missed := c.Offset - at; missed > 0 {
-			fmt.Fprintf(a.Err, "lazaret: %d bytes of %s are not kept any more\n", missed, s)
+			a.tell("%d bytes of %s are not kept any more", missed, s)
 		}
 		at = c.Offset + int64(len(c.Data))
 		_, err = a.of(s).Write(c.Data)

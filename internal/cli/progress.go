@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"fmt"
-	"io"
 	"sync"
 	"time"
 
@@ -17,7 +15,7 @@ const progressEvery = 2 * time.Second
 // builds.
 type pullProgress struct {
 	mu     sync.Mutex
-	w      io.Writer
+	tell   func(format string, args ...any)
 	now    func() time.Time
 	images map[string]*pull
 }
@@ -27,22 +25,22 @@ type pull struct {
 	layers map[string]docker.Progress
 }
 
-func newPullProgress(w io.Writer) *pullProgress {
-	return &pullProgress{w: w, now: time.Now, images: map[string]*pull{}}
+func newPullProgress(tell func(format string, args ...any)) *pullProgress {
+	return &pullProgress{tell: tell, now: time.Now, images: map[string]*pull{}}
 }
 
 func (p *pullProgress) report(ev docker.Progress) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if ev.Build {
-		fmt.Fprintf(p.w, "lazaret: building %s: %s\n", ev.Image, ev.Status)
+		p.tell("building %s: %s", ev.Image, ev.Status)
 		return
 	}
 	im := p.images[ev.Image]
 	if im == nil {
 		im = &pull{last: p.now(), layers: map[string]docker.Progress{}}
 		p.images[ev.Image] = im
-		fmt.Fprintf(p.w, "lazaret: pulling %s\n", ev.Image)
+		p.tell("pulling %s", ev.Image)
 	}
 	if ev.Layer != "" && ev.Total > 0 {
 		im.layers[ev.Layer] = ev
@@ -55,5 +53,5 @@ func (p *pullProgress) report(ev docker.Progress) {
 	for _, l := range im.layers {
 		current, total = current+l.Current, total+l.Total
 	}
-	fmt.Fprintf(p.w, "lazaret: pulling %s: %s of %s so far\n", ev.Image, spec.FormatSize(current), spec.FormatSize(total))
+	p.tell("pulling %s: %s of %s so far", ev.Image, spec.FormatSize(current), spec.FormatSize(total))
 }

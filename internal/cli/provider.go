@@ -27,14 +27,14 @@ func (a *app) open(ctx context.Context, name string) (lazaret.Provider, error) {
 		}
 		return p, nil
 	case "local":
-		return local.New(local.Options{Logger: a.log})
+		return local.New(local.Options{Logger: a.providerLog()})
 	}
 	return nil, usageError("--provider %q is neither docker nor local", name)
 }
 
 func (a *app) dockerOptions() docker.Options {
 	return docker.Options{
-		Transport: docker.Transport(a.transport), StrictPrereqs: a.strict, DefaultImage: a.image, Logger: a.log, Progress: newPullProgress(a.Err).report,
+		Transport: docker.Transport(a.transport), StrictPrereqs: a.strict, NoReaper: a.noReaper, DefaultImage: a.image, Logger: a.providerLog(), Progress: newPullProgress(a.tell).report,
 		ClassicBuilder: os.Getenv("DOCKER_BUILDKIT") == "0", // as for the docker command
 	}
 }

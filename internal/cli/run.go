@@ -24,6 +24,7 @@ type runOptions struct {
 	cmd     lazaret.Cmd
 	in, out []transfer // copies before and after the command
 	json    bool
+	journal journalFlag
 }
 
 // sandboxFlags are the flags about a sandbox of an image, as they were typed.
@@ -41,6 +42,7 @@ type runFlags struct {
 	copies, ulimits []string
 	timeout         time.Duration
 	json, keep      bool
+	journal         journalFlag
 }
 
 func (a *app) newRunCommand(runF func(context.Context, *app, runOptions) error) *cobra.Command {
@@ -91,6 +93,7 @@ Without --network the command has no network. A timeout ends it with exit code
 	flags.StringArrayVar(&f.copies, "cp", nil, "`copy` a file or a tree, HOST:SANDBOX in before the command, or :SANDBOX:HOST out after it")
 	flags.BoolVar(&f.json, "json", false, "print one JSON object about outcome, output and errors instead of the output")
 	flags.BoolVar(&f.keep, "keep", false, "leave the sandbox running, and say how to enter and remove it")
+	f.journal.add(flags)
 	markSettings(flags, "timeout")
 	return cmd
 }
@@ -144,7 +147,7 @@ func (f *runFlags) options(args []string) (runOptions, error) {
 		return runOptions{}, err
 	}
 	what.Keep = f.keep
-	opts := runOptions{json: f.json, spec: described{Spec: what}, cmd: lazaret.Cmd{Args: args, Wall: f.timeout}}
+	opts := runOptions{json: f.json, journal: f.journal, spec: described{Spec: what}, cmd: lazaret.Cmd{Args: args, Wall: f.timeout}}
 	if opts.cmd.Rlimits, err = parseUlimits(f.ulimits); err != nil {
 		return runOptions{}, err
 	}
@@ -249,6 +252,12 @@ func runSandbox(ctx context.Context, a *app, opts runOptions) error {
 
 func (a *app) runReported(ctx context.Context, opts runOptions, r *report) (err error) {
 	begin := time.Now()
+	journal, file, err := a.openJournal(opts.journal)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	opts.spec.Journal = journal
 	provider, err := a.open(ctx, opts.spec.provider)
 	if err != nil {
 		return err
@@ -334,8 +343,8 @@ func (a *app) verdict(opts runOptions, res *lazaret.Result) error {
 
 // tellKept says how to get into a sandbox that stays, and how to remove it.
 func (a *app) tellKept(ctx context.Context, sb *lazaret.Sandbox) {
-	fmt.Fprintf(a.Err, "lazaret: the sandbox stays; remove it with: lazaret cleanup %s\n", sb.Info().Name)
+	a.tell("the sandbox stays; remove it with: lazaret cleanup %s", sb.Info().Name)
 	if c, err := sb.Connection(ctx); err == nil {
-		fmt.Fprintf(a.Err, "lazaret: enter it with: %s\n", strings.Join(c.Shell, " "))
+		a.tell("enter it with: %s", strings.Join(c.Shell, " "))
 	}
 }

@@ -41,6 +41,8 @@ type sessionOptions struct {
 	run   session.ExecuteOptions
 	out   string
 	json  bool
+
+	journal journalFlag
 }
 
 // sessionFlags are the flags as they were typed.
@@ -49,6 +51,7 @@ type sessionFlags struct {
 	env, mounts, ports                                                 []string
 	eval, json, stdin, noSetup                                         bool
 	timeout                                                            time.Duration
+	journal                                                            journalFlag
 }
 
 func (a *app) newSessionRunCommand() *cobra.Command {
@@ -109,6 +112,7 @@ path at which the command finds what is called NAME in the folder of --assets.`,
 	flags.DurationVar(&f.timeout, "timeout", 0, "end the command after this `time`, such as 90s (default: no limit); the set-up has the spec's")
 	flags.StringVar(&f.out, "snapshot-out", "", "write a snapshot of the workspace as it is afterwards to this `file`, which is replaced")
 	flags.BoolVar(&f.json, "json", false, "print a JSON object with outcome, exit code and output instead of the output")
+	f.journal.add(flags)
 	return cmd
 }
 
@@ -133,7 +137,7 @@ func (f *sessionFlags) options(entry bool) (o sessionOptions, err error) {
 		},
 		spawn: session.SpawnOptions{Image: f.image, User: f.user, Setup: f.setup, DisableSetup: f.noSetup},
 		run:   session.ExecuteOptions{Command: f.command, Entry: f.entry, Timeout: f.timeout},
-		out:   f.out, json: f.json,
+		out:   f.out, json: f.json, journal: f.journal,
 	}
 	if f.eval {
 		o.open.Kind = session.Evaluation
@@ -233,12 +237,17 @@ func (obj *sessionJSON) fill(res *session.Result) {
 
 // inSession opens a session, runs the command and keeps a snapshot.
 func (a *app) inSession(ctx context.Context, o sessionOptions, obj *sessionJSON) (res *session.Result, err error) {
+	journal, file, err := a.openJournal(o.journal)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
 	provider, err := a.open(ctx, o.env.Type)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, provider.Close(ctx)) }()
-	o.open.Provider, o.open.Environment, o.open.Logger = provider, o.env, a.log
+	o.open.Provider, o.open.Environment, o.open.Logger, o.open.Journal = provider, o.env, a.log, journal
 	s, err := session.Open(ctx, o.open)
 	if err != nil {
 		return nil, err
@@ -278,7 +287,7 @@ func (a *app) inSession(ctx context.Context, o sessionOptions, obj *sessionJSON)
 		return res, err
 	}
 	if !o.json {
-		fmt.Fprintf(a.Err, "lazaret: %s: %s\n", o.out, summary(c.Manifest))
+		a.tell("%s: %s", o.out, summary(c.Manifest))
 	}
 	return res, nil
 }
@@ -304,7 +313,7 @@ func (o *sessionOptions) resolve(s *session.Session) error {
 func (a *app) tellPorts(ctx context.Context, r *session.Runtime) error {
 	c, err := r.Connection(ctx)
 	for _, p := range c.Ports {
-		fmt.Fprintf(a.Err, "lazaret: port %d is published at 127.0.0.1:%d\n", p.Container, p.Host)
+		a.tell("port %d is published at 127.0.0.1:%d", p.Container, p.Host)
 	}
 	return err
 }
@@ -316,7 +325,7 @@ func (a *app) showSession(res *session.Result) error {
 		out lazaret.Output
 	}{{a.Err, res.SetupStdout}, {a.Err, res.SetupStderr}, {a.Out, res.Stdout}, {a.Err, res.Stderr}} {
 		if o.out.Truncated() {
-			fmt.Fprintf(a.Err, "lazaret: of %d bytes of output, these are the last %d\n", o.out.Total, len(o.out.Bytes))
+			a.tell("of %d bytes of output, these are the last %d", o.out.Total, len(o.out.Bytes))
 		}
 		if _, err := o.to.Write(o.out.Bytes); err != nil {
 			return outputError(err)

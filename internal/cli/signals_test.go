@@ -7,19 +7,21 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/lazaret/lazaret/internal/dockertest"
 	"github.com/lazaret/lazaret/internal/engine"
 )
 
@@ -203,53 +205,23 @@ func TestASignalWhileATreeIsCopiedOut(t *testing.T) {
 // channel tells of the first one that was asked for.
 func slowRemoval(t *testing.T, e *engine.Client) (string, <-chan struct{}) {
 	t.Helper()
-	socket, ok := strings.CutPrefix(e.Endpoint(), "unix://")
-	if !ok {
-		t.Skip("the daemon is not on a unix socket")
-	}
 	asked := make(chan struct{}, 16)
-	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: "docker"})
-	proxy.FlushInterval = -1
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", socket)
-	}}
-	proxy.Transport = transport
-	dir, err := os.MkdirTemp("", "slow")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := filepath.Join(dir, "s")
-	listener, err := net.Listen("unix", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	socket := dockertest.Between(t, e, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		if r.Method == http.MethodDelete && strings.Contains(r.URL.Path, "/containers/") {
 			asked <- struct{}{}
 			<-r.Context().Done() // until the program has gone
 			return
 		}
-		proxy.ServeHTTP(w, r)
-	})}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	t.Cleanup(func() {
-		_ = server.Close()
-		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-			t.Error(err)
-		}
-		transport.CloseIdleConnections()
-		_ = os.RemoveAll(dir)
+		next.ServeHTTP(w, r)
 	})
-	return "unix://" + address, asked
+	return "unix://" + socket, asked
 }
 
 func TestASecondSignalEndsItAtOnce(t *testing.T) {
 	e := needDocker(t)
 	address, removing := slowRemoval(t, e)
 	cmd, dir := program(t, "run", "--", "sh", "-c", "echo ready; sleep 600")
-	cmd.Env = append(cmd.Env, "DOCKER_HOST="+address)
+	cmd.Env = append(cmd.Env, "DOCKER_HOST="+address, "LAZARET_NO_REAPER=1")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -283,6 +255,60 @@ func TestASecondSignalEndsItAtOnce(t *testing.T) {
 		if err := e.Remove(t.Context(), o); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// signalRounds is how often a random moment is tried, LAZARET_SIGNAL_ROUNDS or a few times.
+func signalRounds(t *testing.T) int {
+	t.Helper()
+	text := os.Getenv("LAZARET_SIGNAL_ROUNDS")
+	if text == "" {
+		return 20
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// A signal at any moment ends the program with everything cleaned up: by itself, or by its reaper where the signal has
+// come before it could be caught.
+func TestASignalAtARandomMoment(t *testing.T) {
+	e := needDocker(t)
+	// Within this time a run comes and goes, on a machine that has other things to do too.
+	const longest = 3 * time.Second
+	for i := range signalRounds(t) {
+		sig := []syscall.Signal{syscall.SIGINT, syscall.SIGTERM}[i%2]
+		after := rand.N(longest)
+		t.Run(fmt.Sprintf("%v after %v", sig, after), func(t *testing.T) {
+			t.Parallel()
+			cmd, dir := program(t, "run", "--", "sh", "-c", "echo ready; sleep 600")
+			var stderr bytes.Buffer
+			cmd.Stderr = &stderr
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			<-time.After(after)
+			if err := cmd.Process.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+			_ = cmd.Wait() // its state tells
+			status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
+			if ended := ok && status.Signaled() && status.Signal() == sig; !ended && cmd.ProcessState.ExitCode() != 128+int(sig) {
+				t.Errorf("it has ended with %v\n%s", cmd.ProcessState, &stderr)
+			}
+			objects, err := objectsOf(t.Context(), e, dir)
+			if err != nil || len(objects) != 0 {
+				t.Errorf("left: %v, %v", objects, err)
+			}
+			for _, folder := range []string{"docker", "owners"} {
+				left, err := filepath.Glob(filepath.Join(dir, "state", "lazaret", folder, "*"))
+				if err != nil || len(left) != 0 {
+					t.Errorf("left: %q, %v", left, err)
+				}
+			}
+		})
 	}
 }
 

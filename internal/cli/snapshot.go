@@ -123,7 +123,7 @@ func (a *app) createSnapshot(ctx context.Context, dir, file string, opts workspa
 		return fail(err)
 	}
 	for _, s := range m.Skipped {
-		fmt.Fprintf(a.Err, "lazaret: left out: %s is a %s\n", printable(s.Path), s.What)
+		a.tell("left out: %s is a %s", printable(s.Path), s.What)
 	}
 	return a.say("%s: %s\n", file, summary(m))
 }

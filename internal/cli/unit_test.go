@@ -180,7 +180,7 @@ func TestParseTransfer(t *testing.T) {
 
 func TestLogLines(t *testing.T) {
 	var out bytes.Buffer
-	log := slog.New(newLogHandler(&out))
+	log := slog.New(newLogHandler(&out, slog.LevelInfo))
 	log.Debug("not shown")
 	log.Info("told")
 	log.Warn("watch out", "path", "/a b")
@@ -194,7 +194,7 @@ func TestLogLines(t *testing.T) {
 func TestPullProgressIsALineNowAndThen(t *testing.T) {
 	var out bytes.Buffer
 	now := time.Unix(0, 0)
-	p := newPullProgress(&out)
+	p := newPullProgress(func(format string, args ...any) { fmt.Fprintf(&out, "lazaret: "+format+"\n", args...) })
 	p.now = func() time.Time { return now }
 	at := func(after time.Duration, ev docker.Progress) {
 		now = time.Unix(0, 0).Add(after)

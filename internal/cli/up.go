@@ -13,8 +13,9 @@ import (
 
 // upOptions are what `lazaret up` was asked to do.
 type upOptions struct {
-	spec described
-	json bool
+	spec    described
+	json    bool
+	journal journalFlag
 }
 
 func (a *app) newUpCommand(runF func(context.Context, *app, upOptions) error) *cobra.Command {
@@ -52,10 +53,17 @@ started them: see "lazaret process".`,
 	flags.BoolVar(&opts.json, "json", false, "print a JSON object about the sandbox instead of its name")
 	image.add(flags)
 	project.add(flags)
+	opts.journal.add(flags)
 	return cmd
 }
 
 func runUp(ctx context.Context, a *app, opts upOptions) (err error) {
+	journal, file, err := a.openJournal(opts.journal)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	opts.spec.Journal = journal
 	provider, err := a.open(ctx, opts.spec.provider)
 	if err != nil {
 		return err

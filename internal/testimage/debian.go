@@ -82,30 +82,37 @@ func needDebootstrap(ctx context.Context, r release) error {
 	return err
 }
 
-// debianTree makes a minimal Debian with python3, procps and bash.
-func debianTree(ctx context.Context, dir, _ string, load func(context.Context, tree) error) error {
-	r, err := debian()
-	if err != nil {
-		return err
+// debianTree makes a minimal Debian with some packages more.
+func debianTree(packages ...string) func(ctx context.Context, dir, arch string, load func(context.Context, tree) error) error {
+	return func(ctx context.Context, dir, _ string, load func(context.Context, tree) error) error {
+		r, err := debian()
+		if err != nil {
+			return err
+		}
+		if err := needDebootstrap(ctx, r); err != nil {
+			return err
+		}
+		root := filepath.Join(dir, "root")
+		args := []string{
+			// In namespaces of its own, what debootstrap mounts and starts is gone whatever way it ends.
+			"--mount", "--pid", "--mount-proc", "--fork", "--kill-child", "debootstrap", "--variant=minbase",
+			"--include=" + strings.Join(packages, ","),
+		}
+		if r.id == "ubuntu" {
+			args = append(args, "--components=main,universe") // where Debian has one
+		}
+		args = append(args, r.codename, root)
+		if m := r.mirror(ctx); m != "" {
+			args = append(args, m)
+		}
+		if _, err := (program{env: aptProxy(ctx), kill: true}).output(ctx, "unshare", args...); err != nil {
+			return err
+		}
+		if err := clean(root); err != nil {
+			return err
+		}
+		return loadFolder(ctx, root, load)
 	}
-	if err := needDebootstrap(ctx, r); err != nil {
-		return err
-	}
-	root := filepath.Join(dir, "root")
-	args := []string{
-		// In namespaces of its own, what debootstrap mounts and starts is gone whatever way it ends.
-		"--mount", "--pid", "--mount-proc", "--fork", "--kill-child", "debootstrap", "--variant=minbase", "--include=python3,procps,bash", r.codename, root,
-	}
-	if m := r.mirror(ctx); m != "" {
-		args = append(args, m)
-	}
-	if _, err := (program{env: aptProxy(ctx), kill: true}).output(ctx, "unshare", args...); err != nil {
-		return err
-	}
-	if err := clean(root); err != nil {
-		return err
-	}
-	return loadFolder(ctx, root, load)
 }
 
 // clean removes from a fresh Debian tree what only takes room and what tells of this machine, and adds

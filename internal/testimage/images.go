@@ -50,10 +50,24 @@ var images = []testImage{
 		setup: "if ! command -v ps >/dev/null; then apt-get update" +
 			" && apt-get install -y --no-install-recommends procps && rm -rf /var/lib/apt/lists/*; fi" +
 			" && " + addTester("/bin/bash"),
-		tree: debianTree,
+		tree: debianTree("python3", "procps", "bash"),
+		how:  "no registry reached, using debootstrap (about a minute)",
+	},
+	{
+		name: "lazaret-test/examples",
+		cmd:  []string{"bash"},
+		env:  []string{searchPath},
+		base: "debian:stable-slim",
+		setup: "apt-get update && apt-get install -y --no-install-recommends " + strings.Join(exampleTools, " ") +
+			" && rm -rf /var/lib/apt/lists/* && " + addTester("/bin/bash"),
+		tree: debianTree(exampleTools...),
 		how:  "no registry reached, using debootstrap (about a minute)",
 	},
 }
+
+// exampleTools are the packages that the tasks in examples need besides the least: a C compiler, a database, and what
+// a repository is mended and tested with.
+var exampleTools = []string{"python3", "procps", "bash", "tcc", "libc6-dev", "redis-server", "patch", "python3-pytest"}
 
 // addTester is a shell command that adds the user tester, in images with or without useradd.
 func addTester(shell string) string {

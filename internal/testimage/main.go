@@ -1,10 +1,11 @@
 // Command testimage makes the images that the tests run in, once, under fixed local names:
 //
-//	lazaret-test/python   Debian with python3, procps and bash, and the user tester (1000:1000)
-//	lazaret-test/busybox  busybox with all its applets, and the user tester (1000:1000)
-//	lazaret-test/static   one static program at /static and nothing else
+//	lazaret-test/python    Debian with python3, procps and bash, and the user tester (1000:1000)
+//	lazaret-test/busybox   busybox with all its applets, and the user tester (1000:1000)
+//	lazaret-test/static    one static program at /static and nothing else
+//	lazaret-test/examples  as python, with tcc (a C compiler), Redis, patch and pytest: what the tasks in examples need
 //
-// Where a registry answers within a few seconds the first two are built on the official images, else
+// Where a registry answers within a few seconds they are built on the official images, but for static, else
 // they are made from Debian's packages. An image that is there already is left as it is.
 package main
 

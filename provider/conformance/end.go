@@ -34,7 +34,7 @@ var endPromises = []promise{
 	}},
 	{"a program that floods is timed out too", func(t *testing.T, c *Case) {
 		cmd := c.Probe("flood", "1000000000000000")
-		cmd.Wall = 500 * time.Millisecond
+		cmd.Wall = time.Second
 		cmd.StdoutCap = 100
 		res := c.Exec(t, cmd)
 		if res.Outcome != lazaret.TimedOut || res.Stdout.Total == 0 || res.Wall > slack*cmd.Wall {

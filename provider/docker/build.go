@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/buildcontext"
 	"github.com/lazaret/lazaret/internal/engine"
 )
 
@@ -35,10 +36,15 @@ type builtOf struct {
 	Tags        []string `json:"tags"`
 }
 
-// BuildImage builds an image by the Engine's own builder, without BuildKit. Its steps run in containers that
-// are isolated as Docker isolates them, not as sandboxes are: the Engine takes no other wishes for them. The
-// image has no owner's label: its containers would inherit that.
+// BuildImage builds an image: what a user has written by BuildKit where the Engine has it, as what Compose projects
+// build, and all else by the Engine's own builder, for BuildKit knows images by their names only, and bounds neither
+// memory nor cores. Its steps run in containers that are isolated as Docker isolates them, not as sandboxes are: the
+// Engine takes no other wishes for them. The image has no owner's label: its containers would inherit that.
 func (p *Provider) BuildImage(ctx context.Context, b lazaret.ImageBuild) (string, error) {
+	buildKit, err := p.buildsWithBuildKit(b)
+	if err != nil {
+		return "", err
+	}
 	of := builtOf{b.Mark.Environment, b.Mark.Inputs, b.Mark.Base, make([]string, len(b.Tags))}
 	for i, tag := range b.Tags {
 		var err error
@@ -56,12 +62,27 @@ func (p *Provider) BuildImage(ctx context.Context, b lazaret.ImageBuild) (string
 	}
 	id, err := p.engine.Build(ctx, engine.Build{
 		Tags: of.Tags, Context: b.Context, Dockerfile: b.Dockerfile, Args: b.Args, Network: b.Network, Memory: b.Memory, CPUs: b.CPUs,
-		Labels: map[string]string{engine.LabelCache: engine.EnvImage, engine.LabelImage: string(mark)},
+		BuildKit: buildKit,
+		Labels:   map[string]string{engine.LabelCache: engine.EnvImage, engine.LabelImage: string(mark)},
 	}, report)
 	if err != nil && ctx.Err() != nil {
 		return "", within(ctx, "build image", err)
 	}
 	return id, err
+}
+
+func (p *Provider) buildsWithBuildKit(b lazaret.ImageBuild) (bool, error) {
+	if b.Text == "" {
+		return false, nil
+	}
+	if b.Memory != 0 || b.CPUs != 0 {
+		return false, &lazaret.Error{Op: "build image", Class: lazaret.ErrConfig, Err: errors.New("the builder of a user's Dockerfile bounds neither memory nor cores")}
+	}
+	d, err := buildcontext.Parse(b.Text, b.Args)
+	if err != nil {
+		return false, &lazaret.Error{Op: "read", Path: b.Dockerfile, Class: lazaret.ErrConfig, Err: err}
+	}
+	return builderFor(d, false, p.server, p.opts.ClassicBuilder)
 }
 
 // Images lists the images that were built here.

@@ -2,7 +2,6 @@ package docker
 
 import (
 	"context"
-	"errors"
 	"os"
 	"slices"
 	"time"
@@ -18,91 +17,152 @@ var _ lazaret.Cleaner = (*Provider)(nil)
 // Cleanup removes what dead owners left in the daemon and in StateDir, old guests of other versions, and what
 // the options name. A cache that is in use stays, which is no error.
 func (p *Provider) Cleanup(ctx context.Context, opts lazaret.CleanupOptions) ([]lazaret.Leftover, error) {
-	objects, err := p.marked(ctx)
-	if err != nil {
-		return nil, err
-	}
-	folders, err := p.folders()
-	if err != nil {
-		return nil, err
-	}
-	current, err := p.currentGuests()
-	if err != nil {
+	s := p.sweeper()
+	var err error
+	if s.guests, err = p.currentGuests(); err != nil {
 		return nil, &lazaret.Error{Op: "clean up", Class: lazaret.ErrInfrastructure, Err: err}
 	}
-	old, expired := oldGuests(objects, current, time.Now()), expired(objects, time.Now())
-	var marks []sweep.Object
-	for i, o := range objects {
-		marks = append(marks, sweep.Object{
-			Kind: string(o.Kind), Name: o.Name, Sandbox: o.Labels[engine.LabelSandbox], Owner: o.Labels[engine.LabelOwner],
-			Kept: o.Labels[engine.LabelKept] == "true",
-			// A container inherits its image's labels: it is no cache.
-			Cache: o.Labels[engine.LabelCache] != "" && o.Kind != engine.Container, Old: old[i],
-			Expired: expired[o.Labels[engine.LabelSandbox]],
-		})
+	return s.sweep(ctx, opts)
+}
+
+// sweeper finds and removes what Lazaret has made in one daemon, and sandboxes' folders.
+type sweeper struct {
+	engine           *engine.Client
+	self             owner.ID
+	stateDir, claims string // folders; empty where there are none
+	clock            func() time.Time
+	guests           []string // the versions of the guests that this process delivers, where among lets any guests go
+	// among is what may be removed at all; nil means anything that the plan says.
+	among func(m marked) bool
+	// dead is an owner that is known to have ended; nil where there is none.
+	dead *owner.ID
+}
+
+func (p *Provider) sweeper() *sweeper {
+	return &sweeper{engine: p.engine, self: p.self, stateDir: p.stateDir, claims: claimsDir(), clock: p.clock}
+}
+
+// claimsDir is where processes claim that they live; empty where there is no such folder.
+func claimsDir() string {
+	dir, err := owner.StateDir("owners")
+	if err != nil {
+		return ""
 	}
-	for _, f := range folders {
-		mark := sweep.Folder(f)
-		mark.Expired = expired[mark.Sandbox]
-		marks = append(marks, mark)
+	return dir
+}
+
+// marked is something that carries our marks: an object of the daemon's, or a folder.
+type marked struct {
+	sweep.Object
+	object *engine.Object // nil where it is a folder
+}
+
+// sweep looks for all that there is, plans, and carries the plan out.
+func (s *sweeper) sweep(ctx context.Context, opts lazaret.CleanupOptions) ([]lazaret.Leftover, error) {
+	found, facts, err := s.look(ctx)
+	if err != nil {
+		return nil, err
 	}
-	plan, err := sweep.Plan(marks, opts, func(id owner.ID) owner.State { return owner.Judge(p.self, id) })
+	if s.among != nil {
+		found = slices.DeleteFunc(found, func(m marked) bool { return !s.among(m) })
+	}
+	plan, err := sweep.Plan(marksOf(found), facts, opts)
 	if err != nil || opts.DryRun {
 		return plan, err
 	}
-	var errs []error
-	used := inUse{}
-	for i := range plan {
-		l := &plan[i]
-		if !l.Remove {
-			continue
-		}
-		var err error
-		if i < len(objects) {
-			err = used.remove(ctx, p.engine, objects[i])
-		} else {
-			err = os.RemoveAll(l.Name)
-		}
-		switch {
-		case err == nil:
-			l.Removed = true
-		case l.Cache && errors.Is(err, lazaret.ErrUnavailable):
-			l.Remove, l.Reason = false, "a cache in use"
-		default:
-			l.Err = err
-			errs = append(errs, err)
-		}
-	}
-	return plan, errors.Join(errs...)
+	return plan, removal(s.engine, found).Carry(ctx, plan)
 }
 
-// expired tells of each kept sandbox whether its time is over.
-func expired(objects []engine.Object, now time.Time) map[string]bool {
-	over := map[string]bool{}
-	for _, o := range objects {
-		if at, err := time.Parse(time.RFC3339, o.Labels[engine.LabelExpires]); err == nil && o.Labels[engine.LabelKept] == "true" {
-			over[o.Labels[engine.LabelSandbox]] = now.After(at)
+// look lists what there is, and finds out what a plan goes by. What time it is, this machine's clock says; but where that
+// would have something removed, and the daemon's is behind it, that one counts.
+func (s *sweeper) look(ctx context.Context) ([]marked, sweep.Facts, error) {
+	objects, err := labelled(ctx, s.engine)
+	if err != nil {
+		return nil, sweep.Facts{}, err
+	}
+	var folders []owner.Folder
+	if s.stateDir != "" {
+		if folders, err = owner.Folders(s.stateDir); err != nil {
+			return nil, sweep.Facts{}, err
 		}
 	}
-	return over
-}
-
-// folders lists the sandboxes' folders on this machine.
-func (p *Provider) folders() ([]owner.Folder, error) {
-	if p.stateDir == "" {
-		return nil, nil
+	now := s.clock()
+	found := marks(objects, folders, s.guests, now)
+	if sweep.HasPassed(marksOf(found), now) || slices.ContainsFunc(found, func(m marked) bool { return m.Old }) {
+		info, err := s.engine.Info(ctx)
+		if err != nil {
+			return nil, sweep.Facts{}, err
+		}
+		if !info.Time.IsZero() && info.Time.Before(now) {
+			now = info.Time
+			found = marks(objects, folders, s.guests, now)
+		}
 	}
-	return owner.Folders(p.stateDir)
+	var claims map[string]time.Time
+	if s.claims != "" {
+		claims = owner.Claims(s.claims, s.self, now)
+	}
+	facts := sweep.Facts{Owners: sweep.Judge(s.self, marksOf(found), claims, now), Now: now}
+	if s.dead != nil {
+		facts.Owners[s.dead.String()] = owner.Dead
+	}
+	return found, facts, nil
 }
 
-// marked lists what carries an owner's or a cache's label, in the order of removal. Images have no owner:
+// marks makes of what was found what a plan is made from. It is pure. A folder has the times of its sandbox.
+func marks(objects []engine.Object, folders []owner.Folder, guests []string, now time.Time) []marked {
+	old, unfinished := oldGuests(objects, guests, now), unfinishedGuests(objects)
+	expires, lease := map[string]time.Time{}, map[string]time.Time{}
+	var all []marked
+	for i, o := range objects {
+		m := sweep.Object{
+			Kind: string(o.Kind), Name: o.Name, Sandbox: o.Labels[engine.LabelSandbox], Owner: o.Labels[engine.LabelOwner],
+			Kept: o.Labels[engine.LabelKept] == "true",
+			// A container inherits its image's labels: it is no cache.
+			Cache: o.Labels[engine.LabelCache] != "" && o.Kind != engine.Container, Old: old[i], Unfinished: unfinished[i],
+			Lease: timeOf(o, engine.LabelLease),
+		}
+		if o.Kind == engine.ImageKind {
+			m.Owner = o.Labels[engine.LabelMaker]
+		}
+		if m.Kept {
+			m.Expires = timeOf(o, engine.LabelExpires)
+		}
+		if m.Sandbox != "" {
+			expires[m.Sandbox], lease[m.Sandbox] = m.Expires, m.Lease
+		}
+		all = append(all, marked{m, &objects[i]})
+	}
+	for _, f := range folders {
+		m := sweep.Folder(f)
+		m.Expires, m.Lease = expires[m.Sandbox], lease[m.Sandbox]
+		all = append(all, marked{m, nil})
+	}
+	return all
+}
+
+func marksOf(found []marked) []sweep.Object {
+	all := make([]sweep.Object, len(found))
+	for i, m := range found {
+		all[i] = m.Object
+	}
+	return all
+}
+
+// timeOf is the time that a label tells; zero where it tells none.
+func timeOf(o engine.Object, label string) time.Time {
+	t, _ := time.Parse(time.RFC3339, o.Labels[label]) // zero on an error
+	return t
+}
+
+// labelled lists what carries an owner's or a cache's label, in the order of removal. Images have no owner:
 // their containers would inherit it.
-func (p *Provider) marked(ctx context.Context) ([]engine.Object, error) {
-	objects, err := p.engine.Objects(ctx, engine.LabelOwner)
+func labelled(ctx context.Context, e *engine.Client) ([]engine.Object, error) {
+	objects, err := e.Objects(ctx, engine.LabelOwner)
 	if err != nil {
 		return nil, err
 	}
-	cached, err := p.engine.Objects(ctx, engine.LabelCache)
+	cached, err := e.Objects(ctx, engine.LabelCache)
 	if err != nil {
 		return nil, err
 	}
@@ -114,4 +174,31 @@ func (p *Provider) marked(ctx context.Context) ([]engine.Object, error) {
 	}
 	engine.SortForRemoval(objects)
 	return objects, nil
+}
+
+// removals is how many removals run at once: the daemon does little in parallel.
+const removals = 8
+
+// refusals are the pauses before what the daemon has refused to remove is tried again.
+var refusals = []time.Duration{100 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second}
+
+// removal removes what was found; the entries of the plan are those of found.
+func removal(e *engine.Client, found []marked) sweep.Removal {
+	var used inUse
+	return sweep.Removal{AtOnce: removals, Pauses: refusals, Remove: func(ctx context.Context, i int) error {
+		if found[i].object == nil {
+			return os.RemoveAll(found[i].Name)
+		}
+		return used.remove(ctx, e, *found[i].object)
+	}}
+}
+
+// removeAll removes objects, which are in the order of removal.
+func removeAll(ctx context.Context, e *engine.Client, objects []engine.Object) error {
+	plan, found := make([]lazaret.Leftover, len(objects)), make([]marked, len(objects))
+	for i, o := range objects {
+		plan[i] = lazaret.Leftover{Kind: string(o.Kind), Name: o.Name, Remove: true}
+		found[i] = marked{object: &objects[i]}
+	}
+	return removal(e, found).Carry(ctx, plan)
 }

@@ -127,7 +127,16 @@ services:
     image: lazaret-test/python
     command: [sh, -c, "exec sleep 1000"]
     healthcheck: {test: "false", interval: 1h}
-`, 2 * time.Second, lazaret.ErrLimit, []string{"wait until healthy in service db", "2s, which is the limit"}},
+`, 6 * time.Second, lazaret.ErrLimit, []string{"wait until healthy in service db", "6s, which is the limit"}},
+		"a one-shot service that takes too long": {`
+services:
+  default: {image: lazaret-test/python, command: sleep infinity, depends_on: {setup: {condition: service_completed_successfully}}}
+  setup: {image: lazaret-test/python, command: [sh, -c, "exec sleep 1000"]}
+`, 6 * time.Second, lazaret.ErrLimit, []string{"wait until completed in service setup", "6s, which is the limit"}},
+		"a command after a service's start that takes too long": {`
+services:
+  default: {image: lazaret-test/python, command: sleep infinity, post_start: [{command: sleep 1000}]}
+`, 4 * time.Second, lazaret.ErrLimit, []string{"start in service default: it has not started after 4s, which is the limit"}},
 		"a one-shot service that fails": {`
 services:
   default: {image: lazaret-test/python, command: sleep infinity, depends_on: {setup: {condition: service_completed_successfully}}}
@@ -146,23 +155,28 @@ services:
 		t.Run(name, func(t *testing.T) {
 			spec := lazaret.Spec{Name: "fails-" + strings.ToLower(rand.Text()[:8]), Compose: project(t, c.yaml)}
 			spec.Compose.ReadyTimeout = c.ready
-			sb, err := p.Start(t.Context(), spec)
-			if err == nil {
-				_ = sb.Close(t.Context())
-				t.Fatal("it came up")
-			}
-			if !errors.Is(err, c.class) {
-				t.Errorf("the class of %v is %v, want %v", err, lazaret.ClassOf(err), c.class)
-			}
-			for _, want := range c.want {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("%v does not say %q", err, want)
-				}
-			}
-			if left := objectsOf(t, spec.Name); len(left) != 0 {
-				t.Errorf("left behind: %v", left)
-			}
+			comesToNothing(t, p, spec, c.class, c.want)
 		})
+	}
+}
+
+// comesToNothing checks that a start fails with an error of that class, which says all that is wanted, and leaves nothing.
+func comesToNothing(t *testing.T, p *docker.Provider, spec lazaret.Spec, class error, wanted []string) {
+	t.Helper()
+	sb, err := p.Start(t.Context(), spec)
+	if err == nil {
+		t.Fatal(errors.Join(errors.New("it came up"), sb.Close(t.Context())))
+	}
+	if !errors.Is(err, class) {
+		t.Errorf("the class of %v is %v, want %v", err, lazaret.ClassOf(err), class)
+	}
+	for _, want := range wanted {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not say %q", err, want)
+		}
+	}
+	if left := objectsOf(t, spec.Name); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
 	}
 }
 
@@ -187,38 +201,16 @@ volumes: {data: {}}
 
 func TestACancelledStartOfAProjectEndsSoonAndLeavesNothing(t *testing.T) {
 	p := newProvider(t, docker.Options{})
-	spec := lazaret.Spec{Compose: project(t, `
+	const yaml = `
 services:
   default: {image: lazaret-test/python, command: sleep infinity, depends_on: {db: {condition: service_healthy}}}
   db: {image: lazaret-test/python, command: [sh, -c, "exec sleep 1000"], healthcheck: {test: "false", interval: 1h}, volumes: ["data:/data"]}
 volumes: {data: {}}
-`)}
+`
 	for _, after := range []time.Duration{0, 50 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second, 3 * time.Second} {
 		t.Run(after.String(), func(t *testing.T) {
-			why := errors.New("enough")
-			spec.Name = "cancelled-" + strings.ToLower(rand.Text()[:8])
-			ctx, cancel := context.WithCancelCause(t.Context())
-			var cancelled time.Time
-			timer := time.AfterFunc(after, func() {
-				cancelled = time.Now()
-				cancel(why)
-			})
-			defer timer.Stop()
-			sb, err := p.Start(ctx, spec)
-			took := time.Since(cancelled)
-			if err == nil {
-				_ = sb.Close(t.Context())
-				t.Fatal("it came up")
-			}
-			if !errors.Is(err, lazaret.ErrCancelled) || !errors.Is(err, why) {
-				t.Errorf("got %v", err)
-			}
-			t.Logf("back %v after the cancel", took)
-			if took > 10*time.Second { // 2 s on a machine that has time; others use this one
-				t.Errorf("back %v after the cancel", took)
-			}
-			if left := objectsOf(t, spec.Name); len(left) != 0 {
-				t.Errorf("left behind: %v", left)
+			if !cancelledAfter(t, p, after, yaml) {
+				t.Error("it came up")
 			}
 		})
 	}

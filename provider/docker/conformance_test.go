@@ -67,34 +67,65 @@ func TestTheDockerProviderKeepsItsPromises(t *testing.T) {
 					Reason: "the image knows no user but by number; ErrUserNotFound", Check: noNamedUser,
 				}
 			}
-			column := "docker " + way.name + " " + c.name
-			t.Run(column, func(t *testing.T) {
-				t.Parallel() // most of it is waiting
-				p := newProvider(t, way.opts)
-				probe := c.spec.Dir + "/probe"
-				begin := func(t *testing.T, keep bool) *lazaret.Sandbox {
-					spec := c.spec
-					spec.Keep = keep || way.name == opened
-					sb := start(t, p, spec)
-					if spec.Keep {
-						removedAfter(t, p, sb.Info().Name)
-					}
-					if way.name == opened {
-						sb = again(t, p, sb)
-					}
-					if err := sb.WriteFile(t.Context(), probe, program, lazaret.WriteOptions{Mode: 0o755}); err != nil {
-						t.Fatal(err)
-					}
-					return sb
-				}
-				conformance.Run(t, conformance.Harness{
-					Column: column, Probe: probe, Users: c.users, Weaker: weaker,
-					Start:     func(t *testing.T) *lazaret.Sandbox { return begin(t, false) },
-					StartKept: func(t *testing.T) *lazaret.Sandbox { return begin(t, true) },
-				})
-			})
+			column{
+				name: "docker " + way.name + " " + c.name, spec: c.spec, users: c.users, opts: way.opts, opened: way.name == opened, weaker: weaker,
+			}.run(t, program)
 		}
 	}
+	column{
+		name:  "docker guest compose project busybox root",
+		spec:  lazaret.Spec{Compose: project(t, twoOwnPrograms)},
+		users: conformance.Users{Name: "tester", UID: 1000, GID: 1000},
+		weaker: map[string]conformance.Weaker{
+			"errors/what the command's user may not touch is a permission error": conformance.RootMayAll,
+		},
+	}.run(t, program)
+}
+
+// twoOwnPrograms is a project whose services have programs of their own, so that their guests are started beside
+// them.
+const twoOwnPrograms = `
+services:
+  default: {image: lazaret-test/busybox, command: [busybox, httpd, -f, -p, "80"], depends_on: [other]}
+  other: {image: lazaret-test/busybox, command: [busybox, httpd, -f, -p, "80"]}
+`
+
+// column is one column of the promises' table.
+type column struct {
+	name   string
+	spec   lazaret.Spec
+	users  conformance.Users
+	opts   docker.Options
+	opened bool // by a process that has not started it, so that it is kept
+	weaker map[string]conformance.Weaker
+}
+
+func (c column) run(t *testing.T, program []byte) {
+	t.Run(c.name, func(t *testing.T) {
+		t.Parallel() // most of it is waiting
+		p := newProvider(t, c.opts)
+		probe := c.spec.Dir + "/probe"
+		begin := func(t *testing.T, keep bool) *lazaret.Sandbox {
+			spec := c.spec
+			spec.Keep = keep || c.opened
+			sb := start(t, p, spec)
+			if spec.Keep {
+				removedAfter(t, p, sb.Info().Name)
+			}
+			if c.opened {
+				sb = again(t, p, sb)
+			}
+			if err := sb.WriteFile(t.Context(), probe, program, lazaret.WriteOptions{Mode: 0o755}); err != nil {
+				t.Fatal(err)
+			}
+			return sb
+		}
+		conformance.Run(t, conformance.Harness{
+			Column: c.name, Probe: probe, Users: c.users, Weaker: c.weaker,
+			Start:     func(t *testing.T) *lazaret.Sandbox { return begin(t, false) },
+			StartKept: func(t *testing.T) *lazaret.Sandbox { return begin(t, true) },
+		})
+	})
 }
 
 // opened is the way of a process that has not started the sandbox.

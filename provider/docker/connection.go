@@ -20,7 +20,7 @@ func (s *service) Connection(ctx context.Context) (lazaret.Connection, error) {
 		return lazaret.Connection{}, state.Unavailable()
 	}
 	name := s.info.Container
-	shell := []string{"docker", "exec", "-it"}
+	shell := []string{cmp.Or(s.sb.spec.Binary, "docker"), "exec", "-it"}
 	if s.info.User != "" {
 		shell = append(shell, "--user", s.info.User)
 	}
@@ -31,7 +31,7 @@ func (s *service) Connection(ctx context.Context) (lazaret.Connection, error) {
 	if conn.Ports, err = publishedPorts(s.Ports, state.Ports); err != nil {
 		return conn, err
 	}
-	conn.Ports = append(conn.Ports, s.forwards.ports...)
+	conn.Ports = append(conn.Ports, s.forwards.told()...)
 	return conn, nil
 }
 

@@ -95,6 +95,9 @@ func (sb *sandbox) prepare(ctx context.Context) (arch string, err error) {
 	if sb.loaded, err = compose.Load(ctx, sb.spec.Name, *sb.spec.Compose); err != nil {
 		return "", err
 	}
+	for _, env := range sb.loaded.Variables() {
+		sb.spec.Recorder().Hide(env)
+	}
 	sources, err := sb.loaded.Sources()
 	if err != nil {
 		return "", err

@@ -20,6 +20,11 @@ func (s *service) Files(user string) lazaret.FileBackend {
 	if !s.sb.direct() {
 		return guestFiles{s, user}
 	}
+	return s.DirectFiles(user)
+}
+
+// DirectFiles returns the files that the Engine reads and writes.
+func (s *service) DirectFiles(user string) lazaret.FileBackend {
 	return s.sb.p.engine.Files(s.id, func(ctx context.Context) (engine.FileOwner, error) {
 		return s.fileOwner(ctx, user)
 	})
@@ -33,9 +38,12 @@ type guestFiles struct {
 
 // with calls do with the guest, and adds to its error what is known of a guest that is lost.
 func (f guestFiles) with(ctx context.Context, do func(g *client.Guest) error) error {
+	if err := f.svc.alive(ctx); err != nil {
+		return err
+	}
 	g, err := f.svc.guests.of(ctx, f.user)
 	if err != nil {
-		return err
+		return f.svc.explain(ctx, err)
 	}
 	return f.svc.guests.explain(ctx, do(g))
 }

@@ -8,57 +8,140 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/lazaret/lazaret"
 	"github.com/lazaret/lazaret/internal/compose"
+	"github.com/lazaret/lazaret/internal/engine"
 )
 
-// forwards are the ports of a service that this process forwards connections to, since the Engine publishes
-// nothing of internal networks. A guest connects to them from inside.
+// forwards are the ports of a service that this process forwards connections and datagrams to. A guest connects to them
+// from inside.
 type forwards struct {
+	running sync.WaitGroup
+
+	mu        sync.Mutex
+	closed    bool
+	life      context.Context // of all that is forwarded; nil until the first
 	cancel    context.CancelFunc
-	listeners []net.Listener
+	listeners []io.Closer
 	ports     []lazaret.Port
-	running   sync.WaitGroup
 }
 
 const (
-	// mostForwarded is how many connections to one port there may be at once.
+	// mostForwarded is how many connections, or clients that send datagrams, one port may have at once.
 	mostForwarded = 256
 	// dialTimeout bounds the wait for a guest's word on a connection.
 	dialTimeout = 30 * time.Second
 )
 
-// forward listens for connections to the service's ports that are to be forwarded.
-func (s *service) forward(ctx context.Context) error {
-	if len(s.Forward) == 0 {
+// forwardAll forwards the ports that are to be, since the Engine publishes nothing of internal networks: also those of a
+// service that has completed, as which it counts as ready.
+func (s *service) forwardAll(ctx context.Context) error {
+	if len(s.Service.Forward) == 0 {
 		return nil
 	}
 	state, err := s.sb.p.engine.Inspect(ctx, s.id)
 	if err != nil {
 		return err
 	}
-	// What Docker publishes is reached at the container's addresses. What listens on its loopback address only
-	// is reached here as well.
-	addresses := append(state.Addresses, netip.MustParseAddr("127.0.0.1"))
-	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	s.forwards.cancel = cancel
-	for _, p := range s.Forward {
-		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(cmp.Or(p.Address, "127.0.0.1"), strconv.Itoa(p.Host)))
-		if err != nil {
-			return s.failure("forward ports", &lazaret.Error{Class: lazaret.ErrConfig, Err: err})
+	for _, p := range s.Service.Forward {
+		if _, err := s.listen(ctx, p, state); err != nil {
+			return s.failure("forward ports", err)
 		}
-		at := l.Addr().(*net.TCPAddr).AddrPort()
-		s.forwards.listeners = append(s.forwards.listeners, l)
-		s.forwards.ports = append(s.forwards.ports, lazaret.Port{
-			Host: int(at.Port()), Container: p.Container, Protocol: lazaret.ProtocolTCP, Address: at.Addr().String(),
-		})
-		s.forwards.running.Go(func() { s.accept(life, l, addresses, uint16(p.Container)) }) //nolint:gosec // a port
 	}
 	return nil
+}
+
+// Forward listens for what is to be passed on to a port of the service.
+func (s *service) Forward(ctx context.Context, p lazaret.Port) (lazaret.Port, error) {
+	if s.sb.direct() {
+		return lazaret.Port{}, &lazaret.Error{Class: lazaret.ErrUnsupported, Err: errNoForwards}
+	}
+	state, err := s.sb.p.engine.Inspect(ctx, s.id)
+	if err != nil {
+		return lazaret.Port{}, err
+	}
+	if !state.Running {
+		return lazaret.Port{}, state.Unavailable()
+	}
+	return s.listen(ctx, p, state)
+}
+
+// listen begins to forward what comes to a port of the host, to the container that is in this state.
+func (s *service) listen(ctx context.Context, p lazaret.Port, state engine.State) (lazaret.Port, error) {
+	// What Docker publishes is reached at the container's addresses. What listens on its loopback address only
+	// is reached here as well.
+	addresses := append(slices.Clone(state.Addresses), netip.MustParseAddr("127.0.0.1"))
+	at := net.JoinHostPort(cmp.Or(p.Address, "127.0.0.1"), strconv.Itoa(p.Host))
+	forward := s.forwardTCP
+	if p.Protocol == lazaret.ProtocolUDP {
+		forward = s.forwardUDP
+	}
+	f := &s.forwards
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return lazaret.Port{}, &lazaret.Error{Class: lazaret.ErrUnavailable, Err: errors.New("the sandbox is closed")}
+	}
+	if f.life == nil {
+		f.life, f.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	}
+	l, host, err := forward(f.life, at, addresses, uint16(p.Container)) //nolint:contextcheck,gosec // it outlives the call; a port
+	if err != nil {
+		return lazaret.Port{}, &lazaret.Error{Class: lazaret.ErrConfig, Err: err}
+	}
+	got := lazaret.Port{Host: int(host.Port()), Container: p.Container, Protocol: cmp.Or(p.Protocol, lazaret.ProtocolTCP), Address: host.Addr().String()}
+	f.listeners, f.ports = append(f.listeners, l), append(f.ports, got)
+	return got, nil
+}
+
+// told are the ports that are forwarded now.
+func (f *forwards) told() []lazaret.Port {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.ports)
+}
+
+var errNoForwards = errors.New("a port of an internal network is reached by the guest, which this transport does without")
+
+// forwardTCP listens at an address of the host, and forwards connections until ctx ends and it is closed.
+func (s *service) forwardTCP(ctx context.Context, at string, addresses []netip.Addr, port uint16) (io.Closer, netip.AddrPort, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at)
+	if err != nil {
+		return nil, netip.AddrPort{}, err
+	}
+	s.forwards.running.Go(func() { s.accept(ctx, l, addresses, port) })
+	return l, l.Addr().(*net.TCPAddr).AddrPort(), nil
+}
+
+// forwardUDP is the same for datagrams.
+func (s *service) forwardUDP(ctx context.Context, at string, addresses []netip.Addr, port uint16) (io.Closer, netip.AddrPort, error) {
+	l, err := (&net.ListenConfig{}).ListenPacket(ctx, "udp", at)
+	if err != nil {
+		return nil, netip.AddrPort{}, err
+	}
+	d := &datagrams{
+		host: l.(*net.UDPConn),
+		begin: func(ctx context.Context) (talk, error) {
+			guest, err := s.guests.of(ctx, "")
+			if err != nil {
+				return nil, err
+			}
+			return guest.Talk(ctx, addresses, port)
+		},
+		lost: func(err error) { s.unforwarded("datagrams are not forwarded", port, err) },
+	}
+	s.forwards.running.Go(func() { d.serve(ctx) })
+	return l, l.LocalAddr().(*net.UDPAddr).AddrPort(), nil
+}
+
+// unforwarded tells what was not forwarded, and why.
+func (s *service) unforwarded(what string, port uint16, err error) {
+	s.sb.p.opts.Logger.Debug(what, "sandbox", s.sb.spec.Name, "service", s.Name, "port", port, "error", err)
 }
 
 // checkForwards refuses ports that cannot be forwarded, before anything is made.
@@ -67,7 +150,7 @@ func (sb *sandbox) checkForwards(services []compose.Service) error {
 		if len(s.Forward) > 0 && sb.direct() {
 			return &lazaret.Error{
 				Op: fmt.Sprintf("forward port %d", s.Forward[0].Container), Service: s.Name, Class: lazaret.ErrUnsupported,
-				Err:  errors.New("a port of an internal network is reached by the guest, which this transport does without"),
+				Err:  errNoForwards,
 				Hint: "leave it out, or say x-lazaret: {egress: internet}",
 			}
 		}
@@ -92,7 +175,7 @@ func (s *service) accept(ctx context.Context, l net.Listener, addresses []netip.
 			defer func() { <-slots }()
 			defer conn.Close()
 			if err := s.pass(ctx, conn, addresses, port); err != nil {
-				s.sb.p.opts.Logger.Debug("a connection is not forwarded", "sandbox", s.sb.spec.Name, "service", s.Name, "port", port, "error", err)
+				s.unforwarded("a connection is not forwarded", port, err)
 			}
 		})
 	}
@@ -132,13 +215,16 @@ func (s *service) pass(ctx context.Context, conn net.Conn, addresses []netip.Add
 
 // close ends all forwarding.
 func (f *forwards) close() {
-	if f.cancel == nil {
-		return
+	f.mu.Lock()
+	f.closed = true
+	listeners := f.listeners
+	f.listeners, f.ports = nil, nil
+	if f.cancel != nil {
+		f.cancel()
 	}
-	f.cancel()
-	for _, l := range f.listeners {
+	f.mu.Unlock()
+	for _, l := range listeners {
 		_ = l.Close() // it is nobody's any more
 	}
 	f.running.Wait()
-	f.cancel = nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/lazaret/lazaret"
 	"github.com/lazaret/lazaret/internal/compose"
 	"github.com/lazaret/lazaret/internal/engine"
+	"github.com/lazaret/lazaret/internal/wire"
 	"github.com/lazaret/lazaret/internal/wire/client"
 )
 
@@ -29,14 +30,17 @@ type guests struct {
 	byUser map[string]*userGuest
 	dead   map[string]*userGuest // by user: guests that have died, and were not swept after yet
 	closed bool
+
+	residing  sync.Mutex               // held while a resident of another user is being met
+	residents map[string]*client.Guest // by user: those of others than the service's own
 }
 
 // userGuest is a guest that was started, or is being started, by an exec.
 type userGuest struct {
-	began   time.Time     // before it was started
-	started chan struct{} // closed when guest or err is set
+	giveUp  context.CancelCauseFunc // ends the start, where it is under way
+	started chan struct{}           // closed when guest or err is set
 	guest   *client.Guest
-	id      int // the user's
+	swept   wire.Swept // what it told of itself
 	err     error
 }
 
@@ -53,9 +57,24 @@ func (g *guests) attach(ctx context.Context) error {
 // ready waits until the main process answers.
 func (g *guests) ready(ctx context.Context) error {
 	if err := g.main.Ready(ctx); err != nil {
-		return g.explain(ctx, err)
+		return g.early(ctx, err)
 	}
 	return nil
+}
+
+// What ends the start of a guest.
+var (
+	errSlow   error = &lazaret.Error{Class: lazaret.ErrUnavailable, Err: fmt.Errorf("the guest does not answer after %v, which is the limit", startTimeout)}
+	errClosed error = &lazaret.Error{Class: lazaret.ErrUnavailable, Err: errors.New("the sandbox is closed")}
+)
+
+// early explains an error about the main process during its start.
+func (g *guests) early(ctx context.Context, err error) error {
+	lost := g.main.Lost()
+	if err = g.explain(ctx, err); lost {
+		return lostGuest{err}
+	}
+	return err
 }
 
 // deathWait bounds the wait for the Engine's report of a death that its stream's end has told of.
@@ -78,9 +97,8 @@ func (g *guests) explain(ctx context.Context, err error) error {
 		g.svc.sb.p.watch.Await(ctx, g.svc.id, deathWait, func(s engine.ContainerState) bool { return s.Died || !s.Started })
 		<-g.main.Done() // it comes soon after
 	}
-	state, serr := g.svc.sb.p.engine.Inspect(context.WithoutCancel(ctx), g.svc.id)
-	if serr == nil && !state.Running {
-		err = state.Unavailable() // which is why its stream has ended
+	if death := g.svc.death(ctx); death != nil {
+		return death // which is why its stream has ended
 	}
 	return saying(err, g.complaint())
 }
@@ -138,12 +156,13 @@ func (g *guests) join(ctx context.Context, user string) (*userGuest, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
-		return nil, &lazaret.Error{Class: lazaret.ErrUnavailable, Err: errors.New("the sandbox is closed")}
+		return nil, errClosed
 	}
 	if u := g.byUser[user]; u != nil {
 		return u, nil
 	}
-	u := &userGuest{began: time.Now(), started: make(chan struct{})}
+	starting, giveUp := context.WithCancelCause(context.WithoutCancel(ctx)) // others may wait for it too
+	u := &userGuest{giveUp: giveUp, started: make(chan struct{})}
 	if g.byUser == nil {
 		g.byUser = map[string]*userGuest{}
 	}
@@ -151,7 +170,8 @@ func (g *guests) join(ctx context.Context, user string) (*userGuest, error) {
 	dead := g.dead[user]
 	go func() {
 		defer close(u.started)
-		if u.err = g.start(context.WithoutCancel(ctx), user, u, dead); u.err != nil {
+		defer giveUp(nil)
+		if u.err = g.start(starting, user, u, dead); u.err != nil {
 			g.forget(user, u)
 			return
 		}
@@ -182,19 +202,24 @@ func (g *guests) forget(user string, u *userGuest) {
 // start starts a guest by an exec. What the commands of a dead one left is killed first: by the main
 // process, since the new guest could perhaps not be started beside it, and by the new one, since the main
 // process may not be allowed to.
-func (g *guests) start(ctx context.Context, user string, u, dead *userGuest) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+func (g *guests) start(ctx context.Context, user string, u, dead *userGuest) (err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, errSlow)
 	defer cancel()
+	defer func() {
+		if err != nil && errors.Is(err, ctx.Err()) {
+			err = fmt.Errorf("%w: %s", context.Cause(ctx), err.Error()) // it may tell what the guest complains of
+		}
+	}()
 	if dead != nil && g.main != nil {
-		_, survivors, err := g.main.Sweep(ctx, &dead.id, time.Since(dead.began))
+		swept, err := g.main.Sweep(ctx, &dead.swept.User, dead.swept.Began)
 		if err != nil {
 			return g.explain(ctx, err)
 		}
-		g.survived(user, survivors)
+		g.survived(user, swept.Survivors)
 	}
 	if user == "" && g.svc.sb.key != nil {
 		var err error
-		u.guest, err = g.meet(ctx)
+		u.guest, err = g.meet(ctx, "")
 		return err
 	}
 	if user == "" {
@@ -202,27 +227,31 @@ func (g *guests) start(ctx context.Context, user string, u, dead *userGuest) err
 	}
 	rw, err := g.svc.sb.p.engine.ExecDuplex(ctx, g.svc.sb.p.watch, g.svc.id, user, compose.GuestProgram, "serve")
 	if err != nil {
-		return err
+		return notGuest(err)
 	}
 	guest := client.New(rw)
-	var since time.Duration
-	survivors := 0
+	var since uint64
+	if dead != nil {
+		since = dead.swept.Began
+	}
 	if err = guest.Ready(ctx); err == nil {
-		if dead != nil {
-			since = time.Since(dead.began)
-		}
-		u.id, survivors, err = guest.Sweep(ctx, nil, since)
+		u.swept, err = guest.Sweep(ctx, nil, since)
 	}
 	if err != nil {
 		guest.Close()
 		return saying(g.explain(ctx, err), rw.Complaint())
 	}
-	g.survived(user, survivors)
+	g.survived(user, u.swept.Survivors)
 	if err := g.move(ctx, guest); err != nil { // code in the sandbox may have got in its way
 		g.svc.sb.p.opts.Logger.Debug("a guest is reached through the daemon only", "sandbox", g.svc.sb.spec.Name, "service", g.svc.Name, "user", user, "error", err)
 	}
 	u.guest = guest
 	return nil
+}
+
+// notGuest says of an error that it is about a guest, of which it does not speak, and not about the command.
+func notGuest(err error) error {
+	return &lazaret.Error{Op: "start the guest", Class: lazaret.ClassOf(err), Err: err}
 }
 
 // survived tells of processes of a dead guest that could not be killed.
@@ -238,8 +267,14 @@ func (g *guests) close() {
 	g.closed = true
 	started := g.byUser
 	g.byUser = nil
+	residents := g.residents
+	g.residents = nil
 	g.mu.Unlock()
+	for _, r := range residents {
+		r.Close()
+	}
 	for _, u := range started {
+		u.giveUp(errClosed)
 		<-u.started
 		if u.guest != nil {
 			u.guest.Close()

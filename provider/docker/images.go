@@ -152,16 +152,18 @@ func (p *Provider) makeGuest(ctx context.Context, guest guestbin.Binary, mark, a
 	ctx, cancel := context.WithTimeout(ctx, guestTimeout)
 	defer cancel()
 	volume := fmt.Sprintf(volumePrefix+"%s-%s-%s", guest.Version, arch, strings.ToLower(rand.Text()[:8]))
-	labels := map[string]string{engine.LabelOwner: p.self.String(), engine.LabelCache: "guest"}
+	labels := p.ownerLabels()
+	labels[engine.LabelCache] = "guest"
 	// The image has no owner's label: every container of it would inherit that.
 	id, err := p.engine.Import(ctx, "", arch, guestTree(guest.Program), []string{
 		fmt.Sprintf("ENTRYPOINT [%q]", compose.GuestProgram),
-		fmt.Sprintf("LABEL %s=guest %s=%s", engine.LabelCache, engine.LabelGuestVolume, volume),
+		fmt.Sprintf("LABEL %s=guest %s=%s %s=%q", engine.LabelCache, engine.LabelGuestVolume, volume, engine.LabelMaker, p.self),
 	})
 	if err != nil {
 		return "", err
 	}
-	filler := map[string]string{engine.LabelOwner: p.self.String(), engine.LabelSandbox: volume}
+	filler := p.ownerLabels()
+	filler[engine.LabelSandbox] = volume
 	if err := p.engine.FillVolume(ctx, volume, id, compose.GuestDir, labels, filler); err != nil {
 		return "", err
 	}

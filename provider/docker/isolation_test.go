@@ -12,7 +12,8 @@ import (
 )
 
 // reach connects to addresses, given as arguments, and prints as JSON which of them answer. GATEWAY is that of the
-// container's default route, else the first address of its network; NAME:x is resolved only.
+// container's default route, else the first address of its network that is no service's: an Engine since 28 gives the
+// gateway's to a service where the bridge has none. NAME:x is resolved only.
 const reach = `
 import concurrent.futures, json, socket, sys
 
@@ -23,7 +24,9 @@ def gateway():
     routes = [line.split() for line in open("/proc/net/route").read().splitlines()[1:]]
     for r in routes:
         if r[1] == "00000000": return address(r[2])
-    return address(routes[0][1], 1) if routes else "192.0.2.1"
+    if not routes: return "192.0.2.1"
+    services = {socket.gethostbyname(name) for name in ("box", "web")}
+    return next(a for a in (address(routes[0][1], i) for i in range(1, 14)) if a not in services)
 
 def try_(target):
     try:

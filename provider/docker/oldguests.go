@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/lazaret/lazaret"
@@ -83,7 +84,7 @@ func (p *Provider) removeOldGuests(ctx context.Context) {
 	}
 	engine.SortForRemoval(objects)
 	old := oldGuests(objects, current, time.Now())
-	used := inUse{}
+	var used inUse
 	for i, o := range objects {
 		if !old[i] {
 			continue
@@ -94,19 +95,54 @@ func (p *Provider) removeOldGuests(ctx context.Context) {
 	}
 }
 
+// unfinishedGuests tells of each object whether it belongs to a guest that is not complete: a volume that no named
+// image tells of, or an image without a name. It is pure. While its maker lives, it is being made; else it stays so.
+func unfinishedGuests(objects []engine.Object) []bool {
+	complete := map[string]bool{}
+	for _, o := range objects {
+		if o.Kind == engine.ImageKind && len(o.Tags) > 0 {
+			complete[guestVolume(o)] = true
+		}
+	}
+	unfinished := make([]bool, len(objects))
+	for i, o := range objects {
+		volume := guestVolume(o)
+		unfinished[i] = strings.HasPrefix(volume, volumePrefix) && (!complete[volume] || o.Kind == engine.ImageKind && len(o.Tags) == 0)
+	}
+	return unfinished
+}
+
 // inUse are guest volumes that the Engine has refused to remove.
-type inUse map[string]bool
+type inUse struct {
+	mu      sync.Mutex
+	volumes map[string]bool
+}
+
+func (u *inUse) has(volume string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.volumes[volume]
+}
+
+func (u *inUse) add(volume string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.volumes == nil {
+		u.volumes = map[string]bool{}
+	}
+	u.volumes[volume] = true
+}
 
 // remove removes an object, of which volumes come before images. The image of a volume that stays has to
 // stay too: it says that the volume is complete. Either is an ErrUnavailable then.
-func (u inUse) remove(ctx context.Context, e *engine.Client, o engine.Object) error {
+func (u *inUse) remove(ctx context.Context, e *engine.Client, o engine.Object) error {
 	volume := guestVolume(o)
-	if u[volume] {
+	if u.has(volume) {
 		return &lazaret.Error{Op: "remove " + string(o.Kind) + " " + o.Name, Class: lazaret.ErrUnavailable, Err: errors.New("its volume is in use")}
 	}
 	err := e.Remove(ctx, o)
 	if volume != "" && errors.Is(err, lazaret.ErrUnavailable) {
-		u[volume] = true
+		u.add(volume)
 	}
 	return err
 }

@@ -35,7 +35,10 @@ func (p *Provider) Open(ctx context.Context, name string) (*lazaret.Sandbox, err
 	if !first.Running {
 		return nil, within(ctx, op, first.Unavailable())
 	}
-	sb := &sandbox{p: p, spec: lazaret.Spec{Name: name, Image: first.Image, Keep: true}, started: true}
+	sb := &sandbox{
+		p: p, spec: lazaret.Spec{Name: name, Image: first.Image, Keep: true, Binary: first.Labels[engine.LabelBinary]}, started: true,
+		of: described(first.Labels),
+	}
 	if sb.key, err = hex.DecodeString(first.Labels[engine.LabelKey]); err != nil || len(sb.key) != wire.SecretSize {
 		sb.key = nil
 	}
@@ -48,7 +51,7 @@ func (p *Provider) Open(ctx context.Context, name string) (*lazaret.Sandbox, err
 		return nil, err
 	}
 	sb.leave = p.watch.Also(ctx, engine.LabelSandbox+"="+name)
-	return lazaret.NewSandbox(sb), nil
+	return lazaret.NewSandbox(sb, lazaret.Spec{Name: name}), nil
 }
 
 func unknown(op, name string) error {
@@ -65,8 +68,9 @@ func (p *Provider) Kept(ctx context.Context) ([]lazaret.KeptSandbox, error) {
 	for _, containers := range found {
 		first := containers[0]
 		k := lazaret.KeptSandbox{
-			Info: lazaret.Info{Name: first.Labels[engine.LabelSandbox], Provider: p.Name()}, Created: first.Created, States: map[string]string{},
+			Info: described(first.Labels), Created: first.Created, States: map[string]string{},
 		}
+		k.Name, k.Provider = first.Labels[engine.LabelSandbox], p.Name()
 		k.Expires, _ = time.Parse(time.RFC3339, first.Labels[engine.LabelExpires]) // zero where there is none
 		for _, s := range byService(containers) {
 			info := newService(nil, compose.Service{Name: serviceOf(s[0]), Image: s[0].Image}, s).info

@@ -24,6 +24,9 @@ import (
 // DefaultImage is the image of a sandbox whose spec names none.
 const DefaultImage = "python:3.12-slim"
 
+// DefaultLease is how long a sandbox is left alone where nothing tells whether its owner lives.
+const DefaultLease = 7 * 24 * time.Hour
+
 // Options configures a provider. The zero value finds the daemon as the docker CLI does and logs nothing.
 type Options struct {
 	// Host is the daemon's address as DOCKER_HOST has it, Context the name of a docker context. At most
@@ -42,8 +45,24 @@ type Options struct {
 	// sockets: see docs/ARCHITECTURE.md.
 	// Empty means $XDG_STATE_HOME/lazaret/docker, or .local/state/lazaret/docker in the user's home.
 	StateDir string
-	// ClassicBuilder builds what Compose projects build by the Engine's own builder, even where it has BuildKit.
+	// ClassicBuilder builds what users have written Dockerfiles for by the Engine's own builder, even where it has BuildKit.
 	ClassicBuilder bool
+	// MaxStarting is how many sandboxes start at once at most; further calls of Start wait for their turn. While the
+	// daemon is slow, fewer do. 0 means two for each core of this machine.
+	MaxStarting int
+	// MaxRunning is how many sandboxes that this provider has started are there at once at most, kept ones included until
+	// they are closed; further calls of Start wait until one is closed. 0 means any number.
+	MaxRunning int
+	// Lease is how long a sandbox may last where others who share the daemon cannot see whether this process lives, as from
+	// another machine: their clean-up leaves it alone for that long, and longer while they see the file in which this
+	// process says each minute that it lives, in $XDG_STATE_HOME/lazaret/owners. 0 means DefaultLease.
+	Lease time.Duration
+	// NoReaper starts no reaper: a second process of this program that removes this provider's sandboxes should this one
+	// end without doing so, killed for instance. In it some of the program's init functions run, and never main.
+	// Without one, the next process that starts a sandbox removes them, or Cleanup.
+	NoReaper bool
+	// NoSweep leaves what ended processes left to Cleanup; else it is removed while the first sandbox is started.
+	NoSweep bool
 	// Logger receives warnings and what loosens the isolation. Nil logs nothing.
 	Logger *slog.Logger
 	// Progress is told what a start is busy with that may take long. It is called from several
@@ -83,6 +102,8 @@ type Provider struct {
 	sockets sockets
 
 	stateDir string // the sandboxes' folders are in it; empty where there are none
+	clock    func() time.Time
+	presence presence
 
 	guestFor func(arch string) (guestbin.Binary, error) // guestbin.For
 
@@ -90,7 +111,8 @@ type Provider struct {
 	builds flights // by what is built
 	guests flights // by architecture
 
-	subnets subnets
+	subnets   subnets
+	admission *admission
 
 	mu      sync.Mutex
 	held    map[string]*sandbox // by name: started by this provider and not removed
@@ -111,6 +133,12 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 	if opts.DefaultImage == "" {
 		opts.DefaultImage = DefaultImage
 	}
+	if opts.Lease < 0 {
+		return nil, &lazaret.Error{Op: "connect", Class: lazaret.ErrConfig, Err: fmt.Errorf("a lease of %v is over before it begins", opts.Lease)}
+	}
+	if opts.Lease == 0 {
+		opts.Lease = DefaultLease
+	}
 	switch opts.Transport {
 	case "":
 		opts.Transport = TransportGuest
@@ -125,13 +153,17 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 	if err != nil {
 		return nil, &lazaret.Error{Op: "identify this process", Class: lazaret.ErrInfrastructure, Err: err}
 	}
-	c, err := compose.Connect(ctx, compose.Options{Host: opts.Host, Context: opts.Context, Logger: opts.Logger})
+	if err := opts.checkAdmission(); err != nil {
+		return nil, err
+	}
+	admission := newAdmission(opts.MaxStarting, opts.MaxRunning)
+	c, err := compose.Connect(ctx, compose.Options{Host: opts.Host, Context: opts.Context, Logger: opts.Logger, Latency: admission.answered})
 	if err != nil {
 		return nil, err
 	}
 	p := &Provider{
 		opts: opts, self: self, compose: c, engine: c.Engine, guestFor: guestbin.For,
-		held: map[string]*sandbox{}, volumes: map[string]string{},
+		held: map[string]*sandbox{}, volumes: map[string]string{}, admission: admission, clock: time.Now,
 	}
 	if p.server, err = c.Engine.Connect(ctx); err == nil {
 		err = p.checkEngine()
@@ -139,6 +171,7 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
+	c.Settle()
 	p.findStateDir()
 	p.watch = p.engine.Watch(ctx, engine.LabelOwner+"="+self.String())
 	return p, nil
@@ -176,6 +209,7 @@ func (p *Provider) Start(ctx context.Context, spec lazaret.Spec) (*lazaret.Sandb
 	if err := p.check(ctx, spec); err != nil {
 		return nil, err
 	}
+	spec.Recorder() // the one of all copies of the spec
 	sb := &sandbox{p: p, spec: spec}
 	if spec.Keep && p.opts.Transport == TransportGuest {
 		sb.key = make([]byte, wire.SecretSize)
@@ -184,33 +218,52 @@ func (p *Provider) Start(ctx context.Context, spec lazaret.Spec) (*lazaret.Sandb
 	if spec.TTL > 0 {
 		sb.expires = time.Now().Add(spec.TTL)
 	}
+	end := spec.Recorder().Phase("images")
 	arch, err := sb.prepare(ctx)
+	end(err)
 	if err != nil {
 		return nil, within(ctx, op, err)
 	}
+	if err := p.admission.enter(ctx); err != nil {
+		return nil, within(ctx, op, err)
+	}
 	if err := p.hold(sb); err != nil {
+		p.admission.started()
+		p.admission.left()
 		return nil, err
 	}
-	if err := p.up(ctx, sb, arch); err != nil {
+	sb.admitted = true
+	p.attend(ctx, spec.Keep)
+	err = p.up(ctx, sb, arch)
+	p.admission.started()
+	if err != nil {
 		// The first cause stays the class; trouble with the clean-up is told with it.
-		return nil, within(ctx, op, err, sb.Close(ctx))
+		end := spec.Recorder().Phase("close")
+		trouble := sb.Close(ctx)
+		end(trouble)
+		return nil, within(ctx, op, err, trouble)
 	}
 	if spec.Compose == nil {
 		p.logLoosened(spec)
 	} else {
 		sb.logChanges()
 	}
-	return lazaret.NewSandbox(sb), nil
+	return lazaret.NewSandbox(sb, spec), nil
 }
 
-// up brings the sandbox up. Where the guest's volume has vanished since it was last seen (`docker volume
+// bring creates and starts the sandbox. Where the guest's volume has vanished since it was last seen (`docker volume
 // prune` does that), it is made again, once.
-func (p *Provider) up(ctx context.Context, sb *sandbox, arch string) error {
+func (p *Provider) bring(ctx context.Context, sb *sandbox, arch string) error {
+	rec := sb.spec.Recorder()
+	end := rec.Phase("guest")
 	guest, err := p.ensureGuest(ctx, arch)
+	end(err)
 	if err != nil {
 		return err
 	}
+	end = rec.Phase("create")
 	project, err := sb.create(ctx, guest)
+	end(err)
 	if err != nil && !sb.gone && ctx.Err() == nil {
 		if there, herr := p.engine.HasVolume(ctx, guest); herr != nil || there {
 			return err
@@ -222,16 +275,18 @@ func (p *Provider) up(ctx context.Context, sb *sandbox, arch string) error {
 		if guest, err = p.ensureGuest(ctx, arch); err != nil {
 			return err
 		}
+		end = rec.Phase("create")
 		project, err = sb.create(ctx, guest)
+		end(err)
 	}
 	if err != nil {
 		return err
 	}
-	if err := sb.start(ctx, project); err != nil {
-		return err
-	}
-	sb.started = true
-	return nil
+	sb.recordNetwork()
+	end = rec.Phase("start")
+	err = sb.start(ctx, project)
+	end(err)
+	return err
 }
 
 // within says what was being done when err came, and calls it cancelled where ctx had ended. Trouble with what
@@ -337,7 +392,13 @@ func (p *Provider) hold(sb *sandbox) error {
 func (p *Provider) release(sb *sandbox) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.held[sb.spec.Name] != sb {
+		return
+	}
 	delete(p.held, sb.spec.Name)
+	if sb.admitted {
+		p.admission.left()
+	}
 }
 
 // closeTimeout bounds the removal of all that a provider holds.
@@ -359,13 +420,11 @@ func (p *Provider) Close(ctx context.Context) error {
 	p.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
-	errs := inParallel(len(held), func(i int) error { return held[i].Close(ctx) })
+	err := inParallel(len(held), func(i int) error { return held[i].Close(ctx) })
+	p.leave(err == nil)
 	p.watch.Close()
-	return errors.Join(errs, p.compose.Close())
+	return errors.Join(err, p.compose.Close())
 }
-
-// removals is how many removals run at once: the daemon does little in parallel.
-const removals = 8
 
 // inParallel calls f for 0 to n-1 and joins the errors.
 func inParallel(n int, f func(i int) error) error {

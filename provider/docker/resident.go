@@ -1,12 +1,12 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io"
 
 	"github.com/lazaret/lazaret"
@@ -17,24 +17,28 @@ import (
 
 // In a kept sandbox the guest of each service's own user is a resident: it outlives the process that has
 // started it, and its detached commands do so too. It is the main process where that is ours; else the first who
-// needs it starts it by an exec. Later processes reach it by an exec of a relay, which connects them with an
+// needs it starts it by an exec. Other users, by whom commands are detached, have residents beside it. Later processes reach it by an exec of a relay, which connects them with an
 // abstract unix socket, and each side proves to the other that it knows the sandbox's key. That is a label: who
 // can read it can run commands by the Engine anyway, on whatever machine the daemon is, and what runs in the
 // sandbox can not. The relay, which such could tamper with, never sees it.
 
 var _ lazaret.Rejoiner = (*service)(nil)
 
-// residence is the name of the resident guest's socket. Containers may share a network, and so the names in it:
-// nobody without the key can foresee this one.
-func (g *guests) residence() string {
+// residence is the name of the socket of a user's resident guest; empty is the service's own user. Containers may share a
+// network, and so the names in it: nobody without the key can foresee this one.
+func (g *guests) residence(user string) string {
 	mac := hmac.New(sha256.New, g.svc.sb.key)
-	_, _ = io.WriteString(mac, "residence "+g.svc.id) // it never fails
+	what := "residence " + g.svc.id
+	if user != "" {
+		what += " " + user
+	}
+	_, _ = io.WriteString(mac, what) // it never fails
 	return "lazaret-" + hex.EncodeToString(mac.Sum(nil)[:16])
 }
 
 // reside makes a guest that this process has started the resident.
 func (g *guests) reside(ctx context.Context, guest *client.Guest) error {
-	if err := guest.Reside(ctx, g.residence(), g.svc.sb.key); err != nil {
+	if err := guest.Reside(ctx, g.residence(""), g.svc.sb.key); err != nil {
 		return g.explain(ctx, err)
 	}
 	return nil
@@ -47,20 +51,20 @@ var errNobody = errors.New("there is no resident guest")
 // may start one at the same time.
 const meetings = 3
 
-// meet connects to the resident guest, which it starts where there is none and the main process is another.
-func (g *guests) meet(ctx context.Context) (*client.Guest, error) {
+// meet connects to a user's resident guest, which it starts where there is none and it is not the main process.
+func (g *guests) meet(ctx context.Context, user string) (*client.Guest, error) {
 	for range meetings {
-		guest, err := g.relayed(ctx)
+		guest, err := g.relayed(ctx, user)
 		if !errors.Is(err, errNobody) {
 			return guest, err
 		}
-		if g.svc.Serves {
+		if g.svc.Serves && user == "" {
 			return nil, &lazaret.Error{
 				Class: lazaret.ErrUnavailable, Err: errors.New("nobody listens in the sandbox: its start is not over, or others have started its container again"),
 				Hint: "remove it with `lazaret down " + g.svc.sb.spec.Name + "` and start a new one",
 			}
 		}
-		guest, err = g.settle(ctx)
+		guest, err = g.settle(ctx, user)
 		if !errors.Is(err, client.ErrTaken) {
 			return guest, err
 		}
@@ -68,9 +72,9 @@ func (g *guests) meet(ctx context.Context) (*client.Guest, error) {
 	return nil, &lazaret.Error{Class: lazaret.ErrUnavailable, Err: errors.New("the resident guest comes and goes")}
 }
 
-// relayed connects to the resident guest by a relay. The error is an errNobody where there is none.
-func (g *guests) relayed(ctx context.Context) (*client.Guest, error) {
-	rw, err := g.svc.sb.p.engine.ExecDuplex(ctx, g.svc.sb.p.watch, g.svc.id, g.svc.info.User, compose.GuestProgram, "relay", g.residence())
+// relayed connects to a user's resident guest by a relay. The error is an errNobody where there is none.
+func (g *guests) relayed(ctx context.Context, user string) (*client.Guest, error) {
+	rw, err := g.svc.sb.p.engine.ExecDuplex(ctx, g.svc.sb.p.watch, g.svc.id, g.svc.info.User, compose.GuestProgram, "relay", g.residence(user))
 	if err != nil {
 		return nil, err
 	}
@@ -94,15 +98,15 @@ func (g *guests) relayed(ctx context.Context) (*client.Guest, error) {
 	return nil, errors.Join(saying(g.explain(ctx, err), rw.Complaint()), werr)
 }
 
-// settle starts a guest by an exec and makes it the resident.
-func (g *guests) settle(ctx context.Context) (*client.Guest, error) {
-	rw, err := g.svc.sb.p.engine.ExecDuplex(ctx, g.svc.sb.p.watch, g.svc.id, g.svc.info.User, compose.GuestProgram, "serve")
+// settle starts a guest by an exec and makes it the user's resident.
+func (g *guests) settle(ctx context.Context, user string) (*client.Guest, error) {
+	rw, err := g.svc.sb.p.engine.ExecDuplex(ctx, g.svc.sb.p.watch, g.svc.id, cmp.Or(user, g.svc.info.User), compose.GuestProgram, "serve")
 	if err != nil {
 		return nil, err
 	}
 	guest := client.New(rw)
 	if err = guest.Ready(ctx); err == nil {
-		err = guest.Reside(ctx, g.residence(), g.svc.sb.key)
+		err = guest.Reside(ctx, g.residence(user), g.svc.sb.key)
 	}
 	if err != nil {
 		guest.Close()
@@ -125,16 +129,13 @@ func (g *guests) keeper(ctx context.Context) (*client.Guest, error) {
 // detach starts a command that outlives this process.
 func (g *guests) detach(ctx context.Context, cmd lazaret.Cmd, out lazaret.Sink) (lazaret.ProcessBackend, error) {
 	if cmd.User != "" && cmd.User != g.svc.info.User {
-		return nil, &lazaret.Error{
-			Class: lazaret.ErrUnsupported, Err: fmt.Errorf("in a kept sandbox, commands of user %s end with the process that starts them", cmd.User),
-			Hint: "detach it as the service's own user, which may change to another one",
-		}
+		return g.detachAs(ctx, cmd, out)
 	}
 	guest, err := g.keeper(ctx)
 	if err != nil {
 		return nil, err
 	}
-	p, err := guest.Detach(ctx, cmd, out)
+	p, err := guest.Detach(ctx, cmd, 0, out)
 	if err != nil {
 		return nil, g.explain(ctx, err)
 	}
@@ -151,7 +152,7 @@ func (s *service) Detached(ctx context.Context) ([]lazaret.DetachedInfo, error) 
 	if err != nil {
 		return nil, s.guests.explain(ctx, err)
 	}
-	return all, nil
+	return s.guests.ofOthers(ctx, guest, all)
 }
 
 // Join looks at a detached command.
@@ -159,6 +160,9 @@ func (s *service) Join(ctx context.Context, info lazaret.DetachedInfo, out lazar
 	guest, err := s.guests.keeper(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if info.User != "" {
+		return s.guests.joinAs(ctx, guest, info, out)
 	}
 	p, err := guest.Join(ctx, info, out)
 	if err != nil {

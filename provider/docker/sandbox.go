@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -26,9 +27,13 @@ type sandbox struct {
 	changes  []compose.Change         // that were made to it
 	services []*service               // the default one first; none before they are created
 
+	of lazaret.Info // what labels say of one that another process has started
+
 	key     []byte    // the secret of a kept sandbox's resident guests; nil where there are none
 	expires time.Time // when a kept sandbox's time is over; zero where it has none
 	leave   func()    // ends what was begun to reach a sandbox of another process; nil where this one started it
+
+	admitted bool // it has a place among those that may be there
 
 	folder     string // of this machine, see state.go; empty where there is none
 	socketless bool   // nothing of it can be mounted
@@ -48,15 +53,22 @@ var (
 // removeTimeout bounds the removal of one sandbox.
 const removeTimeout = 30 * time.Second
 
+// ownerLabels are on all that this process makes, but for images.
+func (p *Provider) ownerLabels() map[string]string {
+	return map[string]string{
+		engine.LabelOwner: p.self.String(), engine.LabelLease: p.clock().Add(p.opts.Lease).UTC().Format(time.RFC3339),
+	}
+}
+
 // labels are those of every object of the sandbox. All are set, for an image's own would count else.
 func (sb *sandbox) labels() map[string]string {
-	l := map[string]string{
-		engine.LabelOwner: sb.p.self.String(), engine.LabelSandbox: sb.spec.Name, engine.LabelKept: strconv.FormatBool(sb.spec.Keep),
-	}
+	l := sb.p.ownerLabels()
+	l[engine.LabelSandbox], l[engine.LabelKept] = sb.spec.Name, strconv.FormatBool(sb.spec.Keep)
+	maps.Copy(l, describing(sb.spec.Describe(lazaret.Info{})))
 	if !sb.spec.Keep {
 		return l
 	}
-	l[engine.LabelKey], l[engine.LabelExpires] = hex.EncodeToString(sb.key), ""
+	l[engine.LabelKey], l[engine.LabelBinary], l[engine.LabelExpires] = hex.EncodeToString(sb.key), sb.spec.Binary, ""
 	if !sb.expires.IsZero() {
 		l[engine.LabelExpires] = sb.expires.UTC().Format(time.RFC3339)
 	}
@@ -72,7 +84,8 @@ func (sb *sandbox) direct() bool { return sb.p.opts.Transport == TransportEngine
 
 // Info describes the sandbox.
 func (sb *sandbox) Info() lazaret.Info {
-	info := lazaret.Info{Name: sb.spec.Name, Provider: sb.p.Name()}
+	info := sb.of
+	info.Name, info.Provider = sb.spec.Name, sb.p.Name()
 	for _, s := range sb.services {
 		info.Services = append(info.Services, s.info)
 	}
@@ -110,7 +123,7 @@ func (sb *sandbox) Close(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 		defer cancel()
 		if err := sb.remove(ctx); err != nil {
-			return err
+			return unanswered(ctx, err)
 		}
 		if err := sb.removeFolder(); err != nil {
 			return err
@@ -122,6 +135,17 @@ func (sb *sandbox) Close(ctx context.Context) error {
 	sb.gone = true
 	sb.p.release(sb)
 	return nil
+}
+
+// unanswered gives an error that our own deadline has caused the class that it has: nobody has cancelled anything.
+func unanswered(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	return &lazaret.Error{
+		Class: lazaret.ErrInfrastructure, Err: fmt.Errorf("it was not removed within %v: %s", removeTimeout, err.Error()),
+		Hint: "close it again, or remove it with `lazaret cleanup` once the daemon answers",
+	}
 }
 
 // Stop kills the main processes of a kept sandbox's containers, and with them all others.
@@ -144,23 +168,14 @@ func (sb *sandbox) Stop(ctx context.Context) error {
 // more; of all else, everything is looked for.
 func (sb *sandbox) remove(ctx context.Context) error {
 	if sb.spec.Compose == nil && len(sb.services) > 0 {
-		return sb.p.engine.Remove(ctx, engine.Object{Kind: engine.Container, ID: sb.services[0].id, Name: compose.ContainerName(sb.spec.Name)})
+		return removeAll(ctx, sb.p.engine, []engine.Object{{Kind: engine.Container, ID: sb.services[0].id, Name: compose.ContainerName(sb.spec.Name)}})
 	}
 	objects, err := sb.p.engine.Objects(ctx, engine.LabelSandbox+"="+sb.spec.Name, engine.Container, engine.Network, engine.Volume)
 	if err != nil {
 		return err
 	}
-	var errs []error
-	for _, kind := range engine.Kinds { // what uses others comes first
-		var ours []engine.Object
-		for _, o := range objects {
-			if o.Kind == kind && o.Labels[engine.LabelOwner] == sb.p.self.String() {
-				ours = append(ours, o)
-			}
-		}
-		errs = append(errs, inParallel(len(ours), func(i int) error { return sb.p.engine.Remove(ctx, ours[i]) }))
-	}
-	if err := errors.Join(errs...); err != nil {
+	ours := slices.DeleteFunc(objects, func(o engine.Object) bool { return o.Labels[engine.LabelOwner] != sb.p.self.String() })
+	if err := removeAll(ctx, sb.p.engine, ours); err != nil {
 		return err
 	}
 	sb.p.subnets.release(sb.subnets)

@@ -273,13 +273,16 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	case "start":
 		os.Exit(anotherOwner())
+	case "killed":
+		killedOwner()
+		os.Exit(1)
 	}
 }
 
 // anotherOwner starts a sandbox, says so, and waits to be killed.
 func anotherOwner() int {
 	ctx := context.Background()
-	p, err := docker.New(ctx, docker.Options{})
+	p, err := docker.New(ctx, docker.Options{NoReaper: true})
 	if err == nil {
 		_, err = p.Start(ctx, lazaret.Spec{Image: busybox, Name: os.Getenv("LAZARET_TEST_NAME")})
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"path"
 	"sync"
-	"time"
 
 	"github.com/lazaret/lazaret"
 	"github.com/lazaret/lazaret/internal/compose"
@@ -21,11 +20,9 @@ type service struct {
 	id         string         // of the first container, in which commands run
 
 	guests guests
+	deaths deaths
 
-	launched chan struct{} // closed when its containers have been started
-	begun    time.Time     // when that was; set before launched is closed
-	settled  chan struct{} // closed when it is ready, or err is set
-	err      error         // why it is not
+	stages // of its start
 
 	forwards forwards
 
@@ -36,12 +33,14 @@ type service struct {
 var (
 	_ lazaret.ServiceBackend = (*service)(nil)
 	_ lazaret.Connector      = (*service)(nil)
+	_ lazaret.DirectFiler    = (*service)(nil)
+	_ lazaret.Forwarder      = (*service)(nil)
 )
 
 // newService takes over the containers that were created for a service.
 func newService(sb *sandbox, s compose.Service, containers []engine.State) *service {
 	first := containers[0]
-	svc := &service{sb: sb, Service: s, containers: containers, id: first.ID, launched: make(chan struct{}), settled: make(chan struct{})}
+	svc := &service{sb: sb, Service: s, containers: containers, id: first.ID, stages: newStages()}
 	svc.guests.svc = svc
 	svc.info = lazaret.ServiceInfo{Name: s.Name, Container: first.Name, Image: s.Image, User: first.User, Dir: path.Clean("/" + first.WorkingDir)}
 	return svc
@@ -49,10 +48,13 @@ func newService(sb *sandbox, s compose.Service, containers []engine.State) *serv
 
 // Start hands cmd to a guest, or to the Engine.
 func (s *service) Start(ctx context.Context, cmd lazaret.Cmd, live bool, out lazaret.Sink) (lazaret.ProcessBackend, error) {
+	if err := s.alive(ctx); err != nil {
+		return nil, err
+	}
 	if s.sb.direct() || cmd.Direct {
 		e, err := s.sb.p.engine.Exec(ctx, s.sb.p.watch, s.id, cmd, out)
 		if err != nil {
-			return nil, err
+			return nil, s.explain(ctx, err)
 		}
 		return e, nil
 	}
@@ -61,7 +63,7 @@ func (s *service) Start(ctx context.Context, cmd lazaret.Cmd, live bool, out laz
 	}
 	p, err := s.guests.exec(ctx, cmd, live, out)
 	if err != nil {
-		return nil, err
+		return nil, s.explain(ctx, err)
 	}
 	return p, nil
 }

@@ -190,7 +190,7 @@ func TestRunnerThatIsKilled(t *testing.T) {
 	if name == "" {
 		t.Skip("it is run by TestADeadHostLeavesNoCommandRunning")
 	}
-	p, err := docker.New(t.Context(), docker.Options{})
+	p, err := docker.New(t.Context(), docker.Options{NoReaper: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -89,7 +89,7 @@ func New(opts Options) (*Provider, error) {
 func (p *Provider) Name() string { return "local" }
 
 // Start makes a folder and, where commands are supervised, starts their supervisor. Spec's Name, Env, Dir
-// (a folder of the host that exists) and Keep are honoured; every other field that is set is an
+// (a folder of the host that exists), Keep, Sample, ConfigFile and Journal are honoured; every other field that is set is an
 // ErrUnsupported. A StateDir on a file system that is mounted noexec is an ErrConfig where there is a
 // supervisor, since its program is run from there.
 func (p *Provider) Start(ctx context.Context, spec lazaret.Spec) (*lazaret.Sandbox, error) {
@@ -106,7 +106,12 @@ func (p *Provider) Start(ctx context.Context, spec lazaret.Spec) (*lazaret.Sandb
 	p.warn.Do(func() {
 		p.log.Warn("the local provider isolates nothing: commands run as host processes with all rights of this user")
 	})
+	if spec.Name == "" {
+		spec.Name = "lazaret-" + strings.ToLower(rand.Text()[:12])
+	}
+	end := spec.Recorder().Phase("start")
 	b, err := p.newBox(ctx, spec)
+	end(err)
 	if err != nil {
 		var ours *lazaret.Error
 		if errors.As(err, &ours) {
@@ -115,7 +120,7 @@ func (p *Provider) Start(ctx context.Context, spec lazaret.Spec) (*lazaret.Sandb
 		}
 		return nil, &lazaret.Error{Op: op, Class: lazaret.ErrInfrastructure, Err: err}
 	}
-	sb := lazaret.NewSandbox(b)
+	sb := lazaret.NewSandbox(b, spec)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.boxes[b] = sb
@@ -139,6 +144,8 @@ func supported(spec lazaret.Spec) error {
 		field, hint = "Limits", "leave them zero, or use the docker provider"
 	case len(spec.Ports) > 0:
 		field, hint = "Ports", "leave them out: what listens, listens on the host"
+	case spec.Binary != "":
+		field, hint = "Binary", "leave it empty: there is no container to get into"
 	case len(spec.Mounts) > 0:
 		field, hint = "Mounts", "use the host's paths: commands see them all"
 	default:
@@ -157,9 +164,6 @@ func (p *Provider) newBox(ctx context.Context, spec lazaret.Spec) (*box, error) 
 		}
 	}
 	name := spec.Name
-	if name == "" {
-		name = "lazaret-" + strings.ToLower(rand.Text()[:12])
-	}
 	folder, err := owner.MakeFolder(p.stateDir, name, spec.Keep)
 	if errors.Is(err, fs.ErrExist) {
 		return nil, &lazaret.Error{Class: lazaret.ErrConfig, Err: fmt.Errorf("a sandbox %q is there already: %s", name, filepath.Join(p.stateDir, name))}

@@ -100,6 +100,7 @@ func TestWhatItCannotHonourIsNamed(t *testing.T) {
 		"User":    {User: "nobody"},
 		"Network": {Network: lazaret.NetworkNone},
 		"Limits":  {Limits: lazaret.Limits{Memory: 1 << 30}},
+		"Binary":  {Binary: "podman"},
 		"Mounts":  {Mounts: []lazaret.Mount{{Host: "/a", Container: "/a"}}},
 	} {
 		_, err := p.Start(t.Context(), spec)
@@ -108,8 +109,12 @@ func TestWhatItCannotHonourIsNamed(t *testing.T) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	if _, err := p.Start(t.Context(), lazaret.Spec{Limits: lazaret.Limits{CPUs: lazaret.NoLimit}}); err != nil {
-		t.Errorf("no limit at all: %v", err)
+	sb, err := p.Start(t.Context(), lazaret.Spec{Limits: lazaret.Limits{CPUs: lazaret.NoLimit}})
+	if err != nil {
+		t.Fatalf("no limit at all: %v", err)
+	}
+	if _, err := sb.Forward(t.Context(), lazaret.Port{Container: 80}); !errors.Is(err, lazaret.ErrUnsupported) {
+		t.Errorf("a port: %v", err)
 	}
 }
 

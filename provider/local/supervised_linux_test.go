@@ -287,3 +287,26 @@ func TestAKeptSandboxKeepsNoProgramOfOurs(t *testing.T) {
 		t.Errorf("there is %v, %v", folder, err)
 	}
 }
+
+func TestOutputComesAfterTheWordThatItsCommandRuns(t *testing.T) {
+	sb := start(t, newProvider(t, local.Options{}), lazaret.Spec{})
+	var crowd sync.WaitGroup
+	for range 32 { // so that a guest finds a command's output and that it has started at the same time
+		crowd.Go(func() {
+			for range 30 {
+				var out strings.Builder
+				for ev, err := range sb.Stream(t.Context(), lazaret.Cmd{Args: []string{"echo", "hello"}}) {
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					out.Write(ev.Data)
+				}
+				if out.String() != "hello\n" {
+					t.Errorf("got %q", out.String())
+				}
+			}
+		})
+	}
+	crowd.Wait()
+}

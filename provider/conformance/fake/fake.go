@@ -91,12 +91,16 @@ func (p *Provider) Start(ctx context.Context, spec lazaret.Spec) (*lazaret.Sandb
 	if spec.Compose != nil {
 		return nil, &lazaret.Error{Op: op, Class: lazaret.ErrUnsupported, Err: fmt.Errorf("the fake provider has no Compose projects")}
 	}
+	if spec.Name == "" {
+		spec.Name = "lazaret-" + strings.ToLower(rand.Text()[:12])
+	}
+	end := spec.Recorder().Phase("start")
 	b, err := newBox(p.opts, spec)
+	end(err)
 	if err != nil {
 		return nil, &lazaret.Error{Op: op, Class: lazaret.ErrConfig, Err: err}
 	}
 	b.provider = p
-	sb := lazaret.NewSandbox(b)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for other := range p.boxes {
@@ -104,6 +108,7 @@ func (p *Provider) Start(ctx context.Context, spec lazaret.Spec) (*lazaret.Sandb
 			return nil, &lazaret.Error{Op: op, Class: lazaret.ErrConfig, Err: fmt.Errorf("a sandbox %q is there already", b.info.Name)}
 		}
 	}
+	sb := lazaret.NewSandbox(b, spec)
 	p.boxes[b] = sb
 	return sb, nil
 }
@@ -168,11 +173,7 @@ func newBox(opts Options, spec lazaret.Spec) (*box, error) {
 	if err := b.furnish(opts.Programs, dir); err != nil {
 		return nil, err
 	}
-	name := spec.Name
-	if name == "" {
-		name = "lazaret-" + strings.ToLower(rand.Text()[:12])
-	}
-	b.info = lazaret.Info{Name: name, Provider: "fake", Services: []lazaret.ServiceInfo{
+	b.info = lazaret.Info{Name: spec.Name, Provider: "fake", Services: []lazaret.ServiceInfo{
 		{Name: "default", Image: spec.Image, User: user, Dir: dir},
 	}}
 	return b, nil

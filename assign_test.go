@@ -1,0 +1,43 @@
+package lazaret_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/lazaret/lazaret"
+)
+
+func TestASandboxIsSaidToBeForASampleWhenThatIsKnown(t *testing.T) {
+	sb, lines := recorded(t, lazaret.Spec{Sample: lazaret.Sample{Task: "t"}})
+	if _, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"say"}}); err != nil {
+		t.Fatal(err)
+	}
+	of := lazaret.Sample{Task: "t", ID: "one", Epoch: 2}
+	sb.Assign(of)
+	if got := sb.Info().Sample; got != of {
+		t.Errorf("got %+v", got)
+	}
+	before := len(lines())
+	if _, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"say"}}); err != nil {
+		t.Fatal(err)
+	}
+	for i, l := range lines() {
+		sample, _ := l["sample"].(string)
+		if l["task"] != "t" || (sample == "one") != (i >= before) {
+			t.Errorf("line %d: %v", i, l)
+		}
+	}
+}
+
+func TestASandboxIsCheckedBeforeItIsUsed(t *testing.T) {
+	sb := startFake(t, lazaret.Spec{})
+	if err := sb.Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := sb.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := sb.Check(t.Context()); !errors.Is(err, lazaret.ErrUnavailable) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/task"
+)
+
+const (
+	sampleCount = 200
+	// warmCount is how many samples are used to see how long they wait for a sandbox that was started ahead. Each takes
+	// long enough for the next one to be ready.
+	warmCount = 8
+	warmRow   = "a sandbox that was started ahead"
+	// sampleRounds is in how many rounds the rows about samples are measured, which take long, and are of many
+	// sandboxes each.
+	sampleRounds = 3
+)
+
+// atOnce is how many containers there are at once where samples are run.
+var atOnce = 2 * runtime.NumCPU()
+
+// samplesRow is an evaluation end to end: for each sample a container, one command in it, and the container's removal.
+var samplesRow = fmt.Sprintf("%d samples, %d at once", sampleCount, atOnce)
+
+// sampler is the capability of a box's contender to run samples with containers of their own.
+type sampler interface {
+	samples(ctx context.Context) error
+}
+
+// sampleRows are the rows about samples.
+func sampleRows() []row {
+	return []row{
+		{name: samplesRow, times: 1, rounds: sampleRounds, step: func(ctx context.Context, b box) (time.Duration, error) {
+			if s, ok := b.(sampler); ok {
+				return 0, s.samples(ctx)
+			}
+			return 0, errNotMeasured
+		}},
+		{name: warmRow, times: 1, rounds: sampleRounds, step: func(ctx context.Context, b box) (time.Duration, error) {
+			ours, ok := b.(oursBox)
+			if !ok || ours.of.called != byLazaret {
+				return 0, errNotMeasured
+			}
+			return ours.warm(ctx)
+		}},
+	}
+}
+
+// samples runs them without starting any ahead: what is compared is how much of what the Engine can do is made of it.
+func (b oursBox) samples(ctx context.Context) error {
+	if b.of.called != byLazaret {
+		return errNotMeasured
+	}
+	all, err := b.of.run(ctx, sampleCount, task.RunOptions{MaxSandboxes: atOnce, Ahead: -1, Solve: solveBy("true")})
+	for _, r := range all {
+		for phase, seconds := range r.Phases {
+			b.of.spent[phase] += seconds
+		}
+	}
+	return err
+}
+
+// shares tells for which phases the time of samples went; empty where none were run.
+func shares(spent map[string]float64) string {
+	all := 0.
+	for _, seconds := range spent {
+		all += seconds
+	}
+	var parts []string
+	for _, phase := range []string{"acquire", "setup", "solve", "score", "remove"} {
+		if all > 0 {
+			parts = append(parts, fmt.Sprintf("%s %.1f %%", phase, 100*spent[phase]/all))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// warm returns how long samples wait for their sandboxes in the middle, when there is always one.
+func (b oursBox) warm(ctx context.Context) (time.Duration, error) {
+	all, err := b.of.run(ctx, warmCount, task.RunOptions{MaxSandboxes: 2, Ahead: 1, Solve: solveBy("sleep", "3")})
+	if err != nil {
+		return 0, err
+	}
+	var waited []time.Duration
+	for _, r := range all[1:] { // the first one's was not started ahead
+		waited = append(waited, time.Duration(r.Phases["acquire"]*float64(time.Second)))
+	}
+	return median(waited), nil
+}
+
+// run runs so many samples, all of which have to pass.
+func (o *oursContender) run(ctx context.Context, samples int, how task.RunOptions) ([]task.SampleResult, error) {
+	opts := task.Options{Name: "bench", Provider: o.provider, Spec: lazaret.Spec{Image: o.image}}
+	for i := range samples {
+		opts.Samples = append(opts.Samples, task.Sample{ID: strconv.Itoa(i)})
+	}
+	var all []task.SampleResult
+	for r, err := range task.Run(ctx, opts, how) {
+		switch {
+		case err != nil:
+			return nil, err
+		case r.Error != nil:
+			return nil, errors.New(r.Error.Text)
+		case !r.Score.Passed() || r.Tries != 1:
+			return nil, fmt.Errorf("sample %s: %v after %d tries", r.Sample, r.Score.Reasons, r.Tries)
+		}
+		all = append(all, r)
+	}
+	if len(all) != samples {
+		return nil, fmt.Errorf("%d results of %d samples", len(all), samples)
+	}
+	return all, nil
+}
+
+func solveBy(args ...string) task.Solver {
+	return func(ctx context.Context, a *task.Attempt) error {
+		cmd := lazaret.Cmd{Args: args}
+		res, err := a.Sandbox.Exec(ctx, cmd)
+		if err == nil {
+			a.Steps = append(a.Steps, task.Step{Cmd: cmd, Result: res})
+		}
+		return err
+	}
+}
+
+// samples by the bare API are as many containers, by as many goroutines as there are containers at once.
+func (b bareBox) samples(ctx context.Context) error {
+	tokens := make(chan struct{}, sampleCount)
+	for range sampleCount {
+		tokens <- struct{}{}
+	}
+	close(tokens)
+	errs := make([]error, atOnce)
+	var all sync.WaitGroup
+	for i := range errs {
+		all.Go(func() {
+			for range tokens {
+				if errs[i] = b.of.sample(ctx); errs[i] != nil {
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// sample is one container's life.
+func (b *bareContender) sample(ctx context.Context) error {
+	box, err := b.start(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(command(ctx, box, 0, "true"), box.remove(ctx))
+}

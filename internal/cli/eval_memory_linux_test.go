@@ -1,0 +1,129 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/engine"
+	"github.com/lazaret/lazaret/runs"
+	"github.com/lazaret/lazaret/task"
+	"github.com/lazaret/lazaret/taskfile"
+)
+
+// An evaluation of 10,000 samples of which all are recorded but 64, which are live at once, fits in the memory that
+// docs/eval.md tells. The program is built as its users have it: with the race detector it takes many times as much.
+func TestAnEvaluationOfManySamplesTakesLittleMemory(t *testing.T) {
+	const samples, live, most = 10_000, 64, 150 << 20
+	e := needDocker(t)
+	dir := t.TempDir()
+	program := filepath.Join(dir, "lazaret")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", program, "../../cmd/lazaret").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var rows bytes.Buffer
+	for i := range samples {
+		fmt.Fprintf(&rows, "{\"id\": \"s%d\", \"command\": [\"sleep\", \"600\"], \"metadata\": {\"number\": \"%d\"}}\n", i, i)
+	}
+	name := filepath.Base(filepath.Dir(dir)) // of this test alone
+	text := fmt.Sprintf("name: %s\nenvironment: {image: lazaret-test/busybox}\nlimits: {memory: 64MiB}\nsamples_from: [rows.jsonl]\n", name)
+	for file, data := range map[string][]byte{"task.yaml": []byte(text), "rows.jsonl": rows.Bytes()} {
+		if err := os.WriteFile(filepath.Join(dir, file), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	recordMany(t, dir, samples, samples-live)
+
+	cmd := exec.CommandContext(t.Context(), program, "eval", "task.yaml", "--json", "--resume", "run", "--runs", dir, "--max-sandboxes", fmt.Sprint(live+live/3)) // a quarter is started ahead
+	cmd.Env, cmd.Dir = environment(dir), dir
+	var complaints bytes.Buffer
+	cmd.Stderr = &complaints
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	atMost, allRan, taken := 0, false, int64(0)
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		taken = max(taken, mostMemory(cmd.Process.Pid)) // the last line comes after all has been done
+		var event progressEvent
+		if json.Unmarshal(lines.Bytes(), &event) != nil || event.Event != "progress" {
+			continue
+		}
+		if atMost = max(atMost, event.Running); atMost == live && !allRan {
+			allRan = true
+			if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
+		t.Errorf("%v\n%s", err, &complaints)
+	}
+	t.Logf("%d bytes at most, with %d of %d sandboxes live", taken, atMost, live)
+	if !allRan || taken == 0 || taken > most {
+		t.Errorf("it took %d bytes, with %d sandboxes live; at most %d are told of, with %d", taken, atMost, most, live)
+	}
+	left, err := e.Objects(t.Context(), engine.LabelTask+"="+name)
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// mostMemory is the most that a process has had resident so far, in bytes; 0 where it has ended. What wait4 tells of it
+// is no less than what this process had when it started it.
+func mostMemory(pid int) (bytes int64) {
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	for line := range strings.Lines(string(status)) {
+		if _, err := fmt.Sscanf(line, "VmHWM: %d kB", &bytes); err == nil {
+			return bytes << 10
+		}
+	}
+	return 0
+}
+
+// recordMany makes a run of the task in which so many samples are recorded.
+func recordMany(t *testing.T, dir string, samples, recorded int) {
+	t.Helper()
+	f, err := taskfile.Read(filepath.Join(dir, "task.yaml"), taskfile.ReadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	resolved, err := f.Resolved()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := runs.Create(filepath.Join(dir, "run"), runs.About{Task: f.Name, Attempts: samples}, resolved)
+	if err == nil {
+		err = r.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines bytes.Buffer
+	to := json.NewEncoder(&lines)
+	for i := range recorded {
+		err := to.Encode(task.SampleResult{
+			Sample: fmt.Sprintf("s%d", i), Epoch: 1, Tries: 1, Sandbox: fmt.Sprintf("lazaret-memory-%d", i), Started: time.Now().UTC(),
+			Score: &task.Score{Value: float64(i % 2), Reasons: []string{"as it was"}}, Phases: map[string]float64{"acquire": 0.5, "solve": 1, "remove": 0.2},
+			Steps: []task.StepResult{{Name: "1", Outcome: lazaret.Exited, StdoutTotal: 500, Stdout: string(bytes.Repeat([]byte("out\n"), 125))}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(r.Dir(), "results.jsonl"), lines.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,138 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/lazaret/lazaret/task"
+)
+
+// evalProgress tells people how far a run is: on a terminal by one line that changes, else by a line every few seconds.
+type evalProgress struct {
+	w        io.Writer
+	terminal *os.File // nil where there is none
+	every    time.Duration
+	began    time.Time
+
+	mu    sync.Mutex
+	now   task.Progress
+	shown string        // what the terminal's line has
+	told  task.Progress // what the last line has told
+	done  chan struct{}
+	ended chan struct{}
+}
+
+const (
+	lineEvery    = 5 * time.Second
+	counterEvery = 200 * time.Millisecond
+)
+
+// newEvalProgress begins to tell. It writes to w until stop is called.
+func newEvalProgress(w io.Writer) *evalProgress {
+	p := &evalProgress{w: w, every: lineEvery, began: time.Now(), done: make(chan struct{}), ended: make(chan struct{})}
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		p.terminal, p.every = f, counterEvery
+	}
+	go p.run()
+	return p
+}
+
+// report takes the counts as they are now. It waits for nothing.
+func (p *evalProgress) report(now task.Progress) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.now = now
+}
+
+func (p *evalProgress) run() {
+	defer close(p.ended)
+	tick := time.NewTicker(p.every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-p.done:
+			return
+		case <-tick.C:
+			p.tell()
+		}
+	}
+}
+
+// tell writes the counts, if there is something new.
+func (p *evalProgress) tell() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.now.Total == 0:
+	case p.terminal != nil:
+		p.draw(p.line())
+	case p.now != p.told:
+		p.told = p.now
+		fmt.Fprintf(p.w, "lazaret: %s\n", p.line())
+	}
+}
+
+// line is the counts in words.
+func (p *evalProgress) line() string {
+	n := p.now
+	parts := []string{fmt.Sprintf("%d/%d done", n.Passed+n.Failed+n.Errors, n.Total)}
+	for _, count := range []struct {
+		n    int
+		what string
+	}{{n.Passed, "passed"}, {n.Failed, "failed"}, {n.Errors, "without a score"}, {n.Running, "running"}, {n.Starting, "starting"}} {
+		if count.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", count.n, count.what))
+		}
+	}
+	return strings.Join(parts, ", ") + ", " + time.Since(p.began).Round(time.Second).String()
+}
+
+// draw makes a text the terminal's line. It is cut where the terminal ends, for a line that is wrapped cannot be taken
+// back.
+func (p *evalProgress) draw(text string) {
+	if _, cols := size(p.terminal); cols > 1 && len(text) >= int(cols) {
+		text = text[:cols-1] // the texts are ASCII
+	}
+	if text == p.shown {
+		return
+	}
+	p.shown = text
+	fmt.Fprint(p.w, "\r\x1b[K"+text)
+}
+
+// Write writes lines above the terminal's line: it is for all else that goes to the same place.
+func (p *evalProgress) Write(lines []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.shown == "" {
+		return p.w.Write(lines)
+	}
+	text := p.shown
+	p.draw("")
+	n, err := p.w.Write(lines)
+	p.draw(text)
+	return n, err
+}
+
+// stop ends the telling, and takes the terminal's line away. It may be called twice.
+func (p *evalProgress) stop() {
+	p.mu.Lock()
+	select {
+	case <-p.done:
+	default:
+		close(p.done)
+	}
+	p.mu.Unlock()
+	<-p.ended
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.terminal != nil {
+		p.draw("")
+	}
+}

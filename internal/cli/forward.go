@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lazaret/lazaret"
+)
+
+func (a *app) newForwardCommand() *cobra.Command {
+	var n named
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "forward NAME [HOST:]PORT[/udp]...",
+		Short: "Reach ports of a named sandbox from this machine",
+		Long: `Forward listens at ports of this machine's loopback address, and has the sandbox
+pass on what comes there to ports of a service, until Ctrl-C. The sandbox needs
+no network for that. Without HOST the port is any that is free; where each is
+reached is printed, a line each.`,
+		Example: "  lazaret forward shop 8080:80 --service web\n  lazaret forward shop 5432 5353/udp",
+		Args:    cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) < 2 {
+				return usageError("a sandbox's name was expected, and the ports to forward")
+			}
+			n.name = args[0]
+			var ports []lazaret.Port
+			for _, arg := range args[1:] {
+				text, udp := strings.CutSuffix(arg, "/udp")
+				p, err := parsePort(strings.TrimSuffix(text, "/tcp"))
+				if err != nil {
+					return usageError("%q is not [HOST:]PORT[/udp], with ports up to 65535", arg)
+				}
+				port := lazaret.Port{Host: int(p.Host), Container: int(p.Container), Protocol: lazaret.ProtocolTCP}
+				if udp {
+					port.Protocol = lazaret.ProtocolUDP
+				}
+				ports = append(ports, port)
+			}
+			return a.forward(cmd.Context(), n, ports, asJSON)
+		},
+	}
+	n.add(cmd.Flags())
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object for each port")
+	return cmd
+}
+
+func (a *app) forward(ctx context.Context, n named, ports []lazaret.Port, asJSON bool) error {
+	return a.in(ctx, n, func(_ *lazaret.Sandbox, svc *lazaret.Service) error {
+		for _, p := range ports {
+			p, err := svc.Forward(ctx, p)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				err = a.printJSON(newPortJSON(p))
+			} else {
+				err = a.say("%d/%s at %s:%d\n", p.Container, p.Protocol, p.Address, p.Host)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		<-ctx.Done()
+		return context.Cause(ctx)
+	})
+}

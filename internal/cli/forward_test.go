@@ -1,0 +1,63 @@
+//go:build unix
+
+package cli
+
+import (
+	"bufio"
+	"net"
+	"os/exec"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestPortsOfANamedSandboxAreForwardedUntilCtrlC(t *testing.T) {
+	needDocker(t)
+	up, dir := program(t, "up", "--image", "lazaret-test/python")
+	lazaret := func(args ...string) *exec.Cmd {
+		cmd := exec.CommandContext(t.Context(), "lazaret", args...)
+		cmd.Env, cmd.Dir = up.Env, dir
+		return cmd
+	}
+	name, err := up.Output()
+	box := strings.TrimSpace(string(name))
+	if err != nil || box == "" {
+		t.Fatalf("%q, %v", name, err)
+	}
+	server := lazaret("exec", "--detach", box, "--", "python3", "-m", "http.server", "8000", "--bind", "127.0.0.1")
+	if out, err := server.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	cmd := lazaret("forward", box, "8000")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	interrupted(t, cmd, syscall.SIGINT, func() {
+		line, _ := bufio.NewReader(out).ReadString('\n')
+		m := regexp.MustCompile(`^8000/tcp at (127\.0\.0\.1:\d+)\n$`).FindStringSubmatch(line)
+		if m == nil {
+			t.Fatalf("it says %q", line)
+		}
+		eventually(t, "the server answers", func() bool {
+			conn, err := net.DialTimeout("tcp", m[1], 10*time.Second) //nolint:noctx // bounded
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			if _, err := conn.Write([]byte("GET / HTTP/1.0\r\n\r\n")); err != nil {
+				return false
+			}
+			answer, _ := bufio.NewReader(conn).ReadString('\n') // empty while nobody listens
+			return strings.HasPrefix(answer, "HTTP/1.0 200 ")
+		})
+	})
+	if out, err := lazaret("down", box).CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+	if out, err := lazaret("forward", box, "x").CombinedOutput(); err == nil || !strings.Contains(string(out), `"x" is not [HOST:]PORT`) {
+		t.Errorf("%v: %s", err, out)
+	}
+}

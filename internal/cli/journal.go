@@ -1,0 +1,44 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/pflag"
+
+	"github.com/lazaret/lazaret"
+)
+
+// journalFlag is the file that a journal is appended to; empty means that there is none.
+type journalFlag string
+
+func (f *journalFlag) add(flags *pflag.FlagSet) {
+	flags.StringVar((*string)(f), "journal", "", "append what is done in the sandbox to a `file`, a JSON object a line (docs/journal.md)")
+	markSettings(flags, "journal")
+}
+
+// openJournal opens the journal, which is nil where there is none, and what closes it.
+func (a *app) openJournal(file journalFlag) (*lazaret.Journal, io.Closer, error) {
+	if file == "" {
+		return nil, io.NopCloser(nil), nil
+	}
+	f, err := os.OpenFile(string(file), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, nil, usageError("--journal: %w", err)
+	}
+	return lazaret.NewJournal(f, a.log), unwritten{f, a}, nil
+}
+
+// unwritten is a journal's file, whose end is told of as all that cannot be written is: it fails nothing.
+type unwritten struct {
+	*os.File
+	a *app
+}
+
+func (u unwritten) Close() error {
+	if err := u.File.Close(); err != nil {
+		u.a.log.Warn(fmt.Sprintf("the journal may not be complete: %v", err))
+	}
+	return nil
+}

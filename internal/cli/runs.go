@@ -1,0 +1,262 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/runs"
+	"github.com/lazaret/lazaret/task"
+)
+
+// defaultRuns is the folder of runs, in the working directory.
+const defaultRuns = "lazaret-runs"
+
+// addRunsFlag adds the flag that says where runs are.
+func (a *app) addRunsFlag(flags *pflag.FlagSet, dir *string) {
+	flags.StringVar(dir, "runs", defaultRuns, "the `folder` of runs")
+	markSettings(flags, "runs")
+}
+
+// runDir is the folder of a run that is named by a path, or by its name in the folder of runs.
+func runDir(dir, run string) string {
+	if filepath.Base(run) != run || run == "." || run == ".." {
+		return run
+	}
+	return filepath.Join(dir, run)
+}
+
+func (a *app) newRunsCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "runs",
+		Short: "List, show and export runs of evaluations",
+		Long: `Runs reads what "lazaret eval" has recorded, also while it goes on. A RUN is the
+name of a folder in the folder of runs, or a path.`,
+		Example: `  lazaret runs list
+  lazaret runs show
+  lazaret runs export 20261122-010203-judge-abcde --format junit >results.xml`,
+		Args: noCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(a.newRunsListCommand(), a.newRunsShowCommand(), a.newRunsExportCommand())
+	return cmd
+}
+
+func (a *app) newRunsListCommand() *cobra.Command {
+	var dir string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List runs, the newest first",
+		Long: `List prints the runs: their names, how many of their attempts are recorded, and
+whether they are finished, running, or were interrupted. "lazaret eval --resume"
+goes on with the last kind.`,
+		Example: "  lazaret runs list\n  lazaret runs list --json",
+		Args:    noArguments,
+		RunE: func(*cobra.Command, []string) error {
+			return a.listRuns(dir, asJSON)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
+	a.addRunsFlag(cmd.Flags(), &dir)
+	return cmd
+}
+
+// runJSON is an object of `lazaret runs list --json`.
+type runJSON struct {
+	Run      string    `json:"run"`
+	Task     string    `json:"task"`
+	Created  time.Time `json:"created"`
+	State    string    `json:"state"`
+	Attempts int       `json:"attempts"`
+	Recorded int       `json:"recorded"`
+}
+
+// stateOf is what a run is, in a word.
+func stateOf(e runs.Entry) string {
+	switch {
+	case e.Live:
+		return "running"
+	case e.Finished && e.Recorded >= e.About().Attempts:
+		return "finished"
+	}
+	return "interrupted"
+}
+
+func (a *app) listRuns(dir string, asJSON bool) error {
+	entries, err := runs.List(dir)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		all := make([]runJSON, len(entries))
+		for i, e := range entries {
+			about := e.About()
+			all[i] = runJSON{filepath.Base(e.Dir()), about.Task, about.Created, stateOf(e), about.Attempts, e.Recorded}
+		}
+		return a.printJSON(all)
+	}
+	if len(entries) == 0 {
+		return a.say("no runs in %s\n", dir)
+	}
+	w := tabwriter.NewWriter(a.Out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "RUN\tSTATE\tRECORDED")
+	for _, e := range entries {
+		fmt.Fprintf(w, "%s\t%s\t%d of %d\n", printable(filepath.Base(e.Dir())), stateOf(e), e.Recorded, e.About().Attempts)
+	}
+	return w.Flush()
+}
+
+// findRun finds the run that is named, or the newest one.
+func findRun(dir string, args []string) (*runs.Folder, error) {
+	if len(args) > 0 {
+		return runs.Read(runDir(dir, args[0]))
+	}
+	entries, err := runs.List(dir)
+	if err != nil {
+		return nil, err
+	}
+	if len(entries) == 0 {
+		return nil, &lazaret.Error{Op: "find the newest run", Path: dir, Class: lazaret.ErrConfig, Err: errors.New("there is none"), Hint: "name the folder of runs by --runs"}
+	}
+	return entries[0].Folder, nil
+}
+
+func atMostOneRun(cmd *cobra.Command, args []string) error {
+	if len(args) < 2 {
+		return nil
+	}
+	return wantArguments("RUN")(cmd, args)
+}
+
+func (a *app) newRunsExportCommand() *cobra.Command {
+	var dir, format, file string
+	cmd := &cobra.Command{
+		Use:   "export [RUN]",
+		Short: "Write a run's results as CSV, JUnit's XML or JSON",
+		Long: `Export writes what is recorded of a run, the newest one if none is named. In CSV
+it is a line for each attempt; in JSON an object with the summary and all
+results; in JUnit's XML, which build servers show, a score below 1 is a failure.`,
+		Example: `  lazaret runs export --format csv >results.csv
+  lazaret runs export 20261122-010203-judge-abcde --format junit -o results.xml`,
+		Args: atMostOneRun,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !slices.Contains([]string{runs.CSV, runs.JUnit, runs.JSON}, format) {
+				return usageError("--format %q is none of csv, junit and json", format)
+			}
+			f, err := findRun(dir, args)
+			if err != nil {
+				return err
+			}
+			if file == "" {
+				return f.Export(a.Out, format)
+			}
+			return exportTo(file, f, format)
+		},
+	}
+	cmd.Flags().StringVar(&format, "format", "", "the `format`: csv, junit or json")
+	cmd.Flags().StringVarP(&file, "output", "o", "", "write to this `file`")
+	a.addRunsFlag(cmd.Flags(), &dir)
+	return cmd
+}
+
+func exportTo(file string, f *runs.Folder, format string) (err error) {
+	w, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.Close()) }()
+	return f.Export(w, format)
+}
+
+// printSummary prints for people what a run has come to.
+func (a *app) printSummary(dir string, s *runs.Summary) error {
+	var b strings.Builder
+	line := func(text string) { b.WriteString(wrap(text, 4) + "\n") }
+	scored := s.Passed + s.Failed
+	recorded := fmt.Sprintf("%d of %s", s.Recorded, count(s.Attempts, "attempt"))
+	if s.Recorded == s.Attempts {
+		recorded = count(s.Attempts, "attempt")
+	}
+	text := fmt.Sprintf("%s: %s, %d passed, %d failed", s.Task, recorded, s.Passed, s.Failed)
+	if n := s.Recorded - scored; n > 0 {
+		text += fmt.Sprintf(", %d without a score (%s)", n, counts(s.Errors))
+	}
+	if s.Retried > 0 {
+		text += fmt.Sprintf(", %d repeated", s.Retried)
+	}
+	line(text)
+	if r := s.PassRate; r != nil {
+		line(fmt.Sprintf("pass rate: %s %% (95 %% confidence: %s to %s %%), mean score %.3f", percent(r.Value), percent(r.Low), percent(r.High), *s.Mean))
+	}
+	if scored > 0 {
+		line("last steps: " + counts(s.Outcomes))
+	}
+	if text := shares(s.Phases); text != "" {
+		line("time: " + text)
+	}
+	line("run: " + dir)
+	_, err := io.WriteString(a.Out, b.String())
+	return err
+}
+
+// percent is a part of 1. Only all is 100, and only nothing is 0.
+func percent(part float64) string {
+	p := math.Round(part*1000) / 10
+	switch {
+	case p >= 100 && part < 1:
+		p = 99.9
+	case p <= 0 && part > 0:
+		p = 0.1
+	}
+	return fmt.Sprintf("%.1f", p)
+}
+
+// counts lists how many there are of each, the most first.
+func counts(of map[string]int) string {
+	names := slices.SortedFunc(maps.Keys(of), func(x, y string) int { return cmp.Or(of[y]-of[x], strings.Compare(x, y)) })
+	for i, name := range names {
+		names[i] = fmt.Sprintf("%d %s", of[name], name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// shares tells for which phases the time went, in their order.
+func shares(of map[string]runs.Phase) string {
+	var parts []string
+	for _, phase := range []string{"acquire", "setup", "solve", "score", "remove"} {
+		if p, ok := of[phase]; ok {
+			parts = append(parts, fmt.Sprintf("%s %.0f %%", phase, 100*p.Share))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// count is a number of things.
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// attemptName names an attempt: the sample, and the epoch where it is not the first.
+func attemptName(r *task.SampleResult) string {
+	if r.Epoch == 1 {
+		return printable(r.Sample)
+	}
+	return fmt.Sprintf("%s [%d]", printable(r.Sample), r.Epoch)
+}

@@ -1,0 +1,254 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/runs"
+	"github.com/lazaret/lazaret/task"
+)
+
+// showOptions are what `lazaret runs show` was asked to show.
+type showOptions struct {
+	runs   string // the folder of runs
+	sample string // its attempts alone, with all that is known of them
+	all    bool   // those that have passed too
+	json   bool
+}
+
+func (a *app) newRunsShowCommand() *cobra.Command {
+	var opts showOptions
+	cmd := &cobra.Command{
+		Use:   "show [RUN]",
+		Short: "Show what a run has come to",
+		Long: `Show prints the summary of a run, the newest one if none is named, and of
+each attempt that has not passed its score, its last step, how that ended, the
+seconds it took, and why it has no better score. With --sample it prints all
+that is recorded of the attempts at one sample, with the ends of their outputs.`,
+		Example: `  lazaret runs show
+  lazaret runs show 20261122-010203-judge-abcde --all
+  lazaret runs show --sample sum/wrong.py
+  lazaret runs show --json | jq .pass_rate`,
+		Args: atMostOneRun,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if opts.all && opts.sample != "" {
+				return usageError("--all goes without --sample")
+			}
+			f, err := findRun(opts.runs, args)
+			if err != nil {
+				return err
+			}
+			return a.showRun(f, opts)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&opts.sample, "sample", "", "print all that is recorded of the sample of this `id`")
+	flags.BoolVar(&opts.all, "all", false, "list the attempts that have passed, too")
+	flags.BoolVar(&opts.json, "json", false, "print the summary as a JSON object; with --sample a JSON array of its results")
+	a.addRunsFlag(flags, &opts.runs)
+	return cmd
+}
+
+func (a *app) showRun(f *runs.Folder, o showOptions) error {
+	if o.sample != "" {
+		return a.showSample(f, o)
+	}
+	s, err := f.Summary()
+	if err != nil {
+		return err
+	}
+	if o.json {
+		return a.printJSON(s)
+	}
+	if err := a.printSummary(f.Dir(), &s); err != nil {
+		return err
+	}
+	var b strings.Builder
+	var why []string
+	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "SAMPLE\tSCORE\tSTEP\tEND\tWALL")
+	for r, err := range f.Results() {
+		if err != nil {
+			return err
+		}
+		if r.Score == nil || !r.Score.Passed() || o.all {
+			fmt.Fprintln(table, attemptName(&r)+"\t"+row(&r))
+			why = append(why, whyNot(&r))
+		}
+	}
+	if len(why) == 0 {
+		return nil
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	head, rows, _ := strings.Cut(b.String(), "\n")
+	if err := a.say("\n%s\n", head); err != nil {
+		return err
+	}
+	i := 0
+	for line := range strings.Lines(rows) {
+		if _, err := io.WriteString(a.Out, line); err != nil {
+			return err
+		}
+		if why[i] != "" {
+			if err := a.say("    %s\n", cut(why[i], columns-4)); err != nil {
+				return err
+			}
+		}
+		i++
+	}
+	return nil
+}
+
+// row is what a table has of a result after its name.
+func row(r *task.SampleResult) string {
+	score, step, end, wall := "error", "-", "-", "-"
+	if r.Score != nil {
+		score = scoreOf(r.Score.Value)
+	}
+	if n := len(r.Steps); n > 0 {
+		s := &r.Steps[n-1]
+		step, end, wall = printable(s.Name), endOf(s), fmt.Sprintf("%.2f", s.Wall)
+	}
+	return strings.Join([]string{score, step, end, wall}, "\t")
+}
+
+// whyNot says on one line why an attempt has no better score; nothing where there is none.
+func whyNot(r *task.SampleResult) string {
+	switch {
+	case r.Error != nil:
+		return onLine(r.Error.Class + " in " + r.Error.Phase + ": " + r.Error.Text)
+	case len(r.Score.Reasons) == 0:
+		return ""
+	}
+	why := onLine(r.Score.Reasons[0])
+	if n := len(r.Steps); n > 0 {
+		why = strings.TrimPrefix(why, "step "+r.Steps[n-1].Name+": ") // which the line above names
+	}
+	if n := len(r.Score.Reasons); n > 1 {
+		why = fmt.Sprintf("%s (and %d more)", cut(why, columns-4-len(" (and 1000 more)")), n-1)
+	}
+	return why
+}
+
+// scoreOf is a score with at most three digits behind the point. Only a full one is 1.
+func scoreOf(value float64) string {
+	text := strconv.FormatFloat(value, 'f', -1, 64)
+	if len(text) > len("0.123") {
+		text = text[:len("0.123")]
+	}
+	return text
+}
+
+// endOf is how a step ended, in a word or two.
+func endOf(s *task.StepResult) string {
+	switch s.Outcome {
+	case lazaret.Exited:
+		return fmt.Sprintf("exit %d", s.ExitCode)
+	case lazaret.Signalled:
+		return fmt.Sprintf("signal %d", s.Signal)
+	}
+	return string(s.Outcome)
+}
+
+// showSample prints all that is recorded of the attempts at a sample.
+func (a *app) showSample(f *runs.Folder, o showOptions) error {
+	found := []task.SampleResult{}
+	for r, err := range f.Results() {
+		if err != nil {
+			return err
+		}
+		if r.Sample == o.sample {
+			found = append(found, r)
+		}
+	}
+	if len(found) == 0 {
+		return &lazaret.Error{Op: "show sample " + strconv.Quote(o.sample), Path: f.Dir(), Class: lazaret.ErrNotFound, Err: fmt.Errorf("nothing is recorded of it")}
+	}
+	if o.json {
+		return a.printJSON(found)
+	}
+	for i := range found {
+		if err := a.showAttempt(&found[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *app) showAttempt(r *task.SampleResult) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s, epoch %d: ", printable(r.Sample), r.Epoch)
+	if r.Error != nil {
+		fmt.Fprintf(&b, "no score, %s in %s: %s\n", r.Error.Class, r.Error.Phase, inLines(r.Error.Text))
+	} else {
+		fmt.Fprintf(&b, "score %s\n", scoreOf(r.Score.Value))
+		for _, name := range slices.Sorted(maps.Keys(r.Score.Parts)) {
+			fmt.Fprintf(&b, "  %s: %s\n", printable(name), scoreOf(r.Score.Parts[name]))
+		}
+		for _, why := range r.Score.Reasons {
+			fmt.Fprintf(&b, "  %s\n", inLines(why))
+		}
+	}
+	fmt.Fprintf(&b, "  sandbox %s", r.Sandbox)
+	if r.Tries > 1 {
+		fmt.Fprintf(&b, ", the last of %d", r.Tries)
+	}
+	fmt.Fprintf(&b, "; begun %s\n", r.Started.Format("2006-01-02 15:04:05"))
+	for i := range r.Steps {
+		s := &r.Steps[i]
+		fmt.Fprintf(&b, "step %s: %s after %.2f s, %.2f s of CPU\n", printable(s.Name), endOf(s), s.Wall, s.CPU)
+		for _, out := range []struct {
+			name, text string
+			total      int64
+		}{{"standard output", s.Stdout, s.StdoutTotal}, {"standard error", s.Stderr, s.StderrTotal}} {
+			if out.total == 0 {
+				continue
+			}
+			fmt.Fprintf(&b, "  %s, %s:\n", out.name, count(int(out.total), "byte"))
+			for line := range strings.Lines(out.text) {
+				fmt.Fprintf(&b, "    %s\n", shown(strings.TrimSuffix(line, "\n")))
+			}
+		}
+	}
+	_, err := io.WriteString(a.Out, b.String())
+	return err
+}
+
+// shown is a line of what a program wrote, in which nothing is an order for a terminal.
+func shown(line string) string {
+	quoted := strconv.Quote(line)
+	return strings.NewReplacer(`\"`, `"`, `\\`, `\`, `\t`, "\t").Replace(quoted[1 : len(quoted)-1])
+}
+
+// onLine is a text on one line.
+func onLine(text string) string {
+	return shown(strings.Join(strings.Fields(text), " "))
+}
+
+// inLines is a text whose further lines are indented.
+func inLines(text string) string {
+	var lines []string
+	for line := range strings.Lines(strings.TrimSpace(text)) {
+		lines = append(lines, shown(strings.TrimRight(line, "\n")))
+	}
+	return strings.Join(lines, "\n    ")
+}
+
+// cut is the beginning of a text that is too wide.
+func cut(text string, width int) string {
+	if utf8.RuneCountInString(text) <= width {
+		return text
+	}
+	return string([]rune(text)[:width-3]) + "..."
+}

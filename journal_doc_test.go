@@ -1,0 +1,115 @@
+package lazaret
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// lineTypes are the lines by kind.
+var lineTypes = map[string]any{
+	"phase": &phaseLine{}, "network": &networkLine{}, "sandbox": &sandboxLine{}, "command": &commandLine{}, "end": &endLine{},
+	"file": &fileLine{}, "lost": &lostLine{},
+}
+
+// fieldsOf are the names of a line's own fields, and of the objects in them.
+func fieldsOf(of reflect.Type, fields map[string]bool) {
+	for of.Kind() == reflect.Pointer || of.Kind() == reflect.Slice {
+		of = of.Elem()
+	}
+	if of.Kind() != reflect.Struct || of.PkgPath() != reflect.TypeFor[lineHead]().PkgPath() {
+		return
+	}
+	for f := range slices.Values(reflect.VisibleFields(of)) {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
+			fields[name] = true
+			if f.Type != reflect.TypeFor[*lineError]() { // which all lines have alike
+				fieldsOf(f.Type, fields)
+			}
+		}
+	}
+}
+
+// docs/journal.md has a table for each kind of line, which names each of its fields, and no others; and each line of its
+// example is one that is written so.
+func TestTheDocumentationHasEachFieldOfEachLine(t *testing.T) {
+	page, err := os.ReadFile("docs/journal.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	common := map[string]bool{}
+	fieldsOf(reflect.TypeFor[lineHead](), common)
+	sections := regexp.MustCompile("(?m)^### `([a-z]+)`: ").Split(string(page), -1)
+	kinds := regexp.MustCompile("(?m)^### `([a-z]+)`: ").FindAllStringSubmatch(string(page), -1)
+	documented := func(section string) map[string]bool {
+		names := map[string]bool{}
+		for row := range strings.Lines(section) {
+			cells := strings.Split(row, "|")
+			if len(cells) < 4 || strings.HasPrefix(row, "| field") {
+				continue
+			}
+			for _, name := range regexp.MustCompile("`([a-z_]+)`").FindAllStringSubmatch(cells[1], -1) {
+				names[name[1]] = true
+			}
+			for _, of := range []string{"each with ", "what it used: "} { // the fields of what is in it
+				if _, rest, ok := strings.Cut(cells[2], of); ok {
+					for _, name := range regexp.MustCompile("`([a-z_]+)`").FindAllStringSubmatch(rest, -1) {
+						names[name[1]] = true
+					}
+				}
+			}
+		}
+		return names
+	}
+	if got := documented(sections[0]); !maps.Equal(got, common) {
+		t.Errorf("the fields of all lines are %v, the page has %v", common, got)
+	}
+	seen := map[string]bool{}
+	for i, kind := range kinds {
+		line, ok := lineTypes[kind[1]]
+		if !ok {
+			t.Errorf("there is no line of kind %s", kind[1])
+			continue
+		}
+		seen[kind[1]] = true
+		want := map[string]bool{}
+		fieldsOf(reflect.TypeOf(line), want)
+		maps.DeleteFunc(want, func(name string, _ bool) bool { return common[name] })
+		if got := documented(sections[i+1]); !maps.Equal(got, want) {
+			t.Errorf("%s: the fields are %v, the page has %v", kind[1], want, got)
+		}
+	}
+	if len(seen) != len(lineTypes) {
+		t.Errorf("the page has %v", seen)
+	}
+
+	shown := map[string]bool{}
+	for text := range bytes.Lines(page) {
+		if !bytes.HasPrefix(text, []byte("{")) {
+			continue
+		}
+		var head lineHead
+		if err := json.Unmarshal(text, &head); err != nil {
+			t.Fatal(err)
+		}
+		shown[head.Kind] = true
+		line := reflect.New(reflect.TypeOf(lineTypes[head.Kind]).Elem()).Interface()
+		decoder := json.NewDecoder(bytes.NewReader(text))
+		decoder.DisallowUnknownFields()
+		if err := decoder.Decode(line); err != nil {
+			t.Errorf("%v: %s", err, text)
+		}
+		if again, err := encode(line); err != nil || !bytes.Equal(again, text) {
+			t.Errorf("the line would be\n%s%v, and is\n%s", again, err, text)
+		}
+	}
+	if len(shown) != len(lineTypes)-1 { // all but a lost one
+		t.Errorf("the example shows %v", shown)
+	}
+}

@@ -1,0 +1,153 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lazaret/lazaret"
+)
+
+func TestThePaceFollowsTheDaemon(t *testing.T) {
+	const calm, slow = 2 * time.Millisecond, 400 * time.Millisecond
+	for name, c := range map[string]struct {
+		most    int
+		answers []time.Duration // between two ends of a start, again and again
+		starts  int
+		slots   int
+	}{
+		"calm":                          {8, []time.Duration{calm, calm}, 50, 8},
+		"slow":                          {8, []time.Duration{slow, slow, slow, slow}, 50, 1},
+		"one slow answer":               {8, []time.Duration{calm, calm, calm, calm, calm, calm, calm, calm, calm, 3 * calm}, 50, 8},
+		"slower than calm, and no more": {8, []time.Duration{calm, 10 * calm, 10 * calm, 10 * calm}, 50, 8}, // below what is never slow
+		"nothing was asked":             {3, nil, 50, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPace(c.most)
+			for range 20 { // so that it is known what is calm
+				p.answered(calm)
+			}
+			for range c.starts {
+				for _, took := range c.answers {
+					p.answered(took)
+				}
+				p.ended()
+			}
+			if got := p.slots(); got != c.slots {
+				t.Errorf("%d may start, want %d (%+v)", got, c.slots, *p)
+			}
+		})
+	}
+}
+
+func TestThePaceRecovers(t *testing.T) {
+	p := newPace(6)
+	for range 20 {
+		p.answered(time.Millisecond)
+	}
+	var seen []int
+	note := func() {
+		if n := p.slots(); len(seen) == 0 || seen[len(seen)-1] != n {
+			seen = append(seen, n)
+		}
+	}
+	for range 20 {
+		p.answered(time.Second)
+		p.ended()
+		note()
+	}
+	if p.slots() != 1 {
+		t.Errorf("it is at %d while the daemon is slow, after %v", p.slots(), seen)
+	}
+	for range 100 {
+		p.answered(time.Millisecond)
+		p.ended()
+		note()
+	}
+	if fmt.Sprint(seen) != "[4 2 1 2 3 4 5 6]" {
+		t.Errorf("it went by %v", seen)
+	}
+}
+
+func TestASlowDaemonDoesNotBecomeTheMeasureOfCalm(t *testing.T) {
+	p := newPace(4)
+	p.answered(time.Millisecond)
+	for range calmSpan - 1 {
+		p.answered(time.Second)
+	}
+	if p.ended(); p.slots() == 4 {
+		t.Error("a second is taken for calm")
+	}
+	for range calmSpan { // all of a span is slow: it is another daemon's machine, say
+		p.answered(time.Second)
+	}
+	if p.slow() {
+		t.Error("it is never calm again")
+	}
+}
+
+func TestSandboxesAreLetInInOrderByBothLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAdmission(2, 3)
+		var starting, there, mostStarting, mostThere atomic.Int64
+		order := make(chan int, 10)
+		for i := range 10 {
+			go func() {
+				if err := a.enter(t.Context()); err != nil {
+					t.Error(err)
+				}
+				order <- i
+				mostStarting.Store(max(mostStarting.Load(), starting.Add(1)))
+				mostThere.Store(max(mostThere.Load(), there.Add(1)))
+				// No two end at one moment: which of two that are let in at once says so first is for the scheduler to say.
+				time.Sleep(time.Second + time.Duration(i)*time.Millisecond) //nolint:forbidigo // of the bubble's clock
+				starting.Add(-1)
+				a.started()
+				time.Sleep(10 * time.Second) //nolint:forbidigo // likewise
+				there.Add(-1)
+				a.left()
+			}()
+			synctest.Wait()
+		}
+		time.Sleep(time.Minute) //nolint:forbidigo // likewise
+		for i := range 10 {
+			if got := <-order; got != i {
+				t.Errorf("number %d was let in as number %d", got, i)
+			}
+		}
+		if s, n := mostStarting.Load(), mostThere.Load(); s != 2 || n != 3 {
+			t.Errorf("%d have started at once and %d were there, want 2 and 3", s, n)
+		}
+	})
+}
+
+func TestWhoGivesUpTakesNoPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAdmission(1, 1)
+		if err := a.enter(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := a.enter(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+		a.started()
+		a.left()
+		if err := a.enter(t.Context()); err != nil || a.starting != 1 || a.there != 1 || len(a.queue) != 0 {
+			t.Errorf("%+v, %v", a, err)
+		}
+	})
+}
+
+func TestLimitsBelowZeroAreRefused(t *testing.T) {
+	for _, o := range []Options{{MaxStarting: -1}, {MaxRunning: -1}} {
+		if _, err := New(t.Context(), o); !errors.Is(err, lazaret.ErrConfig) {
+			t.Errorf("%+v: got %v, want an ErrConfig", o, err)
+		}
+	}
+}

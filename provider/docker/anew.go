@@ -1,0 +1,54 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/engine"
+)
+
+// startAttempts is how often a sandbox is made at most, where connections to the daemon break meanwhile.
+const startAttempts = 3
+
+// lostGuest is the error of a main process whose connection has ended before the start was over.
+type lostGuest struct{ error }
+
+func (l lostGuest) Unwrap() error { return l.error }
+
+// up brings the sandbox up. What fails for a broken connection, or an error of the daemon's that may pass, is done anew
+// with another container: no command was handed over yet. Of a Compose project the user's own programs may have begun,
+// which must not run twice.
+func (p *Provider) up(ctx context.Context, sb *sandbox, arch string) error {
+	for n := 1; ; n++ {
+		err := p.bring(ctx, sb, arch)
+		if err == nil {
+			sb.started = true
+			return nil
+		}
+		var lost lostGuest
+		passing := engine.IsPassing(err) || errors.As(err, &lost)
+		if n == startAttempts || !passing || sb.gone || sb.spec.Compose != nil || ctx.Err() != nil {
+			if n > 1 {
+				err = &lazaret.Error{Class: lazaret.ClassOf(err), Err: fmt.Errorf("%w (the sandbox was made %d times)", err, n)}
+			}
+			return err
+		}
+		p.opts.Logger.Warn("the sandbox is made anew", "sandbox", sb.spec.Name, "attempt", n+1, "error", err)
+		if derr := sb.discard(ctx); derr != nil {
+			return &lazaret.Error{Class: lazaret.ClassOf(err), Err: fmt.Errorf("%w\nand then: %s", err, derr.Error())}
+		}
+	}
+}
+
+// discard removes what there is of a sandbox that is to be made anew.
+func (sb *sandbox) discard(ctx context.Context) error {
+	for _, s := range sb.services {
+		s.forwards.close()
+		s.guests.close()
+	}
+	err := sb.remove(ctx)
+	sb.services = nil
+	return err
+}

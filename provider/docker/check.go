@@ -1,0 +1,51 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/engine"
+)
+
+var (
+	_ lazaret.Checker  = (*sandbox)(nil)
+	_ lazaret.Measurer = (*Provider)(nil)
+)
+
+// Check asks of each container whether it still is what the start has waited for: running and not unhealthy, or ended
+// with code 0. The only container of an image with a guest needs no asking: the guest has to answer. By the Engine's
+// own transport, files can be read of what has ended, too.
+func (sb *sandbox) Check(ctx context.Context) error {
+	if sb.spec.Compose == nil && !sb.direct() {
+		return nil
+	}
+	var all []engine.State
+	for _, s := range sb.services {
+		all = append(all, s.containers...)
+	}
+	return inParallel(len(all), func(i int) error {
+		st, err := sb.p.engine.Inspect(ctx, all[i].ID)
+		switch {
+		case err != nil:
+			return err
+		case st.Running && st.Health == engine.Unhealthy:
+			err = fmt.Errorf("%s has become unhealthy", st.Name)
+		case !st.Running && (i == 0 || st.ExitCode != 0): // commands run in the first one
+			err = fmt.Errorf("%s has ended with code %d", st.Name, st.ExitCode)
+		}
+		if err != nil {
+			return &lazaret.Error{Class: lazaret.ErrUnavailable, Err: err}
+		}
+		return nil
+	})
+}
+
+// Machine is the daemon's.
+func (p *Provider) Machine(ctx context.Context) (lazaret.Machine, error) {
+	info, err := p.engine.Info(ctx)
+	if err != nil {
+		return lazaret.Machine{}, err
+	}
+	return lazaret.Machine{CPUs: info.CPUs, Memory: info.Memory}, nil
+}

@@ -1,0 +1,70 @@
+package docker_test
+
+import (
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/engine"
+	"github.com/lazaret/lazaret/provider/docker"
+)
+
+const threeServices = `
+services:
+  default:
+    image: lazaret-test/busybox
+    command: sleep infinity
+    depends_on: {once: {condition: service_completed_successfully}}
+  db:
+    image: lazaret-test/busybox
+    command: sleep 1000
+  once:
+    image: lazaret-test/busybox
+    command: "true"
+`
+
+func TestWhatHasEndedIsNoticedByACheck(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts docker.Options
+		spec lazaret.Spec
+		ends string // the service
+	}{
+		"an image":                       {docker.Options{}, lazaret.Spec{Image: "lazaret-test/busybox"}, "default"},
+		"an image, with nothing of ours": {docker.Options{Transport: docker.TransportEngine}, lazaret.Spec{Image: "lazaret-test/busybox"}, "default"},
+		"another service of a project":   {docker.Options{}, lazaret.Spec{Compose: project(t, threeServices)}, "db"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sb := start(t, newProvider(t, c.opts), c.spec)
+			if err := sb.Check(t.Context()); err != nil {
+				t.Errorf("right after its start: %v", err)
+			}
+			svc, err := sb.Lookup(c.ends)
+			if err != nil {
+				t.Fatal(err)
+			}
+			container := svc.ServiceInfo().Container
+			if err := engineOf(t).StopContainer(t.Context(), container); err != nil {
+				t.Fatal(err)
+			}
+			err = sb.Check(t.Context())
+			if !errors.Is(err, lazaret.ErrUnavailable) || !strings.HasPrefix(err.Error(), "check sandbox") {
+				t.Errorf("got %v", err)
+			}
+			if c.spec.Compose != nil && !strings.Contains(err.Error(), container+" has ended with code ") {
+				t.Errorf("got %v", err)
+			}
+			if left := objectsOf(t, sb.Info().Name); len(left) == 0 || left[0].Kind != engine.Container {
+				t.Errorf("got %v", left) // a check changes nothing
+			}
+		})
+	}
+}
+
+func TestTheMachineIsTheDaemons(t *testing.T) {
+	m, err := newProvider(t, docker.Options{}).Machine(t.Context())
+	if err != nil || m.Memory < 1<<28 || m.CPUs < 1 || m.CPUs < runtime.NumCPU() {
+		t.Errorf("%+v, %v", m, err)
+	}
+}

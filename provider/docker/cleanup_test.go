@@ -1,0 +1,235 @@
+package docker_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/engine"
+	"github.com/lazaret/lazaret/internal/owner"
+	"github.com/lazaret/lazaret/provider/conformance"
+	"github.com/lazaret/lazaret/provider/docker"
+)
+
+func TestTheLeaseOfAnOwnerFromElsewhereIsKeptWhateverTheClockSays(t *testing.T) {
+	p := newProvider(t, docker.Options{NoSweep: true})
+	far, err := docker.NewAs(t.Context(), docker.Options{NoReaper: true, NoSweep: true, Lease: time.Hour}, owner.ID{Host: "elsewhere", Boot: "b", PIDNS: "p", PID: 1, Start: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.WithoutCancel(t.Context())
+	t.Cleanup(func() {
+		if err := far.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	start(t, far, lazaret.Spec{Image: busybox, Name: "lease-holds"})
+	far.SetClock(func() time.Time { return time.Now().Add(-2 * time.Hour) })
+	start(t, far, lazaret.Spec{Image: busybox, Name: "lease-over"})
+	kept := start(t, p, lazaret.Spec{Image: busybox, Name: "lease-kept", Keep: true, TTL: time.Hour})
+	defer func() {
+		if _, err := p.Cleanup(ctx, lazaret.CleanupOptions{Names: []string{kept.Info().Name}}); err != nil {
+			t.Error(err)
+		}
+	}()
+	years := 10 * 365 * 24 * time.Hour
+	for _, c := range []struct {
+		what string
+		jump time.Duration
+		over int // what is there of the one whose lease is over
+	}{{"back", -years, 1}, {"ahead", years, 0}} {
+		p.SetClock(func() time.Time { return time.Now().Add(c.jump) })
+		plan, err := p.Cleanup(ctx, lazaret.CleanupOptions{DryRun: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range plan {
+			if l.Kind == "folder" {
+				continue // of this process itself
+			}
+			if l.Sandbox == "lease-holds" && (l.Remove || l.Owner != "unknown") || l.Sandbox == "lease-kept" && l.Remove || l.Cache && l.Reason == "a cache of another version" {
+				t.Errorf("%s: it would remove %+v", c.what, l)
+			}
+			if l.Sandbox == "lease-over" && l.Remove == (c.over == 1) {
+				t.Errorf("%s: of what is over it is told: %+v", c.what, l)
+			}
+		}
+	}
+	if _, err := p.Cleanup(ctx, lazaret.CleanupOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]int{"lease-over": 0, "lease-holds": 1, "lease-kept": 1} {
+		if left := objectsOf(t, name); len(left) != want {
+			t.Errorf("%s: there is %v", name, left)
+		}
+	}
+}
+
+func TestTheNextOwnersFirstSandboxSweepsAfterTheDead(t *testing.T) {
+	kill := startOwner(t, "swept-dead")
+	held := startOwner(t, "swept-held")
+	kill()
+	defer held()
+	p := newProvider(t, docker.Options{})
+	p.SetClock(func() time.Time { return time.Now().Add(time.Hour) }) // what was just made is left to its reaper
+	start(t, p, lazaret.Spec{Image: busybox})
+	conformance.Eventually(t, "it is swept", func() bool { return len(objectsOf(t, "swept-dead")) == 0 })
+	if left := objectsOf(t, "swept-held"); len(left) != 1 {
+		t.Errorf("of a living owner's there is %v", left)
+	}
+	held()
+	if _, err := p.Cleanup(t.Context(), lazaret.CleanupOptions{}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestThatNoReaperIsStartedIsLogged(t *testing.T) {
+	var log bytes.Buffer
+	p := newProvider(t, docker.Options{NoReaper: true, NoSweep: true, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	start(t, p, lazaret.Spec{Image: busybox})
+	if !strings.Contains(log.String(), "no reaper is started") {
+		t.Errorf("the log says %s", &log)
+	}
+}
+
+// post asks the daemon for something that the engine's client has no call for, and returns the answer's id.
+func post(t *testing.T, e *engine.Client, path string, body any) (id string) {
+	t.Helper()
+	socket, ok := strings.CutPrefix(e.Endpoint(), "unix://")
+	if !ok {
+		t.Skip("the daemon is not on a unix socket")
+	}
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", socket)
+	}}
+	defer transport.CloseIdleConnections()
+	text, err := json.Marshal(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://docker/v1.41"+path, bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	res, err := (&http.Client{Transport: transport}).Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	answer, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode >= 300 {
+		t.Fatalf("%s: %s %s %v", path, res.Status, answer, err)
+	}
+	var made struct{ ID string }
+	_ = json.Unmarshal(answer, &made) // not every answer has one
+	return made.ID
+}
+
+// oneOf returns the sandbox's object of a kind.
+func oneOf(t *testing.T, sandbox string, kind engine.Kind) engine.Object {
+	t.Helper()
+	for _, o := range objectsOf(t, sandbox) {
+		if o.Kind == kind {
+			return o
+		}
+	}
+	t.Fatalf("%s has no %s", sandbox, kind)
+	return engine.Object{}
+}
+
+const networkAndVolume = `
+services:
+  default: {image: lazaret-test/busybox, command: [sleep, infinity], networks: [shared], volumes: ["data:/data"]}
+networks: {shared: {}}
+volumes: {data: {}}
+`
+
+func TestANetworkGoesThatAForeignContainerIsAttachedTo(t *testing.T) {
+	p := newProvider(t, docker.Options{})
+	gone := start(t, p, lazaret.Spec{Compose: project(t, networkAndVolume)})
+	stays := start(t, p, lazaret.Spec{Compose: project(t, networkAndVolume)})
+	network := oneOf(t, gone.Info().Name, engine.Network)
+	post(t, engineOf(t), "/networks/"+network.ID+"/connect", map[string]string{"Container": stays.ServiceInfo().Container})
+	if err := gone.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if left := objectsOf(t, gone.Info().Name); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+	if got := sh(t, stays, "echo alive"); got != "alive" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestWhatTheDaemonRefusesToRemoveIsToldByNameAndGoesLater(t *testing.T) {
+	p := newProvider(t, docker.Options{})
+	e := engineOf(t)
+	sb := start(t, p, lazaret.Spec{Compose: project(t, networkAndVolume)})
+	volume := oneOf(t, sb.Info().Name, engine.Volume)
+	foreign := engine.Object{Kind: engine.Container, Name: "foreign"}
+	foreign.ID = post(t, e, "/containers/create", map[string]any{
+		"Image": busybox, "HostConfig": map[string]any{"Binds": []string{volume.Name + ":/data"}},
+	})
+	err := sb.Close(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "remove volume "+volume.Name) {
+		t.Errorf("got %v", err)
+	}
+	left := objectsOf(t, sb.Info().Name)
+	if len(left) != 1 || left[0].Name != volume.Name {
+		t.Errorf("left: %v", left)
+	}
+	if err := e.Remove(t.Context(), foreign); err != nil {
+		t.Fatal(err)
+	}
+	if err := sb.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if left := objectsOf(t, sb.Info().Name); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+func TestAnonymousVolumesGoWithTheirContainer(t *testing.T) {
+	kill := startOwner(t, "anonymous-dead")
+	e := engineOf(t)
+	labels := map[string]string{}
+	for k, v := range oneOf(t, "anonymous-dead", engine.Container).Labels {
+		if strings.HasPrefix(k, "lazaret.") {
+			labels[k] = v
+		}
+	}
+	// A container of the owner's with a volume that has no name, which this test finds by its label all the same.
+	id := post(t, e, "/containers/create", map[string]any{
+		"Image": busybox, "Labels": labels,
+		"HostConfig": map[string]any{"Mounts": []any{map[string]any{
+			"Type": "volume", "Target": "/data", "VolumeOptions": map[string]any{"Labels": map[string]string{"lazaret-test.anonymous": "yes"}},
+		}}},
+	})
+	there := func() int {
+		all, err := e.Objects(t.Context(), "lazaret-test.anonymous=yes", engine.Volume)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(all)
+	}
+	if n := there(); n != 1 {
+		t.Fatalf("there are %d volumes (container %s)", n, id)
+	}
+	kill()
+	if _, err := newProvider(t, docker.Options{}).Cleanup(t.Context(), lazaret.CleanupOptions{}); err != nil {
+		t.Error(err)
+	}
+	if left := objectsOf(t, "anonymous-dead"); len(left) != 0 || there() != 0 {
+		t.Errorf("left: %v and %d volumes", left, there())
+	}
+}

@@ -1,0 +1,209 @@
+package docker_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/compose"
+	"github.com/lazaret/lazaret/internal/dockertest"
+	"github.com/lazaret/lazaret/internal/engine"
+	"github.com/lazaret/lazaret/provider/conformance"
+	"github.com/lazaret/lazaret/provider/docker"
+)
+
+// ownDaemon connects to a daemon of the test's own. At the end nothing of ours may be left there.
+func ownDaemon(t *testing.T) (*dockertest.Daemon, *docker.Provider) {
+	t.Helper()
+	d := dockertest.StartDaemon(t, busybox)
+	t.Cleanup(func() {
+		c, err := compose.Connect(context.WithoutCancel(t.Context()), compose.Options{Host: d.Host})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		left, err := c.Engine.Objects(context.WithoutCancel(t.Context()), engine.LabelSandbox)
+		if err != nil || len(left) != 0 {
+			t.Errorf("left behind: %+v, %v", left, err)
+		}
+	})
+	p := newProvider(t, docker.Options{Host: d.Host, StateDir: t.TempDir(), Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	return d, p
+}
+
+// offline is a Compose project of a service whose main process is its own, without a network.
+func offline(t *testing.T) *lazaret.Compose {
+	t.Helper()
+	text, err := os.ReadFile(ownMain(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "compose.yaml")
+	if err := os.WriteFile(file, append(text, "    network_mode: none\n"...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return &lazaret.Compose{Files: []string{file}}
+}
+
+// long starts a command that would take long.
+func long(t *testing.T, sb *lazaret.Sandbox) *lazaret.Process {
+	t.Helper()
+	p, err := sb.Start(t.Context(), lazaret.Cmd{Args: []string{"sleep", "1000"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func works(t *testing.T, what string, sb *lazaret.Sandbox) {
+	t.Helper()
+	res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", "echo yes; exit 3"}, Wall: time.Minute})
+	if err != nil || res.Outcome != lazaret.Exited || res.ExitCode != 3 || res.Stdout.Text() != "yes\n" {
+		t.Errorf("%s: %+v, %v", what, res, err)
+	}
+}
+
+// lostOf waits for a command whose connection is gone.
+func lostOf(t *testing.T, what string, p *lazaret.Process) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	res, err := p.Wait(ctx)
+	if err == nil && res.Outcome != lazaret.Lost || err != nil && !isOurs(err) {
+		t.Errorf("%s: the command that ran ended with %+v, %v", what, res, err)
+	}
+}
+
+func TestADaemonThatIsRestarted(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*dockertest.Daemon){
+		"in good order": (*dockertest.Daemon).Stop,
+		"by kill -9":    (*dockertest.Daemon).Kill,
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, p := ownDaemon(t)
+			ofImage := start(t, p, lazaret.Spec{Image: busybox})
+			ofProject := start(t, p, lazaret.Spec{Compose: offline(t)})
+			inImage, inProject := long(t, ofImage), long(t, ofProject)
+			works(t, "before", ofImage)
+			end(d)
+			// Their guests have lost their host: what they ran is lost, and said to be.
+			lostOf(t, "sandbox of an image", inImage)
+			lostOf(t, "sandbox of a project", inProject)
+			if _, err := p.Start(t.Context(), lazaret.Spec{Image: busybox}); !isOurs(err) {
+				t.Errorf("a start without a daemon: %v", err)
+			}
+			d.Start()
+			// The main process of the first was the guest. That of the second is its own, and gets a fresh guest.
+			works(t, "sandbox of a project, after", ofProject)
+			_, err := ofImage.Exec(t.Context(), lazaret.Cmd{Args: []string{"true"}})
+			if !errors.Is(err, lazaret.ErrUnavailable) {
+				t.Errorf("sandbox of an image, after: %v, want an ErrUnavailable", err)
+			}
+			works(t, "a new sandbox", start(t, p, lazaret.Spec{Image: busybox}))
+		})
+	}
+}
+
+func TestADaemonThatStandsStill(t *testing.T) {
+	t.Parallel()
+	const still = 30 * time.Second
+	d, p := ownDaemon(t)
+	sb := start(t, p, lazaret.Spec{Image: busybox})
+	running, err := sb.Start(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", "sleep 5; echo over"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	direct, err := sb.Start(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", "sleep 5; echo over"}, Direct: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closing := start(t, p, lazaret.Spec{Image: busybox})
+	d.Freeze()
+	thawed := time.AfterFunc(still, d.Thaw)
+	defer thawed.Stop()
+	began := time.Now()
+	started, closed := make(chan error, 1), make(chan error, 1)
+	go func() {
+		other, err := p.Start(t.Context(), lazaret.Spec{Image: busybox})
+		if err == nil {
+			err = other.Close(t.Context())
+		}
+		started <- err
+	}()
+	go func() { closed <- closing.Close(t.Context()) }()
+	// What needs no daemon goes on.
+	works(t, "while it stands still", sb)
+	if res, err := running.Wait(t.Context()); err != nil || !res.Success() || res.Stdout.Text() != "over\n" {
+		t.Errorf("the command that ran: %+v, %v", res, err)
+	}
+	if took := time.Since(began); took > still {
+		t.Errorf("that took %v, and the daemon was asked", took)
+	}
+	// What needs it waits for it.
+	if err := <-started; err != nil {
+		t.Errorf("a start meanwhile: %v", err)
+	}
+	if err := <-closed; err != nil { // it has 30 s, too
+		if !isOurs(err) {
+			t.Errorf("a removal meanwhile: %v", err)
+		}
+		if err := closing.Close(t.Context()); err != nil {
+			t.Errorf("a removal afterwards: %v", err)
+		}
+	}
+	if res, err := direct.Wait(t.Context()); err != nil || !res.Success() || res.Stdout.Text() != "over\n" {
+		t.Errorf("the Engine's exec: %+v, %v", res, err)
+	}
+	works(t, "afterwards", sb)
+}
+
+func TestADaemonThatHangs(t *testing.T) {
+	t.Parallel()
+	d, p := ownDaemon(t)
+	sb := start(t, p, lazaret.Spec{Image: busybox})
+	d.Freeze()
+	for what, call := range map[string]func(ctx context.Context) error{
+		"start": func(ctx context.Context) error {
+			_, err := p.Start(ctx, lazaret.Spec{Image: busybox, Name: "hung"})
+			return err
+		},
+		"exec": func(ctx context.Context) error {
+			_, err := sb.Exec(ctx, lazaret.Cmd{Args: []string{"true"}, Direct: true})
+			return err
+		},
+		"connection": func(ctx context.Context) error {
+			_, err := sb.Connection(ctx)
+			return err
+		},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		began := time.Now()
+		err := call(ctx)
+		if !errors.Is(err, lazaret.ErrCancelled) && !isOurs(err) || err == nil {
+			t.Errorf("%s: got %v", what, err)
+		}
+		if took := time.Since(began); took > time.Minute { // a start that is given up is removed, which has 30 s
+			t.Errorf("%s: after %v", what, took)
+		}
+		cancel()
+	}
+	began := time.Now()
+	err := sb.Close(t.Context())
+	if !isOurs(err) && !errors.Is(err, lazaret.ErrCancelled) || !strings.Contains(err.Error(), sb.Info().Name) {
+		t.Errorf("a removal that the daemon does not answer: %v", err)
+	}
+	if took := time.Since(began); took > 90*time.Second {
+		t.Errorf("the removal was given up after %v", took)
+	}
+	d.Kill()
+	d.Start()
+	conformance.Eventually(t, "the sandbox is removed", func() bool { return sb.Close(t.Context()) == nil })
+	works(t, "a new sandbox", start(t, p, lazaret.Spec{Image: busybox}))
+}

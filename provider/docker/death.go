@@ -1,0 +1,81 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/engine"
+)
+
+// deaths is what is known of the end of a service's container. It is collected once for each end, not for each call
+// that meets it.
+type deaths struct {
+	mu     sync.Mutex // held while it is being collected
+	began  string     // when the container was started that has died
+	report error
+}
+
+// death is why nothing can be done in the service any more: an ErrUnavailable with the state of its container, the exit
+// code, whether the out-of-memory killer struck, and its last lines. It is nil where the container runs, or the Engine
+// does not tell.
+func (s *service) death(ctx context.Context) error {
+	s.deaths.mu.Lock()
+	defer s.deaths.mu.Unlock()
+	if s.deaths.report != nil && s.sb.p.watch.State(s.id).Died {
+		return s.deaths.report
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
+	defer cancel()
+	state, err := s.sb.p.engine.Inspect(ctx, s.id)
+	switch {
+	case errors.Is(err, lazaret.ErrUnavailable) && !engine.IsPassing(err):
+		return err // it is gone
+	case err != nil || state.Running || state.Status == "created":
+		return nil
+	case s.deaths.report != nil && s.deaths.began == state.Began:
+		return s.deaths.report
+	}
+	s.deaths.began, s.deaths.report = state.Began, s.obituary(ctx, state)
+	return s.deaths.report
+}
+
+// obituary makes the report of a container that has ended.
+func (s *service) obituary(ctx context.Context, state engine.State) error {
+	var known *lazaret.Error
+	errors.As(state.Unavailable(), &known)
+	log := s.sb.p.engine.LastLog(ctx, state, lastLines)
+	if strings.TrimSpace(log) == "" {
+		log = s.guests.complaint() // not all log drivers can be read
+	}
+	if strings.TrimSpace(log) == "" {
+		return known
+	}
+	var b strings.Builder
+	for line := range strings.Lines(log) {
+		b.WriteString("\n    " + readable(line))
+	}
+	return &lazaret.Error{Class: known.Class, Err: fmt.Errorf("%w; its last lines:%s", known.Err, b.String()), Hint: known.Hint}
+}
+
+// alive is the report of a service's death, nil where nothing is known of one.
+func (s *service) alive(ctx context.Context) error {
+	if !s.sb.p.watch.State(s.id).Died {
+		return nil
+	}
+	return s.death(ctx)
+}
+
+// explain gives the service's death as the reason of an error that it has caused.
+func (s *service) explain(ctx context.Context, err error) error {
+	if err == nil || !errors.Is(err, lazaret.ErrUnavailable) && !errors.Is(err, lazaret.ErrInfrastructure) || ctx.Err() != nil {
+		return err
+	}
+	if death := s.death(ctx); death != nil {
+		return death
+	}
+	return err
+}

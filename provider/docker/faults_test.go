@@ -1,0 +1,296 @@
+package docker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/faultproxy"
+	"github.com/lazaret/lazaret/provider/docker"
+)
+
+// faulty connects to the daemon through a proxy that makes faults once Decide was called.
+func faulty(t *testing.T, opts docker.Options) (*docker.Provider, *faultproxy.Proxy) {
+	t.Helper()
+	direct := engineOf(t).Endpoint()
+	socket, ok := faultproxy.Socket(direct)
+	if !ok {
+		if os.Getenv("LAZARET_REQUIRE_DOCKER") == "" {
+			t.Skipf("the proxy speaks to unix sockets, and the daemon is at %s", direct)
+		}
+		t.Fatalf("the proxy speaks to unix sockets, and the daemon is at %s: unset DOCKER_HOST", direct)
+	}
+	newProvider(t, docker.Options{}) // where there is no daemon
+	proxy := faultproxy.Start(t, socket)
+	opts.Host = proxy.Host
+	p := newProvider(t, opts)
+	t.Cleanup(func() {
+		proxy.Decide(nil) // what is left is removed without faults
+		for _, what := range slices.Sorted(maps.Keys(proxy.Made())) {
+			t.Logf("%4d x %s", proxy.Made()[what], what)
+		}
+	})
+	return p, proxy
+}
+
+// mix makes faults of a share of the calls, hangs at most so often: each takes a minute.
+func mix(share float64, hangs int, faults ...faultproxy.Fault) func(string) faultproxy.Fault {
+	random := rand.New(rand.NewPCG(1, 2))
+	return func(string) faultproxy.Fault {
+		if random.Float64() >= share {
+			return faultproxy.None
+		}
+		f := faults[random.IntN(len(faults))]
+		if f == faultproxy.Hang || f == faultproxy.HangAfter {
+			if hangs--; hangs < 0 {
+				f = faultproxy.Delay
+			}
+		}
+		return f
+	}
+}
+
+// isOurs reports whether an error says that our side has failed, and not the program or the user.
+func isOurs(err error) bool {
+	return errors.Is(err, lazaret.ErrInfrastructure) || errors.Is(err, lazaret.ErrUnavailable)
+}
+
+func TestSamplesSurviveFaultsOfTheDaemon(t *testing.T) {
+	samples := fromEnv(t, "LAZARET_FAULT_SAMPLES", 40)
+	p, proxy := faulty(t, docker.Options{Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	start(t, p, lazaret.Spec{Image: busybox}) // the guest's volume is there
+	proxy.Decide(mix(0.1, samples/10, faultproxy.Delay, faultproxy.ResetBefore, faultproxy.ResetAfter, faultproxy.Hang,
+		faultproxy.HangAfter, faultproxy.Internal, faultproxy.Truncate))
+	var next, good atomic.Int64
+	var all sync.WaitGroup
+	for range 6 {
+		all.Go(func() {
+			for i := int(next.Add(1)); i <= samples; i = int(next.Add(1)) {
+				switch err := sample(t, p, i); {
+				case err == nil:
+					good.Add(1)
+				case isOurs(err):
+					t.Logf("sample %d: %v", i, err)
+				default:
+					t.Errorf("sample %d: %v, which is no infrastructure error", i, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	proxy.Decide(nil)
+	t.Logf("%d of %d samples have the result that they have without faults", good.Load(), samples)
+	if int(good.Load())*100 < samples*95 {
+		t.Errorf("only %d of %d samples have their result", good.Load(), samples)
+	}
+	for i := range samples {
+		if left := objectsOf(t, sampleName(i+1)); len(left) != 0 {
+			t.Errorf("left behind: %+v", left)
+		}
+	}
+}
+
+func sampleName(i int) string { return fmt.Sprintf("faulty-%d", i) }
+
+// sample starts a sandbox, runs two commands in it, writes and reads a file, and removes it. A result that is not what
+// it is without faults is a failure of the test.
+func sample(t *testing.T, p *docker.Provider, i int) (err error) {
+	ctx := t.Context()
+	sb, err := p.Start(ctx, lazaret.Spec{Image: busybox, Name: sampleName(i)})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		cerr := sb.Close(ctx)
+		for n := 0; cerr != nil && n < 3; n++ { // each has a deadline of its own
+			cerr = sb.Close(ctx)
+		}
+		err = errors.Join(err, cerr)
+	}()
+	content := []byte(fmt.Sprint("content ", i))
+	if err := sb.WriteFile(ctx, "/tmp/f", content, lazaret.WriteOptions{}); err != nil {
+		return err
+	}
+	res, err := sb.Exec(ctx, lazaret.Cmd{Args: []string{"sh", "-c", "cat /tmp/f; exit " + fmt.Sprint(i%7)}, Wall: time.Minute})
+	switch {
+	case err != nil:
+		return err
+	case res.Outcome == lazaret.Lost:
+		return fmt.Errorf("lost: %w", lazaret.ErrInfrastructure)
+	case res.Outcome != lazaret.Exited || res.ExitCode != i%7 || res.Stdout.Text() != string(content):
+		t.Errorf("sample %d: %s, code %d, %q", i, res.Outcome, res.ExitCode, res.Stdout.Text())
+	}
+	got, err := sb.ReadFile(ctx, "/tmp/f")
+	if err == nil && string(got) != string(content) {
+		t.Errorf("sample %d: read %q", i, got)
+	}
+	return err
+}
+
+// A command appends its number to a file. Whatever becomes of the calls that hand it over, its number is there once
+// where the command has a result, and at most once where it has none.
+func TestACommandIsNeverHandedOverTwice(t *testing.T) {
+	commands := fromEnv(t, "LAZARET_FAULT_COMMANDS", 60)
+	for _, way := range []struct {
+		name string
+		opts docker.Options
+		spec lazaret.Spec
+		cmd  lazaret.Cmd
+		cut  int // after so many commands all streams are cut; 0 means never
+	}{
+		{"guest", docker.Options{NoSockets: true}, lazaret.Spec{Image: busybox}, lazaret.Cmd{}, 0},
+		{"guest that is lost", docker.Options{NoSockets: true}, lazaret.Spec{Image: busybox}, lazaret.Cmd{}, commands / 2},
+		{"guest of another user", docker.Options{NoSockets: true}, lazaret.Spec{Image: busybox}, lazaret.Cmd{User: "tester"}, 0},
+		{"guests that are started again", docker.Options{NoSockets: true}, lazaret.Spec{Compose: &lazaret.Compose{Files: []string{ownMain(t)}}}, lazaret.Cmd{}, 7},
+		{"engine", docker.Options{Transport: docker.TransportEngine}, lazaret.Spec{Image: busybox}, lazaret.Cmd{}, 0},
+		{"direct", docker.Options{}, lazaret.Spec{Image: busybox}, lazaret.Cmd{Direct: true}, 0},
+	} {
+		t.Run(way.name, func(t *testing.T) {
+			t.Parallel()
+			p, proxy := faulty(t, way.opts)
+			sb := start(t, p, way.spec)
+			if res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", ": > /tmp/lines; chmod 666 /tmp/lines"}}); err != nil || !res.Success() {
+				t.Fatal(res, err)
+			}
+			proxy.Decide(mix(0.3, 1, faultproxy.Delay, faultproxy.ResetBefore, faultproxy.ResetAfter, faultproxy.HangAfter, faultproxy.Internal, faultproxy.Truncate))
+			const workers = 4
+			done := make([]bool, commands)
+			var all sync.WaitGroup
+			for w := range workers {
+				all.Go(func() {
+					for i := w; i < commands; i += workers {
+						cmd := way.cmd
+						cmd.Wall, cmd.Args = time.Minute, []string{"sh", "-c", fmt.Sprintf("echo line %d >> /tmp/lines; echo done %d", i, i)}
+						if way.cut > 0 && i%way.cut == way.cut-1 {
+							proxy.Sever()
+						}
+						res, err := sb.Exec(t.Context(), cmd)
+						switch {
+						case err != nil && !isOurs(err):
+							t.Errorf("command %d: %v", i, err)
+						case err != nil:
+							t.Logf("command %d: %v", i, err)
+						case res.Outcome == lazaret.Lost:
+						case !res.Success() || res.Stdout.Text() != fmt.Sprintf("done %d\n", i):
+							t.Errorf("command %d: %s, code %d, %q", i, res.Outcome, res.ExitCode, res.Stdout.Text())
+						default:
+							done[i] = true
+						}
+					}
+				})
+			}
+			all.Wait()
+			proxy.Decide(nil)
+			text := linesOf(t, sb)
+			results := 0
+			for i := range done {
+				n := strings.Count(text, fmt.Sprintf("line %d\n", i))
+				if n > 1 || done[i] && n != 1 {
+					t.Errorf("command %d, with a result: %t, has run %d times", i, done[i], n)
+				}
+				if done[i] {
+					results++
+				}
+			}
+			t.Logf("%d of %d commands have a result", results, commands)
+			if results == 0 {
+				t.Error("no command has a result: nothing was shown")
+			}
+		})
+	}
+}
+
+// ownMain is a Compose file of a service whose main process is its own, so that guests are started by execs.
+func ownMain(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "compose.yaml")
+	text := "services:\n  a:\n    image: " + busybox + "\n    init: true\n    command: [sh, -c, 'echo up; date > /dev/null; while :; do date > /dev/null; sleep 1; done']\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// linesOf reads the file from outside, for the sandbox's guest may be lost.
+func linesOf(t *testing.T, sb *lazaret.Sandbox) string {
+	t.Helper()
+	files := engineOf(t).Files(sb.Info().Services[0].Container, nil)
+	r, _, err := files.Open(context.WithoutCancel(t.Context()), "/tmp/lines", 0, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	var b strings.Builder
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := r.Read(buf)
+		b.Write(buf[:n])
+		if err != nil {
+			return b.String()
+		}
+	}
+}
+
+func TestAFullDiskOfTheDaemonIsSaidAtOnce(t *testing.T) {
+	p, proxy := faulty(t, docker.Options{})
+	start(t, p, lazaret.Spec{Image: busybox}) // the guest's volume is there
+	for _, call := range []string{"POST /containers/create", "POST /containers/*/start"} {
+		proxy.Decide(func(c string) faultproxy.Fault {
+			if c == call {
+				return faultproxy.NoSpace
+			}
+			return faultproxy.None
+		})
+		before := proxy.Made()
+		_, err := p.Start(t.Context(), lazaret.Spec{Image: busybox, Name: "faulty-disk"})
+		if !errors.Is(err, lazaret.ErrInfrastructure) || !strings.Contains(err.Error(), "no space left on device") || !strings.Contains(err.Error(), "a disk is full") {
+			t.Errorf("%s: got %v", call, err)
+		}
+		if n := proxy.Made()["full disk of "+call] - before["full disk of "+call]; n != 1 {
+			t.Errorf("%s was made %d times", call, n)
+		}
+		if left := objectsOf(t, "faulty-disk"); len(left) != 0 {
+			t.Errorf("left behind: %+v", left)
+		}
+	}
+}
+
+// The daemon says nothing more about containers, and its connection stays open.
+func TestAStartDoesNotDependOnEvents(t *testing.T) {
+	direct := engineOf(t).Endpoint()
+	socket, _ := faultproxy.Socket(direct)
+	newProvider(t, docker.Options{})
+	proxy := faultproxy.Start(t, socket)
+	var hung atomic.Int64
+	proxy.Decide(func(call string) faultproxy.Fault {
+		if call == "GET /events" && hung.Add(1) == 1 {
+			return faultproxy.Mute
+		}
+		return faultproxy.None
+	})
+	p := newProvider(t, docker.Options{Host: proxy.Host})
+	for range 2 { // the second has events
+		began := time.Now()
+		sb := start(t, p, lazaret.Spec{Image: busybox})
+		res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"true"}})
+		if err != nil || !res.Success() {
+			t.Errorf("got %+v, %v", res, err)
+		}
+		t.Logf("after %v", time.Since(began))
+	}
+	if n := hung.Load(); n != 2 {
+		t.Errorf("the events were asked for %d times, want 2", n)
+	}
+}

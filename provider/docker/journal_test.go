@@ -1,0 +1,81 @@
+package docker_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/provider/docker"
+)
+
+// journalOf is what lines say, by kind and phase.
+func journalOf(t *testing.T, journal []byte) (kinds []string, lines []map[string]any) {
+	t.Helper()
+	for text := range bytes.Lines(journal) {
+		var line map[string]any
+		if err := json.Unmarshal(text, &line); err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+		kind := line["kind"].(string)
+		if phase, ok := line["phase"].(string); ok {
+			kind += " " + phase
+		}
+		kinds, lines = append(kinds, kind), append(lines, line)
+	}
+	return kinds, lines
+}
+
+func TestAJournalHasThePhasesOfAStartAndItsNetwork(t *testing.T) {
+	p := newProvider(t, docker.Options{})
+	for name, c := range map[string]struct {
+		spec            lazaret.Spec
+		network, egress string
+		ports, subnets  int
+	}{
+		"an image":            {lazaret.Spec{Image: "lazaret-test/busybox"}, "none", "none", 0, 0},
+		"an image on bridge":  {lazaret.Spec{Image: "lazaret-test/busybox", Network: "bridge", Ports: []lazaret.Port{{Container: 80}}}, "bridge", "internet", 1, 0},
+		"an internal project": {lazaret.Spec{Compose: project(t, twoServices)}, "internal", "none", 1, 1},
+	} {
+		var out bytes.Buffer
+		c.spec.Journal = lazaret.NewJournal(&out, nil)
+		sb := start(t, p, c.spec)
+		if err := sb.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		kinds, lines := journalOf(t, out.Bytes())
+		if want := []string{"phase images", "phase guest", "phase create", "network", "phase start", "sandbox", "phase close"}; !slices.Equal(kinds, want) {
+			t.Errorf("%s: got %q", name, kinds)
+			continue
+		}
+		n := lines[3]
+		ports, _ := n["ports"].([]any)
+		subnets, _ := n["subnets"].([]any)
+		if n["network"] != c.network || n["egress"] != c.egress || len(ports) != c.ports || len(subnets) != c.subnets {
+			t.Errorf("%s: got %v", name, n)
+		}
+	}
+}
+
+// The log of a service that has failed is in the error, and in the log may be what only the project knows.
+func TestAJournalHasNoVariableOfAProject(t *testing.T) {
+	var out bytes.Buffer
+	spec := lazaret.Spec{Journal: lazaret.NewJournal(&out, nil), Compose: project(t, `
+services:
+  default: {image: lazaret-test/busybox, command: sleep infinity}
+  db:
+    image: lazaret-test/busybox
+    command: [sh, -c, "echo the password is $$PASSWORD; exit 3"]
+    environment: {PASSWORD: "from-the-file"}
+`)}
+	_, err := newProvider(t, docker.Options{}).Start(t.Context(), spec)
+	if err == nil || !strings.Contains(err.Error(), "the password is from-the-file") {
+		t.Fatalf("got %v", err)
+	}
+	kinds, _ := journalOf(t, out.Bytes())
+	if last := kinds[len(kinds)-2:]; !slices.Equal(last, []string{"phase start", "phase close"}) || strings.Contains(out.String(), "from-the-file") || !strings.Contains(out.String(), "the password is [redacted PASSWORD]") {
+		t.Errorf("got\n%s", &out)
+	}
+}

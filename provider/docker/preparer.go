@@ -1,0 +1,54 @@
+package docker
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/compose"
+)
+
+var _ lazaret.Preparer = (*Provider)(nil)
+
+// preparedName stands for the name of a sandbox that is not started yet.
+const preparedName = "lazaret-prepared"
+
+// Needs is a hash of where the images of a spec's services come from.
+func (p *Provider) Needs(ctx context.Context, spec lazaret.Spec) (string, error) {
+	if err := spec.Validate(); err != nil {
+		return "", err
+	}
+	if spec.Compose == nil {
+		return hashOf(cmp.Or(spec.Image, p.opts.DefaultImage)), nil
+	}
+	project, err := compose.Load(ctx, cmp.Or(spec.Name, preparedName), *spec.Compose)
+	if err != nil {
+		return "", err
+	}
+	sources, err := project.Sources()
+	if err != nil {
+		return "", err
+	}
+	return hashOf([]any{sources, spec.Compose.Prebuilt}), nil
+}
+
+// Prepare gets the images of a spec's services, and the guest.
+func (p *Provider) Prepare(ctx context.Context, spec lazaret.Spec) error {
+	const op = "prepare images"
+	spec.Name = cmp.Or(spec.Name, preparedName)
+	if spec.Compose == nil {
+		spec.Image = cmp.Or(spec.Image, p.opts.DefaultImage)
+	}
+	if err := p.check(ctx, spec); err != nil {
+		return err
+	}
+	sb := &sandbox{p: p, spec: spec}
+	arch, err := sb.prepare(ctx)
+	if err == nil {
+		_, err = p.ensureGuest(ctx, arch)
+	}
+	if err != nil {
+		return within(ctx, op, err)
+	}
+	return nil
+}

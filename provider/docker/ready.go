@@ -1,0 +1,169 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/engine"
+)
+
+const (
+	// readyTimeout bounds the wait for what has no health check to compute a limit from.
+	readyTimeout = 600 * time.Second
+	// settleTime is how long a program without a health check has to run to count as started.
+	settleTime = 250 * time.Millisecond
+)
+
+// stages are what a service goes through while its sandbox starts. A channel is closed when it is reached.
+type stages struct {
+	launched  chan struct{} // its containers have been started, and what it depends on is there
+	ready     chan struct{} // they run, or have ended with code 0, and are healthy
+	completed chan struct{} // they have ended with code 0; of a oneShot only
+	failed    chan struct{} // err says why; it may have been ready before
+
+	begun    time.Time // when its containers had been started; before, when their start began. Set before they are guarded
+	optional bool      // the others can do without it
+	oneShot  bool      // another one waits until it has completed
+
+	once sync.Once
+	err  error
+}
+
+func newStages() stages {
+	return stages{launched: make(chan struct{}), ready: make(chan struct{}), completed: make(chan struct{}), failed: make(chan struct{})}
+}
+
+// fail notes why the service is not, or no more, ready; false where that is known already.
+func (s *stages) fail(err error) (first bool) {
+	s.once.Do(func() {
+		s.err, first = err, true
+		close(s.failed)
+	})
+	return first
+}
+
+// settles makes sure that a program that is not ours has not ended at once, and that commands can be run in the
+// default service.
+func (s *service) settles(ctx context.Context) error {
+	if s.Serves {
+		return nil
+	}
+	if s.commanded() && !s.sb.direct() {
+		err := s.timed(ctx, "start the guest", "it does not answer", func(ctx context.Context) error {
+			if _, err := s.guests.of(ctx, ""); err != nil {
+				return s.failure("start the guest", err)
+			}
+			return nil
+		})
+		if err != nil {
+			select {
+			case <-ctx.Done(): // it has died, or whatever else ends the start
+				return context.Cause(ctx)
+			case <-time.After(deathWait):
+				return err
+			}
+		}
+	}
+	within, cancel := context.WithDeadline(ctx, s.begun.Add(settleTime))
+	defer cancel()
+	for _, c := range s.containers {
+		if c.Check == nil {
+			s.sb.p.watch.Until(within, c.ID, hasCompleted)
+		}
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+func hasCompleted(st engine.ContainerState) bool { return st.Died && st.Exit == 0 }
+
+// isHealthy says so too of what has done its work.
+func isHealthy(st engine.ContainerState) bool { return st.Health == engine.Healthy || hasCompleted(st) }
+
+// commanded reports whether commands run in the service by default, so that it has to run.
+func (s *service) commanded() bool { return s == s.sb.services[0] }
+
+// await waits until the state of a container of the service is as wanted. That it fails meanwhile is for guard
+// to see, which ends ctx.
+func (s *service) await(ctx context.Context, c engine.State, op string, usual time.Duration, wanted func(engine.ContainerState) bool) error {
+	deadline, limit := s.limit(usual)
+	within, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	_, ok := s.sb.p.watch.Until(within, c.ID, wanted)
+	switch {
+	case ok:
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	return s.failing(ctx, c, op, lazaret.ErrLimit, fmt.Sprintf("it is not after %v, which is the limit", limit))
+}
+
+// limit is until when the service is waited for where that usually takes so long at most, and how long that is.
+func (s *service) limit(usual time.Duration) (time.Time, time.Duration) {
+	if !s.sb.deadline.IsZero() {
+		return s.sb.deadline, s.sb.spec.Compose.ReadyTimeout
+	}
+	return s.begun.Add(usual), usual
+}
+
+// timed bounds a step of the service's start that has no limit of its own.
+func (s *service) timed(ctx context.Context, op, late string, step func(context.Context) error) error {
+	deadline, limit := s.limit(readyTimeout)
+	within, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	err := step(within)
+	if err == nil || ctx.Err() != nil || within.Err() == nil {
+		return err
+	}
+	return s.failing(ctx, s.containers[0], op, lazaret.ErrLimit, fmt.Sprintf("%s after %v, which is the limit", late, limit))
+}
+
+// guard waits until a container of the service fails, and says why: it exits with another code than 0, or at all
+// where commands run in it, and is not started again; or it is unhealthy. It returns nil when guarding ends before,
+// which is part of ctx.
+func (s *service) guard(ctx, guarding context.Context, c engine.State) error {
+	for deaths := 0; ; {
+		state, ok := s.sb.p.watch.Until(guarding, c.ID, func(st engine.ContainerState) bool {
+			return st.Deaths > deaths || st.Health == engine.Unhealthy
+		})
+		if !ok || ctx.Err() != nil {
+			return nil
+		}
+		op := s.phase(c, state)
+		if state.Deaths == deaths {
+			return s.failing(ctx, c, op, lazaret.ErrUnavailable, "it is unhealthy")
+		}
+		if state.Exit == 0 && !s.commanded() || s.restarts(ctx, c) {
+			deaths = state.Deaths
+			continue
+		}
+		what := fmt.Sprintf("it has exited with code %d", state.Exit)
+		if s.commanded() {
+			what += ", and commands run in it: it is the default service"
+		}
+		return s.failing(ctx, c, op, lazaret.ErrUnavailable, what)
+	}
+}
+
+// phase is what is being waited for of a container.
+func (s *service) phase(c engine.State, now engine.ContainerState) string {
+	switch {
+	case c.Check != nil && now.Health != engine.Healthy:
+		return "wait until healthy"
+	case s.oneShot:
+		return "wait until completed"
+	}
+	return "start"
+}
+
+// restarts reports whether the Engine starts a container again that has died.
+func (s *service) restarts(ctx context.Context, c engine.State) bool {
+	state, err := s.sb.p.engine.Inspect(ctx, c.ID)
+	return err == nil && state.Running
+}

@@ -1,0 +1,116 @@
+package docker
+
+import (
+	"encoding/json"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/wire"
+	"github.com/lazaret/lazaret/internal/wire/client"
+)
+
+// lister is a guest that tells of detached commands, and notes which it is to forget.
+type lister struct {
+	list []wire.Detached
+
+	mu     sync.Mutex
+	forgot []int
+}
+
+// guest connects a client to it.
+func (l *lister) guest(t *testing.T) *client.Guest {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	ours, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = wire.NewConn(theirs, wire.Guest, func(s *wire.Stream, request []byte) {
+			var r wire.Request
+			if err := json.Unmarshal(request, &r); err != nil {
+				t.Error(err)
+			}
+			go l.answer(t, s, r)
+		}).Serve()
+	}()
+	g := client.New(ours)
+	t.Cleanup(func() {
+		g.Close()
+		<-served
+	})
+	return g
+}
+
+func (l *lister) answer(t *testing.T, s *wire.Stream, r wire.Request) {
+	defer s.Close()
+	var err error
+	if r.Forget != nil {
+		l.mu.Lock()
+		l.forgot = append(l.forgot, r.Forget.ID)
+		l.mu.Unlock()
+		err = s.SendMessage([]byte("{}"))
+	} else {
+		var text []byte
+		if text, err = json.Marshal(l.list); err == nil {
+			err = s.Send(wire.Stdout, text)
+		}
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAListBelievesAUsersGuestInWhatIsThatUsers(t *testing.T) {
+	command := func(id int) wire.Detached { return wire.Detached{ID: id, Args: [][]byte{[]byte("x")}} }
+	reserved := func(id int, user string, age time.Duration) wire.Detached {
+		return wire.Detached{ID: id, User: []byte(user), AgeUS: age.Microseconds()}
+	}
+	old := startTimeout + time.Minute
+	own := &lister{list: []wire.Detached{
+		command(1), reserved(2, "a", old), reserved(3, "b", 0), reserved(4, "a", old), reserved(5, "a", 0), reserved(6, "b", 0), command(7),
+	}}
+	ofA := &lister{list: []wire.Detached{command(1), command(2), command(3), reserved(5, "b", 0), command(8)}}
+	ofB := &lister{list: []wire.Detached{command(6)}}
+	g := &guests{residents: map[string]*client.Guest{"a": ofA.guest(t), "b": ofB.guest(t)}}
+	g.svc = &service{sb: &sandbox{p: &Provider{opts: Options{Logger: slog.New(slog.DiscardHandler)}}}}
+
+	guest := own.guest(t)
+	all, err := guest.Detached(t.Context())
+	if err == nil {
+		all, err = g.ofOthers(t.Context(), guest, all)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []lazaret.DetachedInfo
+	for _, info := range all {
+		got = append(got, lazaret.DetachedInfo{ID: info.ID, User: info.User})
+		if len(info.Args) != 1 {
+			t.Errorf("number %d has arguments %q", info.ID, info.Args)
+		}
+	}
+	want := []lazaret.DetachedInfo{{ID: 1}, {ID: 2, User: "a"}, {ID: 6, User: "b"}, {ID: 7}}
+	if !slices.EqualFunc(got, want, func(a, b lazaret.DetachedInfo) bool { return a.ID == b.ID && a.User == b.User }) {
+		t.Errorf("listed: %+v", got)
+	}
+	// Number 5 may be being started; 4 was reserved long ago and is not there.
+	if !slices.Equal(own.forgot, []int{4}) || ofA.forgot != nil || ofB.forgot != nil {
+		t.Errorf("forgotten: %d, of a %d, of b %d", own.forgot, ofA.forgot, ofB.forgot)
+	}
+}

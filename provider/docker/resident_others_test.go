@@ -1,0 +1,111 @@
+package docker_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/provider/conformance"
+	"github.com/lazaret/lazaret/provider/docker"
+)
+
+// detachedBy starts a detached command as a user, empty for the service's own.
+func detachedBy(t *testing.T, s *lazaret.Service, user, script string) *lazaret.Process {
+	t.Helper()
+	d, err := s.Start(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", script}, User: user, Detach: true, StdinPipe: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// listedIn rejoins, and returns the numbers and scripts of a service's detached commands.
+func listedIn(t *testing.T, s *lazaret.Service) string {
+	t.Helper()
+	if err := s.Rejoin(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	for _, p := range s.Processes() {
+		fmt.Fprintf(&b, "%d %s;", p.Info().ID, p.Info().Args[2])
+	}
+	return b.String()
+}
+
+func TestDetachedCommandsOfOtherUsersAreFoundAgainByALaterProcess(t *testing.T) {
+	p := newProvider(t, docker.Options{})
+	sb := keep(t, p, lazaret.Spec{Image: debian})
+	const answer = `id -un; read -r line; echo "got $line"; exit 7`
+	for i, user := range []string{"nobody", "", "nobody", "daemon"} {
+		if d := detachedBy(t, sb.Service, user, answer); d.Info().ID != i+1 {
+			t.Errorf("%q has number %d, want %d", user, d.Info().ID, i+1)
+		}
+	}
+	if _, err := sb.Start(t.Context(), lazaret.Cmd{Args: []string{"/no/such/program"}, User: "nobody", Detach: true}); !errors.Is(err, lazaret.ErrProgramNotFound) {
+		t.Errorf("what cannot be started: %v", err)
+	}
+	if _, err := sb.Start(t.Context(), lazaret.Cmd{Args: []string{"true"}, User: "none-of-that-name", Detach: true}); !errors.Is(err, lazaret.ErrUserNotFound) {
+		t.Errorf("as nobody who is known: %v", err)
+	}
+	if err := p.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	later := open(t, sb.Info().Name, docker.Options{})
+	if got, want := listedIn(t, later.Service), fmt.Sprintf("1 %[1]s;2 %[1]s;3 %[1]s;4 %[1]s;", answer); got != want {
+		t.Fatalf("listed: %s", got)
+	}
+	for id, user := range map[int]string{1: "nobody", 2: "root", 3: "nobody", 4: "daemon"} {
+		d := rejoined(t, later, id)
+		if _, err := fmt.Fprintf(d, "%d\n", id); err != nil {
+			t.Error(err)
+		}
+		res, err := d.Wait(t.Context())
+		if want := fmt.Sprintf("%s\ngot %d\n", user, id); err != nil || res.ExitCode != 7 || res.Stdout.Text() != want {
+			t.Errorf("number %d: %v, %+v, want %q", id, err, res, want)
+		}
+	}
+	for _, id := range []int{1, 4} {
+		if err := rejoined(t, later, id).Forget(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := listedIn(t, open(t, sb.Info().Name, docker.Options{}).Service); got != fmt.Sprintf("2 %[1]s;3 %[1]s;", answer) {
+		t.Errorf("two were forgotten, and listed are: %s", got)
+	}
+	if d := detachedBy(t, later.Service, "daemon", "true"); d.Info().ID != 6 { // 5 could not be started
+		t.Errorf("the next one has number %d", d.Info().ID)
+	}
+}
+
+// webAlone has a program of its own, so that its guests are all started by an exec.
+const webAlone = `
+services:
+  web: {image: lazaret-test/python, user: "1234", command: ["python3", "-c", "import time\nwhile True: time.sleep(1)"]}
+`
+
+func TestWhoKillsTheGuestOfAUserEndsThatUsersCommandsOnly(t *testing.T) {
+	name := keepProject(t, webAlone)
+	sb := open(t, name, docker.Options{})
+	web := service(t, sb, "web")
+	detachedBy(t, web, "nobody", "read -r line")
+	detachedBy(t, web, "", "sleep 1000")
+	detachedBy(t, web, "daemon", "sleep 2000")
+	kill := lazaret.Cmd{User: "nobody", Args: []string{"sh", "-c", "kill -9 -1"}, Wall: time.Minute} // all of that user at once
+	if _, err := web.Exec(t.Context(), kill); err != nil && !errors.Is(err, lazaret.ErrUnavailable) {
+		t.Fatal(err)
+	}
+	later := service(t, open(t, name, docker.Options{}), "web")
+	conformance.Eventually(t, "the commands of nobody are not listed", func() bool {
+		return listedIn(t, later) == "2 sleep 1000;3 sleep 2000;"
+	})
+	if d := detachedBy(t, later, "nobody", "sleep 3000"); d.Info().ID != 4 {
+		t.Errorf("the next one has number %d", d.Info().ID)
+	}
+	if got := listedIn(t, later); got != "2 sleep 1000;3 sleep 2000;4 sleep 3000;" {
+		t.Errorf("listed: %s", got)
+	}
+}

@@ -1,0 +1,243 @@
+package docker_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/provider/docker"
+)
+
+// awaited is a service that is never ready, so that a start goes on until its limit unless it fails before.
+const awaited = `
+services:
+  default: {image: lazaret-test/busybox, command: sleep infinity, healthcheck: {test: "true", interval: 1h}}
+`
+
+func TestWhatFailsLateFailsTheStartAtOnce(t *testing.T) {
+	p := newProvider(t, docker.Options{})
+	for name, c := range map[string]struct {
+		db   string
+		want []string
+	}{
+		"without a health check": {`
+  db: {image: lazaret-test/busybox, command: [sh, -c, "echo last words; sleep 1; exit 3"]}
+`, []string{"start in service db: it has exited with code 3", "last words"}},
+		"when it has been started again": {`
+  db: {image: lazaret-test/busybox, command: [sh, -c, "echo last words; sleep 0.5; exit 3"], restart: "on-failure:1"}
+`, []string{"start in service db: it has exited with code 3", "last words"}},
+		"after it was healthy": {`
+  db:
+    image: lazaret-test/busybox
+    command: [sh, -c, "echo last words; sleep 2; exit 3"]
+    healthcheck: {test: "true", interval: 200ms}
+`, []string{"start in service db: it has exited with code 3", "last words"}},
+		"healthy no more": {`
+  db:
+    image: lazaret-test/busybox
+    command: [sh, -c, "echo last words; sleep 2; touch /tmp/sick; sleep 1000"]
+    healthcheck: {test: "! test -e /tmp/sick || { echo sick; false; }", interval: 200ms, retries: 2}
+`, []string{"wait until healthy in service db: it is unhealthy", "sick", "last words"}},
+		"the second of its containers": {`
+  db:
+    image: lazaret-test/busybox
+    command: [sh, -c, "mkdir /data/first || { echo last words; sleep 1; exit 3; }; sleep 1000"]
+    healthcheck: {test: "true", interval: 1h}
+    deploy: {replicas: 2}
+    volumes: ["data:/data"]
+volumes: {data: {}}
+`, []string{"wait until healthy in service db: it has exited with code 3", "last words"}},
+		"the default service's end": {`
+  commands: {image: lazaret-test/busybox, command: [sh, -c, "echo last words; sleep 1"], x-default: true}
+`, []string{"start in service commands: it has exited with code 0, and commands run in it", "last words"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			yaml := awaited + c.db
+			if strings.Contains(c.db, "x-default") {
+				yaml = strings.Replace(yaml, "default:", "other:", 1)
+			}
+			spec := lazaret.Spec{Name: "late-" + strings.ToLower(rand.Text()[:8]), Compose: project(t, yaml)}
+			spec.Compose.ReadyTimeout = 40 * time.Second // far more than any of them takes
+			comesToNothing(t, p, spec, lazaret.ErrUnavailable, c.want)
+		})
+	}
+}
+
+func TestAServiceThatOnlyIdlesIsStartedWhileItsDependenciesBecomeHealthy(t *testing.T) {
+	sb := start(t, newProvider(t, docker.Options{}), lazaret.Spec{Compose: project(t, `
+services:
+  default: {image: lazaret-test/busybox, command: sleep infinity, depends_on: {db: {condition: service_healthy}}}
+  db: {image: lazaret-test/busybox, command: [sh, -c, "exec sleep 1000"], healthcheck: {test: nslookup default 127.0.0.11, interval: 200ms, retries: 300}}
+`)})
+	if res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"nslookup", "db"}}); err != nil || !res.Success() {
+		t.Errorf("%v, %+v", err, res)
+	}
+}
+
+func TestWhatIsStartedEarlyIsNotThereForOthersBefore(t *testing.T) {
+	sb := start(t, newProvider(t, docker.Options{}), lazaret.Spec{Compose: project(t, `
+services:
+  default: {image: lazaret-test/busybox, command: sleep infinity, depends_on: {db: {condition: service_healthy}}}
+  db:
+    image: lazaret-test/busybox
+    command: [sh, -c, "sleep 1; touch /data/up; exec sleep 1000"]
+    healthcheck: {test: test -e /data/up, interval: 200ms, retries: 300}
+    volumes: ["data:/data"]
+  last:
+    image: lazaret-test/busybox
+    command: [sh, -c, "test -e /data/up && touch /data/order; exec sleep 1000"]
+    depends_on: [default]
+    volumes: ["data:/data"]
+volumes: {data: {}}
+`)})
+	last, err := sb.Lookup("last")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res, err := last.Exec(t.Context(), lazaret.Cmd{Args: []string{"test", "-e", "/data/order"}}); err != nil || !res.Success() {
+		t.Errorf("it was started before db was healthy: %v, %+v", err, res)
+	}
+}
+
+// stopsGuests is a shell script in a Compose file that stops each guest as soon as it is there. It stops nothing else: what
+// runc runs before the guest, stopped, would keep the Engine from removing the container.
+const stopsGuests = "while :; do for p in /proc/[0-9]*; do read -r c < $$p/comm; case $$c in guest) kill -STOP $${p#/proc/};; esac; done 2>/dev/null; done"
+
+// outrun tries until the service that stops guests has been faster than the guest, as it mostly is.
+func outrun(t *testing.T, try func() bool) {
+	t.Helper()
+	for range 5 {
+		if try() {
+			return
+		}
+	}
+	t.Fatal("the guest was faster each time")
+}
+
+// cancelledAfter starts a project whose start does not end by itself, cancels that, and wants it back soon. It
+// reports false where the project came up before.
+func cancelledAfter(t *testing.T, p *docker.Provider, after time.Duration, yaml string) bool {
+	t.Helper()
+	why := errors.New("enough")
+	spec := lazaret.Spec{Name: "cancelled-" + strings.ToLower(rand.Text()[:8]), Compose: project(t, yaml)}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	var cancelled time.Time
+	timer := time.AfterFunc(after, func() {
+		cancelled = time.Now()
+		cancel(why)
+	})
+	defer timer.Stop()
+	sb, err := p.Start(ctx, spec)
+	if err == nil {
+		if err := sb.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		return false
+	}
+	took := time.Since(cancelled)
+	if !errors.Is(err, lazaret.ErrCancelled) || !errors.Is(err, why) {
+		t.Errorf("got %v", err)
+	}
+	t.Logf("back %v after the cancel", took)
+	if took > 10*time.Second { // 2 s on a machine that has time; others use this one
+		t.Errorf("back %v after the cancel", took)
+	}
+	if left := objectsOf(t, spec.Name); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	return true
+}
+
+const guestStopped = `
+services:
+  default: {image: lazaret-test/busybox, command: [sh, -c, "echo no guests; ` + stopsGuests + `"]}
+`
+
+func TestAStartIsCancelledInEachPhase(t *testing.T) {
+	p := newProvider(t, docker.Options{})
+	for phase, yaml := range map[string]string{
+		"while a service waits until another one has completed": `
+services:
+  default: {image: lazaret-test/busybox, command: sleep infinity, depends_on: {setup: {condition: service_completed_successfully}}}
+  setup: {image: lazaret-test/busybox, command: [sh, -c, "exec sleep 1000"]}
+`,
+		"while a command runs after a service's start": `
+services:
+  default: {image: lazaret-test/busybox, command: sleep infinity, post_start: [{command: sleep 1000}]}
+`,
+	} {
+		t.Run(phase, func(t *testing.T) {
+			if !cancelledAfter(t, p, 3*time.Second, yaml) {
+				t.Error("it came up")
+			}
+		})
+	}
+	t.Run("while a guest does not come up", func(t *testing.T) {
+		outrun(t, func() bool { return cancelledAfter(t, p, 3*time.Second, guestStopped) })
+	})
+}
+
+func TestAGuestThatDoesNotComeUpFailsTheStartAtItsLimit(t *testing.T) {
+	p := newProvider(t, docker.Options{})
+	spec := lazaret.Spec{Compose: project(t, guestStopped)}
+	spec.Compose.ReadyTimeout = 8 * time.Second
+	outrun(t, func() bool {
+		sb, err := p.Start(t.Context(), spec)
+		if err == nil {
+			if err := sb.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+			return false
+		}
+		if !errors.Is(err, lazaret.ErrLimit) {
+			t.Errorf("the class of %v is %v", err, lazaret.ClassOf(err))
+		}
+		for _, want := range []string{"start the guest in service default: it does not answer after 8s, which is the limit", "no guests"} {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%v does not say %q", err, want)
+			}
+		}
+		return true
+	})
+}
+
+func TestACommandWhoseGuestDoesNotComeUpEndsWithItsSandbox(t *testing.T) {
+	p := newProvider(t, docker.Options{})
+	compose := project(t, strings.Replace(guestStopped, "default:", "hostile:", 1)+"  default: {image: lazaret-test/busybox, command: sleep infinity}\n")
+	outrun(t, func() bool {
+		sb := start(t, p, lazaret.Spec{Compose: compose})
+		hostile, err := sb.Lookup("hostile")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() {
+			_, err := hostile.Exec(t.Context(), lazaret.Cmd{Args: []string{"true"}})
+			ended <- err
+		}()
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Error(err)
+			}
+			return false
+		case <-time.After(3 * time.Second): // no guest takes as long
+		}
+		if err := sb.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		select {
+		case err := <-ended:
+			if !errors.Is(err, lazaret.ErrUnavailable) {
+				t.Errorf("got %v", err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Error("it goes on")
+		}
+		return true
+	})
+}

@@ -1,0 +1,233 @@
+package runs_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	mathrand "math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/dockertest"
+	"github.com/lazaret/lazaret/internal/engine"
+	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/lazaret/lazaret/runs"
+	"github.com/lazaret/lazaret/task"
+)
+
+// goesOn names the run that this process is to go on with, in place of running tests.
+const goesOn = "LAZARET_TEST_RUN"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(goesOn); dir != "" {
+		if err := goOn(context.Background(), dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// goOn makes the attempts of a run that are missing. It writes a byte before and after each result is recorded.
+func goOn(ctx context.Context, dir string) error {
+	r, err := runs.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	p, err := docker.New(ctx, docker.Options{})
+	if err != nil {
+		return err
+	}
+	defer p.Close(ctx)
+	opts, how := tiny(r.About().Task, r.About().Attempts)
+	opts.Provider, opts.Journal, how.Done = p, r.Journal, r.Done()
+	for res, err := range task.Run(ctx, opts, how) {
+		if err != nil {
+			return err
+		}
+		os.Stdout.Write([]byte{'.'})
+		if err := r.Append(res); err != nil {
+			return err
+		}
+		os.Stdout.Write([]byte{'.'})
+	}
+	_, err = r.Finish()
+	return err
+}
+
+// tiny is a task whose samples take one short command each. Every third one fails.
+func tiny(name string, samples int) (task.Options, task.RunOptions) {
+	opts := task.Options{Name: name, Spec: lazaret.Spec{Image: "lazaret-test/busybox", Limits: lazaret.Limits{Memory: 64 << 20}}}
+	for i := range samples {
+		opts.Samples = append(opts.Samples, task.Sample{ID: strconv.Itoa(i)})
+	}
+	return opts, task.RunOptions{Solve: func(ctx context.Context, a *task.Attempt) error {
+		n, err := strconv.Atoi(a.Sample.ID)
+		if err != nil {
+			return err
+		}
+		cmd := lazaret.Cmd{Args: []string{"sh", "-c", `echo "I am $0"; exit $1`, a.Sample.ID, strconv.Itoa(n % 3)}}
+		res, err := a.Sandbox.Exec(ctx, cmd)
+		if err == nil {
+			a.Steps = append(a.Steps, task.Step{Cmd: cmd, Result: res})
+		}
+		return err
+	}}
+}
+
+// many is how many samples there are: LAZARET_MANY, or a few.
+func many(t *testing.T) int {
+	t.Helper()
+	s := os.Getenv("LAZARET_MANY")
+	if s == "" {
+		return 24
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestARunThatIsKilledGoesOnAndHasEveryResultOnce(t *testing.T) {
+	p, e := dockertest.Provider(t, docker.Options{}), dockertest.Engine(t)
+	ctx := context.WithoutCancel(t.Context())
+	name := "run-" + strings.ToLower(rand.Text()[:8])
+	// clean removes what a killed process has left, by the task's label. Its reaper does so at the same time.
+	clean := func() int {
+		t.Helper()
+		all := map[string]bool{}
+		for {
+			objects, err := e.Objects(ctx, engine.LabelTask+"="+name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			names := map[string]bool{}
+			for _, o := range objects {
+				names[o.Labels[engine.LabelSandbox]] = true
+			}
+			if len(names) == 0 {
+				return len(all)
+			}
+			maps.Copy(all, names)
+			_, err = p.Cleanup(ctx, lazaret.CleanupOptions{Names: slices.Collect(maps.Keys(names))})
+			if err != nil && !errors.Is(err, lazaret.ErrConfig) { // which says that one is gone by now
+				t.Fatal(err)
+			}
+		}
+	}
+	samples := many(t)
+	dir := filepath.Join(t.TempDir(), "run")
+	r, err := runs.Create(dir, runs.About{Task: name, Attempts: samples}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { clean() })
+
+	const kills = 3
+	for range kills {
+		part := 2 * samples / (kills + 1) // of the bytes that the whole run writes
+		writeSome(t, dir, 1+mathrand.IntN(part))
+		t.Logf("killed with %d results, %d sandboxes left", recorded(t, dir), clean())
+	}
+	if got := recorded(t, dir); got >= samples {
+		t.Errorf("all %d results were there after the last kill", got)
+	}
+	writeSome(t, dir, 0)
+
+	f, err := runs.Read(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for res, err := range f.Results() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, _ := strconv.Atoi(res.Sample)
+		if seen[res.Sample] {
+			t.Errorf("sample %s is there twice", res.Sample)
+		}
+		seen[res.Sample] = true
+		if res.Error != nil || res.Score == nil || res.Score.Passed() != (n%3 == 0) || len(res.Steps) != 1 || res.Steps[0].ExitCode != n%3 || res.Steps[0].Stdout != "I am "+res.Sample+"\n" {
+			t.Errorf("got %+v: %v", res, res.Error)
+		}
+		journal, err := os.ReadFile(filepath.Join(dir, "journals", res.Sandbox+".jsonl"))
+		if err != nil || !bytes.Contains(journal, []byte(`"kind":"command"`)) || !bytes.Contains(journal, []byte(fmt.Sprintf(`"sample":%q`, res.Sample))) {
+			t.Errorf("the journal of sample %s: %s, %v", res.Sample, journal, err)
+		}
+	}
+	s, err := f.Summary()
+	if err != nil || len(seen) != samples || s.Recorded != samples || s.Passed != (samples+2)/3 || s.Outcomes["exited"] != samples {
+		t.Errorf("%d results, %+v, %v", len(seen), s, err)
+	}
+	t.Logf("%+v", s)
+	if n := clean(); n > 0 {
+		t.Errorf("%d sandboxes are left", n)
+	}
+}
+
+// recorded is how many results a run has.
+func recorded(t *testing.T, dir string) int {
+	t.Helper()
+	f, err := runs.Read(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := f.Summary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Recorded
+}
+
+// writeSome has a process go on with a run, and kills it when it has written so many bytes; 0 lets it come to its end.
+func writeSome(t *testing.T, dir string, most int) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), goesOn+"="+dir)
+	var complaints bytes.Buffer
+	cmd.Stderr = &complaints
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := bufio.NewReader(out)
+	for n := 0; ; {
+		if _, err := in.ReadByte(); err != nil {
+			break
+		}
+		if n++; n == most {
+			if err := cmd.Process.Kill(); err != nil {
+				t.Error(err)
+			}
+			break
+		}
+	}
+	err = cmd.Wait()
+	var exit *exec.ExitError
+	switch {
+	case most == 0 && err != nil:
+		t.Fatalf("the run: %v\n%s", err, &complaints)
+	case most > 0 && (!errors.As(err, &exit) || exit.Exited()):
+		t.Fatalf("it was not killed: %v\n%s", err, &complaints)
+	}
+}

@@ -1,0 +1,108 @@
+package runs
+
+import (
+	"bufio"
+	"cmp"
+	"crypto/rand"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lazaret/lazaret/internal/owner"
+)
+
+// NewName is a name for the folder of a run that begins now: the time, what of the task's name can be a file's, and
+// some characters that no other run has.
+func NewName(task string, now time.Time) string {
+	task = strings.Map(func(r rune) rune {
+		switch {
+		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', r == '_':
+			return r
+		}
+		return '-'
+	}, task)
+	const longest = 60
+	task = strings.Trim(task[:min(longest, len(task))], "-")
+	return now.UTC().Format("20060102-150405") + "-" + cmp.Or(task, "task") + "-" + strings.ToLower(rand.Text()[:5])
+}
+
+// Entry is a run in a list.
+type Entry struct {
+	*Folder
+	Recorded int  // results
+	Finished bool // it has a summary
+	Live     bool // a process is writing it
+}
+
+// List finds the runs whose folders are in dir, the newest first. Other folders, and files, are passed over. A dir that is
+// not there has none.
+func List(dir string) ([]Entry, error) {
+	names, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, failed("list runs", dir, err)
+	}
+	var all []Entry
+	for _, n := range names {
+		of := filepath.Join(dir, n.Name())
+		if _, err := os.Stat(filepath.Join(of, aboutFile)); err != nil {
+			continue
+		}
+		f, err := Read(of)
+		if err != nil {
+			return nil, err
+		}
+		e := Entry{Folder: f, Live: f.live()}
+		_, err = os.Stat(f.path(summaryFile))
+		e.Finished = err == nil
+		if e.Recorded, err = f.count(); err != nil {
+			return nil, failed("list runs", of, err)
+		}
+		all = append(all, e)
+	}
+	slices.SortStableFunc(all, func(a, b Entry) int { return b.about.Created.Compare(a.about.Created) })
+	return all, nil
+}
+
+// live says whether a process writes the run. One of another machine, of which nothing is known, counts as one.
+func (f *Folder) live() bool {
+	text, err := os.ReadFile(f.path(ownerFile))
+	if err != nil {
+		return false
+	}
+	id, err := owner.Parse(string(text))
+	if err != nil {
+		return false
+	}
+	self, err := owner.Self()
+	return err == nil && owner.Judge(self, id) != owner.Dead
+}
+
+// count is how many lines of results there are, without reading what they say.
+func (f *Folder) count() (int, error) {
+	file, err := os.Open(f.path(resultsFile))
+	if err != nil {
+		return 0, err
+	}
+	defer file.Close()
+	n := 0
+	for in := bufio.NewReaderSize(file, 1<<16); ; {
+		chunk, err := in.ReadSlice('\n')
+		if len(chunk) > 0 && chunk[len(chunk)-1] == '\n' {
+			n++
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return n, nil
+		case err != nil && !errors.Is(err, bufio.ErrBufferFull):
+			return 0, err
+		}
+	}
+}

@@ -1,0 +1,421 @@
+package runs
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/task"
+)
+
+var created = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func create(t *testing.T) *Run {
+	t.Helper()
+	r, err := Create(filepath.Join(t.TempDir(), "run"), About{Task: "sums", Attempts: 10, Created: created}, []byte("name: sums\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+func reopen(t *testing.T, r *Run) *Run {
+	t.Helper()
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Open(r.Dir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := again.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return again
+}
+
+func scored(sample string, epoch int, value float64) task.SampleResult {
+	return task.SampleResult{Sample: sample, Epoch: epoch, Tries: 1, Score: &task.Score{Value: value}, Started: created}
+}
+
+func failedWith(sample, class string) task.SampleResult {
+	return task.SampleResult{Sample: sample, Epoch: 1, Tries: 3, Error: &task.Failure{Class: class, Phase: "solve", Text: "why"}, Started: created}
+}
+
+func appendAll(t *testing.T, r *Run, all ...task.SampleResult) {
+	t.Helper()
+	for _, res := range all {
+		if err := r.Append(res); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func recorded(t *testing.T, f *Folder) []string {
+	t.Helper()
+	var all []string
+	for r, err := range f.Results() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, fmt.Sprintf("%s/%d", r.Sample, r.Epoch))
+	}
+	return all
+}
+
+func TestWhatIsRecordedIsThereAgain(t *testing.T) {
+	r := create(t)
+	full := scored("a", 2, 0.5)
+	full.Score.Parts, full.Score.Reasons = map[string]float64{"style": 1}, []string{"too slow"}
+	full.Steps = []task.StepResult{{Name: "1", Outcome: lazaret.TimedOut, ExitCode: -1, Wall: 1.5, Stdout: "\x00\u2028<&>\n"}}
+	full.Phases = map[string]float64{"solve": 1.5}
+	appendAll(t, r, full, scored("a", 1, 1))
+	if done := r.Done(); !done(task.Key{Sample: "a", Epoch: 1}) || !done(full.Key()) || done(task.Key{Sample: "b", Epoch: 1}) {
+		t.Error("what is done is not known")
+	}
+	again := reopen(t, r)
+	if done := again.Done(); !done(task.Key{Sample: "a", Epoch: 1}) || !done(full.Key()) || done(task.Key{Sample: "a", Epoch: 3}) {
+		t.Error("what is done is not known again")
+	}
+	for got, err := range again.Results() {
+		want, _ := json.Marshal(full)
+		if text, _ := json.Marshal(got); err != nil || !bytes.Equal(text, want) {
+			t.Errorf("%s, %v, not %s", text, err, want)
+		}
+		break
+	}
+	if text, err := again.Task(); err != nil || string(text) != "name: sums\n" || again.About() != r.About() {
+		t.Errorf("%q, %v, %+v", text, err, again.About())
+	}
+}
+
+func TestNoAttemptIsRecordedTwice(t *testing.T) {
+	r := create(t)
+	appendAll(t, r, scored("a", 1, 1))
+	for _, run := range []*Run{r, reopen(t, r)} {
+		if err := run.Append(scored("a", 1, 0)); !errors.Is(err, lazaret.ErrConfig) && !errors.Is(err, lazaret.ErrUnavailable) {
+			t.Errorf("got %v", err)
+		}
+	}
+	if got := recorded(t, r.Folder); !slices.Equal(got, []string{"a/1"}) {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestWhatIsNoResultIsRefused(t *testing.T) {
+	r := create(t)
+	both := scored("a", 1, 1)
+	both.Error = &task.Failure{Class: task.Infra}
+	for name, res := range map[string]task.SampleResult{
+		"neither": {Sample: "a", Epoch: 1}, "both": both, "no sample": scored("", 1, 1), "no epoch": scored("a", 0, 1), "no number": scored("a", 1, math.NaN()),
+	} {
+		if err := r.Append(res); !errors.Is(err, lazaret.ErrConfig) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	appendAll(t, r, scored("a", 1, 1))
+	if got := recorded(t, r.Folder); len(got) != 1 {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestATornLastLineIsDroppedWhereverItWasTorn(t *testing.T) {
+	r := create(t)
+	appendAll(t, r, scored("a", 1, 1), scored("b", 1, 0))
+	file := filepath.Join(r.Dir(), resultsFile)
+	whole, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := bytes.IndexByte(whole, '\n') + 1
+	ends := [][]byte{append(slices.Clone(whole[:first]), "\x00\x00\x00\n"...)} // a file that the system gave its length, and no content
+	for cut := first; cut < len(whole); cut++ {
+		ends = append(ends, whole[:cut])
+	}
+	for _, content := range ends {
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, content, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got := recorded(t, r.Folder); !slices.Equal(got, []string{"a/1"}) { // who only reads passes it over
+			t.Fatalf("%d bytes: %q", len(content), got)
+		}
+		if now, err := os.ReadFile(file); err != nil || !bytes.Equal(now, content) {
+			t.Fatalf("who only reads has changed it: %v", err)
+		}
+		if r, err = Open(r.Dir()); err != nil {
+			t.Fatalf("%d bytes: %v", len(content), err)
+		}
+		if r.Done()(task.Key{Sample: "b", Epoch: 1}) {
+			t.Fatalf("%d bytes: half a result counts", len(content))
+		}
+		appendAll(t, r, scored("b", 1, 0))
+		if now, err := os.ReadFile(file); err != nil || !bytes.Equal(now, whole) {
+			t.Fatalf("%d bytes: %q, %v", len(content), now, err)
+		}
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestABrokenLineInTheMiddleIsToldAndLeft(t *testing.T) {
+	for name, broken := range map[string]string{"no JSON": "{\n", "no result": "{}\n", "another type": `{"sample": 3}` + "\n"} {
+		r := create(t)
+		appendAll(t, r, scored("a", 1, 1))
+		file := filepath.Join(r.Dir(), resultsFile)
+		good, _ := os.ReadFile(file)
+		content := string(good) + broken + strings.Replace(string(good), `"a"`, `"b"`, 1)
+		if err := errors.Join(r.Close(), os.WriteFile(file, []byte(content), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Open(r.Dir())
+		_, summing := r.Summary()
+		for _, err := range []error{err, summing, r.Export(&bytes.Buffer{}, CSV)} {
+			if !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), "results.jsonl: line 2: ") {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if now, _ := os.ReadFile(file); string(now) != content {
+			t.Errorf("%s: it has changed", name)
+		}
+	}
+}
+
+func TestAnAttemptThatIsThereTwiceIsTold(t *testing.T) {
+	r := create(t)
+	appendAll(t, r, scored("a", 1, 1))
+	file := filepath.Join(r.Dir(), resultsFile)
+	line, _ := os.ReadFile(file)
+	if err := errors.Join(r.Close(), os.WriteFile(file, append(line, line...), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(r.Dir()); !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), `sample "a", epoch 1 is there twice`) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestCancelledAttemptsAreMadeAgain(t *testing.T) {
+	r := create(t)
+	appendAll(t, r, scored("a", 1, 1), failedWith("b", task.Cancelled), failedWith("c", task.Infra), failedWith("d", task.Cancelled))
+	if got := recorded(t, r.Folder); len(got) != 4 {
+		t.Errorf("got %q", got)
+	}
+	again := reopen(t, r)
+	if got := recorded(t, again.Folder); !slices.Equal(got, []string{"a/1", "c/1"}) {
+		t.Errorf("got %q", got)
+	}
+	appendAll(t, again, scored("d", 1, 1), scored("b", 1, 1))
+	if got := recorded(t, again.Folder); !slices.Equal(got, []string{"a/1", "c/1", "d/1", "b/1"}) {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestOnlyOneProcessWritesARun(t *testing.T) {
+	r := create(t)
+	if _, err := Open(r.Dir()); !errors.Is(err, lazaret.ErrUnavailable) {
+		t.Errorf("got %v", err)
+	}
+	appendAll(t, r, scored("a", 1, 1))
+	again := reopen(t, r)
+	if err := r.Append(scored("b", 1, 1)); !errors.Is(err, lazaret.ErrUnavailable) {
+		t.Errorf("the closed run is still written: %v", err)
+	}
+	if err := r.Close(); err != nil { // must not release what the other one holds
+		t.Error(err)
+	}
+	if _, err := Open(r.Dir()); !errors.Is(err, lazaret.ErrUnavailable) {
+		t.Errorf("got %v", err)
+	}
+	appendAll(t, again, scored("b", 1, 1))
+}
+
+func TestAFolderThatIsNoRunsIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	for _, of := range []string{dir, filepath.Join(dir, "none")} {
+		if _, err := Open(of); !errors.Is(err, lazaret.ErrConfig) || !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("got %v", err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "mine"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Create(dir, About{}, nil); !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), "not empty") {
+		t.Errorf("got %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, aboutFile), []byte("{"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Read(dir); !errors.Is(err, lazaret.ErrConfig) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// full is a disk that has room for some bytes.
+type full struct {
+	file
+	room  int
+	stuck bool // nothing can be removed either
+}
+
+func (f *full) Write(p []byte) (int, error) {
+	n, err := f.file.Write(p[:min(f.room, len(p))])
+	if err == nil && n < len(p) {
+		err = errors.New("no space left on device")
+	}
+	return n, err
+}
+
+func (f *full) Truncate(size int64) error {
+	if f.stuck {
+		return errors.New("read-only file system")
+	}
+	return f.file.Truncate(size)
+}
+
+func TestALineThatDoesNotFitLeavesNothing(t *testing.T) {
+	r := create(t)
+	appendAll(t, r, scored("a", 1, 1))
+	disk := &full{file: r.results, room: 20}
+	r.results = disk
+	if err := r.Append(scored("b", 1, 1)); !errors.Is(err, lazaret.ErrInfrastructure) || !strings.Contains(err.Error(), "no space") {
+		t.Errorf("got %v", err)
+	}
+	disk.room = 1 << 20
+	appendAll(t, r, scored("b", 1, 1), scored("c", 1, 1))
+	if got := recorded(t, r.Folder); !slices.Equal(got, []string{"a/1", "b/1", "c/1"}) {
+		t.Errorf("got %q", got)
+	}
+	disk.room, disk.stuck = 20, true
+	if err := r.Append(scored("d", 1, 1)); err == nil {
+		t.Error("no error")
+	}
+	disk.room = 1 << 20
+	if err := r.Append(scored("d", 1, 1)); !errors.Is(err, lazaret.ErrUnavailable) || !strings.Contains(err.Error(), "no space") || !strings.Contains(err.Error(), "read-only") {
+		t.Errorf("it is written after half a line: %v", err)
+	}
+}
+
+func TestManyAppendAtOnceAndOthersRead(t *testing.T) {
+	r := create(t)
+	var writers sync.WaitGroup
+	for w := range 8 {
+		writers.Go(func() {
+			for i := range 25 {
+				if err := r.Append(scored(fmt.Sprint(w), i+1, 1)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	ended := make(chan struct{})
+	go func() {
+		writers.Wait()
+		close(ended)
+	}()
+	for reading := true; reading; {
+		select {
+		case <-ended:
+			reading = false
+		default:
+		}
+		if s, err := r.Summary(); err != nil || s.Passed != s.Recorded {
+			t.Fatalf("%+v, %v", s, err)
+		}
+	}
+	if got := recorded(t, r.Folder); len(got) != 200 {
+		t.Errorf("%d results", len(got))
+	}
+}
+
+func TestJournalsAreFilesOfTheRun(t *testing.T) {
+	r := create(t)
+	w, err := r.Journal("lazaret-sums-abc", lazaret.Sample{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write([]byte("{}\n")); err != nil {
+		t.Error(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Error(err)
+	}
+	if text, err := os.ReadFile(filepath.Join(r.Dir(), "journals", "lazaret-sums-abc.jsonl")); err != nil || string(text) != "{}\n" {
+		t.Errorf("%q, %v", text, err)
+	}
+	if _, err := r.Journal("lazaret-sums-abc", lazaret.Sample{}); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("a journal was overwritten: %v", err)
+	}
+}
+
+// unsynced is a file that leaves it to the system when it is written.
+type unsynced struct{ file }
+
+func (unsynced) Sync() error { return nil }
+
+func TestARunThatIsDiscardedIsGone(t *testing.T) {
+	r := create(t)
+	if err := r.Discard(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(r.Dir()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got %v", err)
+	}
+	if err := r.Append(task.SampleResult{Sample: "1", Epoch: 1, Score: &task.Score{}}); err == nil {
+		t.Error("it can be written")
+	}
+}
+
+func TestManyResultsTakeLittleMemory(t *testing.T) {
+	const results, most = 10_000, 8 << 20
+	r := create(t)
+	r.results = unsynced{r.results} // ten thousand of them would only make the test slow
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := heap()
+	output := strings.Repeat("0123456789abcdef", 1<<6)
+	for i := range results {
+		res := scored(fmt.Sprint(i), 1, float64(i%2))
+		res.Steps = []task.StepResult{{Name: "1", Outcome: lazaret.Exited, Stdout: output + fmt.Sprint(i)}}
+		res.Phases = map[string]float64{"acquire": 1, "setup": 1, "solve": 1, "score": 1, "remove": 1}
+		appendAll(t, r, res)
+	}
+	appended := heap() - before
+	s, err := r.Finish()
+	if err != nil || s.Recorded != results || s.Passed != results/2 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	finished := heap() - before
+	t.Logf("%d bytes after %d results of 1 KiB, %d after the summary", appended, results, finished)
+	if max(appended, finished) > most {
+		t.Errorf("more than %d", most)
+	}
+	if got := r.size; got < results<<10 {
+		t.Errorf("only %d bytes were written", got)
+	}
+}

@@ -1,0 +1,155 @@
+package runs
+
+import (
+	"math"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/lazaret/lazaret/task"
+)
+
+// Summary is what a run's results come to.
+type Summary struct {
+	Run      string    `json:"run"`  // the folder's name
+	Task     string    `json:"task"` // its name
+	Created  time.Time `json:"created"`
+	Attempts int       `json:"attempts"` // that were to be made
+	Recorded int       `json:"recorded"`
+
+	Passed int `json:"passed"` // with a score of 1
+	Failed int `json:"failed"` // with a score below 1
+	// Errors are the attempts without a score, by class. With Passed and Failed they are Recorded.
+	Errors map[string]int `json:"errors"`
+	// Outcomes are the attempts with a score, by the outcome of their last step; "none" where there was no step.
+	Outcomes map[string]int `json:"outcomes"`
+	Retried  int            `json:"retried"` // attempts that took more than one sandbox
+
+	PassRate *Rate              `json:"pass_rate,omitempty"`  // nil where nothing has a score
+	Mean     *float64           `json:"mean_score,omitempty"` // of the attempts with a score; nil where there are none
+	Parts    map[string]float64 `json:"parts,omitempty"`      // the mean of each named score, of the attempts that have it
+
+	// Phases say where the time went, by the names that SampleResult.Phases have.
+	Phases map[string]Phase `json:"phases"`
+}
+
+// Rate is a part of all attempts with a score.
+type Rate struct {
+	Value float64 `json:"value"`
+	// Low and High are the 95 % confidence interval by Wilson's score method (E. B. Wilson, "Probable inference, the law of
+	// succession, and statistical inference", J. Am. Stat. Assoc. 22, 1927, p. 209-212). It takes the attempts for
+	// independent of each other, which epochs of one sample are not quite.
+	Low  float64 `json:"low"`
+	High float64 `json:"high"`
+	Of   int     `json:"of"` // attempts
+}
+
+// Phase is the time that attempts spent in a phase, in seconds.
+type Phase struct {
+	Total  float64 `json:"total"`
+	Share  float64 `json:"share"` // of the total of all phases, from 0 to 1
+	Median float64 `json:"median"`
+	Max    float64 `json:"max"`
+}
+
+// rate is that of some of all.
+func rate(some, all int) Rate {
+	const z = 1.959963984540054 // the standard normal distribution's 97.5 % quantile
+	n := float64(all)
+	p := float64(some) / n
+	middle := p + z*z/(2*n)
+	half := z * math.Sqrt(p*(1-p)/n+z*z/(4*n*n))
+	whole := 1 + z*z/n
+	return Rate{Value: p, Low: max(0, (middle-half)/whole), High: min(1, (middle+half)/whole), Of: all}
+}
+
+// Summary sums up what is recorded so far.
+func (f *Folder) Summary() (Summary, error) { return f.summary(f.size()) }
+
+func (f *Folder) summary(within int64) (Summary, error) {
+	name := f.dir
+	if abs, err := filepath.Abs(f.dir); err == nil {
+		name = abs
+	}
+	t := tally{
+		Summary: Summary{
+			Run: filepath.Base(name), Task: f.about.Task, Created: f.about.Created, Attempts: f.about.Attempts,
+			Errors: map[string]int{}, Outcomes: map[string]int{}, Phases: map[string]Phase{},
+		},
+		parts: map[string][2]float64{}, times: map[string][]float64{},
+	}
+	for l, err := range f.lines(within) {
+		if err != nil {
+			return Summary{}, err
+		}
+		t.add(&l.result)
+	}
+	return t.end(), nil
+}
+
+// tally is a summary under way. It holds a few numbers of each result.
+type tally struct {
+	Summary
+	scores float64               // their sum
+	parts  map[string][2]float64 // sum and count
+	times  map[string][]float64
+}
+
+func (t *tally) add(r *task.SampleResult) {
+	t.Recorded++
+	if r.Tries > 1 {
+		t.Retried++
+	}
+	for phase, seconds := range r.Phases {
+		t.times[phase] = append(t.times[phase], seconds)
+	}
+	if r.Error != nil {
+		t.Errors[r.Error.Class]++
+		return
+	}
+	if r.Score.Passed() {
+		t.Passed++
+	} else {
+		t.Failed++
+	}
+	outcome := "none"
+	if n := len(r.Steps); n > 0 {
+		outcome = string(r.Steps[n-1].Outcome)
+	}
+	t.Outcomes[outcome]++
+	t.scores += r.Score.Value
+	for name, value := range r.Score.Parts {
+		p := t.parts[name]
+		t.parts[name] = [2]float64{p[0] + value, p[1] + 1}
+	}
+}
+
+func (t *tally) end() Summary {
+	if scored := t.Passed + t.Failed; scored > 0 {
+		r, mean := rate(t.Passed, scored), t.scores/float64(scored)
+		t.PassRate, t.Mean = &r, &mean
+	}
+	if len(t.parts) > 0 {
+		t.Parts = map[string]float64{}
+	}
+	for name, p := range t.parts {
+		t.Parts[name] = p[0] / p[1]
+	}
+	all := 0.0
+	for phase, times := range t.times {
+		slices.Sort(times)
+		p := Phase{Median: times[len(times)/2], Max: times[len(times)-1]}
+		for _, seconds := range times {
+			p.Total += seconds
+		}
+		all += p.Total
+		t.Phases[phase] = p
+	}
+	for phase, p := range t.Phases {
+		if all > 0 {
+			p.Share = p.Total / all
+		}
+		t.Phases[phase] = p
+	}
+	return t.Summary
+}

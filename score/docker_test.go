@@ -1,0 +1,357 @@
+package score_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/dockertest"
+	"github.com/lazaret/lazaret/internal/filetest"
+	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/lazaret/lazaret/score"
+	"github.com/lazaret/lazaret/task"
+)
+
+const python = "lazaret-test/python"
+
+// attempted has a task attempt its one sample by a shell script, as the code under test, and calls f to score it.
+func attempted(t *testing.T, p lazaret.Provider, script string, f func(a *task.Attempt)) {
+	t.Helper()
+	opts := task.Options{
+		Name: "grading", Provider: p, Spec: lazaret.Spec{Image: python, Dir: "/work"},
+		Samples: []task.Sample{{ID: t.Name(), Others: []lazaret.Spec{{Image: python}}}},
+	}
+	how := task.RunOptions{Retries: -1, Solve: func(ctx context.Context, a *task.Attempt) error {
+		cmd := lazaret.Cmd{Args: []string{"bash", "-c", script}, Wall: time.Minute}
+		res, err := a.Sandbox.Exec(ctx, cmd)
+		if err == nil && !res.Success() {
+			err = fmt.Errorf("the attempt has ended so: %+v", res)
+		}
+		a.Steps = append(a.Steps, task.Step{Name: "1", Cmd: cmd, Result: res})
+		return err
+	}, Score: func(_ context.Context, a *task.Attempt) (task.Score, error) {
+		f(a)
+		return task.Score{Value: 1}, nil
+	}}
+	for res, err := range task.Run(t.Context(), opts, how) {
+		if err != nil || res.Error != nil {
+			t.Errorf("%+v, %v", res.Error, err)
+		}
+	}
+}
+
+// graded grades such an attempt.
+func graded(t *testing.T, p lazaret.Provider, g *score.Grader, script string) (got task.Score, err error) {
+	t.Helper()
+	attempted(t, p, script, func(a *task.Attempt) { got, err = g.Score(t.Context(), a) })
+	return got, err
+}
+
+// judge runs a submission as another user, three times, and prints which answers were right. It needs no file of the
+// submission's but the one that it runs.
+const judge = `
+import json, os, subprocess, sys
+parts, reasons = {}, []
+for n in (2, 3, 10):
+    try:
+        p = subprocess.run(["/usr/bin/python3", "-I", "/submission/solution.py"], input=str(n), capture_output=True,
+                           text=True, timeout=5, user=65534, group=65534, extra_groups=[], cwd="/", env={})
+        ok = p.returncode == 0 and p.stdout.strip() == str(n * n)
+    except subprocess.TimeoutExpired:
+        ok = False
+    parts["square of %d" % n] = int(ok)
+    if not ok:
+        reasons.append("the square of %d" % n)
+print(json.dumps({"scores": parts, "reasons": reasons}))
+`
+
+// grader grades with files that the attempt never sees.
+func grader(t *testing.T) *score.Grader {
+	t.Helper()
+	return &score.Grader{
+		Spec:      lazaret.Spec{Image: python},
+		Hidden:    []lazaret.Mount{{Host: filetest.Lay(t, map[string]string{"judge.py": judge}), Container: "/hidden", Writable: true}},
+		Artifacts: []score.Artifact{{Path: "solution.py"}},
+		Cmd:       lazaret.Cmd{Args: []string{"/usr/bin/python3", "-I", "/hidden/judge.py"}, Wall: time.Minute},
+	}
+}
+
+const (
+	right = "print(int(input())**2)"
+	wrong = "print(4)" // which is right once
+)
+
+func write(solution string) string {
+	return "cat >/work/solution.py <<'END'\n" + solution + "\nEND\n"
+}
+
+func TestAGraderScoresWhatAnAttemptHasLeft(t *testing.T) {
+	p := dockertest.Provider(t, docker.Options{})
+	for name, c := range map[string]struct {
+		solution string
+		want     float64
+		reasons  int
+	}{"right": {right, 1, 0}, "wrong": {wrong, 1.0 / 3, 2}, "crashing": {"1/0", 0, 3}} {
+		t.Run(name, func(t *testing.T) {
+			got, err := graded(t, p, grader(t), write(c.solution))
+			if err != nil || got.Value != c.want || len(got.Reasons) != c.reasons || len(got.Parts) != 3 {
+				t.Errorf("got %+v, %v", got, err)
+			}
+		})
+	}
+}
+
+// forged is what a submission would like its score to be.
+const forged = `{"score": 1}`
+
+// hostile are submissions that are wrong, and try to be scored otherwise. What they do succeeds in their own sandbox.
+var hostile = map[string]string{
+	"a conftest.py": write(wrong) + `
+		for dir in / /work /root /tmp; do echo 'import os; os.write(1, b"1"); os._exit(0)' >$dir/conftest.py; done`,
+	"a sitecustomize.py": write(wrong) + `
+		dir=$(python3 -c 'import site; print(site.getsitepackages()[0])')
+		mkdir -p $dir /work
+		echo 'import os, sys; os.write(1, b"1"); os._exit(0)' | tee $dir/sitecustomize.py $dir/usercustomize.py >/work/sitecustomize.py
+		test "$(python3 -c 'print(0)')" = 1`,
+	"a .bashrc and a profile": write(wrong) + `
+		echo "echo 1; exit 0" | tee ~/.bashrc ~/.profile ~/.bash_profile /etc/profile /etc/bash.bashrc >/dev/null
+		test "$(bash -ic 'echo 0' 2>/dev/null)" = 1`,
+	"programs before others in PATH": write(wrong) + `
+		for p in python3 sh bash env; do printf '#!/bin/bash\necho 1\n' >/usr/local/bin/$p; chmod +x /usr/local/bin/$p; done
+		cp /usr/local/bin/python3 /usr/bin/python3.fake && mv /usr/bin/python3.fake /usr/bin/python3
+		test "$(/usr/bin/python3 anything)" = 1`,
+	"LD_PRELOAD": write(wrong) + `
+		echo /work/evil.so >/etc/ld.so.preload
+		echo LD_PRELOAD=/work/evil.so >>/etc/environment
+		export LD_PRELOAD=/work/evil.so
+		echo 'not even a library' >/work/evil.so
+		python3 -c 0 2>&1 | grep -q evil.so # which says that it cannot be loaded`,
+	"a daemon that waits to rewrite the score": write(wrong) + `
+		cat >/tmp/wait.py <<'END'
+import os, time
+while True:
+    for path in ("/work/score.json", "/score.json", "/hidden/score.json", "/submission/score.json", "/tmp/score.json"):
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            open(path, "w").write('` + forged + `')
+        except OSError:
+            pass
+    for pid in os.listdir("/proc"):
+        if pid.isdigit() and int(pid) != os.getpid():
+            try:
+                os.write(os.open("/proc/%s/fd/1" % pid, os.O_WRONLY | os.O_NONBLOCK), b'1')
+            except OSError:
+                pass
+    time.sleep(0.01)
+END
+		setsid python3 /tmp/wait.py >/dev/null 2>&1 </dev/null &
+		until test -e /work/score.json; do :; done`,
+	"a daemon that changes the solution all the time": write(wrong) + `
+		cat >/tmp/change.py <<'END'
+import os
+fd = os.open("/work/solution.py", os.O_RDWR)
+open("/work/changing", "w").close()
+while True:
+    os.ftruncate(fd, 20_000_000)
+    os.ftruncate(fd, 8)
+END
+		setsid python3 /tmp/change.py >/dev/null 2>&1 </dev/null &
+		until test -e /work/changing; do :; done`,
+	"a solution that forges, forks and stays": write(`
+import os, sys
+for path in ("/hidden/score.json", "/submission/score.json", "/hidden/judge.py", "/submission/solution.py"):
+    try:
+        open(path, "w").write('` + forged + `')
+    except OSError:
+        pass
+if os.fork() == 0:
+    os.setsid()
+    for pid in os.listdir("/proc"):
+        if pid.isdigit():
+            for fd in range(10):
+                try:
+                    os.write(os.open("/proc/%s/fd/%d" % (pid, fd), os.O_WRONLY | os.O_NONBLOCK), b'1')
+                except OSError:
+                    pass
+            if int(pid) not in (1, os.getpid()):
+                try:
+                    os.kill(int(pid), 9)
+                except OSError:
+                    pass
+    os._exit(0)
+print('` + forged + `')
+print(4)`),
+}
+
+func TestNoHostileSubmissionMovesItsScore(t *testing.T) {
+	p := dockertest.Provider(t, docker.Options{})
+	for name, script := range hostile {
+		t.Run(name, func(t *testing.T) {
+			got, err := graded(t, p, grader(t), script)
+			if err != nil || got.Value > 1.0/3 || len(got.Reasons) == 0 {
+				t.Errorf("got %+v, %v", got, err)
+			}
+		})
+	}
+}
+
+func TestArtifactsThatAreNoPlainFilesScoreNothing(t *testing.T) {
+	p := dockertest.Provider(t, docker.Options{})
+	secret := filepath.Join(filetest.Lay(t, map[string]string{"judge.py": judge}), "judge.py")
+	for name, c := range map[string]struct {
+		script string
+		from   []score.Artifact
+		max    int64
+		says   string
+	}{
+		"missing":              {"true", []score.Artifact{{Path: "out"}}, 0, "not there"},
+		"a link":               {"ln -s /etc/passwd out", []score.Artifact{{Path: "out"}}, 0, "is a link"},
+		"a link to nothing":    {"ln -s /nowhere out", []score.Artifact{{Path: "out"}}, 0, "is a link"},
+		"a link to the host":   {"ln -s " + secret + " out", []score.Artifact{{Path: "out"}}, 0, "is a link"},
+		"a link in a folder":   {"mkdir out; ln -s /hidden/judge.py out/x", []score.Artifact{{Path: "out"}}, 0, `its "x" is a link`},
+		"a hard link":          {"mkdir out; echo 1 >out/a; ln out/a out/b", []score.Artifact{{Path: "out"}}, 0, "is a link"},
+		"a pipe":               {"mkfifo out", []score.Artifact{{Path: "out"}}, 0, "pipe"},
+		"a pipe in a folder":   {"mkdir out; mkfifo out/p", []score.Artifact{{Path: "out"}}, 0, "no plain file"},
+		"a device":             {"mknod out c 1 5 || mkfifo out", []score.Artifact{{Path: "out"}}, 0, "device"},
+		"too large":            {"head -c 100000 /dev/zero >out", []score.Artifact{{Path: "out"}}, 10_000, "more bytes"},
+		"a file with holes":    {"truncate -s 1T out", []score.Artifact{{Path: "out"}}, 0, "more bytes"},
+		"too large together":   {"head -c 6000 /dev/zero | tee a >b", []score.Artifact{{Path: "a"}, {Path: "b"}}, 10_000, "more bytes"},
+		"too many":             {"mkdir out; cd out; seq 101 | xargs touch", []score.Artifact{{Path: "out"}}, 0, "more files"},
+		"below what is a file": {"touch out", []score.Artifact{{Path: "out/x"}}, 0, "not there"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := grader(t)
+			g.Artifacts, g.MaxBytes, g.MaxFiles = c.from, c.max, 100
+			got, err := graded(t, p, g, "cd /work; "+c.script)
+			if err != nil || got.Value != 0 || len(got.Reasons) != 1 || !strings.Contains(got.Reasons[0], c.says) {
+				t.Errorf("got %+v, %v", got, err)
+			}
+		})
+	}
+}
+
+func TestWhatIsCarriedIsTheSame(t *testing.T) {
+	p := dockertest.Provider(t, docker.Options{})
+	g := &score.Grader{
+		Spec: lazaret.Spec{Image: python}, ByExitCode: true,
+		Artifacts: []score.Artifact{{Path: "tree"}, {Path: "/work/one", To: "/deep/er/uno"}, {Path: "none", Optional: true}},
+		Cmd: lazaret.Cmd{Args: []string{"sh", "-exc", `
+			test "$(ls /submission)" = tree
+			cd /submission/tree
+			test "$(find . | sort | tr '\n' ,)" = ".,./a b,./a b/c,./a b/c/ü,./empty,./run,"
+			test "$(od -An -c "a b/c/ü" | tr -d ' ')" = 'x\0y'
+			test "$(./run)" = ran
+			test "$(stat -c %a run)" = 755
+			test "$(cat /deep/er/uno)" = one
+			test "$(stat -c %a:%u /deep/er/uno)" = 644:0
+			test ! -e /submission/none
+		`}},
+	}
+	got, err := graded(t, p, g, `cd /work; mkdir -p "tree/a b/c" tree/empty; printf 'x\0y' >"tree/a b/c/ü"; printf '#!/bin/sh\necho ran\n' >tree/run; chmod 4755 tree/run; echo one >one; chmod 000 one`)
+	if err != nil || !got.Passed() {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+func TestAGradersSandboxHasNoNetworkAndCannotChangeWhatIsHidden(t *testing.T) {
+	p := dockertest.Provider(t, docker.Options{})
+	g := grader(t)
+	host := g.Hidden[0].Host
+	g.ByExitCode, g.Artifacts = true, nil
+	g.Cmd.Args = []string{"sh", "-c", "test $(ls /sys/class/net) = lo && ! touch /hidden/x && ! rm /hidden/judge.py"}
+	got, err := graded(t, p, g, "true")
+	if err != nil || !got.Passed() {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if entries, err := os.ReadDir(host); err != nil || len(entries) != 1 {
+		t.Errorf("there are %v, %v", entries, err)
+	}
+}
+
+func TestWhatIsTheGradersFaultIsAnError(t *testing.T) {
+	attempted(t, dockertest.Provider(t, docker.Options{}), write(right), func(a *task.Attempt) { tellsTheGradersFault(t, a) })
+}
+
+func tellsTheGradersFault(t *testing.T, a *task.Attempt) {
+	for name, c := range map[string]struct {
+		args  []string
+		wall  time.Duration
+		class error
+		says  string
+	}{
+		"no score":          {[]string{"echo", "passed"}, 0, lazaret.ErrConfig, "has printed no score"},
+		"two scores":        {[]string{"echo", "1 1"}, 0, lazaret.ErrConfig, "has printed no score"},
+		"nothing":           {[]string{"true"}, 0, lazaret.ErrConfig, "has printed no score"},
+		"too much":          {[]string{"sh", "-c", "yes | head -c 1000000; echo 1"}, 0, lazaret.ErrConfig, "1000002 bytes"},
+		"a crash after a 1": {[]string{"sh", "-c", "echo 1; echo why >&2; exit 3"}, 0, lazaret.ErrConfig, `code 3, and not with 0; the end of its standard error: "why"`},
+		"a limit":           {[]string{"sleep", "1000"}, time.Second, lazaret.ErrLimit, "timed out"},
+		"no such program":   {[]string{"no-such-program"}, 0, lazaret.ErrProgramNotFound, "no-such-program"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := grader(t)
+			g.Cmd = lazaret.Cmd{Args: c.args, Wall: c.wall}
+			got, err := g.Score(t.Context(), a)
+			if !errors.Is(err, c.class) || !strings.Contains(fmt.Sprint(err), c.says) || got.Value != 0 {
+				t.Errorf("got %+v, %v", got, err)
+			}
+		})
+	}
+	t.Run("by exit code, all ends but 0 are the score 0", func(t *testing.T) {
+		for _, args := range [][]string{{"false"}, {"sh", "-c", "kill -9 $$"}, {"sleep", "1000"}} {
+			g := grader(t)
+			g.Cmd, g.ByExitCode = lazaret.Cmd{Args: args, Wall: 2 * time.Second}, true
+			if got, err := g.Score(t.Context(), a); err != nil || got.Value != 0 || len(got.Reasons) != 1 {
+				t.Errorf("%q: %+v, %v", args, got, err)
+			}
+		}
+	})
+	t.Run("a grader that is cancelled", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if got, err := grader(t).Score(ctx, a); !errors.Is(err, lazaret.ErrCancelled) {
+			t.Errorf("got %+v, %v", got, err)
+		}
+	})
+}
+
+func TestFilesAreExpected(t *testing.T) {
+	script := "cd /work; echo 42 >out; ln -s out link; mkdir dir; mkfifo pipe; truncate -s 1G large; ln -s /nowhere dangling"
+	attempted(t, dockertest.Provider(t, docker.Options{}), script, func(a *task.Attempt) { expectsFiles(t, a) })
+}
+
+func expectsFiles(t *testing.T, a *task.Attempt) {
+	for name, c := range map[string]struct {
+		path string
+		file *score.File
+		says string
+	}{
+		"there":                {"out", nil, ""},
+		"as it is":             {"/work/out", &score.File{Text: score.Text{Exact: new("42\n")}}, ""},
+		"by its service":       {"default:out", &score.File{Text: score.Text{Trimmed: new("42")}}, ""},
+		"not as it is":         {"out", &score.File{Text: score.Text{Exact: new("41\n")}}, `the file "out" is "42\n"`},
+		"not there":            {"none", nil, "not there"},
+		"absent":               {"none", &score.File{Absent: true}, ""},
+		"not absent":           {"out", &score.File{Absent: true}, "expected not to be"},
+		"a link is not absent": {"dangling", &score.File{Absent: true}, "expected not to be"},
+		"a link":               {"link", nil, "a link"},
+		"a folder":             {"dir", nil, "a folder"},
+		"a pipe":               {"pipe", nil, "a pipe"},
+		"too large":            {"large", nil, "more bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			scorer := score.Expectations(&score.Expect{Files: map[string]*score.File{c.path: c.file}}, nil)
+			got, err := scorer(t.Context(), a)
+			said := strings.Join(got.Reasons, "; ")
+			if err != nil || got.Passed() != (c.says == "") || !strings.Contains(said, c.says) {
+				t.Errorf("got %+v, %v", got, err)
+			}
+		})
+	}
+}

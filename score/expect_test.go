@@ -1,0 +1,127 @@
+package score
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/lazaret/lazaret"
+)
+
+func exited(code int, stdout, stderr string) *lazaret.Result {
+	return &lazaret.Result{
+		Outcome: lazaret.Exited, ExitCode: code,
+		Stdout: lazaret.Output{Bytes: []byte(stdout), Total: int64(len(stdout))},
+		Stderr: lazaret.Output{Bytes: []byte(stderr), Total: int64(len(stderr))},
+	}
+}
+
+func stdout(text Text) *Expect { return &Expect{Stdout: &text} }
+
+func TestWhatIsExpectedOfACommand(t *testing.T) {
+	numbers := func(text string, absolute, relative float64) *Expect {
+		return stdout(Text{Numbers: &Numbers{text, absolute, relative}})
+	}
+	for name, c := range map[string]struct {
+		expect *Expect
+		result *lazaret.Result
+		says   string // empty where all is as expected
+	}{
+		"nothing said, and 0":                {&Expect{}, exited(0, "x", "y"), ""},
+		"nothing said, and 1":                {&Expect{}, exited(1, "", ""), "it exited with code 1, and was expected to with 0"},
+		"another code":                       {&Expect{ExitCode: []int{3}}, exited(3, "", ""), ""},
+		"one of several codes":               {&Expect{ExitCode: []int{0, 3}}, exited(3, "", ""), ""},
+		"none of several codes":              {&Expect{ExitCode: []int{0, 3}}, exited(2, "", ""), "with code 2, and was expected to with 0 or 3"},
+		"0 where 3 is expected":              {&Expect{ExitCode: []int{3}}, exited(0, "", ""), "with code 0"},
+		"124 is no time-out":                 {&Expect{Outcome: lazaret.TimedOut}, exited(124, "", ""), "exited with code 124, and was expected to have timed out"},
+		"a time-out":                         {&Expect{Outcome: lazaret.TimedOut}, &lazaret.Result{Outcome: lazaret.TimedOut, ExitCode: -1}, ""},
+		"a time-out unexpected":              {&Expect{}, &lazaret.Result{Outcome: lazaret.TimedOut, ExitCode: -1}, "it timed out"},
+		"a signal":                           {&Expect{Outcome: lazaret.Signalled}, &lazaret.Result{Outcome: lazaret.Signalled, Signal: 11, ExitCode: 139}, ""},
+		"a signal unexpected":                {&Expect{}, &lazaret.Result{Outcome: lazaret.Signalled, Signal: 11, ExitCode: 139}, "was ended by signal 11"},
+		"a signal's code is none":            {&Expect{ExitCode: []int{139}}, &lazaret.Result{Outcome: lazaret.Signalled, Signal: 11, ExitCode: 139}, "was ended by signal 11"},
+		"no memory":                          {&Expect{Outcome: lazaret.OutOfMemory}, &lazaret.Result{Outcome: lazaret.OutOfMemory}, ""},
+		"exact":                              {stdout(Text{Exact: new("42\n")}), exited(0, "42\n", ""), ""},
+		"exact, without the newline":         {stdout(Text{Exact: new("42\n")}), exited(0, "42", ""), `standard output is "42", and was expected to be "42\n"`},
+		"exactly nothing":                    {stdout(Text{Exact: new("")}), exited(0, "", ""), ""},
+		"not exactly nothing":                {stdout(Text{Exact: new("")}), exited(0, " ", ""), `is " "`},
+		"standard error":                     {&Expect{Stderr: &Text{Exact: new("oops")}}, exited(0, "", "oops"), ""},
+		"standard error is another":          {&Expect{Stderr: &Text{Exact: new("oops")}}, exited(0, "oops", ""), "standard error is"},
+		"trimmed":                            {stdout(Text{Trimmed: new("a\nb")}), exited(0, "\n a  \r\nb\t\n\n", ""), ""},
+		"trimmed keeps space within":         {stdout(Text{Trimmed: new("a b")}), exited(0, "a  b", ""), "but for white space"},
+		"trimmed keeps the lines' beginning": {stdout(Text{Trimmed: new("a\nb")}), exited(0, "a\n b", ""), "but for white space"},
+		"contains":                           {stdout(Text{Contains: []string{"b", "a"}}), exited(0, "xaxb", ""), ""},
+		"contains one only":                  {stdout(Text{Contains: []string{"b", "a"}}), exited(0, "xa", ""), `without "b"`},
+		"regexp":                             {stdout(Text{Regexp: `^\d+ ok$`}), exited(0, "12 ok", ""), ""},
+		"regexp, elsewhere":                  {stdout(Text{Regexp: `^\d+ ok$`}), exited(0, "12 ok\n", ""), "does not match"},
+		"JSON":                               {stdout(Text{JSON: json.RawMessage(`{"a": [1, 2.50, null], "b": "x"}`)}), exited(0, ` {"b":"x","a":[1.0,25e-1,null]} `+"\n", ""), ""},
+		"JSON, another number":               {stdout(Text{JSON: json.RawMessage(`{"a": [1, 2]}`)}), exited(0, `{"a": [1, 2.0000000000000000000001]}`, ""), `at "$.a[1]"`},
+		"JSON, huge numbers":                 {stdout(Text{JSON: json.RawMessage(`1e1000000000`)}), exited(0, `10e999999999`, ""), ""},
+		"JSON, numbers beyond all":           {stdout(Text{JSON: json.RawMessage(`0`)}), exited(0, `1e99999999999999999999`, ""), `at "$"`},
+		"JSON, zeros":                        {stdout(Text{JSON: json.RawMessage(`0`)}), exited(0, `-0.00e7`, ""), ""},
+		"JSON, a sign":                       {stdout(Text{JSON: json.RawMessage(`1`)}), exited(0, `-1`, ""), `at "$"`},
+		"JSON, a number as text":             {stdout(Text{JSON: json.RawMessage(`1`)}), exited(0, `"1"`, ""), `at "$"`},
+		"JSON, true for 1":                   {stdout(Text{JSON: json.RawMessage(`1`)}), exited(0, `true`, ""), `at "$"`},
+		"JSON, a key too many":               {stdout(Text{JSON: json.RawMessage(`{"a":1}`)}), exited(0, `{"a":1,"b":2}`, ""), `at "$"`},
+		"JSON, another key":                  {stdout(Text{JSON: json.RawMessage(`{"a":null}`)}), exited(0, `{"b":null}`, ""), `at "$.a"`},
+		"JSON, a key twice":                  {stdout(Text{JSON: json.RawMessage(`{"a":1}`)}), exited(0, `{"a":2,"a":1}`, ""), "there twice"},
+		"JSON, an item too many":             {stdout(Text{JSON: json.RawMessage(`[1]`)}), exited(0, `[1,2]`, ""), `at "$"`},
+		"JSON and more":                      {stdout(Text{JSON: json.RawMessage(`1`)}), exited(0, `1 2`, ""), "more behind"},
+		"no JSON":                            {stdout(Text{JSON: json.RawMessage(`1`)}), exited(0, `one`, ""), "no JSON"},
+		"JSON, cut short":                    {stdout(Text{JSON: json.RawMessage(`[1]`)}), exited(0, `[1`, ""), "ends before"},
+		"JSON, deep":                         {stdout(Text{JSON: json.RawMessage(`[1]`)}), exited(0, strings.Repeat("[", 100_000), ""), "levels"},
+		"numbers":                            {numbers("area 3.14159", 1e-4, 0), exited(0, "area  3.1416\n", ""), ""},
+		"numbers, off":                       {numbers("area 3.14159", 1e-6, 0), exited(0, "area 3.1416", ""), `has "3.1416" as word 2`},
+		"numbers, relatively":                {numbers("1000000", 0, 1e-3), exited(0, "1e6 ", ""), ""},
+		"numbers, either will do":            {numbers("1000000 0", 1, 1e-3), exited(0, "1000999 -1", ""), ""},
+		"numbers, relatively off":            {numbers("1000000", 0, 1e-3), exited(0, "1002000", ""), "as word 1"},
+		"numbers, another word":              {numbers("area 1", 1, 0), exited(0, "volume 1", ""), `"volume"`},
+		"numbers, too many":                  {numbers("1", 1, 0), exited(0, "1 1", ""), "has 2 words"},
+		"numbers, NaN":                       {numbers("1", 1e300, 0), exited(0, "NaN", ""), "NaN"},
+		"numbers, infinity":                  {numbers("1", 1e300, 0), exited(0, "inf", ""), "inf"},
+		"numbers, beyond a float64":          {numbers("1", 1e300, 0), exited(0, "1e999", ""), "1e999"},
+		"numbers, hexadecimal":               {numbers("16", 0, 0), exited(0, "0x10", ""), "0x10"},
+		"bytes that are no text":             {stdout(Text{Exact: new("\xff")}), exited(0, "\xff", ""), ""},
+		"a terminal's bytes are quoted":      {stdout(Text{Exact: new("a")}), exited(0, "\x1b[2J", ""), `"\x1b[2J"`},
+		"what was cut off": {stdout(Text{Contains: []string{"a"}}), &lazaret.Result{
+			Outcome: lazaret.Exited, Stdout: lazaret.Output{Bytes: []byte("a"), Total: 9},
+		}, "too long to be compared: 9 bytes"},
+		"what was cut off and does not matter": {&Expect{}, &lazaret.Result{Outcome: lazaret.Exited, Stdout: lazaret.Output{Bytes: []byte("a"), Total: 9}}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := c.expect.Validate(); err != nil {
+				t.Fatal(err)
+			}
+			reasons, err := c.expect.Check(c.result)
+			said := strings.Join(reasons, "; ")
+			if err != nil || (said == "") != (c.says == "") || !strings.Contains(said, c.says) {
+				t.Errorf("got %q, %v", said, err)
+			}
+		})
+	}
+}
+
+func TestACommandThatIsLostHasNoScore(t *testing.T) {
+	_, err := (&Expect{}).Check(&lazaret.Result{Outcome: lazaret.Lost, ExitCode: -1, Why: "the container died"})
+	if !errors.Is(err, lazaret.ErrUnavailable) || !strings.Contains(err.Error(), "the container died") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestExpectationsThatCannotBeAreRefused(t *testing.T) {
+	for name, e := range map[string]*Expect{
+		"outcome":           {Outcome: "gone"},
+		"lost":              {Outcome: lazaret.Lost},
+		"code of a timeout": {Outcome: lazaret.TimedOut, ExitCode: []int{1}},
+		"regexp":            stdout(Text{Regexp: "("}),
+		"json":              stdout(Text{JSON: json.RawMessage("{")}),
+		"json twice":        stdout(Text{JSON: json.RawMessage(`{"a":1,"a":1}`)}),
+		"tolerance":         stdout(Text{Numbers: &Numbers{Text: "1", Absolute: -1}}),
+		"absent and more":   {Files: map[string]*File{"a": {Absent: true, Text: Text{Exact: new("x")}}}},
+		"file's regexp":     {Files: map[string]*File{"a": {Text: Text{Regexp: "("}}}},
+	} {
+		if err := e.Validate(); !errors.Is(err, lazaret.ErrConfig) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package score
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/task"
+)
+
+// Expectations scores attempts by what is expected of their steps: by of, which has some by their names, and by last of
+// the last one, where nothing else is amiss with it. Nil expects nothing. Files are as they are at the attempt's end.
+// The score is 1 where all is as expected, else 0 with what is not. An attempt without a step, or with one of which it
+// is not known how it ended, has no score, but an error.
+func Expectations(last *Expect, of map[string]*Expect) task.Scorer {
+	return func(ctx context.Context, a *task.Attempt) (task.Score, error) {
+		if len(a.Steps) == 0 {
+			return task.Score{}, &lazaret.Error{Op: "score", Class: lazaret.ErrConfig, Err: errors.New("the attempt has no step to look at")}
+		}
+		var all []string
+		for i, step := range a.Steps {
+			reasons, err := of[step.Name].of(ctx, a.Sandbox, step.Result)
+			if err == nil && len(reasons) == 0 && i == len(a.Steps)-1 {
+				reasons, err = last.of(ctx, a.Sandbox, step.Result)
+			}
+			if err != nil {
+				return task.Score{}, fmt.Errorf("step %s: %w", quote(step.Name), err)
+			}
+			for _, why := range reasons {
+				all = append(all, fmt.Sprintf("step %s: %s", step.Name, why))
+			}
+		}
+		if len(all) > 0 {
+			return task.Score{Reasons: all}, nil
+		}
+		return task.Score{Value: 1}, nil
+	}
+}
+
+// of is what is not as expected of a command and of the files.
+func (e *Expect) of(ctx context.Context, sb *lazaret.Sandbox, r *lazaret.Result) ([]string, error) {
+	if e == nil {
+		return nil, nil
+	}
+	reasons, err := e.Check(r)
+	if err != nil {
+		return nil, err
+	}
+	more, err := e.CheckFiles(ctx, sb)
+	return append(reasons, more...), err
+}
+
+// CheckFiles says, for a person, what of the files in a sandbox is not as expected. Nothing in the sandbox helps to read
+// them. An error is a failure of ours.
+func (e *Expect) CheckFiles(ctx context.Context, sb *lazaret.Sandbox) (reasons []string, err error) {
+	for _, key := range slices.Sorted(maps.Keys(e.Files)) {
+		svc, name, err := lookup(sb, key)
+		if err != nil {
+			return nil, err
+		}
+		why, err := e.Files[key].check(ctx, svc, name)
+		if err != nil {
+			return nil, fmt.Errorf("file %s: %w", quote(key), err)
+		}
+		for _, w := range why {
+			reasons = append(reasons, fmt.Sprintf("the file %s %s", quote(key), w))
+		}
+	}
+	return reasons, nil
+}
+
+// check says, after a file's name, what is wrong with it.
+func (f *File) check(ctx context.Context, svc *lazaret.Service, name string) ([]string, error) {
+	if f != nil && f.Absent {
+		_, err := svc.Stat(ctx, name)
+		switch {
+		case err == nil:
+			return []string{"is there, and was expected not to be"}, nil
+		case absent(err):
+			return nil, nil
+		}
+		return nil, err
+	}
+	content, err := readFile(ctx, svc, name)
+	var u *unfit
+	switch {
+	case errors.As(err, &u):
+		return []string{"cannot be read: " + u.why}, nil
+	case err != nil || f == nil:
+		return nil, err
+	}
+	return f.Text.check(content), nil
+}
+
+// readFile reads a regular file of at most maxFile bytes, of a hostile service.
+func readFile(ctx context.Context, svc *lazaret.Service, name string) (content []byte, err error) {
+	err = steadily(ctx, func() error {
+		content, err = readOnce(ctx, svc, name)
+		return err
+	})
+	return content, err
+}
+
+func readOnce(ctx context.Context, svc *lazaret.Service, name string) ([]byte, error) {
+	r, err := download(ctx, svc, name)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	var content bytes.Buffer
+	err = eachEntry(r, &room{maxFile, 1}, func(_ string, head *tar.Header, r io.Reader) error {
+		if head.Typeflag == tar.TypeDir {
+			return &unfit{"it is a folder"}
+		}
+		_, err := io.Copy(&content, r)
+		return err
+	})
+	return content.Bytes(), err
+}

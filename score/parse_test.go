@@ -1,0 +1,107 @@
+package score
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/lazaret/lazaret/task"
+)
+
+func TestWhatAGraderPrints(t *testing.T) {
+	for text, want := range map[string]task.Score{
+		"1":                  {Value: 1},
+		" 0.25\n":            {Value: 0.25},
+		"-0":                 {},
+		"1.000":              {Value: 1},
+		`{"score": 0.5}`:     {Value: 0.5},
+		`{"scores":{"a":1}}`: {Value: 1, Parts: map[string]float64{"a": 1}},
+		`{"reasons":["x","y"],"score":0,"scores":{"a":1,"b":0.5}}`: {Parts: map[string]float64{"a": 1, "b": 0.5}, Reasons: []string{"x", "y"}},
+		`{"scores":{"a":1,"b":0.5}}`:                               {Value: 0.75, Parts: map[string]float64{"a": 1, "b": 0.5}},
+	} {
+		if got, err := Parse([]byte(text)); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, %v", text, got, err)
+		}
+	}
+	if got, _ := Parse([]byte("-0")); math.Signbit(got.Value) {
+		t.Error("the score is below 0, if only just")
+	}
+}
+
+func TestWhatIsNoScore(t *testing.T) {
+	for text, says := range map[string]string{
+		"":                           "ends before",
+		"passed":                     "no JSON",
+		"1 1":                        "more behind",
+		"1\n{\"score\":1}":           "more behind",
+		"2":                          "not from 0 to 1",
+		"-0.1":                       "not from 0 to 1",
+		"1e999":                      "not from 0 to 1",
+		"0.99999999999999999999":     "too near to 1",
+		"NaN":                        "no JSON",
+		"true":                       "no number",
+		`"1"`:                        "no number",
+		"null":                       "no number",
+		"[1]":                        "no number",
+		"{}":                         "neither",
+		`{"scores":{}}`:              "neither",
+		`{"reasons":["x"]}`:          "neither",
+		`{"score":null}`:             "no number",
+		`{"score":1,"score":0}`:      "twice",
+		`{"Score":1}`:                "no such key",
+		`{"score":1,"passed":true}`:  "no such key",
+		`{"scores":[1]}`:             "no object",
+		`{"scores":{"a":2}}`:         "not from 0 to 1",
+		`{"scores":{"":1}}`:          "empty",
+		`{"score":1,"reasons":"x"}`:  "no list",
+		`{"score":1,"reasons":[1]}`:  "no text",
+		`{"score":1`:                 "ends before",
+		strings.Repeat(" ", 1<<20):   "more than",
+		strings.Repeat("[", 100_000): "levels",
+		`{"score":1,"reasons":[` + strings.Repeat(`"",`, 200) + `""]}`: "more than 100",
+	} {
+		if got, err := Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), says) || !reflect.DeepEqual(got, task.Score{}) {
+			t.Errorf("%.40s: %+v, %v", text, got, err)
+		}
+	}
+}
+
+func TestTheMeanIsOneOnlyWhereEachPartIs(t *testing.T) {
+	var b strings.Builder
+	for i := range maxParts - 1 {
+		fmt.Fprintf(&b, `"a%d":1,`, i)
+	}
+	text := `{"scores":{` + b.String() + `"last":0.9999999999999999}}`
+	if got, err := Parse([]byte(text)); err != nil || got.Passed() {
+		t.Errorf("got %v, %v", got.Value, err)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, seed := range []string{"1", "0.5", `{"score":1,"scores":{"a":0.5},"reasons":["x"]}`, `{"score":1,"score":0}`, "1e999", "[[[", `{"scores":{"\ud800":1}}`, "-0"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		s, err := Parse(text)
+		if err != nil {
+			if !reflect.DeepEqual(s, task.Score{}) {
+				t.Errorf("an error with the score %+v", s)
+			}
+			return
+		}
+		check := func(v float64) {
+			if !(v >= 0 && v <= 1) || math.Signbit(v) {
+				t.Errorf("the score %v", v)
+			}
+		}
+		check(s.Value)
+		for _, v := range s.Parts {
+			check(v)
+		}
+		if len(s.Parts) > maxParts || len(s.Reasons) > maxReasons {
+			t.Errorf("%d parts, %d reasons", len(s.Parts), len(s.Reasons))
+		}
+	})
+}

@@ -1,0 +1,119 @@
+package score
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// isZero says that any text is taken.
+func (t *Text) isZero() bool {
+	return t.Exact == nil && t.Trimmed == nil && len(t.Contains) == 0 && t.Regexp == "" && t.JSON == nil && t.Numbers == nil
+}
+
+func (t *Text) validate() error {
+	if t == nil {
+		return nil
+	}
+	if _, err := regexp.Compile(t.Regexp); err != nil {
+		return err
+	}
+	if t.JSON != nil {
+		if _, err := parseJSON(t.JSON); err != nil {
+			return err
+		}
+	}
+	if n := t.Numbers; n != nil {
+		for _, tolerance := range []float64{n.Absolute, n.Relative} {
+			if !(tolerance >= 0) || math.IsInf(tolerance, 0) {
+				return fmt.Errorf("the tolerance %v is no number from 0 on", tolerance)
+			}
+		}
+	}
+	return nil
+}
+
+// check says, after the name of what has it, what is wrong with a text.
+func (t *Text) check(got []byte) (reasons []string) {
+	miss := func(format string, a ...any) { reasons = append(reasons, fmt.Sprintf(format, a...)) }
+	if t.Exact != nil && string(got) != *t.Exact {
+		miss("is %s, and was expected to be %s", quote(got), quote(*t.Exact))
+	}
+	if t.Trimmed != nil && trimmed(string(got)) != trimmed(*t.Trimmed) {
+		miss("is %s, and was expected to be %s but for white space at the ends of lines", quote(got), quote(*t.Trimmed))
+	}
+	for _, part := range t.Contains {
+		if !bytes.Contains(got, []byte(part)) {
+			miss("is %s, without %s", quote(got), quote(part))
+		}
+	}
+	if t.Regexp != "" {
+		if re, err := regexp.Compile(t.Regexp); err != nil || !re.Match(got) {
+			miss("is %s, which %s does not match", quote(got), quote(t.Regexp))
+		}
+	}
+	if t.JSON != nil {
+		if why := differAsJSON(got, t.JSON); why != "" {
+			miss("%s", why)
+		}
+	}
+	if t.Numbers != nil {
+		if why := t.Numbers.check(string(got)); why != "" {
+			miss("%s", why)
+		}
+	}
+	return reasons
+}
+
+// trimmed is a text without white space at its ends and at the ends of its lines.
+func trimmed(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimRight(line, " \t\r\v\f")
+	}
+	return strings.Join(lines, "\n")
+}
+
+// quote shows the beginning of a text, whatever it holds, on one line.
+func quote[T []byte | string](text T) string {
+	const most = 100
+	if len(text) > most {
+		return fmt.Sprintf("%q... (%d bytes)", string(text[:most]), len(text))
+	}
+	return strconv.Quote(string(text))
+}
+
+// number is what counts as one: not what Go reads besides, such as 0x1p4 or infinity.
+var number = regexp.MustCompile(`^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$`)
+
+// check says what is wrong with a text of words, and nothing where nothing is.
+func (n *Numbers) check(got string) string {
+	want, have := strings.Fields(n.Text), strings.Fields(got)
+	if len(want) != len(have) {
+		return fmt.Sprintf("has %d words, and was expected to have %d", len(have), len(want))
+	}
+	for i := range want {
+		if !n.same(want[i], have[i]) {
+			return fmt.Sprintf("has %s as word %d, and was expected to have %s", quote(have[i]), i+1, quote(want[i]))
+		}
+	}
+	return ""
+}
+
+func (n *Numbers) same(want, have string) bool {
+	if want == have {
+		return true
+	}
+	if !number.MatchString(want) || !number.MatchString(have) {
+		return false
+	}
+	a, errA := strconv.ParseFloat(want, 64)
+	b, errB := strconv.ParseFloat(have, 64)
+	if errA != nil || errB != nil { // beyond what a float64 holds
+		return false
+	}
+	return math.Abs(a-b) <= max(n.Absolute, n.Relative*math.Abs(a))
+}

@@ -1,0 +1,259 @@
+package task
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/lazaret/lazaret"
+)
+
+// Start starts the sandbox of an attempt at a sample, puts the sample's files into it and runs its set-up script. It
+// is all or nothing: on an error the sandbox is removed, unless it is to be kept. A script that does not succeed is in
+// the error as a *SetupError. Epochs count from 1 on. The same attempt may be started again, in another sandbox.
+func (t *Task) Start(ctx context.Context, sample string, epoch int) (_ *lazaret.Sandbox, err error) {
+	op := fmt.Sprintf("start sample %q, epoch %d", sample, epoch)
+	s := t.samples[sample]
+	switch {
+	case s == nil:
+		return nil, &lazaret.Error{Op: op, Class: lazaret.ErrConfig, Err: fmt.Errorf("task %s has no such sample", t.opts.Name)}
+	case epoch < 1:
+		return nil, &lazaret.Error{Op: op, Class: lazaret.ErrConfig, Err: errors.New("epochs count from 1 on")}
+	}
+	ctx, over, err := t.begin(ctx)
+	if err != nil {
+		return nil, failed(ctx, op, err)
+	}
+	defer over()
+	what, err := t.spec(s, epoch)
+	if err != nil {
+		return nil, failed(ctx, op, err)
+	}
+	sb, err := t.launch(ctx, op, what)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.furnish(ctx, sb, s); err != nil {
+		return nil, failed(ctx, op, err, t.End(ctx, sb))
+	}
+	return sb, nil
+}
+
+// launch starts a sandbox and lists it. The journal of one that is for no sample yet is held back, see assign.
+func (t *Task) launch(ctx context.Context, op string, what lazaret.Spec) (*lazaret.Sandbox, error) {
+	what.Name = "lazaret-" + slug(t.opts.Name) + "-" + strings.ToLower(rand.Text()[:12])
+	a := &attempt{keep: what.Keep}
+	switch {
+	case t.opts.Journal == nil:
+	case what.Sample.ID == "":
+		a.late = &lateJournal{}
+		a.journal, what.Journal = a.late, lazaret.NewJournal(a.late, t.log)
+	default:
+		w, err := t.opts.Journal(what.Name, what.Sample)
+		if err != nil {
+			return nil, failed(ctx, op, fmt.Errorf("open the journal: %w", err))
+		}
+		a.journal, what.Journal = w, lazaret.NewJournal(w, t.log)
+	}
+	sb, err := t.opts.Provider.Start(ctx, what)
+	if err != nil {
+		return nil, failed(ctx, op, err, a.closeJournal())
+	}
+	t.mu.Lock()
+	t.live[sb] = a
+	t.mu.Unlock()
+	return sb, nil
+}
+
+// begin lists a start, whose context ends with the task's.
+func (t *Task) begin(ctx context.Context) (_ context.Context, over func(), err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return ctx, nil, &lazaret.Error{Class: lazaret.ErrUnavailable, Err: errClosed}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	s := &start{cancel}
+	t.starting[s] = struct{}{}
+	t.starts.Add(1)
+	return ctx, func() {
+		cancel(nil)
+		t.mu.Lock()
+		delete(t.starting, s)
+		t.mu.Unlock()
+		t.starts.Done()
+	}, nil
+}
+
+// errClosed has no class: it is why a start was cancelled, too.
+var errClosed = errors.New("the task is closed")
+
+// slug is what of a task's name can be in a sandbox's.
+func slug(name string) string {
+	name = strings.Map(func(r rune) rune {
+		switch {
+		case 'a' <= r && r <= 'z', '0' <= r && r <= '9':
+			return r
+		case 'A' <= r && r <= 'Z':
+			return r - 'A' + 'a'
+		}
+		return '-'
+	}, name)
+	for strings.Contains(name, "--") {
+		name = strings.ReplaceAll(name, "--", "-")
+	}
+	const longest = 40 // of 63, with the rest of the name
+	name = strings.Trim(name[:min(longest, len(name))], "-")
+	if name == "" {
+		return "task"
+	}
+	return name
+}
+
+// furnish makes a started sandbox the sample's.
+func (t *Task) furnish(ctx context.Context, sb *lazaret.Sandbox, s *Sample) error {
+	end := sb.Phase("files")
+	err := putFiles(ctx, sb, s.Files)
+	end(err)
+	if err != nil || s.Setup.isZero() {
+		return err
+	}
+	end = sb.Phase("set-up")
+	err = setUp(ctx, sb, s.Setup, t.opts.SetupTimeout)
+	end(err)
+	return err
+}
+
+func putFiles(ctx context.Context, sb *lazaret.Sandbox, files map[string]Content) error {
+	for _, key := range slices.Sorted(maps.Keys(files)) {
+		if err := putFile(ctx, sb, key, files[key]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func putFile(ctx context.Context, sb *lazaret.Sandbox, key string, content Content) error {
+	service, path, err := target(key)
+	if err != nil {
+		return &lazaret.Error{Class: lazaret.ErrConfig, Err: err}
+	}
+	svc := sb.Service
+	if service != "" {
+		if svc, err = sb.Lookup(service); err != nil {
+			return fmt.Errorf("file %q: %w", key, err)
+		}
+	}
+	r, size, err := content.Open()
+	if err != nil {
+		return &lazaret.Error{Class: lazaret.ErrConfig, Err: fmt.Errorf("file %q: %w", key, err)}
+	}
+	defer r.Close()
+	return svc.WriteFrom(ctx, path, r, size, lazaret.WriteOptions{})
+}
+
+// End removes the sandbox of an attempt, or lists it as kept. It outlives the cancellation of ctx. It may be called
+// again: after a success that does nothing, after an error it tries once more, as Close does.
+func (t *Task) End(ctx context.Context, sb *lazaret.Sandbox) error {
+	t.mu.Lock()
+	a := t.live[sb]
+	t.mu.Unlock()
+	if a == nil {
+		return nil
+	}
+	return t.end(ctx, sb, a)
+}
+
+func (t *Task) end(ctx context.Context, sb *lazaret.Sandbox, a *attempt) error {
+	ctx = context.WithoutCancel(ctx)
+	a.ending.Lock()
+	defer a.ending.Unlock()
+	if a.ended {
+		return nil
+	}
+	var kept Kept
+	if a.keep {
+		kept = describeKept(ctx, sb)
+	}
+	err := sb.Close(ctx)
+	t.mu.Lock()
+	if err == nil {
+		a.ended = true
+		delete(t.live, sb)
+		if a.keep {
+			t.kept = append(t.kept, kept)
+		}
+	}
+	left := len(t.live)
+	t.mu.Unlock()
+	if err == nil {
+		err = a.closeJournal()
+	}
+	if !a.keep {
+		t.opts.Removed(Removal{Sandbox: sb.Info(), Left: left, Err: err})
+	}
+	return err
+}
+
+func (a *attempt) closeJournal() error {
+	if a.journal == nil {
+		return nil
+	}
+	if err := a.journal.Close(); err != nil {
+		return &lazaret.Error{Op: "close the journal", Class: lazaret.ErrInfrastructure, Err: err}
+	}
+	return nil
+}
+
+// removals is how many sandboxes are removed at once: a daemon does little in parallel.
+const removals = 8
+
+// Close ends the starts under way, and removes all sandboxes that the task still has, or lists them as kept. It
+// outlives the cancellation of ctx: after an interrupt, the Logger is told how many there are, and Removed of each. It
+// may be called again, and then tries those once more that could not be removed; the error names them.
+func (t *Task) Close(ctx context.Context) error {
+	t.mu.Lock()
+	t.closed = true
+	for s := range t.starting {
+		s.cancel(errClosed)
+	}
+	t.mu.Unlock()
+	t.starts.Wait()
+	t.mu.Lock()
+	live := maps.Clone(t.live)
+	t.mu.Unlock()
+	defer t.tellKept()
+	if len(live) == 0 {
+		return nil
+	}
+	if !t.opts.Keep {
+		t.log.Info("removing the sandboxes that are left", "task", t.opts.Name, "sandboxes", len(live))
+	}
+	var (
+		wg    sync.WaitGroup
+		mu    sync.Mutex
+		errs  []error
+		slots = make(chan struct{}, removals)
+	)
+	for sb, a := range live {
+		wg.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			if err := t.end(ctx, sb, a); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				errs = append(errs, err)
+			}
+		})
+	}
+	wg.Wait()
+	if len(errs) > 0 {
+		return failed(ctx, "close task "+t.opts.Name, errors.Join(errs...))
+	}
+	return nil
+}

@@ -1,0 +1,518 @@
+package task_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/dockertest"
+	"github.com/lazaret/lazaret/internal/engine"
+	"github.com/lazaret/lazaret/internal/filetest"
+	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/lazaret/lazaret/provider/local"
+	"github.com/lazaret/lazaret/task"
+)
+
+// inDocker connects a provider, and returns what a task's containers are that are there.
+func inDocker(t *testing.T, opts docker.Options) (p *docker.Provider, name string, objects func() []engine.Object) {
+	t.Helper()
+	p = dockertest.Provider(t, opts)
+	e := dockertest.Engine(t)
+	name = "task-" + strings.ToLower(rand.Text()[:8])
+	ctx := context.WithoutCancel(t.Context())
+	objects = func() []engine.Object {
+		t.Helper()
+		all, err := e.Objects(ctx, engine.LabelTask+"="+name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	t.Cleanup(func() {
+		for _, o := range objects() {
+			t.Errorf("left behind: %s %s", o.Kind, o.Name)
+			if err := e.Remove(ctx, o); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return p, name, objects
+}
+
+const twoServices = `
+services:
+  web:
+    image: lazaret-test/busybox
+    command: sleep infinity
+    environment: {KIND: "${SAMPLE_METADATA_KIND}"}
+  default:
+    image: lazaret-test/busybox
+    command: sleep infinity
+    working_dir: /work
+`
+
+func TestSamplesAndEpochsHaveSandboxesOfTheirOwn(t *testing.T) {
+	p, name, objects := inDocker(t, docker.Options{})
+	dir := filetest.Lay(t, map[string]string{"compose.yaml": twoServices, "host.txt": "of the host"})
+	file := filepath.Join(dir, "compose.yaml")
+	opts := task.Options{Name: name, Provider: p, Spec: lazaret.Spec{Compose: &lazaret.Compose{Files: []string{file}}}}
+	for _, id := range []string{"one", "two", "three"} {
+		opts.Samples = append(opts.Samples, task.Sample{
+			ID: id, Metadata: map[string]string{"kind": "kind of " + id},
+			Files: map[string]task.Content{
+				"in/text": {Text: "text of " + id}, "/etc/host.txt": {Path: filepath.Join(dir, "host.txt")},
+				"web:data": {Data: "data:;base64,AP8="}, "web:/srv/text": {Text: "web's " + id},
+			},
+			Setup: task.Content{Text: "cat in/text >set-up; echo $$ >>set-up"},
+		})
+	}
+	tk := initTask(t, opts)
+	var mu sync.Mutex
+	started := map[lazaret.Sample]*lazaret.Sandbox{}
+	var wg sync.WaitGroup
+	for _, s := range opts.Samples {
+		for _, epoch := range []int{1, 2} {
+			wg.Go(func() {
+				sb, err := tk.Start(t.Context(), s.ID, epoch)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				started[sb.Info().Sample] = sb
+			})
+		}
+	}
+	wg.Wait()
+	if len(started) != 6 {
+		t.Fatalf("%d sandboxes", len(started))
+	}
+	for of, sb := range started {
+		info := sb.Info()
+		if of.Task != name || !strings.HasPrefix(info.Name, "lazaret-"+name+"-") || info.ConfigFile != file ||
+			!slices.Equal(info.EnvNames, []string{"SAMPLE_METADATA_KIND"}) || len(info.Services) != 2 || info.Services[0].Name != "default" {
+			t.Errorf("got %+v", info)
+		}
+		web, err := sb.Lookup("web")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range []struct {
+			svc        *lazaret.Service
+			path, want string
+		}{
+			{sb.Service, "/work/in/text", "text of " + of.ID},
+			{sb.Service, "/etc/host.txt", "of the host"},
+			{web, "/data", "\x00\xff"},
+			{web, "/srv/text", "web's " + of.ID},
+		} {
+			if got, err := f.svc.ReadFile(t.Context(), f.path); err != nil || string(got) != f.want {
+				t.Errorf("%+v: %s: %q, %v", of, f.path, got, err)
+			}
+		}
+		if got, err := sb.ReadFile(t.Context(), "set-up"); err != nil || !strings.HasPrefix(string(got), "text of "+of.ID) || strings.Count(string(got), "\n") != 1 {
+			t.Errorf("%+v: the set-up has made %q, %v", of, got, err)
+		}
+		res, err := web.Exec(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", "echo $KIND"}})
+		if err != nil || res.Stdout.Text() != "kind of "+of.ID+"\n" {
+			t.Errorf("%+v: %v, %v", of, res, err)
+		}
+	}
+	containers := 0
+	for _, o := range objects() {
+		if o.Kind != engine.Container {
+			continue
+		}
+		containers++
+		sb := started[lazaret.Sample{Task: name, ID: o.Labels[engine.LabelSample], Epoch: int(o.Labels[engine.LabelEpoch][0] - '0')}]
+		if sb == nil || o.Labels[engine.LabelSandbox] != sb.Info().Name || o.Labels[engine.LabelConfig] != file ||
+			o.Labels[engine.LabelEnv] != "SAMPLE_METADATA_KIND" || (o.Labels[engine.LabelDefault] == "true") != strings.Contains(o.Name, "-default-") {
+			t.Errorf("%s: %q", o.Name, o.Labels)
+		}
+	}
+	if containers != 12 {
+		t.Errorf("%d containers", containers)
+	}
+	if err := tk.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if left := objects(); len(left) > 0 {
+		t.Errorf("left are %v", left)
+	}
+}
+
+// An image that another sample's metadata makes anew is built for it, and once; it stays, for it is found by its
+// content.
+func TestAnImageIsBuiltOnceForEachDistinctContent(t *testing.T) {
+	e := dockertest.Engine(t)
+	var mu sync.Mutex
+	var steps []string
+	p, name, _ := inDocker(t, docker.Options{Progress: func(ev docker.Progress) {
+		mu.Lock()
+		defer mu.Unlock()
+		if ev.Build && strings.Contains(ev.Status, "echo built") {
+			steps = append(steps, ev.Status)
+		}
+	}})
+	ctx := context.WithoutCancel(t.Context())
+	built := func() []engine.Object {
+		images, err := e.Objects(ctx, "lazaret-test="+name, engine.ImageKind)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return images
+	}
+	t.Cleanup(func() {
+		for _, image := range built() {
+			if err := e.Remove(ctx, image); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	dir := filetest.Lay(t, map[string]string{"compose.yaml": `
+services:
+  default:
+    build:
+      dockerfile_inline: |
+        FROM lazaret-test/busybox
+        ARG KIND
+        RUN echo built $$KIND >/kind
+      args: {KIND: "${SAMPLE_METADATA_KIND}"}
+      labels: {lazaret-test: ` + name + `}
+    command: sleep infinity
+    environment: {QUESTION: "${SAMPLE_METADATA_QUESTION}"}
+`})
+	opts := task.Options{Name: name, Provider: p, Spec: lazaret.Spec{Compose: &lazaret.Compose{Files: []string{filepath.Join(dir, "compose.yaml")}}}}
+	for i := range 6 {
+		opts.Samples = append(opts.Samples, task.Sample{ID: fmt.Sprint(i), Metadata: map[string]string{"kind": name + string("ab"[i%2]), "question": fmt.Sprint(i)}})
+	}
+	tk := initTask(t, opts)
+	if len(steps) != 2 || len(built()) != 2 {
+		t.Fatalf("after Init: built %q: %v", steps, built())
+	}
+	for _, id := range []string{"0", "3", "4"} {
+		sb, err := tk.Start(t.Context(), id, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kind := opts.Samples[id[0]-'0'].Metadata["kind"]
+		if got, err := sb.ReadFile(t.Context(), "/kind"); err != nil || string(got) != "built "+kind+"\n" {
+			t.Errorf("sample %s: %q, %v", id, got, err)
+		}
+	}
+	if err := tk.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if len(steps) != 2 || len(built()) != 2 {
+		t.Errorf("after Close: built %q: %v", steps, built())
+	}
+	opts.Samples[5].Metadata["kind"] = name + "c"
+	if _, err := task.Init(t.Context(), opts); err != nil {
+		t.Fatal(err)
+	}
+	if len(steps) != 3 || len(built()) != 3 {
+		t.Errorf("after another: built %q: %v", steps, built())
+	}
+}
+
+func TestASetUpThatFailsOrTakesTooLongFailsTheAttempt(t *testing.T) {
+	p, name, objects := inDocker(t, docker.Options{})
+	tk := initTask(t, task.Options{
+		Name: name, Provider: p, Spec: lazaret.Spec{Image: "lazaret-test/busybox", User: "1000:1000", Network: "none"}, SetupTimeout: 2 * time.Second,
+		Samples: []task.Sample{
+			{ID: "fails", Setup: task.Content{Text: "#!/bin/sh -e\nid -u\necho no >&2\nfalse\necho unreached\n"}},
+			{ID: "hangs", Setup: task.Content{Text: "echo begun; sleep 1000"}},
+			{ID: "works", Setup: task.Content{Text: "id -u >/tmp/who"}},
+		},
+	})
+	_, err := tk.Start(t.Context(), "fails", 1)
+	var script *task.SetupError
+	if !errors.Is(err, lazaret.ErrConfig) || !errors.As(err, &script) || script.Result.ExitCode != 1 || script.Result.Stdout.Text() != "1000\n" || !strings.Contains(err.Error(), "    no") {
+		t.Errorf("got %v", err)
+	}
+	_, err = tk.Start(t.Context(), "hangs", 1)
+	if !errors.Is(err, lazaret.ErrLimit) || !errors.As(err, &script) || script.Result.Outcome != lazaret.TimedOut || !strings.Contains(err.Error(), "within the limit of 2s") || !strings.Contains(err.Error(), "begun") {
+		t.Errorf("got %v", err)
+	}
+	if left := objects(); len(left) > 0 {
+		t.Errorf("left are %v", left)
+	}
+	sb, err := tk.Start(t.Context(), "works", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := sb.List(t.Context(), "/tmp")
+	if err != nil || len(list) != 1 || list[0].Name != "who" {
+		t.Errorf("%+v, %v", list, err)
+	}
+}
+
+// The engine transport cannot remove files, so that the script has to be removed by a command.
+func TestASetUpWorksWithTheEngineTransport(t *testing.T) {
+	p, name, _ := inDocker(t, docker.Options{Transport: docker.TransportEngine})
+	tk := initTask(t, task.Options{
+		Name: name, Provider: p, Spec: lazaret.Spec{Image: "lazaret-test/busybox"}, Samples: []task.Sample{{ID: "a", Setup: task.Content{Text: "ls -a /tmp >/seen"}}},
+	})
+	sb, err := tk.Start(t.Context(), "a", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if seen, err := sb.ReadFile(t.Context(), "/seen"); err != nil || !strings.Contains(string(seen), "lazaret-setup-") {
+		t.Errorf("%q, %v", seen, err)
+	}
+	res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"ls", "/tmp"}})
+	if err != nil || strings.Contains(res.Stdout.Text(), "lazaret-setup") {
+		t.Errorf("%v, %v", res, err)
+	}
+}
+
+func TestAfterAnInterruptCleanUpIsShownAndFinished(t *testing.T) {
+	p, name, objects := inDocker(t, docker.Options{})
+	var mu sync.Mutex
+	var shown []string
+	begun := make(chan struct{})
+	tk := initTask(t, task.Options{
+		Name: name, Provider: p, Spec: lazaret.Spec{Image: "lazaret-test/busybox"},
+		Samples: []task.Sample{{ID: "a"}, {ID: "slow", Setup: task.Content{Text: "exec sleep 1000"}}},
+		Journal: func(_ string, of lazaret.Sample) (io.WriteCloser, error) {
+			if of.ID == "slow" {
+				return &watched{began: begun}, nil
+			}
+			return &file{}, nil
+		},
+		Removed: func(r task.Removal) {
+			mu.Lock()
+			defer mu.Unlock()
+			shown = append(shown, fmt.Sprintf("%s %d %v", r.Sandbox.Sample.ID, r.Sandbox.Sample.Epoch, r.Err))
+		},
+	})
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	for _, epoch := range []int{1, 2} {
+		if _, err := tk.Start(ctx, "a", epoch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	failed := make(chan error, 1)
+	go func() {
+		_, err := tk.Start(ctx, "slow", 1)
+		failed <- err
+	}()
+	<-begun
+	interrupt()
+	if err := tk.Close(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := <-failed; !errors.Is(err, lazaret.ErrCancelled) {
+		t.Errorf("got %v", err)
+	}
+	slices.Sort(shown)
+	if !slices.Equal(shown, []string{"a 1 <nil>", "a 2 <nil>", "slow 1 <nil>"}) {
+		t.Errorf("shown was %q", shown)
+	}
+	if left := objects(); len(left) > 0 {
+		t.Errorf("left are %v", left)
+	}
+}
+
+func TestKeptSandboxesSayHowToEnterAndRemoveThem(t *testing.T) {
+	p, name, objects := inDocker(t, docker.Options{})
+	file := filepath.Join(filetest.Lay(t, map[string]string{"compose.yaml": twoServices}), "compose.yaml")
+	var kept []task.Kept
+	tk := initTask(t, task.Options{
+		Name: name, Provider: p, Keep: true, Kept: func(all []task.Kept) { kept = all }, Spec: lazaret.Spec{Compose: &lazaret.Compose{Files: []string{file}, Env: map[string]string{"SAMPLE_METADATA_KIND": "x"}}},
+		Samples: []task.Sample{{ID: "works"}, {ID: "fails", Spec: &lazaret.Spec{Image: "lazaret-test/busybox"}, Setup: task.Content{Text: "exit 3"}}},
+	})
+	sb, err := tk.Start(t.Context(), "works", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tk.Start(t.Context(), "fails", 2); err == nil {
+		t.Error("the set-up has not failed")
+	}
+	if err := tk.End(t.Context(), sb); err != nil {
+		t.Error(err)
+	}
+	if err := tk.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if len(kept) != 2 || len(kept[0].Services) != 2 || len(kept[1].Services) != 1 {
+		t.Fatalf("got %+v", kept)
+	}
+	var table strings.Builder
+	if err := task.WriteKept(&table, kept); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("\n%s", &table)
+	var names []string
+	for _, k := range kept {
+		for _, s := range k.Services {
+			row := "docker exec -it " + s.Container + " sh -l"
+			if !slices.ContainsFunc(objects(), func(o engine.Object) bool { return o.Name == s.Container && o.State == "running" }) || !strings.Contains(table.String(), row) {
+				t.Errorf("%s does not run, or the table lacks %q:\n%s", s.Container, row, &table)
+			}
+		}
+		if !strings.Contains(table.String(), "lazaret cleanup "+k.Sandbox.Name+"\n") {
+			t.Errorf("the table does not say how to remove %s:\n%s", k.Sandbox.Name, &table)
+		}
+		names = append(names, k.Sandbox.Name)
+	}
+	found, err := p.Kept(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if i := slices.IndexFunc(found, func(k lazaret.KeptSandbox) bool { return k.Name == names[0] }); i < 0 ||
+		found[i].Sample != (lazaret.Sample{Task: name, ID: "works", Epoch: 1}) || found[i].ConfigFile != file || !slices.Equal(found[i].EnvNames, []string{"SAMPLE_METADATA_KIND"}) {
+		t.Errorf("got %+v", found)
+	}
+	again, err := p.Open(t.Context(), names[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info := again.Info(); info.Sample.ID != "works" || info.ConfigFile != file {
+		t.Errorf("got %+v", info)
+	}
+	if err := again.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := p.Cleanup(t.Context(), lazaret.CleanupOptions{Names: names}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTasksRunOnHostProcesses(t *testing.T) {
+	p, err := local.New(local.Options{StateDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tk := initTask(t, task.Options{Provider: p, Samples: []task.Sample{
+		{ID: "a", Files: map[string]task.Content{"in": {Text: "x"}}, Setup: task.Content{Text: "#!/bin/sh\npwd; cp in out; echo $0 >script"}},
+		{ID: "fails", Setup: task.Content{Text: "exit 4"}},
+	}})
+	sb, err := tk.Start(t.Context(), "a", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := sb.ReadFile(t.Context(), "out"); err != nil || string(out) != "x" {
+		t.Errorf("%q, %v", out, err)
+	}
+	script, err := sb.ReadFile(t.Context(), "script")
+	if err != nil || !strings.HasPrefix(string(script), sb.ServiceInfo().Dir) {
+		t.Errorf("it was run as %q, %v", script, err)
+	}
+	if _, err := os.Stat(strings.TrimSpace(string(script))); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v", err)
+	}
+	var failed *task.SetupError
+	if _, err := tk.Start(t.Context(), "fails", 1); !errors.As(err, &failed) || failed.Result.ExitCode != 4 {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestARunUsesSandboxesThatWereStartedAhead(t *testing.T) {
+	p, name, objects := inDocker(t, docker.Options{})
+	j := &journals{}
+	dir := filetest.Lay(t, map[string]string{"compose.yaml": twoServices})
+	opts := task.Options{
+		Name: name, Provider: p, Journal: j.journal, Spec: lazaret.Spec{Image: "lazaret-test/busybox", Limits: lazaret.Limits{Memory: 64 << 20}},
+	}
+	for i := range 9 {
+		s := task.Sample{ID: fmt.Sprint(i), Files: map[string]task.Content{"/tmp/in": {Text: fmt.Sprint(i)}}}
+		if i%3 == 2 { // two kinds of projects, told apart by what they see
+			s.Spec = &lazaret.Spec{Compose: &lazaret.Compose{Files: []string{filepath.Join(dir, "compose.yaml")}}}
+			s.Metadata = map[string]string{"kind": fmt.Sprint(i % 2)}
+		}
+		opts.Samples = append(opts.Samples, s)
+	}
+	var mu sync.Mutex
+	ahead := 0
+	all, err := collect(t.Context(), opts, task.RunOptions{MaxSandboxes: 4, Ahead: 2, Solve: func(ctx context.Context, a *task.Attempt) error {
+		for _, o := range objects() {
+			if o.Labels[engine.LabelSandbox] == a.Sandbox.Info().Name && o.Kind == engine.Container && o.Labels[engine.LabelSample] == "" {
+				mu.Lock()
+				ahead++
+				mu.Unlock()
+				break
+			}
+		}
+		return command("sh", "-c", "touch /tmp/used && cat /tmp/in && test $(ls /tmp | wc -l) = 2")(ctx, a)
+	}})
+	if err != nil || len(all) != 9 || len(j.lines) != 9 || j.open != 0 {
+		t.Fatalf("%q, %d journals, %d open, %v", keys(all), len(j.lines), j.open, err)
+	}
+	for _, r := range all {
+		if !passed(r) || r.Steps[0].Stdout != r.Sample {
+			t.Errorf("got %+v: %+v", r, r.Error)
+		}
+		if lines := j.lines[r.Sandbox].String(); !strings.Contains(lines, `"kind":"network"`) || !strings.Contains(lines, fmt.Sprintf(`"sample":%q`, r.Sample)) {
+			t.Errorf("the journal of %s: %s", r.Sample, lines)
+		}
+		t.Logf("%s: acquired in %.1f ms", r.Sample, 1000*r.Phases["acquire"])
+	}
+	if ahead == 0 {
+		t.Error("none was started ahead")
+	}
+	if left := objects(); len(left) > 0 {
+		t.Errorf("left are %v", left)
+	}
+}
+
+func TestAnInterruptedRunLeavesNothing(t *testing.T) {
+	p, name, objects := inDocker(t, docker.Options{})
+	opts := task.Options{Name: name, Provider: p, Spec: lazaret.Spec{Image: "lazaret-test/busybox"}}
+	for i := range 20 {
+		opts.Samples = append(opts.Samples, task.Sample{ID: fmt.Sprint(i)})
+	}
+	ctx, interrupt := context.WithCancel(t.Context())
+	all, err := collect(ctx, opts, task.RunOptions{MaxSandboxes: 4, Ahead: 2, Solve: func(ctx context.Context, a *task.Attempt) error {
+		interrupt()
+		return command("sleep", "1000")(ctx, a)
+	}})
+	if !errors.Is(err, lazaret.ErrCancelled) {
+		t.Errorf("got %v", err)
+	}
+	for _, r := range all {
+		if r.Error == nil || r.Error.Class != task.Cancelled {
+			t.Errorf("got %+v", r)
+		}
+	}
+	if left := objects(); len(left) > 0 {
+		t.Errorf("left are %v", left)
+	}
+}
+
+func TestARunUsesHostProcesses(t *testing.T) {
+	p, err := local.New(local.Options{StateDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts := task.Options{Name: "sums", Provider: p}
+	for i := range 12 {
+		opts.Samples = append(opts.Samples, task.Sample{ID: fmt.Sprint(i), Files: map[string]task.Content{"in": {Text: fmt.Sprint(i)}}})
+	}
+	all, err := collect(t.Context(), opts, task.RunOptions{Epochs: 2, MaxSandboxes: 6, Ahead: 3, Solve: command("sh", "-c", "ls; cat in; exit $(($(cat in) % 2))")})
+	if err != nil || len(all) != 24 {
+		t.Fatalf("%q, %v", keys(all), err)
+	}
+	for _, r := range all {
+		n, _ := strconv.Atoi(r.Sample)
+		if r.Error != nil || passed(r) != (n%2 == 0) || r.Steps[0].Stdout != "in\n"+r.Sample {
+			t.Errorf("got %+v, %+v", r, r.Error)
+		}
+	}
+	if err := p.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,90 @@
+package task
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/lazaret/lazaret"
+)
+
+// Kept is a sandbox that was left in place.
+type Kept struct {
+	Sandbox  lazaret.Info
+	Services []KeptService // the default one first
+	Remove   []string      // the command that removes it
+}
+
+// KeptService is a service of a kept sandbox.
+type KeptService struct {
+	Container string   // empty where there is none
+	Enter     []string // the command that opens a shell in it; nil where there is none
+}
+
+// keptTimeout bounds the search for a way into a sandbox.
+const keptTimeout = 10 * time.Second
+
+// describeKept finds the ways into a sandbox. Where one cannot be found, it is left out.
+func describeKept(ctx context.Context, sb *lazaret.Sandbox) Kept {
+	ctx, cancel := context.WithTimeout(ctx, keptTimeout)
+	defer cancel()
+	info := sb.Info()
+	k := Kept{Sandbox: info, Remove: []string{"lazaret", "cleanup", info.Name}}
+	for _, s := range info.Services {
+		service := KeptService{Container: s.Container}
+		if svc, err := sb.Lookup(s.Name); err == nil {
+			if conn, err := svc.Connection(ctx); err == nil {
+				service.Enter = conn.Shell
+			}
+		}
+		k.Services = append(k.Services, service)
+	}
+	return k
+}
+
+// tellKept tells of the sandboxes that were left in place.
+func (t *Task) tellKept() {
+	if !t.opts.Keep {
+		return
+	}
+	order := map[string]int{}
+	for i, s := range t.opts.Samples {
+		order[s.ID] = i
+	}
+	t.mu.Lock()
+	all := slices.Clone(t.kept)
+	t.mu.Unlock()
+	slices.SortStableFunc(all, func(a, b Kept) int {
+		return cmp.Or(order[a.Sandbox.Sample.ID]-order[b.Sandbox.Sample.ID], a.Sandbox.Sample.Epoch-b.Sandbox.Sample.Epoch)
+	})
+	t.opts.Kept(all)
+}
+
+// WriteKept writes a table for people: of each sandbox its sample and epoch and how to remove it, of each of its
+// containers how to enter it.
+func WriteKept(w io.Writer, all []Kept) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "SAMPLE\tEPOCH\tCONTAINER\tENTER\tREMOVE")
+	for _, k := range all {
+		sample, epoch, remove := printable(k.Sandbox.Sample.ID), strconv.Itoa(k.Sandbox.Sample.Epoch), strings.Join(k.Remove, " ")
+		for _, s := range k.Services {
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", sample, epoch, cmp.Or(s.Container, "-"), cmp.Or(strings.Join(s.Enter, " "), "-"), remove)
+			sample, epoch, remove = "", "", ""
+		}
+	}
+	return table.Flush()
+}
+
+// printable is a text as it is, or quoted where it would break a table.
+func printable(text string) string {
+	if quoted := strconv.Quote(text); quoted != `"`+text+`"` {
+		return quoted
+	}
+	return text
+}

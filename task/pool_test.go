@@ -1,0 +1,218 @@
+package task_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/task"
+)
+
+// solving takes a while.
+func solving(d time.Duration) task.Solver {
+	return func(ctx context.Context, a *task.Attempt) error {
+		<-time.After(d)
+		return command("echo", a.Sample.ID)(ctx, a)
+	}
+}
+
+func TestSandboxesAreStartedWhileOthersAreUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		y := newYard()
+		y.takes = time.Second
+		all, err := collect(t.Context(), y.options(10), task.RunOptions{MaxSandboxes: 2, Ahead: 1, Solve: solving(2 * time.Second)})
+		if err != nil || len(all) != 10 {
+			t.Fatalf("%q, %v", keys(all), err)
+		}
+		for i, r := range all {
+			if waited := r.Phases["acquire"]; i > 0 && waited != 0 {
+				t.Errorf("%s waited %v s for its sandbox", r.Sample, waited)
+			}
+			if r.Tries != 1 {
+				t.Errorf("got %+v", r)
+			}
+		}
+		if len(y.names) != 10 {
+			t.Errorf("%d sandboxes were started for 10 attempts", len(y.names))
+		}
+		y.gone(t)
+	})
+}
+
+func TestAnAttemptTakesOverTheStartThatIsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		y := newYard()
+		y.takes = time.Second
+		began := time.Now()
+		all, err := collect(t.Context(), y.options(10), task.RunOptions{MaxSandboxes: 4, Ahead: 2, MaxStarting: 4, Solve: solving(100 * time.Millisecond)})
+		if err != nil || len(all) != 10 || len(y.names) != 10 {
+			t.Fatalf("%q, %d starts, %v", keys(all), len(y.names), err)
+		}
+		// Four are started at once for two that are used at once, so that it takes less than without.
+		if took := time.Since(began); took > 4*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		y.gone(t)
+	})
+}
+
+func TestOnlyWhatIsTheSameIsStartedAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		y := newYard()
+		y.takes = time.Second
+		opts := y.options(12)
+		for i := range opts.Samples {
+			opts.Samples[i].Spec = &lazaret.Spec{Env: map[string]string{"KIND": fmt.Sprint(i % 2)}}
+		}
+		all, err := collect(t.Context(), opts, task.RunOptions{MaxSandboxes: 4, Ahead: 2, Solve: func(ctx context.Context, a *task.Attempt) error {
+			if err := solving(3*time.Second)(ctx, a); err != nil {
+				return err
+			}
+			if got, want := a.Sandbox.Info().EnvNames, []string{"KIND"}; !slices.Equal(got, want) {
+				t.Errorf("got %q", got)
+			}
+			return nil
+		}})
+		if err != nil || len(all) != 12 || len(y.names) != 12 {
+			t.Fatalf("%q, %d starts, %v", keys(all), len(y.names), err)
+		}
+		y.gone(t)
+	})
+}
+
+func TestASandboxIsForOneAttemptOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		y := newYard()
+		y.takes = 10 * time.Millisecond
+		var mu sync.Mutex
+		used := map[string]bool{}
+		all, err := collect(t.Context(), y.options(200), task.RunOptions{MaxSandboxes: 16, Ahead: 8, MaxStarting: 16, Solve: func(ctx context.Context, a *task.Attempt) error {
+			mu.Lock()
+			defer mu.Unlock()
+			name := a.Sandbox.Info().Name
+			if used[name] {
+				t.Errorf("%s was used before", name)
+			}
+			used[name] = true
+			if a.Try == 1 && len(used)%10 == 0 {
+				return errors.New("the line was cut")
+			}
+			return command("echo")(ctx, a)
+		}})
+		if err != nil || len(all) != 200 || len(used) < 210 {
+			t.Errorf("%d results, %d sandboxes, %v", len(all), len(used), err)
+		}
+		y.gone(t)
+	})
+}
+
+func TestASandboxThatHasWaitedTooLongIsNotUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		y := newYard()
+		started := map[string]time.Time{}
+		y.after = func(_ int, spec lazaret.Spec, _ *lazaret.Sandbox) {
+			y.mu.Lock()
+			defer y.mu.Unlock()
+			started[spec.Name] = time.Now()
+		}
+		all, err := collect(t.Context(), y.options(2), task.RunOptions{MaxSandboxes: 2, Ahead: 1, Solve: func(ctx context.Context, a *task.Attempt) error {
+			y.mu.Lock()
+			age := time.Since(started[a.Sandbox.Info().Name])
+			y.mu.Unlock()
+			if age > 5*time.Minute {
+				t.Errorf("a sandbox has waited %v", age)
+			}
+			return solving(12*time.Minute)(ctx, a)
+		}})
+		// The first attempt's, and of those that waited two that were too old and the one that was used.
+		if err != nil || len(all) != 2 || len(y.names) != 4 {
+			t.Errorf("%d results, %d starts, %v", len(all), len(y.names), err)
+		}
+		y.gone(t)
+	})
+}
+
+func TestASandboxThatDiesWhileItWaitsIsNotUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		y := newYard()
+		y.after = func(_ int, _ lazaret.Spec, sb *lazaret.Sandbox) {
+			time.AfterFunc(10*time.Millisecond, func() {
+				if sb.Info().Sample.ID != "" {
+					return // it was not started ahead, or is used by now
+				}
+				if err := sb.Close(context.Background()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all, err := collect(t.Context(), y.options(20), task.RunOptions{MaxSandboxes: 2, Ahead: 1, Solve: solving(time.Second)})
+		if err != nil || len(all) != 20 {
+			t.Fatalf("%q, %v", keys(all), err)
+		}
+		for _, r := range all {
+			if !passed(r) || r.Tries != 1 {
+				t.Errorf("got %+v: %v", r, r.Error)
+			}
+		}
+		if len(y.names) > 24 || len(y.names) == 20 { // there were some, and it is given up soon
+			t.Errorf("%d sandboxes were started", len(y.names))
+		}
+		y.gone(t)
+	})
+}
+
+func TestWhatFailsToStartAheadIsStartedByTheAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		y := newYard()
+		y.takes = time.Second
+		y.fail = func(n int, spec lazaret.Spec) error {
+			if spec.Sample.ID == "" && n < 10 {
+				return errors.New("not now")
+			}
+			return nil
+		}
+		all, err := collect(t.Context(), y.options(20), task.RunOptions{MaxSandboxes: 4, Ahead: 2, Solve: solving(time.Second)})
+		if err != nil || len(all) != 20 {
+			t.Fatalf("%q, %v", keys(all), err)
+		}
+		for _, r := range all {
+			if !passed(r) || r.Tries != 1 {
+				t.Errorf("got %+v: %v", r, r.Error)
+			}
+		}
+		y.gone(t)
+	})
+}
+
+func TestWhatCannotBeSharedIsNotStartedAhead(t *testing.T) {
+	for name, change := range map[string]func(*task.Options){
+		"a given port": func(o *task.Options) {
+			o.Spec = lazaret.Spec{Network: lazaret.NetworkBridge, Ports: []lazaret.Port{{Host: 8080, Container: 80}}}
+		},
+		"kept": func(o *task.Options) { o.Keep = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			y := newYard()
+			y.fail = func(_ int, spec lazaret.Spec) error {
+				if spec.Sample.ID == "" {
+					t.Error("one was started ahead")
+				}
+				return nil
+			}
+			opts := y.options(5)
+			change(&opts)
+			if all, err := collect(t.Context(), opts, task.RunOptions{MaxSandboxes: 4, Ahead: 2, Solve: command("echo")}); err != nil || len(all) != 5 {
+				t.Errorf("%q, %v", keys(all), err)
+			}
+			if err := y.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

@@ -1,0 +1,48 @@
+package task
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/lazaret/lazaret"
+)
+
+// lastStepSucceeds is the scorer of those who give none.
+func lastStepSucceeds(_ context.Context, a *Attempt) (Score, error) {
+	if len(a.Steps) == 0 {
+		return Score{}, &lazaret.Error{Op: "score", Class: lazaret.ErrConfig, Err: errors.New("the solver has recorded no step")}
+	}
+	last := len(a.Steps) - 1
+	step := a.Steps[last]
+	if step.Result.Success() {
+		return Score{Value: 1}, nil
+	}
+	return Score{Reasons: []string{"step " + stepName(last, step) + " " + ended(step.Result, step.Cmd.Wall)}}, nil
+}
+
+// check refuses what is no score. The reasons of one that is are made text.
+func (s *Score) check() error {
+	bad := func(what string, value float64) error {
+		return &lazaret.Error{Op: "score", Class: lazaret.ErrConfig, Err: fmt.Errorf("%s is %v, and not from 0 to 1", what, value)}
+	}
+	if !isScore(s.Value) {
+		return bad("the score", s.Value)
+	}
+	for name, value := range s.Parts {
+		if !isScore(value) {
+			return bad(fmt.Sprintf("the score %q", name), value)
+		}
+	}
+	for i, reason := range s.Reasons {
+		s.Reasons[i] = valid(reason)
+	}
+	return nil
+}
+
+// isScore is false for what is no number, too.
+func isScore(v float64) bool { return 0 <= v && v <= 1 }
+
+func valid(text string) string { return strings.ToValidUTF8(text, string(utf8.RuneError)) }

@@ -1,0 +1,499 @@
+package task_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/provider/conformance/fake"
+	"github.com/lazaret/lazaret/task"
+)
+
+// prepared is a provider whose sandboxes need images, which are one kind for each value of "kind", in memory.
+type prepared struct {
+	lazaret.Provider
+	fail map[string]error // of what is needed
+	wait func(ctx context.Context) error
+
+	mu  sync.Mutex
+	got []string
+}
+
+func newFake() *prepared {
+	return &prepared{Provider: fake.New(fake.Options{Programs: map[string]fake.Program{"sh": shell, "fails": func(_ context.Context, p *fake.Proc) int {
+		fmt.Fprintln(p.Stdout, "half done")
+		fmt.Fprintln(p.Stderr, "no such package")
+		return 3
+	}, "hangs": func(ctx context.Context, p *fake.Proc) int {
+		fmt.Fprintln(p.Stdout, "begun")
+		<-ctx.Done()
+		return 0
+	}}})}
+}
+
+// shell understands scripts that name another program in their only line.
+func shell(_ context.Context, p *fake.Proc) int {
+	data, err := p.ReadFile(p.Args[1])
+	if err != nil {
+		return 127
+	}
+	if err := p.WriteFile("ran", data, 0o644); err != nil {
+		return 1
+	}
+	return 0
+}
+
+func needs(spec lazaret.Spec) string {
+	if spec.Compose == nil {
+		return spec.Image
+	}
+	return spec.Compose.Env["SAMPLE_METADATA_KIND"]
+}
+
+func (p *prepared) Needs(_ context.Context, spec lazaret.Spec) (string, error) {
+	if needs(spec) == "wrong" {
+		return "", &lazaret.Error{Op: "load", Class: lazaret.ErrConfig, Err: errors.New("line 3 is wrong")}
+	}
+	return needs(spec), nil
+}
+
+func (p *prepared) Prepare(ctx context.Context, spec lazaret.Spec) error {
+	if p.wait != nil {
+		return p.wait(ctx)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.got = append(p.got, needs(spec))
+	return p.fail[needs(spec)]
+}
+
+func (p *prepared) Start(ctx context.Context, spec lazaret.Spec) (*lazaret.Sandbox, error) {
+	spec.Compose = nil // the fake has none
+	return p.Provider.Start(ctx, spec)
+}
+
+func initTask(t *testing.T, opts task.Options) *task.Task {
+	t.Helper()
+	opts.Name = cmp.Or(opts.Name, "sums")
+	if opts.Provider == nil {
+		opts.Provider = newFake()
+	}
+	tk, err := task.Init(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.WithoutCancel(t.Context())
+	t.Cleanup(func() {
+		if err := errors.Join(tk.Close(ctx), opts.Provider.Close(ctx)); err != nil {
+			t.Error(err)
+		}
+	})
+	return tk
+}
+
+func TestImagesArePreparedOnceForAllSamplesThatNeedTheSame(t *testing.T) {
+	p := newFake()
+	var samples []task.Sample
+	for i := range 100 {
+		samples = append(samples, task.Sample{ID: fmt.Sprint(i), Metadata: map[string]string{"kind": fmt.Sprint(i % 3), "question": fmt.Sprint(i)}})
+	}
+	samples[50].Spec = &lazaret.Spec{Image: "other"}
+	initTask(t, task.Options{Provider: p, Samples: samples, Spec: lazaret.Spec{Compose: &lazaret.Compose{Dockerfile: "x"}}})
+	slices.Sort(p.got)
+	if !slices.Equal(p.got, []string{"0", "1", "2", "other"}) {
+		t.Errorf("got %q", p.got)
+	}
+}
+
+func TestATaskThatCannotBePreparedSaysForWhichSamples(t *testing.T) {
+	p := newFake()
+	p.fail = map[string]error{"b": &lazaret.Error{Op: "pull", Class: lazaret.ErrUnavailable, Err: errors.New("no registry")}}
+	opts := task.Options{Name: "t", Provider: p}
+	for i := range 10 {
+		opts.Samples = append(opts.Samples, task.Sample{ID: fmt.Sprint(i), Spec: &lazaret.Spec{Image: string("ab"[i%2])}})
+	}
+	_, err := task.Init(t.Context(), opts)
+	if !errors.Is(err, lazaret.ErrUnavailable) || !strings.Contains(err.Error(), `initialise task t: sample "1", "3", "5" and 2 more: pull: no registry`) {
+		t.Errorf("got %v", err)
+	}
+	opts.Samples[4].Spec = &lazaret.Spec{Image: "wrong"}
+	if _, err = task.Init(t.Context(), opts); !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), `sample "4": load: line 3 is wrong`) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAnInterruptEndsThePreparation(t *testing.T) {
+	p := newFake()
+	ctx, cancel := context.WithCancel(t.Context())
+	p.wait = func(ctx context.Context) error {
+		cancel()
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	_, err := task.Init(ctx, task.Options{Name: "t", Provider: p, Samples: []task.Sample{{ID: "a"}}})
+	if !errors.Is(err, lazaret.ErrCancelled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestWhatIsWrongWithATaskIsSaidAtOnce(t *testing.T) {
+	good := func() task.Options {
+		return task.Options{Name: "t", Provider: newFake(), Samples: []task.Sample{{ID: "a"}}}
+	}
+	for name, c := range map[string]struct {
+		change func(*task.Options)
+		want   []string
+	}{
+		"no name":             {func(o *task.Options) { o.Name = "" }, []string{"no name"}},
+		"no provider":         {func(o *task.Options) { o.Provider = nil }, []string{"no provider"}},
+		"no samples":          {func(o *task.Options) { o.Samples = nil }, []string{"no samples"}},
+		"a negative limit":    {func(o *task.Options) { o.SetupTimeout = -1 }, []string{"negative"}},
+		"a spec with a name":  {func(o *task.Options) { o.Spec.Name = "x" }, []string{`sample "a"`, "Name"}},
+		"a spec that is kept": {func(o *task.Options) { o.Spec.Keep = true }, []string{"Keep"}},
+		"a wrong spec":        {func(o *task.Options) { o.Spec.Dir = "relative" }, []string{`sample "a"`, "not absolute"}},
+		"several samples": {func(o *task.Options) {
+			o.Samples = append(o.Samples,
+				task.Sample{ID: "a"}, task.Sample{}, task.Sample{ID: "b", Metadata: map[string]string{"x y": "", "x-y": ""}},
+				task.Sample{ID: "c", Files: map[string]task.Content{"db:": {}}}, task.Sample{ID: "d", Files: map[string]task.Content{"f": {Path: "/none"}}},
+				task.Sample{ID: "e", Setup: task.Content{Data: "data:;base64,!"}})
+		}, []string{`sample "a": there are two`, `sample "": it has no id`, `sample "b"`, "SAMPLE_METADATA_X_Y", `sample "c": file "db:"`, `sample "d": file "f"`, "/none", `sample "e": set-up`}},
+		"very many": {func(o *task.Options) { o.Samples = make([]task.Sample, 1000) }, []string{"there may be more"}},
+	} {
+		opts := good()
+		c.change(&opts)
+		_, err := task.Init(t.Context(), opts)
+		if !errors.Is(err, lazaret.ErrConfig) {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for _, want := range c.want {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %q is not in %v", name, want, err)
+			}
+		}
+		if len(err.Error()) > 4000 {
+			t.Errorf("%s: %d bytes", name, len(err.Error()))
+		}
+	}
+}
+
+func TestAnAttemptHasItsFilesAndSetUpAndIsNamed(t *testing.T) {
+	tk := initTask(t, task.Options{Name: "My Sums", Samples: []task.Sample{{
+		ID: "one", Files: map[string]task.Content{"in/a": {Text: "A"}, "default:/b": {Data: "data:;base64,Qg=="}}, Setup: task.Content{Text: "echo set up"},
+	}}})
+	sb, err := tk.Start(t.Context(), "one", 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info := sb.Info()
+	if !strings.HasPrefix(info.Name, "lazaret-my-sums-") || info.Sample != (lazaret.Sample{Task: "My Sums", ID: "one", Epoch: 3}) {
+		t.Errorf("got %+v", info)
+	}
+	for path, want := range map[string]string{"in/a": "A", "/b": "B", "ran": "echo set up"} {
+		if got, err := sb.ReadFile(t.Context(), path); err != nil || string(got) != want {
+			t.Errorf("%s: %q, %v", path, got, err)
+		}
+	}
+	for _, dir := range []string{"/work", "/tmp"} {
+		list, err := sb.List(t.Context(), dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range list {
+			if strings.Contains(f.Name, "lazaret-setup") {
+				t.Errorf("the script is still at %s/%s", dir, f.Name)
+			}
+		}
+	}
+	if err := tk.End(t.Context(), sb); err != nil {
+		t.Error(err)
+	}
+	if _, err := sb.ReadFile(t.Context(), "in/a"); !errors.Is(err, lazaret.ErrUnavailable) {
+		t.Errorf("after End: %v", err)
+	}
+	if err := tk.End(t.Context(), sb); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAnAttemptThatCannotBeStartedLeavesNothingAndSaysWhy(t *testing.T) {
+	var removed []task.Removal
+	tk := initTask(t, task.Options{
+		SetupTimeout: 100 * time.Millisecond, Removed: func(r task.Removal) { removed = append(removed, r) },
+		Samples: []task.Sample{
+			{ID: "fails", Setup: task.Content{Text: "#!fails"}},
+			{ID: "hangs", Setup: task.Content{Text: "#!hangs"}},
+			{ID: "starts nothing", Setup: task.Content{Text: "#!nothing"}},
+			{ID: "no service", Files: map[string]task.Content{"db:/a": {}}},
+			{ID: "no path", Files: map[string]task.Content{"/bin/sh/a": {}}},
+		},
+	})
+	for sample, c := range map[string]struct {
+		class error
+		want  []string
+	}{
+		"fails":          {lazaret.ErrConfig, []string{`start sample "fails", epoch 1: set up in service default: the set-up script exited with code 3`, "half done", "no such package"}},
+		"hangs":          {lazaret.ErrLimit, []string{"did not end within the limit of 100ms", "begun"}},
+		"starts nothing": {lazaret.ErrProgramNotFound, []string{"set up", "nothing"}},
+		"no service":     {lazaret.ErrConfig, []string{`file "db:/a"`, `no service "db"`, "only default"}},
+		"no path":        {lazaret.ErrNotDirectory, []string{"/bin/sh/a"}},
+	} {
+		_, err := tk.Start(t.Context(), sample, 1)
+		var ours *lazaret.Error
+		if !errors.Is(err, c.class) || !errors.As(err, &ours) {
+			t.Errorf("%s: %v", sample, err)
+			continue
+		}
+		for _, want := range c.want {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %q is not in %v", sample, want, err)
+			}
+		}
+		var script *task.SetupError
+		if has := errors.As(err, &script); has != (sample == "fails" || sample == "hangs") {
+			t.Errorf("%s: a SetupError: %v", sample, has)
+		} else if has && script.Result.Stdout.Total == 0 {
+			t.Errorf("%s: its output is lost", sample)
+		}
+	}
+	if len(removed) != 5 || slices.ContainsFunc(removed, func(r task.Removal) bool { return r.Err != nil || r.Left != 0 }) {
+		t.Errorf("got %+v", removed)
+	}
+	for sample, epoch := range map[string]int{"fails": 0, "none": 1} {
+		if _, err := tk.Start(t.Context(), sample, epoch); !errors.Is(err, lazaret.ErrConfig) {
+			t.Errorf("%s: %v", sample, err)
+		}
+	}
+}
+
+func TestCloseEndsStartsUnderWayAndShowsWhatItRemoves(t *testing.T) {
+	var mu sync.Mutex
+	var removed []string
+	var log bytes.Buffer
+	begun := make(chan struct{})
+	p := newFake()
+	tk := initTask(t, task.Options{
+		Provider: p, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		Journal: func(string, lazaret.Sample) (io.WriteCloser, error) { return &watched{began: begun}, nil },
+		Samples: []task.Sample{{ID: "a"}, {ID: "hangs", Setup: task.Content{Text: "#!hangs"}}},
+		Removed: func(r task.Removal) {
+			mu.Lock()
+			defer mu.Unlock()
+			removed = append(removed, fmt.Sprintf("%s %d %v", r.Sandbox.Sample.ID, r.Sandbox.Sample.Epoch, r.Err))
+		},
+	})
+	for epoch := range 3 {
+		if _, err := tk.Start(t.Context(), "a", epoch+1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	failed := make(chan error)
+	go func() {
+		_, err := tk.Start(context.WithoutCancel(ctx), "hangs", 1) // whom nobody else would end
+		failed <- err
+	}()
+	<-begun
+	interrupt()
+	closed := make(chan error)
+	go func() { closed <- tk.Close(ctx) }()
+	if err := <-failed; !errors.Is(lazaret.ClassOf(err), lazaret.ErrCancelled) || !strings.Contains(err.Error(), "the task is closed") {
+		t.Errorf("got %v", err)
+	}
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	slices.Sort(removed)
+	if !slices.Equal(removed, []string{"a 1 <nil>", "a 2 <nil>", "a 3 <nil>", "hangs 1 <nil>"}) {
+		t.Errorf("got %q", removed)
+	}
+	if !strings.Contains(log.String(), "sandboxes=3") {
+		t.Errorf("got %s", &log)
+	}
+	if _, err := tk.Start(t.Context(), "a", 1); !errors.Is(err, lazaret.ErrUnavailable) {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
+// watched tells when the set-up script has begun.
+type watched struct {
+	began  chan struct{}
+	closed bool
+}
+
+func (w *watched) Write(p []byte) (int, error) {
+	if bytes.Contains(p, []byte(`"kind":"command"`)) {
+		close(w.began)
+	}
+	return len(p), nil
+}
+
+func (w *watched) Close() error {
+	if w.closed {
+		return errors.New("closed twice")
+	}
+	w.closed = true
+	return nil
+}
+
+// stubborn is a provider whose sandboxes cannot be removed at first.
+type stubborn struct {
+	*prepared
+	refuse bool
+}
+
+func (p *stubborn) Start(ctx context.Context, spec lazaret.Spec) (*lazaret.Sandbox, error) {
+	sb, err := p.prepared.Start(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	return lazaret.NewSandbox(&unclosed{sb, p}, spec), nil
+}
+
+type unclosed struct {
+	*lazaret.Sandbox
+	of *stubborn
+}
+
+func (u *unclosed) Service(string) lazaret.ServiceBackend { return nil }
+
+func (u *unclosed) Close(ctx context.Context) error {
+	if u.of.refuse {
+		return errors.New("the daemon says no")
+	}
+	return u.Sandbox.Close(ctx)
+}
+
+func TestWhatCannotBeRemovedIsNamedAndTriedAgain(t *testing.T) {
+	p := &stubborn{prepared: newFake(), refuse: true}
+	var removed []task.Removal
+	tk := initTask(t, task.Options{Provider: p, Samples: []task.Sample{{ID: "a"}}, Removed: func(r task.Removal) { removed = append(removed, r) }})
+	sb, err := tk.Start(t.Context(), "a", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, end := range []func() error{func() error { return tk.End(t.Context(), sb) }, func() error { return tk.Close(t.Context()) }} {
+		if err := end(); !errors.Is(err, lazaret.ErrInfrastructure) || !strings.Contains(err.Error(), sb.Info().Name) || !strings.Contains(err.Error(), "the daemon says no") {
+			t.Errorf("got %v", err)
+		}
+	}
+	p.refuse = false
+	if err := tk.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if len(removed) != 3 || removed[1].Err == nil || removed[1].Left != 1 || removed[2].Err != nil || removed[2].Left != 0 {
+		t.Errorf("got %+v", removed)
+	}
+}
+
+func TestKeptSandboxesAreListed(t *testing.T) {
+	var kept []task.Kept
+	tk := initTask(t, task.Options{Keep: true, Kept: func(all []task.Kept) { kept = all }, Samples: []task.Sample{{ID: "b\t"}, {ID: "a", Setup: task.Content{Text: "#!fails"}}}})
+	if _, err := tk.Start(t.Context(), "a", 1); err == nil {
+		t.Fatal("the set-up has not failed")
+	}
+	for _, epoch := range []int{2, 1} {
+		if _, err := tk.Start(t.Context(), "b\t", epoch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tk.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, k := range kept {
+		got = append(got, fmt.Sprint(k.Sandbox.Sample.ID, k.Sandbox.Sample.Epoch))
+	}
+	if !slices.Equal(got, []string{"b\t1", "b\t2", "a1"}) {
+		t.Errorf("got %q", got)
+	}
+	var table strings.Builder
+	if err := task.WriteKept(&table, []task.Kept{
+		{
+			Sandbox:  lazaret.Info{Name: "lazaret-x", Sample: lazaret.Sample{ID: "b\t", Epoch: 1}},
+			Services: []task.KeptService{{Container: "x-default-1", Enter: []string{"docker", "exec"}}, {Container: "x-db-1"}},
+			Remove:   []string{"lazaret", "cleanup", "lazaret-x"},
+		},
+		{Sandbox: lazaret.Info{Sample: lazaret.Sample{ID: "a", Epoch: 2}}, Services: []task.KeptService{{}}, Remove: []string{"rm"}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	want := `
+SAMPLE  EPOCH  CONTAINER    ENTER        REMOVE
+"b\t"   1      x-default-1  docker exec  lazaret cleanup lazaret-x
+               x-db-1       -            
+a       2      -            -            rm
+`
+	if "\n"+table.String() != want {
+		t.Errorf("got\n%s", &table)
+	}
+}
+
+func TestEachAttemptHasAJournal(t *testing.T) {
+	var mu sync.Mutex
+	journals := map[lazaret.Sample]*file{}
+	tk := initTask(t, task.Options{
+		Samples: []task.Sample{{ID: "a", Files: map[string]task.Content{"f": {}}, Setup: task.Content{Text: "x"}}, {ID: "b"}},
+		Journal: func(sandbox string, of lazaret.Sample) (io.WriteCloser, error) {
+			if of.ID == "b" {
+				return nil, errors.New("no room")
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			journals[of] = &file{sandbox: sandbox}
+			return journals[of], nil
+		},
+	})
+	for epoch := range 2 {
+		sb, err := tk.Start(t.Context(), "a", epoch+1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := tk.End(t.Context(), sb); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := tk.Start(t.Context(), "b", 1); err == nil || !strings.Contains(err.Error(), "no room") {
+		t.Errorf("got %v", err)
+	}
+	if len(journals) != 2 {
+		t.Errorf("got %d", len(journals))
+	}
+	for of, f := range journals {
+		if !f.closed {
+			t.Errorf("%+v is open", of)
+		}
+		for line := range bytes.Lines(f.Bytes()) {
+			if !bytes.Contains(line, fmt.Appendf(nil, `"sandbox":%q,"task":"sums","sample":"a","epoch":%d`, f.sandbox, of.Epoch)) {
+				t.Errorf("got %s", line)
+			}
+		}
+		for _, phase := range []string{"start", "files", "set-up", "close"} {
+			if !bytes.Contains(f.Bytes(), fmt.Appendf(nil, `"phase":%q`, phase)) {
+				t.Errorf("%+v has no phase %s", of, phase)
+			}
+		}
+	}
+}
+
+type file struct {
+	bytes.Buffer
+	sandbox string
+	closed  bool
+}
+
+func (f *file) Close() error {
+	f.closed = true
+	return nil
+}

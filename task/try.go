@@ -1,0 +1,223 @@
+package task
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/lazaret/lazaret"
+)
+
+// retryDelay is how long a first retry waits: what has failed may need a moment. Each further one waits twice as long.
+const retryDelay = 250 * time.Millisecond
+
+// attempt makes an attempt, and repeats it where that may help.
+func (r *run) attempt(ctx context.Context, j job) SampleResult {
+	res := SampleResult{Sample: j.sample.ID, Epoch: j.epoch, Started: time.Now().UTC().Round(0), Phases: map[string]float64{}}
+	for delay := retryDelay; ; delay *= 2 {
+		res.Score, res.Error, res.Steps = nil, nil, nil
+		r.try(ctx, j, &res)
+		if res.Error == nil || res.Error.Class != Infra || res.Tries > r.how.Retries {
+			break
+		}
+		r.task.log.Warn("an attempt has failed, and is made again", "sample", res.Sample, "epoch", res.Epoch, "tries", res.Tries, "phase", res.Error.Phase, "error", res.Error.Text)
+		wait := time.NewTimer(delay)
+		select {
+		case <-wait.C:
+		case <-ctx.Done():
+		}
+		wait.Stop()
+		if ctx.Err() != nil {
+			res.Error.Class = Cancelled // before it could be made again
+			break
+		}
+		r.told(func(p *Progress) { p.Running--; p.Starting++ })
+		r.expect(j)
+	}
+	r.count(&res)
+	return res
+}
+
+// try makes one try at an attempt, in a sandbox of its own.
+func (r *run) try(ctx context.Context, j job, res *SampleResult) {
+	running := false
+	run := func() {
+		if !running {
+			running = true
+			r.told(func(p *Progress) { p.Starting--; p.Running++ })
+		}
+	}
+	defer run()
+	if ctx.Err() != nil {
+		res.Error = failure(ctx, "start", context.Cause(ctx))
+		return
+	}
+	res.Tries++
+	end := timed(res, "acquire")
+	sb, err := r.acquire(ctx, j)
+	end()
+	if err != nil {
+		res.Error = failure(ctx, "start", err)
+		return
+	}
+	res.Sandbox = sb.Info().Name
+	defer func() {
+		// What could not be removed is told by Options.Removed, and tried once more at the end of the run.
+		defer timed(res, "remove")()
+		_ = r.task.End(ctx, sb)
+	}()
+	end = timed(res, "setup")
+	err = r.task.furnish(ctx, sb, j.sample)
+	end()
+	if err != nil {
+		res.Error = failure(ctx, "start", err)
+		return
+	}
+	run()
+	r.judge(ctx, &Attempt{Sample: j.sample, Epoch: j.epoch, Try: res.Tries, Sandbox: sb, run: r}, res)
+}
+
+// acquire is a sandbox that was started ahead, or else a new one.
+func (r *run) acquire(ctx context.Context, j job) (*lazaret.Sandbox, error) {
+	of := lazaret.Sample{Task: r.task.opts.Name, ID: j.sample.ID, Epoch: j.epoch}
+	if j.shelf != nil {
+		if sb := r.pool.take(ctx, j.shelf); sb != nil {
+			return r.task.assign(ctx, sb, of)
+		}
+	}
+	what, err := r.task.spec(j.sample, j.epoch)
+	if err != nil {
+		return nil, err
+	}
+	sb, err := r.launch(ctx, fmt.Sprintf("start sample %q, epoch %d", of.ID, of.Epoch), what)
+	if err == nil && j.shelf != nil {
+		r.pool.works(j.shelf)
+	}
+	return sb, err
+}
+
+// launch starts a sandbox, once it may be started.
+func (r *run) launch(ctx context.Context, op string, what lazaret.Spec) (*lazaret.Sandbox, error) {
+	select {
+	case r.starts <- struct{}{}:
+		defer func() { <-r.starts }()
+	case <-ctx.Done():
+		return nil, failed(ctx, op, context.Cause(ctx))
+	}
+	return r.task.launch(ctx, op, what)
+}
+
+// judge solves and scores.
+func (r *run) judge(ctx context.Context, a *Attempt, res *SampleResult) {
+	if r.how.Timeout > 0 {
+		var cancel context.CancelCauseFunc
+		ctx, cancel = context.WithCancelCause(ctx)
+		defer cancel(nil)
+		a.limit = newAllowance(r.how.Timeout, func() { cancel(attemptLimit(r.how.Timeout)) })
+		defer a.limit.pause()
+	}
+	end := timed(res, "solve")
+	err := r.how.Solve(ctx, a)
+	end()
+	for i, s := range a.Steps {
+		if s.Result == nil {
+			err = errors.Join(err, &lazaret.Error{Op: "solve", Class: lazaret.ErrConfig, Err: fmt.Errorf("step %d has no result", i+1)})
+			continue
+		}
+		res.Steps = append(res.Steps, record(i, s, r.how.OutputCap))
+		if s.Result.Outcome == lazaret.Lost && err == nil {
+			err = &lazaret.Error{Op: "solve", Class: lazaret.ErrUnavailable, Err: fmt.Errorf("step %s %s", stepName(i, s), ended(s.Result, s.Cmd.Wall))}
+		}
+	}
+	if err != nil {
+		res.Error = failure(ctx, "solve", err)
+		return
+	}
+	end = timed(res, "score")
+	score, err := r.how.Score(ctx, a)
+	end()
+	if err == nil {
+		err = score.check()
+	}
+	if err != nil {
+		res.Error = failure(ctx, "score", err)
+		return
+	}
+	res.Score = &score
+}
+
+// timed begins a phase. Its end adds to the result how long that took.
+func timed(res *SampleResult, phase string) (end func()) {
+	began := time.Now()
+	return func() { res.Phases[phase] += time.Since(began).Seconds() }
+}
+
+// attemptLimit is why an attempt was ended that took too long.
+type attemptLimit time.Duration
+
+func (l attemptLimit) Error() string {
+	return fmt.Sprintf("the attempt took longer than its limit of %s", time.Duration(l))
+}
+
+// maxFailure is how long the text of a Failure is, in bytes.
+const maxFailure = 4 << 10
+
+// failure says what an error means for an attempt whose context was this.
+func failure(ctx context.Context, phase string, err error) *Failure {
+	f := &Failure{Class: classOf(ctx, err), Phase: phase, Text: err.Error()}
+	var limit attemptLimit
+	if errors.As(context.Cause(ctx), &limit) {
+		f.Text = limit.Error()
+	}
+	if len(f.Text) > maxFailure {
+		f.Text = f.Text[:maxFailure/2] + "\n...\n" + f.Text[len(f.Text)-maxFailure/2:]
+	}
+	f.Text = valid(f.Text)
+	return f
+}
+
+func classOf(ctx context.Context, err error) string {
+	var limit attemptLimit
+	switch {
+	case errors.As(context.Cause(ctx), &limit):
+		return Limit
+	case ctx.Err() != nil:
+		return Cancelled
+	}
+	switch class := lazaret.ClassOf(err); {
+	case class == nil, errors.Is(class, lazaret.ErrInfrastructure), errors.Is(class, lazaret.ErrUnavailable):
+		return Infra
+	case errors.Is(class, lazaret.ErrLimit), errors.Is(class, lazaret.ErrCancelled):
+		return Limit // nobody has ended the run: what has ended is a time that somebody set themselves
+	}
+	return Config
+}
+
+// record is a step as it is recorded.
+func record(i int, s Step, most int64) StepResult {
+	r := s.Result
+	return StepResult{
+		Name: stepName(i, s), Outcome: r.Outcome, ExitCode: r.ExitCode, Signal: r.Signal,
+		Wall: r.Wall.Seconds(), CPU: (r.Usage.User + r.Usage.System).Seconds(), MaxRSS: r.Usage.MaxRSS,
+		OOMKills: r.Usage.OOMKills, PIDsLimits: r.Usage.PIDsLimits, StdoutTotal: r.Stdout.Total, StderrTotal: r.Stderr.Total,
+		Stdout: endOf(r.Stdout, most), Stderr: endOf(r.Stderr, most),
+	}
+}
+
+func stepName(i int, s Step) string {
+	if s.Name == "" {
+		return strconv.Itoa(i + 1)
+	}
+	return s.Name
+}
+
+// endOf is the end of an output as text.
+func endOf(o lazaret.Output, most int64) string {
+	o.Total = max(o.Total, int64(len(o.Bytes)))
+	if cut := int64(len(o.Bytes)) - most; cut > 0 {
+		o.Bytes = o.Bytes[cut:]
+	}
+	return o.Text()
+}

@@ -1,0 +1,162 @@
+package taskfile
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/spec"
+)
+
+// environment is an Environment as a provider needs it, without the task's limits.
+type environment struct {
+	lazaret.Spec
+	building *building // nil where it says no build
+}
+
+// with is a sandbox with limits, of which the first that says something counts, and then the environment's own.
+func (e environment) with(limits ...spec.Limits) lazaret.Spec {
+	s := e.Spec
+	for _, l := range slices.Backward(limits) {
+		s.Limits = lazaret.Limits{
+			Memory: cmp.Or(l.Memory, s.Limits.Memory), CPUs: cmp.Or(l.CPUs, s.Limits.CPUs), PIDs: cmp.Or(l.PIDs, s.Limits.PIDs),
+		}
+	}
+	return s
+}
+
+// environments are those of a task, each read once.
+type environments struct {
+	opts     ReadOptions
+	known    map[*Environment]environment
+	provider string // that all need; empty where none was read
+
+	buildings []*building
+}
+
+// either is the first of two environments that is there, or else the default image.
+func (all *environments) either(own *Environment, from source, otherwise *Environment, of source) (environment, error) {
+	switch {
+	case own != nil:
+		return all.of(own, from)
+	case otherwise != nil:
+		return all.of(otherwise, of)
+	}
+	return environment{}, all.need(spec.TypeDocker)
+}
+
+// of reads an environment.
+func (all *environments) of(e *Environment, from source) (environment, error) {
+	if known, ok := all.known[e]; ok {
+		return known, nil
+	}
+	what, kind, err := e.read(from, all.opts)
+	if err == nil {
+		err = all.need(kind)
+	}
+	if err != nil {
+		return environment{}, fmt.Errorf("environment: %w", err)
+	}
+	if what.building != nil {
+		all.buildings = append(all.buildings, what.building)
+	}
+	all.known[e] = what
+	return what, nil
+}
+
+// need notes that a provider is needed, which has to be the same for all.
+func (all *environments) need(provider string) error {
+	if all.provider != "" && all.provider != provider {
+		return fmt.Errorf("some environments are of type %s, and some of type %s: a task has one type", all.provider, provider)
+	}
+	all.provider = provider
+	return nil
+}
+
+// read is the sandbox that an environment describes, and the provider that it needs.
+func (e *Environment) read(from source, opts ReadOptions) (environment, string, error) {
+	given := 0
+	for _, there := range []bool{e.File != "", len(e.Compose) > 0, e.Dockerfile != "", e.Image != ""} {
+		if there {
+			given++
+		}
+	}
+	plain := e.File == "" && len(e.Compose) == 0 && e.Dockerfile == ""
+	switch {
+	case given > 1:
+		return environment{}, "", errors.New("it has more than one of file, compose, dockerfile and image")
+	case !plain && (e.User != "" || e.Workdir != "" || len(e.Env) > 0 || e.Network != ""):
+		return environment{}, "", errors.New("user, workdir, env and network go with an image: the file says them itself")
+	case e.Service != "" && len(e.Compose) == 0 && e.File == "":
+		return environment{}, "", errors.New("a service is one of a Compose project")
+	case plain:
+		return environment{Spec: lazaret.Spec{Image: e.Image, User: e.User, Dir: e.Workdir, Env: e.Env, Network: e.Network}}, spec.TypeDocker, nil
+	}
+	var found spec.Found
+	switch {
+	case e.Dockerfile != "":
+		found = spec.Found{Kind: spec.FoundDockerfile, Files: []string{inDir(from.dir, e.Dockerfile)}}
+	case e.File != "":
+		var err error
+		if found, err = spec.Discover(inDir(from.dir, e.File)); err != nil {
+			return environment{}, "", err
+		}
+	default:
+		found.Kind = spec.FoundCompose
+		for _, file := range e.Compose {
+			found.Files = append(found.Files, inDir(from.dir, file))
+		}
+	}
+	for _, file := range found.Files {
+		if !exists(file) {
+			return environment{}, "", fmt.Errorf("there is no file %s", file)
+		}
+	}
+	switch found.Kind {
+	case spec.FoundCompose:
+		return environment{Spec: lazaret.Spec{Compose: &lazaret.Compose{Files: found.Files, Service: e.Service}}}, spec.TypeDocker, nil
+	case spec.FoundDockerfile:
+		return environment{Spec: lazaret.Spec{Compose: &lazaret.Compose{Dockerfile: found.Files[0], Dir: filepath.Dir(found.Files[0])}}}, spec.TypeDocker, nil
+	case spec.FoundEnvironment:
+		return ofSpec(found.Files[0], opts)
+	}
+	return environment{}, "", fmt.Errorf("%s has neither a Compose file, a Dockerfile nor an environment spec", e.File)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// ofSpec is the sandbox of an environment spec. Relative paths of mounts start at its folder, as there is no workspace.
+func ofSpec(path string, opts ReadOptions) (environment, string, error) {
+	e, err := spec.Load(path)
+	if err != nil {
+		return environment{}, "", err
+	}
+	if len(e.Setup.Commands)+len(e.Setup.EvalCommands) > 0 {
+		return environment{}, "", fmt.Errorf("%s has a set-up, which sessions run: write it as the task's setup", path)
+	}
+	of := *e
+	of.Docker.MountWorkspace = new(false)
+	env := opts.Env
+	if env == nil {
+		env = os.Environ()
+	}
+	dir := filepath.Dir(path)
+	s, _, err := of.Sandbox(spec.SandboxOptions{Volumes: spec.VolumeLayers{Workspace: dir}, Host: env, GOOS: runtime.GOOS})
+	if e.Type == spec.TypeLocal {
+		s.Dir = "" // each sandbox has a folder of its own
+	}
+	s.ConfigFile = path
+	what := environment{Spec: s}
+	if e.Type == spec.TypeDocker && e.Docker.Build != nil {
+		what.building = &building{env: e}
+	}
+	return what, e.Type, err
+}

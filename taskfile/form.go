@@ -1,0 +1,190 @@
+package taskfile
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"reflect"
+	"regexp"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/strict"
+	"github.com/lazaret/lazaret/score"
+)
+
+// What Grader.Score may be.
+const (
+	scoreJSON     = "json"
+	scoreExitCode = "exit_code"
+)
+
+var forms = strict.Forms(map[string]strict.Form{
+	"some":      {Wanted: "a text that is not empty", Pattern: regexp.MustCompile(`.`)},
+	"id":        {Wanted: "a text of 1 to 200 characters without control characters", Pattern: regexp.MustCompile(`^[^\x00-\x1f\x7f]{1,200}$`)},
+	"command":   {Wanted: "a command: a list, or a text for sh"},
+	"regexp":    {Wanted: "a regular expression"},
+	"score":     {Choices: []string{scoreJSON, scoreExitCode}},
+	"outcome":   {Choices: []string{string(lazaret.Exited), string(lazaret.Signalled), string(lazaret.TimedOut), string(lazaret.OutOfMemory)}},
+	"number":    {Wanted: "a whole number above 0", Parse: parseNumber},
+	"tolerance": {Wanted: "a number from 0 on", Parse: parseTolerance},
+	"bytes":     {Wanted: "a size such as 64MiB", Pattern: regexp.MustCompile(`^([0-9]+(\.[0-9]*)?|\.[0-9]+) ?([kKmMgGtTpP]([iI]?[bB])?|[bB])?$`), Parse: parseBytes},
+})
+
+func parseNumber(s strict.Scalar) any {
+	if n, ok := s.Integer(); ok && n > 0 && n <= math.MaxInt32 {
+		return int(n)
+	}
+	return nil
+}
+
+func parseTolerance(s strict.Scalar) any {
+	var x float64
+	if s.Tag != "!!int" && s.Tag != "!!float" || s.Decode(&x) != nil || !(x >= 0) || math.IsInf(x, 0) {
+		return nil
+	}
+	return x
+}
+
+func parseBytes(s strict.Scalar) any {
+	if n, ok := s.Integer(); ok && n > 0 {
+		return n
+	}
+	if n, err := strict.ParseSize(s.Value); err == nil && s.IsText() {
+		return n
+	}
+	return nil
+}
+
+// types are those that are written otherwise than their Go types say.
+var types = map[reflect.Type]func(*strict.Decoder, *yaml.Node, string) any{
+	reflect.TypeFor[Args]():            readArgs,
+	reflect.TypeFor[[]string]():        readTexts,
+	reflect.TypeFor[[]int]():           readCodes,
+	reflect.TypeFor[json.RawMessage](): readJSON,
+	reflect.TypeFor[score.Artifact]():  readArtifact,
+}
+
+// readArgs reads a command.
+func readArgs(d *strict.Decoder, n *yaml.Node, path string) any {
+	if s := (strict.Scalar{Node: n}); n.Kind == yaml.ScalarNode {
+		text, ok := d.Text(s, path, forms["command"].What())
+		if ok && text == "" {
+			d.Wrong(n, path, forms["command"].What())
+		}
+		return Args{"sh", "-c", text}
+	}
+	args := Args(d.Texts(n, path))
+	if n.Kind == yaml.SequenceNode && (len(n.Content) == 0 || len(args) > 0 && args[0] == "") {
+		d.Problem(n.Line, path, "a program", strict.Nothing, "")
+	}
+	return args
+}
+
+// readTexts reads a list of texts, or one text in its place.
+func readTexts(d *strict.Decoder, n *yaml.Node, path string) any {
+	if n.Kind == yaml.ScalarNode {
+		text, _ := d.Text(strict.Scalar{Node: n}, path, "text, or a list of texts")
+		return []string{text}
+	}
+	return d.Texts(n, path)
+}
+
+// readCodes reads a list of exit codes, or one in its place.
+func readCodes(d *strict.Decoder, n *yaml.Node, path string) any {
+	items := []*yaml.Node{n}
+	if n.Kind == yaml.SequenceNode {
+		items = n.Content
+	}
+	if len(items) == 0 {
+		d.Wrong(n, path, "an exit code")
+	}
+	var codes []int
+	for _, item := range items {
+		item = strict.Target(item)
+		code, ok := strict.Scalar{Node: item}.Integer()
+		if !ok || code < 0 || code > 255 {
+			d.Wrong(item, path, "an exit code from 0 to 255, or a list of them")
+			continue
+		}
+		codes = append(codes, int(code))
+	}
+	return codes
+}
+
+// readArtifact reads an artifact, or the path of one in its place.
+func readArtifact(d *strict.Decoder, n *yaml.Node, path string) any {
+	var a score.Artifact
+	if n.Kind == yaml.ScalarNode {
+		d.Value(n, path, reflect.ValueOf(&a.Path).Elem(), forms["some"])
+	} else {
+		d.Fields(n, path, reflect.ValueOf(&a).Elem())
+	}
+	return a
+}
+
+// maxJSON is how many values a value that is expected as JSON has at most: aliases could make it any number.
+const maxJSON = 100_000
+
+// readJSON reads a value of any kind as JSON.
+func readJSON(d *strict.Decoder, n *yaml.Node, path string) any {
+	left := maxJSON
+	v, err := jsonOf(n, &left)
+	if err == nil {
+		var text []byte
+		if text, err = json.Marshal(v); err == nil {
+			return json.RawMessage(text)
+		}
+	}
+	d.Problem(n.Line, path, "a value that JSON has", err.Error(), "")
+	return nil
+}
+
+// jsonOf is a value of YAML as JSON has it. Numbers stay as they are written, where JSON writes them so.
+func jsonOf(n *yaml.Node, left *int) (any, error) {
+	n = strict.Target(n)
+	if *left--; *left < 0 {
+		return nil, fmt.Errorf("more than %d", maxJSON)
+	}
+	switch n.Kind {
+	case yaml.SequenceNode:
+		list := []any{}
+		for _, item := range n.Content {
+			v, err := jsonOf(item, left)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, v)
+		}
+		return list, nil
+	case yaml.MappingNode:
+		object := map[string]any{}
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			key := strict.Target(n.Content[i])
+			if !(strict.Scalar{Node: key}).IsText() {
+				return nil, fmt.Errorf("a key that is no text on line %d", key.Line)
+			}
+			if _, twice := object[key.Value]; twice {
+				return nil, fmt.Errorf("the key %q twice", strict.Short(key.Value))
+			}
+			v, err := jsonOf(n.Content[i+1], left)
+			if err != nil {
+				return nil, err
+			}
+			object[key.Value] = v
+		}
+		return object, nil
+	}
+	if (strict.Scalar{Node: n}).IsText() {
+		return n.Value, nil
+	}
+	if json.Valid([]byte(n.Value)) && (n.Tag == "!!int" || n.Tag == "!!float") {
+		return json.Number(n.Value), nil
+	}
+	var v any
+	if err := n.Decode(&v); err != nil {
+		return nil, err
+	}
+	return v, nil
+}

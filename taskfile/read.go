@@ -1,0 +1,234 @@
+package taskfile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/strict"
+)
+
+const (
+	maxTask = 16 << 20  // bytes of a task file, and of a sample.yaml
+	maxData = 256 << 20 // bytes of a file that holds samples
+)
+
+// ReadOptions say how a task file is read. The zero value is right for all but tests.
+type ReadOptions struct {
+	// Env are the variables of this process that environment specs with include_os_env pass on, as by os.Environ. Nil
+	// means those that there are.
+	Env []string
+}
+
+// source says where samples were read.
+type source struct {
+	file  string // for messages
+	dir   string // an absolute path, at which relative paths start
+	table bool   // a row of data, that may be others': it names no file of this machine outside of dir
+}
+
+// Read reads a task file, and what it names: files of samples, environment specs, and whether there are the Compose
+// files and Dockerfiles. Its errors are lazaret.ErrConfig; they join a problem for each thing that is wrong, with file
+// and line.
+func Read(path string, opts ReadOptions) (*File, error) {
+	text, err := readFile(path, maxTask)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := filepath.Abs(filepath.Dir(path))
+	if err != nil {
+		return nil, &lazaret.Error{Op: "read task", Path: path, Class: lazaret.ErrConfig, Err: err}
+	}
+	f := &File{File: path, byID: map[string]*Sample{}}
+	d := &strict.Decoder{File: path, Forms: forms, Types: types}
+	if d.Document(text, maxTask, "a task", f) {
+		own := source{file: path, dir: dir}
+		for i, s := range f.Samples {
+			if s == nil { // a problem that was noted
+				continue
+			}
+			s.source, s.at = own, at(path, d.Lines[fmt.Sprintf("samples[%d].id", i)])
+		}
+	}
+	if err := d.Err(); err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, name := range f.SamplesFrom {
+		more, err := samplesOf(inDir(dir, name))
+		errs = append(errs, err)
+		f.Samples = append(f.Samples, more...)
+	}
+	for _, pattern := range f.SampleFolders {
+		more, err := folders(dir, pattern)
+		errs = append(errs, err)
+		f.Samples = append(f.Samples, more...)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	if len(f.Samples) == 0 {
+		return nil, &lazaret.Error{
+			Op: "read task", Path: path, Class: lazaret.ErrConfig, Err: errors.New("it has no samples"),
+			Hint: "write some below samples, or name where they are by samples_from or sample_folders",
+		}
+	}
+	if err := f.resolve(dir, opts); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+func at(file string, line int) string {
+	if line == 0 {
+		return file
+	}
+	return fmt.Sprintf("%s:%d", file, line)
+}
+
+// inDir is a path that starts at dir if it is relative.
+func inDir(dir, name string) string {
+	if filepath.IsAbs(name) {
+		return name
+	}
+	return filepath.Join(dir, filepath.FromSlash(name))
+}
+
+// readFile reads a file of at most that many bytes.
+func readFile(path string, most int64) ([]byte, error) {
+	text, err := func() ([]byte, error) {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		text, err := io.ReadAll(io.LimitReader(f, most+1))
+		if int64(len(text)) > most {
+			err = fmt.Errorf("it has more than %d MiB", most>>20)
+		}
+		return text, err
+	}()
+	if err == nil {
+		return text, nil
+	}
+	var detail *fs.PathError
+	if errors.As(err, &detail) {
+		err = detail.Err // the path is said already
+	}
+	return nil, &lazaret.Error{Op: "read task", Path: path, Class: lazaret.ErrConfig, Err: err}
+}
+
+// samplesOf reads a file of samples, by its name's end.
+func samplesOf(path string) ([]*Sample, error) {
+	text, err := readFile(path, maxData)
+	if err != nil {
+		return nil, err
+	}
+	from := source{file: path, dir: filepath.Dir(path)}
+	d := &strict.Decoder{File: path, Forms: forms, Types: types}
+	var nodes []*yaml.Node
+	switch ext := strings.ToLower(filepath.Ext(path)); ext {
+	case ".yaml", ".yml", ".json":
+		top := d.Top(text, maxData, "a list of samples")
+		switch {
+		case top == nil:
+		case top.Kind != yaml.SequenceNode:
+			d.Wrong(top, "", "a list of samples")
+		default:
+			nodes = top.Content
+		}
+	case ".jsonl", ".ndjson":
+		from.table = true
+		nodes = rowsOfJSON(d, text)
+	case ".csv":
+		from.table = true
+		nodes = rowsOfTable(d, text, ',')
+	case ".tsv":
+		from.table = true
+		nodes = rowsOfTable(d, text, '\t')
+	default:
+		return nil, &lazaret.Error{
+			Op: "read samples", Path: path, Class: lazaret.ErrConfig, Err: fmt.Errorf("%q is no kind of file that has samples", ext),
+			Hint: "it is NAME.jsonl, NAME.csv, NAME.tsv, NAME.yaml or NAME.json",
+		}
+	}
+	var samples []*Sample
+	for _, n := range nodes {
+		line := n.Line // an alias's own
+		s := &Sample{source: from, at: at(path, line)}
+		if n = strict.Target(n); n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
+			d.Wrong(n, "", "a sample")
+			continue
+		}
+		d.Node(n, s)
+		samples = append(samples, s)
+	}
+	return samples, d.Err()
+}
+
+// folders reads the samples of the folders that a pattern matches, in the order of their names.
+func folders(dir, pattern string) ([]*Sample, error) {
+	fail := func(err error, hint string) error {
+		return &lazaret.Error{Op: "find sample folders", Path: pattern, Class: lazaret.ErrConfig, Err: err, Hint: hint}
+	}
+	matches, err := filepath.Glob(inDir(dir, pattern))
+	if err != nil {
+		return nil, fail(err, "")
+	}
+	slices.Sort(matches)
+	var samples []*Sample
+	var errs []error
+	for _, m := range matches {
+		if info, err := os.Stat(m); err != nil || !info.IsDir() {
+			continue
+		}
+		s, err := folder(m)
+		errs = append(errs, err)
+		samples = append(samples, s)
+	}
+	if len(samples) == 0 {
+		return nil, fail(errors.New("no folder matches"), "relative patterns start at the task file's folder")
+	}
+	return samples, errors.Join(errs...)
+}
+
+// folder reads the sample of a folder.
+func folder(dir string) (*Sample, error) {
+	path := filepath.Join(dir, "sample.yaml")
+	text, err := readFile(path, maxTask)
+	if err != nil {
+		return nil, err
+	}
+	s := &Sample{source: source{file: path, dir: dir}, at: path}
+	d := &strict.Decoder{File: path, Forms: forms, Types: types}
+	top := d.Top(text, maxTask, "a sample")
+	if top != nil && top.Kind == yaml.MappingNode && !hasKey(top, "id") {
+		top.Content = append(top.Content, textNode("id", top.Line), textNode(filepath.Base(dir), top.Line))
+	}
+	if top != nil {
+		d.Node(top, s)
+	}
+	return s, d.Err()
+}
+
+func hasKey(n *yaml.Node, key string) bool {
+	for i := 0; i < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return true
+		}
+	}
+	return false
+}
+
+// textNode is a text as a document has it.
+func textNode(text string, line int) *yaml.Node {
+	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text, Line: line}
+}

@@ -1,0 +1,307 @@
+package taskfile
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/filetest"
+	"github.com/lazaret/lazaret/provider/conformance/fake"
+	"github.com/lazaret/lazaret/score"
+	"github.com/lazaret/lazaret/task"
+)
+
+// lay makes files, of which task.yaml is a task, and reads it.
+func lay(t *testing.T, files map[string]string) (*File, string, error) {
+	t.Helper()
+	dir := filetest.Lay(t, files)
+	f, err := Read(filepath.Join(dir, "task.yaml"), ReadOptions{Env: []string{"LANG=C"}})
+	return f, dir, err
+}
+
+func mustLay(t *testing.T, files map[string]string) (*File, string) {
+	t.Helper()
+	f, dir, err := lay(t, files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f, dir
+}
+
+// all has every key of a task file.
+const all = `
+name: all
+epochs: 3
+attempt_timeout: 5m
+setup_timeout: 90s
+environment: {image: busybox, user: nobody, workdir: /work, env: {A: "1"}, network: none}
+limits: {memory: 64MiB, cpus: 0.5, pids: 100}
+metadata: {kind: general, level: easy}
+files: {common.txt: data/common.txt, both: of the task}
+setup: data/setup.sh
+timeout: 20s
+samples_from: [more.jsonl]
+sample_folders: folders/*
+samples:
+  - id: steps
+    environment: {compose: [compose.yaml], service: web}
+    limits: {memory: 32MiB, cpus: none, pids: none}
+    metadata: {level: hard}
+    files: {both: of the sample, "web:/x": "data:,y"}
+    setup: echo own
+    timeout: none
+    steps:
+      - {name: server, command: [httpd, -f], background: true, service: web, user: "0", workdir: /srv, env: {B: "2"}}
+      - command: exit 3
+        stdin: data/common.txt
+        timeout: 1s
+        expect:
+          exit_code: [3, 4]
+          outcome: exited
+          stdout: {exact: "", trimmed: "", contains: [a, b], regexp: ^x, json: {b: [1.50, null, true], a: x}, numbers: {text: "1 2", absolute: 0.1, relative: 1e-3}}
+          stderr: {contains: one}
+          files: {out: {absent: true}, "web:/out": {exact: z}}
+      - command: "true"
+  - id: graded
+    command: [prog, arg]
+    stdin: some input
+    grader:
+      environment: {image: judge}
+      limits: {memory: 1GiB}
+      command: [judge]
+      score: exit_code
+      artifacts: [out.txt, {path: "web:/dir", to: /in/dir, optional: true}]
+      hidden: {hidden: /hidden}
+      user: nobody
+      workdir: /tmp
+      env: {C: "3"}
+      timeout: 3m
+      max_size: 1MiB
+      max_files: 7
+`
+
+var allFiles = map[string]string{
+	"task.yaml": all, "compose.yaml": "services: {web: {image: busybox}}", "data/common.txt": "common", "data/setup.sh": "echo set up",
+	"hidden/tests.py": "", "more.jsonl": `{"id": "row", "command": ["cat"], "stdin": "\ud83d\ude00", "expect": {"exit_code": 0}}`,
+	"folders/one/sample.yaml": "{command: cat own.txt, files: {own.txt: own.txt}}", "folders/one/own.txt": "own", "folders/file": "",
+}
+
+func TestEveryKeyIsRead(t *testing.T) {
+	f, dir := mustLay(t, allFiles)
+	path := func(name string) string { return filepath.Join(dir, name) }
+	if f.Name != "all" || f.Epochs != 3 || f.AttemptTimeout != 5*time.Minute || f.SetupTimeout != 90*time.Second || f.Provider() != "docker" {
+		t.Errorf("got %+v", f)
+	}
+	var ids []string
+	for _, s := range f.Samples {
+		ids = append(ids, s.ID)
+	}
+	if got := strings.Join(ids, " "); got != "steps graded row one" {
+		t.Fatalf("the samples are %s", got)
+	}
+	steps, graded, row, one := f.Samples[0], f.Samples[1], f.Samples[2], f.Samples[3]
+	if want := (lazaret.Spec{
+		Compose: &lazaret.Compose{Files: []string{path("compose.yaml")}, Service: "web"},
+		Limits:  lazaret.Limits{Memory: 32 << 20, CPUs: lazaret.NoLimit, PIDs: lazaret.NoLimit},
+	}); !reflect.DeepEqual(steps.spec, want) {
+		t.Errorf("got %+v", steps.spec)
+	}
+	if want := (lazaret.Spec{
+		Image: "busybox", User: "nobody", Dir: "/work", Env: map[string]string{"A": "1"}, Network: "none",
+		Limits: lazaret.Limits{Memory: 64 << 20, CPUs: 0.5, PIDs: 100},
+	}); !reflect.DeepEqual(graded.spec, want) {
+		t.Errorf("got %+v", graded.spec)
+	}
+	if want := (task.Sample{
+		ID: "steps", Metadata: map[string]string{"kind": "general", "level": "hard"}, Setup: task.Content{Text: "echo own"},
+		Files: map[string]task.Content{"common.txt": {Path: path("data/common.txt")}, "both": {Text: "of the sample"}, "web:/x": {Data: "data:,y"}},
+	}); !reflect.DeepEqual(steps.content, want) {
+		t.Errorf("got %+v", steps.content)
+	}
+	if graded.content.Setup.Path != path("data/setup.sh") || one.content.Files["own.txt"].Path != path("folders/one/own.txt") {
+		t.Errorf("got %+v and %+v", graded.content, one.content)
+	}
+	wantSteps := []step{
+		{Step: Step{Name: "server", Command: Args{"httpd", "-f"}, Background: true, Service: "web", User: "0", Workdir: "/srv", Env: map[string]string{"B": "2"}}},
+		{
+			Step: Step{Name: "2", Command: Args{"sh", "-c", "exit 3"}, Stdin: "data/common.txt", Timeout: time.Second, Expect: &score.Expect{
+				ExitCode: []int{3, 4}, Outcome: lazaret.Exited,
+				Stdout: &score.Text{
+					Exact: new(""), Trimmed: new(""), Contains: []string{"a", "b"}, Regexp: "^x", JSON: json.RawMessage(`{"a":"x","b":[1.50,null,true]}`),
+					Numbers: &score.Numbers{Text: "1 2", Absolute: 0.1, Relative: 1e-3},
+				},
+				Stderr: &score.Text{Contains: []string{"one"}},
+				Files:  map[string]*score.File{"out": {Absent: true}, "web:/out": {Text: score.Text{Exact: new("z")}}},
+			}},
+			stdin: task.Content{Path: path("data/common.txt")}, wall: time.Second,
+		},
+		{Step: Step{Name: "3", Command: Args{"sh", "-c", "true"}}},
+	}
+	if !reflect.DeepEqual(steps.steps, wantSteps) {
+		t.Errorf("got  %+v\nwant %+v", steps.steps, wantSteps)
+	}
+	if steps.Expect == nil || graded.Expect != nil {
+		t.Errorf("expected are %+v and %+v", steps.Expect, graded.Expect)
+	}
+	if want := (&score.Grader{
+		Spec: lazaret.Spec{Image: "judge", Limits: lazaret.Limits{Memory: 1 << 30}}, ByExitCode: true, MaxBytes: 1 << 20, MaxFiles: 7,
+		Hidden:    []lazaret.Mount{{Host: path("hidden"), Container: "/hidden"}},
+		Artifacts: []score.Artifact{{Path: "out.txt"}, {Path: "web:/dir", To: "/in/dir", Optional: true}},
+		Cmd:       lazaret.Cmd{Args: []string{"judge"}, User: "nobody", Dir: "/tmp", Env: map[string]string{"C": "3"}, Wall: 3 * time.Minute},
+	}); !reflect.DeepEqual(graded.grader, want) {
+		t.Errorf("got  %+v\nwant %+v", graded.grader, want)
+	}
+	if want := []step{{Step: Step{Name: "1", Command: Args{"cat"}}, stdin: task.Content{Text: "😀"}, wall: 20 * time.Second}}; !reflect.DeepEqual(row.steps, want) {
+		t.Errorf("got %+v", row.steps)
+	}
+}
+
+func TestOptionsAreThoseOfTheTask(t *testing.T) {
+	f, _ := mustLay(t, allFiles)
+	p := fake.New(fake.Options{})
+	opts, err := f.Options(p)
+	if err != nil || opts.Name != "all" || opts.SetupTimeout != 90*time.Second || len(opts.Samples) != 4 || opts.Samples[1].Spec.Image != "busybox" {
+		t.Errorf("got %+v, %v", opts, err)
+	}
+	run := f.RunOptions()
+	if run.Epochs != 3 || run.Timeout != 5*time.Minute || run.Solve == nil || run.Score == nil {
+		t.Errorf("got %+v", run)
+	}
+}
+
+func TestTablesHoldSamples(t *testing.T) {
+	f, dir := mustLay(t, map[string]string{
+		"task.yaml": "{name: t, command: [cat], samples_from: [a.csv, b.tsv, c.yaml, d.json]}",
+		"a.csv": "\ufeffid,stdin,metadata.level,files.in.txt,expect.stdout.exact,expect.exit_code,command,timeout,expect.stdout.contains\n" +
+			"1,\"two\nlines\",3,in.txt,42,\"[0, 1]\",,5s,7\n" +
+			"\"a,b\",,,,,,\"[prog, x]\",,\n",
+		"b.tsv":  "id\tstdin\n2\ta \"quoted\" word\n",
+		"c.yaml": "- &x {id: y1, stdin: in.txt}\n- {id: y2}\n",
+		"d.json": `[{"id": "j", "stdin": "x"}]`,
+		"in.txt": "in",
+	})
+	if len(f.Samples) != 6 {
+		t.Fatalf("%d samples", len(f.Samples))
+	}
+	first, second := f.Samples[0], f.Samples[1]
+	if first.ID != "1" || first.steps[0].stdin.Text != "two\nlines" || first.content.Metadata["level"] != "3" || first.content.Files["in.txt"].Path != filepath.Join(dir, "in.txt") ||
+		*first.Expect.Stdout.Exact != "42" || !reflect.DeepEqual(first.Expect.ExitCode, []int{0, 1}) || first.steps[0].wall != 5*time.Second || first.Expect.Stdout.Contains[0] != "7" {
+		t.Errorf("got %+v", first)
+	}
+	if second.ID != "a,b" || !reflect.DeepEqual(second.steps[0].Command, Args{"prog", "x"}) {
+		t.Errorf("got %+v", second)
+	}
+	if got := f.Samples[2].steps[0].stdin.Text; got != `a "quoted" word` {
+		t.Errorf("got %q", got)
+	}
+	if got := f.Samples[3].steps[0].stdin.Path; got != filepath.Join(dir, "in.txt") {
+		t.Errorf("got %q", got)
+	}
+}
+
+// What comes as data may be somebody else's.
+func TestARowOfDataNamesNoFileOutsideOfItsFolder(t *testing.T) {
+	outside := filepath.Join(filetest.Lay(t, map[string]string{"secret": "s"}), "secret")
+	row, err := json.Marshal(map[string]any{"id": "x", "stdin": outside, "files": map[string]string{"a": outside, "b": "../sub/in.txt", "c": "in.txt"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, dir := mustLay(t, map[string]string{
+		"task.yaml":      fmt.Sprintf("{name: t, command: [cat], samples_from: sub/rows.jsonl, samples: [{id: own, stdin: %q}]}", outside),
+		"sub/rows.jsonl": string(row), "sub/in.txt": "in",
+	})
+	own, x := f.Samples[0], f.Samples[1]
+	if own.steps[0].stdin.Path != outside {
+		t.Errorf("got %+v", own.steps)
+	}
+	want := map[string]task.Content{"a": {Text: outside}, "b": {Text: "../sub/in.txt"}, "c": {Path: filepath.Join(dir, "sub/in.txt")}}
+	if x.steps[0].stdin.Text != outside || !reflect.DeepEqual(x.content.Files, want) {
+		t.Errorf("got %+v and %+v", x.steps, x.content.Files)
+	}
+}
+
+func TestWhatIsWrongWithATaskIsSaidByFileAndLine(t *testing.T) {
+	sample := func(text string) string {
+		return "name: t\nsamples:\n  - id: x\n    " + strings.ReplaceAll(text, "\n", "\n    ") + "\n"
+	}
+	if _, _, err := lay(t, map[string]string{"task.yaml": sample("command: [a]\nfiles: {a=b: c}\nmetadata: {d=e: f}")}); err != nil {
+		t.Errorf("a path may have a '=': %v", err)
+	}
+	for name, c := range map[string]struct {
+		files map[string]string
+		says  []string
+	}{
+		"empty":              {map[string]string{"task.yaml": ""}, []string{"task.yaml:1: wanted a task, found nothing"}},
+		"an unknown key":     {map[string]string{"task.yaml": sample("comand: [x]")}, []string{`task.yaml:4: samples[0].comand: wanted a known key, found "comand" (did you mean command?)`}},
+		"several":            {map[string]string{"task.yaml": "epochs: 0\nsamples: 3\n"}, []string{"task.yaml:1: epochs: wanted a whole number above 0, found 0", "task.yaml:2: samples: wanted a list, found 3", "task.yaml:1: name: wanted letters"}},
+		"no samples":         {map[string]string{"task.yaml": "name: t"}, []string{"it has no samples"}},
+		"a null sample":      {map[string]string{"task.yaml": "name: t\nsamples: [null]"}, []string{"task.yaml:2: samples[0]: wanted a mapping, found nothing"}},
+		"no command":         {map[string]string{"task.yaml": sample("stdin: x")}, []string{`task.yaml:3: sample "x": it has neither a command nor steps`}},
+		"a part of a second": {map[string]string{"task.yaml": sample("command: [a]\ncpu_time: 1.5s")}, []string{"cpu_time of 1.5s is not in whole seconds"}},
+		"both":               {map[string]string{"task.yaml": sample("command: [a]\nsteps: [{command: [b]}]")}, []string{"a command and steps"}},
+		"two of an id":       {map[string]string{"task.yaml": "name: t\ncommand: [a]\nsamples: [{id: x},\n {id: x}]"}, []string{`task.yaml:4: sample "x": there is one of that id already, at`, "task.yaml:3"}},
+		"stdin of steps":     {map[string]string{"task.yaml": sample("stdin: x\nsteps: [{command: [b]}]")}, []string{"stdin goes with a command"}},
+		"two of a name":      {map[string]string{"task.yaml": sample("steps: [{command: [b], name: '2'}, {command: [c]}]")}, []string{`two steps "2"`}},
+		"behind at last":     {map[string]string{"task.yaml": sample("steps: [{command: [b], background: true}]")}, []string{"the last step cannot be in the background"}},
+		"expected behind":    {map[string]string{"task.yaml": sample("steps: [{command: [b], background: true, expect: {}}, {command: [c]}]")}, []string{"nothing can be expected"}},
+		"an empty command":   {map[string]string{"task.yaml": sample("command: []")}, []string{"task.yaml:4: samples[0].command: wanted a program, found nothing"}},
+		"a regexp":           {map[string]string{"task.yaml": sample("command: [a]\nexpect: {stdout: {regexp: '('}}")}, []string{`task.yaml:3: sample "x"`, "missing closing )"}},
+		"an exit code":       {map[string]string{"task.yaml": sample("command: [a]\nexpect: {exit_code: 256}")}, []string{"wanted an exit code from 0 to 255"}},
+		"an outcome":         {map[string]string{"task.yaml": sample("command: [a]\nexpect: {outcome: lost}")}, []string{"wanted exited, signalled, timed out or out of memory"}},
+		"a tolerance":        {map[string]string{"task.yaml": sample("command: [a]\nexpect: {stdout: {numbers: {text: x, absolute: -1}}}")}, []string{"wanted a number from 0 on, found -1"}},
+		"a JSON key twice":   {map[string]string{"task.yaml": sample("command: [a]\nexpect: {stdout: {json: {a: 1, a: 2}}}")}, []string{`found the key "a" twice`}},
+		"a score":            {map[string]string{"task.yaml": sample("command: [a]\ngrader: {command: [g], score: text}")}, []string{"wanted json or exit_code"}},
+		"expect and grader":  {map[string]string{"task.yaml": sample("command: [a]\nexpect: {}\ngrader: {command: [g]}")}, []string{"expectations and a grader"}},
+		"a grader's network": {map[string]string{"task.yaml": sample("command: [a]\ngrader: {command: [g], environment: {image: i, network: bridge}}")}, []string{"its sandbox has no network"}},
+		"a grader's project": {map[string]string{"task.yaml": sample("command: [a]\nenvironment: {compose: c.yaml}\ngrader: {command: [g]}"), "c.yaml": "services: {}"}, []string{"which a grader cannot have"}},
+		"hidden, not there":  {map[string]string{"task.yaml": sample("command: [a]\ngrader: {command: [g], hidden: {none: /h}}")}, []string{`the hidden "none" is not there`}},
+		"over the hidden":    {map[string]string{"task.yaml": sample("command: [a]\ngrader: {command: [g], hidden: {task.yaml: /h/task}, artifacts: [{path: x, to: /h}]}")}, []string{`the artifact "x" is to be at /h`}},
+		"two artifacts":      {map[string]string{"task.yaml": sample("command: [a]\ngrader: {command: [g], artifacts: [a/x, b/x]}")}, []string{`the artifact "b/x" is to be at /submission/x, where`}},
+		"the whole":          {map[string]string{"task.yaml": sample("command: [a]\ngrader: {command: [g], artifacts: [/..]}")}, []string{"the whole file system"}},
+		"two environments":   {map[string]string{"task.yaml": sample("command: [a]\nenvironment: {image: i, dockerfile: d}")}, []string{"more than one of"}},
+		"env of a project":   {map[string]string{"task.yaml": sample("command: [a]\nenvironment: {dockerfile: d, user: u}")}, []string{"go with an image"}},
+		"no Dockerfile":      {map[string]string{"task.yaml": sample("command: [a]\nenvironment: {dockerfile: d}")}, []string{"there is no file"}},
+		"a set-up":           {map[string]string{"task.yaml": sample("command: [a]\nenvironment: {file: env.yaml}"), "env.yaml": "{type: docker, docker: {image: i}, setup: {commands: [x]}}"}, []string{"has a set-up"}},
+		"two types":          {map[string]string{"task.yaml": "{name: t, command: [a], samples: [{id: a}, {id: b, environment: {file: env.yaml}}]}", "env.yaml": "{type: local}"}, []string{"a task has one type"}},
+		"no data":            {map[string]string{"task.yaml": "{name: t, command: [a], samples_from: none.csv}"}, []string{"none.csv: no such file"}},
+		"unknown data":       {map[string]string{"task.yaml": "{name: t, command: [a], samples_from: task.txt}", "task.txt": ""}, []string{`".txt" is no kind of file`}},
+		"lines":              {map[string]string{"task.yaml": "{name: t, command: [a], samples_from: r.jsonl}", "r.jsonl": "{\"id\":\"a\"}\n\n{\"id\":1}\n{\n[]\n{\"id\":\"b\"} x\n"}, []string{"r.jsonl:3: id: wanted a text", "r.jsonl:4: wanted a line of JSON", "r.jsonl:5: wanted a mapping, found a list", "r.jsonl:6: wanted a line of JSON"}},
+		"deep lines":         {map[string]string{"task.yaml": "{name: t, command: [a], samples_from: r.jsonl}", "r.jsonl": strings.Repeat("[", 1<<20)}, []string{"r.jsonl:1: wanted a line of JSON, found more than 1000 levels"}},
+		"rows":               {map[string]string{"task.yaml": "{name: t, command: [a], samples_from: r.csv}", "r.csv": "id,nonsense,expect.exit_code\na,1,x\nb\n"}, []string{"r.csv:2: nonsense: wanted", "r.csv:2: expect.exit_code: wanted an exit code", "r.csv:3: wanted a row"}},
+		"columns":            {map[string]string{"task.yaml": "{name: t, command: [a], samples_from: r.csv}", "r.csv": "id,metadata,metadata.a\na,x,0\nb,{},\n"}, []string{"r.csv:2: metadata.a: wanted a value of this column"}},
+		"no folders":         {map[string]string{"task.yaml": "{name: t, command: [a], sample_folders: none/*}"}, []string{"no folder matches"}},
+		"a bare folder":      {map[string]string{"task.yaml": "{name: t, command: [a], sample_folders: f/*}", "f/a/x": ""}, []string{"sample.yaml: no such file"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, _, err := lay(t, c.files)
+			if !errors.Is(err, lazaret.ErrConfig) {
+				t.Fatalf("got %v", err)
+			}
+			for _, says := range c.says {
+				if !strings.Contains(err.Error(), says) {
+					t.Errorf("got %v\nwithout %s", err, says)
+				}
+			}
+		})
+	}
+}
+
+func TestAliasesCannotMakeATaskLong(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("name: t\ncommand: [x]\n")
+	b.WriteString("samples:\n- id: a\n  steps: &s\n" + strings.Repeat("  - &c {command: [x]}\n", 1) + strings.Repeat("  - *c\n", 20_000))
+	for i := range 20_000 {
+		fmt.Fprintf(&b, "- {id: b%d, steps: *s}\n", i)
+	}
+	began := time.Now()
+	_, _, err := lay(t, map[string]string{"task.yaml": b.String()})
+	if err == nil || !strings.Contains(err.Error(), "at most 1000000 values") {
+		t.Errorf("got %.200v after %v", err, time.Since(began))
+	}
+}

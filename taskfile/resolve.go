@@ -1,0 +1,231 @@
+package taskfile
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/score"
+	"github.com/lazaret/lazaret/spec"
+	"github.com/lazaret/lazaret/task"
+)
+
+// mostProblems is how many samples' faults are told at once.
+const mostProblems = 20
+
+// step is a Step that is ready to be run.
+type step struct {
+	Step
+	stdin task.Content
+	wall  time.Duration // 0 for no limit
+	cpu   time.Duration // likewise
+}
+
+// resolve makes of each sample what it is with what the task says for all, and checks it.
+func (f *File) resolve(dir string, opts ReadOptions) error {
+	f.Epochs = cmp.Or(f.Epochs, DefaultEpochs)
+	own := source{file: f.File, dir: dir}
+	envs := &environments{opts: opts, known: map[*Environment]environment{}}
+	var errs []error
+	for _, s := range f.Samples {
+		err := s.resolve(&f.Defaults, own, envs)
+		if err == nil && f.byID[s.ID] != nil {
+			err = fmt.Errorf("there is one of that id already, at %s", f.byID[s.ID].at)
+		}
+		if err != nil {
+			errs = append(errs, &lazaret.Error{Op: fmt.Sprintf("%s: sample %q", s.at, s.ID), Class: lazaret.ErrConfig, Err: err})
+		}
+		if len(errs) == mostProblems {
+			errs = append(errs, errors.New("there may be more"))
+			break
+		}
+		f.byID[s.ID] = s
+	}
+	f.provider, f.buildings = cmp.Or(envs.provider, spec.TypeDocker), envs.buildings
+	return errors.Join(errs...)
+}
+
+// resolve sets what follows from a sample and the defaults.
+func (s *Sample) resolve(defaults *Defaults, from source, envs *environments) error {
+	if err := s.resolveSteps(defaults, from); err != nil {
+		return err
+	}
+	metadata := maps.Clone(defaults.Metadata)
+	if metadata == nil {
+		metadata = map[string]string{}
+	}
+	maps.Copy(metadata, s.Metadata)
+	files := map[string]task.Content{}
+	for key, value := range defaults.Files {
+		files[key] = from.content(value)
+	}
+	for key, value := range s.Files {
+		files[key] = s.source.content(value)
+	}
+	s.content = task.Sample{ID: s.ID, Metadata: metadata, Files: files, Setup: from.content(defaults.Setup)}
+	if s.Setup != "" {
+		s.content.Setup = s.source.content(s.Setup)
+	}
+	env, err := envs.either(s.Environment, s.source, defaults.Environment, from)
+	if err != nil {
+		return err
+	}
+	s.spec = env.with(s.Limits, defaults.Limits)
+	env.needs(&s.spec)
+	if err := s.spec.Validate(); err != nil {
+		return err
+	}
+	return s.resolveScore(defaults, from, env, envs)
+}
+
+// content is what a value of a task file stands for.
+func (from source) content(value string) task.Content {
+	if from.table && !filepath.IsLocal(value) {
+		if c := task.ContentOf(value, from.dir); c.Path == "" {
+			return c
+		}
+		return task.Content{Text: value}
+	}
+	return task.ContentOf(value, from.dir)
+}
+
+// resolveSteps sets which commands are run.
+func (s *Sample) resolveSteps(defaults *Defaults, from source) (err error) {
+	steps, where := s.Steps, s.source
+	command, stdin := s.Command, s.source.content(s.Stdin)
+	if s.Stdin == "" {
+		stdin = from.content(defaults.Stdin)
+	}
+	switch {
+	case s.Command != nil && s.Steps != nil:
+		return errors.New("it has a command and steps, of which one is needed")
+	case s.Command == nil && s.Steps == nil:
+		if defaults.Command != nil && defaults.Steps != nil {
+			return errors.New("the task has a command and steps, of which one is needed")
+		}
+		command, steps, where = defaults.Command, defaults.Steps, from
+	}
+	if command != nil {
+		one := step{Step: Step{Name: "1", Command: command}, stdin: stdin, wall: s.wall(0, defaults)}
+		one.cpu, err = s.cpuTime(0, defaults)
+		s.steps = []step{one}
+		return err
+	}
+	if len(steps) == 0 {
+		return errors.New("it has neither a command nor steps")
+	}
+	if stdin != (task.Content{}) {
+		return errors.New("stdin goes with a command: each step has its own")
+	}
+	names := map[string]bool{}
+	s.steps = nil
+	for i, st := range steps {
+		st.Name = cmp.Or(st.Name, strconv.Itoa(i+1))
+		switch {
+		case names[st.Name]:
+			return fmt.Errorf("there are two steps %q", st.Name)
+		case st.Background && st.Expect != nil:
+			return fmt.Errorf("step %q: nothing can be expected of what is ended at the end", st.Name)
+		case st.Background && i == len(steps)-1:
+			return fmt.Errorf("step %q: the last step cannot be in the background", st.Name)
+		}
+		if st.Expect != nil {
+			if err := st.Expect.Validate(); err != nil {
+				return fmt.Errorf("step %q: %w", st.Name, err)
+			}
+		}
+		names[st.Name] = true
+		cpu, err := s.cpuTime(st.CPUTime, defaults)
+		if err != nil {
+			return fmt.Errorf("step %q: %w", st.Name, err)
+		}
+		s.steps = append(s.steps, step{Step: st, stdin: where.content(st.Stdin), wall: s.wall(st.Timeout, defaults), cpu: cpu})
+	}
+	return nil
+}
+
+// wall is the limit of a command; 0 for none.
+func (s *Sample) wall(own time.Duration, defaults *Defaults) time.Duration {
+	return limit(cmp.Or(own, s.Timeout, defaults.Timeout, DefaultTimeout))
+}
+
+// cpuTime is the limit of a command's processor time; 0 for none. The kernel counts whole seconds.
+func (s *Sample) cpuTime(own time.Duration, defaults *Defaults) (time.Duration, error) {
+	d := limit(cmp.Or(own, s.CPUTime, defaults.CPUTime))
+	if d%time.Second != 0 {
+		return 0, fmt.Errorf("its cpu_time of %v is not in whole seconds", d)
+	}
+	return d, nil
+}
+
+// limit is a duration of a file as others have it: 0 for none.
+func limit(d time.Duration) time.Duration {
+	if d == lazaret.NoLimit {
+		return 0
+	}
+	return d
+}
+
+// resolveScore sets how the sample is scored.
+func (s *Sample) resolveScore(defaults *Defaults, from source, env environment, envs *environments) error {
+	grader := s.Grader
+	where := s.source
+	switch {
+	case s.Expect != nil && s.Grader != nil:
+		return errors.New("it has expectations and a grader, of which one is needed")
+	case s.Expect == nil && s.Grader == nil:
+		if defaults.Expect != nil && defaults.Grader != nil {
+			return errors.New("the task has expectations and a grader, of which one is needed")
+		}
+		s.Expect, grader, where = defaults.Expect, defaults.Grader, from
+	}
+	if s.Expect != nil {
+		return s.Expect.Validate()
+	}
+	if grader == nil {
+		if last := s.steps[len(s.steps)-1]; last.Expect == nil {
+			s.Expect = &score.Expect{}
+		}
+		return nil
+	}
+	g, err := grader.resolve(where, env, envs)
+	if err != nil {
+		return fmt.Errorf("grader: %w", err)
+	}
+	s.grader = g
+	return nil
+}
+
+// resolve is the grader, but for its provider, of a sample with that environment.
+func (g *Grader) resolve(from source, env environment, envs *environments) (*score.Grader, error) {
+	if g.Environment != nil {
+		var err error
+		if env, err = envs.of(g.Environment, from); err != nil {
+			return nil, err
+		}
+	} else {
+		env.Network, env.Ports = "", nil // which graders have not
+	}
+	out := &score.Grader{
+		Spec: env.with(g.Limits, spec.Limits{}), Artifacts: g.Artifacts, ByExitCode: g.Score == scoreExitCode, MaxBytes: g.MaxSize, MaxFiles: g.MaxFiles,
+		Cmd: lazaret.Cmd{Args: g.Command, User: g.User, Dir: g.Workdir, Env: g.Env, Wall: limit(g.Timeout)},
+	}
+	env.needs(&out.Spec)
+	for _, host := range slices.Sorted(maps.Keys(g.Hidden)) {
+		path := inDir(from.dir, host)
+		if from.table && !filepath.IsLocal(host) {
+			return nil, fmt.Errorf("the hidden %q is outside of the folder of the table that names it", host)
+		}
+		if !exists(path) {
+			return nil, fmt.Errorf("the hidden %q is not there: %s", host, path)
+		}
+		out.Hidden = append(out.Hidden, lazaret.Mount{Host: path, Container: g.Hidden[host]})
+	}
+	return out, out.Validate()
+}

@@ -1,0 +1,248 @@
+package taskfile
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/score"
+	"github.com/lazaret/lazaret/task"
+)
+
+// Resolved is the task as it is run, as YAML for people: each sample with all that holds for it, and in the place of the
+// files of this machine that are put into sandboxes, or describe them, their sizes and SHA-256 sums. The same task gives
+// the same text, and one that differs in any of that another. What a Dockerfile copies is not looked at. A file that
+// cannot be read is an ErrConfig.
+func (f *File) Resolved() ([]byte, error) {
+	text := bytes.NewBufferString("# The task as it is run, with what its files held then.\n")
+	// Piece by piece: as one, 10,000 samples take a hundred times as much memory as their text.
+	add := func(piece any) error {
+		data, err := yaml.Marshal(nodeOf(reflect.ValueOf(piece)))
+		if err != nil {
+			return &lazaret.Error{Op: "resolve task " + f.Name, Class: lazaret.ErrInfrastructure, Err: err}
+		}
+		text.Write(data)
+		return nil
+	}
+	if err := add(resolved{f.Name, f.Epochs, limit(f.AttemptTimeout), f.SetupTimeout}); err != nil {
+		return nil, err
+	}
+	text.WriteString("samples:\n")
+	sums := map[string]*sum{}
+	for _, s := range f.Samples {
+		r, err := s.resolved(sums)
+		if err != nil {
+			return nil, &lazaret.Error{Op: fmt.Sprintf("resolve sample %q", s.ID), Class: lazaret.ErrConfig, Err: err}
+		}
+		if err := add([]resolvedSample{r}); err != nil {
+			return nil, err
+		}
+	}
+	return text.Bytes(), nil
+}
+
+// resolved is what comes before the samples.
+type resolved struct {
+	Name           string
+	Epochs         int
+	AttemptTimeout time.Duration `yaml:"attempt_timeout"`
+	SetupTimeout   time.Duration `yaml:"setup_timeout"`
+}
+
+type resolvedSample struct {
+	ID       string
+	Metadata map[string]string
+	Sandbox  lazaret.Spec
+	Files    map[string]*given
+	Setup    *given
+	Steps    []resolvedStep
+	Expect   *score.Expect
+	Grader   *score.Grader
+	Of       []sum // the files that describe its sandbox, and those that only the grader sees
+}
+
+type resolvedStep struct {
+	Step  `yaml:",inline"`
+	Stdin *given
+	Wall  time.Duration `yaml:"timeout"`
+	CPU   time.Duration `yaml:"cpu_time"`
+}
+
+// given is a content: a text, or a file of this machine.
+type given struct {
+	Text string
+	File *sum
+}
+
+// sum is what a file of this machine holds.
+type sum struct {
+	Path   string
+	Size   int64
+	SHA256 string
+}
+
+func (s *Sample) resolved(sums map[string]*sum) (r resolvedSample, err error) {
+	r = resolvedSample{ID: s.ID, Metadata: s.content.Metadata, Sandbox: s.spec, Expect: s.Expect, Grader: s.grader, Files: map[string]*given{}}
+	for key, content := range s.content.Files {
+		if r.Files[key], err = givenBy(content, sums); err != nil {
+			return r, err
+		}
+	}
+	if r.Setup, err = givenBy(s.content.Setup, sums); err != nil {
+		return r, err
+	}
+	for _, st := range s.steps {
+		step := resolvedStep{Step: st.Step, Wall: st.wall, CPU: st.cpu}
+		step.Step.Stdin, step.Timeout, step.CPUTime = "", 0, 0 // as they follow here
+		if step.Stdin, err = givenBy(st.stdin, sums); err != nil {
+			return r, err
+		}
+		r.Steps = append(r.Steps, step)
+	}
+	var files []string
+	if c := s.spec.Compose; c != nil {
+		files = append(files, c.Files...)
+		if c.Dockerfile != "" {
+			files = append(files, c.Dockerfile)
+		}
+	}
+	if s.grader != nil {
+		for _, m := range s.grader.Hidden {
+			below, err := filesBelow(m.Host)
+			if err != nil {
+				return r, err
+			}
+			files = append(files, below...)
+		}
+	}
+	for _, file := range files {
+		of, err := sumOf(file, sums)
+		if err != nil {
+			return r, err
+		}
+		r.Of = append(r.Of, *of)
+	}
+	return r, nil
+}
+
+// filesBelow are the regular files below a folder, or the file itself.
+func filesBelow(path string) ([]string, error) {
+	var files []string
+	err := filepath.WalkDir(path, func(path string, e fs.DirEntry, err error) error {
+		if err == nil && e.Type().IsRegular() {
+			files = append(files, path)
+		}
+		return err
+	})
+	return files, err
+}
+
+func givenBy(c task.Content, sums map[string]*sum) (*given, error) {
+	switch {
+	case c == task.Content{}:
+		return nil, nil
+	case c.Path != "":
+		file, err := sumOf(c.Path, sums)
+		return &given{File: file}, err
+	case c.Data != "":
+		return &given{Text: c.Data}, nil
+	}
+	return &given{Text: c.Text}, nil
+}
+
+// sumOf reads a file, once.
+func sumOf(path string, sums map[string]*sum) (*sum, error) {
+	if known := sums[path]; known != nil {
+		return known, nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	h := sha256.New()
+	size, err := io.Copy(h, f)
+	if err != nil {
+		return nil, err
+	}
+	s := &sum{Path: path, Size: size, SHA256: hex.EncodeToString(h.Sum(nil))}
+	sums[path] = s
+	return s, nil
+}
+
+// nodeOf is a value as YAML, in which what is zero is left out; but what a pointer leads to is there, even so.
+func nodeOf(v reflect.Value) *yaml.Node {
+	switch x := v.Interface().(type) {
+	case time.Duration:
+		return scalarOf(x.String())
+	case json.RawMessage:
+		return scalarOf(string(x))
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		return nodeOf(v.Elem())
+	case reflect.Struct:
+		n := &yaml.Node{Kind: yaml.MappingNode}
+		addFields(n, v)
+		return n
+	case reflect.Map:
+		n := &yaml.Node{Kind: yaml.MappingNode}
+		keys := v.MapKeys()
+		slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
+		for _, key := range keys {
+			if value := v.MapIndex(key); value.Kind() == reflect.Pointer && value.IsNil() {
+				n.Content = append(n.Content, scalarOf(key.String()), scalarOf(nil))
+			} else {
+				n.Content = append(n.Content, scalarOf(key.String()), nodeOf(value))
+			}
+		}
+		return n
+	case reflect.Slice:
+		n := &yaml.Node{Kind: yaml.SequenceNode}
+		for i := range v.Len() {
+			n.Content = append(n.Content, nodeOf(v.Index(i)))
+		}
+		return n
+	}
+	return scalarOf(v.Interface())
+}
+
+// addFields adds the fields of a struct, by their names in YAML or else in Go.
+func addFields(n *yaml.Node, v reflect.Value) {
+	for i := range v.NumField() {
+		field, value := v.Type().Field(i), v.Field(i)
+		name, rest, _ := strings.Cut(field.Tag.Get("yaml"), ",")
+		switch {
+		case name == "-" || !field.IsExported() || value.IsZero():
+		case rest == "inline":
+			addFields(n, value)
+		case value.Kind() == reflect.Interface || value.Kind() == reflect.Func: // nothing that a file says
+		default:
+			if name == "" {
+				name = strings.ToLower(field.Name)
+			}
+			n.Content = append(n.Content, scalarOf(name), nodeOf(value))
+		}
+	}
+}
+
+func scalarOf(v any) *yaml.Node {
+	n := &yaml.Node{}
+	if err := n.Encode(v); err != nil {
+		n.SetString(fmt.Sprint(v))
+	}
+	return n
+}

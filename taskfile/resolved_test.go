@@ -1,0 +1,108 @@
+package taskfile
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// resolvable is a task that names files of all kinds, and a folder with it and them.
+func resolvable(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"task.yaml": `name: all
+samples:
+  - id: graded
+    environment: {image: lazaret-test/busybox, env: {GREETING: hello}}
+    files: {/a: a.txt, /b: "text"}
+    setup: setup.sh
+    steps:
+      - {name: one, command: "true", stdin: in.txt, timeout: 3s, expect: {stdout: {exact: ""}}}
+    grader: {command: [cat, /hidden/key], hidden: {hidden: /hidden}, artifacts: [/a]}
+  - id: project
+    environment: {compose: compose.yaml}
+    command: [echo, hi]
+    expect: {stdout: {json: {n: 1.50}}}
+`,
+		"a.txt": "a", "in.txt": "in", "setup.sh": "true", "hidden/key": "key",
+		"compose.yaml": "services: {one: {image: lazaret-test/busybox}}\n",
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func resolve(t *testing.T, dir string) string {
+	t.Helper()
+	f, err := Read(filepath.Join(dir, "task.yaml"), ReadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := f.Resolved()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestATaskIsResolvedWithAllThatHolds(t *testing.T) {
+	dir := resolvable(t)
+	got := resolve(t, dir)
+	for _, want := range []string{
+		"name: all\n", "- id: graded\n", "image: lazaret-test/busybox\n", "GREETING: hello\n", "path: " + filepath.Join(dir, "a.txt") + "\n",
+		"text: text\n", "path: " + filepath.Join(dir, "setup.sh") + "\n", "timeout: 3s\n", "exact: \"\"\n", "path: " + filepath.Join(dir, "in.txt") + "\n",
+		"path: " + filepath.Join(dir, "hidden/key") + "\n", "path: " + filepath.Join(dir, "compose.yaml") + "\n", "timeout: 10m0s\n", `{"n":1.50}`,
+		"sha256: ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb\n", // printf a | sha256sum
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("it has no %q:\n%s", want, got)
+		}
+	}
+	var all struct{ Samples []struct{ ID string } }
+	if err := yaml.Unmarshal([]byte(got), &all); err != nil || len(all.Samples) != 2 || all.Samples[1].ID != "project" {
+		t.Errorf("read again it is %+v, %v", all, err)
+	}
+	if again := resolve(t, dir); again != got {
+		t.Errorf("the same task becomes\n%s\nand then\n%s", got, again)
+	}
+}
+
+func TestATaskThatDiffersIsResolvedOtherwise(t *testing.T) {
+	for _, change := range []struct{ file, old, new string }{
+		{"task.yaml", "timeout: 3s", "timeout: 4s"},
+		{"task.yaml", `exact: ""`, "trimmed: ''"},
+		{"task.yaml", "GREETING: hello", "GREETING: bye"},
+		{"task.yaml", "n: 1.50", "n: 1.51"},
+		{"task.yaml", "artifacts: [/a]", "artifacts: [/b]"},
+		{"task.yaml", "[echo, hi]", "[echo, ho]"},
+		{"a.txt", "a", "b"},
+		{"in.txt", "in", "IN"},
+		{"setup.sh", "true", "test"},
+		{"hidden/key", "key", "KEY"},
+		{"compose.yaml", "one:", "two:"},
+	} {
+		dir := resolvable(t)
+		path := filepath.Join(dir, change.file)
+		was := strings.ReplaceAll(resolve(t, dir), dir, "DIR")
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(strings.Replace(string(text), change.old, change.new, 1)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if strings.ReplaceAll(resolve(t, dir), dir, "DIR") == was {
+			t.Errorf("%s: %q instead of %q makes no difference", change.file, change.new, change.old)
+		}
+	}
+}

@@ -1,0 +1,214 @@
+package taskfile
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/lazaret/lazaret/internal/strict"
+)
+
+// byteOrderMark is what some programs begin a file with.
+var byteOrderMark = []byte("\ufeff")
+
+// rowsOfJSON reads lines of JSON. Empty ones are left out.
+func rowsOfJSON(d *strict.Decoder, text []byte) []*yaml.Node {
+	var rows []*yaml.Node
+	line := 0
+	for row := range bytes.Lines(bytes.TrimPrefix(text, byteOrderMark)) {
+		line++
+		if len(bytes.TrimSpace(row)) == 0 {
+			continue
+		}
+		n, err := nodeOfJSON(row, line)
+		if err != nil {
+			d.Problem(line, "", "a line of JSON", err.Error(), "")
+			continue
+		}
+		rows = append(rows, n)
+	}
+	return rows
+}
+
+// nodeOfJSON reads one JSON value as YAML would have it.
+func nodeOfJSON(text []byte, line int) (*yaml.Node, error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	n, err := nextNode(d, line, 0)
+	if err == nil {
+		if _, err = d.Token(); errors.Is(err, io.EOF) {
+			return n, nil
+		}
+		err = errors.New("more behind the first value")
+	}
+	return nil, err
+}
+
+// deepest is how many levels of JSON are read; a sample has a few.
+const deepest = 1000
+
+// nextNode reads the next value.
+func nextNode(d *json.Decoder, line, depth int) (*yaml.Node, error) {
+	token, err := d.Token()
+	if err != nil {
+		return nil, err
+	}
+	if depth > deepest {
+		return nil, fmt.Errorf("more than %d levels", deepest)
+	}
+	scalar := func(tag, text string) (*yaml.Node, error) {
+		return &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: text, Line: line}, nil
+	}
+	switch v := token.(type) {
+	case string:
+		return scalar("!!str", v)
+	case bool:
+		return scalar("!!bool", strconv.FormatBool(v))
+	case json.Number:
+		if strings.ContainsAny(v.String(), ".eE") {
+			return scalar("!!float", v.String())
+		}
+		return scalar("!!int", v.String())
+	case json.Delim:
+		n := &yaml.Node{Kind: yaml.SequenceNode, Line: line}
+		if v == '{' {
+			n.Kind = yaml.MappingNode
+		}
+		for d.More() {
+			item, err := nextNode(d, line, depth+1) // of an object, keys and values take turns
+			if err != nil {
+				return nil, err
+			}
+			n.Content = append(n.Content, item)
+		}
+		_, err := d.Token()
+		return n, err
+	}
+	return scalar("!!null", "null")
+}
+
+// rowsOfTable reads a table with a head, whose columns are keys with points between those of what is nested. A cell
+// that is to be text is text; others are YAML. Empty cells are absent.
+func rowsOfTable(d *strict.Decoder, text []byte, comma rune) []*yaml.Node {
+	r := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(text, byteOrderMark)))
+	r.Comma, r.LazyQuotes = comma, comma == '\t'
+	fail := func(err error) {
+		var at *csv.ParseError
+		if errors.As(err, &at) {
+			d.Problem(at.Line, "", "a row", at.Err.Error(), "")
+			return
+		}
+		d.Problem(0, "", "a table", err.Error(), "")
+	}
+	head, err := r.Read()
+	if err != nil {
+		if errors.Is(err, io.EOF) {
+			err = errors.New("nothing")
+		}
+		fail(err)
+		return nil
+	}
+	var rows []*yaml.Node
+	for {
+		cells, err := r.Read()
+		if errors.Is(err, io.EOF) {
+			return rows
+		}
+		if err != nil {
+			fail(err)
+			return rows
+		}
+		line, _ := r.FieldPos(0)
+		row := &yaml.Node{Kind: yaml.MappingNode, Line: line}
+		for i, cell := range cells {
+			if cell == "" {
+				continue
+			}
+			column := strings.TrimSpace(head[i])
+			keys, of := columnOf(reflect.TypeFor[Sample](), column)
+			n, err := cellNode(of, cell, line)
+			if err == nil && len(keys) > 0 {
+				err = nest(row, keys, n, line)
+			}
+			if err != nil {
+				d.Problem(line, column, "a value of this column", err.Error(), "")
+			}
+		}
+		rows = append(rows, row)
+	}
+}
+
+// cellNode is the value of a cell that is of that type.
+func cellNode(t reflect.Type, cell string, line int) (*yaml.Node, error) {
+	texts := t == reflect.TypeFor[Args]() || t == reflect.TypeFor[[]string]()
+	if t.Kind() == reflect.String || texts && !strings.HasPrefix(cell, "[") {
+		return textNode(cell, line), nil
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal([]byte(cell), &doc); err != nil || len(doc.Content) != 1 {
+		return nil, fmt.Errorf("what is no YAML: %q", strict.Short(cell))
+	}
+	var move func(n *yaml.Node)
+	move = func(n *yaml.Node) {
+		n.Line = line
+		for _, c := range n.Content {
+			move(c)
+		}
+	}
+	move(doc.Content[0])
+	return doc.Content[0], nil
+}
+
+// columnOf finds the keys that a column's name stands for, and the type of what they lead to, from type t on. What is
+// not known is split at its points, for the decoder to complain about.
+func columnOf(t reflect.Type, name string) ([]string, reflect.Type) {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch {
+	case name == "":
+		return nil, t
+	case t == reflect.TypeFor[map[string]string]():
+		return []string{name}, t.Elem() // with all points in it
+	case t.Kind() != reflect.Struct:
+		return strings.Split(name, "."), reflect.TypeFor[any]()
+	}
+	key, rest, _ := strings.Cut(name, ".")
+	for _, f := range reflect.VisibleFields(t) {
+		if f.Tag.Get("yaml") == key {
+			keys, of := columnOf(f.Type, rest)
+			return append([]string{key}, keys...), of
+		}
+	}
+	return strings.Split(name, "."), reflect.TypeFor[any]()
+}
+
+// nest puts a value below the keys that lead to it.
+func nest(row *yaml.Node, keys []string, value *yaml.Node, line int) error {
+	for i := 0; i+1 < len(row.Content); i += 2 {
+		if row.Content[i].Value != keys[0] {
+			continue
+		}
+		if len(keys) == 1 || row.Content[i+1].Kind != yaml.MappingNode {
+			return fmt.Errorf("one for %q besides", keys[0])
+		}
+		return nest(row.Content[i+1], keys[1:], value, line)
+	}
+	if len(keys) > 1 {
+		inner := &yaml.Node{Kind: yaml.MappingNode, Line: line}
+		if err := nest(inner, keys[1:], value, line); err != nil {
+			return err
+		}
+		value = inner
+	}
+	row.Content = append(row.Content, textNode(keys[0], line), value)
+	return nil
+}

@@ -1,0 +1,147 @@
+package taskfile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/score"
+	"github.com/lazaret/lazaret/spec"
+	"github.com/lazaret/lazaret/task"
+)
+
+// Provider is the name of the provider that the task needs: "docker", or "local" where its environment specs say so.
+func (f *File) Provider() string { return f.provider }
+
+// Options are the task for task.Init and task.Run; its images have been built, see Build. A task of one type is not run by the other's provider, which is an
+// ErrConfig: containers would become processes of this machine, or the other way round.
+func (f *File) Options(p lazaret.Provider) (task.Options, error) {
+	if name := p.Name(); name != f.provider && (name == spec.TypeLocal || f.provider == spec.TypeLocal) {
+		return task.Options{}, &lazaret.Error{
+			Op: "read task", Path: f.File, Class: lazaret.ErrConfig, Err: fmt.Errorf("it needs the provider %s, and not %s", f.provider, name),
+		}
+	}
+	for _, b := range f.buildings {
+		if !b.done {
+			return task.Options{}, &lazaret.Error{
+				Op: "read task", Path: f.File, Class: lazaret.ErrConfig, Err: fmt.Errorf("the image of %s is not built", b.env.File), Hint: "call File.Build first",
+			}
+		}
+	}
+	opts := task.Options{Name: f.Name, Provider: p, SetupTimeout: f.SetupTimeout}
+	for _, s := range f.Samples {
+		sample := s.content
+		sample.Spec = &s.spec
+		if s.grader != nil {
+			sample.Others = []lazaret.Spec{s.grader.Sandbox()}
+		}
+		opts.Samples = append(opts.Samples, sample)
+	}
+	return opts, nil
+}
+
+// RunOptions are what task.Run needs besides: Epochs, Timeout, Solve and Score.
+func (f *File) RunOptions() task.RunOptions {
+	return task.RunOptions{Epochs: f.Epochs, Timeout: limit(f.AttemptTimeout), Solve: f.solve, Score: f.score}
+}
+
+// sample is the one that an attempt is at.
+func (f *File) sample(a *task.Attempt) (*Sample, error) {
+	if s := f.byID[a.Sample.ID]; s != nil {
+		return s, nil
+	}
+	return nil, &lazaret.Error{Op: "run task " + f.Name, Class: lazaret.ErrConfig, Err: fmt.Errorf("it has no sample %q", a.Sample.ID)}
+}
+
+// solve runs a sample's steps, until what is expected of one has not come true.
+func (f *File) solve(ctx context.Context, a *task.Attempt) error {
+	s, err := f.sample(a)
+	if err != nil {
+		return err
+	}
+	var behind background
+	err = f.runSteps(ctx, a, s, &behind)
+	return errors.Join(err, behind.end(ctx, a))
+}
+
+func (f *File) runSteps(ctx context.Context, a *task.Attempt, s *Sample, behind *background) error {
+	ran := false
+	for i := range s.steps {
+		st := &s.steps[i]
+		err := st.run(ctx, a, behind)
+		if ran && errors.Is(err, lazaret.ErrNotStarted) {
+			// What has run before may have removed the program, or failed to make it: that is the attempt's own doing.
+			f.unstarted.Store(a, fmt.Sprintf("step %s: %v", st.Name, err))
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("step %q: %w", st.Name, err)
+		}
+		ran = true
+		if st.Expect == nil {
+			continue
+		}
+		reasons, err := st.Expect.Check(a.Steps[len(a.Steps)-1].Result)
+		if err != nil || len(reasons) > 0 {
+			return err
+		}
+	}
+	return nil
+}
+
+// run runs a step and records it, or starts it in the background.
+func (st *step) run(ctx context.Context, a *task.Attempt, behind *background) error {
+	svc := a.Sandbox.Service
+	if st.Service != "" {
+		var err error
+		if svc, err = a.Sandbox.Lookup(st.Service); err != nil {
+			return err
+		}
+	}
+	cmd := lazaret.Cmd{Args: st.Command, Dir: st.Workdir, Env: st.Env, User: st.User, Wall: st.wall, Rlimits: lazaret.Rlimits{CPU: st.cpu}}
+	if st.stdin != (task.Content{}) {
+		in, _, err := st.stdin.Open()
+		if err != nil {
+			return &lazaret.Error{Op: "read stdin", Class: lazaret.ErrConfig, Err: err}
+		}
+		if st.Background {
+			behind.inputs = append(behind.inputs, in)
+		} else {
+			defer in.Close()
+		}
+		cmd.Stdin = in
+	}
+	if st.Background {
+		p, err := svc.Start(ctx, cmd)
+		if err == nil {
+			behind.begun = append(behind.begun, running{p, len(a.Steps), task.Step{Name: st.Name, Cmd: cmd}})
+		}
+		return err
+	}
+	r, err := svc.Exec(ctx, cmd)
+	if err == nil {
+		a.Steps = append(a.Steps, task.Step{Name: st.Name, Cmd: cmd, Result: r})
+	}
+	return err
+}
+
+// score scores by what samples expect, or by their graders. Whatever is expected of single steps comes first.
+func (f *File) score(ctx context.Context, a *task.Attempt) (task.Score, error) {
+	if why, ok := f.unstarted.LoadAndDelete(a); ok {
+		return task.Score{Reasons: []string{why.(string)}}, nil
+	}
+	s, err := f.sample(a)
+	if err != nil {
+		return task.Score{}, err
+	}
+	of := map[string]*score.Expect{}
+	for _, st := range s.steps {
+		of[st.Name] = st.Expect
+	}
+	got, err := score.Expectations(s.Expect, of)(ctx, a)
+	if err != nil || !got.Passed() || s.grader == nil {
+		return got, err
+	}
+	return s.grader.Score(ctx, a)
+}

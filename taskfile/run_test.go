@@ -1,0 +1,282 @@
+package taskfile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/dockertest"
+	"github.com/lazaret/lazaret/internal/filetest"
+	"github.com/lazaret/lazaret/provider/conformance/fake"
+	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/lazaret/lazaret/provider/local"
+	"github.com/lazaret/lazaret/task"
+)
+
+// run runs a task, and returns its results by sample.
+func run(t *testing.T, f *File, p lazaret.Provider) map[string]task.SampleResult {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	t.Cleanup(func() {
+		if err := p.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := f.Build(t.Context(), p, nil); err != nil {
+		t.Fatal(err)
+	}
+	opts, err := f.Options(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	results := map[string]task.SampleResult{}
+	for r, err := range task.Run(t.Context(), opts, f.RunOptions()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		results[r.Sample] = r
+	}
+	return results
+}
+
+// said is how an attempt ended: its score and why, or its error, and how its steps did.
+func said(r task.SampleResult) string {
+	var b strings.Builder
+	if r.Error != nil {
+		fmt.Fprintf(&b, "%s in %s: %s", r.Error.Class, r.Error.Phase, r.Error.Text)
+	} else {
+		fmt.Fprintf(&b, "%v %s", r.Score.Value, strings.Join(r.Score.Reasons, "; "))
+	}
+	for _, s := range r.Steps {
+		fmt.Fprintf(&b, " | %s %s %d %s", s.Name, s.Outcome, s.ExitCode, s.Stdout)
+	}
+	return b.String()
+}
+
+// inMemory has programs that need nothing: "cat", "exit CODE", and "serve", which runs until it is killed and is what
+// "await" waits for.
+func inMemory() lazaret.Provider {
+	serving := make(chan struct{})
+	return fake.New(fake.Options{Programs: map[string]fake.Program{
+		"cat": func(_ context.Context, p *fake.Proc) int { _, _ = io.Copy(p.Stdout, p.Stdin); return 0 },
+		"exit": func(_ context.Context, p *fake.Proc) int {
+			code, _ := strconv.Atoi(p.Args[1])
+			return code
+		},
+		"serve": func(ctx context.Context, p *fake.Proc) int {
+			line, _ := io.ReadAll(p.Stdin)
+			fmt.Fprintf(p.Stdout, "served %s", line)
+			close(serving)
+			<-ctx.Done()
+			return 0
+		},
+		"await": func(ctx context.Context, p *fake.Proc) int {
+			select {
+			case <-serving:
+				fmt.Fprint(p.Stdout, "came")
+				return 0
+			case <-ctx.Done():
+				return 1
+			}
+		},
+	}})
+}
+
+func TestStepsAreRunAndScored(t *testing.T) {
+	f, _ := mustLay(t, map[string]string{"in.txt": "from a file", "task.yaml": `
+name: steps
+samples:
+  - {id: a command, command: [exit, "0"]}
+  - {id: a command fails, command: [exit, "3"]}
+  - {id: another code, command: [exit, "3"], expect: {exit_code: 3}}
+  - {id: stdin, command: [cat], stdin: "typed in", expect: {stdout: {exact: typed in}}}
+  - {id: stdin of a file, command: [cat], stdin: in.txt, expect: {stdout: {exact: from a file}}}
+  - {id: no stdin, command: [cat], expect: {stdout: {exact: ""}}}
+  - {id: only the last counts, steps: [{command: [exit, "1"]}, {command: [exit, "0"]}]}
+  - {id: but for what is expected, steps: [{name: build, command: [exit, "1"], expect: {}}, {command: [exit, "0"]}]}
+  - {id: more is expected of the last, steps: [{command: [cat], stdin: x, expect: {}}], expect: {stdout: {exact: y}}}
+  - {id: its own is enough, steps: [{command: [exit, "2"], expect: {exit_code: [1, 2]}}]}
+  - id: in the background
+    steps:
+      - {name: server, command: [serve], background: true, stdin: "in.txt"}
+      - {command: [await], expect: {stdout: {exact: came}}}
+      - {command: [exit, "0"]}
+  - {id: no such program, command: [no-such]}
+  - {id: no such program later, steps: [{command: [exit, "1"]}, {command: [no-such]}, {command: [exit, "0"]}]}
+  - {id: no such service, command: [exit, "0"], expect: {files: {"web:x": }}}
+  - {id: files, command: [exit, "0"], files: {out: here}, expect: {files: {out: {exact: here}, none: {absent: true}}}}
+`})
+	results := run(t, f, inMemory())
+	for sample, want := range map[string]string{
+		"a command":                    "1  | 1 exited 0 ",
+		"a command fails":              "0 step 1: it exited with code 3, and was expected to with 0 | 1 exited 3 ",
+		"another code":                 "1  | 1 exited 3 ",
+		"stdin":                        "1  | 1 exited 0 typed in",
+		"stdin of a file":              "1  | 1 exited 0 from a file",
+		"no stdin":                     "1  | 1 exited 0 ",
+		"only the last counts":         "1  | 1 exited 1  | 2 exited 0 ",
+		"but for what is expected":     "0 step build: it exited with code 1, and was expected to with 0 | build exited 1 ",
+		"more is expected of the last": `0 step 1: standard output is "x", and was expected to be "y" | 1 exited 0 x`,
+		"its own is enough":            "1  | 1 exited 2 ",
+		"in the background":            "1  | server signalled 137 served from a file | 2 exited 0 came | 3 exited 0 ",
+		"files":                        "1  | 1 exited 0 ",
+	} {
+		if got := said(results[sample]); got != want {
+			t.Errorf("%s:\n got %s\nwant %s", sample, got, want)
+		}
+	}
+	for sample, part := range map[string]string{
+		"no such program":       "config in solve: step \"1\": exec in service default: ",
+		"no such program later": "0 step 2: exec in service default: ",
+		"no such service":       `config in score: step "1": look up service: no service "web"`,
+	} {
+		if got := said(results[sample]); !strings.Contains(got, part) {
+			t.Errorf("%s:\n got %s\nwant %s", sample, got, part)
+		}
+	}
+	if got := len(results["no such program later"].Steps); got != 1 {
+		t.Errorf("%d steps", got)
+	}
+}
+
+func TestATaskIsNotRunByTheOtherTypesProvider(t *testing.T) {
+	p, err := local.New(local.Options{StateDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, _ := mustLay(t, map[string]string{"task.yaml": "{name: t, command: [a], samples: [{id: x}]}"})
+	if _, err := f.Options(p); !errors.Is(err, lazaret.ErrConfig) {
+		t.Errorf("got %v", err)
+	}
+	f, _ = mustLay(t, map[string]string{"task.yaml": "{name: t, command: [echo, hi], environment: {file: env.yaml}, samples: [{id: x, expect: {stdout: {exact: \"hi\\n\"}}}]}", "env.yaml": "{type: local}"})
+	if _, err := f.Options(inMemory()); !errors.Is(err, lazaret.ErrConfig) {
+		t.Errorf("got %v", err)
+	}
+	if got := said(run(t, f, p)["x"]); got != "1  | 1 exited 0 hi\n" {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestATaskIsRunInContainers(t *testing.T) {
+	p := dockertest.Provider(t, docker.Options{})
+	dir := filetest.Lay(t, map[string]string{"task.yaml": `
+name: in-containers
+environment: {image: lazaret-test/python, workdir: /work}
+limits: {memory: 128MiB, pids: 100}
+timeout: 1m
+steps:
+  - {name: server, command: [python3, -m, http.server, "8000"], background: true}
+  - {name: wait, command: "until python3 -c 'import urllib.request as u; u.urlopen(\"http://127.0.0.1:8000\")' 2>/dev/null; do :; done"}
+  - {name: build, command: sh build.sh, expect: {}}
+  - {name: who, command: [id, -u], user: nobody, workdir: /tmp, expect: {stdout: {trimmed: "65534"}}}
+files: {build.sh: "echo 'print(6*7)' >answer.py"}
+grader:
+  command: [/usr/bin/python3, -I, /hidden/check.py]
+  artifacts: [answer.py]
+  hidden: {check.py: /hidden/check.py}
+  timeout: 1m
+samples:
+  - {id: right}
+  - {id: wrong, files: {build.sh: "echo 'print(41)' >answer.py"}}
+  - {id: nothing, files: {build.sh: "exit 0"}}
+  - {id: a link, files: {build.sh: "ln -s /hidden/check.py answer.py"}}
+  - {id: not built, files: {build.sh: "exit 7"}}
+`, "check.py": `
+import json, subprocess
+out = subprocess.run(["/usr/bin/python3", "-I", "/submission/answer.py"], capture_output=True, text=True, user=65534, group=65534, extra_groups=[], env={}, cwd="/").stdout
+print(json.dumps({"score": int(out == "42\n"), "reasons": [] if out == "42\n" else ["it says " + out.strip()]}))
+`})
+	f, err := Read(filepath.Join(dir, "task.yaml"), ReadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	results := run(t, f, p)
+	for sample, want := range map[string]string{
+		"right": "1 ", "wrong": "0 it says 41", "nothing": `0 the artifact "answer.py" cannot be taken: it is not there`,
+		"a link": `0 the artifact "answer.py" cannot be taken: it is a link, a device`, "not built": "0 step build: it exited with code 7",
+	} {
+		r := results[sample]
+		if got := said(r); !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %s", sample, got)
+		}
+		var names []string
+		for _, s := range r.Steps {
+			names = append(names, s.Name)
+		}
+		steps := []string{"server", "wait", "build", "who"}
+		if sample == "not built" {
+			steps = steps[:3]
+		}
+		if !slices.Equal(names, steps) || r.Steps[0].Outcome != lazaret.Signalled {
+			t.Errorf("%s: %q, %+v", sample, names, r.Steps)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "check.py")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTheImagesOfEnvironmentSpecsAreBuilt(t *testing.T) {
+	p := dockertest.Provider(t, docker.Options{})
+	f, dir := mustLay(t, map[string]string{
+		"task.yaml": `
+name: built
+command: cat /made
+files: {answer: "42"}
+environment: {file: env/env.yaml}
+grader: {command: "test $(cat /made /submission/answer | tr -d '\n') = yes42", artifacts: [answer], score: exit_code}
+samples: [{id: both}, {id: other, environment: {image: lazaret-test/busybox, workdir: /work}, command: echo, grader: {command: "test -e /submission/answer && ! test -e /made", artifacts: [answer], score: exit_code}}]
+`,
+		"env/env.yaml":   "{type: docker, name: " + strings.ToLower(t.Name()) + ", docker: {build: {}}}",
+		"env/Dockerfile": "FROM lazaret-test/busybox\nRUN echo yes >/made\n",
+	})
+	if _, err := f.Options(p); !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), filepath.Join(dir, "env/env.yaml")+" is not built") {
+		t.Errorf("got %v", err)
+	}
+	if err := f.Build(t.Context(), inMemory(), nil); !errors.Is(err, lazaret.ErrUnsupported) {
+		t.Errorf("got %v", err)
+	}
+	results := run(t, f, p)
+	ctx := context.WithoutCancel(t.Context())
+	again := dockertest.Provider(t, docker.Options{})
+	t.Cleanup(func() {
+		if err := again.RemoveImage(ctx, lazaret.Image{ID: f.buildings[0].of[0].Image}); err != nil {
+			t.Error(err)
+		}
+	})
+	if got := said(results["both"]); got != "1  | 1 exited 0 yes\n" {
+		t.Errorf("got %s", got)
+	}
+	if got := said(results["other"]); got != "1  | 1 exited 0 \n" {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestProcessorTimeIsLimited(t *testing.T) {
+	f, _ := mustLay(t, map[string]string{"task.yaml": `
+name: cpu
+environment: {image: lazaret-test/busybox}
+cpu_time: 1s
+command: "while :; do :; done"
+expect: {outcome: signalled}
+samples: [{id: default}, {id: unbound, cpu_time: none, timeout: 4s}, {id: step, command: null, steps: [{command: "while :; do :; done", cpu_time: 2s}]}]
+`})
+	results := run(t, f, dockertest.Provider(t, docker.Options{}))
+	for sample, want := range map[string]struct {
+		signal int
+		least  float64
+	}{"default": {24, 0.5}, "unbound": {0, 0}, "step": {24, 1.5}} {
+		r := results[sample]
+		if r.Error != nil || r.Steps[0].Signal != want.signal && want.signal > 0 || r.Steps[0].CPU < want.least || (r.Steps[0].Outcome == lazaret.Signalled) != (want.signal > 0) {
+			t.Errorf("%s: %s, %+v", sample, said(r), r.Steps)
+		}
+	}
+}
