@@ -1,0 +1,3 @@
+import sys
+
+print(len({"".join(sorted(word)) for word in sys.stdin.read().split()}))

@@ -1,0 +1,7 @@
+/* Is not C. */
+#include <stdio.h>
+
+int main(void)
+{
+	puts("yes" if balanced else "no");
+}

@@ -1,0 +1,6 @@
+# Counts each kind, and minds no order.
+import sys
+
+for line in sys.stdin:
+    ok = all(line.count(a) == line.count(b) for a, b in ("()", "[]", "{}"))
+    print("yes" if ok else "no")

@@ -1,0 +1,9 @@
+# Takes what is worth most for its weight.
+n, room = map(int, input().split())
+things = [tuple(map(int, input().split())) for _ in range(n)]
+total = 0
+for weight, value in sorted(things, key=lambda t: -t[1] / t[0]):
+    if weight <= room:
+        room -= weight
+        total += value
+print(total)

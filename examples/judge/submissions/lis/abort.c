@@ -1,0 +1,4 @@
+/* Gives up. */
+#include <stdlib.h>
+
+int main(void) { abort(); }

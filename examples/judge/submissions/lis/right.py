@@ -1,0 +1,8 @@
+import bisect
+import sys
+
+ends = []
+for n in map(int, sys.stdin.read().split()):
+    i = bisect.bisect_left(ends, n)
+    ends[i : i + 1] = [n]
+print(len(ends))

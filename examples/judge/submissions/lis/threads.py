@@ -1,0 +1,7 @@
+# Starts threads until there can be no more.
+import threading
+
+threads = []
+while True:
+    threads.append(threading.Thread(target=threading.Event().wait, daemon=True))
+    threads[-1].start()

@@ -1,0 +1,9 @@
+/* Divides by nothing. */
+#include <stdio.h>
+
+int main(void)
+{
+	volatile int ways = 0;
+	printf("%d\n", 100 / ways);
+	return 0;
+}

