@@ -13,8 +13,8 @@ help: ## list the targets
 build: ## build bin/lazaret
 	$(GO) build -trimpath -o bin/lazaret ./cmd/lazaret
 
-demo: images build ## run the demonstration in examples/demo
-	$(GO) run ./examples/demo
+demo: images build ## judge the submissions of examples/judge
+	bin/lazaret eval examples/judge
 
 test: images ## run all tests with the race detector; needs Docker
 	@start=$$SECONDS; rc=0; \
