@@ -52,6 +52,7 @@ var (
 	callContainerStart   = call{name: "start container", silence: working, again: never}
 	callContainerStop    = call{name: "stop container", silence: working, again: failed}
 	callContainerRemove  = call{name: "remove container", silence: working, again: failed}
+	callContainerTop     = call{name: "list the processes of container", silence: answering, again: unclear} // none is an internal error
 	callContainerLogs    = call{name: "read the log of container", silence: answering, again: failed}
 	callContainerAttach  = call{name: "attach to container", silence: answering, again: never}
 	callContainerStat    = call{name: "look at a file in container", silence: answering, again: unclear} // odd paths are internal errors

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
@@ -117,6 +118,30 @@ func trimSlash(name string) string {
 		return name[1:]
 	}
 	return name
+}
+
+// lives asks whether the main process of a container runs. A busy Engine takes a container for running some time after that
+// process has died: the list of its processes is made anew.
+func (c *Client) lives(ctx context.Context, id string) (bool, error) {
+	res, err := c.api.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
+	if err != nil {
+		return false, c.translate(err, "inspect container "+id)
+	}
+	st := res.Container.State
+	if st == nil || !st.Running {
+		return false, nil
+	}
+	top, err := c.api.ContainerTop(ctx, id, client.ContainerTopOptions{Arguments: []string{"-o", "pid,stat"}})
+	if errdefs.IsConflict(err) || errdefs.IsNotFound(err) {
+		return false, nil // it does not run any more
+	}
+	if err != nil {
+		return false, c.translate(err, "list the processes of container "+id)
+	}
+	main := strconv.Itoa(st.Pid)
+	return slices.ContainsFunc(top.Processes, func(p []string) bool {
+		return len(p) == 2 && p[0] == main && !strings.HasPrefix(p[1], "Z") && !strings.HasPrefix(p[1], "X")
+	}), nil
 }
 
 // Unavailable makes the error of a call on a container that does not run.

@@ -306,12 +306,13 @@ func (e *Exec) judge(ctx context.Context, code int) (lazaret.Exit, error) {
 		exit.Outcome = lazaret.OutOfMemory
 		return exit, nil
 	}
-	// The events may be late, or those of a container that is gone already.
-	state, err := e.c.Inspect(ctx, e.container)
-	if errors.Is(err, lazaret.ErrUnavailable) || err == nil && !state.Running {
+	// The events may be late, and so may be what the Engine describes.
+	switch lives, err := e.c.lives(ctx, e.container); {
+	case errors.Is(err, lazaret.ErrUnavailable) || err == nil && !lives:
 		return lost, nil
+	default:
+		return exit, err
 	}
-	return exit, err
 }
 
 // Write writes to the command's standard input.

@@ -63,6 +63,13 @@ func (g *guarded) ContainerList(ctx context.Context, opts client.ContainerListOp
 	})
 }
 
+// ContainerTop lists the processes of a container.
+func (g *guarded) ContainerTop(ctx context.Context, id string, opts client.ContainerTopOptions) (client.ContainerTopResult, error) {
+	return do(ctx, g, callContainerTop, id, func(ctx context.Context) (client.ContainerTopResult, error) {
+		return g.APIClient.ContainerTop(ctx, id, opts)
+	})
+}
+
 // ContainerInspect describes a container.
 func (g *guarded) ContainerInspect(ctx context.Context, id string, opts client.ContainerInspectOptions) (client.ContainerInspectResult, error) {
 	return do(ctx, g, callContainerInspect, id, func(ctx context.Context) (client.ContainerInspectResult, error) {

@@ -2,14 +2,18 @@ package docker_test
 
 import (
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/dockertest"
 	"github.com/lazaret/lazaret/internal/faultproxy"
 	"github.com/lazaret/lazaret/provider/conformance"
 	"github.com/lazaret/lazaret/provider/docker"
@@ -85,3 +89,102 @@ func TestTheDeathOfAServiceIsToldByTheNextCall(t *testing.T) {
 		})
 	}
 }
+
+// A busy daemon tells the end of a command first and that of its container much later: until then the container runs, as
+// it says. What died with its container has not exited with 137.
+func TestACommandThatDiesWithItsContainerIsLostWhereTheDaemonLagsBehind(t *testing.T) {
+	e := engineOf(t)
+	late := &lag{told: map[string][]byte{}}
+	socket := dockertest.Between(t, e, late.handle)
+	p := newProvider(t, docker.Options{Host: "unix://" + socket, Transport: docker.TransportEngine, NoReaper: true})
+	sb := start(t, p, lazaret.Spec{Image: busybox})
+	run := func(script string) *lazaret.Process {
+		p, err := sb.Start(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", script}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	dies := run("sleep 1000")
+	if res, err := run("exit 137").Wait(t.Context()); err != nil || res.Outcome != lazaret.Exited || res.ExitCode != 137 {
+		t.Errorf("got %+v, %v, want an exit with 137", res, err)
+	}
+	late.begin(t)
+	defer late.end()
+	if err := e.StopContainer(t.Context(), sb.Info().Services[0].Container); err != nil {
+		t.Fatal(err)
+	}
+	if res, err := dies.Wait(t.Context()); err != nil || res.Outcome != lazaret.Lost {
+		t.Errorf("got %+v, %v, want it to be lost", res, err)
+	}
+}
+
+// lag makes a daemon that is up to date one that lags behind in what it tells of containers.
+type lag struct {
+	mu   sync.Mutex
+	told map[string][]byte // by path: the last description of a container
+	over chan struct{}     // closed at the end of the lag; nil where there is none
+}
+
+// begin holds back all events, and what changes in containers that have been described.
+func (l *lag) begin(t *testing.T) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.told) == 0 {
+		t.Fatal("no container has been described")
+	}
+	l.over = make(chan struct{})
+}
+
+// end lets all of it through.
+func (l *lag) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	close(l.over)
+	l.over = nil
+}
+
+// lasts returns a channel that is closed at the end of the lag, or nil.
+func (l *lag) lasts() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.over
+}
+
+var described = regexp.MustCompile("/containers/[^/]+/json$")
+
+func (l *lag) handle(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	switch {
+	case strings.HasSuffix(r.URL.Path, "/events"):
+		defer func() { _ = recover() }() // how a reverse proxy tells that its client has gone
+		next.ServeHTTP(heldBack{w, l}, r)
+	case described.MatchString(r.URL.Path):
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.over == nil {
+			answer := httptest.NewRecorder()
+			next.ServeHTTP(answer, r)
+			l.told[r.URL.Path] = answer.Body.Bytes()
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(l.told[r.URL.Path])
+	default:
+		next.ServeHTTP(w, r)
+	}
+}
+
+// heldBack is an answer that waits for the end of a lag.
+type heldBack struct {
+	http.ResponseWriter
+	lag *lag
+}
+
+func (h heldBack) Write(p []byte) (int, error) {
+	if over := h.lag.lasts(); over != nil {
+		<-over
+	}
+	return h.ResponseWriter.Write(p)
+}
+
+func (h heldBack) Unwrap() http.ResponseWriter { return h.ResponseWriter }
