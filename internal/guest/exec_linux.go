@@ -3,7 +3,6 @@ package guest
 import (
 	"encoding/json"
 	"errors"
-	"io"
 	"os"
 	"sync"
 	"time"
@@ -14,14 +13,6 @@ import (
 	"github.com/lazaret/lazaret/internal/wire"
 )
 
-// drainWithin is how long output is waited for after the command's process has ended, when a child of it
-// holds the output open. What was written before the end is never lost by it.
-const drainWithin = 300 * time.Millisecond
-
-// pipeSize is the most that a pipe of ours holds (the kernel's default; nobody inside can raise it beyond
-// /proc/sys/fs/pipe-max-size, 1 MiB).
-const pipeSize = 1 << 20
-
 // command is one command in flight.
 type command struct {
 	g      *guest
@@ -30,15 +21,14 @@ type command struct {
 	w      *supervisor
 	before evidence
 
-	pressing *time.Timer // presses the worker once it fires; nil where there is none yet
+	pressing *time.Timer // presses the worker once it fires; set when the worker has got the command
 
-	input  *os.File   // the command's standard input, from our side; nil for none
-	output []*os.File // stdout and stderr from our side; with a terminal, the terminal alone
+	input  *os.File  // the command's standard input, from our side; nil for none
+	output []*outlet // stdout and stderr; with a terminal, the terminal alone
 	tails  []*ring.Tail
-	totals [2]int64      // bytes that were sent live; each is its pump's
-	atEnd  [2]bool       // whether an output is at its end; each is its pump's
+	totals [2]int64      // bytes that were sent live; each is its outlet's
 	typed  *queue        // what the hosts wrote for input
-	done   chan struct{} // closed when the host has been told how it ended
+	done   chan struct{} // closed when nothing more is wanted of the worker
 
 	id      int           // of a detached command; else 0
 	began   time.Time     // of a detached command
@@ -130,12 +120,6 @@ func (c *command) closeAll(files []*os.File) {
 
 // run owns the command from its start to its end.
 func (c *command) run() {
-	defer func() {
-		close(c.done)
-		if c.pressing != nil {
-			c.pressing.Stop()
-		}
-	}()
 	defer c.typed.close()
 	if c.input != nil {
 		go c.feed()
@@ -149,12 +133,29 @@ func (c *command) run() {
 		c.awaitStart() // whose word comes before any output
 	}
 	var pumps sync.WaitGroup
-	for i, f := range c.output {
-		pumps.Go(func() { c.atEnd[i] = c.pump(f, i) })
+	pump := func() {
+		for _, o := range c.output {
+			o.await()
+			pumps.Go(o.pump)
+		}
 	}
-	end, survivors, idle := c.await()
-	for _, f := range c.output {
-		_ = f.SetReadDeadline(time.Now().Add(drainWithin))
+	var late <-chan time.Time
+	if c.id == 0 && !c.req.Live && c.req.Terminal == nil {
+		t := time.NewTimer(pumpAfter)
+		defer t.Stop()
+		late = t.C
+	} else {
+		pump()
+	}
+	end, survivors, idle := c.await(late, pump)
+	for _, o := range c.output {
+		if o.finish() {
+			o.await()
+			pumps.Go(o.pump)
+		}
+		if o.file != nil {
+			_ = o.file.SetReadDeadline(time.Now().Add(drainWithin))
+		}
 	}
 	pumps.Wait()
 	c.mu.Lock()
@@ -170,10 +171,12 @@ func (c *command) run() {
 	if end == nil && survivors < 0 && c.failed == nil {
 		survivors = c.w.left()
 	}
+	close(c.done)
+	c.pressing.Stop()
+	c.leave(idle) // before the host knows, so that its next command finds the same worker
 	if c.failed == nil {
 		c.tell(end, max(survivors, 0))
 	}
-	c.leave(idle)
 }
 
 // awaitStart waits until it is known whether the command has started.
@@ -194,10 +197,18 @@ func (c *command) hear(n note) bool {
 	return true
 }
 
-// await waits until the command's process has ended, has turned out not to start, or the worker is gone.
-func (c *command) await() (end *ended, survivors int, idle bool) {
+// await waits until the command's process has ended, has turned out not to start, or the worker is gone; and calls pump
+// when it is late.
+func (c *command) await(late <-chan time.Time, pump func()) (end *ended, survivors int, idle bool) {
 	for c.failed == nil {
-		n, ok := <-c.w.notes
+		var n note
+		var ok bool
+		select {
+		case <-late:
+			pump()
+			continue
+		case n, ok = <-c.w.notes:
+		}
 		switch {
 		case !ok:
 			c.settle(nil) // it may have run
@@ -228,16 +239,8 @@ func (c *command) awaitKilled(idle bool) (survivors int, _ bool) {
 // leave gives the worker back as soon as it has no descendant left, and the outputs to nobody: a child
 // that lives on may write, and is not ended by that.
 func (c *command) leave(idle bool) {
-	for i, f := range c.output {
-		if c.atEnd[i] {
-			_ = f.Close()
-			continue
-		}
-		_ = f.SetReadDeadline(time.Time{})
-		go func() {
-			_, _ = io.Copy(io.Discard, f)
-			_ = f.Close()
-		}()
+	for _, o := range c.output {
+		o.part()
 	}
 	select {
 	case <-c.w.dead:
@@ -287,70 +290,15 @@ func (c *command) tell(end *ended, survivors int) {
 		}
 	}
 	if c.id == 0 {
-		c.reply(wire.Reply{Exit: exit})
+		if text, err := json.Marshal(wire.Reply{Exit: exit}); err == nil {
+			_ = c.s.SendLast(text) // a host that is gone needs no answer
+		}
 		return
 	}
 	exit.WallUS = time.Since(c.began).Microseconds()
 	exit.TimedOut = c.hasExpired()
 	c.exit = exit
 	close(c.ended)
-}
-
-var channels = []byte{wire.Stdout, wire.Stderr}
-
-// pieces are buffers for output, two for each command that runs.
-var pieces = sync.Pool{New: func() any { return new([32 << 10]byte) }}
-
-// pump moves one output to the host, or to where its end is kept, until it is at its end, which it reports;
-// or, when the command has ended and drainWithin is over, until there is nothing in it.
-func (c *command) pump(f *os.File, i int) (atEnd bool) {
-	piece := pieces.Get().(*[32 << 10]byte)
-	defer pieces.Put(piece)
-	buf := piece[:]
-	for {
-		n, err := f.Read(buf)
-		c.took(i, buf[:n])
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			c.rest(f, i, buf)
-			return false
-		}
-		if err != nil {
-			return true
-		}
-	}
-}
-
-func (c *command) took(i int, p []byte) {
-	if len(p) == 0 {
-		return
-	}
-	if !c.req.Live {
-		_, _ = c.tails[i].Write(p) // it never fails
-		return
-	}
-	c.totals[i] += int64(len(p))
-	_ = c.s.Send(channels[i], p) // to a host that is gone: the output is drained all the same
-}
-
-// rest takes what is in a pipe now, at most as much as one can hold.
-func (c *command) rest(f *os.File, i int, buf []byte) {
-	_ = f.SetReadDeadline(time.Time{})
-	raw, err := f.SyscallConn()
-	if err != nil {
-		return
-	}
-	for left := pipeSize; left > 0; {
-		n := 0
-		rerr := raw.Read(func(fd uintptr) bool {
-			n, err = unix.Read(int(fd), buf)
-			return true
-		})
-		if rerr != nil || err != nil || n <= 0 {
-			return
-		}
-		c.took(i, buf[:n])
-		left -= n
-	}
 }
 
 // listen takes the host's input and orders until the stream or the command has ended.

@@ -35,7 +35,9 @@ func Main(args []string, stdin, stdout, stderr *os.File) int {
 			return relay(args[2], stdin, stdout, stderr)
 		}
 	case "worker":
-		return work(args[0])
+		if len(args) == 3 {
+			return work(args[0], args[2])
+		}
 	case "launch":
 		return launched()
 	case "selftest":

@@ -1,8 +1,8 @@
 package guest
 
 import (
+	"errors"
 	"io"
-	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -27,15 +27,19 @@ func (g *guest) move(s *wire.Stream, req *wire.Move) {
 }
 
 // connectTo connects to a unix socket, shows the secret, and waits until that is accepted.
-func connectTo(path string, secret []byte) (*os.File, error) {
+func connectTo(path string, secret []byte) (*wire.Socket, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
-	socket := os.NewFile(uintptr(fd), "host")
-	if err = unix.Connect(fd, &unix.SockaddrUnix{Name: path}); err == nil {
-		err = socket.SetDeadline(time.Now().Add(moveWithin))
+	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: path}); err != nil {
+		return nil, errors.Join(err, unix.Close(fd))
 	}
+	socket, err := wire.NewSocket(fd)
+	if err != nil {
+		return nil, err
+	}
+	err = socket.SetDeadline(time.Now().Add(moveWithin))
 	if err == nil {
 		_, err = socket.Write(secret)
 	}

@@ -6,11 +6,14 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/lazaret/lazaret/internal/wire"
 )
 
 const (
@@ -25,7 +28,7 @@ const (
 type supervisor struct {
 	pid    int
 	stat   int // its /proc/PID/stat, while it is among the guest's workers
-	socket *os.File
+	socket *wire.Socket
 	notes  chan note     // closed when the worker is gone
 	since  atomic.Uint64 // from when on processes may be its command's, in ticks since boot
 	dead   chan struct{} // closed when its process was reaped
@@ -123,6 +126,10 @@ func (g *guest) spawn() (*supervisor, error) {
 		_ = unix.Close(pair[0])
 		return nil, err
 	}
+	socket, err := wire.NewSocket(pair[0])
+	if err != nil {
+		return nil, err
+	}
 	null := g.null.Fd()
 	attr := &syscall.ProcAttr{
 		Dir: "/", Env: []string{"GOMAXPROCS=1"}, Sys: &syscall.SysProcAttr{Setsid: true},
@@ -130,17 +137,17 @@ func (g *guest) spawn() (*supervisor, error) {
 	}
 	g.mu.Lock() // so that it is not reaped before it is known
 	defer g.mu.Unlock()
-	pid, err := syscall.ForkExec(g.self, []string{g.self, "worker"}, attr)
+	pid, err := syscall.ForkExec(g.self, []string{g.self, "worker", strconv.Itoa(g.slack)}, attr)
 	if err != nil {
-		_ = unix.Close(pair[0])
+		_ = socket.Close()
 		return nil, err
 	}
 	stat, err := openStat(pid)
 	if err != nil {
-		_ = unix.Close(pair[0]) // so that it ends
+		_ = socket.Close() // so that it ends
 		return nil, err
 	}
-	w := &supervisor{pid: pid, stat: stat, socket: os.NewFile(uintptr(pair[0]), "worker"), notes: make(chan note, 16), dead: make(chan struct{}), swept: make(chan struct{})}
+	w := &supervisor{pid: pid, stat: stat, socket: socket, notes: make(chan note, 16), dead: make(chan struct{}), swept: make(chan struct{})}
 	w.since.Store(math.MaxUint64)
 	g.workers[pid] = w
 	go w.listen()

@@ -17,6 +17,7 @@ import (
 // guest serves one host.
 type guest struct {
 	self   string // the path of this program
+	slack  int    // of the commands' threads; see relax
 	null   *os.File
 	cgroup cgroup
 
@@ -61,7 +62,7 @@ func serve(self string, counted bool, stdin, stdout, stderr *os.File) int {
 		return 1
 	}
 	// Before anything else: a non-dumpable process cannot do some of this.
-	g := &guest{self: self, workers: map[int]*supervisor{}, detached: map[int]*command{}, reserved: map[int]reservation{}, cgroup: noCgroup}
+	g := &guest{self: self, slack: relax(self), workers: map[int]*supervisor{}, detached: map[int]*command{}, reserved: map[int]reservation{}, cgroup: noCgroup}
 	if counted {
 		g.cgroup = openCgroup()
 	}

@@ -4,13 +4,14 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/lazaret/lazaret/internal/wire"
 )
 
 // post writes one task to a worker's socket, with descriptors.
-func post(socket *os.File, t task, files []int) error {
+func post(socket *wire.Socket, t task, files []int) error {
 	body, err := json.Marshal(t)
 	if err != nil {
 		return err
@@ -22,13 +23,9 @@ func post(socket *os.File, t task, files []int) error {
 		rights = unix.UnixRights(files...)
 	}
 	sent := 0
-	raw, err := socket.SyscallConn()
-	if err != nil {
-		return err
-	}
 	var serr error
-	err = raw.Write(func(fd uintptr) bool {
-		sent, serr = unix.SendmsgN(int(fd), msg, rights, nil, unix.MSG_NOSIGNAL)
+	err = socket.Writing(func(fd int) bool {
+		sent, serr = unix.SendmsgN(fd, msg, rights, nil, unix.MSG_NOSIGNAL)
 		return !errors.Is(serr, unix.EAGAIN)
 	})
 	if err = errors.Join(err, serr); err != nil {
@@ -41,17 +38,16 @@ func post(socket *os.File, t task, files []int) error {
 }
 
 // readWithFiles fills p, which the peer began a message with, and returns the descriptors that came.
-func readWithFiles(socket *os.File, p []byte) ([]int, error) {
-	raw, err := socket.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
+func readWithFiles(socket *wire.Socket, p []byte) ([]int, error) {
 	oob := make([]byte, unix.CmsgSpace(3*4))
 	var n, oobn int
 	var rerr error
-	err = raw.Read(func(fd uintptr) bool {
-		n, oobn, _, _, rerr = unix.Recvmsg(int(fd), p, oob, unix.MSG_CMSG_CLOEXEC)
-		return !errors.Is(rerr, unix.EAGAIN) && !errors.Is(rerr, unix.EINTR)
+	err := socket.Reading(func(fd int) bool {
+		for {
+			if n, oobn, _, _, rerr = unix.Recvmsg(fd, p, oob, unix.MSG_CMSG_CLOEXEC); !errors.Is(rerr, unix.EINTR) {
+				return !errors.Is(rerr, unix.EAGAIN)
+			}
+		}
 	})
 	if err = errors.Join(err, rerr); err != nil {
 		return nil, err

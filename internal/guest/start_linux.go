@@ -30,7 +30,9 @@ func (c *command) handOver(theirs []*os.File) (err error) {
 
 // closeOurs closes our side of the pipes or of the terminal.
 func (c *command) closeOurs() {
-	c.closeAll(c.output)
+	for _, o := range c.output {
+		o.close()
+	}
 	if c.input != nil {
 		_ = c.input.Close() // a terminal is closed already
 	}
@@ -43,7 +45,7 @@ func (c *command) plumb() (theirs []*os.File, err error) {
 		if err != nil {
 			return nil, err
 		}
-		c.input, c.output = ours, []*os.File{ours}
+		c.input, c.output = ours, []*outlet{{c: c, fd: -1, file: ours}}
 		c.tails = []*ring.Tail{ring.NewTail(c.req.Caps[0])}
 		return []*os.File{terminal, nil, nil}, nil
 	}
@@ -51,23 +53,22 @@ func (c *command) plumb() (theirs []*os.File, err error) {
 	defer func() {
 		if err != nil {
 			c.closeAll(theirs)
-			c.closeAll(c.output)
-			if c.input != nil {
-				_ = c.input.Close()
-			}
+			c.closeOurs()
 		}
 	}()
 	if c.req.Stdin {
-		if theirs[0], c.input, err = pipe(0); err != nil {
+		their, ours, err := pipe(0)
+		if err != nil {
 			return nil, err
 		}
+		theirs[0], c.input = their, os.NewFile(uintptr(ours), "input")
 	}
 	for i := range 2 {
 		their, ours, err := pipe(1)
 		if err != nil {
 			return nil, err
 		}
-		c.output = append(c.output, ours)
+		c.output = append(c.output, &outlet{c: c, i: i, fd: ours})
 		c.tails = append(c.tails, ring.NewTail(c.req.Caps[i]))
 		theirs[i+1] = their
 	}
@@ -75,18 +76,18 @@ func (c *command) plumb() (theirs []*os.File, err error) {
 }
 
 // pipe makes a pipe for a command's standard stream fd: theirs blocks, as programs expect, and ours does not.
-func pipe(fd int) (theirs, ours *os.File, err error) {
+func pipe(fd int) (theirs *os.File, ours int, err error) {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
-		return nil, nil, os.NewSyscallError("pipe2", err)
+		return nil, -1, os.NewSyscallError("pipe2", err)
 	}
 	if fd > 0 {
 		p[0], p[1] = p[1], p[0]
 	}
 	if err := unix.SetNonblock(p[1], true); err != nil {
-		return nil, nil, errors.Join(err, unix.Close(p[0]), unix.Close(p[1]))
+		return nil, -1, errors.Join(err, unix.Close(p[0]), unix.Close(p[1]))
 	}
-	return os.NewFile(uintptr(p[0]), "theirs"), os.NewFile(uintptr(p[1]), "ours"), nil
+	return os.NewFile(uintptr(p[0]), "theirs"), p[1], nil
 }
 
 // start has the worker start the command.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"os"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -62,6 +64,7 @@ type ended struct {
 
 type worker struct {
 	program string // the path of this program
+	slack   int    // of the command's thread; see relax
 	self    int
 	tell    func(note)
 
@@ -73,8 +76,8 @@ type worker struct {
 	unsaid *time.Timer // tells that it has started; nil where that is told or not needed any more
 }
 
-// work is a worker's life.
-func work(program string) int {
+// work is a worker's life. slack is that of the commands' threads, in nanoseconds, or 0.
+func work(program, slack string) int {
 	unix.CloseOnExec(workerSocket)
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return 1
@@ -83,10 +86,14 @@ func work(program string) int {
 	if err := unix.SetNonblock(workerSocket, true); err != nil {
 		return 1
 	}
-	socket := os.NewFile(workerSocket, "guest")
+	socket, err := wire.NewSocket(workerSocket)
+	if err != nil {
+		return 1
+	}
 	enc := json.NewEncoder(socket)
 	var emu sync.Mutex
-	w := &worker{program: program, self: os.Getpid(), begun: make(chan struct{}, 1), tell: func(n note) {
+	usual, _ := strconv.Atoi(slack) // the guest's own word
+	w := &worker{program: program, slack: usual, self: os.Getpid(), begun: make(chan struct{}, 1), tell: func(n note) {
 		emu.Lock()
 		defer emu.Unlock()
 		_ = enc.Encode(n) // a guest that is gone shows at the next read
@@ -164,6 +171,11 @@ func (w *worker) start(s *start, files []int) *wire.Failed {
 	}
 	if s.Terminal {
 		attr.Sys.Setctty, attr.Sys.Ctty = true, 0
+	}
+	if w.slack > 0 {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		setSlack(w.slack)
 	}
 	w.mu.Lock() // so that nothing is reaped before its pid is known
 	defer w.mu.Unlock()
@@ -326,7 +338,7 @@ func (w *worker) kill(grace time.Duration) (survivors int) {
 }
 
 // receive reads one task and the descriptors that come with it.
-func receive(socket *os.File) (t task, files []int, err error) {
+func receive(socket *wire.Socket) (t task, files []int, err error) {
 	var head [4]byte
 	files, err = readWithFiles(socket, head[:])
 	if err != nil {

@@ -213,19 +213,25 @@ func (c *Conn) Ping(cancel <-chan struct{}) bool {
 
 // write sends one frame whose payload is the concatenation of parts.
 func (c *Conn) write(stream uint32, t Type, parts ...[]byte) error {
-	size := 0
-	for _, p := range parts {
-		size += len(p)
-	}
+	return c.writeAll(stream, outgoing{t, parts})
+}
+
+// outgoing is a frame that is to be written.
+type outgoing struct {
+	t     Type
+	parts [][]byte // whose concatenation is the payload
+}
+
+// writeAll sends frames of one stream together.
+func (c *Conn) writeAll(stream uint32, frames ...outgoing) error {
 	c.waiting.Add(1)
 	c.wmu.Lock()
 	last := c.waiting.Add(-1) == 0
 	defer c.wmu.Unlock()
-	var head [headerSize]byte
-	_, err := c.w.Write(appendHeader(head[:0], stream, t, size))
-	for _, p := range parts {
+	var err error
+	for _, f := range frames {
 		if err == nil {
-			_, err = c.w.Write(p)
+			err = c.buffer(stream, f)
 		}
 	}
 	if err == nil && last {
@@ -233,6 +239,22 @@ func (c *Conn) write(stream uint32, t Type, parts ...[]byte) error {
 	}
 	if err != nil {
 		c.fail(err)
+	}
+	return err
+}
+
+// buffer writes a frame to the buffer. wmu is held.
+func (c *Conn) buffer(stream uint32, f outgoing) error {
+	size := 0
+	for _, p := range f.parts {
+		size += len(p)
+	}
+	var head [headerSize]byte
+	_, err := c.w.Write(appendHeader(head[:0], stream, f.t, size))
+	for _, p := range f.parts {
+		if err == nil {
+			_, err = c.w.Write(p)
+		}
 	}
 	return err
 }

@@ -208,19 +208,42 @@ func (s *Stream) usable() error {
 	return s.err
 }
 
+// SendLast sends a message and closes the stream, both at once.
+func (s *Stream) SendLast(m []byte) error {
+	first, ended := s.shut()
+	if !first {
+		return io.ErrClosedPipe
+	}
+	defer s.forget()
+	if ended {
+		return nil // nobody takes it
+	}
+	return s.c.writeAll(s.id, outgoing{Message, [][]byte{m}}, outgoing{t: Close})
+}
+
 // Close ends the stream on this side: nothing more is sent, and what comes is dropped.
 func (s *Stream) Close() {
+	first, ended := s.shut()
+	if !first {
+		return
+	}
+	if !ended {
+		_ = s.c.write(s.id, Close) // on a broken connection it is closed anyway
+	}
+	s.forget()
+}
+
+// shut marks the stream as closed by this side, and says whether it was open until now, and whether the peer has closed
+// it and needs no word.
+func (s *Stream) shut() (first, ended bool) {
 	s.mu.Lock()
-	first := s.err == nil
+	defer s.mu.Unlock()
+	first = s.err == nil
 	if first {
 		s.err = io.ErrClosedPipe
 	}
 	s.changed.Broadcast()
-	s.mu.Unlock()
-	if first {
-		_ = s.c.write(s.id, Close) // on a broken connection it is closed anyway
-		s.forget()
-	}
+	return first, s.ended
 }
 
 // forget takes the stream out of the connection.

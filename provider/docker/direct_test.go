@@ -2,6 +2,7 @@ package docker_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,5 +37,31 @@ func TestADirectServiceHasNoHelpFromTheSandbox(t *testing.T) {
 				t.Errorf("got %+v, %v", res, err)
 			}
 		})
+	}
+}
+
+// The guest lets the kernel wake its own threads late. A command's sleep as they do without it.
+func TestACommandsThreadsAreWokenAsWithoutAGuest(t *testing.T) {
+	sb := start(t, newProvider(t, docker.Options{}), lazaret.Spec{Image: busybox})
+	slack := func(s *lazaret.Service, cmd lazaret.Cmd) string {
+		cmd.Args = []string{"cat", "/proc/self/timerslack_ns"}
+		res, err := s.Exec(t.Context(), cmd)
+		if err != nil || !res.Success() {
+			t.Fatal(res, err)
+		}
+		return strings.TrimSpace(res.Stdout.Text())
+	}
+	want := slack(sb.Direct(), lazaret.Cmd{})
+	for name, cmd := range map[string]lazaret.Cmd{
+		"a command": {}, "one with limits": {Rlimits: lazaret.Rlimits{OpenFiles: 100}}, "one at a terminal": {TTY: true},
+	} {
+		for range 3 { // by a new worker, and by one that is kept
+			if got := slack(sb.Service, cmd); got != want {
+				t.Errorf("%s: woken within %s ns, without a guest %s", name, got, want)
+			}
+		}
+		if got := slack(sb.As("nobody"), cmd); got != want {
+			t.Errorf("%s, by another user's guest: woken within %s ns, without a guest %s", name, got, want)
+		}
 	}
 }

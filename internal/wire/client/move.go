@@ -87,7 +87,11 @@ func moved(s *wire.Stream) error {
 
 // join sends later requests over a connection. Whichever of the two ends first, the other ends with it.
 func (g *Guest) join(conn net.Conn) {
-	c := wire.NewConn(conn, wire.Host, nil)
+	var rw io.ReadWriteCloser = conn
+	if unix, is := conn.(*net.UnixConn); is {
+		rw = quiet(unix)
+	}
+	c := wire.NewConn(rw, wire.Host, nil)
 	g.use(c)
 	g.readers.Go(func() {
 		select {
