@@ -13,7 +13,7 @@ func idle() {}
 
 func serve(string, bool, *os.File, *os.File, *os.File) int { return 2 }
 
-func work(string) int { return 2 }
+func work(string, string) int { return 2 }
 
 func launched() int { return 2 }
 
