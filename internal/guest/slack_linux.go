@@ -3,6 +3,7 @@ package guest
 import (
 	"os"
 	"runtime"
+	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -14,27 +15,30 @@ import (
 // this one nothing is gained.
 const slack = 2_000_000
 
-// relax gives all threads of this process their slack, and returns the usual one, which is for commands; 0 where the
-// kernel knows of none. That thread of Go's is there already, so the program begins once more: it is the same process,
-// and what it has open stays open.
+// relaxed is the environment variable by which a guest that begins once more learns the usual slack. Its commands do not
+// get it.
+const relaxed = "LAZARET_RELAXED"
+
+// relax gives all threads of this process their slack, and returns the usual one, which is for commands; 0 where it is
+// left as it is. That thread of Go's is there already, so the program begins once more: it is the same process, and what
+// it has open stays open.
 func relax(program string) (usual int) {
-	runtime.LockOSThread() // the first one, whose own is the usual one
-	defer runtime.UnlockOSThread()
-	has, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
-	if err != nil || unix.Gettid() != os.Getpid() {
-		return 0
-	}
-	if has == slack {
-		setSlack(0)
-		usual, _ = unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0) // as just now
-		setSlack(slack)
+	if s, again := os.LookupEnv(relaxed); again {
+		_ = os.Unsetenv(relaxed)   // it has a name
+		usual, _ = strconv.Atoi(s) // 0 for what is not our word
 		return usual
 	}
-	setSlack(slack)
-	_ = syscall.Exec(program, os.Args, os.Environ())
-	setSlack(has) // it can do without
+	usual, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
+	if err != nil { // the kernel knows of none
+		return 0
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	setSlack(slack) // of this thread, which will be the first one
+	_ = syscall.Exec(program, os.Args, append(os.Environ(), relaxed+"="+strconv.Itoa(usual)))
+	setSlack(usual) // it can do without
 	return 0
 }
 
-// setSlack sets the calling thread's slack, which what it starts inherits; 0 for the one that it inherited itself.
+// setSlack sets the calling thread's slack, which what it starts inherits.
 func setSlack(ns int) { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(ns), 0, 0, 0) } //nolint:gosec // not negative
