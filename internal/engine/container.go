@@ -32,6 +32,7 @@ type State struct {
 	Image      string // the image's reference
 	Created    time.Time
 	Began      string // when it was last started, as the Engine writes it
+	pid        int    // of its main process, on the Engine's machine
 	User       string
 	WorkingDir string
 	TTY        bool
@@ -75,7 +76,7 @@ func (c *Client) Inspect(ctx context.Context, id string) (State, error) {
 	s := State{ID: res.Container.ID, Name: trimSlash(res.Container.Name)}
 	s.Created, _ = time.Parse(time.RFC3339Nano, res.Container.Created) // zero where it is not told
 	if st := res.Container.State; st != nil {
-		s.Status, s.Running, s.ExitCode, s.OOMKilled, s.Began = string(st.Status), st.Running, st.ExitCode, st.OOMKilled, st.StartedAt
+		s.Status, s.Running, s.ExitCode, s.OOMKilled, s.Began, s.pid = string(st.Status), st.Running, st.ExitCode, st.OOMKilled, st.StartedAt, st.Pid
 		if h := st.Health; h != nil {
 			s.Health = string(h.Status)
 			if n := len(h.Log); n > 0 {
@@ -123,13 +124,9 @@ func trimSlash(name string) string {
 // lives asks whether the main process of a container runs. A busy Engine takes a container for running some time after that
 // process has died: the list of its processes is made anew.
 func (c *Client) lives(ctx context.Context, id string) (bool, error) {
-	res, err := c.api.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
-	if err != nil {
-		return false, c.translate(err, "inspect container "+id)
-	}
-	st := res.Container.State
-	if st == nil || !st.Running {
-		return false, nil
+	s, err := c.Inspect(ctx, id)
+	if err != nil || !s.Running {
+		return false, err
 	}
 	top, err := c.api.ContainerTop(ctx, id, client.ContainerTopOptions{Arguments: []string{"-o", "pid,stat"}})
 	if errdefs.IsConflict(err) || errdefs.IsNotFound(err) {
@@ -138,7 +135,7 @@ func (c *Client) lives(ctx context.Context, id string) (bool, error) {
 	if err != nil {
 		return false, c.translate(err, "list the processes of container "+id)
 	}
-	main := strconv.Itoa(st.Pid)
+	main := strconv.Itoa(s.pid)
 	return slices.ContainsFunc(top.Processes, func(p []string) bool {
 		return len(p) == 2 && p[0] == main && !strings.HasPrefix(p[1], "Z") && !strings.HasPrefix(p[1], "X")
 	}), nil

@@ -307,12 +307,11 @@ func (e *Exec) judge(ctx context.Context, code int) (lazaret.Exit, error) {
 		return exit, nil
 	}
 	// The events may be late, and so may be what the Engine describes.
-	switch lives, err := e.c.lives(ctx, e.container); {
-	case errors.Is(err, lazaret.ErrUnavailable) || err == nil && !lives:
+	lives, err := e.c.lives(ctx, e.container)
+	if errors.Is(err, lazaret.ErrUnavailable) || err == nil && !lives {
 		return lost, nil
-	default:
-		return exit, err
 	}
+	return exit, err
 }
 
 // Write writes to the command's standard input.
