@@ -148,6 +148,8 @@ type Exit struct {
 	// Wall is how long it ran, where the sandbox has measured that; else 0.
 	Wall  time.Duration
 	Usage Usage
+	// Unkilled says that some of its processes could not be killed, where the sandbox was to do that.
+	Unkilled bool
 }
 
 // Connector is the capability of a ServiceBackend to say how a person gets in.

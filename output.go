@@ -58,13 +58,21 @@ func (f *feed) close() {
 	f.changed.Broadcast()
 }
 
+// smallChunks is how many bytes of small chunks become one, so that a million of them, which nobody takes, do not take
+// many times their memory.
+const smallChunks = 4 << 10
+
 func (f *feed) put(s Stream, p []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for f.attached && !f.released && f.size >= feedSize {
 		f.changed.Wait()
 	}
-	f.chunks = append(f.chunks, Event{Stream: s, Data: bytes.Clone(p)})
+	if last := len(f.chunks) - 1; last >= 0 && f.chunks[last].Stream == s && len(f.chunks[last].Data)+len(p) <= smallChunks {
+		f.chunks[last].Data = append(f.chunks[last].Data, p...)
+	} else {
+		f.chunks = append(f.chunks, Event{Stream: s, Data: bytes.Clone(p)})
+	}
 	f.size += len(p)
 	for f.size > feedSize && (!f.attached || f.released) && len(f.chunks) > 1 {
 		old := f.chunks[0]

@@ -180,7 +180,8 @@ func (p *Process) finish(ctx context.Context, exit Exit, err error) {
 		p.result = &Result{
 			Outcome: exit.Outcome, ExitCode: exit.Code, Signal: exit.Signal,
 			Stdout: outputOf(p.out[Stdout]), Stderr: outputOf(p.out[Stderr]),
-			Why: exit.Why, Usage: exit.Usage, Started: p.info.Started, Wall: time.Since(p.info.Started), Unkilled: unkilled,
+			Why: exit.Why, Usage: exit.Usage, Started: p.info.Started, Wall: time.Since(p.info.Started),
+			Unkilled: unkilled || exit.Unkilled,
 		}
 		if exit.Wall > 0 {
 			p.result.Wall = exit.Wall

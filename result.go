@@ -39,8 +39,8 @@ type Result struct {
 
 	Usage Usage // what it used; zero where the transport cannot tell
 
-	// Unkilled says that the command was to be killed and that some of its processes may still run,
-	// because the transport cannot end them; they end with the sandbox.
+	// Unkilled says that the command was to be killed and that some of its processes may still run, because
+	// the transport cannot end them, or may not: another user's, say. They end with the sandbox.
 	Unkilled bool
 }
 

@@ -55,19 +55,21 @@ func number(text, key string) int64 {
 // cgroup is the container's own control group, of version 1 or 2, as Docker mounts it.
 type cgroup struct{ oomKills, pidsLimits, peak counter }
 
-func openCgroup() cgroup {
-	const v1, v2 = "/sys/fs/cgroup/memory/memory.oom_control", "/sys/fs/cgroup/memory.events"
-	if exists(v2) {
+// cgroupRoot is where it is mounted.
+const cgroupRoot = "/sys/fs/cgroup"
+
+func openCgroup(root string) cgroup {
+	if v2 := root + "/memory.events"; exists(v2) {
 		return cgroup{
 			oomKills:   open(v2, "oom_kill"),
-			pidsLimits: open("/sys/fs/cgroup/pids.events", "max"),
-			peak:       open("/sys/fs/cgroup/memory.peak", ""),
+			pidsLimits: open(root+"/pids.events", "max"),
+			peak:       open(root+"/memory.peak", ""),
 		}
 	}
 	return cgroup{
-		oomKills:   open(v1, "oom_kill"),
-		pidsLimits: open("/sys/fs/cgroup/pids/pids.events", "max"),
-		peak:       open("/sys/fs/cgroup/memory/memory.max_usage_in_bytes", ""),
+		oomKills:   open(root+"/memory/memory.oom_control", "oom_kill"),
+		pidsLimits: open(root+"/pids/pids.events", "max"),
+		peak:       open(root+"/memory/memory.max_usage_in_bytes", ""),
 	}
 }
 

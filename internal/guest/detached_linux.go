@@ -33,6 +33,7 @@ func (g *guest) enlist(c *command) *wire.Failed {
 		c.id = g.last + 1
 	}
 	g.last = max(g.last, c.id)
+	c.settled = make(chan struct{})
 	g.detached[c.id] = c
 	return nil
 }
@@ -88,6 +89,9 @@ func (g *guest) list(s *wire.Stream) {
 	g.mu.Lock()
 	all := []wire.Detached{}
 	for id, c := range g.detached {
+		if !isClosed(c.settled) {
+			continue // it may never be one
+		}
 		all = append(all, wire.Detached{
 			ID: id, Args: beginning(c.req.Args, wire.MaxListedArgs), AgeUS: time.Since(c.began).Microseconds(),
 			Ended: isClosed(c.ended), Stdin: c.req.Stdin,
@@ -129,13 +133,17 @@ func isClosed(c <-chan struct{}) bool {
 func (g *guest) join(s *wire.Stream, req *wire.Join) {
 	var r wire.Reply
 	c := g.find(req.ID)
-	if c == nil {
-		r.Failed = &wire.Failed{What: wire.NoDetached, Text: fmt.Sprintf("there is no detached command %d", req.ID)}
+	if c != nil {
+		<-c.settled // before, there is nothing to look at
+		r.Failed = c.failed
 	} else {
+		r.Failed = &wire.Failed{What: wire.NoDetached, Text: fmt.Sprintf("there is no detached command %d", req.ID)}
+	}
+	if r.Failed == nil {
 		r.Started = &wire.Started{ID: req.ID}
 	}
 	text, err := json.Marshal(r)
-	if err != nil || s.SendMessage(text) != nil || c == nil {
+	if err != nil || s.SendMessage(text) != nil || r.Failed != nil {
 		return
 	}
 	c.watch(s)

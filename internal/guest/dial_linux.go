@@ -52,20 +52,38 @@ func dialed(s *wire.Stream, err error) bool {
 // dialBuffer is the size of the pieces that are read from a socket.
 const dialBuffer = 32 << 10
 
+// lingerWithin bounds the writing of what came before the host closed the stream: a program may never read it.
+const lingerWithin = 5 * time.Second
+
 // passOn writes what comes on the stream to the socket, and ends that direction at its end. It returns when the host
 // has closed the stream, or the program the connection.
 func passOn(s *wire.Stream, socket *os.File) {
+	came := newQueue()
+	go func() { // until the stream is closed, by either side
+		defer came.close()
+		for {
+			ev, err := s.Receive()
+			switch {
+			case err != nil:
+				_ = socket.SetWriteDeadline(time.Now().Add(lingerWithin)) // it may be closed by now
+				return
+			case ev.Type == wire.Data && ev.Channel == wire.Stdin:
+				came.put(piece{data: ev.Payload})
+			case ev.Type == wire.End && ev.Channel == wire.Stdin:
+				came.put(piece{})
+			}
+		}
+	}()
 	for {
-		ev, err := s.Receive()
-		if err != nil {
+		p, ok := came.take()
+		if !ok {
 			return
 		}
-		switch {
-		case ev.Type == wire.Data && ev.Channel == wire.Stdin:
-			_, err = socket.Write(ev.Payload)
-			s.Consumed(len(ev.Payload))
-			ev.Recycle()
-		case ev.Type == wire.End && ev.Channel == wire.Stdin:
+		var err error
+		if len(p.data) > 0 {
+			_, err = socket.Write(p.data)
+			s.Consumed(len(p.data))
+		} else {
 			err = shutdown(socket)
 		}
 		if err != nil {

@@ -23,7 +23,7 @@ type command struct {
 
 	pressing *time.Timer // presses the worker once it fires; set when the worker has got the command
 
-	input  *os.File  // the command's standard input, from our side; nil for none
+	input  *patient  // the command's standard input, from our side; nil for none
 	output []*outlet // stdout and stderr; with a terminal, the terminal alone
 	tails  []*ring.Tail
 	totals [2]int64      // bytes that were sent live; each is its outlet's
@@ -55,15 +55,13 @@ func (g *guest) exec(s *wire.Stream, req *wire.Exec) {
 	}
 	if failed := c.begin(); failed != nil {
 		close(c.done)
-		g.strike(c.id)
-		c.reply(wire.Reply{Failed: failed})
+		c.settle(failed)
 		return
 	}
 	if c.id == 0 {
 		c.run()
 		return
 	}
-	c.settled = make(chan struct{})
 	go c.run()
 	<-c.settled
 	if c.failed == nil {
@@ -154,7 +152,7 @@ func (c *command) run() {
 			pumps.Go(o.pump)
 		}
 		if o.file != nil {
-			_ = o.file.SetReadDeadline(time.Now().Add(drainWithin))
+			o.file.readUntil(time.Now().Add(drainWithin))
 		}
 	}
 	pumps.Wait()
@@ -367,6 +365,6 @@ func (c *command) order(o wire.Order) {
 	case o.Signal > 0:
 		_ = post(c.w.socket, task{Signal: o.Signal}, nil)
 	case o.Resize != nil && c.req.Terminal != nil:
-		resize(c.input, *o.Resize)
+		_ = c.input.control(func(fd int) { _ = setSize(fd, *o.Resize) }) // it has ended just now
 	}
 }

@@ -180,8 +180,8 @@ func (c *content) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// writeTo writes what the host sends to w: what came in one piece as it is, more of it by writeSize.
-func (c *content) writeTo(w io.Writer) error {
+// writeTo writes what the host sends to f: what came in one piece as it is, more of it by writeSize.
+func (c *content) writeTo(f *os.File) error {
 	first, err := c.next()
 	if errors.Is(err, io.EOF) {
 		return nil
@@ -191,10 +191,10 @@ func (c *content) writeTo(w io.Writer) error {
 	}
 	second, err := c.next()
 	if errors.Is(err, io.EOF) {
-		_, err = w.Write(first.Payload)
+		_, err = f.Write(first.Payload)
 		return err
 	}
-	buf := bufio.NewWriterSize(w, writeSize)
+	buf := bufio.NewWriterSize(fastWriter(f), writeSize)
 	put := func(piece wire.Event) error {
 		_, err := buf.Write(piece.Payload)
 		c.s.Consumed(len(piece.Payload))
@@ -215,6 +215,44 @@ func (c *content) writeTo(w io.Writer) error {
 			return err
 		}
 	}
+}
+
+// uncached writes to a file in a file system of user space, as a container's is by the driver fuse-overlayfs, which is
+// handed what is written as it comes, with no copy in the kernel's cache: that keeps it back until there is too much of
+// it, where writes wait for one another, and the file system's own files are cached once more below it.
+type uncached struct {
+	f     *os.File
+	usual int // the flags of f, while it has one more
+}
+
+// fastWriter is f, or an uncached for it.
+func fastWriter(f *os.File) io.Writer {
+	var st unix.Statfs_t
+	if unix.Fstatfs(int(f.Fd()), &st) != nil || st.Type != unix.FUSE_SUPER_MAGIC {
+		return f
+	}
+	flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
+	if err == nil {
+		_, err = unix.FcntlInt(f.Fd(), unix.F_SETFL, flags|unix.O_DIRECT)
+	}
+	if err != nil {
+		return f
+	}
+	return &uncached{f: f, usual: flags}
+}
+
+// Write writes by the cache what fails without it: a full disk may be an EIO there.
+func (w *uncached) Write(p []byte) (int, error) {
+	n, err := w.f.Write(p)
+	if err == nil || w.usual < 0 {
+		return n, err
+	}
+	if _, ferr := unix.FcntlInt(w.f.Fd(), unix.F_SETFL, w.usual); ferr != nil {
+		return n, err
+	}
+	w.usual = -1
+	m, err := w.f.Write(p[n:])
+	return n + m, err
 }
 
 // next waits for the next piece.
@@ -249,7 +287,7 @@ func fileWrite(s *wire.Stream, path string, req *wire.File) error {
 		return err
 	}
 	answer(s, wire.FileReply{})
-	err = (&content{s: s}).writeTo(f)
+	err = (&content{s: s}).writeTo(f.File)
 	if err = f.Finish(err); err != nil {
 		return err
 	}

@@ -12,28 +12,27 @@ import (
 // idle reaps orphans for ever. It takes every signal that can be taken, and does nothing about it: as a
 // container's first process the guest then outlives whatever the code under test sends, since the kernel
 // keeps SIGKILL and SIGSTOP from inside away from it.
-func idle() { onChild(reap) }
+func idle() { onChild(takeSignals(syscall.SIGCHLD), reap) }
 
-// onChild calls f now, and whenever a child may have ended, for ever. It takes every signal, so that none of
-// them ends the process.
-func onChild(f func()) {
-	signals := make(chan os.Signal, 1)
-	takeSignals(signals, syscall.SIGCHLD)
+// onChild calls f now, and whenever a signal comes, which may tell that a child has ended, for ever.
+func onChild(signals <-chan os.Signal, f func()) {
 	for {
 		f()
 		<-signals
 	}
 }
 
-// takeSignals has every signal that would end the process sent to c, and more: all that can be taken, but for the
-// one that Go's scheduler uses.
-func takeSignals(c chan<- os.Signal, more ...os.Signal) {
+// takeSignals has every signal that would end the process sent to a channel that holds one, and more: all that can be
+// taken, but for the one that Go's scheduler uses.
+func takeSignals(more ...os.Signal) <-chan os.Signal {
 	for s := syscall.Signal(1); s <= 64; s++ {
 		if s != syscall.SIGKILL && s != syscall.SIGSTOP && s != syscall.SIGURG && s != syscall.SIGCHLD {
 			more = append(more, s)
 		}
 	}
+	c := make(chan os.Signal, 1)
 	signal.Notify(c, more...)
+	return c
 }
 
 // reap takes the status of every child that has ended.

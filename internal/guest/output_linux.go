@@ -35,7 +35,7 @@ type outlet struct {
 	c     *command
 	i     int
 	fd    int      // of a pipe, while nobody waits for what comes; else -1
-	file  *os.File // from when on somebody does
+	file  *patient // from when on somebody does
 	atEnd bool
 }
 
@@ -53,7 +53,7 @@ func (o *outlet) close() {
 // await has what comes awaited.
 func (o *outlet) await() {
 	if o.file == nil {
-		o.file, o.fd = os.NewFile(uintptr(o.fd), "output"), -1
+		o.file, o.fd = newPatient(o.fd, "output"), -1
 	}
 }
 
@@ -67,7 +67,7 @@ func (o *outlet) pump() {
 		n, err := o.file.Read(buf)
 		o.c.took(o.i, buf[:n])
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			o.rest(buf)
+			_ = o.file.control(func(fd int) { o.empty(fd, buf) })
 			return
 		}
 		if err != nil {
@@ -75,15 +75,6 @@ func (o *outlet) pump() {
 			return
 		}
 	}
-}
-
-// rest takes what is there now.
-func (o *outlet) rest(buf []byte) {
-	raw, err := o.file.SyscallConn()
-	if err != nil {
-		return
-	}
-	_ = raw.Control(func(fd uintptr) { o.empty(int(fd), buf) })
 }
 
 // empty takes what is in a pipe now, at most as much as one can hold.
@@ -122,7 +113,7 @@ func (o *outlet) part() {
 		return
 	}
 	o.await()
-	_ = o.file.SetReadDeadline(time.Time{})
+	o.file.readUntil(time.Time{})
 	go func() {
 		_, _ = io.Copy(io.Discard, o.file)
 		_ = o.file.Close()

@@ -13,6 +13,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+func TestControlGroupsOfBothVersionsAreRead(t *testing.T) {
+	for name, files := range map[string]map[string]string{
+		"version 1": {
+			"memory/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n", "pids/pids.events": "max 5\n",
+			"memory/memory.max_usage_in_bytes": "70000\n",
+		},
+		"version 2": {
+			"memory.events": "low 0\nhigh 0\nmax 9\noom 4\noom_kill 3\noom_group_kill 0\n", "pids.events": "max 5\n", "memory.peak": "70000\n",
+		},
+	} {
+		root := t.TempDir()
+		for file, text := range files {
+			file = filepath.Join(root, file)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(text), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, want := openCgroup(root).read(), (evidence{oomKills: 3, pidsLimits: 5, peak: 70000}); got != want {
+			t.Errorf("%s: got %+v, want %+v", name, got, want)
+		}
+	}
+	if got := openCgroup(t.TempDir()).read(); got != (evidence{}) {
+		t.Errorf("of none: %+v", got)
+	}
+}
+
 func TestNumbersOfControlGroups(t *testing.T) {
 	const events = "low 0\noom 3\noom_kill 12\noom_group_kill 7\n"
 	for _, c := range []struct {
@@ -135,7 +161,7 @@ func TestAProcessCannotPassForAnotherByItsName(t *testing.T) {
 		if parent != os.Getpid() || !strings.ContainsRune("RSD", rune(state)) || start < before || start > now() {
 			t.Errorf("%q: parent %d, state %c, started at %d, not before %d", name, parent, state, start, before)
 		}
-		if !slices.Contains(children(os.Getpid()), pid) || !below(pid, os.Getpid()) || below(os.Getpid(), pid) {
+		if !slices.Contains(slices.Collect(children(os.Getpid())), pid) || !treeOf(os.Getpid()).has(pid) || treeOf(pid).has(os.Getpid()) {
 			t.Errorf("%q: it is not where it belongs in the tree", name)
 		}
 		if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
@@ -146,7 +172,7 @@ func TestAProcessCannotPassForAnotherByItsName(t *testing.T) {
 			t.Fatal(err)
 		}
 		until(t, name+" is a zombie", func() bool { _, state, _ := stat(pid); return state == 'Z' })
-		if parentOf(pid) != 0 {
+		if parent, _ := parentOf(pid); parent != 0 {
 			t.Errorf("%q: a zombie has a parent", name)
 		}
 		_ = cmd.Wait() // it was killed

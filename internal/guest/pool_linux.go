@@ -3,6 +3,7 @@ package guest
 import (
 	"encoding/json"
 	"errors"
+	"iter"
 	"math"
 	"os"
 	"slices"
@@ -44,6 +45,7 @@ func (g *guest) worker() (*supervisor, error) {
 		w := g.idle[len(g.idle)-1]
 		g.idle = g.idle[:len(g.idle)-1]
 		if !g.sound(w) { // a command has hit it
+			w.retire()
 			continue
 		}
 		g.mu.Unlock()
@@ -61,11 +63,9 @@ func (g *guest) sound(w *supervisor) bool {
 	}
 	switch f := fieldsAt(w.stat); {
 	case f == nil || f[0] == "Z" || f[0] == "X" || pendingKill(f):
-		w.retire()
 		return false
 	case stopped(f):
 		_ = unix.Kill(w.pid, unix.SIGKILL)
-		w.retire()
 		return false
 	}
 	return true
@@ -245,10 +245,10 @@ func (g *guest) reap() (none bool) {
 // and that have ended: those that began before the worker's command are theirs.
 func (g *guest) sweepAfter(w *supervisor) (survivors int) {
 	self := os.Getpid()
-	orphans := func() []int { return g.orphans(self, w.since.Load(), nil) }
+	orphans := func() iter.Seq[int] { return g.orphans(self, w.since.Load(), nil) }
 	looks := 0
-	return kill(self, orphans, func() bool {
-		left := orphans()
+	kill(self, func() iter.Seq[int] { return killable(orphans()) }, func() bool {
+		left := slices.Collect(killable(orphans()))
 		g.mu.Lock()
 		for _, pid := range left {
 			_, _ = unix.Wait4(pid, nil, unix.WNOHANG|unix.WALL, nil) // it may live, or be another's child
@@ -259,6 +259,7 @@ func (g *guest) sweepAfter(w *supervisor) (survivors int) {
 		}
 		return looks >= emptyLooks
 	})
+	return living(orphans()) // those that this process may not kill among them
 }
 
 // emptyLooks is how often nothing must be found, for the kernel's lists of children are not made at one

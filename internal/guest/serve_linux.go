@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -64,7 +65,7 @@ func serve(self string, counted bool, stdin, stdout, stderr *os.File) int {
 	// Before anything else: a non-dumpable process cannot do some of this.
 	g := &guest{self: self, slack: relax(self), workers: map[int]*supervisor{}, detached: map[int]*command{}, reserved: map[int]reservation{}, cgroup: noCgroup}
 	if counted {
-		g.cgroup = openCgroup()
+		g.cgroup = openCgroup(cgroupRoot)
 	}
 	var err error
 	if g.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
@@ -80,8 +81,9 @@ func serve(self string, counted bool, stdin, stdout, stderr *os.File) int {
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // else what it runs could trace it
 	runtime.GOMAXPROCS(1)                            // its work is short and in turns: to wake another thread costs more than it saves
 	debug.SetGCPercent(gcPercent)
+	signals := takeSignals(unix.SIGCHLD) // before the first command can send one
 	park(spareThreads)
-	go onChild(func() { g.reap() })
+	go onChild(signals, func() { g.reap() })
 	_ = wire.NewConn(conn, wire.Guest, g.handle).Serve() // its end is the host's, however it came
 	if g.resides() {
 		select {}
@@ -164,5 +166,5 @@ func (g *guest) end() (survivors int) {
 	g.closing = true
 	g.mu.Unlock()
 	self := os.Getpid()
-	return kill(self, func() []int { return descendants(self) }, g.reap)
+	return kill(self, func() iter.Seq[int] { return descendants(self) }, g.reap)
 }

@@ -61,7 +61,7 @@ func (c *command) plumb() (theirs []*os.File, err error) {
 		if err != nil {
 			return nil, err
 		}
-		theirs[0], c.input = their, os.NewFile(uintptr(ours), "input")
+		theirs[0], c.input = their, newPatient(ours, "input")
 	}
 	for i := range 2 {
 		their, ours, err := pipe(1)

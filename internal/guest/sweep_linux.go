@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"iter"
 	"os"
 	"slices"
 	"strconv"
@@ -46,7 +47,7 @@ func (g *guest) sweepOrphans(req *wire.Sweep) (survivors int) {
 		ids := users(pid)
 		return session(pid) != first && ids != spared && (user == 0 || slices.Contains(strings.Fields(ids), strconv.Itoa(user)))
 	}
-	orphans := func() []int { return g.orphans(firstProcess, req.Since, theirs) }
+	orphans := func() iter.Seq[int] { return killable(g.orphans(firstProcess, req.Since, theirs)) }
 	looks := 0
 	return kill(firstProcess, orphans, func() bool { // the first process takes their statuses, or never does
 		if looks++; living(orphans()) > 0 {
@@ -56,24 +57,27 @@ func (g *guest) sweepOrphans(req *wire.Sweep) (survivors int) {
 	})
 }
 
-// orphans lists the children of parent that are not workers of this guest, began at since or later, in
-// ticks since boot, and are theirs (nil for any); and what descends from them. What this process may not
-// kill is left out.
-func (g *guest) orphans(parent int, since uint64, theirs func(pid int) bool) (all []int) {
-	for _, pid := range children(parent) {
-		g.mu.Lock()
-		known := g.workers[pid] != nil
-		g.mu.Unlock()
-		if _, _, began := stat(pid); known || began < since || theirs != nil && !theirs(pid) {
-			continue
-		}
-		for _, pid := range append([]int{pid}, descendants(pid)...) {
-			if mayKill(pid) {
-				all = append(all, pid)
+// orphans yields the children of parent that are not workers of this guest, began at since or later, in
+// ticks since boot, and are theirs (nil for any); and what descends from them.
+func (g *guest) orphans(parent int, since uint64, theirs func(pid int) bool) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for child := range children(parent) {
+			g.mu.Lock()
+			known := g.workers[child] != nil
+			g.mu.Unlock()
+			if _, _, began := stat(child); known || began < since || theirs != nil && !theirs(child) {
+				continue
+			}
+			if !yield(child) {
+				return
+			}
+			for pid := range descendants(child) {
+				if !yield(pid) {
+					return
+				}
 			}
 		}
 	}
-	return all
 }
 
 // users returns the user ids of a process: real, effective, saved and of file accesses, with spaces
@@ -95,6 +99,17 @@ func usersIn(status string) string {
 		}
 	}
 	return ""
+}
+
+// killable yields those that this process may signal.
+func killable(pids iter.Seq[int]) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for pid := range pids {
+			if mayKill(pid) && !yield(pid) {
+				return
+			}
+		}
+	}
 }
 
 // mayKill reports whether this process may signal another. See kill(2).

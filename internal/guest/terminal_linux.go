@@ -10,12 +10,12 @@ import (
 )
 
 // openTerminal makes a pseudo terminal (pty(7)).
-func openTerminal(size wire.Size) (ours, theirs *os.File, err error) {
+func openTerminal(size wire.Size) (ours *patient, theirs *os.File, err error) {
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, err
 	}
-	ours = os.NewFile(uintptr(fd), "terminal")
+	ours = newPatient(fd, "terminal")
 	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
 	if err == nil {
 		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
@@ -35,12 +35,4 @@ func openTerminal(size wire.Size) (ours, theirs *os.File, err error) {
 
 func setSize(fd int, size wire.Size) error {
 	return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: size.Rows, Col: size.Cols})
-}
-
-func resize(terminal *os.File, size wire.Size) {
-	raw, err := terminal.SyscallConn()
-	if err != nil {
-		return
-	}
-	_ = raw.Control(func(fd uintptr) { _ = setSize(int(fd), size) }) // it has ended just now
 }

@@ -3,7 +3,9 @@ package guest
 import (
 	"errors"
 	"io/fs"
+	"iter"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,53 +16,67 @@ import (
 // A worker is the subreaper of its command: whatever the command's processes do (new sessions, double
 // forks), they stay its descendants. So the tree below the worker is the command, and nothing else is.
 
-// children lists the children of a process, those of all its threads. The kernel does not make the list
-// at one instant: a child may be missing from it.
-func children(pid int) []int {
-	dir := "/proc/" + strconv.Itoa(pid) + "/task"
-	tasks, err := os.ReadDir(dir)
-	if err != nil {
-		return nil // it has ended
-	}
-	var pids []int
-	for _, t := range tasks {
-		list, err := os.ReadFile(dir + "/" + t.Name() + "/children")
+// children yields the children of a process, those of all its threads, the newest first. The kernel does not make the
+// list at one instant: a child may be missing from it.
+func children(pid int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		dir := "/proc/" + strconv.Itoa(pid) + "/task"
+		tasks, err := os.ReadDir(dir)
 		if err != nil {
-			continue
+			return // it has ended
 		}
-		for f := range strings.FieldsSeq(string(list)) {
-			if child, err := strconv.Atoi(f); err == nil {
-				pids = append(pids, child)
+		for _, t := range tasks {
+			list, err := os.ReadFile(dir + "/" + t.Name() + "/children")
+			if err != nil {
+				continue
+			}
+			for _, f := range slices.Backward(strings.Fields(string(list))) {
+				if child, err := strconv.Atoi(f); err == nil && !yield(child) {
+					return
+				}
 			}
 		}
 	}
-	return pids
 }
 
-// descendants lists all that descends from a process, parents before their children.
-func descendants(root int) []int {
-	var all []int
-	seen := map[int]bool{root: true}
-	for queue := []int{root}; len(queue) > 0; queue = queue[1:] {
-		for _, child := range children(queue[0]) {
-			if !seen[child] {
+// descendants yields all that descends from a process, parents before their children, each as soon as it is found: it
+// may be gone a moment later, and another in its place.
+func descendants(root int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		seen := map[int]bool{root: true}
+		for queue := []int{root}; len(queue) > 0; queue = queue[1:] {
+			for child := range children(queue[0]) {
+				if seen[child] {
+					continue
+				}
 				seen[child] = true
-				all = append(all, child)
 				queue = append(queue, child)
+				if !yield(child) {
+					return
+				}
 			}
 		}
 	}
-	return all
 }
 
-// parentOf returns the parent of a process, and 0 where it has ended.
-func parentOf(pid int) int {
+// parentOf returns the parent of a process and when the process started, in ticks since boot; 0 where it has ended.
+func parentOf(pid int) (parent int, began uint64) {
 	f := statFields(pid)
 	if f == nil || hasEnded(f) {
-		return 0
+		return 0, 0
 	}
-	parent, _ := strconv.Atoi(f[4-3]) // a number, says the kernel
+	return parentIn(f), startIn(f)
+}
+
+// parentIn and startIn are in the fields of a process. They are numbers, says the kernel.
+func parentIn(f []string) int {
+	parent, _ := strconv.Atoi(f[4-3])
 	return parent
+}
+
+func startIn(f []string) uint64 {
+	start, _ := strconv.ParseUint(f[22-3], 10, 64)
+	return start
 }
 
 // hasEnded reports whether the fields are of a process that has ended and waits to be reaped. One whose
@@ -121,33 +137,52 @@ func stat(pid int) (parent int, state byte, start uint64) {
 	if f == nil {
 		return 0, 0, 0
 	}
-	parent, _ = strconv.Atoi(f[1])              // a number, says the kernel
-	start, _ = strconv.ParseUint(f[19], 10, 64) // likewise
-	return parent, f[0][0], start
+	return parentIn(f), f[0][0], startIn(f)
 }
 
 // maxDepth bounds the walk up from a process: a deeper tree was made to hide in.
 const maxDepth = 1 << 15
 
-// below reports whether pid descends from root.
-func below(pid, root int) bool {
+// tree is what descends from a process.
+type tree struct {
+	root  int
+	known map[int]uint64 // descendants that were met, by when they started: so that no deep tree is walked up each time
+}
+
+func treeOf(root int) *tree { return &tree{root: root, known: map[int]uint64{}} }
+
+// has reports whether a process is in the tree.
+func (t *tree) has(pid int) bool {
+	above, began := parentOf(pid)
 	for range maxDepth {
-		if pid = parentOf(pid); pid == root {
+		if above == t.root || t.met(above) {
+			t.known[pid] = began
 			return true
 		}
-		if pid <= 1 {
+		if above <= 1 {
 			return false
 		}
+		above, _ = parentOf(above)
 	}
 	return false
 }
 
-// send sends a signal to a descendant of root. A pid may be another process's by now: it is pinned
+// met reports whether a process is one that was met, and not another by now.
+func (t *tree) met(pid int) bool {
+	met, is := t.known[pid]
+	if !is {
+		return false
+	}
+	_, began := parentOf(pid)
+	return began == met
+}
+
+// send sends a signal to a process of the tree. A pid may be another process's by now: it is pinned
 // first, and what is pinned is looked at again.
-func send(pid, root int, sig unix.Signal) {
+func (t *tree) send(pid int, sig unix.Signal) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // an old kernel, or a filter
-		if below(pid, root) {
+		if t.has(pid) {
 			_ = unix.Kill(pid, sig)
 		}
 		return
@@ -156,7 +191,7 @@ func send(pid, root int, sig unix.Signal) {
 		return // it has ended
 	}
 	defer unix.Close(fd)
-	if !below(pid, root) {
+	if !t.has(pid) {
 		return
 	}
 	if err := unix.PidfdSendSignal(fd, sig, nil, 0); errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
@@ -171,23 +206,26 @@ const (
 	killWithin = 10 * time.Second
 	// reapPause is the time between looks at a tree that is dying.
 	reapPause = 200 * time.Microsecond
+	// dieWithin is what the kernel gets, beyond that, to end what was sent SIGKILL last.
+	dieWithin = time.Second
 )
 
-// kill ends the processes that targets lists, all of them descendants of root. It first stops what it
-// finds, until a look finds nothing new, so that nothing can be spawned faster than it is found; then it
+// kill ends the processes that targets yields, all of them descendants of root. It first stops what it
+// finds, as it finds it, until a look finds nothing new, so that nothing can be spawned faster than it is found; then it
 // kills what it stopped. gone takes the statuses of what has ended, and reports whether nothing is left.
 // It returns how many processes could not be killed.
-func kill(root int, targets func() []int, gone func() bool) (survivors int) {
+func kill(root int, targets func() iter.Seq[int], gone func() bool) (survivors int) {
+	t := treeOf(root)
 	deadline := time.Now().Add(killWithin)
 	for pause := reapPause; !gone(); pause = min(2*pause, 20*time.Millisecond) {
 		stopped := map[int]bool{}
 		for range stopPasses {
 			fresh := 0
-			for _, pid := range targets() {
+			for pid := range targets() {
 				if !stopped[pid] {
 					stopped[pid] = true
 					fresh++
-					send(pid, root, unix.SIGSTOP)
+					t.send(pid, unix.SIGSTOP)
 				}
 			}
 			if fresh == 0 {
@@ -195,9 +233,12 @@ func kill(root int, targets func() []int, gone func() bool) (survivors int) {
 			}
 		}
 		for pid := range stopped {
-			send(pid, root, unix.SIGKILL)
+			t.send(pid, unix.SIGKILL)
 		}
 		if time.Now().After(deadline) {
+			if await(gone, time.Now().Add(dieWithin)) {
+				return 0
+			}
 			return living(targets())
 		}
 		nap(pause)
@@ -206,9 +247,9 @@ func kill(root int, targets func() []int, gone func() bool) (survivors int) {
 }
 
 // living counts the processes that have not ended.
-func living(pids []int) (n int) {
-	for _, pid := range pids {
-		if parentOf(pid) != 0 {
+func living(pids iter.Seq[int]) (n int) {
+	for pid := range pids {
+		if parent, _ := parentOf(pid); parent != 0 {
 			n++
 		}
 	}
@@ -220,13 +261,27 @@ func terminate(root int, grace time.Duration, reap func() bool) {
 	if reap() {
 		return
 	}
-	for _, pid := range descendants(root) {
-		send(pid, root, unix.SIGTERM)
-	}
 	deadline := time.Now().Add(grace)
-	for pause := reapPause; !reap() && time.Now().Before(deadline); pause = min(2*pause, 20*time.Millisecond) {
+	t := treeOf(root)
+	// All are found before the first ends, whose children are somewhere else then.
+	for _, pid := range slices.Collect(descendants(root)) {
+		if time.Now().After(deadline) {
+			return
+		}
+		t.send(pid, unix.SIGTERM)
+	}
+	await(reap, deadline)
+}
+
+// await waits until gone says so, and returns false where it has not by the deadline.
+func await(gone func() bool, deadline time.Time) bool {
+	for pause := reapPause; !gone(); pause = min(2*pause, 20*time.Millisecond) {
+		if time.Now().After(deadline) {
+			return false
+		}
 		nap(pause)
 	}
+	return true
 }
 
 // nap waits between two looks at something that the kernel gives no notice of.

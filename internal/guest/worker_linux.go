@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"iter"
 	"os"
 	"runtime"
 	"strconv"
@@ -98,7 +99,7 @@ func work(program, slack string) int {
 		defer emu.Unlock()
 		_ = enc.Encode(n) // a guest that is gone shows at the next read
 	}}
-	takeSignals(make(chan os.Signal)) // which are lost: nobody receives
+	takeSignals() // which are lost: nobody receives
 	park(spareWorkerThreads)
 	go w.follow()
 	for {
@@ -334,7 +335,7 @@ func (w *worker) kill(grace time.Duration) (survivors int) {
 	if grace > 0 {
 		terminate(w.self, grace, w.reap)
 	}
-	return kill(w.self, func() []int { return descendants(w.self) }, w.reap)
+	return kill(w.self, func() iter.Seq[int] { return descendants(w.self) }, w.reap)
 }
 
 // receive reads one task and the descriptors that come with it.

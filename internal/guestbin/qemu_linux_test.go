@@ -66,6 +66,25 @@ type pipes struct {
 
 func (p pipes) Close() error { return errors.Join(p.WriteCloser.Close(), p.ReadCloser.Close()) }
 
+// serving starts a guest by the program's name.
+func serving(t *testing.T, program string, options ...string) (*exec.Cmd, pipes) {
+	t.Helper()
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), program, append([]string{"serve"}, options...)...)
+	cmd.Stderr = t.Output()
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return cmd, pipes{stdout, stdin}
+}
+
 // emulated starts the guest for arm64 in an emulator, and connects to it.
 func emulated(t *testing.T) *client.Guest {
 	t.Helper()
@@ -94,20 +113,8 @@ func emulated(t *testing.T) *client.Guest {
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), script, "serve")
-	cmd.Stderr = t.Output()
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	guest := client.New(pipes{stdout, stdin})
+	cmd, conn := serving(t, script)
+	guest := client.New(conn)
 	t.Cleanup(func() {
 		guest.Close()
 		if err := cmd.Wait(); err != nil {

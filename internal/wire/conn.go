@@ -25,6 +25,10 @@ const (
 	// its commands do; one that was stopped would else hold up who kills and closes, for ever.
 	writeWithin = 15 * time.Second
 	writeStep   = 128 << 10
+	// askAfter is how long a guest with open streams may be silent until the host asks for a sign of life, and
+	// answerWithin how long it may take to give one: longer than a daemon in between stands still when it is restarted.
+	askAfter     = 30 * time.Second
+	answerWithin = 60 * time.Second
 )
 
 // Role is the side of a connection.
@@ -53,6 +57,8 @@ type Conn struct {
 	err     error
 	done    chan struct{} // closed when the connection has ended
 	ping    chan []byte
+
+	heard atomic.Bool // something came since attend looked last
 }
 
 // NewConn makes a side of a connection over rw. handler is called, in the reading goroutine, with each
@@ -87,6 +93,40 @@ func (w impatient) Write(p []byte) (written int, err error) {
 	return written, err
 }
 
+// attend asks a guest that is silent for a sign of life, and ends the connection to one that gives none: it was stopped
+// from inside, say. An honest guest answers whatever its commands do.
+func (c *Conn) attend() {
+	tick := time.NewTicker(askAfter)
+	defer tick.Stop()
+	for silent := time.Duration(0); ; {
+		select {
+		case <-c.done:
+			return
+		case <-tick.C:
+		}
+		c.mu.Lock()
+		idle := len(c.streams) == 0
+		c.mu.Unlock()
+		switch {
+		case c.heard.Swap(false) || idle:
+			silent = 0
+			continue
+		case silent >= answerWithin:
+			c.fail(errSilent)
+			return
+		case silent == 0:
+			_ = c.write(0, Ping, signOfLife) // a failure ends the connection
+		}
+		silent += askAfter
+	}
+}
+
+// signOfLife tells the answer from that to a Ping.
+var signOfLife = []byte{1}
+
+// errSilent is the reason of a connection whose guest gave no sign of life.
+var errSilent = fmt.Errorf("it gave no sign of life for %v", answerWithin)
+
 // errStalled is the reason of a connection whose guest does not read.
 var errStalled = fmt.Errorf("nothing was read from it for %v", writeWithin)
 
@@ -95,6 +135,8 @@ func (c *Conn) Serve() error {
 	limit := MaxFromGuest
 	if c.role == Guest {
 		limit = MaxFromHost
+	} else {
+		go c.attend()
 	}
 	d := NewDecoder(c.rw, limit)
 	err := c.handshake(d)
@@ -130,10 +172,16 @@ func (c *Conn) handshake(d *Decoder) error {
 
 // take handles one frame.
 func (c *Conn) take(f Frame) error {
+	if c.role == Host {
+		c.heard.Store(true)
+	}
 	switch f.Type {
 	case Ping:
 		return c.write(0, Pong, f.Payload)
 	case Pong:
+		if bytes.Equal(f.Payload, signOfLife) {
+			return nil
+		}
 		select {
 		case c.ping <- bytes.Clone(f.Payload):
 		default: // nobody asked
@@ -211,9 +259,9 @@ func (c *Conn) Ping(cancel <-chan struct{}) bool {
 	return false
 }
 
-// write sends one frame whose payload is the concatenation of parts.
+// write sends one frame whose payload is the concatenation of parts, and which is no part of an open stream.
 func (c *Conn) write(stream uint32, t Type, parts ...[]byte) error {
-	return c.writeAll(stream, outgoing{t, parts})
+	return c.writeAll(stream, nil, outgoing{t, parts})
 }
 
 // outgoing is a frame that is to be written.
@@ -222,25 +270,35 @@ type outgoing struct {
 	parts [][]byte // whose concatenation is the payload
 }
 
-// writeAll sends frames of one stream together.
-func (c *Conn) writeAll(stream uint32, frames ...outgoing) error {
+// writeAll sends frames of one stream together; s is that stream where it is open. Behind its close nothing is sent: who
+// sends and who closes may be two, and the peer ends the connection to who goes on.
+func (c *Conn) writeAll(stream uint32, s *Stream, frames ...outgoing) error {
 	c.waiting.Add(1)
 	c.wmu.Lock()
 	last := c.waiting.Add(-1) == 0
 	defer c.wmu.Unlock()
+	late := s != nil && s.closed
 	var err error
 	for _, f := range frames {
-		if err == nil {
-			err = c.buffer(stream, f)
+		if err != nil || late {
+			break
+		}
+		err = c.buffer(stream, f)
+		if s != nil && f.t == Close {
+			s.closed = true
 		}
 	}
-	if err == nil && last {
+	if err == nil && last { // also for those before, who left that to us
 		err = c.w.Flush()
 	}
 	if err != nil {
 		c.fail(err)
+		return err
 	}
-	return err
+	if late {
+		return io.ErrClosedPipe
+	}
+	return nil
 }
 
 // buffer writes a frame to the buffer. wmu is held.

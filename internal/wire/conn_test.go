@@ -268,6 +268,73 @@ func TestAGuestThatDoesNotReadIsGivenUp(t *testing.T) {
 	})
 }
 
+// A guest that was stopped after it took a request tells nothing more, not even to a host that only waits.
+func TestAGuestThatFallsSilentIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		c := NewConn(ours, Host, nil)
+		go func() { _ = c.Serve() }()
+		go func() { _, _ = theirs.Write(frame(0, Hello, []byte{Version})) }()
+		go func() { _, _ = io.Copy(io.Discard, theirs) }() // what is written to it has room in the sockets between
+		s, err := c.Open([]byte("x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if _, err := s.Receive(); !errors.Is(err, errSilent) {
+			t.Errorf("the stream ended with %v", err)
+		}
+		if took := time.Since(began); took < answerWithin || took > answerWithin+2*askAfter {
+			t.Errorf("given up after %v", took)
+		}
+		_ = theirs.Close()
+	})
+}
+
+func TestAGuestWhoseCommandIsSilentIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		c := NewConn(ours, Host, nil)
+		go func() { _ = c.Serve() }()
+		say := make(chan []byte, 16)
+		go func() {
+			for f := range say {
+				_, _ = theirs.Write(f)
+			}
+		}()
+		say <- frame(0, Hello, []byte{Version})
+		asked := 0
+		go func() {
+			d := NewDecoder(theirs, MaxFromHost)
+			for {
+				f, err := d.Next()
+				if err != nil {
+					close(say)
+					return
+				}
+				if f.Type == Ping {
+					asked++
+					say <- frame(0, Pong, f.Payload)
+				}
+			}
+		}()
+		s, err := c.Open([]byte("x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(24*time.Hour, func() { say <- frame(1, Message, []byte("done")) })
+		if ev, err := s.Receive(); err != nil || string(ev.Payload) != "done" {
+			t.Errorf("after a day: %+v, %v", ev, err)
+		}
+		if asked < 24*60 || len(c.ping) > 0 {
+			t.Errorf("it was asked %d times, and %d answers wait for a Ping", asked, len(c.ping))
+		}
+		c.Close()
+		synctest.Wait()
+		_ = theirs.Close()
+	})
+}
+
 // A host may be stopped for long, by a debugger say: its guest waits.
 func TestAHostThatDoesNotReadIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

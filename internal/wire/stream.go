@@ -40,6 +40,8 @@ type Stream struct {
 	id    uint32
 	peers bool // the peer opened it
 
+	closed bool // its close was written; the connection's wmu guards it
+
 	mu       sync.Mutex
 	changed  *sync.Cond
 	queue    []Event
@@ -49,6 +51,10 @@ type Stream struct {
 	tokens   int   // bytes of data that may be sent
 	ended    bool  // the peer sent Close
 	err      error // the connection broke, or this side closed the stream
+}
+
+func (s *Stream) write(t Type, parts ...[]byte) error {
+	return s.c.writeAll(s.id, s, outgoing{t, parts})
 }
 
 func newStream(c *Conn, id uint32) *Stream {
@@ -75,6 +81,9 @@ func (s *Stream) take(f Frame) error {
 			return protocolError("more data on stream %d than it had credit for", s.id)
 		}
 		s.held += n
+		if s.merge(f.Payload) {
+			return nil
+		}
 		s.queue = append(s.queue, Event{Type: Data, Channel: f.Payload[0], Payload: f.Payload[1:], frame: f.Payload})
 	case End:
 		if len(f.Payload) != 1 {
@@ -96,6 +105,23 @@ func (s *Stream) take(f Frame) error {
 		s.ended = true
 	}
 	return nil
+}
+
+// smallPieces is how many bytes of small pieces become one, so that a million of them, which wait for a slow reader, do
+// not take many times their memory.
+const smallPieces = 4 << 10
+
+// merge adds a small piece of a channel's plain bytes to the one before, if that is still to be received.
+func (s *Stream) merge(piece []byte) bool {
+	if len(s.queue) == 0 || piece[0] > Stderr {
+		return false
+	}
+	last := &s.queue[len(s.queue)-1]
+	if last.Type != Data || last.Channel != piece[0] || len(last.Payload)+len(piece) > smallPieces {
+		return false
+	}
+	last.Payload = append(last.Payload, piece[1:]...)
+	return true
 }
 
 func (s *Stream) enqueue(ev Event) error {
@@ -146,7 +172,7 @@ func (s *Stream) Consumed(n int) {
 	}
 	s.mu.Unlock()
 	if grant > 0 {
-		_ = s.c.write(s.id, Credit, credit(grant)) // a broken connection shows at the next event
+		_ = s.write(Credit, credit(grant)) // a broken connection shows at the next event
 	}
 }
 
@@ -157,7 +183,7 @@ func (s *Stream) Send(channel byte, p []byte) error {
 		if err != nil {
 			return err
 		}
-		if err := s.c.write(s.id, Data, []byte{channel}, p[:n]); err != nil {
+		if err := s.write(Data, []byte{channel}, p[:n]); err != nil {
 			return err
 		}
 		p = p[n:]
@@ -188,7 +214,7 @@ func (s *Stream) SendEnd(channel byte) error {
 	if err := s.usable(); err != nil {
 		return err
 	}
-	return s.c.write(s.id, End, []byte{channel})
+	return s.write(End, []byte{channel})
 }
 
 // SendMessage sends a message, which takes no credit.
@@ -196,7 +222,7 @@ func (s *Stream) SendMessage(m []byte) error {
 	if err := s.usable(); err != nil {
 		return err
 	}
-	return s.c.write(s.id, Message, m)
+	return s.write(Message, m)
 }
 
 func (s *Stream) usable() error {
@@ -218,7 +244,7 @@ func (s *Stream) SendLast(m []byte) error {
 	if ended {
 		return nil // nobody takes it
 	}
-	return s.c.writeAll(s.id, outgoing{Message, [][]byte{m}}, outgoing{t: Close})
+	return s.c.writeAll(s.id, s, outgoing{Message, [][]byte{m}}, outgoing{t: Close})
 }
 
 // Close ends the stream on this side: nothing more is sent, and what comes is dropped.
@@ -228,7 +254,7 @@ func (s *Stream) Close() {
 		return
 	}
 	if !ended {
-		_ = s.c.write(s.id, Close) // on a broken connection it is closed anyway
+		_ = s.write(Close) // on a broken connection it is closed anyway
 	}
 	s.forget()
 }

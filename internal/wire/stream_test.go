@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -89,6 +90,90 @@ func TestNobodySendsBeyondTheWindow(t *testing.T) {
 	count(1)
 	r.send(1, Credit, credit(100_000)...)
 	count(100_000)
+}
+
+// Who takes what comes and who closes may be two: nothing may follow the close.
+func TestNothingFollowsTheCloseOfAStream(t *testing.T) {
+	var told atomic.Int32
+	host, guest := newPair(t, func(s *Stream, _ []byte) {
+		go func() {
+			_ = s.Send(Stdout, make([]byte, window/4))
+			for {
+				if _, err := s.Receive(); err != nil {
+					told.Add(1)
+					s.Close()
+					return
+				}
+			}
+		}()
+	})
+	const times = 200
+	for range times {
+		s := open(t, host, "x")
+		taken := 0
+		for taken < window/4 { // enough for credit to be due
+			ev, err := s.Receive()
+			if err != nil {
+				t.Fatal(err)
+			}
+			taken += len(ev.Payload)
+		}
+		var both sync.WaitGroup
+		start := make(chan struct{})
+		for _, f := range []func(){func() { s.Consumed(taken) }, func() { _ = s.Send(Stdin, []byte("x")) }, s.Close} {
+			both.Go(func() {
+				<-start
+				f()
+			})
+		}
+		close(start)
+		both.Wait()
+	}
+	eventually(t, "all streams have ended", func() bool { return told.Load() == times })
+	if err := errors.Join(host.Err(), guest.Err()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSmallPiecesThatWaitTakeLittleMoreThanTheirBytes(t *testing.T) {
+	s := newStream(NewConn(nil, Host, nil), 1)
+	var want [3][]byte
+	for i := range window / 8 {
+		channel := Stdout
+		if i%5000 == 0 {
+			channel = Stderr
+		}
+		piece := []byte{channel, byte(i), byte(i >> 8)}
+		want[channel] = append(want[channel], piece[1:]...)
+		if err := s.take(Frame{Stream: 1, Type: Data, Payload: piece}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, piece := range [][]byte{{StdoutAt, 1}, {StdoutAt, 2}} {
+		s.held -= 1 // room for it
+		if err := s.take(Frame{Stream: 1, Type: Data, Payload: piece}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(s.queue); n > 4*window/smallPieces {
+		t.Errorf("%d events wait", n)
+	}
+	var got [3][]byte
+	for len(s.queue) > 2 {
+		ev, err := s.Receive()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[ev.Channel] = append(got[ev.Channel], ev.Payload...)
+	}
+	if !bytes.Equal(got[Stdout], want[Stdout]) || !bytes.Equal(got[Stderr], want[Stderr]) {
+		t.Error("not all came as it was sent")
+	}
+	for _, want := range []byte{1, 2} { // these are no plain bytes
+		if ev, err := s.Receive(); err != nil || len(ev.Payload) != 1 || ev.Payload[0] != want {
+			t.Errorf("got %+v, %v", ev, err)
+		}
+	}
 }
 
 func TestCreditComesBackInLumps(t *testing.T) {

@@ -390,7 +390,7 @@ func (p *Process) Wait(context.Context) (lazaret.Exit, error) {
 	}
 	e := p.exit
 	exit := lazaret.Exit{
-		Outcome: lazaret.Exited, Code: e.Code, Signal: e.Signal, Totals: &e.Totals,
+		Outcome: lazaret.Exited, Code: e.Code, Signal: e.Signal, Totals: &e.Totals, Unkilled: e.Survivors > 0,
 		Wall: time.Duration(e.WallUS) * time.Microsecond,
 		Usage: lazaret.Usage{
 			User: time.Duration(e.UserUS) * time.Microsecond, System: time.Duration(e.SystemUS) * time.Microsecond,
@@ -400,6 +400,9 @@ func (p *Process) Wait(context.Context) (lazaret.Exit, error) {
 	switch {
 	case e.TimedOut:
 		exit.Outcome, exit.Code = lazaret.TimedOut, -1
+	case e.Lost && exit.Unkilled:
+		exit.Outcome = lazaret.Lost
+		exit.Why = fmt.Sprintf("its supervisor in the sandbox was killed, and so was what it had started, but for %d that cannot be killed", e.Survivors)
 	case e.Lost:
 		exit.Outcome, exit.Why = lazaret.Lost, "its supervisor in the sandbox was killed, and so was all that it had started"
 	case e.Signal == 9 && e.OOMKills > 0:
@@ -466,9 +469,10 @@ func (p *Process) order(o wire.Order) {
 	}
 }
 
-// killWithin bounds the wait for the guest's word on a kill, beyond the grace: the guest itself gives up
-// after 10 s.
-const killWithin = 15 * time.Second
+// killWithin bounds the wait for the guest's word on a kill, beyond the grace. The guest itself gives up after 11 s, but
+// gets little of the processor where what is to be killed forks without end: Linux (6.18, say) prefers new processes, and
+// has let a guest wait for 15 s.
+const killWithin = time.Minute
 
 // Kill ends the command and all its descendants, and reports whether that is so.
 func (p *Process) Kill(context.Context) bool {

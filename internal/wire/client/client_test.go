@@ -272,6 +272,30 @@ func TestAKillReportsWhatSurvived(t *testing.T) {
 	}
 }
 
+func TestAResultTellsWhatSurvivedWhoeverKilled(t *testing.T) {
+	for name, c := range map[string]struct {
+		exit string
+		want lazaret.Exit
+	}{
+		"no survivor":              {`"code":-1,"lost":true,"totals":[0,0]`, lazaret.Exit{Outcome: lazaret.Lost}},
+		"of a dead supervisor":     {`"code":-1,"lost":true,"totals":[0,0],"survivors":2`, lazaret.Exit{Outcome: lazaret.Lost, Unkilled: true}},
+		"of a kill by the guest's": {`"code":137,"signal":9,"totals":[0,0],"survivors":1`, lazaret.Exit{Outcome: lazaret.Signalled, Unkilled: true}},
+	} {
+		g, f := newFake(t)
+		p := begin(t, g, f, command)
+		f.say(1, exit(c.exit))
+		soon(t, func() {
+			got, err := p.Wait(t.Context())
+			if err != nil || got.Outcome != c.want.Outcome || got.Unkilled != c.want.Unkilled {
+				t.Errorf("%s: %+v, %v", name, got, err)
+			}
+			if all := strings.Contains(got.Why, "all that"); got.Outcome == lazaret.Lost && all == c.want.Unkilled {
+				t.Errorf("%s: it is lost because %q", name, got.Why)
+			}
+		})
+	}
+}
+
 func TestOrdersAndInputAfterTheEndDoNothing(t *testing.T) {
 	g, f := newFake(t)
 	cmd := command

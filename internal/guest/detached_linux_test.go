@@ -1,0 +1,81 @@
+package guest
+
+import (
+	"encoding/json"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lazaret/lazaret/internal/wire"
+)
+
+// hostAndStreams returns a host's connection, and the streams that it opens as a guest has them.
+func hostAndStreams(t *testing.T) (host *wire.Conn, opened <-chan *wire.Stream) {
+	t.Helper()
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ends [2]*wire.Socket
+	for i, fd := range pair {
+		if ends[i], err = wire.NewSocket(fd); err != nil {
+			t.Fatal(err)
+		}
+	}
+	streams := make(chan *wire.Stream, 8)
+	host = wire.NewConn(ends[0], wire.Host, nil)
+	guest := wire.NewConn(ends[1], wire.Guest, func(s *wire.Stream, _ []byte) { streams <- s })
+	go func() { _ = host.Serve() }()
+	go func() { _ = guest.Serve() }()
+	t.Cleanup(func() {
+		host.Close()
+		<-guest.Done()
+	})
+	return host, streams
+}
+
+// A number is given before the command is known to have started: until then there is nothing to look at.
+func TestADetachedCommandIsJoinedOnlyWhenItHasStarted(t *testing.T) {
+	host, opened := hostAndStreams(t)
+	open := func() (ours, theirs *wire.Stream) {
+		s, err := host.Open([]byte("x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s, <-opened
+	}
+	receive := func(s *wire.Stream, into any) {
+		ev, err := s.Receive()
+		if err != nil || json.Unmarshal(ev.Payload, into) != nil {
+			t.Fatalf("got %q, %v", ev.Payload, err)
+		}
+	}
+	g := &guest{resident: true, workers: map[int]*supervisor{}, detached: map[int]*command{}, reserved: map[int]reservation{}}
+	for _, failed := range []*wire.Failed{nil, {What: wire.NoProgram, Text: "none"}} {
+		_, starting := open()
+		c := &command{g: g, s: starting, req: &wire.Exec{Detach: true}, done: make(chan struct{}), ended: make(chan struct{})}
+		if failed := g.enlist(c); failed != nil {
+			t.Fatal(failed)
+		}
+		ours, theirs := open()
+		g.list(theirs)
+		var listed []wire.Detached
+		if receive(ours, &listed); len(listed) != 0 {
+			t.Errorf("listed before it has started: %+v", listed)
+		}
+		ours, theirs = open()
+		joined := make(chan struct{})
+		go func() {
+			defer close(joined)
+			g.join(theirs, &wire.Join{ID: c.id})
+		}()
+		c.settle(failed)
+		var r wire.Reply
+		if receive(ours, &r); (r.Failed == nil) != (failed == nil) || (r.Started == nil) != (failed != nil) {
+			t.Errorf("joined one that failed to start, %v: %+v", failed != nil, r)
+		}
+		ours.Close()
+		<-joined
+		g.strike(c.id)
+	}
+}

@@ -1,0 +1,43 @@
+package guest
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/lazaret/lazaret/internal/wire"
+)
+
+// A program that never reads holds up what is written to it for ever, but not what carries that.
+func TestAConnectionThatIsClosedIsLetGoThoughTheProgramDoesNotRead(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	host, opened := hostAndStreams(t)
+	ours, err := host.Open([]byte("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs := <-opened
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		defer theirs.Close()
+		(&guest{}).dial(theirs, &wire.Dial{Addresses: []string{"127.0.0.1"}, Port: netip.MustParseAddrPort(listener.Addr().String()).Port()})
+	}()
+	if ev, err := ours.Receive(); err != nil || string(ev.Payload) != "{}" {
+		t.Fatalf("got %q, %v", ev.Payload, err)
+	}
+	time.AfterFunc(2*time.Second, ours.Close) // by then there is no room for more
+	for err == nil {
+		err = ours.Send(wire.Stdin, make([]byte, 1<<20))
+	}
+	select {
+	case <-over:
+	case <-time.After(10 * lingerWithin):
+		t.Error("the connection is still held")
+	}
+}

@@ -1,0 +1,59 @@
+package guest
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestAFullDiskBelowAFileSystemInUserSpaceIsNoOtherError writes to a file system in user space whose disk becomes full
+// in the middle of a write. Without the kernel's cache such a write is an EIO.
+func TestAFullDiskBelowAFileSystemInUserSpaceIsNoOtherError(t *testing.T) {
+	program, err := exec.LookPath("fuse-overlayfs")
+	if err != nil || os.Geteuid() != 0 {
+		t.Skipf("it needs root and fuse-overlayfs, where no container's files are in user space without it: %v", err)
+	}
+	disk, merged := t.TempDir(), t.TempDir()
+	if err := unix.Mount("none", disk, "tmpfs", 0, "size=8m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(unix.Unmount(merged, 0), unix.Unmount(disk, unix.MNT_DETACH)); err != nil {
+			t.Error(err)
+		}
+	})
+	var dirs []string
+	for _, name := range []string{"lower", "upper", "work"} {
+		dirs = append(dirs, filepath.Join(disk, name))
+		if err := os.Mkdir(dirs[len(dirs)-1], 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	options := "lowerdir=" + dirs[0] + ",upperdir=" + dirs[1] + ",workdir=" + dirs[2]
+	if out, err := exec.CommandContext(t.Context(), program, "-o", options, merged).CombinedOutput(); err != nil {
+		t.Fatal(err, string(out))
+	}
+	if err := os.WriteFile(filepath.Join(merged, "first"), make([]byte, 1<<20+4097), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(filepath.Join(merged, "second"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := fastWriter(f)
+	if _, ok := w.(*uncached); !ok {
+		t.Fatal("the file is written by the cache")
+	}
+	for range 8 {
+		if _, err = w.Write(make([]byte, writeSize)); err != nil {
+			break
+		}
+	}
+	if err = errors.Join(err, f.Close()); !errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EIO) {
+		t.Errorf("8 MiB on 7: %v", err)
+	}
+}

@@ -1,0 +1,78 @@
+package guest
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lazaret/lazaret/internal/ring"
+	"github.com/lazaret/lazaret/internal/wire"
+)
+
+// unwatched is our side of a pipe that does not block, and that Go does not have watched, as where the kernel refuses to.
+func unwatched(t *testing.T, fd int) (ours *patient, theirs *os.File) {
+	t.Helper()
+	theirs, our, err := pipe(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.SetNonblock(our, false); err != nil { // else Go has it watched
+		t.Fatal(err)
+	}
+	ours = newPatient(our, "ours")
+	if err := unix.SetNonblock(our, true); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = theirs.Close()
+		_ = ours.Close()
+	})
+	return ours, theirs
+}
+
+func TestOutputThatTheKernelDoesNotWatchIsNotCutOff(t *testing.T) {
+	ours, theirs := unwatched(t, 1)
+	c := &command{req: &wire.Exec{}, tails: []*ring.Tail{ring.NewTail(100)}}
+	o := &outlet{c: c, fd: -1, file: ours}
+	var pump sync.WaitGroup
+	pump.Go(o.pump)
+	want := ""
+	for _, piece := range []string{"one ", "two ", "three "} {
+		want += piece
+		if _, err := theirs.WriteString(piece); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "it is taken", func() bool {
+			_, total := c.tails[0].Bytes()
+			return total == int64(len(want))
+		})
+	}
+	o.file.readUntil(time.Now().Add(drainWithin)) // a child holds the other side open
+	if _, err := theirs.WriteString("four"); err != nil {
+		t.Fatal(err)
+	}
+	pump.Wait()
+	if got, _ := c.tails[0].Bytes(); string(got) != want+"four" || o.atEnd {
+		t.Errorf("got %q, at its end: %v", got, o.atEnd)
+	}
+}
+
+func TestInputThatTheKernelDoesNotWatchArrives(t *testing.T) {
+	ours, theirs := unwatched(t, 0)
+	input := bytes.Repeat([]byte("input "), 100_000) // more than a pipe holds
+	written := make(chan error)
+	go func() {
+		_, err := ours.Write(input)
+		written <- errors.Join(err, ours.Close())
+	}()
+	got, err := io.ReadAll(theirs)
+	if err := errors.Join(err, <-written); err != nil || !bytes.Equal(got, input) {
+		t.Errorf("%d of %d bytes, %v", len(got), len(input), err)
+	}
+}
