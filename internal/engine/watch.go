@@ -35,6 +35,7 @@ type ContainerState struct {
 	Deaths  int // how often that was reported; twice for one, perhaps, where the connection broke
 	Exit    int // the last exit code, where there were any
 	OOMs    int // how often the out-of-memory killer was reported
+	Before  int // how often of that before its last start
 	// Health is what the checks have found since the start: empty while they have found nothing, Healthy or
 	// Unhealthy.
 	Health string
@@ -121,7 +122,7 @@ func (w *Watch) take(m events.Message) {
 	s := w.containers[id]
 	switch m.Action {
 	case events.ActionStart:
-		s.Started, s.Died, s.Health = true, false, ""
+		s.Started, s.Died, s.Health, s.Before = true, false, "", s.OOMs
 	case events.ActionDie:
 		s.Died = true
 		s.Deaths++

@@ -22,6 +22,7 @@ var filePromises = []promise{
 		}
 		for name, data := range map[string][]byte{
 			"empty": {}, "one": {0}, "bytes": everyByte, "text": []byte("é\r\n\n$HOME"), "odd": probe.Pattern(3, 65_537),
+			"pieces": probe.Pattern(4, 3<<20-1),
 		} {
 			if err := c.Sandbox.WriteFile(t.Context(), c.Path(name), data, lazaret.WriteOptions{}); err != nil {
 				t.Fatal(err)

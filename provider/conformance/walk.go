@@ -45,17 +45,17 @@ var walkPromises = []promise{
 			wantFileError(t, err, c.Path(name), class)
 		}
 	}},
-	{"a directory of 10,000 files is listed and removed", func(t *testing.T, c *Case) {
-		const many = 10_000
+	{"a directory of 2,000 files is listed and removed", func(t *testing.T, c *Case) {
+		const many = 2_000 // more than one message tells
 		entries := make([]entry, many)
 		for i := range entries {
-			entries[i] = entry{name: fmt.Sprintf("many/%05d", i), mode: 0o644}
+			entries[i] = entry{name: fmt.Sprintf("many/%04d", i), mode: 0o644}
 		}
 		if err := c.Sandbox.Upload(t.Context(), c.Dir, bytes.NewReader(tarOf(t, entries))); err != nil {
 			t.Fatal(err)
 		}
 		names := c.names(t, "many")
-		if len(names) != many || names[0] != "00000" || names[many-1] != "09999" {
+		if len(names) != many || names[0] != "0000" || names[many-1] != "1999" {
 			t.Errorf("%d names, from %q to %q", len(names), names[0], names[len(names)-1])
 		}
 		if err := c.remove(t, "many", true); err != nil {

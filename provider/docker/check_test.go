@@ -26,6 +26,7 @@ services:
 `
 
 func TestWhatHasEndedIsNoticedByACheck(t *testing.T) {
+	t.Parallel() // most of it is waiting
 	for name, c := range map[string]struct {
 		opts docker.Options
 		spec lazaret.Spec

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -359,5 +360,22 @@ func TestPortsThatCannotBeForwardedAreRefusedBeforeAnythingIsMade(t *testing.T) 
 	}
 	if left := objectsOf(t, spec.Name); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+const twoArchitectures = `services:
+  default: {image: lazaret-test/busybox}
+  foreign: {platform: linux/%s, build: {dockerfile_inline: "FROM scratch\nCOPY compose.yaml /"}}
+`
+
+func TestAProjectForTwoArchitecturesIsRefused(t *testing.T) {
+	p := newProvider(t, docker.Options{})
+	other := "arm64"
+	if runtime.GOARCH == other {
+		other = "amd64"
+	}
+	_, err := p.Start(t.Context(), lazaret.Spec{Compose: project(t, fmt.Sprintf(twoArchitectures, other))})
+	if !errors.Is(err, lazaret.ErrUnsupported) || !strings.Contains(err.Error(), "foreign") || !strings.Contains(err.Error(), other) {
+		t.Errorf("got %v", err)
 	}
 }

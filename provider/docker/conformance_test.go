@@ -31,7 +31,9 @@ func TestTheDockerProviderKeepsItsPromises(t *testing.T) {
 		{"debian root", lazaret.Spec{Image: debian}, conformance.Users{Name: "tester", UID: 1000, GID: 1000}},
 		{"debian user", lazaret.Spec{Image: debian, User: "tester", Dir: "/home/tester"}, conformance.Users{Name: "daemon", UID: 1, GID: 1}},
 		{"busybox root", lazaret.Spec{Image: busybox}, conformance.Users{Name: "tester", UID: 1000, GID: 1000}},
+		{"busybox user", lazaret.Spec{Image: busybox, User: "tester", Dir: "/home/tester"}, conformance.Users{Name: "nobody", UID: 65534, GID: 65534}},
 		{"static root", lazaret.Spec{Image: static}, conformance.Users{UID: 1000, GID: 0}},
+		{"static user", lazaret.Spec{Image: static, User: "1000", Dir: "/home"}, conformance.Users{UID: 2000, GID: 0}},
 	} {
 		for _, way := range []struct {
 			name string
@@ -54,8 +56,6 @@ func TestTheDockerProviderKeepsItsPromises(t *testing.T) {
 				}
 			}
 			switch {
-			case c.spec.Image == busybox && way.opts.Transport == docker.TransportEngine:
-				continue // there is nothing in it for the Engine that the other two do not have
 			case c.name != "debian user" && (way.opts.NoSockets || way.name == opened):
 				continue // the image and the user change nothing about that
 			case way.name == opened:
@@ -108,6 +108,9 @@ func (c column) run(t *testing.T, program []byte) {
 		begin := func(t *testing.T, keep bool) *lazaret.Sandbox {
 			spec := c.spec
 			spec.Keep = keep || c.opened
+			if spec.Image == static && spec.User != "" {
+				spec.Mounts = []lazaret.Mount{home(t, spec.Dir)}
+			}
 			sb := start(t, p, spec)
 			if spec.Keep {
 				removedAfter(t, p, sb.Info().Name)
@@ -126,6 +129,15 @@ func (c column) run(t *testing.T, program []byte) {
 			StartKept: func(t *testing.T) *lazaret.Sandbox { return begin(t, true) },
 		})
 	})
+}
+
+// home is a folder in which every user may write, for an image that has none.
+func home(t *testing.T, path string) lazaret.Mount {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o777); err != nil { // however this process masks what it makes
+		t.Fatal(err)
+	}
+	return lazaret.Mount{Host: dir, Container: path, Writable: true}
 }
 
 // opened is the way of a process that has not started the sandbox.

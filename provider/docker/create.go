@@ -3,6 +3,9 @@ package docker
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/lazaret/lazaret"
 	"github.com/lazaret/lazaret/internal/compose"
@@ -107,9 +110,21 @@ func (sb *sandbox) prepare(ctx context.Context) (arch string, err error) {
 		return "", err
 	}
 	sb.images = map[string]compose.Image{}
-	for name, image := range images {
+	first := ""
+	for _, name := range slices.Sorted(maps.Keys(images)) {
+		image := images[name]
 		sb.images[name] = compose.Image{Ref: image.Ref, Entrypoint: image.Entrypoint, Command: image.Command}
-		arch = image.Arch // all are for the daemon's
+		switch {
+		case image.Arch == "": // the image does not say
+		case arch == "":
+			first, arch = name, image.Arch
+		case arch != image.Arch:
+			return "", &lazaret.Error{
+				Op: "use image " + image.Ref, Service: name, Class: lazaret.ErrUnsupported,
+				Err:  fmt.Errorf("it is for %s, and that of service %s for %s", image.Arch, first, arch),
+				Hint: "use images for one architecture in all services of a project",
+			}
+		}
 	}
 	return arch, nil
 }

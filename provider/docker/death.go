@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/lazaret/lazaret"
 	"github.com/lazaret/lazaret/internal/engine"
@@ -43,8 +44,16 @@ func (s *service) death(ctx context.Context) error {
 	return s.deaths.report
 }
 
+// oomWithin bounds the wait for word of the out-of-memory killer. Where it comes after that of the end, as it may where
+// the machine is busy, the Engine tells it as an event and never as the container's state.
+const oomWithin = 500 * time.Millisecond
+
 // obituary makes the report of a container that has ended.
 func (s *service) obituary(ctx context.Context, state engine.State) error {
+	if state.ExitCode == 128+9 && !state.OOMKilled {
+		struck := func(c engine.ContainerState) bool { return c.OOMs > c.Before }
+		state.OOMKilled = struck(s.sb.p.watch.Await(ctx, s.id, oomWithin, struck))
+	}
 	var known *lazaret.Error
 	errors.As(state.Unavailable(), &known)
 	log := s.sb.p.engine.LastLog(ctx, state, lastLines)

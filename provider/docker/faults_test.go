@@ -68,6 +68,7 @@ func isOurs(err error) bool {
 }
 
 func TestSamplesSurviveFaultsOfTheDaemon(t *testing.T) {
+	t.Parallel() // most of it is waiting
 	samples := fromEnv(t, "LAZARET_FAULT_SAMPLES", 40)
 	p, proxy := faulty(t, docker.Options{Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	start(t, p, lazaret.Spec{Image: busybox}) // the guest's volume is there

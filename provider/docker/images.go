@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -176,7 +177,11 @@ func (p *Provider) makeGuest(ctx context.Context, guest guestbin.Binary, mark, a
 		return volume, err
 	}
 	for _, o := range []engine.Object{{Kind: engine.Volume, ID: volume, Name: volume}, {Kind: engine.ImageKind, ID: id, Name: id}} {
-		if err := p.engine.Remove(ctx, o); err != nil {
+		err := p.engine.Remove(ctx, o)
+		if errors.Is(err, lazaret.ErrUnavailable) {
+			break // who looked before the name was the other's uses ours: both stay, to be swept as unfinished ones
+		}
+		if err != nil {
 			return "", err
 		}
 	}
@@ -191,7 +196,9 @@ func guestTree(program []byte) io.Reader {
 	for _, h := range []tar.Header{
 		{Typeflag: tar.TypeDir, Name: dir, Mode: 0o755},
 		{Typeflag: tar.TypeDir, Name: strings.TrimPrefix(compose.SocketDir, "/") + "/", Mode: 0o755},
-		{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(compose.GuestProgram, "/"), Mode: 0o755, Size: int64(len(program))},
+		// It can be run and not be read, which keeps others from looking into its processes from their first moment on,
+		// before it has said so itself: see ptrace(2).
+		{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(compose.GuestProgram, "/"), Mode: 0o711, Size: int64(len(program))},
 	} {
 		h.Format = tar.FormatPAX
 		_ = tw.WriteHeader(&h) // into memory: it cannot fail

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -94,6 +95,21 @@ func version(t *testing.T) *Provider {
 		}
 	})
 	return p
+}
+
+func TestAllStartWhoMakeTheGuestAtTheSameTime(t *testing.T) {
+	first := version(t)
+	var all sync.WaitGroup
+	for range 8 {
+		p := version(t)
+		p.guestFor = first.guestFor
+		all.Go(func() {
+			if _, err := p.Start(t.Context(), lazaret.Spec{Image: "lazaret-test/busybox"}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
 }
 
 // guestsOf lists the volumes and images of guests whose volume's name begins so, volumes first.

@@ -126,6 +126,28 @@ func TestLimitsHold(t *testing.T) {
 	})
 }
 
+func TestWhatACommandUsedIsTold(t *testing.T) {
+	t.Parallel()
+	sb := start(t, newProvider(t, docker.Options{}), lazaret.Spec{Image: debian})
+	const script = "import time\nx = b'x' * (200 << 20)\nwhile time.process_time() < 0.5: pass"
+	res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"python3", "-c", script}, Wall: time.Minute})
+	if err != nil || !res.Success() {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	u := res.Usage
+	if u.User+u.System < 500*time.Millisecond || u.MaxRSS < 200<<20 || u.MaxRSS > 300<<20 || u.OOMKills != 0 || u.PIDsLimits != 0 {
+		t.Errorf("got %+v", u)
+	}
+	if u.Peak < 200<<20 || u.Peak > lazaret.DefaultMemory {
+		t.Errorf("the container had %d bytes at most", u.Peak)
+	}
+	// The container's peak is of its whole life, and a command's of the command.
+	res, err = sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"true"}})
+	if err != nil || res.Usage.MaxRSS > 20<<20 || res.Usage.Peak < u.Peak || res.Usage.User+res.Usage.System > 250*time.Millisecond {
+		t.Errorf("%+v, %v", res, err)
+	}
+}
+
 func TestImagesWithNothingInThemWork(t *testing.T) {
 	p := newProvider(t, docker.Options{})
 	sb := start(t, p, lazaret.Spec{Image: static})

@@ -221,19 +221,9 @@ func TestASandboxWhoseMainProcessDiedSaysHowItDied(t *testing.T) {
 			main := watch(t, sb).mainOf(t)
 			procs := make([]*lazaret.Process, 2)
 			for i, user := range []string{"", "tester"} {
-				var err error
-				procs[i], err = sb.Start(t.Context(), lazaret.Cmd{
+				procs[i] = begun(t, sb, lazaret.Cmd{
 					Args: []string{"python3", "-c", "print('begun', flush=True); input(); x = [b'x' * (1 << 20) for _ in range(1000)]"}, User: user, StdinPipe: true,
 				})
-				if err != nil {
-					t.Fatal(err)
-				}
-				for ev, err := range procs[i].Events() {
-					if err != nil || ev.Result != nil {
-						t.Fatalf("%+v, %v", ev.Result, err)
-					}
-					break // it has begun
-				}
 			}
 			c.die(t, main)
 			_, _ = procs[0].Write([]byte("\n")) // it may be dead already

@@ -1,0 +1,164 @@
+package docker_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/provider/docker"
+)
+
+// begun starts a script that says so when it is ready.
+func begun(t *testing.T, sb *lazaret.Sandbox, cmd lazaret.Cmd) *lazaret.Process {
+	t.Helper()
+	p, err := sb.Start(t.Context(), cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ev, err := range p.Events() {
+		if err != nil || ev.Result != nil {
+			t.Fatalf("%+v, %v", ev.Result, err)
+		}
+		break
+	}
+	return p
+}
+
+// threeGroups are a leader and a child in one process group, and a daemon in another.
+const threeGroups = `mkfifo /tmp/ready
+exec 3<>/tmp/ready # held open, else one reader takes with it what both have written
+trap 'echo leader >> /tmp/heard' USR1
+sh -c 'trap "echo child >> /tmp/heard; exit" USR1; echo > /tmp/ready; while :; do sleep 0.02; done' &
+setsid sh -c 'trap "echo daemon >> /tmp/heard; exit" USR1; echo > /tmp/ready; while :; do sleep 0.02; done' &
+read a <&3; read b <&3
+echo ready
+while ! grep -q leader /tmp/heard || ! grep -q child /tmp/heard; do sleep 0.02; done 2>/dev/null
+exit 0`
+
+func TestASignalReachesTheProcessGroupAndNoOther(t *testing.T) {
+	t.Parallel()
+	sb := start(t, newProvider(t, docker.Options{}), lazaret.Spec{Image: debian})
+	p := begun(t, sb, lazaret.Cmd{Args: []string{"bash", "-c", threeGroups}, Wall: time.Minute})
+	if err := p.Signal(t.Context(), 10); err != nil {
+		t.Fatal(err)
+	}
+	if res, err := p.Wait(t.Context()); err != nil || !res.Success() {
+		t.Errorf("%+v, %v", res, err)
+	}
+	if heard := sh(t, sb, "cat /tmp/heard"); strings.Contains(heard, "daemon") {
+		t.Errorf("it was heard by %q", heard)
+	}
+}
+
+func TestTheGraceIsAsLongAsWasSaid(t *testing.T) {
+	t.Parallel()
+	sb := start(t, newProvider(t, docker.Options{}), lazaret.Spec{Image: busybox})
+	const tidies = `trap 'sleep %s; echo > /tmp/%s; exit 3' TERM; echo ready; while :; do sleep 0.02; done`
+	const deaf = `trap '' TERM; echo ready; while :; do sleep 0.02; done`
+	kill := func(t *testing.T, script string, grace time.Duration) (*lazaret.Result, time.Duration) {
+		t.Helper()
+		p := begun(t, sb, lazaret.Cmd{Args: []string{"sh", "-c", script}, Grace: grace})
+		began := time.Now()
+		if err := p.Kill(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		took := time.Since(began)
+		res, err := p.Wait(t.Context())
+		if err != nil || res.Unkilled {
+			t.Fatalf("%+v, %v", res, err)
+		}
+		return res, took
+	}
+	if res, _ := kill(t, fmt.Sprintf(tidies, "0.1", "default"), 0); res.ExitCode != 3 || sh(t, sb, "ls /tmp") != "default" {
+		t.Errorf("with the default grace: %+v", res)
+	}
+	if res, _ := kill(t, fmt.Sprintf(tidies, "0.8", "short"), 20*time.Millisecond); res.Signal != 9 || sh(t, sb, "ls /tmp") != "default" {
+		t.Errorf("with 20 ms of grace: %+v", res)
+	}
+	if res, took := kill(t, deaf, 0); res.Signal != 9 || took < time.Second {
+		t.Errorf("a deaf program lived for %v: %+v", took, res)
+	}
+	res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", fmt.Sprintf(tidies, "0.1", "late")}, Wall: time.Second})
+	if err != nil || res.Outcome != lazaret.TimedOut || !strings.Contains(sh(t, sb, "ls /tmp"), "late") {
+		t.Errorf("a timeout: %+v, %v", res, err)
+	}
+}
+
+// A chain of processes, each of which keeps the processor busy when the last is there.
+const deepTree = `
+import os, time
+left = 200
+while left and os.fork() == 0:
+    left -= 1
+if not left:
+    open("/tmp/go", "w")
+    print("ready", flush=True)
+while not os.path.exists("/tmp/go"): time.sleep(0.05)
+while True: pass
+`
+
+func TestADeepTreeIsKilledToItsLastProcess(t *testing.T) {
+	t.Parallel()
+	sb := start(t, newProvider(t, docker.Options{}), lazaret.Spec{Image: debian})
+	o := watch(t, sb)
+	p := begun(t, sb, lazaret.Cmd{Args: []string{"python3", "-c", deepTree}})
+	began := time.Now()
+	if err := p.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if res, err := p.Wait(t.Context()); err != nil || res.Outcome != lazaret.Signalled || res.Unkilled {
+		t.Errorf("%+v, %v", res, err)
+	}
+	t.Logf("200 processes, each the parent of the next, were killed in %v", time.Since(began))
+	o.gone(t, nil)
+}
+
+const withoutKill = `services:
+  default:
+    image: lazaret-test/python
+    command: sleep infinity
+    cap_drop: [KILL]
+`
+
+// Where root may not signal another user's processes, what has become one lives on.
+func TestWhatCannotBeKilledIsTold(t *testing.T) {
+	t.Parallel()
+	sb := start(t, newProvider(t, docker.Options{}), lazaret.Spec{Compose: project(t, withoutKill)})
+	const other = `python3 -c 'import os, time; os.setuid(1000); open("/tmp/up%d", "w"); time.sleep(1000)' & while ! test -e /tmp/up%d; do sleep 0.02; done; %s`
+	for i, c := range []struct {
+		then string
+		wall time.Duration
+		want lazaret.Outcome
+	}{{"sleep 1000", 5 * time.Second, lazaret.TimedOut}, {"kill -9 $PPID; sleep 1000", time.Minute, lazaret.Lost}} {
+		res, err := sb.Exec(t.Context(), lazaret.Cmd{
+			Args: []string{"sh", "-c", fmt.Sprintf(other, i, i, c.then)}, Wall: c.wall, Grace: lazaret.NoGrace,
+		})
+		if err != nil || res.Outcome != c.want || !res.Unkilled {
+			t.Errorf("%s: %+v, %v", c.then, res, err)
+		}
+	}
+	if got := sh(t, sb, "echo alive"); got != "alive" {
+		t.Errorf("the next command says %q", got)
+	}
+}
+
+// What a guest and its workers hold is not for the code under test to read: the secrets among it.
+const looks = `for p in 1 $PPID; do
+	for f in environ mem maps; do head -c 1 /proc/$p/$f > /tmp/seen 2>/dev/null && test -s /tmp/seen && echo "read $f of $p"; done
+	for f in exe fd/0 cwd; do readlink /proc/$p/$f > /dev/null 2>&1 && echo "followed $f of $p"; done
+done
+tr '\0' ' ' < /proc/1/cmdline; echo
+tr '\0' ' ' < /proc/$PPID/cmdline | sed 's/[0-9][0-9]*/N/'; echo
+stat -c %a /.lazaret/guest`
+
+func TestNobodyLooksIntoAGuest(t *testing.T) {
+	t.Parallel()
+	for _, spec := range []lazaret.Spec{{Image: busybox}, {Image: busybox, User: "tester"}} {
+		sb := start(t, newProvider(t, docker.Options{}), spec)
+		if got, want := sh(t, sb, looks), "/.lazaret/guest serve \n/.lazaret/guest worker N \n711"; got != want {
+			t.Errorf("as %q: got\n%s\nwant\n%s", spec.User, got, want)
+		}
+	}
+}
