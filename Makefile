@@ -3,6 +3,8 @@
 GO ?= go
 SHELL := /bin/bash
 FUZZTIME ?= 20s
+FUZZ ?= Fuzz
+FUZZED ?= ./...
 
 .DEFAULT_GOAL := help
 .PHONY: help build demo test fuzz lint fmt vet tidy bench generate promises docker images leftovers clean
@@ -21,8 +23,8 @@ test: images ## run all tests with the race detector; needs Docker
 	LAZARET_REQUIRE_DOCKER=1 $(GO) test -race -parallel 4 -timeout 40m ./... || rc=$$?; \
 	echo "make test: $$((SECONDS - start)) s"; exit $$rc
 
-fuzz: ## run every fuzz target for FUZZTIME, 20s if not set
-	@set -eo pipefail; targets=$$($(GO) test -list '^Fuzz' ./... | awk '/^Fuzz/ { names[++n] = $$1 } \
+fuzz: ## run every fuzz target, or those of FUZZED that FUZZ names, for FUZZTIME, 20s if not set
+	@set -eo pipefail; targets=$$($(GO) test -list '^$(FUZZ)' $(FUZZED) | awk '/^Fuzz/ { names[++n] = $$1 } \
 		$$1 == "ok" { for (i = 1; i <= n; i++) print $$2, names[i]; n = 0 }'); \
 	while read -r package name; do \
 		echo "fuzz $$name in $$package"; \
@@ -54,7 +56,7 @@ generate: ## rebuild generated files, among them the embedded guest programs
 promises: images ## write anew which promises each provider keeps
 	@packages=$$($(GO) list -f '{{$$p := .ImportPath}}{{range .TestImports}}{{$$p}} {{.}}{{"\n"}}{{end}}{{range .XTestImports}}{{$$p}} {{.}}{{"\n"}}{{end}}' ./provider/... \
 		| awk '$$1 ~ suite || $$2 ~ suite { print $$1 }' suite='/lazaret/provider/conformance$$' | sort -u); \
-	LAZARET_REQUIRE_DOCKER=1 $(GO) test -count=1 -p 1 -timeout 20m $$packages -run Promises -args -update-promises
+	LAZARET_REQUIRE_DOCKER=1 $(GO) test -count=1 -p 1 -parallel 4 -timeout 40m $$packages -run Promises -args -update-promises
 
 docker: ## make sure that a Docker Engine answers
 	@scripts/ensure-docker
