@@ -24,12 +24,7 @@ test: images ## run all tests with the race detector; needs Docker
 	echo "make test: $$((SECONDS - start)) s"; exit $$rc
 
 fuzz: ## run every fuzz target, or those of FUZZED that FUZZ names, for FUZZTIME, 20s if not set
-	@set -eo pipefail; targets=$$($(GO) test -list '^$(FUZZ)' $(FUZZED) | awk '/^Fuzz/ { names[++n] = $$1 } \
-		$$1 == "ok" { for (i = 1; i <= n; i++) print $$2, names[i]; n = 0 }'); \
-	while read -r package name; do \
-		echo "fuzz $$name in $$package"; \
-		$(GO) test -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "$$package" </dev/null; \
-	done <<<"$$targets"
+	@GO=$(GO) scripts/fuzz $(FUZZTIME) '$(FUZZ)' $(FUZZED)
 
 lint: ## run the linter at its pinned version (first run: a minute to build it)
 	$(GO) tool -modfile=tools/go.mod golangci-lint run
