@@ -45,7 +45,7 @@ type Cmd struct {
 	// its wall limit, or at the latest when the sandbox is closed. Service.Processes lists it until it is
 	// forgotten, for which see Process.Forget. Its output can be followed, but it has no events.
 	// Only with Start. In a sandbox that is kept, by a provider that is an Opener, it outlives the closing too,
-	// and this process: see Service.Rejoin.
+	// and this process: see Service.Rejoin. There it is not for Direct, which is an ErrUnsupported.
 	Detach bool
 
 	// Wall limits the time from start to end on the host's clock; then the command is killed and its

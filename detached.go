@@ -161,7 +161,11 @@ func (s *Service) Rejoin(ctx context.Context) error {
 			return classify(ctx, err, op, s.info.Name, "")
 		}
 	}
-	s.detached.keep(there)
+	for _, p := range s.detached.keep(there) {
+		if be, ok := p.be.(DetachedBackend); ok {
+			_ = be.Forget(ctx) // which the sandbox has done; it ends what was held here
+		}
+	}
 	return nil
 }
 
@@ -186,19 +190,23 @@ func (s *Service) join(ctx context.Context, be Rejoiner, info DetachedInfo) erro
 	return nil
 }
 
+// has reports whether a command is listed, and in reach.
 func (d *detached) has(id int) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.byID[id] != nil
+	p := d.byID[id]
+	return p != nil && !p.outOfReach()
 }
 
-// keep drops what the sandbox does not have any more.
-func (d *detached) keep(there map[int]bool) {
+// keep drops what the sandbox does not have any more, and returns that.
+func (d *detached) keep(there map[int]bool) (dropped []*Process) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for id, p := range d.byID {
 		if !there[id] && p.Info().Ended {
 			delete(d.byID, id)
+			dropped = append(dropped, p)
 		}
 	}
+	return dropped
 }

@@ -131,29 +131,31 @@ func (s *Service) open(ctx context.Context, op, path string, offset, length int6
 	if err != nil {
 		return nil, FileInfo{}, classify(ctx, err, op, s.info.Name, path)
 	}
-	return &content{ReadCloser: r, record: record, failure: func(err error) error {
-		return classify(ctx, err, op, s.info.Name, path)
-	}}, info, nil
+	return s.content(ctx, r, record, op, path), info, nil
 }
 
 // content is an open file whose errors are told as this package tells them. When it is closed, it is taken down
 // what has become of it.
 type content struct {
 	io.ReadCloser
-	failure func(error) error // gives errors their class; nil where they have one
+	failure func(error) error // gives errors their class
 	record  *fileOp
 
 	mu  sync.Mutex
 	err error // the first one
 }
 
+func (s *Service) content(ctx context.Context, r io.ReadCloser, record *fileOp, op, path string) *content {
+	return &content{ReadCloser: r, record: record, failure: func(err error) error {
+		return classify(ctx, err, op, s.info.Name, path)
+	}}
+}
+
 func (c *content) Read(p []byte) (int, error) {
 	n, err := c.ReadCloser.Read(p)
 	c.record.add(n)
 	if err != nil && !errors.Is(err, io.EOF) {
-		if c.failure != nil {
-			err = c.failure(err)
-		}
+		err = c.failure(err)
 		c.refuse(err)
 	}
 	return n, err
@@ -307,7 +309,9 @@ func (s *Service) Upload(ctx context.Context, dir string, tar io.Reader) (err er
 }
 
 // Download returns path, a file or a tree, as a tar stream whose first entry is named like path's last
-// element. The stream is the sandbox's word: names and links in it are not to be trusted.
+// element. The stream is the sandbox's word: names and links in it are not to be trusted. A pipe, a socket or
+// a device in the tree is an ErrNotRegular, of Read at the latest; by the Engine's exec it is in the stream as
+// what it is, but for sockets, which the Engine leaves out.
 func (s *Service) Download(ctx context.Context, path string) (_ io.ReadCloser, err error) {
 	const op = "download"
 	record := s.file(op, path, "")
@@ -324,7 +328,7 @@ func (s *Service) Download(ctx context.Context, path string) (_ io.ReadCloser, e
 	if err != nil {
 		return nil, classify(ctx, err, op, s.info.Name, path)
 	}
-	return &content{ReadCloser: r, record: record}, nil
+	return s.content(ctx, r, record, op, path), nil
 }
 
 // files are the service's as its user, or as whoever Direct made it, reaches them.

@@ -58,14 +58,23 @@ func (f *feed) close() {
 	f.changed.Broadcast()
 }
 
-// smallChunks is how many bytes of small chunks become one, so that a million of them, which nobody takes, do not take
-// many times their memory.
-const smallChunks = 4 << 10
+const (
+	// smallChunks is how many bytes of small chunks of one stream become one, so that a million of them, which nobody
+	// takes, do not take many times their memory.
+	smallChunks = 4 << 10
+	// feedChunks is how many chunks are held: a program may write a byte to each stream by turns.
+	feedChunks = 16 << 10
+)
+
+// full reports whether there is as much as is held at most, or extra bytes or chunks more than that. f.mu is held.
+func (f *feed) full(extra int) bool {
+	return f.size >= feedSize+extra || len(f.chunks) >= feedChunks+extra
+}
 
 func (f *feed) put(s Stream, p []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for f.attached && !f.released && f.size >= feedSize {
+	for f.attached && !f.released && f.full(0) {
 		f.changed.Wait()
 	}
 	if last := len(f.chunks) - 1; last >= 0 && f.chunks[last].Stream == s && len(f.chunks[last].Data)+len(p) <= smallChunks {
@@ -74,7 +83,7 @@ func (f *feed) put(s Stream, p []byte) {
 		f.chunks = append(f.chunks, Event{Stream: s, Data: bytes.Clone(p)})
 	}
 	f.size += len(p)
-	for f.size > feedSize && (!f.attached || f.released) && len(f.chunks) > 1 {
+	for f.full(1) && (!f.attached || f.released) && len(f.chunks) > 1 {
 		old := f.chunks[0]
 		f.chunks = f.chunks[1:]
 		f.size -= len(old.Data)

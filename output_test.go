@@ -47,6 +47,26 @@ func TestFeedCountsEachStreamsLossApart(t *testing.T) {
 	}
 }
 
+func TestFeedHoldsFewSmallChunks(t *testing.T) {
+	f := newFeed()
+	const each = feedSize / 4
+	for i := range each {
+		f.put(Stdout, []byte{byte(i)})
+		f.put(Stderr, []byte{byte(i)})
+	}
+	f.close()
+	if n := len(f.chunks); n > feedChunks {
+		t.Errorf("%d chunks are held", n)
+	}
+	got := map[Stream]int64{}
+	for ev, ok := f.take(); ok; ev, ok = f.take() {
+		got[ev.Stream] += ev.Skipped + int64(len(ev.Data))
+	}
+	if got[Stdout] != each || got[Stderr] != each {
+		t.Errorf("accounted for %v", got)
+	}
+}
+
 func TestFeedHasOneListenerAtATime(t *testing.T) {
 	f := newFeed()
 	if !f.attach() || f.attach() {

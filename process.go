@@ -36,6 +36,7 @@ type Process struct {
 	done   chan struct{} // closed when result or err is set
 	result *Result
 	err    error
+	cut    bool // the backend was lost before it told how the command ended; set before done is closed
 }
 
 // errTimeout marks that the wall limit passed.
@@ -177,6 +178,7 @@ func (p *Process) finish(ctx context.Context, exit Exit, err error) {
 	case why != nil && !errors.Is(why, errTimeout) && !errors.Is(why, errKilled):
 		p.err = why
 	default:
+		p.cut = exit.Outcome == Lost && exit.Totals == nil
 		p.result = &Result{
 			Outcome: exit.Outcome, ExitCode: exit.Code, Signal: exit.Signal,
 			Stdout: outputOf(p.out[Stdout]), Stderr: outputOf(p.out[Stderr]),
@@ -243,10 +245,10 @@ func (p *Process) Wait(ctx context.Context) (*Result, error) {
 	}
 }
 
-// Events yields what the command writes from now on, and what of before is still held (1 MiB, see
-// Event.Skipped); the last event carries the Result. While a loop runs, the program is held back
-// rather than output lost. One loop at a time; leaving it early leaves the command running. A detached
-// command has no events, only Follow.
+// Events yields what the command writes from now on, and what of before is still held (at most 1 MiB, and
+// 16,384 pieces of the two streams by turns, see Event.Skipped); the last event carries the Result. While a
+// loop runs, the program is held back rather than output lost. One loop at a time; leaving it early leaves
+// the command running. A detached command has no events, only Follow.
 func (p *Process) Events() iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		if p.feed == nil {
@@ -280,14 +282,20 @@ func (p *Process) deliver(yield func(Event, error) bool) {
 	yield(Event{Result: p.result}, nil)
 }
 
-// Write writes to the command's standard input. It needs Cmd.StdinPipe.
+// Write writes to the command's standard input. It needs Cmd.StdinPipe. Of a command that has ended it is an
+// ErrUnavailable.
 func (p *Process) Write(b []byte) (int, error) {
-	if err := p.needPipe("write stdin"); err != nil {
+	const op = "write stdin"
+	if err := p.needPipe(op); err != nil {
 		return 0, err
 	}
+	if p.info.Ended { // before it was joined
+		return 0, &Error{Op: op, Service: p.svc.info.Name, Class: ErrUnavailable, Err: errors.New("the command has ended")}
+	}
+	p.awaited() // so that the end of one that was joined ends a write for which nobody reads
 	n, err := p.be.Write(b)
 	if err != nil {
-		return n, &Error{Op: "write stdin", Service: p.svc.info.Name, Class: ErrUnavailable, Err: err}
+		return n, &Error{Op: op, Service: p.svc.info.Name, Class: ErrUnavailable, Err: err}
 	}
 	return n, nil
 }
@@ -296,6 +304,9 @@ func (p *Process) Write(b []byte) (int, error) {
 func (p *Process) CloseStdin() error {
 	if err := p.needPipe("close stdin"); err != nil {
 		return err
+	}
+	if p.info.Ended {
+		return nil
 	}
 	if err := p.be.CloseStdin(); err != nil {
 		return &Error{Op: "close stdin", Service: p.svc.info.Name, Class: ErrUnavailable, Err: err}
@@ -328,10 +339,29 @@ func (p *Process) Resize(ctx context.Context, rows, cols uint16) error {
 
 var errKilled = errors.New("killed by the caller")
 
+// outOfReach reports whether the command may run on in its sandbox, and nothing said to this process gets there.
+func (p *Process) outOfReach() bool {
+	select {
+	case <-p.done:
+	default:
+		return false
+	}
+	_, kept := p.be.(DetachedBackend)
+	return kept && p.cut
+}
+
 // Kill ends the command with all its descendants and waits for that. The Result then says how the
 // program ended, which after a kill is Signalled, or Lost with Unkilled where the transport cannot end it.
+// Of a detached command in a kept sandbox that is Lost because the connection broke it is an ErrUnavailable:
+// it may run on, and is reached again by a Rejoin.
 func (p *Process) Kill(ctx context.Context) error {
 	p.awaited()
+	if p.outOfReach() {
+		return &Error{
+			Op: "kill", Service: p.svc.info.Name, Class: ErrUnavailable, Err: errors.New("the connection to the command was lost, which may run on"),
+			Hint: "look its service's detached commands up again, see Service.Rejoin",
+		}
+	}
 	p.kill(ctx, errKilled)
 	_, err := p.Wait(ctx)
 	if errors.Is(err, ErrCancelled) && ctx.Err() == nil {

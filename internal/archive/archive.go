@@ -47,7 +47,7 @@ func packOne(tw *tar.Writer, file, name string, d fs.DirEntry) error {
 			return err
 		}
 	case !mode.IsRegular():
-		return fmt.Errorf("%s is a %s, which cannot be copied", file, kind(mode))
+		return fmt.Errorf("%w: %s is a %s, which cannot be copied", ErrNotRegular, file, kind(mode))
 	}
 	head, err := tar.FileInfoHeader(info, filepath.ToSlash(link))
 	if err != nil {

@@ -45,6 +45,8 @@ func (c *Client) fileFailure(ctx context.Context, container string, err error) e
 		return &lazaret.Error{Class: lazaret.ErrPermission, Err: errors.New("the file system is read-only")}
 	case strings.Contains(text, "invalid tar header"), strings.Contains(text, "unexpected eof"):
 		return &lazaret.Error{Class: lazaret.ErrConfig, Err: errors.New("the content is no complete tar archive")}
+	case strings.Contains(text, "file name too long"):
+		return &lazaret.Error{Class: lazaret.ErrConfig, Err: errors.New("file name too long")}
 	case strings.Contains(text, "no space left on device"):
 		return &lazaret.Error{Class: lazaret.ErrLimit, Err: errors.New("no space left in the sandbox")}
 	case strings.Contains(text, "cannot overwrite directory"):

@@ -8,12 +8,14 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
 	"github.com/moby/moby/client"
 
 	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/wire"
 )
 
 const (
@@ -33,6 +35,7 @@ type Exec struct {
 	container string
 	tty       bool
 	stdin     bool
+	typed     atomic.Uint32 // the last byte of input
 	conn      client.HijackedResponse
 	out       lazaret.Sink
 	oomBefore int
@@ -104,12 +107,23 @@ func (c *Client) Exec(ctx context.Context, w *Watch, container string, cmd lazar
 // program's own output.
 const maxString = 128 << 10
 
+// maxPath is the longest path that Linux takes, its NUL included (PATH_MAX). The exec of a longer one may hang for ever: by
+// Engine 20.10 and runc 1.1 one of 100,000 bytes does.
+const maxPath = 4096
+
 // deliverable refuses what the Engine would change or drop on the way.
 func deliverable(cmd lazaret.Cmd) error {
 	if cmd.Rlimits != (lazaret.Rlimits{}) {
 		return &lazaret.Error{
 			Class: lazaret.ErrUnsupported, Err: errors.New("the Engine's exec has no limits for one command"),
 			Hint: "run it through the guest, or limit the whole sandbox",
+		}
+	}
+	for what, s := range map[string]string{"program's name": cmd.Args[0], "directory": cmd.Dir} {
+		if len(s)+1 > maxPath {
+			return &lazaret.Error{
+				Class: lazaret.ErrNotStarted, Err: fmt.Errorf("the %s has %d bytes, and Linux takes at most %d", what, len(s), maxPath-1),
+			}
 		}
 	}
 	for _, s := range slices.Concat(cmd.Args, cmd.Environ(), []string{cmd.Dir, cmd.User}) {
@@ -265,7 +279,7 @@ func (e *Exec) Wait(ctx context.Context) (lazaret.Exit, error) {
 		default:
 		}
 		switch {
-		case errors.Is(err, lazaret.ErrUnavailable):
+		case errors.Is(err, lazaret.ErrUnavailable) && !IsPassing(err):
 			return lost, nil
 		case err != nil:
 			return lazaret.Exit{}, err
@@ -308,19 +322,29 @@ func (e *Exec) judge(ctx context.Context, code int) (lazaret.Exit, error) {
 	}
 	// The events may be late, and so may be what the Engine describes.
 	lives, err := e.c.lives(ctx, e.container)
-	if errors.Is(err, lazaret.ErrUnavailable) || err == nil && !lives {
+	if errors.Is(err, lazaret.ErrUnavailable) && !IsPassing(err) || err == nil && !lives {
 		return lost, nil
 	}
 	return exit, err
 }
 
 // Write writes to the command's standard input.
-func (e *Exec) Write(p []byte) (int, error) { return e.conn.Conn.Write(p) }
+func (e *Exec) Write(p []byte) (int, error) {
+	n, err := e.conn.Conn.Write(p)
+	if n > 0 {
+		e.typed.Store(uint32(p[n-1]))
+	}
+	return n, err
+}
 
-// CloseStdin ends the command's standard input.
+// CloseStdin ends the command's standard input. The Engine leaves a terminal as it is then.
 func (e *Exec) CloseStdin() error {
 	if !e.stdin {
 		return nil
+	}
+	if e.tty {
+		_, err := io.WriteString(e.conn.Conn, wire.EndOfInput(byte(e.typed.Load()))) //nolint:gosec // it was a byte
+		return err
 	}
 	return e.conn.CloseWrite()
 }

@@ -191,6 +191,9 @@ func (c *command) hear(n note) bool {
 	if !n.Started && n.Failed == nil {
 		return false
 	}
+	if n.Failed != nil {
+		n.Failed.Text = wire.Clip(n.Failed.Text)
+	}
 	c.settle(n.Failed)
 	return true
 }
@@ -323,13 +326,14 @@ func (c *command) take(s *wire.Stream, ev wire.Event) {
 		}
 	case ev.Channel != wire.Stdin || c.input == nil:
 		s.Consumed(len(ev.Payload))
-	default:
-		c.typed.put(piece{ev.Payload, s}) // empty at the end of input
+	case !c.typed.put(piece{ev.Payload, s}): // empty at the end of input
+		s.Consumed(len(ev.Payload)) // the command has ended
 	}
 }
 
 // feed writes the input to the program.
 func (c *command) feed() {
+	var last byte // of what was typed
 	for {
 		p, ok := c.typed.take()
 		if !ok {
@@ -338,11 +342,12 @@ func (c *command) feed() {
 		switch {
 		case len(p.data) > 0:
 			_, _ = c.input.Write(p.data) // a program that reads no more is no failure
+			last = p.data[len(p.data)-1]
 			p.from.Consumed(len(p.data))
 		case c.req.Terminal == nil:
 			_ = c.input.Close()
 		default:
-			_, _ = c.input.Write([]byte{4}) // what Ctrl-D types: the end of input
+			_, _ = c.input.Write([]byte(wire.EndOfInput(last)))
 		}
 	}
 	if c.req.Terminal == nil {

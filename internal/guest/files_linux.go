@@ -66,7 +66,7 @@ func fileChange(path string, req *wire.File) error {
 	return fmt.Errorf("there is no operation %q", req.Op)
 }
 
-// answer sends v as a message.
+// answer sends v as a message. What it says in words about names must be clipped, see wire.Clip.
 func answer(s *wire.Stream, v any) {
 	if text, err := json.Marshal(v); err == nil {
 		_ = s.SendMessage(text) // a host that is gone needs no answer
@@ -82,6 +82,7 @@ func fileError(err error) *wire.FileError {
 	if errors.As(err, &errno) {
 		f.Errno, f.Text = int(errno), files.Cause(err).Error()
 	}
+	f.Text = wire.Clip(f.Text)
 	return f
 }
 

@@ -63,12 +63,19 @@ func (o *outlet) pump() {
 	piece := pieces.Get().(*[32 << 10]byte)
 	defer pieces.Put(piece)
 	buf := piece[:]
+	pause := time.Millisecond
 	for {
 		n, err := o.file.Read(buf)
 		o.c.took(o.i, buf[:n])
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			_ = o.file.control(func(fd int) { o.empty(fd, buf) })
 			return
+		}
+		if errors.Is(err, unix.EIO) && !o.file.hasDeadline() {
+			// A terminal that none of the command's processes has open now. One may open /dev/tty again.
+			nap(pause)
+			pause = min(2*pause, lookEvery)
+			continue
 		}
 		if err != nil {
 			o.atEnd = true

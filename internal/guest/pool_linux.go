@@ -55,8 +55,8 @@ func (g *guest) worker() (*supervisor, error) {
 	return g.spawn()
 }
 
-// sound reports whether an idle worker can take a command. One that was stopped is ended, since who did it
-// may do so again. g.mu is held, so that its pid is its own.
+// sound reports whether an idle worker can take a command. One that was stopped, or whose limits were changed, is ended,
+// since who did it may do so again. g.mu is held, so that its pid is its own.
 func (g *guest) sound(w *supervisor) bool {
 	if g.workers[w.pid] != w {
 		return false
@@ -64,11 +64,22 @@ func (g *guest) sound(w *supervisor) bool {
 	switch f := fieldsAt(w.stat); {
 	case f == nil || f[0] == "Z" || f[0] == "X" || pendingKill(f):
 		return false
-	case stopped(f):
+	case stopped(f), limitsOf(w.pid) != g.limits:
 		_ = unix.Kill(w.pid, unix.SIGKILL)
 		return false
 	}
 	return true
+}
+
+// limits are the resource limits of a process, which a process of the same user may lower, see prlimit(2): the next
+// command would get them from its worker.
+type limits [unix.RLIMIT_RTTIME + 1]unix.Rlimit
+
+func limitsOf(pid int) (l limits) {
+	for resource := range l {
+		_ = unix.Prlimit(pid, resource, nil, &l[resource]) // of one that has ended they are zero
+	}
+	return l
 }
 
 const (
@@ -92,7 +103,7 @@ func (g *guest) press(w *supervisor, longest time.Duration, done <-chan struct{}
 		case <-t.C:
 		}
 		g.mu.Lock()
-		if g.workers[w.pid] == w && stopped(statFields(w.pid)) {
+		if g.workers[w.pid] == w && stopped(fieldsAt(w.stat)) {
 			if stops++; stops < mostStops {
 				_ = unix.Kill(w.pid, unix.SIGCONT)
 			} else {
@@ -248,13 +259,14 @@ func (g *guest) sweepAfter(w *supervisor) (survivors int) {
 	orphans := func() iter.Seq[int] { return g.orphans(self, w.since.Load(), nil) }
 	looks := 0
 	kill(self, func() iter.Seq[int] { return killable(orphans()) }, func() bool {
+		before := unseen.Load()
 		left := slices.Collect(killable(orphans()))
 		g.mu.Lock()
 		for _, pid := range left {
 			_, _ = unix.Wait4(pid, nil, unix.WNOHANG|unix.WALL, nil) // it may live, or be another's child
 		}
 		g.mu.Unlock()
-		if looks++; len(left) > 0 {
+		if looks++; len(left) > 0 || unseen.Load() != before {
 			looks = 0
 		}
 		return looks >= emptyLooks

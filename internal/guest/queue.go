@@ -26,11 +26,16 @@ func newQueue() *queue {
 	return q
 }
 
-func (q *queue) put(p piece) {
+// put adds a piece; false when the queue is closed.
+func (q *queue) put(p piece) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.closed {
+		return false
+	}
 	q.pieces = append(q.pieces, p)
 	q.changed.Signal()
+	return true
 }
 
 func (q *queue) close() {

@@ -21,6 +21,7 @@ type guest struct {
 	slack  int    // of the commands' threads; see relax
 	null   *os.File
 	cgroup cgroup
+	limits limits // that it was started with, and its workers are
 
 	mu      sync.Mutex
 	workers map[int]*supervisor // by pid: all that live
@@ -63,7 +64,7 @@ func serve(self string, counted bool, stdin, stdout, stderr *os.File) int {
 		return 1
 	}
 	// Before anything else: a non-dumpable process cannot do some of this.
-	g := &guest{self: self, slack: relax(self), workers: map[int]*supervisor{}, detached: map[int]*command{}, reserved: map[int]reservation{}, cgroup: noCgroup}
+	g := &guest{self: self, slack: relax(self), workers: map[int]*supervisor{}, detached: map[int]*command{}, reserved: map[int]reservation{}, cgroup: noCgroup, limits: limitsOf(os.Getpid())}
 	if counted {
 		g.cgroup = openCgroup(cgroupRoot)
 	}

@@ -39,7 +39,7 @@ func (g *guest) sweepOrphans(req *wire.Sweep) (survivors int) {
 		user = *req.User
 	}
 	var spared string
-	if os.Getpid() != firstProcess && serves(firstProcess) {
+	if os.Getpid() != firstProcess && serves(g.self, firstProcess) {
 		spared = users(firstProcess)
 	}
 	first := session(firstProcess)
@@ -85,6 +85,7 @@ func (g *guest) orphans(parent int, since uint64, theirs func(pid int) bool) ite
 func users(pid int) string {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
+		overlooked(err)
 		return ""
 	}
 	return usersIn(string(text))
@@ -127,8 +128,9 @@ func session(pid int) string {
 	return ""
 }
 
-// serves reports whether a process is a guest that serves a host.
-func serves(pid int) bool {
+// serves reports whether a process is a guest that serves a host: the program at self, and not another whose arguments
+// say serve too.
+func serves(self string, pid int) bool {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
-	return err == nil && strings.Contains(string(text), "\x00serve\x00")
+	return err == nil && strings.HasPrefix(string(text), self+"\x00serve\x00")
 }

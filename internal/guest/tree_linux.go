@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -16,6 +17,17 @@ import (
 // A worker is the subreaper of its command: whatever the command's processes do (new sessions, double
 // forks), they stay its descendants. So the tree below the worker is the command, and nothing else is.
 
+// unseen counts how often the kernel did not let this process look at another that may be there: a command of the same
+// user can take the descriptors from who is to kill it, by prlimit(2). Then that nothing is found proves nothing.
+var unseen atomic.Int64
+
+// overlooked takes an error of a look at a process, which mostly has ended.
+func overlooked(err error) {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ESRCH) {
+		unseen.Add(1)
+	}
+}
+
 // children yields the children of a process, those of all its threads, the newest first. The kernel does not make the
 // list at one instant: a child may be missing from it.
 func children(pid int) iter.Seq[int] {
@@ -23,11 +35,13 @@ func children(pid int) iter.Seq[int] {
 		dir := "/proc/" + strconv.Itoa(pid) + "/task"
 		tasks, err := os.ReadDir(dir)
 		if err != nil {
-			return // it has ended
+			overlooked(err)
+			return
 		}
 		for _, t := range tasks {
 			list, err := os.ReadFile(dir + "/" + t.Name() + "/children")
 			if err != nil {
+				overlooked(err)
 				continue
 			}
 			for _, f := range slices.Backward(strings.Fields(string(list))) {
@@ -91,6 +105,7 @@ func hasEnded(f []string) bool {
 func statFields(pid int) []string {
 	fd, err := openStat(pid)
 	if err != nil {
+		overlooked(err)
 		return nil
 	}
 	defer unix.Close(fd)
@@ -188,7 +203,8 @@ func (t *tree) send(pid int, sig unix.Signal) {
 		return
 	}
 	if err != nil {
-		return // it has ended
+		overlooked(err)
+		return
 	}
 	defer unix.Close(fd)
 	if !t.has(pid) {
@@ -213,7 +229,7 @@ const (
 // kill ends the processes that targets yields, all of them descendants of root. It first stops what it
 // finds, as it finds it, until a look finds nothing new, so that nothing can be spawned faster than it is found; then it
 // kills what it stopped. gone takes the statuses of what has ended, and reports whether nothing is left.
-// It returns how many processes could not be killed.
+// It returns how many processes could not be killed: while gone denies it, at least one.
 func kill(root int, targets func() iter.Seq[int], gone func() bool) (survivors int) {
 	t := treeOf(root)
 	deadline := time.Now().Add(killWithin)
@@ -239,19 +255,23 @@ func kill(root int, targets func() iter.Seq[int], gone func() bool) (survivors i
 			if await(gone, time.Now().Add(dieWithin)) {
 				return 0
 			}
-			return living(targets())
+			return max(1, living(targets()))
 		}
 		nap(pause)
 	}
 	return 0
 }
 
-// living counts the processes that have not ended.
+// living counts the processes that have not ended: at least one where some may be there that cannot be seen.
 func living(pids iter.Seq[int]) (n int) {
+	before := unseen.Load()
 	for pid := range pids {
 		if parent, _ := parentOf(pid); parent != 0 {
 			n++
 		}
+	}
+	if unseen.Load() != before {
+		n = max(1, n)
 	}
 	return n
 }

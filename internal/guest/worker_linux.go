@@ -68,6 +68,7 @@ type worker struct {
 	slack   int    // of the command's thread; see relax
 	self    int
 	tell    func(note)
+	quit    func() // ends the worker as the end of its guest does
 
 	begun chan struct{} // receives when a command was started: there are children to wait for
 
@@ -99,7 +100,8 @@ func work(program, slack string) int {
 		defer emu.Unlock()
 		_ = enc.Encode(n) // a guest that is gone shows at the next read
 	}}
-	takeSignals() // which are lost: nobody receives
+	w.quit = func() { _ = socket.Close() } // its next read fails
+	takeSignals()                          // which are lost: nobody receives
 	park(spareWorkerThreads)
 	go w.follow()
 	for {
@@ -330,12 +332,23 @@ func (w *worker) reap() (none bool) {
 	}
 }
 
-// kill ends the command and all its descendants.
+// kill ends the command and all its descendants. A worker that is kept from seeing them ends itself instead: they become
+// children of the guest, which sweeps after it.
 func (w *worker) kill(grace time.Duration) (survivors int) {
+	before := unseen.Load()
 	if grace > 0 {
 		terminate(w.self, grace, w.reap)
 	}
-	return kill(w.self, func() iter.Seq[int] { return descendants(w.self) }, w.reap)
+	blind := false
+	survivors = kill(w.self, func() iter.Seq[int] { return descendants(w.self) }, func() bool {
+		none := w.reap()
+		blind = !none && unseen.Load() != before
+		return none || blind
+	})
+	if blind {
+		w.quit()
+	}
+	return survivors
 }
 
 // receive reads one task and the descriptors that come with it.

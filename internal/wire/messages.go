@@ -5,6 +5,29 @@ import "time"
 // Requests, replies and orders travel as JSON. Fields that name things of the sandbox are bytes, for
 // there they need not be UTF-8.
 
+// maxText is how long what is said in words may be, in bytes: JSON may make six of each.
+const maxText = 4 << 10
+
+// Clip makes a text that holds names, which may be as long as a host likes, fit a message: of a long one its
+// beginning and its end stay.
+func Clip(text string) string {
+	if len(text) <= maxText {
+		return text
+	}
+	return text[:maxText*3/4] + " [...] " + text[len(text)-maxText/4:]
+}
+
+// EndOfInput is what ends the input of a terminal, as Ctrl-D does: behind an unfinished line, whose last byte was not
+// the end of one, the first only hands that line over (termios(3), VEOF).
+func EndOfInput(last byte) string {
+	const eof = "\x04"
+	switch last {
+	case 0, '\n', '\r', eof[0]: // nothing was typed, or a whole line, or the first of two
+		return eof
+	}
+	return eof + eof
+}
+
 // Request opens a stream. Exactly one field is set.
 type Request struct {
 	Exec  *Exec  `json:"exec,omitempty"`

@@ -84,6 +84,9 @@ func (s *Stream) take(f Frame) error {
 		if s.merge(f.Payload) {
 			return nil
 		}
+		if len(s.queue) >= maxPieces {
+			return protocolError("more than %d pieces wait on stream %d", maxPieces, s.id)
+		}
 		s.queue = append(s.queue, Event{Type: Data, Channel: f.Payload[0], Payload: f.Payload[1:], frame: f.Payload})
 	case End:
 		if len(f.Payload) != 1 {
@@ -107,21 +110,42 @@ func (s *Stream) take(f Frame) error {
 	return nil
 }
 
-// smallPieces is how many bytes of small pieces become one, so that a million of them, which wait for a slow reader, do
-// not take many times their memory.
-const smallPieces = 4 << 10
+const (
+	// smallPieces is how many bytes of small pieces become one, so that a million of them, which wait for a slow reader,
+	// do not take many times their memory.
+	smallPieces = 4 << 10
+	// manyPieces is how many pieces wait, in the order in which they came, until two channels by turns are merged too.
+	manyPieces = 1 << 10
+	// maxPieces is how many pieces may wait all the same. Plain bytes are far fewer, merged; offsets and single bytes by
+	// turns are two for nine bytes.
+	maxPieces = window / 4
+)
 
-// merge adds a small piece of a channel's plain bytes to the one before, if that is still to be received.
+// merge adds a small piece of a channel's plain bytes to the one before, if that is still to be received; or, where many
+// wait, to the channel's last before plain bytes of the others.
 func (s *Stream) merge(piece []byte) bool {
-	if len(s.queue) == 0 || piece[0] > Stderr {
+	if piece[0] > Stderr {
 		return false
 	}
-	last := &s.queue[len(s.queue)-1]
-	if last.Type != Data || last.Channel != piece[0] || len(last.Payload)+len(piece) > smallPieces {
-		return false
+	back := 1
+	if len(s.queue) >= manyPieces {
+		back += int(Stderr)
 	}
-	last.Payload = append(last.Payload, piece[1:]...)
-	return true
+	for i := len(s.queue) - 1; i >= max(0, len(s.queue)-back); i-- {
+		last := &s.queue[i]
+		if last.Type != Data || last.Channel > Stderr {
+			return false
+		}
+		if last.Channel != piece[0] {
+			continue
+		}
+		if len(last.Payload)+len(piece) > smallPieces {
+			return false
+		}
+		last.Payload = append(last.Payload, piece[1:]...)
+		return true
+	}
+	return false
 }
 
 func (s *Stream) enqueue(ev Event) error {

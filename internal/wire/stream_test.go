@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -136,13 +137,41 @@ func TestNothingFollowsTheCloseOfAStream(t *testing.T) {
 }
 
 func TestSmallPiecesThatWaitTakeLittleMoreThanTheirBytes(t *testing.T) {
+	for name, channelOf := range map[string]func(i int) byte{
+		"now and then another channel": func(i int) byte {
+			if i%5000 == 0 {
+				return Stderr
+			}
+			return Stdout
+		},
+		"two channels by turns":   func(i int) byte { return Stdout + byte(i%2) },
+		"three channels by turns": func(i int) byte { return byte(i % 3) },
+	} {
+		t.Run(name, func(t *testing.T) { testSmallPieces(t, channelOf) })
+	}
+}
+
+func TestMorePiecesThanAnHonestGuestSendsAreRefused(t *testing.T) {
+	s := newStream(NewConn(nil, Host, nil), 1)
+	for i := range window {
+		err := s.take(Frame{Stream: 1, Type: Data, Payload: []byte{StdoutAt, 1}})
+		if i < maxPieces && err != nil {
+			t.Fatalf("piece %d: %v", i, err)
+		}
+		if i >= maxPieces {
+			if !errors.Is(err, ErrProtocol) {
+				t.Errorf("piece %d: %v", i, err)
+			}
+			return
+		}
+	}
+}
+
+func testSmallPieces(t *testing.T, channelOf func(i int) byte) {
 	s := newStream(NewConn(nil, Host, nil), 1)
 	var want [3][]byte
 	for i := range window / 8 {
-		channel := Stdout
-		if i%5000 == 0 {
-			channel = Stderr
-		}
+		channel := channelOf(i)
 		piece := []byte{channel, byte(i), byte(i >> 8)}
 		want[channel] = append(want[channel], piece[1:]...)
 		if err := s.take(Frame{Stream: 1, Type: Data, Payload: piece}); err != nil {
@@ -155,7 +184,7 @@ func TestSmallPiecesThatWaitTakeLittleMoreThanTheirBytes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := len(s.queue); n > 4*window/smallPieces {
+	if n := len(s.queue); n > manyPieces+4*window/smallPieces {
 		t.Errorf("%d events wait", n)
 	}
 	var got [3][]byte
@@ -166,7 +195,7 @@ func TestSmallPiecesThatWaitTakeLittleMoreThanTheirBytes(t *testing.T) {
 		}
 		got[ev.Channel] = append(got[ev.Channel], ev.Payload...)
 	}
-	if !bytes.Equal(got[Stdout], want[Stdout]) || !bytes.Equal(got[Stderr], want[Stderr]) {
+	if !reflect.DeepEqual(got, want) {
 		t.Error("not all came as it was sent")
 	}
 	for _, want := range []byte{1, 2} { // these are no plain bytes

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"archive/tar"
 	"bytes"
 	"errors"
 	"io"
@@ -254,6 +255,38 @@ var fileErrorPromises = []promise{
 	}},
 	{"devices are never opened", func(t *testing.T, c *Case) {
 		neverOpened(t, c, "/dev/null", lazaret.ErrNotRegular)
+	}},
+	{"a pipe in a tree that is downloaded is told, and never opened", func(t *testing.T, c *Case) {
+		c.Write(t, "tree/file", "x")
+		c.Run(t, "fifo", c.Path("tree/fifo"))
+		soon(t, "the download", func() {
+			r, err := c.Sandbox.Download(t.Context(), c.Path("tree"))
+			told := false
+			if err == nil {
+				defer r.Close()
+				var head *tar.Header
+				for tr := tar.NewReader(r); err == nil; head, err = tr.Next() {
+					told = told || head != nil && head.Name == "tree/fifo" && head.Typeflag == tar.TypeFifo
+				}
+			}
+			if !told {
+				wantFileError(t, err, c.Path("tree"), lazaret.ErrNotRegular)
+			}
+		})
+	}},
+	{"a name longer than any is an error, and the next call works", func(t *testing.T, c *Case) {
+		for _, name := range []string{strings.Repeat("n", 100<<10), strings.Repeat("n", 200<<10), strings.Repeat("<", 50<<10)} {
+			_, err := c.Sandbox.Stat(t.Context(), "/"+name)
+			wantFileError(t, err, "/"+name, lazaret.ErrConfig)
+			for _, cmd := range []lazaret.Cmd{{Args: []string{name}}, {Args: []string{"/" + name}}, {Args: c.Probe("pwd").Args, Dir: "/" + name}} {
+				if res, err := c.Sandbox.Exec(t.Context(), cmd); !errors.Is(err, lazaret.ErrNotStarted) {
+					t.Errorf("got %+v, %.1000v", res, err)
+				}
+			}
+			if got := c.Run(t, "print", "alive"); got != "alive" {
+				t.Errorf("got %q", got)
+			}
+		}
 	}},
 	{"a path that cannot be right is a configuration error", func(t *testing.T, c *Case) {
 		for _, p := range []string{"", "a\x00b"} {

@@ -31,8 +31,8 @@ type guests struct {
 	dead   map[string]*userGuest // by user: guests that have died, and were not swept after yet
 	closed bool
 
-	residing  sync.Mutex               // held while a resident of another user is being met
-	residents map[string]*client.Guest // by user: those of others than the service's own
+	residing  sync.Mutex            // held while a resident of another user is being met
+	residents map[string]*userGuest // by user: those of others than the service's own
 }
 
 // userGuest is a guest that was started, or is being started, by an exec.
@@ -217,9 +217,12 @@ func (g *guests) start(ctx context.Context, user string, u, dead *userGuest) (er
 		}
 		g.survived(user, swept.Survivors)
 	}
+	var since uint64
+	if dead != nil {
+		since = dead.swept.Began
+	}
 	if user == "" && g.svc.sb.key != nil {
-		var err error
-		u.guest, err = g.meet(ctx, "")
+		u.guest, u.swept, err = g.meet(ctx, "", since)
 		return err
 	}
 	if user == "" {
@@ -230,10 +233,6 @@ func (g *guests) start(ctx context.Context, user string, u, dead *userGuest) (er
 		return notGuest(err)
 	}
 	guest := client.New(rw)
-	var since uint64
-	if dead != nil {
-		since = dead.swept.Began
-	}
 	if err = guest.Ready(ctx); err == nil {
 		u.swept, err = guest.Sweep(ctx, nil, since)
 	}
@@ -271,7 +270,7 @@ func (g *guests) close() {
 	g.residents = nil
 	g.mu.Unlock()
 	for _, r := range residents {
-		r.Close()
+		r.guest.Close()
 	}
 	for _, u := range started {
 		u.giveUp(errClosed)

@@ -51,40 +51,44 @@ var errNobody = errors.New("there is no resident guest")
 // may start one at the same time.
 const meetings = 3
 
-// meet connects to a user's resident guest, which it starts where there is none and it is not the main process.
-func (g *guests) meet(ctx context.Context, user string) (*client.Guest, error) {
+// meet connects to a user's resident guest, which it starts where there is none and it is not the main process. One that
+// it starts kills what the commands of another have left that began at since and has died; 0 where none is known.
+func (g *guests) meet(ctx context.Context, user string, since uint64) (*client.Guest, wire.Swept, error) {
 	for range meetings {
-		guest, err := g.relayed(ctx, user)
+		guest, swept, err := g.relayed(ctx, user)
 		if !errors.Is(err, errNobody) {
-			return guest, err
+			return guest, swept, err
 		}
 		if g.svc.Serves && user == "" {
-			return nil, &lazaret.Error{
+			return nil, swept, &lazaret.Error{
 				Class: lazaret.ErrUnavailable, Err: errors.New("nobody listens in the sandbox: its start is not over, or others have started its container again"),
 				Hint: "remove it with `lazaret down " + g.svc.sb.spec.Name + "` and start a new one",
 			}
 		}
-		guest, err = g.settle(ctx, user)
+		guest, swept, err = g.settle(ctx, user, since)
 		if !errors.Is(err, client.ErrTaken) {
-			return guest, err
+			return guest, swept, err
 		}
 	}
-	return nil, &lazaret.Error{Class: lazaret.ErrUnavailable, Err: errors.New("the resident guest comes and goes")}
+	return nil, wire.Swept{}, &lazaret.Error{Class: lazaret.ErrUnavailable, Err: errors.New("the resident guest comes and goes")}
 }
 
 // relayed connects to a user's resident guest by a relay. The error is an errNobody where there is none.
-func (g *guests) relayed(ctx context.Context, user string) (*client.Guest, error) {
+func (g *guests) relayed(ctx context.Context, user string) (_ *client.Guest, swept wire.Swept, _ error) {
 	rw, err := g.svc.sb.p.engine.ExecDuplex(ctx, g.svc.sb.p.watch, g.svc.id, g.svc.info.User, compose.GuestProgram, "relay", g.residence(user))
 	if err != nil {
-		return nil, err
+		return nil, swept, err
 	}
 	guest, err := client.Meet(ctx, rw, g.svc.sb.key)
 	if err == nil {
 		if err = guest.Ready(ctx); err == nil {
-			return guest, nil
+			swept, err = guest.Sweep(ctx, nil, 0)
+		}
+		if err == nil {
+			return guest, swept, nil
 		}
 		guest.Close()
-		return nil, saying(g.explain(ctx, err), rw.Complaint())
+		return nil, swept, saying(g.explain(ctx, err), rw.Complaint())
 	}
 	var exit lazaret.Exit
 	var werr error
@@ -93,26 +97,30 @@ func (g *guests) relayed(ctx context.Context, user string) (*client.Guest, error
 	}
 	_ = rw.Close()
 	if exit.Outcome == lazaret.Exited && exit.Code == wire.NobodyListens {
-		return nil, errNobody
+		return nil, swept, errNobody
 	}
-	return nil, errors.Join(saying(g.explain(ctx, err), rw.Complaint()), werr)
+	return nil, swept, errors.Join(saying(g.explain(ctx, err), rw.Complaint()), werr)
 }
 
-// settle starts a guest by an exec and makes it the user's resident.
-func (g *guests) settle(ctx context.Context, user string) (*client.Guest, error) {
+// settle starts a guest by an exec and makes it the user's resident, see meet.
+func (g *guests) settle(ctx context.Context, user string, since uint64) (_ *client.Guest, swept wire.Swept, _ error) {
 	rw, err := g.svc.sb.p.engine.ExecDuplex(ctx, g.svc.sb.p.watch, g.svc.id, cmp.Or(user, g.svc.info.User), compose.GuestProgram, "serve")
 	if err != nil {
-		return nil, err
+		return nil, swept, err
 	}
 	guest := client.New(rw)
 	if err = guest.Ready(ctx); err == nil {
 		err = guest.Reside(ctx, g.residence(user), g.svc.sb.key)
 	}
+	if err == nil {
+		swept, err = guest.Sweep(ctx, nil, since)
+	}
 	if err != nil {
 		guest.Close()
-		return nil, saying(g.explain(ctx, err), rw.Complaint())
+		return nil, swept, saying(g.explain(ctx, err), rw.Complaint())
 	}
-	return guest, nil
+	g.survived(cmp.Or(user, g.svc.info.User), swept.Survivors)
+	return guest, swept, nil
 }
 
 // keeper returns the guest that keeps detached commands.

@@ -87,7 +87,7 @@ func TestAListBelievesAUsersGuestInWhatIsThatUsers(t *testing.T) {
 	}}
 	ofA := &lister{list: []wire.Detached{command(1), command(2), command(3), reserved(5, "b", 0), command(8)}}
 	ofB := &lister{list: []wire.Detached{command(6)}}
-	g := &guests{residents: map[string]*client.Guest{"a": ofA.guest(t), "b": ofB.guest(t)}}
+	g := &guests{residents: map[string]*userGuest{"a": {guest: ofA.guest(t)}, "b": {guest: ofB.guest(t)}}}
 	g.svc = &service{sb: &sandbox{p: &Provider{opts: Options{Logger: slog.New(slog.DiscardHandler)}}}}
 
 	guest := own.guest(t)

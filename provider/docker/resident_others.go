@@ -21,30 +21,36 @@ func (g *guests) residentOf(ctx context.Context, user string, find bool) (*clien
 	g.mu.Lock()
 	known := g.residents[user]
 	g.mu.Unlock()
-	if known != nil && !known.Lost() {
-		return known, nil
+	if known != nil && !known.guest.Lost() {
+		return known.guest, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	meet := g.meet
-	if find {
-		meet = g.relayed
+	var since uint64
+	if known != nil {
+		since = known.swept.Began
 	}
-	guest, err := meet(ctx, user)
+	met := &userGuest{}
+	var err error
+	if find {
+		met.guest, met.swept, err = g.relayed(ctx, user)
+	} else {
+		met.guest, met.swept, err = g.meet(ctx, user, since)
+	}
 	if err != nil {
 		return nil, err
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
-		guest.Close()
+		met.guest.Close()
 		return nil, &lazaret.Error{Class: lazaret.ErrUnavailable, Err: errors.New("the sandbox is closed")}
 	}
 	if g.residents == nil {
-		g.residents = map[string]*client.Guest{}
+		g.residents = map[string]*userGuest{}
 	}
-	g.residents[user] = guest
-	return guest, nil
+	g.residents[user] = met
+	return met.guest, nil
 }
 
 // detachedAs is a detached command of another user.

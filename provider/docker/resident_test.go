@@ -539,3 +539,78 @@ func TestDetachedCommandsOfOtherTransportsAreRefused(t *testing.T) {
 		t.Errorf("there is %+v", left)
 	}
 }
+
+func TestADetachedCommandIsReachedAgainAfterItsConnectionBroke(t *testing.T) {
+	t.Parallel()
+	name := keep(t, newProvider(t, docker.Options{}), lazaret.Spec{Image: busybox}).Info().Name
+	p, proxy := faulty(t, docker.Options{})
+	sb, err := p.Open(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sb.Close(context.WithoutCancel(t.Context()))
+	proc, err := sb.Start(t.Context(), lazaret.Cmd{Args: []string{"sleep", "1000"}, Detach: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy.Sever()
+	if res, err := proc.Wait(t.Context()); err != nil || res.Outcome != lazaret.Lost {
+		t.Fatalf("got %+v, %v", res, err)
+	}
+	if err := proc.Kill(t.Context()); !errors.Is(err, lazaret.ErrUnavailable) {
+		t.Errorf("killed without a word to it: %v", err)
+	}
+	again := rejoined(t, sb, proc.Info().ID)
+	if again.Info().Ended {
+		t.Error("it runs, and is said to have ended")
+	}
+	if err := again.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if res, err := again.Wait(t.Context()); err != nil || res.Outcome != lazaret.Signalled {
+		t.Errorf("got %+v, %v", res, err)
+	}
+	if err := again.Forget(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWhatIsWrittenToADetachedCommandThatHasEndedIsAnError(t *testing.T) {
+	t.Parallel()
+	sb := keep(t, newProvider(t, docker.Options{}), lazaret.Spec{Image: busybox})
+	for name, script := range map[string]string{"it has ended": "true", "it ends meanwhile": "read x"} {
+		t.Run(name, func(t *testing.T) {
+			proc, err := sb.Start(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", script}, Detach: true, StdinPipe: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if script == "true" {
+				if _, err := proc.Wait(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			later := rejoined(t, open(t, sb.Info().Name, docker.Options{}), proc.Info().ID)
+			written := make(chan error, 1)
+			go func() {
+				_, err := later.Write(bytes.Repeat([]byte("x\n"), 4<<20))
+				written <- err
+			}()
+			select {
+			case err := <-written:
+				if !errors.Is(err, lazaret.ErrUnavailable) {
+					t.Errorf("got %v", err)
+				}
+			case <-time.After(time.Minute):
+				t.Error("it waits for nobody")
+			}
+		})
+	}
+}
+
+func TestADirectCommandIsNotDetachedInAKeptSandbox(t *testing.T) {
+	t.Parallel()
+	sb := keep(t, newProvider(t, docker.Options{}), lazaret.Spec{Image: busybox})
+	if _, err := sb.Start(t.Context(), lazaret.Cmd{Args: []string{"sleep", "1000"}, Detach: true, Direct: true}); !errors.Is(err, lazaret.ErrUnsupported) {
+		t.Errorf("got %v", err)
+	}
+}

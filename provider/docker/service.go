@@ -2,6 +2,7 @@ package docker
 
 import (
 	"context"
+	"errors"
 	"path"
 	"sync"
 
@@ -52,6 +53,12 @@ func (s *service) Start(ctx context.Context, cmd lazaret.Cmd, live bool, out laz
 		return nil, err
 	}
 	if s.sb.direct() || cmd.Direct {
+		if cmd.Detach && s.sb.key != nil {
+			return nil, &lazaret.Error{
+				Class: lazaret.ErrUnsupported, Err: errors.New("only a guest keeps a detached command when this process has ended, and the Engine's exec goes past it"),
+				Hint: "run it by the guest, or not detached",
+			}
+		}
 		e, err := s.sb.p.engine.Exec(ctx, s.sb.p.watch, s.id, cmd, out)
 		if err != nil {
 			return nil, s.explain(ctx, err)

@@ -264,14 +264,35 @@ time.sleep(1000)
 `
 
 func TestWhatAServicesOwnProgramHasStartedOutlivesADeadGuest(t *testing.T) {
-	sb := start(t, newProvider(t, docker.Options{}), lazaret.Spec{Compose: project(t, fmt.Sprintf(`
+	for name, c := range map[string]struct {
+		args string
+		keep bool
+	}{
+		"":                            {},
+		"with the name of our own":    {args: " serve x"},
+		"in a kept sandbox":           {keep: true},
+		"in a kept sandbox, so named": {args: " serve x", keep: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testSweepBesideAProgram(t, c.args, c.keep)
+		})
+	}
+}
+
+func testSweepBesideAProgram(t *testing.T, args string, kept bool) {
+	begin := start
+	if kept {
+		begin = keep
+	}
+	sb := begin(t, newProvider(t, docker.Options{}), lazaret.Spec{Compose: project(t, fmt.Sprintf(`
 services:
   default:
     image: %s
     init: false
     environment: {PROGRAM: %q}
-    command: [sh, -c, 'exec python3 -c "$$PROGRAM"']
-`, debian, breeder))})
+    command: [sh, -c, 'exec python3 -c "$$PROGRAM"%s']
+`, debian, breeder, args))})
 	sh := func(script string) string {
 		t.Helper()
 		res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", script}, Wall: time.Minute})

@@ -1,7 +1,9 @@
 package docker_test
 
 import (
+	"maps"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,6 +18,8 @@ var tampering = map[string]string{
 	"stops its worker":               `setsid sleep 1000 & kill -STOP $PPID; sleep 1000`,
 	"stops all that it may":          `setsid sleep 1000 & kill -STOP -1; sleep 1000`,
 	"stops its worker over and over": `setsid sh -c "while :; do kill -STOP $PPID; done" & sleep 1000`,
+	"takes its worker's descriptors": `setsid sleep 1000 & prlimit --pid $PPID --nofile=0:0; sleep 1000`,
+	"leaves its worker too few":      `setsid sleep 1000 & prlimit --pid $PPID --nofile=8:8; sleep 1000`,
 	"terminates all that it may":     `trap '' TERM; setsid sleep 1000 & for s in 1 2 3 6 11 13 14 15 21 22 24 31; do kill -$s -1; done; sleep 1000`,
 }
 
@@ -85,6 +89,57 @@ func TestAGuestOfAnotherUserThatIsKilledLosesItsCommandsAndIsReplaced(t *testing
 					t.Errorf("the next command: %+v, %v", res, err)
 				}
 				o.gone(t, nil)
+			}
+		})
+	}
+}
+
+// TestACommandThatBlindsTheGuestIsNotSaidToBeKilled takes the descriptors from all that could see and kill what it has
+// started.
+func TestACommandThatBlindsTheGuestIsNotSaidToBeKilled(t *testing.T) {
+	for _, user := range []string{"", "tester"} {
+		t.Run("as "+user, func(t *testing.T) {
+			t.Parallel()
+			sb := start(t, newProvider(t, docker.Options{}), lazaret.Spec{Image: debian, User: user})
+			res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", `setsid sleep 1000 &
+				for p in /proc/[0-9]*; do test $p = /proc/$$ || prlimit --pid ${p#/proc/} --nofile=0:0; done; sleep 1000`}, Wall: time.Second, Grace: lazaret.NoGrace})
+			if err != nil || res.Outcome != lazaret.TimedOut || !res.Unkilled {
+				t.Errorf("got %+v, %v", res, err)
+			}
+		})
+	}
+}
+
+// TestACommandHasNotTheLimitsThatAnotherHasSet changes the limits of the processes that are to start the next commands.
+func TestACommandHasNotTheLimitsThatAnotherHasSet(t *testing.T) {
+	for _, user := range []string{"", "tester"} {
+		t.Run("as "+user, func(t *testing.T) {
+			t.Parallel()
+			sb := start(t, newProvider(t, docker.Options{}), lazaret.Spec{Image: debian, User: user})
+			limits := func() map[string]bool {
+				got := map[string]bool{}
+				var mu sync.Mutex
+				var all sync.WaitGroup
+				for range 4 { // at once, so that there are as many idle workers later
+					all.Go(func() {
+						text := sh(t, sb, "sleep 0.2; cat /proc/self/limits")
+						mu.Lock()
+						defer mu.Unlock()
+						got[text] = true
+					})
+				}
+				all.Wait()
+				return got
+			}
+			before := limits()
+			if len(before) != 1 {
+				t.Fatalf("commands have different limits: %v", before)
+			}
+			sh(t, sb, `for p in /proc/[0-9]*; do
+				case "$(tr '\0' ' ' <$p/cmdline 2>/dev/null)" in *guest\ worker*) prlimit --pid ${p#/proc/} --fsize=0:0 --nofile=9:9; echo changed;; esac
+			done | grep -c changed`)
+			if after := limits(); !maps.Equal(after, before) {
+				t.Errorf("the limits were %v, and are %v", before, after)
 			}
 		})
 	}

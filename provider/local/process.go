@@ -9,9 +9,11 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/wire"
 )
 
 // process is one running command.
@@ -19,8 +21,9 @@ type process struct {
 	commands *commands
 	cmd      *exec.Cmd
 	tty      bool
-	stdin    *os.File   // our end of standard input, or the terminal
-	readers  []*os.File // our ends of what it writes; a terminal is in both
+	stdin    *os.File      // our end of standard input, or the terminal
+	typed    atomic.Uint32 // the last byte of input
+	readers  []*os.File    // our ends of what it writes; a terminal is in both
 
 	emitting sync.Mutex // held while out runs
 	out      lazaret.Sink
@@ -146,14 +149,17 @@ func (p *process) drain() {
 	p.over = true
 }
 
-func (p *process) Write(b []byte) (int, error) { return p.stdin.Write(b) }
-
-// endOfInput is what ends the input of a terminal: ctrl-D.
-const endOfInput = "\x04"
+func (p *process) Write(b []byte) (int, error) {
+	n, err := p.stdin.Write(b)
+	if n > 0 {
+		p.typed.Store(uint32(b[n-1]))
+	}
+	return n, err
+}
 
 func (p *process) CloseStdin() error {
 	if p.tty {
-		_, err := io.WriteString(p.stdin, endOfInput)
+		_, err := io.WriteString(p.stdin, wire.EndOfInput(byte(p.typed.Load()))) //nolint:gosec // it was a byte
 		return err
 	}
 	if err := p.stdin.Close(); err != nil && !errors.Is(err, os.ErrClosed) {

@@ -105,6 +105,9 @@ func (g *Guest) request(req wire.Request) (*wire.Stream, error) {
 	if err != nil {
 		return nil, &lazaret.Error{Class: lazaret.ErrConfig, Err: err}
 	}
+	if len(text) > wire.MaxFromHost {
+		return nil, &lazaret.Error{Class: lazaret.ErrConfig, Err: fmt.Errorf("a request of %d bytes, at most %d are allowed: no path is as long", len(text), wire.MaxFromHost)}
+	}
 	s, err := g.conn.Load().Open(text)
 	if err != nil {
 		return nil, g.lost(err)
@@ -122,7 +125,8 @@ type Process struct {
 	watching bool        // it is a detached one: what is sent is all that the guest has, with gaps
 	followed atomic.Bool // of a detached one: from then on something may come
 	skip     func(s lazaret.Stream, n int64)
-	id       int // of a detached one, set when it has started
+	offset   [2][]byte // what came of one: credit may have ended within it
+	id       int       // of a detached one, set when it has started
 
 	grace time.Duration
 	stdin bool
@@ -217,6 +221,9 @@ func (g *Guest) begin(ctx context.Context, p *Process, r wire.Request) error {
 		g.first.Close()
 	}
 	if err != nil {
+		if r.Exec != nil && r.Exec.Detach {
+			p.order(wire.Order{Kill: true}) // it would outlive the stream
+		}
 		p.close() // the guest kills it, should it have started just now
 		<-p.ended
 	}
@@ -283,7 +290,7 @@ func (p *Process) first() bool {
 		p.started <- broken("%w", err)
 		return false
 	case err != nil:
-		p.started <- &lazaret.Error{Class: lazaret.ErrUnavailable, Err: fmt.Errorf("the guest was lost before the command started: %w", err)}
+		p.started <- &lazaret.Error{Class: lazaret.ErrUnavailable, Err: fmt.Errorf("the guest was lost before it told that the command had started; whether it ran is not known: %w", err)}
 		return false
 	case ev.Type != wire.Message || json.Unmarshal(ev.Payload, &r) != nil || (r.Started == nil) == (r.Failed == nil) || r.Exit != nil:
 		p.started <- broken("the first reply is neither a start nor a failure")
@@ -309,6 +316,9 @@ func (p *Process) data(ev wire.Event) error {
 		return broken("output on channel %d", ev.Channel)
 	}
 	i := ev.Channel - wire.Stdout
+	if len(p.offset[i]) > 0 {
+		return broken("%d bytes of an offset", len(p.offset[i]))
+	}
 	p.kept[i] += int64(len(ev.Payload))
 	if !p.live && !p.watching && p.kept[i] > p.caps[i] {
 		return broken("more output than the cap of %d bytes", p.caps[i])

@@ -332,6 +332,9 @@ func TestARequestThatIsTooLargeIsNotSent(t *testing.T) {
 	if !errors.Is(err, lazaret.ErrNotStarted) {
 		t.Errorf("got %v", err)
 	}
+	if _, err := g.Stat(t.Context(), strings.Repeat("x", wire.MaxFromHost)); !errors.Is(err, lazaret.ErrConfig) {
+		t.Errorf("got %v", err)
+	}
 	if n := f.count(wire.Open); n != 0 {
 		t.Errorf("%d requests", n)
 	}

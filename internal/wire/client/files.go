@@ -95,8 +95,10 @@ var fileClasses = map[int]error{
 func fileFailure(f *wire.FileError) error {
 	class := lazaret.ErrInfrastructure
 	switch known, ok := fileClasses[f.Errno]; {
-	case f.NotRegular:
+	case f.NotRegular && f.Text == lazaret.ErrNotRegular.Error():
 		return &lazaret.Error{Class: lazaret.ErrNotRegular}
+	case f.NotRegular:
+		class = lazaret.ErrNotRegular
 	case f.NoUser:
 		class = lazaret.ErrUserNotFound
 	case f.BadContent:

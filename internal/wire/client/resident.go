@@ -174,7 +174,8 @@ func (g *Guest) Detach(ctx context.Context, cmd lazaret.Cmd, id int, out lazaret
 	p := newProcess(cmd, false, out)
 	p.watching = true
 	request := p.request(cmd)
-	request.Detach, request.ID, request.WallMS = true, id, cmd.Wall.Milliseconds()
+	request.Detach, request.ID = true, id
+	request.WallMS = (cmd.Wall + time.Millisecond - 1).Milliseconds() // 0 is none
 	d, err := g.looked(ctx, p, wire.Request{Exec: &request})
 	if err == nil && id != 0 && d.id != id {
 		p.close()
@@ -212,7 +213,13 @@ func (d *Detached) Wait(ctx context.Context) (lazaret.Exit, error) {
 }
 
 // Forget drops the command, which must have ended, from the guest.
-func (d *Detached) Forget(ctx context.Context) error { return d.g.Forget(ctx, d.id) }
+func (d *Detached) Forget(ctx context.Context) error {
+	if err := d.g.Forget(ctx, d.id); err != nil {
+		return err
+	}
+	d.close() // who never awaited it
+	return nil
+}
 
 // Forget drops the detached command of that number, which must have ended, or what was reserved; where there is none,
 // it does nothing.
@@ -230,10 +237,16 @@ func (g *Guest) Forget(ctx context.Context, id int) error {
 // at takes the offset of what comes next on a stream.
 func (p *Process) at(ev wire.Event) error {
 	i := ev.Channel - wire.StdoutAt
-	if len(ev.Payload) != 8 {
-		return broken("an offset of %d bytes", len(ev.Payload))
+	p.s.Consumed(len(ev.Payload))
+	p.offset[i] = append(p.offset[i], ev.Payload...)
+	switch n := len(p.offset[i]); {
+	case n > 8:
+		return broken("an offset of %d bytes", n)
+	case n < 8:
+		return nil
 	}
-	next := int64(binary.BigEndian.Uint64(ev.Payload)) //nolint:gosec // a negative one is refused
+	next := int64(binary.BigEndian.Uint64(p.offset[i])) //nolint:gosec // a negative one is refused
+	p.offset[i] = nil
 	if next <= p.kept[i] {
 		return broken("output goes on at byte %d after byte %d", next, p.kept[i])
 	}
@@ -241,6 +254,5 @@ func (p *Process) at(ev wire.Event) error {
 		p.skip(lazaret.Stream(i+wire.Stdout), next-p.kept[i])
 	}
 	p.kept[i] = next
-	p.s.Consumed(len(ev.Payload))
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -159,9 +160,64 @@ func TestADetachedCommandTellsNothingUntilItIsAwaited(t *testing.T) {
 	}
 }
 
+func TestAnOffsetMayComeInParts(t *testing.T) {
+	g, f := newResident(t)
+	out := &sink{}
+	d := detach(t, g, f, out.take)
+	var skipped [3]int64
+	d.Gaps(func(s lazaret.Stream, n int64) { skipped[s] += n })
+	_, err := end(t, f, d, func() {
+		f.output(1, wire.StdoutAt, offset(1000)[:3]) // as much as there was credit for
+		f.output(1, wire.Stderr, "err")
+		f.output(1, wire.StdoutAt, offset(1000)[3:])
+		f.output(1, wire.Stdout, "out")
+		f.say(1, exit(`"code":0,"totals":[1003,3]`))
+	})
+	if err != nil || out.out[1].String() != "out" || out.out[2].String() != "err" || skipped != [3]int64{0, 1000, 0} {
+		t.Errorf("%q and %q came, %v were skipped: %v", &out.out[1], &out.out[2], skipped, err)
+	}
+}
+
+func TestADetachedStartThatIsGivenUpIsKilled(t *testing.T) {
+	g, f := newResident(t)
+	for name, ask := range map[string]func(ctx context.Context) error{
+		"started": func(ctx context.Context) error { _, err := g.Detach(ctx, command, 0, nil); return err },
+		"joined": func(ctx context.Context) error {
+			_, err := g.Join(ctx, lazaret.DetachedInfo{ID: 1}, nil)
+			return err
+		},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		closed := f.count(wire.Close)
+		go func() {
+			<-f.opened // and it says nothing
+			cancel()
+		}()
+		soon(t, func() {
+			if err := ask(ctx); !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: %v", name, err)
+			}
+			for f.count(wire.Close) == closed {
+				runtime.Gosched()
+			}
+		})
+		select {
+		case o := <-f.orders:
+			if name != "started" || !o.Kill {
+				t.Errorf("%s: the order %+v", name, o)
+			}
+		default:
+			if name == "started" {
+				t.Error("the command runs on")
+			}
+		}
+	}
+}
+
 func TestWhatADetachedCommandCannotTell(t *testing.T) {
 	for name, script := range map[string]func(f *fake){
-		"an offset that is none":             func(f *fake) { f.output(1, wire.StdoutAt, "1234567") },
+		"an offset that is too long":         func(f *fake) { f.output(1, wire.StdoutAt, "123456789") },
+		"a part of an offset":                func(f *fake) { f.output(1, wire.StdoutAt, "1234567"); f.output(1, wire.Stdout, "1") },
 		"an offset before the end":           func(f *fake) { f.output(1, wire.Stdout, "12345"); f.output(1, wire.StdoutAt, offset(4)) },
 		"an offset of nothing":               func(f *fake) { f.output(1, wire.StdoutAt, offset(0)) },
 		"an offset below nothing":            func(f *fake) { f.output(1, wire.StdoutAt, offset(1<<63)) },

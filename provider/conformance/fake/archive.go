@@ -143,7 +143,7 @@ func (f files) pack(n *node, name string, into *[]packed) error {
 	case n.mode.Type() == fs.ModeSymlink:
 		h.Typeflag, h.Linkname = tar.TypeSymlink, n.target
 	case !n.mode.IsRegular():
-		return nil // as docker does with sockets
+		return classed(lazaret.ErrNotRegular, "%s is no file, directory or link, and cannot be copied", name)
 	default:
 		h.Typeflag, h.Size = tar.TypeReg, int64(len(n.data))
 	}

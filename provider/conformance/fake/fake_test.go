@@ -25,6 +25,7 @@ func TestTheFakeKeepsItsPromises(t *testing.T) {
 	for _, name := range []string{
 		"a command with a terminal has one of the size asked for, and one stream", "a terminal is 24 by 80 unless told otherwise",
 		"a terminal can be resized while the command runs", "a terminal takes what is typed",
+		"the end of input reaches a terminal's program behind an unfinished line too",
 	} {
 		weaker["tty/"+name] = noTerminals
 	}
