@@ -99,6 +99,8 @@ func (d *ExecStream) Complaint() string {
 // ExecDuplex starts a program by an exec, as a user, and returns its standard input and output.
 func (c *Client) ExecDuplex(ctx context.Context, w *Watch, container, user string, args ...string) (*ExecStream, error) {
 	pr, pw := io.Pipe()
+	// Nobody reads yet: what the program says at once must not hold up who gives its start up.
+	stop := context.AfterFunc(ctx, func() { _ = pr.Close() })
 	stderr := ring.NewTail(stderrKept)
 	e, err := c.Exec(ctx, w, container, lazaret.Cmd{Args: args, User: user, StdinPipe: true}, func(s lazaret.Stream, p []byte) {
 		if s == lazaret.Stdout {
@@ -107,8 +109,14 @@ func (c *Client) ExecDuplex(ctx context.Context, w *Watch, container, user strin
 			_, _ = stderr.Write(p) // it never fails
 		}
 	})
+	gaveUp := !stop()
 	if err != nil {
 		return nil, err
+	}
+	if gaveUp {
+		e.drop()
+		<-e.ended
+		return nil, ctx.Err()
 	}
 	go func() {
 		<-e.ended

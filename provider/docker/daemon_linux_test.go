@@ -92,6 +92,10 @@ func TestADaemonThatIsRestarted(t *testing.T) {
 			ofProject := start(t, p, lazaret.Spec{Compose: offline(t)})
 			inImage, inProject := long(t, ofImage), long(t, ofProject)
 			works(t, "before", ofImage)
+			byEngine, err := ofProject.Start(t.Context(), lazaret.Cmd{Args: []string{"sleep", "1000"}, Direct: true})
+			if err != nil {
+				t.Fatal(err)
+			}
 			end(d)
 			// Their guests have lost their host: what they ran is lost, and said to be.
 			lostOf(t, "sandbox of an image", inImage)
@@ -99,10 +103,13 @@ func TestADaemonThatIsRestarted(t *testing.T) {
 			if _, err := p.Start(t.Context(), lazaret.Spec{Image: busybox}); !isOurs(err) {
 				t.Errorf("a start without a daemon: %v", err)
 			}
+			if res, err := byEngine.Wait(t.Context()); !isOurs(err) { // nobody can tell whether its container lives
+				t.Errorf("a command that the Engine ran: %+v, %v", res, err)
+			}
 			d.Start()
 			// The main process of the first was the guest. That of the second is its own, and gets a fresh guest.
 			works(t, "sandbox of a project, after", ofProject)
-			_, err := ofImage.Exec(t.Context(), lazaret.Cmd{Args: []string{"true"}})
+			_, err = ofImage.Exec(t.Context(), lazaret.Cmd{Args: []string{"true"}})
 			if !errors.Is(err, lazaret.ErrUnavailable) {
 				t.Errorf("sandbox of an image, after: %v, want an ErrUnavailable", err)
 			}

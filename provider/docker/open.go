@@ -47,10 +47,11 @@ func (p *Provider) Open(ctx context.Context, name string) (*lazaret.Sandbox, err
 			Name: serviceOf(s[0]), Image: s[0].Image, Serves: s[0].Labels[engine.LabelMain] == engine.MainGuest, Ports: s[0].Ports,
 		}, s))
 	}
+	sb.leave = p.watch.Also(ctx, engine.LabelSandbox+"="+name)
 	if err := p.hold(sb); err != nil {
+		sb.leave()
 		return nil, err
 	}
-	sb.leave = p.watch.Also(ctx, engine.LabelSandbox+"="+name)
 	return lazaret.NewSandbox(sb, lazaret.Spec{Name: name}), nil
 }
 

@@ -210,7 +210,10 @@ func (p *Provider) Start(ctx context.Context, spec lazaret.Spec) (*lazaret.Sandb
 		return nil, err
 	}
 	spec.Recorder() // the one of all copies of the spec
-	sb := &sandbox{p: p, spec: spec}
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	sb := &sandbox{p: p, spec: spec, giveUp: giveUp, settled: make(chan struct{})}
+	defer close(sb.settled)
 	if spec.Keep && p.opts.Transport == TransportGuest {
 		sb.key = make([]byte, wire.SecretSize)
 		_, _ = rand.Read(sb.key) // it never fails
@@ -296,6 +299,9 @@ func within(ctx context.Context, op string, err error, trouble ...error) error {
 	var known *lazaret.Error
 	if ctx.Err() != nil {
 		e.Class, e.Err = lazaret.ErrCancelled, context.Cause(ctx)
+		if e.Err == errProviderClosed { //nolint:errorlint // the cause itself: the caller has cancelled nothing
+			e.Class = lazaret.ErrUnavailable
+		}
 	} else if errors.As(err, &known) {
 		e.Class = lazaret.ClassOf(err)
 	}
@@ -376,11 +382,14 @@ func (p *Provider) logLoosened(spec lazaret.Spec) {
 	}
 }
 
+// errProviderClosed is why a sandbox does not start whose provider is closed before or meanwhile.
+var errProviderClosed = errors.New("the provider is closed")
+
 func (p *Provider) hold(sb *sandbox) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return &lazaret.Error{Op: "start sandbox", Class: lazaret.ErrUnavailable, Err: errors.New("the provider is closed")}
+		return &lazaret.Error{Op: "start sandbox", Class: lazaret.ErrUnavailable, Err: errProviderClosed}
 	}
 	if p.held[sb.spec.Name] != nil {
 		return &lazaret.Error{Op: "start sandbox", Class: lazaret.ErrConfig, Err: fmt.Errorf("this provider has a sandbox %s already", sb.spec.Name)}
@@ -404,8 +413,8 @@ func (p *Provider) release(sb *sandbox) {
 // closeTimeout bounds the removal of all that a provider holds.
 const closeTimeout = 60 * time.Second
 
-// Close removes every sandbox that this provider still holds, except kept ones. A second call does
-// nothing.
+// Close removes every sandbox that this provider still holds, except kept ones that have started; what is being started
+// is given up. A second call does nothing.
 func (p *Provider) Close(ctx context.Context) error {
 	p.mu.Lock()
 	if p.closed {
@@ -420,7 +429,12 @@ func (p *Provider) Close(ctx context.Context) error {
 	p.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
-	err := inParallel(len(held), func(i int) error { return held[i].Close(ctx) })
+	err := inParallel(len(held), func(i int) error {
+		if err := held[i].settle(ctx); err != nil {
+			return err
+		}
+		return held[i].Close(ctx)
+	})
 	p.leave(err == nil)
 	p.watch.Close()
 	return errors.Join(err, p.compose.Close())

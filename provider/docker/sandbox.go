@@ -33,6 +33,9 @@ type sandbox struct {
 	expires time.Time // when a kept sandbox's time is over; zero where it has none
 	leave   func()    // ends what was begun to reach a sandbox of another process; nil where this one started it
 
+	giveUp  context.CancelCauseFunc // ends its start; nil where another process started it
+	settled chan struct{}           // closed when the start is over, and what it made and could not start is removed
+
 	admitted bool // it has a place among those that may be there
 
 	folder     string // of this machine, see state.go; empty where there is none
@@ -106,6 +109,24 @@ func (sb *sandbox) forget() error {
 	sb.gone = true
 	sb.p.release(sb)
 	return sb.removeFolder()
+}
+
+// settle gives up the start of the sandbox, where it is under way, and waits until it is over: what is made meanwhile
+// would not be found.
+func (sb *sandbox) settle(ctx context.Context) error {
+	if sb.giveUp == nil {
+		return nil
+	}
+	sb.giveUp(errProviderClosed)
+	select {
+	case <-sb.settled:
+		return nil
+	case <-ctx.Done():
+		return &lazaret.Error{
+			Op: "remove sandbox " + sb.spec.Name, Class: lazaret.ErrInfrastructure, Err: fmt.Errorf("its start has not ended within %v", closeTimeout),
+			Hint: "it is removed when that ends, or by `lazaret cleanup` when this process has ended",
+		}
+	}
 }
 
 // Close removes the sandbox's objects, or leaves them where it is a kept one that has started.

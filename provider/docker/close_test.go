@@ -1,0 +1,104 @@
+package docker_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/faultproxy"
+	"github.com/lazaret/lazaret/provider/docker"
+)
+
+// delayed has calls made late, and closes the channel that it returns at the nth.
+func delayed(proxy *faultproxy.Proxy, call string, nth int) <-chan struct{} {
+	begun := make(chan struct{})
+	n := 0
+	proxy.Decide(func(c string) faultproxy.Fault {
+		if c != call {
+			return faultproxy.None
+		}
+		if n++; n == nth {
+			close(begun)
+		}
+		return faultproxy.Delay
+	})
+	return begun
+}
+
+func TestAProviderThatIsClosedDuringAStartLeavesNothing(t *testing.T) {
+	for name, c := range map[string]struct {
+		call   string
+		cancel bool
+		want   error
+	}{
+		"while it creates":                     {call: "POST /containers/create", want: lazaret.ErrUnavailable},
+		"while it creates, and is cancelled":   {call: "POST /containers/create", cancel: true, want: lazaret.ErrCancelled},
+		"while its container is being started": {call: "POST /containers/*/start", want: lazaret.ErrUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, proxy := faulty(t, docker.Options{})
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			start(t, p, lazaret.Spec{Image: busybox}) // so that nothing but the start itself is to be made
+			began := delayed(proxy, c.call, 1)
+			box := "closed-" + strings.ToLower(rand.Text()[:8])
+			failed := make(chan error, 1)
+			go func() {
+				_, err := p.Start(ctx, lazaret.Spec{Name: box, Image: busybox})
+				failed <- err
+			}()
+			<-began
+			if c.cancel {
+				cancel()
+			}
+			if err := p.Close(context.WithoutCancel(ctx)); err != nil {
+				t.Errorf("close: %v", err)
+			}
+			select {
+			case err := <-failed:
+				if !errors.Is(err, c.want) {
+					t.Errorf("start: %v, want %v", err, c.want)
+				}
+			case <-time.After(10 * time.Second):
+				t.Error("the provider is closed, and the start goes on")
+			}
+			if left := objectsOf(t, box); len(left) > 0 {
+				t.Errorf("left: %+v", left)
+			}
+			if _, err := p.Start(t.Context(), lazaret.Spec{Image: busybox}); !errors.Is(err, lazaret.ErrUnavailable) {
+				t.Errorf("a start afterwards: %v", err)
+			}
+		})
+	}
+}
+
+func TestASandboxIsClosedWhileAUsersGuestStarts(t *testing.T) {
+	t.Parallel()
+	p, proxy := faulty(t, docker.Options{})
+	sb := start(t, p, lazaret.Spec{Image: debian})
+	// The first asks whether it has started, the second does so when it has said something.
+	began := delayed(proxy, "GET /exec/*/json", 2)
+	failed := make(chan error, 1)
+	go func() {
+		_, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"true"}, User: "tester"})
+		failed <- err
+	}()
+	<-began
+	closed := make(chan error, 1)
+	go func() { closed <- sb.Close(t.Context()) }()
+	for what, c := range map[string]chan error{"the command": failed, "the close": closed} {
+		select {
+		case err := <-c:
+			if what == "the close" && err != nil || what == "the command" && !errors.Is(err, lazaret.ErrUnavailable) {
+				t.Errorf("%s: %v", what, err)
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("%s hangs", what)
+		}
+	}
+}
