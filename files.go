@@ -183,7 +183,8 @@ func (s *Service) WriteFile(ctx context.Context, path string, data []byte, opts 
 	return s.WriteFrom(ctx, path, bytes.NewReader(data), int64(len(data)), opts)
 }
 
-// WriteFrom is WriteFile with exactly size bytes from a reader.
+// WriteFrom is WriteFile with exactly size bytes from a reader. A reader that has fewer is an ErrConfig, and so is a
+// negative size.
 func (s *Service) WriteFrom(ctx context.Context, path string, r io.Reader, size int64, opts WriteOptions) (err error) {
 	const op = "write"
 	record := s.file(op, path, "")
@@ -196,6 +197,9 @@ func (s *Service) WriteFrom(ctx context.Context, path string, r io.Reader, size 
 		if err := s.checkOwner(op, path, opts.Owner); err != nil {
 			return err
 		}
+	}
+	if size < 0 {
+		return &Error{Op: op, Service: s.info.Name, Path: path, Class: ErrConfig, Err: fmt.Errorf("a file of %d bytes", size)}
 	}
 	if opts.Mode == 0 {
 		opts.Mode = 0o644

@@ -199,6 +199,12 @@ var filePromises = []promise{
 	{"a reader that gives too little does not pass for a written file", func(t *testing.T, c *Case) {
 		err := c.Sandbox.WriteFrom(t.Context(), c.Path("short"), strings.NewReader("abc"), 10, lazaret.WriteOptions{})
 		WantError(t, err, lazaret.ErrConfig)
+		c.Write(t, "there", "whole")
+		err = c.Sandbox.WriteFrom(t.Context(), c.Path("there"), strings.NewReader("abc"), -1, lazaret.WriteOptions{})
+		WantError(t, err, lazaret.ErrConfig)
+		if got := c.Read(t, "there"); got != "whole" {
+			t.Errorf("a write that was refused has left %q", got)
+		}
 	}},
 }
 
