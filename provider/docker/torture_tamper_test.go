@@ -101,9 +101,20 @@ func TestACommandThatBlindsTheGuestIsNotSaidToBeKilled(t *testing.T) {
 		t.Run("as "+user, func(t *testing.T) {
 			t.Parallel()
 			sb := start(t, newProvider(t, docker.Options{}), lazaret.Spec{Image: debian, User: user})
-			res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", `setsid sleep 1000 &
-				for p in /proc/[0-9]*; do test $p = /proc/$$ || prlimit --pid ${p#/proc/} --nofile=0:0; done; sleep 1000`}, Wall: time.Second, Grace: lazaret.NoGrace})
-			if err != nil || res.Outcome != lazaret.TimedOut || !res.Unkilled {
+			proc, err := sb.Start(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", `setsid sleep 1000 &
+				for p in /proc/[0-9]*; do test $p = /proc/$$ || prlimit --pid ${p#/proc/} --nofile=0:0; done; echo blind; sleep 1000`}, Grace: lazaret.NoGrace})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for ev, err := range proc.Events() {
+				if err != nil || ev.Stream == lazaret.Stdout && strings.Contains(string(ev.Data), "blind") {
+					break
+				}
+			}
+			if err := proc.Kill(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if res, err := proc.Wait(t.Context()); err != nil || res.Outcome != lazaret.Lost || !res.Unkilled {
 				t.Errorf("got %+v, %v", res, err)
 			}
 		})

@@ -412,7 +412,7 @@ func (p *Process) Wait(context.Context) (lazaret.Exit, error) {
 		exit.Outcome, exit.Code = lazaret.TimedOut, -1
 	case e.Lost && exit.Unkilled:
 		exit.Outcome = lazaret.Lost
-		exit.Why = fmt.Sprintf("its supervisor in the sandbox was killed, and so was what it had started, but for %d that cannot be killed", e.Survivors)
+		exit.Why = fmt.Sprintf("its supervisor in the sandbox was killed, and so was what it had started, but for at least %d that cannot be seen or killed", e.Survivors)
 	case e.Lost:
 		exit.Outcome, exit.Why = lazaret.Lost, "its supervisor in the sandbox was killed, and so was all that it had started"
 	case e.Signal == 9 && e.OOMKills > 0:
