@@ -147,6 +147,7 @@ func (s *Service) Rejoin(ctx context.Context) error {
 	}
 	s.detached.joining.Lock()
 	defer s.detached.joining.Unlock()
+	ended := s.detached.ended() // before it is asked: what is started meanwhile is not in the answer
 	infos, err := be.Detached(ctx)
 	if err != nil {
 		return classify(ctx, err, op, s.info.Name, "")
@@ -161,9 +162,9 @@ func (s *Service) Rejoin(ctx context.Context) error {
 			return classify(ctx, err, op, s.info.Name, "")
 		}
 	}
-	for _, p := range s.detached.keep(there) {
-		if be, ok := p.be.(DetachedBackend); ok {
-			_ = be.Forget(ctx) // which the sandbox has done; it ends what was held here
+	for _, id := range ended {
+		if !there[id] {
+			s.detached.remove(id)
 		}
 	}
 	return nil
@@ -198,15 +199,14 @@ func (d *detached) has(id int) bool {
 	return p != nil && !p.outOfReach()
 }
 
-// keep drops what the sandbox does not have any more, and returns that.
-func (d *detached) keep(there map[int]bool) (dropped []*Process) {
+// ended are the numbers of those that have ended.
+func (d *detached) ended() (ids []int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for id, p := range d.byID {
-		if !there[id] && p.Info().Ended {
-			delete(d.byID, id)
-			dropped = append(dropped, p)
+		if p.Info().Ended {
+			ids = append(ids, id)
 		}
 	}
-	return dropped
+	return ids
 }

@@ -28,6 +28,7 @@ type command struct {
 	tails  []*ring.Tail
 	totals [2]int64      // bytes that were sent live; each is its outlet's
 	typed  *queue        // what the hosts wrote for input
+	exited chan struct{} // closed when the command's process has ended
 	done   chan struct{} // closed when nothing more is wanted of the worker
 
 	id      int           // of a detached command; else 0
@@ -46,7 +47,7 @@ type command struct {
 
 // exec runs a command for the host.
 func (g *guest) exec(s *wire.Stream, req *wire.Exec) {
-	c := &command{g: g, s: s, req: req, typed: newQueue(), done: make(chan struct{}), ended: make(chan struct{})}
+	c := &command{g: g, s: s, req: req, typed: newQueue(), exited: make(chan struct{}), done: make(chan struct{}), ended: make(chan struct{})}
 	if req.Detach {
 		if failed := g.enlist(c); failed != nil {
 			c.reply(wire.Reply{Failed: failed})
@@ -146,6 +147,7 @@ func (c *command) run() {
 		pump()
 	}
 	end, survivors, idle := c.await(late, pump)
+	close(c.exited)
 	for _, o := range c.output {
 		if o.finish() {
 			o.await()

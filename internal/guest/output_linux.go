@@ -71,9 +71,12 @@ func (o *outlet) pump() {
 			_ = o.file.control(func(fd int) { o.empty(fd, buf) })
 			return
 		}
-		if errors.Is(err, unix.EIO) && !o.file.hasDeadline() {
+		if errors.Is(err, unix.EIO) && !isClosed(o.c.exited) {
 			// A terminal that none of the command's processes has open now. One may open /dev/tty again.
-			nap(pause)
+			select {
+			case <-o.c.exited:
+			case <-time.After(pause):
+			}
 			pause = min(2*pause, lookEvery)
 			continue
 		}

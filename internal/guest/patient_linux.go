@@ -67,9 +67,6 @@ func (p *patient) readUntil(t time.Time) {
 	_ = p.file.SetReadDeadline(t)
 }
 
-// hasDeadline reports whether reads end at a time.
-func (p *patient) hasDeadline() bool { return p.until.Load() != 0 }
-
 // control calls f with the descriptor, unless it is closed.
 func (p *patient) control(f func(fd int)) error {
 	raw, err := p.file.SyscallConn()

@@ -203,7 +203,9 @@ func (t *tree) send(pid int, sig unix.Signal) {
 		return
 	}
 	if err != nil {
-		overlooked(err)
+		if !errors.Is(err, unix.EINVAL) { // it has ended, and its number is its session's or its group's still
+			overlooked(err)
+		}
 		return
 	}
 	defer unix.Close(fd)

@@ -413,8 +413,8 @@ func (p *Provider) release(sb *sandbox) {
 // closeTimeout bounds the removal of all that a provider holds.
 const closeTimeout = 60 * time.Second
 
-// Close removes every sandbox that this provider still holds, except kept ones that have started; what is being started
-// is given up. A second call does nothing.
+// Close removes every sandbox that this provider still holds, except kept ones that have started. Starts are given up:
+// those that have begun to make something at once, others when they come to it. A second call does nothing.
 func (p *Provider) Close(ctx context.Context) error {
 	p.mu.Lock()
 	if p.closed {
@@ -425,6 +425,9 @@ func (p *Provider) Close(ctx context.Context) error {
 	var held []*sandbox
 	for _, sb := range p.held {
 		held = append(held, sb)
+		if sb.giveUp != nil {
+			sb.giveUp(errProviderClosed)
+		}
 	}
 	p.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)

@@ -111,13 +111,16 @@ func (sb *sandbox) forget() error {
 	return sb.removeFolder()
 }
 
-// settle gives up the start of the sandbox, where it is under way, and waits until it is over: what is made meanwhile
-// would not be found.
+// settle waits until the start of the sandbox is over, which is given up: what is made meanwhile would not be found.
 func (sb *sandbox) settle(ctx context.Context) error {
 	if sb.giveUp == nil {
 		return nil
 	}
-	sb.giveUp(errProviderClosed)
+	select {
+	case <-sb.settled:
+		return nil
+	default:
+	}
 	select {
 	case <-sb.settled:
 		return nil

@@ -217,7 +217,9 @@ func (d *Detached) Forget(ctx context.Context) error {
 	if err := d.g.Forget(ctx, d.id); err != nil {
 		return err
 	}
-	d.close() // who never awaited it
+	if !d.followed.Load() { // else it ends when all is delivered
+		d.close()
+	}
 	return nil
 }
 

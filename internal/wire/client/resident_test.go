@@ -300,6 +300,27 @@ func TestATimeThatIsOverInTheSandboxIsATimeout(t *testing.T) {
 	}
 }
 
+func TestForgettingLeavesADeliveryAlone(t *testing.T) {
+	g, f := newResident(t)
+	out := &sink{}
+	d := detach(t, g, f, out.take)
+	got, err := end(t, f, d, func() {
+		f.output(1, wire.Stdout, "some")
+		go func() {
+			<-f.opened
+			f.say(3, `{}`)
+		}()
+		if err := d.Forget(t.Context()); err != nil {
+			t.Error(err)
+		}
+		f.output(1, wire.Stdout, "more")
+		f.say(1, exit(`"code":0,"totals":[8,0]`))
+	})
+	if err != nil || got.Outcome != lazaret.Exited || out.out[1].String() != "somemore" {
+		t.Errorf("got %+v, %q, %v", got, &out.out[1], err)
+	}
+}
+
 func TestForgettingIsAnswered(t *testing.T) {
 	for answer, class := range map[string]error{`{}`: nil, `{"running":true}`: lazaret.ErrConfig, `no`: lazaret.ErrInfrastructure} {
 		g, f := newResident(t)
