@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -71,13 +72,15 @@ func (g *guest) sound(w *supervisor) bool {
 	return true
 }
 
-// limits are the resource limits of a process, which a process of the same user may lower, see prlimit(2): the next
-// command would get them from its worker.
-type limits [unix.RLIMIT_RTTIME + 1]unix.Rlimit
+// limits are the resource limits of a process that programs meet, the first ten. A process of the same user may lower
+// them, see prlimit(2): the next command would get them from its worker.
+type limits [unix.RLIMIT_AS + 1]unix.Rlimit
 
+// limitsOf asks the kernel past Go's scheduler, for it answers at once, and each command waits for this.
 func limitsOf(pid int) (l limits) {
 	for resource := range l {
-		_ = unix.Prlimit(pid, resource, nil, &l[resource]) // of one that has ended they are zero
+		// Of a process that has ended they are zero.
+		_, _, _ = unix.RawSyscall6(unix.SYS_PRLIMIT64, uintptr(pid), uintptr(resource), 0, uintptr(unsafe.Pointer(&l[resource])), 0, 0)
 	}
 	return l
 }
