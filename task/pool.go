@@ -253,11 +253,13 @@ func (p *pool) take(ctx context.Context, s *shelf) *lazaret.Sandbox {
 		if i := slices.IndexFunc(p.warm, func(w warm) bool { return w.shelf == s }); i >= 0 {
 			w := p.warm[i]
 			p.warm = slices.Delete(p.warm, i, i+1)
+			s.due-- // at once: else another would be started for this attempt
 			p.mu.Unlock()
 			if !p.inOrder(ctx, w) {
+				p.expect(s)
 				continue
 			}
-			p.taken(s)
+			p.sound(s)
 			return w.sb
 		}
 		s.due--
@@ -275,11 +277,10 @@ func (p *pool) take(ctx context.Context, s *shelf) *lazaret.Sandbox {
 	}
 }
 
-// taken ends the wait of an attempt that was expected.
-func (p *pool) taken(s *shelf) {
+// sound notes that a sandbox that has waited was in order.
+func (p *pool) sound(s *shelf) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s.due--
 	s.spoilt = 0
 }
 
