@@ -158,6 +158,10 @@ func IsPassing(err error) bool {
 	return err != nil && (isUnclear(err) || isPassing(err) || client.IsErrConnectionFailed(err) || notUpgraded.MatchString(err.Error()))
 }
 
+// IsGone reports whether err says that a container is not there or does not run any more, and not merely that nobody can
+// tell.
+func IsGone(err error) bool { return errors.Is(err, lazaret.ErrUnavailable) && !IsPassing(err) }
+
 // startFailures maps what the Engine and runc say when a program cannot be started to the reason. The
 // texts are those of Engine 20.10 to 28 and runc 1.1 to 1.3; the first that is found counts.
 var startFailures = []struct {

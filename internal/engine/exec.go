@@ -279,7 +279,7 @@ func (e *Exec) Wait(ctx context.Context) (lazaret.Exit, error) {
 		default:
 		}
 		switch {
-		case errors.Is(err, lazaret.ErrUnavailable) && !IsPassing(err):
+		case IsGone(err):
 			return lost, nil
 		case err != nil:
 			return lazaret.Exit{}, err
@@ -322,7 +322,7 @@ func (e *Exec) judge(ctx context.Context, code int) (lazaret.Exit, error) {
 	}
 	// The events may be late, and so may be what the Engine describes.
 	lives, err := e.c.lives(ctx, e.container)
-	if errors.Is(err, lazaret.ErrUnavailable) && !IsPassing(err) || err == nil && !lives {
+	if IsGone(err) || err == nil && !lives {
 		return lost, nil
 	}
 	return exit, err

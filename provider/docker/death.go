@@ -33,8 +33,8 @@ func (s *service) death(ctx context.Context) error {
 	defer cancel()
 	state, err := s.sb.p.engine.Inspect(ctx, s.id)
 	switch {
-	case errors.Is(err, lazaret.ErrUnavailable) && !engine.IsPassing(err):
-		return err // it is gone
+	case engine.IsGone(err):
+		return err
 	case err != nil || state.Running || state.Status == "created":
 		return nil
 	case s.deaths.report != nil && s.deaths.began == state.Began:

@@ -44,6 +44,14 @@ type userGuest struct {
 	err     error
 }
 
+// began is when the guest was started, in ticks since boot; 0 of none.
+func (u *userGuest) began() uint64 {
+	if u == nil {
+		return 0
+	}
+	return u.swept.Began
+}
+
 // attach connects to the main process, which is not started yet.
 func (g *guests) attach(ctx context.Context) error {
 	var err error
@@ -217,12 +225,8 @@ func (g *guests) start(ctx context.Context, user string, u, dead *userGuest) (er
 		}
 		g.survived(user, swept.Survivors)
 	}
-	var since uint64
-	if dead != nil {
-		since = dead.swept.Began
-	}
 	if user == "" && g.svc.sb.key != nil {
-		u.guest, u.swept, err = g.meet(ctx, "", since)
+		u.guest, u.swept, err = g.meet(ctx, "", dead.began())
 		return err
 	}
 	if user == "" {
@@ -234,7 +238,7 @@ func (g *guests) start(ctx context.Context, user string, u, dead *userGuest) (er
 	}
 	guest := client.New(rw)
 	if err = guest.Ready(ctx); err == nil {
-		u.swept, err = guest.Sweep(ctx, nil, since)
+		u.swept, err = guest.Sweep(ctx, nil, dead.began())
 	}
 	if err != nil {
 		guest.Close()

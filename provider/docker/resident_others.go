@@ -26,16 +26,12 @@ func (g *guests) residentOf(ctx context.Context, user string, find bool) (*clien
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	var since uint64
-	if known != nil {
-		since = known.swept.Began
-	}
 	met := &userGuest{}
 	var err error
 	if find {
 		met.guest, met.swept, err = g.relayed(ctx, user)
 	} else {
-		met.guest, met.swept, err = g.meet(ctx, user, since)
+		met.guest, met.swept, err = g.meet(ctx, user, known.began())
 	}
 	if err != nil {
 		return nil, err
@@ -44,7 +40,7 @@ func (g *guests) residentOf(ctx context.Context, user string, find bool) (*clien
 	defer g.mu.Unlock()
 	if g.closed {
 		met.guest.Close()
-		return nil, &lazaret.Error{Class: lazaret.ErrUnavailable, Err: errors.New("the sandbox is closed")}
+		return nil, errClosed
 	}
 	if g.residents == nil {
 		g.residents = map[string]*userGuest{}
