@@ -34,7 +34,7 @@ type options struct {
 func main() {
 	opts := options{only: regexp.MustCompile("")}
 	flag.IntVar(&opts.rounds, "rounds", 30, "how many rounds are measured, after one that is not")
-	flag.StringVar(&opts.image, "image", "lazaret-test/busybox", "image of the containers; it needs true, head and tail")
+	flag.StringVar(&opts.image, "image", "lazaret-test/busybox", "image of the containers; it needs true, head, tail, sh and which")
 	flag.StringVar(&opts.out, "out", "bench-results", "folder for the samples")
 	flag.Func("only", "measure the rows that match this `regexp` only", func(s string) (err error) {
 		opts.only, err = regexp.Compile(s)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"regexp"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -46,6 +47,16 @@ const (
 	crowdRuns = 512
 )
 
+// shellRuns is how often a shell runs the command in its loop.
+const shellRuns = 20
+
+// The rows of commands that shells inside the container run in a loop, with nobody to tell: how fast the machine starts
+// and ends a program. Times of two machines cannot be compared without them.
+var (
+	shellRow  = "true, in a shell's loop inside"
+	shellsRow = fmt.Sprintf("%d, in %d shells inside", crowdRuns, crowd)
+)
+
 // crowdRow and echoRow have promises.
 var crowdRow = fmt.Sprintf("%d commands, %d in flight", crowdRuns, crowd)
 
@@ -66,7 +77,13 @@ func stepRows() []row {
 		{name: "exec, 1 KiB of output", times: 2, inARow: 10, step: func(ctx context.Context, b box) (time.Duration, error) {
 			return 0, command(ctx, b, 1<<10, "head", "-c", "1024", "/dev/zero")
 		}},
+		{name: shellRow, times: 2, step: func(ctx context.Context, b box) (time.Duration, error) {
+			return inShells(ctx, b, 1, shellRuns, shellRuns)
+		}},
 		{name: crowdRow, times: 1, step: func(ctx context.Context, b box) (time.Duration, error) { return 0, many(ctx, b) }},
+		{name: shellsRow, times: 1, step: func(ctx context.Context, b box) (time.Duration, error) {
+			return inShells(ctx, b, crowd, crowdRuns/crowd, 1)
+		}},
 		{name: echoRow, times: 5, step: func(ctx context.Context, b box) (time.Duration, error) {
 			if e, ok := b.(echoer); ok {
 				return e.echo(ctx)
@@ -113,6 +130,24 @@ func many(ctx context.Context, b box) error {
 	}
 	all.Wait()
 	return errors.Join(errs...)
+}
+
+// inShells has so many shells at once run true so many times each, and returns how long that took, divided. It is
+// measured in the first contender's container, for nothing of a contender is in it but the start of a first shell.
+func inShells(ctx context.Context, b box, shells, times, by int) (time.Duration, error) {
+	if ours, ok := b.(oursBox); !ok || ours.of.called != byLazaret {
+		return 0, errNotMeasured
+	}
+	// By its path, for shells may have a true of their own.
+	const script = `program=$(which true) || echo none; s=0
+while [ $s -lt $1 ]; do
+	s=$((s + 1))
+	(i=0; while [ $i -lt $2 ]; do "$program" || echo failed; i=$((i + 1)); done) &
+done
+wait`
+	begin := time.Now()
+	err := command(ctx, b, 0, "sh", "-c", script, "sh", strconv.Itoa(shells), strconv.Itoa(times))
+	return time.Since(begin) / time.Duration(by), err
 }
 
 // command runs a command that has to write so many bytes.
