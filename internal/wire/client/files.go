@@ -62,7 +62,11 @@ func (t *transfer) reply() (wire.FileReply, error) {
 	case ev.Type != wire.Message:
 		return wire.FileReply{}, broken("content where an answer was expected")
 	}
-	return decodeReply(ev.Payload)
+	reply, err := decodeReply(ev.Payload)
+	if reply.Failed != nil && reply.Failed.BadContent && t.ctx.Err() != nil {
+		return reply, t.failure(err) // the content is bad because the context has closed the stream
+	}
+	return reply, err
 }
 
 func decodeReply(text []byte) (wire.FileReply, error) {

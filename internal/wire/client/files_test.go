@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -248,3 +249,40 @@ func ask(t *testing.T, g *Guest, op byte, bytes int) (err error) {
 	}
 	return err
 }
+
+// A guest whose stream is closed in the middle of an archive calls that a bad one, sometimes before its host has noticed
+// why it was closed.
+func TestAnUploadThatIsCancelledIsNotABadArchive(t *testing.T) {
+	g, f := newFake(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-f.opened
+		f.say(1, "{}")
+	}()
+	said := false
+	tree := readerFunc(func(p []byte) (int, error) {
+		if !said {
+			said = true
+			f.say(1, `{"failed":{"bad_content":true,"text":"bad archive: the host broke off"}}`)
+			f.send(1, wire.Close)
+			go func() {
+				<-f.opened
+				f.say(3, `{"info":{}}`)
+			}()
+			if _, err := g.Stat(t.Context(), "/"); err != nil { // by its end the words before it are there
+				t.Error(err)
+			}
+			cancel()
+		}
+		return len(p), nil
+	})
+	soon(t, func() {
+		if err := g.Upload(ctx, "/", tree); !errors.Is(err, lazaret.ErrCancelled) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+type readerFunc func(p []byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
