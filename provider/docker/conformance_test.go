@@ -27,13 +27,17 @@ func TestTheDockerProviderKeepsItsPromises(t *testing.T) {
 		name  string
 		spec  lazaret.Spec
 		users conformance.Users
+		// engine is set where the promises are checked by the Engine's exec too each time, which takes four times as long
+		// as by a guest: with each image, as root and as a user. `make promises` checks the others as well; nothing of
+		// that transport is the image's.
+		engine bool
 	}{
-		{"debian root", lazaret.Spec{Image: debian}, conformance.Users{Name: "tester", UID: 1000, GID: 1000}},
-		{"debian user", lazaret.Spec{Image: debian, User: "tester", Dir: "/home/tester"}, conformance.Users{Name: "daemon", UID: 1, GID: 1}},
-		{"busybox root", lazaret.Spec{Image: busybox}, conformance.Users{Name: "tester", UID: 1000, GID: 1000}},
-		{"busybox user", lazaret.Spec{Image: busybox, User: "tester", Dir: "/home/tester"}, conformance.Users{Name: "nobody", UID: 65534, GID: 65534}},
-		{"static root", lazaret.Spec{Image: static}, conformance.Users{UID: 1000, GID: 0}},
-		{"static user", lazaret.Spec{Image: static, User: "1000", Dir: "/home"}, conformance.Users{UID: 2000, GID: 0}},
+		{"debian root", lazaret.Spec{Image: debian}, conformance.Users{Name: "tester", UID: 1000, GID: 1000}, true},
+		{"debian user", lazaret.Spec{Image: debian, User: "tester", Dir: "/home/tester"}, conformance.Users{Name: "daemon", UID: 1, GID: 1}, false},
+		{"busybox root", lazaret.Spec{Image: busybox}, conformance.Users{Name: "tester", UID: 1000, GID: 1000}, false},
+		{"busybox user", lazaret.Spec{Image: busybox, User: "tester", Dir: "/home/tester"}, conformance.Users{Name: "nobody", UID: 65534, GID: 65534}, true},
+		{"static root", lazaret.Spec{Image: static}, conformance.Users{UID: 1000, GID: 0}, false},
+		{"static user", lazaret.Spec{Image: static, User: "1000", Dir: "/home"}, conformance.Users{UID: 2000, GID: 0}, true},
 	} {
 		for _, way := range []struct {
 			name string
@@ -58,6 +62,8 @@ func TestTheDockerProviderKeepsItsPromises(t *testing.T) {
 			switch {
 			case c.name != "debian user" && (way.opts.NoSockets || way.name == opened):
 				continue // the image and the user change nothing about that
+			case way.opts.Transport == docker.TransportEngine && !c.engine && os.Getenv("LAZARET_ALL_COLUMNS") == "":
+				continue // see c.engine
 			case way.name == opened:
 				weaker["stop/a sandbox that is not kept is not stopped"] = conformance.Weaker{
 					Reason: "only kept sandboxes can be opened", Check: stopsAll,
