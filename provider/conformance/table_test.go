@@ -1,6 +1,8 @@
 package conformance
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -124,5 +126,36 @@ func TestDifferencesAreNamed(t *testing.T) {
 				t.Errorf("%s: %q does not say %q", c.column, diff[i], w)
 			}
 		}
+	}
+}
+
+// Not every column is run each time: what was never run would show as an empty cell only.
+func TestThePageOfPromisesHasEachPromiseAndNoEmptyCell(t *testing.T) {
+	root, err := moduleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := os.ReadFile(filepath.Join(root, "docs", "promises.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, page, _, err := parseTable(string(doc))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names, rows []string
+	for _, p := range promises() {
+		names = append(names, p.name)
+	}
+	for _, r := range page.rows {
+		rows = append(rows, r.promise)
+		for _, column := range page.columns {
+			if r.cells[column] == "" {
+				t.Errorf("%q was never run in the column %q: see CONTRIBUTING.md", r.promise, column)
+			}
+		}
+	}
+	if !slices.Equal(rows, names) {
+		t.Errorf("the page has %d promises, and not the %d that the suite has, in their order", len(rows), len(names))
 	}
 }
