@@ -139,13 +139,14 @@ func cancelled(ctx context.Context, op, service string) error {
 }
 
 // classify gives err a place and a class: a provider's error that has no class yet is an
-// infrastructure failure, unless the caller's context has ended.
+// infrastructure failure, unless the caller's context has ended. What failed of that very end is no other failure,
+// whatever its class.
 func classify(ctx context.Context, err error, op, service, path string) error {
 	if err == nil {
 		return nil
 	}
 	c := ClassOf(err)
-	if ctx.Err() != nil && (c == nil || errors.Is(c, ErrInfrastructure)) {
+	if ctx.Err() != nil && (c == nil || errors.Is(c, ErrInfrastructure) || errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))) {
 		return cancelled(ctx, op, service)
 	}
 	if c == nil {

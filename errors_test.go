@@ -81,6 +81,8 @@ func TestClassify(t *testing.T) {
 		{"a wrapped class is kept", live, fmt.Errorf("x: %w", ErrUnavailable), ErrUnavailable, ErrUnavailable},
 		{"what broke because the context ended is a cancel", over, plain, ErrCancelled, why},
 		{"so is an infrastructure failure", over, &Error{Class: ErrInfrastructure, Err: plain}, ErrCancelled, why},
+		{"so is content whose reader ended with the context", over, &Error{Class: ErrConfig, Err: fmt.Errorf("read the content: %w", why)}, ErrCancelled, why},
+		{"by whichever word", over, &Error{Class: ErrConfig, Err: fmt.Errorf("read the content: %w", context.Canceled)}, ErrCancelled, why},
 		{"but no other class", over, &Error{Class: ErrNotFound, Err: plain}, ErrNotFound, plain},
 	} {
 		t.Run(c.name, func(t *testing.T) {
