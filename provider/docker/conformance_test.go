@@ -27,7 +27,7 @@ func TestTheDockerProviderKeepsItsPromises(t *testing.T) {
 		name  string
 		spec  lazaret.Spec
 		users conformance.Users
-		// engine is set where the promises are checked by the Engine's exec too each time, which takes four times as long
+		// engine is set where the promises are checked by the Engine's exec too each time, which takes three times as long
 		// as by a guest: with each image, as root and as a user. `make promises` checks the others as well; nothing of
 		// that transport is the image's.
 		engine bool
