@@ -216,7 +216,7 @@ func TestAScriptThatEndsInItsSetUpSaysSo(t *testing.T) {
 			"exits":               {`{commands: ["echo bye; exit 4"]}`, "bye\n||||exited", 4, true},
 			"fails":               {`{commands: ["false", "echo next"]}`, "next\n||command\n||exited", 0, false},
 			"fails with fast":     {`{commands: ["(exit 7)", "echo next"], fail_fast: true}`, "||||exited", 7, true},
-			"takes too long":      {`{commands: ["echo slow; exec sleep 60"], timeout: 300ms}`, "slow\n||||timed out", -1, true},
+			"takes too long":      {`{commands: ["echo slow; exec sleep 60"], timeout: 3s}`, "slow\n||||timed out", -1, true},
 			"merges both outputs": {`{commands: ["exec 2>&1"]}`, "||command\n||exited", 0, false},
 		} {
 			s := p.open(t, p.environment(t, "setup: "+c.setup), session.Agent, nil)
@@ -233,7 +233,7 @@ func TestACommandThatTakesTooLongTimesOut(t *testing.T) {
 		for _, setup := range []string{"[]", `["echo setup"]`} {
 			s := p.open(t, p.environment(t, "setup: {commands: "+setup+"}"), session.Agent, nil)
 			r := spawn(t, s, session.SpawnOptions{})
-			res := execute(t, r, session.ExecuteOptions{Command: "echo so far; exec sleep 60", Timeout: 1e9})
+			res := execute(t, r, session.ExecuteOptions{Command: "echo so far; exec sleep 60", Timeout: 3e9})
 			if res.Stdout.Text() != "so far\n" || !res.TimedOut() || res.ExitCode != -1 || res.SetupEnded {
 				t.Errorf("set-up %s: %q, code %d, ended %v", setup, outputs(res), res.ExitCode, res.SetupEnded)
 			}

@@ -381,7 +381,6 @@ func hasEnded(pid int) bool {
 // reaped kills the owner; its reaper has to remove all.
 func (k *killing) reaped(t *testing.T) {
 	t.Helper()
-	const most = 10 * time.Second
 	e := engineOf(t)
 	k.kill()
 	began := time.Now()
@@ -393,10 +392,7 @@ func (k *killing) reaped(t *testing.T) {
 		}
 		return hasEnded(k.reaper.Pid)
 	})
-	took := last.Sub(began).Round(10 * time.Millisecond)
-	if t.Logf("nothing was left after %v", took); took > most {
-		t.Errorf("something was left for %v", took)
-	}
+	t.Logf("nothing was left after %v", last.Sub(began).Round(10*time.Millisecond))
 	if left := leftOf(t, e, k.id); len(left) != 0 {
 		t.Errorf("left when the reaper has ended: %q", left)
 	}
