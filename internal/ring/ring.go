@@ -2,7 +2,10 @@
 // the guest use it.
 package ring
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 // Tail keeps the last bytes of what is written to it, and counts them all. Its methods may be called by
 // many goroutines at once.
@@ -33,6 +36,7 @@ func (t *Tail) Write(p []byte) (int, error) {
 	}
 	if room := t.limit - int64(len(t.buf)); room > 0 {
 		fits := min(room, int64(len(p)))
+		t.grow(fits)
 		t.buf = append(t.buf, p[:fits]...)
 		p = p[fits:]
 	}
@@ -42,6 +46,14 @@ func (t *Tail) Write(p []byte) (int, error) {
 		t.next = (t.next + k) % len(t.buf)
 	}
 	return n, nil
+}
+
+// grow makes room for n bytes more, of which the limit has room. Append grows a large slice by a quarter: what is
+// kept would be copied four times on its way, into fresh pages each time.
+func (t *Tail) grow(n int64) {
+	if need := int64(len(t.buf)) + n; need > int64(cap(t.buf)) {
+		t.buf = slices.Grow(t.buf, int(min(t.limit, max(need, 2*int64(cap(t.buf))))-int64(len(t.buf))))
+	}
 }
 
 // Skip counts n bytes that are not there to be written, and drops what is kept: it came before them.

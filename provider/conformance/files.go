@@ -34,7 +34,7 @@ var filePromises = []promise{
 		}
 	}},
 	{"50 MiB are written, read by a program, and read back", func(t *testing.T, c *Case) {
-		data := probe.Pattern(0, big)
+		data := bigPattern()
 		if err := c.Sandbox.WriteFrom(t.Context(), c.Path("big"), bytes.NewReader(data), big, lazaret.WriteOptions{}); err != nil {
 			t.Fatal(err)
 		}

@@ -48,7 +48,7 @@ var outputPromises = []promise{
 		cmd := c.Probe("flood", strconv.Itoa(big))
 		cmd.StdoutCap = big
 		res := c.Succeed(t, cmd)
-		if res.Stdout.Total != big || res.Stdout.Truncated() || !bytes.Equal(res.Stdout.Bytes, probe.Pattern(0, big)) {
+		if res.Stdout.Total != big || res.Stdout.Truncated() || !bytes.Equal(res.Stdout.Bytes, bigPattern()) {
 			t.Errorf("%d bytes of %d came back, not the pattern", len(res.Stdout.Bytes), res.Stdout.Total)
 		}
 	}},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/lazaret/lazaret"
@@ -13,6 +14,9 @@ import (
 
 // big is how much the promises about large data move, in bytes.
 const big = 50 << 20
+
+// bigPattern is large data, which nobody may write to: making it anew for each promise takes long.
+var bigPattern = sync.OnceValue(func() []byte { return probe.Pattern(0, big) })
 
 var stdinPromises = []promise{
 	{"standard input arrives byte for byte", func(t *testing.T, c *Case) {
@@ -37,7 +41,7 @@ var stdinPromises = []promise{
 		}
 	}},
 	{"50 MiB of standard input arrive", func(t *testing.T, c *Case) {
-		data := probe.Pattern(0, big)
+		data := bigPattern()
 		cmd := c.Probe("sum")
 		cmd.Stdin = bytes.NewReader(data)
 		if got, want := string(c.Succeed(t, cmd).Stdout.Bytes), probe.Sum(data); got != want {
@@ -46,7 +50,7 @@ var stdinPromises = []promise{
 	}},
 	{"a program that never reads its input ends as usual", func(t *testing.T, c *Case) {
 		cmd := c.Probe("sleep", "200ms", probe.Then, "exit", "7")
-		cmd.Stdin = bytes.NewReader(probe.Pattern(0, big))
+		cmd.Stdin = bytes.NewReader(bigPattern())
 		soon(t, "the command ends", func() {
 			res, err := c.Sandbox.Exec(t.Context(), cmd)
 			if err != nil || res.Outcome != lazaret.Exited || res.ExitCode != 7 {
