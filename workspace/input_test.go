@@ -178,7 +178,15 @@ func TestWrongInputsAreErrorsOfTheirClass(t *testing.T) {
 
 func TestAnInputThatUnfoldsTooFarIsTooLarge(t *testing.T) {
 	dir := t.TempDir()
-	if err := WriteInputs(t.Context(), dir, []Input{{Path: "bomb.bin.zst", Value: make([]byte, MaxInput+1)}}); err != nil {
+	const part = 1 << 20
+	if err := WriteInputs(t.Context(), dir, []Input{{Path: "part.bin.zst", Value: make([]byte, part)}}); err != nil {
+		t.Fatal(err)
+	}
+	frame, err := os.ReadFile(filepath.Join(dir, "part.bin.zst"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "bomb.bin.zst"), bytes.Repeat(frame, MaxInput/part+1), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var data []byte

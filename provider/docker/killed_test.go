@@ -303,7 +303,7 @@ func TestNothingIsLeftOfAnOwnerThatIsKilled(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("it looks for reapers in /proc")
 	}
-	many := fromEnv(t, "LAZARET_SANDBOXES", 8)
+	many := fromEnv(t, "LAZARET_SANDBOXES", 4)
 	p := newProvider(t, docker.Options{})
 	others := make([]*lazaret.Sandbox, max(many/5, 2))
 	for i := range others {
