@@ -35,7 +35,7 @@ fmt: ## format all Go files
 
 vet: ## vet for Linux, macOS and Windows
 	@for os in linux darwin windows; do \
-		echo "go vet ($$os)"; CGO_ENABLED=0 GOOS=$$os $(GO) vet ./... || exit 1; \
+		echo "go vet ($$os)"; GOOS=$$os $(GO) vet ./... || exit 1; \
 	done
 
 tidy: ## check that go.mod and go.sum are tidy, here and in tools

@@ -143,6 +143,7 @@ func sample(t *testing.T, p *docker.Provider, i int) (err error) {
 // A command appends its number to a file. Whatever becomes of the calls that hand it over, its number is there once
 // where the command has a result, and at most once where it has none.
 func TestACommandIsNeverHandedOverTwice(t *testing.T) {
+	t.Parallel() // most of it is waiting
 	commands := fromEnv(t, "LAZARET_FAULT_COMMANDS", 60)
 	for _, way := range []struct {
 		name string
