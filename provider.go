@@ -42,7 +42,8 @@ type Spec struct {
 	// Network is NetworkNone (also when empty), NetworkBridge, NetworkHost, or the name of a network
 	// that exists. Everything but none loosens the isolation and is logged.
 	Network string
-	// Ports are published on the host's loopback address, which needs a network. Connection tells them.
+	// Ports are published on the host's loopback address, which needs a network. Connection tells them; those of
+	// one port of the container for which the host's may be any may have the same.
 	Ports []Port
 	// Limits bounds the service; its zero value means the defaults.
 	Limits Limits

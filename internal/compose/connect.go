@@ -12,9 +12,11 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/compose-spec/compose-go/v2/types"
 	"github.com/docker/cli/cli/command"
 	"github.com/docker/cli/cli/flags"
 	"github.com/docker/compose/v5/pkg/api"
@@ -155,11 +157,32 @@ func (c *Compose) Auth(image string) (string, error) {
 // exists afterwards carries the project's labels. When ctx ends, the object under way is created still: the
 // Engine would go on, and we would not know of what it made.
 func (c *Compose) Create(ctx context.Context, p *Project) error {
-	err := c.service.Create(ctx, p.project, api.CreateOptions{IgnoreOrphans: true, Recreate: api.RecreateNever})
+	err := c.service.Create(ctx, distinctPorts(p.project), api.CreateOptions{IgnoreOrphans: true, Recreate: api.RecreateNever})
 	if err != nil {
 		return c.Engine.Translate(err, fmt.Sprintf("create sandbox %s", p.project.Name))
 	}
 	return nil
+}
+
+// distinctPorts is the project with each port published once that several entries want at any port of the host. Engine
+// 28.5 finds one free port for all of them, and then fails, for it is taken.
+func distinctPorts(p *types.Project) *types.Project {
+	once := *p
+	once.Services = types.Services{}
+	for name, svc := range p.Services {
+		var ports []types.ServicePortConfig
+		for _, port := range svc.Ports {
+			again := port.Published == "" && slices.ContainsFunc(ports, func(have types.ServicePortConfig) bool {
+				return have.Target == port.Target && have.Protocol == port.Protocol && have.HostIP == port.HostIP && have.Published == ""
+			})
+			if !again {
+				ports = append(ports, port)
+			}
+		}
+		svc.Ports = ports
+		once.Services[name] = svc
+	}
+	return &once
 }
 
 // Close ends the connection.

@@ -45,13 +45,21 @@ func (s *service) shell(ctx context.Context) string {
 	return "sh"
 }
 
-// publishedPorts finds for each port that was asked for the one of the host that it got.
+// publishedPorts finds for each port that was asked for the one of the host that it got. Those that the Engine was to
+// choose for one port of the container may be the same.
 func publishedPorts(asked, got []lazaret.Port) (ports []lazaret.Port, err error) {
+	same := func(p, g lazaret.Port) bool {
+		return g.Container == p.Container && g.Protocol == cmp.Or(p.Protocol, lazaret.ProtocolTCP)
+	}
+	fixed := func(g lazaret.Port) bool {
+		return slices.ContainsFunc(asked, func(p lazaret.Port) bool { return same(p, g) && p.Host == g.Host })
+	}
 	for _, p := range asked {
-		i := slices.IndexFunc(got, func(g lazaret.Port) bool {
-			return g.Container == p.Container && g.Protocol == cmp.Or(p.Protocol, lazaret.ProtocolTCP) &&
-				(p.Host == 0 || g.Host == p.Host) && !slices.Contains(ports, g)
-		})
+		fits := func(g lazaret.Port) bool { return same(p, g) && (p.Host == g.Host || p.Host == 0 && !fixed(g)) }
+		i := slices.IndexFunc(got, func(g lazaret.Port) bool { return fits(g) && !slices.Contains(ports, g) })
+		if i < 0 && p.Host == 0 {
+			i = slices.IndexFunc(got, fits)
+		}
 		if i < 0 {
 			return nil, &lazaret.Error{Class: lazaret.ErrInfrastructure, Err: fmt.Errorf("the Engine has not published port %d", p.Container)}
 		}

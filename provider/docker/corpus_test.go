@@ -178,6 +178,7 @@ func checkPort(t *testing.T, sb *lazaret.Sandbox, service string, port int) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	found := false
 	for _, p := range c.Ports {
 		if p.Container != port {
 			continue
@@ -187,7 +188,7 @@ func checkPort(t *testing.T, sb *lazaret.Sandbox, service string, port int) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		if p.Host == 8008 || p.Address != "127.0.0.1" {
+		if p.Host == 8008 || p.Host == 8009 || p.Address != "127.0.0.1" {
 			t.Errorf("it is published at %s:%d", p.Address, p.Host)
 		}
 		fmt.Fprint(conn, "GET /hostname HTTP/1.0\r\n\r\n")
@@ -195,9 +196,11 @@ func checkPort(t *testing.T, sb *lazaret.Sandbox, service string, port int) {
 		if _, err := answer.ReadFrom(conn); err != nil || !strings.Contains(answer.String(), "200 OK") {
 			t.Errorf("%v: %s", err, answer.String())
 		}
-		return
+		found = true
 	}
-	t.Errorf("port %d of %s is not among %v", port, service, c.Ports)
+	if !found {
+		t.Errorf("port %d of %s is not among %v", port, service, c.Ports)
+	}
 }
 
 // checkLimits asks the Engine for a container's limits of memory, swap, processes and CPUs.

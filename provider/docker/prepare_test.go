@@ -62,9 +62,9 @@ func newBuilder(t *testing.T, opts Options) *builder {
 	b.Provider = p
 	ctx := context.WithoutCancel(t.Context())
 	t.Cleanup(func() {
-		images, _, err := p.engine.Images(ctx, "lazaret-test="+b.mark)
-		for _, i := range images {
-			err = errors.Join(err, p.engine.Remove(ctx, engine.Object{Kind: engine.ImageKind, ID: i.ID, Name: i.ID}))
+		images, err := p.engine.Objects(ctx, "lazaret-test="+b.mark, engine.ImageKind)
+		if err == nil {
+			err = removeAll(ctx, p.engine, images) // again where one is the base of another
 		}
 		if err = errors.Join(err, p.Close(ctx)); err != nil {
 			t.Error(err)

@@ -21,7 +21,7 @@ func TestPortsAreReachedAtTheLoopbackAddressOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn, err := sb.Connection(t.Context())
-	if err != nil || len(conn.Ports) != 3 || conn.Ports[0].Host == conn.Ports[2].Host {
+	if err != nil || len(conn.Ports) != 3 || conn.Ports[0].Host == conn.Ports[1].Host {
 		t.Fatalf("got %+v, %v", conn.Ports, err)
 	}
 	get := func(address string, port int) string {
