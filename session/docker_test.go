@@ -24,9 +24,10 @@ import (
 // engine calls the docker CLI's equivalent: the Engine's API by its socket.
 func engine(t *testing.T, method, path string, into any) int {
 	t.Helper()
+	socket := dockertest.Socket(t, dockertest.Engine(t))
 	client := &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", "/var/run/docker.sock")
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
 		},
 		DisableKeepAlives: true,
 	}}
@@ -341,6 +342,7 @@ func TestADaemonThatSeesNoFilesOfOursIsToldOf(t *testing.T) {
 
 // forward passes what comes to l on to the daemon, until the test ends.
 func forward(t *testing.T, l net.Listener) {
+	socket := dockertest.Socket(t, dockertest.Engine(t))
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for {
@@ -348,7 +350,7 @@ func forward(t *testing.T, l net.Listener) {
 			if err != nil {
 				return
 			}
-			d, err := net.Dial("unix", "/var/run/docker.sock")
+			d, err := net.Dial("unix", socket)
 			if err != nil {
 				_ = c.Close()
 				continue

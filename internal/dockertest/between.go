@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/lazaret/lazaret/internal/engine"
@@ -20,10 +19,7 @@ import (
 // skipped.
 func Between(t testing.TB, e *engine.Client, handle func(w http.ResponseWriter, r *http.Request, next http.Handler)) (socket string) {
 	t.Helper()
-	daemon, ok := strings.CutPrefix(e.Endpoint(), "unix://")
-	if !ok {
-		t.Skip("the daemon is not on a unix socket")
-	}
+	daemon := Socket(t, e)
 	dir, err := os.MkdirTemp("", "between")
 	if err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@ package dockertest
 
 import (
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/lazaret/lazaret/internal/compose"
@@ -28,6 +29,16 @@ func Provider(t testing.TB, opts docker.Options) *docker.Provider {
 		}
 	})
 	return p
+}
+
+// Socket is the path of the daemon's unix socket. Where it has none, the test is skipped.
+func Socket(t testing.TB, e *engine.Client) string {
+	t.Helper()
+	path, ok := strings.CutPrefix(e.Endpoint(), "unix://")
+	if !ok {
+		t.Skip("the daemon is not on a unix socket")
+	}
+	return path
 }
 
 // Engine connects to the daemon's API until the end of the test.
