@@ -21,7 +21,7 @@ demo: images build ## judge the submissions of examples/judge
 # The package whose tests take the longest comes first, so that it does not run on alone.
 test: images ## run all tests with the race detector; needs Docker
 	@start=$$SECONDS; rc=0; \
-	LAZARET_REQUIRE_DOCKER=1 $(GO) test -race -parallel 4 -timeout 60m ./provider/docker ./... || rc=$$?; \
+	LAZARET_TIER=$${LAZARET_TIER:-quick} $(GO) test -race -parallel 4 -timeout 60m ./provider/docker ./... || rc=$$?; \
 	echo "make test: $$((SECONDS - start)) s"; exit $$rc
 
 fuzz: ## run every fuzz target, or those of FUZZED that FUZZ names, for FUZZTIME, 20s if not set
@@ -52,7 +52,7 @@ generate: ## rebuild generated files, among them the embedded guest programs
 promises: images ## write anew which promises each provider keeps
 	@packages=$$($(GO) list -f '{{$$p := .ImportPath}}{{range .TestImports}}{{$$p}} {{.}}{{"\n"}}{{end}}{{range .XTestImports}}{{$$p}} {{.}}{{"\n"}}{{end}}' ./provider/... \
 		| awk '$$1 ~ suite || $$2 ~ suite { print $$1 }' suite='/lazaret/provider/conformance$$' | sort -u); \
-	LAZARET_REQUIRE_DOCKER=1 LAZARET_ALL_COLUMNS=1 $(GO) test -count=1 -p 1 -parallel 4 -timeout 60m $$packages -run Promises -args -update-promises
+	LAZARET_TIER=all $(GO) test -count=1 -p 1 -parallel 4 -timeout 60m $$packages -run Promises -args -update-promises
 
 docker: ## make sure that a Docker Engine answers
 	@scripts/ensure-docker

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lazaret/lazaret/internal/tier"
 	"github.com/lazaret/lazaret/provider/docker"
 )
 
@@ -23,6 +24,7 @@ const (
 // needDocker skips the test where no Engine answers, unless there has to be one.
 func needDocker(t *testing.T) {
 	t.Helper()
+	tier.NeedDocker(t)
 	p, err := docker.New(t.Context(), docker.Options{})
 	if err == nil {
 		err = p.Close(t.Context())
@@ -30,10 +32,7 @@ func needDocker(t *testing.T) {
 	if err == nil {
 		return
 	}
-	if os.Getenv("LAZARET_REQUIRE_DOCKER") == "1" {
-		t.Fatal(err)
-	}
-	t.Skip(err)
+	tier.Missing(t, tier.Quick, err)
 }
 
 // build compiles an example and returns the program.

@@ -20,6 +20,7 @@ import (
 	"github.com/lazaret/lazaret"
 	"github.com/lazaret/lazaret/internal/dockertest"
 	"github.com/lazaret/lazaret/internal/engine"
+	"github.com/lazaret/lazaret/internal/tier"
 	"github.com/lazaret/lazaret/provider/docker"
 	"github.com/lazaret/lazaret/runs"
 	"github.com/lazaret/lazaret/task"
@@ -87,20 +88,6 @@ func tiny(name string, samples int) (task.Options, task.RunOptions) {
 	}}
 }
 
-// many is how many samples there are: LAZARET_MANY, or a few.
-func many(t *testing.T) int {
-	t.Helper()
-	s := os.Getenv("LAZARET_MANY")
-	if s == "" {
-		return 24
-	}
-	n, err := strconv.Atoi(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
-
 func TestARunThatIsKilledGoesOnAndHasEveryResultOnce(t *testing.T) {
 	p, e := dockertest.Provider(t, docker.Options{}), dockertest.Engine(t)
 	ctx := context.WithoutCancel(t.Context())
@@ -128,7 +115,7 @@ func TestARunThatIsKilledGoesOnAndHasEveryResultOnce(t *testing.T) {
 			}
 		}
 	}
-	samples := many(t)
+	samples := tier.Pick(t, 12, 24, 200)
 	dir := filepath.Join(t.TempDir(), "run")
 	r, err := runs.Create(dir, runs.About{Task: name, Attempts: samples}, nil)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/lazaret/lazaret"
 	"github.com/lazaret/lazaret/internal/dockertest"
+	"github.com/lazaret/lazaret/internal/tier"
 	"github.com/lazaret/lazaret/provider/docker"
 	"github.com/lazaret/lazaret/session"
 	"github.com/lazaret/lazaret/spec"
@@ -436,7 +437,7 @@ func TestWhatContainersWroteIsRemovedByTheUnprivilegedUserWhoMadeIt(t *testing.T
 	}
 	cmd := exec.CommandContext(t.Context(), program, "-test.v", "-test.run", "^"+t.Name()+"$")
 	cmd.Dir = home
-	cmd.Env = append(os.Environ(), unprivileged+"="+home, "DOCKER_HOST=unix://"+socket, "HOME="+home, "XDG_STATE_HOME="+home+"/state", "TMPDIR="+home, "LAZARET_REQUIRE_DOCKER=1")
+	cmd.Env = append(os.Environ(), unprivileged+"="+home, "DOCKER_HOST=unix://"+socket, "HOME="+home, "XDG_STATE_HOME="+home+"/state", "TMPDIR="+home, tier.Variable+"=quick")
 	become(cmd, 65534)
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "--- PASS") {

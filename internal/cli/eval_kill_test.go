@@ -14,27 +14,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lazaret/lazaret/internal/tier"
 	"github.com/lazaret/lazaret/runs"
 )
-
-// evalSamples is how many samples an evaluation has that is killed: LAZARET_MANY, or a few.
-func evalSamples(t *testing.T) int {
-	t.Helper()
-	s := os.Getenv("LAZARET_MANY")
-	if s == "" {
-		return 16
-	}
-	n, err := strconv.Atoi(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
 
 func TestAnEvaluationThatIsKilledGoesOnAndHasEveryResultOnce(t *testing.T) {
 	e := needDocker(t)
 	const kills = 3
-	samples := evalSamples(t)
+	samples := tier.Pick(t, 8, 16, 200)
 	first, dir := program(t, "eval", "task.yaml")
 	text := "name: killed\nenvironment: {image: lazaret-test/busybox}\nsamples:\n"
 	for i := range samples {

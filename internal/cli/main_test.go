@@ -15,6 +15,7 @@ import (
 	"github.com/lazaret/lazaret/internal/compose"
 	"github.com/lazaret/lazaret/internal/engine"
 	"github.com/lazaret/lazaret/internal/owner"
+	"github.com/lazaret/lazaret/internal/tier"
 )
 
 // ownersFile names the file in which each lazaret that a test starts writes down its identity, which is on
@@ -59,14 +60,12 @@ var connect = sync.OnceValues(func() (*engine.Client, error) {
 // needDocker skips the test where no Engine answers, unless there has to be one.
 func needDocker(t *testing.T) *engine.Client {
 	t.Helper()
+	tier.NeedDocker(t)
 	e, err := connect()
 	if err == nil {
 		return e
 	}
-	if os.Getenv("LAZARET_REQUIRE_DOCKER") == "1" {
-		t.Fatal(err)
-	}
-	t.Skip(err)
+	tier.Missing(t, tier.Quick, err)
 	return nil
 }
 

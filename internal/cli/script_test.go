@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/lazaret/lazaret/internal/tier"
 )
 
 // TestScript runs the scripts in testdata/script, each with the real program. Those that need a Docker
@@ -26,8 +28,11 @@ func TestScript(t *testing.T) {
 		Condition: func(name string) (bool, error) {
 			switch name {
 			case "docker":
+				if testing.Short() {
+					return false, nil
+				}
 				_, err := connect()
-				if err != nil && os.Getenv("LAZARET_REQUIRE_DOCKER") == "1" {
+				if err != nil && os.Getenv(tier.Variable) != "" {
 					return false, err
 				}
 				return err == nil, nil

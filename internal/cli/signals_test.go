@@ -15,7 +15,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,6 +22,7 @@ import (
 
 	"github.com/lazaret/lazaret/internal/dockertest"
 	"github.com/lazaret/lazaret/internal/engine"
+	"github.com/lazaret/lazaret/internal/tier"
 )
 
 // patience bounds the wait for something that is about to happen.
@@ -258,27 +258,13 @@ func TestASecondSignalEndsItAtOnce(t *testing.T) {
 	}
 }
 
-// signalRounds is how often a random moment is tried, LAZARET_SIGNAL_ROUNDS or a few times.
-func signalRounds(t *testing.T) int {
-	t.Helper()
-	text := os.Getenv("LAZARET_SIGNAL_ROUNDS")
-	if text == "" {
-		return 20
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
-
 // A signal at any moment ends the program with everything cleaned up: by itself, or by its reaper where the signal has
 // come before it could be caught.
 func TestASignalAtARandomMoment(t *testing.T) {
 	e := needDocker(t)
 	// Within this time a run comes and goes, on a machine that has other things to do too.
 	const longest = 3 * time.Second
-	for i := range signalRounds(t) {
+	for i := range tier.Pick(t, 6, 20, 200) {
 		sig := []syscall.Signal{syscall.SIGINT, syscall.SIGTERM}[i%2]
 		after := rand.N(longest)
 		t.Run(fmt.Sprintf("%v after %v", sig, after), func(t *testing.T) {

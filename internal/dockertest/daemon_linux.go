@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/lazaret/lazaret/internal/compose"
+	"github.com/lazaret/lazaret/internal/tier"
 )
 
 // Daemon is a Docker Engine of a test's own, beside the system's: with its own data, socket and containerd, and without
@@ -34,14 +35,12 @@ type Daemon struct {
 }
 
 // StartDaemon starts an Engine that has the given images of the system's, and ends it with the test. Where it cannot,
-// for want of rights or of the program, it skips the test, unless LAZARET_REQUIRE_DOCKER says that there must be one.
+// for want of rights or of the program, the test skips, or fails with LAZARET_TIER set.
 func StartDaemon(t testing.TB, images ...string) *Daemon {
 	t.Helper()
+	tier.NeedDocker(t)
 	if err := canStart(); err != nil {
-		if os.Getenv("LAZARET_REQUIRE_DOCKER") == "" {
-			t.Skip(err)
-		}
-		t.Fatal(err)
+		tier.Missing(t, tier.Quick, err)
 	}
 	dir, err := os.MkdirTemp("", "dockerd-") // a test's own folder has too long a name for sockets
 	if err != nil {

@@ -2,25 +2,23 @@
 package dockertest
 
 import (
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/lazaret/lazaret/internal/compose"
 	"github.com/lazaret/lazaret/internal/engine"
+	"github.com/lazaret/lazaret/internal/tier"
 	"github.com/lazaret/lazaret/provider/docker"
 )
 
-// Provider connects to the daemon until the end of the test, and skips the test where there is none, unless
-// LAZARET_REQUIRE_DOCKER says that there must be.
+// Provider connects to the daemon until the end of the test. Where there is none the test skips, or fails with
+// LAZARET_TIER set.
 func Provider(t testing.TB, opts docker.Options) *docker.Provider {
 	t.Helper()
+	tier.NeedDocker(t)
 	p, err := docker.New(t.Context(), opts)
 	if err != nil {
-		if os.Getenv("LAZARET_REQUIRE_DOCKER") == "" {
-			t.Skipf("no Docker: %v", err)
-		}
-		t.Fatal(err)
+		tier.Missing(t, tier.Quick, err)
 	}
 	ctx := t.Context()
 	t.Cleanup(func() {
@@ -44,6 +42,7 @@ func Socket(t testing.TB, e *engine.Client) string {
 // Engine connects to the daemon's API until the end of the test.
 func Engine(t testing.TB) *engine.Client {
 	t.Helper()
+	tier.NeedDocker(t)
 	c, err := compose.Connect(t.Context(), compose.Options{})
 	if err != nil {
 		t.Fatal(err)

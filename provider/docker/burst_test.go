@@ -10,6 +10,7 @@ import (
 
 	"github.com/lazaret/lazaret"
 	"github.com/lazaret/lazaret/internal/faultproxy"
+	"github.com/lazaret/lazaret/internal/tier"
 	"github.com/lazaret/lazaret/provider/docker"
 )
 
@@ -17,7 +18,7 @@ import (
 // calm, in 99 of 100 cases. Both are measured in turn, and other work of the machine meets both, but not always alike: one
 // of three bursts has to show it.
 func TestABurstOfStartsLeavesCommandsQuick(t *testing.T) {
-	starts := fromEnv(t, "LAZARET_BURST", 24)
+	starts := tier.Pick(t, 12, 24, 100)
 	p := newProvider(t, docker.Options{})
 	running := make([]*lazaret.Sandbox, 4)
 	for i := range running {

@@ -12,13 +12,13 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/tier"
 	"github.com/lazaret/lazaret/provider/docker"
 )
 
@@ -230,19 +230,6 @@ func TestTheNameOfAProjectIsTakenOnce(t *testing.T) {
 	}
 }
 
-// manyProjects is how many projects are started in the tests of many, LAZARET_MANY or a few.
-func manyProjects(t *testing.T, few int) int {
-	t.Helper()
-	if s := os.Getenv("LAZARET_MANY"); s != "" {
-		n, err := strconv.Atoi(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
-	return few
-}
-
 // eachOf calls f for 0 to n-1, so many at once.
 func eachOf(n, atOnce int, f func(i int)) {
 	var wg sync.WaitGroup
@@ -271,7 +258,7 @@ services:
 `)
 	var mu sync.Mutex
 	ports := map[int]bool{}
-	eachOf(manyProjects(t, 4), 16, func(i int) {
+	eachOf(tier.Pick(t, 2, 4, 60), 16, func(i int) {
 		sb, err := p.Start(t.Context(), lazaret.Spec{Compose: compose})
 		if err != nil {
 			t.Errorf("project %d: %v", i, err)
@@ -316,7 +303,7 @@ services:
   default: {image: lazaret-test/busybox, command: sleep infinity, depends_on: {web: {condition: service_healthy}}}
 `)
 	begun := time.Now()
-	n := manyProjects(t, 6)
+	n := tier.Pick(t, 3, 6, 60)
 	eachOf(n, 16, func(i int) {
 		sb, err := p.Start(t.Context(), lazaret.Spec{Compose: compose})
 		if err != nil {

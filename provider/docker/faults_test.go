@@ -18,6 +18,7 @@ import (
 
 	"github.com/lazaret/lazaret"
 	"github.com/lazaret/lazaret/internal/faultproxy"
+	"github.com/lazaret/lazaret/internal/tier"
 	"github.com/lazaret/lazaret/provider/docker"
 )
 
@@ -27,10 +28,7 @@ func faulty(t *testing.T, opts docker.Options) (*docker.Provider, *faultproxy.Pr
 	direct := engineOf(t).Endpoint()
 	socket, ok := faultproxy.Socket(direct)
 	if !ok {
-		if os.Getenv("LAZARET_REQUIRE_DOCKER") == "" {
-			t.Skipf("the proxy speaks to unix sockets, and the daemon is at %s", direct)
-		}
-		t.Fatalf("the proxy speaks to unix sockets, and the daemon is at %s: unset DOCKER_HOST", direct)
+		tier.Missing(t, tier.Quick, fmt.Errorf("the proxy speaks to unix sockets, and the daemon is at %s: unset DOCKER_HOST", direct))
 	}
 	newProvider(t, docker.Options{}) // where there is no daemon
 	proxy := faultproxy.Start(t, socket)
@@ -69,7 +67,7 @@ func isOurs(err error) bool {
 
 func TestSamplesSurviveFaultsOfTheDaemon(t *testing.T) {
 	t.Parallel() // most of it is waiting
-	samples := fromEnv(t, "LAZARET_FAULT_SAMPLES", 40)
+	samples := tier.Pick(t, 10, 40, 400)
 	p, proxy := faulty(t, docker.Options{Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	start(t, p, lazaret.Spec{Image: busybox}) // the guest's volume is there
 	proxy.Decide(mix(0.1, samples/10, faultproxy.Delay, faultproxy.ResetBefore, faultproxy.ResetAfter, faultproxy.Hang,
@@ -144,7 +142,7 @@ func sample(t *testing.T, p *docker.Provider, i int) (err error) {
 // where the command has a result, and at most once where it has none.
 func TestACommandIsNeverHandedOverTwice(t *testing.T) {
 	t.Parallel() // most of it is waiting
-	commands := fromEnv(t, "LAZARET_FAULT_COMMANDS", 60)
+	commands := tier.Pick(t, 20, 60, 600)
 	for _, way := range []struct {
 		name string
 		opts docker.Options

@@ -19,6 +19,7 @@ import (
 	"github.com/lazaret/lazaret"
 	"github.com/lazaret/lazaret/internal/engine"
 	"github.com/lazaret/lazaret/internal/owner"
+	"github.com/lazaret/lazaret/internal/tier"
 	"github.com/lazaret/lazaret/provider/conformance"
 	"github.com/lazaret/lazaret/provider/docker"
 )
@@ -303,7 +304,7 @@ func TestNothingIsLeftOfAnOwnerThatIsKilled(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("it looks for reapers in /proc")
 	}
-	many := fromEnv(t, "LAZARET_SANDBOXES", 4)
+	many := tier.Pick(t, 2, 4, 20)
 	p := newProvider(t, docker.Options{})
 	others := make([]*lazaret.Sandbox, max(many/5, 2))
 	for i := range others {
@@ -321,7 +322,7 @@ func TestNothingIsLeftOfAnOwnerThatIsKilled(t *testing.T) {
 		for _, ph := range phases {
 			t.Run(ph.name, func(t *testing.T) {
 				t.Parallel()
-				killedIn(t, ph, fromEnv(t, "LAZARET_SANDBOXES", 1)).cleaned(t, p)
+				killedIn(t, ph, tier.Pick(t, 1, 1, 5)).cleaned(t, p)
 			})
 		}
 	})

@@ -6,7 +6,6 @@ import (
 	"io"
 	"log"
 	"net/http/httptest"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -23,6 +22,7 @@ import (
 	"github.com/lazaret/lazaret"
 	"github.com/lazaret/lazaret/internal/engine"
 	"github.com/lazaret/lazaret/internal/guestbin"
+	"github.com/lazaret/lazaret/internal/tier"
 )
 
 func TestGuestsOfOtherVersionsGrowOldInADay(t *testing.T) {
@@ -66,12 +66,10 @@ func TestGuestsOfOtherVersionsGrowOldInADay(t *testing.T) {
 // version connects a provider whose guests are another version's: the same program with something behind it.
 func version(t *testing.T) *Provider {
 	t.Helper()
+	tier.NeedDocker(t)
 	p, err := New(t.Context(), Options{})
 	if err != nil {
-		if os.Getenv("LAZARET_REQUIRE_DOCKER") == "" {
-			t.Skipf("no Docker: %v", err)
-		}
-		t.Fatal(err)
+		tier.Missing(t, tier.Quick, err)
 	}
 	suffix := strings.ToLower(rand.Text()[:12])
 	p.guestFor = func(arch string) (guestbin.Binary, error) {

@@ -28,6 +28,7 @@ import (
 	"github.com/lazaret/lazaret/internal/compose"
 	"github.com/lazaret/lazaret/internal/engine"
 	"github.com/lazaret/lazaret/internal/filetest"
+	"github.com/lazaret/lazaret/internal/tier"
 )
 
 const testBase = "lazaret-test/busybox"
@@ -44,6 +45,7 @@ type builder struct {
 // newBuilder connects a provider, and removes in the end what was built with its mark.
 func newBuilder(t *testing.T, opts Options) *builder {
 	t.Helper()
+	tier.NeedDocker(t)
 	b := &builder{mark: strings.ToLower(rand.Text()[:12])}
 	opts.Progress = func(ev Progress) {
 		b.mu.Lock()
@@ -54,10 +56,7 @@ func newBuilder(t *testing.T, opts Options) *builder {
 	}
 	p, err := New(t.Context(), opts)
 	if err != nil {
-		if os.Getenv("LAZARET_REQUIRE_DOCKER") == "" {
-			t.Skipf("no Docker: %v", err)
-		}
-		t.Fatal(err)
+		tier.Missing(t, tier.Quick, err)
 	}
 	b.Provider = p
 	ctx := context.WithoutCancel(t.Context())

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/tier"
 	"github.com/lazaret/lazaret/provider/conformance"
 	"github.com/lazaret/lazaret/provider/docker"
 )
@@ -56,7 +57,7 @@ func TestAFloodOfOutputTakesNoMemory(t *testing.T) {
 			}
 		}
 	})
-	wall := time.Duration(fromEnv(t, "LAZARET_FLOOD_SECONDS", 3)) * time.Second
+	wall := time.Duration(tier.Pick(t, 1, 3, 30)) * time.Second
 	began := time.Now()
 	res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"yes"}, StdoutCap: 1 << 20, Wall: wall, Grace: lazaret.NoGrace})
 	took := time.Since(began)
@@ -77,7 +78,7 @@ func TestAFloodOfOutputTakesNoMemory(t *testing.T) {
 
 func TestManyCommandsAreExactAndLeaveNothing(t *testing.T) {
 	p := newProvider(t, docker.Options{})
-	many := fromEnv(t, "LAZARET_MANY", 10_000)
+	many := tier.Pick(t, 1_000, 10_000, 100_000)
 	sandboxes := make([]*lazaret.Sandbox, 16)
 	outsides := make([]outside, len(sandboxes))
 	for i := range sandboxes {

@@ -11,23 +11,10 @@ import (
 
 	"github.com/lazaret/lazaret"
 	"github.com/lazaret/lazaret/internal/compose"
+	"github.com/lazaret/lazaret/internal/tier"
 	"github.com/lazaret/lazaret/provider/conformance"
 	"github.com/lazaret/lazaret/provider/docker"
 )
-
-// fromEnv is a number from the environment, for longer runs than the usual.
-func fromEnv(t *testing.T, name string, usual int) int {
-	t.Helper()
-	text := os.Getenv(name)
-	if text == "" {
-		return usual
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	return n
-}
 
 // hostProc is a process as the host sees it: by pid and start time, so that no other is taken for it.
 type hostProc struct {
@@ -190,7 +177,7 @@ func (o outside) settled(t *testing.T, programs int) map[hostProc]seen {
 }
 
 func TestAKillEndsEveryTreeToTheLastProcess(t *testing.T) {
-	rounds := fromEnv(t, "LAZARET_TORTURE_ROUNDS", 20)
+	rounds := tier.Pick(t, 5, 20, 200)
 	for _, user := range []string{"", "tester"} {
 		t.Run("as "+user, func(t *testing.T) {
 			t.Parallel()

@@ -1,0 +1,75 @@
+// Package tier decides how much the tests do and what they may skip. LAZARET_TIER names the tier: quick, ci or all.
+// `make test`, `.ci/run` and `make test-all` set it.
+//
+// Without LAZARET_TIER the size is quick, and a test skips when the machine lacks what it needs. With it, a missing
+// prerequisite of that tier fails the test. `go test -short` (`make check`) skips each test that needs a Docker Engine.
+package tier
+
+import (
+	"os"
+	"testing"
+)
+
+// Variable is the environment variable that names the tier.
+const Variable = "LAZARET_TIER"
+
+// Tier is a size of the test suite.
+type Tier int
+
+// The tiers, from the smallest.
+const (
+	Quick Tier = iota // make test
+	CI                // .ci/run
+	All               // make test-all
+)
+
+// Of returns the tier of this run. Any other value of the variable than a tier's name fails t.
+func Of(t testing.TB) Tier {
+	t.Helper()
+	switch name := os.Getenv(Variable); name {
+	case "", "quick":
+		return Quick
+	case "ci":
+		return CI
+	case "all":
+		return All
+	default:
+		t.Fatalf("%s=%q: want quick, ci or all", Variable, name)
+		return Quick
+	}
+}
+
+// Pick returns the value for the tier of this run: rounds, samples, seconds.
+func Pick[T any](t testing.TB, quick, ci, all T) T {
+	t.Helper()
+	return [...]T{Quick: quick, CI: ci, All: all}[Of(t)]
+}
+
+// Need skips t in tiers below the one given.
+func Need(t testing.TB, from Tier) {
+	t.Helper()
+	if Of(t) < from {
+		t.Skipf("runs with %s=%s and above", Variable, from)
+	}
+}
+
+// String returns the name that the variable takes.
+func (tier Tier) String() string { return [...]string{"quick", "ci", "all"}[tier] }
+
+// NeedDocker skips t with -short, which runs what needs no Docker Engine.
+func NeedDocker(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("needs a Docker Engine; -short runs the other tests")
+	}
+}
+
+// Missing ends t because of err, which names a missing prerequisite. It fails t where LAZARET_TIER is set to the given
+// tier or above, and skips it otherwise.
+func Missing(t testing.TB, from Tier, err error) {
+	t.Helper()
+	if os.Getenv(Variable) != "" && Of(t) >= from {
+		t.Fatal(err)
+	}
+	t.Skip(err)
+}
