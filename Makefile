@@ -7,19 +7,22 @@ FUZZ ?= Fuzz
 FUZZED ?= ./...
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test fuzz lint fmt vet tidy bench generate promises docker images leftovers clean
+.PHONY: help guest release build demo test fuzz lint fmt vet tidy bench generate promises docker images leftovers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-build: ## build bin/lazaret
+guest: ## build the guests that programs embed, if their sources have changed
+	@$(GO) generate -run 'build$$' ./internal/guestbin
+
+build: guest ## build bin/lazaret
 	$(GO) build -trimpath -o bin/lazaret ./cmd/lazaret
 
 demo: images build ## judge the submissions of examples/judge
 	bin/lazaret eval examples/judge
 
 # The package whose tests take the longest comes first, so that it does not run on alone.
-test: images ## run all tests with the race detector; needs Docker
+test: images guest ## run all tests with the race detector; needs Docker
 	@start=$$SECONDS; rc=0; \
 	LAZARET_TIER=$${LAZARET_TIER:-quick} $(GO) test -race -parallel 4 -timeout 60m ./provider/docker ./... || rc=$$?; \
 	echo "make test: $$((SECONDS - start)) s"; exit $$rc
@@ -42,14 +45,14 @@ tidy: ## check that go.mod and go.sum are tidy, here and in tools
 	$(GO) mod tidy -diff
 	$(GO) -C tools mod tidy -diff
 
-bench: images ## run the benchmarks
+bench: images guest ## run the benchmarks
 	$(GO) run ./bench
 
-generate: ## rebuild generated files, among them the embedded guest programs
+generate: ## rebuild generated files
 	$(GO) generate ./...
 
 # The flag -update-promises exists only where a test uses the conformance suite.
-promises: images ## write anew which promises each provider keeps
+promises: images guest ## write anew which promises each provider keeps
 	@packages=$$($(GO) list -f '{{$$p := .ImportPath}}{{range .TestImports}}{{$$p}} {{.}}{{"\n"}}{{end}}{{range .XTestImports}}{{$$p}} {{.}}{{"\n"}}{{end}}' ./provider/... \
 		| awk '$$1 ~ suite || $$2 ~ suite { print $$1 }' suite='/lazaret/provider/conformance$$' | sort -u); \
 	LAZARET_TIER=all $(GO) test -count=1 -p 1 -parallel 4 -timeout 60m $$packages -run Promises -args -update-promises
@@ -60,8 +63,12 @@ docker: ## make sure that a Docker Engine answers
 images: docker ## make the images for tests, once
 	@$(GO) run ./internal/testimage
 
+release: ## make the tag VERSION with the guests in it, and programs in dist
+	@scripts/release tag $(VERSION)
+	@scripts/release binaries $(VERSION)
+
 leftovers: ## fail if Lazaret left containers, files or processes behind
 	@scripts/check-leftovers
 
 clean: ## remove what was built
-	rm -rf bin bench-results
+	rm -rf bin dist bench-results

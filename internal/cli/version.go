@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"runtime/debug"
@@ -14,7 +16,7 @@ type versionJSON struct {
 	Version string            `json:"version"`
 	Commit  string            `json:"commit,omitempty"`
 	Go      string            `json:"go"`
-	Guests  map[string]string `json:"guests"` // by architecture
+	Guests  map[string]string `json:"guests"` // by architecture; without those that are built at first use
 }
 
 func (a *app) newVersionCommand() *cobra.Command {
@@ -24,13 +26,13 @@ func (a *app) newVersionCommand() *cobra.Command {
 		Short:   "Print the version of Lazaret and of the guests in it",
 		Example: "  lazaret version --json",
 		Args:    noArguments,
-		RunE:    func(*cobra.Command, []string) error { return a.version(asJSON) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.version(cmd.Context(), asJSON) },
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
 	return cmd
 }
 
-func (a *app) version(asJSON bool) error {
+func (a *app) version(ctx context.Context, asJSON bool) error {
 	v := versionJSON{Version: "unknown", Guests: map[string]string{}}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		v.Version, v.Go = info.Main.Version, info.GoVersion
@@ -41,7 +43,10 @@ func (a *app) version(asJSON bool) error {
 		}
 	}
 	for _, arch := range guestbin.Architectures {
-		guest, err := guestbin.For(arch)
+		if !guestbin.Built(arch) {
+			continue
+		}
+		guest, err := guestbin.For(ctx, arch, a.providerLog())
 		if err != nil {
 			return err
 		}
@@ -55,7 +60,7 @@ func (a *app) version(asJSON bool) error {
 	_, err := fmt.Fprintf(a.Out, "lazaret %s (%s)\n", v.Version, v.Go)
 	for _, arch := range guestbin.Architectures {
 		if err == nil {
-			_, err = fmt.Fprintf(a.Out, "guest linux/%s %s\n", arch, v.Guests[arch])
+			_, err = fmt.Fprintf(a.Out, "guest linux/%s %s\n", arch, cmp.Or(v.Guests[arch], "is built at first use"))
 		}
 	}
 	return err

@@ -13,13 +13,13 @@ import (
 func TestTheGuestIsMadeOfLittle(t *testing.T) {
 	const module = "github.com/lazaret/lazaret/"
 	want := []string{
-		module + "cmd/lazaret-guest", module + "internal/archive", module + "internal/files", module + "internal/guest",
+		module + "internal/archive", module + "internal/files", module + "internal/guest", module + "internal/guest/main",
 		module + "internal/ring", module + "internal/wire",
 		"golang.org/x/sys/unix",
 	}
 	unwanted := []string{"net", "net/http", "os/exec", "crypto/tls", "regexp", "text/template", "testing", "plugin", "log"}
 
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", module+"cmd/lazaret-guest")
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", module+"internal/guest/main")
 	cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH=amd64", "CGO_ENABLED=0")
 	out, err := cmd.Output()
 	if err != nil {

@@ -1,31 +1,41 @@
-// Package guestbin holds the built guest, the static program that runs inside containers, so that users
-// of the library have it without a build step.
+// Package guestbin delivers the guest, the static program that runs inside sandboxes.
 //
-// The files lazaret-guest-linux-*.gz are not written by hand: `go generate ./internal/guestbin` builds
-// cmd/lazaret-guest for each architecture and packs it. The build is reproducible; manifest.json records
-// the Go version and a hash of the sources, and a test fails when the files are stale.
+// `make build` and `make test` build it ahead into the folder embedded, which git ignores and the program contains.
+// Where that folder was empty when the program was built, or its sources have changed since, For builds the guest at
+// first use with the local Go toolchain, from sources that the program contains as well, and keeps it in the user's
+// cache folder.
 package guestbin
 
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/guestbin/source"
 )
 
+//go:generate go run ./build -sys
 //go:generate go run ./build
 
-//go:embed lazaret-guest-linux-*.gz manifest.json
-var files embed.FS
+//go:embed all:embedded
+var embedded embed.FS
 
-// Architectures are those that a guest is built for, as Go names them.
-var Architectures = []string{"amd64", "arm64"}
-
-// Name is the file of the guest for an architecture.
-func Name(arch string) string { return "lazaret-guest-linux-" + arch + ".gz" }
+// Architectures are the ones that a guest is built for, as Go names them.
+var Architectures = source.Architectures
 
 // Binary is a guest that can be delivered.
 type Binary struct {
@@ -33,20 +43,157 @@ type Binary struct {
 	Version string // the first 12 hex digits of the program's SHA-256
 }
 
-// For returns the guest for a Linux architecture as Go names it ("amd64").
-func For(arch string) (Binary, error) {
-	packed, err := files.ReadFile(Name(arch))
+// maxProgram bounds the size of a guest, in bytes.
+const maxProgram = 8 << 20
+
+// manifest describes the guests of a folder. It is the file manifest.json there.
+type manifest struct {
+	Key    string            `json:"key"`    // source.Key of the sources that they were built from
+	SHA256 map[string]string `json:"sha256"` // of each program, in hex, by architecture
+}
+
+const manifestName = "manifest.json"
+
+func packedName(arch string) string { return "linux-" + arch + ".gz" }
+
+// For returns the guest for a Linux architecture as Go names it ("amd64"). It builds the guest where no current one is
+// embedded or cached, which takes up to a minute, and logs that. The program's SHA-256 is checked each time.
+//
+// An unknown architecture is an ErrUnsupported. An ErrConfig means that a guest has to be built, and that there is no
+// Go toolchain or no private cache folder; its Hint says what to do.
+func For(ctx context.Context, arch string, log *slog.Logger) (Binary, error) {
+	op := "find the guest for linux/" + arch
+	if !slices.Contains(Architectures, arch) {
+		return Binary{}, &lazaret.Error{
+			Op: op, Class: lazaret.ErrUnsupported, Err: fmt.Errorf("no such guest: there is one for each of %v", Architectures),
+		}
+	}
+	program, err := fromEmbedded(arch)
+	if errors.Is(err, fs.ErrNotExist) {
+		program, err = fromCache(ctx, arch, log)
+	}
 	if err != nil {
-		return Binary{}, fmt.Errorf("there is no guest for linux/%s, only for %v", arch, Architectures)
+		var typed *lazaret.Error
+		if errors.As(err, &typed) {
+			typed.Op = op
+			return Binary{}, typed
+		}
+		return Binary{}, &lazaret.Error{Op: op, Class: lazaret.ErrInfrastructure, Err: err}
+	}
+	return Binary{Program: program, Version: sum(program)[:12]}, nil
+}
+
+// Built reports whether For returns the guest for an architecture without building it.
+func Built(arch string) bool {
+	if _, err := fromEmbedded(arch); err == nil {
+		return true
+	}
+	c, err := openCache()
+	if err != nil {
+		return false
+	}
+	defer c.close()
+	_, err = c.read(arch)
+	return err == nil
+}
+
+// current returns the manifest of the embedded guests. It is an fs.ErrNotExist where there are none, or where they were
+// built from other sources.
+var current = sync.OnceValues(func() (manifest, error) {
+	var m manifest
+	text, err := embedded.ReadFile("embedded/" + manifestName)
+	if err != nil {
+		return m, err
+	}
+	if err := json.Unmarshal(text, &m); err != nil {
+		return m, fmt.Errorf("read the embedded %s: %w", manifestName, err)
+	}
+	key, err := source.Key()
+	if err == nil && key != m.Key {
+		err = fs.ErrNotExist
+	}
+	return m, err
+})
+
+// fromEmbedded returns the embedded guest, unpacked. An fs.ErrNotExist: there is no current one.
+func fromEmbedded(arch string) ([]byte, error) {
+	m, err := current()
+	if err != nil {
+		return nil, err
+	}
+	packed, err := embedded.ReadFile("embedded/" + packedName(arch))
+	if err != nil {
+		return nil, err
 	}
 	zr, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {
-		return Binary{}, fmt.Errorf("unpack the guest for %s: %w", arch, err)
+		return nil, fmt.Errorf("unpack the embedded guest: %w", err)
 	}
-	program, err := io.ReadAll(zr)
+	program, err := io.ReadAll(io.LimitReader(zr, maxProgram))
 	if err != nil {
-		return Binary{}, fmt.Errorf("unpack the guest for %s: %w", arch, err)
+		return nil, fmt.Errorf("unpack the embedded guest: %w", err)
 	}
-	sum := sha256.Sum256(program)
-	return Binary{Program: program, Version: hex.EncodeToString(sum[:])[:12]}, nil
+	if got := sum(program); got != m.SHA256[arch] {
+		return nil, fmt.Errorf("the embedded guest has the SHA-256 %s and not %s", got, m.SHA256[arch])
+	}
+	return program, nil
+}
+
+// sum returns the SHA-256 in hex.
+func sum(program []byte) string {
+	h := sha256.Sum256(program)
+	return hex.EncodeToString(h[:])
+}
+
+// Embed builds the guests for all architectures into a folder, unless those there are current.
+func Embed(ctx context.Context, dir string) error {
+	key, err := source.Key()
+	if err != nil {
+		return err
+	}
+	if upToDate(dir, key) {
+		return nil
+	}
+	m := manifest{Key: key, SHA256: map[string]string{}}
+	for _, arch := range Architectures {
+		program, err := source.Build(ctx, arch)
+		if err != nil {
+			return fmt.Errorf("linux/%s: %w", arch, err)
+		}
+		var packed bytes.Buffer
+		zw, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
+		if err != nil {
+			return err
+		}
+		if _, err := zw.Write(program); err != nil {
+			return err
+		}
+		if err := zw.Close(); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, packedName(arch)), packed.Bytes(), 0o644); err != nil {
+			return err
+		}
+		m.SHA256[arch] = sum(program)
+	}
+	text, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, manifestName), append(text, '\n'), 0o644) // last: it makes the others valid
+}
+
+// upToDate reports whether a folder has a guest for each architecture, built from the sources of this key.
+func upToDate(dir, key string) bool {
+	text, err := os.ReadFile(filepath.Join(dir, manifestName))
+	var m manifest
+	if err != nil || json.Unmarshal(text, &m) != nil || m.Key != key {
+		return false
+	}
+	for _, arch := range Architectures {
+		if _, err := os.Stat(filepath.Join(dir, packedName(arch))); err != nil {
+			return false
+		}
+	}
+	return true
 }

@@ -2,67 +2,22 @@ package guestbin
 
 import (
 	"bytes"
-	"encoding/json"
-	"runtime"
-	"slices"
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/lazaret/lazaret"
 	"github.com/lazaret/lazaret/internal/guestbin/source"
 )
 
-func manifest(t *testing.T) source.Manifest {
-	t.Helper()
-	text, err := files.ReadFile("manifest.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var m source.Manifest
-	if err := json.Unmarshal(text, &m); err != nil {
-		t.Fatal(err)
-	}
-	return m
-}
-
-const rebuild = "run `go generate ./internal/guestbin` and commit the result"
-
-func TestTheEmbeddedGuestsAreNotStale(t *testing.T) {
-	hash, err := source.Hash(t.Context(), Architectures)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if m := manifest(t); m.Sources != hash {
-		t.Fatalf("the guest's sources have changed since the embedded guests were built: %s", rebuild)
-	}
-}
-
-func TestTheEmbeddedGuestsAreWhatTheirSourcesBuild(t *testing.T) {
-	m := manifest(t)
+func TestFor(t *testing.T) {
 	for _, arch := range Architectures {
-		packed, err := files.ReadFile(Name(arch))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := source.Sum(packed); got != m.Packed[Name(arch)] {
-			t.Fatalf("%s is not the file that its manifest describes: %s", Name(arch), rebuild)
-		}
-		if m.GoVersion != runtime.Version() {
-			t.Logf("built with %s, this is %s: no rebuild to compare with", m.GoVersion, runtime.Version())
-			continue
-		}
-		again, err := source.Build(t.Context(), arch)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !bytes.Equal(packed, again) {
-			t.Fatalf("%s differs from a rebuild: %s", Name(arch), rebuild)
-		}
-	}
-}
-
-func TestTheGuestIsSmallAndStatic(t *testing.T) {
-	for _, arch := range Architectures {
-		b, err := For(arch)
+		b, err := For(t.Context(), arch, slog.New(slog.NewTextHandler(t.Output(), nil)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,12 +27,212 @@ func TestTheGuestIsSmallAndStatic(t *testing.T) {
 		if !bytes.HasPrefix(b.Program, []byte("\x7fELF")) || bytes.Contains(b.Program, []byte("/lib64/ld-linux")) {
 			t.Errorf("%s: not a static ELF program", arch)
 		}
-		t.Logf("%s: version %s, %d bytes", arch, b.Version, len(b.Program))
+		if !Built(arch) || !strings.HasPrefix(sum(b.Program), b.Version) {
+			t.Errorf("%s: Built is %t, version %s", arch, Built(arch), b.Version)
+		}
 	}
-	if _, err := For("mips"); err == nil || !strings.Contains(err.Error(), "mips") {
+	if _, err := For(t.Context(), "mips", slog.New(slog.DiscardHandler)); !errors.Is(err, lazaret.ErrUnsupported) || !strings.Contains(err.Error(), "mips") {
 		t.Errorf("a guest for mips: %v", err)
 	}
-	if !slices.IsSorted(Architectures) {
-		t.Error("keep the architectures sorted: the manifest's hash depends on their set, not their order")
+}
+
+// The go command would not find the guest's sources in the program complete if this failed.
+func TestFiles(t *testing.T) {
+	files, err := source.Files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiled, err := source.Compiled(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range files {
+		if path, ok := strings.CutPrefix(name, "internal/"); ok && !compiled[name] {
+			t.Errorf("internal/sources.go embeds %s, which the guest is not made of", path)
+		}
+	}
+	for name := range compiled {
+		if _, ok := files[name]; !ok {
+			t.Errorf("%s is missing among the sources: add it to internal/sources.go", name)
+		}
+	}
+	want, err := source.Sys(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile("source/sys.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Error("source/sys.txtar is not what go.mod requires: run `go generate ./internal/guestbin` and commit it")
+	}
+}
+
+// isolated gives the test a cache folder of its own.
+func isolated(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, value := range map[string]string{"HOME": dir, "XDG_CACHE_HOME": filepath.Join(dir, "cache")} {
+		t.Setenv(name, value)
+	}
+	return dir
+}
+
+// cached opens the cache of a test and stores a guest there.
+func cached(t *testing.T, program string) *cache {
+	t.Helper()
+	c, err := openCache()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.close)
+	if err := c.write("amd64", []byte(program)); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestCache(t *testing.T) {
+	isolated(t)
+	c := cached(t, "program")
+	info, err := os.Stat(c.all)
+	if err != nil || info.Mode().Perm() != 0o700 {
+		t.Fatalf("the cache folder: %v, %v", info, err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	if got, err := fromCache(t.Context(), "amd64", log); err != nil || string(got) != "program" {
+		t.Fatalf("got %q, %v", got, err)
+	}
+	if _, err := c.read("arm64"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a guest that is not cached: %v", err)
+	}
+}
+
+// What others could have written is not used, and an error names it.
+func TestCache_refuses(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(t *testing.T, c *cache) error
+		says  string // "" means that the guest counts as not cached
+	}{
+		"another program": {func(_ *testing.T, c *cache) error { return c.root.WriteFile("linux-amd64", []byte("evil"), 0o600) }, ""},
+		"half a program":  {func(_ *testing.T, c *cache) error { return c.root.WriteFile("linux-amd64", []byte("prog"), 0o600) }, ""},
+		"no sum":          {func(_ *testing.T, c *cache) error { return c.root.Remove("linux-amd64.sha256") }, ""},
+		"a folder that others may enter": {
+			func(_ *testing.T, c *cache) error { return os.Chmod(c.all, 0o755) }, "has the mode 0755: others may use it",
+		},
+		"a program that others may write": {
+			func(_ *testing.T, c *cache) error { return c.root.Chmod("linux-amd64", 0o622) }, "has the mode 0622: others may use it",
+		},
+		"a link in place of the program": {
+			func(t *testing.T, c *cache) error {
+				target := filepath.Join(t.TempDir(), "program")
+				return errors.Join(os.WriteFile(target, []byte("program"), 0o600), c.root.Remove("linux-amd64"), os.Symlink(target, filepath.Join(c.root.Name(), "linux-amd64")))
+			},
+			"is not a regular file",
+		},
+		"a link in place of the folder": {
+			func(t *testing.T, c *cache) error {
+				target := filepath.Join(t.TempDir(), "guests")
+				return errors.Join(os.Rename(c.all, target), os.Symlink(target, c.all))
+			},
+			"is not a folder",
+		},
+		"another owner of the folder":  {func(t *testing.T, c *cache) error { return toNobody(t, c.all) }, "does not belong to this user"},
+		"another owner of the program": {func(t *testing.T, c *cache) error { return toNobody(t, filepath.Join(c.root.Name(), "linux-amd64")) }, "does not belong to this user"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			isolated(t)
+			t.Setenv("PATH", t.TempDir()) // nothing can be built
+			if err := c.spoil(t, cached(t, "program")); err != nil {
+				t.Fatal(err)
+			}
+			if c.says == "" {
+				c.says = "no Go toolchain"
+			}
+			got, err := fromCache(t.Context(), "amd64", slog.New(slog.DiscardHandler))
+			var typed *lazaret.Error
+			if !errors.Is(err, lazaret.ErrConfig) || !errors.As(err, &typed) || !strings.Contains(err.Error(), c.says) || typed.Hint == "" {
+				t.Errorf("got %q, %v, want an ErrConfig with a hint that says %q", got, err, c.says)
+			}
+		})
+	}
+}
+
+func toNobody(t *testing.T, path string) error {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("only root gives files away")
+	}
+	return os.Chown(path, 65534, 65534)
+}
+
+// Two processes that need the guest at once build it once.
+func TestFromCache_waits(t *testing.T) {
+	isolated(t)
+	c := cached(t, "program")
+	if err := c.root.Remove("linux-amd64"); err != nil {
+		t.Fatal(err)
+	}
+	lock := newLock(c, "amd64")
+	if err := lock.Lock(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := fromCache(ctx, "amd64", slog.New(slog.DiscardHandler)); !errors.Is(err, context.Canceled) {
+		t.Errorf("a wait whose context has ended: %v", err)
+	}
+	type answer struct {
+		program []byte
+		err     error
+	}
+	answers := make(chan answer)
+	go func() {
+		program, err := fromCache(t.Context(), "amd64", slog.New(slog.DiscardHandler))
+		answers <- answer{program, err}
+	}()
+	if err := errors.Join(c.write("amd64", []byte("built by another")), lock.Unlock()); err != nil {
+		t.Fatal(err)
+	}
+	if a := <-answers; a.err != nil || string(a.program) != "built by another" {
+		t.Errorf("got %q, %v", a.program, a.err)
+	}
+}
+
+// Build needs no network and no module cache, and gives the same bytes each time.
+func TestBuild(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the guest")
+	}
+	for _, name := range []string{"GOMODCACHE", "GOPATH"} {
+		t.Setenv(name, t.TempDir())
+	}
+	dir := t.TempDir()
+	if err := Embed(t.Context(), dir); err != nil {
+		t.Fatal(err)
+	}
+	m, err := os.ReadFile(filepath.Join(dir, manifestName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, arch := range Architectures {
+		program, err := source.Build(t.Context(), arch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Contains(m, []byte(sum(program))) {
+			t.Errorf("%s: a second build has the SHA-256 %s, the manifest says\n%s", arch, sum(program), m)
+		}
+	}
+	before, err := os.Stat(filepath.Join(dir, manifestName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Embed(t.Context(), dir); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := os.Stat(filepath.Join(dir, manifestName)); err != nil || after.ModTime() != before.ModTime() {
+		t.Errorf("a folder that is current was written again: %v", err)
 	}
 }

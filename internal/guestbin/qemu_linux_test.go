@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -93,7 +94,7 @@ func emulated(t *testing.T) *client.Guest {
 	if err != nil {
 		tier.Missing(t, tier.CI, err)
 	}
-	binary, err := guestbin.For("arm64")
+	binary, err := guestbin.For(t.Context(), "arm64", slog.New(slog.NewTextHandler(t.Output(), nil)))
 	if err != nil {
 		t.Fatal(err)
 	}

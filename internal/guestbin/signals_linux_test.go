@@ -3,6 +3,7 @@ package guestbin_test
 import (
 	"bytes"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -16,7 +17,7 @@ import (
 
 // The first command may send signals to its guest.
 func TestASignalDoesNotEndAGuestThatHasJustSpoken(t *testing.T) {
-	binary, err := guestbin.For(runtime.GOARCH)
+	binary, err := guestbin.For(t.Context(), runtime.GOARCH, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

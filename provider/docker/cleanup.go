@@ -19,7 +19,7 @@ var _ lazaret.Cleaner = (*Provider)(nil)
 func (p *Provider) Cleanup(ctx context.Context, opts lazaret.CleanupOptions) ([]lazaret.Leftover, error) {
 	s := p.sweeper()
 	var err error
-	if s.guests, err = p.currentGuests(); err != nil {
+	if s.guests, err = p.currentGuests(ctx); err != nil {
 		return nil, &lazaret.Error{Op: "clean up", Class: lazaret.ErrInfrastructure, Err: err}
 	}
 	return s.sweep(ctx, opts)

@@ -2,6 +2,7 @@ package docker
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/lazaret/lazaret/internal/engine"
@@ -12,8 +13,8 @@ import (
 // OtherGuest has the provider deliver a guest of another version: the same program, and other bytes behind it.
 func (p *Provider) OtherGuest(version string) {
 	p.volumes = map[string]string{}
-	p.guestFor = func(arch string) (guestbin.Binary, error) {
-		guest, err := guestbin.For(arch)
+	p.guestFor = func(ctx context.Context, arch string, log *slog.Logger) (guestbin.Binary, error) {
+		guest, err := guestbin.For(ctx, arch, log)
 		return guestbin.Binary{Program: append(guest.Program, version...), Version: version}, err
 	}
 }

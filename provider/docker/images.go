@@ -107,16 +107,16 @@ func (p *Provider) guestImageFor(ctx context.Context, arch string) (string, erro
 	if _, err := p.ensureGuest(ctx, arch); err != nil {
 		return "", err
 	}
-	guest, err := p.guestFor(arch)
+	guest, err := p.guestFor(ctx, arch, p.opts.Logger)
 	return guestImage(guest.Version, arch), err
 }
 
 func guestImage(version, arch string) string { return "lazaret-guest:" + version + "-" + arch }
 
 func (p *Provider) findOrMakeGuest(ctx context.Context, arch string) (string, error) {
-	guest, err := p.guestFor(arch)
+	guest, err := p.guestFor(ctx, arch, p.opts.Logger)
 	if err != nil {
-		return "", &lazaret.Error{Op: "deliver the guest", Class: lazaret.ErrUnsupported, Err: err}
+		return "", err
 	}
 	mark := guestImage(guest.Version, arch)
 	if volume, err := p.completeGuest(ctx, mark); err != nil || volume != "" {

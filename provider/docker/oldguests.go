@@ -56,10 +56,13 @@ func oldGuests(objects []engine.Object, current []string, now time.Time) []bool 
 }
 
 // currentGuests are the versions of the guests that this process delivers.
-func (p *Provider) currentGuests() ([]string, error) {
+func (p *Provider) currentGuests(ctx context.Context) ([]string, error) {
 	var versions []string
 	for _, arch := range guestbin.Architectures {
-		guest, err := p.guestFor(arch)
+		if !guestbin.Built(arch) {
+			continue // no volume holds it, or somebody else's, who makes it again
+		}
+		guest, err := p.guestFor(ctx, arch, p.opts.Logger)
 		if err != nil {
 			return nil, err
 		}
@@ -76,7 +79,7 @@ func (p *Provider) removeOldGuests(ctx context.Context) {
 	objects, err := p.engine.Objects(ctx, engine.LabelCache+"=guest")
 	var current []string
 	if err == nil {
-		current, err = p.currentGuests()
+		current, err = p.currentGuests(ctx)
 	}
 	if err != nil {
 		p.opts.Logger.Warn("old guests stay", "error", err)

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"io"
 	"log"
+	"log/slog"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -72,8 +73,8 @@ func version(t *testing.T) *Provider {
 		tier.Missing(t, tier.Quick, err)
 	}
 	suffix := strings.ToLower(rand.Text()[:12])
-	p.guestFor = func(arch string) (guestbin.Binary, error) {
-		guest, err := guestbin.For(arch)
+	p.guestFor = func(ctx context.Context, arch string, log *slog.Logger) (guestbin.Binary, error) {
+		guest, err := guestbin.For(ctx, arch, log)
 		return guestbin.Binary{Program: append(guest.Program, suffix...), Version: suffix}, err
 	}
 	ctx := context.WithoutCancel(t.Context())
@@ -130,7 +131,7 @@ func age(t *testing.T, p *Provider) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	guest, err := p.guestFor(arch)
+	guest, err := p.guestFor(t.Context(), arch, p.opts.Logger)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +204,7 @@ func TestOldGuestsGoWhenAnotherVersionMakesItsOwnOrAtCleanup(t *testing.T) {
 	}
 	there := func(p *Provider, what string, want int) {
 		t.Helper()
-		guest, err := p.guestFor(p.server.Arch)
+		guest, err := p.guestFor(t.Context(), p.server.Arch, p.opts.Logger)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -105,7 +105,7 @@ type Provider struct {
 	clock    func() time.Time
 	presence presence
 
-	guestFor func(arch string) (guestbin.Binary, error) // guestbin.For
+	guestFor func(ctx context.Context, arch string, log *slog.Logger) (guestbin.Binary, error) // guestbin.For
 
 	pulls  flights // by image and platform
 	builds flights // by what is built

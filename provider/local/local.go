@@ -61,6 +61,9 @@ type Provider struct {
 
 	mu    sync.Mutex
 	boxes map[*box]*lazaret.Sandbox
+
+	guestMu sync.Mutex
+	guest   []byte // the guest's program, unpacked and checked; nil before it is first needed
 }
 
 var _ lazaret.Provider = (*Provider)(nil)
@@ -195,7 +198,7 @@ func (b *box) fill(ctx context.Context, more map[string]string) (err error) {
 	}
 	env := baseEnv(b.work(), tmp)
 	maps.Copy(env, more)
-	b.commands, err = newCommands(ctx, b.folder, env)
+	b.commands, err = b.provider.newCommands(ctx, b.folder, env)
 	return err
 }
 

@@ -31,7 +31,7 @@ type commands struct {
 }
 
 // newCommands needs nothing of a sandbox but the commands' environment.
-func newCommands(_ context.Context, _ string, env map[string]string) (*commands, error) {
+func (p *Provider) newCommands(_ context.Context, _ string, env map[string]string) (*commands, error) {
 	return &commands{env: env, running: map[*process]struct{}{}}, nil
 }
 

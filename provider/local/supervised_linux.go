@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -44,18 +43,12 @@ const (
 	complaint = 4 << 10
 )
 
-// guestProgram is the guest for this architecture, unpacked once.
-var guestProgram = sync.OnceValues(func() ([]byte, error) {
-	b, err := guestbin.For(runtime.GOARCH)
-	return b.Program, err
-})
-
 // newCommands starts the guest from a file in folder, which must not be mounted noexec: a guest that ran
 // from memory could not start itself again as a worker, since a process that cannot be traced may not open
 // its own /proc/self when it is not root's. env is the commands' environment.
-func newCommands(ctx context.Context, folder string, env map[string]string) (*commands, error) {
+func (p *Provider) newCommands(ctx context.Context, folder string, env map[string]string) (*commands, error) {
 	c := &commands{program: filepath.Join(folder, "lazaret-guest"), stderr: ring.NewTail(complaint), ended: make(chan struct{})}
-	if err := install(c.program); err != nil {
+	if err := p.install(ctx, c.program); err != nil {
 		return nil, err
 	}
 	ours, err := c.run(environ(env))
@@ -83,14 +76,28 @@ func newCommands(ctx context.Context, folder string, env map[string]string) (*co
 
 // install writes the guest's program. No process is forked meanwhile: one that has the file open for
 // writing keeps it from being executed (ETXTBSY), and a child has it until it executes something.
-func install(file string) error {
-	program, err := guestProgram()
+func (p *Provider) install(ctx context.Context, file string) error {
+	program, err := p.guestProgram(ctx)
 	if err != nil {
 		return err
 	}
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	return os.WriteFile(file, program, 0o700)
+}
+
+// guestProgram returns the guest for this architecture, which is unpacked once.
+func (p *Provider) guestProgram(ctx context.Context) ([]byte, error) {
+	p.guestMu.Lock()
+	defer p.guestMu.Unlock()
+	if p.guest == nil {
+		b, err := guestbin.For(ctx, runtime.GOARCH, p.log)
+		if err != nil {
+			return nil, err
+		}
+		p.guest = b.Program
+	}
+	return p.guest, nil
 }
 
 // run starts the guest and returns our end of its connection.

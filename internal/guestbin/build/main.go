@@ -1,47 +1,33 @@
-// Command build writes the embedded guests and their manifest into the current folder. It is run by
-// `go generate ./internal/guestbin`.
+// Command build builds the guests into internal/guestbin/embedded, unless they are there and their sources have not
+// changed. `make build` and `make test` run it. With -sys it first writes source/sys.txtar again, from the version of
+// golang.org/x/sys that go.mod requires. It is run in internal/guestbin.
 package main
 
 import (
 	"context"
-	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
-	"runtime"
 
+	"github.com/lazaret/lazaret/internal/guestbin"
 	"github.com/lazaret/lazaret/internal/guestbin/source"
 )
 
-// Not taken from package guestbin: it does not compile while a file that it embeds is missing.
-var architectures = []string{"amd64", "arm64"}
-
 func main() {
-	if err := run(context.Background()); err != nil {
+	sys := flag.Bool("sys", false, "write source/sys.txtar")
+	flag.Parse()
+	ctx := context.Background()
+	var err error
+	if *sys {
+		var text []byte
+		if text, err = source.Sys(ctx); err == nil {
+			err = os.WriteFile("source/sys.txtar", text, 0o644)
+		}
+	} else {
+		err = guestbin.Embed(ctx, "embedded")
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "build the guests:", err)
 		os.Exit(1)
 	}
-}
-
-func run(ctx context.Context) error {
-	hash, err := source.Hash(ctx, architectures)
-	if err != nil {
-		return err
-	}
-	m := source.Manifest{GoVersion: runtime.Version(), Sources: hash, Packed: map[string]string{}}
-	for _, arch := range architectures {
-		packed, err := source.Build(ctx, arch)
-		if err != nil {
-			return err
-		}
-		name := "lazaret-guest-linux-" + arch + ".gz"
-		if err := os.WriteFile(name, packed, 0o644); err != nil {
-			return err
-		}
-		m.Packed[name] = source.Sum(packed)
-	}
-	text, err := json.MarshalIndent(m, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile("manifest.json", append(text, '\n'), 0o644)
 }

@@ -1,128 +1,119 @@
-// Package source builds the guest from its sources and tells whether a built one is stale. The build
-// command and the test that guards the embedded files share it.
+// Package source builds the guest from the sources that are part of this program.
 package source
 
 import (
 	"bytes"
-	"cmp"
-	"compress/gzip"
 	"context"
 	"crypto/sha256"
+	_ "embed" // for sys.txtar
 	"encoding/hex"
-	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
+	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"sync"
+
+	"golang.org/x/tools/txtar"
+
+	"github.com/lazaret/lazaret/internal"
 )
 
-const pkg = "github.com/lazaret/lazaret/cmd/lazaret-guest"
+// Module is the path of this module, which the guest's packages import each other by.
+const Module = "github.com/lazaret/lazaret"
 
-// Manifest says what the embedded guests were built from.
-type Manifest struct {
-	GoVersion string            `json:"go_version"` // as runtime.Version has it
-	Sources   string            `json:"sources"`    // SHA-256 over this module's files that the guest is made of, and the versions of other modules
-	Packed    map[string]string `json:"packed"`     // file name to the SHA-256 of the packed file
-}
+// Main is the guest's main package, relative to the module.
+const Main = "internal/guest/main"
 
-// goCmd runs the go command with a fixed environment, so that no setting of the user's changes the result.
-func goCmd(ctx context.Context, arch string, args ...string) ([]byte, error) {
-	// The go command puts its own folder first in the PATH of what it runs, so this is the same one.
-	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH="+arch, "CGO_ENABLED=0", "GOFLAGS=", "GOAMD64=v1",
-		"GOARM64=v8.0", "GOEXPERIMENT=", "GOWORK=off", "GODEBUG=", "GOTOOLCHAIN=local")
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return nil, fmt.Errorf("go %v: %w: %s", args, err, stderr.Bytes())
+// sys holds the files of golang.org/x/sys that the guest needs, with the go.mod to build with. `go generate
+// ./internal/guestbin` writes it from the module that go.mod requires.
+//
+//go:embed sys.txtar
+var sys []byte
+
+// ErrNoToolchain is the error of Build where no go command is on the PATH.
+var ErrNoToolchain = errors.New("no Go toolchain: the go command is not on the PATH")
+
+// flags are those of the build. They are part of the key.
+var flags = []string{"build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -buildid="}
+
+// environment makes the build independent of the user's settings and of any network.
+func environment(arch string) []string {
+	return []string{
+		"GOOS=linux", "GOARCH=" + arch, "CGO_ENABLED=0", "GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=", "GOEXPERIMENT=",
+		"GODEBUG=", "GOWORK=off", "GOTOOLCHAIN=local", "GOPROXY=off",
 	}
-	return out, nil
 }
 
-// Build returns the guest for an architecture, packed.
+// Files returns the sources by their path in the folder that they are built in. It is a module of its own with
+// golang.org/x/sys in the folder sys.
+var Files = sync.OnceValues(func() (map[string][]byte, error) {
+	files := map[string][]byte{}
+	for _, f := range txtar.Parse(sys).Files {
+		files[f.Name] = f.Data
+	}
+	err := fs.WalkDir(internal.GuestSources, ".", func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		files["internal/"+path], err = internal.GuestSources.ReadFile(path)
+		return err
+	})
+	return files, err
+})
+
+// Key returns the SHA-256, in hex, of all that decides about the guest but the Go version: sources, flags and
+// environment.
+var Key = sync.OnceValues(func() (string, error) {
+	files, err := Files()
+	if err != nil {
+		return "", err
+	}
+	h := sha256.New()
+	_, _ = fmt.Fprintf(h, "%q %q\n", flags, environment("")) // a hash takes everything
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		_, _ = fmt.Fprintf(h, "%q %d\n", name, len(files[name]))
+		h.Write(files[name])
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+})
+
+// Build builds the guest for an architecture with the go command on the PATH and returns the program. The same sources
+// and Go version give the same bytes. It needs no network. Without a go command the error is ErrNoToolchain.
 func Build(ctx context.Context, arch string) ([]byte, error) {
+	goCommand, err := exec.LookPath("go")
+	if err != nil {
+		return nil, ErrNoToolchain
+	}
+	files, err := Files()
+	if err != nil {
+		return nil, err
+	}
 	dir, err := os.MkdirTemp("", "lazaret-guest-build-")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
+	for name, content := range files {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			return nil, err
+		}
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			return nil, err
+		}
+	}
 	out := filepath.Join(dir, "guest")
-	_, err = goCmd(ctx, arch, "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -buildid=", "-o", out, pkg)
-	if err != nil {
-		return nil, err
+	cmd := exec.CommandContext(ctx, goCommand, append(slices.Clone(flags), "-o", out, "./"+Main)...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), environment(arch)...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("go build: %w: %s", err, bytes.TrimSpace(stderr.Bytes()))
 	}
-	program, err := os.ReadFile(out)
-	if err != nil {
-		return nil, err
-	}
-	var packed bytes.Buffer
-	zw, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := zw.Write(program); err != nil {
-		return nil, err
-	}
-	if err := zw.Close(); err != nil {
-		return nil, err
-	}
-	return packed.Bytes(), nil
-}
-
-// Hash returns the hash of all that the guest for the architectures is made of.
-func Hash(ctx context.Context, architectures []string) (string, error) {
-	type file struct{ name, path string }
-	var parts []file
-	h := sha256.New()
-	for _, arch := range architectures {
-		out, err := goCmd(ctx, arch, "list", "-deps", "-json=ImportPath,Dir,GoFiles,SFiles,Standard,Module", pkg)
-		if err != nil {
-			return "", err
-		}
-		dec := json.NewDecoder(bytes.NewReader(out))
-		for {
-			var p struct {
-				ImportPath, Dir string
-				GoFiles, SFiles []string
-				Standard        bool
-				Module          *struct{ Path, Version string }
-			}
-			if err := dec.Decode(&p); err == io.EOF {
-				break
-			} else if err != nil {
-				return "", err
-			}
-			switch {
-			case p.Standard:
-			case p.Module != nil && p.Module.Version != "":
-				parts = append(parts, file{name: p.Module.Path + "@" + p.Module.Version})
-			default:
-				for _, f := range append(p.GoFiles, p.SFiles...) {
-					parts = append(parts, file{name: p.ImportPath + "/" + f, path: filepath.Join(p.Dir, f)})
-				}
-			}
-		}
-	}
-	slices.SortFunc(parts, func(a, b file) int { return cmp.Compare(a.name, b.name) })
-	for _, f := range slices.Compact(parts) {
-		var content []byte
-		if f.path != "" {
-			var err error
-			if content, err = os.ReadFile(f.path); err != nil {
-				return "", err
-			}
-		}
-		_, _ = fmt.Fprintf(h, "%s %d\n", f.name, len(content)) // a hash takes everything
-		h.Write(content)
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
-}
-
-// Sum is the SHA-256 of a packed guest as the manifest writes it.
-func Sum(packed []byte) string {
-	sum := sha256.Sum256(packed)
-	return hex.EncodeToString(sum[:])
+	return os.ReadFile(out)
 }

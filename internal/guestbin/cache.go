@@ -1,0 +1,190 @@
+package guestbin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/gofrs/flock"
+
+	"github.com/lazaret/lazaret"
+	"github.com/lazaret/lazaret/internal/guestbin/source"
+)
+
+const (
+	// cachedFor is the age from which a cached guest of other sources is removed, when another one is built.
+	cachedFor = 7 * 24 * time.Hour
+	// lockPoll is how often a process looks whether another one has finished its build.
+	lockPoll = 100 * time.Millisecond
+)
+
+// cache is the folder of the guests of this program's sources, in the user's cache folder. Only the user can enter it,
+// since what is there runs in every sandbox.
+type cache struct {
+	all  string // the folder of all guests, of mode 0700
+	root *os.Root
+}
+
+// openCache opens the cache, which it makes where there is none.
+func openCache() (*cache, error) {
+	base, err := os.UserCacheDir()
+	if err != nil {
+		return nil, noCache(err)
+	}
+	key, err := source.Key()
+	if err != nil {
+		return nil, err
+	}
+	all := filepath.Join(base, "lazaret", "guests")
+	if err := os.MkdirAll(all, 0o700); err != nil {
+		return nil, noCache(err)
+	}
+	info, err := os.Lstat(all)
+	if err == nil && !info.IsDir() {
+		err = fmt.Errorf("%s is not a folder", all)
+	}
+	if err == nil {
+		err = private(all, info)
+	}
+	if err != nil {
+		return nil, noCache(err)
+	}
+	dir := filepath.Join(all, key[:16])
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, noCache(err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, noCache(err)
+	}
+	return &cache{all, root}, nil
+}
+
+func noCache(err error) error {
+	return &lazaret.Error{
+		Class: lazaret.ErrConfig, Err: fmt.Errorf("the guest needs a cache folder that only this user can enter: %w", err),
+		Hint: "set HOME or XDG_CACHE_HOME to a folder of this user; a released build needs none",
+	}
+}
+
+func (c *cache) close() { _ = c.root.Close() }
+
+func cachedName(arch string) string { return "linux-" + arch }
+
+// read returns the guest for an architecture. An fs.ErrNotExist: it is not cached, or not whole.
+func (c *cache) read(arch string) ([]byte, error) {
+	want, err := c.file(cachedName(arch)+".sha256", 64)
+	if err != nil {
+		return nil, err
+	}
+	program, err := c.file(cachedName(arch), maxProgram)
+	if err != nil {
+		return nil, err
+	}
+	if sum(program) != string(want) {
+		return nil, fs.ErrNotExist
+	}
+	return program, nil
+}
+
+// file reads at most limit bytes of a regular file that belongs to the user.
+func (c *cache) file(name string, limit int64) ([]byte, error) {
+	info, err := c.root.Lstat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, noCache(fmt.Errorf("%s is not a regular file", filepath.Join(c.root.Name(), name)))
+	}
+	if err := private(filepath.Join(c.root.Name(), name), info); err != nil {
+		return nil, noCache(err)
+	}
+	f, err := c.root.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, limit))
+}
+
+// write stores a guest. A reader sees it whole or not at all.
+func (c *cache) write(arch string, program []byte) error {
+	for _, f := range []struct {
+		name    string
+		content []byte
+	}{{cachedName(arch), program}, {cachedName(arch) + ".sha256", []byte(sum(program))}} {
+		if err := c.root.RemoveAll(f.name + ".new"); err != nil {
+			return err
+		}
+		if err := c.root.WriteFile(f.name+".new", f.content, 0o600); err != nil {
+			return err
+		}
+		if err := c.root.Rename(f.name+".new", f.name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// newLock returns the lock of the process that builds a guest.
+func newLock(c *cache, arch string) *flock.Flock {
+	return flock.New(filepath.Join(c.root.Name(), cachedName(arch)+".lock"), flock.SetPermissions(0o600))
+}
+
+// sweep removes the guests of other sources that are old.
+func (c *cache) sweep(log *slog.Logger) {
+	entries, err := os.ReadDir(c.all)
+	if err != nil {
+		log.Warn("old guests stay in the cache", "error", err)
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || e.Name() == filepath.Base(c.root.Name()) || time.Since(info.ModTime()) < cachedFor {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(c.all, e.Name())); err != nil {
+			log.Warn("an old guest stays in the cache", "error", err)
+		}
+	}
+}
+
+// fromCache returns the guest for an architecture from the cache, and builds it where it is not there. Of several
+// processes that need it at once, one builds.
+func fromCache(ctx context.Context, arch string, log *slog.Logger) ([]byte, error) {
+	c, err := openCache()
+	if err != nil {
+		return nil, err
+	}
+	defer c.close()
+	if program, err := c.read(arch); !errors.Is(err, fs.ErrNotExist) {
+		return program, err
+	}
+	lock := newLock(c, arch)
+	defer lock.Close()
+	if _, err := lock.TryLockContext(ctx, lockPoll); err != nil {
+		return nil, fmt.Errorf("wait for another process that builds the guest: %w", err)
+	}
+	if program, err := c.read(arch); !errors.Is(err, fs.ErrNotExist) {
+		return program, err // another process has built it
+	}
+	log.Info("building the guest once with the local Go toolchain: this program was built without it",
+		"platform", "linux/"+arch, "folder", c.root.Name())
+	program, err := source.Build(ctx, arch)
+	if errors.Is(err, source.ErrNoToolchain) {
+		return nil, &lazaret.Error{
+			Class: lazaret.ErrConfig, Err: fmt.Errorf("this program was built without the guest, which cannot be built here: %w", err),
+			Hint: "install Go, or build the program with `make build`, or run `go install " + source.Module + "/cmd/lazaret@latest`",
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.sweep(log)
+	return program, c.write(arch, program)
+}

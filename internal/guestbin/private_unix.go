@@ -1,0 +1,22 @@
+//go:build unix
+
+package guestbin
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// private returns an error unless the file or folder belongs to this user and to nobody else.
+func private(path string, info fs.FileInfo) error {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || int(stat.Uid) != os.Geteuid() {
+		return fmt.Errorf("%s does not belong to this user", path)
+	}
+	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+		return fmt.Errorf("%s has the mode %04o: others may use it", path, mode)
+	}
+	return nil
+}
