@@ -15,16 +15,16 @@ help: ## list the targets
 guest: ## build the guests that programs embed, if their sources have changed
 	@$(GO) generate -run 'build$$' ./internal/guestbin
 
-build: guest ## build bin/lazaret
-	$(GO) build -trimpath -o bin/lazaret ./cmd/lazaret
+build: guest ## build bin/fumehood
+	$(GO) build -trimpath -o bin/fumehood ./cmd/fumehood
 
 demo: images build ## judge the submissions of examples/judge
-	bin/lazaret eval examples/judge
+	bin/fumehood eval examples/judge
 
 # The package whose tests take the longest comes first, so that it does not run on alone.
 test: images guest ## run all tests with the race detector; needs Docker
 	@start=$$SECONDS; rc=0; \
-	LAZARET_TIER=$${LAZARET_TIER:-quick} $(GO) test -race -parallel 4 -timeout 60m ./provider/docker ./... || rc=$$?; \
+	FUMEHOOD_TIER=$${FUMEHOOD_TIER:-quick} $(GO) test -race -parallel 4 -timeout 60m ./provider/docker ./... || rc=$$?; \
 	echo "make test: $$((SECONDS - start)) s"; exit $$rc
 
 fuzz: ## run every fuzz target, or those of FUZZED that FUZZ names, for FUZZTIME, 20s if not set
@@ -54,8 +54,8 @@ generate: ## rebuild generated files
 # The flag -update-promises exists only where a test uses the conformance suite.
 promises: images guest ## write anew which promises each provider keeps
 	@packages=$$($(GO) list -f '{{$$p := .ImportPath}}{{range .TestImports}}{{$$p}} {{.}}{{"\n"}}{{end}}{{range .XTestImports}}{{$$p}} {{.}}{{"\n"}}{{end}}' ./provider/... \
-		| awk '$$1 ~ suite || $$2 ~ suite { print $$1 }' suite='/lazaret/provider/conformance$$' | sort -u); \
-	LAZARET_TIER=all $(GO) test -count=1 -p 1 -parallel 4 -timeout 60m $$packages -run Promises -args -update-promises
+		| awk '$$1 ~ suite || $$2 ~ suite { print $$1 }' suite='/fumehood/provider/conformance$$' | sort -u); \
+	FUMEHOOD_TIER=all $(GO) test -count=1 -p 1 -parallel 4 -timeout 60m $$packages -run Promises -args -update-promises
 
 docker: ## make sure that a Docker Engine answers
 	@scripts/ensure-docker
@@ -67,7 +67,7 @@ release: ## make the tag VERSION with the guests in it, and programs in dist
 	@scripts/release tag $(VERSION)
 	@scripts/release binaries $(VERSION)
 
-leftovers: ## fail if Lazaret left containers, files or processes behind
+leftovers: ## fail if Fumehood left containers, files or processes behind
 	@scripts/check-leftovers
 
 clean: ## remove what was built

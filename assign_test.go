@@ -1,24 +1,24 @@
-package lazaret_test
+package fumehood_test
 
 import (
 	"errors"
 	"testing"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 func TestASandboxIsSaidToBeForASampleWhenThatIsKnown(t *testing.T) {
-	sb, lines := recorded(t, lazaret.Spec{Sample: lazaret.Sample{Task: "t"}})
-	if _, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"say"}}); err != nil {
+	sb, lines := recorded(t, fumehood.Spec{Sample: fumehood.Sample{Task: "t"}})
+	if _, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"say"}}); err != nil {
 		t.Fatal(err)
 	}
-	of := lazaret.Sample{Task: "t", ID: "one", Epoch: 2}
+	of := fumehood.Sample{Task: "t", ID: "one", Epoch: 2}
 	sb.Assign(of)
 	if got := sb.Info().Sample; got != of {
 		t.Errorf("got %+v", got)
 	}
 	before := len(lines())
-	if _, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"say"}}); err != nil {
+	if _, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"say"}}); err != nil {
 		t.Fatal(err)
 	}
 	for i, l := range lines() {
@@ -30,14 +30,14 @@ func TestASandboxIsSaidToBeForASampleWhenThatIsKnown(t *testing.T) {
 }
 
 func TestASandboxIsCheckedBeforeItIsUsed(t *testing.T) {
-	sb := startFake(t, lazaret.Spec{})
+	sb := startFake(t, fumehood.Spec{})
 	if err := sb.Check(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if err := sb.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := sb.Check(t.Context()); !errors.Is(err, lazaret.ErrUnavailable) {
+	if err := sb.Check(t.Context()); !errors.Is(err, fumehood.ErrUnavailable) {
 		t.Errorf("got %v", err)
 	}
 }

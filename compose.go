@@ -1,4 +1,4 @@
-package lazaret
+package fumehood
 
 import (
 	"os"
@@ -29,7 +29,7 @@ type Compose struct {
 	// x-default: true, else the first.
 	Service string
 	// Egress is EgressInternet, or empty: then the project's networks are internal, unless it says
-	// x-lazaret: {egress: internet}.
+	// x-fumehood: {egress: internet}.
 	Egress string
 	// AllowUnsafe allows, and logs, what breaks the isolation: privileged services, the host's namespaces,
 	// its devices, the Docker socket.

@@ -1,4 +1,4 @@
-package lazaret
+package fumehood
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lazaret/lazaret/internal/ring"
+	"github.com/fumehood/fumehood/internal/ring"
 )
 
 // MaxDetached is how many detached commands a service has at most, running or ended and not forgotten.

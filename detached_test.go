@@ -1,19 +1,19 @@
-package lazaret_test
+package fumehood_test
 
 import (
 	"context"
 	"errors"
 	"testing"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/conformance/fake"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/conformance/fake"
 )
 
 func TestDetachedCommandsAreBounded(t *testing.T) {
 	provider := fake.New(fake.Options{Programs: map[string]fake.Program{
 		"true": func(context.Context, *fake.Proc) int { return 0 },
 	}})
-	sb, err := provider.Start(t.Context(), lazaret.Spec{})
+	sb, err := provider.Start(t.Context(), fumehood.Spec{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,24 +23,24 @@ func TestDetachedCommandsAreBounded(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	cmd := lazaret.Cmd{Args: []string{"true"}, Detach: true}
+	cmd := fumehood.Cmd{Args: []string{"true"}, Detach: true}
 	for range 3 { // what did not start takes no place
-		_, err := sb.Start(t.Context(), lazaret.Cmd{Args: []string{"no-such-program"}, Detach: true})
-		if !errors.Is(err, lazaret.ErrProgramNotFound) || len(sb.Processes()) != 0 {
+		_, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"no-such-program"}, Detach: true})
+		if !errors.Is(err, fumehood.ErrProgramNotFound) || len(sb.Processes()) != 0 {
 			t.Fatalf("%v, and %d are listed", err, len(sb.Processes()))
 		}
 	}
-	for i := range lazaret.MaxDetached {
+	for i := range fumehood.MaxDetached {
 		if _, err := sb.Start(t.Context(), cmd); err != nil {
 			t.Fatalf("command %d: %v", i, err)
 		}
 	}
-	var e *lazaret.Error
-	if _, err := sb.Start(t.Context(), cmd); !errors.Is(err, lazaret.ErrLimit) || !errors.As(err, &e) || e.Hint == "" {
+	var e *fumehood.Error
+	if _, err := sb.Start(t.Context(), cmd); !errors.Is(err, fumehood.ErrLimit) || !errors.As(err, &e) || e.Hint == "" {
 		t.Errorf("one more: %v", err)
 	}
 	all := sb.Processes()
-	if len(all) != lazaret.MaxDetached {
+	if len(all) != fumehood.MaxDetached {
 		t.Fatalf("%d are listed", len(all))
 	}
 	last := 0

@@ -1,14 +1,14 @@
-// Package lazaret runs untrusted code in disposable sandboxes and tells the truth about what
+// Package fumehood runs untrusted code in disposable sandboxes and tells the truth about what
 // happened there.
 //
 // A [Provider] (package provider/docker, or provider/local for trusted code) starts a [Sandbox]. A
 // sandbox has one or more services, of which one is the default; in a [Service] commands are run and
 // files are read and written:
 //
-//	sb, err := provider.Start(ctx, lazaret.Spec{Image: "python:3.12-slim"})
+//	sb, err := provider.Start(ctx, fumehood.Spec{Image: "python:3.12-slim"})
 //	if err != nil { ... }
 //	defer sb.Close(ctx)
-//	res, err := sb.Exec(ctx, lazaret.Cmd{Args: []string{"python3", "-c", "print(6*7)"}, Wall: 10 * time.Second})
+//	res, err := sb.Exec(ctx, fumehood.Cmd{Args: []string{"python3", "-c", "print(6*7)"}, Wall: 10 * time.Second})
 //
 // Two things are never mixed. How a program ended (it exited, was killed by a signal, ran out of time
 // or memory) is a value, the [Result]. How we failed (no daemon, bad configuration, a lost connection)
@@ -17,4 +17,4 @@
 //
 // This package knows no container engine and imports the standard library only. What a provider has to
 // supply is in [Backend], [ServiceBackend] and [FileBackend].
-package lazaret
+package fumehood

@@ -1,12 +1,12 @@
-package lazaret_test
+package fumehood_test
 
 import (
 	"context"
 	"fmt"
 	"log"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/conformance/fake"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/conformance/fake"
 )
 
 func ExampleProcess_Follow() {
@@ -18,13 +18,13 @@ func ExampleProcess_Follow() {
 		},
 	}})
 	defer provider.Close(ctx)
-	sb, err := provider.Start(ctx, lazaret.Spec{})
+	sb, err := provider.Start(ctx, fumehood.Spec{})
 	if err != nil {
 		log.Fatal(err)
 	}
 
 	request, answered := context.WithCancel(ctx)
-	p, err := sb.Start(request, lazaret.Cmd{Args: []string{"build"}, Detach: true})
+	p, err := sb.Start(request, fumehood.Cmd{Args: []string{"build"}, Detach: true})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func ExampleProcess_Follow() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	for chunk, err := range later.Follow(ctx, lazaret.Stdout, 11) {
+	for chunk, err := range later.Follow(ctx, fumehood.Stdout, 11) {
 		if err != nil {
 			log.Fatal(err)
 		}

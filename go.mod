@@ -1,4 +1,4 @@
-module github.com/lazaret/lazaret
+module github.com/fumehood/fumehood
 
 go 1.26.3
 

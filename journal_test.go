@@ -1,4 +1,4 @@
-package lazaret_test
+package fumehood_test
 
 import (
 	"bytes"
@@ -15,20 +15,20 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/conformance/fake"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/conformance/fake"
 )
 
 // recorded starts a sandbox of the fake provider that has a journal, whose lines it returns when it is asked.
-func recorded(t *testing.T, spec lazaret.Spec) (*lazaret.Sandbox, func() []map[string]any) {
+func recorded(t *testing.T, spec fumehood.Spec) (*fumehood.Sandbox, func() []map[string]any) {
 	t.Helper()
 	var out bytes.Buffer
-	spec.Journal = lazaret.NewJournal(&out, nil)
+	spec.Journal = fumehood.NewJournal(&out, nil)
 	sb := startFake(t, spec)
 	return sb, func() []map[string]any { return linesOf(t, out.Bytes()) }
 }
 
-func startFake(t *testing.T, spec lazaret.Spec) *lazaret.Sandbox {
+func startFake(t *testing.T, spec fumehood.Spec) *fumehood.Sandbox {
 	t.Helper()
 	p := fake.New(fake.Options{Programs: map[string]fake.Program{
 		"say": func(_ context.Context, p *fake.Proc) int {
@@ -76,24 +76,24 @@ func kinds(lines []map[string]any) (all []string) {
 }
 
 func TestAJournalHasWhatIsDoneInItsOrder(t *testing.T) {
-	sb, lines := recorded(t, lazaret.Spec{
+	sb, lines := recorded(t, fumehood.Spec{
 		Name: "box", Env: map[string]string{"B": "2", "A": "1"}, ConfigFile: "some/file",
-		Sample: lazaret.Sample{Task: "sums", ID: "one", Epoch: 2},
+		Sample: fumehood.Sample{Task: "sums", ID: "one", Epoch: 2},
 	})
 	ctx := t.Context()
-	if err := sb.WriteFile(ctx, "in", []byte("12345"), lazaret.WriteOptions{}); err != nil {
+	if err := sb.WriteFile(ctx, "in", []byte("12345"), fumehood.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := sb.Exec(ctx, lazaret.Cmd{Args: []string{"say", "hello"}, User: "root", Env: map[string]string{"TOKEN": "s3cret"}}); err != nil {
+	if _, err := sb.Exec(ctx, fumehood.Cmd{Args: []string{"say", "hello"}, User: "root", Env: map[string]string{"TOKEN": "s3cret"}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := sb.Exec(ctx, lazaret.Cmd{Args: []string{"nothing"}}); !errors.Is(err, lazaret.ErrProgramNotFound) {
+	if _, err := sb.Exec(ctx, fumehood.Cmd{Args: []string{"nothing"}}); !errors.Is(err, fumehood.ErrProgramNotFound) {
 		t.Fatal(err)
 	}
 	if data, err := sb.ReadFile(ctx, "in"); err != nil || len(data) != 5 {
 		t.Fatal(data, err)
 	}
-	if _, err := sb.ReadFile(ctx, "missing"); !errors.Is(err, lazaret.ErrNotFound) {
+	if _, err := sb.ReadFile(ctx, "missing"); !errors.Is(err, fumehood.ErrNotFound) {
 		t.Fatal(err)
 	}
 	if err := sb.Rename(ctx, "in", "out"); err != nil {
@@ -146,12 +146,12 @@ func TestAJournalHasWhatIsDoneInItsOrder(t *testing.T) {
 
 func TestAJournalHasNoValueOfAVariable(t *testing.T) {
 	const one, two, three = "first-secret", "second \"secret\"\n", "third-secret"
-	t.Setenv("LAZARET_TEST_SECRET", three)
+	t.Setenv("FUMEHOOD_TEST_SECRET", three)
 	var out bytes.Buffer
-	spec := lazaret.Spec{Name: "box", Env: map[string]string{"ONE": one, "SHORT": "on"}, Journal: lazaret.NewJournal(&out, nil)}
+	spec := fumehood.Spec{Name: "box", Env: map[string]string{"ONE": one, "SHORT": "on"}, Journal: fumehood.NewJournal(&out, nil)}
 	sb := startFake(t, spec)
 	ctx := t.Context()
-	for _, cmd := range []lazaret.Cmd{
+	for _, cmd := range []fumehood.Cmd{
 		{Args: []string{"say", "a" + one + "b", two}, Env: map[string]string{"TWO": two}},
 		{Args: []string{"no such " + one}, Dir: "/" + one},
 		{Args: []string{"say"}, User: two, Env: map[string]string{"TWO": two}},
@@ -160,9 +160,9 @@ func TestAJournalHasNoValueOfAVariable(t *testing.T) {
 	}
 	_, _ = sb.ReadFile(ctx, "/"+one)
 	sb.Phase("any")(fmt.Errorf("about %s", one))
-	project := lazaret.Spec{
+	project := fumehood.Spec{
 		Name: "project", Journal: spec.Journal, Env: map[string]string{"TWO": two},
-		Compose: &lazaret.Compose{Env: map[string]string{"ONE": one}, HostEnv: []string{"LAZARET_TEST_SECRET"}},
+		Compose: &fumehood.Compose{Env: map[string]string{"ONE": one}, HostEnv: []string{"FUMEHOOD_TEST_SECRET"}},
 	}
 	project.Recorder().Phase("any")(fmt.Errorf("about %q, %s and %s", two, one, three))
 	text := out.String()
@@ -171,7 +171,7 @@ func TestAJournalHasNoValueOfAVariable(t *testing.T) {
 			t.Errorf("the journal has %q:\n%s", secret, text)
 		}
 	}
-	for _, said := range []string{`["say","a[redacted ONE]b","[redacted TWO]"]`, `"SHORT":"[redacted]"`, "and [redacted LAZARET_TEST_SECRET]", `"path":"/[redacted ONE]"`} {
+	for _, said := range []string{`["say","a[redacted ONE]b","[redacted TWO]"]`, `"SHORT":"[redacted]"`, "and [redacted FUMEHOOD_TEST_SECRET]", `"path":"/[redacted ONE]"`} {
 		if !strings.Contains(text, said) {
 			t.Errorf("the journal does not say %s:\n%s", said, text)
 		}
@@ -189,21 +189,21 @@ func TestALineOfAJournalIsBounded(t *testing.T) {
 		env[fmt.Sprintf("%s%d", long[:300], i)] = "1"
 	}
 	var out bytes.Buffer
-	sb := startFake(t, lazaret.Spec{Name: "box", Env: env, ConfigFile: "/f", Sample: lazaret.Sample{Task: strings.Repeat("t", 1<<20), ID: strings.Repeat("\x02", 1<<20)}, Journal: lazaret.NewJournal(&out, nil)})
-	_, _ = sb.Exec(t.Context(), lazaret.Cmd{Args: args, Env: env, User: long, Dir: long})
+	sb := startFake(t, fumehood.Spec{Name: "box", Env: env, ConfigFile: "/f", Sample: fumehood.Sample{Task: strings.Repeat("t", 1<<20), ID: strings.Repeat("\x02", 1<<20)}, Journal: fumehood.NewJournal(&out, nil)})
+	_, _ = sb.Exec(t.Context(), fumehood.Cmd{Args: args, Env: env, User: long, Dir: long})
 	_ = sb.As(long).Rename(t.Context(), long, long)
 	sb.Phase(long)(errors.New(long))
-	spec := lazaret.Spec{Name: "box", Journal: lazaret.NewJournal(&out, nil)}
-	ports := make([]lazaret.Port, 1000)
+	spec := fumehood.Spec{Name: "box", Journal: fumehood.NewJournal(&out, nil)}
+	ports := make([]fumehood.Port, 1000)
 	for i := range ports {
 		ports[i].Address = long
 	}
-	spec.Recorder().Network(lazaret.Networking{Network: long, Subnets: args, Ports: map[string][]lazaret.Port{long: ports}})
+	spec.Recorder().Network(fumehood.Networking{Network: long, Subnets: args, Ports: map[string][]fumehood.Port{long: ports}})
 	if got := len(linesOf(t, out.Bytes())); got < 7 {
 		t.Fatalf("%d lines", got)
 	}
 	for line := range bytes.Lines(out.Bytes()) {
-		if len(line) > lazaret.MaxJournalLine || !bytes.Contains(line, []byte(`"cut":true`)) && !bytes.Contains(line, []byte(`"phase":"start"`)) {
+		if len(line) > fumehood.MaxJournalLine || !bytes.Contains(line, []byte(`"cut":true`)) && !bytes.Contains(line, []byte(`"phase":"start"`)) {
 			t.Errorf("%d bytes: %.200s", len(line), line)
 		}
 	}
@@ -226,11 +226,11 @@ func (b *broken) Write(p []byte) (int, error) {
 func TestAJournalThatCannotBeWrittenFailsNoCommandAndIsToldOnce(t *testing.T) {
 	var log bytes.Buffer
 	w := &broken{part: -1}
-	j := lazaret.NewJournal(w, slog.New(slog.NewTextHandler(&log, nil)))
-	sb := startFake(t, lazaret.Spec{Name: "box", Journal: j})
+	j := fumehood.NewJournal(w, slog.New(slog.NewTextHandler(&log, nil)))
+	sb := startFake(t, fumehood.Spec{Name: "box", Journal: j})
 	say := func() {
 		t.Helper()
-		if res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"say"}}); err != nil || res.ExitCode != 3 {
+		if res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"say"}}); err != nil || res.ExitCode != 3 {
 			t.Fatal(res, err)
 		}
 	}
@@ -264,14 +264,14 @@ func TestAJournalThatCannotBeWrittenFailsNoCommandAndIsToldOnce(t *testing.T) {
 
 func TestManySandboxesShareAJournal(t *testing.T) {
 	var out bytes.Buffer
-	j := lazaret.NewJournal(&out, nil)
+	j := fumehood.NewJournal(&out, nil)
 	var wg sync.WaitGroup
 	for i := range 8 {
-		sb := startFake(t, lazaret.Spec{Name: fmt.Sprintf("box-%d", i), Journal: j})
+		sb := startFake(t, fumehood.Spec{Name: fmt.Sprintf("box-%d", i), Journal: j})
 		for range 4 {
 			wg.Go(func() {
 				for range 10 {
-					if _, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"say"}}); err != nil {
+					if _, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"say"}}); err != nil {
 						t.Error(err)
 					}
 				}
@@ -299,16 +299,16 @@ func TestManySandboxesShareAJournal(t *testing.T) {
 }
 
 func TestRecordTakesDownWhatIsDoneFromThenOn(t *testing.T) {
-	sb := startFake(t, lazaret.Spec{Name: "box"})
+	sb := startFake(t, fumehood.Spec{Name: "box"})
 	run := func() {
 		t.Helper()
-		if _, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"say"}}); err != nil {
+		if _, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"say"}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	run()
 	var out bytes.Buffer
-	sb.Record(lazaret.NewJournal(&out, nil))
+	sb.Record(fumehood.NewJournal(&out, nil))
 	run()
 	if err := sb.Upload(t.Context(), "/work", io.LimitReader(strings.NewReader(""), 0)); err != nil {
 		t.Fatal(err)
@@ -319,22 +319,22 @@ func TestRecordTakesDownWhatIsDoneFromThenOn(t *testing.T) {
 }
 
 func TestWhatASpecSaysIsInInfo(t *testing.T) {
-	t.Setenv("LAZARET_TEST_HOST", "x")
-	spec := lazaret.Spec{
-		Sample:  lazaret.Sample{Task: "t", ID: "s", Epoch: 1},
-		Compose: &lazaret.Compose{Files: []string{"/a/compose.yaml", "/b"}, Env: map[string]string{"Z": "1", "A": ""}, HostEnv: []string{"LAZARET_TEST_HOST", "LAZARET_TEST_UNSET"}},
+	t.Setenv("FUMEHOOD_TEST_HOST", "x")
+	spec := fumehood.Spec{
+		Sample:  fumehood.Sample{Task: "t", ID: "s", Epoch: 1},
+		Compose: &fumehood.Compose{Files: []string{"/a/compose.yaml", "/b"}, Env: map[string]string{"Z": "1", "A": ""}, HostEnv: []string{"FUMEHOOD_TEST_HOST", "FUMEHOOD_TEST_UNSET"}},
 	}
-	info := spec.Describe(lazaret.Info{Name: "n"})
-	if info.Name != "n" || info.Sample != spec.Sample || info.ConfigFile != filepath.FromSlash("/a/compose.yaml") || !slices.Equal(info.EnvNames, []string{"A", "LAZARET_TEST_HOST", "Z"}) {
+	info := spec.Describe(fumehood.Info{Name: "n"})
+	if info.Name != "n" || info.Sample != spec.Sample || info.ConfigFile != filepath.FromSlash("/a/compose.yaml") || !slices.Equal(info.EnvNames, []string{"A", "FUMEHOOD_TEST_HOST", "Z"}) {
 		t.Errorf("got %+v", info)
 	}
-	spec.Compose = &lazaret.Compose{Dockerfile: "/d/Dockerfile"}
-	if info := spec.Describe(lazaret.Info{}); info.ConfigFile != filepath.FromSlash("/d/Dockerfile") || info.EnvNames != nil {
+	spec.Compose = &fumehood.Compose{Dockerfile: "/d/Dockerfile"}
+	if info := spec.Describe(fumehood.Info{}); info.ConfigFile != filepath.FromSlash("/d/Dockerfile") || info.EnvNames != nil {
 		t.Errorf("got %+v", info)
 	}
-	for _, bad := range []lazaret.Sample{{ID: "\xff"}, {Task: "a\x00"}, {Epoch: -1}} {
-		spec := lazaret.Spec{Sample: bad}
-		if err := spec.Validate(); !errors.Is(err, lazaret.ErrConfig) {
+	for _, bad := range []fumehood.Sample{{ID: "\xff"}, {Task: "a\x00"}, {Epoch: -1}} {
+		spec := fumehood.Spec{Sample: bad}
+		if err := spec.Validate(); !errors.Is(err, fumehood.ErrConfig) {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}

@@ -1,4 +1,4 @@
-package lazaret
+package fumehood
 
 import (
 	"context"
@@ -15,7 +15,7 @@ type Opener interface {
 	// Kept lists the kept sandboxes by name.
 	Kept(ctx context.Context) ([]KeptSandbox, error)
 	// Logs passes on what the main process of a kept sandbox's service has written, whether or not it still
-	// runs. An empty service is the default one. Where the main process is Lazaret's own it writes nothing, and
+	// runs. An empty service is the default one. Where the main process is Fumehood's own it writes nothing, and
 	// the error is an ErrUnsupported.
 	Logs(ctx context.Context, name, service string, opts LogOptions, out Sink) error
 }

@@ -1,4 +1,4 @@
-package lazaret
+package fumehood
 
 import (
 	"bytes"

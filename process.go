@@ -1,4 +1,4 @@
-package lazaret
+package fumehood
 
 import (
 	"cmp"
@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lazaret/lazaret/internal/ring"
+	"github.com/fumehood/fumehood/internal/ring"
 )
 
 // Process is a command that Start handed over. Its end is awaited and its output collected whether or

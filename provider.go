@@ -1,4 +1,4 @@
-package lazaret
+package fumehood
 
 import (
 	"cmp"
@@ -28,7 +28,7 @@ type Provider interface {
 // and the default limits.
 type Spec struct {
 	// Name names the sandbox, and its Compose project under docker. Empty means a generated one,
-	// "lazaret-" and 12 random characters.
+	// "fumehood-" and 12 random characters.
 	Name string
 	// Compose starts a Compose project in place of one image. Then Image, Env, User, Dir, Network, Ports and
 	// Mounts are empty, and Limits are those of services that set none.

@@ -14,8 +14,8 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
-	"github.com/lazaret/lazaret/internal/engine"
-	"github.com/lazaret/lazaret/internal/owner"
+	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/owner"
 )
 
 // bareContender is the fewest calls of the Engine's API that do the same: what a program that knows
@@ -34,7 +34,7 @@ func newBare(_ context.Context, image string) (*bareContender, error) {
 func (b *bareContender) name() string { return byEngine }
 
 // ownerLabels mark a container as this process's, so that close finds it, and should this process be
-// killed, `lazaret cleanup`.
+// killed, `fumehood cleanup`.
 func ownerLabels() (map[string]string, error) {
 	self, err := owner.Self()
 	return map[string]string{engine.LabelOwner: self.String(), engine.LabelSandbox: "bench"}, err

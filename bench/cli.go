@@ -30,7 +30,7 @@ func newCLI(image string, like hardening) (*cliContender, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "lazaret-bench-")
+	dir, err := os.MkdirTemp("", "fumehood-bench-")
 	if err != nil {
 		return nil, err
 	}

@@ -47,7 +47,7 @@ func newCompose(ctx context.Context, cli *cliContender, like hardening) (*compos
 func (c *composeContender) name() string { return byCompose }
 
 func (c *composeContender) start(ctx context.Context) (box, error) {
-	b := composeBox{c, "lazaret-bench-" + strconv.Itoa(os.Getpid()) + "-" + strconv.FormatInt(c.made.Add(1), 10)}
+	b := composeBox{c, "fumehood-bench-" + strconv.Itoa(os.Getpid()) + "-" + strconv.FormatInt(c.made.Add(1), 10)}
 	_, err := b.compose(ctx, "up", "--detach")
 	return b, err
 }

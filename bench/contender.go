@@ -6,7 +6,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
 // contender is one way to run commands in containers. A new one is a file of its own and a line in
@@ -40,22 +40,22 @@ type echoer interface {
 
 // The names of the contenders, for the promises.
 const (
-	byLazaret = "lazaret"
-	byStream  = "without socket"
-	byEngine  = "bare Engine API"
-	byCLI     = "docker CLI"
-	byCompose = "docker compose"
-	bySDK     = "Compose SDK"
+	byFumehood = "fumehood"
+	byStream   = "without socket"
+	byEngine   = "bare Engine API"
+	byCLI      = "docker CLI"
+	byCompose  = "docker compose"
+	bySDK      = "Compose SDK"
 )
 
 // newContenders makes all contenders, ours first: the others are what it is compared with. missing says
 // which are left out, and why.
 func newContenders(ctx context.Context, image string) (all []contender, missing []string, err error) {
-	lazaret, err := newOurs(ctx, byLazaret, image, docker.Options{})
+	fumehood, err := newOurs(ctx, byFumehood, image, docker.Options{})
 	if err != nil {
 		return nil, nil, err
 	}
-	all = append(all, lazaret)
+	all = append(all, fumehood)
 	stream, err := newOurs(ctx, byStream, image, docker.Options{NoSockets: true})
 	if err != nil {
 		return all, nil, err
@@ -66,7 +66,7 @@ func newContenders(ctx context.Context, image string) (all []contender, missing 
 		return all, nil, err
 	}
 	all = append(all, bare)
-	if bare.like, err = hardeningOf(ctx, bare.api, lazaret); err != nil {
+	if bare.like, err = hardeningOf(ctx, bare.api, fumehood); err != nil {
 		return all, nil, fmt.Errorf("learn the limits of a sandbox: %w", err)
 	}
 	sdk, err := newSDK(ctx, image)

@@ -5,7 +5,7 @@
 // each step: what else the machine does meets all of them alike. The table goes to standard output, the
 // single samples with the facts of the machine to a file of JSON lines in -out.
 //
-//	go run ./bench [-rounds 30] [-image lazaret-test/busybox] [-only regexp] [-out bench-results] [-check]
+//	go run ./bench [-rounds 30] [-image fumehood-test/busybox] [-only regexp] [-out bench-results] [-check]
 package main
 
 import (
@@ -34,7 +34,7 @@ type options struct {
 func main() {
 	opts := options{only: regexp.MustCompile("")}
 	flag.IntVar(&opts.rounds, "rounds", 30, "how many rounds are measured, after one that is not")
-	flag.StringVar(&opts.image, "image", "lazaret-test/busybox", "image of the containers; it needs true, head, tail, sh and which")
+	flag.StringVar(&opts.image, "image", "fumehood-test/busybox", "image of the containers; it needs true, head, tail, sh and which")
 	flag.StringVar(&opts.out, "out", "bench-results", "folder for the samples")
 	flag.Func("only", "measure the rows that match this `regexp` only", func(s string) (err error) {
 		opts.only, err = regexp.Compile(s)
@@ -86,7 +86,7 @@ func run(ctx context.Context, opts options) (err error) {
 	rep := report{facts: facts, rows: shown, missing: missing, samples: rec.samples, file: rec.path}
 	for _, c := range contenders {
 		rep.contenders = append(rep.contenders, c.name())
-		if ours, ok := c.(*oursContender); ok && c.name() == byLazaret {
+		if ours, ok := c.(*oursContender); ok && c.name() == byFumehood {
 			rep.shares = shares(ours.spent)
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
 // oursContender is this module: provider/docker below the types of the root package.
@@ -33,19 +33,19 @@ func (o *oursContender) start(ctx context.Context) (box, error) {
 	return oursBox{o, sb}, nil
 }
 
-func (o *oursContender) sandbox(ctx context.Context) (*lazaret.Sandbox, error) {
-	return o.provider.Start(ctx, lazaret.Spec{Image: o.image})
+func (o *oursContender) sandbox(ctx context.Context) (*fumehood.Sandbox, error) {
+	return o.provider.Start(ctx, fumehood.Spec{Image: o.image})
 }
 
 func (o *oursContender) close(ctx context.Context) error { return o.provider.Close(ctx) }
 
 type oursBox struct {
 	of *oursContender
-	sb *lazaret.Sandbox
+	sb *fumehood.Sandbox
 }
 
 func (b oursBox) exec(ctx context.Context, args ...string) (int64, error) {
-	res, err := b.sb.Exec(ctx, lazaret.Cmd{Args: args})
+	res, err := b.sb.Exec(ctx, fumehood.Cmd{Args: args})
 	if err != nil {
 		return 0, err
 	}
@@ -56,7 +56,7 @@ func (b oursBox) exec(ctx context.Context, args ...string) (int64, error) {
 }
 
 func (b oursBox) write(ctx context.Context, path string, content []byte) error {
-	return b.sb.WriteFrom(ctx, path, bytes.NewReader(content), int64(len(content)), lazaret.WriteOptions{})
+	return b.sb.WriteFrom(ctx, path, bytes.NewReader(content), int64(len(content)), fumehood.WriteOptions{})
 }
 
 func (b oursBox) read(ctx context.Context, path string, size int64) error {
@@ -70,7 +70,7 @@ func (b oursBox) read(ctx context.Context, path string, size int64) error {
 func (b oursBox) remove(ctx context.Context) error { return b.sb.Close(ctx) }
 
 func (b oursBox) echo(ctx context.Context) (time.Duration, error) {
-	p, err := b.sb.Start(ctx, lazaret.Cmd{Args: []string{"cat"}, StdinPipe: true})
+	p, err := b.sb.Start(ctx, fumehood.Cmd{Args: []string{"cat"}, StdinPipe: true})
 	if err != nil {
 		return 0, err
 	}

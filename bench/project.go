@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // The rows about Compose projects. Each starts one of its own, and removes it unmeasured.
@@ -69,7 +69,7 @@ func inFile(row, image string, f func(path string) (time.Duration, error)) (time
 func (b oursBox) project(ctx context.Context, row string) (time.Duration, error) {
 	return inFile(row, b.of.image, func(path string) (time.Duration, error) {
 		begin := time.Now()
-		sb, err := b.of.provider.Start(ctx, lazaret.Spec{Compose: &lazaret.Compose{Files: []string{path}}})
+		sb, err := b.of.provider.Start(ctx, fumehood.Spec{Compose: &fumehood.Compose{Files: []string{path}}})
 		took := time.Since(begin)
 		if err != nil {
 			return 0, err

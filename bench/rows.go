@@ -67,7 +67,7 @@ const fileSize = 50 << 20
 
 // stepRows are measured between the start and the removal, in this order.
 func stepRows() []row {
-	const file = "/lazaret-bench"
+	const file = "/fumehood-bench"
 	content := make([]byte, fileSize)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(content) // cannot fail; random, so that nothing can compress it
 	return []row{
@@ -135,7 +135,7 @@ func many(ctx context.Context, b box) error {
 // inShells has so many shells at once run true so many times each, and returns how long that took, divided. It is
 // measured in the first contender's container, for nothing of a contender is in it but the start of a first shell.
 func inShells(ctx context.Context, b box, shells, times, by int) (time.Duration, error) {
-	if ours, ok := b.(oursBox); !ok || ours.of.called != byLazaret {
+	if ours, ok := b.(oursBox); !ok || ours.of.called != byFumehood {
 		return 0, errNotMeasured
 	}
 	// By its path, for shells may have a true of their own.

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/task"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/task"
 )
 
 const (
@@ -47,7 +47,7 @@ func sampleRows() []row {
 		}},
 		{name: warmRow, times: 1, rounds: sampleRounds, step: func(ctx context.Context, b box) (time.Duration, error) {
 			ours, ok := b.(oursBox)
-			if !ok || ours.of.called != byLazaret {
+			if !ok || ours.of.called != byFumehood {
 				return 0, errNotMeasured
 			}
 			return ours.warm(ctx)
@@ -57,7 +57,7 @@ func sampleRows() []row {
 
 // samples runs them without starting any ahead: what is compared is how much of what the Engine can do is made of it.
 func (b oursBox) samples(ctx context.Context) error {
-	if b.of.called != byLazaret {
+	if b.of.called != byFumehood {
 		return errNotMeasured
 	}
 	all, err := b.of.run(ctx, sampleCount, task.RunOptions{MaxSandboxes: atOnce, Ahead: -1, Solve: solveBy("true")})
@@ -99,7 +99,7 @@ func (b oursBox) warm(ctx context.Context) (time.Duration, error) {
 
 // run runs so many samples, all of which have to pass.
 func (o *oursContender) run(ctx context.Context, samples int, how task.RunOptions) ([]task.SampleResult, error) {
-	opts := task.Options{Name: "bench", Provider: o.provider, Spec: lazaret.Spec{Image: o.image}}
+	opts := task.Options{Name: "bench", Provider: o.provider, Spec: fumehood.Spec{Image: o.image}}
 	for i := range samples {
 		opts.Samples = append(opts.Samples, task.Sample{ID: strconv.Itoa(i)})
 	}
@@ -123,7 +123,7 @@ func (o *oursContender) run(ctx context.Context, samples int, how task.RunOption
 
 func solveBy(args ...string) task.Solver {
 	return func(ctx context.Context, a *task.Attempt) error {
-		cmd := lazaret.Cmd{Args: args}
+		cmd := fumehood.Cmd{Args: args}
 		res, err := a.Sandbox.Exec(ctx, cmd)
 		if err == nil {
 			a.Steps = append(a.Steps, task.Step{Cmd: cmd, Result: res})

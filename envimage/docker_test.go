@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/envimage"
-	"github.com/lazaret/lazaret/internal/dockertest"
-	"github.com/lazaret/lazaret/internal/engine"
-	"github.com/lazaret/lazaret/provider/docker"
-	"github.com/lazaret/lazaret/spec"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/envimage"
+	"github.com/fumehood/fumehood/internal/dockertest"
+	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/spec"
 )
 
 // environment writes a spec of its own name and the files beside it, and removes the environment's images at
@@ -65,7 +65,7 @@ func eventually(t *testing.T, f func() error) {
 func labelled(t *testing.T) string {
 	t.Helper()
 	docker := dockertest.Engine(t)
-	label := "lazaret-test.build=" + strings.ToLower(rand.Text()[:10])
+	label := "fumehood-test.build=" + strings.ToLower(rand.Text()[:10])
 	ctx := context.WithoutCancel(t.Context())
 	t.Cleanup(func() {
 		eventually(t, func() error {
@@ -121,7 +121,7 @@ func build(t *testing.T, p *docker.Provider, e *spec.Environment) envimage.Built
 // output runs a script in a new sandbox of the image.
 func output(t *testing.T, p *docker.Provider, image, script string) string {
 	t.Helper()
-	sb, err := p.Start(t.Context(), lazaret.Spec{Image: image})
+	sb, err := p.Start(t.Context(), fumehood.Spec{Image: image})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func output(t *testing.T, p *docker.Provider, image, script string) string {
 			t.Error(err)
 		}
 	}()
-	res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", script}, Wall: time.Minute})
+	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script}, Wall: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,11 +143,11 @@ func output(t *testing.T, p *docker.Provider, image, script string) string {
 func TestAnEnvironmentsVariablesAreInItsImageByteForByte(t *testing.T) {
 	p := dockertest.Provider(t, docker.Options{})
 	e := environment(t, p, `
-docker: {image: lazaret-test/busybox, workdir: "/w o/$d", user: "1000:1000"}
+docker: {image: fumehood-test/busybox, workdir: "/w o/$d", user: "1000:1000"}
 environment: {env: {A: "x \"q\" 's' $HOME ${HOME} \\n # \\\nline 2\\", EMPTY: "", LAST: "%{}"}}
 `, nil)
 	built := build(t, p, e)
-	if built.UpToDate || built.Tags[0] != "lazaret:"+e.Name {
+	if built.UpToDate || built.Tags[0] != "fumehood:"+e.Name {
 		t.Errorf("got %+v", built)
 	}
 	got := output(t, p, built.Tags[0], `printf '%s|' "$A" "$EMPTY" "${EMPTY-unset}" "$LAST" "$PWD"; echo x >may-write; ls`)
@@ -167,7 +167,7 @@ func bothBuilders(t *testing.T, f func(t *testing.T, p *docker.Provider)) {
 
 func TestWhatOnlyBuildKitCanDoIsBuiltByIt(t *testing.T) {
 	p := dockertest.Provider(t, docker.Options{})
-	e := environment(t, p, "docker: {build: {args: {BASE: lazaret-test/busybox}}}\nenvironment: {env: {A: '1'}}\n", map[string]string{
+	e := environment(t, p, "docker: {build: {args: {BASE: fumehood-test/busybox}}}\nenvironment: {env: {A: '1'}}\n", map[string]string{
 		"Dockerfile": "ARG BASE\nFROM $BASE AS made\nRUN echo made >/made\nFROM $BASE\nARG TARGETOS\n" +
 			"RUN --mount=from=made,target=/from cat /from/made >/found; echo $TARGETOS >>/found\n",
 	})
@@ -178,11 +178,11 @@ func TestWhatOnlyBuildKitCanDoIsBuiltByIt(t *testing.T) {
 	if again := build(t, p, e); !again.UpToDate || again.ID != built.ID {
 		t.Errorf("nothing has changed, and it is %+v", again)
 	}
-	if err := p.RemoveImage(t.Context(), lazaret.Image{ID: built.ID}); err != nil {
+	if err := p.RemoveImage(t.Context(), fumehood.Image{ID: built.ID}); err != nil {
 		t.Fatal(err)
 	}
 	_, err := envimage.Build(t.Context(), dockertest.Provider(t, docker.Options{ClassicBuilder: true}), e, nil)
-	if !errors.Is(err, lazaret.ErrUnsupported) || !strings.Contains(err.Error(), "line 6: RUN --mount") {
+	if !errors.Is(err, fumehood.ErrUnsupported) || !strings.Contains(err.Error(), "line 6: RUN --mount") {
 		t.Errorf("without BuildKit: %v", err)
 	}
 }
@@ -193,13 +193,13 @@ func TestAnImageIsBuiltAgainOnlyWhenItsInputsChange(t *testing.T) {
 
 func isBuiltAgainOnlyWhenItsInputsChange(t *testing.T, p *docker.Provider) {
 	e := environment(t, p, `
-docker: {build: {args: {BASE: lazaret-test/busybox}}}
+docker: {build: {args: {BASE: fumehood-test/busybox}}}
 environment: {env: {A: "1"}}
 `, map[string]string{
 		"Dockerfile": "ARG BASE\nFROM $BASE\nARG BASE\nCOPY . /here\nRUN echo $BASE >/base\n", ".dockerignore": "*.log\n", "data": "one", "x.log": "1",
 	})
 	first := build(t, p, e)
-	if got := output(t, p, first.Tags[0], "cat /here/data /base; ls /here; echo $A"); got != "onelazaret-test/busybox\nDockerfile\ndata\nenv.yaml\n1\n" {
+	if got := output(t, p, first.Tags[0], "cat /here/data /base; ls /here; echo $A"); got != "onefumehood-test/busybox\nDockerfile\ndata\nenv.yaml\n1\n" {
 		t.Errorf("got %q", got)
 	}
 	dir := filepath.Dir(e.File)
@@ -227,10 +227,10 @@ func TestAStepThatFailsIsToldWithWhatItPrintedLast(t *testing.T) {
 
 func tellsWhatAFailedStepPrintedLast(t *testing.T, p *docker.Provider) {
 	e := environment(t, p, "docker: {build: {}}\n", map[string]string{
-		"Dockerfile": "FROM lazaret-test/busybox\n" + labelled(t) + "RUN true\nRUN { echo one; echo two; } >&2; exit 7\n",
+		"Dockerfile": "FROM fumehood-test/busybox\n" + labelled(t) + "RUN true\nRUN { echo one; echo two; } >&2; exit 7\n",
 	})
 	_, err := envimage.Build(t.Context(), p, e, nil)
-	if !errors.Is(err, lazaret.ErrConfig) {
+	if !errors.Is(err, fumehood.ErrConfig) {
 		t.Fatalf("got %v", err)
 	}
 	for _, want := range []string{"RUN { echo one", "exit code 7", "it printed last:\none\ntwo"} {
@@ -238,7 +238,7 @@ func tellsWhatAFailedStepPrintedLast(t *testing.T, p *docker.Provider) {
 			t.Errorf("%q is not in: %v", want, err)
 		}
 	}
-	if _, found, err := p.FindImage(t.Context(), "lazaret:"+e.Name); found || err != nil {
+	if _, found, err := p.FindImage(t.Context(), "fumehood:"+e.Name); found || err != nil {
 		t.Errorf("there is an image: %v", err)
 	}
 }
@@ -249,7 +249,7 @@ func TestABuildThatIsCancelledEndsAndLeavesNoContainer(t *testing.T) {
 
 func endsWhenItIsCancelled(t *testing.T, p *docker.Provider) {
 	e := environment(t, p, "docker: {build: {}}\n", map[string]string{
-		"Dockerfile": "FROM lazaret-test/busybox\n" + labelled(t) + "RUN sleep 1000\n",
+		"Dockerfile": "FROM fumehood-test/busybox\n" + labelled(t) + "RUN sleep 1000\n",
 	})
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
@@ -259,13 +259,13 @@ func endsWhenItIsCancelled(t *testing.T, p *docker.Provider) {
 			cancel(why)
 		}
 	})
-	if !errors.Is(err, lazaret.ErrCancelled) || !errors.Is(err, why) {
+	if !errors.Is(err, fumehood.ErrCancelled) || !errors.Is(err, why) {
 		t.Errorf("got %v", err)
 	}
 }
 
 const judged = `
-docker: {image: lazaret-test/python, user: "1000:1000"}
+docker: {image: fumehood-test/python, user: "1000:1000"}
 environment: {env: {GREETING: hello}}
 setup:
   commands: ["cd src", "export WHO=world"]
@@ -282,7 +282,7 @@ func TestASubmissionsImageIsJudgedWithoutAMount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasPrefix(built.Tags[0], "lazaret:"+e.Name+"-submission-") {
+	if !strings.HasPrefix(built.Tags[0], "fumehood:"+e.Name+"-submission-") {
 		t.Errorf("it is called %q", built.Tags)
 	}
 	got := output(t, p, built.Tags[0], "python3 src/main.py; id -u; touch src/may-write may-write")
@@ -302,15 +302,15 @@ func TestASubmissionsImageIsJudgedWithoutAMount(t *testing.T) {
 func TestASetUpThatFailsFastOrTakesTooLongEndsTheBuild(t *testing.T) {
 	p := dockertest.Provider(t, docker.Options{})
 	s := envimage.Submission{Workspace: t.TempDir()}
-	const spec = "docker: {image: lazaret-test/busybox}\n"
+	const spec = "docker: {image: fumehood-test/busybox}\n"
 	for name, c := range map[string]struct {
 		setup string
 		class error
 		says  string
 	}{
-		"a failure, fast": {"{fail_fast: true, commands: ['echo no; false', 'echo never']}", lazaret.ErrConfig, "exit code 1; it printed last:\nno"},
-		"an exit":         {"{commands: ['exit 5']}", lazaret.ErrConfig, "exit code 5"},
-		"too slow":        {"{commands: ['sleep 1000'], timeout: 3s}", lazaret.ErrLimit, "within 3s"},
+		"a failure, fast": {"{fail_fast: true, commands: ['echo no; false', 'echo never']}", fumehood.ErrConfig, "exit code 1; it printed last:\nno"},
+		"an exit":         {"{commands: ['exit 5']}", fumehood.ErrConfig, "exit code 5"},
+		"too slow":        {"{commands: ['sleep 1000'], timeout: 3s}", fumehood.ErrLimit, "within 3s"},
 		"a failure":       {"{commands: ['false']}", nil, ""},
 		"no network":      {"{commands: ['test \"$(ls /sys/class/net)\" = lo || exit 6']}", nil, ""},
 	} {
@@ -340,13 +340,13 @@ func states(t *testing.T, p *docker.Provider, e *spec.Environment) map[string]en
 
 func TestPruneRemovesWhatIsOutdatedAndNotInUse(t *testing.T) {
 	p := dockertest.Provider(t, docker.Options{})
-	e := environment(t, p, "docker: {image: lazaret-test/busybox}\nenvironment: {env: {A: '1'}}\n", nil)
-	tag := "lazaret:" + e.Name
+	e := environment(t, p, "docker: {image: fumehood-test/busybox}\nenvironment: {env: {A: '1'}}\n", nil)
+	tag := "fumehood:" + e.Name
 	build(t, p, e)
 	if got := states(t, p, e); len(got) != 1 || got[tag] != envimage.Current {
 		t.Errorf("after the build: %q", got)
 	}
-	sb, err := p.Start(t.Context(), lazaret.Spec{Image: tag})
+	sb, err := p.Start(t.Context(), fumehood.Spec{Image: tag})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -398,9 +398,9 @@ func TestPruneRemovesWhatIsOutdatedAndNotInUse(t *testing.T) {
 func TestWhatOthersBuildOnAnImageIsTheirs(t *testing.T) {
 	p := dockertest.Provider(t, docker.Options{})
 	docker := dockertest.Engine(t)
-	e := environment(t, p, "docker: {image: lazaret-test/busybox}\n", nil)
+	e := environment(t, p, "docker: {image: fumehood-test/busybox}\n", nil)
 	built := build(t, p, e)
-	theirs := "lazaret-test-theirs:" + e.Name
+	theirs := "fumehood-test-theirs:" + e.Name
 	if err := docker.Tag(t.Context(), built.ID, theirs); err != nil {
 		t.Fatal(err)
 	}
@@ -410,7 +410,7 @@ func TestWhatOthersBuildOnAnImageIsTheirs(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	leftovers, err := p.Cleanup(t.Context(), lazaret.CleanupOptions{Caches: true, DryRun: true})
+	leftovers, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{Caches: true, DryRun: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -426,26 +426,26 @@ func TestWhatOthersBuildOnAnImageIsTheirs(t *testing.T) {
 		t.Errorf("our tag is still there, %v", err)
 	}
 	image, found, err := p.FindImage(t.Context(), theirs)
-	if !found || err != nil || image.Mark != (lazaret.ImageMark{}) {
+	if !found || err != nil || image.Mark != (fumehood.ImageMark{}) {
 		t.Errorf("theirs: %v, %+v, %v", found, image, err)
 	}
 }
 
 func TestCleanUpTakesTheImagesForCachesAndTheirContainersForNone(t *testing.T) {
 	p := dockertest.Provider(t, docker.Options{})
-	e := environment(t, p, "docker: {image: lazaret-test/busybox}\n", nil)
+	e := environment(t, p, "docker: {image: fumehood-test/busybox}\n", nil)
 	built := build(t, p, e)
-	sb, err := p.Start(t.Context(), lazaret.Spec{Image: built.Tags[0]})
+	sb, err := p.Start(t.Context(), fumehood.Spec{Image: built.Tags[0]})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer sb.Close(t.Context())
 	for _, caches := range []bool{false, true} {
-		found, err := p.Cleanup(t.Context(), lazaret.CleanupOptions{Caches: caches, DryRun: true})
+		found, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{Caches: caches, DryRun: true})
 		if err != nil {
 			t.Fatal(err)
 		}
-		seen := map[string]lazaret.Leftover{}
+		seen := map[string]fumehood.Leftover{}
 		for _, l := range found {
 			if l.Name == built.Tags[0] || l.Kind == "container" && l.Sandbox == sb.Info().Name {
 				seen[l.Kind] = l

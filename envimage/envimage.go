@@ -1,5 +1,5 @@
 // Package envimage builds the images of environment specs. It decides of what an image is made and whether
-// that has changed; a lazaret.ImageBuilder builds it.
+// that has changed; a fumehood.ImageBuilder builds it.
 //
 // An environment's image is its docker.image, or what its docker.build makes, with the spec's variables and
 // its working directory. A submission's image has a workspace, static assets and the evaluation's set-up
@@ -14,9 +14,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/buildcontext"
-	"github.com/lazaret/lazaret/spec"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/buildcontext"
+	"github.com/fumehood/fumehood/spec"
 )
 
 // Submission is what a submission's image has besides the environment's.
@@ -25,7 +25,7 @@ type Submission struct {
 	Workspace string
 	// Assets is the folder whose content is put below spec.StaticDir. Empty means none.
 	Assets string
-	// Tag is the image's name. Empty means lazaret:NAME-submission-HASH, of the environment's name and its
+	// Tag is the image's name. Empty means fumehood:NAME-submission-HASH, of the environment's name and its
 	// inputs.
 	Tag string
 }
@@ -44,12 +44,12 @@ type Built struct {
 //
 // What a Dockerfile's steps fetch is not looked at: remove the image to have them run again. Base images are
 // pulled if they are missing, never because there may be newer ones.
-func Build(ctx context.Context, b lazaret.ImageBuilder, e *spec.Environment, progress func(tag, step string)) (Built, error) {
+func Build(ctx context.Context, b fumehood.ImageBuilder, e *spec.Environment, progress func(tag, step string)) (Built, error) {
 	p, err := newPlan(ctx, e)
 	if err != nil {
 		return Built{}, err
 	}
-	ids, err := p.resolve(func(ref string) (lazaret.Image, bool, error) {
+	ids, err := p.resolve(func(ref string) (fumehood.Image, bool, error) {
 		image, err := b.PullImage(ctx, ref)
 		return image, true, err
 	})
@@ -57,17 +57,17 @@ func Build(ctx context.Context, b lazaret.ImageBuilder, e *spec.Environment, pro
 		return Built{}, err
 	}
 	inputs := p.inputs(ids)
-	return ensure(ctx, b, p.tags, lazaret.ImageMark{Environment: nameOf(e), Inputs: inputs, Base: inputs}, p.steps(ids), progress)
+	return ensure(ctx, b, p.tags, fumehood.ImageMark{Environment: nameOf(e), Inputs: inputs, Base: inputs}, p.steps(ids), progress)
 }
 
 // Inputs returns the hash of what Build would make the environment's image of now. Nothing is pulled: it is
 // empty where a base image is missing.
-func Inputs(ctx context.Context, b lazaret.ImageBuilder, e *spec.Environment) (string, error) {
+func Inputs(ctx context.Context, b fumehood.ImageBuilder, e *spec.Environment) (string, error) {
 	p, err := newPlan(ctx, e)
 	if err != nil {
 		return "", err
 	}
-	ids, err := p.resolve(func(ref string) (lazaret.Image, bool, error) { return b.FindImage(ctx, ref) })
+	ids, err := p.resolve(func(ref string) (fumehood.Image, bool, error) { return b.FindImage(ctx, ref) })
 	if err != nil || ids == nil {
 		return "", err
 	}
@@ -80,14 +80,14 @@ func Inputs(ctx context.Context, b lazaret.ImageBuilder, e *spec.Environment) (s
 // spec's network, which is none by default, limits of memory and cores, and time; else it is isolated as
 // Docker isolates a build's steps. With fail_fast the first line that fails ends the build, as does an exit
 // in any line.
-func BuildSubmission(ctx context.Context, b lazaret.ImageBuilder, e *spec.Environment, s Submission, progress func(tag, step string)) (Built, error) {
+func BuildSubmission(ctx context.Context, b fumehood.ImageBuilder, e *spec.Environment, s Submission, progress func(tag, step string)) (Built, error) {
 	base, err := Build(ctx, b, e, progress)
 	if err != nil {
 		return Built{}, err
 	}
 	image, found, err := b.FindImage(ctx, base.ID)
 	if err == nil && !found {
-		err = &lazaret.Error{Op: "build image " + base.Tags[0], Class: lazaret.ErrInfrastructure, Err: errors.New("it is gone again")}
+		err = &fumehood.Error{Op: "build image " + base.Tags[0], Class: fumehood.ErrInfrastructure, Err: errors.New("it is gone again")}
 	}
 	if err != nil {
 		return Built{}, err
@@ -96,7 +96,7 @@ func BuildSubmission(ctx context.Context, b lazaret.ImageBuilder, e *spec.Enviro
 	if err != nil {
 		return Built{}, err
 	}
-	mark := lazaret.ImageMark{Environment: nameOf(e), Inputs: p.inputs(), Base: base.Inputs}
+	mark := fumehood.ImageMark{Environment: nameOf(e), Inputs: p.inputs(), Base: base.Inputs}
 	return ensure(ctx, b, []string{p.tag()}, mark, p.steps(), progress)
 }
 
@@ -114,16 +114,16 @@ type step struct {
 }
 
 // ensure builds the steps one on the other, unless the image is there. The last one gets tags and mark.
-func ensure(ctx context.Context, b lazaret.ImageBuilder, tags []string, mark lazaret.ImageMark, steps []step, progress func(tag, step string)) (Built, error) {
+func ensure(ctx context.Context, b fumehood.ImageBuilder, tags []string, mark fumehood.ImageMark, steps []step, progress func(tag, step string)) (Built, error) {
 	built := Built{Tags: tags, Inputs: mark.Inputs}
 	var err error
 	if built.ID, built.UpToDate, err = current(ctx, b, tags, mark); err != nil || built.UpToDate {
 		return built, err
 	}
 	for i, s := range steps {
-		build := lazaret.ImageBuild{
+		build := fumehood.ImageBuild{
 			Text: s.text, Args: s.args, Network: s.network, Memory: max(s.limits.Memory, 0), CPUs: max(s.limits.CPUs, 0),
-			Mark: lazaret.ImageMark{Environment: mark.Environment},
+			Mark: fumehood.ImageMark{Environment: mark.Environment},
 		}
 		if progress != nil {
 			build.Progress = func(step string) { progress(tags[0], step) }
@@ -142,7 +142,7 @@ func ensure(ctx context.Context, b lazaret.ImageBuilder, tags []string, mark laz
 }
 
 // current returns the image that has all the tags and is made of the mark's inputs.
-func current(ctx context.Context, b lazaret.ImageBuilder, tags []string, mark lazaret.ImageMark) (id string, is bool, err error) {
+func current(ctx context.Context, b fumehood.ImageBuilder, tags []string, mark fumehood.ImageMark) (id string, is bool, err error) {
 	for _, tag := range tags {
 		image, found, err := b.FindImage(ctx, tag)
 		if err != nil || !found || image.Mark != mark || id != "" && image.ID != id {
@@ -154,9 +154,9 @@ func current(ctx context.Context, b lazaret.ImageBuilder, tags []string, mark la
 }
 
 // run builds the step on the image base.
-func (s step) run(ctx context.Context, b lazaret.ImageBuilder, build lazaret.ImageBuild, base string) (string, error) {
-	late := &lazaret.Error{
-		Op: "build image", Class: lazaret.ErrLimit,
+func (s step) run(ctx context.Context, b fumehood.ImageBuilder, build fumehood.ImageBuild, base string) (string, error) {
+	late := &fumehood.Error{
+		Op: "build image", Class: fumehood.ErrLimit,
 		Err: fmt.Errorf("the set-up did not end within %s", s.timeout), Hint: "setup.timeout in the spec is the limit",
 	}
 	if s.timeout > 0 {
@@ -193,20 +193,20 @@ func networkOf(e spec.Environment) string {
 func Tags(e *spec.Environment) ([]string, error) {
 	op := "build the image of " + e.File
 	if e.Type != spec.TypeDocker {
-		return nil, &lazaret.Error{Op: op, Class: lazaret.ErrConfig, Err: fmt.Errorf("an environment of type %s has no image", e.Type)}
+		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: fmt.Errorf("an environment of type %s has no image", e.Type)}
 	}
 	var tags []string
 	if e.Docker.Build != nil && e.Docker.Image != "" {
 		tags = append(tags, e.Docker.Image)
 	}
-	if named := "lazaret:" + e.Name; e.Name != "" && !slices.Contains(tags, named) {
+	if named := "fumehood:" + e.Name; e.Name != "" && !slices.Contains(tags, named) {
 		tags = append(tags, named)
 	}
 	switch {
 	case tags == nil:
-		return nil, &lazaret.Error{Op: op, Class: lazaret.ErrConfig, Err: errors.New("the environment has no name"), Hint: "name it, and its image is lazaret:NAME"}
+		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: errors.New("the environment has no name"), Hint: "name it, and its image is fumehood:NAME"}
 	case e.Docker.Build == nil && e.Docker.Image == tags[0]:
-		return nil, &lazaret.Error{Op: op, Class: lazaret.ErrConfig, Err: fmt.Errorf("%s would be built on itself", tags[0]), Hint: "give docker.image or the environment another name"}
+		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: fmt.Errorf("%s would be built on itself", tags[0]), Hint: "give docker.image or the environment another name"}
 	}
 	return tags, nil
 }

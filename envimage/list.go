@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/spec"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/spec"
 )
 
 // State says whether an image is what would be built now.
@@ -25,13 +25,13 @@ const unfinished = time.Hour
 
 // Listed is an image of an environment.
 type Listed struct {
-	lazaret.Image
+	fumehood.Image
 	State State
 }
 
 // List lists the images of an environment, or of all where e is nil, newest first. A submission's is up to
 // date when that of its environment would be built of the same inputs.
-func List(ctx context.Context, b lazaret.ImageBuilder, e *spec.Environment) ([]Listed, error) {
+func List(ctx context.Context, b fumehood.ImageBuilder, e *spec.Environment) ([]Listed, error) {
 	name, inputs := "", ""
 	if e != nil {
 		var err error
@@ -62,7 +62,7 @@ func nameOf(e *spec.Environment) string {
 }
 
 // stateOf compares an image to the inputs that its environment has now, if they are known.
-func stateOf(image lazaret.Image, inputs string, now time.Time) State {
+func stateOf(image fumehood.Image, inputs string, now time.Time) State {
 	switch {
 	case len(image.Tags) > 0 && inputs == "":
 		return Unknown
@@ -84,7 +84,7 @@ type Pruned struct {
 // Prune removes the outdated images of an environment, or of all where e is nil; with all also the others,
 // whereby a build that is under way may fail. What a container uses stays. It returns all that it looked at;
 // with dryRun it removes nothing.
-func Prune(ctx context.Context, b lazaret.ImageBuilder, e *spec.Environment, all, dryRun bool) ([]Pruned, error) {
+func Prune(ctx context.Context, b fumehood.ImageBuilder, e *spec.Environment, all, dryRun bool) ([]Pruned, error) {
 	listed, err := List(ctx, b, e)
 	if err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func Prune(ctx context.Context, b lazaret.ImageBuilder, e *spec.Environment, all
 			switch err := b.RemoveImage(ctx, l.Image); {
 			case err == nil:
 				p.Removed = true
-			case errors.Is(err, lazaret.ErrUnavailable): // a container has begun to use it
+			case errors.Is(err, fumehood.ErrUnavailable): // a container has begun to use it
 				p.Remove, p.InUse = false, true
 			default:
 				errs = append(errs, err)

@@ -14,10 +14,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/buildcontext"
-	"github.com/lazaret/lazaret/spec"
-	"github.com/lazaret/lazaret/workspace"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/buildcontext"
+	"github.com/fumehood/fumehood/spec"
+	"github.com/fumehood/fumehood/workspace"
 )
 
 // recipe is raised where this package makes another image of the same inputs.
@@ -41,7 +41,7 @@ func newPlan(ctx context.Context, e *spec.Environment) (*plan, error) {
 	p := &plan{env: e.WithDefaults(), tags: tags}
 	for name, value := range p.env.Environment.Env {
 		if strings.ContainsRune(name+value, 0) {
-			return nil, &lazaret.Error{Op: "build image " + tags[0], Class: lazaret.ErrConfig, Err: fmt.Errorf("the variable %q has a NUL byte in it", name)}
+			return nil, &fumehood.Error{Op: "build image " + tags[0], Class: fumehood.ErrConfig, Err: fmt.Errorf("the variable %q has a NUL byte in it", name)}
 		}
 	}
 	build := p.env.Docker.Build
@@ -67,7 +67,7 @@ func newPlan(ctx context.Context, e *spec.Environment) (*plan, error) {
 // read reads the Dockerfile of a build.
 func (p *plan) read(dir string, build *spec.Build) error {
 	if _, err := workspace.CleanPath(build.Dockerfile); err != nil {
-		return &lazaret.Error{Op: "docker.build.dockerfile", Class: lazaret.ErrConfig, Err: err}
+		return &fumehood.Error{Op: "docker.build.dockerfile", Class: fumehood.ErrConfig, Err: err}
 	}
 	text, err := buildcontext.ReadDockerfile(dir, build.Dockerfile)
 	if err != nil {
@@ -75,14 +75,14 @@ func (p *plan) read(dir string, build *spec.Build) error {
 	}
 	read, err := buildcontext.Parse(text, build.Args)
 	if err != nil {
-		return &lazaret.Error{Op: "read", Path: filepath.Join(dir, build.Dockerfile), Class: lazaret.ErrConfig, Err: err}
+		return &fumehood.Error{Op: "read", Path: filepath.Join(dir, build.Dockerfile), Class: fumehood.ErrConfig, Err: err}
 	}
 	p.text, p.refs = text, read.Bases
 	return nil
 }
 
 // resolve finds the ids of the images that it is built on; nil where one is missing.
-func (p *plan) resolve(find func(ref string) (lazaret.Image, bool, error)) (ids map[string]string, err error) {
+func (p *plan) resolve(find func(ref string) (fumehood.Image, bool, error)) (ids map[string]string, err error) {
 	ids = map[string]string{}
 	for _, ref := range p.refs {
 		image, found, err := find(ref)
@@ -131,10 +131,10 @@ func (p *plan) steps(ids map[string]string) []step {
 // the user unless it is there already. Names and values are arguments of the build, so that the builder's
 // language, in which some cannot be written, makes nothing of them.
 func environment(env map[string]string, dir, user string) (dockerfile func(base string) string, args map[string]string) {
-	args = map[string]string{"LAZARET_DIR": dir}
-	declared, set := "ARG LAZARET_DIR", ""
+	args = map[string]string{"FUMEHOOD_DIR": dir}
+	declared, set := "ARG FUMEHOOD_DIR", ""
 	for i, name := range slices.Sorted(maps.Keys(env)) {
-		k, v := "LAZARET_NAME_"+strconv.Itoa(i), "LAZARET_VALUE_"+strconv.Itoa(i)
+		k, v := "FUMEHOOD_NAME_"+strconv.Itoa(i), "FUMEHOOD_VALUE_"+strconv.Itoa(i)
 		args[k], args[v] = name, env[name]
 		declared += " " + k + " " + v
 		set += " ${" + k + "}=${" + v + "}"
@@ -144,7 +144,7 @@ func environment(env map[string]string, dir, user string) (dockerfile func(base 
 	}
 	return func(base string) string {
 		return "FROM " + base + "\n" + declared + "\n" + set +
-			"COPY " + chown(user) + `["workdir/", "${LAZARET_DIR}/"]` + "\nWORKDIR ${LAZARET_DIR}\n"
+			"COPY " + chown(user) + `["workdir/", "${FUMEHOOD_DIR}/"]` + "\nWORKDIR ${FUMEHOOD_DIR}\n"
 	}, args
 }
 
@@ -160,16 +160,16 @@ func chown(user string) string {
 type submissionPlan struct {
 	env       spec.Environment // with its defaults
 	of        Submission
-	base      lazaret.Image
+	base      fumehood.Image
 	user      string // whom the workspace belongs to and who runs the set-up; empty for root
 	workspace *buildcontext.Tree
 	assets    *buildcontext.Tree // nil without
 	setup     string
 }
 
-func newSubmissionPlan(ctx context.Context, e *spec.Environment, s Submission, base lazaret.Image) (*submissionPlan, error) {
+func newSubmissionPlan(ctx context.Context, e *spec.Environment, s Submission, base fumehood.Image) (*submissionPlan, error) {
 	if s.Tag == "" && e.Name == "" {
-		return nil, &lazaret.Error{Op: "build the image of " + s.Workspace, Class: lazaret.ErrConfig, Err: errors.New("the environment has no name"), Hint: "name it, or give the image's tag"}
+		return nil, &fumehood.Error{Op: "build the image of " + s.Workspace, Class: fumehood.ErrConfig, Err: errors.New("the environment has no name"), Hint: "name it, or give the image's tag"}
 	}
 	p := &submissionPlan{env: e.WithDefaults(), of: s, base: base, user: e.Docker.User, setup: setup(e.Setup)}
 	if p.user == "" {
@@ -219,7 +219,7 @@ func (p *submissionPlan) tag() string {
 	if p.of.Tag != "" {
 		return p.of.Tag
 	}
-	return "lazaret:" + p.env.Name + "-submission-" + p.inputs()[:12]
+	return "fumehood:" + p.env.Name + "-submission-" + p.inputs()[:12]
 }
 
 // login runs its argument in a login bash if the image has one, else in sh.
@@ -227,8 +227,8 @@ const login = `if command -v bash >/dev/null; then exec bash -l -c "$0"; fi; exe
 
 // steps are the builds: of the files, and of the set-up on its result.
 func (p *submissionPlan) steps() []step {
-	files := step{base: p.base.ID, path: "Dockerfile", trees: []*buildcontext.Tree{p.workspace}, args: map[string]string{"LAZARET_DIR": p.env.Docker.Workdir}}
-	text := "ARG LAZARET_DIR\nCOPY " + chown(p.user) + `["workspace/", "${LAZARET_DIR}/"]` + "\n"
+	files := step{base: p.base.ID, path: "Dockerfile", trees: []*buildcontext.Tree{p.workspace}, args: map[string]string{"FUMEHOOD_DIR": p.env.Docker.Workdir}}
+	text := "ARG FUMEHOOD_DIR\nCOPY " + chown(p.user) + `["workspace/", "${FUMEHOOD_DIR}/"]` + "\n"
 	if p.assets != nil {
 		files.trees = append(files.trees, p.assets)
 		text += fmt.Sprintf("COPY [\"static/\", \"%s/\"]\n", path.Clean(spec.StaticDir))

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/filetest"
-	"github.com/lazaret/lazaret/spec"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/filetest"
+	"github.com/fumehood/fumehood/spec"
 )
 
 func TestTheTagsOfAnEnvironment(t *testing.T) {
@@ -19,17 +19,17 @@ func TestTheTagsOfAnEnvironment(t *testing.T) {
 		env  spec.Environment
 		want []string
 	}{
-		{spec.Environment{Type: "docker", Name: "py", Docker: spec.Docker{Image: "python:3"}}, []string{"lazaret:py"}},
-		{spec.Environment{Type: "docker", Name: "py", Docker: spec.Docker{Build: build}}, []string{"lazaret:py"}},
-		{spec.Environment{Type: "docker", Name: "py", Docker: spec.Docker{Image: "mine", Build: build}}, []string{"mine", "lazaret:py"}},
-		{spec.Environment{Type: "docker", Name: "py", Docker: spec.Docker{Image: "lazaret:py", Build: build}}, []string{"lazaret:py"}},
+		{spec.Environment{Type: "docker", Name: "py", Docker: spec.Docker{Image: "python:3"}}, []string{"fumehood:py"}},
+		{spec.Environment{Type: "docker", Name: "py", Docker: spec.Docker{Build: build}}, []string{"fumehood:py"}},
+		{spec.Environment{Type: "docker", Name: "py", Docker: spec.Docker{Image: "mine", Build: build}}, []string{"mine", "fumehood:py"}},
+		{spec.Environment{Type: "docker", Name: "py", Docker: spec.Docker{Image: "fumehood:py", Build: build}}, []string{"fumehood:py"}},
 		{spec.Environment{Type: "docker", Docker: spec.Docker{Image: "mine", Build: build}}, []string{"mine"}},
 		{spec.Environment{Type: "docker", Docker: spec.Docker{Image: "python:3"}}, nil},
-		{spec.Environment{Type: "docker", Name: "py", Docker: spec.Docker{Image: "lazaret:py"}}, nil},
+		{spec.Environment{Type: "docker", Name: "py", Docker: spec.Docker{Image: "fumehood:py"}}, nil},
 		{spec.Environment{Type: "local", Name: "py"}, nil},
 	} {
 		got, err := Tags(&c.env)
-		if !slices.Equal(got, c.want) || (err == nil) != (c.want != nil) || err != nil && !errors.Is(err, lazaret.ErrConfig) {
+		if !slices.Equal(got, c.want) || (err == nil) != (c.want != nil) || err != nil && !errors.Is(err, fumehood.ErrConfig) {
 			t.Errorf("%+v: got %q, %v", c.env.Docker, got, err)
 		}
 	}
@@ -124,7 +124,7 @@ func TestABuildThatCannotBeIsAConfigurationError(t *testing.T) {
 	} {
 		e := spec.Environment{Type: "docker", Name: "n", File: filepath.Join(filetest.Lay(t, c.files), "env.yaml"), Docker: spec.Docker{Build: &c.build}}
 		_, err := newPlan(t.Context(), &e)
-		if !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), c.says) {
+		if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
@@ -133,20 +133,20 @@ func TestABuildThatCannotBeIsAConfigurationError(t *testing.T) {
 func TestANulByteInAVariableIsAConfigurationError(t *testing.T) {
 	e := spec.Environment{Type: "docker", Name: "n", Docker: spec.Docker{Image: "a"}}
 	e.Environment.Env = map[string]string{"K": "a\x00b"}
-	if _, err := newPlan(t.Context(), &e); !errors.Is(err, lazaret.ErrConfig) {
+	if _, err := newPlan(t.Context(), &e); !errors.Is(err, fumehood.ErrConfig) {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestTheDockerfileOfAnEnvironmentHoldsNoValueOfIt(t *testing.T) {
 	text, args := environment(map[string]string{"B": "$x\n'\"", "A b": ""}, "/w d", "1:2")
-	want := "FROM sha256:1\nARG LAZARET_DIR LAZARET_NAME_0 LAZARET_VALUE_0 LAZARET_NAME_1 LAZARET_VALUE_1\n" +
-		"ENV ${LAZARET_NAME_0}=${LAZARET_VALUE_0} ${LAZARET_NAME_1}=${LAZARET_VALUE_1}\n" +
-		"COPY --chown=1:2 [\"workdir/\", \"${LAZARET_DIR}/\"]\nWORKDIR ${LAZARET_DIR}\n"
+	want := "FROM sha256:1\nARG FUMEHOOD_DIR FUMEHOOD_NAME_0 FUMEHOOD_VALUE_0 FUMEHOOD_NAME_1 FUMEHOOD_VALUE_1\n" +
+		"ENV ${FUMEHOOD_NAME_0}=${FUMEHOOD_VALUE_0} ${FUMEHOOD_NAME_1}=${FUMEHOOD_VALUE_1}\n" +
+		"COPY --chown=1:2 [\"workdir/\", \"${FUMEHOOD_DIR}/\"]\nWORKDIR ${FUMEHOOD_DIR}\n"
 	if got := text("sha256:1"); got != want {
 		t.Errorf("got %s", got)
 	}
-	if args["LAZARET_NAME_0"] != "A b" || args["LAZARET_VALUE_1"] != "$x\n'\"" || args["LAZARET_DIR"] != "/w d" || len(args) != 5 {
+	if args["FUMEHOOD_NAME_0"] != "A b" || args["FUMEHOOD_VALUE_1"] != "$x\n'\"" || args["FUMEHOOD_DIR"] != "/w d" || len(args) != 5 {
 		t.Errorf("got %q", args)
 	}
 }
@@ -168,7 +168,7 @@ func TestTheSetUpOfASubmissionEndsAtItsFirstFailureOnlyWithFailFast(t *testing.T
 
 func TestTheHashOfASubmissionChangesWithEachOfItsInputs(t *testing.T) {
 	e := spec.Environment{Type: "docker", Name: "n", Docker: spec.Docker{Image: "a"}}
-	hash := func(e spec.Environment, base lazaret.Image, work, assets map[string]string) string {
+	hash := func(e spec.Environment, base fumehood.Image, work, assets map[string]string) string {
 		s := Submission{Workspace: filetest.Lay(t, work)}
 		if assets != nil {
 			s.Assets = filetest.Lay(t, assets)
@@ -177,17 +177,17 @@ func TestTheHashOfASubmissionChangesWithEachOfItsInputs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := p.tag(); got != "lazaret:n-submission-"+p.inputs()[:12] {
+		if got := p.tag(); got != "fumehood:n-submission-"+p.inputs()[:12] {
 			t.Errorf("the tag is %s", got)
 		}
 		return p.inputs()
 	}
-	base, work := lazaret.Image{ID: "1"}, map[string]string{"x": "1"}
+	base, work := fumehood.Image{ID: "1"}, map[string]string{"x": "1"}
 	other := func(change func(*spec.Environment)) spec.Environment { o := e; change(&o); return o }
 	hashes := []string{
 		hash(e, base, work, nil),
-		hash(e, lazaret.Image{ID: "2"}, work, nil),
-		hash(e, lazaret.Image{ID: "1", User: "me"}, work, nil),
+		hash(e, fumehood.Image{ID: "2"}, work, nil),
+		hash(e, fumehood.Image{ID: "1", User: "me"}, work, nil),
 		hash(e, base, map[string]string{"x": "2"}, nil),
 		hash(e, base, work, map[string]string{}),
 		hash(e, base, work, map[string]string{"t": ""}),
@@ -204,18 +204,18 @@ func TestTheHashOfASubmissionChangesWithEachOfItsInputs(t *testing.T) {
 
 func TestTheStateOfAnImage(t *testing.T) {
 	now := time.Now()
-	tagged, mark := []string{"t"}, lazaret.ImageMark{Environment: "n", Inputs: "i", Base: "b"}
+	tagged, mark := []string{"t"}, fumehood.ImageMark{Environment: "n", Inputs: "i", Base: "b"}
 	for name, c := range map[string]struct {
-		image  lazaret.Image
+		image  fumehood.Image
 		inputs string
 		want   State
 	}{
-		"of the same inputs":           {lazaret.Image{Tags: tagged, Mark: mark}, "b", Current},
-		"of others":                    {lazaret.Image{Tags: tagged, Mark: mark}, "c", Outdated},
-		"with inputs that none knows":  {lazaret.Image{Tags: tagged, Mark: mark}, "", Unknown},
-		"that was replaced":            {lazaret.Image{Mark: mark, Created: now}, "b", Outdated},
-		"of a build under way":         {lazaret.Image{Created: now}, "b", Unfinished},
-		"of a build that was given up": {lazaret.Image{Created: now.Add(-unfinished)}, "", Outdated},
+		"of the same inputs":           {fumehood.Image{Tags: tagged, Mark: mark}, "b", Current},
+		"of others":                    {fumehood.Image{Tags: tagged, Mark: mark}, "c", Outdated},
+		"with inputs that none knows":  {fumehood.Image{Tags: tagged, Mark: mark}, "", Unknown},
+		"that was replaced":            {fumehood.Image{Mark: mark, Created: now}, "b", Outdated},
+		"of a build under way":         {fumehood.Image{Created: now}, "b", Unfinished},
+		"of a build that was given up": {fumehood.Image{Created: now.Add(-unfinished)}, "", Outdated},
 	} {
 		if got := stateOf(c.image, c.inputs, now); got != c.want {
 			t.Errorf("%s: got %q", name, got)

@@ -14,21 +14,21 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/docker"
-	"github.com/lazaret/lazaret/task"
-	"github.com/lazaret/lazaret/taskfile"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/task"
+	"github.com/fumehood/fumehood/taskfile"
 )
 
 // eval runs a task with the real program, and returns what became of each sample.
 func eval(t *testing.T, dir string) map[string]task.SampleResult {
 	t.Helper()
 	needDocker(t)
-	program := filepath.Join(t.TempDir(), "lazaret")
+	program := filepath.Join(t.TempDir(), "fumehood")
 	if runtime.GOOS == "windows" {
 		program += ".exe"
 	}
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../cmd/lazaret").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../cmd/fumehood").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
@@ -70,7 +70,7 @@ func eval(t *testing.T, dir string) map[string]task.SampleResult {
 }
 
 // leftBehind lists what runs of a task that have ended left in the daemon.
-func leftBehind(t *testing.T, of string) []lazaret.Leftover {
+func leftBehind(t *testing.T, of string) []fumehood.Leftover {
 	t.Helper()
 	p, err := docker.New(t.Context(), docker.Options{})
 	if err != nil {
@@ -81,12 +81,12 @@ func leftBehind(t *testing.T, of string) []lazaret.Leftover {
 			t.Error(err)
 		}
 	}()
-	all, err := p.Cleanup(t.Context(), lazaret.CleanupOptions{DryRun: true})
+	all, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{DryRun: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return slices.DeleteFunc(all, func(l lazaret.Leftover) bool {
-		return !strings.HasPrefix(l.Sandbox, "lazaret-"+of+"-") || l.Owner == "alive"
+	return slices.DeleteFunc(all, func(l fumehood.Leftover) bool {
+		return !strings.HasPrefix(l.Sandbox, "fumehood-"+of+"-") || l.Owner == "alive"
 	})
 }
 
@@ -101,11 +101,11 @@ func verdict(r task.SampleResult) string {
 		return "accepted"
 	case last.Name == "build":
 		return "compile error"
-	case last.Outcome == lazaret.TimedOut:
+	case last.Outcome == fumehood.TimedOut:
 		return "time limit"
-	case last.Outcome == lazaret.OutOfMemory:
+	case last.Outcome == fumehood.OutOfMemory:
 		return "memory limit"
-	case last.Outcome == lazaret.Signalled, last.ExitCode != 0, last.Name != "test 3" && strings.Contains(r.Score.Reasons[0], "no such file"):
+	case last.Outcome == fumehood.Signalled, last.ExitCode != 0, last.Name != "test 3" && strings.Contains(r.Score.Reasons[0], "no such file"):
 		return "runtime error" // the last one has removed itself
 	case strings.Contains(r.Score.Reasons[0], "too long"):
 		return "output limit"

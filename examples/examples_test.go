@@ -11,12 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret/internal/tier"
-	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
 const (
-	image = "lazaret-test/python"
+	image = "fumehood-test/python"
 	// patience bounds one example; the judge needs a minute.
 	patience = 5 * time.Minute
 )

@@ -17,17 +17,17 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/dockertest"
-	"github.com/lazaret/lazaret/internal/engine"
-	"github.com/lazaret/lazaret/internal/tier"
-	"github.com/lazaret/lazaret/provider/docker"
-	"github.com/lazaret/lazaret/runs"
-	"github.com/lazaret/lazaret/task"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/dockertest"
+	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/runs"
+	"github.com/fumehood/fumehood/task"
 )
 
 // goesOn names the run that this process is to go on with, in place of running tests.
-const goesOn = "LAZARET_TEST_RUN"
+const goesOn = "FUMEHOOD_TEST_RUN"
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(goesOn); dir != "" {
@@ -70,7 +70,7 @@ func goOn(ctx context.Context, dir string) error {
 
 // tiny is a task whose samples take one short command each. Every third one fails.
 func tiny(name string, samples int) (task.Options, task.RunOptions) {
-	opts := task.Options{Name: name, Spec: lazaret.Spec{Image: "lazaret-test/busybox", Limits: lazaret.Limits{Memory: 64 << 20}}}
+	opts := task.Options{Name: name, Spec: fumehood.Spec{Image: "fumehood-test/busybox", Limits: fumehood.Limits{Memory: 64 << 20}}}
 	for i := range samples {
 		opts.Samples = append(opts.Samples, task.Sample{ID: strconv.Itoa(i)})
 	}
@@ -79,7 +79,7 @@ func tiny(name string, samples int) (task.Options, task.RunOptions) {
 		if err != nil {
 			return err
 		}
-		cmd := lazaret.Cmd{Args: []string{"sh", "-c", `echo "I am $0"; exit $1`, a.Sample.ID, strconv.Itoa(n % 3)}}
+		cmd := fumehood.Cmd{Args: []string{"sh", "-c", `echo "I am $0"; exit $1`, a.Sample.ID, strconv.Itoa(n % 3)}}
 		res, err := a.Sandbox.Exec(ctx, cmd)
 		if err == nil {
 			a.Steps = append(a.Steps, task.Step{Cmd: cmd, Result: res})
@@ -109,8 +109,8 @@ func TestARunThatIsKilledGoesOnAndHasEveryResultOnce(t *testing.T) {
 				return len(all)
 			}
 			maps.Copy(all, names)
-			_, err = p.Cleanup(ctx, lazaret.CleanupOptions{Names: slices.Collect(maps.Keys(names))})
-			if err != nil && !errors.Is(err, lazaret.ErrConfig) { // which says that one is gone by now
+			_, err = p.Cleanup(ctx, fumehood.CleanupOptions{Names: slices.Collect(maps.Keys(names))})
+			if err != nil && !errors.Is(err, fumehood.ErrConfig) { // which says that one is gone by now
 				t.Fatal(err)
 			}
 		}

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/task"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/task"
 )
 
 // The formats of Export.
@@ -27,15 +27,15 @@ const (
 func (f *Folder) Export(w io.Writer, format string) error {
 	write := map[string]func(io.Writer, int64) error{CSV: f.csv, JSON: f.json, JUnit: f.junit}[format]
 	if write == nil {
-		return &lazaret.Error{Op: "export run", Path: f.dir, Class: lazaret.ErrConfig, Err: fmt.Errorf("there is no format %q, only %s, %s and %s", format, CSV, JSON, JUnit)}
+		return &fumehood.Error{Op: "export run", Path: f.dir, Class: fumehood.ErrConfig, Err: fmt.Errorf("there is no format %q, only %s, %s and %s", format, CSV, JSON, JUnit)}
 	}
 	out := bufio.NewWriter(w)
 	err := write(out, f.size())
 	if err == nil {
 		err = out.Flush()
 	}
-	if err != nil && lazaret.ClassOf(err) == nil {
-		return &lazaret.Error{Op: "export run", Path: f.dir, Class: lazaret.ErrInfrastructure, Err: err}
+	if err != nil && fumehood.ClassOf(err) == nil {
+		return &fumehood.Error{Op: "export run", Path: f.dir, Class: fumehood.ErrInfrastructure, Err: err}
 	}
 	return err
 }

@@ -8,7 +8,7 @@
 //	}
 //	summary, err := r.Finish()
 //
-// docs/runs.md describes the files. Every error is a *lazaret.Error: ErrConfig for a folder that is no run's or a broken
+// docs/runs.md describes the files. Every error is a *fumehood.Error: ErrConfig for a folder that is no run's or a broken
 // file, ErrUnavailable for a run that another process is writing, else ErrInfrastructure.
 package runs
 
@@ -26,8 +26,8 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/task"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/task"
 )
 
 // The files of a run's folder.
@@ -167,17 +167,17 @@ func check(r *task.SampleResult) error {
 }
 
 // failed says what could not be done with what.
-func failed(op, path string, err error) *lazaret.Error {
-	class := lazaret.ErrInfrastructure
+func failed(op, path string, err error) *fumehood.Error {
+	class := fumehood.ErrInfrastructure
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrPermission) {
-		class = lazaret.ErrConfig
+		class = fumehood.ErrConfig
 	}
-	return &lazaret.Error{Op: op, Path: path, Class: class, Err: err}
+	return &fumehood.Error{Op: op, Path: path, Class: class, Err: err}
 }
 
 // wrong says what is wrong with what.
-func wrong(op, path string, err error) *lazaret.Error {
-	return &lazaret.Error{Op: op, Path: path, Class: lazaret.ErrConfig, Err: err}
+func wrong(op, path string, err error) *fumehood.Error {
+	return &fumehood.Error{Op: op, Path: path, Class: fumehood.ErrConfig, Err: err}
 }
 
 // write writes a small file as a whole, or not at all.

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lazaret/lazaret/internal/owner"
+	"github.com/fumehood/fumehood/internal/owner"
 )
 
 // NewName is a name for the folder of a run that begins now: the time, what of the task's name can be a file's, and

@@ -13,9 +13,9 @@ import (
 
 	"github.com/gofrs/flock"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/owner"
-	"github.com/lazaret/lazaret/task"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/task"
 )
 
 // Run is a run that is being written, by this process alone. Its methods may be called by many goroutines at once.
@@ -54,8 +54,8 @@ func Create(dir string, about About, resolved []byte) (_ *Run, err error) {
 		return nil, failed(op, dir, err)
 	}
 	if len(entries) > 0 {
-		return nil, &lazaret.Error{
-			Op: op, Path: dir, Class: lazaret.ErrConfig, Err: errors.New("the folder is not empty"),
+		return nil, &fumehood.Error{
+			Op: op, Path: dir, Class: fumehood.ErrConfig, Err: errors.New("the folder is not empty"),
 			Hint: "name another folder, or go on with the run that is there",
 		}
 	}
@@ -92,8 +92,8 @@ func Open(dir string) (_ *Run, err error) {
 		return nil, failed(op, dir, err)
 	}
 	if !locked {
-		return nil, &lazaret.Error{
-			Op: op, Path: dir, Class: lazaret.ErrUnavailable, Err: errors.New("another process is writing the run"),
+		return nil, &fumehood.Error{
+			Op: op, Path: dir, Class: fumehood.ErrUnavailable, Err: errors.New("another process is writing the run"),
 			Hint: "wait for its end, or end it",
 		}
 	}
@@ -187,7 +187,7 @@ func (r *Run) Append(res task.SampleResult) error {
 	defer r.mu.Unlock()
 	switch {
 	case r.broken != nil:
-		return &lazaret.Error{Op: op, Path: r.dir, Class: lazaret.ErrUnavailable, Err: r.broken}
+		return &fumehood.Error{Op: op, Path: r.dir, Class: fumehood.ErrUnavailable, Err: r.broken}
 	case r.done[res.Key()]:
 		return wrong(op, r.dir, errors.New("it is recorded already"))
 	}
@@ -208,7 +208,7 @@ func (r *Run) Append(res task.SampleResult) error {
 }
 
 // Journal opens the journal of a sandbox: see task.Options.
-func (r *Run) Journal(sandbox string, _ lazaret.Sample) (io.WriteCloser, error) {
+func (r *Run) Journal(sandbox string, _ fumehood.Sample) (io.WriteCloser, error) {
 	f, err := os.OpenFile(filepath.Join(r.path(journalsName), sandbox+".jsonl"), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
 		return nil, failed("open the journal of "+sandbox, r.dir, err)

@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/task"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/task"
 )
 
 var created = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -86,7 +86,7 @@ func TestWhatIsRecordedIsThereAgain(t *testing.T) {
 	r := create(t)
 	full := scored("a", 2, 0.5)
 	full.Score.Parts, full.Score.Reasons = map[string]float64{"style": 1}, []string{"too slow"}
-	full.Steps = []task.StepResult{{Name: "1", Outcome: lazaret.TimedOut, ExitCode: -1, Wall: 1.5, Stdout: "\x00\u2028<&>\n"}}
+	full.Steps = []task.StepResult{{Name: "1", Outcome: fumehood.TimedOut, ExitCode: -1, Wall: 1.5, Stdout: "\x00\u2028<&>\n"}}
 	full.Phases = map[string]float64{"solve": 1.5}
 	appendAll(t, r, full, scored("a", 1, 1))
 	if done := r.Done(); !done(task.Key{Sample: "a", Epoch: 1}) || !done(full.Key()) || done(task.Key{Sample: "b", Epoch: 1}) {
@@ -112,7 +112,7 @@ func TestNoAttemptIsRecordedTwice(t *testing.T) {
 	r := create(t)
 	appendAll(t, r, scored("a", 1, 1))
 	for _, run := range []*Run{r, reopen(t, r)} {
-		if err := run.Append(scored("a", 1, 0)); !errors.Is(err, lazaret.ErrConfig) && !errors.Is(err, lazaret.ErrUnavailable) {
+		if err := run.Append(scored("a", 1, 0)); !errors.Is(err, fumehood.ErrConfig) && !errors.Is(err, fumehood.ErrUnavailable) {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -128,7 +128,7 @@ func TestWhatIsNoResultIsRefused(t *testing.T) {
 	for name, res := range map[string]task.SampleResult{
 		"neither": {Sample: "a", Epoch: 1}, "both": both, "no sample": scored("", 1, 1), "no epoch": scored("a", 0, 1), "no number": scored("a", 1, math.NaN()),
 	} {
-		if err := r.Append(res); !errors.Is(err, lazaret.ErrConfig) {
+		if err := r.Append(res); !errors.Is(err, fumehood.ErrConfig) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -193,7 +193,7 @@ func TestABrokenLineInTheMiddleIsToldAndLeft(t *testing.T) {
 		_, err := Open(r.Dir())
 		_, summing := r.Summary()
 		for _, err := range []error{err, summing, r.Export(&bytes.Buffer{}, CSV)} {
-			if !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), "results.jsonl: line 2: ") {
+			if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "results.jsonl: line 2: ") {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
@@ -211,7 +211,7 @@ func TestAnAttemptThatIsThereTwiceIsTold(t *testing.T) {
 	if err := errors.Join(r.Close(), os.WriteFile(file, append(line, line...), 0o644)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(r.Dir()); !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), `sample "a", epoch 1 is there twice`) {
+	if _, err := Open(r.Dir()); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), `sample "a", epoch 1 is there twice`) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -234,18 +234,18 @@ func TestCancelledAttemptsAreMadeAgain(t *testing.T) {
 
 func TestOnlyOneProcessWritesARun(t *testing.T) {
 	r := create(t)
-	if _, err := Open(r.Dir()); !errors.Is(err, lazaret.ErrUnavailable) {
+	if _, err := Open(r.Dir()); !errors.Is(err, fumehood.ErrUnavailable) {
 		t.Errorf("got %v", err)
 	}
 	appendAll(t, r, scored("a", 1, 1))
 	again := reopen(t, r)
-	if err := r.Append(scored("b", 1, 1)); !errors.Is(err, lazaret.ErrUnavailable) {
+	if err := r.Append(scored("b", 1, 1)); !errors.Is(err, fumehood.ErrUnavailable) {
 		t.Errorf("the closed run is still written: %v", err)
 	}
 	if err := r.Close(); err != nil { // must not release what the other one holds
 		t.Error(err)
 	}
-	if _, err := Open(r.Dir()); !errors.Is(err, lazaret.ErrUnavailable) {
+	if _, err := Open(r.Dir()); !errors.Is(err, fumehood.ErrUnavailable) {
 		t.Errorf("got %v", err)
 	}
 	appendAll(t, again, scored("b", 1, 1))
@@ -254,20 +254,20 @@ func TestOnlyOneProcessWritesARun(t *testing.T) {
 func TestAFolderThatIsNoRunsIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	for _, of := range []string{dir, filepath.Join(dir, "none")} {
-		if _, err := Open(of); !errors.Is(err, lazaret.ErrConfig) || !errors.Is(err, fs.ErrNotExist) {
+		if _, err := Open(of); !errors.Is(err, fumehood.ErrConfig) || !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("got %v", err)
 		}
 	}
 	if err := os.WriteFile(filepath.Join(dir, "mine"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Create(dir, About{}, nil); !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), "not empty") {
+	if _, err := Create(dir, About{}, nil); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "not empty") {
 		t.Errorf("got %v", err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, aboutFile), []byte("{"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Read(dir); !errors.Is(err, lazaret.ErrConfig) {
+	if _, err := Read(dir); !errors.Is(err, fumehood.ErrConfig) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -299,7 +299,7 @@ func TestALineThatDoesNotFitLeavesNothing(t *testing.T) {
 	appendAll(t, r, scored("a", 1, 1))
 	disk := &full{file: r.results, room: 20}
 	r.results = disk
-	if err := r.Append(scored("b", 1, 1)); !errors.Is(err, lazaret.ErrInfrastructure) || !strings.Contains(err.Error(), "no space") {
+	if err := r.Append(scored("b", 1, 1)); !errors.Is(err, fumehood.ErrInfrastructure) || !strings.Contains(err.Error(), "no space") {
 		t.Errorf("got %v", err)
 	}
 	disk.room = 1 << 20
@@ -312,7 +312,7 @@ func TestALineThatDoesNotFitLeavesNothing(t *testing.T) {
 		t.Error("no error")
 	}
 	disk.room = 1 << 20
-	if err := r.Append(scored("d", 1, 1)); !errors.Is(err, lazaret.ErrUnavailable) || !strings.Contains(err.Error(), "no space") || !strings.Contains(err.Error(), "read-only") {
+	if err := r.Append(scored("d", 1, 1)); !errors.Is(err, fumehood.ErrUnavailable) || !strings.Contains(err.Error(), "no space") || !strings.Contains(err.Error(), "read-only") {
 		t.Errorf("it is written after half a line: %v", err)
 	}
 }
@@ -351,7 +351,7 @@ func TestManyAppendAtOnceAndOthersRead(t *testing.T) {
 
 func TestJournalsAreFilesOfTheRun(t *testing.T) {
 	r := create(t)
-	w, err := r.Journal("lazaret-sums-abc", lazaret.Sample{})
+	w, err := r.Journal("fumehood-sums-abc", fumehood.Sample{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -361,10 +361,10 @@ func TestJournalsAreFilesOfTheRun(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Error(err)
 	}
-	if text, err := os.ReadFile(filepath.Join(r.Dir(), "journals", "lazaret-sums-abc.jsonl")); err != nil || string(text) != "{}\n" {
+	if text, err := os.ReadFile(filepath.Join(r.Dir(), "journals", "fumehood-sums-abc.jsonl")); err != nil || string(text) != "{}\n" {
 		t.Errorf("%q, %v", text, err)
 	}
-	if _, err := r.Journal("lazaret-sums-abc", lazaret.Sample{}); !errors.Is(err, fs.ErrExist) {
+	if _, err := r.Journal("fumehood-sums-abc", fumehood.Sample{}); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("a journal was overwritten: %v", err)
 	}
 }
@@ -401,7 +401,7 @@ func TestManyResultsTakeLittleMemory(t *testing.T) {
 	output := strings.Repeat("0123456789abcdef", 1<<6)
 	for i := range results {
 		res := scored(fmt.Sprint(i), 1, float64(i%2))
-		res.Steps = []task.StepResult{{Name: "1", Outcome: lazaret.Exited, Stdout: output + fmt.Sprint(i)}}
+		res.Steps = []task.StepResult{{Name: "1", Outcome: fumehood.Exited, Stdout: output + fmt.Sprint(i)}}
 		res.Phases = map[string]float64{"acquire": 1, "setup": 1, "solve": 1, "score": 1, "remove": 1}
 		appendAll(t, r, res)
 	}

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lazaret/lazaret/task"
+	"github.com/fumehood/fumehood/task"
 )
 
 // Summary is what a run's results come to.

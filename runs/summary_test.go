@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/task"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/task"
 )
 
 // TestConfidenceIntervals has the figures of R. G. Newcombe, "Two-sided confidence intervals for the single proportion",
@@ -39,15 +39,15 @@ func TestConfidenceIntervals(t *testing.T) {
 // mixed are results of every kind.
 func mixed() []task.SampleResult {
 	passed, slow, crashed, broken := scored("a,b", 1, 1), scored("a,b", 2, 0.5), scored("=1+1", 1, 0), failedWith("c", task.Infra)
-	passed.Steps = []task.StepResult{{Name: "build", Outcome: lazaret.Exited, ExitCode: 1}, {Name: "run", Outcome: lazaret.Exited, Wall: 0.25, CPU: 0.125, Stdout: "not told"}}
+	passed.Steps = []task.StepResult{{Name: "build", Outcome: fumehood.Exited, ExitCode: 1}, {Name: "run", Outcome: fumehood.Exited, Wall: 0.25, CPU: 0.125, Stdout: "not told"}}
 	passed.Phases = map[string]float64{"acquire": 1, "solve": 3}
 	passed.Score.Parts = map[string]float64{"style": 1}
-	slow.Steps = []task.StepResult{{Name: "1", Outcome: lazaret.TimedOut, ExitCode: -1}}
+	slow.Steps = []task.StepResult{{Name: "1", Outcome: fumehood.TimedOut, ExitCode: -1}}
 	slow.Score.Reasons = []string{"too slow", "and \"long\"\n]]>"}
 	slow.Score.Parts = map[string]float64{"style": 0.5}
 	slow.Phases = map[string]float64{"acquire": 2, "solve": 2}
 	slow.Tries = 2
-	crashed.Steps = []task.StepResult{{Name: "1", Outcome: lazaret.Signalled, ExitCode: 139, Signal: 11, Stdout: "<out>\x1b[31m", Stderr: "err"}}
+	crashed.Steps = []task.StepResult{{Name: "1", Outcome: fumehood.Signalled, ExitCode: 139, Signal: 11, Stdout: "<out>\x1b[31m", Stderr: "err"}}
 	broken.Error.Text = "the daemon\nis gone"
 	return []task.SampleResult{passed, slow, crashed, broken, scored("none", 1, 0)}
 }
@@ -169,7 +169,7 @@ func TestExportAsJUnit(t *testing.T) {
 }
 
 func TestThereIsNoOtherFormat(t *testing.T) {
-	if err := create(t).Export(&bytes.Buffer{}, "xls"); !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), "csv, json and junit") {
+	if err := create(t).Export(&bytes.Buffer{}, "xls"); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "csv, json and junit") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -183,7 +183,7 @@ func TestAnExportThatCannotBeWrittenFails(t *testing.T) {
 	r := create(t)
 	appendAll(t, r, mixed()...)
 	for _, format := range []string{CSV, JSON, JUnit} {
-		if err := r.Export(shut{}, format); !errors.Is(err, lazaret.ErrInfrastructure) || !strings.Contains(err.Error(), "broken pipe") {
+		if err := r.Export(shut{}, format); !errors.Is(err, fumehood.ErrInfrastructure) || !strings.Contains(err.Error(), "broken pipe") {
 			t.Errorf("%s: %v", format, err)
 		}
 	}

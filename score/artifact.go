@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 const (
@@ -84,7 +84,7 @@ type room struct {
 }
 
 // lookup finds the service that a key names, as it is reached without the help of anything in the sandbox.
-func lookup(sb *lazaret.Sandbox, key string) (*lazaret.Service, string, error) {
+func lookup(sb *fumehood.Sandbox, key string) (*fumehood.Service, string, error) {
 	service, name := split(key)
 	svc := sb.Service
 	if service != "" {
@@ -98,11 +98,11 @@ func lookup(sb *lazaret.Sandbox, key string) (*lazaret.Service, string, error) {
 
 // absent reports whether an error says that there is nothing at a path.
 func absent(err error) bool {
-	return errors.Is(err, lazaret.ErrNotFound) || errors.Is(err, lazaret.ErrNotDirectory)
+	return errors.Is(err, fumehood.ErrNotFound) || errors.Is(err, fumehood.ErrNotDirectory)
 }
 
 // download opens a file or a folder of an attempt as a tar stream. What the attempt is to blame for is an unfit.
-func download(ctx context.Context, svc *lazaret.Service, name string) (io.ReadCloser, error) {
+func download(ctx context.Context, svc *fumehood.Service, name string) (io.ReadCloser, error) {
 	name = path.Clean(name)
 	info, err := svc.Stat(ctx, name)
 	switch {
@@ -128,7 +128,7 @@ func (b *brokenOff) Unwrap() error { return b.error }
 
 // broken is the error of reading such a stream, unless it says itself what it is.
 func broken(err error) error {
-	if lazaret.ClassOf(err) != nil {
+	if fumehood.ClassOf(err) != nil {
 		return err
 	}
 	return &brokenOff{err}
@@ -148,7 +148,7 @@ func steadily(ctx context.Context, read func() error) error {
 		case !errors.As(err, &b):
 			return err
 		case ctx.Err() != nil:
-			return &lazaret.Error{Op: "read", Class: lazaret.ErrCancelled, Err: context.Cause(ctx)}
+			return &fumehood.Error{Op: "read", Class: fumehood.ErrCancelled, Err: context.Cause(ctx)}
 		case try == tries:
 			return &unfit{"it changes while it is being read"}
 		}
@@ -156,7 +156,7 @@ func steadily(ctx context.Context, read func() error) error {
 }
 
 // carry copies an artifact between sandboxes. Of the first it takes names, contents, and which files may be executed.
-func (a Artifact) carry(ctx context.Context, from *lazaret.Sandbox, to *lazaret.Service, left *room) error {
+func (a Artifact) carry(ctx context.Context, from *fumehood.Sandbox, to *fumehood.Service, left *room) error {
 	return steadily(ctx, func() error {
 		now := *left
 		err := a.copy(ctx, from, to, &now)
@@ -167,7 +167,7 @@ func (a Artifact) carry(ctx context.Context, from *lazaret.Sandbox, to *lazaret.
 	})
 }
 
-func (a Artifact) copy(ctx context.Context, from *lazaret.Sandbox, to *lazaret.Service, left *room) error {
+func (a Artifact) copy(ctx context.Context, from *fumehood.Sandbox, to *fumehood.Service, left *room) error {
 	svc, name, err := lookup(from, a.Path)
 	if err != nil {
 		return err
@@ -203,13 +203,13 @@ var errUploaded = errors.New("the upload has ended")
 
 // parents finds the innermost directory above a path that is there, and those that are missing, outermost first and
 // relative to it.
-func parents(ctx context.Context, svc *lazaret.Service, name string) (dir string, missing []string, err error) {
+func parents(ctx context.Context, svc *fumehood.Service, name string) (dir string, missing []string, err error) {
 	for dir = path.Dir(name); dir != "/"; dir = path.Dir(dir) {
 		_, err := svc.Stat(ctx, dir)
 		if err == nil {
 			break
 		}
-		if !errors.Is(err, lazaret.ErrNotFound) {
+		if !errors.Is(err, fumehood.ErrNotFound) {
 			return "", nil, err
 		}
 		missing = append(missing, dir)

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // archive makes a tar of entries, each "TYPE NAME": a regular file "f" of 3 bytes, a folder "d", links "l" and "h", a
@@ -164,7 +164,7 @@ func TestFilesThatChangeAllTheTimeAreTheAttemptsFault(t *testing.T) {
 		}
 	}
 	cancel()
-	if err := steadily(ctx, func() error { return &brokenOff{io.ErrUnexpectedEOF} }); !errors.Is(err, lazaret.ErrCancelled) {
+	if err := steadily(ctx, func() error { return &brokenOff{io.ErrUnexpectedEOF} }); !errors.Is(err, fumehood.ErrCancelled) {
 		t.Errorf("got %v", err)
 	}
 }

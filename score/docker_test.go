@@ -10,25 +10,25 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/dockertest"
-	"github.com/lazaret/lazaret/internal/filetest"
-	"github.com/lazaret/lazaret/provider/docker"
-	"github.com/lazaret/lazaret/score"
-	"github.com/lazaret/lazaret/task"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/dockertest"
+	"github.com/fumehood/fumehood/internal/filetest"
+	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/score"
+	"github.com/fumehood/fumehood/task"
 )
 
-const python = "lazaret-test/python"
+const python = "fumehood-test/python"
 
 // attempted has a task attempt its one sample by a shell script, as the code under test, and calls f to score it.
-func attempted(t *testing.T, p lazaret.Provider, script string, f func(a *task.Attempt)) {
+func attempted(t *testing.T, p fumehood.Provider, script string, f func(a *task.Attempt)) {
 	t.Helper()
 	opts := task.Options{
-		Name: "grading", Provider: p, Spec: lazaret.Spec{Image: python, Dir: "/work"},
-		Samples: []task.Sample{{ID: t.Name(), Others: []lazaret.Spec{{Image: python}}}},
+		Name: "grading", Provider: p, Spec: fumehood.Spec{Image: python, Dir: "/work"},
+		Samples: []task.Sample{{ID: t.Name(), Others: []fumehood.Spec{{Image: python}}}},
 	}
 	how := task.RunOptions{Retries: -1, Solve: func(ctx context.Context, a *task.Attempt) error {
-		cmd := lazaret.Cmd{Args: []string{"bash", "-c", script}, Wall: time.Minute}
+		cmd := fumehood.Cmd{Args: []string{"bash", "-c", script}, Wall: time.Minute}
 		res, err := a.Sandbox.Exec(ctx, cmd)
 		if err == nil && !res.Success() {
 			err = fmt.Errorf("the attempt has ended so: %+v", res)
@@ -47,7 +47,7 @@ func attempted(t *testing.T, p lazaret.Provider, script string, f func(a *task.A
 }
 
 // graded grades such an attempt.
-func graded(t *testing.T, p lazaret.Provider, g *score.Grader, script string) (got task.Score, err error) {
+func graded(t *testing.T, p fumehood.Provider, g *score.Grader, script string) (got task.Score, err error) {
 	t.Helper()
 	attempted(t, p, script, func(a *task.Attempt) { got, err = g.Score(t.Context(), a) })
 	return got, err
@@ -75,10 +75,10 @@ print(json.dumps({"scores": parts, "reasons": reasons}))
 func grader(t *testing.T) *score.Grader {
 	t.Helper()
 	return &score.Grader{
-		Spec:      lazaret.Spec{Image: python},
-		Hidden:    []lazaret.Mount{{Host: filetest.Lay(t, map[string]string{"judge.py": judge}), Container: "/hidden", Writable: true}},
+		Spec:      fumehood.Spec{Image: python},
+		Hidden:    []fumehood.Mount{{Host: filetest.Lay(t, map[string]string{"judge.py": judge}), Container: "/hidden", Writable: true}},
 		Artifacts: []score.Artifact{{Path: "solution.py"}},
-		Cmd:       lazaret.Cmd{Args: []string{"/usr/bin/python3", "-I", "/hidden/judge.py"}, Wall: time.Minute},
+		Cmd:       fumehood.Cmd{Args: []string{"/usr/bin/python3", "-I", "/hidden/judge.py"}, Wall: time.Minute},
 	}
 }
 
@@ -240,9 +240,9 @@ func TestArtifactsThatAreNoPlainFilesScoreNothing(t *testing.T) {
 func TestWhatIsCarriedIsTheSame(t *testing.T) {
 	p := dockertest.Provider(t, docker.Options{})
 	g := &score.Grader{
-		Spec: lazaret.Spec{Image: python}, ByExitCode: true,
+		Spec: fumehood.Spec{Image: python}, ByExitCode: true,
 		Artifacts: []score.Artifact{{Path: "tree"}, {Path: "/work/one", To: "/deep/er/uno"}, {Path: "none", Optional: true}},
-		Cmd: lazaret.Cmd{Args: []string{"sh", "-exc", `
+		Cmd: fumehood.Cmd{Args: []string{"sh", "-exc", `
 			test "$(ls /submission)" = tree
 			cd /submission/tree
 			test "$(find . | sort | tr '\n' ,)" = ".,./a b,./a b/c,./a b/c/ü,./empty,./run,"
@@ -286,17 +286,17 @@ func tellsTheGradersFault(t *testing.T, a *task.Attempt) {
 		class error
 		says  string
 	}{
-		"no score":          {[]string{"echo", "passed"}, 0, lazaret.ErrConfig, "has printed no score"},
-		"two scores":        {[]string{"echo", "1 1"}, 0, lazaret.ErrConfig, "has printed no score"},
-		"nothing":           {[]string{"true"}, 0, lazaret.ErrConfig, "has printed no score"},
-		"too much":          {[]string{"sh", "-c", "yes | head -c 1000000; echo 1"}, 0, lazaret.ErrConfig, "1000002 bytes"},
-		"a crash after a 1": {[]string{"sh", "-c", "echo 1; echo why >&2; exit 3"}, 0, lazaret.ErrConfig, `code 3, and not with 0; the end of its standard error: "why"`},
-		"a limit":           {[]string{"sleep", "1000"}, time.Second, lazaret.ErrLimit, "timed out"},
-		"no such program":   {[]string{"no-such-program"}, 0, lazaret.ErrProgramNotFound, "no-such-program"},
+		"no score":          {[]string{"echo", "passed"}, 0, fumehood.ErrConfig, "has printed no score"},
+		"two scores":        {[]string{"echo", "1 1"}, 0, fumehood.ErrConfig, "has printed no score"},
+		"nothing":           {[]string{"true"}, 0, fumehood.ErrConfig, "has printed no score"},
+		"too much":          {[]string{"sh", "-c", "yes | head -c 1000000; echo 1"}, 0, fumehood.ErrConfig, "1000002 bytes"},
+		"a crash after a 1": {[]string{"sh", "-c", "echo 1; echo why >&2; exit 3"}, 0, fumehood.ErrConfig, `code 3, and not with 0; the end of its standard error: "why"`},
+		"a limit":           {[]string{"sleep", "1000"}, time.Second, fumehood.ErrLimit, "timed out"},
+		"no such program":   {[]string{"no-such-program"}, 0, fumehood.ErrProgramNotFound, "no-such-program"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := grader(t)
-			g.Cmd = lazaret.Cmd{Args: c.args, Wall: c.wall}
+			g.Cmd = fumehood.Cmd{Args: c.args, Wall: c.wall}
 			got, err := g.Score(t.Context(), a)
 			if !errors.Is(err, c.class) || !strings.Contains(fmt.Sprint(err), c.says) || got.Value != 0 {
 				t.Errorf("got %+v, %v", got, err)
@@ -306,7 +306,7 @@ func tellsTheGradersFault(t *testing.T, a *task.Attempt) {
 	t.Run("by exit code, all ends but 0 are the score 0", func(t *testing.T) {
 		for _, args := range [][]string{{"false"}, {"sh", "-c", "kill -9 $$"}, {"sleep", "1000"}} {
 			g := grader(t)
-			g.Cmd, g.ByExitCode = lazaret.Cmd{Args: args, Wall: 2 * time.Second}, true
+			g.Cmd, g.ByExitCode = fumehood.Cmd{Args: args, Wall: 2 * time.Second}, true
 			if got, err := g.Score(t.Context(), a); err != nil || got.Value != 0 || len(got.Reasons) != 1 {
 				t.Errorf("%q: %+v, %v", args, got, err)
 			}
@@ -315,7 +315,7 @@ func tellsTheGradersFault(t *testing.T, a *task.Attempt) {
 	t.Run("a grader that is cancelled", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if got, err := grader(t).Score(ctx, a); !errors.Is(err, lazaret.ErrCancelled) {
+		if got, err := grader(t).Score(ctx, a); !errors.Is(err, fumehood.ErrCancelled) {
 			t.Errorf("got %+v, %v", got, err)
 		}
 	})

@@ -1,7 +1,7 @@
 // Package score says how good an attempt at a task's sample was: by what is expected of its commands and of the files
 // they leave (Expect, Expectations), or by a command in a fresh sandbox that the attempt has never touched (Grader).
 // Both read nothing by the help of the attempt's sandbox, which is hostile, and neither makes a score of a failure of
-// ours. It knows lazaret.Provider, and no container engine.
+// ours. It knows fumehood.Provider, and no container engine.
 package score
 
 import (
@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // Expect is what is expected of a command that ran, and of the files that are there then. The zero value expects that
@@ -21,7 +21,7 @@ type Expect struct {
 	// otherwise.
 	ExitCode []int `yaml:"exit_code"`
 	// Outcome is how the command ends: exited (also when absent), signalled, timed out or out of memory.
-	Outcome lazaret.Outcome `yaml:"outcome" form:"outcome"`
+	Outcome fumehood.Outcome `yaml:"outcome" form:"outcome"`
 	// Stdout is what standard output is.
 	Stdout *Text `yaml:"stdout"`
 	// Stderr is what standard error is.
@@ -68,22 +68,22 @@ type Numbers struct {
 // maxFile is the largest file in bytes of which a content is expected.
 const maxFile = 10 << 20
 
-// Validate checks what can be checked without a result. Its errors are lazaret.ErrConfig.
+// Validate checks what can be checked without a result. Its errors are fumehood.ErrConfig.
 func (e *Expect) Validate() error {
 	err := e.validate()
 	if err == nil {
 		return nil
 	}
-	return &lazaret.Error{Op: "read expectations", Class: lazaret.ErrConfig, Err: err}
+	return &fumehood.Error{Op: "read expectations", Class: fumehood.ErrConfig, Err: err}
 }
 
 func (e *Expect) validate() error {
 	switch e.Outcome {
-	case "", lazaret.Exited, lazaret.Signalled, lazaret.TimedOut, lazaret.OutOfMemory:
+	case "", fumehood.Exited, fumehood.Signalled, fumehood.TimedOut, fumehood.OutOfMemory:
 	default:
 		return fmt.Errorf("there is no outcome %q to expect", e.Outcome)
 	}
-	if e.outcome() != lazaret.Exited && len(e.ExitCode) > 0 {
+	if e.outcome() != fumehood.Exited && len(e.ExitCode) > 0 {
 		return fmt.Errorf("an exit code and the outcome %q exclude each other", e.Outcome)
 	}
 	for name, t := range map[string]*Text{"stdout": e.Stdout, "stderr": e.Stderr} {
@@ -106,18 +106,18 @@ func (e *Expect) validate() error {
 }
 
 // outcome is that which is expected.
-func (e *Expect) outcome() lazaret.Outcome {
+func (e *Expect) outcome() fumehood.Outcome {
 	if e.Outcome == "" {
-		return lazaret.Exited
+		return fumehood.Exited
 	}
 	return e.Outcome
 }
 
 // Check says, for a person, what of a result is not as expected; nothing where all is. Files are not looked at. A
-// command of which it is not known how it ended is an error, a lazaret.ErrUnavailable.
-func (e *Expect) Check(r *lazaret.Result) (reasons []string, err error) {
-	if r.Outcome == lazaret.Lost {
-		return nil, &lazaret.Error{Op: "check a command", Class: lazaret.ErrUnavailable, Err: errors.New(strings.TrimRight("it is lost: "+r.Why, ": "))}
+// command of which it is not known how it ended is an error, a fumehood.ErrUnavailable.
+func (e *Expect) Check(r *fumehood.Result) (reasons []string, err error) {
+	if r.Outcome == fumehood.Lost {
+		return nil, &fumehood.Error{Op: "check a command", Class: fumehood.ErrUnavailable, Err: errors.New(strings.TrimRight("it is lost: "+r.Why, ": "))}
 	}
 	codes := e.ExitCode
 	if len(codes) == 0 {
@@ -126,13 +126,13 @@ func (e *Expect) Check(r *lazaret.Result) (reasons []string, err error) {
 	switch {
 	case r.Outcome != e.outcome():
 		reasons = append(reasons, fmt.Sprintf("it %s, and was expected to have %s", ended(r), past(e.outcome())))
-	case r.Outcome == lazaret.Exited && !slices.Contains(codes, r.ExitCode):
+	case r.Outcome == fumehood.Exited && !slices.Contains(codes, r.ExitCode):
 		reasons = append(reasons, fmt.Sprintf("it exited with code %d, and was expected to with %s", r.ExitCode, anyOf(codes)))
 	}
 	for _, out := range []struct {
 		name   string
 		expect *Text
-		lazaret.Output
+		fumehood.Output
 	}{{"standard output", e.Stdout, r.Stdout}, {"standard error", e.Stderr, r.Stderr}} {
 		switch {
 		case out.expect == nil:
@@ -148,26 +148,26 @@ func (e *Expect) Check(r *lazaret.Result) (reasons []string, err error) {
 }
 
 // ended says how a command ended, after "it".
-func ended(r *lazaret.Result) string {
+func ended(r *fumehood.Result) string {
 	switch r.Outcome {
-	case lazaret.Exited:
+	case fumehood.Exited:
 		return fmt.Sprintf("exited with code %d", r.ExitCode)
-	case lazaret.Signalled:
+	case fumehood.Signalled:
 		return fmt.Sprintf("was ended by signal %d", r.Signal)
-	case lazaret.TimedOut:
+	case fumehood.TimedOut:
 		return fmt.Sprintf("timed out after %v", r.Wall.Round(1e6))
-	case lazaret.OutOfMemory:
+	case fumehood.OutOfMemory:
 		return "ran out of memory"
 	}
 	return "is " + string(r.Outcome)
 }
 
 // past is an outcome, after "have".
-func past(o lazaret.Outcome) string {
+func past(o fumehood.Outcome) string {
 	switch o {
-	case lazaret.Signalled:
+	case fumehood.Signalled:
 		return "been ended by a signal"
-	case lazaret.OutOfMemory:
+	case fumehood.OutOfMemory:
 		return "run out of memory"
 	}
 	return string(o)

@@ -6,14 +6,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
-func exited(code int, stdout, stderr string) *lazaret.Result {
-	return &lazaret.Result{
-		Outcome: lazaret.Exited, ExitCode: code,
-		Stdout: lazaret.Output{Bytes: []byte(stdout), Total: int64(len(stdout))},
-		Stderr: lazaret.Output{Bytes: []byte(stderr), Total: int64(len(stderr))},
+func exited(code int, stdout, stderr string) *fumehood.Result {
+	return &fumehood.Result{
+		Outcome: fumehood.Exited, ExitCode: code,
+		Stdout: fumehood.Output{Bytes: []byte(stdout), Total: int64(len(stdout))},
+		Stderr: fumehood.Output{Bytes: []byte(stderr), Total: int64(len(stderr))},
 	}
 }
 
@@ -25,7 +25,7 @@ func TestWhatIsExpectedOfACommand(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		expect *Expect
-		result *lazaret.Result
+		result *fumehood.Result
 		says   string // empty where all is as expected
 	}{
 		"nothing said, and 0":                {&Expect{}, exited(0, "x", "y"), ""},
@@ -34,13 +34,13 @@ func TestWhatIsExpectedOfACommand(t *testing.T) {
 		"one of several codes":               {&Expect{ExitCode: []int{0, 3}}, exited(3, "", ""), ""},
 		"none of several codes":              {&Expect{ExitCode: []int{0, 3}}, exited(2, "", ""), "with code 2, and was expected to with 0 or 3"},
 		"0 where 3 is expected":              {&Expect{ExitCode: []int{3}}, exited(0, "", ""), "with code 0"},
-		"124 is no time-out":                 {&Expect{Outcome: lazaret.TimedOut}, exited(124, "", ""), "exited with code 124, and was expected to have timed out"},
-		"a time-out":                         {&Expect{Outcome: lazaret.TimedOut}, &lazaret.Result{Outcome: lazaret.TimedOut, ExitCode: -1}, ""},
-		"a time-out unexpected":              {&Expect{}, &lazaret.Result{Outcome: lazaret.TimedOut, ExitCode: -1}, "it timed out"},
-		"a signal":                           {&Expect{Outcome: lazaret.Signalled}, &lazaret.Result{Outcome: lazaret.Signalled, Signal: 11, ExitCode: 139}, ""},
-		"a signal unexpected":                {&Expect{}, &lazaret.Result{Outcome: lazaret.Signalled, Signal: 11, ExitCode: 139}, "was ended by signal 11"},
-		"a signal's code is none":            {&Expect{ExitCode: []int{139}}, &lazaret.Result{Outcome: lazaret.Signalled, Signal: 11, ExitCode: 139}, "was ended by signal 11"},
-		"no memory":                          {&Expect{Outcome: lazaret.OutOfMemory}, &lazaret.Result{Outcome: lazaret.OutOfMemory}, ""},
+		"124 is no time-out":                 {&Expect{Outcome: fumehood.TimedOut}, exited(124, "", ""), "exited with code 124, and was expected to have timed out"},
+		"a time-out":                         {&Expect{Outcome: fumehood.TimedOut}, &fumehood.Result{Outcome: fumehood.TimedOut, ExitCode: -1}, ""},
+		"a time-out unexpected":              {&Expect{}, &fumehood.Result{Outcome: fumehood.TimedOut, ExitCode: -1}, "it timed out"},
+		"a signal":                           {&Expect{Outcome: fumehood.Signalled}, &fumehood.Result{Outcome: fumehood.Signalled, Signal: 11, ExitCode: 139}, ""},
+		"a signal unexpected":                {&Expect{}, &fumehood.Result{Outcome: fumehood.Signalled, Signal: 11, ExitCode: 139}, "was ended by signal 11"},
+		"a signal's code is none":            {&Expect{ExitCode: []int{139}}, &fumehood.Result{Outcome: fumehood.Signalled, Signal: 11, ExitCode: 139}, "was ended by signal 11"},
+		"no memory":                          {&Expect{Outcome: fumehood.OutOfMemory}, &fumehood.Result{Outcome: fumehood.OutOfMemory}, ""},
 		"exact":                              {stdout(Text{Exact: new("42\n")}), exited(0, "42\n", ""), ""},
 		"exact, without the newline":         {stdout(Text{Exact: new("42\n")}), exited(0, "42", ""), `standard output is "42", and was expected to be "42\n"`},
 		"exactly nothing":                    {stdout(Text{Exact: new("")}), exited(0, "", ""), ""},
@@ -83,10 +83,10 @@ func TestWhatIsExpectedOfACommand(t *testing.T) {
 		"numbers, hexadecimal":               {numbers("16", 0, 0), exited(0, "0x10", ""), "0x10"},
 		"bytes that are no text":             {stdout(Text{Exact: new("\xff")}), exited(0, "\xff", ""), ""},
 		"a terminal's bytes are quoted":      {stdout(Text{Exact: new("a")}), exited(0, "\x1b[2J", ""), `"\x1b[2J"`},
-		"what was cut off": {stdout(Text{Contains: []string{"a"}}), &lazaret.Result{
-			Outcome: lazaret.Exited, Stdout: lazaret.Output{Bytes: []byte("a"), Total: 9},
+		"what was cut off": {stdout(Text{Contains: []string{"a"}}), &fumehood.Result{
+			Outcome: fumehood.Exited, Stdout: fumehood.Output{Bytes: []byte("a"), Total: 9},
 		}, "too long to be compared: 9 bytes"},
-		"what was cut off and does not matter": {&Expect{}, &lazaret.Result{Outcome: lazaret.Exited, Stdout: lazaret.Output{Bytes: []byte("a"), Total: 9}}, ""},
+		"what was cut off and does not matter": {&Expect{}, &fumehood.Result{Outcome: fumehood.Exited, Stdout: fumehood.Output{Bytes: []byte("a"), Total: 9}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := c.expect.Validate(); err != nil {
@@ -102,8 +102,8 @@ func TestWhatIsExpectedOfACommand(t *testing.T) {
 }
 
 func TestACommandThatIsLostHasNoScore(t *testing.T) {
-	_, err := (&Expect{}).Check(&lazaret.Result{Outcome: lazaret.Lost, ExitCode: -1, Why: "the container died"})
-	if !errors.Is(err, lazaret.ErrUnavailable) || !strings.Contains(err.Error(), "the container died") {
+	_, err := (&Expect{}).Check(&fumehood.Result{Outcome: fumehood.Lost, ExitCode: -1, Why: "the container died"})
+	if !errors.Is(err, fumehood.ErrUnavailable) || !strings.Contains(err.Error(), "the container died") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -111,8 +111,8 @@ func TestACommandThatIsLostHasNoScore(t *testing.T) {
 func TestExpectationsThatCannotBeAreRefused(t *testing.T) {
 	for name, e := range map[string]*Expect{
 		"outcome":           {Outcome: "gone"},
-		"lost":              {Outcome: lazaret.Lost},
-		"code of a timeout": {Outcome: lazaret.TimedOut, ExitCode: []int{1}},
+		"lost":              {Outcome: fumehood.Lost},
+		"code of a timeout": {Outcome: fumehood.TimedOut, ExitCode: []int{1}},
 		"regexp":            stdout(Text{Regexp: "("}),
 		"json":              stdout(Text{JSON: json.RawMessage("{")}),
 		"json twice":        stdout(Text{JSON: json.RawMessage(`{"a":1,"a":1}`)}),
@@ -120,7 +120,7 @@ func TestExpectationsThatCannotBeAreRefused(t *testing.T) {
 		"absent and more":   {Files: map[string]*File{"a": {Absent: true, Text: Text{Exact: new("x")}}}},
 		"file's regexp":     {Files: map[string]*File{"a": {Text: Text{Regexp: "("}}}},
 	} {
-		if err := e.Validate(); !errors.Is(err, lazaret.ErrConfig) {
+		if err := e.Validate(); !errors.Is(err, fumehood.ErrConfig) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/task"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/task"
 )
 
 // Expectations scores attempts by what is expected of their steps: by of, which has some by their names, and by last of
@@ -21,7 +21,7 @@ import (
 func Expectations(last *Expect, of map[string]*Expect) task.Scorer {
 	return func(ctx context.Context, a *task.Attempt) (task.Score, error) {
 		if len(a.Steps) == 0 {
-			return task.Score{}, &lazaret.Error{Op: "score", Class: lazaret.ErrConfig, Err: errors.New("the attempt has no step to look at")}
+			return task.Score{}, &fumehood.Error{Op: "score", Class: fumehood.ErrConfig, Err: errors.New("the attempt has no step to look at")}
 		}
 		var all []string
 		for i, step := range a.Steps {
@@ -44,7 +44,7 @@ func Expectations(last *Expect, of map[string]*Expect) task.Scorer {
 }
 
 // of is what is not as expected of a command and of the files.
-func (e *Expect) of(ctx context.Context, sb *lazaret.Sandbox, r *lazaret.Result) ([]string, error) {
+func (e *Expect) of(ctx context.Context, sb *fumehood.Sandbox, r *fumehood.Result) ([]string, error) {
 	if e == nil {
 		return nil, nil
 	}
@@ -58,7 +58,7 @@ func (e *Expect) of(ctx context.Context, sb *lazaret.Sandbox, r *lazaret.Result)
 
 // CheckFiles says, for a person, what of the files in a sandbox is not as expected. Nothing in the sandbox helps to read
 // them. An error is a failure of ours.
-func (e *Expect) CheckFiles(ctx context.Context, sb *lazaret.Sandbox) (reasons []string, err error) {
+func (e *Expect) CheckFiles(ctx context.Context, sb *fumehood.Sandbox) (reasons []string, err error) {
 	for _, key := range slices.Sorted(maps.Keys(e.Files)) {
 		svc, name, err := lookup(sb, key)
 		if err != nil {
@@ -76,7 +76,7 @@ func (e *Expect) CheckFiles(ctx context.Context, sb *lazaret.Sandbox) (reasons [
 }
 
 // check says, after a file's name, what is wrong with it.
-func (f *File) check(ctx context.Context, svc *lazaret.Service, name string) ([]string, error) {
+func (f *File) check(ctx context.Context, svc *fumehood.Service, name string) ([]string, error) {
 	if f != nil && f.Absent {
 		_, err := svc.Stat(ctx, name)
 		switch {
@@ -99,7 +99,7 @@ func (f *File) check(ctx context.Context, svc *lazaret.Service, name string) ([]
 }
 
 // readFile reads a regular file of at most maxFile bytes, of a hostile service.
-func readFile(ctx context.Context, svc *lazaret.Service, name string) (content []byte, err error) {
+func readFile(ctx context.Context, svc *fumehood.Service, name string) (content []byte, err error) {
 	err = steadily(ctx, func() error {
 		content, err = readOnce(ctx, svc, name)
 		return err
@@ -107,7 +107,7 @@ func readFile(ctx context.Context, svc *lazaret.Service, name string) (content [
 	return content, err
 }
 
-func readOnce(ctx context.Context, svc *lazaret.Service, name string) ([]byte, error) {
+func readOnce(ctx context.Context, svc *fumehood.Service, name string) ([]byte, error) {
 	r, err := download(ctx, svc, name)
 	if err != nil {
 		return nil, err

@@ -9,14 +9,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/task"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/task"
 )
 
 // Grader scores the attempts of task.Run by a command in a sandbox of its own, made for each attempt and used for nothing
 // else; Sandbox has to be among the sample's Others. Of the attempt nothing gets there but the artifacts, by the Engine's
 // archive calls under docker, and they are checked: plain files and folders only, within the limits. The command runs
-// without the help of anything in the sandbox (see lazaret.Cmd.Direct), so that what it runs of the attempt's cannot meddle
+// without the help of anything in the sandbox (see fumehood.Cmd.Direct), so that what it runs of the attempt's cannot meddle
 // with how its end and its output are told.
 //
 // What is the attempt's fault is a score of 0 with a reason: an artifact that is missing, a link, or too large. What is
@@ -27,13 +27,13 @@ import (
 type Grader struct {
 	// Spec is what the sandboxes are. It has no network, and neither a Name, a Sample nor a Keep. A Compose project of
 	// files is refused; one of a Dockerfile cannot have Hidden.
-	Spec lazaret.Spec
+	Spec fumehood.Spec
 	// Hidden are folders and files of this machine that only the grader sees, read-only whatever they say.
-	Hidden []lazaret.Mount
+	Hidden []fumehood.Mount
 	// Artifacts are what is carried there, in this order.
 	Artifacts []Artifact
 	// Cmd is the command. Its Direct and output caps are the grader's to set. With a Wall of 0 it has DefaultGraderTime.
-	Cmd lazaret.Cmd
+	Cmd fumehood.Cmd
 	// ByExitCode makes the score of the exit code: 1 for 0, and 0 for all other ends, time-outs included. Otherwise the
 	// command has to exit with 0, and to print what Parse reads; what else it does is an error.
 	ByExitCode bool
@@ -45,7 +45,7 @@ type Grader struct {
 // DefaultGraderTime is how long a grader's command may take that does not say.
 const DefaultGraderTime = 10 * time.Minute
 
-// Validate checks what can be checked without a sandbox. Its errors are lazaret.ErrConfig.
+// Validate checks what can be checked without a sandbox. Its errors are fumehood.ErrConfig.
 func (g *Grader) Validate() error {
 	err := g.validate()
 	if err == nil {
@@ -54,7 +54,7 @@ func (g *Grader) Validate() error {
 			return nil
 		}
 	}
-	return &lazaret.Error{Op: "read grader", Class: lazaret.ErrConfig, Err: err}
+	return &fumehood.Error{Op: "read grader", Class: fumehood.ErrConfig, Err: err}
 }
 
 func (g *Grader) validate() error {
@@ -64,13 +64,13 @@ func (g *Grader) validate() error {
 		return errors.New("it has no command")
 	case g.Cmd.Detach || g.Cmd.StdinPipe || g.Cmd.Stdin != nil || g.Cmd.TTY:
 		return errors.New("its command can neither be detached, nor have an input or a terminal")
-	case s.Network != "" && s.Network != lazaret.NetworkNone || len(s.Ports) > 0:
+	case s.Network != "" && s.Network != fumehood.NetworkNone || len(s.Ports) > 0:
 		return errors.New("its sandbox has no network")
 	case s.Compose != nil && (len(s.Compose.Files) > 0 || s.Compose.Egress != "" || s.Compose.AllowUnsafe):
 		return errors.New("its sandbox is a Compose project, which a grader cannot have: give it an image or a Dockerfile")
 	case s.Compose != nil && len(g.Hidden) > 0:
 		return errors.New("files cannot be mounted in a sandbox of a Dockerfile: give the grader an image, or copy them in the Dockerfile")
-	case s.Name != "" || s.Keep || s.Sample != (lazaret.Sample{}):
+	case s.Name != "" || s.Keep || s.Sample != (fumehood.Sample{}):
 		return errors.New("its spec has a Name, a Sample or a Keep, which are the grader's to set")
 	case g.MaxBytes < 0 || g.MaxFiles < 0:
 		return errors.New("a limit of its artifacts is negative")
@@ -100,9 +100,9 @@ func within(name, dir string) bool {
 }
 
 // Sandbox is what the sandboxes are in which attempts are graded.
-func (g *Grader) Sandbox() lazaret.Spec {
+func (g *Grader) Sandbox() fumehood.Spec {
 	s := g.Spec
-	s.Mounts = append([]lazaret.Mount(nil), s.Mounts...)
+	s.Mounts = append([]fumehood.Mount(nil), s.Mounts...)
 	for _, m := range g.Hidden {
 		m.Writable = false
 		s.Mounts = append(s.Mounts, m)
@@ -110,12 +110,12 @@ func (g *Grader) Sandbox() lazaret.Spec {
 	return s
 }
 
-// Score grades an attempt, as a task.Scorer. Its errors are *lazaret.Errors.
+// Score grades an attempt, as a task.Scorer. Its errors are *fumehood.Errors.
 func (g *Grader) Score(ctx context.Context, a *task.Attempt) (score task.Score, err error) {
 	if err := g.Validate(); err != nil {
 		return task.Score{}, err
 	}
-	err = a.Beside(ctx, g.Sandbox(), func(ctx context.Context, sb *lazaret.Sandbox) (err error) {
+	err = a.Beside(ctx, g.Sandbox(), func(ctx context.Context, sb *fumehood.Sandbox) (err error) {
 		score, err = g.grade(ctx, a, sb)
 		return err
 	})
@@ -126,7 +126,7 @@ func (g *Grader) Score(ctx context.Context, a *task.Attempt) (score task.Score, 
 }
 
 // grade carries the artifacts of an attempt to a sandbox, and scores them there.
-func (g *Grader) grade(ctx context.Context, a *task.Attempt, sb *lazaret.Sandbox) (task.Score, error) {
+func (g *Grader) grade(ctx context.Context, a *task.Attempt, sb *fumehood.Sandbox) (task.Score, error) {
 	left := &room{cmp.Or(g.MaxBytes, DefaultMaxBytes), cmp.Or(g.MaxFiles, DefaultMaxFiles)}
 	for _, artifact := range g.Artifacts {
 		err := artifact.carry(ctx, a.Sandbox, sb.Direct(), left)
@@ -143,9 +143,9 @@ func (g *Grader) grade(ctx context.Context, a *task.Attempt, sb *lazaret.Sandbox
 }
 
 // run runs the command, and makes a score of how it ended.
-func (g *Grader) run(ctx context.Context, sb *lazaret.Sandbox) (task.Score, error) {
+func (g *Grader) run(ctx context.Context, sb *fumehood.Sandbox) (task.Score, error) {
 	cmd := g.Cmd
-	cmd.Direct, cmd.Grace, cmd.StdoutCap, cmd.StderrCap = true, lazaret.NoGrace, maxPrinted+1, maxPrinted
+	cmd.Direct, cmd.Grace, cmd.StdoutCap, cmd.StderrCap = true, fumehood.NoGrace, maxPrinted+1, maxPrinted
 	if cmd.Wall == 0 {
 		cmd.Wall = DefaultGraderTime
 	}
@@ -158,26 +158,26 @@ func (g *Grader) run(ctx context.Context, sb *lazaret.Sandbox) (task.Score, erro
 		if text := strings.TrimSpace(r.Stderr.Text()); text != "" {
 			why = fmt.Errorf("%w; the end of its standard error: %s", why, quote(text[max(0, len(text)-shown):]))
 		}
-		return &lazaret.Error{Class: class, Err: why}
+		return &fumehood.Error{Class: class, Err: why}
 	}
 	switch {
-	case r.Outcome == lazaret.Lost:
-		return task.Score{}, fail(lazaret.ErrUnavailable, "is lost: %s", cmp.Or(r.Why, "how it ended is not known"))
+	case r.Outcome == fumehood.Lost:
+		return task.Score{}, fail(fumehood.ErrUnavailable, "is lost: %s", cmp.Or(r.Why, "how it ended is not known"))
 	case g.ByExitCode && r.Success():
 		return task.Score{Value: 1}, nil
 	case g.ByExitCode:
 		return task.Score{Reasons: []string{"the grader's command " + ended(r)}}, nil
-	case r.Outcome == lazaret.TimedOut || r.Outcome == lazaret.OutOfMemory:
-		return task.Score{}, fail(lazaret.ErrLimit, "%s", ended(r))
+	case r.Outcome == fumehood.TimedOut || r.Outcome == fumehood.OutOfMemory:
+		return task.Score{}, fail(fumehood.ErrLimit, "%s", ended(r))
 	case !r.Success():
-		return task.Score{}, fail(lazaret.ErrConfig, "%s, and not with 0", ended(r))
+		return task.Score{}, fail(fumehood.ErrConfig, "%s, and not with 0", ended(r))
 	}
 	s, err := Parse(r.Stdout.Bytes)
 	if r.Stdout.Truncated() {
 		err = fmt.Errorf("it has %d bytes", r.Stdout.Total)
 	}
 	if err != nil {
-		return task.Score{}, fail(lazaret.ErrConfig, "has printed no score: %v", err)
+		return task.Score{}, fail(fumehood.ErrConfig, "has printed no score: %v", err)
 	}
 	return s, nil
 }

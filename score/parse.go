@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/lazaret/lazaret/task"
+	"github.com/fumehood/fumehood/task"
 )
 
 // What a grader may print.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lazaret/lazaret/task"
+	"github.com/fumehood/fumehood/task"
 )
 
 func TestWhatAGraderPrints(t *testing.T) {

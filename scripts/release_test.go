@@ -16,11 +16,11 @@ import (
 	"golang.org/x/mod/module"
 	modzip "golang.org/x/mod/zip"
 
-	"github.com/lazaret/lazaret/internal/tier"
+	"github.com/fumehood/fumehood/internal/tier"
 )
 
 const (
-	thisModule = "github.com/lazaret/lazaret"
+	thisModule = "github.com/fumehood/fumehood"
 	testTag    = "v0.0.1-test"
 )
 
@@ -130,12 +130,12 @@ func main() {
 	if err != nil {
 		panic(err)
 	}
-	sb, err := p.Start(ctx, lazaret.Spec{})
+	sb, err := p.Start(ctx, fumehood.Spec{})
 	if err != nil {
 		panic(err)
 	}
 	defer sb.Close(ctx)
-	res, err := sb.Exec(ctx, lazaret.Cmd{Args: []string{"sh", "-c", "echo ran"}})
+	res, err := sb.Exec(ctx, fumehood.Cmd{Args: []string{"sh", "-c", "echo ran"}})
 	if err != nil {
 		panic(err)
 	}
@@ -172,14 +172,14 @@ func TestRelease(t *testing.T) {
 	})
 	t.Run("go_install", func(t *testing.T) {
 		tier.Need(t, tier.All)
-		run(t, t.TempDir(), env, "go", "install", thisModule+"/cmd/lazaret@"+testTag)
+		run(t, t.TempDir(), env, "go", "install", thisModule+"/cmd/fumehood@"+testTag)
 		bin := ""
 		for _, kv := range env {
 			if v, ok := strings.CutPrefix(kv, "GOBIN="); ok {
 				bin = v
 			}
 		}
-		runs(t, filepath.Join(bin, "lazaret"))
+		runs(t, filepath.Join(bin, "fumehood"))
 	})
 	t.Run("binaries", func(t *testing.T) {
 		tier.Need(t, tier.All)
@@ -187,7 +187,7 @@ func TestRelease(t *testing.T) {
 		if got := strings.Count(run(t, filepath.Join(repo, "dist"), nil, "sha256sum", "--check", "SHA256SUMS"), ": OK"); got != 4 {
 			t.Errorf("SHA256SUMS has %d programs", got)
 		}
-		runs(t, filepath.Join(repo, "dist", "lazaret-"+testTag+"-"+runtime.GOOS+"-"+runtime.GOARCH))
+		runs(t, filepath.Join(repo, "dist", "fumehood-"+testTag+"-"+runtime.GOOS+"-"+runtime.GOARCH))
 	})
 }
 

@@ -13,9 +13,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/spec"
-	"github.com/lazaret/lazaret/workspace"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/spec"
+	"github.com/fumehood/fumehood/workspace"
 )
 
 // placeAssets copies an agent's assets to their places in the workspace. What is there already is never
@@ -32,7 +32,7 @@ func (s *Session) placeAssets(ctx context.Context) error {
 	for _, name := range slices.Sorted(maps.Keys(s.assets)) {
 		a := s.assets[name]
 		fail := func(err error) error {
-			return &lazaret.Error{Op: "copy static asset " + name, Path: a.Path, Class: lazaret.ErrConfig, Err: err}
+			return &fumehood.Error{Op: "copy static asset " + name, Path: a.Path, Class: fumehood.ErrConfig, Err: err}
 		}
 		if _, err := root.Lstat(filepath.FromSlash(a.Target())); err == nil {
 			return fail(fmt.Errorf("the workspace has a file %s already", a.Target()))
@@ -69,7 +69,7 @@ func (r *Runtime) sendAssets(ctx context.Context) error {
 	return nil
 }
 
-func sendFile(ctx context.Context, svc *lazaret.Service, in workspace.Input) error {
+func sendFile(ctx context.Context, svc *fumehood.Service, in workspace.Input) error {
 	f, err := os.Open(in.From)
 	if err != nil {
 		return err
@@ -79,7 +79,7 @@ func sendFile(ctx context.Context, svc *lazaret.Service, in workspace.Input) err
 	if err != nil {
 		return err
 	}
-	return svc.WriteFrom(ctx, in.Path, f, info.Size(), lazaret.WriteOptions{Mode: in.Mode | 0o444})
+	return svc.WriteFrom(ctx, in.Path, f, info.Size(), fumehood.WriteOptions{Mode: in.Mode | 0o444})
 }
 
 // assetFiles lists the files of an asset as inputs of a workspace, without its empty folders.
@@ -158,7 +158,7 @@ func (s *Session) resolve(v any, errs *[]error) any {
 				if len(s.assets) > 0 {
 					known = "there are " + strings.Join(slices.Sorted(maps.Keys(s.assets)), ", ")
 				}
-				*errs = append(*errs, &lazaret.Error{Class: lazaret.ErrConfig, Err: fmt.Errorf("no static asset %q, %s", name, known)})
+				*errs = append(*errs, &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("no static asset %q, %s", name, known)})
 				return found
 			}
 			return s.assetPath(a)

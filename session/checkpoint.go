@@ -8,8 +8,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/workspace"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/workspace"
 )
 
 // Checkpoint is the workspace as it was when an agent had finished a piece of work.
@@ -79,7 +79,7 @@ func (s *Session) saveFile(ctx context.Context, file string, opts workspace.Crea
 func (s *Session) FinishCheckpoint(ctx context.Context) (*Checkpoint, error) {
 	const op = "finish checkpoint"
 	if s.opts.Kind != Agent {
-		return nil, &lazaret.Error{Op: op, Class: lazaret.ErrConfig, Err: errors.New("only an agent's session has checkpoints")}
+		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: errors.New("only an agent's session has checkpoints")}
 	}
 	s.saving.Lock()
 	defer s.saving.Unlock()
@@ -105,7 +105,7 @@ func (s *Session) quiet(op string) error {
 	defer s.mu.Unlock()
 	for _, r := range s.runtimes {
 		if r.running() {
-			return &lazaret.Error{Op: op, Class: lazaret.ErrConfig, Err: ErrBusy, Hint: "wait for its end, or kill it"}
+			return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: ErrBusy, Hint: "wait for its end, or kill it"}
 		}
 	}
 	return nil

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/session"
-	"github.com/lazaret/lazaret/spec"
-	"github.com/lazaret/lazaret/workspace"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/session"
+	"github.com/fumehood/fumehood/spec"
+	"github.com/fumehood/fumehood/workspace"
 )
 
 func finish(t *testing.T, s *session.Session) *session.Checkpoint {
@@ -97,7 +97,7 @@ func TestResetReturnsToTheStartWhereThereIsNoCheckpoint(t *testing.T) {
 func TestOnlyAgentsHaveCheckpoints(t *testing.T) {
 	places(t, func(t *testing.T, p *place) {
 		s := p.open(t, p.environment(t), session.Evaluation, nil)
-		if _, err := s.FinishCheckpoint(t.Context()); !errors.Is(err, lazaret.ErrConfig) {
+		if _, err := s.FinishCheckpoint(t.Context()); !errors.Is(err, fumehood.ErrConfig) {
 			t.Errorf("%v", err)
 		}
 	})
@@ -161,7 +161,7 @@ func TestStaticAssets(t *testing.T) {
 				t.Errorf("%s: %q", kind, outputs(res))
 			}
 			_, err = s.Resolve([]any{"{{static:nope}}"})
-			if !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), "nope") || !strings.Contains(err.Error(), "data, file") {
+			if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "nope") || !strings.Contains(err.Error(), "data, file") {
 				t.Errorf("an unknown one: %v", err)
 			}
 			if kind == session.Evaluation {
@@ -235,10 +235,10 @@ func TestWrongOptionsAreRefused(t *testing.T) {
 			opts := good
 			change(&opts)
 			s, err := session.Open(t.Context(), opts)
-			if lazaret.ClassOf(err) == nil {
+			if fumehood.ClassOf(err) == nil {
 				t.Errorf("%s: %v, %v", name, s, err)
 			}
-			var ours *lazaret.Error
+			var ours *fumehood.Error
 			if !errors.As(err, &ours) || ours.Op != "open session" {
 				t.Errorf("%s: not ours: %v", name, err)
 			}

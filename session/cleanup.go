@@ -3,21 +3,21 @@ package session
 import (
 	"context"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/owner"
-	"github.com/lazaret/lazaret/internal/sweep"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/internal/sweep"
 )
 
 // Cleanup removes the folders of sessions whose process has ended without closing them, and those that
 // opts names; dir is as in Options. The provider's own Cleanup does that for their containers, and is to be
 // called first. What a container wrote, and this machine's user may not remove, a throwaway container of
 // provider removes, of the image that the session ran; where provider is nil, it is an error.
-func Cleanup(ctx context.Context, provider lazaret.Provider, dir string, opts lazaret.CleanupOptions) ([]lazaret.Leftover, error) {
+func Cleanup(ctx context.Context, provider fumehood.Provider, dir string, opts fumehood.CleanupOptions) ([]fumehood.Leftover, error) {
 	const op = "clean up sessions"
 	if dir == "" {
 		var err error
 		if dir, err = owner.StateDir("session"); err != nil {
-			return nil, &lazaret.Error{Op: op, Class: lazaret.ErrConfig, Err: err}
+			return nil, &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err}
 		}
 	}
 	return sweep.Folders(ctx, dir, opts, func(ctx context.Context, folder string) error {

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/session"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/session"
 )
 
 // abandon marks a folder as one whose process has ended.
@@ -45,7 +45,7 @@ func TestCleanupRemovesTheFoldersOfDeadProcessesOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, dry := range []bool{true, false} {
-		found, err := session.Cleanup(t.Context(), nil, p.state, lazaret.CleanupOptions{DryRun: dry})
+		found, err := session.Cleanup(t.Context(), nil, p.state, fumehood.CleanupOptions{DryRun: dry})
 		if err != nil || len(found) != 2 {
 			t.Fatalf("%+v, %v", found, err)
 		}

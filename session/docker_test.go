@@ -14,12 +14,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/dockertest"
-	"github.com/lazaret/lazaret/internal/tier"
-	"github.com/lazaret/lazaret/provider/docker"
-	"github.com/lazaret/lazaret/session"
-	"github.com/lazaret/lazaret/spec"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/dockertest"
+	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/session"
+	"github.com/fumehood/fumehood/spec"
 )
 
 // engine calls the docker CLI's equivalent: the Engine's API by its socket.
@@ -111,8 +111,8 @@ func TestADeadContainerIsNeverReplaced(t *testing.T) {
 	r := spawn(t, s, session.SpawnOptions{})
 	engine(t, http.MethodPost, "/containers/"+name(t, r)+"/kill", nil)
 	for range 2 {
-		var ours *lazaret.Error
-		if _, err := r.Execute(t.Context(), sh("true")); !errors.Is(err, lazaret.ErrUnavailable) || !errors.As(err, &ours) {
+		var ours *fumehood.Error
+		if _, err := r.Execute(t.Context(), sh("true")); !errors.Is(err, fumehood.ErrUnavailable) || !errors.As(err, &ours) {
 			t.Errorf("%v", err)
 		}
 	}
@@ -131,7 +131,7 @@ func TestAKeptContainerIsStoppedLabelledAndTold(t *testing.T) {
 	r := spawn(t, s, session.SpawnOptions{})
 	t.Cleanup(func() {
 		kept := strings.TrimSuffix(name(t, r), "-default-1")
-		if _, err := p.provider.(*docker.Provider).Cleanup(context.WithoutCancel(t.Context()), lazaret.CleanupOptions{Names: []string{kept}}); err != nil {
+		if _, err := p.provider.(*docker.Provider).Cleanup(context.WithoutCancel(t.Context()), fumehood.CleanupOptions{Names: []string{kept}}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -146,7 +146,7 @@ func TestAKeptContainerIsStoppedLabelledAndTold(t *testing.T) {
 		}
 	}
 	c, there := inspect(t, name(t, r))
-	if !there || c.State.Status != "exited" || c.Config.Labels["lazaret.kept"] != "true" {
+	if !there || c.State.Status != "exited" || c.Config.Labels["fumehood.kept"] != "true" {
 		t.Errorf("%v %+v", there, c)
 	}
 	if said := p.log.String(); !strings.Contains(said, "podman start "+name(t, r)+" && podman exec") {
@@ -189,7 +189,7 @@ func TestMountsOfTheSpecAndTheSpawn(t *testing.T) {
 		"below":   {{Host: dir, Container: "/workspace/x"}},
 		"missing": {{Host: dir + "/nope", Container: "/x"}},
 	} {
-		if _, err := s.Spawn(t.Context(), session.SpawnOptions{Mounts: m}); !errors.Is(err, lazaret.ErrConfig) {
+		if _, err := s.Spawn(t.Context(), session.SpawnOptions{Mounts: m}); !errors.Is(err, fumehood.ErrConfig) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -217,7 +217,7 @@ func TestPortsAreReadBackAndNeedANetwork(t *testing.T) {
 		t.Errorf("%v", inside)
 	}
 	none := p.open(t, p.environment(t), session.Agent, nil)
-	if _, err := none.Spawn(t.Context(), session.SpawnOptions{Ports: spec.Ports{{Container: 80}}}); !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), "network: bridge") {
+	if _, err := none.Spawn(t.Context(), session.SpawnOptions{Ports: spec.Ports{{Container: 80}}}); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "network: bridge") {
 		t.Errorf("%v", err)
 	}
 	host := p.open(t, p.environment(t, "  network: host", "  ports: {0: 80}"), session.Agent, nil)
@@ -259,14 +259,14 @@ func TestWhoCommandsRunAs(t *testing.T) {
 func TestAnImageWithoutBashHasItsSh(t *testing.T) {
 	p := inDocker(t)
 	s := p.open(t, p.environment(t, `setup: {commands: ["cd /tmp; export A=1"]}`), session.Agent, nil)
-	r := spawn(t, s, session.SpawnOptions{Image: "lazaret-test/busybox"})
+	r := spawn(t, s, session.SpawnOptions{Image: "fumehood-test/busybox"})
 	for range 2 {
 		if res := execute(t, r, sh("pwd; echo $A; which bash")); res.Stdout.Text() != "/tmp\n1\n" {
 			t.Errorf("%q", outputs(res))
 		}
 	}
-	none := spawn(t, s, session.SpawnOptions{Image: "lazaret-test/static"})
-	if _, err := none.Execute(t.Context(), sh("true")); !errors.Is(err, lazaret.ErrProgramNotFound) {
+	none := spawn(t, s, session.SpawnOptions{Image: "fumehood-test/static"})
+	if _, err := none.Execute(t.Context(), sh("true")); !errors.Is(err, fumehood.ErrProgramNotFound) {
 		t.Errorf("without any shell: %v", err)
 	}
 }
@@ -328,7 +328,7 @@ func TestADaemonThatSeesNoFilesOfOursIsToldOf(t *testing.T) {
 	}
 	p.provider = closed(t, far)
 	s := p.open(t, p.environment(t), session.Agent, nil)
-	if _, err := s.Spawn(t.Context(), session.SpawnOptions{}); !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), "mount_workspace: false") || !strings.Contains(err.Error(), "upload") {
+	if _, err := s.Spawn(t.Context(), session.SpawnOptions{}); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "mount_workspace: false") || !strings.Contains(err.Error(), "upload") {
 		t.Errorf("%v", err)
 	}
 	s = p.open(t, p.environment(t, "  mount_workspace: false"), session.Agent, map[string]string{"a": "there"})
@@ -397,14 +397,14 @@ func TestASessionWhoseProviderOnlyTakesArchives(t *testing.T) {
 	} {
 		s := p.open(t, p.environment(t, c.yaml), session.Agent, nil)
 		_, err := s.Spawn(t.Context(), c.opts)
-		if !errors.Is(err, lazaret.ErrUnsupported) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "guest transport") {
+		if !errors.Is(err, fumehood.ErrUnsupported) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "guest transport") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 }
 
 // unprivileged is set where this program runs as another user, and holds that user's folder.
-const unprivileged = "LAZARET_TEST_UNPRIVILEGED"
+const unprivileged = "FUMEHOOD_TEST_UNPRIVILEGED"
 
 func TestWhatContainersWroteIsRemovedByTheUnprivilegedUserWhoMadeIt(t *testing.T) {
 	if dir := os.Getenv(unprivileged); dir != "" {
@@ -415,7 +415,7 @@ func TestWhatContainersWroteIsRemovedByTheUnprivilegedUserWhoMadeIt(t *testing.T
 	if os.Getuid() != 0 {
 		t.Skip("only root can become another user")
 	}
-	dir, err := os.MkdirTemp("", "lazaret-session-")
+	dir, err := os.MkdirTemp("", "fumehood-session-")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -495,10 +495,10 @@ func cleansUp(t *testing.T, p *place, nasty string) {
 	}
 	folder := filepath.Dir(s.Workspace())
 	abandon(t, folder)
-	for _, provider := range []lazaret.Provider{nil, p.provider} {
-		found, err := session.Cleanup(t.Context(), provider, p.state, lazaret.CleanupOptions{})
-		removed := slices.ContainsFunc(found, func(l lazaret.Leftover) bool { return l.Name == folder && l.Removed })
-		if provider == nil && (!errors.Is(err, lazaret.ErrUnavailable) || !strings.Contains(err.Error(), "daemon")) {
+	for _, provider := range []fumehood.Provider{nil, p.provider} {
+		found, err := session.Cleanup(t.Context(), provider, p.state, fumehood.CleanupOptions{})
+		removed := slices.ContainsFunc(found, func(l fumehood.Leftover) bool { return l.Name == folder && l.Removed })
+		if provider == nil && (!errors.Is(err, fumehood.ErrUnavailable) || !strings.Contains(err.Error(), "daemon")) {
 			t.Errorf("without a daemon: %v", err)
 		}
 		if want := provider != nil; removed != want || want && err != nil {
@@ -538,7 +538,7 @@ func BenchmarkExecute(b *testing.B) {
 		if disabled {
 			b.Run("exec", func(b *testing.B) {
 				for b.Loop() {
-					if _, err := r.Service().Exec(b.Context(), lazaret.Cmd{Args: []string{"/bin/sh", "-c", "true"}}); err != nil {
+					if _, err := r.Service().Exec(b.Context(), fumehood.Cmd{Args: []string{"/bin/sh", "-c", "true"}}); err != nil {
 						b.Fatal(err)
 					}
 				}

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // ExecuteOptions say what is run. The zero value runs the spec's command without an entry file.
@@ -26,7 +26,7 @@ type ExecuteOptions struct {
 	Timeout time.Duration
 	// Env wins over all other variables.
 	Env map[string]string
-	// StdoutCap and StderrCap limit what a Result keeps, as in lazaret.Cmd, of the command's output and, each
+	// StdoutCap and StderrCap limit what a Result keeps, as in fumehood.Cmd, of the command's output and, each
 	// again, of the set-up's.
 	StdoutCap, StderrCap int64
 }
@@ -42,24 +42,24 @@ func Chunks(pieces ...[]byte) io.Reader {
 
 // Result is how a command ended, and what it and its set-up wrote.
 type Result struct {
-	Stdout, Stderr           lazaret.Output // of the command
-	SetupStdout, SetupStderr lazaret.Output // of the set-up; empty without one
+	Stdout, Stderr           fumehood.Output // of the command
+	SetupStdout, SetupStderr fumehood.Output // of the set-up; empty without one
 	// SetupEnded says that the script ended before the command began: the set-up exited, failed under
 	// fail_fast, or took too long. All output is the set-up's then, as are code and outcome.
 	SetupEnded bool
 
-	Outcome  lazaret.Outcome
-	ExitCode int    // as in lazaret.Result
-	Signal   int    // as in lazaret.Result
+	Outcome  fumehood.Outcome
+	ExitCode int    // as in fumehood.Result
+	Signal   int    // as in fumehood.Result
 	Why      string // what is known of the reason where the outcome is Lost
-	Unkilled bool   // some of its processes may still run; see lazaret.Result
+	Unkilled bool   // some of its processes may still run; see fumehood.Result
 
-	Elapsed time.Duration // from when it was handed over, the set-up included
-	Usage   lazaret.Usage // the set-up's included
+	Elapsed time.Duration  // from when it was handed over, the set-up included
+	Usage   fumehood.Usage // the set-up's included
 }
 
 // TimedOut reports whether a limit of time ended it: the command's, or with SetupEnded the set-up's.
-func (r *Result) TimedOut() bool { return r.Outcome == lazaret.TimedOut }
+func (r *Result) TimedOut() bool { return r.Outcome == fumehood.TimedOut }
 
 // Phase is whose an output is.
 type Phase string
@@ -72,10 +72,10 @@ const (
 
 // Event is one thing that a command did: it or its set-up wrote, or (the last event) it ended.
 type Event struct {
-	Phase  Phase          // of Data
-	Stream lazaret.Stream // of Data
-	Data   []byte         // the receiver may keep it
-	Result *Result        // set in the last event only: finished
+	Phase  Phase           // of Data
+	Stream fumehood.Stream // of Data
+	Data   []byte          // the receiver may keep it
+	Result *Result         // set in the last event only: finished
 }
 
 // ErrStdin is in the error of a Stream with a standard input.
@@ -131,7 +131,7 @@ func (r *Runtime) Stream(ctx context.Context, opts ExecuteOptions) iter.Seq2[Eve
 	const op = "stream"
 	return func(yield func(Event, error) bool) {
 		if opts.Stdin != nil {
-			yield(Event{}, &lazaret.Error{Op: op, Class: lazaret.ErrConfig, Err: ErrStdin, Hint: "use Start of the runtime's Service, or Execute"})
+			yield(Event{}, &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: ErrStdin, Hint: "use Start of the runtime's Service, or Execute"})
 			return
 		}
 		if err := r.begin(op); err != nil {
@@ -167,7 +167,7 @@ func (r *Runtime) Stream(ctx context.Context, opts ExecuteOptions) iter.Seq2[Eve
 
 // run is one command, ready to be handed over.
 type run struct {
-	cmd     lazaret.Cmd
+	cmd     fumehood.Cmd
 	text    string // for a shell
 	marker  string // between set-up and command; empty where there is no set-up
 	timeout time.Duration
@@ -178,9 +178,9 @@ const maxScript = 128<<10 - 1
 
 func (s *Session) newRun(spawn SpawnOptions, opts ExecuteOptions) (*run, error) {
 	if opts.Timeout < 0 {
-		return nil, &lazaret.Error{Class: lazaret.ErrConfig, Err: fmt.Errorf("the timeout %v is negative", opts.Timeout)}
+		return nil, &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("the timeout %v is negative", opts.Timeout)}
 	}
-	r := &run{text: opts.Command, timeout: opts.Timeout, cmd: lazaret.Cmd{
+	r := &run{text: opts.Command, timeout: opts.Timeout, cmd: fumehood.Cmd{
 		Stdin: opts.Stdin, Env: opts.Env, StdoutCap: opts.StdoutCap, StderrCap: opts.StderrCap,
 		TTY: s.local() && s.env.Local.RequiresTTY,
 	}}
@@ -195,8 +195,8 @@ func (s *Session) newRun(spawn SpawnOptions, opts ExecuteOptions) (*run, error) 
 		r.text = script(setup, s.env.Setup.FailFast, r.marker, r.text)
 	}
 	if len(r.text) >= maxScript {
-		return nil, &lazaret.Error{
-			Class: lazaret.ErrConfig, Err: fmt.Errorf("the set-up and the command have %d bytes together, and a shell takes %d at most", len(r.text), maxScript),
+		return nil, &fumehood.Error{
+			Class: fumehood.ErrConfig, Err: fmt.Errorf("the set-up and the command have %d bytes together, and a shell takes %d at most", len(r.text), maxScript),
 			Hint: "put the long part into a file, and run that",
 		}
 	}
@@ -239,10 +239,10 @@ func (r *Runtime) shells() [][]string {
 
 // inShell calls start with the command in the first shell that there is. Where a shell is not there,
 // nothing has run.
-func (r *Runtime) inShell(run *run, start func(lazaret.Cmd) error) (err error) {
+func (r *Runtime) inShell(run *run, start func(fumehood.Cmd) error) (err error) {
 	for _, shell := range r.shells() {
 		run.cmd.Args = append(append([]string{}, shell...), run.text)
-		if err = start(run.cmd); !errors.Is(err, lazaret.ErrProgramNotFound) {
+		if err = start(run.cmd); !errors.Is(err, fumehood.ErrProgramNotFound) {
 			if err == nil {
 				r.mu.Lock()
 				r.shell = shell
@@ -255,9 +255,9 @@ func (r *Runtime) inShell(run *run, start func(lazaret.Cmd) error) (err error) {
 }
 
 // plain runs a command without a set-up.
-func (r *Runtime) plain(ctx context.Context, run *run) (res *lazaret.Result, err error) {
+func (r *Runtime) plain(ctx context.Context, run *run) (res *fumehood.Result, err error) {
 	run.cmd.Wall = run.timeout
-	err = r.inShell(run, func(cmd lazaret.Cmd) error {
+	err = r.inShell(run, func(cmd fumehood.Cmd) error {
 		res, err = r.svc.Exec(ctx, cmd)
 		return err
 	})
@@ -288,8 +288,8 @@ func (r *Runtime) bare(ctx context.Context, run *run) iter.Seq2[Event, error] {
 	}
 }
 
-func (r *Runtime) start(ctx context.Context, run *run) (p *lazaret.Process, err error) {
-	err = r.inShell(run, func(cmd lazaret.Cmd) error {
+func (r *Runtime) start(ctx context.Context, run *run) (p *fumehood.Process, err error) {
+	err = r.inShell(run, func(cmd fumehood.Cmd) error {
 		p, err = r.svc.Start(ctx, cmd)
 		return err
 	})
@@ -297,12 +297,12 @@ func (r *Runtime) start(ctx context.Context, run *run) (p *lazaret.Process, err 
 }
 
 // join ends a command that still runs, and waits for its end.
-func (r *Runtime) join(ctx context.Context, cancel func(), p *lazaret.Process) {
+func (r *Runtime) join(ctx context.Context, cancel func(), p *fumehood.Process) {
 	cancel()
 	_, _ = p.Wait(context.WithoutCancel(ctx)) // how it ended is told, or nobody wants to know
 }
 
-func resultOf(res *lazaret.Result) *Result {
+func resultOf(res *fumehood.Result) *Result {
 	return &Result{
 		Stdout: res.Stdout, Stderr: res.Stderr, Outcome: res.Outcome, ExitCode: res.ExitCode, Signal: res.Signal,
 		Why: res.Why, Unkilled: res.Unkilled, Elapsed: res.Wall, Usage: res.Usage,

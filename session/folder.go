@@ -11,9 +11,9 @@ import (
 	"path"
 	"path/filepath"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/owner"
-	"github.com/lazaret/lazaret/workspace"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/workspace"
 )
 
 // fill makes the private workspace, and keeps how it was at the start.
@@ -25,7 +25,7 @@ func (s *Session) fill(ctx context.Context) error {
 		}
 	default:
 		if info, err := os.Stat(s.opts.Workspace); err != nil || !info.IsDir() {
-			return &lazaret.Error{Class: lazaret.ErrConfig, Err: fmt.Errorf("the workspace %s is no folder of this machine", s.opts.Workspace)}
+			return &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("the workspace %s is no folder of this machine", s.opts.Workspace)}
 		}
 		err := piped(
 			func(w io.Writer) error {
@@ -56,7 +56,7 @@ func (s *Session) fill(ctx context.Context) error {
 func (s *Session) restore(ctx context.Context, file string) error {
 	f, err := os.Open(file)
 	if err != nil {
-		return &lazaret.Error{Op: "read snapshot", Class: lazaret.ErrConfig, Err: err}
+		return &fumehood.Error{Op: "read snapshot", Class: fumehood.ErrConfig, Err: err}
 	}
 	defer f.Close()
 	return s.unpack(ctx, f, s.Workspace())
@@ -91,7 +91,7 @@ func piped(write func(io.Writer) error, read func(io.Reader) error) error {
 var errReader = errors.New("nobody reads on")
 
 // ReadFiles returns the regular files of the workspace that match any of the globs, by their paths
-// relative to it, with slashes. The globs are those of package workspace. More than lazaret.MaxReadFile
+// relative to it, with slashes. The globs are those of package workspace. More than fumehood.MaxReadFile
 // bytes together are an ErrTooLarge.
 func (s *Session) ReadFiles(ctx context.Context, globs ...string) (map[string][]byte, error) {
 	const op = "read files"
@@ -121,7 +121,7 @@ func (s *Session) ReadFiles(ctx context.Context, globs ...string) (map[string][]
 }
 
 func readRegular(r io.Reader, files map[string][]byte) error {
-	left := int64(lazaret.MaxReadFile)
+	left := int64(fumehood.MaxReadFile)
 	for tr := tar.NewReader(r); ; {
 		head, err := tr.Next()
 		if errors.Is(err, io.EOF) {
@@ -134,7 +134,7 @@ func readRegular(r io.Reader, files map[string][]byte) error {
 			continue
 		}
 		if left -= head.Size; left < 0 {
-			return &lazaret.Error{Class: lazaret.ErrTooLarge, Err: errors.New("the files have more than 100 MiB together")}
+			return &fumehood.Error{Class: fumehood.ErrTooLarge, Err: errors.New("the files have more than 100 MiB together")}
 		}
 		if files[head.Name], err = io.ReadAll(tr); err != nil {
 			return err
@@ -151,7 +151,7 @@ func (s *Session) reading(ctx context.Context, f func(dir string) error) error {
 		return err
 	}
 	dir := filepath.Join(s.folder, "copy")
-	err = errors.Join(owner.RemoveFolder(dir), h.with(ctx, func(svc *lazaret.Service) error {
+	err = errors.Join(owner.RemoveFolder(dir), h.with(ctx, func(svc *fumehood.Service) error {
 		return s.download(ctx, svc, helperWork, dir)
 	}))
 	if err == nil {
@@ -162,7 +162,7 @@ func (s *Session) reading(ctx context.Context, f func(dir string) error) error {
 
 // download brings a folder of a service to dir, which does not exist. What comes is the sandbox's word:
 // Restore checks it.
-func (s *Session) download(ctx context.Context, svc *lazaret.Service, from, dir string) error {
+func (s *Session) download(ctx context.Context, svc *fumehood.Service, from, dir string) error {
 	return piped(
 		func(w io.Writer) error { return walked(ctx, w, svc, from) },
 		func(r io.Reader) error { return s.unpack(ctx, r, dir) },
@@ -171,7 +171,7 @@ func (s *Session) download(ctx context.Context, svc *lazaret.Service, from, dir 
 
 // walked writes what a folder of a service has as a tar stream, without what a snapshot cannot have. Each
 // file can be read by its owner then.
-func walked(ctx context.Context, w io.Writer, svc *lazaret.Service, from string) error {
+func walked(ctx context.Context, w io.Writer, svc *fumehood.Service, from string) error {
 	tw := tar.NewWriter(w)
 	for e, err := range svc.Walk(ctx, from) {
 		if err != nil {
@@ -205,7 +205,7 @@ func walked(ctx context.Context, w io.Writer, svc *lazaret.Service, from string)
 	return tw.Close()
 }
 
-func copyFile(ctx context.Context, w io.Writer, svc *lazaret.Service, file string) error {
+func copyFile(ctx context.Context, w io.Writer, svc *fumehood.Service, file string) error {
 	r, _, err := svc.Open(ctx, file)
 	if err != nil {
 		return err
@@ -225,20 +225,20 @@ func (s *Session) empty(ctx context.Context) error {
 	if !h.can(err) {
 		return err
 	}
-	return h.with(ctx, func(svc *lazaret.Service) error {
+	return h.with(ctx, func(svc *fumehood.Service) error {
 		return errors.Join(clearDir(ctx, svc, helperWork), svc.Chmod(ctx, helperWork, 0o777))
 	})
 }
 
 // clearDir removes all that is in a folder of a service.
-func clearDir(ctx context.Context, svc *lazaret.Service, dir string) error {
+func clearDir(ctx context.Context, svc *fumehood.Service, dir string) error {
 	entries, err := svc.List(ctx, dir)
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, e := range entries {
-		errs = append(errs, svc.Remove(ctx, path.Join(dir, e.Name), lazaret.RemoveOptions{Recursive: true}))
+		errs = append(errs, svc.Remove(ctx, path.Join(dir, e.Name), fumehood.RemoveOptions{Recursive: true}))
 	}
 	return errors.Join(errs...)
 }

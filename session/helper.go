@@ -9,13 +9,13 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/owner"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/owner"
 )
 
 // Where a helper has the session's folder, and the workspace in it.
 const (
-	helperDir  = "/lazaret-session"
+	helperDir  = "/fumehood-session"
 	helperWork = helperDir + "/" + workDir
 )
 
@@ -24,7 +24,7 @@ const imageFile = "image"
 
 // helper makes throwaway containers that do in a session's folder what this machine's user may not.
 type helper struct {
-	provider lazaret.Provider
+	provider fumehood.Provider
 	image    string // empty where no container had the workspace: none wrote in it either
 	folder   string
 }
@@ -51,13 +51,13 @@ func (h helper) can(err error) bool { return errors.Is(err, fs.ErrPermission) &&
 
 // with calls f with a container whose user is root, that has the session's folder and no network. Nothing
 // of the workspace is run in it.
-func (h helper) with(ctx context.Context, f func(*lazaret.Service) error) error {
+func (h helper) with(ctx context.Context, f func(*fumehood.Service) error) error {
 	if h.provider == nil {
-		return &lazaret.Error{Class: lazaret.ErrUnavailable, Err: errors.New("this needs a container"), Hint: "try again where the daemon answers"}
+		return &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("this needs a container"), Hint: "try again where the daemon answers"}
 	}
-	sb, err := h.provider.Start(ctx, lazaret.Spec{
-		Image: h.image, User: "0:0", Dir: "/", Network: lazaret.NetworkNone,
-		Mounts: []lazaret.Mount{{Host: h.folder, Container: helperDir, Writable: true}},
+	sb, err := h.provider.Start(ctx, fumehood.Spec{
+		Image: h.image, User: "0:0", Dir: "/", Network: fumehood.NetworkNone,
+		Mounts: []fumehood.Mount{{Host: h.folder, Container: helperDir, Writable: true}},
 	})
 	if err != nil {
 		return err
@@ -74,9 +74,9 @@ func (h helper) remove(ctx context.Context) error {
 	work := filepath.Join(h.folder, workDir)
 	err := owner.RemoveFolder(work)
 	if h.can(err) {
-		herr := h.with(ctx, func(svc *lazaret.Service) error {
-			err := svc.Remove(ctx, helperWork, lazaret.RemoveOptions{Recursive: true})
-			if errors.Is(err, lazaret.ErrNotFound) {
+		herr := h.with(ctx, func(svc *fumehood.Service) error {
+			err := svc.Remove(ctx, helperWork, fumehood.RemoveOptions{Recursive: true})
+			if errors.Is(err, fumehood.ErrNotFound) {
 				return nil
 			}
 			return err
@@ -93,7 +93,7 @@ func (h helper) remove(ctx context.Context) error {
 }
 
 // helperOf is the helper of a session whose process may have ended.
-func helperOf(provider lazaret.Provider, folder string) helper {
+func helperOf(provider fumehood.Provider, folder string) helper {
 	image, _ := os.ReadFile(filepath.Join(folder, imageFile)) // none: it had no container
 	return helper{provider, strings.TrimSpace(string(image)), folder}
 }

@@ -9,22 +9,22 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/dockertest"
-	"github.com/lazaret/lazaret/provider/conformance/fake"
-	"github.com/lazaret/lazaret/provider/docker"
-	"github.com/lazaret/lazaret/session"
-	"github.com/lazaret/lazaret/spec"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/dockertest"
+	"github.com/fumehood/fumehood/provider/conformance/fake"
+	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/session"
+	"github.com/fumehood/fumehood/spec"
 )
 
-// built is a place and a spec that is built of lazaret-test/busybox and says what is in /built; more are
+// built is a place and a spec that is built of fumehood-test/busybox and says what is in /built; more are
 // lines of docker. The test's end removes its images.
 func built(t *testing.T, says string, more ...string) (*place, *spec.Environment) {
 	t.Helper()
 	p := inDocker(t)
 	name := "test-" + strings.ToLower(rand.Text()[:10])
 	dir := folder(t, map[string]string{
-		"Dockerfile": "FROM lazaret-test/busybox\nCOPY built /built\n", "built": says,
+		"Dockerfile": "FROM fumehood-test/busybox\nCOPY built /built\n", "built": says,
 		"env.yaml": "type: docker\nname: " + name + "\ndocker:\n  build: {}\n" + strings.Join(more, "\n") + "\n",
 	})
 	env, err := spec.Load(filepath.Join(dir, "env.yaml"))
@@ -65,10 +65,10 @@ func TestTheSpecsImageIsBuiltByTheFirstSpawn(t *testing.T) {
 		}
 		return res.Stdout.Text()
 	}
-	if got := read(s, session.SpawnOptions{Image: "lazaret-test/python"}); got != "/workspace\n" || strings.Contains(p.log.String(), "building") {
+	if got := read(s, session.SpawnOptions{Image: "fumehood-test/python"}); got != "/workspace\n" || strings.Contains(p.log.String(), "building") {
 		t.Errorf("with the spawn's image: %q, %s", got, p.log)
 	}
-	if got := read(s, session.SpawnOptions{}); got != "one/workspace\n" || !strings.Contains(p.log.String(), "building lazaret:"+env.Name) {
+	if got := read(s, session.SpawnOptions{}); got != "one/workspace\n" || !strings.Contains(p.log.String(), "building fumehood:"+env.Name) {
 		t.Errorf("built: %q, %s", got, p.log)
 	}
 	p.log.Reset()
@@ -85,7 +85,7 @@ func TestTheSpecsImageIsBuiltByTheFirstSpawn(t *testing.T) {
 }
 
 func TestABuiltImageIsTaggedAsTheSpecSays(t *testing.T) {
-	tag := "lazaret-test-tag:" + strings.ToLower(rand.Text()[:10])
+	tag := "fumehood-test-tag:" + strings.ToLower(rand.Text()[:10])
 	p, env := built(t, "x", "  image: "+tag, "  user: '1000'")
 	r := spawn(t, p.open(t, env, session.Agent, nil), session.SpawnOptions{})
 	if res := execute(t, r, sh("cat /built; id -u")); res.Stdout.Text() != "x1000\n" {
@@ -99,16 +99,16 @@ func TestABuiltImageIsTaggedAsTheSpecSays(t *testing.T) {
 
 func TestAnImageThatCannotBeBuiltFailsTheSpawn(t *testing.T) {
 	p, env := built(t, "x")
-	if err := os.WriteFile(filepath.Join(filepath.Dir(env.File), "Dockerfile"), []byte("FROM lazaret-test/busybox\nRUN exit 3\n"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(filepath.Dir(env.File), "Dockerfile"), []byte("FROM fumehood-test/busybox\nRUN exit 3\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	s := p.open(t, env, session.Agent, nil)
-	if _, err := s.Spawn(t.Context(), session.SpawnOptions{}); !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), "exit 3") {
+	if _, err := s.Spawn(t.Context(), session.SpawnOptions{}); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "exit 3") {
 		t.Errorf("%v", err)
 	}
 	p.provider = fake.New(fake.Options{})
 	s = p.open(t, env, session.Agent, nil)
-	if _, err := s.Spawn(t.Context(), session.SpawnOptions{}); !errors.Is(err, lazaret.ErrUnsupported) || !strings.Contains(err.Error(), "docker.build") {
+	if _, err := s.Spawn(t.Context(), session.SpawnOptions{}); !errors.Is(err, fumehood.ErrUnsupported) || !strings.Contains(err.Error(), "docker.build") {
 		t.Errorf("a provider that builds none: %v", err)
 	}
 }

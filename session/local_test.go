@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/session"
-	"github.com/lazaret/lazaret/spec"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/session"
+	"github.com/fumehood/fumehood/spec"
 )
 
 func TestATerminalHasSetUpAndCommandApartToo(t *testing.T) {
@@ -40,7 +40,7 @@ func TestTheSetUpRunsInTheShellOfTheSpec(t *testing.T) {
 func TestAScriptThatIsTooLongIsAClearError(t *testing.T) {
 	p := inLocal(t)
 	r := spawn(t, p.open(t, p.environment(t), session.Agent, nil), session.SpawnOptions{})
-	if _, err := r.Execute(t.Context(), sh(strings.Repeat("#", 128<<10))); !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), "131071") {
+	if _, err := r.Execute(t.Context(), sh(strings.Repeat("#", 128<<10))); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "131071") {
 		t.Errorf("%v", err)
 	}
 	if res := execute(t, r, sh("echo on #"+strings.Repeat("#", 128<<10-11))); res.Stdout.Text() != "on\n" {
@@ -52,7 +52,7 @@ func TestWhatContainersHaveIsRefusedUnderLocal(t *testing.T) {
 	p := inLocal(t)
 	s := p.open(t, p.environment(t), session.Agent, nil)
 	for _, opts := range []session.SpawnOptions{{Image: "x"}, {User: "x"}, {Ports: spec.Ports{{Container: 80}}}, {Mounts: spec.Mounts{{Host: "/", Container: "/x"}}}} {
-		if _, err := s.Spawn(t.Context(), opts); !errors.Is(err, lazaret.ErrUnsupported) {
+		if _, err := s.Spawn(t.Context(), opts); !errors.Is(err, fumehood.ErrUnsupported) {
 			t.Errorf("%+v: %v", opts, err)
 		}
 	}
@@ -61,7 +61,7 @@ func TestWhatContainersHaveIsRefusedUnderLocal(t *testing.T) {
 func TestEachOutputIsCapped(t *testing.T) {
 	p := inLocal(t)
 	s := p.open(t, p.environment(t, `setup: {commands: ["printf 12345"]}`), session.Agent, nil)
-	res := execute(t, spawn(t, s, session.SpawnOptions{}), session.ExecuteOptions{Command: "printf abcde; printf vwxyz >&2", StdoutCap: 3, StderrCap: lazaret.KeepNone})
+	res := execute(t, spawn(t, s, session.SpawnOptions{}), session.ExecuteOptions{Command: "printf abcde; printf vwxyz >&2", StdoutCap: 3, StderrCap: fumehood.KeepNone})
 	if outputs(res) != "345||cde||exited" || res.SetupStdout.Total != 5 || res.Stderr.Total != 5 {
 		t.Errorf("%q, %+v", outputs(res), res)
 	}

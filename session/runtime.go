@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // Runtime is a container over a session's workspace, or under type local a place for processes of this
@@ -17,8 +17,8 @@ import (
 // place. Its methods may be called by many goroutines at once.
 type Runtime struct {
 	s    *Session
-	sb   *lazaret.Sandbox
-	svc  *lazaret.Service // as the user of the commands
+	sb   *fumehood.Sandbox
+	svc  *fumehood.Service // as the user of the commands
 	opts SpawnOptions
 	keep bool
 
@@ -32,15 +32,15 @@ type Runtime struct {
 	code  *int     // of the last command; nil before the first has ended
 }
 
-// Service is the running container as package lazaret has it: for its files, for commands beside the one
+// Service is the running container as package fumehood has it: for its files, for commands beside the one
 // that the runtime runs, and for Start, which takes standard input and gives events.
-func (r *Runtime) Service() *lazaret.Service { return r.svc }
+func (r *Runtime) Service() *fumehood.Service { return r.svc }
 
 // Connection says how a person gets into the container, by the program that the spec's docker.binary
 // names, and which ports are published.
-func (r *Runtime) Connection(ctx context.Context) (lazaret.Connection, error) {
+func (r *Runtime) Connection(ctx context.Context) (fumehood.Connection, error) {
 	if err := r.usable("connect"); err != nil {
-		return lazaret.Connection{}, err
+		return fumehood.Connection{}, err
 	}
 	c, err := r.sb.Connection(ctx)
 	if err != nil {
@@ -77,7 +77,7 @@ func (r *Runtime) unusable(op string) error {
 	if r.ended == "" {
 		return nil
 	}
-	return &lazaret.Error{Op: op, Class: lazaret.ErrUnavailable, Err: errors.New("the runtime was " + r.ended), Hint: "spawn a new one"}
+	return &fumehood.Error{Op: op, Class: fumehood.ErrUnavailable, Err: errors.New("the runtime was " + r.ended), Hint: "spawn a new one"}
 }
 
 // begin takes the runtime for one command.
@@ -88,7 +88,7 @@ func (r *Runtime) begin(op string) error {
 		return err
 	}
 	if r.busy {
-		return &lazaret.Error{Op: op, Class: lazaret.ErrConfig, Err: ErrBusy, Hint: "wait for its end, or spawn another runtime"}
+		return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: ErrBusy, Hint: "wait for its end, or spawn another runtime"}
 	}
 	r.busy = true
 	return nil
@@ -164,12 +164,12 @@ func (r *Runtime) shut(ctx context.Context, remove bool) error {
 	case !r.keep:
 		return r.sb.Close(ctx)
 	case remove:
-		cleaner, ok := r.s.opts.Provider.(lazaret.Cleaner)
+		cleaner, ok := r.s.opts.Provider.(fumehood.Cleaner)
 		if !ok {
-			return &lazaret.Error{Class: lazaret.ErrUnsupported, Err: errors.New("this provider cannot remove a kept sandbox")}
+			return &fumehood.Error{Class: fumehood.ErrUnsupported, Err: errors.New("this provider cannot remove a kept sandbox")}
 		}
 		err := r.sb.Close(ctx)
-		_, cerr := cleaner.Cleanup(ctx, lazaret.CleanupOptions{Names: []string{r.sb.Info().Name}})
+		_, cerr := cleaner.Cleanup(ctx, fumehood.CleanupOptions{Names: []string{r.sb.Info().Name}})
 		return errors.Join(err, cerr)
 	}
 	c, err := r.sb.Connection(ctx)
@@ -181,7 +181,7 @@ func (r *Runtime) shut(ctx context.Context, remove bool) error {
 	}
 	binary := r.s.env.Docker.Binary
 	r.s.log.Info("the container is kept, stopped", "container", c.Container,
-		"look", binary+" start "+c.Container+" && "+strings.Join(c.Shell, " "), "remove", "lazaret cleanup "+r.sb.Info().Name)
+		"look", binary+" start "+c.Container+" && "+strings.Join(c.Shell, " "), "remove", "fumehood cleanup "+r.sb.Info().Name)
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()
 	r.s.kept = r.s.kept || !r.s.uploads()

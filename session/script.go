@@ -4,13 +4,13 @@ import (
 	"crypto/rand"
 	"strings"
 
-	"github.com/lazaret/lazaret/spec"
+	"github.com/fumehood/fumehood/spec"
 )
 
 // newMarker returns what a script writes to both streams between its set-up and its command. It is random,
 // so that what runs cannot write it by guessing. No text begins as it does: what begins like a marker is
 // held back until more of it comes.
-func newMarker() string { return "\x1elazaret-" + rand.Text() }
+func newMarker() string { return "\x1efumehood-" + rand.Text() }
 
 // script renders the set-up and the command line as one program for a POSIX shell, so that what the set-up
 // changes (directory, variables, functions) holds for the command. The set-up has an empty standard input;

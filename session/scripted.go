@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/ring"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/ring"
 )
 
 // scripted streams a command with its set-up.
@@ -16,7 +16,7 @@ func (r *Runtime) scripted(ctx context.Context, run *run) iter.Seq2[Event, error
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		h := newHalves(run)
-		run.cmd.StdoutCap, run.cmd.StderrCap = lazaret.KeepNone, lazaret.KeepNone // the halves keep them
+		run.cmd.StdoutCap, run.cmd.StderrCap = fumehood.KeepNone, fumehood.KeepNone // the halves keep them
 		p, err := r.start(ctx, run)
 		if err != nil {
 			yield(Event{}, err)
@@ -57,7 +57,7 @@ type halves struct {
 
 func newHalves(run *run) *halves {
 	h := &halves{}
-	for _, s := range []lazaret.Stream{lazaret.Stdout, lazaret.Stderr} {
+	for _, s := range []fumehood.Stream{fumehood.Stdout, fumehood.Stderr} {
 		h.split[s].marker = []byte(run.marker)
 		limit := run.cmd.OutputCap(s)
 		h.kept[s] = map[Phase]*ring.Tail{Setup: ring.NewTail(limit), Command: ring.NewTail(limit)}
@@ -65,21 +65,21 @@ func newHalves(run *run) *halves {
 	return h
 }
 
-func (h *halves) take(s lazaret.Stream, p []byte) []Event {
+func (h *halves) take(s fumehood.Stream, p []byte) []Event {
 	setup, command := h.split[s].take(p)
 	return h.events(s, setup, command)
 }
 
 // rest is what is held back at the end.
 func (h *halves) rest() (events []Event) {
-	for _, s := range []lazaret.Stream{lazaret.Stdout, lazaret.Stderr} {
+	for _, s := range []fumehood.Stream{fumehood.Stdout, fumehood.Stderr} {
 		setup, command := h.split[s].rest()
 		events = append(events, h.events(s, setup, command)...)
 	}
 	return events
 }
 
-func (h *halves) events(s lazaret.Stream, setup, command []byte) (events []Event) {
+func (h *halves) events(s fumehood.Stream, setup, command []byte) (events []Event) {
 	for _, half := range []Event{{Phase: Setup, Stream: s, Data: setup}, {Phase: Command, Stream: s, Data: command}} {
 		if len(half.Data) > 0 {
 			_, _ = h.kept[s][half.Phase].Write(half.Data) // it never fails
@@ -92,20 +92,20 @@ func (h *halves) events(s lazaret.Stream, setup, command []byte) (events []Event
 // passed reports whether the command has begun. One stream's marker tells it: the set-up may have closed
 // the other.
 func (h *halves) passed() bool {
-	return h.split[lazaret.Stdout].passed || h.split[lazaret.Stderr].passed
+	return h.split[fumehood.Stdout].passed || h.split[fumehood.Stderr].passed
 }
 
-func (h *halves) result(res *lazaret.Result, late bool) *Result {
-	out := func(s lazaret.Stream, phase Phase) lazaret.Output {
+func (h *halves) result(res *fumehood.Result, late bool) *Result {
+	out := func(s fumehood.Stream, phase Phase) fumehood.Output {
 		kept, total := h.kept[s][phase].Bytes()
-		return lazaret.Output{Bytes: kept, Total: total}
+		return fumehood.Output{Bytes: kept, Total: total}
 	}
 	r := resultOf(res)
-	r.Stdout, r.Stderr = out(lazaret.Stdout, Command), out(lazaret.Stderr, Command)
-	r.SetupStdout, r.SetupStderr = out(lazaret.Stdout, Setup), out(lazaret.Stderr, Setup)
+	r.Stdout, r.Stderr = out(fumehood.Stdout, Command), out(fumehood.Stderr, Command)
+	r.SetupStdout, r.SetupStderr = out(fumehood.Stdout, Setup), out(fumehood.Stderr, Setup)
 	r.SetupEnded = !h.passed()
 	if late {
-		r.Outcome, r.ExitCode, r.Signal, r.Why = lazaret.TimedOut, -1, 0, ""
+		r.Outcome, r.ExitCode, r.Signal, r.Why = fumehood.TimedOut, -1, 0, ""
 	}
 	return r
 }
@@ -118,7 +118,7 @@ type clock struct {
 	verdict            bool
 }
 
-// watchClock calls kill where a limit passes; 0 and lazaret.NoLimit are none.
+// watchClock calls kill where a limit passes; 0 and fumehood.NoLimit are none.
 func watchClock(setup, command time.Duration, kill func()) *clock {
 	c := &clock{passed: make(chan struct{}), stopped: make(chan struct{}), late: make(chan bool, 1)}
 	go func() {

@@ -7,7 +7,7 @@
 // remove what root alone may, it takes one that can list, change and remove files: else that is an
 // ErrUnsupported.
 //
-// It knows lazaret.Provider, and no container engine. Every error is a *lazaret.Error; what the provider
+// It knows fumehood.Provider, and no container engine. Every error is a *fumehood.Error; what the provider
 // says is its cause. ErrBusy and ErrStdin are matched with errors.Is, besides the classes.
 package session
 
@@ -23,10 +23,10 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/owner"
-	"github.com/lazaret/lazaret/spec"
-	"github.com/lazaret/lazaret/workspace"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/spec"
+	"github.com/fumehood/fumehood/workspace"
 )
 
 // Kind is what a session is for.
@@ -43,7 +43,7 @@ const (
 // Workspace and Snapshot.
 type Options struct {
 	// Provider makes the containers. It stays the caller's to close, after the session.
-	Provider lazaret.Provider
+	Provider fumehood.Provider
 	// Environment says where code runs. Its type must fit the provider.
 	Environment *spec.Environment
 	Kind        Kind
@@ -54,8 +54,8 @@ type Options struct {
 	// spec's resume_commands, if there are any, run in place of its commands.
 	Snapshot string
 
-	// Dir holds the private folders of sessions. Empty means $XDG_STATE_HOME/lazaret/session, or
-	// .local/state/lazaret/session in the user's home. The daemon must see it where workspaces are mounted.
+	// Dir holds the private folders of sessions. Empty means $XDG_STATE_HOME/fumehood/session, or
+	// .local/state/fumehood/session in the user's home. The daemon must see it where workspaces are mounted.
 	Dir string
 
 	// AssetDir is the folder of this machine that the assets' paths start at. Assets are groups of static
@@ -75,7 +75,7 @@ type Options struct {
 	// their values), the steps of a build, and where kept containers are. Nil tells nobody.
 	Logger *slog.Logger
 	// Journal tells what is done in the sandboxes of all its runtimes. Nil tells nothing.
-	Journal *lazaret.Journal
+	Journal *fumehood.Journal
 }
 
 // Session is a private workspace and the runtimes over it. Its methods may be called by many goroutines
@@ -126,7 +126,7 @@ func Open(ctx context.Context, opts Options) (_ *Session, err error) {
 	dir := opts.Dir
 	if dir == "" {
 		if dir, err = owner.StateDir("session"); err != nil {
-			return nil, &lazaret.Error{Op: op, Class: lazaret.ErrConfig, Err: err, Hint: "set Dir"}
+			return nil, &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err, Hint: "set Dir"}
 		}
 	}
 	if dir, err = filepath.Abs(dir); err == nil && s.opts.AssetDir != "" {
@@ -146,7 +146,7 @@ func Open(ctx context.Context, opts Options) (_ *Session, err error) {
 
 func (o *Options) check() error {
 	bad := func(format string, a ...any) error {
-		return &lazaret.Error{Class: lazaret.ErrConfig, Err: fmt.Errorf(format, a...)}
+		return &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf(format, a...)}
 	}
 	switch {
 	case o.Provider == nil || o.Environment == nil:
@@ -166,14 +166,14 @@ func failed(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	class := lazaret.ClassOf(err)
+	class := fumehood.ClassOf(err)
 	if class == nil {
-		class = lazaret.ErrInfrastructure
+		class = fumehood.ErrInfrastructure
 	}
-	if inner, ok := err.(*lazaret.Error); ok && inner.Op == "" { //nolint:errorlint // not one that others wrap
-		return &lazaret.Error{Op: op, Class: inner.Class, Err: inner.Err, Hint: inner.Hint}
+	if inner, ok := err.(*fumehood.Error); ok && inner.Op == "" { //nolint:errorlint // not one that others wrap
+		return &fumehood.Error{Op: op, Class: inner.Class, Err: inner.Err, Hint: inner.Hint}
 	}
-	return &lazaret.Error{Op: op, Class: class, Err: err}
+	return &fumehood.Error{Op: op, Class: class, Err: err}
 }
 
 // workDir is the workspace in a session's folder.
@@ -203,7 +203,7 @@ func (s *Session) open(op string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return &lazaret.Error{Op: op, Class: lazaret.ErrUnavailable, Err: errors.New("the session is closed")}
+		return &fumehood.Error{Op: op, Class: fumehood.ErrUnavailable, Err: errors.New("the session is closed")}
 	}
 	return nil
 }
@@ -224,7 +224,7 @@ func (s *Session) Close(ctx context.Context) error {
 	s.saving.Lock()
 	defer s.saving.Unlock()
 	if s.kept {
-		s.once(s.log.Info, "the workspace stays, for a kept container has it mounted", "folder", s.folder, "remove", "lazaret cleanup "+s.name)
+		s.once(s.log.Info, "the workspace stays, for a kept container has it mounted", "folder", s.folder, "remove", "fumehood cleanup "+s.name)
 		return failed("close session", errors.Join(errs...))
 	}
 	if _, err := os.Lstat(s.folder); err == nil {

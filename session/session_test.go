@@ -10,20 +10,20 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/dockertest"
-	"github.com/lazaret/lazaret/provider/docker"
-	"github.com/lazaret/lazaret/provider/local"
-	"github.com/lazaret/lazaret/session"
-	"github.com/lazaret/lazaret/spec"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/dockertest"
+	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/provider/local"
+	"github.com/fumehood/fumehood/session"
+	"github.com/fumehood/fumehood/spec"
 )
 
-const image = "lazaret-test/python"
+const image = "fumehood-test/python"
 
 // place is where sessions run.
 type place struct {
 	name     string
-	provider lazaret.Provider
+	provider fumehood.Provider
 	log      *lines
 	state    string // holds the private folders
 }
@@ -70,7 +70,7 @@ func inDocker(t *testing.T) *place {
 	return &place{name: "docker", provider: dockertest.Provider(t, docker.Options{}), log: &lines{}, state: t.TempDir()}
 }
 
-func closed(t *testing.T, p lazaret.Provider) lazaret.Provider {
+func closed(t *testing.T, p fumehood.Provider) fumehood.Provider {
 	ctx := t.Context()
 	t.Cleanup(func() {
 		if err := p.Close(ctx); err != nil {
@@ -169,10 +169,10 @@ func TestACommandRunsInThePrivateCopyOfTheWorkspace(t *testing.T) {
 		if _, err := os.Stat(folder); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("after Close %s is still there: %v", folder, err)
 		}
-		if _, err := s.Spawn(t.Context(), session.SpawnOptions{}); !errors.Is(err, lazaret.ErrUnavailable) {
+		if _, err := s.Spawn(t.Context(), session.SpawnOptions{}); !errors.Is(err, fumehood.ErrUnavailable) {
 			t.Errorf("Spawn after Close: %v", err)
 		}
-		if _, err := r.Execute(t.Context(), sh("true")); !errors.Is(err, lazaret.ErrUnavailable) {
+		if _, err := r.Execute(t.Context(), sh("true")); !errors.Is(err, fumehood.ErrUnavailable) {
 			t.Errorf("Execute after Close: %v", err)
 		}
 	})
@@ -259,17 +259,17 @@ func TestStdinIsTheCommands(t *testing.T) {
 
 func TestASubmissionCannotForgeTheMarker(t *testing.T) {
 	places(t, func(t *testing.T, p *place) {
-		s := p.open(t, p.environment(t, `setup: {commands: ["printf '\\036lazaret-AAAA'; echo setup"]}`), session.Agent, nil)
+		s := p.open(t, p.environment(t, `setup: {commands: ["printf '\\036fumehood-AAAA'; echo setup"]}`), session.Agent, nil)
 		r := spawn(t, s, session.SpawnOptions{})
 		// It even writes the true marker of its own run again, and that of the run before.
-		const submission = `m=$(tr '\0' '\n' </proc/$$/cmdline | grep -ao "$(printf '\036')lazaret-[A-Z0-9]*" | tail -1)
-echo begin; printf '%s' "$m" | tee -a seen; cat seen; printf '\036lazaret-BBBB'; echo end`
+		const submission = `m=$(tr '\0' '\n' </proc/$$/cmdline | grep -ao "$(printf '\036')fumehood-[A-Z0-9]*" | tail -1)
+echo begin; printf '%s' "$m" | tee -a seen; cat seen; printf '\036fumehood-BBBB'; echo end`
 		for range 2 {
 			res := execute(t, r, sh(submission))
-			if out := res.Stdout.Text(); !strings.HasPrefix(out, "begin\n\x1elazaret-") || !strings.HasSuffix(out, "\x1elazaret-BBBBend\n") {
+			if out := res.Stdout.Text(); !strings.HasPrefix(out, "begin\n\x1efumehood-") || !strings.HasSuffix(out, "\x1efumehood-BBBBend\n") {
 				t.Errorf("the command's: %q", out)
 			}
-			if out := res.SetupStdout.Text(); out != "\x1elazaret-AAAAsetup\n" || res.SetupEnded {
+			if out := res.SetupStdout.Text(); out != "\x1efumehood-AAAAsetup\n" || res.SetupEnded {
 				t.Errorf("the set-up's: %q", out)
 			}
 		}
@@ -277,16 +277,16 @@ echo begin; printf '%s' "$m" | tee -a seen; cat seen; printf '\036lazaret-BBBB';
 }
 
 func TestVariablesOfTheSpecTheSpawnAndTheCall(t *testing.T) {
-	t.Setenv("LAZARET_TEST_HOST", "host")
+	t.Setenv("FUMEHOOD_TEST_HOST", "host")
 	t.Setenv("A", "host")
 	places(t, func(t *testing.T, p *place) {
 		env := p.environment(t, "environment: {env: {A: spec, B: spec, C: spec}, include_os_env: true}")
 		r := spawn(t, p.open(t, env, session.Agent, nil), session.SpawnOptions{Env: map[string]string{"B": "spawn", "C": "spawn"}})
-		res := execute(t, r, session.ExecuteOptions{Command: "echo $LAZARET_TEST_HOST $A $B $C", Env: map[string]string{"C": "call"}})
+		res := execute(t, r, session.ExecuteOptions{Command: "echo $FUMEHOOD_TEST_HOST $A $B $C", Env: map[string]string{"C": "call"}})
 		if got := res.Stdout.Text(); got != "host spec spawn call\n" {
 			t.Errorf("%q", got)
 		}
-		if said := p.log.String(); !strings.Contains(said, "LAZARET_TEST_HOST") || strings.Contains(said, "=host") {
+		if said := p.log.String(); !strings.Contains(said, "FUMEHOOD_TEST_HOST") || strings.Contains(said, "=host") {
 			t.Errorf("the log has not the names alone: %s", said)
 		}
 	})
@@ -333,14 +333,14 @@ func TestAStreamTellsSetUpAndCommandApart(t *testing.T) {
 			if disabled {
 				wantSetup = 0
 			}
-			if len(setup) != wantSetup || len(command) != len("c1\nc2\n") || strings.Contains(setup+command, "lazaret") {
+			if len(setup) != wantSetup || len(command) != len("c1\nc2\n") || strings.Contains(setup+command, "fumehood") {
 				t.Errorf("disabled %v: set-up %q, command %q", disabled, setup, command)
 			}
 			if last.Result == nil || last.Result.ExitCode != 5 || last.Result.Stdout.Text() != "c1\n" || last.Result.Stderr.Text() != "c2\n" {
 				t.Errorf("the last event: %+v", last)
 			}
 			for _, err := range r.Stream(t.Context(), session.ExecuteOptions{Command: "cat", Stdin: strings.NewReader("x")}) {
-				if !errors.Is(err, session.ErrStdin) || !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), "Start") {
+				if !errors.Is(err, session.ErrStdin) || !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "Start") {
 					t.Errorf("a stdin: %v", err)
 				}
 			}
@@ -406,7 +406,7 @@ func TestARuntimeThatHasEndedIsNeverReplaced(t *testing.T) {
 					}
 					res = ev.Result
 				}
-				if res != nil && res.Outcome != lazaret.Lost && res.Outcome != lazaret.Signalled {
+				if res != nil && res.Outcome != fumehood.Lost && res.Outcome != fumehood.Signalled {
 					t.Errorf("%s: what ran is %+v", name, res)
 				}
 				ended <- err
@@ -417,14 +417,14 @@ func TestARuntimeThatHasEndedIsNeverReplaced(t *testing.T) {
 					t.Errorf("%s: %v", name, err)
 				}
 			}
-			if err := <-ended; err != nil && lazaret.ClassOf(err) == nil {
+			if err := <-ended; err != nil && fumehood.ClassOf(err) == nil {
 				t.Errorf("%s: what ran: %v", name, err)
 			}
 			_, err := r.Execute(t.Context(), sh("true"))
-			if !errors.Is(err, lazaret.ErrUnavailable) || !strings.Contains(err.Error(), name) {
+			if !errors.Is(err, fumehood.ErrUnavailable) || !strings.Contains(err.Error(), name) {
 				t.Errorf("%s: %v", name, err)
 			}
-			if _, err := r.Connection(t.Context()); !errors.Is(err, lazaret.ErrUnavailable) {
+			if _, err := r.Connection(t.Context()); !errors.Is(err, fumehood.ErrUnavailable) {
 				t.Errorf("%s: a connection: %v", name, err)
 			}
 		}
@@ -459,10 +459,10 @@ func TestACancelledCommandIsKilledAndTheRuntimeStays(t *testing.T) {
 			for _, last = range r.Stream(ctx, sh("echo running; exec sleep 60")) {
 				cancel()
 			}
-			if !errors.Is(last, lazaret.ErrCancelled) {
+			if !errors.Is(last, fumehood.ErrCancelled) {
 				t.Errorf("a stream: %v", last)
 			}
-			if _, err := r.Execute(ctx, sh("true")); !errors.Is(err, lazaret.ErrCancelled) {
+			if _, err := r.Execute(ctx, sh("true")); !errors.Is(err, fumehood.ErrCancelled) {
 				t.Errorf("a call: %v", err)
 			}
 			if res := execute(t, r, sh("echo on")); res.Stdout.Text() != "on\n" {

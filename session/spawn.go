@@ -12,11 +12,11 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/envimage"
-	"github.com/lazaret/lazaret/internal/owner"
-	"github.com/lazaret/lazaret/spec"
-	"github.com/lazaret/lazaret/workspace"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/envimage"
+	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/spec"
+	"github.com/fumehood/fumehood/workspace"
 )
 
 // SpawnOptions override the spec for one runtime. The zero value takes the spec as it is.
@@ -89,7 +89,7 @@ func (s *Session) spawn(ctx context.Context, op string, opts SpawnOptions, keep 
 	}
 	s.mu.Lock()
 	if err == nil && s.closed {
-		err = &lazaret.Error{Class: lazaret.ErrUnavailable, Err: errors.New("the session is closed")}
+		err = &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("the session is closed")}
 	}
 	if err == nil {
 		s.runtimes = append(s.runtimes, r)
@@ -106,10 +106,10 @@ func (s *Session) builtImage(ctx context.Context) (string, error) {
 	if s.local() || s.env.Docker.Build == nil {
 		return "", nil
 	}
-	builder, ok := s.opts.Provider.(lazaret.ImageBuilder)
+	builder, ok := s.opts.Provider.(fumehood.ImageBuilder)
 	if !ok {
-		return "", &lazaret.Error{
-			Class: lazaret.ErrUnsupported, Err: fmt.Errorf("provider %s builds no images, and the spec has docker.build", s.opts.Provider.Name()),
+		return "", &fumehood.Error{
+			Class: fumehood.ErrUnsupported, Err: fmt.Errorf("provider %s builds no images, and the spec has docker.build", s.opts.Provider.Name()),
 			Hint: "name the image at spawn",
 		}
 	}
@@ -127,7 +127,7 @@ func (s *Session) builtImage(ctx context.Context) (string, error) {
 
 // start starts a runtime's sandbox. Where the workspace is copied into it, its main process is root, for
 // the folder that the Engine makes is root's, and only a container's first user has root's rights.
-func (s *Session) start(ctx context.Context, what lazaret.Spec) (*Runtime, error) {
+func (s *Session) start(ctx context.Context, what fumehood.Spec) (*Runtime, error) {
 	user := what.User
 	if s.uploads() && !isRoot(user) {
 		what.User = "0:0"
@@ -158,7 +158,7 @@ func isRoot(user string) bool {
 }
 
 // specOf decides what sandbox a runtime is.
-func (s *Session) specOf(opts SpawnOptions) (lazaret.Spec, error) {
+func (s *Session) specOf(opts SpawnOptions) (fumehood.Spec, error) {
 	layers := spec.VolumeLayers{Workspace: s.Workspace(), Spawn: opts.Mounts}
 	if s.opts.Kind == Evaluation && !s.uploads() {
 		layers.AssetDir, layers.Assets = s.opts.AssetDir, s.assets
@@ -191,7 +191,7 @@ func (s *Session) own(ctx context.Context, r *Runtime) error {
 	if s.local() || isRoot(user) || s.owner == user || s.owner == "" && uid == strconv.Itoa(os.Getuid()) {
 		return nil
 	}
-	err := s.helper().with(ctx, func(svc *lazaret.Service) error { return chown(ctx, svc, helperWork, user) })
+	err := s.helper().with(ctx, func(svc *fumehood.Service) error { return chown(ctx, svc, helperWork, user) })
 	if err == nil {
 		s.owner = user
 	}
@@ -199,7 +199,7 @@ func (s *Session) own(ctx context.Context, r *Runtime) error {
 }
 
 // chown gives a folder with all that is in it to a user.
-func chown(ctx context.Context, root *lazaret.Service, dir, user string) error {
+func chown(ctx context.Context, root *fumehood.Service, dir, user string) error {
 	for e, err := range root.Walk(ctx, dir) {
 		if err == nil {
 			err = root.Chown(ctx, path.Join(dir, e.Path), user)
@@ -214,7 +214,7 @@ func chown(ctx context.Context, root *lazaret.Service, dir, user string) error {
 // send copies the workspace into the container, and gives it to the user of the commands.
 func (r *Runtime) send(ctx context.Context) error {
 	dir := r.sb.ServiceInfo().Dir
-	err := r.sb.Mkdir(ctx, dir, lazaret.MkdirOptions{Parents: true})
+	err := r.sb.Mkdir(ctx, dir, fumehood.MkdirOptions{Parents: true})
 	if err != nil {
 		return fmt.Errorf("copy the workspace into the container: %w", err)
 	}

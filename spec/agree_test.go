@@ -10,7 +10,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/lazaret/lazaret/internal/strict/schematest"
+	"github.com/fumehood/fumehood/internal/strict/schematest"
 )
 
 func TestTheExamplesInTheDocsFollowTheSchema(t *testing.T) {

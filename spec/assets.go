@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // StaticDir is where containers find the static assets.
@@ -30,7 +30,7 @@ func (a Asset) ContainerPath() string { return path.Join(StaticDir, a.Target()) 
 
 // MergeAssets merges groups of assets by their names; a later group overrides an earlier one. Both
 // paths of an asset must be relative and without "..", and no two assets may be saved at the same path
-// or one below the other. Its errors are lazaret.ErrConfig.
+// or one below the other. Its errors are fumehood.ErrConfig.
 func MergeAssets(groups ...map[string]Asset) (map[string]Asset, error) {
 	merged := map[string]Asset{}
 	for _, g := range groups {
@@ -38,7 +38,7 @@ func MergeAssets(groups ...map[string]Asset) (map[string]Asset, error) {
 	}
 	var errs []error
 	bad := func(name, format string, a ...any) {
-		errs = append(errs, &lazaret.Error{Op: "static asset " + name, Class: lazaret.ErrConfig, Err: fmt.Errorf(format, a...)})
+		errs = append(errs, &fumehood.Error{Op: "static asset " + name, Class: fumehood.ErrConfig, Err: fmt.Errorf(format, a...)})
 	}
 	names := slices.Sorted(maps.Keys(merged))
 	for i, name := range names {

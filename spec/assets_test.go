@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 func TestAGroupOverridesAssets(t *testing.T) {
@@ -28,13 +28,13 @@ func TestAGroupOverridesAssets(t *testing.T) {
 
 func TestPathsOfAssetsStayBelowTheirFolder(t *testing.T) {
 	for _, p := range []string{"", ".", "./", "..", "../a", "a/../b", "a/..", "/a", `a\b`, `C:\a`, "a\x00"} {
-		if _, err := MergeAssets(map[string]Asset{"x": {Path: p}}); !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), "static asset x: path:") {
+		if _, err := MergeAssets(map[string]Asset{"x": {Path: p}}); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "static asset x: path:") {
 			t.Errorf("path %q: %v", p, err)
 		}
 		if p == "" {
 			continue // the path
 		}
-		if _, err := MergeAssets(map[string]Asset{"x": {Path: "a", SavePath: p}}); !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), "static asset x: save_path:") {
+		if _, err := MergeAssets(map[string]Asset{"x": {Path: "a", SavePath: p}}); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "static asset x: save_path:") {
 			t.Errorf("save_path %q: %v", p, err)
 		}
 	}
@@ -49,7 +49,7 @@ func TestAssetsAreApart(t *testing.T) {
 	for says, second := range map[string]Asset{
 		"the same path": {Path: "z", SavePath: "./in/data/"}, "below": {Path: "in/data/x"}, "above": {Path: "in"}, "its own path": {Path: "in/data"},
 	} {
-		if _, err := MergeAssets(map[string]Asset{"one": {Path: "o", SavePath: "in/data"}, "two": second}); !errors.Is(err, lazaret.ErrConfig) {
+		if _, err := MergeAssets(map[string]Asset{"one": {Path: "o", SavePath: "in/data"}, "two": second}); !errors.Is(err, fumehood.ErrConfig) {
 			t.Errorf("%s: %v", says, err)
 		}
 	}

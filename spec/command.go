@@ -5,17 +5,17 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // CommandLine is the shell text that runs an entry: the command, for agents AgentCommand if there is
 // one, and the entry file with entry in the place of each {entry_file}. The command is shell text of the
 // spec's author and stands as it is. The entry file is one word whatever is in it: it is quoted where a
 // POSIX shell would read it otherwise. Other braces stay. A spec without a command, and a NUL byte in
-// the entry, are a lazaret.ErrConfig.
+// the entry, are a fumehood.ErrConfig.
 func (c Commands) CommandLine(entry string, agent bool) (string, error) {
 	bad := func(says string) (string, error) {
-		return "", &lazaret.Error{Op: "make the command line", Class: lazaret.ErrConfig, Err: errors.New(says)}
+		return "", &fumehood.Error{Op: "make the command line", Class: fumehood.ErrConfig, Err: errors.New(says)}
 	}
 	line := c.Command
 	if agent {

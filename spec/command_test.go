@@ -5,7 +5,7 @@ import (
 	"os/exec"
 	"testing"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 func TestTheCommandLineIsTheCommandAndTheEntryFile(t *testing.T) {
@@ -41,7 +41,7 @@ func TestTheCommandLineIsTheCommandAndTheEntryFile(t *testing.T) {
 		"a NUL byte":    {Commands{EntryFile: "{entry_file}", Command: "cat"}, "a\x00"},
 		"blank command": {Commands{EntryFile: "{entry_file}", Command: " \n"}, "main"},
 	} {
-		if got, err := c.commands.CommandLine(c.entry, false); !errors.Is(err, lazaret.ErrConfig) {
+		if got, err := c.commands.CommandLine(c.entry, false); !errors.Is(err, fumehood.ErrConfig) {
 			t.Errorf("%s: got %q, %v; want an ErrConfig", says, got, err)
 		}
 	}

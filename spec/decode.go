@@ -8,10 +8,10 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/lazaret/lazaret/internal/strict"
+	"github.com/fumehood/fumehood/internal/strict"
 )
 
-// Problem is one thing that is wrong with a spec. It is a lazaret.ErrConfig.
+// Problem is one thing that is wrong with a spec. It is a fumehood.ErrConfig.
 type Problem = strict.Problem
 
 // types are those that are written otherwise than their Go types say.

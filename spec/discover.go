@@ -11,7 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // Kind is what Discover has found.
@@ -45,11 +45,11 @@ const dockerfileName = "Dockerfile"
 // Discover finds what describes a sandbox. In a folder that is a Compose project with what is laid over it, else
 // a Dockerfile (or the only NAME.Dockerfile or Dockerfile.NAME), else an environment spec (environment.yaml or
 // env.yaml), else nothing. A file is told by its name where that is a Dockerfile's, else by its content: a Compose
-// file has services, an environment spec a type. It reads, and makes nothing. Its errors are lazaret.ErrConfig.
+// file has services, an environment spec a type. It reads, and makes nothing. Its errors are fumehood.ErrConfig.
 func Discover(path string) (Found, error) {
 	found, err := discover(path)
 	if err != nil {
-		var known *lazaret.Error
+		var known *fumehood.Error
 		if errors.As(err, &known) {
 			return Found{}, err
 		}
@@ -57,7 +57,7 @@ func Discover(path string) (Found, error) {
 		if errors.As(err, &detail) {
 			err = detail.Err // the path is said already
 		}
-		return Found{}, &lazaret.Error{Op: "discover", Path: path, Class: lazaret.ErrConfig, Err: err}
+		return Found{}, &fumehood.Error{Op: "discover", Path: path, Class: fumehood.ErrConfig, Err: err}
 	}
 	return found, nil
 }
@@ -113,8 +113,8 @@ func inFolder(dir string) (Found, error) {
 	case 1:
 		return Found{FoundDockerfile, []string{filepath.Join(dir, dockerfiles[0])}}, nil
 	default:
-		return Found{}, &lazaret.Error{
-			Op: "discover", Path: dir, Class: lazaret.ErrConfig, Err: fmt.Errorf("several Dockerfiles: %s", strings.Join(dockerfiles, ", ")),
+		return Found{}, &fumehood.Error{
+			Op: "discover", Path: dir, Class: fumehood.ErrConfig, Err: fmt.Errorf("several Dockerfiles: %s", strings.Join(dockerfiles, ", ")),
 			Hint: "name one of them",
 		}
 	}
@@ -160,8 +160,8 @@ func kindOf(path string) (Kind, error) {
 	case slices.Contains(keys, "type"):
 		return FoundEnvironment, nil
 	}
-	return "", &lazaret.Error{
-		Op: "discover", Path: path, Class: lazaret.ErrConfig, Err: errors.New("neither a Compose file nor an environment spec"),
+	return "", &fumehood.Error{
+		Op: "discover", Path: path, Class: fumehood.ErrConfig, Err: errors.New("neither a Compose file nor an environment spec"),
 		Hint: "a Compose file has the key services, an environment spec the key type; a Dockerfile is called Dockerfile, NAME.Dockerfile or Dockerfile.NAME",
 	}
 }

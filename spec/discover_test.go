@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 func TestWhatDescribesASandboxIsDiscovered(t *testing.T) {
@@ -59,7 +59,7 @@ func TestWhatDescribesASandboxIsDiscovered(t *testing.T) {
 			}
 			got, err := Discover(filepath.Join(dir, c.at))
 			if c.says != "" {
-				if !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), c.says) {
+				if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), c.says) {
 					t.Errorf("got %+v, %v", got, err)
 				}
 				return
@@ -93,8 +93,8 @@ limits: {memory: 64MiB}
 	}
 	if got.Image != "a" || got.Dir != "/workspace" || got.Network != "bridge" || got.User != "nobody" || got.Binary != "podman" || got.Limits.Memory != 64<<20 ||
 		got.Env["A"] != "spec" || got.Env["B"] != "own" || got.Env["C"] != "host" ||
-		!slices.Equal(got.Ports, []lazaret.Port{{Host: 8080, Container: 80}, {Container: 90}}) ||
-		!slices.Equal(got.Mounts, []lazaret.Mount{{Host: dir, Container: "/data"}}) {
+		!slices.Equal(got.Ports, []fumehood.Port{{Host: 8080, Container: 80}, {Container: 90}}) ||
+		!slices.Equal(got.Mounts, []fumehood.Mount{{Host: dir, Container: "/data"}}) {
 		t.Errorf("got %+v", got)
 	}
 	if !slices.Equal(notes, []string{"variables of this machine are passed on: C"}) {

@@ -5,7 +5,7 @@ package spec
 import (
 	"time"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // The kinds of environment.
@@ -32,7 +32,7 @@ type Environment struct {
 	File string `yaml:"-"`
 	// Type is docker for containers, or local for processes of this machine without any isolation.
 	Type string `yaml:"type" form:"type" required:"true"`
-	// Name names the environment. Images that are built of it are called lazaret:NAME.
+	// Name names the environment. Images that are built of it are called fumehood:NAME.
 	Name string `yaml:"name" form:"name"`
 	// Docker describes the containers. Only for type docker, which needs it.
 	Docker Docker `yaml:"docker"`
@@ -44,7 +44,7 @@ type Environment struct {
 	Commands Commands `yaml:"commands"`
 	// Snapshot says what a snapshot of the workspace holds.
 	Snapshot Snapshot `yaml:"snapshot"`
-	// Limits bounds each container. What is absent has Lazaret's default.
+	// Limits bounds each container. What is absent has Fumehood's default.
 	Limits Limits `yaml:"limits"`
 	// Local describes the processes. Only for type local.
 	Local Local `yaml:"local"`
@@ -53,7 +53,7 @@ type Environment struct {
 // Docker describes containers.
 type Docker struct {
 	// Image is the image's reference; with a build it is the tag of what is built. It is required, but
-	// for an environment with a build and a name, which is tagged lazaret:NAME.
+	// for an environment with a build and a name, which is tagged fumehood:NAME.
 	Image string `yaml:"image" form:"image"`
 	// Binary is the program that is named where a user is told how to look into a container: docker, podman, nerdctl,
 	// or the absolute path of such a program.
@@ -96,7 +96,7 @@ type Build struct {
 type Variables struct {
 	// Env holds the variables. Numbers, true and false need quotes.
 	Env map[string]string `yaml:"env"`
-	// IncludeOSEnv passes on the variables of Lazaret's own process, beneath those of env.
+	// IncludeOSEnv passes on the variables of Fumehood's own process, beneath those of env.
 	IncludeOSEnv bool `yaml:"include_os_env"`
 }
 
@@ -139,8 +139,8 @@ type Snapshot struct {
 	ArchiveSaveDir string `yaml:"archive_save_dir"`
 }
 
-// Limits bounds each container: lazaret.Limits(l) is the same for a provider. In Go 0 means the
-// default and lazaret.NoLimit none; in YAML that is absent and "none".
+// Limits bounds each container: fumehood.Limits(l) is the same for a provider. In Go 0 means the
+// default and fumehood.NoLimit none; in YAML that is absent and "none".
 type Limits struct {
 	// Memory is a size with swap included, such as 512MiB or 2g, a number of bytes, or none.
 	Memory int64 `yaml:"memory" form:"size"`
@@ -163,13 +163,13 @@ func (e Environment) WithDefaults() Environment {
 	if e.Type == TypeDocker {
 		e.Docker = e.Docker.WithDefaults()
 		if e.Docker.Image == "" && e.Docker.Build != nil {
-			e.Docker.Image = "lazaret:" + e.Name
+			e.Docker.Image = "fumehood:" + e.Name
 		}
 	}
 	e.Setup.Timeout = or(e.Setup.Timeout, DefaultSetupTimeout)
 	e.Commands.AgentCommand = or(e.Commands.AgentCommand, e.Commands.Command)
 	e.Snapshot.Compression = or(e.Snapshot.Compression, DefaultCompression)
-	e.Limits = Limits(lazaret.Limits(e.Limits).WithDefaults())
+	e.Limits = Limits(fumehood.Limits(e.Limits).WithDefaults())
 	return e
 }
 
@@ -177,7 +177,7 @@ func (e Environment) WithDefaults() Environment {
 func (d Docker) WithDefaults() Docker {
 	d.Binary = or(d.Binary, DefaultBinary)
 	d.Workdir = or(d.Workdir, DefaultWorkdir)
-	d.Network = or(d.Network, lazaret.NetworkNone)
+	d.Network = or(d.Network, fumehood.NetworkNone)
 	if d.MountWorkspace == nil {
 		d.MountWorkspace = new(true)
 	}

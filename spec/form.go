@@ -3,7 +3,7 @@ package spec
 import (
 	"regexp"
 
-	"github.com/lazaret/lazaret/internal/strict"
+	"github.com/fumehood/fumehood/internal/strict"
 )
 
 // forms are what the values of environment specs look like.

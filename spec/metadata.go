@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // metadataPrefix begins the names of the variables that hold a sample's metadata.
@@ -28,8 +28,8 @@ func MetadataEnv(metadata map[string]string) (map[string]string, error) {
 			return '_'
 		}, key)
 		if other, ok := keys[name]; ok {
-			return nil, &lazaret.Error{
-				Op: "read sample metadata", Class: lazaret.ErrConfig,
+			return nil, &fumehood.Error{
+				Op: "read sample metadata", Class: fumehood.ErrConfig,
 				Err: fmt.Errorf("the keys %q and %q are both %s", other, key, name), Hint: "rename one of them",
 			}
 		}

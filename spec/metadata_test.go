@@ -5,7 +5,7 @@ import (
 	"maps"
 	"testing"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 func TestMetadataBecomesVariablesByteForByte(t *testing.T) {
@@ -26,7 +26,7 @@ func TestMetadataBecomesVariablesByteForByte(t *testing.T) {
 
 func TestMetadataKeysThatBecomeTheSameNameAreRefused(t *testing.T) {
 	_, err := MetadataEnv(map[string]string{"a b": "1", "A_B": "2"})
-	if !errors.Is(err, lazaret.ErrConfig) {
+	if !errors.Is(err, fumehood.ErrConfig) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 func TestTheHostsNetworkExistsOnLinuxOnly(t *testing.T) {
@@ -75,7 +75,7 @@ func TestPortsAreMerged(t *testing.T) {
 		ports, note, err := MergePorts(c.mode, c.spec, c.spawn)
 		switch {
 		case c.fails != "":
-			if !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), c.fails) || ports != nil {
+			if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), c.fails) || ports != nil {
 				t.Errorf("%s: got %v, %v; want an ErrConfig that says %q", c.says, ports, err, c.fails)
 			}
 		case err != nil || !reflect.DeepEqual(ports, c.want) || (note != "") != (c.note != "") || !strings.Contains(note, c.note):

@@ -6,14 +6,14 @@ import (
 	"io/fs"
 	"os"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/strict"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/strict"
 )
 
 // maxSpec is the largest spec in bytes; one that is written by hand has a few thousand.
 const maxSpec = 1 << 20
 
-// Load reads the environment spec in a file. Its errors are those of Parse, or a lazaret.ErrConfig where
+// Load reads the environment spec in a file. Its errors are those of Parse, or a fumehood.ErrConfig where
 // the file cannot be read.
 func Load(path string) (*Environment, error) {
 	text, err := read(path)
@@ -22,7 +22,7 @@ func Load(path string) (*Environment, error) {
 		if errors.As(err, &detail) {
 			err = detail.Err // the path is said already
 		}
-		return nil, &lazaret.Error{Op: "read spec", Path: path, Class: lazaret.ErrConfig, Err: err}
+		return nil, &fumehood.Error{Op: "read spec", Path: path, Class: fumehood.ErrConfig, Err: err}
 	}
 	return Parse(path, text)
 }
@@ -64,7 +64,7 @@ func check(d *strict.Decoder, e *Environment) {
 		if d.Lines["docker.image"] == 0 && (!build || d.Lines["name"] == 0) {
 			hint := ""
 			if build {
-				hint = "name the environment, and what is built is lazaret:NAME"
+				hint = "name the environment, and what is built is fumehood:NAME"
 			}
 			d.Problem(or(docker, d.Lines[""]), "docker.image", forms["image"].What(), strict.Nothing, hint)
 		}

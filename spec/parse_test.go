@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // The first example of docs/spec.md has all keys, so that it shows that each is read.
@@ -120,7 +120,7 @@ var documents = map[string]struct {
 	"no image":                          {text: "type: docker\ndocker: {}", says: []string{"2: docker.image: wanted an image reference such as python:3.12-slim, found nothing"}},
 	"no docker":                         {text: "\ntype: docker", says: []string{"2: docker.image: wanted an image reference such as python:3.12-slim, found nothing"}},
 	"null for docker":                   {text: "{type: docker, docker: null}", says: []string{"1: docker.image: wanted an image reference such as python:3.12-slim, found nothing"}},
-	"a build without a name":            {text: "{type: docker, docker: {build: {}}}", says: []string{"1: docker.image: wanted an image reference such as python:3.12-slim, found nothing (name the environment, and what is built is lazaret:NAME)"}},
+	"a build without a name":            {text: "{type: docker, docker: {build: {}}}", says: []string{"1: docker.image: wanted an image reference such as python:3.12-slim, found nothing (name the environment, and what is built is fumehood:NAME)"}},
 	"a bad image":                       {text: "{type: docker, docker: {image: a b}}", says: []string{`1: docker.image: wanted an image reference such as python:3.12-slim, found "a b"`}},
 	"docker under local":                {text: "type: local\ndocker:\n  image: i", says: []string{"2: docker: wanted nothing under type local, found a value"}},
 	"local under docker":                {text: top + "local: {}", says: []string{"4: local: wanted nothing under type docker, found a value"}},
@@ -219,8 +219,8 @@ func TestSpecsAreReadStrictlyAndAllThatIsWrongIsSaid(t *testing.T) {
 			if e != nil || err == nil || err.Error() != want {
 				t.Errorf("got  %v\nwant %s", err, want)
 			}
-			if !errors.Is(err, lazaret.ErrConfig) {
-				t.Errorf("its class is %v, not ErrConfig", lazaret.ClassOf(err))
+			if !errors.Is(err, fumehood.ErrConfig) {
+				t.Errorf("its class is %v, not ErrConfig", fumehood.ClassOf(err))
 			}
 			var p *Problem
 			if !errors.As(err, &p) || p.File != "env.yaml" {
@@ -244,7 +244,7 @@ func TestLimitsAreThoseOfAProvider(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := lazaret.Limits(e.Limits), (lazaret.Limits{Memory: 512 << 20, CPUs: lazaret.NoLimit, PIDs: lazaret.NoLimit}); got != want {
+	if got, want := fumehood.Limits(e.Limits), (fumehood.Limits{Memory: 512 << 20, CPUs: fumehood.NoLimit, PIDs: fumehood.NoLimit}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
@@ -256,13 +256,13 @@ func TestDefaultsFillWhatWasNotSaid(t *testing.T) {
 	want := Environment{
 		Type: TypeDocker, Name: "n",
 		Docker: Docker{
-			Image: "lazaret:n", Binary: "docker", Workdir: "/workspace", MountWorkspace: new(true), Network: "none",
+			Image: "fumehood:n", Binary: "docker", Workdir: "/workspace", MountWorkspace: new(true), Network: "none",
 			Build: &Build{Context: ".", Dockerfile: "Dockerfile"},
 		},
 		Setup:    Setup{Timeout: 10 * time.Minute},
 		Commands: Commands{Command: "python", AgentCommand: "python"},
 		Snapshot: Snapshot{Compression: "gz"},
-		Limits:   Limits{Memory: 2 << 30, CPUs: lazaret.NoLimit, PIDs: 1024},
+		Limits:   Limits{Memory: 2 << 30, CPUs: fumehood.NoLimit, PIDs: 1024},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -314,11 +314,11 @@ func TestLoadReadsAFile(t *testing.T) {
 	if e, err := Load(good); err != nil || e.File != good || e.Type != TypeLocal {
 		t.Errorf("got %+v, %v", e, err)
 	}
-	if _, err := Load(large); !errors.Is(err, lazaret.ErrConfig) || err.Error() != large+": wanted at most 1MiB, found more" {
+	if _, err := Load(large); !errors.Is(err, fumehood.ErrConfig) || err.Error() != large+": wanted at most 1MiB, found more" {
 		t.Errorf("of a large file: %v", err)
 	}
 	missing := filepath.Join(dir, "missing.yaml")
-	if _, err := Load(missing); !errors.Is(err, lazaret.ErrConfig) || strings.Count(err.Error(), missing) != 1 {
+	if _, err := Load(missing); !errors.Is(err, fumehood.ErrConfig) || strings.Count(err.Error(), missing) != 1 {
 		t.Errorf("of no file: %v", err)
 	}
 }
@@ -331,7 +331,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		e, err := Parse("env.yaml", text)
-		if (e == nil) == (err == nil) || err != nil && !errors.Is(err, lazaret.ErrConfig) {
+		if (e == nil) == (err == nil) || err != nil && !errors.Is(err, fumehood.ErrConfig) {
 			t.Fatalf("got %+v, %v", e, err)
 		}
 		if e != nil {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // Port publishes a port of the container on the loopback interface of the host, and nowhere else.
@@ -19,8 +19,8 @@ type Ports []Port
 
 // MergePorts decides which ports are published: the spec's and those given at spawn. One given at spawn
 // replaces the spec's for the same container port, and for the same host port unless that is 0. Mode is
-// the network in effect. With lazaret.NetworkHost nothing is published and note says so, to be logged.
-// Without a network, wrong ports, or one host port for two are a lazaret.ErrConfig.
+// the network in effect. With fumehood.NetworkHost nothing is published and note says so, to be logged.
+// Without a network, wrong ports, or one host port for two are a fumehood.ErrConfig.
 func MergePorts(mode string, spec, spawn Ports) (ports Ports, note string, err error) {
 	for _, p := range spec {
 		if !slices.ContainsFunc(spawn, func(s Port) bool {
@@ -34,7 +34,7 @@ func MergePorts(mode string, spec, spawn Ports) (ports Ports, note string, err e
 		return nil, "", nil
 	}
 	bad := func(cause error, hint string) (Ports, string, error) {
-		return nil, "", &lazaret.Error{Op: "publish ports", Class: lazaret.ErrConfig, Err: cause, Hint: hint}
+		return nil, "", &fumehood.Error{Op: "publish ports", Class: fumehood.ErrConfig, Err: cause, Hint: hint}
 	}
 	taken := map[uint16]bool{}
 	for _, p := range ports {
@@ -47,9 +47,9 @@ func MergePorts(mode string, spec, spawn Ports) (ports Ports, note string, err e
 		taken[p.Host] = true
 	}
 	switch mode {
-	case "", lazaret.NetworkNone:
+	case "", fumehood.NetworkNone:
 		return bad(errors.New("without a network no port can be published"), "use network: bridge")
-	case lazaret.NetworkHost:
+	case fumehood.NetworkHost:
 		return nil, "with network: host the ports are ignored: programs listen on the host itself", nil
 	}
 	return ports, "", nil

@@ -5,7 +5,7 @@ import (
 	"path"
 	"strings"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // SandboxOptions are what a sandbox of an environment has beside what the environment says.
@@ -21,24 +21,24 @@ type SandboxOptions struct {
 	Host []string
 	// Image and User go before the environment's.
 	Image, User string
-	// GOOS is what Lazaret runs on; not everywhere there is a host's network.
+	// GOOS is what Fumehood runs on; not everywhere there is a host's network.
 	GOOS string
 }
 
 // Sandbox is the sandbox that the environment describes, without its set-up. Notes are what is to be logged of what
-// loosens the isolation, or is not as the environment says. Its errors are lazaret.ErrConfig, and ErrUnsupported for
+// loosens the isolation, or is not as the environment says. Its errors are fumehood.ErrConfig, and ErrUnsupported for
 // ports under type local.
-func (e Environment) Sandbox(o SandboxOptions) (s lazaret.Spec, notes []string, err error) {
+func (e Environment) Sandbox(o SandboxOptions) (s fumehood.Spec, notes []string, err error) {
 	env, passed := e.Environment.Merge(o.Host, o.Env, nil)
 	if len(passed) > 0 {
 		notes = append(notes, "variables of this machine are passed on: "+strings.Join(passed, " "))
 	}
-	s = lazaret.Spec{Env: env, Image: o.Image, User: o.User}
+	s = fumehood.Spec{Env: env, Image: o.Image, User: o.User}
 	if e.Type == TypeLocal {
-		s.Dir, s.Limits, s.Mounts = o.Volumes.Workspace, lazaret.Limits(e.Limits), o.Volumes.Spawn
+		s.Dir, s.Limits, s.Mounts = o.Volumes.Workspace, fumehood.Limits(e.Limits), o.Volumes.Spawn
 		if len(o.Ports) > 0 {
-			return s, notes, &lazaret.Error{
-				Class: lazaret.ErrUnsupported, Err: errors.New("under type local no ports are published"),
+			return s, notes, &fumehood.Error{
+				Class: fumehood.ErrUnsupported, Err: errors.New("under type local no ports are published"),
 				Hint: "leave them out: what listens, listens on this machine",
 			}
 		}
@@ -50,18 +50,18 @@ func (e Environment) Sandbox(o SandboxOptions) (s lazaret.Spec, notes []string, 
 	if warning != "" {
 		notes = append(notes, warning)
 	}
-	if mode == lazaret.NetworkHost {
+	if mode == fumehood.NetworkHost {
 		notes = append(notes, "containers have the network of this machine, for "+e.File+" says so")
 	}
 	ports, note, err := MergePorts(mode, d.Ports, o.Ports)
 	if err != nil {
-		return lazaret.Spec{}, notes, err
+		return fumehood.Spec{}, notes, err
 	}
 	if note != "" {
 		notes = append(notes, note)
 	}
 	for _, p := range ports {
-		s.Ports = append(s.Ports, lazaret.Port{Host: int(p.Host), Container: int(p.Container)})
+		s.Ports = append(s.Ports, fumehood.Port{Host: int(p.Host), Container: int(p.Container)})
 	}
 	o.Volumes.Docker = d
 	volumes, err := o.Volumes.Merge()
@@ -69,9 +69,9 @@ func (e Environment) Sandbox(o SandboxOptions) (s lazaret.Spec, notes []string, 
 		err = CheckHosts(o.Volumes.Workspace, volumes)
 	}
 	if err != nil {
-		return lazaret.Spec{}, notes, err
+		return fumehood.Spec{}, notes, err
 	}
-	s.Network, s.Mounts, s.Limits, s.Dir = mode, MountsOf(volumes), lazaret.Limits(e.Limits), path.Clean(d.Workdir)
+	s.Network, s.Mounts, s.Limits, s.Dir = mode, MountsOf(volumes), fumehood.Limits(e.Limits), path.Clean(d.Workdir)
 	s.Image, s.User, s.Binary = or(s.Image, d.Image), or(s.User, d.User), d.Binary
 	return s, notes, nil
 }

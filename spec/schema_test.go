@@ -5,12 +5,12 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/lazaret/lazaret/internal/strict/schematest"
+	"github.com/fumehood/fumehood/internal/strict/schematest"
 )
 
 const (
 	schemaFile = "environment.schema.json"
-	schemaID   = "https://raw.githubusercontent.com/lazaret/lazaret/main/spec/" + schemaFile
+	schemaID   = "https://raw.githubusercontent.com/fumehood/fumehood/main/spec/" + schemaFile
 )
 
 var updateSchema = flag.Bool("update-schema", false, "write "+schemaFile+" anew")
@@ -48,7 +48,7 @@ func environmentSchema(t *testing.T) schema {
 	}.Object(reflect.TypeFor[Environment](), reflect.ValueOf(Environment{}.WithDefaults()))
 	s["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	s["$id"] = schemaID
-	s["title"] = "Lazaret environment"
+	s["title"] = "Fumehood environment"
 	// What check checks.
 	has := func(key string, of ...schema) schema {
 		value := schema{"not": schema{"type": "null"}}

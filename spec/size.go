@@ -8,11 +8,11 @@ import (
 
 	"github.com/docker/go-units"
 
-	"github.com/lazaret/lazaret/internal/strict"
+	"github.com/fumehood/fumehood/internal/strict"
 )
 
 // ParseSize reads a size in bytes: a number with an optional unit, each unit a power of 1024 as in
-// Docker's own options ("512m", "2g", "2GiB", "0.5gb"). "none" is lazaret.NoLimit.
+// Docker's own options ("512m", "2g", "2GiB", "0.5gb"). "none" is fumehood.NoLimit.
 func ParseSize(s string) (int64, error) { return strict.ParseSize(s) }
 
 // FormatSize writes a size for people, in units of 1024: "2GiB".

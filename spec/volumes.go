@@ -10,26 +10,26 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // Mounts are mounts as users ask for them: a relative host path starts at the workspace's root. Of two
 // at the same container path the later wins.
-type Mounts []lazaret.Mount
+type Mounts []fumehood.Mount
 
 // ParseMount reads a mount as a spec has it: target is an absolute path in the container, with :ro or
-// :rw behind it if wanted, read-only if not. Its errors are lazaret.ErrConfig.
-func ParseMount(host, target string) (lazaret.Mount, error) {
+// :rw behind it if wanted, read-only if not. Its errors are fumehood.ErrConfig.
+func ParseMount(host, target string) (fumehood.Mount, error) {
 	if host == "" || !forms["target"].Takes(target) {
-		return lazaret.Mount{}, mountError("wanted a path of the host and %s, found %q and %q", forms["target"].What(), host, target)
+		return fumehood.Mount{}, mountError("wanted a path of the host and %s, found %q and %q", forms["target"].What(), host, target)
 	}
 	var m mountTarget
 	m.Bind, m.Mode, _ = strings.Cut(target, ":")
 	return m.mount(host), nil
 }
 
-func (t mountTarget) mount(host string) lazaret.Mount {
-	return lazaret.Mount{Host: host, Container: t.Bind, Writable: t.Mode == "rw"}
+func (t mountTarget) mount(host string) fumehood.Mount {
+	return fumehood.Mount{Host: host, Container: t.Bind, Writable: t.Mode == "rw"}
 }
 
 // Origin says who asked for a mount.
@@ -45,7 +45,7 @@ const (
 
 // Volume is one mount of a container: its host path is absolute and its container path is clean.
 type Volume struct {
-	lazaret.Mount
+	fumehood.Mount
 	Origin Origin
 }
 
@@ -67,7 +67,7 @@ type VolumeLayers struct {
 // Merge decides what is mounted: the workspace, the spec's mounts, those given at spawn and the static
 // assets, in this order, of which the later wins for the same container path. It looks at no file. A
 // spec or spawn mount strictly below the working directory is refused: Docker would make its mount
-// point in the workspace, as root. Its errors are lazaret.ErrConfig.
+// point in the workspace, as root. Its errors are fumehood.ErrConfig.
 func (l VolumeLayers) Merge() ([]Volume, error) {
 	if !filepath.IsAbs(l.Workspace) || len(l.Assets) > 0 && !filepath.IsAbs(l.AssetDir) {
 		return nil, mountError("wanted absolute paths of the workspace and the assets, found %q and %q", l.Workspace, l.AssetDir)
@@ -76,7 +76,7 @@ func (l VolumeLayers) Merge() ([]Volume, error) {
 	d.Workdir = path.Clean(d.Workdir)
 	var all []Volume
 	if *d.MountWorkspace {
-		all = append(all, Volume{lazaret.Mount{Host: l.Workspace, Container: d.Workdir, Writable: true}, OriginWorkspace})
+		all = append(all, Volume{fumehood.Mount{Host: l.Workspace, Container: d.Workdir, Writable: true}, OriginWorkspace})
 	}
 	fromSpec, err1 := l.asked(d.ExtraMounts, OriginSpec, d.Workdir)
 	fromSpawn, err2 := l.asked(l.Spawn, OriginSpawn, d.Workdir)
@@ -87,7 +87,7 @@ func (l VolumeLayers) Merge() ([]Volume, error) {
 	all = append(append(all, fromSpec...), fromSpawn...)
 	for _, name := range slices.Sorted(maps.Keys(assets)) {
 		a := assets[name]
-		all = append(all, Volume{lazaret.Mount{Host: filepath.Join(l.AssetDir, filepath.FromSlash(a.Path)), Container: a.ContainerPath()}, OriginAsset})
+		all = append(all, Volume{fumehood.Mount{Host: filepath.Join(l.AssetDir, filepath.FromSlash(a.Path)), Container: a.ContainerPath()}, OriginAsset})
 	}
 	last := map[string]int{}
 	for i, v := range all {
@@ -125,8 +125,8 @@ func (l VolumeLayers) asked(mounts Mounts, origin Origin, workdir string) ([]Vol
 }
 
 // MountsOf are the volumes as a provider takes them.
-func MountsOf(volumes []Volume) []lazaret.Mount {
-	var mounts []lazaret.Mount
+func MountsOf(volumes []Volume) []fumehood.Mount {
+	var mounts []fumehood.Mount
 	for _, v := range volumes {
 		mounts = append(mounts, v.Mount)
 	}
@@ -136,7 +136,7 @@ func MountsOf(volumes []Volume) []lazaret.Mount {
 // CheckHosts looks whether the volumes' host paths are there, for Docker would make what is missing as
 // root. A path within the workspace must not lead out of it by a symbolic link: whoever has written in
 // the workspace could choose what the host mounts. Only while nothing writes in the workspace is that
-// certain to hold until the mount. Its errors are lazaret.ErrConfig.
+// certain to hold until the mount. Its errors are fumehood.ErrConfig.
 func CheckHosts(workspace string, volumes []Volume) error {
 	var errs []error
 	for _, v := range volumes {
@@ -171,5 +171,5 @@ func within(dir, p string) bool {
 }
 
 func mountError(format string, a ...any) error {
-	return &lazaret.Error{Op: "merge mounts", Class: lazaret.ErrConfig, Err: fmt.Errorf(format, a...)}
+	return &fumehood.Error{Op: "merge mounts", Class: fumehood.ErrConfig, Err: fmt.Errorf(format, a...)}
 }

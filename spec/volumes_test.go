@@ -9,16 +9,16 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 func TestMountsAreMergedAndTheLaterWins(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the paths of the table are no absolute ones there")
 	}
-	workspace := Volume{lazaret.Mount{Host: "/ws", Container: "/workspace", Writable: true}, OriginWorkspace}
+	workspace := Volume{fumehood.Mount{Host: "/ws", Container: "/workspace", Writable: true}, OriginWorkspace}
 	volume := func(host, container string, writable bool, origin Origin) Volume {
-		return Volume{lazaret.Mount{Host: host, Container: container, Writable: writable}, origin}
+		return Volume{fumehood.Mount{Host: host, Container: container, Writable: writable}, origin}
 	}
 	for says, c := range map[string]struct {
 		layers VolumeLayers
@@ -113,17 +113,17 @@ func TestMountsThatAreWrongAreRefusedTogether(t *testing.T) {
 			t.Errorf("got %v, want one that says %s", err, want)
 		}
 	}
-	if !errors.Is(err, lazaret.ErrConfig) {
-		t.Errorf("its class is %v", lazaret.ClassOf(err))
+	if !errors.Is(err, fumehood.ErrConfig) {
+		t.Errorf("its class is %v", fumehood.ClassOf(err))
 	}
 	below := Mounts{{Host: ws, Container: "/workspace/x"}}
 	if _, err := (VolumeLayers{Workspace: ws, Docker: Docker{MountWorkspace: new(false)}, Spawn: below}).Merge(); err == nil {
 		t.Error("below a working directory that is not mounted: no error")
 	}
-	if _, err := (VolumeLayers{Workspace: "ws"}).Merge(); !errors.Is(err, lazaret.ErrConfig) {
+	if _, err := (VolumeLayers{Workspace: "ws"}).Merge(); !errors.Is(err, fumehood.ErrConfig) {
 		t.Errorf("a relative workspace: %v", err)
 	}
-	if _, err := (VolumeLayers{Workspace: ws, Assets: map[string]Asset{"a": {Path: "a"}}}).Merge(); !errors.Is(err, lazaret.ErrConfig) {
+	if _, err := (VolumeLayers{Workspace: ws, Assets: map[string]Asset{"a": {Path: "a"}}}).Merge(); !errors.Is(err, fumehood.ErrConfig) {
 		t.Errorf("a relative folder of assets: %v", err)
 	}
 }
@@ -133,13 +133,13 @@ func TestMergingChangesNothingOfTheCallers(t *testing.T) {
 	if _, err := (VolumeLayers{Workspace: t.TempDir(), Docker: Docker{ExtraMounts: extra}, Spawn: spawn}).Merge(); err != nil {
 		t.Fatal(err)
 	}
-	if extra[0] != (lazaret.Mount{Host: "a/", Container: "/x/"}) || spawn[0] != (lazaret.Mount{Host: "b", Container: "/x"}) {
+	if extra[0] != (fumehood.Mount{Host: "a/", Container: "/x/"}) || spawn[0] != (fumehood.Mount{Host: "b", Container: "/x"}) {
 		t.Errorf("they are %v and %v now", extra, spawn)
 	}
 }
 
 func TestAMountIsReadAsASpecHasIt(t *testing.T) {
-	for target, want := range map[string]lazaret.Mount{
+	for target, want := range map[string]fumehood.Mount{
 		"/a":    {Host: "h", Container: "/a"},
 		"/a:ro": {Host: "h", Container: "/a"},
 		"/a:rw": {Host: "h", Container: "/a", Writable: true},
@@ -149,11 +149,11 @@ func TestAMountIsReadAsASpecHasIt(t *testing.T) {
 		}
 	}
 	for _, target := range []string{"", "/", "a", "/a:", "/a:z", "/a:rw:ro", ":rw", "/a\n:x"} {
-		if got, err := ParseMount("h", target); !errors.Is(err, lazaret.ErrConfig) {
+		if got, err := ParseMount("h", target); !errors.Is(err, fumehood.ErrConfig) {
 			t.Errorf("%q is %v, %v; want an ErrConfig", target, got, err)
 		}
 	}
-	if _, err := ParseMount("", "/a"); !errors.Is(err, lazaret.ErrConfig) {
+	if _, err := ParseMount("", "/a"); !errors.Is(err, fumehood.ErrConfig) {
 		t.Errorf("a mount of nothing: %v", err)
 	}
 }
@@ -167,7 +167,7 @@ func TestHostPathsMustBeThere(t *testing.T) {
 	check := func(hosts ...string) error {
 		var volumes []Volume
 		for _, h := range hosts {
-			volumes = append(volumes, Volume{lazaret.Mount{Host: h, Container: "/x"}, OriginSpec})
+			volumes = append(volumes, Volume{fumehood.Mount{Host: h, Container: "/x"}, OriginSpec})
 		}
 		return CheckHosts(ws, volumes)
 	}
@@ -175,7 +175,7 @@ func TestHostPathsMustBeThere(t *testing.T) {
 		t.Errorf("what is there: %v", err)
 	}
 	err := check(filepath.Join(ws, "missing"), inside, filepath.Join(outside, "missing"))
-	if !errors.Is(err, lazaret.ErrConfig) || strings.Count(err.Error(), "there is no such path on this machine") != 2 {
+	if !errors.Is(err, fumehood.ErrConfig) || strings.Count(err.Error(), "there is no such path on this machine") != 2 {
 		t.Errorf("what is missing: %v", err)
 	}
 	if _, err := os.Lstat(filepath.Join(ws, "missing")); err == nil {
@@ -210,7 +210,7 @@ func TestNoSymbolicLinkLeadsAMountOutOfTheWorkspace(t *testing.T) {
 		{alias, filepath.Join(alias, "out"), false},
 		{alias, filepath.Join(ws, "out"), false},
 	} {
-		err := CheckHosts(c.workspace, []Volume{{lazaret.Mount{Host: c.host, Container: "/x"}, OriginSpec}})
+		err := CheckHosts(c.workspace, []Volume{{fumehood.Mount{Host: c.host, Container: "/x"}, OriginSpec}})
 		if (err == nil) != c.ok || err != nil && !strings.Contains(err.Error(), "a symbolic link leads out of the workspace") {
 			t.Errorf("%s in %s: %v", c.host, c.workspace, err)
 		}

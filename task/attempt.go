@@ -10,20 +10,20 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // Start starts the sandbox of an attempt at a sample, puts the sample's files into it and runs its set-up script. It
 // is all or nothing: on an error the sandbox is removed, unless it is to be kept. A script that does not succeed is in
 // the error as a *SetupError. Epochs count from 1 on. The same attempt may be started again, in another sandbox.
-func (t *Task) Start(ctx context.Context, sample string, epoch int) (_ *lazaret.Sandbox, err error) {
+func (t *Task) Start(ctx context.Context, sample string, epoch int) (_ *fumehood.Sandbox, err error) {
 	op := fmt.Sprintf("start sample %q, epoch %d", sample, epoch)
 	s := t.samples[sample]
 	switch {
 	case s == nil:
-		return nil, &lazaret.Error{Op: op, Class: lazaret.ErrConfig, Err: fmt.Errorf("task %s has no such sample", t.opts.Name)}
+		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: fmt.Errorf("task %s has no such sample", t.opts.Name)}
 	case epoch < 1:
-		return nil, &lazaret.Error{Op: op, Class: lazaret.ErrConfig, Err: errors.New("epochs count from 1 on")}
+		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: errors.New("epochs count from 1 on")}
 	}
 	ctx, over, err := t.begin(ctx)
 	if err != nil {
@@ -45,20 +45,20 @@ func (t *Task) Start(ctx context.Context, sample string, epoch int) (_ *lazaret.
 }
 
 // launch starts a sandbox and lists it. The journal of one that is for no sample yet is held back, see assign.
-func (t *Task) launch(ctx context.Context, op string, what lazaret.Spec) (*lazaret.Sandbox, error) {
-	what.Name = "lazaret-" + slug(t.opts.Name) + "-" + strings.ToLower(rand.Text()[:12])
+func (t *Task) launch(ctx context.Context, op string, what fumehood.Spec) (*fumehood.Sandbox, error) {
+	what.Name = "fumehood-" + slug(t.opts.Name) + "-" + strings.ToLower(rand.Text()[:12])
 	a := &attempt{keep: what.Keep}
 	switch {
 	case t.opts.Journal == nil:
 	case what.Sample.ID == "":
 		a.late = &lateJournal{}
-		a.journal, what.Journal = a.late, lazaret.NewJournal(a.late, t.log)
+		a.journal, what.Journal = a.late, fumehood.NewJournal(a.late, t.log)
 	default:
 		w, err := t.opts.Journal(what.Name, what.Sample)
 		if err != nil {
 			return nil, failed(ctx, op, fmt.Errorf("open the journal: %w", err))
 		}
-		a.journal, what.Journal = w, lazaret.NewJournal(w, t.log)
+		a.journal, what.Journal = w, fumehood.NewJournal(w, t.log)
 	}
 	sb, err := t.opts.Provider.Start(ctx, what)
 	if err != nil {
@@ -75,7 +75,7 @@ func (t *Task) begin(ctx context.Context) (_ context.Context, over func(), err e
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
-		return ctx, nil, &lazaret.Error{Class: lazaret.ErrUnavailable, Err: errClosed}
+		return ctx, nil, &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errClosed}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	s := &start{cancel}
@@ -116,7 +116,7 @@ func slug(name string) string {
 }
 
 // furnish makes a started sandbox the sample's.
-func (t *Task) furnish(ctx context.Context, sb *lazaret.Sandbox, s *Sample) error {
+func (t *Task) furnish(ctx context.Context, sb *fumehood.Sandbox, s *Sample) error {
 	end := sb.Phase("files")
 	err := putFiles(ctx, sb, s.Files)
 	end(err)
@@ -129,7 +129,7 @@ func (t *Task) furnish(ctx context.Context, sb *lazaret.Sandbox, s *Sample) erro
 	return err
 }
 
-func putFiles(ctx context.Context, sb *lazaret.Sandbox, files map[string]Content) error {
+func putFiles(ctx context.Context, sb *fumehood.Sandbox, files map[string]Content) error {
 	for _, key := range slices.Sorted(maps.Keys(files)) {
 		if err := putFile(ctx, sb, key, files[key]); err != nil {
 			return err
@@ -138,10 +138,10 @@ func putFiles(ctx context.Context, sb *lazaret.Sandbox, files map[string]Content
 	return nil
 }
 
-func putFile(ctx context.Context, sb *lazaret.Sandbox, key string, content Content) error {
+func putFile(ctx context.Context, sb *fumehood.Sandbox, key string, content Content) error {
 	service, path, err := target(key)
 	if err != nil {
-		return &lazaret.Error{Class: lazaret.ErrConfig, Err: err}
+		return &fumehood.Error{Class: fumehood.ErrConfig, Err: err}
 	}
 	svc := sb.Service
 	if service != "" {
@@ -151,15 +151,15 @@ func putFile(ctx context.Context, sb *lazaret.Sandbox, key string, content Conte
 	}
 	r, size, err := content.Open()
 	if err != nil {
-		return &lazaret.Error{Class: lazaret.ErrConfig, Err: fmt.Errorf("file %q: %w", key, err)}
+		return &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("file %q: %w", key, err)}
 	}
 	defer r.Close()
-	return svc.WriteFrom(ctx, path, r, size, lazaret.WriteOptions{})
+	return svc.WriteFrom(ctx, path, r, size, fumehood.WriteOptions{})
 }
 
 // End removes the sandbox of an attempt, or lists it as kept. It outlives the cancellation of ctx. It may be called
 // again: after a success that does nothing, after an error it tries once more, as Close does.
-func (t *Task) End(ctx context.Context, sb *lazaret.Sandbox) error {
+func (t *Task) End(ctx context.Context, sb *fumehood.Sandbox) error {
 	t.mu.Lock()
 	a := t.live[sb]
 	t.mu.Unlock()
@@ -169,7 +169,7 @@ func (t *Task) End(ctx context.Context, sb *lazaret.Sandbox) error {
 	return t.end(ctx, sb, a)
 }
 
-func (t *Task) end(ctx context.Context, sb *lazaret.Sandbox, a *attempt) error {
+func (t *Task) end(ctx context.Context, sb *fumehood.Sandbox, a *attempt) error {
 	ctx = context.WithoutCancel(ctx)
 	a.ending.Lock()
 	defer a.ending.Unlock()
@@ -205,7 +205,7 @@ func (a *attempt) closeJournal() error {
 		return nil
 	}
 	if err := a.journal.Close(); err != nil {
-		return &lazaret.Error{Op: "close the journal", Class: lazaret.ErrInfrastructure, Err: err}
+		return &fumehood.Error{Op: "close the journal", Class: fumehood.ErrInfrastructure, Err: err}
 	}
 	return nil
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // Beside starts another sandbox for the attempt, calls f with it, and removes it: one that grades, say. It counts in
@@ -14,10 +14,10 @@ import (
 // count. An attempt has one at a time, of a spec whose Name, Sample and Keep are not set, and only where Sample.Others
 // has some. It is removed even where the task keeps its sandboxes; trouble with that is told by Options.Removed. An error
 // of f is returned as it is.
-func (a *Attempt) Beside(ctx context.Context, what lazaret.Spec, f func(context.Context, *lazaret.Sandbox) error) error {
+func (a *Attempt) Beside(ctx context.Context, what fumehood.Spec, f func(context.Context, *fumehood.Sandbox) error) error {
 	op := fmt.Sprintf("start a sandbox beside sample %q, epoch %d", a.Sample.ID, a.Epoch)
 	if err := a.checkBeside(what); err != nil {
-		return &lazaret.Error{Op: op, Class: lazaret.ErrConfig, Err: err}
+		return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err}
 	}
 	defer a.beside.Store(false)
 	r := a.run
@@ -38,7 +38,7 @@ func (a *Attempt) Beside(ctx context.Context, what lazaret.Spec, f func(context.
 }
 
 // checkBeside refuses a second sandbox that cannot be, or else takes the attempt's place for one.
-func (a *Attempt) checkBeside(what lazaret.Spec) error {
+func (a *Attempt) checkBeside(what fumehood.Spec) error {
 	switch {
 	case a.run == nil:
 		return errors.New("the attempt is none of Run's")

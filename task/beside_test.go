@@ -9,15 +9,15 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/task"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/task"
 )
 
 // graded are the options of a task with n samples, each of which may have another sandbox.
 func (y *yard) graded(n int) task.Options {
 	opts := y.options(n)
 	for i := range opts.Samples {
-		opts.Samples[i].Others = []lazaret.Spec{{}}
+		opts.Samples[i].Others = []fumehood.Spec{{}}
 	}
 	return opts
 }
@@ -25,13 +25,13 @@ func (y *yard) graded(n int) task.Options {
 // grading is a scorer that has another sandbox for a while.
 func grading(d time.Duration) task.Scorer {
 	return func(ctx context.Context, a *task.Attempt) (task.Score, error) {
-		err := a.Beside(ctx, lazaret.Spec{}, func(ctx context.Context, sb *lazaret.Sandbox) error {
+		err := a.Beside(ctx, fumehood.Spec{}, func(ctx context.Context, sb *fumehood.Sandbox) error {
 			select {
 			case <-time.After(d):
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}
-			_, err := sb.Exec(ctx, lazaret.Cmd{Args: []string{"echo"}})
+			_, err := sb.Exec(ctx, fumehood.Cmd{Args: []string{"echo"}})
 			return err
 		})
 		return task.Score{Value: 1}, err
@@ -82,7 +82,7 @@ func TestAnInterruptEndsSandboxesBesideAttempts(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		all, err := collect(ctx, y.graded(10), task.RunOptions{MaxSandboxes: 4, Ahead: -1, Solve: solving(time.Second), Score: grading(time.Hour)})
-		if !errors.Is(err, lazaret.ErrCancelled) || len(all) != 3 {
+		if !errors.Is(err, fumehood.ErrCancelled) || len(all) != 3 {
 			t.Errorf("%+v, %v", all, err)
 		}
 		for _, r := range all {
@@ -106,14 +106,14 @@ func TestSandboxesBesideAttemptsAreRemovedWhereOthersAreKept(t *testing.T) {
 
 func TestSandboxesBesideAttemptsThatCannotBeAreRefused(t *testing.T) {
 	beside := func(ctx context.Context, a *task.Attempt) error {
-		return a.Beside(ctx, lazaret.Spec{}, func(context.Context, *lazaret.Sandbox) error { return nil })
+		return a.Beside(ctx, fumehood.Spec{}, func(context.Context, *fumehood.Sandbox) error { return nil })
 	}
 	for says, score := range map[string]task.Scorer{
 		"are the task's to set": func(ctx context.Context, a *task.Attempt) (task.Score, error) {
-			return task.Score{}, a.Beside(ctx, lazaret.Spec{Name: "own"}, nil)
+			return task.Score{}, a.Beside(ctx, fumehood.Spec{Name: "own"}, nil)
 		},
 		"has one already": func(ctx context.Context, a *task.Attempt) (task.Score, error) {
-			return task.Score{}, a.Beside(ctx, lazaret.Spec{}, func(ctx context.Context, _ *lazaret.Sandbox) error { return beside(ctx, a) })
+			return task.Score{}, a.Beside(ctx, fumehood.Spec{}, func(ctx context.Context, _ *fumehood.Sandbox) error { return beside(ctx, a) })
 		},
 		"none of Run's": func(ctx context.Context, a *task.Attempt) (task.Score, error) {
 			return task.Score{}, beside(ctx, &task.Attempt{Sample: a.Sample, Sandbox: a.Sandbox})
@@ -131,12 +131,12 @@ func TestSandboxesBesideAttemptsThatCannotBeAreRefused(t *testing.T) {
 		t.Errorf("%+v, %v", all, err)
 	}
 	_, err = collect(t.Context(), newYard().graded(1), task.RunOptions{MaxSandboxes: 1, Solve: command("echo")})
-	if !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), "an attempt has two") {
+	if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "an attempt has two") {
 		t.Errorf("got %v", err)
 	}
 	opts := newYard().graded(1)
 	opts.Samples[0].Others[0].Keep = true
-	if _, err = collect(t.Context(), opts, task.RunOptions{Solve: command("echo")}); !errors.Is(err, lazaret.ErrConfig) {
+	if _, err = collect(t.Context(), opts, task.RunOptions{Solve: command("echo")}); !errors.Is(err, fumehood.ErrConfig) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lazaret/lazaret/internal/filetest"
+	"github.com/fumehood/fumehood/internal/filetest"
 )
 
 func TestContentIsReadFromItsThreeForms(t *testing.T) {

@@ -15,13 +15,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/dockertest"
-	"github.com/lazaret/lazaret/internal/engine"
-	"github.com/lazaret/lazaret/internal/filetest"
-	"github.com/lazaret/lazaret/provider/docker"
-	"github.com/lazaret/lazaret/provider/local"
-	"github.com/lazaret/lazaret/task"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/dockertest"
+	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/filetest"
+	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/provider/local"
+	"github.com/fumehood/fumehood/task"
 )
 
 // inDocker connects a provider, and returns what a task's containers are that are there.
@@ -53,11 +53,11 @@ func inDocker(t *testing.T, opts docker.Options) (p *docker.Provider, name strin
 const twoServices = `
 services:
   web:
-    image: lazaret-test/busybox
+    image: fumehood-test/busybox
     command: sleep infinity
     environment: {KIND: "${SAMPLE_METADATA_KIND}"}
   default:
-    image: lazaret-test/busybox
+    image: fumehood-test/busybox
     command: sleep infinity
     working_dir: /work
 `
@@ -66,7 +66,7 @@ func TestSamplesAndEpochsHaveSandboxesOfTheirOwn(t *testing.T) {
 	p, name, objects := inDocker(t, docker.Options{})
 	dir := filetest.Lay(t, map[string]string{"compose.yaml": twoServices, "host.txt": "of the host"})
 	file := filepath.Join(dir, "compose.yaml")
-	opts := task.Options{Name: name, Provider: p, Spec: lazaret.Spec{Compose: &lazaret.Compose{Files: []string{file}}}}
+	opts := task.Options{Name: name, Provider: p, Spec: fumehood.Spec{Compose: &fumehood.Compose{Files: []string{file}}}}
 	for _, id := range []string{"one", "two", "three"} {
 		opts.Samples = append(opts.Samples, task.Sample{
 			ID: id, Metadata: map[string]string{"kind": "kind of " + id},
@@ -79,7 +79,7 @@ func TestSamplesAndEpochsHaveSandboxesOfTheirOwn(t *testing.T) {
 	}
 	tk := initTask(t, opts)
 	var mu sync.Mutex
-	started := map[lazaret.Sample]*lazaret.Sandbox{}
+	started := map[fumehood.Sample]*fumehood.Sandbox{}
 	var wg sync.WaitGroup
 	for _, s := range opts.Samples {
 		for _, epoch := range []int{1, 2} {
@@ -101,7 +101,7 @@ func TestSamplesAndEpochsHaveSandboxesOfTheirOwn(t *testing.T) {
 	}
 	for of, sb := range started {
 		info := sb.Info()
-		if of.Task != name || !strings.HasPrefix(info.Name, "lazaret-"+name+"-") || info.ConfigFile != file ||
+		if of.Task != name || !strings.HasPrefix(info.Name, "fumehood-"+name+"-") || info.ConfigFile != file ||
 			!slices.Equal(info.EnvNames, []string{"SAMPLE_METADATA_KIND"}) || len(info.Services) != 2 || info.Services[0].Name != "default" {
 			t.Errorf("got %+v", info)
 		}
@@ -110,7 +110,7 @@ func TestSamplesAndEpochsHaveSandboxesOfTheirOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, f := range []struct {
-			svc        *lazaret.Service
+			svc        *fumehood.Service
 			path, want string
 		}{
 			{sb.Service, "/work/in/text", "text of " + of.ID},
@@ -125,7 +125,7 @@ func TestSamplesAndEpochsHaveSandboxesOfTheirOwn(t *testing.T) {
 		if got, err := sb.ReadFile(t.Context(), "set-up"); err != nil || !strings.HasPrefix(string(got), "text of "+of.ID) || strings.Count(string(got), "\n") != 1 {
 			t.Errorf("%+v: the set-up has made %q, %v", of, got, err)
 		}
-		res, err := web.Exec(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", "echo $KIND"}})
+		res, err := web.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "echo $KIND"}})
 		if err != nil || res.Stdout.Text() != "kind of "+of.ID+"\n" {
 			t.Errorf("%+v: %v, %v", of, res, err)
 		}
@@ -136,7 +136,7 @@ func TestSamplesAndEpochsHaveSandboxesOfTheirOwn(t *testing.T) {
 			continue
 		}
 		containers++
-		sb := started[lazaret.Sample{Task: name, ID: o.Labels[engine.LabelSample], Epoch: int(o.Labels[engine.LabelEpoch][0] - '0')}]
+		sb := started[fumehood.Sample{Task: name, ID: o.Labels[engine.LabelSample], Epoch: int(o.Labels[engine.LabelEpoch][0] - '0')}]
 		if sb == nil || o.Labels[engine.LabelSandbox] != sb.Info().Name || o.Labels[engine.LabelConfig] != file ||
 			o.Labels[engine.LabelEnv] != "SAMPLE_METADATA_KIND" || (o.Labels[engine.LabelDefault] == "true") != strings.Contains(o.Name, "-default-") {
 			t.Errorf("%s: %q", o.Name, o.Labels)
@@ -168,7 +168,7 @@ func TestAnImageIsBuiltOnceForEachDistinctContent(t *testing.T) {
 	}})
 	ctx := context.WithoutCancel(t.Context())
 	built := func() []engine.Object {
-		images, err := e.Objects(ctx, "lazaret-test="+name, engine.ImageKind)
+		images, err := e.Objects(ctx, "fumehood-test="+name, engine.ImageKind)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -186,15 +186,15 @@ services:
   default:
     build:
       dockerfile_inline: |
-        FROM lazaret-test/busybox
+        FROM fumehood-test/busybox
         ARG KIND
         RUN echo built $$KIND >/kind
       args: {KIND: "${SAMPLE_METADATA_KIND}"}
-      labels: {lazaret-test: ` + name + `}
+      labels: {fumehood-test: ` + name + `}
     command: sleep infinity
     environment: {QUESTION: "${SAMPLE_METADATA_QUESTION}"}
 `})
-	opts := task.Options{Name: name, Provider: p, Spec: lazaret.Spec{Compose: &lazaret.Compose{Files: []string{filepath.Join(dir, "compose.yaml")}}}}
+	opts := task.Options{Name: name, Provider: p, Spec: fumehood.Spec{Compose: &fumehood.Compose{Files: []string{filepath.Join(dir, "compose.yaml")}}}}
 	for i := range 6 {
 		opts.Samples = append(opts.Samples, task.Sample{ID: fmt.Sprint(i), Metadata: map[string]string{"kind": name + string("ab"[i%2]), "question": fmt.Sprint(i)}})
 	}
@@ -230,7 +230,7 @@ services:
 func TestASetUpThatFailsOrTakesTooLongFailsTheAttempt(t *testing.T) {
 	p, name, objects := inDocker(t, docker.Options{})
 	tk := initTask(t, task.Options{
-		Name: name, Provider: p, Spec: lazaret.Spec{Image: "lazaret-test/busybox", User: "1000:1000", Network: "none"}, SetupTimeout: 2 * time.Second,
+		Name: name, Provider: p, Spec: fumehood.Spec{Image: "fumehood-test/busybox", User: "1000:1000", Network: "none"}, SetupTimeout: 2 * time.Second,
 		Samples: []task.Sample{
 			{ID: "fails", Setup: task.Content{Text: "#!/bin/sh -e\nid -u\necho no >&2\nfalse\necho unreached\n"}},
 			{ID: "hangs", Setup: task.Content{Text: "echo begun; sleep 1000"}},
@@ -239,11 +239,11 @@ func TestASetUpThatFailsOrTakesTooLongFailsTheAttempt(t *testing.T) {
 	})
 	_, err := tk.Start(t.Context(), "fails", 1)
 	var script *task.SetupError
-	if !errors.Is(err, lazaret.ErrConfig) || !errors.As(err, &script) || script.Result.ExitCode != 1 || script.Result.Stdout.Text() != "1000\n" || !strings.Contains(err.Error(), "    no") {
+	if !errors.Is(err, fumehood.ErrConfig) || !errors.As(err, &script) || script.Result.ExitCode != 1 || script.Result.Stdout.Text() != "1000\n" || !strings.Contains(err.Error(), "    no") {
 		t.Errorf("got %v", err)
 	}
 	_, err = tk.Start(t.Context(), "hangs", 1)
-	if !errors.Is(err, lazaret.ErrLimit) || !errors.As(err, &script) || script.Result.Outcome != lazaret.TimedOut || !strings.Contains(err.Error(), "within the limit of 2s") || !strings.Contains(err.Error(), "begun") {
+	if !errors.Is(err, fumehood.ErrLimit) || !errors.As(err, &script) || script.Result.Outcome != fumehood.TimedOut || !strings.Contains(err.Error(), "within the limit of 2s") || !strings.Contains(err.Error(), "begun") {
 		t.Errorf("got %v", err)
 	}
 	if left := objects(); len(left) > 0 {
@@ -263,17 +263,17 @@ func TestASetUpThatFailsOrTakesTooLongFailsTheAttempt(t *testing.T) {
 func TestASetUpWorksWithTheEngineTransport(t *testing.T) {
 	p, name, _ := inDocker(t, docker.Options{Transport: docker.TransportEngine})
 	tk := initTask(t, task.Options{
-		Name: name, Provider: p, Spec: lazaret.Spec{Image: "lazaret-test/busybox"}, Samples: []task.Sample{{ID: "a", Setup: task.Content{Text: "ls -a /tmp >/seen"}}},
+		Name: name, Provider: p, Spec: fumehood.Spec{Image: "fumehood-test/busybox"}, Samples: []task.Sample{{ID: "a", Setup: task.Content{Text: "ls -a /tmp >/seen"}}},
 	})
 	sb, err := tk.Start(t.Context(), "a", 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if seen, err := sb.ReadFile(t.Context(), "/seen"); err != nil || !strings.Contains(string(seen), "lazaret-setup-") {
+	if seen, err := sb.ReadFile(t.Context(), "/seen"); err != nil || !strings.Contains(string(seen), "fumehood-setup-") {
 		t.Errorf("%q, %v", seen, err)
 	}
-	res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"ls", "/tmp"}})
-	if err != nil || strings.Contains(res.Stdout.Text(), "lazaret-setup") {
+	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"ls", "/tmp"}})
+	if err != nil || strings.Contains(res.Stdout.Text(), "fumehood-setup") {
 		t.Errorf("%v, %v", res, err)
 	}
 }
@@ -284,9 +284,9 @@ func TestAfterAnInterruptCleanUpIsShownAndFinished(t *testing.T) {
 	var shown []string
 	begun := make(chan struct{})
 	tk := initTask(t, task.Options{
-		Name: name, Provider: p, Spec: lazaret.Spec{Image: "lazaret-test/busybox"},
+		Name: name, Provider: p, Spec: fumehood.Spec{Image: "fumehood-test/busybox"},
 		Samples: []task.Sample{{ID: "a"}, {ID: "slow", Setup: task.Content{Text: "exec sleep 1000"}}},
-		Journal: func(_ string, of lazaret.Sample) (io.WriteCloser, error) {
+		Journal: func(_ string, of fumehood.Sample) (io.WriteCloser, error) {
 			if of.ID == "slow" {
 				return &watched{began: begun}, nil
 			}
@@ -315,7 +315,7 @@ func TestAfterAnInterruptCleanUpIsShownAndFinished(t *testing.T) {
 	if err := tk.Close(ctx); err != nil {
 		t.Error(err)
 	}
-	if err := <-failed; !errors.Is(err, lazaret.ErrCancelled) {
+	if err := <-failed; !errors.Is(err, fumehood.ErrCancelled) {
 		t.Errorf("got %v", err)
 	}
 	slices.Sort(shown)
@@ -332,8 +332,8 @@ func TestKeptSandboxesSayHowToEnterAndRemoveThem(t *testing.T) {
 	file := filepath.Join(filetest.Lay(t, map[string]string{"compose.yaml": twoServices}), "compose.yaml")
 	var kept []task.Kept
 	tk := initTask(t, task.Options{
-		Name: name, Provider: p, Keep: true, Kept: func(all []task.Kept) { kept = all }, Spec: lazaret.Spec{Compose: &lazaret.Compose{Files: []string{file}, Env: map[string]string{"SAMPLE_METADATA_KIND": "x"}}},
-		Samples: []task.Sample{{ID: "works"}, {ID: "fails", Spec: &lazaret.Spec{Image: "lazaret-test/busybox"}, Setup: task.Content{Text: "exit 3"}}},
+		Name: name, Provider: p, Keep: true, Kept: func(all []task.Kept) { kept = all }, Spec: fumehood.Spec{Compose: &fumehood.Compose{Files: []string{file}, Env: map[string]string{"SAMPLE_METADATA_KIND": "x"}}},
+		Samples: []task.Sample{{ID: "works"}, {ID: "fails", Spec: &fumehood.Spec{Image: "fumehood-test/busybox"}, Setup: task.Content{Text: "exit 3"}}},
 	})
 	sb, err := tk.Start(t.Context(), "works", 1)
 	if err != nil {
@@ -364,7 +364,7 @@ func TestKeptSandboxesSayHowToEnterAndRemoveThem(t *testing.T) {
 				t.Errorf("%s does not run, or the table lacks %q:\n%s", s.Container, row, &table)
 			}
 		}
-		if !strings.Contains(table.String(), "lazaret cleanup "+k.Sandbox.Name+"\n") {
+		if !strings.Contains(table.String(), "fumehood cleanup "+k.Sandbox.Name+"\n") {
 			t.Errorf("the table does not say how to remove %s:\n%s", k.Sandbox.Name, &table)
 		}
 		names = append(names, k.Sandbox.Name)
@@ -373,8 +373,8 @@ func TestKeptSandboxesSayHowToEnterAndRemoveThem(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if i := slices.IndexFunc(found, func(k lazaret.KeptSandbox) bool { return k.Name == names[0] }); i < 0 ||
-		found[i].Sample != (lazaret.Sample{Task: name, ID: "works", Epoch: 1}) || found[i].ConfigFile != file || !slices.Equal(found[i].EnvNames, []string{"SAMPLE_METADATA_KIND"}) {
+	if i := slices.IndexFunc(found, func(k fumehood.KeptSandbox) bool { return k.Name == names[0] }); i < 0 ||
+		found[i].Sample != (fumehood.Sample{Task: name, ID: "works", Epoch: 1}) || found[i].ConfigFile != file || !slices.Equal(found[i].EnvNames, []string{"SAMPLE_METADATA_KIND"}) {
 		t.Errorf("got %+v", found)
 	}
 	again, err := p.Open(t.Context(), names[0])
@@ -387,7 +387,7 @@ func TestKeptSandboxesSayHowToEnterAndRemoveThem(t *testing.T) {
 	if err := again.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if _, err := p.Cleanup(t.Context(), lazaret.CleanupOptions{Names: names}); err != nil {
+	if _, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{Names: names}); err != nil {
 		t.Error(err)
 	}
 }
@@ -426,12 +426,12 @@ func TestARunUsesSandboxesThatWereStartedAhead(t *testing.T) {
 	j := &journals{}
 	dir := filetest.Lay(t, map[string]string{"compose.yaml": twoServices})
 	opts := task.Options{
-		Name: name, Provider: p, Journal: j.journal, Spec: lazaret.Spec{Image: "lazaret-test/busybox", Limits: lazaret.Limits{Memory: 64 << 20}},
+		Name: name, Provider: p, Journal: j.journal, Spec: fumehood.Spec{Image: "fumehood-test/busybox", Limits: fumehood.Limits{Memory: 64 << 20}},
 	}
 	for i := range 9 {
 		s := task.Sample{ID: fmt.Sprint(i), Files: map[string]task.Content{"/tmp/in": {Text: fmt.Sprint(i)}}}
 		if i%3 == 2 { // two kinds of projects, told apart by what they see
-			s.Spec = &lazaret.Spec{Compose: &lazaret.Compose{Files: []string{filepath.Join(dir, "compose.yaml")}}}
+			s.Spec = &fumehood.Spec{Compose: &fumehood.Compose{Files: []string{filepath.Join(dir, "compose.yaml")}}}
 			s.Metadata = map[string]string{"kind": fmt.Sprint(i % 2)}
 		}
 		opts.Samples = append(opts.Samples, s)
@@ -471,7 +471,7 @@ func TestARunUsesSandboxesThatWereStartedAhead(t *testing.T) {
 
 func TestAnInterruptedRunLeavesNothing(t *testing.T) {
 	p, name, objects := inDocker(t, docker.Options{})
-	opts := task.Options{Name: name, Provider: p, Spec: lazaret.Spec{Image: "lazaret-test/busybox"}}
+	opts := task.Options{Name: name, Provider: p, Spec: fumehood.Spec{Image: "fumehood-test/busybox"}}
 	for i := range 20 {
 		opts.Samples = append(opts.Samples, task.Sample{ID: fmt.Sprint(i)})
 	}
@@ -480,7 +480,7 @@ func TestAnInterruptedRunLeavesNothing(t *testing.T) {
 		interrupt()
 		return command("sleep", "1000")(ctx, a)
 	}})
-	if !errors.Is(err, lazaret.ErrCancelled) {
+	if !errors.Is(err, fumehood.ErrCancelled) {
 		t.Errorf("got %v", err)
 	}
 	for _, r := range all {

@@ -6,9 +6,9 @@ import (
 	"log"
 	"strings"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/conformance/fake"
-	"github.com/lazaret/lazaret/task"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/conformance/fake"
+	"github.com/fumehood/fumehood/task"
 )
 
 func Example() {
@@ -36,7 +36,7 @@ func Example() {
 		if err != nil {
 			log.Panic(err)
 		}
-		result, err := sandbox.Exec(ctx, lazaret.Cmd{Args: []string{"cat", "in.txt"}})
+		result, err := sandbox.Exec(ctx, fumehood.Cmd{Args: []string{"cat", "in.txt"}})
 		if err != nil {
 			log.Panic(err)
 		}

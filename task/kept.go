@@ -11,12 +11,12 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // Kept is a sandbox that was left in place.
 type Kept struct {
-	Sandbox  lazaret.Info
+	Sandbox  fumehood.Info
 	Services []KeptService // the default one first
 	Remove   []string      // the command that removes it
 }
@@ -31,11 +31,11 @@ type KeptService struct {
 const keptTimeout = 10 * time.Second
 
 // describeKept finds the ways into a sandbox. Where one cannot be found, it is left out.
-func describeKept(ctx context.Context, sb *lazaret.Sandbox) Kept {
+func describeKept(ctx context.Context, sb *fumehood.Sandbox) Kept {
 	ctx, cancel := context.WithTimeout(ctx, keptTimeout)
 	defer cancel()
 	info := sb.Info()
-	k := Kept{Sandbox: info, Remove: []string{"lazaret", "cleanup", info.Name}}
+	k := Kept{Sandbox: info, Remove: []string{"fumehood", "cleanup", info.Name}}
 	for _, s := range info.Services {
 		service := KeptService{Container: s.Container}
 		if svc, err := sb.Lookup(s.Name); err == nil {

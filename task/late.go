@@ -7,7 +7,7 @@ import (
 	"io"
 	"sync"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // lateJournal holds the lines of a sandbox that was started ahead until it is known for which sample it is.
@@ -54,7 +54,7 @@ func (j *lateJournal) Close() error {
 }
 
 // assign makes a sandbox that was started ahead that of an attempt, or removes it where that fails.
-func (t *Task) assign(ctx context.Context, sb *lazaret.Sandbox, of lazaret.Sample) (*lazaret.Sandbox, error) {
+func (t *Task) assign(ctx context.Context, sb *fumehood.Sandbox, of fumehood.Sample) (*fumehood.Sandbox, error) {
 	sb.Assign(of)
 	t.mu.Lock()
 	late := t.live[sb].late

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 const (
@@ -40,17 +40,17 @@ type pool struct {
 
 // shelf is for the sandboxes of one environment.
 type shelf struct {
-	spec     lazaret.Spec // of no sample yet
+	spec     fumehood.Spec // of no sample yet
 	starting int
-	waiting  []chan *lazaret.Sandbox // attempts that wait for a start under way, at most as many as there are
-	due      int                     // attempts that have begun, and have not asked yet
-	failing  bool                    // the last start has failed
-	spoilt   int                     // how many were found out of order, since one was in order
+	waiting  []chan *fumehood.Sandbox // attempts that wait for a start under way, at most as many as there are
+	due      int                      // attempts that have begun, and have not asked yet
+	failing  bool                     // the last start has failed
+	spoilt   int                      // how many were found out of order, since one was in order
 }
 
 // warm is a sandbox that waits.
 type warm struct {
-	sb    *lazaret.Sandbox
+	sb    *fumehood.Sandbox
 	shelf *shelf
 	until time.Time
 }
@@ -64,11 +64,11 @@ func newPool(t *Task, ahead int, starts chan struct{}, upcoming func(int) []*she
 
 // shelfOf is where the sandboxes of a spec are; nil where none can be started ahead. It is for all specs that are the
 // same but for the sample.
-func (p *pool) shelfOf(what lazaret.Spec) *shelf {
-	if p.ahead == 0 || slices.ContainsFunc(what.Ports, func(port lazaret.Port) bool { return port.Host != 0 }) {
+func (p *pool) shelfOf(what fumehood.Spec) *shelf {
+	if p.ahead == 0 || slices.ContainsFunc(what.Ports, func(port fumehood.Port) bool { return port.Host != 0 }) {
 		return nil
 	}
-	what.Sample = lazaret.Sample{Task: what.Sample.Task}
+	what.Sample = fumehood.Sample{Task: what.Sample.Task}
 	key := environment(what)
 	s := p.shelves[key]
 	if s == nil {
@@ -80,7 +80,7 @@ func (p *pool) shelfOf(what lazaret.Spec) *shelf {
 
 // environment is a text that is the same for specs that are the same. Go's own syntax tells all values apart, and has
 // the keys of maps in order; what a spec has by a pointer is the same only where the pointer is.
-func environment(what lazaret.Spec) string {
+func environment(what fumehood.Spec) string {
 	if what.Compose == nil {
 		return fmt.Sprintf("%#v", what)
 	}
@@ -181,7 +181,7 @@ func (p *pool) start(ctx context.Context, s *shelf) {
 	})
 }
 
-func (p *pool) launch(ctx context.Context, s *shelf) (*lazaret.Sandbox, error) {
+func (p *pool) launch(ctx context.Context, s *shelf) (*fumehood.Sandbox, error) {
 	select {
 	case p.starts <- struct{}{}:
 		defer func() { <-p.starts }()
@@ -192,7 +192,7 @@ func (p *pool) launch(ctx context.Context, s *shelf) (*lazaret.Sandbox, error) {
 }
 
 // put hands a sandbox to the attempt that waits for it, or keeps it; nil is one that could not be started.
-func (p *pool) put(ctx context.Context, s *shelf, sb *lazaret.Sandbox) {
+func (p *pool) put(ctx context.Context, s *shelf, sb *fumehood.Sandbox) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s.starting--
@@ -214,7 +214,7 @@ func (p *pool) put(ctx context.Context, s *shelf, sb *lazaret.Sandbox) {
 }
 
 // drop removes a sandbox that nobody has used.
-func (p *pool) drop(ctx context.Context, sb *lazaret.Sandbox, last bool) {
+func (p *pool) drop(ctx context.Context, sb *fumehood.Sandbox, last bool) {
 	p.work.Go(func() {
 		_ = p.task.End(ctx, sb) // told by Options.Removed, and tried again at the end
 		if last {
@@ -246,7 +246,7 @@ func (p *pool) works(s *shelf) {
 
 // take is a sandbox that waits, or the next one that has been started; nil where there is none, and the attempt has to
 // start its own. Each was expected.
-func (p *pool) take(ctx context.Context, s *shelf) *lazaret.Sandbox {
+func (p *pool) take(ctx context.Context, s *shelf) *fumehood.Sandbox {
 	defer p.poke()
 	for {
 		p.mu.Lock()
@@ -268,7 +268,7 @@ func (p *pool) take(ctx context.Context, s *shelf) *lazaret.Sandbox {
 			return nil
 		}
 		// The start under way is this attempt's from now on, and the pool may begin another one.
-		given := make(chan *lazaret.Sandbox, 1)
+		given := make(chan *fumehood.Sandbox, 1)
 		s.waiting = append(s.waiting, given)
 		p.owned--
 		p.mu.Unlock()

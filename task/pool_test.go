@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/task"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/task"
 )
 
 // solving takes a while.
@@ -68,7 +68,7 @@ func TestOnlyWhatIsTheSameIsStartedAhead(t *testing.T) {
 		y.takes = time.Second
 		opts := y.options(12)
 		for i := range opts.Samples {
-			opts.Samples[i].Spec = &lazaret.Spec{Env: map[string]string{"KIND": fmt.Sprint(i % 2)}}
+			opts.Samples[i].Spec = &fumehood.Spec{Env: map[string]string{"KIND": fmt.Sprint(i % 2)}}
 		}
 		all, err := collect(t.Context(), opts, task.RunOptions{MaxSandboxes: 4, Ahead: 2, Solve: func(ctx context.Context, a *task.Attempt) error {
 			if err := solving(3*time.Second)(ctx, a); err != nil {
@@ -116,7 +116,7 @@ func TestASandboxThatHasWaitedTooLongIsNotUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		y := newYard()
 		started := map[string]time.Time{}
-		y.after = func(_ int, spec lazaret.Spec, _ *lazaret.Sandbox) {
+		y.after = func(_ int, spec fumehood.Spec, _ *fumehood.Sandbox) {
 			y.mu.Lock()
 			defer y.mu.Unlock()
 			started[spec.Name] = time.Now()
@@ -141,7 +141,7 @@ func TestASandboxThatHasWaitedTooLongIsNotUsed(t *testing.T) {
 func TestASandboxThatDiesWhileItWaitsIsNotUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		y := newYard()
-		y.after = func(_ int, _ lazaret.Spec, sb *lazaret.Sandbox) {
+		y.after = func(_ int, _ fumehood.Spec, sb *fumehood.Sandbox) {
 			time.AfterFunc(10*time.Millisecond, func() {
 				if sb.Info().Sample.ID != "" {
 					return // it was not started ahead, or is used by now
@@ -171,7 +171,7 @@ func TestWhatFailsToStartAheadIsStartedByTheAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		y := newYard()
 		y.takes = time.Second
-		y.fail = func(n int, spec lazaret.Spec) error {
+		y.fail = func(n int, spec fumehood.Spec) error {
 			if spec.Sample.ID == "" && n < 10 {
 				return errors.New("not now")
 			}
@@ -193,13 +193,13 @@ func TestWhatFailsToStartAheadIsStartedByTheAttempt(t *testing.T) {
 func TestWhatCannotBeSharedIsNotStartedAhead(t *testing.T) {
 	for name, change := range map[string]func(*task.Options){
 		"a given port": func(o *task.Options) {
-			o.Spec = lazaret.Spec{Network: lazaret.NetworkBridge, Ports: []lazaret.Port{{Host: 8080, Container: 80}}}
+			o.Spec = fumehood.Spec{Network: fumehood.NetworkBridge, Ports: []fumehood.Port{{Host: 8080, Container: 80}}}
 		},
 		"kept": func(o *task.Options) { o.Keep = true },
 	} {
 		t.Run(name, func(t *testing.T) {
 			y := newYard()
-			y.fail = func(_ int, spec lazaret.Spec) error {
+			y.fail = func(_ int, spec fumehood.Spec) error {
 				if spec.Sample.ID == "" {
 					t.Error("one was started ahead")
 				}

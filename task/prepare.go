@@ -9,12 +9,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // group are samples that need the same images.
 type group struct {
-	spec    lazaret.Spec // of the first
+	spec    fumehood.Spec // of the first
 	samples []string
 }
 
@@ -23,7 +23,7 @@ const preparing = 4
 
 // prepare has the provider get what the samples need.
 func (t *Task) prepare(ctx context.Context) error {
-	p, ok := t.opts.Provider.(lazaret.Preparer)
+	p, ok := t.opts.Provider.(fumehood.Preparer)
 	if !ok {
 		return nil
 	}
@@ -45,10 +45,10 @@ func (t *Task) prepare(ctx context.Context) error {
 }
 
 // group sorts the samples by the images that they need, in the order in which the first of each is met.
-func (t *Task) group(ctx context.Context, p lazaret.Preparer) ([]*group, error) {
+func (t *Task) group(ctx context.Context, p fumehood.Preparer) ([]*group, error) {
 	type sandbox struct {
 		sample, key string
-		spec        lazaret.Spec
+		spec        fumehood.Spec
 	}
 	var all []sandbox
 	for i := range t.opts.Samples {

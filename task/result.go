@@ -5,15 +5,15 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // Attempt is one try at a sample in one epoch, in a sandbox of its own that is used for nothing else.
 type Attempt struct {
 	Sample  *Sample
-	Epoch   int              // from 1 on
-	Try     int              // from 1 on: how many sandboxes this epoch of the sample has had, this one included
-	Sandbox *lazaret.Sandbox // furnished: its files are there, and its set-up has succeeded
+	Epoch   int               // from 1 on
+	Try     int               // from 1 on: how many sandboxes this epoch of the sample has had, this one included
+	Sandbox *fumehood.Sandbox // furnished: its files are there, and its set-up has succeeded
 
 	Steps []Step // what the solver has run, in order; it appends them
 
@@ -25,8 +25,8 @@ type Attempt struct {
 // Step is a command that was run in an attempt.
 type Step struct {
 	Name   string // of the step in its task file, or its number from 1 on
-	Cmd    lazaret.Cmd
-	Result *lazaret.Result
+	Cmd    fumehood.Cmd
+	Result *fumehood.Result
 }
 
 // Solver does the work of an attempt: it runs commands, and records them in Attempt.Steps. How a program ends is no
@@ -93,17 +93,17 @@ func (r *SampleResult) Key() Key { return Key{r.Sample, r.Epoch} }
 
 // StepResult is a Step as it is recorded.
 type StepResult struct {
-	Name        string          `json:"name"`
-	Outcome     lazaret.Outcome `json:"outcome"`
-	ExitCode    int             `json:"exit_code"`
-	Signal      int             `json:"signal,omitempty"`
-	Wall        float64         `json:"wall"` // seconds
-	CPU         float64         `json:"cpu"`  // seconds, user and system
-	MaxRSS      int64           `json:"max_rss,omitempty"`
-	OOMKills    int64           `json:"oom_kills,omitempty"`
-	PIDsLimits  int64           `json:"pids_limits,omitempty"`
-	StdoutTotal int64           `json:"stdout_total"` // bytes
-	StderrTotal int64           `json:"stderr_total"` // bytes
+	Name        string           `json:"name"`
+	Outcome     fumehood.Outcome `json:"outcome"`
+	ExitCode    int              `json:"exit_code"`
+	Signal      int              `json:"signal,omitempty"`
+	Wall        float64          `json:"wall"` // seconds
+	CPU         float64          `json:"cpu"`  // seconds, user and system
+	MaxRSS      int64            `json:"max_rss,omitempty"`
+	OOMKills    int64            `json:"oom_kills,omitempty"`
+	PIDsLimits  int64            `json:"pids_limits,omitempty"`
+	StdoutTotal int64            `json:"stdout_total"` // bytes
+	StderrTotal int64            `json:"stderr_total"` // bytes
 	// Stdout and Stderr are the ends of the outputs, as much as the run records.
 	Stdout string `json:"stdout,omitempty"`
 	Stderr string `json:"stderr,omitempty"`

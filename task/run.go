@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // DefaultRetries is how often an attempt is repeated after a failure of class Infra where RunOptions do not say.
@@ -117,7 +117,7 @@ type job struct {
 
 func newRun(ctx context.Context, opts Options, how RunOptions) (*run, error) {
 	if err := how.check(); err != nil {
-		return nil, &lazaret.Error{Op: "run task " + opts.Name, Class: lazaret.ErrConfig, Err: err}
+		return nil, &fumehood.Error{Op: "run task " + opts.Name, Class: fumehood.ErrConfig, Err: err}
 	}
 	t, err := Init(ctx, opts)
 	if err != nil {
@@ -233,7 +233,7 @@ func (r *run) all(outer context.Context, yield func(SampleResult, error) bool) {
 	err := finish()
 	if outer.Err() != nil && (cancelled || len(r.jobs) > 0) {
 		cause := fmt.Errorf("%w, with %d attempts not begun", context.Cause(outer), len(r.jobs))
-		err = &lazaret.Error{Op: "run task " + r.task.opts.Name, Class: lazaret.ErrCancelled, Err: errors.Join(cause, err)}
+		err = &fumehood.Error{Op: "run task " + r.task.opts.Name, Class: fumehood.ErrCancelled, Err: errors.Join(cause, err)}
 	}
 	if err != nil {
 		yield(SampleResult{}, err)

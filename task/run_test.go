@@ -15,17 +15,17 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/conformance/fake"
-	"github.com/lazaret/lazaret/task"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/conformance/fake"
+	"github.com/fumehood/fumehood/task"
 )
 
 // yard is a provider in memory that counts its sandboxes.
 type yard struct {
-	lazaret.Provider
-	takes time.Duration                                       // a start
-	fail  func(n int, spec lazaret.Spec) error                // the nth start, from 1 on; nil fails none
-	after func(n int, spec lazaret.Spec, sb *lazaret.Sandbox) // a start; nil does nothing
+	fumehood.Provider
+	takes time.Duration                                         // a start
+	fail  func(n int, spec fumehood.Spec) error                 // the nth start, from 1 on; nil fails none
+	after func(n int, spec fumehood.Spec, sb *fumehood.Sandbox) // a start; nil does nothing
 	mu    sync.Mutex
 	names []string // of those that were started
 
@@ -47,7 +47,7 @@ func newYard() *yard {
 	}})}
 }
 
-func (y *yard) Start(ctx context.Context, spec lazaret.Spec) (*lazaret.Sandbox, error) {
+func (y *yard) Start(ctx context.Context, spec fumehood.Spec) (*fumehood.Sandbox, error) {
 	y.mu.Lock()
 	y.names = append(y.names, spec.Name)
 	n := len(y.names)
@@ -65,12 +65,12 @@ func (y *yard) Start(ctx context.Context, spec lazaret.Spec) (*lazaret.Sandbox, 
 	return sb, err
 }
 
-func (y *yard) start(ctx context.Context, n int, spec lazaret.Spec) (*lazaret.Sandbox, error) {
+func (y *yard) start(ctx context.Context, n int, spec fumehood.Spec) (*fumehood.Sandbox, error) {
 	if y.takes > 0 {
 		select {
 		case <-time.After(y.takes):
 		case <-ctx.Done():
-			return nil, &lazaret.Error{Op: "start sandbox", Class: lazaret.ErrCancelled, Err: context.Cause(ctx)}
+			return nil, &fumehood.Error{Op: "start sandbox", Class: fumehood.ErrCancelled, Err: context.Cause(ctx)}
 		}
 	}
 	if y.fail != nil {
@@ -113,7 +113,7 @@ func (y *yard) gone(t *testing.T) {
 // command is a solver that runs one.
 func command(args ...string) task.Solver {
 	return func(ctx context.Context, a *task.Attempt) error {
-		cmd := lazaret.Cmd{Args: args}
+		cmd := fumehood.Cmd{Args: args}
 		res, err := a.Sandbox.Exec(ctx, cmd)
 		if err == nil {
 			a.Steps = append(a.Steps, task.Step{Cmd: cmd, Result: res})
@@ -145,7 +145,7 @@ func keys(all []task.SampleResult) []string {
 func TestEverySampleHasAResultInEachEpoch(t *testing.T) {
 	y := newYard()
 	all, err := collect(t.Context(), y.options(7), task.RunOptions{Epochs: 3, Solve: func(ctx context.Context, a *task.Attempt) error {
-		if info := a.Sandbox.Info(); info.Sample != (lazaret.Sample{Task: "sums", ID: a.Sample.ID, Epoch: a.Epoch}) {
+		if info := a.Sandbox.Info(); info.Sample != (fumehood.Sample{Task: "sums", ID: a.Sample.ID, Epoch: a.Epoch}) {
 			t.Errorf("the sandbox of %s/%d is for %+v", a.Sample.ID, a.Epoch, info.Sample)
 		}
 		return command("echo", a.Sample.ID, strings.Repeat("é", 10))(ctx, a)
@@ -162,7 +162,7 @@ func TestEverySampleHasAResultInEachEpoch(t *testing.T) {
 		if !passed(r) || r.Error != nil || r.Tries != 1 || r.Sandbox == "" || len(r.Steps) != 1 || len(r.Phases) != 5 || r.Started.IsZero() {
 			t.Errorf("got %+v", r)
 		}
-		if s := r.Steps[0]; s.Name != "1" || s.Outcome != lazaret.Exited || s.StdoutTotal != 23 || s.Stdout != "é\n" {
+		if s := r.Steps[0]; s.Name != "1" || s.Outcome != fumehood.Exited || s.StdoutTotal != 23 || s.Stdout != "é\n" {
 			t.Errorf("got %+v", s)
 		}
 	}
@@ -191,25 +191,25 @@ func TestAFailureIsNeverAScore(t *testing.T) {
 	score := func(s task.Score, err error) task.RunOptions {
 		return task.RunOptions{Solve: command("echo"), Score: func(context.Context, *task.Attempt) (task.Score, error) { return s, err }}
 	}
-	classed := func(class error) error { return &lazaret.Error{Op: "x", Class: class, Err: errors.New("because\xff")} }
+	classed := func(class error) error { return &fumehood.Error{Op: "x", Class: class, Err: errors.New("because\xff")} }
 	for name, c := range map[string]struct {
 		how          task.RunOptions
 		class, phase string
 		tries        int
 		text         string
 	}{
-		"a daemon that is gone":   {solve(classed(lazaret.ErrUnavailable)), task.Infra, "solve", 3, "because\ufffd"},
+		"a daemon that is gone":   {solve(classed(fumehood.ErrUnavailable)), task.Infra, "solve", 3, "because\ufffd"},
 		"an error of no class":    {solve(errors.New("odd")), task.Infra, "solve", 3, "odd"},
-		"a scorer that fails":     {score(task.Score{Value: 1}, classed(lazaret.ErrInfrastructure)), task.Infra, "score", 3, "because"},
+		"a scorer that fails":     {score(task.Score{Value: 1}, classed(fumehood.ErrInfrastructure)), task.Infra, "score", 3, "because"},
 		"no such program":         {task.RunOptions{Solve: command("nothing")}, task.Config, "solve", 1, "nothing"},
-		"no such file":            {solve(classed(lazaret.ErrNotFound)), task.Config, "solve", 1, "because"},
-		"what cannot be done":     {solve(classed(lazaret.ErrUnsupported)), task.Config, "solve", 1, "because"},
-		"too large":               {solve(classed(lazaret.ErrTooLarge)), task.Limit, "solve", 1, "because"},
-		"a time of the solver's":  {solve(classed(lazaret.ErrCancelled)), task.Limit, "solve", 1, "because"},
+		"no such file":            {solve(classed(fumehood.ErrNotFound)), task.Config, "solve", 1, "because"},
+		"what cannot be done":     {solve(classed(fumehood.ErrUnsupported)), task.Config, "solve", 1, "because"},
+		"too large":               {solve(classed(fumehood.ErrTooLarge)), task.Limit, "solve", 1, "because"},
+		"a time of the solver's":  {solve(classed(fumehood.ErrCancelled)), task.Limit, "solve", 1, "because"},
 		"no step":                 {solve(nil), task.Config, "score", 1, "no step"},
 		"a step without a result": {task.RunOptions{Solve: func(_ context.Context, a *task.Attempt) error { a.Steps = make([]task.Step, 1); return nil }}, task.Config, "solve", 1, "step 1"},
 		"a lost program": {task.RunOptions{Solve: func(_ context.Context, a *task.Attempt) error {
-			a.Steps = []task.Step{{Name: "go", Result: &lazaret.Result{Outcome: lazaret.Lost, Why: "the guest died"}}}
+			a.Steps = []task.Step{{Name: "go", Result: &fumehood.Result{Outcome: fumehood.Lost, Why: "the guest died"}}}
 			return nil
 		}}, task.Infra, "solve", 3, "step go is lost: the guest died"},
 		"a score above 1":      {score(task.Score{Value: 1.5}, nil), task.Config, "score", 1, "the score is 1.5"},
@@ -239,9 +239,9 @@ func TestAFailureIsNeverAScore(t *testing.T) {
 func TestFailuresOfOursAreRepeatedInNewSandboxes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		y := newYard()
-		y.fail = func(n int, _ lazaret.Spec) error {
+		y.fail = func(n int, _ fumehood.Spec) error {
 			if n == 1 {
-				return &lazaret.Error{Op: "start sandbox", Class: lazaret.ErrInfrastructure, Err: errors.New("the daemon hiccups")}
+				return &fumehood.Error{Op: "start sandbox", Class: fumehood.ErrInfrastructure, Err: errors.New("the daemon hiccups")}
 			}
 			return nil
 		}
@@ -262,7 +262,7 @@ func TestFailuresOfOursAreRepeatedInNewSandboxes(t *testing.T) {
 
 func TestNoRetriesAreMadeWhereNoneAreWanted(t *testing.T) {
 	y := newYard()
-	y.fail = func(int, lazaret.Spec) error { return errors.New("no") }
+	y.fail = func(int, fumehood.Spec) error { return errors.New("no") }
 	all, err := collect(t.Context(), y.options(2), task.RunOptions{Retries: -1, Ahead: -1, Solve: command("echo")})
 	if err != nil || len(all) != 2 || all[0].Tries != 1 || all[0].Error.Phase != "start" || all[0].Sandbox != "" || len(y.names) != 2 {
 		t.Errorf("%+v, %v", all, err)
@@ -308,7 +308,7 @@ func TestAnInterruptEndsARun(t *testing.T) {
 		running.Done()
 		return command("hangs")(ctx, a)
 	}})
-	if !errors.Is(err, lazaret.ErrCancelled) || !strings.Contains(err.Error(), "7 attempts not begun") {
+	if !errors.Is(err, fumehood.ErrCancelled) || !strings.Contains(err.Error(), "7 attempts not begun") {
 		t.Errorf("got %v", err)
 	}
 	if len(all) != 3 {
@@ -329,7 +329,7 @@ func TestWhatFailsAsTheRunEndsIsCancelled(t *testing.T) {
 		interrupt()
 		return errors.New("the daemon is gone")
 	}})
-	if !errors.Is(err, lazaret.ErrCancelled) || len(all) != 1 || all[0].Error.Class != task.Cancelled {
+	if !errors.Is(err, fumehood.ErrCancelled) || len(all) != 1 || all[0].Error.Class != task.Cancelled {
 		t.Errorf("%+v, %v", all, err)
 	}
 }
@@ -438,11 +438,11 @@ func TestWrongOptionsAreRefused(t *testing.T) {
 	for name, how := range map[string]task.RunOptions{
 		"no solver": {}, "epochs": {Solve: command("echo"), Epochs: -1}, "cap": {Solve: command("echo"), OutputCap: -1},
 	} {
-		if all, err := collect(t.Context(), newYard().options(1), how); !errors.Is(err, lazaret.ErrConfig) || len(all) > 0 {
+		if all, err := collect(t.Context(), newYard().options(1), how); !errors.Is(err, fumehood.ErrConfig) || len(all) > 0 {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := collect(t.Context(), newYard().options(0), task.RunOptions{Solve: command("echo")}); !errors.Is(err, lazaret.ErrConfig) {
+	if _, err := collect(t.Context(), newYard().options(0), task.RunOptions{Solve: command("echo")}); !errors.Is(err, fumehood.ErrConfig) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -477,7 +477,7 @@ func TestNoMoreSandboxesThanAllowed(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				y := newYard()
 				y.takes = time.Second
-				y.fail = func(n int, _ lazaret.Spec) error {
+				y.fail = func(n int, _ fumehood.Spec) error {
 					if n%7 == 0 {
 						return errors.New("not now")
 					}
@@ -490,7 +490,7 @@ func TestNoMoreSandboxesThanAllowed(t *testing.T) {
 					removed(r)
 				}
 				for i := range opts.Samples { // of several kinds, in runs of three
-					opts.Samples[i].Spec = &lazaret.Spec{Env: map[string]string{"KIND": fmt.Sprint(i / 3 % 4)}}
+					opts.Samples[i].Spec = &fumehood.Spec{Env: map[string]string{"KIND": fmt.Sprint(i / 3 % 4)}}
 				}
 				all, err := collect(t.Context(), opts, task.RunOptions{MaxSandboxes: 8, MaxStarting: 7, Ahead: ahead, Solve: func(ctx context.Context, a *task.Attempt) error {
 					<-time.After(700 * time.Millisecond)
@@ -510,11 +510,11 @@ func TestNoMoreSandboxesThanAllowed(t *testing.T) {
 
 func TestWhatCannotBeRemovedIsTheRunsError(t *testing.T) {
 	y := newYard()
-	y.after = func(_ int, _ lazaret.Spec, _ *lazaret.Sandbox) {}
+	y.after = func(_ int, _ fumehood.Spec, _ *fumehood.Sandbox) {}
 	opts := y.options(1)
 	opts.Provider = unremovable{y}
 	all, err := collect(t.Context(), opts, task.RunOptions{Ahead: -1, Solve: command("echo")})
-	if !errors.Is(err, lazaret.ErrInfrastructure) || !strings.Contains(err.Error(), "it will not go") || len(all) != 1 || !passed(all[0]) {
+	if !errors.Is(err, fumehood.ErrInfrastructure) || !strings.Contains(err.Error(), "it will not go") || len(all) != 1 || !passed(all[0]) {
 		t.Errorf("%+v, %v", all, err)
 	}
 	if err := y.Close(t.Context()); err != nil {
@@ -525,32 +525,32 @@ func TestWhatCannotBeRemovedIsTheRunsError(t *testing.T) {
 // unremovable is a provider whose sandboxes cannot be removed.
 type unremovable struct{ *yard }
 
-func (s unremovable) Start(ctx context.Context, spec lazaret.Spec) (*lazaret.Sandbox, error) {
+func (s unremovable) Start(ctx context.Context, spec fumehood.Spec) (*fumehood.Sandbox, error) {
 	sb, err := s.yard.Start(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
-	return lazaret.NewSandbox(stays{sb}, spec), nil
+	return fumehood.NewSandbox(stays{sb}, spec), nil
 }
 
-type stays struct{ sb *lazaret.Sandbox }
+type stays struct{ sb *fumehood.Sandbox }
 
-func (s stays) Info() lazaret.Info                    { return s.sb.Info() }
-func (s stays) Service(string) lazaret.ServiceBackend { return oneCommand(s) }
-func (s stays) Close(context.Context) error           { return errors.New("it will not go") }
+func (s stays) Info() fumehood.Info                    { return s.sb.Info() }
+func (s stays) Service(string) fumehood.ServiceBackend { return oneCommand(s) }
+func (s stays) Close(context.Context) error            { return errors.New("it will not go") }
 
 // oneCommand is a service in which every command succeeds.
-type oneCommand struct{ sb *lazaret.Sandbox }
+type oneCommand struct{ sb *fumehood.Sandbox }
 
-func (oneCommand) Files(string) lazaret.FileBackend { return nil }
-func (oneCommand) Start(context.Context, lazaret.Cmd, bool, lazaret.Sink) (lazaret.ProcessBackend, error) {
+func (oneCommand) Files(string) fumehood.FileBackend { return nil }
+func (oneCommand) Start(context.Context, fumehood.Cmd, bool, fumehood.Sink) (fumehood.ProcessBackend, error) {
 	return succeeds{}, nil
 }
 
 type succeeds struct{}
 
-func (succeeds) Wait(context.Context) (lazaret.Exit, error) {
-	return lazaret.Exit{Outcome: lazaret.Exited}, nil
+func (succeeds) Wait(context.Context) (fumehood.Exit, error) {
+	return fumehood.Exit{Outcome: fumehood.Exited}, nil
 }
 func (succeeds) Write(p []byte) (int, error)                  { return len(p), nil }
 func (succeeds) CloseStdin() error                            { return nil }
@@ -591,15 +591,15 @@ func TestManySamplesTakeLittleMemory(t *testing.T) {
 type journals struct {
 	mu    sync.Mutex
 	lines map[string]*strings.Builder
-	of    map[string]lazaret.Sample
+	of    map[string]fumehood.Sample
 	open  int
 }
 
-func (j *journals) journal(sandbox string, of lazaret.Sample) (io.WriteCloser, error) {
+func (j *journals) journal(sandbox string, of fumehood.Sample) (io.WriteCloser, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.lines == nil {
-		j.lines, j.of = map[string]*strings.Builder{}, map[string]lazaret.Sample{}
+		j.lines, j.of = map[string]*strings.Builder{}, map[string]fumehood.Sample{}
 	}
 	if j.lines[sandbox] != nil {
 		return nil, errors.New("it is open already")

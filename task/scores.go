@@ -7,13 +7,13 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // lastStepSucceeds is the scorer of those who give none.
 func lastStepSucceeds(_ context.Context, a *Attempt) (Score, error) {
 	if len(a.Steps) == 0 {
-		return Score{}, &lazaret.Error{Op: "score", Class: lazaret.ErrConfig, Err: errors.New("the solver has recorded no step")}
+		return Score{}, &fumehood.Error{Op: "score", Class: fumehood.ErrConfig, Err: errors.New("the solver has recorded no step")}
 	}
 	last := len(a.Steps) - 1
 	step := a.Steps[last]
@@ -26,7 +26,7 @@ func lastStepSucceeds(_ context.Context, a *Attempt) (Score, error) {
 // check refuses what is no score. The reasons of one that is are made text.
 func (s *Score) check() error {
 	bad := func(what string, value float64) error {
-		return &lazaret.Error{Op: "score", Class: lazaret.ErrConfig, Err: fmt.Errorf("%s is %v, and not from 0 to 1", what, value)}
+		return &fumehood.Error{Op: "score", Class: fumehood.ErrConfig, Err: fmt.Errorf("%s is %v, and not from 0 to 1", what, value)}
 	}
 	if !isScore(s.Value) {
 		return bad("the score", s.Value)

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // maxScript is the largest set-up script in bytes.
@@ -21,8 +21,8 @@ const setupCap = 64 << 10
 
 // SetupError is a set-up script that did not succeed.
 type SetupError struct {
-	Result *lazaret.Result // of its outputs the last 64 KiB each
-	Limit  time.Duration   // that it had
+	Result *fumehood.Result // of its outputs the last 64 KiB each
+	Limit  time.Duration    // that it had
 }
 
 // Error says how the script ended, and what it printed last.
@@ -32,7 +32,7 @@ func (e *SetupError) Error() string {
 	b.WriteString(ended(e.Result, e.Limit))
 	for _, out := range []struct {
 		name string
-		lazaret.Output
+		fumehood.Output
 	}{{"standard output", e.Result.Stdout}, {"standard error", e.Result.Stderr}} {
 		if text := strings.TrimRight(lastOf(out.Text()), "\n"); text != "" {
 			b.WriteString("\nthe end of its " + out.name + ":\n    " + strings.ReplaceAll(text, "\n", "\n    "))
@@ -42,15 +42,15 @@ func (e *SetupError) Error() string {
 }
 
 // ended says how a program has ended, whose limit was this.
-func ended(r *lazaret.Result, limit time.Duration) string {
+func ended(r *fumehood.Result, limit time.Duration) string {
 	switch r.Outcome {
-	case lazaret.Exited:
+	case fumehood.Exited:
 		return fmt.Sprintf("exited with code %d", r.ExitCode)
-	case lazaret.Signalled:
+	case fumehood.Signalled:
 		return fmt.Sprintf("was ended by signal %d", r.Signal)
-	case lazaret.TimedOut:
+	case fumehood.TimedOut:
 		return fmt.Sprintf("did not end within the limit of %s", limit)
-	case lazaret.OutOfMemory:
+	case fumehood.OutOfMemory:
 		return "was killed: out of memory"
 	}
 	return "is lost: " + cmp.Or(r.Why, "how it ended is not known")
@@ -68,45 +68,45 @@ func lastOf(text string) string {
 // class is why the attempt cannot go on.
 func (e *SetupError) class() error {
 	switch e.Result.Outcome {
-	case lazaret.TimedOut, lazaret.OutOfMemory:
-		return lazaret.ErrLimit
-	case lazaret.Exited, lazaret.Signalled:
-		return lazaret.ErrConfig
+	case fumehood.TimedOut, fumehood.OutOfMemory:
+		return fumehood.ErrLimit
+	case fumehood.Exited, fumehood.Signalled:
+		return fumehood.ErrConfig
 	}
-	return lazaret.ErrUnavailable
+	return fumehood.ErrUnavailable
 }
 
 // setUp runs a script in the default service.
-func setUp(ctx context.Context, sb *lazaret.Sandbox, script Content, limit time.Duration) error {
+func setUp(ctx context.Context, sb *fumehood.Sandbox, script Content, limit time.Duration) error {
 	const op = "set up"
 	text, err := read(script)
 	if err != nil {
-		return &lazaret.Error{Op: op, Class: lazaret.ErrConfig, Err: err}
+		return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err}
 	}
-	path := "/tmp/lazaret-setup-" + strings.ToLower(rand.Text()[:12])
+	path := "/tmp/fumehood-setup-" + strings.ToLower(rand.Text()[:12])
 	if sb.ServiceInfo().Container == "" {
 		path = "." + path[len("/tmp/"):] // a host process's /tmp is the host's
 		path = strings.TrimRight(sb.ServiceInfo().Dir, "/") + "/" + path
 	}
-	if err := sb.WriteFile(ctx, path, []byte(text), lazaret.WriteOptions{}); err != nil {
+	if err := sb.WriteFile(ctx, path, []byte(text), fumehood.WriteOptions{}); err != nil {
 		return fmt.Errorf("%s: %w", op, err)
 	}
-	res, err := sb.Exec(ctx, lazaret.Cmd{Args: append(interpreter(text), path), Wall: limit, StdoutCap: setupCap, StderrCap: setupCap})
+	res, err := sb.Exec(ctx, fumehood.Cmd{Args: append(interpreter(text), path), Wall: limit, StdoutCap: setupCap, StderrCap: setupCap})
 	if err != nil {
 		return fmt.Errorf("%s: %w", op, err)
 	}
 	if !res.Success() {
 		e := &SetupError{Result: res, Limit: limit}
-		return &lazaret.Error{Op: op, Service: sb.ServiceInfo().Name, Class: e.class(), Err: e}
+		return &fumehood.Error{Op: op, Service: sb.ServiceInfo().Name, Class: e.class(), Err: e}
 	}
-	err = sb.Remove(ctx, path, lazaret.RemoveOptions{})
+	err = sb.Remove(ctx, path, fumehood.RemoveOptions{})
 	switch {
-	case errors.Is(err, lazaret.ErrUnsupported): // this transport only takes and sends archives
-		res, err = sb.Exec(ctx, lazaret.Cmd{Args: []string{"rm", "-f", path}, Wall: limit})
+	case errors.Is(err, fumehood.ErrUnsupported): // this transport only takes and sends archives
+		res, err = sb.Exec(ctx, fumehood.Cmd{Args: []string{"rm", "-f", path}, Wall: limit})
 		if err == nil && !res.Success() {
 			err = fmt.Errorf("rm: %s", res.Stderr.Text())
 		}
-	case errors.Is(err, lazaret.ErrNotFound): // it has removed itself
+	case errors.Is(err, fumehood.ErrNotFound): // it has removed itself
 		err = nil
 	}
 	if err != nil {

@@ -7,21 +7,21 @@ import (
 	"runtime"
 	"slices"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // size resolves how many sandboxes there are at once.
 func (t *Task) size(ctx context.Context, how *RunOptions) error {
 	least := 1 + t.others() // that an attempt may have
 	if n := how.MaxSandboxes; n > 0 && n < least {
-		return &lazaret.Error{
-			Class: lazaret.ErrConfig, Err: fmt.Errorf("%d sandbox is there at most, and an attempt has two: its own, and one beside it, of a grader say", n),
+		return &fumehood.Error{
+			Class: fumehood.ErrConfig, Err: fmt.Errorf("%d sandbox is there at most, and an attempt has two: its own, and one beside it, of a grader say", n),
 			Hint: "let there be 2 sandboxes at least",
 		}
 	}
 	if how.MaxSandboxes == 0 {
-		machine := lazaret.Machine{CPUs: runtime.GOMAXPROCS(0)}
-		if m, ok := t.opts.Provider.(lazaret.Measurer); ok {
+		machine := fumehood.Machine{CPUs: runtime.GOMAXPROCS(0)}
+		if m, ok := t.opts.Provider.(fumehood.Measurer); ok {
 			var err error
 			if machine, err = m.Machine(ctx); err != nil {
 				return err
@@ -54,17 +54,17 @@ func (t *Task) others() int {
 
 // largest are the largest limits that any sample's sandbox has. A sandbox without a limit counts as one with the
 // default limit of memory, and a core. A Compose project counts as one service.
-func (t *Task) largest() lazaret.Limits {
-	most := lazaret.Limits{CPUs: 1}
+func (t *Task) largest() fumehood.Limits {
+	most := fumehood.Limits{CPUs: 1}
 	for i := range t.opts.Samples {
 		what := &t.opts.Spec
 		if own := t.opts.Samples[i].Spec; own != nil {
 			what = own
 		}
-		for _, each := range append([]lazaret.Spec{*what}, t.opts.Samples[i].Others...) {
+		for _, each := range append([]fumehood.Spec{*what}, t.opts.Samples[i].Others...) {
 			l := each.Limits.WithDefaults()
-			if l.Memory == lazaret.NoLimit {
-				l.Memory = lazaret.DefaultMemory
+			if l.Memory == fumehood.NoLimit {
+				l.Memory = fumehood.DefaultMemory
 			}
 			most.Memory, most.CPUs = max(most.Memory, l.Memory), max(most.CPUs, l.CPUs)
 		}
@@ -74,7 +74,7 @@ func (t *Task) largest() lazaret.Limits {
 
 // sandboxes is how many of these limits a machine bears. Two for each core: while one is being made or removed, which
 // is the daemon's work, another one computes.
-func sandboxes(m lazaret.Machine, each lazaret.Limits) int {
+func sandboxes(m fumehood.Machine, each fumehood.Limits) int {
 	n := math.MaxInt
 	if m.Memory > 0 {
 		n = int(m.Memory / 4 * 3 / each.Memory)

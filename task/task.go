@@ -8,7 +8,7 @@
 //
 // What other frameworks call TaskInit, SampleInit, SampleCleanup and TaskCleanup are Init, Task.Start, Task.End and
 // Task.Close. Run does all that for a whole evaluation: many samples at once, each solved and scored by functions. It
-// knows lazaret.Provider, and no container engine. Every error is a *lazaret.Error.
+// knows fumehood.Provider, and no container engine. Every error is a *fumehood.Error.
 package task
 
 import (
@@ -22,8 +22,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/spec"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/spec"
 )
 
 // DefaultSetupTimeout is how long a set-up script may take where Options does not say.
@@ -31,12 +31,12 @@ const DefaultSetupTimeout = 5 * time.Minute
 
 // Options say what a task is. Name, Provider and Samples are needed.
 type Options struct {
-	// Name is the task's. What of it can be in a sandbox's name is: "lazaret-", the name, and 12 random characters.
+	// Name is the task's. What of it can be in a sandbox's name is: "fumehood-", the name, and 12 random characters.
 	Name string
 	// Provider makes the sandboxes. It stays the caller's to close, after the task.
-	Provider lazaret.Provider
+	Provider fumehood.Provider
 	// Spec is that of the samples that have none of their own. Its Name, Sample and Keep are the task's to set.
-	Spec    lazaret.Spec
+	Spec    fumehood.Spec
 	Samples []Sample
 	// SetupTimeout bounds each set-up script. 0 means DefaultSetupTimeout.
 	SetupTimeout time.Duration
@@ -48,7 +48,7 @@ type Options struct {
 	// Journal returns where the journal of a sandbox goes that is about to be started, or that was started ahead (see Run)
 	// and is about to be used; then the lines of its start name no sample. It is closed when the sandbox is removed. Nil
 	// leaves that to the specs.
-	Journal func(sandbox string, of lazaret.Sample) (io.WriteCloser, error)
+	Journal func(sandbox string, of fumehood.Sample) (io.WriteCloser, error)
 	// Removed is told of each sandbox that was removed, or could not be. It is called from several goroutines at
 	// once. Nil tells nobody.
 	Removed func(Removal)
@@ -62,7 +62,7 @@ type Sample struct {
 	// Metadata is what Compose files see as SAMPLE_METADATA_KEY, for which see spec.MetadataEnv.
 	Metadata map[string]string
 	// Spec is what the sample's sandboxes are. Nil means the task's.
-	Spec *lazaret.Spec
+	Spec *fumehood.Spec
 	// Files are put into the sandbox before its set-up. A key is a path in the default service, or "SERVICE:PATH"; a
 	// relative path is below the service's directory. A path with a colon in its first element needs the SERVICE, or
 	// a "./" before it. Files belong to the service's user, and have mode 0644.
@@ -72,12 +72,12 @@ type Sample struct {
 	Setup Content
 	// Others are the sandboxes that solvers and scorers start besides, by Attempt.Beside: Init has the provider pull and
 	// build what these need, too.
-	Others []lazaret.Spec
+	Others []fumehood.Spec
 }
 
 // Removal tells of a sandbox that was to be removed.
 type Removal struct {
-	Sandbox lazaret.Info
+	Sandbox fumehood.Info
 	Left    int   // how many the task has besides
 	Err     error // why it could not be removed
 }
@@ -92,7 +92,7 @@ type Task struct {
 	closed   bool
 	starting map[*start]struct{}
 	starts   sync.WaitGroup // as many as there are in starting
-	live     map[*lazaret.Sandbox]*attempt
+	live     map[*fumehood.Sandbox]*attempt
 	kept     []Kept
 }
 
@@ -125,11 +125,11 @@ func Init(ctx context.Context, opts Options) (*Task, error) {
 	}
 	t := &Task{
 		opts: opts, log: opts.Logger, samples: map[string]*Sample{},
-		starting: map[*start]struct{}{}, live: map[*lazaret.Sandbox]*attempt{},
+		starting: map[*start]struct{}{}, live: map[*fumehood.Sandbox]*attempt{},
 	}
 	op := "initialise task " + opts.Name
 	if err := t.check(); err != nil {
-		return nil, &lazaret.Error{Op: op, Class: lazaret.ErrConfig, Err: err}
+		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err}
 	}
 	if err := t.prepare(ctx); err != nil {
 		return nil, failed(ctx, op, err)
@@ -140,18 +140,18 @@ func Init(ctx context.Context, opts Options) (*Task, error) {
 // failed says what was being done when err came, which decides about the class. Trouble with what was done about it
 // is told with it.
 func failed(ctx context.Context, op string, err error, trouble ...error) error {
-	class := lazaret.ClassOf(err)
+	class := fumehood.ClassOf(err)
 	switch {
 	case class != nil:
 	case ctx.Err() != nil:
-		class = lazaret.ErrCancelled
+		class = fumehood.ErrCancelled
 	default:
-		class = lazaret.ErrInfrastructure
+		class = fumehood.ErrInfrastructure
 	}
 	if t := errors.Join(trouble...); t != nil {
 		err = fmt.Errorf("%w\nand then: %s", err, t.Error())
 	}
-	return &lazaret.Error{Op: op, Class: class, Err: err}
+	return &fumehood.Error{Op: op, Class: class, Err: err}
 }
 
 // mostProblems is how many samples' faults are told at once.
@@ -221,7 +221,7 @@ func (t *Task) checkSample(s *Sample) error {
 }
 
 // spec is that of an attempt at a sample, but for name and journal.
-func (t *Task) spec(s *Sample, epoch int) (lazaret.Spec, error) {
+func (t *Task) spec(s *Sample, epoch int) (fumehood.Spec, error) {
 	what := t.opts.Spec
 	if s.Spec != nil {
 		what = *s.Spec
@@ -229,7 +229,7 @@ func (t *Task) spec(s *Sample, epoch int) (lazaret.Spec, error) {
 	if !unset(what) {
 		return what, errNotUnset
 	}
-	what.Sample = lazaret.Sample{Task: t.opts.Name, ID: s.ID, Epoch: epoch}
+	what.Sample = fumehood.Sample{Task: t.opts.Name, ID: s.ID, Epoch: epoch}
 	what.Keep = t.opts.Keep
 	env, err := spec.MetadataEnv(s.Metadata)
 	if err != nil || what.Compose == nil || len(env) == 0 {
@@ -246,8 +246,8 @@ func (t *Task) spec(s *Sample, epoch int) (lazaret.Spec, error) {
 }
 
 // unset reports whether nothing of a spec is set that is the task's to set.
-func unset(what lazaret.Spec) bool {
-	return what.Name == "" && what.Sample == lazaret.Sample{} && !what.Keep
+func unset(what fumehood.Spec) bool {
+	return what.Name == "" && what.Sample == fumehood.Sample{} && !what.Keep
 }
 
 var errNotUnset = errors.New("its spec has a Name, a Sample or a Keep, which are the task's to set")

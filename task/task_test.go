@@ -14,14 +14,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/conformance/fake"
-	"github.com/lazaret/lazaret/task"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/conformance/fake"
+	"github.com/fumehood/fumehood/task"
 )
 
 // prepared is a provider whose sandboxes need images, which are one kind for each value of "kind", in memory.
 type prepared struct {
-	lazaret.Provider
+	fumehood.Provider
 	fail map[string]error // of what is needed
 	wait func(ctx context.Context) error
 
@@ -53,21 +53,21 @@ func shell(_ context.Context, p *fake.Proc) int {
 	return 0
 }
 
-func needs(spec lazaret.Spec) string {
+func needs(spec fumehood.Spec) string {
 	if spec.Compose == nil {
 		return spec.Image
 	}
 	return spec.Compose.Env["SAMPLE_METADATA_KIND"]
 }
 
-func (p *prepared) Needs(_ context.Context, spec lazaret.Spec) (string, error) {
+func (p *prepared) Needs(_ context.Context, spec fumehood.Spec) (string, error) {
 	if needs(spec) == "wrong" {
-		return "", &lazaret.Error{Op: "load", Class: lazaret.ErrConfig, Err: errors.New("line 3 is wrong")}
+		return "", &fumehood.Error{Op: "load", Class: fumehood.ErrConfig, Err: errors.New("line 3 is wrong")}
 	}
 	return needs(spec), nil
 }
 
-func (p *prepared) Prepare(ctx context.Context, spec lazaret.Spec) error {
+func (p *prepared) Prepare(ctx context.Context, spec fumehood.Spec) error {
 	if p.wait != nil {
 		return p.wait(ctx)
 	}
@@ -77,7 +77,7 @@ func (p *prepared) Prepare(ctx context.Context, spec lazaret.Spec) error {
 	return p.fail[needs(spec)]
 }
 
-func (p *prepared) Start(ctx context.Context, spec lazaret.Spec) (*lazaret.Sandbox, error) {
+func (p *prepared) Start(ctx context.Context, spec fumehood.Spec) (*fumehood.Sandbox, error) {
 	spec.Compose = nil // the fake has none
 	return p.Provider.Start(ctx, spec)
 }
@@ -107,8 +107,8 @@ func TestImagesArePreparedOnceForAllSamplesThatNeedTheSame(t *testing.T) {
 	for i := range 100 {
 		samples = append(samples, task.Sample{ID: fmt.Sprint(i), Metadata: map[string]string{"kind": fmt.Sprint(i % 3), "question": fmt.Sprint(i)}})
 	}
-	samples[50].Spec = &lazaret.Spec{Image: "other"}
-	initTask(t, task.Options{Provider: p, Samples: samples, Spec: lazaret.Spec{Compose: &lazaret.Compose{Dockerfile: "x"}}})
+	samples[50].Spec = &fumehood.Spec{Image: "other"}
+	initTask(t, task.Options{Provider: p, Samples: samples, Spec: fumehood.Spec{Compose: &fumehood.Compose{Dockerfile: "x"}}})
 	slices.Sort(p.got)
 	if !slices.Equal(p.got, []string{"0", "1", "2", "other"}) {
 		t.Errorf("got %q", p.got)
@@ -117,17 +117,17 @@ func TestImagesArePreparedOnceForAllSamplesThatNeedTheSame(t *testing.T) {
 
 func TestATaskThatCannotBePreparedSaysForWhichSamples(t *testing.T) {
 	p := newFake()
-	p.fail = map[string]error{"b": &lazaret.Error{Op: "pull", Class: lazaret.ErrUnavailable, Err: errors.New("no registry")}}
+	p.fail = map[string]error{"b": &fumehood.Error{Op: "pull", Class: fumehood.ErrUnavailable, Err: errors.New("no registry")}}
 	opts := task.Options{Name: "t", Provider: p}
 	for i := range 10 {
-		opts.Samples = append(opts.Samples, task.Sample{ID: fmt.Sprint(i), Spec: &lazaret.Spec{Image: string("ab"[i%2])}})
+		opts.Samples = append(opts.Samples, task.Sample{ID: fmt.Sprint(i), Spec: &fumehood.Spec{Image: string("ab"[i%2])}})
 	}
 	_, err := task.Init(t.Context(), opts)
-	if !errors.Is(err, lazaret.ErrUnavailable) || !strings.Contains(err.Error(), `initialise task t: sample "1", "3", "5" and 2 more: pull: no registry`) {
+	if !errors.Is(err, fumehood.ErrUnavailable) || !strings.Contains(err.Error(), `initialise task t: sample "1", "3", "5" and 2 more: pull: no registry`) {
 		t.Errorf("got %v", err)
 	}
-	opts.Samples[4].Spec = &lazaret.Spec{Image: "wrong"}
-	if _, err = task.Init(t.Context(), opts); !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), `sample "4": load: line 3 is wrong`) {
+	opts.Samples[4].Spec = &fumehood.Spec{Image: "wrong"}
+	if _, err = task.Init(t.Context(), opts); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), `sample "4": load: line 3 is wrong`) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -141,7 +141,7 @@ func TestAnInterruptEndsThePreparation(t *testing.T) {
 		return ctx.Err()
 	}
 	_, err := task.Init(ctx, task.Options{Name: "t", Provider: p, Samples: []task.Sample{{ID: "a"}}})
-	if !errors.Is(err, lazaret.ErrCancelled) {
+	if !errors.Is(err, fumehood.ErrCancelled) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -172,7 +172,7 @@ func TestWhatIsWrongWithATaskIsSaidAtOnce(t *testing.T) {
 		opts := good()
 		c.change(&opts)
 		_, err := task.Init(t.Context(), opts)
-		if !errors.Is(err, lazaret.ErrConfig) {
+		if !errors.Is(err, fumehood.ErrConfig) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
@@ -196,7 +196,7 @@ func TestAnAttemptHasItsFilesAndSetUpAndIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	info := sb.Info()
-	if !strings.HasPrefix(info.Name, "lazaret-my-sums-") || info.Sample != (lazaret.Sample{Task: "My Sums", ID: "one", Epoch: 3}) {
+	if !strings.HasPrefix(info.Name, "fumehood-my-sums-") || info.Sample != (fumehood.Sample{Task: "My Sums", ID: "one", Epoch: 3}) {
 		t.Errorf("got %+v", info)
 	}
 	for path, want := range map[string]string{"in/a": "A", "/b": "B", "ran": "echo set up"} {
@@ -210,7 +210,7 @@ func TestAnAttemptHasItsFilesAndSetUpAndIsNamed(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, f := range list {
-			if strings.Contains(f.Name, "lazaret-setup") {
+			if strings.Contains(f.Name, "fumehood-setup") {
 				t.Errorf("the script is still at %s/%s", dir, f.Name)
 			}
 		}
@@ -218,7 +218,7 @@ func TestAnAttemptHasItsFilesAndSetUpAndIsNamed(t *testing.T) {
 	if err := tk.End(t.Context(), sb); err != nil {
 		t.Error(err)
 	}
-	if _, err := sb.ReadFile(t.Context(), "in/a"); !errors.Is(err, lazaret.ErrUnavailable) {
+	if _, err := sb.ReadFile(t.Context(), "in/a"); !errors.Is(err, fumehood.ErrUnavailable) {
 		t.Errorf("after End: %v", err)
 	}
 	if err := tk.End(t.Context(), sb); err != nil {
@@ -242,14 +242,14 @@ func TestAnAttemptThatCannotBeStartedLeavesNothingAndSaysWhy(t *testing.T) {
 		class error
 		want  []string
 	}{
-		"fails":          {lazaret.ErrConfig, []string{`start sample "fails", epoch 1: set up in service default: the set-up script exited with code 3`, "half done", "no such package"}},
-		"hangs":          {lazaret.ErrLimit, []string{"did not end within the limit of 100ms", "begun"}},
-		"starts nothing": {lazaret.ErrProgramNotFound, []string{"set up", "nothing"}},
-		"no service":     {lazaret.ErrConfig, []string{`file "db:/a"`, `no service "db"`, "only default"}},
-		"no path":        {lazaret.ErrNotDirectory, []string{"/bin/sh/a"}},
+		"fails":          {fumehood.ErrConfig, []string{`start sample "fails", epoch 1: set up in service default: the set-up script exited with code 3`, "half done", "no such package"}},
+		"hangs":          {fumehood.ErrLimit, []string{"did not end within the limit of 100ms", "begun"}},
+		"starts nothing": {fumehood.ErrProgramNotFound, []string{"set up", "nothing"}},
+		"no service":     {fumehood.ErrConfig, []string{`file "db:/a"`, `no service "db"`, "only default"}},
+		"no path":        {fumehood.ErrNotDirectory, []string{"/bin/sh/a"}},
 	} {
 		_, err := tk.Start(t.Context(), sample, 1)
-		var ours *lazaret.Error
+		var ours *fumehood.Error
 		if !errors.Is(err, c.class) || !errors.As(err, &ours) {
 			t.Errorf("%s: %v", sample, err)
 			continue
@@ -270,7 +270,7 @@ func TestAnAttemptThatCannotBeStartedLeavesNothingAndSaysWhy(t *testing.T) {
 		t.Errorf("got %+v", removed)
 	}
 	for sample, epoch := range map[string]int{"fails": 0, "none": 1} {
-		if _, err := tk.Start(t.Context(), sample, epoch); !errors.Is(err, lazaret.ErrConfig) {
+		if _, err := tk.Start(t.Context(), sample, epoch); !errors.Is(err, fumehood.ErrConfig) {
 			t.Errorf("%s: %v", sample, err)
 		}
 	}
@@ -284,7 +284,7 @@ func TestCloseEndsStartsUnderWayAndShowsWhatItRemoves(t *testing.T) {
 	p := newFake()
 	tk := initTask(t, task.Options{
 		Provider: p, Logger: slog.New(slog.NewTextHandler(&log, nil)),
-		Journal: func(string, lazaret.Sample) (io.WriteCloser, error) { return &watched{began: begun}, nil },
+		Journal: func(string, fumehood.Sample) (io.WriteCloser, error) { return &watched{began: begun}, nil },
 		Samples: []task.Sample{{ID: "a"}, {ID: "hangs", Setup: task.Content{Text: "#!hangs"}}},
 		Removed: func(r task.Removal) {
 			mu.Lock()
@@ -308,7 +308,7 @@ func TestCloseEndsStartsUnderWayAndShowsWhatItRemoves(t *testing.T) {
 	interrupt()
 	closed := make(chan error)
 	go func() { closed <- tk.Close(ctx) }()
-	if err := <-failed; !errors.Is(lazaret.ClassOf(err), lazaret.ErrCancelled) || !strings.Contains(err.Error(), "the task is closed") {
+	if err := <-failed; !errors.Is(fumehood.ClassOf(err), fumehood.ErrCancelled) || !strings.Contains(err.Error(), "the task is closed") {
 		t.Errorf("got %v", err)
 	}
 	if err := <-closed; err != nil {
@@ -321,7 +321,7 @@ func TestCloseEndsStartsUnderWayAndShowsWhatItRemoves(t *testing.T) {
 	if !strings.Contains(log.String(), "sandboxes=3") {
 		t.Errorf("got %s", &log)
 	}
-	if _, err := tk.Start(t.Context(), "a", 1); !errors.Is(err, lazaret.ErrUnavailable) {
+	if _, err := tk.Start(t.Context(), "a", 1); !errors.Is(err, fumehood.ErrUnavailable) {
 		t.Errorf("after Close: %v", err)
 	}
 }
@@ -353,20 +353,20 @@ type stubborn struct {
 	refuse bool
 }
 
-func (p *stubborn) Start(ctx context.Context, spec lazaret.Spec) (*lazaret.Sandbox, error) {
+func (p *stubborn) Start(ctx context.Context, spec fumehood.Spec) (*fumehood.Sandbox, error) {
 	sb, err := p.prepared.Start(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
-	return lazaret.NewSandbox(&unclosed{sb, p}, spec), nil
+	return fumehood.NewSandbox(&unclosed{sb, p}, spec), nil
 }
 
 type unclosed struct {
-	*lazaret.Sandbox
+	*fumehood.Sandbox
 	of *stubborn
 }
 
-func (u *unclosed) Service(string) lazaret.ServiceBackend { return nil }
+func (u *unclosed) Service(string) fumehood.ServiceBackend { return nil }
 
 func (u *unclosed) Close(ctx context.Context) error {
 	if u.of.refuse {
@@ -384,7 +384,7 @@ func TestWhatCannotBeRemovedIsNamedAndTriedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, end := range []func() error{func() error { return tk.End(t.Context(), sb) }, func() error { return tk.Close(t.Context()) }} {
-		if err := end(); !errors.Is(err, lazaret.ErrInfrastructure) || !strings.Contains(err.Error(), sb.Info().Name) || !strings.Contains(err.Error(), "the daemon says no") {
+		if err := end(); !errors.Is(err, fumehood.ErrInfrastructure) || !strings.Contains(err.Error(), sb.Info().Name) || !strings.Contains(err.Error(), "the daemon says no") {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -421,17 +421,17 @@ func TestKeptSandboxesAreListed(t *testing.T) {
 	var table strings.Builder
 	if err := task.WriteKept(&table, []task.Kept{
 		{
-			Sandbox:  lazaret.Info{Name: "lazaret-x", Sample: lazaret.Sample{ID: "b\t", Epoch: 1}},
+			Sandbox:  fumehood.Info{Name: "fumehood-x", Sample: fumehood.Sample{ID: "b\t", Epoch: 1}},
 			Services: []task.KeptService{{Container: "x-default-1", Enter: []string{"docker", "exec"}}, {Container: "x-db-1"}},
-			Remove:   []string{"lazaret", "cleanup", "lazaret-x"},
+			Remove:   []string{"fumehood", "cleanup", "fumehood-x"},
 		},
-		{Sandbox: lazaret.Info{Sample: lazaret.Sample{ID: "a", Epoch: 2}}, Services: []task.KeptService{{}}, Remove: []string{"rm"}},
+		{Sandbox: fumehood.Info{Sample: fumehood.Sample{ID: "a", Epoch: 2}}, Services: []task.KeptService{{}}, Remove: []string{"rm"}},
 	}); err != nil {
 		t.Fatal(err)
 	}
 	want := `
 SAMPLE  EPOCH  CONTAINER    ENTER        REMOVE
-"b\t"   1      x-default-1  docker exec  lazaret cleanup lazaret-x
+"b\t"   1      x-default-1  docker exec  fumehood cleanup fumehood-x
                x-db-1       -            
 a       2      -            -            rm
 `
@@ -442,10 +442,10 @@ a       2      -            -            rm
 
 func TestEachAttemptHasAJournal(t *testing.T) {
 	var mu sync.Mutex
-	journals := map[lazaret.Sample]*file{}
+	journals := map[fumehood.Sample]*file{}
 	tk := initTask(t, task.Options{
 		Samples: []task.Sample{{ID: "a", Files: map[string]task.Content{"f": {}}, Setup: task.Content{Text: "x"}}, {ID: "b"}},
-		Journal: func(sandbox string, of lazaret.Sample) (io.WriteCloser, error) {
+		Journal: func(sandbox string, of fumehood.Sample) (io.WriteCloser, error) {
 			if of.ID == "b" {
 				return nil, errors.New("no room")
 			}

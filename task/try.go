@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // retryDelay is how long a first retry waits: what has failed may need a moment. Each further one waits twice as long.
@@ -80,8 +80,8 @@ func (r *run) try(ctx context.Context, j job, res *SampleResult) {
 }
 
 // acquire is a sandbox that was started ahead, or else a new one.
-func (r *run) acquire(ctx context.Context, j job) (*lazaret.Sandbox, error) {
-	of := lazaret.Sample{Task: r.task.opts.Name, ID: j.sample.ID, Epoch: j.epoch}
+func (r *run) acquire(ctx context.Context, j job) (*fumehood.Sandbox, error) {
+	of := fumehood.Sample{Task: r.task.opts.Name, ID: j.sample.ID, Epoch: j.epoch}
 	if j.shelf != nil {
 		if sb := r.pool.take(ctx, j.shelf); sb != nil {
 			return r.task.assign(ctx, sb, of)
@@ -99,7 +99,7 @@ func (r *run) acquire(ctx context.Context, j job) (*lazaret.Sandbox, error) {
 }
 
 // launch starts a sandbox, once it may be started.
-func (r *run) launch(ctx context.Context, op string, what lazaret.Spec) (*lazaret.Sandbox, error) {
+func (r *run) launch(ctx context.Context, op string, what fumehood.Spec) (*fumehood.Sandbox, error) {
 	select {
 	case r.starts <- struct{}{}:
 		defer func() { <-r.starts }()
@@ -123,12 +123,12 @@ func (r *run) judge(ctx context.Context, a *Attempt, res *SampleResult) {
 	end()
 	for i, s := range a.Steps {
 		if s.Result == nil {
-			err = errors.Join(err, &lazaret.Error{Op: "solve", Class: lazaret.ErrConfig, Err: fmt.Errorf("step %d has no result", i+1)})
+			err = errors.Join(err, &fumehood.Error{Op: "solve", Class: fumehood.ErrConfig, Err: fmt.Errorf("step %d has no result", i+1)})
 			continue
 		}
 		res.Steps = append(res.Steps, record(i, s, r.how.OutputCap))
-		if s.Result.Outcome == lazaret.Lost && err == nil {
-			err = &lazaret.Error{Op: "solve", Class: lazaret.ErrUnavailable, Err: fmt.Errorf("step %s %s", stepName(i, s), ended(s.Result, s.Cmd.Wall))}
+		if s.Result.Outcome == fumehood.Lost && err == nil {
+			err = &fumehood.Error{Op: "solve", Class: fumehood.ErrUnavailable, Err: fmt.Errorf("step %s %s", stepName(i, s), ended(s.Result, s.Cmd.Wall))}
 		}
 	}
 	if err != nil {
@@ -186,10 +186,10 @@ func classOf(ctx context.Context, err error) string {
 	case ctx.Err() != nil:
 		return Cancelled
 	}
-	switch class := lazaret.ClassOf(err); {
-	case class == nil, errors.Is(class, lazaret.ErrInfrastructure), errors.Is(class, lazaret.ErrUnavailable):
+	switch class := fumehood.ClassOf(err); {
+	case class == nil, errors.Is(class, fumehood.ErrInfrastructure), errors.Is(class, fumehood.ErrUnavailable):
 		return Infra
-	case errors.Is(class, lazaret.ErrLimit), errors.Is(class, lazaret.ErrCancelled):
+	case errors.Is(class, fumehood.ErrLimit), errors.Is(class, fumehood.ErrCancelled):
 		return Limit // nobody has ended the run: what has ended is a time that somebody set themselves
 	}
 	return Config
@@ -214,7 +214,7 @@ func stepName(i int, s Step) string {
 }
 
 // endOf is the end of an output as text.
-func endOf(o lazaret.Output, most int64) string {
+func endOf(o fumehood.Output, most int64) string {
 	o.Total = max(o.Total, int64(len(o.Bytes)))
 	if cut := int64(len(o.Bytes)) - most; cut > 0 {
 		o.Bytes = o.Bytes[cut:]

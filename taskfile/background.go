@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/task"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/task"
 )
 
 // endTimeout bounds the end of a step in the background.
@@ -22,7 +22,7 @@ type background struct {
 
 // running is a step that was started when so many others had been recorded.
 type running struct {
-	process *lazaret.Process
+	process *fumehood.Process
 	after   int
 	task.Step
 }
@@ -39,10 +39,10 @@ func (b *background) end(ctx context.Context, a *task.Attempt) error {
 			r.Result, err = r.process.Wait(ctx)
 		}
 		switch {
-		case errors.Is(err, lazaret.ErrCancelled) && ctx.Err() == nil: // the attempt was
+		case errors.Is(err, fumehood.ErrCancelled) && ctx.Err() == nil: // the attempt was
 		case err != nil:
 			errs = append(errs, err)
-		case r.Result.Outcome == lazaret.Lost && r.Result.Unkilled:
+		case r.Result.Outcome == fumehood.Lost && r.Result.Unkilled:
 		default:
 			a.Steps = slices.Insert(a.Steps, r.after, r.Step)
 		}

@@ -4,20 +4,20 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/envimage"
-	"github.com/lazaret/lazaret/spec"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/envimage"
+	"github.com/fumehood/fumehood/spec"
 )
 
 // building is an environment spec whose image has to be built.
 type building struct {
 	env  *spec.Environment
-	of   []*lazaret.Spec // the sandboxes that have it
+	of   []*fumehood.Spec // the sandboxes that have it
 	done bool
 }
 
 // needs notes that a sandbox is of an environment.
-func (e environment) needs(s *lazaret.Spec) {
+func (e environment) needs(s *fumehood.Spec) {
 	if e.building != nil {
 		e.building.of = append(e.building.of, s)
 	}
@@ -26,11 +26,11 @@ func (e environment) needs(s *lazaret.Spec) {
 // Build builds the images of the environment specs that have a docker.build, each unless it is there of the same inputs
 // (see envimage.Build), and has the sandboxes be of just these. It comes before Options, for a task of the provider
 // docker. progress is told each step; nil tells nobody.
-func (f *File) Build(ctx context.Context, p lazaret.Provider, progress func(tag, step string)) error {
+func (f *File) Build(ctx context.Context, p fumehood.Provider, progress func(tag, step string)) error {
 	for _, b := range f.buildings {
-		builder, ok := p.(lazaret.ImageBuilder)
+		builder, ok := p.(fumehood.ImageBuilder)
 		if !ok {
-			return &lazaret.Error{Op: "build images", Path: b.env.File, Class: lazaret.ErrUnsupported, Err: fmt.Errorf("provider %s builds none", p.Name())}
+			return &fumehood.Error{Op: "build images", Path: b.env.File, Class: fumehood.ErrUnsupported, Err: fmt.Errorf("provider %s builds none", p.Name())}
 		}
 		built, err := envimage.Build(ctx, builder, b.env, progress)
 		if err != nil {

@@ -9,21 +9,21 @@ import (
 	"runtime"
 	"slices"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/spec"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/spec"
 )
 
 // environment is an Environment as a provider needs it, without the task's limits.
 type environment struct {
-	lazaret.Spec
+	fumehood.Spec
 	building *building // nil where it says no build
 }
 
 // with is a sandbox with limits, of which the first that says something counts, and then the environment's own.
-func (e environment) with(limits ...spec.Limits) lazaret.Spec {
+func (e environment) with(limits ...spec.Limits) fumehood.Spec {
 	s := e.Spec
 	for _, l := range slices.Backward(limits) {
-		s.Limits = lazaret.Limits{
+		s.Limits = fumehood.Limits{
 			Memory: cmp.Or(l.Memory, s.Limits.Memory), CPUs: cmp.Or(l.CPUs, s.Limits.CPUs), PIDs: cmp.Or(l.PIDs, s.Limits.PIDs),
 		}
 	}
@@ -95,7 +95,7 @@ func (e *Environment) read(from source, opts ReadOptions) (environment, string, 
 	case e.Service != "" && len(e.Compose) == 0 && e.File == "":
 		return environment{}, "", errors.New("a service is one of a Compose project")
 	case plain:
-		return environment{Spec: lazaret.Spec{Image: e.Image, User: e.User, Dir: e.Workdir, Env: e.Env, Network: e.Network}}, spec.TypeDocker, nil
+		return environment{Spec: fumehood.Spec{Image: e.Image, User: e.User, Dir: e.Workdir, Env: e.Env, Network: e.Network}}, spec.TypeDocker, nil
 	}
 	var found spec.Found
 	switch {
@@ -119,9 +119,9 @@ func (e *Environment) read(from source, opts ReadOptions) (environment, string, 
 	}
 	switch found.Kind {
 	case spec.FoundCompose:
-		return environment{Spec: lazaret.Spec{Compose: &lazaret.Compose{Files: found.Files, Service: e.Service}}}, spec.TypeDocker, nil
+		return environment{Spec: fumehood.Spec{Compose: &fumehood.Compose{Files: found.Files, Service: e.Service}}}, spec.TypeDocker, nil
 	case spec.FoundDockerfile:
-		return environment{Spec: lazaret.Spec{Compose: &lazaret.Compose{Dockerfile: found.Files[0], Dir: filepath.Dir(found.Files[0])}}}, spec.TypeDocker, nil
+		return environment{Spec: fumehood.Spec{Compose: &fumehood.Compose{Dockerfile: found.Files[0], Dir: filepath.Dir(found.Files[0])}}}, spec.TypeDocker, nil
 	case spec.FoundEnvironment:
 		return ofSpec(found.Files[0], opts)
 	}

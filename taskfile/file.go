@@ -14,10 +14,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/score"
-	"github.com/lazaret/lazaret/spec"
-	"github.com/lazaret/lazaret/task"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/score"
+	"github.com/fumehood/fumehood/spec"
+	"github.com/fumehood/fumehood/task"
 )
 
 // What a task file has where it does not say.
@@ -60,7 +60,7 @@ type File struct {
 
 // Defaults is what samples have in common with what a task says for all of them.
 type Defaults struct {
-	// Environment is what the sandboxes are. Absent means Lazaret's default image.
+	// Environment is what the sandboxes are. Absent means Fumehood's default image.
 	Environment *Environment `yaml:"environment"`
 	// Limits bounds each service that has no limits of its own.
 	Limits spec.Limits `yaml:"limits"`
@@ -99,7 +99,7 @@ type Sample struct {
 	at     string // file and line
 
 	// What follows from the above, with what the task says for all samples.
-	spec    lazaret.Spec
+	spec    fumehood.Spec
 	content task.Sample // its ID, Metadata, Files and Setup
 	steps   []step
 	grader  *score.Grader // but for its provider
@@ -109,9 +109,9 @@ type Sample struct {
 type Args []string
 
 // Environment says what sandboxes are: by one of file, compose, dockerfile and image. User, workdir, env and network go
-// with an image only, or with nothing: then the image is Lazaret's default.
+// with an image only, or with nothing: then the image is Fumehood's default.
 type Environment struct {
-	// File is an environment spec, or a folder or file of any kind that lazaret run -f takes.
+	// File is an environment spec, or a folder or file of any kind that fumehood run -f takes.
 	File string `yaml:"file" form:"some"`
 	// Compose is a Compose file, or a list of them, each over those before it.
 	Compose []string `yaml:"compose"`

@@ -9,9 +9,9 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/strict"
-	"github.com/lazaret/lazaret/score"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/strict"
+	"github.com/fumehood/fumehood/score"
 )
 
 // What Grader.Score may be.
@@ -26,7 +26,7 @@ var forms = strict.Forms(map[string]strict.Form{
 	"command":   {Wanted: "a command: a list, or a text for sh"},
 	"regexp":    {Wanted: "a regular expression"},
 	"score":     {Choices: []string{scoreJSON, scoreExitCode}},
-	"outcome":   {Choices: []string{string(lazaret.Exited), string(lazaret.Signalled), string(lazaret.TimedOut), string(lazaret.OutOfMemory)}},
+	"outcome":   {Choices: []string{string(fumehood.Exited), string(fumehood.Signalled), string(fumehood.TimedOut), string(fumehood.OutOfMemory)}},
 	"number":    {Wanted: "a whole number above 0", Parse: parseNumber},
 	"tolerance": {Wanted: "a number from 0 on", Parse: parseTolerance},
 	"bytes":     {Wanted: "a size such as 64MiB", Pattern: regexp.MustCompile(`^([0-9]+(\.[0-9]*)?|\.[0-9]+) ?([kKmMgGtTpP]([iI]?[bB])?|[bB])?$`), Parse: parseBytes},

@@ -12,8 +12,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/strict"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/strict"
 )
 
 const (
@@ -36,7 +36,7 @@ type source struct {
 }
 
 // Read reads a task file, and what it names: files of samples, environment specs, and whether there are the Compose
-// files and Dockerfiles. Its errors are lazaret.ErrConfig; they join a problem for each thing that is wrong, with file
+// files and Dockerfiles. Its errors are fumehood.ErrConfig; they join a problem for each thing that is wrong, with file
 // and line.
 func Read(path string, opts ReadOptions) (*File, error) {
 	text, err := readFile(path, maxTask)
@@ -45,7 +45,7 @@ func Read(path string, opts ReadOptions) (*File, error) {
 	}
 	dir, err := filepath.Abs(filepath.Dir(path))
 	if err != nil {
-		return nil, &lazaret.Error{Op: "read task", Path: path, Class: lazaret.ErrConfig, Err: err}
+		return nil, &fumehood.Error{Op: "read task", Path: path, Class: fumehood.ErrConfig, Err: err}
 	}
 	f := &File{File: path, byID: map[string]*Sample{}}
 	d := &strict.Decoder{File: path, Forms: forms, Types: types}
@@ -76,8 +76,8 @@ func Read(path string, opts ReadOptions) (*File, error) {
 		return nil, err
 	}
 	if len(f.Samples) == 0 {
-		return nil, &lazaret.Error{
-			Op: "read task", Path: path, Class: lazaret.ErrConfig, Err: errors.New("it has no samples"),
+		return nil, &fumehood.Error{
+			Op: "read task", Path: path, Class: fumehood.ErrConfig, Err: errors.New("it has no samples"),
 			Hint: "write some below samples, or name where they are by samples_from or sample_folders",
 		}
 	}
@@ -123,7 +123,7 @@ func readFile(path string, most int64) ([]byte, error) {
 	if errors.As(err, &detail) {
 		err = detail.Err // the path is said already
 	}
-	return nil, &lazaret.Error{Op: "read task", Path: path, Class: lazaret.ErrConfig, Err: err}
+	return nil, &fumehood.Error{Op: "read task", Path: path, Class: fumehood.ErrConfig, Err: err}
 }
 
 // samplesOf reads a file of samples, by its name's end.
@@ -155,8 +155,8 @@ func samplesOf(path string) ([]*Sample, error) {
 		from.table = true
 		nodes = rowsOfTable(d, text, '\t')
 	default:
-		return nil, &lazaret.Error{
-			Op: "read samples", Path: path, Class: lazaret.ErrConfig, Err: fmt.Errorf("%q is no kind of file that has samples", ext),
+		return nil, &fumehood.Error{
+			Op: "read samples", Path: path, Class: fumehood.ErrConfig, Err: fmt.Errorf("%q is no kind of file that has samples", ext),
 			Hint: "it is NAME.jsonl, NAME.csv, NAME.tsv, NAME.yaml or NAME.json",
 		}
 	}
@@ -177,7 +177,7 @@ func samplesOf(path string) ([]*Sample, error) {
 // folders reads the samples of the folders that a pattern matches, in the order of their names.
 func folders(dir, pattern string) ([]*Sample, error) {
 	fail := func(err error, hint string) error {
-		return &lazaret.Error{Op: "find sample folders", Path: pattern, Class: lazaret.ErrConfig, Err: err, Hint: hint}
+		return &fumehood.Error{Op: "find sample folders", Path: pattern, Class: fumehood.ErrConfig, Err: err, Hint: hint}
 	}
 	matches, err := filepath.Glob(inDir(dir, pattern))
 	if err != nil {

@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/filetest"
-	"github.com/lazaret/lazaret/provider/conformance/fake"
-	"github.com/lazaret/lazaret/score"
-	"github.com/lazaret/lazaret/task"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/filetest"
+	"github.com/fumehood/fumehood/provider/conformance/fake"
+	"github.com/fumehood/fumehood/score"
+	"github.com/fumehood/fumehood/task"
 )
 
 // lay makes files, of which task.yaml is a task, and reads it.
@@ -106,15 +106,15 @@ func TestEveryKeyIsRead(t *testing.T) {
 		t.Fatalf("the samples are %s", got)
 	}
 	steps, graded, row, one := f.Samples[0], f.Samples[1], f.Samples[2], f.Samples[3]
-	if want := (lazaret.Spec{
-		Compose: &lazaret.Compose{Files: []string{path("compose.yaml")}, Service: "web"},
-		Limits:  lazaret.Limits{Memory: 32 << 20, CPUs: lazaret.NoLimit, PIDs: lazaret.NoLimit},
+	if want := (fumehood.Spec{
+		Compose: &fumehood.Compose{Files: []string{path("compose.yaml")}, Service: "web"},
+		Limits:  fumehood.Limits{Memory: 32 << 20, CPUs: fumehood.NoLimit, PIDs: fumehood.NoLimit},
 	}); !reflect.DeepEqual(steps.spec, want) {
 		t.Errorf("got %+v", steps.spec)
 	}
-	if want := (lazaret.Spec{
+	if want := (fumehood.Spec{
 		Image: "busybox", User: "nobody", Dir: "/work", Env: map[string]string{"A": "1"}, Network: "none",
-		Limits: lazaret.Limits{Memory: 64 << 20, CPUs: 0.5, PIDs: 100},
+		Limits: fumehood.Limits{Memory: 64 << 20, CPUs: 0.5, PIDs: 100},
 	}); !reflect.DeepEqual(graded.spec, want) {
 		t.Errorf("got %+v", graded.spec)
 	}
@@ -131,7 +131,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 		{Step: Step{Name: "server", Command: Args{"httpd", "-f"}, Background: true, Service: "web", User: "0", Workdir: "/srv", Env: map[string]string{"B": "2"}}},
 		{
 			Step: Step{Name: "2", Command: Args{"sh", "-c", "exit 3"}, Stdin: "data/common.txt", Timeout: time.Second, Expect: &score.Expect{
-				ExitCode: []int{3, 4}, Outcome: lazaret.Exited,
+				ExitCode: []int{3, 4}, Outcome: fumehood.Exited,
 				Stdout: &score.Text{
 					Exact: new(""), Trimmed: new(""), Contains: []string{"a", "b"}, Regexp: "^x", JSON: json.RawMessage(`{"a":"x","b":[1.50,null,true]}`),
 					Numbers: &score.Numbers{Text: "1 2", Absolute: 0.1, Relative: 1e-3},
@@ -150,10 +150,10 @@ func TestEveryKeyIsRead(t *testing.T) {
 		t.Errorf("expected are %+v and %+v", steps.Expect, graded.Expect)
 	}
 	if want := (&score.Grader{
-		Spec: lazaret.Spec{Image: "judge", Limits: lazaret.Limits{Memory: 1 << 30}}, ByExitCode: true, MaxBytes: 1 << 20, MaxFiles: 7,
-		Hidden:    []lazaret.Mount{{Host: path("hidden"), Container: "/hidden"}},
+		Spec: fumehood.Spec{Image: "judge", Limits: fumehood.Limits{Memory: 1 << 30}}, ByExitCode: true, MaxBytes: 1 << 20, MaxFiles: 7,
+		Hidden:    []fumehood.Mount{{Host: path("hidden"), Container: "/hidden"}},
 		Artifacts: []score.Artifact{{Path: "out.txt"}, {Path: "web:/dir", To: "/in/dir", Optional: true}},
-		Cmd:       lazaret.Cmd{Args: []string{"judge"}, User: "nobody", Dir: "/tmp", Env: map[string]string{"C": "3"}, Wall: 3 * time.Minute},
+		Cmd:       fumehood.Cmd{Args: []string{"judge"}, User: "nobody", Dir: "/tmp", Env: map[string]string{"C": "3"}, Wall: 3 * time.Minute},
 	}); !reflect.DeepEqual(graded.grader, want) {
 		t.Errorf("got  %+v\nwant %+v", graded.grader, want)
 	}
@@ -280,7 +280,7 @@ func TestWhatIsWrongWithATaskIsSaidByFileAndLine(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, _, err := lay(t, c.files)
-			if !errors.Is(err, lazaret.ErrConfig) {
+			if !errors.Is(err, fumehood.ErrConfig) {
 				t.Fatalf("got %v", err)
 			}
 			for _, says := range c.says {

@@ -10,10 +10,10 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/score"
-	"github.com/lazaret/lazaret/spec"
-	"github.com/lazaret/lazaret/task"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/score"
+	"github.com/fumehood/fumehood/spec"
+	"github.com/fumehood/fumehood/task"
 )
 
 // mostProblems is how many samples' faults are told at once.
@@ -39,7 +39,7 @@ func (f *File) resolve(dir string, opts ReadOptions) error {
 			err = fmt.Errorf("there is one of that id already, at %s", f.byID[s.ID].at)
 		}
 		if err != nil {
-			errs = append(errs, &lazaret.Error{Op: fmt.Sprintf("%s: sample %q", s.at, s.ID), Class: lazaret.ErrConfig, Err: err})
+			errs = append(errs, &fumehood.Error{Op: fmt.Sprintf("%s: sample %q", s.at, s.ID), Class: fumehood.ErrConfig, Err: err})
 		}
 		if len(errs) == mostProblems {
 			errs = append(errs, errors.New("there may be more"))
@@ -166,7 +166,7 @@ func (s *Sample) cpuTime(own time.Duration, defaults *Defaults) (time.Duration, 
 
 // limit is a duration of a file as others have it: 0 for none.
 func limit(d time.Duration) time.Duration {
-	if d == lazaret.NoLimit {
+	if d == fumehood.NoLimit {
 		return 0
 	}
 	return d
@@ -214,7 +214,7 @@ func (g *Grader) resolve(from source, env environment, envs *environments) (*sco
 	}
 	out := &score.Grader{
 		Spec: env.with(g.Limits, spec.Limits{}), Artifacts: g.Artifacts, ByExitCode: g.Score == scoreExitCode, MaxBytes: g.MaxSize, MaxFiles: g.MaxFiles,
-		Cmd: lazaret.Cmd{Args: g.Command, User: g.User, Dir: g.Workdir, Env: g.Env, Wall: limit(g.Timeout)},
+		Cmd: fumehood.Cmd{Args: g.Command, User: g.User, Dir: g.Workdir, Env: g.Env, Wall: limit(g.Timeout)},
 	}
 	env.needs(&out.Spec)
 	for _, host := range slices.Sorted(maps.Keys(g.Hidden)) {
@@ -225,7 +225,7 @@ func (g *Grader) resolve(from source, env environment, envs *environments) (*sco
 		if !exists(path) {
 			return nil, fmt.Errorf("the hidden %q is not there: %s", host, path)
 		}
-		out.Hidden = append(out.Hidden, lazaret.Mount{Host: path, Container: g.Hidden[host]})
+		out.Hidden = append(out.Hidden, fumehood.Mount{Host: path, Container: g.Hidden[host]})
 	}
 	return out, out.Validate()
 }

@@ -17,9 +17,9 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/score"
-	"github.com/lazaret/lazaret/task"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/score"
+	"github.com/fumehood/fumehood/task"
 )
 
 // Resolved is the task as it is run, as YAML for people: each sample with all that holds for it, and in the place of the
@@ -32,7 +32,7 @@ func (f *File) Resolved() ([]byte, error) {
 	add := func(piece any) error {
 		data, err := yaml.Marshal(nodeOf(reflect.ValueOf(piece)))
 		if err != nil {
-			return &lazaret.Error{Op: "resolve task " + f.Name, Class: lazaret.ErrInfrastructure, Err: err}
+			return &fumehood.Error{Op: "resolve task " + f.Name, Class: fumehood.ErrInfrastructure, Err: err}
 		}
 		text.Write(data)
 		return nil
@@ -45,7 +45,7 @@ func (f *File) Resolved() ([]byte, error) {
 	for _, s := range f.Samples {
 		r, err := s.resolved(sums)
 		if err != nil {
-			return nil, &lazaret.Error{Op: fmt.Sprintf("resolve sample %q", s.ID), Class: lazaret.ErrConfig, Err: err}
+			return nil, &fumehood.Error{Op: fmt.Sprintf("resolve sample %q", s.ID), Class: fumehood.ErrConfig, Err: err}
 		}
 		if err := add([]resolvedSample{r}); err != nil {
 			return nil, err
@@ -65,7 +65,7 @@ type resolved struct {
 type resolvedSample struct {
 	ID       string
 	Metadata map[string]string
-	Sandbox  lazaret.Spec
+	Sandbox  fumehood.Spec
 	Files    map[string]*given
 	Setup    *given
 	Steps    []resolvedStep

@@ -17,7 +17,7 @@ func resolvable(t *testing.T) string {
 		"task.yaml": `name: all
 samples:
   - id: graded
-    environment: {image: lazaret-test/busybox, env: {GREETING: hello}}
+    environment: {image: fumehood-test/busybox, env: {GREETING: hello}}
     files: {/a: a.txt, /b: "text"}
     setup: setup.sh
     steps:
@@ -29,7 +29,7 @@ samples:
     expect: {stdout: {json: {n: 1.50}}}
 `,
 		"a.txt": "a", "in.txt": "in", "setup.sh": "true", "hidden/key": "key",
-		"compose.yaml": "services: {one: {image: lazaret-test/busybox}}\n",
+		"compose.yaml": "services: {one: {image: fumehood-test/busybox}}\n",
 	} {
 		path := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -59,7 +59,7 @@ func TestATaskIsResolvedWithAllThatHolds(t *testing.T) {
 	dir := resolvable(t)
 	got := resolve(t, dir)
 	for _, want := range []string{
-		"name: all\n", "- id: graded\n", "image: lazaret-test/busybox\n", "GREETING: hello\n", "path: " + filepath.Join(dir, "a.txt") + "\n",
+		"name: all\n", "- id: graded\n", "image: fumehood-test/busybox\n", "GREETING: hello\n", "path: " + filepath.Join(dir, "a.txt") + "\n",
 		"text: text\n", "path: " + filepath.Join(dir, "setup.sh") + "\n", "timeout: 3s\n", "exact: \"\"\n", "path: " + filepath.Join(dir, "in.txt") + "\n",
 		"path: " + filepath.Join(dir, "hidden/key") + "\n", "path: " + filepath.Join(dir, "compose.yaml") + "\n", "timeout: 10m0s\n", `{"n":1.50}`,
 		"sha256: ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb\n", // printf a | sha256sum

@@ -13,7 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/lazaret/lazaret/internal/strict"
+	"github.com/fumehood/fumehood/internal/strict"
 )
 
 // byteOrderMark is what some programs begin a file with.

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/score"
-	"github.com/lazaret/lazaret/spec"
-	"github.com/lazaret/lazaret/task"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/score"
+	"github.com/fumehood/fumehood/spec"
+	"github.com/fumehood/fumehood/task"
 )
 
 // Provider is the name of the provider that the task needs: "docker", or "local" where its environment specs say so.
@@ -16,16 +16,16 @@ func (f *File) Provider() string { return f.provider }
 
 // Options are the task for task.Init and task.Run; its images have been built, see Build. A task of one type is not run by the other's provider, which is an
 // ErrConfig: containers would become processes of this machine, or the other way round.
-func (f *File) Options(p lazaret.Provider) (task.Options, error) {
+func (f *File) Options(p fumehood.Provider) (task.Options, error) {
 	if name := p.Name(); name != f.provider && (name == spec.TypeLocal || f.provider == spec.TypeLocal) {
-		return task.Options{}, &lazaret.Error{
-			Op: "read task", Path: f.File, Class: lazaret.ErrConfig, Err: fmt.Errorf("it needs the provider %s, and not %s", f.provider, name),
+		return task.Options{}, &fumehood.Error{
+			Op: "read task", Path: f.File, Class: fumehood.ErrConfig, Err: fmt.Errorf("it needs the provider %s, and not %s", f.provider, name),
 		}
 	}
 	for _, b := range f.buildings {
 		if !b.done {
-			return task.Options{}, &lazaret.Error{
-				Op: "read task", Path: f.File, Class: lazaret.ErrConfig, Err: fmt.Errorf("the image of %s is not built", b.env.File), Hint: "call File.Build first",
+			return task.Options{}, &fumehood.Error{
+				Op: "read task", Path: f.File, Class: fumehood.ErrConfig, Err: fmt.Errorf("the image of %s is not built", b.env.File), Hint: "call File.Build first",
 			}
 		}
 	}
@@ -34,7 +34,7 @@ func (f *File) Options(p lazaret.Provider) (task.Options, error) {
 		sample := s.content
 		sample.Spec = &s.spec
 		if s.grader != nil {
-			sample.Others = []lazaret.Spec{s.grader.Sandbox()}
+			sample.Others = []fumehood.Spec{s.grader.Sandbox()}
 		}
 		opts.Samples = append(opts.Samples, sample)
 	}
@@ -51,7 +51,7 @@ func (f *File) sample(a *task.Attempt) (*Sample, error) {
 	if s := f.byID[a.Sample.ID]; s != nil {
 		return s, nil
 	}
-	return nil, &lazaret.Error{Op: "run task " + f.Name, Class: lazaret.ErrConfig, Err: fmt.Errorf("it has no sample %q", a.Sample.ID)}
+	return nil, &fumehood.Error{Op: "run task " + f.Name, Class: fumehood.ErrConfig, Err: fmt.Errorf("it has no sample %q", a.Sample.ID)}
 }
 
 // solve runs a sample's steps, until what is expected of one has not come true.
@@ -70,7 +70,7 @@ func (f *File) runSteps(ctx context.Context, a *task.Attempt, s *Sample, behind 
 	for i := range s.steps {
 		st := &s.steps[i]
 		err := st.run(ctx, a, behind)
-		if ran && errors.Is(err, lazaret.ErrNotStarted) {
+		if ran && errors.Is(err, fumehood.ErrNotStarted) {
 			// What has run before may have removed the program, or failed to make it: that is the attempt's own doing.
 			f.unstarted.Store(a, fmt.Sprintf("step %s: %v", st.Name, err))
 			return nil
@@ -99,11 +99,11 @@ func (st *step) run(ctx context.Context, a *task.Attempt, behind *background) er
 			return err
 		}
 	}
-	cmd := lazaret.Cmd{Args: st.Command, Dir: st.Workdir, Env: st.Env, User: st.User, Wall: st.wall, Rlimits: lazaret.Rlimits{CPU: st.cpu}}
+	cmd := fumehood.Cmd{Args: st.Command, Dir: st.Workdir, Env: st.Env, User: st.User, Wall: st.wall, Rlimits: fumehood.Rlimits{CPU: st.cpu}}
 	if st.stdin != (task.Content{}) {
 		in, _, err := st.stdin.Open()
 		if err != nil {
-			return &lazaret.Error{Op: "read stdin", Class: lazaret.ErrConfig, Err: err}
+			return &fumehood.Error{Op: "read stdin", Class: fumehood.ErrConfig, Err: err}
 		}
 		if st.Background {
 			behind.inputs = append(behind.inputs, in)

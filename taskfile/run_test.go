@@ -12,17 +12,17 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/dockertest"
-	"github.com/lazaret/lazaret/internal/filetest"
-	"github.com/lazaret/lazaret/provider/conformance/fake"
-	"github.com/lazaret/lazaret/provider/docker"
-	"github.com/lazaret/lazaret/provider/local"
-	"github.com/lazaret/lazaret/task"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/dockertest"
+	"github.com/fumehood/fumehood/internal/filetest"
+	"github.com/fumehood/fumehood/provider/conformance/fake"
+	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/provider/local"
+	"github.com/fumehood/fumehood/task"
 )
 
 // run runs a task, and returns its results by sample.
-func run(t *testing.T, f *File, p lazaret.Provider) map[string]task.SampleResult {
+func run(t *testing.T, f *File, p fumehood.Provider) map[string]task.SampleResult {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
 	t.Cleanup(func() {
@@ -63,7 +63,7 @@ func said(r task.SampleResult) string {
 
 // inMemory has programs that need nothing: "cat", "exit CODE", and "serve", which runs until it is killed and is what
 // "await" waits for.
-func inMemory() lazaret.Provider {
+func inMemory() fumehood.Provider {
 	serving := make(chan struct{})
 	return fake.New(fake.Options{Programs: map[string]fake.Program{
 		"cat": func(_ context.Context, p *fake.Proc) int { _, _ = io.Copy(p.Stdout, p.Stdin); return 0 },
@@ -153,11 +153,11 @@ func TestATaskIsNotRunByTheOtherTypesProvider(t *testing.T) {
 		t.Fatal(err)
 	}
 	f, _ := mustLay(t, map[string]string{"task.yaml": "{name: t, command: [a], samples: [{id: x}]}"})
-	if _, err := f.Options(p); !errors.Is(err, lazaret.ErrConfig) {
+	if _, err := f.Options(p); !errors.Is(err, fumehood.ErrConfig) {
 		t.Errorf("got %v", err)
 	}
 	f, _ = mustLay(t, map[string]string{"task.yaml": "{name: t, command: [echo, hi], environment: {file: env.yaml}, samples: [{id: x, expect: {stdout: {exact: \"hi\\n\"}}}]}", "env.yaml": "{type: local}"})
-	if _, err := f.Options(inMemory()); !errors.Is(err, lazaret.ErrConfig) {
+	if _, err := f.Options(inMemory()); !errors.Is(err, fumehood.ErrConfig) {
 		t.Errorf("got %v", err)
 	}
 	if got := said(run(t, f, p)["x"]); got != "1  | 1 exited 0 hi\n" {
@@ -169,7 +169,7 @@ func TestATaskIsRunInContainers(t *testing.T) {
 	p := dockertest.Provider(t, docker.Options{})
 	dir := filetest.Lay(t, map[string]string{"task.yaml": `
 name: in-containers
-environment: {image: lazaret-test/python, workdir: /work}
+environment: {image: fumehood-test/python, workdir: /work}
 limits: {memory: 128MiB, pids: 100}
 timeout: 1m
 steps:
@@ -215,7 +215,7 @@ print(json.dumps({"score": int(out == "42\n"), "reasons": [] if out == "42\n" el
 		if sample == "not built" {
 			steps = steps[:3]
 		}
-		if !slices.Equal(names, steps) || r.Steps[0].Outcome != lazaret.Signalled {
+		if !slices.Equal(names, steps) || r.Steps[0].Outcome != fumehood.Signalled {
 			t.Errorf("%s: %q, %+v", sample, names, r.Steps)
 		}
 	}
@@ -233,22 +233,22 @@ command: cat /made
 files: {answer: "42"}
 environment: {file: env/env.yaml}
 grader: {command: "test $(cat /made /submission/answer | tr -d '\n') = yes42", artifacts: [answer], score: exit_code}
-samples: [{id: both}, {id: other, environment: {image: lazaret-test/busybox, workdir: /work}, command: echo, grader: {command: "test -e /submission/answer && ! test -e /made", artifacts: [answer], score: exit_code}}]
+samples: [{id: both}, {id: other, environment: {image: fumehood-test/busybox, workdir: /work}, command: echo, grader: {command: "test -e /submission/answer && ! test -e /made", artifacts: [answer], score: exit_code}}]
 `,
 		"env/env.yaml":   "{type: docker, name: " + strings.ToLower(t.Name()) + ", docker: {build: {}}}",
-		"env/Dockerfile": "FROM lazaret-test/busybox\nRUN echo yes >/made\n",
+		"env/Dockerfile": "FROM fumehood-test/busybox\nRUN echo yes >/made\n",
 	})
-	if _, err := f.Options(p); !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), filepath.Join(dir, "env/env.yaml")+" is not built") {
+	if _, err := f.Options(p); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), filepath.Join(dir, "env/env.yaml")+" is not built") {
 		t.Errorf("got %v", err)
 	}
-	if err := f.Build(t.Context(), inMemory(), nil); !errors.Is(err, lazaret.ErrUnsupported) {
+	if err := f.Build(t.Context(), inMemory(), nil); !errors.Is(err, fumehood.ErrUnsupported) {
 		t.Errorf("got %v", err)
 	}
 	results := run(t, f, p)
 	ctx := context.WithoutCancel(t.Context())
 	again := dockertest.Provider(t, docker.Options{})
 	t.Cleanup(func() {
-		if err := again.RemoveImage(ctx, lazaret.Image{ID: f.buildings[0].of[0].Image}); err != nil {
+		if err := again.RemoveImage(ctx, fumehood.Image{ID: f.buildings[0].of[0].Image}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -263,7 +263,7 @@ samples: [{id: both}, {id: other, environment: {image: lazaret-test/busybox, wor
 func TestProcessorTimeIsLimited(t *testing.T) {
 	f, _ := mustLay(t, map[string]string{"task.yaml": `
 name: cpu
-environment: {image: lazaret-test/busybox}
+environment: {image: fumehood-test/busybox}
 cpu_time: 1s
 command: "while :; do :; done"
 expect: {outcome: signalled}
@@ -275,7 +275,7 @@ samples: [{id: default}, {id: unbound, cpu_time: none, timeout: 4s}, {id: step, 
 		least  float64
 	}{"default": {24, 0.5}, "unbound": {0, 0}, "step": {24, 1.5}} {
 		r := results[sample]
-		if r.Error != nil || r.Steps[0].Signal != want.signal && want.signal > 0 || r.Steps[0].CPU < want.least || (r.Steps[0].Outcome == lazaret.Signalled) != (want.signal > 0) {
+		if r.Error != nil || r.Steps[0].Signal != want.signal && want.signal > 0 || r.Steps[0].CPU < want.least || (r.Steps[0].Outcome == fumehood.Signalled) != (want.signal > 0) {
 			t.Errorf("%s: %s, %+v", sample, said(r), r.Steps)
 		}
 	}

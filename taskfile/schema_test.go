@@ -10,14 +10,14 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/lazaret/lazaret/internal/strict"
-	"github.com/lazaret/lazaret/internal/strict/schematest"
-	"github.com/lazaret/lazaret/score"
+	"github.com/fumehood/fumehood/internal/strict"
+	"github.com/fumehood/fumehood/internal/strict/schematest"
+	"github.com/fumehood/fumehood/score"
 )
 
 const (
 	schemaFile = "task.schema.json"
-	schemaID   = "https://raw.githubusercontent.com/lazaret/lazaret/main/taskfile/" + schemaFile
+	schemaID   = "https://raw.githubusercontent.com/fumehood/fumehood/main/taskfile/" + schemaFile
 )
 
 var updateSchema = flag.Bool("update-schema", false, "write "+schemaFile+" anew")
@@ -57,7 +57,7 @@ func TestTheSchemaIsWhatTheTypesSay(t *testing.T) {
 	}.Object(reflect.TypeFor[File](), reflect.ValueOf(defaults).Elem())
 	s["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	s["$id"] = schemaID
-	s["title"] = "Lazaret task"
+	s["title"] = "Fumehood task"
 	schematest.Check(t, schemaFile, s, *updateSchema)
 }
 

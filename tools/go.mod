@@ -1,4 +1,4 @@
-module github.com/lazaret/lazaret/tools
+module github.com/fumehood/fumehood/tools
 
 go 1.26.0
 

@@ -53,8 +53,8 @@ func benchTree(b *testing.B, dir string) {
 //	TMPDIR=/dev/shm go test ./workspace -run '^$' -bench AgainstTar -benchtime 5x
 func BenchmarkAgainstTar(b *testing.B) {
 	dir := b.TempDir()
-	program, folder, again := filepath.Join(dir, "lazaret"), filepath.Join(dir, "folder"), filepath.Join(dir, "again")
-	if out, err := exec.Command("go", "build", "-o", program, "../cmd/lazaret").CombinedOutput(); err != nil {
+	program, folder, again := filepath.Join(dir, "fumehood"), filepath.Join(dir, "folder"), filepath.Join(dir, "again")
+	if out, err := exec.Command("go", "build", "-o", program, "../cmd/fumehood").CombinedOutput(); err != nil {
 		b.Fatalf("%v\n%s", err, out)
 	}
 	benchTree(b, folder)

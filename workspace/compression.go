@@ -13,7 +13,7 @@ import (
 	"github.com/ulikunitz/xz"
 	unxz "github.com/xi2/xz"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // Compression is how a snapshot or an input file is compressed: the usual end of its name.
@@ -56,7 +56,7 @@ func compress(w io.Writer, c Compression) (io.WriteCloser, error) {
 	case Zstd:
 		return zstd.NewWriter(w, zstd.WithEncoderConcurrency(2), zstd.WithWindowSize(zstdWritten))
 	case Bzip2:
-		return nil, &lazaret.Error{Class: lazaret.ErrUnsupported, Err: errors.New("bz2 can be read only"), Hint: "use gz, xz or zst"}
+		return nil, &fumehood.Error{Class: fumehood.ErrUnsupported, Err: errors.New("bz2 can be read only"), Hint: "use gz, xz or zst"}
 	}
 	return nil, wrong("there is no compression %q, only gz, xz, zst and none", c)
 }
@@ -123,5 +123,5 @@ func asked(err error) error {
 	default:
 		return err
 	}
-	return &lazaret.Error{Class: lazaret.ErrLimit, Err: fmt.Errorf("decompressing it takes more than %d bytes of memory", limit)}
+	return &fumehood.Error{Class: fumehood.ErrLimit, Err: fmt.Errorf("decompressing it takes more than %d bytes of memory", limit)}
 }

@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/archive"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/archive"
 )
 
 // CreateOptions say what a snapshot takes. The zero value takes everything, and compresses with gz.
@@ -35,14 +35,14 @@ type CreateOptions struct {
 // Validate says what is wrong with the options, as Create does before it looks at the folder.
 func (o CreateOptions) Validate() error {
 	if _, err := compile(o.Keep, o.Ignore); err != nil {
-		return failure("snapshot options", "", lazaret.ErrConfig, err)
+		return failure("snapshot options", "", fumehood.ErrConfig, err)
 	}
 	if o.Compression == "" {
 		return nil
 	}
 	w, err := compress(io.Discard, o.Compression)
 	if err != nil {
-		return failure("snapshot options", "", lazaret.ErrConfig, err)
+		return failure("snapshot options", "", fumehood.ErrConfig, err)
 	}
 	return w.Close()
 }
@@ -57,7 +57,7 @@ func (o CreateOptions) Validate() error {
 func Create(ctx context.Context, w io.Writer, dir string, opts CreateOptions) (*Manifest, error) {
 	m, err := create(ctx, w, dir, opts)
 	if err != nil {
-		return nil, failure("snapshot", dir, lazaret.ErrInfrastructure, err)
+		return nil, failure("snapshot", dir, fumehood.ErrInfrastructure, err)
 	}
 	return m, nil
 }
@@ -175,7 +175,7 @@ func (p *packer) asked(name string, keep bool) (take, below bool) {
 }
 
 func tooDeep(name string) error {
-	return &lazaret.Error{Op: "read", Path: name[:64] + "...", Class: lazaret.ErrLimit, Err: fmt.Errorf("the path is longer than %d bytes", maxPath)}
+	return &fumehood.Error{Op: "read", Path: name[:64] + "...", Class: fumehood.ErrLimit, Err: fmt.Errorf("the path is longer than %d bytes", maxPath)}
 }
 
 func readDir(r *os.Root) ([]fs.DirEntry, error) {
@@ -293,8 +293,8 @@ func (p *packer) file(r *os.Root, base, name string) error {
 }
 
 func changed(name string) error {
-	return &lazaret.Error{
-		Op: "read", Path: name, Class: lazaret.ErrInfrastructure, Err: errors.New("it changed while it was read"),
+	return &fumehood.Error{
+		Op: "read", Path: name, Class: fumehood.ErrInfrastructure, Err: errors.New("it changed while it was read"),
 		Hint: "try again when nothing writes to the folder",
 	}
 }
@@ -310,9 +310,9 @@ func openRegular(r *os.Root, name string) (*os.File, fs.FileInfo, error) {
 	switch {
 	case err != nil:
 	case info.IsDir():
-		err = &lazaret.Error{Class: lazaret.ErrIsDirectory}
+		err = &fumehood.Error{Class: fumehood.ErrIsDirectory}
 	case !info.Mode().IsRegular():
-		err = &lazaret.Error{Class: lazaret.ErrNotRegular}
+		err = &fumehood.Error{Class: fumehood.ErrNotRegular}
 	}
 	if err != nil {
 		_ = f.Close() // nothing was written
@@ -329,7 +329,7 @@ func (p *packer) cannotRead(name string, err error) {
 		p.more++
 		return
 	}
-	p.failed = append(p.failed, failure("read", name, lazaret.ErrInfrastructure, cause(err)))
+	p.failed = append(p.failed, failure("read", name, fumehood.ErrInfrastructure, cause(err)))
 }
 
 func (p *packer) unreadable() error {

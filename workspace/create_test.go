@@ -21,7 +21,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 var then = time.Date(2024, 2, 3, 4, 5, 6, 0, time.UTC)
@@ -204,10 +204,10 @@ func TestGlobsChooseWhatIsTaken(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"", "/a", "a/", "./a", "../a", "a//b", "[a", "a/../b"} {
-		if _, err := Create(t.Context(), io.Discard, dir, CreateOptions{Ignore: []string{bad}}); !errors.Is(err, lazaret.ErrConfig) {
+		if _, err := Create(t.Context(), io.Discard, dir, CreateOptions{Ignore: []string{bad}}); !errors.Is(err, fumehood.ErrConfig) {
 			t.Errorf("the glob %q: %v", bad, err)
 		}
-		if err := (CreateOptions{Keep: []string{bad}}).Validate(); !errors.Is(err, lazaret.ErrConfig) {
+		if err := (CreateOptions{Keep: []string{bad}}).Validate(); !errors.Is(err, fumehood.ErrConfig) {
 			t.Errorf("the glob %q is valid: %v", bad, err)
 		}
 	}
@@ -273,10 +273,10 @@ func TestLinksAreNeverFollowed(t *testing.T) {
 
 func TestBzip2IsReadOnly(t *testing.T) {
 	dir := tree(t, map[string]string{"a": "1"})
-	if _, err := Create(t.Context(), io.Discard, dir, CreateOptions{Compression: Bzip2}); !errors.Is(err, lazaret.ErrUnsupported) {
+	if _, err := Create(t.Context(), io.Discard, dir, CreateOptions{Compression: Bzip2}); !errors.Is(err, fumehood.ErrUnsupported) {
 		t.Errorf("%v", err)
 	}
-	if _, err := Create(t.Context(), io.Discard, dir, CreateOptions{Compression: "rar"}); !errors.Is(err, lazaret.ErrConfig) {
+	if _, err := Create(t.Context(), io.Discard, dir, CreateOptions{Compression: "rar"}); !errors.Is(err, fumehood.ErrConfig) {
 		t.Errorf("%v", err)
 	}
 	f, err := os.Open("testdata/hello.tar.bz2")
@@ -322,7 +322,7 @@ func TestAFileThatChangesWhileItIsReadIsAnError(t *testing.T) {
 				}
 			}}
 			_, err := Create(t.Context(), w, dir, CreateOptions{Compression: None})
-			if !errors.Is(err, lazaret.ErrInfrastructure) || !strings.Contains(err.Error(), "read large: it changed") {
+			if !errors.Is(err, fumehood.ErrInfrastructure) || !strings.Contains(err.Error(), "read large: it changed") {
 				t.Errorf("%v", err)
 			}
 		})
@@ -333,7 +333,7 @@ func TestAFileThatChangesWhileItIsReadIsAnError(t *testing.T) {
 func TestUnreadableFilesAreNamed(t *testing.T) {
 	if dir := os.Getenv("WORKSPACE_TEST_UNREADABLE"); dir != "" {
 		_, err := Create(t.Context(), io.Discard, dir, CreateOptions{})
-		if !errors.Is(err, lazaret.ErrPermission) {
+		if !errors.Is(err, fumehood.ErrPermission) {
 			t.Errorf("%v", err)
 		}
 		for _, name := range []string{"read b: permission denied", "read secret: permission denied", "and 2 more"} {
@@ -385,7 +385,7 @@ func TestAnEndedContextEndsEverything(t *testing.T) {
 	_, derr := Diff(ctx, FromDir(dir, CreateOptions{}), FromDir(dir, CreateOptions{}))
 	werr := WriteInputs(ctx, dir, []Input{{Path: "b", Content: []byte("2")}})
 	for i, err := range []error{err, rerr, derr, werr} {
-		if !errors.Is(err, lazaret.ErrCancelled) || !strings.Contains(err.Error(), "enough") {
+		if !errors.Is(err, fumehood.ErrCancelled) || !strings.Contains(err.Error(), "enough") {
 			t.Errorf("%d: %v", i, err)
 		}
 	}
@@ -396,7 +396,7 @@ func TestAnEndedContextEndsEverything(t *testing.T) {
 
 func TestOddFoldersAreErrorsOfTheirClass(t *testing.T) {
 	file := filepath.Join(tree(t, map[string]string{"a": "1"}), "a")
-	for dir, class := range map[string]error{"/nowhere/at/all": lazaret.ErrNotFound, file: lazaret.ErrNotDirectory} {
+	for dir, class := range map[string]error{"/nowhere/at/all": fumehood.ErrNotFound, file: fumehood.ErrNotDirectory} {
 		if _, err := Create(t.Context(), io.Discard, dir, CreateOptions{}); !errors.Is(err, class) {
 			t.Errorf("%s: %v", dir, err)
 		}
@@ -408,7 +408,7 @@ func TestOddFoldersAreErrorsOfTheirClass(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := Create(t.Context(), io.Discard, deep, CreateOptions{}); !errors.Is(err, lazaret.ErrLimit) {
+	if _, err := Create(t.Context(), io.Discard, deep, CreateOptions{}); !errors.Is(err, fumehood.ErrLimit) {
 		t.Errorf("%v", err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/aymanbagabas/go-udiff"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // Kind is what happened to an entry.
@@ -115,7 +115,7 @@ func FromFile(name string, limits Limits) Source {
 // FromDir is a folder as Create would store it, however that is compressed.
 func FromDir(dir string, opts CreateOptions) Source {
 	opts.Compression = None
-	none := Limits{Bytes: lazaret.NoLimit, Entries: lazaret.NoLimit} // it takes no more than it has on disk
+	none := Limits{Bytes: fumehood.NoLimit, Entries: fumehood.NoLimit} // it takes no more than it has on disk
 	return Source{name: dir, limits: none, open: func(ctx context.Context) (io.ReadCloser, error) {
 		r, w := io.Pipe()
 		packed := make(chan struct{})
@@ -145,12 +145,12 @@ func (f packing) Close() error {
 func (s Source) Manifest(ctx context.Context) (*Manifest, error) {
 	r, err := s.open(ctx)
 	if err != nil {
-		return nil, failure("read", s.name, lazaret.ErrInfrastructure, err)
+		return nil, failure("read", s.name, fumehood.ErrInfrastructure, err)
 	}
 	defer r.Close()
 	m, err := read(ctx, r, s.limits)
 	if err != nil {
-		return nil, failure("read", s.name, lazaret.ErrConfig, err)
+		return nil, failure("read", s.name, fumehood.ErrConfig, err)
 	}
 	return m, nil
 }
@@ -225,7 +225,7 @@ func (s Source) texts(ctx context.Context, wanted map[string]*text) error {
 	}
 	r, err := s.open(ctx)
 	if err != nil {
-		return failure("read", s.name, lazaret.ErrInfrastructure, err)
+		return failure("read", s.name, fumehood.ErrInfrastructure, err)
 	}
 	defer r.Close()
 	found := 0
@@ -245,10 +245,10 @@ func (s Source) texts(ctx context.Context, wanted map[string]*text) error {
 		return nil
 	})
 	if err == nil && found < len(wanted) {
-		err = &lazaret.Error{Class: lazaret.ErrInfrastructure, Err: errors.New("files went away while they were compared")}
+		err = &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: errors.New("files went away while they were compared")}
 	}
 	if err != nil {
-		return failure("read", s.name, lazaret.ErrInfrastructure, err)
+		return failure("read", s.name, fumehood.ErrInfrastructure, err)
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // two are trees that differ in everything that there is, but for hidden in what git does not know.
@@ -217,11 +217,11 @@ func TestDiffAsJSON(t *testing.T) {
 
 func TestAMissingSnapshotIsNotFound(t *testing.T) {
 	_, err := Diff(t.Context(), FromFile("/nowhere.tar", Limits{}), FromDir(t.TempDir(), CreateOptions{}))
-	if !errors.Is(err, lazaret.ErrNotFound) || !strings.Contains(err.Error(), "/nowhere.tar") {
+	if !errors.Is(err, fumehood.ErrNotFound) || !strings.Contains(err.Error(), "/nowhere.tar") {
 		t.Errorf("%v", err)
 	}
 	_, err = Diff(t.Context(), FromDir(t.TempDir(), CreateOptions{}), FromDir("/nowhere", CreateOptions{}))
-	if !errors.Is(err, lazaret.ErrNotFound) || !strings.Contains(err.Error(), "/nowhere") {
+	if !errors.Is(err, fumehood.ErrNotFound) || !strings.Contains(err.Error(), "/nowhere") {
 		t.Errorf("%v", err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"path"
 	"path/filepath"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // MaxInput is the largest input file that ReadInput returns, in bytes, decompressed.
@@ -33,7 +33,7 @@ type Input struct {
 func WriteInputs(ctx context.Context, dir string, inputs []Input) error {
 	root, err := openRoot(dir)
 	if err != nil {
-		return failure("write inputs", dir, lazaret.ErrInfrastructure, err)
+		return failure("write inputs", dir, fumehood.ErrInfrastructure, err)
 	}
 	defer root.Close()
 	for _, in := range inputs {
@@ -41,7 +41,7 @@ func WriteInputs(ctx context.Context, dir string, inputs []Input) error {
 			return cancelled(ctx)
 		}
 		if err := in.write(root); err != nil {
-			return failure("write input", in.Path, lazaret.ErrInfrastructure, cause(err))
+			return failure("write input", in.Path, fumehood.ErrInfrastructure, cause(err))
 		}
 	}
 	return nil
@@ -66,13 +66,13 @@ func (in Input) write(root *os.Root) error {
 	name = filepath.FromSlash(name)
 	switch err := root.MkdirAll(filepath.Dir(name), 0o755); {
 	case errors.Is(err, fs.ErrExist):
-		return &lazaret.Error{Class: lazaret.ErrNotDirectory}
+		return &fumehood.Error{Class: fumehood.ErrNotDirectory}
 	case err != nil:
 		return err
 	}
 	switch info, err := root.Lstat(name); {
 	case err == nil && info.IsDir():
-		return &lazaret.Error{Class: lazaret.ErrIsDirectory}
+		return &fumehood.Error{Class: fumehood.ErrIsDirectory}
 	case err == nil:
 		if err := root.Remove(name); err != nil { // a link would be followed, a pipe waited for
 			return err
@@ -107,7 +107,7 @@ func (in Input) content(name string) (io.ReadCloser, error) {
 		defer root.Close()
 		f, _, err := openRegular(root, filepath.Base(in.From))
 		if err != nil {
-			return nil, failure("read", in.From, lazaret.ErrInfrastructure, cause(err))
+			return nil, failure("read", in.From, fumehood.ErrInfrastructure, cause(err))
 		}
 		return f, nil
 	}
@@ -117,7 +117,7 @@ func (in Input) content(name string) (io.ReadCloser, error) {
 	}
 	data, err := marshal(format, in.Value)
 	if err != nil {
-		return nil, &lazaret.Error{Class: lazaret.ErrConfig, Err: err}
+		return nil, &fumehood.Error{Class: fumehood.ErrConfig, Err: err}
 	}
 	var b bytes.Buffer
 	w, err := compress(&b, c)
@@ -136,16 +136,16 @@ func ReadInput(ctx context.Context, dir, name string, format Format, into any) e
 	const op = "read input"
 	clean, err := cleanPath(name)
 	if err != nil {
-		return failure(op, name, lazaret.ErrConfig, err)
+		return failure(op, name, fumehood.ErrConfig, err)
 	}
 	root, err := openRoot(dir)
 	if err != nil {
-		return failure(op, dir, lazaret.ErrInfrastructure, err)
+		return failure(op, dir, fumehood.ErrInfrastructure, err)
 	}
 	defer root.Close()
 	f, _, err := openRegular(root, filepath.FromSlash(clean))
 	if err != nil {
-		return failure(op, name, lazaret.ErrInfrastructure, cause(err))
+		return failure(op, name, fumehood.ErrInfrastructure, cause(err))
 	}
 	defer f.Close()
 	byName, c := formatOf(path.Base(clean))
@@ -157,7 +157,7 @@ func ReadInput(ctx context.Context, dir, name string, format Format, into any) e
 		err = unmarshal(format, data, into)
 	}
 	if err != nil {
-		return failure(op, name, lazaret.ErrConfig, err)
+		return failure(op, name, fumehood.ErrConfig, err)
 	}
 	return nil
 }
@@ -178,7 +178,7 @@ func readAll(ctx context.Context, f io.Reader, compressed bool) ([]byte, error) 
 		return nil, firstError(source.err, err)
 	}
 	if len(data) > MaxInput {
-		return nil, &lazaret.Error{Class: lazaret.ErrTooLarge, Err: fmt.Errorf("larger than the limit of %d bytes", MaxInput)}
+		return nil, &fumehood.Error{Class: fumehood.ErrTooLarge, Err: fmt.Errorf("larger than the limit of %d bytes", MaxInput)}
 	}
 	return data, nil
 }

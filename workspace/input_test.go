@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 func TestPathsInAFolderAreRelativeAndClean(t *testing.T) {
@@ -23,7 +23,7 @@ func TestPathsInAFolderAreRelativeAndClean(t *testing.T) {
 		}
 	}
 	for _, p := range []string{"", ".", "./", "/a", "..", "../a", "a/..", "a/../b", "a\\b", "C:a", "a\x00b", strings.Repeat("x", 5000)} {
-		if got, err := CleanPath(p); !errors.Is(err, lazaret.ErrConfig) {
+		if got, err := CleanPath(p); !errors.Is(err, fumehood.ErrConfig) {
 			t.Errorf("%.20q: %q, %v", p, got, err)
 		}
 	}
@@ -144,18 +144,18 @@ func TestWrongInputsAreErrorsOfTheirClass(t *testing.T) {
 		class error
 		says  string
 	}{
-		{Input{Path: "a"}, lazaret.ErrConfig, "exactly one"},
-		{Input{Path: "a", Content: []byte("x"), Value: 1}, lazaret.ErrConfig, "exactly one"},
-		{Input{Path: "d", Content: []byte("x")}, lazaret.ErrIsDirectory, "write input d"},
-		{Input{Path: "a", From: filepath.Join(dir, "nope")}, lazaret.ErrNotFound, "nope"},
-		{Input{Path: "a", From: filepath.Join(dir, "pipe")}, lazaret.ErrNotRegular, "pipe"},
-		{Input{Path: "a.txt/b", Content: []byte("x")}, lazaret.ErrNotDirectory, "a.txt/b"},
-		{Input{Path: "a.csv", Value: 1}, lazaret.ErrConfig, "[][]string, not from a int"},
-		{Input{Path: "a.jsonl", Value: 1}, lazaret.ErrConfig, "from a slice"},
-		{Input{Path: "a.json", Value: func() {}}, lazaret.ErrConfig, "unsupported type"},
-		{Input{Path: "a", Value: 1, Format: "toml"}, lazaret.ErrConfig, `no format "toml"`},
-		{Input{Path: "a.json.bz2", Value: 1}, lazaret.ErrUnsupported, "bz2"},
-		{Input{Path: "a", Value: "x", Mode: os.ModeSetuid | 0o755}, lazaret.ErrConfig, "permission bits"},
+		{Input{Path: "a"}, fumehood.ErrConfig, "exactly one"},
+		{Input{Path: "a", Content: []byte("x"), Value: 1}, fumehood.ErrConfig, "exactly one"},
+		{Input{Path: "d", Content: []byte("x")}, fumehood.ErrIsDirectory, "write input d"},
+		{Input{Path: "a", From: filepath.Join(dir, "nope")}, fumehood.ErrNotFound, "nope"},
+		{Input{Path: "a", From: filepath.Join(dir, "pipe")}, fumehood.ErrNotRegular, "pipe"},
+		{Input{Path: "a.txt/b", Content: []byte("x")}, fumehood.ErrNotDirectory, "a.txt/b"},
+		{Input{Path: "a.csv", Value: 1}, fumehood.ErrConfig, "[][]string, not from a int"},
+		{Input{Path: "a.jsonl", Value: 1}, fumehood.ErrConfig, "from a slice"},
+		{Input{Path: "a.json", Value: func() {}}, fumehood.ErrConfig, "unsupported type"},
+		{Input{Path: "a", Value: 1, Format: "toml"}, fumehood.ErrConfig, `no format "toml"`},
+		{Input{Path: "a.json.bz2", Value: 1}, fumehood.ErrUnsupported, "bz2"},
+		{Input{Path: "a", Value: "x", Mode: os.ModeSetuid | 0o755}, fumehood.ErrConfig, "permission bits"},
 	} {
 		if err := WriteInputs(t.Context(), dir, []Input{c.in}); !errors.Is(err, c.class) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%+v: %v", c.in, err)
@@ -165,9 +165,9 @@ func TestWrongInputsAreErrorsOfTheirClass(t *testing.T) {
 		class error
 		says  string
 	}{
-		"bad.json": {lazaret.ErrConfig, "unexpected end"}, "bad.jsonl": {lazaret.ErrConfig, "line 2"}, "bad.csv": {lazaret.ErrConfig, "line 1"},
-		"bad.yaml": {lazaret.ErrConfig, "mapping"}, "bad.txt": {lazaret.ErrConfig, "UTF-8"}, "nope": {lazaret.ErrNotFound, "nope"},
-		"d": {lazaret.ErrIsDirectory, "read input d"}, "pipe": {lazaret.ErrNotRegular, "pipe"},
+		"bad.json": {fumehood.ErrConfig, "unexpected end"}, "bad.jsonl": {fumehood.ErrConfig, "line 2"}, "bad.csv": {fumehood.ErrConfig, "line 1"},
+		"bad.yaml": {fumehood.ErrConfig, "mapping"}, "bad.txt": {fumehood.ErrConfig, "UTF-8"}, "nope": {fumehood.ErrNotFound, "nope"},
+		"d": {fumehood.ErrIsDirectory, "read input d"}, "pipe": {fumehood.ErrNotRegular, "pipe"},
 	} {
 		var v any
 		if err := ReadInput(t.Context(), dir, name, "", &v); !errors.Is(err, c.class) || !strings.Contains(err.Error(), c.says) {
@@ -190,7 +190,7 @@ func TestAnInputThatUnfoldsTooFarIsTooLarge(t *testing.T) {
 		t.Fatal(err)
 	}
 	var data []byte
-	if err := ReadInput(t.Context(), dir, "bomb.bin.zst", "", &data); !errors.Is(err, lazaret.ErrTooLarge) || !strings.Contains(err.Error(), "268435456") {
+	if err := ReadInput(t.Context(), dir, "bomb.bin.zst", "", &data); !errors.Is(err, fumehood.ErrTooLarge) || !strings.Contains(err.Error(), "268435456") {
 		t.Errorf("%v", err)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // CleanPath checks a path, with slashes, that names something in a folder, and returns it in its shortest
@@ -15,7 +15,7 @@ import (
 func CleanPath(p string) (string, error) {
 	clean, err := cleanPath(p)
 	if err != nil {
-		return "", failure("check path", "", lazaret.ErrConfig, err)
+		return "", failure("check path", "", fumehood.ErrConfig, err)
 	}
 	return clean, nil
 }

@@ -12,7 +12,7 @@ import (
 	"os"
 	"sync"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 const (
@@ -164,7 +164,7 @@ func (i *item) copy(ctx context.Context, sum hash.Hash, w io.Writer, buf []byte)
 			return changed(e.Path)
 		}
 		if err != nil {
-			return failure("read", e.Path, lazaret.ErrInfrastructure, cause(err))
+			return failure("read", e.Path, fumehood.ErrInfrastructure, cause(err))
 		}
 		_, _ = sum.Write(buf[:n]) // a hash takes everything
 		if _, err := w.Write(buf[:n]); err != nil {
@@ -174,7 +174,7 @@ func (i *item) copy(ctx context.Context, sum hash.Hash, w io.Writer, buf []byte)
 	}
 	after, err := i.file.Stat()
 	if err != nil {
-		return failure("read", e.Path, lazaret.ErrInfrastructure, cause(err))
+		return failure("read", e.Path, fumehood.ErrInfrastructure, cause(err))
 	}
 	if after.Size() != i.info.Size() || !after.ModTime().Equal(i.info.ModTime()) {
 		return changed(e.Path)

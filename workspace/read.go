@@ -15,10 +15,10 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
-// Limits bound what a snapshot may unfold to. In each field 0 means the default and lazaret.NoLimit none.
+// Limits bound what a snapshot may unfold to. In each field 0 means the default and fumehood.NoLimit none.
 // What is over a limit is an ErrLimit that states it.
 type Limits struct {
 	Bytes   int64 // of all files together, and of the stream once it is decompressed; 10 GiB
@@ -38,7 +38,7 @@ const maxNames = 256 << 20
 func Read(ctx context.Context, r io.Reader, limits Limits) (*Manifest, error) {
 	m, err := read(ctx, r, limits)
 	if err != nil {
-		return nil, failure("read snapshot", "", lazaret.ErrConfig, err)
+		return nil, failure("read snapshot", "", fumehood.ErrConfig, err)
 	}
 	return m, nil
 }
@@ -121,8 +121,8 @@ func (w *watched) Read(p []byte) (int, error) {
 	}
 	n, err := w.r.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
-		if lazaret.ClassOf(err) == nil {
-			err = &lazaret.Error{Class: classOf(err, lazaret.ErrInfrastructure), Err: err}
+		if fumehood.ClassOf(err) == nil {
+			err = &fumehood.Error{Class: classOf(err, fumehood.ErrInfrastructure), Err: err}
 		}
 		w.err = err
 	}
@@ -136,7 +136,7 @@ func (w *watched) blame(err error) error {
 		return w.err
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return wrong("this is no snapshot, or one that is cut short")
-	case lazaret.ClassOf(err) == nil && !isOurs(err):
+	case fumehood.ClassOf(err) == nil && !isOurs(err):
 		return wrong("this is no snapshot, or a damaged one: %w", err)
 	}
 	return err
@@ -157,7 +157,7 @@ type bounded struct {
 }
 
 func (b *bounded) Read(p []byte) (int, error) {
-	if b.limit != lazaret.NoLimit {
+	if b.limit != fumehood.NoLimit {
 		if b.left == 0 {
 			return 0, tooLarge("bytes", b.limit)
 		}
@@ -170,7 +170,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 }
 
 func tooLarge(what string, limit int64) error {
-	return &lazaret.Error{Class: lazaret.ErrLimit, Err: fmt.Errorf("the snapshot has more than %d %s", limit, what)}
+	return &fumehood.Error{Class: fumehood.ErrLimit, Err: fmt.Errorf("the snapshot has more than %d %s", limit, what)}
 }
 
 // checker lets through what a snapshot may have.
@@ -225,9 +225,9 @@ func (c *checker) count(e Entry) error {
 	c.bytes += e.Size
 	c.names += int64(len(e.Path) + len(e.Target))
 	switch l := c.limits; {
-	case l.Entries != lazaret.NoLimit && c.entries > l.Entries:
+	case l.Entries != fumehood.NoLimit && c.entries > l.Entries:
 		return tooLarge("entries", int64(l.Entries))
-	case l.Bytes != lazaret.NoLimit && (c.bytes > l.Bytes || c.bytes < 0):
+	case l.Bytes != fumehood.NoLimit && (c.bytes > l.Bytes || c.bytes < 0):
 		return tooLarge("bytes", l.Bytes)
 	case c.names > maxNames:
 		return tooLarge("bytes of names", maxNames)

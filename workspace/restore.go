@@ -18,7 +18,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // RestoreOptions say what a snapshot may bring. The zero value is for snapshots that nobody vouches for.
@@ -37,12 +37,12 @@ type RestoreOptions struct {
 func Restore(ctx context.Context, r io.Reader, dir string, opts RestoreOptions) (m *Manifest, err error) {
 	root, made, err := emptyDir(dir)
 	if err != nil {
-		return nil, failure("restore to", dir, lazaret.ErrInfrastructure, err)
+		return nil, failure("restore to", dir, fumehood.ErrInfrastructure, err)
 	}
 	u := newUnpacker(root, opts.AnyLinks)
 	defer func() {
 		if err != nil {
-			m, err = nil, errors.Join(failure("restore to", dir, lazaret.ErrInfrastructure, err), clearDir(root))
+			m, err = nil, errors.Join(failure("restore to", dir, fumehood.ErrInfrastructure, err), clearDir(root))
 		}
 		err = errors.Join(err, root.Close())
 		if made && err != nil {
@@ -74,7 +74,7 @@ func emptyDir(dir string) (root *os.Root, made bool, err error) {
 	}
 	names, err := readDir(root)
 	if err == nil && len(names) > 0 {
-		err = &lazaret.Error{Class: lazaret.ErrConfig, Err: errors.New("the folder is not empty"), Hint: "name one that is, or that does not exist"}
+		err = &fumehood.Error{Class: fumehood.ErrConfig, Err: errors.New("the folder is not empty"), Hint: "name one that is, or that does not exist"}
 	}
 	if err != nil {
 		_ = root.Close() // nothing was written
@@ -247,8 +247,8 @@ func writeFile(in *os.Root, base string, e *Entry, content io.Reader, sum hash.H
 
 func (u *unpacker) link(base string, e Entry) error {
 	if !u.anyLinks && leadsOut(e) {
-		return &lazaret.Error{
-			Op: "entry", Path: strconv.Quote(e.Path), Class: lazaret.ErrConfig, Err: fmt.Errorf("the link points out of the folder, or may, to %q", e.Target),
+		return &fumehood.Error{
+			Op: "entry", Path: strconv.Quote(e.Path), Class: fumehood.ErrConfig, Err: fmt.Errorf("the link points out of the folder, or may, to %q", e.Target),
 			Hint: "AnyLinks, and --any-links on the command line, restores links as they are",
 		}
 	}

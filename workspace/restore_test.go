@@ -16,7 +16,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // stream is a tar stream of the headers. One whose size is set has that many bytes.
@@ -94,7 +94,7 @@ func TestAHostileSnapshotIsRefusedAndNothingStays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			base := t.TempDir()
 			_, err := Restore(t.Context(), bytes.NewReader(stream(t, heads...)), filepath.Join(base, "new"), RestoreOptions{})
-			if !errors.Is(err, lazaret.ErrConfig) {
+			if !errors.Is(err, fumehood.ErrConfig) {
 				t.Errorf("%v", err)
 			}
 			only(t, base)
@@ -110,7 +110,7 @@ func TestAHostileSnapshotIsRefusedAndNothingStays(t *testing.T) {
 			if strings.Contains(name, "link") && strings.Contains(name, "climbs") || name == "an absolute link" {
 				return // the index of it can be read
 			}
-			if _, err := Read(t.Context(), bytes.NewReader(stream(t, heads...)), Limits{}); name != "a link up to the folder" && !errors.Is(err, lazaret.ErrConfig) {
+			if _, err := Read(t.Context(), bytes.NewReader(stream(t, heads...)), Limits{}); name != "a link up to the folder" && !errors.Is(err, fumehood.ErrConfig) {
 				t.Errorf("Read: %v", err)
 			}
 		})
@@ -155,14 +155,14 @@ func TestLinksThatStayInsideAreTaken(t *testing.T) {
 func TestAFolderThatIsNotEmptyIsLeftAlone(t *testing.T) {
 	dir := tree(t, map[string]string{"mine": "1"})
 	_, err := Restore(t.Context(), bytes.NewReader(stream(t, tar.Header{Name: "a"})), dir, RestoreOptions{})
-	if !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), "not empty") {
+	if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "not empty") {
 		t.Errorf("%v", err)
 	}
 	only(t, dir, "mine")
-	if _, err := Restore(t.Context(), bytes.NewReader(stream(t, tar.Header{Name: "a"})), filepath.Join(dir, "mine"), RestoreOptions{}); !errors.Is(err, lazaret.ErrNotDirectory) {
+	if _, err := Restore(t.Context(), bytes.NewReader(stream(t, tar.Header{Name: "a"})), filepath.Join(dir, "mine"), RestoreOptions{}); !errors.Is(err, fumehood.ErrNotDirectory) {
 		t.Errorf("%v", err)
 	}
-	if _, err := Restore(t.Context(), bytes.NewReader(stream(t, tar.Header{Name: "a"})), filepath.Join(dir, "no/such"), RestoreOptions{}); !errors.Is(err, lazaret.ErrNotFound) {
+	if _, err := Restore(t.Context(), bytes.NewReader(stream(t, tar.Header{Name: "a"})), filepath.Join(dir, "no/such"), RestoreOptions{}); !errors.Is(err, fumehood.ErrNotFound) {
 		t.Errorf("%v", err)
 	}
 }
@@ -175,7 +175,7 @@ func TestWhatTheDiskRefusesIsAnErrorAndNothingStays(t *testing.T) {
 			heads = append(heads, tar.Header{Name: "e/" + strings.Repeat("y", 10+i), Size: 10})
 		}
 		_, err := Restore(t.Context(), bytes.NewReader(stream(t, heads...)), filepath.Join(base, "new"), RestoreOptions{})
-		if !errors.Is(err, lazaret.ErrInfrastructure) || !strings.Contains(err.Error(), "too long") {
+		if !errors.Is(err, fumehood.ErrInfrastructure) || !strings.Contains(err.Error(), "too long") {
 			t.Errorf("%v", err)
 		}
 		only(t, base)
@@ -228,12 +228,12 @@ func TestLimitsBoundWhatIsUnpacked(t *testing.T) {
 	} {
 		base := t.TempDir()
 		_, err := Restore(t.Context(), bytes.NewReader(c.data), filepath.Join(base, "new"), RestoreOptions{Limits: c.limit})
-		if !errors.Is(err, lazaret.ErrLimit) || !strings.Contains(err.Error(), c.says) {
+		if !errors.Is(err, fumehood.ErrLimit) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v", name, err)
 		}
 		only(t, base)
 	}
-	none := Limits{Bytes: lazaret.NoLimit, Entries: lazaret.NoLimit}
+	none := Limits{Bytes: fumehood.NoLimit, Entries: fumehood.NoLimit}
 	if _, err := Read(t.Context(), bytes.NewReader(pack(stream(t, many...))), none); err != nil {
 		t.Error(err)
 	}
@@ -256,11 +256,11 @@ func TestAStreamThatAsksForTooMuchMemoryIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for says, data := range map[string][]byte{"67108864 bytes of memory": xz, "134217728 bytes of memory": zst.Bytes()} {
-		if _, err := Read(t.Context(), bytes.NewReader(data), Limits{}); !errors.Is(err, lazaret.ErrLimit) || !strings.Contains(err.Error(), says) {
+		if _, err := Read(t.Context(), bytes.NewReader(data), Limits{}); !errors.Is(err, fumehood.ErrLimit) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, not %s", err, says)
 		}
 		dir := tree(t, map[string]string{"a.bin.xz": string(data)})
-		if err := ReadInput(t.Context(), dir, "a.bin.xz", "", new([]byte)); !errors.Is(err, lazaret.ErrLimit) {
+		if err := ReadInput(t.Context(), dir, "a.bin.xz", "", new([]byte)); !errors.Is(err, fumehood.ErrLimit) {
 			t.Errorf("an input: %v", err)
 		}
 	}
@@ -275,7 +275,7 @@ func TestADamagedSnapshotIsAnError(t *testing.T) {
 		}
 		for _, cut := range []int{1, 5, 60, len(data) / 2, len(data) - 20, len(data) - 1} {
 			_, err := Read(t.Context(), bytes.NewReader(data[:cut]), Limits{})
-			if cut < len(data) && !errors.Is(err, lazaret.ErrConfig) {
+			if cut < len(data) && !errors.Is(err, fumehood.ErrConfig) {
 				t.Errorf("%s cut at %d of %d: %v", c, cut, len(data), err)
 			}
 		}
@@ -283,13 +283,13 @@ func TestADamagedSnapshotIsAnError(t *testing.T) {
 	plain, _ := snapshot(t, dir, CreateOptions{Compression: None})
 	entry := 512 + (45000+511)/512*512
 	for name, data := range map[string][]byte{"nothing": nil, "text": []byte("hello\n"), "an end between entries": plain[:entry], "zeros": make([]byte, 500)} {
-		if _, err := Read(t.Context(), bytes.NewReader(data), Limits{}); !errors.Is(err, lazaret.ErrConfig) {
+		if _, err := Read(t.Context(), bytes.NewReader(data), Limits{}); !errors.Is(err, fumehood.ErrConfig) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	packed, _ := snapshot(t, dir, CreateOptions{})
 	packed[len(packed)-6] ^= 1 // in the checksum
-	if _, err := Read(t.Context(), bytes.NewReader(packed), Limits{}); !errors.Is(err, lazaret.ErrConfig) {
+	if _, err := Read(t.Context(), bytes.NewReader(packed), Limits{}); !errors.Is(err, fumehood.ErrConfig) {
 		t.Errorf("a wrong checksum: %v", err)
 	}
 }
@@ -302,7 +302,7 @@ func TestAStreamThatFailsIsNotBlamedOnTheSnapshot(t *testing.T) {
 	for _, c := range []Compression{None, Gzip, XZ, Zstd} {
 		data, _ := snapshot(t, tree(t, map[string]string{"a": strings.Repeat("x", 100_000)}), CreateOptions{Compression: c})
 		_, err := Read(t.Context(), io.MultiReader(bytes.NewReader(data[:len(data)/2]), failing{}), Limits{})
-		if !errors.Is(err, lazaret.ErrInfrastructure) || !strings.Contains(err.Error(), "the disk is gone") {
+		if !errors.Is(err, fumehood.ErrInfrastructure) || !strings.Contains(err.Error(), "the disk is gone") {
 			t.Errorf("%s: %v", c, err)
 		}
 	}
@@ -330,7 +330,7 @@ func FuzzRestore(f *testing.F) {
 		m, err := Restore(t.Context(), bytes.NewReader(data), dest, RestoreOptions{Limits: Limits{Bytes: 1 << 20, Entries: 100}})
 		only(t, base, "dest")
 		if err != nil {
-			if lazaret.ClassOf(err) == nil {
+			if fumehood.ClassOf(err) == nil {
 				t.Errorf("no class: %v", err)
 			}
 			only(t, dest)

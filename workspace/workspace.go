@@ -18,50 +18,50 @@ import (
 	"strconv"
 	"syscall"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // failure makes the error of an operation on a path, with the class that the cause has or suggests. What
 // suggests none is class. An error that has no operation yet gets this one.
 func failure(op, path string, class, err error) error {
-	if inner, ok := err.(*lazaret.Error); ok && inner.Op == "" { //nolint:errorlint // not one that others wrap
-		return &lazaret.Error{Op: op, Path: path, Class: inner.Class, Err: inner.Err, Hint: inner.Hint}
+	if inner, ok := err.(*fumehood.Error); ok && inner.Op == "" { //nolint:errorlint // not one that others wrap
+		return &fumehood.Error{Op: op, Path: path, Class: inner.Class, Err: inner.Err, Hint: inner.Hint}
 	}
-	if c := lazaret.ClassOf(err); c != nil {
+	if c := fumehood.ClassOf(err); c != nil {
 		class = c
 	} else {
 		class = classOf(err, class)
 	}
-	return &lazaret.Error{Op: op, Path: path, Class: class, Err: err}
+	return &fumehood.Error{Op: op, Path: path, Class: class, Err: err}
 }
 
 func classOf(err, otherwise error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return lazaret.ErrNotFound
+		return fumehood.ErrNotFound
 	case errors.Is(err, fs.ErrPermission):
-		return lazaret.ErrPermission
+		return fumehood.ErrPermission
 	case errors.Is(err, syscall.ENOTDIR):
-		return lazaret.ErrNotDirectory
+		return fumehood.ErrNotDirectory
 	case errors.Is(err, syscall.EISDIR):
-		return lazaret.ErrIsDirectory
+		return fumehood.ErrIsDirectory
 	}
 	return otherwise
 }
 
 // cancelled makes the error of what the end of ctx has stopped.
 func cancelled(ctx context.Context) error {
-	return &lazaret.Error{Class: lazaret.ErrCancelled, Err: context.Cause(ctx)}
+	return &fumehood.Error{Class: fumehood.ErrCancelled, Err: context.Cause(ctx)}
 }
 
 // wrong makes an error about what was given: it will be wrong again. It has no operation yet.
 func wrong(format string, a ...any) error {
-	return &lazaret.Error{Class: lazaret.ErrConfig, Err: fmt.Errorf(format, a...)}
+	return &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf(format, a...)}
 }
 
 // wrongEntry is wrong about an entry of a snapshot.
 func wrongEntry(name, format string, a ...any) error {
-	return &lazaret.Error{Op: "entry", Path: strconv.Quote(name), Class: lazaret.ErrConfig, Err: fmt.Errorf(format, a...)}
+	return &fumehood.Error{Op: "entry", Path: strconv.Quote(name), Class: fumehood.ErrConfig, Err: fmt.Errorf(format, a...)}
 }
 
 // cause strips what a file operation says about itself, where the path is told already.
@@ -77,7 +77,7 @@ func cause(err error) error {
 func openRoot(dir string) (*os.Root, error) {
 	info, err := os.Stat(dir)
 	if err == nil && !info.IsDir() {
-		return nil, &lazaret.Error{Class: lazaret.ErrNotDirectory}
+		return nil, &fumehood.Error{Class: fumehood.ErrNotDirectory}
 	}
 	if err != nil {
 		return nil, cause(err)

@@ -12,8 +12,8 @@ import (
 	"os/signal"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
 func main() {
@@ -37,13 +37,13 @@ func run(ctx context.Context, image string) (err error) {
 	}
 	defer func() { err = errors.Join(err, provider.Close(ctx)) }() // removes what is still there
 
-	sb, err := provider.Start(ctx, lazaret.Spec{Image: image})
+	sb, err := provider.Start(ctx, fumehood.Spec{Image: image})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, sb.Close(ctx)) }()
 
-	res, err := sb.Exec(ctx, lazaret.Cmd{
+	res, err := sb.Exec(ctx, fumehood.Cmd{
 		Args: []string{"python3", "-c", "print(6*7)"},
 		Wall: 10 * time.Second,
 	})

@@ -10,10 +10,10 @@ import (
 	"os"
 	"strings"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/docker"
-	"github.com/lazaret/lazaret/session"
-	"github.com/lazaret/lazaret/spec"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/session"
+	"github.com/fumehood/fumehood/spec"
 )
 
 // steps are what the agent runs. A real one would ask a model.
@@ -72,7 +72,7 @@ func walk(ctx context.Context) (err error) {
 }
 
 // evaluate judges a checkpoint in a session of its own, with an asset that the agent's does not have.
-func evaluate(ctx context.Context, provider lazaret.Provider, env *spec.Environment, c *session.Checkpoint) (err error) {
+func evaluate(ctx context.Context, provider fumehood.Provider, env *spec.Environment, c *session.Checkpoint) (err error) {
 	s, err := session.Open(ctx, session.Options{
 		Provider: provider, Environment: env, Kind: session.Evaluation, Snapshot: c.Snapshot,
 		AssetDir: "assets", Assets: []map[string]spec.Asset{{"expected": {Path: "expected.txt"}}},
@@ -94,7 +94,7 @@ func evaluate(ctx context.Context, provider lazaret.Provider, env *spec.Environm
 }
 
 // resume goes on from a checkpoint.
-func resume(ctx context.Context, provider lazaret.Provider, env *spec.Environment, c *session.Checkpoint) (err error) {
+func resume(ctx context.Context, provider fumehood.Provider, env *spec.Environment, c *session.Checkpoint) (err error) {
 	s, err := session.Open(ctx, session.Options{Provider: provider, Environment: env, Kind: session.Agent, Snapshot: c.Snapshot})
 	if err != nil {
 		return err

@@ -16,8 +16,8 @@ import (
 	"github.com/moby/patternmatcher"
 	"github.com/moby/patternmatcher/ignorefile"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/workspace"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/workspace"
 )
 
 const (
@@ -67,8 +67,8 @@ func NewTree(ctx context.Context, dir, prefix string, opts Options) (*Tree, erro
 		err = fits(m, opts.AnyLinks)
 	}
 	if err != nil {
-		e := &lazaret.Error{Op: "read for an image", Path: dir, Class: lazaret.ClassOf(err), Err: err}
-		if inner, ok := err.(*lazaret.Error); ok { //nolint:errorlint // the outermost, which tells the same
+		e := &fumehood.Error{Op: "read for an image", Path: dir, Class: fumehood.ClassOf(err), Err: err}
+		if inner, ok := err.(*fumehood.Error); ok { //nolint:errorlint // the outermost, which tells the same
 			e.Err, e.Hint = inner.Err, inner.Hint
 		}
 		return nil, e
@@ -80,10 +80,10 @@ func NewTree(ctx context.Context, dir, prefix string, opts Options) (*Tree, erro
 // fits says whether an image may have it all.
 func fits(m *workspace.Manifest, anyLinks bool) error {
 	bad := func(format string, a ...any) error {
-		return &lazaret.Error{Class: lazaret.ErrConfig, Err: fmt.Errorf(format, a...), Hint: "remove it, or name it in " + dockerignore + " of a build's context"}
+		return &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf(format, a...), Hint: "remove it, or name it in " + dockerignore + " of a build's context"}
 	}
 	if n := len(m.Entries); n > maxContextEntries {
-		return &lazaret.Error{Class: lazaret.ErrLimit, Err: fmt.Errorf("it holds %d files, folders and links, more than %d", n, maxContextEntries)}
+		return &fumehood.Error{Class: fumehood.ErrLimit, Err: fmt.Errorf("it holds %d files, folders and links, more than %d", n, maxContextEntries)}
 	}
 	for _, s := range m.Skipped {
 		return bad("%q is a %s, which no image can hold", s.Path, s.What)
@@ -104,7 +104,7 @@ type bounded struct {
 
 func (b *bounded) Write(p []byte) (int, error) {
 	if b.left -= int64(len(p)); b.left < 0 {
-		return 0, &lazaret.Error{Op: "read", Class: lazaret.ErrLimit, Err: fmt.Errorf("it is larger than %d GiB", maxContext>>30), Hint: "name what is not needed in " + dockerignore}
+		return 0, &fumehood.Error{Op: "read", Class: fumehood.ErrLimit, Err: fmt.Errorf("it is larger than %d GiB", maxContext>>30), Hint: "name what is not needed in " + dockerignore}
 	}
 	return b.w.Write(p)
 }
@@ -114,7 +114,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 func Ignored(dir, dockerfile string) (*patternmatcher.PatternMatcher, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return nil, &lazaret.Error{Op: "open the build's context", Class: lazaret.ErrConfig, Err: err}
+		return nil, &fumehood.Error{Op: "open the build's context", Class: fumehood.ErrConfig, Err: err}
 	}
 	defer root.Close()
 	list := dockerfile + dockerignore
@@ -124,7 +124,7 @@ func Ignored(dir, dockerfile string) (*patternmatcher.PatternMatcher, error) {
 		text, err = readSmall(root, list)
 	}
 	fail := func(err error) error {
-		return &lazaret.Error{Op: "read", Path: filepath.Join(dir, list), Class: lazaret.ErrConfig, Err: err}
+		return &fumehood.Error{Op: "read", Path: filepath.Join(dir, list), Class: fumehood.ErrConfig, Err: err}
 	}
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -157,12 +157,12 @@ const maxSmall = 1 << 20
 func ReadDockerfile(dir, name string) (string, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return "", &lazaret.Error{Op: "open the build's context", Class: lazaret.ErrConfig, Err: err}
+		return "", &fumehood.Error{Op: "open the build's context", Class: fumehood.ErrConfig, Err: err}
 	}
 	defer root.Close()
 	text, err := readSmall(root, name)
 	if err != nil {
-		return "", &lazaret.Error{Op: "read", Path: filepath.Join(dir, name), Class: lazaret.ErrConfig, Err: err}
+		return "", &fumehood.Error{Op: "read", Path: filepath.Join(dir, name), Class: fumehood.ErrConfig, Err: err}
 	}
 	return text, nil
 }
@@ -232,8 +232,8 @@ func (t *Tree) write(ctx context.Context, w *tar.Writer) error {
 	go func() {
 		m, err := workspace.Create(ctx, pw, t.dir, t.options)
 		if err == nil && m.Hash() != t.hash {
-			err = &lazaret.Error{
-				Op: "read for an image", Path: t.dir, Class: lazaret.ErrInfrastructure,
+			err = &fumehood.Error{
+				Op: "read for an image", Path: t.dir, Class: fumehood.ErrInfrastructure,
 				Err: errors.New("it changed while it was read"), Hint: "try again when nothing writes to the folder",
 			}
 		}

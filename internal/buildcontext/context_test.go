@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/filetest"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/filetest"
 )
 
 func TestTheImagesThatADockerfileBuildsOn(t *testing.T) {
@@ -66,7 +66,7 @@ func TestAContextThatHasChangedSinceItWasLookedAtIsNotBuilt(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "x"), []byte("changed"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := names(); errors.Is(err, io.EOF) || !errors.Is(err, lazaret.ErrInfrastructure) || !strings.Contains(err.Error(), "changed while") {
+	if _, err := names(); errors.Is(err, io.EOF) || !errors.Is(err, fumehood.ErrInfrastructure) || !strings.Contains(err.Error(), "changed while") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -101,7 +101,7 @@ func TestADockerfilesOwnListOfWhatIsIgnoredIsTheOneThatCounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := NewTree(t.Context(), dir, "", Options{Matcher: matcher}); !errors.Is(err, lazaret.ErrConfig) {
+	if _, err := NewTree(t.Context(), dir, "", Options{Matcher: matcher}); !errors.Is(err, fumehood.ErrConfig) {
 		t.Errorf("a link that leads out: got %v", err)
 	}
 	tree, err := NewTree(t.Context(), dir, "", Options{Matcher: matcher, AnyLinks: true})

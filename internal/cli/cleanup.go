@@ -10,39 +10,39 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/docker"
-	"github.com/lazaret/lazaret/session"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/session"
 )
 
 func (a *app) newCleanupCommand() *cobra.Command {
-	var opts lazaret.CleanupOptions
+	var opts fumehood.CleanupOptions
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "cleanup [NAME...]",
 		Short: "Remove what ended processes left, and the sandboxes named",
-		Long: `Cleanup lists everything of Lazaret's and removes what belongs to processes that
-have ended: in the daemon, and the folders of local sandboxes and sessions. It
-never touches what a running process holds. Kept ones, and those of owners that
-cannot be judged from this machine, go when they are named, or when their time
-or lease is over. Caches stay, but for the guests of other versions that are a
-day old and that no container uses.`,
-		Example: `  lazaret cleanup
-  lazaret cleanup --dry-run --json
-  lazaret cleanup lazaret-3f9c2b7a1d0e
-  lazaret cleanup --caches`,
+		Long: `Cleanup lists everything of Fumehood's and removes what belongs to processes
+that have ended: in the daemon, and the folders of local sandboxes and sessions.
+It never touches what a running process holds. Kept ones, and those of owners
+that cannot be judged from this machine, go when they are named, or when their
+time or lease is over. Caches stay, but for the guests of other versions that
+are a day old and that no container uses.`,
+		Example: `  fumehood cleanup
+  fumehood cleanup --dry-run --json
+  fumehood cleanup fumehood-3f9c2b7a1d0e
+  fumehood cleanup --caches`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			opts.Names = args
 			return a.cleanup(cmd.Context(), opts, asJSON)
 		},
 	}
-	cmd.Flags().BoolVar(&opts.Caches, "caches", false, "remove the caches too: guest volumes and images that Lazaret made")
+	cmd.Flags().BoolVar(&opts.Caches, "caches", false, "remove the caches too: guest volumes and images that Fumehood made")
 	cmd.Flags().BoolVar(&opts.DryRun, "dry-run", false, "list only, remove nothing")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
 	return cmd
 }
 
-func (a *app) cleanup(ctx context.Context, opts lazaret.CleanupOptions, asJSON bool) error {
+func (a *app) cleanup(ctx context.Context, opts fumehood.CleanupOptions, asJSON bool) error {
 	a.quietly()
 	found, err := a.cleanAll(ctx, opts)
 	if found == nil && err != nil {
@@ -55,13 +55,13 @@ func (a *app) cleanup(ctx context.Context, opts lazaret.CleanupOptions, asJSON b
 }
 
 // cleaner cleans up one kind of things.
-type cleaner func(context.Context, lazaret.CleanupOptions) ([]lazaret.Leftover, error)
+type cleaner func(context.Context, fumehood.CleanupOptions) ([]fumehood.Leftover, error)
 
 // cleanAll cleans up at the provider, and among the folders of local sandboxes and of sessions, at each
 // those that are named and are there.
-func (a *app) cleanAll(ctx context.Context, opts lazaret.CleanupOptions) ([]lazaret.Leftover, error) {
+func (a *app) cleanAll(ctx context.Context, opts fumehood.CleanupOptions) ([]fumehood.Leftover, error) {
 	at := func(provider string) cleaner {
-		return func(ctx context.Context, opts lazaret.CleanupOptions) ([]lazaret.Leftover, error) {
+		return func(ctx context.Context, opts fumehood.CleanupOptions) ([]fumehood.Leftover, error) {
 			return a.cleanOne(ctx, provider, opts)
 		}
 	}
@@ -69,20 +69,20 @@ func (a *app) cleanAll(ctx context.Context, opts lazaret.CleanupOptions) ([]laza
 	if a.provider != "local" {
 		folders = append(folders, at("local"))
 	}
-	other, shares := opts, make([]lazaret.CleanupOptions, len(folders))
+	other, shares := opts, make([]fumehood.CleanupOptions, len(folders))
 	for i, clean := range folders {
-		all, err := clean(ctx, lazaret.CleanupOptions{DryRun: true})
+		all, err := clean(ctx, fumehood.CleanupOptions{DryRun: true})
 		if err != nil {
 			return nil, err
 		}
 		there := func(name string) bool {
-			return slices.ContainsFunc(all, func(l lazaret.Leftover) bool { return l.Sandbox == name })
+			return slices.ContainsFunc(all, func(l fumehood.Leftover) bool { return l.Sandbox == name })
 		}
 		shares[i] = opts
 		shares[i].Names = slices.DeleteFunc(slices.Clone(other.Names), func(name string) bool { return !there(name) })
 		other.Names = slices.DeleteFunc(slices.Clone(other.Names), there)
 	}
-	var found []lazaret.Leftover
+	var found []fumehood.Leftover
 	var err error
 	if len(opts.Names) == 0 || len(other.Names) > 0 {
 		if found, err = a.cleanOne(ctx, a.provider, other); err != nil && found == nil && len(other.Names) > 0 {
@@ -100,11 +100,11 @@ func (a *app) cleanAll(ctx context.Context, opts lazaret.CleanupOptions) ([]laza
 
 // cleanSessions removes the folders of sessions. What belongs to root in them, containers remove, if the
 // daemon answers.
-func (a *app) cleanSessions(ctx context.Context, opts lazaret.CleanupOptions) (found []lazaret.Leftover, err error) {
+func (a *app) cleanSessions(ctx context.Context, opts fumehood.CleanupOptions) (found []fumehood.Leftover, err error) {
 	dry := opts
 	dry.DryRun = true
 	plan, err := session.Cleanup(ctx, nil, "", dry)
-	if err != nil || opts.DryRun || !slices.ContainsFunc(plan, func(l lazaret.Leftover) bool { return l.Remove }) {
+	if err != nil || opts.DryRun || !slices.ContainsFunc(plan, func(l fumehood.Leftover) bool { return l.Remove }) {
 		return plan, err
 	}
 	engine := a.dockerOptions()
@@ -117,21 +117,21 @@ func (a *app) cleanSessions(ctx context.Context, opts lazaret.CleanupOptions) (f
 	return session.Cleanup(ctx, p, "", opts)
 }
 
-func (a *app) cleanOne(ctx context.Context, name string, opts lazaret.CleanupOptions) (found []lazaret.Leftover, err error) {
+func (a *app) cleanOne(ctx context.Context, name string, opts fumehood.CleanupOptions) (found []fumehood.Leftover, err error) {
 	p, err := a.open(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, p.Close(ctx)) }()
-	cleaner, ok := p.(lazaret.Cleaner)
+	cleaner, ok := p.(fumehood.Cleaner)
 	if !ok {
-		return nil, &lazaret.Error{Op: "clean up", Class: lazaret.ErrUnsupported, Err: fmt.Errorf("provider %s cannot", name)}
+		return nil, &fumehood.Error{Op: "clean up", Class: fumehood.ErrUnsupported, Err: fmt.Errorf("provider %s cannot", name)}
 	}
 	return cleaner.Cleanup(ctx, opts)
 }
 
 // action says in a word what happened to an object.
-func action(l lazaret.Leftover, dryRun bool) string {
+func action(l fumehood.Leftover, dryRun bool) string {
 	switch {
 	case l.Err != nil:
 		return "failed"
@@ -144,12 +144,12 @@ func action(l lazaret.Leftover, dryRun bool) string {
 }
 
 // printLeftovers prints what was found, each sandbox with its objects, and the caches.
-func (a *app) printLeftovers(found []lazaret.Leftover, dryRun bool) error {
+func (a *app) printLeftovers(found []fumehood.Leftover, dryRun bool) error {
 	if len(found) == 0 {
-		_, err := fmt.Fprintln(a.Out, "nothing of Lazaret's is there")
+		_, err := fmt.Fprintln(a.Out, "nothing of Fumehood's is there")
 		return err
 	}
-	heading := func(l lazaret.Leftover) string {
+	heading := func(l fumehood.Leftover) string {
 		name := l.Sandbox
 		if l.Cache || name == "" {
 			name = "caches"
@@ -186,7 +186,7 @@ type leftoverJSON struct {
 	Error   *errorJSON `json:"error"`
 }
 
-func (a *app) printLeftoversJSON(found []lazaret.Leftover) error {
+func (a *app) printLeftoversJSON(found []fumehood.Leftover) error {
 	all := make([]leftoverJSON, len(found))
 	for i, l := range found {
 		all[i] = leftoverJSON{

@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
 // Streams are the program's standard streams.
@@ -125,19 +125,19 @@ func (a *app) finish(ctx context.Context, command string, err error) int {
 func (a *app) complain(message string, code int, err error) {
 	if a.logFormat == logJSON {
 		args := []any{"exit_code", code}
-		if lazaret.ClassOf(err) != nil || code == exitUsage { // else it is the command's own end
+		if fumehood.ClassOf(err) != nil || code == exitUsage { // else it is the command's own end
 			args = append(args, "class", describe(err).Class)
 		}
 		a.log.Error(message, args...)
 		return
 	}
-	fmt.Fprintf(a.Err, "lazaret: %s\n", strings.ReplaceAll(message, "\n", "\nlazaret: "))
+	fmt.Fprintf(a.Err, "fumehood: %s\n", strings.ReplaceAll(message, "\n", "\nfumehood: "))
 }
 
 // wasCancelled reports whether err says that something was ended before its time.
 func wasCancelled(err error) bool {
 	var told *signalled
-	return errors.Is(err, lazaret.ErrCancelled) || errors.Is(err, context.Canceled) || errors.As(err, &told)
+	return errors.Is(err, fumehood.ErrCancelled) || errors.Is(err, context.Canceled) || errors.As(err, &told)
 }
 
 // exitCode maps an error to an exit code.
@@ -146,9 +146,9 @@ func exitCode(err error) int {
 	switch {
 	case errors.As(err, &exit):
 		return exit.code
-	case errors.Is(err, lazaret.ErrNotExecutable), errors.Is(err, lazaret.ErrNotStarted) && !errors.Is(err, lazaret.ErrProgramNotFound):
+	case errors.Is(err, fumehood.ErrNotExecutable), errors.Is(err, fumehood.ErrNotStarted) && !errors.Is(err, fumehood.ErrProgramNotFound):
 		return exitNotExecutable
-	case errors.Is(err, lazaret.ErrProgramNotFound):
+	case errors.Is(err, fumehood.ErrProgramNotFound):
 		return exitNotFound
 	}
 	return exitFailure
@@ -156,22 +156,22 @@ func exitCode(err error) int {
 
 func (a *app) rootCommand() *cobra.Command {
 	root := &cobra.Command{
-		Use:   "lazaret",
+		Use:   "fumehood",
 		Short: "Run untrusted code in disposable sandboxes",
-		Long: `Lazaret runs untrusted code in disposable Docker sandboxes: no network, few
+		Long: `Fumehood runs untrusted code in disposable Docker sandboxes: no network, few
 rights, bounded memory and processes, nothing left behind.
 
-Settings come from flags, else from variables LAZARET_<FLAG> (LAZARET_IMAGE for
---image), else from $XDG_CONFIG_HOME/lazaret/config.yaml (a line such as
+Settings come from flags, else from variables FUMEHOOD_<FLAG> (FUMEHOOD_IMAGE
+for --image), else from $XDG_CONFIG_HOME/fumehood/config.yaml (a line such as
 "image: python:3.12-slim"). The daemon is found as the docker command finds it:
 DOCKER_HOST, else the current docker context, else the rootless daemon's socket,
 else the default socket.
 
-Exit codes of run: the command's own; 124 it ran out of time; 125 Lazaret
+Exit codes of run: the command's own; 124 it ran out of time; 125 Fumehood
 failed; 126 and 127 it could not be started; 2 wrong usage; 130 and 143 ended by
 Ctrl-C and by SIGTERM.`,
-		Example: `  lazaret run --image python:3.12-slim -- python3 -c 'print(6*7)'
-  lazaret doctor`,
+		Example: `  fumehood run --image python:3.12-slim -- python3 -c 'print(6*7)'
+  fumehood doctor`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          noCommand,

@@ -8,13 +8,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// configOptions are what `lazaret config` was asked to show.
+// configOptions are what `fumehood config` was asked to show.
 type configOptions struct {
-	spec lazaret.Spec
+	spec fumehood.Spec
 	json bool
 }
 
@@ -31,9 +31,9 @@ comments. Values of variables are shown; contents of secrets are not.
 
 It asks no daemon. So it cannot tell which subnets the networks will have, and
 takes an image's entrypoint for one that adds nothing.`,
-		Example: `  lazaret config
-  lazaret config -f compose.yaml --egress internet
-  lazaret config -f task/ --json | jq '.changes[] | select(.unsafe)'`,
+		Example: `  fumehood config
+  fumehood config -f compose.yaml --egress internet
+  fumehood config -f task/ --json | jq '.changes[] | select(.unsafe)'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return usageError("config takes no arguments, but %q was given; the file is named by -f", args[0])

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 func (a *app) newConnectCommand() *cobra.Command {
@@ -18,7 +18,7 @@ func (a *app) newConnectCommand() *cobra.Command {
 		Short: "Tell how people and editors get into a named sandbox",
 		Long: `Connect prints, for a service that runs, the container's name, a command line
 for a shell in it, one for VS Code, and where its ports are published.`,
-		Example: "  lazaret connect box\n  lazaret connect shop --service web --json",
+		Example: "  fumehood connect box\n  fumehood connect shop --service web --json",
 		Args:    wantArguments("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n.name = args[0]
@@ -47,12 +47,12 @@ type portJSON struct {
 	Protocol  string `json:"protocol"`
 }
 
-func newPortJSON(p lazaret.Port) portJSON {
+func newPortJSON(p fumehood.Port) portJSON {
 	return portJSON{Address: p.Address, Host: p.Host, Container: p.Container, Protocol: p.Protocol}
 }
 
 func (a *app) connect(ctx context.Context, n named, asJSON bool) error {
-	return a.in(ctx, n, func(sb *lazaret.Sandbox, svc *lazaret.Service) error {
+	return a.in(ctx, n, func(sb *fumehood.Sandbox, svc *fumehood.Service) error {
 		c, err := svc.Connection(ctx)
 		if err != nil {
 			return err

@@ -6,10 +6,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
-// cpOptions are what `lazaret cp` was asked to do.
+// cpOptions are what `fumehood cp` was asked to do.
 type cpOptions struct {
 	named
 	transfer
@@ -21,13 +21,13 @@ func (a *app) newCpCommand(runF func(context.Context, *app, cpOptions) error) *c
 	cmd := &cobra.Command{
 		Use:   "cp {HOST NAME:PATH | NAME:PATH HOST}",
 		Short: "Copy a file or a tree into a named sandbox, or out of it",
-		Long: `Cp copies a file or a tree into a sandbox of "lazaret up", or out of it. A file
+		Long: `Cp copies a file or a tree into a sandbox of "fumehood up", or out of it. A file
 goes into a folder that is there; so does a tree that is copied out, while one
 that is copied in becomes the folder that was named. A path of this machine that
 looks like NAME:PATH is written with ./ before it.`,
-		Example: `  lazaret cp ./src box:/src
-  lazaret cp box:/src/out.txt .
-  lazaret cp dump.sql shop:/tmp/ --service db`,
+		Example: `  fumehood cp ./src box:/src
+  fumehood cp box:/src/out.txt .
+  fumehood cp dump.sql shop:/tmp/ --service db`,
 		Args: wantArguments("SOURCE", "TARGET"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
@@ -58,7 +58,7 @@ func parseCopy(source, target string) (name string, t transfer, out bool, err er
 }
 
 func runCp(ctx context.Context, a *app, opts cpOptions) error {
-	return a.in(ctx, opts.named, func(_ *lazaret.Sandbox, svc *lazaret.Service) error {
+	return a.in(ctx, opts.named, func(_ *fumehood.Sandbox, svc *fumehood.Service) error {
 		if opts.out {
 			return opts.copyOut(ctx, svc)
 		}

@@ -8,21 +8,21 @@ import (
 	"path/filepath"
 	"runtime"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/envimage"
-	"github.com/lazaret/lazaret/spec"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/envimage"
+	"github.com/fumehood/fumehood/spec"
 )
 
 // described is a sandbox as a command's flags and what -f names describe it.
 type described struct {
-	lazaret.Spec
+	fumehood.Spec
 	provider string            // which one starts it
 	env      *spec.Environment // of an environment spec
 }
 
 // describe completes what a command's flags say of a sandbox with what -f names. A Compose project and a
 // Dockerfile say themselves what such flags say; over an environment spec the flags win.
-func (a *app) describe(f *projectFlags, s lazaret.Spec) (described, error) {
+func (a *app) describe(f *projectFlags, s fumehood.Spec) (described, error) {
 	d := described{Spec: s, provider: a.provider}
 	found, err := f.discover()
 	if err != nil {
@@ -58,13 +58,13 @@ func (a *app) describe(f *projectFlags, s lazaret.Spec) (described, error) {
 
 // ofEnvironment is the sandbox of an environment spec with what flags say over it. There is no workspace: relative
 // paths of mounts start at the spec's folder.
-func (a *app) ofEnvironment(e *spec.Environment, s lazaret.Spec) (lazaret.Spec, error) {
+func (a *app) ofEnvironment(e *spec.Environment, s fumehood.Spec) (fumehood.Spec, error) {
 	dir, err := filepath.Abs(filepath.Dir(e.File))
 	if err != nil {
 		return s, err
 	}
 	if n := len(e.Setup.Commands); n > 0 {
-		a.log.Warn("the set-up of "+e.File+" is not run: `lazaret session run` does so", "commands", n)
+		a.log.Warn("the set-up of "+e.File+" is not run: `fumehood session run` does so", "commands", n)
 	}
 	of := *e
 	of.Docker.MountWorkspace = new(false)
@@ -83,7 +83,7 @@ func (a *app) ofEnvironment(e *spec.Environment, s lazaret.Spec) (lazaret.Spec, 
 	if s.Dir != "" || e.Type == spec.TypeLocal {
 		what.Dir = s.Dir
 	}
-	what.Limits = lazaret.Limits{
+	what.Limits = fumehood.Limits{
 		Memory: cmp.Or(s.Limits.Memory, what.Limits.Memory), CPUs: cmp.Or(s.Limits.CPUs, what.Limits.CPUs), PIDs: cmp.Or(s.Limits.PIDs, what.Limits.PIDs),
 	}
 	what.Name, what.Keep, what.TTL = s.Name, s.Keep, s.TTL
@@ -91,7 +91,7 @@ func (a *app) ofEnvironment(e *spec.Environment, s lazaret.Spec) (lazaret.Spec, 
 }
 
 // withoutSettings drops what no flag says but a setting, which counts where nothing else says it.
-func (a *app) withoutSettings(s lazaret.Spec, limits bool) lazaret.Spec {
+func (a *app) withoutSettings(s fumehood.Spec, limits bool) fumehood.Spec {
 	for flag, value := range map[string]*string{"image": &s.Image, "user": &s.User, "workdir": &s.Dir, "network": &s.Network} {
 		if a.settings.used[flag] {
 			*value = ""
@@ -110,7 +110,7 @@ func (a *app) withoutSettings(s lazaret.Spec, limits bool) lazaret.Spec {
 }
 
 // start starts what was described, and builds the image of an environment spec first if it says how.
-func (a *app) start(ctx context.Context, p lazaret.Provider, d described) (*lazaret.Sandbox, error) {
+func (a *app) start(ctx context.Context, p fumehood.Provider, d described) (*fumehood.Sandbox, error) {
 	if d.env != nil && d.env.Type == spec.TypeDocker && d.env.Docker.Build != nil && d.Image == d.env.WithDefaults().Docker.Image {
 		b, err := imageBuilder(p)
 		if err != nil {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
 func (a *app) newDoctorCommand() *cobra.Command {
@@ -21,8 +21,8 @@ func (a *app) newDoctorCommand() *cobra.Command {
 means for isolation. Then it starts a sandbox from an image that it makes
 itself, so that no registry is needed, looks from inside for a network, and
 removes the sandbox. The exit code is 1 when a check failed.`,
-		Example: `  lazaret doctor
-  DOCKER_HOST=ssh://build@example.org lazaret doctor --json`,
+		Example: `  fumehood doctor
+  DOCKER_HOST=ssh://build@example.org fumehood doctor --json`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.doctor(cmd.Context(), asJSON) },
 	}

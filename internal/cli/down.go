@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 func (a *app) newDownCommand() *cobra.Command {
@@ -16,7 +16,7 @@ func (a *app) newDownCommand() *cobra.Command {
 		Short: "Remove named sandboxes",
 		Long: `Down ends all that runs in the sandboxes named, removes them, and prints their
 names. Where one of the names is unknown, nothing is removed.`,
-		Example: "  lazaret down box shop",
+		Example: "  fumehood down box shop",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usageError("down needs the name of a sandbox")
@@ -30,20 +30,20 @@ names. Where one of the names is unknown, nothing is removed.`,
 func (a *app) down(ctx context.Context, names []string) error {
 	a.quietly()
 	if a.provider == "docker" { // kept sandboxes of the other one are no more than folders
-		found, err := a.cleanOne(ctx, a.provider, lazaret.CleanupOptions{Names: names, DryRun: true})
+		found, err := a.cleanOne(ctx, a.provider, fumehood.CleanupOptions{Names: names, DryRun: true})
 		if err != nil {
 			return err
 		}
 		for _, name := range names {
-			if !slices.ContainsFunc(found, func(l lazaret.Leftover) bool { return l.Sandbox == name && l.Kind != "folder" }) {
-				return &lazaret.Error{
-					Op: "down", Class: lazaret.ErrConfig, Err: fmt.Errorf("this daemon has no sandbox %s, and this machine a folder of that name", name),
-					Hint: "is it another daemon's? Else `lazaret cleanup " + name + "` removes the folder",
+			if !slices.ContainsFunc(found, func(l fumehood.Leftover) bool { return l.Sandbox == name && l.Kind != "folder" }) {
+				return &fumehood.Error{
+					Op: "down", Class: fumehood.ErrConfig, Err: fmt.Errorf("this daemon has no sandbox %s, and this machine a folder of that name", name),
+					Hint: "is it another daemon's? Else `fumehood cleanup " + name + "` removes the folder",
 				}
 			}
 		}
 	}
-	if _, err := a.cleanOne(ctx, a.provider, lazaret.CleanupOptions{Names: names}); err != nil {
+	if _, err := a.cleanOne(ctx, a.provider, fumehood.CleanupOptions{Names: names}); err != nil {
 		return err
 	}
 	slices.Sort(names)

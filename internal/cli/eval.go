@@ -14,13 +14,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/runs"
-	"github.com/lazaret/lazaret/task"
-	"github.com/lazaret/lazaret/taskfile"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/runs"
+	"github.com/fumehood/fumehood/task"
+	"github.com/fumehood/fumehood/taskfile"
 )
 
-// evalOptions are what `lazaret eval` was asked to do.
+// evalOptions are what `fumehood eval` was asked to do.
 type evalOptions struct {
 	file    string
 	runs    string   // folder of runs
@@ -43,23 +43,23 @@ in a fresh sandbox, and scores them. docs/eval.md tells what a task file says. A
 folder stands for the task.yaml in it. The task says which provider its
 sandboxes have, whatever --provider says.
 
-What becomes of each sample is written to a run's folder as it ends; "lazaret
-runs" shows and exports it. A failure of Lazaret's is no score: the attempt is
+What becomes of each sample is written to a run's folder as it ends; "fumehood
+runs" shows and exports it. A failure of Fumehood's is no score: the attempt is
 repeated in a new sandbox if that may help, and else recorded as an error.
 
 Ctrl-C ends what runs, removes all sandboxes and writes what there is; a second
 one leaves the sandboxes to the reaper. With --no-cleanup they stay, with all
-that they take, until "lazaret cleanup" is given their names. --resume goes on
+that they take, until "fumehood cleanup" is given their names. --resume goes on
 with a run that was interrupted or killed: what has a score keeps it.
 
 Exit codes: 0 each sample has a score, however low; 1 some have none, or with
---fail-fast one did not pass; 2 wrong usage; 125 Lazaret failed; 130 ended by
+--fail-fast one did not pass; 2 wrong usage; 125 Fumehood failed; 130 ended by
 Ctrl-C.`,
-		Example: `  lazaret eval examples/judge
-  lazaret eval task.yaml --sample sum/right.py --sample sum/wrong.py
-  lazaret eval task.yaml --epochs 5 --shuffle 7 --max-sandboxes 16
-  lazaret eval task.yaml --resume 20261122-010203-judge-abcde
-  lazaret eval task.yaml --json | jq 'select(.event == "result")'`,
+		Example: `  fumehood eval examples/judge
+  fumehood eval task.yaml --sample sum/right.py --sample sum/wrong.py
+  fumehood eval task.yaml --epochs 5 --shuffle 7 --max-sandboxes 16
+  fumehood eval task.yaml --resume 20261122-010203-judge-abcde
+  fumehood eval task.yaml --json | jq 'select(.event == "result")'`,
 		Args: wantArguments("TASK"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			opts.file = args[0]
@@ -229,13 +229,13 @@ func (a *app) openRun(o evalOptions, about runs.About, resolved []byte) (*runs.R
 	switch {
 	case err != nil:
 	case !bytes.Equal(was, resolved):
-		err = &lazaret.Error{
-			Op: "resume", Path: r.Dir(), Class: lazaret.ErrConfig, Err: errors.New("the task is not what it was when the run began"),
+		err = &fumehood.Error{
+			Op: "resume", Path: r.Dir(), Class: fumehood.ErrConfig, Err: errors.New("the task is not what it was when the run began"),
 			Hint: "begin a new run, for scores of two tasks do not go together",
 		}
 	case r.About().Attempts != about.Attempts:
-		err = &lazaret.Error{
-			Op: "resume", Path: r.Dir(), Class: lazaret.ErrConfig, Err: fmt.Errorf("the run is one of %d attempts, and not of %d", r.About().Attempts, about.Attempts),
+		err = &fumehood.Error{
+			Op: "resume", Path: r.Dir(), Class: fumehood.ErrConfig, Err: fmt.Errorf("the run is one of %d attempts, and not of %d", r.About().Attempts, about.Attempts),
 			Hint: "give the --sample, --limit and --epochs with which it began",
 		}
 	}

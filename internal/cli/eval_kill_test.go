@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret/internal/tier"
-	"github.com/lazaret/lazaret/runs"
+	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/runs"
 )
 
 func TestAnEvaluationThatIsKilledGoesOnAndHasEveryResultOnce(t *testing.T) {
@@ -23,7 +23,7 @@ func TestAnEvaluationThatIsKilledGoesOnAndHasEveryResultOnce(t *testing.T) {
 	const kills = 3
 	samples := tier.Pick(t, 8, 16, 200)
 	first, dir := program(t, "eval", "task.yaml")
-	text := "name: killed\nenvironment: {image: lazaret-test/busybox}\nsamples:\n"
+	text := "name: killed\nenvironment: {image: fumehood-test/busybox}\nsamples:\n"
 	for i := range samples {
 		text += fmt.Sprintf("  - {id: s%d, command: 'echo I am %d; exit %d'}\n", i, i, i%3)
 	}
@@ -31,7 +31,7 @@ func TestAnEvaluationThatIsKilledGoesOnAndHasEveryResultOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := func() (only runs.Entry) { // empty where there is none yet
-		all, err := runs.List(filepath.Join(dir, "lazaret-runs"))
+		all, err := runs.List(filepath.Join(dir, "fumehood-runs"))
 		if err != nil || len(all) > 1 {
 			t.Fatalf("%d runs, %v", len(all), err)
 		}
@@ -41,7 +41,7 @@ func TestAnEvaluationThatIsKilledGoesOnAndHasEveryResultOnce(t *testing.T) {
 		return only
 	}
 	resumed := func() *exec.Cmd {
-		cmd := exec.CommandContext(t.Context(), "lazaret", "eval", "task.yaml", "--resume", run().Dir())
+		cmd := exec.CommandContext(t.Context(), "fumehood", "eval", "task.yaml", "--resume", run().Dir())
 		cmd.Env, cmd.Dir = first.Env, dir
 		return cmd
 	}

@@ -13,11 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/engine"
-	"github.com/lazaret/lazaret/runs"
-	"github.com/lazaret/lazaret/task"
-	"github.com/lazaret/lazaret/taskfile"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/runs"
+	"github.com/fumehood/fumehood/task"
+	"github.com/fumehood/fumehood/taskfile"
 )
 
 // An evaluation of 10,000 samples of which all are recorded but 64, which are live at once, fits in the memory that
@@ -26,8 +26,8 @@ func TestAnEvaluationOfManySamplesTakesLittleMemory(t *testing.T) {
 	const samples, live, most = 10_000, 64, 150 << 20
 	e := needDocker(t)
 	dir := t.TempDir()
-	program := filepath.Join(dir, "lazaret")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", program, "../../cmd/lazaret").CombinedOutput(); err != nil {
+	program := filepath.Join(dir, "fumehood")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", program, "../../cmd/fumehood").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	var rows bytes.Buffer
@@ -35,7 +35,7 @@ func TestAnEvaluationOfManySamplesTakesLittleMemory(t *testing.T) {
 		fmt.Fprintf(&rows, "{\"id\": \"s%d\", \"command\": [\"sleep\", \"600\"], \"metadata\": {\"number\": \"%d\"}}\n", i, i)
 	}
 	name := filepath.Base(filepath.Dir(dir)) // of this test alone
-	text := fmt.Sprintf("name: %s\nenvironment: {image: lazaret-test/busybox}\nlimits: {memory: 64MiB}\nsamples_from: [rows.jsonl]\n", name)
+	text := fmt.Sprintf("name: %s\nenvironment: {image: fumehood-test/busybox}\nlimits: {memory: 64MiB}\nsamples_from: [rows.jsonl]\n", name)
 	for file, data := range map[string][]byte{"task.yaml": []byte(text), "rows.jsonl": rows.Bytes()} {
 		if err := os.WriteFile(filepath.Join(dir, file), data, 0o600); err != nil {
 			t.Fatal(err)
@@ -115,9 +115,9 @@ func recordMany(t *testing.T, dir string, samples, recorded int) {
 	to := json.NewEncoder(&lines)
 	for i := range recorded {
 		err := to.Encode(task.SampleResult{
-			Sample: fmt.Sprintf("s%d", i), Epoch: 1, Tries: 1, Sandbox: fmt.Sprintf("lazaret-memory-%d", i), Started: time.Now().UTC(),
+			Sample: fmt.Sprintf("s%d", i), Epoch: 1, Tries: 1, Sandbox: fmt.Sprintf("fumehood-memory-%d", i), Started: time.Now().UTC(),
 			Score: &task.Score{Value: float64(i % 2), Reasons: []string{"as it was"}}, Phases: map[string]float64{"acquire": 0.5, "solve": 1, "remove": 0.2},
-			Steps: []task.StepResult{{Name: "1", Outcome: lazaret.Exited, StdoutTotal: 500, Stdout: string(bytes.Repeat([]byte("out\n"), 125))}},
+			Steps: []task.StepResult{{Name: "1", Outcome: fumehood.Exited, StdoutTotal: 500, Stdout: string(bytes.Repeat([]byte("out\n"), 125))}},
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/lazaret/lazaret/runs"
+	"github.com/fumehood/fumehood/runs"
 )
 
 // What has a score when a run is interrupted keeps it, and nothing is left of the rest.
@@ -19,7 +19,7 @@ func TestAnInterruptedRunKeepsWhatThereIs(t *testing.T) {
 	e := needDocker(t)
 	cmd, dir := program(t, "eval", "task.yaml")
 	task := `name: waits
-environment: {image: lazaret-test/busybox}
+environment: {image: fumehood-test/busybox}
 samples:
   - {id: quick, command: "true"}
   - {id: slow, command: [sleep, "600"]}
@@ -28,7 +28,7 @@ samples:
 		t.Fatal(err)
 	}
 	results := func() string {
-		files, _ := filepath.Glob(filepath.Join(dir, "lazaret-runs", "*", "results.jsonl"))
+		files, _ := filepath.Glob(filepath.Join(dir, "fumehood-runs", "*", "results.jsonl"))
 		if len(files) != 1 {
 			return ""
 		}
@@ -38,7 +38,7 @@ samples:
 	interrupted(t, cmd, syscall.SIGINT, func() {
 		eventually(t, "the quick sample has its score", func() bool { return strings.Contains(results(), `"sample":"quick"`) })
 	})
-	all, err := runs.List(filepath.Join(dir, "lazaret-runs"))
+	all, err := runs.List(filepath.Join(dir, "fumehood-runs"))
 	if err != nil || len(all) != 1 || all[0].Live {
 		t.Fatalf("%d runs: %v", len(all), err)
 	}

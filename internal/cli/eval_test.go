@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lazaret/lazaret/task"
+	"github.com/fumehood/fumehood/task"
 )
 
 func TestProgressIsALineEveryFewSecondsIfThereIsNews(t *testing.T) {
@@ -28,9 +28,9 @@ func TestProgressIsALineEveryFewSecondsIfThereIsNews(t *testing.T) {
 		<-time.After(5 * time.Second)
 		p.stop()
 		p.stop()
-		want := `lazaret: 0/3 done, 1 running, 1 starting, 15s
+		want := `fumehood: 0/3 done, 1 running, 1 starting, 15s
 something else
-lazaret: 3/3 done, 1 passed, 1 failed, 1 without a score, 30s
+fumehood: 3/3 done, 1 passed, 1 failed, 1 without a score, 30s
 `
 		if got := out.String(); got != want {
 			t.Errorf("it tells\n%s\nand not\n%s", got, want)
@@ -71,9 +71,9 @@ func TestWhatIsTrueOfEachSandboxIsSaidOnce(t *testing.T) {
 		log.Warn("it is slow", "sandbox", name)
 	}
 	log.With("task", "sums").Info("it has no network")
-	want := `lazaret: it has no network (because=it has none)
-lazaret: warning: it is slow (sandbox=one)
-lazaret: warning: it is slow (sandbox=two)
+	want := `fumehood: it has no network (because=it has none)
+fumehood: warning: it is slow (sandbox=one)
+fumehood: warning: it is slow (sandbox=two)
 `
 	if got := out.String(); got != want {
 		t.Errorf("it says\n%s\nand not\n%s", got, want)
@@ -95,7 +95,7 @@ func TestOnlyAllIs100PercentAndAFullScoreIs1(t *testing.T) {
 
 func TestNothingThatIsRecordedIsAnOrderForTheTerminal(t *testing.T) {
 	r := task.SampleResult{
-		Sample: "a\x1b[2Jb", Epoch: 2, Sandbox: "lazaret-a",
+		Sample: "a\x1b[2Jb", Epoch: 2, Sandbox: "fumehood-a",
 		Score: &task.Score{Reasons: []string{"step 1: it says \x1b]0;owned\x07\nand more"}, Parts: map[string]float64{"\x1b[2J": 1}},
 		Steps: []task.StepResult{{Name: "1\x1b[2J", Outcome: "exited", StdoutTotal: 30, Stdout: "\ta \"b\" c\\d\x1b[2J\r\u202e\n"}},
 	}

@@ -9,11 +9,11 @@ import (
 	"log/slog"
 	"sync"
 
-	"github.com/lazaret/lazaret/runs"
-	"github.com/lazaret/lazaret/task"
+	"github.com/fumehood/fumehood/runs"
+	"github.com/fumehood/fumehood/task"
 )
 
-// evalOutput is what `lazaret eval` prints: a summary for people and how far it is meanwhile, or events.
+// evalOutput is what `fumehood eval` prints: a summary for people and how far it is meanwhile, or events.
 type evalOutput struct {
 	app    *app
 	people *evalProgress // nil for events
@@ -106,7 +106,7 @@ func (o *evalOutput) start(r *runs.Run) error {
 	if was.Recorded > 0 {
 		text += fmt.Sprintf(", %d of them recorded already", was.Recorded)
 	}
-	_, err = fmt.Fprintf(o.app.Err, "lazaret: %s, in %s\n", text, r.Dir())
+	_, err = fmt.Fprintf(o.app.Err, "fumehood: %s, in %s\n", text, r.Dir())
 	return err
 }
 
@@ -123,7 +123,7 @@ func (o *evalOutput) progress(p task.Progress) {
 func (o *evalOutput) stopping() {
 	if o.people != nil {
 		o.people.stop() // a second signal would leave its line as it is
-		fmt.Fprintln(o.people, "lazaret: ending what runs; Ctrl-C again leaves its sandboxes to the reaper")
+		fmt.Fprintln(o.people, "fumehood: ending what runs; Ctrl-C again leaves its sandboxes to the reaper")
 	}
 }
 
@@ -133,7 +133,7 @@ func (o *evalOutput) result(r *task.SampleResult) error {
 		return o.event(resultEvent{"result", r})
 	}
 	if e := r.Error; e != nil && e.Class != task.Cancelled {
-		fmt.Fprintf(o.people, "lazaret: %s has no score: %s in %s: %s\n", attemptName(r), e.Class, e.Phase, inLines(e.Text))
+		fmt.Fprintf(o.people, "fumehood: %s has no score: %s in %s: %s\n", attemptName(r), e.Class, e.Phase, inLines(e.Text))
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/lazaret/lazaret/task"
+	"github.com/fumehood/fumehood/task"
 )
 
 // evalProgress tells people how far a run is: on a terminal by one line that changes, else by a line every few seconds.
@@ -74,7 +74,7 @@ func (p *evalProgress) tell() {
 		p.draw(p.line())
 	case p.now != p.told:
 		p.told = p.now
-		fmt.Fprintf(p.w, "lazaret: %s\n", p.line())
+		fmt.Fprintf(p.w, "fumehood: %s\n", p.line())
 	}
 }
 

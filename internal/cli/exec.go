@@ -8,16 +8,16 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // detachedCap is how much of each output stream of a detached command is kept in the sandbox, in bytes.
 const detachedCap = 1 << 20
 
-// execOptions are what `lazaret exec` was asked to do.
+// execOptions are what `fumehood exec` was asked to do.
 type execOptions struct {
 	named
-	cmd     lazaret.Cmd
+	cmd     fumehood.Cmd
 	json    bool
 	journal journalFlag
 }
@@ -28,17 +28,17 @@ func (a *app) newExecCommand(runF func(context.Context, *app, execOptions) error
 	cmd := &cobra.Command{
 		Use:   "exec NAME [flags] -- COMMAND [ARG...]",
 		Short: "Run a command in a named sandbox",
-		Long: `Exec runs a command in a sandbox of "lazaret up", as "lazaret run" does in a new
-one: output comes as it is written, standard input is passed through, and the
-exit code is the command's own. When exec ends, by Ctrl-C say, so does the
+		Long: `Exec runs a command in a sandbox of "fumehood up", as "fumehood run" does in a
+new one: output comes as it is written, standard input is passed through, and
+the exit code is the command's own. When exec ends, by Ctrl-C say, so does the
 command.
 
-With --detach the command outlives exec, which prints its number: see "lazaret
+With --detach the command outlives exec, which prints its number: see "fumehood
 process". The last 1 MiB of each of its outputs is kept, until it is forgotten.`,
-		Example: `  lazaret exec box -- python3 -c 'print(6*7)'
-  lazaret exec shop --service db -u postgres -- psql -c 'select 1'
-  lazaret exec box -it -- bash
-  lazaret exec box --detach -- python3 -m http.server`,
+		Example: `  fumehood exec box -- python3 -c 'print(6*7)'
+  fumehood exec shop --service db -u postgres -- psql -c 'select 1'
+  fumehood exec box -it -- bash
+  fumehood exec box --detach -- python3 -m http.server`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if opts.name, opts.cmd.Args, err = commandArguments(args, cmd.ArgsLenAtDash()); err != nil {
 				return err
@@ -66,7 +66,7 @@ process". The last 1 MiB of each of its outputs is kept, until it is forgotten.`
 	flags.DurationVar(&opts.cmd.Wall, "timeout", 0, "end the command after this time, such as 90s or 5m (default: no limit)")
 	flags.StringSliceVar(&ulimits, "ulimit", nil, "`limits` of each process of the command: any of cpu=10s,fsize=100MiB,nofile=64,nproc=32 (default: none)")
 	flags.BoolVarP(&opts.cmd.TTY, "tty", "t", false, "give the command a terminal")
-	flags.BoolVarP(&opts.cmd.StdinPipe, "interactive", "i", false, "with --detach: leave standard input open, for \"lazaret process write\"; else it is passed through anyway")
+	flags.BoolVarP(&opts.cmd.StdinPipe, "interactive", "i", false, "with --detach: leave standard input open, for \"fumehood process write\"; else it is passed through anyway")
 	flags.BoolVarP(&opts.cmd.Detach, "detach", "d", false, "leave the command running, and print its number")
 	flags.BoolVar(&opts.json, "json", false, "print one JSON object about outcome, output and errors instead of the output")
 	opts.journal.add(flags)
@@ -80,21 +80,21 @@ func runExec(ctx context.Context, a *app, opts execOptions) error {
 	}
 	defer file.Close()
 	if opts.cmd.Detach {
-		return a.in(ctx, opts.named, func(sb *lazaret.Sandbox, svc *lazaret.Service) error {
+		return a.in(ctx, opts.named, func(sb *fumehood.Sandbox, svc *fumehood.Service) error {
 			sb.Record(journal)
 			return a.detach(ctx, svc, opts.cmd)
 		})
 	}
 	opts.cmd.StdinPipe = false
 	if !opts.json {
-		return a.in(ctx, opts.named, func(sb *lazaret.Sandbox, svc *lazaret.Service) error {
+		return a.in(ctx, opts.named, func(sb *fumehood.Sandbox, svc *fumehood.Service) error {
 			sb.Record(journal)
 			return a.execShown(ctx, svc, opts.cmd)
 		})
 	}
 	var r report
 	began := time.Now()
-	err = a.in(ctx, opts.named, func(sb *lazaret.Sandbox, svc *lazaret.Service) (err error) {
+	err = a.in(ctx, opts.named, func(sb *fumehood.Sandbox, svc *fumehood.Service) (err error) {
 		sb.Record(journal)
 		r.started(sb.Info(), time.Since(began))
 		r.image = svc.ServiceInfo().Image
@@ -112,7 +112,7 @@ func runExec(ctx context.Context, a *app, opts execOptions) error {
 }
 
 // detach starts a command that is left behind.
-func (a *app) detach(ctx context.Context, svc *lazaret.Service, cmd lazaret.Cmd) error {
+func (a *app) detach(ctx context.Context, svc *fumehood.Service, cmd fumehood.Cmd) error {
 	cmd.StdoutCap, cmd.StderrCap = detachedCap, detachedCap
 	p, err := svc.Start(ctx, cmd)
 	if err != nil {
@@ -123,7 +123,7 @@ func (a *app) detach(ctx context.Context, svc *lazaret.Service, cmd lazaret.Cmd)
 }
 
 // execShown runs a command whose output is passed on as it comes.
-func (a *app) execShown(ctx context.Context, svc *lazaret.Service, cmd lazaret.Cmd) error {
+func (a *app) execShown(ctx context.Context, svc *fumehood.Service, cmd fumehood.Cmd) error {
 	if cmd.TTY {
 		res, err := a.inTerminal(ctx, svc, cmd)
 		if err != nil {
@@ -140,8 +140,8 @@ func (a *app) execShown(ctx context.Context, svc *lazaret.Service, cmd lazaret.C
 }
 
 // ended maps how a command in a named sandbox ended to our exit code. What its memory limit is, is not known.
-func (a *app) ended(cmd lazaret.Cmd, res *lazaret.Result) error {
-	if res.Outcome == lazaret.OutOfMemory {
+func (a *app) ended(cmd fumehood.Cmd, res *fumehood.Result) error {
+	if res.Outcome == fumehood.OutOfMemory {
 		return &exitError{code: res.ExitCode, err: fmt.Errorf("the command was killed: out of memory")}
 	}
 	return a.verdict(runOptions{cmd: cmd}, res)

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 func (a *app) newForwardCommand() *cobra.Command {
@@ -19,23 +19,23 @@ func (a *app) newForwardCommand() *cobra.Command {
 pass on what comes there to ports of a service, until Ctrl-C. The sandbox needs
 no network for that. Without HOST the port is any that is free; where each is
 reached is printed, a line each.`,
-		Example: "  lazaret forward shop 8080:80 --service web\n  lazaret forward shop 5432 5353/udp",
+		Example: "  fumehood forward shop 8080:80 --service web\n  fumehood forward shop 5432 5353/udp",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 {
 				return usageError("a sandbox's name was expected, and the ports to forward")
 			}
 			n.name = args[0]
-			var ports []lazaret.Port
+			var ports []fumehood.Port
 			for _, arg := range args[1:] {
 				text, udp := strings.CutSuffix(arg, "/udp")
 				p, err := parsePort(strings.TrimSuffix(text, "/tcp"))
 				if err != nil {
 					return usageError("%q is not [HOST:]PORT[/udp], with ports up to 65535", arg)
 				}
-				port := lazaret.Port{Host: int(p.Host), Container: int(p.Container), Protocol: lazaret.ProtocolTCP}
+				port := fumehood.Port{Host: int(p.Host), Container: int(p.Container), Protocol: fumehood.ProtocolTCP}
 				if udp {
-					port.Protocol = lazaret.ProtocolUDP
+					port.Protocol = fumehood.ProtocolUDP
 				}
 				ports = append(ports, port)
 			}
@@ -47,8 +47,8 @@ reached is printed, a line each.`,
 	return cmd
 }
 
-func (a *app) forward(ctx context.Context, n named, ports []lazaret.Port, asJSON bool) error {
-	return a.in(ctx, n, func(_ *lazaret.Sandbox, svc *lazaret.Service) error {
+func (a *app) forward(ctx context.Context, n named, ports []fumehood.Port, asJSON bool) error {
+	return a.in(ctx, n, func(_ *fumehood.Sandbox, svc *fumehood.Service) error {
 		for _, p := range ports {
 			p, err := svc.Forward(ctx, p)
 			if err != nil {

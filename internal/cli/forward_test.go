@@ -15,9 +15,9 @@ import (
 
 func TestPortsOfANamedSandboxAreForwardedUntilCtrlC(t *testing.T) {
 	needDocker(t)
-	up, dir := program(t, "up", "--image", "lazaret-test/python")
-	lazaret := func(args ...string) *exec.Cmd {
-		cmd := exec.CommandContext(t.Context(), "lazaret", args...)
+	up, dir := program(t, "up", "--image", "fumehood-test/python")
+	fumehood := func(args ...string) *exec.Cmd {
+		cmd := exec.CommandContext(t.Context(), "fumehood", args...)
 		cmd.Env, cmd.Dir = up.Env, dir
 		return cmd
 	}
@@ -26,11 +26,11 @@ func TestPortsOfANamedSandboxAreForwardedUntilCtrlC(t *testing.T) {
 	if err != nil || box == "" {
 		t.Fatalf("%q, %v", name, err)
 	}
-	server := lazaret("exec", "--detach", box, "--", "python3", "-m", "http.server", "8000", "--bind", "127.0.0.1")
+	server := fumehood("exec", "--detach", box, "--", "python3", "-m", "http.server", "8000", "--bind", "127.0.0.1")
 	if out, err := server.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	cmd := lazaret("forward", box, "8000")
+	cmd := fumehood("forward", box, "8000")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -54,10 +54,10 @@ func TestPortsOfANamedSandboxAreForwardedUntilCtrlC(t *testing.T) {
 			return strings.HasPrefix(answer, "HTTP/1.0 200 ")
 		})
 	})
-	if out, err := lazaret("down", box).CombinedOutput(); err != nil {
+	if out, err := fumehood("down", box).CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
-	if out, err := lazaret("forward", box, "x").CombinedOutput(); err == nil || !strings.Contains(string(out), `"x" is not [HOST:]PORT`) {
+	if out, err := fumehood("forward", box, "x").CombinedOutput(); err == nil || !strings.Contains(string(out), `"x" is not [HOST:]PORT`) {
 		t.Errorf("%v: %s", err, out)
 	}
 }

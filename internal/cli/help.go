@@ -23,14 +23,14 @@ func completeHelp(root *cobra.Command) {
 			continue
 		}
 		cmd.Short = "Print a script that completes commands and flags in a shell"
-		cmd.Long = "Completion prints a script that makes a shell complete Lazaret's commands and\nflags."
-		cmd.Example = "  source <(lazaret completion bash)"
+		cmd.Long = "Completion prints a script that makes a shell complete Fumehood's commands and\nflags."
+		cmd.Example = "  source <(fumehood completion bash)"
 		cmd.Args = noCommand
 		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 		for _, shell := range cmd.Commands() {
 			shell.Short = "Print the script for " + shell.Name()
 			shell.Long = ""
-			shell.Example = "  lazaret completion " + shell.Name() + " >lazaret." + shell.Name()
+			shell.Example = "  fumehood completion " + shell.Name() + " >fumehood." + shell.Name()
 			shell.Args = noArguments
 		}
 	}
@@ -40,7 +40,7 @@ func newHelpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "help [COMMAND]",
 		Short:   "Print what a command does and its flags",
-		Example: "  lazaret help run",
+		Example: "  fumehood help run",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			about, rest, err := cmd.Root().Find(args)
 			if err != nil || len(rest) > 0 {
@@ -55,7 +55,7 @@ func newHelpCommand() *cobra.Command {
 // noArguments is for commands that take flags only.
 func noArguments(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usageError("%s takes no arguments, but %q was given", strings.TrimPrefix(cmd.CommandPath(), "lazaret "), args[0])
+		return usageError("%s takes no arguments, but %q was given", strings.TrimPrefix(cmd.CommandPath(), "fumehood "), args[0])
 	}
 	return nil
 }

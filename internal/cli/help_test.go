@@ -56,7 +56,7 @@ func TestEveryHelpHasAnExampleAndFitsTheScreen(t *testing.T) {
 	}
 }
 
-// A block of docs/cli.md that begins with "$ lazaret ... --help" is the help text, word for word.
+// A block of docs/cli.md that begins with "$ fumehood ... --help" is the help text, word for word.
 func TestDocsHaveTheHelpTexts(t *testing.T) {
 	const file = "../../docs/cli.md"
 	old, err := os.ReadFile(file)
@@ -65,7 +65,7 @@ func TestDocsHaveTheHelpTexts(t *testing.T) {
 	}
 	texts := help(t)
 	seen := map[string]bool{}
-	block := regexp.MustCompile("(?s)```\n\\$ (lazaret[a-z ]*?) --help\n.*?```\n")
+	block := regexp.MustCompile("(?s)```\n\\$ (fumehood[a-z ]*?) --help\n.*?```\n")
 	page := block.ReplaceAllStringFunc(string(old), func(b string) string {
 		command := block.FindStringSubmatch(b)[1]
 		seen[command] = true
@@ -76,7 +76,7 @@ func TestDocsHaveTheHelpTexts(t *testing.T) {
 		}
 		return "```\n$ " + command + " --help\n" + text + "```\n"
 	})
-	for _, command := range []string{"lazaret", "lazaret run", "lazaret up", "lazaret ps", "lazaret exec", "lazaret process", "lazaret process list", "lazaret process follow", "lazaret process wait", "lazaret process write", "lazaret process signal", "lazaret process kill", "lazaret process forget", "lazaret cp", "lazaret logs", "lazaret shell", "lazaret connect", "lazaret down", "lazaret session run", "lazaret eval", "lazaret runs", "lazaret runs list", "lazaret runs show", "lazaret runs export", "lazaret snapshot create", "lazaret snapshot restore", "lazaret snapshot diff", "lazaret snapshot show", "lazaret image", "lazaret image build", "lazaret image list", "lazaret image prune", "lazaret config", "lazaret cleanup", "lazaret doctor", "lazaret version"} {
+	for _, command := range []string{"fumehood", "fumehood run", "fumehood up", "fumehood ps", "fumehood exec", "fumehood process", "fumehood process list", "fumehood process follow", "fumehood process wait", "fumehood process write", "fumehood process signal", "fumehood process kill", "fumehood process forget", "fumehood cp", "fumehood logs", "fumehood shell", "fumehood connect", "fumehood down", "fumehood session run", "fumehood eval", "fumehood runs", "fumehood runs list", "fumehood runs show", "fumehood runs export", "fumehood snapshot create", "fumehood snapshot restore", "fumehood snapshot diff", "fumehood snapshot show", "fumehood image", "fumehood image build", "fumehood image list", "fumehood image prune", "fumehood config", "fumehood cleanup", "fumehood doctor", "fumehood version"} {
 		if !seen[command] {
 			t.Errorf("docs/cli.md has no help of %s", command)
 		}

@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/envimage"
-	"github.com/lazaret/lazaret/provider/docker"
-	"github.com/lazaret/lazaret/spec"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/envimage"
+	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/spec"
 )
 
 func (a *app) newImageCommand() *cobra.Command {
@@ -21,11 +21,11 @@ func (a *app) newImageCommand() *cobra.Command {
 		Short: "Build the images of environment specs, list and remove them",
 		Long: `Image builds images of environment specs: what docker.image names or
 docker.build makes, with the spec's variables and working directory baked in.
-They are called lazaret:NAME, after the spec's name. They are caches:
-'lazaret cleanup' removes them with --caches only.`,
-		Example: `  lazaret image build env.yaml
-  lazaret image list
-  lazaret image prune env.yaml`,
+They are called fumehood:NAME, after the spec's name. They are caches:
+'fumehood cleanup' removes them with --caches only.`,
+		Example: `  fumehood image build env.yaml
+  fumehood image list
+  fumehood image prune env.yaml`,
 		Args: noCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -38,7 +38,7 @@ func (a *app) newImageBuildCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "build SPEC",
 		Short: "Build a spec's image, if it is not up to date",
-		Long: `Build makes the image lazaret:NAME of a spec, and with docker.build and
+		Long: `Build makes the image fumehood:NAME of a spec, and with docker.build and
 docker.image that tag too. When nothing that it is made of has changed since,
 nothing is built: base images, the build's context and arguments, variables,
 working directory, user. Missing base images are pulled; variables of this
@@ -50,9 +50,9 @@ then eval_commands) does to files. It runs while the image is built, with the
 spec's network, limits of memory and cores, and timeout; apart from these it is
 isolated as Docker isolates builds, not as sandboxes are. Links that lead out of
 a folder, pipes, sockets and devices are refused.`,
-		Example: `  lazaret image build env.yaml
-  lazaret image build env.yaml --submission work --assets tests
-  lazaret image build env.yaml --submission work --tag judged:7`,
+		Example: `  fumehood image build env.yaml
+  fumehood image build env.yaml --submission work --assets tests
+  fumehood image build env.yaml --submission work --tag judged:7`,
 		Args: wantArguments("SPEC"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, flag := range []string{"assets", "tag"} {
@@ -65,12 +65,12 @@ a folder, pipes, sockets and devices are refused.`,
 	}
 	cmd.Flags().StringVar(&s.Workspace, "submission", "", "add this `folder` as the workspace, and run the evaluation's set-up")
 	cmd.Flags().StringVar(&s.Assets, "assets", "", "add what is in this `folder` to /static")
-	cmd.Flags().StringVar(&s.Tag, "tag", "", "the `name` of the submission's image (default lazaret:NAME-submission-HASH)")
+	cmd.Flags().StringVar(&s.Tag, "tag", "", "the `name` of the submission's image (default fumehood:NAME-submission-HASH)")
 	return cmd
 }
 
 func (a *app) buildImage(ctx context.Context, file string, s envimage.Submission) error {
-	return a.withImages(ctx, file, func(b lazaret.ImageBuilder, e *spec.Environment) error {
+	return a.withImages(ctx, file, func(b fumehood.ImageBuilder, e *spec.Environment) error {
 		var built envimage.Built
 		var err error
 		if s.Workspace == "" {
@@ -90,7 +90,7 @@ func (a *app) buildImage(ctx context.Context, file string, s envimage.Submission
 }
 
 // withImages calls f with the provider's images and the spec in the file, which is nil where file is empty.
-func (a *app) withImages(ctx context.Context, file string, f func(lazaret.ImageBuilder, *spec.Environment) error) (err error) {
+func (a *app) withImages(ctx context.Context, file string, f func(fumehood.ImageBuilder, *spec.Environment) error) (err error) {
 	var e *spec.Environment
 	if file != "" {
 		if e, err = spec.Load(file); err != nil {
@@ -110,11 +110,11 @@ func (a *app) withImages(ctx context.Context, file string, f func(lazaret.ImageB
 }
 
 // imageBuilder is a provider that builds images.
-func imageBuilder(p lazaret.Provider) (lazaret.ImageBuilder, error) {
-	if b, ok := p.(lazaret.ImageBuilder); ok {
+func imageBuilder(p fumehood.Provider) (fumehood.ImageBuilder, error) {
+	if b, ok := p.(fumehood.ImageBuilder); ok {
 		return b, nil
 	}
-	return nil, &lazaret.Error{Op: "build images", Class: lazaret.ErrUnsupported, Err: fmt.Errorf("provider %s has none", p.Name())}
+	return nil, &fumehood.Error{Op: "build images", Class: fumehood.ErrUnsupported, Err: fmt.Errorf("provider %s has none", p.Name())}
 }
 
 func (a *app) newImageListCommand() *cobra.Command {
@@ -122,15 +122,15 @@ func (a *app) newImageListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list [SPEC]",
 		Short: "List the images that were built of specs and by Compose projects",
-		Long: `List prints the images that Lazaret has built: tags, size, age, and the
+		Long: `List prints the images that Fumehood has built: tags, size, age, and the
 beginning of the hash of what they were made of. With a spec it lists those of
 that environment, and tells whether they are up to date.
 
-With --builtin it lists the images that ship with Lazaret. They are built on the
-default image when they are first needed, and again when they have changed.`,
-		Example: `  lazaret image list
-  lazaret image list env.yaml --json
-  lazaret image list --builtin`,
+With --builtin it lists the images that ship with Fumehood. They are built on
+the default image when they are first needed, and again when they have changed.`,
+		Example: `  fumehood image list
+  fumehood image list env.yaml --json
+  fumehood image list --builtin`,
 		Args: atMostOneSpec,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if builtin && len(args) > 0 {
@@ -143,11 +143,11 @@ default image when they are first needed, and again when they have changed.`,
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
-	cmd.Flags().BoolVar(&builtin, "builtin", false, "list the images that ship with Lazaret")
+	cmd.Flags().BoolVar(&builtin, "builtin", false, "list the images that ship with Fumehood")
 	return cmd
 }
 
-// builtinJSON is an object of `lazaret image list --builtin --json`.
+// builtinJSON is an object of `fumehood image list --builtin --json`.
 type builtinJSON struct {
 	Name     string `json:"name"`
 	About    string `json:"about"`
@@ -156,10 +156,10 @@ type builtinJSON struct {
 }
 
 func (a *app) listBuiltin(ctx context.Context, asJSON bool) error {
-	return a.withImages(ctx, "", func(b lazaret.ImageBuilder, _ *spec.Environment) error {
+	return a.withImages(ctx, "", func(b fumehood.ImageBuilder, _ *spec.Environment) error {
 		p, ok := b.(*docker.Provider)
 		if !ok {
-			return &lazaret.Error{Op: "list images", Class: lazaret.ErrUnsupported, Err: fmt.Errorf("provider %s has no images", a.provider)}
+			return &fumehood.Error{Op: "list images", Class: fumehood.ErrUnsupported, Err: fmt.Errorf("provider %s has no images", a.provider)}
 		}
 		images, err := p.BuiltinImages(ctx)
 		if err != nil {
@@ -189,7 +189,7 @@ func (a *app) listBuiltin(ctx context.Context, asJSON bool) error {
 }
 
 func (a *app) listImages(ctx context.Context, file string, asJSON bool) error {
-	return a.withImages(ctx, file, func(b lazaret.ImageBuilder, e *spec.Environment) error {
+	return a.withImages(ctx, file, func(b fumehood.ImageBuilder, e *spec.Environment) error {
 		listed, err := envimage.List(ctx, b, e)
 		if err != nil {
 			return err
@@ -222,8 +222,8 @@ func (a *app) newImagePruneCommand() *cobra.Command {
 of that environment that would be built of something else now. What a container
 uses stays, even a stopped one. With --all it removes those that are up to date
 too, of the spec or of all, so that the next build makes them anew.`,
-		Example: `  lazaret image prune env.yaml --dry-run
-  lazaret image prune --all`,
+		Example: `  fumehood image prune env.yaml --dry-run
+  fumehood image prune --all`,
 		Args: atMostOneSpec,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.pruneImages(cmd.Context(), first(args), all, dryRun, asJSON)
@@ -236,7 +236,7 @@ too, of the spec or of all, so that the next build makes them anew.`,
 }
 
 func (a *app) pruneImages(ctx context.Context, file string, all, dryRun, asJSON bool) error {
-	return a.withImages(ctx, file, func(b lazaret.ImageBuilder, e *spec.Environment) error {
+	return a.withImages(ctx, file, func(b fumehood.ImageBuilder, e *spec.Environment) error {
 		pruned, err := envimage.Prune(ctx, b, e, all, dryRun)
 		if asJSON && (err == nil || pruned != nil) {
 			out := make([]prunedJSON, len(pruned))

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // journalFlag is the file that a journal is appended to; empty means that there is none.
@@ -19,7 +19,7 @@ func (f *journalFlag) add(flags *pflag.FlagSet) {
 }
 
 // openJournal opens the journal, which is nil where there is none, and what closes it.
-func (a *app) openJournal(file journalFlag) (*lazaret.Journal, io.Closer, error) {
+func (a *app) openJournal(file journalFlag) (*fumehood.Journal, io.Closer, error) {
 	if file == "" {
 		return nil, io.NopCloser(nil), nil
 	}
@@ -27,7 +27,7 @@ func (a *app) openJournal(file journalFlag) (*lazaret.Journal, io.Closer, error)
 	if err != nil {
 		return nil, nil, usageError("--journal: %w", err)
 	}
-	return lazaret.NewJournal(f, a.log), unwritten{f, a}, nil
+	return fumehood.NewJournal(f, a.log), unwritten{f, a}, nil
 }
 
 // unwritten is a journal's file, whose end is told of as all that cannot be written is: it fails nothing.

@@ -53,7 +53,7 @@ func (a *app) providerLog() *slog.Logger {
 	return a.log
 }
 
-// logHandler writes a log record as one line for people: "lazaret: warning: text (key=value)".
+// logHandler writes a log record as one line for people: "fumehood: warning: text (key=value)".
 type logHandler struct {
 	mu    *sync.Mutex // shared by all that write to w
 	w     io.Writer
@@ -71,7 +71,7 @@ func (h *logHandler) Enabled(_ context.Context, l slog.Level) bool { return l >=
 // Handle writes one record.
 func (h *logHandler) Handle(_ context.Context, r slog.Record) error {
 	var b strings.Builder
-	b.WriteString("lazaret: ")
+	b.WriteString("fumehood: ")
 	switch {
 	case r.Level >= slog.LevelError:
 		b.WriteString("error: ")

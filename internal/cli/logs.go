@@ -6,20 +6,20 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 func (a *app) newLogsCommand() *cobra.Command {
 	var n named
-	var opts lazaret.LogOptions
+	var opts fumehood.LogOptions
 	cmd := &cobra.Command{
 		Use:   "logs NAME",
 		Short: "Print what a service of a named sandbox has written",
 		Long: `Logs prints what the main process of a service has written, whether or not it
-still runs. A service that only idles has Lazaret's own program there, and no
-log: what its commands write comes from "lazaret exec", and what detached ones
-write from "lazaret process follow".`,
-		Example: "  lazaret logs shop --service db --tail 20\n  lazaret logs shop -f",
+still runs. A service that only idles has Fumehood's own program there, and no
+log: what its commands write comes from "fumehood exec", and what detached ones
+write from "fumehood process follow".`,
+		Example: "  fumehood logs shop --service db --tail 20\n  fumehood logs shop -f",
 		Args:    wantArguments("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if opts.Tail < 0 {
@@ -35,7 +35,7 @@ write from "lazaret process follow".`,
 	return cmd
 }
 
-func (a *app) logs(ctx context.Context, n named, opts lazaret.LogOptions) (err error) {
+func (a *app) logs(ctx context.Context, n named, opts fumehood.LogOptions) (err error) {
 	p, o, err := a.opener(ctx)
 	if err != nil {
 		return err
@@ -43,7 +43,7 @@ func (a *app) logs(ctx context.Context, n named, opts lazaret.LogOptions) (err e
 	defer func() { err = errors.Join(err, p.Close(ctx)) }()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	err = o.Logs(ctx, n.name, n.service, opts, func(s lazaret.Stream, b []byte) {
+	err = o.Logs(ctx, n.name, n.service, opts, func(s fumehood.Stream, b []byte) {
 		if _, werr := a.of(s).Write(b); werr != nil {
 			cancel(werr)
 		}

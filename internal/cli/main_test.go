@@ -12,19 +12,19 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/lazaret/lazaret/internal/compose"
-	"github.com/lazaret/lazaret/internal/engine"
-	"github.com/lazaret/lazaret/internal/owner"
-	"github.com/lazaret/lazaret/internal/tier"
+	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/internal/tier"
 )
 
-// ownersFile names the file in which each lazaret that a test starts writes down its identity, which is on
+// ownersFile names the file in which each fumehood that a test starts writes down its identity, which is on
 // everything that it makes in a daemon.
-const ownersFile = "LAZARET_TEST_OWNERS"
+const ownersFile = "FUMEHOOD_TEST_OWNERS"
 
-// TestMain makes this test binary be lazaret where it is started under that name.
+// TestMain makes this test binary be fumehood where it is started under that name.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"lazaret": func() {
+	testscript.Main(m, map[string]func(){"fumehood": func() {
 		if err := signOwners(os.Getenv(ownersFile)); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(99)
@@ -69,14 +69,14 @@ func needDocker(t *testing.T) *engine.Client {
 	return nil
 }
 
-// environment is what lazaret gets in tests: of this process's what leads to the daemon, and folders of
+// environment is what fumehood gets in tests: of this process's what leads to the daemon, and folders of
 // its own below dir for all else.
 func environment(dir string) []string {
 	env := []string{
 		"HOME=" + filepath.Join(dir, "home"),
 		"XDG_CONFIG_HOME=" + filepath.Join(dir, "config"),
 		"XDG_STATE_HOME=" + filepath.Join(dir, "state"),
-		"LAZARET_IMAGE=lazaret-test/busybox",
+		"FUMEHOOD_IMAGE=fumehood-test/busybox",
 		ownersFile + "=" + filepath.Join(dir, "owners"),
 	}
 	dockerConfig := os.Getenv("DOCKER_CONFIG")
@@ -110,7 +110,7 @@ func owners(dir string) ([]string, error) {
 	return all, lines.Err()
 }
 
-// objectsOf are those that the lazarets below dir made, without caches.
+// objectsOf are those that the fumehoods below dir made, without caches.
 func objectsOf(ctx context.Context, e *engine.Client, dir string) ([]engine.Object, error) {
 	ids, err := owners(dir)
 	if err != nil {
@@ -134,7 +134,7 @@ func objectsOf(ctx context.Context, e *engine.Client, dir string) ([]engine.Obje
 // leftovers tells what is left of all that was started below dir, and removes it from the daemon.
 func leftovers(ctx context.Context, dir string) ([]string, error) {
 	var left []string
-	folders, err := filepath.Glob(filepath.Join(dir, "state", "lazaret", "local", "*"))
+	folders, err := filepath.Glob(filepath.Join(dir, "state", "fumehood", "local", "*"))
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +159,7 @@ func leftovers(ctx context.Context, dir string) ([]string, error) {
 func program(t *testing.T, args ...string) (cmd *exec.Cmd, dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	cmd = exec.CommandContext(t.Context(), "lazaret", args...)
+	cmd = exec.CommandContext(t.Context(), "fumehood", args...)
 	cmd.Env = environment(dir)
 	cmd.Dir = dir
 	t.Cleanup(func() {

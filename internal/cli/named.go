@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // named says which service of which named sandbox a command is about, and as which user.
@@ -22,22 +22,22 @@ func (n *named) addUser(flags *pflag.FlagSet) {
 }
 
 // opener returns the provider, where it can reach sandboxes of other processes.
-func (a *app) opener(ctx context.Context) (lazaret.Provider, lazaret.Opener, error) {
+func (a *app) opener(ctx context.Context) (fumehood.Provider, fumehood.Opener, error) {
 	a.quietly()
 	p, err := a.open(ctx, a.provider)
 	if err != nil {
 		return nil, nil, err
 	}
-	o, ok := p.(lazaret.Opener)
+	o, ok := p.(fumehood.Opener)
 	if !ok {
-		err := &lazaret.Error{Op: "open sandbox", Class: lazaret.ErrUnsupported, Err: fmt.Errorf("provider %s has no named sandboxes", a.provider)}
+		err := &fumehood.Error{Op: "open sandbox", Class: fumehood.ErrUnsupported, Err: fmt.Errorf("provider %s has no named sandboxes", a.provider)}
 		return nil, nil, errors.Join(err, p.Close(ctx))
 	}
 	return p, o, nil
 }
 
 // in opens a named sandbox and calls f with the service.
-func (a *app) in(ctx context.Context, n named, f func(*lazaret.Sandbox, *lazaret.Service) error) (err error) {
+func (a *app) in(ctx context.Context, n named, f func(*fumehood.Sandbox, *fumehood.Service) error) (err error) {
 	p, o, err := a.opener(ctx)
 	if err != nil {
 		return err

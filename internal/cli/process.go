@@ -16,18 +16,18 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 func (a *app) newProcessCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "process",
 		Short: "Follow, write to and end detached commands of named sandboxes",
-		Long: `Process is about the commands that "lazaret exec --detach" has left running in
+		Long: `Process is about the commands that "fumehood exec --detach" has left running in
 a named sandbox. Each has a number among its service's. It and what is kept of
 its output stay until it is forgotten, and at the latest until the sandbox is
 removed or stopped.`,
-		Example: "  lazaret process list box\n  lazaret process follow box 1",
+		Example: "  fumehood process list box\n  fumehood process follow box 1",
 		Args:    noCommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -39,8 +39,8 @@ removed or stopped.`,
 }
 
 // rejoin opens a named sandbox and calls f with the service, which knows its detached commands.
-func (a *app) rejoin(ctx context.Context, n named, f func(*lazaret.Service) error) error {
-	return a.in(ctx, n, func(_ *lazaret.Sandbox, svc *lazaret.Service) error {
+func (a *app) rejoin(ctx context.Context, n named, f func(*fumehood.Service) error) error {
+	return a.in(ctx, n, func(_ *fumehood.Sandbox, svc *fumehood.Service) error {
 		if err := svc.Rejoin(ctx); err != nil {
 			return err
 		}
@@ -49,7 +49,7 @@ func (a *app) rejoin(ctx context.Context, n named, f func(*lazaret.Service) erro
 }
 
 // newNumberedCommand is a command about one detached command. more are the names of further arguments.
-func (a *app) newNumberedCommand(cmd *cobra.Command, f func(ctx context.Context, p *lazaret.Process, args []string) error, more ...string) *cobra.Command {
+func (a *app) newNumberedCommand(cmd *cobra.Command, f func(ctx context.Context, p *fumehood.Process, args []string) error, more ...string) *cobra.Command {
 	var n named
 	names := append([]string{"NAME", "ID"}, more...)
 	cmd.Use += " " + strings.Join(names, " ")
@@ -61,7 +61,7 @@ func (a *app) newNumberedCommand(cmd *cobra.Command, f func(ctx context.Context,
 		}
 		n.name = args[0]
 		ctx := cmd.Context()
-		return a.rejoin(ctx, n, func(svc *lazaret.Service) error {
+		return a.rejoin(ctx, n, func(svc *fumehood.Service) error {
 			p, err := svc.Process(id)
 			if err != nil {
 				return err
@@ -87,11 +87,11 @@ func (a *app) newProcessListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "list NAME",
 		Short:   "List a service's detached commands",
-		Example: "  lazaret process list box\n  lazaret process list shop --service db --json",
+		Example: "  fumehood process list box\n  fumehood process list shop --service db --json",
 		Args:    wantArguments("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n.name = args[0]
-			return a.rejoin(cmd.Context(), n, func(svc *lazaret.Service) error { return a.listProcesses(svc, asJSON) })
+			return a.rejoin(cmd.Context(), n, func(svc *fumehood.Service) error { return a.listProcesses(svc, asJSON) })
 		},
 	}
 	n.add(cmd.Flags())
@@ -99,7 +99,7 @@ func (a *app) newProcessListCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) listProcesses(svc *lazaret.Service, asJSON bool) error {
+func (a *app) listProcesses(svc *fumehood.Service, asJSON bool) error {
 	all := svc.Processes()
 	if asJSON {
 		objs := make([]processJSON, len(all))
@@ -147,9 +147,9 @@ func (a *app) newProcessFollowCommand() *cobra.Command {
 		Long: `Follow prints what is kept of a detached command's outputs, and then what comes.
 When it has ended, the exit code is the command's own. Ending follow leaves it
 running. Where the beginning is not kept any more, a message says how much.`,
-		Example: "  lazaret process follow box 1\n  lazaret process follow box 1 --from 4096",
+		Example: "  fumehood process follow box 1\n  fumehood process follow box 1 --from 4096",
 	}
-	cmd = a.newNumberedCommand(cmd, func(ctx context.Context, p *lazaret.Process, _ []string) error {
+	cmd = a.newNumberedCommand(cmd, func(ctx context.Context, p *fumehood.Process, _ []string) error {
 		if from < 0 {
 			return usageError("--from %d is negative", from)
 		}
@@ -159,11 +159,11 @@ running. Where the beginning is not kept any more, a message says how much.`,
 	return cmd
 }
 
-func (a *app) follow(ctx context.Context, p *lazaret.Process, from int64) error {
+func (a *app) follow(ctx context.Context, p *fumehood.Process, from int64) error {
 	var mu sync.Mutex // held while one is being written
 	var both sync.WaitGroup
 	var errs [2]error
-	for i, s := range []lazaret.Stream{lazaret.Stdout, lazaret.Stderr} {
+	for i, s := range []fumehood.Stream{fumehood.Stdout, fumehood.Stderr} {
 		both.Go(func() { errs[i] = a.followOne(p.Follow(ctx, s, from), s, from, &mu) })
 	}
 	both.Wait()
@@ -173,7 +173,7 @@ func (a *app) follow(ctx context.Context, p *lazaret.Process, from int64) error 
 	return a.awaitProcess(ctx, p, nil)
 }
 
-func (a *app) followOne(chunks iter.Seq2[lazaret.Chunk, error], s lazaret.Stream, at int64, mu *sync.Mutex) error {
+func (a *app) followOne(chunks iter.Seq2[fumehood.Chunk, error], s fumehood.Stream, at int64, mu *sync.Mutex) error {
 	for c, err := range chunks {
 		if err != nil {
 			return err
@@ -196,20 +196,20 @@ func (a *app) newProcessWaitCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "wait",
 		Short:   "Wait until a detached command ends, with its exit code",
-		Example: "  lazaret process wait box 1",
+		Example: "  fumehood process wait box 1",
 	}
 	return a.newNumberedCommand(cmd, a.awaitProcess)
 }
 
-func (a *app) awaitProcess(ctx context.Context, p *lazaret.Process, _ []string) error {
+func (a *app) awaitProcess(ctx context.Context, p *fumehood.Process, _ []string) error {
 	res, err := p.Wait(ctx)
 	if err != nil {
 		return err
 	}
-	if res.Outcome == lazaret.TimedOut {
+	if res.Outcome == fumehood.TimedOut {
 		return &exitError{code: exitTimeout, err: errors.New("the command timed out")}
 	}
-	return a.ended(lazaret.Cmd{}, res)
+	return a.ended(fumehood.Cmd{}, res)
 }
 
 func (a *app) newProcessWriteCommand() *cobra.Command {
@@ -217,12 +217,12 @@ func (a *app) newProcessWriteCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "write",
 		Short: "Pass standard input on to a detached command",
-		Long: `Write passes its standard input on to a command that "lazaret exec -i --detach"
+		Long: `Write passes its standard input on to a command that "fumehood exec -i --detach"
 has left running. At its end the command's input ends too, unless --open says
 that more is to come.`,
-		Example: "  echo 'print(6*7)' | lazaret process write box 1 --open",
+		Example: "  echo 'print(6*7)' | fumehood process write box 1 --open",
 	}
-	cmd = a.newNumberedCommand(cmd, func(_ context.Context, p *lazaret.Process, _ []string) error {
+	cmd = a.newNumberedCommand(cmd, func(_ context.Context, p *fumehood.Process, _ []string) error {
 		if _, err := io.Copy(p, a.In); err != nil {
 			return err
 		}
@@ -243,9 +243,9 @@ func (a *app) newProcessSignalCommand() *cobra.Command {
 		Use:     "signal",
 		Short:   "Send a signal to a detached command",
 		Long:    "Signal sends a signal to the process group of a detached command: " + strings.Join(slices.Sorted(maps.Keys(signals)), ",\n") + " or a number of Linux's.",
-		Example: "  lazaret process signal box 1 TERM",
+		Example: "  fumehood process signal box 1 TERM",
 	}
-	return a.newNumberedCommand(cmd, func(ctx context.Context, p *lazaret.Process, args []string) error {
+	return a.newNumberedCommand(cmd, func(ctx context.Context, p *fumehood.Process, args []string) error {
 		sig, ok := signals[strings.TrimPrefix(args[0], "SIG")]
 		if !ok {
 			var err error
@@ -261,16 +261,16 @@ func (a *app) newProcessKillCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "kill",
 		Short:   "End a detached command with all its descendants",
-		Example: "  lazaret process kill box 1",
+		Example: "  fumehood process kill box 1",
 	}
-	return a.newNumberedCommand(cmd, func(ctx context.Context, p *lazaret.Process, _ []string) error { return p.Kill(ctx) })
+	return a.newNumberedCommand(cmd, func(ctx context.Context, p *fumehood.Process, _ []string) error { return p.Kill(ctx) })
 }
 
 func (a *app) newProcessForgetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "forget",
 		Short:   "Drop a detached command that has ended, and its output",
-		Example: "  lazaret process forget box 1",
+		Example: "  fumehood process forget box 1",
 	}
-	return a.newNumberedCommand(cmd, func(ctx context.Context, p *lazaret.Process, _ []string) error { return p.Forget(ctx) })
+	return a.newNumberedCommand(cmd, func(ctx context.Context, p *fumehood.Process, _ []string) error { return p.Forget(ctx) })
 }

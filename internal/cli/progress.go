@@ -4,8 +4,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lazaret/lazaret/provider/docker"
-	"github.com/lazaret/lazaret/spec"
+	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/spec"
 )
 
 // progressEvery is how often a pull is reported.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/spec"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/spec"
 )
 
 // projectFlags say which Compose project, or other folder, a command is about.
@@ -34,24 +34,24 @@ func (f *projectFlags) add(flags *pflag.FlagSet) {
 }
 
 // compose is what the flags say of a Compose project.
-func (f *projectFlags) compose() (lazaret.Compose, error) {
+func (f *projectFlags) compose() (fumehood.Compose, error) {
 	metadata := map[string]string{}
 	for _, kv := range f.metadata {
 		key, value, ok := strings.Cut(kv, "=")
 		if !ok {
-			return lazaret.Compose{}, fmt.Errorf("--sample-metadata %q is not KEY=VALUE", kv)
+			return fumehood.Compose{}, fmt.Errorf("--sample-metadata %q is not KEY=VALUE", kv)
 		}
 		metadata[key] = value
 	}
 	env, err := spec.MetadataEnv(metadata)
 	if err != nil {
-		return lazaret.Compose{}, err
+		return fumehood.Compose{}, err
 	}
 	found, err := f.discover()
 	if err != nil {
-		return lazaret.Compose{}, err
+		return fumehood.Compose{}, err
 	}
-	c := lazaret.Compose{
+	c := fumehood.Compose{
 		Profiles: f.profiles, EnvFiles: f.envFiles, HostEnv: f.hostEnv, Env: env,
 		Service: f.service, Egress: f.egress, AllowUnsafe: f.allowUnsafe, Prebuilt: f.prebuilt,
 	}

@@ -4,13 +4,13 @@ import (
 	"context"
 	"os"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/docker"
-	"github.com/lazaret/lazaret/provider/local"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/provider/local"
 )
 
 // open returns the provider of that name.
-func (a *app) open(ctx context.Context, name string) (lazaret.Provider, error) {
+func (a *app) open(ctx context.Context, name string) (fumehood.Provider, error) {
 	switch docker.Transport(a.transport) {
 	case "", docker.TransportGuest, docker.TransportEngine:
 	default:
@@ -20,7 +20,7 @@ func (a *app) open(ctx context.Context, name string) (lazaret.Provider, error) {
 	case "docker":
 		p, err := docker.New(ctx, a.dockerOptions())
 		if err != nil && ctx.Err() != nil { // that no daemon has answered is not its fault
-			return nil, &lazaret.Error{Op: "connect", Class: lazaret.ErrCancelled, Err: context.Cause(ctx)}
+			return nil, &fumehood.Error{Op: "connect", Class: fumehood.ErrCancelled, Err: context.Cause(ctx)}
 		}
 		if err != nil {
 			return nil, err

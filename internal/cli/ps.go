@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 func (a *app) newPsCommand() *cobra.Command {
@@ -19,9 +19,9 @@ func (a *app) newPsCommand() *cobra.Command {
 		Use:   "ps",
 		Short: "List the named sandboxes",
 		Long: `Ps lists the sandboxes that stay until they are named, whoever started them:
-those of "lazaret up" and of "lazaret run --keep". All else is listed by
-"lazaret cleanup --dry-run".`,
-		Example: "  lazaret ps\n  lazaret ps --json",
+those of "fumehood up" and of "fumehood run --keep". All else is listed by
+"fumehood cleanup --dry-run".`,
+		Example: "  fumehood ps\n  fumehood ps --json",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.ps(cmd.Context(), asJSON)
@@ -48,7 +48,7 @@ type serviceJSON struct {
 	State     string `json:"state,omitempty"`
 }
 
-func services(infos []lazaret.ServiceInfo, states map[string]string) []serviceJSON {
+func services(infos []fumehood.ServiceInfo, states map[string]string) []serviceJSON {
 	all := make([]serviceJSON, len(infos))
 	for i, s := range infos {
 		all[i] = serviceJSON{Name: s.Name, Container: s.Container, Image: s.Image, User: s.User, Dir: s.Dir, State: states[s.Name]}

@@ -8,17 +8,17 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
-// report collects what `lazaret run --json` prints.
+// report collects what `fumehood run --json` prints.
 type report struct {
 	sandbox, image string
 	start          time.Duration
-	result         *lazaret.Result
+	result         *fumehood.Result
 }
 
-func (r *report) started(info lazaret.Info, took time.Duration) {
+func (r *report) started(info fumehood.Info, took time.Duration) {
 	r.sandbox, r.image, r.start = info.Name, info.Services[0].Image, took
 }
 
@@ -62,15 +62,15 @@ type errorJSON struct {
 	Hint    string `json:"hint,omitempty"`
 }
 
-// classNames are the classes of package lazaret as words.
+// classNames are the classes of package fumehood as words.
 var classNames = map[error]string{
-	lazaret.ErrConfig: "config", lazaret.ErrUnavailable: "unavailable", lazaret.ErrInfrastructure: "infrastructure",
-	lazaret.ErrLimit: "limit", lazaret.ErrCancelled: "cancelled", lazaret.ErrUnsupported: "unsupported",
-	lazaret.ErrNotStarted: "not-started", lazaret.ErrProgramNotFound: "program-not-found",
-	lazaret.ErrNotExecutable: "not-executable", lazaret.ErrDirNotFound: "directory-not-found",
-	lazaret.ErrUserNotFound: "user-not-found", lazaret.ErrNotFound: "not-found", lazaret.ErrPermission: "permission-denied",
-	lazaret.ErrIsDirectory: "is-a-directory", lazaret.ErrNotDirectory: "not-a-directory", lazaret.ErrExists: "already-exists",
-	lazaret.ErrNotEmpty: "not-empty", lazaret.ErrTooLarge: "too-large", lazaret.ErrNotRegular: "not-a-regular-file",
+	fumehood.ErrConfig: "config", fumehood.ErrUnavailable: "unavailable", fumehood.ErrInfrastructure: "infrastructure",
+	fumehood.ErrLimit: "limit", fumehood.ErrCancelled: "cancelled", fumehood.ErrUnsupported: "unsupported",
+	fumehood.ErrNotStarted: "not-started", fumehood.ErrProgramNotFound: "program-not-found",
+	fumehood.ErrNotExecutable: "not-executable", fumehood.ErrDirNotFound: "directory-not-found",
+	fumehood.ErrUserNotFound: "user-not-found", fumehood.ErrNotFound: "not-found", fumehood.ErrPermission: "permission-denied",
+	fumehood.ErrIsDirectory: "is-a-directory", fumehood.ErrNotDirectory: "not-a-directory", fumehood.ErrExists: "already-exists",
+	fumehood.ErrNotEmpty: "not-empty", fumehood.ErrTooLarge: "too-large", fumehood.ErrNotRegular: "not-a-regular-file",
 }
 
 func describe(err error) *errorJSON {
@@ -81,10 +81,10 @@ func describe(err error) *errorJSON {
 	if exitCode(err) == exitUsage {
 		e.Class = "config"
 	}
-	if name, ok := classNames[lazaret.ClassOf(err)]; ok {
+	if name, ok := classNames[fumehood.ClassOf(err)]; ok {
 		e.Class = name
 	}
-	var detail *lazaret.Error
+	var detail *fumehood.Error
 	for cause := err; errors.As(cause, &detail) && e.Hint == ""; cause = detail.Err {
 		e.Hint = detail.Hint
 	}
@@ -98,7 +98,7 @@ func (r *report) write(w io.Writer, err error) error {
 		outcome := string(res.Outcome)
 		obj.Outcome, obj.ExitCode, obj.Signal, obj.Unkilled = &outcome, &res.ExitCode, res.Signal, res.Unkilled
 		obj.Why = res.Why
-		if u := res.Usage; u != (lazaret.Usage{}) {
+		if u := res.Usage; u != (fumehood.Usage{}) {
 			obj.Usage = &usageJSON{ms(u.User), ms(u.System), u.MaxRSS, u.Peak, u.OOMKills, u.PIDsLimits}
 		}
 		obj.Stdout, obj.Stderr, obj.WallMS = outputOf(res.Stdout), outputOf(res.Stderr), ms(res.Wall)
@@ -112,7 +112,7 @@ func (r *report) write(w io.Writer, err error) error {
 	return nil
 }
 
-func outputOf(o lazaret.Output) *outputJSON {
+func outputOf(o fumehood.Output) *outputJSON {
 	out := &outputJSON{Text: o.Text(), Bytes: o.Total, Truncated: o.Truncated()}
 	if !utf8.Valid(o.Bytes) {
 		out.Base64 = base64.StdEncoding.EncodeToString(o.Bytes)

@@ -14,14 +14,14 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/spec"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/spec"
 )
 
-// runOptions are what `lazaret run` was asked to do.
+// runOptions are what `fumehood run` was asked to do.
 type runOptions struct {
 	spec    described
-	cmd     lazaret.Cmd
+	cmd     fumehood.Cmd
 	in, out []transfer // copies before and after the command
 	json    bool
 	journal journalFlag
@@ -35,7 +35,7 @@ type sandboxFlags struct {
 	pids                                  int64
 }
 
-// runFlags are those of `lazaret run`.
+// runFlags are those of `fumehood run`.
 type runFlags struct {
 	sandboxFlags
 	project         projectFlags
@@ -62,11 +62,11 @@ folder they are looked for in that order; one without any is no description.
 Without --network the command has no network. A timeout ends it with exit code
 124 and a message; a command that itself exits with 124 comes without one, and
 "outcome" under --json tells the two apart.`,
-		Example: `  lazaret run --image python:3.12-slim -- python3 -c 'print(6*7)'
-  echo 'print(6*7)' | lazaret run --timeout 10s --memory 256MiB -- python3
-  lazaret run --cp ./src:/src --cp :/src/out.txt:out.txt -w /src -- ./check.sh
-  lazaret run -f compose.yaml --service app -- ./check.sh
-  lazaret run --json -- sh -c 'exit 3'`,
+		Example: `  fumehood run --image python:3.12-slim -- python3 -c 'print(6*7)'
+  echo 'print(6*7)' | fumehood run --timeout 10s --memory 256MiB -- python3
+  fumehood run --cp ./src:/src --cp :/src/out.txt:out.txt -w /src -- ./check.sh
+  fumehood run -f compose.yaml --service app -- ./check.sh
+  fumehood run --json -- sh -c 'exit 3'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usageError("run needs a command to run")
@@ -113,10 +113,10 @@ func (f *sandboxFlags) add(flags *pflag.FlagSet) {
 }
 
 // spec checks the flags and turns them into what to start.
-func (f *sandboxFlags) spec() (lazaret.Spec, error) {
-	what := lazaret.Spec{
+func (f *sandboxFlags) spec() (fumehood.Spec, error) {
+	what := fumehood.Spec{
 		Image: f.image, User: f.user, Dir: f.workdir, Network: f.network,
-		Limits: lazaret.Limits{CPUs: f.cpus, PIDs: f.pids},
+		Limits: fumehood.Limits{CPUs: f.cpus, PIDs: f.pids},
 	}
 	var err error
 	if f.memory != "" {
@@ -147,7 +147,7 @@ func (f *runFlags) options(args []string) (runOptions, error) {
 		return runOptions{}, err
 	}
 	what.Keep = f.keep
-	opts := runOptions{json: f.json, journal: f.journal, spec: described{Spec: what}, cmd: lazaret.Cmd{Args: args, Wall: f.timeout}}
+	opts := runOptions{json: f.json, journal: f.journal, spec: described{Spec: what}, cmd: fumehood.Cmd{Args: args, Wall: f.timeout}}
 	if opts.cmd.Rlimits, err = parseUlimits(f.ulimits); err != nil {
 		return runOptions{}, err
 	}
@@ -183,8 +183,8 @@ func parseEnv(vars []string, lookup func(string) (string, bool)) (map[string]str
 }
 
 // parseUlimits reads NAME=VALUE, with setrlimit's names.
-func parseUlimits(limits []string) (lazaret.Rlimits, error) {
-	var l lazaret.Rlimits
+func parseUlimits(limits []string) (fumehood.Rlimits, error) {
+	var l fumehood.Rlimits
 	for _, s := range limits {
 		name, value, _ := strings.Cut(s, "=")
 		var err error
@@ -215,17 +215,17 @@ func parseUlimits(limits []string) (lazaret.Rlimits, error) {
 }
 
 // parseMount reads HOST:SANDBOX[:ro|:rw].
-func parseMount(s string) (lazaret.Mount, error) {
+func parseMount(s string) (fumehood.Mount, error) {
 	host, rest, ok := cutHost(s)
 	path, mode, said := strings.Cut(rest, ":")
 	if !ok || host == "" || !strings.HasPrefix(path, "/") || said && mode != "ro" && mode != "rw" {
-		return lazaret.Mount{}, fmt.Errorf("--volume %q is not HOST:SANDBOX, with an absolute path in the sandbox and :ro or :rw behind it if wanted", s)
+		return fumehood.Mount{}, fmt.Errorf("--volume %q is not HOST:SANDBOX, with an absolute path in the sandbox and :ro or :rw behind it if wanted", s)
 	}
 	abs, err := filepath.Abs(host)
 	if err != nil {
-		return lazaret.Mount{}, err
+		return fumehood.Mount{}, err
 	}
-	return lazaret.Mount{Host: abs, Container: path, Writable: mode == "rw"}, nil
+	return fumehood.Mount{Host: abs, Container: path, Writable: mode == "rw"}, nil
 }
 
 // cutHost splits HOST:REST; the colon of a Windows drive belongs to HOST.
@@ -235,7 +235,7 @@ func cutHost(s string) (host, rest string, ok bool) {
 	return s[:drive] + host, rest, ok
 }
 
-// runSandbox does what `lazaret run` was asked to.
+// runSandbox does what `fumehood run` was asked to.
 func runSandbox(ctx context.Context, a *app, opts runOptions) error {
 	var r report
 	err := a.runReported(ctx, opts, &r)
@@ -295,8 +295,8 @@ func (a *app) runReported(ctx context.Context, opts runOptions, r *report) (err 
 }
 
 // stream runs cmd and passes its output on as it comes.
-func (a *app) stream(ctx context.Context, svc *lazaret.Service, cmd lazaret.Cmd) (*lazaret.Result, error) {
-	cmd.StdoutCap, cmd.StderrCap = lazaret.KeepNone, lazaret.KeepNone // shown, not kept
+func (a *app) stream(ctx context.Context, svc *fumehood.Service, cmd fumehood.Cmd) (*fumehood.Result, error) {
+	cmd.StdoutCap, cmd.StderrCap = fumehood.KeepNone, fumehood.KeepNone // shown, not kept
 	for ev, err := range svc.Stream(ctx, cmd) {
 		if err != nil {
 			return nil, err
@@ -308,42 +308,42 @@ func (a *app) stream(ctx context.Context, svc *lazaret.Service, cmd lazaret.Cmd)
 			return nil, outputError(err) // standard error's: standard output has done so
 		}
 	}
-	return nil, &lazaret.Error{Op: "run", Class: lazaret.ErrInfrastructure, Err: io.ErrUnexpectedEOF}
+	return nil, &fumehood.Error{Op: "run", Class: fumehood.ErrInfrastructure, Err: io.ErrUnexpectedEOF}
 }
 
 // of is where a command's output goes.
-func (a *app) of(s lazaret.Stream) io.Writer {
-	if s == lazaret.Stderr {
+func (a *app) of(s fumehood.Stream) io.Writer {
+	if s == fumehood.Stderr {
 		return a.Err
 	}
 	return a.Out
 }
 
 // verdict maps how the command ended to our exit code, and says what the code alone does not.
-func (a *app) verdict(opts runOptions, res *lazaret.Result) error {
+func (a *app) verdict(opts runOptions, res *fumehood.Result) error {
 	switch res.Outcome {
-	case lazaret.Exited, lazaret.Signalled:
+	case fumehood.Exited, fumehood.Signalled:
 		if res.ExitCode == 0 {
 			return nil
 		}
 		return &exitError{code: res.ExitCode}
-	case lazaret.TimedOut:
+	case fumehood.TimedOut:
 		return &exitError{code: exitTimeout, err: fmt.Errorf("the command timed out after %v", opts.cmd.Wall)}
-	case lazaret.OutOfMemory:
+	case fumehood.OutOfMemory:
 		limit := "no limit is set, so the machine's memory ran out"
-		if memory := opts.spec.Limits.WithDefaults().Memory; memory != lazaret.NoLimit {
+		if memory := opts.spec.Limits.WithDefaults().Memory; memory != fumehood.NoLimit {
 			limit = "limit " + spec.FormatSize(memory)
 		}
 		return &exitError{code: res.ExitCode, err: fmt.Errorf("the command was killed: out of memory (%s)", limit)}
-	case lazaret.Lost:
+	case fumehood.Lost:
 		return &exitError{code: exitFailure, err: fmt.Errorf("the command is lost, how it ended is not known: %s", res.Why)}
 	}
-	return &lazaret.Error{Op: "run", Class: lazaret.ErrInfrastructure, Err: fmt.Errorf("unknown outcome %q", res.Outcome)}
+	return &fumehood.Error{Op: "run", Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("unknown outcome %q", res.Outcome)}
 }
 
 // tellKept says how to get into a sandbox that stays, and how to remove it.
-func (a *app) tellKept(ctx context.Context, sb *lazaret.Sandbox) {
-	a.tell("the sandbox stays; remove it with: lazaret cleanup %s", sb.Info().Name)
+func (a *app) tellKept(ctx context.Context, sb *fumehood.Sandbox) {
+	a.tell("the sandbox stays; remove it with: fumehood cleanup %s", sb.Info().Name)
 	if c, err := sb.Connection(ctx); err == nil {
 		a.tell("enter it with: %s", strings.Join(c.Shell, " "))
 	}

@@ -17,13 +17,13 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/runs"
-	"github.com/lazaret/lazaret/task"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/runs"
+	"github.com/fumehood/fumehood/task"
 )
 
 // defaultRuns is the folder of runs, in the working directory.
-const defaultRuns = "lazaret-runs"
+const defaultRuns = "fumehood-runs"
 
 // addRunsFlag adds the flag that says where runs are.
 func (a *app) addRunsFlag(flags *pflag.FlagSet, dir *string) {
@@ -43,11 +43,11 @@ func (a *app) newRunsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "runs",
 		Short: "List, show and export runs of evaluations",
-		Long: `Runs reads what "lazaret eval" has recorded, also while it goes on. A RUN is the
-name of a folder in the folder of runs, or a path.`,
-		Example: `  lazaret runs list
-  lazaret runs show
-  lazaret runs export 20261122-010203-judge-abcde --format junit >results.xml`,
+		Long: `Runs reads what "fumehood eval" has recorded, also while it goes on. A RUN is
+the name of a folder in the folder of runs, or a path.`,
+		Example: `  fumehood runs list
+  fumehood runs show
+  fumehood runs export 20261122-010203-judge-abcde --format junit >results.xml`,
 		Args: noCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -62,9 +62,9 @@ func (a *app) newRunsListCommand() *cobra.Command {
 		Use:   "list",
 		Short: "List runs, the newest first",
 		Long: `List prints the runs: their names, how many of their attempts are recorded, and
-whether they are finished, running, or were interrupted. "lazaret eval --resume"
-goes on with the last kind.`,
-		Example: "  lazaret runs list\n  lazaret runs list --json",
+whether they are finished, running, or were interrupted. "fumehood eval
+--resume" goes on with the last kind.`,
+		Example: "  fumehood runs list\n  fumehood runs list --json",
 		Args:    noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			return a.listRuns(dir, asJSON)
@@ -75,7 +75,7 @@ goes on with the last kind.`,
 	return cmd
 }
 
-// runJSON is an object of `lazaret runs list --json`.
+// runJSON is an object of `fumehood runs list --json`.
 type runJSON struct {
 	Run      string    `json:"run"`
 	Task     string    `json:"task"`
@@ -130,7 +130,7 @@ func findRun(dir string, args []string) (*runs.Folder, error) {
 		return nil, err
 	}
 	if len(entries) == 0 {
-		return nil, &lazaret.Error{Op: "find the newest run", Path: dir, Class: lazaret.ErrConfig, Err: errors.New("there is none"), Hint: "name the folder of runs by --runs"}
+		return nil, &fumehood.Error{Op: "find the newest run", Path: dir, Class: fumehood.ErrConfig, Err: errors.New("there is none"), Hint: "name the folder of runs by --runs"}
 	}
 	return entries[0].Folder, nil
 }
@@ -150,8 +150,8 @@ func (a *app) newRunsExportCommand() *cobra.Command {
 		Long: `Export writes what is recorded of a run, the newest one if none is named. In CSV
 it is a line for each attempt; in JSON an object with the summary and all
 results; in JUnit's XML, which build servers show, a score below 1 is a failure.`,
-		Example: `  lazaret runs export --format csv >results.csv
-  lazaret runs export 20261122-010203-judge-abcde --format junit -o results.xml`,
+		Example: `  fumehood runs export --format csv >results.csv
+  fumehood runs export 20261122-010203-judge-abcde --format junit -o results.xml`,
 		Args: atMostOneRun,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !slices.Contains([]string{runs.CSV, runs.JUnit, runs.JSON}, format) {

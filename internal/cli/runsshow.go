@@ -12,12 +12,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/runs"
-	"github.com/lazaret/lazaret/task"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/runs"
+	"github.com/fumehood/fumehood/task"
 )
 
-// showOptions are what `lazaret runs show` was asked to show.
+// showOptions are what `fumehood runs show` was asked to show.
 type showOptions struct {
 	runs   string // the folder of runs
 	sample string // its attempts alone, with all that is known of them
@@ -34,10 +34,10 @@ func (a *app) newRunsShowCommand() *cobra.Command {
 each attempt that has not passed its score, its last step, how that ended, the
 seconds it took, and why it has no better score. With --sample it prints all
 that is recorded of the attempts at one sample, with the ends of their outputs.`,
-		Example: `  lazaret runs show
-  lazaret runs show 20261122-010203-judge-abcde --all
-  lazaret runs show --sample sum/wrong.py
-  lazaret runs show --json | jq .pass_rate`,
+		Example: `  fumehood runs show
+  fumehood runs show 20261122-010203-judge-abcde --all
+  fumehood runs show --sample sum/wrong.py
+  fumehood runs show --json | jq .pass_rate`,
 		Args: atMostOneRun,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if opts.all && opts.sample != "" {
@@ -153,9 +153,9 @@ func scoreOf(value float64) string {
 // endOf is how a step ended, in a word or two.
 func endOf(s *task.StepResult) string {
 	switch s.Outcome {
-	case lazaret.Exited:
+	case fumehood.Exited:
 		return fmt.Sprintf("exit %d", s.ExitCode)
-	case lazaret.Signalled:
+	case fumehood.Signalled:
 		return fmt.Sprintf("signal %d", s.Signal)
 	}
 	return string(s.Outcome)
@@ -173,7 +173,7 @@ func (a *app) showSample(f *runs.Folder, o showOptions) error {
 		}
 	}
 	if len(found) == 0 {
-		return &lazaret.Error{Op: "show sample " + strconv.Quote(o.sample), Path: f.Dir(), Class: lazaret.ErrNotFound, Err: fmt.Errorf("nothing is recorded of it")}
+		return &fumehood.Error{Op: "show sample " + strconv.Quote(o.sample), Path: f.Dir(), Class: fumehood.ErrNotFound, Err: fmt.Errorf("nothing is recorded of it")}
 	}
 	if o.json {
 		return a.printJSON(found)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/lazaret/lazaret/internal/tier"
+	"github.com/fumehood/fumehood/internal/tier"
 )
 
 // TestScript runs the scripts in testdata/script, each with the real program. Those that need a Docker

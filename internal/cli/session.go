@@ -13,10 +13,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/session"
-	"github.com/lazaret/lazaret/spec"
-	"github.com/lazaret/lazaret/workspace"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/session"
+	"github.com/fumehood/fumehood/spec"
+	"github.com/fumehood/fumehood/workspace"
 )
 
 func (a *app) newSessionCommand() *cobra.Command {
@@ -25,7 +25,7 @@ func (a *app) newSessionCommand() *cobra.Command {
 		Short: "Run a workspace's code in the environment that a spec describes",
 		Long: `Session runs the code of a workspace as an environment spec says: image, set-up,
 mounts, variables, command. docs/session.md tells what a session is.`,
-		Example: `  lazaret session run env.yaml --workspace work`,
+		Example: `  fumehood session run env.yaml --workspace work`,
 		Args:    noCommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -33,7 +33,7 @@ mounts, variables, command. docs/session.md tells what a session is.`,
 	return cmd
 }
 
-// sessionOptions are what `lazaret session run` was asked to do.
+// sessionOptions are what `fumehood session run` was asked to do.
 type sessionOptions struct {
 	env   *spec.Environment
 	open  session.Options
@@ -71,10 +71,10 @@ message, and 125 stands for its 0. The spec says which provider it is, whatever
 
 In --command, --setup and the values of --env, {{static:NAME}} stands for the
 path at which the command finds what is called NAME in the folder of --assets.`,
-		Example: `  lazaret session run env.yaml --workspace work --entry main
-  lazaret session run env.yaml --workspace work --snapshot-out after.tar.gz
-  lazaret session run env.yaml --resume after.tar.gz --eval --json
-  lazaret session run env.yaml --workspace work --eval --assets tests \
+		Example: `  fumehood session run env.yaml --workspace work --entry main
+  fumehood session run env.yaml --workspace work --snapshot-out after.tar.gz
+  fumehood session run env.yaml --resume after.tar.gz --eval --json
+  fumehood session run env.yaml --workspace work --eval --assets tests \
       --command 'python3 {{static:check.py}}'`,
 		Args: wantArguments("SPEC"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -183,7 +183,7 @@ func assetsIn(dir string) ([]map[string]spec.Asset, error) {
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, &lazaret.Error{Op: "read the assets", Class: lazaret.ErrConfig, Err: err}
+		return nil, &fumehood.Error{Op: "read the assets", Class: fumehood.ErrConfig, Err: err}
 	}
 	assets := map[string]spec.Asset{}
 	for _, e := range entries {
@@ -192,7 +192,7 @@ func assetsIn(dir string) ([]map[string]spec.Asset, error) {
 	return []map[string]spec.Asset{assets}, nil
 }
 
-// sessionJSON is the object that `lazaret session run --json` prints.
+// sessionJSON is the object that `fumehood session run --json` prints.
 type sessionJSON struct {
 	Outcome     *string            `json:"outcome"`
 	ExitCode    *int               `json:"exit_code"`
@@ -230,7 +230,7 @@ func (obj *sessionJSON) fill(res *session.Result) {
 	obj.Outcome, obj.ExitCode, obj.SetupEnded, obj.ElapsedMS = &outcome, &res.ExitCode, res.SetupEnded, ms(res.Elapsed)
 	obj.SetupStdout, obj.SetupStderr = outputOf(res.SetupStdout), outputOf(res.SetupStderr)
 	obj.Stdout, obj.Stderr = outputOf(res.Stdout), outputOf(res.Stderr)
-	if u := res.Usage; u != (lazaret.Usage{}) {
+	if u := res.Usage; u != (fumehood.Usage{}) {
 		obj.Usage = &usageJSON{ms(u.User), ms(u.System), u.MaxRSS, u.Peak, u.OOMKills, u.PIDsLimits}
 	}
 }
@@ -322,7 +322,7 @@ func (a *app) tellPorts(ctx context.Context, r *session.Runtime) error {
 func (a *app) showSession(res *session.Result) error {
 	for _, o := range []struct {
 		to  io.Writer
-		out lazaret.Output
+		out fumehood.Output
 	}{{a.Err, res.SetupStdout}, {a.Err, res.SetupStderr}, {a.Out, res.Stdout}, {a.Err, res.Stderr}} {
 		if o.out.Truncated() {
 			a.tell("of %d bytes of output, these are the last %d", o.out.Total, len(o.out.Bytes))
@@ -336,7 +336,7 @@ func (a *app) showSession(res *session.Result) error {
 
 // streamSession passes output on as it comes, the set-up's to standard error.
 func (a *app) streamSession(ctx context.Context, r *session.Runtime, run session.ExecuteOptions) (*session.Result, error) {
-	run.StdoutCap, run.StderrCap = lazaret.KeepNone, lazaret.KeepNone // shown, not kept
+	run.StdoutCap, run.StderrCap = fumehood.KeepNone, fumehood.KeepNone // shown, not kept
 	for ev, err := range r.Stream(ctx, run) {
 		if err != nil {
 			return nil, err
@@ -345,14 +345,14 @@ func (a *app) streamSession(ctx context.Context, r *session.Runtime, run session
 			return ev.Result, nil
 		}
 		to := a.Err
-		if ev.Phase == session.Command && ev.Stream == lazaret.Stdout {
+		if ev.Phase == session.Command && ev.Stream == fumehood.Stdout {
 			to = a.Out
 		}
 		if _, err := to.Write(ev.Data); err != nil {
 			return nil, outputError(err)
 		}
 	}
-	return nil, &lazaret.Error{Op: "run session", Class: lazaret.ErrInfrastructure, Err: io.ErrUnexpectedEOF}
+	return nil, &fumehood.Error{Op: "run session", Class: fumehood.ErrInfrastructure, Err: io.ErrUnexpectedEOF}
 }
 
 // copyOver copies a snapshot's file. What is there under the name is always whole.
@@ -365,7 +365,7 @@ func copyOver(from, to string) (err error) {
 				err = p.Err // the path is ours, or the user's own
 			}
 			_ = os.Remove(unfinished) // that it is there is told by what went wrong
-			err = &lazaret.Error{Op: "write snapshot", Path: to, Class: lazaret.ErrConfig, Err: err}
+			err = &fumehood.Error{Op: "write snapshot", Path: to, Class: fumehood.ErrConfig, Err: err}
 		}
 	}()
 	r, err := os.Open(from)
@@ -389,7 +389,7 @@ func (a *app) sessionVerdict(o sessionOptions, res *session.Result) error {
 	switch {
 	case res.SetupEnded && res.TimedOut():
 		return &exitError{code: exitTimeout, err: fmt.Errorf("the set-up timed out after %v", o.env.WithDefaults().Setup.Timeout)}
-	case res.SetupEnded && res.Outcome == lazaret.Exited:
+	case res.SetupEnded && res.Outcome == fumehood.Exited:
 		code := res.ExitCode
 		if code == 0 {
 			code = exitFailure
@@ -397,7 +397,7 @@ func (a *app) sessionVerdict(o sessionOptions, res *session.Result) error {
 		return &exitError{code: code, err: fmt.Errorf("the set-up ended with code %d before the command began", res.ExitCode)}
 	}
 	return a.verdict(
-		runOptions{cmd: lazaret.Cmd{Wall: o.run.Timeout}, spec: described{Spec: lazaret.Spec{Limits: lazaret.Limits(o.env.Limits)}}},
-		&lazaret.Result{Outcome: res.Outcome, ExitCode: res.ExitCode, Why: res.Why},
+		runOptions{cmd: fumehood.Cmd{Wall: o.run.Timeout}, spec: described{Spec: fumehood.Spec{Limits: fumehood.Limits(o.env.Limits)}}},
+		&fumehood.Result{Outcome: res.Outcome, ExitCode: res.ExitCode, Why: res.Why},
 	)
 }

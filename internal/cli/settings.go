@@ -17,7 +17,7 @@ import (
 )
 
 // settingAnnotation marks the flags whose value may come from the environment or the configuration file.
-const settingAnnotation = "lazaret-setting"
+const settingAnnotation = "fumehood-setting"
 
 func markSettings(flags *pflag.FlagSet, names ...string) {
 	for _, name := range names {
@@ -38,7 +38,7 @@ type settings struct {
 	used       map[string]bool // the flags that a variable or the file has set
 }
 
-// configFile is where the configuration lies: $XDG_CONFIG_HOME/lazaret/config.yaml, by the XDG Base
+// configFile is where the configuration lies: $XDG_CONFIG_HOME/fumehood/config.yaml, by the XDG Base
 // Directory specification.
 func configFile() string {
 	dir := os.Getenv("XDG_CONFIG_HOME")
@@ -48,11 +48,11 @@ func configFile() string {
 			return ""
 		}
 	}
-	return filepath.Join(dir, "lazaret", "config.yaml")
+	return filepath.Join(dir, "fumehood", "config.yaml")
 }
 
 func envName(flag string) string {
-	return "LAZARET_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+	return "FUMEHOOD_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
 // apply sets each flag of cmd that is a setting and was not given: from the environment, else from the

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// runWith runs the command line with a configuration file and variables, and returns what `lazaret run`
+// runWith runs the command line with a configuration file and variables, and returns what `fumehood run`
 // was asked to do.
 func runWith(t *testing.T, config string, env map[string]string, args ...string) (opts runOptions, a *app, err error) {
 	t.Helper()
@@ -43,7 +43,7 @@ func runWith(t *testing.T, config string, env map[string]string, args ...string)
 
 func TestSettingsPrecedence(t *testing.T) {
 	const config = "image: from-file\nuser: filer\nmemory: 64MiB\n"
-	env := map[string]string{"LAZARET_IMAGE": "from-variable", "LAZARET_USER": "variabler"}
+	env := map[string]string{"FUMEHOOD_IMAGE": "from-variable", "FUMEHOOD_USER": "variabler"}
 	for _, c := range []struct {
 		name        string
 		config      string
@@ -57,7 +57,7 @@ func TestSettingsPrecedence(t *testing.T) {
 		{"a variable over the file", config, env, nil, "from-variable", "variabler", 64 << 20},
 		{"a flag over both", config, env, []string{"--image", "from-flag"}, "from-flag", "variabler", 64 << 20},
 		{"an empty flag is said too", config, env, []string{"--image="}, "", "variabler", 64 << 20},
-		{"an empty variable too", config, map[string]string{"LAZARET_USER": ""}, nil, "from-file", "", 64 << 20},
+		{"an empty variable too", config, map[string]string{"FUMEHOOD_USER": ""}, nil, "from-file", "", 64 << 20},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			opts, _, err := runWith(t, c.config, c.env, append(c.args, "true")...)
@@ -72,7 +72,7 @@ func TestSettingsPrecedence(t *testing.T) {
 }
 
 func TestSettingsOfAllCommands(t *testing.T) {
-	_, a, err := runWith(t, "provider: local\nstrict-prereqs: true\n", map[string]string{"LAZARET_STRICT_PREREQS": "false"}, "true")
+	_, a, err := runWith(t, "provider: local\nstrict-prereqs: true\n", map[string]string{"FUMEHOOD_STRICT_PREREQS": "false"}, "true")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestSettingsMistakesAreToldWithTheirPlace(t *testing.T) {
 		{"no mapping", "- image\n", nil, "config.yaml:1: a mapping of settings to values was expected"},
 		{"no YAML", "image: [\n", nil, "config.yaml: yaml: line "},
 		{"a bad value", "\ntimeout: soon\n", nil, `config.yaml:2: timeout: `},
-		{"a bad variable", "", map[string]string{"LAZARET_CPUS": "many"}, "variable LAZARET_CPUS: "},
+		{"a bad variable", "", map[string]string{"FUMEHOOD_CPUS": "many"}, "variable FUMEHOOD_CPUS: "},
 		{"twice", "image: a\nimage: b\n", nil, `config.yaml:2: "image" is there twice`},
 		{"two documents", "image: a\n---\nimage: b\n", nil, "config.yaml:3: one document was expected"},
 	} {

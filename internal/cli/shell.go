@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 func (a *app) newShellCommand() *cobra.Command {
@@ -13,17 +13,17 @@ func (a *app) newShellCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "shell NAME",
 		Short: "Open a shell in a named sandbox",
-		Long: `Shell opens a login shell in a sandbox of "lazaret up", in this terminal: bash
+		Long: `Shell opens a login shell in a sandbox of "fumehood up", in this terminal: bash
 where the service has it, else sh. No docker command is needed.`,
-		Example: "  lazaret shell box\n  lazaret shell shop --service db -u postgres",
+		Example: "  fumehood shell box\n  fumehood shell shop --service db -u postgres",
 		Args:    wantArguments("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n.name = args[0]
 			ctx := cmd.Context()
-			return a.in(ctx, n, func(_ *lazaret.Sandbox, svc *lazaret.Service) error {
-				login := lazaret.Cmd{Args: []string{"bash", "-l"}}
+			return a.in(ctx, n, func(_ *fumehood.Sandbox, svc *fumehood.Service) error {
+				login := fumehood.Cmd{Args: []string{"bash", "-l"}}
 				res, err := a.inTerminal(ctx, svc, login)
-				if errors.Is(err, lazaret.ErrProgramNotFound) {
+				if errors.Is(err, fumehood.ErrProgramNotFound) {
 					login.Args[0] = "sh"
 					res, err = a.inTerminal(ctx, svc, login)
 				}

@@ -20,9 +20,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret/internal/dockertest"
-	"github.com/lazaret/lazaret/internal/engine"
-	"github.com/lazaret/lazaret/internal/tier"
+	"github.com/fumehood/fumehood/internal/dockertest"
+	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/tier"
 )
 
 // patience bounds the wait for something that is about to happen.
@@ -101,7 +101,7 @@ func interrupted(t *testing.T, cmd *exec.Cmd, sig syscall.Signal, await func()) 
 	if got, want := cmd.ProcessState.ExitCode(), 128+int(sig); got != want {
 		t.Errorf("exit code %d (%v), want %d\n%s", got, err, want, &stderr)
 	}
-	if want := "lazaret: ended by " + sig.String() + "\n"; !strings.HasSuffix(stderr.String(), want) {
+	if want := "fumehood: ended by " + sig.String() + "\n"; !strings.HasSuffix(stderr.String(), want) {
 		t.Errorf("it says %q, want %q at the end", &stderr, want)
 	}
 }
@@ -221,7 +221,7 @@ func TestASecondSignalEndsItAtOnce(t *testing.T) {
 	e := needDocker(t)
 	address, removing := slowRemoval(t, e)
 	cmd, dir := program(t, "run", "--", "sh", "-c", "echo ready; sleep 600")
-	cmd.Env = append(cmd.Env, "DOCKER_HOST="+address, "LAZARET_NO_REAPER=1")
+	cmd.Env = append(cmd.Env, "DOCKER_HOST="+address, "FUMEHOOD_NO_REAPER=1")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -289,7 +289,7 @@ func TestASignalAtARandomMoment(t *testing.T) {
 				t.Errorf("left: %v, %v", objects, err)
 			}
 			for _, folder := range []string{"docker", "owners"} {
-				left, err := filepath.Glob(filepath.Join(dir, "state", "lazaret", folder, "*"))
+				left, err := filepath.Glob(filepath.Join(dir, "state", "fumehood", folder, "*"))
 				if err != nil || len(left) != 0 {
 					t.Errorf("left: %q, %v", left, err)
 				}

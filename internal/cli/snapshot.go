@@ -15,9 +15,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/spec"
-	"github.com/lazaret/lazaret/workspace"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/spec"
+	"github.com/fumehood/fumehood/workspace"
 )
 
 func (a *app) newSnapshotCommand() *cobra.Command {
@@ -27,9 +27,9 @@ func (a *app) newSnapshotCommand() *cobra.Command {
 		Long: `Snapshot keeps a folder as one file, a tar archive in a fixed order, so that the
 same tree gives the same file. Snapshots are read as what they are: the word of
 whoever made them. None needs a daemon.`,
-		Example: `  lazaret snapshot create work -o work.tar.gz
-  lazaret snapshot diff work.tar.gz work
-  lazaret snapshot restore work.tar.gz again`,
+		Example: `  fumehood snapshot create work -o work.tar.gz
+  fumehood snapshot diff work.tar.gz work
+  fumehood snapshot restore work.tar.gz again`,
 		Args: noCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -40,7 +40,7 @@ whoever made them. None needs a daemon.`,
 // wantArguments is for commands that take a fixed number of arguments, which it names.
 func wantArguments(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		command, wanted := strings.TrimPrefix(cmd.CommandPath(), "lazaret "), strings.Join(names, " and ")
+		command, wanted := strings.TrimPrefix(cmd.CommandPath(), "fumehood "), strings.Join(names, " and ")
 		switch {
 		case len(args) < len(names):
 			return usageError("%s needs %s", command, wanted)
@@ -69,9 +69,9 @@ owners are not. Pipes, sockets and devices are left out, and named.
 
 A glob is matched against paths relative to the folder: *.pyc is in the folder
 itself, **/*.pyc anywhere in it. A folder that matches stands for all in it.`,
-		Example: `  lazaret snapshot create work -o work.tar.gz
-  lazaret snapshot create . -o ../src.tar.zst --compression zst --ignore .git
-  lazaret snapshot create work -o py.tar --compression none --keep '**/*.py'`,
+		Example: `  fumehood snapshot create work -o work.tar.gz
+  fumehood snapshot create . -o ../src.tar.zst --compression zst --ignore .git
+  fumehood snapshot create work -o py.tar --compression none --keep '**/*.py'`,
 		Args: wantArguments("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if file == "" {
@@ -97,7 +97,7 @@ func (a *app) createSnapshot(ctx context.Context, dir, file string, opts workspa
 		if errors.As(err, &p) {
 			err = p.Err // the path is ours, or the user's own
 		}
-		return &lazaret.Error{Op: "write snapshot", Path: file, Class: lazaret.ErrConfig, Err: err}
+		return &fumehood.Error{Op: "write snapshot", Path: file, Class: fumehood.ErrConfig, Err: err}
 	}
 	if err := outside(file, dir); err != nil {
 		return fail(err)
@@ -186,7 +186,7 @@ func (a *app) newSnapshotRestoreCommand() *cobra.Command {
 Nothing is written outside of it: a snapshot with names or links that lead out,
 with devices or pipes is refused, and then nothing of it stays. At most 10 GiB
 and a million entries are taken.`,
-		Example: `  lazaret snapshot restore work.tar.gz again`,
+		Example: `  fumehood snapshot restore work.tar.gz again`,
 		Args:    wantArguments("FILE", "DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.restoreSnapshot(cmd.Context(), args[0], args[1], opts)
@@ -199,7 +199,7 @@ and a million entries are taken.`,
 func (a *app) restoreSnapshot(ctx context.Context, file, dir string, opts workspace.RestoreOptions) error {
 	f, err := os.Open(file)
 	if err != nil {
-		return &lazaret.Error{Op: "read snapshot", Class: lazaret.ErrConfig, Err: err}
+		return &fumehood.Error{Op: "read snapshot", Class: fumehood.ErrConfig, Err: err}
 	}
 	defer f.Close()
 	m, err := workspace.Restore(ctx, f, dir, opts)
@@ -219,9 +219,9 @@ func (a *app) newSnapshotDiffCommand() *cobra.Command {
 in git's form; nothing where they are equal. Times are not compared. What such a
 patch cannot hold is in lines that begin with #: folders, and files that are no
 text or larger than 1 MiB. The exit code tells no difference.`,
-		Example: `  lazaret snapshot diff before.tar.gz after.tar.gz
-  lazaret snapshot diff before.tar.gz work --ignore .git | less
-  lazaret snapshot diff before.tar.gz after.tar.gz --json`,
+		Example: `  fumehood snapshot diff before.tar.gz after.tar.gz
+  fumehood snapshot diff before.tar.gz work --ignore .git | less
+  fumehood snapshot diff before.tar.gz after.tar.gz --json`,
 		Args: wantArguments("A", "B"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := opts.Validate(); err != nil {
@@ -243,7 +243,7 @@ func (a *app) diffSnapshots(ctx context.Context, before, after string, opts work
 		info, err := os.Stat(name)
 		switch {
 		case err != nil:
-			return &lazaret.Error{Op: "read snapshot", Class: lazaret.ErrConfig, Err: err}
+			return &fumehood.Error{Op: "read snapshot", Class: fumehood.ErrConfig, Err: err}
 		case info.IsDir():
 			sources[i] = workspace.FromDir(name, opts)
 		default:
@@ -275,8 +275,8 @@ func (a *app) newSnapshotShowCommand() *cobra.Command {
 		Long: `Show reads all of a snapshot and prints its entries, each with mode, size, time
 and the beginning of its content's SHA-256. The hash in the last line is of the
 tree: paths, modes, contents and links, whatever the times and the compression.`,
-		Example: `  lazaret snapshot show work.tar.gz
-  lazaret snapshot show work.tar.gz --json`,
+		Example: `  fumehood snapshot show work.tar.gz
+  fumehood snapshot show work.tar.gz --json`,
 		Args: wantArguments("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.showSnapshot(cmd.Context(), args[0], asJSON)

@@ -7,12 +7,12 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // inTerminal runs a command that has a terminal, and connects it with ours, where we have one.
-func (a *app) inTerminal(ctx context.Context, svc *lazaret.Service, cmd lazaret.Cmd) (*lazaret.Result, error) {
-	cmd.StdoutCap, cmd.TTY = lazaret.KeepNone, true
+func (a *app) inTerminal(ctx context.Context, svc *fumehood.Service, cmd fumehood.Cmd) (*fumehood.Result, error) {
+	cmd.StdoutCap, cmd.TTY = fumehood.KeepNone, true
 	cmd.Stdin = a.In
 	own, ok := a.In.(*os.File)
 	ok = ok && term.IsTerminal(int(own.Fd()))
@@ -26,7 +26,7 @@ func (a *app) inTerminal(ctx context.Context, svc *lazaret.Service, cmd lazaret.
 	if ok {
 		before, err := term.MakeRaw(int(own.Fd()))
 		if err != nil {
-			return nil, errors.Join(&lazaret.Error{Op: "prepare the terminal", Class: lazaret.ErrInfrastructure, Err: err}, p.Kill(ctx))
+			return nil, errors.Join(&fumehood.Error{Op: "prepare the terminal", Class: fumehood.ErrInfrastructure, Err: err}, p.Kill(ctx))
 		}
 		defer func() { _ = term.Restore(int(own.Fd()), before) }() // there is nothing more to do about it
 		defer onResize(func() {

@@ -11,8 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/archive"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/archive"
 )
 
 // transfer is one --cp: a file or a tree, copied to the path that was named. A file goes into a folder
@@ -39,23 +39,23 @@ func parseTransfer(s string) (t transfer, out bool, err error) {
 	return t, false, fmt.Errorf("--cp %q is neither HOST:SANDBOX (copy in) nor :SANDBOX:HOST (copy out)", s)
 }
 
-func (t transfer) copyIn(ctx context.Context, svc *lazaret.Service) error {
+func (t transfer) copyIn(ctx context.Context, svc *fumehood.Service) error {
 	op := fmt.Sprintf("copy %s to %s", t.host, t.sandbox)
 	info, err := os.Stat(t.host)
 	if err != nil {
-		return &lazaret.Error{Op: op, Class: lazaret.ErrConfig, Err: err}
+		return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err}
 	}
 	if info.Mode().IsRegular() {
 		f, err := os.Open(t.host)
 		if err != nil {
-			return &lazaret.Error{Op: op, Class: lazaret.ErrConfig, Err: err}
+			return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err}
 		}
 		defer f.Close()
 		return t.writeFile(ctx, svc, f, info)
 	}
 	root, err := filepath.EvalSymlinks(t.host) // a link to a folder is as good as the folder
 	if err != nil {
-		return &lazaret.Error{Op: op, Class: lazaret.ErrConfig, Err: err}
+		return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err}
 	}
 	dir, name, err := t.existing(ctx, svc)
 	if err != nil {
@@ -71,7 +71,7 @@ func (t transfer) copyIn(ctx context.Context, svc *lazaret.Service) error {
 	err = svc.Upload(ctx, dir, pr)
 	_ = pr.CloseWithError(errUploadEnded) // ends Pack where the upload did not read it all
 	if perr := <-packed; perr != nil && !errors.Is(perr, errUploadEnded) {
-		return &lazaret.Error{Op: op, Class: lazaret.ErrConfig, Err: perr}
+		return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: perr}
 	}
 	return err
 }
@@ -80,25 +80,25 @@ func (t transfer) copyIn(ctx context.Context, svc *lazaret.Service) error {
 var errUploadEnded = errors.New("the upload has ended")
 
 // writeFile copies a file to the path that was named, or into the folder that is there.
-func (t transfer) writeFile(ctx context.Context, svc *lazaret.Service, f io.Reader, info fs.FileInfo) error {
+func (t transfer) writeFile(ctx context.Context, svc *fumehood.Service, f io.Reader, info fs.FileInfo) error {
 	target, within := t.sandbox, path.Join(t.sandbox, info.Name())
 	if strings.HasSuffix(target, "/") {
 		target = within
 	} else if there, err := svc.Stat(ctx, target+"/."); err == nil && there.Mode.IsDir() { // of what a link points to
 		target = within
 	}
-	return svc.WriteFrom(ctx, target, f, info.Size(), lazaret.WriteOptions{Mode: info.Mode().Perm()})
+	return svc.WriteFrom(ctx, target, f, info.Size(), fumehood.WriteOptions{Mode: info.Mode().Perm()})
 }
 
 // existing splits the sandbox's path into the deepest folder above it that is there, and the rest.
-func (t transfer) existing(ctx context.Context, svc *lazaret.Service) (dir, name string, err error) {
+func (t transfer) existing(ctx context.Context, svc *fumehood.Service) (dir, name string, err error) {
 	dir, name = path.Split(path.Clean(t.absolute(svc)))
 	for dir = path.Clean(dir); dir != "/"; dir = path.Dir(dir) {
 		_, err := svc.Stat(ctx, dir)
 		if err == nil {
 			break
 		}
-		if !errors.Is(err, lazaret.ErrNotFound) {
+		if !errors.Is(err, fumehood.ErrNotFound) {
 			return "", "", err
 		}
 		name = path.Join(path.Base(dir), name)
@@ -110,18 +110,18 @@ func (t transfer) existing(ctx context.Context, svc *lazaret.Service) (dir, name
 }
 
 // absolute resolves the sandbox's path as the library does.
-func (t transfer) absolute(svc *lazaret.Service) string {
+func (t transfer) absolute(svc *fumehood.Service) string {
 	if path.IsAbs(t.sandbox) {
 		return t.sandbox
 	}
 	return path.Join(svc.ServiceInfo().Dir, t.sandbox)
 }
 
-func (t transfer) copyOut(ctx context.Context, svc *lazaret.Service) error {
+func (t transfer) copyOut(ctx context.Context, svc *fumehood.Service) error {
 	op := fmt.Sprintf("copy %s to %s", t.sandbox, t.host)
 	host, err := filepath.Abs(t.host)
 	if err != nil {
-		return &lazaret.Error{Op: op, Class: lazaret.ErrConfig, Err: err}
+		return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err}
 	}
 	if info, err := os.Stat(host); err == nil && info.IsDir() {
 		host = filepath.Join(host, path.Base(t.sandbox)) // into the folder, as cp does
@@ -132,7 +132,7 @@ func (t transfer) copyOut(ctx context.Context, svc *lazaret.Service) error {
 	}
 	defer r.Close()
 	if err := archive.Unpack(r, filepath.Dir(host), filepath.Base(host), copyOutLimits); err != nil {
-		return &lazaret.Error{Op: op, Class: unpackClass(ctx, err), Err: err}
+		return &fumehood.Error{Op: op, Class: unpackClass(ctx, err), Err: err}
 	}
 	return nil
 }
@@ -141,11 +141,11 @@ func (t transfer) copyOut(ctx context.Context, svc *lazaret.Service) error {
 func unpackClass(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
-		return lazaret.ErrCancelled
+		return fumehood.ErrCancelled
 	case errors.Is(err, archive.ErrLimit):
-		return lazaret.ErrLimit
-	case lazaret.ClassOf(err) != nil:
-		return lazaret.ClassOf(err)
+		return fumehood.ErrLimit
+	case fumehood.ClassOf(err) != nil:
+		return fumehood.ClassOf(err)
 	}
-	return lazaret.ErrConfig
+	return fumehood.ErrConfig
 }

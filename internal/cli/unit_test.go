@@ -13,21 +13,21 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
 func TestExitCodeOfEveryErrorClass(t *testing.T) {
 	want := map[error]int{
-		lazaret.ErrProgramNotFound: 127,
-		lazaret.ErrNotExecutable:   126, lazaret.ErrDirNotFound: 126, lazaret.ErrUserNotFound: 126, lazaret.ErrNotStarted: 126,
+		fumehood.ErrProgramNotFound: 127,
+		fumehood.ErrNotExecutable:   126, fumehood.ErrDirNotFound: 126, fumehood.ErrUserNotFound: 126, fumehood.ErrNotStarted: 126,
 	}
 	for class, name := range classNames {
 		code, ok := want[class]
 		if !ok {
 			code = 125
 		}
-		err := fmt.Errorf("outer: %w", &lazaret.Error{Op: "test", Class: class, Hint: "do this"})
+		err := fmt.Errorf("outer: %w", &fumehood.Error{Op: "test", Class: class, Hint: "do this"})
 		if got := exitCode(err); got != code {
 			t.Errorf("%s: exit code %d, want %d", name, got, code)
 		}
@@ -49,36 +49,36 @@ func TestExitCodeOfEveryErrorClass(t *testing.T) {
 }
 
 func TestVerdict(t *testing.T) {
-	opts := runOptions{cmd: lazaret.Cmd{Wall: time.Second}}
+	opts := runOptions{cmd: fumehood.Cmd{Wall: time.Second}}
 	opts.spec.Limits.Memory = 64 << 20
 	unlimited := opts
-	unlimited.spec.Limits.Memory = lazaret.NoLimit
+	unlimited.spec.Limits.Memory = fumehood.NoLimit
 	for _, c := range []struct {
 		name string
 		opts runOptions
-		res  lazaret.Result
+		res  fumehood.Result
 		code int
 		says string
 	}{
-		{"success", opts, lazaret.Result{Outcome: lazaret.Exited}, 0, ""},
-		{"failure", opts, lazaret.Result{Outcome: lazaret.Exited, ExitCode: 3}, 3, ""},
-		{"its own 124", opts, lazaret.Result{Outcome: lazaret.Exited, ExitCode: 124}, 124, ""},
-		{"signal", opts, lazaret.Result{Outcome: lazaret.Signalled, ExitCode: 139, Signal: 11}, 139, ""},
-		{"timeout", opts, lazaret.Result{Outcome: lazaret.TimedOut, ExitCode: -1}, 124, "the command timed out after 1s"},
-		{"memory", opts, lazaret.Result{Outcome: lazaret.OutOfMemory, ExitCode: 137}, 137, "the command was killed: out of memory (limit 64MiB)"},
-		{"memory of the machine", unlimited, lazaret.Result{Outcome: lazaret.OutOfMemory, ExitCode: 137}, 137, "the command was killed: out of memory (no limit is set, so the machine's memory ran out)"},
-		{"lost", opts, lazaret.Result{Outcome: lazaret.Lost, ExitCode: -1, Why: "its container ended"}, 125, "the command is lost, how it ended is not known: its container ended"},
-		{"unknown", opts, lazaret.Result{Outcome: "new"}, 125, `run: unknown outcome "new"`},
+		{"success", opts, fumehood.Result{Outcome: fumehood.Exited}, 0, ""},
+		{"failure", opts, fumehood.Result{Outcome: fumehood.Exited, ExitCode: 3}, 3, ""},
+		{"its own 124", opts, fumehood.Result{Outcome: fumehood.Exited, ExitCode: 124}, 124, ""},
+		{"signal", opts, fumehood.Result{Outcome: fumehood.Signalled, ExitCode: 139, Signal: 11}, 139, ""},
+		{"timeout", opts, fumehood.Result{Outcome: fumehood.TimedOut, ExitCode: -1}, 124, "the command timed out after 1s"},
+		{"memory", opts, fumehood.Result{Outcome: fumehood.OutOfMemory, ExitCode: 137}, 137, "the command was killed: out of memory (limit 64MiB)"},
+		{"memory of the machine", unlimited, fumehood.Result{Outcome: fumehood.OutOfMemory, ExitCode: 137}, 137, "the command was killed: out of memory (no limit is set, so the machine's memory ran out)"},
+		{"lost", opts, fumehood.Result{Outcome: fumehood.Lost, ExitCode: -1, Why: "its container ended"}, 125, "the command is lost, how it ended is not known: its container ended"},
+		{"unknown", opts, fumehood.Result{Outcome: "new"}, 125, `run: unknown outcome "new"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var stderr bytes.Buffer
 			a := &app{Streams: Streams{Err: &stderr}}
-			if got := a.finish(t.Context(), "lazaret run", a.verdict(c.opts, &c.res)); got != c.code {
+			if got := a.finish(t.Context(), "fumehood run", a.verdict(c.opts, &c.res)); got != c.code {
 				t.Errorf("exit code %d, want %d", got, c.code)
 			}
 			want := ""
 			if c.says != "" {
-				want = "lazaret: " + c.says + "\n"
+				want = "fumehood: " + c.says + "\n"
 			}
 			if stderr.String() != want {
 				t.Errorf("it says %q, want %q", &stderr, want)
@@ -90,10 +90,10 @@ func TestVerdict(t *testing.T) {
 func TestFinishMarksEveryLine(t *testing.T) {
 	var stderr bytes.Buffer
 	a := &app{Streams: Streams{Err: &stderr}}
-	if code := a.finish(t.Context(), "lazaret", errors.Join(errors.New("one"), errors.New("two"))); code != 125 {
+	if code := a.finish(t.Context(), "fumehood", errors.Join(errors.New("one"), errors.New("two"))); code != 125 {
 		t.Errorf("exit code %d", code)
 	}
-	if got, want := stderr.String(), "lazaret: one\nlazaret: two\n"; got != want {
+	if got, want := stderr.String(), "fumehood: one\nfumehood: two\n"; got != want {
 		t.Errorf("it says %q, want %q", got, want)
 	}
 }
@@ -102,14 +102,14 @@ func TestFinishTellsASignalFromAFailure(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(&signalled{name: "interrupt", number: 2})
 	for err, want := range map[error]int{
-		&lazaret.Error{Op: "exec", Class: lazaret.ErrCancelled}:   130,
-		fmt.Errorf("read: %w", context.Canceled):                  130,
-		context.Cause(ctx):                                        130,
-		&lazaret.Error{Op: "exec", Class: lazaret.ErrUnavailable}: 125,
-		&exitError{code: 3}:                                       3,
+		&fumehood.Error{Op: "exec", Class: fumehood.ErrCancelled}:   130,
+		fmt.Errorf("read: %w", context.Canceled):                    130,
+		context.Cause(ctx):                                          130,
+		&fumehood.Error{Op: "exec", Class: fumehood.ErrUnavailable}: 125,
+		&exitError{code: 3}:                                         3,
 	} {
 		a := &app{Streams: Streams{Err: io.Discard}}
-		if got := a.finish(ctx, "lazaret run", err); got != want {
+		if got := a.finish(ctx, "fumehood run", err); got != want {
 			t.Errorf("%v: exit code %d, want %d", err, got, want)
 		}
 	}
@@ -139,7 +139,7 @@ func TestParseMount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for in, want := range map[string]lazaret.Mount{
+	for in, want := range map[string]fumehood.Mount{
 		"data:/data":    {Host: here, Container: "/data"},
 		"data:/data:ro": {Host: here, Container: "/data"},
 		"data:/data:rw": {Host: here, Container: "/data", Writable: true},
@@ -185,7 +185,7 @@ func TestLogLines(t *testing.T) {
 	log.Info("told")
 	log.Warn("watch out", "path", "/a b")
 	log.With("sandbox", "s").WithGroup("g").Error("broken", "code", 3)
-	want := "lazaret: told\nlazaret: warning: watch out (path=/a b)\nlazaret: error: broken (sandbox=s, code=3)\n"
+	want := "fumehood: told\nfumehood: warning: watch out (path=/a b)\nfumehood: error: broken (sandbox=s, code=3)\n"
 	if out.String() != want {
 		t.Errorf("got\n%swant\n%s", &out, want)
 	}
@@ -194,7 +194,7 @@ func TestLogLines(t *testing.T) {
 func TestPullProgressIsALineNowAndThen(t *testing.T) {
 	var out bytes.Buffer
 	now := time.Unix(0, 0)
-	p := newPullProgress(func(format string, args ...any) { fmt.Fprintf(&out, "lazaret: "+format+"\n", args...) })
+	p := newPullProgress(func(format string, args ...any) { fmt.Fprintf(&out, "fumehood: "+format+"\n", args...) })
 	p.now = func() time.Time { return now }
 	at := func(after time.Duration, ev docker.Progress) {
 		now = time.Unix(0, 0).Add(after)
@@ -208,8 +208,8 @@ func TestPullProgressIsALineNowAndThen(t *testing.T) {
 	at(3*time.Second, docker.Progress{Layer: "a", Current: 4 << 20, Total: 4 << 20})
 	at(5*time.Second, docker.Progress{Layer: "a", Status: "Pull complete"})
 	at(5*time.Second, docker.Progress{Build: true, Status: "[1/2] FROM a"})
-	want := "lazaret: pulling img\nlazaret: pulling img: 3MiB of 10MiB so far\nlazaret: pulling img: 5MiB of 10MiB so far\n" +
-		"lazaret: building img: [1/2] FROM a\n"
+	want := "fumehood: pulling img\nfumehood: pulling img: 3MiB of 10MiB so far\nfumehood: pulling img: 5MiB of 10MiB so far\n" +
+		"fumehood: building img: [1/2] FROM a\n"
 	if out.String() != want {
 		t.Errorf("got\n%swant\n%s", &out, want)
 	}
@@ -245,7 +245,7 @@ func TestReportOfACheck(t *testing.T) {
 }
 
 func TestLeftoversArePrintedBySandbox(t *testing.T) {
-	found := []lazaret.Leftover{
+	found := []fumehood.Leftover{
 		{Kind: "container", Name: "a-1", Sandbox: "a", Remove: true, Reason: "its owner has ended"},
 		{Kind: "container", Name: "b-1", Sandbox: "b", Reason: "its owner is running"},
 		{Kind: "network", Name: "a_net", Sandbox: "a", Remove: true, Reason: "its owner has ended"},
@@ -284,18 +284,18 @@ caches: left (a cache)
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
 	found = nil
-	if got, want := text(false), "nothing of Lazaret's is there\n"; got != want {
+	if got, want := text(false), "nothing of Fumehood's is there\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
 func TestReportObjectHasAllFields(t *testing.T) {
 	var out bytes.Buffer
-	r := report{sandbox: "s", image: "i", start: 1500 * time.Microsecond, result: &lazaret.Result{
-		Outcome: lazaret.Signalled, ExitCode: 139, Signal: 11, Wall: time.Second, Unkilled: true,
-		Stdout: lazaret.Output{Bytes: []byte("tail"), Total: 10}, Stderr: lazaret.Output{Bytes: []byte{0xff}, Total: 1},
+	r := report{sandbox: "s", image: "i", start: 1500 * time.Microsecond, result: &fumehood.Result{
+		Outcome: fumehood.Signalled, ExitCode: 139, Signal: 11, Wall: time.Second, Unkilled: true,
+		Stdout: fumehood.Output{Bytes: []byte("tail"), Total: 10}, Stderr: fumehood.Output{Bytes: []byte{0xff}, Total: 1},
 	}}
-	if err := r.write(&out, &lazaret.Error{Op: "copy", Class: lazaret.ErrNotFound, Hint: "look"}); err != nil {
+	if err := r.write(&out, &fumehood.Error{Op: "copy", Class: fumehood.ErrNotFound, Hint: "look"}); err != nil {
 		t.Fatal(err)
 	}
 	var got any

@@ -8,10 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
-// upOptions are what `lazaret up` was asked to do.
+// upOptions are what `fumehood up` was asked to do.
 type upOptions struct {
 	spec    described
 	json    bool
@@ -26,14 +26,14 @@ func (a *app) newUpCommand(runF func(context.Context, *app, upOptions) error) *c
 		Use:   "up",
 		Short: "Start a sandbox that stays, and print its name",
 		Long: `Up starts a sandbox of an image, or of what -f describes (see run), and prints
-its name. It stays until "lazaret down" or "lazaret cleanup NAME" removes it,
+its name. It stays until "fumehood down" or "fumehood cleanup NAME" removes it,
 or, with --ttl, until a clean-up after that time.
 
-Commands get to it by "lazaret exec", files by "lazaret cp", people by "lazaret
-shell" and "lazaret connect". Commands that are detached outlive the one that
-started them: see "lazaret process".`,
-		Example: `  lazaret up --image python:3.12-slim --name box
-  lazaret up -f compose.yaml --name shop --ttl 8h`,
+Commands get to it by "fumehood exec", files by "fumehood cp", people by
+"fumehood shell" and "fumehood connect". Commands that are detached outlive the
+one that started them: see "fumehood process".`,
+		Example: `  fumehood up --image python:3.12-slim --name box
+  fumehood up -f compose.yaml --name shop --ttl 8h`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			spec, err := image.spec()
@@ -69,8 +69,8 @@ func runUp(ctx context.Context, a *app, opts upOptions) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, provider.Close(ctx)) }()
-	if _, ok := provider.(lazaret.Opener); !ok {
-		return &lazaret.Error{Op: "start sandbox", Class: lazaret.ErrUnsupported, Err: fmt.Errorf("provider %s has no named sandboxes", provider.Name())}
+	if _, ok := provider.(fumehood.Opener); !ok {
+		return &fumehood.Error{Op: "start sandbox", Class: fumehood.ErrUnsupported, Err: fmt.Errorf("provider %s has no named sandboxes", provider.Name())}
 	}
 	began := time.Now()
 	sb, err := a.start(ctx, provider, opts.spec)

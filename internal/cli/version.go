@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lazaret/lazaret/internal/guestbin"
+	"github.com/fumehood/fumehood/internal/guestbin"
 )
 
 type versionJSON struct {
@@ -23,8 +23,8 @@ func (a *app) newVersionCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "version",
-		Short:   "Print the version of Lazaret and of the guests in it",
-		Example: "  lazaret version --json",
+		Short:   "Print the version of Fumehood and of the guests in it",
+		Example: "  fumehood version --json",
 		Args:    noArguments,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.version(cmd.Context(), asJSON) },
 	}
@@ -57,7 +57,7 @@ func (a *app) version(ctx context.Context, asJSON bool) error {
 		enc.SetIndent("", "  ")
 		return enc.Encode(v)
 	}
-	_, err := fmt.Fprintf(a.Out, "lazaret %s (%s)\n", v.Version, v.Go)
+	_, err := fmt.Fprintf(a.Out, "fumehood %s (%s)\n", v.Version, v.Go)
 	for _, arch := range guestbin.Architectures {
 		if err == nil {
 			_, err = fmt.Fprintf(a.Out, "guest linux/%s %s\n", arch, cmp.Or(v.Guests[arch], "is built at first use"))

@@ -9,7 +9,7 @@ import (
 
 	"github.com/compose-spec/compose-go/v2/types"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // checking looks for what a sandbox cannot honour, and for what breaks its isolation. It is pure.
@@ -43,7 +43,7 @@ func (c *checking) check() error {
 	if len(c.errs) == 0 {
 		return nil
 	}
-	e := &lazaret.Error{Op: opLoad, Class: lazaret.ErrConfig, Err: errors.Join(c.errs...)}
+	e := &fumehood.Error{Op: opLoad, Class: fumehood.ErrConfig, Err: errors.Join(c.errs...)}
 	if c.unsafely {
 		e.Hint = "remove what breaks the isolation, or allow it with AllowUnsafe, --allow-unsafe"
 	}
@@ -242,7 +242,7 @@ func (c *checking) onInternal(svc *types.ServiceConfig) {
 		}
 	}
 	for _, port := range svc.Ports {
-		if port.Protocol != lazaret.ProtocolTCP && port.Protocol != lazaret.ProtocolUDP {
+		if port.Protocol != fumehood.ProtocolTCP && port.Protocol != fumehood.ProtocolUDP {
 			c.refuse(of(svc, "ports"), "port %d/%s cannot be published: the service is on internal networks only, from which TCP and UDP are forwarded", port.Target, port.Protocol)
 		}
 	}
@@ -328,7 +328,7 @@ func (c *checking) deploy(svc *types.ServiceConfig) {
 // labels refuses those by which objects are found again.
 func (c *checking) labels(keys []string, labels types.Labels) {
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
-		if strings.HasPrefix(key, "lazaret.") || strings.HasPrefix(key, "com.docker.compose.") {
+		if strings.HasPrefix(key, "fumehood.") || strings.HasPrefix(key, "com.docker.compose.") {
 			c.refuse(append(keys, key), "labels of this name are not for projects")
 		}
 	}

@@ -23,8 +23,8 @@ import (
 	sdk "github.com/docker/compose/v5/pkg/compose"
 	"github.com/sirupsen/logrus"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/engine"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/engine"
 )
 
 // Options says which daemon to use. The zero value finds it as the docker CLI does.
@@ -52,8 +52,8 @@ type Compose struct {
 func Connect(ctx context.Context, opts Options) (*Compose, error) {
 	c, err := connect(ctx, opts)
 	if err != nil {
-		return nil, &lazaret.Error{
-			Op: "find the Docker daemon", Class: lazaret.ErrConfig, Err: err,
+		return nil, &fumehood.Error{
+			Op: "find the Docker daemon", Class: fumehood.ErrConfig, Err: err,
 			Hint: "check DOCKER_HOST, DOCKER_CONTEXT and `docker context ls`",
 		}
 	}
@@ -148,7 +148,7 @@ func (c *Compose) Settle() { _ = c.cli.Client() }
 func (c *Compose) Auth(image string) (string, error) {
 	auth, err := command.RetrieveAuthTokenFromImage(c.cli.ConfigFile(), image)
 	if err != nil {
-		return "", &lazaret.Error{Op: "find credentials for image " + image, Class: lazaret.ErrConfig, Err: err}
+		return "", &fumehood.Error{Op: "find credentials for image " + image, Class: fumehood.ErrConfig, Err: err}
 	}
 	return auth, nil
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // generate makes the project of a Dockerfile: one service, which only idles, so that the guest becomes its main
@@ -24,7 +24,7 @@ func (l *loading) generate() error {
 	content, err := yaml.Marshal(map[string]any{"services": map[string]any{DefaultService: map[string]any{
 		"build":        map[string]any{"context": l.dir, "dockerfile": dockerfile},
 		"entrypoint":   []string{"sleep", "infinity"},
-		"network_mode": lazaret.NetworkNone,
+		"network_mode": fumehood.NetworkNone,
 	}}})
 	if err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/loader"
 	"github.com/compose-spec/compose-go/v2/types"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 func TestADockerfileIsAProjectOfOneServiceThatIdles(t *testing.T) {
@@ -18,7 +18,7 @@ func TestADockerfileIsAProjectOfOneServiceThatIdles(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(dir, "x.Dockerfile")
-	p, err := Load(t.Context(), "name", lazaret.Compose{Dockerfile: file})
+	p, err := Load(t.Context(), "name", fumehood.Compose{Dockerfile: file})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,19 +33,19 @@ func TestADockerfileIsAProjectOfOneServiceThatIdles(t *testing.T) {
 	if !slices.Equal(svc.CapDrop, []string{"ALL"}) || len(svc.CapAdd) != len(capabilities) || svc.MemLimit == 0 || svc.PidsLimit == 0 {
 		t.Errorf("it is not isolated: %+v", svc)
 	}
-	elsewhere, err := Load(t.Context(), "name", lazaret.Compose{Dockerfile: file, Dir: filepath.Dir(dir)})
+	elsewhere, err := Load(t.Context(), "name", fumehood.Compose{Dockerfile: file, Dir: filepath.Dir(dir)})
 	if err != nil || elsewhere.as.Services[DefaultService].Build.Context != filepath.Dir(dir) {
 		t.Errorf("with another context: %v", err)
 	}
 }
 
 func TestAProjectThatIsWrittenIsOneForComposeToRead(t *testing.T) {
-	spec := lazaret.Spec{
+	spec := fumehood.Spec{
 		Name: "name", Image: "image", Env: map[string]string{"A": "$HOME ${X} $$ \n\"'"}, User: "1:2", Dir: "/a b", Network: "bridge",
-		Ports: []lazaret.Port{{Container: 80}}, Mounts: []lazaret.Mount{{Host: "/etc", Container: "/x:y", Writable: true}},
-		Limits: lazaret.Limits{CPUs: 1.5, PIDs: lazaret.NoLimit},
+		Ports: []fumehood.Port{{Container: 80}}, Mounts: []fumehood.Mount{{Host: "/etc", Container: "/x:y", Writable: true}},
+		Limits: fumehood.Limits{CPUs: 1.5, PIDs: fumehood.NoLimit},
 	}
-	p := Generate(spec, Main{Volume: "guest", Serve: true, Sockets: "/sockets", ConfigFile: "/state/name/compose.yaml"}, Labels{"lazaret.owner": "me"})
+	p := Generate(spec, Main{Volume: "guest", Serve: true, Sockets: "/sockets", ConfigFile: "/state/name/compose.yaml"}, Labels{"fumehood.owner": "me"})
 	text, err := p.YAML()
 	if err != nil {
 		t.Fatal(err)
@@ -55,13 +55,13 @@ func TestAProjectThatIsWrittenIsOneForComposeToRead(t *testing.T) {
 		t.Fatalf("%v in\n%s", err, text)
 	}
 	svc := got.Services[DefaultService]
-	if *svc.Environment["A"] != spec.Env["A"] || svc.Image != "image" || svc.ContainerName != "name-default-1" || svc.MemLimit != lazaret.DefaultMemory || svc.Labels["lazaret.owner"] != "me" || len(svc.Volumes) != 3 {
+	if *svc.Environment["A"] != spec.Env["A"] || svc.Image != "image" || svc.ContainerName != "name-default-1" || svc.MemLimit != fumehood.DefaultMemory || svc.Labels["fumehood.owner"] != "me" || len(svc.Volumes) != 3 {
 		t.Errorf("got %+v of\n%s", svc, text)
 	}
 }
 
 func BenchmarkTheProjectOfAnImageAsText(b *testing.B) {
-	p := Generate(lazaret.Spec{Name: "name", Image: "image"}, Main{Volume: "guest", Serve: true, Sockets: "/sockets"}, Labels{"lazaret.owner": "me"})
+	p := Generate(fumehood.Spec{Name: "name", Image: "image"}, Main{Volume: "guest", Serve: true, Sockets: "/sockets"}, Labels{"fumehood.owner": "me"})
 	for b.Loop() {
 		if _, err := p.YAML(); err != nil {
 			b.Fatal(err)

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // FuzzLoad: whatever a file holds, it is refused with an ErrConfig, or becomes a project that loads as itself.
@@ -14,7 +14,7 @@ func FuzzLoad(f *testing.F) {
 	for _, seed := range []string{
 		"services: {a: {image: i, command: sleep infinity, ports: ['1:2', '3-4:5-6/udp'], volumes: ['vol:/v', './x:/x:ro']}}\nvolumes: {vol: }\n",
 		"services:\n  a: &a {image: '${X:-$$}', environment: [A, B=$Y], networks: {n: {aliases: [x]}}}\n  b: {<<: *a, extends: a, depends_on: {a: {condition: service_healthy}}}\nnetworks: {n: {ipam: {config: [{subnet: 10.0.0.0/24}]}}}\n",
-		"x-lazaret: {egress: internet, keep_ports: true}\nservices: {a: {build: {context: ., args: {A: b}}, deploy: {replicas: 2, resources: {limits: {memory: 1g}}}}}\n",
+		"x-fumehood: {egress: internet, keep_ports: true}\nservices: {a: {build: {context: ., args: {A: b}}, deploy: {replicas: 2, resources: {limits: {memory: 1g}}}}}\n",
 		"services: {a: {image: i, secrets: [s], configs: [{source: c, mode: 0400}], ulimits: {nofile: {soft: 1, hard: 2}}, logging: {driver: local}}}\nsecrets: {s: {file: ./s}}\nconfigs: {c: {content: x}}\n",
 		"name: x\nversion: '3'\nservices: {a: {image: i, profiles: [p]}, b: {image: i, network_mode: 'service:a', pid: 'container:x', cap_add: [ALL]}}\n",
 	} {
@@ -31,11 +31,11 @@ func FuzzLoad(f *testing.F) {
 			if err := os.WriteFile(path, content, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			return Load(t.Context(), "box", lazaret.Compose{Files: []string{path}, AllowUnsafe: unsafe})
+			return Load(t.Context(), "box", fumehood.Compose{Files: []string{path}, AllowUnsafe: unsafe})
 		}
 		p, err := load([]byte(file))
 		if err != nil {
-			if !errors.Is(err, lazaret.ErrConfig) {
+			if !errors.Is(err, fumehood.ErrConfig) {
 				t.Errorf("no ErrConfig: %v", err)
 			}
 			return

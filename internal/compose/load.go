@@ -17,7 +17,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/template"
 	"github.com/compose-spec/compose-go/v2/types"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 const opLoad = "load compose project"
@@ -38,7 +38,7 @@ type loaded struct {
 // Load reads a project as Compose does, for a sandbox of the given name, and refuses what a sandbox cannot
 // honour and, unless src allows it, what breaks the isolation. Of this process's environment it sees the
 // variables that src names, and nothing else. Its errors are ErrConfig; they name file, service and key.
-func Load(ctx context.Context, name string, src lazaret.Compose) (*Project, error) {
+func Load(ctx context.Context, name string, src fumehood.Compose) (*Project, error) {
 	quiet()
 	l := &loading{name: name, src: src}
 	p, err := l.load(ctx)
@@ -51,7 +51,7 @@ func Load(ctx context.Context, name string, src lazaret.Compose) (*Project, erro
 // loading is one Load under way.
 type loading struct {
 	name string
-	src  lazaret.Compose
+	src  fumehood.Compose
 
 	files  []types.ConfigFile
 	dir    string
@@ -188,12 +188,12 @@ func (l *loading) unset() []Change {
 
 // problem gives a failure its class, and the line that it speaks of.
 func (l *loading) problem(ctx context.Context, err error) error {
-	var ours *lazaret.Error
+	var ours *fumehood.Error
 	switch {
 	case ctx.Err() != nil:
-		return &lazaret.Error{Op: opLoad, Class: lazaret.ErrCancelled, Err: context.Cause(ctx)}
+		return &fumehood.Error{Op: opLoad, Class: fumehood.ErrCancelled, Err: context.Cause(ctx)}
 	case !errors.As(err, &ours):
-		ours = &lazaret.Error{Op: opLoad, Class: lazaret.ErrConfig, Err: errors.New(l.places.locate(err.Error()))}
+		ours = &fumehood.Error{Op: opLoad, Class: fumehood.ErrConfig, Err: errors.New(l.places.locate(err.Error()))}
 	}
 	ours.Err = errors.New(l.mask(ours.Err.Error()))
 	return ours
@@ -210,7 +210,7 @@ func (l *loading) mask(text string) string {
 }
 
 // settle decides all that does not depend on a policy.
-func (p *Project) settle(src lazaret.Compose, dir string) error {
+func (p *Project) settle(src fumehood.Compose, dir string) error {
 	p.order = p.places.order(p.as.Services)
 	if p.as.Networks == nil {
 		p.as.Networks = types.Networks{}

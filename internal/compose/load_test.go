@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // project writes files, by name, into a new folder.
@@ -29,7 +29,7 @@ func project(t testing.TB, files map[string]string) string {
 }
 
 // load loads one file.
-func load(t testing.TB, content string, src lazaret.Compose) (*Project, error) {
+func load(t testing.TB, content string, src fumehood.Compose) (*Project, error) {
 	t.Helper()
 	dir := project(t, map[string]string{"compose.yaml": content})
 	src.Files = append([]string{filepath.Join(dir, "compose.yaml")}, src.Files...)
@@ -37,7 +37,7 @@ func load(t testing.TB, content string, src lazaret.Compose) (*Project, error) {
 }
 
 // loadGood is load for what is right.
-func loadGood(t testing.TB, content string, src lazaret.Compose) *Project {
+func loadGood(t testing.TB, content string, src fumehood.Compose) *Project {
 	t.Helper()
 	p, err := load(t, content, src)
 	if err != nil {
@@ -56,32 +56,32 @@ func env(t *testing.T, p *Project, service, name string) string {
 }
 
 func TestInterpolationSeesWhatIsNamedAndIsByteExact(t *testing.T) {
-	t.Setenv("LAZARET_TEST_ALLOWED", `pa$$word ${X} $Y`)
-	t.Setenv("LAZARET_TEST_SECRET", "hidden")
+	t.Setenv("FUMEHOOD_TEST_ALLOWED", `pa$$word ${X} $Y`)
+	t.Setenv("FUMEHOOD_TEST_SECRET", "hidden")
 	p := loadGood(t, `
 services:
   web:
     image: a
     mem_limit: ${MEM-0.5gb}
     environment:
-      ALLOWED: ${LAZARET_TEST_ALLOWED}
-      HIDDEN: "${LAZARET_TEST_SECRET:-not seen}"
-      LAZARET_TEST_SECRET:
-      LAZARET_TEST_ALLOWED:
+      ALLOWED: ${FUMEHOOD_TEST_ALLOWED}
+      HIDDEN: "${FUMEHOOD_TEST_SECRET:-not seen}"
+      FUMEHOOD_TEST_SECRET:
+      FUMEHOOD_TEST_ALLOWED:
       HOME:
       DOLLARS: $$HOME $${X} 100$$
       SAMPLE: ${SAMPLE_METADATA_FLAG}
       NESTED: ${NONE:-${GIVEN}}
       EMPTY: "${EMPTY-default}"
       REPLACED: "${GIVEN:+yes}"
-`, lazaret.Compose{HostEnv: []string{"LAZARET_TEST_ALLOWED", "LAZARET_TEST_NOT_SET"}, Env: map[string]string{
+`, fumehood.Compose{HostEnv: []string{"FUMEHOOD_TEST_ALLOWED", "FUMEHOOD_TEST_NOT_SET"}, Env: map[string]string{
 		"SAMPLE_METADATA_FLAG": `FLAG{$1 $$ ${2} \ "'` + "\n}", "GIVEN": "$GIVEN", "EMPTY": "",
 	}})
 	if got := int64(p.as.Services["web"].MemLimit); got != 512<<20 {
 		t.Errorf("mem_limit is %d", got)
 	}
 	for name, want := range map[string]string{
-		"ALLOWED": `pa$$word ${X} $Y`, "HIDDEN": "not seen", "LAZARET_TEST_SECRET": "(unset)", "LAZARET_TEST_ALLOWED": `pa$$word ${X} $Y`,
+		"ALLOWED": `pa$$word ${X} $Y`, "HIDDEN": "not seen", "FUMEHOOD_TEST_SECRET": "(unset)", "FUMEHOOD_TEST_ALLOWED": `pa$$word ${X} $Y`,
 		"HOME": "(unset)", "DOLLARS": "$HOME ${X} 100$", "SAMPLE": `FLAG{$1 $$ ${2} \ "'` + "\n}", "NESTED": "$GIVEN", "EMPTY": "", "REPLACED": "yes",
 	} {
 		if got := env(t, p, "web", name); got != want {
@@ -106,12 +106,12 @@ services:
 	file := []string{filepath.Join(dir, "compose.yaml")}
 	for _, tt := range []struct {
 		name       string
-		src        lazaret.Compose
+		src        fumehood.Compose
 		image, who string
 	}{
-		{"the folder's .env by default", lazaret.Compose{}, "from-dot-env", "dot"},
-		{"a file that is named in its place", lazaret.Compose{EnvFiles: []string{filepath.Join(dir, "other.env")}}, "from-other", ""},
-		{"what the caller gives above all", lazaret.Compose{Env: map[string]string{"IMAGE": "given"}}, "given", "dot"},
+		{"the folder's .env by default", fumehood.Compose{}, "from-dot-env", "dot"},
+		{"a file that is named in its place", fumehood.Compose{EnvFiles: []string{filepath.Join(dir, "other.env")}}, "from-other", ""},
+		{"what the caller gives above all", fumehood.Compose{Env: map[string]string{"IMAGE": "given"}}, "given", "dot"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.src.Files = file
@@ -132,7 +132,7 @@ services:
 }
 
 func TestAVariableThatNothingSetsIsNoted(t *testing.T) {
-	p := loadGood(t, "services:\n  web: {image: a, environment: {A: '${NOT_SET}', B: '${WITH_DEFAULT-1}', C: '$COMPOSE_PROJECT_NAME'}}\n", lazaret.Compose{})
+	p := loadGood(t, "services:\n  web: {image: a, environment: {A: '${NOT_SET}', B: '${WITH_DEFAULT-1}', C: '$COMPOSE_PROJECT_NAME'}}\n", fumehood.Compose{})
 	if len(p.notes) != 1 || p.notes[0].Key != "${NOT_SET}" {
 		t.Errorf("the notes are %v", p.notes)
 	}
@@ -158,11 +158,11 @@ func TestErrorsNameFileLineServiceAndKey(t *testing.T) {
 		"no service":                  {"services: {}\n", []string{"no service"}},
 		"a cycle":                     {"services:\n  a: {image: a, depends_on: [b]}\n  b: {image: b, depends_on: [a]}\n", []string{"cycle"}},
 		"a file that extends none":    {"services:\n  web: {extends: {file: none.yaml, service: a}}\n", []string{"none.yaml"}},
-		"x-lazaret: an unknown key":   {"x-lazaret:\n  egres: internet\nservices: {web: {image: a}}\n", []string{"compose.yaml:2", "x-lazaret.egres", "there is no such setting"}},
-		"x-lazaret: no mapping":       {"x-lazaret: 3\nservices: {web: {image: a}}\n", []string{"compose.yaml:1", "x-lazaret", "mapping"}},
-		"x-lazaret: another egress":   {"x-lazaret: {egress: all}\nservices: {web: {image: a}}\n", []string{"compose.yaml:1", "x-lazaret.egress", `"all"`}},
-		"x-lazaret: a list":           {"x-lazaret:\n  egress: {allow: [example.com]}\nservices: {web: {image: a}}\n", []string{"compose.yaml:2", "x-lazaret.egress", "not supported yet"}},
-		"x-lazaret: no bool":          {"x-lazaret:\n  keep_ports: 1\nservices: {web: {image: a}}\n", []string{"compose.yaml:2", "x-lazaret.keep_ports"}},
+		"x-fumehood: an unknown key":  {"x-fumehood:\n  egres: internet\nservices: {web: {image: a}}\n", []string{"compose.yaml:2", "x-fumehood.egres", "there is no such setting"}},
+		"x-fumehood: no mapping":      {"x-fumehood: 3\nservices: {web: {image: a}}\n", []string{"compose.yaml:1", "x-fumehood", "mapping"}},
+		"x-fumehood: another egress":  {"x-fumehood: {egress: all}\nservices: {web: {image: a}}\n", []string{"compose.yaml:1", "x-fumehood.egress", `"all"`}},
+		"x-fumehood: a list":          {"x-fumehood:\n  egress: {allow: [example.com]}\nservices: {web: {image: a}}\n", []string{"compose.yaml:2", "x-fumehood.egress", "not supported yet"}},
+		"x-fumehood: no bool":         {"x-fumehood:\n  keep_ports: 1\nservices: {web: {image: a}}\n", []string{"compose.yaml:2", "x-fumehood.keep_ports"}},
 		"x-default: no bool":          {"services:\n  web:\n    image: a\n    x-default: please\n", []string{"compose.yaml:4", "services.web.x-default"}},
 		"x-local: no bool":            {"services:\n  web:\n    image: a\n    x-local: 1\n", []string{"compose.yaml:4", "services.web.x-local"}},
 		"two that say x-default":      {"services:\n  a: {image: a, x-default: true}\n  b: {image: a, x-default: true}\n", []string{"compose.yaml:3", "services.b.x-default", "service a"}},
@@ -178,24 +178,24 @@ func TestErrorsNameFileLineServiceAndKey(t *testing.T) {
 		"a cluster's labels":          {"services:\n  web:\n    image: a\n    deploy: {labels: {a: b}}\n", []string{"services.web.deploy.labels"}},
 		"a virtual address":           {"services:\n  web:\n    image: a\n    deploy: {endpoint_mode: vip}\n", []string{"services.web.deploy.endpoint_mode"}},
 		"a delay between restarts":    {"services:\n  web:\n    image: a\n    deploy: {restart_policy: {delay: 5s}}\n", []string{"services.web.deploy.restart_policy"}},
-		"a label of ours":             {"services:\n  web:\n    image: a\n    labels:\n      lazaret.owner: me\n", []string{"compose.yaml:5", "services.web.labels.lazaret.owner"}},
+		"a label of ours":             {"services:\n  web:\n    image: a\n    labels:\n      fumehood.owner: me\n", []string{"compose.yaml:5", "services.web.labels.fumehood.owner"}},
 		"a label of Compose's":        {"services: {web: {image: a, networks: [n]}}\nnetworks:\n  n:\n    labels: {com.docker.compose.project: me}\n", []string{"compose.yaml:4", "networks.n.labels.com.docker.compose.project"}},
 		"an external secret":          {"services: {web: {image: a, secrets: [s]}}\nsecrets:\n  s: {external: true}\n", []string{"compose.yaml:3", "secrets.s", "cluster"}},
 		"a secret of no variable":     {"services: {web: {image: a, secrets: [s]}}\nsecrets:\n  s: {environment: NOT_SET}\n", []string{"compose.yaml:3", "secrets.s.environment", "NOT_SET"}},
 		"a mode for a file":           {"services:\n  web:\n    image: a\n    secrets:\n    - {source: s, mode: 0400}\nsecrets:\n  s: {file: ./s}\n", []string{"compose.yaml:4", "services.web.secrets", "uid, gid and mode"}},
 		"a config in read-only":       {"services:\n  web:\n    image: a\n    read_only: true\n    configs: [c]\nconfigs:\n  c: {content: text}\n", []string{"compose.yaml:5", "services.web.configs", "read-only"}},
-		"a mount over the guest":      {"services:\n  web:\n    image: a\n    tmpfs: /.lazaret/x\n", []string{"services.web.tmpfs", "taken"}},
+		"a mount over the guest":      {"services:\n  web:\n    image: a\n    tmpfs: /.fumehood/x\n", []string{"services.web.tmpfs", "taken"}},
 		"a named pipe":                {"services:\n  web:\n    image: a\n    volumes:\n    - {type: npipe, source: a, target: /b}\n", []string{"services.web.volumes", "npipe"}},
 		"SCTP on an internal network": {"services:\n  web:\n    image: a\n    ports: ['53:53/sctp']\n", []string{"compose.yaml:4", "services.web.ports", "53/sctp"}},
 		"too many containers":         {"services:\n  web:\n    image: a\n    scale: 99999999999\n", []string{"compose.yaml:4", "services.web.scale"}},
 		"an image that is remote":     {"include: ['oci://example.com/a:b']\nservices: {web: {image: a}}\n", []string{"example.com"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := load(t, tt.file, lazaret.Compose{})
+			_, err := load(t, tt.file, fumehood.Compose{})
 			if err == nil {
 				t.Fatal("it was loaded")
 			}
-			if !errors.Is(err, lazaret.ErrConfig) {
+			if !errors.Is(err, fumehood.ErrConfig) {
 				t.Errorf("no ErrConfig: %v", err)
 			}
 			for _, want := range tt.want {
@@ -211,7 +211,7 @@ func TestErrorsNameFileLineServiceAndKey(t *testing.T) {
 func TestAFileThatIsNoneIsAnError(t *testing.T) {
 	dir := t.TempDir()
 	for _, file := range []string{filepath.Join(dir, "none.yaml"), dir, os.DevNull} {
-		if _, err := Load(t.Context(), "box", lazaret.Compose{Files: []string{file}}); !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), file) {
+		if _, err := Load(t.Context(), "box", fumehood.Compose{Files: []string{file}}); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), file) {
 			t.Errorf("%s: %v", file, err)
 		}
 	}
@@ -220,23 +220,23 @@ func TestAFileThatIsNoneIsAnError(t *testing.T) {
 func TestALoadThatIsCancelledSaysSo(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := Load(ctx, "box", lazaret.Compose{Files: []string{"none.yaml"}})
-	if !errors.Is(err, lazaret.ErrCancelled) {
+	_, err := Load(ctx, "box", fumehood.Compose{Files: []string{"none.yaml"}})
+	if !errors.Is(err, fumehood.ErrCancelled) {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestNeitherErrorsNorNotesQuoteAVariableOfTheHost(t *testing.T) {
-	t.Setenv("LAZARET_TEST_SECRET", "s3cret")
-	src := lazaret.Compose{HostEnv: []string{"LAZARET_TEST_SECRET"}}
-	for _, key := range []string{"pids_limit: ${LAZARET_TEST_SECRET}", "volumes: ['/${LAZARET_TEST_SECRET}:/x']", "volumes: [{type: '${LAZARET_TEST_SECRET}', target: /x}]"} {
+	t.Setenv("FUMEHOOD_TEST_SECRET", "s3cret")
+	src := fumehood.Compose{HostEnv: []string{"FUMEHOOD_TEST_SECRET"}}
+	for _, key := range []string{"pids_limit: ${FUMEHOOD_TEST_SECRET}", "volumes: ['/${FUMEHOOD_TEST_SECRET}:/x']", "volumes: [{type: '${FUMEHOOD_TEST_SECRET}', target: /x}]"} {
 		_, err := load(t, "services:\n  web:\n    image: a\n    "+key+"\n", src)
 		if err == nil || strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("%s: got %v", key, err)
 		}
 	}
 	src.AllowUnsafe = true
-	p := loadGood(t, "services:\n  web:\n    image: a\n    volumes: ['/${LAZARET_TEST_SECRET}:/x']\n", src)
+	p := loadGood(t, "services:\n  web:\n    image: a\n    volumes: ['/${FUMEHOOD_TEST_SECRET}:/x']\n", src)
 	if len(p.notes) != 1 || strings.Contains(p.notes[0].String(), "s3cret") {
 		t.Errorf("noted is %v", p.notes)
 	}
@@ -259,10 +259,10 @@ func TestTheDefaultService(t *testing.T) {
 		{"none", "services:\n  a: {image: a, profiles: [p]}\n", "", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p, err := load(t, tt.file, lazaret.Compose{Service: tt.wanted})
+			p, err := load(t, tt.file, fumehood.Compose{Service: tt.wanted})
 			switch {
 			case tt.want == "":
-				if !errors.Is(err, lazaret.ErrConfig) {
+				if !errors.Is(err, fumehood.ErrConfig) {
 					t.Errorf("got %v", err)
 				}
 			case err != nil:
@@ -293,7 +293,7 @@ services:
 		"base.yaml":      "services:\n  common: {image: c, volumes: ['./data:/data:ro']}\n",
 		"sub/inner.yaml": "services:\n  inner: {image: i, volumes: ['./x:/x:ro']}\n",
 	})
-	p, err := Load(t.Context(), "box", lazaret.Compose{Files: []string{filepath.Join(dir, "compose.yaml"), filepath.Join(dir, "over.yaml")}, Profiles: []string{"debug"}})
+	p, err := Load(t.Context(), "box", fumehood.Compose{Files: []string{filepath.Join(dir, "compose.yaml"), filepath.Join(dir, "over.yaml")}, Profiles: []string{"debug"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -329,13 +329,13 @@ services:
   db: {image: b, scale: 2, volumes: ["d:/d"], sysctls: {net.core.somaxconn: 10}}
 configs: {c: {content: "$$x ${A}"}}
 volumes: {d: {}}
-`, lazaret.Compose{Env: map[string]string{"A": "a$b$$c"}, Egress: lazaret.EgressInternet})
+`, fumehood.Compose{Env: map[string]string{"A": "a$b$$c"}, Egress: fumehood.EgressInternet})
 	p.Apply(Policy{})
 	first, err := p.YAML()
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := load(t, string(first), lazaret.Compose{})
+	again, err := load(t, string(first), fumehood.Compose{})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, first)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // places knows where in a project's own files things are written; not in those that they include or extend.
@@ -129,8 +129,8 @@ func (p *Project) bad(service, key, format string, a ...any) error {
 
 // badAt is an error about nested keys.
 func (p *Project) badAt(keys []string, format string, a ...any) error {
-	return &lazaret.Error{
-		Op: opLoad, Class: lazaret.ErrConfig,
+	return &fumehood.Error{
+		Op: opLoad, Class: fumehood.ErrConfig,
 		Err: fmt.Errorf("%s: %s: %w", p.places.find(keys), strings.Join(keys, "."), fmt.Errorf(format, a...)),
 	}
 }

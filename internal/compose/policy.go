@@ -12,8 +12,8 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 	"github.com/docker/compose/v5/pkg/api"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/engine"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/engine"
 )
 
 // Policy is what a project is made to fit before it is created. Its zero value fits for looking at it.
@@ -29,7 +29,7 @@ type Policy struct {
 	// Sockets is the folder of the host in which a service's guests are listened for; "", and nil, where none is.
 	Sockets func(service string) string
 	// Limits are those of services that set none.
-	Limits lazaret.Limits
+	Limits fumehood.Limits
 	// Images are what services run, by service. One that is not here runs what the project says.
 	Images map[string]Image
 	// Subnets are one for each network of NetworksNeeded, in its order. Without any, the Engine chooses.
@@ -86,7 +86,7 @@ func (p *Project) Internal() bool { return p.internal }
 // Apply makes the project, as it was loaded, fit a policy. It is pure, and may be done again with another.
 func (p *Project) Apply(pol Policy) []Change {
 	p.project = p.as.WithoutUnnecessaryResources() // a copy
-	p.serve, p.forward = map[string]bool{}, map[string][]lazaret.Port{}
+	p.serve, p.forward = map[string]bool{}, map[string][]fumehood.Port{}
 	a := &applying{Project: p, pol: pol, changes: slices.Clone(p.notes)}
 	a.networks()
 	a.volumes()
@@ -114,7 +114,7 @@ func (a *applying) change(svc *types.ServiceConfig, key, from, to, why string) {
 }
 
 // guestVolume is the key of the guest's volume in projects.
-const guestVolume = "lazaret-guest"
+const guestVolume = "fumehood-guest"
 
 func (a *applying) apply(svc *types.ServiceConfig) {
 	svc.Labels = labelled(svc.Labels, a.pol.Labels)
@@ -174,7 +174,7 @@ func (a *applying) networks() {
 			n.Name = own
 		}
 		if a.internal && !n.Internal {
-			a.change(nil, at+".internal", "false", "true", "services reach each other and nothing else; --egress internet, or x-lazaret: {egress: internet}, lets them out")
+			a.change(nil, at+".internal", "false", "true", "services reach each other and nothing else; --egress internet, or x-fumehood: {egress: internet}, lets them out")
 			n.Internal = true
 		}
 		if n.Internal {
@@ -261,7 +261,7 @@ func (a *applying) ports(svc *types.ServiceConfig) {
 		if !a.onlyInternal(svc) {
 			kept = append(kept, port)
 			if now := portText(port); now != was {
-				a.change(svc, "ports", was, now, "sandboxes run side by side, and are reached from this host only; x-lazaret: {keep_ports: true} keeps ports")
+				a.change(svc, "ports", was, now, "sandboxes run side by side, and are reached from this host only; x-fumehood: {keep_ports: true} keeps ports")
 			}
 			continue
 		}
@@ -269,7 +269,7 @@ func (a *applying) ports(svc *types.ServiceConfig) {
 		if n, err := fmt.Sscanf(port.Published, "%d", &host); n != 1 || err != nil {
 			host = 0
 		}
-		a.forward[svc.Name] = append(a.forward[svc.Name], lazaret.Port{Host: host, Container: int(port.Target), Protocol: port.Protocol, Address: port.HostIP})
+		a.forward[svc.Name] = append(a.forward[svc.Name], fumehood.Port{Host: host, Container: int(port.Target), Protocol: port.Protocol, Address: port.HostIP})
 		a.change(svc, "ports", was, portText(port)+", forwarded", "the Engine publishes nothing of internal networks")
 	}
 	svc.Ports = kept

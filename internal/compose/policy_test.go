@@ -13,7 +13,7 @@ import (
 
 	"github.com/compose-spec/compose-go/v2/types"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 func TestWhatBreaksTheIsolationIsRefusedUnlessItIsAllowed(t *testing.T) {
@@ -77,9 +77,9 @@ func TestWhatBreaksTheIsolationIsRefusedUnlessItIsAllowed(t *testing.T) {
 			if err := os.Symlink(outside, filepath.Join(dir, "link")); err != nil {
 				t.Fatal(err)
 			}
-			src := lazaret.Compose{Files: []string{filepath.Join(dir, "compose.yaml")}}
+			src := fumehood.Compose{Files: []string{filepath.Join(dir, "compose.yaml")}}
 			_, err := Load(t.Context(), "box", src)
-			if !errors.Is(err, lazaret.ErrConfig) {
+			if !errors.Is(err, fumehood.ErrConfig) {
 				t.Fatalf("got %v", err)
 			}
 			for _, key := range tt.keys {
@@ -129,7 +129,7 @@ services:
   d: {image: i, network_mode: bridge, cap_add: [NET_RAW]}
 secrets: {s: {file: ./s}}
 volumes: {vol: {}, ext: {external: true}, tmp: {driver_opts: {type: tmpfs, device: tmpfs}}}
-`, lazaret.Compose{})
+`, fumehood.Compose{})
 }
 
 func TestReferencesToAContainerOfTheProjectAreToItsService(t *testing.T) {
@@ -137,7 +137,7 @@ func TestReferencesToAContainerOfTheProjectAreToItsService(t *testing.T) {
 services:
   a: {image: i, container_name: box}
   b: {image: i, network_mode: "container:box", ipc: "container:box", volumes_from: ["container:box:ro"]}
-`, lazaret.Compose{})
+`, fumehood.Compose{})
 	b := p.as.Services["b"]
 	if b.NetworkMode != "service:a" || b.Ipc != "service:a" || b.VolumesFrom[0] != "a:ro" {
 		t.Errorf("it is %+v", b)
@@ -148,7 +148,7 @@ services:
 }
 
 // applied loads a project and makes it fit.
-func applied(t *testing.T, file string, src lazaret.Compose, pol Policy) (*Project, []Change) {
+func applied(t *testing.T, file string, src fumehood.Compose, pol Policy) (*Project, []Change) {
 	t.Helper()
 	p := loadGood(t, file, src)
 	return p, p.Apply(pol)
@@ -166,11 +166,11 @@ func TestNetworksAreInternalUnlessOneSaysOtherwise(t *testing.T) {
 		internal           bool
 	}{
 		{"by default", file, "", true},
-		{"the run says so", file, lazaret.EgressInternet, false},
-		{"the project says so", file + "x-lazaret: {egress: internet}\n", "", false},
+		{"the run says so", file, fumehood.EgressInternet, false},
+		{"the project says so", file + "x-fumehood: {egress: internet}\n", "", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p, changes := applied(t, tt.file, lazaret.Compose{Egress: tt.egress}, Policy{})
+			p, changes := applied(t, tt.file, fumehood.Compose{Egress: tt.egress}, Policy{})
 			open, closed := p.project.Networks["default"], p.project.Networks["closed"]
 			if open.Internal != tt.internal || p.Internal() != tt.internal || has(changes, "", "networks.default.internal") != tt.internal {
 				t.Errorf("it is %+v, and told: %v", open, changes)
@@ -206,7 +206,7 @@ networks:
   y: {ipam: {config: [{gateway: 10.0.0.1}]}}
   fixed: {ipam: {config: [{subnet: 172.28.0.0/24}]}}
   unused: {}
-`, lazaret.Compose{})
+`, fumehood.Compose{})
 	if got := p.NetworksNeeded(); !reflect.DeepEqual(got, []int{24, 4}) {
 		t.Errorf("needed are %v", got)
 	}
@@ -232,28 +232,28 @@ services:
 	tests := []struct {
 		name, file, egress string
 		ports              []string
-		forward            []lazaret.Port
+		forward            []fumehood.Port
 	}{
-		{"forwarded", file, "", nil, []lazaret.Port{
+		{"forwarded", file, "", nil, []fumehood.Port{
 			{Container: 80, Protocol: "tcp", Address: "127.0.0.1"},
 			{Container: 90, Protocol: "tcp", Address: "127.0.0.1"},
 			{Container: 70, Protocol: "tcp", Address: "127.0.0.1"},
 			{Container: 10, Protocol: "tcp", Address: "127.0.0.1"},
 			{Container: 11, Protocol: "tcp", Address: "127.0.0.1"},
 		}},
-		{"forwarded as they are", file + "x-lazaret: {keep_ports: true}\n", "", nil, []lazaret.Port{
+		{"forwarded as they are", file + "x-fumehood: {keep_ports: true}\n", "", nil, []fumehood.Port{
 			{Host: 8008, Container: 80, Protocol: "tcp", Address: "127.0.0.1"},
 			{Host: 9000, Container: 90, Protocol: "tcp", Address: "0.0.0.0"},
 			{Container: 70, Protocol: "tcp", Address: "127.0.0.1"},
 			{Host: 1000, Container: 10, Protocol: "tcp", Address: "127.0.0.2"},
 			{Host: 1001, Container: 11, Protocol: "tcp", Address: "127.0.0.2"},
 		}},
-		{"published", file, lazaret.EgressInternet, []string{"127.0.0.1::80/tcp", "127.0.0.1::90/tcp", "127.0.0.1::70/tcp", "127.0.0.1::10/tcp", "127.0.0.1::11/tcp"}, nil},
-		{"published as they are", file + "x-lazaret: {keep_ports: true}\n", lazaret.EgressInternet, []string{"127.0.0.1:8008:80/tcp", "0.0.0.0:9000:90/tcp", "127.0.0.1::70/tcp", "127.0.0.2:1000:10/tcp", "127.0.0.2:1001:11/tcp"}, nil},
+		{"published", file, fumehood.EgressInternet, []string{"127.0.0.1::80/tcp", "127.0.0.1::90/tcp", "127.0.0.1::70/tcp", "127.0.0.1::10/tcp", "127.0.0.1::11/tcp"}, nil},
+		{"published as they are", file + "x-fumehood: {keep_ports: true}\n", fumehood.EgressInternet, []string{"127.0.0.1:8008:80/tcp", "0.0.0.0:9000:90/tcp", "127.0.0.1::70/tcp", "127.0.0.2:1000:10/tcp", "127.0.0.2:1001:11/tcp"}, nil},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			p, changes := applied(t, tt.file, lazaret.Compose{Egress: tt.egress}, Policy{})
+			p, changes := applied(t, tt.file, fumehood.Compose{Egress: tt.egress}, Policy{})
 			var ports []string
 			for _, port := range p.project.Services["a"].Ports {
 				ports = append(ports, portText(port))
@@ -275,7 +275,7 @@ services:
   b: {image: i, container_name: alone, network_mode: none}
 networks: {n: , m: }
 volumes: {vol: {name: shared}}
-`, lazaret.Compose{}, Policy{Labels: Labels{"lazaret.owner": "me"}, ConfigFile: "/state/compose.yaml"})
+`, fumehood.Compose{}, Policy{Labels: Labels{"fumehood.owner": "me"}, ConfigFile: "/state/compose.yaml"})
 	a, b := p.project.Services["a"], p.project.Services["b"]
 	if a.ContainerName != "" || b.ContainerName != "" || !has(changes, "a", "container_name") || !has(changes, "b", "container_name") {
 		t.Errorf("they are %q and %q", a.ContainerName, b.ContainerName)
@@ -283,10 +283,10 @@ volumes: {vol: {name: shared}}
 	if got := fmt.Sprint(a.Networks["n"].Aliases, a.Networks["m"].Aliases); got != "[fixed] [other fixed]" {
 		t.Errorf("the aliases are %s", got)
 	}
-	if v := p.project.Volumes["vol"]; v.Name != "box_vol" || v.Labels["lazaret.owner"] != "me" || !has(changes, "", "volumes.vol.name") {
+	if v := p.project.Volumes["vol"]; v.Name != "box_vol" || v.Labels["fumehood.owner"] != "me" || !has(changes, "", "volumes.vol.name") {
 		t.Errorf("the volume is %+v", v)
 	}
-	if a.Labels["lazaret.owner"] != "me" || p.project.Networks["n"].Labels["lazaret.owner"] != "me" {
+	if a.Labels["fumehood.owner"] != "me" || p.project.Networks["n"].Labels["fumehood.owner"] != "me" {
 		t.Error("a label is missing")
 	}
 	if a.CustomLabels["com.docker.compose.project.config_files"] != "/state/compose.yaml" || a.CustomLabels["com.docker.compose.service"] != "a" {
@@ -340,7 +340,7 @@ func TestWhatOnlyWaitsIsReplacedByTheGuest(t *testing.T) {
 			if strings.Contains(tt.service, "image:") {
 				image, other = "", ", pid: 'service:a'"
 			}
-			p, changes := applied(t, "services: {a: {"+image+tt.service+"}, b: {image: i"+other+"}}", lazaret.Compose{},
+			p, changes := applied(t, "services: {a: {"+image+tt.service+"}, b: {image: i"+other+"}}", fumehood.Compose{},
 				Policy{Volume: "guest", Serve: true, Images: map[string]Image{"a": tt.image}})
 			a := p.project.Services["a"]
 			if got := has(changes, "a", "command"); got != tt.want || p.serve["a"] != tt.want || p.Services()[0].Serves != tt.want {
@@ -368,7 +368,7 @@ func TestAServiceThatIsNotServedIdlesInTheGuest(t *testing.T) {
 		"with engine commands": {"services: {a: {image: i, command: sleep infinity}}", Policy{}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, _ := applied(t, tt.file, lazaret.Compose{}, tt.pol)
+			p, _ := applied(t, tt.file, fumehood.Compose{}, tt.pol)
 			if a := p.project.Services["a"]; !slices.Equal(a.Entrypoint, tt.want) || p.serve["a"] || a.StdinOpen {
 				t.Errorf("it is %+v", a)
 			}
@@ -377,24 +377,24 @@ func TestAServiceThatIsNotServedIdlesInTheGuest(t *testing.T) {
 }
 
 func TestInitIsRefusedBySayingSo(t *testing.T) {
-	p, changes := applied(t, "services: {a: {image: i, init: false}, b: {image: i, init: true}}", lazaret.Compose{}, Policy{Volume: "guest"})
+	p, changes := applied(t, "services: {a: {image: i, init: false}, b: {image: i, init: true}}", fumehood.Compose{}, Policy{Volume: "guest"})
 	if *p.project.Services["a"].Init || !*p.project.Services["b"].Init || has(changes, "a", "init") || has(changes, "b", "init") {
 		t.Errorf("changes are %v", changes)
 	}
 }
 
 func TestLimitsAreSetWhereThereAreNone(t *testing.T) {
-	def := lazaret.Limits{Memory: 1 << 30, CPUs: 2, PIDs: 100}
+	def := fumehood.Limits{Memory: 1 << 30, CPUs: 2, PIDs: 100}
 	for _, tt := range []struct {
 		service      string
-		limits       lazaret.Limits
+		limits       fumehood.Limits
 		memory, swap int64
 		pids         int64
 		cpus         float32
 	}{
 		{"user: a", def, 1 << 30, 1 << 30, 100, 2},
-		{"user: a", lazaret.Limits{}, lazaret.DefaultMemory, lazaret.DefaultMemory, lazaret.DefaultPIDs, 0},
-		{"user: a", lazaret.Limits{Memory: lazaret.NoLimit, PIDs: lazaret.NoLimit}, 0, 0, 0, 0},
+		{"user: a", fumehood.Limits{}, fumehood.DefaultMemory, fumehood.DefaultMemory, fumehood.DefaultPIDs, 0},
+		{"user: a", fumehood.Limits{Memory: fumehood.NoLimit, PIDs: fumehood.NoLimit}, 0, 0, 0, 0},
 		{"mem_limit: 64m, pids_limit: 50, cpus: 0.5", def, 64 << 20, 64 << 20, 50, 0.5},
 		{"mem_limit: 64m, memswap_limit: 128m, pids_limit: -1", def, 64 << 20, 128 << 20, -1, 2},
 		{"deploy: {resources: {limits: {memory: 64m, cpus: '0.5', pids: 60}}}", def, 64 << 20, 64 << 20, 60, 0.5},
@@ -403,7 +403,7 @@ func TestLimitsAreSetWhereThereAreNone(t *testing.T) {
 		{"deploy: {resources: {reservations: {memory: 4g}}}", def, 4 << 30, 4 << 30, 100, 2},
 	} {
 		t.Run(tt.service, func(t *testing.T) {
-			p, _ := applied(t, "services: {a: {image: i, "+tt.service+"}}", lazaret.Compose{}, Policy{Limits: tt.limits})
+			p, _ := applied(t, "services: {a: {image: i, "+tt.service+"}}", fumehood.Compose{}, Policy{Limits: tt.limits})
 			a := p.project.Services["a"]
 			memory, pids, cpus := int64(a.MemLimit), a.PidsLimit, a.CPUS
 			if a.Deploy != nil && a.Deploy.Resources.Limits != nil { // what the Engine is told in the end
@@ -416,7 +416,7 @@ func TestLimitsAreSetWhereThereAreNone(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			loadGood(t, string(out), lazaret.Compose{})
+			loadGood(t, string(out), fumehood.Compose{})
 		})
 	}
 }
@@ -437,7 +437,7 @@ func TestCapabilitiesAndPrivilegesAreTakenAway(t *testing.T) {
 		{"command: serve, privileged: true", "", "", "", true},
 	} {
 		t.Run(tt.service, func(t *testing.T) {
-			p, _ := applied(t, "services: {a: {image: i, "+tt.service+"}}", lazaret.Compose{AllowUnsafe: tt.unsafe}, Policy{Volume: "guest"})
+			p, _ := applied(t, "services: {a: {image: i, "+tt.service+"}}", fumehood.Compose{AllowUnsafe: tt.unsafe}, Policy{Volume: "guest"})
 			a := p.project.Services["a"]
 			if strings.Join(a.CapDrop, " ") != tt.drop || strings.Join(a.CapAdd, " ") != tt.add || strings.Join(a.SecurityOpt, " ") != tt.opts {
 				t.Errorf("dropped %v, added %v, options %v", a.CapDrop, a.CapAdd, a.SecurityOpt)
@@ -455,7 +455,7 @@ func TestLogsAreBounded(t *testing.T) {
 		"command: serve, logging: {driver: none}":                           "none map[]",
 	} {
 		t.Run(service, func(t *testing.T) {
-			p, _ := applied(t, "services: {a: {image: i, "+service+"}}", lazaret.Compose{}, Policy{})
+			p, _ := applied(t, "services: {a: {image: i, "+service+"}}", fumehood.Compose{}, Policy{})
 			l := p.project.Services["a"].Logging
 			if got := fmt.Sprint(l.Driver, " ", map[string]string(l.Options)); got != want {
 				t.Errorf("it is %s, want %s", got, want)
@@ -465,7 +465,7 @@ func TestLogsAreBounded(t *testing.T) {
 }
 
 func TestTheGuestIsMountedAndNothingIsMadeOnTheHost(t *testing.T) {
-	p, _ := applied(t, "services: {a: {image: i, volumes: ['./x:/x:ro']}, b: {image: i}}", lazaret.Compose{}, Policy{
+	p, _ := applied(t, "services: {a: {image: i, volumes: ['./x:/x:ro']}, b: {image: i}}", fumehood.Compose{}, Policy{
 		Volume: "guest", Sockets: func(service string) string { return map[string]string{"a": "/sockets/a"}[service] },
 	})
 	var got []string
@@ -490,8 +490,8 @@ func TestApplyLeavesTheLoadedProjectAsItIs(t *testing.T) {
 	p := loadGood(t, `
 services:
   a: {image: i, container_name: fixed, ports: ["1:1"], command: sleep infinity, networks: {default: {aliases: [y]}}, volumes: ["./x:/x:ro"], logging: {options: {a: b}}, deploy: {resources: {limits: {cpus: "1"}}}}
-`, lazaret.Compose{})
-	pol := Policy{Volume: "guest", Serve: true, Labels: Labels{"lazaret.owner": "me"}}
+`, fumehood.Compose{})
+	pol := Policy{Volume: "guest", Serve: true, Labels: Labels{"fumehood.owner": "me"}}
 	first := p.Apply(pol)
 	one, err := p.YAML()
 	if err != nil {
@@ -508,7 +508,7 @@ services:
 }
 
 func TestWhatIsBuiltHasItsImage(t *testing.T) {
-	p, _ := applied(t, "services: {a: {build: .}, b: {image: i, pull_policy: always}}", lazaret.Compose{}, Policy{Images: map[string]Image{"a": {Ref: "sha256:1"}}})
+	p, _ := applied(t, "services: {a: {build: .}, b: {image: i, pull_policy: always}}", fumehood.Compose{}, Policy{Images: map[string]Image{"a": {Ref: "sha256:1"}}})
 	a, b := p.project.Services["a"], p.project.Services["b"]
 	if a.Build != nil || a.Image != "sha256:1" || a.PullPolicy != types.PullPolicyNever || b.PullPolicy != "always" {
 		t.Errorf("they are %+v, %+v", a, b)

@@ -10,8 +10,8 @@ import (
 
 	"github.com/compose-spec/compose-go/v2/types"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/engine"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/engine"
 )
 
 // idles says whether all that a service does is to wait, so that the guest can be its main process.
@@ -170,7 +170,7 @@ func (a *applying) limits(svc *types.ServiceConfig) {
 		}
 	}
 	memory := max(svc.MemLimit, limits.MemoryBytes)
-	if memory == 0 && l.Memory != lazaret.NoLimit {
+	if memory == 0 && l.Memory != fumehood.NoLimit {
 		memory = max(types.UnitBytes(l.Memory), reserved)
 		svc.MemLimit, limits.MemoryBytes = memory, memory
 		a.change(svc, "mem_limit", "", fmt.Sprint(int64(memory)), "no service may take all memory")
@@ -179,11 +179,11 @@ func (a *applying) limits(svc *types.ServiceConfig) {
 		svc.MemSwapLimit = memory
 		a.change(svc, "memswap_limit", "", fmt.Sprint(int64(memory)), "the memory limit includes swap")
 	}
-	if svc.PidsLimit == 0 && limits.Pids == 0 && l.PIDs != lazaret.NoLimit {
+	if svc.PidsLimit == 0 && limits.Pids == 0 && l.PIDs != fumehood.NoLimit {
 		svc.PidsLimit, limits.Pids = l.PIDs, l.PIDs
 		a.change(svc, "pids_limit", "", fmt.Sprint(l.PIDs), "no service may take all processes")
 	}
-	if svc.CPUS == 0 && limits.NanoCPUs == 0 && svc.CPUQuota == 0 && l.CPUs != lazaret.NoLimit {
+	if svc.CPUS == 0 && limits.NanoCPUs == 0 && svc.CPUQuota == 0 && l.CPUs != fumehood.NoLimit {
 		svc.CPUS, limits.NanoCPUs = float32(l.CPUs), types.NanoCPUs(l.CPUs)
 		a.change(svc, "cpus", "", fmt.Sprint(l.CPUs), "the limit that was asked for")
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 	"github.com/docker/compose/v5/pkg/api"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/engine"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/engine"
 )
 
 // DefaultService is the service's name in a generated project.
@@ -21,7 +21,7 @@ const DefaultService = "default"
 
 // GuestDir is where the guest's volume is mounted; GuestProgram is the guest in it.
 const (
-	GuestDir     = "/.lazaret"
+	GuestDir     = "/.fumehood"
 	GuestProgram = GuestDir + "/guest"
 	// SocketDir is where the host's folder with its sockets is mounted.
 	SocketDir = GuestDir + "/host"
@@ -37,9 +37,9 @@ var capabilities = []string{
 // Project is a Compose project: a generated one, or one that was loaded and, after Apply, can be created.
 type Project struct {
 	project *types.Project
-	main    string                    // the default service
-	serve   map[string]bool           // by service: its main process is a guest that serves the host
-	forward map[string][]lazaret.Port // by service: ports that the host forwards connections to
+	main    string                     // the default service
+	serve   map[string]bool            // by service: its main process is a guest that serves the host
+	forward map[string][]fumehood.Port // by service: ports that the host forwards connections to
 
 	*loaded // nil of a generated one
 }
@@ -58,7 +58,7 @@ type Main struct {
 }
 
 // Generate makes the one-service project for a spec, which is valid and has an image and a name. It is pure.
-func Generate(spec lazaret.Spec, main Main, labels Labels) *Project {
+func Generate(spec fumehood.Spec, main Main, labels Labels) *Project {
 	limits := spec.Limits.WithDefaults()
 	grace := types.Duration(time.Second)
 	svc := types.ServiceConfig{
@@ -103,11 +103,11 @@ func Generate(spec lazaret.Spec, main Main, labels Labels) *Project {
 	if main.Sockets != "" {
 		svc.Volumes = append(svc.Volumes, bind(main.Sockets, SocketDir, true))
 	}
-	if limits.Memory != lazaret.NoLimit {
+	if limits.Memory != fumehood.NoLimit {
 		svc.MemLimit = types.UnitBytes(limits.Memory)
 		svc.MemSwapLimit = types.UnitBytes(limits.Memory) // the same: no swap on top
 	}
-	if limits.CPUs != lazaret.NoLimit {
+	if limits.CPUs != fumehood.NoLimit {
 		svc.CPUS = float32(limits.CPUs)
 	}
 	svc.PidsLimit = limits.PIDs // -1 lifts it here too
@@ -116,7 +116,7 @@ func Generate(spec lazaret.Spec, main Main, labels Labels) *Project {
 	}
 	for _, port := range spec.Ports {
 		svc.Ports = append(svc.Ports, types.ServicePortConfig{
-			Mode: "ingress", Protocol: cmp.Or(port.Protocol, lazaret.ProtocolTCP), HostIP: "127.0.0.1", Target: uint32(port.Container), //nolint:gosec // validated
+			Mode: "ingress", Protocol: cmp.Or(port.Protocol, fumehood.ProtocolTCP), HostIP: "127.0.0.1", Target: uint32(port.Container), //nolint:gosec // validated
 			Published: published(port.Host),
 		})
 	}
@@ -127,10 +127,10 @@ func Generate(spec lazaret.Spec, main Main, labels Labels) *Project {
 		Volumes:  types.Volumes{"guest": {Name: main.Volume, External: true}},
 	}
 	switch spec.Network {
-	case "", lazaret.NetworkNone, lazaret.NetworkBridge, lazaret.NetworkHost:
+	case "", fumehood.NetworkNone, fumehood.NetworkBridge, fumehood.NetworkHost:
 		svc.NetworkMode = spec.Network
 		if spec.Network == "" {
-			svc.NetworkMode = lazaret.NetworkNone
+			svc.NetworkMode = fumehood.NetworkNone
 		}
 	default:
 		svc.Networks = map[string]*types.ServiceNetworkConfig{"outside": nil}

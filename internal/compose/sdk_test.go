@@ -11,9 +11,9 @@ import (
 	"github.com/docker/compose/v5/pkg/api"
 	sdk "github.com/docker/compose/v5/pkg/compose"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/dockertest"
-	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/dockertest"
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
 // The plugin `docker compose` is a command line for the same SDK.
@@ -32,15 +32,15 @@ func TestDockerComposeFindsSandboxesByTheirNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "compose.yaml")
-	if err := os.WriteFile(file, []byte("services:\n  a: {image: lazaret-test/busybox, command: sleep infinity}\n  b: {image: lazaret-test/busybox, command: sleep infinity}\n"), 0o644); err != nil {
+	if err := os.WriteFile(file, []byte("services:\n  a: {image: fumehood-test/busybox, command: sleep infinity}\n  b: {image: fumehood-test/busybox, command: sleep infinity}\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		spec       lazaret.Spec
+		spec       fumehood.Spec
 		containers int
 	}{
-		"of an image":  {lazaret.Spec{Image: "lazaret-test/busybox", Keep: true}, 1},
-		"of a project": {lazaret.Spec{Compose: &lazaret.Compose{Files: []string{file}}, Keep: true}, 2},
+		"of an image":  {fumehood.Spec{Image: "fumehood-test/busybox", Keep: true}, 1},
+		"of a project": {fumehood.Spec{Compose: &fumehood.Compose{Files: []string{file}}, Keep: true}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
@@ -75,7 +75,7 @@ func TestDockerComposeFindsSandboxesByTheirNames(t *testing.T) {
 			if err := sb.Close(ctx); err != nil {
 				t.Error(err)
 			}
-			if _, err := p.Cleanup(ctx, lazaret.CleanupOptions{Names: []string{project}}); err != nil {
+			if _, err := p.Cleanup(ctx, fumehood.CleanupOptions{Names: []string{project}}); err != nil {
 				t.Error(err)
 			}
 			if left, err := os.ReadDir(state); err != nil || len(left) > 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 	"github.com/docker/compose/v5/pkg/api"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // Service is what the provider needs to know of a service to start it.
@@ -23,7 +23,7 @@ type Service struct {
 	After      []Dependency
 	// Forward are ports that the Engine does not publish, so that the host has to forward connections to
 	// them. Ports are those that it publishes.
-	Forward, Ports []lazaret.Port
+	Forward, Ports []fumehood.Port
 	// Hooked says that more belongs to its start than that of its containers: contents of secrets and
 	// configs that are put into it, and commands that run in it afterwards. Compose.Start does all of it.
 	Hooked bool
@@ -88,7 +88,7 @@ func (p *Project) describe(svc types.ServiceConfig) Service {
 	s.Early = s.Serves && !s.Hooked && len(s.After) > 0 && !p.mountsParts(svc.Name)
 	for _, port := range svc.Ports {
 		host, _ := strconv.Atoi(port.Published) // 0 where the Engine chooses
-		s.Ports = append(s.Ports, lazaret.Port{Host: host, Container: int(port.Target), Protocol: port.Protocol, Address: port.HostIP})
+		s.Ports = append(s.Ports, fumehood.Port{Host: host, Container: int(port.Target), Protocol: port.Protocol, Address: port.HostIP})
 	}
 	return s
 }

@@ -3,7 +3,7 @@ package compose
 import (
 	"testing"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 func TestWhatIsStartedBeforeItsDependenciesAreHealthy(t *testing.T) {
@@ -30,7 +30,7 @@ func TestWhatIsStartedBeforeItsDependenciesAreHealthy(t *testing.T) {
 volumes: {vol: {}, remote: {driver_opts: {type: nfs, o: addr=db, device: ":/x"}}}
 configs: {text: {content: hello}}
 secrets: {file: {file: ./service_test.go}}
-`, lazaret.Compose{AllowUnsafe: true}, Policy{Volume: "guest", Serve: true, Sockets: func(string) string { return "/sockets" }})
+`, fumehood.Compose{AllowUnsafe: true}, Policy{Volume: "guest", Serve: true, Sockets: func(string) string { return "/sockets" }})
 			if got := p.Services()[0].Early; got != tt.want {
 				t.Errorf("got %v", got)
 			}

@@ -5,18 +5,18 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
-// settings are what a project says under x-lazaret.
+// settings are what a project says under x-fumehood.
 type settings struct {
-	egress    string // "" or lazaret.EgressInternet
+	egress    string // "" or fumehood.EgressInternet
 	keepPorts bool
 }
 
-const settingsKey = "x-lazaret"
+const settingsKey = "x-fumehood"
 
-// parseSettings reads x-lazaret. Keys that it does not know are errors.
+// parseSettings reads x-fumehood. Keys that it does not know are errors.
 func (p *Project) parseSettings() (settings, error) {
 	var s settings
 	v, ok := p.as.Extensions[settingsKey]
@@ -34,9 +34,9 @@ func (p *Project) parseSettings() (settings, error) {
 			egress, ok := m[key].(string)
 			switch {
 			case !ok && isMapping(m[key]):
-				return s, p.badAt(at, "lists of what may be reached are not supported yet; there is only %q", lazaret.EgressInternet)
-			case !ok || egress != lazaret.EgressInternet:
-				return s, p.badAt(at, "wanted %q, found %q", lazaret.EgressInternet, fmt.Sprint(m[key]))
+				return s, p.badAt(at, "lists of what may be reached are not supported yet; there is only %q", fumehood.EgressInternet)
+			case !ok || egress != fumehood.EgressInternet:
+				return s, p.badAt(at, "wanted %q, found %q", fumehood.EgressInternet, fmt.Sprint(m[key]))
 			}
 			s.egress = egress
 		case "keep_ports":

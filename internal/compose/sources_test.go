@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // sourcesOf loads a project and returns where its services get their images from.
@@ -20,7 +20,7 @@ func sourcesOf(t *testing.T, text string, env map[string]string) ([]Source, erro
 	if err := os.WriteFile(file, []byte(strings.ReplaceAll(text, "DIR", dir)), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	p, err := Load(t.Context(), "name", lazaret.Compose{Files: []string{file}, Env: env, AllowUnsafe: true})
+	p, err := Load(t.Context(), "name", fumehood.Compose{Files: []string{file}, Env: env, AllowUnsafe: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestWhatABuildCannotHaveIsToldByItsPlace(t *testing.T) {
 		"two platforms":    {"{context: ., platforms: [linux/amd64, linux/arm64]}", "services.web.build.platforms"},
 	} {
 		_, err := sourcesOf(t, "services:\n  web: {build: "+c.build+"}\n", nil)
-		if !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), c.says) {
+		if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}

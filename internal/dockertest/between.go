@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/lazaret/lazaret/internal/engine"
+	"github.com/fumehood/fumehood/internal/engine"
 )
 
 // Between listens until the end of the test, and has handle deal with each request; next passes it on to the daemon. It

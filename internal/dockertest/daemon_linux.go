@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret/internal/compose"
-	"github.com/lazaret/lazaret/internal/tier"
+	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/tier"
 )
 
 // Daemon is a Docker Engine of a test's own, beside the system's: with its own data, socket and containerd, and without
@@ -35,7 +35,7 @@ type Daemon struct {
 }
 
 // StartDaemon starts an Engine that has the given images of the system's, and ends it with the test. Where it cannot,
-// for want of rights or of the program, the test skips, or fails with LAZARET_TIER set.
+// for want of rights or of the program, the test skips, or fails with FUMEHOOD_TIER set.
 func StartDaemon(t testing.TB, images ...string) *Daemon {
 	t.Helper()
 	tier.NeedDocker(t)

@@ -5,14 +5,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lazaret/lazaret/internal/compose"
-	"github.com/lazaret/lazaret/internal/engine"
-	"github.com/lazaret/lazaret/internal/tier"
-	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
 // Provider connects to the daemon until the end of the test. Where there is none the test skips, or fails with
-// LAZARET_TIER set.
+// FUMEHOOD_TIER set.
 func Provider(t testing.TB, opts docker.Options) *docker.Provider {
 	t.Helper()
 	tier.NeedDocker(t)

@@ -18,16 +18,16 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // maxLinks is how many links are followed for one path, as Linux has it (MAXSYMLINKS).
 const maxLinks = 40
 
 // errLoop is the kernel's ELOOP.
-var errLoop error = &lazaret.Error{Class: lazaret.ErrNotFound, Err: errors.New("too many levels of symbolic links")}
+var errLoop error = &fumehood.Error{Class: fumehood.ErrNotFound, Err: errors.New("too many levels of symbolic links")}
 
-func fileError(class error) error { return &lazaret.Error{Class: class} }
+func fileError(class error) error { return &fumehood.Error{Class: class} }
 
 // fileFailure gives an error of the Engine's archive calls a class.
 func (c *Client) fileFailure(ctx context.Context, container string, err error) error {
@@ -37,20 +37,20 @@ func (c *Client) fileFailure(ctx context.Context, container string, err error) e
 	case strings.Contains(text, "too many links"), strings.Contains(text, "too many levels of symbolic links"):
 		return errLoop
 	case strings.Contains(text, "not a directory"), strings.Contains(text, "cannot overwrite non-directory"):
-		return fileError(lazaret.ErrNotDirectory)
+		return fileError(fumehood.ErrNotDirectory)
 	case strings.Contains(text, "path escapes from parent"), strings.Contains(text, "invalid entry name"),
 		strings.Contains(text, "invalid hardlink target"), strings.Contains(text, "invalid symlink"), strings.Contains(text, "is outside of"):
-		return &lazaret.Error{Class: lazaret.ErrConfig, Err: errors.New("an entry of the archive leads out of the directory")}
+		return &fumehood.Error{Class: fumehood.ErrConfig, Err: errors.New("an entry of the archive leads out of the directory")}
 	case strings.Contains(text, "marked read-only"), strings.Contains(text, "read-only file system"):
-		return &lazaret.Error{Class: lazaret.ErrPermission, Err: errors.New("the file system is read-only")}
+		return &fumehood.Error{Class: fumehood.ErrPermission, Err: errors.New("the file system is read-only")}
 	case strings.Contains(text, "invalid tar header"), strings.Contains(text, "unexpected eof"):
-		return &lazaret.Error{Class: lazaret.ErrConfig, Err: errors.New("the content is no complete tar archive")}
+		return &fumehood.Error{Class: fumehood.ErrConfig, Err: errors.New("the content is no complete tar archive")}
 	case strings.Contains(text, "file name too long"):
-		return &lazaret.Error{Class: lazaret.ErrConfig, Err: errors.New("file name too long")}
+		return &fumehood.Error{Class: fumehood.ErrConfig, Err: errors.New("file name too long")}
 	case strings.Contains(text, "no space left on device"):
-		return &lazaret.Error{Class: lazaret.ErrLimit, Err: errors.New("no space left in the sandbox")}
+		return &fumehood.Error{Class: fumehood.ErrLimit, Err: errors.New("no space left in the sandbox")}
 	case strings.Contains(text, "cannot overwrite directory"):
-		return fileError(lazaret.ErrIsDirectory)
+		return fileError(fumehood.ErrIsDirectory)
 	}
 	if errdefs.IsNotFound(err) {
 		state, serr := c.Inspect(ctx, container)
@@ -60,14 +60,14 @@ func (c *Client) fileFailure(ctx context.Context, container string, err error) e
 		case !state.Running:
 			return state.Unavailable()
 		}
-		return fileError(lazaret.ErrNotFound)
+		return fileError(fumehood.ErrNotFound)
 	}
 	return c.gone(ctx, container, err, "")
 }
 
 // Stat describes a path in a container without following a link at its end. The Engine resolves the
 // path inside the container's root, so that no link leads out of it.
-func (c *Client) Stat(ctx context.Context, container, name string) (lazaret.FileInfo, error) {
+func (c *Client) Stat(ctx context.Context, container, name string) (fumehood.FileInfo, error) {
 	info, err := c.stat(ctx, container, name)
 	if err != nil || info.Mode&fs.ModeSymlink == 0 {
 		return info, err
@@ -87,9 +87,9 @@ func (c *Client) Stat(ctx context.Context, container, name string) (lazaret.File
 }
 
 // stat is Stat with the absolute path that a link leads to in the end as its target.
-func (c *Client) stat(ctx context.Context, container, name string) (lazaret.FileInfo, error) {
+func (c *Client) stat(ctx context.Context, container, name string) (fumehood.FileInfo, error) {
 	if err := visible(name); err != nil {
-		return lazaret.FileInfo{}, err
+		return fumehood.FileInfo{}, err
 	}
 	res, err := c.api.ContainerStatPath(ctx, container, client.ContainerStatPathOptions{Path: name})
 	if err != nil && errdefs.IsInternal(err) {
@@ -103,9 +103,9 @@ func (c *Client) stat(ctx context.Context, container, name string) (lazaret.File
 		}
 	}
 	if err != nil {
-		return lazaret.FileInfo{}, c.fileFailure(ctx, container, err)
+		return fumehood.FileInfo{}, c.fileFailure(ctx, container, err)
 	}
-	info := lazaret.FileInfo{
+	info := fumehood.FileInfo{
 		Name: res.Stat.Name, Mode: res.Stat.Mode, ModTime: res.Stat.Mtime, LinkTarget: res.Stat.LinkTarget,
 		UID: -1, GID: -1, // the Engine does not tell
 	}
@@ -124,14 +124,14 @@ func visible(name string) error {
 	clean := path.Clean(name)
 	for _, dir := range hidden {
 		if clean == dir || strings.HasPrefix(clean, dir+"/") {
-			return &lazaret.Error{Class: lazaret.ErrUnsupported, Err: fmt.Errorf("the engine transport does not see what is mounted at %s", dir)}
+			return &fumehood.Error{Class: fumehood.ErrUnsupported, Err: fmt.Errorf("the engine transport does not see what is mounted at %s", dir)}
 		}
 	}
 	return nil
 }
 
 // resolve follows links at the end of name until something else is there.
-func (c *Client) resolve(ctx context.Context, container, name string) (string, lazaret.FileInfo, error) {
+func (c *Client) resolve(ctx context.Context, container, name string) (string, fumehood.FileInfo, error) {
 	for range maxLinks {
 		info, err := c.stat(ctx, container, name)
 		if err != nil {
@@ -145,14 +145,14 @@ func (c *Client) resolve(ctx context.Context, container, name string) (string, l
 		}
 		name = info.LinkTarget // absolute inside the container: the Engine has resolved it
 		if !path.IsAbs(name) {
-			return name, info, &lazaret.Error{Class: lazaret.ErrInfrastructure, Err: fmt.Errorf("the Engine reports the relative link target %q", name)}
+			return name, info, &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("the Engine reports the relative link target %q", name)}
 		}
 	}
-	return name, lazaret.FileInfo{}, errLoop
+	return name, fumehood.FileInfo{}, errLoop
 }
 
 // Open reads a regular file.
-func (c *Client) Open(ctx context.Context, container, name string) (io.ReadCloser, lazaret.FileInfo, error) {
+func (c *Client) Open(ctx context.Context, container, name string) (io.ReadCloser, fumehood.FileInfo, error) {
 	name, info, err := c.resolve(ctx, container, name)
 	if err != nil {
 		return nil, info, err
@@ -181,9 +181,9 @@ func (c *Client) Open(ctx context.Context, container, name string) (io.ReadClose
 func wantRegular(mode fs.FileMode) error {
 	switch {
 	case mode.IsDir():
-		return fileError(lazaret.ErrIsDirectory)
+		return fileError(fumehood.ErrIsDirectory)
 	case !mode.IsRegular():
-		return fileError(lazaret.ErrNotRegular)
+		return fileError(fumehood.ErrNotRegular)
 	}
 	return nil
 }
@@ -205,10 +205,10 @@ func (a archived) Read(p []byte) (int, error) {
 
 // Write makes or replaces a regular file, with the directories above it that are missing. They belong to
 // owner, the file to fileOwner.
-func (c *Client) Write(ctx context.Context, container string, owner, fileOwner FileOwner, name string, r io.Reader, size int64, opts lazaret.WriteOptions) error {
+func (c *Client) Write(ctx context.Context, container string, owner, fileOwner FileOwner, name string, r io.Reader, size int64, opts fumehood.WriteOptions) error {
 	resolved, info, err := c.resolve(ctx, container, name)
 	switch {
-	case errors.Is(err, lazaret.ErrNotFound) && !errors.Is(err, errLoop): // it is made, where a link points to too
+	case errors.Is(err, fumehood.ErrNotFound) && !errors.Is(err, errLoop): // it is made, where a link points to too
 	case err != nil:
 		return err
 	case info.Mode.IsRegular():
@@ -216,7 +216,7 @@ func (c *Client) Write(ctx context.Context, container string, owner, fileOwner F
 		return wantRegular(info.Mode)
 	}
 	if strings.HasSuffix(resolved, "/") {
-		return fileError(lazaret.ErrIsDirectory)
+		return fileError(fumehood.ErrIsDirectory)
 	}
 	heads, err := c.missingParents(ctx, container, owner, resolved)
 	if err != nil {
@@ -241,7 +241,7 @@ func (c *Client) missingParents(ctx context.Context, container string, owner Fil
 		if err == nil {
 			break
 		}
-		if !errors.Is(err, lazaret.ErrNotFound) {
+		if !errors.Is(err, fumehood.ErrNotFound) {
 			return nil, err
 		}
 		heads = append(heads, tar.Header{
@@ -259,7 +259,7 @@ func archiveOf(heads []tar.Header, r io.Reader) (io.Reader, error) {
 	for _, head := range heads {
 		head.ModTime, head.Format = time.Now(), tar.FormatPAX
 		if err := tw.WriteHeader(&head); err != nil {
-			return nil, &lazaret.Error{Class: lazaret.ErrConfig, Err: err}
+			return nil, &fumehood.Error{Class: fumehood.ErrConfig, Err: err}
 		}
 	}
 	const block = 512
@@ -281,7 +281,7 @@ func (e *exactly) Read(p []byte) (int, error) {
 	n, err := e.r.Read(p[:min(int64(len(p)), e.size-e.read)])
 	e.read += int64(n)
 	if errors.Is(err, io.EOF) && e.read < e.size {
-		err = &lazaret.Error{Class: lazaret.ErrConfig, Err: fmt.Errorf("the content ended after %d of %d bytes", e.read, e.size)}
+		err = &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("the content ended after %d of %d bytes", e.read, e.size)}
 	}
 	return n, err
 }
@@ -314,7 +314,7 @@ func giveTo(w io.Writer, owner FileOwner, content io.Reader) error {
 			_, err = io.Copy(tw, tr)
 		}
 		if err != nil {
-			return &lazaret.Error{Class: lazaret.ErrConfig, Err: fmt.Errorf("read the tar stream: %w", err)}
+			return &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("read the tar stream: %w", err)}
 		}
 	}
 }
@@ -325,7 +325,7 @@ func (c *Client) extract(ctx context.Context, container, dir string, content io.
 	_, err := c.api.CopyToContainer(ctx, container, client.CopyToContainerOptions{
 		DestinationPath: dir, Content: noting{content, &own},
 	})
-	var known *lazaret.Error
+	var known *fumehood.Error
 	switch {
 	case errors.As(own.get(), &known):
 		return known

@@ -8,8 +8,8 @@ import (
 
 	"github.com/moby/moby/client"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/ring"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/ring"
 )
 
 // Duplex is the standard input and output of a process in a container.
@@ -69,7 +69,7 @@ func (d *Duplex) Close() error {
 // Complaint is the end of what the process wrote to standard error.
 func (d *Duplex) Complaint() string {
 	kept, _ := d.stderr.Bytes()
-	return lazaret.Output{Bytes: kept}.Text()
+	return fumehood.Output{Bytes: kept}.Text()
 }
 
 // ExecStream is the standard input and output of an exec.
@@ -93,7 +93,7 @@ func (d *ExecStream) Close() error {
 func (d *ExecStream) Complaint() string {
 	<-d.ended
 	kept, _ := d.stderr.Bytes()
-	return lazaret.Output{Bytes: kept}.Text()
+	return fumehood.Output{Bytes: kept}.Text()
 }
 
 // ExecDuplex starts a program by an exec, as a user, and returns its standard input and output.
@@ -102,8 +102,8 @@ func (c *Client) ExecDuplex(ctx context.Context, w *Watch, container, user strin
 	// Nobody reads yet: what the program says at once must not hold up who gives its start up.
 	stop := context.AfterFunc(ctx, func() { _ = pr.Close() })
 	stderr := ring.NewTail(stderrKept)
-	e, err := c.Exec(ctx, w, container, lazaret.Cmd{Args: args, User: user, StdinPipe: true}, func(s lazaret.Stream, p []byte) {
-		if s == lazaret.Stdout {
+	e, err := c.Exec(ctx, w, container, fumehood.Cmd{Args: args, User: user, StdinPipe: true}, func(s fumehood.Stream, p []byte) {
+		if s == fumehood.Stdout {
 			_, _ = pw.Write(p) // who reads no more has closed it
 		} else {
 			_, _ = stderr.Write(p) // it never fails

@@ -19,10 +19,10 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
-// Build says what image to build; see lazaret.ImageBuild.
+// Build says what image to build; see fumehood.ImageBuild.
 type Build struct {
 	Tags       []string
 	Context    io.Reader
@@ -63,7 +63,7 @@ func (c *Client) Build(ctx context.Context, b Build, report func(step string)) (
 	}
 	opts, err := b.options()
 	if err != nil {
-		return "", &lazaret.Error{Op: op, Class: lazaret.ErrConfig, Err: err}
+		return "", &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err}
 	}
 	if b.BuildKit {
 		opts.Version = build.BuilderBuildKit
@@ -99,7 +99,7 @@ func (c *Client) Build(ctx context.Context, b Build, report func(step string)) (
 	case ctx.Err() != nil:
 		return "", c.translate(ctx.Err(), op)
 	case out.made.ID == "":
-		return "", &lazaret.Error{Op: op, Class: lazaret.ErrInfrastructure, Err: errors.New("the Engine did not say which image it made")}
+		return "", &fumehood.Error{Op: op, Class: fumehood.ErrInfrastructure, Err: errors.New("the Engine did not say which image it made")}
 	}
 	return out.made.ID, nil
 }
@@ -151,7 +151,7 @@ func (o *buildOutput) take(text string) {
 	if rest, ok := strings.CutPrefix(text, "Step "); ok {
 		if at, instruction, ok := strings.Cut(rest, " : "); ok {
 			o.step, o.printed = "step "+at+", "+line(instruction), ""
-			if !strings.HasPrefix(instruction, "LABEL lazaret.") {
+			if !strings.HasPrefix(instruction, "LABEL fumehood.") {
 				o.report(o.step)
 			}
 			return
@@ -197,14 +197,14 @@ func (c *Client) buildFailure(ctx context.Context, op string, err error, code in
 	if m := buildKitExit.FindStringSubmatch(says); m != nil {
 		code, _ = strconv.Atoi(m[1])
 	}
-	class := lazaret.ErrConfig
+	class := fumehood.ErrConfig
 	switch {
 	case ctx.Err() != nil:
 		return c.translate(ctx.Err(), op)
 	case strings.Contains(says, "no space left on device"):
-		class = lazaret.ErrInfrastructure
+		class = fumehood.ErrInfrastructure
 	case code == 0 && registryIsBusy(says): // that of an image in FROM
-		return &lazaret.Error{Op: op, Class: lazaret.ErrInfrastructure, Err: busy{cause{err}}, Hint: busyHint}
+		return &fumehood.Error{Op: op, Class: fumehood.ErrInfrastructure, Err: busy{cause{err}}, Hint: busyHint}
 	}
 	if code != 0 {
 		says = fmt.Sprintf("exit code %d", code) // the Engine repeats the whole command
@@ -215,7 +215,7 @@ func (c *Client) buildFailure(ctx context.Context, op string, err error, code in
 	if printed := strings.TrimSpace(clean(out.printed)); printed != "" {
 		says += "; it printed last:\n" + printed
 	}
-	return &lazaret.Error{Op: op, Class: class, Err: errors.New(says)}
+	return &fumehood.Error{Op: op, Class: class, Err: errors.New(says)}
 }
 
 // Tag is a name for an image in the short form that the Engine lists. What cannot be one is an ErrConfig.
@@ -227,7 +227,7 @@ func Tag(name string) (string, error) {
 		}
 	}
 	if err != nil {
-		return "", &lazaret.Error{Op: "tag image " + name, Class: lazaret.ErrConfig, Err: err}
+		return "", &fumehood.Error{Op: "tag image " + name, Class: fumehood.ErrConfig, Err: err}
 	}
 	return reference.FamiliarString(reference.TagNameOnly(ref)), nil
 }
@@ -272,7 +272,7 @@ func (c *Client) Untag(ctx context.Context, name string) error {
 func PlatformArch(platform string) (string, error) {
 	p, err := platforms.Parse(platform)
 	if err != nil {
-		return "", &lazaret.Error{Op: "platform " + platform, Class: lazaret.ErrConfig, Err: err}
+		return "", &fumehood.Error{Op: "platform " + platform, Class: fumehood.ErrConfig, Err: err}
 	}
 	return p.Architecture, nil
 }

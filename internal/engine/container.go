@@ -18,7 +18,7 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // State is what the Engine says of a container.
@@ -37,11 +37,11 @@ type State struct {
 	WorkingDir string
 	TTY        bool
 	Labels     map[string]string
-	Ports      []lazaret.Port // that are published
-	Addresses  []netip.Addr   // in its networks; none before it has started
-	Check      *Check         // of its health; nil where there is none
-	Health     string         // what the check has found: Healthy, Unhealthy or "starting"
-	Found      string         // what the last check wrote, and how it ended; empty before the first
+	Ports      []fumehood.Port // that are published
+	Addresses  []netip.Addr    // in its networks; none before it has started
+	Check      *Check          // of its health; nil where there is none
+	Health     string          // what the check has found: Healthy, Unhealthy or "starting"
+	Found      string          // what the last check wrote, and how it ended; empty before the first
 }
 
 // Check says how the Engine checks a container's health, its defaults resolved.
@@ -106,7 +106,7 @@ func (s *State) reached(net *container.NetworkSettings) {
 	for port, bindings := range net.Ports {
 		for _, b := range bindings {
 			if host, err := strconv.Atoi(b.HostPort); err == nil {
-				s.Ports = append(s.Ports, lazaret.Port{
+				s.Ports = append(s.Ports, fumehood.Port{
 					Host: host, Container: int(port.Num()), Protocol: string(port.Proto()), Address: b.HostIP.String(),
 				})
 			}
@@ -150,7 +150,7 @@ func (s State) Unavailable() error {
 	if s.OOMKilled {
 		how += ", after the out-of-memory killer struck"
 	}
-	return &lazaret.Error{Class: lazaret.ErrUnavailable, Err: fmt.Errorf("%s", how), Hint: "start a new sandbox"}
+	return &fumehood.Error{Class: fumehood.ErrUnavailable, Err: fmt.Errorf("%s", how), Hint: "start a new sandbox"}
 }
 
 // StartContainer starts a created container, once. After an unclear failure the Engine is asked whether it has.
@@ -165,8 +165,8 @@ func (c *Client) StartContainer(ctx context.Context, id string) error {
 		}
 	}
 	// What the user asked for shows only now to be wrong: a user that the image does not know, say.
-	if f := startFailure(err.Error()); errors.Is(f, lazaret.ErrNotStarted) {
-		return &lazaret.Error{Op: "start container", Class: lazaret.ErrConfig, Err: cause{err}}
+	if f := startFailure(err.Error()); errors.Is(f, fumehood.ErrNotStarted) {
+		return &fumehood.Error{Op: "start container", Class: fumehood.ErrConfig, Err: cause{err}}
 	}
 	return c.translate(err, "start container")
 }
@@ -195,11 +195,11 @@ func (c *Client) LastLog(ctx context.Context, s State, lines int) string {
 	} else {
 		_ = demux(&text, &text, limited)
 	}
-	return lazaret.Output{Bytes: text.Bytes()}.Text()
+	return fumehood.Output{Bytes: text.Bytes()}.Text()
 }
 
 // Logs passes on what a container has written, and with opts.Follow what it writes until it ends.
-func (c *Client) Logs(ctx context.Context, s State, opts lazaret.LogOptions, out lazaret.Sink) error {
+func (c *Client) Logs(ctx context.Context, s State, opts fumehood.LogOptions, out fumehood.Sink) error {
 	tail := "all"
 	if opts.Tail > 0 {
 		tail = strconv.Itoa(opts.Tail)
@@ -209,11 +209,11 @@ func (c *Client) Logs(ctx context.Context, s State, opts lazaret.LogOptions, out
 		return c.translate(err, "read the log of container "+s.Name)
 	}
 	defer log.Close()
-	stdout := writer(func(p []byte) { out(lazaret.Stdout, p) })
+	stdout := writer(func(p []byte) { out(fumehood.Stdout, p) })
 	if s.TTY {
 		_, err = io.Copy(stdout, log)
 	} else {
-		err = demux(stdout, writer(func(p []byte) { out(lazaret.Stderr, p) }), log)
+		err = demux(stdout, writer(func(p []byte) { out(fumehood.Stderr, p) }), log)
 	}
 	return c.translate(err, "read the log of container "+s.Name)
 }

@@ -1,5 +1,5 @@
 // Package engine speaks to a Docker Engine. It is the only package that imports the Engine's client, and
-// the only one that looks at the text of its errors: what leaves it are the classes of package lazaret.
+// the only one that looks at the text of its errors: what leaves it are the classes of package fumehood.
 package engine
 
 import (
@@ -11,7 +11,7 @@ import (
 
 	"github.com/moby/moby/client"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // Client is a connection to one Engine. Its methods may be called by many goroutines at once.
@@ -73,15 +73,15 @@ func (c *Client) Connect(ctx context.Context) (Server, error) {
 		s.BuildKit = s.BuildKit && !strings.HasPrefix(part.Name, "Podman")
 	}
 	if VersionLess(s.API, MinAPI) {
-		return s, &lazaret.Error{
-			Op: "connect to " + c.endpoint, Class: lazaret.ErrConfig,
+		return s, &fumehood.Error{
+			Op: "connect to " + c.endpoint, Class: fumehood.ErrConfig,
 			Err:  fmt.Errorf("engine %s speaks API %s, at least %s is needed", s.Version, s.API, MinAPI),
 			Hint: "upgrade to Docker Engine 20.10 or newer",
 		}
 	}
 	if s.OS != "linux" {
-		return s, &lazaret.Error{
-			Op: "connect to " + c.endpoint, Class: lazaret.ErrUnsupported,
+		return s, &fumehood.Error{
+			Op: "connect to " + c.endpoint, Class: fumehood.ErrUnsupported,
 			Err:  fmt.Errorf("the engine runs %s containers", s.OS),
 			Hint: "switch it to Linux containers",
 		}

@@ -14,17 +14,17 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // unreachable makes the error of a daemon that does not answer.
 func (c *Client) unreachable(err error) error {
-	hint := "start the Docker daemon, or set DOCKER_HOST or a docker context to one that runs; `lazaret doctor` tells more"
+	hint := "start the Docker daemon, or set DOCKER_HOST or a docker context to one that runs; `fumehood doctor` tells more"
 	if errors.Is(err, syscall.EACCES) || strings.Contains(err.Error(), "permission denied") {
 		hint = "this user may not use the socket: join its group (usually docker), or run as root"
 	}
-	return &lazaret.Error{
-		Op: "connect to " + c.endpoint, Class: lazaret.ErrUnavailable,
+	return &fumehood.Error{
+		Op: "connect to " + c.endpoint, Class: fumehood.ErrUnavailable,
 		Err: plain(err), Hint: hint,
 	}
 }
@@ -68,33 +68,33 @@ func (c *Client) translate(err error, op string) error {
 	if err == nil {
 		return nil
 	}
-	var known *lazaret.Error
+	var known *fumehood.Error
 	if errors.As(err, &known) {
 		return err
 	}
-	e := &lazaret.Error{Op: op, Class: lazaret.ErrInfrastructure, Err: cause{err}}
+	e := &fumehood.Error{Op: op, Class: fumehood.ErrInfrastructure, Err: cause{err}}
 	var s *silent
 	switch {
 	case errors.As(err, &s):
-		e.Hint = "the daemon hangs, or has too much to do: `lazaret doctor` tells more"
+		e.Hint = "the daemon hangs, or has too much to do: `fumehood doctor` tells more"
 	case strings.Contains(err.Error(), noSpace):
 		e.Hint = noSpaceHint
 	case isConnectionBroken(err): // the daemon's end, say
 	case strings.Contains(err.Error(), "Pool overlaps with other one"), strings.Contains(err.Error(), "networks have overlapping IPv4"):
 		e.Err = like{cause{err}, ErrSubnet}
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		e.Class = lazaret.ErrCancelled
+		e.Class = fumehood.ErrCancelled
 	case client.IsErrConnectionFailed(err):
 		return c.unreachable(err)
 	case errdefs.IsNotFound(err):
-		e.Class = lazaret.ErrUnavailable
+		e.Class = fumehood.ErrUnavailable
 	case errdefs.IsInvalidArgument(err), errdefs.IsUnauthorized(err), errdefs.IsPermissionDenied(err):
-		e.Class = lazaret.ErrConfig
+		e.Class = fumehood.ErrConfig
 		if strings.Contains(err.Error(), `invalid mount config for type "bind"`) {
 			e.Err, e.Hint = like{cause{err}, ErrMount}, UploadHint
 		}
 	case errdefs.IsNotImplemented(err):
-		e.Class = lazaret.ErrUnsupported
+		e.Class = fumehood.ErrUnsupported
 	}
 	return e
 }
@@ -152,7 +152,7 @@ var notUpgraded = regexp.MustCompile(`unable to upgrade to \w+, received 5`)
 // silent, starting again, or has an internal error. What was to be done may have been done. An error that has another
 // class than those of our side is none: the Engine calls some of the user's mistakes internal errors too.
 func IsPassing(err error) bool {
-	if class := lazaret.ClassOf(err); class != nil && !errors.Is(class, lazaret.ErrInfrastructure) && !errors.Is(class, lazaret.ErrUnavailable) {
+	if class := fumehood.ClassOf(err); class != nil && !errors.Is(class, fumehood.ErrInfrastructure) && !errors.Is(class, fumehood.ErrUnavailable) {
 		return false
 	}
 	return err != nil && (isUnclear(err) || isPassing(err) || client.IsErrConnectionFailed(err) || notUpgraded.MatchString(err.Error()))
@@ -160,7 +160,7 @@ func IsPassing(err error) bool {
 
 // IsGone reports whether err says that a container is not there or does not run any more, and not merely that nobody can
 // tell.
-func IsGone(err error) bool { return errors.Is(err, lazaret.ErrUnavailable) && !IsPassing(err) }
+func IsGone(err error) bool { return errors.Is(err, fumehood.ErrUnavailable) && !IsPassing(err) }
 
 // startFailures maps what the Engine and runc say when a program cannot be started to the reason. The
 // texts are those of Engine 20.10 to 28 and runc 1.1 to 1.3; the first that is found counts.
@@ -168,20 +168,20 @@ var startFailures = []struct {
 	text  string
 	class error
 }{
-	{"unable to find user", lazaret.ErrUserNotFound},
-	{"unable to find group", lazaret.ErrUserNotFound},
-	{"no matching entries in passwd", lazaret.ErrUserNotFound},
-	{"no matching entries in group", lazaret.ErrUserNotFound},
-	{"chdir to cwd", lazaret.ErrDirNotFound},
-	{"mkdir ", lazaret.ErrDirNotFound},
-	{"cwd", lazaret.ErrDirNotFound},
-	{"executable file not found", lazaret.ErrProgramNotFound},
-	{"is a directory", lazaret.ErrNotExecutable},
-	{"permission denied", lazaret.ErrNotExecutable},
-	{"exec format error", lazaret.ErrNotExecutable},
-	{"no such file or directory", lazaret.ErrProgramNotFound},
-	{"not a directory", lazaret.ErrProgramNotFound},
-	{"argument list too long", lazaret.ErrNotStarted},
+	{"unable to find user", fumehood.ErrUserNotFound},
+	{"unable to find group", fumehood.ErrUserNotFound},
+	{"no matching entries in passwd", fumehood.ErrUserNotFound},
+	{"no matching entries in group", fumehood.ErrUserNotFound},
+	{"chdir to cwd", fumehood.ErrDirNotFound},
+	{"mkdir ", fumehood.ErrDirNotFound},
+	{"cwd", fumehood.ErrDirNotFound},
+	{"executable file not found", fumehood.ErrProgramNotFound},
+	{"is a directory", fumehood.ErrNotExecutable},
+	{"permission denied", fumehood.ErrNotExecutable},
+	{"exec format error", fumehood.ErrNotExecutable},
+	{"no such file or directory", fumehood.ErrProgramNotFound},
+	{"not a directory", fumehood.ErrProgramNotFound},
+	{"argument list too long", fumehood.ErrNotStarted},
 }
 
 // quoted is a name in a message of runc's.
@@ -192,17 +192,17 @@ var quoted = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 func startFailure(message string) error {
 	message = strings.TrimSpace(message)
 	if message == "" {
-		return &lazaret.Error{Class: lazaret.ErrInfrastructure, Err: errors.New("the Engine did not start the program and does not say why")}
+		return &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: errors.New("the Engine did not start the program and does not say why")}
 	}
 	err := cause{errors.New(message)}
 	if strings.Contains(message, noSpace) { // whatever was to be made, and may not be asked for
-		return &lazaret.Error{Class: lazaret.ErrInfrastructure, Err: err, Hint: noSpaceHint}
+		return &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: err, Hint: noSpaceHint}
 	}
 	said := quoted.ReplaceAllString(message, `""`) // a name may have such words in it
 	for _, f := range startFailures {
 		if strings.Contains(said, f.text) {
-			return &lazaret.Error{Class: f.class, Err: err}
+			return &fumehood.Error{Class: f.class, Err: err}
 		}
 	}
-	return &lazaret.Error{Class: lazaret.ErrInfrastructure, Err: err}
+	return &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: err}
 }

@@ -4,28 +4,28 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 func TestStartFailuresAreToldByTheirReasonAndNotByNames(t *testing.T) {
 	const exec = "OCI runtime exec failed: exec failed: unable to start container process: "
 	for message, class := range map[string]error{
-		exec + `exec: "nope": executable file not found in $PATH: unknown`:                                       lazaret.ErrProgramNotFound,
-		exec + `exec: "/nope": stat /nope: no such file or directory: unknown`:                                   lazaret.ErrProgramNotFound,
-		exec + `exec: "cwdtool": executable file not found in $PATH: unknown`:                                    lazaret.ErrProgramNotFound,
-		exec + `exec: "mkdir -p x": executable file not found in $PATH: unknown`:                                 lazaret.ErrProgramNotFound,
-		exec + `exec: "permission denied": executable file not found in $PATH: unknown`:                          lazaret.ErrProgramNotFound,
-		exec + `exec: "/etc": is a directory: permission denied`:                                                 lazaret.ErrNotExecutable,
-		exec + `exec: "/etc/passwd": permission denied: unknown`:                                                 lazaret.ErrNotExecutable,
-		exec + `chdir to cwd ("/nope") set in config.json failed: no such file or directory: unknown`:            lazaret.ErrDirNotFound,
-		exec + `chdir to cwd ("/executable file not found") set in config.json failed: not a directory: unknown`: lazaret.ErrDirNotFound,
-		"unable to find user nope: no matching entries in passwd file":                                           lazaret.ErrUserNotFound,
-		"unable to find group nope: no matching entries in group file":                                           lazaret.ErrUserNotFound,
-		"the daemon has a bad day": lazaret.ErrInfrastructure,
-		"":                         lazaret.ErrInfrastructure,
+		exec + `exec: "nope": executable file not found in $PATH: unknown`:                                       fumehood.ErrProgramNotFound,
+		exec + `exec: "/nope": stat /nope: no such file or directory: unknown`:                                   fumehood.ErrProgramNotFound,
+		exec + `exec: "cwdtool": executable file not found in $PATH: unknown`:                                    fumehood.ErrProgramNotFound,
+		exec + `exec: "mkdir -p x": executable file not found in $PATH: unknown`:                                 fumehood.ErrProgramNotFound,
+		exec + `exec: "permission denied": executable file not found in $PATH: unknown`:                          fumehood.ErrProgramNotFound,
+		exec + `exec: "/etc": is a directory: permission denied`:                                                 fumehood.ErrNotExecutable,
+		exec + `exec: "/etc/passwd": permission denied: unknown`:                                                 fumehood.ErrNotExecutable,
+		exec + `chdir to cwd ("/nope") set in config.json failed: no such file or directory: unknown`:            fumehood.ErrDirNotFound,
+		exec + `chdir to cwd ("/executable file not found") set in config.json failed: not a directory: unknown`: fumehood.ErrDirNotFound,
+		"unable to find user nope: no matching entries in passwd file":                                           fumehood.ErrUserNotFound,
+		"unable to find group nope: no matching entries in group file":                                           fumehood.ErrUserNotFound,
+		"the daemon has a bad day": fumehood.ErrInfrastructure,
+		"":                         fumehood.ErrInfrastructure,
 	} {
-		if err := startFailure(message); !errors.Is(lazaret.ClassOf(err), class) {
-			t.Errorf("%q is %v, want %v", message, lazaret.ClassOf(err), class)
+		if err := startFailure(message); !errors.Is(fumehood.ClassOf(err), class) {
+			t.Errorf("%q is %v, want %v", message, fumehood.ClassOf(err), class)
 		}
 	}
 }
@@ -36,16 +36,16 @@ func TestPullFailuresAreToldByTheirReasonAndNotByTheImagesName(t *testing.T) {
 		ref, text string
 		class     error
 	}{
-		{"a/b:v429", "manifest for a/b:v429 not found: manifest unknown: manifest unknown", lazaret.ErrConfig},
-		{"127.0.0.1:500/x", `unknown: {"errors":[{"code":"MANIFEST_UNKNOWN"}]}`, lazaret.ErrConfig},
-		{"r/x:1", `failed to resolve reference "r/x:1": r/x:1: not found`, lazaret.ErrConfig},
-		{"r/x:1", "unexpected status from HEAD request to https://r/v2/x/manifests/1: 403 Forbidden", lazaret.ErrConfig},
-		{"r/x:1", "toomanyrequests: You have reached your pull rate limit", lazaret.ErrInfrastructure},
-		{"r/x:1", "received unexpected HTTP status: 503 Service Unavailable", lazaret.ErrInfrastructure},
-		{"r/x:1", `Get "https://r/v2/": dial tcp: lookup r: no such host`, lazaret.ErrUnavailable},
+		{"a/b:v429", "manifest for a/b:v429 not found: manifest unknown: manifest unknown", fumehood.ErrConfig},
+		{"127.0.0.1:500/x", `unknown: {"errors":[{"code":"MANIFEST_UNKNOWN"}]}`, fumehood.ErrConfig},
+		{"r/x:1", `failed to resolve reference "r/x:1": r/x:1: not found`, fumehood.ErrConfig},
+		{"r/x:1", "unexpected status from HEAD request to https://r/v2/x/manifests/1: 403 Forbidden", fumehood.ErrConfig},
+		{"r/x:1", "toomanyrequests: You have reached your pull rate limit", fumehood.ErrInfrastructure},
+		{"r/x:1", "received unexpected HTTP status: 503 Service Unavailable", fumehood.ErrInfrastructure},
+		{"r/x:1", `Get "https://r/v2/": dial tcp: lookup r: no such host`, fumehood.ErrUnavailable},
 	} {
-		if err := c.pullFailure(t.Context(), r.ref, errors.New(r.text)); !errors.Is(lazaret.ClassOf(err), r.class) {
-			t.Errorf("%q is %v, want %v", r.text, lazaret.ClassOf(err), r.class)
+		if err := c.pullFailure(t.Context(), r.ref, errors.New(r.text)); !errors.Is(fumehood.ClassOf(err), r.class) {
+			t.Errorf("%q is %v, want %v", r.text, fumehood.ClassOf(err), r.class)
 		}
 	}
 }

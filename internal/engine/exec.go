@@ -14,8 +14,8 @@ import (
 
 	"github.com/moby/moby/client"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/wire"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/wire"
 )
 
 const (
@@ -37,7 +37,7 @@ type Exec struct {
 	stdin     bool
 	typed     atomic.Uint32 // the last byte of input
 	conn      client.HijackedResponse
-	out       lazaret.Sink
+	out       fumehood.Sink
 	oomBefore int
 
 	decide  sync.Once
@@ -53,7 +53,7 @@ type Exec struct {
 }
 
 // Exec starts cmd in a container and returns when it runs, or has run. The Engine is asked at most once.
-func (c *Client) Exec(ctx context.Context, w *Watch, container string, cmd lazaret.Cmd, out lazaret.Sink) (*Exec, error) {
+func (c *Client) Exec(ctx context.Context, w *Watch, container string, cmd fumehood.Cmd, out fumehood.Sink) (*Exec, error) {
 	e := &Exec{
 		c: c, w: w, container: container, tty: cmd.TTY, out: out,
 		stdin: cmd.Stdin != nil || cmd.StdinPipe, oomBefore: w.State(container).OOMs,
@@ -71,7 +71,7 @@ func (c *Client) Exec(ctx context.Context, w *Watch, container string, cmd lazar
 		Env: cmd.Environ(), WorkingDir: cmd.Dir, Cmd: cmd.Args,
 	})
 	if err != nil {
-		if f := startFailure(err.Error()); errors.Is(f, lazaret.ErrUserNotFound) {
+		if f := startFailure(err.Error()); errors.Is(f, fumehood.ErrUserNotFound) {
 			return nil, f
 		}
 		return nil, c.gone(ctx, container, err, "create exec")
@@ -112,30 +112,30 @@ const maxString = 128 << 10
 const maxPath = 4096
 
 // deliverable refuses what the Engine would change or drop on the way.
-func deliverable(cmd lazaret.Cmd) error {
-	if cmd.Rlimits != (lazaret.Rlimits{}) {
-		return &lazaret.Error{
-			Class: lazaret.ErrUnsupported, Err: errors.New("the Engine's exec has no limits for one command"),
+func deliverable(cmd fumehood.Cmd) error {
+	if cmd.Rlimits != (fumehood.Rlimits{}) {
+		return &fumehood.Error{
+			Class: fumehood.ErrUnsupported, Err: errors.New("the Engine's exec has no limits for one command"),
 			Hint: "run it through the guest, or limit the whole sandbox",
 		}
 	}
 	for what, s := range map[string]string{"program's name": cmd.Args[0], "directory": cmd.Dir} {
 		if len(s)+1 > maxPath {
-			return &lazaret.Error{
-				Class: lazaret.ErrNotStarted, Err: fmt.Errorf("the %s has %d bytes, and Linux takes at most %d", what, len(s), maxPath-1),
+			return &fumehood.Error{
+				Class: fumehood.ErrNotStarted, Err: fmt.Errorf("the %s has %d bytes, and Linux takes at most %d", what, len(s), maxPath-1),
 			}
 		}
 	}
 	for _, s := range slices.Concat(cmd.Args, cmd.Environ(), []string{cmd.Dir, cmd.User}) {
 		if !utf8.ValidString(s) {
-			return &lazaret.Error{
-				Class: lazaret.ErrUnsupported, Err: errors.New("the engine transport speaks JSON and cannot deliver bytes that are not UTF-8"),
+			return &fumehood.Error{
+				Class: fumehood.ErrUnsupported, Err: errors.New("the engine transport speaks JSON and cannot deliver bytes that are not UTF-8"),
 				Hint: "pass them by standard input or a file",
 			}
 		}
 		if len(s)+1 > maxString {
-			return &lazaret.Error{
-				Class: lazaret.ErrNotStarted,
+			return &fumehood.Error{
+				Class: fumehood.ErrNotStarted,
 				Err:   fmt.Errorf("argument list too long: an argument or variable has %d bytes, and Linux takes at most %d", len(s), maxString-1),
 			}
 		}
@@ -143,7 +143,7 @@ func deliverable(cmd lazaret.Cmd) error {
 	return nil
 }
 
-func (e *Exec) awaitStart(ctx context.Context, cmd lazaret.Cmd) error {
+func (e *Exec) awaitStart(ctx context.Context, cmd fumehood.Cmd) error {
 	select {
 	case <-e.started:
 	case <-ctx.Done():
@@ -197,7 +197,7 @@ func (e *Exec) ask(ctx context.Context, satisfies func(client.ExecInspectResult)
 		case <-e.started:
 			return info, e.failure
 		case <-e.closed:
-			return info, &lazaret.Error{Class: lazaret.ErrCancelled, Err: errors.New("given up before it started")}
+			return info, &fumehood.Error{Class: fumehood.ErrCancelled, Err: errors.New("given up before it started")}
 		case <-time.After(pause):
 		}
 	}
@@ -231,19 +231,19 @@ func (e *Exec) read(ctx context.Context) {
 	e.readErr = e.copy(stream, e.out)
 }
 
-func (e *Exec) copy(stream io.Reader, out lazaret.Sink) error {
-	stdout := writer(func(p []byte) { out(lazaret.Stdout, p) })
+func (e *Exec) copy(stream io.Reader, out fumehood.Sink) error {
+	stdout := writer(func(p []byte) { out(fumehood.Stdout, p) })
 	if e.tty {
 		_, err := io.Copy(stdout, stream)
 		return err
 	}
-	return demux(stdout, writer(func(p []byte) { out(lazaret.Stderr, p) }), stream)
+	return demux(stdout, writer(func(p []byte) { out(fumehood.Stderr, p) }), stream)
 }
 
 // text collects what the Engine wrote in place of output.
 func (e *Exec) text(stream io.Reader) string {
 	var b []byte
-	_ = e.copy(stream, func(_ lazaret.Stream, p []byte) { // an error only ends the text earlier
+	_ = e.copy(stream, func(_ fumehood.Stream, p []byte) { // an error only ends the text earlier
 		b = append(b, p[:min(len(p), maxFailureText-len(b))]...)
 	})
 	return string(b)
@@ -267,7 +267,7 @@ func (e *Exec) inspect(ctx context.Context) (client.ExecInspectResult, error) {
 // Wait returns how the command ended, when it has and its output is delivered. The Engine tells an exit
 // code only: a program that a signal ended has Exited with 128+n. After Kill it returns at once, and the
 // outcome is empty: unknown.
-func (e *Exec) Wait(ctx context.Context) (lazaret.Exit, error) {
+func (e *Exec) Wait(ctx context.Context) (fumehood.Exit, error) {
 	<-e.ended
 	defer e.drop()
 	var died <-chan struct{}
@@ -275,16 +275,16 @@ func (e *Exec) Wait(ctx context.Context) (lazaret.Exit, error) {
 		info, err := e.inspect(ctx)
 		select {
 		case <-e.closed:
-			return lazaret.Exit{Code: -1}, nil
+			return fumehood.Exit{Code: -1}, nil
 		default:
 		}
 		switch {
 		case IsGone(err):
 			return lost, nil
 		case err != nil:
-			return lazaret.Exit{}, err
+			return fumehood.Exit{}, err
 		case !info.Running && e.readErr != nil:
-			return lazaret.Exit{}, e.c.translate(e.readErr, "read the output of exec")
+			return fumehood.Exit{}, e.c.translate(e.readErr, "read the output of exec")
 		case !info.Running:
 			return e.judge(ctx, info.ExitCode)
 		}
@@ -303,12 +303,12 @@ func (e *Exec) Wait(ctx context.Context) (lazaret.Exit, error) {
 }
 
 // lost is how a command ended whose container died.
-var lost = lazaret.Exit{Outcome: lazaret.Lost, Code: -1, Why: "its container ended while it ran"}
+var lost = fumehood.Exit{Outcome: fumehood.Lost, Code: -1, Why: "its container ended while it ran"}
 
 // judge tells a kill by the out-of-memory killer, or the death of the whole container, from a program's
 // own exit 137, by what the Engine reports of the container.
-func (e *Exec) judge(ctx context.Context, code int) (lazaret.Exit, error) {
-	exit := lazaret.Exit{Outcome: lazaret.Exited, Code: code}
+func (e *Exec) judge(ctx context.Context, code int) (fumehood.Exit, error) {
+	exit := fumehood.Exit{Outcome: fumehood.Exited, Code: code}
 	if code != 137 {
 		return exit, nil
 	}
@@ -317,7 +317,7 @@ func (e *Exec) judge(ctx context.Context, code int) (lazaret.Exit, error) {
 		return lost, nil
 	}
 	if seen.OOMs > e.oomBefore {
-		exit.Outcome = lazaret.OutOfMemory
+		exit.Outcome = fumehood.OutOfMemory
 		return exit, nil
 	}
 	// The events may be late, and so may be what the Engine describes.
@@ -351,8 +351,8 @@ func (e *Exec) CloseStdin() error {
 
 // Signal is not possible: the Engine's API has no call for it.
 func (e *Exec) Signal(context.Context, int) error {
-	return &lazaret.Error{
-		Class: lazaret.ErrUnsupported, Err: errors.New("the engine transport cannot signal a command"),
+	return &fumehood.Error{
+		Class: fumehood.ErrUnsupported, Err: errors.New("the engine transport cannot signal a command"),
 		Hint: "close the sandbox to end it",
 	}
 }
@@ -375,7 +375,7 @@ func (e *Exec) drop() {
 // Resize sets the terminal's size.
 func (e *Exec) Resize(ctx context.Context, rows, cols uint16) error {
 	if !e.tty {
-		return &lazaret.Error{Class: lazaret.ErrConfig, Err: errors.New("the command has no terminal")}
+		return &fumehood.Error{Class: fumehood.ErrConfig, Err: errors.New("the command has no terminal")}
 	}
 	_, err := e.c.api.ExecResize(ctx, e.id, client.ExecResizeOptions{Height: uint(rows), Width: uint(cols)})
 	if err == nil {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/moby/sys/user"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // FileOwner is who new files belong to.
@@ -33,7 +33,7 @@ func (c *Client) FileOwner(ctx context.Context, container, spec string) (FileOwn
 	}
 	u, err := user.GetExecUser(spec, nil, bytes.NewReader(passwd), bytes.NewReader(group))
 	if err != nil {
-		return FileOwner{}, &lazaret.Error{Class: lazaret.ErrUserNotFound, Err: err}
+		return FileOwner{}, &fumehood.Error{Class: fumehood.ErrUserNotFound, Err: err}
 	}
 	return FileOwner{u.Uid, u.Gid}, nil
 }
@@ -41,7 +41,7 @@ func (c *Client) FileOwner(ctx context.Context, container, spec string) (FileOwn
 // small reads a file of the container that may be missing.
 func (c *Client) small(ctx context.Context, container, name string) ([]byte, error) {
 	r, _, err := c.Open(ctx, container, name)
-	if errors.Is(err, lazaret.ErrNotFound) {
+	if errors.Is(err, fumehood.ErrNotFound) {
 		return nil, nil
 	}
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"io"
 	"iter"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // Files moves files of one container by the Engine's archive calls.
@@ -23,13 +23,13 @@ func (c *Client) Files(container string, owner func(context.Context) (FileOwner,
 }
 
 // Stat describes a path without following a link at its end.
-func (f *Files) Stat(ctx context.Context, path string) (lazaret.FileInfo, error) {
+func (f *Files) Stat(ctx context.Context, path string) (fumehood.FileInfo, error) {
 	return f.c.Stat(ctx, f.container, path)
 }
 
 // Open reads length bytes of a regular file from offset on, or all of them where length is negative. What
 // comes before is read too, and dropped.
-func (f *Files) Open(ctx context.Context, path string, offset, length int64) (io.ReadCloser, lazaret.FileInfo, error) {
+func (f *Files) Open(ctx context.Context, path string, offset, length int64) (io.ReadCloser, fumehood.FileInfo, error) {
 	r, info, err := f.c.Open(ctx, f.container, path)
 	if err != nil || offset == 0 && length < 0 {
 		return r, info, err
@@ -51,7 +51,7 @@ type part struct {
 }
 
 // Write makes or replaces a regular file.
-func (f *Files) Write(ctx context.Context, path string, r io.Reader, size int64, opts lazaret.WriteOptions) error {
+func (f *Files) Write(ctx context.Context, path string, r io.Reader, size int64, opts fumehood.WriteOptions) error {
 	if opts.Atomic {
 		return notByArchive("write atomically")
 	}
@@ -69,21 +69,21 @@ func (f *Files) Write(ctx context.Context, path string, r io.Reader, size int64,
 }
 
 // Walk is not possible: the Engine would send all content to tell the names.
-func (f *Files) Walk(context.Context, string, int) iter.Seq2[lazaret.WalkEntry, error] {
-	return func(yield func(lazaret.WalkEntry, error) bool) {
-		yield(lazaret.WalkEntry{}, notByArchive("list directories"))
+func (f *Files) Walk(context.Context, string, int) iter.Seq2[fumehood.WalkEntry, error] {
+	return func(yield func(fumehood.WalkEntry, error) bool) {
+		yield(fumehood.WalkEntry{}, notByArchive("list directories"))
 	}
 }
 
 // Change is not possible.
-func (f *Files) Change(_ context.Context, c lazaret.Change) error {
+func (f *Files) Change(_ context.Context, c fumehood.Change) error {
 	return notByArchive(c.Op)
 }
 
 // notByArchive is the error of what the Engine's archive calls have no way to do.
 func notByArchive(what string) error {
-	return &lazaret.Error{
-		Class: lazaret.ErrUnsupported, Err: fmt.Errorf("the engine transport cannot %s", what),
+	return &fumehood.Error{
+		Class: fumehood.ErrUnsupported, Err: fmt.Errorf("the engine transport cannot %s", what),
 		Hint: "run a command that does, or use the guest transport",
 	}
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // engineOf is an Engine that answers by f, told the number of the request of that kind, from 1 on.
@@ -103,19 +103,19 @@ func TestWhatCanBeMadeAgainIsMadeAgain(t *testing.T) {
 		},
 		"a silence without an end": {
 			call: inspectA, fail: func(_ int, r *http.Request) (*http.Response, error) { return hang(r) }, fails: 9, key: inspect, calls: 3,
-			class: lazaret.ErrInfrastructure, says: "has not answered within 30s (tried 3 times)", took: 3 * answering,
+			class: fumehood.ErrInfrastructure, says: "has not answered within 30s (tried 3 times)", took: 3 * answering,
 		},
 		"a silence of what changes something": {
 			call: removeA, fail: func(_ int, r *http.Request) (*http.Response, error) { return hang(r) }, fails: 9, key: remove, calls: 3,
-			class: lazaret.ErrInfrastructure, says: "within 30s (tried 3 times)", took: working + secondSilence + thirdSilence,
+			class: fumehood.ErrInfrastructure, says: "within 30s (tried 3 times)", took: working + secondSilence + thirdSilence,
 		},
 		"an internal error": {
 			call: inspectA, fail: func(int, *http.Request) (*http.Response, error) { return internal("sorry") }, fails: 9, key: inspect, calls: 3,
-			class: lazaret.ErrInfrastructure, says: "sorry (tried 3 times)",
+			class: fumehood.ErrInfrastructure, says: "sorry (tried 3 times)",
 		},
 		"a full disk": {
 			call: removeA, fail: func(int, *http.Request) (*http.Response, error) { return internal("write x: no space left on device") }, fails: 9,
-			key: remove, calls: 1, class: lazaret.ErrInfrastructure, says: "a disk is full",
+			key: remove, calls: 1, class: fumehood.ErrInfrastructure, says: "a disk is full",
 		},
 		"a removal that has succeeded": {
 			call: removeA, fails: 2, key: remove, calls: 2,
@@ -128,7 +128,7 @@ func TestWhatCanBeMadeAgainIsMadeAgain(t *testing.T) {
 		},
 		"a start is not": {
 			call: startA, fail: func(int, *http.Request) (*http.Response, error) { return reset() }, fails: 9, key: start, calls: 1,
-			class: lazaret.ErrInfrastructure, says: "connection reset",
+			class: fumehood.ErrInfrastructure, says: "connection reset",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -204,11 +204,11 @@ func TestTheEndOfTheCallersContextIsTheEnd(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := e.Inspect(ctx, "a")
-		if n := seen.count("GET /v1.44/containers/a/json"); !errors.Is(err, lazaret.ErrCancelled) && !errors.Is(err, lazaret.ErrInfrastructure) || n != 2 {
+		if n := seen.count("GET /v1.44/containers/a/json"); !errors.Is(err, fumehood.ErrCancelled) && !errors.Is(err, fumehood.ErrInfrastructure) || n != 2 {
 			t.Errorf("%d calls, %v", n, err)
 		}
 		cancel()
-		if _, err := e.Inspect(ctx, "a"); !errors.Is(err, lazaret.ErrCancelled) {
+		if _, err := e.Inspect(ctx, "a"); !errors.Is(err, fumehood.ErrCancelled) {
 			t.Errorf("got %v, want an ErrCancelled", err)
 		}
 	})

@@ -13,7 +13,7 @@ import (
 	"github.com/containerd/platforms"
 	"github.com/moby/moby/client"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // Image is what the Engine says of an image that it has.
@@ -67,7 +67,7 @@ func (c *Client) Pull(ctx context.Context, ref, platform, auth string, report fu
 	if platform != "" {
 		p, err := platforms.Parse(platform)
 		if err != nil {
-			return &lazaret.Error{Op: "pull image " + ref, Class: lazaret.ErrConfig, Err: err}
+			return &fumehood.Error{Op: "pull image " + ref, Class: fumehood.ErrConfig, Err: err}
 		}
 		opts.Platforms = append(opts.Platforms, p)
 	}
@@ -113,14 +113,14 @@ func (c *Client) pullFailure(ctx context.Context, ref string, err error) error {
 	case client.IsErrConnectionFailed(err):
 		return c.unreachable(err)
 	case registryIsBusy(text):
-		return &lazaret.Error{Op: op, Class: lazaret.ErrInfrastructure, Err: busy{cause{err}}, Hint: busyHint}
+		return &fumehood.Error{Op: op, Class: fumehood.ErrInfrastructure, Err: busy{cause{err}}, Hint: busyHint}
 	case has("manifest unknown", "not found: manifest", ": not found", "repository does not exist", "pull access denied", "invalid reference format", "name unknown"):
-		return &lazaret.Error{Op: op, Class: lazaret.ErrConfig, Err: cause{err}, Hint: "check the image's name and tag, and log in if it is private"}
+		return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: cause{err}, Hint: "check the image's name and tag, and log in if it is private"}
 	case has("unauthorized", "authentication required", "denied", "403 "):
-		return &lazaret.Error{Op: op, Class: lazaret.ErrConfig, Err: cause{err}, Hint: "log in to the registry"}
+		return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: cause{err}, Hint: "log in to the registry"}
 	case has("no such host", "dial tcp", "connection refused", "i/o timeout", "TLS handshake", "network is unreachable", "context deadline exceeded"):
-		return &lazaret.Error{
-			Op: op, Class: lazaret.ErrUnavailable, Err: fmt.Errorf("the daemon has no image of that name, and cannot reach the registry: %w", cause{err}),
+		return &fumehood.Error{
+			Op: op, Class: fumehood.ErrUnavailable, Err: fmt.Errorf("the daemon has no image of that name, and cannot reach the registry: %w", cause{err}),
 			Hint: "check the image's name, or the daemon's network; `docker images` lists what the daemon has",
 		}
 	}

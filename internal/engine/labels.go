@@ -1,50 +1,50 @@
 package engine
 
 // labelPrefix is what the names of our labels begin with.
-const labelPrefix = "lazaret."
+const labelPrefix = "fumehood."
 
-// The labels on everything that Lazaret makes in a daemon. They are set at creation.
+// The labels on everything that Fumehood makes in a daemon. They are set at creation.
 const (
 	// LabelOwner is the process that made the object, as package owner writes it.
-	LabelOwner = "lazaret.owner"
+	LabelOwner = "fumehood.owner"
 	// LabelLease is until when an owner that cannot be judged by its process is taken to live, as RFC 3339 has it.
-	LabelLease = "lazaret.lease"
+	LabelLease = "fumehood.lease"
 	// LabelMaker, on the guest's image, is the process that made it. It is not LabelOwner, which the image's
 	// containers would take over.
-	LabelMaker = "lazaret.maker"
+	LabelMaker = "fumehood.maker"
 	// LabelSandbox is the name of the sandbox that the object belongs to.
-	LabelSandbox = "lazaret.sandbox"
+	LabelSandbox = "fumehood.sandbox"
 	// LabelKept, with the value "true", exempts a sandbox from removal but by name.
-	LabelKept = "lazaret.kept"
+	LabelKept = "fumehood.kept"
 	// LabelExpires is when a kept sandbox's time is over, as RFC 3339 has it. Without it, it has none.
-	LabelExpires = "lazaret.expires"
+	LabelExpires = "fumehood.expires"
 	// LabelKey, on a kept sandbox's objects, is the secret of its resident guests, in hexadecimal digits: with it
 	// commands can be run in the sandbox. Who may read labels may run commands anyway, by the Engine.
-	LabelKey = "lazaret.key"
+	LabelKey = "fumehood.key"
 	// LabelBinary, on a kept sandbox's objects, is its Spec.Binary.
-	LabelBinary = "lazaret.binary"
+	LabelBinary = "fumehood.binary"
 	// LabelDefault, with the value "true", is on the containers of a sandbox's default service.
-	LabelDefault = "lazaret.default"
+	LabelDefault = "fumehood.default"
 	// LabelTask, LabelSample and LabelEpoch say for what part of an evaluation a sandbox is; LabelConfig is the file
 	// that describes it, and LabelEnv are the names of its variables, with commas between. Each is empty where there is
 	// nothing to say.
-	LabelTask   = "lazaret.task"
-	LabelSample = "lazaret.sample"
-	LabelEpoch  = "lazaret.epoch"
-	LabelConfig = "lazaret.config"
-	LabelEnv    = "lazaret.env"
+	LabelTask   = "fumehood.task"
+	LabelSample = "fumehood.sample"
+	LabelEpoch  = "fumehood.epoch"
+	LabelConfig = "fumehood.config"
+	LabelEnv    = "fumehood.env"
 	// LabelMain says what a container's main process is, where it is ours: MainGuest.
-	LabelMain = "lazaret.main"
+	LabelMain = "fumehood.main"
 	// MainGuest: a guest that serves the host that attaches to it.
 	MainGuest = "guest"
 	// LabelCache says what a cached object is ("guest", "env-image", "test-image"): it belongs to no sandbox, and
 	// only `cleanup --caches` removes it, but for the old guests of other versions.
-	LabelCache = "lazaret.cache"
+	LabelCache = "fumehood.cache"
 	// LabelGuestVolume, on the guest's image, names the volume that was completely filled from it.
-	LabelGuestVolume = "lazaret.guest-volume"
+	LabelGuestVolume = "fumehood.guest-volume"
 	// LabelImage, on the image of an environment, says of what it was made and which tags it was given, in
 	// JSON. What others build on it inherits the label, and has other tags.
-	LabelImage = "lazaret.image"
+	LabelImage = "fumehood.image"
 )
 
 // EnvImage is the value of LabelCache on the images of environments.

@@ -17,7 +17,7 @@ import (
 	"github.com/moby/moby/api/types/mount"
 	"github.com/moby/moby/client"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // Kind is a kind of object in a daemon.
@@ -168,7 +168,7 @@ func (c *Client) removed(err error, op string) error {
 	case err == nil, errdefs.IsNotFound(err):
 		return nil
 	case errdefs.IsConflict(err):
-		return &lazaret.Error{Op: op, Class: lazaret.ErrUnavailable, Err: cause{err}, Hint: "it is in use"}
+		return &fumehood.Error{Op: op, Class: fumehood.ErrUnavailable, Err: cause{err}, Hint: "it is in use"}
 	}
 	return c.translate(err, op)
 }

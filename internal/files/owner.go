@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/lazaret/lazaret/internal/archive"
+	"github.com/fumehood/fumehood/internal/archive"
 )
 
 // ErrNoUser says that a user or group is not known.

@@ -1,4 +1,4 @@
-// Package files does to the files of its own process's user what package lazaret promises of files. Its
+// Package files does to the files of its own process's user what package fumehood promises of files. Its
 // errors are the kernel's. The guest uses it inside containers, the local provider on the host.
 package files
 

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/lazaret/lazaret/internal/archive"
+	"github.com/fumehood/fumehood/internal/archive"
 )
 
 // Options say how a file is written.
@@ -36,7 +36,7 @@ func Create(path string, opts Options) (*Writer, error) {
 		if w.place, err = followed(path); err != nil {
 			return nil, err
 		}
-		w.File, err = os.CreateTemp(parent(w.place), ".lazaret-*")
+		w.File, err = os.CreateTemp(parent(w.place), ".fumehood-*")
 	} else {
 		w.File, err = openToWrite(path, w.mode)
 	}

@@ -11,7 +11,7 @@ import (
 // The guest is delivered into every container and runs beside what is not trusted there: what it is made
 // of is decided here, and grows by nobody's oversight.
 func TestTheGuestIsMadeOfLittle(t *testing.T) {
-	const module = "github.com/lazaret/lazaret/"
+	const module = "github.com/fumehood/fumehood/"
 	want := []string{
 		module + "internal/archive", module + "internal/files", module + "internal/guest", module + "internal/guest/main",
 		module + "internal/ring", module + "internal/wire",

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lazaret/lazaret/internal/wire"
+	"github.com/fumehood/fumehood/internal/wire"
 )
 
 // A detached command belongs to no connection. What is kept of its output, and how it ended, stays until it is

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret/internal/wire"
+	"github.com/fumehood/fumehood/internal/wire"
 )
 
 // A program that never reads holds up what is written to it for ever, but not what carries that.

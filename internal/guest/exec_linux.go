@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lazaret/lazaret/internal/ring"
-	"github.com/lazaret/lazaret/internal/wire"
+	"github.com/fumehood/fumehood/internal/ring"
+	"github.com/fumehood/fumehood/internal/wire"
 )
 
 // command is one command in flight.

@@ -11,9 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lazaret/lazaret/internal/archive"
-	"github.com/lazaret/lazaret/internal/files"
-	"github.com/lazaret/lazaret/internal/wire"
+	"github.com/fumehood/fumehood/internal/archive"
+	"github.com/fumehood/fumehood/internal/files"
+	"github.com/fumehood/fumehood/internal/wire"
 )
 
 // file does what the host asks for with a file, with this process's user and rights.

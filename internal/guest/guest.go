@@ -43,6 +43,6 @@ func Main(args []string, stdin, stdout, stderr *os.File) int {
 	case "selftest":
 		return selfTest(stdout)
 	}
-	_, _ = io.WriteString(stderr, "lazaret-guest: unknown command "+strings.Join(args[1:], " ")+"\n")
+	_, _ = io.WriteString(stderr, "fumehood-guest: unknown command "+strings.Join(args[1:], " ")+"\n")
 	return 2
 }

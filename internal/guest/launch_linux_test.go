@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lazaret/lazaret/internal/wire"
+	"github.com/fumehood/fumehood/internal/wire"
 )
 
 // A guest that a neighbour has killed before it became the program must not pass for the program.

@@ -120,11 +120,11 @@ func TestProgramsAreFoundAsShellsFindThem(t *testing.T) {
 }
 
 func TestTheCommandsVariablesWinOverTheGuests(t *testing.T) {
-	t.Setenv("LAZARET_A", "guest")
-	t.Setenv("LAZARET_B", "guest")
-	env := words(environment([][]byte{[]byte("LAZARET_A=command"), []byte("LAZARET_C=\xff=x"), []byte("LAZARET_D=")}))
+	t.Setenv("FUMEHOOD_A", "guest")
+	t.Setenv("FUMEHOOD_B", "guest")
+	env := words(environment([][]byte{[]byte("FUMEHOOD_A=command"), []byte("FUMEHOOD_C=\xff=x"), []byte("FUMEHOOD_D=")}))
 	for want, times := range map[string]int{
-		"LAZARET_A=command": 1, "LAZARET_A=guest": 0, "LAZARET_B=guest": 1, "LAZARET_C=\xff=x": 1, "LAZARET_D=": 1,
+		"FUMEHOOD_A=command": 1, "FUMEHOOD_A=guest": 0, "FUMEHOOD_B=guest": 1, "FUMEHOOD_C=\xff=x": 1, "FUMEHOOD_D=": 1,
 	} {
 		n := 0
 		for _, kv := range env {
@@ -136,7 +136,7 @@ func TestTheCommandsVariablesWinOverTheGuests(t *testing.T) {
 			t.Errorf("%q is there %d times, want %d", want, n, times)
 		}
 	}
-	if got := words(environment(nil)); !slices.Contains(got, "LAZARET_B=guest") {
+	if got := words(environment(nil)); !slices.Contains(got, "FUMEHOOD_B=guest") {
 		t.Error("without more, the guest's own are gone")
 	}
 }

@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lazaret/lazaret/internal/ring"
-	"github.com/lazaret/lazaret/internal/wire"
+	"github.com/fumehood/fumehood/internal/ring"
+	"github.com/fumehood/fumehood/internal/wire"
 )
 
 // unwatched is our side of a pipe that does not block, and that Go does not have watched, as where the kernel refuses to.

@@ -3,7 +3,7 @@ package guest
 import (
 	"sync"
 
-	"github.com/lazaret/lazaret/internal/wire"
+	"github.com/fumehood/fumehood/internal/wire"
 )
 
 // piece is some input, empty at its end, and the stream that it came on.

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lazaret/lazaret/internal/wire"
+	"github.com/fumehood/fumehood/internal/wire"
 )
 
 // relay connects its standard input and output with a resident guest's socket, until either ends. It knows no
@@ -16,7 +16,7 @@ func relay(name string, stdin, stdout, stderr *os.File) int {
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // else what runs beside it as the same user could trace it
 	socket, err := residence(name)
 	if err != nil {
-		_, _ = io.WriteString(stderr, "lazaret-guest: connect to the resident guest: "+err.Error()+"\n")
+		_, _ = io.WriteString(stderr, "fumehood-guest: connect to the resident guest: "+err.Error()+"\n")
 		if errors.Is(err, unix.ECONNREFUSED) {
 			return wire.NobodyListens
 		}

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lazaret/lazaret/internal/wire"
+	"github.com/fumehood/fumehood/internal/wire"
 )
 
 // guest serves one host.
@@ -60,7 +60,7 @@ func (s stdio) Close() error {
 // Without counted it has no control group of its own.
 func serve(self string, counted bool, stdin, stdout, stderr *os.File) int {
 	complain := func(what string, err error) int {
-		_, _ = io.WriteString(stderr, "lazaret-guest: "+what+": "+err.Error()+"\n")
+		_, _ = io.WriteString(stderr, "fumehood-guest: "+what+": "+err.Error()+"\n")
 		return 1
 	}
 	// Before anything else: a non-dumpable process cannot do some of this.

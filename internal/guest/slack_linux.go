@@ -17,7 +17,7 @@ const slack = 2_000_000
 
 // relaxed is the environment variable by which a guest that begins once more learns the usual slack. Its commands do not
 // get it.
-const relaxed = "LAZARET_RELAXED"
+const relaxed = "FUMEHOOD_RELAXED"
 
 // relax gives all threads of this process their slack, and returns the usual one, which is for commands; 0 where it is
 // left as it is. That thread of Go's is there already, so the program begins once more: it is the same process, and what

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lazaret/lazaret/internal/wire"
+	"github.com/fumehood/fumehood/internal/wire"
 )
 
 // post writes one task to a worker's socket, with descriptors.

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lazaret/lazaret/internal/ring"
+	"github.com/fumehood/fumehood/internal/ring"
 )
 
 // mostTries is how many workers are tried for a command.

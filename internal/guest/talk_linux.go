@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lazaret/lazaret/internal/wire"
+	"github.com/fumehood/fumehood/internal/wire"
 )
 
 // talk passes datagrams on between the stream and a UDP port.

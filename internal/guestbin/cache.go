@@ -13,8 +13,8 @@ import (
 
 	"github.com/gofrs/flock"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/guestbin/source"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/guestbin/source"
 )
 
 const (
@@ -41,7 +41,7 @@ func openCache() (*cache, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := filepath.Join(base, "lazaret", "guests")
+	all := filepath.Join(base, "fumehood", "guests")
 	if err := os.MkdirAll(all, 0o700); err != nil {
 		return nil, noCache(err)
 	}
@@ -67,8 +67,8 @@ func openCache() (*cache, error) {
 }
 
 func noCache(err error) error {
-	return &lazaret.Error{
-		Class: lazaret.ErrConfig, Err: fmt.Errorf("the guest needs a cache folder that only this user can enter: %w", err),
+	return &fumehood.Error{
+		Class: fumehood.ErrConfig, Err: fmt.Errorf("the guest needs a cache folder that only this user can enter: %w", err),
 		Hint: "set HOME or XDG_CACHE_HOME to a folder of this user; a released build needs none",
 	}
 }
@@ -177,9 +177,9 @@ func fromCache(ctx context.Context, arch string, log *slog.Logger) ([]byte, erro
 		"platform", "linux/"+arch, "folder", c.root.Name())
 	program, err := source.Build(ctx, arch)
 	if errors.Is(err, source.ErrNoToolchain) {
-		return nil, &lazaret.Error{
-			Class: lazaret.ErrConfig, Err: fmt.Errorf("this program was built without the guest, which cannot be built here: %w", err),
-			Hint: "install Go, or build the program with `make build`, or run `go install " + source.Module + "/cmd/lazaret@latest`",
+		return nil, &fumehood.Error{
+			Class: fumehood.ErrConfig, Err: fmt.Errorf("this program was built without the guest, which cannot be built here: %w", err),
+			Hint: "install Go, or build the program with `make build`, or run `go install " + source.Module + "/cmd/fumehood@latest`",
 		}
 	}
 	if err != nil {

@@ -24,8 +24,8 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/guestbin/source"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/guestbin/source"
 )
 
 //go:generate go run ./build -sys
@@ -64,8 +64,8 @@ func packedName(arch string) string { return "linux-" + arch + ".gz" }
 func For(ctx context.Context, arch string, log *slog.Logger) (Binary, error) {
 	op := "find the guest for linux/" + arch
 	if !slices.Contains(Architectures, arch) {
-		return Binary{}, &lazaret.Error{
-			Op: op, Class: lazaret.ErrUnsupported, Err: fmt.Errorf("no such guest: there is one for each of %v", Architectures),
+		return Binary{}, &fumehood.Error{
+			Op: op, Class: fumehood.ErrUnsupported, Err: fmt.Errorf("no such guest: there is one for each of %v", Architectures),
 		}
 	}
 	program, err := fromEmbedded(arch)
@@ -73,12 +73,12 @@ func For(ctx context.Context, arch string, log *slog.Logger) (Binary, error) {
 		program, err = fromCache(ctx, arch, log)
 	}
 	if err != nil {
-		var typed *lazaret.Error
+		var typed *fumehood.Error
 		if errors.As(err, &typed) {
 			typed.Op = op
 			return Binary{}, typed
 		}
-		return Binary{}, &lazaret.Error{Op: op, Class: lazaret.ErrInfrastructure, Err: err}
+		return Binary{}, &fumehood.Error{Op: op, Class: fumehood.ErrInfrastructure, Err: err}
 	}
 	return Binary{Program: program, Version: sum(program)[:12]}, nil
 }

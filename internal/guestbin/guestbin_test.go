@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/guestbin/source"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/guestbin/source"
 )
 
 func TestFor(t *testing.T) {
@@ -31,7 +31,7 @@ func TestFor(t *testing.T) {
 			t.Errorf("%s: Built is %t, version %s", arch, Built(arch), b.Version)
 		}
 	}
-	if _, err := For(t.Context(), "mips", slog.New(slog.DiscardHandler)); !errors.Is(err, lazaret.ErrUnsupported) || !strings.Contains(err.Error(), "mips") {
+	if _, err := For(t.Context(), "mips", slog.New(slog.DiscardHandler)); !errors.Is(err, fumehood.ErrUnsupported) || !strings.Contains(err.Error(), "mips") {
 		t.Errorf("a guest for mips: %v", err)
 	}
 }
@@ -151,8 +151,8 @@ func TestCache_refuses(t *testing.T) {
 				c.says = "no Go toolchain"
 			}
 			got, err := fromCache(t.Context(), "amd64", slog.New(slog.DiscardHandler))
-			var typed *lazaret.Error
-			if !errors.Is(err, lazaret.ErrConfig) || !errors.As(err, &typed) || !strings.Contains(err.Error(), c.says) || typed.Hint == "" {
+			var typed *fumehood.Error
+			if !errors.Is(err, fumehood.ErrConfig) || !errors.As(err, &typed) || !strings.Contains(err.Error(), c.says) || typed.Hint == "" {
 				t.Errorf("got %q, %v, want an ErrConfig with a hint that says %q", got, err, c.says)
 			}
 		})

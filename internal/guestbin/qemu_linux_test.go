@@ -17,17 +17,17 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/guestbin"
-	"github.com/lazaret/lazaret/internal/tier"
-	"github.com/lazaret/lazaret/internal/wire/client"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/guestbin"
+	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/internal/wire/client"
 )
 
 // emulator is a program of Debian's package qemu-user-static.
 const emulator = "qemu-aarch64-static"
 
 // launch tells this test's program to be the launcher of the guest: "LAUNCH=emulator:program".
-const launch = "LAZARET_TEST_LAUNCH"
+const launch = "FUMEHOOD_TEST_LAUNCH"
 
 // TestMain is the tests, or the launcher. The guest starts its workers by the name that it was called by;
 // that is a script which runs the launcher again, so that the kernel need not know how to run programs of
@@ -129,10 +129,10 @@ func TestTheGuestForArm64RunsCommandsAndMovesFiles(t *testing.T) {
 	if err := guest.Ready(ctx); err != nil {
 		t.Fatal(err)
 	}
-	run := func(cmd lazaret.Cmd) (lazaret.Exit, string) {
+	run := func(cmd fumehood.Cmd) (fumehood.Exit, string) {
 		t.Helper()
 		var out bytes.Buffer
-		p, err := guest.Exec(ctx, cmd, false, func(_ lazaret.Stream, b []byte) { out.Write(b) })
+		p, err := guest.Exec(ctx, cmd, false, func(_ fumehood.Stream, b []byte) { out.Write(b) })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,23 +143,23 @@ func TestTheGuestForArm64RunsCommandsAndMovesFiles(t *testing.T) {
 		return exit, out.String()
 	}
 	for range 3 { // by a new worker, and by the same again
-		exit, out := run(lazaret.Cmd{Args: []string{"sh", "-c", "echo $GREETING; exit 3"}, Env: map[string]string{"GREETING": "hello"}})
-		if exit.Outcome != lazaret.Exited || exit.Code != 3 || out != "hello\n" {
+		exit, out := run(fumehood.Cmd{Args: []string{"sh", "-c", "echo $GREETING; exit 3"}, Env: map[string]string{"GREETING": "hello"}})
+		if exit.Outcome != fumehood.Exited || exit.Code != 3 || out != "hello\n" {
 			t.Errorf("got %+v, %q", exit, out)
 		}
 	}
-	if exit, _ := run(lazaret.Cmd{Args: []string{"sh", "-c", "kill -TERM $$"}}); exit.Outcome != lazaret.Signalled || exit.Signal != 15 {
+	if exit, _ := run(fumehood.Cmd{Args: []string{"sh", "-c", "kill -TERM $$"}}); exit.Outcome != fumehood.Signalled || exit.Signal != 15 {
 		t.Errorf("got %+v", exit)
 	}
-	if p, err := guest.Exec(ctx, lazaret.Cmd{Args: []string{"/no/such/program"}}, false, nil); err != nil {
+	if p, err := guest.Exec(ctx, fumehood.Cmd{Args: []string{"/no/such/program"}}, false, nil); err != nil {
 		t.Error(err)
-	} else if _, err := p.Wait(ctx); !errors.Is(err, lazaret.ErrProgramNotFound) {
+	} else if _, err := p.Wait(ctx); !errors.Is(err, fumehood.ErrProgramNotFound) {
 		t.Errorf("got %v", err)
 	}
 
 	begun := make(chan struct{})
-	p, err := guest.Exec(ctx, lazaret.Cmd{Args: []string{"sh", "-c", "setsid sleep 1000 & echo begun; sleep 1000"}, Grace: lazaret.NoGrace}, true,
-		func(lazaret.Stream, []byte) { close(begun) })
+	p, err := guest.Exec(ctx, fumehood.Cmd{Args: []string{"sh", "-c", "setsid sleep 1000 & echo begun; sleep 1000"}, Grace: fumehood.NoGrace}, true,
+		func(fumehood.Stream, []byte) { close(begun) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,12 +167,12 @@ func TestTheGuestForArm64RunsCommandsAndMovesFiles(t *testing.T) {
 	if !p.Kill(ctx) {
 		t.Error("the command could not be killed")
 	}
-	if exit, err := p.Wait(ctx); err != nil || exit.Outcome != lazaret.Signalled || exit.Signal != 9 {
+	if exit, err := p.Wait(ctx); err != nil || exit.Outcome != fumehood.Signalled || exit.Signal != 9 {
 		t.Errorf("got %+v, %v", exit, err)
 	}
 
 	path, content := filepath.Join(t.TempDir(), "file"), strings.Repeat("0123456789", 100_000)
-	if err := guest.Write(ctx, path, strings.NewReader(content), int64(len(content)), lazaret.WriteOptions{}); err != nil {
+	if err := guest.Write(ctx, path, strings.NewReader(content), int64(len(content)), fumehood.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if info, err := guest.Stat(ctx, path); err != nil || info.Size != int64(len(content)) || time.Since(info.ModTime) > time.Hour {
@@ -186,7 +186,7 @@ func TestTheGuestForArm64RunsCommandsAndMovesFiles(t *testing.T) {
 	if got, err := io.ReadAll(r); err != nil || string(got) != content {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
-	if _, err := guest.Stat(ctx, "/no/such/file"); !errors.Is(err, lazaret.ErrNotFound) {
+	if _, err := guest.Stat(ctx, "/no/such/file"); !errors.Is(err, fumehood.ErrNotFound) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -22,7 +22,7 @@ type Folder struct {
 	Kept       bool
 }
 
-// StateDir is where folders of a kind are: $XDG_STATE_HOME/lazaret/<kind>, or .local/state/lazaret/<kind>
+// StateDir is where folders of a kind are: $XDG_STATE_HOME/fumehood/<kind>, or .local/state/fumehood/<kind>
 // in the user's home.
 func StateDir(kind string) (string, error) {
 	base := os.Getenv("XDG_STATE_HOME")
@@ -33,7 +33,7 @@ func StateDir(kind string) (string, error) {
 		}
 		base = filepath.Join(home, ".local", "state")
 	}
-	return filepath.Join(base, "lazaret", kind), nil
+	return filepath.Join(base, "fumehood", kind), nil
 }
 
 // MakeFolder makes a folder of mode 0700 that is marked as this process's. One that is there already is

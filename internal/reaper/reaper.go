@@ -19,11 +19,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lazaret/lazaret/internal/owner"
+	"github.com/fumehood/fumehood/internal/owner"
 )
 
 // variable makes this program a reaper. Its value is the process to wait for, in the text form of owner.ID.
-const variable = "LAZARET_REAPER"
+const variable = "FUMEHOOD_REAPER"
 
 // message is a line of JSON from a process to its reaper.
 type message struct {
@@ -172,7 +172,7 @@ func launch() error {
 }
 
 // processName is how lists of processes call a reaper.
-const processName = "lazaret-reaper"
+const processName = "fumehood-reaper"
 
 // program is the path of this process's program, also where the file has been replaced or removed since.
 func program() (string, error) {

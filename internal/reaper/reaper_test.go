@@ -11,12 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret/internal/owner"
+	"github.com/fumehood/fumehood/internal/owner"
 )
 
 const (
-	ownerVar = "LAZARET_TEST_OWNER"  // makes this program an owner that waits to be killed
-	fileVar  = "LAZARET_TEST_REAPED" // where its reaper writes down what it was left
+	ownerVar = "FUMEHOOD_TEST_OWNER"  // makes this program an owner that waits to be killed
+	fileVar  = "FUMEHOOD_TEST_REAPED" // where its reaper writes down what it was left
 )
 
 // TestMain is the tests, or an owner. A reaper does not come here: it is done when it has written down what it was left.

@@ -5,7 +5,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/lazaret/lazaret/internal/owner"
+	"github.com/fumehood/fumehood/internal/owner"
 )
 
 // Orphans is what a process has left to its reaper.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/docker/go-units"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // common are forms that several kinds of documents have.
@@ -39,7 +39,7 @@ var sizeRE = regexp.MustCompile(`^([0-9]+(\.[0-9]*)?|\.[0-9]+) ?([kKmMgGtTpP]([i
 // ParseSize is spec.ParseSize.
 func ParseSize(s string) (int64, error) {
 	if strings.EqualFold(s, "none") {
-		return lazaret.NoLimit, nil
+		return fumehood.NoLimit, nil
 	}
 	n, err := units.RAMInBytes(s)
 	if err != nil || n <= 0 || !sizeRE.MatchString(s) {
@@ -53,7 +53,7 @@ func parseDuration(s Scalar) any {
 	case !s.IsText():
 		return nil
 	case s.Value == "none":
-		return time.Duration(lazaret.NoLimit)
+		return time.Duration(fumehood.NoLimit)
 	case err == nil && d > 0:
 		return d
 	}
@@ -74,7 +74,7 @@ func parseCores(s Scalar) any {
 	var cores float64
 	switch {
 	case s.IsText():
-		cores = lazaret.NoLimit // the pattern takes no other text
+		cores = fumehood.NoLimit // the pattern takes no other text
 	case s.Tag != "!!int" && s.Tag != "!!float", s.Decode(&cores) != nil, !(cores > 0), math.IsInf(cores, 0):
 		return nil
 	}
@@ -83,7 +83,7 @@ func parseCores(s Scalar) any {
 
 func parseCount(s Scalar) any {
 	if s.IsText() {
-		return int64(lazaret.NoLimit) // the pattern takes no other text
+		return int64(fumehood.NoLimit) // the pattern takes no other text
 	}
 	if n, ok := s.Integer(); ok && n > 0 {
 		return n

@@ -10,10 +10,10 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
-// Problem is one thing that is wrong with a document. It is a lazaret.ErrConfig.
+// Problem is one thing that is wrong with a document. It is a fumehood.ErrConfig.
 type Problem struct {
 	File   string // as the caller named it
 	Line   int    // from 1; 0 where it is not known
@@ -47,7 +47,7 @@ func (p *Problem) Error() string {
 }
 
 // Unwrap gives the class.
-func (p *Problem) Unwrap() error { return lazaret.ErrConfig }
+func (p *Problem) Unwrap() error { return fumehood.ErrConfig }
 
 // Nothing is what a message says was found where nothing was.
 const Nothing = "nothing"

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // Removal is how objects are removed. It holds no decisions.
@@ -23,7 +23,7 @@ type Removal struct {
 // Carry removes what the plan says, and writes into it how that went: one kind after the other, in the order in which
 // the plan has them, for what uses others comes first. A cache that is in use stays, which is no error. When ctx has
 // ended it begins with no other, which is an ErrCancelled.
-func (r Removal) Carry(ctx context.Context, plan []lazaret.Leftover) error {
+func (r Removal) Carry(ctx context.Context, plan []fumehood.Leftover) error {
 	var errs []error
 	for begin := 0; begin < len(plan); {
 		end := begin + 1
@@ -33,14 +33,14 @@ func (r Removal) Carry(ctx context.Context, plan []lazaret.Leftover) error {
 		errs = append(errs, r.carry(ctx, plan, begin, end)...)
 		begin = end
 	}
-	if ctx.Err() != nil && slices.ContainsFunc(plan, func(l lazaret.Leftover) bool { return l.Remove && !l.Removed && l.Err == nil }) {
-		errs = append(errs, &lazaret.Error{Op: "clean up", Class: lazaret.ErrCancelled, Err: context.Cause(ctx)})
+	if ctx.Err() != nil && slices.ContainsFunc(plan, func(l fumehood.Leftover) bool { return l.Remove && !l.Removed && l.Err == nil }) {
+		errs = append(errs, &fumehood.Error{Op: "clean up", Class: fumehood.ErrCancelled, Err: context.Cause(ctx)})
 	}
 	return errors.Join(errs...)
 }
 
 // carry removes the plan's entries of one kind, from begin to before end.
-func (r Removal) carry(ctx context.Context, plan []lazaret.Leftover, begin, end int) []error {
+func (r Removal) carry(ctx context.Context, plan []fumehood.Leftover, begin, end int) []error {
 	errs := make([]error, end-begin)
 	slots := make(chan struct{}, max(r.AtOnce, 1))
 	var wg sync.WaitGroup
@@ -58,7 +58,7 @@ func (r Removal) carry(ctx context.Context, plan []lazaret.Leftover, begin, end 
 			switch err := r.insist(ctx, l.Cache, i); {
 			case err == nil:
 				l.Removed = true
-			case l.Cache && errors.Is(err, lazaret.ErrUnavailable):
+			case l.Cache && errors.Is(err, fumehood.ErrUnavailable):
 				l.Remove, l.Reason = false, "a cache in use"
 			default:
 				l.Err, errs[i-begin] = err, err
@@ -73,7 +73,7 @@ func (r Removal) carry(ctx context.Context, plan []lazaret.Leftover, begin, end 
 func (r Removal) insist(ctx context.Context, cache bool, i int) error {
 	for _, pause := range r.Pauses {
 		err := r.Remove(ctx, i)
-		if err == nil || cache && errors.Is(err, lazaret.ErrUnavailable) {
+		if err == nil || cache && errors.Is(err, fumehood.ErrUnavailable) {
 			return err
 		}
 		select {

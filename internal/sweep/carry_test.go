@@ -11,13 +11,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 func TestCarryRemovesKindAfterKindAndInsists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inUse := &lazaret.Error{Op: "remove", Class: lazaret.ErrUnavailable, Err: errors.New("in use")}
-		plan := []lazaret.Leftover{
+		inUse := &fumehood.Error{Op: "remove", Class: fumehood.ErrUnavailable, Err: errors.New("in use")}
+		plan := []fumehood.Leftover{
 			{Kind: "container", Name: "a", Remove: true},
 			{Kind: "container", Name: "b"},
 			{Kind: "container", Name: "stubborn", Remove: true},
@@ -63,14 +63,14 @@ func TestCarryRemovesKindAfterKindAndInsists(t *testing.T) {
 
 func TestCarryBeginsWithNoOtherWhenTheContextEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	plan := []lazaret.Leftover{{Kind: "folder", Remove: true}, {Kind: "folder", Remove: true}, {Kind: "volume", Remove: true}}
+	plan := []fumehood.Leftover{{Kind: "folder", Remove: true}, {Kind: "folder", Remove: true}, {Kind: "volume", Remove: true}}
 	n := 0
 	err := Removal{Remove: func(context.Context, int) error {
 		n++
 		cancel()
 		return nil
 	}}.Carry(ctx, plan)
-	if n != 1 || !errors.Is(err, lazaret.ErrCancelled) || !plan[0].Removed || plan[1].Removed || plan[2].Removed {
+	if n != 1 || !errors.Is(err, fumehood.ErrCancelled) || !plan[0].Removed || plan[1].Removed || plan[2].Removed {
 		t.Errorf("%d removals, %v, %+v", n, err, plan)
 	}
 }

@@ -4,15 +4,15 @@ import (
 	"context"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/owner"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/owner"
 )
 
 // Folders decides about each folder in dir, and removes those that are to go, in the way that remove does.
 // When ctx has ended it begins with no other, which is an ErrCancelled.
-func Folders(ctx context.Context, dir string, opts lazaret.CleanupOptions, remove func(ctx context.Context, folder string) error) ([]lazaret.Leftover, error) {
-	failed := func(err error) ([]lazaret.Leftover, error) {
-		return nil, &lazaret.Error{Op: "clean up", Class: lazaret.ErrInfrastructure, Err: err}
+func Folders(ctx context.Context, dir string, opts fumehood.CleanupOptions, remove func(ctx context.Context, folder string) error) ([]fumehood.Leftover, error) {
+	failed := func(err error) ([]fumehood.Leftover, error) {
+		return nil, &fumehood.Error{Op: "clean up", Class: fumehood.ErrInfrastructure, Err: err}
 	}
 	self, err := owner.Self()
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package sweep decides what of the things that Lazaret made is to be removed, and removes it. Plan is pure: the
+// Package sweep decides what of the things that Fumehood made is to be removed, and removes it. Plan is pure: the
 // providers list what there is, and Carry does what it says, by the provider's own call for one object; Folders does
 // all of that where it is folders of this machine.
 package sweep
@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/owner"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/owner"
 )
 
 // Object is something that carries marks of ours.
@@ -18,7 +18,7 @@ type Object struct {
 	Kind, Name, Sandbox string
 	Owner               string // the text form of an owner.ID; anything else is an unknown owner
 	Kept, Cache         bool
-	Old                 bool      // a cache that another version of Lazaret made long ago
+	Old                 bool      // a cache that another version of Fumehood made long ago
 	Unfinished          bool      // a cache that is of no use unless its owner finishes it
 	Expires             time.Time // when the time of a kept one is over; zero where it has none
 	Lease               time.Time // until when an owner that cannot be judged is taken to live; zero means for good
@@ -36,12 +36,12 @@ func Folder(f owner.Folder) Object {
 }
 
 // Plan decides about each object; the result has one entry for each, in order.
-func Plan(objects []Object, facts Facts, opts lazaret.CleanupOptions) ([]lazaret.Leftover, error) {
-	plan := make([]lazaret.Leftover, len(objects))
+func Plan(objects []Object, facts Facts, opts fumehood.CleanupOptions) ([]fumehood.Leftover, error) {
+	plan := make([]fumehood.Leftover, len(objects))
 	missing := slices.Clone(opts.Names)
 	var held []string
 	for i, o := range objects {
-		l := lazaret.Leftover{
+		l := fumehood.Leftover{
 			Kind: o.Kind, Name: o.Name, Sandbox: o.Sandbox, Owner: string(owner.Unknown), Kept: o.Kept, Cache: o.Cache,
 		}
 		if state, judged := facts.Owners[o.Owner]; judged {
@@ -63,20 +63,20 @@ func Plan(objects []Object, facts Facts, opts lazaret.CleanupOptions) ([]lazaret
 	const op = "clean up"
 	switch {
 	case len(missing) > 0:
-		return nil, &lazaret.Error{
-			Op: op, Class: lazaret.ErrConfig, Err: fmt.Errorf("no sandbox %s", strings.Join(missing, ", ")),
-			Hint: "`lazaret cleanup --dry-run` lists what there is",
+		return nil, &fumehood.Error{
+			Op: op, Class: fumehood.ErrConfig, Err: fmt.Errorf("no sandbox %s", strings.Join(missing, ", ")),
+			Hint: "`fumehood cleanup --dry-run` lists what there is",
 		}
 	case held != nil:
-		return nil, &lazaret.Error{
-			Op: op, Class: lazaret.ErrConfig, Err: fmt.Errorf("a running process holds %s", strings.Join(held, ", ")),
+		return nil, &fumehood.Error{
+			Op: op, Class: fumehood.ErrConfig, Err: fmt.Errorf("a running process holds %s", strings.Join(held, ", ")),
 			Hint: "end that process first",
 		}
 	}
 	return plan, nil
 }
 
-func decide(l lazaret.Leftover, o Object, now time.Time, named, caches bool) (remove bool, reason string) {
+func decide(l fumehood.Leftover, o Object, now time.Time, named, caches bool) (remove bool, reason string) {
 	lapsed := l.Owner == string(owner.Unknown) && isOver(o.Lease, now)
 	switch {
 	case l.Cache && o.Old:

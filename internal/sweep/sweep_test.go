@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/owner"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/owner"
 )
 
 func TestPlan(t *testing.T) {
@@ -47,30 +47,30 @@ func TestPlan(t *testing.T) {
 		{Kind: "container", Name: "torn", Sandbox: "torn", Owner: "garbage"},
 	}
 	for name, c := range map[string]struct {
-		opts lazaret.CleanupOptions
+		opts fumehood.CleanupOptions
 		want string // what is removed
 		err  string
 	}{
-		"what is left, over or old": {lazaret.CleanupOptions{}, "left over lapsed half-made half-made-far-away old-guest", ""},
+		"what is left, over or old": {fumehood.CleanupOptions{}, "left over lapsed half-made half-made-far-away old-guest", ""},
 		"caches when asked": {
-			lazaret.CleanupOptions{Caches: true},
+			fumehood.CleanupOptions{Caches: true},
 			"left over lapsed guest half-made being-made being-made-far-away half-made-far-away old-guest", "",
 		},
 		"caches beside what is named when asked": {
-			lazaret.CleanupOptions{Caches: true, Names: []string{"kept"}},
+			fumehood.CleanupOptions{Caches: true, Names: []string{"kept"}},
 			"kept guest half-made being-made being-made-far-away half-made-far-away old-guest", "",
 		},
-		"a kept one by name":                     {lazaret.CleanupOptions{Names: []string{"kept"}}, "kept", ""},
-		"a kept one of a living owner by name":   {lazaret.CleanupOptions{Names: []string{"kept-by-living"}}, "kept-by-living", ""},
-		"one that cannot be judged, by name":     {lazaret.CleanupOptions{Names: []string{"far", "torn"}}, "far torn", ""},
-		"never what a living owner holds":        {lazaret.CleanupOptions{Names: []string{"held"}}, "", "a running process holds held"},
-		"a name that is not there is an error":   {lazaret.CleanupOptions{Names: []string{"left", "nope"}}, "", "no sandbox nope"},
-		"an owner's label does not name a cache": {lazaret.CleanupOptions{Names: []string{"guest"}}, "", "no sandbox guest"},
+		"a kept one by name":                     {fumehood.CleanupOptions{Names: []string{"kept"}}, "kept", ""},
+		"a kept one of a living owner by name":   {fumehood.CleanupOptions{Names: []string{"kept-by-living"}}, "kept-by-living", ""},
+		"one that cannot be judged, by name":     {fumehood.CleanupOptions{Names: []string{"far", "torn"}}, "far torn", ""},
+		"never what a living owner holds":        {fumehood.CleanupOptions{Names: []string{"held"}}, "", "a running process holds held"},
+		"a name that is not there is an error":   {fumehood.CleanupOptions{Names: []string{"left", "nope"}}, "", "no sandbox nope"},
+		"an owner's label does not name a cache": {fumehood.CleanupOptions{Names: []string{"guest"}}, "", "no sandbox guest"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plan, err := Plan(objects, facts, c.opts)
 			if c.err != "" {
-				if !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), c.err) || plan != nil {
+				if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), c.err) || plan != nil {
 					t.Fatalf("plan %v, error %v; want the error %q", plan, err, c.err)
 				}
 				return

@@ -28,13 +28,13 @@ type testImage struct {
 // The cheap ones come first: who waits for one of them does not wait for Debian.
 var images = []testImage{
 	{
-		name: "lazaret-test/static",
+		name: "fumehood-test/static",
 		cmd:  []string{"/static"},
 		tree: staticTree,
 		how:  "building one static program",
 	},
 	{
-		name:  "lazaret-test/busybox",
+		name:  "fumehood-test/busybox",
 		cmd:   []string{"sh"},
 		env:   []string{searchPath},
 		base:  "busybox:stable-musl",
@@ -43,7 +43,7 @@ var images = []testImage{
 		how:   "no registry reached, using Debian's busybox-static",
 	},
 	{
-		name: "lazaret-test/python",
+		name: "fumehood-test/python",
 		cmd:  []string{"bash"},
 		env:  []string{searchPath},
 		base: "python:3.12-slim",
@@ -54,7 +54,7 @@ var images = []testImage{
 		how:  "no registry reached, using debootstrap (about a minute)",
 	},
 	{
-		name: "lazaret-test/examples",
+		name: "fumehood-test/examples",
 		cmd:  []string{"bash"},
 		env:  []string{searchPath},
 		base: "debian:stable-slim",

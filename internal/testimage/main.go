@@ -1,9 +1,9 @@
 // Command testimage makes the images that the tests run in, once, under fixed local names:
 //
-//	lazaret-test/python    Debian with python3, procps and bash, and the user tester (1000:1000)
-//	lazaret-test/busybox   busybox with all its applets, and the user tester (1000:1000)
-//	lazaret-test/static    one static program at /static and nothing else
-//	lazaret-test/examples  as python, with tcc (a C compiler), Redis, patch and pytest: what the tasks in examples need
+//	fumehood-test/python    Debian with python3, procps and bash, and the user tester (1000:1000)
+//	fumehood-test/busybox   busybox with all its applets, and the user tester (1000:1000)
+//	fumehood-test/static    one static program at /static and nothing else
+//	fumehood-test/examples  as python, with tcc (a C compiler), Redis, patch and pytest: what the tasks in examples need
 //
 // Where a registry answers within a few seconds they are built on the official images, but for static, else
 // they are made from Debian's packages. An image that is there already is left as it is.
@@ -24,9 +24,9 @@ import (
 
 const (
 	// cacheLabel marks what may stay on a daemon after the tests.
-	cacheLabel = "lazaret.cache=test-image"
+	cacheLabel = "fumehood.cache=test-image"
 	// recipeLabel holds the recipe that an image was made by. Raise recipe when the images should change.
-	recipeLabel = "lazaret.test-image"
+	recipeLabel = "fumehood.test-image"
 	recipe      = "1"
 
 	searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -71,7 +71,7 @@ func run(ctx context.Context, force, offline bool, names []string) error {
 	}
 
 	// The name begins with a dot so that the leftover check does not take the lock for a leftover.
-	unlock, err := lock(ctx, filepath.Join(os.TempDir(), ".lazaret-testimage-"+strconv.Itoa(os.Getuid())+".lock"))
+	unlock, err := lock(ctx, filepath.Join(os.TempDir(), ".fumehood-testimage-"+strconv.Itoa(os.Getuid())+".lock"))
 	if err != nil {
 		return fmt.Errorf("wait for another testimage to end: %w", err)
 	}
@@ -130,7 +130,7 @@ func makeOne(ctx context.Context, e engine, im testImage, offline bool) error {
 	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "lazaret-testimage-")
+	dir, err := os.MkdirTemp("", "fumehood-testimage-")
 	if err != nil {
 		return err
 	}

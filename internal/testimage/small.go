@@ -15,7 +15,7 @@ func staticTree(ctx context.Context, dir, arch string, load func(context.Context
 	static := filepath.Join(dir, "static")
 	env := []string{"CGO_ENABLED=0", "GOOS=linux", "GOARCH=" + arch, "GOFLAGS="}
 	_, err := program{env: env}.output(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", static,
-		"github.com/lazaret/lazaret/internal/testimage/static")
+		"github.com/fumehood/fumehood/internal/testimage/static")
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,7 @@
-// Package tier decides how much the tests do and what they may skip. LAZARET_TIER names the tier: quick, ci or all.
+// Package tier decides how much the tests do and what they may skip. FUMEHOOD_TIER names the tier: quick, ci or all.
 // `make test`, `.ci/run` and `make test-all` set it.
 //
-// Without LAZARET_TIER the size is quick, and a test skips when the machine lacks what it needs. With it, a missing
+// Without FUMEHOOD_TIER the size is quick, and a test skips when the machine lacks what it needs. With it, a missing
 // prerequisite of that tier fails the test. `go test -short` (`make check`) skips each test that needs a Docker Engine.
 package tier
 
@@ -11,7 +11,7 @@ import (
 )
 
 // Variable is the environment variable that names the tier.
-const Variable = "LAZARET_TIER"
+const Variable = "FUMEHOOD_TIER"
 
 // Tier is a size of the test suite.
 type Tier int
@@ -64,7 +64,7 @@ func NeedDocker(t testing.TB) {
 	}
 }
 
-// Missing ends t because of err, which names a missing prerequisite. It fails t where LAZARET_TIER is set to the given
+// Missing ends t because of err, which names a missing prerequisite. It fails t where FUMEHOOD_TIER is set to the given
 // tier or above, and skips it otherwise.
 func Missing(t testing.TB, from Tier, err error) {
 	t.Helper()

@@ -6,7 +6,7 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/lazaret/lazaret/internal/tier"
+	"github.com/fumehood/fumehood/internal/tier"
 )
 
 // recorder is a testing.TB that records how it ends.

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/conformance/probe"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/conformance/probe"
 )
 
 // entry is one member of an archive.
@@ -107,10 +107,10 @@ var archivePromises = []promise{
 	}},
 	{"what is no archive is an error", func(t *testing.T, c *Case) {
 		err := c.Sandbox.Upload(t.Context(), c.Dir, strings.NewReader(strings.Repeat("not a tar archive", 100)))
-		WantError(t, err, lazaret.ErrConfig)
+		WantError(t, err, fumehood.ErrConfig)
 		whole := tarOf(t, tree)
 		err = c.Sandbox.Upload(t.Context(), c.Dir, bytes.NewReader(whole[:len(whole)/2]))
-		WantError(t, err, lazaret.ErrConfig)
+		WantError(t, err, fumehood.ErrConfig)
 	}},
 }
 

@@ -9,19 +9,19 @@ import (
 )
 
 // BuildProbe builds the probe, static, for this machine, and returns its path on the host. The file is
-// removed when t ends. Where the environment variable LAZARET_PROBE names one that was built before, for
+// removed when t ends. Where the environment variable FUMEHOOD_PROBE names one that was built before, for
 // a user who has no Go, that is returned instead.
 func BuildProbe(t testing.TB) string {
 	t.Helper()
-	if built := os.Getenv("LAZARET_PROBE"); built != "" {
+	if built := os.Getenv("FUMEHOOD_PROBE"); built != "" {
 		return built
 	}
-	out := filepath.Join(t.TempDir(), "lazaret-probe")
+	out := filepath.Join(t.TempDir(), "fumehood-probe")
 	if runtime.GOOS == "windows" {
 		out += ".exe"
 	}
 	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", out,
-		"github.com/lazaret/lazaret/provider/conformance/probe/cmd/lazaret-probe")
+		"github.com/fumehood/fumehood/provider/conformance/probe/cmd/fumehood-probe")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-buildvcs=false")
 	if msg, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build the probe: %v\n%s", err, msg)

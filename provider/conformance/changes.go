@@ -7,14 +7,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/conformance/probe"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/conformance/probe"
 )
 
 var changePromises = []promise{
 	{"a directory is made with the mode asked for", func(t *testing.T, c *Case) {
 		for name, mode := range map[string]fs.FileMode{"plain": 0, "private": 0o700, "open": 0o777, "shut": 0, "sticky": fs.ModeSticky | 0o777} {
-			opts := lazaret.MkdirOptions{Mode: mode}
+			opts := fumehood.MkdirOptions{Mode: mode}
 			if err := c.Sandbox.Mkdir(t.Context(), c.Path(name), opts); err != nil {
 				t.Fatal(err)
 			}
@@ -24,21 +24,21 @@ var changePromises = []promise{
 			c.wantMode(t, name, fs.ModeDir|mode)
 		}
 		p := c.Path("plain")
-		wantFileError(t, c.Sandbox.Mkdir(t.Context(), p, lazaret.MkdirOptions{}), p, lazaret.ErrExists)
+		wantFileError(t, c.Sandbox.Mkdir(t.Context(), p, fumehood.MkdirOptions{}), p, fumehood.ErrExists)
 		c.Write(t, "file", "")
 		p = c.Path("file")
-		wantFileError(t, c.Sandbox.Mkdir(t.Context(), p, lazaret.MkdirOptions{}), p, lazaret.ErrExists)
+		wantFileError(t, c.Sandbox.Mkdir(t.Context(), p, fumehood.MkdirOptions{}), p, fumehood.ErrExists)
 		p = c.Path("none/below")
-		wantFileError(t, c.Sandbox.Mkdir(t.Context(), p, lazaret.MkdirOptions{}), p, lazaret.ErrNotFound)
+		wantFileError(t, c.Sandbox.Mkdir(t.Context(), p, fumehood.MkdirOptions{}), p, fumehood.ErrNotFound)
 		p = c.Path("file/below")
-		wantFileError(t, c.Sandbox.Mkdir(t.Context(), p, lazaret.MkdirOptions{}), p, lazaret.ErrNotDirectory)
+		wantFileError(t, c.Sandbox.Mkdir(t.Context(), p, fumehood.MkdirOptions{}), p, fumehood.ErrNotDirectory)
 		p = c.Path(strings.Repeat("n", 300))
-		wantFileError(t, c.Sandbox.Mkdir(t.Context(), p, lazaret.MkdirOptions{}), p, lazaret.ErrConfig)
+		wantFileError(t, c.Sandbox.Mkdir(t.Context(), p, fumehood.MkdirOptions{}), p, fumehood.ErrConfig)
 		p = c.Path("x")
-		wantFileError(t, c.Sandbox.Mkdir(t.Context(), p, lazaret.MkdirOptions{Mode: fs.ModeDir | 0o755}), p, lazaret.ErrConfig)
+		wantFileError(t, c.Sandbox.Mkdir(t.Context(), p, fumehood.MkdirOptions{Mode: fs.ModeDir | 0o755}), p, fumehood.ErrConfig)
 	}},
 	{"a directory is made with its parents, and left as it is where it is there", func(t *testing.T, c *Case) {
-		opts := lazaret.MkdirOptions{Mode: 0o700, Parents: true}
+		opts := fumehood.MkdirOptions{Mode: 0o700, Parents: true}
 		if err := c.Sandbox.Mkdir(t.Context(), c.Path("a/b/c"), opts); err != nil {
 			t.Fatal(err)
 		}
@@ -51,7 +51,7 @@ var changePromises = []promise{
 		}
 		c.wantMode(t, "a/b/c", fs.ModeDir|0o700)
 		for _, name := range []string{"a/b/c/file", "a/b/c/file/below"} {
-			wantFileError(t, c.Sandbox.Mkdir(t.Context(), c.Path(name), opts), c.Path(name), lazaret.ErrNotDirectory)
+			wantFileError(t, c.Sandbox.Mkdir(t.Context(), c.Path(name), opts), c.Path(name), fumehood.ErrNotDirectory)
 		}
 	}},
 	{"files, links and empty directories are removed, and nothing else", func(t *testing.T, c *Case) {
@@ -59,16 +59,16 @@ var changePromises = []promise{
 		c.Run(t, "link", "full", c.Path("link"), probe.Then, "fifo", c.Path("fifo"))
 		c.mkdir(t, "empty")
 		full := c.Path("full")
-		wantFileError(t, c.remove(t, "full", false), full, lazaret.ErrNotEmpty)
-		wantFileError(t, c.remove(t, "none", false), c.Path("none"), lazaret.ErrNotFound)
-		wantFileError(t, c.remove(t, "none", true), c.Path("none"), lazaret.ErrNotFound)
-		wantFileError(t, c.remove(t, "full/file/below", true), c.Path("full/file/below"), lazaret.ErrNotDirectory)
+		wantFileError(t, c.remove(t, "full", false), full, fumehood.ErrNotEmpty)
+		wantFileError(t, c.remove(t, "none", false), c.Path("none"), fumehood.ErrNotFound)
+		wantFileError(t, c.remove(t, "none", true), c.Path("none"), fumehood.ErrNotFound)
+		wantFileError(t, c.remove(t, "full/file/below", true), c.Path("full/file/below"), fumehood.ErrNotDirectory)
 		for _, name := range []string{"link", "fifo", "empty", "full/file", "full"} {
 			if err := c.remove(t, name, false); err != nil {
 				t.Error(err)
 			}
 			_, err := c.Sandbox.Stat(t.Context(), c.Path(name))
-			wantFileError(t, err, c.Path(name), lazaret.ErrNotFound)
+			wantFileError(t, err, c.Path(name), fumehood.ErrNotFound)
 			if name == "link" && c.Read(t, "full/file") != "x" {
 				t.Error("the link's target has changed")
 			}
@@ -122,13 +122,13 @@ var changePromises = []promise{
 			from, to string
 			class    error
 		}{
-			{"none", "new", lazaret.ErrNotFound},
-			{"file", "none/new", lazaret.ErrNotFound},
-			{"file", "dir", lazaret.ErrIsDirectory},
-			{"dir", "file", lazaret.ErrNotDirectory},
-			{"file/below", "new", lazaret.ErrNotDirectory},
-			{"dir", "full", lazaret.ErrNotEmpty},
-			{"full", "full/below", lazaret.ErrConfig},
+			{"none", "new", fumehood.ErrNotFound},
+			{"file", "none/new", fumehood.ErrNotFound},
+			{"file", "dir", fumehood.ErrIsDirectory},
+			{"dir", "file", fumehood.ErrNotDirectory},
+			{"file/below", "new", fumehood.ErrNotDirectory},
+			{"dir", "full", fumehood.ErrNotEmpty},
+			{"full", "full/below", fumehood.ErrConfig},
 		} {
 			err := c.Sandbox.Rename(t.Context(), c.Path(r.from), c.Path(r.to))
 			wantFileError(t, err, c.Path(r.from), r.class)
@@ -150,16 +150,16 @@ var changePromises = []promise{
 			if err != nil || info.LinkTarget != target || info.Mode.Type() != fs.ModeSymlink {
 				t.Errorf("%s: stat says %+v, %v", name, info, err)
 			}
-			wantFileError(t, c.Sandbox.Symlink(t.Context(), "x", c.Path(name)), c.Path(name), lazaret.ErrExists)
+			wantFileError(t, c.Sandbox.Symlink(t.Context(), "x", c.Path(name)), c.Path(name), fumehood.ErrExists)
 		}
 		c.Write(t, "file", "x")
 		if got := c.Read(t, "absolute"); got != "x" {
 			t.Errorf("through the link: %q", got)
 		}
 		p := c.Path("bad")
-		wantFileError(t, c.Sandbox.Symlink(t.Context(), "a\x00b", p), p, lazaret.ErrConfig)
+		wantFileError(t, c.Sandbox.Symlink(t.Context(), "a\x00b", p), p, fumehood.ErrConfig)
 		p = c.Path("none/link")
-		wantFileError(t, c.Sandbox.Symlink(t.Context(), "x", p), p, lazaret.ErrNotFound)
+		wantFileError(t, c.Sandbox.Symlink(t.Context(), "x", p), p, fumehood.ErrNotFound)
 	}},
 	{"a mode is set, through a link too", func(t *testing.T, c *Case) {
 		c.Write(t, "file", "x")
@@ -185,14 +185,14 @@ var changePromises = []promise{
 			}
 			c.wantMode(t, s.of, want)
 		}
-		wantFileError(t, c.Sandbox.Chmod(t.Context(), c.Path("none"), 0o600), c.Path("none"), lazaret.ErrNotFound)
-		wantFileError(t, c.Sandbox.Chmod(t.Context(), c.Path("file"), fs.ModeDir), c.Path("file"), lazaret.ErrConfig)
+		wantFileError(t, c.Sandbox.Chmod(t.Context(), c.Path("none"), 0o600), c.Path("none"), fumehood.ErrNotFound)
+		wantFileError(t, c.Sandbox.Chmod(t.Context(), c.Path("file"), fs.ModeDir), c.Path("file"), fumehood.ErrConfig)
 	}},
 	{"an atomic write is never seen by half, and leaves nothing beside it", func(t *testing.T, c *Case) {
 		long, short := bytes.Repeat([]byte("a"), 300_000), bytes.Repeat([]byte("b"), 200_000)
 		write := func(data []byte) {
 			t.Helper()
-			if err := c.Sandbox.WriteFile(t.Context(), c.Path("dir/file"), data, lazaret.WriteOptions{Mode: 0o640, Atomic: true}); err != nil {
+			if err := c.Sandbox.WriteFile(t.Context(), c.Path("dir/file"), data, fumehood.WriteOptions{Mode: 0o640, Atomic: true}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -223,15 +223,15 @@ var changePromises = []promise{
 			t.Error("nothing was read meanwhile")
 		}
 		c.wantMode(t, "dir/file", 0o640)
-		err := c.Sandbox.WriteFrom(t.Context(), c.Path("dir/file"), strings.NewReader("abc"), 10, lazaret.WriteOptions{Atomic: true})
-		WantError(t, err, lazaret.ErrConfig)
+		err := c.Sandbox.WriteFrom(t.Context(), c.Path("dir/file"), strings.NewReader("abc"), 10, fumehood.WriteOptions{Atomic: true})
+		WantError(t, err, fumehood.ErrConfig)
 		Eventually(t, "what was half written is gone", func() bool { return len(c.names(t, "dir")) == 1 })
 		if got := c.Read(t, "dir/file"); got != string(long) {
 			t.Errorf("after a write that failed there are %d bytes", len(got))
 		}
 	}},
 	{"an atomic write to a link replaces what it points to", func(t *testing.T, c *Case) {
-		atomic := lazaret.WriteOptions{Atomic: true}
+		atomic := fumehood.WriteOptions{Atomic: true}
 		c.Write(t, "real/target", "old")
 		c.Run(t, "link", "real/target", c.Path("link"), probe.Then, "link", "link", c.Path("second"), probe.Then,
 			"link", "real/new", c.Path("dangling"), probe.Then, "link", "loop", c.Path("loop"), probe.Then, "fifo", c.Path("fifo"))
@@ -247,8 +247,8 @@ var changePromises = []promise{
 			}
 		}
 		for p, class := range map[string]error{
-			c.Path("loop"): lazaret.ErrNotFound, c.Path("real"): lazaret.ErrIsDirectory, c.Path("fifo"): lazaret.ErrNotRegular,
-			c.Path("real/target/below"): lazaret.ErrNotDirectory,
+			c.Path("loop"): fumehood.ErrNotFound, c.Path("real"): fumehood.ErrIsDirectory, c.Path("fifo"): fumehood.ErrNotRegular,
+			c.Path("real/target/below"): fumehood.ErrNotDirectory,
 		} {
 			wantFileError(t, c.Sandbox.WriteFile(t.Context(), p, nil, atomic), p, class)
 		}
@@ -264,14 +264,14 @@ func (c *Case) wantMode(t *testing.T, name string, want fs.FileMode) {
 
 func (c *Case) mkdir(t *testing.T, name string) {
 	t.Helper()
-	if err := c.Sandbox.Mkdir(t.Context(), c.Path(name), lazaret.MkdirOptions{}); err != nil {
+	if err := c.Sandbox.Mkdir(t.Context(), c.Path(name), fumehood.MkdirOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func (c *Case) remove(t *testing.T, name string, recursive bool) error {
 	t.Helper()
-	return c.Sandbox.Remove(t.Context(), c.Path(name), lazaret.RemoveOptions{Recursive: recursive})
+	return c.Sandbox.Remove(t.Context(), c.Path(name), fumehood.RemoveOptions{Recursive: recursive})
 }
 
 func (c *Case) rename(t *testing.T, from, to string) {

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // Harness is what the suite needs to know of a provider. Column, Start, Probe and Users are needed.
@@ -22,10 +22,10 @@ type Harness struct {
 	// Column names the provider in the table of promises: "local", "docker engine root debian".
 	Column string
 	// Start starts a sandbox. The suite closes it.
-	Start func(t *testing.T) *lazaret.Sandbox
+	Start func(t *testing.T) *fumehood.Sandbox
 	// StartKept starts one that is kept. When t ends it removes it, and fails where it is not there any
 	// more. Nil where Weaker says that nothing is stopped; see NoStop.
-	StartKept func(t *testing.T) *lazaret.Sandbox
+	StartKept func(t *testing.T) *fumehood.Sandbox
 	// Probe is the absolute path of the probe within the sandbox; see BuildProbe.
 	Probe string
 	// Users are what there is in the sandbox. The promises about users need it.
@@ -113,7 +113,7 @@ func Promises(group string) []string {
 // Case is what one promise is checked with: a running sandbox that it shares with others, and a
 // directory in it of its own.
 type Case struct {
-	Sandbox *lazaret.Sandbox
+	Sandbox *fumehood.Sandbox
 	Harness Harness
 	// Dir is the absolute path of a directory in the sandbox, which has but an empty file "here".
 	Dir string
@@ -178,7 +178,7 @@ func checkHarness(t *testing.T, h Harness, all []promise) {
 }
 
 // start starts a sandbox that is closed when t ends.
-func start(t *testing.T, h Harness) *lazaret.Sandbox {
+func start(t *testing.T, h Harness) *fumehood.Sandbox {
 	t.Helper()
 	sb := h.Start(t)
 	ctx := t.Context()
@@ -191,7 +191,7 @@ func start(t *testing.T, h Harness) *lazaret.Sandbox {
 }
 
 // Fresh starts another sandbox, for a promise that spoils it. It is closed when t ends.
-func (c *Case) Fresh(t *testing.T) *lazaret.Sandbox {
+func (c *Case) Fresh(t *testing.T) *fumehood.Sandbox {
 	t.Helper()
 	return start(t, c.Harness)
 }
@@ -200,7 +200,7 @@ func dirName(promise int) string { return fmt.Sprintf("promise-%02d", promise) }
 
 // makeDirs makes each promise's directory, all by one archive: where a file takes an exec of the Engine, that is much
 // quicker than one by one.
-func makeDirs(t *testing.T, sb *lazaret.Sandbox, promises int) {
+func makeDirs(t *testing.T, sb *fumehood.Sandbox, promises int) {
 	t.Helper()
 	var dirs []entry
 	for i := range promises {
@@ -218,12 +218,12 @@ func (c *Case) Path(name string) string { return c.Dir + "/" + name }
 const commandBound = 2 * time.Minute
 
 // Probe is the command that runs the probe in the promise's directory.
-func (c *Case) Probe(args ...string) lazaret.Cmd {
-	return lazaret.Cmd{Args: append([]string{c.Harness.Probe}, args...), Dir: c.Dir, Wall: commandBound}
+func (c *Case) Probe(args ...string) fumehood.Cmd {
+	return fumehood.Cmd{Args: append([]string{c.Harness.Probe}, args...), Dir: c.Dir, Wall: commandBound}
 }
 
 // Exec runs cmd, which must start.
-func (c *Case) Exec(t *testing.T, cmd lazaret.Cmd) *lazaret.Result {
+func (c *Case) Exec(t *testing.T, cmd fumehood.Cmd) *fumehood.Result {
 	t.Helper()
 	res, err := c.Sandbox.Exec(t.Context(), cmd)
 	if err != nil {
@@ -233,7 +233,7 @@ func (c *Case) Exec(t *testing.T, cmd lazaret.Cmd) *lazaret.Result {
 }
 
 // Succeed runs the command, which must exit with 0, and returns its result.
-func (c *Case) Succeed(t *testing.T, cmd lazaret.Cmd) *lazaret.Result {
+func (c *Case) Succeed(t *testing.T, cmd fumehood.Cmd) *fumehood.Result {
 	t.Helper()
 	res := c.Exec(t, cmd)
 	if !res.Success() {
@@ -249,7 +249,7 @@ func (c *Case) Run(t *testing.T, args ...string) string {
 }
 
 // Start starts cmd, which is killed when t ends.
-func (c *Case) Start(t *testing.T, cmd lazaret.Cmd) *lazaret.Process {
+func (c *Case) Start(t *testing.T, cmd fumehood.Cmd) *fumehood.Process {
 	t.Helper()
 	p, err := c.Sandbox.Start(t.Context(), cmd)
 	if err != nil {
@@ -263,7 +263,7 @@ func (c *Case) Start(t *testing.T, cmd lazaret.Cmd) *lazaret.Process {
 // Write writes a file in the promise's directory.
 func (c *Case) Write(t *testing.T, name, content string) {
 	t.Helper()
-	if err := c.Sandbox.WriteFile(t.Context(), c.Path(name), []byte(content), lazaret.WriteOptions{}); err != nil {
+	if err := c.Sandbox.WriteFile(t.Context(), c.Path(name), []byte(content), fumehood.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }

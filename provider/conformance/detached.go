@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/conformance/probe"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/conformance/probe"
 )
 
 var detachedPromises = []promise{
@@ -30,7 +30,7 @@ var detachedPromises = []promise{
 		ended := c.detach(t.Context(), t, c.Probe("exit", "0"))
 		wantCode(t, ended, 0)
 		plain := c.Start(t, c.Probe("exit", "0"))
-		for p, over := range map[*lazaret.Process]bool{running: false, ended: true} {
+		for p, over := range map[*fumehood.Process]bool{running: false, ended: true} {
 			info := p.Info()
 			if info.ID == 0 || info.Ended != over || info.Args[0] != c.Harness.Probe || info.Started.IsZero() {
 				t.Errorf("got %+v", info)
@@ -42,14 +42,14 @@ var detachedPromises = []promise{
 		if running.Info().ID >= ended.Info().ID || plain.Info().ID != 0 || slices.Contains(c.Sandbox.Processes(), plain) {
 			t.Errorf("numbers %d, %d and %d", running.Info().ID, ended.Info().ID, plain.Info().ID)
 		}
-		WantError(t, running.Forget(t.Context()), lazaret.ErrConfig)
+		WantError(t, running.Forget(t.Context()), fumehood.ErrConfig)
 		for range 2 {
 			if err := ended.Forget(t.Context()); err != nil {
 				t.Error(err)
 			}
 		}
 		_, err := c.Sandbox.Process(ended.Info().ID)
-		WantError(t, err, lazaret.ErrConfig)
+		WantError(t, err, fumehood.ErrConfig)
 		if all := c.Sandbox.Processes(); slices.Contains(all, ended) || !slices.Contains(all, running) {
 			t.Error("the wrong one was forgotten")
 		}
@@ -67,19 +67,19 @@ var detachedPromises = []promise{
 			t.Fatal(err)
 		}
 		wantOutput(t, "stdout", wantCode(t, p, 9).Stdout, "said")
-		if got := string(follow(t, p, lazaret.Stderr, 0)); got != "warned" {
+		if got := string(follow(t, p, fumehood.Stderr, 0)); got != "warned" {
 			t.Errorf("stderr is %q", got)
 		}
 	}},
 	{"output is followed from any offset, while a command runs and after its end", func(t *testing.T, c *Case) {
 		const first, all = 100_000, 200_000
-		for kind, start := range map[string]func(lazaret.Cmd) *lazaret.Process{
-			"detached": func(cmd lazaret.Cmd) *lazaret.Process { return c.detach(t.Context(), t, cmd) },
-			"started":  func(cmd lazaret.Cmd) *lazaret.Process { return c.Start(t, cmd) },
+		for kind, start := range map[string]func(fumehood.Cmd) *fumehood.Process{
+			"detached": func(cmd fumehood.Cmd) *fumehood.Process { return c.detach(t.Context(), t, cmd) },
+			"started":  func(cmd fumehood.Cmd) *fumehood.Process { return c.Start(t, cmd) },
 		} {
 			p := start(c.Probe("flood", strconv.Itoa(first), probe.Then, "wait", c.Path("go-"+kind), probe.Then, "flood", strconv.Itoa(all-first)))
 			var got []byte
-			for chunk, err := range p.Follow(t.Context(), lazaret.Stdout, 0) {
+			for chunk, err := range p.Follow(t.Context(), fumehood.Stdout, 0) {
 				if err != nil || chunk.Offset != int64(len(got)) {
 					t.Fatalf("%s: at offset %d, %v", kind, chunk.Offset, err)
 				}
@@ -92,7 +92,7 @@ var detachedPromises = []promise{
 				t.Errorf("%s: %d bytes came, not the pattern", kind, len(got))
 			}
 			for _, offset := range []int64{0, 1, first - 1, first, all - 1, all, all + 1} {
-				if got := follow(t, p, lazaret.Stdout, offset); !bytes.Equal(got, want[min(offset, all):]) {
+				if got := follow(t, p, fumehood.Stdout, offset); !bytes.Equal(got, want[min(offset, all):]) {
 					t.Errorf("%s: from %d on came %d bytes, or others", kind, offset, len(got))
 				}
 			}
@@ -103,9 +103,9 @@ var detachedPromises = []promise{
 		awaitOutput(t, p)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		wantRefusal(t, p.Follow(ctx, lazaret.Stdout, 7), lazaret.ErrCancelled)
+		wantRefusal(t, p.Follow(ctx, fumehood.Stdout, 7), fumehood.ErrCancelled)
 		got := make(chan []byte, 1)
-		go func() { got <- follow(t, p, lazaret.Stdout, 7) }()
+		go func() { got <- follow(t, p, fumehood.Stdout, 7) }()
 		c.Write(t, "go", "")
 		if b := <-got; string(b) != "789" {
 			t.Errorf("got %q", b)
@@ -114,12 +114,12 @@ var detachedPromises = []promise{
 	{"who follows is told what is not held any more", func(t *testing.T, c *Case) {
 		const total, limit = 1_000_003, 1000
 		cmd := c.Probe("flood", strconv.Itoa(total), probe.Then, "printerr", "unheld")
-		cmd.StdoutCap, cmd.StderrCap = limit, lazaret.KeepNone
+		cmd.StdoutCap, cmd.StderrCap = limit, fumehood.KeepNone
 		p := c.detach(t.Context(), t, cmd)
 		wantCode(t, p, 0)
 		for _, offset := range []int64{0, 5, total - limit - 1, total - limit, total - 3} {
 			at := max(offset, total-limit)
-			for chunk, err := range p.Follow(t.Context(), lazaret.Stdout, offset) {
+			for chunk, err := range p.Follow(t.Context(), fumehood.Stdout, offset) {
 				if err != nil || chunk.Offset != at || !bytes.Equal(chunk.Data, probe.Pattern(at, total-at)) {
 					t.Errorf("from %d on: %d bytes at %d, %v", offset, len(chunk.Data), chunk.Offset, err)
 				}
@@ -129,8 +129,8 @@ var detachedPromises = []promise{
 				t.Errorf("from %d on it ends at %d", offset, at)
 			}
 		}
-		var chunks []lazaret.Chunk
-		for chunk, err := range p.Follow(t.Context(), lazaret.Stderr, 0) {
+		var chunks []fumehood.Chunk
+		for chunk, err := range p.Follow(t.Context(), fumehood.Stderr, 0) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -147,7 +147,7 @@ var detachedPromises = []promise{
 		for i := range 16 {
 			wg.Go(func() {
 				offset := int64(i) * total / 16
-				if got := follow(t, p, lazaret.Stdout, offset); !bytes.Equal(got, probe.Pattern(offset, total-offset)) {
+				if got := follow(t, p, fumehood.Stdout, offset); !bytes.Equal(got, probe.Pattern(offset, total-offset)) {
 					t.Errorf("from %d on came %d bytes, or others", offset, len(got))
 				}
 			})
@@ -166,7 +166,7 @@ var detachedPromises = []promise{
 		cmd.StdoutCap = limit
 		p := c.detach(t.Context(), t, cmd)
 		at, skipped := int64(0), int64(0)
-		for chunk, err := range p.Follow(t.Context(), lazaret.Stdout, 0) {
+		for chunk, err := range p.Follow(t.Context(), fumehood.Stdout, 0) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -175,7 +175,7 @@ var detachedPromises = []promise{
 				if got := wantCode(t, p, 0).Stdout.Total; got != total+1 {
 					t.Fatalf("the program wrote %d bytes", got)
 				}
-				if got := follow(t, p, lazaret.Stdout, 1+total-limit); !bytes.Equal(got, probe.Pattern(total-limit, limit)) {
+				if got := follow(t, p, fumehood.Stdout, 1+total-limit); !bytes.Equal(got, probe.Pattern(total-limit, limit)) {
 					t.Errorf("another got %d bytes, or others", len(got))
 				}
 			} else if !bytes.Equal(chunk.Data, probe.Pattern(chunk.Offset-1, int64(len(chunk.Data)))) {
@@ -230,9 +230,9 @@ var detachedPromises = []promise{
 		cmd := c.Probe("print", "partial", probe.Then, "wait", c.Path("go"))
 		cmd.Wall = time.Second
 		p := c.detach(t.Context(), t, cmd)
-		var res *lazaret.Result
+		var res *fumehood.Result
 		soon(t, "the command is timed out", func() { res, _ = p.Wait(t.Context()) })
-		if res == nil || res.Outcome != lazaret.TimedOut || res.Stdout.Text() != "partial" {
+		if res == nil || res.Outcome != fumehood.TimedOut || res.Stdout.Text() != "partial" {
 			t.Errorf("got %+v", res)
 		}
 		c.Write(t, "go", "")
@@ -242,7 +242,7 @@ var detachedPromises = []promise{
 		c.Exists(t, "beat")
 		late := c.Probe("wait", c.Path("go"))
 		late.Wall = 100 * time.Millisecond
-		if res := c.Exec(t, late); res.Outcome != lazaret.TimedOut {
+		if res := c.Exec(t, late); res.Outcome != fumehood.TimedOut {
 			t.Errorf("got %+v", res)
 		}
 		kill(t, c.detach(t.Context(), t, c.Probe("wait", c.Path("go"))))
@@ -265,11 +265,11 @@ var detachedPromises = []promise{
 			t.Fatal(err)
 		}
 		soon(t, "the command has ended", func() {
-			if res, err := p.Wait(t.Context()); err != nil || res.Outcome != lazaret.Lost && res.Outcome != lazaret.Signalled {
+			if res, err := p.Wait(t.Context()); err != nil || res.Outcome != fumehood.Lost && res.Outcome != fumehood.Signalled {
 				t.Errorf("got %+v, %v", res, err)
 			}
 		})
-		if got := follow(t, p, lazaret.Stdout, 0); string(got) != "ready" || !slices.Contains(sb.Processes(), p) {
+		if got := follow(t, p, fumehood.Stdout, 0); string(got) != "ready" || !slices.Contains(sb.Processes(), p) {
 			t.Errorf("what is left of it is %q", got)
 		}
 	}},
@@ -277,19 +277,19 @@ var detachedPromises = []promise{
 		cmd := c.Probe("append", c.Path("ran"), "x")
 		cmd.Detach = true
 		_, err := c.Sandbox.Exec(t.Context(), cmd)
-		WantError(t, err, lazaret.ErrConfig)
-		wantRefusal(t, c.Sandbox.Stream(t.Context(), cmd), lazaret.ErrConfig)
+		WantError(t, err, fumehood.ErrConfig)
+		wantRefusal(t, c.Sandbox.Stream(t.Context(), cmd), fumehood.ErrConfig)
 		wantNotRun(t, c)
 		p := c.detach(t.Context(), t, c.Probe("exit", "0"))
-		wantRefusal(t, p.Events(), lazaret.ErrConfig)
-		wantRefusal(t, p.Follow(t.Context(), lazaret.Stdout, -1), lazaret.ErrConfig)
-		wantRefusal(t, p.Follow(t.Context(), 0, 0), lazaret.ErrConfig)
+		wantRefusal(t, p.Events(), fumehood.ErrConfig)
+		wantRefusal(t, p.Follow(t.Context(), fumehood.Stdout, -1), fumehood.ErrConfig)
+		wantRefusal(t, p.Follow(t.Context(), 0, 0), fumehood.ErrConfig)
 		wantCode(t, p, 0)
 	}},
 }
 
 // detach starts cmd detached, which is killed and forgotten when t ends.
-func (c *Case) detach(ctx context.Context, t *testing.T, cmd lazaret.Cmd) *lazaret.Process {
+func (c *Case) detach(ctx context.Context, t *testing.T, cmd fumehood.Cmd) *fumehood.Process {
 	t.Helper()
 	cmd.Detach = true
 	p, err := c.Sandbox.Start(ctx, cmd)
@@ -309,7 +309,7 @@ func (c *Case) detach(ctx context.Context, t *testing.T, cmd lazaret.Cmd) *lazar
 }
 
 // follow returns all that a stream has from an offset on. It may be called beside the test's goroutine.
-func follow(t *testing.T, p *lazaret.Process, s lazaret.Stream, offset int64) []byte {
+func follow(t *testing.T, p *fumehood.Process, s fumehood.Stream, offset int64) []byte {
 	var all []byte
 	for chunk, err := range p.Follow(t.Context(), s, offset) {
 		if err != nil || chunk.Offset != offset {
@@ -336,9 +336,9 @@ func wantRefusal[T any](t *testing.T, loop iter.Seq2[T, error], class error) {
 }
 
 // awaitOutput waits until the program has printed something.
-func awaitOutput(t *testing.T, p *lazaret.Process) {
+func awaitOutput(t *testing.T, p *fumehood.Process) {
 	t.Helper()
-	for _, err := range p.Follow(t.Context(), lazaret.Stdout, 0) {
+	for _, err := range p.Follow(t.Context(), fumehood.Stdout, 0) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -348,10 +348,10 @@ func awaitOutput(t *testing.T, p *lazaret.Process) {
 }
 
 // wantCode waits for the command, which must exit with that code.
-func wantCode(t *testing.T, p *lazaret.Process, code int) *lazaret.Result {
+func wantCode(t *testing.T, p *fumehood.Process, code int) *fumehood.Result {
 	t.Helper()
 	res, err := p.Wait(t.Context())
-	if err != nil || res.Outcome != lazaret.Exited || res.ExitCode != code {
+	if err != nil || res.Outcome != fumehood.Exited || res.ExitCode != code {
 		t.Fatalf("got %+v, %v, want code %d", res, err, code)
 	}
 	return res

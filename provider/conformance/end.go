@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/conformance/probe"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/conformance/probe"
 )
 
 var endPromises = []promise{
@@ -16,7 +16,7 @@ var endPromises = []promise{
 		cmd := c.Probe("print", "partial", probe.Then, "printerr", "both", probe.Then, "sleep", "10m")
 		cmd.Wall = wall
 		res := c.Exec(t, cmd)
-		if res.Outcome != lazaret.TimedOut || res.ExitCode != -1 || res.Signal != 0 || res.Success() {
+		if res.Outcome != fumehood.TimedOut || res.ExitCode != -1 || res.Signal != 0 || res.Success() {
 			t.Errorf("got %s, code %d, signal %d", res.Outcome, res.ExitCode, res.Signal)
 		}
 		wantOutput(t, "stdout", res.Stdout, "partial")
@@ -28,7 +28,7 @@ var endPromises = []promise{
 	{"a command within its wall limit is not touched by it", func(t *testing.T, c *Case) {
 		cmd := c.Probe("exit", "124")
 		cmd.Wall = within
-		if res := c.Exec(t, cmd); res.Outcome != lazaret.Exited || res.ExitCode != 124 || res.Wall > within {
+		if res := c.Exec(t, cmd); res.Outcome != fumehood.Exited || res.ExitCode != 124 || res.Wall > within {
 			t.Errorf("got %+v", res)
 		}
 	}},
@@ -37,7 +37,7 @@ var endPromises = []promise{
 		cmd.Wall = time.Second
 		cmd.StdoutCap = 100
 		res := c.Exec(t, cmd)
-		if res.Outcome != lazaret.TimedOut || res.Stdout.Total == 0 || res.Wall > slack*cmd.Wall {
+		if res.Outcome != fumehood.TimedOut || res.Stdout.Total == 0 || res.Wall > slack*cmd.Wall {
 			t.Errorf("got %s after %v, %d bytes", res.Outcome, res.Wall, res.Stdout.Total)
 		}
 	}},
@@ -65,7 +65,7 @@ var endPromises = []promise{
 		c.Exists(t, "running")
 		cancel(why)
 		soon(t, "the cancelled command ends", func() { _, err = p.Wait(t.Context()) })
-		WantError(t, err, lazaret.ErrCancelled, why)
+		WantError(t, err, fumehood.ErrCancelled, why)
 	}},
 	{"cancelling ends every descendant of the command and spares its neighbours", func(t *testing.T, c *Case) {
 		n := c.neighbours(t)
@@ -78,7 +78,7 @@ var endPromises = []promise{
 		c.Exists(t, "tree.leader")
 		cancel()
 		_, err = p.Wait(t.Context())
-		WantError(t, err, lazaret.ErrCancelled)
+		WantError(t, err, fumehood.ErrCancelled)
 		c.Ended(t, n.clock, append(probe.TreeFiles("tree"), "tree.leader")...)
 		n.intact(t, c)
 	}},
@@ -96,7 +96,7 @@ var endPromises = []promise{
 		p := c.Start(t, c.Probe("print", "before", probe.Then, "append", c.Path("running"), "x", probe.Then, "sleep", "10m"))
 		c.Exists(t, "running")
 		res := kill(t, p)
-		if res.Outcome != lazaret.Signalled || res.Signal != 9 && res.Signal != 15 || res.ExitCode != 128+res.Signal {
+		if res.Outcome != fumehood.Signalled || res.Signal != 9 && res.Signal != 15 || res.ExitCode != 128+res.Signal {
 			t.Errorf("got %s, code %d, signal %d", res.Outcome, res.ExitCode, res.Signal)
 		}
 		wantOutput(t, "stdout", res.Stdout, "before")
@@ -135,18 +135,18 @@ var endPromises = []promise{
 }
 
 // timeOut lets a command with descendants run into its wall limit.
-func timeOut(t *testing.T, c *Case, subcommand string, files func(string) []string) *lazaret.Result {
+func timeOut(t *testing.T, c *Case, subcommand string, files func(string) []string) *fumehood.Result {
 	t.Helper()
 	cmd := c.Probe(subcommand, c.Path("tree"), probe.Then, "print", "ready", probe.Then, "beat", c.Path("tree.leader"))
 	cmd.Wall = 3 * time.Second
 	res := c.Exec(t, cmd)
-	if res.Outcome != lazaret.TimedOut || string(res.Stdout.Bytes) != "ready" {
+	if res.Outcome != fumehood.TimedOut || string(res.Stdout.Bytes) != "ready" {
 		t.Fatalf("%s after %v, stdout %q, stderr %q, wanted %q by then", res.Outcome, res.Wall, res.Stdout.Bytes, res.Stderr.Bytes, files("tree"))
 	}
 	return res
 }
 
-func kill(t *testing.T, p *lazaret.Process) *lazaret.Result {
+func kill(t *testing.T, p *fumehood.Process) *fumehood.Result {
 	t.Helper()
 	soon(t, "the killed command ends", func() {
 		if err := p.Kill(t.Context()); err != nil {
@@ -163,7 +163,7 @@ func kill(t *testing.T, p *lazaret.Process) *lazaret.Result {
 // neighbours is what runs beside a command that is to be ended: a command, a daemon, a file.
 type neighbours struct {
 	clock, daemon string // heartbeats
-	process       *lazaret.Process
+	process       *fumehood.Process
 }
 
 func (c *Case) neighbours(t *testing.T) neighbours {

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/conformance/probe"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/conformance/probe"
 )
 
 var execPromises = []promise{
@@ -25,7 +25,7 @@ var execPromises = []promise{
 		// failures, 137 and 143 what shells say of signals. All are the program's own here.
 		for _, code := range []int{0, 1, 2, 3, 42, 124, 125, 126, 127, 128, 137, 143, 254, 255} {
 			res := c.Exec(t, c.Probe("exit", strconv.Itoa(code)))
-			if res.Outcome != lazaret.Exited || res.ExitCode != code || res.Signal != 0 {
+			if res.Outcome != fumehood.Exited || res.ExitCode != code || res.Signal != 0 {
 				t.Errorf("exit %d came back as %s, code %d, signal %d", code, res.Outcome, res.ExitCode, res.Signal)
 			}
 			if res.Success() != (code == 0) {
@@ -36,7 +36,7 @@ var execPromises = []promise{
 	{"a program that a signal ended is told from one that exited", func(t *testing.T, c *Case) {
 		for _, sig := range []int{15, 9} {
 			res := c.Exec(t, c.Probe("print", "before", probe.Then, "raise", strconv.Itoa(sig)))
-			if res.Outcome != lazaret.Signalled || res.ExitCode != 128+sig || res.Signal != sig {
+			if res.Outcome != fumehood.Signalled || res.ExitCode != 128+sig || res.Signal != sig {
 				t.Errorf("signal %d came back as %s, code %d, signal %d", sig, res.Outcome, res.ExitCode, res.Signal)
 			}
 			wantOutput(t, "stdout", res.Stdout, "before")
@@ -158,7 +158,7 @@ func wantID(t *testing.T, c *Case, user string, uid, gid int) {
 	}
 }
 
-func wantOutput(t *testing.T, name string, got lazaret.Output, want string) {
+func wantOutput(t *testing.T, name string, got fumehood.Output, want string) {
 	t.Helper()
 	if string(got.Bytes) != want || got.Total != int64(len(want)) || got.Truncated() {
 		t.Errorf("%s is %.200q, %d bytes in all, want %.200q", name, got.Bytes, got.Total, want)

@@ -11,8 +11,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/conformance/probe"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/conformance/probe"
 )
 
 var filePromises = []promise{
@@ -25,7 +25,7 @@ var filePromises = []promise{
 			"empty": {}, "one": {0}, "bytes": everyByte, "text": []byte("é\r\n\n$HOME"), "odd": probe.Pattern(3, 65_537),
 			"pieces": probe.Pattern(4, 3<<20-1),
 		} {
-			if err := c.Sandbox.WriteFile(t.Context(), c.Path(name), data, lazaret.WriteOptions{}); err != nil {
+			if err := c.Sandbox.WriteFile(t.Context(), c.Path(name), data, fumehood.WriteOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			if got := c.Read(t, name); got != string(data) {
@@ -35,7 +35,7 @@ var filePromises = []promise{
 	}},
 	{"50 MiB are written, read by a program, and read back", func(t *testing.T, c *Case) {
 		data := bigPattern()
-		if err := c.Sandbox.WriteFrom(t.Context(), c.Path("big"), bytes.NewReader(data), big, lazaret.WriteOptions{}); err != nil {
+		if err := c.Sandbox.WriteFrom(t.Context(), c.Path("big"), bytes.NewReader(data), big, fumehood.WriteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		info, err := c.Sandbox.Stat(t.Context(), c.Path("big"))
@@ -93,7 +93,7 @@ var filePromises = []promise{
 	{"the mode that is asked for is the file's, and an executable runs", func(t *testing.T, c *Case) {
 		for mode, want := range map[fs.FileMode]fs.FileMode{0: 0o644, 0o600: 0o600, 0o777: 0o777, 0o444: 0o444} {
 			name := "mode" + want.String()
-			if err := c.Sandbox.WriteFile(t.Context(), c.Path(name), nil, lazaret.WriteOptions{Mode: mode}); err != nil {
+			if err := c.Sandbox.WriteFile(t.Context(), c.Path(name), nil, fumehood.WriteOptions{Mode: mode}); err != nil {
 				t.Fatal(err)
 			}
 			info, err := c.Sandbox.Stat(t.Context(), c.Path(name))
@@ -105,7 +105,7 @@ var filePromises = []promise{
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Sandbox.WriteFile(t.Context(), c.Path("program"), program, lazaret.WriteOptions{Mode: 0o755}); err != nil {
+		if err := c.Sandbox.WriteFile(t.Context(), c.Path("program"), program, fumehood.WriteOptions{Mode: 0o755}); err != nil {
 			t.Fatal(err)
 		}
 		cmd := c.Probe("print", "a copy")
@@ -114,7 +114,7 @@ var filePromises = []promise{
 	}},
 	{"relative paths are below the service's directory", func(t *testing.T, c *Case) {
 		rel := c.Name + "/relative"
-		if err := c.Sandbox.WriteFile(t.Context(), rel, []byte("x"), lazaret.WriteOptions{}); err != nil {
+		if err := c.Sandbox.WriteFile(t.Context(), rel, []byte("x"), fumehood.WriteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if got := c.Read(t, "relative"); got != "x" {
@@ -130,7 +130,7 @@ var filePromises = []promise{
 			wg.Go(func() {
 				name := c.Path("dir/file" + string(rune('A'+i)))
 				data := probe.Pattern(int64(i), 200_000)
-				if err := c.Sandbox.WriteFile(t.Context(), name, data, lazaret.WriteOptions{}); err != nil {
+				if err := c.Sandbox.WriteFile(t.Context(), name, data, fumehood.WriteOptions{}); err != nil {
 					t.Error(err)
 					return
 				}
@@ -153,7 +153,7 @@ var filePromises = []promise{
 			{199_999, 10, 1},
 			{200_000, 10, 0},
 			{1 << 40, 10, 0},
-			{0, lazaret.MaxReadFile, 200_000},
+			{0, fumehood.MaxReadFile, 200_000},
 		} {
 			got, err := c.Sandbox.ReadRange(t.Context(), c.Path("file"), r.offset, r.length)
 			from := min(r.offset, int64(len(data)))
@@ -164,12 +164,12 @@ var filePromises = []promise{
 		for _, r := range []struct {
 			offset, length int64
 			class          error
-		}{{-1, 1, lazaret.ErrConfig}, {0, -1, lazaret.ErrConfig}, {0, lazaret.MaxReadFile + 1, lazaret.ErrTooLarge}} {
+		}{{-1, 1, fumehood.ErrConfig}, {0, -1, fumehood.ErrConfig}, {0, fumehood.MaxReadFile + 1, fumehood.ErrTooLarge}} {
 			_, err := c.Sandbox.ReadRange(t.Context(), c.Path("file"), r.offset, r.length)
 			wantFileError(t, err, c.Path("file"), r.class)
 		}
 		_, err := c.Sandbox.ReadRange(t.Context(), c.Dir, 0, 0)
-		wantFileError(t, err, c.Dir, lazaret.ErrIsDirectory)
+		wantFileError(t, err, c.Dir, fumehood.ErrIsDirectory)
 	}},
 	{"a file of any size is read as a stream, which may be left", func(t *testing.T, c *Case) {
 		c.Write(t, "small", "content")
@@ -197,11 +197,11 @@ var filePromises = []promise{
 		})
 	}},
 	{"a reader that gives too little does not pass for a written file", func(t *testing.T, c *Case) {
-		err := c.Sandbox.WriteFrom(t.Context(), c.Path("short"), strings.NewReader("abc"), 10, lazaret.WriteOptions{})
-		WantError(t, err, lazaret.ErrConfig)
+		err := c.Sandbox.WriteFrom(t.Context(), c.Path("short"), strings.NewReader("abc"), 10, fumehood.WriteOptions{})
+		WantError(t, err, fumehood.ErrConfig)
 		c.Write(t, "there", "whole")
-		err = c.Sandbox.WriteFrom(t.Context(), c.Path("there"), strings.NewReader("abc"), -1, lazaret.WriteOptions{})
-		WantError(t, err, lazaret.ErrConfig)
+		err = c.Sandbox.WriteFrom(t.Context(), c.Path("there"), strings.NewReader("abc"), -1, fumehood.WriteOptions{})
+		WantError(t, err, fumehood.ErrConfig)
 		if got := c.Read(t, "there"); got != "whole" {
 			t.Errorf("a write that was refused has left %q", got)
 		}
@@ -212,35 +212,35 @@ var fileErrorPromises = []promise{
 	{"what does not exist is not found", func(t *testing.T, c *Case) {
 		for _, p := range []string{c.Path("none"), c.Path("none/below"), c.Name + "/none"} {
 			_, err := c.Sandbox.ReadFile(t.Context(), p)
-			wantFileError(t, err, p, lazaret.ErrNotFound)
+			wantFileError(t, err, p, fumehood.ErrNotFound)
 			_, err = c.Sandbox.Stat(t.Context(), p)
-			wantFileError(t, err, p, lazaret.ErrNotFound)
+			wantFileError(t, err, p, fumehood.ErrNotFound)
 			_, err = c.Sandbox.Download(t.Context(), p)
-			wantFileError(t, err, p, lazaret.ErrNotFound)
-			wantFileError(t, c.Sandbox.Upload(t.Context(), p, strings.NewReader("")), p, lazaret.ErrNotFound)
+			wantFileError(t, err, p, fumehood.ErrNotFound)
+			wantFileError(t, c.Sandbox.Upload(t.Context(), p, strings.NewReader("")), p, fumehood.ErrNotFound)
 		}
 	}},
 	{"a directory is no file to read or write", func(t *testing.T, c *Case) {
 		_, err := c.Sandbox.ReadFile(t.Context(), c.Dir)
-		wantFileError(t, err, c.Dir, lazaret.ErrIsDirectory)
-		err = c.Sandbox.WriteFile(t.Context(), c.Dir, []byte("x"), lazaret.WriteOptions{})
-		wantFileError(t, err, c.Dir, lazaret.ErrIsDirectory)
+		wantFileError(t, err, c.Dir, fumehood.ErrIsDirectory)
+		err = c.Sandbox.WriteFile(t.Context(), c.Dir, []byte("x"), fumehood.WriteOptions{})
+		wantFileError(t, err, c.Dir, fumehood.ErrIsDirectory)
 	}},
 	{"a file is no directory", func(t *testing.T, c *Case) {
 		c.Write(t, "file", "x")
 		below, file := c.Path("file/below"), c.Path("file")
 		_, err := c.Sandbox.ReadFile(t.Context(), below)
-		wantFileError(t, err, below, lazaret.ErrNotDirectory)
-		err = c.Sandbox.WriteFile(t.Context(), below, []byte("x"), lazaret.WriteOptions{})
-		wantFileError(t, err, below, lazaret.ErrNotDirectory)
+		wantFileError(t, err, below, fumehood.ErrNotDirectory)
+		err = c.Sandbox.WriteFile(t.Context(), below, []byte("x"), fumehood.WriteOptions{})
+		wantFileError(t, err, below, fumehood.ErrNotDirectory)
 		_, err = c.Sandbox.Stat(t.Context(), below)
-		wantFileError(t, err, below, lazaret.ErrNotDirectory)
-		wantFileError(t, c.Sandbox.Upload(t.Context(), file, bytes.NewReader(tarOf(t, nil))), file, lazaret.ErrNotDirectory)
+		wantFileError(t, err, below, fumehood.ErrNotDirectory)
+		wantFileError(t, c.Sandbox.Upload(t.Context(), file, bytes.NewReader(tarOf(t, nil))), file, fumehood.ErrNotDirectory)
 	}},
 	{"a file over 100 MiB is not read as a whole", func(t *testing.T, c *Case) {
 		c.Run(t, "sparse", c.Path("huge"), "104857601")
 		_, err := c.Sandbox.ReadFile(t.Context(), c.Path("huge"))
-		wantFileError(t, err, c.Path("huge"), lazaret.ErrTooLarge, lazaret.ErrLimit)
+		wantFileError(t, err, c.Path("huge"), fumehood.ErrTooLarge, fumehood.ErrLimit)
 	}},
 	{"what the command's user may not touch is a permission error", func(t *testing.T, c *Case) {
 		c.Write(t, "secret", "x")
@@ -248,19 +248,19 @@ var fileErrorPromises = []promise{
 		c.Run(t, "lock", c.Path("secret"), probe.Then, "lock", c.Path("locked"))
 		for _, p := range []string{c.Path("secret"), c.Path("locked/file")} {
 			_, err := c.Sandbox.ReadFile(t.Context(), p)
-			wantFileError(t, err, p, lazaret.ErrPermission)
-			err = c.Sandbox.WriteFile(t.Context(), p, []byte("y"), lazaret.WriteOptions{})
-			wantFileError(t, err, p, lazaret.ErrPermission)
+			wantFileError(t, err, p, fumehood.ErrPermission)
+			err = c.Sandbox.WriteFile(t.Context(), p, []byte("y"), fumehood.WriteOptions{})
+			wantFileError(t, err, p, fumehood.ErrPermission)
 		}
 	}},
 	{"pipes and sockets are never opened", func(t *testing.T, c *Case) {
 		// The socket's path is relative, for a socket's address has little room.
 		c.Run(t, "fifo", c.Path("fifo"), probe.Then, "socket", "socket")
-		neverOpened(t, c, c.Path("fifo"), lazaret.ErrNotRegular)
-		neverOpened(t, c, c.Path("socket"), lazaret.ErrNotRegular)
+		neverOpened(t, c, c.Path("fifo"), fumehood.ErrNotRegular)
+		neverOpened(t, c, c.Path("socket"), fumehood.ErrNotRegular)
 	}},
 	{"devices are never opened", func(t *testing.T, c *Case) {
-		neverOpened(t, c, "/dev/null", lazaret.ErrNotRegular)
+		neverOpened(t, c, "/dev/null", fumehood.ErrNotRegular)
 	}},
 	{"a pipe in a tree that is downloaded is told, and never opened", func(t *testing.T, c *Case) {
 		c.Write(t, "tree/file", "x")
@@ -276,16 +276,16 @@ var fileErrorPromises = []promise{
 				}
 			}
 			if !told {
-				wantFileError(t, err, c.Path("tree"), lazaret.ErrNotRegular)
+				wantFileError(t, err, c.Path("tree"), fumehood.ErrNotRegular)
 			}
 		})
 	}},
 	{"a name longer than any is an error, and the next call works", func(t *testing.T, c *Case) {
 		for _, name := range []string{strings.Repeat("n", 100<<10), strings.Repeat("n", 200<<10), strings.Repeat("<", 50<<10)} {
 			_, err := c.Sandbox.Stat(t.Context(), "/"+name)
-			wantFileError(t, err, "/"+name, lazaret.ErrConfig)
-			for _, cmd := range []lazaret.Cmd{{Args: []string{name}}, {Args: []string{"/" + name}}, {Args: c.Probe("pwd").Args, Dir: "/" + name}} {
-				if res, err := c.Sandbox.Exec(t.Context(), cmd); !errors.Is(err, lazaret.ErrNotStarted) {
+			wantFileError(t, err, "/"+name, fumehood.ErrConfig)
+			for _, cmd := range []fumehood.Cmd{{Args: []string{name}}, {Args: []string{"/" + name}}, {Args: c.Probe("pwd").Args, Dir: "/" + name}} {
+				if res, err := c.Sandbox.Exec(t.Context(), cmd); !errors.Is(err, fumehood.ErrNotStarted) {
 					t.Errorf("got %+v, %.1000v", res, err)
 				}
 			}
@@ -297,11 +297,11 @@ var fileErrorPromises = []promise{
 	{"a path that cannot be right is a configuration error", func(t *testing.T, c *Case) {
 		for _, p := range []string{"", "a\x00b"} {
 			_, err := c.Sandbox.ReadFile(t.Context(), p)
-			wantFileError(t, err, p, lazaret.ErrConfig)
-			wantFileError(t, c.Sandbox.WriteFile(t.Context(), p, nil, lazaret.WriteOptions{}), p, lazaret.ErrConfig)
+			wantFileError(t, err, p, fumehood.ErrConfig)
+			wantFileError(t, c.Sandbox.WriteFile(t.Context(), p, nil, fumehood.WriteOptions{}), p, fumehood.ErrConfig)
 		}
-		err := c.Sandbox.WriteFile(t.Context(), c.Path("x"), nil, lazaret.WriteOptions{Mode: fs.ModeSetuid | 0o755})
-		wantFileError(t, err, c.Path("x"), lazaret.ErrConfig)
+		err := c.Sandbox.WriteFile(t.Context(), c.Path("x"), nil, fumehood.WriteOptions{Mode: fs.ModeSetuid | 0o755})
+		wantFileError(t, err, c.Path("x"), fumehood.ErrConfig)
 	}},
 }
 
@@ -313,7 +313,7 @@ func wantFileError(t *testing.T, err error, path string, classes ...error) {
 	if !ok || e.Path != path {
 		t.Errorf("%q: the error does not carry the path: %#v", path, err)
 	}
-	if got := lazaret.ClassOf(err); !errors.Is(got, classes[0]) || !matchesAll(err, classes) {
+	if got := fumehood.ClassOf(err); !errors.Is(got, classes[0]) || !matchesAll(err, classes) {
 		t.Errorf("%q: the error's class is %v, want %v: %v", path, got, slices.Clone(classes), err)
 	}
 }
@@ -326,7 +326,7 @@ func neverOpened(t *testing.T, c *Case, p string, class error) {
 		wantFileError(t, err, p, class)
 	})
 	soon(t, "writing "+p, func() {
-		err := c.Sandbox.WriteFile(t.Context(), p, []byte("x"), lazaret.WriteOptions{})
+		err := c.Sandbox.WriteFile(t.Context(), p, []byte("x"), fumehood.WriteOptions{})
 		wantFileError(t, err, p, class)
 	})
 }

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/conformance/probe"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/conformance/probe"
 )
 
 var linkPromises = []promise{
@@ -46,7 +46,7 @@ var linkPromises = []promise{
 			got, err := c.Sandbox.ReadFile(t.Context(), c.Path(link))
 			if err == nil && strings.Contains(string(got), secret) {
 				t.Errorf("%s read the host's file", link)
-			} else if !errors.Is(err, lazaret.ErrNotFound) {
+			} else if !errors.Is(err, fumehood.ErrNotFound) {
 				t.Errorf("%s: got %q, %v, want an ErrNotFound", link, got, err)
 			}
 		}
@@ -55,7 +55,7 @@ var linkPromises = []promise{
 		c.Run(t, "link", "b", c.Path("a"), probe.Then, "link", "a", c.Path("b"))
 		_, err := c.Sandbox.ReadFile(t.Context(), c.Path("a"))
 		wantOurs(t, err)
-		wantOurs(t, c.Sandbox.WriteFile(t.Context(), c.Path("a"), []byte("x"), lazaret.WriteOptions{}))
+		wantOurs(t, c.Sandbox.WriteFile(t.Context(), c.Path("a"), []byte("x"), fumehood.WriteOptions{}))
 	}},
 	{"a link of a loop is described as any other", func(t *testing.T, c *Case) {
 		c.Run(t, "link", "b", c.Path("a"), probe.Then, "link", "a", c.Path("b"))
@@ -83,13 +83,13 @@ func (c *Case) HostLinks(t *testing.T) map[string]string {
 // wantOurs checks for an error that has a class and does not blame the infrastructure.
 func wantOurs(t *testing.T, err error) {
 	t.Helper()
-	if c := lazaret.ClassOf(err); c == nil || errors.Is(c, lazaret.ErrInfrastructure) {
+	if c := fumehood.ClassOf(err); c == nil || errors.Is(c, fumehood.ErrInfrastructure) {
 		t.Errorf("got %v, of class %v", err, c)
 	}
 }
 
-func asError(err error) (*lazaret.Error, bool) {
-	var e *lazaret.Error
+func asError(err error) (*fumehood.Error, bool) {
+	var e *fumehood.Error
 	ok := errors.As(err, &e)
 	return e, ok
 }

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/conformance/probe"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/conformance/probe"
 )
 
 var outputPromises = []promise{
@@ -65,15 +65,15 @@ var outputPromises = []promise{
 		}
 	}},
 	{"the default cap is 10 MiB", func(t *testing.T, c *Case) {
-		const total = lazaret.DefaultOutputCap + 5
+		const total = fumehood.DefaultOutputCap + 5
 		res := c.Succeed(t, c.Probe("flood", strconv.Itoa(total)))
-		if res.Stdout.Total != total || len(res.Stdout.Bytes) != lazaret.DefaultOutputCap {
+		if res.Stdout.Total != total || len(res.Stdout.Bytes) != fumehood.DefaultOutputCap {
 			t.Errorf("%d bytes of %d", len(res.Stdout.Bytes), res.Stdout.Total)
 		}
 	}},
 	{"output that is not to be kept is counted", func(t *testing.T, c *Case) {
 		cmd := c.Probe("flood", "1000003")
-		cmd.StdoutCap = lazaret.KeepNone
+		cmd.StdoutCap = fumehood.KeepNone
 		res := c.Succeed(t, cmd)
 		if res.Stdout.Total != 1_000_003 || len(res.Stdout.Bytes) != 0 || !res.Stdout.Truncated() {
 			t.Errorf("%d bytes of %d", len(res.Stdout.Bytes), res.Stdout.Total)
@@ -82,7 +82,7 @@ var outputPromises = []promise{
 	{"events deliver every byte in order and the last carries the result", func(t *testing.T, c *Case) {
 		const total = 3<<20 + 7
 		var got bytes.Buffer
-		var last *lazaret.Result
+		var last *fumehood.Result
 		for ev, err := range c.Sandbox.Stream(t.Context(), c.Probe("flood", strconv.Itoa(total), probe.Then, "exit", "3")) {
 			switch {
 			case err != nil:
@@ -91,7 +91,7 @@ var outputPromises = []promise{
 				t.Fatal("an event after the last")
 			case ev.Result != nil:
 				last = ev.Result
-			case ev.Stream != lazaret.Stdout || len(ev.Data) == 0 || ev.Skipped != 0:
+			case ev.Stream != fumehood.Stdout || len(ev.Data) == 0 || ev.Skipped != 0:
 				t.Fatalf("an event of %v with %d bytes that skipped %d", ev.Stream, len(ev.Data), ev.Skipped)
 			default:
 				got.Write(ev.Data)
@@ -113,7 +113,7 @@ var outputPromises = []promise{
 			}
 			got[ev.Stream].Write(ev.Data)
 		}
-		for s, word := range map[lazaret.Stream]string{lazaret.Stdout: "out", lazaret.Stderr: "err"} {
+		for s, word := range map[fumehood.Stream]string{fumehood.Stdout: "out", fumehood.Stderr: "err"} {
 			var want strings.Builder
 			for i := range lines {
 				want.WriteString(word + " " + strconv.Itoa(i) + "\n")

@@ -5,8 +5,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/conformance/probe"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/conformance/probe"
 )
 
 var processPromises = []promise{
@@ -22,7 +22,7 @@ var processPromises = []promise{
 		p := c.Start(t, c.Probe("print", "ready\n", probe.Then, "sleep", "10m"))
 		signalWhenReady(t, p, 15)
 		res, err := p.Wait(t.Context())
-		if err != nil || res.Outcome != lazaret.Signalled || res.Signal != 15 || res.ExitCode != 143 {
+		if err != nil || res.Outcome != fumehood.Signalled || res.Signal != 15 || res.ExitCode != 143 {
 			t.Errorf("got %+v, %v", res, err)
 		}
 	}},
@@ -75,7 +75,7 @@ var processPromises = []promise{
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, err := p.Wait(ctx)
-		WantError(t, err, lazaret.ErrCancelled)
+		WantError(t, err, fumehood.ErrCancelled)
 		c.Write(t, "go", "")
 		if res, err := p.Wait(t.Context()); err != nil || !res.Success() {
 			t.Errorf("got %+v, %v", res, err)
@@ -84,7 +84,7 @@ var processPromises = []promise{
 }
 
 // signalWhenReady sends sig once the program has printed something.
-func signalWhenReady(t *testing.T, p *lazaret.Process, sig int) {
+func signalWhenReady(t *testing.T, p *fumehood.Process, sig int) {
 	t.Helper()
 	for ev, err := range p.Events() {
 		if err != nil {

@@ -13,7 +13,7 @@ var updatePromises = flag.Bool("update-promises", false,
 	"rewrite the column of docs/promises.md that the test runs (with -p 1, so that no two tests write it at once)")
 
 // module is the first line of the go.mod that docs/promises.md is beside.
-const module = "module github.com/lazaret/lazaret\n"
+const module = "module github.com/fumehood/fumehood\n"
 
 // recording is held while docs/promises.md is read and written: columns may run at the same time.
 var recording sync.Mutex

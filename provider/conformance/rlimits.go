@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/conformance/probe"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/conformance/probe"
 )
 
 var rlimitPromises = []promise{
@@ -29,7 +29,7 @@ var rlimitPromises = []promise{
 	{"waiting takes no processor time", func(t *testing.T, c *Case) {
 		cmd := c.Probe("sleep", "1500ms", probe.Then, "exit", "4")
 		cmd.Rlimits.CPU = time.Second
-		if res := c.Exec(t, cmd); res.Outcome != lazaret.Exited || res.ExitCode != 4 {
+		if res := c.Exec(t, cmd); res.Outcome != fumehood.Exited || res.ExitCode != 4 {
 			t.Errorf("got %+v", res)
 		}
 	}},
@@ -90,12 +90,12 @@ var rlimitPromises = []promise{
 	{"a limit of processes for root, whom the kernel does not hold to it, is refused", func(t *testing.T, c *Case) {
 		cmd := c.Probe("append", c.Path("ran"), "x")
 		cmd.User, cmd.Rlimits.Processes = "0:0", 1000
-		wantRefused(t, c, cmd, lazaret.ErrUnsupported)
+		wantRefused(t, c, cmd, fumehood.ErrUnsupported)
 	}},
 	{"a command's limits are what was asked for, and no other command's", func(t *testing.T, c *Case) {
 		before := c.Run(t, "limits")
 		cmd := c.Probe("limits")
-		cmd.Rlimits = lazaret.Rlimits{CPU: 7 * time.Second, FileSize: 1234, OpenFiles: 55}
+		cmd.Rlimits = fumehood.Rlimits{CPU: 7 * time.Second, FileSize: 1234, OpenFiles: 55}
 		limits := string(c.Succeed(t, cmd).Stdout.Bytes)
 		if !strings.HasPrefix(limits, "cpu 7 8\nfsize 1234 1234\nnofile 55 55\n") {
 			t.Errorf("the limits are %q", limits)
@@ -105,7 +105,7 @@ var rlimitPromises = []promise{
 				t.Errorf("before the limits were %q, and after %q", before, after)
 			}
 		}
-		cmd.Rlimits = lazaret.Rlimits{OpenFiles: 1 << 40}
+		cmd.Rlimits = fumehood.Rlimits{OpenFiles: 1 << 40}
 		if got := string(c.Succeed(t, cmd).Stdout.Bytes); got != before {
 			t.Errorf("a limit beyond the sandbox's makes %q of %q", got, before)
 		}
@@ -145,7 +145,7 @@ var rlimitPromises = []promise{
 		n.intact(t, c)
 	}},
 	{"what prevents the start of a command with limits is told as without", func(t *testing.T, c *Case) {
-		opts := lazaret.WriteOptions{Mode: 0o755}
+		opts := fumehood.WriteOptions{Mode: 0o755}
 		for name, content := range map[string]string{"text": "just text\n", "script": "#!/no/such/interpreter\n"} {
 			if err := c.Sandbox.WriteFile(t.Context(), c.Path(name), []byte(content), opts); err != nil {
 				t.Fatal(err)
@@ -153,15 +153,15 @@ var rlimitPromises = []promise{
 		}
 		c.Write(t, "plain", "")
 		for program, class := range map[string]error{
-			"no-such-program": lazaret.ErrProgramNotFound, c.Path("none"): lazaret.ErrProgramNotFound,
-			c.Path("plain"): lazaret.ErrNotExecutable, c.Path("text"): lazaret.ErrNotExecutable, c.Path("script"): lazaret.ErrNotExecutable,
+			"no-such-program": fumehood.ErrProgramNotFound, c.Path("none"): fumehood.ErrProgramNotFound,
+			c.Path("plain"): fumehood.ErrNotExecutable, c.Path("text"): fumehood.ErrNotExecutable, c.Path("script"): fumehood.ErrNotExecutable,
 		} {
 			cmd := c.Probe()
 			cmd.Args = []string{program}
 			_, without := c.Sandbox.Exec(t.Context(), cmd)
 			WantError(t, without, class)
-			cmd.Rlimits = lazaret.Rlimits{CPU: time.Second, FileSize: 1, OpenFiles: 5}
-			wantRefused(t, c, cmd, class, lazaret.ErrNotStarted)
+			cmd.Rlimits = fumehood.Rlimits{CPU: time.Second, FileSize: 1, OpenFiles: 5}
+			wantRefused(t, c, cmd, class, fumehood.ErrNotStarted)
 			if _, with := c.Sandbox.Exec(t.Context(), cmd); with == nil || with.Error() != without.Error() {
 				t.Errorf("%v, but without limits %v", with, without)
 			}
@@ -169,23 +169,23 @@ var rlimitPromises = []promise{
 		cmd := c.Probe("append", c.Path("ran"), "x")
 		cmd.Dir = c.Path("none")
 		cmd.Rlimits.OpenFiles = 100
-		wantRefused(t, c, cmd, lazaret.ErrDirNotFound, lazaret.ErrNotStarted)
+		wantRefused(t, c, cmd, fumehood.ErrDirNotFound, fumehood.ErrNotStarted)
 		cmd = c.Probe("append", c.Path("ran"), strings.Repeat("x", 200_000)) // more than MAX_ARG_STRLEN
 		cmd.Rlimits.OpenFiles = 100
-		wantRefused(t, c, cmd, lazaret.ErrNotStarted)
+		wantRefused(t, c, cmd, fumehood.ErrNotStarted)
 	}},
 }
 
-func wantSignal(t *testing.T, res *lazaret.Result, sig int) {
+func wantSignal(t *testing.T, res *fumehood.Result, sig int) {
 	t.Helper()
-	if res.Outcome != lazaret.Signalled || res.Signal != sig || res.ExitCode != 128+sig {
+	if res.Outcome != fumehood.Signalled || res.Signal != sig || res.ExitCode != 128+sig {
 		t.Fatalf("got %s, code %d, signal %d, stderr %.300q, want signal %d", res.Outcome, res.ExitCode, res.Signal, res.Stderr.Text(), sig)
 	}
 }
 
 // wantUsed checks about how much processor time a command has used. The kernel counts whole ticks for the limit and
 // measures for the figure, which came out 15 % lower, and 42 % on a loaded virtual machine.
-func wantUsed(t *testing.T, res *lazaret.Result, want time.Duration) {
+func wantUsed(t *testing.T, res *fumehood.Result, want time.Duration) {
 	t.Helper()
 	if used := res.Usage.User + res.Usage.System; used < want/5 || used > want*2 {
 		t.Errorf("it used %v, want about %v", used, want)
@@ -200,10 +200,10 @@ func NoRlimits(reason string) map[string]Weaker {
 		all["rlimits/"+p.name] = Weaker{
 			Reason: reason + "; ErrUnsupported",
 			Check: func(t *testing.T, c *Case) {
-				for _, l := range []lazaret.Rlimits{{CPU: time.Minute}, {FileSize: 1 << 30}, {OpenFiles: 1000}, {Processes: 1000}} {
+				for _, l := range []fumehood.Rlimits{{CPU: time.Minute}, {FileSize: 1 << 30}, {OpenFiles: 1000}, {Processes: 1000}} {
 					cmd := c.Probe("append", c.Path("ran"), "x")
 					cmd.Rlimits = l
-					wantRefused(t, c, cmd, lazaret.ErrUnsupported)
+					wantRefused(t, c, cmd, fumehood.ErrUnsupported)
 				}
 			},
 		}

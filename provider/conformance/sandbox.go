@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/conformance/probe"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/conformance/probe"
 )
 
 var sandboxPromises = []promise{
@@ -24,18 +24,18 @@ var sandboxPromises = []promise{
 			t.Errorf("looked up: %v, %v", same, err)
 		}
 		_, err := c.Sandbox.Lookup("no such service")
-		WantError(t, err, lazaret.ErrConfig)
+		WantError(t, err, fumehood.ErrConfig)
 	}},
 	{"sandboxes have names and files of their own", func(t *testing.T, c *Case) {
 		other := c.Fresh(t)
 		if other.Info().Name == c.Sandbox.Info().Name {
 			t.Errorf("two sandboxes are called %s", other.Info().Name)
 		}
-		if err := other.WriteFile(t.Context(), "mine", []byte("x"), lazaret.WriteOptions{}); err != nil {
+		if err := other.WriteFile(t.Context(), "mine", []byte("x"), fumehood.WriteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		_, err := c.Sandbox.ReadFile(t.Context(), "mine")
-		WantError(t, err, lazaret.ErrNotFound)
+		WantError(t, err, fumehood.ErrNotFound)
 	}},
 	{"closing twice is one close", func(t *testing.T, c *Case) {
 		sb := c.Fresh(t)
@@ -59,28 +59,28 @@ var sandboxPromises = []promise{
 			t.Fatal(err)
 		}
 		ctx := t.Context()
-		cmd := lazaret.Cmd{Args: []string{c.Harness.Probe, "exit", "0"}}
+		cmd := fumehood.Cmd{Args: []string{c.Harness.Probe, "exit", "0"}}
 		_, err := sb.Exec(ctx, cmd)
-		WantError(t, err, lazaret.ErrUnavailable)
+		WantError(t, err, fumehood.ErrUnavailable)
 		_, err = sb.Start(ctx, cmd)
-		WantError(t, err, lazaret.ErrUnavailable)
+		WantError(t, err, fumehood.ErrUnavailable)
 		for _, err := range sb.Stream(ctx, cmd) {
-			WantError(t, err, lazaret.ErrUnavailable)
+			WantError(t, err, fumehood.ErrUnavailable)
 		}
 		_, err = sb.ReadFile(ctx, "x")
-		WantError(t, err, lazaret.ErrUnavailable)
-		WantError(t, sb.WriteFile(ctx, "x", nil, lazaret.WriteOptions{}), lazaret.ErrUnavailable)
+		WantError(t, err, fumehood.ErrUnavailable)
+		WantError(t, sb.WriteFile(ctx, "x", nil, fumehood.WriteOptions{}), fumehood.ErrUnavailable)
 		_, err = sb.Stat(ctx, "x")
-		WantError(t, err, lazaret.ErrUnavailable)
+		WantError(t, err, fumehood.ErrUnavailable)
 		_, err = sb.As("0").List(ctx, ".")
-		WantError(t, err, lazaret.ErrUnavailable)
+		WantError(t, err, fumehood.ErrUnavailable)
 		for _, err := range sb.Walk(ctx, ".") {
-			WantError(t, err, lazaret.ErrUnavailable)
+			WantError(t, err, fumehood.ErrUnavailable)
 		}
-		WantError(t, sb.Remove(ctx, "x", lazaret.RemoveOptions{}), lazaret.ErrUnavailable)
-		WantError(t, sb.Upload(ctx, ".", strings.NewReader("")), lazaret.ErrUnavailable)
+		WantError(t, sb.Remove(ctx, "x", fumehood.RemoveOptions{}), fumehood.ErrUnavailable)
+		WantError(t, sb.Upload(ctx, ".", strings.NewReader("")), fumehood.ErrUnavailable)
 		_, err = sb.Download(ctx, ".")
-		WantError(t, err, lazaret.ErrUnavailable)
+		WantError(t, err, fumehood.ErrUnavailable)
 	}},
 	{"closing ends the commands that run", func(t *testing.T, c *Case) {
 		sb := c.Fresh(t)
@@ -95,9 +95,9 @@ var sandboxPromises = []promise{
 }
 
 // running starts a command in sb that runs for long, and has printed "running".
-func (c *Case) running(t *testing.T, sb *lazaret.Sandbox) *lazaret.Process {
+func (c *Case) running(t *testing.T, sb *fumehood.Sandbox) *fumehood.Process {
 	t.Helper()
-	p, err := sb.Start(t.Context(), lazaret.Cmd{
+	p, err := sb.Start(t.Context(), fumehood.Cmd{
 		Args: []string{c.Harness.Probe, "print", "running", probe.Then, "sleep", "10m"},
 	})
 	if err != nil {
@@ -113,15 +113,15 @@ func (c *Case) running(t *testing.T, sb *lazaret.Sandbox) *lazaret.Process {
 }
 
 // endedWith waits for a command that has printed "running" and ended with its sandbox.
-func endedWith(t *testing.T, p *lazaret.Process) {
+func endedWith(t *testing.T, p *fumehood.Process) {
 	t.Helper()
 	res, err := p.Wait(t.Context())
 	switch {
 	case err != nil:
-		if !errors.Is(lazaret.ClassOf(err), lazaret.ErrUnavailable) {
+		if !errors.Is(fumehood.ClassOf(err), fumehood.ErrUnavailable) {
 			t.Errorf("got %v, want an ErrUnavailable or a result", err)
 		}
-	case res.Outcome != lazaret.Lost && res.Outcome != lazaret.Signalled:
+	case res.Outcome != fumehood.Lost && res.Outcome != fumehood.Signalled:
 		t.Errorf("got %+v, want it lost or signalled", res)
 	case string(res.Stdout.Bytes) != "running":
 		t.Errorf("what it printed came as %q", res.Stdout.Bytes)

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 var startPromises = []promise{
@@ -14,7 +14,7 @@ var startPromises = []promise{
 		for _, program := range []string{"no-such-program", "/no/such/program", c.Path("none"), "./none"} {
 			cmd := c.Probe()
 			cmd.Args = []string{program}
-			wantRefused(t, c, cmd, lazaret.ErrProgramNotFound, lazaret.ErrNotStarted)
+			wantRefused(t, c, cmd, fumehood.ErrProgramNotFound, fumehood.ErrNotStarted)
 		}
 	}},
 	{"a file that may not be executed is an error, not an exit code", func(t *testing.T, c *Case) {
@@ -22,63 +22,63 @@ var startPromises = []promise{
 		for _, program := range []string{c.Path("text"), "./text", c.Dir} {
 			cmd := c.Probe()
 			cmd.Args = []string{program}
-			wantRefused(t, c, cmd, lazaret.ErrNotExecutable, lazaret.ErrNotStarted)
+			wantRefused(t, c, cmd, fumehood.ErrNotExecutable, fumehood.ErrNotStarted)
 		}
 	}},
 	{"an executable file that is no program is an error, not an exit code", func(t *testing.T, c *Case) {
-		opts := lazaret.WriteOptions{Mode: 0o755}
+		opts := fumehood.WriteOptions{Mode: 0o755}
 		if err := c.Sandbox.WriteFile(t.Context(), c.Path("text"), []byte("just text\n"), opts); err != nil {
 			t.Fatal(err)
 		}
 		cmd := c.Probe()
 		cmd.Args = []string{c.Path("text")}
-		wantRefused(t, c, cmd, lazaret.ErrNotExecutable, lazaret.ErrNotStarted)
+		wantRefused(t, c, cmd, fumehood.ErrNotExecutable, fumehood.ErrNotStarted)
 	}},
 	{"a missing working directory is an error and nothing runs", func(t *testing.T, c *Case) {
 		c.Write(t, "file", "")
 		for _, dir := range []string{c.Path("none"), c.Name + "/none", c.Path("file")} {
 			cmd := c.Probe("append", c.Path("ran"), "x")
 			cmd.Dir = dir
-			wantRefused(t, c, cmd, lazaret.ErrDirNotFound, lazaret.ErrNotStarted)
+			wantRefused(t, c, cmd, fumehood.ErrDirNotFound, fumehood.ErrNotStarted)
 		}
 	}},
 	{"an unknown user is an error and nothing runs", func(t *testing.T, c *Case) {
 		cmd := c.Probe("append", c.Path("ran"), "x")
 		cmd.User = c.Harness.Users.Unknown
-		wantRefused(t, c, cmd, lazaret.ErrUserNotFound, lazaret.ErrNotStarted)
+		wantRefused(t, c, cmd, fumehood.ErrUserNotFound, fumehood.ErrNotStarted)
 	}},
 	{"a cancelled context starts nothing", func(t *testing.T, c *Case) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, err := c.Sandbox.Exec(ctx, c.Probe("append", c.Path("ran"), "x"))
-		WantError(t, err, lazaret.ErrCancelled)
+		WantError(t, err, fumehood.ErrCancelled)
 		_, err = c.Sandbox.Start(ctx, c.Probe("append", c.Path("ran"), "x"))
-		WantError(t, err, lazaret.ErrCancelled)
+		WantError(t, err, fumehood.ErrCancelled)
 		for _, err := range c.Sandbox.Stream(ctx, c.Probe("append", c.Path("ran"), "x")) {
-			WantError(t, err, lazaret.ErrCancelled)
+			WantError(t, err, fumehood.ErrCancelled)
 		}
 		wantNotRun(t, c)
 	}},
 	{"a command that cannot be right is a configuration error and nothing runs", func(t *testing.T, c *Case) {
-		for name, spoil := range map[string]func(*lazaret.Cmd){
-			"no arguments":            func(cmd *lazaret.Cmd) { cmd.Args = nil },
-			"an empty program":        func(cmd *lazaret.Cmd) { cmd.Args[0] = "" },
-			"NUL in an argument":      func(cmd *lazaret.Cmd) { cmd.Args[2] += "\x00" },
-			"'=' in a variable":       func(cmd *lazaret.Cmd) { cmd.Env = map[string]string{"A=B": "c"} },
-			"NUL in a value":          func(cmd *lazaret.Cmd) { cmd.Env = map[string]string{"A": "b\x00"} },
-			"a nameless variable":     func(cmd *lazaret.Cmd) { cmd.Env = map[string]string{"": "b"} },
-			"NUL in the directory":    func(cmd *lazaret.Cmd) { cmd.Dir += "\x00" },
-			"NUL in the user":         func(cmd *lazaret.Cmd) { cmd.User = "\x00" },
-			"a negative limit":        func(cmd *lazaret.Cmd) { cmd.Wall = -1 },
-			"a negative rlimit":       func(cmd *lazaret.Cmd) { cmd.Rlimits.Processes = -1 },
-			"half a second of CPU":    func(cmd *lazaret.Cmd) { cmd.Rlimits.CPU = time.Second / 2 },
-			"a negative cap":          func(cmd *lazaret.Cmd) { cmd.StdoutCap = -2 },
-			"a size without terminal": func(cmd *lazaret.Cmd) { cmd.Rows = 3 },
-			"StdinPipe with Exec":     func(cmd *lazaret.Cmd) { cmd.StdinPipe = true },
+		for name, spoil := range map[string]func(*fumehood.Cmd){
+			"no arguments":            func(cmd *fumehood.Cmd) { cmd.Args = nil },
+			"an empty program":        func(cmd *fumehood.Cmd) { cmd.Args[0] = "" },
+			"NUL in an argument":      func(cmd *fumehood.Cmd) { cmd.Args[2] += "\x00" },
+			"'=' in a variable":       func(cmd *fumehood.Cmd) { cmd.Env = map[string]string{"A=B": "c"} },
+			"NUL in a value":          func(cmd *fumehood.Cmd) { cmd.Env = map[string]string{"A": "b\x00"} },
+			"a nameless variable":     func(cmd *fumehood.Cmd) { cmd.Env = map[string]string{"": "b"} },
+			"NUL in the directory":    func(cmd *fumehood.Cmd) { cmd.Dir += "\x00" },
+			"NUL in the user":         func(cmd *fumehood.Cmd) { cmd.User = "\x00" },
+			"a negative limit":        func(cmd *fumehood.Cmd) { cmd.Wall = -1 },
+			"a negative rlimit":       func(cmd *fumehood.Cmd) { cmd.Rlimits.Processes = -1 },
+			"half a second of CPU":    func(cmd *fumehood.Cmd) { cmd.Rlimits.CPU = time.Second / 2 },
+			"a negative cap":          func(cmd *fumehood.Cmd) { cmd.StdoutCap = -2 },
+			"a size without terminal": func(cmd *fumehood.Cmd) { cmd.Rows = 3 },
+			"StdinPipe with Exec":     func(cmd *fumehood.Cmd) { cmd.StdinPipe = true },
 		} {
 			cmd := c.Probe("append", c.Path("ran"), "x")
 			spoil(&cmd)
-			if _, err := c.Sandbox.Exec(t.Context(), cmd); !errors.Is(lazaret.ClassOf(err), lazaret.ErrConfig) {
+			if _, err := c.Sandbox.Exec(t.Context(), cmd); !errors.Is(fumehood.ClassOf(err), fumehood.ErrConfig) {
 				t.Errorf("%s: %v, want an ErrConfig", name, err)
 			}
 		}
@@ -88,7 +88,7 @@ var startPromises = []promise{
 
 // wantRefused checks that the command fails to start, with Exec and with Start, and that it made no
 // file "ran".
-func wantRefused(t *testing.T, c *Case, cmd lazaret.Cmd, classes ...error) {
+func wantRefused(t *testing.T, c *Case, cmd fumehood.Cmd, classes ...error) {
 	t.Helper()
 	_, err := c.Sandbox.Exec(t.Context(), cmd)
 	WantError(t, err, classes...)
@@ -107,9 +107,9 @@ func wantNotRun(t *testing.T, c *Case) {
 // Refuses is the check of a promise that a provider does not keep because it does not support what cmd
 // asks for: an ErrUnsupported with a hint or cause, and nothing runs. The command's own effect, if it
 // has any, is a file "ran" in the case's directory.
-func Refuses(cmd func(c *Case) lazaret.Cmd) func(t *testing.T, c *Case) {
+func Refuses(cmd func(c *Case) fumehood.Cmd) func(t *testing.T, c *Case) {
 	return func(t *testing.T, c *Case) {
 		t.Helper()
-		wantRefused(t, c, cmd(c), lazaret.ErrUnsupported)
+		wantRefused(t, c, cmd(c), fumehood.ErrUnsupported)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/conformance/probe"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/conformance/probe"
 )
 
 // big is how much the promises about large data move, in bytes.
@@ -53,7 +53,7 @@ var stdinPromises = []promise{
 		cmd.Stdin = bytes.NewReader(bigPattern())
 		soon(t, "the command ends", func() {
 			res, err := c.Sandbox.Exec(t.Context(), cmd)
-			if err != nil || res.Outcome != lazaret.Exited || res.ExitCode != 7 {
+			if err != nil || res.Outcome != fumehood.Exited || res.ExitCode != 7 {
 				t.Errorf("got %+v, %v", res, err)
 			}
 		})
@@ -104,20 +104,20 @@ var stdinPromises = []promise{
 			t.Fatal(err)
 		}
 		_, err := io.WriteString(p, "too late")
-		WantError(t, err, lazaret.ErrUnavailable)
+		WantError(t, err, fumehood.ErrUnavailable)
 	}},
 	{"writing without StdinPipe is a configuration error", func(t *testing.T, c *Case) {
 		p := c.Start(t, c.Probe("sleep", "1m"))
 		_, err := io.WriteString(p, "x")
-		WantError(t, err, lazaret.ErrConfig)
-		WantError(t, p.CloseStdin(), lazaret.ErrConfig)
+		WantError(t, err, fumehood.ErrConfig)
+		WantError(t, p.CloseStdin(), fumehood.ErrConfig)
 	}},
 	{"an input that fails to be read ends the command and is the caller's error", func(t *testing.T, c *Case) {
 		broken := errors.New("the disk is gone")
 		cmd := c.Probe("cat", probe.Then, "append", c.Path("ran"), "x")
 		cmd.Stdin = io.MultiReader(strings.NewReader("some"), failing{broken})
 		_, err := c.Sandbox.Exec(t.Context(), cmd)
-		WantError(t, err, lazaret.ErrConfig, broken)
+		WantError(t, err, fumehood.ErrConfig, broken)
 		wantNotRun(t, c)
 	}},
 }

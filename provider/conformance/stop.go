@@ -4,7 +4,7 @@ import (
 	"context"
 	"testing"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 var stopPromises = []promise{
@@ -21,16 +21,16 @@ var stopPromises = []promise{
 			}
 		})
 		soon(t, "the command ends", func() { endedWith(t, p) })
-		_, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{c.Harness.Probe, "exit", "0"}})
-		WantError(t, err, lazaret.ErrUnavailable)
+		_, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{c.Harness.Probe, "exit", "0"}})
+		WantError(t, err, fumehood.ErrUnavailable)
 		_, err = sb.Stat(t.Context(), ".")
-		WantError(t, err, lazaret.ErrUnavailable)
+		WantError(t, err, fumehood.ErrUnavailable)
 		if err := sb.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}},
 	{"a sandbox that is not kept is not stopped", func(t *testing.T, c *Case) {
-		WantError(t, c.Sandbox.Stop(t.Context()), lazaret.ErrConfig)
+		WantError(t, c.Sandbox.Stop(t.Context()), fumehood.ErrConfig)
 		c.Run(t, "exit", "0")
 	}},
 }
@@ -42,7 +42,7 @@ func NoStop(reason string) map[string]Weaker {
 		all[name] = Weaker{
 			Reason: reason + "; ErrUnsupported",
 			Check: func(t *testing.T, c *Case) {
-				WantError(t, c.Sandbox.Stop(t.Context()), lazaret.ErrUnsupported)
+				WantError(t, c.Sandbox.Stop(t.Context()), fumehood.ErrUnsupported)
 				c.Run(t, "exit", "0")
 			},
 		}

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lazaret/lazaret/provider/conformance/probe"
+	"github.com/fumehood/fumehood/provider/conformance/probe"
 )
 
 var ttyPromises = []promise{

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 var userPromises = []promise{
@@ -35,7 +35,7 @@ var userPromises = []promise{
 	{"as another user files are that user's", func(t *testing.T, c *Case) {
 		c.openDir(t, "shared")
 		as, p := c.Sandbox.As(c.other()), c.Path("shared/dir/file")
-		if err := as.WriteFile(t.Context(), p, []byte("x"), lazaret.WriteOptions{Mode: 0o600}); err != nil {
+		if err := as.WriteFile(t.Context(), p, []byte("x"), fumehood.WriteOptions{Mode: 0o600}); err != nil {
 			t.Fatal(err)
 		}
 		for _, name := range []string{"shared/dir", "shared/dir/file"} {
@@ -49,34 +49,34 @@ var userPromises = []promise{
 		}
 	}},
 	{"as another user what that user may not do is a permission error", func(t *testing.T, c *Case) {
-		if err := c.Sandbox.WriteFile(t.Context(), c.Path("private"), []byte("x"), lazaret.WriteOptions{Mode: 0o600}); err != nil {
+		if err := c.Sandbox.WriteFile(t.Context(), c.Path("private"), []byte("x"), fumehood.WriteOptions{Mode: 0o600}); err != nil {
 			t.Fatal(err)
 		}
 		c.Write(t, "dir/file", "x")
 		as, dir, file := c.Sandbox.As(c.other()), c.Path("dir"), c.Path("dir/file")
 		_, err := as.ReadFile(t.Context(), c.Path("private"))
-		wantFileError(t, err, c.Path("private"), lazaret.ErrPermission)
-		for _, opts := range []lazaret.WriteOptions{{}, {Atomic: true}} {
+		wantFileError(t, err, c.Path("private"), fumehood.ErrPermission)
+		for _, opts := range []fumehood.WriteOptions{{}, {Atomic: true}} {
 			for _, p := range []string{c.Path("dir/new"), file} {
-				wantFileError(t, as.WriteFile(t.Context(), p, nil, opts), p, lazaret.ErrPermission)
+				wantFileError(t, as.WriteFile(t.Context(), p, nil, opts), p, fumehood.ErrPermission)
 			}
 		}
-		wantFileError(t, as.Mkdir(t.Context(), dir+"/new", lazaret.MkdirOptions{Parents: true}), dir+"/new", lazaret.ErrPermission)
-		wantFileError(t, as.Symlink(t.Context(), "x", dir+"/new"), dir+"/new", lazaret.ErrPermission)
-		wantFileError(t, as.Rename(t.Context(), file, dir+"/new"), file, lazaret.ErrPermission)
-		wantFileError(t, as.Chmod(t.Context(), file, 0o666), file, lazaret.ErrPermission)
-		wantFileError(t, as.Chown(t.Context(), file, c.other()), file, lazaret.ErrPermission)
+		wantFileError(t, as.Mkdir(t.Context(), dir+"/new", fumehood.MkdirOptions{Parents: true}), dir+"/new", fumehood.ErrPermission)
+		wantFileError(t, as.Symlink(t.Context(), "x", dir+"/new"), dir+"/new", fumehood.ErrPermission)
+		wantFileError(t, as.Rename(t.Context(), file, dir+"/new"), file, fumehood.ErrPermission)
+		wantFileError(t, as.Chmod(t.Context(), file, 0o666), file, fumehood.ErrPermission)
+		wantFileError(t, as.Chown(t.Context(), file, c.other()), file, fumehood.ErrPermission)
 		for _, recursive := range []bool{false, true} {
-			opts := lazaret.RemoveOptions{Recursive: recursive}
-			wantFileError(t, as.Remove(t.Context(), file, opts), file, lazaret.ErrPermission)
-			wantFileError(t, as.Remove(t.Context(), dir, lazaret.RemoveOptions{Recursive: true}), dir, lazaret.ErrPermission)
+			opts := fumehood.RemoveOptions{Recursive: recursive}
+			wantFileError(t, as.Remove(t.Context(), file, opts), file, fumehood.ErrPermission)
+			wantFileError(t, as.Remove(t.Context(), dir, fumehood.RemoveOptions{Recursive: true}), dir, fumehood.ErrPermission)
 		}
 		c.Write(t, "dir/deep/file", "x")
-		err = as.Remove(t.Context(), dir, lazaret.RemoveOptions{Recursive: true})
+		err = as.Remove(t.Context(), dir, fumehood.RemoveOptions{Recursive: true})
 		if err == nil || !strings.Contains(err.Error(), dir+"/deep/file") && !strings.Contains(err.Error(), file) {
 			t.Errorf("the error does not say what could not be removed: %v", err)
 		}
-		wantFileError(t, as.Upload(t.Context(), dir, bytes.NewReader(tarOf(t, []entry{{name: "new", mode: 0o644}}))), dir, lazaret.ErrPermission)
+		wantFileError(t, as.Upload(t.Context(), dir, bytes.NewReader(tarOf(t, []entry{{name: "new", mode: 0o644}}))), dir, fumehood.ErrPermission)
 		if got := c.Read(t, "dir/file"); got != "x" {
 			t.Errorf("the file holds %q", got)
 		}
@@ -91,7 +91,7 @@ var userPromises = []promise{
 		for e, err := range c.Sandbox.As(c.other()).Walk(t.Context(), c.Path("tree")) {
 			got += e.Path + " "
 			if e.Path == "closed" {
-				wantFileError(t, err, c.Path("tree/closed"), lazaret.ErrPermission)
+				wantFileError(t, err, c.Path("tree/closed"), fumehood.ErrPermission)
 				if e.Mode != fs.ModeDir|0o700 {
 					t.Errorf("it is described as %+v", e)
 				}
@@ -103,20 +103,20 @@ var userPromises = []promise{
 			t.Errorf("met %s", got)
 		}
 		_, err := c.Sandbox.As(c.other()).List(t.Context(), c.Path("tree/closed"))
-		wantFileError(t, err, c.Path("tree/closed"), lazaret.ErrPermission)
+		wantFileError(t, err, c.Path("tree/closed"), fumehood.ErrPermission)
 	}},
 	{"as a user who is not known everything is an error", func(t *testing.T, c *Case) {
 		as, p := c.Sandbox.As(c.Harness.Users.Unknown), c.Path("file")
 		_, err := as.Stat(t.Context(), c.Dir)
-		wantFileError(t, err, c.Dir, lazaret.ErrUserNotFound)
+		wantFileError(t, err, c.Dir, fumehood.ErrUserNotFound)
 		_, err = as.List(t.Context(), c.Dir)
-		wantFileError(t, err, c.Dir, lazaret.ErrUserNotFound)
-		wantFileError(t, as.WriteFile(t.Context(), p, nil, lazaret.WriteOptions{}), p, lazaret.ErrUserNotFound)
-		wantFileError(t, as.Mkdir(t.Context(), p, lazaret.MkdirOptions{}), p, lazaret.ErrUserNotFound)
+		wantFileError(t, err, c.Dir, fumehood.ErrUserNotFound)
+		wantFileError(t, as.WriteFile(t.Context(), p, nil, fumehood.WriteOptions{}), p, fumehood.ErrUserNotFound)
+		wantFileError(t, as.Mkdir(t.Context(), p, fumehood.MkdirOptions{}), p, fumehood.ErrUserNotFound)
 		_, err = as.Exec(t.Context(), c.Probe("id"))
-		WantError(t, err, lazaret.ErrUserNotFound)
+		WantError(t, err, fumehood.ErrUserNotFound)
 		_, err = c.Sandbox.As("a\x00b").Stat(t.Context(), c.Dir)
-		wantFileError(t, err, c.Dir, lazaret.ErrConfig)
+		wantFileError(t, err, c.Dir, fumehood.ErrConfig)
 	}},
 	{"a description tells whose a file is", func(t *testing.T, c *Case) {
 		c.Write(t, "dir/file", "x")
@@ -132,7 +132,7 @@ var userPromises = []promise{
 		c.Write(t, "given", "x")
 		mine := c.Run(t, "id")
 		may := func(err error) bool {
-			if mine[:2] == "0:" && err != nil || mine[:2] != "0:" && !errors.Is(err, lazaret.ErrPermission) {
+			if mine[:2] == "0:" && err != nil || mine[:2] != "0:" && !errors.Is(err, fumehood.ErrPermission) {
 				t.Errorf("as %s: %v", mine, err)
 			}
 			return err == nil
@@ -144,7 +144,7 @@ var userPromises = []promise{
 				t.Errorf("%s is of %s, %v, want %s", name, got, err, want)
 			}
 		}
-		for name, opts := range map[string]lazaret.WriteOptions{"new": {}, "replaced": {}, "atomic": {Atomic: true}} {
+		for name, opts := range map[string]fumehood.WriteOptions{"new": {}, "replaced": {}, "atomic": {Atomic: true}} {
 			opts.Owner = c.other()
 			if may(c.Sandbox.WriteFile(t.Context(), c.Path(name), []byte("x"), opts)) {
 				owned(name)
@@ -162,7 +162,7 @@ var userPromises = []promise{
 		}
 		owned("link")
 		p := c.Path("none")
-		wantFileError(t, c.Sandbox.Chown(t.Context(), p, mine), p, lazaret.ErrNotFound)
+		wantFileError(t, c.Sandbox.Chown(t.Context(), p, mine), p, fumehood.ErrNotFound)
 	}},
 	{"a link is given to the owner, not what it points to", func(t *testing.T, c *Case) {
 		if err := c.Sandbox.Symlink(t.Context(), "/no/such/target", c.Path("link")); err != nil {
@@ -175,21 +175,21 @@ var userPromises = []promise{
 	{"an owner who is not known is an error, and nothing is written", func(t *testing.T, c *Case) {
 		unknown := c.Harness.Users.Unknown
 		for owner, class := range map[string]error{
-			unknown: lazaret.ErrUserNotFound, "0:" + unknown: lazaret.ErrUserNotFound, "-1": lazaret.ErrUserNotFound,
-			":": lazaret.ErrConfig, ":0": lazaret.ErrConfig, "0:": lazaret.ErrConfig, "0\x00": lazaret.ErrConfig,
+			unknown: fumehood.ErrUserNotFound, "0:" + unknown: fumehood.ErrUserNotFound, "-1": fumehood.ErrUserNotFound,
+			":": fumehood.ErrConfig, ":0": fumehood.ErrConfig, "0:": fumehood.ErrConfig, "0\x00": fumehood.ErrConfig,
 		} {
 			p := c.Path("file")
-			err := c.Sandbox.WriteFile(t.Context(), p, nil, lazaret.WriteOptions{Owner: owner})
+			err := c.Sandbox.WriteFile(t.Context(), p, nil, fumehood.WriteOptions{Owner: owner})
 			wantFileError(t, err, p, class)
 			_, err = c.Sandbox.Stat(t.Context(), p)
-			wantFileError(t, err, p, lazaret.ErrNotFound)
+			wantFileError(t, err, p, fumehood.ErrNotFound)
 		}
 	}},
 	{"giving a file to an owner who is not known is an error", func(t *testing.T, c *Case) {
 		c.Write(t, "file", "x")
 		unknown := c.Harness.Users.Unknown
 		for owner, class := range map[string]error{
-			unknown: lazaret.ErrUserNotFound, "0:" + unknown: lazaret.ErrUserNotFound, "": lazaret.ErrConfig, ":0": lazaret.ErrConfig,
+			unknown: fumehood.ErrUserNotFound, "0:" + unknown: fumehood.ErrUserNotFound, "": fumehood.ErrConfig, ":0": fumehood.ErrConfig,
 		} {
 			wantFileError(t, c.Sandbox.Chown(t.Context(), c.Path("file"), owner), c.Path("file"), class)
 		}
@@ -202,7 +202,7 @@ func (c *Case) other() string { return fmt.Sprintf("%d:%d", c.Harness.Users.UID,
 // openDir makes a directory that every user may write to.
 func (c *Case) openDir(t *testing.T, name string) {
 	t.Helper()
-	if err := c.Sandbox.Mkdir(t.Context(), c.Path(name), lazaret.MkdirOptions{Mode: 0o777}); err != nil {
+	if err := c.Sandbox.Mkdir(t.Context(), c.Path(name), fumehood.MkdirOptions{Mode: 0o777}); err != nil {
 		t.Fatal(err)
 	}
 }

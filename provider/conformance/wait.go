@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/conformance/probe"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/conformance/probe"
 )
 
 // slack is how many times longer than planned something may take before that is a failure: the
@@ -58,7 +58,7 @@ func WantError(t *testing.T, err error, classes ...error) {
 			t.Fatalf("the error is no %q: %v", c, err)
 		}
 	}
-	if got := lazaret.ClassOf(err); !errors.Is(got, classes[0]) {
+	if got := fumehood.ClassOf(err); !errors.Is(got, classes[0]) {
 		t.Fatalf("the error's class is %q, want %q: %v", got, classes[0], err)
 	}
 }
@@ -67,7 +67,7 @@ func WantError(t *testing.T, err error, classes ...error) {
 func (c *Case) size(t *testing.T, path string) int64 {
 	t.Helper()
 	info, err := c.Sandbox.Stat(t.Context(), path)
-	if errors.Is(err, lazaret.ErrNotFound) {
+	if errors.Is(err, fumehood.ErrNotFound) {
 		return -1
 	}
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/conformance/probe"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/conformance/probe"
 )
 
 var walkPromises = []promise{
@@ -38,8 +38,8 @@ var walkPromises = []promise{
 		c.Write(t, "file", "x")
 		c.Run(t, "link", "loop", c.Path("loop"), probe.Then, "link", "none", c.Path("dangling"))
 		for name, class := range map[string]error{
-			"file": lazaret.ErrNotDirectory, "file/below": lazaret.ErrNotDirectory, "none": lazaret.ErrNotFound,
-			"loop": lazaret.ErrNotFound, "dangling": lazaret.ErrNotFound,
+			"file": fumehood.ErrNotDirectory, "file/below": fumehood.ErrNotDirectory, "none": fumehood.ErrNotFound,
+			"loop": fumehood.ErrNotFound, "dangling": fumehood.ErrNotFound,
 		} {
 			_, err := c.Sandbox.List(t.Context(), c.Path(name))
 			wantFileError(t, err, c.Path(name), class)
@@ -112,7 +112,7 @@ var walkPromises = []promise{
 	}},
 	{"a walk of what is not there is one error", func(t *testing.T, c *Case) {
 		c.Write(t, "file", "x")
-		for name, class := range map[string]error{"none": lazaret.ErrNotFound, "file/below": lazaret.ErrNotDirectory} {
+		for name, class := range map[string]error{"none": fumehood.ErrNotFound, "file/below": fumehood.ErrNotDirectory} {
 			n := 0
 			for e, err := range c.Sandbox.Walk(t.Context(), c.Path(name)) {
 				if n++; e.Path != "" {
@@ -153,7 +153,7 @@ var walkPromises = []promise{
 }
 
 // sameFile compares descriptions.
-func sameFile(a, b lazaret.FileInfo) bool {
+func sameFile(a, b fumehood.FileInfo) bool {
 	return a.Name == b.Name && a.Size == b.Size && a.Mode == b.Mode && a.LinkTarget == b.LinkTarget && a.UID == b.UID && a.GID == b.GID &&
 		a.ModTime.Equal(b.ModTime)
 }

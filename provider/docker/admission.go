@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // Sandboxes are let in by two limits: how many start at once, which is lowered while the daemon is slow, and how many
@@ -165,5 +165,5 @@ func (o Options) checkAdmission() error {
 	if o.MaxStarting >= 0 && o.MaxRunning >= 0 {
 		return nil
 	}
-	return &lazaret.Error{Op: "connect", Class: lazaret.ErrConfig, Err: errors.New("MaxStarting and MaxRunning are at least 0"), Hint: "0 means the default"}
+	return &fumehood.Error{Op: "connect", Class: fumehood.ErrConfig, Err: errors.New("MaxStarting and MaxRunning are at least 0"), Hint: "0 means the default"}
 }

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 func TestThePaceFollowsTheDaemon(t *testing.T) {
@@ -146,7 +146,7 @@ func TestWhoGivesUpTakesNoPlace(t *testing.T) {
 
 func TestLimitsBelowZeroAreRefused(t *testing.T) {
 	for _, o := range []Options{{MaxStarting: -1}, {MaxRunning: -1}} {
-		if _, err := New(t.Context(), o); !errors.Is(err, lazaret.ErrConfig) {
+		if _, err := New(t.Context(), o); !errors.Is(err, fumehood.ErrConfig) {
 			t.Errorf("%+v: got %v, want an ErrConfig", o, err)
 		}
 	}

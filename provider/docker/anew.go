@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/engine"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/engine"
 )
 
 // startAttempts is how often a sandbox is made at most, where connections to the daemon break meanwhile.
@@ -31,13 +31,13 @@ func (p *Provider) up(ctx context.Context, sb *sandbox, arch string) error {
 		passing := engine.IsPassing(err) || errors.As(err, &lost)
 		if n == startAttempts || !passing || sb.gone || sb.spec.Compose != nil || ctx.Err() != nil {
 			if n > 1 {
-				err = &lazaret.Error{Class: lazaret.ClassOf(err), Err: fmt.Errorf("%w (the sandbox was made %d times)", err, n)}
+				err = &fumehood.Error{Class: fumehood.ClassOf(err), Err: fmt.Errorf("%w (the sandbox was made %d times)", err, n)}
 			}
 			return err
 		}
 		p.opts.Logger.Warn("the sandbox is made anew", "sandbox", sb.spec.Name, "attempt", n+1, "error", err)
 		if derr := sb.discard(ctx); derr != nil {
-			return &lazaret.Error{Class: lazaret.ClassOf(err), Err: fmt.Errorf("%w\nand then: %s", err, derr.Error())}
+			return &fumehood.Error{Class: fumehood.ClassOf(err), Err: fmt.Errorf("%w\nand then: %s", err, derr.Error())}
 		}
 	}
 }

@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/faultproxy"
-	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/faultproxy"
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
 func TestAStartThatBreaksIsDoneAnew(t *testing.T) {
@@ -17,17 +17,17 @@ func TestAStartThatBreaksIsDoneAnew(t *testing.T) {
 		call   string
 		fault  faultproxy.Fault
 		faults int64
-		spec   lazaret.Spec
+		spec   fumehood.Spec
 		starts int64 // calls that start a container
 		fails  string
 	}{
-		"the attaching":           {attach, faultproxy.ResetBefore, 1, lazaret.Spec{Image: busybox}, 1, ""},
-		"the guest's stream":      {attach, faultproxy.Truncate, 1, lazaret.Spec{Image: busybox}, 2, ""},
-		"the attaching, refused":  {attach, faultproxy.Internal, 2, lazaret.Spec{Image: busybox}, 1, ""},
-		"the start, before":       {begin, faultproxy.ResetBefore, 1, lazaret.Spec{Image: busybox}, 2, ""},
-		"the start, after":        {begin, faultproxy.ResetAfter, 1, lazaret.Spec{Image: busybox}, 1, ""},
-		"all starts":              {begin, faultproxy.ResetBefore, 9, lazaret.Spec{Image: busybox}, 3, "made 3 times"},
-		"a project's own program": {begin, faultproxy.ResetBefore, 9, lazaret.Spec{Compose: &lazaret.Compose{Files: []string{ownMain(t)}}}, 1, "EOF"},
+		"the attaching":           {attach, faultproxy.ResetBefore, 1, fumehood.Spec{Image: busybox}, 1, ""},
+		"the guest's stream":      {attach, faultproxy.Truncate, 1, fumehood.Spec{Image: busybox}, 2, ""},
+		"the attaching, refused":  {attach, faultproxy.Internal, 2, fumehood.Spec{Image: busybox}, 1, ""},
+		"the start, before":       {begin, faultproxy.ResetBefore, 1, fumehood.Spec{Image: busybox}, 2, ""},
+		"the start, after":        {begin, faultproxy.ResetAfter, 1, fumehood.Spec{Image: busybox}, 1, ""},
+		"all starts":              {begin, faultproxy.ResetBefore, 9, fumehood.Spec{Image: busybox}, 3, "made 3 times"},
+		"a project's own program": {begin, faultproxy.ResetBefore, 9, fumehood.Spec{Compose: &fumehood.Compose{Files: []string{ownMain(t)}}}, 1, "EOF"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -49,13 +49,13 @@ func TestAStartThatBreaksIsDoneAnew(t *testing.T) {
 			proxy.Decide(nil)
 			switch {
 			case c.fails == "" && err == nil:
-				if res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"true"}}); err != nil || !res.Success() {
+				if res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}}); err != nil || !res.Success() {
 					t.Errorf("it does not work: %+v, %v", res, err)
 				}
 				if err := sb.Close(t.Context()); err != nil {
 					t.Error(err)
 				}
-			case c.fails == "" || err == nil || !errors.Is(err, lazaret.ErrInfrastructure) || !strings.Contains(err.Error(), c.fails):
+			case c.fails == "" || err == nil || !errors.Is(err, fumehood.ErrInfrastructure) || !strings.Contains(err.Error(), c.fails):
 				t.Errorf("got %v, want %q", err, c.fails)
 			}
 			if n := starts.Load(); n != c.starts {

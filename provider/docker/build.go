@@ -6,24 +6,24 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/buildcontext"
-	"github.com/lazaret/lazaret/internal/engine"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/buildcontext"
+	"github.com/fumehood/fumehood/internal/engine"
 )
 
-var _ lazaret.ImageBuilder = (*Provider)(nil)
+var _ fumehood.ImageBuilder = (*Provider)(nil)
 
 // FindImage describes an image that the daemon has.
-func (p *Provider) FindImage(ctx context.Context, ref string) (lazaret.Image, bool, error) {
+func (p *Provider) FindImage(ctx context.Context, ref string) (fumehood.Image, bool, error) {
 	image, found, err := p.engine.Image(ctx, ref)
 	return describe(image), found, err
 }
 
 // PullImage describes an image, and pulls it first if the daemon has none of that name.
-func (p *Provider) PullImage(ctx context.Context, ref string) (lazaret.Image, error) {
+func (p *Provider) PullImage(ctx context.Context, ref string) (fumehood.Image, error) {
 	image, err := p.ensureImage(ctx, ref)
 	if err != nil {
-		return lazaret.Image{}, within(ctx, "find image "+ref, err)
+		return fumehood.Image{}, within(ctx, "find image "+ref, err)
 	}
 	return describe(image), nil
 }
@@ -40,7 +40,7 @@ type builtOf struct {
 // build, and all else by the Engine's own builder, for BuildKit knows images by their names only, and bounds neither
 // memory nor cores. Its steps run in containers that are isolated as Docker isolates them, not as sandboxes are: the
 // Engine takes no other wishes for them. The image has no owner's label: its containers would inherit that.
-func (p *Provider) BuildImage(ctx context.Context, b lazaret.ImageBuild) (string, error) {
+func (p *Provider) BuildImage(ctx context.Context, b fumehood.ImageBuild) (string, error) {
 	buildKit, err := p.buildsWithBuildKit(b)
 	if err != nil {
 		return "", err
@@ -54,7 +54,7 @@ func (p *Provider) BuildImage(ctx context.Context, b lazaret.ImageBuild) (string
 	}
 	mark, err := json.Marshal(of)
 	if err != nil {
-		return "", &lazaret.Error{Op: "build image", Class: lazaret.ErrInfrastructure, Err: err}
+		return "", &fumehood.Error{Op: "build image", Class: fumehood.ErrInfrastructure, Err: err}
 	}
 	report := b.Progress
 	if report == nil {
@@ -71,27 +71,27 @@ func (p *Provider) BuildImage(ctx context.Context, b lazaret.ImageBuild) (string
 	return id, err
 }
 
-func (p *Provider) buildsWithBuildKit(b lazaret.ImageBuild) (bool, error) {
+func (p *Provider) buildsWithBuildKit(b fumehood.ImageBuild) (bool, error) {
 	if b.Text == "" {
 		return false, nil
 	}
 	if b.Memory != 0 || b.CPUs != 0 {
-		return false, &lazaret.Error{Op: "build image", Class: lazaret.ErrConfig, Err: errors.New("the builder of a user's Dockerfile bounds neither memory nor cores")}
+		return false, &fumehood.Error{Op: "build image", Class: fumehood.ErrConfig, Err: errors.New("the builder of a user's Dockerfile bounds neither memory nor cores")}
 	}
 	d, err := buildcontext.Parse(b.Text, b.Args)
 	if err != nil {
-		return false, &lazaret.Error{Op: "read", Path: b.Dockerfile, Class: lazaret.ErrConfig, Err: err}
+		return false, &fumehood.Error{Op: "read", Path: b.Dockerfile, Class: fumehood.ErrConfig, Err: err}
 	}
 	return builderFor(d, false, p.server, p.opts.ClassicBuilder)
 }
 
 // Images lists the images that were built here.
-func (p *Provider) Images(ctx context.Context) ([]lazaret.Image, error) {
+func (p *Provider) Images(ctx context.Context) ([]fumehood.Image, error) {
 	found, used, err := p.engine.Images(ctx, engine.LabelCache+"="+engine.EnvImage)
 	if err != nil {
 		return nil, err
 	}
-	var images []lazaret.Image
+	var images []fumehood.Image
 	for _, i := range found {
 		if isBuilt(i.Labels, i.Tags) {
 			image := describe(i)
@@ -103,13 +103,13 @@ func (p *Provider) Images(ctx context.Context) ([]lazaret.Image, error) {
 }
 
 // RemoveImage takes the tags that it was built with from an image. Where it has others it stays.
-func (p *Provider) RemoveImage(ctx context.Context, image lazaret.Image) error {
+func (p *Provider) RemoveImage(ctx context.Context, image fumehood.Image) error {
 	now, found, err := p.engine.Image(ctx, image.ID)
 	switch {
 	case err != nil || !found:
 		return err
 	case !isBuilt(now.Labels, now.Tags):
-		return &lazaret.Error{Op: "remove image " + image.ID, Class: lazaret.ErrConfig, Err: errors.New("it was not built here")}
+		return &fumehood.Error{Op: "remove image " + image.ID, Class: fumehood.ErrConfig, Err: errors.New("it was not built here")}
 	case len(now.Tags) == 0:
 		return p.engine.Untag(ctx, now.ID)
 	}
@@ -124,11 +124,11 @@ func (p *Provider) RemoveImage(ctx context.Context, image lazaret.Image) error {
 	return nil
 }
 
-func describe(i engine.Image) lazaret.Image {
-	image := lazaret.Image{ID: i.ID, Tags: i.Tags, User: i.User, Created: i.Created, Size: i.Size}
+func describe(i engine.Image) fumehood.Image {
+	image := fumehood.Image{ID: i.ID, Tags: i.Tags, User: i.User, Created: i.Created, Size: i.Size}
 	if isBuilt(i.Labels, i.Tags) {
 		of := markOf(i.Labels)
-		image.Mark = lazaret.ImageMark{Environment: of.Environment, Inputs: of.Inputs, Base: of.Base}
+		image.Mark = fumehood.ImageMark{Environment: of.Environment, Inputs: of.Inputs, Base: of.Base}
 	}
 	return image
 }

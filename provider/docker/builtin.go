@@ -7,8 +7,8 @@ import (
 	"path"
 	"strings"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/compose"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/compose"
 )
 
 // Images that ship with the library are Dockerfiles in the folder builtin, without a context. They are built when
@@ -18,17 +18,17 @@ import (
 var builtins embed.FS
 
 const (
-	builtinPrefix = "lazaret-builtin/"
+	builtinPrefix = "fumehood-builtin/"
 	builtinFiles  = ".Dockerfile"
 )
 
 // BuiltinImage is an image that ships with the library.
 type BuiltinImage struct {
-	Name  string // "lazaret-builtin/agent"
+	Name  string // "fumehood-builtin/agent"
 	About string // what it is, in a sentence
 	// Image is the one that there is of that name, zero where there is none; UpToDate says that it is of the
 	// Dockerfile that this library has, and of the default image as it is.
-	Image    lazaret.Image
+	Image    fumehood.Image
 	UpToDate bool
 }
 
@@ -36,7 +36,7 @@ type BuiltinImage struct {
 func (p *Provider) BuiltinImages(ctx context.Context) ([]BuiltinImage, error) {
 	files, err := builtins.ReadDir("builtin")
 	if err != nil {
-		return nil, &lazaret.Error{Op: "list images", Class: lazaret.ErrInfrastructure, Err: err}
+		return nil, &fumehood.Error{Op: "list images", Class: fumehood.ErrInfrastructure, Err: err}
 	}
 	var all []BuiltinImage
 	for _, f := range files {
@@ -46,8 +46,8 @@ func (p *Provider) BuiltinImages(ctx context.Context) ([]BuiltinImage, error) {
 		if b.Image, _, err = p.FindImage(ctx, b.Name); err != nil {
 			return nil, err
 		}
-		built, err := p.prepare(ctx, []compose.Source{source}, &lazaret.Compose{Prebuilt: true})
-		if err != nil && !errors.Is(err, lazaret.ErrConfig) {
+		built, err := p.prepare(ctx, []compose.Source{source}, &fumehood.Compose{Prebuilt: true})
+		if err != nil && !errors.Is(err, fumehood.ErrConfig) {
 			return nil, err
 		}
 		b.UpToDate = err == nil && built[b.Name].ID == b.Image.ID

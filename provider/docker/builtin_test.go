@@ -5,13 +5,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/compose"
-	"github.com/lazaret/lazaret/internal/engine"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/engine"
 )
 
 func TestAnImageThatShipsWithTheLibraryIsBuiltWhenItIsNeeded(t *testing.T) {
-	const name = "lazaret-builtin/agent"
+	const name = "fumehood-builtin/agent"
 	b := newBuilder(t, Options{DefaultImage: testBase})
 	ctx := t.Context()
 	remove := func() {
@@ -38,11 +38,11 @@ func TestAnImageThatShipsWithTheLibraryIsBuiltWhenItIsNeeded(t *testing.T) {
 	}
 	whoami := func(p *builder, image string) string {
 		t.Helper()
-		sb, err := p.Start(ctx, lazaret.Spec{Image: image})
+		sb, err := p.Start(ctx, fumehood.Spec{Image: image})
 		if err != nil {
 			t.Fatal(err)
 		}
-		res, err := sb.Exec(ctx, lazaret.Cmd{Args: []string{"sh", "-c", "id -un; pwd; echo $HOME; touch mine && ls"}})
+		res, err := sb.Exec(ctx, fumehood.Cmd{Args: []string{"sh", "-c", "id -un; pwd; echo $HOME; touch mine && ls"}})
 		if err = errors.Join(err, sb.Close(ctx)); err != nil {
 			t.Fatal(err)
 		}
@@ -71,7 +71,7 @@ func TestAnImageThatShipsWithTheLibraryIsBuiltWhenItIsNeeded(t *testing.T) {
 	if s := state(); s.UpToDate || s.Image.ID == first.Image.ID {
 		t.Errorf("when another was built: got %+v", s)
 	}
-	if err := b.engine.Untag(ctx, first.Image.Tags[0]); err != nil && !errors.Is(err, lazaret.ErrUnavailable) {
+	if err := b.engine.Untag(ctx, first.Image.Tags[0]); err != nil && !errors.Is(err, fumehood.ErrUnavailable) {
 		t.Error(err)
 	}
 }

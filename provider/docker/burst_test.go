@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/faultproxy"
-	"github.com/lazaret/lazaret/internal/tier"
-	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/faultproxy"
+	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
 // While many sandboxes start, those that run stay quick: commands take no more than ten times what they take when all is
@@ -20,9 +20,9 @@ import (
 func TestABurstOfStartsLeavesCommandsQuick(t *testing.T) {
 	starts := tier.Pick(t, 12, 24, 100)
 	p := newProvider(t, docker.Options{})
-	running := make([]*lazaret.Sandbox, 4)
+	running := make([]*fumehood.Sandbox, 4)
 	for i := range running {
-		running[i] = start(t, p, lazaret.Spec{Image: busybox})
+		running[i] = start(t, p, fumehood.Spec{Image: busybox})
 	}
 	commands(t, running, 20, nil) // the workers are there
 	var calm, busy time.Duration
@@ -46,13 +46,13 @@ func TestABurstOfStartsLeavesCommandsQuick(t *testing.T) {
 
 // commands runs a command in each sandbox in turn, so many rounds, or until over is closed, and returns the 99th of a
 // hundred times.
-func commands(t *testing.T, sandboxes []*lazaret.Sandbox, rounds int, over <-chan struct{}) time.Duration {
+func commands(t *testing.T, sandboxes []*fumehood.Sandbox, rounds int, over <-chan struct{}) time.Duration {
 	t.Helper()
 	var all []time.Duration
 	for done := false; !done; {
 		for _, sb := range sandboxes {
 			began := time.Now()
-			res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"true"}})
+			res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}})
 			if err != nil || !res.Success() {
 				t.Fatal(res, err)
 			}
@@ -72,12 +72,12 @@ func commands(t *testing.T, sandboxes []*lazaret.Sandbox, rounds int, over <-cha
 
 // burst asks for many sandboxes at once, and removes them when all are there.
 func burst(t *testing.T, p *docker.Provider, n int) {
-	sandboxes := make([]*lazaret.Sandbox, n)
+	sandboxes := make([]*fumehood.Sandbox, n)
 	var all sync.WaitGroup
 	for i := range sandboxes {
 		all.Go(func() {
 			var err error
-			if sandboxes[i], err = p.Start(t.Context(), lazaret.Spec{Image: busybox}); err != nil {
+			if sandboxes[i], err = p.Start(t.Context(), fumehood.Spec{Image: busybox}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -112,7 +112,7 @@ func TestNoMoreSandboxesStartAtOnceThanMay(t *testing.T) {
 	var all sync.WaitGroup
 	for range 9 {
 		all.Go(func() {
-			sb, err := p.Start(t.Context(), lazaret.Spec{Image: busybox})
+			sb, err := p.Start(t.Context(), fumehood.Spec{Image: busybox})
 			if err != nil {
 				t.Error(err)
 				return

@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/engine"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/engine"
 )
 
 var (
-	_ lazaret.Checker  = (*sandbox)(nil)
-	_ lazaret.Measurer = (*Provider)(nil)
+	_ fumehood.Checker  = (*sandbox)(nil)
+	_ fumehood.Measurer = (*Provider)(nil)
 )
 
 // Check asks of each container whether it still is what the start has waited for: running and not unhealthy, or ended
@@ -35,17 +35,17 @@ func (sb *sandbox) Check(ctx context.Context) error {
 			err = fmt.Errorf("%s has ended with code %d", st.Name, st.ExitCode)
 		}
 		if err != nil {
-			return &lazaret.Error{Class: lazaret.ErrUnavailable, Err: err}
+			return &fumehood.Error{Class: fumehood.ErrUnavailable, Err: err}
 		}
 		return nil
 	})
 }
 
 // Machine is the daemon's.
-func (p *Provider) Machine(ctx context.Context) (lazaret.Machine, error) {
+func (p *Provider) Machine(ctx context.Context) (fumehood.Machine, error) {
 	info, err := p.engine.Info(ctx)
 	if err != nil {
-		return lazaret.Machine{}, err
+		return fumehood.Machine{}, err
 	}
-	return lazaret.Machine{CPUs: info.CPUs, Memory: info.Memory}, nil
+	return fumehood.Machine{CPUs: info.CPUs, Memory: info.Memory}, nil
 }

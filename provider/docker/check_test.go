@@ -6,22 +6,22 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/engine"
-	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
 const threeServices = `
 services:
   default:
-    image: lazaret-test/busybox
+    image: fumehood-test/busybox
     command: sleep infinity
     depends_on: {once: {condition: service_completed_successfully}}
   db:
-    image: lazaret-test/busybox
+    image: fumehood-test/busybox
     command: sleep 1000
   once:
-    image: lazaret-test/busybox
+    image: fumehood-test/busybox
     command: "true"
 `
 
@@ -29,12 +29,12 @@ func TestWhatHasEndedIsNoticedByACheck(t *testing.T) {
 	t.Parallel() // most of it is waiting
 	for name, c := range map[string]struct {
 		opts docker.Options
-		spec lazaret.Spec
+		spec fumehood.Spec
 		ends string // the service
 	}{
-		"an image":                       {docker.Options{}, lazaret.Spec{Image: "lazaret-test/busybox"}, "default"},
-		"an image, with nothing of ours": {docker.Options{Transport: docker.TransportEngine}, lazaret.Spec{Image: "lazaret-test/busybox"}, "default"},
-		"another service of a project":   {docker.Options{}, lazaret.Spec{Compose: project(t, threeServices)}, "db"},
+		"an image":                       {docker.Options{}, fumehood.Spec{Image: "fumehood-test/busybox"}, "default"},
+		"an image, with nothing of ours": {docker.Options{Transport: docker.TransportEngine}, fumehood.Spec{Image: "fumehood-test/busybox"}, "default"},
+		"another service of a project":   {docker.Options{}, fumehood.Spec{Compose: project(t, threeServices)}, "db"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			sb := start(t, newProvider(t, c.opts), c.spec)
@@ -50,7 +50,7 @@ func TestWhatHasEndedIsNoticedByACheck(t *testing.T) {
 				t.Fatal(err)
 			}
 			err = sb.Check(t.Context())
-			if !errors.Is(err, lazaret.ErrUnavailable) || !strings.HasPrefix(err.Error(), "check sandbox") {
+			if !errors.Is(err, fumehood.ErrUnavailable) || !strings.HasPrefix(err.Error(), "check sandbox") {
 				t.Errorf("got %v", err)
 			}
 			if c.spec.Compose != nil && !strings.Contains(err.Error(), container+" has ended with code ") {

@@ -6,26 +6,26 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/engine"
-	"github.com/lazaret/lazaret/internal/owner"
-	"github.com/lazaret/lazaret/internal/sweep"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/internal/sweep"
 )
 
-var _ lazaret.Cleaner = (*Provider)(nil)
+var _ fumehood.Cleaner = (*Provider)(nil)
 
 // Cleanup removes what dead owners left in the daemon and in StateDir, old guests of other versions, and what
 // the options name. A cache that is in use stays, which is no error.
-func (p *Provider) Cleanup(ctx context.Context, opts lazaret.CleanupOptions) ([]lazaret.Leftover, error) {
+func (p *Provider) Cleanup(ctx context.Context, opts fumehood.CleanupOptions) ([]fumehood.Leftover, error) {
 	s := p.sweeper()
 	var err error
 	if s.guests, err = p.currentGuests(ctx); err != nil {
-		return nil, &lazaret.Error{Op: "clean up", Class: lazaret.ErrInfrastructure, Err: err}
+		return nil, &fumehood.Error{Op: "clean up", Class: fumehood.ErrInfrastructure, Err: err}
 	}
 	return s.sweep(ctx, opts)
 }
 
-// sweeper finds and removes what Lazaret has made in one daemon, and sandboxes' folders.
+// sweeper finds and removes what Fumehood has made in one daemon, and sandboxes' folders.
 type sweeper struct {
 	engine           *engine.Client
 	self             owner.ID
@@ -58,7 +58,7 @@ type marked struct {
 }
 
 // sweep looks for all that there is, plans, and carries the plan out.
-func (s *sweeper) sweep(ctx context.Context, opts lazaret.CleanupOptions) ([]lazaret.Leftover, error) {
+func (s *sweeper) sweep(ctx context.Context, opts fumehood.CleanupOptions) ([]fumehood.Leftover, error) {
 	found, facts, err := s.look(ctx)
 	if err != nil {
 		return nil, err
@@ -195,9 +195,9 @@ func removal(e *engine.Client, found []marked) sweep.Removal {
 
 // removeAll removes objects, which are in the order of removal.
 func removeAll(ctx context.Context, e *engine.Client, objects []engine.Object) error {
-	plan, found := make([]lazaret.Leftover, len(objects)), make([]marked, len(objects))
+	plan, found := make([]fumehood.Leftover, len(objects)), make([]marked, len(objects))
 	for i, o := range objects {
-		plan[i] = lazaret.Leftover{Kind: string(o.Kind), Name: o.Name, Remove: true}
+		plan[i] = fumehood.Leftover{Kind: string(o.Kind), Name: o.Name, Remove: true}
 		found[i] = marked{object: &objects[i]}
 	}
 	return removal(e, found).Carry(ctx, plan)

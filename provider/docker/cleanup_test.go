@@ -12,11 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/engine"
-	"github.com/lazaret/lazaret/internal/owner"
-	"github.com/lazaret/lazaret/provider/conformance"
-	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/provider/conformance"
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
 func TestTheLeaseOfAnOwnerFromElsewhereIsKeptWhateverTheClockSays(t *testing.T) {
@@ -31,12 +31,12 @@ func TestTheLeaseOfAnOwnerFromElsewhereIsKeptWhateverTheClockSays(t *testing.T) 
 			t.Error(err)
 		}
 	})
-	start(t, far, lazaret.Spec{Image: busybox, Name: "lease-holds"})
+	start(t, far, fumehood.Spec{Image: busybox, Name: "lease-holds"})
 	far.SetClock(func() time.Time { return time.Now().Add(-2 * time.Hour) })
-	start(t, far, lazaret.Spec{Image: busybox, Name: "lease-over"})
-	kept := start(t, p, lazaret.Spec{Image: busybox, Name: "lease-kept", Keep: true, TTL: time.Hour})
+	start(t, far, fumehood.Spec{Image: busybox, Name: "lease-over"})
+	kept := start(t, p, fumehood.Spec{Image: busybox, Name: "lease-kept", Keep: true, TTL: time.Hour})
 	defer func() {
-		if _, err := p.Cleanup(ctx, lazaret.CleanupOptions{Names: []string{kept.Info().Name}}); err != nil {
+		if _, err := p.Cleanup(ctx, fumehood.CleanupOptions{Names: []string{kept.Info().Name}}); err != nil {
 			t.Error(err)
 		}
 	}()
@@ -47,7 +47,7 @@ func TestTheLeaseOfAnOwnerFromElsewhereIsKeptWhateverTheClockSays(t *testing.T) 
 		over int // what is there of the one whose lease is over
 	}{{"back", -years, 1}, {"ahead", years, 0}} {
 		p.SetClock(func() time.Time { return time.Now().Add(c.jump) })
-		plan, err := p.Cleanup(ctx, lazaret.CleanupOptions{DryRun: true})
+		plan, err := p.Cleanup(ctx, fumehood.CleanupOptions{DryRun: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +63,7 @@ func TestTheLeaseOfAnOwnerFromElsewhereIsKeptWhateverTheClockSays(t *testing.T) 
 			}
 		}
 	}
-	if _, err := p.Cleanup(ctx, lazaret.CleanupOptions{}); err != nil {
+	if _, err := p.Cleanup(ctx, fumehood.CleanupOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]int{"lease-over": 0, "lease-holds": 1, "lease-kept": 1} {
@@ -80,13 +80,13 @@ func TestTheNextOwnersFirstSandboxSweepsAfterTheDead(t *testing.T) {
 	defer held()
 	p := newProvider(t, docker.Options{})
 	p.SetClock(func() time.Time { return time.Now().Add(time.Hour) }) // what was just made is left to its reaper
-	start(t, p, lazaret.Spec{Image: busybox})
+	start(t, p, fumehood.Spec{Image: busybox})
 	conformance.Eventually(t, "it is swept", func() bool { return len(objectsOf(t, "swept-dead")) == 0 })
 	if left := objectsOf(t, "swept-held"); len(left) != 1 {
 		t.Errorf("of a living owner's there is %v", left)
 	}
 	held()
-	if _, err := p.Cleanup(t.Context(), lazaret.CleanupOptions{}); err != nil {
+	if _, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -94,7 +94,7 @@ func TestTheNextOwnersFirstSandboxSweepsAfterTheDead(t *testing.T) {
 func TestThatNoReaperIsStartedIsLogged(t *testing.T) {
 	var log bytes.Buffer
 	p := newProvider(t, docker.Options{NoReaper: true, NoSweep: true, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	start(t, p, lazaret.Spec{Image: busybox})
+	start(t, p, fumehood.Spec{Image: busybox})
 	if !strings.Contains(log.String(), "no reaper is started") {
 		t.Errorf("the log says %s", &log)
 	}
@@ -149,15 +149,15 @@ func oneOf(t *testing.T, sandbox string, kind engine.Kind) engine.Object {
 
 const networkAndVolume = `
 services:
-  default: {image: lazaret-test/busybox, command: [sleep, infinity], networks: [shared], volumes: ["data:/data"]}
+  default: {image: fumehood-test/busybox, command: [sleep, infinity], networks: [shared], volumes: ["data:/data"]}
 networks: {shared: {}}
 volumes: {data: {}}
 `
 
 func TestANetworkGoesThatAForeignContainerIsAttachedTo(t *testing.T) {
 	p := newProvider(t, docker.Options{})
-	gone := start(t, p, lazaret.Spec{Compose: project(t, networkAndVolume)})
-	stays := start(t, p, lazaret.Spec{Compose: project(t, networkAndVolume)})
+	gone := start(t, p, fumehood.Spec{Compose: project(t, networkAndVolume)})
+	stays := start(t, p, fumehood.Spec{Compose: project(t, networkAndVolume)})
 	network := oneOf(t, gone.Info().Name, engine.Network)
 	post(t, engineOf(t), "/networks/"+network.ID+"/connect", map[string]string{"Container": stays.ServiceInfo().Container})
 	if err := gone.Close(t.Context()); err != nil {
@@ -174,7 +174,7 @@ func TestANetworkGoesThatAForeignContainerIsAttachedTo(t *testing.T) {
 func TestWhatTheDaemonRefusesToRemoveIsToldByNameAndGoesLater(t *testing.T) {
 	p := newProvider(t, docker.Options{})
 	e := engineOf(t)
-	sb := start(t, p, lazaret.Spec{Compose: project(t, networkAndVolume)})
+	sb := start(t, p, fumehood.Spec{Compose: project(t, networkAndVolume)})
 	volume := oneOf(t, sb.Info().Name, engine.Volume)
 	foreign := engine.Object{Kind: engine.Container, Name: "foreign"}
 	foreign.ID = post(t, e, "/containers/create", map[string]any{
@@ -204,7 +204,7 @@ func TestAnonymousVolumesGoWithTheirContainer(t *testing.T) {
 	e := engineOf(t)
 	labels := map[string]string{}
 	for k, v := range oneOf(t, "anonymous-dead", engine.Container).Labels {
-		if strings.HasPrefix(k, "lazaret.") {
+		if strings.HasPrefix(k, "fumehood.") {
 			labels[k] = v
 		}
 	}
@@ -212,11 +212,11 @@ func TestAnonymousVolumesGoWithTheirContainer(t *testing.T) {
 	id := post(t, e, "/containers/create", map[string]any{
 		"Image": busybox, "Labels": labels,
 		"HostConfig": map[string]any{"Mounts": []any{map[string]any{
-			"Type": "volume", "Target": "/data", "VolumeOptions": map[string]any{"Labels": map[string]string{"lazaret-test.anonymous": "yes"}},
+			"Type": "volume", "Target": "/data", "VolumeOptions": map[string]any{"Labels": map[string]string{"fumehood-test.anonymous": "yes"}},
 		}}},
 	})
 	there := func() int {
-		all, err := e.Objects(t.Context(), "lazaret-test.anonymous=yes", engine.Volume)
+		all, err := e.Objects(t.Context(), "fumehood-test.anonymous=yes", engine.Volume)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -226,7 +226,7 @@ func TestAnonymousVolumesGoWithTheirContainer(t *testing.T) {
 		t.Fatalf("there are %d volumes (container %s)", n, id)
 	}
 	kill()
-	if _, err := newProvider(t, docker.Options{}).Cleanup(t.Context(), lazaret.CleanupOptions{}); err != nil {
+	if _, err := newProvider(t, docker.Options{}).Cleanup(t.Context(), fumehood.CleanupOptions{}); err != nil {
 		t.Error(err)
 	}
 	if left := objectsOf(t, "anonymous-dead"); len(left) != 0 || there() != 0 {

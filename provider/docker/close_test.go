@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/faultproxy"
-	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/faultproxy"
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
 // delayed has calls made late, and closes the channel that it returns at the nth.
@@ -35,21 +35,21 @@ func TestAProviderThatIsClosedDuringAStartLeavesNothing(t *testing.T) {
 		cancel bool
 		want   error
 	}{
-		"while it creates":                     {call: "POST /containers/create", want: lazaret.ErrUnavailable},
-		"while it creates, and is cancelled":   {call: "POST /containers/create", cancel: true, want: lazaret.ErrCancelled},
-		"while its container is being started": {call: "POST /containers/*/start", want: lazaret.ErrUnavailable},
+		"while it creates":                     {call: "POST /containers/create", want: fumehood.ErrUnavailable},
+		"while it creates, and is cancelled":   {call: "POST /containers/create", cancel: true, want: fumehood.ErrCancelled},
+		"while its container is being started": {call: "POST /containers/*/start", want: fumehood.ErrUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p, proxy := faulty(t, docker.Options{})
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			start(t, p, lazaret.Spec{Image: busybox}) // so that nothing but the start itself is to be made
+			start(t, p, fumehood.Spec{Image: busybox}) // so that nothing but the start itself is to be made
 			began := delayed(proxy, c.call, 1)
 			box := "closed-" + strings.ToLower(rand.Text()[:8])
 			failed := make(chan error, 1)
 			go func() {
-				_, err := p.Start(ctx, lazaret.Spec{Name: box, Image: busybox})
+				_, err := p.Start(ctx, fumehood.Spec{Name: box, Image: busybox})
 				failed <- err
 			}()
 			<-began
@@ -70,7 +70,7 @@ func TestAProviderThatIsClosedDuringAStartLeavesNothing(t *testing.T) {
 			if left := objectsOf(t, box); len(left) > 0 {
 				t.Errorf("left: %+v", left)
 			}
-			if _, err := p.Start(t.Context(), lazaret.Spec{Image: busybox}); !errors.Is(err, lazaret.ErrUnavailable) {
+			if _, err := p.Start(t.Context(), fumehood.Spec{Image: busybox}); !errors.Is(err, fumehood.ErrUnavailable) {
 				t.Errorf("a start afterwards: %v", err)
 			}
 		})
@@ -80,12 +80,12 @@ func TestAProviderThatIsClosedDuringAStartLeavesNothing(t *testing.T) {
 func TestASandboxIsClosedWhileAUsersGuestStarts(t *testing.T) {
 	t.Parallel()
 	p, proxy := faulty(t, docker.Options{})
-	sb := start(t, p, lazaret.Spec{Image: debian})
+	sb := start(t, p, fumehood.Spec{Image: debian})
 	// The first asks whether it has started, the second does so when it has said something.
 	began := delayed(proxy, "GET /exec/*/json", 2)
 	failed := make(chan error, 1)
 	go func() {
-		_, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"true"}, User: "tester"})
+		_, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}, User: "tester"})
 		failed <- err
 	}()
 	<-began
@@ -94,7 +94,7 @@ func TestASandboxIsClosedWhileAUsersGuestStarts(t *testing.T) {
 	for what, c := range map[string]chan error{"the command": failed, "the close": closed} {
 		select {
 		case err := <-c:
-			if what == "the close" && err != nil || what == "the command" && !errors.Is(err, lazaret.ErrUnavailable) {
+			if what == "the close" && err != nil || what == "the command" && !errors.Is(err, fumehood.ErrUnavailable) {
 				t.Errorf("%s: %v", what, err)
 			}
 		case <-time.After(time.Minute):

@@ -17,43 +17,43 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/tier"
-	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
 // project is a Compose project of one file, which it writes.
-func project(t *testing.T, yaml string) *lazaret.Compose {
+func project(t *testing.T, yaml string) *fumehood.Compose {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "compose.yaml")
 	if err := os.WriteFile(file, []byte(yaml), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return &lazaret.Compose{Files: []string{file}}
+	return &fumehood.Compose{Files: []string{file}}
 }
 
 const twoServices = `
 services:
   web:
-    image: lazaret-test/python
+    image: fumehood-test/python
     command: [python3, -m, http.server, "8000"]
     ports: ["8000:8000"]
     healthcheck:
       test: [CMD, python3, -c, "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000')"]
       interval: 500ms
   default:
-    image: lazaret-test/python
+    image: fumehood-test/python
     command: sleep infinity
     depends_on: {web: {condition: service_healthy}}
 `
 
 func TestServicesComeUpInOrderAndReachEachOther(t *testing.T) {
-	sb := start(t, newProvider(t, docker.Options{}), lazaret.Spec{Compose: project(t, twoServices)})
+	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Compose: project(t, twoServices)})
 	info := sb.Info()
 	if len(info.Services) != 2 || info.Services[0].Name != "default" || info.Services[1].Name != "web" {
 		t.Fatalf("got %+v", info.Services)
 	}
-	res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"python3", "-c", "import urllib.request; print(urllib.request.urlopen('http://web:8000').status)"}})
+	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", "import urllib.request; print(urllib.request.urlopen('http://web:8000').status)"}})
 	if err != nil || res.Stdout.Text() != "200\n" {
 		t.Errorf("%v, %+v", err, res)
 	}
@@ -61,13 +61,13 @@ func TestServicesComeUpInOrderAndReachEachOther(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if res, err := web.Exec(t.Context(), lazaret.Cmd{Args: []string{"hostname"}}); err != nil || res.ExitCode != 0 {
+	if res, err := web.Exec(t.Context(), fumehood.Cmd{Args: []string{"hostname"}}); err != nil || res.ExitCode != 0 {
 		t.Errorf("%v, %+v", err, res)
 	}
 }
 
 func TestPortsOfInternalNetworksAreForwarded(t *testing.T) {
-	sb := start(t, newProvider(t, docker.Options{Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))}), lazaret.Spec{Compose: project(t, twoServices)})
+	sb := start(t, newProvider(t, docker.Options{Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))}), fumehood.Spec{Compose: project(t, twoServices)})
 	web, err := sb.Lookup("web")
 	if err != nil {
 		t.Fatal(err)
@@ -110,51 +110,51 @@ func TestAProjectThatDoesNotComeUpSaysWhyAndLeavesNothing(t *testing.T) {
 	}{
 		"a service that fails": {`
 services:
-  default: {image: lazaret-test/python, command: sleep infinity, healthcheck: {test: "true", interval: 2s}}
-  db: {image: lazaret-test/python, command: [sh, -c, "echo one; echo two >&2; exit 3"]}
-`, 0, lazaret.ErrUnavailable, []string{"in service db", "exited with code 3", "one", "two"}},
+  default: {image: fumehood-test/python, command: sleep infinity, healthcheck: {test: "true", interval: 2s}}
+  db: {image: fumehood-test/python, command: [sh, -c, "echo one; echo two >&2; exit 3"]}
+`, 0, fumehood.ErrUnavailable, []string{"in service db", "exited with code 3", "one", "two"}},
 		"a service that becomes unhealthy": {`
 services:
-  default: {image: lazaret-test/python, command: sleep infinity, depends_on: {db: {condition: service_healthy}}}
+  default: {image: fumehood-test/python, command: sleep infinity, depends_on: {db: {condition: service_healthy}}}
   db:
-    image: lazaret-test/python
+    image: fumehood-test/python
     command: [sh, -c, "echo up; exec sleep 1000"]
     healthcheck: {test: "echo sick; false", interval: 200ms, retries: 2}
-`, 0, lazaret.ErrUnavailable, []string{"wait until healthy in service db", "unhealthy", "sick", "up"}},
+`, 0, fumehood.ErrUnavailable, []string{"wait until healthy in service db", "unhealthy", "sick", "up"}},
 		"a service that takes too long": {`
 services:
-  default: {image: lazaret-test/python, command: sleep infinity}
+  default: {image: fumehood-test/python, command: sleep infinity}
   db:
-    image: lazaret-test/python
+    image: fumehood-test/python
     command: [sh, -c, "exec sleep 1000"]
     healthcheck: {test: "false", interval: 1h}
-`, 6 * time.Second, lazaret.ErrLimit, []string{"wait until healthy in service db", "6s, which is the limit"}},
+`, 6 * time.Second, fumehood.ErrLimit, []string{"wait until healthy in service db", "6s, which is the limit"}},
 		"a one-shot service that takes too long": {`
 services:
-  default: {image: lazaret-test/python, command: sleep infinity, depends_on: {setup: {condition: service_completed_successfully}}}
-  setup: {image: lazaret-test/python, command: [sh, -c, "exec sleep 1000"]}
-`, 6 * time.Second, lazaret.ErrLimit, []string{"wait until completed in service setup", "6s, which is the limit"}},
+  default: {image: fumehood-test/python, command: sleep infinity, depends_on: {setup: {condition: service_completed_successfully}}}
+  setup: {image: fumehood-test/python, command: [sh, -c, "exec sleep 1000"]}
+`, 6 * time.Second, fumehood.ErrLimit, []string{"wait until completed in service setup", "6s, which is the limit"}},
 		"a command after a service's start that takes too long": {`
 services:
-  default: {image: lazaret-test/python, command: sleep infinity, post_start: [{command: sleep 1000}]}
-`, 4 * time.Second, lazaret.ErrLimit, []string{"start in service default: it has not started after 4s, which is the limit"}},
+  default: {image: fumehood-test/python, command: sleep infinity, post_start: [{command: sleep 1000}]}
+`, 4 * time.Second, fumehood.ErrLimit, []string{"start in service default: it has not started after 4s, which is the limit"}},
 		"a one-shot service that fails": {`
 services:
-  default: {image: lazaret-test/python, command: sleep infinity, depends_on: {setup: {condition: service_completed_successfully}}}
-  setup: {image: lazaret-test/python, command: [sh, -c, "echo broken; exit 4"]}
-`, 0, lazaret.ErrUnavailable, []string{"service setup", "exited with code 4", "broken"}},
+  default: {image: fumehood-test/python, command: sleep infinity, depends_on: {setup: {condition: service_completed_successfully}}}
+  setup: {image: fumehood-test/python, command: [sh, -c, "echo broken; exit 4"]}
+`, 0, fumehood.ErrUnavailable, []string{"service setup", "exited with code 4", "broken"}},
 		"a default service that has ended": {`
 services:
-  default: {image: lazaret-test/python, command: "true"}
-  other: {image: lazaret-test/python, command: sleep infinity, depends_on: {default: {condition: service_completed_successfully}}}
-`, 0, lazaret.ErrUnavailable, []string{"in service default", "exited with code 0", "default service"}},
+  default: {image: fumehood-test/python, command: "true"}
+  other: {image: fumehood-test/python, command: sleep infinity, depends_on: {default: {condition: service_completed_successfully}}}
+`, 0, fumehood.ErrUnavailable, []string{"in service default", "exited with code 0", "default service"}},
 		"a program that is not there": {`
 services:
-  default: {image: lazaret-test/python, command: /nothing/there}
-`, 0, lazaret.ErrUnavailable, []string{"in service default", "code 127", "/nothing/there"}},
+  default: {image: fumehood-test/python, command: /nothing/there}
+`, 0, fumehood.ErrUnavailable, []string{"in service default", "code 127", "/nothing/there"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			spec := lazaret.Spec{Name: "fails-" + strings.ToLower(rand.Text()[:8]), Compose: project(t, c.yaml)}
+			spec := fumehood.Spec{Name: "fails-" + strings.ToLower(rand.Text()[:8]), Compose: project(t, c.yaml)}
 			spec.Compose.ReadyTimeout = c.ready
 			comesToNothing(t, p, spec, c.class, c.want)
 		})
@@ -162,14 +162,14 @@ services:
 }
 
 // comesToNothing checks that a start fails with an error of that class, which says all that is wanted, and leaves nothing.
-func comesToNothing(t *testing.T, p *docker.Provider, spec lazaret.Spec, class error, wanted []string) {
+func comesToNothing(t *testing.T, p *docker.Provider, spec fumehood.Spec, class error, wanted []string) {
 	t.Helper()
 	sb, err := p.Start(t.Context(), spec)
 	if err == nil {
 		t.Fatal(errors.Join(errors.New("it came up"), sb.Close(t.Context())))
 	}
 	if !errors.Is(err, class) {
-		t.Errorf("the class of %v is %v, want %v", err, lazaret.ClassOf(err), class)
+		t.Errorf("the class of %v is %v, want %v", err, fumehood.ClassOf(err), class)
 	}
 	for _, want := range wanted {
 		if !strings.Contains(err.Error(), want) {
@@ -182,17 +182,17 @@ func comesToNothing(t *testing.T, p *docker.Provider, spec lazaret.Spec, class e
 }
 
 func TestWhatASandboxCanDoWithoutMayFail(t *testing.T) {
-	sb := start(t, newProvider(t, docker.Options{}), lazaret.Spec{Compose: project(t, `
+	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Compose: project(t, `
 services:
   default:
-    image: lazaret-test/python
+    image: fumehood-test/python
     command: sleep infinity
     depends_on:
       extra: {condition: service_healthy, required: false}
       setup: {condition: service_completed_successfully}
     volumes: ["data:/data"]
-  extra: {image: lazaret-test/python, command: "false", healthcheck: {test: "true"}}
-  setup: {image: lazaret-test/python, command: [sh, -c, "echo done > /data/made"], volumes: ["data:/data"]}
+  extra: {image: fumehood-test/python, command: "false", healthcheck: {test: "true"}}
+  setup: {image: fumehood-test/python, command: [sh, -c, "echo done > /data/made"], volumes: ["data:/data"]}
 volumes: {data: {}}
 `)})
 	if got, err := sb.ReadFile(t.Context(), "/data/made"); err != nil || string(got) != "done\n" {
@@ -204,8 +204,8 @@ func TestACancelledStartOfAProjectEndsSoonAndLeavesNothing(t *testing.T) {
 	p := newProvider(t, docker.Options{})
 	const yaml = `
 services:
-  default: {image: lazaret-test/python, command: sleep infinity, depends_on: {db: {condition: service_healthy}}}
-  db: {image: lazaret-test/python, command: [sh, -c, "exec sleep 1000"], healthcheck: {test: "false", interval: 1h}, volumes: ["data:/data"]}
+  default: {image: fumehood-test/python, command: sleep infinity, depends_on: {db: {condition: service_healthy}}}
+  db: {image: fumehood-test/python, command: [sh, -c, "exec sleep 1000"], healthcheck: {test: "false", interval: 1h}, volumes: ["data:/data"]}
 volumes: {data: {}}
 `
 	for _, after := range []time.Duration{0, 50 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second, 3 * time.Second} {
@@ -219,13 +219,13 @@ volumes: {data: {}}
 
 func TestTheNameOfAProjectIsTakenOnce(t *testing.T) {
 	p := newProvider(t, docker.Options{})
-	spec := lazaret.Spec{Name: "taken-" + strings.ToLower(rand.Text()[:8]), Compose: project(t, "services: {default: {image: lazaret-test/busybox, command: sleep infinity}}")}
+	spec := fumehood.Spec{Name: "taken-" + strings.ToLower(rand.Text()[:8]), Compose: project(t, "services: {default: {image: fumehood-test/busybox, command: sleep infinity}}")}
 	first := start(t, p, spec)
 	other := newProvider(t, docker.Options{})
-	if _, err := other.Start(t.Context(), spec); !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), "already") {
+	if _, err := other.Start(t.Context(), spec); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "already") {
 		t.Errorf("got %v", err)
 	}
-	if res, err := first.Exec(t.Context(), lazaret.Cmd{Args: []string{"true"}}); err != nil || res.ExitCode != 0 {
+	if res, err := first.Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}}); err != nil || res.ExitCode != 0 {
 		t.Errorf("the first one is no more: %v, %+v", err, res)
 	}
 }
@@ -249,17 +249,17 @@ func TestManyProjectsRunSideBySide(t *testing.T) {
 	compose := project(t, `
 services:
   web:
-    image: lazaret-test/python
+    image: fumehood-test/python
     container_name: web
     command: [python3, -c, "import http.server as h; h.HTTPServer(('', 8008), h.SimpleHTTPRequestHandler).serve_forever()"]
     ports: ["8008:8008"]
     healthcheck: {test: [CMD, python3, -c, "import socket; socket.create_connection(('127.0.0.1', 8008))"], interval: 500ms, retries: 100, start_period: 60s}
-  default: {image: lazaret-test/python, command: sleep infinity, depends_on: {web: {condition: service_healthy}}}
+  default: {image: fumehood-test/python, command: sleep infinity, depends_on: {web: {condition: service_healthy}}}
 `)
 	var mu sync.Mutex
 	ports := map[int]bool{}
 	eachOf(tier.Pick(t, 2, 4, 60), 16, func(i int) {
-		sb, err := p.Start(t.Context(), lazaret.Spec{Compose: compose})
+		sb, err := p.Start(t.Context(), fumehood.Spec{Compose: compose})
 		if err != nil {
 			t.Errorf("project %d: %v", i, err)
 			return
@@ -269,7 +269,7 @@ services:
 				t.Error(err)
 			}
 		})
-		res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"python3", "-c", "import urllib.request; print(urllib.request.urlopen('http://web:8008').status)"}})
+		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", "import urllib.request; print(urllib.request.urlopen('http://web:8008').status)"}})
 		if err != nil || res.Stdout.Text() != "200\n" {
 			t.Errorf("project %d: %v, %+v", i, err, res)
 		}
@@ -297,20 +297,20 @@ func TestManyProjectsComeAndGo(t *testing.T) {
 	compose := project(t, `
 services:
   web:
-    image: lazaret-test/busybox
+    image: fumehood-test/busybox
     command: [sh, -c, "mkdir /tmp/www && echo hello > /tmp/www/index.html && exec busybox httpd -f -p 8080 -h /tmp/www"]
     healthcheck: {test: wget -q -O - http://127.0.0.1:8080/, interval: 500ms, retries: 100, start_period: 60s}
-  default: {image: lazaret-test/busybox, command: sleep infinity, depends_on: {web: {condition: service_healthy}}}
+  default: {image: fumehood-test/busybox, command: sleep infinity, depends_on: {web: {condition: service_healthy}}}
 `)
 	begun := time.Now()
 	n := tier.Pick(t, 3, 6, 60)
 	eachOf(n, 16, func(i int) {
-		sb, err := p.Start(t.Context(), lazaret.Spec{Compose: compose})
+		sb, err := p.Start(t.Context(), fumehood.Spec{Compose: compose})
 		if err != nil {
 			t.Errorf("project %d: %v", i, err)
 			return
 		}
-		res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"wget", "-q", "-O", "-", "http://web:8080/"}})
+		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"wget", "-q", "-O", "-", "http://web:8080/"}})
 		if err != nil || res.Stdout.Text() != "hello\n" {
 			t.Errorf("project %d: %v, %+v", i, err, res)
 		}
@@ -326,23 +326,23 @@ services:
 
 func TestProjectsWorkByTheEnginesExecToo(t *testing.T) {
 	p := newProvider(t, docker.Options{Transport: docker.TransportEngine})
-	sb := start(t, p, lazaret.Spec{Compose: project(t, `
+	sb := start(t, p, fumehood.Spec{Compose: project(t, `
 services:
-  default: {image: lazaret-test/busybox, command: sleep infinity}
-  other: {image: lazaret-test/busybox, command: sleep infinity}
+  default: {image: fumehood-test/busybox, command: sleep infinity}
+  other: {image: fumehood-test/busybox, command: sleep infinity}
 `)})
-	if res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"nslookup", "other"}}); err != nil || res.ExitCode != 0 {
+	if res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"nslookup", "other"}}); err != nil || res.ExitCode != 0 {
 		t.Errorf("%v, %+v", err, res)
 	}
 }
 
 func TestPortsThatCannotBeForwardedAreRefusedBeforeAnythingIsMade(t *testing.T) {
 	p := newProvider(t, docker.Options{Transport: docker.TransportEngine})
-	spec := lazaret.Spec{
+	spec := fumehood.Spec{
 		Name:    "unforwarded-" + strings.ToLower(rand.Text()[:8]),
-		Compose: project(t, "services: {default: {image: lazaret-test/busybox, command: sleep infinity, ports: [80]}}"),
+		Compose: project(t, "services: {default: {image: fumehood-test/busybox, command: sleep infinity, ports: [80]}}"),
 	}
-	if _, err := p.Start(t.Context(), spec); !errors.Is(err, lazaret.ErrUnsupported) || !strings.Contains(err.Error(), "service default") {
+	if _, err := p.Start(t.Context(), spec); !errors.Is(err, fumehood.ErrUnsupported) || !strings.Contains(err.Error(), "service default") {
 		t.Errorf("got %v", err)
 	}
 	if left := objectsOf(t, spec.Name); len(left) != 0 {
@@ -351,7 +351,7 @@ func TestPortsThatCannotBeForwardedAreRefusedBeforeAnythingIsMade(t *testing.T) 
 }
 
 const twoArchitectures = `services:
-  default: {image: lazaret-test/busybox}
+  default: {image: fumehood-test/busybox}
   foreign: {platform: linux/%s, build: {dockerfile_inline: "FROM scratch\nCOPY compose.yaml /"}}
 `
 
@@ -361,8 +361,8 @@ func TestAProjectForTwoArchitecturesIsRefused(t *testing.T) {
 	if runtime.GOARCH == other {
 		other = "amd64"
 	}
-	_, err := p.Start(t.Context(), lazaret.Spec{Compose: project(t, fmt.Sprintf(twoArchitectures, other))})
-	if !errors.Is(err, lazaret.ErrUnsupported) || !strings.Contains(err.Error(), "foreign") || !strings.Contains(err.Error(), other) {
+	_, err := p.Start(t.Context(), fumehood.Spec{Compose: project(t, fmt.Sprintf(twoArchitectures, other))})
+	if !errors.Is(err, fumehood.ErrUnsupported) || !strings.Contains(err.Error(), "foreign") || !strings.Contains(err.Error(), other) {
 		t.Errorf("got %v", err)
 	}
 }

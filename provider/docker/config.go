@@ -8,8 +8,8 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/compose"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/compose"
 )
 
 // Config is what a Compose project becomes before it is started.
@@ -24,8 +24,8 @@ type Config struct {
 type Change = compose.Change
 
 // ResolveCompose tells what a spec's Compose project becomes. It asks no daemon: what a service's image runs by
-// itself is not known then, nor the networks' addresses. Its errors are lazaret.ErrConfig.
-func ResolveCompose(ctx context.Context, spec lazaret.Spec) (*Config, error) {
+// itself is not known then, nor the networks' addresses. Its errors are fumehood.ErrConfig.
+func ResolveCompose(ctx context.Context, spec fumehood.Spec) (*Config, error) {
 	if err := spec.Validate(); err != nil {
 		return nil, err
 	}
@@ -33,7 +33,7 @@ func ResolveCompose(ctx context.Context, spec lazaret.Spec) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Config{Changes: p.Apply(compose.Policy{Volume: "lazaret-guest", Serve: !spec.Keep, Limits: spec.Limits})}
+	c := &Config{Changes: p.Apply(compose.Policy{Volume: "fumehood-guest", Serve: !spec.Keep, Limits: spec.Limits})}
 	c.Default = p.Services()[0].Name
 	if c.YAML, err = p.YAML(); err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func ResolveCompose(ctx context.Context, spec lazaret.Spec) (*Config, error) {
 var notInNames = regexp.MustCompile(`[^a-z0-9_-]+`)
 
 // projectName is a name for a project that is only looked at: its folder's.
-func projectName(src *lazaret.Compose) string {
+func projectName(src *fumehood.Compose) string {
 	dir := src.Dir
 	if dir == "" {
 		dir = filepath.Dir(cmp.Or(append(src.Files, src.Dockerfile)...))

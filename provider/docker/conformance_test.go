@@ -12,11 +12,11 @@ import (
 	"testing/iotest"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/tier"
-	"github.com/lazaret/lazaret/provider/conformance"
-	"github.com/lazaret/lazaret/provider/conformance/probe"
-	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/provider/conformance"
+	"github.com/fumehood/fumehood/provider/conformance/probe"
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
 func TestTheDockerProviderKeepsItsPromises(t *testing.T) {
@@ -26,19 +26,19 @@ func TestTheDockerProviderKeepsItsPromises(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name  string
-		spec  lazaret.Spec
+		spec  fumehood.Spec
 		users conformance.Users
 		// engine is set where the promises are checked by the Engine's exec too each time, which takes three times as long
 		// as by a guest: with each image, as root and as a user. `make promises` checks the others as well; nothing of
 		// that transport is the image's.
 		engine bool
 	}{
-		{"debian root", lazaret.Spec{Image: debian}, conformance.Users{Name: "tester", UID: 1000, GID: 1000}, true},
-		{"debian user", lazaret.Spec{Image: debian, User: "tester", Dir: "/home/tester"}, conformance.Users{Name: "daemon", UID: 1, GID: 1}, false},
-		{"busybox root", lazaret.Spec{Image: busybox}, conformance.Users{Name: "tester", UID: 1000, GID: 1000}, false},
-		{"busybox user", lazaret.Spec{Image: busybox, User: "tester", Dir: "/home/tester"}, conformance.Users{Name: "nobody", UID: 65534, GID: 65534}, true},
-		{"static root", lazaret.Spec{Image: static}, conformance.Users{UID: 1000, GID: 0}, false},
-		{"static user", lazaret.Spec{Image: static, User: "1000", Dir: "/home"}, conformance.Users{UID: 2000, GID: 0}, true},
+		{"debian root", fumehood.Spec{Image: debian}, conformance.Users{Name: "tester", UID: 1000, GID: 1000}, true},
+		{"debian user", fumehood.Spec{Image: debian, User: "tester", Dir: "/home/tester"}, conformance.Users{Name: "daemon", UID: 1, GID: 1}, false},
+		{"busybox root", fumehood.Spec{Image: busybox}, conformance.Users{Name: "tester", UID: 1000, GID: 1000}, false},
+		{"busybox user", fumehood.Spec{Image: busybox, User: "tester", Dir: "/home/tester"}, conformance.Users{Name: "nobody", UID: 65534, GID: 65534}, true},
+		{"static root", fumehood.Spec{Image: static}, conformance.Users{UID: 1000, GID: 0}, false},
+		{"static user", fumehood.Spec{Image: static, User: "1000", Dir: "/home"}, conformance.Users{UID: 2000, GID: 0}, true},
 	} {
 		for _, way := range []struct {
 			name string
@@ -81,7 +81,7 @@ func TestTheDockerProviderKeepsItsPromises(t *testing.T) {
 	}
 	column{
 		name:  "docker guest compose project busybox root",
-		spec:  lazaret.Spec{Compose: project(t, twoOwnPrograms)},
+		spec:  fumehood.Spec{Compose: project(t, twoOwnPrograms)},
 		users: conformance.Users{Name: "tester", UID: 1000, GID: 1000},
 		weaker: map[string]conformance.Weaker{
 			"errors/what the command's user may not touch is a permission error": conformance.RootMayAll,
@@ -93,14 +93,14 @@ func TestTheDockerProviderKeepsItsPromises(t *testing.T) {
 // them.
 const twoOwnPrograms = `
 services:
-  default: {image: lazaret-test/busybox, command: [busybox, httpd, -f, -p, "80"], depends_on: [other]}
-  other: {image: lazaret-test/busybox, command: [busybox, httpd, -f, -p, "80"]}
+  default: {image: fumehood-test/busybox, command: [busybox, httpd, -f, -p, "80"], depends_on: [other]}
+  other: {image: fumehood-test/busybox, command: [busybox, httpd, -f, -p, "80"]}
 `
 
 // column is one column of the promises' table.
 type column struct {
 	name   string
-	spec   lazaret.Spec
+	spec   fumehood.Spec
 	users  conformance.Users
 	opts   docker.Options
 	opened bool // by a process that has not started it, so that it is kept
@@ -112,11 +112,11 @@ func (c column) run(t *testing.T, program []byte) {
 		t.Parallel() // most of it is waiting
 		p := newProvider(t, c.opts)
 		probe := c.spec.Dir + "/probe"
-		begin := func(t *testing.T, keep bool) *lazaret.Sandbox {
+		begin := func(t *testing.T, keep bool) *fumehood.Sandbox {
 			spec := c.spec
 			spec.Keep = keep || c.opened
 			if spec.Image == static && spec.User != "" {
-				spec.Mounts = []lazaret.Mount{home(t, spec.Dir)}
+				spec.Mounts = []fumehood.Mount{home(t, spec.Dir)}
 			}
 			sb := start(t, p, spec)
 			if spec.Keep {
@@ -125,33 +125,33 @@ func (c column) run(t *testing.T, program []byte) {
 			if c.opened {
 				sb = again(t, p, sb)
 			}
-			if err := sb.WriteFile(t.Context(), probe, program, lazaret.WriteOptions{Mode: 0o755}); err != nil {
+			if err := sb.WriteFile(t.Context(), probe, program, fumehood.WriteOptions{Mode: 0o755}); err != nil {
 				t.Fatal(err)
 			}
 			return sb
 		}
 		conformance.Run(t, conformance.Harness{
 			Column: c.name, Probe: probe, Users: c.users, Weaker: c.weaker,
-			Start:     func(t *testing.T) *lazaret.Sandbox { return begin(t, false) },
-			StartKept: func(t *testing.T) *lazaret.Sandbox { return begin(t, true) },
+			Start:     func(t *testing.T) *fumehood.Sandbox { return begin(t, false) },
+			StartKept: func(t *testing.T) *fumehood.Sandbox { return begin(t, true) },
 		})
 	})
 }
 
 // home is a folder in which every user may write, for an image that has none.
-func home(t *testing.T, path string) lazaret.Mount {
+func home(t *testing.T, path string) fumehood.Mount {
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o777); err != nil { // however this process masks what it makes
 		t.Fatal(err)
 	}
-	return lazaret.Mount{Host: dir, Container: path, Writable: true}
+	return fumehood.Mount{Host: dir, Container: path, Writable: true}
 }
 
 // opened is the way of a process that has not started the sandbox.
 const opened = "guest of another process"
 
 // again leaves a kept sandbox and opens it.
-func again(t *testing.T, p *docker.Provider, sb *lazaret.Sandbox) *lazaret.Sandbox {
+func again(t *testing.T, p *docker.Provider, sb *fumehood.Sandbox) *fumehood.Sandbox {
 	t.Helper()
 	if err := sb.Close(t.Context()); err != nil {
 		t.Fatal(err)
@@ -174,8 +174,8 @@ func stopsAll(t *testing.T, c *conformance.Case) {
 func removedAfter(t *testing.T, p *docker.Provider, name string) {
 	ctx := context.WithoutCancel(t.Context())
 	t.Cleanup(func() {
-		found, err := p.Cleanup(ctx, lazaret.CleanupOptions{Names: []string{name}})
-		if err != nil || !slices.ContainsFunc(found, func(l lazaret.Leftover) bool { return l.Sandbox == name && l.Removed }) {
+		found, err := p.Cleanup(ctx, fumehood.CleanupOptions{Names: []string{name}})
+		if err != nil || !slices.ContainsFunc(found, func(l fumehood.Leftover) bool { return l.Sandbox == name && l.Removed }) {
 			t.Errorf("the kept sandbox is not there to be removed: %+v, %v", found, err)
 		}
 	})
@@ -187,27 +187,27 @@ var engineWeaker = map[string]conformance.Weaker{
 		Reason: "the Engine tells a code only: exited with 128+n",
 		Check: func(t *testing.T, c *conformance.Case) {
 			res := c.Exec(t, c.Probe("raise", "15"))
-			if res.Outcome != lazaret.Exited || res.ExitCode != 143 || res.Signal != 0 {
+			if res.Outcome != fumehood.Exited || res.ExitCode != 143 || res.Signal != 0 {
 				t.Errorf("got %s, code %d, signal %d", res.Outcome, res.ExitCode, res.Signal)
 			}
 		},
 	},
 	"exec/arguments and environment values that are not UTF-8 arrive byte for byte": {
 		Reason: "the Engine's API is JSON; ErrUnsupported",
-		Check: conformance.Refuses(func(c *conformance.Case) lazaret.Cmd {
+		Check: conformance.Refuses(func(c *conformance.Case) fumehood.Cmd {
 			return c.Probe("append", c.Path("ran"), "\xff\xfe")
 		}),
 	},
 	"start/an executable file that is no program is an error, not an exit code": {
 		Reason: "runc learns it too late: exited with 1 or 255 and runc's message on standard error",
 		Check: func(t *testing.T, c *conformance.Case) {
-			if err := c.Sandbox.WriteFile(t.Context(), c.Path("text"), []byte("just text\n"), lazaret.WriteOptions{Mode: 0o755}); err != nil {
+			if err := c.Sandbox.WriteFile(t.Context(), c.Path("text"), []byte("just text\n"), fumehood.WriteOptions{Mode: 0o755}); err != nil {
 				t.Fatal(err)
 			}
 			cmd := c.Probe()
 			cmd.Args = []string{c.Path("text")}
 			res := c.Exec(t, cmd)
-			if res.Outcome != lazaret.Exited || res.ExitCode != 1 && res.ExitCode != 255 || !strings.Contains(res.Stderr.Text(), "exec format error") {
+			if res.Outcome != fumehood.Exited || res.ExitCode != 1 && res.ExitCode != 255 || !strings.Contains(res.Stderr.Text(), "exec format error") {
 				t.Errorf("got %s, code %d, %q", res.Outcome, res.ExitCode, res.Stderr.Text())
 			}
 		},
@@ -219,7 +219,7 @@ var engineWeaker = map[string]conformance.Weaker{
 			cmd := c.Probe("cat")
 			cmd.Stdin = iotest.ErrReader(broken)
 			_, err := c.Sandbox.Exec(t.Context(), cmd)
-			conformance.WantError(t, err, lazaret.ErrConfig, broken)
+			conformance.WantError(t, err, fumehood.ErrConfig, broken)
 		},
 	},
 	"tty/a command with a terminal has one of the size asked for, and one stream":  lateSize("31", "117", 31, 117),
@@ -238,7 +238,7 @@ var engineWeaker = map[string]conformance.Weaker{
 			c.Exists(t, "beat")
 			cancel()
 			_, err = p.Wait(t.Context())
-			conformance.WantError(t, err, lazaret.ErrCancelled)
+			conformance.WantError(t, err, fumehood.ErrCancelled)
 			c.Alive(t, "beat")
 			c.Stop(t, "beat")
 		},
@@ -266,7 +266,7 @@ var engineWeaker = map[string]conformance.Weaker{
 		Reason: "the Engine does not tell whose a file is: UID and GID are -1; what is new is the user's all the same",
 		Check: func(t *testing.T, c *conformance.Case) {
 			as := c.Sandbox.As(fmt.Sprintf("%d:%d", c.Harness.Users.UID, c.Harness.Users.GID))
-			if err := as.WriteFile(t.Context(), c.Path("dir/file"), nil, lazaret.WriteOptions{}); err != nil {
+			if err := as.WriteFile(t.Context(), c.Path("dir/file"), nil, fumehood.WriteOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			ownedBy(t, c, "dir/file")
@@ -276,7 +276,7 @@ var engineWeaker = map[string]conformance.Weaker{
 	"users/as another user what that user may not do is a permission error": {
 		Reason: "files are read and written with the daemon's rights, whoever asks",
 		Check: func(t *testing.T, c *conformance.Case) {
-			if err := c.Sandbox.WriteFile(t.Context(), c.Path("private"), []byte("x"), lazaret.WriteOptions{Mode: 0o600}); err != nil {
+			if err := c.Sandbox.WriteFile(t.Context(), c.Path("private"), []byte("x"), fumehood.WriteOptions{Mode: 0o600}); err != nil {
 				t.Fatal(err)
 			}
 			as := c.Sandbox.As(fmt.Sprintf("%d:%d", c.Harness.Users.UID, c.Harness.Users.GID))
@@ -291,8 +291,8 @@ var engineWeaker = map[string]conformance.Weaker{
 		Check: func(t *testing.T, c *conformance.Case) {
 			as := c.Sandbox.As(c.Harness.Users.Unknown)
 			_, err := as.Exec(t.Context(), c.Probe("id"))
-			conformance.WantError(t, err, lazaret.ErrUserNotFound)
-			conformance.WantError(t, as.WriteFile(t.Context(), c.Path("file"), nil, lazaret.WriteOptions{}), lazaret.ErrUserNotFound)
+			conformance.WantError(t, err, fumehood.ErrUserNotFound)
+			conformance.WantError(t, as.WriteFile(t.Context(), c.Path("file"), nil, fumehood.WriteOptions{}), fumehood.ErrUserNotFound)
 			if _, err := as.ReadFile(t.Context(), c.Path("here")); err != nil {
 				t.Error(err)
 			}
@@ -311,14 +311,14 @@ var engineWeaker = map[string]conformance.Weaker{
 	"users/a file is given to the owner that is named, where the kernel lets the user": {
 		Reason: "a file that is written is, whoever asks, with the daemon's rights; Chown is ErrUnsupported",
 		Check: func(t *testing.T, c *conformance.Case) {
-			opts := lazaret.WriteOptions{Owner: fmt.Sprintf("%d:%d", c.Harness.Users.UID, c.Harness.Users.GID)}
+			opts := fumehood.WriteOptions{Owner: fmt.Sprintf("%d:%d", c.Harness.Users.UID, c.Harness.Users.GID)}
 			for range 2 { // new, and replaced
 				if err := c.Sandbox.WriteFile(t.Context(), c.Path("file"), nil, opts); err != nil {
 					t.Fatal(err)
 				}
 				ownedBy(t, c, "file")
 			}
-			conformance.WantError(t, c.Sandbox.Chown(t.Context(), c.Path("file"), "0:0"), lazaret.ErrUnsupported)
+			conformance.WantError(t, c.Sandbox.Chown(t.Context(), c.Path("file"), "0:0"), fumehood.ErrUnsupported)
 		},
 	},
 	"users/a link is given to the owner, not what it points to":    noChanges,
@@ -342,8 +342,8 @@ var engineWeaker = map[string]conformance.Weaker{
 		Check: func(t *testing.T, c *conformance.Case) {
 			for _, p := range []string{"/dev/null", "/proc/1/environ", "/sys/kernel"} {
 				_, err := c.Sandbox.ReadFile(t.Context(), p)
-				conformance.WantError(t, err, lazaret.ErrUnsupported)
-				conformance.WantError(t, c.Sandbox.WriteFile(t.Context(), p, nil, lazaret.WriteOptions{}), lazaret.ErrUnsupported)
+				conformance.WantError(t, err, fumehood.ErrUnsupported)
+				conformance.WantError(t, c.Sandbox.WriteFile(t.Context(), p, nil, fumehood.WriteOptions{}), fumehood.ErrUnsupported)
 			}
 		},
 	},
@@ -352,7 +352,7 @@ var engineWeaker = map[string]conformance.Weaker{
 		Check: func(t *testing.T, c *conformance.Case) {
 			c.Run(t, "link", "b", c.Path("a"), probe.Then, "link", "a", c.Path("b"))
 			_, err := c.Sandbox.Stat(t.Context(), c.Path("a"))
-			conformance.WantError(t, err, lazaret.ErrNotFound)
+			conformance.WantError(t, err, fumehood.ErrNotFound)
 		},
 	},
 }
@@ -365,23 +365,23 @@ var noChanges = conformance.Weaker{
 		dir, file := c.Path("new"), c.Path("file")
 		id := c.Run(t, "id")
 		for what, err := range map[string]error{
-			"mkdir":        c.Sandbox.Mkdir(t.Context(), dir, lazaret.MkdirOptions{}),
-			"remove":       c.Sandbox.Remove(t.Context(), file, lazaret.RemoveOptions{Recursive: true}),
+			"mkdir":        c.Sandbox.Mkdir(t.Context(), dir, fumehood.MkdirOptions{}),
+			"remove":       c.Sandbox.Remove(t.Context(), file, fumehood.RemoveOptions{Recursive: true}),
 			"rename":       c.Sandbox.Rename(t.Context(), file, dir),
 			"symlink":      c.Sandbox.Symlink(t.Context(), file, dir),
 			"chmod":        c.Sandbox.Chmod(t.Context(), file, 0o600),
 			"chown":        c.Sandbox.Chown(t.Context(), file, id),
-			"atomic write": c.Sandbox.WriteFile(t.Context(), file, nil, lazaret.WriteOptions{Atomic: true}),
+			"atomic write": c.Sandbox.WriteFile(t.Context(), file, nil, fumehood.WriteOptions{Atomic: true}),
 		} {
-			var e *lazaret.Error
-			if !errors.Is(err, lazaret.ErrUnsupported) || !errors.As(err, &e) || e.Hint == "" {
+			var e *fumehood.Error
+			if !errors.Is(err, fumehood.ErrUnsupported) || !errors.As(err, &e) || e.Hint == "" {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
 		_, err := c.Sandbox.List(t.Context(), c.Dir)
-		conformance.WantError(t, err, lazaret.ErrUnsupported)
+		conformance.WantError(t, err, fumehood.ErrUnsupported)
 		for _, err := range c.Sandbox.Walk(t.Context(), c.Dir) {
-			conformance.WantError(t, err, lazaret.ErrUnsupported)
+			conformance.WantError(t, err, fumehood.ErrUnsupported)
 		}
 		if got := c.Read(t, "file"); got != "x" {
 			t.Errorf("the file holds %q", got)
@@ -406,7 +406,7 @@ var (
 			cmd := c.Probe("print", "ready", probe.Then, "beat", c.Path("beat"))
 			cmd.Wall = time.Second
 			res := c.Exec(t, cmd)
-			if res.Outcome != lazaret.TimedOut || !res.Unkilled || res.Stdout.Text() != "ready" {
+			if res.Outcome != fumehood.TimedOut || !res.Unkilled || res.Stdout.Text() != "ready" {
 				t.Errorf("got %+v", res)
 			}
 			c.Alive(t, "beat")
@@ -428,7 +428,7 @@ var (
 				t.Fatal(err)
 			}
 			res, err := p.Wait(t.Context())
-			if err != nil || res.Outcome != lazaret.Lost || res.ExitCode != -1 || !res.Unkilled || res.Stdout.Text() != "ready" {
+			if err != nil || res.Outcome != fumehood.Lost || res.ExitCode != -1 || !res.Unkilled || res.Stdout.Text() != "ready" {
 				t.Errorf("got %+v, %v", res, err)
 			}
 			c.Alive(t, "beat")
@@ -439,7 +439,7 @@ var (
 		Reason: "the Engine cannot signal an exec; ErrUnsupported",
 		Check: func(t *testing.T, c *conformance.Case) {
 			p := c.Start(t, c.Probe("wait", c.Path("go")))
-			conformance.WantError(t, p.Signal(t.Context(), 15), lazaret.ErrUnsupported)
+			conformance.WantError(t, p.Signal(t.Context(), 15), fumehood.ErrUnsupported)
 			c.Write(t, "go", "")
 			if res, err := p.Wait(t.Context()); err != nil || !res.Success() {
 				t.Errorf("got %+v, %v", res, err)
@@ -468,7 +468,7 @@ func noNamedUser(t *testing.T, c *conformance.Case) {
 	cmd := c.Probe("id")
 	cmd.User = "tester"
 	_, err := c.Sandbox.Exec(t.Context(), cmd)
-	if !errors.Is(err, lazaret.ErrUserNotFound) {
+	if !errors.Is(err, fumehood.ErrUserNotFound) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -7,24 +7,24 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // Connection is command lines for a shell and an editor, and the ports as they are published now.
-func (s *service) Connection(ctx context.Context) (lazaret.Connection, error) {
+func (s *service) Connection(ctx context.Context) (fumehood.Connection, error) {
 	state, err := s.sb.p.engine.Inspect(ctx, s.id)
 	if err != nil {
-		return lazaret.Connection{}, err
+		return fumehood.Connection{}, err
 	}
 	if !state.Running {
-		return lazaret.Connection{}, state.Unavailable()
+		return fumehood.Connection{}, state.Unavailable()
 	}
 	name := s.info.Container
 	shell := []string{cmp.Or(s.sb.spec.Binary, "docker"), "exec", "-it"}
 	if s.info.User != "" {
 		shell = append(shell, "--user", s.info.User)
 	}
-	conn := lazaret.Connection{
+	conn := fumehood.Connection{
 		Container: name, Shell: append(shell, name, s.shell(ctx), "-l"),
 		VSCode: []string{"code", "--folder-uri", "vscode-remote://attached-container+" + hex.EncodeToString([]byte(name)) + s.info.Dir},
 	}
@@ -47,21 +47,21 @@ func (s *service) shell(ctx context.Context) string {
 
 // publishedPorts finds for each port that was asked for the one of the host that it got. Those that the Engine was to
 // choose for one port of the container may be the same.
-func publishedPorts(asked, got []lazaret.Port) (ports []lazaret.Port, err error) {
-	same := func(p, g lazaret.Port) bool {
-		return g.Container == p.Container && g.Protocol == cmp.Or(p.Protocol, lazaret.ProtocolTCP)
+func publishedPorts(asked, got []fumehood.Port) (ports []fumehood.Port, err error) {
+	same := func(p, g fumehood.Port) bool {
+		return g.Container == p.Container && g.Protocol == cmp.Or(p.Protocol, fumehood.ProtocolTCP)
 	}
-	fixed := func(g lazaret.Port) bool {
-		return slices.ContainsFunc(asked, func(p lazaret.Port) bool { return same(p, g) && p.Host == g.Host })
+	fixed := func(g fumehood.Port) bool {
+		return slices.ContainsFunc(asked, func(p fumehood.Port) bool { return same(p, g) && p.Host == g.Host })
 	}
 	for _, p := range asked {
-		fits := func(g lazaret.Port) bool { return same(p, g) && (p.Host == g.Host || p.Host == 0 && !fixed(g)) }
-		i := slices.IndexFunc(got, func(g lazaret.Port) bool { return fits(g) && !slices.Contains(ports, g) })
+		fits := func(g fumehood.Port) bool { return same(p, g) && (p.Host == g.Host || p.Host == 0 && !fixed(g)) }
+		i := slices.IndexFunc(got, func(g fumehood.Port) bool { return fits(g) && !slices.Contains(ports, g) })
 		if i < 0 && p.Host == 0 {
 			i = slices.IndexFunc(got, fits)
 		}
 		if i < 0 {
-			return nil, &lazaret.Error{Class: lazaret.ErrInfrastructure, Err: fmt.Errorf("the Engine has not published port %d", p.Container)}
+			return nil, &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("the Engine has not published port %d", p.Container)}
 		}
 		ports = append(ports, got[i])
 	}

@@ -5,30 +5,30 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 func TestEachPortThatWasAskedForIsFound(t *testing.T) {
-	port := func(host, container int) lazaret.Port {
-		return lazaret.Port{Host: host, Container: container, Protocol: lazaret.ProtocolTCP, Address: "127.0.0.1"}
+	port := func(host, container int) fumehood.Port {
+		return fumehood.Port{Host: host, Container: container, Protocol: fumehood.ProtocolTCP, Address: "127.0.0.1"}
 	}
-	published := []lazaret.Port{port(4444, 80), port(32768, 80), port(32769, 90), {Host: 32770, Container: 80, Protocol: lazaret.ProtocolUDP}}
+	published := []fumehood.Port{port(4444, 80), port(32768, 80), port(32769, 90), {Host: 32770, Container: 80, Protocol: fumehood.ProtocolUDP}}
 	for name, c := range map[string]struct {
-		asked []lazaret.Port
+		asked []fumehood.Port
 		hosts []int // nil where the Engine lacks one
 	}{
-		"chosen by the Engine before fixed": {[]lazaret.Port{{Container: 80}, {Host: 4444, Container: 80}}, []int{32768, 4444}},
-		"fixed before chosen by the Engine": {[]lazaret.Port{{Host: 4444, Container: 80}, {Container: 80}}, []int{4444, 32768}},
-		"several at one":                    {[]lazaret.Port{{Host: 4444, Container: 80}, {Container: 80}, {Container: 90}, {Container: 80}}, []int{4444, 32768, 32769, 32768}},
-		"each of its own":                   {[]lazaret.Port{{Container: 80}, {Container: 80}}, []int{4444, 32768}},
-		"of another protocol":               {[]lazaret.Port{{Container: 80, Protocol: lazaret.ProtocolUDP}}, []int{32770}},
-		"not published":                     {[]lazaret.Port{{Container: 80}, {Host: 5555, Container: 80}}, nil},
-		"not published at all":              {[]lazaret.Port{{Container: 91}}, nil},
+		"chosen by the Engine before fixed": {[]fumehood.Port{{Container: 80}, {Host: 4444, Container: 80}}, []int{32768, 4444}},
+		"fixed before chosen by the Engine": {[]fumehood.Port{{Host: 4444, Container: 80}, {Container: 80}}, []int{4444, 32768}},
+		"several at one":                    {[]fumehood.Port{{Host: 4444, Container: 80}, {Container: 80}, {Container: 90}, {Container: 80}}, []int{4444, 32768, 32769, 32768}},
+		"each of its own":                   {[]fumehood.Port{{Container: 80}, {Container: 80}}, []int{4444, 32768}},
+		"of another protocol":               {[]fumehood.Port{{Container: 80, Protocol: fumehood.ProtocolUDP}}, []int{32770}},
+		"not published":                     {[]fumehood.Port{{Container: 80}, {Host: 5555, Container: 80}}, nil},
+		"not published at all":              {[]fumehood.Port{{Container: 91}}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := publishedPorts(c.asked, published)
 			if c.hosts == nil {
-				if !errors.Is(err, lazaret.ErrInfrastructure) {
+				if !errors.Is(err, fumehood.ErrInfrastructure) {
 					t.Errorf("got %v, %v", got, err)
 				}
 				return

@@ -16,8 +16,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
 var updateComposeDocs = flag.Bool("update-compose-docs", false, "write the tables of docs/compose.md anew")
@@ -87,13 +87,13 @@ func composeCases(t *testing.T) map[string]composeCase {
 	return cases
 }
 
-func (c *composeCase) spec(name string) lazaret.Spec {
+func (c *composeCase) spec(name string) fumehood.Spec {
 	file := filepath.Join("testdata", "compose", filepath.FromSlash(name))
-	src := lazaret.Compose{Files: []string{file}, Profiles: c.Profiles, Env: c.Env, AllowUnsafe: c.AllowUnsafe}
+	src := fumehood.Compose{Files: []string{file}, Profiles: c.Profiles, Env: c.Env, AllowUnsafe: c.AllowUnsafe}
 	for _, f := range c.Files {
 		src.Files = append(src.Files, filepath.Join(filepath.Dir(file), f))
 	}
-	return lazaret.Spec{Compose: &src, Limits: lazaret.Limits{Memory: 128 << 20, PIDs: 200}}
+	return fumehood.Spec{Compose: &src, Limits: fumehood.Limits{Memory: 128 << 20, PIDs: 200}}
 }
 
 func TestComposeFiles(t *testing.T) {
@@ -119,7 +119,7 @@ func TestComposeFiles(t *testing.T) {
 					t.Errorf("%q is not in: %v", want, err)
 				}
 			}
-			if c.Refused != nil && !errors.Is(err, lazaret.ErrConfig) {
+			if c.Refused != nil && !errors.Is(err, fumehood.ErrConfig) {
 				t.Errorf("no ErrConfig: %v", err)
 			}
 		})
@@ -129,7 +129,7 @@ func TestComposeFiles(t *testing.T) {
 	}
 }
 
-func (c *composeCase) check(t *testing.T, sb *lazaret.Sandbox) {
+func (c *composeCase) check(t *testing.T, sb *fumehood.Sandbox) {
 	t.Helper()
 	var names []string
 	for _, s := range sb.Info().Services {
@@ -152,7 +152,7 @@ func (c *composeCase) check(t *testing.T, sb *lazaret.Sandbox) {
 				t.Fatal(err)
 			}
 		}
-		res, err := svc.Exec(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", r.Command}, Wall: time.Minute})
+		res, err := svc.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", r.Command}, Wall: time.Minute})
 		if err != nil {
 			t.Errorf("%s: %s: %v", r.Service, r.Command, err)
 			continue
@@ -168,7 +168,7 @@ func (c *composeCase) check(t *testing.T, sb *lazaret.Sandbox) {
 }
 
 // checkPort fetches a page from a published port.
-func checkPort(t *testing.T, sb *lazaret.Sandbox, service string, port int) {
+func checkPort(t *testing.T, sb *fumehood.Sandbox, service string, port int) {
 	t.Helper()
 	svc, err := sb.Lookup(service)
 	if err != nil {
@@ -204,7 +204,7 @@ func checkPort(t *testing.T, sb *lazaret.Sandbox, service string, port int) {
 }
 
 // checkLimits asks the Engine for a container's limits of memory, swap, processes and CPUs.
-func checkLimits(t *testing.T, s lazaret.ServiceInfo) {
+func checkLimits(t *testing.T, s fumehood.ServiceInfo) {
 	t.Helper()
 	want := "67108864 67108864 100 500000000"
 	if s.Name == "none" {

@@ -7,9 +7,9 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/compose"
-	"github.com/lazaret/lazaret/internal/engine"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/engine"
 )
 
 // subnetAttempts is how often other subnets are tried, where other processes are quicker to take some.
@@ -119,8 +119,8 @@ func (sb *sandbox) prepare(ctx context.Context) (arch string, err error) {
 		case arch == "":
 			first, arch = name, image.Arch
 		case arch != image.Arch:
-			return "", &lazaret.Error{
-				Op: "use image " + image.Ref, Service: name, Class: lazaret.ErrUnsupported,
+			return "", &fumehood.Error{
+				Op: "use image " + image.Ref, Service: name, Class: fumehood.ErrUnsupported,
 				Err:  fmt.Errorf("it is for %s, and that of service %s for %s", image.Arch, first, arch),
 				Hint: "use images for one architecture in all services of a project",
 			}
@@ -159,7 +159,7 @@ func (sb *sandbox) project(ctx context.Context, guest string) (*compose.Project,
 func (sb *sandbox) logChanges() {
 	switch {
 	case !sb.loaded.Internal():
-		sb.p.opts.Logger.Warn("the sandbox has a network", "sandbox", sb.spec.Name, "egress", lazaret.EgressInternet)
+		sb.p.opts.Logger.Warn("the sandbox has a network", "sandbox", sb.spec.Name, "egress", fumehood.EgressInternet)
 	case len(sb.loaded.NetworksNeeded()) > 0:
 		sb.p.opts.Logger.Info("the project's networks are internal: its services reach each other and nothing else", "sandbox", sb.spec.Name)
 	}

@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/compose"
-	"github.com/lazaret/lazaret/internal/dockertest"
-	"github.com/lazaret/lazaret/internal/engine"
-	"github.com/lazaret/lazaret/provider/conformance"
-	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/dockertest"
+	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/provider/conformance"
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
 // ownDaemon connects to a daemon of the test's own. At the end nothing of ours may be left there.
@@ -38,7 +38,7 @@ func ownDaemon(t *testing.T) (*dockertest.Daemon, *docker.Provider) {
 }
 
 // offline is a Compose project of a service whose main process is its own, without a network.
-func offline(t *testing.T) *lazaret.Compose {
+func offline(t *testing.T) *fumehood.Compose {
 	t.Helper()
 	text, err := os.ReadFile(ownMain(t))
 	if err != nil {
@@ -48,34 +48,34 @@ func offline(t *testing.T) *lazaret.Compose {
 	if err := os.WriteFile(file, append(text, "    network_mode: none\n"...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return &lazaret.Compose{Files: []string{file}}
+	return &fumehood.Compose{Files: []string{file}}
 }
 
 // long starts a command that would take long.
-func long(t *testing.T, sb *lazaret.Sandbox) *lazaret.Process {
+func long(t *testing.T, sb *fumehood.Sandbox) *fumehood.Process {
 	t.Helper()
-	p, err := sb.Start(t.Context(), lazaret.Cmd{Args: []string{"sleep", "1000"}})
+	p, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"sleep", "1000"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return p
 }
 
-func works(t *testing.T, what string, sb *lazaret.Sandbox) {
+func works(t *testing.T, what string, sb *fumehood.Sandbox) {
 	t.Helper()
-	res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", "echo yes; exit 3"}, Wall: time.Minute})
-	if err != nil || res.Outcome != lazaret.Exited || res.ExitCode != 3 || res.Stdout.Text() != "yes\n" {
+	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "echo yes; exit 3"}, Wall: time.Minute})
+	if err != nil || res.Outcome != fumehood.Exited || res.ExitCode != 3 || res.Stdout.Text() != "yes\n" {
 		t.Errorf("%s: %+v, %v", what, res, err)
 	}
 }
 
 // lostOf waits for a command whose connection is gone.
-func lostOf(t *testing.T, what string, p *lazaret.Process) {
+func lostOf(t *testing.T, what string, p *fumehood.Process) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	res, err := p.Wait(ctx)
-	if err == nil && res.Outcome != lazaret.Lost || err != nil && !isOurs(err) {
+	if err == nil && res.Outcome != fumehood.Lost || err != nil && !isOurs(err) {
 		t.Errorf("%s: the command that ran ended with %+v, %v", what, res, err)
 	}
 }
@@ -88,11 +88,11 @@ func TestADaemonThatIsRestarted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, p := ownDaemon(t)
-			ofImage := start(t, p, lazaret.Spec{Image: busybox})
-			ofProject := start(t, p, lazaret.Spec{Compose: offline(t)})
+			ofImage := start(t, p, fumehood.Spec{Image: busybox})
+			ofProject := start(t, p, fumehood.Spec{Compose: offline(t)})
 			inImage, inProject := long(t, ofImage), long(t, ofProject)
 			works(t, "before", ofImage)
-			byEngine, err := ofProject.Start(t.Context(), lazaret.Cmd{Args: []string{"sleep", "1000"}, Direct: true})
+			byEngine, err := ofProject.Start(t.Context(), fumehood.Cmd{Args: []string{"sleep", "1000"}, Direct: true})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -100,7 +100,7 @@ func TestADaemonThatIsRestarted(t *testing.T) {
 			// Their guests have lost their host: what they ran is lost, and said to be.
 			lostOf(t, "sandbox of an image", inImage)
 			lostOf(t, "sandbox of a project", inProject)
-			if _, err := p.Start(t.Context(), lazaret.Spec{Image: busybox}); !isOurs(err) {
+			if _, err := p.Start(t.Context(), fumehood.Spec{Image: busybox}); !isOurs(err) {
 				t.Errorf("a start without a daemon: %v", err)
 			}
 			if res, err := byEngine.Wait(t.Context()); !isOurs(err) { // nobody can tell whether its container lives
@@ -109,11 +109,11 @@ func TestADaemonThatIsRestarted(t *testing.T) {
 			d.Start()
 			// The main process of the first was the guest. That of the second is its own, and gets a fresh guest.
 			works(t, "sandbox of a project, after", ofProject)
-			_, err = ofImage.Exec(t.Context(), lazaret.Cmd{Args: []string{"true"}})
-			if !errors.Is(err, lazaret.ErrUnavailable) {
+			_, err = ofImage.Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}})
+			if !errors.Is(err, fumehood.ErrUnavailable) {
 				t.Errorf("sandbox of an image, after: %v, want an ErrUnavailable", err)
 			}
-			works(t, "a new sandbox", start(t, p, lazaret.Spec{Image: busybox}))
+			works(t, "a new sandbox", start(t, p, fumehood.Spec{Image: busybox}))
 		})
 	}
 }
@@ -122,23 +122,23 @@ func TestADaemonThatStandsStill(t *testing.T) {
 	t.Parallel()
 	const still = 30 * time.Second
 	d, p := ownDaemon(t)
-	sb := start(t, p, lazaret.Spec{Image: busybox})
-	running, err := sb.Start(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", "sleep 5; echo over"}})
+	sb := start(t, p, fumehood.Spec{Image: busybox})
+	running, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "sleep 5; echo over"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	direct, err := sb.Start(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", "sleep 5; echo over"}, Direct: true})
+	direct, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "sleep 5; echo over"}, Direct: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	closing := start(t, p, lazaret.Spec{Image: busybox})
+	closing := start(t, p, fumehood.Spec{Image: busybox})
 	d.Freeze()
 	thawed := time.AfterFunc(still, d.Thaw)
 	defer thawed.Stop()
 	began := time.Now()
 	started, closed := make(chan error, 1), make(chan error, 1)
 	go func() {
-		other, err := p.Start(t.Context(), lazaret.Spec{Image: busybox})
+		other, err := p.Start(t.Context(), fumehood.Spec{Image: busybox})
 		if err == nil {
 			err = other.Close(t.Context())
 		}
@@ -174,15 +174,15 @@ func TestADaemonThatStandsStill(t *testing.T) {
 func TestADaemonThatHangs(t *testing.T) {
 	t.Parallel()
 	d, p := ownDaemon(t)
-	sb := start(t, p, lazaret.Spec{Image: busybox})
+	sb := start(t, p, fumehood.Spec{Image: busybox})
 	d.Freeze()
 	for what, call := range map[string]func(ctx context.Context) error{
 		"start": func(ctx context.Context) error {
-			_, err := p.Start(ctx, lazaret.Spec{Image: busybox, Name: "hung"})
+			_, err := p.Start(ctx, fumehood.Spec{Image: busybox, Name: "hung"})
 			return err
 		},
 		"exec": func(ctx context.Context) error {
-			_, err := sb.Exec(ctx, lazaret.Cmd{Args: []string{"true"}, Direct: true})
+			_, err := sb.Exec(ctx, fumehood.Cmd{Args: []string{"true"}, Direct: true})
 			return err
 		},
 		"connection": func(ctx context.Context) error {
@@ -193,7 +193,7 @@ func TestADaemonThatHangs(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		began := time.Now()
 		err := call(ctx)
-		if !errors.Is(err, lazaret.ErrCancelled) && !isOurs(err) || err == nil {
+		if !errors.Is(err, fumehood.ErrCancelled) && !isOurs(err) || err == nil {
 			t.Errorf("%s: got %v", what, err)
 		}
 		if took := time.Since(began); took > time.Minute { // a start that is given up is removed, which has 30 s
@@ -203,7 +203,7 @@ func TestADaemonThatHangs(t *testing.T) {
 	}
 	began := time.Now()
 	err := sb.Close(t.Context())
-	if !isOurs(err) && !errors.Is(err, lazaret.ErrCancelled) || !strings.Contains(err.Error(), sb.Info().Name) {
+	if !isOurs(err) && !errors.Is(err, fumehood.ErrCancelled) || !strings.Contains(err.Error(), sb.Info().Name) {
 		t.Errorf("a removal that the daemon does not answer: %v", err)
 	}
 	if took := time.Since(began); took > 90*time.Second {
@@ -212,5 +212,5 @@ func TestADaemonThatHangs(t *testing.T) {
 	d.Kill()
 	d.Start()
 	conformance.Eventually(t, "the sandbox is removed", func() bool { return sb.Close(t.Context()) == nil })
-	works(t, "a new sandbox", start(t, p, lazaret.Spec{Image: busybox}))
+	works(t, "a new sandbox", start(t, p, fumehood.Spec{Image: busybox}))
 }

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/engine"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/engine"
 )
 
 // deaths is what is known of the end of a service's container. It is collected once for each end, not for each call
@@ -54,7 +54,7 @@ func (s *service) obituary(ctx context.Context, state engine.State) error {
 		struck := func(c engine.ContainerState) bool { return c.OOMs > c.Before }
 		state.OOMKilled = struck(s.sb.p.watch.Await(ctx, s.id, oomWithin, struck))
 	}
-	var known *lazaret.Error
+	var known *fumehood.Error
 	errors.As(state.Unavailable(), &known)
 	log := s.sb.p.engine.LastLog(ctx, state, lastLines)
 	if strings.TrimSpace(log) == "" {
@@ -67,7 +67,7 @@ func (s *service) obituary(ctx context.Context, state engine.State) error {
 	for line := range strings.Lines(log) {
 		b.WriteString("\n    " + readable(line))
 	}
-	return &lazaret.Error{Class: known.Class, Err: fmt.Errorf("%w; its last lines:%s", known.Err, b.String()), Hint: known.Hint}
+	return &fumehood.Error{Class: known.Class, Err: fmt.Errorf("%w; its last lines:%s", known.Err, b.String()), Hint: known.Hint}
 }
 
 // alive is the report of a service's death, nil where nothing is known of one.
@@ -80,7 +80,7 @@ func (s *service) alive(ctx context.Context) error {
 
 // explain gives the service's death as the reason of an error that it has caused.
 func (s *service) explain(ctx context.Context, err error) error {
-	if err == nil || !errors.Is(err, lazaret.ErrUnavailable) && !errors.Is(err, lazaret.ErrInfrastructure) || ctx.Err() != nil {
+	if err == nil || !errors.Is(err, fumehood.ErrUnavailable) && !errors.Is(err, fumehood.ErrInfrastructure) || ctx.Err() != nil {
 		return err
 	}
 	if death := s.death(ctx); death != nil {

@@ -12,11 +12,11 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/dockertest"
-	"github.com/lazaret/lazaret/internal/faultproxy"
-	"github.com/lazaret/lazaret/provider/conformance"
-	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/dockertest"
+	"github.com/fumehood/fumehood/internal/faultproxy"
+	"github.com/fumehood/fumehood/provider/conformance"
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
 // A service ends in the middle of a sample. Every call from then on tells how, and the daemon is asked once.
@@ -41,8 +41,8 @@ func TestTheDeathOfAServiceIsToldByTheNextCall(t *testing.T) {
 				t.Fatal(err)
 			}
 			p, proxy := faulty(t, c.opts)
-			sb := start(t, p, lazaret.Spec{Compose: &lazaret.Compose{Files: []string{file}}})
-			if res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"touch", "/tmp/end"}}); err != nil || !res.Success() && res.Outcome != lazaret.Lost {
+			sb := start(t, p, fumehood.Spec{Compose: &fumehood.Compose{Files: []string{file}}})
+			if res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"touch", "/tmp/end"}}); err != nil || !res.Success() && res.Outcome != fumehood.Lost {
 				t.Fatal(res, err)
 			}
 			container := sb.Info().Services[0].Container
@@ -59,8 +59,8 @@ func TestTheDeathOfAServiceIsToldByTheNextCall(t *testing.T) {
 				return faultproxy.None
 			})
 			ask := func() {
-				_, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"true"}})
-				if !errors.Is(err, lazaret.ErrUnavailable) {
+				_, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}})
+				if !errors.Is(err, fumehood.ErrUnavailable) {
 					t.Errorf("got %v, want an ErrUnavailable", err)
 					return
 				}
@@ -97,16 +97,16 @@ func TestACommandThatDiesWithItsContainerIsLostWhereTheDaemonLagsBehind(t *testi
 	late := &lag{told: map[string][]byte{}}
 	socket := dockertest.Between(t, e, late.handle)
 	p := newProvider(t, docker.Options{Host: "unix://" + socket, Transport: docker.TransportEngine, NoReaper: true})
-	sb := start(t, p, lazaret.Spec{Image: busybox})
-	run := func(script string) *lazaret.Process {
-		p, err := sb.Start(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", script}})
+	sb := start(t, p, fumehood.Spec{Image: busybox})
+	run := func(script string) *fumehood.Process {
+		p, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return p
 	}
 	dies := run("sleep 1000")
-	if res, err := run("exit 137").Wait(t.Context()); err != nil || res.Outcome != lazaret.Exited || res.ExitCode != 137 {
+	if res, err := run("exit 137").Wait(t.Context()); err != nil || res.Outcome != fumehood.Exited || res.ExitCode != 137 {
 		t.Errorf("got %+v, %v, want an exit with 137", res, err)
 	}
 	late.begin(t)
@@ -114,7 +114,7 @@ func TestACommandThatDiesWithItsContainerIsLostWhereTheDaemonLagsBehind(t *testi
 	if err := e.StopContainer(t.Context(), sb.Info().Services[0].Container); err != nil {
 		t.Fatal(err)
 	}
-	if res, err := dies.Wait(t.Context()); err != nil || res.Outcome != lazaret.Lost {
+	if res, err := dies.Wait(t.Context()); err != nil || res.Outcome != fumehood.Lost {
 		t.Errorf("got %+v, %v, want it to be lost", res, err)
 	}
 }

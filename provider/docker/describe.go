@@ -5,12 +5,12 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/engine"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/engine"
 )
 
 // describing are the labels that say what a sandbox is for. All are set, as Provider.labels has it.
-func describing(info lazaret.Info) map[string]string {
+func describing(info fumehood.Info) map[string]string {
 	l := map[string]string{
 		engine.LabelTask: info.Sample.Task, engine.LabelSample: info.Sample.ID, engine.LabelEpoch: "",
 		engine.LabelConfig: info.ConfigFile, engine.LabelEnv: strings.Join(info.EnvNames, ","),
@@ -22,9 +22,9 @@ func describing(info lazaret.Info) map[string]string {
 }
 
 // described is what labels say of a sandbox.
-func described(labels map[string]string) lazaret.Info {
-	info := lazaret.Info{
-		Sample:     lazaret.Sample{Task: labels[engine.LabelTask], ID: labels[engine.LabelSample]},
+func described(labels map[string]string) fumehood.Info {
+	info := fumehood.Info{
+		Sample:     fumehood.Sample{Task: labels[engine.LabelTask], ID: labels[engine.LabelSample]},
 		ConfigFile: labels[engine.LabelConfig],
 	}
 	info.Sample.Epoch, _ = strconv.Atoi(labels[engine.LabelEpoch]) // 0 where there is none
@@ -36,17 +36,17 @@ func described(labels map[string]string) lazaret.Info {
 
 // recordNetwork takes down which network the sandbox was given, and which of its ports are to be reached.
 func (sb *sandbox) recordNetwork() {
-	n := lazaret.Networking{Network: sb.spec.Network, Egress: lazaret.NetworkNone, Ports: map[string][]lazaret.Port{}}
+	n := fumehood.Networking{Network: sb.spec.Network, Egress: fumehood.NetworkNone, Ports: map[string][]fumehood.Port{}}
 	switch {
 	case sb.loaded != nil && sb.loaded.Internal():
 		n.Network = "internal"
 	case sb.loaded != nil:
-		n.Network, n.Egress = "project", lazaret.EgressInternet
+		n.Network, n.Egress = "project", fumehood.EgressInternet
 	case n.Network == "":
-		n.Network = lazaret.NetworkNone
-	case n.Network == lazaret.NetworkBridge, n.Network == lazaret.NetworkHost:
-		n.Egress = lazaret.EgressInternet
-	case n.Network != lazaret.NetworkNone:
+		n.Network = fumehood.NetworkNone
+	case n.Network == fumehood.NetworkBridge, n.Network == fumehood.NetworkHost:
+		n.Egress = fumehood.EgressInternet
+	case n.Network != fumehood.NetworkNone:
 		n.Egress = "unknown"
 	}
 	for _, subnet := range sb.subnets {

@@ -6,34 +6,34 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/dockertest"
-	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/dockertest"
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
 // The guest sees /proc and ends what takes too long; the Engine does neither. So it shows who has done what was asked.
 func TestADirectServiceHasNoHelpFromTheSandbox(t *testing.T) {
 	p := dockertest.Provider(t, docker.Options{})
-	sb, err := p.Start(t.Context(), lazaret.Spec{Image: "lazaret-test/busybox"})
+	sb, err := p.Start(t.Context(), fumehood.Spec{Image: "fumehood-test/busybox"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := sb.ReadFile(t.Context(), "/proc/version"); err != nil {
 		t.Error(err)
 	}
-	for name, direct := range map[string]*lazaret.Service{"the service": sb.Direct(), "as another user": sb.As("nobody").Direct(), "another user of it": sb.Direct().As("nobody")} {
+	for name, direct := range map[string]*fumehood.Service{"the service": sb.Direct(), "as another user": sb.As("nobody").Direct(), "another user of it": sb.Direct().As("nobody")} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := direct.ReadFile(t.Context(), "/proc/version"); !errors.Is(err, lazaret.ErrUnsupported) {
+			if _, err := direct.ReadFile(t.Context(), "/proc/version"); !errors.Is(err, fumehood.ErrUnsupported) {
 				t.Errorf("got %v", err)
 			}
-			if err := direct.WriteFile(t.Context(), "/tmp/direct", []byte("x"), lazaret.WriteOptions{}); err != nil {
+			if err := direct.WriteFile(t.Context(), "/tmp/direct", []byte("x"), fumehood.WriteOptions{}); err != nil {
 				t.Error(err)
 			}
 			if got, err := sb.ReadFile(t.Context(), "/tmp/direct"); err != nil || string(got) != "x" {
 				t.Errorf("got %q, %v", got, err)
 			}
-			res, err := direct.Exec(t.Context(), lazaret.Cmd{Args: []string{"sleep", "30"}, Wall: time.Second})
-			if err != nil || res.Outcome != lazaret.TimedOut || !res.Unkilled {
+			res, err := direct.Exec(t.Context(), fumehood.Cmd{Args: []string{"sleep", "30"}, Wall: time.Second})
+			if err != nil || res.Outcome != fumehood.TimedOut || !res.Unkilled {
 				t.Errorf("got %+v, %v", res, err)
 			}
 		})
@@ -42,8 +42,8 @@ func TestADirectServiceHasNoHelpFromTheSandbox(t *testing.T) {
 
 // The guest lets the kernel wake its own threads late. A command's sleep as they do without it.
 func TestACommandsThreadsAreWokenAsWithoutAGuest(t *testing.T) {
-	sb := start(t, newProvider(t, docker.Options{}), lazaret.Spec{Image: busybox})
-	slack := func(s *lazaret.Service, cmd lazaret.Cmd) string {
+	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: busybox})
+	slack := func(s *fumehood.Service, cmd fumehood.Cmd) string {
 		cmd.Args = []string{"cat", "/proc/self/timerslack_ns"}
 		res, err := s.Exec(t.Context(), cmd)
 		if err != nil || !res.Success() {
@@ -51,9 +51,9 @@ func TestACommandsThreadsAreWokenAsWithoutAGuest(t *testing.T) {
 		}
 		return strings.TrimSpace(res.Stdout.Text())
 	}
-	want := slack(sb.Direct(), lazaret.Cmd{})
-	for name, cmd := range map[string]lazaret.Cmd{
-		"a command": {}, "one with limits": {Rlimits: lazaret.Rlimits{OpenFiles: 100}}, "one at a terminal": {TTY: true},
+	want := slack(sb.Direct(), fumehood.Cmd{})
+	for name, cmd := range map[string]fumehood.Cmd{
+		"a command": {}, "one with limits": {Rlimits: fumehood.Rlimits{OpenFiles: 100}}, "one at a terminal": {TTY: true},
 	} {
 		for range 3 { // by a new worker, and by one that is kept
 			if got := slack(sb.Service, cmd); got != want {
@@ -67,8 +67,8 @@ func TestACommandsThreadsAreWokenAsWithoutAGuest(t *testing.T) {
 }
 
 func TestATerminalThatAProgramOpensAgainIsListenedTo(t *testing.T) {
-	sb := start(t, newProvider(t, docker.Options{}), lazaret.Spec{Image: debian})
-	res, err := sb.Exec(t.Context(), lazaret.Cmd{
+	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: debian})
+	res, err := sb.Exec(t.Context(), fumehood.Cmd{
 		Args: []string{"sh", "-c", "echo before; exec <&- >&- 2>&-; sleep 0.3; echo after >/dev/tty"}, TTY: true, Wall: time.Minute,
 	})
 	if err != nil || !res.Success() || res.Stdout.Text() != "before\r\nafter\r\n" {

@@ -4,16 +4,16 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/dockertest"
-	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/dockertest"
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
 // The images that `make images` makes.
 const (
-	debian  = "lazaret-test/python"
-	busybox = "lazaret-test/busybox"
-	static  = "lazaret-test/static"
+	debian  = "fumehood-test/python"
+	busybox = "fumehood-test/busybox"
+	static  = "fumehood-test/static"
 )
 
 var (
@@ -21,7 +21,7 @@ var (
 	engineOf    = dockertest.Engine
 )
 
-func start(t *testing.T, p *docker.Provider, spec lazaret.Spec) *lazaret.Sandbox {
+func start(t *testing.T, p *docker.Provider, spec fumehood.Spec) *fumehood.Sandbox {
 	t.Helper()
 	sb, err := p.Start(t.Context(), spec)
 	if err != nil {
@@ -37,13 +37,13 @@ func start(t *testing.T, p *docker.Provider, spec lazaret.Spec) *lazaret.Sandbox
 }
 
 func TestAFileThatDoesNotFitIsALimit(t *testing.T) {
-	sb := start(t, newProvider(t, docker.Options{}), lazaret.Spec{Image: "lazaret-test/busybox"})
+	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: "fumehood-test/busybox"})
 	const shm = 64 << 20 // what Docker gives /dev/shm
-	err := sb.WriteFile(t.Context(), "/dev/shm/big", make([]byte, shm+16<<20), lazaret.WriteOptions{})
-	if !errors.Is(err, lazaret.ErrLimit) {
+	err := sb.WriteFile(t.Context(), "/dev/shm/big", make([]byte, shm+16<<20), fumehood.WriteOptions{})
+	if !errors.Is(err, fumehood.ErrLimit) {
 		t.Errorf("got %v, want an ErrLimit", err)
 	}
-	if err := sb.WriteFile(t.Context(), "/tmp/small", []byte("fits"), lazaret.WriteOptions{}); err != nil {
+	if err := sb.WriteFile(t.Context(), "/tmp/small", []byte("fits"), fumehood.WriteOptions{}); err != nil {
 		t.Error("the next one:", err)
 	}
 }

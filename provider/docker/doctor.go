@@ -10,9 +10,9 @@ import (
 
 	"github.com/shirou/gopsutil/v4/disk"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/compose"
-	"github.com/lazaret/lazaret/internal/engine"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/engine"
 )
 
 // Status is the verdict of one check.
@@ -181,13 +181,13 @@ func (p *Provider) diskCheck(ctx context.Context, dir string) Check {
 	}
 	c.Status, c.Detail = OK, fmt.Sprintf("%.1f GiB free in %s", float64(usage.Free)/(1<<30), dir)
 	if usage.Free < lowDisk {
-		c.Status, c.Hint = Warn, "remove what is not needed: `lazaret cleanup --caches`, `docker system df`"
+		c.Status, c.Hint = Warn, "remove what is not needed: `fumehood cleanup --caches`, `docker system df`"
 	}
 	return c
 }
 
 func (p *Provider) leftoverCheck(ctx context.Context) Check {
-	plan, err := p.Cleanup(ctx, lazaret.CleanupOptions{DryRun: true})
+	plan, err := p.Cleanup(ctx, fumehood.CleanupOptions{DryRun: true})
 	if err != nil {
 		return failed("leftovers", err)
 	}
@@ -204,7 +204,7 @@ func (p *Provider) leftoverCheck(ctx context.Context) Check {
 	}
 	c := Check{Name: "leftovers", Status: OK, Detail: fmt.Sprintf("none (%d kept, %d caches)", kept, caches)}
 	if left > 0 {
-		c.Status, c.Detail, c.Hint = Warn, fmt.Sprintf("%d objects of dead owners (%d kept, %d caches)", left, kept, caches), "remove them with `lazaret cleanup`"
+		c.Status, c.Detail, c.Hint = Warn, fmt.Sprintf("%d objects of dead owners (%d kept, %d caches)", left, kept, caches), "remove them with `fumehood cleanup`"
 	}
 	return c
 }
@@ -217,13 +217,13 @@ func (p *Provider) selfTest(ctx context.Context) []Check {
 		return []Check{failed("sandbox", err)}
 	}
 	begin := time.Now()
-	sb, err := p.Start(ctx, lazaret.Spec{Image: image})
+	sb, err := p.Start(ctx, fumehood.Spec{Image: image})
 	if err != nil {
 		return []Check{failed("sandbox", err)}
 	}
 	started := time.Since(begin)
 	begin = time.Now()
-	res, err := sb.Exec(ctx, lazaret.Cmd{Args: []string{compose.GuestProgram, "selftest"}, Wall: 30 * time.Second})
+	res, err := sb.Exec(ctx, fumehood.Cmd{Args: []string{compose.GuestProgram, "selftest"}, Wall: 30 * time.Second})
 	ran := time.Since(begin)
 	checks := []Check{isolationCheck(res, err)}
 	begin = time.Now()
@@ -236,12 +236,12 @@ func (p *Provider) selfTest(ctx context.Context) []Check {
 	})
 }
 
-func isolationCheck(res *lazaret.Result, err error) Check {
+func isolationCheck(res *fumehood.Result, err error) Check {
 	const name = "isolation"
 	switch {
 	case err != nil:
 		return failed(name, err)
-	case res.Outcome != lazaret.Exited:
+	case res.Outcome != fumehood.Exited:
 		return Check{Name: name, Status: Fail, Detail: fmt.Sprintf("the command in the sandbox %s", res.Outcome)}
 	case !res.Success():
 		return Check{Name: name, Status: Fail, Detail: "a sandbox without a network has one: " + strings.ReplaceAll(strings.TrimSpace(res.Stdout.Text()), "\n", "; ")}

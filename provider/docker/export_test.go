@@ -5,9 +5,9 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/lazaret/lazaret/internal/engine"
-	"github.com/lazaret/lazaret/internal/guestbin"
-	"github.com/lazaret/lazaret/internal/owner"
+	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/guestbin"
+	"github.com/fumehood/fumehood/internal/owner"
 )
 
 // OtherGuest has the provider deliver a guest of another version: the same program, and other bytes behind it.

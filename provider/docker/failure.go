@@ -8,8 +8,8 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/engine"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/engine"
 )
 
 const (
@@ -35,12 +35,12 @@ func (s *service) failing(ctx context.Context, c engine.State, op string, class 
 			b.WriteString("\n    " + readable(line))
 		}
 	}
-	return s.failure(op, &lazaret.Error{Class: class, Err: errors.New(b.String())})
+	return s.failure(op, &fumehood.Error{Class: class, Err: errors.New(b.String())})
 }
 
 // failure says of what service an error is.
 func (s *service) failure(op string, err error) error {
-	return &lazaret.Error{Op: op, Service: s.Name, Class: lazaret.ClassOf(err), Err: err}
+	return &fumehood.Error{Op: op, Service: s.Name, Class: fumehood.ClassOf(err), Err: err}
 }
 
 // readable is a line that a container wrote, without what could play tricks on a terminal.

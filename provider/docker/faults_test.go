@@ -16,10 +16,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/faultproxy"
-	"github.com/lazaret/lazaret/internal/tier"
-	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/faultproxy"
+	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
 // faulty connects to the daemon through a proxy that makes faults once Decide was called.
@@ -62,14 +62,14 @@ func mix(share float64, hangs int, faults ...faultproxy.Fault) func(string) faul
 
 // isOurs reports whether an error says that our side has failed, and not the program or the user.
 func isOurs(err error) bool {
-	return errors.Is(err, lazaret.ErrInfrastructure) || errors.Is(err, lazaret.ErrUnavailable)
+	return errors.Is(err, fumehood.ErrInfrastructure) || errors.Is(err, fumehood.ErrUnavailable)
 }
 
 func TestSamplesSurviveFaultsOfTheDaemon(t *testing.T) {
 	t.Parallel() // most of it is waiting
 	samples := tier.Pick(t, 10, 40, 400)
 	p, proxy := faulty(t, docker.Options{Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
-	start(t, p, lazaret.Spec{Image: busybox}) // the guest's volume is there
+	start(t, p, fumehood.Spec{Image: busybox}) // the guest's volume is there
 	proxy.Decide(mix(0.1, samples/10, faultproxy.Delay, faultproxy.ResetBefore, faultproxy.ResetAfter, faultproxy.Hang,
 		faultproxy.HangAfter, faultproxy.Internal, faultproxy.Truncate))
 	var next, good atomic.Int64
@@ -107,7 +107,7 @@ func sampleName(i int) string { return fmt.Sprintf("faulty-%d", i) }
 // it is without faults is a failure of the test.
 func sample(t *testing.T, p *docker.Provider, i int) (err error) {
 	ctx := t.Context()
-	sb, err := p.Start(ctx, lazaret.Spec{Image: busybox, Name: sampleName(i)})
+	sb, err := p.Start(ctx, fumehood.Spec{Image: busybox, Name: sampleName(i)})
 	if err != nil {
 		return err
 	}
@@ -119,16 +119,16 @@ func sample(t *testing.T, p *docker.Provider, i int) (err error) {
 		err = errors.Join(err, cerr)
 	}()
 	content := []byte(fmt.Sprint("content ", i))
-	if err := sb.WriteFile(ctx, "/tmp/f", content, lazaret.WriteOptions{}); err != nil {
+	if err := sb.WriteFile(ctx, "/tmp/f", content, fumehood.WriteOptions{}); err != nil {
 		return err
 	}
-	res, err := sb.Exec(ctx, lazaret.Cmd{Args: []string{"sh", "-c", "cat /tmp/f; exit " + fmt.Sprint(i%7)}, Wall: time.Minute})
+	res, err := sb.Exec(ctx, fumehood.Cmd{Args: []string{"sh", "-c", "cat /tmp/f; exit " + fmt.Sprint(i%7)}, Wall: time.Minute})
 	switch {
 	case err != nil:
 		return err
-	case res.Outcome == lazaret.Lost:
-		return fmt.Errorf("lost: %w", lazaret.ErrInfrastructure)
-	case res.Outcome != lazaret.Exited || res.ExitCode != i%7 || res.Stdout.Text() != string(content):
+	case res.Outcome == fumehood.Lost:
+		return fmt.Errorf("lost: %w", fumehood.ErrInfrastructure)
+	case res.Outcome != fumehood.Exited || res.ExitCode != i%7 || res.Stdout.Text() != string(content):
 		t.Errorf("sample %d: %s, code %d, %q", i, res.Outcome, res.ExitCode, res.Stdout.Text())
 	}
 	got, err := sb.ReadFile(ctx, "/tmp/f")
@@ -146,22 +146,22 @@ func TestACommandIsNeverHandedOverTwice(t *testing.T) {
 	for _, way := range []struct {
 		name string
 		opts docker.Options
-		spec lazaret.Spec
-		cmd  lazaret.Cmd
+		spec fumehood.Spec
+		cmd  fumehood.Cmd
 		cut  int // after so many commands all streams are cut; 0 means never
 	}{
-		{"guest", docker.Options{NoSockets: true}, lazaret.Spec{Image: busybox}, lazaret.Cmd{}, 0},
-		{"guest that is lost", docker.Options{NoSockets: true}, lazaret.Spec{Image: busybox}, lazaret.Cmd{}, commands / 2},
-		{"guest of another user", docker.Options{NoSockets: true}, lazaret.Spec{Image: busybox}, lazaret.Cmd{User: "tester"}, 0},
-		{"guests that are started again", docker.Options{NoSockets: true}, lazaret.Spec{Compose: &lazaret.Compose{Files: []string{ownMain(t)}}}, lazaret.Cmd{}, 7},
-		{"engine", docker.Options{Transport: docker.TransportEngine}, lazaret.Spec{Image: busybox}, lazaret.Cmd{}, 0},
-		{"direct", docker.Options{}, lazaret.Spec{Image: busybox}, lazaret.Cmd{Direct: true}, 0},
+		{"guest", docker.Options{NoSockets: true}, fumehood.Spec{Image: busybox}, fumehood.Cmd{}, 0},
+		{"guest that is lost", docker.Options{NoSockets: true}, fumehood.Spec{Image: busybox}, fumehood.Cmd{}, commands / 2},
+		{"guest of another user", docker.Options{NoSockets: true}, fumehood.Spec{Image: busybox}, fumehood.Cmd{User: "tester"}, 0},
+		{"guests that are started again", docker.Options{NoSockets: true}, fumehood.Spec{Compose: &fumehood.Compose{Files: []string{ownMain(t)}}}, fumehood.Cmd{}, 7},
+		{"engine", docker.Options{Transport: docker.TransportEngine}, fumehood.Spec{Image: busybox}, fumehood.Cmd{}, 0},
+		{"direct", docker.Options{}, fumehood.Spec{Image: busybox}, fumehood.Cmd{Direct: true}, 0},
 	} {
 		t.Run(way.name, func(t *testing.T) {
 			t.Parallel()
 			p, proxy := faulty(t, way.opts)
 			sb := start(t, p, way.spec)
-			if res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", ": > /tmp/lines; chmod 666 /tmp/lines"}}); err != nil || !res.Success() {
+			if res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", ": > /tmp/lines; chmod 666 /tmp/lines"}}); err != nil || !res.Success() {
 				t.Fatal(res, err)
 			}
 			proxy.Decide(mix(0.3, 1, faultproxy.Delay, faultproxy.ResetBefore, faultproxy.ResetAfter, faultproxy.HangAfter, faultproxy.Internal, faultproxy.Truncate))
@@ -182,7 +182,7 @@ func TestACommandIsNeverHandedOverTwice(t *testing.T) {
 							t.Errorf("command %d: %v", i, err)
 						case err != nil:
 							t.Logf("command %d: %v", i, err)
-						case res.Outcome == lazaret.Lost:
+						case res.Outcome == fumehood.Lost:
 						case !res.Success() || res.Stdout.Text() != fmt.Sprintf("done %d\n", i):
 							t.Errorf("command %d: %s, code %d, %q", i, res.Outcome, res.ExitCode, res.Stdout.Text())
 						default:
@@ -224,7 +224,7 @@ func ownMain(t *testing.T) string {
 }
 
 // linesOf reads the file from outside, for the sandbox's guest may be lost.
-func linesOf(t *testing.T, sb *lazaret.Sandbox) string {
+func linesOf(t *testing.T, sb *fumehood.Sandbox) string {
 	t.Helper()
 	files := engineOf(t).Files(sb.Info().Services[0].Container, nil)
 	r, _, err := files.Open(context.WithoutCancel(t.Context()), "/tmp/lines", 0, -1)
@@ -245,7 +245,7 @@ func linesOf(t *testing.T, sb *lazaret.Sandbox) string {
 
 func TestAFullDiskOfTheDaemonIsSaidAtOnce(t *testing.T) {
 	p, proxy := faulty(t, docker.Options{})
-	start(t, p, lazaret.Spec{Image: busybox}) // the guest's volume is there
+	start(t, p, fumehood.Spec{Image: busybox}) // the guest's volume is there
 	for _, call := range []string{"POST /containers/create", "POST /containers/*/start"} {
 		proxy.Decide(func(c string) faultproxy.Fault {
 			if c == call {
@@ -254,8 +254,8 @@ func TestAFullDiskOfTheDaemonIsSaidAtOnce(t *testing.T) {
 			return faultproxy.None
 		})
 		before := proxy.Made()
-		_, err := p.Start(t.Context(), lazaret.Spec{Image: busybox, Name: "faulty-disk"})
-		if !errors.Is(err, lazaret.ErrInfrastructure) || !strings.Contains(err.Error(), "no space left on device") || !strings.Contains(err.Error(), "a disk is full") {
+		_, err := p.Start(t.Context(), fumehood.Spec{Image: busybox, Name: "faulty-disk"})
+		if !errors.Is(err, fumehood.ErrInfrastructure) || !strings.Contains(err.Error(), "no space left on device") || !strings.Contains(err.Error(), "a disk is full") {
 			t.Errorf("%s: got %v", call, err)
 		}
 		if n := proxy.Made()["full disk of "+call] - before["full disk of "+call]; n != 1 {
@@ -283,8 +283,8 @@ func TestAStartDoesNotDependOnEvents(t *testing.T) {
 	p := newProvider(t, docker.Options{Host: proxy.Host})
 	for range 2 { // the second has events
 		began := time.Now()
-		sb := start(t, p, lazaret.Spec{Image: busybox})
-		res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"true"}})
+		sb := start(t, p, fumehood.Spec{Image: busybox})
+		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}})
 		if err != nil || !res.Success() {
 			t.Errorf("got %+v, %v", res, err)
 		}

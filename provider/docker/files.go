@@ -5,18 +5,18 @@ import (
 	"io"
 	"iter"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/engine"
-	"github.com/lazaret/lazaret/internal/wire/client"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/wire/client"
 )
 
 var (
-	_ lazaret.FileBackend = guestFiles{}
-	_ lazaret.FileBackend = (*engine.Files)(nil)
+	_ fumehood.FileBackend = guestFiles{}
+	_ fumehood.FileBackend = (*engine.Files)(nil)
 )
 
 // Files returns the files that the guest of a user reads and changes, or that the Engine does.
-func (s *service) Files(user string) lazaret.FileBackend {
+func (s *service) Files(user string) fumehood.FileBackend {
 	if !s.sb.direct() {
 		return guestFiles{s, user}
 	}
@@ -24,7 +24,7 @@ func (s *service) Files(user string) lazaret.FileBackend {
 }
 
 // DirectFiles returns the files that the Engine reads and writes.
-func (s *service) DirectFiles(user string) lazaret.FileBackend {
+func (s *service) DirectFiles(user string) fumehood.FileBackend {
 	return s.sb.p.engine.Files(s.id, func(ctx context.Context) (engine.FileOwner, error) {
 		return s.fileOwner(ctx, user)
 	})
@@ -49,7 +49,7 @@ func (f guestFiles) with(ctx context.Context, do func(g *client.Guest) error) er
 }
 
 // Stat describes a path.
-func (f guestFiles) Stat(ctx context.Context, name string) (info lazaret.FileInfo, err error) {
+func (f guestFiles) Stat(ctx context.Context, name string) (info fumehood.FileInfo, err error) {
 	err = f.with(ctx, func(g *client.Guest) (err error) {
 		info, err = g.Stat(ctx, name)
 		return err
@@ -58,7 +58,7 @@ func (f guestFiles) Stat(ctx context.Context, name string) (info lazaret.FileInf
 }
 
 // Open reads a regular file.
-func (f guestFiles) Open(ctx context.Context, name string, offset, length int64) (r io.ReadCloser, info lazaret.FileInfo, err error) {
+func (f guestFiles) Open(ctx context.Context, name string, offset, length int64) (r io.ReadCloser, info fumehood.FileInfo, err error) {
 	err = f.with(ctx, func(g *client.Guest) (err error) {
 		r, info, err = g.Open(ctx, name, offset, length)
 		return err
@@ -67,13 +67,13 @@ func (f guestFiles) Open(ctx context.Context, name string, offset, length int64)
 }
 
 // Write makes or replaces a regular file.
-func (f guestFiles) Write(ctx context.Context, name string, r io.Reader, size int64, opts lazaret.WriteOptions) error {
+func (f guestFiles) Write(ctx context.Context, name string, r io.Reader, size int64, opts fumehood.WriteOptions) error {
 	return f.with(ctx, func(g *client.Guest) error { return g.Write(ctx, name, r, size, opts) })
 }
 
 // Walk describes a tree.
-func (f guestFiles) Walk(ctx context.Context, root string, depth int) iter.Seq2[lazaret.WalkEntry, error] {
-	return func(yield func(lazaret.WalkEntry, error) bool) {
+func (f guestFiles) Walk(ctx context.Context, root string, depth int) iter.Seq2[fumehood.WalkEntry, error] {
+	return func(yield func(fumehood.WalkEntry, error) bool) {
 		err := f.with(ctx, func(g *client.Guest) error {
 			for e, err := range g.Walk(ctx, root, depth) {
 				if !yield(e, f.svc.guests.explain(ctx, err)) {
@@ -83,13 +83,13 @@ func (f guestFiles) Walk(ctx context.Context, root string, depth int) iter.Seq2[
 			return nil
 		})
 		if err != nil { // there was no guest to ask
-			yield(lazaret.WalkEntry{}, err)
+			yield(fumehood.WalkEntry{}, err)
 		}
 	}
 }
 
 // Change does one thing to a file.
-func (f guestFiles) Change(ctx context.Context, c lazaret.Change) error {
+func (f guestFiles) Change(ctx context.Context, c fumehood.Change) error {
 	return f.with(ctx, func(g *client.Guest) error { return g.Change(ctx, c) })
 }
 

@@ -13,9 +13,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/compose"
-	"github.com/lazaret/lazaret/internal/engine"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/engine"
 )
 
 // forwards are the ports of a service that this process forwards connections and datagrams to. A guest connects to them
@@ -28,7 +28,7 @@ type forwards struct {
 	life      context.Context // of all that is forwarded; nil until the first
 	cancel    context.CancelFunc
 	listeners []io.Closer
-	ports     []lazaret.Port
+	ports     []fumehood.Port
 }
 
 const (
@@ -57,50 +57,50 @@ func (s *service) forwardAll(ctx context.Context) error {
 }
 
 // Forward listens for what is to be passed on to a port of the service.
-func (s *service) Forward(ctx context.Context, p lazaret.Port) (lazaret.Port, error) {
+func (s *service) Forward(ctx context.Context, p fumehood.Port) (fumehood.Port, error) {
 	if s.sb.direct() {
-		return lazaret.Port{}, &lazaret.Error{Class: lazaret.ErrUnsupported, Err: errNoForwards}
+		return fumehood.Port{}, &fumehood.Error{Class: fumehood.ErrUnsupported, Err: errNoForwards}
 	}
 	state, err := s.sb.p.engine.Inspect(ctx, s.id)
 	if err != nil {
-		return lazaret.Port{}, err
+		return fumehood.Port{}, err
 	}
 	if !state.Running {
-		return lazaret.Port{}, state.Unavailable()
+		return fumehood.Port{}, state.Unavailable()
 	}
 	return s.listen(ctx, p, state)
 }
 
 // listen begins to forward what comes to a port of the host, to the container that is in this state.
-func (s *service) listen(ctx context.Context, p lazaret.Port, state engine.State) (lazaret.Port, error) {
+func (s *service) listen(ctx context.Context, p fumehood.Port, state engine.State) (fumehood.Port, error) {
 	// What Docker publishes is reached at the container's addresses. What listens on its loopback address only
 	// is reached here as well.
 	addresses := append(slices.Clone(state.Addresses), netip.MustParseAddr("127.0.0.1"))
 	at := net.JoinHostPort(cmp.Or(p.Address, "127.0.0.1"), strconv.Itoa(p.Host))
 	forward := s.forwardTCP
-	if p.Protocol == lazaret.ProtocolUDP {
+	if p.Protocol == fumehood.ProtocolUDP {
 		forward = s.forwardUDP
 	}
 	f := &s.forwards
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
-		return lazaret.Port{}, &lazaret.Error{Class: lazaret.ErrUnavailable, Err: errors.New("the sandbox is closed")}
+		return fumehood.Port{}, &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("the sandbox is closed")}
 	}
 	if f.life == nil {
 		f.life, f.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	}
 	l, host, err := forward(f.life, at, addresses, uint16(p.Container)) //nolint:contextcheck,gosec // it outlives the call; a port
 	if err != nil {
-		return lazaret.Port{}, &lazaret.Error{Class: lazaret.ErrConfig, Err: err}
+		return fumehood.Port{}, &fumehood.Error{Class: fumehood.ErrConfig, Err: err}
 	}
-	got := lazaret.Port{Host: int(host.Port()), Container: p.Container, Protocol: cmp.Or(p.Protocol, lazaret.ProtocolTCP), Address: host.Addr().String()}
+	got := fumehood.Port{Host: int(host.Port()), Container: p.Container, Protocol: cmp.Or(p.Protocol, fumehood.ProtocolTCP), Address: host.Addr().String()}
 	f.listeners, f.ports = append(f.listeners, l), append(f.ports, got)
 	return got, nil
 }
 
 // told are the ports that are forwarded now.
-func (f *forwards) told() []lazaret.Port {
+func (f *forwards) told() []fumehood.Port {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.ports)
@@ -148,10 +148,10 @@ func (s *service) unforwarded(what string, port uint16, err error) {
 func (sb *sandbox) checkForwards(services []compose.Service) error {
 	for _, s := range services {
 		if len(s.Forward) > 0 && sb.direct() {
-			return &lazaret.Error{
-				Op: fmt.Sprintf("forward port %d", s.Forward[0].Container), Service: s.Name, Class: lazaret.ErrUnsupported,
+			return &fumehood.Error{
+				Op: fmt.Sprintf("forward port %d", s.Forward[0].Container), Service: s.Name, Class: fumehood.ErrUnsupported,
 				Err:  errNoForwards,
-				Hint: "leave it out, or say x-lazaret: {egress: internet}",
+				Hint: "leave it out, or say x-fumehood: {egress: internet}",
 			}
 		}
 	}

@@ -15,9 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/conformance"
-	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/conformance"
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
 // udpEcho answers each datagram with the sum of all it has had of its sender so far, in bytes, and the datagram.
@@ -49,7 +49,7 @@ func askUDP(t *testing.T, conn net.Conn, datagram []byte, within time.Duration) 
 	return answer[:n]
 }
 
-func dialUDP(t *testing.T, p lazaret.Port) net.Conn {
+func dialUDP(t *testing.T, p fumehood.Port) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("udp", net.JoinHostPort(p.Address, fmt.Sprint(p.Host))) //nolint:noctx // it waits for nothing
 	if err != nil {
@@ -61,16 +61,16 @@ func dialUDP(t *testing.T, p lazaret.Port) net.Conn {
 
 func TestUDPPortsOfInternalNetworksAreForwarded(t *testing.T) {
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
-	sb := start(t, newProvider(t, docker.Options{Logger: log}), lazaret.Spec{Compose: project(t, strings.Replace(`
+	sb := start(t, newProvider(t, docker.Options{Logger: log}), fumehood.Spec{Compose: project(t, strings.Replace(`
 services:
-  default: {image: lazaret-test/python, command: sleep infinity, ports: ["53:5353/udp", "54/udp", "5353/tcp"]}
+  default: {image: fumehood-test/python, command: sleep infinity, ports: ["53:5353/udp", "54/udp", "5353/tcp"]}
   echo:
-    image: lazaret-test/python
+    image: fumehood-test/python
     user: nobody
     command: [python3, -c, ECHO, "::", "7000"]
     ports: ["7000/udp"]
 `, "ECHO", strconv.Quote(udpEcho), 1))})
-	at := map[string]lazaret.Port{}
+	at := map[string]fumehood.Port{}
 	for _, name := range []string{"default", "echo"} {
 		svc, err := sb.Lookup(name)
 		if err != nil {
@@ -117,8 +117,8 @@ services:
 	if got := askUDP(t, conn, []byte("nobody"), 500*time.Millisecond); len(got) != 0 {
 		t.Errorf("nobody says %q", got)
 	}
-	serve := func(args ...string) *lazaret.Process {
-		p, err := sb.Start(t.Context(), lazaret.Cmd{Args: slices.Concat([]string{"python3", "-c", udpEcho}, args)})
+	serve := func(args ...string) *fumehood.Process {
+		p, err := sb.Start(t.Context(), fumehood.Cmd{Args: slices.Concat([]string{"python3", "-c", udpEcho}, args)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -151,7 +151,7 @@ while True:
 `
 
 // echoed is what comes back of a text; empty while nobody listens.
-func echoed(t *testing.T, p lazaret.Port, text string) string {
+func echoed(t *testing.T, p fumehood.Port, text string) string {
 	t.Helper()
 	conn, err := net.DialTimeout("tcp", net.JoinHostPort(p.Address, fmt.Sprint(p.Host)), 10*time.Second) //nolint:noctx // bounded
 	if err != nil {
@@ -167,20 +167,20 @@ func echoed(t *testing.T, p lazaret.Port, text string) string {
 
 func TestPortsOfASandboxWithoutANetworkAreForwardedOnRequest(t *testing.T) {
 	p := newProvider(t, docker.Options{})
-	kept := keep(t, p, lazaret.Spec{Image: "lazaret-test/python"})
-	if _, err := kept.Start(t.Context(), lazaret.Cmd{Args: []string{"python3", "-c", tcpEcho}, Detach: true}); err != nil {
+	kept := keep(t, p, fumehood.Spec{Image: "fumehood-test/python"})
+	if _, err := kept.Start(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", tcpEcho}, Detach: true}); err != nil {
 		t.Fatal(err)
 	}
-	for name, sb := range map[string]*lazaret.Sandbox{"its own process": kept, "another one": open(t, kept.Info().Name, docker.Options{})} {
-		got, err := sb.Forward(t.Context(), lazaret.Port{Container: 8000})
-		if err != nil || got.Address != "127.0.0.1" || got.Host == 0 || got.Container != 8000 || got.Protocol != lazaret.ProtocolTCP {
+	for name, sb := range map[string]*fumehood.Sandbox{"its own process": kept, "another one": open(t, kept.Info().Name, docker.Options{})} {
+		got, err := sb.Forward(t.Context(), fumehood.Port{Container: 8000})
+		if err != nil || got.Address != "127.0.0.1" || got.Host == 0 || got.Container != 8000 || got.Protocol != fumehood.ProtocolTCP {
 			t.Fatalf("%s: %+v, %v", name, got, err)
 		}
 		conformance.Eventually(t, "the server answers", func() bool { return echoed(t, got, "hello") == "hello" })
 		if conn, err := sb.Connection(t.Context()); err != nil || !slices.Contains(conn.Ports, got) {
 			t.Errorf("%s: %+v, %v", name, conn.Ports, err)
 		}
-		if _, err := sb.Forward(t.Context(), lazaret.Port{Container: 8000, Host: got.Host}); !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), "in use") {
+		if _, err := sb.Forward(t.Context(), fumehood.Port{Container: 8000, Host: got.Host}); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "in use") {
 			t.Errorf("%s, a port that is taken: %v", name, err)
 		}
 		if err := sb.Close(t.Context()); err != nil {
@@ -190,23 +190,23 @@ func TestPortsOfASandboxWithoutANetworkAreForwardedOnRequest(t *testing.T) {
 			t.Errorf("%s: what is closed still listens", name)
 			conn.Close()
 		}
-		if _, err := sb.Forward(t.Context(), lazaret.Port{Container: 8000}); !errors.Is(err, lazaret.ErrUnavailable) {
+		if _, err := sb.Forward(t.Context(), fumehood.Port{Container: 8000}); !errors.Is(err, fumehood.ErrUnavailable) {
 			t.Errorf("%s, after its end: %v", name, err)
 		}
 	}
 }
 
 func TestPortsThatCannotBeForwardedAreRefused(t *testing.T) {
-	sb := start(t, newProvider(t, docker.Options{Transport: docker.TransportEngine}), lazaret.Spec{Image: busybox})
+	sb := start(t, newProvider(t, docker.Options{Transport: docker.TransportEngine}), fumehood.Spec{Image: busybox})
 	for _, c := range []struct {
-		port  lazaret.Port
+		port  fumehood.Port
 		class error
 	}{
-		{lazaret.Port{Container: 8000}, lazaret.ErrUnsupported},
-		{lazaret.Port{}, lazaret.ErrConfig},
-		{lazaret.Port{Container: 1 << 16}, lazaret.ErrConfig},
-		{lazaret.Port{Container: 1, Host: -1}, lazaret.ErrConfig},
-		{lazaret.Port{Container: 1, Protocol: "sctp"}, lazaret.ErrConfig},
+		{fumehood.Port{Container: 8000}, fumehood.ErrUnsupported},
+		{fumehood.Port{}, fumehood.ErrConfig},
+		{fumehood.Port{Container: 1 << 16}, fumehood.ErrConfig},
+		{fumehood.Port{Container: 1, Host: -1}, fumehood.ErrConfig},
+		{fumehood.Port{Container: 1, Protocol: "sctp"}, fumehood.ErrConfig},
 	} {
 		if got, err := sb.Forward(t.Context(), c.port); !errors.Is(err, c.class) {
 			t.Errorf("%+v: %+v, %v", c.port, got, err)
@@ -215,10 +215,10 @@ func TestPortsThatCannotBeForwardedAreRefused(t *testing.T) {
 }
 
 func TestAServiceThatHasCompletedMayPublishPorts(t *testing.T) {
-	sb := start(t, newProvider(t, docker.Options{}), lazaret.Spec{Compose: project(t, `
+	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Compose: project(t, `
 services:
-  default: {image: lazaret-test/busybox, command: sleep infinity, depends_on: {setup: {condition: service_completed_successfully}}}
-  setup: {image: lazaret-test/busybox, command: [sh, -c, "exit 0"], ports: ["80", "81"]}
+  default: {image: fumehood-test/busybox, command: sleep infinity, depends_on: {setup: {condition: service_completed_successfully}}}
+  setup: {image: fumehood-test/busybox, command: [sh, -c, "exit 0"], ports: ["80", "81"]}
 `)})
 	if got := sh(t, sb, "echo up"); got != "up" {
 		t.Errorf("it says %q", got)

@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // packet is a datagram and the client that it comes from or goes to.
@@ -237,9 +237,9 @@ func TestWhatAGuestDoesNotTakeIsLostAndHoldsUpNobody(t *testing.T) {
 
 func TestWhereNobodyTakesDatagramsTheyAreLostUntilSomebodyDoes(t *testing.T) {
 	forwarded(t, func(t *testing.T, w *forwarding) {
-		w.refuse = &lazaret.Error{Class: lazaret.ErrUnavailable, Err: errors.New("nobody")}
+		w.refuse = &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("nobody")}
 		w.say(1, "a")
-		if len(w.lost) != 1 || !errors.Is(w.lost[0], lazaret.ErrUnavailable) {
+		if len(w.lost) != 1 || !errors.Is(w.lost[0], fumehood.ErrUnavailable) {
 			t.Errorf("told %v", w.lost)
 		}
 		w.refuse = nil

@@ -9,11 +9,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/compose"
-	"github.com/lazaret/lazaret/internal/engine"
-	"github.com/lazaret/lazaret/internal/wire"
-	"github.com/lazaret/lazaret/internal/wire/client"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/wire"
+	"github.com/fumehood/fumehood/internal/wire/client"
 )
 
 // guests are the guests in a service: the main process, where it serves, for the service's own user; and
@@ -72,8 +72,8 @@ func (g *guests) ready(ctx context.Context) error {
 
 // What ends the start of a guest.
 var (
-	errSlow   error = &lazaret.Error{Class: lazaret.ErrUnavailable, Err: fmt.Errorf("the guest does not answer after %v, which is the limit", startTimeout)}
-	errClosed error = &lazaret.Error{Class: lazaret.ErrUnavailable, Err: errors.New("the sandbox is closed")}
+	errSlow   error = &fumehood.Error{Class: fumehood.ErrUnavailable, Err: fmt.Errorf("the guest does not answer after %v, which is the limit", startTimeout)}
+	errClosed error = &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("the sandbox is closed")}
 )
 
 // early explains an error about the main process during its start.
@@ -98,7 +98,7 @@ func saying(err error, complaint string) error {
 
 // explain adds to an error about a lost guest what the Engine and the guest say.
 func (g *guests) explain(ctx context.Context, err error) error {
-	if !errors.Is(err, lazaret.ErrUnavailable) {
+	if !errors.Is(err, fumehood.ErrUnavailable) {
 		return err
 	}
 	if g.main != nil && g.main.Lost() {
@@ -119,7 +119,7 @@ func (g *guests) complaint() string {
 }
 
 // exec runs cmd through the guest of its user.
-func (g *guests) exec(ctx context.Context, cmd lazaret.Cmd, live bool, out lazaret.Sink) (*client.Process, error) {
+func (g *guests) exec(ctx context.Context, cmd fumehood.Cmd, live bool, out fumehood.Sink) (*client.Process, error) {
 	guest, err := g.of(ctx, cmd.User)
 	if err != nil {
 		return nil, err
@@ -254,7 +254,7 @@ func (g *guests) start(ctx context.Context, user string, u, dead *userGuest) (er
 
 // notGuest says of an error that it is about a guest, of which it does not speak, and not about the command.
 func notGuest(err error) error {
-	return &lazaret.Error{Op: "start the guest", Class: lazaret.ClassOf(err), Err: err}
+	return &fumehood.Error{Op: "start the guest", Class: fumehood.ClassOf(err), Err: err}
 }
 
 // survived tells of processes of a dead guest that could not be killed.

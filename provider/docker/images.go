@@ -11,10 +11,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/compose"
-	"github.com/lazaret/lazaret/internal/engine"
-	"github.com/lazaret/lazaret/internal/guestbin"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/guestbin"
 )
 
 // shared runs f once for all who ask for the same key at the same time. A caller whose ctx ends stops
@@ -39,7 +39,7 @@ func shared[T any](ctx context.Context, group *flights, key string, f func(conte
 // there as it should be.
 func (p *Provider) ensureImage(ctx context.Context, ref string) (engine.Image, error) {
 	if source, is := p.builtin(ref); is {
-		built, err := p.prepare(ctx, []compose.Source{source}, &lazaret.Compose{})
+		built, err := p.prepare(ctx, []compose.Source{source}, &fumehood.Compose{})
 		return built[source.Service].Image, err
 	}
 	image, found, err := p.engine.Image(ctx, ref)
@@ -72,7 +72,7 @@ func (p *Provider) pull(ctx context.Context, ref, platform string, always bool) 
 		}
 		image, found, err = p.engine.Image(ctx, ref)
 		if err == nil && !found {
-			err = &lazaret.Error{Op: "pull image " + ref, Class: lazaret.ErrInfrastructure, Err: fmt.Errorf("the daemon has pulled it and does not have it")}
+			err = &fumehood.Error{Op: "pull image " + ref, Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("the daemon has pulled it and does not have it")}
 		}
 		return image, err
 	})
@@ -111,7 +111,7 @@ func (p *Provider) guestImageFor(ctx context.Context, arch string) (string, erro
 	return guestImage(guest.Version, arch), err
 }
 
-func guestImage(version, arch string) string { return "lazaret-guest:" + version + "-" + arch }
+func guestImage(version, arch string) string { return "fumehood-guest:" + version + "-" + arch }
 
 func (p *Provider) findOrMakeGuest(ctx context.Context, arch string) (string, error) {
 	guest, err := p.guestFor(ctx, arch, p.opts.Logger)
@@ -178,7 +178,7 @@ func (p *Provider) makeGuest(ctx context.Context, guest guestbin.Binary, mark, a
 	}
 	for _, o := range []engine.Object{{Kind: engine.Volume, ID: volume, Name: volume}, {Kind: engine.ImageKind, ID: id, Name: id}} {
 		err := p.engine.Remove(ctx, o)
-		if errors.Is(err, lazaret.ErrUnavailable) {
+		if errors.Is(err, fumehood.ErrUnavailable) {
 			break // who looked before the name was the other's uses ours: both stay, to be swept as unfinished ones
 		}
 		if err != nil {

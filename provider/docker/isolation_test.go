@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
 // reach connects to addresses, given as arguments, and prints as JSON which of them answer. GATEWAY is that of the
@@ -49,13 +49,13 @@ with concurrent.futures.ThreadPoolExecutor(32) as pool:
 `
 
 // reached runs reach in a service.
-func reached(t *testing.T, sb *lazaret.Sandbox, service string, targets []string) map[string]bool {
+func reached(t *testing.T, sb *fumehood.Sandbox, service string, targets []string) map[string]bool {
 	t.Helper()
 	svc, err := sb.Lookup(service)
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err := svc.Exec(t.Context(), lazaret.Cmd{Args: append([]string{"python3", "-c", reach}, targets...), Wall: time.Minute})
+	res, err := svc.Exec(t.Context(), fumehood.Cmd{Args: append([]string{"python3", "-c", reach}, targets...), Wall: time.Minute})
 	if err != nil || res.ExitCode != 0 {
 		t.Fatalf("%v, %+v: %s", err, res, res.Stderr.Text())
 	}
@@ -93,14 +93,14 @@ func hostAddresses(t *testing.T) []string {
 const isolated = `
 services:
   box:
-    image: lazaret-test/python
+    image: fumehood-test/python
     command: sleep infinity
     depends_on: {web: {condition: service_healthy}}
   web:
-    image: lazaret-test/python
+    image: fumehood-test/python
     command: [python3, -m, http.server, "8000"]
     healthcheck: {test: [CMD, python3, -c, "import socket; socket.create_connection(('127.0.0.1', 8000))"], interval: 500ms, retries: 60}
-  beside: {image: lazaret-test/python, command: sleep infinity, network_mode: "service:web"}
+  beside: {image: fumehood-test/python, command: sleep infinity, network_mode: "service:web"}
 `
 
 func TestNothingOutsideIsReachedButByEgress(t *testing.T) {
@@ -116,9 +116,9 @@ func TestNothingOutsideIsReachedButByEgress(t *testing.T) {
 		outside    bool // the host is reached, by its addresses and as gateway
 	}{
 		{"internal networks", isolated, []string{"box", "beside"}, false},
-		{"egress to the internet", isolated + "x-lazaret: {egress: internet}\n", []string{"box", "beside"}, true},
+		{"egress to the internet", isolated + "x-fumehood: {egress: internet}\n", []string{"box", "beside"}, true},
 		{
-			"an internal network in spite of egress", isolated + "networks: {default: {internal: true}}\nx-lazaret: {egress: internet}\n",
+			"an internal network in spite of egress", isolated + "networks: {default: {internal: true}}\nx-fumehood: {egress: internet}\n",
 			[]string{"box", "beside"},
 			false,
 		},
@@ -135,13 +135,13 @@ func TestNothingOutsideIsReachedButByEgress(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			sb := start(t, p, lazaret.Spec{Compose: project(t, tt.file)})
-			sibling := start(t, p, lazaret.Spec{Compose: project(t, strings.ReplaceAll(tt.file, "10.219.78.", "10.219.79."))})
+			sb := start(t, p, fumehood.Spec{Compose: project(t, tt.file)})
+			sibling := start(t, p, fumehood.Spec{Compose: project(t, strings.ReplaceAll(tt.file, "10.219.78.", "10.219.79."))})
 			web, err := sibling.Lookup("web")
 			if err != nil {
 				t.Fatal(err)
 			}
-			res, err := web.Exec(t.Context(), lazaret.Cmd{Args: []string{"hostname", "-i"}})
+			res, err := web.Exec(t.Context(), fumehood.Cmd{Args: []string{"hostname", "-i"}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
 // journalOf is what lines say, by kind and phase.
@@ -31,16 +31,16 @@ func journalOf(t *testing.T, journal []byte) (kinds []string, lines []map[string
 func TestAJournalHasThePhasesOfAStartAndItsNetwork(t *testing.T) {
 	p := newProvider(t, docker.Options{})
 	for name, c := range map[string]struct {
-		spec            lazaret.Spec
+		spec            fumehood.Spec
 		network, egress string
 		ports, subnets  int
 	}{
-		"an image":            {lazaret.Spec{Image: "lazaret-test/busybox"}, "none", "none", 0, 0},
-		"an image on bridge":  {lazaret.Spec{Image: "lazaret-test/busybox", Network: "bridge", Ports: []lazaret.Port{{Container: 80}}}, "bridge", "internet", 1, 0},
-		"an internal project": {lazaret.Spec{Compose: project(t, twoServices)}, "internal", "none", 1, 1},
+		"an image":            {fumehood.Spec{Image: "fumehood-test/busybox"}, "none", "none", 0, 0},
+		"an image on bridge":  {fumehood.Spec{Image: "fumehood-test/busybox", Network: "bridge", Ports: []fumehood.Port{{Container: 80}}}, "bridge", "internet", 1, 0},
+		"an internal project": {fumehood.Spec{Compose: project(t, twoServices)}, "internal", "none", 1, 1},
 	} {
 		var out bytes.Buffer
-		c.spec.Journal = lazaret.NewJournal(&out, nil)
+		c.spec.Journal = fumehood.NewJournal(&out, nil)
 		sb := start(t, p, c.spec)
 		if err := sb.Close(t.Context()); err != nil {
 			t.Fatal(err)
@@ -62,11 +62,11 @@ func TestAJournalHasThePhasesOfAStartAndItsNetwork(t *testing.T) {
 // The log of a service that has failed is in the error, and in the log may be what only the project knows.
 func TestAJournalHasNoVariableOfAProject(t *testing.T) {
 	var out bytes.Buffer
-	spec := lazaret.Spec{Journal: lazaret.NewJournal(&out, nil), Compose: project(t, `
+	spec := fumehood.Spec{Journal: fumehood.NewJournal(&out, nil), Compose: project(t, `
 services:
-  default: {image: lazaret-test/busybox, command: sleep infinity}
+  default: {image: fumehood-test/busybox, command: sleep infinity}
   db:
-    image: lazaret-test/busybox
+    image: fumehood-test/busybox
     command: [sh, -c, "echo the password is $$PASSWORD; exit 3"]
     environment: {PASSWORD: "from-the-file"}
 `)}

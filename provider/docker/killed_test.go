@@ -16,12 +16,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/engine"
-	"github.com/lazaret/lazaret/internal/owner"
-	"github.com/lazaret/lazaret/internal/tier"
-	"github.com/lazaret/lazaret/provider/conformance"
-	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/provider/conformance"
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
 // phase is something that an owner is killed at.
@@ -38,7 +38,7 @@ type phase struct {
 }
 
 // anew starts one more sandbox.
-func anew(spec lazaret.Spec) func(context.Context, *docker.Provider, string, func()) error {
+func anew(spec fumehood.Spec) func(context.Context, *docker.Provider, string, func()) error {
 	return func(ctx context.Context, p *docker.Provider, _ string, _ func()) error {
 		_, err := p.Start(ctx, spec)
 		return err
@@ -47,25 +47,25 @@ func anew(spec lazaret.Spec) func(context.Context, *docker.Provider, string, fun
 
 // projected starts one more sandbox, of the Compose file that arg names.
 func projected(ctx context.Context, p *docker.Provider, arg string, _ func()) error {
-	_, err := p.Start(ctx, lazaret.Spec{Compose: &lazaret.Compose{Files: []string{arg}}})
+	_, err := p.Start(ctx, fumehood.Spec{Compose: &fumehood.Compose{Files: []string{arg}}})
 	return err
 }
 
 // otherGuest starts a sandbox with a guest of another version, which has to be delivered first.
 func otherGuest(ctx context.Context, p *docker.Provider, arg string, _ func()) error {
 	p.OtherGuest(arg)
-	_, err := p.Start(ctx, lazaret.Spec{Image: busybox})
+	_, err := p.Start(ctx, fumehood.Spec{Image: busybox})
 	return err
 }
 
 // commanded runs a command, and says that it is time when that has begun.
 func commanded(script string) func(context.Context, *docker.Provider, string, func()) error {
 	return func(ctx context.Context, p *docker.Provider, _ string, now func()) error {
-		sb, err := p.Start(ctx, lazaret.Spec{Image: busybox})
+		sb, err := p.Start(ctx, fumehood.Spec{Image: busybox})
 		if err != nil {
 			return err
 		}
-		for _, err := range sb.Stream(ctx, lazaret.Cmd{Args: []string{"sh", "-c", script}}) {
+		for _, err := range sb.Stream(ctx, fumehood.Cmd{Args: []string{"sh", "-c", script}}) {
 			if err != nil {
 				return err
 			}
@@ -77,11 +77,11 @@ func commanded(script string) func(context.Context, *docker.Provider, string, fu
 
 // filed writes a file without end, and says that it is time when the first of it is sent.
 func filed(ctx context.Context, p *docker.Provider, _ string, now func()) error {
-	sb, err := p.Start(ctx, lazaret.Spec{Image: busybox})
+	sb, err := p.Start(ctx, fumehood.Spec{Image: busybox})
 	if err != nil {
 		return err
 	}
-	return sb.WriteFrom(ctx, "/tmp/endless", endless{sync.OnceFunc(now)}, 1<<30, lazaret.WriteOptions{})
+	return sb.WriteFrom(ctx, "/tmp/endless", endless{sync.OnceFunc(now)}, 1<<30, fumehood.WriteOptions{})
 }
 
 // endless is content that does not end.
@@ -93,7 +93,7 @@ func (e endless) Read(p []byte) (int, error) {
 }
 
 func removed(ctx context.Context, p *docker.Provider, _ string, _ func()) error {
-	sb, err := p.Start(ctx, lazaret.Spec{Image: busybox})
+	sb, err := p.Start(ctx, fumehood.Spec{Image: busybox})
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func removed(ctx context.Context, p *docker.Provider, _ string, _ func()) error 
 
 var phases = []phase{
 	{name: "pull", request: `POST /images/create`, do: func(ctx context.Context, p *docker.Provider, arg string, _ func()) error {
-		return anew(lazaret.Spec{Image: arg})(ctx, p, "", nil)
+		return anew(fumehood.Spec{Image: arg})(ctx, p, "", nil)
 	}},
 	{name: "build", request: `POST /build`, do: projected},
 	{name: "guest's image", request: `POST /images/create`, goesOn: true, do: otherGuest},
@@ -111,9 +111,9 @@ var phases = []phase{
 	{name: "end of the guest's delivery", request: `POST /images/.*/tag`, goesOn: false, do: otherGuest},
 	{name: "network", request: `POST /networks/create`, goesOn: true, do: projected},
 	{name: "volume", request: `POST /volumes/create`, goesOn: true, do: projected},
-	{name: "create", request: `POST /containers/create`, goesOn: true, do: anew(lazaret.Spec{Image: busybox})},
+	{name: "create", request: `POST /containers/create`, goesOn: true, do: anew(fumehood.Spec{Image: busybox})},
 	{name: "create of a project", request: `POST /containers/create`, goesOn: true, do: projected},
-	{name: "start", request: `POST /containers/[^/]*/start`, goesOn: true, do: anew(lazaret.Spec{Image: busybox})},
+	{name: "start", request: `POST /containers/[^/]*/start`, goesOn: true, do: anew(fumehood.Spec{Image: busybox})},
 	{name: "guest start", request: `POST /exec/[^/]*/start`, goesOn: true, do: projected},
 	{name: "files", do: filed},
 	{name: "set-up", do: commanded("trap '' TERM; setsid sleep 1000 & echo begun; sleep 1000")},
@@ -122,9 +122,9 @@ var phases = []phase{
 }
 
 const (
-	phaseVar = "LAZARET_TEST_PHASE"
-	argVar   = "LAZARET_TEST_ARG"
-	manyVar  = "LAZARET_TEST_MANY"
+	phaseVar = "FUMEHOOD_TEST_PHASE"
+	argVar   = "FUMEHOOD_TEST_ARG"
+	manyVar  = "FUMEHOOD_TEST_MANY"
 )
 
 // killedOwner is the process that is killed: it starts sandboxes, says so, and does what its phase is when it is told. It
@@ -147,7 +147,7 @@ func killedOwner() {
 				errs <- err
 				return
 			}
-			_, err := p.Start(ctx, lazaret.Spec{Image: busybox})
+			_, err := p.Start(ctx, fumehood.Spec{Image: busybox})
 			errs <- err
 		}()
 	}
@@ -222,7 +222,7 @@ func reapers(t *testing.T, pid int) (pids []int) {
 		text, _ := os.ReadFile(f) // of a thread that has ended: none
 		for _, child := range strings.Fields(string(text)) {
 			comm, _ := os.ReadFile("/proc/" + child + "/comm")
-			if strings.TrimSpace(string(comm)) == "lazaret-reaper" {
+			if strings.TrimSpace(string(comm)) == "fumehood-reaper" {
 				n, _ := strconv.Atoi(child)
 				pids = append(pids, n)
 			}
@@ -235,7 +235,7 @@ func startVictim(t *testing.T, name, arg, address string, many int) *victim {
 	t.Helper()
 	v := &victim{cmd: exec.CommandContext(t.Context(), os.Args[0]), state: t.TempDir()}
 	v.cmd.Env = append(
-		os.Environ(), "LAZARET_TEST_OWNER=killed", phaseVar+"="+name, argVar+"="+arg, manyVar+"="+strconv.Itoa(many),
+		os.Environ(), "FUMEHOOD_TEST_OWNER=killed", phaseVar+"="+name, argVar+"="+arg, manyVar+"="+strconv.Itoa(many),
 		"DOCKER_HOST=unix://"+address, "XDG_STATE_HOME="+v.state,
 	)
 	stdout, err := v.cmd.StdoutPipe()
@@ -291,7 +291,7 @@ func removeGuest(t *testing.T, version string) {
 	}
 	engine.SortForRemoval(objects)
 	for _, o := range objects {
-		if strings.HasPrefix(o.Name+o.Labels[engine.LabelGuestVolume], "lazaret-guest-"+version) || strings.HasPrefix(o.Name, "lazaret-guest:"+version) {
+		if strings.HasPrefix(o.Name+o.Labels[engine.LabelGuestVolume], "fumehood-guest-"+version) || strings.HasPrefix(o.Name, "fumehood-guest:"+version) {
 			if err := e.Remove(ctx, o); err != nil {
 				t.Error(err)
 			}
@@ -306,9 +306,9 @@ func TestNothingIsLeftOfAnOwnerThatIsKilled(t *testing.T) {
 	}
 	many := tier.Pick(t, 2, 4, 20)
 	p := newProvider(t, docker.Options{})
-	others := make([]*lazaret.Sandbox, max(many/5, 2))
+	others := make([]*fumehood.Sandbox, max(many/5, 2))
 	for i := range others {
-		others[i] = start(t, p, lazaret.Spec{Image: busybox})
+		others[i] = start(t, p, fumehood.Spec{Image: busybox})
 	}
 	t.Run("while the reaper lives", func(t *testing.T) {
 		for _, ph := range phases {
@@ -398,11 +398,11 @@ func (k *killing) reaped(t *testing.T) {
 		t.Errorf("left when the reaper has ended: %q", left)
 	}
 	for _, folder := range []string{"docker", "owners"} {
-		if got := names(t, filepath.Join(k.state, "lazaret", folder)); len(got) != 0 {
+		if got := names(t, filepath.Join(k.state, "fumehood", folder)); len(got) != 0 {
 			t.Errorf("left in %s: %q", folder, got)
 		}
 	}
-	if log, err := os.ReadFile(filepath.Join(k.state, "lazaret", "reaper.log")); err == nil {
+	if log, err := os.ReadFile(filepath.Join(k.state, "fumehood", "reaper.log")); err == nil {
 		t.Errorf("the reaper says %s", log)
 	}
 }
@@ -421,7 +421,7 @@ func (k *killing) cleaned(t *testing.T, p *docker.Provider) {
 	}
 	// What comes after a clean-up, the next one finds.
 	conformance.Eventually(t, "the daemon has made what it was about to", func() bool { return k.trap.creates.Load() == 0 })
-	if _, err := p.Cleanup(t.Context(), lazaret.CleanupOptions{}); err != nil {
+	if _, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{}); err != nil {
 		t.Error(err)
 	}
 	if left := leftOf(t, e, k.id); len(left) != 0 {

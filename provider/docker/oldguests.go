@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/engine"
-	"github.com/lazaret/lazaret/internal/guestbin"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/guestbin"
 )
 
 // oldAfter is the age from which on another version's guest is old: so two versions that are used by turns
@@ -18,7 +18,7 @@ import (
 const oldAfter = 24 * time.Hour
 
 // volumePrefix is what the names of all guest volumes begin with; the version follows.
-const volumePrefix = "lazaret-guest-"
+const volumePrefix = "fumehood-guest-"
 
 // guestVolume is the volume that an object is, or that it marks as complete; "" where it is neither a
 // guest's volume nor its image.
@@ -92,7 +92,7 @@ func (p *Provider) removeOldGuests(ctx context.Context) {
 		if !old[i] {
 			continue
 		}
-		if err := used.remove(ctx, p.engine, o); err != nil && !errors.Is(err, lazaret.ErrUnavailable) {
+		if err := used.remove(ctx, p.engine, o); err != nil && !errors.Is(err, fumehood.ErrUnavailable) {
 			p.opts.Logger.Warn("an old guest stays", "name", o.Name, "error", err)
 		}
 	}
@@ -141,10 +141,10 @@ func (u *inUse) add(volume string) {
 func (u *inUse) remove(ctx context.Context, e *engine.Client, o engine.Object) error {
 	volume := guestVolume(o)
 	if u.has(volume) {
-		return &lazaret.Error{Op: "remove " + string(o.Kind) + " " + o.Name, Class: lazaret.ErrUnavailable, Err: errors.New("its volume is in use")}
+		return &fumehood.Error{Op: "remove " + string(o.Kind) + " " + o.Name, Class: fumehood.ErrUnavailable, Err: errors.New("its volume is in use")}
 	}
 	err := e.Remove(ctx, o)
-	if volume != "" && errors.Is(err, lazaret.ErrUnavailable) {
+	if volume != "" && errors.Is(err, fumehood.ErrUnavailable) {
 		u.add(volume)
 	}
 	return err

@@ -20,15 +20,15 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/engine"
-	"github.com/lazaret/lazaret/internal/guestbin"
-	"github.com/lazaret/lazaret/internal/tier"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/guestbin"
+	"github.com/fumehood/fumehood/internal/tier"
 )
 
 func TestGuestsOfOtherVersionsGrowOldInADay(t *testing.T) {
 	now := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
-	const volume = "lazaret-guest-0123456789ab-amd64-abcdefgh"
+	const volume = "fumehood-guest-0123456789ab-amd64-abcdefgh"
 	of := func(o engine.Object, volume string, age time.Duration) engine.Object {
 		o.Created = now.Add(-age)
 		o.Labels = map[string]string{engine.LabelCache: "guest"}
@@ -53,7 +53,7 @@ func TestGuestsOfOtherVersionsGrowOldInADay(t *testing.T) {
 		"a volume without an image":            {[]engine.Object{of(vol, volume, oldAfter)}, []bool{true}},
 		"an image without a volume":            {[]engine.Object{of(image, volume, oldAfter)}, []bool{true}},
 		"an age that is not known":             {[]engine.Object{{Kind: engine.Volume, Name: volume, Labels: other.Labels}}, []bool{false}},
-		"a current one":                        {[]engine.Object{of(vol, "lazaret-guest-ba9876543210-amd64-abcdefgh", 48*time.Hour)}, []bool{false}},
+		"a current one":                        {[]engine.Object{of(vol, "fumehood-guest-ba9876543210-amd64-abcdefgh", 48*time.Hour)}, []bool{false}},
 		"another cache":                        {[]engine.Object{other}, []bool{false}},
 		"somebody else's volume":               {[]engine.Object{of(vol, "precious", 48*time.Hour)}, []bool{false}},
 		"a container of the image":             {[]engine.Object{of(engine.Object{Kind: engine.Container}, volume, 48*time.Hour)}, []bool{false}},
@@ -103,7 +103,7 @@ func TestAllStartWhoMakeTheGuestAtTheSameTime(t *testing.T) {
 		p := version(t)
 		p.guestFor = first.guestFor
 		all.Go(func() {
-			if _, err := p.Start(t.Context(), lazaret.Spec{Image: "lazaret-test/busybox"}); err != nil {
+			if _, err := p.Start(t.Context(), fumehood.Spec{Image: "fumehood-test/busybox"}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -183,20 +183,20 @@ func aged(t *testing.T, image v1.Image, arch string, labels map[string]string) *
 
 func TestOldGuestsGoWhenAnotherVersionMakesItsOwnOrAtCleanup(t *testing.T) {
 	ctx := t.Context()
-	spec := lazaret.Spec{Image: "lazaret-test/busybox"}
-	works := func(p *Provider) *lazaret.Sandbox {
+	spec := fumehood.Spec{Image: "fumehood-test/busybox"}
+	works := func(p *Provider) *fumehood.Sandbox {
 		t.Helper()
 		sb, err := p.Start(ctx, spec)
 		if err != nil {
 			t.Fatal(err)
 		}
-		res, err := sb.Exec(ctx, lazaret.Cmd{Args: []string{"echo", "works"}})
+		res, err := sb.Exec(ctx, fumehood.Cmd{Args: []string{"echo", "works"}})
 		if err != nil || res.Stdout.Text() != "works\n" {
 			t.Fatalf("%+v, %v", res, err)
 		}
 		return sb
 	}
-	closed := func(sb *lazaret.Sandbox) {
+	closed := func(sb *fumehood.Sandbox) {
 		t.Helper()
 		if err := sb.Close(ctx); err != nil {
 			t.Fatal(err)
@@ -231,7 +231,7 @@ func TestOldGuestsGoWhenAnotherVersionMakesItsOwnOrAtCleanup(t *testing.T) {
 	there(used, "old and in use", 2)
 
 	cleaner := version(t)
-	plan, err := cleaner.Cleanup(ctx, lazaret.CleanupOptions{})
+	plan, err := cleaner.Cleanup(ctx, fumehood.CleanupOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,11 +242,11 @@ func TestOldGuestsGoWhenAnotherVersionMakesItsOwnOrAtCleanup(t *testing.T) {
 		}
 	}
 	closed(running)
-	if _, err := cleaner.Cleanup(ctx, lazaret.CleanupOptions{DryRun: true}); err != nil {
+	if _, err := cleaner.Cleanup(ctx, fumehood.CleanupOptions{DryRun: true}); err != nil {
 		t.Fatal(err)
 	}
 	there(used, "old, at a dry run", 2)
-	if _, err := cleaner.Cleanup(ctx, lazaret.CleanupOptions{}); err != nil {
+	if _, err := cleaner.Cleanup(ctx, fumehood.CleanupOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	there(used, "old, after the clean-up", 0)

@@ -11,17 +11,17 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/compose"
-	"github.com/lazaret/lazaret/internal/engine"
-	"github.com/lazaret/lazaret/internal/wire"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/wire"
 )
 
-var _ lazaret.Opener = (*Provider)(nil)
+var _ fumehood.Opener = (*Provider)(nil)
 
 // Open reaches a kept sandbox by what its labels tell: neither the process that started it nor a file of this
 // machine is needed.
-func (p *Provider) Open(ctx context.Context, name string) (*lazaret.Sandbox, error) {
+func (p *Provider) Open(ctx context.Context, name string) (*fumehood.Sandbox, error) {
 	op := "open sandbox " + name
 	found, err := p.kept(ctx, engine.LabelSandbox+"="+name)
 	if err != nil {
@@ -36,7 +36,7 @@ func (p *Provider) Open(ctx context.Context, name string) (*lazaret.Sandbox, err
 		return nil, within(ctx, op, first.Unavailable())
 	}
 	sb := &sandbox{
-		p: p, spec: lazaret.Spec{Name: name, Image: first.Image, Keep: true, Binary: first.Labels[engine.LabelBinary]}, started: true,
+		p: p, spec: fumehood.Spec{Name: name, Image: first.Image, Keep: true, Binary: first.Labels[engine.LabelBinary]}, started: true,
 		of: described(first.Labels),
 	}
 	if sb.key, err = hex.DecodeString(first.Labels[engine.LabelKey]); err != nil || len(sb.key) != wire.SecretSize {
@@ -52,23 +52,23 @@ func (p *Provider) Open(ctx context.Context, name string) (*lazaret.Sandbox, err
 		sb.leave()
 		return nil, err
 	}
-	return lazaret.NewSandbox(sb, lazaret.Spec{Name: name}), nil
+	return fumehood.NewSandbox(sb, fumehood.Spec{Name: name}), nil
 }
 
 func unknown(op, name string) error {
-	return &lazaret.Error{Op: op, Class: lazaret.ErrConfig, Err: fmt.Errorf("there is no named sandbox %q", name), Hint: "`lazaret ps` lists those that there are"}
+	return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: fmt.Errorf("there is no named sandbox %q", name), Hint: "`fumehood ps` lists those that there are"}
 }
 
 // Kept lists the kept sandboxes by name.
-func (p *Provider) Kept(ctx context.Context) ([]lazaret.KeptSandbox, error) {
+func (p *Provider) Kept(ctx context.Context) ([]fumehood.KeptSandbox, error) {
 	found, err := p.kept(ctx, engine.LabelKept+"=true")
 	if err != nil {
 		return nil, within(ctx, "list sandboxes", err)
 	}
-	var all []lazaret.KeptSandbox
+	var all []fumehood.KeptSandbox
 	for _, containers := range found {
 		first := containers[0]
-		k := lazaret.KeptSandbox{
+		k := fumehood.KeptSandbox{
 			Info: described(first.Labels), Created: first.Created, States: map[string]string{},
 		}
 		k.Name, k.Provider = first.Labels[engine.LabelSandbox], p.Name()
@@ -102,7 +102,7 @@ func condition(containers []engine.State) string {
 }
 
 // Logs passes on what the main process of a service has written.
-func (p *Provider) Logs(ctx context.Context, name, service string, opts lazaret.LogOptions, out lazaret.Sink) error {
+func (p *Provider) Logs(ctx context.Context, name, service string, opts fumehood.LogOptions, out fumehood.Sink) error {
 	op := "read logs of " + name
 	found, err := p.kept(ctx, engine.LabelSandbox+"="+name)
 	if err != nil {
@@ -115,14 +115,14 @@ func (p *Provider) Logs(ctx context.Context, name, service string, opts lazaret.
 	if service != "" {
 		i := slices.IndexFunc(found[0], func(c engine.State) bool { return serviceOf(c) == service })
 		if i < 0 {
-			return &lazaret.Error{Op: op, Class: lazaret.ErrConfig, Err: fmt.Errorf("no service %q in %s", service, name), Hint: "`lazaret ps` lists them"}
+			return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: fmt.Errorf("no service %q in %s", service, name), Hint: "`fumehood ps` lists them"}
 		}
 		container = found[0][i]
 	}
 	if container.Labels[engine.LabelMain] == engine.MainGuest {
-		return &lazaret.Error{
-			Op: op, Service: serviceOf(container), Class: lazaret.ErrUnsupported, Err: errors.New("its main process is Lazaret's own, which only waits for commands"),
-			Hint: "`lazaret process` tells what detached commands write",
+		return &fumehood.Error{
+			Op: op, Service: serviceOf(container), Class: fumehood.ErrUnsupported, Err: errors.New("its main process is Fumehood's own, which only waits for commands"),
+			Hint: "`fumehood process` tells what detached commands write",
 		}
 	}
 	if err := p.engine.Logs(ctx, container, opts, out); err != nil {
@@ -145,7 +145,7 @@ func (p *Provider) kept(ctx context.Context, label string) ([][]engine.State, er
 		}
 		state, err := p.engine.Inspect(ctx, o.ID)
 		switch {
-		case errors.Is(err, lazaret.ErrUnavailable): // it was removed just now
+		case errors.Is(err, fumehood.ErrUnavailable): // it was removed just now
 		case err != nil:
 			return nil, err
 		default:

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/compose"
-	"github.com/lazaret/lazaret/internal/engine"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/engine"
 )
 
 // prepared is the image of a service.
@@ -23,7 +23,7 @@ type prepared struct {
 // prepare makes sure that the daemon has the images of all services of a project, and returns them by service.
 // First all that is missing is pulled, the images that others are built on too; then what has to be built is
 // built. Nothing is begun where anything is missing that may not be pulled or built: the error lists all of it.
-func (p *Provider) prepare(ctx context.Context, sources []compose.Source, opts *lazaret.Compose) (map[string]prepared, error) {
+func (p *Provider) prepare(ctx context.Context, sources []compose.Source, opts *fumehood.Compose) (map[string]prepared, error) {
 	plan, err := p.planImages(sources)
 	if err != nil {
 		return nil, err
@@ -77,8 +77,8 @@ func limited(ctx context.Context, phase string, limit time.Duration, f func(cont
 	if err == nil || !errors.Is(context.Cause(bounded), late) {
 		return err
 	}
-	e := &lazaret.Error{Op: phase + " images", Class: lazaret.ErrLimit, Err: fmt.Errorf("not done within the limit of %s, after %s", limit, time.Since(begun).Round(time.Second))}
-	var known *lazaret.Error
+	e := &fumehood.Error{Op: phase + " images", Class: fumehood.ErrLimit, Err: fmt.Errorf("not done within the limit of %s, after %s", limit, time.Since(begun).Round(time.Second))}
+	var known *fumehood.Error
 	if errors.As(err, &known) {
 		e.Op, e.Service = known.Op, known.Service
 	}
@@ -206,7 +206,7 @@ func missingImages(missing []string, hint string) error {
 		return nil
 	}
 	slices.Sort(missing)
-	return &lazaret.Error{Op: "find images", Class: lazaret.ErrConfig, Err: fmt.Errorf("not there: %s", strings.Join(missing, "; ")), Hint: hint}
+	return &fumehood.Error{Op: "find images", Class: fumehood.ErrConfig, Err: fmt.Errorf("not there: %s", strings.Join(missing, "; ")), Hint: hint}
 }
 
 // pullAll pulls what is missing, and what is always to be pulled.
@@ -254,13 +254,13 @@ func inService(err error, service string) error {
 	if err == nil {
 		return nil
 	}
-	e := lazaret.Error{Op: "prepare image", Class: lazaret.ErrInfrastructure, Err: err}
-	var known *lazaret.Error
+	e := fumehood.Error{Op: "prepare image", Class: fumehood.ErrInfrastructure, Err: err}
+	var known *fumehood.Error
 	switch {
 	case errors.As(err, &known):
 		e = *known
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		e.Class = lazaret.ErrCancelled
+		e.Class = fumehood.ErrCancelled
 	}
 	e.Service = cmp.Or(e.Service, service)
 	return &e
@@ -288,8 +288,8 @@ func (p *Provider) checkArch(s compose.Source, image engine.Image) error {
 	if image.Arch == arch || image.Arch == "" {
 		return nil
 	}
-	return &lazaret.Error{
-		Op: "start service", Service: s.Service, Class: lazaret.ErrConfig,
+	return &fumehood.Error{
+		Op: "start service", Service: s.Service, Class: fumehood.ErrConfig,
 		Err:  fmt.Errorf("its image %s is for %s/%s, wanted is %s/%s", cmp.Or(s.Image, image.ID), image.OS, image.Arch, image.OS, arch),
 		Hint: fmt.Sprintf("use an image for %s; or say platform: %s/%s, where the daemon's machine can emulate that", arch, image.OS, image.Arch),
 	}
@@ -307,7 +307,7 @@ func (p *Provider) buildAll(ctx context.Context, plan *imagePlan, prebuilt bool)
 			}
 		}
 		if ready == nil {
-			return &lazaret.Error{Op: "build image", Service: left[0].source.Service, Class: lazaret.ErrConfig, Err: errors.New("it is built on what is built on it")}
+			return &fumehood.Error{Op: "build image", Service: left[0].source.Service, Class: fumehood.ErrConfig, Err: errors.New("it is built on what is built on it")}
 		}
 		err := together(ctx, len(ready), func(ctx context.Context, i int) error {
 			return inService(p.build(ctx, plan, ready[i], prebuilt), ready[i].source.Service)

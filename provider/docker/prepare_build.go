@@ -18,11 +18,11 @@ import (
 
 	"github.com/gofrs/flock"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/buildcontext"
-	"github.com/lazaret/lazaret/internal/compose"
-	"github.com/lazaret/lazaret/internal/engine"
-	"github.com/lazaret/lazaret/internal/owner"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/buildcontext"
+	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/owner"
 )
 
 // imageBuild is the build of a service's image.
@@ -53,7 +53,7 @@ func (b *imageBuild) isReady() bool {
 }
 
 // addedDockerfile is the path in a context of a Dockerfile that is not from there.
-const addedDockerfile = ".lazaret.Dockerfile"
+const addedDockerfile = ".fumehood.Dockerfile"
 
 // newImageBuild reads a build's Dockerfile.
 func (p *Provider) newImageBuild(s compose.Source) (*imageBuild, error) {
@@ -76,7 +76,7 @@ func (p *Provider) newImageBuild(s compose.Source) (*imageBuild, error) {
 	}
 	var err error
 	if b.dockerfile, err = buildcontext.Parse(b.text, p.argsOf(s)); err != nil {
-		return fail(&lazaret.Error{Op: "read", Path: s.Build.Dockerfile, Class: lazaret.ErrConfig, Err: err})
+		return fail(&fumehood.Error{Op: "read", Path: s.Build.Dockerfile, Class: fumehood.ErrConfig, Err: err})
 	}
 	if b.buildKit, err = builderFor(b.dockerfile, len(s.Build.Secrets) > 0, p.server, p.opts.ClassicBuilder); err != nil {
 		return fail(err)
@@ -129,7 +129,7 @@ const heredocEngine = "23.0"
 // only a newer one, is an ErrUnsupported.
 func builderFor(d buildcontext.Dockerfile, secrets bool, server engine.Server, classic bool) (buildKit bool, err error) {
 	fail := func(hint, format string, a ...any) (bool, error) {
-		return false, &lazaret.Error{Op: "build image", Class: lazaret.ErrUnsupported, Err: fmt.Errorf(format, a...), Hint: hint}
+		return false, &fumehood.Error{Op: "build image", Class: fumehood.ErrUnsupported, Err: fmt.Errorf(format, a...), Hint: hint}
 	}
 	if server.BuildKit && !classic {
 		if d.Heredoc > 0 && d.Syntax == "" && engine.VersionLess(server.Version, heredocEngine) {
@@ -190,7 +190,7 @@ func hashOf(v any) string {
 
 // builtPrefix begins the names of images that projects' builds have made; the beginning of their inputs' hash
 // follows. Who has one of that name has the image.
-const builtPrefix = "lazaret-build:"
+const builtPrefix = "fumehood-build:"
 
 // build makes sure that the image is there. Those who want the same at the same time, here or in another process
 // of this user's, share one build. With prebuilt nothing is built.
@@ -241,7 +241,7 @@ func (p *Provider) ensureBuilt(ctx context.Context, b *imageBuild, bases map[str
 	if there, err := p.isBuilt(ctx, b, inputs); err != nil || there {
 		return err
 	}
-	return &lazaret.Error{Op: "build image", Class: lazaret.ErrInfrastructure, Err: errors.New("it is gone again")}
+	return &fumehood.Error{Op: "build image", Class: fumehood.ErrInfrastructure, Err: errors.New("it is gone again")}
 }
 
 // context reads the build's folder, if it has one.
@@ -293,7 +293,7 @@ func (p *Provider) runBuild(ctx context.Context, b *imageBuild, inputs string, t
 		if s.File != "" {
 			var err error
 			if content, err = os.ReadFile(s.File); err != nil {
-				return &lazaret.Error{Op: "read secret " + s.ID, Class: lazaret.ErrConfig, Err: err}
+				return &fumehood.Error{Op: "read secret " + s.ID, Class: fumehood.ErrConfig, Err: err}
 			}
 		}
 		build.Secrets[s.ID] = content

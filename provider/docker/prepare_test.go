@@ -23,15 +23,15 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/buildcontext"
-	"github.com/lazaret/lazaret/internal/compose"
-	"github.com/lazaret/lazaret/internal/engine"
-	"github.com/lazaret/lazaret/internal/filetest"
-	"github.com/lazaret/lazaret/internal/tier"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/buildcontext"
+	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/filetest"
+	"github.com/fumehood/fumehood/internal/tier"
 )
 
-const testBase = "lazaret-test/busybox"
+const testBase = "fumehood-test/busybox"
 
 // builder is a provider that notes what it builds.
 type builder struct {
@@ -61,7 +61,7 @@ func newBuilder(t *testing.T, opts Options) *builder {
 	b.Provider = p
 	ctx := context.WithoutCancel(t.Context())
 	t.Cleanup(func() {
-		images, err := p.engine.Objects(ctx, "lazaret-test="+b.mark, engine.ImageKind)
+		images, err := p.engine.Objects(ctx, "fumehood-test="+b.mark, engine.ImageKind)
 		if err == nil {
 			err = removeAll(ctx, p.engine, images) // again where one is the base of another
 		}
@@ -86,7 +86,7 @@ func (b *builder) ran(part string) (n int) {
 
 // source is a service with a build whose image nobody else has.
 func (b *builder) source(service string, build compose.Build) compose.Source {
-	build.Labels = map[string]string{"lazaret-test": b.mark}
+	build.Labels = map[string]string{"fumehood-test": b.mark}
 	if build.Dockerfile == "" {
 		build.Dockerfile = "Dockerfile"
 	}
@@ -96,7 +96,7 @@ func (b *builder) source(service string, build compose.Build) compose.Source {
 // built prepares one service and returns its image.
 func (b *builder) built(t *testing.T, s compose.Source) prepared {
 	t.Helper()
-	images, err := b.prepare(t.Context(), []compose.Source{s}, &lazaret.Compose{})
+	images, err := b.prepare(t.Context(), []compose.Source{s}, &fumehood.Compose{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func (b *builder) built(t *testing.T, s compose.Source) prepared {
 // reads starts a sandbox of an image and returns a file's content.
 func (b *builder) reads(t *testing.T, image, file string) string {
 	t.Helper()
-	sb, err := b.Start(t.Context(), lazaret.Spec{Image: image})
+	sb, err := b.Start(t.Context(), fumehood.Spec{Image: image})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,13 +127,13 @@ func TestAServicesImageIsBuiltOfItsContextArgumentsAndStage(t *testing.T) {
 	bothBuilders(t, func(t *testing.T, b *builder) {
 		dir := filetest.Lay(t, map[string]string{
 			"app/data": "one", "app/x.log": "1", "app/.dockerignore": "*.log",
-			"other/Dockerfile": "ARG BASE\nFROM $BASE AS first\nARG WORD\nCOPY . /here\nRUN ls /here >/found; echo \"$WORD\" >>/found; grep -c lazaret-peer /etc/hosts >>/found\nFROM first\nRUN rm /found\n",
+			"other/Dockerfile": "ARG BASE\nFROM $BASE AS first\nARG WORD\nCOPY . /here\nRUN ls /here >/found; echo \"$WORD\" >>/found; grep -c fumehood-peer /etc/hosts >>/found\nFROM first\nRUN rm /found\n",
 		})
 		s := b.source("web", compose.Build{
 			Context: filepath.Join(dir, "app"), Dockerfile: filepath.Join(dir, "other", "Dockerfile"), Target: "first",
-			Args: map[string]string{"BASE": testBase, "WORD": "a $b \"c\""}, ExtraHosts: []string{"lazaret-peer:10.1.2.3"},
+			Args: map[string]string{"BASE": testBase, "WORD": "a $b \"c\""}, ExtraHosts: []string{"fumehood-peer:10.1.2.3"},
 		})
-		s.Image = "lazaret-test-" + b.mark + ":mine"
+		s.Image = "fumehood-test-" + b.mark + ":mine"
 		image := b.built(t, s)
 		if !strings.HasPrefix(image.Ref, builtPrefix) || image.Arch != b.server.Arch {
 			t.Errorf("got %+v", image)
@@ -189,7 +189,7 @@ func TestSamplesAndProcessesThatWantTheSameImageShareOneBuild(t *testing.T) {
 			if i%2 == 1 {
 				b = two
 			}
-			images, err := b.prepare(t.Context(), []compose.Source{b.source("web", compose.Build{Context: dir})}, &lazaret.Compose{})
+			images, err := b.prepare(t.Context(), []compose.Source{b.source("web", compose.Build{Context: dir})}, &fumehood.Compose{})
 			refs[i], errs[i] = images["web"].Ref, err
 		})
 	}
@@ -209,13 +209,13 @@ func TestSamplesAndProcessesThatWantTheSameImageShareOneBuild(t *testing.T) {
 
 func TestServicesAreBuiltOnWhatOthersAreBuiltOf(t *testing.T) {
 	bothBuilders(t, func(t *testing.T, b *builder) {
-		name := "lazaret-test-" + b.mark
+		name := "fumehood-test-" + b.mark
 		dir := filetest.Lay(t, map[string]string{"base/Dockerfile": "FROM " + testBase + "\nRUN echo base >/base\n", "app/Dockerfile": "FROM " + name + "\nRUN cat /base >/app\n"})
 		app := b.source("app", compose.Build{Context: filepath.Join(dir, "app")})
 		base := b.source("base", compose.Build{Context: filepath.Join(dir, "base")})
 		base.Image = name + ":latest"
 		sources := []compose.Source{app, base, {Service: "third", Image: name, Pull: compose.PullMissing}}
-		images, err := b.prepare(t.Context(), sources, &lazaret.Compose{})
+		images, err := b.prepare(t.Context(), sources, &fumehood.Compose{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -223,7 +223,7 @@ func TestServicesAreBuiltOnWhatOthersAreBuiltOf(t *testing.T) {
 			t.Errorf("got %+v", images)
 		}
 		app.Image, base.Build.Inline = "app", "FROM app"
-		if _, err := b.prepare(t.Context(), []compose.Source{app, base}, &lazaret.Compose{}); !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), "built on what is built on it") {
+		if _, err := b.prepare(t.Context(), []compose.Source{app, base}, &fumehood.Compose{}); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "built on what is built on it") {
 			t.Errorf("a circle: got %v", err)
 		}
 	})
@@ -240,7 +240,7 @@ func TestSecretsAreForTheStepsOfABuildThatMountThem(t *testing.T) {
 	if got := b.reads(t, image.Ref, "/counts"); !strings.Contains(got, "9 /run/secrets/file") || !strings.Contains(got, "7 /run/secrets/text") {
 		t.Errorf("got %q", got)
 	}
-	if _, err := newBuilder(t, Options{ClassicBuilder: true}).prepare(t.Context(), []compose.Source{s}, &lazaret.Compose{}); !errors.Is(err, lazaret.ErrUnsupported) || !strings.Contains(err.Error(), "line 2: RUN --mount") {
+	if _, err := newBuilder(t, Options{ClassicBuilder: true}).prepare(t.Context(), []compose.Source{s}, &fumehood.Compose{}); !errors.Is(err, fumehood.ErrUnsupported) || !strings.Contains(err.Error(), "line 2: RUN --mount") {
 		t.Errorf("without BuildKit: got %v", err)
 	}
 }
@@ -270,7 +270,7 @@ func TestWhoBuilds(t *testing.T) {
 		"Docker's syntax without BuildKit":         {d: buildcontext.Dockerfile{Syntax: "docker/dockerfile:1.4"}, server: podman},
 	} {
 		got, err := builderFor(c.d, c.secrets, c.server, c.classic)
-		if got != c.buildKit || (err != nil) != (c.says != "") || err != nil && (!errors.Is(err, lazaret.ErrUnsupported) || !strings.Contains(err.Error(), c.says)) {
+		if got != c.buildKit || (err != nil) != (c.says != "") || err != nil && (!errors.Is(err, fumehood.ErrUnsupported) || !strings.Contains(err.Error(), c.says)) {
 			t.Errorf("%s: got %t, %v", name, got, err)
 		}
 	}
@@ -279,8 +279,8 @@ func TestWhoBuilds(t *testing.T) {
 func TestAStepThatFailsIsToldWithItsServiceAndWhatItPrintedLast(t *testing.T) {
 	bothBuilders(t, func(t *testing.T, b *builder) {
 		s := b.source("web", compose.Build{Context: t.TempDir(), Inline: "FROM " + testBase + "\nRUN echo out of 500 MB; exit 3\n"})
-		_, err := b.prepare(t.Context(), []compose.Source{s}, &lazaret.Compose{})
-		if !errors.Is(err, lazaret.ErrConfig) {
+		_, err := b.prepare(t.Context(), []compose.Source{s}, &fumehood.Compose{})
+		if !errors.Is(err, fumehood.ErrConfig) {
 			t.Fatalf("got %v", err)
 		}
 		for _, part := range []string{"web", "RUN echo out of 500 MB", "exit code 3", "it printed last:\nout of 500 MB"} {
@@ -293,16 +293,16 @@ func TestAStepThatFailsIsToldWithItsServiceAndWhatItPrintedLast(t *testing.T) {
 
 func TestPrebuiltListsAllThatIsMissing(t *testing.T) {
 	b := newBuilder(t, Options{})
-	dir := filetest.Lay(t, map[string]string{"Dockerfile": "FROM " + testBase + "\nRUN true\n", "far.Dockerfile": "FROM lazaret-test/none:3\n"})
+	dir := filetest.Lay(t, map[string]string{"Dockerfile": "FROM " + testBase + "\nRUN true\n", "far.Dockerfile": "FROM fumehood-test/none:3\n"})
 	sources := []compose.Source{
-		{Service: "db", Image: "lazaret-test/none:1", Pull: compose.PullMissing},
-		{Service: "cache", Image: "lazaret-test/none:2", Pull: compose.PullAlways},
+		{Service: "db", Image: "fumehood-test/none:1", Pull: compose.PullMissing},
+		{Service: "cache", Image: "fumehood-test/none:2", Pull: compose.PullAlways},
 		{Service: "idle", Image: testBase, Pull: compose.PullAlways},
 		b.source("web", compose.Build{Context: dir}),
 		b.source("far", compose.Build{Context: dir, Dockerfile: "far.Dockerfile"}),
 	}
-	_, err := b.prepare(t.Context(), sources, &lazaret.Compose{Prebuilt: true})
-	if !errors.Is(err, lazaret.ErrConfig) {
+	_, err := b.prepare(t.Context(), sources, &fumehood.Compose{Prebuilt: true})
+	if !errors.Is(err, fumehood.ErrConfig) {
 		t.Fatalf("got %v", err)
 	}
 	for _, part := range []string{"none:1 (db)", "none:2 (cache)", "none:3 (far)", "(web)", "(far)"} {
@@ -314,7 +314,7 @@ func TestPrebuiltListsAllThatIsMissing(t *testing.T) {
 		t.Errorf("got %v, and %d steps", err, b.ran(""))
 	}
 	web := b.built(t, sources[3])
-	images, err := b.prepare(t.Context(), sources[2:4], &lazaret.Compose{Prebuilt: true})
+	images, err := b.prepare(t.Context(), sources[2:4], &fumehood.Compose{Prebuilt: true})
 	if err != nil || images["web"].ID != web.ID {
 		t.Errorf("what was built before: %+v, %v", images, err)
 	}
@@ -323,9 +323,9 @@ func TestPrebuiltListsAllThatIsMissing(t *testing.T) {
 func TestWhatMayNotBePulledIsNotAskedFor(t *testing.T) {
 	b := newBuilder(t, Options{})
 	r := serveBusy(t, b, 0, http.StatusOK)
-	local := []compose.Source{{Service: "one", Image: r.ref, Pull: compose.PullNever}, {Service: "two", Image: "lazaret-test/none:1", Pull: compose.PullNever}}
-	_, err := b.prepare(t.Context(), local, &lazaret.Compose{})
-	if !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), r.ref+" (one)") || !strings.Contains(err.Error(), "none:1 (two)") {
+	local := []compose.Source{{Service: "one", Image: r.ref, Pull: compose.PullNever}, {Service: "two", Image: "fumehood-test/none:1", Pull: compose.PullNever}}
+	_, err := b.prepare(t.Context(), local, &fumehood.Compose{})
+	if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), r.ref+" (one)") || !strings.Contains(err.Error(), "none:1 (two)") {
 		t.Errorf("got %v", err)
 	}
 	if n := r.manifests.Load(); n != 0 {
@@ -342,7 +342,7 @@ func TestWhatMayNotBePulledIsNotAskedFor(t *testing.T) {
 	asked("not missing", compose.PullMissing, 0, 1)
 	asked("never", compose.PullNever, 0, 1)
 	asked("always", compose.PullAlways, 0, 2)
-	if err := b.engine.Tag(t.Context(), r.ref, "lazaret-test-"+b.mark); err != nil { // which tells its age
+	if err := b.engine.Tag(t.Context(), r.ref, "fumehood-test-"+b.mark); err != nil { // which tells its age
 		t.Fatal(err)
 	}
 	asked("young enough", compose.PullAlways, time.Hour, 2)
@@ -374,10 +374,10 @@ func serveBusy(t *testing.T, b *builder, refusals int64, status int) *busyRegist
 	if err != nil {
 		t.Fatal(err)
 	}
-	if image, err = mutate.ConfigFile(image, aged(t, image, b.server.Arch, map[string]string{"lazaret-test": b.mark})); err != nil {
+	if image, err = mutate.ConfigFile(image, aged(t, image, b.server.Arch, map[string]string{"fumehood-test": b.mark})); err != nil {
 		t.Fatal(err)
 	}
-	r.ref = strings.TrimPrefix(server.URL, "http://") + "/lazaret-test/busy:1"
+	r.ref = strings.TrimPrefix(server.URL, "http://") + "/fumehood-test/busy:1"
 	ref, err := name.ParseReference(r.ref)
 	if err == nil {
 		err = remote.Write(ref, image, remote.WithContext(t.Context()))
@@ -408,13 +408,13 @@ func TestARegistryThatStaysBusyIsAnInfrastructureError(t *testing.T) {
 	b := newBuilder(t, Options{})
 	r := serveBusy(t, b, 1000, http.StatusTooManyRequests)
 	s := compose.Source{Service: "web", Image: r.ref, Pull: compose.PullMissing}
-	_, err := b.prepare(t.Context(), []compose.Source{s}, &lazaret.Compose{})
-	if !errors.Is(err, lazaret.ErrInfrastructure) || !strings.Contains(err.Error(), "web") {
+	_, err := b.prepare(t.Context(), []compose.Source{s}, &fumehood.Compose{})
+	if !errors.Is(err, fumehood.ErrInfrastructure) || !strings.Contains(err.Error(), "web") {
 		t.Errorf("got %v", err)
 	}
 	busyWaits = []time.Duration{time.Hour}
-	_, err = b.prepare(t.Context(), []compose.Source{s}, &lazaret.Compose{PullTimeout: time.Second})
-	if !errors.Is(err, lazaret.ErrLimit) || !strings.Contains(err.Error(), "limit of 1s") || !strings.Contains(err.Error(), "web") {
+	_, err = b.prepare(t.Context(), []compose.Source{s}, &fumehood.Compose{PullTimeout: time.Second})
+	if !errors.Is(err, fumehood.ErrLimit) || !strings.Contains(err.Error(), "limit of 1s") || !strings.Contains(err.Error(), "web") {
 		t.Errorf("beyond its limit: got %v", err)
 	}
 }
@@ -422,8 +422,8 @@ func TestARegistryThatStaysBusyIsAnInfrastructureError(t *testing.T) {
 func TestABuildEndsAtItsLimit(t *testing.T) {
 	bothBuilders(t, func(t *testing.T, b *builder) {
 		s := b.source("web", compose.Build{Context: t.TempDir(), Inline: "FROM " + testBase + "\nRUN sleep 60\n"})
-		_, err := b.prepare(t.Context(), []compose.Source{s}, &lazaret.Compose{BuildTimeout: 2 * time.Second})
-		if !errors.Is(err, lazaret.ErrLimit) || !strings.Contains(err.Error(), "limit of 2s") || !strings.Contains(err.Error(), "web") {
+		_, err := b.prepare(t.Context(), []compose.Source{s}, &fumehood.Compose{BuildTimeout: 2 * time.Second})
+		if !errors.Is(err, fumehood.ErrLimit) || !strings.Contains(err.Error(), "limit of 2s") || !strings.Contains(err.Error(), "web") {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -442,10 +442,10 @@ func TestABuildThatIsCancelledEndsAtOnce(t *testing.T) {
 		}
 		dir := filetest.Lay(t, map[string]string{
 			"Dockerfile":   "FROM " + testBase + "\nRUN sleep 100\n",
-			"compose.yaml": "services: {web: {build: {context: ., labels: {lazaret-test: " + b.mark + "}}}}\n",
+			"compose.yaml": "services: {web: {build: {context: ., labels: {fumehood-test: " + b.mark + "}}}}\n",
 		})
-		_, err := b.Start(ctx, lazaret.Spec{Compose: &lazaret.Compose{Files: []string{filepath.Join(dir, "compose.yaml")}}})
-		if !errors.Is(err, lazaret.ErrCancelled) {
+		_, err := b.Start(ctx, fumehood.Spec{Compose: &fumehood.Compose{Files: []string{filepath.Join(dir, "compose.yaml")}}})
+		if !errors.Is(err, fumehood.ErrCancelled) {
 			t.Errorf("got %v", err)
 		}
 		if took := time.Since(time.Unix(0, seen.Load())); seen.Load() == 0 || took > 10*time.Second {
@@ -460,14 +460,14 @@ func TestAProjectIsStartedWithWhatItsServicesAreBuiltOf(t *testing.T) {
 		"app/Dockerfile": "ARG WORD=none\nFROM " + testBase + " AS tools\nARG WORD\nRUN echo $WORD >/word\nFROM tools\nRUN rm /word\n",
 		"compose.yaml": `services:
   web:
-    build: {context: app, target: tools, args: [WORD], labels: {lazaret-test: "` + b.mark + `"}}
+    build: {context: app, target: tools, args: [WORD], labels: {fumehood-test: "` + b.mark + `"}}
     command: sleep infinity
   job:
-    build: {dockerfile_inline: "FROM ` + testBase + `\nENTRYPOINT [\"sleep\"]\nCMD [\"infinity\"]", labels: {lazaret-test: "` + b.mark + `"}}
+    build: {dockerfile_inline: "FROM ` + testBase + `\nENTRYPOINT [\"sleep\"]\nCMD [\"infinity\"]", labels: {fumehood-test: "` + b.mark + `"}}
 `,
 	})
-	p := &lazaret.Compose{Files: []string{filepath.Join(dir, "compose.yaml")}, Env: map[string]string{"WORD": "given"}}
-	sb, err := b.Start(t.Context(), lazaret.Spec{Compose: p})
+	p := &fumehood.Compose{Files: []string{filepath.Join(dir, "compose.yaml")}, Env: map[string]string{"WORD": "given"}}
+	sb, err := b.Start(t.Context(), fumehood.Spec{Compose: p})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -479,7 +479,7 @@ func TestAProjectIsStartedWithWhatItsServicesAreBuiltOf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if res, err := job.Exec(t.Context(), lazaret.Cmd{Args: []string{"cat", "/proc/1/comm"}}); err != nil || res.Stdout.Text() != "guest\n" {
+	if res, err := job.Exec(t.Context(), fumehood.Cmd{Args: []string{"cat", "/proc/1/comm"}}); err != nil || res.Stdout.Text() != "guest\n" {
 		t.Errorf("what its image runs only idles, and its main process is %+v, %v", res, err)
 	}
 	if err := sb.Close(t.Context()); err != nil {
@@ -500,8 +500,8 @@ func TestAnImageForAnotherMachineIsRefusedUnlessItIsAskedFor(t *testing.T) {
 		t.Fatalf("got an image for %s", image.Arch)
 	}
 	plain := compose.Source{Service: "db", Image: image.Ref, Pull: compose.PullNever}
-	_, err := b.prepare(t.Context(), []compose.Source{plain}, &lazaret.Compose{})
-	if !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), "db") || !strings.Contains(err.Error(), "linux/"+other) {
+	_, err := b.prepare(t.Context(), []compose.Source{plain}, &fumehood.Compose{})
+	if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "db") || !strings.Contains(err.Error(), "linux/"+other) {
 		t.Errorf("got %v", err)
 	}
 	plain.Platform = s.Platform

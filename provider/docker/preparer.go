@@ -4,17 +4,17 @@ import (
 	"cmp"
 	"context"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/compose"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/compose"
 )
 
-var _ lazaret.Preparer = (*Provider)(nil)
+var _ fumehood.Preparer = (*Provider)(nil)
 
 // preparedName stands for the name of a sandbox that is not started yet.
-const preparedName = "lazaret-prepared"
+const preparedName = "fumehood-prepared"
 
 // Needs is a hash of where the images of a spec's services come from.
-func (p *Provider) Needs(ctx context.Context, spec lazaret.Spec) (string, error) {
+func (p *Provider) Needs(ctx context.Context, spec fumehood.Spec) (string, error) {
 	if err := spec.Validate(); err != nil {
 		return "", err
 	}
@@ -33,7 +33,7 @@ func (p *Provider) Needs(ctx context.Context, spec lazaret.Spec) (string, error)
 }
 
 // Prepare gets the images of a spec's services, and the guest.
-func (p *Provider) Prepare(ctx context.Context, spec lazaret.Spec) error {
+func (p *Provider) Prepare(ctx context.Context, spec fumehood.Spec) error {
 	const op = "prepare images"
 	spec.Name = cmp.Or(spec.Name, preparedName)
 	if spec.Compose == nil {

@@ -6,9 +6,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/owner"
-	"github.com/lazaret/lazaret/internal/reaper"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/internal/reaper"
 )
 
 // presence is what a provider does beside its sandboxes, from its first one until it is closed: it has a reaper watch
@@ -108,9 +108,9 @@ func isSwept(m marked, now time.Time) bool {
 func (p *Provider) sweepBehind(ctx context.Context) {
 	s := p.sweeper()
 	s.among = func(m marked) bool { return isSwept(m, s.clock()) }
-	plan, err := s.sweep(ctx, lazaret.CleanupOptions{})
+	plan, err := s.sweep(ctx, fumehood.CleanupOptions{})
 	if err != nil && ctx.Err() == nil {
-		p.opts.Logger.Warn("not all that ended processes left could be removed; `lazaret cleanup` tries again", "error", err)
+		p.opts.Logger.Warn("not all that ended processes left could be removed; `fumehood cleanup` tries again", "error", err)
 	}
 	for _, l := range plan {
 		if l.Removed {

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret/internal/engine"
-	"github.com/lazaret/lazaret/internal/sweep"
+	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/sweep"
 )
 
 func TestWhatGoesWithoutBeingAskedFor(t *testing.T) {

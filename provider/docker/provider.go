@@ -13,12 +13,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/compose"
-	"github.com/lazaret/lazaret/internal/engine"
-	"github.com/lazaret/lazaret/internal/guestbin"
-	"github.com/lazaret/lazaret/internal/owner"
-	"github.com/lazaret/lazaret/internal/wire"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/guestbin"
+	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/internal/wire"
 )
 
 // DefaultImage is the image of a sandbox whose spec names none.
@@ -43,7 +43,7 @@ type Options struct {
 	NoSockets bool
 	// StateDir holds a folder for each sandbox while it is there, with its project as a Compose file and its
 	// sockets: see docs/ARCHITECTURE.md.
-	// Empty means $XDG_STATE_HOME/lazaret/docker, or .local/state/lazaret/docker in the user's home.
+	// Empty means $XDG_STATE_HOME/fumehood/docker, or .local/state/fumehood/docker in the user's home.
 	StateDir string
 	// ClassicBuilder builds what users have written Dockerfiles for by the Engine's own builder, even where it has BuildKit.
 	ClassicBuilder bool
@@ -55,7 +55,7 @@ type Options struct {
 	MaxRunning int
 	// Lease is how long a sandbox may last where others who share the daemon cannot see whether this process lives, as from
 	// another machine: their clean-up leaves it alone for that long, and longer while they see the file in which this
-	// process says each minute that it lives, in $XDG_STATE_HOME/lazaret/owners. 0 means DefaultLease.
+	// process says each minute that it lives, in $XDG_STATE_HOME/fumehood/owners. 0 means DefaultLease.
 	Lease time.Duration
 	// NoReaper starts no reaper: a second process of this program that removes this provider's sandboxes should this one
 	// end without doing so, killed for instance. In it some of the program's init functions run, and never main.
@@ -74,7 +74,7 @@ type Options struct {
 type Transport string
 
 const (
-	// TransportGuest runs commands through Lazaret's own program in the sandbox: in about a millisecond,
+	// TransportGuest runs commands through Fumehood's own program in the sandbox: in about a millisecond,
 	// ended to the last process, with evidence of how they ended.
 	TransportGuest Transport = "guest"
 	// TransportEngine runs each command by an exec of the Engine. Nothing in the sandbox is trusted; it
@@ -120,7 +120,7 @@ type Provider struct {
 	closed  bool
 }
 
-var _ lazaret.Provider = (*Provider)(nil)
+var _ fumehood.Provider = (*Provider)(nil)
 
 // New connects to the daemon. A daemon that does not answer is an ErrUnavailable that names the endpoint.
 func New(ctx context.Context, opts Options) (*Provider, error) {
@@ -134,7 +134,7 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 		opts.DefaultImage = DefaultImage
 	}
 	if opts.Lease < 0 {
-		return nil, &lazaret.Error{Op: "connect", Class: lazaret.ErrConfig, Err: fmt.Errorf("a lease of %v is over before it begins", opts.Lease)}
+		return nil, &fumehood.Error{Op: "connect", Class: fumehood.ErrConfig, Err: fmt.Errorf("a lease of %v is over before it begins", opts.Lease)}
 	}
 	if opts.Lease == 0 {
 		opts.Lease = DefaultLease
@@ -144,14 +144,14 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 		opts.Transport = TransportGuest
 	case TransportGuest, TransportEngine:
 	default:
-		return nil, &lazaret.Error{
-			Op: "connect", Class: lazaret.ErrConfig,
+		return nil, &fumehood.Error{
+			Op: "connect", Class: fumehood.ErrConfig,
 			Err: fmt.Errorf("there is no transport %q, only %s and %s", opts.Transport, TransportGuest, TransportEngine),
 		}
 	}
 	self, err := owner.Self()
 	if err != nil {
-		return nil, &lazaret.Error{Op: "identify this process", Class: lazaret.ErrInfrastructure, Err: err}
+		return nil, &fumehood.Error{Op: "identify this process", Class: fumehood.ErrInfrastructure, Err: err}
 	}
 	if err := opts.checkAdmission(); err != nil {
 		return nil, err
@@ -184,8 +184,8 @@ func (p *Provider) checkEngine() error {
 	}
 	reason := fmt.Sprintf("Docker Engine %s is older than %s", p.server.Version, engine.GoodEngine)
 	if p.opts.StrictPrereqs {
-		return &lazaret.Error{
-			Op: "check prerequisites", Class: lazaret.ErrConfig, Err: errors.New(reason),
+		return &fumehood.Error{
+			Op: "check prerequisites", Class: fumehood.ErrConfig, Err: errors.New(reason),
 			Hint: "upgrade the Engine, or run without strict prerequisites",
 		}
 	}
@@ -198,12 +198,12 @@ func (p *Provider) Name() string { return "docker" }
 
 // Start makes a sandbox: it gets the images that the daemon has not, creates the project, generated or loaded,
 // starts it, and returns when all services are ready.
-func (p *Provider) Start(ctx context.Context, spec lazaret.Spec) (*lazaret.Sandbox, error) {
+func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (*fumehood.Sandbox, error) {
 	if spec.Image == "" && spec.Compose == nil {
 		spec.Image = p.opts.DefaultImage
 	}
 	if spec.Name == "" {
-		spec.Name = "lazaret-" + strings.ToLower(rand.Text()[:12])
+		spec.Name = "fumehood-" + strings.ToLower(rand.Text()[:12])
 	}
 	op := "start sandbox " + spec.Name
 	if err := p.check(ctx, spec); err != nil {
@@ -251,7 +251,7 @@ func (p *Provider) Start(ctx context.Context, spec lazaret.Spec) (*lazaret.Sandb
 	} else {
 		sb.logChanges()
 	}
-	return lazaret.NewSandbox(sb, spec), nil
+	return fumehood.NewSandbox(sb, spec), nil
 }
 
 // bring creates and starts the sandbox. Where the guest's volume has vanished since it was last seen (`docker volume
@@ -295,15 +295,15 @@ func (p *Provider) bring(ctx context.Context, sb *sandbox, arch string) error {
 // within says what was being done when err came, and calls it cancelled where ctx had ended. Trouble with what
 // was done about it is told with it.
 func within(ctx context.Context, op string, err error, trouble ...error) error {
-	e := &lazaret.Error{Op: op, Class: lazaret.ErrInfrastructure, Err: err}
-	var known *lazaret.Error
+	e := &fumehood.Error{Op: op, Class: fumehood.ErrInfrastructure, Err: err}
+	var known *fumehood.Error
 	if ctx.Err() != nil {
-		e.Class, e.Err = lazaret.ErrCancelled, context.Cause(ctx)
+		e.Class, e.Err = fumehood.ErrCancelled, context.Cause(ctx)
 		if e.Err == errProviderClosed { //nolint:errorlint // the cause itself: the caller has cancelled nothing
-			e.Class = lazaret.ErrUnavailable
+			e.Class = fumehood.ErrUnavailable
 		}
 	} else if errors.As(err, &known) {
-		e.Class = lazaret.ClassOf(err)
+		e.Class = fumehood.ClassOf(err)
 	}
 	if t := errors.Join(trouble...); t != nil {
 		e.Err = fmt.Errorf("%w\nand then: %s", e.Err, t.Error())
@@ -316,42 +316,42 @@ func within(ctx context.Context, op string, err error, trouble ...error) error {
 const minPIDs = 48
 
 // check refuses a spec that cannot be started, before anything is made.
-func (p *Provider) check(ctx context.Context, spec lazaret.Spec) error {
+func (p *Provider) check(ctx context.Context, spec fumehood.Spec) error {
 	if err := spec.Validate(); err != nil {
 		return err
 	}
 	if n := spec.Limits.PIDs; n > 0 && n < minPIDs && p.opts.Transport == TransportGuest {
-		return &lazaret.Error{
-			Op: "start sandbox " + spec.Name, Class: lazaret.ErrConfig,
+		return &fumehood.Error{
+			Op: "start sandbox " + spec.Name, Class: fumehood.ErrConfig,
 			Err:  fmt.Errorf("a limit of %d processes is below the least with which commands can be run, %d: the guest's own threads count too", n, minPIDs),
 			Hint: "raise Limits.PIDs, or limit commands with Rlimits.Processes",
 		}
 	}
 	for _, m := range spec.Mounts {
 		if err := p.checkMount(m); err != nil {
-			return &lazaret.Error{Op: "mount " + m.Host, Class: lazaret.ErrConfig, Err: err, Hint: p.mountHint()}
+			return &fumehood.Error{Op: "mount " + m.Host, Class: fumehood.ErrConfig, Err: err, Hint: p.mountHint()}
 		}
 	}
 	switch spec.Network {
-	case "", lazaret.NetworkNone, lazaret.NetworkBridge, lazaret.NetworkHost:
+	case "", fumehood.NetworkNone, fumehood.NetworkBridge, fumehood.NetworkHost:
 		return nil
 	}
 	there, err := p.engine.HasNetwork(ctx, spec.Network)
 	if err == nil && !there {
-		err = &lazaret.Error{
-			Op: "start sandbox " + spec.Name, Class: lazaret.ErrConfig, Err: fmt.Errorf("there is no network %q", spec.Network),
+		err = &fumehood.Error{
+			Op: "start sandbox " + spec.Name, Class: fumehood.ErrConfig, Err: fmt.Errorf("there is no network %q", spec.Network),
 			Hint: "`docker network ls` lists those that there are",
 		}
 	}
 	return err
 }
 
-func (p *Provider) checkMount(m lazaret.Mount) error {
+func (p *Provider) checkMount(m fumehood.Mount) error {
 	if !p.engine.Local() {
 		return fmt.Errorf("the daemon at %s does not see this machine's files", p.engine.Endpoint())
 	}
 	if m.Container == compose.GuestDir || strings.HasPrefix(m.Container, compose.GuestDir+"/") {
-		return fmt.Errorf("%s is Lazaret's own", compose.GuestDir)
+		return fmt.Errorf("%s is Fumehood's own", compose.GuestDir)
 	}
 	_, err := os.Stat(m.Host) // Docker would make a missing one, as root
 	return err
@@ -366,8 +366,8 @@ func (p *Provider) mountHint() string {
 }
 
 // logLoosened tells what the user has asked for that weakens the isolation.
-func (p *Provider) logLoosened(spec lazaret.Spec) {
-	if spec.Network != "" && spec.Network != lazaret.NetworkNone {
+func (p *Provider) logLoosened(spec fumehood.Spec) {
+	if spec.Network != "" && spec.Network != fumehood.NetworkNone {
 		p.opts.Logger.Warn("the sandbox has a network", "sandbox", spec.Name, "network", spec.Network)
 	}
 	for _, m := range spec.Mounts {
@@ -375,7 +375,7 @@ func (p *Provider) logLoosened(spec lazaret.Spec) {
 			p.opts.Logger.Warn("the sandbox can write to the host", "sandbox", spec.Name, "path", m.Host)
 		}
 	}
-	for limit, lifted := range map[string]bool{"memory": spec.Limits.Memory == lazaret.NoLimit, "pids": spec.Limits.PIDs == lazaret.NoLimit} {
+	for limit, lifted := range map[string]bool{"memory": spec.Limits.Memory == fumehood.NoLimit, "pids": spec.Limits.PIDs == fumehood.NoLimit} {
 		if lifted {
 			p.opts.Logger.Warn("the sandbox has no limit", "sandbox", spec.Name, "limit", limit)
 		}
@@ -389,10 +389,10 @@ func (p *Provider) hold(sb *sandbox) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return &lazaret.Error{Op: "start sandbox", Class: lazaret.ErrUnavailable, Err: errProviderClosed}
+		return &fumehood.Error{Op: "start sandbox", Class: fumehood.ErrUnavailable, Err: errProviderClosed}
 	}
 	if p.held[sb.spec.Name] != nil {
-		return &lazaret.Error{Op: "start sandbox", Class: lazaret.ErrConfig, Err: fmt.Errorf("this provider has a sandbox %s already", sb.spec.Name)}
+		return &fumehood.Error{Op: "start sandbox", Class: fumehood.ErrConfig, Err: fmt.Errorf("this provider has a sandbox %s already", sb.spec.Name)}
 	}
 	p.held[sb.spec.Name] = sb
 	return nil

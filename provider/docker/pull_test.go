@@ -19,10 +19,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/compose"
-	"github.com/lazaret/lazaret/internal/engine"
-	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
 // testRegistry serves one image of random content on the loopback, which a daemon may use without TLS.
@@ -53,7 +53,7 @@ func serveImage(t *testing.T) *testRegistry {
 	if image, err = mutate.ConfigFile(image, linuxConfig(t, image)); err != nil {
 		t.Fatal(err)
 	}
-	r.ref = strings.TrimPrefix(server.URL, "http://") + "/lazaret-test/pull:1"
+	r.ref = strings.TrimPrefix(server.URL, "http://") + "/fumehood-test/pull:1"
 	ref, err := name.ParseReference(r.ref)
 	if err != nil {
 		t.Fatal(err)
@@ -100,11 +100,11 @@ func TestFiftySandboxesOfAMissingImageCauseOnePull(t *testing.T) {
 	var begun atomic.Int64
 	r := serveImage(t)
 	p := newProvider(t, docker.Options{Progress: func(docker.Progress) { begun.Add(1) }})
-	sandboxes := make([]*lazaret.Sandbox, 50)
+	sandboxes := make([]*fumehood.Sandbox, 50)
 	errs := make([]error, len(sandboxes))
 	var wg sync.WaitGroup
 	for i := range sandboxes {
-		wg.Go(func() { sandboxes[i], errs[i] = p.Start(t.Context(), lazaret.Spec{Image: r.ref}) })
+		wg.Go(func() { sandboxes[i], errs[i] = p.Start(t.Context(), fumehood.Spec{Image: r.ref}) })
 	}
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
@@ -117,7 +117,7 @@ func TestFiftySandboxesOfAMissingImageCauseOnePull(t *testing.T) {
 		t.Error("no progress was told")
 	}
 	r.requests.Store(0)
-	start(t, p, lazaret.Spec{Image: r.ref})
+	start(t, p, fumehood.Spec{Image: r.ref})
 	if n := r.requests.Load(); n != 0 {
 		t.Errorf("an image that is present caused %d requests", n)
 	}
@@ -127,16 +127,16 @@ func TestAnImageThatIsNotThereIsAConfigurationError(t *testing.T) {
 	r := serveImage(t)
 	p := newProvider(t, docker.Options{})
 	missing := strings.Replace(r.ref, ":1", ":2", 1)
-	_, err := p.Start(t.Context(), lazaret.Spec{Image: missing})
-	if !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), missing) {
+	_, err := p.Start(t.Context(), fumehood.Spec{Image: missing})
+	if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), missing) {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestARegistryThatIsNotThereIsUnavailable(t *testing.T) {
 	p := newProvider(t, docker.Options{})
-	_, err := p.Start(t.Context(), lazaret.Spec{Image: "127.0.0.1:1/lazaret-test/nothing"})
-	if !errors.Is(err, lazaret.ErrUnavailable) {
-		t.Errorf("got %v, class %v", err, lazaret.ClassOf(err))
+	_, err := p.Start(t.Context(), fumehood.Spec{Image: "127.0.0.1:1/fumehood-test/nothing"})
+	if !errors.Is(err, fumehood.ErrUnavailable) {
+		t.Errorf("got %v, class %v", err, fumehood.ClassOf(err))
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/engine"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/engine"
 )
 
 const (
@@ -101,7 +101,7 @@ func (s *service) await(ctx context.Context, c engine.State, op string, usual ti
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	}
-	return s.failing(ctx, c, op, lazaret.ErrLimit, fmt.Sprintf("it is not after %v, which is the limit", limit))
+	return s.failing(ctx, c, op, fumehood.ErrLimit, fmt.Sprintf("it is not after %v, which is the limit", limit))
 }
 
 // limit is until when the service is waited for where that usually takes so long at most, and how long that is.
@@ -121,7 +121,7 @@ func (s *service) timed(ctx context.Context, op, late string, step func(context.
 	if err == nil || ctx.Err() != nil || within.Err() == nil {
 		return err
 	}
-	return s.failing(ctx, s.containers[0], op, lazaret.ErrLimit, fmt.Sprintf("%s after %v, which is the limit", late, limit))
+	return s.failing(ctx, s.containers[0], op, fumehood.ErrLimit, fmt.Sprintf("%s after %v, which is the limit", late, limit))
 }
 
 // guard waits until a container of the service fails, and says why: it exits with another code than 0, or at all
@@ -137,7 +137,7 @@ func (s *service) guard(ctx, guarding context.Context, c engine.State) error {
 		}
 		op := s.phase(c, state)
 		if state.Deaths == deaths {
-			return s.failing(ctx, c, op, lazaret.ErrUnavailable, "it is unhealthy")
+			return s.failing(ctx, c, op, fumehood.ErrUnavailable, "it is unhealthy")
 		}
 		if state.Exit == 0 && !s.commanded() || s.restarts(ctx, c) {
 			deaths = state.Deaths
@@ -147,7 +147,7 @@ func (s *service) guard(ctx, guarding context.Context, c engine.State) error {
 		if s.commanded() {
 			what += ", and commands run in it: it is the default service"
 		}
-		return s.failing(ctx, c, op, lazaret.ErrUnavailable, what)
+		return s.failing(ctx, c, op, fumehood.ErrUnavailable, what)
 	}
 }
 

@@ -11,10 +11,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/compose"
-	"github.com/lazaret/lazaret/internal/owner"
-	"github.com/lazaret/lazaret/internal/reaper"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/internal/reaper"
 )
 
 // reaping is a reaper's job: to remove what its owner has left in a daemon, and sandboxes' folders.
@@ -108,8 +108,8 @@ func (r reaping) do(ctx context.Context, self, dead owner.ID) error {
 			connected = err == nil
 		}
 		if connected {
-			var plan []lazaret.Leftover
-			plan, err = s.sweep(ctx, lazaret.CleanupOptions{})
+			var plan []fumehood.Leftover
+			plan, err = s.sweep(ctx, fumehood.CleanupOptions{})
 			for _, l := range plan {
 				if l.Removed {
 					quiet, pause = time.Now(), reapPause/2
@@ -134,7 +134,7 @@ func (r reaping) do(ctx context.Context, self, dead owner.ID) error {
 const maxReports = 1 << 20
 
 // report writes down what a reaper could not remove, for it has nobody to tell: in reaper.log, beside the folders of
-// Lazaret's state.
+// Fumehood's state.
 func report(of owner.ID, err error) {
 	file, ferr := owner.StateDir("reaper.log")
 	if ferr != nil || os.MkdirAll(filepath.Dir(file), 0o700) != nil {
@@ -149,5 +149,5 @@ func report(of owner.ID, err error) {
 		return
 	}
 	defer f.Close()
-	slog.New(slog.NewJSONHandler(f, nil)).Error("not all that a process left could be removed; `lazaret cleanup` tries again", "process", of.PID, "error", err)
+	slog.New(slog.NewJSONHandler(f, nil)).Error("not all that a process left could be removed; `fumehood cleanup` tries again", "process", of.PID, "error", err)
 }

@@ -9,10 +9,10 @@ import (
 	"errors"
 	"io"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/compose"
-	"github.com/lazaret/lazaret/internal/wire"
-	"github.com/lazaret/lazaret/internal/wire/client"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/wire"
+	"github.com/fumehood/fumehood/internal/wire/client"
 )
 
 // In a kept sandbox the guest of each service's own user is a resident: it outlives the process that has
@@ -22,7 +22,7 @@ import (
 // can read it can run commands by the Engine anyway, on whatever machine the daemon is, and what runs in the
 // sandbox can not. The relay, which such could tamper with, never sees it.
 
-var _ lazaret.Rejoiner = (*service)(nil)
+var _ fumehood.Rejoiner = (*service)(nil)
 
 // residence is the name of the socket of a user's resident guest; empty is the service's own user. Containers may share a
 // network, and so the names in it: nobody without the key can foresee this one.
@@ -33,7 +33,7 @@ func (g *guests) residence(user string) string {
 		what += " " + user
 	}
 	_, _ = io.WriteString(mac, what) // it never fails
-	return "lazaret-" + hex.EncodeToString(mac.Sum(nil)[:16])
+	return "fumehood-" + hex.EncodeToString(mac.Sum(nil)[:16])
 }
 
 // reside makes a guest that this process has started the resident.
@@ -60,9 +60,9 @@ func (g *guests) meet(ctx context.Context, user string, since uint64) (*client.G
 			return guest, swept, err
 		}
 		if g.svc.Serves && user == "" {
-			return nil, swept, &lazaret.Error{
-				Class: lazaret.ErrUnavailable, Err: errors.New("nobody listens in the sandbox: its start is not over, or others have started its container again"),
-				Hint: "remove it with `lazaret down " + g.svc.sb.spec.Name + "` and start a new one",
+			return nil, swept, &fumehood.Error{
+				Class: fumehood.ErrUnavailable, Err: errors.New("nobody listens in the sandbox: its start is not over, or others have started its container again"),
+				Hint: "remove it with `fumehood down " + g.svc.sb.spec.Name + "` and start a new one",
 			}
 		}
 		guest, swept, err = g.settle(ctx, user, since)
@@ -70,7 +70,7 @@ func (g *guests) meet(ctx context.Context, user string, since uint64) (*client.G
 			return guest, swept, err
 		}
 	}
-	return nil, wire.Swept{}, &lazaret.Error{Class: lazaret.ErrUnavailable, Err: errors.New("the resident guest comes and goes")}
+	return nil, wire.Swept{}, &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("the resident guest comes and goes")}
 }
 
 // relayed connects to a user's resident guest by a relay. The error is an errNobody where there is none.
@@ -90,13 +90,13 @@ func (g *guests) relayed(ctx context.Context, user string) (_ *client.Guest, swe
 		guest.Close()
 		return nil, swept, saying(g.explain(ctx, err), rw.Complaint())
 	}
-	var exit lazaret.Exit
+	var exit fumehood.Exit
 	var werr error
 	if errors.Is(err, io.EOF) { // the relay has ended, and tells why
 		exit, werr = rw.Wait(ctx)
 	}
 	_ = rw.Close()
-	if exit.Outcome == lazaret.Exited && exit.Code == wire.NobodyListens {
+	if exit.Outcome == fumehood.Exited && exit.Code == wire.NobodyListens {
 		return nil, swept, errNobody
 	}
 	return nil, swept, errors.Join(saying(g.explain(ctx, err), rw.Complaint()), werr)
@@ -126,16 +126,16 @@ func (g *guests) settle(ctx context.Context, user string, since uint64) (_ *clie
 // keeper returns the guest that keeps detached commands.
 func (g *guests) keeper(ctx context.Context) (*client.Guest, error) {
 	if g.svc.sb.direct() || g.svc.sb.key == nil {
-		return nil, &lazaret.Error{
-			Class: lazaret.ErrUnsupported, Err: errors.New("only guests of kept sandboxes keep detached commands"),
-			Hint: "set Keep in the sandbox's spec, or start it by `lazaret up`",
+		return nil, &fumehood.Error{
+			Class: fumehood.ErrUnsupported, Err: errors.New("only guests of kept sandboxes keep detached commands"),
+			Hint: "set Keep in the sandbox's spec, or start it by `fumehood up`",
 		}
 	}
 	return g.of(ctx, "")
 }
 
 // detach starts a command that outlives this process.
-func (g *guests) detach(ctx context.Context, cmd lazaret.Cmd, out lazaret.Sink) (lazaret.ProcessBackend, error) {
+func (g *guests) detach(ctx context.Context, cmd fumehood.Cmd, out fumehood.Sink) (fumehood.ProcessBackend, error) {
 	if cmd.User != "" && cmd.User != g.svc.info.User {
 		return g.detachAs(ctx, cmd, out)
 	}
@@ -151,7 +151,7 @@ func (g *guests) detach(ctx context.Context, cmd lazaret.Cmd, out lazaret.Sink) 
 }
 
 // Detached lists the service's detached commands.
-func (s *service) Detached(ctx context.Context) ([]lazaret.DetachedInfo, error) {
+func (s *service) Detached(ctx context.Context) ([]fumehood.DetachedInfo, error) {
 	guest, err := s.guests.keeper(ctx)
 	if err != nil {
 		return nil, err
@@ -164,7 +164,7 @@ func (s *service) Detached(ctx context.Context) ([]lazaret.DetachedInfo, error) 
 }
 
 // Join looks at a detached command.
-func (s *service) Join(ctx context.Context, info lazaret.DetachedInfo, out lazaret.Sink) (lazaret.DetachedBackend, error) {
+func (s *service) Join(ctx context.Context, info fumehood.DetachedInfo, out fumehood.Sink) (fumehood.DetachedBackend, error) {
 	guest, err := s.guests.keeper(ctx)
 	if err != nil {
 		return nil, err

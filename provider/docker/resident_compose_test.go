@@ -7,38 +7,38 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/conformance"
-	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/conformance"
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
 // workerAndWeb has a service that only idles, which is not the first by name, and one with a program of its own.
 const workerAndWeb = `
 services:
   web:
-    image: lazaret-test/python
+    image: fumehood-test/python
     user: "1234"
     command: ["python3", "-u", "-c", "import time\nprint('serving')\nwhile True: time.sleep(1)"]
   worker:
-    image: lazaret-test/python
+    image: fumehood-test/python
     command: sleep infinity
     x-default: true
   once:
-    image: lazaret-test/busybox
+    image: fumehood-test/busybox
     command: ["sh", "-c", "echo done; echo bad >&2"]
 `
 
 // keepProject starts a kept Compose project, and leaves it.
 func keepProject(t *testing.T, text string) (name string) {
 	t.Helper()
-	sb := keep(t, newProvider(t, docker.Options{}), lazaret.Spec{Compose: project(t, text)})
+	sb := keep(t, newProvider(t, docker.Options{}), fumehood.Spec{Compose: project(t, text)})
 	if err := sb.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return sb.Info().Name
 }
 
-func service(t *testing.T, sb *lazaret.Sandbox, name string) *lazaret.Service {
+func service(t *testing.T, sb *fumehood.Sandbox, name string) *fumehood.Service {
 	t.Helper()
 	s, err := sb.Lookup(name)
 	if err != nil {
@@ -57,11 +57,11 @@ func TestAKeptProjectIsReachedAgainInAllItsServices(t *testing.T) {
 	if got := strings.Join(services, " "); got != "worker once web" {
 		t.Errorf("the services are %s", got)
 	}
-	if _, err := service(t, sb, "once").Exec(t.Context(), lazaret.Cmd{Args: []string{"true"}}); !errors.Is(err, lazaret.ErrUnavailable) || !strings.Contains(err.Error(), "exited with code 0") {
+	if _, err := service(t, sb, "once").Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}}); !errors.Is(err, fumehood.ErrUnavailable) || !strings.Contains(err.Error(), "exited with code 0") {
 		t.Errorf("in a service that has ended: %v", err)
 	}
 	for _, s := range []string{"web", "worker"} {
-		d, err := service(t, sb, s).Start(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", "id -u; sleep 1000"}, Detach: true})
+		d, err := service(t, sb, s).Start(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "id -u; sleep 1000"}, Detach: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,7 +82,7 @@ func TestAKeptProjectIsReachedAgainInAllItsServices(t *testing.T) {
 		if err != nil || d.Info().Ended {
 			t.Fatalf("%s: %+v, %v", s, d, err)
 		}
-		for c, err := range d.Follow(t.Context(), lazaret.Stdout, 0) {
+		for c, err := range d.Follow(t.Context(), fumehood.Stdout, 0) {
 			if err != nil || string(c.Data) != user {
 				t.Errorf("%s: %q, %v", s, c.Data, err)
 			}
@@ -96,8 +96,8 @@ func TestAKeptProjectIsReachedAgainInAllItsServices(t *testing.T) {
 	for s, want := range map[string]string{"web": "1 serving\n", "once": "1 done\n2 bad\n"} {
 		conformance.Eventually(t, "the log is there", func() bool {
 			var mu sync.Mutex
-			got := map[lazaret.Stream]string{}
-			err := p.Logs(t.Context(), name, s, lazaret.LogOptions{}, func(s lazaret.Stream, b []byte) {
+			got := map[fumehood.Stream]string{}
+			err := p.Logs(t.Context(), name, s, fumehood.LogOptions{}, func(s fumehood.Stream, b []byte) {
 				mu.Lock()
 				defer mu.Unlock()
 				got[s] += string(b)
@@ -106,20 +106,20 @@ func TestAKeptProjectIsReachedAgainInAllItsServices(t *testing.T) {
 				t.Fatal(err)
 			}
 			text := ""
-			for _, s := range []lazaret.Stream{lazaret.Stdout, lazaret.Stderr} {
+			for _, s := range []fumehood.Stream{fumehood.Stdout, fumehood.Stderr} {
 				if got[s] != "" {
-					text += map[lazaret.Stream]string{lazaret.Stdout: "1 ", lazaret.Stderr: "2 "}[s] + got[s]
+					text += map[fumehood.Stream]string{fumehood.Stdout: "1 ", fumehood.Stderr: "2 "}[s] + got[s]
 				}
 			}
 			return text == want
 		})
 	}
-	if err := p.Logs(t.Context(), name, "nobody", lazaret.LogOptions{}, nil); !errors.Is(err, lazaret.ErrConfig) {
+	if err := p.Logs(t.Context(), name, "nobody", fumehood.LogOptions{}, nil); !errors.Is(err, fumehood.ErrConfig) {
 		t.Errorf("the log of no service: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	err := p.Logs(ctx, name, "web", lazaret.LogOptions{Follow: true, Tail: 1}, func(lazaret.Stream, []byte) { cancel() })
-	if !errors.Is(err, lazaret.ErrCancelled) {
+	err := p.Logs(ctx, name, "web", fumehood.LogOptions{Follow: true, Tail: 1}, func(fumehood.Stream, []byte) { cancel() })
+	if !errors.Is(err, fumehood.ErrCancelled) {
 		t.Errorf("followed until cancelled: %v", err)
 	}
 }
@@ -130,7 +130,7 @@ func TestOfManyWhoStartAResidentGuestOneDoes(t *testing.T) {
 	for range 6 {
 		sb := open(t, name, docker.Options{})
 		all.Go(func() {
-			d, err := service(t, sb, "web").Start(t.Context(), lazaret.Cmd{Args: []string{"sleep", "1000"}, Detach: true})
+			d, err := service(t, sb, "web").Start(t.Context(), fumehood.Cmd{Args: []string{"sleep", "1000"}, Detach: true})
 			if err != nil {
 				t.Error(err)
 				return
@@ -138,7 +138,7 @@ func TestOfManyWhoStartAResidentGuestOneDoes(t *testing.T) {
 			if err := d.Signal(t.Context(), 9); err != nil {
 				t.Error(err)
 			}
-			if res, err := d.Wait(t.Context()); err != nil || res.Outcome != lazaret.Signalled {
+			if res, err := d.Wait(t.Context()); err != nil || res.Outcome != fumehood.Signalled {
 				t.Errorf("%+v, %v", res, err)
 			}
 		})
@@ -157,9 +157,9 @@ func TestWhoTakesTheResidentGuestsPlaceIsNotBelieved(t *testing.T) {
 	sb := open(t, name, docker.Options{})
 	web := service(t, sb, "web")
 	// By the Engine's exec it does not end with the guest.
-	impostor := lazaret.Cmd{Direct: true, Args: []string{"python3", "-u", "-c", `
+	impostor := fumehood.Cmd{Direct: true, Args: []string{"python3", "-u", "-c", `
 import os, re, signal, socket
-name = re.search(r'@(lazaret-\w+)', open('/proc/net/unix').read()).group(1)
+name = re.search(r'@(fumehood-\w+)', open('/proc/net/unix').read()).group(1)
 for pid in filter(str.isdigit, os.listdir('/proc')):
     try:
         if b'\0serve\0' in open('/proc/%s/cmdline' % pid, 'rb').read():
@@ -184,7 +184,7 @@ for i in range(2):
     print('answered')
 s.close()
 `}}
-	d, err := web.Start(t.Context(), lazaret.Cmd{Args: []string{"sleep", "1000"}, Detach: true})
+	d, err := web.Start(t.Context(), fumehood.Cmd{Args: []string{"sleep", "1000"}, Detach: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,24 +192,24 @@ s.close()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if res, err := d.Wait(t.Context()); err != nil || res.Outcome != lazaret.Lost {
+	if res, err := d.Wait(t.Context()); err != nil || res.Outcome != fumehood.Lost {
 		t.Errorf("the command of the guest that was killed: %+v, %v", res, err)
 	}
-	for c, err := range attack.Follow(t.Context(), lazaret.Stdout, 0) {
+	for c, err := range attack.Follow(t.Context(), fumehood.Stdout, 0) {
 		if err != nil || !strings.HasPrefix(string(c.Data), "bound") {
 			t.Fatalf("%q, %v", c.Data, err)
 		}
 		break
 	}
 	for range 2 {
-		if _, err := web.Exec(t.Context(), lazaret.Cmd{Args: []string{"true"}}); !errors.Is(err, lazaret.ErrUnavailable) {
+		if _, err := web.Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}}); !errors.Is(err, fumehood.ErrUnavailable) {
 			t.Errorf("a command for the impostor: %v", err)
 		}
 	}
 	if res, err := attack.Wait(t.Context()); err != nil || res.Stdout.Text() != "bound\nanswered\nanswered\n" {
 		t.Errorf("%+v, %v", res, err)
 	}
-	if res, err := web.Exec(t.Context(), lazaret.Cmd{Args: []string{"echo", "anew"}}); err != nil || res.Stdout.Text() != "anew\n" {
+	if res, err := web.Exec(t.Context(), fumehood.Cmd{Args: []string{"echo", "anew"}}); err != nil || res.Stdout.Text() != "anew\n" {
 		t.Errorf("after it has gone: %+v, %v", res, err)
 	}
 }

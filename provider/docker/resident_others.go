@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/wire/client"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/wire/client"
 )
 
 // Detached commands of other users than the service's own are kept by resident guests of theirs. Their numbers are those of the
@@ -64,7 +64,7 @@ func (d *detachedAs) Forget(ctx context.Context) error {
 }
 
 // detachAs starts a command of another user that outlives this process.
-func (g *guests) detachAs(ctx context.Context, cmd lazaret.Cmd, out lazaret.Sink) (lazaret.ProcessBackend, error) {
+func (g *guests) detachAs(ctx context.Context, cmd fumehood.Cmd, out fumehood.Sink) (fumehood.ProcessBackend, error) {
 	own, err := g.keeper(ctx)
 	if err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func (g *guests) detachAs(ctx context.Context, cmd lazaret.Cmd, out lazaret.Sink
 		return nil, g.explain(ctx, err)
 	}
 	p, err := theirs.Detach(ctx, cmd, id, out)
-	if errors.Is(err, lazaret.ErrNotStarted) {
+	if errors.Is(err, fumehood.ErrNotStarted) {
 		return nil, errors.Join(err, own.Forget(ctx, id))
 	}
 	if err != nil { // perhaps it runs: then it is listed, else its number is forgotten later
@@ -97,9 +97,9 @@ func (g *guests) detachAs(ctx context.Context, cmd lazaret.Cmd, out lazaret.Sink
 
 // ofOthers puts, in a list of the own user's guest, the commands of others in the place of the numbers that are reserved for
 // them. One whose guest does not answer hides only what that keeps.
-func (g *guests) ofOthers(ctx context.Context, own *client.Guest, list []lazaret.DetachedInfo) ([]lazaret.DetachedInfo, error) {
-	there := map[string]map[int]lazaret.DetachedInfo{} // by user, and number
-	var all []lazaret.DetachedInfo
+func (g *guests) ofOthers(ctx context.Context, own *client.Guest, list []fumehood.DetachedInfo) ([]fumehood.DetachedInfo, error) {
+	there := map[string]map[int]fumehood.DetachedInfo{} // by user, and number
+	var all []fumehood.DetachedInfo
 	for _, info := range list {
 		if info.User == "" {
 			all = append(all, info)
@@ -127,13 +127,13 @@ func (g *guests) ofOthers(ctx context.Context, own *client.Guest, list []lazaret
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b lazaret.DetachedInfo) int { return a.ID - b.ID })
+	slices.SortFunc(all, func(a, b fumehood.DetachedInfo) int { return a.ID - b.ID })
 	return all, nil
 }
 
 // keptBy lists the detached commands of another user's guest, by number. It is nil with an error only.
-func (g *guests) keptBy(ctx context.Context, user string) (map[int]lazaret.DetachedInfo, error) {
-	kept := map[int]lazaret.DetachedInfo{}
+func (g *guests) keptBy(ctx context.Context, user string) (map[int]fumehood.DetachedInfo, error) {
+	kept := map[int]fumehood.DetachedInfo{}
 	theirs, err := g.residentOf(ctx, user, true)
 	if errors.Is(err, errNobody) {
 		return kept, nil
@@ -154,7 +154,7 @@ func (g *guests) keptBy(ctx context.Context, user string) (map[int]lazaret.Detac
 }
 
 // joinAs looks at a detached command of another user.
-func (g *guests) joinAs(ctx context.Context, own *client.Guest, info lazaret.DetachedInfo, out lazaret.Sink) (lazaret.DetachedBackend, error) {
+func (g *guests) joinAs(ctx context.Context, own *client.Guest, info fumehood.DetachedInfo, out fumehood.Sink) (fumehood.DetachedBackend, error) {
 	theirs, err := g.residentOf(ctx, info.User, true)
 	if err != nil {
 		return nil, err

@@ -7,15 +7,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/conformance"
-	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/conformance"
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
 // detachedBy starts a detached command as a user, empty for the service's own.
-func detachedBy(t *testing.T, s *lazaret.Service, user, script string) *lazaret.Process {
+func detachedBy(t *testing.T, s *fumehood.Service, user, script string) *fumehood.Process {
 	t.Helper()
-	d, err := s.Start(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", script}, User: user, Detach: true, StdinPipe: true})
+	d, err := s.Start(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script}, User: user, Detach: true, StdinPipe: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,7 +23,7 @@ func detachedBy(t *testing.T, s *lazaret.Service, user, script string) *lazaret.
 }
 
 // listedIn rejoins, and returns the numbers and scripts of a service's detached commands.
-func listedIn(t *testing.T, s *lazaret.Service) string {
+func listedIn(t *testing.T, s *fumehood.Service) string {
 	t.Helper()
 	if err := s.Rejoin(t.Context()); err != nil {
 		t.Fatal(err)
@@ -37,17 +37,17 @@ func listedIn(t *testing.T, s *lazaret.Service) string {
 
 func TestDetachedCommandsOfOtherUsersAreFoundAgainByALaterProcess(t *testing.T) {
 	p := newProvider(t, docker.Options{})
-	sb := keep(t, p, lazaret.Spec{Image: debian})
+	sb := keep(t, p, fumehood.Spec{Image: debian})
 	const answer = `id -un; read -r line; echo "got $line"; exit 7`
 	for i, user := range []string{"nobody", "", "nobody", "daemon"} {
 		if d := detachedBy(t, sb.Service, user, answer); d.Info().ID != i+1 {
 			t.Errorf("%q has number %d, want %d", user, d.Info().ID, i+1)
 		}
 	}
-	if _, err := sb.Start(t.Context(), lazaret.Cmd{Args: []string{"/no/such/program"}, User: "nobody", Detach: true}); !errors.Is(err, lazaret.ErrProgramNotFound) {
+	if _, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"/no/such/program"}, User: "nobody", Detach: true}); !errors.Is(err, fumehood.ErrProgramNotFound) {
 		t.Errorf("what cannot be started: %v", err)
 	}
-	if _, err := sb.Start(t.Context(), lazaret.Cmd{Args: []string{"true"}, User: "none-of-that-name", Detach: true}); !errors.Is(err, lazaret.ErrUserNotFound) {
+	if _, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"true"}, User: "none-of-that-name", Detach: true}); !errors.Is(err, fumehood.ErrUserNotFound) {
 		t.Errorf("as nobody who is known: %v", err)
 	}
 	if err := p.Close(t.Context()); err != nil {
@@ -84,7 +84,7 @@ func TestDetachedCommandsOfOtherUsersAreFoundAgainByALaterProcess(t *testing.T) 
 // webAlone has a program of its own, so that its guests are all started by an exec.
 const webAlone = `
 services:
-  web: {image: lazaret-test/python, user: "1234", command: ["python3", "-c", "import time\nwhile True: time.sleep(1)"]}
+  web: {image: fumehood-test/python, user: "1234", command: ["python3", "-c", "import time\nwhile True: time.sleep(1)"]}
 `
 
 func TestWhoKillsTheGuestOfAUserEndsThatUsersCommandsOnly(t *testing.T) {
@@ -94,8 +94,8 @@ func TestWhoKillsTheGuestOfAUserEndsThatUsersCommandsOnly(t *testing.T) {
 	detachedBy(t, web, "nobody", "read -r line")
 	detachedBy(t, web, "", "sleep 1000")
 	detachedBy(t, web, "daemon", "sleep 2000")
-	kill := lazaret.Cmd{User: "nobody", Args: []string{"sh", "-c", "kill -9 -1"}, Wall: time.Minute} // all of that user at once
-	if _, err := web.Exec(t.Context(), kill); err != nil && !errors.Is(err, lazaret.ErrUnavailable) {
+	kill := fumehood.Cmd{User: "nobody", Args: []string{"sh", "-c", "kill -9 -1"}, Wall: time.Minute} // all of that user at once
+	if _, err := web.Exec(t.Context(), kill); err != nil && !errors.Is(err, fumehood.ErrUnavailable) {
 		t.Fatal(err)
 	}
 	later := service(t, open(t, name, docker.Options{}), "web")

@@ -15,15 +15,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/compose"
-	"github.com/lazaret/lazaret/internal/engine"
-	"github.com/lazaret/lazaret/provider/conformance"
-	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/provider/conformance"
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
 // keep starts a kept sandbox that is removed when the test ends.
-func keep(t *testing.T, p *docker.Provider, spec lazaret.Spec) *lazaret.Sandbox {
+func keep(t *testing.T, p *docker.Provider, spec fumehood.Spec) *fumehood.Sandbox {
 	t.Helper()
 	spec.Keep = true
 	sb := start(t, p, spec)
@@ -32,7 +32,7 @@ func keep(t *testing.T, p *docker.Provider, spec lazaret.Spec) *lazaret.Sandbox 
 }
 
 // open reaches a sandbox as another process would: by another provider.
-func open(t *testing.T, name string, opts docker.Options) *lazaret.Sandbox {
+func open(t *testing.T, name string, opts docker.Options) *fumehood.Sandbox {
 	t.Helper()
 	sb, err := newProvider(t, opts).Open(t.Context(), name)
 	if err != nil {
@@ -48,9 +48,9 @@ func open(t *testing.T, name string, opts docker.Options) *lazaret.Sandbox {
 }
 
 // says runs a command that must succeed, and returns what it has printed.
-func says(t *testing.T, sb *lazaret.Sandbox, args ...string) string {
+func says(t *testing.T, sb *fumehood.Sandbox, args ...string) string {
 	t.Helper()
-	res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: args})
+	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: args})
 	if err != nil || !res.Success() {
 		t.Fatalf("%q: %+v, %v", args, res, err)
 	}
@@ -58,7 +58,7 @@ func says(t *testing.T, sb *lazaret.Sandbox, args ...string) string {
 }
 
 // rejoined returns a detached command of a sandbox that was opened.
-func rejoined(t *testing.T, sb *lazaret.Sandbox, id int) *lazaret.Process {
+func rejoined(t *testing.T, sb *fumehood.Sandbox, id int) *fumehood.Process {
 	t.Helper()
 	if err := sb.Rejoin(t.Context()); err != nil {
 		t.Fatal(err)
@@ -70,7 +70,7 @@ func rejoined(t *testing.T, sb *lazaret.Sandbox, id int) *lazaret.Process {
 	return p
 }
 
-func followed(t *testing.T, p *lazaret.Process, s lazaret.Stream, from int64) string {
+func followed(t *testing.T, p *fumehood.Process, s fumehood.Stream, from int64) string {
 	t.Helper()
 	var b bytes.Buffer
 	for c, err := range p.Follow(t.Context(), s, from) {
@@ -84,9 +84,9 @@ func followed(t *testing.T, p *lazaret.Process, s lazaret.Stream, from int64) st
 
 func TestADetachedCommandIsFoundAgainByALaterProcess(t *testing.T) {
 	p := newProvider(t, docker.Options{})
-	sb := keep(t, p, lazaret.Spec{Image: debian})
+	sb := keep(t, p, fumehood.Spec{Image: debian})
 	name := sb.Info().Name
-	cmd := lazaret.Cmd{Args: []string{"sh", "-c", `echo first; echo warned >&2; while read -r line; do echo "got $line"; done; exit 7`}, Detach: true, StdinPipe: true}
+	cmd := fumehood.Cmd{Args: []string{"sh", "-c", `echo first; echo warned >&2; while read -r line; do echo "got $line"; done; exit 7`}, Detach: true, StdinPipe: true}
 	first, err := sb.Start(t.Context(), cmd)
 	if err != nil {
 		t.Fatal(err)
@@ -94,7 +94,7 @@ func TestADetachedCommandIsFoundAgainByALaterProcess(t *testing.T) {
 	if _, err := io.WriteString(first, "one\n"); err != nil {
 		t.Fatal(err)
 	}
-	for c, err := range first.Follow(t.Context(), lazaret.Stdout, 6) { // it has begun to read
+	for c, err := range first.Follow(t.Context(), fumehood.Stdout, 6) { // it has begun to read
 		if err != nil || string(c.Data) != "got one\n" {
 			t.Fatalf("%q, %v", c.Data, err)
 		}
@@ -103,7 +103,7 @@ func TestADetachedCommandIsFoundAgainByALaterProcess(t *testing.T) {
 	if err := sb.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if res, err := first.Wait(t.Context()); err != nil || res.Outcome != lazaret.Lost {
+	if res, err := first.Wait(t.Context()); err != nil || res.Outcome != fumehood.Lost {
 		t.Errorf("who has closed the sandbox knows of it %+v, %v", res, err)
 	}
 
@@ -115,7 +115,7 @@ func TestADetachedCommandIsFoundAgainByALaterProcess(t *testing.T) {
 	if info := later.Info(); info.Ended || len(info.Args) != 3 || time.Since(info.Started) < 0 || info.Started.Sub(first.Info().Started).Abs() > time.Minute {
 		t.Errorf("it is described as %+v", info)
 	}
-	if err := later.Forget(t.Context()); !errors.Is(err, lazaret.ErrConfig) {
+	if err := later.Forget(t.Context()); !errors.Is(err, fumehood.ErrConfig) {
 		t.Errorf("forgotten while it runs: %v", err)
 	}
 	if _, err := io.WriteString(later, "two\n"); err != nil {
@@ -123,22 +123,22 @@ func TestADetachedCommandIsFoundAgainByALaterProcess(t *testing.T) {
 	}
 	if err := other.CloseStdin(); err == nil {
 		// It may come before what the other has written, or after it.
-		if out := followed(t, other, lazaret.Stdout, 0); !strings.HasPrefix(out, "first\ngot one\n") {
+		if out := followed(t, other, fumehood.Stdout, 0); !strings.HasPrefix(out, "first\ngot one\n") {
 			t.Errorf("it has printed %q", out)
 		}
 	} else {
 		t.Error(err)
 	}
-	for _, p := range []*lazaret.Process{later, other} {
+	for _, p := range []*fumehood.Process{later, other} {
 		res, err := p.Wait(t.Context())
-		if err != nil || res.Outcome != lazaret.Exited || res.ExitCode != 7 || !strings.HasPrefix(res.Stdout.Text(), "first\ngot one\n") || res.Stderr.Text() != "warned\n" {
+		if err != nil || res.Outcome != fumehood.Exited || res.ExitCode != 7 || !strings.HasPrefix(res.Stdout.Text(), "first\ngot one\n") || res.Stderr.Text() != "warned\n" {
 			t.Errorf("got %+v, %v", res, err)
 		}
-		if got := followed(t, p, lazaret.Stdout, 3); !strings.HasPrefix(got, "st\ngot one\n") {
+		if got := followed(t, p, fumehood.Stdout, 3); !strings.HasPrefix(got, "st\ngot one\n") {
 			t.Errorf("from 3 on came %q", got)
 		}
 	}
-	if ended := rejoined(t, open(t, name, docker.Options{}), first.Info().ID); !ended.Info().Ended || followed(t, ended, lazaret.Stderr, 0) != "warned\n" {
+	if ended := rejoined(t, open(t, name, docker.Options{}), first.Info().ID); !ended.Info().Ended || followed(t, ended, fumehood.Stderr, 0) != "warned\n" {
 		t.Errorf("after its end it is described as %+v", ended.Info())
 	}
 	if err := later.Forget(t.Context()); err != nil {
@@ -154,22 +154,22 @@ func TestADetachedCommandIsFoundAgainByALaterProcess(t *testing.T) {
 
 func TestDetachedCommandsAreSignalledAndKilledByALaterProcess(t *testing.T) {
 	p := newProvider(t, docker.Options{})
-	sb := keep(t, p, lazaret.Spec{Image: debian})
+	sb := keep(t, p, fumehood.Spec{Image: debian})
 	script := map[string]string{
 		"signal": `trap 'echo caught; exit 4' TERM; echo ready; while :; do sleep 0.05; done`,
 		"kill":   `setsid sleep 1000 & sleep 1000 & wait`,
 		"wall":   `sleep 1000`,
 	}
-	if d, err := sb.Start(t.Context(), lazaret.Cmd{Args: []string{"sleep", "1000"}, Detach: true, Wall: 200 * time.Millisecond}); err != nil {
+	if d, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"sleep", "1000"}, Detach: true, Wall: 200 * time.Millisecond}); err != nil {
 		t.Error(err)
-	} else if res, err := d.Wait(t.Context()); err != nil || res.Outcome != lazaret.TimedOut || res.ExitCode != -1 {
+	} else if res, err := d.Wait(t.Context()); err != nil || res.Outcome != fumehood.TimedOut || res.ExitCode != -1 {
 		t.Errorf("for who has started it: %+v, %v", res, err)
-	} else if res, err = rejoined(t, open(t, sb.Info().Name, docker.Options{}), d.Info().ID).Wait(t.Context()); err != nil || res.Outcome != lazaret.TimedOut {
+	} else if res, err = rejoined(t, open(t, sb.Info().Name, docker.Options{}), d.Info().ID).Wait(t.Context()); err != nil || res.Outcome != fumehood.TimedOut {
 		t.Errorf("and for another: %+v, %v", res, err)
 	}
 	ids := map[string]int{}
 	for name, text := range script {
-		cmd := lazaret.Cmd{Args: []string{"sh", "-c", text}, Detach: true}
+		cmd := fumehood.Cmd{Args: []string{"sh", "-c", text}, Detach: true}
 		if name == "wall" {
 			cmd.Wall = 2 * time.Second
 		}
@@ -184,7 +184,7 @@ func TestDetachedCommandsAreSignalledAndKilledByALaterProcess(t *testing.T) {
 	}
 	again := open(t, sb.Info().Name, docker.Options{})
 	d := rejoined(t, again, ids["signal"])
-	for _, err := range d.Follow(t.Context(), lazaret.Stdout, 0) {
+	for _, err := range d.Follow(t.Context(), fumehood.Stdout, 0) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -200,11 +200,11 @@ func TestDetachedCommandsAreSignalledAndKilledByALaterProcess(t *testing.T) {
 	if err := d.Kill(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if res, err := d.Wait(t.Context()); err != nil || res.Outcome != lazaret.Signalled || res.Unkilled {
+	if res, err := d.Wait(t.Context()); err != nil || res.Outcome != fumehood.Signalled || res.Unkilled {
 		t.Errorf("killed: %+v, %v", res, err)
 	}
 	d = rejoined(t, again, ids["wall"])
-	if res, err := d.Wait(t.Context()); err != nil || res.Outcome != lazaret.TimedOut || res.Wall < 2*time.Second {
+	if res, err := d.Wait(t.Context()); err != nil || res.Outcome != fumehood.TimedOut || res.Wall < 2*time.Second {
 		t.Errorf("its time is over, which its sandbox keeps: %+v, %v", res, err)
 	}
 	if n := says(t, again, "sh", "-c", `n=0; for f in /proc/[0-9]*/cmdline; do if tr '\0' ' ' <$f 2>/dev/null | grep -q '^sleep 1000'; then n=$((n+1)); fi; done; echo $n`); n != "0\n" {
@@ -214,23 +214,23 @@ func TestDetachedCommandsAreSignalledAndKilledByALaterProcess(t *testing.T) {
 
 func TestTheEndOfAConnectionEndsItsCommandsAndNoOthers(t *testing.T) {
 	p := newProvider(t, docker.Options{})
-	sb := keep(t, p, lazaret.Spec{Image: debian})
+	sb := keep(t, p, fumehood.Spec{Image: debian})
 	name := sb.Info().Name
-	holders := []*lazaret.Sandbox{sb, open(t, name, docker.Options{}), open(t, name, docker.Options{})}
+	holders := []*fumehood.Sandbox{sb, open(t, name, docker.Options{}), open(t, name, docker.Options{})}
 	for i, h := range holders {
-		cmd := lazaret.Cmd{Args: []string{"sh", "-c", `echo up; exec sleep "$0"`, strconv.Itoa(2000 + i)}}
+		cmd := fumehood.Cmd{Args: []string{"sh", "-c", `echo up; exec sleep "$0"`, strconv.Itoa(2000 + i)}}
 		attached, err := h.Start(t.Context(), cmd)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, err := range attached.Follow(t.Context(), lazaret.Stdout, 0) {
+		for _, err := range attached.Follow(t.Context(), fumehood.Stdout, 0) {
 			if err != nil {
 				t.Fatal(err)
 			}
 			break
 		}
 	}
-	if _, err := holders[1].Start(t.Context(), lazaret.Cmd{Args: []string{"sleep", "3000"}, Detach: true}); err != nil {
+	if _, err := holders[1].Start(t.Context(), fumehood.Cmd{Args: []string{"sleep", "3000"}, Detach: true}); err != nil {
 		t.Fatal(err)
 	}
 	last := open(t, name, docker.Options{})
@@ -247,17 +247,17 @@ func TestTheEndOfAConnectionEndsItsCommandsAndNoOthers(t *testing.T) {
 }
 
 func TestWhatRunsInASandboxCannotUseItsResidentGuest(t *testing.T) {
-	for _, network := range []string{lazaret.NetworkNone, lazaret.NetworkHost} {
+	for _, network := range []string{fumehood.NetworkNone, fumehood.NetworkHost} {
 		t.Run(network, func(t *testing.T) {
 			p := newProvider(t, docker.Options{})
-			sb := keep(t, p, lazaret.Spec{Image: debian, Network: network})
+			sb := keep(t, p, fumehood.Spec{Image: debian, Network: network})
 			name := sb.Info().Name
 			// As root, and as the guest's own user, which is root too.
-			residence := strings.TrimSpace(says(t, sb, "sh", "-c", `grep -o '@lazaret-.*' /proc/net/unix | sort -u`))
-			if network == lazaret.NetworkHost {
+			residence := strings.TrimSpace(says(t, sb, "sh", "-c", `grep -o '@fumehood-.*' /proc/net/unix | sort -u`))
+			if network == fumehood.NetworkHost {
 				residence = residenceOf(t, sb)
 			}
-			if !strings.HasPrefix(residence, "@lazaret-") || strings.ContainsAny(residence, " \n") {
+			if !strings.HasPrefix(residence, "@fumehood-") || strings.ContainsAny(residence, " \n") {
 				t.Fatalf("the sockets are %q", residence)
 			}
 			// It floods the socket, says what it likes, and holds what it can; nobody gets an answer.
@@ -290,11 +290,11 @@ for i in range(10**9):
     except OSError:
         pass
 `
-			attacker, err := sb.Start(t.Context(), lazaret.Cmd{Args: []string{"python3", "-c", flood, residence[1:]}})
+			attacker, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", flood, residence[1:]}})
 			if err != nil {
 				t.Fatal(err)
 			}
-			for c, err := range attacker.Follow(t.Context(), lazaret.Stdout, 0) {
+			for c, err := range attacker.Follow(t.Context(), fumehood.Stdout, 0) {
 				if err != nil || string(c.Data) != "0\n" {
 					t.Errorf("the attacker was told %s bytes, %v", c.Data, err)
 				}
@@ -302,7 +302,7 @@ for i in range(10**9):
 			}
 			// While it and others like it go on, hosts are served.
 			for range 7 {
-				if _, err := sb.Start(t.Context(), lazaret.Cmd{Args: []string{"python3", "-c", flood, residence[1:]}}); err != nil {
+				if _, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", flood, residence[1:]}}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -325,7 +325,7 @@ except OSError as e:
 `, residence[1:]); got != "98\n" {
 				t.Errorf("bind: %q", got)
 			}
-			if network == lazaret.NetworkHost { // so can who is outside
+			if network == fumehood.NetworkHost { // so can who is outside
 				strangers(t, residence)
 				if got := says(t, open(t, name, docker.Options{}), "echo", "served"); got != "served\n" {
 					t.Errorf("beside strangers: %q", got)
@@ -336,7 +336,7 @@ except OSError as e:
 }
 
 // residenceOf finds the resident guest's socket by its descriptors, from outside.
-func residenceOf(t *testing.T, sb *lazaret.Sandbox) string {
+func residenceOf(t *testing.T, sb *fumehood.Sandbox) string {
 	t.Helper()
 	sockets, err := os.ReadFile("/proc/net/unix")
 	if err != nil {
@@ -355,7 +355,7 @@ func residenceOf(t *testing.T, sb *lazaret.Sandbox) string {
 			inode := strings.TrimSuffix(strings.TrimPrefix(target, "socket:["), "]")
 			for line := range strings.Lines(string(sockets)) {
 				f := strings.Fields(line)
-				if len(f) == 8 && f[6] == inode && strings.HasPrefix(f[7], "@lazaret-") {
+				if len(f) == 8 && f[6] == inode && strings.HasPrefix(f[7], "@fumehood-") {
 					return f[7]
 				}
 			}
@@ -396,19 +396,19 @@ func TestWhoWantsAKeptSandboxIsToldWhyItCannotBeHad(t *testing.T) {
 			t.Errorf("got %v, want %v that says %q", err, class, says)
 		}
 	}
-	check(t, "no-such-sandbox", lazaret.ErrConfig, "lazaret ps")
-	held := start(t, p, lazaret.Spec{Image: busybox})
-	check(t, held.Info().Name, lazaret.ErrConfig, "no named sandbox")
-	sb := keep(t, p, lazaret.Spec{Image: busybox, TTL: time.Hour})
+	check(t, "no-such-sandbox", fumehood.ErrConfig, "fumehood ps")
+	held := start(t, p, fumehood.Spec{Image: busybox})
+	check(t, held.Info().Name, fumehood.ErrConfig, "no named sandbox")
+	sb := keep(t, p, fumehood.Spec{Image: busybox, TTL: time.Hour})
 	name := sb.Info().Name
-	check(t, name, lazaret.ErrConfig, "has a sandbox")
+	check(t, name, fumehood.ErrConfig, "has a sandbox")
 	if err := sb.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := sb.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	check(t, name, lazaret.ErrUnavailable, "exited with code 137")
+	check(t, name, fumehood.ErrUnavailable, "exited with code 137")
 	kept, err := p.Kept(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -427,24 +427,24 @@ func TestWhoWantsAKeptSandboxIsToldWhyItCannotBeHad(t *testing.T) {
 	if !found {
 		t.Error("it is not listed")
 	}
-	if err := p.Logs(t.Context(), name, "", lazaret.LogOptions{}, func(lazaret.Stream, []byte) {}); !errors.Is(err, lazaret.ErrUnsupported) {
+	if err := p.Logs(t.Context(), name, "", fumehood.LogOptions{}, func(fumehood.Stream, []byte) {}); !errors.Is(err, fumehood.ErrUnsupported) {
 		t.Errorf("the log of the guest: %v", err)
 	}
 	// Started again by somebody else, its guest waits in vain for the host that would ask it to reside.
 	if err := engineOf(t).StartContainer(t.Context(), compose.ContainerName(name)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := open(t, name, docker.Options{}).Exec(t.Context(), lazaret.Cmd{Args: []string{"true"}}); !errors.Is(err, lazaret.ErrUnavailable) || !strings.Contains(err.Error(), "started its container again") {
+	if _, err := open(t, name, docker.Options{}).Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}}); !errors.Is(err, fumehood.ErrUnavailable) || !strings.Contains(err.Error(), "started its container again") {
 		t.Errorf("started again: %v", err)
 	}
 }
 
 func TestAKeptSandboxGoesWhenItsTimeIsOver(t *testing.T) {
 	p := newProvider(t, docker.Options{})
-	sb := keep(t, p, lazaret.Spec{Image: busybox, TTL: time.Hour})
-	over := start(t, p, lazaret.Spec{Image: busybox, Keep: true, TTL: time.Nanosecond})
+	sb := keep(t, p, fumehood.Spec{Image: busybox, TTL: time.Hour})
+	over := start(t, p, fumehood.Spec{Image: busybox, Keep: true, TTL: time.Nanosecond})
 	conformance.Eventually(t, "what is over is removed", func() bool {
-		if _, err := p.Cleanup(t.Context(), lazaret.CleanupOptions{}); err != nil {
+		if _, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		return len(objectsOf(t, over.Info().Name)) == 0
@@ -452,25 +452,25 @@ func TestAKeptSandboxGoesWhenItsTimeIsOver(t *testing.T) {
 	if left := objectsOf(t, sb.Info().Name); len(left) != 1 {
 		t.Errorf("of the other there is %v", left)
 	}
-	if _, err := p.Start(t.Context(), lazaret.Spec{Image: busybox, TTL: time.Hour}); !errors.Is(err, lazaret.ErrConfig) {
+	if _, err := p.Start(t.Context(), fumehood.Spec{Image: busybox, TTL: time.Hour}); !errors.Is(err, fumehood.ErrConfig) {
 		t.Errorf("a time for one that is not kept: %v", err)
 	}
 }
 
 func TestAResidentGuestIsSmallAndKeepsNoMoreThanItMay(t *testing.T) {
 	p := newProvider(t, docker.Options{})
-	sb := keep(t, p, lazaret.Spec{Image: busybox})
+	sb := keep(t, p, fumehood.Spec{Image: busybox})
 	name := sb.Info().Name
 	var all sync.WaitGroup
 	for i := range 8 {
 		again := open(t, name, docker.Options{})
 		all.Go(func() {
 			for range 20 {
-				if res, err := again.Exec(t.Context(), lazaret.Cmd{Args: []string{"echo", "x"}}); err != nil || !res.Success() {
+				if res, err := again.Exec(t.Context(), fumehood.Cmd{Args: []string{"echo", "x"}}); err != nil || !res.Success() {
 					t.Errorf("%+v, %v", res, err)
 				}
 			}
-			cmd := lazaret.Cmd{Args: []string{"sh", "-c", "head -c 3000000 /dev/zero"}, Detach: true, StdoutCap: 10_000}
+			cmd := fumehood.Cmd{Args: []string{"sh", "-c", "head -c 3000000 /dev/zero"}, Detach: true, StdoutCap: 10_000}
 			d, err := again.Start(t.Context(), cmd)
 			if err != nil {
 				t.Error(err)
@@ -497,7 +497,7 @@ func TestAResidentGuestIsSmallAndKeepsNoMoreThanItMay(t *testing.T) {
 			t.Errorf("%+v, %v", res, err)
 		}
 		at := int64(-1)
-		for c, err := range d.Follow(t.Context(), lazaret.Stdout, 5) {
+		for c, err := range d.Follow(t.Context(), fumehood.Stdout, 5) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -523,25 +523,25 @@ func TestAResidentGuestIsSmallAndKeepsNoMoreThanItMay(t *testing.T) {
 
 func TestDetachedCommandsOfOtherTransportsAreRefused(t *testing.T) {
 	p := newProvider(t, docker.Options{})
-	sb := keep(t, p, lazaret.Spec{Image: debian})
+	sb := keep(t, p, fumehood.Spec{Image: debian})
 	name := sb.Info().Name
 	says(t, sb, "true")
-	if err := start(t, p, lazaret.Spec{Image: busybox}).Rejoin(t.Context()); !errors.Is(err, lazaret.ErrUnsupported) {
+	if err := start(t, p, fumehood.Spec{Image: busybox}).Rejoin(t.Context()); !errors.Is(err, fumehood.ErrUnsupported) {
 		t.Errorf("in a sandbox that is not kept: %v", err)
 	}
 	direct := open(t, name, docker.Options{Transport: docker.TransportEngine})
 	if got := says(t, direct, "echo", "direct"); got != "direct\n" {
 		t.Errorf("got %q", got)
 	}
-	if err := direct.Rejoin(t.Context()); !errors.Is(err, lazaret.ErrUnsupported) {
+	if err := direct.Rejoin(t.Context()); !errors.Is(err, fumehood.ErrUnsupported) {
 		t.Errorf("by the Engine's exec: %v", err)
 	}
 	// Other users' commands, files and connections are there as ever.
 	again := open(t, name, docker.Options{})
-	if res, err := again.As("nobody").Exec(t.Context(), lazaret.Cmd{Args: []string{"id", "-un"}}); err != nil || res.Stdout.Text() != "nobody\n" {
+	if res, err := again.As("nobody").Exec(t.Context(), fumehood.Cmd{Args: []string{"id", "-un"}}); err != nil || res.Stdout.Text() != "nobody\n" {
 		t.Errorf("%+v, %v", res, err)
 	}
-	if err := again.WriteFile(t.Context(), "/tmp/f", []byte("x"), lazaret.WriteOptions{}); err != nil {
+	if err := again.WriteFile(t.Context(), "/tmp/f", []byte("x"), fumehood.WriteOptions{}); err != nil {
 		t.Error(err)
 	}
 	c, err := again.Connection(t.Context())
@@ -555,22 +555,22 @@ func TestDetachedCommandsOfOtherTransportsAreRefused(t *testing.T) {
 
 func TestADetachedCommandIsReachedAgainAfterItsConnectionBroke(t *testing.T) {
 	t.Parallel()
-	name := keep(t, newProvider(t, docker.Options{}), lazaret.Spec{Image: busybox}).Info().Name
+	name := keep(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: busybox}).Info().Name
 	p, proxy := faulty(t, docker.Options{})
 	sb, err := p.Open(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer sb.Close(context.WithoutCancel(t.Context()))
-	proc, err := sb.Start(t.Context(), lazaret.Cmd{Args: []string{"sleep", "1000"}, Detach: true})
+	proc, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"sleep", "1000"}, Detach: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	proxy.Sever()
-	if res, err := proc.Wait(t.Context()); err != nil || res.Outcome != lazaret.Lost {
+	if res, err := proc.Wait(t.Context()); err != nil || res.Outcome != fumehood.Lost {
 		t.Fatalf("got %+v, %v", res, err)
 	}
-	if err := proc.Kill(t.Context()); !errors.Is(err, lazaret.ErrUnavailable) {
+	if err := proc.Kill(t.Context()); !errors.Is(err, fumehood.ErrUnavailable) {
 		t.Errorf("killed without a word to it: %v", err)
 	}
 	again := rejoined(t, sb, proc.Info().ID)
@@ -580,7 +580,7 @@ func TestADetachedCommandIsReachedAgainAfterItsConnectionBroke(t *testing.T) {
 	if err := again.Kill(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if res, err := again.Wait(t.Context()); err != nil || res.Outcome != lazaret.Signalled {
+	if res, err := again.Wait(t.Context()); err != nil || res.Outcome != fumehood.Signalled {
 		t.Errorf("got %+v, %v", res, err)
 	}
 	if err := again.Forget(t.Context()); err != nil {
@@ -590,10 +590,10 @@ func TestADetachedCommandIsReachedAgainAfterItsConnectionBroke(t *testing.T) {
 
 func TestWhatIsWrittenToADetachedCommandThatHasEndedIsAnError(t *testing.T) {
 	t.Parallel()
-	sb := keep(t, newProvider(t, docker.Options{}), lazaret.Spec{Image: busybox})
+	sb := keep(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: busybox})
 	for name, script := range map[string]string{"it has ended": "true", "it ends meanwhile": "read x"} {
 		t.Run(name, func(t *testing.T) {
-			proc, err := sb.Start(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", script}, Detach: true, StdinPipe: true})
+			proc, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script}, Detach: true, StdinPipe: true})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -610,7 +610,7 @@ func TestWhatIsWrittenToADetachedCommandThatHasEndedIsAnError(t *testing.T) {
 			}()
 			select {
 			case err := <-written:
-				if !errors.Is(err, lazaret.ErrUnavailable) {
+				if !errors.Is(err, fumehood.ErrUnavailable) {
 					t.Errorf("got %v", err)
 				}
 			case <-time.After(time.Minute):
@@ -622,8 +622,8 @@ func TestWhatIsWrittenToADetachedCommandThatHasEndedIsAnError(t *testing.T) {
 
 func TestADirectCommandIsNotDetachedInAKeptSandbox(t *testing.T) {
 	t.Parallel()
-	sb := keep(t, newProvider(t, docker.Options{}), lazaret.Spec{Image: busybox})
-	if _, err := sb.Start(t.Context(), lazaret.Cmd{Args: []string{"sleep", "1000"}, Detach: true, Direct: true}); !errors.Is(err, lazaret.ErrUnsupported) {
+	sb := keep(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: busybox})
+	if _, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"sleep", "1000"}, Detach: true, Direct: true}); !errors.Is(err, fumehood.ErrUnsupported) {
 		t.Errorf("got %v", err)
 	}
 }

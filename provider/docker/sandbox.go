@@ -12,22 +12,22 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/compose"
-	"github.com/lazaret/lazaret/internal/engine"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/engine"
 )
 
 // sandbox is the backend of one project.
 type sandbox struct {
 	p    *Provider
-	spec lazaret.Spec
+	spec fumehood.Spec
 
 	loaded   *compose.Project         // of a spec with a Compose project
 	images   map[string]compose.Image // of its services
 	changes  []compose.Change         // that were made to it
 	services []*service               // the default one first; none before they are created
 
-	of lazaret.Info // what labels say of one that another process has started
+	of fumehood.Info // what labels say of one that another process has started
 
 	key     []byte    // the secret of a kept sandbox's resident guests; nil where there are none
 	expires time.Time // when a kept sandbox's time is over; zero where it has none
@@ -49,8 +49,8 @@ type sandbox struct {
 }
 
 var (
-	_ lazaret.Backend = (*sandbox)(nil)
-	_ lazaret.Stopper = (*sandbox)(nil)
+	_ fumehood.Backend = (*sandbox)(nil)
+	_ fumehood.Stopper = (*sandbox)(nil)
 )
 
 // removeTimeout bounds the removal of one sandbox.
@@ -67,7 +67,7 @@ func (p *Provider) ownerLabels() map[string]string {
 func (sb *sandbox) labels() map[string]string {
 	l := sb.p.ownerLabels()
 	l[engine.LabelSandbox], l[engine.LabelKept] = sb.spec.Name, strconv.FormatBool(sb.spec.Keep)
-	maps.Copy(l, describing(sb.spec.Describe(lazaret.Info{})))
+	maps.Copy(l, describing(sb.spec.Describe(fumehood.Info{})))
 	if !sb.spec.Keep {
 		return l
 	}
@@ -86,7 +86,7 @@ func (sb *sandbox) serves() bool { return sb.p.opts.Transport == TransportGuest 
 func (sb *sandbox) direct() bool { return sb.p.opts.Transport == TransportEngine }
 
 // Info describes the sandbox.
-func (sb *sandbox) Info() lazaret.Info {
+func (sb *sandbox) Info() fumehood.Info {
 	info := sb.of
 	info.Name, info.Provider = sb.spec.Name, sb.p.Name()
 	for _, s := range sb.services {
@@ -96,7 +96,7 @@ func (sb *sandbox) Info() lazaret.Info {
 }
 
 // Service returns the backend of a service.
-func (sb *sandbox) Service(name string) lazaret.ServiceBackend { return sb.service(name) }
+func (sb *sandbox) Service(name string) fumehood.ServiceBackend { return sb.service(name) }
 
 func (sb *sandbox) service(name string) *service {
 	return sb.services[slices.IndexFunc(sb.services, func(s *service) bool { return s.Name == name })]
@@ -125,9 +125,9 @@ func (sb *sandbox) settle(ctx context.Context) error {
 	case <-sb.settled:
 		return nil
 	case <-ctx.Done():
-		return &lazaret.Error{
-			Op: "remove sandbox " + sb.spec.Name, Class: lazaret.ErrInfrastructure, Err: fmt.Errorf("its start has not ended within %v", closeTimeout),
-			Hint: "it is removed when that ends, or by `lazaret cleanup` when this process has ended",
+		return &fumehood.Error{
+			Op: "remove sandbox " + sb.spec.Name, Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("its start has not ended within %v", closeTimeout),
+			Hint: "it is removed when that ends, or by `fumehood cleanup` when this process has ended",
 		}
 	}
 }
@@ -166,16 +166,16 @@ func unanswered(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err
 	}
-	return &lazaret.Error{
-		Class: lazaret.ErrInfrastructure, Err: fmt.Errorf("it was not removed within %v: %s", removeTimeout, err.Error()),
-		Hint: "close it again, or remove it with `lazaret cleanup` once the daemon answers",
+	return &fumehood.Error{
+		Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("it was not removed within %v: %s", removeTimeout, err.Error()),
+		Hint: "close it again, or remove it with `fumehood cleanup` once the daemon answers",
 	}
 }
 
 // Stop kills the main processes of a kept sandbox's containers, and with them all others.
 func (sb *sandbox) Stop(ctx context.Context) error {
 	if !sb.spec.Keep {
-		return &lazaret.Error{Class: lazaret.ErrConfig, Err: errors.New("it is not a kept one"), Hint: "set Keep in its spec"}
+		return &fumehood.Error{Class: fumehood.ErrConfig, Err: errors.New("it is not a kept one"), Hint: "set Keep in its spec"}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 	defer cancel()
@@ -209,8 +209,8 @@ func (sb *sandbox) remove(ctx context.Context) error {
 
 // taken is the error of a name that another sandbox has.
 func (sb *sandbox) taken() error {
-	return &lazaret.Error{
-		Class: lazaret.ErrConfig, Err: fmt.Errorf("there is a sandbox of that name already"),
-		Hint: "choose another name, or remove it with `lazaret cleanup " + sb.spec.Name + "`",
+	return &fumehood.Error{
+		Class: fumehood.ErrConfig, Err: fmt.Errorf("there is a sandbox of that name already"),
+		Hint: "choose another name, or remove it with `fumehood cleanup " + sb.spec.Name + "`",
 	}
 }

@@ -13,17 +13,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/compose"
-	"github.com/lazaret/lazaret/internal/engine"
-	"github.com/lazaret/lazaret/internal/owner"
-	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
 // sh runs a script in the sandbox, which must succeed, and returns its output.
-func sh(t *testing.T, sb *lazaret.Sandbox, script string) string {
+func sh(t *testing.T, sb *fumehood.Sandbox, script string) string {
 	t.Helper()
-	res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", script}, Wall: time.Minute})
+	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script}, Wall: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func objectsOf(t *testing.T, sandbox string) []engine.Object {
 
 func TestTheDefaultSandboxIsIsolatedAndBounded(t *testing.T) {
 	p := newProvider(t, docker.Options{})
-	sb := start(t, p, lazaret.Spec{Image: debian})
+	sb := start(t, p, fumehood.Spec{Image: debian})
 	for what, c := range map[string]struct{ script, want string }{
 		"only the loopback device":         {"tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '", "lo"},
 		"no route":                         {"tail -n +2 /proc/net/route | wc -l", "0"},
@@ -54,8 +54,8 @@ func TestTheDefaultSandboxIsIsolatedAndBounded(t *testing.T) {
 		"a small capability set":           {"grep CapEff /proc/self/status | cut -f2", "00000000000004fb"},
 		"and no more for what it starts":   {"grep CapBnd /proc/self/status | cut -f2", "00000000000004fb"},
 		"the guest is the main process":    {"tr '\\0' ' ' < /proc/1/cmdline", compose.GuestProgram + " serve"},
-		"the guest cannot be written to":   {"touch /.lazaret/x 2>/dev/null && echo yes || echo no", "no"},
-		"the guest cannot be removed":      {"rm -rf /.lazaret/guest 2>/dev/null; test -e /.lazaret/guest && echo there", "there"},
+		"the guest cannot be written to":   {"touch /.fumehood/x 2>/dev/null && echo yes || echo no", "no"},
+		"the guest cannot be removed":      {"rm -rf /.fumehood/guest 2>/dev/null; test -e /.fumehood/guest && echo there", "there"},
 		"no daemon's socket":               {"ls /var/run/docker.sock /run/docker.sock 2>/dev/null | wc -l", "0"},
 		"device nodes cannot be made":      {"mknod /tmp/sda b 8 0 2>/dev/null && echo yes || echo no", "no"},
 		"the host's name is not ours":      {"test $(hostname) != " + hostname(t) + " && echo ok", "ok"},
@@ -90,11 +90,11 @@ func hostname(t *testing.T) string {
 
 func TestTheGuestCannotBeEndedFromInside(t *testing.T) {
 	p := newProvider(t, docker.Options{})
-	sb := start(t, p, lazaret.Spec{Image: debian})
+	sb := start(t, p, fumehood.Spec{Image: debian})
 	sh(t, sb, "for s in $(seq 1 64); do kill -$s 1 2>/dev/null; done; true")
 	// This ends the command's own supervisor too, so that how it ended is not known.
-	res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", "kill -9 -1; sleep 1000"}, Wall: time.Minute})
-	if err != nil || res.Outcome != lazaret.Lost || res.ExitCode != -1 {
+	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "kill -9 -1; sleep 1000"}, Wall: time.Minute})
+	if err != nil || res.Outcome != fumehood.Lost || res.ExitCode != -1 {
 		t.Errorf("got %+v, %v", res, err)
 	}
 	if got := sh(t, sb, "echo alive; ps ax | grep -c '[s]leep'; true"); got != "alive\n0" {
@@ -104,22 +104,22 @@ func TestTheGuestCannotBeEndedFromInside(t *testing.T) {
 
 func TestLimitsHold(t *testing.T) {
 	p := newProvider(t, docker.Options{})
-	sb := start(t, p, lazaret.Spec{Image: debian, Limits: lazaret.Limits{Memory: 64 << 20, PIDs: 48, CPUs: 0.5}})
+	sb := start(t, p, fumehood.Spec{Image: debian, Limits: fumehood.Limits{Memory: 64 << 20, PIDs: 48, CPUs: 0.5}})
 	t.Run("memory", func(t *testing.T) {
-		res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"python3", "-c", "bytearray(256 << 20)"}, Wall: time.Minute})
-		if err != nil || res.Outcome != lazaret.OutOfMemory || res.ExitCode != 137 {
+		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", "bytearray(256 << 20)"}, Wall: time.Minute})
+		if err != nil || res.Outcome != fumehood.OutOfMemory || res.ExitCode != 137 {
 			t.Errorf("got %+v, %v", res, err)
 		}
 	})
 	t.Run("a kill that was not for memory is not taken for one", func(t *testing.T) {
-		res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", "exit 137"}, Wall: time.Minute})
-		if err != nil || res.Outcome != lazaret.Exited || res.ExitCode != 137 {
+		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "exit 137"}, Wall: time.Minute})
+		if err != nil || res.Outcome != fumehood.Exited || res.ExitCode != 137 {
 			t.Errorf("got %+v, %v", res, err)
 		}
 	})
 	t.Run("processes", func(t *testing.T) {
 		script := "import os,time\nn=0\ntry:\n  while n<200:\n    if os.fork()==0: time.sleep(2); os._exit(0)\n    n+=1\nexcept OSError: pass\nprint(n)"
-		res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"python3", "-c", script}, Wall: time.Minute})
+		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", script}, Wall: time.Minute})
 		if err != nil || !res.Success() || len(strings.TrimSpace(res.Stdout.Text())) > 2 {
 			t.Errorf("got %+v, %v", res, err)
 		}
@@ -128,9 +128,9 @@ func TestLimitsHold(t *testing.T) {
 
 func TestWhatACommandUsedIsTold(t *testing.T) {
 	t.Parallel()
-	sb := start(t, newProvider(t, docker.Options{}), lazaret.Spec{Image: debian})
+	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: debian})
 	const script = "import time\nx = b'x' * (200 << 20)\nwhile time.process_time() < 0.5: pass"
-	res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"python3", "-c", script}, Wall: time.Minute})
+	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", script}, Wall: time.Minute})
 	if err != nil || !res.Success() {
 		t.Fatalf("%+v, %v", res, err)
 	}
@@ -138,11 +138,11 @@ func TestWhatACommandUsedIsTold(t *testing.T) {
 	if u.User+u.System < 500*time.Millisecond || u.MaxRSS < 200<<20 || u.MaxRSS > 300<<20 || u.OOMKills != 0 || u.PIDsLimits != 0 {
 		t.Errorf("got %+v", u)
 	}
-	if u.Peak < 200<<20 || u.Peak > lazaret.DefaultMemory {
+	if u.Peak < 200<<20 || u.Peak > fumehood.DefaultMemory {
 		t.Errorf("the container had %d bytes at most", u.Peak)
 	}
 	// The container's peak is of its whole life, and a command's of the command.
-	res, err = sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"true"}})
+	res, err = sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}})
 	if err != nil || res.Usage.MaxRSS > 20<<20 || res.Usage.Peak < u.Peak || res.Usage.User+res.Usage.System > 250*time.Millisecond {
 		t.Errorf("%+v, %v", res, err)
 	}
@@ -150,8 +150,8 @@ func TestWhatACommandUsedIsTold(t *testing.T) {
 
 func TestImagesWithNothingInThemWork(t *testing.T) {
 	p := newProvider(t, docker.Options{})
-	sb := start(t, p, lazaret.Spec{Image: static})
-	res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"/static"}})
+	sb := start(t, p, fumehood.Spec{Image: static})
+	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"/static"}})
 	if err != nil || !res.Success() {
 		t.Fatalf("got %+v, %v", res, err)
 	}
@@ -164,7 +164,7 @@ func TestMountsAreReadOnlyUnlessSaid(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "f"), []byte("from the host"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	sb := start(t, p, lazaret.Spec{Image: busybox, Mounts: []lazaret.Mount{
+	sb := start(t, p, fumehood.Spec{Image: busybox, Mounts: []fumehood.Mount{
 		{Host: dir, Container: "/ro"}, {Host: dir, Container: "/rw", Writable: true},
 	}})
 	if got := sh(t, sb, "cat /ro/f; touch /ro/x 2>/dev/null && echo written; touch /rw/y; rm /rw/y"); got != "from the host" {
@@ -179,17 +179,17 @@ func TestWhatIsWrongIsRefusedAndLeavesNothing(t *testing.T) {
 	p := newProvider(t, docker.Options{})
 	file := filepath.Join(t.TempDir(), "missing")
 	for name, c := range map[string]struct {
-		spec lazaret.Spec
+		spec fumehood.Spec
 		say  string
 	}{
-		"a mount of nothing":         {lazaret.Spec{Mounts: []lazaret.Mount{{Host: file, Container: "/x"}}}, file},
-		"a mount over the guest":     {lazaret.Spec{Mounts: []lazaret.Mount{{Host: "/", Container: "/.lazaret/x"}}}, "/.lazaret"},
-		"a mount to a relative path": {lazaret.Spec{Mounts: []lazaret.Mount{{Host: "/", Container: "x"}}}, "absolute"},
-		"a network that is not":      {lazaret.Spec{Network: "lazaret-no-such-network"}, "lazaret-no-such-network"},
-		"a user that is not":         {lazaret.Spec{User: "nobody-of-that-name"}, "nobody-of-that-name"},
-		"too little memory":          {lazaret.Spec{Limits: lazaret.Limits{Memory: 1 << 20}}, "1048576"},
-		"a name that is none":        {lazaret.Spec{Name: "No Name"}, "No Name"},
-		"a variable with no name":    {lazaret.Spec{Env: map[string]string{"": "x"}}, "no name"},
+		"a mount of nothing":         {fumehood.Spec{Mounts: []fumehood.Mount{{Host: file, Container: "/x"}}}, file},
+		"a mount over the guest":     {fumehood.Spec{Mounts: []fumehood.Mount{{Host: "/", Container: "/.fumehood/x"}}}, "/.fumehood"},
+		"a mount to a relative path": {fumehood.Spec{Mounts: []fumehood.Mount{{Host: "/", Container: "x"}}}, "absolute"},
+		"a network that is not":      {fumehood.Spec{Network: "fumehood-no-such-network"}, "fumehood-no-such-network"},
+		"a user that is not":         {fumehood.Spec{User: "nobody-of-that-name"}, "nobody-of-that-name"},
+		"too little memory":          {fumehood.Spec{Limits: fumehood.Limits{Memory: 1 << 20}}, "1048576"},
+		"a name that is none":        {fumehood.Spec{Name: "No Name"}, "No Name"},
+		"a variable with no name":    {fumehood.Spec{Env: map[string]string{"": "x"}}, "no name"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.spec.Image = busybox
@@ -197,8 +197,8 @@ func TestWhatIsWrongIsRefusedAndLeavesNothing(t *testing.T) {
 				c.spec.Name = "refused"
 			}
 			_, err := p.Start(t.Context(), c.spec)
-			if !errors.Is(err, lazaret.ErrConfig) || !strings.Contains(err.Error(), c.say) {
-				t.Errorf("got %v (class %v)", err, lazaret.ClassOf(err))
+			if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), c.say) {
+				t.Errorf("got %v (class %v)", err, fumehood.ClassOf(err))
 			}
 			if left := objectsOf(t, c.spec.Name); len(left) != 0 {
 				t.Errorf("left behind: %v", left)
@@ -209,9 +209,9 @@ func TestWhatIsWrongIsRefusedAndLeavesNothing(t *testing.T) {
 
 func TestANameIsTakenOnce(t *testing.T) {
 	p, other := newProvider(t, docker.Options{}), newProvider(t, docker.Options{})
-	sb := start(t, p, lazaret.Spec{Image: busybox, Name: "taken"})
+	sb := start(t, p, fumehood.Spec{Image: busybox, Name: "taken"})
 	for _, again := range []*docker.Provider{p, other} {
-		if _, err := again.Start(t.Context(), lazaret.Spec{Image: busybox, Name: "taken"}); !errors.Is(err, lazaret.ErrConfig) {
+		if _, err := again.Start(t.Context(), fumehood.Spec{Image: busybox, Name: "taken"}); !errors.Is(err, fumehood.ErrConfig) {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -224,14 +224,14 @@ func TestACancelledStartLeavesNothing(t *testing.T) {
 	p := newProvider(t, docker.Options{})
 	for _, after := range []time.Duration{0, 5 * time.Millisecond, 20 * time.Millisecond, 60 * time.Millisecond, 120 * time.Millisecond, 200 * time.Millisecond} {
 		ctx, cancel := context.WithTimeout(t.Context(), after)
-		sb, err := p.Start(ctx, lazaret.Spec{Image: busybox, Name: "cancelled"})
+		sb, err := p.Start(ctx, fumehood.Spec{Image: busybox, Name: "cancelled"})
 		cancel()
 		if err == nil {
 			err = sb.Close(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
-		} else if !errors.Is(err, lazaret.ErrCancelled) {
+		} else if !errors.Is(err, fumehood.ErrCancelled) {
 			t.Errorf("after %v: %v", after, err)
 		}
 		if left := objectsOf(t, "cancelled"); len(left) != 0 {
@@ -243,7 +243,7 @@ func TestACancelledStartLeavesNothing(t *testing.T) {
 func TestClosingTheProviderRemovesWhatItHolds(t *testing.T) {
 	p := newProvider(t, docker.Options{})
 	for _, name := range []string{"held-a", "held-b"} {
-		if _, err := p.Start(t.Context(), lazaret.Spec{Image: busybox, Name: name}); err != nil {
+		if _, err := p.Start(t.Context(), fumehood.Spec{Image: busybox, Name: name}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -257,14 +257,14 @@ func TestClosingTheProviderRemovesWhatItHolds(t *testing.T) {
 			t.Errorf("left behind: %v", left)
 		}
 	}
-	if _, err := p.Start(t.Context(), lazaret.Spec{Image: busybox}); !errors.Is(err, lazaret.ErrUnavailable) {
+	if _, err := p.Start(t.Context(), fumehood.Spec{Image: busybox}); !errors.Is(err, fumehood.ErrUnavailable) {
 		t.Errorf("a start after the close: %v", err)
 	}
 }
 
 func TestAKeptSandboxStaysUntilItIsNamed(t *testing.T) {
 	p := newProvider(t, docker.Options{})
-	sb, err := p.Start(t.Context(), lazaret.Spec{Image: busybox, Name: "kept-by-test", Keep: true})
+	sb, err := p.Start(t.Context(), fumehood.Spec{Image: busybox, Name: "kept-by-test", Keep: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,13 +274,13 @@ func TestAKeptSandboxStaysUntilItIsNamed(t *testing.T) {
 	if left := objectsOf(t, "kept-by-test"); len(left) != 1 || left[0].State != "running" || left[0].Labels[engine.LabelKept] != "true" {
 		t.Errorf("there is %+v", left)
 	}
-	if _, err := p.Cleanup(t.Context(), lazaret.CleanupOptions{}); err != nil {
+	if _, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if left := objectsOf(t, "kept-by-test"); len(left) != 1 {
 		t.Error("the sweep has removed a kept sandbox")
 	}
-	if _, err := p.Cleanup(t.Context(), lazaret.CleanupOptions{Names: []string{"kept-by-test"}}); err != nil {
+	if _, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{Names: []string{"kept-by-test"}}); err != nil {
 		t.Fatal(err)
 	}
 	if left := objectsOf(t, "kept-by-test"); len(left) != 0 {
@@ -290,7 +290,7 @@ func TestAKeptSandboxStaysUntilItIsNamed(t *testing.T) {
 
 // TestMain lets the test program be started again as another owner.
 func TestMain(m *testing.M) {
-	switch os.Getenv("LAZARET_TEST_OWNER") {
+	switch os.Getenv("FUMEHOOD_TEST_OWNER") {
 	case "":
 		os.Exit(m.Run())
 	case "start":
@@ -306,7 +306,7 @@ func anotherOwner() int {
 	ctx := context.Background()
 	p, err := docker.New(ctx, docker.Options{NoReaper: true})
 	if err == nil {
-		_, err = p.Start(ctx, lazaret.Spec{Image: busybox, Name: os.Getenv("LAZARET_TEST_NAME")})
+		_, err = p.Start(ctx, fumehood.Spec{Image: busybox, Name: os.Getenv("FUMEHOOD_TEST_NAME")})
 	}
 	if err != nil {
 		_, _ = os.Stdout.WriteString(err.Error())
@@ -321,7 +321,7 @@ func anotherOwner() int {
 func startOwner(t *testing.T, name string) (kill func()) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), "LAZARET_TEST_OWNER=start", "LAZARET_TEST_NAME="+name)
+	cmd.Env = append(os.Environ(), "FUMEHOOD_TEST_OWNER=start", "FUMEHOOD_TEST_NAME="+name)
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -349,17 +349,17 @@ func startOwner(t *testing.T, name string) (kill func()) {
 
 func TestCleanupRemovesWhatDeadOwnersLeftAndNothingElse(t *testing.T) {
 	p := newProvider(t, docker.Options{})
-	mine := start(t, p, lazaret.Spec{Image: busybox, Name: "cleanup-mine"})
+	mine := start(t, p, fumehood.Spec{Image: busybox, Name: "cleanup-mine"})
 	killDead := startOwner(t, "cleanup-dead")
 	killAlive := startOwner(t, "cleanup-alive")
 	killDead()
-	if _, err := p.Cleanup(t.Context(), lazaret.CleanupOptions{DryRun: true}); err != nil {
+	if _, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{DryRun: true}); err != nil {
 		t.Fatal(err)
 	}
 	if left := objectsOf(t, "cleanup-dead"); len(left) != 1 {
 		t.Fatalf("a dry run has removed something: %v", left)
 	}
-	if _, err := p.Cleanup(t.Context(), lazaret.CleanupOptions{}); err != nil {
+	if _, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]int{"cleanup-dead": 0, "cleanup-alive": 1, "cleanup-mine": 1} {
@@ -370,11 +370,11 @@ func TestCleanupRemovesWhatDeadOwnersLeftAndNothingElse(t *testing.T) {
 	if got := sh(t, mine, "echo alive"); got != "alive" {
 		t.Errorf("got %q", got)
 	}
-	if _, err := p.Cleanup(t.Context(), lazaret.CleanupOptions{Names: []string{"cleanup-alive"}}); !errors.Is(err, lazaret.ErrConfig) {
+	if _, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{Names: []string{"cleanup-alive"}}); !errors.Is(err, fumehood.ErrConfig) {
 		t.Errorf("removing what a living process holds: %v", err)
 	}
 	killAlive()
-	if _, err := p.Cleanup(t.Context(), lazaret.CleanupOptions{}); err != nil {
+	if _, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if left := objectsOf(t, "cleanup-alive"); len(left) != 0 {
@@ -384,7 +384,7 @@ func TestCleanupRemovesWhatDeadOwnersLeftAndNothingElse(t *testing.T) {
 
 func TestEveryObjectIsLabelledAtCreation(t *testing.T) {
 	p := newProvider(t, docker.Options{})
-	start(t, p, lazaret.Spec{Image: busybox, Name: "labelled"})
+	start(t, p, fumehood.Spec{Image: busybox, Name: "labelled"})
 	self, err := owner.Self()
 	if err != nil {
 		t.Fatal(err)
@@ -397,7 +397,7 @@ func TestEveryObjectIsLabelledAtCreation(t *testing.T) {
 
 func TestAPrunedGuestVolumeIsMadeAgain(t *testing.T) {
 	p := newProvider(t, docker.Options{})
-	if err := start(t, p, lazaret.Spec{Image: busybox}).Close(t.Context()); err != nil {
+	if err := start(t, p, fumehood.Spec{Image: busybox}).Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	e := engineOf(t)
@@ -407,20 +407,20 @@ func TestAPrunedGuestVolumeIsMadeAgain(t *testing.T) {
 	}
 	for _, o := range caches {
 		if o.Kind == engine.Volume {
-			if err := e.Remove(t.Context(), o); err != nil && !errors.Is(err, lazaret.ErrUnavailable) { // in use by another test's sandbox
+			if err := e.Remove(t.Context(), o); err != nil && !errors.Is(err, fumehood.ErrUnavailable) { // in use by another test's sandbox
 				t.Fatal(err)
 			}
 		}
 	}
-	if got := sh(t, start(t, p, lazaret.Spec{Image: busybox}), "echo works"); got != "works" {
+	if got := sh(t, start(t, p, fumehood.Spec{Image: busybox}), "echo works"); got != "works" {
 		t.Errorf("got %q", got)
 	}
 }
 
 func TestADeadServiceIsUnavailableAndACommandInItIsLost(t *testing.T) {
 	p := newProvider(t, docker.Options{})
-	sb := start(t, p, lazaret.Spec{Image: busybox})
-	proc, err := sb.Start(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", "echo begun; sleep 1000"}})
+	sb := start(t, p, fumehood.Spec{Image: busybox})
+	proc, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "echo begun; sleep 1000"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -436,14 +436,14 @@ func TestADeadServiceIsUnavailableAndACommandInItIsLost(t *testing.T) {
 			}
 			continue
 		}
-		if ev.Result.Outcome != lazaret.Lost || ev.Result.ExitCode != -1 || ev.Result.Stdout.Text() != "begun\n" {
+		if ev.Result.Outcome != fumehood.Lost || ev.Result.ExitCode != -1 || ev.Result.Stdout.Text() != "begun\n" {
 			t.Errorf("got %+v", ev.Result)
 		}
 	}
-	if _, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"true"}}); !errors.Is(err, lazaret.ErrUnavailable) {
+	if _, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}}); !errors.Is(err, fumehood.ErrUnavailable) {
 		t.Errorf("the next command: %v", err)
 	}
-	if _, err := sb.ReadFile(t.Context(), "/etc/passwd"); !errors.Is(err, lazaret.ErrUnavailable) {
+	if _, err := sb.ReadFile(t.Context(), "/etc/passwd"); !errors.Is(err, fumehood.ErrUnavailable) {
 		t.Errorf("a file: %v", err)
 	}
 }
@@ -451,12 +451,12 @@ func TestADeadServiceIsUnavailableAndACommandInItIsLost(t *testing.T) {
 func TestAnUnreachableDaemonIsNamed(t *testing.T) {
 	for _, host := range []string{"unix:///nonexistent/docker.sock", "tcp://127.0.0.1:1"} {
 		_, err := docker.New(t.Context(), docker.Options{Host: host})
-		var detail *lazaret.Error
-		if !errors.Is(err, lazaret.ErrUnavailable) || !strings.Contains(err.Error(), host) || !errors.As(err, &detail) || detail.Hint == "" {
+		var detail *fumehood.Error
+		if !errors.Is(err, fumehood.ErrUnavailable) || !strings.Contains(err.Error(), host) || !errors.As(err, &detail) || detail.Hint == "" {
 			t.Errorf("%s: %v", host, err)
 		}
 	}
-	if _, err := docker.New(t.Context(), docker.Options{Context: "no-such-context"}); !errors.Is(err, lazaret.ErrConfig) {
+	if _, err := docker.New(t.Context(), docker.Options{Context: "no-such-context"}); !errors.Is(err, fumehood.ErrConfig) {
 		t.Errorf("a context that is not there: %v", err)
 	}
 }

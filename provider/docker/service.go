@@ -6,9 +6,9 @@ import (
 	"path"
 	"sync"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/compose"
-	"github.com/lazaret/lazaret/internal/engine"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/engine"
 )
 
 // service is the backend of one service of a project. It runs commands and moves files through a guest, or
@@ -16,7 +16,7 @@ import (
 type service struct {
 	sb *sandbox
 	compose.Service
-	info       lazaret.ServiceInfo
+	info       fumehood.ServiceInfo
 	containers []engine.State // as they were created, in the order of Service.Containers
 	id         string         // of the first container, in which commands run
 
@@ -32,10 +32,10 @@ type service struct {
 }
 
 var (
-	_ lazaret.ServiceBackend = (*service)(nil)
-	_ lazaret.Connector      = (*service)(nil)
-	_ lazaret.DirectFiler    = (*service)(nil)
-	_ lazaret.Forwarder      = (*service)(nil)
+	_ fumehood.ServiceBackend = (*service)(nil)
+	_ fumehood.Connector      = (*service)(nil)
+	_ fumehood.DirectFiler    = (*service)(nil)
+	_ fumehood.Forwarder      = (*service)(nil)
 )
 
 // newService takes over the containers that were created for a service.
@@ -43,19 +43,19 @@ func newService(sb *sandbox, s compose.Service, containers []engine.State) *serv
 	first := containers[0]
 	svc := &service{sb: sb, Service: s, containers: containers, id: first.ID, stages: newStages()}
 	svc.guests.svc = svc
-	svc.info = lazaret.ServiceInfo{Name: s.Name, Container: first.Name, Image: s.Image, User: first.User, Dir: path.Clean("/" + first.WorkingDir)}
+	svc.info = fumehood.ServiceInfo{Name: s.Name, Container: first.Name, Image: s.Image, User: first.User, Dir: path.Clean("/" + first.WorkingDir)}
 	return svc
 }
 
 // Start hands cmd to a guest, or to the Engine.
-func (s *service) Start(ctx context.Context, cmd lazaret.Cmd, live bool, out lazaret.Sink) (lazaret.ProcessBackend, error) {
+func (s *service) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out fumehood.Sink) (fumehood.ProcessBackend, error) {
 	if err := s.alive(ctx); err != nil {
 		return nil, err
 	}
 	if s.sb.direct() || cmd.Direct {
 		if cmd.Detach && s.sb.key != nil {
-			return nil, &lazaret.Error{
-				Class: lazaret.ErrUnsupported, Err: errors.New("only a guest keeps a detached command when this process has ended, and the Engine's exec goes past it"),
+			return nil, &fumehood.Error{
+				Class: fumehood.ErrUnsupported, Err: errors.New("only a guest keeps a detached command when this process has ended, and the Engine's exec goes past it"),
 				Hint: "run it by the guest, or not detached",
 			}
 		}

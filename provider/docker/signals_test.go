@@ -6,12 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
 // begun starts a script that says so when it is ready.
-func begun(t *testing.T, sb *lazaret.Sandbox, cmd lazaret.Cmd) *lazaret.Process {
+func begun(t *testing.T, sb *fumehood.Sandbox, cmd fumehood.Cmd) *fumehood.Process {
 	t.Helper()
 	p, err := sb.Start(t.Context(), cmd)
 	if err != nil {
@@ -39,8 +39,8 @@ exit 0`
 
 func TestASignalReachesTheProcessGroupAndNoOther(t *testing.T) {
 	t.Parallel()
-	sb := start(t, newProvider(t, docker.Options{}), lazaret.Spec{Image: debian})
-	p := begun(t, sb, lazaret.Cmd{Args: []string{"bash", "-c", threeGroups}, Wall: time.Minute})
+	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: debian})
+	p := begun(t, sb, fumehood.Cmd{Args: []string{"bash", "-c", threeGroups}, Wall: time.Minute})
 	if err := p.Signal(t.Context(), 10); err != nil {
 		t.Fatal(err)
 	}
@@ -54,12 +54,12 @@ func TestASignalReachesTheProcessGroupAndNoOther(t *testing.T) {
 
 func TestTheGraceIsAsLongAsWasSaid(t *testing.T) {
 	t.Parallel()
-	sb := start(t, newProvider(t, docker.Options{}), lazaret.Spec{Image: busybox})
+	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: busybox})
 	const tidies = `trap 'sleep %s; echo > /tmp/%s; exit 3' TERM; echo ready; while :; do sleep 0.02; done`
 	const deaf = `trap '' TERM; echo ready; while :; do sleep 0.02; done`
-	kill := func(t *testing.T, script string, grace time.Duration) (*lazaret.Result, time.Duration) {
+	kill := func(t *testing.T, script string, grace time.Duration) (*fumehood.Result, time.Duration) {
 		t.Helper()
-		p := begun(t, sb, lazaret.Cmd{Args: []string{"sh", "-c", script}, Grace: grace})
+		p := begun(t, sb, fumehood.Cmd{Args: []string{"sh", "-c", script}, Grace: grace})
 		began := time.Now()
 		if err := p.Kill(t.Context()); err != nil {
 			t.Fatal(err)
@@ -80,8 +80,8 @@ func TestTheGraceIsAsLongAsWasSaid(t *testing.T) {
 	if res, took := kill(t, deaf, 0); res.Signal != 9 || took < time.Second {
 		t.Errorf("a deaf program lived for %v: %+v", took, res)
 	}
-	res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", fmt.Sprintf(tidies, "0.1", "late")}, Wall: time.Second})
-	if err != nil || res.Outcome != lazaret.TimedOut || !strings.Contains(sh(t, sb, "ls /tmp"), "late") {
+	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", fmt.Sprintf(tidies, "0.1", "late")}, Wall: time.Second})
+	if err != nil || res.Outcome != fumehood.TimedOut || !strings.Contains(sh(t, sb, "ls /tmp"), "late") {
 		t.Errorf("a timeout: %+v, %v", res, err)
 	}
 }
@@ -101,14 +101,14 @@ while True: pass
 
 func TestADeepTreeIsKilledToItsLastProcess(t *testing.T) {
 	t.Parallel()
-	sb := start(t, newProvider(t, docker.Options{}), lazaret.Spec{Image: debian})
+	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: debian})
 	o := watch(t, sb)
-	p := begun(t, sb, lazaret.Cmd{Args: []string{"python3", "-c", deepTree}})
+	p := begun(t, sb, fumehood.Cmd{Args: []string{"python3", "-c", deepTree}})
 	began := time.Now()
 	if err := p.Kill(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if res, err := p.Wait(t.Context()); err != nil || res.Outcome != lazaret.Signalled || res.Unkilled {
+	if res, err := p.Wait(t.Context()); err != nil || res.Outcome != fumehood.Signalled || res.Unkilled {
 		t.Errorf("%+v, %v", res, err)
 	}
 	t.Logf("200 processes, each the parent of the next, were killed in %v", time.Since(began))
@@ -117,7 +117,7 @@ func TestADeepTreeIsKilledToItsLastProcess(t *testing.T) {
 
 const withoutKill = `services:
   default:
-    image: lazaret-test/python
+    image: fumehood-test/python
     command: sleep infinity
     cap_drop: [KILL]
 `
@@ -125,15 +125,15 @@ const withoutKill = `services:
 // Where root may not signal another user's processes, what has become one lives on.
 func TestWhatCannotBeKilledIsTold(t *testing.T) {
 	t.Parallel()
-	sb := start(t, newProvider(t, docker.Options{}), lazaret.Spec{Compose: project(t, withoutKill)})
+	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Compose: project(t, withoutKill)})
 	const other = `python3 -c 'import os, time; os.setuid(1000); open("/tmp/up%d", "w"); time.sleep(1000)' & while ! test -e /tmp/up%d; do sleep 0.02; done; %s`
 	for i, c := range []struct {
 		then string
 		wall time.Duration
-		want lazaret.Outcome
-	}{{"sleep 1000", 5 * time.Second, lazaret.TimedOut}, {"kill -9 $PPID; sleep 1000", time.Minute, lazaret.Lost}} {
-		res, err := sb.Exec(t.Context(), lazaret.Cmd{
-			Args: []string{"sh", "-c", fmt.Sprintf(other, i, i, c.then)}, Wall: c.wall, Grace: lazaret.NoGrace,
+		want fumehood.Outcome
+	}{{"sleep 1000", 5 * time.Second, fumehood.TimedOut}, {"kill -9 $PPID; sleep 1000", time.Minute, fumehood.Lost}} {
+		res, err := sb.Exec(t.Context(), fumehood.Cmd{
+			Args: []string{"sh", "-c", fmt.Sprintf(other, i, i, c.then)}, Wall: c.wall, Grace: fumehood.NoGrace,
 		})
 		if err != nil || res.Outcome != c.want || !res.Unkilled {
 			t.Errorf("%s: %+v, %v", c.then, res, err)
@@ -151,13 +151,13 @@ const looks = `for p in 1 $PPID; do
 done
 tr '\0' ' ' < /proc/1/cmdline; echo
 tr '\0' ' ' < /proc/$PPID/cmdline | sed 's/[0-9][0-9]*/N/'; echo
-stat -c %a /.lazaret/guest`
+stat -c %a /.fumehood/guest`
 
 func TestNobodyLooksIntoAGuest(t *testing.T) {
 	t.Parallel()
-	for _, spec := range []lazaret.Spec{{Image: busybox}, {Image: busybox, User: "tester"}} {
+	for _, spec := range []fumehood.Spec{{Image: busybox}, {Image: busybox, User: "tester"}} {
 		sb := start(t, newProvider(t, docker.Options{}), spec)
-		if got, want := sh(t, sb, looks), "/.lazaret/guest serve \n/.lazaret/guest worker N \n711"; got != want {
+		if got, want := sh(t, sb, looks), "/.fumehood/guest serve \n/.fumehood/guest worker N \n711"; got != want {
 			t.Errorf("as %q: got\n%s\nwant\n%s", spec.User, got, want)
 		}
 	}

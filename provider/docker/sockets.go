@@ -12,8 +12,8 @@ import (
 	"strconv"
 	"sync/atomic"
 
-	"github.com/lazaret/lazaret/internal/compose"
-	"github.com/lazaret/lazaret/internal/wire/client"
+	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/wire/client"
 )
 
 // A guest is first reached through the daemon. Where the daemon sees this machine's files, the guest then

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/owner"
-	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
 // daemonOnly is what the log says where guests cannot use a socket.
@@ -41,8 +41,8 @@ func TestGuestsAreReachedByASocketThatOnlyTheyCanUse(t *testing.T) {
 	log, text := debugLog()
 	state := filepath.Join(t.TempDir(), strings.Repeat("long", 30)) // longer than a socket's address may be
 	p := newProvider(t, docker.Options{Logger: log, StateDir: state})
-	sb := start(t, p, lazaret.Spec{Image: debian})
-	if got := sh(t, sb, "ls -A /.lazaret/host | wc -l; touch /.lazaret/host/x 2>/dev/null || echo read-only"); got != "0\nread-only" {
+	sb := start(t, p, fumehood.Spec{Image: debian})
+	if got := sh(t, sb, "ls -A /.fumehood/host | wc -l; touch /.fumehood/host/x 2>/dev/null || echo read-only"); got != "0\nread-only" {
 		t.Errorf("the sandbox sees %q", got)
 	}
 	// Code in the sandbox connects to whatever socket appears, and says nothing or the wrong thing.
@@ -50,17 +50,17 @@ func TestGuestsAreReachedByASocketThatOnlyTheyCanUse(t *testing.T) {
 kept = []
 print("ready", flush=True)
 while True:
-    for name in os.listdir("/.lazaret/host"):
+    for name in os.listdir("/.fumehood/host"):
         s = socket.socket(socket.AF_UNIX)
         try:
-            s.connect("/.lazaret/host/" + name)
+            s.connect("/.fumehood/host/" + name)
             if len(kept) % 2: s.send(b"x" * 32)
             kept.append(s)
         except OSError: pass`
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	for range 2 {
-		p, err := sb.Start(ctx, lazaret.Cmd{Args: []string{"python3", "-c", stranger}})
+		p, err := sb.Start(ctx, fumehood.Cmd{Args: []string{"python3", "-c", stranger}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -71,7 +71,7 @@ while True:
 			break // it is ready
 		}
 	}
-	res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"id", "-u"}, User: "tester"})
+	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"id", "-u"}, User: "tester"})
 	if err != nil || res.Stdout.Text() != "1000\n" {
 		t.Errorf("got %+v, %v", res, err)
 	}
@@ -95,11 +95,11 @@ func TestADaemonThatDoesNotSeeThisMachinesFilesGetsNoSocket(t *testing.T) {
 	log, text := debugLog()
 	p := newProvider(t, docker.Options{Logger: log, StateDir: "/proc/self/cwd/state"}) // of the daemon there it is another folder
 	for range 2 {
-		sb := start(t, p, lazaret.Spec{Image: busybox})
+		sb := start(t, p, fumehood.Spec{Image: busybox})
 		if got := sh(t, sb, "echo ok"); got != "ok" {
 			t.Errorf("got %q", got)
 		}
-		if err := sb.WriteFile(t.Context(), "/tmp/x", make([]byte, 3<<20), lazaret.WriteOptions{}); err != nil {
+		if err := sb.WriteFile(t.Context(), "/tmp/x", make([]byte, 3<<20), fumehood.WriteOptions{}); err != nil {
 			t.Error(err)
 		}
 		if err := sb.Close(t.Context()); err != nil {
@@ -117,7 +117,7 @@ func TestADaemonThatDoesNotSeeThisMachinesFilesGetsNoSocket(t *testing.T) {
 func TestCleanupRemovesTheFoldersOfDeadOwners(t *testing.T) {
 	state := t.TempDir()
 	p := newProvider(t, docker.Options{StateDir: state})
-	sb := start(t, p, lazaret.Spec{Image: busybox})
+	sb := start(t, p, fumehood.Spec{Image: busybox})
 	dead, err := owner.Self()
 	if err != nil {
 		t.Fatal(err)
@@ -129,7 +129,7 @@ func TestCleanupRemovesTheFoldersOfDeadOwners(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(state, "gone", "owner"), []byte(dead.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	all, err := p.Cleanup(t.Context(), lazaret.CleanupOptions{})
+	all, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,17 +7,17 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/conformance"
-	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/conformance"
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
 func TestPortsAreReachedAtTheLoopbackAddressOnly(t *testing.T) {
 	p := newProvider(t, docker.Options{})
-	sb := start(t, p, lazaret.Spec{
-		Image: debian, Network: lazaret.NetworkBridge, Ports: []lazaret.Port{{Container: 8000}, {Container: 8001}, {Container: 8000}},
+	sb := start(t, p, fumehood.Spec{
+		Image: debian, Network: fumehood.NetworkBridge, Ports: []fumehood.Port{{Container: 8000}, {Container: 8001}, {Container: 8000}},
 	})
-	if _, err := sb.Start(t.Context(), lazaret.Cmd{Args: []string{"python3", "-m", "http.server", "8000"}, Dir: "/etc"}); err != nil {
+	if _, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"python3", "-m", "http.server", "8000"}, Dir: "/etc"}); err != nil {
 		t.Fatal(err)
 	}
 	conn, err := sb.Connection(t.Context())
@@ -58,9 +58,9 @@ func TestPortsAreReachedAtTheLoopbackAddressOnly(t *testing.T) {
 
 func TestALimitThatLeavesNoRoomForCommandsIsRefused(t *testing.T) {
 	p := newProvider(t, docker.Options{})
-	_, err := p.Start(t.Context(), lazaret.Spec{Image: busybox, Limits: lazaret.Limits{PIDs: 47}})
-	conformance.WantError(t, err, lazaret.ErrConfig)
-	sb := start(t, p, lazaret.Spec{Image: busybox, Limits: lazaret.Limits{PIDs: 48}})
+	_, err := p.Start(t.Context(), fumehood.Spec{Image: busybox, Limits: fumehood.Limits{PIDs: 47}})
+	conformance.WantError(t, err, fumehood.ErrConfig)
+	sb := start(t, p, fumehood.Spec{Image: busybox, Limits: fumehood.Limits{PIDs: 48}})
 	if got := sh(t, sb, "echo ok"); got != "ok" {
 		t.Errorf("got %q", got)
 	}

@@ -8,14 +8,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
 // awaited is a service that is never ready, so that a start goes on until its limit unless it fails before.
 const awaited = `
 services:
-  default: {image: lazaret-test/busybox, command: sleep infinity, healthcheck: {test: "true", interval: 1h}}
+  default: {image: fumehood-test/busybox, command: sleep infinity, healthcheck: {test: "true", interval: 1h}}
 `
 
 func TestWhatFailsLateFailsTheStartAtOnce(t *testing.T) {
@@ -25,26 +25,26 @@ func TestWhatFailsLateFailsTheStartAtOnce(t *testing.T) {
 		want []string
 	}{
 		"without a health check": {`
-  db: {image: lazaret-test/busybox, command: [sh, -c, "echo last words; sleep 1; exit 3"]}
+  db: {image: fumehood-test/busybox, command: [sh, -c, "echo last words; sleep 1; exit 3"]}
 `, []string{"start in service db: it has exited with code 3", "last words"}},
 		"when it has been started again": {`
-  db: {image: lazaret-test/busybox, command: [sh, -c, "echo last words; sleep 0.5; exit 3"], restart: "on-failure:1"}
+  db: {image: fumehood-test/busybox, command: [sh, -c, "echo last words; sleep 0.5; exit 3"], restart: "on-failure:1"}
 `, []string{"start in service db: it has exited with code 3", "last words"}},
 		"after it was healthy": {`
   db:
-    image: lazaret-test/busybox
+    image: fumehood-test/busybox
     command: [sh, -c, "echo last words; sleep 2; exit 3"]
     healthcheck: {test: "true", interval: 200ms}
 `, []string{"start in service db: it has exited with code 3", "last words"}},
 		"healthy no more": {`
   db:
-    image: lazaret-test/busybox
+    image: fumehood-test/busybox
     command: [sh, -c, "echo last words; sleep 2; touch /tmp/sick; sleep 1000"]
     healthcheck: {test: "! test -e /tmp/sick || { echo sick; false; }", interval: 200ms, retries: 2}
 `, []string{"wait until healthy in service db: it is unhealthy", "sick", "last words"}},
 		"the second of its containers": {`
   db:
-    image: lazaret-test/busybox
+    image: fumehood-test/busybox
     command: [sh, -c, "mkdir /data/first || { echo last words; sleep 1; exit 3; }; sleep 1000"]
     healthcheck: {test: "true", interval: 1h}
     deploy: {replicas: 2}
@@ -52,7 +52,7 @@ func TestWhatFailsLateFailsTheStartAtOnce(t *testing.T) {
 volumes: {data: {}}
 `, []string{"wait until healthy in service db: it has exited with code 3", "last words"}},
 		"the default service's end": {`
-  commands: {image: lazaret-test/busybox, command: [sh, -c, "echo last words; sleep 1"], x-default: true}
+  commands: {image: fumehood-test/busybox, command: [sh, -c, "echo last words; sleep 1"], x-default: true}
 `, []string{"start in service commands: it has exited with code 0, and commands run in it", "last words"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -60,35 +60,35 @@ volumes: {data: {}}
 			if strings.Contains(c.db, "x-default") {
 				yaml = strings.Replace(yaml, "default:", "other:", 1)
 			}
-			spec := lazaret.Spec{Name: "late-" + strings.ToLower(rand.Text()[:8]), Compose: project(t, yaml)}
+			spec := fumehood.Spec{Name: "late-" + strings.ToLower(rand.Text()[:8]), Compose: project(t, yaml)}
 			spec.Compose.ReadyTimeout = 40 * time.Second // far more than any of them takes
-			comesToNothing(t, p, spec, lazaret.ErrUnavailable, c.want)
+			comesToNothing(t, p, spec, fumehood.ErrUnavailable, c.want)
 		})
 	}
 }
 
 func TestAServiceThatOnlyIdlesIsStartedWhileItsDependenciesBecomeHealthy(t *testing.T) {
-	sb := start(t, newProvider(t, docker.Options{}), lazaret.Spec{Compose: project(t, `
+	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Compose: project(t, `
 services:
-  default: {image: lazaret-test/busybox, command: sleep infinity, depends_on: {db: {condition: service_healthy}}}
-  db: {image: lazaret-test/busybox, command: [sh, -c, "exec sleep 1000"], healthcheck: {test: nslookup default 127.0.0.11, interval: 200ms, retries: 300}}
+  default: {image: fumehood-test/busybox, command: sleep infinity, depends_on: {db: {condition: service_healthy}}}
+  db: {image: fumehood-test/busybox, command: [sh, -c, "exec sleep 1000"], healthcheck: {test: nslookup default 127.0.0.11, interval: 200ms, retries: 300}}
 `)})
-	if res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"nslookup", "db"}}); err != nil || !res.Success() {
+	if res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"nslookup", "db"}}); err != nil || !res.Success() {
 		t.Errorf("%v, %+v", err, res)
 	}
 }
 
 func TestWhatIsStartedEarlyIsNotThereForOthersBefore(t *testing.T) {
-	sb := start(t, newProvider(t, docker.Options{}), lazaret.Spec{Compose: project(t, `
+	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Compose: project(t, `
 services:
-  default: {image: lazaret-test/busybox, command: sleep infinity, depends_on: {db: {condition: service_healthy}}}
+  default: {image: fumehood-test/busybox, command: sleep infinity, depends_on: {db: {condition: service_healthy}}}
   db:
-    image: lazaret-test/busybox
+    image: fumehood-test/busybox
     command: [sh, -c, "sleep 1; touch /data/up; exec sleep 1000"]
     healthcheck: {test: test -e /data/up, interval: 200ms, retries: 300}
     volumes: ["data:/data"]
   last:
-    image: lazaret-test/busybox
+    image: fumehood-test/busybox
     command: [sh, -c, "test -e /data/up && touch /data/order; exec sleep 1000"]
     depends_on: [default]
     volumes: ["data:/data"]
@@ -98,7 +98,7 @@ volumes: {data: {}}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if res, err := last.Exec(t.Context(), lazaret.Cmd{Args: []string{"test", "-e", "/data/order"}}); err != nil || !res.Success() {
+	if res, err := last.Exec(t.Context(), fumehood.Cmd{Args: []string{"test", "-e", "/data/order"}}); err != nil || !res.Success() {
 		t.Errorf("it was started before db was healthy: %v, %+v", err, res)
 	}
 }
@@ -123,7 +123,7 @@ func outrun(t *testing.T, try func() bool) {
 func cancelledAfter(t *testing.T, p *docker.Provider, after time.Duration, yaml string) bool {
 	t.Helper()
 	why := errors.New("enough")
-	spec := lazaret.Spec{Name: "cancelled-" + strings.ToLower(rand.Text()[:8]), Compose: project(t, yaml)}
+	spec := fumehood.Spec{Name: "cancelled-" + strings.ToLower(rand.Text()[:8]), Compose: project(t, yaml)}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	var cancelled time.Time
 	timer := time.AfterFunc(after, func() {
@@ -139,7 +139,7 @@ func cancelledAfter(t *testing.T, p *docker.Provider, after time.Duration, yaml 
 		return false
 	}
 	took := time.Since(cancelled)
-	if !errors.Is(err, lazaret.ErrCancelled) || !errors.Is(err, why) {
+	if !errors.Is(err, fumehood.ErrCancelled) || !errors.Is(err, why) {
 		t.Errorf("got %v", err)
 	}
 	t.Logf("back %v after the cancel", took)
@@ -154,7 +154,7 @@ func cancelledAfter(t *testing.T, p *docker.Provider, after time.Duration, yaml 
 
 const guestStopped = `
 services:
-  default: {image: lazaret-test/busybox, command: [sh, -c, "echo no guests; ` + stopsGuests + `"]}
+  default: {image: fumehood-test/busybox, command: [sh, -c, "echo no guests; ` + stopsGuests + `"]}
 `
 
 func TestAStartIsCancelledInEachPhase(t *testing.T) {
@@ -162,12 +162,12 @@ func TestAStartIsCancelledInEachPhase(t *testing.T) {
 	for phase, yaml := range map[string]string{
 		"while a service waits until another one has completed": `
 services:
-  default: {image: lazaret-test/busybox, command: sleep infinity, depends_on: {setup: {condition: service_completed_successfully}}}
-  setup: {image: lazaret-test/busybox, command: [sh, -c, "exec sleep 1000"]}
+  default: {image: fumehood-test/busybox, command: sleep infinity, depends_on: {setup: {condition: service_completed_successfully}}}
+  setup: {image: fumehood-test/busybox, command: [sh, -c, "exec sleep 1000"]}
 `,
 		"while a command runs after a service's start": `
 services:
-  default: {image: lazaret-test/busybox, command: sleep infinity, post_start: [{command: sleep 1000}]}
+  default: {image: fumehood-test/busybox, command: sleep infinity, post_start: [{command: sleep 1000}]}
 `,
 	} {
 		t.Run(phase, func(t *testing.T) {
@@ -183,7 +183,7 @@ services:
 
 func TestAGuestThatDoesNotComeUpFailsTheStartAtItsLimit(t *testing.T) {
 	p := newProvider(t, docker.Options{})
-	spec := lazaret.Spec{Compose: project(t, guestStopped)}
+	spec := fumehood.Spec{Compose: project(t, guestStopped)}
 	spec.Compose.ReadyTimeout = 8 * time.Second
 	outrun(t, func() bool {
 		sb, err := p.Start(t.Context(), spec)
@@ -193,8 +193,8 @@ func TestAGuestThatDoesNotComeUpFailsTheStartAtItsLimit(t *testing.T) {
 			}
 			return false
 		}
-		if !errors.Is(err, lazaret.ErrLimit) {
-			t.Errorf("the class of %v is %v", err, lazaret.ClassOf(err))
+		if !errors.Is(err, fumehood.ErrLimit) {
+			t.Errorf("the class of %v is %v", err, fumehood.ClassOf(err))
 		}
 		for _, want := range []string{"start the guest in service default: it does not answer after 8s, which is the limit", "no guests"} {
 			if !strings.Contains(err.Error(), want) {
@@ -207,16 +207,16 @@ func TestAGuestThatDoesNotComeUpFailsTheStartAtItsLimit(t *testing.T) {
 
 func TestACommandWhoseGuestDoesNotComeUpEndsWithItsSandbox(t *testing.T) {
 	p := newProvider(t, docker.Options{})
-	compose := project(t, strings.Replace(guestStopped, "default:", "hostile:", 1)+"  default: {image: lazaret-test/busybox, command: sleep infinity}\n")
+	compose := project(t, strings.Replace(guestStopped, "default:", "hostile:", 1)+"  default: {image: fumehood-test/busybox, command: sleep infinity}\n")
 	outrun(t, func() bool {
-		sb := start(t, p, lazaret.Spec{Compose: compose})
+		sb := start(t, p, fumehood.Spec{Compose: compose})
 		hostile, err := sb.Lookup("hostile")
 		if err != nil {
 			t.Fatal(err)
 		}
 		ended := make(chan error, 1)
 		go func() {
-			_, err := hostile.Exec(t.Context(), lazaret.Cmd{Args: []string{"true"}})
+			_, err := hostile.Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}})
 			ended <- err
 		}()
 		select {
@@ -232,7 +232,7 @@ func TestACommandWhoseGuestDoesNotComeUpEndsWithItsSandbox(t *testing.T) {
 		}
 		select {
 		case err := <-ended:
-			if !errors.Is(err, lazaret.ErrUnavailable) {
+			if !errors.Is(err, fumehood.ErrUnavailable) {
 				t.Errorf("got %v", err)
 			}
 		case <-time.After(10 * time.Second):

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/dockertest"
-	"github.com/lazaret/lazaret/internal/owner"
-	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/dockertest"
+	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
 func TestEachSandboxHasItsProjectAsAFileWhileItIsThere(t *testing.T) {
@@ -21,12 +21,12 @@ func TestEachSandboxHasItsProjectAsAFileWhileItIsThere(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		opts docker.Options
-		spec lazaret.Spec
+		spec fumehood.Spec
 	}{
-		"of an image":           {spec: lazaret.Spec{Image: busybox, Env: map[string]string{"WORD": "a$b"}}},
-		"without sockets":       {docker.Options{NoSockets: true}, lazaret.Spec{Image: busybox, Env: map[string]string{"WORD": "a$b"}}},
-		"with the engine alone": {docker.Options{Transport: docker.TransportEngine}, lazaret.Spec{Image: busybox, Env: map[string]string{"WORD": "a$b"}}},
-		"of a project":          {spec: lazaret.Spec{Compose: &lazaret.Compose{Files: []string{project}}}},
+		"of an image":           {spec: fumehood.Spec{Image: busybox, Env: map[string]string{"WORD": "a$b"}}},
+		"without sockets":       {docker.Options{NoSockets: true}, fumehood.Spec{Image: busybox, Env: map[string]string{"WORD": "a$b"}}},
+		"with the engine alone": {docker.Options{Transport: docker.TransportEngine}, fumehood.Spec{Image: busybox, Env: map[string]string{"WORD": "a$b"}}},
+		"of a project":          {spec: fumehood.Spec{Compose: &fumehood.Compose{Files: []string{project}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.opts.StateDir = t.TempDir()
@@ -45,7 +45,7 @@ func TestEachSandboxHasItsProjectAsAFileWhileItIsThere(t *testing.T) {
 				t.Errorf("got %v, %v", info, err)
 			}
 			text, err := os.ReadFile(file)
-			for _, part := range []string{"name: " + sb.Info().Name + "\n", "image: " + busybox + "\n", "WORD: a$$b\n", "lazaret.owner: "} {
+			for _, part := range []string{"name: " + sb.Info().Name + "\n", "image: " + busybox + "\n", "WORD: a$$b\n", "fumehood.owner: "} {
 				if err != nil || !strings.Contains(string(text), part) {
 					t.Errorf("%q is not in it: %v, %s", part, err, text)
 				}
@@ -63,7 +63,7 @@ func TestEachSandboxHasItsProjectAsAFileWhileItIsThere(t *testing.T) {
 func TestAKeptSandboxKeepsItsFolderUntilItIsNamed(t *testing.T) {
 	state := t.TempDir()
 	p := newProvider(t, docker.Options{StateDir: state})
-	sb := start(t, p, lazaret.Spec{Image: busybox, Keep: true})
+	sb := start(t, p, fumehood.Spec{Image: busybox, Keep: true})
 	name := sb.Info().Name
 	if err := sb.Close(t.Context()); err != nil {
 		t.Fatal(err)
@@ -71,7 +71,7 @@ func TestAKeptSandboxKeepsItsFolderUntilItIsNamed(t *testing.T) {
 	if got := names(t, filepath.Join(state, name)); !slices.Contains(got, "compose.yaml") {
 		t.Errorf("there is %q", got)
 	}
-	if _, err := p.Cleanup(t.Context(), lazaret.CleanupOptions{Names: []string{name}}); err != nil {
+	if _, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{Names: []string{name}}); err != nil {
 		t.Fatal(err)
 	}
 	if got := names(t, state); len(got) != 0 {
@@ -103,10 +103,10 @@ func TestTheFolderOfASandboxThatIsGoneIsTakenOver(t *testing.T) {
 		owner      owner.ID
 		kept, over bool
 	}{
-		"lazaret-test-dead": {dead, false, true}, "lazaret-test-kept": {self, true, true}, "lazaret-test-alive": {self, false, false},
+		"fumehood-test-dead": {dead, false, true}, "fumehood-test-kept": {self, true, true}, "fumehood-test-alive": {self, false, false},
 	} {
 		folder := lay(name, c.owner, c.kept)
-		sb := start(t, p, lazaret.Spec{Name: name, Image: busybox})
+		sb := start(t, p, fumehood.Spec{Name: name, Image: busybox})
 		if got := sh(t, sb, "echo works"); got != "works" {
 			t.Errorf("%s: got %q", name, got)
 		}
@@ -121,19 +121,19 @@ func TestTheFolderOfASandboxThatIsGoneIsTakenOver(t *testing.T) {
 		}
 	}
 	// That of a kept one which is there is not.
-	kept := start(t, p, lazaret.Spec{Name: "lazaret-test-there", Image: busybox, Keep: true})
+	kept := start(t, p, fumehood.Spec{Name: "fumehood-test-there", Image: busybox, Keep: true})
 	if err := kept.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if _, err := p.Cleanup(context.WithoutCancel(t.Context()), lazaret.CleanupOptions{Names: []string{"lazaret-test-there"}}); err != nil {
+		if _, err := p.Cleanup(context.WithoutCancel(t.Context()), fumehood.CleanupOptions{Names: []string{"fumehood-test-there"}}); err != nil {
 			t.Error(err)
 		}
 	})
-	if _, err := p.Start(t.Context(), lazaret.Spec{Name: "lazaret-test-there", Image: busybox}); err == nil {
+	if _, err := p.Start(t.Context(), fumehood.Spec{Name: "fumehood-test-there", Image: busybox}); err == nil {
 		t.Error("two of a name")
 	}
-	if got := names(t, filepath.Join(state, "lazaret-test-there")); !slices.Contains(got, "compose.yaml") {
+	if got := names(t, filepath.Join(state, "fumehood-test-there")); !slices.Contains(got, "compose.yaml") {
 		t.Errorf("left of its folder: %q", got)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // A stock daemon has addresses for some 30 networks only, so that projects' networks get small subnets from
@@ -46,9 +46,9 @@ func (s *subnets) take(sizes []int, used []netip.Prefix) ([]netip.Prefix, error)
 	for _, size := range sizes {
 		free, ok := freeSubnet(size, used)
 		if !ok {
-			return nil, &lazaret.Error{
-				Op: "choose a subnet", Class: lazaret.ErrLimit, Err: errors.New("no addresses are left for networks of Compose projects"),
-				Hint: "remove networks that are not used, with `lazaret cleanup` or `docker network prune`",
+			return nil, &fumehood.Error{
+				Op: "choose a subnet", Class: fumehood.ErrLimit, Err: errors.New("no addresses are left for networks of Compose projects"),
+				Hint: "remove networks that are not used, with `fumehood cleanup` or `docker network prune`",
 			}
 		}
 		taken, used = append(taken, free), append(used, free)

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 func prefixes(text ...string) (all []netip.Prefix) {
@@ -45,7 +45,7 @@ func TestWhereOnePoolIsTakenTheNextIsUsed(t *testing.T) {
 		t.Errorf("got %v, %v", got, err)
 	}
 	_, err = s.take([]int{4}, prefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"))
-	if !errors.Is(err, lazaret.ErrLimit) {
+	if !errors.Is(err, fumehood.ErrLimit) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/tier"
-	"github.com/lazaret/lazaret/provider/conformance"
-	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/provider/conformance"
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
 // footprint is what this process holds.
@@ -38,7 +38,7 @@ func footprintOf(t *testing.T) footprint {
 
 func TestAFloodOfOutputTakesNoMemory(t *testing.T) {
 	p := newProvider(t, docker.Options{})
-	sb := start(t, p, lazaret.Spec{Image: busybox})
+	sb := start(t, p, fumehood.Spec{Image: busybox})
 	before := footprintOf(t)
 	over := make(chan struct{})
 	var most atomic.Uint64
@@ -59,11 +59,11 @@ func TestAFloodOfOutputTakesNoMemory(t *testing.T) {
 	})
 	wall := time.Duration(tier.Pick(t, 1, 3, 30)) * time.Second
 	began := time.Now()
-	res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"yes"}, StdoutCap: 1 << 20, Wall: wall, Grace: lazaret.NoGrace})
+	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"yes"}, StdoutCap: 1 << 20, Wall: wall, Grace: fumehood.NoGrace})
 	took := time.Since(began)
 	close(over)
 	sampler.Wait()
-	if err != nil || res.Outcome != lazaret.TimedOut || len(res.Stdout.Bytes) != 1<<20 || res.Stdout.Total < 10<<20 {
+	if err != nil || res.Outcome != fumehood.TimedOut || len(res.Stdout.Bytes) != 1<<20 || res.Stdout.Total < 10<<20 {
 		t.Fatalf("got %+v, %v", res.Outcome, err)
 	}
 	if took < wall || took > wall+3*time.Second {
@@ -79,10 +79,10 @@ func TestAFloodOfOutputTakesNoMemory(t *testing.T) {
 func TestManyCommandsAreExactAndLeaveNothing(t *testing.T) {
 	p := newProvider(t, docker.Options{})
 	many := tier.Pick(t, 1_000, 10_000, 100_000)
-	sandboxes := make([]*lazaret.Sandbox, 16)
+	sandboxes := make([]*fumehood.Sandbox, 16)
 	outsides := make([]outside, len(sandboxes))
 	for i := range sandboxes {
-		sandboxes[i] = start(t, p, lazaret.Spec{Image: busybox})
+		sandboxes[i] = start(t, p, fumehood.Spec{Image: busybox})
 		outsides[i] = watch(t, sandboxes[i])
 	}
 	const inFlight = 32
@@ -96,9 +96,9 @@ func TestManyCommandsAreExactAndLeaveNothing(t *testing.T) {
 			sb := sandboxes[w%len(sandboxes)]
 			all.Go(func() {
 				for i := int(next.Add(1)) - 1; i < to && !t.Failed(); i = int(next.Add(1)) - 1 {
-					cmd := lazaret.Cmd{Args: []string{"sh", "-c", script, "sh", fmt.Sprint(i)}, Stdin: strings.NewReader(fmt.Sprintf("in%d\n", i)), Wall: time.Minute}
+					cmd := fumehood.Cmd{Args: []string{"sh", "-c", script, "sh", fmt.Sprint(i)}, Stdin: strings.NewReader(fmt.Sprintf("in%d\n", i)), Wall: time.Minute}
 					res, err := sb.Exec(t.Context(), cmd)
-					if err != nil || res.Outcome != lazaret.Exited || res.ExitCode != i%100 ||
+					if err != nil || res.Outcome != fumehood.Exited || res.ExitCode != i%100 ||
 						string(res.Stdout.Bytes) != fmt.Sprintf("out %d in%d\n", i, i) || string(res.Stderr.Bytes) != fmt.Sprintf("err %d\n", i) {
 						t.Errorf("command %d: %+v, %v", i, res, err)
 					}
@@ -155,7 +155,7 @@ func guestsOf(t *testing.T, all []outside) (sum footprint) {
 
 func TestWhatWasWrittenBeforeTheExitIsNotLost(t *testing.T) {
 	p := newProvider(t, docker.Options{})
-	sb := start(t, p, lazaret.Spec{Image: busybox})
+	sb := start(t, p, fumehood.Spec{Image: busybox})
 	// The pipe holds all of it, and the program ends while it is full; a child holds it open.
 	const script = `%s head -c 65536 /dev/zero | tr '\0' x`
 	for holder, bound := range map[string]time.Duration{"": time.Second, "sleep 1000 &": 300 * time.Millisecond} {
@@ -165,7 +165,7 @@ func TestWhatWasWrittenBeforeTheExitIsNotLost(t *testing.T) {
 			all.Go(func() {
 				for range 8 {
 					began := time.Now()
-					res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", fmt.Sprintf(script, holder)}, Wall: time.Minute})
+					res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", fmt.Sprintf(script, holder)}, Wall: time.Minute})
 					took := time.Since(began)
 					slowest.Store(max(slowest.Load(), int64(took)))
 					if err != nil || !res.Success() || res.Stdout.Total != 65536 || strings.Trim(res.Stdout.Text(), "x") != "" {
@@ -184,7 +184,7 @@ func TestWhatWasWrittenBeforeTheExitIsNotLost(t *testing.T) {
 }
 
 // runnerName asks this program to run a command in a sandbox of that name until it is killed.
-const runnerName = "LAZARET_TEST_RUNNER"
+const runnerName = "FUMEHOOD_TEST_RUNNER"
 
 func TestRunnerThatIsKilled(t *testing.T) {
 	name := os.Getenv(runnerName)
@@ -195,11 +195,11 @@ func TestRunnerThatIsKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sb, err := p.Start(t.Context(), lazaret.Spec{Image: busybox, Name: name})
+	sb, err := p.Start(t.Context(), fumehood.Spec{Image: busybox, Name: name})
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := lazaret.Cmd{Args: []string{"sh", "-c", "trap '' TERM; setsid sleep 1000 & echo begun; sleep 1000; sleep 1000"}}
+	cmd := fumehood.Cmd{Args: []string{"sh", "-c", "trap '' TERM; setsid sleep 1000 & echo begun; sleep 1000; sleep 1000"}}
 	for _, err := range sb.Stream(t.Context(), cmd) {
 		if err != nil {
 			t.Fatal(err)
@@ -249,7 +249,7 @@ func TestADeadHostLeavesNoCommandRunning(t *testing.T) {
 	if left := o.all(); visible && len(left) != 0 {
 		t.Errorf("still running: %+v", left)
 	}
-	if _, err := p.Cleanup(t.Context(), lazaret.CleanupOptions{}); err != nil {
+	if _, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if left := objectsOf(t, name); len(left) != 0 {
@@ -281,14 +281,14 @@ func memoryOf(t *testing.T, pid int) (now, peak int) {
 func TestTheGuestAndItsWorkersStaySmall(t *testing.T) {
 	const most = 10 << 10 // KiB
 	p := newProvider(t, docker.Options{})
-	sb := start(t, p, lazaret.Spec{Image: busybox})
+	sb := start(t, p, fumehood.Spec{Image: busybox})
 	o := watch(t, sb)
 	var next atomic.Int64
 	var all sync.WaitGroup
 	for range 16 {
 		all.Go(func() {
 			for next.Add(1) <= 200 {
-				res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", "head -c 1000000 /dev/zero"}, StdoutCap: 1000, Wall: time.Minute})
+				res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "head -c 1000000 /dev/zero"}, StdoutCap: 1000, Wall: time.Minute})
 				if err != nil || !res.Success() || res.Stdout.Total != 1000000 {
 					t.Errorf("%+v, %v", res, err)
 				}

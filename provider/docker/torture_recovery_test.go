@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
 // assassin leaves processes of several kinds and says so; then it kills, at one blow, the guest of its
@@ -67,11 +67,11 @@ func TestWhatADeadGuestsCommandsLeftIsKilledBeforeTheNextCommand(t *testing.T) {
 			t.Run(fmt.Sprintf("%s of %s beside a main process of %q, kept %v", kind, c.user, c.main, c.keep), func(t *testing.T) {
 				t.Parallel()
 				p := newProvider(t, docker.Options{})
-				sb := start(t, p, lazaret.Spec{Image: debian, User: c.main, Keep: c.keep})
+				sb := start(t, p, fumehood.Spec{Image: debian, User: c.main, Keep: c.keep})
 				if c.keep {
 					ctx, name := t.Context(), sb.Info().Name
 					defer func() {
-						if _, err := p.Cleanup(context.WithoutCancel(ctx), lazaret.CleanupOptions{Names: []string{name}}); err != nil {
+						if _, err := p.Cleanup(context.WithoutCancel(ctx), fumehood.CleanupOptions{Names: []string{name}}); err != nil {
 							t.Error(err)
 						}
 					}()
@@ -79,18 +79,18 @@ func TestWhatADeadGuestsCommandsLeftIsKilledBeforeTheNextCommand(t *testing.T) {
 				o := watch(t, sb)
 				neighbour(t, sb)
 				// Of the same user, but not the guest's: it began before that.
-				res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 &"}, User: c.user, Direct: true})
+				res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 &"}, User: c.user, Direct: true})
 				if err != nil || !res.Success() {
 					t.Fatalf("%+v, %v", res, err)
 				}
-				other, err := sb.Start(t.Context(), lazaret.Cmd{Args: []string{"sleep", "1000"}, User: "4321"})
+				other, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"sleep", "1000"}, User: "4321"})
 				if err != nil {
 					t.Fatal(err)
 				}
 				known := o.settled(t, 5)
 				for range 3 {
 					lostOnce(t, sb, c.user, assassin, victims)
-					res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"cat", "/tmp/ran"}, User: c.user, Wall: time.Minute})
+					res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"cat", "/tmp/ran"}, User: c.user, Wall: time.Minute})
 					if left := o.others(known); len(left) != 0 { // at once: before the command, it is promised
 						t.Errorf("left: %q", left)
 					}
@@ -98,7 +98,7 @@ func TestWhatADeadGuestsCommandsLeftIsKilledBeforeTheNextCommand(t *testing.T) {
 						t.Fatalf("the next command: %+v, %v", res, err)
 					}
 					o.intact(t, known)
-					if _, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"rm", "/tmp/ran"}, User: c.user}); err != nil {
+					if _, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"rm", "/tmp/ran"}, User: c.user}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -111,9 +111,9 @@ func TestWhatADeadGuestsCommandsLeftIsKilledBeforeTheNextCommand(t *testing.T) {
 }
 
 // lostOnce runs an assassin's script, whose end must be Lost.
-func lostOnce(t *testing.T, sb *lazaret.Sandbox, user, script, victims string) {
+func lostOnce(t *testing.T, sb *fumehood.Sandbox, user, script, victims string) {
 	t.Helper()
-	proc, err := sb.Start(t.Context(), lazaret.Cmd{
+	proc, err := sb.Start(t.Context(), fumehood.Cmd{
 		Args: []string{"python3", "-c", script, victims}, User: user, StdinPipe: true, Wall: time.Minute,
 	})
 	if err != nil {
@@ -131,7 +131,7 @@ func lostOnce(t *testing.T, sb *lazaret.Sandbox, user, script, victims string) {
 			continue
 		}
 		ends++
-		if ev.Result.Outcome != lazaret.Lost || ev.Result.Why == "" || ev.Result.Stdout.Text() != "begun\n" {
+		if ev.Result.Outcome != fumehood.Lost || ev.Result.Why == "" || ev.Result.Stdout.Text() != "begun\n" {
 			t.Errorf("got %+v", ev.Result)
 		}
 	}
@@ -143,7 +143,7 @@ func lostOnce(t *testing.T, sb *lazaret.Sandbox, user, script, victims string) {
 func TestADeadGuestsCommandsThatFillTheContainerMakeRoom(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
-	sb := start(t, p, lazaret.Spec{Image: debian, Limits: lazaret.Limits{PIDs: 64}})
+	sb := start(t, p, fumehood.Spec{Image: debian, Limits: fumehood.Limits{PIDs: 64}})
 	o := watch(t, sb)
 	bomb := strings.Replace(assassin, "\ntime.sleep(1000)\n", `
 while True:
@@ -153,7 +153,7 @@ while True:
 `, 1)
 	for range 3 {
 		lostOnce(t, sb, "tester", bomb, "all")
-		res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"echo", "alive"}, User: "tester", Wall: time.Minute})
+		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"echo", "alive"}, User: "tester", Wall: time.Minute})
 		if left := o.others(nil); len(left) != 0 {
 			t.Errorf("left: %q", left)
 		}
@@ -217,24 +217,24 @@ func TestASandboxWhoseMainProcessDiedSaysHowItDied(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newProvider(t, docker.Options{})
-			sb := start(t, p, lazaret.Spec{Image: debian, Limits: lazaret.Limits{Memory: 64 << 20}})
+			sb := start(t, p, fumehood.Spec{Image: debian, Limits: fumehood.Limits{Memory: 64 << 20}})
 			main := watch(t, sb).mainOf(t)
-			procs := make([]*lazaret.Process, 2)
+			procs := make([]*fumehood.Process, 2)
 			for i, user := range []string{"", "tester"} {
-				procs[i] = begun(t, sb, lazaret.Cmd{
+				procs[i] = begun(t, sb, fumehood.Cmd{
 					Args: []string{"python3", "-c", "print('begun', flush=True); input(); x = [b'x' * (1 << 20) for _ in range(1000)]"}, User: user, StdinPipe: true,
 				})
 			}
 			c.die(t, main)
 			_, _ = procs[0].Write([]byte("\n")) // it may be dead already
 			for _, p := range procs {
-				if res, err := p.Wait(t.Context()); err != nil || res.Outcome != lazaret.Lost || res.Why == "" {
+				if res, err := p.Wait(t.Context()); err != nil || res.Outcome != fumehood.Lost || res.Why == "" {
 					t.Errorf("the command in flight: %+v, %v", res, err)
 				}
 			}
 			for _, user := range []string{"", "tester", "4321"} {
-				_, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"true"}, User: user})
-				if !errors.Is(err, lazaret.ErrUnavailable) {
+				_, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}, User: user})
+				if !errors.Is(err, fumehood.ErrUnavailable) {
 					t.Errorf("the next command, as %q: %v", user, err)
 				}
 				t.Log(err)
@@ -246,7 +246,7 @@ func TestASandboxWhoseMainProcessDiedSaysHowItDied(t *testing.T) {
 			}
 			_, err := sb.ReadFile(t.Context(), "/etc/passwd")
 			for _, want := range c.want {
-				if !errors.Is(err, lazaret.ErrUnavailable) || !strings.Contains(err.Error(), want) {
+				if !errors.Is(err, fumehood.ErrUnavailable) || !strings.Contains(err.Error(), want) {
 					t.Errorf("a file: %v: does not say %q", err, want)
 				}
 			}
@@ -285,7 +285,7 @@ func testSweepBesideAProgram(t *testing.T, args string, kept bool) {
 	if kept {
 		begin = keep
 	}
-	sb := begin(t, newProvider(t, docker.Options{}), lazaret.Spec{Compose: project(t, fmt.Sprintf(`
+	sb := begin(t, newProvider(t, docker.Options{}), fumehood.Spec{Compose: project(t, fmt.Sprintf(`
 services:
   default:
     image: %s
@@ -295,7 +295,7 @@ services:
 `, debian, breeder, args))})
 	sh := func(script string) string {
 		t.Helper()
-		res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", script}, Wall: time.Minute})
+		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script}, Wall: time.Minute})
 		if err != nil || res.ExitCode != 0 {
 			t.Fatalf("%s: %+v, %v", script, res, err)
 		}
@@ -303,7 +303,7 @@ services:
 	}
 	bred := sh("touch /tmp/go; while ! test -e /tmp/gone; do sleep 0.02; done; cat /proc/1/task/1/children")
 	child := strings.Fields(bred)[0]
-	if _, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"python3", "-c", assassin, "all"}, Stdin: strings.NewReader("\n"), Wall: time.Minute}); err != nil {
+	if _, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", assassin, "all"}, Stdin: strings.NewReader("\n"), Wall: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	if got := sh("cat /proc/" + child + "/stat"); !strings.Contains(got, ") S ") {

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
 // tampering are commands that do something about the processes that they are run by. Each leaves a daemon.
@@ -29,19 +29,19 @@ func TestACommandThatTampersWithItsWorkerIsEndedAndTheNextWorks(t *testing.T) {
 			t.Run(name+" as "+user, func(t *testing.T) {
 				t.Parallel()
 				p := newProvider(t, docker.Options{})
-				sb := start(t, p, lazaret.Spec{Image: debian, User: user})
+				sb := start(t, p, fumehood.Spec{Image: debian, User: user})
 				o := watch(t, sb)
 				for range 3 {
 					sh(t, sb, "sleep 0 & sleep 0 & wait") // so that there are idle workers too
 					began := time.Now()
-					res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", script}, Wall: time.Second, Grace: lazaret.NoGrace})
-					if err != nil || res.Unkilled || res.Outcome != lazaret.Lost && res.Outcome != lazaret.TimedOut {
+					res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script}, Wall: time.Second, Grace: fumehood.NoGrace})
+					if err != nil || res.Unkilled || res.Outcome != fumehood.Lost && res.Outcome != fumehood.TimedOut {
 						t.Errorf("got %+v, %v", res, err)
 					}
 					if took := time.Since(began); took > 11*time.Second {
 						t.Errorf("it took %v", took)
 					}
-					res, err = sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"echo", "alive"}, Wall: time.Minute})
+					res, err = sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"echo", "alive"}, Wall: time.Minute})
 					if err != nil || !res.Success() || res.Stdout.Text() != "alive\n" {
 						t.Errorf("the next command: %+v, %v", res, err)
 					}
@@ -65,10 +65,10 @@ func TestAGuestOfAnotherUserThatIsKilledLosesItsCommandsAndIsReplaced(t *testing
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newProvider(t, docker.Options{})
-			sb := start(t, p, lazaret.Spec{Image: debian})
+			sb := start(t, p, fumehood.Spec{Image: debian})
 			o := watch(t, sb)
 			for range 3 {
-				proc, err := sb.Start(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", "setsid sleep 1000 & echo begun; sleep 1000"}, User: "tester"})
+				proc, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "setsid sleep 1000 & echo begun; sleep 1000"}, User: "tester"})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -77,14 +77,14 @@ func TestAGuestOfAnotherUserThatIsKilledLosesItsCommandsAndIsReplaced(t *testing
 						t.Fatal(err)
 					}
 					if ev.Result == nil {
-						if _, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", script}, Wall: time.Minute}); err != nil {
+						if _, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script}, Wall: time.Minute}); err != nil {
 							t.Fatal(err)
 						}
-					} else if ev.Result.Outcome != lazaret.Lost || ev.Result.Stdout.Text() != "begun\n" {
+					} else if ev.Result.Outcome != fumehood.Lost || ev.Result.Stdout.Text() != "begun\n" {
 						t.Errorf("got %+v", ev.Result)
 					}
 				}
-				res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"id", "-un"}, User: "tester", Wall: time.Minute})
+				res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"id", "-un"}, User: "tester", Wall: time.Minute})
 				if err != nil || !res.Success() || strings.TrimSpace(res.Stdout.Text()) != "tester" {
 					t.Errorf("the next command: %+v, %v", res, err)
 				}
@@ -100,21 +100,21 @@ func TestACommandThatBlindsTheGuestIsNotSaidToBeKilled(t *testing.T) {
 	for _, user := range []string{"", "tester"} {
 		t.Run("as "+user, func(t *testing.T) {
 			t.Parallel()
-			sb := start(t, newProvider(t, docker.Options{}), lazaret.Spec{Image: debian, User: user})
-			proc, err := sb.Start(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", `setsid sleep 1000 &
-				for p in /proc/[0-9]*; do test $p = /proc/$$ || prlimit --pid ${p#/proc/} --nofile=0:0; done; echo blind; sleep 1000`}, Grace: lazaret.NoGrace})
+			sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: debian, User: user})
+			proc, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", `setsid sleep 1000 &
+				for p in /proc/[0-9]*; do test $p = /proc/$$ || prlimit --pid ${p#/proc/} --nofile=0:0; done; echo blind; sleep 1000`}, Grace: fumehood.NoGrace})
 			if err != nil {
 				t.Fatal(err)
 			}
 			for ev, err := range proc.Events() {
-				if err != nil || ev.Stream == lazaret.Stdout && strings.Contains(string(ev.Data), "blind") {
+				if err != nil || ev.Stream == fumehood.Stdout && strings.Contains(string(ev.Data), "blind") {
 					break
 				}
 			}
 			if err := proc.Kill(t.Context()); err != nil {
 				t.Error(err)
 			}
-			if res, err := proc.Wait(t.Context()); err != nil || res.Outcome != lazaret.Lost || !res.Unkilled {
+			if res, err := proc.Wait(t.Context()); err != nil || res.Outcome != fumehood.Lost || !res.Unkilled {
 				t.Errorf("got %+v, %v", res, err)
 			}
 		})
@@ -126,7 +126,7 @@ func TestACommandHasNotTheLimitsThatAnotherHasSet(t *testing.T) {
 	for _, user := range []string{"", "tester"} {
 		t.Run("as "+user, func(t *testing.T) {
 			t.Parallel()
-			sb := start(t, newProvider(t, docker.Options{}), lazaret.Spec{Image: debian, User: user})
+			sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: debian, User: user})
 			limits := func() map[string]bool {
 				got := map[string]bool{}
 				var mu sync.Mutex

@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/compose"
-	"github.com/lazaret/lazaret/internal/tier"
-	"github.com/lazaret/lazaret/provider/conformance"
-	"github.com/lazaret/lazaret/provider/docker"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/provider/conformance"
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
 // hostProc is a process as the host sees it: by pid and start time, so that no other is taken for it.
@@ -35,7 +35,7 @@ type outside struct{ id string }
 
 // watch finds the sandbox's container in the host's /proc, and skips the test where the daemon's
 // processes are not to be seen there.
-func watch(t *testing.T, sb *lazaret.Sandbox) outside {
+func watch(t *testing.T, sb *fumehood.Sandbox) outside {
 	t.Helper()
 	state, err := engineOf(t).Inspect(t.Context(), sb.ServiceInfo().Container)
 	if err != nil {
@@ -162,9 +162,9 @@ sleep()
 `
 
 // neighbour starts a command with a daemon that goes on beside what is killed.
-func neighbour(t *testing.T, sb *lazaret.Sandbox) {
+func neighbour(t *testing.T, sb *fumehood.Sandbox) {
 	t.Helper()
-	begun(t, sb, lazaret.Cmd{ // with the daemon on its way
+	begun(t, sb, fumehood.Cmd{ // with the daemon on its way
 		Args: []string{"sh", "-c", "echo kept > /tmp/neighbour; setsid sleep 1000 & echo begun; sleep 1000; echo never"},
 	})
 }
@@ -182,13 +182,13 @@ func TestAKillEndsEveryTreeToTheLastProcess(t *testing.T) {
 		t.Run("as "+user, func(t *testing.T) {
 			t.Parallel()
 			p := newProvider(t, docker.Options{})
-			sb := start(t, p, lazaret.Spec{Image: debian, User: user, Limits: lazaret.Limits{PIDs: 300}})
+			sb := start(t, p, fumehood.Spec{Image: debian, User: user, Limits: fumehood.Limits{PIDs: 300}})
 			o := watch(t, sb)
 			neighbour(t, sb)
 			known := o.settled(t, 3) // sh, its daemon and its sleep
 			took := make([]time.Duration, 0, rounds)
 			for round := range rounds {
-				cmd := lazaret.Cmd{Args: []string{"python3", "-c", hostile}, Grace: lazaret.NoGrace}
+				cmd := fumehood.Cmd{Args: []string{"python3", "-c", hostile}, Grace: fumehood.NoGrace}
 				if round%4 == 3 {
 					cmd.Grace = 20 * time.Millisecond
 				}
@@ -199,7 +199,7 @@ func TestAKillEndsEveryTreeToTheLastProcess(t *testing.T) {
 				}
 				took = append(took, time.Since(began))
 				res, err := proc.Wait(t.Context())
-				if err != nil || res.Outcome != lazaret.Signalled || res.Signal != 9 || res.Unkilled {
+				if err != nil || res.Outcome != fumehood.Signalled || res.Signal != 9 || res.Unkilled {
 					t.Errorf("round %d: %+v, %v", round, res, err)
 				}
 				if left := o.others(known); len(left) != 0 {
@@ -219,14 +219,14 @@ func TestAKillEndsEveryTreeToTheLastProcess(t *testing.T) {
 func TestAForkBombAtTheLimitIsKilledAndTheGuestSurvives(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
-	sb := start(t, p, lazaret.Spec{Image: debian, Limits: lazaret.Limits{PIDs: 48}})
+	sb := start(t, p, fumehood.Spec{Image: debian, Limits: fumehood.Limits{PIDs: 48}})
 	o := watch(t, sb)
 	for name, bomb := range map[string]string{
 		"sessions": "import os\nwhile True:\n  try:\n    if os.fork() == 0: os.setsid()\n  except OSError: pass",
 		"threads":  "import threading,time\nwhile True:\n  try: threading.Thread(target=time.sleep, args=(1000,)).start()\n  except RuntimeError: pass",
 	} {
-		res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"python3", "-c", bomb}, Wall: 2 * time.Second, Grace: lazaret.NoGrace, StderrCap: 1000})
-		if err != nil || res.Outcome != lazaret.TimedOut || res.Unkilled || res.Usage.PIDsLimits == 0 {
+		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", bomb}, Wall: 2 * time.Second, Grace: fumehood.NoGrace, StderrCap: 1000})
+		if err != nil || res.Outcome != fumehood.TimedOut || res.Unkilled || res.Usage.PIDsLimits == 0 {
 			t.Errorf("%s: %+v, %v", name, res, err)
 		}
 		if left := o.others(nil); len(left) != 0 {
@@ -241,8 +241,8 @@ func TestAForkBombAtTheLimitIsKilledAndTheGuestSurvives(t *testing.T) {
 func TestManyOrdersAtOnceAreTaken(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
-	sb := start(t, p, lazaret.Spec{Image: busybox})
-	proc, err := sb.Start(t.Context(), lazaret.Cmd{Args: []string{"sleep", "1000"}})
+	sb := start(t, p, fumehood.Spec{Image: busybox})
+	proc, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"sleep", "1000"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -262,7 +262,7 @@ func TestManyOrdersAtOnceAreTaken(t *testing.T) {
 func TestStartsThatFailLeaveNothingOpen(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
-	sb := start(t, p, lazaret.Spec{Image: busybox})
+	sb := start(t, p, fumehood.Spec{Image: busybox})
 	o := watch(t, sb)
 	most := func() (n int) {
 		for p := range o.all() {
@@ -278,7 +278,7 @@ func TestStartsThatFailLeaveNothingOpen(t *testing.T) {
 	var counts []int
 	for range 5 {
 		for range 20 {
-			if _, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"/no/such/program"}, Stdin: strings.NewReader("x")}); err == nil {
+			if _, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"/no/such/program"}, Stdin: strings.NewReader("x")}); err == nil {
 				t.Fatal("it started")
 			}
 		}

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret/internal/dockertest"
-	"github.com/lazaret/lazaret/internal/engine"
+	"github.com/fumehood/fumehood/internal/dockertest"
+	"github.com/fumehood/fumehood/internal/engine"
 )
 
 // trap stands between an owner and the daemon, and tells of one request.

@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/compose"
-	"github.com/lazaret/lazaret/internal/engine"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/engine"
 )
 
 // startTimeout bounds the wait for the Engine's report of a start that it has confirmed, and for a guest's word.
@@ -176,9 +176,9 @@ func (s *service) launch(ctx context.Context, project *compose.Project) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case !ok:
-			return s.failure("start", &lazaret.Error{Class: lazaret.ErrInfrastructure, Err: fmt.Errorf("the Engine did not report the start within %v", startTimeout)})
+			return s.failure("start", &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("the Engine did not report the start within %v", startTimeout)})
 		case s.Serves && state.Died:
-			return s.failure("start", &lazaret.Error{Class: lazaret.ErrUnavailable, Err: fmt.Errorf("its main process ended at once with code %d", state.Exit)})
+			return s.failure("start", &fumehood.Error{Class: fumehood.ErrUnavailable, Err: fmt.Errorf("its main process ended at once with code %d", state.Exit)})
 		}
 	}
 	if !s.Serves {
@@ -196,7 +196,7 @@ func (s *service) launch(ctx context.Context, project *compose.Project) error {
 	err := s.guests.move(began, s.guests.main)
 	switch {
 	case s.guests.main.Lost():
-		return s.guests.early(ctx, errors.Join(err, &lazaret.Error{Class: lazaret.ErrUnavailable, Err: errors.New("the guest is lost")}))
+		return s.guests.early(ctx, errors.Join(err, &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("the guest is lost")}))
 	case err != nil:
 		s.sb.p.noSockets(err)
 	}
@@ -224,10 +224,10 @@ func (s *service) meets(ctx context.Context, condition string) error {
 	}
 	for _, c := range s.containers {
 		if c.Check == nil {
-			return s.failure("wait until healthy", &lazaret.Error{Class: lazaret.ErrConfig, Err: errors.New("a service waits until it is healthy, and it has no health check")})
+			return s.failure("wait until healthy", &fumehood.Error{Class: fumehood.ErrConfig, Err: errors.New("a service waits until it is healthy, and it has no health check")})
 		}
 		if state := s.sb.p.watch.State(c.ID); state.Died && state.Exit == 0 {
-			return s.failing(ctx, c, "wait until healthy", lazaret.ErrUnavailable, "it has exited with code 0, and a service waits until it is healthy")
+			return s.failing(ctx, c, "wait until healthy", fumehood.ErrUnavailable, "it has exited with code 0, and a service waits until it is healthy")
 		}
 	}
 	return nil

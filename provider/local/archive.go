@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/archive"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/archive"
 )
 
 // Upload extracts an archive. Its entries cannot leave dir, neither by "..", nor through a link.
@@ -36,14 +36,14 @@ func archiveError(err error) error {
 	if err == nil {
 		return nil
 	}
-	class := lazaret.ClassOf(fileError(err))
+	class := fumehood.ClassOf(fileError(err))
 	if class == nil {
-		class = lazaret.ErrConfig
+		class = fumehood.ErrConfig
 		if errno := syscall.Errno(0); errors.As(err, &errno) {
-			class = lazaret.ErrInfrastructure
+			class = fumehood.ErrInfrastructure
 		}
 	}
-	return &lazaret.Error{Class: class, Err: err}
+	return &fumehood.Error{Class: class, Err: err}
 }
 
 // Download archives a file or a tree while it is read. The end of ctx ends that.
@@ -60,7 +60,7 @@ func (f userFiles) Download(ctx context.Context, file string) (io.ReadCloser, er
 	go func() {
 		defer close(d.done)
 		defer context.AfterFunc(ctx, func() {
-			w.CloseWithError(&lazaret.Error{Class: lazaret.ErrCancelled, Err: context.Cause(ctx)})
+			w.CloseWithError(&fumehood.Error{Class: fumehood.ErrCancelled, Err: context.Cause(ctx)})
 		})()
 		w.CloseWithError(fileError(archive.Pack(w, top, filepath.Base(file))))
 	}()

@@ -13,13 +13,13 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/archive"
-	"github.com/lazaret/lazaret/internal/files"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/archive"
+	"github.com/fumehood/fumehood/internal/files"
 )
 
 func classed(class error, format string, a ...any) error {
-	return &lazaret.Error{Class: class, Err: fmt.Errorf(format, a...)}
+	return &fumehood.Error{Class: class, Err: fmt.Errorf(format, a...)}
 }
 
 // fileError gives an error of package os its class, by errno, and drops the path that it repeats.
@@ -27,7 +27,7 @@ func fileError(err error) error {
 	if err == nil {
 		return nil
 	}
-	var already *lazaret.Error
+	var already *fumehood.Error
 	if errors.As(err, &already) {
 		return err
 	}
@@ -35,33 +35,33 @@ func fileError(err error) error {
 	var class error
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		class = lazaret.ErrNotFound
+		class = fumehood.ErrNotFound
 	case errors.Is(err, syscall.ELOOP):
-		class = lazaret.ErrNotFound // no file is at the end of a loop
+		class = fumehood.ErrNotFound // no file is at the end of a loop
 	case errors.Is(err, syscall.ENOTDIR):
-		class = lazaret.ErrNotDirectory
+		class = fumehood.ErrNotDirectory
 	case errors.Is(err, syscall.EISDIR):
-		class = lazaret.ErrIsDirectory
+		class = fumehood.ErrIsDirectory
 	case errors.Is(err, errNotEmpty): // which is an fs.ErrExist too
-		class = lazaret.ErrNotEmpty
+		class = fumehood.ErrNotEmpty
 	case errors.Is(err, fs.ErrExist):
-		class = lazaret.ErrExists
+		class = fumehood.ErrExists
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS), errors.Is(err, syscall.ETXTBSY):
-		class = lazaret.ErrPermission
+		class = fumehood.ErrPermission
 	case errors.Is(err, archive.ErrNotRegular), errors.Is(err, syscall.ENXIO):
-		class = lazaret.ErrNotRegular
+		class = fumehood.ErrNotRegular
 	case errors.Is(err, syscall.ENAMETOOLONG), errors.Is(err, syscall.EINVAL), errors.Is(err, syscall.EBUSY):
-		class = lazaret.ErrConfig
+		class = fumehood.ErrConfig
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EFBIG), errors.Is(err, syscall.EMLINK):
-		class = lazaret.ErrLimit
+		class = fumehood.ErrLimit
 	case errors.Is(err, syscall.EXDEV), errors.Is(err, errors.ErrUnsupported):
-		class = lazaret.ErrUnsupported
+		class = fumehood.ErrUnsupported
 	case errors.Is(err, files.ErrNoUser):
-		class = lazaret.ErrUserNotFound
+		class = fumehood.ErrUserNotFound
 	default:
 		return cause
 	}
-	return &lazaret.Error{Class: class, Err: cause}
+	return &fumehood.Error{Class: class, Err: cause}
 }
 
 // openRegular opens a regular file for reading. What else there is, is not opened at all.
@@ -81,8 +81,8 @@ func openRegular(path string) (*os.File, fs.FileInfo, error) {
 	return f, info, nil
 }
 
-func infoOf(info fs.FileInfo, link string) lazaret.FileInfo {
-	out := lazaret.FileInfo{Name: info.Name(), Mode: info.Mode(), ModTime: info.ModTime(), LinkTarget: link}
+func infoOf(info fs.FileInfo, link string) fumehood.FileInfo {
+	out := fumehood.FileInfo{Name: info.Name(), Mode: info.Mode(), ModTime: info.ModTime(), LinkTarget: link}
 	if info.Mode().IsRegular() {
 		out.Size = info.Size()
 	}
@@ -95,41 +95,41 @@ func infoOf(info fs.FileInfo, link string) lazaret.FileInfo {
 type userFiles struct{ refused error }
 
 // Files returns the host's files.
-func (b *box) Files(user string) lazaret.FileBackend {
+func (b *box) Files(user string) fumehood.FileBackend {
 	if user == "" {
 		return userFiles{}
 	}
-	return userFiles{&lazaret.Error{
-		Class: lazaret.ErrUnsupported, Err: errors.New("the local provider reads and changes no files as another user"),
+	return userFiles{&fumehood.Error{
+		Class: fumehood.ErrUnsupported, Err: errors.New("the local provider reads and changes no files as another user"),
 		Hint: "leave out As",
 	}}
 }
 
-func (f userFiles) Stat(_ context.Context, path string) (lazaret.FileInfo, error) {
+func (f userFiles) Stat(_ context.Context, path string) (fumehood.FileInfo, error) {
 	if f.refused != nil {
-		return lazaret.FileInfo{}, f.refused
+		return fumehood.FileInfo{}, f.refused
 	}
 	info, err := os.Lstat(path)
 	if err != nil {
-		return lazaret.FileInfo{}, fileError(err)
+		return fumehood.FileInfo{}, fileError(err)
 	}
 	link := ""
 	if info.Mode().Type() == fs.ModeSymlink {
 		if link, err = os.Readlink(path); err != nil {
-			return lazaret.FileInfo{}, fileError(err)
+			return fumehood.FileInfo{}, fileError(err)
 		}
 	}
 	return infoOf(info, link), nil
 }
 
 // Open reads length bytes from offset on, or all of them where length is negative.
-func (f userFiles) Open(_ context.Context, path string, offset, length int64) (io.ReadCloser, lazaret.FileInfo, error) {
+func (f userFiles) Open(_ context.Context, path string, offset, length int64) (io.ReadCloser, fumehood.FileInfo, error) {
 	if f.refused != nil {
-		return nil, lazaret.FileInfo{}, f.refused
+		return nil, fumehood.FileInfo{}, f.refused
 	}
 	file, info, err := openRegular(path)
 	if err != nil {
-		return nil, lazaret.FileInfo{}, fileError(err)
+		return nil, fumehood.FileInfo{}, fileError(err)
 	}
 	if length < 0 {
 		length = math.MaxInt64 - offset
@@ -145,7 +145,7 @@ type part struct {
 
 // Write writes in place unless it is to be atomic, so that links, owners and whoever has the file open
 // keep it. After an error the file may hold a part.
-func (f userFiles) Write(ctx context.Context, path string, r io.Reader, size int64, opts lazaret.WriteOptions) error {
+func (f userFiles) Write(ctx context.Context, path string, r io.Reader, size int64, opts fumehood.WriteOptions) error {
 	if f.refused != nil {
 		return f.refused
 	}
@@ -170,7 +170,7 @@ func fill(ctx context.Context, w io.Writer, r io.Reader, size int64) error {
 		return src.err
 	}
 	if errors.Is(err, io.EOF) {
-		return classed(lazaret.ErrConfig, "the reader gave %d bytes of %d", n, size)
+		return classed(fumehood.ErrConfig, "the reader gave %d bytes of %d", n, size)
 	}
 	return err
 }
@@ -179,8 +179,8 @@ func fill(ctx context.Context, w io.Writer, r io.Reader, size int64) error {
 var errStopped = errors.New("stopped")
 
 // Walk describes a tree.
-func (f userFiles) Walk(ctx context.Context, root string, depth int) iter.Seq2[lazaret.WalkEntry, error] {
-	return func(yield func(lazaret.WalkEntry, error) bool) {
+func (f userFiles) Walk(ctx context.Context, root string, depth int) iter.Seq2[fumehood.WalkEntry, error] {
+	return func(yield func(fumehood.WalkEntry, error) bool) {
 		err := f.refused
 		if err == nil {
 			_, err = os.Lstat(root)
@@ -188,7 +188,7 @@ func (f userFiles) Walk(ctx context.Context, root string, depth int) iter.Seq2[l
 		if err == nil {
 			err = files.Walk(root, depth, func(e files.Entry) error {
 				if ctx.Err() != nil {
-					return &lazaret.Error{Class: lazaret.ErrCancelled, Err: context.Cause(ctx)}
+					return &fumehood.Error{Class: fumehood.ErrCancelled, Err: context.Cause(ctx)}
 				}
 				if !yield(entryOf(e, root), fileError(e.Err)) {
 					return errStopped
@@ -197,13 +197,13 @@ func (f userFiles) Walk(ctx context.Context, root string, depth int) iter.Seq2[l
 			})
 		}
 		if err != nil && !errors.Is(err, errStopped) {
-			yield(lazaret.WalkEntry{}, fileError(err))
+			yield(fumehood.WalkEntry{}, fileError(err))
 		}
 	}
 }
 
-func entryOf(e files.Entry, root string) lazaret.WalkEntry {
-	out := lazaret.WalkEntry{Path: e.Path, FileInfo: lazaret.FileInfo{Name: path.Base(e.Path), UID: -1, GID: -1}}
+func entryOf(e files.Entry, root string) fumehood.WalkEntry {
+	out := fumehood.WalkEntry{Path: e.Path, FileInfo: fumehood.FileInfo{Name: path.Base(e.Path), UID: -1, GID: -1}}
 	if e.Info != nil {
 		out.FileInfo = infoOf(e.Info, e.Link)
 	}
@@ -214,29 +214,29 @@ func entryOf(e files.Entry, root string) lazaret.WalkEntry {
 }
 
 // Change does one thing to a file.
-func (f userFiles) Change(_ context.Context, c lazaret.Change) error {
+func (f userFiles) Change(_ context.Context, c fumehood.Change) error {
 	if f.refused != nil {
 		return f.refused
 	}
 	switch c.Op {
-	case lazaret.ChangeMkdir:
+	case fumehood.ChangeMkdir:
 		return fileError(files.Mkdir(c.Path, c.Mode, c.All))
-	case lazaret.ChangeRemove:
+	case fumehood.ChangeRemove:
 		return fileError(files.Remove(c.Path, c.All))
-	case lazaret.ChangeRename:
+	case fumehood.ChangeRename:
 		return fileError(files.Rename(c.Path, c.Target))
-	case lazaret.ChangeSymlink:
+	case fumehood.ChangeSymlink:
 		return fileError(os.Symlink(c.Target, c.Path))
-	case lazaret.ChangeChmod:
+	case fumehood.ChangeChmod:
 		return fileError(os.Chmod(c.Path, c.Mode))
-	case lazaret.ChangeChown:
+	case fumehood.ChangeChown:
 		uid, gid, err := files.Owner(c.Owner)
 		if err != nil {
 			return fileError(err)
 		}
 		return fileError(os.Lchown(c.Path, uid, gid))
 	}
-	return classed(lazaret.ErrUnsupported, "the local provider does not know the change %q", c.Op)
+	return classed(fumehood.ErrUnsupported, "the local provider does not know the change %q", c.Op)
 }
 
 // source reads what the caller gives, as long as ctx lasts, and keeps the caller's failures apart from
@@ -249,12 +249,12 @@ type source struct {
 
 func (s *source) Read(p []byte) (int, error) {
 	if s.ctx.Err() != nil {
-		s.err = &lazaret.Error{Class: lazaret.ErrCancelled, Err: context.Cause(s.ctx)}
+		s.err = &fumehood.Error{Class: fumehood.ErrCancelled, Err: context.Cause(s.ctx)}
 		return 0, s.err
 	}
 	n, err := s.r.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
-		s.err = &lazaret.Error{Class: lazaret.ErrConfig, Err: fmt.Errorf("read what is to be written: %w", err)}
+		s.err = &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("read what is to be written: %w", err)}
 		err = s.err
 	}
 	return n, err
@@ -267,7 +267,7 @@ func directory(path string) error {
 		return fileError(err)
 	}
 	if !info.IsDir() {
-		return classed(lazaret.ErrNotDirectory, "not a directory")
+		return classed(fumehood.ErrNotDirectory, "not a directory")
 	}
 	return nil
 }

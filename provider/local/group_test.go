@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/conformance"
-	"github.com/lazaret/lazaret/provider/conformance/probe"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/conformance"
+	"github.com/fumehood/fumehood/provider/conformance/probe"
 )
 
 const column = "local unsupervised"
@@ -36,7 +36,7 @@ var (
 			cmd := c.Probe("tree", c.Path("tree"), probe.Then, "beat", c.Path("tree.leader"))
 			cmd.Wall = 3 * time.Second
 			res := c.Exec(t, cmd)
-			if res.Outcome != lazaret.TimedOut || !res.Unkilled {
+			if res.Outcome != fumehood.TimedOut || !res.Unkilled {
 				t.Errorf("got %s, Unkilled %v", res.Outcome, res.Unkilled)
 			}
 			onlyTheGroupEnded(t, c)
@@ -54,7 +54,7 @@ var (
 			c.Exists(t, "tree.leader")
 			cancel()
 			_, err = p.Wait(t.Context())
-			conformance.WantError(t, err, lazaret.ErrCancelled)
+			conformance.WantError(t, err, fumehood.ErrCancelled)
 			onlyTheGroupEnded(t, c)
 		},
 	}
@@ -66,7 +66,7 @@ var (
 			if err := p.Kill(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if res, err := p.Wait(t.Context()); err != nil || res.Outcome != lazaret.Signalled || !res.Unkilled {
+			if res, err := p.Wait(t.Context()); err != nil || res.Outcome != fumehood.Signalled || !res.Unkilled {
 				t.Errorf("got %+v, %v", res, err)
 			}
 			onlyTheGroupEnded(t, c)

@@ -7,7 +7,7 @@
 //	owner          the process that made it, for clean-up; kept: there when the sandbox is a kept one
 //	work           the service's directory and the commands' HOME
 //	tmp            the commands' TMPDIR
-//	lazaret-guest  the program that supervises the commands, where there is one
+//	fumehood-guest  the program that supervises the commands, where there is one
 //
 // Absolute paths are the host's own.
 //
@@ -40,16 +40,16 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/owner"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/owner"
 )
 
 // Options configure a Provider. The zero value will do.
 type Options struct {
 	// Logger is told, once, that nothing is isolated. Nil tells nobody.
 	Logger *slog.Logger
-	// StateDir holds the sandboxes' folders. Empty means $XDG_STATE_HOME/lazaret/local, or
-	// .local/state/lazaret/local in the user's home.
+	// StateDir holds the sandboxes' folders. Empty means $XDG_STATE_HOME/fumehood/local, or
+	// .local/state/fumehood/local in the user's home.
 	StateDir string
 }
 
@@ -60,13 +60,13 @@ type Provider struct {
 	warn     sync.Once
 
 	mu    sync.Mutex
-	boxes map[*box]*lazaret.Sandbox
+	boxes map[*box]*fumehood.Sandbox
 
 	guestMu sync.Mutex
 	guest   []byte // the guest's program, unpacked and checked; nil before it is first needed
 }
 
-var _ lazaret.Provider = (*Provider)(nil)
+var _ fumehood.Provider = (*Provider)(nil)
 
 // New returns a provider. Its error is an ErrConfig: there is no place for the state.
 func New(opts Options) (*Provider, error) {
@@ -74,18 +74,18 @@ func New(opts Options) (*Provider, error) {
 	if dir == "" {
 		var err error
 		if dir, err = owner.StateDir("local"); err != nil {
-			return nil, &lazaret.Error{Op: "make local provider", Class: lazaret.ErrConfig, Err: err, Hint: "set StateDir"}
+			return nil, &fumehood.Error{Op: "make local provider", Class: fumehood.ErrConfig, Err: err, Hint: "set StateDir"}
 		}
 	}
 	dir, err := filepath.Abs(dir)
 	if err != nil {
-		return nil, &lazaret.Error{Op: "make local provider", Class: lazaret.ErrConfig, Err: err}
+		return nil, &fumehood.Error{Op: "make local provider", Class: fumehood.ErrConfig, Err: err}
 	}
 	log := opts.Logger
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Provider{log: log, stateDir: dir, boxes: map[*box]*lazaret.Sandbox{}}, nil
+	return &Provider{log: log, stateDir: dir, boxes: map[*box]*fumehood.Sandbox{}}, nil
 }
 
 // Name returns "local".
@@ -95,7 +95,7 @@ func (p *Provider) Name() string { return "local" }
 // (a folder of the host that exists), Keep, Sample, ConfigFile and Journal are honoured; every other field that is set is an
 // ErrUnsupported. A StateDir on a file system that is mounted noexec is an ErrConfig where there is a
 // supervisor, since its program is run from there.
-func (p *Provider) Start(ctx context.Context, spec lazaret.Spec) (*lazaret.Sandbox, error) {
+func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (*fumehood.Sandbox, error) {
 	const op = "start sandbox"
 	if err := spec.Validate(); err != nil {
 		return nil, err
@@ -104,26 +104,26 @@ func (p *Provider) Start(ctx context.Context, spec lazaret.Spec) (*lazaret.Sandb
 		return nil, err
 	}
 	if ctx.Err() != nil {
-		return nil, &lazaret.Error{Op: op, Class: lazaret.ErrCancelled, Err: context.Cause(ctx)}
+		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrCancelled, Err: context.Cause(ctx)}
 	}
 	p.warn.Do(func() {
 		p.log.Warn("the local provider isolates nothing: commands run as host processes with all rights of this user")
 	})
 	if spec.Name == "" {
-		spec.Name = "lazaret-" + strings.ToLower(rand.Text()[:12])
+		spec.Name = "fumehood-" + strings.ToLower(rand.Text()[:12])
 	}
 	end := spec.Recorder().Phase("start")
 	b, err := p.newBox(ctx, spec)
 	end(err)
 	if err != nil {
-		var ours *lazaret.Error
+		var ours *fumehood.Error
 		if errors.As(err, &ours) {
 			ours.Op = op
 			return nil, ours
 		}
-		return nil, &lazaret.Error{Op: op, Class: lazaret.ErrInfrastructure, Err: err}
+		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrInfrastructure, Err: err}
 	}
-	sb := lazaret.NewSandbox(b, spec)
+	sb := fumehood.NewSandbox(b, spec)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.boxes[b] = sb
@@ -131,8 +131,8 @@ func (p *Provider) Start(ctx context.Context, spec lazaret.Spec) (*lazaret.Sandb
 }
 
 // supported refuses what host processes cannot be given.
-func supported(spec lazaret.Spec) error {
-	set := func(limit float64) bool { return limit != 0 && limit != lazaret.NoLimit }
+func supported(spec fumehood.Spec) error {
+	set := func(limit float64) bool { return limit != 0 && limit != fumehood.NoLimit }
 	var field, hint string
 	switch {
 	case spec.Compose != nil:
@@ -154,22 +154,22 @@ func supported(spec lazaret.Spec) error {
 	default:
 		return nil
 	}
-	return &lazaret.Error{
-		Op: "start sandbox", Class: lazaret.ErrUnsupported,
+	return &fumehood.Error{
+		Op: "start sandbox", Class: fumehood.ErrUnsupported,
 		Err: fmt.Errorf("the local provider cannot honour the field %s", field), Hint: hint,
 	}
 }
 
-func (p *Provider) newBox(ctx context.Context, spec lazaret.Spec) (*box, error) {
+func (p *Provider) newBox(ctx context.Context, spec fumehood.Spec) (*box, error) {
 	if spec.Dir != "" {
 		if info, err := os.Stat(spec.Dir); err != nil || !info.IsDir() {
-			return nil, &lazaret.Error{Class: lazaret.ErrConfig, Err: fmt.Errorf("the working directory %s is no directory of the host", spec.Dir)}
+			return nil, &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("the working directory %s is no directory of the host", spec.Dir)}
 		}
 	}
 	name := spec.Name
 	folder, err := owner.MakeFolder(p.stateDir, name, spec.Keep)
 	if errors.Is(err, fs.ErrExist) {
-		return nil, &lazaret.Error{Class: lazaret.ErrConfig, Err: fmt.Errorf("a sandbox %q is there already: %s", name, filepath.Join(p.stateDir, name))}
+		return nil, &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("a sandbox %q is there already: %s", name, filepath.Join(p.stateDir, name))}
 	}
 	if err != nil {
 		return nil, err
@@ -182,7 +182,7 @@ func (p *Provider) newBox(ctx context.Context, spec lazaret.Spec) (*box, error) 
 	if spec.Dir != "" {
 		dir = spec.Dir
 	}
-	b.info = lazaret.Info{Name: name, Provider: p.Name(), Services: []lazaret.ServiceInfo{{Name: "default", Dir: dir}}}
+	b.info = fumehood.Info{Name: name, Provider: p.Name(), Services: []fumehood.ServiceInfo{{Name: "default", Dir: dir}}}
 	return b, nil
 }
 
@@ -224,7 +224,7 @@ func baseEnv(home, tmp string) map[string]string {
 // Close closes the sandboxes that are still open. Of kept ones the commands end, and the folder stays.
 func (p *Provider) Close(ctx context.Context) error {
 	p.mu.Lock()
-	var open []*lazaret.Sandbox
+	var open []*fumehood.Sandbox
 	for _, sb := range p.boxes {
 		open = append(open, sb)
 	}

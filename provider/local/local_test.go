@@ -12,10 +12,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/owner"
-	"github.com/lazaret/lazaret/provider/conformance"
-	"github.com/lazaret/lazaret/provider/local"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/provider/conformance"
+	"github.com/fumehood/fumehood/provider/local"
 )
 
 func newProvider(t *testing.T, opts local.Options) *local.Provider {
@@ -39,7 +39,7 @@ func newProvider(t *testing.T, opts local.Options) *local.Provider {
 	return p
 }
 
-func start(t *testing.T, p *local.Provider, spec lazaret.Spec) *lazaret.Sandbox {
+func start(t *testing.T, p *local.Provider, spec fumehood.Spec) *fumehood.Sandbox {
 	t.Helper()
 	sb, err := p.Start(t.Context(), spec)
 	if err != nil {
@@ -78,7 +78,7 @@ func TestTheLocalProviderKeepsItsPromises(t *testing.T) {
 		Column: column,
 		Probe:  conformance.BuildProbe(t),
 		Users:  conformance.Users{UID: 54321, GID: 54321}, // who need not exist
-		Start:  func(t *testing.T) *lazaret.Sandbox { return start(t, provider, lazaret.Spec{}) },
+		Start:  func(t *testing.T) *fumehood.Sandbox { return start(t, provider, fumehood.Spec{}) },
 		Weaker: weaker,
 	})
 }
@@ -86,8 +86,8 @@ func TestTheLocalProviderKeepsItsPromises(t *testing.T) {
 func TestItSaysOnceThatItIsolatesNothing(t *testing.T) {
 	var log bytes.Buffer
 	p := newProvider(t, local.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	start(t, p, lazaret.Spec{})
-	start(t, p, lazaret.Spec{})
+	start(t, p, fumehood.Spec{})
+	start(t, p, fumehood.Spec{})
 	if n := strings.Count(log.String(), "level=WARN"); n != 1 || !strings.Contains(log.String(), "isolates nothing") {
 		t.Errorf("the log says %q", log.String())
 	}
@@ -95,33 +95,33 @@ func TestItSaysOnceThatItIsolatesNothing(t *testing.T) {
 
 func TestWhatItCannotHonourIsNamed(t *testing.T) {
 	p := newProvider(t, local.Options{})
-	for field, spec := range map[string]lazaret.Spec{
+	for field, spec := range map[string]fumehood.Spec{
 		"Image":   {Image: "debian"},
 		"User":    {User: "nobody"},
-		"Network": {Network: lazaret.NetworkNone},
-		"Limits":  {Limits: lazaret.Limits{Memory: 1 << 30}},
+		"Network": {Network: fumehood.NetworkNone},
+		"Limits":  {Limits: fumehood.Limits{Memory: 1 << 30}},
 		"Binary":  {Binary: "podman"},
-		"Mounts":  {Mounts: []lazaret.Mount{{Host: "/a", Container: "/a"}}},
+		"Mounts":  {Mounts: []fumehood.Mount{{Host: "/a", Container: "/a"}}},
 	} {
 		_, err := p.Start(t.Context(), spec)
-		var e *lazaret.Error
-		if !errors.Is(err, lazaret.ErrUnsupported) || !errors.As(err, &e) || e.Hint == "" || !strings.Contains(err.Error(), field) {
+		var e *fumehood.Error
+		if !errors.Is(err, fumehood.ErrUnsupported) || !errors.As(err, &e) || e.Hint == "" || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	sb, err := p.Start(t.Context(), lazaret.Spec{Limits: lazaret.Limits{CPUs: lazaret.NoLimit}})
+	sb, err := p.Start(t.Context(), fumehood.Spec{Limits: fumehood.Limits{CPUs: fumehood.NoLimit}})
 	if err != nil {
 		t.Fatalf("no limit at all: %v", err)
 	}
-	if _, err := sb.Forward(t.Context(), lazaret.Port{Container: 80}); !errors.Is(err, lazaret.ErrUnsupported) {
+	if _, err := sb.Forward(t.Context(), fumehood.Port{Container: 80}); !errors.Is(err, fumehood.ErrUnsupported) {
 		t.Errorf("a port: %v", err)
 	}
 }
 
 func TestTwoSandboxesOfOneNameAreRefused(t *testing.T) {
 	p := newProvider(t, local.Options{})
-	start(t, p, lazaret.Spec{Name: "same"})
-	if _, err := p.Start(t.Context(), lazaret.Spec{Name: "same"}); !errors.Is(err, lazaret.ErrConfig) {
+	start(t, p, fumehood.Spec{Name: "same"})
+	if _, err := p.Start(t.Context(), fumehood.Spec{Name: "same"}); !errors.Is(err, fumehood.ErrConfig) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -129,12 +129,12 @@ func TestTwoSandboxesOfOneNameAreRefused(t *testing.T) {
 func TestTheFolderIsPrivateAndGoesEvenWhereDirectoriesAreLocked(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "state")
 	p := newProvider(t, local.Options{StateDir: state})
-	sb := start(t, p, lazaret.Spec{Name: "locked"})
+	sb := start(t, p, fumehood.Spec{Name: "locked"})
 	folder := filepath.Join(state, "locked")
 	if info, err := os.Stat(folder); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("%v, %v", info, err)
 	}
-	if err := sb.WriteFile(t.Context(), "a/b/c", nil, lazaret.WriteOptions{}); err != nil {
+	if err := sb.WriteFile(t.Context(), "a/b/c", nil, fumehood.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, d := range []string{"work/a/b", "work/a"} {
@@ -156,8 +156,8 @@ func TestAKeptSandboxStays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sb := start(t, p, lazaret.Spec{Name: "kept", Keep: true})
-	if err := sb.WriteFile(t.Context(), "file", []byte("x"), lazaret.WriteOptions{}); err != nil {
+	sb := start(t, p, fumehood.Spec{Name: "kept", Keep: true})
+	if err := sb.WriteFile(t.Context(), "file", []byte("x"), fumehood.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := sb.Close(t.Context()); err != nil {
@@ -169,15 +169,15 @@ func TestAKeptSandboxStays(t *testing.T) {
 }
 
 func TestTheHostsEnvironmentIsNotInherited(t *testing.T) {
-	t.Setenv("LAZARET_TEST_SECRET", "of the host")
+	t.Setenv("FUMEHOOD_TEST_SECRET", "of the host")
 	p := newProvider(t, local.Options{})
-	sb := start(t, p, lazaret.Spec{Env: map[string]string{"OF_THE_SPEC": "yes"}})
+	sb := start(t, p, fumehood.Spec{Env: map[string]string{"OF_THE_SPEC": "yes"}})
 	probe := conformance.BuildProbe(t)
 	for name, want := range map[string]string{
-		"LAZARET_TEST_SECRET": "", "OF_THE_SPEC": "yes", "HOME": sb.ServiceInfo().Dir,
+		"FUMEHOOD_TEST_SECRET": "", "OF_THE_SPEC": "yes", "HOME": sb.ServiceInfo().Dir,
 		"TMPDIR": filepath.Join(filepath.Dir(sb.ServiceInfo().Dir), "tmp"), "PATH": os.Getenv("PATH"),
 	} {
-		res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{probe, "env", name}})
+		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{probe, "env", name}})
 		if err != nil || res.Stdout.Text() != want || res.Success() != (want != "") {
 			t.Errorf("%s: %+v, %v", name, res, err)
 		}
@@ -187,8 +187,8 @@ func TestTheHostsEnvironmentIsNotInherited(t *testing.T) {
 func TestASpecsDirectoryIsUsedAndNotRemoved(t *testing.T) {
 	dir := t.TempDir()
 	p := newProvider(t, local.Options{})
-	sb := start(t, p, lazaret.Spec{Dir: dir})
-	if err := sb.WriteFile(t.Context(), "file", nil, lazaret.WriteOptions{}); err != nil {
+	sb := start(t, p, fumehood.Spec{Dir: dir})
+	if err := sb.WriteFile(t.Context(), "file", nil, fumehood.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := sb.Close(t.Context()); err != nil {
@@ -197,7 +197,7 @@ func TestASpecsDirectoryIsUsedAndNotRemoved(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "file")); err != nil {
 		t.Error(err)
 	}
-	if _, err := p.Start(t.Context(), lazaret.Spec{Dir: filepath.Join(dir, "none")}); !errors.Is(err, lazaret.ErrConfig) {
+	if _, err := p.Start(t.Context(), fumehood.Spec{Dir: filepath.Join(dir, "none")}); !errors.Is(err, fumehood.ErrConfig) {
 		t.Errorf("a directory that is not there: %v", err)
 	}
 }
@@ -206,9 +206,9 @@ func TestTooManyArgumentsAreSaidToBeThat(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the limit of one argument is Linux's")
 	}
-	sb := start(t, newProvider(t, local.Options{}), lazaret.Spec{})
-	_, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{os.Args[0], strings.Repeat("x", 1<<20)}})
-	if !errors.Is(lazaret.ClassOf(err), lazaret.ErrNotStarted) || !strings.Contains(err.Error(), "too long") {
+	sb := start(t, newProvider(t, local.Options{}), fumehood.Spec{})
+	_, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{os.Args[0], strings.Repeat("x", 1<<20)}})
+	if !errors.Is(fumehood.ClassOf(err), fumehood.ErrNotStarted) || !strings.Contains(err.Error(), "too long") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -217,12 +217,12 @@ func TestAMissingInterpreterIsNotAMissingProgram(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("no interpreter lines")
 	}
-	sb := start(t, newProvider(t, local.Options{}), lazaret.Spec{})
-	if err := sb.WriteFile(t.Context(), "script", []byte("#!/no/such/interpreter\n"), lazaret.WriteOptions{Mode: 0o755}); err != nil {
+	sb := start(t, newProvider(t, local.Options{}), fumehood.Spec{})
+	if err := sb.WriteFile(t.Context(), "script", []byte("#!/no/such/interpreter\n"), fumehood.WriteOptions{Mode: 0o755}); err != nil {
 		t.Fatal(err)
 	}
-	_, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"./script"}})
-	if !errors.Is(lazaret.ClassOf(err), lazaret.ErrNotExecutable) {
+	_, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"./script"}})
+	if !errors.Is(fumehood.ClassOf(err), fumehood.ErrNotExecutable) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -230,8 +230,8 @@ func TestAMissingInterpreterIsNotAMissingProgram(t *testing.T) {
 func TestCleanupRemovesTheFoldersOfDeadOwnersOnly(t *testing.T) {
 	state := t.TempDir()
 	p := newProvider(t, local.Options{StateDir: state})
-	start(t, p, lazaret.Spec{Name: "mine"})
-	start(t, p, lazaret.Spec{Name: "kept", Keep: true})
+	start(t, p, fumehood.Spec{Name: "mine"})
+	start(t, p, fumehood.Spec{Name: "kept", Keep: true})
 	self, err := owner.Self()
 	if err != nil {
 		t.Fatal(err)
@@ -254,19 +254,19 @@ func TestCleanupRemovesTheFoldersOfDeadOwnersOnly(t *testing.T) {
 		}
 		return strings.Join(names, " ")
 	}
-	if _, err := p.Cleanup(t.Context(), lazaret.CleanupOptions{}); err != nil {
+	if _, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := there(); got != "kept mine torn" {
 		t.Errorf("after a sweep there is %q", got)
 	}
-	if _, err := p.Cleanup(t.Context(), lazaret.CleanupOptions{Names: []string{"kept", "torn"}}); err != nil {
+	if _, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{Names: []string{"kept", "torn"}}); err != nil {
 		t.Fatal(err)
 	}
 	if got := there(); got != "mine" {
 		t.Errorf("after their names were given there is %q", got)
 	}
-	if _, err := p.Cleanup(t.Context(), lazaret.CleanupOptions{Names: []string{"mine"}}); !errors.Is(err, lazaret.ErrConfig) {
+	if _, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{Names: []string{"mine"}}); !errors.Is(err, fumehood.ErrConfig) {
 		t.Errorf("removing what is held: %v", err)
 	}
 }
@@ -275,7 +275,7 @@ func TestAnArchiveThatLeadsElsewhereIsAtFault(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("making links needs rights there")
 	}
-	sb := start(t, newProvider(t, local.Options{}), lazaret.Spec{})
+	sb := start(t, newProvider(t, local.Options{}), fumehood.Spec{})
 	for said, head := range map[string]tar.Header{
 		"../escaped": {Name: "../escaped", Typeflag: tar.TypeReg},
 		"escapes":    {Name: "up/escaped", Typeflag: tar.TypeReg},
@@ -290,7 +290,7 @@ func TestAnArchiveThatLeadsElsewhereIsAtFault(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := sb.Upload(t.Context(), ".", &buf)
-		if !errors.Is(lazaret.ClassOf(err), lazaret.ErrConfig) || !strings.Contains(err.Error(), said) {
+		if !errors.Is(fumehood.ClassOf(err), fumehood.ErrConfig) || !strings.Contains(err.Error(), said) {
 			t.Errorf("%s: %v", head.Name, err)
 		}
 	}

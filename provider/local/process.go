@@ -12,8 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/wire"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/wire"
 )
 
 // process is one running command.
@@ -26,7 +26,7 @@ type process struct {
 	readers  []*os.File    // our ends of what it writes; a terminal is in both
 
 	emitting sync.Mutex // held while out runs
-	out      lazaret.Sink
+	out      fumehood.Sink
 	over     bool          // the command has ended: what is written now goes nowhere
 	drained  chan struct{} // closed when every reader has ended
 
@@ -78,7 +78,7 @@ func closeAll(files []*os.File) {
 func (p *process) listen() {
 	var all sync.WaitGroup
 	for i, r := range p.readers {
-		all.Go(func() { p.copyOut(lazaret.Stdout+lazaret.Stream(i), r) })
+		all.Go(func() { p.copyOut(fumehood.Stdout+fumehood.Stream(i), r) })
 	}
 	go func() {
 		all.Wait()
@@ -86,7 +86,7 @@ func (p *process) listen() {
 	}()
 }
 
-func (p *process) copyOut(s lazaret.Stream, r *os.File) {
+func (p *process) copyOut(s fumehood.Stream, r *os.File) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := r.Read(buf)
@@ -102,7 +102,7 @@ func (p *process) copyOut(s lazaret.Stream, r *os.File) {
 }
 
 // emit passes output on.
-func (p *process) emit(s lazaret.Stream, b []byte) {
+func (p *process) emit(s fumehood.Stream, b []byte) {
 	p.emitting.Lock()
 	defer p.emitting.Unlock()
 	if !p.over && len(b) > 0 {
@@ -115,7 +115,7 @@ const drainFor = 300 * time.Millisecond
 
 // Wait returns when the program has ended and what it wrote is delivered. A child of it that holds its
 // output open is given drainFor; what it writes later is lost to the command.
-func (p *process) Wait(context.Context) (lazaret.Exit, error) {
+func (p *process) Wait(context.Context) (fumehood.Exit, error) {
 	defer close(p.waited)
 	err := p.cmd.Wait()
 	// Between the reaping within Wait and the next line, Kill could hit a process that has got the same
@@ -131,7 +131,7 @@ func (p *process) Wait(context.Context) (lazaret.Exit, error) {
 	p.commands.mu.Unlock()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
-		return lazaret.Exit{}, err
+		return fumehood.Exit{}, err
 	}
 	return exitOf(p.cmd.ProcessState), nil
 }

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 func group(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
@@ -24,7 +24,7 @@ func killGroup(p *os.Process) { _ = unix.Kill(-p.Pid, unix.SIGKILL) } // gone al
 func signalGroup(p *os.Process, linux int) error {
 	sig, ok := hostSignal(linux)
 	if !ok {
-		return classed(lazaret.ErrUnsupported, "there is no signal %d on this system", linux)
+		return classed(fumehood.ErrUnsupported, "there is no signal %d on this system", linux)
 	}
 	if err := unix.Kill(-p.Pid, sig); err != nil && !errors.Is(err, unix.ESRCH) {
 		return err
@@ -60,13 +60,13 @@ func linuxSignal(sig syscall.Signal) int {
 	return int(sig)
 }
 
-func exitOf(state *os.ProcessState) lazaret.Exit {
+func exitOf(state *os.ProcessState) fumehood.Exit {
 	ws, ok := state.Sys().(syscall.WaitStatus)
 	if ok && ws.Signaled() {
 		sig := linuxSignal(ws.Signal())
-		return lazaret.Exit{Outcome: lazaret.Signalled, Code: 128 + sig, Signal: sig}
+		return fumehood.Exit{Outcome: fumehood.Signalled, Code: 128 + sig, Signal: sig}
 	}
-	return lazaret.Exit{Outcome: lazaret.Exited, Code: state.ExitCode()}
+	return fumehood.Exit{Outcome: fumehood.Exited, Code: state.ExitCode()}
 }
 
 // runnable reports why a file cannot be executed.

@@ -5,7 +5,7 @@ import (
 	"os/exec"
 	"syscall"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 func group(cmd *exec.Cmd) {
@@ -19,11 +19,11 @@ func signalGroup(p *os.Process, linux int) error {
 	if linux == 9 {
 		return p.Kill()
 	}
-	return classed(lazaret.ErrUnsupported, "there are no signals on Windows")
+	return classed(fumehood.ErrUnsupported, "there are no signals on Windows")
 }
 
-func exitOf(state *os.ProcessState) lazaret.Exit {
-	return lazaret.Exit{Outcome: lazaret.Exited, Code: state.ExitCode()}
+func exitOf(state *os.ProcessState) fumehood.Exit {
+	return fumehood.Exit{Outcome: fumehood.Exited, Code: state.ExitCode()}
 }
 
 // runnable reports why a file cannot be executed.

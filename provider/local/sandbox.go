@@ -7,28 +7,28 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/owner"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/owner"
 )
 
 // box is the backend of one sandbox, and of its only service.
 type box struct {
 	provider *Provider
 	folder   string // holds owner, work and tmp
-	info     lazaret.Info
+	info     fumehood.Info
 	keep     bool
 	commands *commands
 }
 
-func (b *box) Info() lazaret.Info { return b.info }
+func (b *box) Info() fumehood.Info { return b.info }
 
-func (b *box) Service(string) lazaret.ServiceBackend { return b }
+func (b *box) Service(string) fumehood.ServiceBackend { return b }
 
 // Start runs a command as the user who runs this.
-func (b *box) Start(ctx context.Context, cmd lazaret.Cmd, live bool, out lazaret.Sink) (lazaret.ProcessBackend, error) {
+func (b *box) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out fumehood.Sink) (fumehood.ProcessBackend, error) {
 	if cmd.User != "" {
-		return nil, &lazaret.Error{
-			Class: lazaret.ErrUnsupported, Err: errors.New("the local provider runs no command as another user"),
+		return nil, &fumehood.Error{
+			Class: fumehood.ErrUnsupported, Err: errors.New("the local provider runs no command as another user"),
 			Hint: "leave out User",
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // commands runs a sandbox's commands as child processes of this one.
@@ -36,10 +36,10 @@ func (p *Provider) newCommands(_ context.Context, _ string, env map[string]strin
 }
 
 // start starts a process in a group of its own, or in a session of its own with a terminal.
-func (c *commands) start(_ context.Context, cmd lazaret.Cmd, _ bool, out lazaret.Sink) (lazaret.ProcessBackend, error) {
-	if cmd.Rlimits != (lazaret.Rlimits{}) {
-		return nil, &lazaret.Error{
-			Class: lazaret.ErrUnsupported, Err: errors.New("the local provider has no limits for one command on this system"),
+func (c *commands) start(_ context.Context, cmd fumehood.Cmd, _ bool, out fumehood.Sink) (fumehood.ProcessBackend, error) {
+	if cmd.Rlimits != (fumehood.Rlimits{}) {
+		return nil, &fumehood.Error{
+			Class: fumehood.ErrUnsupported, Err: errors.New("the local provider has no limits for one command on this system"),
 			Hint: "leave out Rlimits",
 		}
 	}
@@ -55,7 +55,7 @@ func (c *commands) start(_ context.Context, cmd lazaret.Cmd, _ bool, out lazaret
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
-		return nil, classed(lazaret.ErrUnavailable, "the sandbox is closed")
+		return nil, classed(fumehood.ErrUnavailable, "the sandbox is closed")
 	}
 	c.starting.Add(1)
 	c.mu.Unlock()
@@ -112,10 +112,10 @@ func (c *commands) members() []*process {
 func enterable(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {
-		return &lazaret.Error{Class: lazaret.ErrDirNotFound, Err: err}
+		return &fumehood.Error{Class: fumehood.ErrDirNotFound, Err: err}
 	}
 	if !info.IsDir() {
-		return classed(lazaret.ErrDirNotFound, "%s: not a directory", dir)
+		return classed(fumehood.ErrDirNotFound, "%s: not a directory", dir)
 	}
 	return nil
 }
@@ -144,14 +144,14 @@ func find(name, dir, search string) (string, error) {
 		}
 	}
 	if denied != nil {
-		return "", &lazaret.Error{Class: lazaret.ErrNotExecutable, Err: denied}
+		return "", &fumehood.Error{Class: fumehood.ErrNotExecutable, Err: denied}
 	}
-	return "", classed(lazaret.ErrProgramNotFound, "%s: not in PATH", name)
+	return "", classed(fumehood.ErrProgramNotFound, "%s: not in PATH", name)
 }
 
 // startError gives a failed start its class, by errno.
 func startError(err error, program, dir string) error {
-	var classedAlready *lazaret.Error
+	var classedAlready *fumehood.Error
 	if errors.As(err, &classedAlready) {
 		return err
 	}
@@ -163,24 +163,24 @@ func startError(err error, program, dir string) error {
 	if errors.As(err, &errno) {
 		cause = fmt.Errorf("%s: %w", program, errno)
 	}
-	class := lazaret.ErrInfrastructure // no more processes, no more descriptors
+	class := fumehood.ErrInfrastructure // no more processes, no more descriptors
 	switch {
-	case errors.Is(enterable(dir), lazaret.ErrDirNotFound): // it was there a moment ago
-		class = lazaret.ErrDirNotFound
+	case errors.Is(enterable(dir), fumehood.ErrDirNotFound): // it was there a moment ago
+		class = fumehood.ErrDirNotFound
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ENAMETOOLONG), errors.Is(err, syscall.ELOOP):
-		class = lazaret.ErrProgramNotFound
+		class = fumehood.ErrProgramNotFound
 		if _, statErr := os.Stat(program); statErr == nil {
-			class, cause = lazaret.ErrNotExecutable, fmt.Errorf("%s: the interpreter that it names is missing", program)
+			class, cause = fumehood.ErrNotExecutable, fmt.Errorf("%s: the interpreter that it names is missing", program)
 		}
 	case errors.Is(err, fs.ErrPermission):
-		class = lazaret.ErrNotExecutable
+		class = fumehood.ErrNotExecutable
 		if unenterable(dir) {
-			class, cause = lazaret.ErrDirNotFound, fmt.Errorf("%s: %w", dir, errno)
+			class, cause = fumehood.ErrDirNotFound, fmt.Errorf("%s: %w", dir, errno)
 		}
 	case errors.Is(err, syscall.ENOEXEC), errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.ETXTBSY):
-		class = lazaret.ErrNotExecutable
+		class = fumehood.ErrNotExecutable
 	case errors.Is(err, syscall.E2BIG):
-		class, cause = lazaret.ErrNotStarted, fmt.Errorf("the arguments and the environment are too long for this system: %w", errno)
+		class, cause = fumehood.ErrNotStarted, fmt.Errorf("the arguments and the environment are too long for this system: %w", errno)
 	}
-	return &lazaret.Error{Class: class, Err: cause}
+	return &fumehood.Error{Class: class, Err: cause}
 }

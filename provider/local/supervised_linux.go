@@ -16,10 +16,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/guestbin"
-	"github.com/lazaret/lazaret/internal/ring"
-	"github.com/lazaret/lazaret/internal/wire/client"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/guestbin"
+	"github.com/fumehood/fumehood/internal/ring"
+	"github.com/fumehood/fumehood/internal/wire/client"
 )
 
 // commands runs a sandbox's commands through a guest, a child process of this one that supervises them:
@@ -47,14 +47,14 @@ const (
 // from memory could not start itself again as a worker, since a process that cannot be traced may not open
 // its own /proc/self when it is not root's. env is the commands' environment.
 func (p *Provider) newCommands(ctx context.Context, folder string, env map[string]string) (*commands, error) {
-	c := &commands{program: filepath.Join(folder, "lazaret-guest"), stderr: ring.NewTail(complaint), ended: make(chan struct{})}
+	c := &commands{program: filepath.Join(folder, "fumehood-guest"), stderr: ring.NewTail(complaint), ended: make(chan struct{})}
 	if err := p.install(ctx, c.program); err != nil {
 		return nil, err
 	}
 	ours, err := c.run(environ(env))
 	if errors.Is(err, os.ErrPermission) {
-		return nil, &lazaret.Error{
-			Class: lazaret.ErrConfig, Err: fmt.Errorf("%s may not be executed: %w", c.program, err),
+		return nil, &fumehood.Error{
+			Class: fumehood.ErrConfig, Err: fmt.Errorf("%s may not be executed: %w", c.program, err),
 			Hint: "set StateDir to a folder of a file system that is not mounted noexec",
 		}
 	}
@@ -66,7 +66,7 @@ func (p *Provider) newCommands(ctx context.Context, folder string, env map[strin
 	defer cancel()
 	if err := c.guest.Ready(answer); err != nil {
 		if answer.Err() != nil && ctx.Err() == nil {
-			err = classed(lazaret.ErrInfrastructure, "the guest has not answered within %v", readyWithin)
+			err = classed(fumehood.ErrInfrastructure, "the guest has not answered within %v", readyWithin)
 		}
 		_ = c.close() // nothing runs yet that it could tell of
 		return nil, c.explain(err)
@@ -131,7 +131,7 @@ func (c *commands) run(env []string) (*os.File, error) {
 }
 
 // start runs a command.
-func (c *commands) start(ctx context.Context, cmd lazaret.Cmd, live bool, out lazaret.Sink) (lazaret.ProcessBackend, error) {
+func (c *commands) start(ctx context.Context, cmd fumehood.Cmd, live bool, out fumehood.Sink) (fumehood.ProcessBackend, error) {
 	p, err := c.guest.Exec(ctx, cmd, live, out)
 	if err != nil {
 		return nil, c.explain(err)
@@ -144,8 +144,8 @@ const explainWithin = time.Second
 
 // explain adds to an error about a lost guest how it ended.
 func (c *commands) explain(err error) error {
-	var lost *lazaret.Error
-	if !errors.Is(err, lazaret.ErrUnavailable) || !errors.As(err, &lost) {
+	var lost *fumehood.Error
+	if !errors.Is(err, fumehood.ErrUnavailable) || !errors.As(err, &lost) {
 		return err
 	}
 	t := time.NewTimer(explainWithin)
@@ -153,7 +153,7 @@ func (c *commands) explain(err error) error {
 	select {
 	case <-c.ended:
 		if c.err != nil {
-			return classed(lazaret.ErrUnavailable, "%w; it ended with %s", lost.Err, c.lastWords())
+			return classed(fumehood.ErrUnavailable, "%w; it ended with %s", lost.Err, c.lastWords())
 		}
 	case <-t.C:
 	}
@@ -163,7 +163,7 @@ func (c *commands) explain(err error) error {
 // lastWords is how a guest ended that did not end well, and what it said about that.
 func (c *commands) lastWords() string {
 	kept, _ := c.stderr.Bytes()
-	said := strings.TrimSpace(lazaret.Output{Bytes: kept}.Text())
+	said := strings.TrimSpace(fumehood.Output{Bytes: kept}.Text())
 	if said == "" {
 		return c.err.Error()
 	}

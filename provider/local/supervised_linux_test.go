@@ -18,10 +18,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/conformance"
-	"github.com/lazaret/lazaret/provider/conformance/probe"
-	"github.com/lazaret/lazaret/provider/local"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/conformance"
+	"github.com/fumehood/fumehood/provider/conformance/probe"
+	"github.com/fumehood/fumehood/provider/local"
 )
 
 const column = "local"
@@ -33,15 +33,15 @@ func weakerHere() map[string]conformance.Weaker {
 
 // ownProcesses is about a limit that the kernel keeps by user: here that is who runs the suite.
 var ownProcesses = conformance.Weaker{
-	Reason: "commands run as the user who runs lazaret, all of whose processes count; ErrUnsupported for root",
+	Reason: "commands run as the user who runs fumehood, all of whose processes count; ErrUnsupported for root",
 	Check: func(t *testing.T, c *conformance.Case) {
-		forks := func(limit int64) lazaret.Cmd {
+		forks := func(limit int64) fumehood.Cmd {
 			cmd := c.Probe("append", c.Path("ran"), "x", probe.Then, "fork", "30")
 			cmd.Rlimits.Processes = limit
 			return cmd
 		}
 		if os.Getuid() == 0 {
-			conformance.Refuses(func(*conformance.Case) lazaret.Cmd { return forks(1000) })(t, c)
+			conformance.Refuses(func(*conformance.Case) fumehood.Cmd { return forks(1000) })(t, c)
 			return
 		}
 		if res, err := c.Sandbox.Exec(t.Context(), forks(1)); err == nil && res.Success() {
@@ -58,7 +58,7 @@ const family = `setsid sleep 1000 & echo $! $$; exec sleep 1000`
 const supervisor = `$(cut -d ' ' -f 4 /proc/$PPID/stat)`
 
 // hostEnv makes this program a host that is to be killed: it holds a StateDir.
-const hostEnv = "LAZARET_TEST_LOCAL_HOST"
+const hostEnv = "FUMEHOOD_TEST_LOCAL_HOST"
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(hostEnv); dir != "" {
@@ -74,11 +74,11 @@ func host(dir string) int {
 	if err != nil {
 		return 1
 	}
-	sb, err := p.Start(ctx, lazaret.Spec{})
+	sb, err := p.Start(ctx, fumehood.Spec{})
 	if err != nil {
 		return 2
 	}
-	for ev, err := range sb.Stream(ctx, lazaret.Cmd{Args: []string{"sh", "-c", family}}) {
+	for ev, err := range sb.Stream(ctx, fumehood.Cmd{Args: []string{"sh", "-c", family}}) {
 		if err != nil {
 			return 3
 		}
@@ -133,14 +133,14 @@ func TestAHostThatIsKilledLeavesNoProcess(t *testing.T) {
 	conformance.Eventually(t, "the processes have ended", func() bool { return len(alive(pids)) == 0 })
 	// So that its folder, which the next clean-up removes, is no place where something still runs.
 	p := newProvider(t, local.Options{StateDir: state})
-	if _, err := p.Cleanup(t.Context(), lazaret.CleanupOptions{}); err != nil {
+	if _, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{}); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestClosingEndsWhatOutlivedItsCommand(t *testing.T) {
-	sb := start(t, newProvider(t, local.Options{}), lazaret.Spec{})
-	res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"sh", "-c", `trap '' TERM HUP; setsid sleep 1000 >/dev/null 2>&1 & echo $!`}})
+	sb := start(t, newProvider(t, local.Options{}), fumehood.Spec{})
+	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", `trap '' TERM HUP; setsid sleep 1000 >/dev/null 2>&1 & echo $!`}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,10 +157,10 @@ func TestClosingEndsWhatOutlivedItsCommand(t *testing.T) {
 }
 
 func TestAKilledCommandIsSaidToBeKilledAndWhatItUsedIsTold(t *testing.T) {
-	sb := start(t, newProvider(t, local.Options{}), lazaret.Spec{})
-	cmd := lazaret.Cmd{Args: []string{"sh", "-c", `setsid sleep 1000 & echo $! $$; while :; do :; done`}, Wall: time.Second}
+	sb := start(t, newProvider(t, local.Options{}), fumehood.Spec{})
+	cmd := fumehood.Cmd{Args: []string{"sh", "-c", `setsid sleep 1000 & echo $! $$; while :; do :; done`}, Wall: time.Second}
 	res, err := sb.Exec(t.Context(), cmd)
-	if err != nil || res.Outcome != lazaret.TimedOut || res.Unkilled {
+	if err != nil || res.Outcome != fumehood.TimedOut || res.Unkilled {
 		t.Fatalf("got %+v, %v", res, err)
 	}
 	if left := alive(idsIn(t, res.Stdout.Text())); len(left) > 0 {
@@ -172,7 +172,7 @@ func TestAKilledCommandIsSaidToBeKilledAndWhatItUsedIsTold(t *testing.T) {
 }
 
 func TestACommandCanStopItsSupervisorButNotTheSandboxesEnd(t *testing.T) {
-	sb := start(t, newProvider(t, local.Options{}), lazaret.Spec{})
+	sb := start(t, newProvider(t, local.Options{}), fumehood.Spec{})
 	_, pids := tamper(t, sb, `kill -STOP `+supervisor+`; : >stopped; exec sleep 1000`)
 	conformance.Eventually(t, "the supervisor is stopped", func() bool {
 		_, err := os.Stat(filepath.Join(sb.ServiceInfo().Dir, "stopped"))
@@ -188,9 +188,9 @@ func TestACommandCanStopItsSupervisorButNotTheSandboxesEnd(t *testing.T) {
 
 // tamper runs a shell's script beside a process in a session of its own, and returns the ids of both. The
 // script begins when these are known.
-func tamper(t *testing.T, sb *lazaret.Sandbox, script string) (*lazaret.Process, []int) {
+func tamper(t *testing.T, sb *fumehood.Sandbox, script string) (*fumehood.Process, []int) {
 	t.Helper()
-	p, err := sb.Start(t.Context(), lazaret.Cmd{
+	p, err := sb.Start(t.Context(), fumehood.Cmd{
 		Args: []string{"sh", "-c", `setsid sleep 1000 & echo $! $$; read go; ` + script}, StdinPipe: true,
 	})
 	if err != nil {
@@ -217,14 +217,14 @@ func TestACommandThatKillsItsSupervisorLosesTheSandbox(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sb := start(t, p, lazaret.Spec{})
+	sb := start(t, p, fumehood.Spec{})
 	proc, pids := tamper(t, sb, `kill -KILL `+supervisor+`; exec sleep 1000`)
-	if res, err := proc.Wait(t.Context()); err != nil || res.Outcome != lazaret.Lost || res.Why == "" {
+	if res, err := proc.Wait(t.Context()); err != nil || res.Outcome != fumehood.Lost || res.Why == "" {
 		t.Errorf("got %+v, %v", res, err)
 	}
 	conformance.Eventually(t, "its worker ends the command", func() bool { return len(alive(pids)) == 0 })
-	_, err = sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"true"}})
-	conformance.WantError(t, err, lazaret.ErrUnavailable)
+	_, err = sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}})
+	conformance.WantError(t, err, fumehood.ErrUnavailable)
 	if !strings.Contains(err.Error(), "killed") {
 		t.Errorf("the error does not say why: %v", err)
 	}
@@ -241,12 +241,12 @@ func TestManySandboxesStartAtOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for range 16 {
 		all.Go(func() {
-			sb, err := p.Start(t.Context(), lazaret.Spec{})
+			sb, err := p.Start(t.Context(), fumehood.Spec{})
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			if res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"true"}}); err != nil || !res.Success() {
+			if res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}}); err != nil || !res.Success() {
 				t.Errorf("got %+v, %v", res, err)
 			}
 		})
@@ -265,8 +265,8 @@ func TestAStateDirThatIsMountedNoexecIsSaidToBeThat(t *testing.T) {
 		}
 	})
 	p := newProvider(t, local.Options{StateDir: filepath.Join(state, "local")})
-	_, err := p.Start(t.Context(), lazaret.Spec{})
-	conformance.WantError(t, err, lazaret.ErrConfig, syscall.EACCES)
+	_, err := p.Start(t.Context(), fumehood.Spec{})
+	conformance.WantError(t, err, fumehood.ErrConfig, syscall.EACCES)
 	if !strings.Contains(err.Error(), "noexec") {
 		t.Errorf("got %v", err)
 	}
@@ -278,7 +278,7 @@ func TestAKeptSandboxKeepsNoProgramOfOurs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	start(t, p, lazaret.Spec{Name: "kept", Keep: true})
+	start(t, p, fumehood.Spec{Name: "kept", Keep: true})
 	if err := p.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -289,13 +289,13 @@ func TestAKeptSandboxKeepsNoProgramOfOurs(t *testing.T) {
 }
 
 func TestOutputComesAfterTheWordThatItsCommandRuns(t *testing.T) {
-	sb := start(t, newProvider(t, local.Options{}), lazaret.Spec{})
+	sb := start(t, newProvider(t, local.Options{}), fumehood.Spec{})
 	var crowd sync.WaitGroup
 	for range 32 { // so that a guest finds a command's output and that it has started at the same time
 		crowd.Go(func() {
 			for range 30 {
 				var out strings.Builder
-				for ev, err := range sb.Stream(t.Context(), lazaret.Cmd{Args: []string{"echo", "hello"}}) {
+				for ev, err := range sb.Stream(t.Context(), fumehood.Cmd{Args: []string{"echo", "hello"}}) {
 					if err != nil {
 						t.Error(err)
 						return

@@ -11,7 +11,7 @@ import (
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // startTTY starts the command as the leader of a session, with a terminal for all three streams.
@@ -69,7 +69,7 @@ func setSize(f *os.File, rows, cols uint16) error {
 // Resize sets the terminal's size.
 func (p *process) Resize(_ context.Context, rows, cols uint16) error {
 	if !p.tty {
-		return classed(lazaret.ErrConfig, "the command has no terminal")
+		return classed(fumehood.ErrConfig, "the command has no terminal")
 	}
 	return setSize(p.stdin, rows, cols)
 }

@@ -4,16 +4,16 @@ import (
 	"context"
 	"errors"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 var errNoTTY = errors.New("the local provider has no terminals on Windows")
 
 func (p *process) startTTY(uint16, uint16) error {
-	return &lazaret.Error{Class: lazaret.ErrUnsupported, Err: errNoTTY, Hint: "leave out TTY"}
+	return &fumehood.Error{Class: fumehood.ErrUnsupported, Err: errNoTTY, Hint: "leave out TTY"}
 }
 
 // Resize is not supported here.
 func (p *process) Resize(context.Context, uint16, uint16) error {
-	return &lazaret.Error{Class: lazaret.ErrUnsupported, Err: errNoTTY}
+	return &fumehood.Error{Class: fumehood.ErrUnsupported, Err: errNoTTY}
 }

@@ -3,15 +3,15 @@ package local_test
 import (
 	"testing"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/conformance"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/conformance"
 )
 
 // What the local provider does instead of what it cannot promise.
 
 var noUsers = conformance.Weaker{
-	Reason: "commands run as the user who runs lazaret; ErrUnsupported",
-	Check: conformance.Refuses(func(c *conformance.Case) lazaret.Cmd {
+	Reason: "commands run as the user who runs fumehood; ErrUnsupported",
+	Check: conformance.Refuses(func(c *conformance.Case) fumehood.Cmd {
 		cmd := c.Probe("append", c.Path("ran"), "x")
 		cmd.User = "0:0"
 		return cmd
@@ -19,24 +19,24 @@ var noUsers = conformance.Weaker{
 }
 
 var noOthersFiles = conformance.Weaker{
-	Reason: "all is done as the user who runs lazaret; ErrUnsupported",
+	Reason: "all is done as the user who runs fumehood; ErrUnsupported",
 	Check: func(t *testing.T, c *conformance.Case) {
 		as := c.Sandbox.As("0:0")
 		_, err := as.Exec(t.Context(), c.Probe("append", c.Path("ran"), "x"))
-		conformance.WantError(t, err, lazaret.ErrUnsupported)
+		conformance.WantError(t, err, fumehood.ErrUnsupported)
 		_, err = as.Stat(t.Context(), c.Dir)
-		conformance.WantError(t, err, lazaret.ErrUnsupported)
+		conformance.WantError(t, err, fumehood.ErrUnsupported)
 		_, err = as.ReadFile(t.Context(), c.Path("here"))
-		conformance.WantError(t, err, lazaret.ErrUnsupported)
+		conformance.WantError(t, err, fumehood.ErrUnsupported)
 		_, err = as.List(t.Context(), c.Dir)
-		conformance.WantError(t, err, lazaret.ErrUnsupported)
+		conformance.WantError(t, err, fumehood.ErrUnsupported)
 		_, err = as.Download(t.Context(), c.Dir)
-		conformance.WantError(t, err, lazaret.ErrUnsupported)
-		conformance.WantError(t, as.Upload(t.Context(), c.Dir, nil), lazaret.ErrUnsupported)
-		conformance.WantError(t, as.WriteFile(t.Context(), c.Path("ran"), nil, lazaret.WriteOptions{}), lazaret.ErrUnsupported)
-		conformance.WantError(t, as.Mkdir(t.Context(), c.Path("ran"), lazaret.MkdirOptions{}), lazaret.ErrUnsupported)
+		conformance.WantError(t, err, fumehood.ErrUnsupported)
+		conformance.WantError(t, as.Upload(t.Context(), c.Dir, nil), fumehood.ErrUnsupported)
+		conformance.WantError(t, as.WriteFile(t.Context(), c.Path("ran"), nil, fumehood.WriteOptions{}), fumehood.ErrUnsupported)
+		conformance.WantError(t, as.Mkdir(t.Context(), c.Path("ran"), fumehood.MkdirOptions{}), fumehood.ErrUnsupported)
 		_, err = c.Sandbox.Stat(t.Context(), c.Path("ran"))
-		conformance.WantError(t, err, lazaret.ErrNotFound)
+		conformance.WantError(t, err, fumehood.ErrNotFound)
 	},
 }
 

@@ -1,10 +1,10 @@
-// Command lazaret-guest runs inside containers: it starts commands there for the host. See package guest.
+// Command fumehood-guest runs inside containers: it starts commands there for the host. See package guest.
 package main
 
 import (
 	"os"
 
-	"github.com/lazaret/lazaret/internal/guest"
+	"github.com/fumehood/fumehood/internal/guest"
 )
 
 func main() {

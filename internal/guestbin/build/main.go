@@ -9,8 +9,8 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/lazaret/lazaret/internal/guestbin"
-	"github.com/lazaret/lazaret/internal/guestbin/source"
+	"github.com/fumehood/fumehood/internal/guestbin"
+	"github.com/fumehood/fumehood/internal/guestbin/source"
 )
 
 func main() {

@@ -19,11 +19,11 @@ import (
 
 	"golang.org/x/tools/txtar"
 
-	"github.com/lazaret/lazaret/internal"
+	"github.com/fumehood/fumehood/internal"
 )
 
 // Module is the path of this module, which the guest's packages import each other by.
-const Module = "github.com/lazaret/lazaret"
+const Module = "github.com/fumehood/fumehood"
 
 // Main is the guest's main package, relative to the module.
 const Main = "internal/guest/main"
@@ -92,7 +92,7 @@ func Build(ctx context.Context, arch string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "lazaret-guest-build-")
+	dir, err := os.MkdirTemp("", "fumehood-guest-build-")
 	if err != nil {
 		return nil, err
 	}

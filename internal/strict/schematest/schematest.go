@@ -19,8 +19,8 @@ import (
 	"github.com/docker/go-units"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/strict"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/strict"
 )
 
 // Schema is a JSON Schema or a part of one. Its keys come out sorted.
@@ -232,7 +232,7 @@ func written(v any, formName string) any {
 			return strings.ReplaceAll(units.BytesSize(float64(x)), " ", "")
 		}
 	case float64:
-		if x == lazaret.NoLimit {
+		if x == fumehood.NoLimit {
 			return "none"
 		}
 	}

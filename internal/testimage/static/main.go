@@ -1,4 +1,4 @@
-// Command static is the only file of the image lazaret-test/static: it prints a line and ends well.
+// Command static is the only file of the image fumehood-test/static: it prints a line and ends well.
 package main
 
 import "fmt"

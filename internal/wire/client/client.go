@@ -12,8 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/wire"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/wire"
 )
 
 // Guest is a connection to a guest. Its methods may be called by many goroutines at once.
@@ -44,7 +44,7 @@ func (g *Guest) Ready(ctx context.Context) error {
 		return nil
 	}
 	if ctx.Err() != nil {
-		return &lazaret.Error{Class: lazaret.ErrCancelled, Err: context.Cause(ctx)}
+		return &fumehood.Error{Class: fumehood.ErrCancelled, Err: context.Cause(ctx)}
 	}
 	return g.lost(g.first.Err())
 }
@@ -77,12 +77,12 @@ func (g *Guest) lost(err error) error {
 	if errors.Is(err, io.EOF) || err == nil {
 		err = errors.New("its stream has ended")
 	}
-	return &lazaret.Error{Class: lazaret.ErrUnavailable, Err: fmt.Errorf("the guest is lost: %w", err)}
+	return &fumehood.Error{Class: fumehood.ErrUnavailable, Err: fmt.Errorf("the guest is lost: %w", err)}
 }
 
 // broken makes the error of a guest that breaks the protocol.
 func broken(format string, a ...any) error {
-	return &lazaret.Error{Class: lazaret.ErrInfrastructure, Err: fmt.Errorf("the guest broke the protocol: "+format, a...)}
+	return &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("the guest broke the protocol: "+format, a...)}
 }
 
 // Sweep has the guest kill what the commands of another guest left that has died: those of the user with
@@ -103,10 +103,10 @@ func (g *Guest) Sweep(ctx context.Context, user *int, since uint64) (wire.Swept,
 func (g *Guest) request(req wire.Request) (*wire.Stream, error) {
 	text, err := json.Marshal(req)
 	if err != nil {
-		return nil, &lazaret.Error{Class: lazaret.ErrConfig, Err: err}
+		return nil, &fumehood.Error{Class: fumehood.ErrConfig, Err: err}
 	}
 	if len(text) > wire.MaxFromHost {
-		return nil, &lazaret.Error{Class: lazaret.ErrConfig, Err: fmt.Errorf("a request of %d bytes, at most %d are allowed: no path is as long", len(text), wire.MaxFromHost)}
+		return nil, &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("a request of %d bytes, at most %d are allowed: no path is as long", len(text), wire.MaxFromHost)}
 	}
 	s, err := g.conn.Load().Open(text)
 	if err != nil {
@@ -120,11 +120,11 @@ type Process struct {
 	s    *wire.Stream
 	live bool
 	caps [2]int64
-	out  lazaret.Sink
+	out  fumehood.Sink
 
 	watching bool        // it is a detached one: what is sent is all that the guest has, with gaps
 	followed atomic.Bool // of a detached one: from then on something may come
-	skip     func(s lazaret.Stream, n int64)
+	skip     func(s fumehood.Stream, n int64)
 	offset   [2][]byte // what came of one: credit may have ended within it
 	id       int       // of a detached one, set when it has started
 
@@ -150,16 +150,16 @@ type Process struct {
 // second where its machine is overloaded.
 const startWithin = 30 * time.Second
 
-func newProcess(cmd lazaret.Cmd, live bool, out lazaret.Sink) *Process {
+func newProcess(cmd fumehood.Cmd, live bool, out fumehood.Sink) *Process {
 	return &Process{
 		live: live, out: out, grace: cmd.KillAfter(), stdin: cmd.Stdin != nil || cmd.StdinPipe,
-		caps:    [2]int64{cmd.OutputCap(lazaret.Stdout), cmd.OutputCap(lazaret.Stderr)},
+		caps:    [2]int64{cmd.OutputCap(fumehood.Stdout), cmd.OutputCap(fumehood.Stderr)},
 		started: make(chan error, 1), ended: make(chan struct{}),
 	}
 }
 
 // request says to the guest what to run.
-func (p *Process) request(cmd lazaret.Cmd) wire.Exec {
+func (p *Process) request(cmd fumehood.Cmd) wire.Exec {
 	request := wire.Exec{
 		Dir: []byte(cmd.Dir), Stdin: p.stdin, Live: p.live, Caps: p.caps, Terse: p.terse, GraceMS: p.grace.Milliseconds(),
 	}
@@ -172,7 +172,7 @@ func (p *Process) request(cmd lazaret.Cmd) wire.Exec {
 	if cmd.TTY {
 		request.Terminal = &wire.Size{Rows: cmd.Rows, Cols: cmd.Cols}
 	}
-	if l := cmd.Rlimits; l != (lazaret.Rlimits{}) {
+	if l := cmd.Rlimits; l != (fumehood.Rlimits{}) {
 		request.Rlimits = &wire.Rlimits{CPU: int64(l.CPU / time.Second), FileSize: l.FileSize, OpenFiles: l.OpenFiles, Processes: l.Processes}
 	}
 	return request
@@ -180,7 +180,7 @@ func (p *Process) request(cmd lazaret.Cmd) wire.Exec {
 
 // Exec hands cmd over, at most once, and returns when it runs; without live it returns before, and that it could
 // not be started is an error of Wait.
-func (g *Guest) Exec(ctx context.Context, cmd lazaret.Cmd, live bool, out lazaret.Sink) (*Process, error) {
+func (g *Guest) Exec(ctx context.Context, cmd fumehood.Cmd, live bool, out fumehood.Sink) (*Process, error) {
 	p := newProcess(cmd, live, out)
 	p.terse = !live && cmd.Stdin == nil // a reader is the caller's, and left alone where nothing runs
 	request := p.request(cmd)
@@ -194,10 +194,10 @@ func (g *Guest) Exec(ctx context.Context, cmd lazaret.Cmd, live bool, out lazare
 func (g *Guest) begin(ctx context.Context, p *Process, r wire.Request) error {
 	text, err := json.Marshal(r)
 	if err != nil {
-		return &lazaret.Error{Class: lazaret.ErrConfig, Err: err}
+		return &fumehood.Error{Class: fumehood.ErrConfig, Err: err}
 	}
 	if len(text) > wire.MaxFromHost {
-		return &lazaret.Error{Class: lazaret.ErrNotStarted, Err: fmt.Errorf("argument list too long: %d bytes on the wire, at most %d are allowed", len(text), wire.MaxFromHost)}
+		return &fumehood.Error{Class: fumehood.ErrNotStarted, Err: fmt.Errorf("argument list too long: %d bytes on the wire, at most %d are allowed", len(text), wire.MaxFromHost)}
 	}
 	if p.s, err = g.conn.Load().Open(text); err != nil {
 		return g.lost(err)
@@ -290,7 +290,7 @@ func (p *Process) first() bool {
 		p.started <- broken("%w", err)
 		return false
 	case err != nil:
-		p.started <- &lazaret.Error{Class: lazaret.ErrUnavailable, Err: fmt.Errorf("the guest was lost before it told that the command had started; whether it ran is not known: %w", err)}
+		p.started <- &fumehood.Error{Class: fumehood.ErrUnavailable, Err: fmt.Errorf("the guest was lost before it told that the command had started; whether it ran is not known: %w", err)}
 		return false
 	case ev.Type != wire.Message || json.Unmarshal(ev.Payload, &r) != nil || (r.Started == nil) == (r.Failed == nil) || r.Exit != nil:
 		p.started <- broken("the first reply is neither a start nor a failure")
@@ -323,7 +323,7 @@ func (p *Process) data(ev wire.Event) error {
 	if !p.live && !p.watching && p.kept[i] > p.caps[i] {
 		return broken("more output than the cap of %d bytes", p.caps[i])
 	}
-	p.out(lazaret.Stream(ev.Channel), ev.Payload)
+	p.out(fumehood.Stream(ev.Channel), ev.Payload)
 	p.s.Consumed(len(ev.Payload))
 	return nil
 }
@@ -357,9 +357,9 @@ func (p *Process) check() error {
 }
 
 var failures = map[string]error{
-	wire.NoProgram: lazaret.ErrProgramNotFound, wire.NoExecutable: lazaret.ErrNotExecutable, wire.NoDir: lazaret.ErrDirNotFound,
-	wire.NoStart: lazaret.ErrNotStarted, wire.NoResources: lazaret.ErrInfrastructure, wire.NoRlimit: lazaret.ErrUnsupported,
-	wire.NoRoom: lazaret.ErrLimit, wire.NoDetached: lazaret.ErrConfig,
+	wire.NoProgram: fumehood.ErrProgramNotFound, wire.NoExecutable: fumehood.ErrNotExecutable, wire.NoDir: fumehood.ErrDirNotFound,
+	wire.NoStart: fumehood.ErrNotStarted, wire.NoResources: fumehood.ErrInfrastructure, wire.NoRlimit: fumehood.ErrUnsupported,
+	wire.NoRoom: fumehood.ErrLimit, wire.NoDetached: fumehood.ErrConfig,
 }
 
 func startFailure(f *wire.Failed) error {
@@ -367,7 +367,7 @@ func startFailure(f *wire.Failed) error {
 	if !ok {
 		return broken("a start failed for want of %.100q", f.What)
 	}
-	e := &lazaret.Error{Class: class, Err: errors.New(f.Text)}
+	e := &fumehood.Error{Class: class, Err: errors.New(f.Text)}
 	switch f.What {
 	case wire.NoRlimit:
 		e.Hint = "limit the processes of the whole sandbox, with Limits.PIDs or --pids"
@@ -378,49 +378,49 @@ func startFailure(f *wire.Failed) error {
 }
 
 // Wait returns how the command ended, when it has and its output is delivered.
-func (p *Process) Wait(context.Context) (lazaret.Exit, error) {
+func (p *Process) Wait(context.Context) (fumehood.Exit, error) {
 	if p.terse {
 		p.receive()
 	}
 	<-p.ended
 	if p.err != nil {
-		return lazaret.Exit{}, p.err
+		return fumehood.Exit{}, p.err
 	}
 	if p.lost && p.mute.Load() {
-		return lazaret.Exit{Outcome: lazaret.Lost, Code: -1, Why: fmt.Sprintf("its sandbox has not answered within %v; whether it ran is not known", startWithin)}, nil
+		return fumehood.Exit{Outcome: fumehood.Lost, Code: -1, Why: fmt.Sprintf("its sandbox has not answered within %v; whether it ran is not known", startWithin)}, nil
 	}
 	if p.lost && p.watching {
-		return lazaret.Exit{Outcome: lazaret.Lost, Code: -1, Why: "the connection to the sandbox has ended; a detached command may run on there"}, nil
+		return fumehood.Exit{Outcome: fumehood.Lost, Code: -1, Why: "the connection to the sandbox has ended; a detached command may run on there"}, nil
 	}
 	if p.lost && p.terse && !p.told {
-		return lazaret.Exit{Outcome: lazaret.Lost, Code: -1, Why: "the connection to the sandbox was lost before it told whether it runs"}, nil
+		return fumehood.Exit{Outcome: fumehood.Lost, Code: -1, Why: "the connection to the sandbox was lost before it told whether it runs"}, nil
 	}
 	if p.lost {
-		return lazaret.Exit{Outcome: lazaret.Lost, Code: -1, Why: "the connection to the sandbox was lost while it ran"}, nil
+		return fumehood.Exit{Outcome: fumehood.Lost, Code: -1, Why: "the connection to the sandbox was lost while it ran"}, nil
 	}
 	e := p.exit
-	exit := lazaret.Exit{
-		Outcome: lazaret.Exited, Code: e.Code, Signal: e.Signal, Totals: &e.Totals, Unkilled: e.Survivors > 0,
+	exit := fumehood.Exit{
+		Outcome: fumehood.Exited, Code: e.Code, Signal: e.Signal, Totals: &e.Totals, Unkilled: e.Survivors > 0,
 		Wall: time.Duration(e.WallUS) * time.Microsecond,
-		Usage: lazaret.Usage{
+		Usage: fumehood.Usage{
 			User: time.Duration(e.UserUS) * time.Microsecond, System: time.Duration(e.SystemUS) * time.Microsecond,
 			MaxRSS: e.MaxRSS, Peak: e.Peak, OOMKills: e.OOMKills, PIDsLimits: e.PIDsLimits,
 		},
 	}
 	switch {
 	case e.TimedOut:
-		exit.Outcome, exit.Code = lazaret.TimedOut, -1
+		exit.Outcome, exit.Code = fumehood.TimedOut, -1
 	case e.Lost && exit.Unkilled:
-		exit.Outcome = lazaret.Lost
+		exit.Outcome = fumehood.Lost
 		exit.Why = fmt.Sprintf("its supervisor in the sandbox was killed, and so was what it had started, but for at least %d that cannot be seen or killed", e.Survivors)
 	case e.Lost:
-		exit.Outcome, exit.Why = lazaret.Lost, "its supervisor in the sandbox was killed, and so was all that it had started"
+		exit.Outcome, exit.Why = fumehood.Lost, "its supervisor in the sandbox was killed, and so was all that it had started"
 	case e.Signal == 9 && e.OOMKills > 0:
-		exit.Outcome = lazaret.OutOfMemory
+		exit.Outcome = fumehood.OutOfMemory
 	case e.Signal > 0:
-		exit.Outcome = lazaret.Signalled
+		exit.Outcome = fumehood.Signalled
 	}
-	if exit.Outcome != lazaret.Signalled {
+	if exit.Outcome != fumehood.Signalled {
 		exit.Signal = 0
 	}
 	return exit, nil
@@ -461,7 +461,7 @@ func (p *Process) CloseStdin() error {
 // Signal sends a signal to the command's process group.
 func (p *Process) Signal(_ context.Context, sig int) error {
 	if sig < 1 || sig > 64 {
-		return &lazaret.Error{Class: lazaret.ErrConfig, Err: fmt.Errorf("there is no signal %d", sig)}
+		return &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("there is no signal %d", sig)}
 	}
 	p.order(wire.Order{Signal: sig})
 	return nil

@@ -11,8 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/wire"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/wire"
 )
 
 func TestAnEarlyEndIsALossAndNothingIsAskedTwice(t *testing.T) {
@@ -29,7 +29,7 @@ func TestAnEarlyEndIsALossAndNothingIsAskedTwice(t *testing.T) {
 				f.output(s, wire.Stdout, "half")
 				end(f, s)
 			})
-			if err != nil || got.Outcome != lazaret.Lost || got.Code != -1 || out.out[1].String() != "half" {
+			if err != nil || got.Outcome != fumehood.Lost || got.Code != -1 || out.out[1].String() != "half" {
 				t.Errorf("got %+v, %q, %v", got, &out.out[1], err)
 			}
 			if n := f.count(wire.Open); n != 1 {
@@ -42,14 +42,14 @@ func TestAnEarlyEndIsALossAndNothingIsAskedTwice(t *testing.T) {
 func TestAnEndBeforeTheStartIsAnUnavailableGuest(t *testing.T) {
 	g, f := newFake(t)
 	_, _, err := run(t, g, f, command, true, func(uint32) { _ = f.conn.Close() })
-	if !errors.Is(err, lazaret.ErrUnavailable) {
+	if !errors.Is(err, fumehood.ErrUnavailable) {
 		t.Errorf("got %v", err)
 	}
 	<-g.Done()
-	if _, err := g.Exec(t.Context(), command, false, nil); !errors.Is(err, lazaret.ErrUnavailable) {
+	if _, err := g.Exec(t.Context(), command, false, nil); !errors.Is(err, fumehood.ErrUnavailable) {
 		t.Errorf("the next command: %v", err)
 	}
-	if err := g.Ready(t.Context()); !errors.Is(err, lazaret.ErrUnavailable) {
+	if err := g.Ready(t.Context()); !errors.Is(err, fumehood.ErrUnavailable) {
 		t.Errorf("ready: %v", err)
 	}
 	if n := f.count(wire.Open); n != 1 {
@@ -63,7 +63,7 @@ func TestAGuestOfAnotherVersionIsUnavailable(t *testing.T) {
 	g := New(ours)
 	defer g.Close()
 	_, _ = theirs.Write(frame(0, wire.Hello, []byte{wire.Version + 1}))
-	if err := g.Ready(t.Context()); !errors.Is(err, lazaret.ErrUnavailable) || !strings.Contains(err.Error(), "version") {
+	if err := g.Ready(t.Context()); !errors.Is(err, fumehood.ErrUnavailable) || !strings.Contains(err.Error(), "version") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -100,7 +100,7 @@ func TestReadyEndsWithItsContext(t *testing.T) {
 		g := New(ours)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if err := g.Ready(ctx); !errors.Is(err, lazaret.ErrCancelled) && !errors.Is(err, lazaret.ErrUnavailable) {
+		if err := g.Ready(ctx); !errors.Is(err, fumehood.ErrCancelled) && !errors.Is(err, fumehood.ErrUnavailable) {
 			t.Errorf("got %v", err)
 		}
 		g.Close()
@@ -109,7 +109,7 @@ func TestReadyEndsWithItsContext(t *testing.T) {
 }
 
 // begin starts a command on a guest that says no more than that.
-func begin(t *testing.T, g *Guest, f *fake, cmd lazaret.Cmd) *Process {
+func begin(t *testing.T, g *Guest, f *fake, cmd fumehood.Cmd) *Process {
 	t.Helper()
 	go func() {
 		<-f.opened
@@ -126,7 +126,7 @@ func TestAStartThatIsNotAnsweredIsGivenUpAndTheGuestWithIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, _ := newFake(t)
 		began := time.Now()
-		if _, err := g.Exec(t.Context(), command, true, (&sink{}).take); !errors.Is(err, lazaret.ErrUnavailable) {
+		if _, err := g.Exec(t.Context(), command, true, (&sink{}).take); !errors.Is(err, fumehood.ErrUnavailable) {
 			t.Errorf("got %v", err)
 		}
 		if took := time.Since(began); took != startWithin {
@@ -144,7 +144,7 @@ func TestACommandOfWhichNothingIsToldIsLost(t *testing.T) {
 	t.Run("by the end of the guest", func(t *testing.T) {
 		g, f := newFake(t)
 		exit, _, err := run(t, g, f, command, false, func(uint32) { _ = f.conn.Close() })
-		if err != nil || exit.Outcome != lazaret.Lost || !strings.Contains(exit.Why, "before it told") {
+		if err != nil || exit.Outcome != fumehood.Lost || !strings.Contains(exit.Why, "before it told") {
 			t.Errorf("got %+v, %v", exit, err)
 		}
 	})
@@ -156,7 +156,7 @@ func TestACommandOfWhichNothingIsToldIsLost(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if exit, err := p.Wait(t.Context()); err != nil || exit.Outcome != lazaret.Lost || !strings.Contains(exit.Why, "not answered") {
+			if exit, err := p.Wait(t.Context()); err != nil || exit.Outcome != fumehood.Lost || !strings.Contains(exit.Why, "not answered") {
 				t.Errorf("got %+v, %v", exit, err)
 			}
 			if took := time.Since(began); took != startWithin {
@@ -178,7 +178,7 @@ func TestACommandOfWhichNothingIsToldIsLost(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if exit, err := p.Wait(t.Context()); err != nil || exit.Outcome != lazaret.Exited {
+			if exit, err := p.Wait(t.Context()); err != nil || exit.Outcome != fumehood.Exited {
 				t.Errorf("got %+v, %v", exit, err)
 			}
 		})
@@ -187,7 +187,7 @@ func TestACommandOfWhichNothingIsToldIsLost(t *testing.T) {
 
 func TestAnEndTellsOfTheStartToo(t *testing.T) {
 	g, f := newFake(t)
-	if exit, _, err := run(t, g, f, command, false, func(s uint32) { f.say(s, fine) }); err != nil || exit.Outcome != lazaret.Exited {
+	if exit, _, err := run(t, g, f, command, false, func(s uint32) { f.say(s, fine) }); err != nil || exit.Outcome != fumehood.Exited {
 		t.Errorf("got %+v, %v", exit, err)
 	}
 }
@@ -208,7 +208,7 @@ func TestAKillThatIsNotAnsweredIsGivenUp(t *testing.T) {
 		if o := <-f.orders; !o.Kill {
 			t.Errorf("the order was %+v", o)
 		}
-		if exit, err := p.Wait(t.Context()); err != nil || exit.Outcome != lazaret.Lost {
+		if exit, err := p.Wait(t.Context()); err != nil || exit.Outcome != fumehood.Lost {
 			t.Errorf("got %+v, %v", exit, err)
 		}
 		if err := g.Ready(t.Context()); err != nil { // the other commands go on
@@ -240,7 +240,7 @@ func TestAKillOfAGuestThatDoesNotReadIsGivenUp(t *testing.T) {
 		if took := time.Since(began); took > 2*killWithin+p.grace {
 			t.Errorf("given up after %v", took)
 		}
-		if exit, err := p.Wait(t.Context()); err != nil || exit.Outcome != lazaret.Lost {
+		if exit, err := p.Wait(t.Context()); err != nil || exit.Outcome != fumehood.Lost {
 			t.Errorf("got %+v, %v", exit, err)
 		}
 		g.Close()
@@ -275,11 +275,11 @@ func TestAKillReportsWhatSurvived(t *testing.T) {
 func TestAResultTellsWhatSurvivedWhoeverKilled(t *testing.T) {
 	for name, c := range map[string]struct {
 		exit string
-		want lazaret.Exit
+		want fumehood.Exit
 	}{
-		"no survivor":              {`"code":-1,"lost":true,"totals":[0,0]`, lazaret.Exit{Outcome: lazaret.Lost}},
-		"of a dead supervisor":     {`"code":-1,"lost":true,"totals":[0,0],"survivors":2`, lazaret.Exit{Outcome: lazaret.Lost, Unkilled: true}},
-		"of a kill by the guest's": {`"code":137,"signal":9,"totals":[0,0],"survivors":1`, lazaret.Exit{Outcome: lazaret.Signalled, Unkilled: true}},
+		"no survivor":              {`"code":-1,"lost":true,"totals":[0,0]`, fumehood.Exit{Outcome: fumehood.Lost}},
+		"of a dead supervisor":     {`"code":-1,"lost":true,"totals":[0,0],"survivors":2`, fumehood.Exit{Outcome: fumehood.Lost, Unkilled: true}},
+		"of a kill by the guest's": {`"code":137,"signal":9,"totals":[0,0],"survivors":1`, fumehood.Exit{Outcome: fumehood.Signalled, Unkilled: true}},
 	} {
 		g, f := newFake(t)
 		p := begin(t, g, f, command)
@@ -289,7 +289,7 @@ func TestAResultTellsWhatSurvivedWhoeverKilled(t *testing.T) {
 			if err != nil || got.Outcome != c.want.Outcome || got.Unkilled != c.want.Unkilled {
 				t.Errorf("%s: %+v, %v", name, got, err)
 			}
-			if all := strings.Contains(got.Why, "all that"); got.Outcome == lazaret.Lost && all == c.want.Unkilled {
+			if all := strings.Contains(got.Why, "all that"); got.Outcome == fumehood.Lost && all == c.want.Unkilled {
 				t.Errorf("%s: it is lost because %q", name, got.Why)
 			}
 		})
@@ -315,7 +315,7 @@ func TestOrdersAndInputAfterTheEndDoNothing(t *testing.T) {
 	if err := errors.Join(p.CloseStdin(), p.Signal(t.Context(), 15), p.Resize(t.Context(), 1, 1)); err != nil {
 		t.Error(err)
 	}
-	if err := p.Signal(t.Context(), 65); !errors.Is(err, lazaret.ErrConfig) {
+	if err := p.Signal(t.Context(), 65); !errors.Is(err, fumehood.ErrConfig) {
 		t.Errorf("signal 65: %v", err)
 	}
 	if !p.Kill(t.Context()) {
@@ -328,11 +328,11 @@ func TestOrdersAndInputAfterTheEndDoNothing(t *testing.T) {
 
 func TestARequestThatIsTooLargeIsNotSent(t *testing.T) {
 	g, f := newFake(t)
-	_, err := g.Exec(t.Context(), lazaret.Cmd{Args: []string{strings.Repeat("x", wire.MaxFromHost)}}, false, nil)
-	if !errors.Is(err, lazaret.ErrNotStarted) {
+	_, err := g.Exec(t.Context(), fumehood.Cmd{Args: []string{strings.Repeat("x", wire.MaxFromHost)}}, false, nil)
+	if !errors.Is(err, fumehood.ErrNotStarted) {
 		t.Errorf("got %v", err)
 	}
-	if _, err := g.Stat(t.Context(), strings.Repeat("x", wire.MaxFromHost)); !errors.Is(err, lazaret.ErrConfig) {
+	if _, err := g.Stat(t.Context(), strings.Repeat("x", wire.MaxFromHost)); !errors.Is(err, fumehood.ErrConfig) {
 		t.Errorf("got %v", err)
 	}
 	if n := f.count(wire.Open); n != 0 {

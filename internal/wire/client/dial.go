@@ -8,8 +8,8 @@ import (
 	"io"
 	"net/netip"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/wire"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/wire"
 )
 
 // Conn is the bytes of a connection with a port in a container. One goroutine may read and another write.
@@ -46,7 +46,7 @@ func (g *Guest) connect(ctx context.Context, request wire.Request) (*Conn, error
 	ev, err := s.Receive()
 	switch {
 	case !stop():
-		err = &lazaret.Error{Class: lazaret.ErrCancelled, Err: context.Cause(ctx)}
+		err = &fumehood.Error{Class: fumehood.ErrCancelled, Err: context.Cause(ctx)}
 	case err != nil && !errors.Is(err, wire.ErrProtocol):
 		err = g.lost(err)
 	case err != nil:
@@ -54,7 +54,7 @@ func (g *Guest) connect(ctx context.Context, request wire.Request) (*Conn, error
 	case ev.Type != wire.Message || json.Unmarshal(ev.Payload, &dialed) != nil:
 		err = broken("what should tell of a connection does not")
 	case dialed.Failed != "":
-		err = &lazaret.Error{Class: lazaret.ErrUnavailable, Err: fmt.Errorf("the guest says: %.400s", dialed.Failed)}
+		err = &fumehood.Error{Class: fumehood.ErrUnavailable, Err: fmt.Errorf("the guest says: %.400s", dialed.Failed)}
 	}
 	if err != nil {
 		s.Close()

@@ -8,8 +8,8 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/wire"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/wire"
 )
 
 var loopback = []netip.Addr{netip.MustParseAddr("127.0.0.1")}
@@ -50,13 +50,13 @@ func TestAGuestThatLiesAboutAConnectionIsFoundOut(t *testing.T) {
 		class error // of Dial
 		read  error // of what is read, where Dial has none
 	}{
-		"refused":              {func(f *fake) { f.say(1, `{"failed":"refused"}`) }, lazaret.ErrUnavailable, nil},
-		"no answer":            {func(f *fake) { f.say(1, "nonsense") }, lazaret.ErrInfrastructure, nil},
-		"content first":        {func(f *fake) { f.output(1, wire.Stdout, "x") }, lazaret.ErrInfrastructure, nil},
-		"a connection's end":   {func(f *fake) { _ = f.conn.Close() }, lazaret.ErrUnavailable, nil},
+		"refused":              {func(f *fake) { f.say(1, `{"failed":"refused"}`) }, fumehood.ErrUnavailable, nil},
+		"no answer":            {func(f *fake) { f.say(1, "nonsense") }, fumehood.ErrInfrastructure, nil},
+		"content first":        {func(f *fake) { f.output(1, wire.Stdout, "x") }, fumehood.ErrInfrastructure, nil},
+		"a connection's end":   {func(f *fake) { _ = f.conn.Close() }, fumehood.ErrUnavailable, nil},
 		"a broken stream":      {func(f *fake) { f.say(1, "{}"); f.send(1, wire.Close) }, nil, io.ErrUnexpectedEOF},
-		"another channel":      {func(f *fake) { f.say(1, "{}"); f.output(1, wire.Stderr, "x") }, nil, lazaret.ErrInfrastructure},
-		"a message in between": {func(f *fake) { f.say(1, "{}"); f.say(1, "{}") }, nil, lazaret.ErrInfrastructure},
+		"another channel":      {func(f *fake) { f.say(1, "{}"); f.output(1, wire.Stderr, "x") }, nil, fumehood.ErrInfrastructure},
+		"a message in between": {func(f *fake) { f.say(1, "{}"); f.say(1, "{}") }, nil, fumehood.ErrInfrastructure},
 	} {
 		t.Run(name, func(t *testing.T) {
 			against(t, c.say, func(g *Guest) {
@@ -80,7 +80,7 @@ func TestADialEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	against(t, func(*fake) { cancel() }, func(g *Guest) {
-		if _, err := g.Dial(ctx, loopback, 80); !errors.Is(err, lazaret.ErrCancelled) {
+		if _, err := g.Dial(ctx, loopback, 80); !errors.Is(err, fumehood.ErrCancelled) {
 			t.Errorf("got %v", err)
 		}
 	})

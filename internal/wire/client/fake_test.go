@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/wire"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/wire"
 )
 
 // fake is a guest that does what a test's script says.
@@ -115,7 +115,7 @@ type sink struct {
 	out [3]bytes.Buffer
 }
 
-func (s *sink) take(stream lazaret.Stream, p []byte) {
+func (s *sink) take(stream fumehood.Stream, p []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.out[stream].Write(p)
@@ -153,7 +153,7 @@ func against(t *testing.T, say func(f *fake), ask func(g *Guest)) {
 }
 
 // run runs a command on a guest that follows the script, with the number of the command's stream.
-func run(t *testing.T, g *Guest, f *fake, cmd lazaret.Cmd, live bool, script func(stream uint32)) (exit lazaret.Exit, out *sink, err error) {
+func run(t *testing.T, g *Guest, f *fake, cmd fumehood.Cmd, live bool, script func(stream uint32)) (exit fumehood.Exit, out *sink, err error) {
 	t.Helper()
 	out = &sink{}
 	soon(t, func() {

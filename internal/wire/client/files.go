@@ -11,8 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/wire"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/wire"
 )
 
 // transfer is one request about a file, under way.
@@ -48,9 +48,9 @@ func (t *transfer) end() {
 // failure is why nothing more comes.
 func (t *transfer) failure(err error) error {
 	if t.ctx.Err() != nil {
-		return &lazaret.Error{Class: lazaret.ErrCancelled, Err: context.Cause(t.ctx)}
+		return &fumehood.Error{Class: fumehood.ErrCancelled, Err: context.Cause(t.ctx)}
 	}
-	return &lazaret.Error{Class: lazaret.ErrUnavailable, Err: fmt.Errorf("the guest is lost: %w", err)}
+	return &fumehood.Error{Class: fumehood.ErrUnavailable, Err: fmt.Errorf("the guest is lost: %w", err)}
 }
 
 // reply waits for the guest's next answer.
@@ -88,61 +88,61 @@ const (
 )
 
 var fileClasses = map[int]error{
-	enoent: lazaret.ErrNotFound, eloop: lazaret.ErrNotFound, eexist: lazaret.ErrExists, enotempty: lazaret.ErrNotEmpty,
-	eperm: lazaret.ErrPermission, eacces: lazaret.ErrPermission, erofs: lazaret.ErrPermission, etxtbsy: lazaret.ErrPermission,
-	enotdir: lazaret.ErrNotDirectory, eisdir: lazaret.ErrIsDirectory, enxio: lazaret.ErrNotRegular,
-	enospc: lazaret.ErrLimit, edquot: lazaret.ErrLimit, efbig: lazaret.ErrLimit, emlink: lazaret.ErrLimit,
-	enametoolong: lazaret.ErrConfig, einval: lazaret.ErrConfig, ebusy: lazaret.ErrConfig,
-	exdev: lazaret.ErrUnsupported, eopnotsupp: lazaret.ErrUnsupported,
+	enoent: fumehood.ErrNotFound, eloop: fumehood.ErrNotFound, eexist: fumehood.ErrExists, enotempty: fumehood.ErrNotEmpty,
+	eperm: fumehood.ErrPermission, eacces: fumehood.ErrPermission, erofs: fumehood.ErrPermission, etxtbsy: fumehood.ErrPermission,
+	enotdir: fumehood.ErrNotDirectory, eisdir: fumehood.ErrIsDirectory, enxio: fumehood.ErrNotRegular,
+	enospc: fumehood.ErrLimit, edquot: fumehood.ErrLimit, efbig: fumehood.ErrLimit, emlink: fumehood.ErrLimit,
+	enametoolong: fumehood.ErrConfig, einval: fumehood.ErrConfig, ebusy: fumehood.ErrConfig,
+	exdev: fumehood.ErrUnsupported, eopnotsupp: fumehood.ErrUnsupported,
 }
 
 func fileFailure(f *wire.FileError) error {
-	class := lazaret.ErrInfrastructure
+	class := fumehood.ErrInfrastructure
 	switch known, ok := fileClasses[f.Errno]; {
-	case f.NotRegular && f.Text == lazaret.ErrNotRegular.Error():
-		return &lazaret.Error{Class: lazaret.ErrNotRegular}
+	case f.NotRegular && f.Text == fumehood.ErrNotRegular.Error():
+		return &fumehood.Error{Class: fumehood.ErrNotRegular}
 	case f.NotRegular:
-		class = lazaret.ErrNotRegular
+		class = fumehood.ErrNotRegular
 	case f.NoUser:
-		class = lazaret.ErrUserNotFound
+		class = fumehood.ErrUserNotFound
 	case f.BadContent:
-		class = lazaret.ErrConfig
+		class = fumehood.ErrConfig
 	case ok:
 		class = known
 	}
-	return &lazaret.Error{Class: class, Err: errors.New(f.Text)}
+	return &fumehood.Error{Class: class, Err: errors.New(f.Text)}
 }
 
 // info is the description of the file at a path, whose name is not the guest's to say.
-func info(i *wire.FileInfo, name string) (lazaret.FileInfo, error) {
+func info(i *wire.FileInfo, name string) (fumehood.FileInfo, error) {
 	if i == nil || i.Size < 0 {
-		return lazaret.FileInfo{}, broken("a description that cannot be")
+		return fumehood.FileInfo{}, broken("a description that cannot be")
 	}
 	mode := fs.FileMode(i.Mode)
 	if i.Size > 0 && !mode.IsRegular() || len(i.Link) > 0 && mode.Type() != fs.ModeSymlink {
-		return lazaret.FileInfo{}, broken("a description of mode %v that cannot be", mode)
+		return fumehood.FileInfo{}, broken("a description of mode %v that cannot be", mode)
 	}
-	return lazaret.FileInfo{
+	return fumehood.FileInfo{
 		Name: path.Base(name), Size: i.Size, Mode: mode, ModTime: time.Unix(0, i.ModTime), LinkTarget: string(i.Link),
 		UID: int(i.UID), GID: int(i.GID),
 	}, nil
 }
 
 // Stat describes a path without following a link at its end.
-func (g *Guest) Stat(ctx context.Context, name string) (lazaret.FileInfo, error) {
+func (g *Guest) Stat(ctx context.Context, name string) (fumehood.FileInfo, error) {
 	t, r, err := g.file(ctx, wire.File{Op: wire.Stat, Path: []byte(name)})
 	if err != nil {
-		return lazaret.FileInfo{}, err
+		return fumehood.FileInfo{}, err
 	}
 	t.end()
 	return info(r.Info, name)
 }
 
 // Change does one thing to a file.
-func (g *Guest) Change(ctx context.Context, c lazaret.Change) error {
+func (g *Guest) Change(ctx context.Context, c fumehood.Change) error {
 	op, ok := changes[c.Op]
 	if !ok {
-		return &lazaret.Error{Class: lazaret.ErrUnsupported, Err: fmt.Errorf("there is no change %q", c.Op)}
+		return &fumehood.Error{Class: fumehood.ErrUnsupported, Err: fmt.Errorf("there is no change %q", c.Op)}
 	}
 	t, _, err := g.file(ctx, wire.File{
 		Op: op, Path: []byte(c.Path), Target: []byte(c.Target), Mode: uint32(c.Mode), Owner: []byte(c.Owner), All: c.All,
@@ -155,15 +155,15 @@ func (g *Guest) Change(ctx context.Context, c lazaret.Change) error {
 }
 
 var changes = map[string]string{
-	lazaret.ChangeMkdir: wire.Mkdir, lazaret.ChangeRemove: wire.Remove, lazaret.ChangeRename: wire.Rename,
-	lazaret.ChangeSymlink: wire.Symlink, lazaret.ChangeChmod: wire.Chmod, lazaret.ChangeChown: wire.Chown,
+	fumehood.ChangeMkdir: wire.Mkdir, fumehood.ChangeRemove: wire.Remove, fumehood.ChangeRename: wire.Rename,
+	fumehood.ChangeSymlink: wire.Symlink, fumehood.ChangeChmod: wire.Chmod, fumehood.ChangeChown: wire.Chown,
 }
 
 // Open reads length bytes of a regular file from offset on, or all of them where length is negative.
-func (g *Guest) Open(ctx context.Context, name string, offset, length int64) (io.ReadCloser, lazaret.FileInfo, error) {
+func (g *Guest) Open(ctx context.Context, name string, offset, length int64) (io.ReadCloser, fumehood.FileInfo, error) {
 	t, r, err := g.file(ctx, wire.File{Op: wire.Read, Path: []byte(name), Offset: offset, Length: length})
 	if err != nil {
-		return nil, lazaret.FileInfo{}, err
+		return nil, fumehood.FileInfo{}, err
 	}
 	i, err := info(r.Info, name)
 	if err != nil {
@@ -230,12 +230,12 @@ func (r *incoming) Close() error {
 }
 
 // Write makes or replaces a regular file of size bytes.
-func (g *Guest) Write(ctx context.Context, path string, r io.Reader, size int64, opts lazaret.WriteOptions) error {
+func (g *Guest) Write(ctx context.Context, path string, r io.Reader, size int64, opts fumehood.WriteOptions) error {
 	n, err := g.send(ctx, wire.File{
 		Op: wire.Write, Path: []byte(path), Mode: uint32(opts.Mode.Perm()), Owner: []byte(opts.Owner), Atomic: opts.Atomic,
 	}, io.LimitReader(r, size), size)
 	if err == nil && n < size {
-		err = &lazaret.Error{Class: lazaret.ErrConfig, Err: fmt.Errorf("the content ended after %d of %d bytes", n, size)}
+		err = &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("the content ended after %d of %d bytes", n, size)}
 	}
 	return err
 }
@@ -273,7 +273,7 @@ func (g *Guest) send(ctx context.Context, req wire.File, r io.Reader, size int64
 			_, err := t.reply()
 			return sent, err
 		case err != nil:
-			return sent, &lazaret.Error{Class: lazaret.ErrConfig, Err: fmt.Errorf("read the content: %w", err)}
+			return sent, &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("read the content: %w", err)}
 		}
 	}
 }

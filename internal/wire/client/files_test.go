@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/wire"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/wire"
 )
 
 // line is a walk's line about a file of mode 0644.
@@ -58,7 +58,7 @@ func TestAWalkIsTakenAsItWasSaid(t *testing.T) {
 	}
 	failed := `{"path":"YQ==","info":{"size":0,"mode":2147484141,"mod_time":1,"uid":0,"gid":0},"failed":{"errno":13,"text":"no"}}` + "\n"
 	got, err = walked(t, -1, line(".")+failed)
-	if !errors.Is(err, lazaret.ErrPermission) || !slices.Equal(got, []string{".", "a"}) {
+	if !errors.Is(err, fumehood.ErrPermission) || !slices.Equal(got, []string{".", "a"}) {
 		t.Errorf("got %q, %v", got, err)
 	}
 }
@@ -91,7 +91,7 @@ func TestAWalkThatCannotBeIsAFailureOfOurs(t *testing.T) {
 		"a line without end":    line(".") + strings.Repeat(" ", wire.MaxWalkLine+1),
 	} {
 		paths, err := walked(t, 2, text)
-		if !errors.Is(err, lazaret.ErrInfrastructure) || !strings.Contains(err.Error(), "broke the protocol") {
+		if !errors.Is(err, fumehood.ErrInfrastructure) || !strings.Contains(err.Error(), "broke the protocol") {
 			t.Errorf("%s: got %q, %v", name, paths, err)
 		}
 		if n := len(paths); n == 0 || paths[n-1] != "" {
@@ -114,7 +114,7 @@ func TestAWalkThatBreaksOffIsAnError(t *testing.T) {
 			last = err
 		}
 	})
-	if !errors.Is(last, lazaret.ErrUnavailable) {
+	if !errors.Is(last, fumehood.ErrUnavailable) {
 		t.Errorf("got %v", last)
 	}
 }
@@ -183,7 +183,7 @@ func FuzzFiles(f *testing.F) {
 			defer close(done)
 			g := New(b)
 			defer g.Close()
-			if err := ask(t, g, op, len(in)); err != nil && lazaret.ClassOf(err) == nil {
+			if err := ask(t, g, op, len(in)); err != nil && fumehood.ClassOf(err) == nil {
 				t.Errorf("an error of no class: %v", err)
 			}
 		}()
@@ -200,7 +200,7 @@ func ask(t *testing.T, g *Guest, op byte, bytes int) (err error) {
 	const name = "/root/of it"
 	switch op % 8 {
 	case 0, 1:
-		var e lazaret.WalkEntry
+		var e fumehood.WalkEntry
 		depth := int(op%8)*2 - 1
 		for e, err = range g.Walk(t.Context(), name, depth) {
 			if p := path.Join(name, e.Path); e.Path != "" && p != name && !strings.HasPrefix(p, name+"/") || strings.Contains(e.Name, "/") {
@@ -219,9 +219,9 @@ func ask(t *testing.T, g *Guest, op byte, bytes int) (err error) {
 			r.Close()
 		}
 	case 4:
-		err = g.Change(t.Context(), lazaret.Change{Op: lazaret.ChangeMkdir, Path: name})
+		err = g.Change(t.Context(), fumehood.Change{Op: fumehood.ChangeMkdir, Path: name})
 	case 5:
-		err = g.Write(t.Context(), name, strings.NewReader("abc"), 3, lazaret.WriteOptions{})
+		err = g.Write(t.Context(), name, strings.NewReader("abc"), 3, fumehood.WriteOptions{})
 	case 6:
 		var c *Conn
 		if c, err = g.Dial(t.Context(), loopback, 80); err == nil {
@@ -277,7 +277,7 @@ func TestAnUploadThatIsCancelledIsNotABadArchive(t *testing.T) {
 		return len(p), nil
 	})
 	soon(t, func() {
-		if err := g.Upload(ctx, "/", tree); !errors.Is(err, lazaret.ErrCancelled) {
+		if err := g.Upload(ctx, "/", tree); !errors.Is(err, fumehood.ErrCancelled) {
 			t.Errorf("got %v", err)
 		}
 	})

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/wire"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/wire"
 )
 
 // babble is a guest that says what a fuzzer made up, once it was asked something.
@@ -81,13 +81,13 @@ func FuzzClient(f *testing.F) {
 			g := New(b)
 			defer g.Close()
 			p, err := g.Exec(t.Context(), command, live, kept.take)
-			var exit lazaret.Exit
+			var exit fumehood.Exit
 			if err == nil {
 				exit, err = p.Wait(t.Context())
 				p.Kill(t.Context())
 			}
-			switch known := []lazaret.Outcome{lazaret.Exited, lazaret.Signalled, lazaret.OutOfMemory, lazaret.Lost}; {
-			case err != nil && lazaret.ClassOf(err) == nil:
+			switch known := []fumehood.Outcome{fumehood.Exited, fumehood.Signalled, fumehood.OutOfMemory, fumehood.Lost}; {
+			case err != nil && fumehood.ClassOf(err) == nil:
 				t.Errorf("an error of no class: %v", err)
 			case err == nil && !slices.Contains(known, exit.Outcome):
 				t.Errorf("the command ended as %+v", exit)

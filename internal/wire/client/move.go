@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lazaret/lazaret/internal/wire"
+	"github.com/fumehood/fumehood/internal/wire"
 )
 
 const (

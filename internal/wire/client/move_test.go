@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/wire"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/wire"
 )
 
 // listenIn listens on a socket in a folder of the test's.
@@ -65,7 +65,7 @@ func works(t *testing.T, g *Guest, f *fake) {
 		f.say(s, started)
 		f.say(s, fine)
 	})
-	if err != nil || exit.Outcome != lazaret.Exited {
+	if err != nil || exit.Outcome != fumehood.Exited {
 		t.Errorf("got %+v, %v", exit, err)
 	}
 }

@@ -6,11 +6,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/wire"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/wire"
 )
 
-var command = lazaret.Cmd{Args: []string{"x"}, StdoutCap: 10, StderrCap: 10}
+var command = fumehood.Cmd{Args: []string{"x"}, StdoutCap: 10, StderrCap: 10}
 
 // exit is an exit of these fields more than the totals of nothing.
 func exit(fields string) string { return `{"exit":{` + fields + `}}` }
@@ -93,14 +93,14 @@ func TestEveryReplyThatCannotBeIsAFailureOfOurs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g, f := newFake(t)
 			_, out, err := run(t, g, f, command, c.live, func(s uint32) { c.script(f, s) })
-			if !errors.Is(err, lazaret.ErrInfrastructure) || !strings.Contains(err.Error(), "broke the protocol") {
-				t.Errorf("got %v (class %v)", err, lazaret.ClassOf(err))
+			if !errors.Is(err, fumehood.ErrInfrastructure) || !strings.Contains(err.Error(), "broke the protocol") {
+				t.Errorf("got %v (class %v)", err, fumehood.ClassOf(err))
 			}
 			if n := out.out[1].Len() + out.out[2].Len(); !c.live && n > 10 {
 				t.Errorf("%d bytes of output were passed on", n)
 			}
 			// The stream was the guest's fault, and no other suffers.
-			if exit, _, err := run(t, g, f, command, false, func(s uint32) { f.say(s, started); f.say(s, fine) }); err != nil || exit.Outcome != lazaret.Exited {
+			if exit, _, err := run(t, g, f, command, false, func(s uint32) { f.say(s, started); f.say(s, fine) }); err != nil || exit.Outcome != fumehood.Exited {
 				t.Errorf("the next command: %+v, %v", exit, err)
 			}
 			if n := f.count(wire.Open); n != 2 {
@@ -112,14 +112,14 @@ func TestEveryReplyThatCannotBeIsAFailureOfOurs(t *testing.T) {
 
 func TestWhatCouldNotStartHasItsClass(t *testing.T) {
 	for what, class := range map[string]error{
-		wire.NoProgram: lazaret.ErrProgramNotFound, wire.NoExecutable: lazaret.ErrNotExecutable,
-		wire.NoDir: lazaret.ErrDirNotFound, wire.NoStart: lazaret.ErrNotStarted, wire.NoResources: lazaret.ErrInfrastructure, wire.NoRlimit: lazaret.ErrUnsupported,
+		wire.NoProgram: fumehood.ErrProgramNotFound, wire.NoExecutable: fumehood.ErrNotExecutable,
+		wire.NoDir: fumehood.ErrDirNotFound, wire.NoStart: fumehood.ErrNotStarted, wire.NoResources: fumehood.ErrInfrastructure, wire.NoRlimit: fumehood.ErrUnsupported,
 	} {
 		g, f := newFake(t)
 		_, _, err := run(t, g, f, command, false, func(s uint32) {
 			f.say(s, fmt.Sprintf(`{"failed":{"what":%q,"text":"why not"}}`, what))
 		})
-		if got := lazaret.ClassOf(err); !errors.Is(got, class) || !strings.Contains(err.Error(), "why not") {
+		if got := fumehood.ClassOf(err); !errors.Is(got, class) || !strings.Contains(err.Error(), "why not") {
 			t.Errorf("%s: got %v (class %v)", what, err, got)
 		}
 		if n := f.count(wire.Open); n != 1 {
@@ -131,14 +131,14 @@ func TestWhatCouldNotStartHasItsClass(t *testing.T) {
 func TestHowACommandEndedIsPassedOn(t *testing.T) {
 	for name, c := range map[string]struct {
 		exit string
-		want lazaret.Exit
+		want fumehood.Exit
 	}{
-		"a code":             {`"code":137,"totals":[0,0]`, lazaret.Exit{Outcome: lazaret.Exited, Code: 137}},
-		"a code and a kill":  {`"code":137,"totals":[0,0],"oom_kills":1`, lazaret.Exit{Outcome: lazaret.Exited, Code: 137}},
-		"a signal":           {`"code":137,"signal":9,"totals":[0,0]`, lazaret.Exit{Outcome: lazaret.Signalled, Code: 137, Signal: 9}},
-		"out of memory":      {`"code":137,"signal":9,"totals":[0,0],"oom_kills":1`, lazaret.Exit{Outcome: lazaret.OutOfMemory, Code: 137}},
-		"a signal otherwise": {`"code":143,"signal":15,"totals":[0,0],"oom_kills":1`, lazaret.Exit{Outcome: lazaret.Signalled, Code: 143, Signal: 15}},
-		"lost":               {`"code":-1,"lost":true,"totals":[0,0]`, lazaret.Exit{Outcome: lazaret.Lost, Code: -1}},
+		"a code":             {`"code":137,"totals":[0,0]`, fumehood.Exit{Outcome: fumehood.Exited, Code: 137}},
+		"a code and a kill":  {`"code":137,"totals":[0,0],"oom_kills":1`, fumehood.Exit{Outcome: fumehood.Exited, Code: 137}},
+		"a signal":           {`"code":137,"signal":9,"totals":[0,0]`, fumehood.Exit{Outcome: fumehood.Signalled, Code: 137, Signal: 9}},
+		"out of memory":      {`"code":137,"signal":9,"totals":[0,0],"oom_kills":1`, fumehood.Exit{Outcome: fumehood.OutOfMemory, Code: 137}},
+		"a signal otherwise": {`"code":143,"signal":15,"totals":[0,0],"oom_kills":1`, fumehood.Exit{Outcome: fumehood.Signalled, Code: 143, Signal: 15}},
+		"lost":               {`"code":-1,"lost":true,"totals":[0,0]`, fumehood.Exit{Outcome: fumehood.Lost, Code: -1}},
 	} {
 		g, f := newFake(t)
 		got, _, err := run(t, g, f, command, false, func(s uint32) { f.say(s, started); f.say(s, exit(c.exit)) })
@@ -171,7 +171,7 @@ func TestWhatIsSaidAfterTheExitChangesNothing(t *testing.T) {
 		f.say(s, exit(`"code":7,"totals":[4,0]`))
 		f.send(s, wire.Close)
 	})
-	if err != nil || got.Outcome != lazaret.Exited || got.Code != 0 || out.out[1].Len() != 0 {
+	if err != nil || got.Outcome != fumehood.Exited || got.Code != 0 || out.out[1].Len() != 0 {
 		t.Errorf("got %+v, %q, %v", got, &out.out[1], err)
 	}
 	if err := g.Ready(t.Context()); err != nil {

@@ -9,8 +9,8 @@ import (
 	"io"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/wire"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/wire"
 )
 
 // ErrTaken says that there is a guest of that name already.
@@ -34,7 +34,7 @@ func Meet(ctx context.Context, rw io.ReadWriteCloser, secret []byte) (*Guest, er
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		return nil, &lazaret.Error{Class: lazaret.ErrUnavailable, Err: fmt.Errorf("the resident guest does not prove who it is: %w", err)}
+		return nil, &fumehood.Error{Class: fumehood.ErrUnavailable, Err: fmt.Errorf("the resident guest does not prove who it is: %w", err)}
 	}
 	g := New(rw)
 	g.resident.Store(true)
@@ -52,7 +52,7 @@ func (g *Guest) Reside(ctx context.Context, name string, secret []byte) error {
 	case answer.Taken:
 		return ErrTaken
 	case answer.Failed != "":
-		return &lazaret.Error{Class: lazaret.ErrInfrastructure, Err: fmt.Errorf("the guest cannot reside: %.200s", answer.Failed)}
+		return &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("the guest cannot reside: %.200s", answer.Failed)}
 	}
 	g.resident.Store(true)
 	return nil
@@ -81,7 +81,7 @@ func (g *Guest) ask(ctx context.Context, r wire.Request, answer any) error {
 func (g *Guest) unanswered(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
-		return &lazaret.Error{Class: lazaret.ErrCancelled, Err: context.Cause(ctx)}
+		return &fumehood.Error{Class: fumehood.ErrCancelled, Err: context.Cause(ctx)}
 	case errors.Is(err, wire.ErrProtocol):
 		return broken("%w", err)
 	}
@@ -105,7 +105,7 @@ func (g *Guest) Reserve(ctx context.Context, user string, above int) (int, error
 }
 
 // Detached lists a resident guest's detached commands, and the numbers that it has reserved.
-func (g *Guest) Detached(ctx context.Context) ([]lazaret.DetachedInfo, error) {
+func (g *Guest) Detached(ctx context.Context) ([]fumehood.DetachedInfo, error) {
 	s, err := g.request(wire.Request{List: &wire.List{}})
 	if err != nil {
 		return nil, err
@@ -133,7 +133,7 @@ func (g *Guest) Detached(ctx context.Context) ([]lazaret.DetachedInfo, error) {
 }
 
 // listed reads a list, which is not believed to be in order.
-func listed(text []byte, now time.Time) ([]lazaret.DetachedInfo, error) {
+func listed(text []byte, now time.Time) ([]fumehood.DetachedInfo, error) {
 	var said []wire.Detached
 	if err := json.Unmarshal(text, &said); err != nil {
 		return nil, broken("%w", err)
@@ -141,7 +141,7 @@ func listed(text []byte, now time.Time) ([]lazaret.DetachedInfo, error) {
 	if len(said) > wire.MaxDetached {
 		return nil, broken("%d detached commands", len(said))
 	}
-	all := make([]lazaret.DetachedInfo, 0, len(said))
+	all := make([]fumehood.DetachedInfo, 0, len(said))
 	const oldest = int64(1<<63-1) / int64(time.Microsecond)
 	last := 0
 	for _, d := range said {
@@ -149,7 +149,7 @@ func listed(text []byte, now time.Time) ([]lazaret.DetachedInfo, error) {
 			return nil, broken("a detached command of number %d, %d µs old, with %d arguments", d.ID, d.AgeUS, len(d.Args))
 		}
 		last = d.ID
-		info := lazaret.DetachedInfo{ID: d.ID, User: string(d.User), Started: now.Add(-time.Duration(d.AgeUS) * time.Microsecond), Ended: d.Ended, Stdin: d.Stdin}
+		info := fumehood.DetachedInfo{ID: d.ID, User: string(d.User), Started: now.Add(-time.Duration(d.AgeUS) * time.Microsecond), Ended: d.Ended, Stdin: d.Stdin}
 		for _, a := range d.Args {
 			info.Args = append(info.Args, string(a))
 		}
@@ -167,9 +167,9 @@ type Detached struct {
 
 // Detach hands cmd over as a detached command, at most once, and returns when it runs. The guest has to be
 // a resident. id is the number that was reserved for it, 0 for the guest's next.
-func (g *Guest) Detach(ctx context.Context, cmd lazaret.Cmd, id int, out lazaret.Sink) (*Detached, error) {
+func (g *Guest) Detach(ctx context.Context, cmd fumehood.Cmd, id int, out fumehood.Sink) (*Detached, error) {
 	if !g.resident.Load() {
-		return nil, &lazaret.Error{Class: lazaret.ErrUnsupported, Err: errors.New("the guest ends with its host, and keeps no detached commands")}
+		return nil, &fumehood.Error{Class: fumehood.ErrUnsupported, Err: errors.New("the guest ends with its host, and keeps no detached commands")}
 	}
 	p := newProcess(cmd, false, out)
 	p.watching = true
@@ -185,8 +185,8 @@ func (g *Guest) Detach(ctx context.Context, cmd lazaret.Cmd, id int, out lazaret
 }
 
 // Join looks at a detached command that was started before, by whichever host.
-func (g *Guest) Join(ctx context.Context, info lazaret.DetachedInfo, out lazaret.Sink) (*Detached, error) {
-	p := newProcess(lazaret.Cmd{StdinPipe: info.Stdin}, false, out)
+func (g *Guest) Join(ctx context.Context, info fumehood.DetachedInfo, out fumehood.Sink) (*Detached, error) {
+	p := newProcess(fumehood.Cmd{StdinPipe: info.Stdin}, false, out)
 	p.watching = true
 	return g.looked(ctx, p, wire.Request{Join: &wire.Join{ID: info.ID}})
 }
@@ -203,10 +203,10 @@ func (d *Detached) ID() int { return d.id }
 
 // Gaps has skip called, where the sink would be, for bytes of a stream that are not kept any more. It is to be
 // called before Wait.
-func (d *Detached) Gaps(skip func(s lazaret.Stream, n int64)) { d.skip = skip }
+func (d *Detached) Gaps(skip func(s fumehood.Stream, n int64)) { d.skip = skip }
 
 // Wait has the output delivered, and returns how the command ended when it has.
-func (d *Detached) Wait(ctx context.Context) (lazaret.Exit, error) {
+func (d *Detached) Wait(ctx context.Context) (fumehood.Exit, error) {
 	d.followed.Store(true)
 	d.order(wire.Order{Follow: true})
 	return d.Process.Wait(ctx)
@@ -231,7 +231,7 @@ func (g *Guest) Forget(ctx context.Context, id int) error {
 		return err
 	}
 	if answer.Running {
-		return &lazaret.Error{Class: lazaret.ErrConfig, Err: errors.New("the command has not ended"), Hint: "kill it first"}
+		return &fumehood.Error{Class: fumehood.ErrConfig, Err: errors.New("the command has not ended"), Hint: "kill it first"}
 	}
 	return nil
 }
@@ -253,7 +253,7 @@ func (p *Process) at(ev wire.Event) error {
 		return broken("output goes on at byte %d after byte %d", next, p.kept[i])
 	}
 	if p.skip != nil {
-		p.skip(lazaret.Stream(i+wire.Stdout), next-p.kept[i])
+		p.skip(fumehood.Stream(i+wire.Stdout), next-p.kept[i])
 	}
 	p.kept[i] = next
 	return nil

@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/wire"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/wire"
 )
 
 var secret = bytes.Repeat([]byte{7}, wire.SecretSize)
@@ -59,14 +59,14 @@ func TestAResidentIsMetOnlyWithTheSecret(t *testing.T) {
 			_, _ = io.ReadFull(theirs, make([]byte, 64))
 			_, _ = theirs.Write(make([]byte, 32))
 		}()
-		if _, err := Meet(t.Context(), ours, secret); !errors.Is(err, lazaret.ErrUnavailable) || !errors.Is(err, wire.ErrStranger) {
+		if _, err := Meet(t.Context(), ours, secret); !errors.Is(err, fumehood.ErrUnavailable) || !errors.Is(err, wire.ErrStranger) {
 			t.Errorf("an impostor: %v", err)
 		}
 	})
 	soon(t, func() {
 		ours, theirs := net.Pipe()
 		_ = theirs.Close()
-		if _, err := Meet(t.Context(), ours, secret); !errors.Is(err, lazaret.ErrUnavailable) || !errors.Is(err, io.EOF) {
+		if _, err := Meet(t.Context(), ours, secret); !errors.Is(err, fumehood.ErrUnavailable) || !errors.Is(err, io.EOF) {
 			t.Errorf("nobody: %v", err)
 		}
 	})
@@ -74,7 +74,7 @@ func TestAResidentIsMetOnlyWithTheSecret(t *testing.T) {
 		ours, _ := net.Pipe()
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
-		if _, err := Meet(ctx, ours, secret); !errors.Is(err, lazaret.ErrUnavailable) {
+		if _, err := Meet(ctx, ours, secret); !errors.Is(err, fumehood.ErrUnavailable) {
 			t.Errorf("one that says nothing: %v", err)
 		}
 	})
@@ -82,13 +82,13 @@ func TestAResidentIsMetOnlyWithTheSecret(t *testing.T) {
 
 func TestOnlyAResidentKeepsDetachedCommands(t *testing.T) {
 	g, f := newFake(t)
-	if _, err := g.Detach(t.Context(), command, 0, nil); !errors.Is(err, lazaret.ErrUnsupported) {
+	if _, err := g.Detach(t.Context(), command, 0, nil); !errors.Is(err, fumehood.ErrUnsupported) {
 		t.Errorf("got %v", err)
 	}
 	if n := f.count(wire.Open); n != 0 {
 		t.Errorf("%d requests", n)
 	}
-	for answer, want := range map[string]error{`{}`: nil, `{"taken":true,"failed":"in use"}`: ErrTaken, `{"failed":"no"}`: lazaret.ErrInfrastructure, `[]`: lazaret.ErrInfrastructure} {
+	for answer, want := range map[string]error{`{}`: nil, `{"taken":true,"failed":"in use"}`: ErrTaken, `{"failed":"no"}`: fumehood.ErrInfrastructure, `[]`: fumehood.ErrInfrastructure} {
 		g, f := newFake(t)
 		soon(t, func() {
 			asked := make(chan wire.Request, 1)
@@ -107,7 +107,7 @@ func TestOnlyAResidentKeepsDetachedCommands(t *testing.T) {
 }
 
 // detach starts a detached command on a guest that says no more than that.
-func detach(t *testing.T, g *Guest, f *fake, out lazaret.Sink) *Detached {
+func detach(t *testing.T, g *Guest, f *fake, out fumehood.Sink) *Detached {
 	t.Helper()
 	go func() {
 		<-f.opened
@@ -126,7 +126,7 @@ func detach(t *testing.T, g *Guest, f *fake, out lazaret.Sink) *Detached {
 func offset(n uint64) string { return string(binary.BigEndian.AppendUint64(nil, n)) }
 
 // end waits for a detached command, which the guest tells of once it is asked.
-func end(t *testing.T, f *fake, d *Detached, script func()) (exit lazaret.Exit, err error) {
+func end(t *testing.T, f *fake, d *Detached, script func()) (exit fumehood.Exit, err error) {
 	t.Helper()
 	soon(t, func() {
 		go func() {
@@ -144,7 +144,7 @@ func TestADetachedCommandTellsNothingUntilItIsAwaited(t *testing.T) {
 	out := &sink{}
 	d := detach(t, g, f, out.take)
 	var skipped [3]int64
-	d.Gaps(func(s lazaret.Stream, n int64) { skipped[s] += n })
+	d.Gaps(func(s fumehood.Stream, n int64) { skipped[s] += n })
 	exit, err := end(t, f, d, func() {
 		f.output(1, wire.Stdout, "12345")
 		f.output(1, wire.StdoutAt, offset(105))
@@ -165,7 +165,7 @@ func TestAnOffsetMayComeInParts(t *testing.T) {
 	out := &sink{}
 	d := detach(t, g, f, out.take)
 	var skipped [3]int64
-	d.Gaps(func(s lazaret.Stream, n int64) { skipped[s] += n })
+	d.Gaps(func(s fumehood.Stream, n int64) { skipped[s] += n })
 	_, err := end(t, f, d, func() {
 		f.output(1, wire.StdoutAt, offset(1000)[:3]) // as much as there was credit for
 		f.output(1, wire.Stderr, "err")
@@ -183,7 +183,7 @@ func TestADetachedStartThatIsGivenUpIsKilled(t *testing.T) {
 	for name, ask := range map[string]func(ctx context.Context) error{
 		"started": func(ctx context.Context) error { _, err := g.Detach(ctx, command, 0, nil); return err },
 		"joined": func(ctx context.Context) error {
-			_, err := g.Join(ctx, lazaret.DetachedInfo{ID: 1}, nil)
+			_, err := g.Join(ctx, fumehood.DetachedInfo{ID: 1}, nil)
 			return err
 		},
 	} {
@@ -230,7 +230,7 @@ func TestWhatADetachedCommandCannotTell(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g, f := newResident(t)
 			d := detach(t, g, f, (&sink{}).take)
-			if _, err := end(t, f, d, func() { script(f) }); !errors.Is(err, lazaret.ErrInfrastructure) {
+			if _, err := end(t, f, d, func() { script(f) }); !errors.Is(err, fumehood.ErrInfrastructure) {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -240,7 +240,7 @@ func TestWhatADetachedCommandCannotTell(t *testing.T) {
 		d := detach(t, g, f, (&sink{}).take)
 		f.output(1, wire.Stdout, "x")
 		soon(t, func() { <-d.ended })
-		if _, err := d.Wait(t.Context()); !errors.Is(err, lazaret.ErrInfrastructure) {
+		if _, err := d.Wait(t.Context()); !errors.Is(err, fumehood.ErrInfrastructure) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -251,7 +251,7 @@ func TestWhatADetachedCommandCannotTell(t *testing.T) {
 				<-f.opened
 				f.say(1, reply)
 			}()
-			if _, err := g.Detach(t.Context(), command, 0, nil); !errors.Is(err, lazaret.ErrInfrastructure) {
+			if _, err := g.Detach(t.Context(), command, 0, nil); !errors.Is(err, fumehood.ErrInfrastructure) {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -259,7 +259,7 @@ func TestWhatADetachedCommandCannotTell(t *testing.T) {
 	t.Run("a number of what is not detached", func(t *testing.T) {
 		g, f := newFake(t)
 		_, _, err := run(t, g, f, command, false, func(s uint32) { f.say(s, `{"started":{"id":1}}`) })
-		if !errors.Is(err, lazaret.ErrInfrastructure) {
+		if !errors.Is(err, fumehood.ErrInfrastructure) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -286,7 +286,7 @@ func TestTheEndOfTheConnectionIsNotThatOfADetachedCommand(t *testing.T) {
 	g, f := newResident(t)
 	d := detach(t, g, f, (&sink{}).take)
 	exit, err := end(t, f, d, func() { _ = f.conn.Close() })
-	if err != nil || exit.Outcome != lazaret.Lost || !strings.Contains(exit.Why, "may run on") {
+	if err != nil || exit.Outcome != fumehood.Lost || !strings.Contains(exit.Why, "may run on") {
 		t.Errorf("got %+v, %v", exit, err)
 	}
 }
@@ -295,7 +295,7 @@ func TestATimeThatIsOverInTheSandboxIsATimeout(t *testing.T) {
 	g, f := newResident(t)
 	d := detach(t, g, f, (&sink{}).take)
 	got, err := end(t, f, d, func() { f.say(1, exit(`"code":137,"signal":9,"totals":[0,0],"timed_out":true`)) })
-	if err != nil || got.Outcome != lazaret.TimedOut || got.Code != -1 || got.Signal != 0 {
+	if err != nil || got.Outcome != fumehood.TimedOut || got.Code != -1 || got.Signal != 0 {
 		t.Errorf("got %+v, %v", got, err)
 	}
 }
@@ -316,13 +316,13 @@ func TestForgettingLeavesADeliveryAlone(t *testing.T) {
 		f.output(1, wire.Stdout, "more")
 		f.say(1, exit(`"code":0,"totals":[8,0]`))
 	})
-	if err != nil || got.Outcome != lazaret.Exited || out.out[1].String() != "somemore" {
+	if err != nil || got.Outcome != fumehood.Exited || out.out[1].String() != "somemore" {
 		t.Errorf("got %+v, %q, %v", got, &out.out[1], err)
 	}
 }
 
 func TestForgettingIsAnswered(t *testing.T) {
-	for answer, class := range map[string]error{`{}`: nil, `{"running":true}`: lazaret.ErrConfig, `no`: lazaret.ErrInfrastructure} {
+	for answer, class := range map[string]error{`{}`: nil, `{"running":true}`: fumehood.ErrConfig, `no`: fumehood.ErrInfrastructure} {
 		g, f := newResident(t)
 		d := detach(t, g, f, (&sink{}).take)
 		soon(t, func() {
@@ -342,7 +342,7 @@ func TestForgettingIsAnswered(t *testing.T) {
 }
 
 // list has a guest answer a List.
-func list(t *testing.T, answer func(f *fake)) (all []lazaret.DetachedInfo, err error) {
+func list(t *testing.T, answer func(f *fake)) (all []fumehood.DetachedInfo, err error) {
 	t.Helper()
 	g, f := newResident(t)
 	soon(t, func() {
@@ -390,21 +390,21 @@ func TestAListThatCannotBeIsRefused(t *testing.T) {
 			}
 			f.send(1, wire.Close)
 		})
-		if !errors.Is(err, lazaret.ErrInfrastructure) {
+		if !errors.Is(err, fumehood.ErrInfrastructure) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := list(t, func(f *fake) { f.say(1, "[]") }); !errors.Is(err, lazaret.ErrInfrastructure) {
+	if _, err := list(t, func(f *fake) { f.say(1, "[]") }); !errors.Is(err, fumehood.ErrInfrastructure) {
 		t.Errorf("a message: %v", err)
 	}
-	if _, err := list(t, func(f *fake) { _ = f.conn.Close() }); !errors.Is(err, lazaret.ErrUnavailable) {
+	if _, err := list(t, func(f *fake) { _ = f.conn.Close() }); !errors.Is(err, fumehood.ErrUnavailable) {
 		t.Errorf("the end of the connection: %v", err)
 	}
 	if _, err := list(t, func(f *fake) { // without end
 		for range 1 + wire.MaxList/60_000 {
 			f.output(1, wire.Stdout, strings.Repeat(" ", 60_000))
 		}
-	}); !errors.Is(err, lazaret.ErrInfrastructure) {
+	}); !errors.Is(err, fumehood.ErrInfrastructure) {
 		t.Errorf("one without end: %v", err)
 	}
 }
@@ -412,10 +412,10 @@ func TestAListThatCannotBeIsRefused(t *testing.T) {
 func TestANumberIsReservedForAnotherUsersCommand(t *testing.T) {
 	for answered, want := range map[string]error{
 		`{"id":8}`: nil,
-		`{"id":7}`: lazaret.ErrInfrastructure, // it is to be above 7
-		`{}`:       lazaret.ErrInfrastructure,
-		`{"failed":{"what":"room","text":"full"}}`: lazaret.ErrLimit,
-		`[]`: lazaret.ErrInfrastructure,
+		`{"id":7}`: fumehood.ErrInfrastructure, // it is to be above 7
+		`{}`:       fumehood.ErrInfrastructure,
+		`{"failed":{"what":"room","text":"full"}}`: fumehood.ErrLimit,
+		`[]`: fumehood.ErrInfrastructure,
 	} {
 		g, f := newFake(t)
 		soon(t, func() {
@@ -444,7 +444,7 @@ func FuzzList(f *testing.F) {
 		now := time.Now()
 		all, err := listed(text, now)
 		if err != nil {
-			if lazaret.ClassOf(err) == nil {
+			if fumehood.ClassOf(err) == nil {
 				t.Errorf("an error of no class: %v", err)
 			}
 			return

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/wire"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/wire"
 )
 
 func TestASweepIsAskedForOnceAndItsAnswerChecked(t *testing.T) {
@@ -15,13 +15,13 @@ func TestASweepIsAskedForOnceAndItsAnswerChecked(t *testing.T) {
 		class  error
 	}{
 		"all is well":       {func(f *fake) { f.say(1, `{"user":7,"survivors":2,"began":5}`) }, nil},
-		"a negative user":   {func(f *fake) { f.say(1, `{"user":-1,"began":5}`) }, lazaret.ErrInfrastructure},
-		"a negative count":  {func(f *fake) { f.say(1, `{"user":1,"survivors":-1,"began":5}`) }, lazaret.ErrInfrastructure},
-		"no beginning":      {func(f *fake) { f.say(1, `{"user":1}`) }, lazaret.ErrInfrastructure},
-		"no JSON":           {func(f *fake) { f.say(1, `none`) }, lazaret.ErrInfrastructure},
-		"output":            {func(f *fake) { f.output(1, wire.Stdout, "x") }, lazaret.ErrInfrastructure},
-		"an end":            {func(f *fake) { f.send(1, wire.Close) }, lazaret.ErrUnavailable},
-		"a lost connection": {func(f *fake) { _ = f.conn.Close() }, lazaret.ErrUnavailable},
+		"a negative user":   {func(f *fake) { f.say(1, `{"user":-1,"began":5}`) }, fumehood.ErrInfrastructure},
+		"a negative count":  {func(f *fake) { f.say(1, `{"user":1,"survivors":-1,"began":5}`) }, fumehood.ErrInfrastructure},
+		"no beginning":      {func(f *fake) { f.say(1, `{"user":1}`) }, fumehood.ErrInfrastructure},
+		"no JSON":           {func(f *fake) { f.say(1, `none`) }, fumehood.ErrInfrastructure},
+		"output":            {func(f *fake) { f.output(1, wire.Stdout, "x") }, fumehood.ErrInfrastructure},
+		"an end":            {func(f *fake) { f.send(1, wire.Close) }, fumehood.ErrUnavailable},
+		"a lost connection": {func(f *fake) { _ = f.conn.Close() }, fumehood.ErrUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, f := newFake(t)
@@ -55,7 +55,7 @@ func TestASweepIsCancelled(t *testing.T) {
 			<-f.opened
 			cancel()
 		}()
-		if _, err := g.Sweep(ctx, nil, 0); !errors.Is(err, lazaret.ErrCancelled) {
+		if _, err := g.Sweep(ctx, nil, 0); !errors.Is(err, fumehood.ErrCancelled) {
 			t.Errorf("got %v", err)
 		}
 	})

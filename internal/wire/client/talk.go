@@ -5,7 +5,7 @@ import (
 	"context"
 	"net/netip"
 
-	"github.com/lazaret/lazaret/internal/wire"
+	"github.com/fumehood/fumehood/internal/wire"
 )
 
 // Talk is an exchange of datagrams with a UDP port in a container. One goroutine may receive and another send.

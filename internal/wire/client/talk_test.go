@@ -6,8 +6,8 @@ import (
 	"io"
 	"testing"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/wire"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/wire"
 )
 
 func TestATalkPassesDatagramsInBothDirections(t *testing.T) {
@@ -55,11 +55,11 @@ func TestAGuestThatLiesAboutDatagramsIsFoundOut(t *testing.T) {
 		class   error // of Talk
 		receive error // of Receive, where Talk has none
 	}{
-		"refused":          {func(f *fake) { f.say(1, `{"failed":"nobody"}`) }, lazaret.ErrUnavailable, nil},
-		"no such request":  {func(f *fake) { f.send(1, wire.Close) }, lazaret.ErrUnavailable, nil},
+		"refused":          {func(f *fake) { f.say(1, `{"failed":"nobody"}`) }, fumehood.ErrUnavailable, nil},
+		"no such request":  {func(f *fake) { f.send(1, wire.Close) }, fumehood.ErrUnavailable, nil},
 		"half a datagram":  {func(f *fake) { f.say(1, "{}"); f.output(1, wire.Stdout, "\x00\x05abc"); f.send(1, wire.Close) }, nil, io.ErrUnexpectedEOF},
-		"another channel":  {func(f *fake) { f.say(1, "{}"); f.output(1, wire.Stderr, "\x00\x01a") }, nil, lazaret.ErrInfrastructure},
-		"a sudden message": {func(f *fake) { f.say(1, "{}"); f.say(1, "{}") }, nil, lazaret.ErrInfrastructure},
+		"another channel":  {func(f *fake) { f.say(1, "{}"); f.output(1, wire.Stderr, "\x00\x01a") }, nil, fumehood.ErrInfrastructure},
+		"a sudden message": {func(f *fake) { f.say(1, "{}"); f.say(1, "{}") }, nil, fumehood.ErrInfrastructure},
 	} {
 		t.Run(name, func(t *testing.T) {
 			against(t, c.say, func(g *Guest) {

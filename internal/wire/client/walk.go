@@ -9,18 +9,18 @@ import (
 	"path"
 	"strings"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/internal/wire"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/wire"
 )
 
 // Walk describes a tree, no more than depth levels below root where depth is not negative. What the guest
 // says of it is taken for a tree's description only as long as it can be one: every path is below the root,
 // and none comes twice.
-func (g *Guest) Walk(ctx context.Context, root string, depth int) iter.Seq2[lazaret.WalkEntry, error] {
-	return func(yield func(lazaret.WalkEntry, error) bool) {
+func (g *Guest) Walk(ctx context.Context, root string, depth int) iter.Seq2[fumehood.WalkEntry, error] {
+	return func(yield func(fumehood.WalkEntry, error) bool) {
 		t, _, err := g.file(ctx, wire.File{Op: wire.Walk, Path: []byte(root), Depth: depth})
 		if err != nil {
-			yield(lazaret.WalkEntry{}, err)
+			yield(fumehood.WalkEntry{}, err)
 			return
 		}
 		in := &incoming{transfer: t}
@@ -31,7 +31,7 @@ func (g *Guest) Walk(ctx context.Context, root string, depth int) iter.Seq2[laza
 		for lines.Scan() {
 			e, failed, err := w.next(lines.Bytes())
 			if err != nil {
-				yield(lazaret.WalkEntry{}, err)
+				yield(fumehood.WalkEntry{}, err)
 				return
 			}
 			if !yield(e, failed) {
@@ -40,11 +40,11 @@ func (g *Guest) Walk(ctx context.Context, root string, depth int) iter.Seq2[laza
 		}
 		switch err := lines.Err(); {
 		case errors.Is(err, bufio.ErrTooLong):
-			yield(lazaret.WalkEntry{}, broken("a line of more than %d bytes", wire.MaxWalkLine))
+			yield(fumehood.WalkEntry{}, broken("a line of more than %d bytes", wire.MaxWalkLine))
 		case err != nil:
-			yield(lazaret.WalkEntry{}, err)
+			yield(fumehood.WalkEntry{}, err)
 		case w.last == "":
-			yield(lazaret.WalkEntry{}, broken("a walk that did not begin"))
+			yield(fumehood.WalkEntry{}, broken("a walk that did not begin"))
 		}
 	}
 }
@@ -57,7 +57,7 @@ type walk struct {
 }
 
 // next checks an entry: failed is what the guest says went wrong with it, err that the guest lies.
-func (w *walk) next(line []byte) (e lazaret.WalkEntry, failed, err error) {
+func (w *walk) next(line []byte) (e fumehood.WalkEntry, failed, err error) {
 	var said wire.WalkEntry
 	if err := json.Unmarshal(line, &said); err != nil {
 		return e, nil, broken("%w", err)
@@ -77,7 +77,7 @@ func (w *walk) next(line []byte) (e lazaret.WalkEntry, failed, err error) {
 		name = w.root
 	}
 	w.last = e.Path
-	e.FileInfo = lazaret.FileInfo{Name: path.Base(name), UID: -1, GID: -1}
+	e.FileInfo = fumehood.FileInfo{Name: path.Base(name), UID: -1, GID: -1}
 	if said.Info != nil {
 		if e.FileInfo, err = info(said.Info, name); err != nil {
 			return e, nil, err

@@ -11,7 +11,7 @@ import (
 	"path"
 	"strings"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // Upload extracts a tar stream. Links in it are made, and never extracted through.
@@ -22,7 +22,7 @@ func (f files) Upload(ctx context.Context, dir string, archive io.Reader) error 
 	f.fs.mu.Lock()
 	n, err := f.fs.existing(f.cred, dir, true)
 	if err == nil && !n.mode.IsDir() {
-		err = classed(lazaret.ErrNotDirectory, "not a directory")
+		err = classed(fumehood.ErrNotDirectory, "not a directory")
 	}
 	f.fs.mu.Unlock()
 	if err != nil {
@@ -35,7 +35,7 @@ func (f files) Upload(ctx context.Context, dir string, archive io.Reader) error 
 			return err
 		}
 		if err != nil {
-			return classed(lazaret.ErrConfig, "read the archive: %w", err)
+			return classed(fumehood.ErrConfig, "read the archive: %w", err)
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -49,7 +49,7 @@ func (f files) Upload(ctx context.Context, dir string, archive io.Reader) error 
 func (f files) extract(dir string, h *tar.Header, r io.Reader) error {
 	name := path.Clean(h.Name)
 	if path.IsAbs(name) || name == ".." || strings.HasPrefix(name, "../") {
-		return classed(lazaret.ErrConfig, "the name leads out of the directory")
+		return classed(fumehood.ErrConfig, "the name leads out of the directory")
 	}
 	if err := f.noLinkIn(dir, name); err != nil {
 		return err
@@ -66,9 +66,9 @@ func (f files) extract(dir string, h *tar.Header, r io.Reader) error {
 	case tar.TypeReg:
 		data, err := io.ReadAll(r)
 		if err != nil {
-			return classed(lazaret.ErrConfig, "read the archive: %w", err)
+			return classed(fumehood.ErrConfig, "read the archive: %w", err)
 		}
-		return f.fs.write(f.cred, file, data, lazaret.WriteOptions{Mode: perm}, nil)
+		return f.fs.write(f.cred, file, data, fumehood.WriteOptions{Mode: perm}, nil)
 	case tar.TypeSymlink:
 		f.fs.mu.Lock()
 		err := f.fs.parents(f.cred, file)
@@ -78,7 +78,7 @@ func (f files) extract(dir string, h *tar.Header, r io.Reader) error {
 		}
 		return f.fs.symlink(f.cred, h.Linkname, file)
 	}
-	return classed(lazaret.ErrUnsupported, "the fake provider extracts files, directories and links only, not type %q", h.Typeflag)
+	return classed(fumehood.ErrUnsupported, "the fake provider extracts files, directories and links only, not type %q", h.Typeflag)
 }
 
 // noLinkIn refuses a name that leads through a link below dir.
@@ -87,7 +87,7 @@ func (f files) noLinkIn(dir, name string) error {
 	for part := range strings.SplitSeq(path.Dir(name), "/") {
 		at += "/" + part
 		if info, err := f.fs.stat(f.cred, at, false); err == nil && info.Mode.Type() == fs.ModeSymlink {
-			return classed(lazaret.ErrConfig, "the name leads through the link %s", at)
+			return classed(fumehood.ErrConfig, "the name leads through the link %s", at)
 		}
 	}
 	return nil
@@ -143,12 +143,12 @@ func (f files) pack(n *node, name string, into *[]packed) error {
 	case n.mode.Type() == fs.ModeSymlink:
 		h.Typeflag, h.Linkname = tar.TypeSymlink, n.target
 	case !n.mode.IsRegular():
-		return classed(lazaret.ErrNotRegular, "%s is no file, directory or link, and cannot be copied", name)
+		return classed(fumehood.ErrNotRegular, "%s is no file, directory or link, and cannot be copied", name)
 	default:
 		h.Typeflag, h.Size = tar.TypeReg, int64(len(n.data))
 	}
 	if n.mode.Type() != fs.ModeSymlink && !n.allows(f.cred, mayRead) {
-		return classed(lazaret.ErrPermission, "%s: permission denied", name)
+		return classed(fumehood.ErrPermission, "%s: permission denied", name)
 	}
 	*into = append(*into, packed{h, n.data})
 	for _, child := range n.children() {

@@ -8,38 +8,38 @@ import (
 	"path"
 	"time"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 var (
-	errDenied  = classed(lazaret.ErrPermission, "permission denied")
-	errMissing = classed(lazaret.ErrNotFound, "no such file or directory")
+	errDenied  = classed(fumehood.ErrPermission, "permission denied")
+	errMissing = classed(fumehood.ErrNotFound, "no such file or directory")
 )
 
 // Change does one thing to a file.
-func (f files) Change(_ context.Context, c lazaret.Change) error {
+func (f files) Change(_ context.Context, c fumehood.Change) error {
 	if f.err != nil {
 		return f.err
 	}
 	switch c.Op {
-	case lazaret.ChangeMkdir:
+	case fumehood.ChangeMkdir:
 		return f.fs.mkdir(f.cred, c.Path, c.Mode, c.All)
-	case lazaret.ChangeRemove:
+	case fumehood.ChangeRemove:
 		return f.fs.remove(f.cred, c.Path, c.All)
-	case lazaret.ChangeRename:
+	case fumehood.ChangeRename:
 		return f.fs.rename(f.cred, c.Path, c.Target)
-	case lazaret.ChangeSymlink:
+	case fumehood.ChangeSymlink:
 		return f.fs.symlink(f.cred, c.Target, c.Path)
-	case lazaret.ChangeChmod:
+	case fumehood.ChangeChmod:
 		return f.fs.setMode(f.cred, c.Path, c.Mode)
-	case lazaret.ChangeChown:
+	case fumehood.ChangeChown:
 		owner, err := f.lookUp(c.Owner)
 		if err != nil {
 			return err
 		}
 		return f.fs.setOwner(f.cred, c.Path, owner)
 	}
-	return classed(lazaret.ErrUnsupported, "the fake provider does not know the change %q", c.Op)
+	return classed(fumehood.ErrUnsupported, "the fake provider does not know the change %q", c.Op)
 }
 
 func (f *fileSystem) mkdir(c cred, path string, mode fs.FileMode, all bool) error {
@@ -58,9 +58,9 @@ func (f *fileSystem) mkdir(c cred, path string, mode fs.FileMode, all bool) erro
 	case err != nil:
 		return err
 	case p.node != nil && all:
-		return classed(lazaret.ErrNotDirectory, "not a directory")
+		return classed(fumehood.ErrNotDirectory, "not a directory")
 	case p.node != nil:
-		return classed(lazaret.ErrExists, "file exists")
+		return classed(fumehood.ErrExists, "file exists")
 	case !p.dir.allows(c, mayWrite):
 		return errDenied
 	}
@@ -79,7 +79,7 @@ func (f *fileSystem) there(c cred, path string) (place, error) {
 	case p.node == nil:
 		return p, errMissing
 	case p.name == "/" || p.name == "..":
-		return p, classed(lazaret.ErrConfig, "device or resource busy")
+		return p, classed(fumehood.ErrConfig, "device or resource busy")
 	}
 	return p, nil
 }
@@ -100,7 +100,7 @@ func (f *fileSystem) remove(c cred, path string, all bool) error {
 	case !p.dir.allows(c, mayWrite):
 		return errDenied
 	case len(p.node.entries) > 0:
-		return classed(lazaret.ErrNotEmpty, "directory not empty")
+		return classed(fumehood.ErrNotEmpty, "directory not empty")
 	}
 	delete(p.dir.entries, p.name)
 	return nil
@@ -111,13 +111,13 @@ func (n *node) empty(c cred, dir string) error {
 	for _, name := range n.children() {
 		at := dir + "/" + name
 		if !n.allows(c, mayRead) || !n.allows(c, mayEnter) {
-			return classed(lazaret.ErrPermission, "%s: permission denied", dir)
+			return classed(fumehood.ErrPermission, "%s: permission denied", dir)
 		}
 		if err := n.entries[name].empty(c, at); err != nil {
 			return err
 		}
 		if !n.allows(c, mayWrite) {
-			return classed(lazaret.ErrPermission, "%s: permission denied", at)
+			return classed(fumehood.ErrPermission, "%s: permission denied", at)
 		}
 		delete(n.entries, name)
 	}
@@ -138,14 +138,14 @@ func (f *fileSystem) rename(c cred, from, to string) error {
 	case !src.dir.allows(c, mayWrite) || !dst.dir.allows(c, mayWrite):
 		return errDenied
 	case src.node.holds(dst.dir):
-		return classed(lazaret.ErrConfig, "a directory cannot be moved into itself")
+		return classed(fumehood.ErrConfig, "a directory cannot be moved into itself")
 	case old == nil || old == src.node:
 	case src.node.mode.IsDir() && !old.mode.IsDir():
-		return classed(lazaret.ErrNotDirectory, "not a directory")
+		return classed(fumehood.ErrNotDirectory, "not a directory")
 	case !src.node.mode.IsDir() && old.mode.IsDir():
-		return classed(lazaret.ErrIsDirectory, "is a directory")
+		return classed(fumehood.ErrIsDirectory, "is a directory")
 	case len(old.entries) > 0:
-		return classed(lazaret.ErrNotEmpty, "directory not empty")
+		return classed(fumehood.ErrNotEmpty, "directory not empty")
 	}
 	delete(src.dir.entries, src.name)
 	dst.dir.entries[dst.name] = src.node
@@ -203,12 +203,12 @@ func (n *node) give(c, owner cred) error {
 func (f *fileSystem) fresh(c cred, path string, n *node, owner *cred) error {
 	old, err := f.existing(c, path, true)
 	switch {
-	case errors.Is(err, lazaret.ErrNotFound):
+	case errors.Is(err, fumehood.ErrNotFound):
 		err = f.parents(c, path)
 	case err == nil && old.mode.IsDir():
-		err = classed(lazaret.ErrIsDirectory, "is a directory")
+		err = classed(fumehood.ErrIsDirectory, "is a directory")
 	case err == nil && !old.mode.IsRegular():
-		err = classed(lazaret.ErrNotRegular, "not a regular file")
+		err = classed(fumehood.ErrNotRegular, "not a regular file")
 	}
 	if err != nil {
 		return err
@@ -231,11 +231,11 @@ func (f *fileSystem) fresh(c cred, path string, n *node, owner *cred) error {
 }
 
 // Walk describes the tree as it is now.
-func (f files) Walk(_ context.Context, root string, depth int) iter.Seq2[lazaret.WalkEntry, error] {
-	return func(yield func(lazaret.WalkEntry, error) bool) {
+func (f files) Walk(_ context.Context, root string, depth int) iter.Seq2[fumehood.WalkEntry, error] {
+	return func(yield func(fumehood.WalkEntry, error) bool) {
 		met, err := f.survey(root, depth)
 		if err != nil {
-			yield(lazaret.WalkEntry{}, err)
+			yield(fumehood.WalkEntry{}, err)
 			return
 		}
 		for _, m := range met {
@@ -248,7 +248,7 @@ func (f files) Walk(_ context.Context, root string, depth int) iter.Seq2[lazaret
 
 // met is what a walk has met.
 type met struct {
-	entry lazaret.WalkEntry
+	entry fumehood.WalkEntry
 	err   error
 }
 
@@ -268,7 +268,7 @@ func (f files) survey(root string, depth int) ([]met, error) {
 }
 
 func (n *node) walk(c cred, rel, name string, depth int, all *[]met) {
-	m := met{entry: lazaret.WalkEntry{Path: rel, FileInfo: n.info(name)}}
+	m := met{entry: fumehood.WalkEntry{Path: rel, FileInfo: n.info(name)}}
 	down := n.mode.IsDir() && depth != 0
 	if down && !n.allows(c, mayRead) {
 		m.err, down = errDenied, false
@@ -283,6 +283,6 @@ func (n *node) walk(c cred, rel, name string, depth int, all *[]met) {
 			n.entries[child].walk(c, at, child, depth-1, all)
 			continue
 		}
-		*all = append(*all, met{lazaret.WalkEntry{Path: at, FileInfo: lazaret.FileInfo{Name: child, UID: -1, GID: -1}}, errDenied})
+		*all = append(*all, met{fumehood.WalkEntry{Path: at, FileInfo: fumehood.FileInfo{Name: child, UID: -1, GID: -1}}, errDenied})
 	}
 }

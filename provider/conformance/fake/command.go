@@ -12,19 +12,19 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // programMark begins the content of a program's file; the rest is the program's path.
-const programMark = "#!lazaret-fake "
+const programMark = "#!fumehood-fake "
 
 // Start runs the program that cmd names in goroutines.
-func (b *box) Start(ctx context.Context, cmd lazaret.Cmd, _ bool, out lazaret.Sink) (lazaret.ProcessBackend, error) {
+func (b *box) Start(ctx context.Context, cmd fumehood.Cmd, _ bool, out fumehood.Sink) (fumehood.ProcessBackend, error) {
 	if cmd.TTY {
-		return nil, &lazaret.Error{Class: lazaret.ErrUnsupported, Err: fmt.Errorf("the fake provider has no terminals"), Hint: "leave out TTY"}
+		return nil, &fumehood.Error{Class: fumehood.ErrUnsupported, Err: fmt.Errorf("the fake provider has no terminals"), Hint: "leave out TTY"}
 	}
-	if cmd.Rlimits != (lazaret.Rlimits{}) {
-		return nil, &lazaret.Error{Class: lazaret.ErrUnsupported, Err: fmt.Errorf("the fake provider's programs have no limits"), Hint: "leave out Rlimits"}
+	if cmd.Rlimits != (fumehood.Rlimits{}) {
+		return nil, &fumehood.Error{Class: fumehood.ErrUnsupported, Err: fmt.Errorf("the fake provider's programs have no limits"), Hint: "leave out Rlimits"}
 	}
 	who := b.cred
 	if cmd.User != "" {
@@ -72,10 +72,10 @@ func (b *box) enter(who cred, dir string) (string, error) {
 	defer b.fs.mu.Unlock()
 	n, err := b.fs.existing(who, dir, true)
 	if err != nil {
-		return "", classed(lazaret.ErrDirNotFound, "%s: %v", dir, err)
+		return "", classed(fumehood.ErrDirNotFound, "%s: %v", dir, err)
 	}
 	if !n.mode.IsDir() || !n.allows(who, mayEnter) {
-		return "", classed(lazaret.ErrDirNotFound, "%s: not a directory that the user may enter", dir)
+		return "", classed(fumehood.ErrDirNotFound, "%s: not a directory that the user may enter", dir)
 	}
 	return path.Clean(dir), nil
 }
@@ -94,32 +94,32 @@ func (b *box) find(who cred, name, dir, search string) (Program, error) {
 		if err == nil {
 			return program, nil
 		}
-		if errors.Is(lazaret.ClassOf(err), lazaret.ErrNotExecutable) && !errors.Is(err, lazaret.ErrPermission) {
+		if errors.Is(fumehood.ClassOf(err), fumehood.ErrNotExecutable) && !errors.Is(err, fumehood.ErrPermission) {
 			denied = err // the file is there, in a directory that may be entered
 		}
 	}
 	if denied != nil {
 		return nil, denied
 	}
-	return nil, classed(lazaret.ErrProgramNotFound, "%s: not in PATH", name)
+	return nil, classed(fumehood.ErrProgramNotFound, "%s: not in PATH", name)
 }
 
 func (b *box) load(who cred, file string) (Program, error) {
 	b.fs.mu.Lock()
 	defer b.fs.mu.Unlock()
 	n, err := b.fs.existing(who, file, true)
-	switch class := lazaret.ClassOf(err); {
-	case errors.Is(class, lazaret.ErrPermission):
-		return nil, classed(lazaret.ErrNotExecutable, "%s: %w", file, err)
+	switch class := fumehood.ClassOf(err); {
+	case errors.Is(class, fumehood.ErrPermission):
+		return nil, classed(fumehood.ErrNotExecutable, "%s: %w", file, err)
 	case err != nil:
-		return nil, classed(lazaret.ErrProgramNotFound, "%s: %v", file, err)
+		return nil, classed(fumehood.ErrProgramNotFound, "%s: %v", file, err)
 	case !n.mode.IsRegular() || !n.allows(who, mayEnter):
-		return nil, classed(lazaret.ErrNotExecutable, "%s: permission denied", file)
+		return nil, classed(fumehood.ErrNotExecutable, "%s: permission denied", file)
 	}
 	mark, ok := strings.CutPrefix(string(n.data), programMark)
 	program := b.programs[mark]
 	if !ok || program == nil {
-		return nil, classed(lazaret.ErrNotExecutable, "%s: no program of the fake provider", file)
+		return nil, classed(fumehood.ErrNotExecutable, "%s: no program of the fake provider", file)
 	}
 	return program, nil
 }
@@ -132,7 +132,7 @@ type command struct {
 	killed chan struct{} // closed when the leader is not waited for any longer
 
 	emitting sync.Mutex // held while out runs
-	out      lazaret.Sink
+	out      fumehood.Sink
 	over     bool // the command has ended: what is written now goes nowhere
 
 	mu     sync.Mutex
@@ -141,7 +141,7 @@ type command struct {
 }
 
 // emit passes output on.
-func (c *command) emit(s lazaret.Stream, p []byte) {
+func (c *command) emit(s fumehood.Stream, p []byte) {
 	c.emitting.Lock()
 	defer c.emitting.Unlock()
 	if !c.over {
@@ -150,7 +150,7 @@ func (c *command) emit(s lazaret.Stream, p []byte) {
 }
 
 // Wait returns when the leader has ended, or does not end though it was killed.
-func (c *command) Wait(context.Context) (lazaret.Exit, error) {
+func (c *command) Wait(context.Context) (fumehood.Exit, error) {
 	select {
 	case <-c.leader.done:
 	case <-c.killed:
@@ -195,7 +195,7 @@ func (c *command) Kill(context.Context) bool {
 }
 
 func (c *command) Resize(context.Context, uint16, uint16) error {
-	return classed(lazaret.ErrUnsupported, "the fake provider has no terminals")
+	return classed(fumehood.ErrUnsupported, "the fake provider has no terminals")
 }
 
 // patience is how long a goroutine may take to return after the end of its context.

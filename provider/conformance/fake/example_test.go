@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/conformance/fake"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/conformance/fake"
 )
 
 func Example() {
@@ -21,17 +21,17 @@ func Example() {
 		},
 	}})
 	ctx := context.Background()
-	sb, err := provider.Start(ctx, lazaret.Spec{})
+	sb, err := provider.Start(ctx, fumehood.Spec{})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer sb.Close(ctx)
-	if err := sb.WriteFile(ctx, "name.txt", []byte("world"), lazaret.WriteOptions{}); err != nil {
+	if err := sb.WriteFile(ctx, "name.txt", []byte("world"), fumehood.WriteOptions{}); err != nil {
 		fmt.Println(err)
 		return
 	}
-	res, err := sb.Exec(ctx, lazaret.Cmd{Args: []string{"greet"}})
+	res, err := sb.Exec(ctx, fumehood.Cmd{Args: []string{"greet"}})
 	if err != nil {
 		fmt.Println(err)
 		return

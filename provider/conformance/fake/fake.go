@@ -1,6 +1,6 @@
 // Package fake is an in-memory provider: programs are Go functions, files live in a map, and nothing
 // outside the test's process is touched. It keeps the same promises as a real provider, which the
-// conformance suite checks, so code over lazaret.Provider can be unit-tested with it:
+// conformance suite checks, so code over fumehood.Provider can be unit-tested with it:
 //
 //	provider := fake.New(fake.Options{Programs: map[string]fake.Program{
 //		"python3": func(ctx context.Context, p *fake.Proc) int {
@@ -22,7 +22,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // Program is what runs when a command names it. Its return value is the exit code, of which the lowest
@@ -55,17 +55,17 @@ type Options struct {
 type Provider struct {
 	opts  Options
 	mu    sync.Mutex
-	boxes map[*box]*lazaret.Sandbox
+	boxes map[*box]*fumehood.Sandbox
 }
 
-var _ lazaret.Provider = (*Provider)(nil)
+var _ fumehood.Provider = (*Provider)(nil)
 
 // New returns a provider. It does nothing yet, so it cannot fail.
 func New(opts Options) *Provider {
 	if opts.Dir == "" {
 		opts.Dir = "/work"
 	}
-	return &Provider{opts: opts, boxes: map[*box]*lazaret.Sandbox{}}
+	return &Provider{opts: opts, boxes: map[*box]*fumehood.Sandbox{}}
 }
 
 // Name returns "fake".
@@ -74,41 +74,41 @@ func (p *Provider) Name() string { return "fake" }
 // Start makes a sandbox with one service, "default". Spec's Image is reported by its ServiceInfo, and it,
 // Network and Limits change nothing: there is nothing to isolate. Mounts and Compose are an
 // ErrUnsupported.
-func (p *Provider) Start(ctx context.Context, spec lazaret.Spec) (*lazaret.Sandbox, error) {
+func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (*fumehood.Sandbox, error) {
 	const op = "start sandbox"
 	if err := spec.Validate(); err != nil {
 		return nil, err
 	}
 	if ctx.Err() != nil {
-		return nil, &lazaret.Error{Op: op, Class: lazaret.ErrCancelled, Err: context.Cause(ctx)}
+		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrCancelled, Err: context.Cause(ctx)}
 	}
 	if len(spec.Mounts) > 0 {
-		return nil, &lazaret.Error{
-			Op: op, Class: lazaret.ErrUnsupported,
+		return nil, &fumehood.Error{
+			Op: op, Class: fumehood.ErrUnsupported,
 			Err: fmt.Errorf("the fake provider has no mounts"), Hint: "write the files into the sandbox",
 		}
 	}
 	if spec.Compose != nil {
-		return nil, &lazaret.Error{Op: op, Class: lazaret.ErrUnsupported, Err: fmt.Errorf("the fake provider has no Compose projects")}
+		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrUnsupported, Err: fmt.Errorf("the fake provider has no Compose projects")}
 	}
 	if spec.Name == "" {
-		spec.Name = "lazaret-" + strings.ToLower(rand.Text()[:12])
+		spec.Name = "fumehood-" + strings.ToLower(rand.Text()[:12])
 	}
 	end := spec.Recorder().Phase("start")
 	b, err := newBox(p.opts, spec)
 	end(err)
 	if err != nil {
-		return nil, &lazaret.Error{Op: op, Class: lazaret.ErrConfig, Err: err}
+		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err}
 	}
 	b.provider = p
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for other := range p.boxes {
 		if other.info.Name == b.info.Name {
-			return nil, &lazaret.Error{Op: op, Class: lazaret.ErrConfig, Err: fmt.Errorf("a sandbox %q is there already", b.info.Name)}
+			return nil, &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: fmt.Errorf("a sandbox %q is there already", b.info.Name)}
 		}
 	}
-	sb := lazaret.NewSandbox(b, spec)
+	sb := fumehood.NewSandbox(b, spec)
 	p.boxes[b] = sb
 	return sb, nil
 }
@@ -116,7 +116,7 @@ func (p *Provider) Start(ctx context.Context, spec lazaret.Spec) (*lazaret.Sandb
 // Close closes the sandboxes that are still open, except kept ones.
 func (p *Provider) Close(ctx context.Context) error {
 	p.mu.Lock()
-	var open []*lazaret.Sandbox
+	var open []*fumehood.Sandbox
 	for b, sb := range p.boxes {
 		if !b.keep {
 			open = append(open, sb)
@@ -134,7 +134,7 @@ func (p *Provider) Close(ctx context.Context) error {
 // box is the backend of one sandbox, and of its only service.
 type box struct {
 	provider *Provider
-	info     lazaret.Info
+	info     fumehood.Info
 	keep     bool
 	env      map[string]string
 	programs map[string]Program // by absolute path
@@ -149,7 +149,7 @@ type box struct {
 
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-func newBox(opts Options, spec lazaret.Spec) (*box, error) {
+func newBox(opts Options, spec fumehood.Spec) (*box, error) {
 	b := &box{
 		keep: spec.Keep, env: map[string]string{"PATH": defaultPath, "HOME": "/"}, programs: map[string]Program{},
 		users: append([]User{{Name: "root"}}, opts.Users...), fs: newFileSystem(), procs: map[*Proc]struct{}{},
@@ -173,7 +173,7 @@ func newBox(opts Options, spec lazaret.Spec) (*box, error) {
 	if err := b.furnish(opts.Programs, dir); err != nil {
 		return nil, err
 	}
-	b.info = lazaret.Info{Name: spec.Name, Provider: "fake", Services: []lazaret.ServiceInfo{
+	b.info = fumehood.Info{Name: spec.Name, Provider: "fake", Services: []fumehood.ServiceInfo{
 		{Name: "default", Image: spec.Image, User: user, Dir: dir},
 	}}
 	return b, nil
@@ -199,7 +199,7 @@ func (b *box) furnish(programs map[string]Program, dir string) error {
 			return fmt.Errorf("the program %q has no absolute path, or no function", name)
 		}
 		b.programs[file] = program
-		if err := b.fs.write(root, file, []byte(programMark+file), lazaret.WriteOptions{Mode: 0o755}, nil); err != nil {
+		if err := b.fs.write(root, file, []byte(programMark+file), fumehood.WriteOptions{Mode: 0o755}, nil); err != nil {
 			return err
 		}
 	}
@@ -210,9 +210,9 @@ func (b *box) furnish(programs map[string]Program, dir string) error {
 	return nil
 }
 
-func (b *box) Info() lazaret.Info { return b.info }
+func (b *box) Info() fumehood.Info { return b.info }
 
-func (b *box) Service(string) lazaret.ServiceBackend { return b }
+func (b *box) Service(string) fumehood.ServiceBackend { return b }
 
 // Close ends every goroutine of the sandbox, also those that outlived their command.
 func (b *box) Close(context.Context) error {

@@ -6,13 +6,13 @@ import (
 	"maps"
 	"testing"
 
-	"github.com/lazaret/lazaret"
-	"github.com/lazaret/lazaret/provider/conformance"
-	"github.com/lazaret/lazaret/provider/conformance/fake"
-	"github.com/lazaret/lazaret/provider/conformance/probe"
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/conformance"
+	"github.com/fumehood/fumehood/provider/conformance/fake"
+	"github.com/fumehood/fumehood/provider/conformance/probe"
 )
 
-const probePath = "/usr/bin/lazaret-probe"
+const probePath = "/usr/bin/fumehood-probe"
 
 func TestTheFakeKeepsItsPromises(t *testing.T) {
 	provider := fake.New(fake.Options{
@@ -33,8 +33,8 @@ func TestTheFakeKeepsItsPromises(t *testing.T) {
 		Column: "fake",
 		Probe:  probePath,
 		Users:  conformance.Users{Name: "bob", UID: 2000, GID: 3000},
-		Start: func(t *testing.T) *lazaret.Sandbox {
-			sb, err := provider.Start(t.Context(), lazaret.Spec{})
+		Start: func(t *testing.T) *fumehood.Sandbox {
+			sb, err := provider.Start(t.Context(), fumehood.Spec{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -46,7 +46,7 @@ func TestTheFakeKeepsItsPromises(t *testing.T) {
 
 var noTerminals = conformance.Weaker{
 	Reason: "programs are Go functions, without terminals; ErrUnsupported",
-	Check: conformance.Refuses(func(c *conformance.Case) lazaret.Cmd {
+	Check: conformance.Refuses(func(c *conformance.Case) fumehood.Cmd {
 		cmd := c.Probe("append", c.Path("ran"), "x")
 		cmd.TTY = true
 		return cmd
@@ -113,15 +113,15 @@ func TestAProgramThatIgnoresItsContextIsLeftBehind(t *testing.T) {
 			return 0
 		},
 	}})
-	sb, err := provider.Start(t.Context(), lazaret.Spec{})
+	sb, err := provider.Start(t.Context(), fumehood.Spec{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err := sb.Exec(t.Context(), lazaret.Cmd{Args: []string{"deaf"}, Wall: 1})
-	if err != nil || res.Outcome != lazaret.TimedOut || !res.Unkilled {
+	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"deaf"}, Wall: 1})
+	if err != nil || res.Outcome != fumehood.TimedOut || !res.Unkilled {
 		t.Errorf("got %+v, %v, want an unkilled timeout", res, err)
 	}
-	if err := sb.Close(t.Context()); !errors.Is(err, lazaret.ErrInfrastructure) {
+	if err := sb.Close(t.Context()); !errors.Is(err, fumehood.ErrInfrastructure) {
 		t.Errorf("closing over a program that runs: %v", err)
 	}
 	close(release)
@@ -133,13 +133,13 @@ func TestAProgramThatIgnoresItsContextIsLeftBehind(t *testing.T) {
 func TestWhatTheFakeCannotDoIsAnError(t *testing.T) {
 	provider := fake.New(fake.Options{})
 	for name, c := range map[string]struct {
-		spec  lazaret.Spec
+		spec  fumehood.Spec
 		class error
 	}{
-		"mounts":       {lazaret.Spec{Mounts: []lazaret.Mount{{Host: "/a", Container: "/a"}}}, lazaret.ErrUnsupported},
-		"compose":      {lazaret.Spec{Compose: &lazaret.Compose{Files: []string{"a"}}}, lazaret.ErrUnsupported},
-		"unknown user": {lazaret.Spec{User: "nobody-of-that-name"}, lazaret.ErrConfig},
-		"bad name":     {lazaret.Spec{Name: "UPPER"}, lazaret.ErrConfig},
+		"mounts":       {fumehood.Spec{Mounts: []fumehood.Mount{{Host: "/a", Container: "/a"}}}, fumehood.ErrUnsupported},
+		"compose":      {fumehood.Spec{Compose: &fumehood.Compose{Files: []string{"a"}}}, fumehood.ErrUnsupported},
+		"unknown user": {fumehood.Spec{User: "nobody-of-that-name"}, fumehood.ErrConfig},
+		"bad name":     {fumehood.Spec{Name: "UPPER"}, fumehood.ErrConfig},
 	} {
 		if _, err := provider.Start(t.Context(), c.spec); !errors.Is(err, c.class) {
 			t.Errorf("%s: %v, want %v", name, err, c.class)

@@ -10,7 +10,7 @@ import (
 	"path"
 	"time"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // The methods of fileSystem that lock it.
@@ -66,7 +66,7 @@ func (f *fileSystem) read(c cred, path string) ([]byte, error) {
 }
 
 // write replaces or makes a file, whose content data becomes. An owner that is not nil is the file's then.
-func (f *fileSystem) write(c cred, path string, data []byte, opts lazaret.WriteOptions, owner *cred) error {
+func (f *fileSystem) write(c cred, path string, data []byte, opts fumehood.WriteOptions, owner *cred) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if opts.Atomic {
@@ -97,7 +97,7 @@ func (f *fileSystem) appendTo(c cred, path string, data []byte) error {
 // toWrite returns the regular file at path, which is made if need be.
 func (f *fileSystem) toWrite(c cred, path string, perm fs.FileMode, makeParents bool) (*node, error) {
 	n, err := f.regular(c, path, mayWrite)
-	if errors.Is(err, lazaret.ErrNotFound) {
+	if errors.Is(err, fumehood.ErrNotFound) {
 		if makeParents {
 			if err := f.parents(c, path); err != nil {
 				return nil, err
@@ -109,18 +109,18 @@ func (f *fileSystem) toWrite(c cred, path string, perm fs.FileMode, makeParents 
 	return n, err
 }
 
-func (f *fileSystem) stat(c cred, file string, follow bool) (lazaret.FileInfo, error) {
+func (f *fileSystem) stat(c cred, file string, follow bool) (fumehood.FileInfo, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n, err := f.existing(c, file, follow)
 	if err != nil {
-		return lazaret.FileInfo{}, err
+		return fumehood.FileInfo{}, err
 	}
 	return n.info(path.Base(file)), nil
 }
 
-func (n *node) info(name string) lazaret.FileInfo {
-	return lazaret.FileInfo{
+func (n *node) info(name string) fumehood.FileInfo {
+	return fumehood.FileInfo{
 		Name: name, Size: int64(len(n.data)), Mode: n.mode, ModTime: n.modTime, LinkTarget: n.target, UID: n.uid, GID: n.gid,
 	}
 }
@@ -133,7 +133,7 @@ type files struct {
 }
 
 // Files returns the files as a user may use them.
-func (b *box) Files(user string) lazaret.FileBackend {
+func (b *box) Files(user string) fumehood.FileBackend {
 	f := files{box: b, cred: b.cred}
 	if user != "" {
 		f.cred, f.err = b.lookUp(user)
@@ -141,24 +141,24 @@ func (b *box) Files(user string) lazaret.FileBackend {
 	return f
 }
 
-func (f files) Stat(_ context.Context, path string) (lazaret.FileInfo, error) {
+func (f files) Stat(_ context.Context, path string) (fumehood.FileInfo, error) {
 	if f.err != nil {
-		return lazaret.FileInfo{}, f.err
+		return fumehood.FileInfo{}, f.err
 	}
 	return f.fs.stat(f.cred, path, false)
 }
 
-func (f files) Open(_ context.Context, file string, offset, length int64) (io.ReadCloser, lazaret.FileInfo, error) {
+func (f files) Open(_ context.Context, file string, offset, length int64) (io.ReadCloser, fumehood.FileInfo, error) {
 	if f.err != nil {
-		return nil, lazaret.FileInfo{}, f.err
+		return nil, fumehood.FileInfo{}, f.err
 	}
 	data, err := f.fs.read(f.cred, file)
 	if err != nil {
-		return nil, lazaret.FileInfo{}, err
+		return nil, fumehood.FileInfo{}, err
 	}
 	info, err := f.fs.stat(f.cred, file, true)
 	if err != nil {
-		return nil, lazaret.FileInfo{}, err
+		return nil, fumehood.FileInfo{}, err
 	}
 	info.Size = int64(len(data)) // of what is read, whatever was written meanwhile
 	data = data[min(offset, info.Size):]
@@ -169,7 +169,7 @@ func (f files) Open(_ context.Context, file string, offset, length int64) (io.Re
 }
 
 // Write writes what it has read to the end, so that nobody ever sees a part.
-func (f files) Write(ctx context.Context, path string, r io.Reader, size int64, opts lazaret.WriteOptions) error {
+func (f files) Write(ctx context.Context, path string, r io.Reader, size int64, opts fumehood.WriteOptions) error {
 	owner, err := f.owner(opts.Owner)
 	if err != nil {
 		return err
@@ -197,7 +197,7 @@ func readExactly(r io.Reader, size int64) ([]byte, error) {
 	var buf bytes.Buffer
 	n, err := io.CopyN(&buf, r, size)
 	if err != nil {
-		return nil, classed(lazaret.ErrConfig, "the reader gave %d bytes of %d: %w", n, size, err)
+		return nil, classed(fumehood.ErrConfig, "the reader gave %d bytes of %d: %w", n, size, err)
 	}
 	return buf.Bytes(), nil
 }

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 const sigKill = 9
@@ -37,7 +37,7 @@ type Proc struct {
 	mu     sync.Mutex
 	cancel context.CancelCauseFunc
 	ended  bool
-	how    lazaret.Exit
+	how    fumehood.Exit
 	deaf   map[int]bool
 	caught map[int]chan struct{}
 }
@@ -47,13 +47,13 @@ func (b *box) run(ctx context.Context, p *Proc) error {
 	ctx, p.cancel = context.WithCancelCause(ctx)
 	p.done = make(chan struct{})
 	if p.Stdout == nil {
-		p.Stdout, p.Stderr = stream{p, lazaret.Stdout}, stream{p, lazaret.Stderr}
+		p.Stdout, p.Stderr = stream{p, fumehood.Stdout}, stream{p, fumehood.Stderr}
 	}
 	b.mu.Lock()
 	if b.closed {
 		b.mu.Unlock()
 		p.cancel(nil)
-		return classed(lazaret.ErrUnavailable, "the sandbox is closed")
+		return classed(fumehood.ErrUnavailable, "the sandbox is closed")
 	}
 	b.procs[p] = struct{}{}
 	b.mu.Unlock()
@@ -63,7 +63,7 @@ func (b *box) run(ctx context.Context, p *Proc) error {
 	go func() {
 		code := -1
 		defer func() { // also when Raise ends the goroutine
-			p.end(lazaret.Exit{Outcome: lazaret.Exited, Code: code & 0xff}, errEnded)
+			p.end(fumehood.Exit{Outcome: fumehood.Exited, Code: code & 0xff}, errEnded)
 			b.mu.Lock()
 			delete(b.procs, p)
 			b.mu.Unlock()
@@ -80,7 +80,7 @@ func (b *box) run(ctx context.Context, p *Proc) error {
 var errEnded = errors.New("the program has ended")
 
 // end records how the program ended; the first word counts. From then on all it does fails.
-func (p *Proc) end(how lazaret.Exit, why error) {
+func (p *Proc) end(how fumehood.Exit, why error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ended {
@@ -93,7 +93,7 @@ func (p *Proc) end(how lazaret.Exit, why error) {
 	}
 }
 
-func (p *Proc) exit() lazaret.Exit {
+func (p *Proc) exit() fumehood.Exit {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.how
@@ -115,7 +115,7 @@ func (p *Proc) signal(sig int) {
 	case deaf, sig == 0, slices.Contains(harmless, sig):
 		return
 	}
-	p.end(lazaret.Exit{Outcome: lazaret.Signalled, Code: 128 + sig, Signal: sig}, fmt.Errorf("signal %d", sig))
+	p.end(fumehood.Exit{Outcome: fumehood.Signalled, Code: 128 + sig, Signal: sig}, fmt.Errorf("signal %d", sig))
 }
 
 // alive fails when the program has been ended.
@@ -131,7 +131,7 @@ func (p *Proc) alive() error {
 // stream is standard output or error.
 type stream struct {
 	p *Proc
-	s lazaret.Stream
+	s fumehood.Stream
 }
 
 func (w stream) Write(b []byte) (int, error) {
@@ -191,7 +191,7 @@ func (p *Proc) Spawn(ctx context.Context, args ...string) (wait func(), err erro
 		return nil, err
 	}
 	if len(args) == 0 {
-		return nil, classed(lazaret.ErrConfig, "no program to spawn")
+		return nil, classed(fumehood.ErrConfig, "no program to spawn")
 	}
 	who := cred{p.UID, p.GID}
 	program, err := p.box.find(who, args[0], p.Dir, p.Getenv("PATH"))
@@ -232,7 +232,7 @@ func (p *Proc) WriteFile(name string, data []byte, perm fs.FileMode) error {
 	if err := p.alive(); err != nil {
 		return err
 	}
-	return p.box.fs.write(p.cred(), p.path(name), data, lazaret.WriteOptions{Mode: perm}, nil)
+	return p.box.fs.write(p.cred(), p.path(name), data, fumehood.WriteOptions{Mode: perm}, nil)
 }
 
 // AppendFile appends to a regular file, made with mode 0644 if need be.
@@ -244,7 +244,7 @@ func (p *Proc) AppendFile(name string, data []byte) error {
 }
 
 // Stat describes a file, without following a link that it names.
-func (p *Proc) Stat(name string) (lazaret.FileInfo, error) {
+func (p *Proc) Stat(name string) (fumehood.FileInfo, error) {
 	return p.box.fs.stat(p.cred(), p.path(name), false)
 }
 

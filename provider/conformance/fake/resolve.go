@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // node is a file, a directory, a link, or something else that is never opened.
@@ -65,7 +65,7 @@ type place struct {
 }
 
 func classed(class error, format string, a ...any) error {
-	return &lazaret.Error{Class: class, Err: fmt.Errorf(format, a...)}
+	return &fumehood.Error{Class: class, Err: fmt.Errorf(format, a...)}
 }
 
 // maxLinks is how many links one path may lead through, as on Linux.
@@ -89,10 +89,10 @@ func (f *fileSystem) resolve(c cred, path string, follow bool) (place, error) {
 			continue
 		}
 		if !dir.allows(c, mayEnter) {
-			return place{}, classed(lazaret.ErrPermission, "permission denied")
+			return place{}, classed(fumehood.ErrPermission, "permission denied")
 		}
 		if len(name) > maxName {
-			return place{}, classed(lazaret.ErrConfig, "file name too long")
+			return place{}, classed(fumehood.ErrConfig, "file name too long")
 		}
 		if name == ".." {
 			at = at[:max(1, len(at)-1)]
@@ -105,10 +105,10 @@ func (f *fileSystem) resolve(c cred, path string, follow bool) (place, error) {
 		case n == nil && strings.Join(todo, "") == "":
 			return place{dir: dir, name: name}, nil
 		case n == nil:
-			return place{}, classed(lazaret.ErrNotFound, "no such file or directory")
+			return place{}, classed(fumehood.ErrNotFound, "no such file or directory")
 		case n.mode.Type() == fs.ModeSymlink && (!last || follow):
 			if links++; links > maxLinks {
-				return place{}, classed(lazaret.ErrNotFound, "too many levels of symbolic links")
+				return place{}, classed(fumehood.ErrNotFound, "too many levels of symbolic links")
 			}
 			todo = append(strings.Split(n.target, "/"), todo...)
 			if strings.HasPrefix(n.target, "/") {
@@ -119,7 +119,7 @@ func (f *fileSystem) resolve(c cred, path string, follow bool) (place, error) {
 		case n.mode.IsDir():
 			at = append(at, n)
 		case !last:
-			return place{}, classed(lazaret.ErrNotDirectory, "not a directory")
+			return place{}, classed(fumehood.ErrNotDirectory, "not a directory")
 		}
 		here = place{dir: dir, name: name, node: n}
 	}
@@ -133,7 +133,7 @@ func (f *fileSystem) existing(c cred, path string, follow bool) (*node, error) {
 		return nil, err
 	}
 	if p.node == nil {
-		return nil, classed(lazaret.ErrNotFound, "no such file or directory")
+		return nil, classed(fumehood.ErrNotFound, "no such file or directory")
 	}
 	return p.node, nil
 }
@@ -146,11 +146,11 @@ func (f *fileSystem) regular(c cred, path string, bit fs.FileMode) (*node, error
 	}
 	switch {
 	case n.mode.IsDir():
-		return nil, classed(lazaret.ErrIsDirectory, "is a directory")
+		return nil, classed(fumehood.ErrIsDirectory, "is a directory")
 	case !n.mode.IsRegular():
-		return nil, classed(lazaret.ErrNotRegular, "not a regular file")
+		return nil, classed(fumehood.ErrNotRegular, "not a regular file")
 	case !n.allows(c, bit):
-		return nil, classed(lazaret.ErrPermission, "permission denied")
+		return nil, classed(fumehood.ErrPermission, "permission denied")
 	}
 	return n, nil
 }
@@ -162,10 +162,10 @@ func (f *fileSystem) add(c cred, path string, n *node, follow bool) error {
 		return err
 	}
 	if p.node != nil {
-		return classed(lazaret.ErrExists, "file exists")
+		return classed(fumehood.ErrExists, "file exists")
 	}
 	if !p.dir.allows(c, mayWrite) {
-		return classed(lazaret.ErrPermission, "permission denied")
+		return classed(fumehood.ErrPermission, "permission denied")
 	}
 	n.uid, n.gid, n.modTime = c.uid, c.gid, time.Now()
 	p.dir.entries[p.name] = n
@@ -185,9 +185,9 @@ func (f *fileSystem) makeDirs(c cred, path string) error {
 	path = strings.TrimRight(path, "/")
 	n, err := f.existing(c, path, true)
 	if err == nil && !n.mode.IsDir() {
-		return classed(lazaret.ErrNotDirectory, "not a directory")
+		return classed(fumehood.ErrNotDirectory, "not a directory")
 	}
-	if err == nil || !errors.Is(err, lazaret.ErrNotFound) {
+	if err == nil || !errors.Is(err, fumehood.ErrNotFound) {
 		return err
 	}
 	if err := f.parents(c, path); err != nil {

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/lazaret/lazaret"
+	"github.com/fumehood/fumehood"
 )
 
 // cred is who does something.
@@ -30,7 +30,7 @@ func (b *box) lookUp(user string) (cred, error) {
 	}
 	if !known {
 		if err != nil || number < 0 {
-			return cred{}, &lazaret.Error{Class: lazaret.ErrUserNotFound, Err: fmt.Errorf("no user %q", name)}
+			return cred{}, &fumehood.Error{Class: fumehood.ErrUserNotFound, Err: fmt.Errorf("no user %q", name)}
 		}
 		c.uid = number
 	}
@@ -45,7 +45,7 @@ func (b *box) lookUp(user string) (cred, error) {
 	}
 	gid, err := strconv.Atoi(group)
 	if err != nil || gid < 0 {
-		return cred{}, &lazaret.Error{Class: lazaret.ErrUserNotFound, Err: fmt.Errorf("no group %q", group)}
+		return cred{}, &fumehood.Error{Class: fumehood.ErrUserNotFound, Err: fmt.Errorf("no group %q", group)}
 	}
 	c.gid = gid
 	return c, nil

@@ -1,11 +1,11 @@
 // Package probe is the program that the conformance suite runs in sandboxes, instead of a shell or any
 // tool of an image. Its subcommands are functions over an [Env], so that an in-memory provider can run
-// them in process; cmd/lazaret-probe is the same as one static program.
+// them in process; cmd/fumehood-probe is the same as one static program.
 //
 // Several subcommands run one after the other where their arguments are separated by [Then]; the first
 // that fails ends the run:
 //
-//	lazaret-probe print hello --then sleep 10m
+//	fumehood-probe print hello --then sleep 10m
 package probe
 
 import (
@@ -128,14 +128,14 @@ func Main(ctx context.Context, env Env) int {
 
 func runOne(ctx context.Context, env Env, args []string) error {
 	if len(args) == 0 {
-		return usageError("usage: lazaret-probe SUBCOMMAND [ARG...] [" + Then + " SUBCOMMAND ...]\n" + usage())
+		return usageError("usage: fumehood-probe SUBCOMMAND [ARG...] [" + Then + " SUBCOMMAND ...]\n" + usage())
 	}
 	c, ok := commands[args[0]]
 	if !ok {
 		return usageError("no subcommand " + args[0] + "\n" + usage())
 	}
 	if len(args)-1 < c.least {
-		return usageError("usage: lazaret-probe " + args[0] + " " + c.usage)
+		return usageError("usage: fumehood-probe " + args[0] + " " + c.usage)
 	}
 	return c.run(ctx, env, args[1:])
 }
@@ -145,7 +145,7 @@ func codeOf(env Env, err error) int {
 	if errors.As(err, &code) {
 		return int(code)
 	}
-	fmt.Fprintln(env.Stderr, "lazaret-probe:", err)
+	fmt.Fprintln(env.Stderr, "fumehood-probe:", err)
 	var usage usageError
 	if errors.As(err, &usage) {
 		return CodeUsage

@@ -1,8 +1,8 @@
-# Breaks what it can, as root: kills the first process, removes Lazaret's own files, and writes to the root folder. It
+# Breaks what it can, as root: kills the first process, removes Fumehood's own files, and writes to the root folder. It
 # answers, so that there is another test, and removes all programs that this could be run with, its own first.
 kill -9 1 2>/dev/null
-rm -rf /.lazaret 2>/dev/null
-echo vandal 2>/dev/null >/.lazaret/guest
+rm -rf /.fumehood 2>/dev/null
+echo vandal 2>/dev/null >/.fumehood/guest
 echo vandal >/vandal
 sum=0
 while read -r number; do

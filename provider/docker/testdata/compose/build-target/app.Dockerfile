@@ -1,4 +1,4 @@
-FROM lazaret-test/busybox AS first
+FROM fumehood-test/busybox AS first
 RUN echo first > /stage
 FROM first AS second
 ARG COLOUR=red

@@ -1,11 +1,11 @@
-// Command lazaret-probe is what the conformance suite runs in sandboxes; see package probe.
+// Command fumehood-probe is what the conformance suite runs in sandboxes; see package probe.
 package main
 
 import (
 	"context"
 	"os"
 
-	"github.com/lazaret/lazaret/provider/conformance/probe"
+	"github.com/fumehood/fumehood/provider/conformance/probe"
 )
 
 func main() {

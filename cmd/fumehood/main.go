@@ -1,11 +1,11 @@
-// Command lazaret runs untrusted code in disposable sandboxes.
+// Command fumehood runs untrusted code in disposable sandboxes.
 package main
 
 import (
 	"context"
 	"os"
 
-	"github.com/lazaret/lazaret/internal/cli"
+	"github.com/fumehood/fumehood/internal/cli"
 )
 
 func main() {
