@@ -5,12 +5,17 @@ SHELL := /bin/bash
 FUZZTIME ?= 20s
 FUZZ ?= Fuzz
 FUZZED ?= ./...
+TEST := GO=$(GO) scripts/test
+LINT := $(GO) tool -modfile=tools/go.mod golangci-lint
+
+export FUMEHOOD_TIER
 
 .DEFAULT_GOAL := help
-.PHONY: help guest release build demo test fuzz lint fmt vet tidy bench generate promises docker images leftovers clean
+.PHONY: help build guest demo check test test-all test-all-tests test-all-promises test-all-fuzz test-all-mutants \
+	mutants precommit fuzz lint fmt vet tidy names bench generate promises docker images release leftovers clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 guest: ## build the guests that programs embed, if their sources have changed
 	@$(GO) generate -run 'build$$' ./internal/guestbin
@@ -18,25 +23,46 @@ guest: ## build the guests that programs embed, if their sources have changed
 build: guest ## build bin/fumehood
 	$(GO) build -trimpath -o bin/fumehood ./cmd/fumehood
 
-demo: images build ## judge the submissions of examples/judge
-	bin/fumehood eval examples/judge
+demo: ## judge the submissions of examples/judge, from a fresh machine on
+	@GO=$(GO) scripts/demo
+
+check: names guest ## test what needs no Docker, with the race detector: before a commit
+	@$(TEST) -race -short ./...
 
 # The package whose tests take the longest comes first, so that it does not run on alone.
-test: images guest ## run all tests with the race detector; needs Docker
-	@start=$$SECONDS; rc=0; \
-	FUMEHOOD_TIER=$${FUMEHOOD_TIER:-quick} $(GO) test -race -parallel 4 -timeout 60m ./provider/docker ./... || rc=$$?; \
-	echo "make test: $$((SECONDS - start)) s"; exit $$rc
+test: FUMEHOOD_TIER := $(or $(FUMEHOOD_TIER),quick)
+test: images guest ## test everything against a Docker Engine: before a push
+	@$(TEST) $(TESTFLAGS) -count=1 -p 3 -parallel 8 -timeout 30m ./provider/docker ./...
+
+test-all: ## all that exists, in parts that can be run alone: after a change of guest, wire, engine, clean-up or Compose
+	@GO=$(GO) scripts/test-all
+
+test-all-tests: FUMEHOOD_TIER := all
+test-all-tests: images guest ## a part of test-all: all tests at full size, with the race detector
+	@$(TEST) -race -count=1 -p 2 -parallel 8 -timeout 60m ./provider/docker ./...
+
+test-all-promises: promises ## a part of test-all: every column of the conformance suite
+
+test-all-fuzz: fuzz ## a part of test-all: every fuzz target
+
+test-all-mutants: mutants ## a part of test-all: every known defect is caught
+
+mutants: images guest ## apply each defect of testdata/mutants in turn; a test has to fail
+	@GO=$(GO) scripts/mutants
+
+precommit: ## format, vet and lint what has changed, in a few seconds
+	@GO=$(GO) scripts/precommit
 
 fuzz: ## run every fuzz target, or those of FUZZED that FUZZ names, for FUZZTIME, 20s if not set
 	@GO=$(GO) scripts/fuzz $(FUZZTIME) '$(FUZZ)' $(FUZZED)
 
-lint: ## run the linter at its pinned version (first run: a minute to build it)
-	$(GO) tool -modfile=tools/go.mod golangci-lint run
+lint: guest ## run the linter at its pinned version (first run: a minute to build it)
+	$(LINT) run
 
 fmt: ## format all Go files
-	$(GO) tool -modfile=tools/go.mod golangci-lint fmt
+	$(LINT) fmt
 
-vet: ## vet for Linux, macOS and Windows
+vet: guest ## vet for Linux, macOS and Windows
 	@for os in linux darwin windows; do \
 		echo "go vet ($$os)"; GOOS=$$os $(GO) vet ./... || exit 1; \
 	done
@@ -45,6 +71,9 @@ tidy: ## check that go.mod and go.sum are tidy, here and in tools
 	$(GO) mod tidy -diff
 	$(GO) -C tools mod tidy -diff
 
+names: ## check that the project's former name is gone
+	@scripts/check-names
+
 bench: images guest ## run the benchmarks
 	$(GO) run ./bench
 
@@ -52,10 +81,11 @@ generate: ## rebuild generated files
 	$(GO) generate ./...
 
 # The flag -update-promises exists only where a test uses the conformance suite.
-promises: images guest ## write anew which promises each provider keeps
+promises: FUMEHOOD_TIER := all
+promises: images guest ## record again which promises each provider keeps
 	@packages=$$($(GO) list -f '{{$$p := .ImportPath}}{{range .TestImports}}{{$$p}} {{.}}{{"\n"}}{{end}}{{range .XTestImports}}{{$$p}} {{.}}{{"\n"}}{{end}}' ./provider/... \
 		| awk '$$1 ~ suite || $$2 ~ suite { print $$1 }' suite='/fumehood/provider/conformance$$' | sort -u); \
-	FUMEHOOD_TIER=all $(GO) test -count=1 -p 1 -parallel 4 -timeout 60m $$packages -run Promises -args -update-promises
+	$(GO) test -count=1 -p 1 -parallel 8 -timeout 60m $$packages -run Promises -args -update-promises
 
 docker: ## make sure that a Docker Engine answers
 	@scripts/ensure-docker

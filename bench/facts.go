@@ -13,30 +13,29 @@ import (
 
 // facts are what a figure means little without.
 type facts struct {
-	Date      time.Time `json:"date"`
-	Revision  string    `json:"revision"` // of this module; empty where git does not tell
-	Go        string    `json:"go"`
-	Host      string    `json:"host"` // operating system and architecture
-	Cores     int       `json:"cores"`
-	Kernel    string    `json:"kernel"` // the Engine's machine's
-	MemoryMiB int64     `json:"memory_mib"`
-	Engine    string    `json:"engine"`
-	Storage   string    `json:"storage"`
-	Cgroups   string    `json:"cgroups"`
-	Runtime   string    `json:"runtime"`
-	CLI       string    `json:"cli"`  // empty where there is none
-	Load      string    `json:"load"` // before the run, as in /proc/loadavg
-	LoadAfter string    `json:"-"`
-	Image     string    `json:"image"`
-	Rounds    int       `json:"rounds"`
-	Seed      int       `json:"seed"`
+	Date      time.Time
+	Revision  string // of this module; empty where git does not tell
+	Go        string
+	Host      string // operating system and architecture
+	Cores     int
+	Kernel    string // the Engine's machine's
+	MemoryMiB int64
+	Engine    string
+	Storage   string
+	Cgroups   string
+	Runtime   string
+	CLI       string // empty where there is none
+	Load      string // before the run, as in /proc/loadavg
+	LoadAfter string
+	Image     string
+	Rounds    int
 }
 
 func learnFacts(ctx context.Context, opts options, contenders []contender) (facts, error) {
 	f := facts{
 		Date: time.Now().UTC(), Revision: output(ctx, "git", "describe", "--always", "--dirty"),
 		Go: runtime.Version(), Host: runtime.GOOS + "/" + runtime.GOARCH, Cores: runtime.NumCPU(), Load: load(),
-		Image: opts.image, Rounds: opts.rounds, Seed: seed,
+		Image: opts.image, Rounds: opts.rounds,
 	}
 	for _, c := range contenders {
 		switch c := c.(type) {

@@ -3,7 +3,7 @@
 //
 // Everything is measured by all contenders in turn, round by round, in an order that is shuffled anew for
 // each step: what else the machine does meets all of them alike. The table goes to standard output, the
-// single samples with the facts of the machine to a file of JSON lines in -out.
+// single samples with the facts of the machine to a file in -out, in the Go benchmark format, for benchstat.
 //
 //	go run ./bench [-rounds 30] [-image fumehood-test/busybox] [-only regexp] [-out bench-results] [-check]
 package main

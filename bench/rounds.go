@@ -123,7 +123,7 @@ func (r *round) cold(ctx context.Context, i int) (err error) {
 
 func (r *round) record(name string, i int, took time.Duration) {
 	if r.number > 0 {
-		r.rec.add(sample{Round: r.number, Row: name, Contender: r.contenders[i].name(), Nanoseconds: took})
+		r.rec.add(sample{Row: name, Contender: r.contenders[i].name(), Took: took})
 	}
 }
 

@@ -109,3 +109,26 @@ func TestSharesAreOfAllThatWasSpent(t *testing.T) {
 		t.Errorf("got %q of nothing", got)
 	}
 }
+
+func TestSample_line(t *testing.T) {
+	s := sample{Row: "create + start + first exec", Contender: "docker CLI", Took: 1500 * time.Microsecond}
+	if got, want := s.line(), "BenchmarkCreateStartFirstExec/by=DockerCLI 1 1500000 ns/op\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	seen := map[string]string{}
+	for _, r := range slices.Concat(stepRows(), projectRows(), sampleRows()) {
+		name := benchmarkName(r.name)
+		if other, ok := seen[name]; ok || name == "" {
+			t.Errorf("the rows %q and %q are both called %s", r.name, other, name)
+		}
+		seen[name] = r.name
+	}
+}
+
+func TestFacts_config(t *testing.T) {
+	got := facts{Date: time.Unix(0, 0).UTC(), Go: "go1", Cores: 2}.config()
+	want := "date: 1970-01-01T00:00:00Z\ngo: go1\ncores: 2\nmemory-mib: 0\nrounds: 0\n"
+	if got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

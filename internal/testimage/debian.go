@@ -38,7 +38,7 @@ func debian() (release, error) {
 	return r, nil
 }
 
-// mirror is where apt gets this release from; empty if apt doesn't say, and debootstrap then knows one.
+// mirror is where apt gets this release from; empty if apt doesn't say, and mmdebstrap then knows one.
 func (r release) mirror(ctx context.Context) string {
 	out, err := program{}.output(ctx, "apt-get", "indextargets", "--format", "$(CODENAME) $(COMPONENT) $(REPO_URI)", "Created-By: Packages")
 	if err != nil {
@@ -52,7 +52,7 @@ func (r release) mirror(ctx context.Context) string {
 	return ""
 }
 
-// aptProxy is the proxy that apt uses, as an environment variable for debootstrap; nil if there is none.
+// aptProxy is the proxy that apt uses, as an environment variable for mmdebstrap; nil if there is none.
 func aptProxy(ctx context.Context) []string {
 	out, err := program{}.output(ctx, "apt-config", "shell", "P", "Acquire::http::Proxy")
 	_, value, found := strings.Cut(strings.TrimSpace(out), "=")
@@ -63,22 +63,19 @@ func aptProxy(ctx context.Context) []string {
 	return []string{"http_proxy=" + value}
 }
 
-// needDebootstrap installs debootstrap if it is missing.
-func needDebootstrap(ctx context.Context, r release) error {
+// needMmdebstrap installs mmdebstrap if it is missing. It does what debootstrap does in a third of the time.
+func needMmdebstrap(ctx context.Context) error {
 	if os.Geteuid() != 0 {
-		return errors.New("no registry answered, and debootstrap needs root: run this as root once, " +
+		return errors.New("no registry answered, and mmdebstrap needs root: run this as root once, " +
 			"or let the Docker Engine reach a registry")
 	}
-	if _, err := exec.LookPath("debootstrap"); err == nil {
+	if _, err := exec.LookPath("mmdebstrap"); err == nil {
 		return nil
 	}
-	say("installing debootstrap")
+	say("installing mmdebstrap")
 	// An update that fails for one source of many is no reason to give up: the installation decides.
 	_, _ = program{}.output(ctx, "apt-get", "update", "-q")
-	if _, err := (program{}).output(ctx, "apt-get", "install", "-yq", "--no-install-recommends", "debootstrap", r.id+"-keyring"); err == nil {
-		return nil
-	}
-	_, err := program{}.output(ctx, "apt-get", "install", "-yq", "--no-install-recommends", "debootstrap")
+	_, err := program{}.output(ctx, "apt-get", "install", "-yq", "--no-install-recommends", "mmdebstrap")
 	return err
 }
 
@@ -89,17 +86,20 @@ func debianTree(packages ...string) func(ctx context.Context, dir, arch string, 
 		if err != nil {
 			return err
 		}
-		if err := needDebootstrap(ctx, r); err != nil {
+		if err := needMmdebstrap(ctx); err != nil {
 			return err
 		}
 		root := filepath.Join(dir, "root")
 		args := []string{
-			// In namespaces of its own, what debootstrap mounts and starts is gone whatever way it ends.
-			"--mount", "--pid", "--mount-proc", "--fork", "--kill-child", "debootstrap", "--variant=minbase",
+			// In namespaces of its own, what mmdebstrap mounts and starts is gone whatever way it ends.
+			"--mount", "--pid", "--mount-proc", "--fork", "--kill-child", "mmdebstrap", "--mode=root", "--format=directory", "--variant=minbase",
 			"--include=" + strings.Join(packages, ","),
 		}
-		if r.id == "ubuntu" {
+		switch r.id {
+		case "ubuntu":
 			args = append(args, "--components=main,universe") // where Debian has one
+		case "debian":
+			args = append(args, "--include=usr-is-merged") // else apt chooses usrmerge, which takes all of Perl
 		}
 		args = append(args, r.codename, root)
 		if m := r.mirror(ctx); m != "" {
@@ -120,7 +120,7 @@ func debianTree(packages ...string) func(ctx context.Context, dir, arch string, 
 func clean(root string) error {
 	remove := []string{
 		"var/lib/apt/lists/*", "var/cache/apt/*", "var/cache/debconf/*-old", "var/cache/ldconfig/*", "var/log/*",
-		"var/lib/dpkg/*-old", "debootstrap", "etc/resolv.conf", "etc/hostname", "etc/hosts", "etc/apt/sources.list.d/*",
+		"var/lib/dpkg/*-old", "etc/resolv.conf", "etc/hostname", "etc/hosts", "etc/apt/sources.list.d/*",
 		"etc/apt/apt.conf.d/*proxy*", "usr/share/doc/*", "usr/share/man/*", "usr/share/info/*", "usr/share/locale/*", "dev/*",
 		"tmp/*", "run/*", "root/.wget-hsts",
 	}

@@ -51,7 +51,7 @@ var images = []testImage{
 			" && apt-get install -y --no-install-recommends procps && rm -rf /var/lib/apt/lists/*; fi" +
 			" && " + addTester("/bin/bash"),
 		tree: debianTree("python3", "procps", "bash"),
-		how:  "no registry reached, using debootstrap (about a minute)",
+		how:  "no registry reached, using mmdebstrap (about half a minute)",
 	},
 	{
 		name: "fumehood-test/examples",
@@ -61,7 +61,7 @@ var images = []testImage{
 		setup: "apt-get update && apt-get install -y --no-install-recommends " + strings.Join(exampleTools, " ") +
 			" && rm -rf /var/lib/apt/lists/* && " + addTester("/bin/bash"),
 		tree: debianTree(exampleTools...),
-		how:  "no registry reached, using debootstrap (about a minute)",
+		how:  "no registry reached, using mmdebstrap (about half a minute)",
 	},
 }
 

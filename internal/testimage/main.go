@@ -27,7 +27,7 @@ const (
 	cacheLabel = "fumehood.cache=test-image"
 	// recipeLabel holds the recipe that an image was made by. Raise recipe when the images should change.
 	recipeLabel = "fumehood.test-image"
-	recipe      = "1"
+	recipe      = "3"
 
 	searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
