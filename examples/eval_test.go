@@ -1,93 +1,90 @@
 package examples
 
 import (
-	"bufio"
-	"bytes"
-	"encoding/json"
-	"io/fs"
+	"fmt"
 	"maps"
 	"os"
-	"os/exec"
+	"path"
 	"path/filepath"
-	"runtime"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/runs"
 	"github.com/fumehood/fumehood/task"
 	"github.com/fumehood/fumehood/taskfile"
 )
 
-// eval runs a task with the real program, and returns what became of each sample.
-func eval(t *testing.T, dir string) map[string]task.SampleResult {
+// evaluation is a run of fumehood eval that has ended.
+type evaluation struct {
+	stdout  string
+	results map[string]task.SampleResult // by sample
+}
+
+// eval runs `fumehood eval DIR ARG...`, which must end well and leave nothing behind.
+func eval(t *testing.T, dir string, args ...string) evaluation {
 	t.Helper()
 	needDocker(t)
-	program := filepath.Join(t.TempDir(), "fumehood")
-	if runtime.GOOS == "windows" {
-		program += ".exe"
-	}
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../cmd/fumehood").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-		if err == nil && e.Type().IsRegular() {
-			_, err = os.ReadFile(path) // for the test's cache, as lookAt does
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lookAt(t, dir)
+	state, folder := t.TempDir(), t.TempDir()
 	// Few at once: an honest program has to stay within its limit on a machine that runs other tests too.
-	cmd, stdout, stderr := command(t, program, "eval", dir, "--json", "--max-sandboxes", "3", "--runs", t.TempDir())
+	args = append([]string{"eval", dir, "--max-sandboxes", "3", "--runs", folder}, args...)
+	cmd, stdout, stderr := command(t, "fumehood", args...)
+	cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+state)
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%v\n%s", err, stderr)
 	}
-	all := map[string]task.SampleResult{}
-	lines := bufio.NewScanner(bytes.NewReader(stdout.Bytes()))
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		var e struct {
-			Event  string
-			Result task.SampleResult
-		}
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+	for _, left := range leftBehind(t, cmd.Process.Pid, state) {
+		t.Errorf("left behind: %s", left)
+	}
+	all, err := runs.List(folder)
+	if err != nil || len(all) != 1 {
+		t.Fatalf("%d runs, want 1: %v", len(all), err)
+	}
+	ended := evaluation{stdout: stdout.String(), results: map[string]task.SampleResult{}}
+	for r, err := range all[0].Results() {
+		if err != nil {
 			t.Fatal(err)
 		}
-		if e.Event == "result" {
-			all[e.Result.Sample] = e.Result
-		}
+		ended.results[r.Sample] = r
 	}
-	if err := lines.Err(); err != nil {
-		t.Fatal(err)
-	}
-	for _, left := range leftBehind(t, filepath.Base(dir)) {
-		t.Errorf("left behind: %s %s", left.Kind, left.Name)
-	}
-	return all
+	return ended
 }
 
-// leftBehind lists what runs of a task that have ended left in the daemon.
-func leftBehind(t *testing.T, of string) []fumehood.Leftover {
+// leftBehind lists what a process that has ended left in the daemon and in its state folder.
+func leftBehind(t *testing.T, pid int, state string) []string {
 	t.Helper()
-	p, err := docker.New(t.Context(), docker.Options{})
+	c, err := compose.Connect(t.Context(), compose.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := p.Close(t.Context()); err != nil {
+		if err := c.Close(); err != nil {
 			t.Error(err)
 		}
 	}()
-	all, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{DryRun: true})
+	objects, err := c.Engine.Objects(t.Context(), engine.LabelOwner)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return slices.DeleteFunc(all, func(l fumehood.Leftover) bool {
-		return !strings.HasPrefix(l.Sandbox, "fumehood-"+of+"-") || l.Owner == "alive"
-	})
+	var left []string
+	for _, o := range objects {
+		id, err := owner.Parse(o.Labels[engine.LabelOwner])
+		if err == nil && id.PID == pid && o.Labels[engine.LabelCache] == "" {
+			left = append(left, string(o.Kind)+" "+o.Name)
+		}
+	}
+	folders, err := filepath.Glob(filepath.Join(state, "fumehood", "docker", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(left, folders...)
 }
 
 // verdict is what a judge says of a submission, by how its last step ended.
@@ -113,7 +110,27 @@ func verdict(r task.SampleResult) string {
 	return "wrong answer"
 }
 
+// firstOfEachKind returns one sample for each verdict in each language. Of a kind it prefers one that waits to one that
+// computes until its time is over.
+func firstOfEachKind(samples []*taskfile.Sample) []*taskfile.Sample {
+	const waits = "maze/stubborn.sh"
+	kind := func(s *taskfile.Sample) string { return s.Metadata["verdict"] + path.Ext(s.ID) }
+	var first []*taskfile.Sample
+	for _, s := range samples {
+		at := slices.IndexFunc(first, func(f *taskfile.Sample) bool { return kind(f) == kind(s) })
+		switch {
+		case at < 0:
+			first = append(first, s)
+		case s.ID == waits:
+			first[at] = s
+		}
+	}
+	return first
+}
+
+// TestTheJudgeKnowsEachSubmission runs what `make demo` runs. The quick tier judges one submission of each kind.
 func TestTheJudgeKnowsEachSubmission(t *testing.T) {
+	t.Parallel()
 	f, err := taskfile.Read("judge/task.yaml", taskfile.ReadOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -121,19 +138,64 @@ func TestTheJudgeKnowsEachSubmission(t *testing.T) {
 	if len(f.Samples) < 60 {
 		t.Errorf("there are only %d submissions", len(f.Samples))
 	}
-	got := eval(t, "judge")
-	for _, s := range f.Samples {
-		if v, known := verdict(got[s.ID]), s.Metadata["verdict"]; v != known {
-			t.Errorf("%s: %s, and it is known for %s: %+v", s.ID, v, known, got[s.ID])
+	samples, whole := f.Samples, tier.Pick(t, false, true, true)
+	var args []string
+	if !whole {
+		samples = firstOfEachKind(samples)
+		for _, s := range samples {
+			args = append(args, "--sample", s.ID)
+		}
+	}
+	got := eval(t, "judge", args...)
+	if len(got.results) != len(samples) {
+		t.Errorf("%d results of %d samples", len(got.results), len(samples))
+	}
+	accepted := 0
+	for _, s := range samples {
+		known := s.Metadata["verdict"]
+		if known == "accepted" {
+			accepted++
+		}
+		if v := verdict(got.results[s.ID]); v != known {
+			t.Errorf("%s: %s, and it is known for %s: %+v", s.ID, v, known, got.results[s.ID])
+		}
+	}
+	lines := strings.SplitAfter(got.stdout, "\n")
+	want := fmt.Sprintf("judge: %d attempts, %d passed, %d failed\n", len(samples), accepted, len(samples)-accepted)
+	if lines[0] != want {
+		t.Errorf("the summary begins with %q, want %q", lines[0], want)
+	}
+	if whole {
+		wantSummaryOfReadme(t, lines)
+	}
+}
+
+// wantSummaryOfReadme checks that the README shows these lines, but for times and names.
+func wantSummaryOfReadme(t *testing.T, lines []string) {
+	t.Helper()
+	page, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, shown, _ := strings.Cut(string(page), "```\n"+lines[0])
+	shown, _, found := strings.Cut(lines[0]+shown, "```\n")
+	if !found {
+		t.Fatalf("README.md does not show %q", lines[0])
+	}
+	varies := regexp.MustCompile(`(?m)\d+ %(,|$)|[^ ]*/\d{8}-\d{6}-judge-\w+$`)
+	for i, line := range strings.SplitAfter(shown, "\n") {
+		if i >= len(lines) || varies.ReplaceAllString(lines[i], "#") != varies.ReplaceAllString(line, "#") {
+			t.Errorf("README.md shows\n%sand fumehood eval prints\n%s", shown, strings.Join(lines, ""))
+			return
 		}
 	}
 }
 
 // scores are those of a task's samples. One without a score fails the test.
-func scores(t *testing.T, all map[string]task.SampleResult) map[string]float64 {
+func scores(t *testing.T, got evaluation) map[string]float64 {
 	t.Helper()
 	of := map[string]float64{}
-	for id, r := range all {
+	for id, r := range got.results {
 		if r.Score == nil {
 			t.Errorf("%s: %s", id, r.Error.Text)
 			continue
@@ -144,6 +206,7 @@ func scores(t *testing.T, all map[string]task.SampleResult) map[string]float64 {
 }
 
 func TestAttacksSucceedWhereTheApplicationLetsThem(t *testing.T) {
+	t.Parallel()
 	want := map[string]float64{
 		"other notes, version 1": 1, "other notes, version 2": 0, "other notes, version 3": 0,
 		"second order, version 1": 1, "second order, version 2": 1, "second order, version 3": 0,
@@ -155,6 +218,7 @@ func TestAttacksSucceedWhereTheApplicationLetsThem(t *testing.T) {
 }
 
 func TestOnlyARepairIsARepair(t *testing.T) {
+	t.Parallel()
 	want := map[string]float64{
 		"right": 1, "visible tests only": 0.5, "half": 0.25, "nothing": 0.125, "stale": 0.125,
 		"tests rewritten": 0.125, "conftest": 0.125, "early exit": 0, "always equal": 0, "link": 0,

@@ -4,13 +4,19 @@ package examples
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/fumehood/fumehood/internal/cli"
 	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider/docker"
 )
@@ -35,36 +41,67 @@ func needDocker(t *testing.T) {
 	tier.Missing(t, tier.Quick, err)
 }
 
-// build compiles an example and returns the program.
-func build(t *testing.T, name string) string {
-	t.Helper()
-	lookAt(t, name)
-	program := filepath.Join(t.TempDir(), name)
-	if runtime.GOOS == "windows" {
-		program += ".exe"
-	}
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./"+name).CombinedOutput()
-	if err != nil {
-		t.Fatalf("build %s: %v\n%s", name, err, out)
-	}
-	return program
+// TestMain makes this test binary fumehood where it is started under that name.
+func TestMain(m *testing.M) {
+	testscript.Main(withPrograms{m}, map[string]func(){"fumehood": func() {
+		os.Exit(cli.Main(context.Background(), os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
+	}})
 }
 
-// lookAt reads the files of a folder: go test caches a result until a file changes that the test itself
-// has read, and knows nothing of what go build and the examples read.
+// programs is the folder that build compiles to. TestMain sets it once.
+var programs string
+
+// withPrograms runs the tests with a folder for programs.
+type withPrograms struct{ *testing.M }
+
+func (tests withPrograms) Run() int {
+	var err error
+	if programs, err = os.MkdirTemp("", "examples-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(programs)
+	return tests.M.Run()
+}
+
+// compiled compiles the programs and the one in the README with one command.
+var compiled = sync.OnceValue(func() error {
+	overlay, err := readmeOverlay(programs)
+	if err != nil {
+		return err
+	}
+	to := programs + string(filepath.Separator)
+	out, err := exec.Command("go", "build", "-ldflags=-w", "-overlay", overlay, "-o", to, "./quickstart", "./walkthrough", "./readme").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("build: %w\n%s", err, out)
+	}
+	return nil
+})
+
+// build compiles a program and returns its path.
+func build(t *testing.T, name string) string {
+	t.Helper()
+	if err := compiled(); err != nil {
+		t.Fatal(err)
+	}
+	if runtime.GOOS == "windows" {
+		name += ".exe"
+	}
+	return filepath.Join(programs, name)
+}
+
+// lookAt reads the files below a folder: go test caches a result until a file changes that the test itself has read,
+// and knows nothing of what go build and the examples read.
 func lookAt(t *testing.T, dir string) {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(dir, "*"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("%d files in %s: %v", len(files), dir, err)
-	}
-	for _, f := range files {
-		if info, err := os.Stat(f); err == nil && info.IsDir() {
-			continue
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err == nil && e.Type().IsRegular() {
+			_, err = os.ReadFile(path)
 		}
-		if _, err := os.ReadFile(f); err != nil {
-			t.Fatal(err)
-		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -82,7 +119,9 @@ func command(t *testing.T, program string, args ...string) (cmd *exec.Cmd, stdou
 }
 
 func TestQuickstart(t *testing.T) {
+	t.Parallel()
 	needDocker(t)
+	lookAt(t, "quickstart")
 	cmd, stdout, stderr := command(t, build(t, "quickstart"), image)
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%v\n%s", err, stderr)
