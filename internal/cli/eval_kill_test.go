@@ -19,6 +19,7 @@ import (
 )
 
 func TestAnEvaluationThatIsKilledGoesOnAndHasEveryResultOnce(t *testing.T) {
+	t.Parallel()
 	e := needDocker(t)
 	const kills = 3
 	samples := tier.Pick(t, 8, 16, 200)

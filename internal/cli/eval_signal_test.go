@@ -16,6 +16,7 @@ import (
 
 // What has a score when a run is interrupted keeps it, and nothing is left of the rest.
 func TestAnInterruptedRunKeepsWhatThereIs(t *testing.T) {
+	t.Parallel()
 	e := needDocker(t)
 	cmd, dir := program(t, "eval", "task.yaml")
 	task := `name: waits

@@ -14,6 +14,7 @@ import (
 )
 
 func TestPortsOfANamedSandboxAreForwardedUntilCtrlC(t *testing.T) {
+	t.Parallel()
 	needDocker(t)
 	up, dir := program(t, "up", "--image", "fumehood-test/python")
 	fumehood := func(args ...string) *exec.Cmd {

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"runtime"
 	"testing"
 
 	"github.com/fumehood/fumehood/internal/engine"
@@ -14,15 +12,9 @@ import (
 
 // A user who has no docker program, and no variable but the one that leads to the daemon.
 func TestRunNeedsNoOtherProgramAndNoEnvironment(t *testing.T) {
+	t.Parallel()
 	e := needDocker(t)
-	binary := filepath.Join(t.TempDir(), "fumehood")
-	if runtime.GOOS == "windows" {
-		binary += ".exe"
-	}
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../../cmd/fumehood").CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
-	cmd := exec.CommandContext(t.Context(), binary, "run", "--json", "--image", "fumehood-test/python", "--", "python3", "-c", "print(6*7)")
+	cmd := exec.CommandContext(t.Context(), "fumehood", "run", "--json", "--image", "fumehood-test/python", "--", "python3", "-c", "print(6*7)")
 	cmd.Env = []string{"PATH=/nonexistent"}
 	if host, ok := os.LookupEnv("DOCKER_HOST"); ok {
 		cmd.Env = append(cmd.Env, "DOCKER_HOST="+host)

@@ -20,6 +20,7 @@ import (
 // Engine begin with a line that skips them where none answers. At the end of each, nothing may be left of
 // what its programs made.
 func TestScript(t *testing.T) {
+	t.Parallel()
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,

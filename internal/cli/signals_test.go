@@ -107,6 +107,7 @@ func interrupted(t *testing.T, cmd *exec.Cmd, sig syscall.Signal, await func()) 
 }
 
 func TestASignalEndsWhatWaitsForADaemon(t *testing.T) {
+	t.Parallel()
 	for _, args := range [][]string{{"run", "--", "true"}, {"cleanup"}, {"doctor"}} {
 		for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 			t.Run(args[0]+" "+sig.String(), func(t *testing.T) {
@@ -121,6 +122,7 @@ func TestASignalEndsWhatWaitsForADaemon(t *testing.T) {
 }
 
 func TestASignalWhileItStarts(t *testing.T) {
+	t.Parallel()
 	e := needDocker(t)
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		t.Run(sig.String(), func(t *testing.T) {
@@ -144,6 +146,7 @@ func awaitContainer(t *testing.T, e *engine.Client, dir string) {
 }
 
 func TestASignalWhileTheCommandRuns(t *testing.T) {
+	t.Parallel()
 	needDocker(t)
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		t.Run(sig.String(), func(t *testing.T) {
@@ -169,6 +172,7 @@ func firstLine(t *testing.T, r io.Reader) {
 const manyBytes = 1 << 30
 
 func TestASignalWhileATreeIsCopiedIn(t *testing.T) {
+	t.Parallel()
 	e := needDocker(t)
 	cmd, dir := program(t, "run", "--cp", "tree:/tree", "--", "sleep", "600")
 	tree := filepath.Join(dir, "tree")
@@ -190,6 +194,7 @@ func TestASignalWhileATreeIsCopiedIn(t *testing.T) {
 }
 
 func TestASignalWhileATreeIsCopiedOut(t *testing.T) {
+	t.Parallel()
 	needDocker(t)
 	cmd, dir := program(t, "run", "--cp", ":/large:out", "--", "truncate", "-s", "1G", "/large")
 	out := filepath.Join(dir, "out")
@@ -218,6 +223,7 @@ func slowRemoval(t *testing.T, e *engine.Client) (string, <-chan struct{}) {
 }
 
 func TestASecondSignalEndsItAtOnce(t *testing.T) {
+	t.Parallel()
 	e := needDocker(t)
 	address, removing := slowRemoval(t, e)
 	cmd, dir := program(t, "run", "--", "sh", "-c", "echo ready; sleep 600")
@@ -261,6 +267,7 @@ func TestASecondSignalEndsItAtOnce(t *testing.T) {
 // A signal at any moment ends the program with everything cleaned up: by itself, or by its reaper where the signal has
 // come before it could be caught.
 func TestASignalAtARandomMoment(t *testing.T) {
+	t.Parallel()
 	e := needDocker(t)
 	// Within this time a run comes and goes, on a machine that has other things to do too.
 	const longest = 3 * time.Second
@@ -299,6 +306,7 @@ func TestASignalAtARandomMoment(t *testing.T) {
 }
 
 func TestAReaderThatGoesAwayEndsTheRun(t *testing.T) {
+	t.Parallel()
 	needDocker(t)
 	cmd, _ := program(t, "run", "--", "yes")
 	var stderr bytes.Buffer
@@ -323,8 +331,10 @@ func TestAReaderThatGoesAwayEndsTheRun(t *testing.T) {
 }
 
 func TestAReaderThatIsNotThere(t *testing.T) {
+	t.Parallel()
 	for _, args := range [][]string{{"version"}, {"version", "--json"}, {"completion", "bash"}, {"cleanup", "--provider", "local"}} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
+			t.Parallel()
 			cmd, _ := program(t, args...)
 			r, w, err := os.Pipe()
 			if err != nil {
