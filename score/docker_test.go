@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -92,13 +94,15 @@ func write(solution string) string {
 }
 
 func TestAGraderScoresWhatAnAttemptHasLeft(t *testing.T) {
-	p := dockertest.Provider(t, docker.Options{})
+	t.Parallel()
+	p := dockertest.Provider(t, docker.Options{NoSweep: true})
 	for name, c := range map[string]struct {
 		solution string
 		want     float64
 		reasons  int
 	}{"right": {right, 1, 0}, "wrong": {wrong, 1.0 / 3, 2}, "crashing": {"1/0", 0, 3}} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			got, err := graded(t, p, grader(t), write(c.solution))
 			if err != nil || got.Value != c.want || len(got.Reasons) != c.reasons || len(got.Parts) != 3 {
 				t.Errorf("got %+v, %v", got, err)
@@ -190,9 +194,11 @@ print(4)`),
 }
 
 func TestNoHostileSubmissionMovesItsScore(t *testing.T) {
-	p := dockertest.Provider(t, docker.Options{})
+	t.Parallel()
+	p := dockertest.Provider(t, docker.Options{NoSweep: true})
 	for name, script := range hostile {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			got, err := graded(t, p, grader(t), script)
 			if err != nil || got.Value > 1.0/3 || len(got.Reasons) == 0 {
 				t.Errorf("got %+v, %v", got, err)
@@ -202,9 +208,10 @@ func TestNoHostileSubmissionMovesItsScore(t *testing.T) {
 }
 
 func TestArtifactsThatAreNoPlainFilesScoreNothing(t *testing.T) {
-	p := dockertest.Provider(t, docker.Options{})
+	t.Parallel()
+	p := dockertest.Provider(t, docker.Options{NoSweep: true})
 	secret := filepath.Join(filetest.Lay(t, map[string]string{"judge.py": judge}), "judge.py")
-	for name, c := range map[string]struct {
+	cases := map[string]struct {
 		script string
 		from   []score.Artifact
 		max    int64
@@ -224,21 +231,37 @@ func TestArtifactsThatAreNoPlainFilesScoreNothing(t *testing.T) {
 		"too large together":   {"head -c 6000 /dev/zero | tee a >b", []score.Artifact{{Path: "a"}, {Path: "b"}}, 10_000, "more bytes"},
 		"too many":             {"mkdir out; cd out; seq 101 | xargs touch", []score.Artifact{{Path: "out"}}, 0, "more files"},
 		"below what is a file": {"touch out", []score.Artifact{{Path: "out/x"}}, 0, "not there"},
-	} {
-		t.Run(name, func(t *testing.T) {
+	}
+	// Each attempt serves several cases, each with a folder of its own.
+	for names := range slices.Chunk(slices.Sorted(maps.Keys(cases)), 4) {
+		t.Run("attempt", func(t *testing.T) {
 			t.Parallel()
-			g := grader(t)
-			g.Artifacts, g.MaxBytes, g.MaxFiles = c.from, c.max, 100
-			got, err := graded(t, p, g, "cd /work; "+c.script)
-			if err != nil || got.Value != 0 || len(got.Reasons) != 1 || !strings.Contains(got.Reasons[0], c.says) {
-				t.Errorf("got %+v, %v", got, err)
+			script := "set -e"
+			for _, name := range names {
+				script += fmt.Sprintf("\nmkdir -p '/work/%s'; cd '/work/%s'; %s", name, name, cases[name].script)
 			}
+			attempted(t, p, script, func(a *task.Attempt) {
+				for _, name := range names {
+					t.Run(name, func(t *testing.T) {
+						c, g := cases[name], grader(t)
+						g.MaxBytes, g.MaxFiles, g.Artifacts = c.max, 100, nil
+						for _, artifact := range c.from {
+							g.Artifacts = append(g.Artifacts, score.Artifact{Path: name + "/" + artifact.Path})
+						}
+						got, err := g.Score(t.Context(), a)
+						if err != nil || got.Value != 0 || len(got.Reasons) != 1 || !strings.Contains(got.Reasons[0], c.says) {
+							t.Errorf("got %+v, %v", got, err)
+						}
+					})
+				}
+			})
 		})
 	}
 }
 
 func TestWhatIsCarriedIsTheSame(t *testing.T) {
-	p := dockertest.Provider(t, docker.Options{})
+	t.Parallel()
+	p := dockertest.Provider(t, docker.Options{NoSweep: true})
 	g := &score.Grader{
 		Spec: fumehood.Spec{Image: python}, ByExitCode: true,
 		Artifacts: []score.Artifact{{Path: "tree"}, {Path: "/work/one", To: "/deep/er/uno"}, {Path: "none", Optional: true}},
@@ -261,7 +284,8 @@ func TestWhatIsCarriedIsTheSame(t *testing.T) {
 }
 
 func TestAGradersSandboxHasNoNetworkAndCannotChangeWhatIsHidden(t *testing.T) {
-	p := dockertest.Provider(t, docker.Options{})
+	t.Parallel()
+	p := dockertest.Provider(t, docker.Options{NoSweep: true})
 	g := grader(t)
 	host := g.Hidden[0].Host
 	g.ByExitCode, g.Artifacts = true, nil
@@ -276,11 +300,9 @@ func TestAGradersSandboxHasNoNetworkAndCannotChangeWhatIsHidden(t *testing.T) {
 }
 
 func TestWhatIsTheGradersFaultIsAnError(t *testing.T) {
-	attempted(t, dockertest.Provider(t, docker.Options{}), write(right), func(a *task.Attempt) { tellsTheGradersFault(t, a) })
-}
-
-func tellsTheGradersFault(t *testing.T, a *task.Attempt) {
-	for name, c := range map[string]struct {
+	t.Parallel()
+	p := dockertest.Provider(t, docker.Options{NoSweep: true})
+	cases := map[string]struct {
 		args  []string
 		wall  time.Duration
 		class error
@@ -293,37 +315,47 @@ func tellsTheGradersFault(t *testing.T, a *task.Attempt) {
 		"a crash after a 1": {[]string{"sh", "-c", "echo 1; echo why >&2; exit 3"}, 0, fumehood.ErrConfig, `code 3, and not with 0; the end of its standard error: "why"`},
 		"a limit":           {[]string{"sleep", "1000"}, time.Second, fumehood.ErrLimit, "timed out"},
 		"no such program":   {[]string{"no-such-program"}, 0, fumehood.ErrProgramNotFound, "no-such-program"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			g := grader(t)
-			g.Cmd = fumehood.Cmd{Args: c.args, Wall: c.wall}
-			got, err := g.Score(t.Context(), a)
-			if !errors.Is(err, c.class) || !strings.Contains(fmt.Sprint(err), c.says) || got.Value != 0 {
-				t.Errorf("got %+v, %v", got, err)
-			}
+	}
+	for names := range slices.Chunk(slices.Sorted(maps.Keys(cases)), 3) {
+		t.Run("attempt", func(t *testing.T) {
+			t.Parallel()
+			attempted(t, p, write(right), func(a *task.Attempt) {
+				for _, name := range names {
+					t.Run(name, func(t *testing.T) {
+						c, g := cases[name], grader(t)
+						g.Cmd = fumehood.Cmd{Args: c.args, Wall: c.wall}
+						got, err := g.Score(t.Context(), a)
+						if !errors.Is(err, c.class) || !strings.Contains(fmt.Sprint(err), c.says) || got.Value != 0 {
+							t.Errorf("got %+v, %v", got, err)
+						}
+					})
+				}
+			})
 		})
 	}
 	t.Run("by exit code, all ends but 0 are the score 0", func(t *testing.T) {
-		for _, args := range [][]string{{"false"}, {"sh", "-c", "kill -9 $$"}, {"sleep", "1000"}} {
-			g := grader(t)
-			g.Cmd, g.ByExitCode = fumehood.Cmd{Args: args, Wall: 2 * time.Second}, true
-			if got, err := g.Score(t.Context(), a); err != nil || got.Value != 0 || len(got.Reasons) != 1 {
-				t.Errorf("%q: %+v, %v", args, got, err)
+		t.Parallel()
+		attempted(t, p, write(right), func(a *task.Attempt) {
+			for _, args := range [][]string{{"false"}, {"sh", "-c", "kill -9 $$"}, {"sleep", "1000"}} {
+				g := grader(t)
+				g.Cmd, g.ByExitCode = fumehood.Cmd{Args: args, Wall: 2 * time.Second}, true
+				if got, err := g.Score(t.Context(), a); err != nil || got.Value != 0 || len(got.Reasons) != 1 {
+					t.Errorf("%q: %+v, %v", args, got, err)
+				}
 			}
-		}
-	})
-	t.Run("a grader that is cancelled", func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		if got, err := grader(t).Score(ctx, a); !errors.Is(err, fumehood.ErrCancelled) {
-			t.Errorf("got %+v, %v", got, err)
-		}
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			if got, err := grader(t).Score(ctx, a); !errors.Is(err, fumehood.ErrCancelled) {
+				t.Errorf("a grader that is cancelled: got %+v, %v", got, err)
+			}
+		})
 	})
 }
 
 func TestFilesAreExpected(t *testing.T) {
+	t.Parallel()
 	script := "cd /work; echo 42 >out; ln -s out link; mkdir dir; mkfifo pipe; truncate -s 1G large; ln -s /nowhere dangling"
-	attempted(t, dockertest.Provider(t, docker.Options{}), script, func(a *task.Attempt) { expectsFiles(t, a) })
+	attempted(t, dockertest.Provider(t, docker.Options{NoSweep: true}), script, func(a *task.Attempt) { expectsFiles(t, a) })
 }
 
 func expectsFiles(t *testing.T, a *task.Attempt) {
