@@ -25,6 +25,7 @@ func abandon(t *testing.T, folder string) {
 }
 
 func TestCleanupRemovesTheFoldersOfDeadProcessesOnly(t *testing.T) {
+	t.Parallel()
 	p := inLocal(t)
 	s := p.open(t, p.environment(t), session.Agent, nil)
 	living := filepath.Dir(s.Workspace())

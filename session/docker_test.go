@@ -79,6 +79,7 @@ func inspect(t *testing.T, name string) (c container, there bool) {
 }
 
 func TestARuntimesContainerGoesWithIt(t *testing.T) {
+	t.Parallel()
 	p := inDocker(t)
 	s := p.open(t, p.environment(t), session.Agent, nil)
 	for how, end := range map[string]func(*session.Runtime) error{
@@ -106,6 +107,7 @@ func TestARuntimesContainerGoesWithIt(t *testing.T) {
 }
 
 func TestADeadContainerIsNeverReplaced(t *testing.T) {
+	t.Parallel()
 	p := inDocker(t)
 	s := p.open(t, p.environment(t, `setup: {commands: ["echo setup"]}`), session.Agent, nil)
 	r := spawn(t, s, session.SpawnOptions{})
@@ -125,6 +127,7 @@ func TestADeadContainerIsNeverReplaced(t *testing.T) {
 }
 
 func TestAKeptContainerIsStoppedLabelledAndTold(t *testing.T) {
+	t.Parallel()
 	p := inDocker(t)
 	env := p.environment(t, "  keep_container_after_clean: true", "  binary: podman")
 	s := p.open(t, env, session.Agent, map[string]string{"a": "kept"})
@@ -176,6 +179,7 @@ func TestAKeptContainerIsStoppedLabelledAndTold(t *testing.T) {
 }
 
 func TestMountsOfTheSpecAndTheSpawn(t *testing.T) {
+	t.Parallel()
 	p := inDocker(t)
 	dir := folder(t, map[string]string{"one/f": "one", "two/f": "two"})
 	env := p.environment(t, "  extra_mounts: {"+dir+"/one: /app/config, fixtures: {bind: /fixtures, mode: rw}}")
@@ -199,6 +203,7 @@ func TestMountsOfTheSpecAndTheSpawn(t *testing.T) {
 }
 
 func TestPortsAreReadBackAndNeedANetwork(t *testing.T) {
+	t.Parallel()
 	p := inDocker(t)
 	s := p.open(t, p.environment(t, "  network: bridge", "  ports: {0: 80}"), session.Agent, nil)
 	r := spawn(t, s, session.SpawnOptions{Ports: spec.Ports{{Container: 8000}}})
@@ -233,6 +238,7 @@ func TestPortsAreReadBackAndNeedANetwork(t *testing.T) {
 }
 
 func TestWhoCommandsRunAs(t *testing.T) {
+	t.Parallel()
 	p := inDocker(t)
 	for _, c := range []struct {
 		kind       session.Kind
@@ -257,6 +263,7 @@ func TestWhoCommandsRunAs(t *testing.T) {
 }
 
 func TestAnImageWithoutBashHasItsSh(t *testing.T) {
+	t.Parallel()
 	p := inDocker(t)
 	s := p.open(t, p.environment(t, `setup: {commands: ["cd /tmp; export A=1"]}`), session.Agent, nil)
 	r := spawn(t, s, session.SpawnOptions{Image: "fumehood-test/busybox"})
@@ -272,6 +279,7 @@ func TestAnImageWithoutBashHasItsSh(t *testing.T) {
 }
 
 func TestTheSetUpRunsInALoginBash(t *testing.T) {
+	t.Parallel()
 	p := inDocker(t)
 	s := p.open(t, p.environment(t, `setup: {commands: ["true"]}`), session.Agent, nil)
 	r := spawn(t, s, session.SpawnOptions{})
@@ -281,6 +289,7 @@ func TestTheSetUpRunsInALoginBash(t *testing.T) {
 }
 
 func TestAWorkspaceThatIsNotMountedIsCopiedBothWays(t *testing.T) {
+	t.Parallel()
 	p := inDocker(t)
 	for _, user := range []string{"", "\n  user: '1000:1000'"} {
 		env := p.environment(t, "  mount_workspace: false"+user)
@@ -316,6 +325,7 @@ func TestAWorkspaceThatIsNotMountedIsCopiedBothWays(t *testing.T) {
 }
 
 func TestADaemonThatSeesNoFilesOfOursIsToldOf(t *testing.T) {
+	t.Parallel()
 	p := inDocker(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -367,6 +377,7 @@ func forward(t *testing.T, l net.Listener) {
 }
 
 func TestASessionWhoseProviderOnlyTakesArchives(t *testing.T) {
+	t.Parallel()
 	p := inDocker(t)
 	p.provider = dockertest.Provider(t, docker.Options{Transport: docker.TransportEngine})
 	s := p.open(t, p.environment(t, `setup: {commands: ["echo setup"], eval_commands: ["echo eval"]}`), session.Agent, map[string]string{"a": "1"})
@@ -407,6 +418,7 @@ func TestASessionWhoseProviderOnlyTakesArchives(t *testing.T) {
 const unprivileged = "FUMEHOOD_TEST_UNPRIVILEGED"
 
 func TestWhatContainersWroteIsRemovedByTheUnprivilegedUserWhoMadeIt(t *testing.T) {
+	t.Parallel()
 	if dir := os.Getenv(unprivileged); dir != "" {
 		asUnprivileged(t, dir)
 		return

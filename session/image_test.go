@@ -55,6 +55,7 @@ func rewrite(t *testing.T, env *spec.Environment, says string) {
 }
 
 func TestTheSpecsImageIsBuiltByTheFirstSpawn(t *testing.T) {
+	t.Parallel()
 	p, env := built(t, "one")
 	s := p.open(t, env, session.Agent, nil)
 	read := func(s *session.Session, opts session.SpawnOptions) string {
@@ -85,6 +86,7 @@ func TestTheSpecsImageIsBuiltByTheFirstSpawn(t *testing.T) {
 }
 
 func TestABuiltImageIsTaggedAsTheSpecSays(t *testing.T) {
+	t.Parallel()
 	tag := "fumehood-test-tag:" + strings.ToLower(rand.Text()[:10])
 	p, env := built(t, "x", "  image: "+tag, "  user: '1000'")
 	r := spawn(t, p.open(t, env, session.Agent, nil), session.SpawnOptions{})
@@ -98,6 +100,7 @@ func TestABuiltImageIsTaggedAsTheSpecSays(t *testing.T) {
 }
 
 func TestAnImageThatCannotBeBuiltFailsTheSpawn(t *testing.T) {
+	t.Parallel()
 	p, env := built(t, "x")
 	if err := os.WriteFile(filepath.Join(filepath.Dir(env.File), "Dockerfile"), []byte("FROM fumehood-test/busybox\nRUN exit 3\n"), 0o644); err != nil {
 		t.Fatal(err)

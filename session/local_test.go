@@ -15,6 +15,7 @@ import (
 )
 
 func TestATerminalHasSetUpAndCommandApartToo(t *testing.T) {
+	t.Parallel()
 	p := inLocal(t)
 	for setup, want := range map[string]string{"[]": "||tty\r\nerr\r\n||exited", `["echo setup"]`: "setup\r\n||tty\r\nerr\r\n||exited"} {
 		s := p.open(t, p.environment(t, "local: {requires_tty: true}", "setup: {commands: "+setup+"}"), session.Agent, nil)
@@ -26,6 +27,7 @@ func TestATerminalHasSetUpAndCommandApartToo(t *testing.T) {
 }
 
 func TestTheSetUpRunsInTheShellOfTheSpec(t *testing.T) {
+	t.Parallel()
 	p := inLocal(t)
 	shell := filepath.Join(t.TempDir(), "shell")
 	if err := os.WriteFile(shell, []byte("#!/bin/sh\necho mine\nexec sh \"$@\"\n"), 0o755); err != nil {
@@ -38,6 +40,7 @@ func TestTheSetUpRunsInTheShellOfTheSpec(t *testing.T) {
 }
 
 func TestAScriptThatIsTooLongIsAClearError(t *testing.T) {
+	t.Parallel()
 	p := inLocal(t)
 	r := spawn(t, p.open(t, p.environment(t), session.Agent, nil), session.SpawnOptions{})
 	if _, err := r.Execute(t.Context(), sh(strings.Repeat("#", 128<<10))); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "131071") {
@@ -49,6 +52,7 @@ func TestAScriptThatIsTooLongIsAClearError(t *testing.T) {
 }
 
 func TestWhatContainersHaveIsRefusedUnderLocal(t *testing.T) {
+	t.Parallel()
 	p := inLocal(t)
 	s := p.open(t, p.environment(t), session.Agent, nil)
 	for _, opts := range []session.SpawnOptions{{Image: "x"}, {User: "x"}, {Ports: spec.Ports{{Container: 80}}}, {Mounts: spec.Mounts{{Host: "/", Container: "/x"}}}} {
@@ -59,6 +63,7 @@ func TestWhatContainersHaveIsRefusedUnderLocal(t *testing.T) {
 }
 
 func TestEachOutputIsCapped(t *testing.T) {
+	t.Parallel()
 	p := inLocal(t)
 	s := p.open(t, p.environment(t, `setup: {commands: ["printf 12345"]}`), session.Agent, nil)
 	res := execute(t, spawn(t, s, session.SpawnOptions{}), session.ExecuteOptions{Command: "printf abcde; printf vwxyz >&2", StdoutCap: 3, StderrCap: fumehood.KeepNone})

@@ -50,10 +50,17 @@ func (p *place) workdir(s *session.Session) string {
 	return s.Workspace()
 }
 
-// places runs a test under docker and under local.
+// places runs a test under docker and under local, in parallel with others.
 func places(t *testing.T, test func(*testing.T, *place)) {
-	t.Run("docker", func(t *testing.T) { test(t, inDocker(t)) })
-	t.Run("local", func(t *testing.T) { test(t, inLocal(t)) })
+	t.Parallel()
+	t.Run("docker", func(t *testing.T) {
+		t.Parallel()
+		test(t, inDocker(t))
+	})
+	t.Run("local", func(t *testing.T) {
+		t.Parallel()
+		test(t, inLocal(t))
+	})
 }
 
 func inLocal(t *testing.T) *place {
@@ -67,7 +74,7 @@ func inLocal(t *testing.T) *place {
 
 func inDocker(t *testing.T) *place {
 	t.Helper()
-	return &place{name: "docker", provider: dockertest.Provider(t, docker.Options{}), log: &lines{}, state: t.TempDir()}
+	return &place{name: "docker", provider: dockertest.Provider(t, docker.Options{NoSweep: true}), log: &lines{}, state: t.TempDir()}
 }
 
 func closed(t *testing.T, p fumehood.Provider) fumehood.Provider {
@@ -278,8 +285,8 @@ echo begin; printf '%s' "$m" | tee -a seen; cat seen; printf '\036fumehood-BBBB'
 
 func TestVariablesOfTheSpecTheSpawnAndTheCall(t *testing.T) {
 	t.Setenv("FUMEHOOD_TEST_HOST", "host")
-	t.Setenv("A", "host")
-	places(t, func(t *testing.T, p *place) {
+	t.Setenv("A", "host") // which excludes parallel tests
+	test := func(t *testing.T, p *place) {
 		env := p.environment(t, "environment: {env: {A: spec, B: spec, C: spec}, include_os_env: true}")
 		r := spawn(t, p.open(t, env, session.Agent, nil), session.SpawnOptions{Env: map[string]string{"B": "spawn", "C": "spawn"}})
 		res := execute(t, r, session.ExecuteOptions{Command: "echo $FUMEHOOD_TEST_HOST $A $B $C", Env: map[string]string{"C": "call"}})
@@ -289,7 +296,9 @@ func TestVariablesOfTheSpecTheSpawnAndTheCall(t *testing.T) {
 		if said := p.log.String(); !strings.Contains(said, "FUMEHOOD_TEST_HOST") || strings.Contains(said, "=host") {
 			t.Errorf("the log has not the names alone: %s", said)
 		}
-	})
+	}
+	t.Run("docker", func(t *testing.T) { test(t, inDocker(t)) })
+	t.Run("local", func(t *testing.T) { test(t, inLocal(t)) })
 }
 
 func TestTheCommandLineIsTheSpecs(t *testing.T) {
