@@ -47,7 +47,7 @@ func goOn(ctx context.Context, dir string) error {
 		return err
 	}
 	defer r.Close()
-	p, err := docker.New(ctx, docker.Options{})
+	p, err := docker.New(ctx, docker.Options{NoSweep: true})
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func tiny(name string, samples int) (task.Options, task.RunOptions) {
 }
 
 func TestARunThatIsKilledGoesOnAndHasEveryResultOnce(t *testing.T) {
-	p, e := dockertest.Provider(t, docker.Options{}), dockertest.Engine(t)
+	p, e := dockertest.Provider(t, docker.Options{NoSweep: true}), dockertest.Engine(t)
 	ctx := context.WithoutCancel(t.Context())
 	name := "run-" + strings.ToLower(rand.Text()[:8])
 	// clean removes what a killed process has left, by the task's label. Its reaper does so at the same time.

@@ -19,6 +19,7 @@ import (
 	"github.com/fumehood/fumehood/internal/dockertest"
 	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/filetest"
+	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider/docker"
 	"github.com/fumehood/fumehood/provider/local"
 	"github.com/fumehood/fumehood/task"
@@ -63,11 +64,12 @@ services:
 `
 
 func TestSamplesAndEpochsHaveSandboxesOfTheirOwn(t *testing.T) {
-	p, name, objects := inDocker(t, docker.Options{})
+	t.Parallel()
+	p, name, objects := inDocker(t, docker.Options{NoSweep: true})
 	dir := filetest.Lay(t, map[string]string{"compose.yaml": twoServices, "host.txt": "of the host"})
 	file := filepath.Join(dir, "compose.yaml")
 	opts := task.Options{Name: name, Provider: p, Spec: fumehood.Spec{Compose: &fumehood.Compose{Files: []string{file}}}}
-	for _, id := range []string{"one", "two", "three"} {
+	for _, id := range tier.Pick(t, []string{"one", "two"}, []string{"one", "two", "three"}, []string{"one", "two", "three"}) {
 		opts.Samples = append(opts.Samples, task.Sample{
 			ID: id, Metadata: map[string]string{"kind": "kind of " + id},
 			Files: map[string]task.Content{
@@ -96,7 +98,7 @@ func TestSamplesAndEpochsHaveSandboxesOfTheirOwn(t *testing.T) {
 		}
 	}
 	wg.Wait()
-	if len(started) != 6 {
+	if len(started) != 2*len(opts.Samples) {
 		t.Fatalf("%d sandboxes", len(started))
 	}
 	for of, sb := range started {
@@ -142,7 +144,7 @@ func TestSamplesAndEpochsHaveSandboxesOfTheirOwn(t *testing.T) {
 			t.Errorf("%s: %q", o.Name, o.Labels)
 		}
 	}
-	if containers != 12 {
+	if containers != 2*len(started) {
 		t.Errorf("%d containers", containers)
 	}
 	if err := tk.Close(t.Context()); err != nil {
@@ -156,6 +158,7 @@ func TestSamplesAndEpochsHaveSandboxesOfTheirOwn(t *testing.T) {
 // An image that another sample's metadata makes anew is built for it, and once; it stays, for it is found by its
 // content.
 func TestAnImageIsBuiltOnceForEachDistinctContent(t *testing.T) {
+	t.Parallel()
 	e := dockertest.Engine(t)
 	var mu sync.Mutex
 	var steps []string
@@ -228,22 +231,26 @@ services:
 }
 
 func TestASetUpThatFailsOrTakesTooLongFailsTheAttempt(t *testing.T) {
-	p, name, objects := inDocker(t, docker.Options{})
-	tk := initTask(t, task.Options{
-		Name: name, Provider: p, Spec: fumehood.Spec{Image: "fumehood-test/busybox", User: "1000:1000", Network: "none"}, SetupTimeout: 2 * time.Second,
+	t.Parallel()
+	p, name, objects := inDocker(t, docker.Options{NoSweep: true})
+	opts := task.Options{
+		Name: name, Provider: p, Spec: fumehood.Spec{Image: "fumehood-test/busybox", User: "1000:1000", Network: "none"},
 		Samples: []task.Sample{
 			{ID: "fails", Setup: task.Content{Text: "#!/bin/sh -e\nid -u\necho no >&2\nfalse\necho unreached\n"}},
 			{ID: "hangs", Setup: task.Content{Text: "echo begun; sleep 1000"}},
 			{ID: "works", Setup: task.Content{Text: "id -u >/tmp/who"}},
 		},
-	})
+	}
+	tk := initTask(t, opts)
+	opts.SetupTimeout = 3 * time.Second
+	hasty := initTask(t, opts)
 	_, err := tk.Start(t.Context(), "fails", 1)
 	var script *task.SetupError
 	if !errors.Is(err, fumehood.ErrConfig) || !errors.As(err, &script) || script.Result.ExitCode != 1 || script.Result.Stdout.Text() != "1000\n" || !strings.Contains(err.Error(), "    no") {
 		t.Errorf("got %v", err)
 	}
-	_, err = tk.Start(t.Context(), "hangs", 1)
-	if !errors.Is(err, fumehood.ErrLimit) || !errors.As(err, &script) || script.Result.Outcome != fumehood.TimedOut || !strings.Contains(err.Error(), "within the limit of 2s") || !strings.Contains(err.Error(), "begun") {
+	_, err = hasty.Start(t.Context(), "hangs", 1)
+	if !errors.Is(err, fumehood.ErrLimit) || !errors.As(err, &script) || script.Result.Outcome != fumehood.TimedOut || !strings.Contains(err.Error(), "within the limit of 3s") || !strings.Contains(err.Error(), "begun") {
 		t.Errorf("got %v", err)
 	}
 	if left := objects(); len(left) > 0 {
@@ -261,7 +268,8 @@ func TestASetUpThatFailsOrTakesTooLongFailsTheAttempt(t *testing.T) {
 
 // The engine transport cannot remove files, so that the script has to be removed by a command.
 func TestASetUpWorksWithTheEngineTransport(t *testing.T) {
-	p, name, _ := inDocker(t, docker.Options{Transport: docker.TransportEngine})
+	t.Parallel()
+	p, name, _ := inDocker(t, docker.Options{Transport: docker.TransportEngine, NoSweep: true})
 	tk := initTask(t, task.Options{
 		Name: name, Provider: p, Spec: fumehood.Spec{Image: "fumehood-test/busybox"}, Samples: []task.Sample{{ID: "a", Setup: task.Content{Text: "ls -a /tmp >/seen"}}},
 	})
@@ -279,7 +287,8 @@ func TestASetUpWorksWithTheEngineTransport(t *testing.T) {
 }
 
 func TestAfterAnInterruptCleanUpIsShownAndFinished(t *testing.T) {
-	p, name, objects := inDocker(t, docker.Options{})
+	t.Parallel()
+	p, name, objects := inDocker(t, docker.Options{NoSweep: true})
 	var mu sync.Mutex
 	var shown []string
 	begun := make(chan struct{})
@@ -328,7 +337,8 @@ func TestAfterAnInterruptCleanUpIsShownAndFinished(t *testing.T) {
 }
 
 func TestKeptSandboxesSayHowToEnterAndRemoveThem(t *testing.T) {
-	p, name, objects := inDocker(t, docker.Options{})
+	t.Parallel()
+	p, name, objects := inDocker(t, docker.Options{NoSweep: true})
 	file := filepath.Join(filetest.Lay(t, map[string]string{"compose.yaml": twoServices}), "compose.yaml")
 	var kept []task.Kept
 	tk := initTask(t, task.Options{
@@ -393,6 +403,7 @@ func TestKeptSandboxesSayHowToEnterAndRemoveThem(t *testing.T) {
 }
 
 func TestTasksRunOnHostProcesses(t *testing.T) {
+	t.Parallel()
 	p, err := local.New(local.Options{StateDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
@@ -422,7 +433,8 @@ func TestTasksRunOnHostProcesses(t *testing.T) {
 }
 
 func TestARunUsesSandboxesThatWereStartedAhead(t *testing.T) {
-	p, name, objects := inDocker(t, docker.Options{})
+	t.Parallel()
+	p, name, objects := inDocker(t, docker.Options{NoSweep: true})
 	j := &journals{}
 	dir := filetest.Lay(t, map[string]string{"compose.yaml": twoServices})
 	opts := task.Options{
@@ -470,7 +482,8 @@ func TestARunUsesSandboxesThatWereStartedAhead(t *testing.T) {
 }
 
 func TestAnInterruptedRunLeavesNothing(t *testing.T) {
-	p, name, objects := inDocker(t, docker.Options{})
+	t.Parallel()
+	p, name, objects := inDocker(t, docker.Options{NoSweep: true})
 	opts := task.Options{Name: name, Provider: p, Spec: fumehood.Spec{Image: "fumehood-test/busybox"}}
 	for i := range 20 {
 		opts.Samples = append(opts.Samples, task.Sample{ID: fmt.Sprint(i)})
@@ -494,6 +507,7 @@ func TestAnInterruptedRunLeavesNothing(t *testing.T) {
 }
 
 func TestARunUsesHostProcesses(t *testing.T) {
+	t.Parallel()
 	p, err := local.New(local.Options{StateDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)

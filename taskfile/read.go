@@ -26,6 +26,8 @@ type ReadOptions struct {
 	// Env are the variables of this process that environment specs with include_os_env pass on, as by os.Environ. Nil
 	// means those that there are.
 	Env []string
+
+	maxAliased int // as in strict.Decoder
 }
 
 // source says where samples were read.
@@ -48,7 +50,7 @@ func Read(path string, opts ReadOptions) (*File, error) {
 		return nil, &fumehood.Error{Op: "read task", Path: path, Class: fumehood.ErrConfig, Err: err}
 	}
 	f := &File{File: path, byID: map[string]*Sample{}}
-	d := &strict.Decoder{File: path, Forms: forms, Types: types}
+	d := &strict.Decoder{File: path, Forms: forms, Types: types, MaxAliased: opts.maxAliased}
 	if d.Document(text, maxTask, "a task", f) {
 		own := source{file: path, dir: dir}
 		for i, s := range f.Samples {

@@ -1,6 +1,7 @@
 package strict
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"regexp"
@@ -21,6 +22,9 @@ type Decoder struct {
 	Forms map[string]Form // by their names
 	// Types read what the decoder does not read by itself. What they return is set; nil is not.
 	Types map[reflect.Type]func(d *Decoder, n *yaml.Node, path string) any
+	// MaxAliased is how many values are read below aliases: lists of aliases to lists of aliases could make it any number.
+	// 0 means 1,000,000.
+	MaxAliased int
 
 	Lines map[string]int // of the keys of structs that are there and not null, by their paths
 
@@ -30,8 +34,8 @@ type Decoder struct {
 	values   int // that were read below aliases
 }
 
-// maxValues is how many values are read below aliases: lists of aliases to lists of aliases could make it any number.
-const maxValues = 1_000_000
+// maxAliased is the default of Decoder.MaxAliased.
+const maxAliased = 1_000_000
 
 // Problem notes what is wrong.
 func (d *Decoder) Problem(line int, path, wanted, found, hint string) {
@@ -59,9 +63,9 @@ func (d *Decoder) Value(n *yaml.Node, path string, v reflect.Value, f Form) {
 	if d.aliases > 0 {
 		d.values++
 	}
-	if d.values > maxValues {
-		if d.values == maxValues+1 && d.aliases > 0 {
-			d.Problem(n.Line, path, fmt.Sprintf("at most %d values below aliases", maxValues), "more", "")
+	if most := cmp.Or(d.MaxAliased, maxAliased); d.values > most {
+		if d.values == most+1 && d.aliases > 0 {
+			d.Problem(n.Line, path, fmt.Sprintf("at most %d values below aliases", most), "more", "")
 		}
 		return
 	}
