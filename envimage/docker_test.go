@@ -141,7 +141,8 @@ func output(t *testing.T, p *docker.Provider, image, script string) string {
 }
 
 func TestAnEnvironmentsVariablesAreInItsImageByteForByte(t *testing.T) {
-	p := dockertest.Provider(t, docker.Options{})
+	t.Parallel()
+	p := dockertest.Provider(t, docker.Options{NoSweep: true})
 	e := environment(t, p, `
 docker: {image: fumehood-test/busybox, workdir: "/w o/$d", user: "1000:1000"}
 environment: {env: {A: "x \"q\" 's' $HOME ${HOME} \\n # \\\nline 2\\", EMPTY: "", LAST: "%{}"}}
@@ -158,15 +159,20 @@ environment: {env: {A: "x \"q\" 's' $HOME ${HOME} \\n # \\\nline 2\\", EMPTY: ""
 	}
 }
 
-// bothBuilders runs f with each of the builders that a user's Dockerfile may get.
+// bothBuilders runs f with each of the builders that a user's Dockerfile may get, in parallel with others.
 func bothBuilders(t *testing.T, f func(t *testing.T, p *docker.Provider)) {
+	t.Parallel()
 	for name, classic := range map[string]bool{"BuildKit": false, "the Engine's own": true} {
-		t.Run(name, func(t *testing.T) { f(t, dockertest.Provider(t, docker.Options{ClassicBuilder: classic})) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f(t, dockertest.Provider(t, docker.Options{ClassicBuilder: classic, NoSweep: true}))
+		})
 	}
 }
 
 func TestWhatOnlyBuildKitCanDoIsBuiltByIt(t *testing.T) {
-	p := dockertest.Provider(t, docker.Options{})
+	t.Parallel()
+	p := dockertest.Provider(t, docker.Options{NoSweep: true})
 	e := environment(t, p, "docker: {build: {args: {BASE: fumehood-test/busybox}}}\nenvironment: {env: {A: '1'}}\n", map[string]string{
 		"Dockerfile": "ARG BASE\nFROM $BASE AS made\nRUN echo made >/made\nFROM $BASE\nARG TARGETOS\n" +
 			"RUN --mount=from=made,target=/from cat /from/made >/found; echo $TARGETOS >>/found\n",
@@ -181,7 +187,7 @@ func TestWhatOnlyBuildKitCanDoIsBuiltByIt(t *testing.T) {
 	if err := p.RemoveImage(t.Context(), fumehood.Image{ID: built.ID}); err != nil {
 		t.Fatal(err)
 	}
-	_, err := envimage.Build(t.Context(), dockertest.Provider(t, docker.Options{ClassicBuilder: true}), e, nil)
+	_, err := envimage.Build(t.Context(), dockertest.Provider(t, docker.Options{ClassicBuilder: true, NoSweep: true}), e, nil)
 	if !errors.Is(err, fumehood.ErrUnsupported) || !strings.Contains(err.Error(), "line 6: RUN --mount") {
 		t.Errorf("without BuildKit: %v", err)
 	}
@@ -273,7 +279,8 @@ setup:
 `
 
 func TestASubmissionsImageIsJudgedWithoutAMount(t *testing.T) {
-	p := dockertest.Provider(t, docker.Options{})
+	t.Parallel()
+	p := dockertest.Provider(t, docker.Options{NoSweep: true})
 	e := environment(t, p, judged, nil)
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"work/src/main.py": "print(open('src/made').read(), open('/static/tests/t').read())", "assets/tests/t": "asset"})
@@ -300,9 +307,12 @@ func TestASubmissionsImageIsJudgedWithoutAMount(t *testing.T) {
 }
 
 func TestASetUpThatFailsFastOrTakesTooLongEndsTheBuild(t *testing.T) {
-	p := dockertest.Provider(t, docker.Options{})
+	t.Parallel()
+	p := dockertest.Provider(t, docker.Options{NoSweep: true})
 	s := envimage.Submission{Workspace: t.TempDir()}
-	const spec = "docker: {image: fumehood-test/busybox}\n"
+	const image = "docker: {image: fumehood-test/busybox}\n"
+	of := environment(t, p, image, nil) // all are submissions to it
+	build(t, p, of)
 	for name, c := range map[string]struct {
 		setup string
 		class error
@@ -315,7 +325,10 @@ func TestASetUpThatFailsFastOrTakesTooLongEndsTheBuild(t *testing.T) {
 		"no network":      {"{commands: ['test \"$(ls /sys/class/net)\" = lo || exit 6']}", nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := environment(t, p, spec+"setup: "+c.setup+"\n", nil)
+			t.Parallel()
+			dir := t.TempDir()
+			write(t, dir, map[string]string{"env.yaml": "type: docker\nname: " + of.Name + "\n" + image + "setup: " + c.setup + "\n"})
+			e := load(t, filepath.Join(dir, "env.yaml"))
 			_, err := envimage.BuildSubmission(t.Context(), p, e, s, nil)
 			if !errors.Is(err, c.class) || err != nil && !strings.Contains(err.Error(), c.says) {
 				t.Errorf("got %v", err)
@@ -339,7 +352,8 @@ func states(t *testing.T, p *docker.Provider, e *spec.Environment) map[string]en
 }
 
 func TestPruneRemovesWhatIsOutdatedAndNotInUse(t *testing.T) {
-	p := dockertest.Provider(t, docker.Options{})
+	t.Parallel()
+	p := dockertest.Provider(t, docker.Options{NoSweep: true})
 	e := environment(t, p, "docker: {image: fumehood-test/busybox}\nenvironment: {env: {A: '1'}}\n", nil)
 	tag := "fumehood:" + e.Name
 	build(t, p, e)
@@ -396,7 +410,8 @@ func TestPruneRemovesWhatIsOutdatedAndNotInUse(t *testing.T) {
 }
 
 func TestWhatOthersBuildOnAnImageIsTheirs(t *testing.T) {
-	p := dockertest.Provider(t, docker.Options{})
+	t.Parallel()
+	p := dockertest.Provider(t, docker.Options{NoSweep: true})
 	docker := dockertest.Engine(t)
 	e := environment(t, p, "docker: {image: fumehood-test/busybox}\n", nil)
 	built := build(t, p, e)
@@ -432,7 +447,8 @@ func TestWhatOthersBuildOnAnImageIsTheirs(t *testing.T) {
 }
 
 func TestCleanUpTakesTheImagesForCachesAndTheirContainersForNone(t *testing.T) {
-	p := dockertest.Provider(t, docker.Options{})
+	t.Parallel()
+	p := dockertest.Provider(t, docker.Options{NoSweep: true})
 	e := environment(t, p, "docker: {image: fumehood-test/busybox}\n", nil)
 	built := build(t, p, e)
 	sb, err := p.Start(t.Context(), fumehood.Spec{Image: built.Tags[0]})

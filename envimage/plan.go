@@ -118,7 +118,7 @@ func hashOf(v any) string {
 // steps are the builds: of the Dockerfile, if there is one, and of the environment on its result.
 func (p *plan) steps(ids map[string]string) []step {
 	d := p.env.Docker
-	dockerfile, args := environment(p.env.Environment.Env, d.Workdir, d.User)
+	dockerfile, args := environment(p.env.Environment.Env, d.Workdir, d.User, hashOf([]any{p.tags, p.inputs(ids)}))
 	last := step{dockerfile: dockerfile, path: "Dockerfile", args: args, trees: []*buildcontext.Tree{buildcontext.Folder("workdir")}}
 	if p.context == nil {
 		last.base = ids[d.Image]
@@ -129,8 +129,8 @@ func (p *plan) steps(ids map[string]string) []step {
 
 // environment is the Dockerfile that gives an image variables and a working directory, which belongs to
 // the user unless it is there already. Names and values are arguments of the build, so that the builder's
-// language, in which some cannot be written, makes nothing of them.
-func environment(env map[string]string, dir, user string) (dockerfile func(base string) string, args map[string]string) {
+// language, in which some cannot be written, makes nothing of them. of is a hash of what is built.
+func environment(env map[string]string, dir, user, of string) (dockerfile func(base string) string, args map[string]string) {
 	args = map[string]string{"FUMEHOOD_DIR": dir}
 	declared, set := "ARG FUMEHOOD_DIR", ""
 	for i, name := range slices.Sorted(maps.Keys(env)) {
@@ -143,10 +143,14 @@ func environment(env map[string]string, dir, user string) (dockerfile func(base 
 		set = "ENV" + set + "\n"
 	}
 	return func(base string) string {
-		return "FROM " + base + "\n" + declared + "\n" + set +
+		return "FROM " + base + "\n" + declared + unshared(of) + "\n" + set +
 			"COPY " + chown(user) + `["workdir/", "${FUMEHOOD_DIR}/"]` + "\nWORKDIR ${FUMEHOOD_DIR}\n"
 	}, args
 }
+
+// unshared ends the first ARG of a Dockerfile, so that no other image shares its cached steps. The Engine's own builder
+// fails where a step that it takes from its cache is removed together with another image.
+func unshared(of string) string { return " FUMEHOOD_OF=" + of }
 
 // chown is the flag of COPY by which what is copied belongs to a user; the builder's own choice is root.
 func chown(user string) string {
@@ -228,7 +232,11 @@ const login = `if command -v bash >/dev/null; then exec bash -l -c "$0"; fi; exe
 // steps are the builds: of the files, and of the set-up on its result.
 func (p *submissionPlan) steps() []step {
 	files := step{base: p.base.ID, path: "Dockerfile", trees: []*buildcontext.Tree{p.workspace}, args: map[string]string{"FUMEHOOD_DIR": p.env.Docker.Workdir}}
-	text := "ARG FUMEHOOD_DIR\nCOPY " + chown(p.user) + `["workspace/", "${FUMEHOOD_DIR}/"]` + "\n"
+	of := []string{p.base.ID, p.workspace.Hash(), ""}
+	if p.assets != nil {
+		of[2] = p.assets.Hash()
+	}
+	text := "ARG FUMEHOOD_DIR" + unshared(hashOf(of)) + "\nCOPY " + chown(p.user) + `["workspace/", "${FUMEHOOD_DIR}/"]` + "\n"
 	if p.assets != nil {
 		files.trees = append(files.trees, p.assets)
 		text += fmt.Sprintf("COPY [\"static/\", \"%s/\"]\n", path.Clean(spec.StaticDir))

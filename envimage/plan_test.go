@@ -139,8 +139,8 @@ func TestANulByteInAVariableIsAConfigurationError(t *testing.T) {
 }
 
 func TestTheDockerfileOfAnEnvironmentHoldsNoValueOfIt(t *testing.T) {
-	text, args := environment(map[string]string{"B": "$x\n'\"", "A b": ""}, "/w d", "1:2")
-	want := "FROM sha256:1\nARG FUMEHOOD_DIR FUMEHOOD_NAME_0 FUMEHOOD_VALUE_0 FUMEHOOD_NAME_1 FUMEHOOD_VALUE_1\n" +
+	text, args := environment(map[string]string{"B": "$x\n'\"", "A b": ""}, "/w d", "1:2", "5e1f")
+	want := "FROM sha256:1\nARG FUMEHOOD_DIR FUMEHOOD_NAME_0 FUMEHOOD_VALUE_0 FUMEHOOD_NAME_1 FUMEHOOD_VALUE_1 FUMEHOOD_OF=5e1f\n" +
 		"ENV ${FUMEHOOD_NAME_0}=${FUMEHOOD_VALUE_0} ${FUMEHOOD_NAME_1}=${FUMEHOOD_VALUE_1}\n" +
 		"COPY --chown=1:2 [\"workdir/\", \"${FUMEHOOD_DIR}/\"]\nWORKDIR ${FUMEHOOD_DIR}\n"
 	if got := text("sha256:1"); got != want {
