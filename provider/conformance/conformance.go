@@ -10,7 +10,9 @@ import (
 	"bytes"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,6 +34,8 @@ type Harness struct {
 	Users Users
 	// Weaker holds the promises that this provider does not keep, by name.
 	Weaker map[string]Weaker
+	// Groups limits the run to the promises of these groups: the part of a name before the slash. Empty means all.
+	Groups []string
 }
 
 // Users are the users of a sandbox.
@@ -61,10 +65,12 @@ var RootMayAll = Weaker{
 	},
 }
 
-// promise is one subtest.
+// promise is one subtest. Subtests run in parallel, each in its own directory of the shared sandbox.
 type promise struct {
 	name  string // "group/sentence"
 	check func(t *testing.T, c *Case)
+	// alone is set where the check starts so much at once that it would slow down the others. It runs before them.
+	alone bool
 }
 
 func promises() []promise {
@@ -93,7 +99,8 @@ func promises() []promise {
 		{"stop", stopPromises},
 	} {
 		for _, p := range group.of {
-			all = append(all, promise{group.name + "/" + p.name, p.check})
+			p.name = group.name + "/" + p.name
+			all = append(all, p)
 		}
 	}
 	return all
@@ -121,7 +128,8 @@ type Case struct {
 	Name string
 }
 
-// Run checks every promise on the provider that h describes.
+// Run checks every promise on the provider that h describes, and the table of promises when all subtests have ended:
+// after the caller's test function returns.
 func Run(t *testing.T, h Harness) {
 	all := promises()
 	checkHarness(t, h, all)
@@ -130,26 +138,52 @@ func Run(t *testing.T, h Harness) {
 	}
 	sb := start(t, h)
 	makeDirs(t, sb, len(all))
-	cells := map[string]string{} // of the promises that ran and held
-	ran := 0
-	for i, p := range all {
-		ok := t.Run(p.name, func(t *testing.T) {
-			ran++
-			c := &Case{Sandbox: sb, Harness: h, Name: dirName(i)}
-			c.Dir = path.Join(sb.ServiceInfo().Dir, c.Name)
-			if w, ok := h.Weaker[p.name]; ok {
-				w.Check(t, c)
-				cells[p.name] = "no: " + w.Reason
-				return
+	ran := &cells{text: map[string]string{}}
+	t.Cleanup(func() {
+		record(t, h.Column, all, ran.text, ran.begun == len(all))
+	})
+	for _, alone := range []bool{true, false} {
+		for i, p := range all {
+			group, _, _ := strings.Cut(p.name, "/")
+			if p.alone != alone || len(h.Groups) > 0 && !slices.Contains(h.Groups, group) {
+				continue
 			}
-			p.check(t, c)
-			cells[p.name] = kept
-		})
-		if !ok {
-			delete(cells, p.name)
+			t.Run(p.name, func(t *testing.T) {
+				if !alone {
+					t.Parallel()
+				}
+				c := &Case{Sandbox: sb, Harness: h, Name: dirName(i)}
+				c.Dir = path.Join(sb.ServiceInfo().Dir, c.Name)
+				check, text := p.check, kept
+				if w, ok := h.Weaker[p.name]; ok {
+					check, text = w.Check, "no: "+w.Reason
+				}
+				ran.follow(t, p.name, text)
+				check(t, c)
+			})
 		}
 	}
-	record(t, h.Column, all, cells, ran == len(all))
+}
+
+// cells are a column's cells: the promises that ran and held.
+type cells struct {
+	mu    sync.Mutex
+	begun int
+	text  map[string]string // by promise
+}
+
+// follow sets the promise's cell when t ends, unless it fails or is skipped.
+func (c *cells) follow(t *testing.T, promise, text string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.begun++
+	t.Cleanup(func() { // runs after the cleanups that the check adds, which can fail t
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if !t.Failed() && !t.Skipped() {
+			c.text[promise] = text
+		}
+	})
 }
 
 func checkHarness(t *testing.T, h Harness, all []promise) {
@@ -157,12 +191,19 @@ func checkHarness(t *testing.T, h Harness, all []promise) {
 	if h.Column == "" || h.Start == nil || h.Probe == "" {
 		t.Fatal("the harness needs Column, Start and Probe")
 	}
-	known := map[string]bool{}
+	known, groups := map[string]bool{}, map[string]bool{}
 	for _, p := range all {
 		if known[p.name] {
 			t.Fatalf("two promises are called %q", p.name)
 		}
 		known[p.name] = true
+		group, _, _ := strings.Cut(p.name, "/")
+		groups[group] = true
+	}
+	for _, group := range h.Groups {
+		if !groups[group] {
+			t.Errorf("Groups names a group that does not exist: %q", group)
+		}
 	}
 	for name, w := range h.Weaker {
 		if !known[name] {
@@ -215,7 +256,7 @@ func makeDirs(t *testing.T, sb *fumehood.Sandbox, promises int) {
 func (c *Case) Path(name string) string { return c.Dir + "/" + name }
 
 // commandBound is the wall limit of the suite's own commands, so that none hangs.
-const commandBound = 2 * time.Minute
+const commandBound = 5 * time.Minute
 
 // Probe is the command that runs the probe in the promise's directory.
 func (c *Case) Probe(args ...string) fumehood.Cmd {

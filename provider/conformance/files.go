@@ -16,7 +16,7 @@ import (
 )
 
 var filePromises = []promise{
-	{"what was written is read back byte for byte", func(t *testing.T, c *Case) {
+	{name: "what was written is read back byte for byte", check: func(t *testing.T, c *Case) {
 		everyByte := make([]byte, 256)
 		for i := range everyByte {
 			everyByte[i] = byte(i)
@@ -33,7 +33,7 @@ var filePromises = []promise{
 			}
 		}
 	}},
-	{"50 MiB are written, read by a program, and read back", func(t *testing.T, c *Case) {
+	{name: "50 MiB are written, read by a program, and read back", check: func(t *testing.T, c *Case) {
 		data := bigPattern()
 		if err := c.Sandbox.WriteFrom(t.Context(), c.Path("big"), bytes.NewReader(data), big, fumehood.WriteOptions{}); err != nil {
 			t.Fatal(err)
@@ -47,7 +47,7 @@ var filePromises = []promise{
 			t.Errorf("%d bytes came back, %v", len(got), err)
 		}
 	}},
-	{"commands see what was written, and their files can be read", func(t *testing.T, c *Case) {
+	{name: "commands see what was written, and their files can be read", check: func(t *testing.T, c *Case) {
 		c.Write(t, "by-host", "x")
 		c.Run(t, "wait", c.Path("by-host"), probe.Then, "append", c.Path("by-command"), "from a command")
 		if got := c.Read(t, "by-command"); got != "from a command" {
@@ -58,14 +58,14 @@ var filePromises = []promise{
 			t.Errorf("got %q", got)
 		}
 	}},
-	{"a file is replaced as a whole", func(t *testing.T, c *Case) {
+	{name: "a file is replaced as a whole", check: func(t *testing.T, c *Case) {
 		c.Write(t, "file", "a long first content")
 		c.Write(t, "file", "short")
 		if got := c.Read(t, "file"); got != "short" {
 			t.Errorf("got %q", got)
 		}
 	}},
-	{"any file name will do", func(t *testing.T, c *Case) {
+	{name: "any file name will do", check: func(t *testing.T, c *Case) {
 		for _, name := range []string{
 			"with space", "new\nline", "-rf", "--help", "100%s%n", "é☃\U0001F600", "'quote\"", "$HOME", "back\\slash",
 			".hidden", "a:b", "*", "tab\t", strings.Repeat("n", 240), "-dir/-file", "..more",
@@ -80,7 +80,7 @@ var filePromises = []promise{
 			}
 		}
 	}},
-	{"missing parents are made", func(t *testing.T, c *Case) {
+	{name: "missing parents are made", check: func(t *testing.T, c *Case) {
 		c.Write(t, "a/b/c/d/file", "deep")
 		if got := c.Read(t, "a/b/c/d/file"); got != "deep" {
 			t.Errorf("got %q", got)
@@ -90,7 +90,7 @@ var filePromises = []promise{
 			t.Errorf("stat says %+v, %v", info, err)
 		}
 	}},
-	{"the mode that is asked for is the file's, and an executable runs", func(t *testing.T, c *Case) {
+	{name: "the mode that is asked for is the file's, and an executable runs", check: func(t *testing.T, c *Case) {
 		for mode, want := range map[fs.FileMode]fs.FileMode{0: 0o644, 0o600: 0o600, 0o777: 0o777, 0o444: 0o444} {
 			name := "mode" + want.String()
 			if err := c.Sandbox.WriteFile(t.Context(), c.Path(name), nil, fumehood.WriteOptions{Mode: mode}); err != nil {
@@ -112,7 +112,7 @@ var filePromises = []promise{
 		cmd.Args[0] = "./program"
 		wantOutput(t, "stdout", c.Succeed(t, cmd).Stdout, "a copy")
 	}},
-	{"relative paths are below the service's directory", func(t *testing.T, c *Case) {
+	{name: "relative paths are below the service's directory", check: func(t *testing.T, c *Case) {
 		rel := c.Name + "/relative"
 		if err := c.Sandbox.WriteFile(t.Context(), rel, []byte("x"), fumehood.WriteOptions{}); err != nil {
 			t.Fatal(err)
@@ -124,7 +124,7 @@ var filePromises = []promise{
 			t.Errorf("got %q, %v", got, err)
 		}
 	}},
-	{"32 files are written and read at once", func(t *testing.T, c *Case) {
+	{name: "32 files are written and read at once", alone: true, check: func(t *testing.T, c *Case) {
 		var wg sync.WaitGroup
 		for i := range 32 {
 			wg.Go(func() {
@@ -142,7 +142,7 @@ var filePromises = []promise{
 		}
 		wg.Wait()
 	}},
-	{"a part of a file is read, and less where the file ends", func(t *testing.T, c *Case) {
+	{name: "a part of a file is read, and less where the file ends", check: func(t *testing.T, c *Case) {
 		data := probe.Pattern(7, 200_000)
 		c.Write(t, "file", string(data))
 		for _, r := range []struct{ offset, length, want int64 }{
@@ -171,7 +171,7 @@ var filePromises = []promise{
 		_, err := c.Sandbox.ReadRange(t.Context(), c.Dir, 0, 0)
 		wantFileError(t, err, c.Dir, fumehood.ErrIsDirectory)
 	}},
-	{"a file of any size is read as a stream, which may be left", func(t *testing.T, c *Case) {
+	{name: "a file of any size is read as a stream, which may be left", check: func(t *testing.T, c *Case) {
 		c.Write(t, "small", "content")
 		c.Run(t, "sparse", c.Path("huge"), "1073741824")
 		r, info, err := c.Sandbox.Open(t.Context(), c.Path("small"))
@@ -196,7 +196,7 @@ var filePromises = []promise{
 			}
 		})
 	}},
-	{"a reader that gives too little does not pass for a written file", func(t *testing.T, c *Case) {
+	{name: "a reader that gives too little does not pass for a written file", check: func(t *testing.T, c *Case) {
 		err := c.Sandbox.WriteFrom(t.Context(), c.Path("short"), strings.NewReader("abc"), 10, fumehood.WriteOptions{})
 		WantError(t, err, fumehood.ErrConfig)
 		c.Write(t, "there", "whole")
@@ -209,7 +209,7 @@ var filePromises = []promise{
 }
 
 var fileErrorPromises = []promise{
-	{"what does not exist is not found", func(t *testing.T, c *Case) {
+	{name: "what does not exist is not found", check: func(t *testing.T, c *Case) {
 		for _, p := range []string{c.Path("none"), c.Path("none/below"), c.Name + "/none"} {
 			_, err := c.Sandbox.ReadFile(t.Context(), p)
 			wantFileError(t, err, p, fumehood.ErrNotFound)
@@ -220,13 +220,13 @@ var fileErrorPromises = []promise{
 			wantFileError(t, c.Sandbox.Upload(t.Context(), p, strings.NewReader("")), p, fumehood.ErrNotFound)
 		}
 	}},
-	{"a directory is no file to read or write", func(t *testing.T, c *Case) {
+	{name: "a directory is no file to read or write", check: func(t *testing.T, c *Case) {
 		_, err := c.Sandbox.ReadFile(t.Context(), c.Dir)
 		wantFileError(t, err, c.Dir, fumehood.ErrIsDirectory)
 		err = c.Sandbox.WriteFile(t.Context(), c.Dir, []byte("x"), fumehood.WriteOptions{})
 		wantFileError(t, err, c.Dir, fumehood.ErrIsDirectory)
 	}},
-	{"a file is no directory", func(t *testing.T, c *Case) {
+	{name: "a file is no directory", check: func(t *testing.T, c *Case) {
 		c.Write(t, "file", "x")
 		below, file := c.Path("file/below"), c.Path("file")
 		_, err := c.Sandbox.ReadFile(t.Context(), below)
@@ -237,12 +237,12 @@ var fileErrorPromises = []promise{
 		wantFileError(t, err, below, fumehood.ErrNotDirectory)
 		wantFileError(t, c.Sandbox.Upload(t.Context(), file, bytes.NewReader(tarOf(t, nil))), file, fumehood.ErrNotDirectory)
 	}},
-	{"a file over 100 MiB is not read as a whole", func(t *testing.T, c *Case) {
+	{name: "a file over 100 MiB is not read as a whole", check: func(t *testing.T, c *Case) {
 		c.Run(t, "sparse", c.Path("huge"), "104857601")
 		_, err := c.Sandbox.ReadFile(t.Context(), c.Path("huge"))
 		wantFileError(t, err, c.Path("huge"), fumehood.ErrTooLarge, fumehood.ErrLimit)
 	}},
-	{"what the command's user may not touch is a permission error", func(t *testing.T, c *Case) {
+	{name: "what the command's user may not touch is a permission error", check: func(t *testing.T, c *Case) {
 		c.Write(t, "secret", "x")
 		c.Write(t, "locked/file", "x")
 		c.Run(t, "lock", c.Path("secret"), probe.Then, "lock", c.Path("locked"))
@@ -253,16 +253,16 @@ var fileErrorPromises = []promise{
 			wantFileError(t, err, p, fumehood.ErrPermission)
 		}
 	}},
-	{"pipes and sockets are never opened", func(t *testing.T, c *Case) {
+	{name: "pipes and sockets are never opened", check: func(t *testing.T, c *Case) {
 		// The socket's path is relative, for a socket's address has little room.
 		c.Run(t, "fifo", c.Path("fifo"), probe.Then, "socket", "socket")
 		neverOpened(t, c, c.Path("fifo"), fumehood.ErrNotRegular)
 		neverOpened(t, c, c.Path("socket"), fumehood.ErrNotRegular)
 	}},
-	{"devices are never opened", func(t *testing.T, c *Case) {
+	{name: "devices are never opened", check: func(t *testing.T, c *Case) {
 		neverOpened(t, c, "/dev/null", fumehood.ErrNotRegular)
 	}},
-	{"a pipe in a tree that is downloaded is told, and never opened", func(t *testing.T, c *Case) {
+	{name: "a pipe in a tree that is downloaded is told, and never opened", check: func(t *testing.T, c *Case) {
 		c.Write(t, "tree/file", "x")
 		c.Run(t, "fifo", c.Path("tree/fifo"))
 		soon(t, "the download", func() {
@@ -280,7 +280,7 @@ var fileErrorPromises = []promise{
 			}
 		})
 	}},
-	{"a name longer than any is an error, and the next call works", func(t *testing.T, c *Case) {
+	{name: "a name longer than any is an error, and the next call works", check: func(t *testing.T, c *Case) {
 		for _, name := range []string{strings.Repeat("n", 100<<10), strings.Repeat("n", 200<<10), strings.Repeat("<", 50<<10)} {
 			_, err := c.Sandbox.Stat(t.Context(), "/"+name)
 			wantFileError(t, err, "/"+name, fumehood.ErrConfig)
@@ -294,7 +294,7 @@ var fileErrorPromises = []promise{
 			}
 		}
 	}},
-	{"a path that cannot be right is a configuration error", func(t *testing.T, c *Case) {
+	{name: "a path that cannot be right is a configuration error", check: func(t *testing.T, c *Case) {
 		for _, p := range []string{"", "a\x00b"} {
 			_, err := c.Sandbox.ReadFile(t.Context(), p)
 			wantFileError(t, err, p, fumehood.ErrConfig)

@@ -13,7 +13,7 @@ import (
 )
 
 var linkPromises = []promise{
-	{"a link within the sandbox is followed", func(t *testing.T, c *Case) {
+	{name: "a link within the sandbox is followed", check: func(t *testing.T, c *Case) {
 		c.Write(t, "dir/target", "behind the link")
 		c.Run(t, "link", "dir/target", c.Path("relative"), probe.Then, "link", c.Path("dir/target"), c.Path("absolute"), probe.Then,
 			"link", "dir", c.Path("to-dir"), probe.Then, "link", "relative", c.Path("to-link"))
@@ -23,7 +23,7 @@ var linkPromises = []promise{
 			}
 		}
 	}},
-	{"writing to a link writes what it points to", func(t *testing.T, c *Case) {
+	{name: "writing to a link writes what it points to", check: func(t *testing.T, c *Case) {
 		c.Write(t, "target", "old")
 		c.Run(t, "link", "target", c.Path("link"))
 		c.Write(t, "link", "new")
@@ -34,14 +34,14 @@ var linkPromises = []promise{
 			t.Errorf("the link became %+v, %v", info, err)
 		}
 	}},
-	{"a link is described as such", func(t *testing.T, c *Case) {
+	{name: "a link is described as such", check: func(t *testing.T, c *Case) {
 		c.Run(t, "link", "no such target", c.Path("link"))
 		info, err := c.Sandbox.Stat(t.Context(), c.Path("link"))
 		if err != nil || info.Mode.Type() != fs.ModeSymlink || info.LinkTarget != "no such target" || info.Name != "link" || info.Size != 0 {
 			t.Errorf("stat says %+v, %v", info, err)
 		}
 	}},
-	{"a link leads nowhere but into the sandbox", func(t *testing.T, c *Case) {
+	{name: "a link leads nowhere but into the sandbox", check: func(t *testing.T, c *Case) {
 		for link, secret := range c.HostLinks(t) {
 			got, err := c.Sandbox.ReadFile(t.Context(), c.Path(link))
 			if err == nil && strings.Contains(string(got), secret) {
@@ -51,13 +51,13 @@ var linkPromises = []promise{
 			}
 		}
 	}},
-	{"a loop of links is an error", func(t *testing.T, c *Case) {
+	{name: "a loop of links is an error", check: func(t *testing.T, c *Case) {
 		c.Run(t, "link", "b", c.Path("a"), probe.Then, "link", "a", c.Path("b"))
 		_, err := c.Sandbox.ReadFile(t.Context(), c.Path("a"))
 		wantOurs(t, err)
 		wantOurs(t, c.Sandbox.WriteFile(t.Context(), c.Path("a"), []byte("x"), fumehood.WriteOptions{}))
 	}},
-	{"a link of a loop is described as any other", func(t *testing.T, c *Case) {
+	{name: "a link of a loop is described as any other", check: func(t *testing.T, c *Case) {
 		c.Run(t, "link", "b", c.Path("a"), probe.Then, "link", "a", c.Path("b"))
 		if info, err := c.Sandbox.Stat(t.Context(), c.Path("a")); err != nil || info.LinkTarget != "b" {
 			t.Errorf("stat says %+v, %v", info, err)

@@ -13,7 +13,7 @@ import (
 )
 
 var outputPromises = []promise{
-	{"valid UTF-8 comes back as it is", func(t *testing.T, c *Case) {
+	{name: "valid UTF-8 comes back as it is", check: func(t *testing.T, c *Case) {
 		const text = "é ☃ \U0001F600 e\u0301 \u202e \ufffd\n"
 		res := c.Succeed(t, c.Probe("print", text))
 		wantOutput(t, "stdout", res.Stdout, text)
@@ -21,7 +21,7 @@ var outputPromises = []promise{
 			t.Errorf("as text: %q", res.Stdout.Text())
 		}
 	}},
-	{"invalid UTF-8 is kept as bytes and marked in the text", func(t *testing.T, c *Case) {
+	{name: "invalid UTF-8 is kept as bytes and marked in the text", check: func(t *testing.T, c *Case) {
 		const raw = "a\xffb\xc3(c\xe2\x98"
 		res := c.Succeed(t, c.Probe("hex", hex.EncodeToString([]byte(raw))))
 		wantOutput(t, "stdout", res.Stdout, raw)
@@ -29,9 +29,9 @@ var outputPromises = []promise{
 			t.Errorf("as text: %q, want %q", got, want)
 		}
 	}},
-	{"the cap never splits a character of the text", func(t *testing.T, c *Case) {
+	{name: "the cap never splits a character of the text", check: func(t *testing.T, c *Case) {
 		const unit = "é☃\U0001F600" // 2, 3 and 4 bytes
-		for limit := 1; limit <= 2*len(unit); limit++ {
+		for limit := 1; limit <= len(unit)+1; limit++ { // a cut at each byte
 			cmd := c.Probe("repeat", "5000", unit)
 			cmd.StdoutCap = int64(limit)
 			res := c.Succeed(t, cmd)
@@ -44,7 +44,7 @@ var outputPromises = []promise{
 			}
 		}
 	}},
-	{"50 MiB of output come back under a cap that is large enough", func(t *testing.T, c *Case) {
+	{name: "50 MiB of output come back under a cap that is large enough", check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("flood", strconv.Itoa(big))
 		cmd.StdoutCap = big
 		res := c.Succeed(t, cmd)
@@ -52,7 +52,7 @@ var outputPromises = []promise{
 			t.Errorf("%d bytes of %d came back, not the pattern", len(res.Stdout.Bytes), res.Stdout.Total)
 		}
 	}},
-	{"output over the cap keeps its end and is counted", func(t *testing.T, c *Case) {
+	{name: "output over the cap keeps its end and is counted", check: func(t *testing.T, c *Case) {
 		const total, limit = 1_000_003, 1000
 		cmd := c.Probe("flood", strconv.Itoa(total), probe.Then, "printerr", "0123456789")
 		cmd.StdoutCap, cmd.StderrCap = limit, 4
@@ -64,14 +64,14 @@ var outputPromises = []promise{
 			t.Errorf("stderr: %q of %d", res.Stderr.Bytes, res.Stderr.Total)
 		}
 	}},
-	{"the default cap is 10 MiB", func(t *testing.T, c *Case) {
+	{name: "the default cap is 10 MiB", check: func(t *testing.T, c *Case) {
 		const total = fumehood.DefaultOutputCap + 5
 		res := c.Succeed(t, c.Probe("flood", strconv.Itoa(total)))
 		if res.Stdout.Total != total || len(res.Stdout.Bytes) != fumehood.DefaultOutputCap {
 			t.Errorf("%d bytes of %d", len(res.Stdout.Bytes), res.Stdout.Total)
 		}
 	}},
-	{"output that is not to be kept is counted", func(t *testing.T, c *Case) {
+	{name: "output that is not to be kept is counted", check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("flood", "1000003")
 		cmd.StdoutCap = fumehood.KeepNone
 		res := c.Succeed(t, cmd)
@@ -79,7 +79,7 @@ var outputPromises = []promise{
 			t.Errorf("%d bytes of %d", len(res.Stdout.Bytes), res.Stdout.Total)
 		}
 	}},
-	{"events deliver every byte in order and the last carries the result", func(t *testing.T, c *Case) {
+	{name: "events deliver every byte in order and the last carries the result", check: func(t *testing.T, c *Case) {
 		const total = 3<<20 + 7
 		var got bytes.Buffer
 		var last *fumehood.Result
@@ -104,7 +104,7 @@ var outputPromises = []promise{
 			t.Errorf("the last event says %+v", last)
 		}
 	}},
-	{"events tell the two streams apart", func(t *testing.T, c *Case) {
+	{name: "events tell the two streams apart", check: func(t *testing.T, c *Case) {
 		const lines = 1000
 		var got [3]strings.Builder
 		for ev, err := range c.Sandbox.Stream(t.Context(), c.Probe("talk", strconv.Itoa(lines))) {
@@ -123,7 +123,7 @@ var outputPromises = []promise{
 			}
 		}
 	}},
-	{"a late listener is told how much it missed", func(t *testing.T, c *Case) {
+	{name: "a late listener is told how much it missed", check: func(t *testing.T, c *Case) {
 		const total = 3<<20 + 7
 		p := c.Start(t, c.Probe("flood", strconv.Itoa(total), probe.Then,
 			"append", c.Path("flooded"), "x", probe.Then, "wait", c.Path("go")))
@@ -151,7 +151,7 @@ var outputPromises = []promise{
 			t.Errorf("%d bytes of %d, of which %d skipped", off, total, skipped)
 		}
 	}},
-	{"a slow listener gets all that the program wrote, though a child holds the output open", func(t *testing.T, c *Case) {
+	{name: "a slow listener gets all that the program wrote, though a child holds the output open", check: func(t *testing.T, c *Case) {
 		// More than is held on the way, and little enough that the program ends before it is read.
 		const total = 1<<20 + 160<<10
 		var got bytes.Buffer

@@ -10,7 +10,7 @@ import (
 )
 
 var processPromises = []promise{
-	{"a signal reaches a program that waits for it", func(t *testing.T, c *Case) {
+	{name: "a signal reaches a program that waits for it", check: func(t *testing.T, c *Case) {
 		p := c.Start(t, c.Probe("trap", "15", "caught"))
 		signalWhenReady(t, p, 15)
 		res, err := p.Wait(t.Context())
@@ -18,7 +18,7 @@ var processPromises = []promise{
 			t.Errorf("got %+v, %v", res, err)
 		}
 	}},
-	{"a signal ends a program that does not", func(t *testing.T, c *Case) {
+	{name: "a signal ends a program that does not", check: func(t *testing.T, c *Case) {
 		p := c.Start(t, c.Probe("print", "ready\n", probe.Then, "sleep", "10m"))
 		signalWhenReady(t, p, 15)
 		res, err := p.Wait(t.Context())
@@ -26,7 +26,7 @@ var processPromises = []promise{
 			t.Errorf("got %+v, %v", res, err)
 		}
 	}},
-	{"a signal to a command that has ended does nothing", func(t *testing.T, c *Case) {
+	{name: "a signal to a command that has ended does nothing", check: func(t *testing.T, c *Case) {
 		p := c.Start(t, c.Probe("exit", "4"))
 		if _, err := p.Wait(t.Context()); err != nil {
 			t.Fatal(err)
@@ -41,7 +41,7 @@ var processPromises = []promise{
 			t.Errorf("got %+v, %v", res, err)
 		}
 	}},
-	{"many may wait for one command", func(t *testing.T, c *Case) {
+	{name: "many may wait for one command", check: func(t *testing.T, c *Case) {
 		p := c.Start(t, c.Probe("wait", c.Path("go"), probe.Then, "exit", "6"))
 		var wg sync.WaitGroup
 		for range 32 {
@@ -54,7 +54,7 @@ var processPromises = []promise{
 		c.Write(t, "go", "")
 		wg.Wait()
 	}},
-	{"many may start commands at once", func(t *testing.T, c *Case) {
+	{name: "many may start commands at once", alone: true, check: func(t *testing.T, c *Case) {
 		var wg sync.WaitGroup
 		for i := range 32 {
 			wg.Go(func() {
@@ -70,7 +70,7 @@ var processPromises = []promise{
 		}
 		wg.Wait()
 	}},
-	{"giving up waiting leaves the command running", func(t *testing.T, c *Case) {
+	{name: "giving up waiting leaves the command running", check: func(t *testing.T, c *Case) {
 		p := c.Start(t, c.Probe("wait", c.Path("go")))
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()

@@ -11,7 +11,7 @@ import (
 )
 
 var rlimitPromises = []promise{
-	{"a command that has used up its processor time is ended by SIGXCPU", func(t *testing.T, c *Case) {
+	{name: "a command that has used up its processor time is ended by SIGXCPU", check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("print", "begun", probe.Then, "default", "24", probe.Then, "burn", "1m")
 		cmd.Rlimits.CPU = time.Second
 		res := c.Exec(t, cmd)
@@ -19,21 +19,21 @@ var rlimitPromises = []promise{
 		wantOutput(t, "stdout", res.Stdout, "begun")
 		wantUsed(t, res, time.Second)
 	}},
-	{"a command that is deaf to SIGXCPU is killed a second later", func(t *testing.T, c *Case) {
+	{name: "a command that is deaf to SIGXCPU is killed a second later", check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("ignore", "24", probe.Then, "burn", "1m")
 		cmd.Rlimits.CPU = time.Second
 		res := c.Exec(t, cmd)
 		wantSignal(t, res, 9)
 		wantUsed(t, res, 2*time.Second)
 	}},
-	{"waiting takes no processor time", func(t *testing.T, c *Case) {
+	{name: "waiting takes no processor time", check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("sleep", "1500ms", probe.Then, "exit", "4")
 		cmd.Rlimits.CPU = time.Second
 		if res := c.Exec(t, cmd); res.Outcome != fumehood.Exited || res.ExitCode != 4 {
 			t.Errorf("got %+v", res)
 		}
 	}},
-	{"a write beyond the size of files ends a command by SIGXFSZ", func(t *testing.T, c *Case) {
+	{name: "a write beyond the size of files ends a command by SIGXFSZ", check: func(t *testing.T, c *Case) {
 		const limit = 12_345
 		cmd := c.Probe("fill", c.Path("fits"), strconv.Itoa(limit), probe.Then,
 			"default", "25", probe.Then, "fill", c.Path("large"), strconv.Itoa(limit+1))
@@ -45,14 +45,14 @@ var rlimitPromises = []promise{
 			}
 		}
 	}},
-	{"what a command prints is not limited by the size of files", func(t *testing.T, c *Case) {
+	{name: "what a command prints is not limited by the size of files", check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("flood", "100000")
 		cmd.Rlimits.FileSize = 1
 		if res := c.Succeed(t, cmd); res.Stdout.Total != 100_000 {
 			t.Errorf("got %d bytes", res.Stdout.Total)
 		}
 	}},
-	{"a command opens no more files than its limit", func(t *testing.T, c *Case) {
+	{name: "a command opens no more files than its limit", check: func(t *testing.T, c *Case) {
 		const limit = 30
 		cmd := c.Probe("hold", c.Harness.Probe, "100")
 		c.Succeed(t, cmd)
@@ -63,12 +63,14 @@ var rlimitPromises = []promise{
 			t.Errorf("%q files, code %d, %q", res.Stdout.Bytes, res.ExitCode, res.Stderr.Text())
 		}
 	}},
-	{"a command starts no more processes than its user's limit", func(t *testing.T, c *Case) {
-		const children = 30
+	{name: "a command starts no more processes than its user's limit", check: func(t *testing.T, c *Case) {
+		const children = 30 // which stay for a minute
+		fresh := *c
+		fresh.Sandbox = c.Fresh(t)
 		forks := func(limit int64) (n int, failed bool) {
 			cmd := c.Probe("fork", strconv.Itoa(children))
 			cmd.User, cmd.Dir, cmd.Rlimits.Processes = "61234:61234", "/", limit
-			res := c.Exec(t, cmd)
+			res := fresh.Exec(t, cmd)
 			if len(res.Stdout.Bytes) == 0 { // it got no thread for itself either, and was aborted
 				return 0, !res.Success()
 			}
@@ -87,12 +89,12 @@ var rlimitPromises = []promise{
 			}
 		}
 	}},
-	{"a limit of processes for root, whom the kernel does not hold to it, is refused", func(t *testing.T, c *Case) {
+	{name: "a limit of processes for root, whom the kernel does not hold to it, is refused", check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("append", c.Path("ran"), "x")
 		cmd.User, cmd.Rlimits.Processes = "0:0", 1000
 		wantRefused(t, c, cmd, fumehood.ErrUnsupported)
 	}},
-	{"a command's limits are what was asked for, and no other command's", func(t *testing.T, c *Case) {
+	{name: "a command's limits are what was asked for, and no other command's", check: func(t *testing.T, c *Case) {
 		before := c.Run(t, "limits")
 		cmd := c.Probe("limits")
 		cmd.Rlimits = fumehood.Rlimits{CPU: 7 * time.Second, FileSize: 1234, OpenFiles: 55}
@@ -110,7 +112,7 @@ var rlimitPromises = []promise{
 			t.Errorf("a limit beyond the sandbox's makes %q of %q", got, before)
 		}
 	}},
-	{"a command with limits runs as any other", func(t *testing.T, c *Case) {
+	{name: "a command with limits runs as any other", check: func(t *testing.T, c *Case) {
 		args := []string{"", "a b", "$(id)", "\xff\xfe", strings.Repeat("x", 100_000)}
 		cmd := c.Probe(append([]string{"args"}, args...)...)
 		cmd.Rlimits.OpenFiles = 100
@@ -132,7 +134,7 @@ var rlimitPromises = []promise{
 		cmd.Rlimits.OpenFiles = 100
 		wantSignal(t, c.Exec(t, cmd), 15)
 	}},
-	{"a kill ends every descendant of a command with limits", func(t *testing.T, c *Case) {
+	{name: "a kill ends every descendant of a command with limits", check: func(t *testing.T, c *Case) {
 		n := c.neighbours(t)
 		cmd := c.Probe("tree", c.Path("tree"), probe.Then, "beat", c.Path("tree.leader"))
 		cmd.Rlimits.OpenFiles = 100
@@ -144,7 +146,7 @@ var rlimitPromises = []promise{
 		c.Ended(t, n.clock, append(probe.TreeFiles("tree"), "tree.leader")...)
 		n.intact(t, c)
 	}},
-	{"what prevents the start of a command with limits is told as without", func(t *testing.T, c *Case) {
+	{name: "what prevents the start of a command with limits is told as without", check: func(t *testing.T, c *Case) {
 		opts := fumehood.WriteOptions{Mode: 0o755}
 		for name, content := range map[string]string{"text": "just text\n", "script": "#!/no/such/interpreter\n"} {
 			if err := c.Sandbox.WriteFile(t.Context(), c.Path(name), []byte(content), opts); err != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 var sandboxPromises = []promise{
-	{"a sandbox says what it is", func(t *testing.T, c *Case) {
+	{name: "a sandbox says what it is", check: func(t *testing.T, c *Case) {
 		info := c.Sandbox.Info()
 		if info.Name == "" || info.Provider == "" || len(info.Services) == 0 {
 			t.Fatalf("got %+v", info)
@@ -26,7 +26,7 @@ var sandboxPromises = []promise{
 		_, err := c.Sandbox.Lookup("no such service")
 		WantError(t, err, fumehood.ErrConfig)
 	}},
-	{"sandboxes have names and files of their own", func(t *testing.T, c *Case) {
+	{name: "sandboxes have names and files of their own", check: func(t *testing.T, c *Case) {
 		other := c.Fresh(t)
 		if other.Info().Name == c.Sandbox.Info().Name {
 			t.Errorf("two sandboxes are called %s", other.Info().Name)
@@ -37,7 +37,7 @@ var sandboxPromises = []promise{
 		_, err := c.Sandbox.ReadFile(t.Context(), "mine")
 		WantError(t, err, fumehood.ErrNotFound)
 	}},
-	{"closing twice is one close", func(t *testing.T, c *Case) {
+	{name: "closing twice is one close", check: func(t *testing.T, c *Case) {
 		sb := c.Fresh(t)
 		for range 2 {
 			if err := sb.Close(t.Context()); err != nil {
@@ -45,7 +45,7 @@ var sandboxPromises = []promise{
 			}
 		}
 	}},
-	{"closing works under a context that has ended", func(t *testing.T, c *Case) {
+	{name: "closing works under a context that has ended", check: func(t *testing.T, c *Case) {
 		sb := c.Fresh(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -53,7 +53,7 @@ var sandboxPromises = []promise{
 			t.Fatal(err)
 		}
 	}},
-	{"after a close everything is unavailable", func(t *testing.T, c *Case) {
+	{name: "after a close everything is unavailable", check: func(t *testing.T, c *Case) {
 		sb := c.Fresh(t)
 		if err := sb.Close(t.Context()); err != nil {
 			t.Fatal(err)
@@ -82,7 +82,7 @@ var sandboxPromises = []promise{
 		_, err = sb.Download(ctx, ".")
 		WantError(t, err, fumehood.ErrUnavailable)
 	}},
-	{"closing ends the commands that run", func(t *testing.T, c *Case) {
+	{name: "closing ends the commands that run", check: func(t *testing.T, c *Case) {
 		sb := c.Fresh(t)
 		p := c.running(t, sb)
 		soon(t, "the sandbox closes", func() {

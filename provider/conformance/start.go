@@ -10,14 +10,14 @@ import (
 )
 
 var startPromises = []promise{
-	{"a missing program is an error, not an exit code", func(t *testing.T, c *Case) {
+	{name: "a missing program is an error, not an exit code", check: func(t *testing.T, c *Case) {
 		for _, program := range []string{"no-such-program", "/no/such/program", c.Path("none"), "./none"} {
 			cmd := c.Probe()
 			cmd.Args = []string{program}
 			wantRefused(t, c, cmd, fumehood.ErrProgramNotFound, fumehood.ErrNotStarted)
 		}
 	}},
-	{"a file that may not be executed is an error, not an exit code", func(t *testing.T, c *Case) {
+	{name: "a file that may not be executed is an error, not an exit code", check: func(t *testing.T, c *Case) {
 		c.Write(t, "text", "just text\n")
 		for _, program := range []string{c.Path("text"), "./text", c.Dir} {
 			cmd := c.Probe()
@@ -25,7 +25,7 @@ var startPromises = []promise{
 			wantRefused(t, c, cmd, fumehood.ErrNotExecutable, fumehood.ErrNotStarted)
 		}
 	}},
-	{"an executable file that is no program is an error, not an exit code", func(t *testing.T, c *Case) {
+	{name: "an executable file that is no program is an error, not an exit code", check: func(t *testing.T, c *Case) {
 		opts := fumehood.WriteOptions{Mode: 0o755}
 		if err := c.Sandbox.WriteFile(t.Context(), c.Path("text"), []byte("just text\n"), opts); err != nil {
 			t.Fatal(err)
@@ -34,7 +34,7 @@ var startPromises = []promise{
 		cmd.Args = []string{c.Path("text")}
 		wantRefused(t, c, cmd, fumehood.ErrNotExecutable, fumehood.ErrNotStarted)
 	}},
-	{"a missing working directory is an error and nothing runs", func(t *testing.T, c *Case) {
+	{name: "a missing working directory is an error and nothing runs", check: func(t *testing.T, c *Case) {
 		c.Write(t, "file", "")
 		for _, dir := range []string{c.Path("none"), c.Name + "/none", c.Path("file")} {
 			cmd := c.Probe("append", c.Path("ran"), "x")
@@ -42,12 +42,12 @@ var startPromises = []promise{
 			wantRefused(t, c, cmd, fumehood.ErrDirNotFound, fumehood.ErrNotStarted)
 		}
 	}},
-	{"an unknown user is an error and nothing runs", func(t *testing.T, c *Case) {
+	{name: "an unknown user is an error and nothing runs", check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("append", c.Path("ran"), "x")
 		cmd.User = c.Harness.Users.Unknown
 		wantRefused(t, c, cmd, fumehood.ErrUserNotFound, fumehood.ErrNotStarted)
 	}},
-	{"a cancelled context starts nothing", func(t *testing.T, c *Case) {
+	{name: "a cancelled context starts nothing", check: func(t *testing.T, c *Case) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, err := c.Sandbox.Exec(ctx, c.Probe("append", c.Path("ran"), "x"))
@@ -59,7 +59,7 @@ var startPromises = []promise{
 		}
 		wantNotRun(t, c)
 	}},
-	{"a command that cannot be right is a configuration error and nothing runs", func(t *testing.T, c *Case) {
+	{name: "a command that cannot be right is a configuration error and nothing runs", check: func(t *testing.T, c *Case) {
 		for name, spoil := range map[string]func(*fumehood.Cmd){
 			"no arguments":            func(cmd *fumehood.Cmd) { cmd.Args = nil },
 			"an empty program":        func(cmd *fumehood.Cmd) { cmd.Args[0] = "" },

@@ -19,7 +19,7 @@ const big = 50 << 20
 var bigPattern = sync.OnceValue(func() []byte { return probe.Pattern(0, big) })
 
 var stdinPromises = []promise{
-	{"standard input arrives byte for byte", func(t *testing.T, c *Case) {
+	{name: "standard input arrives byte for byte", check: func(t *testing.T, c *Case) {
 		everyByte := make([]byte, 256)
 		for i := range everyByte {
 			everyByte[i] = byte(i)
@@ -35,12 +35,12 @@ var stdinPromises = []promise{
 			}
 		}
 	}},
-	{"a command without standard input reads an empty one", func(t *testing.T, c *Case) {
+	{name: "a command without standard input reads an empty one", check: func(t *testing.T, c *Case) {
 		if got, want := c.Run(t, "sum"), probe.Sum(nil); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}},
-	{"50 MiB of standard input arrive", func(t *testing.T, c *Case) {
+	{name: "50 MiB of standard input arrive", check: func(t *testing.T, c *Case) {
 		data := bigPattern()
 		cmd := c.Probe("sum")
 		cmd.Stdin = bytes.NewReader(data)
@@ -48,7 +48,7 @@ var stdinPromises = []promise{
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}},
-	{"a program that never reads its input ends as usual", func(t *testing.T, c *Case) {
+	{name: "a program that never reads its input ends as usual", check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("sleep", "200ms", probe.Then, "exit", "7")
 		cmd.Stdin = bytes.NewReader(bigPattern())
 		soon(t, "the command ends", func() {
@@ -58,7 +58,7 @@ var stdinPromises = []promise{
 			}
 		})
 	}},
-	{"a program may be written to while it runs", func(t *testing.T, c *Case) {
+	{name: "a program may be written to while it runs", check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("cat")
 		cmd.StdinPipe = true
 		p := c.Start(t, cmd)
@@ -96,7 +96,7 @@ var stdinPromises = []promise{
 			t.Errorf("got %q", got.String())
 		}
 	}},
-	{"writing to a program that has ended is an error", func(t *testing.T, c *Case) {
+	{name: "writing to a program that has ended is an error", check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("exit", "0")
 		cmd.StdinPipe = true
 		p := c.Start(t, cmd)
@@ -106,13 +106,13 @@ var stdinPromises = []promise{
 		_, err := io.WriteString(p, "too late")
 		WantError(t, err, fumehood.ErrUnavailable)
 	}},
-	{"writing without StdinPipe is a configuration error", func(t *testing.T, c *Case) {
+	{name: "writing without StdinPipe is a configuration error", check: func(t *testing.T, c *Case) {
 		p := c.Start(t, c.Probe("sleep", "1m"))
 		_, err := io.WriteString(p, "x")
 		WantError(t, err, fumehood.ErrConfig)
 		WantError(t, p.CloseStdin(), fumehood.ErrConfig)
 	}},
-	{"an input that fails to be read ends the command and is the caller's error", func(t *testing.T, c *Case) {
+	{name: "an input that fails to be read ends the command and is the caller's error", check: func(t *testing.T, c *Case) {
 		broken := errors.New("the disk is gone")
 		cmd := c.Probe("cat", probe.Then, "append", c.Path("ran"), "x")
 		cmd.Stdin = io.MultiReader(strings.NewReader("some"), failing{broken})

@@ -8,12 +8,12 @@ import (
 )
 
 var ttyPromises = []promise{
-	{"a command has no terminal unless it asks", func(t *testing.T, c *Case) {
+	{name: "a command has no terminal unless it asks", check: func(t *testing.T, c *Case) {
 		if got := c.Run(t, "tty"); got != "no tty" {
 			t.Errorf("got %q", got)
 		}
 	}},
-	{"a command with a terminal has one of the size asked for, and one stream", func(t *testing.T, c *Case) {
+	{name: "a command with a terminal has one of the size asked for, and one stream", check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("tty", probe.Then, "printerr", "to err")
 		cmd.TTY, cmd.Rows, cmd.Cols = true, 31, 117
 		res := c.Succeed(t, cmd)
@@ -21,14 +21,14 @@ var ttyPromises = []promise{
 			t.Errorf("stdout %q, stderr %q", got, res.Stderr.Text())
 		}
 	}},
-	{"a terminal is 24 by 80 unless told otherwise", func(t *testing.T, c *Case) {
+	{name: "a terminal is 24 by 80 unless told otherwise", check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("tty")
 		cmd.TTY = true
 		if got := c.Succeed(t, cmd).Stdout.Text(); got != "tty 24 80\r\n" {
 			t.Errorf("got %q", got)
 		}
 	}},
-	{"a terminal can be resized while the command runs", func(t *testing.T, c *Case) {
+	{name: "a terminal can be resized while the command runs", check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("append", c.Path("running"), "x", probe.Then, "tty", "50", "200")
 		cmd.TTY = true
 		p := c.Start(t, cmd)
@@ -41,7 +41,7 @@ var ttyPromises = []promise{
 			t.Errorf("got %+v, %v", res, err)
 		}
 	}},
-	{"a terminal takes what is typed", func(t *testing.T, c *Case) {
+	{name: "a terminal takes what is typed", check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("cat")
 		cmd.TTY, cmd.StdinPipe = true, true
 		p := c.Start(t, cmd)
@@ -53,7 +53,7 @@ var ttyPromises = []promise{
 			t.Errorf("got %+v, %v", res, err)
 		}
 	}},
-	{"the end of input reaches a terminal's program behind an unfinished line too", func(t *testing.T, c *Case) {
+	{name: "the end of input reaches a terminal's program behind an unfinished line too", check: func(t *testing.T, c *Case) {
 		for _, typed := range []string{"", "typed\n", "typed"} {
 			cmd := c.Probe("cat")
 			cmd.TTY, cmd.Stdin, cmd.Wall = true, strings.NewReader(typed), within

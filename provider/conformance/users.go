@@ -12,7 +12,7 @@ import (
 )
 
 var userPromises = []promise{
-	{"as another user commands run as that user, unless they name one", func(t *testing.T, c *Case) {
+	{name: "as another user commands run as that user, unless they name one", check: func(t *testing.T, c *Case) {
 		u := c.Harness.Users
 		cmd := c.Probe("id")
 		cmd.Dir = "/"
@@ -32,7 +32,7 @@ var userPromises = []promise{
 			t.Errorf("the service's own user became %+v, %v", res, err)
 		}
 	}},
-	{"as another user files are that user's", func(t *testing.T, c *Case) {
+	{name: "as another user files are that user's", check: func(t *testing.T, c *Case) {
 		c.openDir(t, "shared")
 		as, p := c.Sandbox.As(c.other()), c.Path("shared/dir/file")
 		if err := as.WriteFile(t.Context(), p, []byte("x"), fumehood.WriteOptions{Mode: 0o600}); err != nil {
@@ -48,7 +48,7 @@ var userPromises = []promise{
 			t.Errorf("got %q, %v", got, err)
 		}
 	}},
-	{"as another user what that user may not do is a permission error", func(t *testing.T, c *Case) {
+	{name: "as another user what that user may not do is a permission error", check: func(t *testing.T, c *Case) {
 		if err := c.Sandbox.WriteFile(t.Context(), c.Path("private"), []byte("x"), fumehood.WriteOptions{Mode: 0o600}); err != nil {
 			t.Fatal(err)
 		}
@@ -81,7 +81,7 @@ var userPromises = []promise{
 			t.Errorf("the file holds %q", got)
 		}
 	}},
-	{"a directory that may not be read is an error of the walk, which goes on", func(t *testing.T, c *Case) {
+	{name: "a directory that may not be read is an error of the walk, which goes on", check: func(t *testing.T, c *Case) {
 		c.Write(t, "tree/closed/file", "x")
 		c.Write(t, "tree/open", "x")
 		if err := c.Sandbox.Chmod(t.Context(), c.Path("tree/closed"), 0o700); err != nil {
@@ -105,7 +105,7 @@ var userPromises = []promise{
 		_, err := c.Sandbox.As(c.other()).List(t.Context(), c.Path("tree/closed"))
 		wantFileError(t, err, c.Path("tree/closed"), fumehood.ErrPermission)
 	}},
-	{"as a user who is not known everything is an error", func(t *testing.T, c *Case) {
+	{name: "as a user who is not known everything is an error", check: func(t *testing.T, c *Case) {
 		as, p := c.Sandbox.As(c.Harness.Users.Unknown), c.Path("file")
 		_, err := as.Stat(t.Context(), c.Dir)
 		wantFileError(t, err, c.Dir, fumehood.ErrUserNotFound)
@@ -118,7 +118,7 @@ var userPromises = []promise{
 		_, err = c.Sandbox.As("a\x00b").Stat(t.Context(), c.Dir)
 		wantFileError(t, err, c.Dir, fumehood.ErrConfig)
 	}},
-	{"a description tells whose a file is", func(t *testing.T, c *Case) {
+	{name: "a description tells whose a file is", check: func(t *testing.T, c *Case) {
 		c.Write(t, "dir/file", "x")
 		for _, name := range []string{"dir", "dir/file"} {
 			info, err := c.Sandbox.Stat(t.Context(), c.Path(name))
@@ -127,7 +127,7 @@ var userPromises = []promise{
 			}
 		}
 	}},
-	{"a file is given to the owner that is named, where the kernel lets the user", func(t *testing.T, c *Case) {
+	{name: "a file is given to the owner that is named, where the kernel lets the user", check: func(t *testing.T, c *Case) {
 		c.Write(t, "replaced", "a long first content")
 		c.Write(t, "given", "x")
 		mine := c.Run(t, "id")
@@ -164,7 +164,7 @@ var userPromises = []promise{
 		p := c.Path("none")
 		wantFileError(t, c.Sandbox.Chown(t.Context(), p, mine), p, fumehood.ErrNotFound)
 	}},
-	{"a link is given to the owner, not what it points to", func(t *testing.T, c *Case) {
+	{name: "a link is given to the owner, not what it points to", check: func(t *testing.T, c *Case) {
 		if err := c.Sandbox.Symlink(t.Context(), "/no/such/target", c.Path("link")); err != nil {
 			t.Fatal(err)
 		}
@@ -172,7 +172,7 @@ var userPromises = []promise{
 			t.Error(err)
 		}
 	}},
-	{"an owner who is not known is an error, and nothing is written", func(t *testing.T, c *Case) {
+	{name: "an owner who is not known is an error, and nothing is written", check: func(t *testing.T, c *Case) {
 		unknown := c.Harness.Users.Unknown
 		for owner, class := range map[string]error{
 			unknown: fumehood.ErrUserNotFound, "0:" + unknown: fumehood.ErrUserNotFound, "-1": fumehood.ErrUserNotFound,
@@ -185,7 +185,7 @@ var userPromises = []promise{
 			wantFileError(t, err, p, fumehood.ErrNotFound)
 		}
 	}},
-	{"giving a file to an owner who is not known is an error", func(t *testing.T, c *Case) {
+	{name: "giving a file to an owner who is not known is an error", check: func(t *testing.T, c *Case) {
 		c.Write(t, "file", "x")
 		unknown := c.Harness.Users.Unknown
 		for owner, class := range map[string]error{

@@ -12,7 +12,7 @@ import (
 )
 
 var walkPromises = []promise{
-	{"a directory is listed by name, whatever is in it", func(t *testing.T, c *Case) {
+	{name: "a directory is listed by name, whatever is in it", check: func(t *testing.T, c *Case) {
 		odd := []string{" space", "-rf", ".hidden", "a\nb", "back\\slash", "é", "\xff\xfe", `"quoted"`, strings.Repeat("n", 240)}
 		for _, name := range odd {
 			c.Write(t, "dir/"+name, name)
@@ -34,7 +34,7 @@ var walkPromises = []promise{
 		c.mkdir(t, "empty")
 		c.wantNames(t, "empty")
 	}},
-	{"what is no directory is not listed", func(t *testing.T, c *Case) {
+	{name: "what is no directory is not listed", check: func(t *testing.T, c *Case) {
 		c.Write(t, "file", "x")
 		c.Run(t, "link", "loop", c.Path("loop"), probe.Then, "link", "none", c.Path("dangling"))
 		for name, class := range map[string]error{
@@ -45,7 +45,7 @@ var walkPromises = []promise{
 			wantFileError(t, err, c.Path(name), class)
 		}
 	}},
-	{"a directory of 2,000 files is listed and removed", func(t *testing.T, c *Case) {
+	{name: "a directory of 2,000 files is listed and removed", check: func(t *testing.T, c *Case) {
 		const many = 2_000 // more than one message tells
 		entries := make([]entry, many)
 		for i := range entries {
@@ -62,7 +62,7 @@ var walkPromises = []promise{
 			t.Error(err)
 		}
 	}},
-	{"a walk meets everything once, in order, and follows no link", func(t *testing.T, c *Case) {
+	{name: "a walk meets everything once, in order, and follows no link", check: func(t *testing.T, c *Case) {
 		c.Write(t, "tree/b/file", "123")
 		c.Write(t, "tree/b-file", "x")
 		c.Write(t, "tree/a/\xff\n", "x")
@@ -95,7 +95,7 @@ var walkPromises = []promise{
 			t.Errorf("met %q\nwant %q", got, want)
 		}
 	}},
-	{"a walk of a file or a link meets that alone", func(t *testing.T, c *Case) {
+	{name: "a walk of a file or a link meets that alone", check: func(t *testing.T, c *Case) {
 		c.Write(t, "dir/file", "123")
 		c.Run(t, "link", "dir", c.Path("link"))
 		for name, size := range map[string]int64{"dir/file": 3, "link": 0} {
@@ -110,7 +110,7 @@ var walkPromises = []promise{
 			}
 		}
 	}},
-	{"a walk of what is not there is one error", func(t *testing.T, c *Case) {
+	{name: "a walk of what is not there is one error", check: func(t *testing.T, c *Case) {
 		c.Write(t, "file", "x")
 		for name, class := range map[string]error{"none": fumehood.ErrNotFound, "file/below": fumehood.ErrNotDirectory} {
 			n := 0
@@ -125,7 +125,7 @@ var walkPromises = []promise{
 			}
 		}
 	}},
-	{"a walk may be left at any time", func(t *testing.T, c *Case) {
+	{name: "a walk may be left at any time", check: func(t *testing.T, c *Case) {
 		var entries []entry
 		for i := range 3000 {
 			entries = append(entries, entry{name: fmt.Sprintf("tree/%d/%d", i%100, i), mode: 0o644})

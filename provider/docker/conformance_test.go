@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
-	"time"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/tier"
@@ -19,7 +18,20 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
+// tiers are the columns that run in a smaller tier than all.
+var tiers = map[string]tier.Tier{
+	"docker guest debian user":                    tier.Quick,
+	"docker engine debian user":                   tier.Quick, // where transportGroups is all of it
+	"docker guest busybox root":                   tier.CI,
+	"docker guest static user":                    tier.CI,
+	"docker guest of another process debian user": tier.CI,
+}
+
+// transportGroups are the promises that depend most on the transport.
+var transportGroups = []string{"exec", "start", "stdin", "output", "end", "files", "archives"}
+
 func TestTheDockerProviderKeepsItsPromises(t *testing.T) {
+	t.Parallel()
 	program, err := os.ReadFile(conformance.BuildProbe(t))
 	if err != nil {
 		t.Fatal(err)
@@ -28,17 +40,13 @@ func TestTheDockerProviderKeepsItsPromises(t *testing.T) {
 		name  string
 		spec  fumehood.Spec
 		users conformance.Users
-		// engine is set where the promises are checked by the Engine's exec too each time, which takes three times as long
-		// as by a guest: with each image, as root and as a user. `make promises` checks the others as well; nothing of
-		// that transport is the image's.
-		engine bool
 	}{
-		{"debian root", fumehood.Spec{Image: debian}, conformance.Users{Name: "tester", UID: 1000, GID: 1000}, true},
-		{"debian user", fumehood.Spec{Image: debian, User: "tester", Dir: "/home/tester"}, conformance.Users{Name: "daemon", UID: 1, GID: 1}, false},
-		{"busybox root", fumehood.Spec{Image: busybox}, conformance.Users{Name: "tester", UID: 1000, GID: 1000}, false},
-		{"busybox user", fumehood.Spec{Image: busybox, User: "tester", Dir: "/home/tester"}, conformance.Users{Name: "nobody", UID: 65534, GID: 65534}, true},
-		{"static root", fumehood.Spec{Image: static}, conformance.Users{UID: 1000, GID: 0}, false},
-		{"static user", fumehood.Spec{Image: static, User: "1000", Dir: "/home"}, conformance.Users{UID: 2000, GID: 0}, true},
+		{"debian root", fumehood.Spec{Image: debian}, conformance.Users{Name: "tester", UID: 1000, GID: 1000}},
+		{"debian user", fumehood.Spec{Image: debian, User: "tester", Dir: "/home/tester"}, conformance.Users{Name: "daemon", UID: 1, GID: 1}},
+		{"busybox root", fumehood.Spec{Image: busybox}, conformance.Users{Name: "tester", UID: 1000, GID: 1000}},
+		{"busybox user", fumehood.Spec{Image: busybox, User: "tester", Dir: "/home/tester"}, conformance.Users{Name: "nobody", UID: 65534, GID: 65534}},
+		{"static root", fumehood.Spec{Image: static}, conformance.Users{UID: 1000, GID: 0}},
+		{"static user", fumehood.Spec{Image: static, User: "1000", Dir: "/home"}, conformance.Users{UID: 2000, GID: 0}},
 	} {
 		for _, way := range []struct {
 			name string
@@ -63,8 +71,6 @@ func TestTheDockerProviderKeepsItsPromises(t *testing.T) {
 			switch {
 			case c.name != "debian user" && (way.opts.NoSockets || way.name == opened):
 				continue // the image and the user change nothing about that
-			case way.opts.Transport == docker.TransportEngine && !c.engine && tier.Of(t) < tier.All:
-				continue // see c.engine
 			case way.name == opened:
 				weaker["stop/a sandbox that is not kept is not stopped"] = conformance.Weaker{
 					Reason: "only kept sandboxes can be opened", Check: stopsAll,
@@ -109,7 +115,16 @@ type column struct {
 
 func (c column) run(t *testing.T, program []byte) {
 	t.Run(c.name, func(t *testing.T) {
-		t.Parallel() // most of it is waiting
+		from, ok := tiers[c.name]
+		if !ok {
+			from = tier.All
+		}
+		tier.Need(t, from)
+		t.Parallel()
+		var groups []string
+		if c.opts.Transport == docker.TransportEngine {
+			groups = tier.Pick(t, transportGroups, nil, nil)
+		}
 		p := newProvider(t, c.opts)
 		probe := c.spec.Dir + "/probe"
 		begin := func(t *testing.T, keep bool) *fumehood.Sandbox {
@@ -131,7 +146,7 @@ func (c column) run(t *testing.T, program []byte) {
 			return sb
 		}
 		conformance.Run(t, conformance.Harness{
-			Column: c.name, Probe: probe, Users: c.users, Weaker: c.weaker,
+			Column: c.name, Probe: probe, Users: c.users, Weaker: c.weaker, Groups: groups,
 			Start:     func(t *testing.T) *fumehood.Sandbox { return begin(t, false) },
 			StartKept: func(t *testing.T) *fumehood.Sandbox { return begin(t, true) },
 		})
@@ -403,9 +418,8 @@ var (
 	unkilledTimeout = conformance.Weaker{
 		Reason: unkilledReason + ", and the result says Unkilled",
 		Check: func(t *testing.T, c *conformance.Case) {
-			cmd := c.Probe("print", "ready", probe.Then, "beat", c.Path("beat"))
-			cmd.Wall = time.Second
-			res := c.Exec(t, cmd)
+			res := c.TimeOut(t, c.Probe("print", "ready", probe.Then, "beat", c.Path("beat")),
+				func(res *fumehood.Result) bool { return res.Stdout.Total > 0 })
 			if res.Outcome != fumehood.TimedOut || !res.Unkilled || res.Stdout.Text() != "ready" {
 				t.Errorf("got %+v", res)
 			}

@@ -15,6 +15,7 @@ import (
 const probePath = "/usr/bin/fumehood-probe"
 
 func TestTheFakeKeepsItsPromises(t *testing.T) {
+	t.Parallel()
 	provider := fake.New(fake.Options{
 		Programs: map[string]fake.Program{probePath: runProbe},
 		Users:    []fake.User{{Name: "alice", UID: 1000, GID: 1000}, {Name: "bob", UID: 2000, GID: 3000}},
@@ -106,6 +107,7 @@ func (s system) Link(target, path string) error { return s.p.Symlink(target, pat
 func (s system) Lock(path string) error { return s.p.Chmod(path, 0) }
 
 func TestAProgramThatIgnoresItsContextIsLeftBehind(t *testing.T) {
+	t.Parallel()
 	release := make(chan struct{})
 	provider := fake.New(fake.Options{Programs: map[string]fake.Program{
 		"deaf": func(context.Context, *fake.Proc) int {
@@ -131,6 +133,7 @@ func TestAProgramThatIgnoresItsContextIsLeftBehind(t *testing.T) {
 }
 
 func TestWhatTheFakeCannotDoIsAnError(t *testing.T) {
+	t.Parallel()
 	provider := fake.New(fake.Options{})
 	for name, c := range map[string]struct {
 		spec  fumehood.Spec
