@@ -6,6 +6,7 @@ import (
 	"path"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/provider/conformance/probe"
@@ -214,7 +215,7 @@ var changePromises = []promise{
 				}
 			}
 		}()
-		for range 50 {
+		for i, begin := 0, time.Now(); i < 50 && (i < 10 || time.Since(begin) < 3*time.Second); i++ {
 			write(short)
 			write(long)
 		}

@@ -30,7 +30,7 @@ var outputPromises = []promise{
 		}
 	}},
 	{name: "the cap never splits a character of the text", check: func(t *testing.T, c *Case) {
-		const unit = "é☃\U0001F600" // 2, 3 and 4 bytes
+		const unit = "é☃\U0001F600"                     // 2, 3 and 4 bytes
 		for limit := 1; limit <= len(unit)+1; limit++ { // a cut at each byte
 			cmd := c.Probe("repeat", "5000", unit)
 			cmd.StdoutCap = int64(limit)

@@ -49,6 +49,7 @@ func start(t *testing.T, p *local.Provider, spec fumehood.Spec) *fumehood.Sandbo
 }
 
 func TestTheLocalProviderKeepsItsPromises(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS == "windows" {
 		t.Skip("the suite needs signals, links and terminals")
 	}
@@ -84,6 +85,7 @@ func TestTheLocalProviderKeepsItsPromises(t *testing.T) {
 }
 
 func TestItSaysOnceThatItIsolatesNothing(t *testing.T) {
+	t.Parallel()
 	var log bytes.Buffer
 	p := newProvider(t, local.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	start(t, p, fumehood.Spec{})
@@ -94,6 +96,7 @@ func TestItSaysOnceThatItIsolatesNothing(t *testing.T) {
 }
 
 func TestWhatItCannotHonourIsNamed(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t, local.Options{})
 	for field, spec := range map[string]fumehood.Spec{
 		"Image":   {Image: "debian"},
@@ -119,6 +122,7 @@ func TestWhatItCannotHonourIsNamed(t *testing.T) {
 }
 
 func TestTwoSandboxesOfOneNameAreRefused(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t, local.Options{})
 	start(t, p, fumehood.Spec{Name: "same"})
 	if _, err := p.Start(t.Context(), fumehood.Spec{Name: "same"}); !errors.Is(err, fumehood.ErrConfig) {
@@ -127,6 +131,7 @@ func TestTwoSandboxesOfOneNameAreRefused(t *testing.T) {
 }
 
 func TestTheFolderIsPrivateAndGoesEvenWhereDirectoriesAreLocked(t *testing.T) {
+	t.Parallel()
 	state := filepath.Join(t.TempDir(), "state")
 	p := newProvider(t, local.Options{StateDir: state})
 	sb := start(t, p, fumehood.Spec{Name: "locked"})
@@ -151,6 +156,7 @@ func TestTheFolderIsPrivateAndGoesEvenWhereDirectoriesAreLocked(t *testing.T) {
 }
 
 func TestAKeptSandboxStays(t *testing.T) {
+	t.Parallel()
 	state := t.TempDir()
 	p, err := local.New(local.Options{StateDir: state})
 	if err != nil {
@@ -185,6 +191,7 @@ func TestTheHostsEnvironmentIsNotInherited(t *testing.T) {
 }
 
 func TestASpecsDirectoryIsUsedAndNotRemoved(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	p := newProvider(t, local.Options{})
 	sb := start(t, p, fumehood.Spec{Dir: dir})
@@ -203,6 +210,7 @@ func TestASpecsDirectoryIsUsedAndNotRemoved(t *testing.T) {
 }
 
 func TestTooManyArgumentsAreSaidToBeThat(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS != "linux" {
 		t.Skip("the limit of one argument is Linux's")
 	}
@@ -214,6 +222,7 @@ func TestTooManyArgumentsAreSaidToBeThat(t *testing.T) {
 }
 
 func TestAMissingInterpreterIsNotAMissingProgram(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS == "windows" {
 		t.Skip("no interpreter lines")
 	}
@@ -228,6 +237,7 @@ func TestAMissingInterpreterIsNotAMissingProgram(t *testing.T) {
 }
 
 func TestCleanupRemovesTheFoldersOfDeadOwnersOnly(t *testing.T) {
+	t.Parallel()
 	state := t.TempDir()
 	p := newProvider(t, local.Options{StateDir: state})
 	start(t, p, fumehood.Spec{Name: "mine"})
@@ -272,6 +282,7 @@ func TestCleanupRemovesTheFoldersOfDeadOwnersOnly(t *testing.T) {
 }
 
 func TestAnArchiveThatLeadsElsewhereIsAtFault(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS == "windows" {
 		t.Skip("making links needs rights there")
 	}
