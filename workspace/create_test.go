@@ -134,8 +134,12 @@ func TestTheSameTreeGivesTheSameBytes(t *testing.T) {
 		}
 	}
 	for _, c := range []Compression{None, Gzip, XZ, Zstd} {
-		a, _ := snapshot(t, one, CreateOptions{Compression: c})
-		b, _ := snapshot(t, two, CreateOptions{Compression: c})
+		part := ""
+		if c == XZ { // slow, and one thread compresses all
+			part = "d0"
+		}
+		a, _ := snapshot(t, filepath.Join(one, part), CreateOptions{Compression: c})
+		b, _ := snapshot(t, filepath.Join(two, part), CreateOptions{Compression: c})
 		if !bytes.Equal(a, b) {
 			t.Errorf("%s: they differ", c)
 		}

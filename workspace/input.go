@@ -152,7 +152,7 @@ func ReadInput(ctx context.Context, dir, name string, format Format, into any) e
 	if format == "" {
 		format = byName
 	}
-	data, err := readAll(ctx, f, c != None)
+	data, err := readAll(ctx, f, c != None, MaxInput)
 	if err == nil {
 		err = unmarshal(format, data, into)
 	}
@@ -162,8 +162,8 @@ func ReadInput(ctx context.Context, dir, name string, format Format, into any) e
 	return nil
 }
 
-// readAll reads a file of bounded size, decompressed if that is wanted.
-func readAll(ctx context.Context, f io.Reader, compressed bool) ([]byte, error) {
+// readAll reads a file, decompressed if that is wanted. More than limit bytes are an ErrTooLarge.
+func readAll(ctx context.Context, f io.Reader, compressed bool, limit int64) ([]byte, error) {
 	source := &watched{r: f, ctx: ctx}
 	r := io.NopCloser(io.Reader(source))
 	if compressed {
@@ -173,12 +173,12 @@ func readAll(ctx context.Context, f io.Reader, compressed bool) ([]byte, error) 
 		}
 	}
 	defer r.Close()
-	data, err := io.ReadAll(io.LimitReader(r, MaxInput+1))
+	data, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err != nil {
 		return nil, firstError(source.err, err)
 	}
-	if len(data) > MaxInput {
-		return nil, &fumehood.Error{Class: fumehood.ErrTooLarge, Err: fmt.Errorf("larger than the limit of %d bytes", MaxInput)}
+	if int64(len(data)) > limit {
+		return nil, &fumehood.Error{Class: fumehood.ErrTooLarge, Err: fmt.Errorf("larger than the limit of %d bytes", limit)}
 	}
 	return data, nil
 }

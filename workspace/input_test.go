@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/tier"
 )
 
 func TestPathsInAFolderAreRelativeAndClean(t *testing.T) {
@@ -186,6 +187,14 @@ func TestAnInputThatUnfoldsTooFarIsTooLarge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	const limit = 3 * part
+	for frames, class := range map[int]error{limit / part: nil, limit/part + 1: fumehood.ErrTooLarge} {
+		data, err := readAll(t.Context(), bytes.NewReader(bytes.Repeat(frame, frames)), true, limit)
+		if !errors.Is(err, class) || class == nil && len(data) != limit || class != nil && !strings.Contains(err.Error(), "3145728") {
+			t.Errorf("%d MiB: %d bytes, %v", frames, len(data), err)
+		}
+	}
+	tier.Need(t, tier.CI) // with the real limit it takes seconds
 	if err := os.WriteFile(filepath.Join(dir, "bomb.bin.zst"), bytes.Repeat(frame, MaxInput/part+1), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -217,7 +217,7 @@ func TestLimitsBoundWhatIsUnpacked(t *testing.T) {
 		says  string
 		limit Limits
 	}{
-		"bytes of a file":        {pack(stream(t, tar.Header{Name: "a", Size: 50 << 20})), "more than 1048576 bytes", Limits{Bytes: 1 << 20}},
+		"bytes of a file":        {pack(stream(t, tar.Header{Name: "a", Size: 5 << 20})), "more than 1048576 bytes", Limits{Bytes: 1 << 20}},
 		"bytes of two":           {pack(stream(t, tar.Header{Name: "a", Size: 600 << 10}, tar.Header{Name: "b", Size: 600 << 10})), "more than 1048576 bytes", Limits{Bytes: 1 << 20}},
 		"entries":                {pack(stream(t, many...)), "more than 10 entries", Limits{Entries: 10}},
 		"bytes of headers":       {pack(stream(t, sparse, sparse)), "more than 1048576 bytes", Limits{Bytes: 1 << 20}},

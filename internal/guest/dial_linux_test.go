@@ -3,6 +3,7 @@ package guest
 import (
 	"net"
 	"net/netip"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,6 +12,9 @@ import (
 
 // A program that never reads holds up what is written to it for ever, but not what carries that.
 func TestAConnectionThatIsClosedIsLetGoThoughTheProgramDoesNotRead(t *testing.T) {
+	if testing.Short() {
+		t.Skipf("waits for lingerWithin, %v", lingerWithin)
+	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -31,10 +35,23 @@ func TestAConnectionThatIsClosedIsLetGoThoughTheProgramDoesNotRead(t *testing.T)
 	if ev, err := ours.Receive(); err != nil || string(ev.Payload) != "{}" {
 		t.Fatalf("got %q, %v", ev.Payload, err)
 	}
-	time.AfterFunc(2*time.Second, ours.Close) // by then there is no room for more
+	var sent atomic.Int64
+	full := make(chan struct{})
+	go func() { // closes the stream once there is no room for more
+		defer close(full)
+		tick := time.NewTicker(300 * time.Millisecond)
+		defer tick.Stop()
+		for last := int64(-1); sent.Load() != last; <-tick.C {
+			last = sent.Load()
+		}
+		ours.Close()
+	}()
 	for err == nil {
-		err = ours.Send(wire.Stdin, make([]byte, 1<<20))
+		if err = ours.Send(wire.Stdin, make([]byte, 1<<16)); err == nil {
+			sent.Add(1)
+		}
 	}
+	<-full
 	select {
 	case <-over:
 	case <-time.After(10 * lingerWithin):

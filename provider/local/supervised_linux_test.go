@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/conformance/probe"
 	"github.com/fumehood/fumehood/provider/local"
@@ -306,10 +307,11 @@ func TestAKeptSandboxKeepsNoProgramOfOurs(t *testing.T) {
 func TestOutputComesAfterTheWordThatItsCommandRuns(t *testing.T) {
 	t.Parallel()
 	sb := start(t, newProvider(t, local.Options{}), fumehood.Spec{})
+	rounds := tier.Pick(t, 10, 30, 30)
 	var crowd sync.WaitGroup
 	for range 32 { // so that a guest finds a command's output and that it has started at the same time
 		crowd.Go(func() {
-			for range 30 {
+			for range rounds {
 				var out strings.Builder
 				for ev, err := range sb.Stream(t.Context(), fumehood.Cmd{Args: []string{"echo", "hello"}}) {
 					if err != nil {
