@@ -35,6 +35,7 @@ type Options struct {
 	// Latency is told how long the daemon takes for what it answers from memory, by several goroutines at once.
 	// Nil tells nobody.
 	Latency func(time.Duration)
+	Speedup engine.Speedup // of the calls' timeouts
 }
 
 // Compose creates Compose projects on one daemon.
@@ -96,7 +97,7 @@ func connect(ctx context.Context, opts Options) (*Compose, error) {
 	if err != nil {
 		return nil, err
 	}
-	api := engine.Guard(client, opts.Logger, opts.Latency)
+	api := engine.Guard(client, engine.GuardOptions{Logger: opts.Logger, Latency: opts.Latency, Speedup: opts.Speedup})
 	if err := command.WithAPIClient(api)(cli); err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
@@ -110,7 +111,7 @@ func connect(ctx context.Context, opts Options) (*Compose, error) {
 	if found.Context == command.DefaultContextName {
 		found = Options{Host: opts.Host}
 	}
-	return &Compose{Engine: engine.New(api, client.DaemonHost()), Found: found, cli: cli, service: service}, nil
+	return &Compose{Engine: engine.New(api, client.DaemonHost(), opts.Speedup), Found: found, cli: cli, service: service}, nil
 }
 
 // rootlessSocket is where a rootless daemon listens, if there is one.

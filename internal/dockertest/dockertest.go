@@ -12,10 +12,11 @@ import (
 )
 
 // Provider connects to the daemon until the end of the test. Where there is none the test skips, or fails with
-// FUMEHOOD_TIER set.
+// FUMEHOOD_TIER set. The provider does not sweep: what other tests' processes left is theirs to remove.
 func Provider(t testing.TB, opts docker.Options) *docker.Provider {
 	t.Helper()
 	tier.NeedDocker(t)
+	opts.NoSweep = true
 	p, err := docker.New(t.Context(), opts)
 	if err != nil {
 		tier.Missing(t, tier.Quick, err)

@@ -20,6 +20,7 @@ type guarded struct {
 	client.APIClient
 	log     *slog.Logger
 	latency func(time.Duration)
+	speedup Speedup
 	met     *atomic.Bool // an Engine has answered
 }
 
@@ -98,7 +99,7 @@ func begin[T any](ctx context.Context, g *guarded, c call, object string, f func
 			left = time.Until(deadline)
 		}
 		began := time.Now()
-		within, v := keepVigil(within, c.patience(n, left))
+		within, v := keepVigil(within, c.patience(n, left, g.speedup))
 		res, err := f(within, v)
 		if c.prompt && g.latency != nil {
 			g.latency(time.Since(began))
@@ -118,7 +119,7 @@ func begin[T any](ctx context.Context, g *guarded, c call, object string, f func
 		}
 		g.log.Warn("a call to the Engine is made again", "call", c.name, "object", object, "attempt", n+1, "error", err)
 		select {
-		case <-time.After(pause(n)/2 + rand.N(pause(n))):
+		case <-time.After(g.speedup.Of(pause(n)/2 + rand.N(pause(n)))):
 		case <-ctx.Done():
 			return none, nil, &tried{err, n}
 		}

@@ -99,7 +99,7 @@ const (
 
 // patience is how long the nth attempt, from 1 on, may be silent where the caller waits for left; 0 means that it
 // waits as long as it takes. One that another may follow gets half of what is left, so that there is time for that.
-func (c call) patience(n int, left time.Duration) time.Duration {
+func (c call) patience(n int, left time.Duration, speedup Speedup) time.Duration {
 	most := c.silence
 	switch n {
 	case 2:
@@ -107,6 +107,7 @@ func (c call) patience(n int, left time.Duration) time.Duration {
 	case 3:
 		most = min(most, thirdSilence)
 	}
+	most = speedup.Of(most)
 	if left > 0 && c.again != never && n < attempts {
 		most = min(most, left/2)
 	}

@@ -18,11 +18,12 @@ import (
 type Client struct {
 	api      client.APIClient
 	endpoint string
+	speedup  Speedup
 }
 
 // New wraps the Engine's client. endpoint is how it is called in errors.
-func New(api client.APIClient, endpoint string) *Client {
-	return &Client{api: api, endpoint: endpoint}
+func New(api client.APIClient, endpoint string, speedup Speedup) *Client {
+	return &Client{api: api, endpoint: endpoint, speedup: speedup}
 }
 
 // Endpoint is the address of the Engine, for people.

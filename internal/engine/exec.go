@@ -297,7 +297,7 @@ func (e *Exec) Wait(ctx context.Context) (fumehood.Exit, error) {
 		select {
 		case <-died:
 		case <-e.closed:
-		case <-time.After(askAgain): // should the event have been missed
+		case <-time.After(e.c.speedup.Of(askAgain)): // should the event have been missed
 		}
 	}
 }

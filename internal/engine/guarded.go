@@ -22,13 +22,20 @@ import (
 // what it made. And the standard input of guests ends with the connection of the host that attached to them, so that
 // a guest learns at once that its host has died. Compose has no word for that.
 //
-// What is made again is logged. latency, where it is not nil, is told how long calls take that the Engine answers
-// from memory, by several goroutines at once.
-func Guard(api client.APIClient, log *slog.Logger, latency func(time.Duration)) client.APIClient {
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
+// What is made again is logged.
+func Guard(api client.APIClient, opts GuardOptions) client.APIClient {
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &guarded{APIClient: api, log: log, latency: latency, met: new(atomic.Bool)}
+	return &guarded{APIClient: api, log: opts.Logger, latency: opts.Latency, speedup: opts.Speedup, met: new(atomic.Bool)}
+}
+
+// GuardOptions configures Guard. The zero value logs nothing and has the timeouts of calls.go.
+type GuardOptions struct {
+	Logger *slog.Logger
+	// Latency receives how long calls take that the Engine answers from memory, from several goroutines at once.
+	Latency func(time.Duration)
+	Speedup Speedup
 }
 
 // Ping asks for a sign of life.
@@ -50,7 +57,7 @@ func (g *guarded) Info(ctx context.Context, opts client.InfoOptions) (client.Sys
 
 // Events follows events, which may be silent, once it is answered.
 func (g *guarded) Events(ctx context.Context, opts client.EventsListOptions) client.EventsResult {
-	ctx, v := keepVigil(ctx, callEvents.silence)
+	ctx, v := keepVigil(ctx, g.speedup.Of(callEvents.silence))
 	res := g.APIClient.Events(ctx, opts) // returns when it is answered
 	v.rest()                             // what it holds is freed at the end of ctx
 	return res

@@ -67,7 +67,7 @@ func guard(t *testing.T, log io.Writer, f func(r *http.Request, n int) (*http.Re
 	if err != nil {
 		t.Fatal(err)
 	}
-	return New(Guard(api, slog.New(slog.NewTextHandler(log, nil)), nil), "test"), e
+	return New(Guard(api, GuardOptions{Logger: slog.New(slog.NewTextHandler(log, nil))}), "test", 0), e
 }
 
 func (e *engineOf) count(key string) int {
@@ -182,17 +182,20 @@ func TestACallLeavesTimeForTheNextAttempt(t *testing.T) {
 		call    call
 		n       int
 		left    time.Duration
+		speedup Speedup
 		patient time.Duration
 	}{
-		{callContainerRemove, 1, 0, time.Minute},
-		{callContainerRemove, 2, 0, time.Minute},
-		{callContainerRemove, 3, 0, 30 * time.Second},
-		{callContainerRemove, 1, 30 * time.Second, 15 * time.Second},
-		{callContainerRemove, 3, 7 * time.Second, 30 * time.Second},
-		{callContainerInspect, 2, 0, 30 * time.Second},
-		{callExecAttach, 1, 30 * time.Second, time.Minute},
+		{callContainerRemove, 1, 0, 0, time.Minute},
+		{callContainerRemove, 2, 0, 1, time.Minute},
+		{callContainerRemove, 3, 0, 0, 30 * time.Second},
+		{callContainerRemove, 1, 30 * time.Second, 0, 15 * time.Second},
+		{callContainerRemove, 3, 7 * time.Second, 0, 30 * time.Second},
+		{callContainerInspect, 2, 0, 0, 30 * time.Second},
+		{callExecAttach, 1, 30 * time.Second, 0, time.Minute},
+		{callContainerRemove, 1, 0, 10, 6 * time.Second},
+		{callContainerRemove, 1, 10 * time.Second, 10, 5 * time.Second},
 	} {
-		if got := c.call.patience(c.n, c.left); got != c.patient {
+		if got := c.call.patience(c.n, c.left, c.speedup); got != c.patient {
 			t.Errorf("attempt %d to %s with %v left: %v, want %v", c.n, c.call.name, c.left, got, c.patient)
 		}
 	}

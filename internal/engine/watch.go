@@ -205,7 +205,7 @@ func (w *Watch) Until(ctx context.Context, id string, satisfies func(ContainerSt
 		if satisfies(s) {
 			return s, true
 		}
-		doubt := time.NewTimer(doubtAfter)
+		doubt := time.NewTimer(w.c.speedup.Of(doubtAfter))
 		select {
 		case <-changed:
 		case <-doubt.C:

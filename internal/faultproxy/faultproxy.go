@@ -45,7 +45,7 @@ var names = map[Fault]string{
 func (f Fault) String() string { return names[f] }
 
 const (
-	// DelayedBy is how long Delay takes.
+	// DelayedBy is how long Delay takes where the proxy says nothing else.
 	DelayedBy = 700 * time.Millisecond
 	// CutAfter is how many bytes Truncate lets through at most: less than a frame of output with its head.
 	CutAfter = 11
@@ -53,7 +53,8 @@ const (
 
 // Proxy is an Engine with faults.
 type Proxy struct {
-	Host string // its address, as DOCKER_HOST has it
+	Host  string        // its address, as DOCKER_HOST has it
+	Delay time.Duration // how long Delay takes; set before Decide
 
 	backend *http.Transport
 	over    chan struct{} // closed at its end
@@ -77,7 +78,7 @@ func Start(t testing.TB, socket string) *Proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Proxy{Host: "unix://" + listen, over: make(chan struct{}), made: map[string]int{}}
+	p := &Proxy{Host: "unix://" + listen, Delay: DelayedBy, over: make(chan struct{}), made: map[string]int{}}
 	p.backend = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
 	}}
@@ -170,7 +171,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch fault {
 	case Delay:
 		select {
-		case <-time.After(DelayedBy):
+		case <-time.After(p.Delay):
 		case <-r.Context().Done():
 			return
 		}

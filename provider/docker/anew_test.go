@@ -12,6 +12,7 @@ import (
 )
 
 func TestAStartThatBreaksIsDoneAnew(t *testing.T) {
+	t.Parallel()
 	const attach, begin = "POST /containers/*/attach", "POST /containers/*/start"
 	for name, c := range map[string]struct {
 		call   string

@@ -11,6 +11,7 @@ import (
 )
 
 func TestAnImageThatShipsWithTheLibraryIsBuiltWhenItIsNeeded(t *testing.T) {
+	t.Parallel()
 	const name = "fumehood-builtin/agent"
 	b := newBuilder(t, Options{DefaultImage: testBase})
 	ctx := t.Context()

@@ -18,7 +18,8 @@ import (
 // calm, in 99 of 100 cases. Both are measured in turn, and other work of the machine meets both, but not always alike: one
 // of three bursts has to show it.
 func TestABurstOfStartsLeavesCommandsQuick(t *testing.T) {
-	starts := tier.Pick(t, 12, 24, 100)
+	t.Parallel()
+	starts := tier.Pick(t, 6, 24, 100)
 	p := newProvider(t, docker.Options{})
 	running := make([]*fumehood.Sandbox, 4)
 	for i := range running {
@@ -27,7 +28,7 @@ func TestABurstOfStartsLeavesCommandsQuick(t *testing.T) {
 	commands(t, running, 20, nil) // the workers are there
 	var calm, busy time.Duration
 	for range 3 {
-		calm = commands(t, running, 250, nil)
+		calm = commands(t, running, tier.Pick(t, 100, 250, 250), nil)
 		over := make(chan struct{})
 		began := time.Now()
 		go func() {
@@ -93,7 +94,9 @@ func burst(t *testing.T, p *docker.Provider, n int) {
 }
 
 func TestNoMoreSandboxesStartAtOnceThanMay(t *testing.T) {
+	t.Parallel()
 	p, proxy := faulty(t, docker.Options{MaxStarting: 2, MaxRunning: 3})
+	proxy.Delay = 200 * time.Millisecond
 	burst(t, p, 1) // the guest's volume is there
 	var starting, most, there, mostThere atomic.Int64
 	proxy.Decide(func(call string) faultproxy.Fault {
@@ -129,7 +132,9 @@ func TestNoMoreSandboxesStartAtOnceThanMay(t *testing.T) {
 }
 
 func TestFewerSandboxesStartWhileTheDaemonIsSlow(t *testing.T) {
+	t.Parallel()
 	p, proxy := faulty(t, docker.Options{MaxStarting: 4})
+	proxy.Delay = 300 * time.Millisecond
 	burst(t, p, 4) // it is known how long the daemon takes when it is not
 	const starts, last = 8, 2
 	var created, starting, most atomic.Int64

@@ -26,7 +26,7 @@ services:
 `
 
 func TestWhatHasEndedIsNoticedByACheck(t *testing.T) {
-	t.Parallel() // most of it is waiting
+	t.Parallel()
 	for name, c := range map[string]struct {
 		opts docker.Options
 		spec fumehood.Spec
@@ -37,6 +37,7 @@ func TestWhatHasEndedIsNoticedByACheck(t *testing.T) {
 		"another service of a project":   {docker.Options{}, fumehood.Spec{Compose: project(t, threeServices)}, "db"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			sb := start(t, newProvider(t, c.opts), c.spec)
 			if err := sb.Check(t.Context()); err != nil {
 				t.Errorf("right after its start: %v", err)
@@ -64,6 +65,7 @@ func TestWhatHasEndedIsNoticedByACheck(t *testing.T) {
 }
 
 func TestTheMachineIsTheDaemons(t *testing.T) {
+	t.Parallel()
 	m, err := newProvider(t, docker.Options{}).Machine(t.Context())
 	if err != nil || m.Memory < 1<<28 || m.CPUs < 1 || m.CPUs < runtime.NumCPU() {
 		t.Errorf("%+v, %v", m, err)

@@ -18,6 +18,7 @@ var _ fumehood.Cleaner = (*Provider)(nil)
 // the options name. A cache that is in use stays, which is no error.
 func (p *Provider) Cleanup(ctx context.Context, opts fumehood.CleanupOptions) ([]fumehood.Leftover, error) {
 	s := p.sweeper()
+	s.among = p.among
 	var err error
 	if s.guests, err = p.currentGuests(ctx); err != nil {
 		return nil, &fumehood.Error{Op: "clean up", Class: fumehood.ErrInfrastructure, Err: err}

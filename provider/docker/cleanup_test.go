@@ -20,7 +20,9 @@ import (
 )
 
 func TestTheLeaseOfAnOwnerFromElsewhereIsKeptWhateverTheClockSays(t *testing.T) {
-	p := newProvider(t, docker.Options{NoSweep: true})
+	t.Parallel()
+	p := newProvider(t, docker.Options{})
+	p.OnlySandboxes("lease-holds", "lease-over", "lease-kept")
 	far, err := docker.NewAs(t.Context(), docker.Options{NoReaper: true, NoSweep: true, Lease: time.Hour}, owner.ID{Host: "elsewhere", Boot: "b", PIDNS: "p", PID: 1, Start: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -74,11 +76,22 @@ func TestTheLeaseOfAnOwnerFromElsewhereIsKeptWhateverTheClockSays(t *testing.T) 
 }
 
 func TestTheNextOwnersFirstSandboxSweepsAfterTheDead(t *testing.T) {
+	t.Parallel()
 	kill := startOwner(t, "swept-dead")
 	held := startOwner(t, "swept-held")
 	kill()
 	defer held()
-	p := newProvider(t, docker.Options{})
+	p, err := docker.New(t.Context(), docker.Options{}) // one that sweeps
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.WithoutCancel(t.Context())
+	t.Cleanup(func() {
+		if err := p.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	p.OnlySandboxes("swept-dead", "swept-held")
 	p.SetClock(func() time.Time { return time.Now().Add(time.Hour) }) // what was just made is left to its reaper
 	start(t, p, fumehood.Spec{Image: busybox})
 	conformance.Eventually(t, "it is swept", func() bool { return len(objectsOf(t, "swept-dead")) == 0 })
@@ -92,8 +105,9 @@ func TestTheNextOwnersFirstSandboxSweepsAfterTheDead(t *testing.T) {
 }
 
 func TestThatNoReaperIsStartedIsLogged(t *testing.T) {
+	t.Parallel()
 	var log bytes.Buffer
-	p := newProvider(t, docker.Options{NoReaper: true, NoSweep: true, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	p := newProvider(t, docker.Options{NoReaper: true, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	start(t, p, fumehood.Spec{Image: busybox})
 	if !strings.Contains(log.String(), "no reaper is started") {
 		t.Errorf("the log says %s", &log)
@@ -155,6 +169,7 @@ volumes: {data: {}}
 `
 
 func TestANetworkGoesThatAForeignContainerIsAttachedTo(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	gone := start(t, p, fumehood.Spec{Compose: project(t, networkAndVolume)})
 	stays := start(t, p, fumehood.Spec{Compose: project(t, networkAndVolume)})
@@ -172,6 +187,7 @@ func TestANetworkGoesThatAForeignContainerIsAttachedTo(t *testing.T) {
 }
 
 func TestWhatTheDaemonRefusesToRemoveIsToldByNameAndGoesLater(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	e := engineOf(t)
 	sb := start(t, p, fumehood.Spec{Compose: project(t, networkAndVolume)})
@@ -200,6 +216,7 @@ func TestWhatTheDaemonRefusesToRemoveIsToldByNameAndGoesLater(t *testing.T) {
 }
 
 func TestAnonymousVolumesGoWithTheirContainer(t *testing.T) {
+	t.Parallel()
 	kill := startOwner(t, "anonymous-dead")
 	e := engineOf(t)
 	labels := map[string]string{}
@@ -226,7 +243,9 @@ func TestAnonymousVolumesGoWithTheirContainer(t *testing.T) {
 		t.Fatalf("there are %d volumes (container %s)", n, id)
 	}
 	kill()
-	if _, err := newProvider(t, docker.Options{}).Cleanup(t.Context(), fumehood.CleanupOptions{}); err != nil {
+	p := newProvider(t, docker.Options{})
+	p.OnlySandboxes("anonymous-dead")
+	if _, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{}); err != nil {
 		t.Error(err)
 	}
 	if left := objectsOf(t, "anonymous-dead"); len(left) != 0 || there() != 0 {

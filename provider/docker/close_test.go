@@ -30,6 +30,7 @@ func delayed(proxy *faultproxy.Proxy, call string, nth int) <-chan struct{} {
 }
 
 func TestAProviderThatIsClosedDuringAStartLeavesNothing(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		call   string
 		cancel bool

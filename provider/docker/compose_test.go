@@ -48,6 +48,7 @@ services:
 `
 
 func TestServicesComeUpInOrderAndReachEachOther(t *testing.T) {
+	t.Parallel()
 	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Compose: project(t, twoServices)})
 	info := sb.Info()
 	if len(info.Services) != 2 || info.Services[0].Name != "default" || info.Services[1].Name != "web" {
@@ -67,6 +68,7 @@ func TestServicesComeUpInOrderAndReachEachOther(t *testing.T) {
 }
 
 func TestPortsOfInternalNetworksAreForwarded(t *testing.T) {
+	t.Parallel()
 	sb := start(t, newProvider(t, docker.Options{Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))}), fumehood.Spec{Compose: project(t, twoServices)})
 	web, err := sb.Lookup("web")
 	if err != nil {
@@ -101,6 +103,7 @@ func TestPortsOfInternalNetworksAreForwarded(t *testing.T) {
 }
 
 func TestAProjectThatDoesNotComeUpSaysWhyAndLeavesNothing(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	for name, c := range map[string]struct {
 		yaml  string
@@ -154,6 +157,7 @@ services:
 `, 0, fumehood.ErrUnavailable, []string{"in service default", "code 127", "/nothing/there"}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			spec := fumehood.Spec{Name: "fails-" + strings.ToLower(rand.Text()[:8]), Compose: project(t, c.yaml)}
 			spec.Compose.ReadyTimeout = c.ready
 			comesToNothing(t, p, spec, c.class, c.want)
@@ -182,6 +186,7 @@ func comesToNothing(t *testing.T, p *docker.Provider, spec fumehood.Spec, class 
 }
 
 func TestWhatASandboxCanDoWithoutMayFail(t *testing.T) {
+	t.Parallel()
 	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Compose: project(t, `
 services:
   default:
@@ -201,6 +206,7 @@ volumes: {data: {}}
 }
 
 func TestACancelledStartOfAProjectEndsSoonAndLeavesNothing(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	const yaml = `
 services:
@@ -210,6 +216,7 @@ volumes: {data: {}}
 `
 	for _, after := range []time.Duration{0, 50 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second, 3 * time.Second} {
 		t.Run(after.String(), func(t *testing.T) {
+			t.Parallel()
 			if !cancelledAfter(t, p, after, yaml) {
 				t.Error("it came up")
 			}
@@ -218,6 +225,7 @@ volumes: {data: {}}
 }
 
 func TestTheNameOfAProjectIsTakenOnce(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	spec := fumehood.Spec{Name: "taken-" + strings.ToLower(rand.Text()[:8]), Compose: project(t, "services: {default: {image: fumehood-test/busybox, command: sleep infinity}}")}
 	first := start(t, p, spec)
@@ -245,6 +253,7 @@ func eachOf(n, atOnce int, f func(i int)) {
 }
 
 func TestManyProjectsRunSideBySide(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	compose := project(t, `
 services:
@@ -293,6 +302,7 @@ services:
 }
 
 func TestManyProjectsComeAndGo(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	compose := project(t, `
 services:
@@ -325,6 +335,7 @@ services:
 }
 
 func TestProjectsWorkByTheEnginesExecToo(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t, docker.Options{Transport: docker.TransportEngine})
 	sb := start(t, p, fumehood.Spec{Compose: project(t, `
 services:
@@ -337,6 +348,7 @@ services:
 }
 
 func TestPortsThatCannotBeForwardedAreRefusedBeforeAnythingIsMade(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t, docker.Options{Transport: docker.TransportEngine})
 	spec := fumehood.Spec{
 		Name:    "unforwarded-" + strings.ToLower(rand.Text()[:8]),
@@ -356,6 +368,7 @@ const twoArchitectures = `services:
 `
 
 func TestAProjectForTwoArchitecturesIsRefused(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	other := "arm64"
 	if runtime.GOARCH == other {

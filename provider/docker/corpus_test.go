@@ -97,6 +97,7 @@ func (c *composeCase) spec(name string) fumehood.Spec {
 }
 
 func TestComposeFiles(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	cases := composeCases(t)
 	behave := 0

@@ -33,7 +33,7 @@ func ownDaemon(t *testing.T) (*dockertest.Daemon, *docker.Provider) {
 			t.Errorf("left behind: %+v, %v", left, err)
 		}
 	})
-	p := newProvider(t, docker.Options{Host: d.Host, StateDir: t.TempDir(), Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	p := newProvider(t, docker.Options{Host: d.Host, StateDir: t.TempDir(), Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}.Sped(6))
 	return d, p
 }
 
@@ -82,12 +82,12 @@ func lostOf(t *testing.T, what string, p *fumehood.Process) {
 
 func TestADaemonThatIsRestarted(t *testing.T) {
 	t.Parallel()
+	d, p := ownDaemon(t)
 	for name, end := range map[string]func(*dockertest.Daemon){
 		"in good order": (*dockertest.Daemon).Stop,
 		"by kill -9":    (*dockertest.Daemon).Kill,
 	} {
 		t.Run(name, func(t *testing.T) {
-			d, p := ownDaemon(t)
 			ofImage := start(t, p, fumehood.Spec{Image: busybox})
 			ofProject := start(t, p, fumehood.Spec{Compose: offline(t)})
 			inImage, inProject := long(t, ofImage), long(t, ofProject)
@@ -120,14 +120,14 @@ func TestADaemonThatIsRestarted(t *testing.T) {
 
 func TestADaemonThatStandsStill(t *testing.T) {
 	t.Parallel()
-	const still = 30 * time.Second
+	const still = 6 * time.Second // a bit more than what the daemon answers from memory may take
 	d, p := ownDaemon(t)
 	sb := start(t, p, fumehood.Spec{Image: busybox})
-	running, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "sleep 5; echo over"}})
+	running, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "sleep 1; echo over"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	direct, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "sleep 5; echo over"}, Direct: true})
+	direct, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "sleep 1; echo over"}, Direct: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func TestADaemonThatStandsStill(t *testing.T) {
 	if err := <-started; err != nil {
 		t.Errorf("a start meanwhile: %v", err)
 	}
-	if err := <-closed; err != nil { // it has 30 s, too
+	if err := <-closed; err != nil { // it has less time than that
 		if !isOurs(err) {
 			t.Errorf("a removal meanwhile: %v", err)
 		}
@@ -196,7 +196,7 @@ func TestADaemonThatHangs(t *testing.T) {
 		if !errors.Is(err, fumehood.ErrCancelled) && !isOurs(err) || err == nil {
 			t.Errorf("%s: got %v", what, err)
 		}
-		if took := time.Since(began); took > time.Minute { // a start that is given up is removed, which has 30 s
+		if took := time.Since(began); took > time.Minute { // a start that is given up is removed, which has 5 s
 			t.Errorf("%s: after %v", what, took)
 		}
 		cancel()
@@ -206,7 +206,7 @@ func TestADaemonThatHangs(t *testing.T) {
 	if !isOurs(err) && !errors.Is(err, fumehood.ErrCancelled) || !strings.Contains(err.Error(), sb.Info().Name) {
 		t.Errorf("a removal that the daemon does not answer: %v", err)
 	}
-	if took := time.Since(began); took > 90*time.Second {
+	if took := time.Since(began); took > time.Minute {
 		t.Errorf("the removal was given up after %v", took)
 	}
 	d.Kill()

@@ -21,6 +21,7 @@ import (
 
 // A service ends in the middle of a sample. Every call from then on tells how, and the daemon is asked once.
 func TestTheDeathOfAServiceIsToldByTheNextCall(t *testing.T) {
+	t.Parallel()
 	// It runs until there is a file, and then ends as the case says.
 	const waits = `echo up; while [ ! -e /tmp/end ]; do date >/dev/null; sleep 0.1; done; echo last words; `
 	for name, c := range map[string]struct {
@@ -93,6 +94,7 @@ func TestTheDeathOfAServiceIsToldByTheNextCall(t *testing.T) {
 // A busy daemon tells the end of a command first and that of its container much later: until then the container runs, as
 // it says. What died with its container has not exited with 137.
 func TestACommandThatDiesWithItsContainerIsLostWhereTheDaemonLagsBehind(t *testing.T) {
+	t.Parallel()
 	e := engineOf(t)
 	late := &lag{told: map[string][]byte{}}
 	socket := dockertest.Between(t, e, late.handle)

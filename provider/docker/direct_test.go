@@ -13,6 +13,7 @@ import (
 
 // The guest sees /proc and ends what takes too long; the Engine does neither. So it shows who has done what was asked.
 func TestADirectServiceHasNoHelpFromTheSandbox(t *testing.T) {
+	t.Parallel()
 	p := dockertest.Provider(t, docker.Options{})
 	sb, err := p.Start(t.Context(), fumehood.Spec{Image: "fumehood-test/busybox"})
 	if err != nil {
@@ -42,6 +43,7 @@ func TestADirectServiceHasNoHelpFromTheSandbox(t *testing.T) {
 
 // The guest lets the kernel wake its own threads late. A command's sleep as they do without it.
 func TestACommandsThreadsAreWokenAsWithoutAGuest(t *testing.T) {
+	t.Parallel()
 	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: busybox})
 	slack := func(s *fumehood.Service, cmd fumehood.Cmd) string {
 		cmd.Args = []string{"cat", "/proc/self/timerslack_ns"}
@@ -67,6 +69,7 @@ func TestACommandsThreadsAreWokenAsWithoutAGuest(t *testing.T) {
 }
 
 func TestATerminalThatAProgramOpensAgainIsListenedTo(t *testing.T) {
+	t.Parallel()
 	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: debian})
 	res, err := sb.Exec(t.Context(), fumehood.Cmd{
 		Args: []string{"sh", "-c", "echo before; exec <&- >&- 2>&-; sleep 0.3; echo after >/dev/tty"}, TTY: true, Wall: time.Minute,

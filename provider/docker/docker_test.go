@@ -1,11 +1,16 @@
 package docker_test
 
 import (
+	"context"
 	"errors"
+	"sync"
 	"testing"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/dockertest"
+	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
@@ -16,10 +21,23 @@ const (
 	static  = "fumehood-test/static"
 )
 
-var (
-	newProvider = dockertest.Provider
-	engineOf    = dockertest.Engine
-)
+var newProvider = dockertest.Provider
+
+// connected is the tests' own connection to the daemon's API, which lasts as long as the process.
+var connected = sync.OnceValues(func() (*compose.Compose, error) {
+	return compose.Connect(context.Background(), compose.Options{})
+})
+
+// engineOf returns the tests' own connection to the daemon's API.
+func engineOf(t testing.TB) *engine.Client {
+	t.Helper()
+	tier.NeedDocker(t)
+	c, err := connected()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.Engine
+}
 
 func start(t *testing.T, p *docker.Provider, spec fumehood.Spec) *fumehood.Sandbox {
 	t.Helper()
@@ -37,6 +55,7 @@ func start(t *testing.T, p *docker.Provider, spec fumehood.Spec) *fumehood.Sandb
 }
 
 func TestAFileThatDoesNotFitIsALimit(t *testing.T) {
+	t.Parallel()
 	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: "fumehood-test/busybox"})
 	const shm = 64 << 20 // what Docker gives /dev/shm
 	err := sb.WriteFile(t.Context(), "/dev/shm/big", make([]byte, shm+16<<20), fumehood.WriteOptions{})

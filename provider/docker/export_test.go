@@ -3,6 +3,8 @@ package docker
 import (
 	"context"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/fumehood/fumehood/internal/engine"
@@ -10,17 +12,42 @@ import (
 	"github.com/fumehood/fumehood/internal/owner"
 )
 
-// OtherGuest has the provider deliver a guest of another version: the same program, and other bytes behind it.
+// OtherGuest has the provider deliver a guest of another version: the same program, and other bytes behind it. Of old
+// guests, it removes that version's.
 func (p *Provider) OtherGuest(version string) {
+	p.among = guestsWith(version)
 	p.volumes = map[string]string{}
 	p.guestFor = func(ctx context.Context, arch string, log *slog.Logger) (guestbin.Binary, error) {
 		guest, err := guestbin.For(ctx, arch, log)
-		return guestbin.Binary{Program: append(guest.Program, version...), Version: version}, err
+		return guestbin.Binary{Program: slices.Concat(guest.Program, []byte(version)), Version: version}, err
+	}
+}
+
+// guestsWith matches the guests whose version begins with a prefix.
+func guestsWith(prefix string) func(marked) bool {
+	return func(m marked) bool {
+		return m.object != nil && strings.HasPrefix(guestVolume(*m.object), volumePrefix+prefix)
 	}
 }
 
 // SetClock gives the provider another clock.
 func (p *Provider) SetClock(now func() time.Time) { p.clock = now }
+
+// Sped returns options with all timeouts and pauses divided by a number.
+func (o Options) Sped(by int) Options {
+	o.speedup = engine.Speedup(by)
+	return o
+}
+
+// Only restricts Cleanup to sandboxes and what else of owners matches. Else it would remove what other tests need.
+func (p *Provider) Only(match func(sandbox, owner string) bool) {
+	p.among = func(m marked) bool { return match(m.Sandbox, m.Owner) }
+}
+
+// OnlySandboxes restricts Cleanup to sandboxes of those names.
+func (p *Provider) OnlySandboxes(names ...string) {
+	p.Only(func(sandbox, _ string) bool { return slices.Contains(names, sandbox) })
+}
 
 // NewAs connects as another owner.
 func NewAs(ctx context.Context, opts Options, as owner.ID) (*Provider, error) {

@@ -30,7 +30,6 @@ func faulty(t *testing.T, opts docker.Options) (*docker.Provider, *faultproxy.Pr
 	if !ok {
 		tier.Missing(t, tier.Quick, fmt.Errorf("the proxy speaks to unix sockets, and the daemon is at %s: unset DOCKER_HOST", direct))
 	}
-	newProvider(t, docker.Options{}) // where there is no daemon
 	proxy := faultproxy.Start(t, socket)
 	opts.Host = proxy.Host
 	p := newProvider(t, opts)
@@ -43,7 +42,7 @@ func faulty(t *testing.T, opts docker.Options) (*docker.Provider, *faultproxy.Pr
 	return p, proxy
 }
 
-// mix makes faults of a share of the calls, hangs at most so often: each takes a minute.
+// mix makes faults of a share of the calls, hangs at most so often: each takes as long as a call may.
 func mix(share float64, hangs int, faults ...faultproxy.Fault) func(string) faultproxy.Fault {
 	random := rand.New(rand.NewPCG(1, 2))
 	return func(string) faultproxy.Fault {
@@ -66,9 +65,9 @@ func isOurs(err error) bool {
 }
 
 func TestSamplesSurviveFaultsOfTheDaemon(t *testing.T) {
-	t.Parallel() // most of it is waiting
+	t.Parallel()
 	samples := tier.Pick(t, 10, 40, 400)
-	p, proxy := faulty(t, docker.Options{Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	p, proxy := faulty(t, docker.Options{Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}.Sped(4))
 	start(t, p, fumehood.Spec{Image: busybox}) // the guest's volume is there
 	proxy.Decide(mix(0.1, samples/10, faultproxy.Delay, faultproxy.ResetBefore, faultproxy.ResetAfter, faultproxy.Hang,
 		faultproxy.HangAfter, faultproxy.Internal, faultproxy.Truncate))
@@ -141,7 +140,7 @@ func sample(t *testing.T, p *docker.Provider, i int) (err error) {
 // A command appends its number to a file. Whatever becomes of the calls that hand it over, its number is there once
 // where the command has a result, and at most once where it has none.
 func TestACommandIsNeverHandedOverTwice(t *testing.T) {
-	t.Parallel() // most of it is waiting
+	t.Parallel()
 	commands := tier.Pick(t, 20, 60, 600)
 	for _, way := range []struct {
 		name string
@@ -159,7 +158,7 @@ func TestACommandIsNeverHandedOverTwice(t *testing.T) {
 	} {
 		t.Run(way.name, func(t *testing.T) {
 			t.Parallel()
-			p, proxy := faulty(t, way.opts)
+			p, proxy := faulty(t, way.opts.Sped(6))
 			sb := start(t, p, way.spec)
 			if res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", ": > /tmp/lines; chmod 666 /tmp/lines"}}); err != nil || !res.Success() {
 				t.Fatal(res, err)
@@ -244,6 +243,7 @@ func linesOf(t *testing.T, sb *fumehood.Sandbox) string {
 }
 
 func TestAFullDiskOfTheDaemonIsSaidAtOnce(t *testing.T) {
+	t.Parallel()
 	p, proxy := faulty(t, docker.Options{})
 	start(t, p, fumehood.Spec{Image: busybox}) // the guest's volume is there
 	for _, call := range []string{"POST /containers/create", "POST /containers/*/start"} {
@@ -269,9 +269,9 @@ func TestAFullDiskOfTheDaemonIsSaidAtOnce(t *testing.T) {
 
 // The daemon says nothing more about containers, and its connection stays open.
 func TestAStartDoesNotDependOnEvents(t *testing.T) {
+	t.Parallel()
 	direct := engineOf(t).Endpoint()
 	socket, _ := faultproxy.Socket(direct)
-	newProvider(t, docker.Options{})
 	proxy := faultproxy.Start(t, socket)
 	var hung atomic.Int64
 	proxy.Decide(func(call string) faultproxy.Fault {
@@ -280,7 +280,7 @@ func TestAStartDoesNotDependOnEvents(t *testing.T) {
 		}
 		return faultproxy.None
 	})
-	p := newProvider(t, docker.Options{Host: proxy.Host})
+	p := newProvider(t, docker.Options{Host: proxy.Host}.Sped(4))
 	for range 2 { // the second has events
 		began := time.Now()
 		sb := start(t, p, fumehood.Spec{Image: busybox})

@@ -60,6 +60,7 @@ func dialUDP(t *testing.T, p fumehood.Port) net.Conn {
 }
 
 func TestUDPPortsOfInternalNetworksAreForwarded(t *testing.T) {
+	t.Parallel()
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	sb := start(t, newProvider(t, docker.Options{Logger: log}), fumehood.Spec{Compose: project(t, strings.Replace(`
 services:
@@ -166,6 +167,7 @@ func echoed(t *testing.T, p fumehood.Port, text string) string {
 }
 
 func TestPortsOfASandboxWithoutANetworkAreForwardedOnRequest(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	kept := keep(t, p, fumehood.Spec{Image: "fumehood-test/python"})
 	if _, err := kept.Start(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", tcpEcho}, Detach: true}); err != nil {
@@ -197,6 +199,7 @@ func TestPortsOfASandboxWithoutANetworkAreForwardedOnRequest(t *testing.T) {
 }
 
 func TestPortsThatCannotBeForwardedAreRefused(t *testing.T) {
+	t.Parallel()
 	sb := start(t, newProvider(t, docker.Options{Transport: docker.TransportEngine}), fumehood.Spec{Image: busybox})
 	for _, c := range []struct {
 		port  fumehood.Port
@@ -215,6 +218,7 @@ func TestPortsThatCannotBeForwardedAreRefused(t *testing.T) {
 }
 
 func TestAServiceThatHasCompletedMayPublishPorts(t *testing.T) {
+	t.Parallel()
 	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Compose: project(t, `
 services:
   default: {image: fumehood-test/busybox, command: sleep infinity, depends_on: {setup: {condition: service_completed_successfully}}}

@@ -29,6 +29,7 @@ func journalOf(t *testing.T, journal []byte) (kinds []string, lines []map[string
 }
 
 func TestAJournalHasThePhasesOfAStartAndItsNetwork(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	for name, c := range map[string]struct {
 		spec            fumehood.Spec
@@ -61,6 +62,7 @@ func TestAJournalHasThePhasesOfAStartAndItsNetwork(t *testing.T) {
 
 // The log of a service that has failed is in the error, and in the log may be what only the project knows.
 func TestAJournalHasNoVariableOfAProject(t *testing.T) {
+	t.Parallel()
 	var out bytes.Buffer
 	spec := fumehood.Spec{Journal: fumehood.NewJournal(&out, nil), Compose: project(t, `
 services:

@@ -11,6 +11,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/guestbin"
+	"github.com/fumehood/fumehood/internal/sweep"
 )
 
 // oldAfter is the age from which on another version's guest is old: so two versions that are used by turns
@@ -89,7 +90,7 @@ func (p *Provider) removeOldGuests(ctx context.Context) {
 	old := oldGuests(objects, current, time.Now())
 	var used inUse
 	for i, o := range objects {
-		if !old[i] {
+		if !old[i] || p.among != nil && !p.among(marked{sweep.Object{Kind: string(o.Kind), Name: o.Name}, &objects[i]}) {
 			continue
 		}
 		if err := used.remove(ctx, p.engine, o); err != nil && !errors.Is(err, fumehood.ErrUnavailable) {

@@ -64,18 +64,20 @@ func TestGuestsOfOtherVersionsGrowOldInADay(t *testing.T) {
 	}
 }
 
-// version connects a provider whose guests are another version's: the same program with something behind it.
-func version(t *testing.T) *Provider {
+// version connects a provider whose guests are another version's: the same program with something behind it. It cleans
+// up the guests of versions whose names begin with the same six characters, the group.
+func version(t *testing.T, group string) *Provider {
 	t.Helper()
 	tier.NeedDocker(t)
-	p, err := New(t.Context(), Options{})
+	p, err := New(t.Context(), Options{NoSweep: true})
 	if err != nil {
 		tier.Missing(t, tier.Quick, err)
 	}
-	suffix := strings.ToLower(rand.Text()[:12])
+	suffix := group + newGroup()
+	p.among = guestsWith(group)
 	p.guestFor = func(ctx context.Context, arch string, log *slog.Logger) (guestbin.Binary, error) {
 		guest, err := guestbin.For(ctx, arch, log)
-		return guestbin.Binary{Program: append(guest.Program, suffix...), Version: suffix}, err
+		return guestbin.Binary{Program: slices.Concat(guest.Program, []byte(suffix)), Version: suffix}, err
 	}
 	ctx := context.WithoutCancel(t.Context())
 	t.Cleanup(func() {
@@ -96,11 +98,15 @@ func version(t *testing.T) *Provider {
 	return p
 }
 
+func newGroup() string { return strings.ToLower(rand.Text()[:6]) }
+
 func TestAllStartWhoMakeTheGuestAtTheSameTime(t *testing.T) {
-	first := version(t)
+	t.Parallel()
+	group := newGroup()
+	first := version(t, group)
 	var all sync.WaitGroup
 	for range 8 {
-		p := version(t)
+		p := version(t, group)
 		p.guestFor = first.guestFor
 		all.Go(func() {
 			if _, err := p.Start(t.Context(), fumehood.Spec{Image: "fumehood-test/busybox"}); err != nil {
@@ -182,6 +188,7 @@ func aged(t *testing.T, image v1.Image, arch string, labels map[string]string) *
 }
 
 func TestOldGuestsGoWhenAnotherVersionMakesItsOwnOrAtCleanup(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	spec := fumehood.Spec{Image: "fumehood-test/busybox"}
 	works := func(p *Provider) *fumehood.Sandbox {
@@ -212,7 +219,8 @@ func TestOldGuestsGoWhenAnotherVersionMakesItsOwnOrAtCleanup(t *testing.T) {
 			t.Errorf("%s: there are %d objects of the version's, want %d: %+v", what, len(got), want, got)
 		}
 	}
-	unused, used, young := version(t), version(t), version(t)
+	group := newGroup()
+	unused, used, young := version(t, group), version(t, group), version(t, group)
 	for _, p := range []*Provider{unused, used, young} {
 		closed(works(p))
 	}
@@ -220,7 +228,7 @@ func TestOldGuestsGoWhenAnotherVersionMakesItsOwnOrAtCleanup(t *testing.T) {
 	age(t, used)
 	running := works(used)
 
-	works(version(t))
+	works(version(t, group))
 	there(unused, "old and not in use", 0)
 	there(used, "old and in use", 2)
 	there(young, "young", 2)
@@ -230,7 +238,7 @@ func TestOldGuestsGoWhenAnotherVersionMakesItsOwnOrAtCleanup(t *testing.T) {
 	there(unused, "made again", 2)
 	there(used, "old and in use", 2)
 
-	cleaner := version(t)
+	cleaner := version(t, group)
 	plan, err := cleaner.Cleanup(ctx, fumehood.CleanupOptions{})
 	if err != nil {
 		t.Fatal(err)

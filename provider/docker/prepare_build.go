@@ -353,7 +353,7 @@ var busyWaits = []time.Duration{500 * time.Millisecond, 2 * time.Second, 8 * tim
 // patiently calls f again where a registry was busy or broken, after growing pauses, to which up to a half is
 // added so that those who were refused together do not come back together.
 func (p *Provider) patiently(ctx context.Context, f func() error) error {
-	for _, wait := range busyWaits {
+	for _, wait := range p.busyWaits {
 		err := f()
 		if !errors.Is(err, engine.ErrBusy) {
 			return err

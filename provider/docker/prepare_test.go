@@ -54,6 +54,7 @@ func newBuilder(t *testing.T, opts Options) *builder {
 			b.steps = append(b.steps, ev.Status)
 		}
 	}
+	opts.NoSweep = true
 	p, err := New(t.Context(), opts)
 	if err != nil {
 		tier.Missing(t, tier.Quick, err)
@@ -119,11 +120,15 @@ func (b *builder) reads(t *testing.T, image, file string) string {
 
 func bothBuilders(t *testing.T, f func(t *testing.T, b *builder)) {
 	for name, classic := range map[string]bool{"BuildKit": false, "the Engine's own": true} {
-		t.Run(name, func(t *testing.T) { f(t, newBuilder(t, Options{ClassicBuilder: classic})) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f(t, newBuilder(t, Options{ClassicBuilder: classic}))
+		})
 	}
 }
 
 func TestAServicesImageIsBuiltOfItsContextArgumentsAndStage(t *testing.T) {
+	t.Parallel()
 	bothBuilders(t, func(t *testing.T, b *builder) {
 		dir := filetest.Lay(t, map[string]string{
 			"app/data": "one", "app/x.log": "1", "app/.dockerignore": "*.log",
@@ -145,6 +150,7 @@ func TestAServicesImageIsBuiltOfItsContextArgumentsAndStage(t *testing.T) {
 }
 
 func TestAServicesImageIsBuiltAgainOnlyWhenItsContentChanges(t *testing.T) {
+	t.Parallel()
 	b := newBuilder(t, Options{})
 	dir := filetest.Lay(t, map[string]string{"Dockerfile": "FROM " + testBase + "\nCOPY data /\nRUN cat /data >/copy\n", "data": "one"})
 	s := b.source("web", compose.Build{Context: dir})
@@ -177,6 +183,7 @@ func TestAServicesImageIsBuiltAgainOnlyWhenItsContentChanges(t *testing.T) {
 }
 
 func TestSamplesAndProcessesThatWantTheSameImageShareOneBuild(t *testing.T) {
+	t.Parallel()
 	one, two := newBuilder(t, Options{}), newBuilder(t, Options{})
 	two.mark = one.mark
 	dir := filetest.Lay(t, map[string]string{"Dockerfile": "FROM " + testBase + "\nRUN sleep 1; echo " + one.mark + "\n"})
@@ -208,6 +215,7 @@ func TestSamplesAndProcessesThatWantTheSameImageShareOneBuild(t *testing.T) {
 }
 
 func TestServicesAreBuiltOnWhatOthersAreBuiltOf(t *testing.T) {
+	t.Parallel()
 	bothBuilders(t, func(t *testing.T, b *builder) {
 		name := "fumehood-test-" + b.mark
 		dir := filetest.Lay(t, map[string]string{"base/Dockerfile": "FROM " + testBase + "\nRUN echo base >/base\n", "app/Dockerfile": "FROM " + name + "\nRUN cat /base >/app\n"})
@@ -230,6 +238,7 @@ func TestServicesAreBuiltOnWhatOthersAreBuiltOf(t *testing.T) {
 }
 
 func TestSecretsAreForTheStepsOfABuildThatMountThem(t *testing.T) {
+	t.Parallel()
 	b := newBuilder(t, Options{})
 	dir := filetest.Lay(t, map[string]string{"secret": "of a file"})
 	s := b.source("web", compose.Build{
@@ -277,6 +286,7 @@ func TestWhoBuilds(t *testing.T) {
 }
 
 func TestAStepThatFailsIsToldWithItsServiceAndWhatItPrintedLast(t *testing.T) {
+	t.Parallel()
 	bothBuilders(t, func(t *testing.T, b *builder) {
 		s := b.source("web", compose.Build{Context: t.TempDir(), Inline: "FROM " + testBase + "\nRUN echo out of 500 MB; exit 3\n"})
 		_, err := b.prepare(t.Context(), []compose.Source{s}, &fumehood.Compose{})
@@ -292,6 +302,7 @@ func TestAStepThatFailsIsToldWithItsServiceAndWhatItPrintedLast(t *testing.T) {
 }
 
 func TestPrebuiltListsAllThatIsMissing(t *testing.T) {
+	t.Parallel()
 	b := newBuilder(t, Options{})
 	dir := filetest.Lay(t, map[string]string{"Dockerfile": "FROM " + testBase + "\nRUN true\n", "far.Dockerfile": "FROM fumehood-test/none:3\n"})
 	sources := []compose.Source{
@@ -321,6 +332,7 @@ func TestPrebuiltListsAllThatIsMissing(t *testing.T) {
 }
 
 func TestWhatMayNotBePulledIsNotAskedFor(t *testing.T) {
+	t.Parallel()
 	b := newBuilder(t, Options{})
 	r := serveBusy(t, b, 0, http.StatusOK)
 	local := []compose.Source{{Service: "one", Image: r.ref, Pull: compose.PullNever}, {Service: "two", Image: "fumehood-test/none:1", Pull: compose.PullNever}}
@@ -390,8 +402,10 @@ func serveBusy(t *testing.T, b *builder, refusals int64, status int) *busyRegist
 }
 
 func TestARegistryThatIsBusyIsAskedAgain(t *testing.T) {
+	t.Parallel()
 	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusInternalServerError} {
 		t.Run(http.StatusText(status), func(t *testing.T) {
+			t.Parallel()
 			b := newBuilder(t, Options{})
 			r := serveBusy(t, b, 2, status)
 			image := b.built(t, compose.Source{Service: "web", Image: r.ref, Pull: compose.PullMissing})
@@ -403,16 +417,16 @@ func TestARegistryThatIsBusyIsAskedAgain(t *testing.T) {
 }
 
 func TestARegistryThatStaysBusyIsAnInfrastructureError(t *testing.T) {
-	defer func(waits []time.Duration) { busyWaits = waits }(busyWaits)
-	busyWaits = []time.Duration{time.Millisecond, time.Millisecond}
+	t.Parallel()
 	b := newBuilder(t, Options{})
+	b.busyWaits = []time.Duration{time.Millisecond, time.Millisecond}
 	r := serveBusy(t, b, 1000, http.StatusTooManyRequests)
 	s := compose.Source{Service: "web", Image: r.ref, Pull: compose.PullMissing}
 	_, err := b.prepare(t.Context(), []compose.Source{s}, &fumehood.Compose{})
 	if !errors.Is(err, fumehood.ErrInfrastructure) || !strings.Contains(err.Error(), "web") {
 		t.Errorf("got %v", err)
 	}
-	busyWaits = []time.Duration{time.Hour}
+	b.busyWaits = []time.Duration{time.Hour}
 	_, err = b.prepare(t.Context(), []compose.Source{s}, &fumehood.Compose{PullTimeout: time.Second})
 	if !errors.Is(err, fumehood.ErrLimit) || !strings.Contains(err.Error(), "limit of 1s") || !strings.Contains(err.Error(), "web") {
 		t.Errorf("beyond its limit: got %v", err)
@@ -420,6 +434,7 @@ func TestARegistryThatStaysBusyIsAnInfrastructureError(t *testing.T) {
 }
 
 func TestABuildEndsAtItsLimit(t *testing.T) {
+	t.Parallel()
 	bothBuilders(t, func(t *testing.T, b *builder) {
 		s := b.source("web", compose.Build{Context: t.TempDir(), Inline: "FROM " + testBase + "\nRUN sleep 60\n"})
 		_, err := b.prepare(t.Context(), []compose.Source{s}, &fumehood.Compose{BuildTimeout: 2 * time.Second})
@@ -430,6 +445,7 @@ func TestABuildEndsAtItsLimit(t *testing.T) {
 }
 
 func TestABuildThatIsCancelledEndsAtOnce(t *testing.T) {
+	t.Parallel()
 	bothBuilders(t, func(t *testing.T, b *builder) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var seen atomic.Int64 // when its step was seen to begin
@@ -455,6 +471,7 @@ func TestABuildThatIsCancelledEndsAtOnce(t *testing.T) {
 }
 
 func TestAProjectIsStartedWithWhatItsServicesAreBuiltOf(t *testing.T) {
+	t.Parallel()
 	b := newBuilder(t, Options{})
 	dir := filetest.Lay(t, map[string]string{
 		"app/Dockerfile": "ARG WORD=none\nFROM " + testBase + " AS tools\nARG WORD\nRUN echo $WORD >/word\nFROM tools\nRUN rm /word\n",
@@ -488,6 +505,7 @@ func TestAProjectIsStartedWithWhatItsServicesAreBuiltOf(t *testing.T) {
 }
 
 func TestAnImageForAnotherMachineIsRefusedUnlessItIsAskedFor(t *testing.T) {
+	t.Parallel()
 	b := newBuilder(t, Options{})
 	other := "arm64"
 	if b.server.Arch == other {

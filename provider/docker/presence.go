@@ -58,7 +58,7 @@ func (p *Provider) attend(ctx context.Context, kept bool) {
 		p.opts.Logger.Info("no reaper is started, as the options say: what a kill of this process leaves stays until the next clean-up")
 		return
 	}
-	job, err := json.Marshal(reaping{Host: p.compose.Found.Host, Context: p.compose.Found.Context, StateDir: p.stateDir})
+	job, err := json.Marshal(reaping{Host: p.compose.Found.Host, Context: p.compose.Found.Context, StateDir: p.stateDir, Speedup: p.opts.speedup})
 	if err == nil {
 		s.trust, err = reaper.Entrust(job)
 	}
@@ -80,7 +80,7 @@ func (p *Provider) leave(clean bool) {
 		s.stop()
 		select {
 		case <-s.swept:
-		case <-time.After(sweepEnd): // a daemon that hangs: the calls have limits of their own
+		case <-time.After(p.opts.speedup.Of(sweepEnd)): // a daemon that hangs: the calls have limits of their own
 		}
 	}
 	if s.trust != nil && clean {
@@ -107,7 +107,7 @@ func isSwept(m marked, now time.Time) bool {
 // sweepBehind removes what dead owners left, while other things are done with the provider, until the context ends.
 func (p *Provider) sweepBehind(ctx context.Context) {
 	s := p.sweeper()
-	s.among = func(m marked) bool { return isSwept(m, s.clock()) }
+	s.among = func(m marked) bool { return isSwept(m, s.clock()) && (p.among == nil || p.among(m)) }
 	plan, err := s.sweep(ctx, fumehood.CleanupOptions{})
 	if err != nil && ctx.Err() == nil {
 		p.opts.Logger.Warn("not all that ended processes left could be removed; `fumehood cleanup` tries again", "error", err)

@@ -68,6 +68,8 @@ type Options struct {
 	// Progress is told what a start is busy with that may take long. It is called from several
 	// goroutines at once, and must not block. Nil tells nobody.
 	Progress func(Progress)
+
+	speedup engine.Speedup // of timeouts and pauses, for tests
 }
 
 // Transport is a way in which commands reach a sandbox.
@@ -103,9 +105,12 @@ type Provider struct {
 
 	stateDir string // the sandboxes' folders are in it; empty where there are none
 	clock    func() time.Time
+	among    func(m marked) bool // what all clean-ups look at; nil means everything
 	presence presence
 
 	guestFor func(ctx context.Context, arch string, log *slog.Logger) (guestbin.Binary, error) // guestbin.For
+
+	busyWaits []time.Duration // as the variable
 
 	pulls  flights // by image and platform
 	builds flights // by what is built
@@ -157,13 +162,13 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 		return nil, err
 	}
 	admission := newAdmission(opts.MaxStarting, opts.MaxRunning)
-	c, err := compose.Connect(ctx, compose.Options{Host: opts.Host, Context: opts.Context, Logger: opts.Logger, Latency: admission.answered})
+	c, err := compose.Connect(ctx, compose.Options{Host: opts.Host, Context: opts.Context, Logger: opts.Logger, Latency: admission.answered, Speedup: opts.speedup})
 	if err != nil {
 		return nil, err
 	}
 	p := &Provider{
 		opts: opts, self: self, compose: c, engine: c.Engine, guestFor: guestbin.For,
-		held: map[string]*sandbox{}, volumes: map[string]string{}, admission: admission, clock: time.Now,
+		held: map[string]*sandbox{}, volumes: map[string]string{}, admission: admission, clock: time.Now, busyWaits: busyWaits,
 	}
 	if p.server, err = c.Engine.Connect(ctx); err == nil {
 		err = p.checkEngine()
@@ -430,7 +435,7 @@ func (p *Provider) Close(ctx context.Context) error {
 		}
 	}
 	p.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.opts.speedup.Of(closeTimeout))
 	defer cancel()
 	err := inParallel(len(held), func(i int) error {
 		if err := held[i].settle(ctx); err != nil {

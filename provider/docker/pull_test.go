@@ -22,6 +22,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
@@ -97,10 +98,11 @@ func removeImage(t *testing.T, ref string) {
 }
 
 func TestFiftySandboxesOfAMissingImageCauseOnePull(t *testing.T) {
+	t.Parallel()
 	var begun atomic.Int64
 	r := serveImage(t)
 	p := newProvider(t, docker.Options{Progress: func(docker.Progress) { begun.Add(1) }})
-	sandboxes := make([]*fumehood.Sandbox, 50)
+	sandboxes := make([]*fumehood.Sandbox, tier.Pick(t, 10, 50, 50))
 	errs := make([]error, len(sandboxes))
 	var wg sync.WaitGroup
 	for i := range sandboxes {
@@ -124,6 +126,7 @@ func TestFiftySandboxesOfAMissingImageCauseOnePull(t *testing.T) {
 }
 
 func TestAnImageThatIsNotThereIsAConfigurationError(t *testing.T) {
+	t.Parallel()
 	r := serveImage(t)
 	p := newProvider(t, docker.Options{})
 	missing := strings.Replace(r.ref, ":1", ":2", 1)
@@ -134,6 +137,7 @@ func TestAnImageThatIsNotThereIsAConfigurationError(t *testing.T) {
 }
 
 func TestARegistryThatIsNotThereIsUnavailable(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	_, err := p.Start(t.Context(), fumehood.Spec{Image: "127.0.0.1:1/fumehood-test/nothing"})
 	if !errors.Is(err, fumehood.ErrUnavailable) {

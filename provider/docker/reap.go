@@ -13,6 +13,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/reaper"
 )
@@ -22,6 +23,8 @@ type reaping struct {
 	Host     string `json:"host,omitempty"` // as in Options
 	Context  string `json:"context,omitempty"`
 	StateDir string `json:"state_dir,omitempty"`
+
+	Speedup engine.Speedup `json:"speedup,omitempty"` // as in Options
 }
 
 const (
@@ -93,7 +96,7 @@ func awaitDeath(self, id owner.ID) error {
 // do removes all that the dead owner has left, and waits for what the daemon still makes. A daemon that does not answer
 // is asked again and again.
 func (r reaping) do(ctx context.Context, self, dead owner.ID) error {
-	c, err := compose.Connect(ctx, compose.Options{Host: r.Host, Context: r.Context})
+	c, err := compose.Connect(ctx, compose.Options{Host: r.Host, Context: r.Context, Speedup: r.Speedup})
 	if err != nil {
 		return err
 	}
@@ -116,7 +119,7 @@ func (r reaping) do(ctx context.Context, self, dead owner.ID) error {
 				}
 			}
 		}
-		if err == nil && time.Since(quiet) > reapSettle {
+		if err == nil && time.Since(quiet) > r.Speedup.Of(reapSettle) {
 			return nil
 		}
 		select {

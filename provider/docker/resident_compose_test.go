@@ -48,6 +48,7 @@ func service(t *testing.T, sb *fumehood.Sandbox, name string) *fumehood.Service 
 }
 
 func TestAKeptProjectIsReachedAgainInAllItsServices(t *testing.T) {
+	t.Parallel()
 	name := keepProject(t, workerAndWeb)
 	sb := open(t, name, docker.Options{})
 	var services []string
@@ -125,6 +126,7 @@ func TestAKeptProjectIsReachedAgainInAllItsServices(t *testing.T) {
 }
 
 func TestOfManyWhoStartAResidentGuestOneDoes(t *testing.T) {
+	t.Parallel()
 	name := keepProject(t, workerAndWeb)
 	var all sync.WaitGroup
 	for range 6 {
@@ -153,6 +155,7 @@ func TestOfManyWhoStartAResidentGuestOneDoes(t *testing.T) {
 // The guest of a service with a program of its own is not the first process: code of the same user can kill it,
 // and take its place.
 func TestWhoTakesTheResidentGuestsPlaceIsNotBelieved(t *testing.T) {
+	t.Parallel()
 	name := keepProject(t, workerAndWeb)
 	sb := open(t, name, docker.Options{})
 	web := service(t, sb, "web")

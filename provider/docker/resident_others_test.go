@@ -36,6 +36,7 @@ func listedIn(t *testing.T, s *fumehood.Service) string {
 }
 
 func TestDetachedCommandsOfOtherUsersAreFoundAgainByALaterProcess(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	sb := keep(t, p, fumehood.Spec{Image: debian})
 	const answer = `id -un; read -r line; echo "got $line"; exit 7`
@@ -88,6 +89,7 @@ services:
 `
 
 func TestWhoKillsTheGuestOfAUserEndsThatUsersCommandsOnly(t *testing.T) {
+	t.Parallel()
 	name := keepProject(t, webAlone)
 	sb := open(t, name, docker.Options{})
 	web := service(t, sb, "web")

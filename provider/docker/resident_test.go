@@ -83,6 +83,7 @@ func followed(t *testing.T, p *fumehood.Process, s fumehood.Stream, from int64) 
 }
 
 func TestADetachedCommandIsFoundAgainByALaterProcess(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	sb := keep(t, p, fumehood.Spec{Image: debian})
 	name := sb.Info().Name
@@ -153,6 +154,7 @@ func TestADetachedCommandIsFoundAgainByALaterProcess(t *testing.T) {
 }
 
 func TestDetachedCommandsAreSignalledAndKilledByALaterProcess(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	sb := keep(t, p, fumehood.Spec{Image: debian})
 	script := map[string]string{
@@ -213,6 +215,7 @@ func TestDetachedCommandsAreSignalledAndKilledByALaterProcess(t *testing.T) {
 }
 
 func TestTheEndOfAConnectionEndsItsCommandsAndNoOthers(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	sb := keep(t, p, fumehood.Spec{Image: debian})
 	name := sb.Info().Name
@@ -247,8 +250,10 @@ func TestTheEndOfAConnectionEndsItsCommandsAndNoOthers(t *testing.T) {
 }
 
 func TestWhatRunsInASandboxCannotUseItsResidentGuest(t *testing.T) {
+	t.Parallel()
 	for _, network := range []string{fumehood.NetworkNone, fumehood.NetworkHost} {
 		t.Run(network, func(t *testing.T) {
+			t.Parallel()
 			p := newProvider(t, docker.Options{})
 			sb := keep(t, p, fumehood.Spec{Image: debian, Network: network})
 			name := sb.Info().Name
@@ -388,6 +393,7 @@ func strangers(t *testing.T, residence string) {
 }
 
 func TestWhoWantsAKeptSandboxIsToldWhyItCannotBeHad(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	check := func(t *testing.T, name string, class error, says string) {
 		t.Helper()
@@ -440,9 +446,11 @@ func TestWhoWantsAKeptSandboxIsToldWhyItCannotBeHad(t *testing.T) {
 }
 
 func TestAKeptSandboxGoesWhenItsTimeIsOver(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	sb := keep(t, p, fumehood.Spec{Image: busybox, TTL: time.Hour})
 	over := start(t, p, fumehood.Spec{Image: busybox, Keep: true, TTL: time.Nanosecond})
+	p.OnlySandboxes(sb.Info().Name, over.Info().Name)
 	conformance.Eventually(t, "what is over is removed", func() bool {
 		if _, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{}); err != nil {
 			t.Fatal(err)
@@ -458,6 +466,7 @@ func TestAKeptSandboxGoesWhenItsTimeIsOver(t *testing.T) {
 }
 
 func TestAResidentGuestIsSmallAndKeepsNoMoreThanItMay(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	sb := keep(t, p, fumehood.Spec{Image: busybox})
 	name := sb.Info().Name
@@ -522,6 +531,7 @@ func TestAResidentGuestIsSmallAndKeepsNoMoreThanItMay(t *testing.T) {
 }
 
 func TestDetachedCommandsOfOtherTransportsAreRefused(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	sb := keep(t, p, fumehood.Spec{Image: debian})
 	name := sb.Info().Name
@@ -593,6 +603,7 @@ func TestWhatIsWrittenToADetachedCommandThatHasEndedIsAnError(t *testing.T) {
 	sb := keep(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: busybox})
 	for name, script := range map[string]string{"it has ended": "true", "it ends meanwhile": "read x"} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			proc, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script}, Detach: true, StdinPipe: true})
 			if err != nil {
 				t.Fatal(err)

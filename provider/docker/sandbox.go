@@ -126,7 +126,7 @@ func (sb *sandbox) settle(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		return &fumehood.Error{
-			Op: "remove sandbox " + sb.spec.Name, Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("its start has not ended within %v", closeTimeout),
+			Op: "remove sandbox " + sb.spec.Name, Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("its start has not ended within %v", sb.p.opts.speedup.Of(closeTimeout)),
 			Hint: "it is removed when that ends, or by `fumehood cleanup` when this process has ended",
 		}
 	}
@@ -144,10 +144,10 @@ func (sb *sandbox) Close(ctx context.Context) error {
 		s.guests.close()
 	}
 	if !sb.spec.Keep || !sb.started {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sb.p.opts.speedup.Of(removeTimeout))
 		defer cancel()
 		if err := sb.remove(ctx); err != nil {
-			return unanswered(ctx, err)
+			return sb.unanswered(ctx, err)
 		}
 		if err := sb.removeFolder(); err != nil {
 			return err
@@ -162,12 +162,12 @@ func (sb *sandbox) Close(ctx context.Context) error {
 }
 
 // unanswered gives an error that our own deadline has caused the class that it has: nobody has cancelled anything.
-func unanswered(ctx context.Context, err error) error {
+func (sb *sandbox) unanswered(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err
 	}
 	return &fumehood.Error{
-		Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("it was not removed within %v: %s", removeTimeout, err.Error()),
+		Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("it was not removed within %v: %s", sb.p.opts.speedup.Of(removeTimeout), err.Error()),
 		Hint: "close it again, or remove it with `fumehood cleanup` once the daemon answers",
 	}
 }
@@ -177,7 +177,7 @@ func (sb *sandbox) Stop(ctx context.Context) error {
 	if !sb.spec.Keep {
 		return &fumehood.Error{Class: fumehood.ErrConfig, Err: errors.New("it is not a kept one"), Hint: "set Keep in its spec"}
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sb.p.opts.speedup.Of(removeTimeout))
 	defer cancel()
 	var ids []string
 	for _, s := range sb.services {

@@ -3,6 +3,7 @@ package docker_test
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"log/slog"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
@@ -44,6 +46,7 @@ func objectsOf(t *testing.T, sandbox string) []engine.Object {
 }
 
 func TestTheDefaultSandboxIsIsolatedAndBounded(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	sb := start(t, p, fumehood.Spec{Image: debian})
 	for what, c := range map[string]struct{ script, want string }{
@@ -89,6 +92,7 @@ func hostname(t *testing.T) string {
 }
 
 func TestTheGuestCannotBeEndedFromInside(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	sb := start(t, p, fumehood.Spec{Image: debian})
 	sh(t, sb, "for s in $(seq 1 64); do kill -$s 1 2>/dev/null; done; true")
@@ -103,6 +107,7 @@ func TestTheGuestCannotBeEndedFromInside(t *testing.T) {
 }
 
 func TestLimitsHold(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	sb := start(t, p, fumehood.Spec{Image: debian, Limits: fumehood.Limits{Memory: 64 << 20, PIDs: 48, CPUs: 0.5}})
 	t.Run("memory", func(t *testing.T) {
@@ -149,6 +154,7 @@ func TestWhatACommandUsedIsTold(t *testing.T) {
 }
 
 func TestImagesWithNothingInThemWork(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	sb := start(t, p, fumehood.Spec{Image: static})
 	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"/static"}})
@@ -158,6 +164,7 @@ func TestImagesWithNothingInThemWork(t *testing.T) {
 }
 
 func TestMountsAreReadOnlyUnlessSaid(t *testing.T) {
+	t.Parallel()
 	var log bytes.Buffer
 	p := newProvider(t, docker.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	dir := t.TempDir()
@@ -176,6 +183,7 @@ func TestMountsAreReadOnlyUnlessSaid(t *testing.T) {
 }
 
 func TestWhatIsWrongIsRefusedAndLeavesNothing(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	file := filepath.Join(t.TempDir(), "missing")
 	for name, c := range map[string]struct {
@@ -192,9 +200,10 @@ func TestWhatIsWrongIsRefusedAndLeavesNothing(t *testing.T) {
 		"a variable with no name":    {fumehood.Spec{Env: map[string]string{"": "x"}}, "no name"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			c.spec.Image = busybox
 			if c.spec.Name == "" {
-				c.spec.Name = "refused"
+				c.spec.Name = "refused-" + strings.ToLower(rand.Text()[:8])
 			}
 			_, err := p.Start(t.Context(), c.spec)
 			if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), c.say) {
@@ -208,6 +217,7 @@ func TestWhatIsWrongIsRefusedAndLeavesNothing(t *testing.T) {
 }
 
 func TestANameIsTakenOnce(t *testing.T) {
+	t.Parallel()
 	p, other := newProvider(t, docker.Options{}), newProvider(t, docker.Options{})
 	sb := start(t, p, fumehood.Spec{Image: busybox, Name: "taken"})
 	for _, again := range []*docker.Provider{p, other} {
@@ -221,6 +231,7 @@ func TestANameIsTakenOnce(t *testing.T) {
 }
 
 func TestACancelledStartLeavesNothing(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	for _, after := range []time.Duration{0, 5 * time.Millisecond, 20 * time.Millisecond, 60 * time.Millisecond, 120 * time.Millisecond, 200 * time.Millisecond} {
 		ctx, cancel := context.WithTimeout(t.Context(), after)
@@ -241,6 +252,7 @@ func TestACancelledStartLeavesNothing(t *testing.T) {
 }
 
 func TestClosingTheProviderRemovesWhatItHolds(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	for _, name := range []string{"held-a", "held-b"} {
 		if _, err := p.Start(t.Context(), fumehood.Spec{Image: busybox, Name: name}); err != nil {
@@ -263,7 +275,9 @@ func TestClosingTheProviderRemovesWhatItHolds(t *testing.T) {
 }
 
 func TestAKeptSandboxStaysUntilItIsNamed(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t, docker.Options{})
+	p.OnlySandboxes("kept-by-test")
 	sb, err := p.Start(t.Context(), fumehood.Spec{Image: busybox, Name: "kept-by-test", Keep: true})
 	if err != nil {
 		t.Fatal(err)
@@ -304,7 +318,7 @@ func TestMain(m *testing.M) {
 // anotherOwner starts a sandbox, says so, and waits to be killed.
 func anotherOwner() int {
 	ctx := context.Background()
-	p, err := docker.New(ctx, docker.Options{NoReaper: true})
+	p, err := docker.New(ctx, docker.Options{NoReaper: true, NoSweep: true})
 	if err == nil {
 		_, err = p.Start(ctx, fumehood.Spec{Image: busybox, Name: os.Getenv("FUMEHOOD_TEST_NAME")})
 	}
@@ -320,6 +334,7 @@ func anotherOwner() int {
 // startOwner starts a sandbox in a process of its own, and returns a function that kills the process.
 func startOwner(t *testing.T, name string) (kill func()) {
 	t.Helper()
+	tier.NeedDocker(t)
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), "FUMEHOOD_TEST_OWNER=start", "FUMEHOOD_TEST_NAME="+name)
 	stdin, err := cmd.StdinPipe()
@@ -348,7 +363,9 @@ func startOwner(t *testing.T, name string) (kill func()) {
 }
 
 func TestCleanupRemovesWhatDeadOwnersLeftAndNothingElse(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t, docker.Options{})
+	p.OnlySandboxes("cleanup-mine", "cleanup-dead", "cleanup-alive")
 	mine := start(t, p, fumehood.Spec{Image: busybox, Name: "cleanup-mine"})
 	killDead := startOwner(t, "cleanup-dead")
 	killAlive := startOwner(t, "cleanup-alive")
@@ -383,6 +400,7 @@ func TestCleanupRemovesWhatDeadOwnersLeftAndNothingElse(t *testing.T) {
 }
 
 func TestEveryObjectIsLabelledAtCreation(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	start(t, p, fumehood.Spec{Image: busybox, Name: "labelled"})
 	self, err := owner.Self()
@@ -396,7 +414,10 @@ func TestEveryObjectIsLabelledAtCreation(t *testing.T) {
 }
 
 func TestAPrunedGuestVolumeIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	version := guestVersion(t)
 	p := newProvider(t, docker.Options{})
+	p.OtherGuest(version)
 	if err := start(t, p, fumehood.Spec{Image: busybox}).Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -405,12 +426,17 @@ func TestAPrunedGuestVolumeIsMadeAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	pruned := 0
 	for _, o := range caches {
-		if o.Kind == engine.Volume {
-			if err := e.Remove(t.Context(), o); err != nil && !errors.Is(err, fumehood.ErrUnavailable) { // in use by another test's sandbox
+		if o.Kind == engine.Volume && strings.HasPrefix(o.Name, "fumehood-guest-"+version) {
+			if err := e.Remove(t.Context(), o); err != nil {
 				t.Fatal(err)
 			}
+			pruned++
 		}
+	}
+	if pruned != 1 {
+		t.Errorf("%d volumes were pruned, want 1", pruned)
 	}
 	if got := sh(t, start(t, p, fumehood.Spec{Image: busybox}), "echo works"); got != "works" {
 		t.Errorf("got %q", got)
@@ -418,6 +444,7 @@ func TestAPrunedGuestVolumeIsMadeAgain(t *testing.T) {
 }
 
 func TestADeadServiceIsUnavailableAndACommandInItIsLost(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	sb := start(t, p, fumehood.Spec{Image: busybox})
 	proc, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "echo begun; sleep 1000"}})
@@ -449,6 +476,7 @@ func TestADeadServiceIsUnavailableAndACommandInItIsLost(t *testing.T) {
 }
 
 func TestAnUnreachableDaemonIsNamed(t *testing.T) {
+	t.Parallel()
 	for _, host := range []string{"unix:///nonexistent/docker.sock", "tcp://127.0.0.1:1"} {
 		_, err := docker.New(t.Context(), docker.Options{Host: host})
 		var detail *fumehood.Error

@@ -7,7 +7,7 @@ import (
 
 // A sandbox whose start is over is removed, however late its turn comes.
 func TestAStartThatIsOverIsNotAwaited(t *testing.T) {
-	sb := &sandbox{giveUp: func(error) {}, settled: make(chan struct{})}
+	sb := &sandbox{p: &Provider{}, giveUp: func(error) {}, settled: make(chan struct{})}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if sb.settle(ctx) == nil {

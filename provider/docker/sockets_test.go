@@ -38,6 +38,7 @@ func names(t *testing.T, dir string) (all []string) {
 }
 
 func TestGuestsAreReachedByASocketThatOnlyTheyCanUse(t *testing.T) {
+	t.Parallel()
 	log, text := debugLog()
 	state := filepath.Join(t.TempDir(), strings.Repeat("long", 30)) // longer than a socket's address may be
 	p := newProvider(t, docker.Options{Logger: log, StateDir: state})
@@ -115,6 +116,7 @@ func TestADaemonThatDoesNotSeeThisMachinesFilesGetsNoSocket(t *testing.T) {
 }
 
 func TestCleanupRemovesTheFoldersOfDeadOwners(t *testing.T) {
+	t.Parallel()
 	state := t.TempDir()
 	p := newProvider(t, docker.Options{StateDir: state})
 	sb := start(t, p, fumehood.Spec{Image: busybox})
@@ -129,6 +131,7 @@ func TestCleanupRemovesTheFoldersOfDeadOwners(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(state, "gone", "owner"), []byte(dead.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	p.OnlySandboxes(sb.Info().Name, "gone")
 	all, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{})
 	if err != nil {
 		t.Fatal(err)

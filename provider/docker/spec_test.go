@@ -13,6 +13,7 @@ import (
 )
 
 func TestPortsAreReachedAtTheLoopbackAddressOnly(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	sb := start(t, p, fumehood.Spec{
 		Image: debian, Network: fumehood.NetworkBridge, Ports: []fumehood.Port{{Container: 8000}, {Container: 8001}, {Container: 8000}},
@@ -57,6 +58,7 @@ func TestPortsAreReachedAtTheLoopbackAddressOnly(t *testing.T) {
 }
 
 func TestALimitThatLeavesNoRoomForCommandsIsRefused(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	_, err := p.Start(t.Context(), fumehood.Spec{Image: busybox, Limits: fumehood.Limits{PIDs: 47}})
 	conformance.WantError(t, err, fumehood.ErrConfig)

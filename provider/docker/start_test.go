@@ -19,6 +19,7 @@ services:
 `
 
 func TestWhatFailsLateFailsTheStartAtOnce(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	for name, c := range map[string]struct {
 		db   string
@@ -56,6 +57,7 @@ volumes: {data: {}}
 `, []string{"start in service commands: it has exited with code 0, and commands run in it", "last words"}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			yaml := awaited + c.db
 			if strings.Contains(c.db, "x-default") {
 				yaml = strings.Replace(yaml, "default:", "other:", 1)
@@ -68,6 +70,7 @@ volumes: {data: {}}
 }
 
 func TestAServiceThatOnlyIdlesIsStartedWhileItsDependenciesBecomeHealthy(t *testing.T) {
+	t.Parallel()
 	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Compose: project(t, `
 services:
   default: {image: fumehood-test/busybox, command: sleep infinity, depends_on: {db: {condition: service_healthy}}}
@@ -79,6 +82,7 @@ services:
 }
 
 func TestWhatIsStartedEarlyIsNotThereForOthersBefore(t *testing.T) {
+	t.Parallel()
 	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Compose: project(t, `
 services:
   default: {image: fumehood-test/busybox, command: sleep infinity, depends_on: {db: {condition: service_healthy}}}
@@ -158,6 +162,7 @@ services:
 `
 
 func TestAStartIsCancelledInEachPhase(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	for phase, yaml := range map[string]string{
 		"while a service waits until another one has completed": `
@@ -171,20 +176,23 @@ services:
 `,
 	} {
 		t.Run(phase, func(t *testing.T) {
+			t.Parallel()
 			if !cancelledAfter(t, p, 3*time.Second, yaml) {
 				t.Error("it came up")
 			}
 		})
 	}
 	t.Run("while a guest does not come up", func(t *testing.T) {
+		t.Parallel()
 		outrun(t, func() bool { return cancelledAfter(t, p, 3*time.Second, guestStopped) })
 	})
 }
 
 func TestAGuestThatDoesNotComeUpFailsTheStartAtItsLimit(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	spec := fumehood.Spec{Compose: project(t, guestStopped)}
-	spec.Compose.ReadyTimeout = 8 * time.Second
+	spec.Compose.ReadyTimeout = 5 * time.Second
 	outrun(t, func() bool {
 		sb, err := p.Start(t.Context(), spec)
 		if err == nil {
@@ -196,7 +204,7 @@ func TestAGuestThatDoesNotComeUpFailsTheStartAtItsLimit(t *testing.T) {
 		if !errors.Is(err, fumehood.ErrLimit) {
 			t.Errorf("the class of %v is %v", err, fumehood.ClassOf(err))
 		}
-		for _, want := range []string{"start the guest in service default: it does not answer after 8s, which is the limit", "no guests"} {
+		for _, want := range []string{"start the guest in service default: it does not answer after 5s, which is the limit", "no guests"} {
 			if !strings.Contains(err.Error(), want) {
 				t.Errorf("%v does not say %q", err, want)
 			}
@@ -206,6 +214,7 @@ func TestAGuestThatDoesNotComeUpFailsTheStartAtItsLimit(t *testing.T) {
 }
 
 func TestACommandWhoseGuestDoesNotComeUpEndsWithItsSandbox(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	compose := project(t, strings.Replace(guestStopped, "default:", "hostile:", 1)+"  default: {image: fumehood-test/busybox, command: sleep infinity}\n")
 	outrun(t, func() bool {

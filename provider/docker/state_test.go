@@ -15,6 +15,7 @@ import (
 )
 
 func TestEachSandboxHasItsProjectAsAFileWhileItIsThere(t *testing.T) {
+	t.Parallel()
 	project := filepath.Join(t.TempDir(), "project.yaml")
 	if err := os.WriteFile(project, []byte("services: {default: {image: "+busybox+", command: [sleep, infinity], environment: {WORD: a$$b}}}\n"), 0o644); err != nil {
 		t.Fatal(err)
@@ -29,6 +30,7 @@ func TestEachSandboxHasItsProjectAsAFileWhileItIsThere(t *testing.T) {
 		"of a project":          {spec: fumehood.Spec{Compose: &fumehood.Compose{Files: []string{project}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			c.opts.StateDir = t.TempDir()
 			p := newProvider(t, c.opts)
 			sb := start(t, p, c.spec)
@@ -61,6 +63,7 @@ func TestEachSandboxHasItsProjectAsAFileWhileItIsThere(t *testing.T) {
 }
 
 func TestAKeptSandboxKeepsItsFolderUntilItIsNamed(t *testing.T) {
+	t.Parallel()
 	state := t.TempDir()
 	p := newProvider(t, docker.Options{StateDir: state})
 	sb := start(t, p, fumehood.Spec{Image: busybox, Keep: true})
@@ -80,6 +83,7 @@ func TestAKeptSandboxKeepsItsFolderUntilItIsNamed(t *testing.T) {
 }
 
 func TestTheFolderOfASandboxThatIsGoneIsTakenOver(t *testing.T) {
+	t.Parallel()
 	state := t.TempDir()
 	p := newProvider(t, docker.Options{StateDir: state})
 	lay := func(name string, by owner.ID, kept bool) string {

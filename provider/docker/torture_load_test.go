@@ -36,7 +36,35 @@ func footprintOf(t *testing.T) footprint {
 	return footprint{m.HeapInuse + m.StackInuse, runtime.NumGoroutine(), len(fds)}
 }
 
+// aloneVar is the name of the test that a process runs alone.
+const aloneVar = "FUMEHOOD_TEST_ALONE"
+
+// alone runs a test that measures its own process in another process, beside other tests, and reports false. It reports
+// true in that process.
+func alone(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(aloneVar) == t.Name() {
+		return true
+	}
+	t.Parallel()
+	tier.NeedDocker(t)
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=30m")
+	cmd.Env = append(os.Environ(), aloneVar+"="+t.Name())
+	out, err := cmd.CombinedOutput()
+	t.Logf("%s", out)
+	if err != nil {
+		t.Error(err)
+	}
+	if strings.Contains(string(out), "--- SKIP: ") {
+		t.Skip("skipped in its own process")
+	}
+	return false
+}
+
 func TestAFloodOfOutputTakesNoMemory(t *testing.T) {
+	if !alone(t) {
+		return
+	}
 	p := newProvider(t, docker.Options{})
 	sb := start(t, p, fumehood.Spec{Image: busybox})
 	before := footprintOf(t)
@@ -77,9 +105,12 @@ func TestAFloodOfOutputTakesNoMemory(t *testing.T) {
 }
 
 func TestManyCommandsAreExactAndLeaveNothing(t *testing.T) {
+	if !alone(t) {
+		return
+	}
 	p := newProvider(t, docker.Options{})
-	many := tier.Pick(t, 1_000, 10_000, 100_000)
-	sandboxes := make([]*fumehood.Sandbox, 16)
+	many := tier.Pick(t, 2_500, 10_000, 100_000)
+	sandboxes := make([]*fumehood.Sandbox, tier.Pick(t, 4, 16, 16))
 	outsides := make([]outside, len(sandboxes))
 	for i := range sandboxes {
 		sandboxes[i] = start(t, p, fumehood.Spec{Image: busybox})
@@ -108,7 +139,7 @@ func TestManyCommandsAreExactAndLeaveNothing(t *testing.T) {
 		all.Wait()
 	}
 	began := time.Now()
-	warm := max(many/10, 5000) // by then every guest has collected its garbage a few times
+	warm := max(many/10, 312*len(sandboxes)) // by then every guest has collected its garbage a few times
 	run(0, warm)
 	early, guestsEarly := footprintOf(t), guestsOf(t, outsides)
 	run(warm, many)
@@ -154,6 +185,7 @@ func guestsOf(t *testing.T, all []outside) (sum footprint) {
 }
 
 func TestWhatWasWrittenBeforeTheExitIsNotLost(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	sb := start(t, p, fumehood.Spec{Image: busybox})
 	// The pipe holds all of it, and the program ends while it is full; a child holds it open.
@@ -191,7 +223,7 @@ func TestRunnerThatIsKilled(t *testing.T) {
 	if name == "" {
 		t.Skip("it is run by TestADeadHostLeavesNoCommandRunning")
 	}
-	p, err := docker.New(t.Context(), docker.Options{NoReaper: true})
+	p, err := docker.New(t.Context(), docker.Options{NoReaper: true, NoSweep: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,6 +241,7 @@ func TestRunnerThatIsKilled(t *testing.T) {
 }
 
 func TestADeadHostLeavesNoCommandRunning(t *testing.T) {
+	t.Parallel()
 	const name = "torture-dead-host"
 	p := newProvider(t, docker.Options{})
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRunnerThatIsKilled$")
@@ -249,6 +282,7 @@ func TestADeadHostLeavesNoCommandRunning(t *testing.T) {
 	if left := o.all(); visible && len(left) != 0 {
 		t.Errorf("still running: %+v", left)
 	}
+	p.OnlySandboxes(name)
 	if _, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -279,6 +313,7 @@ func memoryOf(t *testing.T, pid int) (now, peak int) {
 }
 
 func TestTheGuestAndItsWorkersStaySmall(t *testing.T) {
+	t.Parallel()
 	const most = 10 << 10 // KiB
 	p := newProvider(t, docker.Options{})
 	sb := start(t, p, fumehood.Spec{Image: busybox})

@@ -52,6 +52,7 @@ time.sleep(1000)
 `
 
 func TestWhatADeadGuestsCommandsLeftIsKilledBeforeTheNextCommand(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		main, user string
 		keep       bool
@@ -195,6 +196,7 @@ func writeProc(t *testing.T, pid int, file, text string) {
 }
 
 func TestASandboxWhoseMainProcessDiedSaysHowItDied(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		die  func(t *testing.T, main int)
 		want []string
@@ -264,6 +266,7 @@ time.sleep(1000)
 `
 
 func TestWhatAServicesOwnProgramHasStartedOutlivesADeadGuest(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		args string
 		keep bool

@@ -24,6 +24,7 @@ var tampering = map[string]string{
 }
 
 func TestACommandThatTampersWithItsWorkerIsEndedAndTheNextWorks(t *testing.T) {
+	t.Parallel()
 	for _, user := range []string{"", "tester"} {
 		for name, script := range tampering {
 			t.Run(name+" as "+user, func(t *testing.T) {
@@ -58,6 +59,7 @@ const otherGuests = `for p in /proc/[0-9]*; do
 done`
 
 func TestAGuestOfAnotherUserThatIsKilledLosesItsCommandsAndIsReplaced(t *testing.T) {
+	t.Parallel()
 	for name, script := range map[string]string{
 		"the guest":  otherGuests,
 		"everything": "kill -9 -1",
@@ -97,6 +99,7 @@ func TestAGuestOfAnotherUserThatIsKilledLosesItsCommandsAndIsReplaced(t *testing
 // TestACommandThatBlindsTheGuestIsNotSaidToBeKilled takes the descriptors from all that could see and kill what it has
 // started.
 func TestACommandThatBlindsTheGuestIsNotSaidToBeKilled(t *testing.T) {
+	t.Parallel()
 	for _, user := range []string{"", "tester"} {
 		t.Run("as "+user, func(t *testing.T) {
 			t.Parallel()
@@ -123,6 +126,7 @@ func TestACommandThatBlindsTheGuestIsNotSaidToBeKilled(t *testing.T) {
 
 // TestACommandHasNotTheLimitsThatAnotherHasSet changes the limits of the processes that are to start the next commands.
 func TestACommandHasNotTheLimitsThatAnotherHasSet(t *testing.T) {
+	t.Parallel()
 	for _, user := range []string{"", "tester"} {
 		t.Run("as "+user, func(t *testing.T) {
 			t.Parallel()

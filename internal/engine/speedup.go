@@ -1,0 +1,14 @@
+package engine
+
+import "time"
+
+// Speedup divides timeouts and pauses. Zero and one change nothing. Tests set it, so that they wait for less long.
+type Speedup int
+
+// Of returns d divided by s.
+func (s Speedup) Of(d time.Duration) time.Duration {
+	if s > 1 {
+		return d / time.Duration(s)
+	}
+	return d
+}
