@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -172,18 +171,11 @@ func (p *Provider) makeGuest(ctx context.Context, guest guestbin.Binary, mark, a
 		return "", err
 	}
 	p.removeOldGuests(ctx)
+	// Another process may have been faster. Ours stays then, for a third one may have read its name from the mark and be
+	// about to use it. It is unfinished as far as a sweep sees, and goes when this process has ended.
 	winner, err := p.completeGuest(ctx, mark)
-	if err != nil || winner == volume {
+	if err != nil || winner == "" {
 		return volume, err
-	}
-	for _, o := range []engine.Object{{Kind: engine.Volume, ID: volume, Name: volume}, {Kind: engine.ImageKind, ID: id, Name: id}} {
-		err := p.engine.Remove(ctx, o)
-		if errors.Is(err, fumehood.ErrUnavailable) {
-			break // who looked before the name was the other's uses ours: both stay, to be swept as unfinished ones
-		}
-		if err != nil {
-			return "", err
-		}
 	}
 	return winner, nil
 }

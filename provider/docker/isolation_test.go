@@ -99,7 +99,7 @@ services:
   web:
     image: fumehood-test/python
     command: [python3, -m, http.server, "8000"]
-    healthcheck: {test: [CMD, python3, -c, "import socket; socket.create_connection(('127.0.0.1', 8000))"], interval: 500ms, retries: 60}
+    healthcheck: {test: [CMD, python3, -c, "import socket; socket.create_connection(('127.0.0.1', 8000))"], interval: 300ms, retries: 200}
   beside: {image: fumehood-test/python, command: sleep infinity, network_mode: "service:web"}
 `
 

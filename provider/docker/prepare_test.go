@@ -62,15 +62,28 @@ func newBuilder(t *testing.T, opts Options) *builder {
 	b.Provider = p
 	ctx := context.WithoutCancel(t.Context())
 	t.Cleanup(func() {
-		images, err := p.engine.Objects(ctx, "fumehood-test="+b.mark, engine.ImageKind)
-		if err == nil {
-			err = removeAll(ctx, p.engine, images) // again where one is the base of another
-		}
+		err := b.removeImages(ctx)
 		if err = errors.Join(err, p.Close(ctx)); err != nil {
 			t.Error(err)
 		}
 	})
 	return b
+}
+
+// removeImages removes what was built with the mark. One that is the base of another goes after that, which a busy daemon
+// takes its time for.
+func (b *builder) removeImages(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for {
+		images, err := b.engine.Objects(ctx, "fumehood-test="+b.mark, engine.ImageKind)
+		if err == nil {
+			err = removeAll(ctx, b.engine, images)
+		}
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 // ran counts the steps whose text has part in it.
