@@ -33,7 +33,7 @@ func TestAStartThatBreaksIsDoneAnew(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p, proxy := faulty(t, docker.Options{})
-			burst(t, p, 1) // the guest's volume is there
+			warm(t)
 			var calls, starts atomic.Int64
 			proxy.Decide(func(call string) faultproxy.Fault {
 				if call == begin {

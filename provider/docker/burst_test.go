@@ -97,7 +97,7 @@ func TestNoMoreSandboxesStartAtOnceThanMay(t *testing.T) {
 	t.Parallel()
 	p, proxy := faulty(t, docker.Options{MaxStarting: 2, MaxRunning: 3})
 	proxy.Delay = 200 * time.Millisecond
-	burst(t, p, 1) // the guest's volume is there
+	warm(t)
 	var starting, most, there, mostThere atomic.Int64
 	proxy.Decide(func(call string) faultproxy.Fault {
 		switch call {

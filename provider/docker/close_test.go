@@ -45,7 +45,7 @@ func TestAProviderThatIsClosedDuringAStartLeavesNothing(t *testing.T) {
 			p, proxy := faulty(t, docker.Options{})
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			start(t, p, fumehood.Spec{Image: busybox}) // so that nothing but the start itself is to be made
+			warm(t) // so that nothing but the start itself is to be made
 			began := delayed(proxy, c.call, 1)
 			box := "closed-" + strings.ToLower(rand.Text()[:8])
 			failed := make(chan error, 1)

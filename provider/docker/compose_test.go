@@ -40,8 +40,8 @@ services:
     ports: ["8000:8000"]
     healthcheck:
       test: [CMD, python3, -c, "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000')"]
-      interval: 300ms
-      retries: 200
+      interval: 500ms
+      retries: 100
   default:
     image: fumehood-test/python
     command: sleep infinity
@@ -263,7 +263,7 @@ services:
     container_name: web
     command: [python3, -c, "import http.server as h; h.HTTPServer(('', 8008), h.SimpleHTTPRequestHandler).serve_forever()"]
     ports: ["8008:8008"]
-    healthcheck: {test: [CMD, python3, -c, "import socket; socket.create_connection(('127.0.0.1', 8008))"], interval: 300ms, retries: 200}
+    healthcheck: {test: [CMD, python3, -c, "import socket; socket.create_connection(('127.0.0.1', 8008))"], interval: 500ms, retries: 100}
   default: {image: fumehood-test/python, command: sleep infinity, depends_on: {web: {condition: service_healthy}}}
 `)
 	var mu sync.Mutex
@@ -310,7 +310,7 @@ services:
   web:
     image: fumehood-test/busybox
     command: [sh, -c, "mkdir /tmp/www && echo hello > /tmp/www/index.html && exec busybox httpd -f -p 8080 -h /tmp/www"]
-    healthcheck: {test: wget -q -O - http://127.0.0.1:8080/, interval: 300ms, retries: 200}
+    healthcheck: {test: wget -q -O - http://127.0.0.1:8080/, interval: 500ms, retries: 100}
   default: {image: fumehood-test/busybox, command: sleep infinity, depends_on: {web: {condition: service_healthy}}}
 `)
 	begun := time.Now()

@@ -54,6 +54,14 @@ func start(t *testing.T, p *docker.Provider, spec fumehood.Spec) *fumehood.Sandb
 	return sb
 }
 
+var warming sync.Once
+
+// warm makes sure that the guest's volume is there, so that a start makes nothing but the sandbox's own objects.
+func warm(t *testing.T) {
+	t.Helper()
+	warming.Do(func() { start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: busybox}) })
+}
+
 func TestAFileThatDoesNotFitIsALimit(t *testing.T) {
 	t.Parallel()
 	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: "fumehood-test/busybox"})

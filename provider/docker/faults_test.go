@@ -68,7 +68,7 @@ func TestSamplesSurviveFaultsOfTheDaemon(t *testing.T) {
 	t.Parallel()
 	samples := tier.Pick(t, 10, 40, 400)
 	p, proxy := faulty(t, docker.Options{Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}.Sped(4))
-	start(t, p, fumehood.Spec{Image: busybox}) // the guest's volume is there
+	warm(t)
 	proxy.Decide(mix(0.1, samples/10, faultproxy.Delay, faultproxy.ResetBefore, faultproxy.ResetAfter, faultproxy.Hang,
 		faultproxy.HangAfter, faultproxy.Internal, faultproxy.Truncate))
 	var next, good atomic.Int64
@@ -245,7 +245,7 @@ func linesOf(t *testing.T, sb *fumehood.Sandbox) string {
 func TestAFullDiskOfTheDaemonIsSaidAtOnce(t *testing.T) {
 	t.Parallel()
 	p, proxy := faulty(t, docker.Options{})
-	start(t, p, fumehood.Spec{Image: busybox}) // the guest's volume is there
+	warm(t)
 	for _, call := range []string{"POST /containers/create", "POST /containers/*/start"} {
 		proxy.Decide(func(c string) faultproxy.Fault {
 			if c == call {

@@ -105,7 +105,7 @@ func TestAllStartWhoMakeTheGuestAtTheSameTime(t *testing.T) {
 	group := newGroup()
 	first := version(t, group)
 	var all sync.WaitGroup
-	for range 8 {
+	for range tier.Pick(t, 4, 8, 8) {
 		p := version(t, group)
 		p.guestFor = first.guestFor
 		all.Go(func() {

@@ -18,6 +18,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/docker"
 )
@@ -311,7 +312,7 @@ for i in range(10**9):
 					t.Fatal(err)
 				}
 			}
-			for range 10 {
+			for range tier.Pick(t, 3, 10, 10) {
 				again := open(t, name, docker.Options{})
 				if got := says(t, again, "echo", "served"); got != "served\n" {
 					t.Fatalf("got %q", got)
