@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -239,7 +240,6 @@ func TestPortsAreReadBackAndNeedANetwork(t *testing.T) {
 
 func TestWhoCommandsRunAs(t *testing.T) {
 	t.Parallel()
-	p := inDocker(t)
 	for _, c := range []struct {
 		kind       session.Kind
 		yaml, huid string
@@ -254,11 +254,15 @@ func TestWhoCommandsRunAs(t *testing.T) {
 		{session.Evaluation, `  user: "1000:1001"`, "1234", "", "1000:1001"},
 		{session.Evaluation, "", "", "", "0:0"}, // this test's own
 	} {
-		s := p.open(t, p.environment(t, c.yaml), c.kind, map[string]string{"d/a": "1"}, func(o *session.Options) { o.HUID, o.HGID = c.huid, c.huid })
-		r := spawn(t, s, session.SpawnOptions{User: c.spawn})
-		if res := execute(t, r, sh("echo $(id -u):$(id -g); echo 2 >> d/a && touch new && cat d/a")); res.Stdout.Text() != c.want+"\n12\n" {
-			t.Errorf("%+v: %q", c, outputs(res))
-		}
+		t.Run(fmt.Sprintf("%s %s huid %s spawn %s", c.kind, c.yaml, c.huid, c.spawn), func(t *testing.T) {
+			t.Parallel()
+			p := inDocker(t)
+			s := p.open(t, p.environment(t, c.yaml), c.kind, map[string]string{"d/a": "1"}, func(o *session.Options) { o.HUID, o.HGID = c.huid, c.huid })
+			r := spawn(t, s, session.SpawnOptions{User: c.spawn})
+			if res := execute(t, r, sh("echo $(id -u):$(id -g); echo 2 >> d/a && touch new && cat d/a")); res.Stdout.Text() != c.want+"\n12\n" {
+				t.Errorf("got %q, want %s", outputs(res), c.want)
+			}
+		})
 	}
 }
 
