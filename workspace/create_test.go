@@ -124,7 +124,7 @@ func TestATreeComesBackAsItWas(t *testing.T) {
 func TestTheSameTreeGivesTheSameBytes(t *testing.T) {
 	files := map[string]string{}
 	for i := range 300 {
-		files[fmt.Sprintf("d%d/f%d", i%7, i)] = strings.Repeat(fmt.Sprint(i), 5000)
+		files[fmt.Sprintf("d%d/f%d", i%7, i)] = strings.Repeat(fmt.Sprint(i), 3000)
 	}
 	one, two := tree(t, files), tree(t, files)
 	for _, dir := range []string{one, two} {
@@ -362,7 +362,7 @@ func TestUnreadableFilesAreNamed(t *testing.T) {
 	if err := errors.Join(os.Chmod(filepath.Join(dir, "secret"), 0), os.Chmod(filepath.Dir(dir), 0o755), os.Chmod(dir, 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	program := filepath.Join(dir, "a")
+	program := filepath.Join(filepath.Dir(dir), "program")
 	self, err := os.ReadFile(os.Args[0])
 	if err := errors.Join(err, os.WriteFile(program, self, 0o755), os.Chmod(program, 0o755)); err != nil {
 		t.Fatal(err)

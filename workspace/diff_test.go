@@ -161,7 +161,7 @@ func TestWhatIsNoTextOrTooLargeIsSaidToDiffer(t *testing.T) {
 
 func TestOneDiffShowsBoundedText(t *testing.T) {
 	files := map[string]string{}
-	for i := range 40 {
+	for i := range MaxTexts/MaxText + 2 {
 		files[fmt.Sprintf("f%02d", i)] = strings.Repeat("x", MaxText-1) + "\n"
 	}
 	changes := diff(t, FromDir(t.TempDir(), CreateOptions{}), FromDir(tree(t, files), CreateOptions{}))

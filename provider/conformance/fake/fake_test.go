@@ -1,9 +1,11 @@
 package fake_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
+	"sync/atomic"
 	"testing"
 
 	"github.com/fumehood/fumehood"
@@ -42,6 +44,36 @@ func TestTheFakeKeepsItsPromises(t *testing.T) {
 			return sb
 		},
 		Weaker: weaker,
+	})
+}
+
+func TestRun_Groups(t *testing.T) {
+	t.Parallel()
+	provider := fake.New(fake.Options{Programs: map[string]fake.Program{probePath: runProbe}})
+	weaker := conformance.NoStop("a sandbox is in memory, and nobody looks into it later")
+	var ran atomic.Int32
+	for _, group := range []string{"exec", "stop"} {
+		for _, promise := range conformance.Promises(group) {
+			w := weaker[promise]
+			w.Reason = cmp.Or(w.Reason, "unused")
+			w.Check = func(*testing.T, *conformance.Case) { ran.Add(1) }
+			weaker[promise] = w
+		}
+	}
+	t.Cleanup(func() {
+		if got, want := int(ran.Load()), len(conformance.Promises("stop")); got != want {
+			t.Errorf("%d promises ran, want %d", got, want)
+		}
+	})
+	conformance.Run(t, conformance.Harness{
+		Column: "fake", Probe: probePath, Groups: []string{"stop"}, Weaker: weaker,
+		Start: func(t *testing.T) *fumehood.Sandbox {
+			sb, err := provider.Start(t.Context(), fumehood.Spec{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return sb
+		},
 	})
 }
 
