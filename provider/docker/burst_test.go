@@ -21,7 +21,7 @@ func TestABurstOfStartsLeavesCommandsQuick(t *testing.T) {
 	t.Parallel()
 	starts := tier.Pick(t, 6, 24, 100)
 	p := newProvider(t, docker.Options{})
-	running := make([]*fumehood.Sandbox, 4)
+	running := make([]*fumehood.Sandbox, tier.Pick(t, 2, 4, 4))
 	for i := range running {
 		running[i] = start(t, p, fumehood.Spec{Image: busybox})
 	}
@@ -113,7 +113,7 @@ func TestNoMoreSandboxesStartAtOnceThanMay(t *testing.T) {
 		return faultproxy.None
 	})
 	var all sync.WaitGroup
-	for range 9 {
+	for range tier.Pick(t, 6, 9, 9) {
 		all.Go(func() {
 			sb, err := p.Start(t.Context(), fumehood.Spec{Image: busybox})
 			if err != nil {

@@ -314,7 +314,7 @@ services:
   default: {image: fumehood-test/busybox, command: sleep infinity, depends_on: {web: {condition: service_healthy}}}
 `)
 	begun := time.Now()
-	n := tier.Pick(t, 3, 6, 60)
+	n := tier.Pick(t, 2, 6, 60)
 	eachOf(n, 16, func(i int) {
 		sb, err := p.Start(t.Context(), fumehood.Spec{Compose: compose})
 		if err != nil {

@@ -178,7 +178,7 @@ func (o outside) settled(t *testing.T, programs int) map[hostProc]seen {
 
 func TestAKillEndsEveryTreeToTheLastProcess(t *testing.T) {
 	t.Parallel()
-	rounds := tier.Pick(t, 5, 20, 200)
+	rounds := tier.Pick(t, 4, 20, 200)
 	for _, user := range []string{"", "tester"} {
 		t.Run("as "+user, func(t *testing.T) {
 			t.Parallel()
