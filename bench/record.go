@@ -78,10 +78,21 @@ func benchmarkName(name string) string {
 func (f facts) config() string {
 	var b strings.Builder
 	for _, kv := range [][2]string{
-		{"date", f.Date.Format(time.RFC3339)}, {"revision", f.Revision}, {"go", f.Go}, {"host", f.Host},
-		{"cores", fmt.Sprint(f.Cores)}, {"memory-mib", fmt.Sprint(f.MemoryMiB)}, {"kernel", f.Kernel}, {"engine", f.Engine},
-		{"storage", f.Storage}, {"cgroups", f.Cgroups}, {"runtime", f.Runtime}, {"cli", f.CLI}, {"load", f.Load},
-		{"image", f.Image}, {"rounds", fmt.Sprint(f.Rounds)},
+		{"date", f.Date.Format(time.RFC3339)},
+		{"revision", f.Revision},
+		{"go", f.Go},
+		{"host", f.Host},
+		{"cores", fmt.Sprint(f.Cores)},
+		{"memory-mib", fmt.Sprint(f.MemoryMiB)},
+		{"kernel", f.Kernel},
+		{"engine", f.Engine},
+		{"storage", f.Storage},
+		{"cgroups", f.Cgroups},
+		{"runtime", f.Runtime},
+		{"cli", f.CLI},
+		{"load", f.Load},
+		{"image", f.Image},
+		{"rounds", fmt.Sprint(f.Rounds)},
 	} {
 		if kv[1] != "" {
 			fmt.Fprintf(&b, "%s: %s\n", kv[0], kv[1])

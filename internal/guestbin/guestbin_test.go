@@ -70,13 +70,12 @@ func TestFiles(t *testing.T) {
 }
 
 // isolated gives the test a cache folder of its own.
-func isolated(t *testing.T) string {
+func isolated(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
 	for name, value := range map[string]string{"HOME": dir, "XDG_CACHE_HOME": filepath.Join(dir, "cache")} {
 		t.Setenv(name, value)
 	}
-	return dir
 }
 
 // cached opens the cache of a test and stores a guest there.

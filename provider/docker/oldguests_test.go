@@ -211,7 +211,7 @@ func TestOldGuestsGoWhenAnotherVersionMakesItsOwnOrAtCleanup(t *testing.T) {
 	}
 	there := func(p *Provider, what string, want int) {
 		t.Helper()
-		guest, err := p.guestFor(t.Context(), p.server.Arch, p.opts.Logger)
+		guest, err := p.guestFor(ctx, p.server.Arch, p.opts.Logger)
 		if err != nil {
 			t.Fatal(err)
 		}
