@@ -66,7 +66,7 @@ func TestAJournalHasNoVariableOfAProject(t *testing.T) {
 	var out bytes.Buffer
 	spec := fumehood.Spec{Journal: fumehood.NewJournal(&out, nil), Compose: project(t, `
 services:
-  default: {image: fumehood-test/busybox, command: sleep infinity}
+  default: {image: fumehood-test/busybox, command: sleep infinity, healthcheck: {test: "true", interval: 1h}} # db fails first
   db:
     image: fumehood-test/busybox
     command: [sh, -c, "echo the password is $$PASSWORD; exit 3"]
