@@ -85,7 +85,7 @@ func TestAFloodOfOutputTakesNoMemory(t *testing.T) {
 			}
 		}
 	})
-	wall := time.Duration(tier.Pick(t, 1, 3, 30)) * time.Second
+	wall := time.Duration(tier.Pick(t, 3, 3, 30)) * time.Second
 	began := time.Now()
 	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"yes"}, StdoutCap: 1 << 20, Wall: wall, Grace: fumehood.NoGrace})
 	took := time.Since(began)
