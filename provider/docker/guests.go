@@ -85,8 +85,9 @@ func (g *guests) early(ctx context.Context, err error) error {
 	return err
 }
 
-// deathWait bounds the wait for the Engine's report of a death that its stream's end has told of.
-const deathWait = time.Second
+// deathWait bounds the wait for the Engine's report of a death that the end of a stream has shown. A busy Engine takes
+// seconds.
+const deathWait = 5 * time.Second
 
 // saying adds to an error about a guest what that wrote to its standard error.
 func saying(err error, complaint string) error {

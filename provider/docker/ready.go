@@ -15,8 +15,6 @@ const (
 	readyTimeout = 600 * time.Second
 	// settleTime is how long a program without a health check has to run to count as started.
 	settleTime = 250 * time.Millisecond
-	// deathReport bounds the wait for the report of a death where a guest cannot be started. A busy Engine takes seconds.
-	deathReport = 5 * time.Second
 )
 
 // stages are what a service goes through while its sandbox starts. A channel is closed when it is reached.
@@ -64,7 +62,7 @@ func (s *service) settles(ctx context.Context) error {
 			select {
 			case <-ctx.Done(): // it has died, or whatever else ends the start
 				return context.Cause(ctx)
-			case <-time.After(deathReport):
+			case <-time.After(deathWait):
 				return err
 			}
 		}
