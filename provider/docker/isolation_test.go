@@ -175,7 +175,9 @@ func TestNothingOutsideIsReachedButByEgress(t *testing.T) {
 					case i == 0 && got[target] != tt.outside:
 						t.Errorf("%s: the gateway is reached: %v", service, got[target])
 					case tt.outside && (i < len(host) || !strings.Contains(target, sibling.Info().Name) && target != address):
-					case i > 0 && got[target] && !(tt.outside && unreachable(t, sb, service, target)):
+					case i > 0 && got[target] && tt.outside && unreachable(t, sb, service, target):
+						t.Logf("%s reached %s for a moment", service, target)
+					case i > 0 && got[target]:
 						t.Errorf("%s reaches %s", service, target)
 					}
 				}
