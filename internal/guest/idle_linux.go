@@ -7,12 +7,38 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // idle reaps orphans for ever. It takes every signal that can be taken, and does nothing about it: as a
 // container's first process the guest then outlives whatever the code under test sends, since the kernel
 // keeps SIGKILL and SIGSTOP from inside away from it.
-func idle() { onChild(takeSignals(syscall.SIGCHLD), reap) }
+func idle() {
+	handleReserved(ignore)
+	onChild(takeSignals(syscall.SIGCHLD), reap)
+}
+
+// The kernel's values of SIG_DFL and SIG_IGN.
+const (
+	byDefault uintptr = iota
+	ignore
+)
+
+// handleReserved sets how the process handles the signals that Go leaves to C libraries, 32 to 34; signal.Ignore does
+// nothing for them.
+//
+// The kernel drops a signal to a container's first process for which that has no handler. But where its first thread
+// blocks the signal at that moment, as Go does while it starts a thread or a process, the kernel ends the process by it
+// (complete_signal in kernel/signal.c). So the first process ignores them. Workers go back to the default, since
+// programs would inherit that the signals are ignored.
+func handleReserved(disposition uintptr) {
+	action := [4]uintptr{disposition} // as the kernel has it: handler, flags, restorer, mask
+	for s := uintptr(32); s <= 34; s++ {
+		_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, s, uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
+	}
+}
 
 // onChild calls f now, and whenever a signal comes, which may tell that a child has ended, for ever.
 func onChild(signals <-chan os.Signal, f func()) {

@@ -82,6 +82,7 @@ func serve(self string, counted bool, stdin, stdout, stderr *os.File) int {
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // else what it runs could trace it
 	runtime.GOMAXPROCS(1)                            // its work is short and in turns: to wake another thread costs more than it saves
 	debug.SetGCPercent(gcPercent)
+	handleReserved(ignore)
 	signals := takeSignals(unix.SIGCHLD) // before the first command can send one
 	park(spareThreads)
 	go onChild(signals, func() { g.reap() })

@@ -101,7 +101,8 @@ func work(program, slack string) int {
 		_ = enc.Encode(n) // a guest that is gone shows at the next read
 	}}
 	w.quit = func() { _ = socket.Close() } // its next read fails
-	takeSignals()                          // which are lost: nobody receives
+	handleReserved(byDefault)
+	takeSignals() // which are lost: nobody receives
 	park(spareWorkerThreads)
 	go w.follow()
 	for {

@@ -5,7 +5,9 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,7 +32,7 @@ func sh(t *testing.T, sb *fumehood.Sandbox, script string) string {
 		t.Fatal(err)
 	}
 	if !res.Success() {
-		t.Fatalf("%q: %s %d: %s%s", script, res.Outcome, res.ExitCode, res.Stdout.Text(), res.Stderr.Text())
+		t.Fatalf("%q: %s %d %s: %s%s", script, res.Outcome, res.ExitCode, res.Why, res.Stdout.Text(), res.Stderr.Text())
 	}
 	return strings.TrimSpace(res.Stdout.Text())
 }
@@ -103,6 +105,32 @@ func TestTheGuestCannotBeEndedFromInside(t *testing.T) {
 	}
 	if got := sh(t, sb, "echo alive; ps ax | grep -c '[s]leep'; true"); got != "alive\n0" {
 		t.Errorf("got %q", got)
+	}
+}
+
+// The kernel ends even a first process by a signal without a handler, if its first thread blocks it just then.
+func TestTheGuestIgnoresSignals(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t, docker.Options{})
+	sb := start(t, p, fumehood.Spec{Image: busybox})
+	const script = "sed -n 's/^SigIgn:[[:space:]]*//p; s/^SigCgt:[[:space:]]*//p' /proc/$0/status"
+	masks := func(pid string) (ignored, caught uint64) {
+		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script, pid}, Wall: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fmt.Sscanf(res.Stdout.Text(), "%x\n%x", &ignored, &caught); err != nil {
+			t.Fatalf("%v: %q", err, res.Stdout.Text())
+		}
+		return ignored, caught
+	}
+	const unstoppable = 1<<(9-1) | 1<<(19-1) // SIGKILL and SIGSTOP
+	if ignored, caught := masks("1"); ignored|caught|unstoppable != math.MaxUint64 {
+		t.Errorf("the guest ignores %x and catches %x: it neglects %x", ignored, caught, ^(ignored | caught | unstoppable))
+	}
+	const reserved = 1<<(32-1) | 1<<(33-1) | 1<<(34-1)
+	if ignored, _ := masks("self"); ignored&reserved != 0 { // they may inherit others from the Engine
+		t.Errorf("commands ignore the signals %x", ignored&reserved)
 	}
 }
 
