@@ -66,8 +66,8 @@ func reached(t *testing.T, sb *fumehood.Sandbox, service string, targets []strin
 	return got
 }
 
-// unreachable reports whether one of three further tries does not reach the target. Engines such as 20.10 lift their rules
-// between bridges for a moment when anybody creates a network.
+// unreachable reports whether one of three further tries does not reach the target. While a network is created, Engine
+// 20.10 does not isolate bridges from each other, as SECURITY.md says; other tests create networks all the time.
 func unreachable(t *testing.T, sb *fumehood.Sandbox, service, target string) bool {
 	t.Helper()
 	for range 3 {
