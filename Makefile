@@ -21,7 +21,7 @@ guest: ## build the guests that programs embed, if their sources have changed
 	@$(GO) generate -run 'build$$' ./internal/guestbin
 
 build: guest ## build bin/fumehood
-	$(GO) build -trimpath -o bin/fumehood ./cmd/fumehood
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/fumehood ./cmd/fumehood
 
 demo: ## judge the submissions of examples/judge, from a fresh machine on
 	@GO=$(GO) scripts/demo
