@@ -101,6 +101,7 @@ func debianTree(packages ...string) func(ctx context.Context, dir, arch string, 
 		case "debian":
 			args = append(args, "--include=usr-is-merged") // else apt chooses usrmerge, which takes all of Perl
 		}
+		say("making a Debian with %s", strings.Join(packages, ", "))
 		args = append(args, r.codename, root)
 		if m := r.mirror(ctx); m != "" {
 			args = append(args, m)
@@ -111,6 +112,7 @@ func debianTree(packages ...string) func(ctx context.Context, dir, arch string, 
 		if err := clean(root); err != nil {
 			return err
 		}
+		say("loading it into the Engine")
 		return loadFolder(ctx, root, load)
 	}
 }
