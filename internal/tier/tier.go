@@ -6,7 +6,9 @@
 package tier
 
 import (
+	"flag"
 	"os"
+	"sync/atomic"
 	"testing"
 )
 
@@ -56,13 +58,28 @@ func Need(t testing.TB, from Tier) {
 // String returns the name that the variable takes.
 func (tier Tier) String() string { return [...]string{"quick", "ci", "all"}[tier] }
 
-// NeedDocker skips t with -short, which runs what needs no Docker Engine.
+// NeedDocker skips t with -short, which runs what needs no Docker Engine. With -failfast it also skips t once another
+// test that needs Docker has failed: the flag itself does not hold back parallel tests.
 func NeedDocker(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("needs a Docker Engine; -short runs the other tests")
 	}
+	if f := flag.Lookup("test.failfast"); f == nil || f.Value.String() != "true" {
+		return
+	}
+	if failed.Load() {
+		t.Skip("another test has failed")
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			failed.Store(true)
+		}
+	})
 }
+
+// failed reports whether a test that needs Docker has failed, with -failfast.
+var failed atomic.Bool
 
 // Missing ends t because of err, which names a missing prerequisite. It fails t where FUMEHOOD_TIER is set to the given
 // tier or above, and skips it otherwise.

@@ -41,6 +41,7 @@ func engineOf(t testing.TB) *engine.Client {
 
 func start(t *testing.T, p *docker.Provider, spec fumehood.Spec) *fumehood.Sandbox {
 	t.Helper()
+	tier.NeedDocker(t) // a promise of a column comes here first
 	sb, err := p.Start(t.Context(), spec)
 	if err != nil {
 		t.Fatal(err)
