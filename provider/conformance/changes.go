@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"path"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -198,11 +199,11 @@ var changePromises = []promise{
 			}
 		}
 		write(long)
-		stop, seen := make(chan struct{}), make(chan int)
+		var reads atomic.Int64
+		stop, stopped := make(chan struct{}), make(chan struct{})
 		go func() {
-			n := 0
-			defer func() { seen <- n }()
-			for ; ; n++ {
+			defer close(stopped)
+			for ; ; reads.Add(1) {
 				got, err := c.Sandbox.ReadFile(t.Context(), c.Path("dir/file"))
 				if err != nil || !bytes.Equal(got, long) && !bytes.Equal(got, short) {
 					t.Errorf("a reader got %d bytes, %v", len(got), err)
@@ -215,12 +216,13 @@ var changePromises = []promise{
 				}
 			}
 		}()
-		for i, begin := 0, time.Now(); i < 50 && (i < 10 || time.Since(begin) < 3*time.Second); i++ {
+		begin := time.Now()
+		for i := 0; i < 10 || i < 50 && time.Since(begin) < 3*time.Second || reads.Load() == 0 && time.Since(begin) < time.Minute; i++ {
 			write(short)
 			write(long)
 		}
 		close(stop)
-		if n := <-seen; n == 0 {
+		if <-stopped; reads.Load() == 0 {
 			t.Error("nothing was read meanwhile")
 		}
 		c.wantMode(t, "dir/file", 0o640)
