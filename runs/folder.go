@@ -189,7 +189,7 @@ func write(path string, data []byte) error {
 	defer os.Remove(f.Name()) // where it has not taken its place
 	_, err = io.Copy(f, bytes.NewReader(data))
 	if err == nil {
-		err = f.Chmod(0o644)
+		err = f.Chmod(0o600)
 	}
 	if err == nil {
 		err = f.Sync()

@@ -46,7 +46,7 @@ func Create(dir string, about About, resolved []byte) (_ *Run, err error) {
 		about.Created = time.Now()
 	}
 	about.Created = about.Created.UTC().Round(0)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, failed(op, dir, err)
 	}
 	entries, err := os.ReadDir(dir)
@@ -61,7 +61,7 @@ func Create(dir string, about About, resolved []byte) (_ *Run, err error) {
 	}
 	text, err := json.MarshalIndent(about, "", "  ")
 	if err == nil {
-		err = os.Mkdir(filepath.Join(dir, journalsName), 0o755)
+		err = os.Mkdir(filepath.Join(dir, journalsName), 0o700)
 	}
 	for name, data := range map[string][]byte{taskFile: resolved, resultsFile: nil} {
 		if err == nil {
@@ -104,7 +104,7 @@ func Open(dir string) (_ *Run, err error) {
 	}()
 	self, err := owner.Self()
 	if err == nil {
-		err = os.WriteFile(f.path(ownerFile), []byte(self.String()), 0o644)
+		err = os.WriteFile(f.path(ownerFile), []byte(self.String()), 0o600)
 	}
 	if err != nil {
 		return nil, failed(op, dir, err)
@@ -154,7 +154,7 @@ func (r *Run) repair() error {
 	if r.size == was {
 		return nil
 	}
-	err = errors.Join(kept.Chmod(0o644), kept.Sync(), kept.Close())
+	err = errors.Join(kept.Chmod(0o600), kept.Sync(), kept.Close())
 	if err == nil {
 		err = replace(kept.Name(), r.path(resultsFile))
 	}
@@ -209,7 +209,7 @@ func (r *Run) Append(res task.SampleResult) error {
 
 // Journal opens the journal of a sandbox: see task.Options.
 func (r *Run) Journal(sandbox string, _ fumehood.Sample) (io.WriteCloser, error) {
-	f, err := os.OpenFile(filepath.Join(r.path(journalsName), sandbox+".jsonl"), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	f, err := os.OpenFile(filepath.Join(r.path(journalsName), sandbox+".jsonl"), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, failed("open the journal of "+sandbox, r.dir, err)
 	}

@@ -108,6 +108,31 @@ func TestWhatIsRecordedIsThereAgain(t *testing.T) {
 	}
 }
 
+// Results and tasks hold what commands printed, and values of variables: nobody else may read them.
+func TestARunIsForItsUserAlone(t *testing.T) {
+	r := create(t)
+	if err := r.Append(scored("a", 1, 1)); err != nil {
+		t.Fatal(err)
+	}
+	r = reopen(t, r)
+	if _, err := r.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	err := filepath.WalkDir(r.Dir(), func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil && info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s is %v", path, info.Mode())
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestNoAttemptIsRecordedTwice(t *testing.T) {
 	r := create(t)
 	appendAll(t, r, scored("a", 1, 1))
