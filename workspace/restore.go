@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/archive"
 )
 
 // RestoreOptions say what a snapshot may bring. The zero value is for snapshots that nobody vouches for.
@@ -246,25 +247,13 @@ func writeFile(in *os.Root, base string, e *Entry, content io.Reader, sum hash.H
 }
 
 func (u *unpacker) link(base string, e Entry) error {
-	if !u.anyLinks && leadsOut(e) {
+	if !u.anyLinks && archive.LeadsOut(e.Path, e.Target) {
 		return &fumehood.Error{
 			Op: "entry", Path: strconv.Quote(e.Path), Class: fumehood.ErrConfig, Err: fmt.Errorf("the link points out of the folder, or may, to %q", e.Target),
 			Hint: "AnyLinks, and --any-links on the command line, restores links as they are",
 		}
 	}
 	return u.open.Symlink(filepath.FromSlash(e.Target), base)
-}
-
-// leadsOut reports whether a link can lead out of the tree that it is in. Going up is safe only before
-// anything else: what is above a link are folders, but what it names on its way down may be a link too,
-// from where up is elsewhere.
-func leadsOut(e Entry) bool {
-	depth := strings.Count(e.Path, "/")
-	rest := filepath.ToSlash(e.Target)
-	for ; rest == ".." || strings.HasPrefix(rest, "../"); depth-- {
-		rest = strings.TrimLeft(rest[len(".."):], "/")
-	}
-	return depth < 0 || strings.HasPrefix(rest, "/") || filepath.IsAbs(e.Target) || strings.Contains("/"+rest+"/", "/../")
 }
 
 // restoreDirs sets the modes and times of all folders, the deepest first: one that is read-only cannot be

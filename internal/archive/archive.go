@@ -109,10 +109,11 @@ func kind(mode fs.FileMode) string {
 	return "device"
 }
 
-// Limits bounds what Unpack takes. Zero in a field means no limit.
-type Limits struct {
-	Bytes   int64 // in all files together
-	Entries int
+// Options bound what Unpack takes. A limit of zero is none.
+type Options struct {
+	Bytes       int64 // in all files together
+	Entries     int
+	LinksAsText bool // a link that can lead out of the tree becomes a file with its target as text; else it is an error
 }
 
 // ErrContent says that the archive itself is wrong: it is no tar stream, is cut short, or holds what is
@@ -130,12 +131,11 @@ var ErrLimit = errors.New("the archive is too large")
 
 // Unpack extracts an archive that is not to be trusted below dest, which must exist. The first element
 // of each entry's name, which must be the same in all, is replaced by name; an archive of one file thus
-// becomes the file dest/name. No entry can lead out of dest: every path is resolved below it, and a link
-// that points out of it is an error, as is anything but files, folders and links. What exists is
-// overwritten, but a folder is never replaced by a file. Modes are kept without set-id and sticky bits;
-// owners are not.
-func Unpack(r io.Reader, dest, name string, limits Limits) error {
-	return unpack(r, dest, unpacker{limits: limits, name: name})
+// becomes the file dest/name. Nothing is written through a link, whoever made it, and a link that can lead out of
+// the tree is an error, as is anything but files, folders and links. What exists is overwritten, but a folder is never
+// replaced by a file. Modes are kept without set-id and sticky bits; owners are not.
+func Unpack(r io.Reader, dest, name string, opts Options) error {
+	return unpack(r, dest, unpacker{opts: opts, name: name})
 }
 
 func unpack(r io.Reader, dest string, u unpacker) error {
@@ -162,7 +162,7 @@ func unpack(r io.Reader, dest string, u unpacker) error {
 
 type unpacker struct {
 	root     *os.Root
-	limits   Limits
+	opts     Options
 	name     string // replaces the first element of all names; empty keeps them
 	anyLinks bool
 	first    string // the first element of all names
@@ -178,8 +178,8 @@ type dirMode struct {
 }
 
 func (u *unpacker) entry(head *tar.Header, content io.Reader) error {
-	if u.entries++; u.limits.Entries > 0 && u.entries > u.limits.Entries {
-		return fmt.Errorf("%w: more than %d entries", ErrLimit, u.limits.Entries)
+	if u.entries++; u.opts.Entries > 0 && u.entries > u.opts.Entries {
+		return fmt.Errorf("%w: more than %d entries", ErrLimit, u.opts.Entries)
 	}
 	name, err := u.target(head.Name)
 	if err != nil {
@@ -192,7 +192,7 @@ func (u *unpacker) entry(head *tar.Header, content io.Reader) error {
 		if name == "." {
 			return nil
 		}
-		return u.root.MkdirAll(name, 0o700)
+		return u.folder(name, 0o700)
 	case tar.TypeReg:
 		return u.file(name, mode, content)
 	case tar.TypeSymlink:
@@ -236,30 +236,45 @@ func (u *unpacker) file(name string, mode fs.FileMode, content io.Reader) error 
 	if err != nil {
 		return err
 	}
-	if u.limits.Bytes > 0 {
-		content = io.LimitReader(content, u.limits.Bytes-u.bytes+1)
+	if u.opts.Bytes > 0 {
+		content = io.LimitReader(content, u.opts.Bytes-u.bytes+1)
 	}
 	n, err := io.Copy(f, content)
 	u.bytes += n
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		err = fmt.Errorf("%w: %w", ErrContent, err)
 	}
-	if err == nil && u.limits.Bytes > 0 && u.bytes > u.limits.Bytes {
-		err = fmt.Errorf("%w: more than %d bytes", ErrLimit, u.limits.Bytes)
+	if err == nil && u.opts.Bytes > 0 && u.bytes > u.opts.Bytes {
+		err = fmt.Errorf("%w: more than %d bytes", ErrLimit, u.opts.Bytes)
 	}
 	return errors.Join(err, f.Chmod(mode), f.Close())
 }
 
-// link makes a symbolic link whose target lies below the root, unless any will do.
+// link makes a symbolic link that cannot lead out of the tree, unless any will do.
 func (u *unpacker) link(name, target string) error {
-	resolved := path.Join(path.Dir(filepath.ToSlash(name)), target)
-	if !u.anyLinks && (path.IsAbs(target) || !filepath.IsLocal(filepath.FromSlash(resolved))) {
-		return fmt.Errorf("%w: the link %q points out of the copied tree, to %q", ErrContent, name, target)
+	within := strings.TrimPrefix(filepath.ToSlash(name), u.name+"/")
+	if !u.anyLinks && LeadsOut(within, target) {
+		if u.opts.LinksAsText {
+			return u.file(name, 0o644, strings.NewReader(target))
+		}
+		return fmt.Errorf("%w: the link %q points out of the copied tree, or may, to %q", ErrContent, name, target)
 	}
 	if err := u.clear(name); err != nil {
 		return err
 	}
 	return u.root.Symlink(filepath.FromSlash(target), name)
+}
+
+// LeadsOut reports whether a symbolic link can lead out of the tree in which it has the given path. Going up is safe only
+// before anything else: what is above a link are folders, but what it names on its way down may be a link too, from where
+// up is elsewhere.
+func LeadsOut(name, target string) bool {
+	depth := strings.Count(name, "/")
+	rest := filepath.ToSlash(target)
+	for ; rest == ".." || strings.HasPrefix(rest, "../"); depth-- {
+		rest = strings.TrimLeft(rest[len(".."):], "/")
+	}
+	return depth < 0 || strings.HasPrefix(rest, "/") || filepath.IsAbs(target) || strings.Contains("/"+rest+"/", "/../")
 }
 
 // hardLink makes one more name of a file below the root.
@@ -277,7 +292,7 @@ func (u *unpacker) hardLink(name, entry string) error {
 // clear makes room for a file or link, and for the folders above it.
 func (u *unpacker) clear(name string) error {
 	if dir := filepath.Dir(name); dir != "." {
-		if err := u.root.MkdirAll(dir, 0o755); err != nil {
+		if err := u.folder(dir, 0o755); err != nil {
 			return err
 		}
 	}
@@ -291,6 +306,31 @@ func (u *unpacker) clear(name string) error {
 		return &fs.PathError{Op: "replace", Path: name, Err: errors.New("a folder is there")}
 	}
 	return u.root.Remove(name)
+}
+
+// folder makes a folder and those above it. Unless any links will do, none of them may be a link.
+func (u *unpacker) folder(name string, mode fs.FileMode) error {
+	if u.anyLinks {
+		return u.root.MkdirAll(name, mode)
+	}
+	for i := 0; i <= len(name); i++ {
+		if i < len(name) && name[i] != filepath.Separator {
+			continue
+		}
+		info, err := u.root.Lstat(name[:i])
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			err = u.root.Mkdir(name[:i], mode)
+		case err == nil && info.Mode()&fs.ModeSymlink != 0:
+			err = fmt.Errorf("%w: %q would be written through the link %q", ErrContent, name, name[:i])
+		case err == nil && !info.IsDir():
+			err = &fs.PathError{Op: "enter", Path: name[:i], Err: errors.New("not a folder")}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (u *unpacker) finish() error {

@@ -28,7 +28,7 @@ func TestATreeComesBackAsItWas(t *testing.T) {
 		t.Fatal(err)
 	}
 	dest := t.TempDir()
-	if err := Unpack(&b, dest, "copy", Limits{}); err != nil {
+	if err := Unpack(&b, dest, "copy", Options{}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.Chmod(filepath.Join(dest, "copy/sub"), 0o755) })
@@ -77,6 +77,11 @@ func TestAHostileArchiveIsRefused(t *testing.T) {
 		"an absolute name":                   {{name: "/evil", body: "x"}},
 		"a second tree":                      {{name: "x/a", body: "x"}, {name: "evil/a", body: "x"}},
 		"a link that climbs":                 {{name: "x/l", link: "../../evil", kind: tar.TypeSymlink}},
+		"a link to beside the tree":          {{name: "x/l", link: "../sibling", kind: tar.TypeSymlink}},
+		"a link that may climb by another":   {{name: "x/a0", link: ".", kind: tar.TypeSymlink}, {name: "x/a1", link: "a0/..", kind: tar.TypeSymlink}},
+		"a file behind a link":               {{name: "x/d/f", body: "x"}, {name: "x/l", link: "d", kind: tar.TypeSymlink}, {name: "x/l/evil", body: "x"}},
+		"a folder behind a link":             {{name: "x/l", link: ".", kind: tar.TypeSymlink}, {name: "x/l/evil/", kind: tar.TypeDir}},
+		"a link behind a link":               {{name: "x/l", link: ".", kind: tar.TypeSymlink}, {name: "x/l/evil", link: "a", kind: tar.TypeSymlink}},
 		"an absolute link":                   {{name: "x/l", link: "/etc/passwd", kind: tar.TypeSymlink}},
 		"a hard link":                        {{name: "x/l", link: "/etc/passwd", kind: tar.TypeLink}},
 		"a device":                           {{name: "x/l", kind: tar.TypeChar}},
@@ -92,11 +97,67 @@ func TestAHostileArchiveIsRefused(t *testing.T) {
 			if err := os.Mkdir(dest, 0o755); err != nil {
 				t.Fatal(err)
 			}
-			if err := Unpack(stream(t, entries...), dest, "x", Limits{Bytes: 100, Entries: 3}); err == nil {
+			if err := Unpack(stream(t, entries...), dest, "x", Options{Bytes: 100, Entries: 3}); err == nil {
 				t.Error("it was taken")
 			}
 			only(t, base, "dest")
 		})
+	}
+}
+
+// What an earlier copy put into a tree does not lead a later one out of it.
+func TestALaterCopyWritesThroughNoLink(t *testing.T) {
+	base := t.TempDir()
+	dest, outside := filepath.Join(base, "dest"), filepath.Join(base, "outside")
+	if err := errors.Join(os.Mkdir(dest, 0o755), os.Mkdir(outside, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	for name, target := range map[string]string{"x": outside, "y/sub": outside, "z/sub": "../../outside"} {
+		name = filepath.Join(dest, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.Symlink(target, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for tree, entries := range map[string][]entry{
+		"x": {{name: "x/evil", body: "x"}}, "y": {{name: "y/sub/evil", body: "x"}}, "z": {{name: "z/sub/deep/", kind: tar.TypeDir}},
+	} {
+		if err := Unpack(stream(t, entries...), dest, tree, Options{}); err == nil {
+			t.Errorf("%s was taken", tree)
+		}
+	}
+	if left, err := os.ReadDir(outside); err != nil || len(left) > 0 {
+		t.Errorf("outside there are %v, %v", left, err)
+	}
+	// A file takes the place of a link, and nothing is written where that points.
+	if err := Unpack(stream(t, entry{name: "y/sub", body: "new"}), dest, "y", Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Lstat(filepath.Join(dest, "y", "sub")); err != nil || !info.Mode().IsRegular() {
+		t.Errorf("%v, %v", info, err)
+	}
+}
+
+func TestALinkThatLeadsOutIsWrittenAsTextWhereAsked(t *testing.T) {
+	dest := t.TempDir()
+	link := func(name, target string) entry { return entry{name: name, link: target, kind: tar.TypeSymlink} }
+	entries := []entry{{name: "x/d/f", body: "x"}, link("x/in", "d/f"), link("x/d/up", "../in"), link("x/out", "/etc/passwd"), link("x/d/out", "../../y")}
+	if err := Unpack(stream(t, entries...), dest, "x", Options{LinksAsText: true}); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"in": "d/f", "d/up": "../in"} {
+		if got, err := os.Readlink(filepath.Join(dest, "x", name)); err != nil || got != want {
+			t.Errorf("%s leads to %q, %v", name, got, err)
+		}
+	}
+	for name, want := range map[string]string{"out": "/etc/passwd", "d/out": "../../y"} {
+		name = filepath.Join(dest, "x", name)
+		info, err := os.Lstat(name)
+		if err != nil || !info.Mode().IsRegular() {
+			t.Fatalf("%s: %v, %v", name, info, err)
+		}
+		if got, err := os.ReadFile(name); err != nil || string(got) != want {
+			t.Errorf("%s is %q, %v", name, got, err)
+		}
 	}
 }
 
@@ -111,7 +172,7 @@ func only(t testing.TB, dir, name string) {
 
 func TestSetIDBitsAreDropped(t *testing.T) {
 	dest := t.TempDir()
-	if err := Unpack(stream(t, entry{name: "x", body: "x"}), dest, "y", Limits{}); err != nil {
+	if err := Unpack(stream(t, entry{name: "x", body: "x"}), dest, "y", Options{}); err != nil {
 		t.Fatal(err)
 	}
 	info, err := os.Stat(filepath.Join(dest, "y"))
@@ -152,7 +213,7 @@ func FuzzUnpack(f *testing.F) {
 		if err := os.Mkdir(dest, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		_ = Unpack(bytes.NewReader(data), dest, "x", Limits{Bytes: 1 << 20, Entries: 100}) // refused or not: nothing may lie outside
+		_ = Unpack(bytes.NewReader(data), dest, "x", Options{Bytes: 1 << 20, Entries: 100}) // refused or not: nothing may lie outside
 		only(t, base, "dest")
 		_ = filepath.WalkDir(dest, func(p string, d fs.DirEntry, err error) error {
 			if err == nil && d.IsDir() {

@@ -18,6 +18,7 @@ type cpOptions struct {
 
 func (a *app) newCpCommand(runF func(context.Context, *app, cpOptions) error) *cobra.Command {
 	var opts cpOptions
+	var linksAsText bool
 	cmd := &cobra.Command{
 		Use:   "cp {HOST NAME:PATH | NAME:PATH HOST}",
 		Short: "Copy a file or a tree into a named sandbox, or out of it",
@@ -34,11 +35,13 @@ looks like NAME:PATH is written with ./ before it.`,
 			if opts.name, opts.transfer, opts.out, err = parseCopy(args[0], args[1]); err != nil {
 				return err
 			}
+			opts.linksAsText = linksAsText
 			return runF(cmd.Context(), a, opts)
 		},
 	}
 	opts.add(cmd.Flags())
 	opts.addUser(cmd.Flags())
+	addLinksAsText(cmd.Flags(), &linksAsText)
 	return cmd
 }
 

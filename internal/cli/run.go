@@ -40,6 +40,7 @@ type runFlags struct {
 	sandboxFlags
 	project         projectFlags
 	copies, ulimits []string
+	linksAsText     bool
 	timeout         time.Duration
 	json, keep      bool
 	journal         journalFlag
@@ -91,6 +92,7 @@ Without --network the command has no network. A timeout ends it with exit code
 	flags.DurationVar(&f.timeout, "timeout", 0, "end the command after this time, such as 90s or 5m (default: no limit)")
 	flags.StringSliceVar(&f.ulimits, "ulimit", nil, "`limits` of each process of the command, with commas between: cpu=10s, fsize=100MiB, nofile=64, nproc=32 (default: none)")
 	flags.StringArrayVar(&f.copies, "cp", nil, "`copy` a file or a tree, HOST:SANDBOX in before the command, or :SANDBOX:HOST out after it")
+	addLinksAsText(flags, &f.linksAsText)
 	flags.BoolVar(&f.json, "json", false, "print one JSON object about outcome, output and errors instead of the output")
 	flags.BoolVar(&f.keep, "keep", false, "leave the sandbox running, and say how to enter and remove it")
 	f.journal.add(flags)
@@ -153,6 +155,7 @@ func (f *runFlags) options(args []string) (runOptions, error) {
 	}
 	for _, c := range f.copies {
 		t, out, err := parseTransfer(c)
+		t.linksAsText = f.linksAsText
 		switch {
 		case err != nil:
 			return runOptions{}, err

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/spf13/pflag"
+
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/archive"
 )
@@ -19,12 +21,21 @@ import (
 // that is there, as cp has it; so does a tree that is copied out, while one that is copied in becomes that
 // folder: whether an image has it already should make no difference.
 type transfer struct {
-	host    string // as it was typed
-	sandbox string
+	host        string // as it was typed
+	sandbox     string
+	linksAsText bool // of what is copied out
 }
 
-// copyOutLimits bound what a sandbox can put on the host by one --cp.
-var copyOutLimits = archive.Limits{Bytes: 10 << 30, Entries: 1_000_000}
+// What a sandbox can put on the host by one copy.
+const (
+	maxCopyBytes   = 10 << 30
+	maxCopyEntries = 1_000_000
+)
+
+// addLinksAsText declares the flag for links in what is copied out.
+func addLinksAsText(flags *pflag.FlagSet, to *bool) {
+	flags.BoolVar(to, "links-as-text", false, "of what is copied out, write a link that can lead out of the tree as a file with its target (default: an error)")
+}
 
 // parseTransfer reads HOST:SANDBOX (in) or :SANDBOX:HOST (out).
 func parseTransfer(s string) (t transfer, out bool, err error) {
@@ -131,7 +142,8 @@ func (t transfer) copyOut(ctx context.Context, svc *fumehood.Service) error {
 		return err
 	}
 	defer r.Close()
-	if err := archive.Unpack(r, filepath.Dir(host), filepath.Base(host), copyOutLimits); err != nil {
+	opts := archive.Options{Bytes: maxCopyBytes, Entries: maxCopyEntries, LinksAsText: t.linksAsText}
+	if err := archive.Unpack(r, filepath.Dir(host), filepath.Base(host), opts); err != nil {
 		return &fumehood.Error{Op: op, Class: unpackClass(ctx, err), Err: err}
 	}
 	return nil
