@@ -120,7 +120,7 @@ func runEval(ctx context.Context, a *app, o evalOptions) (err error) {
 	}
 	out := a.newEvalOutput(o.json)
 	defer out.stop()
-	p, err := a.open(ctx, f.Provider())
+	p, err := a.openFor(ctx, f.File, f.Provider())
 	if err != nil {
 		return err
 	}

@@ -2,11 +2,13 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"os"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/provider/docker"
 	"github.com/fumehood/fumehood/provider/local"
+	"github.com/fumehood/fumehood/spec"
 )
 
 // open returns the provider of that name.
@@ -30,6 +32,25 @@ func (a *app) open(ctx context.Context, name string) (fumehood.Provider, error) 
 		return local.New(local.Options{Logger: a.providerLog()})
 	}
 	return nil, usageError("--provider %q is neither docker nor local", name)
+}
+
+// openFor returns the provider that a file needs. The file cannot choose the local one, which isolates nothing: the user
+// does.
+func (a *app) openFor(ctx context.Context, file, name string) (fumehood.Provider, error) {
+	if err := a.allowed(file, name); err != nil {
+		return nil, err
+	}
+	return a.open(ctx, name)
+}
+
+func (a *app) allowed(file, name string) error {
+	if name != spec.TypeLocal || a.provider == spec.TypeLocal {
+		return nil
+	}
+	return &fumehood.Error{
+		Op: "read", Path: file, Class: fumehood.ErrConfig, Err: errors.New("type local runs commands on this machine, without isolation"),
+		Hint: "allow it with --provider local",
+	}
 }
 
 func (a *app) dockerOptions() docker.Options {

@@ -242,7 +242,7 @@ func (a *app) inSession(ctx context.Context, o sessionOptions, obj *sessionJSON)
 		return nil, err
 	}
 	defer file.Close()
-	provider, err := a.open(ctx, o.env.Type)
+	provider, err := a.openFor(ctx, o.env.File, o.env.Type)
 	if err != nil {
 		return nil, err
 	}
