@@ -34,6 +34,8 @@ type Compose struct {
 	// AllowUnsafe allows, and logs, what breaks the isolation: privileged services, the host's namespaces,
 	// its devices, the Docker socket.
 	AllowUnsafe bool
+	// AllowRead are files and folders outside the project's folder that the project may read, and mount read-only.
+	AllowRead []string
 	// Prebuilt never pulls or builds an image: what is missing is an ErrConfig that lists all of it.
 	Prebuilt bool
 	// ReadyTimeout bounds the time from the first container's start until all services are ready. 0 means

@@ -45,6 +45,9 @@ func (a *app) describe(f *projectFlags, s fumehood.Spec) (described, error) {
 			return d, err
 		}
 		d.provider = d.env.Type
+		if err := a.allowed(d.env.File, d.provider); err != nil {
+			return d, err
+		}
 		if d.Spec, err = a.ofEnvironment(d.env, a.withoutSettings(s, true)); err != nil {
 			return d, err
 		}
@@ -143,6 +146,7 @@ func (f *projectFlags) onlyForProjects(egressIsSetting bool) string {
 		{"sample-metadata", f.metadata != nil},
 		{"egress", f.egress != "" && !egressIsSetting},
 		{"allow-unsafe", f.allowUnsafe},
+		{"allow-read", f.allowRead != nil},
 		{"prebuilt", f.prebuilt},
 	} {
 		if flag.said {

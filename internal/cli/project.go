@@ -14,7 +14,7 @@ import (
 // projectFlags say which Compose project, or other folder, a command is about.
 type projectFlags struct {
 	files, profiles, envFiles, hostEnv []string
-	metadata                           []string
+	metadata, allowRead                []string
 	service, egress                    string
 	allowUnsafe, prebuilt              bool
 }
@@ -29,6 +29,7 @@ func (f *projectFlags) add(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.metadata, "sample-metadata", nil, "a `KEY=VALUE` that the Compose file sees as SAMPLE_METADATA_KEY")
 	flags.StringVar(&f.egress, "egress", "", "`internet` lets the project's networks reach the internet; else they are internal, unless the file says so")
 	flags.BoolVar(&f.allowUnsafe, "allow-unsafe", false, "allow, and log, what breaks the isolation: privileged services, host namespaces, devices")
+	flags.StringArrayVar(&f.allowRead, "allow-read", nil, "let the Compose file read a `path` outside its folder")
 	flags.BoolVar(&f.prebuilt, "prebuilt", false, "never pull or build an image: what is missing is an error")
 	markSettings(flags, "egress")
 }
@@ -53,7 +54,7 @@ func (f *projectFlags) compose() (fumehood.Compose, error) {
 	}
 	c := fumehood.Compose{
 		Profiles: f.profiles, EnvFiles: f.envFiles, HostEnv: f.hostEnv, Env: env,
-		Service: f.service, Egress: f.egress, AllowUnsafe: f.allowUnsafe, Prebuilt: f.prebuilt,
+		Service: f.service, Egress: f.egress, AllowUnsafe: f.allowUnsafe, AllowRead: f.allowRead, Prebuilt: f.prebuilt,
 	}
 	switch found.Kind {
 	case spec.FoundCompose:

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -15,8 +16,7 @@ import (
 // checking looks for what a sandbox cannot honour, and for what breaks its isolation. It is pure.
 type checking struct {
 	*Project
-	dir   string // the project's folder, with no link in it
-	allow bool   // what breaks the isolation is noted in place of refused
+	allow bool // what breaks the isolation is noted in place of refused
 
 	errs     []error
 	unsafely bool // some of errs could be allowed
@@ -24,6 +24,7 @@ type checking struct {
 
 // check tells all that is wrong at once.
 func (c *checking) check() error {
+	c.keys("", nil, c.model)
 	for _, name := range c.order {
 		svc := c.as.Services[name]
 		c.service(&svc)
@@ -77,97 +78,61 @@ func of(svc *types.ServiceConfig, keys ...string) []string {
 	return append([]string{"services", svc.Name}, keys...)
 }
 
-// rule is about a key of services: what tells its value where the rule applies, else "".
+// rule is about a key of a service whose value decides.
 type rule struct {
 	key  string
-	what func(*types.ServiceConfig) string
+	what func(*types.ServiceConfig) string // the value that breaks the isolation; empty for one that does not
 	why  string
 }
 
-// unsafeRules are keys that break the isolation.
-var unsafeRules = []rule{
-	{"privileged", yes(func(s *types.ServiceConfig) bool { return s.Privileged }), "it has all rights of the host's root"},
-	{"pid", foreign(func(s *types.ServiceConfig) string { return s.Pid }), "it sees and signals processes that are not the sandbox's"},
-	{"ipc", foreign(func(s *types.ServiceConfig) string { return s.Ipc }), "it shares memory with processes that are not the sandbox's"},
-	{"uts", foreign(func(s *types.ServiceConfig) string { return s.Uts }), "it has the host's name"},
-	{"cgroup", foreign(func(s *types.ServiceConfig) string { return s.Cgroup }), "it sees the host's control groups"},
-	{"userns_mode", foreign(func(s *types.ServiceConfig) string { return s.UserNSMode }), "its root is the host's"},
-	{"network_mode", foreignNetwork, "its network is not the sandbox's"},
-	{"cgroup_parent", func(s *types.ServiceConfig) string { return s.CgroupParent }, "limits of that group are not the sandbox's"},
-	{"device_cgroup_rules", func(s *types.ServiceConfig) string { return strings.Join(s.DeviceCgroupRules, ", ") }, "it may use devices of the host"},
-	{"external_links", func(s *types.ServiceConfig) string { return strings.Join(s.ExternalLinks, ", ") }, "these containers are not the sandbox's"},
-	{"use_api_socket", yes(func(s *types.ServiceConfig) bool { return s.UseAPISocket }), "who has the Docker socket has the host, and it gets the registries' passwords"},
-	{"oom_kill_disable", yes(func(s *types.ServiceConfig) bool { return s.OomKillDisable }), "at its memory limit it hangs, and is not ended"},
+// rules are allow-lists of values.
+var rules = []rule{
+	{"pid", other(func(s *types.ServiceConfig) string { return s.Pid }), "it sees and signals processes that are not the sandbox's"},
+	{"ipc", other(func(s *types.ServiceConfig) string { return s.Ipc }, "none", "private", "shareable"), "it shares memory with processes that are not the sandbox's"},
+	{"uts", other(func(s *types.ServiceConfig) string { return s.Uts }), "it has the host's name"},
+	{"cgroup", other(func(s *types.ServiceConfig) string { return s.Cgroup }, "private"), "it sees the host's control groups"},
+	{"userns_mode", other(func(s *types.ServiceConfig) string { return s.UserNSMode }), "its root is the host's"},
+	{"network_mode", other(func(s *types.ServiceConfig) string { return s.NetworkMode }, "none", "bridge", "default"), "its network is not the sandbox's"},
+	{"runtime", other(func(s *types.ServiceConfig) string { return s.Runtime }, knownRuntimes...), "what this runtime gives to containers is not known"},
 	{"oom_score_adj", func(s *types.ServiceConfig) string {
 		if s.OomScoreAdj < 0 {
 			return fmt.Sprint(s.OomScoreAdj)
 		}
 		return ""
 	}, "when memory runs out, the host's programs are ended before it"},
-	{"runtime", func(s *types.ServiceConfig) string {
-		if slices.Contains(knownRuntimes, s.Runtime) {
-			return ""
+	{"memswap_limit", func(s *types.ServiceConfig) string {
+		if s.MemSwapLimit < 0 {
+			return fmt.Sprint(int64(s.MemSwapLimit))
 		}
-		return s.Runtime
-	}, "what this runtime gives to containers is not known"},
+		return ""
+	}, "it can take all of the host's swap"},
+	{"pids_limit", func(s *types.ServiceConfig) string {
+		if s.PidsLimit < 0 {
+			return fmt.Sprint(s.PidsLimit)
+		}
+		return ""
+	}, "it can start processes until the host has none left"},
 }
 
 // knownRuntimes isolate no less than the Engine's own.
-var knownRuntimes = []string{"", "runc", "io.containerd.runc.v2", "crun", "runsc", "io.containerd.runsc.v1", "kata", "kata-runtime", "io.containerd.kata.v2"}
+var knownRuntimes = []string{"runc", "io.containerd.runc.v2", "crun", "runsc", "io.containerd.runsc.v1", "kata", "kata-runtime", "io.containerd.kata.v2"}
 
-func yes(set func(*types.ServiceConfig) bool) func(*types.ServiceConfig) string {
+// other returns a value that is neither empty, nor among those allowed, nor a service of the project.
+func other(mode func(*types.ServiceConfig) string, allowed ...string) func(*types.ServiceConfig) string {
 	return func(s *types.ServiceConfig) string {
-		if set(s) {
-			return "true"
-		}
-		return ""
-	}
-}
-
-// foreign tells a namespace of the host or of a container that is not the project's.
-func foreign(mode func(*types.ServiceConfig) string) func(*types.ServiceConfig) string {
-	return func(s *types.ServiceConfig) string {
-		if m := mode(s); m == "host" || strings.HasPrefix(m, types.ContainerPrefix) {
-			return m
-		}
-		return ""
-	}
-}
-
-func foreignNetwork(s *types.ServiceConfig) string {
-	switch m := s.NetworkMode; {
-	case m == "", m == "none", m == "bridge", m == "default", strings.HasPrefix(m, types.ServicePrefix):
-		return ""
-	default:
-		return m
-	}
-}
-
-// unsupportedRules are keys that neither the Engine nor we could honour.
-var unsupportedRules = []rule{
-	{"provider", yes(func(s *types.ServiceConfig) bool { return s.Provider != nil }), "a provider is a program on the host, which a sandbox does not run"},
-	{"models", yes(func(s *types.ServiceConfig) bool { return len(s.Models) > 0 }), "there is no model runner for sandboxes"},
-	{"credential_spec", yes(func(s *types.ServiceConfig) bool { return s.CredentialSpec != nil }), "it is for Windows containers"},
-	{"isolation", func(s *types.ServiceConfig) string {
-		if s.Isolation == "default" {
+		m := mode(s)
+		if m == "" || slices.Contains(allowed, m) || strings.HasPrefix(m, types.ServicePrefix) {
 			return ""
 		}
-		return s.Isolation
-	}, "it is for Windows containers"},
-	{"pre_start", yes(func(s *types.ServiceConfig) bool { return len(s.PreStart) > 0 }), "its containers would not be the sandbox's; use a one-shot service and depends_on"},
-	{"pre_stop", yes(func(s *types.ServiceConfig) bool { return len(s.PreStop) > 0 }), "a sandbox is removed, not stopped"},
+		return m
+	}
 }
 
 // maxScale bounds the containers of one service: a daemon has no addresses for many more on one network.
 const maxScale = 1000
 
 func (c *checking) service(svc *types.ServiceConfig) {
-	for _, r := range unsupportedRules {
-		if r.what(svc) != "" {
-			c.refuse(of(svc, r.key), "cannot be honoured: %s", r.why)
-		}
-	}
-	for _, r := range unsafeRules {
+	for _, r := range rules {
 		if value := r.what(svc); value != "" {
 			c.unsafe(of(svc, r.key), value, r.why)
 		}
@@ -175,17 +140,15 @@ func (c *checking) service(svc *types.ServiceConfig) {
 	if _, err := c.flag(svc.Name, "x-local"); err != nil {
 		c.refuse(of(svc, "x-local"), "wanted true or false")
 	}
-	for i, h := range svc.PostStart {
-		if h.Privileged {
-			c.unsafe(of(svc, "post_start", fmt.Sprint(i), "privileged"), "true", "it has all rights of the host's root")
-		}
+	if svc.Isolation != "" && svc.Isolation != "default" {
+		c.refuse(of(svc, "isolation"), "cannot be honoured: it is for Windows containers")
 	}
 	if n := svc.GetScale(); n > maxScale {
 		c.refuse(of(svc, "scale"), "%d containers of one service are too many: %d at most", n, maxScale)
 	}
 	c.capabilities(svc)
 	c.securityOpts(svc)
-	c.devices(svc)
+	c.kernel(svc)
 	c.deploy(svc)
 	c.mounts(svc)
 	c.labels(of(svc, "labels"), svc.Labels)
@@ -196,6 +159,11 @@ func (c *checking) service(svc *types.ServiceConfig) {
 	}
 	if c.internalFor(svc) {
 		c.onInternal(svc)
+	}
+	if m := svc.NetworkMode; m == "bridge" || m == "default" {
+		c.notes = append(c.notes, Change{
+			Service: svc.Name, Key: "network_mode", To: m, Unsafe: true, Why: "the Engine's own network has a way out, and other containers in it",
+		})
 	}
 }
 
@@ -226,6 +194,11 @@ func (p *Project) onlyInternal(svc *types.ServiceConfig) bool {
 // a link-local IPv6 address there; the Engine only keeps containers from having one themselves.
 func (c *checking) onInternal(svc *types.ServiceConfig) {
 	const why = "with it the host can be reached over an internal network"
+	for _, server := range svc.DNS {
+		if server != noResolver {
+			c.unsafe(of(svc, "dns"), server, "some Engines ask this server over the host's network, although the service has only internal ones")
+		}
+	}
 	for _, key := range slices.Sorted(maps.Keys(svc.Sysctls)) {
 		if strings.HasPrefix(strings.ReplaceAll(key, "/", "."), "net.ipv6.") {
 			c.unsafe(of(svc, "sysctls", key), svc.Sysctls[key], why)
@@ -280,16 +253,29 @@ func (c *checking) securityOpts(svc *types.ServiceConfig) {
 	}
 }
 
-func (c *checking) devices(svc *types.ServiceConfig) {
-	const why = "it has a device of the host"
-	for _, d := range svc.Devices {
-		c.unsafe(of(svc, "devices"), d.Source, why)
+// namespaced are the kernel's settings that a container has of its own. The Engine refuses others too, but not all.
+var namespaced = []string{
+	"kernel.domainname", "kernel.msgmax", "kernel.msgmnb", "kernel.msgmni", "kernel.sem", "kernel.shm_rmid_forced", "kernel.shmall",
+	"kernel.shmmax", "kernel.shmmni",
+}
+
+// kernel checks the limits and settings that a service asks the kernel for.
+func (c *checking) kernel(svc *types.ServiceConfig) {
+	for _, key := range slices.Sorted(maps.Keys(svc.Sysctls)) {
+		name := strings.ReplaceAll(key, "/", ".")
+		if !strings.HasPrefix(name, "net.") && !strings.HasPrefix(name, "fs.mqueue.") && !slices.Contains(namespaced, name) {
+			c.unsafe(of(svc, "sysctls", key), svc.Sysctls[key], "this setting is not known to be the container's alone")
+		}
 	}
-	if len(svc.Gpus) > 0 {
-		c.unsafe(of(svc, "gpus"), "", why)
+	for _, name := range slices.Sorted(maps.Keys(svc.Ulimits)) {
+		if name == "rtprio" || name == "nice" {
+			c.unsafe(of(svc, "ulimits", name), "", "its processes can take the CPUs from the host's")
+		}
 	}
-	if d := svc.Deploy; d != nil && d.Resources.Reservations != nil && len(d.Resources.Reservations.Devices) > 0 {
-		c.unsafe(of(svc, "deploy", "resources", "reservations", "devices"), "", why)
+	for _, key := range slices.Sorted(maps.Keys(svc.StorageOpt)) {
+		if key != "size" {
+			c.unsafe(of(svc, "storage_opt", key), svc.StorageOpt[key], "this option of the storage driver is not known to be harmless")
+		}
 	}
 }
 
@@ -303,25 +289,11 @@ func (c *checking) deploy(svc *types.ServiceConfig) {
 	if d.Mode != "" && d.Mode != "replicated" && d.Mode != "global" {
 		c.refuse(of(svc, "deploy", "mode"), why)
 	}
-	if len(d.Labels) > 0 {
-		c.refuse(of(svc, "deploy", "labels"), why+"; use labels of the service")
-	}
-	if p := d.Placement; len(p.Constraints) > 0 || len(p.Preferences) > 0 || p.MaxReplicas > 0 {
-		c.refuse(of(svc, "deploy", "placement"), why)
-	}
 	if d.EndpointMode != "" && d.EndpointMode != "dnsrr" {
 		c.refuse(of(svc, "deploy", "endpoint_mode"), why+"; a service's name has the addresses of all its containers")
 	}
-	if r := d.Resources.Reservations; r != nil {
-		if r.NanoCPUs != 0 {
-			c.refuse(of(svc, "deploy", "resources", "reservations", "cpus"), why+"; cpu_shares gives a service precedence")
-		}
-		if len(r.GenericResources) > 0 {
-			c.refuse(of(svc, "deploy", "resources", "reservations", "generic_resources"), why)
-		}
-	}
-	if p := d.RestartPolicy; p != nil && (p.Delay != nil || p.Window != nil) {
-		c.refuse(of(svc, "deploy", "restart_policy"), "delay and window cannot be honoured: the Engine has neither")
+	if l := d.Resources.Limits; l != nil && l.Pids < 0 {
+		c.unsafe(of(svc, "deploy", "resources", "limits", "pids"), fmt.Sprint(l.Pids), "it can start processes until the host has none left")
 	}
 }
 
@@ -339,16 +311,28 @@ func (c *checking) build(svc *types.ServiceConfig) {
 	if b == nil {
 		return
 	}
-	if b.Privileged || len(b.Entitlements) > 0 {
-		c.unsafe(of(svc, "build", "entitlements"), strings.Join(b.Entitlements, ", "), "the build has rights on the host")
-	}
-	if b.Network == "host" || strings.HasPrefix(b.Network, types.ContainerPrefix) {
+	if !slices.Contains([]string{"", "default", "none", "bridge"}, b.Network) {
 		c.unsafe(of(svc, "build", "network"), b.Network, "the build's network is not the sandbox's")
 	}
-	if len(b.SSH) > 0 {
-		c.unsafe(of(svc, "build", "ssh"), "", "the build uses keys of the host's")
-	}
 	c.labels(of(svc, "build", "labels"), b.Labels)
+	if !filepath.IsAbs(b.Context) {
+		c.refuse(of(svc, "build", "context"), "a build is of a folder of this machine, not of %s", b.Context)
+		return
+	}
+	c.inside(of(svc, "build", "context"), b.Context)
+	if dockerfile := b.Dockerfile; dockerfile != "" {
+		if !filepath.IsAbs(dockerfile) {
+			dockerfile = filepath.Join(b.Context, dockerfile)
+		}
+		c.inside(of(svc, "build", "dockerfile"), dockerfile)
+	}
+}
+
+// inside refuses a path that the gate does not let pass.
+func (c *checking) inside(keys []string, path string) {
+	if !c.gate.inside(path) {
+		c.refuse(keys, "%w", outsideError{path})
+	}
 }
 
 func (c *checking) network(key string, n types.NetworkConfig) {

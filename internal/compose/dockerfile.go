@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"path/filepath"
+	"slices"
 
 	"github.com/compose-spec/compose-go/v2/types"
 	"go.yaml.in/yaml/v3"
@@ -32,5 +33,6 @@ func (l *loading) generate() error {
 	content = bytes.ReplaceAll(content, []byte("$"), []byte("$$")) // a path's is no variable
 	l.files = []types.ConfigFile{{Filename: dockerfile, Content: content}}
 	l.places.add(dockerfile, content)
-	return nil
+	l.gate, err = newGate(l.dir, append(slices.Clip(l.src.AllowRead), dockerfile)) // the user has named it
+	return err
 }

@@ -28,6 +28,8 @@ const maxFile = 4 << 20
 // loaded is what is known of a project that came from files.
 type loaded struct {
 	as       *types.Project // as the files have it, by which Apply begins
+	model    map[string]any // the same, as compose-go has merged it
+	gate     gate
 	places   places
 	settings settings
 	internal bool     // its networks reach nothing outside
@@ -53,10 +55,12 @@ type loading struct {
 	name string
 	src  fumehood.Compose
 
-	files  []types.ConfigFile
-	dir    string
-	env    types.Mapping
-	places places
+	files   []types.ConfigFile
+	dir     string
+	env     types.Mapping
+	places  places
+	gate    gate
+	scanned int // files that were scanned
 }
 
 func (l *loading) load(ctx context.Context) (*Project, error) {
@@ -70,16 +74,32 @@ func (l *loading) load(ctx context.Context) (*Project, error) {
 	if len(profiles) == 0 && l.env[consts.ComposeProfiles] != "" {
 		profiles = strings.Split(l.env[consts.ComposeProfiles], ",")
 	}
-	project, err := loader.LoadWithContext(ctx,
-		types.ConfigDetails{WorkingDir: l.dir, ConfigFiles: l.files, Environment: maps.Clone(l.env)},
-		loader.WithProfiles(profiles), loader.WithoutUnnecessaryResources, loader.WithDiscardEnvFiles,
-		func(o *loader.Options) { o.SetProjectName(l.name, true) },
-	)
+	for _, f := range l.files {
+		if err := l.scan(f.Filename, f.Content, base{l.dir, l.dir}, l.env); err != nil {
+			return nil, err
+		}
+	}
+	details := types.ConfigDetails{WorkingDir: l.dir, ConfigFiles: l.files, Environment: maps.Clone(l.env)}
+	options := []func(*loader.Options){
+		loader.WithProfiles(profiles), loader.WithoutUnnecessaryResources,
+		func(o *loader.Options) {
+			o.SetProjectName(l.name, true)
+			o.SkipResolveEnvironment, o.SkipResolveLabels = true, true // until the gate has let the files pass
+		},
+	}
+	model, err := loader.LoadModelWithContext(ctx, details, options...)
 	if err != nil {
 		return nil, err
 	}
-	p := &Project{project: project, loaded: &loaded{as: project, places: l.places, notes: l.unset()}}
-	err = p.settle(l.src, l.dir)
+	project, err := loader.ModelToProject(model, loader.ToOptions(&details, options), details)
+	if err != nil {
+		return nil, err
+	}
+	if project, err = l.readServiceFiles(project); err != nil {
+		return nil, err
+	}
+	p := &Project{project: project, loaded: &loaded{as: project, model: model, gate: l.gate, places: l.places, notes: l.unset()}}
+	err = p.settle(l.src)
 	for i := range p.notes {
 		p.notes[i].From, p.notes[i].To = l.mask(p.notes[i].From), l.mask(p.notes[i].To)
 	}
@@ -111,8 +131,32 @@ func (l *loading) read() error {
 		dir = filepath.Dir(l.files[0].Filename)
 	}
 	var err error
-	l.dir, err = filepath.Abs(dir)
+	if l.dir, err = filepath.Abs(dir); err != nil {
+		return err
+	}
+	l.gate, err = newGate(l.dir, l.src.AllowRead)
 	return err
+}
+
+// readServiceFiles reads the variables and labels that services have in files.
+func (l *loading) readServiceFiles(project *types.Project) (*types.Project, error) {
+	for _, name := range slices.Sorted(maps.Keys(project.Services)) {
+		svc := project.Services[name]
+		paths := slices.Clone(svc.LabelFiles)
+		for _, f := range svc.EnvFiles {
+			paths = append(paths, f.Path)
+		}
+		for _, path := range paths {
+			if err := l.gate.file(path); err != nil {
+				return nil, fmt.Errorf("service %q: %w", name, err)
+			}
+		}
+	}
+	project, err := project.WithServicesEnvironmentResolved(true)
+	if err != nil {
+		return nil, err
+	}
+	return project.WithServicesLabelsResolved(false)
 }
 
 // readFile reads a regular file that is not larger than maxFile.
@@ -150,6 +194,9 @@ func (l *loading) environment() error {
 	if len(files) == 0 {
 		file := filepath.Join(l.dir, ".env")
 		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() {
+			if err := l.gate.file(file); err != nil {
+				return err
+			}
 			files = append(files, file)
 		}
 	}
@@ -210,7 +257,7 @@ func (l *loading) mask(text string) string {
 }
 
 // settle decides all that does not depend on a policy.
-func (p *Project) settle(src fumehood.Compose, dir string) error {
+func (p *Project) settle(src fumehood.Compose) error {
 	p.order = p.places.order(p.as.Services)
 	if p.as.Networks == nil {
 		p.as.Networks = types.Networks{}
@@ -227,7 +274,7 @@ func (p *Project) settle(src fumehood.Compose, dir string) error {
 	}
 	p.internal = p.settings.egress == "" && src.Egress == ""
 	p.nameServices()
-	c := &checking{Project: p, dir: realPath(dir), allow: src.AllowUnsafe}
+	c := &checking{Project: p, allow: src.AllowUnsafe}
 	if err := c.check(); err != nil {
 		return err
 	}

@@ -1,6 +1,9 @@
 package compose
 
 import (
+	"cmp"
+	"maps"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -26,8 +29,11 @@ func (c *checking) mounts(svc *types.ServiceConfig) {
 		case types.VolumeTypeBind:
 			c.bind(at, v)
 		case types.VolumeTypeVolume:
-			if d := c.as.Volumes[v.Source]; bool(d.External) && !v.ReadOnly {
-				c.unsafe(at, v.Source, "the volume is not the sandbox's, and writable")
+			if d := c.as.Volumes[v.Source]; bool(d.External) {
+				c.unsafe(at, v.Source, "the volume is not the sandbox's")
+			}
+			if v.Volume != nil {
+				c.labels(append(slices.Clip(at), "labels"), types.Labels(v.Volume.Labels))
 			}
 		case types.VolumeTypeTmpfs, types.VolumeTypeImage:
 		default:
@@ -63,18 +69,12 @@ func (c *checking) bind(at []string, v types.ServiceVolumeConfig) {
 	switch {
 	case slices.Contains(sockets, base):
 		c.unsafe(at, v.Source, "who has the Docker socket has the host")
-	case v.ReadOnly && (slices.Contains(timeZone, v.Source) || c.below(v.Source)):
+	case v.ReadOnly && (slices.Contains(timeZone, v.Source) || c.gate.inside(v.Source)):
 	case v.ReadOnly:
 		c.unsafe(at, v.Source, "it is a path of the host outside of the project's folder")
 	default:
 		c.unsafe(at, v.Source, "it is a path of the host and writable; read-only, with :ro, it is safe below the project's folder")
 	}
-}
-
-// below says whether a path is in the project's folder, when all links are followed.
-func (c *checking) below(path string) bool {
-	rel, err := filepath.Rel(c.dir, realPath(path))
-	return err == nil && filepath.IsLocal(rel)
 }
 
 // realPath follows all links of what is there of a path.
@@ -98,10 +98,43 @@ func (c *checking) volume(key string, v types.VolumeConfig) {
 	if v.Driver != "" && v.Driver != "local" {
 		c.unsafe(at("driver"), v.Driver, "what this driver mounts is not known")
 	}
-	if len(v.DriverOpts) > 0 && v.DriverOpts["type"] != "tmpfs" {
-		c.unsafe(at("driver_opts"), v.DriverOpts["device"], "it mounts something of the host, or of its network")
-	}
+	c.driverOpts(key, v)
 	c.labels(at("labels"), v.Labels)
+}
+
+// tmpfsOptions are the options of a tmpfs that change nothing but that file system. The kernel ignores the type where
+// one of the others is bind, move or remount.
+var tmpfsOptions = []string{
+	"size", "nr_blocks", "nr_inodes", "mode", "uid", "gid", "ro", "rw", "exec", "noexec", "nosuid", "nodev", "atime", "noatime",
+	"nodiratime", "relatime", "strictatime", "sync", "async",
+}
+
+// driverOpts lets pass a tmpfs, and a size. Everything else mounts what the host has or can reach.
+func (c *checking) driverOpts(key string, v types.VolumeConfig) {
+	const why = "it mounts something of the host, or of its network"
+	for _, name := range slices.Sorted(maps.Keys(v.DriverOpts)) {
+		value, at := v.DriverOpts[name], []string{"volumes", key, "driver_opts", name}
+		switch name {
+		case "type", "device":
+			if value != "tmpfs" {
+				c.unsafe(at, value, why)
+			}
+		case "o":
+			if v.DriverOpts["type"] != "tmpfs" {
+				c.unsafe(at, value, why)
+				continue
+			}
+			for option := range strings.SplitSeq(value, ",") {
+				option, _, _ := strings.Cut(option, "=")
+				if !slices.Contains(tmpfsOptions, option) {
+					c.unsafe(at, option, why)
+				}
+			}
+		case "size":
+		default:
+			c.unsafe(at, value, "this option is not known to be harmless")
+		}
+	}
 }
 
 // file checks a secret or a config.
@@ -114,7 +147,7 @@ func (c *checking) file(at []string, f types.FileObjectConfig) {
 		c.refuse(append(at, "environment"), "the variable %s is not set; of this process's variables a project sees those that are named", f.Environment)
 	case f.Environment != "" && c.as.Environment[f.Environment] == "":
 		c.refuse(append(at, "environment"), "the variable %s is empty, and of an empty one no file is made", f.Environment)
-	case f.File != "" && !c.below(f.File):
+	case f.File != "" && !c.gate.inside(f.File):
 		c.unsafe(append(at, "file"), f.File, "it is a file of the host outside of the project's folder")
 	}
 }
@@ -122,8 +155,15 @@ func (c *checking) file(at []string, f types.FileObjectConfig) {
 // files checks a service's uses of secrets and configs. Those with a file are mounted, with the file's owner
 // and mode; the others are copied into the container before it starts.
 func (c *checking) files(svc *types.ServiceConfig) {
-	use := func(kind string, ref types.FileReferenceConfig, f types.FileObjectConfig) {
+	use := func(kind, dir string, ref types.FileReferenceConfig, f types.FileObjectConfig) {
 		at := of(svc, kind)
+		target := cmp.Or(ref.Target, ref.Source)
+		if !path.IsAbs(target) {
+			target = path.Join(dir, target)
+		}
+		if covers(target) {
+			c.refuse(at, "%s is taken: commands are run by what is mounted at %s", target, GuestDir)
+		}
 		switch {
 		case f.File != "" && (ref.UID != "" || ref.GID != "" || ref.Mode != nil):
 			c.refuse(at, "%s: uid, gid and mode cannot be honoured for a file, which is mounted as it is on the host; give its content by environment or content", ref.Source)
@@ -132,9 +172,9 @@ func (c *checking) files(svc *types.ServiceConfig) {
 		}
 	}
 	for _, s := range svc.Secrets {
-		use("secrets", types.FileReferenceConfig(s), types.FileObjectConfig(c.as.Secrets[s.Source]))
+		use("secrets", "/run/secrets", types.FileReferenceConfig(s), types.FileObjectConfig(c.as.Secrets[s.Source]))
 	}
 	for _, s := range svc.Configs {
-		use("configs", types.FileReferenceConfig(s), types.FileObjectConfig(c.as.Configs[s.Source]))
+		use("configs", "/", types.FileReferenceConfig(s), types.FileObjectConfig(c.as.Configs[s.Source]))
 	}
 }

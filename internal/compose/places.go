@@ -13,10 +13,11 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// places knows where in a project's own files things are written; not in those that they include or extend.
+// places knows where in a project's files things are written.
 type places struct {
 	files []string
 	roots []*yaml.Node
+	own   int // so many are the project's own; the others are those that they include or extend
 }
 
 // add notes a file. One that is no YAML has no places: compose-go will say what is wrong with it.
@@ -27,12 +28,21 @@ func (p *places) add(path string, content []byte) {
 		root = doc.Content[0]
 	}
 	p.files, p.roots = append(p.files, path), append(p.roots, root)
+	p.own = len(p.files)
+}
+
+// include notes a file that another one includes or extends, after all of the project's own.
+func (p *places) include(path string, content []byte) {
+	if own := p.own; !slices.Contains(p.files, path) {
+		p.add(path, content)
+		p.own = own
+	}
 }
 
 // order sorts services as the files name them; those that are only in included files come last, by name.
 func (p *places) order(services types.Services) []string {
 	var order []string
-	for _, root := range p.roots {
+	for _, root := range p.roots[:p.own] {
 		node, _ := lookup(root, "services")
 		if node == nil || node.Kind != yaml.MappingNode {
 			continue

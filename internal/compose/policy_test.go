@@ -18,59 +18,78 @@ import (
 
 func TestWhatBreaksTheIsolationIsRefusedUnlessItIsAllowed(t *testing.T) {
 	outside := t.TempDir()
+	driverOpts := []string{"volumes.vol.driver_opts.device", "volumes.vol.driver_opts.o", "volumes.vol.driver_opts.type"}
 	for name, tt := range map[string]struct {
 		file string // %s is a folder outside of the project
 		keys []string
 	}{
-		"privileged":               {"services: {a: {image: i, privileged: true}}", []string{"privileged"}},
-		"the host's processes":     {"services: {a: {image: i, pid: host}}", []string{"pid"}},
-		"another's processes":      {"services: {a: {image: i, pid: 'container:x'}}", []string{"pid"}},
-		"the host's memory":        {"services: {a: {image: i, ipc: host}}", []string{"ipc"}},
-		"the host's name":          {"services: {a: {image: i, uts: host}}", []string{"uts"}},
-		"the host's users":         {"services: {a: {image: i, userns_mode: host}}", []string{"userns_mode"}},
-		"the host's control group": {"services: {a: {image: i, cgroup: host}}", []string{"cgroup"}},
-		"another control group":    {"services: {a: {image: i, cgroup_parent: /x}}", []string{"cgroup_parent"}},
-		"the host's network":       {"services: {a: {image: i, network_mode: host}}", []string{"network_mode"}},
-		"another's network":        {"services: {a: {image: i, network_mode: 'container:x'}}", []string{"network_mode"}},
-		"a network by its name":    {"services: {a: {image: i, network_mode: x}}", []string{"network_mode"}},
-		"an external network":      {"services: {a: {image: i, networks: [n]}}\nnetworks: {n: {external: true}}", []string{"networks.n.external"}},
-		"a network of the host's":  {"services: {a: {image: i, networks: [n]}}\nnetworks: {n: {driver: macvlan, driver_opts: {parent: eth0}}}", []string{"networks.n.driver", "networks.n.driver_opts.parent"}},
-		"another address giver":    {"services: {a: {image: i, networks: [n]}}\nnetworks: {n: {ipam: {driver: x}}}", []string{"networks.n.ipam.driver"}},
-		"IPv6 on an internal one":  {"services: {a: {image: i, networks: [n]}}\nnetworks: {n: {enable_ipv6: true}}", []string{"networks.n.enable_ipv6"}},
-		"IPv6 in a container":      {"services: {a: {image: i, sysctls: {net.ipv6.conf.all.disable_ipv6: 0}}}", []string{"sysctls.net.ipv6.conf.all.disable_ipv6"}},
-		"options of an interface":  {"services: {a: {image: i, networks: {n: {driver_opts: {a: b}}}}}\nnetworks: {n: }", []string{"networks.n.driver_opts"}},
-		"raw sockets":              {"services: {a: {image: i, cap_add: [CAP_NET_RAW]}}", []string{"cap_add"}},
-		"raw sockets of a guest":   {"services: {a: {image: i, network_mode: 'service:b', cap_add: [NET_RAW]}, b: {image: i, network_mode: 'service:c'}, c: {image: i}}", []string{"cap_add"}},
-		"a capability":             {"services: {a: {image: i, cap_add: [sys_admin, NET_ADMIN]}}", []string{"cap_add", "cap_add"}},
-		"all capabilities":         {"services: {a: {image: i, cap_add: [ALL]}}", []string{"cap_add"}},
-		"no seccomp":               {"services: {a: {image: i, security_opt: ['seccomp:unconfined', apparmor=unconfined]}}", []string{"security_opt", "security_opt"}},
-		"a device":                 {"services: {a: {image: i, devices: ['/dev/fuse']}}", []string{"devices"}},
-		"devices by rule":          {"services: {a: {image: i, device_cgroup_rules: ['a *:* rwm']}}", []string{"device_cgroup_rules"}},
-		"GPUs":                     {"services: {a: {image: i, gpus: all}}", []string{"gpus"}},
-		"GPUs by deploy":           {"services: {a: {image: i, deploy: {resources: {reservations: {devices: [{capabilities: [gpu]}]}}}}}", []string{"deploy.resources.reservations.devices"}},
-		"the Docker socket":        {"services: {a: {image: i, volumes: ['/var/run/docker.sock:/x']}}", []string{"volumes"}},
-		"the socket, read-only":    {"services: {a: {image: i, volumes: ['/run/docker.sock:/x:ro']}}", []string{"volumes"}},
-		"the socket by name":       {"services: {a: {image: i, use_api_socket: true}}", []string{"use_api_socket"}},
-		"the root":                 {"services: {a: {image: i, volumes: ['/:/host:ro']}}", []string{"volumes"}},
-		"a folder outside":         {"services: {a: {image: i, volumes: ['%s:/x:ro']}}", []string{"volumes"}},
-		"a folder above":           {"services: {a: {image: i, volumes: ['..:/x:ro']}}", []string{"volumes"}},
-		"a link to outside":        {"services: {a: {image: i, volumes: ['./link:/x:ro']}}", []string{"volumes"}},
-		"a path through a link":    {"services: {a: {image: i, volumes: ['./link/none/deeper:/x:ro']}}", []string{"volumes"}},
-		"what is writable":         {"services: {a: {image: i, volumes: ['.:/x']}}", []string{"volumes"}},
-		"mounts on the host":       {"services: {a: {image: i, volumes: [{type: bind, source: ., target: /x, read_only: true, bind: {propagation: rshared}}]}}", []string{"volumes"}},
-		"an external volume":       {"services: {a: {image: i, volumes: ['vol:/x']}}\nvolumes: {vol: {external: true}}", []string{"volumes"}},
-		"a mount in disguise":      {"services: {a: {image: i, volumes: ['vol:/x']}}\nvolumes: {vol: {driver_opts: {type: none, o: bind, device: /etc}}}", []string{"volumes.vol.driver_opts"}},
-		"a volume's driver":        {"services: {a: {image: i, volumes: ['vol:/x']}}\nvolumes: {vol: {driver: d}}", []string{"volumes.vol.driver"}},
-		"another's volumes":        {"services: {a: {image: i, volumes_from: ['container:x']}}", []string{"volumes_from"}},
-		"another's name":           {"services: {a: {image: i, external_links: [x]}}", []string{"external_links"}},
-		"a secret outside":         {"services: {a: {image: i, secrets: [s]}}\nsecrets: {s: {file: /etc/shadow}}", []string{"secrets.s.file"}},
-		"a config outside":         {"services: {a: {image: i, configs: [s]}}\nconfigs: {s: {file: ../x}}", []string{"configs.s.file"}},
-		"no end at out of memory":  {"services: {a: {image: i, oom_kill_disable: true}}", []string{"oom_kill_disable"}},
-		"the host's programs end":  {"services: {a: {image: i, oom_score_adj: -5}}", []string{"oom_score_adj"}},
-		"another runtime":          {"services: {a: {image: i, runtime: nvidia}}", []string{"runtime"}},
-		"logs to elsewhere":        {"services: {a: {image: i, logging: {driver: syslog}}}", []string{"logging.driver"}},
-		"a privileged hook":        {"services: {a: {image: i, post_start: [{command: a, privileged: true}]}}", []string{"post_start.0.privileged"}},
-		"a build with rights":      {"services: {a: {build: {context: ., privileged: true, network: host, ssh: [default]}}}", []string{"build.entitlements", "build.network", "build.ssh"}},
+		"privileged":                     {"services: {a: {image: i, privileged: true}}", []string{"privileged"}},
+		"the host's processes":           {"services: {a: {image: i, pid: host}}", []string{"pid"}},
+		"another's processes":            {"services: {a: {image: i, pid: 'container:x'}}", []string{"pid"}},
+		"the host's memory":              {"services: {a: {image: i, ipc: host}}", []string{"ipc"}},
+		"the host's name":                {"services: {a: {image: i, uts: host}}", []string{"uts"}},
+		"the host's users":               {"services: {a: {image: i, userns_mode: host}}", []string{"userns_mode"}},
+		"the host's control group":       {"services: {a: {image: i, cgroup: host}}", []string{"cgroup"}},
+		"another control group":          {"services: {a: {image: i, cgroup_parent: /x}}", []string{"cgroup_parent"}},
+		"the host's network":             {"services: {a: {image: i, network_mode: host}}", []string{"network_mode"}},
+		"another's network":              {"services: {a: {image: i, network_mode: 'container:x'}}", []string{"network_mode"}},
+		"a network by its name":          {"services: {a: {image: i, network_mode: x}}", []string{"network_mode"}},
+		"an external network":            {"services: {a: {image: i, networks: [n]}}\nnetworks: {n: {external: true}}", []string{"networks.n.external"}},
+		"a network of the host's":        {"services: {a: {image: i, networks: [n]}}\nnetworks: {n: {driver: macvlan, driver_opts: {parent: eth0}}}", []string{"networks.n.driver", "networks.n.driver_opts.parent"}},
+		"another address giver":          {"services: {a: {image: i, networks: [n]}}\nnetworks: {n: {ipam: {driver: x}}}", []string{"networks.n.ipam.driver"}},
+		"IPv6 on an internal one":        {"services: {a: {image: i, networks: [n]}}\nnetworks: {n: {enable_ipv6: true}}", []string{"networks.n.enable_ipv6"}},
+		"IPv6 in a container":            {"services: {a: {image: i, sysctls: {net.ipv6.conf.all.disable_ipv6: 0}}}", []string{"sysctls.net.ipv6.conf.all.disable_ipv6"}},
+		"options of an interface":        {"services: {a: {image: i, networks: {n: {driver_opts: {a: b}}}}}\nnetworks: {n: }", []string{"networks.n.driver_opts"}},
+		"raw sockets":                    {"services: {a: {image: i, cap_add: [CAP_NET_RAW]}}", []string{"cap_add"}},
+		"raw sockets of a guest":         {"services: {a: {image: i, network_mode: 'service:b', cap_add: [NET_RAW]}, b: {image: i, network_mode: 'service:c'}, c: {image: i}}", []string{"cap_add"}},
+		"a capability":                   {"services: {a: {image: i, cap_add: [sys_admin, NET_ADMIN]}}", []string{"cap_add", "cap_add"}},
+		"all capabilities":               {"services: {a: {image: i, cap_add: [ALL]}}", []string{"cap_add"}},
+		"no seccomp":                     {"services: {a: {image: i, security_opt: ['seccomp:unconfined', apparmor=unconfined]}}", []string{"security_opt", "security_opt"}},
+		"a device":                       {"services: {a: {image: i, devices: ['/dev/fuse']}}", []string{"devices"}},
+		"devices by rule":                {"services: {a: {image: i, device_cgroup_rules: ['a *:* rwm']}}", []string{"device_cgroup_rules"}},
+		"GPUs":                           {"services: {a: {image: i, gpus: all}}", []string{"gpus"}},
+		"GPUs by deploy":                 {"services: {a: {image: i, deploy: {resources: {reservations: {devices: [{capabilities: [gpu]}]}}}}}", []string{"deploy.resources.reservations.devices"}},
+		"the Docker socket":              {"services: {a: {image: i, volumes: ['/var/run/docker.sock:/x']}}", []string{"volumes"}},
+		"the socket, read-only":          {"services: {a: {image: i, volumes: ['/run/docker.sock:/x:ro']}}", []string{"volumes"}},
+		"the socket by name":             {"services: {a: {image: i, use_api_socket: true}}", []string{"use_api_socket"}},
+		"the root":                       {"services: {a: {image: i, volumes: ['/:/host:ro']}}", []string{"volumes"}},
+		"a folder outside":               {"services: {a: {image: i, volumes: ['%s:/x:ro']}}", []string{"volumes"}},
+		"a folder above":                 {"services: {a: {image: i, volumes: ['..:/x:ro']}}", []string{"volumes"}},
+		"a link to outside":              {"services: {a: {image: i, volumes: ['./link:/x:ro']}}", []string{"volumes"}},
+		"a path through a link":          {"services: {a: {image: i, volumes: ['./link/none/deeper:/x:ro']}}", []string{"volumes"}},
+		"what is writable":               {"services: {a: {image: i, volumes: ['.:/x']}}", []string{"volumes"}},
+		"mounts on the host":             {"services: {a: {image: i, volumes: [{type: bind, source: ., target: /x, read_only: true, bind: {propagation: rshared}}]}}", []string{"volumes"}},
+		"an external volume":             {"services: {a: {image: i, volumes: ['vol:/x']}}\nvolumes: {vol: {external: true}}", []string{"volumes"}},
+		"a mount in disguise":            {"services: {a: {image: i, volumes: ['vol:/x']}}\nvolumes: {vol: {driver_opts: {type: none, o: bind, device: /etc}}}", driverOpts},
+		"a bind that is a tmpfs":         {"services: {a: {image: i, volumes: ['vol:/x']}}\nvolumes: {vol: {driver_opts: {type: tmpfs, o: bind, device: /etc}}}", driverOpts[:2]},
+		"a read-only one":                {"services: {a: {image: i, volumes: ['vol:/x']}}\nvolumes: {vol: {driver_opts: {type: tmpfs, o: 'bind,ro', device: /run}}}", driverOpts[:2]},
+		"a bind of many names":           {"services: {a: {image: i, volumes: ['vol:/x']}}\nvolumes: {vol: {driver_opts: {type: tmpfs, device: tmpfs, o: 'size=1m,rbind,move,remount,BIND'}}}", []string{driverOpts[1], driverOpts[1], driverOpts[1], driverOpts[1]}},
+		"options of no tmpfs":            {"services: {a: {image: i, volumes: ['vol:/x']}}\nvolumes: {vol: {driver_opts: {o: 'size=1m'}}}", driverOpts[1:2]},
+		"a network's volume":             {"services: {a: {image: i, volumes: ['vol:/x']}}\nvolumes: {vol: {driver_opts: {type: nfs, o: 'addr=10.0.0.1', device: ':/x'}}}", driverOpts},
+		"an unknown option":              {"services: {a: {image: i, volumes: ['vol:/x']}}\nvolumes: {vol: {driver_opts: {mountpoint: /x}}}", []string{"volumes.vol.driver_opts.mountpoint"}},
+		"an external volume to be read":  {"services: {a: {image: i, volumes: ['vol:/x:ro']}}\nvolumes: {vol: {external: true}}", []string{"volumes"}},
+		"annotations":                    {"services: {a: {image: i, annotations: {io.katacontainers.config_path: /x}}}", []string{"annotations"}},
+		"a name server":                  {"services: {a: {image: i, dns: [127.0.0.1, 8.8.8.8]}}", []string{"dns"}},
+		"real-time processes":            {"services: {a: {image: i, cpu_rt_runtime: 5000, ulimits: {rtprio: 9, nice: 20}}}", []string{"cpu_rt_runtime", "ulimits.nice", "ulimits.rtprio"}},
+		"the host's settings":            {"services: {a: {image: i, sysctls: {vm.overcommit_memory: 1, kernel/core_pattern: '|/x'}}}", []string{"sysctls.kernel/core_pattern", "sysctls.vm.overcommit_memory"}},
+		"no end of processes":            {"services: {a: {image: i, pids_limit: -1}}", []string{"pids_limit"}},
+		"no end of processes, by deploy": {"services: {a: {image: i, deploy: {resources: {limits: {pids: -1}}}}}", []string{"deploy.resources.limits.pids"}},
+		"no end of swap":                 {"services: {a: {image: i, memswap_limit: -1}}", []string{"memswap_limit"}},
+		"SELinux labels":                 {"services: {a: {image: i, volumes: ['./x:/x:ro,z']}}", []string{"volumes.0.bind.selinux"}},
+		"link-local addresses":           {"services: {a: {image: i, networks: {n: {link_local_ips: [169.254.169.254]}}}}\nnetworks: {n: }", []string{"networks.n.link_local_ips"}},
+		"options of addresses":           {"services: {a: {image: i, networks: [n]}}\nnetworks: {n: {ipam: {options: {a: b}}}}", []string{"networks.n.ipam.options"}},
+		"the storage driver":             {"services: {a: {image: i, storage_opt: {size: 1g, other: x}}}", []string{"storage_opt.other"}},
+		"a volume's driver":              {"services: {a: {image: i, volumes: ['vol:/x']}}\nvolumes: {vol: {driver: d}}", []string{"volumes.vol.driver"}},
+		"another's volumes":              {"services: {a: {image: i, volumes_from: ['container:x']}}", []string{"volumes_from"}},
+		"another's name":                 {"services: {a: {image: i, external_links: [x]}}", []string{"external_links"}},
+		"a secret outside":               {"services: {a: {image: i, secrets: [s]}}\nsecrets: {s: {file: /etc/shadow}}", []string{"secrets.s.file"}},
+		"a config outside":               {"services: {a: {image: i, configs: [s]}}\nconfigs: {s: {file: ../x}}", []string{"configs.s.file"}},
+		"no end at out of memory":        {"services: {a: {image: i, oom_kill_disable: true}}", []string{"oom_kill_disable"}},
+		"the host's programs end":        {"services: {a: {image: i, oom_score_adj: -5}}", []string{"oom_score_adj"}},
+		"another runtime":                {"services: {a: {image: i, runtime: nvidia}}", []string{"runtime"}},
+		"logs to elsewhere":              {"services: {a: {image: i, logging: {driver: syslog}}}", []string{"logging.driver"}},
+		"a privileged hook":              {"services: {a: {image: i, post_start: [{command: a, privileged: true}]}}", []string{"post_start.0.privileged"}},
+		"a build's network":              {"services: {a: {build: {context: ., network: host}}}", []string{"build.network"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := project(t, map[string]string{"compose.yaml": strings.ReplaceAll(tt.file, "%s", outside)})
@@ -113,7 +132,7 @@ services:
     cap_add: [CHOWN, cap_sys_ptrace, IPC_LOCK]
     cap_drop: [KILL]
     security_opt: ["no-new-privileges:false", "seccomp=builtin"]
-    volumes: ["./x:/x:ro", ".:/y:ro", "/etc/localtime:/etc/localtime:ro", "vol:/v", "ext:/e:ro", "tmp:/t", "/anonymous"]
+    volumes: ["./x:/x:ro", ".:/y:ro", "/etc/localtime:/etc/localtime:ro", "vol:/v", "tmp:/t", "/anonymous"]
     sysctls: {net.core.somaxconn: 1}
     runtime: runc
     oom_score_adj: 100
@@ -128,7 +147,7 @@ services:
   c: {image: i, network_mode: "service:a", ipc: "service:b", pid: "service:a"}
   d: {image: i, network_mode: bridge, cap_add: [NET_RAW]}
 secrets: {s: {file: ./s}}
-volumes: {vol: {}, ext: {external: true}, tmp: {driver_opts: {type: tmpfs, device: tmpfs}}}
+volumes: {vol: {}, tmp: {driver_opts: {type: tmpfs, device: tmpfs, o: "size=1m,mode=1777,uid=1000,nosuid,nodev,noexec"}}}
 `, fumehood.Compose{})
 }
 
@@ -170,7 +189,7 @@ func TestNetworksAreInternalUnlessOneSaysOtherwise(t *testing.T) {
 		{"the project says so", file + "x-fumehood: {egress: internet}\n", "", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p, changes := applied(t, tt.file, fumehood.Compose{Egress: tt.egress}, Policy{})
+			p, changes := applied(t, tt.file, fumehood.Compose{Egress: tt.egress, AllowUnsafe: true}, Policy{})
 			open, closed := p.project.Networks["default"], p.project.Networks["closed"]
 			if open.Internal != tt.internal || p.Internal() != tt.internal || has(changes, "", "networks.default.internal") != tt.internal {
 				t.Errorf("it is %+v, and told: %v", open, changes)
@@ -253,7 +272,7 @@ services:
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			p, changes := applied(t, tt.file, fumehood.Compose{Egress: tt.egress}, Policy{})
+			p, changes := applied(t, tt.file, fumehood.Compose{Egress: tt.egress, AllowUnsafe: true}, Policy{})
 			var ports []string
 			for _, port := range p.project.Services["a"].Ports {
 				ports = append(ports, portText(port))
@@ -396,7 +415,7 @@ func TestLimitsAreSetWhereThereAreNone(t *testing.T) {
 		{"user: a", fumehood.Limits{}, fumehood.DefaultMemory, fumehood.DefaultMemory, fumehood.DefaultPIDs, 0},
 		{"user: a", fumehood.Limits{Memory: fumehood.NoLimit, PIDs: fumehood.NoLimit}, 0, 0, 0, 0},
 		{"mem_limit: 64m, pids_limit: 50, cpus: 0.5", def, 64 << 20, 64 << 20, 50, 0.5},
-		{"mem_limit: 64m, memswap_limit: 128m, pids_limit: -1", def, 64 << 20, 128 << 20, -1, 2},
+		{"mem_limit: 64m, memswap_limit: 128m, pids_limit: 7", def, 64 << 20, 128 << 20, 7, 2},
 		{"deploy: {resources: {limits: {memory: 64m, cpus: '0.5', pids: 60}}}", def, 64 << 20, 64 << 20, 60, 0.5},
 		{"deploy: {resources: {limits: {cpus: '0.5'}}}", def, 1 << 30, 1 << 30, 100, 0.5},
 		{"mem_reservation: 4g", def, 4 << 30, 4 << 30, 100, 2},
@@ -449,10 +468,13 @@ func TestCapabilitiesAndPrivilegesAreTakenAway(t *testing.T) {
 func TestLogsAreBounded(t *testing.T) {
 	for service, want := range map[string]string{
 		"command: serve": "json-file map[max-file:1 max-size:10m]",
-		"command: serve, logging: {driver: local, options: {max-size: 1k}}": "local map[max-size:1k]",
-		"command: serve, logging: {options: {max-file: '3', tag: x}}":       "json-file map[max-file:3 max-size:10m tag:x]",
-		"command: serve, logging: {options: {compress: 'true'}}":            "json-file map[compress:true max-file:2 max-size:10m]",
-		"command: serve, logging: {driver: none}":                           "none map[]",
+		"command: serve, logging: {driver: local, options: {max-size: 1k}}":                      "local map[max-size:1k]",
+		"command: serve, logging: {options: {max-file: '3', tag: x}}":                            "json-file map[max-file:3 max-size:10m tag:x]",
+		"command: serve, logging: {options: {compress: 'true'}}":                                 "json-file map[compress:true max-file:2 max-size:10m]",
+		"command: serve, logging: {options: {max-size: 1000g, max-file: '99'}}":                  "json-file map[max-file:10 max-size:104857600]",
+		"command: serve, logging: {options: {max-size: '-1', max-file: '-1'}}":                   "json-file map[max-file:10 max-size:104857600]",
+		"command: serve, logging: {driver: local, options: {max-size: 1000g, max-file: '1000'}}": "local map[max-file:10 max-size:104857600]",
+		"command: serve, logging: {driver: none}":                                                "none map[]",
 	} {
 		t.Run(service, func(t *testing.T) {
 			p, _ := applied(t, "services: {a: {image: i, "+service+"}}", fumehood.Compose{}, Policy{})

@@ -3,7 +3,6 @@ package compose
 import (
 	"errors"
 	"maps"
-	"path/filepath"
 	"slices"
 
 	"github.com/compose-spec/compose-go/v2/consts"
@@ -75,10 +74,8 @@ func (p *Project) source(svc types.ServiceConfig) (Source, error) {
 func (p *Project) build(svc types.ServiceConfig) (*Build, error) {
 	b := svc.Build
 	cannot := map[string]bool{
-		"additional_contexts": len(b.AdditionalContexts) > 0, "cache_to": len(b.CacheTo) > 0, "entitlements": len(b.Entitlements) > 0,
-		"isolation": b.Isolation != "" && b.Isolation != "default", "no_cache_filter": len(b.NoCacheFilter) > 0,
-		"platforms": len(b.Platforms) > 1, "privileged": b.Privileged, "provenance": b.Provenance != "" && b.Provenance != "false",
-		"sbom": b.SBOM != "" && b.SBOM != "false", "ssh": len(b.SSH) > 0,
+		"isolation": b.Isolation != "" && b.Isolation != "default", "platforms": len(b.Platforms) > 1,
+		"provenance": b.Provenance != "" && b.Provenance != "false", "sbom": b.SBOM != "" && b.SBOM != "false",
 	}
 	bad := func(key, format string, a ...any) error {
 		return p.badAt([]string{"services", svc.Name, "build", key}, format, a...)
@@ -88,9 +85,6 @@ func (p *Project) build(svc types.ServiceConfig) (*Build, error) {
 		if cannot[key] {
 			errs = append(errs, bad(key, "builds cannot have it here"))
 		}
-	}
-	if !filepath.IsAbs(b.Context) {
-		errs = append(errs, bad("context", "a build is of a folder of this machine, not of %s", b.Context))
 	}
 	build := &Build{
 		Context: b.Context, Dockerfile: b.Dockerfile, Inline: b.DockerfileInline, Target: b.Target, Network: b.Network,

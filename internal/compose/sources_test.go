@@ -22,7 +22,7 @@ func sourcesOf(t *testing.T, text string, env map[string]string) ([]Source, erro
 	}
 	p, err := Load(t.Context(), "name", fumehood.Compose{Files: []string{file}, Env: env, AllowUnsafe: true})
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	all, err := p.Sources()
 	for i := range all {
@@ -78,7 +78,10 @@ func TestWhereServicesGetTheirImagesFrom(t *testing.T) {
 func TestWhatABuildCannotHaveIsToldByItsPlace(t *testing.T) {
 	for name, c := range map[string]struct{ build, says string }{
 		"another context":  {"{context: ., additional_contexts: {x: docker-image://y}}", "compose.yaml:2: services.web.build.additional_contexts"},
-		"several things":   {"{context: ., cache_to: [type=inline], sbom: true}", "services.web.build.sbom"},
+		"several things":   {"{context: ., cache_to: [type=inline], sbom: true}", "services.web.build.cache_to"},
+		"its origin":       {"{context: ., sbom: true}", "services.web.build.sbom"},
+		"rights":           {"{context: ., privileged: true}", "services.web.build.privileged"},
+		"keys":             {"{context: ., ssh: [default]}", "services.web.build.ssh"},
 		"a remote context": {"{context: \"https://github.com/a/b.git\"}", "not of https://github.com/a/b.git"},
 		"two platforms":    {"{context: ., platforms: [linux/amd64, linux/arm64]}", "services.web.build.platforms"},
 	} {

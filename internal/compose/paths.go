@@ -1,0 +1,308 @@
+package compose
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/compose-spec/compose-go/v2/dotenv"
+	"github.com/compose-spec/compose-go/v2/template"
+	"github.com/compose-spec/compose-go/v2/types"
+	"go.yaml.in/yaml/v4"
+)
+
+// What a project reads of the host's files: regular files of a bounded size, in its folder once all links are followed.
+// What lies elsewhere the user allows by name.
+
+// gate lets pass the paths that a project may read.
+type gate struct {
+	dirs []string // without links: the project's folder first, then what the user allows
+}
+
+func newGate(dir string, allowed []string) (gate, error) {
+	g := gate{dirs: []string{realPath(dir)}}
+	for _, path := range allowed {
+		abs, err := filepath.Abs(path)
+		if err != nil {
+			return g, err
+		}
+		g.dirs = append(g.dirs, realPath(abs))
+	}
+	return g, nil
+}
+
+// inside reports whether a path is in a folder of the gate, or is a file that it names, once all links are followed.
+func (g gate) inside(path string) bool {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return false
+	}
+	real := realPath(abs)
+	return slices.ContainsFunc(g.dirs, func(dir string) bool {
+		rel, err := filepath.Rel(dir, real)
+		return err == nil && filepath.IsLocal(rel)
+	})
+}
+
+// file returns an error for a path that may not be read as a file. One that does not exist may be.
+func (g gate) file(path string) error {
+	if !g.inside(path) {
+		return outsideError{path}
+	}
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s is not a regular file", path)
+	case info.Size() > maxFile:
+		return fmt.Errorf("%s is larger than %d bytes", path, maxFile)
+	}
+	return nil
+}
+
+// outsideError is about a path that the gate does not let pass.
+type outsideError struct{ path string }
+
+func (e outsideError) Error() string {
+	return fmt.Sprintf("%s is outside the project's folder, and may not be read: --allow-read %s allows it", e.path, e.path)
+}
+
+// maxIncluded bounds the files that one project includes and extends.
+const maxIncluded = 100
+
+// base is what compose-go joins the relative paths of a file with. In an included file, working is relative to this
+// process's directory.
+type base struct {
+	loader  string // for what it includes and extends
+	working string // for the variables and the folders of what it includes
+}
+
+// scan checks all files that a file includes and extends, and what they include and extend in turn, before anything reads
+// them.
+func (l *loading) scan(file string, content []byte, at base, env types.Mapping) error {
+	l.scanned++
+	if l.scanned > maxIncluded {
+		return fmt.Errorf("more than %d files are included and extended", maxIncluded)
+	}
+	docs, err := documents(content)
+	if err != nil {
+		return fmt.Errorf("parse %s: %w", file, err)
+	}
+	for _, doc := range docs {
+		for _, entry := range listOf(doc["include"]) {
+			if err := l.scanInclude(file, entry, at, env); err != nil {
+				return err
+			}
+		}
+		services, _ := doc["services"].(map[string]any)
+		for _, name := range slices.Sorted(maps.Keys(services)) {
+			svc, _ := services[name].(map[string]any)
+			extends, _ := svc["extends"].(map[string]any)
+			if extends["file"] == nil {
+				continue
+			}
+			path, err := l.reference(file, "services."+name+".extends.file", extends["file"], at.loader, env)
+			if err != nil {
+				return err
+			}
+			dir := filepath.Dir(path)
+			if err := l.follow(path, base{dir, dir}, env); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// scanInclude checks one entry of include.
+func (l *loading) scanInclude(file string, value any, at base, env types.Mapping) error {
+	entry, ok := value.(map[string]any)
+	if !ok {
+		entry = map[string]any{"path": value}
+	}
+	var included []string
+	for _, item := range listOf(entry["path"]) {
+		path, err := l.reference(file, "include", item, at.loader, env)
+		if err != nil {
+			return err
+		}
+		included = append(included, path)
+	}
+	if len(included) == 0 {
+		return nil // compose-go reports it
+	}
+	inner := base{loader: filepath.Dir(included[0])}
+	if entry["project_directory"] != nil {
+		dir, err := l.reference(file, "include.project_directory", entry["project_directory"], at.working, env)
+		if err != nil {
+			return err
+		}
+		inner.loader = dir
+	}
+	var err error
+	if inner.working, err = filepath.Rel(at.loader, inner.loader); err != nil || filepath.IsAbs(fmt.Sprint(entry["project_directory"])) {
+		inner.working = inner.loader
+	}
+	vars, err := l.included(file, entry["env_file"], at, inner, env)
+	if err != nil {
+		return err
+	}
+	for _, path := range included {
+		if err := l.follow(path, inner, env.Clone().Merge(vars)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// included reads the variables of an entry of include.
+func (l *loading) included(file string, value any, at, inner base, env types.Mapping) (types.Mapping, error) {
+	var files []string
+	for _, item := range listOf(value) {
+		path, err := l.reference(file, "include.env_file", item, at.working, env)
+		if err != nil {
+			return nil, err
+		}
+		if path != os.DevNull {
+			files = append(files, path)
+		}
+	}
+	if value == nil {
+		path := filepath.Join(inner.loader, ".env")
+		if info, err := os.Stat(path); err == nil && !info.IsDir() {
+			files = []string{path}
+		}
+	}
+	for _, path := range files {
+		if err := l.gate.file(path); err != nil {
+			return nil, err
+		}
+	}
+	return dotenv.GetEnvFromFile(env, files)
+}
+
+// follow scans a file that another one refers to. One that does not exist is for compose-go to report.
+func (l *loading) follow(path string, at base, env types.Mapping) error {
+	if err := l.gate.file(path); err != nil {
+		return err
+	}
+	content, err := readFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	l.places.include(path, content)
+	return l.scan(path, content, at, env)
+}
+
+// reference returns the path that a file has under a key, which the gate lets pass.
+func (l *loading) reference(file, key string, value any, dir string, env types.Mapping) (string, error) {
+	written, ok := value.(string)
+	if !ok {
+		return "", fmt.Errorf("%s: %s: wanted a path", file, key)
+	}
+	path, err := template.Substitute(written, func(name string) (string, bool) { v, ok := env[name]; return v, ok })
+	if err != nil {
+		return "", fmt.Errorf("%s: %s: %w", file, key, err)
+	}
+	if path == os.DevNull {
+		return path, nil
+	}
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(dir, path)
+	}
+	if !l.gate.inside(path) {
+		return "", fmt.Errorf("%s: %s: %w", file, key, outsideError{path})
+	}
+	return path, nil
+}
+
+// documents decodes the mappings of a YAML file, as compose-go does.
+func documents(content []byte) ([]map[string]any, error) {
+	var docs []map[string]any
+	for dec := yaml.NewDecoder(bytes.NewReader(content)); ; {
+		var node yaml.Node
+		err := dec.Decode(&node)
+		if errors.Is(err, io.EOF) {
+			return docs, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := bounded(&node); err != nil {
+			return nil, err
+		}
+		untag(&node, map[*yaml.Node]bool{})
+		var doc any
+		if err := node.Decode(&doc); err != nil {
+			return nil, err
+		}
+		m, _ := doc.(map[string]any) // compose-go reports what is no mapping
+		docs = append(docs, m)
+	}
+}
+
+// maxValues bounds the values of a file, those below aliases counted as often as they are referred to.
+const maxValues = 200_000
+
+// bounded returns an error for a document that aliases make too large, or that contains itself.
+func bounded(root *yaml.Node) error {
+	sizes := map[*yaml.Node]int{}
+	var size func(n *yaml.Node) int
+	size = func(n *yaml.Node) int {
+		if n == nil {
+			return 0
+		}
+		if got, ok := sizes[n]; ok {
+			return got
+		}
+		sizes[n] = maxValues + 1 // for what contains itself
+		total := 1 + size(n.Alias)
+		for _, child := range n.Content {
+			total = min(total+size(child), maxValues+1)
+		}
+		sizes[n] = total
+		return total
+	}
+	if size(root) > maxValues {
+		return fmt.Errorf("it has more than %d values, counted with what its aliases stand for", maxValues)
+	}
+	return nil
+}
+
+// untag removes the tags !reset and !override, which change how files are merged.
+func untag(n *yaml.Node, seen map[*yaml.Node]bool) {
+	if n == nil || seen[n] {
+		return
+	}
+	seen[n] = true
+	if n.Tag == "!reset" || n.Tag == "!override" {
+		n.Tag = ""
+	}
+	untag(n.Alias, seen)
+	for _, child := range n.Content {
+		untag(child, seen)
+	}
+}
+
+// listOf returns a list's items, or a value as a list of one.
+func listOf(value any) []any {
+	switch value := value.(type) {
+	case nil:
+		return nil
+	case []any:
+		return value
+	}
+	return []any{value}
+}

@@ -1,0 +1,131 @@
+package compose
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fumehood/fumehood"
+)
+
+// A project reads no file outside its folder unless the user allows it, whichever key names it and whatever links lead there.
+func TestAProjectReadsOnlyWhatIsInItsFolder(t *testing.T) {
+	const good = "services: {a: {image: i}}\n"
+	for name, tt := range map[string]struct {
+		files map[string]string // OUT is a folder outside the project
+		links map[string]string
+	}{
+		"the folder's .env by a link":       {map[string]string{"compose.yaml": good}, map[string]string{".env": "OUT/vars"}},
+		"env_file":                          {map[string]string{"compose.yaml": "services: {a: {image: i, env_file: OUT/vars}}"}, nil},
+		"env_file above":                    {map[string]string{"compose.yaml": "services: {a: {image: i, env_file: ../out/vars}}"}, nil},
+		"env_file as a list":                {map[string]string{"compose.yaml": "services: {a: {image: i, env_file: [{path: OUT/vars, required: false}]}}"}, nil},
+		"env_file by a link":                {map[string]string{"compose.yaml": "services: {a: {image: i, env_file: vars}}"}, map[string]string{"vars": "OUT/vars"}},
+		"label_file":                        {map[string]string{"compose.yaml": "services: {a: {image: i, label_file: OUT/vars}}"}, nil},
+		"include":                           {map[string]string{"compose.yaml": good + "include: [OUT/compose.yaml]"}, nil},
+		"include as a list":                 {map[string]string{"compose.yaml": good + "include: [{path: [OUT/compose.yaml]}]"}, nil},
+		"include by a link":                 {map[string]string{"compose.yaml": good + "include: [sub/compose.yaml]"}, map[string]string{"sub": "OUT"}},
+		"include by a variable":             {map[string]string{"compose.yaml": good + "include: ['${WHERE}']", ".env": "WHERE=OUT/compose.yaml"}, nil},
+		"include in a second document":      {map[string]string{"compose.yaml": good + "include: [OUT/compose.yaml]\n---\ninclude: !reset null\n"}, nil},
+		"include by a merge key":            {map[string]string{"compose.yaml": "x-all: &all {include: [OUT/compose.yaml]}\n<<: *all\n" + good}, nil},
+		"include of an include":             {map[string]string{"compose.yaml": good + "include: [sub/compose.yaml]", "sub/compose.yaml": "services: {b: {image: i}}\ninclude: [../../out/compose.yaml]"}, nil},
+		"an include's folder":               {map[string]string{"compose.yaml": good + "include: [{path: sub.yaml, project_directory: OUT}]", "sub.yaml": "services: {b: {image: i, env_file: vars}}"}, nil},
+		"an include's env_file":             {map[string]string{"compose.yaml": good + "include: [{path: sub.yaml, env_file: OUT/vars}]", "sub.yaml": "services: {b: {image: i}}"}, nil},
+		"the .env of an include, by a link": {map[string]string{"compose.yaml": good + "include: [sub/compose.yaml]", "sub/compose.yaml": "services: {b: {image: i}}"}, map[string]string{"sub/.env": "OUT/vars"}},
+		"an include's variable":             {map[string]string{"compose.yaml": good + "include: [{path: sub.yaml, env_file: vars}]", "vars": "WHERE=OUT/compose.yaml", "sub.yaml": "services: {b: {extends: {file: '${WHERE}', service: out}}}"}, nil},
+		"extends":                           {map[string]string{"compose.yaml": "services: {a: {extends: {file: OUT/compose.yaml, service: out}}}"}, nil},
+		"extends by a link":                 {map[string]string{"compose.yaml": "services: {a: {extends: {file: x.yaml, service: out}}}"}, map[string]string{"x.yaml": "OUT/compose.yaml"}},
+		"extends of an extends":             {map[string]string{"compose.yaml": "services: {a: {extends: {file: sub/x.yaml, service: b}}}", "sub/x.yaml": "services: {b: {extends: {file: ../../out/compose.yaml, service: out}}}"}, nil},
+		"extends in an include":             {map[string]string{"compose.yaml": good + "include: [sub/x.yaml]", "sub/x.yaml": "services: {b: {extends: {file: ../../out/compose.yaml, service: out}}}"}, nil},
+		"extends by a merge key":            {map[string]string{"compose.yaml": "x-all: &all {extends: {file: OUT/compose.yaml, service: out}}\nservices: {a: {<<: *all}}"}, nil},
+		"a build":                           {map[string]string{"compose.yaml": "services: {a: {build: OUT}}"}, nil},
+		"a build of a link":                 {map[string]string{"compose.yaml": "services: {a: {build: sub}}"}, map[string]string{"sub": "OUT"}},
+		"a Dockerfile":                      {map[string]string{"compose.yaml": "services: {a: {build: {context: ., dockerfile: OUT/Dockerfile}}}"}, nil},
+		"a Dockerfile by a link":            {map[string]string{"compose.yaml": "services: {a: {build: {context: .}}}"}, map[string]string{"Dockerfile": "OUT/Dockerfile"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			top := t.TempDir()
+			out := project(t, map[string]string{"vars": "SEEN=1\n", "compose.yaml": "services: {out: {image: i}}\n", "Dockerfile": "FROM scratch\n"})
+			if err := os.Rename(out, filepath.Join(top, "out")); err != nil {
+				t.Fatal(err)
+			}
+			out = filepath.Join(top, "out")
+			for file, content := range tt.files {
+				tt.files[file] = strings.ReplaceAll(content, "OUT", out)
+			}
+			dir := project(t, tt.files)
+			if err := os.Rename(dir, filepath.Join(top, "project")); err != nil {
+				t.Fatal(err)
+			}
+			dir = filepath.Join(top, "project")
+			for file, target := range tt.links {
+				if err := os.Symlink(strings.ReplaceAll(target, "OUT", out), filepath.Join(dir, file)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			src := fumehood.Compose{Files: []string{filepath.Join(dir, "compose.yaml")}}
+			_, err := Load(t.Context(), "box", src)
+			if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "--allow-read") {
+				t.Errorf("got %v", err)
+			}
+			src.AllowRead = []string{out}
+			if _, err := Load(t.Context(), "box", src); err != nil {
+				t.Errorf("allowed: %v", err)
+			}
+		})
+	}
+}
+
+// What a project names is read only if it is a regular file of a bounded size. Nothing is waited for.
+func TestAProjectReadsRegularFilesOnly(t *testing.T) {
+	for _, key := range []string{"env_file: PATH", "label_file: PATH", "extends: {file: PATH, service: b}", "include"} {
+		for name, make := range map[string]func(path string) error{
+			"a FIFO":   func(path string) error { return syscall.Mkfifo(path, 0o600) },
+			"a device": func(path string) error { return os.Symlink("/dev/zero", path) },
+			"a folder": func(path string) error { return os.Mkdir(path, 0o700) },
+			"much":     func(path string) error { return os.WriteFile(path, []byte(strings.Repeat("#", maxFile+1)), 0o600) },
+		} {
+			t.Run(key+"/"+name, func(t *testing.T) {
+				file := "services: {a: {image: i, " + key + "}}\n"
+				if key == "include" {
+					file = "services: {a: {image: i}}\ninclude: [PATH]\n"
+				}
+				dir := project(t, map[string]string{"compose.yaml": strings.ReplaceAll(file, "PATH", "x")})
+				if err := make(filepath.Join(dir, "x")); err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				_, err := Load(ctx, "box", fumehood.Compose{Files: []string{filepath.Join(dir, "compose.yaml")}, AllowRead: []string{"/dev/zero"}})
+				if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "x") {
+					t.Errorf("got %v", err)
+				}
+			})
+		}
+	}
+}
+
+func TestAliasesDoNotMakeAFileLarge(t *testing.T) {
+	bomb := "x-0: &l0 [a, a, a, a, a, a, a, a, a, a]\n"
+	for _, n := range []string{"1", "2", "3", "4", "5", "6", "7", "8"} {
+		before := string(n[0] - 1)
+		bomb += "x-" + n + ": &l" + n + " [" + strings.TrimSuffix(strings.Repeat("*l"+before+", ", 10), ", ") + "]\n"
+	}
+	bomb += "services: {a: {image: i}}\n"
+	for name, files := range map[string]map[string]string{
+		"the file":   {"compose.yaml": bomb},
+		"an include": {"compose.yaml": "services: {b: {image: i}}\ninclude: [x.yaml]\n", "x.yaml": bomb},
+	} {
+		_, err := Load(t.Context(), "box", fumehood.Compose{Files: []string{filepath.Join(project(t, files), "compose.yaml")}})
+		if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "values") {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	if _, err := load(t, "x-a: &a [*a]\nservices: {a: {image: i}}\n", fumehood.Compose{}); !errors.Is(err, fumehood.ErrConfig) {
+		t.Errorf("a list in itself: got %v", err)
+	}
+}
