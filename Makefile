@@ -39,7 +39,8 @@ test-all: ## all that exists, in parts that can be run alone: after a change of 
 
 test-all-tests: FUMEHOOD_TIER := all
 test-all-tests: images guest ## a part of test-all: all tests at full size, with the race detector
-	@$(TEST) -race -count=1 -p 2 -parallel 8 -timeout 60m ./provider/docker ./...
+	@scripts/ensure-qemu
+	@$(TEST) -race -count=1 -p 2 -parallel 4 -timeout 60m ./provider/docker ./...
 
 test-all-promises: promises ## a part of test-all: every column of the conformance suite
 

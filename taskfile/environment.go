@@ -119,7 +119,9 @@ func (e *Environment) read(from source, opts ReadOptions) (environment, string, 
 	}
 	switch found.Kind {
 	case spec.FoundCompose:
-		return environment{Spec: fumehood.Spec{Compose: &fumehood.Compose{Files: found.Files, Service: e.Service}}}, spec.TypeDocker, nil
+		// The user has named the task, whose folder is as good as the project's.
+		c := &fumehood.Compose{Files: found.Files, Service: e.Service, AllowRead: []string{from.dir}}
+		return environment{Spec: fumehood.Spec{Compose: c}}, spec.TypeDocker, nil
 	case spec.FoundDockerfile:
 		return environment{Spec: fumehood.Spec{Compose: &fumehood.Compose{Dockerfile: found.Files[0], Dir: filepath.Dir(found.Files[0])}}}, spec.TypeDocker, nil
 	case spec.FoundEnvironment:

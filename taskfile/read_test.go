@@ -108,7 +108,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 	}
 	steps, graded, row, one := f.Samples[0], f.Samples[1], f.Samples[2], f.Samples[3]
 	if want := (fumehood.Spec{
-		Compose: &fumehood.Compose{Files: []string{path("compose.yaml")}, Service: "web"},
+		Compose: &fumehood.Compose{Files: []string{path("compose.yaml")}, Service: "web", AllowRead: []string{filepath.Dir(path("compose.yaml"))}},
 		Limits:  fumehood.Limits{Memory: 32 << 20, CPUs: fumehood.NoLimit, PIDs: fumehood.NoLimit},
 	}); !reflect.DeepEqual(steps.spec, want) {
 		t.Errorf("got %+v", steps.spec)

@@ -28,16 +28,16 @@ func TestWhatFailsLateFailsTheStartAtOnce(t *testing.T) {
 	}{
 		"without a health check": {`
   db: {image: fumehood-test/busybox, command: [sh, -c, "echo last words; sleep 1; exit 3"]}
-`, []string{"start in service db: it has exited with code 3", "last words"}},
+`, []string{"in service db: it has exited with code 3", "last words"}},
 		"when it has been started again": {`
   db: {image: fumehood-test/busybox, command: [sh, -c, "echo last words; sleep 0.5; exit 3"], restart: "on-failure:1"}
-`, []string{"start in service db: it has exited with code 3", "last words"}},
+`, []string{"in service db: it has exited with code 3", "last words"}},
 		"after it was healthy": {`
   db:
     image: fumehood-test/busybox
     command: [sh, -c, "echo last words; sleep 2; exit 3"]
     healthcheck: {test: "true", interval: 200ms}
-`, []string{"start in service db: it has exited with code 3", "last words"}},
+`, []string{"in service db: it has exited with code 3", "last words"}},
 		"healthy no more": {`
   db:
     image: fumehood-test/busybox

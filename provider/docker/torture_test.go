@@ -165,7 +165,7 @@ sleep()
 func neighbour(t *testing.T, sb *fumehood.Sandbox) {
 	t.Helper()
 	begun(t, sb, fumehood.Cmd{ // with the daemon on its way
-		Args: []string{"sh", "-c", "echo kept > /tmp/neighbour; setsid sleep 1000 & echo begun; sleep 1000; echo never"},
+		Args: []string{"sh", "-c", "echo kept > /tmp/neighbour; setsid sleep 100000 & echo begun; sleep 100000; echo never"},
 	})
 }
 
