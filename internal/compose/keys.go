@@ -147,18 +147,18 @@ func empty(value any) bool {
 	return false
 }
 
-// text returns a value for a message, or nothing if it is long.
+// text returns a value for a message: nothing of a mapping, but for the source of a mount or device.
 func text(value any) string {
 	switch value := value.(type) {
 	case map[string]any:
-		return fmt.Sprint(value["source"])
+		source, _ := value["source"].(string)
+		return source
 	case []any:
 		var all []string
 		for _, item := range value {
-			if m, ok := item.(map[string]any); ok && m["source"] == nil {
-				return ""
+			if said := text(item); said != "" {
+				all = append(all, said)
 			}
-			all = append(all, text(item))
 		}
 		return strings.Join(all, ", ")
 	}
