@@ -134,8 +134,8 @@ func TestNoMoreSandboxesStartAtOnceThanMay(t *testing.T) {
 func TestFewerSandboxesStartWhileTheDaemonIsSlow(t *testing.T) {
 	t.Parallel()
 	p, proxy := faulty(t, docker.Options{MaxStarting: 4})
-	proxy.Delay = 300 * time.Millisecond
-	burst(t, p, 4) // it is known how long the daemon takes when it is not
+	proxy.Delay = 2 * time.Second // far more than a busy daemon takes
+	burst(t, p, 4)                // it is known how long the daemon takes when it is not
 	const starts, last = 8, 2
 	var created, starting, most atomic.Int64
 	proxy.Decide(func(call string) faultproxy.Fault {
