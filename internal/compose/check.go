@@ -204,11 +204,6 @@ func (c *checking) onInternal(svc *types.ServiceConfig) {
 			c.unsafe(of(svc, "sysctls", key), svc.Sysctls[key], why)
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(svc.Networks)) {
-		if n := svc.Networks[key]; n != nil && len(n.DriverOpts) > 0 {
-			c.unsafe(of(svc, "networks", key, "driver_opts"), "", why)
-		}
-	}
 	for _, name := range svc.CapAdd {
 		if capability(name) == "NET_RAW" {
 			c.unsafe(of(svc, "cap_add"), "NET_RAW", why)

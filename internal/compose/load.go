@@ -18,6 +18,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/archive"
 )
 
 const opLoad = "load compose project"
@@ -74,12 +75,13 @@ func (l *loading) load(ctx context.Context) (*Project, error) {
 	if len(profiles) == 0 && l.env[consts.ComposeProfiles] != "" {
 		profiles = strings.Split(l.env[consts.ComposeProfiles], ",")
 	}
+	details := types.ConfigDetails{WorkingDir: l.dir, ConfigFiles: l.files, Environment: maps.Clone(l.env)}
+	details.Environment[consts.ComposeProjectName] = l.name
 	for _, f := range l.files {
-		if err := l.scan(f.Filename, f.Content, base{l.dir, l.dir}, l.env); err != nil {
+		if err := l.scan(f.Filename, f.Content, base{l.dir, l.dir}, details.Environment); err != nil {
 			return nil, err
 		}
 	}
-	details := types.ConfigDetails{WorkingDir: l.dir, ConfigFiles: l.files, Environment: maps.Clone(l.env)}
 	options := []func(*loader.Options){
 		loader.WithProfiles(profiles), loader.WithoutUnnecessaryResources,
 		func(o *loader.Options) {
@@ -161,14 +163,7 @@ func (l *loading) readServiceFiles(project *types.Project) (*types.Project, erro
 
 // readFile reads a regular file that is not larger than maxFile.
 func readFile(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", path)
-	}
-	f, err := os.Open(path)
+	f, err := archive.OpenRegular(path)
 	if err != nil {
 		return nil, err
 	}

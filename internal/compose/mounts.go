@@ -3,6 +3,7 @@ package compose
 import (
 	"cmp"
 	"maps"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -149,7 +150,15 @@ func (c *checking) file(at []string, f types.FileObjectConfig) {
 		c.refuse(append(at, "environment"), "the variable %s is empty, and of an empty one no file is made", f.Environment)
 	case f.File != "" && !c.gate.inside(f.File):
 		c.unsafe(append(at, "file"), f.File, "it is a file of the host outside of the project's folder")
+	case f.File != "" && special(f.File):
+		c.refuse(append(at, "file"), "%s is neither a regular file nor a folder", f.File)
 	}
+}
+
+// special reports whether a path is a device, a pipe or a socket: reading it could block, or never end.
+func special(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && !info.Mode().IsRegular() && !info.IsDir()
 }
 
 // files checks a service's uses of secrets and configs. Those with a file are mounted, with the file's owner

@@ -141,16 +141,18 @@ func (l *loading) scanInclude(file string, value any, at base, env types.Mapping
 		return nil // compose-go reports it
 	}
 	inner := base{loader: filepath.Dir(included[0])}
+	inner.working = at.relative(inner.loader)
 	if entry["project_directory"] != nil {
-		dir, err := l.reference(file, "include.project_directory", entry["project_directory"], at.working, env)
+		written, err := substitute(entry["project_directory"], env)
+		if err == nil {
+			inner.loader, err = l.pass(file, "include.project_directory", written, at.working)
+		}
 		if err != nil {
 			return err
 		}
-		inner.loader = dir
-	}
-	var err error
-	if inner.working, err = filepath.Rel(at.loader, inner.loader); err != nil || filepath.IsAbs(fmt.Sprint(entry["project_directory"])) {
-		inner.working = inner.loader
+		if inner.working = written; !filepath.IsAbs(written) {
+			inner.working = at.relative(filepath.Join(at.loader, written))
+		}
 	}
 	vars, err := l.included(file, entry["env_file"], at, inner, env)
 	if err != nil {
@@ -206,16 +208,37 @@ func (l *loading) follow(path string, at base, env types.Mapping) error {
 	return l.scan(path, content, at, env)
 }
 
+// relative returns a folder, or a file's, as compose-go hands it to what it includes.
+func (b base) relative(path string) string {
+	if info, err := os.Stat(path); err != nil || !info.IsDir() {
+		path = filepath.Dir(path)
+	}
+	if rel, err := filepath.Rel(b.loader, path); err == nil {
+		return rel
+	}
+	return path
+}
+
+// substitute returns a text with the values of its variables.
+func substitute(value any, env types.Mapping) (string, error) {
+	text, ok := value.(string)
+	if !ok {
+		return "", errors.New("a path was expected")
+	}
+	return template.Substitute(text, func(name string) (string, bool) { v, ok := env[name]; return v, ok })
+}
+
 // reference returns the path that a file has under a key, which the gate lets pass.
 func (l *loading) reference(file, key string, value any, dir string, env types.Mapping) (string, error) {
-	written, ok := value.(string)
-	if !ok {
-		return "", fmt.Errorf("%s: %s: wanted a path", file, key)
-	}
-	path, err := template.Substitute(written, func(name string) (string, bool) { v, ok := env[name]; return v, ok })
+	path, err := substitute(value, env)
 	if err != nil {
 		return "", fmt.Errorf("%s: %s: %w", file, key, err)
 	}
+	return l.pass(file, key, path, dir)
+}
+
+// pass returns a path, relative to dir, that the gate lets pass.
+func (l *loading) pass(file, key, path, dir string) (string, error) {
 	if path == os.DevNull {
 		return path, nil
 	}
@@ -228,7 +251,8 @@ func (l *loading) reference(file, key string, value any, dir string, env types.M
 	return path, nil
 }
 
-// documents decodes the mappings of a YAML file, as compose-go does.
+// documents decodes the documents of a YAML file, as compose-go does. A document with !reset is returned twice, with what is
+// tagged so and without it: which of them compose-go goes by depends on the place.
 func documents(content []byte) ([]map[string]any, error) {
 	var docs []map[string]any
 	for dec := yaml.NewDecoder(bytes.NewReader(content)); ; {
@@ -243,14 +267,69 @@ func documents(content []byte) ([]map[string]any, error) {
 		if err := bounded(&node); err != nil {
 			return nil, err
 		}
-		untag(&node, map[*yaml.Node]bool{})
-		var doc any
-		if err := node.Decode(&doc); err != nil {
+		reset := untag(&node, map[*yaml.Node]bool{})
+		doc, err := decode(&node)
+		if err != nil {
 			return nil, err
 		}
-		m, _ := doc.(map[string]any) // compose-go reports what is no mapping
-		docs = append(docs, m)
+		docs = append(docs, doc)
+		if len(reset) > 0 {
+			remove(&node, reset, map[*yaml.Node]bool{})
+			if doc, err = decode(&node); err != nil {
+				return nil, err
+			}
+			docs = append(docs, doc)
+		}
 	}
+}
+
+// decode decodes a document that is a mapping.
+func decode(node *yaml.Node) (map[string]any, error) {
+	var value any
+	if err := node.Decode(&value); err != nil {
+		return nil, err
+	}
+	value, err := stringKeys(value)
+	if err != nil {
+		return nil, err
+	}
+	doc, ok := value.(map[string]any)
+	if !ok && value != nil {
+		return nil, errors.New("a mapping was expected at the top")
+	}
+	return doc, nil
+}
+
+// stringKeys returns a value whose mappings have texts for keys.
+func stringKeys(value any) (any, error) {
+	var err error
+	switch value := value.(type) {
+	case []any:
+		for i := range value {
+			if value[i], err = stringKeys(value[i]); err != nil {
+				return nil, err
+			}
+		}
+	case map[string]any:
+		for key := range value {
+			if value[key], err = stringKeys(value[key]); err != nil {
+				return nil, err
+			}
+		}
+	case map[any]any:
+		all := map[string]any{}
+		for key, child := range value {
+			name, ok := key.(string)
+			if !ok {
+				return nil, fmt.Errorf("a key is no text: %v", key)
+			}
+			if all[name], err = stringKeys(child); err != nil {
+				return nil, err
+			}
+		}
+		return all, nil
+	}
+	return value, nil
 }
 
 // maxValues bounds the values of a file, those below aliases counted as often as they are referred to.
@@ -281,19 +360,51 @@ func bounded(root *yaml.Node) error {
 	return nil
 }
 
-// untag removes the tags !reset and !override, which change how files are merged.
-func untag(n *yaml.Node, seen map[*yaml.Node]bool) {
+// untag removes the tags !reset and !override, which change how files are merged, and returns what was tagged !reset.
+func untag(n *yaml.Node, seen map[*yaml.Node]bool) map[*yaml.Node]bool {
+	reset := map[*yaml.Node]bool{}
+	if n == nil || seen[n] {
+		return reset
+	}
+	seen[n] = true
+	switch n.Tag {
+	case "!reset":
+		reset[n], n.Tag = true, ""
+	case "!override":
+		n.Tag = ""
+	}
+	maps.Copy(reset, untag(n.Alias, seen))
+	for i, child := range n.Content {
+		maps.Copy(reset, untag(child, seen))
+		// The decoder takes a list of mappings as value of a merge key, but not by an alias; compose-go does.
+		if n.Kind == yaml.MappingNode && i%2 == 1 && n.Content[i-1].Value == "<<" && child.Kind == yaml.AliasNode {
+			n.Content[i] = child.Alias
+		}
+	}
+	return reset
+}
+
+// remove removes nodes, and aliases of them, from what holds them.
+func remove(n *yaml.Node, nodes, seen map[*yaml.Node]bool) {
 	if n == nil || seen[n] {
 		return
 	}
 	seen[n] = true
-	if n.Tag == "!reset" || n.Tag == "!override" {
-		n.Tag = ""
+	remove(n.Alias, nodes, seen)
+	var kept []*yaml.Node
+	step := 1
+	if n.Kind == yaml.MappingNode {
+		step = 2 // a key and its value
 	}
-	untag(n.Alias, seen)
-	for _, child := range n.Content {
-		untag(child, seen)
+	for i := 0; i+step <= len(n.Content); i += step {
+		value := n.Content[i+step-1]
+		if nodes[value] || nodes[value.Alias] {
+			continue
+		}
+		remove(value, nodes, seen)
+		kept = append(kept, n.Content[i:i+step]...)
 	}
+	n.Content = kept
 }
 
 // listOf returns a list's items, or a value as a list of one.

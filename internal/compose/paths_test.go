@@ -22,32 +22,35 @@ func TestAProjectReadsOnlyWhatIsInItsFolder(t *testing.T) {
 		files map[string]string // OUT is a folder outside the project
 		links map[string]string
 	}{
-		"the folder's .env by a link":       {map[string]string{"compose.yaml": good}, map[string]string{".env": "OUT/vars"}},
-		"env_file":                          {map[string]string{"compose.yaml": "services: {a: {image: i, env_file: OUT/vars}}"}, nil},
-		"env_file above":                    {map[string]string{"compose.yaml": "services: {a: {image: i, env_file: ../out/vars}}"}, nil},
-		"env_file as a list":                {map[string]string{"compose.yaml": "services: {a: {image: i, env_file: [{path: OUT/vars, required: false}]}}"}, nil},
-		"env_file by a link":                {map[string]string{"compose.yaml": "services: {a: {image: i, env_file: vars}}"}, map[string]string{"vars": "OUT/vars"}},
-		"label_file":                        {map[string]string{"compose.yaml": "services: {a: {image: i, label_file: OUT/vars}}"}, nil},
-		"include":                           {map[string]string{"compose.yaml": good + "include: [OUT/compose.yaml]"}, nil},
-		"include as a list":                 {map[string]string{"compose.yaml": good + "include: [{path: [OUT/compose.yaml]}]"}, nil},
-		"include by a link":                 {map[string]string{"compose.yaml": good + "include: [sub/compose.yaml]"}, map[string]string{"sub": "OUT"}},
-		"include by a variable":             {map[string]string{"compose.yaml": good + "include: ['${WHERE}']", ".env": "WHERE=OUT/compose.yaml"}, nil},
-		"include in a second document":      {map[string]string{"compose.yaml": good + "include: [OUT/compose.yaml]\n---\ninclude: !reset null\n"}, nil},
-		"include by a merge key":            {map[string]string{"compose.yaml": "x-all: &all {include: [OUT/compose.yaml]}\n<<: *all\n" + good}, nil},
-		"include of an include":             {map[string]string{"compose.yaml": good + "include: [sub/compose.yaml]", "sub/compose.yaml": "services: {b: {image: i}}\ninclude: [../../out/compose.yaml]"}, nil},
-		"an include's folder":               {map[string]string{"compose.yaml": good + "include: [{path: sub.yaml, project_directory: OUT}]", "sub.yaml": "services: {b: {image: i, env_file: vars}}"}, nil},
-		"an include's env_file":             {map[string]string{"compose.yaml": good + "include: [{path: sub.yaml, env_file: OUT/vars}]", "sub.yaml": "services: {b: {image: i}}"}, nil},
-		"the .env of an include, by a link": {map[string]string{"compose.yaml": good + "include: [sub/compose.yaml]", "sub/compose.yaml": "services: {b: {image: i}}"}, map[string]string{"sub/.env": "OUT/vars"}},
-		"an include's variable":             {map[string]string{"compose.yaml": good + "include: [{path: sub.yaml, env_file: vars}]", "vars": "WHERE=OUT/compose.yaml", "sub.yaml": "services: {b: {extends: {file: '${WHERE}', service: out}}}"}, nil},
-		"extends":                           {map[string]string{"compose.yaml": "services: {a: {extends: {file: OUT/compose.yaml, service: out}}}"}, nil},
-		"extends by a link":                 {map[string]string{"compose.yaml": "services: {a: {extends: {file: x.yaml, service: out}}}"}, map[string]string{"x.yaml": "OUT/compose.yaml"}},
-		"extends of an extends":             {map[string]string{"compose.yaml": "services: {a: {extends: {file: sub/x.yaml, service: b}}}", "sub/x.yaml": "services: {b: {extends: {file: ../../out/compose.yaml, service: out}}}"}, nil},
-		"extends in an include":             {map[string]string{"compose.yaml": good + "include: [sub/x.yaml]", "sub/x.yaml": "services: {b: {extends: {file: ../../out/compose.yaml, service: out}}}"}, nil},
-		"extends by a merge key":            {map[string]string{"compose.yaml": "x-all: &all {extends: {file: OUT/compose.yaml, service: out}}\nservices: {a: {<<: *all}}"}, nil},
-		"a build":                           {map[string]string{"compose.yaml": "services: {a: {build: OUT}}"}, nil},
-		"a build of a link":                 {map[string]string{"compose.yaml": "services: {a: {build: sub}}"}, map[string]string{"sub": "OUT"}},
-		"a Dockerfile":                      {map[string]string{"compose.yaml": "services: {a: {build: {context: ., dockerfile: OUT/Dockerfile}}}"}, nil},
-		"a Dockerfile by a link":            {map[string]string{"compose.yaml": "services: {a: {build: {context: .}}}"}, map[string]string{"Dockerfile": "OUT/Dockerfile"}},
+		"the folder's .env by a link":         {map[string]string{"compose.yaml": good}, map[string]string{".env": "OUT/vars"}},
+		"env_file":                            {map[string]string{"compose.yaml": "services: {a: {image: i, env_file: OUT/vars}}"}, nil},
+		"env_file above":                      {map[string]string{"compose.yaml": "services: {a: {image: i, env_file: ../out/vars}}"}, nil},
+		"env_file as a list":                  {map[string]string{"compose.yaml": "services: {a: {image: i, env_file: [{path: OUT/vars, required: false}]}}"}, nil},
+		"env_file by a link":                  {map[string]string{"compose.yaml": "services: {a: {image: i, env_file: vars}}"}, map[string]string{"vars": "OUT/vars"}},
+		"label_file":                          {map[string]string{"compose.yaml": "services: {a: {image: i, label_file: OUT/vars}}"}, nil},
+		"include":                             {map[string]string{"compose.yaml": good + "include: [OUT/compose.yaml]"}, nil},
+		"include as a list":                   {map[string]string{"compose.yaml": good + "include: [{path: [OUT/compose.yaml]}]"}, nil},
+		"include by a link":                   {map[string]string{"compose.yaml": good + "include: [sub/compose.yaml]"}, map[string]string{"sub": "OUT"}},
+		"include by a variable":               {map[string]string{"compose.yaml": good + "include: ['${WHERE}']", ".env": "WHERE=OUT/compose.yaml"}, nil},
+		"include in a second document":        {map[string]string{"compose.yaml": good + "include: [OUT/compose.yaml]\n---\ninclude: !reset null\n"}, nil},
+		"include by a merge key":              {map[string]string{"compose.yaml": "x-all: &all {include: [OUT/compose.yaml]}\n<<: *all\n" + good}, nil},
+		"include that a reset reveals":        {map[string]string{"compose.yaml": "x-all: &all {include: [OUT/compose.yaml]}\ninclude: !reset null\n<<: *all\n" + good}, nil},
+		"include that a list's reset reveals": {map[string]string{"compose.yaml": "x-all: &all [{include: [OUT/compose.yaml]}]\ninclude: !reset []\n<<: *all\n" + good}, nil},
+		"include by the project's name":       {map[string]string{"compose.yaml": good + "include: ['${COMPOSE_PROJECT_NAME:+OUT/compose.yaml}']"}, nil},
+		"include of an include":               {map[string]string{"compose.yaml": good + "include: [sub/compose.yaml]", "sub/compose.yaml": "services: {b: {image: i}}\ninclude: [../../out/compose.yaml]"}, nil},
+		"an include's folder":                 {map[string]string{"compose.yaml": good + "include: [{path: sub.yaml, project_directory: OUT}]", "sub.yaml": "services: {b: {image: i, env_file: vars}}"}, nil},
+		"an include's env_file":               {map[string]string{"compose.yaml": good + "include: [{path: sub.yaml, env_file: OUT/vars}]", "sub.yaml": "services: {b: {image: i}}"}, nil},
+		"the .env of an include, by a link":   {map[string]string{"compose.yaml": good + "include: [sub/compose.yaml]", "sub/compose.yaml": "services: {b: {image: i}}"}, map[string]string{"sub/.env": "OUT/vars"}},
+		"an include's variable":               {map[string]string{"compose.yaml": good + "include: [{path: sub.yaml, env_file: vars}]", "vars": "WHERE=OUT/compose.yaml", "sub.yaml": "services: {b: {extends: {file: '${WHERE}', service: out}}}"}, nil},
+		"extends":                             {map[string]string{"compose.yaml": "services: {a: {extends: {file: OUT/compose.yaml, service: out}}}"}, nil},
+		"extends by a link":                   {map[string]string{"compose.yaml": "services: {a: {extends: {file: x.yaml, service: out}}}"}, map[string]string{"x.yaml": "OUT/compose.yaml"}},
+		"extends of an extends":               {map[string]string{"compose.yaml": "services: {a: {extends: {file: sub/x.yaml, service: b}}}", "sub/x.yaml": "services: {b: {extends: {file: ../../out/compose.yaml, service: out}}}"}, nil},
+		"extends in an include":               {map[string]string{"compose.yaml": good + "include: [sub/x.yaml]", "sub/x.yaml": "services: {b: {extends: {file: ../../out/compose.yaml, service: out}}}"}, nil},
+		"extends by a merge key":              {map[string]string{"compose.yaml": "x-all: &all {extends: {file: OUT/compose.yaml, service: out}}\nservices: {a: {<<: *all}}"}, nil},
+		"a build":                             {map[string]string{"compose.yaml": "services: {a: {build: OUT}}"}, nil},
+		"a build of a link":                   {map[string]string{"compose.yaml": "services: {a: {build: sub}}"}, map[string]string{"sub": "OUT"}},
+		"a Dockerfile":                        {map[string]string{"compose.yaml": "services: {a: {build: {context: ., dockerfile: OUT/Dockerfile}}}"}, nil},
+		"a Dockerfile by a link":              {map[string]string{"compose.yaml": "services: {a: {build: {context: .}}}"}, map[string]string{"Dockerfile": "OUT/Dockerfile"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			top := t.TempDir()
@@ -79,6 +82,35 @@ func TestAProjectReadsOnlyWhatIsInItsFolder(t *testing.T) {
 				t.Errorf("allowed: %v", err)
 			}
 		})
+	}
+}
+
+// compose-go joins some paths of nested includes with this process's folder, and others with the including file's.
+func TestPathsOfNestedIncludesAreThoseThatAreRead(t *testing.T) {
+	top := project(t, map[string]string{
+		"out/vars":                 "SEEN=outside\n",
+		"project/compose.yaml":     "services: {a: {image: i}}\ninclude: [sub/a.yaml]\n",
+		"project/sub/a.yaml":       "include: [{path: b.yaml, project_directory: pd}]\n",
+		"project/sub/b.yaml":       "include: [{path: c.yaml, env_file: ../../out/vars}]\n",
+		"project/sub/pd/c.yaml":    "services: {c: {image: i, environment: {SEEN: '${SEEN}'}}}\n",
+		"project/sub/pd/out/vars":  "SEEN=inside\n",
+		"project/out/vars":         "SEEN=inside\n",
+		"project/pd/compose.yaml":  "services: {}\n",
+		"project/sub/out/vars":     "SEEN=inside\n",
+		"project/sub/pd/sub/x.txt": "",
+	})
+	t.Chdir(filepath.Join(top, "project"))
+	src := fumehood.Compose{Files: []string{"compose.yaml"}}
+	if _, err := Load(t.Context(), "box", src); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "--allow-read") {
+		t.Errorf("got %v", err)
+	}
+	src.AllowRead = []string{filepath.Join(top, "out")}
+	p, err := Load(t.Context(), "box", src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := env(t, p, "c", "SEEN"); got != "outside" {
+		t.Errorf("compose-go read another file than was checked: %s", got)
 	}
 }
 

@@ -53,3 +53,11 @@ type Secret struct {
 	File    string // the absolute path of the file that holds it; empty for Content
 	Content string
 }
+
+// Read returns what the secret holds. A file has to be a regular one of at most 4 MiB.
+func (s Secret) Read() ([]byte, error) {
+	if s.File == "" {
+		return []byte(s.Content), nil
+	}
+	return readFile(s.File)
+}

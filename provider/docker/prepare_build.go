@@ -289,12 +289,9 @@ func (p *Provider) runBuild(ctx context.Context, b *imageBuild, inputs string, t
 		build.Ulimits = append(build.Ulimits, engine.Ulimit(u))
 	}
 	for _, s := range of.Secrets {
-		content := []byte(s.Content)
-		if s.File != "" {
-			var err error
-			if content, err = os.ReadFile(s.File); err != nil {
-				return &fumehood.Error{Op: "read secret " + s.ID, Class: fumehood.ErrConfig, Err: err}
-			}
+		content, err := s.Read()
+		if err != nil {
+			return &fumehood.Error{Op: "read secret " + s.ID, Class: fumehood.ErrConfig, Err: err}
 		}
 		build.Secrets[s.ID] = content
 	}
