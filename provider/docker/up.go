@@ -178,7 +178,11 @@ func (s *service) launch(ctx context.Context, project *compose.Project) error {
 		case !ok:
 			return s.failure("start", &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("the Engine did not report the start within %v", startTimeout)})
 		case s.Serves && state.Died:
-			return s.failure("start", &fumehood.Error{Class: fumehood.ErrUnavailable, Err: fmt.Errorf("its main process ended at once with code %d", state.Exit)})
+			var err error = &fumehood.Error{Class: fumehood.ErrUnavailable, Err: fmt.Errorf("its main process ended at once with code %d", state.Exit)}
+			if state.Exit == 0 { // the guest ends so where its connection has ended
+				err = lostGuest{err}
+			}
+			return s.failure("start", err)
 		}
 	}
 	if !s.Serves {
