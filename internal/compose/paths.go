@@ -142,17 +142,8 @@ func (l *loading) scanInclude(file string, value any, at base, env types.Mapping
 	}
 	inner := base{loader: filepath.Dir(included[0])}
 	inner.working = at.relative(inner.loader)
-	if entry["project_directory"] != nil {
-		written, err := substitute(entry["project_directory"], env)
-		if err == nil {
-			inner.loader, err = l.pass(file, "include.project_directory", written, at.working)
-		}
-		if err != nil {
-			return err
-		}
-		if inner.working = written; !filepath.IsAbs(written) {
-			inner.working = at.relative(filepath.Join(at.loader, written))
-		}
+	if err := l.projectDirectory(file, entry["project_directory"], at, &inner, env); err != nil {
+		return err
 	}
 	vars, err := l.included(file, entry["env_file"], at, inner, env)
 	if err != nil {
@@ -162,6 +153,28 @@ func (l *loading) scanInclude(file string, value any, at base, env types.Mapping
 		if err := l.follow(path, inner, env.Clone().Merge(vars)); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// projectDirectory sets the bases of an entry of include that says its folder.
+func (l *loading) projectDirectory(file string, value any, at base, inner *base, env types.Mapping) error {
+	const key = "include.project_directory"
+	if value == nil {
+		return nil
+	}
+	written, err := substitute(value, env)
+	if err != nil {
+		return fmt.Errorf("%s: %s: %w", file, key, err)
+	}
+	if written == "" {
+		return nil
+	}
+	if inner.loader, err = l.pass(file, key, written, at.working); err != nil {
+		return err
+	}
+	if inner.working = written; !filepath.IsAbs(written) {
+		inner.working = at.relative(filepath.Join(at.loader, written))
 	}
 	return nil
 }
@@ -178,7 +191,7 @@ func (l *loading) included(file string, value any, at, inner base, env types.Map
 			files = append(files, path)
 		}
 	}
-	if value == nil {
+	if len(listOf(value)) == 0 {
 		path := filepath.Join(inner.loader, ".env")
 		if info, err := os.Stat(path); err == nil && !info.IsDir() {
 			files = []string{path}

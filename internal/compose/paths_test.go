@@ -41,6 +41,7 @@ func TestAProjectReadsOnlyWhatIsInItsFolder(t *testing.T) {
 		"an include's folder":                 {map[string]string{"compose.yaml": good + "include: [{path: sub.yaml, project_directory: OUT}]", "sub.yaml": "services: {b: {image: i, env_file: vars}}"}, nil},
 		"an include's env_file":               {map[string]string{"compose.yaml": good + "include: [{path: sub.yaml, env_file: OUT/vars}]", "sub.yaml": "services: {b: {image: i}}"}, nil},
 		"the .env of an include, by a link":   {map[string]string{"compose.yaml": good + "include: [sub/compose.yaml]", "sub/compose.yaml": "services: {b: {image: i}}"}, map[string]string{"sub/.env": "OUT/vars"}},
+		"the same, with an empty env_file":    {map[string]string{"compose.yaml": good + "include: [{path: sub/compose.yaml, env_file: [], project_directory: '${NONE}'}]", "sub/compose.yaml": "services: {b: {image: i}}"}, map[string]string{"sub/.env": "OUT/vars"}},
 		"an include's variable":               {map[string]string{"compose.yaml": good + "include: [{path: sub.yaml, env_file: vars}]", "vars": "WHERE=OUT/compose.yaml", "sub.yaml": "services: {b: {extends: {file: '${WHERE}', service: out}}}"}, nil},
 		"extends":                             {map[string]string{"compose.yaml": "services: {a: {extends: {file: OUT/compose.yaml, service: out}}}"}, nil},
 		"extends by a link":                   {map[string]string{"compose.yaml": "services: {a: {extends: {file: x.yaml, service: out}}}"}, map[string]string{"x.yaml": "OUT/compose.yaml"}},

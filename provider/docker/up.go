@@ -150,6 +150,15 @@ func (s *service) depends(ctx context.Context, early bool) error {
 	return nil
 }
 
+// endedAtOnce is the error about a guest that has ended during the start. It ends with code 0 where its connection has.
+func endedAtOnce(state engine.ContainerState) error {
+	err := &fumehood.Error{Class: fumehood.ErrUnavailable, Err: fmt.Errorf("its main process ended at once with code %d", state.Exit)}
+	if state.Exit == 0 {
+		return lostGuest{err}
+	}
+	return err
+}
+
 // launch starts the containers and waits until they run, and their guests answer.
 func (s *service) launch(ctx context.Context, project *compose.Project) error {
 	if s.Serves {
@@ -178,11 +187,7 @@ func (s *service) launch(ctx context.Context, project *compose.Project) error {
 		case !ok:
 			return s.failure("start", &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("the Engine did not report the start within %v", startTimeout)})
 		case s.Serves && state.Died:
-			var err error = &fumehood.Error{Class: fumehood.ErrUnavailable, Err: fmt.Errorf("its main process ended at once with code %d", state.Exit)}
-			if state.Exit == 0 { // the guest ends so where its connection has ended
-				err = lostGuest{err}
-			}
-			return s.failure("start", err)
+			return s.failure("start", endedAtOnce(state))
 		}
 	}
 	if !s.Serves {
