@@ -80,8 +80,9 @@ func (c *checking) keys(path string, at []string, value any) {
 		if path != "" && !keys().above[path] {
 			return // its keys are names: labels, variables, options
 		}
+		named := keys().above[path+".*"] // a service may have the name of an extension
 		for _, key := range slices.Sorted(maps.Keys(value)) {
-			if strings.HasPrefix(key, "x-") || key == "#extensions" {
+			if !named && (strings.HasPrefix(key, "x-") || key == "#extensions") {
 				continue
 			}
 			if len(at) != 1 || c.uses(at[0], key) {

@@ -24,6 +24,7 @@ func TestWhatBreaksTheIsolationIsRefusedUnlessItIsAllowed(t *testing.T) {
 		keys []string
 	}{
 		"privileged":                     {"services: {a: {image: i, privileged: true}}", []string{"privileged"}},
+		"a name like an extension's":     {"services: {x-a: {image: i, privileged: true, devices: [/dev/fuse]}}", []string{"devices", "privileged"}},
 		"the host's processes":           {"services: {a: {image: i, pid: host}}", []string{"pid"}},
 		"another's processes":            {"services: {a: {image: i, pid: 'container:x'}}", []string{"pid"}},
 		"the host's memory":              {"services: {a: {image: i, ipc: host}}", []string{"ipc"}},
