@@ -17,6 +17,10 @@ type CleanupOptions struct {
 	Names []string
 	// Caches removes what Fumehood made for later use: guest volumes, images.
 	Caches bool
+	// Foreign are patterns, as path.Match has them, of the names of foreign objects to remove: those whose labels name
+	// Fumehood, and that no seal of this user's proves to be its own. A pattern that matches none is an ErrConfig, and
+	// nothing is removed.
+	Foreign []string
 	// DryRun removes nothing and only tells what would be.
 	DryRun bool
 }
@@ -29,6 +33,7 @@ type Leftover struct {
 	Owner   string // "alive", "dead" or "unknown", as judged from here
 	Kept    bool
 	Cache   bool
+	Foreign bool   // its labels name Fumehood, and no seal of this user's proves that: it stays unless Foreign names it
 	Remove  bool   // it is to be removed
 	Reason  string // why, or why not
 	Removed bool   // it has been removed

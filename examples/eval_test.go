@@ -27,6 +27,16 @@ type evaluation struct {
 	results map[string]task.SampleResult // by sample
 }
 
+// sharedSecret has a program use the tests' secret, and so their guest's volume.
+func sharedSecret(t *testing.T) string {
+	t.Helper()
+	file, err := owner.SecretFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return owner.SecretVariable + "=" + file
+}
+
 // eval runs `fumehood eval DIR ARG...` in an empty folder. It must end well and leave nothing behind.
 func eval(t *testing.T, dir string, args ...string) evaluation {
 	t.Helper()
@@ -41,7 +51,7 @@ func eval(t *testing.T, dir string, args ...string) evaluation {
 	args = append([]string{"eval", of, "--max-sandboxes", "3"}, args...)
 	cmd, stdout, stderr := command(t, "fumehood", args...)
 	cmd.Dir = folder
-	cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+state)
+	cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+state, sharedSecret(t))
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%v\n%s", err, stderr)
 	}

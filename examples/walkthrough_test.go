@@ -14,7 +14,7 @@ func TestTheWalkThroughIsTrue(t *testing.T) {
 	lookAt(t, "walkthrough")
 	cmd, stdout, stderr := command(t, build(t, "walkthrough"))
 	cmd.Dir = "walkthrough"
-	cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+t.TempDir())
+	cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+t.TempDir(), sharedSecret(t))
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%v\n%s", err, stderr)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/dockertest"
+	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider/docker"
 	"github.com/fumehood/fumehood/session"
@@ -451,9 +452,18 @@ func TestWhatContainersWroteIsRemovedByTheUnprivilegedUserWhoMadeIt(t *testing.T
 	if err := errors.Join(err, os.WriteFile(program, text, 0o755), os.Mkdir(home, 0o700), os.Chown(home, 65534, 65534), os.Chmod(socket, 0o666), os.Chmod(dir, 0o755)); err != nil {
 		t.Fatal(err)
 	}
+	secret := filepath.Join(home, "secret")
+	from, err := owner.SecretFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err = os.ReadFile(from)
+	if err := errors.Join(err, os.WriteFile(secret, text, 0o600), os.Chown(secret, 65534, 65534)); err != nil {
+		t.Fatal(err)
+	}
 	cmd := exec.CommandContext(t.Context(), program, "-test.v", "-test.run", "^"+t.Name()+"$")
 	cmd.Dir = home
-	cmd.Env = append(os.Environ(), unprivileged+"="+home, "DOCKER_HOST=unix://"+socket, "HOME="+home, "XDG_STATE_HOME="+home+"/state", "TMPDIR="+home, tier.Variable+"=quick")
+	cmd.Env = append(os.Environ(), unprivileged+"="+home, "DOCKER_HOST=unix://"+socket, "HOME="+home, "XDG_STATE_HOME="+home+"/state", owner.SecretVariable+"="+secret, "TMPDIR="+home, tier.Variable+"=quick")
 	become(cmd, 65534)
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "--- PASS") {

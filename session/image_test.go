@@ -87,7 +87,7 @@ func TestTheSpecsImageIsBuiltByTheFirstSpawn(t *testing.T) {
 
 func TestABuiltImageIsTaggedAsTheSpecSays(t *testing.T) {
 	t.Parallel()
-	tag := "fumehood-test-tag:" + strings.ToLower(rand.Text()[:10])
+	tag := "test-of-fumehood:" + strings.ToLower(rand.Text()[:10])
 	p, env := built(t, "x", "  image: "+tag, "  user: '1000'")
 	r := spawn(t, p.open(t, env, session.Agent, nil), session.SpawnOptions{})
 	if res := execute(t, r, sh("cat /built; id -u")); res.Stdout.Text() != "x1000\n" {

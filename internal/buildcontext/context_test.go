@@ -41,6 +41,34 @@ func TestTheImagesThatADockerfileBuildsOn(t *testing.T) {
 	}
 }
 
+func TestDockerfile_Renamed(t *testing.T) {
+	names := map[string]string{"base": "new:1", "a:1.2": "new:2"}
+	for name, c := range map[string]struct{ text, want string }{
+		"from":         {"FROM base\nRUN echo base", "FROM new:1\nRUN echo base"},
+		"as_itself":    {"FROM base AS base\nFROM base", "FROM new:1 AS base\nFROM base"},
+		"platform":     {"FROM --platform=base base", "FROM --platform=base new:1"},
+		"argument":     {"ARG V=1\nFROM a:${V}.2 as x", "ARG V=1\nFROM new:2 as x"},
+		"continued":    {"FROM \\\n  # base\n  base\nRUN x", "FROM \\\n  # base\n  new:1\nRUN x"},
+		"two_lines":    {"FROM x\r\nFROM base\r\n", "FROM x\r\nFROM new:1\r\n"},
+		"longer_name":  {"FROM base:1\nFROM database", "FROM base:1\nFROM database"},
+		"copy":         {"FROM x\nCOPY --chown=1 --from=base base /base", "FROM x\nCOPY --chown=1 --from=new:1 base /base"},
+		"copy_longer":  {"FROM x\nCOPY --from=base2 base /", "FROM x\nCOPY --from=base2 base /"},
+		"mount":        {"FROM x\nRUN --mount=type=bind,from=base,target=/t --mount=from=base,target=/u from=base", "FROM x\nRUN --mount=type=bind,from=new:1,target=/t --mount=from=new:1,target=/u from=base"},
+		"stage":        {"FROM x AS base\nCOPY --from=base /a /", "FROM x AS base\nCOPY --from=base /a /"},
+		"heredoc_text": {"FROM base\nRUN <<E\nFROM base\nE\n", "FROM new:1\nRUN <<E\nFROM base\nE\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			read, err := Parse(c.text, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := read.Renamed(names); err != nil || got != c.want {
+				t.Errorf("got %q, %v, want %q", got, err, c.want)
+			}
+		})
+	}
+}
+
 func TestAContextThatHasChangedSinceItWasLookedAtIsNotBuilt(t *testing.T) {
 	dir := filetest.Lay(t, map[string]string{"x": "1", "d/y": "2"})
 	looked, err := NewTree(t.Context(), dir, "below", Options{})

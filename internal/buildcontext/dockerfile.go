@@ -2,6 +2,7 @@ package buildcontext
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +21,38 @@ type Dockerfile struct {
 	Heredoc int
 	// Syntax is the image of the builder that it asks for by "# syntax="; empty where it asks for none.
 	Syntax string
+
+	text string
+	uses []use
+}
+
+// use is where a Dockerfile names an image.
+type use struct {
+	ref         string         // its reference, the variables in it replaced
+	first, last int            // the instruction's lines, from 0 on
+	written     *regexp.Regexp // finds the reference as it is written; its only group is what is to be replaced
+}
+
+// Renamed returns the Dockerfile with other references in place of those that are keys of names.
+func (d Dockerfile) Renamed(names map[string]string) (string, error) {
+	lines := strings.Split(d.text, "\n")
+	for _, u := range d.uses {
+		name, is := names[u.ref]
+		if !is {
+			continue
+		}
+		found := false
+		for i := u.first; i <= u.last && i < len(lines) && !found; i++ {
+			comment := strings.HasPrefix(strings.TrimSpace(lines[i]), "#")
+			if at := u.written.FindStringSubmatchIndex(lines[i]); at != nil && !comment {
+				lines[i], found = lines[i][:at[2]]+name+lines[i][at[3]:], true
+			}
+		}
+		if !found {
+			return "", fmt.Errorf("line %d: the image %s is named in a way that cannot be replaced", u.first+1, u.ref)
+		}
+	}
+	return strings.Join(lines, "\n"), nil
 }
 
 // Parse reads a Dockerfile. args are the arguments that are given to the build, those among them that the builder
@@ -30,6 +63,7 @@ func Parse(text string, args map[string]string) (Dockerfile, error) {
 		return Dockerfile{}, err
 	}
 	d := reader{given: args, args: variables{}, lex: shell.NewLex(parsed.EscapeToken), stages: map[string]bool{"scratch": true}}
+	d.found.text = text
 	d.found.Syntax, _, _, _ = parser.DetectSyntax([]byte(text))
 	for _, n := range parsed.AST.Children {
 		if err := d.instruction(n); err != nil {
@@ -103,7 +137,7 @@ func (d *reader) instruction(n *parser.Node) error {
 		if err != nil {
 			return err
 		}
-		d.add(ref)
+		d.add(n, ref, `(?:^|\s)(%s)(?:\s|$)`, n.Next.Value)
 		if as := n.Next.Next; as != nil && strings.EqualFold(as.Value, "as") && as.Next != nil {
 			d.stages[strings.ToLower(as.Next.Value)] = true
 		}
@@ -112,13 +146,13 @@ func (d *reader) instruction(n *parser.Node) error {
 	case "copy":
 		for _, flag := range n.Flags {
 			if ref, ok := strings.CutPrefix(flag, "--from="); ok {
-				d.add(ref)
+				d.add(n, ref, `\s--from=(%s)(?:\s|$)`, ref)
 			}
 		}
 	case "run":
 		for _, flag := range n.Flags {
 			if mount, ok := strings.CutPrefix(flag, "--mount="); ok {
-				d.mount(mount)
+				d.mount(n, mount)
 			}
 		}
 	}
@@ -141,16 +175,23 @@ func (d *reader) arg(word string) error {
 }
 
 // mount takes the image that a RUN's mount is of, if it is of one.
-func (d *reader) mount(of string) {
+func (d *reader) mount(n *parser.Node, of string) {
 	for field := range strings.SplitSeq(of, ",") {
 		if ref, ok := strings.CutPrefix(field, "from="); ok && !strings.Contains(ref, "$") { // variables are the stage's
-			d.add(ref)
+			d.add(n, ref, `[=,]from=(%s)(?:[,\s]|$)`, ref)
 		}
 	}
 }
 
-func (d *reader) add(ref string) {
-	if ref != "" && !d.stages[strings.ToLower(ref)] && !slices.Contains(d.found.Bases, ref) {
+// add notes an image that an instruction names. pattern finds it as it is written there.
+func (d *reader) add(n *parser.Node, ref, pattern, written string) {
+	if ref == "" || d.stages[strings.ToLower(ref)] {
+		return
+	}
+	if !slices.Contains(d.found.Bases, ref) {
 		d.found.Bases = append(d.found.Bases, ref)
 	}
+	d.found.uses = append(d.found.uses, use{
+		ref: ref, first: n.StartLine - 1, last: n.EndLine - 1, written: regexp.MustCompile(fmt.Sprintf(pattern, regexp.QuoteMeta(written))),
+	})
 }

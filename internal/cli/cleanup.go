@@ -26,17 +26,23 @@ that have ended: in the daemon, and the folders of local sandboxes and sessions.
 It never touches what a running process holds. Kept ones, and those of owners
 that cannot be judged from this machine, go when they are named, or when their
 time or lease is over. Caches stay, but for the guests of other versions that
-are a day old and that no container uses.`,
+are a day old and that no container uses.
+
+A secret of the user's proves what Fumehood made. Foreign objects, whose labels
+only say so, are listed and stay: those of other users of the daemon, and those
+of a user whose secret was lost. --foreign removes them by name or pattern.`,
 		Example: `  fumehood cleanup
   fumehood cleanup --dry-run --json
   fumehood cleanup fumehood-3f9c2b7a1d0e
-  fumehood cleanup --caches`,
+  fumehood cleanup --caches
+  fumehood cleanup --foreign 'fumehood-*'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			opts.Names = args
 			return a.cleanup(cmd.Context(), opts, asJSON)
 		},
 	}
 	cmd.Flags().BoolVar(&opts.Caches, "caches", false, "remove the caches too: guest volumes and images that Fumehood made")
+	cmd.Flags().StringArrayVar(&opts.Foreign, "foreign", nil, "remove foreign objects of this name or pattern too (repeatable)")
 	cmd.Flags().BoolVar(&opts.DryRun, "dry-run", false, "list only, remove nothing")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
 	return cmd
@@ -151,7 +157,10 @@ func (a *app) printLeftovers(found []fumehood.Leftover, dryRun bool) error {
 	}
 	heading := func(l fumehood.Leftover) string {
 		name := l.Sandbox
-		if l.Cache || name == "" {
+		switch {
+		case l.Foreign:
+			name = "foreign"
+		case l.Cache || name == "":
 			name = "caches"
 		}
 		return fmt.Sprintf("%s: %s (%s)", name, action(l, dryRun), l.Reason)
@@ -180,6 +189,7 @@ type leftoverJSON struct {
 	Owner   string     `json:"owner"`
 	Kept    bool       `json:"kept"`
 	Cache   bool       `json:"cache"`
+	Foreign bool       `json:"foreign"`
 	Remove  bool       `json:"remove"`
 	Removed bool       `json:"removed"`
 	Reason  string     `json:"reason"`
@@ -190,7 +200,7 @@ func (a *app) printLeftoversJSON(found []fumehood.Leftover) error {
 	all := make([]leftoverJSON, len(found))
 	for i, l := range found {
 		all[i] = leftoverJSON{
-			Kind: l.Kind, Name: l.Name, Sandbox: l.Sandbox, Owner: l.Owner, Kept: l.Kept, Cache: l.Cache,
+			Kind: l.Kind, Name: l.Name, Sandbox: l.Sandbox, Owner: l.Owner, Kept: l.Kept, Cache: l.Cache, Foreign: l.Foreign,
 			Remove: l.Remove, Removed: l.Removed, Reason: l.Reason, Error: describe(l.Err),
 		}
 	}

@@ -79,6 +79,9 @@ func environment(dir string) []string {
 		"FUMEHOOD_IMAGE=fumehood-test/busybox",
 		ownersFile + "=" + filepath.Join(dir, "owners"),
 	}
+	if file, err := owner.SecretFile(); err == nil { // the guest's volume is shared with other tests
+		env = append(env, owner.SecretVariable+"="+file)
+	}
 	dockerConfig := os.Getenv("DOCKER_CONFIG")
 	if home, err := os.UserHomeDir(); err == nil && dockerConfig == "" {
 		dockerConfig = filepath.Join(home, ".docker")

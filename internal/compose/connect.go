@@ -25,6 +25,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/owner"
 )
 
 // Options says which daemon to use. The zero value finds it as the docker CLI does.
@@ -51,7 +52,11 @@ type Compose struct {
 // Connect finds the daemon: Options, else DOCKER_HOST, else the current docker context, else the rootless
 // daemon's socket, else the default. It does not talk to it yet.
 func Connect(ctx context.Context, opts Options) (*Compose, error) {
-	c, err := connect(ctx, opts)
+	secret, err := owner.Secret()
+	if err != nil {
+		return nil, err
+	}
+	c, err := connect(ctx, opts, secret)
 	if err != nil {
 		return nil, &fumehood.Error{
 			Op: "find the Docker daemon", Class: fumehood.ErrConfig, Err: err,
@@ -61,7 +66,7 @@ func Connect(ctx context.Context, opts Options) (*Compose, error) {
 	return c, nil
 }
 
-func connect(ctx context.Context, opts Options) (*Compose, error) {
+func connect(ctx context.Context, opts Options, secret engine.Secret) (*Compose, error) {
 	if opts.Host != "" && opts.Context != "" {
 		return nil, errors.New("a host and a context exclude each other")
 	}
@@ -97,7 +102,7 @@ func connect(ctx context.Context, opts Options) (*Compose, error) {
 	if err != nil {
 		return nil, err
 	}
-	api := engine.Guard(client, engine.GuardOptions{Logger: opts.Logger, Latency: opts.Latency, Speedup: opts.Speedup})
+	api := engine.Guard(client, engine.GuardOptions{Logger: opts.Logger, Latency: opts.Latency, Speedup: opts.Speedup, Secret: secret})
 	if err := command.WithAPIClient(api)(cli); err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
@@ -111,7 +116,7 @@ func connect(ctx context.Context, opts Options) (*Compose, error) {
 	if found.Context == command.DefaultContextName {
 		found = Options{Host: opts.Host}
 	}
-	return &Compose{Engine: engine.New(api, client.DaemonHost(), opts.Speedup), Found: found, cli: cli, service: service}, nil
+	return &Compose{Engine: engine.New(api, client.DaemonHost(), opts.Speedup, secret), Found: found, cli: cli, service: service}, nil
 }
 
 // rootlessSocket is where a rootless daemon listens, if there is one.

@@ -21,6 +21,7 @@ type guarded struct {
 	log     *slog.Logger
 	latency func(time.Duration)
 	speedup Speedup
+	secret  Secret
 	met     *atomic.Bool // an Engine has answered
 }
 

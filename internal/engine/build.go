@@ -28,7 +28,7 @@ type Build struct {
 	Context    io.Reader
 	Dockerfile string
 	Args       map[string]string
-	Labels     map[string]string
+	Labels     map[string]string // sealed for the first tag
 	Network    string
 	Memory     int64 // with CPUs, only for the Engine's own builder
 	CPUs       float64
@@ -61,6 +61,7 @@ func (c *Client) Build(ctx context.Context, b Build, report func(step string)) (
 	if len(b.Tags) > 0 {
 		op += " " + b.Tags[0]
 	}
+	b.Labels = c.secret.seal(ImageKind, firstOr(b.Tags, ""), b.Labels)
 	opts, err := b.options()
 	if err != nil {
 		return "", &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err}
@@ -251,7 +252,9 @@ func (c *Client) Images(ctx context.Context, label string) (images []Image, used
 		return nil, nil, c.translate(err, "list containers")
 	}
 	for _, o := range found.Items {
-		images = append(images, Image{ID: o.ID, Labels: o.Labels, Tags: tags(o.RepoTags), Created: time.Unix(o.Created, 0), Size: o.Size})
+		image := Image{ID: o.ID, Tags: tags(o.RepoTags), Created: time.Unix(o.Created, 0), Size: o.Size}
+		image.Labels, _ = c.secret.open(ImageKind, image.Tags, o.Labels)
+		images = append(images, image)
 	}
 	used = map[string]bool{}
 	for _, o := range containers.Items {

@@ -36,12 +36,13 @@ type State struct {
 	User       string
 	WorkingDir string
 	TTY        bool
-	Labels     map[string]string
-	Ports      []fumehood.Port // that are published
-	Addresses  []netip.Addr    // in its networks; none before it has started
-	Check      *Check          // of its health; nil where there is none
-	Health     string          // what the check has found: Healthy, Unhealthy or "starting"
-	Found      string          // what the last check wrote, and how it ended; empty before the first
+	Labels     map[string]string // none of ours that isn't proved by the seal
+	Mounts     []string          // the destinations of what is mounted, sorted
+	Ports      []fumehood.Port   // that are published
+	Addresses  []netip.Addr      // in its networks; none before it has started
+	Check      *Check            // of its health; nil where there is none
+	Health     string            // what the check has found: Healthy, Unhealthy or "starting"
+	Found      string            // what the last check wrote, and how it ended; empty before the first
 }
 
 // Check says how the Engine checks a container's health, its defaults resolved.
@@ -85,9 +86,17 @@ func (c *Client) Inspect(ctx context.Context, id string) (State, error) {
 		}
 	}
 	if cfg := res.Container.Config; cfg != nil {
-		s.Image, s.User, s.WorkingDir, s.Labels = cfg.Image, cfg.User, cfg.WorkingDir, cfg.Labels
+		s.Image, s.User, s.WorkingDir = cfg.Image, cfg.User, cfg.WorkingDir
+		s.Labels, _ = c.secret.open(Container, []string{s.Name}, cfg.Labels)
 		s.TTY, s.Check = cfg.Tty, checkOf(cfg.Healthcheck)
 	}
+	for _, m := range res.Container.Mounts {
+		s.Mounts = append(s.Mounts, m.Destination)
+	}
+	if host := res.Container.HostConfig; host != nil {
+		s.Mounts = slices.AppendSeq(s.Mounts, maps.Keys(host.Tmpfs))
+	}
+	slices.Sort(s.Mounts)
 	if net := res.Container.NetworkSettings; net != nil {
 		s.reached(net)
 	}

@@ -19,11 +19,12 @@ type Client struct {
 	api      client.APIClient
 	endpoint string
 	speedup  Speedup
+	secret   Secret
 }
 
-// New wraps the Engine's client. endpoint is how it is called in errors.
-func New(api client.APIClient, endpoint string, speedup Speedup) *Client {
-	return &Client{api: api, endpoint: endpoint, speedup: speedup}
+// New wraps the Engine's client. endpoint is how it is called in errors. secret is the key of the seals.
+func New(api client.APIClient, endpoint string, speedup Speedup, secret Secret) *Client {
+	return &Client{api: api, endpoint: endpoint, speedup: speedup, secret: secret}
 }
 
 // Endpoint is the address of the Engine, for people.

@@ -22,12 +22,12 @@ import (
 // what it made. And the standard input of guests ends with the connection of the host that attached to them, so that
 // a guest learns at once that its host has died. Compose has no word for that.
 //
-// What is made again is logged.
+// What is made again is logged. What is created with labels of ours is sealed.
 func Guard(api client.APIClient, opts GuardOptions) client.APIClient {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &guarded{APIClient: api, log: opts.Logger, latency: opts.Latency, speedup: opts.Speedup, met: new(atomic.Bool)}
+	return &guarded{APIClient: api, log: opts.Logger, latency: opts.Latency, speedup: opts.Speedup, secret: opts.Secret, met: new(atomic.Bool)}
 }
 
 // GuardOptions configures Guard. The zero value logs nothing and has the timeouts of calls.go.
@@ -36,6 +36,8 @@ type GuardOptions struct {
 	// Latency receives how long calls take that the Engine answers from memory, from several goroutines at once.
 	Latency func(time.Duration)
 	Speedup Speedup
+	// Secret is the key of the seals of what is created.
+	Secret Secret
 }
 
 // Ping asks for a sign of life.
@@ -89,7 +91,8 @@ func (g *guarded) ContainerInspect(ctx context.Context, id string, opts client.C
 func (g *guarded) ContainerCreate(ctx context.Context, opts client.ContainerCreateOptions) (client.ContainerCreateResult, error) {
 	var labels map[string]string
 	if opts.Config != nil {
-		labels = opts.Config.Labels
+		labels = g.secret.seal(Container, opts.Name, opts.Config.Labels)
+		opts.Config.Labels = labels
 		if labels[LabelMain] == MainGuest {
 			opts.Config.StdinOnce = true
 		}

@@ -23,6 +23,7 @@ func (g *guarded) NetworkInspect(ctx context.Context, id string, opts client.Net
 // NetworkCreate creates a network. After an unclear failure the one of that name is taken for it where it has our
 // labels.
 func (g *guarded) NetworkCreate(ctx context.Context, name string, opts client.NetworkCreateOptions) (client.NetworkCreateResult, error) {
+	opts.Labels = g.secret.seal(Network, name, opts.Labels)
 	create := func(ctx context.Context) (client.NetworkCreateResult, error) {
 		return g.APIClient.NetworkCreate(ctx, name, opts)
 	}
@@ -71,6 +72,7 @@ func (g *guarded) VolumeInspect(ctx context.Context, id string, opts client.Volu
 // VolumeCreate creates a volume, or finds the one of that name.
 func (g *guarded) VolumeCreate(ctx context.Context, opts client.VolumeCreateOptions) (client.VolumeCreateResult, error) {
 	c := callVolumeCreate
+	opts.Labels = g.secret.seal(Volume, opts.Name, opts.Labels)
 	if opts.Name == "" {
 		c.again = never
 	}

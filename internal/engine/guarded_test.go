@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -60,6 +61,9 @@ func hang(r *http.Request) (*http.Response, error) {
 	return nil, r.Context().Err()
 }
 
+// testSecret is the key of the tests' seals.
+var testSecret = Secret("a secret")
+
 func guard(t *testing.T, log io.Writer, f func(r *http.Request, n int) (*http.Response, error)) (*Client, *engineOf) {
 	t.Helper()
 	e := &engineOf{f: f}
@@ -67,7 +71,7 @@ func guard(t *testing.T, log io.Writer, f func(r *http.Request, n int) (*http.Re
 	if err != nil {
 		t.Fatal(err)
 	}
-	return New(Guard(api, GuardOptions{Logger: slog.New(slog.NewTextHandler(log, nil))}), "test", 0), e
+	return New(Guard(api, GuardOptions{Logger: slog.New(slog.NewTextHandler(log, nil)), Secret: testSecret}), "test", 0, testSecret), e
 }
 
 func (e *engineOf) count(key string) int {
@@ -221,6 +225,9 @@ func TestTheEndOfTheCallersContextIsTheEnd(t *testing.T) {
 func TestACreationIsAdoptedAfterAnUnclearFailure(t *testing.T) {
 	const create = "POST /v1.44/containers/create"
 	own := map[string]string{LabelOwner: "me", LabelSandbox: "x"}
+	sealed := testSecret.seal(Container, "x", own)
+	inherited := maps.Clone(sealed)
+	inherited[LabelCache] = "test"
 	for name, c := range map[string]struct {
 		labels map[string]string // of the container that is there
 		status string
@@ -228,11 +235,12 @@ func TestACreationIsAdoptedAfterAnUnclearFailure(t *testing.T) {
 		id     string
 		calls  int
 	}{
-		"ours, after a reset":        {own, "created", func(*http.Request) (*http.Response, error) { return nil, syscall.ECONNRESET }, "there", 1},
-		"ours, after a silence":      {own, "created", hang, "there", 1},
-		"with an image's labels too": {map[string]string{LabelOwner: "me", LabelSandbox: "x", LabelCache: "test"}, "created", hang, "there", 1},
-		"another's":                  {map[string]string{LabelOwner: "you", LabelSandbox: "x"}, "created", hang, "", 2},
-		"one that was started":       {own, "running", hang, "", 2},
+		"ours, after a reset":        {sealed, "created", func(*http.Request) (*http.Response, error) { return nil, syscall.ECONNRESET }, "there", 1},
+		"ours, after a silence":      {sealed, "created", hang, "there", 1},
+		"with an image's labels too": {inherited, "created", hang, "there", 1},
+		"another's":                  {testSecret.seal(Container, "x", map[string]string{LabelOwner: "you", LabelSandbox: "x"}), "created", hang, "", 2},
+		"with another secret":        {Secret("another").seal(Container, "x", own), "created", hang, "", 2},
+		"one that was started":       {sealed, "running", hang, "", 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

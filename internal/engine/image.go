@@ -24,8 +24,8 @@ type Image struct {
 	WorkingDir string
 	Entrypoint []string // what it runs by itself, with Command behind it
 	Command    []string
-	Labels     map[string]string
-	Tags       []string // sorted, in the short form in which people write them
+	Labels     map[string]string // none of ours that isn't proved by the seal
+	Tags       []string          // sorted, in the short form in which people write them
 	Created    time.Time
 	Tagged     time.Time // when it last got a name: was pulled or built; zero where the Engine does not tell
 	Size       int64     // bytes, with what it shares with others
@@ -47,7 +47,8 @@ func (c *Client) Image(ctx context.Context, ref string) (Image, bool, error) {
 		img.Tagged = res.Metadata.LastTagTime
 	}
 	if res.Config != nil {
-		img.User, img.WorkingDir, img.Labels = res.Config.User, res.Config.WorkingDir, res.Config.Labels
+		img.User, img.WorkingDir = res.Config.User, res.Config.WorkingDir
+		img.Labels, _ = c.secret.open(ImageKind, img.Tags, res.Config.Labels)
 		img.Entrypoint, img.Command = res.Config.Entrypoint, res.Config.Cmd
 	}
 	return img, true, nil
@@ -143,21 +144,26 @@ var registryBusy = regexp.MustCompile(`(?i)toomanyrequests|too many requests|\b(
 
 func registryIsBusy(text string) bool { return registryBusy.MatchString(text) }
 
-// Import makes an image from the tar stream of a root file system and returns its id. ref may be empty.
-// changes are Dockerfile instructions that set its configuration.
-func (c *Client) Import(ctx context.Context, ref, arch string, content io.Reader, changes []string) (string, error) {
+// Import makes an image without a name from the tar stream of a root file system, and returns its id. It runs entrypoint,
+// which has no quotes.
+func (c *Client) Import(ctx context.Context, arch string, content io.Reader, entrypoint string, labels map[string]string) (string, error) {
+	const op = "import image"
+	changes := []string{fmt.Sprintf("ENTRYPOINT [%q]", entrypoint)}
+	for name, value := range c.secret.seal(ImageKind, "", labels) {
+		changes = append(changes, fmt.Sprintf("LABEL %s=%q", name, value))
+	}
 	opts := client.ImageImportOptions{Changes: changes}
 	if arch != "" {
 		opts.Platform.OS, opts.Platform.Architecture = "linux", arch
 	}
-	res, err := c.api.ImageImport(ctx, client.ImageImportSource{Source: content, SourceName: "-"}, ref, opts)
+	res, err := c.api.ImageImport(ctx, client.ImageImportSource{Source: content, SourceName: "-"}, "", opts)
 	if err != nil {
-		return "", c.translate(err, "import image "+ref)
+		return "", c.translate(err, op)
 	}
 	defer res.Close()
 	id, err := lastStatus(res)
 	if err != nil {
-		return "", c.translate(err, "import image "+ref)
+		return "", c.translate(err, op)
 	}
 	return id, nil
 }

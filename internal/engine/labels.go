@@ -9,7 +9,7 @@ const (
 	LabelOwner = "fumehood.owner"
 	// LabelLease is until when an owner that cannot be judged by its process is taken to live, as RFC 3339 has it.
 	LabelLease = "fumehood.lease"
-	// LabelMaker, on the guest's image, is the process that made it. It is not LabelOwner, which the image's
+	// LabelMaker, on the guest's image, which is there while a volume is filled from it, is the process that made it. It is not LabelOwner, which the image's
 	// containers would take over.
 	LabelMaker = "fumehood.maker"
 	// LabelSandbox is the name of the sandbox that the object belongs to.
@@ -40,12 +40,15 @@ const (
 	// LabelCache says what a cached object is ("guest", "env-image", "test-image"): it belongs to no sandbox, and
 	// only `cleanup --caches` removes it, but for the old guests of other versions.
 	LabelCache = "fumehood.cache"
-	// LabelGuestVolume, on the guest's image, names the volume that was completely filled from it.
-	LabelGuestVolume = "fumehood.guest-volume"
+	// LabelMade, on the guest's volume, is when it was made, as RFC 3339 has it.
+	LabelMade = "fumehood.made"
 	// LabelImage, on the image of an environment, says of what it was made and which tags it was given, in
 	// JSON. What others build on it inherits the label, and has other tags.
 	LabelImage = "fumehood.image"
 )
 
-// EnvImage is the value of LabelCache on the images of environments.
-const EnvImage = "env-image"
+// Values of LabelCache.
+const (
+	EnvImage   = "env-image" // on the images of environments
+	GuestCache = "guest"     // on the guest's volumes
+)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -34,15 +35,17 @@ const (
 // Kinds lists all kinds in the order of removal.
 var Kinds = []Kind{Container, Network, Volume, ImageKind}
 
-// Object is something in a daemon that carries our labels.
+// Object is something in a daemon that carries a label.
 type Object struct {
 	Kind    Kind
-	ID      string // what the Engine's calls take
-	Name    string // for people
-	Labels  map[string]string
-	Created time.Time // zero where the Engine does not tell
-	State   string    // a container's: "running", "exited" ...
-	Tags    []string  // an image's
+	ID      string            // what the Engine's calls take
+	Name    string            // for people
+	Labels  map[string]string // none of ours that isn't proved by the seal
+	Foreign bool              // its labels say that it is ours, and no seal proves that
+	Created time.Time         // zero where the Engine does not tell
+	State   string            // a container's: "running", "exited" ...
+	Tags    []string          // an image's
+	seal    string
 }
 
 // Objects lists what carries a label, of the given kinds or of every one, in the order of removal. label is
@@ -77,7 +80,7 @@ func (c *Client) list(ctx context.Context, kind Kind, filter client.Filters) ([]
 		}
 		for _, o := range res.Items {
 			all = append(all, Object{
-				Kind: kind, ID: o.ID, Name: strings.TrimPrefix(firstOr(o.Names, o.ID), "/"), Labels: o.Labels,
+				Kind: kind, ID: o.ID, Name: containerName(o.Names, o.ID), Labels: o.Labels,
 				Created: time.Unix(o.Created, 0), State: string(o.State),
 			})
 		}
@@ -110,7 +113,52 @@ func (c *Client) list(ctx context.Context, kind Kind, filter client.Filters) ([]
 			})
 		}
 	}
+	for i := range all {
+		o := &all[i]
+		o.seal = o.Labels[LabelSeal]
+		names := []string{o.Name}
+		if kind == ImageKind {
+			names = o.Tags
+		}
+		said := claims(o.Labels)
+		var genuine bool
+		o.Labels, genuine = c.secret.open(kind, names, o.Labels)
+		o.Foreign = said && !genuine
+	}
 	return all, nil
+}
+
+// Disown makes foreign the containers whose seal is one of an image's too: they have their labels from that image. A seal
+// can be copied to an image, and the container of the same name be gone.
+func (c *Client) Disown(ctx context.Context, objects []Object) error {
+	if !slices.ContainsFunc(objects, func(o Object) bool { return o.Kind == Container && o.seal != "" }) {
+		return nil
+	}
+	res, err := c.api.ImageList(ctx, client.ImageListOptions{Filters: make(client.Filters).Add("label", LabelSeal)})
+	if err != nil {
+		return c.translate(err, "list images")
+	}
+	copied := map[string]bool{}
+	for _, image := range res.Items {
+		copied[image.Labels[LabelSeal]] = true
+	}
+	for i := range objects {
+		if o := &objects[i]; o.Kind == Container && copied[o.seal] {
+			maps.DeleteFunc(o.Labels, func(label, _ string) bool { return strings.HasPrefix(label, labelPrefix) })
+			o.Foreign = true
+		}
+	}
+	return nil
+}
+
+// containerName returns a container's own name; those with another slash are what linked containers call it.
+func containerName(names []string, id string) string {
+	for _, name := range names {
+		if name = trimSlash(name); !strings.Contains(name, "/") {
+			return name
+		}
+	}
+	return id
 }
 
 // firstOr returns the first name, or the id of what has none; an old Engine calls that "<none>:<none>".
@@ -207,18 +255,18 @@ func (c *Client) HasNetwork(ctx context.Context, name string) (bool, error) {
 }
 
 // FillVolume makes a volume and copies dir of the image into it, by creating (never starting) a
-// container of the image with the new volume there. The container is removed again.
+// container of the image with the new volume there. One call of the Engine's does both. The container is removed again.
 func (c *Client) FillVolume(ctx context.Context, name, image, dir string, volumeLabels, containerLabels map[string]string) error {
 	op := "fill volume " + name
-	if _, err := c.api.VolumeCreate(ctx, client.VolumeCreateOptions{Name: name, Labels: volumeLabels}); err != nil {
-		return c.translate(err, op)
-	}
 	created, err := c.api.ContainerCreate(ctx, client.ContainerCreateOptions{
 		Name:   name, // so that it can be found again
 		Config: &container.Config{Image: image, Entrypoint: []string{dir}, Labels: containerLabels},
 		HostConfig: &container.HostConfig{
 			NetworkMode: "none",
-			Mounts:      []mount.Mount{{Type: mount.TypeVolume, Source: name, Target: dir}},
+			Mounts: []mount.Mount{{
+				Type: mount.TypeVolume, Source: name, Target: dir,
+				VolumeOptions: &mount.VolumeOptions{Labels: c.secret.seal(Volume, name, volumeLabels)},
+			}},
 		},
 	})
 	if err != nil {

@@ -5,6 +5,7 @@ package sweep
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +19,7 @@ type Object struct {
 	Kind, Name, Sandbox string
 	Owner               string // the text form of an owner.ID; anything else is an unknown owner
 	Kept, Cache         bool
+	Foreign             bool      // it is not proved to be ours
 	Old                 bool      // a cache that another version of Fumehood made long ago
 	Unfinished          bool      // a cache that is of no use unless its owner finishes it
 	Expires             time.Time // when the time of a kept one is over; zero where it has none
@@ -38,11 +40,17 @@ func Folder(f owner.Folder) Object {
 // Plan decides about each object; the result has one entry for each, in order.
 func Plan(objects []Object, facts Facts, opts fumehood.CleanupOptions) ([]fumehood.Leftover, error) {
 	plan := make([]fumehood.Leftover, len(objects))
+	const op = "clean up"
 	missing := slices.Clone(opts.Names)
+	for _, pattern := range opts.Foreign {
+		if _, err := path.Match(pattern, ""); err != nil {
+			return nil, &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: fmt.Errorf("foreign objects %q: %w", pattern, err)}
+		}
+	}
 	var held []string
 	for i, o := range objects {
 		l := fumehood.Leftover{
-			Kind: o.Kind, Name: o.Name, Sandbox: o.Sandbox, Owner: string(owner.Unknown), Kept: o.Kept, Cache: o.Cache,
+			Kind: o.Kind, Name: o.Name, Sandbox: o.Sandbox, Owner: string(owner.Unknown), Kept: o.Kept, Cache: o.Cache, Foreign: o.Foreign,
 		}
 		if state, judged := facts.Owners[o.Owner]; judged {
 			l.Owner = string(state)
@@ -58,9 +66,11 @@ func Plan(objects []Object, facts Facts, opts fumehood.CleanupOptions) ([]fumeho
 				held = append(held, o.Sandbox)
 			}
 		}
+		if o.Foreign {
+			l.Remove, l.Reason = isForeign(o, opts.Foreign), "its labels name Fumehood, and no seal of this user's proves it"
+		}
 		plan[i] = l
 	}
-	const op = "clean up"
 	switch {
 	case len(missing) > 0:
 		return nil, &fumehood.Error{
@@ -74,6 +84,14 @@ func Plan(objects []Object, facts Facts, opts fumehood.CleanupOptions) ([]fumeho
 		}
 	}
 	return plan, nil
+}
+
+// isForeign reports whether a foreign object is among those to remove.
+func isForeign(o Object, patterns []string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		matches, _ := path.Match(pattern, o.Name) // Plan has refused bad patterns
+		return matches
+	})
 }
 
 func decide(l fumehood.Leftover, o Object, now time.Time, named, caches bool) (remove bool, reason string) {

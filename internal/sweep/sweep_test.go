@@ -45,6 +45,8 @@ func TestPlan(t *testing.T) {
 		{Kind: "image", Name: "half-made-far-away", Owner: ids[owner.Unknown], Cache: true, Unfinished: true, Lease: past},
 		{Kind: "volume", Name: "old-guest", Owner: ids[owner.Alive], Cache: true, Old: true},
 		{Kind: "container", Name: "torn", Sandbox: "torn", Owner: "garbage"},
+		{Kind: "container", Name: "foreign-1", Foreign: true},
+		{Kind: "image", Name: "foreign-2", Cache: true, Old: true, Unfinished: true, Owner: ids[owner.Dead], Foreign: true},
 	}
 	for name, c := range map[string]struct {
 		opts fumehood.CleanupOptions
@@ -56,6 +58,9 @@ func TestPlan(t *testing.T) {
 			fumehood.CleanupOptions{Caches: true},
 			"left over lapsed guest half-made being-made being-made-far-away half-made-far-away old-guest", "",
 		},
+		"foreign ones by name":    {fumehood.CleanupOptions{Foreign: []string{"foreign-2", "left", "none"}}, "left over lapsed half-made half-made-far-away old-guest foreign-2", ""},
+		"foreign ones by pattern": {fumehood.CleanupOptions{Foreign: []string{"foreign-*"}}, "left over lapsed half-made half-made-far-away old-guest foreign-1 foreign-2", ""},
+		"a bad pattern":           {fumehood.CleanupOptions{Foreign: []string{"["}}, "", "syntax error in pattern"},
 		"caches beside what is named when asked": {
 			fumehood.CleanupOptions{Caches: true, Names: []string{"kept"}},
 			"kept guest half-made being-made being-made-far-away half-made-far-away old-guest", "",

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/buildcontext"
@@ -51,6 +52,9 @@ func (p *Provider) BuildImage(ctx context.Context, b fumehood.ImageBuild) (strin
 		if of.Tags[i], err = engine.Tag(tag); err != nil {
 			return "", err
 		}
+		if err := p.mayName(ctx, of.Tags[i]); err != nil {
+			return "", err
+		}
 	}
 	mark, err := json.Marshal(of)
 	if err != nil {
@@ -69,6 +73,22 @@ func (p *Provider) BuildImage(ctx context.Context, b fumehood.ImageBuild) (strin
 		return "", within(ctx, "build image", err)
 	}
 	return id, err
+}
+
+// mayName refuses a name for what is built that others count on: one of Fumehood's own images, or of an image that was
+// not built here.
+func (p *Provider) mayName(ctx context.Context, tag string) error {
+	refused := func(hint, why string) error {
+		return &fumehood.Error{Op: "name image " + tag, Class: fumehood.ErrConfig, Err: errors.New(why), Hint: hint}
+	}
+	if strings.HasPrefix(tag, "fumehood") && !strings.HasPrefix(tag, "fumehood:") {
+		return refused("choose another name", "names that begin with fumehood are for Fumehood's own images")
+	}
+	image, found, err := p.engine.Image(ctx, tag)
+	if err == nil && found && !isBuilt(image.Labels) {
+		err = refused("choose another name, or take it away first: docker image rm "+tag, "it is the name of an image that this user's Fumehood did not build")
+	}
+	return err
 }
 
 func (p *Provider) buildsWithBuildKit(b fumehood.ImageBuild) (bool, error) {
@@ -93,7 +113,7 @@ func (p *Provider) Images(ctx context.Context) ([]fumehood.Image, error) {
 	}
 	var images []fumehood.Image
 	for _, i := range found {
-		if isBuilt(i.Labels, i.Tags) {
+		if isBuilt(i.Labels) {
 			image := describe(i)
 			image.InUse = used[i.ID]
 			images = append(images, image)
@@ -108,7 +128,7 @@ func (p *Provider) RemoveImage(ctx context.Context, image fumehood.Image) error 
 	switch {
 	case err != nil || !found:
 		return err
-	case !isBuilt(now.Labels, now.Tags):
+	case !isBuilt(now.Labels):
 		return &fumehood.Error{Op: "remove image " + image.ID, Class: fumehood.ErrConfig, Err: errors.New("it was not built here")}
 	case len(now.Tags) == 0:
 		return p.engine.Untag(ctx, now.ID)
@@ -126,7 +146,7 @@ func (p *Provider) RemoveImage(ctx context.Context, image fumehood.Image) error 
 
 func describe(i engine.Image) fumehood.Image {
 	image := fumehood.Image{ID: i.ID, Tags: i.Tags, User: i.User, Created: i.Created, Size: i.Size}
-	if isBuilt(i.Labels, i.Tags) {
+	if isBuilt(i.Labels) {
 		of := markOf(i.Labels)
 		image.Mark = fumehood.ImageMark{Environment: of.Environment, Inputs: of.Inputs, Base: of.Base}
 	}
@@ -142,17 +162,11 @@ func markOf(labels map[string]string) builtOf {
 	return of
 }
 
-// isBuilt tells an image that was built here from one that others have built on it, with its labels: that
-// one has tags, and none of ours.
-func isBuilt(labels map[string]string, tags []string) bool {
-	ours := markOf(labels).Tags
-	return labels[engine.LabelCache] == engine.EnvImage &&
-		(len(tags) == 0 || slices.ContainsFunc(tags, func(tag string) bool { return slices.Contains(ours, tag) }))
-}
+// isBuilt tells an image that was built here. One that others have built on it has its labels too, and no valid seal.
+func isBuilt(labels map[string]string) bool { return labels[engine.LabelCache] == engine.EnvImage }
 
-// isForeign tells an image to which somebody else has given a name: built on one of ours, or one of ours
-// that is theirs as well. Clean-up leaves it alone.
-func isForeign(o engine.Object) bool {
+// hasOtherNames tells an image of ours to which somebody else has given a name as well. Clean-up leaves it alone.
+func hasOtherNames(o engine.Object) bool {
 	ours := markOf(o.Labels).Tags
 	return o.Kind == engine.ImageKind && o.Labels[engine.LabelCache] == engine.EnvImage &&
 		slices.ContainsFunc(o.Tags, func(tag string) bool { return !slices.Contains(ours, tag) })

@@ -2,7 +2,9 @@ package docker
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"path"
 	"slices"
 	"time"
 
@@ -68,6 +70,15 @@ func (s *sweeper) sweep(ctx context.Context, opts fumehood.CleanupOptions) ([]fu
 		found = slices.DeleteFunc(found, func(m marked) bool { return !s.among(m) })
 	}
 	plan, err := sweep.Plan(marksOf(found), facts, opts)
+	for _, pattern := range opts.Foreign {
+		matches := func(l fumehood.Leftover) bool { is, _ := path.Match(pattern, l.Name); return l.Foreign && is }
+		if err == nil && !slices.ContainsFunc(plan, matches) {
+			plan, err = nil, &fumehood.Error{
+				Op: "clean up", Class: fumehood.ErrConfig, Err: fmt.Errorf("no foreign object %s", pattern),
+				Hint: "`fumehood cleanup --dry-run` lists what there is",
+			}
+		}
+	}
 	if err != nil || opts.DryRun {
 		return plan, err
 	}
@@ -112,7 +123,7 @@ func (s *sweeper) look(ctx context.Context) ([]marked, sweep.Facts, error) {
 
 // marks makes of what was found what a plan is made from. It is pure. A folder has the times of its sandbox.
 func marks(objects []engine.Object, folders []owner.Folder, guests []string, now time.Time) []marked {
-	old, unfinished := oldGuests(objects, guests, now), unfinishedGuests(objects)
+	old, unfinished := oldGuests(objects, guests, now), spareGuests(objects)
 	expires, lease := map[string]time.Time{}, map[string]time.Time{}
 	var all []marked
 	for i, o := range objects {
@@ -121,7 +132,7 @@ func marks(objects []engine.Object, folders []owner.Folder, guests []string, now
 			Kept: o.Labels[engine.LabelKept] == "true",
 			// A container inherits its image's labels: it is no cache.
 			Cache: o.Labels[engine.LabelCache] != "" && o.Kind != engine.Container, Old: old[i], Unfinished: unfinished[i],
-			Lease: timeOf(o, engine.LabelLease),
+			Lease: timeOf(o, engine.LabelLease), Foreign: o.Foreign,
 		}
 		if o.Kind == engine.ImageKind {
 			m.Owner = o.Labels[engine.LabelMaker]
@@ -169,12 +180,12 @@ func labelled(ctx context.Context, e *engine.Client) ([]engine.Object, error) {
 	}
 	for _, o := range cached {
 		known := slices.ContainsFunc(objects, func(have engine.Object) bool { return have.Kind == o.Kind && have.ID == o.ID })
-		if !known && o.Kind != engine.Container && !isForeign(o) {
+		if !known && o.Kind != engine.Container && !hasOtherNames(o) {
 			objects = append(objects, o)
 		}
 	}
 	engine.SortForRemoval(objects)
-	return objects, nil
+	return objects, e.Disown(ctx, objects)
 }
 
 // removals is how many removals run at once: the daemon does little in parallel.
@@ -185,12 +196,11 @@ var refusals = []time.Duration{100 * time.Millisecond, 500 * time.Millisecond, 2
 
 // removal removes what was found; the entries of the plan are those of found.
 func removal(e *engine.Client, found []marked) sweep.Removal {
-	var used inUse
 	return sweep.Removal{AtOnce: removals, Pauses: refusals, Remove: func(ctx context.Context, i int) error {
 		if found[i].object == nil {
 			return os.RemoveAll(found[i].Name)
 		}
-		return used.remove(ctx, e, *found[i].object)
+		return e.Remove(ctx, *found[i].object)
 	}}
 }
 

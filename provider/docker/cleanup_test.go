@@ -3,11 +3,7 @@ package docker_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
-	"io"
 	"log/slog"
-	"net"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -114,41 +110,6 @@ func TestThatNoReaperIsStartedIsLogged(t *testing.T) {
 	}
 }
 
-// post asks the daemon for something that the engine's client has no call for, and returns the answer's id.
-func post(t *testing.T, e *engine.Client, path string, body any) (id string) {
-	t.Helper()
-	socket, ok := strings.CutPrefix(e.Endpoint(), "unix://")
-	if !ok {
-		t.Skip("the daemon is not on a unix socket")
-	}
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", socket)
-	}}
-	defer transport.CloseIdleConnections()
-	text, err := json.Marshal(body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://docker/v1.41"+path, bytes.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	res, err := (&http.Client{Transport: transport}).Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	answer, err := io.ReadAll(res.Body)
-	if err != nil || res.StatusCode >= 300 {
-		t.Fatalf("%s: %s %s %v", path, res.Status, answer, err)
-	}
-	var made struct{ ID string }
-	_ = json.Unmarshal(answer, &made) // not every answer has one
-	return made.ID
-}
-
 // oneOf returns the sandbox's object of a kind.
 func oneOf(t *testing.T, sandbox string, kind engine.Kind) engine.Object {
 	t.Helper()
@@ -174,7 +135,7 @@ func TestANetworkGoesThatAForeignContainerIsAttachedTo(t *testing.T) {
 	gone := start(t, p, fumehood.Spec{Compose: project(t, networkAndVolume)})
 	stays := start(t, p, fumehood.Spec{Compose: project(t, networkAndVolume)})
 	network := oneOf(t, gone.Info().Name, engine.Network)
-	post(t, engineOf(t), "/networks/"+network.ID+"/connect", map[string]string{"Container": stays.ServiceInfo().Container})
+	newRawDaemon(t).ask("POST", "/networks/"+network.ID+"/connect", map[string]string{"Container": stays.ServiceInfo().Container}, nil)
 	if err := gone.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -193,9 +154,9 @@ func TestWhatTheDaemonRefusesToRemoveIsToldByNameAndGoesLater(t *testing.T) {
 	sb := start(t, p, fumehood.Spec{Compose: project(t, networkAndVolume)})
 	volume := oneOf(t, sb.Info().Name, engine.Volume)
 	foreign := engine.Object{Kind: engine.Container, Name: "foreign"}
-	foreign.ID = post(t, e, "/containers/create", map[string]any{
+	newRawDaemon(t).ask("POST", "/containers/create", map[string]any{
 		"Image": busybox, "HostConfig": map[string]any{"Binds": []string{volume.Name + ":/data"}},
-	})
+	}, &foreign)
 	err := sb.Close(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "remove volume "+volume.Name) {
 		t.Errorf("got %v", err)
@@ -217,38 +178,52 @@ func TestWhatTheDaemonRefusesToRemoveIsToldByNameAndGoesLater(t *testing.T) {
 
 func TestAnonymousVolumesGoWithTheirContainer(t *testing.T) {
 	t.Parallel()
-	kill := startOwner(t, "anonymous-dead")
-	e := engineOf(t)
-	labels := map[string]string{}
-	for k, v := range oneOf(t, "anonymous-dead", engine.Container).Labels {
-		if strings.HasPrefix(k, "fumehood.") {
-			labels[k] = v
+	const name = "anonymous-dead"
+	d := newRawDaemon(t)
+	d.importImage("fumehood-test/anonymous", "1", tree(t, "data/", ""), "VOLUME /data")
+	ended, err := owner.Self()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended.Start-- // its process id is another process's now
+	dead, err := docker.NewAs(t.Context(), docker.Options{NoReaper: true, NoSweep: true}, ended)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.WithoutCancel(t.Context())
+	t.Cleanup(func() {
+		if err := dead.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	sb := start(t, dead, fumehood.Spec{Image: "fumehood-test/anonymous:1", Name: name})
+	var made struct {
+		Mounts []struct{ Name, Destination string }
+	}
+	d.ask("GET", "/containers/"+sb.ServiceInfo().Container+"/json", nil, &made)
+	volume := ""
+	for _, m := range made.Mounts {
+		if m.Destination == "/data" {
+			volume = m.Name
 		}
 	}
-	// A container of the owner's with a volume that has no name, which this test finds by its label all the same.
-	id := post(t, e, "/containers/create", map[string]any{
-		"Image": busybox, "Labels": labels,
-		"HostConfig": map[string]any{"Mounts": []any{map[string]any{
-			"Type": "volume", "Target": "/data", "VolumeOptions": map[string]any{"Labels": map[string]string{"fumehood-test.anonymous": "yes"}},
-		}}},
-	})
-	there := func() int {
-		all, err := e.Objects(t.Context(), "fumehood-test.anonymous=yes", engine.Volume)
+	e := engineOf(t)
+	there := func() bool {
+		is, err := e.HasVolume(t.Context(), volume)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return len(all)
+		return is
 	}
-	if n := there(); n != 1 {
-		t.Fatalf("there are %d volumes (container %s)", n, id)
+	if volume == "" || !there() {
+		t.Fatalf("the container has no volume at /data: %+v", made)
 	}
-	kill()
 	p := newProvider(t, docker.Options{})
-	p.OnlySandboxes("anonymous-dead")
+	p.OnlySandboxes(name)
 	if _, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{}); err != nil {
 		t.Error(err)
 	}
-	if left := objectsOf(t, "anonymous-dead"); len(left) != 0 || there() != 0 {
-		t.Errorf("left: %v and %d volumes", left, there())
+	if left := objectsOf(t, name); len(left) != 0 || there() {
+		t.Errorf("left: %v, and the volume: %v", left, there())
 	}
 }

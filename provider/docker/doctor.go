@@ -211,11 +211,20 @@ func (p *Provider) leftoverCheck(ctx context.Context) Check {
 
 // selfTest starts a sandbox from the guest's own image, so that no registry is needed, runs a command in
 // it that looks for a network, and removes it.
-func (p *Provider) selfTest(ctx context.Context) []Check {
-	image, err := p.guestImageFor(ctx, p.server.Arch)
+func (p *Provider) selfTest(ctx context.Context) (checks []Check) {
+	guest, err := p.guestFor(ctx, p.server.Arch, p.opts.Logger)
 	if err != nil {
 		return []Check{failed("sandbox", err)}
 	}
+	image, err := p.importGuest(ctx, guest, p.server.Arch)
+	if err != nil {
+		return []Check{failed("sandbox", err)}
+	}
+	defer func() {
+		if err := p.engine.Untag(context.WithoutCancel(ctx), image); err != nil {
+			checks = append(checks, failed("sandbox", err))
+		}
+	}()
 	begin := time.Now()
 	sb, err := p.Start(ctx, fumehood.Spec{Image: image})
 	if err != nil {
@@ -225,7 +234,7 @@ func (p *Provider) selfTest(ctx context.Context) []Check {
 	begin = time.Now()
 	res, err := sb.Exec(ctx, fumehood.Cmd{Args: []string{compose.GuestProgram, "selftest"}, Wall: 30 * time.Second})
 	ran := time.Since(begin)
-	checks := []Check{isolationCheck(res, err)}
+	checks = []Check{isolationCheck(res, err)}
 	begin = time.Now()
 	if err := sb.Close(ctx); err != nil {
 		return append(checks, failed("sandbox", err))

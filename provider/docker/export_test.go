@@ -16,7 +16,7 @@ import (
 // guests, it removes that version's.
 func (p *Provider) OtherGuest(version string) {
 	p.among = guestsWith(version)
-	p.volumes = map[string]string{}
+	p.volumes = map[string]*guestVolumeOf{}
 	p.guestFor = func(ctx context.Context, arch string, log *slog.Logger) (guestbin.Binary, error) {
 		guest, err := guestbin.For(ctx, arch, log)
 		return guestbin.Binary{Program: slices.Concat(guest.Program, []byte(version)), Version: version}, err
@@ -47,6 +47,11 @@ func (p *Provider) Only(match func(sandbox, owner string) bool) {
 // OnlySandboxes restricts Cleanup to sandboxes of those names.
 func (p *Provider) OnlySandboxes(names ...string) {
 	p.Only(func(sandbox, _ string) bool { return slices.Contains(names, sandbox) })
+}
+
+// OnlyNamed restricts Cleanup to objects whose names begin so.
+func (p *Provider) OnlyNamed(prefix string) {
+	p.among = func(m marked) bool { return strings.HasPrefix(m.Name, prefix) }
 }
 
 // NewAs connects as another owner.

@@ -1,19 +1,12 @@
 package docker
 
 import (
-	"archive/tar"
-	"bytes"
 	"context"
-	"crypto/rand"
 	"fmt"
-	"io"
-	"strings"
-	"time"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/engine"
-	"github.com/fumehood/fumehood/internal/guestbin"
 )
 
 // shared runs f once for all who ask for the same key at the same time. A caller whose ctx ends stops
@@ -75,127 +68,4 @@ func (p *Provider) pull(ctx context.Context, ref, platform string, always bool) 
 		}
 		return image, err
 	})
-}
-
-// ensureGuest returns the name of a volume that holds the guest for an architecture.
-//
-// Volumes can neither be renamed nor labelled later, so that one which is being filled looks like one that
-// is complete. So each attempt fills a volume of its own, and then gives the image that it was filled from
-// its name: that image, whose label tells the volume, is the mark of a complete one, for all processes on
-// all hosts that share the daemon. Of two that are filled at the same time, the one that finds itself
-// outrun removes its own. Who makes one removes the old ones of other versions.
-func (p *Provider) ensureGuest(ctx context.Context, arch string) (string, error) {
-	p.mu.Lock()
-	known := p.volumes[arch]
-	p.mu.Unlock()
-	if known != "" {
-		return known, nil
-	}
-	volume, err := shared(ctx, &p.guests, arch, func(ctx context.Context) (string, error) { return p.findOrMakeGuest(ctx, arch) })
-	if err != nil {
-		return "", err
-	}
-	p.mu.Lock()
-	p.volumes[arch] = volume
-	p.mu.Unlock()
-	return volume, nil
-}
-
-// guestImageFor returns an image that holds the guest and nothing else.
-func (p *Provider) guestImageFor(ctx context.Context, arch string) (string, error) {
-	if _, err := p.ensureGuest(ctx, arch); err != nil {
-		return "", err
-	}
-	guest, err := p.guestFor(ctx, arch, p.opts.Logger)
-	return guestImage(guest.Version, arch), err
-}
-
-func guestImage(version, arch string) string { return "fumehood-guest:" + version + "-" + arch }
-
-func (p *Provider) findOrMakeGuest(ctx context.Context, arch string) (string, error) {
-	guest, err := p.guestFor(ctx, arch, p.opts.Logger)
-	if err != nil {
-		return "", err
-	}
-	mark := guestImage(guest.Version, arch)
-	if volume, err := p.completeGuest(ctx, mark); err != nil || volume != "" {
-		return volume, err
-	}
-	return p.makeGuest(context.WithoutCancel(ctx), guest, mark, arch)
-}
-
-// forgetGuest makes the next start look for the guest's volume again: somebody may have pruned it.
-func (p *Provider) forgetGuest(arch string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.volumes, arch)
-}
-
-// completeGuest returns the volume that the mark tells of, and "" where there is none.
-func (p *Provider) completeGuest(ctx context.Context, mark string) (string, error) {
-	image, found, err := p.engine.Image(ctx, mark)
-	if err != nil || !found {
-		return "", err
-	}
-	volume := image.Labels[engine.LabelGuestVolume]
-	there, err := p.engine.HasVolume(ctx, volume)
-	if err != nil || !there {
-		return "", err
-	}
-	return volume, nil
-}
-
-// guestTimeout bounds the making of a guest volume.
-const guestTimeout = time.Minute
-
-func (p *Provider) makeGuest(ctx context.Context, guest guestbin.Binary, mark, arch string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, guestTimeout)
-	defer cancel()
-	volume := fmt.Sprintf(volumePrefix+"%s-%s-%s", guest.Version, arch, strings.ToLower(rand.Text()[:8]))
-	labels := p.ownerLabels()
-	labels[engine.LabelCache] = "guest"
-	// The image has no owner's label: every container of it would inherit that.
-	id, err := p.engine.Import(ctx, "", arch, guestTree(guest.Program), []string{
-		fmt.Sprintf("ENTRYPOINT [%q]", compose.GuestProgram),
-		fmt.Sprintf("LABEL %s=guest %s=%s %s=%q", engine.LabelCache, engine.LabelGuestVolume, volume, engine.LabelMaker, p.self),
-	})
-	if err != nil {
-		return "", err
-	}
-	filler := p.ownerLabels()
-	filler[engine.LabelSandbox] = volume
-	if err := p.engine.FillVolume(ctx, volume, id, compose.GuestDir, labels, filler); err != nil {
-		return "", err
-	}
-	if err := p.engine.Tag(ctx, id, mark); err != nil {
-		return "", err
-	}
-	p.removeOldGuests(ctx)
-	// Another process may have been faster. Ours stays then, for a third one may have read its name from the mark and be
-	// about to use it. It is unfinished as far as a sweep sees, and goes when this process has ended.
-	winner, err := p.completeGuest(ctx, mark)
-	if err != nil || winner == "" {
-		return volume, err
-	}
-	return winner, nil
-}
-
-// guestTree is the file system that holds nothing but the guest, as a tar stream.
-func guestTree(program []byte) io.Reader {
-	var b bytes.Buffer
-	tw := tar.NewWriter(&b)
-	dir := strings.TrimPrefix(compose.GuestDir, "/") + "/"
-	for _, h := range []tar.Header{
-		{Typeflag: tar.TypeDir, Name: dir, Mode: 0o755},
-		{Typeflag: tar.TypeDir, Name: strings.TrimPrefix(compose.SocketDir, "/") + "/", Mode: 0o755},
-		// It can be run and not be read, which keeps others from looking into its processes from their first moment on,
-		// before it has said so itself: see ptrace(2).
-		{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(compose.GuestProgram, "/"), Mode: 0o711, Size: int64(len(program))},
-	} {
-		h.Format = tar.FormatPAX
-		_ = tw.WriteHeader(&h) // into memory: it cannot fail
-	}
-	_, _ = tw.Write(program)
-	_ = tw.Close()
-	return &b
 }

@@ -109,9 +109,8 @@ var phases = []phase{
 	}},
 	{name: "build", quick: true, request: `POST /build`, do: projected},
 	{name: "guest's image", request: `POST /images/create`, goesOn: true, do: otherGuest},
-	{name: "guest's volume", quick: true, request: `POST /volumes/create`, goesOn: true, do: otherGuest},
-	{name: "filling of the guest's volume", request: `POST /containers/create`, goesOn: true, do: otherGuest},
-	{name: "end of the guest's delivery", request: `POST /images/.*/tag`, goesOn: false, do: otherGuest},
+	{name: "guest's volume", quick: true, request: `POST /containers/create`, goesOn: true, do: otherGuest},
+	{name: "end of the guest's delivery", request: `DELETE /images/.*`, goesOn: false, do: otherGuest},
 	{name: "network", request: `POST /networks/create`, goesOn: true, do: projected},
 	{name: "volume", request: `POST /volumes/create`, goesOn: true, do: projected},
 	{name: "create", request: `POST /containers/create`, goesOn: true, do: anew(fumehood.Spec{Image: busybox})},
@@ -172,7 +171,7 @@ func killedOwner() {
 	say(fmt.Sprint("it has ended: ", err))
 }
 
-// leftOf lists what there is of an owner's in the daemon, but for complete caches.
+// leftOf lists what there is of an owner's in the daemon, but for guests' volumes.
 func leftOf(t *testing.T, e *engine.Client, id string) (left []string) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
@@ -180,20 +179,17 @@ func leftOf(t *testing.T, e *engine.Client, id string) (left []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	made, err := e.Objects(ctx, engine.LabelCache+"=guest")
+	images, err := e.Objects(ctx, engine.LabelCache+"="+engine.GuestCache, engine.ImageKind)
 	if err != nil {
 		t.Fatal(err)
 	}
-	complete := map[string]bool{}
-	for _, o := range made {
-		if o.Kind == engine.ImageKind && len(o.Tags) > 0 {
-			complete[o.Labels[engine.LabelGuestVolume]] = true
-		} else if o.Kind == engine.ImageKind && o.Labels[engine.LabelMaker] == id {
+	for _, o := range images {
+		if o.Labels[engine.LabelMaker] == id {
 			left = append(left, "image "+o.Name)
 		}
 	}
 	for _, o := range objects {
-		if o.Kind != engine.Volume || !complete[o.Name] {
+		if o.Labels[engine.LabelCache] != engine.GuestCache {
 			left = append(left, string(o.Kind)+" "+o.Name)
 		}
 	}
@@ -237,6 +233,16 @@ func reapers(t *testing.T, pid int) (pids []int) {
 	return pids
 }
 
+// secretFile is where the secret of the tests is.
+func secretFile(t *testing.T) string {
+	t.Helper()
+	file, err := owner.SecretFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
 func startVictim(t *testing.T, name, arg, address string, many int) *victim {
 	t.Helper()
 	tier.NeedDocker(t)
@@ -244,6 +250,7 @@ func startVictim(t *testing.T, name, arg, address string, many int) *victim {
 	v.cmd.Env = append(
 		os.Environ(), "FUMEHOOD_TEST_OWNER=killed", phaseVar+"="+name, argVar+"="+arg, manyVar+"="+strconv.Itoa(many),
 		"DOCKER_HOST=unix://"+address, "XDG_STATE_HOME="+v.state,
+		owner.SecretVariable+"="+secretFile(t),
 	)
 	stdout, err := v.cmd.StdoutPipe()
 	if err != nil {
@@ -302,9 +309,8 @@ func removeGuest(t *testing.T, version string) {
 	if err != nil {
 		t.Error(err)
 	}
-	engine.SortForRemoval(objects)
 	for _, o := range objects {
-		if strings.HasPrefix(o.Name+o.Labels[engine.LabelGuestVolume], "fumehood-guest-"+version) || strings.HasPrefix(o.Name, "fumehood-guest:"+version) {
+		if strings.HasPrefix(o.Name, "fumehood-guest-"+version) {
 			if err := e.Remove(ctx, o); err != nil {
 				t.Error(err)
 			}

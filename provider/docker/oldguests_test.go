@@ -3,22 +3,12 @@ package docker
 import (
 	"context"
 	"crypto/rand"
-	"io"
-	"log"
 	"log/slog"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/google/go-containerregistry/pkg/registry"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/random"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/engine"
@@ -26,41 +16,43 @@ import (
 	"github.com/fumehood/fumehood/internal/tier"
 )
 
-func TestGuestsOfOtherVersionsGrowOldInADay(t *testing.T) {
+func TestOldGuests(t *testing.T) {
 	now := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
-	const volume = "fumehood-guest-0123456789ab-amd64-abcdefgh"
-	of := func(o engine.Object, volume string, age time.Duration) engine.Object {
-		o.Created = now.Add(-age)
-		o.Labels = map[string]string{engine.LabelCache: "guest"}
-		if o.Kind == engine.Volume {
-			o.Name = volume
-		} else {
-			o.Labels[engine.LabelGuestVolume] = volume
-		}
+	const volume, current = "fumehood-guest-0123456789ab-amd64-abcdefgh", "fumehood-guest-ba9876543210-amd64-abcdefgh"
+	of := func(kind engine.Kind, name string, age time.Duration) engine.Object {
+		return engine.Object{Kind: kind, Name: name, Labels: map[string]string{
+			engine.LabelCache: engine.GuestCache, engine.LabelMade: now.Add(-age).Format(time.RFC3339),
+		}}
+	}
+	with := func(o engine.Object, label, value string) engine.Object {
+		o.Labels[label] = value
 		return o
 	}
-	vol, image := engine.Object{Kind: engine.Volume}, engine.Object{Kind: engine.ImageKind}
-	other := of(vol, volume, 48*time.Hour)
-	other.Labels = map[string]string{engine.LabelCache: "test-image"}
 	for name, c := range map[string]struct {
-		objects []engine.Object
-		want    []bool
+		object     engine.Object
+		old, spare bool
 	}{
-		"a pair of yesterday":                  {[]engine.Object{of(vol, volume, oldAfter), of(image, volume, oldAfter)}, []bool{true, true}},
-		"a younger one":                        {[]engine.Object{of(vol, volume, oldAfter-1), of(image, volume, oldAfter-1)}, []bool{false, false}},
-		"the image counts":                     {[]engine.Object{of(vol, volume, time.Hour), of(image, volume, oldAfter)}, []bool{true, true}},
-		"the image counts, whatever the order": {[]engine.Object{of(image, volume, time.Hour), of(vol, volume, oldAfter)}, []bool{false, false}},
-		"a volume without an image":            {[]engine.Object{of(vol, volume, oldAfter)}, []bool{true}},
-		"an image without a volume":            {[]engine.Object{of(image, volume, oldAfter)}, []bool{true}},
-		"an age that is not known":             {[]engine.Object{{Kind: engine.Volume, Name: volume, Labels: other.Labels}}, []bool{false}},
-		"a current one":                        {[]engine.Object{of(vol, "fumehood-guest-ba9876543210-amd64-abcdefgh", 48*time.Hour)}, []bool{false}},
-		"another cache":                        {[]engine.Object{other}, []bool{false}},
-		"somebody else's volume":               {[]engine.Object{of(vol, "precious", 48*time.Hour)}, []bool{false}},
-		"a container of the image":             {[]engine.Object{of(engine.Object{Kind: engine.Container}, volume, 48*time.Hour)}, []bool{false}},
+		"of_yesterday":         {of(engine.Volume, volume, oldAfter), true, false},
+		"younger":              {of(engine.Volume, volume, oldAfter-time.Second), false, false},
+		"age_not_known":        {with(of(engine.Volume, volume, 0), engine.LabelMade, "yesterday"), false, false},
+		"current":              {of(engine.Volume, current, 48*time.Hour), false, false},
+		"another_cache":        {with(of(engine.Volume, volume, 48*time.Hour), engine.LabelCache, "test-image"), false, false},
+		"another_name":         {of(engine.Volume, "precious", 48*time.Hour), false, false},
+		"container":            {of(engine.Container, volume, 48*time.Hour), false, false},
+		"image_of_one_filling": {of(engine.ImageKind, "sha256:1", 0), false, true},
+		"a_later_one":          {of(engine.Volume, "fumehood-guest-ba9876543210-arm64-b", 10*time.Minute), false, true},
+		"at_the_same_time":     {of(engine.Volume, "fumehood-guest-ba9876543210-arm64-z", 20*time.Minute), false, true},
+		"another_architecture": {of(engine.Volume, "fumehood-guest-ba9876543210-riscv64-b", 0), false, false},
 	} {
-		if got := oldGuests(c.objects, []string{"ba9876543210"}, now); !slices.Equal(got, c.want) {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			objects := []engine.Object{c.object, of(engine.Volume, "fumehood-guest-ba9876543210-arm64-c", 20*time.Minute)}
+			if got := oldGuests(objects, []string{"ba9876543210"}, now)[0]; got != c.old {
+				t.Errorf("old: %v", got)
+			}
+			if got := spareGuests(objects); got[0] != c.spare || got[1] {
+				t.Errorf("spare: %v", got)
+			}
+		})
 	}
 }
 
@@ -117,80 +109,14 @@ func TestAllStartWhoMakeTheGuestAtTheSameTime(t *testing.T) {
 	all.Wait()
 }
 
-// guestsOf lists the volumes and images of guests whose volume's name begins so, volumes first.
+// guestsOf lists the volumes of guests whose names begin so.
 func guestsOf(ctx context.Context, t *testing.T, p *Provider, prefix string) []engine.Object {
 	t.Helper()
-	all, err := p.engine.Objects(ctx, engine.LabelCache+"=guest")
+	all, err := p.engine.Objects(ctx, engine.LabelCache+"="+engine.GuestCache, engine.Volume)
 	if err != nil {
 		t.Fatal(err)
 	}
-	engine.SortForRemoval(all)
 	return slices.DeleteFunc(all, func(o engine.Object) bool { return !strings.HasPrefix(guestVolume(o), prefix) })
-}
-
-// age gives a provider's guest another image, of an earlier day. The Engine takes that from a registry only.
-func age(t *testing.T, p *Provider) {
-	t.Helper()
-	ctx := t.Context()
-	arch := p.server.Arch
-	volume, err := p.ensureGuest(ctx, arch)
-	if err != nil {
-		t.Fatal(err)
-	}
-	guest, err := p.guestFor(t.Context(), arch, p.opts.Logger)
-	if err != nil {
-		t.Fatal(err)
-	}
-	image, err := random.Image(100, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	image, err = mutate.ConfigFile(image, aged(t, image, arch, map[string]string{engine.LabelCache: "guest", engine.LabelGuestVolume: volume}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
-	defer server.Close()
-	ref := strings.TrimPrefix(server.URL, "http://") + "/aged:1"
-	tag, err := name.ParseReference(ref)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := remote.Write(tag, image, remote.WithContext(ctx)); err != nil {
-		t.Fatal(err)
-	}
-	before := guestsOf(ctx, t, p, volume)
-	for n := 1; ; n++ {
-		if err := p.engine.Pull(ctx, ref, "", "", func(engine.PullProgress) {}); err != nil {
-			t.Fatal(err)
-		}
-		err := p.engine.Tag(ctx, ref, guestImage(guest.Version, arch))
-		if err == nil {
-			break
-		}
-		if n == 10 { // the clean-up of another process's test may take the old image before it is tagged
-			t.Fatal(err)
-		}
-	}
-	for _, o := range before { // the image that has lost its name
-		if o.Kind == engine.ImageKind && time.Since(o.Created) < oldAfter {
-			if err := p.engine.Remove(ctx, o); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-}
-
-func aged(t *testing.T, image v1.Image, arch string, labels map[string]string) *v1.ConfigFile {
-	t.Helper()
-	config, err := image.ConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
-	config = config.DeepCopy()
-	config.OS, config.Architecture, config.Config.Labels = "linux", arch, labels
-	config.Created = v1.Time{Time: time.Now().Add(-2 * oldAfter)}
-	return config
 }
 
 func TestOldGuestsGoWhenAnotherVersionMakesItsOwnOrAtCleanup(t *testing.T) {
@@ -227,23 +153,24 @@ func TestOldGuestsGoWhenAnotherVersionMakesItsOwnOrAtCleanup(t *testing.T) {
 	}
 	group := newGroup()
 	unused, used, young := version(t, group), version(t, group), version(t, group)
+	longAgo := func() time.Time { return time.Now().Add(-2 * oldAfter) }
+	unused.SetClock(longAgo)
+	used.SetClock(longAgo)
 	closed(works(unused))
 	running := works(used)
-	age(t, unused)
-	age(t, used)
 
 	closed(works(young)) // which makes a guest, and so looks for old ones
 	there(unused, "old and not in use", 0)
-	there(used, "old and in use", 2)
+	there(used, "old and in use", 1)
 
 	cleaner := version(t, group)
 	plan, err := cleaner.Cleanup(ctx, fumehood.CleanupOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	there(used, "old and in use, at the clean-up", 2)
+	there(used, "old and in use, at the clean-up", 1)
 	for _, l := range plan {
-		if l.Name == used.volumes[used.server.Arch] && (l.Removed || l.Remove || l.Reason != "a cache in use") {
+		if l.Name == used.volumes[used.server.Arch].name && (l.Removed || l.Remove || l.Reason != "a cache in use") {
 			t.Errorf("of a volume in use it is told: %+v", l)
 		}
 	}
@@ -251,14 +178,14 @@ func TestOldGuestsGoWhenAnotherVersionMakesItsOwnOrAtCleanup(t *testing.T) {
 	if _, err := cleaner.Cleanup(ctx, fumehood.CleanupOptions{DryRun: true}); err != nil {
 		t.Fatal(err)
 	}
-	there(used, "old, at a dry run", 2)
+	there(used, "old, at a dry run", 1)
 	if _, err := cleaner.Cleanup(ctx, fumehood.CleanupOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	there(used, "old, after the clean-up", 0)
-	there(young, "young, after the clean-up", 2)
+	there(young, "young, after the clean-up", 1)
 
 	// The version that has lost its guest goes on: it makes it again.
 	closed(works(used))
-	there(used, "made again", 2)
+	there(used, "made again", 1)
 }

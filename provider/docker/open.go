@@ -135,12 +135,15 @@ func (p *Provider) Logs(ctx context.Context, name, service string, opts fumehood
 // default service first, then by service and number.
 func (p *Provider) kept(ctx context.Context, label string) ([][]engine.State, error) {
 	objects, err := p.engine.Objects(ctx, label, engine.Container)
+	if err == nil {
+		err = p.engine.Disown(ctx, objects)
+	}
 	if err != nil {
 		return nil, err
 	}
 	var containers []engine.State
 	for _, o := range objects {
-		if o.Labels[engine.LabelKept] != "true" || o.Labels[compose.OneoffLabel] == "True" {
+		if o.Foreign || o.Labels[engine.LabelKept] != "true" || o.Labels[compose.OneoffLabel] == "True" {
 			continue
 		}
 		state, err := p.engine.Inspect(ctx, o.ID)

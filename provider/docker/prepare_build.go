@@ -28,7 +28,8 @@ import (
 // imageBuild is the build of a service's image.
 type imageBuild struct {
 	source     compose.Source
-	names      []string // that the project gives the image, beside that of its content
+	names      []string // what the project calls the image; in the daemon it has the name of its content only
+	ours       bool     // it ships with the library, and has its name in the daemon too
 	text       string   // of the Dockerfile
 	path       string   // of the Dockerfile in the context
 	added      bool     // the Dockerfile is not in the context's folder, or nowhere, and is put there
@@ -57,7 +58,8 @@ const addedDockerfile = ".fumehood.Dockerfile"
 
 // newImageBuild reads a build's Dockerfile.
 func (p *Provider) newImageBuild(s compose.Source) (*imageBuild, error) {
-	b := &imageBuild{source: s, bases: map[string]want{}, on: map[string]*imageBuild{}}
+	ours := strings.HasPrefix(s.Service, builtinPrefix) // which no service of a project can be called
+	b := &imageBuild{source: s, ours: ours, bases: map[string]want{}, on: map[string]*imageBuild{}}
 	fail := func(err error) (*imageBuild, error) { return nil, inService(err, s.Service) }
 	for _, name := range append([]string{s.Image}, s.Build.Tags...) {
 		if name == "" {
@@ -260,13 +262,13 @@ func (b *imageBuild) context(ctx context.Context) (*buildcontext.Tree, error) {
 	return buildcontext.NewTree(ctx, dir, "", buildcontext.Options{Matcher: matcher, AnyLinks: true})
 }
 
-// isBuilt looks for the image of the inputs, and gives it the names that it lacks.
+// isBuilt looks for the image of the inputs. One that ships with the library gets its name where it lacks that.
 func (p *Provider) isBuilt(ctx context.Context, b *imageBuild, inputs string) (bool, error) {
 	image, found, err := p.engine.Image(ctx, b.ref)
 	if err != nil || !found || markOf(image.Labels).Inputs != inputs {
 		return false, err
 	}
-	for _, name := range b.names {
+	for _, name := range b.tags() {
 		if !slices.Contains(image.Tags, name) {
 			if err := p.engine.Tag(ctx, image.ID, name); err != nil {
 				return false, err
@@ -277,11 +279,19 @@ func (p *Provider) isBuilt(ctx context.Context, b *imageBuild, inputs string) (b
 	return true, nil
 }
 
+// tags are the names that the image gets in the daemon. A project's names are not among them: they could be anybody's.
+func (b *imageBuild) tags() []string {
+	if b.ours {
+		return append([]string{b.ref}, b.names...)
+	}
+	return []string{b.ref}
+}
+
 // runBuild has the Engine build the image.
 func (p *Provider) runBuild(ctx context.Context, b *imageBuild, inputs string, tree *buildcontext.Tree) error {
 	of := b.source.Build
 	build := engine.Build{
-		Tags: append([]string{b.ref}, b.names...), Dockerfile: b.path, Args: of.Args, Network: of.Network, Target: of.Target,
+		Tags: b.tags(), Dockerfile: b.path, Args: of.Args, Network: of.Network, Target: of.Target,
 		Platform: b.source.Platform, NoCache: of.NoCache, CacheFrom: of.CacheFrom, ExtraHosts: of.ExtraHosts, ShmSize: of.ShmSize,
 		BuildKit: b.buildKit, Labels: maps.Clone(of.Labels), Secrets: map[string][]byte{},
 	}
@@ -304,7 +314,18 @@ func (p *Provider) runBuild(ctx context.Context, b *imageBuild, inputs string, t
 	if b.added {
 		dockerfile = b.text
 	}
-	content, packed := buildcontext.Pack(ctx, b.path, dockerfile, []*buildcontext.Tree{tree})
+	if len(b.on) > 0 { // what it is built on has another name in the daemon
+		names := map[string]string{}
+		for ref, on := range b.on {
+			names[ref] = on.ref
+		}
+		var err error
+		if dockerfile, err = b.dockerfile.Renamed(names); err != nil {
+			return &fumehood.Error{Op: "read", Path: of.Dockerfile, Class: fumehood.ErrConfig, Err: err}
+		}
+		build.Dockerfile = addedDockerfile
+	}
+	content, packed := buildcontext.Pack(ctx, build.Dockerfile, dockerfile, []*buildcontext.Tree{tree})
 	build.Context = content
 	_, err := p.engine.Build(ctx, build, func(step string) {
 		p.opts.Progress(Progress{Image: b.source.Service, Status: step, Build: true})

@@ -19,6 +19,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
@@ -151,13 +152,60 @@ func TestAServicesImageIsBuiltOfItsContextArgumentsAndStage(t *testing.T) {
 			Context: filepath.Join(dir, "app"), Dockerfile: filepath.Join(dir, "other", "Dockerfile"), Target: "first",
 			Args: map[string]string{"BASE": testBase, "WORD": "a $b \"c\""}, ExtraHosts: []string{"fumehood-peer:10.1.2.3"},
 		})
-		s.Image = "fumehood-test-" + b.mark + ":mine"
 		image := b.built(t, s)
 		if !strings.HasPrefix(image.Ref, builtPrefix) || image.Arch != b.server.Arch {
 			t.Errorf("got %+v", image)
 		}
-		if got := b.reads(t, s.Image, "/found"); got != "data\na $b \"c\"\n1\n" {
+		if got := b.reads(t, image.Ref, "/found"); got != "data\na $b \"c\"\n1\n" {
 			t.Errorf("the image has %q", got)
+		}
+	})
+}
+
+// TestBuild_names has a project give names of others to what it builds, and build on them.
+func TestBuild_names(t *testing.T) {
+	t.Parallel()
+	bothBuilders(t, func(t *testing.T, b *builder) {
+		ctx := context.WithoutCancel(t.Context())
+		taken := "fumehood-test-" + b.mark + ":taken"
+		before, found, err := b.engine.Image(ctx, testBase)
+		if err != nil || !found {
+			t.Fatal(found, err)
+		}
+		if err := b.engine.Tag(ctx, before.ID, taken); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := b.engine.Untag(ctx, taken); err != nil {
+				t.Error(err)
+			}
+		})
+		free := []string{"fumehood-test-" + b.mark + ":free", "fumehood-guest:" + b.mark}
+		dir := filetest.Lay(t, map[string]string{
+			"base/Dockerfile": "FROM " + testBase + "\nRUN echo " + b.mark + " >/made\n",
+			"top/Dockerfile":  "ARG ON=" + taken + "\nFROM ${ON}\nCOPY --from=" + free[0] + " /made /copied\n",
+		})
+		base := b.source("base", compose.Build{Context: filepath.Join(dir, "base"), Tags: free})
+		base.Image = taken
+		top := b.source("top", compose.Build{Context: filepath.Join(dir, "top")})
+		user := compose.Source{Service: "user", Image: taken, Pull: compose.PullMissing}
+		images, err := b.prepare(t.Context(), []compose.Source{base, top, user}, &fumehood.Compose{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if images["user"].ID != images["base"].ID {
+			t.Errorf("the service that uses the image gets %s, want %s", images["user"].ID, images["base"].ID)
+		}
+		if got := b.reads(t, images["top"].Ref, "/made") + b.reads(t, images["top"].Ref, "/copied"); got != b.mark+"\n"+b.mark+"\n" {
+			t.Errorf("what is built on it has %q", got)
+		}
+		if now, found, err := b.engine.Image(ctx, taken); err != nil || !found || now.ID != before.ID {
+			t.Errorf("the name that was taken leads to %s, %v, want %s", now.ID, err, before.ID)
+		}
+		for _, name := range free {
+			if image, found, err := b.engine.Image(ctx, name); err != nil || found {
+				t.Errorf("%s has become a name of %s, %v", name, image.ID, err)
+			}
 		}
 	})
 }
@@ -412,6 +460,19 @@ func serveBusy(t *testing.T, b *builder, refusals int64, status int) *busyRegist
 	}
 	open.Store(true)
 	return r
+}
+
+// aged is an image's configuration with labels, for an architecture, made two days ago.
+func aged(t *testing.T, image v1.Image, arch string, labels map[string]string) *v1.ConfigFile {
+	t.Helper()
+	config, err := image.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config = config.DeepCopy()
+	config.OS, config.Architecture, config.Config.Labels = "linux", arch, labels
+	config.Created = v1.Time{Time: time.Now().Add(-48 * time.Hour)}
+	return config
 }
 
 func TestARegistryThatIsBusyIsAskedAgain(t *testing.T) {

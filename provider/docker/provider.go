@@ -119,10 +119,11 @@ type Provider struct {
 	subnets   subnets
 	admission *admission
 
-	mu      sync.Mutex
-	held    map[string]*sandbox // by name: started by this provider and not removed
-	volumes map[string]string   // by architecture: the guest volume that is known to be there
-	closed  bool
+	mu         sync.Mutex
+	held       map[string]*sandbox       // by name: started by this provider and not removed
+	volumes    map[string]*guestVolumeOf // by architecture: the guest volume that is known to be there
+	badVolumes map[string]bool           // by name: guest volumes that hold something else
+	closed     bool
 }
 
 var _ fumehood.Provider = (*Provider)(nil)
@@ -168,7 +169,7 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 	}
 	p := &Provider{
 		opts: opts, self: self, compose: c, engine: c.Engine, guestFor: guestbin.For,
-		held: map[string]*sandbox{}, volumes: map[string]string{}, admission: admission, clock: time.Now, busyWaits: busyWaits,
+		held: map[string]*sandbox{}, volumes: map[string]*guestVolumeOf{}, badVolumes: map[string]bool{}, admission: admission, clock: time.Now, busyWaits: busyWaits,
 	}
 	if p.server, err = c.Engine.Connect(ctx); err == nil {
 		err = p.checkEngine()
@@ -260,39 +261,43 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (*fumehood.San
 }
 
 // bring creates and starts the sandbox. Where the guest's volume has vanished since it was last seen (`docker volume
-// prune` does that), it is made again, once.
+// prune` does that), or holds something else, another one is made, once.
 func (p *Provider) bring(ctx context.Context, sb *sandbox, arch string) error {
 	rec := sb.spec.Recorder()
-	end := rec.Phase("guest")
-	guest, err := p.ensureGuest(ctx, arch)
-	end(err)
-	if err != nil {
-		return err
-	}
-	end = rec.Phase("create")
-	project, err := sb.create(ctx, guest)
-	end(err)
-	if err != nil && !sb.gone && ctx.Err() == nil {
-		if there, herr := p.engine.HasVolume(ctx, guest); herr != nil || there {
-			return err
-		}
-		p.forgetGuest(arch)
-		if err := sb.remove(ctx); err != nil {
-			return err
-		}
-		if guest, err = p.ensureGuest(ctx, arch); err != nil {
+	var project *compose.Project
+	for again := false; ; again = true {
+		end := rec.Phase("guest")
+		guest, err := p.ensureGuest(ctx, arch)
+		end(err)
+		if err != nil {
 			return err
 		}
 		end = rec.Phase("create")
-		project, err = sb.create(ctx, guest)
+		if project, err = sb.create(ctx, guest.name); err == nil && !sb.direct() {
+			err = sb.checkGuest(ctx, guest)
+		}
 		end(err)
-	}
-	if err != nil {
-		return err
+		if err == nil {
+			break
+		}
+		if again || sb.gone || ctx.Err() != nil {
+			return err
+		}
+		if errors.Is(err, errNotGuest) {
+			p.dropBadGuest(ctx, arch, guest)
+		} else {
+			if there, herr := p.engine.HasVolume(ctx, guest.name); herr != nil || there {
+				return err
+			}
+			p.forgetGuest(arch, guest, false)
+		}
+		if err := sb.discard(ctx); err != nil {
+			return err
+		}
 	}
 	sb.recordNetwork()
-	end = rec.Phase("start")
-	err = sb.start(ctx, project)
+	end := rec.Phase("start")
+	err := sb.start(ctx, project)
 	end(err)
 	return err
 }

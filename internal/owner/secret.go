@@ -1,0 +1,108 @@
+package owner
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/archive"
+)
+
+// SecretVariable names the file of the secret.
+const SecretVariable = "FUMEHOOD_SECRET_FILE"
+
+// secretSize is the size of a secret in bytes. The file has it in hexadecimal digits.
+const secretSize = 32
+
+// Secret returns the user's secret, with which Fumehood proves to itself that it made an object. It is in the file that
+// FUMEHOOD_SECRET_FILE names, or in fumehood/secret in the user's state folder, and is made where there is none. Users
+// and machines that share a daemon may share the file. An ErrConfig means that there is no such file and none can be
+// made, that it holds something else, or that any user of the machine can read or change it.
+func Secret() ([]byte, error) {
+	file, err := SecretFile()
+	if err == nil {
+		var secret []byte
+		secret, err = readSecret(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			if err = makeSecret(file); err == nil || errors.Is(err, fs.ErrExist) {
+				secret, err = readSecret(file)
+			}
+		}
+		if err == nil {
+			return secret, nil
+		}
+	}
+	return nil, &fumehood.Error{
+		Op: "read the secret of labels", Path: file, Class: fumehood.ErrConfig, Err: err,
+		Hint: "set " + SecretVariable + " to a file of this user, of mode 0600; where there is none it is made",
+	}
+}
+
+// SecretFile returns where the secret is. Where no variable says where the user's home is, the user database does.
+func SecretFile() (string, error) {
+	if file := os.Getenv(SecretVariable); file != "" {
+		return file, nil
+	}
+	file, err := StateDir("secret")
+	if err == nil {
+		return file, nil
+	}
+	u, uerr := user.Current()
+	if uerr != nil || !filepath.IsAbs(u.HomeDir) {
+		return "", err
+	}
+	return filepath.Join(u.HomeDir, ".local", "state", "fumehood", "secret"), nil
+}
+
+func readSecret(file string) ([]byte, error) {
+	f, err := archive.OpenRegular(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case runtime.GOOS != "windows" && info.Mode().Perm()&0o027 != 0:
+		return nil, fmt.Errorf("mode %#o: others can read or change it", info.Mode().Perm())
+	}
+	text, err := io.ReadAll(io.LimitReader(f, 2*secretSize+3))
+	if err != nil {
+		return nil, err
+	}
+	secret, err := hex.DecodeString(strings.TrimSpace(string(text)))
+	if err != nil || len(secret) != secretSize {
+		return nil, fmt.Errorf("not %d hexadecimal digits", 2*secretSize)
+	}
+	return secret, nil
+}
+
+// makeSecret makes the file. It has its content before it has its name. A file that is there is an fs.ErrExist.
+func makeSecret(file string) error {
+	dir := filepath.Dir(file)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, ".secret-") // of mode 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	secret := make([]byte, secretSize)
+	_, _ = rand.Read(secret) // it never fails
+	_, err = fmt.Fprintf(f, "%x\n", secret)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return os.Link(f.Name(), file)
+}

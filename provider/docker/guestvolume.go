@@ -1,0 +1,223 @@
+package docker
+
+import (
+	"archive/tar"
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/guestbin"
+	"github.com/fumehood/fumehood/internal/owner"
+)
+
+// Sandboxes mount the guest from a volume, which all processes of a user share. A process uses a volume only if its seal
+// proves that the user's Fumehood made it, and if the process has read the guest back from the first container that
+// mounts it, before that container starts, and found the bytes that it delivers. So neither a volume that another
+// process is still filling is used, nor one that somebody else has made or changed.
+
+// volumePrefix begins the names of guest volumes. The version, the architecture and a random part follow.
+const volumePrefix = "fumehood-guest-"
+
+// guestVolumeOf is a volume of the guest.
+type guestVolumeOf struct {
+	name    string
+	guest   guestbin.Binary
+	checked bool // its content was read back
+}
+
+// ensureGuest returns the volume with the guest for an architecture. It is made where there is none.
+func (p *Provider) ensureGuest(ctx context.Context, arch string) (*guestVolumeOf, error) {
+	p.mu.Lock()
+	known := p.volumes[arch]
+	p.mu.Unlock()
+	if known != nil {
+		return known, nil
+	}
+	volume, err := shared(ctx, &p.guests, arch, func(ctx context.Context) (*guestVolumeOf, error) { return p.findOrMakeGuest(ctx, arch) })
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if known := p.volumes[arch]; known != nil { // somebody who waited for the same
+		return known, nil
+	}
+	p.volumes[arch] = volume
+	return volume, nil
+}
+
+func (p *Provider) findOrMakeGuest(ctx context.Context, arch string) (*guestVolumeOf, error) {
+	guest, err := p.guestFor(ctx, arch, p.opts.Logger)
+	if err != nil {
+		return nil, err
+	}
+	objects, err := p.engine.Objects(ctx, engine.LabelCache+"="+engine.GuestCache, engine.Volume)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range firstGuests(objects) {
+		if strings.HasPrefix(o.Name, volumePrefix+guest.Version+"-"+arch+"-") && !p.isBad(o.Name) {
+			return &guestVolumeOf{name: o.Name, guest: guest}, nil
+		}
+	}
+	return p.makeGuest(context.WithoutCancel(ctx), guest, arch)
+}
+
+// firstGuests returns guests' volumes, the oldest first: all processes choose the same of several.
+func firstGuests(objects []engine.Object) []engine.Object {
+	volumes := slices.DeleteFunc(slices.Clone(objects), func(o engine.Object) bool { return o.Foreign || guestVolume(o) == "" })
+	slices.SortFunc(volumes, func(a, b engine.Object) int {
+		return cmp.Or(strings.Compare(a.Labels[engine.LabelMade], b.Labels[engine.LabelMade]), strings.Compare(a.Name, b.Name))
+	})
+	return volumes
+}
+
+// guestTimeout bounds the making of a guest volume.
+const guestTimeout = time.Minute
+
+// makeGuest fills a new volume from an image that is removed again. Who makes one removes the old ones of other versions.
+func (p *Provider) makeGuest(ctx context.Context, guest guestbin.Binary, arch string) (*guestVolumeOf, error) {
+	ctx, cancel := context.WithTimeout(ctx, guestTimeout)
+	defer cancel()
+	image, err := p.importGuest(ctx, guest, arch)
+	if err != nil {
+		return nil, err
+	}
+	volume := fmt.Sprintf(volumePrefix+"%s-%s-%s", guest.Version, arch, strings.ToLower(rand.Text()[:8]))
+	labels := p.ownerLabels()
+	labels[engine.LabelCache], labels[engine.LabelMade] = engine.GuestCache, p.clock().UTC().Format(time.RFC3339)
+	filler := p.ownerLabels()
+	filler[engine.LabelSandbox] = volume
+	err = p.engine.FillVolume(ctx, volume, image, compose.GuestDir, labels, filler)
+	if err = errors.Join(err, p.engine.Untag(ctx, image)); err != nil {
+		return nil, err
+	}
+	p.removeOldGuests(ctx)
+	return &guestVolumeOf{name: volume, guest: guest}, nil
+}
+
+// importGuest makes an image that holds the guest and nothing else. It has no owner's label: every container of it would
+// inherit that.
+func (p *Provider) importGuest(ctx context.Context, guest guestbin.Binary, arch string) (string, error) {
+	return p.engine.Import(ctx, arch, guestTree(guest.Program), compose.GuestProgram, map[string]string{
+		engine.LabelCache: engine.GuestCache, engine.LabelMaker: p.self.String(),
+	})
+}
+
+// forgetGuest makes the next start look for the guest's volume again: somebody may have pruned it. A bad one is not used
+// any more.
+func (p *Provider) forgetGuest(arch string, volume *guestVolumeOf, bad bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.volumes[arch] == volume {
+		delete(p.volumes, arch)
+	}
+	if bad {
+		p.badVolumes[volume.name] = true
+	}
+}
+
+func (p *Provider) isBad(volume string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.badVolumes[volume]
+}
+
+// errNotGuest says that a container would run something else than the guest.
+var errNotGuest = errors.New("what is at " + compose.GuestProgram + " in it is not the guest")
+
+// checkGuest makes sure that the sandbox's containers, which are not started yet, will run the guest: that the volume holds
+// it, and that nothing else is mounted over it, by a link in the image.
+func (sb *sandbox) checkGuest(ctx context.Context, volume *guestVolumeOf) error {
+	for _, s := range sb.services {
+		covering, err := sb.p.engine.Covering(ctx, s.containers[0], compose.GuestDir, compose.GuestDir, compose.SocketDir)
+		if err == nil && covering != "" {
+			err = &fumehood.Error{
+				Op: "create service", Service: s.Name, Class: fumehood.ErrConfig,
+				Err:  fmt.Errorf("what is mounted at %s, by links in the image, covers %s, which is Fumehood's own", covering, compose.GuestDir),
+				Hint: "use another path, or another image",
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return sb.p.checkGuest(ctx, volume, sb.services[0].containers[0].ID)
+}
+
+// checkGuest reads the guest back from a container that mounts its volume and is not started yet, unless this process has
+// done so before.
+func (p *Provider) checkGuest(ctx context.Context, volume *guestVolumeOf, container string) error {
+	p.mu.Lock()
+	checked := volume.checked
+	p.mu.Unlock()
+	if checked {
+		return nil
+	}
+	_, err := shared(ctx, &p.guests, "check "+volume.name, func(ctx context.Context) (struct{}, error) {
+		same, err := p.engine.HasFile(ctx, container, compose.GuestProgram, volume.guest.Program)
+		if err == nil && !same {
+			err = errNotGuest
+		}
+		return struct{}{}, err
+	})
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	volume.checked = true
+	return nil
+}
+
+// dropBadGuest forgets a volume with something else in it. It removes it where its maker has ended: one that lives may be
+// filling it.
+func (p *Provider) dropBadGuest(ctx context.Context, arch string, volume *guestVolumeOf) {
+	p.forgetGuest(arch, volume, true)
+	p.opts.Logger.Warn("a guest's volume is not used: it does not hold the guest, or is being filled", "volume", volume.name)
+	objects, err := p.engine.Objects(ctx, engine.LabelCache+"="+engine.GuestCache, engine.Volume)
+	if err != nil {
+		return // the next process finds it again
+	}
+	for _, o := range objects {
+		if o.Name != volume.name || o.Foreign {
+			continue
+		}
+		if id, err := owner.Parse(o.Labels[engine.LabelOwner]); err != nil || owner.Judge(p.self, id) != owner.Dead {
+			continue
+		}
+		if err := p.engine.Remove(ctx, o); err != nil && !errors.Is(err, fumehood.ErrUnavailable) {
+			p.opts.Logger.Warn("a bad guest's volume stays", "volume", o.Name, "error", err)
+		}
+	}
+}
+
+// guestTree is the file system that holds nothing but the guest, as a tar stream.
+func guestTree(program []byte) io.Reader {
+	var b bytes.Buffer
+	tw := tar.NewWriter(&b)
+	dir := strings.TrimPrefix(compose.GuestDir, "/") + "/"
+	for _, h := range []tar.Header{
+		{Typeflag: tar.TypeDir, Name: dir, Mode: 0o755},
+		{Typeflag: tar.TypeDir, Name: strings.TrimPrefix(compose.SocketDir, "/") + "/", Mode: 0o755},
+		// It can be run and not be read, which keeps others from looking into its processes from their first moment on,
+		// before it has said so itself: see ptrace(2).
+		{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(compose.GuestProgram, "/"), Mode: 0o711, Size: int64(len(program))},
+	} {
+		h.Format = tar.FormatPAX
+		_ = tw.WriteHeader(&h) // into memory: it cannot fail
+	}
+	_, _ = tw.Write(program)
+	_ = tw.Close()
+	return &b
+}

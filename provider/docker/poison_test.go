@@ -1,0 +1,274 @@
+package docker_test
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/guestbin"
+	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/provider/docker"
+)
+
+// write puts a guest into a volume.
+func (d *rawDaemon) write(volume, guest string) {
+	d.t.Helper()
+	var made struct{ ID string }
+	d.ask("POST", "/containers/create", map[string]any{
+		"Image": busybox, "HostConfig": map[string]any{"Binds": []string{volume + ":/v"}},
+	}, &made)
+	d.ask("PUT", "/containers/"+made.ID+"/archive?path=/v", tree(d.t, "guest", guest, "host/", ""), nil)
+	d.ask("DELETE", "/containers/"+made.ID, nil, nil)
+}
+
+// guestVolumeOf returns the name and the labels of the volume of a version.
+func (d *rawDaemon) guestVolumeOf(version string) (name string, labels map[string]string) {
+	d.t.Helper()
+	var all struct {
+		Volumes []struct {
+			Name   string
+			Labels map[string]string
+		}
+	}
+	d.ask("GET", "/volumes", nil, &all)
+	for _, v := range all.Volumes {
+		if strings.HasPrefix(v.Name, "fumehood-guest-"+version) {
+			return v.Name, v.Labels
+		}
+	}
+	d.t.Fatalf("there is no guest's volume of version %s", version)
+	return "", nil
+}
+
+// TestGuest_poisoned has something else than the guest where it is looked for: another program that works as the guest
+// does, and can be told from it.
+func TestGuest_poisoned(t *testing.T) {
+	t.Parallel()
+	const mark = "poison"
+	quick := []string{"image_by_name", "volume_written_to", "another_volume_with_copied_labels", "image_with_a_volume_at_a_link"}
+	old := map[string]string{"fumehood.cache": "guest", "fumehood.made": "2001-02-03T04:05:06Z", "fumehood.owner": "v1 a b c 1 1"}
+	for name, poison := range map[string]func(d *rawDaemon, version, guest string, start func(image string)) (image string){
+		"image_by_name": func(d *rawDaemon, version, guest string, _ func(string)) string {
+			volume := "fumehood-guest-" + version + "-" + runtime.GOARCH + "-aaaaaaaa"
+			d.makeVolume(volume, old)
+			d.write(volume, guest)
+			d.importImage("fumehood-guest", version+"-"+runtime.GOARCH, tree(d.t, ".fumehood/", "", ".fumehood/guest", guest),
+				"LABEL fumehood.cache=guest fumehood.guest-volume="+volume)
+			return busybox
+		},
+		"volume_by_name_and_labels": func(d *rawDaemon, version, guest string, _ func(string)) string {
+			volume := "fumehood-guest-" + version + "-" + runtime.GOARCH + "-aaaaaaaa"
+			d.makeVolume(volume, old)
+			d.write(volume, guest)
+			return busybox
+		},
+		"volume_written_to": func(d *rawDaemon, version, guest string, start func(string)) string {
+			start(busybox)
+			volume, _ := d.guestVolumeOf(version)
+			d.write(volume, guest)
+			return busybox
+		},
+		"volume_with_copied_labels": func(d *rawDaemon, version, guest string, start func(string)) string {
+			start(busybox)
+			volume, labels := d.guestVolumeOf(version)
+			d.ask("DELETE", "/volumes/"+volume, nil, nil)
+			d.makeVolume(volume, labels)
+			d.write(volume, guest)
+			return busybox
+		},
+		"another_volume_with_copied_labels": func(d *rawDaemon, version, guest string, start func(string)) string {
+			start(busybox)
+			volume, labels := d.guestVolumeOf(version)
+			d.ask("DELETE", "/volumes/"+volume, nil, nil)
+			d.makeVolume(volume[:len(volume)-8]+"aaaaaaaa", labels)
+			d.write(volume[:len(volume)-8]+"aaaaaaaa", guest)
+			return busybox
+		},
+		"emptied_volume": func(d *rawDaemon, version, guest string, start func(string)) string {
+			start(busybox)
+			volume, labels := d.guestVolumeOf(version)
+			d.ask("DELETE", "/volumes/"+volume, nil, nil)
+			d.makeVolume(volume, labels)
+			return imageWith(d, version, guest)
+		},
+		"image_with_a_guest": func(d *rawDaemon, version, guest string, _ func(string)) string {
+			return imageWith(d, version, guest)
+		},
+		"image_with_a_volume_of_a_guest": func(d *rawDaemon, version, guest string, _ func(string)) string {
+			return imageWith(d, version, guest, "VOLUME /.fumehood")
+		},
+		"image_with_a_volume_over_the_guest": func(d *rawDaemon, version, guest string, _ func(string)) string {
+			return imageWith(d, version, guest, "VOLUME /.fumehood/guest")
+		},
+		"image_with_a_volume_at_a_link": func(d *rawDaemon, version, guest string, _ func(string)) string {
+			return imageWith(d, version, guest, "VOLUME /link")
+		},
+		"image_with_a_volume_through_a_volume": func(d *rawDaemon, version, guest string, _ func(string)) string {
+			return imageWith(d, version, guest, "VOLUME /dir", "VOLUME /dir/link")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if !slices.Contains(quick, name) {
+				tier.Need(t, tier.CI)
+			}
+			d, version := newRawDaemon(t), guestVersion(t)
+			genuine, err := guestbin.For(t.Context(), runtime.GOARCH, slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
+			run := func(image string) (*fumehood.Result, error) {
+				p := newProvider(t, docker.Options{})
+				p.OtherGuest(version)
+				sb, err := p.Start(t.Context(), fumehood.Spec{Image: image})
+				if err != nil {
+					return nil, err
+				}
+				res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"/bin/busybox", "sh", "-c", "tail -c 6 /.fumehood/guest; exit 3"}})
+				if err := sb.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+				return res, err
+			}
+			image := poison(d, version, string(slices.Concat(genuine.Program, []byte(mark))), func(image string) {
+				if _, err := run(image); err != nil {
+					t.Fatal(err)
+				}
+			})
+			res, err := run(image)
+			switch {
+			case err != nil && image == busybox:
+				t.Fatal(err)
+			case err != nil:
+				t.Log(err) // such an image is refused
+			case res.Outcome != fumehood.Exited || res.ExitCode != 3 || res.Stdout.Text() == mark:
+				t.Errorf("%s with code %d, and the guest ends with %q", res.Outcome, res.ExitCode, res.Stdout.Text())
+			}
+		})
+	}
+}
+
+// TestCleanup_foreign has containers and volumes whose labels say that they are a dead owner's, or a kept sandbox.
+func TestCleanup_foreign(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	prefix := "foreign-" + strings.ToLower(rand.Text()[:8])
+	d := newRawDaemon(t)
+	labels := map[string]string{
+		"fumehood.owner": "v1 a b c 1 1", "fumehood.lease": "2001-02-03T04:05:06Z", "fumehood.sandbox": prefix, "fumehood.kept": "true",
+		"com.docker.compose.project": prefix, "com.docker.compose.service": "default",
+	}
+	container := func(name, image string, labels map[string]string) {
+		t.Helper()
+		d.ask("POST", "/containers/create?name="+name, map[string]any{"Image": image, "Cmd": []string{"sleep", "1000"}, "Labels": labels}, nil)
+		t.Cleanup(func() { d.ask("DELETE", "/containers/"+name+"?force=1", nil, nil) })
+	}
+	image := func(tag string, labels map[string]string) string {
+		t.Helper()
+		var changes []string
+		for name, value := range labels {
+			changes = append(changes, fmt.Sprintf("LABEL %q=%q", name, value))
+		}
+		d.importImage("fumehood-test/foreign", prefix+tag, tree(t, "x", ""), changes...)
+		return "fumehood-test/foreign:" + prefix + tag
+	}
+	labelsOf := func(container string) map[string]string {
+		t.Helper()
+		var got struct {
+			Config struct{ Labels map[string]string }
+		}
+		d.ask("GET", "/containers/"+container+"/json", nil, &got)
+		return got.Config.Labels
+	}
+	p := newProvider(t, docker.Options{})
+	p.OnlyNamed(prefix)
+
+	container(prefix+"-labels", busybox, labels)
+	container(prefix+"-image", image("-a", labels), nil)
+	d.makeVolume(prefix+"-volume", labels)
+	// The labels of a genuine sandbox, on other objects, and on an image that gives them to a container of the same name.
+	genuine := start(t, p, fumehood.Spec{Image: busybox, Name: prefix + "-genuine", Keep: true, TTL: time.Hour})
+	sealed := labelsOf(prefix + "-genuine-default-1")
+	container(prefix+"-copy", busybox, sealed)
+	d.makeVolume(prefix+"-genuine-default-1", sealed)
+	if _, err := p.Cleanup(ctx, fumehood.CleanupOptions{Names: []string{genuine.Info().Name}}); err != nil {
+		t.Fatal(err)
+	}
+	container(prefix+"-genuine-default-1", image("-b", sealed), nil)
+
+	foreign := []string{"-labels", "-image", "-volume", "-copy", "-genuine-default-1", "-genuine-default-1"}
+	listed := func(opts fumehood.CleanupOptions, removed string) {
+		t.Helper()
+		left, err := p.Cleanup(ctx, opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, l := range left {
+			got = append(got, strings.TrimPrefix(l.Name, prefix))
+			if !l.Foreign || l.Kept || l.Sandbox != "" || l.Owner != "unknown" || l.Removed != (l.Name == removed) {
+				t.Errorf("%+v", l)
+			}
+		}
+		slices.Sort(got)
+		want := slices.Sorted(slices.Values(foreign))
+		if !slices.Equal(got, want) {
+			t.Errorf("listed %v, want %v", got, want)
+		}
+	}
+	listed(fumehood.CleanupOptions{}, "")
+	listed(fumehood.CleanupOptions{Caches: true}, "") // and all are there
+	if kept, err := p.Kept(ctx); err != nil || slices.ContainsFunc(kept, func(k fumehood.KeptSandbox) bool { return strings.HasPrefix(k.Name, prefix) }) {
+		t.Errorf("kept: %+v, %v", kept, err)
+	}
+	for _, name := range []string{prefix, prefix + "-genuine"} {
+		if _, err := p.Open(ctx, name); !errors.Is(err, fumehood.ErrConfig) {
+			t.Errorf("opened %s: %v", name, err)
+		}
+		if _, err := p.Cleanup(ctx, fumehood.CleanupOptions{Names: []string{name}}); !errors.Is(err, fumehood.ErrConfig) {
+			t.Errorf("cleaned up %s: %v", name, err)
+		}
+	}
+	for _, pattern := range []string{prefix + "-none", "["} {
+		if left, err := p.Cleanup(ctx, fumehood.CleanupOptions{Foreign: []string{pattern}}); !errors.Is(err, fumehood.ErrConfig) || left != nil {
+			t.Errorf("%s: %v, %v", pattern, left, err)
+		}
+	}
+	listed(fumehood.CleanupOptions{Foreign: []string{prefix + "-image"}}, prefix+"-image")
+	foreign = slices.Delete(foreign, 1, 2)
+	listed(fumehood.CleanupOptions{}, "")
+	if _, err := p.Cleanup(ctx, fumehood.CleanupOptions{Foreign: []string{prefix + "*"}}); err != nil {
+		t.Fatal(err)
+	}
+	foreign = nil
+	listed(fumehood.CleanupOptions{}, "")
+}
+
+// imageWith makes an image with busybox, a guest, and a link to the guest's folder.
+func imageWith(d *rawDaemon, version, guest string, changes ...string) string {
+	d.t.Helper()
+	program := busyboxProgram(d)
+	d.importImage("fumehood-test/poison", version, tree(
+		d.t, "bin/", "", "bin/busybox", program, "bin/sh", "-> busybox", "bin/tail", "-> busybox", ".fumehood/", "", ".fumehood/guest", guest, "link", "-> dir/link", "dir/", "", "dir/link", "-> ../.fumehood",
+	), append(changes, "ENV PATH=/bin")...)
+	return "fumehood-test/poison:" + version
+}
+
+// busyboxProgram reads busybox out of its image.
+func busyboxProgram(d *rawDaemon) string {
+	d.t.Helper()
+	p := newProvider(d.t, docker.Options{})
+	sb := start(d.t, p, fumehood.Spec{Image: busybox})
+	content, err := sb.ReadFile(d.t.Context(), "/bin/busybox")
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return string(content)
+}
