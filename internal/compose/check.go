@@ -241,7 +241,7 @@ func (c *checking) securityOpts(svc *types.ServiceConfig) {
 	for _, opt := range svc.SecurityOpt {
 		name, value, _ := strings.Cut(strings.Replace(opt, ":", "=", 1), "=")
 		switch {
-		case name == "no-new-privileges", name == "seccomp" && value == "builtin", name == "apparmor" && value == "docker-default":
+		case name == "no-new-privileges", isBuiltinSeccomp(opt), name == "apparmor" && value == "docker-default":
 		default:
 			c.unsafe(of(svc, "security_opt"), opt, "it loosens what the kernel refuses to containers")
 		}

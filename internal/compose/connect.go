@@ -36,6 +36,8 @@ type Options struct {
 	// Latency is told how long the daemon takes for what it answers from memory, by several goroutines at once.
 	// Nil tells nobody.
 	Latency func(time.Duration)
+	// Seccomp is the seccomp profile of containers, as engine.GuardOptions has it.
+	Seccomp string
 	Speedup engine.Speedup // of the calls' timeouts
 }
 
@@ -102,7 +104,7 @@ func connect(ctx context.Context, opts Options, secret engine.Secret) (*Compose,
 	if err != nil {
 		return nil, err
 	}
-	api := engine.Guard(client, engine.GuardOptions{Logger: opts.Logger, Latency: opts.Latency, Speedup: opts.Speedup, Secret: secret})
+	api := engine.Guard(client, engine.GuardOptions{Logger: opts.Logger, Latency: opts.Latency, Seccomp: opts.Seccomp, Speedup: opts.Speedup, Secret: secret})
 	if err := command.WithAPIClient(api)(cli); err != nil {
 		return nil, errors.Join(err, client.Close())
 	}

@@ -152,6 +152,31 @@ volumes: {vol: {}, tmp: {driver_opts: {type: tmpfs, device: tmpfs, o: "size=1m,m
 `, fumehood.Compose{})
 }
 
+func TestApply_Seccomp(t *testing.T) {
+	for _, tt := range []struct{ name, options, want, from string }{
+		{"none", "[]", "", ""},
+		{"builtin", "['seccomp=builtin']", "", "seccomp=builtin"},
+		{"colon", "['seccomp:builtin', 'apparmor=docker-default']", "apparmor=docker-default", "seccomp=builtin"},
+		{"unconfined", "['seccomp:unconfined']", "seccomp:unconfined", ""},
+		{"file", "['seccomp=builtin.json']", "seccomp=builtin.json", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p, changes := applied(t, "services: {a: {image: i, security_opt: "+tt.options+"}}", fumehood.Compose{AllowUnsafe: true}, Policy{})
+			opts := slices.DeleteFunc(p.project.Services["a"].SecurityOpt, func(opt string) bool { return opt == "no-new-privileges=true" })
+			if got := strings.Join(opts, " "); got != tt.want {
+				t.Errorf("got %q", got)
+			}
+			if got := slices.ContainsFunc(changes, func(c Change) bool { return c.Key == "security_opt" && c.From != "" }); got != (tt.from != "") {
+				t.Errorf("noted are %v", changes)
+			}
+			again := p.Apply(Policy{})
+			if len(again) != len(changes) {
+				t.Errorf("the second time: %v", again)
+			}
+		})
+	}
+}
+
 func TestReferencesToAContainerOfTheProjectAreToItsService(t *testing.T) {
 	p := loadGood(t, `
 services:

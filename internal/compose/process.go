@@ -135,6 +135,7 @@ func (a *applying) harden(svc *types.ServiceConfig, idle bool) {
 		svc.SecurityOpt = append(svc.SecurityOpt, "no-new-privileges=true")
 		a.change(svc, "security_opt", "", "no-new-privileges=true", "setuid programs give no rights; no-new-privileges:false lets them")
 	}
+	a.replaceBuiltin(svc)
 	dropped := func(name string) bool {
 		return slices.ContainsFunc(svc.CapDrop, func(d string) bool { return capability(d) == name })
 	}
@@ -156,6 +157,19 @@ func (a *applying) harden(svc *types.ServiceConfig, idle bool) {
 	svc.CapDrop = []string{"ALL"}
 	a.change(svc, "cap_drop", "", "ALL but "+strings.Join(svc.CapAdd, ", "), "attackers use the others; cap_add gives them")
 }
+
+// replaceBuiltin has a service that asks for the Engine's seccomp profile run with that of sandboxes: old Engines know no
+// profile of that name, and allow more than ours.
+func (a *applying) replaceBuiltin(svc *types.ServiceConfig) {
+	others := slices.DeleteFunc(slices.Clone(svc.SecurityOpt), isBuiltinSeccomp)
+	if len(others) != len(svc.SecurityOpt) {
+		svc.SecurityOpt = others
+		a.change(svc, "security_opt", "seccomp=builtin", "the seccomp profile of sandboxes", "the Engine's own profile allows more")
+	}
+}
+
+// isBuiltinSeccomp reports whether a security option asks for the Engine's seccomp profile.
+func isBuiltinSeccomp(opt string) bool { return opt == "seccomp=builtin" || opt == "seccomp:builtin" }
 
 // limits sets those that a service has not set. Compose wants those of deploy to say the same.
 func (a *applying) limits(svc *types.ServiceConfig) {

@@ -20,6 +20,7 @@ type guarded struct {
 	client.APIClient
 	log     *slog.Logger
 	latency func(time.Duration)
+	seccomp string // the profile of containers, as JSON; empty for the Engine's
 	speedup Speedup
 	secret  Secret
 	met     *atomic.Bool // an Engine has answered

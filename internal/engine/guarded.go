@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -20,14 +21,15 @@ import (
 // Guard gives every call of the Engine's client a deadline, and makes again what can be made again: see calls.go. The
 // end of a context prevents creations, and never interrupts one: the Engine would go on, and we would not know of
 // what it made. And the standard input of guests ends with the connection of the host that attached to them, so that
-// a guest learns at once that its host has died. Compose has no word for that.
+// a guest learns at once that its host has died. Compose has no word for that. Containers get a seccomp profile here,
+// so that there is no other way to make one.
 //
 // What is made again is logged. What is created with labels of ours is sealed.
 func Guard(api client.APIClient, opts GuardOptions) client.APIClient {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &guarded{APIClient: api, log: opts.Logger, latency: opts.Latency, speedup: opts.Speedup, secret: opts.Secret, met: new(atomic.Bool)}
+	return &guarded{APIClient: api, log: opts.Logger, seccomp: opts.Seccomp, latency: opts.Latency, speedup: opts.Speedup, secret: opts.Secret, met: new(atomic.Bool)}
 }
 
 // GuardOptions configures Guard. The zero value logs nothing and has the timeouts of calls.go.
@@ -35,6 +37,9 @@ type GuardOptions struct {
 	Logger *slog.Logger
 	// Latency receives how long calls take that the Engine answers from memory, from several goroutines at once.
 	Latency func(time.Duration)
+	// Seccomp is the seccomp profile, as JSON, of the containers that are created without one and are not privileged.
+	// Empty means the Engine's default.
+	Seccomp string
 	Speedup Speedup
 	// Secret is the key of the seals of what is created.
 	Secret Secret
@@ -97,6 +102,7 @@ func (g *guarded) ContainerCreate(ctx context.Context, opts client.ContainerCrea
 			opts.Config.StdinOnce = true
 		}
 	}
+	opts.HostConfig = g.profiled(opts.HostConfig)
 	create := func(ctx context.Context) (client.ContainerCreateResult, error) {
 		return g.APIClient.ContainerCreate(ctx, opts)
 	}
@@ -107,6 +113,22 @@ func (g *guarded) ContainerCreate(ctx context.Context, opts client.ContainerCrea
 		return client.ContainerCreateResult{ID: c.ID}, is, err
 	}
 	return adopted(ctx, g, callContainerCreate, opts.Name, labels, create, find)
+}
+
+// profiled returns a container's configuration with our seccomp profile. One that has a profile keeps it.
+func (g *guarded) profiled(host *container.HostConfig) *container.HostConfig {
+	var with container.HostConfig
+	if host != nil {
+		with = *host
+	}
+	own := slices.ContainsFunc(with.SecurityOpt, func(opt string) bool {
+		return strings.HasPrefix(opt, "seccomp=") || strings.HasPrefix(opt, "seccomp:")
+	})
+	if g.seccomp == "" || own || with.Privileged {
+		return host
+	}
+	with.SecurityOpt = append(slices.Clone(with.SecurityOpt), "seccomp="+g.seccomp)
+	return &with
 }
 
 // adopted creates an object, by name. After a failure that leaves open whether the Engine has made it, the object of

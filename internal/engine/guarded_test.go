@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -340,6 +342,44 @@ func TestWhatMayPass(t *testing.T) {
 			err := e.StartContainer(t.Context(), "a")
 			if got := IsPassing(err); got != c.passes {
 				t.Errorf("%s: %t of %v", name, got, err)
+			}
+		})
+	}
+}
+
+// Every container gets the profile, whoever makes it.
+func TestContainerCreate_Seccomp(t *testing.T) {
+	const profile = `{"defaultAction":"SCMP_ACT_ERRNO"}`
+	for _, tt := range []struct {
+		name, profile string
+		host          *container.HostConfig
+		want          []string
+	}{
+		{"no configuration", profile, nil, []string{"seccomp=" + profile}},
+		{"other options", profile, &container.HostConfig{SecurityOpt: []string{"no-new-privileges=true"}}, []string{"no-new-privileges=true", "seccomp=" + profile}},
+		{"its own", profile, &container.HostConfig{SecurityOpt: []string{"seccomp={}"}}, []string{"seccomp={}"}},
+		{"its own, colon", profile, &container.HostConfig{SecurityOpt: []string{"seccomp:unconfined"}}, []string{"seccomp:unconfined"}},
+		{"privileged", profile, &container.HostConfig{Privileged: true}, nil},
+		{"no profile", "", &container.HostConfig{}, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var got []string
+			e := &engineOf{f: func(r *http.Request, _ int) (*http.Response, error) {
+				var body struct{ HostConfig container.HostConfig }
+				err := json.NewDecoder(r.Body).Decode(&body)
+				got = body.HostConfig.SecurityOpt
+				return answer(201, `{"Id": "a"}`), err
+			}}
+			api, err := client.New(client.WithHTTPClient(&http.Client{Transport: e}), client.WithAPIVersion("1.44"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			opts := client.ContainerCreateOptions{Name: "a", Config: &container.Config{Image: "i"}, HostConfig: tt.host}
+			if _, err := Guard(api, GuardOptions{Seccomp: tt.profile}).ContainerCreate(t.Context(), opts); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
 	}

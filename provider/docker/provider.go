@@ -18,6 +18,7 @@ import (
 	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/guestbin"
 	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/internal/seccomp"
 	"github.com/fumehood/fumehood/internal/wire"
 )
 
@@ -63,6 +64,10 @@ type Options struct {
 	NoReaper bool
 	// NoSweep leaves what ended processes left to Cleanup; else it is removed while the first sandbox is started.
 	NoSweep bool
+	// Seccomp is the file of the seccomp profile of containers, as `docker run --security-opt seccomp=FILE` reads it. Empty
+	// means Fumehood's own profile, and "unconfined" allows every system call; SECURITY.md says what is denied. It
+	// replaces neither the profile of a service that has its own (Compose.AllowUnsafe), nor is a privileged one given any.
+	Seccomp string
 	// Logger receives warnings and what loosens the isolation. Nil logs nothing.
 	Logger *slog.Logger
 	// Progress is told what a start is busy with that may take long. It is called from several
@@ -119,6 +124,8 @@ type Provider struct {
 	subnets   subnets
 	admission *admission
 
+	seccompLogged sync.Once
+
 	mu         sync.Mutex
 	held       map[string]*sandbox       // by name: started by this provider and not removed
 	volumes    map[string]*guestVolumeOf // by architecture: the guest volume that is known to be there
@@ -162,8 +169,12 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 	if err := opts.checkAdmission(); err != nil {
 		return nil, err
 	}
+	profile, err := seccomp.Load(opts.Seccomp)
+	if err != nil {
+		return nil, err
+	}
 	admission := newAdmission(opts.MaxStarting, opts.MaxRunning)
-	c, err := compose.Connect(ctx, compose.Options{Host: opts.Host, Context: opts.Context, Logger: opts.Logger, Latency: admission.answered, Speedup: opts.speedup})
+	c, err := compose.Connect(ctx, compose.Options{Host: opts.Host, Context: opts.Context, Logger: opts.Logger, Latency: admission.answered, Seccomp: profile, Speedup: opts.speedup})
 	if err != nil {
 		return nil, err
 	}
@@ -252,6 +263,7 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (*fumehood.San
 		end(trouble)
 		return nil, within(ctx, op, err, trouble)
 	}
+	p.logSeccomp()
 	if spec.Compose == nil {
 		p.logLoosened(spec)
 	} else {
@@ -373,6 +385,19 @@ func (p *Provider) mountHint() string {
 		return ""
 	}
 	return engine.UploadHint
+}
+
+// logSeccomp logs, once, that the containers' system calls are not filtered by Fumehood's own profile.
+func (p *Provider) logSeccomp() {
+	p.seccompLogged.Do(func() {
+		switch p.opts.Seccomp {
+		case "":
+		case seccomp.Unconfined:
+			p.opts.Logger.Warn("unsafe, allowed: the sandboxes' system calls are not filtered", "seccomp", p.opts.Seccomp)
+		default:
+			p.opts.Logger.Warn("the sandboxes have another seccomp profile than Fumehood's, which may allow more", "seccomp", p.opts.Seccomp)
+		}
+	})
 }
 
 // logLoosened tells what the user has asked for that weakens the isolation.

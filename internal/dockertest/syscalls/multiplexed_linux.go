@@ -1,0 +1,5 @@
+//go:build !386
+
+package main
+
+var multiplexed map[string]call

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/moby/profiles/seccomp"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+func TestText_Committed(t *testing.T) {
+	want, err := text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile("../profile.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Error("profile.json is not what go.mod's version makes: go generate ./internal/seccomp")
+	}
+}
+
+// rulesOf are a profile's rules, one for each name, as text.
+func rulesOf(t *testing.T, p *seccomp.Seccomp) map[string]bool {
+	t.Helper()
+	rules := map[string]bool{}
+	for _, rule := range p.Syscalls {
+		for _, name := range rule.Names {
+			one := *rule
+			one.Names, one.Comment = nil, ""
+			text, err := json.Marshal(one)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rules[name+" "+string(text)] = true
+		}
+	}
+	return rules
+}
+
+// The committed profile is Docker's without the calls that are denied, and nothing else.
+func TestProfile_Difference(t *testing.T) {
+	text, err := os.ReadFile("../profile.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ours seccomp.Seccomp
+	if err := json.Unmarshal(text, &ours); err != nil {
+		t.Fatal(err)
+	}
+	docker := seccomp.DefaultProfile()
+	mine, theirs := rulesOf(t, &ours), rulesOf(t, docker)
+	var added, without []string
+	for _, rule := range slices.Sorted(maps.Keys(mine)) {
+		if !theirs[rule] {
+			added = append(added, rule)
+		}
+	}
+	for _, rule := range slices.Sorted(maps.Keys(theirs)) {
+		if !mine[rule] {
+			without = append(without, rule)
+		}
+	}
+	wantAdded := []string{`socketcall {"names":null,"action":"SCMP_ACT_ERRNO","errnoRet":38}`}
+	wantWithout := []string{
+		`bpf {"names":null,"action":"SCMP_ACT_ALLOW","includes":{"caps":["CAP_BPF"]}}`,
+		`bpf {"names":null,"action":"SCMP_ACT_ALLOW","includes":{"caps":["CAP_SYS_ADMIN"]}}`,
+		`perf_event_open {"names":null,"action":"SCMP_ACT_ALLOW","includes":{"caps":["CAP_PERFMON"]}}`,
+		`perf_event_open {"names":null,"action":"SCMP_ACT_ALLOW","includes":{"caps":["CAP_SYS_ADMIN"]}}`,
+		`socketcall {"names":null,"action":"SCMP_ACT_ALLOW"}`,
+	}
+	if !slices.Equal(added, wantAdded) || !slices.Equal(without, wantWithout) {
+		t.Errorf("added:\n%s\nwithout:\n%s", strings.Join(added, "\n"), strings.Join(without, "\n"))
+	}
+	ours.Syscalls, docker.Syscalls = nil, nil
+	if a, b := jsonOf(t, &ours), jsonOf(t, docker); a != b {
+		t.Errorf("besides its rules it is %s, not %s", a, b)
+	}
+}
+
+func jsonOf(t *testing.T, v any) string {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// No rule allows a call that is to be denied, for whatever architecture or capability.
+func TestProfile_Denied(t *testing.T) {
+	p, err := profile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range removed {
+		t.Run(name, func(t *testing.T) {
+			for _, rule := range p.Syscalls {
+				if rule.Action != specs.ActErrno && slices.Contains(rule.Names, name) {
+					t.Errorf("%+v", rule)
+				}
+			}
+		})
+	}
+}
+
+func TestCheckFamilies(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		args  []specs.LinuxSeccompArg
+		allow bool
+	}{
+		{"another", []specs.LinuxSeccompArg{{Value: 2, Op: specs.OpEqualTo}}, true},
+		{"below", []specs.LinuxSeccompArg{{Value: 38, Op: specs.OpLessThan}}, true},
+		{"all", nil, false},
+		{"vsock", []specs.LinuxSeccompArg{{Value: 40, Op: specs.OpEqualTo}}, false},
+		{"alg", []specs.LinuxSeccompArg{{Value: 38, Op: specs.OpEqualTo}}, false},
+		{"above", []specs.LinuxSeccompArg{{Value: 38, Op: specs.OpGreaterThan}}, false},
+		{"but one", []specs.LinuxSeccompArg{{Value: 40, Op: specs.OpNotEqual}}, false},
+		{"below 41", []specs.LinuxSeccompArg{{Value: 41, Op: specs.OpLessThan}}, false},
+		{"by type", []specs.LinuxSeccompArg{{Index: 1, Value: 1, Op: specs.OpEqualTo}}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			err := checkFamilies(&seccomp.Syscall{LinuxSyscall: specs.LinuxSyscall{Names: []string{"socket"}, Args: tt.args}})
+			if (err == nil) != tt.allow {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
