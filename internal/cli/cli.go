@@ -172,6 +172,7 @@ Exit codes of run: the command's own; 124 it ran out of time; 125 Fumehood
 failed; 126 and 127 it could not be started; 2 wrong usage; 130 and 143 ended by
 Ctrl-C and by SIGTERM.`,
 		Example: `  fumehood run --image python:3.12-slim -- python3 -c 'print(6*7)'
+  fumehood run --seccomp profile.json -- ./server
   fumehood doctor`,
 		SilenceErrors: true,
 		SilenceUsage:  true,

@@ -95,6 +95,8 @@ func (c *Client) translate(err error, op string) error {
 		}
 	case errdefs.IsNotImplemented(err):
 		e.Class = fumehood.ErrUnsupported
+	case strings.Contains(err.Error(), noSeccomp):
+		e.Class, e.Hint = fumehood.ErrUnsupported, "enable seccomp in the daemon's kernel, or do without its isolation: --seccomp unconfined (docker.Options.Seccomp)"
 	}
 	return e
 }
@@ -138,8 +140,11 @@ const noSpace = "no space left on device"
 
 const noSpaceHint = "a disk is full, probably the daemon's: make room there; `docker system df` tells what takes it"
 
+// noSeccomp is what an Engine says that can filter no system calls.
+const noSeccomp = "seccomp is not enabled"
+
 // lasting are texts of internal errors of the Engine's that the next attempt will meet again.
-var lasting = []string{noSpace, "OCI runtime", "port is already allocated", "address already in use", "disk quota exceeded"}
+var lasting = []string{noSpace, "OCI runtime", "port is already allocated", "address already in use", "disk quota exceeded", noSeccomp}
 
 func isLasting(err error) bool {
 	return slices.ContainsFunc(lasting, func(text string) bool { return strings.Contains(err.Error(), text) })

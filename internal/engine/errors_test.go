@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/fumehood/fumehood"
@@ -47,6 +48,14 @@ func TestPullFailuresAreToldByTheirReasonAndNotByTheImagesName(t *testing.T) {
 		if err := c.pullFailure(t.Context(), r.ref, errors.New(r.text)); !errors.Is(fumehood.ClassOf(err), r.class) {
 			t.Errorf("%q is %v, want %v", r.text, fumehood.ClassOf(err), r.class)
 		}
+	}
+}
+
+func TestTranslate_NoSeccomp(t *testing.T) {
+	err := (&Client{}).translate(errors.New("seccomp is not enabled in your kernel, cannot run a custom seccomp profile"), "start container")
+	var e *fumehood.Error
+	if !errors.As(err, &e) || !errors.Is(err, fumehood.ErrUnsupported) || !strings.Contains(e.Hint, "--seccomp unconfined") {
+		t.Errorf("got %v", err)
 	}
 }
 

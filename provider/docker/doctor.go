@@ -143,7 +143,7 @@ func machineChecks(info engine.Info) []Check {
 		{Name: "machine", Status: Note, Detail: fmt.Sprintf("%d CPUs, %.1f GiB memory, kernel %s", info.CPUs, float64(info.Memory)/(1<<30), info.Kernel)},
 		{Name: "cgroups", Status: OK, Detail: "version " + info.CgroupVersion},
 		storageCheck(info),
-		yesNo("seccomp", has("seccomp"), "on", "off", "the daemon does not filter system calls: enable seccomp in its kernel and build"),
+		yesNo("seccomp", has("seccomp"), "on", "off", "the daemon cannot filter system calls: sandboxes need `--seccomp unconfined` there, or seccomp in its kernel and build"),
 		yesNo("AppArmor", has("apparmor") || has("selinux"), "on (or SELinux)", "neither AppArmor nor SELinux", "one layer of isolation less; seccomp and capabilities still hold"),
 		users,
 		{Name: "runtimes", Status: OK, Detail: strings.Join(info.Runtimes, ", ")},
