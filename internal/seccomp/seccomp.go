@@ -81,7 +81,7 @@ func parse(text []byte) (string, error) {
 	}
 	for i, rule := range p.Syscalls {
 		switch {
-		case rule == nil, cmp.Or(rule.Name, first(rule.Names)) == "":
+		case rule == nil, cmp.Or(rule.Name, first(rule.Names)) == "": //nolint:staticcheck // old profiles have Name
 			return "", fmt.Errorf("syscalls[%d]: no names", i)
 		case !slices.Contains(actions, rule.Action):
 			return "", fmt.Errorf("syscalls[%d]: unknown action %q", i, rule.Action)
