@@ -32,7 +32,7 @@ type Compose struct {
 	// x-fumehood: {egress: internet}.
 	Egress string
 	// AllowUnsafe allows, and logs, what breaks the isolation: privileged services, the host's namespaces,
-	// its devices, the Docker socket.
+	// its devices, mounts of the Docker socket or of other paths that are not safe.
 	AllowUnsafe bool
 	// AllowRead are files and folders outside the project's folder that the project may read, and mount read-only.
 	AllowRead []string
@@ -69,6 +69,9 @@ func (s *Spec) validateCompose(bad func(string, ...any) error) error {
 		if set {
 			return bad("%s and Compose exclude each other: the Compose file says that", field)
 		}
+	}
+	if s.AllowUnsafe {
+		return bad("AllowUnsafe and Compose exclude each other: set Compose.AllowUnsafe")
 	}
 	if (len(c.Files) == 0) == (c.Dockerfile == "") {
 		return bad("a Compose project needs a file or more, or a Dockerfile in their place")

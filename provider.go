@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"regexp"
 	"strings"
 	"time"
@@ -49,6 +50,9 @@ type Spec struct {
 	Limits Limits
 	// Mounts makes folders or files of the host visible in the service.
 	Mounts []Mount
+	// AllowUnsafe allows, and logs, mounts of paths by which the sandbox could take over the host or read its user's keys:
+	// the Docker socket, /etc, /proc, ~/.ssh. Of a Compose project Compose.AllowUnsafe does.
+	AllowUnsafe bool
 	// Keep leaves the sandbox in place when it is closed and when this process ends, labelled as kept. Its
 	// detached commands run on, and an Opener reaches it again. Cleaner removes it.
 	Keep bool
@@ -64,6 +68,8 @@ type Spec struct {
 	ConfigFile string
 	// Journal takes down what is done in the sandbox, from its start on. Nil takes nothing down.
 	Journal *Journal
+	// Logger logs what loosens the isolation, in place of the provider's. Nil means the provider's.
+	Logger *slog.Logger
 
 	recorder *Recorder // of the start that is under way
 }

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -204,6 +205,42 @@ func TestMountsOfTheSpecAndTheSpawn(t *testing.T) {
 	}
 }
 
+func TestSession_Spawn(t *testing.T) {
+	t.Parallel()
+	p := inDocker(t)
+	dir := folder(t, map[string]string{"f": "content"})
+	for name, tt := range map[string]struct {
+		extra string
+		spawn spec.Mounts
+	}{
+		"spec": {extra: "/etc: /x"}, "outside": {extra: dir + ": /x"}, "writable": {extra: "'.': '/x:rw'"}, "spawn": {spawn: spec.Mounts{{Host: "/etc", Container: "/x"}}},
+	} {
+		t.Run("mount/"+name, func(t *testing.T) {
+			env := p.environment(t, "  extra_mounts: {"+tt.extra+"}", "  mount_workspace: "+strconv.FormatBool(name != "writable"))
+			s := p.open(t, env, session.Agent, nil)
+			if _, err := s.Spawn(t.Context(), session.SpawnOptions{Mounts: tt.spawn}); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "not safe") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	env := p.environment(t, "  extra_mounts: {"+dir+": /x, /etc: /y}")
+	env.AllowUnsafe = true
+	s := p.open(t, env, session.Agent, nil)
+	if res := execute(t, spawn(t, s, session.SpawnOptions{}), sh("cat /x/f; ls /y/passwd")); res.Stdout.Text() != "content/y/passwd\n" {
+		t.Errorf("%q", outputs(res))
+	}
+	for _, say := range []string{dir + " is not safe, and allowed", "path=/etc"} {
+		if !strings.Contains(p.log.String(), say) {
+			t.Errorf("the log does not say %q: %s", say, p.log)
+		}
+	}
+	read := p.environment(t, "  extra_mounts: {"+dir+": /x}")
+	read.AllowRead = []string{dir}
+	if res := execute(t, spawn(t, p.open(t, read, session.Agent, nil), session.SpawnOptions{}), sh("cat /x/f")); res.Stdout.Text() != "content" {
+		t.Errorf("%q", outputs(res))
+	}
+}
+
 func TestPortsAreReadBackAndNeedANetwork(t *testing.T) {
 	t.Parallel()
 	p := inDocker(t)
@@ -234,7 +271,7 @@ func TestPortsAreReadBackAndNeedANetwork(t *testing.T) {
 			t.Errorf("%v, %v", conn, err)
 		}
 	}
-	if said := p.log.String(); strings.Count(said, "network of this machine") != 1 || strings.Count(strings.ToLower(said), "ports") != 1 {
+	if said := p.log.String(); strings.Count(said, "network of this machine") != 1 || strings.Count(said, "the ports are ignored") != 1 {
 		t.Errorf("not said once: %s", said)
 	}
 }

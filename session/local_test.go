@@ -14,6 +14,17 @@ import (
 	"github.com/fumehood/fumehood/spec"
 )
 
+func TestSession_Open(t *testing.T) {
+	t.Run("archives in /etc", func(t *testing.T) {
+		p := inLocal(t)
+		env := p.environment(t, "snapshot: {archive_save_dir: /etc/x}")
+		opts := session.Options{Provider: p.provider, Environment: env, Kind: session.Agent, Workspace: t.TempDir(), Dir: p.state}
+		if _, err := session.Open(t.Context(), opts); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "is not safe") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
 func TestATerminalHasSetUpAndCommandApartToo(t *testing.T) {
 	t.Parallel()
 	p := inLocal(t)

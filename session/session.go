@@ -24,6 +24,7 @@ import (
 	"sync"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/hostpath"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/spec"
 	"github.com/fumehood/fumehood/workspace"
@@ -71,8 +72,9 @@ type Options struct {
 	// process's own.
 	HUID, HGID string
 
-	// Logger is told what loosens the isolation, which variables of this machine are passed on (never
-	// their values), the steps of a build, and where kept containers are. Nil tells nobody.
+	// Logger logs what loosens the isolation, in place of the provider's, which variables of this machine are passed on
+	// (never their values), the steps of a build, and where kept containers are. Nil leaves the first to the provider's and
+	// logs nothing else.
 	Logger *slog.Logger
 	// Journal tells what is done in the sandboxes of all its runtimes. Nil tells nothing.
 	Journal *fumehood.Journal
@@ -155,6 +157,9 @@ func (o *Options) check() error {
 		return bad("there is no kind of session %q, only %s and %s", o.Kind, Agent, Evaluation)
 	case (o.Workspace == "") == (o.Snapshot == ""):
 		return bad("exactly one of Workspace and Snapshot is needed")
+	case o.Environment.Snapshot.ArchiveSaveDir != "" && !o.Environment.AllowUnsafe && hostpath.Unsafe(o.Environment.Snapshot.ArchiveSaveDir, true) != "":
+		dir := o.Environment.Snapshot.ArchiveSaveDir
+		return bad("snapshot.archive_save_dir: to write in %s is not safe: %s", dir, hostpath.Unsafe(dir, true))
 	case slices.Contains([]string{spec.TypeDocker, spec.TypeLocal}, o.Provider.Name()) && o.Provider.Name() != o.Environment.Type:
 		return bad("the environment is of type %s, and the provider is %s", o.Environment.Type, o.Provider.Name())
 	}

@@ -73,7 +73,7 @@ func (s *Session) spawn(ctx context.Context, op string, opts SpawnOptions, keep 
 	}
 	s.mu.Lock()
 	s.spawned++
-	what.Name, what.Keep, what.Journal = s.name+"-"+strconv.Itoa(s.spawned), keep, s.opts.Journal
+	what.Name, what.Keep, what.Journal, what.Logger = s.name+"-"+strconv.Itoa(s.spawned), keep, s.opts.Journal, s.opts.Logger
 	s.mu.Unlock()
 	r, err := s.start(ctx, what)
 	if err != nil {

@@ -30,6 +30,11 @@ type Environment struct {
 	// File is where the spec was read from, as the reader named it. A relative build context starts at
 	// its folder.
 	File string `yaml:"-"`
+	// AllowRead are files and folders outside the file's folder that it may name, to have them mounted read-only or built.
+	// No file can say that.
+	AllowRead []string `yaml:"-"`
+	// AllowUnsafe allows, and logs, mounts that are writable or not safe. No file can say that.
+	AllowUnsafe bool `yaml:"-"`
 	// Type is docker for containers, or local for processes of this machine without any isolation.
 	Type string `yaml:"type" form:"type" required:"true"`
 	// Name names the environment. Images that are built of it are called fumehood:NAME.
@@ -65,7 +70,9 @@ type Docker struct {
 	MountWorkspace *bool `yaml:"mount_workspace"`
 	// ExtraMounts makes more paths of the host visible, as HOST: CONTAINER[:ro|:rw] or
 	// HOST: {bind: CONTAINER, mode: ro|rw}, read-only if not said. A relative host path starts at the
-	// workspace's root. No container path may lie strictly below the working directory.
+	// workspace's root. No container path may lie strictly below the working directory. A host path lies
+	// in the workspace or in the spec's folder, and is writable only in a workspace that is mounted, unless
+	// the user allows another.
 	ExtraMounts Mounts `yaml:"extra_mounts"`
 	// Network is none (also when absent), bridge, host (Linux only), or the name of a network that
 	// exists. Everything but none loosens the isolation.

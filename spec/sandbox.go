@@ -68,9 +68,13 @@ func (e Environment) Sandbox(o SandboxOptions) (s fumehood.Spec, notes []string,
 	if err == nil {
 		err = CheckHosts(o.Volumes.Workspace, volumes)
 	}
+	if err == nil {
+		err = e.checkMounts(o.Volumes.Workspace, volumes, &notes)
+	}
 	if err != nil {
 		return fumehood.Spec{}, notes, err
 	}
+	s.AllowUnsafe = e.AllowUnsafe
 	s.Network, s.Mounts, s.Limits, s.Dir = mode, MountsOf(volumes), fumehood.Limits(e.Limits), path.Clean(d.Workdir)
 	s.Image, s.User, s.Binary = or(s.Image, d.Image), or(s.User, d.User), d.Binary
 	return s, notes, nil

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/hostpath"
 )
 
 // Mounts are mounts as users ask for them: a relative host path starts at the workspace's root. Of two
@@ -162,6 +163,44 @@ func checkHost(workspace, host string) error {
 		return errors.New("a symbolic link leads out of the workspace")
 	}
 	return nil
+}
+
+// checkMounts judges the mounts that the environment's file asks for. Those that code or flags ask for are the
+// provider's to judge. What is allowed as unsafe it notes, but for what the provider logs too.
+func (e *Environment) checkMounts(workspace string, volumes []Volume, notes *[]string) error {
+	gate, err := e.gate(workspace)
+	if err != nil {
+		return err
+	}
+	own, err := hostpath.NewGate("the workspace", workspace)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, v := range volumes {
+		if v.Origin != OriginSpec {
+			continue
+		}
+		already := *e.Docker.MountWorkspace && own.Inside(v.Host) // the workspace itself is writable
+		why := gate.Mount(v.Host, v.Writable && !already)
+		switch {
+		case why == "":
+		case e.AllowUnsafe && (v.Writable || hostpath.Unsafe(v.Host, false) != ""): // the provider logs it
+		case e.AllowUnsafe:
+			*notes = append(*notes, fmt.Sprintf("the mount of %s is not safe, and allowed: %s", v.Host, why))
+		default:
+			errs = append(errs, &fumehood.Error{
+				Op: "merge mounts", Class: fumehood.ErrConfig, Err: fmt.Errorf("%s: the mount of %s to %s is not safe: %s", v.Origin, v.Host, v.Container, why),
+				Hint: "mount another path, or allow it with AllowUnsafe, --allow-unsafe; one to be read with AllowRead, --allow-read",
+			})
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// gate lets pass the paths that the environment's file may name: those in its folder, in the workspace, or allowed.
+func (e *Environment) gate(more ...string) (hostpath.Gate, error) {
+	return hostpath.NewGate("the spec's folder", filepath.Dir(e.File), slices.Concat(more, e.AllowRead)...)
 }
 
 // within says whether p is dir or lies below it, by their names alone.

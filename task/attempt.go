@@ -1,6 +1,7 @@
 package task
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -47,6 +48,7 @@ func (t *Task) Start(ctx context.Context, sample string, epoch int) (_ *fumehood
 // launch starts a sandbox and lists it. The journal of one that is for no sample yet is held back, see assign.
 func (t *Task) launch(ctx context.Context, op string, what fumehood.Spec) (*fumehood.Sandbox, error) {
 	what.Name = "fumehood-" + slug(t.opts.Name) + "-" + strings.ToLower(rand.Text()[:12])
+	what.Logger = cmp.Or(what.Logger, t.opts.Logger)
 	a := &attempt{keep: what.Keep}
 	switch {
 	case t.opts.Journal == nil:

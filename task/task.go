@@ -52,7 +52,8 @@ type Options struct {
 	// Removed is told of each sandbox that was removed, or could not be. It is called from several goroutines at
 	// once. Nil tells nobody.
 	Removed func(Removal)
-	// Logger is told what is prepared, and what a clean-up has to do. Nil tells nobody.
+	// Logger logs what is prepared, what a clean-up has to do and, in place of the provider's, what loosens the isolation
+	// of sandboxes. Nil leaves the last to the provider's and logs nothing else.
 	Logger *slog.Logger
 }
 
@@ -111,8 +112,9 @@ type attempt struct {
 // Init checks the task as a whole, and has the provider pull and build what any sample needs, once for all samples
 // that need the same. It starts no sandbox. What is wrong with the task is an ErrConfig that tells all of it.
 func Init(ctx context.Context, opts Options) (*Task, error) {
-	if opts.Logger == nil {
-		opts.Logger = slog.New(slog.DiscardHandler)
+	log := opts.Logger
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
 	}
 	if opts.Kept == nil {
 		opts.Kept = func([]Kept) {}
@@ -124,7 +126,7 @@ func Init(ctx context.Context, opts Options) (*Task, error) {
 		opts.SetupTimeout = DefaultSetupTimeout
 	}
 	t := &Task{
-		opts: opts, log: opts.Logger, samples: map[string]*Sample{},
+		opts: opts, log: log, samples: map[string]*Sample{},
 		starting: map[*start]struct{}{}, live: map[*fumehood.Sandbox]*attempt{},
 	}
 	op := "initialise task " + opts.Name

@@ -47,7 +47,7 @@ func (all *environments) either(own *Environment, from source, otherwise *Enviro
 	case otherwise != nil:
 		return all.of(otherwise, of)
 	}
-	return environment{}, all.need(spec.TypeDocker)
+	return environment{Spec: fumehood.Spec{AllowUnsafe: all.opts.AllowUnsafe}}, all.need(spec.TypeDocker)
 }
 
 // of reads an environment.
@@ -95,7 +95,7 @@ func (e *Environment) read(from source, opts ReadOptions) (environment, string, 
 	case e.Service != "" && len(e.Compose) == 0 && e.File == "":
 		return environment{}, "", errors.New("a service is one of a Compose project")
 	case plain:
-		return environment{Spec: fumehood.Spec{Image: e.Image, User: e.User, Dir: e.Workdir, Env: e.Env, Network: e.Network}}, spec.TypeDocker, nil
+		return environment{Spec: fumehood.Spec{Image: e.Image, User: e.User, Dir: e.Workdir, Env: e.Env, Network: e.Network, AllowUnsafe: opts.AllowUnsafe}}, spec.TypeDocker, nil
 	}
 	var found spec.Found
 	switch {
@@ -120,12 +120,13 @@ func (e *Environment) read(from source, opts ReadOptions) (environment, string, 
 	switch found.Kind {
 	case spec.FoundCompose:
 		// The user has named the task, whose folder is as good as the project's.
-		c := &fumehood.Compose{Files: found.Files, Service: e.Service, AllowRead: []string{from.dir}}
+		c := &fumehood.Compose{Files: found.Files, Service: e.Service, AllowRead: append([]string{from.dir}, opts.AllowRead...), AllowUnsafe: opts.AllowUnsafe}
 		return environment{Spec: fumehood.Spec{Compose: c}}, spec.TypeDocker, nil
 	case spec.FoundDockerfile:
-		return environment{Spec: fumehood.Spec{Compose: &fumehood.Compose{Dockerfile: found.Files[0], Dir: filepath.Dir(found.Files[0])}}}, spec.TypeDocker, nil
+		c := &fumehood.Compose{Dockerfile: found.Files[0], Dir: filepath.Dir(found.Files[0]), AllowRead: opts.AllowRead}
+		return environment{Spec: fumehood.Spec{Compose: c}}, spec.TypeDocker, nil
 	case spec.FoundEnvironment:
-		return ofSpec(found.Files[0], opts)
+		return ofSpec(found.Files[0], from.dir, opts)
 	}
 	return environment{}, "", fmt.Errorf("%s has neither a Compose file, a Dockerfile nor an environment spec", e.File)
 }
@@ -136,7 +137,8 @@ func exists(path string) bool {
 }
 
 // ofSpec is the sandbox of an environment spec. Relative paths of mounts start at its folder, as there is no workspace.
-func ofSpec(path string, opts ReadOptions) (environment, string, error) {
+// What the task may read, it may too.
+func ofSpec(path, taskDir string, opts ReadOptions) (environment, string, error) {
 	e, err := spec.Load(path)
 	if err != nil {
 		return environment{}, "", err
@@ -144,6 +146,7 @@ func ofSpec(path string, opts ReadOptions) (environment, string, error) {
 	if len(e.Setup.Commands)+len(e.Setup.EvalCommands) > 0 {
 		return environment{}, "", fmt.Errorf("%s has a set-up, which sessions run: write it as the task's setup", path)
 	}
+	e.AllowRead, e.AllowUnsafe = append([]string{taskDir}, opts.AllowRead...), opts.AllowUnsafe
 	of := *e
 	of.Docker.MountWorkspace = new(false)
 	env := opts.Env
@@ -151,7 +154,12 @@ func ofSpec(path string, opts ReadOptions) (environment, string, error) {
 		env = os.Environ()
 	}
 	dir := filepath.Dir(path)
-	s, _, err := of.Sandbox(spec.SandboxOptions{Volumes: spec.VolumeLayers{Workspace: dir}, Host: env, GOOS: runtime.GOOS})
+	s, notes, err := of.Sandbox(spec.SandboxOptions{Volumes: spec.VolumeLayers{Workspace: dir}, Host: env, GOOS: runtime.GOOS})
+	if opts.Logger != nil {
+		for _, note := range notes {
+			opts.Logger.Warn(note, "spec", path)
+		}
+	}
 	if e.Type == spec.TypeLocal {
 		s.Dir = "" // each sandbox has a folder of its own
 	}

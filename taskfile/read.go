@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,6 +27,13 @@ type ReadOptions struct {
 	// Env are the variables of this process that environment specs with include_os_env pass on, as by os.Environ. Nil
 	// means those that there are.
 	Env []string
+	// AllowRead are files and folders outside the task's folder that the task and what it names may read, or have mounted
+	// read-only.
+	AllowRead []string
+	// AllowUnsafe allows, and logs, what breaks the isolation, as in fumehood.Compose, fumehood.Spec and spec.Environment.
+	AllowUnsafe bool
+	// Logger logs what environment specs loosen. Nil logs nothing.
+	Logger *slog.Logger
 
 	maxAliased int // as in strict.Decoder
 }

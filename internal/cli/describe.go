@@ -29,6 +29,9 @@ func (a *app) describe(f *projectFlags, s fumehood.Spec) (described, error) {
 		return d, err
 	}
 	isProject := found.Kind == spec.FoundCompose || found.Kind == spec.FoundDockerfile
+	if found.Kind == spec.FoundNothing && f.allowRead != nil {
+		return d, usageError("--allow-read is for files: name one with -f")
+	}
 	if flag := f.onlyForProjects(a.settings.used["egress"]); flag != "" && !isProject {
 		return d, usageError("--%s is for Compose projects: name one with -f", flag)
 	}
@@ -44,6 +47,7 @@ func (a *app) describe(f *projectFlags, s fumehood.Spec) (described, error) {
 		if d.env, err = spec.Load(found.Files[0]); err != nil {
 			return d, err
 		}
+		f.over(d.env)
 		d.provider = d.env.Type
 		if err := a.allowed(d.env.File, d.provider); err != nil {
 			return d, err
@@ -52,6 +56,7 @@ func (a *app) describe(f *projectFlags, s fumehood.Spec) (described, error) {
 			return d, err
 		}
 	case spec.FoundNothing:
+		d.AllowUnsafe = f.allowUnsafe
 	}
 	if err := d.Validate(); err != nil {
 		return d, usageError("%w", err)
@@ -145,8 +150,6 @@ func (f *projectFlags) onlyForProjects(egressIsSetting bool) string {
 		{"host-env", f.hostEnv != nil},
 		{"sample-metadata", f.metadata != nil},
 		{"egress", f.egress != "" && !egressIsSetting},
-		{"allow-unsafe", f.allowUnsafe},
-		{"allow-read", f.allowRead != nil},
 		{"prebuilt", f.prebuilt},
 	} {
 		if flag.said {

@@ -30,6 +30,7 @@ type evalOptions struct {
 	how     task.RunOptions
 	keep    bool // sandboxes
 	json    bool
+	allow   allowFlags
 }
 
 func (a *app) newEvalCommand(runF func(context.Context, *app, evalOptions) error) *cobra.Command {
@@ -87,6 +88,7 @@ Ctrl-C.`,
 	flags.StringVar(&opts.resume, "resume", "", "go on with this `run`, a name in the folder of runs or a path")
 	flags.BoolVar(&opts.keep, "no-cleanup", false, "leave the sandboxes of all samples in place, and list how to enter and remove them")
 	flags.BoolVar(&opts.json, "json", false, "print one JSON object a line for each event")
+	opts.allow.add(flags, "task")
 	a.addRunsFlag(flags, &opts.runs)
 	return cmd
 }
@@ -109,7 +111,7 @@ func runEval(ctx context.Context, a *app, o evalOptions) (err error) {
 	if info, err := os.Stat(o.file); err == nil && info.IsDir() {
 		o.file = filepath.Join(o.file, "task.yaml")
 	}
-	f, err := taskfile.Read(o.file, taskfile.ReadOptions{})
+	f, err := taskfile.Read(o.file, taskfile.ReadOptions{AllowRead: o.allow.allowRead, AllowUnsafe: o.allow.allowUnsafe, Logger: a.log})
 	if err != nil {
 		return err
 	}

@@ -14,9 +14,27 @@ import (
 // projectFlags say which Compose project, or other folder, a command is about.
 type projectFlags struct {
 	files, profiles, envFiles, hostEnv []string
-	metadata, allowRead                []string
+	metadata                           []string
 	service, egress                    string
-	allowUnsafe, prebuilt              bool
+	prebuilt                           bool
+	allowFlags
+}
+
+// allowFlags are what the user allows a file: no file can do so itself.
+type allowFlags struct {
+	allowUnsafe bool
+	allowRead   []string
+}
+
+// add declares the flags, of a command about a file that is called so.
+func (f *allowFlags) add(flags *pflag.FlagSet, file string) {
+	flags.BoolVar(&f.allowUnsafe, "allow-unsafe", false, "allow, and log, what breaks the isolation: privileged services, host namespaces, devices, mounts of the Docker socket or /etc")
+	flags.StringArrayVar(&f.allowRead, "allow-read", nil, "let the "+file+" read or mount a `path` outside its folder")
+}
+
+// over sets what the flags allow an environment spec.
+func (f *allowFlags) over(e *spec.Environment) {
+	e.AllowUnsafe, e.AllowRead = f.allowUnsafe, f.allowRead
 }
 
 // add declares the flags.
@@ -28,8 +46,7 @@ func (f *projectFlags) add(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&f.hostEnv, "host-env", nil, "`names` of this process's variables that the Compose file may see (default: none)")
 	flags.StringArrayVar(&f.metadata, "sample-metadata", nil, "a `KEY=VALUE` that the Compose file sees as SAMPLE_METADATA_KEY")
 	flags.StringVar(&f.egress, "egress", "", "`internet` lets the project's networks reach the internet; else they are internal, unless the file says so")
-	flags.BoolVar(&f.allowUnsafe, "allow-unsafe", false, "allow, and log, what breaks the isolation: privileged services, host namespaces, devices")
-	flags.StringArrayVar(&f.allowRead, "allow-read", nil, "let the Compose file read a `path` outside its folder")
+	f.allowFlags.add(flags, "Compose file or spec")
 	flags.BoolVar(&f.prebuilt, "prebuilt", false, "never pull or build an image: what is missing is an error")
 	markSettings(flags, "egress")
 }

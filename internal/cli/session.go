@@ -52,6 +52,7 @@ type sessionFlags struct {
 	eval, json, stdin, noSetup                                         bool
 	timeout                                                            time.Duration
 	journal                                                            journalFlag
+	allow                                                              allowFlags
 }
 
 func (a *app) newSessionRunCommand() *cobra.Command {
@@ -85,6 +86,7 @@ path at which the command finds what is called NAME in the folder of --assets.`,
 			if opts.env, err = spec.Load(args[0]); err != nil {
 				return err
 			}
+			f.allow.over(opts.env)
 			if opts.open.Assets, err = assetsIn(f.assets); err != nil {
 				return err
 			}
@@ -112,6 +114,7 @@ path at which the command finds what is called NAME in the folder of --assets.`,
 	flags.DurationVar(&f.timeout, "timeout", 0, "end the command after this `time`, such as 90s (default: no limit); the set-up has the spec's")
 	flags.StringVar(&f.out, "snapshot-out", "", "write a snapshot of the workspace as it is afterwards to this `file`, which is replaced")
 	flags.BoolVar(&f.json, "json", false, "print a JSON object with outcome, exit code and output instead of the output")
+	f.allow.add(flags, "spec")
 	f.journal.add(flags)
 	return cmd
 }

@@ -325,8 +325,8 @@ func (c *checking) build(svc *types.ServiceConfig) {
 
 // inside refuses a path that the gate does not let pass.
 func (c *checking) inside(keys []string, path string) {
-	if !c.gate.inside(path) {
-		c.refuse(keys, "%w", outsideError{path})
+	if err := c.gate.Check(path); err != nil {
+		c.refuse(keys, "%w", err)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/hostpath"
 )
 
 // generate makes the project of a Dockerfile: one service, which only idles, so that the guest becomes its main
@@ -33,6 +34,6 @@ func (l *loading) generate() error {
 	content = bytes.ReplaceAll(content, []byte("$"), []byte("$$")) // a path's is no variable
 	l.files = []types.ConfigFile{{Filename: dockerfile, Content: content}}
 	l.places.add(dockerfile, content)
-	l.gate, err = newGate(l.dir, append(slices.Clip(l.src.AllowRead), dockerfile)) // the user has named it
+	l.gate, err = hostpath.NewGate(ofProject, l.dir, append(slices.Clip(l.src.AllowRead), dockerfile)...) // the user has named it
 	return err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -18,7 +17,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/archive"
+	"github.com/fumehood/fumehood/internal/hostpath"
 )
 
 const opLoad = "load compose project"
@@ -26,11 +25,14 @@ const opLoad = "load compose project"
 // maxFile bounds what is read of one Compose file.
 const maxFile = 4 << 20
 
+// ofProject is how messages call the folder of a project.
+const ofProject = "the project's folder"
+
 // loaded is what is known of a project that came from files.
 type loaded struct {
 	as       *types.Project // as the files have it, by which Apply begins
 	model    map[string]any // the same, as compose-go has merged it
-	gate     gate
+	gate     hostpath.Gate
 	places   places
 	settings settings
 	internal bool     // its networks reach nothing outside
@@ -60,7 +62,7 @@ type loading struct {
 	dir     string
 	env     types.Mapping
 	places  places
-	gate    gate
+	gate    hostpath.Gate
 	scanned int // files that were scanned
 }
 
@@ -121,7 +123,7 @@ func (l *loading) read() error {
 		if err != nil {
 			return err
 		}
-		content, err := readFile(path)
+		content, err := hostpath.ReadFile(path, maxFile)
 		if err != nil {
 			return err
 		}
@@ -136,7 +138,7 @@ func (l *loading) read() error {
 	if l.dir, err = filepath.Abs(dir); err != nil {
 		return err
 	}
-	l.gate, err = newGate(l.dir, l.src.AllowRead)
+	l.gate, err = hostpath.NewGate(ofProject, l.dir, l.src.AllowRead...)
 	return err
 }
 
@@ -149,7 +151,7 @@ func (l *loading) readServiceFiles(project *types.Project) (*types.Project, erro
 			paths = append(paths, f.Path)
 		}
 		for _, path := range paths {
-			if err := l.gate.file(path); err != nil {
+			if err := l.gate.File(path, maxFile); err != nil {
 				return nil, fmt.Errorf("service %q: %w", name, err)
 			}
 		}
@@ -159,20 +161,6 @@ func (l *loading) readServiceFiles(project *types.Project) (*types.Project, erro
 		return nil, err
 	}
 	return project.WithServicesLabelsResolved(false)
-}
-
-// readFile reads a regular file that is not larger than maxFile.
-func readFile(path string) ([]byte, error) {
-	f, err := archive.OpenRegular(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	content, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err == nil && len(content) > maxFile {
-		err = fmt.Errorf("%s is larger than %d bytes", path, maxFile)
-	}
-	return content, err
 }
 
 // environment gathers what interpolation sees: above all what the caller gives, then the named variables of
@@ -189,7 +177,7 @@ func (l *loading) environment() error {
 	if len(files) == 0 {
 		file := filepath.Join(l.dir, ".env")
 		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() {
-			if err := l.gate.file(file); err != nil {
+			if err := l.gate.File(file, maxFile); err != nil {
 				return err
 			}
 			files = append(files, file)

@@ -10,18 +10,9 @@ import (
 	"strings"
 
 	"github.com/compose-spec/compose-go/v2/types"
+
+	"github.com/fumehood/fumehood/internal/hostpath"
 )
-
-// What a service sees of the host's files:
-//   - read-only, what is below the project's folder, and the files that tell the time zone;
-//   - the rest is not safe. What is writable is shared by all copies of a project, and a project's folder
-//     often holds what the host executes later: scripts, Git hooks, the Compose file itself.
-
-// timeZone are files of the host that tell nothing else.
-var timeZone = []string{"/etc/localtime", "/etc/timezone"}
-
-// sockets are those that give the host away, for a message that says so.
-var sockets = []string{"docker.sock", "containerd.sock", "podman.sock", "crio.sock", "buildkitd.sock"}
 
 func (c *checking) mounts(svc *types.ServiceConfig) {
 	at := of(svc, "volumes")
@@ -66,28 +57,9 @@ func (c *checking) bind(at []string, v types.ServiceVolumeConfig) {
 	if v.Bind != nil && !slices.Contains([]string{"", "private", "rprivate", "slave", "rslave"}, v.Bind.Propagation) {
 		c.unsafe(at, v.Bind.Propagation, "what is mounted in the container is mounted on the host")
 	}
-	base := filepath.Base(v.Source)
-	switch {
-	case slices.Contains(sockets, base):
-		c.unsafe(at, v.Source, "who has the Docker socket has the host")
-	case v.ReadOnly && (slices.Contains(timeZone, v.Source) || c.gate.inside(v.Source)):
-	case v.ReadOnly:
-		c.unsafe(at, v.Source, "it is a path of the host outside of the project's folder")
-	default:
-		c.unsafe(at, v.Source, "it is a path of the host and writable; read-only, with :ro, it is safe below the project's folder")
+	if why := c.gate.Mount(v.Source, !v.ReadOnly); why != "" {
+		c.unsafe(at, v.Source, why)
 	}
-}
-
-// realPath follows all links of what is there of a path.
-func realPath(path string) string {
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		return real
-	}
-	dir := filepath.Dir(path)
-	if dir == path {
-		return path
-	}
-	return filepath.Join(realPath(dir), filepath.Base(path))
 }
 
 // volume checks a volume of the project; an external one is checked where it is mounted.
@@ -148,8 +120,10 @@ func (c *checking) file(at []string, f types.FileObjectConfig) {
 		c.refuse(append(at, "environment"), "the variable %s is not set; of this process's variables a project sees those that are named", f.Environment)
 	case f.Environment != "" && c.as.Environment[f.Environment] == "":
 		c.refuse(append(at, "environment"), "the variable %s is empty, and of an empty one no file is made", f.Environment)
-	case f.File != "" && !c.gate.inside(f.File):
+	case f.File != "" && !c.gate.Inside(f.File):
 		c.unsafe(append(at, "file"), f.File, "it is a file of the host outside of the project's folder")
+	case f.File != "" && hostpath.Unsafe(f.File, false) != "":
+		c.unsafe(append(at, "file"), f.File, hostpath.Unsafe(f.File, false))
 	case f.File != "" && special(f.File):
 		c.refuse(append(at, "file"), "%s is neither a regular file nor a folder", f.File)
 	}

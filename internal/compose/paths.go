@@ -15,66 +15,12 @@ import (
 	"github.com/compose-spec/compose-go/v2/template"
 	"github.com/compose-spec/compose-go/v2/types"
 	"go.yaml.in/yaml/v4"
+
+	"github.com/fumehood/fumehood/internal/hostpath"
 )
 
 // What a project reads of the host's files: regular files of a bounded size, in its folder once all links are followed.
-// What lies elsewhere the user allows by name.
-
-// gate lets pass the paths that a project may read.
-type gate struct {
-	dirs []string // without links: the project's folder first, then what the user allows
-}
-
-func newGate(dir string, allowed []string) (gate, error) {
-	g := gate{dirs: []string{realPath(dir)}}
-	for _, path := range allowed {
-		abs, err := filepath.Abs(path)
-		if err != nil {
-			return g, err
-		}
-		g.dirs = append(g.dirs, realPath(abs))
-	}
-	return g, nil
-}
-
-// inside reports whether a path is in a folder of the gate, or is a file that it names, once all links are followed.
-func (g gate) inside(path string) bool {
-	abs, err := filepath.Abs(path)
-	if err != nil {
-		return false
-	}
-	real := realPath(abs)
-	return slices.ContainsFunc(g.dirs, func(dir string) bool {
-		rel, err := filepath.Rel(dir, real)
-		return err == nil && filepath.IsLocal(rel)
-	})
-}
-
-// file returns an error for a path that may not be read as a file. One that does not exist may be.
-func (g gate) file(path string) error {
-	if !g.inside(path) {
-		return outsideError{path}
-	}
-	info, err := os.Stat(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err != nil:
-		return err
-	case !info.Mode().IsRegular():
-		return fmt.Errorf("%s is not a regular file", path)
-	case info.Size() > maxFile:
-		return fmt.Errorf("%s is larger than %d bytes", path, maxFile)
-	}
-	return nil
-}
-
-// outsideError is about a path that the gate does not let pass.
-type outsideError struct{ path string }
-
-func (e outsideError) Error() string {
-	return fmt.Sprintf("%s is outside the project's folder, and may not be read: --allow-read %s allows it", e.path, e.path)
-}
+// What lies elsewhere the user allows by name. That is the gate's to judge, see hostpath.Gate.
 
 // maxIncluded bounds the files that one project includes and extends.
 const maxIncluded = 100
@@ -198,7 +144,7 @@ func (l *loading) included(file string, value any, at, inner base, env types.Map
 		}
 	}
 	for _, path := range files {
-		if err := l.gate.file(path); err != nil {
+		if err := l.gate.File(path, maxFile); err != nil {
 			return nil, err
 		}
 	}
@@ -207,10 +153,10 @@ func (l *loading) included(file string, value any, at, inner base, env types.Map
 
 // follow scans a file that another one refers to. One that does not exist is for compose-go to report.
 func (l *loading) follow(path string, at base, env types.Mapping) error {
-	if err := l.gate.file(path); err != nil {
+	if err := l.gate.File(path, maxFile); err != nil {
 		return err
 	}
-	content, err := readFile(path)
+	content, err := hostpath.ReadFile(path, maxFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -258,8 +204,8 @@ func (l *loading) pass(file, key, path, dir string) (string, error) {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(dir, path)
 	}
-	if !l.gate.inside(path) {
-		return "", fmt.Errorf("%s: %s: %w", file, key, outsideError{path})
+	if err := l.gate.Check(path); err != nil {
+		return "", fmt.Errorf("%s: %s: %w", file, key, err)
 	}
 	return path, nil
 }

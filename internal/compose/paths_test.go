@@ -115,6 +115,33 @@ func TestPathsOfNestedIncludesAreThoseThatAreRead(t *testing.T) {
 	}
 }
 
+func TestProject_Load(t *testing.T) {
+	dir := project(t, map[string]string{".ssh/key": "", "src/a": ""})
+	t.Setenv("HOME", dir)
+	if err := os.Symlink("/proc/self/cwd", filepath.Join(dir, "src", "cwd")); err != nil {
+		t.Fatal(err)
+	}
+	for part, safe := range map[string]bool{
+		"volumes: ['./src:/x:ro']": true, "volumes: ['./.ssh:/x:ro']": false, "volumes: ['.:/x:ro']": false, "volumes: ['./src/cwd:/x:ro']": false,
+		"secrets: [key]": false,
+	} {
+		text := "services: {a: {image: i, " + part + "}}\nsecrets: {key: {file: ./.ssh/key}}\n"
+		file := filepath.Join(dir, "compose.yaml")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		t.Run(part, func(t *testing.T) {
+			_, err := Load(t.Context(), "box", fumehood.Compose{Files: []string{file}})
+			if safe != (err == nil) || err != nil && !strings.Contains(err.Error(), "this is not safe") {
+				t.Errorf("got %v", err)
+			}
+			if _, err := Load(t.Context(), "box", fumehood.Compose{Files: []string{file}, AllowUnsafe: true}); err != nil {
+				t.Errorf("allowed: %v", err)
+			}
+		})
+	}
+}
+
 // What a project names is read only if it is a regular file of a bounded size. Nothing is waited for.
 func TestAProjectReadsRegularFilesOnly(t *testing.T) {
 	for _, key := range []string{"env_file: PATH", "label_file: PATH", "extends: {file: PATH, service: b}", "include"} {

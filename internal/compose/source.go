@@ -2,6 +2,8 @@ package compose
 
 import (
 	"time"
+
+	"github.com/fumehood/fumehood/internal/hostpath"
 )
 
 // Source says where a service gets its image from.
@@ -59,5 +61,5 @@ func (s Secret) Read() ([]byte, error) {
 	if s.File == "" {
 		return []byte(s.Content), nil
 	}
-	return readFile(s.File)
+	return hostpath.ReadFile(s.File, maxFile)
 }

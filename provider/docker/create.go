@@ -157,15 +157,16 @@ func (sb *sandbox) project(ctx context.Context, guest string) (*compose.Project,
 
 // logChanges tells what weakens the isolation, and that the project is cut off, which it may not expect.
 func (sb *sandbox) logChanges() {
+	log := sb.p.loggerOf(sb.spec)
 	switch {
 	case !sb.loaded.Internal():
-		sb.p.opts.Logger.Warn("the sandbox has a network", "sandbox", sb.spec.Name, "egress", fumehood.EgressInternet)
+		log.Warn("the sandbox has a network", "sandbox", sb.spec.Name, "egress", fumehood.EgressInternet)
 	case len(sb.loaded.NetworksNeeded()) > 0:
-		sb.p.opts.Logger.Info("the project's networks are internal: its services reach each other and nothing else", "sandbox", sb.spec.Name)
+		log.Info("the project's networks are internal: its services reach each other and nothing else", "sandbox", sb.spec.Name)
 	}
 	for _, c := range sb.changes {
 		if c.Unsafe {
-			sb.p.opts.Logger.Warn("the isolation is broken, as the run allows", "sandbox", sb.spec.Name, "service", c.Service, "key", c.Key, "value", c.To, "reason", c.Why)
+			log.Warn(brokenIsolation, "sandbox", sb.spec.Name, "service", c.Service, "key", c.Key, "value", c.To, "reason", c.Why)
 		}
 	}
 }

@@ -3,6 +3,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -17,6 +18,7 @@ import (
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/guestbin"
+	"github.com/fumehood/fumehood/internal/hostpath"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/seccomp"
 	"github.com/fumehood/fumehood/internal/wire"
@@ -350,6 +352,12 @@ func (p *Provider) check(ctx context.Context, spec fumehood.Spec) error {
 		}
 	}
 	for _, m := range spec.Mounts {
+		if why := hostpath.Unsafe(m.Host, m.Writable); why != "" && !spec.AllowUnsafe {
+			return &fumehood.Error{
+				Op: "mount " + m.Host, Class: fumehood.ErrConfig, Err: fmt.Errorf("this is not safe: %s", why),
+				Hint: "mount another path, or allow it with AllowUnsafe, --allow-unsafe",
+			}
+		}
 		if err := p.checkMount(m); err != nil {
 			return &fumehood.Error{Op: "mount " + m.Host, Class: fumehood.ErrConfig, Err: err, Hint: p.mountHint()}
 		}
@@ -400,19 +408,31 @@ func (p *Provider) logSeccomp() {
 	})
 }
 
+// brokenIsolation is logged of what the user allows as unsafe.
+const brokenIsolation = "the isolation is broken, as the run allows"
+
+// loggerOf returns the logger of what loosens a sandbox's isolation.
+func (p *Provider) loggerOf(spec fumehood.Spec) *slog.Logger {
+	return cmp.Or(spec.Logger, p.opts.Logger)
+}
+
 // logLoosened tells what the user has asked for that weakens the isolation.
 func (p *Provider) logLoosened(spec fumehood.Spec) {
+	log := p.loggerOf(spec)
 	if spec.Network != "" && spec.Network != fumehood.NetworkNone {
-		p.opts.Logger.Warn("the sandbox has a network", "sandbox", spec.Name, "network", spec.Network)
+		log.Warn("the sandbox has a network", "sandbox", spec.Name, "network", spec.Network)
 	}
 	for _, m := range spec.Mounts {
 		if m.Writable {
-			p.opts.Logger.Warn("the sandbox can write to the host", "sandbox", spec.Name, "path", m.Host)
+			log.Warn("the sandbox can write to the host", "sandbox", spec.Name, "path", m.Host)
+		}
+		if why := hostpath.Unsafe(m.Host, m.Writable); why != "" {
+			log.Warn(brokenIsolation, "sandbox", spec.Name, "path", m.Host, "reason", why)
 		}
 	}
 	for limit, lifted := range map[string]bool{"memory": spec.Limits.Memory == fumehood.NoLimit, "pids": spec.Limits.PIDs == fumehood.NoLimit} {
 		if lifted {
-			p.opts.Logger.Warn("the sandbox has no limit", "sandbox", spec.Name, "limit", limit)
+			log.Warn("the sandbox has no limit", "sandbox", spec.Name, "limit", limit)
 		}
 	}
 }

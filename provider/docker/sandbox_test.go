@@ -210,6 +210,35 @@ func TestMountsAreReadOnlyUnlessSaid(t *testing.T) {
 	}
 }
 
+func TestProvider_Start(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t, docker.Options{})
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink("/etc", link); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/var/run/docker.sock", "/etc", "/", "/proc", "/run"} {
+		t.Run("mount/"+path, func(t *testing.T) {
+			mounts := []fumehood.Mount{{Host: path, Container: "/x"}}
+			_, err := p.Start(t.Context(), fumehood.Spec{Image: busybox, Mounts: mounts})
+			if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "this is not safe") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	var log bytes.Buffer
+	mounts := []fumehood.Mount{{Host: link, Container: "/x"}}
+	if _, err := p.Start(t.Context(), fumehood.Spec{Image: busybox, Mounts: mounts}); !errors.Is(err, fumehood.ErrConfig) {
+		t.Errorf("a link: %v", err)
+	}
+	start(t, p, fumehood.Spec{
+		Image: busybox, Mounts: mounts, AllowUnsafe: true, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	if !strings.Contains(log.String(), "the isolation is broken") || !strings.Contains(log.String(), link) {
+		t.Errorf("the log says %q", log.String())
+	}
+}
+
 func TestWhatIsWrongIsRefusedAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
@@ -219,7 +248,7 @@ func TestWhatIsWrongIsRefusedAndLeavesNothing(t *testing.T) {
 		say  string
 	}{
 		"a mount of nothing":         {fumehood.Spec{Mounts: []fumehood.Mount{{Host: file, Container: "/x"}}}, file},
-		"a mount over the guest":     {fumehood.Spec{Mounts: []fumehood.Mount{{Host: "/", Container: "/.fumehood/x"}}}, "/.fumehood"},
+		"a mount over the guest":     {fumehood.Spec{Mounts: []fumehood.Mount{{Host: os.TempDir(), Container: "/.fumehood/x"}}}, "/.fumehood"},
 		"a mount to a relative path": {fumehood.Spec{Mounts: []fumehood.Mount{{Host: "/", Container: "x"}}}, "absolute"},
 		"a network that is not":      {fumehood.Spec{Network: "fumehood-no-such-network"}, "fumehood-no-such-network"},
 		"a user that is not":         {fumehood.Spec{User: "nobody-of-that-name"}, "nobody-of-that-name"},

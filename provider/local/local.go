@@ -27,6 +27,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -46,7 +47,7 @@ import (
 
 // Options configure a Provider. The zero value will do.
 type Options struct {
-	// Logger is told, once, that nothing is isolated. Nil tells nobody.
+	// Logger logs, once, that nothing is isolated. Nil logs nothing.
 	Logger *slog.Logger
 	// StateDir holds the sandboxes' folders. Empty means $XDG_STATE_HOME/fumehood/local, or
 	// .local/state/fumehood/local in the user's home.
@@ -57,7 +58,7 @@ type Options struct {
 type Provider struct {
 	log      *slog.Logger
 	stateDir string
-	warn     sync.Once
+	warned   sync.Map // of the loggers that have logged it
 
 	mu    sync.Mutex
 	boxes map[*box]*fumehood.Sandbox
@@ -92,7 +93,7 @@ func New(opts Options) (*Provider, error) {
 func (p *Provider) Name() string { return "local" }
 
 // Start makes a folder and, where commands are supervised, starts their supervisor. Spec's Name, Env, Dir
-// (a folder of the host that exists), Keep, Sample, ConfigFile and Journal are honoured; every other field that is set is an
+// (a folder of the host that exists), Keep, Sample, ConfigFile, Journal and Logger are honoured; every other field that is set is an
 // ErrUnsupported. A StateDir on a file system that is mounted noexec is an ErrConfig where there is a
 // supervisor, since its program is run from there.
 func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (*fumehood.Sandbox, error) {
@@ -106,9 +107,10 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (*fumehood.San
 	if ctx.Err() != nil {
 		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrCancelled, Err: context.Cause(ctx)}
 	}
-	p.warn.Do(func() {
-		p.log.Warn("the local provider isolates nothing: commands run as host processes with all rights of this user")
-	})
+	log := cmp.Or(spec.Logger, p.log)
+	if _, warned := p.warned.LoadOrStore(log, true); !warned {
+		log.Warn("the local provider isolates nothing: commands run as host processes with all rights of this user")
+	}
 	if spec.Name == "" {
 		spec.Name = "fumehood-" + strings.ToLower(rand.Text()[:12])
 	}

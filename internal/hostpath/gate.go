@@ -1,0 +1,111 @@
+package hostpath
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/fumehood/fumehood/internal/archive"
+)
+
+// Gate lets pass the paths that a file may name: those in its folder, and those that the user allows. The zero value lets
+// none pass.
+type Gate struct {
+	whose string   // "the project's folder", for messages
+	dirs  []string // without links
+}
+
+// NewGate returns the gate of a folder, which messages call by whose, and of further files and folders.
+func NewGate(whose, dir string, allowed ...string) (Gate, error) {
+	g := Gate{whose: whose}
+	for _, path := range append([]string{dir}, allowed...) {
+		real, err := resolve(path)
+		if err != nil {
+			return Gate{}, err
+		}
+		g.dirs = append(g.dirs, real)
+	}
+	return g, nil
+}
+
+// Inside reports whether a path is in a folder of the gate, or is a file that it names.
+func (g Gate) Inside(path string) bool {
+	real, err := resolve(path)
+	return err == nil && slices.ContainsFunc(g.dirs, func(dir string) bool { return within(dir, real) })
+}
+
+// Check returns an error for a path that the gate does not let pass.
+func (g Gate) Check(path string) error {
+	if g.Inside(path) {
+		return nil
+	}
+	return fmt.Errorf("%s is outside %s, and may not be read: --allow-read %s allows it", path, g.whose, path)
+}
+
+// File returns an error for a path that may not be read as a file: one that the gate does not let pass, that is not a
+// regular file, or that has more than most bytes. One that does not exist may be.
+func (g Gate) File(path string, most int64) error {
+	if err := g.Check(path); err != nil {
+		return err
+	}
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s is not a regular file", path)
+	case info.Size() > most:
+		return tooLarge(path, most)
+	}
+	return nil
+}
+
+// Read reads a file that the gate lets pass, as ReadFile does.
+func (g Gate) Read(path string, most int64) ([]byte, error) {
+	if err := g.Check(path); err != nil {
+		return nil, err
+	}
+	return ReadFile(path, most)
+}
+
+// ReadFile reads a regular file of at most that many bytes. It never waits for a pipe or a device.
+func ReadFile(path string, most int64) ([]byte, error) {
+	f, err := archive.OpenRegular(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	content, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(content)) > most {
+		err = tooLarge(path, most)
+	}
+	return content, err
+}
+
+func tooLarge(path string, most int64) error {
+	return fmt.Errorf("%s is larger than %d bytes", path, most)
+}
+
+// timeZone are files of /etc that hold nothing but the time zone.
+var timeZone = []string{"/etc/localtime", "/etc/timezone"}
+
+// Mount returns why a file may not have a path mounted in a sandbox; empty where it may. What is writable is shared by
+// all sandboxes of the file, whose folder often holds what the host executes later: scripts, Git hooks, the file itself.
+func (g Gate) Mount(path string, writable bool) (why string) {
+	if why := Unsafe(path, writable); why != "" {
+		return why
+	}
+	switch {
+	case writable:
+		return "it is a path of the host and writable; read-only, with :ro, it is safe below " + g.whose
+	case slices.Contains(timeZone, filepath.Clean(path)), g.Inside(path):
+		return ""
+	}
+	return "it is a path of the host outside of " + g.whose
+}

@@ -1,0 +1,70 @@
+// Package hostpath judges paths of this machine: which of them a file may name, and which no sandbox may see. Symbolic
+// links are resolved before the judgement.
+package hostpath
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// maxLinks bounds the symbolic links that are followed for one path, as the kernel does.
+const maxLinks = 255
+
+// Real returns an absolute path with its symbolic links resolved. What does not exist, or cannot be looked at, stays as it
+// is. Links below /proc stay too: they lead elsewhere for another process, such as the daemon.
+func Real(path string) string {
+	done, rest := split(path)
+	for links := 0; len(rest) > 0; {
+		part := rest[0]
+		rest = rest[1:]
+		switch part {
+		case "", ".":
+			continue
+		case "..":
+			done = filepath.Dir(done)
+			continue
+		}
+		at := filepath.Join(done, part)
+		if links == maxLinks || within("/proc", done) {
+			done = at
+			continue
+		}
+		target, err := os.Readlink(at)
+		if err != nil {
+			done = at
+			continue
+		}
+		links++
+		var parts []string
+		if filepath.IsAbs(target) {
+			done, parts = split(target)
+		} else {
+			parts = strings.Split(filepath.ToSlash(target), "/")
+		}
+		rest = slices.Concat(parts, rest)
+	}
+	return done
+}
+
+// split returns the root of an absolute path, and its other parts.
+func split(path string) (root string, parts []string) {
+	volume := filepath.VolumeName(path)
+	return volume + string(filepath.Separator), strings.Split(filepath.ToSlash(path[len(volume):]), "/")
+}
+
+// resolve returns a path, absolute or relative to this process's directory, as Real does.
+func resolve(path string) (string, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	return Real(abs), nil
+}
+
+// within reports whether a path is dir or below it, by their names alone.
+func within(dir, path string) bool {
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && filepath.IsLocal(rel)
+}
