@@ -32,6 +32,7 @@ func (c *checking) check() error {
 	for _, key := range slices.Sorted(maps.Keys(c.as.Networks)) {
 		c.network(key, c.as.Networks[key])
 	}
+	c.pools(c.pool)
 	for _, key := range slices.Sorted(maps.Keys(c.as.Volumes)) {
 		c.volume(key, c.as.Volumes[key])
 	}
@@ -41,6 +42,11 @@ func (c *checking) check() error {
 	for _, key := range slices.Sorted(maps.Keys(c.as.Configs)) {
 		c.file([]string{"configs", key}, types.FileObjectConfig(c.as.Configs[key]))
 	}
+	return c.err()
+}
+
+// err returns what is wrong as one error.
+func (c *checking) err() error {
 	if len(c.errs) == 0 {
 		return nil
 	}

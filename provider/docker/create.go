@@ -101,6 +101,9 @@ func (sb *sandbox) prepare(ctx context.Context) (arch string, err error) {
 	for _, env := range sb.loaded.Variables() {
 		sb.spec.Recorder().Hide(env)
 	}
+	if err := sb.checkRoutes(ctx); err != nil {
+		return "", err
+	}
 	sources, err := sb.loaded.Sources()
 	if err != nil {
 		return "", err

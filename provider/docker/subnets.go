@@ -1,19 +1,17 @@
 package docker
 
 import (
-	"bufio"
 	"context"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"math/bits"
 	"math/rand/v2"
 	"net/netip"
-	"os"
-	"strings"
+	"slices"
 	"sync"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/compose"
 )
 
 // A stock daemon has addresses for some 30 networks only, so that projects' networks get small subnets from
@@ -112,32 +110,20 @@ func (p *Provider) usedSubnets(ctx context.Context) ([]netip.Prefix, error) {
 	if err != nil || !p.engine.Local() {
 		return used, err
 	}
-	routes, err := os.ReadFile("/proc/net/route")
-	if err != nil {
-		return used, nil // no Linux: the daemon's own networks are what matters
-	}
-	return append(used, parseRoutes(string(routes))...), nil
+	return append(used, slices.DeleteFunc(hostRoutes(), compose.IsDefault)...), nil
 }
 
-// parseRoutes reads the destinations in /proc/net/route (proc_net(5)), but for that of the default route.
-func parseRoutes(text string) []netip.Prefix {
-	var all []netip.Prefix
-	lines := bufio.NewScanner(strings.NewReader(text))
-	for lines.Scan() {
-		fields := strings.Fields(lines.Text())
-		if len(fields) < 8 {
-			continue
-		}
-		destination, derr := hex.DecodeString(fields[1])
-		mask, merr := hex.DecodeString(fields[7])
-		if derr != nil || merr != nil || len(destination) != 4 || len(mask) != 4 { // its first line, say
-			continue
-		}
-		ones := bits.OnesCount32(binary.LittleEndian.Uint32(mask))
-		addr := netip.AddrFrom4([4]byte{destination[3], destination[2], destination[1], destination[0]})
-		if ones > 0 {
-			all = append(all, netip.PrefixFrom(addr, ones))
-		}
+// checkRoutes refuses subnets of the project's files that this machine has routes to, where the daemon is on it.
+func (sb *sandbox) checkRoutes(ctx context.Context) error {
+	if !sb.loaded.HasSubnets() || !sb.p.engine.Local() {
+		return nil
 	}
-	return all
+	networks, err := sb.p.engine.Subnets(ctx)
+	if err != nil {
+		return err
+	}
+	routes := slices.DeleteFunc(hostRoutes(), func(r netip.Prefix) bool {
+		return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Bits() <= r.Bits() && n.Contains(r.Addr()) })
+	})
+	return sb.loaded.CheckRoutes(routes, sb.spec.Compose.AllowUnsafe)
 }

@@ -49,15 +49,3 @@ func TestWhereOnePoolIsTakenTheNextIsUsed(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
-
-func TestRoutesAreReadFromTheKernelsTable(t *testing.T) {
-	const table = `Iface	Destination	Gateway 	Flags	RefCnt	Use	Metric	Mask		MTU	Window	IRTT
-eth0	00000000	010200C0	0003	0	0	0	00000000	0	0	0
-docker0	000011AC	00000000	0001	0	0	0	0000FFFF	0	0	0
-tun0	0000C90A	00000000	0001	0	0	0	0000FFFF	0	0	0
-`
-	got := parseRoutes(table)
-	if len(got) != 2 || got[0].String() != "172.17.0.0/16" || got[1].String() != "10.201.0.0/16" {
-		t.Errorf("got %v", got)
-	}
-}

@@ -1,0 +1,71 @@
+package docker
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/tier"
+)
+
+func TestHostRoutes(t *testing.T) {
+	routes := hostRoutes()
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addresses {
+		address := netip.MustParsePrefix(a.String()).Addr()
+		if !slices.Contains(routes, netip.PrefixFrom(address, address.BitLen())) {
+			t.Errorf("the address %s is not among %v", address, routes)
+		}
+	}
+	if !slices.Contains(routes, netip.MustParsePrefix("127.0.0.0/8")) {
+		t.Errorf("got %v", routes)
+	}
+	if got := parseRoutes([]byte("no message")); got != nil {
+		t.Errorf("got %v", got)
+	}
+}
+
+// Where the host has an address in a subnet, a project's file cannot have it.
+func TestSandbox_CheckRoutes(t *testing.T) {
+	tier.NeedDocker(t)
+	if os.Geteuid() != 0 {
+		tier.Missing(t, tier.CI, errors.New("a network namespace takes root"))
+	}
+	p, err := New(t.Context(), Options{NoSweep: true, StateDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close(t.Context())
+	runtime.LockOSThread() // and never unlocked, so that the thread ends with the test
+	if err := syscall.Unshare(syscall.CLONE_NEWNET); err != nil {
+		tier.Missing(t, tier.CI, err)
+	}
+	if out, err := exec.CommandContext(t.Context(), "ip", "address", "add", "10.219.79.1/32", "dev", "lo").CombinedOutput(); err != nil {
+		tier.Missing(t, tier.CI, fmt.Errorf("%w: %s", err, out))
+	}
+	file := filepath.Join(t.TempDir(), "compose.yaml")
+	text := "services: {a: {image: fumehood-test/busybox, command: sleep infinity}}\nnetworks: {default: {ipam: {config: [{subnet: 10.219.79.0/24}]}}}\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	sb, err := p.Start(t.Context(), fumehood.Spec{Compose: &fumehood.Compose{Files: []string{file}}})
+	if err == nil {
+		err = sb.Close(t.Context())
+	}
+	if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "a route to 10.219.79.1/32") {
+		t.Errorf("got %v", err)
+	}
+}
