@@ -132,7 +132,7 @@ func (a *app) complain(message string, code int, err error) {
 		a.log.Error(message, args...)
 		return
 	}
-	fmt.Fprintf(a.Err, "fumehood: %s\n", strings.ReplaceAll(message, "\n", "\nfumehood: "))
+	fmt.Fprintf(a.Err, "fumehood: %s\n", strings.ReplaceAll(plain(message), "\n", "\nfumehood: "))
 }
 
 // wasCancelled reports whether err says that something was ended before its time.

@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/term"
-
 	"github.com/fumehood/fumehood/task"
 )
 
@@ -36,7 +34,7 @@ const (
 // newEvalProgress begins to tell. It writes to w until stop is called.
 func newEvalProgress(w io.Writer) *evalProgress {
 	p := &evalProgress{w: w, every: lineEvery, began: time.Now(), done: make(chan struct{}), ended: make(chan struct{})}
-	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+	if f, ok := w.(*os.File); ok && isTerminal(f) {
 		p.terminal, p.every = f, counterEvery
 	}
 	go p.run()

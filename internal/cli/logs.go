@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -18,7 +19,10 @@ func (a *app) newLogsCommand() *cobra.Command {
 		Long: `Logs prints what the main process of a service has written, whether or not it
 still runs. A service that only idles has Fumehood's own program there, and no
 log: what its commands write comes from "fumehood exec", and what detached ones
-write from "fumehood process follow".`,
+write from "fumehood process follow".
+
+On a terminal, control characters are shown as escapes such as \x1b. Elsewhere
+the output is as the service wrote it.`,
 		Example: "  fumehood logs shop --service db --tail 20\n  fumehood logs shop -f",
 		Args:    wantArguments("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -43,11 +47,15 @@ func (a *app) logs(ctx context.Context, n named, opts fumehood.LogOptions) (err 
 	defer func() { err = errors.Join(err, p.Close(ctx)) }()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	to := map[fumehood.Stream]io.WriteCloser{fumehood.Stdout: forPeople(a.Out), fumehood.Stderr: forPeople(a.Err)}
 	err = o.Logs(ctx, n.name, n.service, opts, func(s fumehood.Stream, b []byte) {
-		if _, werr := a.of(s).Write(b); werr != nil {
+		if _, werr := to[s].Write(b); werr != nil {
 			cancel(werr)
 		}
 	})
+	for _, w := range to {
+		err = errors.Join(err, w.Close())
+	}
 	var exit *exitError
 	if cause := context.Cause(ctx); errors.As(cause, &exit) { // that nobody reads is the reason
 		return cause

@@ -174,6 +174,7 @@ func (a *app) follow(ctx context.Context, p *fumehood.Process, from int64) error
 }
 
 func (a *app) followOne(chunks iter.Seq2[fumehood.Chunk, error], s fumehood.Stream, at int64, mu *sync.Mutex) error {
+	to := forPeople(a.of(s))
 	for c, err := range chunks {
 		if err != nil {
 			return err
@@ -183,13 +184,15 @@ func (a *app) followOne(chunks iter.Seq2[fumehood.Chunk, error], s fumehood.Stre
 			a.tell("%d bytes of %s are not kept any more", missed, s)
 		}
 		at = c.Offset + int64(len(c.Data))
-		_, err = a.of(s).Write(c.Data)
+		_, err = to.Write(c.Data)
 		mu.Unlock()
 		if err != nil {
 			return outputError(err)
 		}
 	}
-	return nil
+	mu.Lock()
+	defer mu.Unlock()
+	return to.Close()
 }
 
 func (a *app) newProcessWaitCommand() *cobra.Command {
