@@ -49,9 +49,9 @@ func newPlan(ctx context.Context, e *spec.Environment) (*plan, error) {
 		p.refs = []string{p.env.Docker.Image}
 		return p, nil
 	}
-	dir := build.Context
-	if !filepath.IsAbs(dir) {
-		dir = filepath.Join(filepath.Dir(e.File), dir)
+	dir, err := p.env.BuildContext()
+	if err != nil {
+		return nil, err
 	}
 	if err := p.read(dir, build); err != nil {
 		return nil, err

@@ -3,6 +3,7 @@
 package spec
 
 import (
+	"path/filepath"
 	"time"
 
 	"github.com/fumehood/fumehood"
@@ -91,7 +92,8 @@ type Docker struct {
 
 // Build says how an image is built.
 type Build struct {
-	// Context is the folder that is built; a relative one starts at the spec's folder.
+	// Context is the folder that is built; a relative one starts at the spec's folder. It lies in that
+	// folder, unless the user allows another.
 	Context string `yaml:"context"`
 	// Dockerfile is the path of the Dockerfile within the context.
 	Dockerfile string `yaml:"dockerfile"`
@@ -163,6 +165,26 @@ type Local struct {
 	RequiresTTY bool `yaml:"requires_tty"`
 	// Shell is the program that runs the set-up. Absent means a login bash if there is one, else sh.
 	Shell string `yaml:"shell"`
+}
+
+// BuildContext returns the folder that docker.build is of. One that is neither in the file's folder nor in AllowRead, symbolic
+// links resolved, is a fumehood.ErrConfig. It is empty where there is no docker.build.
+func (e *Environment) BuildContext() (string, error) {
+	if e.Docker.Build == nil {
+		return "", nil
+	}
+	dir := e.Docker.WithDefaults().Build.Context
+	if !filepath.IsAbs(dir) {
+		dir = filepath.Join(filepath.Dir(e.File), dir)
+	}
+	gate, err := e.gate()
+	if err == nil {
+		err = gate.Check(dir)
+	}
+	if err != nil {
+		return "", &fumehood.Error{Op: "docker.build.context", Class: fumehood.ErrConfig, Err: err}
+	}
+	return dir, nil
 }
 
 // WithDefaults returns a copy in which what was not said has its default, as far as there is one.

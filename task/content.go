@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/fumehood/fumehood/internal/archive"
 )
 
 // Content is what is in a file. At most one field is set; none is an empty file.
@@ -73,16 +75,13 @@ func (c Content) Open() (io.ReadCloser, int64, error) {
 func text(s string) io.ReadCloser { return io.NopCloser(strings.NewReader(s)) }
 
 func openFile(path string) (io.ReadCloser, int64, error) {
-	info, err := os.Stat(path) // to open a pipe would wait for who writes to it
+	f, err := archive.OpenRegular(path)
 	if err != nil {
 		return nil, 0, err
 	}
-	if !info.Mode().IsRegular() {
-		return nil, 0, fmt.Errorf("%s is not a regular file", path)
-	}
-	f, err := os.Open(path)
+	info, err := f.Stat()
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, errors.Join(err, f.Close())
 	}
 	return f, info.Size(), nil
 }

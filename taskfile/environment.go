@@ -102,8 +102,12 @@ func (e *Environment) read(from source, opts ReadOptions) (environment, string, 
 	case e.Dockerfile != "":
 		found = spec.Found{Kind: spec.FoundDockerfile, Files: []string{inDir(from.dir, e.Dockerfile)}}
 	case e.File != "":
-		var err error
-		if found, err = spec.Discover(inDir(from.dir, e.File)); err != nil {
+		path := inDir(from.dir, e.File)
+		err := from.gate.Check(path)
+		if err == nil {
+			found, err = spec.Discover(path)
+		}
+		if err != nil {
 			return environment{}, "", err
 		}
 	default:
@@ -113,6 +117,9 @@ func (e *Environment) read(from source, opts ReadOptions) (environment, string, 
 		}
 	}
 	for _, file := range found.Files {
+		if err := from.gate.File(file, maxSpec); err != nil {
+			return environment{}, "", err
+		}
 		if !exists(file) {
 			return environment{}, "", fmt.Errorf("there is no file %s", file)
 		}

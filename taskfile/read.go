@@ -3,7 +3,6 @@ package taskfile
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -14,12 +13,15 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/hostpath"
 	"github.com/fumehood/fumehood/internal/strict"
 )
 
 const (
 	maxTask = 16 << 20  // bytes of a task file, and of a sample.yaml
 	maxData = 256 << 20 // bytes of a file that holds samples
+	maxSpec = 4 << 20   // bytes of a file that describes an environment
+	maxFile = 4 << 30   // bytes of a file that is put into a sandbox
 )
 
 // ReadOptions say how a task file is read. The zero value is right for all but tests.
@@ -43,10 +45,11 @@ type source struct {
 	file  string // for messages
 	dir   string // an absolute path, at which relative paths start
 	table bool   // a row of data, that may be others': it names no file of this machine outside of dir
+	gate  hostpath.Gate
 }
 
 // Read reads a task file, and what it names: files of samples, environment specs, and whether there are the Compose
-// files and Dockerfiles. Its errors are fumehood.ErrConfig; they join a problem for each thing that is wrong, with file
+// files and Dockerfiles. What it names lies below the file's folder, symbolic links resolved, or opts.AllowRead. Its errors are fumehood.ErrConfig; they join a problem for each thing that is wrong, with file
 // and line.
 func Read(path string, opts ReadOptions) (*File, error) {
 	text, err := readFile(path, maxTask)
@@ -54,13 +57,17 @@ func Read(path string, opts ReadOptions) (*File, error) {
 		return nil, err
 	}
 	dir, err := filepath.Abs(filepath.Dir(path))
+	var gate hostpath.Gate
+	if err == nil {
+		gate, err = hostpath.NewGate("the task's folder", dir, opts.AllowRead...)
+	}
 	if err != nil {
 		return nil, &fumehood.Error{Op: "read task", Path: path, Class: fumehood.ErrConfig, Err: err}
 	}
 	f := &File{File: path, byID: map[string]*Sample{}}
 	d := &strict.Decoder{File: path, Forms: forms, Types: types, MaxAliased: opts.maxAliased}
 	if d.Document(text, maxTask, "a task", f) {
-		own := source{file: path, dir: dir}
+		own := source{file: path, dir: dir, gate: gate}
 		for i, s := range f.Samples {
 			if s == nil { // a problem that was noted
 				continue
@@ -73,12 +80,12 @@ func Read(path string, opts ReadOptions) (*File, error) {
 	}
 	var errs []error
 	for _, name := range f.SamplesFrom {
-		more, err := samplesOf(inDir(dir, name))
+		more, err := samplesOf(gate, inDir(dir, name))
 		errs = append(errs, err)
 		f.Samples = append(f.Samples, more...)
 	}
 	for _, pattern := range f.SampleFolders {
-		more, err := folders(dir, pattern)
+		more, err := folders(gate, dir, pattern)
 		errs = append(errs, err)
 		f.Samples = append(f.Samples, more...)
 	}
@@ -91,7 +98,7 @@ func Read(path string, opts ReadOptions) (*File, error) {
 			Hint: "write some below samples, or name where they are by samples_from or sample_folders",
 		}
 	}
-	if err := f.resolve(dir, opts); err != nil {
+	if err := f.resolve(dir, gate, opts); err != nil {
 		return nil, err
 	}
 	return f, nil
@@ -112,37 +119,31 @@ func inDir(dir, name string) string {
 	return filepath.Join(dir, filepath.FromSlash(name))
 }
 
-// readFile reads a file of at most that many bytes.
+// readFile reads a regular file of at most that many bytes.
 func readFile(path string, most int64) ([]byte, error) {
-	text, err := func() ([]byte, error) {
-		f, err := os.Open(path)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		text, err := io.ReadAll(io.LimitReader(f, most+1))
-		if int64(len(text)) > most {
-			err = fmt.Errorf("it has more than %d MiB", most>>20)
-		}
-		return text, err
-	}()
+	text, err := hostpath.ReadFile(path, most)
+	return text, readError(path, err)
+}
+
+// readError is about a file that cannot be read; nil without an err.
+func readError(path string, err error) error {
 	if err == nil {
-		return text, nil
+		return nil
 	}
 	var detail *fs.PathError
 	if errors.As(err, &detail) {
 		err = detail.Err // the path is said already
 	}
-	return nil, &fumehood.Error{Op: "read task", Path: path, Class: fumehood.ErrConfig, Err: err}
+	return &fumehood.Error{Op: "read task", Path: path, Class: fumehood.ErrConfig, Err: err}
 }
 
 // samplesOf reads a file of samples, by its name's end.
-func samplesOf(path string) ([]*Sample, error) {
-	text, err := readFile(path, maxData)
+func samplesOf(gate hostpath.Gate, path string) ([]*Sample, error) {
+	text, err := gate.Read(path, maxData)
 	if err != nil {
-		return nil, err
+		return nil, readError(path, err)
 	}
-	from := source{file: path, dir: filepath.Dir(path)}
+	from := source{file: path, dir: filepath.Dir(path), gate: gate}
 	d := &strict.Decoder{File: path, Forms: forms, Types: types}
 	var nodes []*yaml.Node
 	switch ext := strings.ToLower(filepath.Ext(path)); ext {
@@ -185,9 +186,12 @@ func samplesOf(path string) ([]*Sample, error) {
 }
 
 // folders reads the samples of the folders that a pattern matches, in the order of their names.
-func folders(dir, pattern string) ([]*Sample, error) {
+func folders(gate hostpath.Gate, dir, pattern string) ([]*Sample, error) {
 	fail := func(err error, hint string) error {
 		return &fumehood.Error{Op: "find sample folders", Path: pattern, Class: fumehood.ErrConfig, Err: err, Hint: hint}
+	}
+	if err := gate.Check(root(inDir(dir, pattern))); err != nil {
+		return nil, fail(err, "")
 	}
 	matches, err := filepath.Glob(inDir(dir, pattern))
 	if err != nil {
@@ -200,7 +204,7 @@ func folders(dir, pattern string) ([]*Sample, error) {
 		if info, err := os.Stat(m); err != nil || !info.IsDir() {
 			continue
 		}
-		s, err := folder(m)
+		s, err := folder(gate, m)
 		errs = append(errs, err)
 		samples = append(samples, s)
 	}
@@ -210,14 +214,22 @@ func folders(dir, pattern string) ([]*Sample, error) {
 	return samples, errors.Join(errs...)
 }
 
-// folder reads the sample of a folder.
-func folder(dir string) (*Sample, error) {
-	path := filepath.Join(dir, "sample.yaml")
-	text, err := readFile(path, maxTask)
-	if err != nil {
-		return nil, err
+// root returns the folder that a pattern begins with, in which its matches are looked for.
+func root(pattern string) string {
+	for strings.ContainsAny(pattern, `*?[`) {
+		pattern = filepath.Dir(pattern)
 	}
-	s := &Sample{source: source{file: path, dir: dir}, at: path}
+	return pattern
+}
+
+// folder reads the sample of a folder.
+func folder(gate hostpath.Gate, dir string) (*Sample, error) {
+	path := filepath.Join(dir, "sample.yaml")
+	text, err := gate.Read(path, maxTask)
+	if err != nil {
+		return nil, readError(path, err)
+	}
+	s := &Sample{source: source{file: path, dir: dir, gate: gate}, at: path}
 	d := &strict.Decoder{File: path, Forms: forms, Types: types}
 	top := d.Top(text, maxTask, "a sample")
 	if top != nil && top.Kind == yaml.MappingNode && !hasKey(top, "id") {

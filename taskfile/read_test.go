@@ -213,10 +213,14 @@ func TestARowOfDataNamesNoFileOutsideOfItsFolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, dir := mustLay(t, map[string]string{
+	dir := filetest.Lay(t, map[string]string{
 		"task.yaml":      fmt.Sprintf("{name: t, command: [cat], samples_from: sub/rows.jsonl, samples: [{id: own, stdin: %q}]}", outside),
 		"sub/rows.jsonl": string(row), "sub/in.txt": "in",
 	})
+	f, err := Read(filepath.Join(dir, "task.yaml"), ReadOptions{AllowRead: []string{outside}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	own, x := f.Samples[0], f.Samples[1]
 	if own.steps[0].stdin.Path != outside {
 		t.Errorf("got %+v", own.steps)

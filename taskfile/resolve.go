@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/hostpath"
 	"github.com/fumehood/fumehood/score"
 	"github.com/fumehood/fumehood/spec"
 	"github.com/fumehood/fumehood/task"
@@ -28,9 +29,9 @@ type step struct {
 }
 
 // resolve makes of each sample what it is with what the task says for all, and checks it.
-func (f *File) resolve(dir string, opts ReadOptions) error {
+func (f *File) resolve(dir string, gate hostpath.Gate, opts ReadOptions) error {
 	f.Epochs = cmp.Or(f.Epochs, DefaultEpochs)
-	own := source{file: f.File, dir: dir}
+	own := source{file: f.File, dir: dir, gate: gate}
 	envs := &environments{opts: opts, known: map[*Environment]environment{}}
 	var errs []error
 	for _, s := range f.Samples {
@@ -61,16 +62,9 @@ func (s *Sample) resolve(defaults *Defaults, from source, envs *environments) er
 		metadata = map[string]string{}
 	}
 	maps.Copy(metadata, s.Metadata)
-	files := map[string]task.Content{}
-	for key, value := range defaults.Files {
-		files[key] = from.content(value)
-	}
-	for key, value := range s.Files {
-		files[key] = s.source.content(value)
-	}
-	s.content = task.Sample{ID: s.ID, Metadata: metadata, Files: files, Setup: from.content(defaults.Setup)}
-	if s.Setup != "" {
-		s.content.Setup = s.source.content(s.Setup)
+	s.content = task.Sample{ID: s.ID, Metadata: metadata, Files: map[string]task.Content{}}
+	if err := s.resolveFiles(defaults, from); err != nil {
+		return err
 	}
 	env, err := envs.either(s.Environment, s.source, defaults.Environment, from)
 	if err != nil {
@@ -84,23 +78,53 @@ func (s *Sample) resolve(defaults *Defaults, from source, envs *environments) er
 	return s.resolveScore(defaults, from, env, envs)
 }
 
-// content is what a value of a task file stands for.
-func (from source) content(value string) task.Content {
-	if from.table && !filepath.IsLocal(value) {
-		if c := task.ContentOf(value, from.dir); c.Path == "" {
-			return c
+// resolveFiles sets what is put into the sandbox, and its set-up.
+func (s *Sample) resolveFiles(defaults *Defaults, from source) (err error) {
+	for key, value := range defaults.Files {
+		if _, own := s.Files[key]; own {
+			continue
 		}
-		return task.Content{Text: value}
+		if s.content.Files[key], err = from.content(value); err != nil {
+			return fmt.Errorf("file %q: %w", key, err)
+		}
 	}
-	return task.ContentOf(value, from.dir)
+	for key, value := range s.Files {
+		if s.content.Files[key], err = s.source.content(value); err != nil {
+			return fmt.Errorf("file %q: %w", key, err)
+		}
+	}
+	setup, where := s.Setup, s.source
+	if setup == "" {
+		setup, where = defaults.Setup, from
+	}
+	if s.content.Setup, err = where.content(setup); err != nil {
+		return fmt.Errorf("setup: %w", err)
+	}
+	return nil
+}
+
+// content is what a value of a task file stands for. A file of this machine has to be one that the task may read.
+func (from source) content(value string) (task.Content, error) {
+	c := task.ContentOf(value, from.dir)
+	switch {
+	case c.Path == "":
+		return c, nil
+	case from.table && !filepath.IsLocal(value):
+		return task.Content{Text: value}, nil
+	}
+	return c, from.gate.File(c.Path, maxFile)
 }
 
 // resolveSteps sets which commands are run.
-func (s *Sample) resolveSteps(defaults *Defaults, from source) (err error) {
+func (s *Sample) resolveSteps(defaults *Defaults, from source) error {
 	steps, where := s.Steps, s.source
-	command, stdin := s.Command, s.source.content(s.Stdin)
+	command := s.Command
+	stdin, err := s.source.content(s.Stdin)
 	if s.Stdin == "" {
-		stdin = from.content(defaults.Stdin)
+		stdin, err = from.content(defaults.Stdin)
+	}
+	if err != nil {
+		return fmt.Errorf("stdin: %w", err)
 	}
 	switch {
 	case s.Command != nil && s.Steps != nil:
@@ -145,7 +169,11 @@ func (s *Sample) resolveSteps(defaults *Defaults, from source) (err error) {
 		if err != nil {
 			return fmt.Errorf("step %q: %w", st.Name, err)
 		}
-		s.steps = append(s.steps, step{Step: st, stdin: where.content(st.Stdin), wall: s.wall(st.Timeout, defaults), cpu: cpu})
+		stdin, err := where.content(st.Stdin)
+		if err != nil {
+			return fmt.Errorf("step %q: stdin: %w", st.Name, err)
+		}
+		s.steps = append(s.steps, step{Step: st, stdin: stdin, wall: s.wall(st.Timeout, defaults), cpu: cpu})
 	}
 	return nil
 }
@@ -221,6 +249,9 @@ func (g *Grader) resolve(from source, env environment, envs *environments) (*sco
 		path := inDir(from.dir, host)
 		if from.table && !filepath.IsLocal(host) {
 			return nil, fmt.Errorf("the hidden %q is outside of the folder of the table that names it", host)
+		}
+		if err := from.gate.Check(path); err != nil {
+			return nil, fmt.Errorf("the hidden %q: %w", host, err)
 		}
 		if !exists(path) {
 			return nil, fmt.Errorf("the hidden %q is not there: %s", host, path)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -18,6 +17,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/archive"
 	"github.com/fumehood/fumehood/score"
 	"github.com/fumehood/fumehood/task"
 )
@@ -168,13 +168,16 @@ func sumOf(path string, sums map[string]*sum) (*sum, error) {
 	if known := sums[path]; known != nil {
 		return known, nil
 	}
-	f, err := os.Open(path)
+	f, err := archive.OpenRegular(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 	h := sha256.New()
-	size, err := io.Copy(h, f)
+	size, err := io.Copy(h, io.LimitReader(f, maxFile+1))
+	if err == nil && size > maxFile {
+		err = fmt.Errorf("%s is larger than %d bytes", path, int64(maxFile))
+	}
 	if err != nil {
 		return nil, err
 	}

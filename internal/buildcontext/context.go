@@ -173,6 +173,9 @@ func readSmall(root *os.Root, name string) (string, error) {
 	if err == nil && !info.Mode().IsRegular() {
 		err = errors.New("not a regular file")
 	}
+	if err == nil && info.Size() > maxSmall {
+		err = fmt.Errorf("larger than %d bytes", maxSmall)
+	}
 	if err != nil {
 		return "", err
 	}

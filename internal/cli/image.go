@@ -35,6 +35,7 @@ They are called fumehood:NAME, after the spec's name. They are caches:
 
 func (a *app) newImageBuildCommand() *cobra.Command {
 	var s envimage.Submission
+	var allow allowFlags
 	cmd := &cobra.Command{
 		Use:   "build SPEC",
 		Short: "Build a spec's image, if it is not up to date",
@@ -60,17 +61,18 @@ a folder, pipes, sockets and devices are refused.`,
 					return usageError("--%s needs --submission", flag)
 				}
 			}
-			return a.buildImage(cmd.Context(), args[0], s)
+			return a.buildImage(cmd.Context(), args[0], allow, s)
 		},
 	}
+	allow.addRead(cmd.Flags(), "spec")
 	cmd.Flags().StringVar(&s.Workspace, "submission", "", "add this `folder` as the workspace, and run the evaluation's set-up")
 	cmd.Flags().StringVar(&s.Assets, "assets", "", "add what is in this `folder` to /static")
 	cmd.Flags().StringVar(&s.Tag, "tag", "", "the `name` of the submission's image (default fumehood:NAME-submission-HASH)")
 	return cmd
 }
 
-func (a *app) buildImage(ctx context.Context, file string, s envimage.Submission) error {
-	return a.withImages(ctx, file, func(b fumehood.ImageBuilder, e *spec.Environment) error {
+func (a *app) buildImage(ctx context.Context, file string, allow allowFlags, s envimage.Submission) error {
+	return a.withImages(ctx, file, allow, func(b fumehood.ImageBuilder, e *spec.Environment) error {
 		var built envimage.Built
 		var err error
 		if s.Workspace == "" {
@@ -90,12 +92,13 @@ func (a *app) buildImage(ctx context.Context, file string, s envimage.Submission
 }
 
 // withImages calls f with the provider's images and the spec in the file, which is nil where file is empty.
-func (a *app) withImages(ctx context.Context, file string, f func(fumehood.ImageBuilder, *spec.Environment) error) (err error) {
+func (a *app) withImages(ctx context.Context, file string, allow allowFlags, f func(fumehood.ImageBuilder, *spec.Environment) error) (err error) {
 	var e *spec.Environment
 	if file != "" {
 		if e, err = spec.Load(file); err != nil {
 			return err
 		}
+		allow.over(e)
 	}
 	p, err := a.open(ctx, a.provider)
 	if err != nil {
@@ -119,6 +122,7 @@ func imageBuilder(p fumehood.Provider) (fumehood.ImageBuilder, error) {
 
 func (a *app) newImageListCommand() *cobra.Command {
 	var asJSON, builtin bool
+	var allow allowFlags
 	cmd := &cobra.Command{
 		Use:   "list [SPEC]",
 		Short: "List the images that were built of specs and by Compose projects",
@@ -139,9 +143,10 @@ the default image when they are first needed, and again when they have changed.`
 			if builtin {
 				return a.listBuiltin(cmd.Context(), asJSON)
 			}
-			return a.listImages(cmd.Context(), first(args), asJSON)
+			return a.listImages(cmd.Context(), first(args), allow, asJSON)
 		},
 	}
+	allow.addRead(cmd.Flags(), "spec")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
 	cmd.Flags().BoolVar(&builtin, "builtin", false, "list the images that ship with Fumehood")
 	return cmd
@@ -156,7 +161,7 @@ type builtinJSON struct {
 }
 
 func (a *app) listBuiltin(ctx context.Context, asJSON bool) error {
-	return a.withImages(ctx, "", func(b fumehood.ImageBuilder, _ *spec.Environment) error {
+	return a.withImages(ctx, "", allowFlags{}, func(b fumehood.ImageBuilder, _ *spec.Environment) error {
 		p, ok := b.(*docker.Provider)
 		if !ok {
 			return &fumehood.Error{Op: "list images", Class: fumehood.ErrUnsupported, Err: fmt.Errorf("provider %s has no images", a.provider)}
@@ -188,8 +193,8 @@ func (a *app) listBuiltin(ctx context.Context, asJSON bool) error {
 	})
 }
 
-func (a *app) listImages(ctx context.Context, file string, asJSON bool) error {
-	return a.withImages(ctx, file, func(b fumehood.ImageBuilder, e *spec.Environment) error {
+func (a *app) listImages(ctx context.Context, file string, allow allowFlags, asJSON bool) error {
+	return a.withImages(ctx, file, allow, func(b fumehood.ImageBuilder, e *spec.Environment) error {
 		listed, err := envimage.List(ctx, b, e)
 		if err != nil {
 			return err
@@ -215,6 +220,7 @@ func (a *app) listImages(ctx context.Context, file string, asJSON bool) error {
 
 func (a *app) newImagePruneCommand() *cobra.Command {
 	var all, dryRun, asJSON bool
+	var allow allowFlags
 	cmd := &cobra.Command{
 		Use:   "prune [SPEC]",
 		Short: "Remove images that were built of specs and are outdated",
@@ -226,17 +232,18 @@ too, of the spec or of all, so that the next build makes them anew.`,
   fumehood image prune --all`,
 		Args: atMostOneSpec,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.pruneImages(cmd.Context(), first(args), all, dryRun, asJSON)
+			return a.pruneImages(cmd.Context(), first(args), allow, all, dryRun, asJSON)
 		},
 	}
+	allow.addRead(cmd.Flags(), "spec")
 	cmd.Flags().BoolVar(&all, "all", false, "remove all that no container uses")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "list only, remove nothing")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
 	return cmd
 }
 
-func (a *app) pruneImages(ctx context.Context, file string, all, dryRun, asJSON bool) error {
-	return a.withImages(ctx, file, func(b fumehood.ImageBuilder, e *spec.Environment) error {
+func (a *app) pruneImages(ctx context.Context, file string, allow allowFlags, all, dryRun, asJSON bool) error {
+	return a.withImages(ctx, file, allow, func(b fumehood.ImageBuilder, e *spec.Environment) error {
 		pruned, err := envimage.Prune(ctx, b, e, all, dryRun)
 		if asJSON && (err == nil || pruned != nil) {
 			out := make([]prunedJSON, len(pruned))

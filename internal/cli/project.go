@@ -28,7 +28,12 @@ type allowFlags struct {
 
 // add declares the flags, of a command about a file that is called so.
 func (f *allowFlags) add(flags *pflag.FlagSet, file string) {
+	f.addRead(flags, file)
 	flags.BoolVar(&f.allowUnsafe, "allow-unsafe", false, "allow, and log, what breaks the isolation: privileged services, host namespaces, devices, mounts of the Docker socket or /etc")
+}
+
+// addRead declares the flag for what is read only.
+func (f *allowFlags) addRead(flags *pflag.FlagSet, file string) {
 	flags.StringArrayVar(&f.allowRead, "allow-read", nil, "let the "+file+" read or mount a `path` outside its folder")
 }
 
