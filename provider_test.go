@@ -62,6 +62,7 @@ func TestAComposeProjectExcludesWhatItsFileSays(t *testing.T) {
 		"with variables":       {Spec{Compose: project, Env: map[string]string{"A": "1"}}, "Env and Compose exclude"},
 		"with a network":       {Spec{Compose: project, Network: NetworkBridge}, "Network and Compose exclude"},
 		"with ports":           {Spec{Compose: project, Ports: []Port{{Container: 80}}}, "Ports and Compose exclude"},
+		"with unsafe mounts":   {Spec{Compose: project, AllowUnsafe: true}, "set Compose.AllowUnsafe"},
 		"without a file":       {Spec{Compose: &Compose{}}, "needs a file"},
 		"with another egress":  {Spec{Compose: &Compose{Files: project.Files, Egress: "lan"}}, "no egress \"lan\""},
 		"with a bad variable":  {Spec{Compose: &Compose{Files: project.Files, Env: map[string]string{"A=": "1"}}}, "contains '='"},

@@ -82,6 +82,29 @@ func (p *prepared) Start(ctx context.Context, spec fumehood.Spec) (*fumehood.San
 	return p.Provider.Start(ctx, spec)
 }
 
+// logged keeps the logger of the last start.
+type logged struct {
+	fumehood.Provider
+	logger *slog.Logger
+}
+
+func (p *logged) Start(ctx context.Context, spec fumehood.Spec) (*fumehood.Sandbox, error) {
+	p.logger = spec.Logger
+	return p.Provider.Start(ctx, spec)
+}
+
+func TestTask_Start(t *testing.T) {
+	t.Run("logger", func(t *testing.T) {
+		p, logger := &logged{Provider: newFake()}, slog.New(slog.DiscardHandler)
+		for _, want := range []*slog.Logger{logger, nil} {
+			tk := initTask(t, task.Options{Provider: p, Logger: want, Samples: []task.Sample{{ID: "a"}}})
+			if _, err := tk.Start(t.Context(), "a", 1); err != nil || p.logger != want {
+				t.Errorf("got %v, %v", p.logger, err)
+			}
+		}
+	})
+}
+
 func initTask(t *testing.T, opts task.Options) *task.Task {
 	t.Helper()
 	opts.Name = cmp.Or(opts.Name, "sums")

@@ -93,6 +93,11 @@ func TestItSaysOnceThatItIsolatesNothing(t *testing.T) {
 	if n := strings.Count(log.String(), "level=WARN"); n != 1 || !strings.Contains(log.String(), "isolates nothing") {
 		t.Errorf("the log says %q", log.String())
 	}
+	var own bytes.Buffer
+	start(t, p, fumehood.Spec{Logger: slog.New(slog.NewTextHandler(&own, nil))})
+	if n := strings.Count(log.String()+own.String(), "level=WARN"); n != 2 || !strings.Contains(own.String(), "isolates nothing") {
+		t.Errorf("the logs say %q and %q", log.String(), own.String())
+	}
 }
 
 func TestWhatItCannotHonourIsNamed(t *testing.T) {
