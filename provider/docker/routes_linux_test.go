@@ -3,7 +3,6 @@ package docker
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -20,18 +19,10 @@ import (
 
 func TestHostRoutes(t *testing.T) {
 	routes := hostRoutes()
-	addresses, err := net.InterfaceAddrs()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, a := range addresses {
-		address := netip.MustParsePrefix(a.String()).Addr()
-		if !slices.Contains(routes, netip.PrefixFrom(address, address.BitLen())) {
-			t.Errorf("the address %s is not among %v", address, routes)
+	for _, want := range []string{"127.0.0.0/8", "127.0.0.1/32"} { // a route, and an address of this machine
+		if !slices.Contains(routes, netip.MustParsePrefix(want)) {
+			t.Errorf("%s is not among %v", want, routes)
 		}
-	}
-	if !slices.Contains(routes, netip.MustParsePrefix("127.0.0.0/8")) {
-		t.Errorf("got %v", routes)
 	}
 	if got := parseRoutes([]byte("no message")); got != nil {
 		t.Errorf("got %v", got)
