@@ -342,33 +342,38 @@ except OSError as e:
 }
 
 // residenceOf finds the resident guest's socket by its descriptors, from outside.
-func residenceOf(t *testing.T, sb *fumehood.Sandbox) string {
+func residenceOf(t *testing.T, sb *fumehood.Sandbox) (residence string) {
 	t.Helper()
-	sockets, err := os.ReadFile("/proc/net/unix")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for p, s := range watch(t, sb).all() {
-		if !s.guest() {
-			continue
-		}
-		fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.pid))
+	w := watch(t, sb)
+	// The kernel's list of sockets may miss some while others come and go.
+	conformance.Eventually(t, "there is a socket of the guest's", func() bool {
+		sockets, err := os.ReadFile("/proc/net/unix")
 		if err != nil {
-			continue
+			t.Fatal(err)
 		}
-		for _, fd := range fds {
-			target, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", p.pid, fd.Name()))
-			inode := strings.TrimSuffix(strings.TrimPrefix(target, "socket:["), "]")
-			for line := range strings.Lines(string(sockets)) {
-				f := strings.Fields(line)
-				if len(f) == 8 && f[6] == inode && strings.HasPrefix(f[7], "@fumehood-") {
-					return f[7]
+		for p, s := range w.all() {
+			if !s.guest() {
+				continue
+			}
+			fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.pid))
+			if err != nil {
+				continue
+			}
+			for _, fd := range fds {
+				target, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", p.pid, fd.Name()))
+				inode := strings.TrimSuffix(strings.TrimPrefix(target, "socket:["), "]")
+				for line := range strings.Lines(string(sockets)) {
+					f := strings.Fields(line)
+					if len(f) == 8 && f[6] == inode && strings.HasPrefix(f[7], "@fumehood-") {
+						residence = f[7]
+						return true
+					}
 				}
 			}
 		}
-	}
-	t.Fatal("there is no socket of the guest's")
-	return ""
+		return false
+	})
+	return residence
 }
 
 // strangers connect from this process to a resident guest, without its secret.
