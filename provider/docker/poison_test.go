@@ -203,8 +203,8 @@ func TestCleanup_foreign(t *testing.T) {
 	}
 	container(prefix+"-genuine-default-1", image("-b", sealed), nil)
 
-	foreign := []string{"-labels", "-image", "-volume", "-copy", "-genuine-default-1", "-genuine-default-1"}
-	listed := func(opts fumehood.CleanupOptions, removed string) {
+	foreign := []string{"-copy", "-genuine-default-1", "-genuine-default-1", "-image", "-labels", "-volume"}
+	cleanedUp := func(opts fumehood.CleanupOptions, removed func(name string) bool) {
 		t.Helper()
 		left, err := p.Cleanup(ctx, opts)
 		if err != nil {
@@ -212,19 +212,18 @@ func TestCleanup_foreign(t *testing.T) {
 		}
 		var got []string
 		for _, l := range left {
-			got = append(got, strings.TrimPrefix(l.Name, prefix))
-			if !l.Foreign || l.Kept || l.Sandbox != "" || l.Owner != "unknown" || l.Removed != (l.Name == removed) {
+			name := strings.TrimPrefix(l.Name, prefix)
+			got = append(got, name)
+			if !l.Foreign || l.Kept || l.Sandbox != "" || l.Owner != "unknown" || l.Removed != removed(name) {
 				t.Errorf("%+v", l)
 			}
 		}
 		slices.Sort(got)
-		want := slices.Sorted(slices.Values(foreign))
-		if !slices.Equal(got, want) {
-			t.Errorf("listed %v, want %v", got, want)
+		if !slices.Equal(got, foreign) {
+			t.Errorf("listed %v, want %v", got, foreign)
 		}
 	}
-	listed(fumehood.CleanupOptions{}, "")
-	listed(fumehood.CleanupOptions{Caches: true}, "") // and all are there
+	cleanedUp(fumehood.CleanupOptions{Caches: true}, func(string) bool { return false })
 	if kept, err := p.Kept(ctx); err != nil || slices.ContainsFunc(kept, func(k fumehood.KeptSandbox) bool { return strings.HasPrefix(k.Name, prefix) }) {
 		t.Errorf("kept: %+v, %v", kept, err)
 	}
@@ -232,23 +231,15 @@ func TestCleanup_foreign(t *testing.T) {
 		if _, err := p.Open(ctx, name); !errors.Is(err, fumehood.ErrConfig) {
 			t.Errorf("opened %s: %v", name, err)
 		}
-		if _, err := p.Cleanup(ctx, fumehood.CleanupOptions{Names: []string{name}}); !errors.Is(err, fumehood.ErrConfig) {
-			t.Errorf("cleaned up %s: %v", name, err)
+	}
+	for _, opts := range []fumehood.CleanupOptions{{Names: []string{prefix}}, {Foreign: []string{prefix + "-none"}}} {
+		if left, err := p.Cleanup(ctx, opts); !errors.Is(err, fumehood.ErrConfig) || left != nil {
+			t.Errorf("%+v: %v, %v", opts, left, err)
 		}
 	}
-	for _, pattern := range []string{prefix + "-none", "["} {
-		if left, err := p.Cleanup(ctx, fumehood.CleanupOptions{Foreign: []string{pattern}}); !errors.Is(err, fumehood.ErrConfig) || left != nil {
-			t.Errorf("%s: %v, %v", pattern, left, err)
-		}
-	}
-	listed(fumehood.CleanupOptions{Foreign: []string{prefix + "-image"}}, prefix+"-image")
-	foreign = slices.Delete(foreign, 1, 2)
-	listed(fumehood.CleanupOptions{}, "")
-	if _, err := p.Cleanup(ctx, fumehood.CleanupOptions{Foreign: []string{prefix + "*"}}); err != nil {
-		t.Fatal(err)
-	}
-	foreign = nil
-	listed(fumehood.CleanupOptions{}, "")
+	cleanedUp(fumehood.CleanupOptions{Foreign: []string{prefix + "-image"}}, func(name string) bool { return name == "-image" })
+	foreign = slices.Delete(foreign, 3, 4)
+	cleanedUp(fumehood.CleanupOptions{Foreign: []string{prefix + "*"}}, func(string) bool { return true })
 }
 
 // imageWith makes an image with busybox, a guest, and a link to the guest's folder.
