@@ -3,6 +3,7 @@ package docker
 import (
 	"context"
 	"log/slog"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -49,9 +50,9 @@ func (p *Provider) OnlySandboxes(names ...string) {
 	p.Only(func(sandbox, _ string) bool { return slices.Contains(names, sandbox) })
 }
 
-// OnlyNamed restricts Cleanup to objects whose names begin so.
+// OnlyNamed restricts Cleanup to objects and folders whose names begin so.
 func (p *Provider) OnlyNamed(prefix string) {
-	p.among = func(m marked) bool { return strings.HasPrefix(m.Name, prefix) }
+	p.among = func(m marked) bool { return strings.HasPrefix(filepath.Base(m.Name), prefix) }
 }
 
 // NewAs connects as another owner.
