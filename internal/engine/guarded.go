@@ -22,7 +22,7 @@ import (
 // end of a context prevents creations, and never interrupts one: the Engine would go on, and we would not know of
 // what it made. And the standard input of guests ends with the connection of the host that attached to them, so that
 // a guest learns at once that its host has died. Compose has no word for that. Containers get a seccomp profile here,
-// so that there is no other way to make one.
+// as it is the only way to make one.
 //
 // What is made again is logged. What is created with labels of ours is sealed.
 func Guard(api client.APIClient, opts GuardOptions) client.APIClient {

@@ -25,8 +25,8 @@ const secretSize = 32
 
 // Secret returns the user's secret, with which Fumehood proves to itself that it made an object. It is in the file that
 // FUMEHOOD_SECRET_FILE names, or in fumehood/secret in the user's state folder, and is made where there is none. Users
-// and machines that share a daemon may share the file. An ErrConfig means that there is no such file and none can be
-// made, that it holds something else, or that any user of the machine can read or change it.
+// and machines that share a daemon may share the file. An ErrConfig means that the file is missing and cannot be made, that
+// it holds something else, or that any user of the machine can read or change it.
 func Secret() ([]byte, error) {
 	file, err := SecretFile()
 	if err == nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/engine"
 )
 
@@ -40,6 +41,48 @@ func (p *Provider) up(ctx context.Context, sb *sandbox, arch string) error {
 			return &fumehood.Error{Class: fumehood.ClassOf(err), Err: fmt.Errorf("%w\nand then: %s", err, derr.Error())}
 		}
 	}
+}
+
+// bring creates and starts the sandbox. Where the guest's volume has vanished since it was last seen (`docker volume
+// prune` does that), or holds something else, another one is made, once.
+func (p *Provider) bring(ctx context.Context, sb *sandbox, arch string) error {
+	rec := sb.spec.Recorder()
+	var project *compose.Project
+	for again := false; ; again = true {
+		end := rec.Phase("guest")
+		guest, err := p.ensureGuest(ctx, arch)
+		end(err)
+		if err != nil {
+			return err
+		}
+		end = rec.Phase("create")
+		if project, err = sb.create(ctx, guest.name); err == nil && !sb.direct() {
+			err = sb.checkGuest(ctx, guest)
+		}
+		end(err)
+		if err == nil {
+			break
+		}
+		if again || sb.gone || ctx.Err() != nil {
+			return err
+		}
+		if errors.Is(err, errNotGuest) {
+			p.dropBadGuest(ctx, arch, guest)
+		} else {
+			if there, herr := p.engine.HasVolume(ctx, guest.name); herr != nil || there {
+				return err
+			}
+			p.forgetGuest(arch, guest, false)
+		}
+		if err := sb.discard(ctx); err != nil {
+			return err
+		}
+	}
+	sb.recordNetwork()
+	end := rec.Phase("start")
+	err := sb.start(ctx, project)
+	end(err)
+	return err
 }
 
 // discard removes what there is of a sandbox that is to be made anew.

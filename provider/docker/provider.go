@@ -3,7 +3,6 @@
 package docker
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -274,48 +273,6 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (*fumehood.San
 	return fumehood.NewSandbox(sb, spec), nil
 }
 
-// bring creates and starts the sandbox. Where the guest's volume has vanished since it was last seen (`docker volume
-// prune` does that), or holds something else, another one is made, once.
-func (p *Provider) bring(ctx context.Context, sb *sandbox, arch string) error {
-	rec := sb.spec.Recorder()
-	var project *compose.Project
-	for again := false; ; again = true {
-		end := rec.Phase("guest")
-		guest, err := p.ensureGuest(ctx, arch)
-		end(err)
-		if err != nil {
-			return err
-		}
-		end = rec.Phase("create")
-		if project, err = sb.create(ctx, guest.name); err == nil && !sb.direct() {
-			err = sb.checkGuest(ctx, guest)
-		}
-		end(err)
-		if err == nil {
-			break
-		}
-		if again || sb.gone || ctx.Err() != nil {
-			return err
-		}
-		if errors.Is(err, errNotGuest) {
-			p.dropBadGuest(ctx, arch, guest)
-		} else {
-			if there, herr := p.engine.HasVolume(ctx, guest.name); herr != nil || there {
-				return err
-			}
-			p.forgetGuest(arch, guest, false)
-		}
-		if err := sb.discard(ctx); err != nil {
-			return err
-		}
-	}
-	sb.recordNetwork()
-	end := rec.Phase("start")
-	err := sb.start(ctx, project)
-	end(err)
-	return err
-}
-
 // within says what was being done when err came, and calls it cancelled where ctx had ended. Trouble with what
 // was done about it is told with it.
 func within(ctx context.Context, op string, err error, trouble ...error) error {
@@ -393,48 +350,6 @@ func (p *Provider) mountHint() string {
 		return ""
 	}
 	return engine.UploadHint
-}
-
-// logSeccomp logs, once, that the containers' system calls are not filtered by Fumehood's own profile.
-func (p *Provider) logSeccomp() {
-	p.seccompLogged.Do(func() {
-		switch p.opts.Seccomp {
-		case "":
-		case seccomp.Unconfined:
-			p.opts.Logger.Warn("unsafe, allowed: the sandboxes' system calls are not filtered", "seccomp", p.opts.Seccomp)
-		default:
-			p.opts.Logger.Warn("the sandboxes have another seccomp profile than Fumehood's, which may allow more", "seccomp", p.opts.Seccomp)
-		}
-	})
-}
-
-// brokenIsolation is logged of what the user allows as unsafe.
-const brokenIsolation = "the isolation is broken, as the run allows"
-
-// loggerOf returns the logger of what loosens a sandbox's isolation.
-func (p *Provider) loggerOf(spec fumehood.Spec) *slog.Logger {
-	return cmp.Or(spec.Logger, p.opts.Logger)
-}
-
-// logLoosened tells what the user has asked for that weakens the isolation.
-func (p *Provider) logLoosened(spec fumehood.Spec) {
-	log := p.loggerOf(spec)
-	if spec.Network != "" && spec.Network != fumehood.NetworkNone {
-		log.Warn("the sandbox has a network", "sandbox", spec.Name, "network", spec.Network)
-	}
-	for _, m := range spec.Mounts {
-		if m.Writable {
-			log.Warn("the sandbox can write to the host", "sandbox", spec.Name, "path", m.Host)
-		}
-		if why := hostpath.Unsafe(m.Host, m.Writable); why != "" {
-			log.Warn(brokenIsolation, "sandbox", spec.Name, "path", m.Host, "reason", why)
-		}
-	}
-	for limit, lifted := range map[string]bool{"memory": spec.Limits.Memory == fumehood.NoLimit, "pids": spec.Limits.PIDs == fumehood.NoLimit} {
-		if lifted {
-			log.Warn("the sandbox has no limit", "sandbox", spec.Name, "limit", limit)
-		}
-	}
 }
 
 // errProviderClosed is why a sandbox does not start whose provider is closed before or meanwhile.

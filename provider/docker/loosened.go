@@ -1,0 +1,52 @@
+package docker
+
+import (
+	"cmp"
+	"log/slog"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/hostpath"
+	"github.com/fumehood/fumehood/internal/seccomp"
+)
+
+// logSeccomp logs, once, that the containers' system calls are not filtered by Fumehood's own profile.
+func (p *Provider) logSeccomp() {
+	p.seccompLogged.Do(func() {
+		switch p.opts.Seccomp {
+		case "":
+		case seccomp.Unconfined:
+			p.opts.Logger.Warn("unsafe, allowed: the sandboxes' system calls are not filtered", "seccomp", p.opts.Seccomp)
+		default:
+			p.opts.Logger.Warn("the sandboxes have another seccomp profile than Fumehood's, which may allow more", "seccomp", p.opts.Seccomp)
+		}
+	})
+}
+
+// brokenIsolation is logged of what the user allows as unsafe.
+const brokenIsolation = "the isolation is broken, as the run allows"
+
+// loggerOf returns the logger of what loosens a sandbox's isolation.
+func (p *Provider) loggerOf(spec fumehood.Spec) *slog.Logger {
+	return cmp.Or(spec.Logger, p.opts.Logger)
+}
+
+// logLoosened tells what the user has asked for that weakens the isolation.
+func (p *Provider) logLoosened(spec fumehood.Spec) {
+	log := p.loggerOf(spec)
+	if spec.Network != "" && spec.Network != fumehood.NetworkNone {
+		log.Warn("the sandbox has a network", "sandbox", spec.Name, "network", spec.Network)
+	}
+	for _, m := range spec.Mounts {
+		if m.Writable {
+			log.Warn("the sandbox can write to the host", "sandbox", spec.Name, "path", m.Host)
+		}
+		if why := hostpath.Unsafe(m.Host, m.Writable); why != "" {
+			log.Warn(brokenIsolation, "sandbox", spec.Name, "path", m.Host, "reason", why)
+		}
+	}
+	for limit, lifted := range map[string]bool{"memory": spec.Limits.Memory == fumehood.NoLimit, "pids": spec.Limits.PIDs == fumehood.NoLimit} {
+		if lifted {
+			log.Warn("the sandbox has no limit", "sandbox", spec.Name, "limit", limit)
+		}
+	}
+}
