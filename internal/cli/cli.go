@@ -69,6 +69,8 @@ type app struct {
 	quiet     bool // see quietly
 	noReaper  bool
 	seccomp   string // a profile's file
+
+	allowUnenforced bool // limits
 }
 
 // Main runs the command line and returns the exit code. The first SIGINT, SIGTERM or SIGHUP cancels what
@@ -195,8 +197,9 @@ Ctrl-C and by SIGTERM.`,
 	root.PersistentFlags().StringVar(&a.logFormat, "log-format", logText, "the `format` of what is told on standard error: text, or json for a JSON object a line")
 	root.PersistentFlags().StringVar(&a.logLevel, "log-level", "info", "the least `level` of what is told: debug, info, warn or error")
 	root.PersistentFlags().BoolVar(&a.noReaper, "no-reaper", false, "start no second process that removes the sandboxes should this one be killed")
+	root.PersistentFlags().BoolVar(&a.allowUnenforced, "allow-unenforced-limits", false, "run Docker sandboxes where the daemon cannot hold their limits, as without control groups, instead of refusing")
 	root.PersistentFlags().StringVar(&a.seccomp, "seccomp", "", "the `file` of another seccomp profile for Docker sandboxes, or unconfined to filter no system call: it may allow more (default Fumehood's own)")
-	markSettings(root.PersistentFlags(), "provider", "strict-prereqs", "transport", "default-image", "log-format", "log-level", "no-reaper", "seccomp")
+	markSettings(root.PersistentFlags(), "provider", "strict-prereqs", "transport", "default-image", "log-format", "log-level", "no-reaper", "seccomp", "allow-unenforced-limits")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError("%w", err) })
 	root.AddCommand(
 		a.newRunCommand(runSandbox), a.newUpCommand(runUp), a.newPsCommand(), a.newExecCommand(runExec), a.newProcessCommand(), a.newCpCommand(runCp),

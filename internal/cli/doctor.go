@@ -19,8 +19,9 @@ func (a *app) newDoctorCommand() *cobra.Command {
 		Short: "Check the Docker daemon, and start a sandbox to see that it works",
 		Long: `Doctor tells which daemon is used, what it and its machine can do, and what that
 means for isolation. Then it starts a sandbox from an image that it makes
-itself, so that no registry is needed, looks from inside for a network, and
-removes the sandbox. The exit code is 1 when a check failed.`,
+itself, so that no registry is needed, looks from inside for a network, tries to
+have more than the sandbox's limits allow, and removes it. The exit code is 1
+when a check failed.`,
 		Example: `  fumehood doctor
   DOCKER_HOST=ssh://build@example.org fumehood doctor --json`,
 		Args: noArguments,

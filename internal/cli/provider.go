@@ -55,7 +55,7 @@ func (a *app) allowed(file, name string) error {
 
 func (a *app) dockerOptions() docker.Options {
 	return docker.Options{
-		Transport: docker.Transport(a.transport), StrictPrereqs: a.strict, NoReaper: a.noReaper, DefaultImage: a.image, Seccomp: a.seccomp, Logger: a.providerLog(), Progress: newPullProgress(a.tell).report,
+		Transport: docker.Transport(a.transport), StrictPrereqs: a.strict, NoReaper: a.noReaper, DefaultImage: a.image, Seccomp: a.seccomp, AllowUnenforcedLimits: a.allowUnenforced, Logger: a.providerLog(), Progress: newPullProgress(a.tell).report,
 		ClassicBuilder: os.Getenv("DOCKER_BUILDKIT") == "0", // as for the docker command
 	}
 }

@@ -38,6 +38,8 @@ type Options struct {
 	Latency func(time.Duration)
 	// Seccomp is the seccomp profile of containers, as engine.GuardOptions has it.
 	Seccomp string
+	// Unheld is told of what the daemon does not hold of a container, as engine.GuardOptions has it.
+	Unheld  func(labels map[string]string, warnings []string) error
 	Speedup engine.Speedup // of the calls' timeouts
 }
 
@@ -104,7 +106,7 @@ func connect(ctx context.Context, opts Options, secret engine.Secret) (*Compose,
 	if err != nil {
 		return nil, err
 	}
-	api := engine.Guard(client, engine.GuardOptions{Logger: opts.Logger, Latency: opts.Latency, Seccomp: opts.Seccomp, Speedup: opts.Speedup, Secret: secret})
+	api := engine.Guard(client, engine.GuardOptions{Logger: opts.Logger, Latency: opts.Latency, Seccomp: opts.Seccomp, Unheld: opts.Unheld, Speedup: opts.Speedup, Secret: secret})
 	if err := command.WithAPIClient(api)(cli); err != nil {
 		return nil, errors.Join(err, client.Close())
 	}

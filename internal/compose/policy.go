@@ -32,6 +32,7 @@ type Policy struct {
 	Sockets func(service string) string
 	// Limits are those of services that set none.
 	Limits fumehood.Limits
+	Unheld Unheld
 	// Images are what services run, by service. One that is not here runs what the project says.
 	Images map[string]Image
 	// Subnets are one for each network of NetworksNeeded, in its order. Without any, the Engine chooses.
@@ -137,6 +138,7 @@ func (a *applying) apply(svc *types.ServiceConfig) {
 	a.ports(svc)
 	a.binds(svc)
 	a.limits(svc)
+	a.pol.Unheld.standIn(svc)
 	idle := a.idles(svc, img)
 	a.harden(svc, idle)
 	a.process(svc, idle)

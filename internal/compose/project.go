@@ -55,6 +55,7 @@ type Main struct {
 	Sockets string
 	// ConfigFile is where the project will lie as a file; empty where it is not written.
 	ConfigFile string
+	Unheld     Unheld
 }
 
 // Generate makes the one-service project for a spec, which is valid and has an image and a name. It is pure.
@@ -111,6 +112,7 @@ func Generate(spec fumehood.Spec, main Main, labels Labels) *Project {
 		svc.CPUS = float32(limits.CPUs)
 	}
 	svc.PidsLimit = limits.PIDs // -1 lifts it here too
+	main.Unheld.standIn(&svc)
 	for _, m := range spec.Mounts {
 		svc.Volumes = append(svc.Volumes, bind(m.Host, m.Container, !m.Writable))
 	}

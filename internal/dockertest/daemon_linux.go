@@ -29,7 +29,8 @@ type Daemon struct {
 	t          testing.TB
 	dir        string
 	socket     string
-	containerd *exec.Cmd // of its own, as where systemd starts both; it is not restarted
+	rootless   bool      // see StartRootlessDaemon
+	containerd *exec.Cmd // of its own, as where systemd starts both; it is not restarted. Nil of a rootless one, which starts it itself
 	cmd        *exec.Cmd
 	log        *os.File
 }
@@ -37,6 +38,21 @@ type Daemon struct {
 // StartDaemon starts an Engine that has the given images of the system's, and ends it with the test. Where it cannot,
 // for want of rights or of the program, the test skips, or fails with FUMEHOOD_TIER set.
 func StartDaemon(t testing.TB, images ...string) *Daemon {
+	t.Helper()
+	return startDaemon(t, false, images)
+}
+
+// rootlessIDs is the first of the user ids that a rootless daemon has.
+const rootlessIDs = 1 << 20
+
+// StartRootlessDaemon is StartDaemon for one that is root in a user namespace only, as those that users start for
+// themselves. Where the machine has control groups of version 1, it holds no limits. It does not see the folders of root.
+func StartRootlessDaemon(t testing.TB, images ...string) *Daemon {
+	t.Helper()
+	return startDaemon(t, true, images)
+}
+
+func startDaemon(t testing.TB, rootless bool, images []string) *Daemon {
 	t.Helper()
 	tier.NeedDocker(t)
 	if err := canStart(); err != nil {
@@ -46,7 +62,7 @@ func StartDaemon(t testing.TB, images ...string) *Daemon {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Daemon{t: t, dir: dir, socket: filepath.Join(dir, "s"), Host: "unix://" + filepath.Join(dir, "s")}
+	d := &Daemon{t: t, dir: dir, socket: filepath.Join(dir, "s"), Host: "unix://" + filepath.Join(dir, "s"), rootless: rootless}
 	if d.log, err = os.Create(filepath.Join(dir, "log")); err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +73,18 @@ func StartDaemon(t testing.TB, images ...string) *Daemon {
 			t.Fatal(err)
 		}
 	}
-	d.containerd = d.run("containerd", "--config", d.in("config.toml"), "--root", d.in("containerd"), "--state", d.in("c"), "--address", d.in("c.sock"))
+	if rootless {
+		if err := os.Symlink("/bin/false", d.in("rootlesskit-docker-proxy")); err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range []string{dir, d.in("config.json")} {
+			if err := os.Chown(path, rootlessIDs, rootlessIDs); err != nil {
+				t.Fatal(err)
+			}
+		}
+	} else {
+		d.containerd = d.run("containerd", "--config", d.in("config.toml"), "--root", d.in("containerd"), "--state", d.in("c"), "--address", d.in("c.sock"))
+	}
 	d.Start()
 	for _, image := range images {
 		if err := d.load(image); err != nil {
@@ -89,6 +116,14 @@ func (d *Daemon) run(name string, args ...string) *exec.Cmd {
 	// Not for the terminal's signals; and in a network of its own, for a daemon without a bridge removes docker0, which
 	// is the system's daemon's.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Cloneflags: syscall.CLONE_NEWNET}
+	if d.rootless {
+		ids := []syscall.SysProcIDMap{{HostID: rootlessIDs, Size: 1 << 16}}
+		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS
+		cmd.SysProcAttr.UidMappings, cmd.SysProcAttr.GidMappings, cmd.SysProcAttr.GidMappingsEnableSetgroups = ids, ids, true
+		cmd.SysProcAttr.Credential = &syscall.Credential{} // root there
+		// RootlessKit, which makes these namespaces for users, tells so, and has a program for ports, of which there are none.
+		cmd.Env = append(os.Environ(), "ROOTLESSKIT_STATE_DIR="+d.dir, "XDG_RUNTIME_DIR="+d.dir, "HOME="+d.dir, "PATH="+os.Getenv("PATH")+":"+d.dir)
+	}
 	if err := cmd.Start(); err != nil {
 		d.t.Fatal(err)
 	}
@@ -101,9 +136,15 @@ const daemonWithin = 90 * time.Second
 // Start starts it, and returns when it answers.
 func (d *Daemon) Start() {
 	d.t.Helper()
-	d.cmd = d.run("dockerd",
-		"--config-file", d.in("config.json"), "--containerd", d.in("c.sock"), "--data-root", d.in("data"), "--exec-root", d.in("exec"),
-		"--pidfile", d.in("pid"), "--host", d.Host, "--bridge=none", "--iptables=false", "--ip-forward=false", "--live-restore", "--shutdown-timeout=2")
+	args := []string{
+		"--config-file", d.in("config.json"), "--data-root", d.in("data"), "--exec-root", d.in("exec"),
+		"--pidfile", d.in("pid"), "--host", d.Host, "--bridge=none", "--iptables=false", "--ip-forward=false", "--live-restore", "--shutdown-timeout=2",
+	}
+	if d.rootless { // the machine's /run is not its own
+		d.cmd = d.run("sh", append([]string{"-c", `mount -t tmpfs none /run && exec dockerd --rootless "$@"`, "sh"}, args...)...)
+	} else {
+		d.cmd = d.run("dockerd", append(args, "--containerd", d.in("c.sock"))...)
+	}
 	for until := time.Now().Add(daemonWithin); ; {
 		res, err := at(d.socket).Get("http://docker/_ping")
 		if err == nil {

@@ -98,11 +98,20 @@ func (d *ExecStream) Complaint() string {
 
 // ExecDuplex starts a program by an exec, as a user, and returns its standard input and output.
 func (c *Client) ExecDuplex(ctx context.Context, w *Watch, container, user string, args ...string) (*ExecStream, error) {
+	return c.execDuplex(ctx, w, container, user, false, args)
+}
+
+// ExecPrivileged is ExecDuplex for a program that gives up most of the capabilities itself: it is started with all.
+func (c *Client) ExecPrivileged(ctx context.Context, w *Watch, container, user string, args ...string) (*ExecStream, error) {
+	return c.execDuplex(ctx, w, container, user, true, args)
+}
+
+func (c *Client) execDuplex(ctx context.Context, w *Watch, container, user string, privileged bool, args []string) (*ExecStream, error) {
 	pr, pw := io.Pipe()
 	// Nobody reads yet: what the program says at once must not hold up who gives its start up.
 	stop := context.AfterFunc(ctx, func() { _ = pr.Close() })
 	stderr := ring.NewTail(stderrKept)
-	e, err := c.Exec(ctx, w, container, fumehood.Cmd{Args: args, User: user, StdinPipe: true}, func(s fumehood.Stream, p []byte) {
+	e, err := c.exec(ctx, w, container, fumehood.Cmd{Args: args, User: user, StdinPipe: true}, privileged, func(s fumehood.Stream, p []byte) {
 		if s == fumehood.Stdout {
 			_, _ = pw.Write(p) // who reads no more has closed it
 		} else {

@@ -21,6 +21,7 @@ type guarded struct {
 	log     *slog.Logger
 	latency func(time.Duration)
 	seccomp string // the profile of containers, as JSON; empty for the Engine's
+	unheld  func(labels map[string]string, warnings []string) error
 	speedup Speedup
 	secret  Secret
 	met     *atomic.Bool // an Engine has answered

@@ -42,6 +42,7 @@ type State struct {
 	Addresses  []netip.Addr      // in its networks; none before it has started
 	Check      *Check            // of its health; nil where there is none
 	Health     string            // what the check has found: Healthy, Unhealthy or "starting"
+	Bounding   uint64            // the capabilities that its processes may have, a bit for each
 	Found      string            // what the last check wrote, and how it ended; empty before the first
 }
 
@@ -95,6 +96,7 @@ func (c *Client) Inspect(ctx context.Context, id string) (State, error) {
 	}
 	if host := res.Container.HostConfig; host != nil {
 		s.Mounts = slices.AppendSeq(s.Mounts, maps.Keys(host.Tmpfs))
+		s.Bounding = bounding(host)
 	}
 	slices.Sort(s.Mounts)
 	if net := res.Container.NetworkSettings; net != nil {

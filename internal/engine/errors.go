@@ -88,6 +88,8 @@ func (c *Client) translate(err error, op string) error {
 		return c.unreachable(err)
 	case errdefs.IsNotFound(err):
 		e.Class = fumehood.ErrUnavailable
+	case strings.Contains(err.Error(), noCPUs):
+		e.Class, e.Hint = fumehood.ErrUnsupported, "set no limit of CPUs, or "+UnheldHint
 	case errdefs.IsInvalidArgument(err), errdefs.IsUnauthorized(err), errdefs.IsPermissionDenied(err):
 		e.Class = fumehood.ErrConfig
 		if strings.Contains(err.Error(), `invalid mount config for type "bind"`) {
@@ -139,6 +141,12 @@ func isConnectionBroken(err error) bool {
 const noSpace = "no space left on device"
 
 const noSpaceHint = "a disk is full, probably the daemon's: make room there; `docker system df` tells what takes it"
+
+// noCPUs is what an Engine says that can hold no limit of CPUs.
+const noCPUs = "NanoCPUs can not be set"
+
+// UnheldHint is what to do where an Engine does not hold a limit.
+const UnheldHint = "use an Engine with control groups (rootless ones need version 2), or do without: --allow-unenforced-limits (docker.Options.AllowUnenforcedLimits)"
 
 // noSeccomp is what an Engine says that can filter no system calls.
 const noSeccomp = "seccomp is not enabled"

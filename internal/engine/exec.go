@@ -54,6 +54,11 @@ type Exec struct {
 
 // Exec starts cmd in a container and returns when it runs, or has run. The Engine is asked at most once.
 func (c *Client) Exec(ctx context.Context, w *Watch, container string, cmd fumehood.Cmd, out fumehood.Sink) (*Exec, error) {
+	return c.exec(ctx, w, container, cmd, false, out)
+}
+
+// exec is Exec; a privileged command has all capabilities.
+func (c *Client) exec(ctx context.Context, w *Watch, container string, cmd fumehood.Cmd, privileged bool, out fumehood.Sink) (*Exec, error) {
 	e := &Exec{
 		c: c, w: w, container: container, tty: cmd.TTY, out: out,
 		stdin: cmd.Stdin != nil || cmd.StdinPipe, oomBefore: w.State(container).OOMs,
@@ -67,7 +72,7 @@ func (c *Client) Exec(ctx context.Context, w *Watch, container string, cmd fumeh
 		size = client.ConsoleSize{Height: uint(cmd.Rows), Width: uint(cmd.Cols)}
 	}
 	created, err := c.api.ExecCreate(ctx, container, client.ExecCreateOptions{
-		User: cmd.User, TTY: cmd.TTY, ConsoleSize: size, AttachStdin: e.stdin, AttachStdout: true, AttachStderr: true,
+		User: cmd.User, Privileged: privileged, TTY: cmd.TTY, ConsoleSize: size, AttachStdin: e.stdin, AttachStdout: true, AttachStderr: true,
 		Env: cmd.Environ(), WorkingDir: cmd.Dir, Cmd: cmd.Args,
 	})
 	if err != nil {

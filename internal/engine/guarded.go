@@ -29,7 +29,7 @@ func Guard(api client.APIClient, opts GuardOptions) client.APIClient {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &guarded{APIClient: api, log: opts.Logger, seccomp: opts.Seccomp, latency: opts.Latency, speedup: opts.Speedup, secret: opts.Secret, met: new(atomic.Bool)}
+	return &guarded{APIClient: api, log: opts.Logger, seccomp: opts.Seccomp, unheld: opts.Unheld, latency: opts.Latency, speedup: opts.Speedup, secret: opts.Secret, met: new(atomic.Bool)}
 }
 
 // GuardOptions configures Guard. The zero value logs nothing and has the timeouts of calls.go.
@@ -40,6 +40,9 @@ type GuardOptions struct {
 	// Seccomp is the seccomp profile, as JSON, of the containers that are created without one and are not privileged.
 	// Empty means the Engine's default.
 	Seccomp string
+	// Unheld is told what the Engine does not hold of a container with these labels: the warnings of its creation. Its
+	// error becomes that of the creation; the container is there. Nil tells nobody.
+	Unheld  func(labels map[string]string, warnings []string) error
 	Speedup Speedup
 	// Secret is the key of the seals of what is created.
 	Secret Secret
@@ -110,9 +113,13 @@ func (g *guarded) ContainerCreate(ctx context.Context, opts client.ContainerCrea
 		res, err := g.ContainerInspect(ctx, opts.Name, client.ContainerInspectOptions{})
 		c := res.Container
 		is = err == nil && c.State != nil && c.State.Status == container.StateCreated && c.Config != nil && sameOwn(labels, c.Config.Labels)
-		return client.ContainerCreateResult{ID: c.ID}, is, err
+		return client.ContainerCreateResult{ID: c.ID, Warnings: dropped(opts.HostConfig, c.HostConfig)}, is, err
 	}
-	return adopted(ctx, g, callContainerCreate, opts.Name, labels, create, find)
+	res, err := adopted(ctx, g, callContainerCreate, opts.Name, labels, create, find)
+	if warnings := unheld(res.Warnings); err == nil && len(warnings) > 0 && g.unheld != nil {
+		err = g.unheld(labels, warnings)
+	}
+	return res, err
 }
 
 // profiled returns a container's configuration with our seccomp profile. One that has a profile keeps it.

@@ -21,8 +21,12 @@ type Info struct {
 	RootDir       string            // where the Engine keeps its data, on its machine
 	CPUs          int
 	Memory        int64     // bytes
+	Holds         Holds     // which limits it can hold
 	Time          time.Time // what the clock of its machine says; zero where it does not tell
 }
+
+// Holds says which limits of containers an Engine can hold. Without control groups, as a rootless one of version 1, none.
+type Holds struct{ Memory, Swap, PIDs, CPUs bool }
 
 // Info asks the Engine about its machine.
 func (c *Client) Info(ctx context.Context) (Info, error) {
@@ -35,6 +39,7 @@ func (c *Client) Info(ctx context.Context) (Info, error) {
 		CgroupVersion: i.CgroupVersion, Kernel: i.KernelVersion, Driver: i.Driver, DriverStatus: map[string]string{},
 		RootDir: i.DockerRootDir, CPUs: i.NCPU, Memory: i.MemTotal, Runtimes: []string{i.DefaultRuntime},
 	}
+	info.Holds = Holds{Memory: i.MemoryLimit, Swap: i.SwapLimit, PIDs: i.PidsLimit, CPUs: i.CPUCfsQuota}
 	info.Time, _ = time.Parse(time.RFC3339Nano, i.SystemTime) // zero where it is not told
 	for _, kv := range i.DriverStatus {
 		info.DriverStatus[kv[0]] = kv[1]

@@ -33,6 +33,8 @@ const (
 	LabelEpoch  = "fumehood.epoch"
 	LabelConfig = "fumehood.config"
 	LabelEnv    = "fumehood.env"
+	// LabelUnenforced are the limits that the Engine does not hold, with commas between.
+	LabelUnenforced = "fumehood.unenforced"
 	// LabelMain says what a container's main process is, where it is ours: MainGuest.
 	LabelMain = "fumehood.main"
 	// MainGuest: a guest that serves the host that attaches to it.

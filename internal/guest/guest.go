@@ -10,6 +10,9 @@
 // commands, and is reached by "relay", which connects standard input and output with its socket. Without
 // arguments the guest only idles and reaps.
 //
+// "serve --capabilities=HEX" is for a guest that was started with all capabilities: it gives up those that are not in the
+// set, which is in hexadecimal digits as /proc/PID/status has it, before it does anything else.
+//
 // "serve --no-cgroup" is for a host process that is in no container of its own: the control group's counts
 // would be the whole machine's, and are not read.
 package guest
@@ -29,6 +32,10 @@ func Main(args []string, stdin, stdout, stderr *os.File) int {
 	}
 	switch args[1] {
 	case "serve":
+		if err := keepCapabilities(args[2:]); err != nil {
+			_, _ = io.WriteString(stderr, "fumehood-guest: give up capabilities: "+err.Error()+"\n")
+			return 1
+		}
 		return serve(args[0], !slices.Contains(args[2:], "--no-cgroup"), stdin, stdout, stderr)
 	case "relay":
 		if len(args) == 3 {
@@ -41,7 +48,7 @@ func Main(args []string, stdin, stdout, stderr *os.File) int {
 	case "launch":
 		return launched()
 	case "selftest":
-		return selfTest(stdout)
+		return selfTest(args[2:], stdout)
 	}
 	_, _ = io.WriteString(stderr, "fumehood-guest: unknown command "+strings.Join(args[1:], " ")+"\n")
 	return 2

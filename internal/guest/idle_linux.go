@@ -2,10 +2,8 @@ package guest
 
 import (
 	"errors"
-	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"unsafe"
 
@@ -73,58 +71,4 @@ func reap() {
 			return
 		}
 	}
-}
-
-// selfTest says what the sandbox's isolation looks like from inside: one line of network devices other
-// than the loopback, and one of what a connection to the outside meets. It returns 0 when both show that
-// there is no network, else 1.
-func selfTest(w io.Writer) int {
-	devices, err := networkDevices()
-	if err != nil {
-		devices = []string{"unknown: " + err.Error()}
-	}
-	code := 0
-	_, _ = io.WriteString(w, "network devices:")
-	for _, d := range devices {
-		_, _ = io.WriteString(w, " "+d)
-		code = 1
-	}
-	connected := connect([4]byte{192, 0, 2, 1}, 80) // TEST-NET-1 of RFC 5737: nobody's address
-	_, _ = io.WriteString(w, "\nconnect: "+connected.Error()+"\n")
-	if !errors.Is(connected, syscall.ENETUNREACH) {
-		code = 1
-	}
-	return code
-}
-
-var errConnected = errors.New("the network can be reached")
-
-// connect tells what the kernel says to a connection to an address, without waiting for an answer.
-func connect(addr [4]byte, port int) error {
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = syscall.Close(fd) }()
-	err = syscall.Connect(fd, &syscall.SockaddrInet4{Port: port, Addr: addr})
-	if err == nil || errors.Is(err, syscall.EINPROGRESS) {
-		return errConnected
-	}
-	return err
-}
-
-// networkDevices lists the devices other than the loopback from /proc/net/dev.
-func networkDevices() ([]string, error) {
-	dev, err := os.ReadFile("/proc/net/dev")
-	if err != nil {
-		return nil, err
-	}
-	var names []string
-	for line := range strings.Lines(string(dev)) {
-		name, _, ok := strings.Cut(line, ":") // headings have none
-		if name = strings.TrimSpace(name); ok && name != "lo" {
-			names = append(names, name)
-		}
-	}
-	return names, nil
 }

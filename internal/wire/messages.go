@@ -158,6 +158,8 @@ type Sweep struct {
 type Swept struct {
 	User      int `json:"user"`                // the guest's own user id
 	Survivors int `json:"survivors,omitempty"` // counts processes that could not be killed
+	// Lacks says that the guest is root's and has fewer capabilities than its container's processes may have.
+	Lacks bool `json:"lacks,omitempty"`
 	// Began is when the guest itself did, in ticks since its machine's boot.
 	Began uint64 `json:"began"`
 }

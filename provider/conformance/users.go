@@ -81,6 +81,24 @@ var userPromises = []promise{
 			t.Errorf("the file holds %q", got)
 		}
 	}},
+	{name: "root writes others' files whoever the service's own user is, or is refused before anything runs", check: func(t *testing.T, c *Case) {
+		c.openDir(t, "shared")
+		file, want := c.Path("shared/file"), ""
+		for _, as := range []string{c.other(), "0:0"} {
+			cmd := c.Probe("append", file, as)
+			cmd.User, cmd.Dir = as, "/"
+			res, err := c.Sandbox.Exec(t.Context(), cmd)
+			switch {
+			case err == nil && res.Success():
+				want += as
+			case as != "0:0" || !errors.Is(err, fumehood.ErrUnsupported) || !strings.Contains(err.Error(), "root would have no capabilities"):
+				t.Errorf("as %s: %+v, %v", as, res, err)
+			}
+		}
+		if got, err := c.Sandbox.ReadFile(t.Context(), file); err != nil || string(got) != want {
+			t.Errorf("got %q, %v, want %q", got, err, want)
+		}
+	}},
 	{name: "a directory that may not be read is an error of the walk, which goes on", check: func(t *testing.T, c *Case) {
 		c.Write(t, "tree/closed/file", "x")
 		c.Write(t, "tree/open", "x")

@@ -12,6 +12,7 @@ import (
 	"testing/iotest"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/dockertest"
 	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/conformance/probe"
@@ -95,6 +96,27 @@ func TestTheDockerProviderKeepsItsPromises(t *testing.T) {
 	}.run(t, program)
 }
 
+// A rootless daemon of 20.10 starts root without capabilities in a container of another user, and may start it with all:
+// that this machine's own may, is not for certain.
+func TestARootlessDaemonKeepsItsPromises(t *testing.T) {
+	tier.Need(t, tier.All)
+	t.Parallel()
+	program, err := os.ReadFile(conformance.BuildProbe(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	column{
+		name:  "docker guest debian user, commands as root, rootless daemon",
+		spec:  fumehood.Spec{Image: debian, User: "tester", Dir: "/home/tester"},
+		as:    "root",
+		users: conformance.Users{Name: "daemon", UID: 1, GID: 1},
+		opts:  docker.Options{Host: dockertest.StartRootlessDaemon(t, debian).Host, NoSockets: true, StateDir: t.TempDir(), AllowUnenforcedLimits: true},
+		weaker: map[string]conformance.Weaker{
+			"errors/what the command's user may not touch is a permission error": conformance.RootMayAll,
+		},
+	}.run(t, program)
+}
+
 // twoOwnPrograms is a project whose services have programs of their own, so that their guests are started beside
 // them.
 const twoOwnPrograms = `
@@ -109,7 +131,8 @@ type column struct {
 	spec   fumehood.Spec
 	users  conformance.Users
 	opts   docker.Options
-	opened bool // by a process that has not started it, so that it is kept
+	as     string // who commands run as that name no user, where that is not the service's own user
+	opened bool   // by a process that has not started it, so that it is kept
 	weaker map[string]conformance.Weaker
 }
 
@@ -139,6 +162,9 @@ func (c column) run(t *testing.T, program []byte) {
 			}
 			if c.opened {
 				sb = again(t, p, sb)
+			}
+			if c.as != "" {
+				sb.Service = sb.As(c.as)
 			}
 			if err := sb.WriteFile(t.Context(), probe, program, fumehood.WriteOptions{Mode: 0o755}); err != nil {
 				t.Fatal(err)

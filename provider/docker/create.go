@@ -21,11 +21,19 @@ func (sb *sandbox) create(ctx context.Context, guest string) (*compose.Project, 
 	if err := sb.checkName(ctx); err != nil {
 		return nil, err
 	}
+	holds, err := sb.p.holding(ctx)
+	if err != nil {
+		return nil, err
+	}
+	unheld := sb.unheld(holds)
 	sb.makeFolder(ctx)
 	var mount error // where the daemon may not see this machine's files
 	for attempt := 1; ; attempt++ {
-		project, err := sb.project(ctx, guest)
+		project, err := sb.project(ctx, guest, unheld)
 		if err != nil {
+			return nil, err
+		}
+		if err := sb.checkLimits(project, holds); err != nil {
 			return nil, err
 		}
 		sb.writeProject(project)
@@ -133,9 +141,9 @@ func (sb *sandbox) prepare(ctx context.Context) (arch string, err error) {
 }
 
 // project makes the project to be created.
-func (sb *sandbox) project(ctx context.Context, guest string) (*compose.Project, error) {
+func (sb *sandbox) project(ctx context.Context, guest string, unheld compose.Unheld) (*compose.Project, error) {
 	if sb.loaded == nil {
-		main := compose.Main{Volume: guest, Serve: sb.serves(), Sockets: sb.makeSockets(compose.DefaultService), ConfigFile: sb.projectFile()}
+		main := compose.Main{Volume: guest, Serve: sb.serves(), Sockets: sb.makeSockets(compose.DefaultService), ConfigFile: sb.projectFile(), Unheld: unheld}
 		return compose.Generate(sb.spec, main, sb.labels()), nil
 	}
 	if sizes := sb.loaded.NetworksNeeded(); sb.subnets == nil && len(sizes) > 0 {
@@ -149,7 +157,7 @@ func (sb *sandbox) project(ctx context.Context, guest string) (*compose.Project,
 	}
 	pol := compose.Policy{
 		Labels: sb.labels(), Volume: guest, Serve: sb.serves(), Sockets: sb.makeSockets, Limits: sb.spec.Limits,
-		Images: sb.images, Subnets: sb.subnets, ConfigFile: sb.projectFile(),
+		Images: sb.images, Subnets: sb.subnets, ConfigFile: sb.projectFile(), Unheld: unheld,
 	}
 	if sb.direct() {
 		pol.Volume, pol.Serve = "", false

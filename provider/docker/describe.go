@@ -13,7 +13,7 @@ import (
 func describing(info fumehood.Info) map[string]string {
 	l := map[string]string{
 		engine.LabelTask: info.Sample.Task, engine.LabelSample: info.Sample.ID, engine.LabelEpoch: "",
-		engine.LabelConfig: info.ConfigFile, engine.LabelEnv: strings.Join(info.EnvNames, ","),
+		engine.LabelConfig: info.ConfigFile, engine.LabelEnv: strings.Join(info.EnvNames, ","), engine.LabelUnenforced: strings.Join(info.Unenforced, ","),
 	}
 	if info.Sample.Epoch > 0 {
 		l[engine.LabelEpoch] = strconv.Itoa(info.Sample.Epoch)
@@ -30,6 +30,9 @@ func described(labels map[string]string) fumehood.Info {
 	info.Sample.Epoch, _ = strconv.Atoi(labels[engine.LabelEpoch]) // 0 where there is none
 	if names := labels[engine.LabelEnv]; names != "" {
 		info.EnvNames = strings.Split(names, ",")
+	}
+	if limits := labels[engine.LabelUnenforced]; limits != "" {
+		info.Unenforced = strings.Split(limits, ",")
 	}
 	return info
 }

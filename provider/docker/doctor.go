@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -210,7 +211,7 @@ func (p *Provider) leftoverCheck(ctx context.Context) Check {
 }
 
 // selfTest starts a sandbox from the guest's own image, so that no registry is needed, runs a command in
-// it that looks for a network, and removes it.
+// it that looks for a network and some that try to have more than its limits, and removes it.
 func (p *Provider) selfTest(ctx context.Context) (checks []Check) {
 	guest, err := p.guestFor(ctx, p.server.Arch, p.opts.Logger)
 	if err != nil {
@@ -226,7 +227,7 @@ func (p *Provider) selfTest(ctx context.Context) (checks []Check) {
 		}
 	}()
 	begin := time.Now()
-	sb, err := p.Start(ctx, fumehood.Spec{Image: image})
+	sb, err := p.Start(ctx, fumehood.Spec{Image: image, Limits: fumehood.Limits{Memory: probeMemory, PIDs: probePIDs, CPUs: probeCPUs}})
 	if err != nil {
 		return []Check{failed("sandbox", err)}
 	}
@@ -235,6 +236,17 @@ func (p *Provider) selfTest(ctx context.Context) (checks []Check) {
 	res, err := sb.Exec(ctx, fumehood.Cmd{Args: []string{compose.GuestProgram, "selftest"}, Wall: 30 * time.Second})
 	ran := time.Since(begin)
 	checks = []Check{isolationCheck(res, err)}
+	holds, err := p.holding(ctx)
+	if err != nil {
+		checks = append(checks, failed("limits", err))
+	}
+	for _, probe := range limitProbes {
+		if err == nil && !probe.can(holds) {
+			checks = append(checks, Check{Name: probe.name, Status: Fail, Detail: "the daemon cannot hold it", Hint: engine.UnheldHint})
+			continue
+		}
+		checks = append(checks, probe.check(ctx, sb))
+	}
 	begin = time.Now()
 	if err := sb.Close(ctx); err != nil {
 		return append(checks, failed("sandbox", err))
@@ -256,4 +268,61 @@ func isolationCheck(res *fumehood.Result, err error) Check {
 		return Check{Name: name, Status: Fail, Detail: "a sandbox without a network has one: " + strings.ReplaceAll(strings.TrimSpace(res.Stdout.Text()), "\n", "; ")}
 	}
 	return Check{Name: name, Status: OK, Detail: "no network device but the loopback, and no route"}
+}
+
+// The limits of the sandbox that is started to see that it works, and what is tried to have in it.
+const (
+	probeMemory, triedMemory = 64 << 20, 256 << 20
+	probePIDs, triedPIDs     = 64, 128
+	probeCPUs                = 0.25
+	// triedCPU is how long a program keeps a processor busy, and mostCPU how much of its time it may have: a limit holds
+	// over periods of 100 ms, and a busy machine gives less.
+	triedCPU, mostCPU = time.Second, 600 * time.Millisecond
+)
+
+// limitProbe tries to have more than a limit allows.
+type limitProbe struct {
+	name string
+	can  func(engine.Holds) bool // the daemon says so
+	args []string
+	held func(res *fumehood.Result) bool
+	over string // what it says where the limit is not held
+}
+
+// limitProbes end with that of memory, since some runtimes end the whole sandbox where it runs out.
+var limitProbes = []limitProbe{
+	{
+		"cpu limit", func(h engine.Holds) bool { return h.CPUs }, []string{"cpu", strconv.FormatInt(triedCPU.Milliseconds(), 10)},
+		func(res *fumehood.Result) bool {
+			used, err := strconv.Atoi(strings.TrimSpace(res.Stdout.Text()))
+			return res.Success() && err == nil && time.Duration(used)*time.Millisecond <= mostCPU
+		},
+		fmt.Sprintf("a program kept a processor busy that may have %g of one", probeCPUs),
+	},
+	{
+		"process limit", func(h engine.Holds) bool { return h.PIDs }, []string{"processes", strconv.Itoa(triedPIDs)},
+		func(res *fumehood.Result) bool { return !res.Success() && res.Outcome == fumehood.Exited },
+		fmt.Sprintf("%d processes ran where %d are allowed", triedPIDs, probePIDs),
+	},
+	{
+		"memory limit", func(h engine.Holds) bool { return h.Memory }, []string{"memory", strconv.Itoa(triedMemory)},
+		func(res *fumehood.Result) bool { return !res.Success() },
+		fmt.Sprintf("a program took %d MiB where %d are allowed", triedMemory>>20, probeMemory>>20),
+	},
+}
+
+// probeWithin bounds a command of the self-test.
+const probeWithin = 30 * time.Second
+
+func (l limitProbe) check(ctx context.Context, sb *fumehood.Sandbox) Check {
+	res, err := sb.Exec(ctx, fumehood.Cmd{Args: append([]string{compose.GuestProgram, "selftest"}, l.args...), Wall: probeWithin})
+	switch {
+	case err != nil:
+		return failed(l.name, err)
+	case res.Outcome == fumehood.TimedOut:
+		return Check{Name: l.name, Status: Fail, Detail: fmt.Sprintf("what tries it has not ended after %v", probeWithin)}
+	case !l.held(res):
+		return Check{Name: l.name, Status: Fail, Detail: l.over, Hint: engine.UnheldHint}
+	}
+	return Check{Name: l.name, Status: OK, Detail: "held"}
 }

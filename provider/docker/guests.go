@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/wire"
 	"github.com/fumehood/fumehood/internal/wire/client"
@@ -233,23 +232,14 @@ func (g *guests) start(ctx context.Context, user string, u, dead *userGuest) (er
 	if user == "" {
 		user = g.svc.info.User
 	}
-	rw, err := g.svc.sb.p.engine.ExecDuplex(ctx, g.svc.sb.p.watch, g.svc.id, user, compose.GuestProgram, "serve")
+	l, err := g.launch(ctx, user, dead.began())
 	if err != nil {
-		return notGuest(err)
+		return err
 	}
-	guest := client.New(rw)
-	if err = guest.Ready(ctx); err == nil {
-		u.swept, err = guest.Sweep(ctx, nil, dead.began())
-	}
-	if err != nil {
-		guest.Close()
-		return saying(g.explain(ctx, err), rw.Complaint())
-	}
-	g.survived(user, u.swept.Survivors)
-	if err := g.move(ctx, guest); err != nil { // code in the sandbox may have got in its way
+	if err := g.move(ctx, l.guest); err != nil { // code in the sandbox may have got in its way
 		g.svc.sb.p.opts.Logger.Debug("a guest is reached through the daemon only", "sandbox", g.svc.sb.spec.Name, "service", g.svc.Name, "user", user, "error", err)
 	}
-	u.guest = guest
+	u.guest, u.swept = l.guest, l.swept
 	return nil
 }
 

@@ -69,6 +69,10 @@ type Options struct {
 	// means Fumehood's own profile, and "unconfined" allows every system call; SECURITY.md says what is denied. It
 	// replaces neither the profile of a service that has its own (Compose.AllowUnsafe), nor is a privileged one given any.
 	Seccomp string
+	// AllowUnenforcedLimits has sandboxes run where the daemon cannot hold their limits, the default ones included, as one
+	// without control groups. Each process is held to the limit of memory then, and nothing to the others; Info and the log tell
+	// which limits are not held. Else such a start is an ErrUnsupported.
+	AllowUnenforcedLimits bool
 	// Logger receives warnings and what loosens the isolation. Nil logs nothing.
 	Logger *slog.Logger
 	// Progress is told what a start is busy with that may take long. It is called from several
@@ -127,6 +131,9 @@ type Provider struct {
 
 	seccompLogged sync.Once
 
+	asking  sync.Mutex
+	askedOf *holding // which limits the daemon holds; nil where it was not asked
+
 	mu         sync.Mutex
 	held       map[string]*sandbox       // by name: started by this provider and not removed
 	volumes    map[string]*guestVolumeOf // by architecture: the guest volume that is known to be there
@@ -175,7 +182,9 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 		return nil, err
 	}
 	admission := newAdmission(opts.MaxStarting, opts.MaxRunning)
-	c, err := compose.Connect(ctx, compose.Options{Host: opts.Host, Context: opts.Context, Logger: opts.Logger, Latency: admission.answered, Seccomp: profile, Speedup: opts.speedup})
+	c, err := compose.Connect(ctx, compose.Options{
+		Host: opts.Host, Context: opts.Context, Logger: opts.Logger, Latency: admission.answered, Seccomp: profile, Unheld: opts.unheld, Speedup: opts.speedup,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -239,6 +248,7 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (*fumehood.San
 	if spec.TTL > 0 {
 		sb.expires = time.Now().Add(spec.TTL)
 	}
+	p.ask(ctx)
 	end := spec.Recorder().Phase("images")
 	arch, err := sb.prepare(ctx)
 	end(err)

@@ -103,24 +103,15 @@ func (g *guests) relayed(ctx context.Context, user string) (_ *client.Guest, swe
 }
 
 // settle starts a guest by an exec and makes it the user's resident, see meet.
-func (g *guests) settle(ctx context.Context, user string, since uint64) (_ *client.Guest, swept wire.Swept, _ error) {
-	rw, err := g.svc.sb.p.engine.ExecDuplex(ctx, g.svc.sb.p.watch, g.svc.id, cmp.Or(user, g.svc.info.User), compose.GuestProgram, "serve")
+func (g *guests) settle(ctx context.Context, user string, since uint64) (*client.Guest, wire.Swept, error) {
+	l, err := g.launch(ctx, cmp.Or(user, g.svc.info.User), since)
 	if err != nil {
-		return nil, swept, err
+		return nil, wire.Swept{}, err
 	}
-	guest := client.New(rw)
-	if err = guest.Ready(ctx); err == nil {
-		err = guest.Reside(ctx, g.residence(user), g.svc.sb.key)
+	if err := l.guest.Reside(ctx, g.residence(user), g.svc.sb.key); err != nil {
+		return nil, wire.Swept{}, g.failed(ctx, l, err)
 	}
-	if err == nil {
-		swept, err = guest.Sweep(ctx, nil, since)
-	}
-	if err != nil {
-		guest.Close()
-		return nil, swept, saying(g.explain(ctx, err), rw.Complaint())
-	}
-	g.survived(cmp.Or(user, g.svc.info.User), swept.Survivors)
-	return guest, swept, nil
+	return l.guest, l.swept, nil
 }
 
 // keeper returns the guest that keeps detached commands.

@@ -27,7 +27,7 @@ type sandbox struct {
 	changes  []compose.Change         // that were made to it
 	services []*service               // the default one first; none before they are created
 
-	of fumehood.Info // what labels say of one that another process has started
+	of fumehood.Info // what labels say of one that another process has started; which limits are not held
 
 	key     []byte    // the secret of a kept sandbox's resident guests; nil where there are none
 	expires time.Time // when a kept sandbox's time is over; zero where it has none
@@ -67,7 +67,7 @@ func (p *Provider) ownerLabels() map[string]string {
 func (sb *sandbox) labels() map[string]string {
 	l := sb.p.ownerLabels()
 	l[engine.LabelSandbox], l[engine.LabelKept] = sb.spec.Name, strconv.FormatBool(sb.spec.Keep)
-	maps.Copy(l, describing(sb.spec.Describe(fumehood.Info{})))
+	maps.Copy(l, describing(sb.spec.Describe(fumehood.Info{Unenforced: sb.of.Unenforced})))
 	if !sb.spec.Keep {
 		return l
 	}

@@ -27,8 +27,9 @@ type service struct {
 
 	forwards forwards
 
-	owning sync.Mutex // held while an owner is being resolved
-	owners map[string]engine.FileOwner
+	owning    sync.Mutex // held while something about a user is being found out
+	owners    map[string]engine.FileOwner
+	powerless map[string]bool // by user: root without its capabilities; see mayAsRoot
 }
 
 var (
@@ -58,6 +59,9 @@ func (s *service) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out fu
 				Class: fumehood.ErrUnsupported, Err: errors.New("only a guest keeps a detached command when this process has ended, and the Engine's exec goes past it"),
 				Hint: "run it by the guest, or not detached",
 			}
+		}
+		if err := s.mayAsRoot(ctx, cmd.User); err != nil {
+			return nil, s.explain(ctx, err)
 		}
 		e, err := s.sb.p.engine.Exec(ctx, s.sb.p.watch, s.id, cmd, out)
 		if err != nil {

@@ -66,6 +66,7 @@ func TestTheLocalProviderKeepsItsPromises(t *testing.T) {
 	for _, promise := range []string{
 		"as another user commands run as that user, unless they name one", "as another user files are that user's",
 		"as another user what that user may not do is a permission error",
+		"root writes others' files whoever the service's own user is, or is refused before anything runs",
 		"a directory that may not be read is an error of the walk, which goes on", "as a user who is not known everything is an error",
 	} {
 		weaker["users/"+promise] = noOthersFiles

@@ -1,0 +1,41 @@
+package engine
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/sys/capability"
+)
+
+// LacksCapabilities reports whether a command was not started because the daemon has not all capabilities itself.
+func LacksCapabilities(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "unable to apply caps") // runc's word
+}
+
+// bounding is the set of capabilities that a container's processes may have, a bit for each, as the container was created:
+// of ours all are dropped but what is added. What the Engine adds of itself where not all are dropped is not in it.
+func bounding(host *container.HostConfig) (set uint64) {
+	names := func(list []string) []string {
+		upper := make([]string, len(list))
+		for i, name := range list {
+			upper[i] = strings.TrimPrefix(strings.ToUpper(name), "CAP_")
+		}
+		return upper
+	}
+	added, dropped := names(host.CapAdd), names(host.CapDrop)
+	for _, c := range capability.ListKnown() {
+		name := strings.ToUpper(c.String())
+		switch {
+		case host.Privileged:
+		case slices.Contains(added, "ALL"):
+			if slices.Contains(dropped, name) {
+				continue
+			}
+		case !slices.Contains(added, name):
+			continue
+		}
+		set |= 1 << c
+	}
+	return set
+}

@@ -1,0 +1,123 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/wire"
+	"github.com/fumehood/fumehood/internal/wire/client"
+)
+
+// launch starts a guest of a user by an exec, and has it kill what another one left that began at since and has died; 0
+// where there was none.
+//
+// In a container of another user, an Engine before 24 starts root without capabilities (moby#45491, for 20.10 and 23.0),
+// and with no-new-privileges there is no way to get them back. So such a guest is started once more, with all
+// capabilities, of which it keeps those of its container before it does anything else. A daemon that lacks some
+// itself, as in a restricted virtual machine, refuses that.
+func (g *guests) launch(ctx context.Context, user string, since uint64) (*launched, error) {
+	l, err := g.launchBy(ctx, g.svc.sb.p.engine.ExecDuplex, user, since)
+	if err != nil || !l.swept.Lacks {
+		return l, err
+	}
+	l.guest.Close()
+	keep := "--capabilities=" + strconv.FormatUint(g.svc.containers[0].Bounding, 16)
+	l, err = g.launchBy(ctx, g.svc.sb.p.engine.ExecPrivileged, user, since, keep)
+	switch {
+	case engine.LacksCapabilities(err):
+		return nil, g.svc.errPowerless()
+	case err == nil && l.swept.Lacks:
+		l.guest.Close()
+		return nil, g.svc.errPowerless()
+	}
+	return l, err
+}
+
+// launched is a guest that an exec has started.
+type launched struct {
+	guest *client.Guest
+	swept wire.Swept
+	rw    *engine.ExecStream
+}
+
+// execer is one of the Engine's ways to start a program.
+type execer func(ctx context.Context, w *engine.Watch, container, user string, args ...string) (*engine.ExecStream, error)
+
+func (g *guests) launchBy(ctx context.Context, exec execer, user string, since uint64, args ...string) (*launched, error) {
+	rw, err := exec(ctx, g.svc.sb.p.watch, g.svc.id, user, append([]string{compose.GuestProgram, "serve"}, args...)...)
+	if err != nil {
+		return nil, notGuest(err)
+	}
+	l := &launched{guest: client.New(rw), rw: rw}
+	if err = l.guest.Ready(ctx); err == nil {
+		l.swept, err = l.guest.Sweep(ctx, nil, since)
+	}
+	if err != nil {
+		return nil, g.failed(ctx, l, err)
+	}
+	g.survived(user, l.swept.Survivors)
+	return l, nil
+}
+
+// failed ends a guest whose start has failed, and adds to the error what it and the Engine say.
+func (g *guests) failed(ctx context.Context, l *launched, err error) error {
+	l.guest.Close()
+	return saying(g.explain(ctx, err), l.rw.Complaint())
+}
+
+// errPowerless is the error of what root cannot do in a container of another user.
+func (s *service) errPowerless() error {
+	return &fumehood.Error{
+		Class: fumehood.ErrUnsupported,
+		Err:   fmt.Errorf("root would have no capabilities here: the service's own user is %s, and Docker Engine %s gives root none then", s.info.User, s.sb.p.server.Version),
+		Hint:  "run the service as root, or use an Engine of 24.0 or newer",
+	}
+}
+
+// mayAsRoot refuses what the Engine itself would start as root without root's capabilities. What the user's guest says of
+// itself tells that, once for each user who may be root.
+func (s *service) mayAsRoot(ctx context.Context, user string) error {
+	if user == "" || user == s.info.User || isNoRoot(user) || isRoot(s.info.User) {
+		return nil
+	}
+	s.owning.Lock()
+	defer s.owning.Unlock()
+	lacks, known := s.powerless[user]
+	if !known {
+		ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, errSlow)
+		defer cancel()
+		l, err := s.guests.launchBy(ctx, s.sb.p.engine.ExecDuplex, user, 0)
+		if err != nil {
+			return err
+		}
+		l.guest.Close()
+		if s.powerless == nil {
+			s.powerless = map[string]bool{}
+		}
+		lacks = l.swept.Lacks
+		s.powerless[user] = lacks
+	}
+	if lacks {
+		return s.errPowerless()
+	}
+	return nil
+}
+
+// isRoot reports whether a user, as containers have it, is root for certain.
+func isRoot(user string) bool {
+	name, _, _ := strings.Cut(user, ":")
+	id, err := strconv.Atoi(name)
+	return name == "" || name == "root" || err == nil && id == 0
+}
+
+// isNoRoot reports whether a user is named by another number than root's.
+func isNoRoot(user string) bool {
+	name, _, _ := strings.Cut(user, ":")
+	id, err := strconv.Atoi(name)
+	return err == nil && id != 0
+}

@@ -1,0 +1,95 @@
+package docker_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/dockertest"
+	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/provider/docker"
+)
+
+// Root may do in a service of another user what root may in one of its own: moby#45491.
+func TestRootInAServiceOfAnotherUser(t *testing.T) {
+	tier.Need(t, tier.CI)
+	t.Parallel()
+	const capabilities = `grep '^Cap' /proc/self/status`
+	// This machine's daemon may lack capabilities itself.
+	d := dockertest.StartRootlessDaemon(t, debian)
+	p := newProvider(t, docker.Options{Host: d.Host, NoSockets: true, StateDir: t.TempDir(), AllowUnenforcedLimits: true})
+	want := says(t, start(t, p, fumehood.Spec{Image: debian}), "sh", "-c", capabilities)
+	for name, sb := range map[string]*fumehood.Sandbox{
+		"image":   start(t, p, fumehood.Spec{Image: debian, User: "tester"}),
+		"kept":    keep(t, p, fumehood.Spec{Image: debian, User: "tester"}),
+		"compose": start(t, p, fumehood.Spec{Compose: project(t, "services: {default: {image: fumehood-test/python, user: tester, command: sleep infinity}}")}),
+		"own program": start(t, p, fumehood.Spec{Compose: project(t, `
+services: {default: {image: fumehood-test/python, user: tester, command: python3 -m http.server 8000, cap_add: [CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, NET_BIND_SERVICE, SETGID, SETUID], cap_drop: [ALL]}}`)}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			theirs, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "umask 077; echo x >/tmp/theirs; echo ready; exec sleep 1000"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, err := range theirs.Follow(t.Context(), fumehood.Stdout, 0) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				break
+			}
+			as := sb.As("root")
+			for _, script := range []string{
+				"echo y >>/tmp/theirs", "chown daemon /tmp/theirs", "useradd --no-create-home other && su other -c true", "pkill -9 sleep",
+			} {
+				res, err := as.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script}})
+				if err != nil || !res.Success() {
+					t.Errorf("%s: %v, %+v", script, err, res)
+				}
+			}
+			if t.Failed() {
+				return // nothing may have ended it
+			}
+			if res, err := theirs.Wait(t.Context()); err != nil || res.Outcome != fumehood.Signalled || res.Signal != 9 {
+				t.Errorf("its user's process: %+v, %v", res, err)
+			}
+			res, err := as.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", capabilities}})
+			if err != nil || res.Stdout.Text() != want {
+				t.Errorf("root has\n%s%v, want\n%s", res.Stdout.Text(), err, want)
+			}
+			// Commands of another user gain nothing.
+			res, err = sb.As("daemon").Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", capabilities}})
+			if err != nil || !strings.Contains(res.Stdout.Text(), "CapEff:\t0000000000000000") {
+				t.Errorf("another user has %s, %v", res.Stdout.Text(), err)
+			}
+		})
+	}
+}
+
+// Where that cannot be, it is refused before anything runs: for what the Engine starts itself, and by a daemon that lacks
+// capabilities.
+func TestRootInAServiceOfAnotherUser_refused(t *testing.T) {
+	t.Parallel()
+	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: debian, User: "tester"})
+	for name, svc := range map[string]*fumehood.Service{"guest": sb.Service, "direct": sb.Direct()} {
+		for _, user := range []string{"root", "0", "0:0"} {
+			res, err := svc.As(user).Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "touch /tmp/ran && chown daemon /tmp/ran && rm /tmp/ran"}})
+			if err == nil && res.Success() {
+				continue // by an Engine of 24 or later, or a daemon that lacks none
+			}
+			if err == nil {
+				t.Fatalf("%s as %s: %+v", name, user, res)
+			}
+			if want := "root would have no capabilities here"; !errors.Is(err, fumehood.ErrUnsupported) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s as %s: got %v, want %q", name, user, err, want)
+			}
+			if ran := says(t, sb, "ls", "/tmp"); ran != "" {
+				t.Errorf("%s as %s: left %q", name, user, ran)
+			}
+		}
+	}
+	if got, err := sb.Direct().As("1").Exec(t.Context(), fumehood.Cmd{Args: []string{"id", "-u"}}); err != nil || got.Stdout.Text() != "1\n" {
+		t.Errorf("another user: %+v, %v", got, err)
+	}
+}
