@@ -2,9 +2,11 @@ package taskfile
 
 import (
 	"bytes"
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -18,6 +20,8 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/archive"
+	"github.com/fumehood/fumehood/internal/hostpath"
+	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/score"
 	"github.com/fumehood/fumehood/task"
 )
@@ -26,11 +30,20 @@ import (
 // files of this machine that are put into sandboxes, or describe them, their sizes and SHA-256 sums. The same task gives
 // the same text, and one that differs in any of that another. What a Dockerfile copies is not looked at. A file that
 // cannot be read is an ErrConfig.
+//
+// The text holds no value of a variable. In its place is an HMAC-SHA256 of name and value, keyed by the user's secret: the
+// file that FUMEHOOD_SECRET_FILE names, else fumehood/secret in the user's state folder. With another secret the same task
+// gives another text. A secret that cannot be read or made is an ErrConfig.
 func (f *File) Resolved() ([]byte, error) {
 	text := bytes.NewBufferString("# The task as it is run, with what its files held then.\n")
+	var r renderer
 	// Piece by piece: as one, 10,000 samples take a hundred times as much memory as their text.
 	add := func(piece any) error {
-		data, err := yaml.Marshal(nodeOf(reflect.ValueOf(piece)))
+		node := r.nodeOf(reflect.ValueOf(piece))
+		if r.err != nil {
+			return r.err
+		}
+		data, err := yaml.Marshal(node)
 		if err != nil {
 			return &fumehood.Error{Op: "resolve task " + f.Name, Class: fumehood.ErrInfrastructure, Err: err}
 		}
@@ -43,11 +56,11 @@ func (f *File) Resolved() ([]byte, error) {
 	text.WriteString("samples:\n")
 	sums := map[string]*sum{}
 	for _, s := range f.Samples {
-		r, err := s.resolved(sums)
+		sample, err := s.resolved(sums)
 		if err != nil {
 			return nil, &fumehood.Error{Op: fmt.Sprintf("resolve sample %q", s.ID), Class: fumehood.ErrConfig, Err: err}
 		}
-		if err := add([]resolvedSample{r}); err != nil {
+		if err := add([]resolvedSample{sample}); err != nil {
 			return nil, err
 		}
 	}
@@ -72,6 +85,8 @@ type resolvedSample struct {
 	Expect   *score.Expect
 	Grader   *score.Grader
 	Of       []sum // the files that describe its sandbox, and those that only the grader sees
+	// Env is what the files of variables hold that its Compose project reads, by their paths.
+	Env map[string]string `yaml:"env_files"`
 }
 
 type resolvedStep struct {
@@ -92,6 +107,7 @@ type sum struct {
 	Path   string
 	Size   int64
 	SHA256 string
+	text   []byte // of a file of variables, which has no sum
 }
 
 func (s *Sample) resolved(sums map[string]*sum) (r resolvedSample, err error) {
@@ -117,6 +133,8 @@ func (s *Sample) resolved(sums map[string]*sum) (r resolvedSample, err error) {
 		files = append(files, c.Files...)
 		if c.Dockerfile != "" {
 			files = append(files, c.Dockerfile)
+		} else if r.Env, err = envFiles(filepath.Join(filepath.Dir(c.Files[0]), ".env"), sums); err != nil {
+			return r, err
 		}
 	}
 	if s.grader != nil {
@@ -136,6 +154,23 @@ func (s *Sample) resolved(sums map[string]*sum) (r resolvedSample, err error) {
 		r.Of = append(r.Of, *of)
 	}
 	return r, nil
+}
+
+// envFiles returns what a file of variables holds, by its path, or nil where there is no file.
+func envFiles(path string, sums map[string]*sum) (map[string]string, error) {
+	known := sums[path+"\x00"] // no path of a file ends like that
+	if known == nil {
+		text, err := hostpath.ReadFile(path, maxSpec)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		known = &sum{text: text}
+		sums[path+"\x00"] = known
+	}
+	if known.text == nil {
+		return nil, nil
+	}
+	return map[string]string{path: string(known.text)}, nil
 }
 
 // filesBelow are the regular files below a folder, or the file itself.
@@ -186,8 +221,42 @@ func sumOf(path string, sums map[string]*sum) (*sum, error) {
 	return s, nil
 }
 
+// renderer turns values into YAML without the values of variables.
+type renderer struct {
+	key []byte // of the HMACs; nil before the first
+	err error  // why there is no key
+}
+
+// hidden returns what stands for the value of a variable. Short values cannot be guessed from it without the secret.
+func (r *renderer) hidden(name, value string) string {
+	mac := func(key []byte, text string) []byte {
+		h := hmac.New(sha256.New, key)
+		_, _ = io.WriteString(h, text) // a hash takes everything
+		return h.Sum(nil)
+	}
+	if r.key == nil && r.err == nil {
+		var secret []byte
+		if secret, r.err = owner.Secret(); r.err == nil {
+			r.key = mac(secret, "fumehood: variables of resolved tasks") // labels are sealed with the secret itself
+		}
+	}
+	if r.err != nil {
+		return ""
+	}
+	return "hmac-sha256:" + hex.EncodeToString(mac(r.key, name+"\x00"+value)) // no name has a NUL
+}
+
+// variables returns the same variables with what stands for their values.
+func (r *renderer) variables(env map[string]string) map[string]string {
+	hidden := map[string]string{}
+	for name, value := range env {
+		hidden[name] = r.hidden(name, value)
+	}
+	return hidden
+}
+
 // nodeOf is a value as YAML, in which what is zero is left out; but what a pointer leads to is there, even so.
-func nodeOf(v reflect.Value) *yaml.Node {
+func (r *renderer) nodeOf(v reflect.Value) *yaml.Node {
 	switch x := v.Interface().(type) {
 	case time.Duration:
 		return scalarOf(x.String())
@@ -196,10 +265,10 @@ func nodeOf(v reflect.Value) *yaml.Node {
 	}
 	switch v.Kind() {
 	case reflect.Pointer:
-		return nodeOf(v.Elem())
+		return r.nodeOf(v.Elem())
 	case reflect.Struct:
 		n := &yaml.Node{Kind: yaml.MappingNode}
-		addFields(n, v)
+		r.addFields(n, v)
 		return n
 	case reflect.Map:
 		n := &yaml.Node{Kind: yaml.MappingNode}
@@ -209,35 +278,38 @@ func nodeOf(v reflect.Value) *yaml.Node {
 			if value := v.MapIndex(key); value.Kind() == reflect.Pointer && value.IsNil() {
 				n.Content = append(n.Content, scalarOf(key.String()), scalarOf(nil))
 			} else {
-				n.Content = append(n.Content, scalarOf(key.String()), nodeOf(value))
+				n.Content = append(n.Content, scalarOf(key.String()), r.nodeOf(value))
 			}
 		}
 		return n
 	case reflect.Slice:
 		n := &yaml.Node{Kind: yaml.SequenceNode}
 		for i := range v.Len() {
-			n.Content = append(n.Content, nodeOf(v.Index(i)))
+			n.Content = append(n.Content, r.nodeOf(v.Index(i)))
 		}
 		return n
 	}
 	return scalarOf(v.Interface())
 }
 
-// addFields adds the fields of a struct, by their names in YAML or else in Go.
-func addFields(n *yaml.Node, v reflect.Value) {
+// addFields adds the fields of a struct, by their names in YAML or else in Go. A field Env holds variables.
+func (r *renderer) addFields(n *yaml.Node, v reflect.Value) {
 	for i := range v.NumField() {
 		field, value := v.Type().Field(i), v.Field(i)
 		name, rest, _ := strings.Cut(field.Tag.Get("yaml"), ",")
 		switch {
 		case name == "-" || !field.IsExported() || value.IsZero():
 		case rest == "inline":
-			addFields(n, value)
+			r.addFields(n, value)
 		case value.Kind() == reflect.Interface || value.Kind() == reflect.Func: // nothing that a file says
 		default:
 			if name == "" {
 				name = strings.ToLower(field.Name)
 			}
-			n.Content = append(n.Content, scalarOf(name), nodeOf(value))
+			if env, ok := value.Interface().(map[string]string); ok && field.Name == "Env" {
+				value = reflect.ValueOf(r.variables(env))
+			}
+			n.Content = append(n.Content, scalarOf(name), r.nodeOf(value))
 		}
 	}
 }

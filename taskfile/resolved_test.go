@@ -1,12 +1,16 @@
 package taskfile
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/owner"
 )
 
 // resolvable is a task that names files of all kinds, and a folder with it and them.
@@ -21,14 +25,14 @@ samples:
     files: {/a: a.txt, /b: "text"}
     setup: setup.sh
     steps:
-      - {name: one, command: "true", stdin: in.txt, timeout: 3s, expect: {stdout: {exact: ""}}}
-    grader: {command: [cat, /hidden/key], hidden: {hidden: /hidden}, artifacts: [/a]}
+      - {name: one, command: "true", stdin: in.txt, timeout: 3s, env: {A: secret-of-step}, expect: {stdout: {exact: ""}}}
+    grader: {command: [cat, /hidden/key], hidden: {hidden: /hidden}, artifacts: [/a], env: {A: secret-of-grader}}
   - id: project
     environment: {compose: compose.yaml}
     command: [echo, hi]
     expect: {stdout: {json: {n: 1.50}}}
 `,
-		"a.txt": "a", "in.txt": "in", "setup.sh": "true", "hidden/key": "key",
+		"a.txt": "a", "in.txt": "in", "setup.sh": "true", "hidden/key": "key", ".env": "TOKEN=secret-of-env-file\n",
 		"compose.yaml": "services: {one: {image: fumehood-test/busybox}}\n",
 	} {
 		path := filepath.Join(dir, name)
@@ -44,6 +48,9 @@ samples:
 
 func resolve(t *testing.T, dir string) string {
 	t.Helper()
+	if os.Getenv(owner.SecretVariable) == "" {
+		t.Setenv(owner.SecretVariable, filepath.Join(t.TempDir(), "secret"))
+	}
 	f, err := Read(filepath.Join(dir, "task.yaml"), ReadOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +66,7 @@ func TestATaskIsResolvedWithAllThatHolds(t *testing.T) {
 	dir := resolvable(t)
 	got := resolve(t, dir)
 	for _, want := range []string{
-		"name: all\n", "- id: graded\n", "image: fumehood-test/busybox\n", "GREETING: hello\n", "path: " + filepath.Join(dir, "a.txt") + "\n",
+		"name: all\n", "- id: graded\n", "image: fumehood-test/busybox\n", "GREETING: hmac-sha256:", "path: " + filepath.Join(dir, "a.txt") + "\n",
 		"text: text\n", "path: " + filepath.Join(dir, "setup.sh") + "\n", "timeout: 3s\n", "exact: \"\"\n", "path: " + filepath.Join(dir, "in.txt") + "\n",
 		"path: " + filepath.Join(dir, "hidden/key") + "\n", "path: " + filepath.Join(dir, "compose.yaml") + "\n", "timeout: 10m0s\n", `{"n":1.50}`,
 		"sha256: ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb\n", // printf a | sha256sum
@@ -90,6 +97,9 @@ func TestATaskThatDiffersIsResolvedOtherwise(t *testing.T) {
 		{"setup.sh", "true", "test"},
 		{"hidden/key", "key", "KEY"},
 		{"compose.yaml", "one:", "two:"},
+		{".env", "secret-of-env-file", "secret-of-this-file"},
+		{"task.yaml", "secret-of-step", "secret-to-step"},
+		{"task.yaml", "secret-of-grader", "secret-to-grader"},
 	} {
 		dir := resolvable(t)
 		path := filepath.Join(dir, change.file)
@@ -105,4 +115,58 @@ func TestATaskThatDiffersIsResolvedOtherwise(t *testing.T) {
 			t.Errorf("%s: %q instead of %q makes no difference", change.file, change.new, change.old)
 		}
 	}
+}
+
+func TestFile_Resolved(t *testing.T) {
+	t.Run("values are hidden", func(t *testing.T) {
+		dir := resolvable(t)
+		got := resolve(t, dir)
+		for _, value := range []string{"hello", "secret-of-"} {
+			if strings.Contains(got, value) {
+				t.Errorf("the value %s... is in\n%s", value, got)
+			}
+		}
+		if one, two := valueOf(got, "A", 0), valueOf(got, "A", 1); one == "" || two == "" || one == two {
+			t.Errorf("two values are %q and %q", one, two)
+		}
+	})
+	t.Run("name is in the HMAC", func(t *testing.T) {
+		t.Setenv(owner.SecretVariable, filepath.Join(t.TempDir(), "secret"))
+		var r renderer
+		if a := r.hidden("A", "1"); a == r.hidden("B", "1") || a == r.hidden("A", "2") || a != r.hidden("A", "1") || r.err != nil {
+			t.Errorf("%q, %v", a, r.err)
+		}
+	})
+	t.Run("another secret", func(t *testing.T) {
+		dir := resolvable(t)
+		t.Setenv(owner.SecretVariable, filepath.Join(t.TempDir(), "secret"))
+		was := resolve(t, dir)
+		t.Setenv(owner.SecretVariable, filepath.Join(t.TempDir(), "secret"))
+		if resolve(t, dir) == was {
+			t.Error("the values could be guessed without the secret")
+		}
+	})
+	t.Run("no secret", func(t *testing.T) {
+		dir := resolvable(t)
+		t.Setenv(owner.SecretVariable, dir)
+		f, err := Read(filepath.Join(dir, "task.yaml"), ReadOptions{})
+		if err == nil {
+			_, err = f.Resolved()
+		}
+		if !errors.Is(err, fumehood.ErrConfig) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// valueOf returns what stands for the nth value of a variable.
+func valueOf(text, name string, n int) string {
+	for line := range strings.Lines(text) {
+		if value, ok := strings.CutPrefix(strings.TrimSpace(line), name+": hmac-sha256:"); ok {
+			if n--; n < 0 {
+				return value
+			}
+		}
+	}
+	return ""
 }
