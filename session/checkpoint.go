@@ -33,7 +33,7 @@ const (
 
 // saveStart keeps the workspace as it is at the start.
 func (s *Session) saveStart(ctx context.Context) error {
-	all := workspace.CreateOptions{Ignore: s.assetGlobs(), Compression: workspace.None}
+	all := workspace.CreateOptions{Ignore: s.assetGlobs(), Compression: workspace.None, Limits: s.opts.Limits}
 	if _, err := s.saveFile(ctx, filepath.Join(s.folder, startFile), all); err != nil || !s.chooses() {
 		return err
 	}
@@ -53,6 +53,7 @@ func (s *Session) snapshotOptions() workspace.CreateOptions {
 	c := s.env.Snapshot
 	return workspace.CreateOptions{
 		Keep: c.KeepGlobs, Ignore: append(s.assetGlobs(), c.IgnoreGlobs...), Compression: workspace.Compression(c.Compression),
+		Limits: s.opts.Limits,
 	}
 }
 
@@ -135,7 +136,7 @@ func (s *Session) checkpoint(ctx context.Context) (_ *Checkpoint, err error) {
 			err = errors.Join(err, os.Remove(c.Snapshot))
 		}
 	}()
-	if c.Changes, err = workspace.Diff(ctx, workspace.FromFile(before, ownLimits), workspace.FromFile(c.Snapshot, ownLimits)); err != nil {
+	if c.Changes, err = workspace.Diff(ctx, workspace.FromFile(before, s.opts.Limits), workspace.FromFile(c.Snapshot, s.opts.Limits)); err != nil {
 		return nil, err
 	}
 	if dir := s.env.Snapshot.ArchiveSaveDir; dir != "" {
@@ -143,9 +144,6 @@ func (s *Session) checkpoint(ctx context.Context) (_ *Checkpoint, err error) {
 	}
 	return c, err
 }
-
-// ownLimits are those of snapshots that the session has made of its own workspace.
-var ownLimits = workspace.Limits{}
 
 // archive copies a snapshot to where the user keeps them.
 func archive(snapshot, dir, name string) (_ string, err error) {

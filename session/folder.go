@@ -29,7 +29,7 @@ func (s *Session) fill(ctx context.Context) error {
 		}
 		err := piped(
 			func(w io.Writer) error {
-				_, err := workspace.Create(ctx, w, s.opts.Workspace, workspace.CreateOptions{Compression: workspace.None})
+				_, err := workspace.Create(ctx, w, s.opts.Workspace, workspace.CreateOptions{Compression: workspace.None, Limits: s.opts.Limits})
 				return err
 			},
 			func(r io.Reader) error { return s.unpack(ctx, r, s.Workspace()) },
@@ -64,7 +64,7 @@ func (s *Session) restore(ctx context.Context, file string) error {
 
 // unpack restores a snapshot with all its links: what is done on this machine never follows them.
 func (s *Session) unpack(ctx context.Context, r io.Reader, dir string) error {
-	_, err := workspace.Restore(ctx, r, dir, workspace.RestoreOptions{AnyLinks: true})
+	_, err := workspace.Restore(ctx, r, dir, workspace.RestoreOptions{AnyLinks: true, Limits: s.opts.Limits})
 	return err
 }
 
@@ -108,7 +108,7 @@ func (s *Session) ReadFiles(ctx context.Context, globs ...string) (map[string][]
 		files = map[string][]byte{}
 		return piped(
 			func(w io.Writer) error {
-				_, err := workspace.Create(ctx, w, dir, workspace.CreateOptions{Keep: append([]string{}, globs...), Compression: workspace.None})
+				_, err := workspace.Create(ctx, w, dir, workspace.CreateOptions{Keep: append([]string{}, globs...), Compression: workspace.None, Limits: s.opts.Limits})
 				return err
 			},
 			func(r io.Reader) error { return readRegular(r, files) },

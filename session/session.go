@@ -65,6 +65,10 @@ type Options struct {
 	AssetDir string
 	Assets   []map[string]spec.Asset
 
+	// Limits bound the workspace each time that it is copied, saved or restored: at the start, in checkpoints, and where it
+	// comes back from a container.
+	Limits workspace.Limits
+
 	// Inputs are written into the workspace before anything runs.
 	Inputs []workspace.Input
 

@@ -220,7 +220,7 @@ func (r *Runtime) send(ctx context.Context) error {
 	}
 	err = piped(
 		func(w io.Writer) error {
-			_, err := workspace.Create(ctx, w, r.s.Workspace(), workspace.CreateOptions{Compression: workspace.None})
+			_, err := workspace.Create(ctx, w, r.s.Workspace(), workspace.CreateOptions{Compression: workspace.None, Limits: r.s.opts.Limits})
 			return err
 		},
 		func(stream io.Reader) error { return r.sb.Upload(ctx, dir, stream) },

@@ -1,7 +1,6 @@
 package workspace
 
 import (
-	"archive/tar"
 	"bufio"
 	"context"
 	"errors"
@@ -27,6 +26,8 @@ type CreateOptions struct {
 	Keep        []string    // what is taken; nil takes all, an empty list nothing. Folders above come along
 	Ignore      []string    // what is not taken, even if Keep has it
 	Compression Compression // empty is Gzip; Bzip2 is an ErrUnsupported
+	// Limits bound what is taken. A file is looked at, and not read, before it is held against them.
+	Limits Limits
 	// Take is asked about each path that Keep and Ignore take: whether it is taken, and, of a folder,
 	// whether to look at what is in it. Folders above what is taken come along. Nil takes all.
 	Take func(path string) (take, below bool)
@@ -50,7 +51,8 @@ func (o CreateOptions) Validate() error {
 // Create writes a snapshot of the folder dir to w and returns its index. Links are stored as links, never
 // followed. Permission bits and times, to the second, are kept; owners, extended attributes and set-id and
 // sticky bits are not, and each name of a hard link becomes a file of its own. Pipes, sockets and devices
-// are left out and listed in Manifest.Skipped.
+// are left out and listed in Manifest.Skipped. On Linux a file with holes of 1 MiB and more together is stored without
+// them.
 //
 // An error names the files that cannot be read, all or the first ten of them, and those that change while
 // they are read, which are an ErrInfrastructure. What has been written to w is then no whole snapshot.
@@ -81,8 +83,9 @@ func create(ctx context.Context, w io.Writer, dir string, opts CreateOptions) (*
 		return nil, err
 	}
 	blocks := bufio.NewWriterSize(compressed, bufferSize) // a tar stream is written in small pieces
-	q := newQueue(ctx, tar.NewWriter(blocks))
-	p := &packer{ctx: ctx, globs: g, take: opts.Take, queue: q}
+	limits := opts.Limits.withDefaults()
+	q := newQueue(ctx, blocks, limits.Stored)
+	p := &packer{ctx: ctx, globs: g, take: opts.Take, queue: q, tally: tally{limits: limits}}
 	go func() {
 		defer q.end()
 		if err := p.dir(root, "", nil, g.keep == nil); err != nil {
@@ -93,7 +96,10 @@ func create(ctx context.Context, w io.Writer, dir string, opts CreateOptions) (*
 	}()
 	m, err := q.write()
 	if err == nil {
-		err = errors.Join(q.tar.Close(), blocks.Flush(), compressed.Close(), buffered.Flush())
+		err = q.close()
+	}
+	if err == nil {
+		err = errors.Join(blocks.Flush(), compressed.Close(), buffered.Flush())
 	} else {
 		_ = compressed.Close() // ends its goroutines; what it says is of no use any more
 	}
@@ -116,7 +122,7 @@ type packer struct {
 	globs   globs
 	take    func(path string) (take, below bool)
 	queue   *queue
-	entries int // that were handed on
+	tally   tally // of what was handed on
 	skipped []Skipped
 	failed  []error // about files that cannot be read
 	more    int     // how many of these are not in failed
@@ -213,11 +219,11 @@ func (p *packer) subdir(r *os.Root, base, name string, above []Entry, keep, take
 		}
 		above = nil
 	}
-	before := p.entries
+	before := p.tally.entries
 	if err := p.dir(sub, name+"/", above, keep); err != nil {
 		return nil, err
 	}
-	if p.entries > before || take {
+	if p.tally.entries > before || take {
 		return nil, nil
 	}
 	return above[:len(above)-1], nil
@@ -237,7 +243,12 @@ func (p *packer) folders(all []Entry) error {
 }
 
 func (p *packer) put(i *item) error {
-	p.entries++
+	if err := p.tally.add(i.entry); err != nil {
+		if i.file != nil {
+			_ = i.file.Close() // nothing was written
+		}
+		return err
+	}
 	return p.queue.put(i)
 }
 

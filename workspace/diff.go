@@ -112,10 +112,10 @@ func FromFile(name string, limits Limits) Source {
 	}}
 }
 
-// FromDir is a folder as Create would store it, however that is compressed.
+// FromDir is a folder as Create would store it, within the limits of opts, however that is compressed.
 func FromDir(dir string, opts CreateOptions) Source {
 	opts.Compression = None
-	none := Limits{Bytes: fumehood.NoLimit, Entries: fumehood.NoLimit} // it takes no more than it has on disk
+	none := Limits{Bytes: fumehood.NoLimit, Entries: fumehood.NoLimit} // the folder is held against them
 	return Source{name: dir, limits: none, open: func(ctx context.Context) (io.ReadCloser, error) {
 		r, w := io.Pipe()
 		packed := make(chan struct{})

@@ -29,7 +29,9 @@ var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 // are read and hashed ahead of that; larger ones when their turn comes.
 type queue struct {
 	ctx     context.Context //nolint:containedctx // one call's
+	raw     *counted        // what tar writes to
 	tar     *tar.Writer
+	most    int64 // bytes to raw; fumehood.NoLimit for no limit
 	ordered chan *item
 	toRead  chan *item
 	stop    chan struct{} // closed when writing has failed
@@ -47,14 +49,15 @@ type item struct {
 	ready chan struct{} // closed when data or err is there; nil where nothing is read ahead
 }
 
-func newQueue(ctx context.Context, w *tar.Writer) *queue {
-	q := &queue{ctx: ctx, tar: w, ordered: make(chan *item, ahead), toRead: make(chan *item, ahead), stop: make(chan struct{})}
+func newQueue(ctx context.Context, w io.Writer, most int64) *queue {
+	raw := &counted{w: w}
+	q := &queue{ctx: ctx, raw: raw, tar: tar.NewWriter(raw), most: most, ordered: make(chan *item, ahead), toRead: make(chan *item, ahead), stop: make(chan struct{})}
 	for range helpers {
 		q.readers.Go(func() {
 			sum := sha256.New()
 			for i := range q.toRead {
 				i.data, _ = buffers.Get().(*[bufferSize]byte)
-				i.err = i.copy(ctx, sum, io.Discard, i.data[:])
+				i.err = i.copy(ctx, sum, io.Discard, i.data[:], []extent{{0, i.entry.Size}})
 				close(i.ready)
 			}
 		})
@@ -126,6 +129,42 @@ func (q *queue) one(i *item, sum hash.Hash, buf []byte) error {
 		}
 	}
 	e := &i.entry
+	var parts []extent
+	if i.ready == nil && i.file != nil {
+		parts = extents(i.file, i.info)
+	}
+	size := e.Size
+	if parts != nil {
+		size = sizeOf(parts)
+	}
+	err := q.room(size, *e)
+	if err == nil {
+		err = q.head(e, parts)
+	}
+	switch {
+	case i.data != nil && err == nil:
+		_, err = q.tar.Write(i.data[:e.Size])
+	case i.file != nil && i.ready == nil && err != nil:
+		_ = i.file.Close() // nothing was written
+	case size < e.Size:
+		if err = i.copy(q.ctx, sum, q.raw, buf, parts); err == nil {
+			_, err = q.raw.Write(padding(size))
+		}
+	case i.file != nil && i.ready == nil:
+		err = i.copy(q.ctx, sum, q.tar, buf, parts)
+	}
+	return err
+}
+
+// head writes what comes before an entry's content, of which these parts are stored.
+func (q *queue) head(e *Entry, parts []extent) error {
+	if parts != nil && sizeOf(parts) < e.Size {
+		err := q.tar.Flush() // fills up the last block of the entry before
+		if err == nil {
+			_, err = q.raw.Write(sparseHead(e, parts))
+		}
+		return err
+	}
 	h := tar.Header{Name: e.Path, Mode: int64(e.Mode), Size: e.Size, ModTime: e.ModTime, Linkname: e.Target, Typeflag: tar.TypeReg}
 	switch e.Type {
 	case Dir:
@@ -133,44 +172,59 @@ func (q *queue) one(i *item, sum hash.Hash, buf []byte) error {
 	case Link:
 		h.Typeflag = tar.TypeSymlink
 	}
-	if err := q.tar.WriteHeader(&h); err != nil {
-		if i.ready == nil && i.file != nil {
-			_ = i.file.Close() // nothing was written
-		}
-		return err
-	}
-	switch {
-	case i.data != nil:
-		_, err := q.tar.Write(i.data[:e.Size])
-		return err
-	case i.file != nil:
-		return i.copy(q.ctx, sum, q.tar, buf)
+	return q.tar.WriteHeader(&h)
+}
+
+// room returns an error where so many bytes more are over the limit, at this entry.
+func (q *queue) room(more int64, e Entry) error {
+	if q.most != fumehood.NoLimit && more > q.most-q.raw.n {
+		return tooLarge("Stored", q.most, e)
 	}
 	return nil
 }
 
-// copy reads the file, which must not change meanwhile, hashes it, and closes it. Where it fits into buf, it
-// is there afterwards.
-func (i *item) copy(ctx context.Context, sum hash.Hash, w io.Writer, buf []byte) error {
+// close writes the stream's end.
+func (q *queue) close() error {
+	if err := q.tar.Close(); err != nil {
+		return err
+	}
+	return q.room(0, Entry{})
+}
+
+// copy reads the file, which must not change meanwhile, hashes it, and closes it. Only parts of it are read and written, and
+// what is between them are holes. Where it fits into buf, and is one part, it is there afterwards.
+func (i *item) copy(ctx context.Context, sum hash.Hash, w io.Writer, buf []byte, parts []extent) error {
 	defer i.file.Close()
 	e := &i.entry
 	sum.Reset()
-	for left := e.Size; left > 0; {
-		if ctx.Err() != nil {
-			return cancelled(ctx)
+	at := int64(0)
+	for _, part := range append(parts, extent{e.Size, 0}) {
+		for at < part.at {
+			if ctx.Err() != nil {
+				return cancelled(ctx)
+			}
+			n := min(part.at-at, int64(len(noBytes)))
+			_, _ = sum.Write(noBytes[:n]) // a hash takes everything
+			at += n
 		}
-		n, err := io.ReadFull(i.file, buf[:min(left, int64(len(buf)))])
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return changed(e.Path)
+		for at < part.at+part.size {
+			if ctx.Err() != nil {
+				return cancelled(ctx)
+			}
+			piece := buf[:min(part.at+part.size-at, int64(len(buf)))]
+			switch n, err := i.file.ReadAt(piece, at); {
+			case n == len(piece):
+			case errors.Is(err, io.EOF):
+				return changed(e.Path)
+			default:
+				return failure("read", e.Path, fumehood.ErrInfrastructure, cause(err))
+			}
+			_, _ = sum.Write(piece)
+			if _, err := w.Write(piece); err != nil {
+				return err
+			}
+			at += int64(len(piece))
 		}
-		if err != nil {
-			return failure("read", e.Path, fumehood.ErrInfrastructure, cause(err))
-		}
-		_, _ = sum.Write(buf[:n]) // a hash takes everything
-		if _, err := w.Write(buf[:n]); err != nil {
-			return err
-		}
-		left -= int64(n)
 	}
 	after, err := i.file.Stat()
 	if err != nil {

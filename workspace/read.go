@@ -2,12 +2,10 @@ package workspace
 
 import (
 	"archive/tar"
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"hash"
 	"io"
 	"io/fs"
@@ -17,20 +15,6 @@ import (
 
 	"github.com/fumehood/fumehood"
 )
-
-// Limits bound what a snapshot may unfold to. In each field 0 means the default and fumehood.NoLimit none.
-// What is over a limit is an ErrLimit that states it.
-type Limits struct {
-	Bytes   int64 // of all files together, and of the stream once it is decompressed; 10 GiB
-	Entries int   // a million
-}
-
-func (l Limits) withDefaults() Limits {
-	return Limits{cmp.Or(l.Bytes, 10<<30), cmp.Or(l.Entries, 1_000_000)}
-}
-
-// maxNames bounds the memory that the names of a snapshot's entries take: all paths and targets together.
-const maxNames = 256 << 20
 
 // Read returns the index of a snapshot: it reads all of it, and hashes the files. What is no snapshot, or
 // holds what a snapshot has not (names that lead out of the folder, devices, pipes, hard links, two entries
@@ -69,8 +53,8 @@ func scan(ctx context.Context, r io.Reader, limits Limits, visit func(e Entry, c
 	}
 	defer d.Close()
 	limits = limits.withDefaults()
-	stream := &bounded{r: d, left: limits.Bytes, limit: limits.Bytes}
-	c := checker{limits: limits, seen: map[string]Type{}}
+	stream := &bounded{r: d, left: limits.Stored, limit: limits.Stored}
+	c := checker{tally: tally{limits: limits}, seen: map[string]Type{}}
 	tr := tar.NewReader(stream)
 	sum := sha256.New()
 	for {
@@ -89,7 +73,11 @@ func scan(ctx context.Context, r io.Reader, limits Limits, visit func(e Entry, c
 			continue
 		}
 		sum.Reset()
-		if err := visit(e, tr, sum); err != nil {
+		var content io.Reader = tr
+		if isSparse(h) {
+			content = sparse{tr}
+		}
+		if err := visit(e, content, sum); err != nil {
 			return source.blame(err)
 		}
 	}
@@ -149,37 +137,10 @@ func isOurs(err error) bool {
 	return errors.As(err, &p) || errors.As(err, &l)
 }
 
-// bounded reads at most a number of bytes, and remembers whether all has been read.
-type bounded struct {
-	r           io.Reader
-	left, limit int64
-	ended       bool
-}
-
-func (b *bounded) Read(p []byte) (int, error) {
-	if b.limit != fumehood.NoLimit {
-		if b.left == 0 {
-			return 0, tooLarge("bytes", b.limit)
-		}
-		p = p[:min(int64(len(p)), b.left)]
-	}
-	n, err := b.r.Read(p)
-	b.left -= int64(n)
-	b.ended = b.ended || n == 0 && errors.Is(err, io.EOF)
-	return n, err
-}
-
-func tooLarge(what string, limit int64) error {
-	return &fumehood.Error{Class: fumehood.ErrLimit, Err: fmt.Errorf("the snapshot has more than %d %s", limit, what)}
-}
-
 // checker lets through what a snapshot may have.
 type checker struct {
-	limits  Limits
-	entries int
-	bytes   int64
-	names   int64
-	seen    map[string]Type
+	tally tally
+	seen  map[string]Type
 }
 
 // impliedDir is a folder that has had no entry yet, but something in it.
@@ -207,32 +168,19 @@ func (c *checker) entry(h *tar.Header) (Entry, error) {
 	if path.Clean(e.Path) != e.Path || e.Path == "." || !filepath.IsLocal(filepath.FromSlash(e.Path)) || strings.ContainsRune(e.Path+e.Target, 0) {
 		return Entry{}, wrongEntry(h.Name, "the entry leads elsewhere, and is not taken")
 	}
-	if _, sparse := h.PAXRecords["GNU.sparse.major"]; sparse || h.Typeflag == tar.TypeReg && strings.HasSuffix(h.Name, "/") {
+	if isSparse(h) && h.PAXRecords["GNU.sparse.major"]+"."+h.PAXRecords["GNU.sparse.minor"] != "1.0" || h.Typeflag == tar.TypeReg && strings.HasSuffix(h.Name, "/") {
 		return Entry{}, wrongEntry(h.Name, "it is stored in a way that snapshots have not")
 	}
-	if err := c.count(e); err != nil {
+	if err := c.tally.add(e); err != nil {
 		return Entry{}, err
 	}
 	return e, c.place(e)
 }
 
-// count holds an entry against the limits.
-func (c *checker) count(e Entry) error {
-	if len(e.Path) > maxPath || len(e.Target) > maxPath {
-		return tooDeep(e.Path)
-	}
-	c.entries++
-	c.bytes += e.Size
-	c.names += int64(len(e.Path) + len(e.Target))
-	switch l := c.limits; {
-	case l.Entries != fumehood.NoLimit && c.entries > l.Entries:
-		return tooLarge("entries", int64(l.Entries))
-	case l.Bytes != fumehood.NoLimit && (c.bytes > l.Bytes || c.bytes < 0):
-		return tooLarge("bytes", l.Bytes)
-	case c.names > maxNames:
-		return tooLarge("bytes of names", maxNames)
-	}
-	return nil
+// isSparse reports whether a file is stored with holes.
+func isSparse(h *tar.Header) bool {
+	_, is := h.PAXRecords["GNU.sparse.major"]
+	return is
 }
 
 // place makes sure that there is one entry of a name, and that all above it are folders.

@@ -231,14 +231,22 @@ func (u *unpacker) enter(dir string) error {
 	return nil
 }
 
-// writeFile makes a file, and sets the entry's hash.
+// writeFile makes a file, and sets the entry's hash. What is stored with holes gets them again.
 func writeFile(in *os.Root, base string, e *Entry, content io.Reader, sum hash.Hash, buf []byte) error {
 	f, err := in.OpenFile(base, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	sum.Reset()
-	_, err = io.CopyBuffer(io.MultiWriter(f, sum), content, buf)
+	var to io.Writer = f
+	_, holes := content.(sparse)
+	if holes {
+		to = &holed{f: f}
+	}
+	_, err = io.CopyBuffer(io.MultiWriter(to, sum), content, buf)
+	if err == nil && holes {
+		err = f.Truncate(e.Size)
+	}
 	e.SHA256 = hex.EncodeToString(sum.Sum(nil))
 	if err := errors.Join(err, f.Chmod(fs.FileMode(e.Mode)), f.Close()); err != nil {
 		return err

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// maxContext bounds one folder of a context, as a tar stream, in bytes.
+	// maxContext bounds one folder of a context, in bytes with the holes of sparse files, which builders get filled.
 	maxContext = 10 << 30
 	// maxContextEntries bounds what is in it, as workspace.Restore does.
 	maxContextEntries = 1_000_000
@@ -54,7 +54,9 @@ type Options struct {
 // NewTree looks at all of a folder; prefix is where it goes in the context, empty for its root. What cannot go
 // into an image is an ErrConfig: pipes, sockets, devices.
 func NewTree(ctx context.Context, dir, prefix string, opts Options) (*Tree, error) {
-	t := &Tree{dir: dir, prefix: prefix, options: workspace.CreateOptions{Compression: workspace.None}}
+	t := &Tree{dir: dir, prefix: prefix, options: workspace.CreateOptions{
+		Compression: workspace.None, Limits: workspace.Limits{Bytes: maxContext, Entries: maxContextEntries},
+	}}
 	if matcher := opts.Matcher; matcher != nil {
 		t.options.Take = func(p string) (take, below bool) {
 			ignored, err := matcher.MatchesOrParentMatches(filepath.FromSlash(p))
@@ -62,7 +64,7 @@ func NewTree(ctx context.Context, dir, prefix string, opts Options) (*Tree, erro
 			return take, take || matcher.Exclusions()
 		}
 	}
-	m, err := workspace.Create(ctx, &bounded{w: io.Discard, left: maxContext}, dir, t.options)
+	m, err := workspace.Create(ctx, io.Discard, dir, t.options)
 	if err == nil {
 		err = fits(m, opts.AnyLinks)
 	}
@@ -70,6 +72,10 @@ func NewTree(ctx context.Context, dir, prefix string, opts Options) (*Tree, erro
 		e := &fumehood.Error{Op: "read for an image", Path: dir, Class: fumehood.ClassOf(err), Err: err}
 		if inner, ok := err.(*fumehood.Error); ok { //nolint:errorlint // the outermost, which tells the same
 			e.Err, e.Hint = inner.Err, inner.Hint
+		}
+		var limit *workspace.LimitError
+		if errors.As(err, &limit) {
+			e.Hint = "name what is not needed in " + dockerignore
 		}
 		return nil, e
 	}
@@ -82,9 +88,6 @@ func fits(m *workspace.Manifest, anyLinks bool) error {
 	bad := func(format string, a ...any) error {
 		return &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf(format, a...), Hint: "remove it, or name it in " + dockerignore + " of a build's context"}
 	}
-	if n := len(m.Entries); n > maxContextEntries {
-		return &fumehood.Error{Class: fumehood.ErrLimit, Err: fmt.Errorf("it holds %d files, folders and links, more than %d", n, maxContextEntries)}
-	}
 	for _, s := range m.Skipped {
 		return bad("%q is a %s, which no image can hold", s.Path, s.What)
 	}
@@ -94,19 +97,6 @@ func fits(m *workspace.Manifest, anyLinks bool) error {
 		}
 	}
 	return nil
-}
-
-// bounded is a writer that takes so much and no more.
-type bounded struct {
-	w    io.Writer
-	left int64
-}
-
-func (b *bounded) Write(p []byte) (int, error) {
-	if b.left -= int64(len(p)); b.left < 0 {
-		return 0, &fumehood.Error{Op: "read", Class: fumehood.ErrLimit, Err: fmt.Errorf("it is larger than %d GiB", maxContext>>30), Hint: "name what is not needed in " + dockerignore}
-	}
-	return b.w.Write(p)
 }
 
 // Ignored reads what is no part of a context: the Dockerfile's own list (NAME.dockerignore), else the folder's.

@@ -53,6 +53,7 @@ type sessionFlags struct {
 	timeout                                                            time.Duration
 	journal                                                            journalFlag
 	allow                                                              allowFlags
+	limits                                                             limitFlags
 }
 
 func (a *app) newSessionRunCommand() *cobra.Command {
@@ -62,7 +63,8 @@ func (a *app) newSessionRunCommand() *cobra.Command {
 		Short: "Run the spec's command once, over a copy of a workspace",
 		Long: `Run copies the workspace, runs the spec's set-up and command over the copy, in
 one shell, and removes the copy. --snapshot-out keeps what became of it. An
-image that the spec says how to build is built if it is not up to date.
+image that the spec says how to build is built if it is not up to date. A
+workspace over --max-size or --max-entries is an error, before and afterwards.
 
 Standard output is the command's; what the set-up writes goes to standard error.
 The command's standard input is empty without --stdin. The exit code is the
@@ -82,6 +84,9 @@ path at which the command finds what is called NAME in the folder of --assets.`,
 			opts, err := f.options(cmd.Flags().Changed("entry"))
 			if err != nil {
 				return usageError("%w", err)
+			}
+			if opts.open.Limits, err = f.limits.limits(); err != nil {
+				return err
 			}
 			if opts.env, err = spec.Load(args[0]); err != nil {
 				return err
@@ -115,6 +120,7 @@ path at which the command finds what is called NAME in the folder of --assets.`,
 	flags.StringVar(&f.out, "snapshot-out", "", "write a snapshot of the workspace as it is afterwards to this `file`, which is replaced")
 	flags.BoolVar(&f.json, "json", false, "print a JSON object with outcome, exit code and output instead of the output")
 	f.allow.add(flags, "spec")
+	f.limits.add(flags)
 	f.journal.add(flags)
 	return cmd
 }

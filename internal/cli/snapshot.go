@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/spec"
@@ -57,15 +58,53 @@ func globFlags(cmd *cobra.Command, opts *workspace.CreateOptions) {
 	cmd.Flags().StringArrayVar(&opts.Ignore, "ignore", nil, "leave out what matches this `glob`, even if it is to be kept; may be given again")
 }
 
+// limitFlags are the limits of a snapshot as they were typed.
+type limitFlags struct {
+	size, stored string
+	entries      int
+}
+
+func (f *limitFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&f.size, "max-size", "", "limit of all files together with their holes, a `size` such as 20GiB, or none (default 10GiB)")
+	flags.StringVar(&f.stored, "max-stored", "", "limit of what is stored before compression, a `size` (default: as --max-size)")
+	flags.IntVar(&f.entries, "max-entries", 0, "limit of files, folders and links, a `number` (default 1000000)")
+}
+
+// limits reads the flags.
+func (f *limitFlags) limits() (l workspace.Limits, err error) {
+	for _, of := range []struct {
+		flag, text string
+		to         *int64
+	}{{"max-size", f.size, &l.Bytes}, {"max-stored", f.stored, &l.Stored}} {
+		if of.text == "" {
+			continue
+		}
+		if *of.to, err = spec.ParseSize(of.text); err != nil {
+			return l, usageError("--%s %w", of.flag, err)
+		}
+		if *of.to == 0 {
+			return l, usageError("--%s %q is not above 0", of.flag, of.text)
+		}
+	}
+	if f.entries < 0 {
+		return l, usageError("--max-entries %d is negative", f.entries)
+	}
+	l.Entries = f.entries
+	return l, nil
+}
+
 func (a *app) newSnapshotCreateCommand() *cobra.Command {
 	var opts workspace.CreateOptions
 	var file, compression string
+	var limits limitFlags
 	cmd := &cobra.Command{
 		Use:   "create DIR",
 		Short: "Write a snapshot of a folder to a file",
 		Long: `Create writes all files, folders and symbolic links of a folder to a file. Links
 are stored, never followed. Permissions and times, to the second, are kept;
-owners are not. Pipes, sockets and devices are left out, and named.
+owners are not. Pipes, sockets and devices are left out, and named. On Linux
+large holes of sparse files are stored as such. A folder that is over a limit is
+an error, which names the first file beyond it.
 
 A glob is matched against paths relative to the folder: *.pyc is in the folder
 itself, **/*.pyc anywhere in it. A folder that matches stands for all in it.`,
@@ -73,9 +112,12 @@ itself, **/*.pyc anywhere in it. A folder that matches stands for all in it.`,
   fumehood snapshot create . -o ../src.tar.zst --compression zst --ignore .git
   fumehood snapshot create work -o py.tar --compression none --keep '**/*.py'`,
 		Args: wantArguments("DIR"),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if file == "" {
 				return usageError("snapshot create needs -o FILE")
+			}
+			if opts.Limits, err = limits.limits(); err != nil {
+				return err
 			}
 			opts.Compression = workspace.Compression(compression)
 			if err := opts.Validate(); err != nil {
@@ -87,6 +129,7 @@ itself, **/*.pyc anywhere in it. A folder that matches stands for all in it.`,
 	cmd.Flags().StringVarP(&file, "output", "o", "", "the `file` to write, which is replaced")
 	globFlags(cmd, &opts)
 	cmd.Flags().StringVar(&compression, "compression", "gz", "how it is compressed, the `way`: gz, xz, zst or none")
+	limits.add(cmd.Flags())
 	return cmd
 }
 
@@ -179,20 +222,25 @@ func number(n int, of string) string {
 
 func (a *app) newSnapshotRestoreCommand() *cobra.Command {
 	var opts workspace.RestoreOptions
+	var limits limitFlags
 	cmd := &cobra.Command{
 		Use:   "restore FILE DIR",
 		Short: "Unpack a snapshot into a new or empty folder",
 		Long: `Restore unpacks a snapshot into a folder that is empty or does not exist yet.
 Nothing is written outside of it: a snapshot with names or links that lead out,
-with devices or pipes is refused, and then nothing of it stays. At most 10 GiB
-and a million entries are taken.`,
+with devices or pipes is refused, and then nothing of it stays. So is one that
+is over a limit.`,
 		Example: `  fumehood snapshot restore work.tar.gz again`,
 		Args:    wantArguments("FILE", "DIR"),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if opts.Limits, err = limits.limits(); err != nil {
+				return err
+			}
 			return a.restoreSnapshot(cmd.Context(), args[0], args[1], opts)
 		},
 	}
 	cmd.Flags().BoolVar(&opts.AnyLinks, "any-links", false, "restore links as they are, wherever they point")
+	limits.add(cmd.Flags())
 	return cmd
 }
 
@@ -212,6 +260,7 @@ func (a *app) restoreSnapshot(ctx context.Context, file, dir string, opts worksp
 func (a *app) newSnapshotDiffCommand() *cobra.Command {
 	var opts workspace.CreateOptions
 	var asJSON bool
+	var limits limitFlags
 	cmd := &cobra.Command{
 		Use:   "diff A B",
 		Short: "Print how a snapshot or folder differs from another",
@@ -223,7 +272,10 @@ text or larger than 1 MiB. The exit code tells no difference.`,
   fumehood snapshot diff before.tar.gz work --ignore .git | less
   fumehood snapshot diff before.tar.gz after.tar.gz --json`,
 		Args: wantArguments("A", "B"),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if opts.Limits, err = limits.limits(); err != nil {
+				return err
+			}
 			if err := opts.Validate(); err != nil {
 				return usageError("%w", err)
 			}
@@ -234,6 +286,7 @@ text or larger than 1 MiB. The exit code tells no difference.`,
 	cmd.Flags().Lookup("keep").Usage = "of folders, " + cmd.Flags().Lookup("keep").Usage
 	cmd.Flags().Lookup("ignore").Usage = "of folders, " + cmd.Flags().Lookup("ignore").Usage
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
+	limits.add(cmd.Flags())
 	return cmd
 }
 
@@ -247,7 +300,7 @@ func (a *app) diffSnapshots(ctx context.Context, before, after string, opts work
 		case info.IsDir():
 			sources[i] = workspace.FromDir(name, opts)
 		default:
-			sources[i] = workspace.FromFile(name, workspace.Limits{})
+			sources[i] = workspace.FromFile(name, opts.Limits)
 		}
 	}
 	changes, err := workspace.Diff(ctx, sources[0], sources[1])
@@ -269,6 +322,7 @@ func (a *app) printJSON(v any) error {
 
 func (a *app) newSnapshotShowCommand() *cobra.Command {
 	var asJSON bool
+	var limits limitFlags
 	cmd := &cobra.Command{
 		Use:   "show FILE",
 		Short: "Print what is in a snapshot, and its hash",
@@ -279,15 +333,20 @@ tree: paths, modes, contents and links, whatever the times and the compression.`
   fumehood snapshot show work.tar.gz --json`,
 		Args: wantArguments("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.showSnapshot(cmd.Context(), args[0], asJSON)
+			within, err := limits.limits()
+			if err != nil {
+				return err
+			}
+			return a.showSnapshot(cmd.Context(), args[0], within, asJSON)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
+	limits.add(cmd.Flags())
 	return cmd
 }
 
-func (a *app) showSnapshot(ctx context.Context, file string, asJSON bool) error {
-	m, err := workspace.FromFile(file, workspace.Limits{}).Manifest(ctx)
+func (a *app) showSnapshot(ctx context.Context, file string, within workspace.Limits, asJSON bool) error {
+	m, err := workspace.FromFile(file, within).Manifest(ctx)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,121 @@
+package workspace
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/fumehood/fumehood"
+)
+
+// Limits bound a snapshot, when it is made and when it is read. In each field 0 means the default and fumehood.NoLimit
+// none. What is over a limit is an ErrLimit with a *LimitError. A snapshot that was made within limits can be read
+// within the same limits.
+type Limits struct {
+	// Bytes bounds all files together, with the holes of sparse files; 10 GiB.
+	Bytes int64
+	// Stored bounds the snapshot before compression, in bytes: headers, and files without the holes that are stored as
+	// such. The default is Bytes.
+	Stored int64
+	// Entries bounds how many files, folders and links there are; a million.
+	Entries int
+}
+
+func (l Limits) withDefaults() Limits {
+	l.Bytes = cmp.Or(l.Bytes, 10<<30)
+	return Limits{l.Bytes, cmp.Or(l.Stored, l.Bytes), cmp.Or(l.Entries, 1_000_000)}
+}
+
+// maxNames bounds the memory that the names of a snapshot's entries take: all paths and targets together.
+const maxNames = 256 << 20
+
+// LimitError says which limit a snapshot is over.
+type LimitError struct {
+	Limit string // the field of Limits: "Bytes", "Stored" or "Entries"; "Names" for all names together, 256 MiB
+	Max   int64  // bytes, or entries
+	Path  string // the entry that is over it; empty where it is none's
+	Size  int64  // the entry's in bytes, with its holes
+}
+
+// Error names the limit and the entry.
+func (e *LimitError) Error() string {
+	text := fmt.Sprintf("the snapshot has more than %d %s", e.Max, map[string]string{
+		"Bytes": "bytes in files", "Stored": "bytes before compression", "Entries": "entries", "Names": "bytes of names",
+	}[e.Limit])
+	if e.Path != "" {
+		text += fmt.Sprintf(", at %s of %d bytes", strconv.Quote(e.Path), e.Size)
+	}
+	return text
+}
+
+// hints say how a limit is raised.
+var hints = map[string]string{
+	"Bytes":   "leave files out, or raise Limits.Bytes, --max-size on the command line",
+	"Stored":  "leave files out, or raise Limits.Stored, --max-stored on the command line",
+	"Entries": "leave files out, or raise Limits.Entries, --max-entries on the command line",
+}
+
+// tooLarge makes the error of an entry that is over a limit; the zero Entry is none.
+func tooLarge(limit string, most int64, e Entry) error {
+	return &fumehood.Error{Class: fumehood.ErrLimit, Err: &LimitError{limit, most, e.Path, e.Size}, Hint: hints[limit]}
+}
+
+// tally holds entries against the limits.
+type tally struct {
+	limits  Limits // with defaults
+	entries int
+	bytes   int64
+	names   int64
+}
+
+func (t *tally) add(e Entry) error {
+	if len(e.Path) > maxPath || len(e.Target) > maxPath {
+		return tooDeep(e.Path)
+	}
+	t.entries++
+	t.bytes += e.Size
+	t.names += int64(len(e.Path) + len(e.Target))
+	switch l := t.limits; {
+	case l.Entries != fumehood.NoLimit && t.entries > l.Entries:
+		return tooLarge("Entries", int64(l.Entries), e)
+	case l.Bytes != fumehood.NoLimit && (t.bytes > l.Bytes || t.bytes < 0):
+		return tooLarge("Bytes", l.Bytes, e)
+	case t.names > maxNames:
+		return tooLarge("Names", maxNames, e)
+	}
+	return nil
+}
+
+// bounded reads at most a number of bytes, and remembers whether all has been read.
+type bounded struct {
+	r           io.Reader
+	left, limit int64
+	ended       bool
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.limit != fumehood.NoLimit {
+		p = p[:min(int64(len(p)), b.left+1)] // one more says whether there is more
+	}
+	n, err := b.r.Read(p)
+	b.left -= int64(n)
+	if b.limit != fumehood.NoLimit && b.left < 0 {
+		return 0, tooLarge("Stored", b.limit, Entry{})
+	}
+	b.ended = b.ended || n == 0 && errors.Is(err, io.EOF)
+	return n, err
+}
+
+// counted counts what is written.
+type counted struct {
+	w io.Writer
+	n int64
+}
+
+func (c *counted) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.n += int64(n)
+	return n, err
+}

@@ -1,0 +1,155 @@
+package workspace
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+)
+
+const (
+	// minHoles is how many bytes of holes make a file sparse. Files of at most bufferSize never are.
+	minHoles = 1 << 20
+	// maxExtents is how many parts of a sparse file are stored apart. What comes after them is stored as one.
+	maxExtents = 10_000
+	// block is the unit of tar streams.
+	block = 512
+	// maxOctal is the largest number that a header's size and time hold.
+	maxOctal = 1<<33 - 1
+)
+
+// extent is a part of a file.
+type extent struct{ at, size int64 }
+
+// extents returns the parts of an open file that are no holes; one part where it has few holes or none.
+func extents(f *os.File, info fs.FileInfo) []extent {
+	all := []extent{{0, info.Size()}}
+	if info.Size() <= bufferSize || stored(info) > info.Size()-minHoles {
+		return all
+	}
+	parts, err := seekData(f, info.Size())
+	if err != nil || sizeOf(parts) > info.Size()-minHoles {
+		return all
+	}
+	return parts
+}
+
+func sizeOf(parts []extent) (n int64) {
+	for _, p := range parts {
+		n += p.size
+	}
+	return n
+}
+
+// sparseHead returns what comes before the data of a sparse file in a tar stream: headers and map of GNU's sparse format
+// 1.0. Package archive/tar reads that format and does not write it.
+func sparseHead(e *Entry, parts []extent) []byte {
+	if n := len(parts); n == 0 || parts[n-1].at+parts[n-1].size < e.Size {
+		parts = append(parts[:n:n], extent{e.Size, 0}) // the hole at the end, as GNU tar writes it
+	}
+	var m bytes.Buffer
+	fmt.Fprintln(&m, len(parts))
+	for _, p := range parts {
+		fmt.Fprintf(&m, "%d\n%d\n", p.at, p.size)
+	}
+	m.Write(padding(int64(m.Len())))
+	size, at := int64(m.Len())+sizeOf(parts), e.ModTime.Unix()
+	records := record("GNU.sparse.major", "1") + record("GNU.sparse.minor", "0") + record("GNU.sparse.name", e.Path) +
+		record("GNU.sparse.realsize", fmt.Sprint(e.Size))
+	if size > maxOctal {
+		records += record("size", fmt.Sprint(size))
+	}
+	if at < 0 || at > maxOctal {
+		records += record("mtime", fmt.Sprint(at))
+	}
+	head := rawHeader("PaxHeaders.0/file", 'x', 0o644, int64(len(records)), 0)
+	head = append(head, records...)
+	head = append(head, padding(int64(len(records)))...)
+	head = append(head, rawHeader("GNUSparseFile.0/file", '0', int64(e.Mode), size, at)...)
+	return append(head, m.Bytes()...)
+}
+
+// record is one of an extended header: its length in decimal digits counts itself.
+func record(key, value string) string {
+	rest := " " + key + "=" + value + "\n"
+	for n := len(rest); ; n++ {
+		if text := fmt.Sprint(n) + rest; len(text) == n {
+			return text
+		}
+	}
+}
+
+// rawHeader is a header of the ustar format. A number that does not fit is 0: it is in the extended header.
+func rawHeader(name string, kind byte, mode, size, at int64) []byte {
+	h := make([]byte, block)
+	octal := func(from, width int, n int64) {
+		if n < 0 || n > maxOctal {
+			n = 0
+		}
+		copy(h[from:], fmt.Sprintf("%0*o", width, n))
+	}
+	copy(h, name)
+	octal(100, 7, mode)
+	octal(108, 7, 0) // uid
+	octal(116, 7, 0) // gid
+	octal(124, 11, size)
+	octal(136, 11, at)
+	h[156] = kind
+	copy(h[257:], "ustar\x0000")
+	octal(329, 7, 0) // devices
+	octal(337, 7, 0)
+	copy(h[148:], strings.Repeat(" ", 8))
+	sum := int64(0)
+	for _, b := range h {
+		sum += int64(b)
+	}
+	octal(148, 6, sum)
+	h[154] = 0
+	return h
+}
+
+// padding fills up a block.
+func padding(n int64) []byte { return make([]byte, (block-n%block)%block) }
+
+// noBytes is what a hole reads as.
+var noBytes [bufferSize]byte
+
+// sparse is the content of an entry that is stored with holes.
+type sparse struct{ io.Reader }
+
+// holed writes a file and leaves out what is zero, a page at least.
+type holed struct {
+	f  *os.File
+	at int64
+}
+
+const page = 4096
+
+func (h *holed) Write(p []byte) (int, error) {
+	for done := 0; done < len(p); {
+		n, zero := h.run(p[done:])
+		if !zero {
+			if _, err := h.f.WriteAt(p[done:done+n], h.at); err != nil {
+				return done, err
+			}
+		}
+		done += n
+		h.at += int64(n)
+	}
+	return len(p), nil
+}
+
+// run returns how many of the first bytes are in pages that are all zero, or in pages that are not.
+func (h *holed) run(p []byte) (n int, zero bool) {
+	for n < len(p) {
+		next := min(len(p)-n, page-int((h.at+int64(n))%page))
+		is := bytes.Equal(p[n:n+next], noBytes[:next])
+		if n > 0 && is != zero {
+			return n, zero
+		}
+		zero, n = is, n+next
+	}
+	return n, zero
+}
