@@ -1,6 +1,7 @@
 package compose
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -18,7 +19,7 @@ type checking struct {
 	*Project
 	allow bool // what breaks the isolation is noted in place of refused
 
-	errs     []error
+	errs     []refusal
 	unsafely bool // some of errs could be allowed
 }
 
@@ -45,12 +46,25 @@ func (c *checking) check() error {
 	return c.err()
 }
 
-// err returns what is wrong as one error.
+// refusal is one thing that is wrong, and where.
+type refusal struct {
+	at  place
+	err error
+}
+
+// err returns what is wrong as one error, by file, in the order in which files are read, and by line.
 func (c *checking) err() error {
 	if len(c.errs) == 0 {
 		return nil
 	}
-	e := &fumehood.Error{Op: opLoad, Class: fumehood.ErrConfig, Err: errors.Join(c.errs...)}
+	slices.SortStableFunc(c.errs, func(a, b refusal) int {
+		return cmp.Or(cmp.Compare(a.at.order, b.at.order), cmp.Compare(a.at.line, b.at.line))
+	})
+	var errs []error
+	for _, r := range c.errs {
+		errs = append(errs, r.err)
+	}
+	e := &fumehood.Error{Op: opLoad, Class: fumehood.ErrConfig, Err: errors.Join(errs...)}
 	if c.unsafely {
 		e.Hint = "remove what breaks the isolation, or allow it with AllowUnsafe, --allow-unsafe"
 	}
@@ -59,7 +73,8 @@ func (c *checking) err() error {
 
 // refuse is for what a sandbox cannot honour.
 func (c *checking) refuse(keys []string, format string, a ...any) {
-	c.errs = append(c.errs, fmt.Errorf("%s: %s: %w", c.places.find(keys), strings.Join(keys, "."), fmt.Errorf(format, a...)))
+	at := c.places.find(keys)
+	c.errs = append(c.errs, refusal{at, fmt.Errorf("%s: %s: %w", at, strings.Join(keys, "."), fmt.Errorf(format, a...))})
 }
 
 // unsafe is for what breaks the isolation.

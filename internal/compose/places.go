@@ -64,12 +64,28 @@ func (p *places) order(services types.Services) []string {
 	return append(order, rest...)
 }
 
-// find says where the deepest of nested keys is that is there, as file:line; of several files, in the last.
-func (p *places) find(keys []string) string {
-	found, depth := "", 0
+// place is a line of a file.
+type place struct {
+	file  string // empty where there is none
+	order int    // of the file among all
+	line  int    // 0 for the file as a whole
+}
+
+// String returns file:line.
+func (p place) String() string {
+	if p.line == 0 {
+		return p.file
+	}
+	return fmt.Sprintf("%s:%d", p.file, p.line)
+}
+
+// find says where the deepest of nested keys is that is there; of several files, in the last.
+func (p *places) find(keys []string) place {
+	var found place
+	depth := 0
 	for i, root := range p.roots {
-		if found == "" {
-			found = p.files[i]
+		if i == 0 {
+			found = place{file: p.files[i]}
 		}
 		node := root
 		for d, key := range keys {
@@ -78,7 +94,7 @@ func (p *places) find(keys []string) string {
 				break
 			}
 			if d+1 >= depth {
-				depth, found = d+1, fmt.Sprintf("%s:%d", p.files[i], line)
+				depth, found = d+1, place{p.files[i], i, line}
 			}
 			node = next
 		}
@@ -126,7 +142,7 @@ func (p *places) locate(text string) string {
 	if m := extra.FindStringSubmatch(text); m != nil {
 		keys = append(keys, m[1])
 	}
-	if at := p.find(keys); at != "" && !strings.Contains(text, p.files[0]) {
+	if at := p.find(keys).String(); at != "" && !strings.Contains(text, p.files[0]) {
 		text = at + ": " + strings.TrimSpace(text)
 	}
 	return text

@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// TestConfig_refused runs the program on a file with one instance of every key that is refused.
+func TestConfig_refused(t *testing.T) {
+	t.Parallel()
+	file, err := filepath.Abs("../compose/testdata/refused.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd, dir := program(t, "config", "-f", file)
+	cmd.Env = append(cmd.Env, "DOCKER_HOST=unix://"+filepath.Join(dir, "no.sock"))
+	var out, complaints bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &complaints
+	if err := cmd.Run(); cmd.ProcessState.ExitCode() != exitFailure || out.Len() > 0 {
+		t.Fatalf("%v\n%s%s", err, &out, &complaints)
+	}
+	listed := map[string]bool{}
+	last := 0
+	for _, m := range regexp.MustCompile(regexp.QuoteMeta(file)+`:(\d+): (\S+): (.+)`).FindAllStringSubmatch(complaints.String(), -1) {
+		n, _ := strconv.Atoi(m[1])
+		if n < last {
+			t.Errorf("line %d comes after line %d", n, last)
+		}
+		last = n
+		listed[fmt.Sprint(n, " ", m[2])] = true
+	}
+	n, wanted := 0, 0
+	for line := range strings.Lines(string(content)) {
+		n++
+		_, key, found := strings.Cut(strings.TrimSpace(line), "# ")
+		if !found || n < 3 {
+			continue
+		}
+		wanted++
+		if !listed[fmt.Sprint(n, " ", key)] {
+			t.Errorf("line %d, %s, is not listed", n, key)
+		}
+	}
+	if wanted < 50 || len(listed) < wanted {
+		t.Errorf("%d of %d are listed", len(listed), wanted)
+	}
+	if t.Failed() {
+		t.Log(complaints.String())
+	}
+}
