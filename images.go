@@ -36,6 +36,9 @@ type ImageBuild struct {
 	Text string
 	// Args are the build's arguments.
 	Args map[string]string
+	// CacheScope names the caches that steps of a user's Dockerfile mount (RUN --mount=type=cache): builds of the same
+	// scope share them, and no others. Empty is a scope as well.
+	CacheScope string
 	// Network is the network of the steps that run something, as in Spec. Empty means the provider's own
 	// choice for builds, which has access to the internet.
 	Network string

@@ -108,6 +108,7 @@ type step struct {
 	path       string               // the Dockerfile's
 	text       string               // its content, where a user has written it
 	args       map[string]string    // the build's arguments
+	scope      string               // of the caches that its steps mount
 	limits     spec.Limits
 	network    string
 	timeout    time.Duration // 0 means no limit
@@ -122,7 +123,7 @@ func ensure(ctx context.Context, b fumehood.ImageBuilder, tags []string, mark fu
 	}
 	for i, s := range steps {
 		build := fumehood.ImageBuild{
-			Text: s.text, Args: s.args, Network: s.network, Memory: max(s.limits.Memory, 0), CPUs: max(s.limits.CPUs, 0),
+			Text: s.text, Args: s.args, CacheScope: s.scope, Network: s.network, Memory: max(s.limits.Memory, 0), CPUs: max(s.limits.CPUs, 0),
 			Mark: fumehood.ImageMark{Environment: mark.Environment},
 		}
 		if progress != nil {

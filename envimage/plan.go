@@ -30,6 +30,8 @@ type plan struct {
 	context *buildcontext.Tree // of a build; nil without one
 	text    string             // of its Dockerfile
 	refs    []string           // the images that it is built on
+	scope   string             // of the caches that its steps may mount
+	caches  bool               // they do
 }
 
 // newPlan reads all that an environment's image is made of, but for the images that it is built on.
@@ -77,7 +79,14 @@ func (p *plan) read(dir string, build *spec.Build) error {
 	if err != nil {
 		return &fumehood.Error{Op: "read", Path: filepath.Join(dir, build.Dockerfile), Class: fumehood.ErrConfig, Err: err}
 	}
-	p.text, p.refs = text, read.Bases
+	if err := read.CheckScope(build.Args); err != nil && !p.env.AllowUnsafe {
+		return &fumehood.Error{
+			Op: "read", Path: filepath.Join(dir, build.Dockerfile), Class: fumehood.ErrConfig, Err: err,
+			Hint: "name Docker's own, such as docker/dockerfile:1, or allow it with AllowUnsafe, --allow-unsafe",
+		}
+	}
+	p.text, p.refs, p.caches = text, read.Bases, read.Caches
+	p.scope = buildcontext.Scope(filepath.Dir(p.env.File), dir)
 	return nil
 }
 
@@ -102,9 +111,13 @@ func (p *plan) inputs(ids map[string]string) string {
 		Context, Dockerfile string
 		Args, Env           map[string]string
 		Dir, User           string
+		Scope               string `json:",omitempty"`
 	}{Recipe: recipe, Bases: ids, Env: p.env.Environment.Env, Dir: p.env.Docker.Workdir, User: p.env.Docker.User}
 	if p.context != nil {
 		of.Context, of.Dockerfile, of.Args = p.context.Hash(), p.env.Docker.Build.Dockerfile, p.env.Docker.Build.Args
+		if p.caches {
+			of.Scope = p.scope
+		}
 	}
 	return hashOf(of)
 }
@@ -124,7 +137,7 @@ func (p *plan) steps(ids map[string]string) []step {
 		last.base = ids[d.Image]
 		return []step{last}
 	}
-	return []step{{trees: []*buildcontext.Tree{p.context}, path: d.Build.Dockerfile, text: p.text, args: d.Build.Args}, last}
+	return []step{{trees: []*buildcontext.Tree{p.context}, path: d.Build.Dockerfile, text: p.text, args: d.Build.Args, scope: p.scope}, last}
 }
 
 // environment is the Dockerfile that gives an image variables and a working directory, which belongs to

@@ -21,6 +21,10 @@ type Dockerfile struct {
 	Heredoc int
 	// Syntax is the image of the builder that it asks for by "# syntax="; empty where it asks for none.
 	Syntax string
+	// SyntaxLine is where it asks for that.
+	SyntaxLine int
+	// Caches says that a step mounts a cache of the builder's, or that the mount's type cannot be told.
+	Caches bool
 
 	text string
 	uses []use
@@ -64,7 +68,11 @@ func Parse(text string, args map[string]string) (Dockerfile, error) {
 	}
 	d := reader{given: args, args: variables{}, lex: shell.NewLex(parsed.EscapeToken), stages: map[string]bool{"scratch": true}}
 	d.found.text = text
-	d.found.Syntax, _, _, _ = parser.DetectSyntax([]byte(text))
+	var at []parser.Range
+	d.found.Syntax, _, at, _ = parser.DetectSyntax([]byte(text))
+	if len(at) > 0 {
+		d.found.SyntaxLine = at[0].Start.Line
+	}
 	for _, n := range parsed.AST.Children {
 		if err := d.instruction(n); err != nil {
 			return Dockerfile{}, fmt.Errorf("line %d: %w", n.StartLine, err)
@@ -153,6 +161,7 @@ func (d *reader) instruction(n *parser.Node) error {
 		for _, flag := range n.Flags {
 			if mount, ok := strings.CutPrefix(flag, "--mount="); ok {
 				d.mount(n, mount)
+				d.found.Caches = d.found.Caches || mayCache(mount)
 			}
 		}
 	}
@@ -181,6 +190,20 @@ func (d *reader) mount(n *parser.Node, of string) {
 			d.add(n, ref, `[=,]from=(%s)(?:[,\s]|$)`, ref)
 		}
 	}
+}
+
+// mayCache reports whether a RUN's mount is of a cache, or of a type that only the builder can tell.
+func mayCache(mount string) bool {
+	for field := range strings.SplitSeq(mount, ",") {
+		key, value, _ := strings.Cut(field, "=")
+		if strings.ContainsAny(field, "\"\\") {
+			return true // quoted: what separates fields may be another comma
+		}
+		if strings.EqualFold(strings.TrimSpace(key), "type") && (strings.EqualFold(strings.TrimSpace(value), "cache") || strings.Contains(value, "$")) {
+			return true
+		}
+	}
+	return false
 }
 
 // add notes an image that an instruction names. pattern finds it as it is written there.

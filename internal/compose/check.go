@@ -12,6 +12,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/buildcontext"
 )
 
 // checking looks for what a sandbox cannot honour, and for what breaks its isolation. It is pure.
@@ -331,6 +332,16 @@ func (c *checking) build(svc *types.ServiceConfig) {
 		c.unsafe(of(svc, "build", "network"), b.Network, "the build's network is not the sandbox's")
 	}
 	c.labels(of(svc, "build", "labels"), b.Labels)
+	for _, name := range buildcontext.ReservedArgs {
+		if _, ok := b.Args[name]; ok {
+			c.unsafe(of(svc, "build", "args", name), "", buildcontext.ForeignCache)
+		}
+	}
+	for i, from := range b.CacheFrom {
+		if strings.ContainsAny(from, "=,") {
+			c.refuse(of(svc, "build", "cache_from", fmt.Sprint(i)), "cannot be honoured: only names of images are, and not %s", from)
+		}
+	}
 	if !filepath.IsAbs(b.Context) {
 		c.refuse(of(svc, "build", "context"), "a build is of a folder of this machine, not of %s", b.Context)
 		return

@@ -9,12 +9,15 @@ import (
 // Source says where a service gets its image from.
 type Source struct {
 	Service  string
+	Project  string // the project's folder; empty where there is none
 	Image    string // the reference; with Build one more name of what is built, or empty
 	Platform string // "linux/arm64"; empty means the daemon's
 	Pull     string // PullMissing, PullAlways or PullNever
 	// Age, with PullAlways, is how old an image that is there may be without being pulled; 0 pulls always.
 	Age   time.Duration
 	Build *Build // nil for an image that is not built
+	// AnyBuilder lets the Dockerfile choose a builder that may not be safe. The user has allowed it.
+	AnyBuilder bool
 }
 
 // When an image is pulled.

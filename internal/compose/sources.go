@@ -45,7 +45,7 @@ func (p *Project) Variables() []map[string]string {
 }
 
 func (p *Project) source(svc types.ServiceConfig) (Source, error) {
-	s := Source{Service: svc.Name, Image: svc.Image, Platform: svc.Platform}
+	s := Source{Service: svc.Name, Project: p.as.WorkingDir, Image: svc.Image, Platform: svc.Platform}
 	policy, age, err := svc.GetPullPolicy()
 	if err != nil {
 		return s, p.bad(svc.Name, "pull_policy", "%w", err)

@@ -64,8 +64,12 @@ func (p *Provider) BuildImage(ctx context.Context, b fumehood.ImageBuild) (strin
 	if report == nil {
 		report = func(string) {}
 	}
+	args := b.Args
+	if buildKit {
+		args = scopedArgs(args, b.CacheScope)
+	}
 	id, err := p.engine.Build(ctx, engine.Build{
-		Tags: of.Tags, Context: b.Context, Dockerfile: b.Dockerfile, Args: b.Args, Network: b.Network, Memory: b.Memory, CPUs: b.CPUs,
+		Tags: of.Tags, Context: b.Context, Dockerfile: b.Dockerfile, Args: args, Network: b.Network, Memory: b.Memory, CPUs: b.CPUs,
 		BuildKit: buildKit,
 		Labels:   map[string]string{engine.LabelCache: engine.EnvImage, engine.LabelImage: string(mark)},
 	}, report)

@@ -24,6 +24,10 @@ type prepared struct {
 // First all that is missing is pulled, the images that others are built on too; then what has to be built is
 // built. Nothing is begun where anything is missing that may not be pulled or built: the error lists all of it.
 func (p *Provider) prepare(ctx context.Context, sources []compose.Source, opts *fumehood.Compose) (map[string]prepared, error) {
+	sources = slices.Clone(sources)
+	for i := range sources {
+		sources[i].AnyBuilder = opts.AllowUnsafe
+	}
 	plan, err := p.planImages(sources)
 	if err != nil {
 		return nil, err

@@ -80,6 +80,14 @@ func (p *Provider) newImageBuild(s compose.Source) (*imageBuild, error) {
 	if b.dockerfile, err = buildcontext.Parse(b.text, p.argsOf(s)); err != nil {
 		return fail(&fumehood.Error{Op: "read", Path: s.Build.Dockerfile, Class: fumehood.ErrConfig, Err: err})
 	}
+	switch err := b.dockerfile.CheckScope(s.Build.Args); {
+	case err != nil && s.AnyBuilder:
+		p.opts.Logger.Warn("unsafe, allowed", "service", s.Service, "dockerfile", s.Build.Dockerfile, "why", err)
+	case err != nil:
+		return fail(&fumehood.Error{
+			Op: "read", Path: s.Build.Dockerfile, Class: fumehood.ErrConfig, Err: err, Hint: "name Docker's own, such as docker/dockerfile:1, or allow it with AllowUnsafe, --allow-unsafe",
+		})
+	}
 	if b.buildKit, err = builderFor(b.dockerfile, len(s.Build.Secrets) > 0, p.server, p.opts.ClassicBuilder); err != nil {
 		return fail(err)
 	}
@@ -178,10 +186,27 @@ func (b *imageBuild) inputs(bases map[string]string, context string) string {
 		ExtraHosts, Secrets       []string
 		Ulimits                   []compose.Ulimit
 		ShmSize                   int64
+		Scope                     string `json:",omitempty"`
 	}{
 		buildRecipe, bases, context, b.text, build.Args, build.Labels, build.Target, build.Network, b.source.Platform,
-		build.ExtraHosts, secrets, build.Ulimits, build.ShmSize,
+		build.ExtraHosts, secrets, build.Ulimits, build.ShmSize, b.scope(),
 	})
+}
+
+// scope names the caches that steps mount; empty where none does. What such a step makes is that project's own.
+func (b *imageBuild) scope() string {
+	if !b.buildKit || !b.dockerfile.Caches {
+		return ""
+	}
+	return buildcontext.Scope(b.source.Project, b.source.Build.Context)
+}
+
+// scopedArgs are the arguments of a build with a namespace for its caches, unless they have one, which was allowed then.
+// ONBUILD of a base may mount caches too, so that every build by BuildKit has it.
+func scopedArgs(args map[string]string, scope string) map[string]string {
+	scoped := map[string]string{buildcontext.ScopeArg: scope}
+	maps.Copy(scoped, args)
+	return scoped
 }
 
 func hashOf(v any) string {
@@ -294,6 +319,9 @@ func (p *Provider) runBuild(ctx context.Context, b *imageBuild, inputs string, t
 		Tags: b.tags(), Dockerfile: b.path, Args: of.Args, Network: of.Network, Target: of.Target,
 		Platform: b.source.Platform, NoCache: of.NoCache, CacheFrom: of.CacheFrom, ExtraHosts: of.ExtraHosts, ShmSize: of.ShmSize,
 		BuildKit: b.buildKit, Labels: maps.Clone(of.Labels), Secrets: map[string][]byte{},
+	}
+	if b.buildKit {
+		build.Args = scopedArgs(of.Args, buildcontext.Scope(b.source.Project, of.Context))
 	}
 	for _, u := range of.Ulimits {
 		build.Ulimits = append(build.Ulimits, engine.Ulimit(u))

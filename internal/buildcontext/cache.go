@@ -1,0 +1,61 @@
+package buildcontext
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+const (
+	// ScopeArg is the argument of a build by which BuildKit sets a namespace for the ids of its mounts of caches, whatever
+	// the Dockerfile makes them of: id, target, variables. Builders have it since Engine 20.10 and docker/dockerfile:1.2.
+	ScopeArg = "BUILDKIT_CACHE_MOUNT_NS"
+	// syntaxArg is the argument that names the builder, as "# syntax=" does.
+	syntaxArg = "BUILDKIT_SYNTAX"
+)
+
+// ReservedArgs are the arguments by which a build could use caches that are not its own.
+var ReservedArgs = []string{ScopeArg, syntaxArg}
+
+// ForeignCache is why a Dockerfile or a project may not choose a builder, or the namespace of its caches.
+const ForeignCache = "with it a build could read and change the caches of others"
+
+// Scope names the caches of a build. Builds have the same where the same project builds the same folder: then they share
+// what RUN --mount=type=cache keeps. Of a folder its real path counts. No scope is the beginning of another.
+func Scope(project, context string) string {
+	h := sha256.New()
+	for _, dir := range []string{project, context} {
+		if real, err := filepath.EvalSymlinks(dir); err == nil && dir != "" {
+			dir = real
+		}
+		_, _ = fmt.Fprintf(h, "%d:%s", len(dir), dir) // a hash takes everything
+	}
+	return "fumehood-" + hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// scoped are the builders that keep to a scope: Docker's own, of the versions that know it. What a digest names could be an
+// older one.
+var scoped = regexp.MustCompile(`^(docker\.io/)?docker/dockerfile(:(latest|labs|1(\.([2-9]|[1-9][0-9]+)(\.[0-9]+)?)?(-labs)?))?$`)
+
+// CheckScope returns an error where the Dockerfile asks for a builder that may use the caches of others, or where args has
+// an argument that does.
+func (d Dockerfile) CheckScope(args map[string]string) error {
+	if d.Syntax != "" && !scoped.MatchString(d.Syntax) {
+		return fmt.Errorf("line %d: syntax=%s is not safe: %s", d.SyntaxLine, d.Syntax, ForeignCache)
+	}
+	var names []string
+	for _, name := range ReservedArgs {
+		if _, ok := args[name]; ok {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	if len(names) > 0 {
+		return fmt.Errorf("the argument %s is not safe: %s", strings.Join(names, ", "), ForeignCache)
+	}
+	return nil
+}

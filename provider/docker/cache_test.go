@@ -1,0 +1,37 @@
+package docker
+
+import (
+	"testing"
+
+	"github.com/fumehood/fumehood/internal/buildcontext"
+	"github.com/fumehood/fumehood/internal/compose"
+)
+
+// TestImageBuild_scope builds the same Dockerfile in two projects.
+func TestImageBuild_scope(t *testing.T) {
+	of := func(project, text string, buildKit bool) *imageBuild {
+		t.Helper()
+		d, err := buildcontext.Parse(text, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &imageBuild{
+			text: text, dockerfile: d, buildKit: buildKit,
+			source: compose.Source{Project: project, Build: &compose.Build{Context: "/context", Args: map[string]string{"A": "b"}}},
+		}
+	}
+	const cached, plain = "FROM a\nRUN --mount=type=cache,id=x,target=/x true\n", "FROM a\nRUN true\n"
+	if of("/one", cached, true).inputs(nil, "") == of("/two", cached, true).inputs(nil, "") {
+		t.Error("projects share an image that their caches are in")
+	}
+	if of("/one", plain, true).inputs(nil, "") != of("/two", plain, true).inputs(nil, "") {
+		t.Error("projects do not share an image without caches")
+	}
+	if of("/one", cached, true).inputs(nil, "") != of("/one", cached, true).inputs(nil, "") {
+		t.Error("a project builds again")
+	}
+	args := scopedArgs(map[string]string{"A": "b"}, "scope")
+	if len(args) != 2 || args["A"] != "b" || args[buildcontext.ScopeArg] != "scope" {
+		t.Errorf("the arguments are %v", args)
+	}
+}
