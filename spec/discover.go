@@ -12,6 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/hostpath"
 )
 
 // Kind is what Discover has found.
@@ -47,7 +48,7 @@ const dockerfileName = "Dockerfile"
 // env.yaml), else nothing. A file is told by its name where that is a Dockerfile's, else by its content: a Compose
 // file has services, an environment spec a type. It reads, and makes nothing. Its errors are fumehood.ErrConfig.
 func Discover(path string) (Found, error) {
-	found, err := discover(path)
+	found, err := hostpath.InTime(path, func() (Found, error) { return discover(path) })
 	if err != nil {
 		var known *fumehood.Error
 		if errors.As(err, &known) {

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/hostpath"
 	"github.com/fumehood/fumehood/internal/strict"
 )
 
@@ -16,7 +17,7 @@ const maxSpec = 1 << 20
 // Load reads the environment spec in a file. Its errors are those of Parse, or a fumehood.ErrConfig where
 // the file cannot be read.
 func Load(path string) (*Environment, error) {
-	text, err := read(path)
+	text, err := hostpath.InTime(path, func() ([]byte, error) { return read(path) })
 	if err != nil {
 		var detail *fs.PathError
 		if errors.As(err, &detail) {

@@ -17,6 +17,7 @@ import (
 	"github.com/moby/patternmatcher/ignorefile"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/hostpath"
 	"github.com/fumehood/fumehood/workspace"
 )
 
@@ -159,6 +160,10 @@ func ReadDockerfile(dir, name string) (string, error) {
 
 // readSmall reads a regular file of text.
 func readSmall(root *os.Root, name string) (string, error) {
+	return hostpath.InTime(filepath.Join(root.Name(), name), func() (string, error) { return readNow(root, name) })
+}
+
+func readNow(root *os.Root, name string) (string, error) {
 	info, err := root.Stat(name) // a pipe would block
 	if err == nil && !info.Mode().IsRegular() {
 		err = errors.New("not a regular file")

@@ -29,7 +29,7 @@ func (a *app) describe(f *projectFlags, s fumehood.Spec) (described, error) {
 		return d, err
 	}
 	isProject := found.Kind == spec.FoundCompose || found.Kind == spec.FoundDockerfile
-	if found.Kind == spec.FoundNothing && f.allowRead != nil {
+	if found.Kind == spec.FoundNothing && f.allowRead != nil && !a.settings.used["allow-read"] {
 		return d, usageError("--allow-read is for files: name one with -f")
 	}
 	if flag := f.onlyForProjects(a.settings.used["egress"]); flag != "" && !isProject {

@@ -35,6 +35,7 @@ func (f *allowFlags) add(flags *pflag.FlagSet, file string) {
 // addRead declares the flag for what is read only.
 func (f *allowFlags) addRead(flags *pflag.FlagSet, file string) {
 	flags.StringArrayVar(&f.allowRead, "allow-read", nil, "let the "+file+" read or mount a `path` outside its folder")
+	markSettings(flags, "allow-read")
 }
 
 // over sets what the flags allow an environment spec.

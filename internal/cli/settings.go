@@ -70,19 +70,49 @@ func (s *settings) apply(cmd *cobra.Command) error {
 		}
 		defer func() { s.used[f.Name] = f.Changed }()
 		if value, ok := s.env(envName(f.Name)); ok {
-			if err := cmd.Flags().Set(f.Name, value); err != nil {
+			if err := set(cmd.Flags(), f, value); err != nil {
 				errs = append(errs, fmt.Errorf("variable %s: %w", envName(f.Name), err))
 			}
 			return
 		}
 		if entry, ok := config[f.Name]; ok {
-			if err := cmd.Flags().Set(f.Name, entry.value); err != nil {
+			err := set(cmd.Flags(), f, entry.value)
+			if _, list := f.Value.(pflag.SliceValue); list && err == nil {
+				err = absolute(entry.value)
+			}
+			if err != nil {
 				errs = append(errs, fmt.Errorf("%s:%d: %s: %w", s.configFile, entry.line, f.Name, err))
 			}
 		}
 	})
 	if err := errors.Join(errs...); err != nil {
 		return &exitError{code: exitUsage, err: err}
+	}
+	return nil
+}
+
+// set sets a flag. One that may be given again is a list of paths, separated as those of PATH.
+func set(flags *pflag.FlagSet, f *pflag.Flag, value string) error {
+	if _, list := f.Value.(pflag.SliceValue); !list {
+		return flags.Set(f.Name, value)
+	}
+	for _, path := range filepath.SplitList(value) {
+		if path == "" {
+			continue // a value that is empty, or a separator too many: it does not mean this folder
+		}
+		if err := flags.Set(f.Name, path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// absolute refuses a relative path in the configuration file, which is for all folders.
+func absolute(list string) error {
+	for _, path := range filepath.SplitList(list) {
+		if path != "" && !filepath.IsAbs(path) {
+			return fmt.Errorf("%q is not an absolute path", path)
+		}
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -99,13 +100,14 @@ func TestSettingsMistakesAreToldWithTheirPlace(t *testing.T) {
 		env          map[string]string
 		want         string
 	}{
-		{"no such setting", "image: a\nimgae: b\n", nil, `config.yaml:2: there is no setting "imgae", only cpus, default-image, egress, image,`},
+		{"no such setting", "image: a\nimgae: b\n", nil, `config.yaml:2: there is no setting "imgae", only allow-read, cpus, default-image, egress, image,`},
 		{"what is no setting but a flag", "json: true\n", nil, `config.yaml:1: there is no setting "json"`},
 		{"a list for a value", "user:\n  - a\n", nil, "config.yaml:2: user: a plain value was expected"},
 		{"no mapping", "- image\n", nil, "config.yaml:1: a mapping of settings to values was expected"},
 		{"no YAML", "image: [\n", nil, "config.yaml: yaml: line "},
 		{"a bad value", "\ntimeout: soon\n", nil, `config.yaml:2: timeout: `},
 		{"a bad variable", "", map[string]string{"FUMEHOOD_CPUS": "many"}, "variable FUMEHOOD_CPUS: "},
+		{"a relative path", "allow-read: /a:b\n", nil, `config.yaml:1: allow-read: "b" is not an absolute path`},
 		{"twice", "image: a\nimage: b\n", nil, `config.yaml:2: "image" is there twice`},
 		{"two documents", "image: a\n---\nimage: b\n", nil, "config.yaml:3: one document was expected"},
 	} {
@@ -126,5 +128,44 @@ func TestEmptyConfigIsNone(t *testing.T) {
 		if _, _, err := runWith(t, config, nil, "true"); err != nil {
 			t.Errorf("%q: %v", config, err)
 		}
+	}
+}
+
+func TestSettings_lists(t *testing.T) {
+	const config = "allow-read: /of-file:/more\n"
+	for _, c := range []struct {
+		name, config string
+		env          map[string]string
+		args         []string
+		want         string
+	}{
+		{"file", config, nil, nil, "[/of-file /more]"},
+		{"variable over file", config, map[string]string{"FUMEHOOD_ALLOW_READ": "/a b::../c"}, nil, "[/a b ../c]"},
+		{"empty variable", "", map[string]string{"FUMEHOOD_ALLOW_READ": ""}, nil, "[]"},
+		{"flag over both", config, map[string]string{"FUMEHOOD_ALLOW_READ": "/a"}, []string{"--allow-read", "/x:y", "--allow-read", "/z"}, "[/x:y /z]"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "compose.yaml")
+			if err := os.WriteFile(file, []byte("services: {a: {image: b}}\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			opts, _, err := runWith(t, c.config, c.env, append([]string{"-f", file}, append(c.args, "true")...)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := fmt.Sprint(opts.spec.Compose.AllowRead); got != c.want {
+				t.Errorf("got %s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+// Paths that the settings allow are for the commands that read a file.
+func TestSettings_lists_unused(t *testing.T) {
+	if _, _, err := runWith(t, "allow-read: /a\n", nil, "true"); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := runWith(t, "", nil, "--allow-read", "/a", "true"); err == nil {
+		t.Error("the flag is for files")
 	}
 }

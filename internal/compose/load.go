@@ -176,19 +176,29 @@ func (l *loading) environment() error {
 	files := slices.Clone(l.src.EnvFiles)
 	if len(files) == 0 {
 		file := filepath.Join(l.dir, ".env")
-		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() {
+		info, err := hostpath.Stat(file)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return err
+		}
+		if err == nil && info.Mode().IsRegular() {
 			if err := l.gate.File(file, maxFile); err != nil {
 				return err
 			}
 			files = append(files, file)
 		}
 	}
-	vars, err := dotenv.GetEnvFromFile(l.env, files)
+	vars, err := readVariables(l.env, files)
 	if err != nil {
 		return err
 	}
 	l.env = l.env.Merge(vars)
 	return nil
+}
+
+// readVariables reads files of variables, each in time. A value may refer to those before it.
+func readVariables(env types.Mapping, files []string) (map[string]string, error) {
+	seen := maps.Clone(env)
+	return hostpath.InTime(strings.Join(files, ", "), func() (map[string]string, error) { return dotenv.GetEnvFromFile(seen, files) })
 }
 
 // unset notes the variables that are empty because nothing sets them, which Compose warns of.

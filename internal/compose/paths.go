@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/compose-spec/compose-go/v2/dotenv"
 	"github.com/compose-spec/compose-go/v2/template"
 	"github.com/compose-spec/compose-go/v2/types"
 	"go.yaml.in/yaml/v4"
@@ -139,7 +138,11 @@ func (l *loading) included(file string, value any, at, inner base, env types.Map
 	}
 	if len(listOf(value)) == 0 {
 		path := filepath.Join(inner.loader, ".env")
-		if info, err := os.Stat(path); err == nil && !info.IsDir() {
+		info, err := hostpath.Stat(path)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return nil, err
+		}
+		if err == nil && !info.IsDir() {
 			files = []string{path}
 		}
 	}
@@ -148,7 +151,7 @@ func (l *loading) included(file string, value any, at, inner base, env types.Map
 			return nil, err
 		}
 	}
-	return dotenv.GetEnvFromFile(env, files)
+	return readVariables(env, files)
 }
 
 // follow scans a file that another one refers to. One that does not exist is for compose-go to report.

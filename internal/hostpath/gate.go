@@ -23,7 +23,7 @@ type Gate struct {
 func NewGate(whose, dir string, allowed ...string) (Gate, error) {
 	g := Gate{whose: whose}
 	for _, path := range append([]string{dir}, allowed...) {
-		real, err := resolve(path)
+		real, err := InTime(path, func() (string, error) { return resolve(path) })
 		if err != nil {
 			return Gate{}, err
 		}
@@ -34,13 +34,21 @@ func NewGate(whose, dir string, allowed ...string) (Gate, error) {
 
 // Inside reports whether a path is in a folder of the gate, or is a file that it names.
 func (g Gate) Inside(path string) bool {
-	real, err := resolve(path)
-	return err == nil && slices.ContainsFunc(g.dirs, func(dir string) bool { return within(dir, real) })
+	inside, err := g.inside(path)
+	return err == nil && inside
+}
+
+func (g Gate) inside(path string) (bool, error) {
+	real, err := InTime(path, func() (string, error) { return resolve(path) })
+	return slices.ContainsFunc(g.dirs, func(dir string) bool { return within(dir, real) }), err
 }
 
 // Check returns an error for a path that the gate does not let pass.
 func (g Gate) Check(path string) error {
-	if g.Inside(path) {
+	switch inside, err := g.inside(path); {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return err
+	case err == nil && inside:
 		return nil
 	}
 	return fmt.Errorf("%s is outside %s, and may not be read: --allow-read %s allows it", path, g.whose, path)
@@ -52,7 +60,7 @@ func (g Gate) File(path string, most int64) error {
 	if err := g.Check(path); err != nil {
 		return err
 	}
-	info, err := os.Stat(path)
+	info, err := Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
@@ -62,6 +70,9 @@ func (g Gate) File(path string, most int64) error {
 		return fmt.Errorf("%s is not a regular file", path)
 	case info.Size() > most:
 		return tooLarge(path, most)
+	}
+	if err := answers(path); errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
 	}
 	return nil
 }
@@ -74,8 +85,12 @@ func (g Gate) Read(path string, most int64) ([]byte, error) {
 	return ReadFile(path, most)
 }
 
-// ReadFile reads a regular file of at most that many bytes. It never waits for a pipe or a device.
+// ReadFile reads a regular file of at most that many bytes. It never waits for a pipe or a device, and 10 s for a file.
 func ReadFile(path string, most int64) ([]byte, error) {
+	return InTime(path, func() ([]byte, error) { return readFile(path, most) })
+}
+
+func readFile(path string, most int64) ([]byte, error) {
 	f, err := archive.OpenRegular(path)
 	if err != nil {
 		return nil, err
