@@ -1,0 +1,105 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// onTerminal runs a program with a new terminal as its standard streams, and returns all that the terminal gets.
+func onTerminal(t *testing.T, cmd *exec.Cmd) string {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer master.Close()
+	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+	err = cmd.Start()
+	_ = slave.Close() // the program's stays open
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got bytes.Buffer
+	if _, err := io.Copy(&got, master); err != nil && !errors.Is(err, unix.EIO) { // EIO: nobody has the other end any more
+		t.Error(err)
+	}
+	_ = cmd.Wait() // exit codes are not the matter here
+	return got.String()
+}
+
+// TestTerminal_escapes reads logs, and copies files, of a sandbox that sends orders to terminals.
+func TestTerminal_escapes(t *testing.T) {
+	t.Parallel()
+	needDocker(t)
+	first, dir := program(t)
+	project := `services:
+  box:
+    image: fumehood-test/busybox
+    command: ["sh", "-c", "printf '\\033]0;owned\\007\\033[2Jlog \\302\\233 \\342\\200\\256end\\r\\n'; sleep 1000"]
+`
+	if err := os.WriteFile(filepath.Join(dir, "compose.yaml"), []byte(project), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run := func(args ...string) *exec.Cmd {
+		cmd := exec.CommandContext(t.Context(), "fumehood", args...)
+		cmd.Env, cmd.Dir = first.Env, dir
+		return cmd
+	}
+	name := "hm-terminal-" + strings.ToLower(filepath.Base(filepath.Dir(dir)))
+	name = strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-' {
+			return r
+		}
+		return '-'
+	}, name)
+	if out, err := run("up", "-f", "compose.yaml", "--name", name).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	defer func() {
+		if out, err := run("down", name).CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+	}()
+	hostile := `d=/t/$(printf '\033]0;owned\007\033[2Jname'); mkdir -p "$d"; ln -s ../../../../etc "$d/$(printf 'l\033[2J')"`
+	if out, err := run("exec", name, "--", "sh", "-c", hostile).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, c := range []struct {
+		args  []string
+		shows string
+	}{
+		{[]string{"logs", name}, `\x1b]0;owned\x07\x1b[2Jlog \x9b \u202eend\x0d`},
+		{[]string{"cp", name + ":/t", "copied"}, `points out of the copied tree`},
+		{[]string{"cp", name + ":/t/\x1b[2Jmissing", "copied"}, `missing`},
+		{[]string{"exec", name, "--", "/no\x1b[2Jprogram"}, `program`},
+		{[]string{"logs", name + "\x1b[2J"}, `fumehood: `},
+	} {
+		got := onTerminal(t, run(c.args...))
+		if !strings.Contains(got, c.shows) {
+			t.Errorf("%q shows %q, without %q", c.args, got, c.shows)
+		}
+		if text := strings.ReplaceAll(got, "\r\n", "\n"); strings.ContainsAny(text, "\x1b\x07\r\u009b\u202e") { // the terminal itself makes \r\n of \n
+			t.Errorf("%q sends orders: %q", c.args, got)
+		}
+	}
+}
