@@ -75,9 +75,26 @@ func control(file *os.File, f func(fd int) error) error {
 func (s *Socket) Reading(f func(fd int) bool) error {
 	raw, err := s.in.SyscallConn()
 	if err == nil {
-		err = raw.Read(func(uintptr) bool { return f(s.fd) })
+		err = raw.Read(func(in uintptr) bool {
+			for {
+				if f(s.fd) {
+					return true
+				}
+				if !pending(int(in)) {
+					return false
+				}
+			}
+		})
 	}
 	return s.known(err)
+}
+
+// pending reports whether an epoll instance has an event. Once it has none, the next event wakes who waits for it: gVisor
+// reports an instance as ready again only after somebody has asked it in vain.
+func pending(epoll int) bool {
+	var events [1]unix.EpollEvent
+	n, err := unix.EpollWait(epoll, events[:], 0)
+	return n > 0 || errors.Is(err, unix.EINTR)
 }
 
 // known makes an error of the epoll instances one that callers of package os know.
@@ -108,11 +125,18 @@ func (s *Socket) Writing(f func(fd int) bool) error {
 	var aerr error
 	waiting := false
 	err = raw.Read(func(out uintptr) bool {
-		if done = f(s.fd); !done && !waiting {
-			waiting = true
-			aerr = s.add(int(out), unix.EPOLLOUT) // at once, should there be room by now
+		for {
+			if done = f(s.fd); !done && !waiting {
+				waiting = true
+				aerr = s.add(int(out), unix.EPOLLOUT) // at once, should there be room by now
+			}
+			if done || aerr != nil {
+				return true
+			}
+			if !pending(int(out)) {
+				return false
+			}
 		}
-		return done || aerr != nil
 	})
 	if waiting && aerr == nil {
 		err = errors.Join(err, control(s.out, func(out int) error {
