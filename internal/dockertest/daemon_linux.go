@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -28,6 +29,7 @@ type Daemon struct {
 
 	t          testing.TB
 	dir        string
+	flags      []string // of dockerd, beside our own
 	socket     string
 	containerd *exec.Cmd // of its own, as where systemd starts both; it is not restarted
 	cmd        *exec.Cmd
@@ -38,6 +40,12 @@ type Daemon struct {
 // for want of rights or of the program, the test skips, or fails with FUMEHOOD_TIER set.
 func StartDaemon(t testing.TB, images ...string) *Daemon {
 	t.Helper()
+	return StartDaemonWith(t, nil, images...)
+}
+
+// StartDaemonWith is StartDaemon with more flags of dockerd.
+func StartDaemonWith(t testing.TB, flags []string, images ...string) *Daemon {
+	t.Helper()
 	tier.NeedDocker(t)
 	if err := canStart(); err != nil {
 		tier.Missing(t, tier.Quick, err)
@@ -46,7 +54,7 @@ func StartDaemon(t testing.TB, images ...string) *Daemon {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Daemon{t: t, dir: dir, socket: filepath.Join(dir, "s"), Host: "unix://" + filepath.Join(dir, "s")}
+	d := &Daemon{t: t, dir: dir, flags: flags, socket: filepath.Join(dir, "s"), Host: "unix://" + filepath.Join(dir, "s")}
 	if d.log, err = os.Create(filepath.Join(dir, "log")); err != nil {
 		t.Fatal(err)
 	}
@@ -79,6 +87,40 @@ func canStart() error {
 	return nil
 }
 
+// StartRunscDaemon starts an Engine that has gVisor's runtime, runsc, which scripts/ensure-runsc builds. Where it cannot, the
+// test skips, or fails with FUMEHOOD_TIER=all.
+func StartRunscDaemon(t testing.TB, flags []string, images ...string) *Daemon {
+	t.Helper()
+	runsc, err := findRunsc()
+	if err != nil {
+		tier.Missing(t, tier.All, err)
+	}
+	if err := canStart(); err != nil {
+		tier.Missing(t, tier.All, err)
+	}
+	return StartDaemonWith(t, append([]string{"--add-runtime", "runsc=" + runsc}, flags...), images...)
+}
+
+// findRunsc returns the path of runsc: that in the module's folder bin, or on the PATH.
+func findRunsc() (string, error) {
+	dir, err := os.Getwd()
+	for err == nil && dir != "/" {
+		if _, serr := os.Stat(filepath.Join(dir, "go.mod")); serr == nil {
+			break
+		}
+		dir = filepath.Dir(dir)
+	}
+	built := filepath.Join(dir, "bin", "runsc")
+	if _, serr := os.Stat(built); err == nil && serr == nil {
+		return built, nil
+	}
+	path, err := exec.LookPath("runsc")
+	if err != nil {
+		return "", fmt.Errorf("the test needs gVisor: %w; scripts/ensure-runsc builds it", err)
+	}
+	return path, nil
+}
+
 func (d *Daemon) in(name string) string { return filepath.Join(d.dir, name) }
 
 // run starts a program of the daemon's.
@@ -101,9 +143,10 @@ const daemonWithin = 90 * time.Second
 // Start starts it, and returns when it answers.
 func (d *Daemon) Start() {
 	d.t.Helper()
-	d.cmd = d.run("dockerd",
+	d.cmd = d.run("dockerd", slices.Concat([]string{
 		"--config-file", d.in("config.json"), "--containerd", d.in("c.sock"), "--data-root", d.in("data"), "--exec-root", d.in("exec"),
-		"--pidfile", d.in("pid"), "--host", d.Host, "--bridge=none", "--iptables=false", "--ip-forward=false", "--live-restore", "--shutdown-timeout=2")
+		"--pidfile", d.in("pid"), "--host", d.Host, "--bridge=none", "--iptables=false", "--ip-forward=false", "--live-restore", "--shutdown-timeout=2",
+	}, d.flags)...)
 	for until := time.Now().Add(daemonWithin); ; {
 		res, err := at(d.socket).Get("http://docker/_ping")
 		if err == nil {

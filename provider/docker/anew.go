@@ -48,7 +48,8 @@ func (p *Provider) up(ctx context.Context, sb *sandbox, arch string) error {
 func (p *Provider) bring(ctx context.Context, sb *sandbox, arch string) error {
 	rec := sb.spec.Recorder()
 	var project *compose.Project
-	for again := false; ; again = true {
+	learned := false // what the daemon's default runtime is
+	for again := false; ; {
 		end := rec.Phase("guest")
 		guest, err := p.ensureGuest(ctx, arch)
 		end(err)
@@ -63,9 +64,17 @@ func (p *Provider) bring(ctx context.Context, sb *sandbox, arch string) error {
 		if err == nil {
 			break
 		}
+		if errors.Is(err, errOtherGuest) && !learned && ctx.Err() == nil {
+			learned = true
+			if err := sb.discard(ctx); err != nil {
+				return err
+			}
+			continue
+		}
 		if again || sb.gone || ctx.Err() != nil {
 			return err
 		}
+		again = true
 		if errors.Is(err, errNotGuest) {
 			p.dropBadGuest(ctx, arch, guest)
 		} else {

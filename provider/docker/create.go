@@ -74,6 +74,9 @@ func (sb *sandbox) adopt(ctx context.Context, project *compose.Project) error {
 				return err
 			}
 			if state.Labels[engine.LabelOwner] == sb.p.self.String() && !state.Running {
+				if err := sb.p.knowRuntime(ctx, s, state.Runtime); err != nil {
+					return err
+				}
 				containers = append(containers, state)
 				continue
 			}
@@ -100,6 +103,11 @@ func (sb *sandbox) prepare(ctx context.Context) (arch string, err error) {
 	}
 	for _, env := range sb.loaded.Variables() {
 		sb.spec.Recorder().Hide(env)
+	}
+	if sb.loaded.AsksForRuntime() {
+		if _, err := sb.p.runtimes(ctx); err != nil { // what it asks for must not isolate less than the default
+			return "", err
+		}
 	}
 	if err := sb.checkRoutes(ctx); err != nil {
 		return "", err
@@ -135,7 +143,7 @@ func (sb *sandbox) prepare(ctx context.Context) (arch string, err error) {
 // project makes the project to be created.
 func (sb *sandbox) project(ctx context.Context, guest string) (*compose.Project, error) {
 	if sb.loaded == nil {
-		main := compose.Main{Volume: guest, Serve: sb.serves(), Sockets: sb.makeSockets(compose.DefaultService), ConfigFile: sb.projectFile()}
+		main := compose.Main{Volume: guest, Serve: sb.serves(), Sockets: sb.makeSockets(compose.DefaultService), ConfigFile: sb.projectFile(), Runtimes: sb.p.runtimesKnown()}
 		return compose.Generate(sb.spec, main, sb.labels()), nil
 	}
 	if sizes := sb.loaded.NetworksNeeded(); sb.subnets == nil && len(sizes) > 0 {
@@ -150,6 +158,7 @@ func (sb *sandbox) project(ctx context.Context, guest string) (*compose.Project,
 	pol := compose.Policy{
 		Labels: sb.labels(), Volume: guest, Serve: sb.serves(), Sockets: sb.makeSockets, Limits: sb.spec.Limits,
 		Images: sb.images, Subnets: sb.subnets, ConfigFile: sb.projectFile(),
+		Runtime: sb.spec.Runtime, Runtimes: sb.p.runtimesKnown(),
 	}
 	if sb.direct() {
 		pol.Volume, pol.Serve = "", false

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/wire"
 	"github.com/fumehood/fumehood/internal/wire/client"
@@ -216,7 +215,7 @@ func (g *guests) start(ctx context.Context, user string, u, dead *userGuest) (er
 	defer cancel()
 	defer func() {
 		if err != nil && errors.Is(err, ctx.Err()) {
-			err = fmt.Errorf("%w: %s", context.Cause(ctx), err.Error()) // it may tell what the guest complains of
+			err = g.svc.seen(ctx, fmt.Errorf("%w: %s", context.Cause(ctx), err.Error()), "") // it may tell what the guest complains of
 		}
 	}()
 	if dead != nil && g.main != nil {
@@ -233,7 +232,7 @@ func (g *guests) start(ctx context.Context, user string, u, dead *userGuest) (er
 	if user == "" {
 		user = g.svc.info.User
 	}
-	rw, err := g.svc.sb.p.engine.ExecDuplex(ctx, g.svc.sb.p.watch, g.svc.id, user, compose.GuestProgram, "serve")
+	rw, err := g.svc.sb.p.engine.ExecDuplex(ctx, g.svc.sb.p.watch, g.svc.id, user, g.svc.Guest, "serve")
 	if err != nil {
 		return notGuest(err)
 	}

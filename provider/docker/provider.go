@@ -69,6 +69,9 @@ type Options struct {
 	// means Fumehood's own profile, and "unconfined" allows every system call; SECURITY.md says what is denied. It
 	// replaces neither the profile of a service that has its own (Compose.AllowUnsafe), nor is a privileged one given any.
 	Seccomp string
+	// Runtime is the name of the container runtime of sandboxes, such as runsc for gVisor. Empty means the daemon's default.
+	// A spec or a Compose file that names another one replaces it only where that isolates no less.
+	Runtime string
 	// Logger receives warnings and what loosens the isolation. Nil logs nothing.
 	Logger *slog.Logger
 	// Progress is told what a start is busy with that may take long. It is called from several
@@ -131,7 +134,9 @@ type Provider struct {
 	held       map[string]*sandbox       // by name: started by this provider and not removed
 	volumes    map[string]*guestVolumeOf // by architecture: the guest volume that is known to be there
 	badVolumes map[string]bool           // by name: guest volumes that hold something else
-	closed     bool
+
+	daemonRuntimes *compose.Runtimes // nil before it was asked for them
+	closed         bool
 }
 
 var _ fumehood.Provider = (*Provider)(nil)
@@ -224,7 +229,11 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (*fumehood.San
 		spec.Name = "fumehood-" + strings.ToLower(rand.Text()[:12])
 	}
 	op := "start sandbox " + spec.Name
-	if err := p.check(ctx, spec); err != nil {
+	err := p.check(ctx, spec)
+	if err == nil {
+		spec.Runtime, err = p.chooseRuntime(ctx, spec)
+	}
+	if err != nil {
 		return nil, err
 	}
 	spec.Recorder() // the one of all copies of the spec
@@ -265,6 +274,7 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (*fumehood.San
 		return nil, within(ctx, op, err, trouble)
 	}
 	p.logSeccomp()
+	p.logRuntime(spec)
 	if spec.Compose == nil {
 		p.logLoosened(spec)
 	} else {

@@ -195,7 +195,7 @@ func (s *service) launch(ctx context.Context, project *compose.Project) error {
 	}
 	if err := s.guests.ready(began); err != nil {
 		if began.Err() != nil {
-			err = context.Cause(began)
+			err = s.seen(ctx, context.Cause(began), s.guests.wire.Complaint())
 		}
 		return s.failure("start the guest", err)
 	}
