@@ -12,6 +12,8 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/dockertest"
+	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
@@ -154,4 +156,20 @@ func BenchmarkRunsc_Exec(b *testing.B) {
 			b.Fatal(res, err)
 		}
 	}
+}
+
+// TestRunsc_Promises is a column of the promises' table: gVisor keeps all of them.
+func TestRunsc_Promises(t *testing.T) {
+	t.Parallel()
+	tier.Need(t, tier.All)
+	program, err := os.ReadFile(conformance.BuildProbe(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := dockertest.StartRunscDaemon(t, nil, debian)
+	column{
+		name: "docker guest runsc debian user", spec: fumehood.Spec{Image: debian, User: "tester", Dir: "/home/tester"},
+		users:  conformance.Users{Name: "daemon", UID: 1, GID: 1},
+		opts:   docker.Options{Host: d.Host, StateDir: t.TempDir(), Runtime: "runsc"},
+	}.run(t, program)
 }
