@@ -89,9 +89,11 @@ func (s *Socket) Reading(f func(fd int) bool) error {
 	return s.known(err)
 }
 
-// pending reports whether an epoll instance has an event. Once it has none, the next event wakes who waits for it: gVisor
-// reports an instance as ready again only after somebody has asked it in vain.
+// pending reports whether an epoll instance has an event, where the kernel has to be asked before each wait.
 func pending(epoll int) bool {
+	if !forgets() {
+		return false
+	}
 	var events [1]unix.EpollEvent
 	n, err := unix.EpollWait(epoll, events[:], 0)
 	return n > 0 || errors.Is(err, unix.EINTR)
@@ -145,6 +147,45 @@ func (s *Socket) Writing(f func(fd int) bool) error {
 	}
 	return s.known(errors.Join(err, aerr))
 }
+
+// forgets reports whether the kernel reports an epoll instance as ready again only after somebody has asked it in vain for
+// events, as gVisor does. Linux does so for each event; asking it would cost every message a system call.
+var forgets = sync.OnceValue(func() bool {
+	event, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return true
+	}
+	defer unix.Close(event)
+	inner, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return true
+	}
+	defer unix.Close(inner)
+	outer, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return true
+	}
+	defer unix.Close(outer)
+	const edge = 1 << 31 // EPOLLET, which does not fit the constant's type everywhere
+	if unix.EpollCtl(inner, unix.EPOLL_CTL_ADD, event, &unix.EpollEvent{Events: unix.EPOLLIN}) != nil ||
+		unix.EpollCtl(outer, unix.EPOLL_CTL_ADD, inner, &unix.EpollEvent{Events: unix.EPOLLIN | edge}) != nil {
+		return true
+	}
+	count, events := [8]byte{1}, [1]unix.EpollEvent{}
+	for range 2 {
+		if _, err := unix.Write(event, count[:]); err != nil {
+			return true
+		}
+		if n, err := unix.EpollWait(outer, events[:], 0); n != 1 || err != nil {
+			return true
+		}
+		if _, err := unix.Read(event, count[:]); err != nil {
+			return true
+		}
+		count = [8]byte{1}
+	}
+	return false
+})
 
 // Read reads what is there, waiting for it.
 func (s *Socket) Read(p []byte) (n int, err error) {
