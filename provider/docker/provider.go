@@ -117,7 +117,8 @@ type Provider struct {
 	among    func(m marked) bool // what all clean-ups look at; nil means everything
 	presence presence
 
-	guestFor func(ctx context.Context, arch string, log *slog.Logger) (guestbin.Binary, error) // guestbin.For
+	guestWithin time.Duration                                                                     // bounds the first exchange with a guest
+	guestFor    func(ctx context.Context, arch string, log *slog.Logger) (guestbin.Binary, error) // guestbin.For
 
 	busyWaits []time.Duration // as the variable
 
@@ -185,7 +186,7 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 		return nil, err
 	}
 	p := &Provider{
-		opts: opts, self: self, compose: c, engine: c.Engine, guestFor: guestbin.For,
+		opts: opts, self: self, compose: c, engine: c.Engine, guestFor: guestbin.For, guestWithin: startTimeout,
 		held: map[string]*sandbox{}, volumes: map[string]*guestVolumeOf{}, badVolumes: map[string]bool{}, admission: admission, clock: time.Now, busyWaits: busyWaits,
 	}
 	if p.server, err = c.Engine.Connect(ctx); err == nil {

@@ -169,7 +169,7 @@ func TestRunsc_Promises(t *testing.T) {
 	d := dockertest.StartRunscDaemon(t, nil, debian)
 	column{
 		name: "docker guest runsc debian user", spec: fumehood.Spec{Image: debian, User: "tester", Dir: "/home/tester"},
-		users:  conformance.Users{Name: "daemon", UID: 1, GID: 1},
-		opts:   docker.Options{Host: d.Host, StateDir: t.TempDir(), Runtime: "runsc"},
+		users: conformance.Users{Name: "daemon", UID: 1, GID: 1},
+		opts:  docker.Options{Host: d.Host, StateDir: t.TempDir(), Runtime: "runsc"},
 	}.run(t, program)
 }

@@ -177,7 +177,7 @@ func (s *service) launch(ctx context.Context, project *compose.Project) error {
 			}
 		}
 	}
-	began, cancel := context.WithTimeoutCause(ctx, startTimeout, errSlow)
+	began, cancel := context.WithTimeoutCause(ctx, s.sb.p.guestWithin, slow(s.sb.p.guestWithin))
 	defer cancel()
 	for _, c := range s.containers {
 		state, ok := s.sb.p.watch.Until(began, c.ID, func(s engine.ContainerState) bool { return s.Started || s.Died })
