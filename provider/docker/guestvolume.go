@@ -221,7 +221,8 @@ func guestTree(program []byte) io.Reader {
 		// It can be run and not be read, which keeps others from looking into its processes from their first moment on,
 		// before it has said so itself: see ptrace(2).
 		{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(compose.GuestProgram, "/"), Mode: 0o711, Size: int64(len(program))},
-		// gVisor runs only what a user may also read, and lets no process trace what is not its descendant.
+		// gVisor runs only what a user may also read. An unreadable file would protect nothing there; what does is that a
+		// process traces its descendants only.
 		{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(compose.ReadableGuest, "/"), Mode: 0o755, Size: int64(len(program))},
 	} {
 		h.Format = tar.FormatPAX
