@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +15,7 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/dockertest"
 	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider/docker"
 )
@@ -269,6 +272,8 @@ func TestProvider_Start_muteGuest(t *testing.T) {
 	const source = `package main
 
 import (
+	"io"
+	"net/http"
 	"os"
 	"time"
 )
@@ -316,5 +321,24 @@ func main() {
 				}
 			}
 		})
+	}
+}
+
+// An exec whose process the Engine never reports as started is given up.
+func TestService_Exec_neverStarted(t *testing.T) {
+	t.Parallel()
+	socket := dockertest.Between(t, engineOf(t), func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		if !strings.Contains(r.URL.Path, "/exec/") || !strings.HasSuffix(r.URL.Path, "/json") {
+			next.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"ID": "x", "Running": true, "Pid": 0}`) // the client shows what is missing
+	})
+	p := newProvider(t, docker.Options{Host: "unix://" + socket, Transport: docker.TransportEngine}.Sped(12))
+	sb := start(t, p, fumehood.Spec{Image: busybox})
+	_, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sleep", "1000"}})
+	if !errors.Is(err, fumehood.ErrUnavailable) || !strings.Contains(err.Error(), "has not reported within 5s that the program started") {
+		t.Errorf("got %v", err)
 	}
 }
