@@ -48,8 +48,8 @@ func (p *Provider) up(ctx context.Context, sb *sandbox, arch string) error {
 func (p *Provider) bring(ctx context.Context, sb *sandbox, arch string) error {
 	rec := sb.spec.Recorder()
 	var project *compose.Project
-	learned := false // what the daemon's default runtime is
-	for again := false; ; {
+	var done mended
+	for {
 		end := rec.Phase("guest")
 		guest, err := p.ensureGuest(ctx, arch)
 		end(err)
@@ -64,26 +64,7 @@ func (p *Provider) bring(ctx context.Context, sb *sandbox, arch string) error {
 		if err == nil {
 			break
 		}
-		if errors.Is(err, errOtherGuest) && !learned && ctx.Err() == nil {
-			learned = true
-			if err := sb.discard(ctx); err != nil {
-				return err
-			}
-			continue
-		}
-		if again || sb.gone || ctx.Err() != nil {
-			return err
-		}
-		again = true
-		if errors.Is(err, errNotGuest) {
-			p.dropBadGuest(ctx, arch, guest)
-		} else {
-			if there, herr := p.engine.HasVolume(ctx, guest.name); herr != nil || there {
-				return err
-			}
-			p.forgetGuest(arch, guest, false)
-		}
-		if err := sb.discard(ctx); err != nil {
+		if err := p.mend(ctx, sb, arch, guest, err, &done); err != nil {
 			return err
 		}
 	}
@@ -92,6 +73,36 @@ func (p *Provider) bring(ctx context.Context, sb *sandbox, arch string) error {
 	err := sb.start(ctx, project)
 	end(err)
 	return err
+}
+
+// mended is what was done already so that a sandbox can be created.
+type mended struct {
+	guest   bool // another guest's volume was looked for
+	runtime bool // the daemon's runtimes were looked up
+}
+
+// mend does away with the reason why a sandbox could not be created, and with what there is of it. It returns err where it
+// cannot.
+func (p *Provider) mend(ctx context.Context, sb *sandbox, arch string, guest *guestVolumeOf, err error, done *mended) error {
+	if sb.gone || ctx.Err() != nil {
+		return err
+	}
+	switch {
+	case errors.Is(err, errOtherGuest) && !done.runtime:
+		done.runtime = true
+	case done.guest:
+		return err
+	case errors.Is(err, errNotGuest):
+		done.guest = true
+		p.dropBadGuest(ctx, arch, guest)
+	default:
+		if there, herr := p.engine.HasVolume(ctx, guest.name); herr != nil || there {
+			return err
+		}
+		done.guest = true
+		p.forgetGuest(arch, guest, false)
+	}
+	return sb.discard(ctx)
 }
 
 // discard removes what there is of a sandbox that is to be made anew.
