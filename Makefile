@@ -40,6 +40,7 @@ test-all: ## all that exists, in parts that can be run alone: after a change of 
 test-all-tests: FUMEHOOD_TIER := all
 test-all-tests: images guest ## a part of test-all: all tests at full size, with the race detector
 	@scripts/ensure-qemu
+	@GO=$(GO) scripts/ensure-runsc
 	@$(TEST) -race -count=1 -p 2 -parallel 4 -timeout 60m ./provider/docker ./...
 
 test-all-promises: promises ## a part of test-all: every column of the conformance suite
@@ -71,6 +72,7 @@ vet: guest ## vet for Linux, macOS and Windows
 tidy: ## check that go.mod and go.sum are tidy, here and in tools
 	$(GO) mod tidy -diff
 	$(GO) -C tools mod tidy -diff
+	$(GO) -C tools/runsc mod tidy -diff
 
 names: ## check that the project's former name is gone
 	@scripts/check-names
@@ -84,6 +86,7 @@ generate: ## rebuild generated files
 # The flag -update-promises exists only where a test uses the conformance suite.
 promises: FUMEHOOD_TIER := all
 promises: images guest ## record again which promises each provider keeps
+	@GO=$(GO) scripts/ensure-runsc
 	@packages=$$($(GO) list -f '{{$$p := .ImportPath}}{{range .TestImports}}{{$$p}} {{.}}{{"\n"}}{{end}}{{range .XTestImports}}{{$$p}} {{.}}{{"\n"}}{{end}}' ./provider/... \
 		| awk '$$1 ~ suite || $$2 ~ suite { print $$1 }' suite='/fumehood/provider/conformance$$' | sort -u); \
 	$(GO) test -count=1 -p 1 -parallel 8 -timeout 60m $$packages -run Promises -args -update-promises

@@ -196,6 +196,7 @@ type ServiceInfo struct {
 	Image     string // the image's reference; empty where there is none
 	User      string // the user that commands run as by default; empty means root
 	Dir       string // the absolute directory that relative paths are below
+	Runtime   string // the container runtime; empty where there is none
 }
 
 // FileInfo describes a file in a service.

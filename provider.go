@@ -43,6 +43,9 @@ type Spec struct {
 	// Network is NetworkNone (also when empty), NetworkBridge, NetworkHost, or the name of a network
 	// that exists. Everything but none loosens the isolation and is logged.
 	Network string
+	// Runtime is the name of the container runtime, such as runsc for gVisor, also of a Compose project's services. Empty
+	// means the provider's, else the daemon's default.
+	Runtime string
 	// Ports are published on the host's loopback address, which needs a network. Connection tells them; those of
 	// one port of the container for which the host's may be any may have the same.
 	Ports []Port

@@ -78,7 +78,7 @@ func TestWhatDescribesASandboxIsDiscovered(t *testing.T) {
 func TestASandboxOfAnEnvironment(t *testing.T) {
 	dir := t.TempDir()
 	e, err := Parse(filepath.Join(dir, "env.yaml"), []byte(`type: docker
-docker: {image: a, network: bridge, ports: {8080: 80}, extra_mounts: {.: /data}, user: nobody, mount_workspace: false, binary: podman}
+docker: {image: a, network: bridge, ports: {8080: 80}, extra_mounts: {.: /data}, user: nobody, mount_workspace: false, binary: podman, runtime: runsc}
 environment: {env: {A: spec, B: spec}, include_os_env: true}
 limits: {memory: 64MiB}
 `))
@@ -91,7 +91,7 @@ limits: {memory: 64MiB}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Image != "a" || got.Dir != "/workspace" || got.Network != "bridge" || got.User != "nobody" || got.Binary != "podman" || got.Limits.Memory != 64<<20 ||
+	if got.Image != "a" || got.Dir != "/workspace" || got.Network != "bridge" || got.User != "nobody" || got.Binary != "podman" || got.Runtime != "runsc" || got.Limits.Memory != 64<<20 ||
 		got.Env["A"] != "spec" || got.Env["B"] != "own" || got.Env["C"] != "host" ||
 		!slices.Equal(got.Ports, []fumehood.Port{{Host: 8080, Container: 80}, {Container: 90}}) ||
 		!slices.Equal(got.Mounts, []fumehood.Mount{{Host: dir, Container: "/data"}}) {

@@ -78,6 +78,9 @@ type Docker struct {
 	// Network is none (also when absent), bridge, host (Linux only), or the name of a network that
 	// exists. Everything but none loosens the isolation.
 	Network string `yaml:"network" form:"network"`
+	// Runtime is the name of one of the daemon's container runtimes, such as runsc for gVisor. Absent means the
+	// user's choice, else the daemon's default.
+	Runtime string `yaml:"runtime" form:"runtime"`
 	// Ports publishes ports of the container on the loopback interface of the host, as HOST: CONTAINER.
 	// Host port 0 is a free one that the daemon chooses; it also takes a list of container ports.
 	Ports Ports `yaml:"ports"`

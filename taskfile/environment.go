@@ -90,12 +90,12 @@ func (e *Environment) read(from source, opts ReadOptions) (environment, string, 
 	switch {
 	case given > 1:
 		return environment{}, "", errors.New("it has more than one of file, compose, dockerfile and image")
-	case !plain && (e.User != "" || e.Workdir != "" || len(e.Env) > 0 || e.Network != ""):
-		return environment{}, "", errors.New("user, workdir, env and network go with an image: the file says them itself")
+	case !plain && (e.User != "" || e.Workdir != "" || len(e.Env) > 0 || e.Network != "" || e.Runtime != ""):
+		return environment{}, "", errors.New("user, workdir, env, network and runtime go with an image: the file says them itself")
 	case e.Service != "" && len(e.Compose) == 0 && e.File == "":
 		return environment{}, "", errors.New("a service is one of a Compose project")
 	case plain:
-		return environment{Spec: fumehood.Spec{Image: e.Image, User: e.User, Dir: e.Workdir, Env: e.Env, Network: e.Network, AllowUnsafe: opts.AllowUnsafe}}, spec.TypeDocker, nil
+		return environment{Spec: fumehood.Spec{Image: e.Image, User: e.User, Dir: e.Workdir, Env: e.Env, Network: e.Network, Runtime: e.Runtime, AllowUnsafe: opts.AllowUnsafe}}, spec.TypeDocker, nil
 	}
 	var found spec.Found
 	switch {

@@ -108,8 +108,8 @@ type Sample struct {
 // Args are a program and its arguments. In YAML a text is one that sh runs.
 type Args []string
 
-// Environment says what sandboxes are: by one of file, compose, dockerfile and image. User, workdir, env and network go
-// with an image only, or with nothing: then the image is Fumehood's default.
+// Environment says what sandboxes are: by one of file, compose, dockerfile and image. User, workdir, env, network and
+// runtime go with an image only, or with nothing: then the image is Fumehood's default.
 type Environment struct {
 	// File is an environment spec, or a folder or file of any kind that fumehood run -f takes.
 	File string `yaml:"file" form:"some"`
@@ -128,6 +128,9 @@ type Environment struct {
 	// Network is none (also when absent), bridge, host, or the name of a network that exists. Everything but none
 	// loosens the isolation.
 	Network string `yaml:"network" form:"network"`
+	// Runtime is the name of one of the daemon's container runtimes, such as runsc for gVisor. Absent means the user's
+	// choice, else the daemon's default.
+	Runtime string `yaml:"runtime" form:"runtime"`
 	// Service is the default service of a Compose project. Absent means that which the project says.
 	Service string `yaml:"service" form:"some"`
 }

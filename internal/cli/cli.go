@@ -69,6 +69,7 @@ type app struct {
 	quiet     bool // see quietly
 	noReaper  bool
 	seccomp   string // a profile's file
+	runtime   string // of containers
 
 	allowUnenforced bool // limits
 }
@@ -199,7 +200,8 @@ Ctrl-C and by SIGTERM.`,
 	root.PersistentFlags().BoolVar(&a.noReaper, "no-reaper", false, "start no second process that removes the sandboxes should this one be killed")
 	root.PersistentFlags().BoolVar(&a.allowUnenforced, "allow-unenforced-limits", false, "run Docker sandboxes where the daemon cannot hold their limits, as without control groups, instead of refusing")
 	root.PersistentFlags().StringVar(&a.seccomp, "seccomp", "", "the `file` of another seccomp profile for Docker sandboxes, or unconfined to filter no system call: it may allow more (default Fumehood's own)")
-	markSettings(root.PersistentFlags(), "provider", "strict-prereqs", "transport", "default-image", "log-format", "log-level", "no-reaper", "seccomp", "allow-unenforced-limits")
+	root.PersistentFlags().StringVar(&a.runtime, "runtime", "", "the `name` of the container runtime of Docker sandboxes, such as runsc for gVisor; no file replaces it by one that isolates less (default the daemon's)")
+	markSettings(root.PersistentFlags(), "provider", "strict-prereqs", "transport", "default-image", "log-format", "log-level", "no-reaper", "seccomp", "runtime", "allow-unenforced-limits")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError("%w", err) })
 	root.AddCommand(
 		a.newRunCommand(runSandbox), a.newUpCommand(runUp), a.newPsCommand(), a.newExecCommand(runExec), a.newProcessCommand(), a.newCpCommand(runCp),

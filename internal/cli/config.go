@@ -56,6 +56,7 @@ takes an image's entrypoint for one that adds nothing.`,
 }
 
 func showConfig(ctx context.Context, a *app, opts configOptions) error {
+	opts.spec.Runtime = a.runtime
 	c, err := docker.ResolveCompose(ctx, opts.spec)
 	if err != nil {
 		return err

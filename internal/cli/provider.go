@@ -29,6 +29,9 @@ func (a *app) open(ctx context.Context, name string) (fumehood.Provider, error) 
 		}
 		return p, nil
 	case "local":
+		if a.runtime != "" && !a.settings.used["runtime"] {
+			return nil, usageError("--runtime is for containers: the local provider has none")
+		}
 		return local.New(local.Options{Logger: a.providerLog()})
 	}
 	return nil, usageError("--provider %q is neither docker nor local", name)
@@ -55,7 +58,7 @@ func (a *app) allowed(file, name string) error {
 
 func (a *app) dockerOptions() docker.Options {
 	return docker.Options{
-		Transport: docker.Transport(a.transport), StrictPrereqs: a.strict, NoReaper: a.noReaper, DefaultImage: a.image, Seccomp: a.seccomp, AllowUnenforcedLimits: a.allowUnenforced, Logger: a.providerLog(), Progress: newPullProgress(a.tell).report,
+		Transport: docker.Transport(a.transport), StrictPrereqs: a.strict, NoReaper: a.noReaper, DefaultImage: a.image, Seccomp: a.seccomp, Runtime: a.runtime, AllowUnenforcedLimits: a.allowUnenforced, Logger: a.providerLog(), Progress: newPullProgress(a.tell).report,
 		ClassicBuilder: os.Getenv("DOCKER_BUILDKIT") == "0", // as for the docker command
 	}
 }

@@ -136,9 +136,6 @@ var rules = []rule{
 	}, "it can start processes until the host has none left"},
 }
 
-// knownRuntimes isolate no less than the Engine's own.
-var knownRuntimes = []string{"runc", "io.containerd.runc.v2", "crun", "runsc", "io.containerd.runsc.v1", "kata", "kata-runtime", "io.containerd.kata.v2"}
-
 // other returns a value that is neither empty, nor among those allowed, nor a service of the project.
 func other(mode func(*types.ServiceConfig) string, allowed ...string) func(*types.ServiceConfig) string {
 	return func(s *types.ServiceConfig) string {

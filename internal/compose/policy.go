@@ -35,6 +35,9 @@ type Policy struct {
 	Unheld Unheld
 	// Images are what services run, by service. One that is not here runs what the project says.
 	Images map[string]Image
+	// Runtime is what the user chose; empty means the daemon's default. Runtimes are the daemon's.
+	Runtime  string
+	Runtimes Runtimes
 	// Subnets are one for each network of NetworksNeeded, in its order. Without any, the Engine chooses.
 	Subnets []netip.Prefix
 }
@@ -89,7 +92,7 @@ func (p *Project) Internal() bool { return p.internal }
 // Apply makes the project, as it was loaded, fit a policy. It is pure, and may be done again with another.
 func (p *Project) Apply(pol Policy) []Change {
 	p.project = p.as.WithoutUnnecessaryResources() // a copy
-	p.serve, p.forward = map[string]bool{}, map[string][]fumehood.Port{}
+	p.serve, p.forward, p.runtimes = map[string]bool{}, map[string][]fumehood.Port{}, pol.Runtimes
 	a := &applying{Project: p, pol: pol, changes: slices.Clone(p.notes)}
 	a.networks()
 	a.volumes()
@@ -139,6 +142,7 @@ func (a *applying) apply(svc *types.ServiceConfig) {
 	a.binds(svc)
 	a.limits(svc)
 	a.pol.Unheld.standIn(svc)
+	a.runtime(svc)
 	idle := a.idles(svc, img)
 	a.harden(svc, idle)
 	a.process(svc, idle)

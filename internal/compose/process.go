@@ -102,8 +102,9 @@ func (a *applying) process(svc *types.ServiceConfig, idle bool) {
 		return
 	}
 	was := strings.Join(slices.Concat(svc.Entrypoint, svc.Command), " ")
-	a.change(svc, "command", was, GuestProgram, "what only waits is replaced by the guest, so that commands begin sooner")
-	svc.Entrypoint, svc.Command, svc.Init = types.ShellCommand{GuestProgram}, types.ShellCommand{}, nil
+	program := a.runtimes.Guest(svc.Runtime)
+	a.change(svc, "command", was, program, "what only waits is replaced by the guest, so that commands begin sooner")
+	svc.Entrypoint, svc.Command, svc.Init = types.ShellCommand{program}, types.ShellCommand{}, nil
 	// The guest takes no signal as an order to end.
 	grace := types.Duration(time.Second)
 	svc.StopSignal, svc.StopGracePeriod = "SIGKILL", &grace

@@ -23,6 +23,8 @@ const DefaultService = "default"
 const (
 	GuestDir     = "/.fumehood"
 	GuestProgram = GuestDir + "/guest"
+	// ReadableGuest is the same program in a file that every user may read, which gVisor needs to run it.
+	ReadableGuest = GuestDir + "/guest-readable"
 	// SocketDir is where the host's folder with its sockets is mounted.
 	SocketDir = GuestDir + "/host"
 )
@@ -41,6 +43,8 @@ type Project struct {
 	serve   map[string]bool            // by service: its main process is a guest that serves the host
 	forward map[string][]fumehood.Port // by service: ports that the host forwards connections to
 
+	runtimes Runtimes // of the daemon, as far as they are known
+
 	*loaded // nil of a generated one
 }
 
@@ -56,6 +60,8 @@ type Main struct {
 	// ConfigFile is where the project will lie as a file; empty where it is not written.
 	ConfigFile string
 	Unheld     Unheld
+	// Runtimes are the daemon's.
+	Runtimes Runtimes
 }
 
 // Generate makes the one-service project for a spec, which is valid and has an image and a name. It is pure.
@@ -67,9 +73,10 @@ func Generate(spec fumehood.Spec, main Main, labels Labels) *Project {
 		ContainerName: ContainerName(spec.Name),
 		Image:         spec.Image,
 		PullPolicy:    types.PullPolicyNever, // the provider has pulled: the SDK must not ask a registry
-		Entrypoint:    types.ShellCommand{GuestProgram},
+		Entrypoint:    types.ShellCommand{main.Runtimes.Guest(spec.Runtime)},
 		Command:       types.ShellCommand{},
 		User:          spec.User,
+		Runtime:       spec.Runtime,
 		WorkingDir:    spec.Dir,
 		Environment:   environment(spec.Env),
 		Labels:        maps.Clone(types.Labels(labels)).Add(engine.LabelDefault, "true"),
@@ -139,7 +146,7 @@ func Generate(spec fumehood.Spec, main Main, labels Labels) *Project {
 		p.Networks["outside"] = types.NetworkConfig{Name: spec.Network, External: true}
 	}
 	p.Services[svc.Name] = svc
-	return &Project{project: p, main: svc.Name, serve: map[string]bool{svc.Name: main.Serve}}
+	return &Project{project: p, main: svc.Name, serve: map[string]bool{svc.Name: main.Serve}, runtimes: main.Runtimes}
 }
 
 // published is a port of the host; empty where the Engine is to choose one.

@@ -19,6 +19,8 @@ type Service struct {
 	Containers []string // the names of its containers, at least one; commands run in the first
 	Image      string   // the image's reference
 	Serves     bool     // the main process is a guest that serves the host
+	Guest      string   // the path of the guest's program in its containers
+	Runtime    string   // that of its containers; empty means the daemon's default
 	User, Dir  string   // as the project says; empty means the image's
 	After      []Dependency
 	// Forward are ports that the Engine does not publish, so that the host has to forward connections to
@@ -72,7 +74,7 @@ func (p *Project) Services() []Service {
 
 func (p *Project) describe(svc types.ServiceConfig) Service {
 	s := Service{
-		Name: svc.Name, Image: api.GetImageNameOrDefault(svc, p.project.Name), Serves: p.serve[svc.Name],
+		Name: svc.Name, Image: api.GetImageNameOrDefault(svc, p.project.Name), Serves: p.serve[svc.Name], Guest: p.runtimes.Guest(svc.Runtime), Runtime: svc.Runtime,
 		User: svc.User, Dir: svc.WorkingDir, Forward: p.forward[svc.Name], Hooked: p.hooked(svc),
 	}
 	for n := range svc.GetScale() {

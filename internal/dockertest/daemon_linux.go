@@ -28,6 +28,7 @@ type Daemon struct {
 
 	t          testing.TB
 	dir        string
+	flags      []string // of dockerd, beside our own
 	socket     string
 	rootless   bool      // see StartRootlessDaemon
 	containerd *exec.Cmd // of its own, as where systemd starts both; it is not restarted. Nil of a rootless one, which starts it itself
@@ -39,7 +40,13 @@ type Daemon struct {
 // for want of rights or of the program, the test skips, or fails with FUMEHOOD_TIER set.
 func StartDaemon(t testing.TB, images ...string) *Daemon {
 	t.Helper()
-	return startDaemon(t, false, images)
+	return startDaemon(t, false, nil, images)
+}
+
+// StartDaemonWith is StartDaemon with more flags of dockerd.
+func StartDaemonWith(t testing.TB, flags []string, images ...string) *Daemon {
+	t.Helper()
+	return startDaemon(t, false, flags, images)
 }
 
 // rootlessIDs is the first of the user ids that a rootless daemon has.
@@ -49,10 +56,10 @@ const rootlessIDs = 1 << 20
 // themselves. Where the machine has control groups of version 1, it holds no limits. It does not see the folders of root.
 func StartRootlessDaemon(t testing.TB, images ...string) *Daemon {
 	t.Helper()
-	return startDaemon(t, true, images)
+	return startDaemon(t, true, nil, images)
 }
 
-func startDaemon(t testing.TB, rootless bool, images []string) *Daemon {
+func startDaemon(t testing.TB, rootless bool, flags, images []string) *Daemon {
 	t.Helper()
 	tier.NeedDocker(t)
 	if err := canStart(); err != nil {
@@ -62,7 +69,7 @@ func startDaemon(t testing.TB, rootless bool, images []string) *Daemon {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Daemon{t: t, dir: dir, socket: filepath.Join(dir, "s"), Host: "unix://" + filepath.Join(dir, "s"), rootless: rootless}
+	d := &Daemon{t: t, dir: dir, flags: flags, socket: filepath.Join(dir, "s"), Host: "unix://" + filepath.Join(dir, "s"), rootless: rootless}
 	if d.log, err = os.Create(filepath.Join(dir, "log")); err != nil {
 		t.Fatal(err)
 	}
@@ -106,6 +113,40 @@ func canStart() error {
 	return nil
 }
 
+// StartRunscDaemon starts an Engine that has gVisor's runtime, runsc, which scripts/ensure-runsc builds. Where it cannot, the
+// test skips, or fails with FUMEHOOD_TIER=all.
+func StartRunscDaemon(t testing.TB, flags []string, images ...string) *Daemon {
+	t.Helper()
+	runsc, err := findRunsc()
+	if err != nil {
+		tier.Missing(t, tier.All, err)
+	}
+	if err := canStart(); err != nil {
+		tier.Missing(t, tier.All, err)
+	}
+	return StartDaemonWith(t, append([]string{"--add-runtime", "runsc=" + runsc}, flags...), images...)
+}
+
+// findRunsc returns the path of runsc: that in the module's folder bin, or on the PATH.
+func findRunsc() (string, error) {
+	dir, err := os.Getwd()
+	for err == nil && dir != "/" {
+		if _, serr := os.Stat(filepath.Join(dir, "go.mod")); serr == nil {
+			break
+		}
+		dir = filepath.Dir(dir)
+	}
+	built := filepath.Join(dir, "bin", "runsc")
+	if _, serr := os.Stat(built); err == nil && serr == nil {
+		return built, nil
+	}
+	path, err := exec.LookPath("runsc")
+	if err != nil {
+		return "", fmt.Errorf("the test needs gVisor: %w; scripts/ensure-runsc builds it", err)
+	}
+	return path, nil
+}
+
 func (d *Daemon) in(name string) string { return filepath.Join(d.dir, name) }
 
 // run starts a program of the daemon's.
@@ -136,10 +177,10 @@ const daemonWithin = 90 * time.Second
 // Start starts it, and returns when it answers.
 func (d *Daemon) Start() {
 	d.t.Helper()
-	args := []string{
+	args := append([]string{
 		"--config-file", d.in("config.json"), "--data-root", d.in("data"), "--exec-root", d.in("exec"),
 		"--pidfile", d.in("pid"), "--host", d.Host, "--bridge=none", "--iptables=false", "--ip-forward=false", "--live-restore", "--shutdown-timeout=2",
-	}
+	}, d.flags...)
 	if d.rootless { // the machine's /run is not its own
 		d.cmd = d.run("sh", append([]string{"-c", `mount -t tmpfs none /run && exec dockerd --rootless "$@"`, "sh"}, args...)...)
 	} else {

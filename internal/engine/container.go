@@ -33,6 +33,7 @@ type State struct {
 	Created    time.Time
 	Began      string // when it was last started, as the Engine writes it
 	pid        int    // of its main process, on the Engine's machine
+	Runtime    string // the name of the container runtime; empty where the Engine doesn't say
 	User       string
 	WorkingDir string
 	TTY        bool
@@ -97,6 +98,7 @@ func (c *Client) Inspect(ctx context.Context, id string) (State, error) {
 	if host := res.Container.HostConfig; host != nil {
 		s.Mounts = slices.AppendSeq(s.Mounts, maps.Keys(host.Tmpfs))
 		s.Bounding = bounding(host)
+		s.Runtime = host.Runtime
 	}
 	slices.Sort(s.Mounts)
 	if net := res.Container.NetworkSettings; net != nil {

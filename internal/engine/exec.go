@@ -148,8 +148,16 @@ func deliverable(cmd fumehood.Cmd) error {
 	return nil
 }
 
+// execWithin bounds the wait for the Engine's report that an exec's process has started.
+const execWithin = time.Minute
+
 func (e *Exec) awaitStart(ctx context.Context, cmd fumehood.Cmd) error {
+	within := e.c.speedup.Of(execWithin)
 	select {
+	case <-time.After(within):
+		return &fumehood.Error{
+			Class: fumehood.ErrUnavailable, Err: fmt.Errorf("the Engine has not reported within %v that the program started; whether it ran is not known", within),
+		}
 	case <-e.started:
 	case <-ctx.Done():
 		return ctx.Err()

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -18,11 +19,13 @@ type Info struct {
 	DriverStatus  map[string]string // what the storage driver says: "Backing Filesystem" ...
 	Security      []string          // "seccomp", "apparmor", "userns", "rootless" ..., without their options
 	Runtimes      []string          // the names, the default first
-	RootDir       string            // where the Engine keeps its data, on its machine
-	CPUs          int
-	Memory        int64     // bytes
-	Holds         Holds     // which limits it can hold
-	Time          time.Time // what the clock of its machine says; zero where it does not tell
+	// RuntimePrograms are, by name, the programs or shims of the runtimes.
+	RuntimePrograms map[string]string
+	RootDir         string // where the Engine keeps its data, on its machine
+	CPUs            int
+	Memory          int64     // bytes
+	Holds           Holds     // which limits it can hold
+	Time            time.Time // what the clock of its machine says; zero where it does not tell
 }
 
 // Holds says which limits of containers an Engine can hold. Without control groups, as a rootless one of version 1, none.
@@ -37,7 +40,7 @@ func (c *Client) Info(ctx context.Context) (Info, error) {
 	i := res.Info
 	info := Info{
 		CgroupVersion: i.CgroupVersion, Kernel: i.KernelVersion, Driver: i.Driver, DriverStatus: map[string]string{},
-		RootDir: i.DockerRootDir, CPUs: i.NCPU, Memory: i.MemTotal, Runtimes: []string{i.DefaultRuntime},
+		RootDir: i.DockerRootDir, CPUs: i.NCPU, Memory: i.MemTotal, Runtimes: []string{i.DefaultRuntime}, RuntimePrograms: map[string]string{},
 	}
 	info.Holds = Holds{Memory: i.MemoryLimit, Swap: i.SwapLimit, PIDs: i.PidsLimit, CPUs: i.CPUCfsQuota}
 	info.Time, _ = time.Parse(time.RFC3339Nano, i.SystemTime) // zero where it is not told
@@ -49,6 +52,7 @@ func (c *Client) Info(ctx context.Context) (Info, error) {
 		info.Security = append(info.Security, name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(i.Runtimes)) {
+		info.RuntimePrograms[name] = cmp.Or(i.Runtimes[name].Path, i.Runtimes[name].Type)
 		if name != i.DefaultRuntime {
 			info.Runtimes = append(info.Runtimes, name)
 		}

@@ -75,9 +75,28 @@ func control(file *os.File, f func(fd int) error) error {
 func (s *Socket) Reading(f func(fd int) bool) error {
 	raw, err := s.in.SyscallConn()
 	if err == nil {
-		err = raw.Read(func(uintptr) bool { return f(s.fd) })
+		err = raw.Read(func(in uintptr) bool {
+			for {
+				if f(s.fd) {
+					return true
+				}
+				if !pending(int(in)) {
+					return false
+				}
+			}
+		})
 	}
 	return s.known(err)
+}
+
+// pending reports whether an epoll instance has an event, where the kernel has to be asked before each wait.
+func pending(epoll int) bool {
+	if !forgets() {
+		return false
+	}
+	var events [1]unix.EpollEvent
+	n, err := unix.EpollWait(epoll, events[:], 0)
+	return n > 0 || errors.Is(err, unix.EINTR)
 }
 
 // known makes an error of the epoll instances one that callers of package os know.
@@ -108,11 +127,18 @@ func (s *Socket) Writing(f func(fd int) bool) error {
 	var aerr error
 	waiting := false
 	err = raw.Read(func(out uintptr) bool {
-		if done = f(s.fd); !done && !waiting {
-			waiting = true
-			aerr = s.add(int(out), unix.EPOLLOUT) // at once, should there be room by now
+		for {
+			if done = f(s.fd); !done && !waiting {
+				waiting = true
+				aerr = s.add(int(out), unix.EPOLLOUT) // at once, should there be room by now
+			}
+			if done || aerr != nil {
+				return true
+			}
+			if !pending(int(out)) {
+				return false
+			}
 		}
-		return done || aerr != nil
 	})
 	if waiting && aerr == nil {
 		err = errors.Join(err, control(s.out, func(out int) error {
@@ -121,6 +147,45 @@ func (s *Socket) Writing(f func(fd int) bool) error {
 	}
 	return s.known(errors.Join(err, aerr))
 }
+
+// forgets reports whether the kernel reports an epoll instance as ready again only after somebody has asked it in vain for
+// events, as gVisor does. Linux does so for each event; asking it would cost every message a system call.
+var forgets = sync.OnceValue(func() bool {
+	event, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return true
+	}
+	defer unix.Close(event)
+	inner, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return true
+	}
+	defer unix.Close(inner)
+	outer, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return true
+	}
+	defer unix.Close(outer)
+	const edge = 1 << 31 // EPOLLET, which does not fit the constant's type everywhere
+	if unix.EpollCtl(inner, unix.EPOLL_CTL_ADD, event, &unix.EpollEvent{Events: unix.EPOLLIN}) != nil ||
+		unix.EpollCtl(outer, unix.EPOLL_CTL_ADD, inner, &unix.EpollEvent{Events: unix.EPOLLIN | edge}) != nil {
+		return true
+	}
+	count, events := [8]byte{1}, [1]unix.EpollEvent{}
+	for range 2 {
+		if _, err := unix.Write(event, count[:]); err != nil {
+			return true
+		}
+		if n, err := unix.EpollWait(outer, events[:], 0); n != 1 || err != nil {
+			return true
+		}
+		if _, err := unix.Read(event, count[:]); err != nil {
+			return true
+		}
+		count = [8]byte{1}
+	}
+	return false
+})
 
 // Read reads what is there, waiting for it.
 func (s *Socket) Read(p []byte) (n int, err error) {

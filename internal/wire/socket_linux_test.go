@@ -74,6 +74,12 @@ func TestWhatIsWrittenToASocketIsRead(t *testing.T) {
 	}
 }
 
+func TestForgets(t *testing.T) {
+	if forgets() {
+		t.Error("Linux is taken for a kernel that has to be asked before each wait")
+	}
+}
+
 // Each message is answered by the other side, so that each side waits for every one.
 func TestASocketIsWokenByEachMessage(t *testing.T) {
 	a, b := socketPair(t)

@@ -66,15 +66,7 @@ func (p *Provider) bring(ctx context.Context, sb *sandbox, arch string) error {
 		if again || sb.gone || ctx.Err() != nil {
 			return err
 		}
-		if errors.Is(err, errNotGuest) {
-			p.dropBadGuest(ctx, arch, guest)
-		} else {
-			if there, herr := p.engine.HasVolume(ctx, guest.name); herr != nil || there {
-				return err
-			}
-			p.forgetGuest(arch, guest, false)
-		}
-		if err := sb.discard(ctx); err != nil {
+		if err := p.mend(ctx, sb, arch, guest, err); err != nil {
 			return err
 		}
 	}
@@ -83,6 +75,20 @@ func (p *Provider) bring(ctx context.Context, sb *sandbox, arch string) error {
 	err := sb.start(ctx, project)
 	end(err)
 	return err
+}
+
+// mend does away with the reason why a sandbox could not be created, its guest's volume, and with what there is of it. It
+// returns err where that is not the reason.
+func (p *Provider) mend(ctx context.Context, sb *sandbox, arch string, guest *guestVolumeOf, err error) error {
+	if errors.Is(err, errNotGuest) {
+		p.dropBadGuest(ctx, arch, guest)
+		return sb.discard(ctx)
+	}
+	if there, herr := p.engine.HasVolume(ctx, guest.name); herr != nil || there {
+		return err
+	}
+	p.forgetGuest(arch, guest, false)
+	return sb.discard(ctx)
 }
 
 // discard removes what there is of a sandbox that is to be made anew.

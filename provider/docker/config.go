@@ -33,7 +33,7 @@ func ResolveCompose(ctx context.Context, spec fumehood.Spec) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Config{Changes: p.Apply(compose.Policy{Volume: "fumehood-guest", Serve: !spec.Keep, Limits: spec.Limits})}
+	c := &Config{Changes: p.Apply(compose.Policy{Volume: "fumehood-guest", Serve: !spec.Keep, Limits: spec.Limits, Runtime: spec.Runtime})}
 	c.Default = p.Services()[0].Name
 	if c.YAML, err = p.YAML(); err != nil {
 		return nil, err

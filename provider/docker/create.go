@@ -21,11 +21,11 @@ func (sb *sandbox) create(ctx context.Context, guest string) (*compose.Project, 
 	if err := sb.checkName(ctx); err != nil {
 		return nil, err
 	}
-	holds, err := sb.p.holding(ctx)
+	info, err := sb.p.info(ctx)
 	if err != nil {
 		return nil, err
 	}
-	unheld := sb.unheld(holds)
+	unheld := sb.unheld(info.Holds)
 	sb.makeFolder(ctx)
 	var mount error // where the daemon may not see this machine's files
 	for attempt := 1; ; attempt++ {
@@ -33,7 +33,7 @@ func (sb *sandbox) create(ctx context.Context, guest string) (*compose.Project, 
 		if err != nil {
 			return nil, err
 		}
-		if err := sb.checkLimits(project, holds); err != nil {
+		if err := sb.checkLimits(project, info.Holds); err != nil {
 			return nil, err
 		}
 		sb.writeProject(project)
@@ -143,7 +143,7 @@ func (sb *sandbox) prepare(ctx context.Context) (arch string, err error) {
 // project makes the project to be created.
 func (sb *sandbox) project(ctx context.Context, guest string, unheld compose.Unheld) (*compose.Project, error) {
 	if sb.loaded == nil {
-		main := compose.Main{Volume: guest, Serve: sb.serves(), Sockets: sb.makeSockets(compose.DefaultService), ConfigFile: sb.projectFile(), Unheld: unheld}
+		main := compose.Main{Volume: guest, Serve: sb.serves(), Sockets: sb.makeSockets(compose.DefaultService), ConfigFile: sb.projectFile(), Runtimes: sb.p.runtimesKnown(), Unheld: unheld}
 		return compose.Generate(sb.spec, main, sb.labels()), nil
 	}
 	if sizes := sb.loaded.NetworksNeeded(); sb.subnets == nil && len(sizes) > 0 {
@@ -158,6 +158,7 @@ func (sb *sandbox) project(ctx context.Context, guest string, unheld compose.Unh
 	pol := compose.Policy{
 		Labels: sb.labels(), Volume: guest, Serve: sb.serves(), Sockets: sb.makeSockets, Limits: sb.spec.Limits,
 		Images: sb.images, Subnets: sb.subnets, ConfigFile: sb.projectFile(), Unheld: unheld,
+		Runtime: sb.spec.Runtime, Runtimes: sb.p.runtimesKnown(),
 	}
 	if sb.direct() {
 		pol.Volume, pol.Serve = "", false

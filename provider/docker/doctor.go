@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os/exec"
@@ -233,15 +234,18 @@ func (p *Provider) selfTest(ctx context.Context) (checks []Check) {
 	}
 	started := time.Since(begin)
 	begin = time.Now()
-	res, err := sb.Exec(ctx, fumehood.Cmd{Args: []string{compose.GuestProgram, "selftest"}, Wall: 30 * time.Second})
+	res, err := sb.Exec(ctx, fumehood.Cmd{Args: selfTestArgs, Wall: selfTestWithin})
 	ran := time.Since(begin)
 	checks = []Check{isolationCheck(res, err)}
-	holds, err := p.holding(ctx)
+	if checks[0].Status == OK {
+		checks = append(checks, commandsCheck(ctx, sb))
+	}
+	info, err := p.info(ctx)
 	if err != nil {
 		checks = append(checks, failed("limits", err))
 	}
 	for _, probe := range limitProbes {
-		if err == nil && !probe.can(holds) {
+		if err == nil && !probe.can(info.Holds) {
 			checks = append(checks, Check{Name: probe.name, Status: Fail, Detail: "the daemon cannot hold it", Hint: engine.UnheldHint})
 			continue
 		}
@@ -255,6 +259,55 @@ func (p *Provider) selfTest(ctx context.Context) (checks []Check) {
 		Name: "sandbox", Status: OK,
 		Detail: fmt.Sprintf("started in %d ms, a command in %d ms, removed in %d ms", started.Milliseconds(), ran.Milliseconds(), time.Since(begin).Milliseconds()),
 	})
+}
+
+// selfTestArgs is the command that doctor runs, which every user may run.
+var selfTestArgs = []string{compose.ReadableGuest, "selftest"}
+
+// selfTestWithin bounds each of doctor's commands.
+const selfTestWithin = 30 * time.Second
+
+// commandsCheck runs commands in each way that commands are run: one after the other, followed, with an input, and as
+// another user.
+func commandsCheck(ctx context.Context, sb *fumehood.Sandbox) Check {
+	const name = "commands"
+	runtime := cmp.Or(sb.ServiceInfo().Runtime, "the default runtime")
+	for _, c := range []struct {
+		what string
+		live bool
+		cmd  fumehood.Cmd
+	}{
+		{"a second command", false, fumehood.Cmd{}},
+		{"a command that is followed", true, fumehood.Cmd{}},
+		{"a command with an input", false, fumehood.Cmd{Stdin: strings.NewReader("input")}},
+		{"a command of another user", false, fumehood.Cmd{User: "65534:65534"}},
+		{"a second command of another user", true, fumehood.Cmd{User: "65534:65534"}},
+	} {
+		c.cmd.Args, c.cmd.Wall = selfTestArgs, selfTestWithin
+		res, err := runOnce(ctx, sb, c.cmd, c.live)
+		if err == nil && res.Outcome != fumehood.Exited {
+			err = fmt.Errorf("it %s", res.Outcome)
+			if res.Outcome == fumehood.TimedOut {
+				err = fmt.Errorf("it has not ended within %v", selfTestWithin)
+			}
+		}
+		if err != nil {
+			return Check{Name: name, Status: Fail, Detail: fmt.Sprintf("%s, under %s: %v", c.what, runtime, err), Hint: "choose another runtime with --runtime"}
+		}
+	}
+	return Check{Name: name, Status: OK, Detail: "they end, for root and for another user, under " + runtime}
+}
+
+// runOnce runs a command, and follows its output where live is set.
+func runOnce(ctx context.Context, sb *fumehood.Sandbox, cmd fumehood.Cmd, live bool) (*fumehood.Result, error) {
+	if !live {
+		return sb.Exec(ctx, cmd)
+	}
+	p, err := sb.Start(ctx, cmd)
+	if err != nil {
+		return nil, err
+	}
+	return p.Wait(ctx)
 }
 
 func isolationCheck(res *fumehood.Result, err error) Check {

@@ -24,6 +24,15 @@ func (p *Provider) OtherGuest(version string) {
 	}
 }
 
+// MuteGuest has the provider deliver a program in the guest's place that does not answer, and wait for it for so long.
+func (p *Provider) MuteGuest(program []byte, version string, within time.Duration) {
+	p.OtherGuest(version)
+	p.guestFor = func(context.Context, string, *slog.Logger) (guestbin.Binary, error) {
+		return guestbin.Binary{Program: program, Version: version}, nil
+	}
+	p.guestWithin = within
+}
+
 // guestsWith matches the guests whose version begins with a prefix.
 func guestsWith(prefix string) func(marked) bool {
 	return func(m marked) bool {

@@ -38,6 +38,27 @@ func (s *service) failing(ctx context.Context, c engine.State, op string, class 
 	return s.failure(op, &fumehood.Error{Class: class, Err: errors.New(b.String())})
 }
 
+// seenWithin bounds the look at a container whose guest does not answer.
+const seenWithin = 5 * time.Second
+
+// seen adds to the error about a guest that does not answer what is seen of it: the state of its container, the runtime, and
+// what the guest wrote to its standard error.
+func (s *service) seen(ctx context.Context, err error, complaint string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), seenWithin)
+	defer cancel()
+	what := "its container cannot be inspected"
+	if state, ierr := s.sb.p.engine.Inspect(ctx, s.id); ierr == nil {
+		what = "its container is " + state.Status
+		if state.Status == "exited" {
+			what += fmt.Sprintf(" with code %d", state.ExitCode)
+		}
+		if state.Runtime != "" {
+			what += ", under the runtime " + state.Runtime
+		}
+	}
+	return saying(fmt.Errorf("%w; %s", err, what), complaint)
+}
+
 // failure says of what service an error is.
 func (s *service) failure(op string, err error) error {
 	return &fumehood.Error{Op: op, Service: s.Name, Class: fumehood.ClassOf(err), Err: err}

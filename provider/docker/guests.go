@@ -69,11 +69,13 @@ func (g *guests) ready(ctx context.Context) error {
 	return nil
 }
 
-// What ends the start of a guest.
-var (
-	errSlow   error = &fumehood.Error{Class: fumehood.ErrUnavailable, Err: fmt.Errorf("the guest does not answer after %v, which is the limit", startTimeout)}
-	errClosed error = &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("the sandbox is closed")}
-)
+// slow is the error of a guest that has not answered within its time.
+func slow(within time.Duration) error {
+	return &fumehood.Error{Class: fumehood.ErrUnavailable, Err: fmt.Errorf("the guest does not answer after %v, which is the limit", within)}
+}
+
+// errClosed ends the start of a guest.
+var errClosed error = &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("the sandbox is closed")}
 
 // early explains an error about the main process during its start.
 func (g *guests) early(ctx context.Context, err error) error {
@@ -211,11 +213,14 @@ func (g *guests) forget(user string, u *userGuest) {
 // process, since the new guest could perhaps not be started beside it, and by the new one, since the main
 // process may not be allowed to.
 func (g *guests) start(ctx context.Context, user string, u, dead *userGuest) (err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, errSlow)
+	ctx, cancel := context.WithTimeoutCause(ctx, g.svc.sb.p.guestWithin, slow(g.svc.sb.p.guestWithin))
 	defer cancel()
 	defer func() {
 		if err != nil && errors.Is(err, ctx.Err()) {
 			err = fmt.Errorf("%w: %s", context.Cause(ctx), err.Error()) // it may tell what the guest complains of
+		}
+		if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			err = g.svc.seen(ctx, err, "")
 		}
 	}()
 	if dead != nil && g.main != nil {

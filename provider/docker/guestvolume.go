@@ -32,7 +32,7 @@ const volumePrefix = "fumehood-guest-"
 type guestVolumeOf struct {
 	name    string
 	guest   guestbin.Binary
-	checked bool // its content was read back
+	checked map[string]bool // by path: its content was read back
 }
 
 // ensureGuest returns the volume with the guest for an architecture. It is made where there is none.
@@ -152,20 +152,25 @@ func (sb *sandbox) checkGuest(ctx context.Context, volume *guestVolumeOf) error 
 			return err
 		}
 	}
-	return sb.p.checkGuest(ctx, volume, sb.services[0].containers[0].ID)
+	for _, s := range sb.services {
+		if err := sb.p.checkGuest(ctx, volume, s.containers[0].ID, s.Guest); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// checkGuest reads the guest back from a container that mounts its volume and is not started yet, unless this process has
-// done so before.
-func (p *Provider) checkGuest(ctx context.Context, volume *guestVolumeOf, container string) error {
+// checkGuest reads a file of the guest's back from a container that mounts its volume and is not started yet, unless this
+// process has done so before.
+func (p *Provider) checkGuest(ctx context.Context, volume *guestVolumeOf, container, path string) error {
 	p.mu.Lock()
-	checked := volume.checked
+	checked := volume.checked[path]
 	p.mu.Unlock()
 	if checked {
 		return nil
 	}
-	_, err := shared(ctx, &p.guests, "check "+volume.name, func(ctx context.Context) (struct{}, error) {
-		same, err := p.engine.HasFile(ctx, container, compose.GuestProgram, volume.guest.Program)
+	_, err := shared(ctx, &p.guests, "check "+volume.name+path, func(ctx context.Context) (struct{}, error) {
+		same, err := p.engine.HasFile(ctx, container, path, volume.guest.Program)
 		if err == nil && !same {
 			err = errNotGuest
 		}
@@ -176,7 +181,10 @@ func (p *Provider) checkGuest(ctx context.Context, volume *guestVolumeOf, contai
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	volume.checked = true
+	if volume.checked == nil {
+		volume.checked = map[string]bool{}
+	}
+	volume.checked[path] = true
 	return nil
 }
 
@@ -213,11 +221,16 @@ func guestTree(program []byte) io.Reader {
 		// It can be run and not be read, which keeps others from looking into its processes from their first moment on,
 		// before it has said so itself: see ptrace(2).
 		{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(compose.GuestProgram, "/"), Mode: 0o711, Size: int64(len(program))},
+		// gVisor runs only what a user may also read. An unreadable file would protect nothing there; what does is that a
+		// process traces its descendants only.
+		{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(compose.ReadableGuest, "/"), Mode: 0o755, Size: int64(len(program))},
 	} {
 		h.Format = tar.FormatPAX
 		_ = tw.WriteHeader(&h) // into memory: it cannot fail
+		if h.Typeflag == tar.TypeReg {
+			_, _ = tw.Write(program)
+		}
 	}
-	_, _ = tw.Write(program)
 	_ = tw.Close()
 	return &b
 }

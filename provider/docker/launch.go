@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/wire"
 	"github.com/fumehood/fumehood/internal/wire/client"
@@ -49,7 +48,7 @@ type launched struct {
 type execer func(ctx context.Context, w *engine.Watch, container, user string, args ...string) (*engine.ExecStream, error)
 
 func (g *guests) launchBy(ctx context.Context, exec execer, user string, since uint64, args ...string) (*launched, error) {
-	rw, err := exec(ctx, g.svc.sb.p.watch, g.svc.id, user, append([]string{compose.GuestProgram, "serve"}, args...)...)
+	rw, err := exec(ctx, g.svc.sb.p.watch, g.svc.id, user, append([]string{g.svc.Guest, "serve"}, args...)...)
 	if err != nil {
 		return nil, notGuest(err)
 	}
@@ -89,7 +88,7 @@ func (s *service) mayAsRoot(ctx context.Context, user string) error {
 	defer s.owning.Unlock()
 	lacks, known := s.powerless[user]
 	if !known {
-		ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, errSlow)
+		ctx, cancel := context.WithTimeoutCause(ctx, s.sb.p.guestWithin, slow(s.sb.p.guestWithin))
 		defer cancel()
 		l, err := s.guests.launchBy(ctx, s.sb.p.engine.ExecDuplex, user, 0)
 		if err != nil {

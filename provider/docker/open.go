@@ -43,8 +43,12 @@ func (p *Provider) Open(ctx context.Context, name string) (*fumehood.Sandbox, er
 		sb.key = nil
 	}
 	for _, s := range byService(containers) {
+		guest, err := p.guestOf(ctx, s[0].Runtime)
+		if err != nil {
+			return nil, within(ctx, op, err)
+		}
 		sb.services = append(sb.services, newService(sb, compose.Service{
-			Name: serviceOf(s[0]), Image: s[0].Image, Serves: s[0].Labels[engine.LabelMain] == engine.MainGuest, Ports: s[0].Ports,
+			Guest: guest, Name: serviceOf(s[0]), Image: s[0].Image, Serves: s[0].Labels[engine.LabelMain] == engine.MainGuest, Ports: s[0].Ports,
 		}, s))
 	}
 	sb.leave = p.watch.Also(ctx, engine.LabelSandbox+"="+name)

@@ -69,6 +69,9 @@ type Options struct {
 	// means Fumehood's own profile, and "unconfined" allows every system call; SECURITY.md says what is denied. It
 	// replaces neither the profile of a service that has its own (Compose.AllowUnsafe), nor is a privileged one given any.
 	Seccomp string
+	// Runtime is the name of the container runtime of sandboxes, such as runsc for gVisor. Empty means the daemon's default.
+	// A spec or a Compose file that names another one replaces it only where that isolates no less.
+	Runtime string
 	// AllowUnenforcedLimits has sandboxes run where the daemon cannot hold their limits, the default ones included, as one
 	// without control groups. Each process is held to the limit of memory then, and nothing to the others; Info and the log tell
 	// which limits are not held. Else such a start is an ErrUnsupported.
@@ -118,7 +121,8 @@ type Provider struct {
 	among    func(m marked) bool // what all clean-ups look at; nil means everything
 	presence presence
 
-	guestFor func(ctx context.Context, arch string, log *slog.Logger) (guestbin.Binary, error) // guestbin.For
+	guestWithin time.Duration                                                                     // bounds the first exchange with a guest
+	guestFor    func(ctx context.Context, arch string, log *slog.Logger) (guestbin.Binary, error) // guestbin.For
 
 	busyWaits []time.Duration // as the variable
 
@@ -131,8 +135,8 @@ type Provider struct {
 
 	seccompLogged sync.Once
 
-	asking  sync.Mutex
-	askedOf *holding // which limits the daemon holds; nil where it was not asked
+	asking sync.Mutex
+	asked  *question // what the daemon says of itself; nil where it was not asked
 
 	mu         sync.Mutex
 	held       map[string]*sandbox       // by name: started by this provider and not removed
@@ -189,7 +193,7 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 		return nil, err
 	}
 	p := &Provider{
-		opts: opts, self: self, compose: c, engine: c.Engine, guestFor: guestbin.For,
+		opts: opts, self: self, compose: c, engine: c.Engine, guestFor: guestbin.For, guestWithin: startTimeout,
 		held: map[string]*sandbox{}, volumes: map[string]*guestVolumeOf{}, badVolumes: map[string]bool{}, admission: admission, clock: time.Now, busyWaits: busyWaits,
 	}
 	if p.server, err = c.Engine.Connect(ctx); err == nil {
@@ -233,7 +237,11 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (*fumehood.San
 		spec.Name = "fumehood-" + strings.ToLower(rand.Text()[:12])
 	}
 	op := "start sandbox " + spec.Name
-	if err := p.check(ctx, spec); err != nil {
+	err := p.check(ctx, spec)
+	if err == nil {
+		spec.Runtime, err = p.chooseRuntime(ctx, spec)
+	}
+	if err != nil {
 		return nil, err
 	}
 	spec.Recorder() // the one of all copies of the spec
@@ -275,6 +283,7 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (*fumehood.San
 		return nil, within(ctx, op, err, trouble)
 	}
 	p.logSeccomp()
+	p.logRuntime(spec)
 	if spec.Compose == nil {
 		p.logLoosened(spec)
 	} else {

@@ -10,7 +10,6 @@ import (
 	"io"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/wire"
 	"github.com/fumehood/fumehood/internal/wire/client"
 )
@@ -75,7 +74,7 @@ func (g *guests) meet(ctx context.Context, user string, since uint64) (*client.G
 
 // relayed connects to a user's resident guest by a relay. The error is an errNobody where there is none.
 func (g *guests) relayed(ctx context.Context, user string) (_ *client.Guest, swept wire.Swept, _ error) {
-	rw, err := g.svc.sb.p.engine.ExecDuplex(ctx, g.svc.sb.p.watch, g.svc.id, g.svc.info.User, compose.GuestProgram, "relay", g.residence(user))
+	rw, err := g.svc.sb.p.engine.ExecDuplex(ctx, g.svc.sb.p.watch, g.svc.id, g.svc.info.User, g.svc.Guest, "relay", g.residence(user))
 	if err != nil {
 		return nil, swept, err
 	}

@@ -44,7 +44,7 @@ func newService(sb *sandbox, s compose.Service, containers []engine.State) *serv
 	first := containers[0]
 	svc := &service{sb: sb, Service: s, containers: containers, id: first.ID, stages: newStages()}
 	svc.guests.svc = svc
-	svc.info = fumehood.ServiceInfo{Name: s.Name, Container: first.Name, Image: s.Image, User: first.User, Dir: path.Clean("/" + first.WorkingDir)}
+	svc.info = fumehood.ServiceInfo{Name: s.Name, Container: first.Name, Image: s.Image, User: first.User, Dir: path.Clean("/" + first.WorkingDir), Runtime: first.Runtime}
 	return svc
 }
 
@@ -75,6 +75,9 @@ func (s *service) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out fu
 	p, err := s.guests.exec(ctx, cmd, live, out)
 	if err != nil {
 		return nil, s.explain(ctx, err)
+	}
+	if s.Guest == compose.ReadableGuest {
+		return gvisorProcess{p, s}, nil
 	}
 	return p, nil
 }

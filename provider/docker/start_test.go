@@ -5,11 +5,18 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/dockertest"
+	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
@@ -255,4 +262,83 @@ func TestACommandWhoseGuestDoesNotComeUpEndsWithItsSandbox(t *testing.T) {
 		}
 		return true
 	})
+}
+
+// A guest that does not answer ends the start, with what is seen of it.
+func TestProvider_Start_muteGuest(t *testing.T) {
+	t.Parallel()
+	tier.NeedDocker(t)
+	dir := t.TempDir()
+	const source = `package main
+
+import (
+	"io"
+	"net/http"
+	"os"
+	"time"
+)
+
+func main() {
+	os.Stderr.WriteString("it has trouble\n")
+	time.Sleep(time.Hour)
+}
+`
+	file := filepath.Join(dir, "main.go")
+	if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "mute"), file)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	program, err := os.ReadFile(filepath.Join(dir, "mute"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	version := "mute" + strings.ToLower(rand.Text()[:8])
+	p := newProvider(t, docker.Options{})
+	p.MuteGuest(program, version, 3*time.Second)
+	ctx := context.WithoutCancel(t.Context())
+	t.Cleanup(func() {
+		if _, err := p.Cleanup(ctx, fumehood.CleanupOptions{Caches: true}); err != nil { // of this guest only
+			t.Error(err)
+		}
+	})
+	for name, spec := range map[string]fumehood.Spec{
+		"main process": {Image: busybox},
+		"exec":         {Compose: project(t, twoOwnPrograms)},
+		"kept":         {Image: busybox, Keep: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := p.Start(t.Context(), spec)
+			if !errors.Is(err, fumehood.ErrUnavailable) {
+				t.Errorf("got %v", err)
+			}
+			for _, want := range []string{"does not answer after 3s", "its container is running, under the runtime ", "it has trouble"} {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("the error lacks %q: %v", want, err)
+				}
+			}
+		})
+	}
+}
+
+// An exec whose process the Engine never reports as started is given up.
+func TestService_Exec_neverStarted(t *testing.T) {
+	t.Parallel()
+	socket := dockertest.Between(t, engineOf(t), func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		if !strings.Contains(r.URL.Path, "/exec/") || !strings.HasSuffix(r.URL.Path, "/json") {
+			next.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"ID": "x", "Running": true, "Pid": 0}`) // the client shows what is missing
+	})
+	p := newProvider(t, docker.Options{Host: "unix://" + socket, Transport: docker.TransportEngine}.Sped(6))
+	sb := start(t, p, fumehood.Spec{Image: busybox})
+	_, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sleep", "1000"}})
+	if !errors.Is(err, fumehood.ErrUnavailable) || !strings.Contains(err.Error(), "has not reported within 10s that the program started") {
+		t.Errorf("got %v", err)
+	}
 }

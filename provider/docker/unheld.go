@@ -1,7 +1,6 @@
 package docker
 
 import (
-	"context"
 	"errors"
 	"strings"
 
@@ -9,50 +8,6 @@ import (
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/engine"
 )
-
-// holding is the question to a daemon which limits it holds.
-type holding struct {
-	answered chan struct{} // closed when the others are set
-	holds    engine.Holds
-	err      error
-}
-
-// ask asks the daemon which limits it holds, where it has not told yet. It does not wait: an Engine of 20.10 takes 30 ms and
-// more.
-func (p *Provider) ask(ctx context.Context) *holding {
-	p.asking.Lock()
-	defer p.asking.Unlock()
-	if h := p.askedOf; h != nil {
-		select {
-		case <-h.answered:
-			if h.err == nil {
-				return h
-			}
-		default:
-			return h
-		}
-	}
-	h := &holding{answered: make(chan struct{})}
-	p.askedOf = h
-	go func() {
-		defer close(h.answered)
-		var info engine.Info
-		info, h.err = p.engine.Info(context.WithoutCancel(ctx)) // others may wait for it too
-		h.holds = info.Holds
-	}()
-	return h
-}
-
-// holding waits for what the daemon says of the limits that it holds.
-func (p *Provider) holding(ctx context.Context) (engine.Holds, error) {
-	h := p.ask(ctx)
-	select {
-	case <-h.answered:
-		return h.holds, h.err
-	case <-ctx.Done():
-		return engine.Holds{}, ctx.Err()
-	}
-}
 
 // unheld notes, where that is allowed, which limits the daemon does not hold.
 func (sb *sandbox) unheld(holds engine.Holds) compose.Unheld {

@@ -177,7 +177,7 @@ func (s *service) launch(ctx context.Context, project *compose.Project) error {
 			}
 		}
 	}
-	began, cancel := context.WithTimeoutCause(ctx, startTimeout, errSlow)
+	began, cancel := context.WithTimeoutCause(ctx, s.sb.p.guestWithin, slow(s.sb.p.guestWithin))
 	defer cancel()
 	for _, c := range s.containers {
 		state, ok := s.sb.p.watch.Until(began, c.ID, func(s engine.ContainerState) bool { return s.Started || s.Died })
@@ -195,7 +195,7 @@ func (s *service) launch(ctx context.Context, project *compose.Project) error {
 	}
 	if err := s.guests.ready(began); err != nil {
 		if began.Err() != nil {
-			err = context.Cause(began)
+			err = s.seen(ctx, context.Cause(began), s.guests.wire.Complaint())
 		}
 		return s.failure("start the guest", err)
 	}

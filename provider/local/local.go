@@ -147,6 +147,8 @@ func supported(spec fumehood.Spec) error {
 		field, hint = "Network", "leave it empty: the host's network cannot be kept from a host process"
 	case set(float64(spec.Limits.Memory)) || set(spec.Limits.CPUs) || set(float64(spec.Limits.PIDs)):
 		field, hint = "Limits", "leave them zero, or use the docker provider"
+	case spec.Runtime != "":
+		field, hint = "Runtime", "leave it empty: host processes have none"
 	case len(spec.Ports) > 0:
 		field, hint = "Ports", "leave them out: what listens, listens on the host"
 	case spec.Binary != "":

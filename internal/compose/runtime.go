@@ -1,0 +1,76 @@
+package compose
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/compose-spec/compose-go/v2/types"
+)
+
+// Runtimes are the container runtimes of a daemon. Of the zero value nothing is known but what names say.
+type Runtimes struct {
+	Default  string            // the name of the daemon's default; empty where it is not known
+	Programs map[string]string // by name: the program or the shim
+}
+
+// knownRuntimes isolate no less than the Engine's own.
+var knownRuntimes = slices.Concat(sharedKernel, []string{"runsc", "io.containerd.runsc.v1", "kata", "kata-runtime", "io.containerd.kata.v2"})
+
+// sharedKernel are runtimes whose containers use the machine's kernel.
+var sharedKernel = []string{"runc", "io.containerd.runc.v2", "crun"}
+
+// says reports whether a runtime's name, or that of its program, contains one of the words.
+func (r Runtimes) says(name string, words ...string) bool {
+	return slices.ContainsFunc(words, func(word string) bool {
+		return strings.Contains(name, word) || strings.Contains(r.Programs[name], word)
+	})
+}
+
+// GVisor reports whether a runtime is gVisor's. Empty means the default.
+func (r Runtimes) GVisor(name string) bool { return r.says(cmp.Or(name, r.Default), "runsc", "gvisor") }
+
+// OwnKernel reports whether a runtime gives containers a kernel of their own. Empty means the default.
+func (r Runtimes) OwnKernel(name string) bool {
+	return r.GVisor(name) || r.says(cmp.Or(name, r.Default), "kata")
+}
+
+// Obscure reports whether a name alone doesn't say what kind of runtime it is.
+func Obscure(name string) bool {
+	return !slices.Contains(sharedKernel, name) && !Runtimes{}.OwnKernel(name)
+}
+
+// Choose returns the runtime of a container: what the user chose, else the daemon's default, unless a file asks for another
+// that isolates no less. Empty means the default.
+func (r Runtimes) Choose(user, file string) string {
+	switch {
+	case file == "":
+		return user
+	case r.OwnKernel(user) && !r.OwnKernel(file):
+		return user
+	case user != "" && !slices.Contains(sharedKernel, file) && !r.OwnKernel(file):
+		return user // what the file's isolates is not known
+	}
+	return file
+}
+
+// Guest is the path of the guest's program for containers of a runtime. Empty means the default.
+func (r Runtimes) Guest(runtime string) string {
+	if r.GVisor(runtime) {
+		return ReadableGuest
+	}
+	return GuestProgram
+}
+
+// runtime gives a service the runtime that was chosen, where its own isolates less.
+func (a *applying) runtime(svc *types.ServiceConfig) {
+	was := svc.Runtime
+	svc.Runtime = a.pol.Runtimes.Choose(a.pol.Runtime, was)
+	switch {
+	case svc.Runtime == was:
+	case was == "":
+		a.change(svc, "runtime", "", svc.Runtime, "the runtime that was asked for")
+	default:
+		a.change(svc, "runtime", was, cmp.Or(svc.Runtime, a.pol.Runtimes.Default), "a file chooses no runtime that isolates less")
+	}
+}

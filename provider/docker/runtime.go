@@ -1,0 +1,116 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/wire/client"
+)
+
+// runtimes returns the daemon's container runtimes.
+func (p *Provider) runtimes(ctx context.Context) (compose.Runtimes, error) {
+	info, err := p.info(ctx)
+	if err != nil {
+		return compose.Runtimes{}, err
+	}
+	return compose.Runtimes{Default: info.Runtimes[0], Programs: info.RuntimePrograms}, nil
+}
+
+// runtimesKnown returns the daemon's container runtimes, if it has told them.
+func (p *Provider) runtimesKnown() compose.Runtimes {
+	p.asking.Lock()
+	q := p.asked
+	p.asking.Unlock()
+	if q == nil {
+		return compose.Runtimes{}
+	}
+	select {
+	case <-q.answered:
+	default:
+		return compose.Runtimes{}
+	}
+	if q.err != nil {
+		return compose.Runtimes{}
+	}
+	return compose.Runtimes{Default: q.info.Runtimes[0], Programs: q.info.RuntimePrograms}
+}
+
+// chooseRuntime returns the runtime of a sandbox: that of the spec, or of the options where that of the spec isolates less.
+// Empty means the daemon's default. One that the daemon does not have is an ErrConfig.
+func (p *Provider) chooseRuntime(ctx context.Context, spec fumehood.Spec) (string, error) {
+	if spec.Runtime == "" && p.opts.Runtime == "" {
+		return "", nil
+	}
+	has, err := p.runtimes(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, name := range []string{p.opts.Runtime, spec.Runtime} {
+		if _, ok := has.Programs[name]; ok || name == "" || strings.HasPrefix(name, "io.containerd.") { // a shim, which the Engine looks for
+			continue
+		}
+		var names []string
+		for name := range has.Programs {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		return "", &fumehood.Error{
+			Op: "start sandbox " + spec.Name, Class: fumehood.ErrConfig,
+			Err:  fmt.Errorf("the daemon has no runtime %q, only %s", name, strings.Join(names, ", ")),
+			Hint: "add it to the runtimes of its configuration, or choose another one",
+		}
+	}
+	if p.opts.Runtime == "" {
+		return spec.Runtime, nil // a spec is the user's own word
+	}
+	return has.Choose(p.opts.Runtime, spec.Runtime), nil
+}
+
+// guestOf returns the path of the guest's program in containers of a runtime.
+func (p *Provider) guestOf(ctx context.Context, runtime string) (string, error) {
+	has := p.runtimesKnown()
+	if has.Programs == nil && runtime != "" && compose.Obscure(runtime) {
+		var err error
+		if has, err = p.runtimes(ctx); err != nil {
+			return "", err
+		}
+	}
+	return has.Guest(runtime), nil
+}
+
+// logRuntime logs that a sandbox's runtime isolates less than the daemon's default.
+func (p *Provider) logRuntime(spec fumehood.Spec) {
+	if has := p.runtimesKnown(); spec.Runtime != "" && has.OwnKernel("") && !has.OwnKernel(spec.Runtime) {
+		p.loggerOf(spec).Warn("the sandbox has another runtime than the daemon's default, which isolates more", "sandbox", spec.Name, "runtime", spec.Runtime, "default", has.Default)
+	}
+}
+
+// gvisorProcess is a command under gVisor, where the out-of-memory killer of the machine ends the whole sandbox: the
+// guest can't report it.
+type gvisorProcess struct {
+	*client.Process
+	svc *service
+}
+
+// Wait returns how the command ended. Where the container was ended for want of memory meanwhile, its state says so.
+func (p gvisorProcess) Wait(ctx context.Context) (fumehood.Exit, error) {
+	exit, err := p.Process.Wait(ctx)
+	if err == nil && exit.Outcome == fumehood.Lost && p.svc.outOfMemory(ctx) {
+		exit.Outcome, exit.Why = fumehood.OutOfMemory, ""
+	}
+	return exit, err
+}
+
+// outOfMemory reports whether the service's container has ended because it was out of memory.
+func (s *service) outOfMemory(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deathWait)
+	defer cancel()
+	s.sb.p.watch.Await(ctx, s.id, deathWait, func(c engine.ContainerState) bool { return c.Died })
+	state, err := s.sb.p.engine.Inspect(ctx, s.id)
+	return err == nil && !state.Running && (state.OOMKilled || s.sb.p.watch.State(s.id).OOMs > 0)
+}
