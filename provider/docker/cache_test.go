@@ -27,7 +27,7 @@ func TestImageBuild_scope(t *testing.T) {
 	if of("/one", plain, true).inputs(nil, "") != of("/two", plain, true).inputs(nil, "") {
 		t.Error("projects do not share an image without caches")
 	}
-	if of("/one", cached, true).inputs(nil, "") != of("/one", cached, true).inputs(nil, "") {
+	if first, second := of("/one", cached, true), of("/one", cached, true); first.inputs(nil, "") != second.inputs(nil, "") {
 		t.Error("a project builds again")
 	}
 	args := scopedArgs(map[string]string{"A": "b"}, "scope")

@@ -345,7 +345,8 @@ type limitProbe struct {
 // limitProbes end with that of memory, since some runtimes end the whole sandbox where it runs out.
 var limitProbes = []limitProbe{
 	{
-		"cpu limit", func(h engine.Holds) bool { return h.CPUs }, []string{"cpu", strconv.FormatInt(triedCPU.Milliseconds(), 10)},
+		"cpu limit", func(h engine.Holds) bool { return h.CPUs },
+		[]string{"cpu", strconv.FormatInt(triedCPU.Milliseconds(), 10)},
 		func(res *fumehood.Result) bool {
 			used, err := strconv.Atoi(strings.TrimSpace(res.Stdout.Text()))
 			return res.Success() && err == nil && time.Duration(used)*time.Millisecond <= mostCPU
@@ -353,12 +354,14 @@ var limitProbes = []limitProbe{
 		fmt.Sprintf("a program kept a processor busy that may have %g of one", probeCPUs),
 	},
 	{
-		"process limit", func(h engine.Holds) bool { return h.PIDs }, []string{"processes", strconv.Itoa(triedPIDs)},
+		"process limit", func(h engine.Holds) bool { return h.PIDs },
+		[]string{"processes", strconv.Itoa(triedPIDs)},
 		func(res *fumehood.Result) bool { return !res.Success() && res.Outcome == fumehood.Exited },
 		fmt.Sprintf("%d processes ran where %d are allowed", triedPIDs, probePIDs),
 	},
 	{
-		"memory limit", func(h engine.Holds) bool { return h.Memory }, []string{"memory", strconv.Itoa(triedMemory)},
+		"memory limit", func(h engine.Holds) bool { return h.Memory },
+		[]string{"memory", strconv.Itoa(triedMemory)},
 		func(res *fumehood.Result) bool { return !res.Success() },
 		fmt.Sprintf("a program took %d MiB where %d are allowed", triedMemory>>20, probeMemory>>20),
 	},
