@@ -41,6 +41,7 @@ test-all-tests: FUMEHOOD_TIER := all
 test-all-tests: images guest ## a part of test-all: all tests at full size, with the race detector
 	@scripts/ensure-qemu
 	@GO=$(GO) scripts/ensure-runsc
+	@scripts/ensure-engine28
 	@$(TEST) -race -count=1 -p 2 -parallel 4 -timeout 60m ./provider/docker ./...
 
 test-all-promises: promises ## a part of test-all: every column of the conformance suite
@@ -87,6 +88,7 @@ generate: ## rebuild generated files
 promises: FUMEHOOD_TIER := all
 promises: images guest ## record again which promises each provider keeps
 	@GO=$(GO) scripts/ensure-runsc
+	@scripts/ensure-engine28
 	@packages=$$($(GO) list -f '{{$$p := .ImportPath}}{{range .TestImports}}{{$$p}} {{.}}{{"\n"}}{{end}}{{range .XTestImports}}{{$$p}} {{.}}{{"\n"}}{{end}}' ./provider/... \
 		| awk '$$1 ~ suite || $$2 ~ suite { print $$1 }' suite='/fumehood/provider/conformance$$' | sort -u); \
 	$(GO) test -count=1 -p 1 -parallel 8 -timeout 60m $$packages -run Promises -args -update-promises

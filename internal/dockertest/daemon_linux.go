@@ -26,27 +26,33 @@ import (
 type Daemon struct {
 	Host string // its address, as DOCKER_HOST has it
 
-	t          testing.TB
-	dir        string
-	flags      []string // of dockerd, beside our own
+	t   testing.TB
+	dir string
+	kind
 	socket     string
-	rootless   bool      // see StartRootlessDaemon
 	containerd *exec.Cmd // of its own, as where systemd starts both; it is not restarted. Nil of a rootless one, which starts it itself
 	cmd        *exec.Cmd
 	log        *os.File
+}
+
+// kind is what is special about a daemon.
+type kind struct {
+	rootless bool     // see StartRootlessDaemon
+	programs string   // the folder of dockerd and what it runs; empty for those on the PATH
+	flags    []string // of dockerd, beside our own
 }
 
 // StartDaemon starts an Engine that has the given images of the system's, and ends it with the test. Where it cannot,
 // for want of rights or of the program, the test skips, or fails with FUMEHOOD_TIER set.
 func StartDaemon(t testing.TB, images ...string) *Daemon {
 	t.Helper()
-	return startDaemon(t, false, nil, images)
+	return startDaemon(t, kind{}, images)
 }
 
 // StartDaemonWith is StartDaemon with more flags of dockerd.
 func StartDaemonWith(t testing.TB, flags []string, images ...string) *Daemon {
 	t.Helper()
-	return startDaemon(t, false, flags, images)
+	return startDaemon(t, kind{flags: flags}, images)
 }
 
 // rootlessIDs is the first of the user ids that a rootless daemon has.
@@ -56,10 +62,21 @@ const rootlessIDs = 1 << 20
 // themselves. Where the machine has control groups of version 1, it holds no limits. It does not see the folders of root.
 func StartRootlessDaemon(t testing.TB, images ...string) *Daemon {
 	t.Helper()
-	return startDaemon(t, true, nil, images)
+	return startDaemon(t, kind{rootless: true}, images)
 }
 
-func startDaemon(t testing.TB, rootless bool, flags, images []string) *Daemon {
+// StartNewDaemon starts an Engine of 28 or newer, which scripts/ensure-engine28 gets. Where it cannot, the test skips, or fails
+// with FUMEHOOD_TIER=all.
+func StartNewDaemon(t testing.TB, images ...string) *Daemon {
+	t.Helper()
+	programs, err := built("engine28")
+	if err != nil {
+		tier.Missing(t, tier.All, fmt.Errorf("there is no newer Engine; scripts/ensure-engine28 gets one on Debian: %w", err))
+	}
+	return startDaemon(t, kind{programs: programs}, images)
+}
+
+func startDaemon(t testing.TB, of kind, images []string) *Daemon {
 	t.Helper()
 	tier.NeedDocker(t)
 	if err := canStart(); err != nil {
@@ -69,7 +86,7 @@ func startDaemon(t testing.TB, rootless bool, flags, images []string) *Daemon {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Daemon{t: t, dir: dir, flags: flags, socket: filepath.Join(dir, "s"), Host: "unix://" + filepath.Join(dir, "s"), rootless: rootless}
+	d := &Daemon{t: t, dir: dir, kind: of, socket: filepath.Join(dir, "s"), Host: "unix://" + filepath.Join(dir, "s")}
 	if d.log, err = os.Create(filepath.Join(dir, "log")); err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +97,7 @@ func startDaemon(t testing.TB, rootless bool, flags, images []string) *Daemon {
 			t.Fatal(err)
 		}
 	}
-	if rootless {
+	if d.rootless {
 		if err := os.Symlink("/bin/false", d.in("rootlesskit-docker-proxy")); err != nil {
 			t.Fatal(err)
 		}
@@ -129,16 +146,8 @@ func StartRunscDaemon(t testing.TB, flags []string, images ...string) *Daemon {
 
 // findRunsc returns the path of runsc: that in the module's folder bin, or on the PATH.
 func findRunsc() (string, error) {
-	dir, err := os.Getwd()
-	for err == nil && dir != "/" {
-		if _, serr := os.Stat(filepath.Join(dir, "go.mod")); serr == nil {
-			break
-		}
-		dir = filepath.Dir(dir)
-	}
-	built := filepath.Join(dir, "bin", "runsc")
-	if _, serr := os.Stat(built); err == nil && serr == nil {
-		return built, nil
+	if path, err := built("runsc"); err == nil {
+		return path, nil
 	}
 	path, err := exec.LookPath("runsc")
 	if err != nil {
@@ -147,12 +156,32 @@ func findRunsc() (string, error) {
 	return path, nil
 }
 
+// built returns the path of what a script has put into the module's folder bin.
+func built(name string) (string, error) {
+	dir, err := os.Getwd()
+	for err == nil && dir != "/" {
+		if _, serr := os.Stat(filepath.Join(dir, "go.mod")); serr == nil {
+			break
+		}
+		dir = filepath.Dir(dir)
+	}
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "bin", name)
+	_, err = os.Stat(path)
+	return path, err
+}
+
 func (d *Daemon) in(name string) string { return filepath.Join(d.dir, name) }
 
 // run starts a program of the daemon's.
 func (d *Daemon) run(name string, args ...string) *exec.Cmd {
 	d.t.Helper()
-	cmd := exec.CommandContext(context.WithoutCancel(d.t.Context()), name, args...)
+	cmd := exec.CommandContext(context.WithoutCancel(d.t.Context()), filepath.Join(d.programs, name), args...)
+	if d.programs != "" {
+		cmd.Env = append(os.Environ(), "PATH="+d.programs+":"+os.Getenv("PATH"))
+	}
 	cmd.Stdout, cmd.Stderr = d.log, d.log
 	// Not for the terminal's signals; and in a network of its own, for a daemon without a bridge removes docker0, which
 	// is the system's daemon's.

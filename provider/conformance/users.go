@@ -82,21 +82,21 @@ var userPromises = []promise{
 		}
 	}},
 	{name: "root writes others' files whoever the service's own user is, or is refused before anything runs", check: func(t *testing.T, c *Case) {
-		c.openDir(t, "shared")
-		file, want := c.Path("shared/file"), ""
-		for _, as := range []string{c.other(), "0:0"} {
-			cmd := c.Probe("append", file, as)
-			cmd.User, cmd.Dir = as, "/"
-			res, err := c.Sandbox.Exec(t.Context(), cmd)
-			switch {
-			case err == nil && res.Success():
-				want += as
-			case as != "0:0" || !errors.Is(err, fumehood.ErrUnsupported) || !strings.Contains(err.Error(), "root would have no capabilities"):
-				t.Errorf("as %s: %+v, %v", as, res, err)
-			}
+		file, want := c.Path("file"), "theirs"
+		if err := c.Sandbox.WriteFile(t.Context(), file, []byte(want), fumehood.WriteOptions{Mode: 0o600}); err != nil {
+			t.Fatal(err)
 		}
-		if got, err := c.Sandbox.ReadFile(t.Context(), file); err != nil || string(got) != want {
-			t.Errorf("got %q, %v, want %q", got, err, want)
+		cmd := c.Probe("append", file, ", root's")
+		cmd.User, cmd.Dir = "0:0", "/"
+		res, err := c.Sandbox.Exec(t.Context(), cmd)
+		switch {
+		case err == nil && res.Success():
+			want += ", root's"
+		case !errors.Is(err, fumehood.ErrUnsupported) || !strings.Contains(err.Error(), "root would have no capabilities"):
+			t.Errorf("as root: %+v, %v", res, err)
+		}
+		if got := c.Read(t, "file"); got != want {
+			t.Errorf("got %q, want %q", got, want)
 		}
 	}},
 	{name: "a directory that may not be read is an error of the walk, which goes on", check: func(t *testing.T, c *Case) {

@@ -16,18 +16,57 @@ import (
 func TestARootlessDaemonKeepsItsPromises(t *testing.T) {
 	tier.Need(t, tier.All)
 	t.Parallel()
+	commandsAsRoot("rootless daemon", docker.Options{
+		Host: dockertest.StartRootlessDaemon(t, debian).Host, NoSockets: true, StateDir: t.TempDir(), AllowUnenforcedLimits: true,
+	}).run(t, probeProgram(t))
+}
+
+func TestANewEngineKeepsItsPromises(t *testing.T) {
+	tier.Need(t, tier.All)
+	t.Parallel()
+	opts := docker.Options{Host: dockertest.StartNewDaemon(t, debian).Host, StateDir: t.TempDir()}
+	c := commandsAsRoot("Engine 28", opts)
+	c.run(t, probeProgram(t))
+	c.name, c.as, c.weaker = "docker guest debian user, Engine 28", "", nil
+	c.run(t, probeProgram(t))
+}
+
+// commandsAsRoot is a column whose service's user is not root, and whose commands' user is.
+func commandsAsRoot(daemon string, opts docker.Options) column {
+	return column{
+		name:  "docker guest debian user, commands as root, " + daemon,
+		spec:  fumehood.Spec{Image: debian, User: "tester", Dir: "/home/tester"},
+		as:    "root",
+		users: conformance.Users{Name: "daemon", UID: 1, GID: 1},
+		opts:  opts,
+		weaker: map[string]conformance.Weaker{
+			"errors/what the command's user may not touch is a permission error": conformance.RootMayAll,
+			"sandbox/a sandbox says what it is": {Reason: notOwn, Check: func(t *testing.T, c *conformance.Case) {
+				svc, err := c.Sandbox.Lookup(c.Sandbox.ServiceInfo().Name)
+				if err != nil || svc.ServiceInfo().User != "tester" || c.Sandbox.ServiceInfo().User != "root" {
+					t.Errorf("got %+v and %+v, %v", svc.ServiceInfo(), c.Sandbox.ServiceInfo(), err)
+				}
+			}},
+			"users/as another user commands run as that user, unless they name one": {Reason: notOwn, Check: func(t *testing.T, c *conformance.Case) {
+				for user, want := range map[string]string{"daemon": "1:1", "": "1000:1000", "4321:8765": "4321:8765"} {
+					cmd := c.Probe("id")
+					cmd.Dir = "/"
+					if res, err := c.Sandbox.As(user).Exec(t.Context(), cmd); err != nil || res.Stdout.Text() != want {
+						t.Errorf("as %q: %+v, %v", user, res, err)
+					}
+				}
+			}},
+		},
+	}
+}
+
+const notOwn = "the suite runs commands as root, who is not the service's own user"
+
+func probeProgram(t *testing.T) []byte {
+	t.Helper()
 	program, err := os.ReadFile(conformance.BuildProbe(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	column{
-		name:  "docker guest debian user, commands as root, rootless daemon",
-		spec:  fumehood.Spec{Image: debian, User: "tester", Dir: "/home/tester"},
-		as:    "root",
-		users: conformance.Users{Name: "daemon", UID: 1, GID: 1},
-		opts:  docker.Options{Host: dockertest.StartRootlessDaemon(t, debian).Host, NoSockets: true, StateDir: t.TempDir(), AllowUnenforcedLimits: true},
-		weaker: map[string]conformance.Weaker{
-			"errors/what the command's user may not touch is a permission error": conformance.RootMayAll,
-		},
-	}.run(t, program)
+	return program
 }

@@ -35,6 +35,9 @@ const (
 	// reapSettle is how long nothing more may be found until all is removed: what the owner had asked the daemon for
 	// just before it ended, the daemon still makes.
 	reapSettle = 8 * time.Second
+	// settleSweeps is for how many looks, as long as the longest so far, nothing more may be found: a daemon that is slow to
+	// tell is slow to make too.
+	settleSweeps = 5
 )
 
 // In a reaper whose owner has ended, this does its jobs and ends the process.
@@ -105,6 +108,7 @@ func (r reaping) do(ctx context.Context, self, dead owner.ID) error {
 		return m.Owner == dead.String() && (!m.Cache || m.Unfinished)
 	}}
 	connected, pause := false, reapPause
+	settle := r.Speedup.Of(reapSettle)
 	for quiet := time.Now(); ; pause = min(2*pause, longReapPause) {
 		if !connected {
 			_, err = c.Engine.Connect(ctx) // which agrees on the API's version
@@ -112,14 +116,16 @@ func (r reaping) do(ctx context.Context, self, dead owner.ID) error {
 		}
 		if connected {
 			var plan []fumehood.Leftover
+			begin := time.Now()
 			plan, err = s.sweep(ctx, fumehood.CleanupOptions{})
+			settle = max(settle, settleSweeps*time.Since(begin))
 			for _, l := range plan {
 				if l.Removed {
 					quiet, pause = time.Now(), reapPause/2
 				}
 			}
 		}
-		if err == nil && time.Since(quiet) > r.Speedup.Of(reapSettle) {
+		if err == nil && time.Since(quiet) > settle {
 			return nil
 		}
 		select {
