@@ -272,8 +272,6 @@ func TestProvider_Start_muteGuest(t *testing.T) {
 	const source = `package main
 
 import (
-	"io"
-	"net/http"
 	"os"
 	"time"
 )

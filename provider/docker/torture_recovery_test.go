@@ -76,6 +76,9 @@ func TestWhatADeadGuestsCommandsLeftIsKilledBeforeTheNextCommand(t *testing.T) {
 			neighbour(t, sb)
 			// Of the same user, but not the guest's: it began before that.
 			res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 &"}, User: c.user, Direct: true})
+			if errors.Is(err, fumehood.ErrUnsupported) && c.main != "" && c.user == "root" {
+				t.Skip("this machine's daemon does not give root its capabilities: " + err.Error())
+			}
 			if err != nil || !res.Success() {
 				t.Fatalf("%+v, %v", res, err)
 			}
