@@ -350,3 +350,14 @@ volumes: {d: {}}
 		t.Errorf("A is %q", got)
 	}
 }
+
+// What one service writes to the guest's volume, the others would run, those of other sandboxes too.
+func TestLoad_guestVolume(t *testing.T) {
+	t.Parallel()
+	for _, unsafe := range []bool{false, true} {
+		_, err := load(t, "services: {a: {image: i, volumes: ['fumehood-guest:/x']}}\nvolumes: {fumehood-guest: {}}\n", fumehood.Compose{AllowUnsafe: unsafe})
+		if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "compose.yaml:2: volumes.fumehood-guest: is the name of the guest's own volume") {
+			t.Errorf("unsafe %v: got %v", unsafe, err)
+		}
+	}
+}

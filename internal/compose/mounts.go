@@ -64,6 +64,10 @@ func (c *checking) bind(at []string, v types.ServiceVolumeConfig) {
 
 // volume checks a volume of the project; an external one is checked where it is mounted.
 func (c *checking) volume(key string, v types.VolumeConfig) {
+	if key == guestVolume {
+		c.refuse([]string{"volumes", key}, "is the name of the guest's own volume in every project: what a service writes there, others would run")
+		return
+	}
 	at := func(keys ...string) []string { return append([]string{"volumes", key}, keys...) }
 	if bool(v.External) {
 		return

@@ -74,3 +74,13 @@ func (a *applying) runtime(svc *types.ServiceConfig) {
 		a.change(svc, "runtime", was, cmp.Or(svc.Runtime, a.pol.Runtimes.Default), "a file chooses no runtime that isolates less")
 	}
 }
+
+// AsksForRuntime reports whether a service of the project, as it was loaded, names a runtime.
+func (p *Project) AsksForRuntime() bool {
+	for _, svc := range p.as.Services {
+		if svc.Runtime != "" {
+			return true
+		}
+	}
+	return false
+}

@@ -18,8 +18,12 @@ import (
 )
 
 // Covering returns the destination of a mount of a container, which has not started, that covers dir or something below it
-// once the links on its way are followed; "" where there is none. The destinations own are not looked at.
+// once the links on its way are followed; "" where there is none. The destinations own are not looked at. Where dir itself
+// leads elsewhere by a link, it is dir: who can change that link decides what is found there.
 func (c *Client) Covering(ctx context.Context, container State, dir string, own ...string) (string, error) {
+	if at, err := c.follow(ctx, container.ID, dir); err != nil || at != dir {
+		return dir, err
+	}
 	for _, destination := range container.Mounts {
 		if slices.Contains(own, destination) {
 			continue

@@ -48,7 +48,8 @@ func (p *Provider) up(ctx context.Context, sb *sandbox, arch string) error {
 func (p *Provider) bring(ctx context.Context, sb *sandbox, arch string) error {
 	rec := sb.spec.Recorder()
 	var project *compose.Project
-	for again := false; ; again = true {
+	var done mended
+	for {
 		end := rec.Phase("guest")
 		guest, err := p.ensureGuest(ctx, arch)
 		end(err)
@@ -63,10 +64,7 @@ func (p *Provider) bring(ctx context.Context, sb *sandbox, arch string) error {
 		if err == nil {
 			break
 		}
-		if again || sb.gone || ctx.Err() != nil {
-			return err
-		}
-		if err := p.mend(ctx, sb, arch, guest, err); err != nil {
+		if err := p.mend(ctx, sb, arch, guest, err, &done); err != nil {
 			return err
 		}
 	}
@@ -77,17 +75,33 @@ func (p *Provider) bring(ctx context.Context, sb *sandbox, arch string) error {
 	return err
 }
 
-// mend does away with the reason why a sandbox could not be created, its guest's volume, and with what there is of it. It
-// returns err where that is not the reason.
-func (p *Provider) mend(ctx context.Context, sb *sandbox, arch string, guest *guestVolumeOf, err error) error {
-	if errors.Is(err, errNotGuest) {
-		p.dropBadGuest(ctx, arch, guest)
-		return sb.discard(ctx)
-	}
-	if there, herr := p.engine.HasVolume(ctx, guest.name); herr != nil || there {
+// mended is what was done already so that a sandbox can be created.
+type mended struct {
+	guest   bool // another guest's volume was looked for
+	runtime bool // the daemon's runtimes were looked up
+}
+
+// mend does away with the reason why a sandbox could not be created, and with what there is of it. It returns err where it
+// cannot.
+func (p *Provider) mend(ctx context.Context, sb *sandbox, arch string, guest *guestVolumeOf, err error, done *mended) error {
+	if sb.gone || ctx.Err() != nil {
 		return err
 	}
-	p.forgetGuest(arch, guest, false)
+	switch {
+	case errors.Is(err, errOtherGuest) && !done.runtime:
+		done.runtime = true
+	case done.guest:
+		return err
+	case errors.Is(err, errNotGuest):
+		done.guest = true
+		p.dropBadGuest(ctx, arch, guest)
+	default:
+		if there, herr := p.engine.HasVolume(ctx, guest.name); herr != nil || there {
+			return err
+		}
+		done.guest = true
+		p.forgetGuest(arch, guest, false)
+	}
 	return sb.discard(ctx)
 }
 

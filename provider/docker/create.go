@@ -21,11 +21,11 @@ func (sb *sandbox) create(ctx context.Context, guest string) (*compose.Project, 
 	if err := sb.checkName(ctx); err != nil {
 		return nil, err
 	}
-	info, err := sb.p.info(ctx)
+	holds, err := sb.p.holds(ctx)
 	if err != nil {
 		return nil, err
 	}
-	unheld := sb.unheld(info.Holds)
+	unheld := sb.unheld(holds)
 	sb.makeFolder(ctx)
 	var mount error // where the daemon may not see this machine's files
 	for attempt := 1; ; attempt++ {
@@ -33,7 +33,7 @@ func (sb *sandbox) create(ctx context.Context, guest string) (*compose.Project, 
 		if err != nil {
 			return nil, err
 		}
-		if err := sb.checkLimits(project, info.Holds); err != nil {
+		if err := sb.checkLimits(project, holds); err != nil {
 			return nil, err
 		}
 		sb.writeProject(project)
@@ -82,6 +82,9 @@ func (sb *sandbox) adopt(ctx context.Context, project *compose.Project) error {
 				return err
 			}
 			if state.Labels[engine.LabelOwner] == sb.p.self.String() && !state.Running {
+				if err := sb.p.knowRuntime(ctx, s, state.Runtime); err != nil {
+					return err
+				}
 				containers = append(containers, state)
 				continue
 			}
@@ -108,6 +111,11 @@ func (sb *sandbox) prepare(ctx context.Context) (arch string, err error) {
 	}
 	for _, env := range sb.loaded.Variables() {
 		sb.spec.Recorder().Hide(env)
+	}
+	if sb.loaded.AsksForRuntime() {
+		if _, err := sb.p.runtimes(ctx); err != nil { // what it asks for must not isolate less than the default
+			return "", err
+		}
 	}
 	if err := sb.checkRoutes(ctx); err != nil {
 		return "", err

@@ -13,7 +13,9 @@ type question struct {
 	err      error
 }
 
-// ask asks the daemon about itself, where it has not told yet. It does not wait: an Engine of 20.10 takes 30 ms and more.
+// ask asks the daemon about itself, where it has not told yet, and does not wait. It is asked for what nothing else tells
+// only: an Engine of 20.10 starts three programs for an answer, and takes locks of its networks in an order in which it hung for
+// ever when it was asked often while networks came and went.
 func (p *Provider) ask(ctx context.Context) *question {
 	p.asking.Lock()
 	defer p.asking.Unlock()
@@ -34,6 +36,16 @@ func (p *Provider) ask(ctx context.Context) *question {
 		q.info, q.err = p.engine.Info(context.WithoutCancel(ctx)) // others may wait for it too
 	}()
 	return q
+}
+
+// holds says which limits the daemon holds. One that is root on this machine need not be asked: what it does not hold, it
+// says when a container is created. One without control groups, which is rootless, says nothing then.
+func (p *Provider) holds(ctx context.Context) (engine.Holds, error) {
+	if !p.opts.AllowUnenforcedLimits && p.engine.Rootful() {
+		return engine.Holds{Memory: true, Swap: true, PIDs: true, CPUs: true}, nil
+	}
+	info, err := p.info(ctx)
+	return info.Holds, err
 }
 
 // info is what the daemon says of itself.

@@ -52,7 +52,7 @@ func (d *rawDaemon) guestVolumeOf(version string) (name string, labels map[strin
 func TestGuest_poisoned(t *testing.T) {
 	t.Parallel()
 	const mark = "poison"
-	quick := []string{"image_by_name", "volume_written_to", "another_volume_with_copied_labels", "image_with_a_volume_at_a_link"}
+	quick := []string{"image_by_name", "volume_written_to", "another_volume_with_copied_labels", "image_whose_folder_of_the_guest_is_a_link", "image_with_a_volume_at_a_link"}
 	old := map[string]string{"fumehood.cache": "guest", "fumehood.made": "2001-02-03T04:05:06Z", "fumehood.owner": "v1 a b c 1 1"}
 	for name, poison := range map[string]func(d *rawDaemon, version, guest string, start func(image string)) (image string){
 		"image_by_name": func(d *rawDaemon, version, guest string, _ func(string)) string {
@@ -101,6 +101,12 @@ func TestGuest_poisoned(t *testing.T) {
 		"image_with_a_guest": func(d *rawDaemon, version, guest string, _ func(string)) string {
 			return imageWith(d, version, guest)
 		},
+		"image_whose_folder_of_the_guest_is_a_link": func(d *rawDaemon, version, guest string, _ func(string)) string {
+			d.importImage("fumehood-test/poison", version, tree(
+				d.t, "bin/", "", "bin/busybox", busyboxProgram(d), "bin/sh", "-> busybox", "bin/tail", "-> busybox", "l/", "", "fh/", "", "fh/guest", guest, "l/link", "-> /fh", ".fumehood", "-> /l/link",
+			), "ENV PATH=/bin")
+			return "fumehood-test/poison:" + version
+		},
 		"image_with_a_volume_of_a_guest": func(d *rawDaemon, version, guest string, _ func(string)) string {
 			return imageWith(d, version, guest, "VOLUME /.fumehood")
 		},
@@ -148,6 +154,8 @@ func TestGuest_poisoned(t *testing.T) {
 				t.Fatal(err)
 			case err != nil:
 				t.Log(err) // such an image is refused
+			case name == "image_whose_folder_of_the_guest_is_a_link":
+				t.Error("it was started: who can change the link decides which program is the guest")
 			case res.Outcome != fumehood.Exited || res.ExitCode != 3 || res.Stdout.Text() == mark:
 				t.Errorf("%s with code %d, and the guest ends with %q", res.Outcome, res.ExitCode, res.Stdout.Text())
 			}

@@ -256,7 +256,6 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (*fumehood.San
 	if spec.TTL > 0 {
 		sb.expires = time.Now().Add(spec.TTL)
 	}
-	p.ask(ctx)
 	end := spec.Recorder().Phase("images")
 	arch, err := sb.prepare(ctx)
 	end(err)

@@ -2,6 +2,7 @@ package docker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -69,6 +70,22 @@ func (p *Provider) chooseRuntime(ctx context.Context, spec fumehood.Spec) (strin
 		return spec.Runtime, nil // a spec is the user's own word
 	}
 	return has.Choose(p.opts.Runtime, spec.Runtime), nil
+}
+
+// errOtherGuest says that a container would run a guest that its runtime cannot run.
+var errOtherGuest = errors.New("the daemon's default runtime needs another file of the guest")
+
+// knowRuntime makes sure that a container's guest is the one for its runtime. Where the daemon's default was not known
+// before, the error is errOtherGuest, and it is known then.
+func (p *Provider) knowRuntime(ctx context.Context, s compose.Service, runtime string) error {
+	guest, err := p.guestOf(ctx, runtime)
+	if err == nil && guest != s.Guest {
+		_, err = p.runtimes(ctx)
+		if err == nil {
+			err = errOtherGuest
+		}
+	}
+	return err
 }
 
 // guestOf returns the path of the guest's program in containers of a runtime.
