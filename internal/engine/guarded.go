@@ -41,7 +41,7 @@ type GuardOptions struct {
 	// Empty means the Engine's default.
 	Seccomp string
 	// Unheld is told what the Engine does not hold of a container with these labels: the warnings of its creation. Its
-	// error becomes that of the creation; the container is there. Nil tells nobody.
+	// error becomes that of the creation; the container is there. Nil ignores them.
 	Unheld  func(labels map[string]string, warnings []string) error
 	Speedup Speedup
 	// Secret is the key of the seals of what is created.

@@ -23,7 +23,7 @@ func runscProvider(t *testing.T, d *dockertest.Daemon, runtime string) *docker.P
 	return newProvider(t, docker.Options{Host: d.Host, StateDir: t.TempDir(), Runtime: runtime, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
 }
 
-// wantCommands runs commands in each way that there is, as the service's user and as another.
+// wantCommands runs commands in every way, as the service's user and as another.
 func wantCommands(t *testing.T, sb *fumehood.Sandbox, other string) {
 	t.Helper()
 	const within = 20 * time.Second
