@@ -73,7 +73,7 @@ func showConfig(ctx context.Context, a *app, opts configOptions) error {
 		return err
 	}
 	for _, change := range c.Changes {
-		if _, err := fmt.Fprintf(a.Out, "# %s\n", strings.ReplaceAll(change.String(), "\n", `\n`)); err != nil {
+		if _, err := fmt.Fprintf(a.Out, "# %s\n", strings.ReplaceAll(plain(change.String()), "\n", `\n`)); err != nil {
 			return err
 		}
 	}

@@ -58,3 +58,18 @@ func TestConfig_refused(t *testing.T) {
 		t.Log(complaints.String())
 	}
 }
+
+// Values of a file do not reach the terminal as escape sequences.
+func TestConfig_escapes(t *testing.T) {
+	t.Parallel()
+	cmd, dir := program(t, "config")
+	text := "services: {a: {image: i, container_name: \"x\\e]0;title\\a\"}}\n"
+	if err := os.WriteFile(filepath.Join(cmd.Dir, "compose.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Env = append(cmd.Env, "DOCKER_HOST=unix://"+filepath.Join(dir, "no.sock"))
+	out, err := cmd.CombinedOutput()
+	if bytes.ContainsAny(out, "\x1b\a") || !bytes.Contains(out, []byte(`x\x1b]0;title\x07`)) {
+		t.Errorf("%v\n%q", err, out)
+	}
+}

@@ -43,13 +43,16 @@ func Obscure(name string) bool {
 // Choose returns the runtime of a container: what the user chose, else the daemon's default, unless a file asks for another
 // that isolates no less. Empty means the default.
 func (r Runtimes) Choose(user, file string) string {
+	chosen := cmp.Or(user, r.Default)
 	switch {
 	case file == "":
 		return user
-	case r.OwnKernel(user) && !r.OwnKernel(file):
-		return user
-	case user != "" && !slices.Contains(sharedKernel, file) && !r.OwnKernel(file):
-		return user // what the file's isolates is not known
+	case file == chosen, r.OwnKernel(file), chosen == "":
+		return file
+	case !slices.Contains(sharedKernel, chosen):
+		return user // it may isolate more
+	case user != "" && !slices.Contains(sharedKernel, file):
+		return user // how much the file's isolates is not known
 	}
 	return file
 }

@@ -25,6 +25,9 @@ func TestRuntimes_Choose(t *testing.T) {
 		"weaker, with nothing known":      {Runtimes{}, "runsc", "runc", "runsc"},
 		"of another kind than the user's": {stock, "runc", "nvidia", "runc"},
 		"of another kind":                 {stock, "", "nvidia", "nvidia"},
+		"weaker than one not listed":      {stock, "sysbox-runc", "runc", "sysbox-runc"},
+		"weaker than such a default":      {Runtimes{Default: "sysbox-runc"}, "", "runc", ""},
+		"the user's own":                  {stock, "sysbox-runc", "sysbox-runc", "sysbox-runc"},
 		"by its program":                  {stock, "runsc", "strong", "strong"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -27,14 +27,25 @@ func (p *Project) Limited() (memory, pids, cpus bool) {
 	return memory, pids, cpus
 }
 
-// standIn gives a service, whose limits are set, the limits that stand in for those that are not held; what the daemon would refuse is left out.
+// standIn gives a service, whose limits are set, the limits that replace those that the daemon does not enforce. It removes
+// what the daemon would refuse.
 func (u Unheld) standIn(svc *types.ServiceConfig) {
-	if _, own := svc.Ulimits["data"]; u.Memory && svc.MemLimit > 0 && !own {
+	memory := svc.MemLimit
+	if svc.Deploy != nil && svc.Deploy.Resources.Limits != nil {
+		memory = max(memory, svc.Deploy.Resources.Limits.MemoryBytes)
+	}
+	if u.Memory && memory > 0 {
+		limits := types.UlimitsConfig{Single: int(max(memory, leastData))} // what a process writes to, since Linux 4.7
+		if own := svc.Ulimits["data"]; own != nil {
+			if n := max(own.Single, own.Hard); n > 0 && n < limits.Single && own.Soft >= 0 {
+				limits = *own // it is lower; -1 is none
+			}
+		}
 		svc.Ulimits = maps.Clone(svc.Ulimits)
 		if svc.Ulimits == nil {
 			svc.Ulimits = map[string]*types.UlimitsConfig{}
 		}
-		svc.Ulimits["data"] = &types.UlimitsConfig{Single: int(max(svc.MemLimit, leastData))} // what a process writes to, since Linux 4.7
+		svc.Ulimits["data"] = &limits
 	}
 	if u.CPUs {
 		svc.CPUS, svc.CPUQuota = 0, 0
