@@ -129,19 +129,18 @@ type Provider struct {
 	pulls  flights // by image and platform
 	builds flights // by what is built
 	guests flights // by architecture
+	infos  flights // one: what the daemon reports about itself
 
 	subnets   subnets
 	admission *admission
 
 	seccompLogged sync.Once
 
-	asking sync.Mutex
-	asked  *question // what the daemon says of itself; nil where it was not asked
-
 	mu         sync.Mutex
 	held       map[string]*sandbox       // by name: started by this provider and not removed
 	volumes    map[string]*guestVolumeOf // by architecture: the guest volume that is known to be there
 	badVolumes map[string]bool           // by name: guest volumes that hold something else
+	daemon     *engine.Info              // what the daemon reported about itself; nil before it was asked
 	closed     bool
 }
 

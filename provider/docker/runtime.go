@@ -19,26 +19,19 @@ func (p *Provider) runtimes(ctx context.Context) (compose.Runtimes, error) {
 	if err != nil {
 		return compose.Runtimes{}, err
 	}
-	return compose.Runtimes{Default: info.Runtimes[0], Programs: info.RuntimePrograms}, nil
+	return runtimesOf(info), nil
 }
 
-// runtimesKnown returns the daemon's container runtimes, if it has told them.
+// runtimesKnown returns the daemon's container runtimes; none if it was not asked yet.
 func (p *Provider) runtimesKnown() compose.Runtimes {
-	p.asking.Lock()
-	q := p.asked
-	p.asking.Unlock()
-	if q == nil {
-		return compose.Runtimes{}
+	if known := p.infoKnown(); known != nil {
+		return runtimesOf(*known)
 	}
-	select {
-	case <-q.answered:
-	default:
-		return compose.Runtimes{}
-	}
-	if q.err != nil {
-		return compose.Runtimes{}
-	}
-	return compose.Runtimes{Default: q.info.Runtimes[0], Programs: q.info.RuntimePrograms}
+	return compose.Runtimes{}
+}
+
+func runtimesOf(info engine.Info) compose.Runtimes {
+	return compose.Runtimes{Default: info.Runtimes[0], Programs: info.RuntimePrograms}
 }
 
 // chooseRuntime returns the runtime of a sandbox: that of the spec, or of the options where that of the spec isolates less.
