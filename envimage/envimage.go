@@ -10,8 +10,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fumehood/fumehood"
@@ -188,25 +190,41 @@ func networkOf(e spec.Environment) string {
 	return network
 }
 
-// Tags are the names of an environment's image; the first is the one to use. An environment without a name has
-// none but docker.image, and that only with a build: none at all is an ErrConfig, as is one that is not of
-// type docker, or whose docker.image is the very tag that would be built.
+// ownTag is how the names of Fumehood's own images begin.
+const ownTag = "fumehood:"
+
+// notInTags matches what no tag has, which is 128 characters long at most.
+var notInTags = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
+
+const longestName = 128
+
+// Tags are the names of an environment's image; the first is the one to use. A name that a spec chooses could be one that
+// others pull or build on, so that of docker.image is a tag of a build only with AllowUnsafe, or where it begins with
+// "fumehood:". Else the image is fumehood:NAME, or without a name fumehood: and what of docker.image can be in a tag. No name
+// at all is an ErrConfig, as is an environment that is not of type docker, or whose docker.image is the very tag that would
+// be built.
 func Tags(e *spec.Environment) ([]string, error) {
 	op := "build the image of " + e.File
 	if e.Type != spec.TypeDocker {
 		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: fmt.Errorf("an environment of type %s has no image", e.Type)}
 	}
 	var tags []string
-	if e.Docker.Build != nil && e.Docker.Image != "" {
-		tags = append(tags, e.Docker.Image)
+	image, name := e.Docker.Image, e.Name
+	if e.Docker.Build != nil && image != "" {
+		if e.AllowUnsafe || strings.HasPrefix(image, ownTag) {
+			tags = append(tags, image)
+		} else if name == "" {
+			name = strings.TrimLeft(notInTags.ReplaceAllString(image, "-"), "-.")
+			name = name[:min(len(name), longestName)]
+		}
 	}
-	if named := "fumehood:" + e.Name; e.Name != "" && !slices.Contains(tags, named) {
+	if named := ownTag + name; name != "" && !slices.Contains(tags, named) {
 		tags = append(tags, named)
 	}
 	switch {
 	case tags == nil:
 		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: errors.New("the environment has no name"), Hint: "name it, and its image is fumehood:NAME"}
-	case e.Docker.Build == nil && e.Docker.Image == tags[0]:
+	case e.Docker.Build == nil && image == tags[0]:
 		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: fmt.Errorf("%s would be built on itself", tags[0]), Hint: "give docker.image or the environment another name"}
 	}
 	return tags, nil

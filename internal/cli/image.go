@@ -39,11 +39,12 @@ func (a *app) newImageBuildCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "build SPEC",
 		Short: "Build a spec's image, if it is not up to date",
-		Long: `Build makes the image fumehood:NAME of a spec, and with docker.build and
-docker.image that tag too. When nothing that it is made of has changed since,
-nothing is built: base images, the build's context and arguments, variables,
-working directory, user. Missing base images are pulled; variables of this
-machine (include_os_env) are never baked in.
+		Long: `Build makes the image fumehood:NAME of a spec. With docker.build, docker.image
+becomes a tag of it only with --allow-unsafe: others could pull, or build on, an
+image of that name. When nothing that it is made of has changed since, nothing
+is built: base images, the build's context and arguments, variables, working
+directory, user. Missing base images are pulled; variables of this machine
+(include_os_env) are never baked in.
 
 With --submission the image has more: the folder's content in the working
 directory, assets in /static, and what the set-up for an evaluation (commands,
@@ -64,7 +65,7 @@ a folder, pipes, sockets and devices are refused.`,
 			return a.buildImage(cmd.Context(), args[0], allow, s)
 		},
 	}
-	allow.addRead(cmd.Flags(), "spec")
+	allow.add(cmd.Flags(), "spec")
 	cmd.Flags().StringVar(&s.Workspace, "submission", "", "add this `folder` as the workspace, and run the evaluation's set-up")
 	cmd.Flags().StringVar(&s.Assets, "assets", "", "add what is in this `folder` to /static")
 	cmd.Flags().StringVar(&s.Tag, "tag", "", "the `name` of the submission's image (default fumehood:NAME-submission-HASH)")

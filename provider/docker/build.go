@@ -55,6 +55,9 @@ func (p *Provider) BuildImage(ctx context.Context, b fumehood.ImageBuild) (strin
 		if err := p.mayName(ctx, of.Tags[i]); err != nil {
 			return "", err
 		}
+		if !strings.HasPrefix(of.Tags[i], "fumehood:") {
+			p.opts.Logger.Warn("an image gets a name that others may pull or build on", "name", of.Tags[i])
+		}
 	}
 	mark, err := json.Marshal(of)
 	if err != nil {
