@@ -277,7 +277,7 @@ var namespaced = []string{
 func (c *checking) kernel(svc *types.ServiceConfig) {
 	for _, key := range slices.Sorted(maps.Keys(svc.Sysctls)) {
 		name := strings.ReplaceAll(key, "/", ".")
-		if !strings.HasPrefix(name, "net.") && !strings.HasPrefix(name, "fs.mqueue.") && !slices.Contains(namespaced, name) {
+		if strings.Contains(name, "..") || !strings.HasPrefix(name, "net.") && !strings.HasPrefix(name, "fs.mqueue.") && !slices.Contains(namespaced, name) {
 			c.unsafe(of(svc, "sysctls", key), svc.Sysctls[key], "this setting is not known to be the container's alone")
 		}
 	}

@@ -1,6 +1,7 @@
 package compose
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,6 +65,7 @@ type loading struct {
 	places  places
 	gate    hostpath.Gate
 	scanned int // files that were scanned
+	size    int // what they come to, see maxSize
 }
 
 func (l *loading) load(ctx context.Context) (*Project, error) {
@@ -155,6 +157,15 @@ func (l *loading) readServiceFiles(project *types.Project) (*types.Project, erro
 				return nil, fmt.Errorf("service %q: %w", name, err)
 			}
 		}
+		env := maps.Clone(project.Environment)
+		for k, v := range svc.Environment {
+			if v != nil && len(*v) > len(env[k]) {
+				env[k] = *v
+			}
+		}
+		if err := l.measureFiles(paths, env); err != nil {
+			return nil, fmt.Errorf("service %q: %w", name, err)
+		}
 	}
 	project, err := project.WithServicesEnvironmentResolved(true)
 	if err != nil {
@@ -187,7 +198,7 @@ func (l *loading) environment() error {
 			files = append(files, file)
 		}
 	}
-	vars, err := readVariables(l.env, files)
+	vars, err := l.readVariables(l.env, files)
 	if err != nil {
 		return err
 	}
@@ -196,7 +207,10 @@ func (l *loading) environment() error {
 }
 
 // readVariables reads files of variables, each in time. A value may refer to those before it.
-func readVariables(env types.Mapping, files []string) (map[string]string, error) {
+func (l *loading) readVariables(env types.Mapping, files []string) (map[string]string, error) {
+	if err := l.measureFiles(files, env); err != nil {
+		return nil, err
+	}
 	seen := maps.Clone(env)
 	return hostpath.InTime(strings.Join(files, ", "), func() (map[string]string, error) { return dotenv.GetEnvFromFile(seen, files) })
 }
@@ -241,10 +255,32 @@ func (l *loading) problem(ctx context.Context, err error) error {
 
 // mask replaces values of this process's variables, which belong into no message and no log, by their names.
 func (l *loading) mask(text string) string {
+	env := map[string]string{}
 	for _, k := range l.src.HostEnv {
-		if v := os.Getenv(k); len(v) > 3 { // what is shorter is anywhere
-			text = strings.ReplaceAll(text, v, "${"+k+"}")
+		env[k] = os.Getenv(k)
+	}
+	return masked(text, env)
+}
+
+// Mask replaces values of the project's variables by their names.
+func (p *Project) Mask(text string) string { return masked(text, p.Variables()...) }
+
+// masked replaces values by names, the longest first: a shorter one may be a part of it.
+func masked(text string, variables ...map[string]string) string {
+	type variable struct{ name, value string }
+	var all []variable
+	for _, env := range variables {
+		for name, value := range env {
+			if len(value) > 3 && strings.Contains(text, value) { // what is shorter is anywhere
+				all = append(all, variable{name, value})
+			}
 		}
+	}
+	slices.SortFunc(all, func(a, b variable) int {
+		return cmp.Or(len(b.value)-len(a.value), strings.Compare(a.name, b.name))
+	})
+	for _, v := range all {
+		text = strings.ReplaceAll(text, v.value, "${"+v.name+"}")
 	}
 	return text
 }

@@ -43,6 +43,9 @@ func (l *loading) scan(file string, content []byte, at base, env types.Mapping) 
 		return fmt.Errorf("parse %s: %w", file, err)
 	}
 	for _, doc := range docs {
+		if err := l.measure(file, doc, env); err != nil {
+			return err
+		}
 		for _, entry := range listOf(doc["include"]) {
 			if err := l.scanInclude(file, entry, at, env); err != nil {
 				return err
@@ -151,7 +154,7 @@ func (l *loading) included(file string, value any, at, inner base, env types.Map
 			return nil, err
 		}
 	}
-	return readVariables(env, files)
+	return l.readVariables(env, files)
 }
 
 // follow scans a file that another one refers to. One that does not exist is for compose-go to report.

@@ -177,7 +177,7 @@ func (a *applying) networks() {
 		}
 		at := "networks." + key
 		n.Labels = labelled(n.Labels, a.pol.Labels)
-		if own := a.project.Name + "_" + key; n.Name != own {
+		if own := objectName(a.project.Name, key); n.Name != own {
 			a.change(nil, at+".name", n.Name, own, "sandboxes share no network")
 			n.Name = own
 		}
@@ -200,6 +200,12 @@ func (a *applying) networks() {
 	}
 }
 
+// OwnPrefix is how the names of a sandbox's networks and volumes begin, and those of no other sandbox: no sandbox's name
+// has a dot. With "_", as Compose has it, shop_two with a volume data and shop with a volume two_data would share it.
+func OwnPrefix(sandbox string) string { return sandbox + "." }
+
+func objectName(sandbox, key string) string { return OwnPrefix(sandbox) + key }
+
 // inhibitIPv4 keeps the Engine, old and new, from giving the host an address on a network. Else what listens
 // on any of the host's addresses can be reached from an internal network too.
 const inhibitIPv4 = "com.docker.network.bridge.inhibit_ipv4"
@@ -211,7 +217,7 @@ func (a *applying) volumes() {
 		if bool(v.External) {
 			continue
 		}
-		if own := a.project.Name + "_" + key; v.Name != own {
+		if own := objectName(a.project.Name, key); v.Name != own {
 			a.change(nil, "volumes."+key+".name", v.Name, own, "sandboxes share no volume")
 			v.Name = own
 		}

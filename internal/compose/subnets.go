@@ -93,8 +93,11 @@ func (c *checking) pool(keys []string, pool *types.IPAMPool) {
 		return
 	}
 	subnet = subnet.Masked()
-	if !isPrivate(subnet) {
+	switch {
+	case !isPrivate(subnet):
 		c.unsafe(at("subnet"), pool.Subnet, "it is not private: use a part of 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16 or fc00::/7")
+	case subnet.Addr().Is4() && subnet.Bits() < 16, subnet.Addr().Is6() && subnet.Bits() < 48:
+		c.unsafe(at("subnet"), pool.Subnet, "it takes addresses that others need: /16 is the widest, of IPv6 /48")
 	}
 	if r := pool.IPRange; r != "" {
 		if p, err := netip.ParsePrefix(r); err != nil || p.Bits() < subnet.Bits() || !subnet.Contains(p.Addr()) {

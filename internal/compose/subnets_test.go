@@ -23,6 +23,8 @@ func TestChecking_Pool(t *testing.T) {
 		{"subnet: 100.64.0.0/16", "not private", "subnet"},
 		{"subnet: 10.0.0.0/7", "not private", "subnet"},
 		{"subnet: 172.32.0.0/24", "not private", "subnet"},
+		{"subnet: 10.0.0.0/8", "others need", "subnet"},
+		{"subnet: 'fd00::/16'", "others need", "subnet"},
 		{"subnet: 'fe80::/64'", "not private", "subnet"},
 		{"subnet: '2001:db8::/64'", "not private", "subnet"},
 		{"subnet: '::ffff:10.0.0.0/120'", "not private", "subnet"},
@@ -46,7 +48,7 @@ func TestChecking_Pool(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 			p, err := load(t, file, fumehood.Compose{AllowUnsafe: true})
-			if strings.Contains(tt.says, "private") != (err == nil) {
+			if (strings.Contains(tt.says, "private") || strings.Contains(tt.says, "others")) != (err == nil) {
 				t.Errorf("allowed: %v", err)
 			}
 			if err == nil && (len(p.notes) != 1 || !p.notes[0].Unsafe) {

@@ -51,10 +51,20 @@ type Object struct {
 // Objects lists what carries a label, of the given kinds or of every one, in the order of removal. label is
 // "name" or "name=value".
 func (c *Client) Objects(ctx context.Context, label string, kinds ...Kind) ([]Object, error) {
+	return c.find(ctx, make(client.Filters).Add("label", label), kinds)
+}
+
+// Named lists the networks or volumes whose names begin with prefix.
+func (c *Client) Named(ctx context.Context, prefix string, kinds ...Kind) ([]Object, error) {
+	all, err := c.find(ctx, make(client.Filters).Add("name", prefix), kinds) // names that contain it
+	return slices.DeleteFunc(all, func(o Object) bool { return !strings.HasPrefix(o.Name, prefix) }), err
+}
+
+// find lists what passes a filter, of the given kinds or of every one, in the order of removal.
+func (c *Client) find(ctx context.Context, filter client.Filters, kinds []Kind) ([]Object, error) {
 	if len(kinds) == 0 {
 		kinds = Kinds
 	}
-	filter := make(client.Filters).Add("label", label)
 	var all []Object
 	for _, kind := range Kinds {
 		if !slices.Contains(kinds, kind) {

@@ -58,17 +58,29 @@ func (sb *sandbox) create(ctx context.Context, guest string) (*compose.Project, 
 	}
 }
 
-// checkName refuses the name of a Compose project that is there. The container of a generated project is
-// looked at when it was created: that is quicker, and nothing else comes with it.
+// checkName refuses the name of a Compose project that is there, and names of its networks and volumes that others have:
+// they would be used as its own. The container of a generated project is looked at when it was created: that is quicker,
+// and nothing else comes with it.
 func (sb *sandbox) checkName(ctx context.Context) error {
 	if sb.spec.Compose == nil {
 		return nil
 	}
 	objects, err := sb.p.engine.Objects(ctx, compose.ProjectLabel+"="+sb.spec.Name, engine.Container, engine.Network, engine.Volume)
+	if err != nil {
+		return err
+	}
+	if len(objects) > 0 {
+		return errors.Join(sb.taken(), sb.forget())
+	}
+	objects, err = sb.p.engine.Named(ctx, compose.OwnPrefix(sb.spec.Name), engine.Network, engine.Volume)
 	if err != nil || len(objects) == 0 {
 		return err
 	}
-	return errors.Join(sb.taken(), sb.forget())
+	there := objects[0]
+	return errors.Join(sb.forget(), &fumehood.Error{
+		Class: fumehood.ErrConfig, Err: fmt.Errorf("there is a %s %s, which the sandbox would take for its own", there.Kind, there.Name),
+		Hint: fmt.Sprintf("choose another name for the sandbox, or remove it with `docker %s rm %s`", there.Kind, there.Name),
+	})
 }
 
 // adopt takes over the containers that were created, none of which may have been there before.

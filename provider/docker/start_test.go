@@ -72,7 +72,10 @@ volumes: {data: {}}
 			}
 			spec := fumehood.Spec{Name: "late-" + strings.ToLower(rand.Text()[:8]), Compose: project(t, yaml)}
 			spec.Compose.ReadyTimeout = 40 * time.Second // far more than any of them takes
-			comesToNothing(t, p, spec, fumehood.ErrUnavailable, c.want)
+			err := comesToNothing(t, p, spec, fumehood.ErrUnavailable)
+			for _, want := range c.want {
+				wantText(t, err, want)
+			}
 		})
 	}
 }

@@ -1,0 +1,112 @@
+package compose
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/compose-spec/compose-go/v2/dotenv"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/filetest"
+)
+
+// doubling is a file of variables whose last one is 2^40 times as long as the first.
+func doubling(line string) string {
+	text := "A0=" + strings.Repeat("x", 64) + "\n"
+	for i := range 40 {
+		text += fmt.Sprintf(line, i+1, i) + "\n"
+	}
+	return text
+}
+
+func TestLoad_size(t *testing.T) {
+	const twice, one = "A%d=${A%[2]d}$A%[2]d", "services: {a: {image: i, command: \"$A40\"}}\n"
+	extending := "services:\n  s0: {image: i, environment: {B: $L}}\n"
+	for i := range 2000 {
+		extending += fmt.Sprintf("  s%d: {extends: s%d}\n", i+1, i)
+	}
+	long := "L=" + strings.Repeat("x", 1<<20) + "\n"
+	for name, c := range map[string]struct {
+		files map[string]string
+		says  string
+	}{
+		"variables that double":               {map[string]string{"compose.yaml": one, ".env": doubling(twice)}, ".env: what the project comes to"},
+		"in quotes":                           {map[string]string{"compose.yaml": one, ".env": doubling("A%d=\"\n${A%[2]d}\n$A%[2]d\"")}, ".env: what the project comes to"},
+		"with escapes":                        {map[string]string{"compose.yaml": one, ".env": doubling(`A%d="\044A%[2]d$\0101%[2]d"`)}, ".env: what the project comes to"},
+		"after a default":                     {map[string]string{"compose.yaml": one, ".env": doubling("export A%d : ${X:-${A%[2]d}$A%[2]d}")}, ".env: what the project comes to"},
+		"on one line":                         {map[string]string{"compose.yaml": one, ".env": strings.ReplaceAll(doubling(`A%d="$A%[2]d$A%[2]d"`), "\"\n", "\" ")}, ".env: what the project comes to"},
+		"of a service":                        {map[string]string{"compose.yaml": "services: {a: {image: i, env_file: vars}}", "vars": doubling(twice)}, "vars: what the project comes to"},
+		"labels that double":                  {map[string]string{"compose.yaml": "services: {a: {image: i, label_file: vars}}", "vars": doubling(twice)}, "vars: what the project comes to"},
+		"of an included file":                 {map[string]string{"compose.yaml": "include: [{path: other.yaml, env_file: vars}]", "other.yaml": one, "vars": doubling(twice)}, "vars: what the project comes to"},
+		"a long variable often":               {map[string]string{"compose.yaml": "services: {a: {image: i, command: \"" + strings.Repeat("$L ", 1000) + "\"}}", ".env": long}, "compose.yaml: what the project comes to"},
+		"a long variable by an alias":         {map[string]string{"compose.yaml": "x-a: &a [\"$L\"]\nx-b: [" + strings.Repeat("*a, ", 1000) + "]\nservices: {a: {image: i}}", ".env": long}, "compose.yaml: what the project comes to"},
+		"services that extend each other":     {map[string]string{"compose.yaml": extending, ".env": long}, "compose.yaml: what the project comes to"},
+		"files of a service for each service": {map[string]string{"compose.yaml": manyServices(200, "env_file: vars"), "vars": long}, "vars: what the project comes to"},
+		"ports":                               {map[string]string{"compose.yaml": "services: {a: {image: i, ports: ['$P']}}", ".env": "P=1-65535:1-65535\n"}, "services.a.ports: 65535 ports are too many: 1000 at most"},
+		"ports on many lines":                 {map[string]string{"compose.yaml": "services: {a: {image: i, expose: ['1-900', '1000-1900/udp']}}"}, "services.a.expose: 1801 ports are too many: 1000 at most"},
+		"ports of a service that is extended": {map[string]string{"compose.yaml": "services: {a: {extends: {file: other.yaml, service: b}}}", "other.yaml": "services: {b: {image: i, ports: ['1-65535']}}"}, "services.b.ports: 65535 ports are too many"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filetest.Lay(t, c.files)
+			_, err := Load(t.Context(), "box", fumehood.Compose{Files: []string{filepath.Join(dir, "compose.yaml")}})
+			if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// manyServices is a Compose file with n services that have the same keys.
+func manyServices(n int, keys string) string {
+	text := "services:\n"
+	for i := range n {
+		text += fmt.Sprintf("  s%d: {image: i, %s}\n", i, keys)
+	}
+	return text
+}
+
+func TestLoad_sizeAllowed(t *testing.T) {
+	vars := ""
+	for i := range 100 {
+		vars += fmt.Sprintf("V%d=\"${V%d}/of ${BASE} $BASE\"\n", i, i/2)
+	}
+	dir := filetest.Lay(t, map[string]string{
+		"compose.yaml": manyServices(20, "env_file: vars, ports: ['8000-8099'], command: \"$V1 $V2 $$V3\""), ".env": "BASE=/srv\n" + vars, "vars": "BASE=x\n" + vars,
+	})
+	if _, err := Load(t.Context(), "box", fumehood.Compose{Files: []string{filepath.Join(dir, "compose.yaml")}}); err != nil {
+		t.Error(err)
+	}
+}
+
+// FuzzVariables: no variable of a file becomes longer than what was estimated.
+func FuzzVariables(f *testing.F) {
+	for _, seed := range []string{
+		"A=1\nB=$A$A # c\n", "export A: \"x\\\"$E\\n\" B='$E' C=${A:-$B$E}\n", "A=\"\\044E\\0101\"\nB=\"$\\0105$A\"", "E\nA=$E$E\nexport\nB=\"a\nb\"C=$A",
+		"\uFEFFA=$E\nB=${A}${A}\n", "#\n A = \u00a0'x' \nB.b[0]=$A", "A=${E:+$E$E}\nA=$A$A\nB=$A", "a=\\$E$$E",
+	} {
+		f.Add(seed)
+	}
+	env := map[string]string{"E": strings.Repeat("e", 100)}
+	f.Fuzz(func(t *testing.T, text string) {
+		if len(text) > 200 { // so that it cannot double often
+			t.Skip()
+		}
+		sizes := map[string]int{}
+		total := variables(text, env, sizes)
+		if total > maxSize {
+			t.Skip()
+		}
+		got, err := dotenv.ParseWithLookup(strings.NewReader(text), func(name string) (string, bool) { v, ok := env[name]; return v, ok })
+		if err != nil {
+			return
+		}
+		for name, value := range got {
+			if len(value) > sizes[name] {
+				t.Errorf("%q: %s has %d bytes, and %d were estimated", text, name, len(value), sizes[name])
+			}
+		}
+	})
+}
