@@ -116,7 +116,7 @@ type job struct {
 }
 
 func newRun(ctx context.Context, opts Options, how RunOptions) (*run, error) {
-	if err := how.check(); err != nil {
+	if err := how.check(len(opts.Samples)); err != nil {
 		return nil, &fumehood.Error{Op: "run task " + opts.Name, Class: fumehood.ErrConfig, Err: err}
 	}
 	t, err := Init(ctx, opts)
@@ -150,9 +150,14 @@ func newRun(ctx context.Context, opts Options, how RunOptions) (*run, error) {
 	return r, nil
 }
 
-// check finds what is wrong with the options.
-func (o *RunOptions) check() error {
+// maxAttempts bounds the attempts of a run.
+const maxAttempts = 1_000_000
+
+// check finds what is wrong with the options of a run of so many samples.
+func (o *RunOptions) check(samples int) error {
 	switch {
+	case samples > 0 && o.Epochs > maxAttempts/samples:
+		return fmt.Errorf("%d epochs of %d samples are too many: %d attempts at most", o.Epochs, samples, maxAttempts)
 	case o.Solve == nil:
 		return errors.New("there is no solver")
 	case o.Epochs < 0, o.MaxSandboxes < 0, o.MaxStarting < 0, o.Timeout < 0, o.OutputCap < 0:

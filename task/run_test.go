@@ -437,6 +437,7 @@ func TestWhereAllIsDoneNothingIsStarted(t *testing.T) {
 func TestWrongOptionsAreRefused(t *testing.T) {
 	for name, how := range map[string]task.RunOptions{
 		"no solver": {}, "epochs": {Solve: command("echo"), Epochs: -1}, "cap": {Solve: command("echo"), OutputCap: -1},
+		"more epochs than can be": {Solve: command("echo"), Epochs: 999_999_999},
 	} {
 		if all, err := collect(t.Context(), newYard().options(1), how); !errors.Is(err, fumehood.ErrConfig) || len(all) > 0 {
 			t.Errorf("%s: %v", name, err)

@@ -20,6 +20,9 @@ import (
 // mostProblems is how many samples' faults are told at once.
 const mostProblems = 20
 
+// maxShared bounds what all samples together have of the defaults' files, metadata and steps, of which each has its own.
+const maxShared = 1_000_000
+
 // step is a Step that is ready to be run.
 type step struct {
 	Step
@@ -31,6 +34,12 @@ type step struct {
 // resolve makes of each sample what it is with what the task says for all, and checks it.
 func (f *File) resolve(dir string, gate hostpath.Gate, opts ReadOptions) error {
 	f.Epochs = cmp.Or(f.Epochs, DefaultEpochs)
+	if n := len(f.Files) + len(f.Metadata) + len(f.Steps); n > 0 && len(f.Samples) > maxShared/n {
+		return &fumehood.Error{
+			Op: f.File, Class: fumehood.ErrConfig,
+			Err: fmt.Errorf("%d samples with %d files, metadata and steps of the defaults each are too many: %d in all at most", len(f.Samples), n, maxShared),
+		}
+	}
 	own := source{file: f.File, dir: dir, gate: gate}
 	envs := &environments{opts: opts, known: map[*Environment]environment{}}
 	var errs []error

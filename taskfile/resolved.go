@@ -36,7 +36,7 @@ import (
 // gives another text. A secret that cannot be read or made is an ErrConfig.
 func (f *File) Resolved() ([]byte, error) {
 	text := bytes.NewBufferString("# The task as it is run, with what its files held then.\n")
-	var r renderer
+	r := renderer{scalars: map[any]*yaml.Node{}}
 	// Piece by piece: as one, 10,000 samples take a hundred times as much memory as their text.
 	add := func(piece any) error {
 		node := r.nodeOf(reflect.ValueOf(piece))
@@ -225,6 +225,8 @@ func sumOf(path string, sums map[string]*sum) (*sum, error) {
 type renderer struct {
 	key []byte // of the HMACs; nil before the first
 	err error  // why there is no key
+
+	scalars map[any]*yaml.Node // by value, at most maxScalars
 }
 
 // hidden returns what stands for the value of a variable. Short values cannot be guessed from it without the secret.
@@ -259,9 +261,9 @@ func (r *renderer) variables(env map[string]string) map[string]string {
 func (r *renderer) nodeOf(v reflect.Value) *yaml.Node {
 	switch x := v.Interface().(type) {
 	case time.Duration:
-		return scalarOf(x.String())
+		return r.scalarOf(x.String())
 	case json.RawMessage:
-		return scalarOf(string(x))
+		return r.scalarOf(string(x))
 	}
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -276,9 +278,9 @@ func (r *renderer) nodeOf(v reflect.Value) *yaml.Node {
 		slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
 		for _, key := range keys {
 			if value := v.MapIndex(key); value.Kind() == reflect.Pointer && value.IsNil() {
-				n.Content = append(n.Content, scalarOf(key.String()), scalarOf(nil))
+				n.Content = append(n.Content, r.scalarOf(key.String()), r.scalarOf(nil))
 			} else {
-				n.Content = append(n.Content, scalarOf(key.String()), r.nodeOf(value))
+				n.Content = append(n.Content, r.scalarOf(key.String()), r.nodeOf(value))
 			}
 		}
 		return n
@@ -289,7 +291,7 @@ func (r *renderer) nodeOf(v reflect.Value) *yaml.Node {
 		}
 		return n
 	}
-	return scalarOf(v.Interface())
+	return r.scalarOf(v.Interface())
 }
 
 // addFields adds the fields of a struct, by their names in YAML or else in Go. A field Env holds variables.
@@ -309,12 +311,29 @@ func (r *renderer) addFields(n *yaml.Node, v reflect.Value) {
 			if env, ok := value.Interface().(map[string]string); ok && field.Name == "Env" {
 				value = reflect.ValueOf(r.variables(env))
 			}
-			n.Content = append(n.Content, scalarOf(name), r.nodeOf(value))
+			n.Content = append(n.Content, r.scalarOf(name), r.nodeOf(value))
 		}
 	}
 }
 
-func scalarOf(v any) *yaml.Node {
+// scalarOf returns the node of a scalar. The encoder of one takes 50 KB, and most of them are of few names and values.
+func (r *renderer) scalarOf(v any) *yaml.Node {
+	if v != nil && !reflect.TypeOf(v).Comparable() {
+		return newScalar(v)
+	}
+	n := r.scalars[v]
+	if n == nil {
+		if n = newScalar(v); len(r.scalars) < maxScalars {
+			r.scalars[v] = n
+		}
+	}
+	return n
+}
+
+// maxScalars bounds the nodes that a renderer keeps.
+const maxScalars = 1000
+
+func newScalar(v any) *yaml.Node {
 	n := &yaml.Node{}
 	if err := n.Encode(v); err != nil {
 		n.SetString(fmt.Sprint(v))

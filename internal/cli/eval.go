@@ -8,6 +8,7 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"time"
@@ -108,6 +109,9 @@ func (o *evalOptions) check(changed func(flag string) bool) error {
 
 // runEval runs a task, or what is missing of a run of it.
 func runEval(ctx context.Context, a *app, o evalOptions) (err error) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(50) // so that the memory that docs/eval.md tells of is enough on a busy machine too
+	}
 	if info, err := os.Stat(o.file); err == nil && info.IsDir() {
 		o.file = filepath.Join(o.file, "task.yaml")
 	}

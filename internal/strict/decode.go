@@ -29,9 +29,10 @@ type Decoder struct {
 	Lines map[string]int // of the keys of structs that are there and not null, by their paths
 
 	problems []*Problem
-	more     int // problems beyond MaxProblems
-	aliases  int // that are being followed
-	values   int // that were read below aliases
+	more     int  // problems beyond MaxProblems
+	aliases  int  // that are being followed
+	values   int  // that were read below aliases
+	exceeded bool // more than MaxAliased, which was said
 }
 
 // maxAliased is the default of Decoder.MaxAliased.
@@ -61,10 +62,11 @@ func (d *Decoder) Value(n *yaml.Node, path string, v reflect.Value, f Form) {
 		return
 	}
 	if d.aliases > 0 {
-		d.values++
+		d.values += 1 + len(n.Content) // texts are read with what holds them
 	}
 	if most := cmp.Or(d.MaxAliased, maxAliased); d.values > most {
-		if d.values == most+1 && d.aliases > 0 {
+		if !d.exceeded && d.aliases > 0 {
+			d.exceeded = true
 			d.Problem(n.Line, path, fmt.Sprintf("at most %d values below aliases", most), "more", "")
 		}
 		return
