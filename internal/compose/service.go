@@ -29,6 +29,8 @@ type Service struct {
 	// Hooked says that more belongs to its start than that of its containers: contents of secrets and
 	// configs that are put into it, and commands that run in it afterwards. Compose.Start does all of it.
 	Hooked bool
+	// HookUsers are the users of the commands that run in it after its start, where they are not the service's own.
+	HookUsers []string
 	// Early says that its start does not need those that it waits for to be healthy, but only to be started: its
 	// main process is a guest, which does nothing before it gets commands, and it mounts nothing that they
 	// could replace before.
@@ -76,6 +78,11 @@ func (p *Project) describe(svc types.ServiceConfig) Service {
 	s := Service{
 		Name: svc.Name, Image: api.GetImageNameOrDefault(svc, p.project.Name), Serves: p.serve[svc.Name], Guest: p.runtimes.Guest(svc.Runtime), Runtime: svc.Runtime,
 		User: svc.User, Dir: svc.WorkingDir, Forward: p.forward[svc.Name], Hooked: p.hooked(svc),
+	}
+	for _, hook := range svc.PostStart {
+		if hook.User != "" {
+			s.HookUsers = append(s.HookUsers, hook.User)
+		}
 	}
 	for n := range svc.GetScale() {
 		s.Containers = append(s.Containers, containerName(p.project.Name, svc, n+1))

@@ -45,6 +45,9 @@ const (
 	// GoodEngine is the Engine version below which there is a warning: older ones lack later fixes of
 	// their isolation.
 	GoodEngine = "24.0.6"
+	// CapableExec is the Engine version since which an exec as root has root's capabilities in a container of another user
+	// (moby#45491).
+	CapableExec = "24.0"
 	// pingTimeout bounds the first word with a daemon.
 	pingTimeout = 10 * time.Second
 )

@@ -105,7 +105,11 @@ func (sb *sandbox) adopt(ctx context.Context, project *compose.Project) error {
 			}
 			return errors.Join(sb.taken(), sb.forget()) // it is not ours to remove
 		}
-		services = append(services, newService(sb, s, containers))
+		svc := newService(sb, s, containers)
+		if err := svc.checkHooks(); err != nil {
+			return err
+		}
+		services = append(services, svc)
 	}
 	sb.services = services
 	return nil

@@ -3,6 +3,7 @@ package docker
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -105,6 +106,14 @@ func (s *service) mayAsRoot(ctx context.Context, user string) error {
 		return s.errPowerless()
 	}
 	return nil
+}
+
+// checkHooks refuses commands after the service's start that the Engine would start as root without root's capabilities.
+func (s *service) checkHooks() error {
+	if isRoot(s.info.User) || !slices.ContainsFunc(s.HookUsers, isRoot) || !engine.VersionLess(s.sb.p.server.Version, engine.CapableExec) {
+		return nil
+	}
+	return &fumehood.Error{Op: "check post_start", Service: s.Name, Class: fumehood.ErrUnsupported, Err: s.errPowerless()}
 }
 
 // isRoot reports whether a user, as containers have it, is root for certain.

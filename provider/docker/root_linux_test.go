@@ -1,6 +1,7 @@
 package docker_test
 
 import (
+	"crypto/rand"
 	"errors"
 	"strings"
 	"testing"
@@ -91,5 +92,32 @@ func TestRootInAServiceOfAnotherUser_refused(t *testing.T) {
 	}
 	if got, err := sb.Direct().As("1").Exec(t.Context(), fumehood.Cmd{Args: []string{"id", "-u"}}); err != nil || got.Stdout.Text() != "1\n" {
 		t.Errorf("another user: %+v, %v", got, err)
+	}
+}
+
+func TestRootInAServiceOfAnotherUser_hook(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t, docker.Options{})
+	yaml := func(user, hook string) *fumehood.Compose {
+		return project(t, "services: {default: {image: fumehood-test/python, user: \""+user+"\", command: sleep infinity, post_start: [{user: \""+hook+"\", command: [sh, -c, 'touch /made && chown daemon /made']}]}}")
+	}
+	sb := start(t, p, fumehood.Spec{Compose: yaml("0", "root")})
+	if got := says(t, sb, "stat", "-c", "%U", "/made"); got != "daemon\n" {
+		t.Errorf("what the command after the start made belongs to %q", got)
+	}
+	spec := fumehood.Spec{Name: "hook-" + strings.ToLower(rand.Text()[:8]), Compose: yaml("tester", "0:0")}
+	sb, err := p.Start(t.Context(), spec)
+	if err == nil { // by an Engine of 24 or later
+		if got := says(t, sb, "stat", "-c", "%U", "/made"); got != "daemon\n" {
+			t.Errorf("what the command after the start made belongs to %q", got)
+		}
+		if err := sb.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		return
+	}
+	wantText(t, err, "check post_start in service default: root would have no capabilities here")
+	if left := objectsOf(t, spec.Name); len(left) != 0 || !errors.Is(err, fumehood.ErrUnsupported) {
+		t.Errorf("left behind: %v; the class is %v", left, fumehood.ClassOf(err))
 	}
 }
