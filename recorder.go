@@ -23,6 +23,26 @@ type Recorder struct {
 	secrets []secret   // longest first
 }
 
+// Redact returns an error whose text has no value of a hidden variable, for what keeps errors.
+func (r *Recorder) Redact(err error) error {
+	if err == nil {
+		return nil
+	}
+	text := r.clip(nil).redact(err.Error())
+	if text == err.Error() {
+		return err
+	}
+	return &redactedError{err, text}
+}
+
+type redactedError struct {
+	error
+	text string
+}
+
+func (e *redactedError) Error() string { return e.text }
+func (e *redactedError) Unwrap() error { return e.error }
+
 // secret is text that no line may have.
 type secret struct{ name, value string }
 
@@ -50,9 +70,6 @@ const secretLength = 4
 // Hide says which variables the sandbox has. In all lines from now on a value of theirs of four bytes and more is
 // replaced by "[redacted NAME]".
 func (r *Recorder) Hide(env map[string]string) {
-	if r.to == nil {
-		return
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.secrets = withSecrets(r.secrets, env)

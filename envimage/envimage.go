@@ -10,10 +10,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"runtime"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/fumehood/fumehood"
@@ -190,19 +188,10 @@ func networkOf(e spec.Environment) string {
 	return network
 }
 
-// ownTag is how the names of Fumehood's own images begin.
-const ownTag = "fumehood:"
-
-// notInTags matches what no tag has, which is 128 characters long at most.
-var notInTags = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
-
-const longestName = 128
-
-// Tags are the names of an environment's image; the first is the one to use. A name that a spec chooses could be one that
-// others pull or build on, so that of docker.image is a tag of a build only with AllowUnsafe, or where it begins with
-// "fumehood:". Else the image is fumehood:NAME, or without a name fumehood: and what of docker.image can be in a tag. No name
-// at all is an ErrConfig, as is an environment that is not of type docker, or whose docker.image is the very tag that would
-// be built.
+// Tags are the names of an environment's image; the first is the one to use. An image is fumehood:NAME. A name that a spec
+// chooses could be one that others pull or build on, so that with a build docker.image is a tag only with AllowUnsafe. Without
+// that, and without a name, the tag has a hash of docker.image. No name at all is an ErrConfig, as is an environment that is
+// not of type docker, or whose docker.image is the very tag that would be built.
 func Tags(e *spec.Environment) ([]string, error) {
 	op := "build the image of " + e.File
 	if e.Type != spec.TypeDocker {
@@ -210,15 +199,14 @@ func Tags(e *spec.Environment) ([]string, error) {
 	}
 	var tags []string
 	image, name := e.Docker.Image, e.Name
-	if e.Docker.Build != nil && image != "" {
-		if e.AllowUnsafe || strings.HasPrefix(image, ownTag) {
-			tags = append(tags, image)
-		} else if name == "" {
-			name = strings.TrimLeft(notInTags.ReplaceAllString(image, "-"), "-.")
-			name = name[:min(len(name), longestName)]
-		}
+	switch {
+	case e.Docker.Build == nil || image == "":
+	case e.AllowUnsafe:
+		tags = append(tags, image)
+	case name == "":
+		name = "image-" + hashOf(image)[:12]
 	}
-	if named := ownTag + name; name != "" && !slices.Contains(tags, named) {
+	if named := "fumehood:" + name; name != "" && !slices.Contains(tags, named) {
 		tags = append(tags, named)
 	}
 	switch {

@@ -85,10 +85,15 @@ func TestTheSpecsImageIsBuiltByTheFirstSpawn(t *testing.T) {
 	}
 }
 
-func TestABuiltImageIsTaggedAsTheSpecSays(t *testing.T) {
+func TestABuiltImageHasTheNameInItsSpecWhereThatIsAllowed(t *testing.T) {
 	t.Parallel()
 	tag := "test-of-fumehood:" + strings.ToLower(rand.Text()[:10])
 	p, env := built(t, "x", "  image: "+tag, "  user: '1000'")
+	spawn(t, p.open(t, env, session.Agent, nil), session.SpawnOptions{})
+	if _, found, err := dockertest.Provider(t, docker.Options{}).FindImage(t.Context(), tag); found || err != nil {
+		t.Errorf("it has the name: %v, %v", found, err)
+	}
+	env.AllowUnsafe = true
 	r := spawn(t, p.open(t, env, session.Agent, nil), session.SpawnOptions{})
 	if res := execute(t, r, sh("cat /built; id -u")); res.Stdout.Text() != "x1000\n" {
 		t.Errorf("%q", outputs(res))

@@ -62,9 +62,10 @@ func (t *Task) launch(ctx context.Context, op string, what fumehood.Spec) (*fume
 		}
 		a.journal, what.Journal = w, fumehood.NewJournal(w, t.log)
 	}
+	recorder := what.Recorder()
 	sb, err := t.opts.Provider.Start(ctx, what)
 	if err != nil {
-		return nil, failed(ctx, op, err, a.closeJournal())
+		return nil, failed(ctx, op, recorder.Redact(err), a.closeJournal()) // results keep it
 	}
 	t.mu.Lock()
 	t.live[sb] = a

@@ -156,8 +156,8 @@ const maxAttempts = 1_000_000
 // check finds what is wrong with the options of a run of so many samples.
 func (o *RunOptions) check(samples int) error {
 	switch {
-	case samples > 0 && o.Epochs > maxAttempts/samples:
-		return fmt.Errorf("%d epochs of %d samples are too many: %d attempts at most", o.Epochs, samples, maxAttempts)
+	case samples > 0 && max(o.Epochs, 1) > maxAttempts/samples:
+		return fmt.Errorf("%d epochs of %d samples are too many: %d attempts at most", max(o.Epochs, 1), samples, maxAttempts)
 	case o.Solve == nil:
 		return errors.New("there is no solver")
 	case o.Epochs < 0, o.MaxSandboxes < 0, o.MaxStarting < 0, o.Timeout < 0, o.OutputCap < 0:

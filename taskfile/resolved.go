@@ -36,7 +36,7 @@ import (
 // gives another text. A secret that cannot be read or made is an ErrConfig.
 func (f *File) Resolved() ([]byte, error) {
 	text := bytes.NewBufferString("# The task as it is run, with what its files held then.\n")
-	r := renderer{scalars: map[any]*yaml.Node{}}
+	var r renderer
 	// Piece by piece: as one, 10,000 samples take a hundred times as much memory as their text.
 	add := func(piece any) error {
 		node := r.nodeOf(reflect.ValueOf(piece))
@@ -320,6 +320,9 @@ func (r *renderer) addFields(n *yaml.Node, v reflect.Value) {
 func (r *renderer) scalarOf(v any) *yaml.Node {
 	if v != nil && !reflect.TypeOf(v).Comparable() {
 		return newScalar(v)
+	}
+	if r.scalars == nil {
+		r.scalars = map[any]*yaml.Node{}
 	}
 	n := r.scalars[v]
 	if n == nil {

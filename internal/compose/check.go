@@ -165,6 +165,12 @@ func (c *checking) service(svc *types.ServiceConfig) {
 	if n := svc.GetScale(); n > maxScale {
 		c.refuse(of(svc, "scale"), "%d containers of one service are too many: %d at most", n, maxScale)
 	}
+	c.ports(of(svc, "ports"), len(svc.Ports))
+	exposed := 0
+	for _, ports := range svc.Expose {
+		exposed += countPorts(ports)
+	}
+	c.ports(of(svc, "expose"), exposed)
 	c.capabilities(svc)
 	c.securityOpts(svc)
 	c.kernel(svc)
@@ -183,6 +189,12 @@ func (c *checking) service(svc *types.ServiceConfig) {
 		c.notes = append(c.notes, Change{
 			Service: svc.Name, Key: "network_mode", To: m, Unsafe: true, Why: "the Engine's own network has a way out, and other containers in it",
 		})
+	}
+}
+
+func (c *checking) ports(keys []string, n int) {
+	if n > maxPorts {
+		c.refuse(keys, "%d ports of one service are too many: %d at most", n, maxPorts)
 	}
 }
 

@@ -1,7 +1,6 @@
 package compose
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,10 +48,18 @@ func Load(ctx context.Context, name string, src fumehood.Compose) (*Project, err
 	l := &loading{name: name, src: src}
 	p, err := l.load(ctx)
 	if err != nil {
-		return nil, l.problem(ctx, err)
+		return nil, &LoadError{l.problem(ctx, err), l.env}
 	}
 	return p, nil
 }
+
+// LoadError is the error of Load. Its text may have values of the project's variables, as far as they were read.
+type LoadError struct {
+	error
+	Variables map[string]string
+}
+
+func (e *LoadError) Unwrap() error { return e.error }
 
 // loading is one Load under way.
 type loading struct {
@@ -64,8 +71,9 @@ type loading struct {
 	env     types.Mapping
 	places  places
 	gate    hostpath.Gate
-	scanned int // files that were scanned
-	size    int // what they come to, see maxSize
+	scanned int            // files that were scanned
+	size    int            // what they come to, see maxSize
+	weights map[string]int // the same without what services extend, of each file
 }
 
 func (l *loading) load(ctx context.Context) (*Project, error) {
@@ -255,32 +263,10 @@ func (l *loading) problem(ctx context.Context, err error) error {
 
 // mask replaces values of this process's variables, which belong into no message and no log, by their names.
 func (l *loading) mask(text string) string {
-	env := map[string]string{}
 	for _, k := range l.src.HostEnv {
-		env[k] = os.Getenv(k)
-	}
-	return masked(text, env)
-}
-
-// Mask replaces values of the project's variables by their names.
-func (p *Project) Mask(text string) string { return masked(text, p.Variables()...) }
-
-// masked replaces values by names, the longest first: a shorter one may be a part of it.
-func masked(text string, variables ...map[string]string) string {
-	type variable struct{ name, value string }
-	var all []variable
-	for _, env := range variables {
-		for name, value := range env {
-			if len(value) > 3 && strings.Contains(text, value) { // what is shorter is anywhere
-				all = append(all, variable{name, value})
-			}
+		if v := os.Getenv(k); len(v) > 3 { // what is shorter is anywhere
+			text = strings.ReplaceAll(text, v, "${"+k+"}")
 		}
-	}
-	slices.SortFunc(all, func(a, b variable) int {
-		return cmp.Or(len(b.value)-len(a.value), strings.Compare(a.name, b.name))
-	})
-	for _, v := range all {
-		text = strings.ReplaceAll(text, v.value, "${"+v.name+"}")
 	}
 	return text
 }

@@ -42,10 +42,10 @@ func (l *loading) scan(file string, content []byte, at base, env types.Mapping) 
 	if err != nil {
 		return fmt.Errorf("parse %s: %w", file, err)
 	}
+	if err := l.measure(file, docs, env); err != nil {
+		return err
+	}
 	for _, doc := range docs {
-		if err := l.measure(file, doc, env); err != nil {
-			return err
-		}
 		for _, entry := range listOf(doc["include"]) {
 			if err := l.scanInclude(file, entry, at, env); err != nil {
 				return err
@@ -68,7 +68,7 @@ func (l *loading) scan(file string, content []byte, at base, env types.Mapping) 
 			}
 		}
 	}
-	return nil
+	return l.measureExtended(file, docs, env)
 }
 
 // scanInclude checks one entry of include.

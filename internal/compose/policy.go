@@ -204,6 +204,22 @@ func (a *applying) networks() {
 // has a dot. With "_", as Compose has it, shop_two with a volume data and shop with a volume two_data would share it.
 func OwnPrefix(sandbox string) string { return sandbox + "." }
 
+// OwnNames are the names of the networks and volumes that the project makes.
+func (p *Project) OwnNames() []string {
+	var names []string
+	for key, n := range p.as.Networks {
+		if !bool(n.External) {
+			names = append(names, objectName(p.as.Name, key))
+		}
+	}
+	for key, v := range p.as.Volumes {
+		if !bool(v.External) {
+			names = append(names, objectName(p.as.Name, key))
+		}
+	}
+	return names
+}
+
 func objectName(sandbox, key string) string { return OwnPrefix(sandbox) + key }
 
 // inhibitIPv4 keeps the Engine, old and new, from giving the host an address on a network. Else what listens

@@ -29,7 +29,8 @@ type Service struct {
 	// Hooked says that more belongs to its start than that of its containers: contents of secrets and
 	// configs that are put into it, and commands that run in it afterwards. Compose.Start does all of it.
 	Hooked bool
-	// HookUsers are the users of the commands that run in it after its start, where they are not the service's own.
+	// HookUsers are the users of the commands that run in it after its start, where they are not the service's own. Those of
+	// privileged ones are not among them.
 	HookUsers []string
 	// Early says that its start does not need those that it waits for to be healthy, but only to be started: its
 	// main process is a guest, which does nothing before it gets commands, and it mounts nothing that they
@@ -80,7 +81,7 @@ func (p *Project) describe(svc types.ServiceConfig) Service {
 		User: svc.User, Dir: svc.WorkingDir, Forward: p.forward[svc.Name], Hooked: p.hooked(svc),
 	}
 	for _, hook := range svc.PostStart {
-		if hook.User != "" {
+		if hook.User != "" && !hook.Privileged {
 			s.HookUsers = append(s.HookUsers, hook.User)
 		}
 	}

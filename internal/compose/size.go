@@ -14,12 +14,15 @@ import (
 	"github.com/fumehood/fumehood/internal/hostpath"
 )
 
-// A few lines can stand for any amount of text: variables that refer to each other, and references to a long one. What a
-// project comes to is estimated before compose-go makes it, and never less than it is.
+// A few lines can stand for any amount of text: variables that refer to each other, services that extend others, ranges of
+// ports. What a project comes to is estimated before compose-go makes it, and never less than it is. Work counts too where
+// compose-go does more than it makes.
 const (
-	// maxSize bounds what a project's files come to: the bytes of their texts and variables, and valueSize for each value.
+	// maxSize bounds what a project's files come to, in bytes: their texts and variables, valueSize for each value and
+	// portSize for each port.
 	maxSize   = 64 << 20
 	valueSize = 64
+	portSize  = 1 << 10
 	// maxPorts bounds the ports that one service publishes or exposes: each has a listener on this machine.
 	maxPorts = 1000
 )
@@ -38,9 +41,10 @@ func (l *loading) grow(file string, n int) error {
 // refers matches a reference to a variable as compose-go knows it. What is no reference may match too, as in "$$A".
 var refers = regexp.MustCompile(`\$\{?((?i:[_a-z][_a-z0-9]*))`)
 
-// expanded bounds the length of a text in which values replace references. It stops counting above maxSize.
+// expanded bounds the length of a text in which values replace references. It stops counting above maxSize. For each "${"
+// compose-go may look through the whole rest of the text.
 func expanded(text string, sizeOf func(name string) int) int {
-	n := len(text)
+	n := len(text) + strings.Count(text, "${")*len(text)/16
 	for n <= maxSize {
 		m := refers.FindStringSubmatchIndex(text)
 		if m == nil {
@@ -55,10 +59,13 @@ func expanded(text string, sizeOf func(name string) int) int {
 // variables bounds the lengths of the variables that a file sets, which may refer to those of env and to earlier ones. It
 // adds them to sizes, by name, and returns what it comes to in all. Its syntax is dotenv's.
 func variables(text string, env map[string]string, sizes map[string]int) int {
-	longest, total := 0, 0
+	longest, total := 0, len(text)
 	sizeOf := func(name string) int { return max(len(env[name]), sizes[name]) }
 	for _, value := range env {
 		longest = max(longest, len(value))
+	}
+	for _, n := range sizes {
+		longest = max(longest, n)
 	}
 	text = strings.TrimPrefix(text, "\uFEFF")
 	for total <= maxSize {
@@ -74,13 +81,12 @@ func variables(text string, env map[string]string, sizes map[string]int) int {
 			if times := strings.Count(value, "$") + strings.Count(value, `\0`); longest > 0 && times > maxSize/longest {
 				n = maxSize + 1
 			} else {
-				n += times * longest
+				n = expanded(value, sizeOf) + times*longest
 			}
+		case value == "": // a name alone has the value that it has elsewhere
+			n = sizeOf(name)
 		default:
 			n = expanded(value, sizeOf)
-		}
-		if value == "" { // a name alone has the value that it has elsewhere
-			n = sizeOf(name)
 		}
 		sizes[name] = max(n, sizes[name])
 		longest = max(longest, n)
@@ -108,7 +114,7 @@ func statement(text string) (name, value string, quote byte, rest string, ok boo
 	}
 	i := strings.IndexAny(text, "=:\n")
 	if i < 0 {
-		return "", "", 0, "", false
+		return "", text, 0, "", true // a value without a name, for dotenv
 	}
 	name, rest = strings.TrimRightFunc(text[:i], unicode.IsSpace), strings.TrimLeftFunc(text[i+1:], blank)
 	if text[i] == '\n' {
@@ -150,87 +156,148 @@ func (l *loading) measureFiles(files []string, env map[string]string) error {
 	return nil
 }
 
-// measure counts what a document comes to when its variables are set, and its ports.
-func (l *loading) measure(file string, doc map[string]any, env types.Mapping) error {
-	sizeOf := func(name string) int { return len(env[name]) }
-	services, _ := doc["services"].(map[string]any)
-	if err := l.grow(file, weight(doc, sizeOf)); err != nil {
-		return err
-	}
-	weights := map[string]int{}
-	for name := range services {
-		if svc, _ := services[name].(map[string]any); svc["extends"] != nil {
-			if err := l.grow(file, extended(services, name, weights, sizeOf)); err != nil {
-				return err
-			}
+// measure counts what the documents of a file come to when their variables are set, without what their services extend.
+func (l *loading) measure(file string, docs []map[string]any, env types.Mapping) error {
+	total := 0
+	for _, doc := range docs {
+		total += weigher(env).weight(doc)
+		services, _ := doc["services"].(map[string]any)
+		for _, value := range services {
+			total = min(total+weigher(env).ports(value), maxSize+1)
 		}
 	}
-	for name, value := range services {
-		svc, _ := value.(map[string]any)
-		for _, key := range []string{"ports", "expose"} {
-			if n := countPorts(svc[key], env); n > maxPorts {
-				return fmt.Errorf("%s: services.%s.%s: %d ports are too many: %d at most", file, name, key, n, maxPorts)
+	if l.weights == nil {
+		l.weights = map[string]int{}
+	}
+	l.weights[file] = max(total, l.weights[file])
+	return l.grow(file, total)
+}
+
+// measureExtended counts what services come to with those that they extend, once all is known that the file includes. One that
+// is not in the same document could be anything of what was read.
+func (l *loading) measureExtended(file string, docs []map[string]any, env types.Mapping) error {
+	most := 0
+	for _, n := range l.weights {
+		most = min(most+n, maxSize+1)
+	}
+	for _, doc := range docs {
+		e := extending{weigher(env), map[string]int{}, most, nil}
+		e.services, _ = doc["services"].(map[string]any)
+		for name := range e.services {
+			if svc, _ := e.services[name].(map[string]any); svc["extends"] != nil {
+				if err := l.grow(file, e.weight(name)); err != nil {
+					return err
+				}
 			}
 		}
 	}
 	return nil
 }
 
-// weight bounds what a value comes to.
-func weight(value any, sizeOf func(string) int) int {
+// weigher bounds what values come to whose variables are those of a project.
+type weigher types.Mapping
+
+func (w weigher) sizeOf(name string) int { return len(w[name]) }
+
+func (w weigher) weight(value any) int {
 	n := valueSize
 	switch value := value.(type) {
 	case string:
-		n += expanded(value, sizeOf)
+		n += expanded(value, w.sizeOf)
 	case []any:
+		n += len(value) * len(value) / valueSize // lists are merged item by item
 		for _, item := range value {
-			n = min(n+weight(item, sizeOf), maxSize+1)
+			if n > maxSize {
+				return n
+			}
+			n += w.weight(item) + w.bare(item)
 		}
 	case map[string]any:
 		for key, item := range value {
-			n = min(n+len(key)+weight(item, sizeOf), maxSize+1)
+			if n > maxSize {
+				return n
+			}
+			n += len(key) + w.weight(item)
+			if item == nil {
+				n += w.sizeOf(key)
+			}
 		}
 	}
 	return n
 }
 
-// extended bounds what a service comes to with those of its file that it extends.
-func extended(services map[string]any, name string, weights map[string]int, sizeOf func(string) int) int {
-	if n, ok := weights[name]; ok {
+// bare returns what a variable's name alone comes to, as in environment: [NAME].
+func (w weigher) bare(item any) int {
+	text, ok := item.(string)
+	if !ok || len(text) > 1<<10 {
+		return 0
+	}
+	name, err := substitute(text, types.Mapping(w))
+	if err != nil {
+		return 0
+	}
+	return w.sizeOf(name)
+}
+
+// ports returns what a service's ports come to.
+func (w weigher) ports(service any) int {
+	svc, _ := service.(map[string]any)
+	n := 0
+	for _, list := range []any{svc["ports"], svc["expose"]} {
+		for _, item := range listOf(list) {
+			if text, err := substitute(item, types.Mapping(w)); err == nil {
+				n = min(n+countPorts(text)*portSize, maxSize+1)
+			}
+		}
+	}
+	return n
+}
+
+// extending bounds what the services of a document come to.
+type extending struct {
+	weigher
+	known    map[string]int
+	most     int // what a service comes to that is not in the document
+	services map[string]any
+}
+
+func (e *extending) weight(name string) int {
+	if n, ok := e.known[name]; ok {
 		return n
 	}
-	weights[name] = 0 // for a circle, which compose-go refuses
-	n := weight(services[name], sizeOf)
-	svc, _ := services[name].(map[string]any)
+	svc, ok := e.services[name].(map[string]any)
+	if !ok {
+		return e.most
+	}
+	e.known[name] = 0 // for a circle, which compose-go refuses
+	n := e.weigher.weight(svc) + e.ports(svc)
 	switch extends := svc["extends"].(type) {
 	case string:
-		n += extended(services, extends, weights, sizeOf)
+		n += e.weight(extends)
 	case map[string]any:
 		if of, _ := extends["service"].(string); extends["file"] == nil {
-			n += extended(services, of, weights, sizeOf)
+			n += e.weight(of)
+		} else {
+			n += e.most
 		}
 	}
 	n = min(n, maxSize+1)
-	weights[name] = n
+	e.known[name] = n
 	return n
 }
 
 // portRange matches ranges of ports.
 var portRange = regexp.MustCompile(`([0-9]+)-([0-9]+)`)
 
-// countPorts returns how many ports a list of ports has; a range counts by its length.
-func countPorts(list any, env types.Mapping) int {
-	total := 0
-	for _, item := range listOf(list) {
-		n := 1
-		if text, err := substitute(item, env); err == nil {
-			for _, m := range portRange.FindAllStringSubmatch(text, -1) {
-				first, _ := strconv.Atoi(m[1])
-				last, _ := strconv.Atoi(m[2])
-				n = max(n, last-first+1)
-			}
+// countPorts returns how many ports a text such as 8000-8009:80-89/udp has.
+func countPorts(text string) int {
+	n := 1
+	for _, m := range portRange.FindAllStringSubmatch(text, -1) {
+		first, err := strconv.Atoi(m[1])
+		last, lerr := strconv.Atoi(m[2])
+		if err == nil && lerr == nil { // compose-go refuses others
+			n = max(n, min(last-first+1, 1<<16))
 		}
-		total = min(total+n, 1<<16)
 	}
-	return total
+	return n
 }

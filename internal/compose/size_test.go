@@ -28,26 +28,41 @@ func TestLoad_size(t *testing.T) {
 	for i := range 2000 {
 		extending += fmt.Sprintf("  s%d: {extends: s%d}\n", i+1, i)
 	}
+	chain := "services:\n"
+	for i := range 2000 {
+		chain += fmt.Sprintf("  s%d: {extends: s%d}\n", i+1, i)
+	}
 	long := "L=" + strings.Repeat("x", 1<<20) + "\n"
 	for name, c := range map[string]struct {
 		files map[string]string
 		says  string
 	}{
-		"variables that double":               {map[string]string{"compose.yaml": one, ".env": doubling(twice)}, ".env: what the project comes to"},
-		"in quotes":                           {map[string]string{"compose.yaml": one, ".env": doubling("A%d=\"\n${A%[2]d}\n$A%[2]d\"")}, ".env: what the project comes to"},
-		"with escapes":                        {map[string]string{"compose.yaml": one, ".env": doubling(`A%d="\044A%[2]d$\0101%[2]d"`)}, ".env: what the project comes to"},
-		"after a default":                     {map[string]string{"compose.yaml": one, ".env": doubling("export A%d : ${X:-${A%[2]d}$A%[2]d}")}, ".env: what the project comes to"},
-		"on one line":                         {map[string]string{"compose.yaml": one, ".env": strings.ReplaceAll(doubling(`A%d="$A%[2]d$A%[2]d"`), "\"\n", "\" ")}, ".env: what the project comes to"},
-		"of a service":                        {map[string]string{"compose.yaml": "services: {a: {image: i, env_file: vars}}", "vars": doubling(twice)}, "vars: what the project comes to"},
-		"labels that double":                  {map[string]string{"compose.yaml": "services: {a: {image: i, label_file: vars}}", "vars": doubling(twice)}, "vars: what the project comes to"},
-		"of an included file":                 {map[string]string{"compose.yaml": "include: [{path: other.yaml, env_file: vars}]", "other.yaml": one, "vars": doubling(twice)}, "vars: what the project comes to"},
-		"a long variable often":               {map[string]string{"compose.yaml": "services: {a: {image: i, command: \"" + strings.Repeat("$L ", 1000) + "\"}}", ".env": long}, "compose.yaml: what the project comes to"},
-		"a long variable by an alias":         {map[string]string{"compose.yaml": "x-a: &a [\"$L\"]\nx-b: [" + strings.Repeat("*a, ", 1000) + "]\nservices: {a: {image: i}}", ".env": long}, "compose.yaml: what the project comes to"},
-		"services that extend each other":     {map[string]string{"compose.yaml": extending, ".env": long}, "compose.yaml: what the project comes to"},
-		"files of a service for each service": {map[string]string{"compose.yaml": manyServices(200, "env_file: vars"), "vars": long}, "vars: what the project comes to"},
-		"ports":                               {map[string]string{"compose.yaml": "services: {a: {image: i, ports: ['$P']}}", ".env": "P=1-65535:1-65535\n"}, "services.a.ports: 65535 ports are too many: 1000 at most"},
-		"ports on many lines":                 {map[string]string{"compose.yaml": "services: {a: {image: i, expose: ['1-900', '1000-1900/udp']}}"}, "services.a.expose: 1801 ports are too many: 1000 at most"},
-		"ports of a service that is extended": {map[string]string{"compose.yaml": "services: {a: {extends: {file: other.yaml, service: b}}}", "other.yaml": "services: {b: {image: i, ports: ['1-65535']}}"}, "services.b.ports: 65535 ports are too many"},
+		"variables that double":                {map[string]string{"compose.yaml": one, ".env": doubling(twice)}, ".env: what the project comes to"},
+		"in quotes":                            {map[string]string{"compose.yaml": one, ".env": doubling("A%d=\"\n${A%[2]d}\n$A%[2]d\"")}, ".env: what the project comes to"},
+		"with escapes":                         {map[string]string{"compose.yaml": one, ".env": doubling(`A%d="\0044A%[2]d$\0101%[2]d"`)}, ".env: what the project comes to"},
+		"after a default":                      {map[string]string{"compose.yaml": one, ".env": doubling("export A%d : ${X:-${A%[2]d}$A%[2]d}")}, ".env: what the project comes to"},
+		"on one line":                          {map[string]string{"compose.yaml": one, ".env": strings.ReplaceAll(doubling(`A%d="$A%[2]d$A%[2]d"`), "\"\n", "\" ")}, ".env: what the project comes to"},
+		"of a service":                         {map[string]string{"compose.yaml": "services: {a: {image: i, env_file: vars}}", "vars": doubling(twice)}, "vars: what the project comes to"},
+		"labels that double":                   {map[string]string{"compose.yaml": "services: {a: {image: i, label_file: vars}}", "vars": doubling(twice)}, "vars: what the project comes to"},
+		"of an included file":                  {map[string]string{"compose.yaml": "include: [{path: other.yaml, env_file: vars}]", "other.yaml": one, "vars": doubling(twice)}, "vars: what the project comes to"},
+		"a long variable often":                {map[string]string{"compose.yaml": "services: {a: {image: i, command: \"" + strings.Repeat("$L ", 1000) + "\"}}", ".env": long}, "compose.yaml: what the project comes to"},
+		"a long variable by an alias":          {map[string]string{"compose.yaml": "x-a: &a [\"$L\"]\nx-b: [" + strings.Repeat("*a, ", 1000) + "]\nservices: {a: {image: i}}", ".env": long}, "compose.yaml: what the project comes to"},
+		"services that extend each other":      {map[string]string{"compose.yaml": extending, ".env": long}, "compose.yaml: what the project comes to"},
+		"files of a service for each service":  {map[string]string{"compose.yaml": manyServices(200, "env_file: vars"), "vars": long}, "vars: what the project comes to"},
+		"escapes in a second file":             {map[string]string{"compose.yaml": "services: {a: {image: i, env_file: [vars, more]}}", "vars": "A=" + long[2:], "more": "B=\"" + strings.Repeat(`\0044A`, 1000) + "\""}, "more: what the project comes to"},
+		"names of variables alone":             {map[string]string{"compose.yaml": manyServices(100, "environment: [L]"), ".env": long}, "compose.yaml: what the project comes to"},
+		"and by another variable":              {map[string]string{"compose.yaml": manyServices(100, "build: {context: ., args: [$N]}"), ".env": "N=L\n" + long}, "compose.yaml: what the project comes to"},
+		"and without a value":                  {map[string]string{"compose.yaml": manyServices(100, "environment: {L: }"), ".env": long}, "compose.yaml: what the project comes to"},
+		"services that extend an included one": {map[string]string{"compose.yaml": "include: [other.yaml]\n" + manyServices(1000, "extends: big"), "other.yaml": "services: {big: {image: i, labels: [" + strings.Repeat("x, ", 2000) + "]}}"}, "compose.yaml: what the project comes to"},
+		"services of two documents":            {map[string]string{"compose.yaml": "services: {a: {extends: {file: other.yaml, service: s2000}}}", "other.yaml": "services: {s0: {image: i, labels: [" + strings.Repeat("x, ", 2000) + "]}}\n---\n" + chain}, "other.yaml: what the project comes to"},
+		"a file of one line for each service":  {map[string]string{"compose.yaml": manyServices(200, "env_file: vars"), "vars": strings.Repeat("a", 1<<20)}, "vars: what the project comes to"},
+		"defaults within defaults":             {map[string]string{"compose.yaml": "services: {a: {image: i, command: \"" + strings.Repeat("${A-}", 50_000) + "\"}}"}, "compose.yaml: what the project comes to"},
+		"long lists":                           {map[string]string{"compose.yaml": "services: {a: {image: i, command: [" + strings.Repeat("x, ", 90_000) + "]}}"}, "compose.yaml: what the project comes to"},
+		"ports of a few services":              {map[string]string{"compose.yaml": "services: {a: {image: i, ports: ['$P']}, b: {image: i, ports: ['$P']}}", ".env": "P=1-65535:1-65535\n"}, "compose.yaml: what the project comes to"},
+		"ports of many services":               {map[string]string{"compose.yaml": manyServices(1000, "ports: ['1-1000']")}, "compose.yaml: what the project comes to"},
+		"ports":                                {map[string]string{"compose.yaml": "services: {a: {image: i, ports: ['8000-8999', 9000]}}"}, "services.a.ports: 1001 ports of one service are too many: 1000 at most"},
+		"ports that are exposed":               {map[string]string{"compose.yaml": "services: {a: {image: i, expose: ['1-900', '1000-1900/udp']}}"}, "services.a.expose: 1801 ports of one service are too many"},
+		"ports with those that it extends":     {map[string]string{"compose.yaml": "services: {a: {extends: b, ports: ['1-900']}, b: {image: i, ports: ['1000-1900']}}"}, "services.a.ports: 1801 ports of one service are too many"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filetest.Lay(t, c.files)
@@ -79,12 +94,16 @@ func TestLoad_sizeAllowed(t *testing.T) {
 	if _, err := Load(t.Context(), "box", fumehood.Compose{Files: []string{filepath.Join(dir, "compose.yaml")}}); err != nil {
 		t.Error(err)
 	}
+	dir = filetest.Lay(t, map[string]string{"compose.yaml": "services: {a: {image: i}, turn: {image: i, profiles: [turn], ports: ['49152-65535:49152-65535/udp']}}"})
+	if _, err := Load(t.Context(), "box", fumehood.Compose{Files: []string{filepath.Join(dir, "compose.yaml")}}); err != nil {
+		t.Errorf("ports of a service that is not started: %v", err)
+	}
 }
 
 // FuzzVariables: no variable of a file becomes longer than what was estimated.
 func FuzzVariables(f *testing.F) {
 	for _, seed := range []string{
-		"A=1\nB=$A$A # c\n", "export A: \"x\\\"$E\\n\" B='$E' C=${A:-$B$E}\n", "A=\"\\044E\\0101\"\nB=\"$\\0105$A\"", "E\nA=$E$E\nexport\nB=\"a\nb\"C=$A",
+		"A=1\nB=$A$A # c\n", "export A: \"x\\\"$E\\n\" B='$E' C=${A:-$B$E}\n", "A=\"\\0044E\\0101\"\nB=\"$\\0105$A\"", "E\nA=$E$E\nexport\nB=\"a\nb\"C=$A",
 		"\uFEFFA=$E\nB=${A}${A}\n", "#\n A = \u00a0'x' \nB.b[0]=$A", "A=${E:+$E$E}\nA=$A$A\nB=$A", "a=\\$E$$E",
 	} {
 		f.Add(seed)

@@ -23,7 +23,7 @@ type Decoder struct {
 	// Types read what the decoder does not read by itself. What they return is set; nil is not.
 	Types map[reflect.Type]func(d *Decoder, n *yaml.Node, path string) any
 	// MaxAliased is how many values are read below aliases: lists of aliases to lists of aliases could make it any number.
-	// 0 means 1,000,000.
+	// Keys count too, and what holds others counts twice. 0 means 1,000,000.
 	MaxAliased int
 
 	Lines map[string]int // of the keys of structs that are there and not null, by their paths

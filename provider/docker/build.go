@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -52,7 +53,7 @@ func (p *Provider) BuildImage(ctx context.Context, b fumehood.ImageBuild) (strin
 		if of.Tags[i], err = engine.Tag(tag); err != nil {
 			return "", err
 		}
-		if err := p.mayName(ctx, of.Tags[i]); err != nil {
+		if err := p.mayName(ctx, of.Tags[i], b.Mark.Environment); err != nil {
 			return "", err
 		}
 		if !strings.HasPrefix(of.Tags[i], "fumehood:") {
@@ -82,9 +83,9 @@ func (p *Provider) BuildImage(ctx context.Context, b fumehood.ImageBuild) (strin
 	return id, err
 }
 
-// mayName refuses a name for what is built that others count on: one of Fumehood's own images, or of an image that was
-// not built here.
-func (p *Provider) mayName(ctx context.Context, tag string) error {
+// mayName refuses a name for what is built that others count on: one of Fumehood's own images, of an image that was not
+// built here, or of another environment's.
+func (p *Provider) mayName(ctx context.Context, tag, environment string) error {
 	refused := func(hint, why string) error {
 		return &fumehood.Error{Op: "name image " + tag, Class: fumehood.ErrConfig, Err: errors.New(why), Hint: hint}
 	}
@@ -92,10 +93,17 @@ func (p *Provider) mayName(ctx context.Context, tag string) error {
 		return refused("choose another name", "names that begin with fumehood are for Fumehood's own images")
 	}
 	image, found, err := p.engine.Image(ctx, tag)
-	if err == nil && found && !isBuilt(image.Labels) {
-		err = refused("choose another name, or take it away first: docker image rm "+tag, "it is the name of an image that this user's Fumehood did not build")
+	if err != nil || !found {
+		return err
 	}
-	return err
+	hint := "choose another name, or take it away first: docker image rm " + tag
+	if !isBuilt(image.Labels) {
+		return refused(hint, "it is the name of an image that this user's Fumehood did not build")
+	}
+	if other := markOf(image.Labels).Environment; other != environment {
+		return refused(hint, fmt.Sprintf("it is the name of the image of the environment %q", other))
+	}
+	return nil
 }
 
 func (p *Provider) buildsWithBuildKit(b fumehood.ImageBuild) (bool, error) {

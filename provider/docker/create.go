@@ -73,10 +73,15 @@ func (sb *sandbox) checkName(ctx context.Context) error {
 		return errors.Join(sb.taken(), sb.forget())
 	}
 	objects, err = sb.p.engine.Named(ctx, compose.OwnPrefix(sb.spec.Name), engine.Network, engine.Volume)
-	if err != nil || len(objects) == 0 {
+	if err != nil {
 		return err
 	}
-	there := objects[0]
+	own := sb.loaded.OwnNames()
+	i := slices.IndexFunc(objects, func(o engine.Object) bool { return slices.Contains(own, o.Name) })
+	if i < 0 {
+		return nil
+	}
+	there := objects[i]
 	return errors.Join(sb.forget(), &fumehood.Error{
 		Class: fumehood.ErrConfig, Err: fmt.Errorf("there is a %s %s, which the sandbox would take for its own", there.Kind, there.Name),
 		Hint: fmt.Sprintf("choose another name for the sandbox, or remove it with `docker %s rm %s`", there.Kind, there.Name),
@@ -123,6 +128,10 @@ func (sb *sandbox) prepare(ctx context.Context) (arch string, err error) {
 		return image.Arch, err
 	}
 	if sb.loaded, err = compose.Load(ctx, sb.spec.Name, *sb.spec.Compose); err != nil {
+		var failed *compose.LoadError
+		if errors.As(err, &failed) {
+			sb.spec.Recorder().Hide(failed.Variables)
+		}
 		return "", err
 	}
 	for _, env := range sb.loaded.Variables() {

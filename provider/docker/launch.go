@@ -109,8 +109,9 @@ func (s *service) mayAsRoot(ctx context.Context, user string) error {
 }
 
 // checkHooks refuses commands after the service's start that the Engine would start as root without root's capabilities.
+// What is no Docker Engine, and has no BuildKit, has versions of its own.
 func (s *service) checkHooks() error {
-	if isRoot(s.info.User) || !slices.ContainsFunc(s.HookUsers, isRoot) || !engine.VersionLess(s.sb.p.server.Version, engine.CapableExec) {
+	if !s.sb.p.server.BuildKit || isRoot(s.info.User) || !slices.ContainsFunc(s.HookUsers, isRoot) || !engine.VersionLess(s.sb.p.server.Version, engine.CapableExec) {
 		return nil
 	}
 	return &fumehood.Error{Op: "check post_start", Service: s.Name, Class: fumehood.ErrUnsupported, Err: s.errPowerless()}

@@ -259,7 +259,7 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (*fumehood.San
 	arch, err := sb.prepare(ctx)
 	end(err)
 	if err != nil {
-		return nil, sb.failed(ctx, op, err)
+		return nil, within(ctx, op, err)
 	}
 	if err := p.admission.enter(ctx); err != nil {
 		return nil, within(ctx, op, err)
@@ -278,7 +278,7 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (*fumehood.San
 		end := spec.Recorder().Phase("close")
 		trouble := sb.Close(ctx)
 		end(trouble)
-		return nil, sb.failed(ctx, op, err, trouble)
+		return nil, within(ctx, op, err, trouble)
 	}
 	p.logSeccomp()
 	p.logRuntime(spec)
@@ -308,28 +308,6 @@ func within(ctx context.Context, op string, err error, trouble ...error) error {
 	}
 	return e
 }
-
-// failed is within, with names in place of the values of variables that the sandbox's project has: the daemon repeats what
-// it was given, and errors are recorded.
-func (sb *sandbox) failed(ctx context.Context, op string, err error, trouble ...error) error {
-	err = within(ctx, op, err, trouble...)
-	if sb.loaded == nil {
-		return err
-	}
-	if text := sb.loaded.Mask(err.Error()); text != err.Error() {
-		return &masked{err, text}
-	}
-	return err
-}
-
-// masked is an error with another text.
-type masked struct {
-	error
-	text string
-}
-
-func (m *masked) Error() string { return m.text }
-func (m *masked) Unwrap() error { return m.error }
 
 // minPIDs is the least limit of processes with a guest. It has 14 threads, a worker 8, and Go ends a program
 // that gets no thread when it needs one: with a limit of 24 fork bombs ended workers, with 48 none.
