@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -206,26 +207,28 @@ func TestASignalWhileATreeIsCopiedOut(t *testing.T) {
 	})
 }
 
-// slowRemoval stands between a program and the daemon and lets no removal of a container through. The
-// channel tells of the first one that was asked for.
-func slowRemoval(t *testing.T, e *engine.Client) (string, <-chan struct{}) {
+// slowRemoval stands between a program and the daemon and lets no removal of the given container through: others that the
+// program removes, as what a dead owner has left, tell nothing of a signal. The channel tells of the first that was asked for.
+func slowRemoval(t *testing.T, e *engine.Client) (address string, of *atomic.Pointer[engine.Object], removing <-chan struct{}) {
 	t.Helper()
+	of = new(atomic.Pointer[engine.Object])
 	asked := make(chan struct{}, 16)
 	socket := dockertest.Between(t, e, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
-		if r.Method == http.MethodDelete && strings.Contains(r.URL.Path, "/containers/") {
+		o := of.Load()
+		if o != nil && r.Method == http.MethodDelete && (strings.HasSuffix(r.URL.Path, "/containers/"+o.ID) || strings.HasSuffix(r.URL.Path, "/containers/"+o.Name)) {
 			asked <- struct{}{}
 			<-r.Context().Done() // until the program has gone
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
-	return "unix://" + socket, asked
+	return "unix://" + socket, of, asked
 }
 
 func TestASecondSignalEndsItAtOnce(t *testing.T) {
 	t.Parallel()
 	e := needDocker(t)
-	address, removing := slowRemoval(t, e)
+	address, of, removing := slowRemoval(t, e)
 	cmd, dir := program(t, "run", "--", "sh", "-c", "echo ready; sleep 600")
 	cmd.Env = append(cmd.Env, "DOCKER_HOST="+address, "FUMEHOOD_NO_REAPER=1")
 	out, err := cmd.StdoutPipe()
@@ -236,6 +239,11 @@ func TestASecondSignalEndsItAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	firstLine(t, out)
+	objects, err := objectsOf(t.Context(), e, dir)
+	if err != nil || len(objects) != 1 {
+		t.Fatalf("the sandbox has %v, %v", objects, err)
+	}
+	of.Store(&objects[0])
 	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
@@ -250,8 +258,7 @@ func TestASecondSignalEndsItAtOnce(t *testing.T) {
 	if took := time.Since(sent); took > 20*time.Second { // a removal is given up after 30
 		t.Errorf("it ended %v after the second signal", took)
 	}
-	objects, err := objectsOf(t.Context(), e, dir)
-	if err != nil {
+	if objects, err = objectsOf(t.Context(), e, dir); err != nil {
 		t.Fatal(err)
 	}
 	if len(objects) != 1 {
