@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/tier"
 )
@@ -256,8 +258,21 @@ func end(cmd *exec.Cmd, sig syscall.Signal) {
 	_ = cmd.Wait() // how it ended is no matter
 }
 
-// Freeze makes it hang until Thaw.
-func (d *Daemon) Freeze() { d.signal(syscall.SIGSTOP) }
+// Freeze makes it hang until Thaw. It returns when all of its threads have stopped: one that has not may still answer.
+func (d *Daemon) Freeze() {
+	d.t.Helper()
+	d.signal(syscall.SIGSTOP)
+	for {
+		err := unix.Waitid(unix.P_PID, d.cmd.Process.Pid, nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		return
+	}
+}
 
 // Thaw has it go on.
 func (d *Daemon) Thaw() { d.signal(syscall.SIGCONT) }
