@@ -95,8 +95,7 @@ func variables(text string, env map[string]string, sizes map[string]int) int {
 	return total
 }
 
-// statement reads the first statement of a file of variables. Not ok means that there is none, or a wrong one: dotenv goes
-// no further either.
+// statement reads the first statement of a file of variables. It is not ok where the file ends, or where dotenv fails.
 func statement(text string) (name, value string, quote byte, rest string, ok bool) {
 	for {
 		if text = strings.TrimLeftFunc(text, unicode.IsSpace); text == "" {

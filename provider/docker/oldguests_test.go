@@ -119,73 +119,89 @@ func guestsOf(ctx context.Context, t *testing.T, p *Provider, prefix string) []e
 	return slices.DeleteFunc(all, func(o engine.Object) bool { return !strings.HasPrefix(guestVolume(o), prefix) })
 }
 
-func TestOldGuestsGoWhenAnotherVersionMakesItsOwnOrAtCleanup(t *testing.T) {
+func TestOldGuestsGoWhenAnotherVersionMakesItsOwn(t *testing.T) {
+	t.Parallel()
+	group := newGroup()
+	unused, used, young := oldVersion(t, group), oldVersion(t, group), version(t, group)
+	closed(t, worksWith(t, unused))
+	worksWith(t, used)
+	closed(t, worksWith(t, young)) // which makes a guest, and so looks for old ones
+	hasGuests(t, unused, "old and not in use", 0)
+	hasGuests(t, used, "old and in use", 1)
+}
+
+func TestOldGuestsGoAtCleanup(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	spec := fumehood.Spec{Image: "fumehood-test/busybox"}
-	works := func(p *Provider) *fumehood.Sandbox {
-		t.Helper()
-		sb, err := p.Start(ctx, spec)
-		if err != nil {
-			t.Fatal(err)
-		}
-		res, err := sb.Exec(ctx, fumehood.Cmd{Args: []string{"echo", "works"}})
-		if err != nil || res.Stdout.Text() != "works\n" {
-			t.Fatalf("%+v, %v", res, err)
-		}
-		return sb
-	}
-	closed := func(sb *fumehood.Sandbox) {
-		t.Helper()
-		if err := sb.Close(ctx); err != nil {
-			t.Fatal(err)
-		}
-	}
-	there := func(p *Provider, what string, want int) {
-		t.Helper()
-		guest, err := p.guestFor(ctx, p.server.Arch, p.opts.Logger)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := guestsOf(ctx, t, p, volumePrefix+guest.Version); len(got) != want {
-			t.Errorf("%s: there are %d objects of the version's, want %d: %+v", what, len(got), want, got)
-		}
-	}
 	group := newGroup()
-	unused, used, young := version(t, group), version(t, group), version(t, group)
-	longAgo := func() time.Time { return time.Now().Add(-2 * oldAfter) }
-	unused.SetClock(longAgo)
-	used.SetClock(longAgo)
-	closed(works(unused))
-	running := works(used)
-
-	closed(works(young)) // which makes a guest, and so looks for old ones
-	there(unused, "old and not in use", 0)
-	there(used, "old and in use", 1)
+	used, young := oldVersion(t, group), version(t, group)
+	running := worksWith(t, used)
+	closed(t, worksWith(t, young))
 
 	cleaner := version(t, group)
 	plan, err := cleaner.Cleanup(ctx, fumehood.CleanupOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	there(used, "old and in use, at the clean-up", 1)
+	hasGuests(t, used, "old and in use, at the clean-up", 1)
 	for _, l := range plan {
 		if l.Name == used.volumes[used.server.Arch].name && (l.Removed || l.Remove || l.Reason != "a cache in use") {
 			t.Errorf("of a volume in use it is told: %+v", l)
 		}
 	}
-	closed(running)
+	closed(t, running)
 	if _, err := cleaner.Cleanup(ctx, fumehood.CleanupOptions{DryRun: true}); err != nil {
 		t.Fatal(err)
 	}
-	there(used, "old, at a dry run", 1)
+	hasGuests(t, used, "old, at a dry run", 1)
 	if _, err := cleaner.Cleanup(ctx, fumehood.CleanupOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	there(used, "old, after the clean-up", 0)
-	there(young, "young, after the clean-up", 1)
+	hasGuests(t, used, "old, after the clean-up", 0)
+	hasGuests(t, young, "young, after the clean-up", 1)
 
 	// The version that has lost its guest goes on: it makes it again.
-	closed(works(used))
-	there(used, "made again", 1)
+	closed(t, worksWith(t, used))
+	hasGuests(t, used, "made again", 1)
+}
+
+// oldVersion is a version whose guest is made long ago.
+func oldVersion(t *testing.T, group string) *Provider {
+	t.Helper()
+	p := version(t, group)
+	p.SetClock(func() time.Time { return time.Now().Add(-2 * oldAfter) })
+	return p
+}
+
+// worksWith starts a sandbox, in which a command works.
+func worksWith(t *testing.T, p *Provider) *fumehood.Sandbox {
+	t.Helper()
+	sb, err := p.Start(t.Context(), fumehood.Spec{Image: "fumehood-test/busybox"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"echo", "works"}})
+	if err != nil || res.Stdout.Text() != "works\n" {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	return sb
+}
+
+func closed(t *testing.T, sb *fumehood.Sandbox) {
+	t.Helper()
+	if err := sb.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// hasGuests checks how many volumes and images there are of a version's guest.
+func hasGuests(t *testing.T, p *Provider, what string, want int) {
+	t.Helper()
+	guest, err := p.guestFor(t.Context(), p.server.Arch, p.opts.Logger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := guestsOf(t.Context(), t, p, volumePrefix+guest.Version); len(got) != want {
+		t.Errorf("%s: there are %d objects of the version's, want %d: %+v", what, len(got), want, got)
+	}
 }
