@@ -80,7 +80,7 @@ type Change struct {
 	Target string      // of a rename, the new path, which is absolute; of a symlink, what the link says
 	Mode   fs.FileMode // of a mkdir or a chmod: permission, set-id and sticky bits
 	Owner  string      // of a chown
-	All    bool        // of a mkdir, with the parents; of a remove, with what is in the directory
+	All    bool        // of a mkdir, with the parents; of a remove or chown, with what is in the directory
 }
 
 // Sink receives a command's output in order, from one goroutine at a time. It must not keep p and may
@@ -143,6 +143,7 @@ type Exit struct {
 	Code    int // the program's own; 128+n for signal n; -1 when lost
 	Signal  int
 	Why     string // the reason, where it is lost
+	Inside  bool   // the reason is something that was done in the sandbox, where it is lost
 	// Totals are the bytes of standard output and error, where the sink did not get them all.
 	Totals *[2]int64
 	// Wall is how long it ran, where the sandbox has measured that; else 0.
@@ -167,6 +168,12 @@ type Forwarder interface {
 type Stopper interface {
 	// Stop has a deadline of its own, and outlives the cancellation of ctx.
 	Stop(ctx context.Context) error
+}
+
+// Freezer is the capability of a Backend to stop all that runs in a sandbox for a while.
+type Freezer interface {
+	// Freeze is Sandbox.Freeze.
+	Freeze(ctx context.Context) (thaw func(context.Context) error, err error)
 }
 
 // Connection says how a person gets into a running service.

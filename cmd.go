@@ -59,6 +59,10 @@ type Cmd struct {
 	// NoGrace that SIGKILL comes at once.
 	Grace time.Duration
 
+	// KillRest kills what the program has left running when it ends, before the Result comes. Else that lives on until the
+	// sandbox is closed. Where the provider cannot do it the Result says Unkilled.
+	KillRest bool
+
 	// Rlimits limit each of the command's processes. The zero value sets no limit.
 	Rlimits Rlimits
 

@@ -269,6 +269,15 @@ func (s *Service) Chown(ctx context.Context, path, owner string) error {
 	return s.change(ctx, Change{Op: ChangeChown, Path: path, Owner: owner})
 }
 
+// ChownAll is Chown of path and of all that is below it. No link is followed, whoever puts some there meanwhile. When it
+// fails half way, a part is the owner's.
+func (s *Service) ChownAll(ctx context.Context, path, owner string) error {
+	if err := s.checkOwner(ChangeChown, path, owner); err != nil {
+		return err
+	}
+	return s.change(ctx, Change{Op: ChangeChown, Path: path, Owner: owner, All: true})
+}
+
 // change checks c, whose path is as the caller gave it, and has it done.
 func (s *Service) change(ctx context.Context, c Change) (err error) {
 	given := c.Path

@@ -36,6 +36,9 @@ type Result struct {
 
 	// Why says what is known of the reason where the outcome is Lost; else it is empty.
 	Why string
+	// Inside says, where the outcome is Lost, that it is so by what was done in the sandbox: a program there has killed what
+	// supervised the command. Else it may have been the daemon, the machine or we.
+	Inside bool
 
 	Usage Usage // what it used; zero where the transport cannot tell
 
@@ -70,14 +73,17 @@ func (o Output) Truncated() bool { return o.Total > int64(len(o.Bytes)) }
 
 // Text returns the output as valid UTF-8: each run of invalid bytes becomes one U+FFFD. Where the
 // cap cut into a character, the rest of that character is left out rather than shown broken.
-func (o Output) Text() string {
+func (o Output) Text() string { return strings.ToValidUTF8(string(o.Whole()), string(utf8.RuneError)) }
+
+// Whole returns the bytes without what the cap has left of a character that it cut into.
+func (o Output) Whole() []byte {
 	b := o.Bytes
 	if o.Truncated() {
 		for i := 0; i < utf8.UTFMax-1 && len(b) > 0 && !utf8.RuneStart(b[0]); i++ {
 			b = b[1:]
 		}
 	}
-	return strings.ToValidUTF8(string(b), string(utf8.RuneError))
+	return b
 }
 
 // Stream names one of a command's output streams.

@@ -130,6 +130,28 @@ func (sb *Sandbox) Stop(ctx context.Context) error {
 	return nil
 }
 
+// Freeze stops all that runs in the sandbox where it is, in every service, until thaw is called. Meanwhile nothing in it
+// answers, and the wall limits of its commands go on. Thaw outlives the cancellation of its context; it is needed where Freeze
+// has no error. What cannot be frozen, by the provider or by a daemon without control groups, is an ErrUnsupported.
+func (sb *Sandbox) Freeze(ctx context.Context) (thaw func(context.Context) error, err error) {
+	op := "freeze sandbox " + sb.info.Name
+	be, ok := sb.be.(Freezer)
+	if !ok {
+		return nil, &Error{Op: op, Class: ErrUnsupported, Err: errors.New("this provider cannot freeze a sandbox")}
+	}
+	if err := sb.check(op, ""); err != nil {
+		return nil, err
+	}
+	release, err := be.Freeze(ctx)
+	if err != nil {
+		return nil, classify(ctx, err, op, "", "")
+	}
+	return func(ctx context.Context) error {
+		ctx = context.WithoutCancel(ctx)
+		return classify(ctx, release(ctx), "thaw sandbox "+sb.info.Name, "", "")
+	}, nil
+}
+
 func (sb *Sandbox) check(op, service string) error {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()

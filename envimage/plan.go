@@ -21,7 +21,7 @@ import (
 )
 
 // recipe is raised where this package makes another image of the same inputs.
-const recipe = 2
+const recipe = 3
 
 // plan is how an environment's image is made.
 type plan struct {
@@ -188,7 +188,10 @@ func newSubmissionPlan(ctx context.Context, e *spec.Environment, s Submission, b
 	if s.Tag == "" && e.Name == "" {
 		return nil, &fumehood.Error{Op: "build the image of " + s.Workspace, Class: fumehood.ErrConfig, Err: errors.New("the environment has no name"), Hint: "name it, or give the image's tag"}
 	}
-	p := &submissionPlan{env: e.WithDefaults(), of: s, base: base, user: e.Docker.User, setup: setup(e.Setup)}
+	if e.Setup.LoginShell {
+		return nil, &fumehood.Error{Op: "build the image of " + s.Workspace, Class: fumehood.ErrConfig, Err: errors.New("setup.login_shell is not for submissions: such a shell runs files that they could bring")}
+	}
+	p := &submissionPlan{env: e.WithDefaults(), of: s, base: base, user: e.Docker.User, setup: setup(e)}
 	if p.user == "" {
 		p.user = base.User
 	}
@@ -204,12 +207,14 @@ func newSubmissionPlan(ctx context.Context, e *spec.Environment, s Submission, b
 
 // setup is the evaluation's set-up as one script for a POSIX shell; empty where there is none. As in a
 // session, its entries share a shell, and only with fail_fast does one that fails end it.
-func setup(s spec.Setup) string {
+func setup(e *spec.Environment) string {
+	s := e.Setup
 	entries := slices.Concat(s.Commands, s.EvalCommands)
 	if len(entries) == 0 {
 		return ""
 	}
 	var b strings.Builder
+	b.WriteString(e.HomeOutside())
 	for _, entry := range entries {
 		b.WriteString(entry + "\n")
 		if s.FailFast {
@@ -239,8 +244,8 @@ func (p *submissionPlan) tag() string {
 	return "fumehood:" + p.env.Name + "-submission-" + p.inputs()[:12]
 }
 
-// login runs its argument in a login bash if the image has one, else in sh.
-const login = `if command -v bash >/dev/null; then exec bash -l -c "$0"; fi; exec sh -c "$0"`
+// inShell runs its argument in bash if the image has one, else in sh.
+const inShell = `if command -v bash >/dev/null; then exec bash -c "$0"; fi; exec sh -c "$0"`
 
 // steps are the builds: of the files, and of the set-up on its result.
 func (p *submissionPlan) steps() []step {
@@ -261,7 +266,7 @@ func (p *submissionPlan) steps() []step {
 	if p.setup == "" {
 		return []step{files}
 	}
-	run, _ := json.Marshal([]string{"sh", "-c", login, p.setup}) // texts: it cannot fail
+	run, _ := json.Marshal([]string{"sh", "-c", inShell, p.setup}) // texts: it cannot fail
 	return []step{files, {
 		dockerfile: func(base string) string { return "FROM " + base + "\nRUN " + string(run) + "\n" },
 		path:       "Dockerfile", limits: p.env.Limits, network: networkOf(p.env), timeout: max(p.env.Setup.Timeout, 0),

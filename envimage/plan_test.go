@@ -155,16 +155,16 @@ func TestTheDockerfileOfAnEnvironmentHoldsNoValueOfIt(t *testing.T) {
 }
 
 func TestTheSetUpOfASubmissionEndsAtItsFirstFailureOnlyWithFailFast(t *testing.T) {
-	s := spec.Setup{Commands: []string{"cd x"}, EvalCommands: []string{"make"}, ResumeCommands: []string{"never"}}
-	if got, want := setup(s), "cd x\nmake\nexit 0\n"; got != want {
+	e := &spec.Environment{Type: "docker", Setup: spec.Setup{Commands: []string{"cd x"}, EvalCommands: []string{"make"}, ResumeCommands: []string{"never"}}}
+	if got, want := setup(e), "case $HOME/ in /workspace/*) export HOME=/tmp ;; esac\ncd x\nmake\nexit 0\n"; got != want {
 		t.Errorf("got %q", got)
 	}
-	s.FailFast = true
+	e.Setup.FailFast, e.Environment.Env = true, map[string]string{"HOME": "/root"}
 	const check = "case $? in 0) ;; *) exit $? ;; esac\n"
-	if got, want := setup(s), "cd x\n"+check+"make\n"+check+"exit 0\n"; got != want {
+	if got, want := setup(e), "cd x\n"+check+"make\n"+check+"exit 0\n"; got != want {
 		t.Errorf("got %q", got)
 	}
-	if got := setup(spec.Setup{FailFast: true}); got != "" {
+	if got := setup(&spec.Environment{Setup: spec.Setup{FailFast: true}}); got != "" {
 		t.Errorf("got %q", got)
 	}
 }

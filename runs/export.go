@@ -80,13 +80,21 @@ func row(r *task.SampleResult) []string {
 		outcome, code, signal, wall, cpu = string(s.Outcome), strconv.Itoa(s.ExitCode), strconv.Itoa(s.Signal), decimal(s.Wall), decimal(s.CPU)
 	}
 	cells := []string{
-		r.Sample, strconv.Itoa(r.Epoch), verdict(r), value, strconv.Itoa(r.Tries), outcome, code, signal, wall, cpu, class, phase,
-		text, r.Sandbox, r.Started.Format(time.RFC3339Nano),
+		cell(r.Sample), strconv.Itoa(r.Epoch), verdict(r), value, strconv.Itoa(r.Tries), outcome, code, signal, wall, cpu, class, cell(phase),
+		cell(text), cell(r.Sandbox), r.Started.Format(time.RFC3339Nano),
 	}
 	for _, p := range phases {
 		cells = append(cells, decimal(r.Phases[p]))
 	}
 	return cells
+}
+
+// cell is a text in a table. Where spreadsheets would take it for a formula, an apostrophe comes before it.
+func cell(text string) string {
+	if text != "" && strings.ContainsRune("=+-@\t\r\n", rune(text[0])) {
+		return "'" + text
+	}
+	return text
 }
 
 func decimal(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
@@ -176,6 +184,9 @@ func (f *Folder) junit(w io.Writer, within int64) error {
 	if err := out.EncodeToken(suite); err != nil {
 		return err
 	}
+	if err := out.Encode(propertiesOf(&s)); err != nil {
+		return err
+	}
 	for l, err := range f.lines(within) {
 		if err != nil {
 			return err
@@ -192,6 +203,30 @@ func (f *Folder) junit(w io.Writer, within int64) error {
 	}
 	_, err = io.WriteString(w, "\n")
 	return err
+}
+
+// properties are those of a suite.
+type properties struct {
+	XMLName xml.Name   `xml:"properties"`
+	All     []property `xml:"property"`
+}
+
+type property struct {
+	Name  string `xml:"name,attr"`
+	Value string `xml:"value,attr"`
+}
+
+// propertiesOf has the rates of a summary.
+func propertiesOf(s *Summary) (p properties) {
+	for _, of := range []struct {
+		name string
+		rate *Rate
+	}{{"pass_rate", s.PassRate}, {"pass_rate_all", s.PassRateAll}} {
+		if of.rate != nil {
+			p.All = append(p.All, property{of.name, decimal(of.rate.Value)})
+		}
+	}
+	return p
 }
 
 // testcaseOf says of an attempt that has not passed what its last step wrote, too.

@@ -27,6 +27,8 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/archive"
+	"github.com/fumehood/fumehood/internal/hostpath"
 	"github.com/fumehood/fumehood/task"
 )
 
@@ -57,7 +59,10 @@ type Folder struct {
 // Read finds a run's folder.
 func Read(dir string) (*Folder, error) {
 	f := &Folder{dir: dir}
-	data, err := os.ReadFile(f.path(aboutFile))
+	if err := f.checkFiles(); err != nil {
+		return nil, err
+	}
+	data, err := hostpath.ReadFile(f.path(aboutFile), maxAbout)
 	if err != nil {
 		e := failed("read run", dir, err)
 		e.Hint = "name a folder that a run was written to"
@@ -65,6 +70,9 @@ func Read(dir string) (*Folder, error) {
 	}
 	if err := json.Unmarshal(data, &f.about); err != nil {
 		return nil, wrong("read run", f.path(aboutFile), err)
+	}
+	if !isLine(f.about.Task) {
+		return nil, wrong("read run", f.path(aboutFile), fmt.Errorf("%q is no task's name", f.about.Task))
 	}
 	return f, nil
 }
@@ -79,7 +87,7 @@ func (f *Folder) About() About { return f.about }
 
 // Task is the task as it was resolved, as Create was given it.
 func (f *Folder) Task() ([]byte, error) {
-	data, err := os.ReadFile(f.path(taskFile))
+	data, err := hostpath.ReadFile(f.path(taskFile), maxTask)
 	if err != nil {
 		return nil, failed("read run", f.dir, err)
 	}
@@ -117,7 +125,7 @@ type line struct {
 func (f *Folder) lines(within int64) iter.Seq2[line, error] {
 	const op = "read results"
 	return func(yield func(line, error) bool) {
-		file, err := os.Open(f.path(resultsFile))
+		file, err := archive.OpenRegular(f.path(resultsFile))
 		if err != nil {
 			yield(line{}, failed(op, f.dir, err))
 			return
@@ -126,7 +134,7 @@ func (f *Folder) lines(within int64) iter.Seq2[line, error] {
 		in := bufio.NewReaderSize(io.LimitReader(file, within), 1<<16)
 		var broken error // what the line before was
 		for n := 1; ; n++ {
-			raw, err := in.ReadBytes('\n')
+			raw, err := readLine(in)
 			if errors.Is(err, io.EOF) {
 				return
 			}
@@ -157,13 +165,6 @@ func parse(raw []byte) (line, error) {
 		return l, err
 	}
 	return l, check(&l.result)
-}
-
-func check(r *task.SampleResult) error {
-	if r.Epoch < 1 || r.Sample == "" || (r.Score == nil) == (r.Error == nil) {
-		return errors.New("it is no result: it needs a sample, an epoch, and a score or an error")
-	}
-	return nil
 }
 
 // failed says what could not be done with what.

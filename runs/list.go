@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fumehood/fumehood/internal/archive"
 	"github.com/fumehood/fumehood/internal/owner"
 )
 
@@ -87,7 +88,7 @@ func (f *Folder) live() bool {
 
 // count is how many lines of results there are, without reading what they say.
 func (f *Folder) count() (int, error) {
-	file, err := os.Open(f.path(resultsFile))
+	file, err := archive.OpenRegular(f.path(resultsFile))
 	if err != nil {
 		return 0, err
 	}

@@ -25,15 +25,19 @@ type Summary struct {
 	Outcomes map[string]int `json:"outcomes"`
 	Retried  int            `json:"retried"` // attempts that took more than one sandbox
 
-	PassRate *Rate              `json:"pass_rate,omitempty"`  // nil where nothing has a score
-	Mean     *float64           `json:"mean_score,omitempty"` // of the attempts with a score; nil where there are none
-	Parts    map[string]float64 `json:"parts,omitempty"`      // the mean of each named score, of the attempts that have it
+	PassRate *Rate `json:"pass_rate,omitempty"` // of the attempts with a score; nil where there are none
+	// PassRateAll is of all attempts that are recorded, but for cancelled ones: those without a score did not pass. Nil where
+	// there are none. A program that keeps itself from being scored can raise PassRate, and not this one.
+	PassRateAll *Rate `json:"pass_rate_all,omitempty"`
+
+	Mean  *float64           `json:"mean_score,omitempty"` // of the attempts with a score; nil where there are none
+	Parts map[string]float64 `json:"parts,omitempty"`      // the mean of each named score, of the attempts that have it
 
 	// Phases say where the time went, by the names that SampleResult.Phases have.
 	Phases map[string]Phase `json:"phases"`
 }
 
-// Rate is a part of all attempts with a score.
+// Rate is a part of attempts.
 type Rate struct {
 	Value float64 `json:"value"`
 	// Low and High are the 95 % confidence interval by Wilson's score method (E. B. Wilson, "Probable inference, the law of
@@ -128,6 +132,10 @@ func (t *tally) end() Summary {
 	if scored := t.Passed + t.Failed; scored > 0 {
 		r, mean := rate(t.Passed, scored), t.scores/float64(scored)
 		t.PassRate, t.Mean = &r, &mean
+	}
+	if all := t.Recorded - t.Errors[task.Cancelled]; all > 0 {
+		r := rate(t.Passed, all)
+		t.PassRateAll = &r
 	}
 	if len(t.parts) > 0 {
 		t.Parts = map[string]float64{}

@@ -65,7 +65,7 @@ func TestASummaryCountsEverything(t *testing.T) {
 	want := Summary{
 		Run: "run", Task: "sums", Created: created, Attempts: 10, Recorded: 5, Passed: 1, Failed: 3, Retried: 2,
 		Errors: map[string]int{task.Infra: 1}, Outcomes: map[string]int{"exited": 1, "timed out": 1, "signalled": 1, "none": 1},
-		PassRate: s.PassRate, Mean: s.Mean, Parts: map[string]float64{"style": 0.75},
+		PassRate: s.PassRate, PassRateAll: s.PassRateAll, Mean: s.Mean, Parts: map[string]float64{"style": 0.75},
 		Phases: map[string]Phase{"acquire": {3, 0.375, 2, 2}, "solve": {5, 0.625, 3, 3}},
 	}
 	if !reflect.DeepEqual(s, want) {
@@ -73,6 +73,9 @@ func TestASummaryCountsEverything(t *testing.T) {
 	}
 	if s.PassRate.Value != 0.25 || s.PassRate.Of != 4 || *s.Mean != 0.375 {
 		t.Errorf("got %+v, %v", s.PassRate, *s.Mean)
+	}
+	if s.PassRateAll.Value != 0.2 || s.PassRateAll.Of != 5 {
+		t.Errorf("of all: %+v", s.PassRateAll)
 	}
 	text, err := os.ReadFile(filepath.Join(r.Dir(), summaryFile))
 	var read Summary
@@ -110,7 +113,7 @@ func TestExportAsCSV(t *testing.T) {
 		"sample|epoch|result|score|tries|outcome|exit_code|signal|wall|cpu|error_class|error_phase|text|sandbox|seconds_acquire|seconds_setup|seconds_solve|seconds_score|seconds_remove",
 		"a,b|1|passed|1|1|exited|0|0|0.25|0.125|||||1|0|3|0|0",
 		"a,b|2|failed|0.5|2|timed out|-1|0|0|0|||too slow\nand \"long\"\n]]>||2|0|2|0|0",
-		"=1+1|1|failed|0|1|signalled|139|11|0|0|||||0|0|0|0|0",
+		"'=1+1|1|failed|0|1|signalled|139|11|0|0|||||0|0|0|0|0",
 		"c|1|error||3||||||infra|solve|the daemon\nis gone||0|0|0|0|0",
 		"none|1|failed|0|1||||||||||0|0|0|0|0",
 	}
@@ -142,9 +145,13 @@ func TestExportAsJUnit(t *testing.T) {
 		Errors   int        `xml:"errors,attr"`
 		Time     string     `xml:"time,attr"`
 		Cases    []testcase `xml:"testcase"`
+		Rates    []property `xml:"properties>property"`
 	}
 	if err := xml.Unmarshal([]byte(text), &suite); err != nil {
 		t.Fatalf("%v in\n%s", err, text)
+	}
+	if rates := []property{{"pass_rate", "0.25"}, {"pass_rate_all", "0.2"}}; !slices.Equal(suite.Rates, rates) {
+		t.Errorf("got %v", suite.Rates)
 	}
 	var got []string
 	for _, c := range suite.Cases {

@@ -114,8 +114,11 @@ func download(ctx context.Context, svc *fumehood.Service, name string) (io.ReadC
 			return r, nil
 		}
 	}
-	if absent(err) {
+	switch {
+	case absent(err):
 		return nil, &unfit{notThere}
+	case errors.Is(err, fumehood.ErrConfig): // the Engine cannot read what the attempt has made of its path: a link of 300 bytes, say
+		return nil, &unfit{"it cannot be read: " + quote(err.Error())}
 	}
 	return nil, err
 }

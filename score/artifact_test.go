@@ -17,7 +17,7 @@ import (
 
 // archive makes a tar of entries, each "TYPE NAME": a regular file "f" of 3 bytes, a folder "d", links "l" and "h", a
 // device "c", a pipe "p".
-func archive(t testing.TB, entries ...string) []byte {
+func archived(t testing.TB, entries ...string) []byte {
 	t.Helper()
 	types := map[string]byte{"f": tar.TypeReg, "d": tar.TypeDir, "l": tar.TypeSymlink, "h": tar.TypeLink, "c": tar.TypeChar, "p": tar.TypeFifo}
 	var b bytes.Buffer
@@ -78,14 +78,14 @@ func repacked(text []byte, left *room) ([]string, error) {
 
 func TestAnArchiveIsRepackedWithoutItsOwnersAndAttributes(t *testing.T) {
 	left := &room{100, 10}
-	got, err := repacked(archive(t, "d a/", "d a/b/", "f a/b/c", "f a/d"), left)
+	got, err := repacked(archived(t, "d a/", "d a/b/", "f a/b/c", "f a/d"), left)
 	if want := "to/ 755, to/x/ 755, to/x/b/ 755, to/x/b/c 755, to/x/d 755"; err != nil || strings.Join(got, ", ") != want {
 		t.Errorf("got %q, %v", got, err)
 	}
 	if *left != (room{94, 6}) {
 		t.Errorf("there is room for %+v", *left)
 	}
-	if got, err := repacked(archive(t, "f a"), left); err != nil || len(got) != 2 || got[1] != "to/x 755" {
+	if got, err := repacked(archived(t, "f a"), left); err != nil || len(got) != 2 || got[1] != "to/x 755" {
 		t.Errorf("got %q, %v", got, err)
 	}
 }
@@ -95,26 +95,26 @@ func TestAnArchiveThatIsNoPlainFilesIsUnfit(t *testing.T) {
 		text []byte
 		says string
 	}{
-		"empty":                 {archive(t), "empty"},
-		"a link":                {archive(t, "l a"), "is a link"},
-		"a hard link":           {archive(t, "d a", "h a/b"), "is a link"},
-		"a device":              {archive(t, "c a"), "no plain file"},
-		"a pipe":                {archive(t, "d a", "p a/b"), "no plain file"},
-		"a parent":              {archive(t, "d a", "f a/../../b"), "outside"},
-		"beside":                {archive(t, "d a", "f b"), "outside"},
-		"beside, with its name": {archive(t, "d a", "f ab"), "outside"},
-		"absolute":              {archive(t, "f /etc/x"), "names"},
-		"absolute, later":       {archive(t, "d a", "f /a/b"), "outside"},
-		"the parent itself":     {archive(t, "d .."), "names"},
-		"this folder":           {archive(t, "d ."), "names"},
-		"deep":                  {archive(t, "f a/b"), "names"},
-		"twice":                 {archive(t, "f a", "f a"), "twice"},
-		"twice, otherwise":      {archive(t, "d a", "f a/b", "f a/./b"), "twice"},
-		"below a file":          {archive(t, "f a", "f a/b"), "without the folder"},
-		"without its folder":    {archive(t, "d a", "f a/b/c"), "without the folder"},
-		"a long name":           {archive(t, "d a", "f a/"+strings.Repeat("x/", 3000)+"x"), "too long"},
-		"too many":              {archive(t, "d a", "d a/1", "d a/2", "d a/3", "d a/4", "d a/5"), "more files"},
-		"too much":              {archive(t, "d a", "f a/1", "f a/2", "f a/3", "f a/4"), "more bytes"},
+		"empty":                 {archived(t), "empty"},
+		"a link":                {archived(t, "l a"), "is a link"},
+		"a hard link":           {archived(t, "d a", "h a/b"), "is a link"},
+		"a device":              {archived(t, "c a"), "no plain file"},
+		"a pipe":                {archived(t, "d a", "p a/b"), "no plain file"},
+		"a parent":              {archived(t, "d a", "f a/../../b"), "outside"},
+		"beside":                {archived(t, "d a", "f b"), "outside"},
+		"beside, with its name": {archived(t, "d a", "f ab"), "outside"},
+		"absolute":              {archived(t, "f /etc/x"), "names"},
+		"absolute, later":       {archived(t, "d a", "f /a/b"), "outside"},
+		"the parent itself":     {archived(t, "d .."), "names"},
+		"this folder":           {archived(t, "d ."), "names"},
+		"deep":                  {archived(t, "f a/b"), "names"},
+		"twice":                 {archived(t, "f a", "f a"), "twice"},
+		"twice, otherwise":      {archived(t, "d a", "f a/b", "f a/./b"), "twice"},
+		"below a file":          {archived(t, "f a", "f a/b"), "without the folder"},
+		"without its folder":    {archived(t, "d a", "f a/b/c"), "without the folder"},
+		"a long name":           {archived(t, "d a", "f a/"+strings.Repeat("x/", 3000)+"x"), "too long"},
+		"too many":              {archived(t, "d a", "d a/1", "d a/2", "d a/3", "d a/4", "d a/5"), "more files"},
+		"too much":              {archived(t, "d a", "f a/1", "f a/2", "f a/3", "f a/4"), "more bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := repacked(c.text, &room{10, 5})
@@ -126,7 +126,7 @@ func TestAnArchiveThatIsNoPlainFilesIsUnfit(t *testing.T) {
 }
 
 func TestAnArchiveThatBreaksOffIsNotTheAttemptsFault(t *testing.T) {
-	text := archive(t, "f a")
+	text := archived(t, "f a")
 	for n := range len(text) {
 		broken := errors.New("the connection broke")
 		var off *brokenOff
@@ -171,7 +171,7 @@ func TestFilesThatChangeAllTheTimeAreTheAttemptsFault(t *testing.T) {
 
 func FuzzRepack(f *testing.F) {
 	for _, entries := range [][]string{{"f a"}, {"d a", "f a/b"}, {"d a", "l a/b"}, {"f a", "f a"}, {"d a", "f a/../../b"}, {"h a"}} {
-		f.Add(archive(f, entries...))
+		f.Add(archived(f, entries...))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		left := &room{1 << 16, 20}

@@ -1,6 +1,7 @@
 package score_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -289,13 +290,70 @@ func TestAGradersSandboxHasNoNetworkAndCannotChangeWhatIsHidden(t *testing.T) {
 	g := grader(t)
 	host := g.Hidden[0].Host
 	g.ByExitCode, g.Artifacts = true, nil
-	g.Cmd.Args = []string{"sh", "-c", "test $(ls /sys/class/net) = lo && ! touch /hidden/x && ! rm /hidden/judge.py"}
+	g.Cmd.Args = []string{"sh", "-c", "test $(ls /sys/class/net) = lo && touch /hidden/x && rm /hidden/judge.py"}
 	got, err := graded(t, p, g, "true")
 	if err != nil || !got.Passed() {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	if entries, err := os.ReadDir(host); err != nil || len(entries) != 1 {
+	if entries, err := os.ReadDir(host); err != nil || len(entries) != 1 || entries[0].Name() != "judge.py" {
 		t.Errorf("there are %v, %v", entries, err)
+	}
+}
+
+func TestWhatIsHiddenIsForTheGradersUserAlone(t *testing.T) {
+	t.Parallel()
+	p := dockertest.Provider(t, docker.Options{NoSweep: true})
+	for name, c := range map[string]struct{ user, read string }{
+		"root": {"", "python3 -c 'import os; os.setgid(65534); os.setuid(65534); os.execvp(\"cat\", [\"cat\", \"/a/b/hidden/dir/f\"])'"},
+		"user": {"1234:1234", "sh -c 'test ! -w /a/b && id -u >&2; exit 1'"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := grader(t)
+			dir := filetest.Lay(t, map[string]string{"dir/f": "hidden", "run": "#!/bin/sh\necho ran\n"})
+			if err := errors.Join(os.Chmod(dir+"/run", 0o777), os.Symlink("dir/f", dir+"/link")); err != nil {
+				t.Fatal(err)
+			}
+			g.Hidden = []fumehood.Mount{{Host: dir, Container: "/a/b/hidden"}, {Host: dir + "/run", Container: "/one"}}
+			g.ByExitCode, g.Artifacts, g.Cmd.User = true, nil, c.user
+			uid := cmp.Or(c.user, "0:0")
+			g.Cmd.Args = []string{"sh", "-ec", `
+				test "$(cat /a/b/hidden/dir/f /a/b/hidden/link)" = hiddenhidden
+				test "$(/a/b/hidden/run) $(/one)" = "ran ran"
+				test "$(stat -c %a:%u:%g /a/b/hidden /a/b/hidden/dir /a/b/hidden/dir/f /a/b/hidden/run /one | tr '\n' ' ')" = "700:` + uid + ` 700:` + uid + ` 600:` + uid + ` 700:` + uid + ` 700:` + uid + ` "
+				! ` + c.read}
+			got, err := graded(t, p, g, "true")
+			if err != nil || !got.Passed() {
+				t.Errorf("got %+v, %v", got, err)
+			}
+		})
+	}
+	g := grader(t)
+	g.Hidden[0].Host = "/etc"
+	if err := g.Validate(); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "is not safe") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAGraderThatRunsOutOfTimeOrMemoryScoresNothing(t *testing.T) {
+	t.Parallel()
+	p := dockertest.Provider(t, docker.Options{NoSweep: true})
+	for says, c := range map[string]struct {
+		args []string
+		wall time.Duration
+	}{
+		"the grader's command timed out":         {[]string{"sleep", "1000"}, time.Second},
+		"the grader's command ran out of memory": {[]string{"python3", "-c", "x = []\nwhile True: x.append(bytearray(1 << 20))"}, time.Minute},
+	} {
+		t.Run(says, func(t *testing.T) {
+			t.Parallel()
+			g := grader(t)
+			g.Cmd, g.Spec.Limits.Memory = fumehood.Cmd{Args: c.args, Wall: c.wall}, 128<<20
+			got, err := graded(t, p, g, write(right))
+			if err != nil || got.Value != 0 || len(got.Reasons) != 1 || !strings.Contains(got.Reasons[0], says) {
+				t.Errorf("got %+v, %v", got, err)
+			}
+		})
 	}
 }
 
@@ -313,7 +371,6 @@ func TestWhatIsTheGradersFaultIsAnError(t *testing.T) {
 		"nothing":           {[]string{"true"}, 0, fumehood.ErrConfig, "has printed no score"},
 		"too much":          {[]string{"sh", "-c", "yes | head -c 1000000; echo 1"}, 0, fumehood.ErrConfig, "1000002 bytes"},
 		"a crash after a 1": {[]string{"sh", "-c", "echo 1; echo why >&2; exit 3"}, 0, fumehood.ErrConfig, `code 3, and not with 0; the end of its standard error: "why"`},
-		"a limit":           {[]string{"sleep", "1000"}, time.Second, fumehood.ErrLimit, "timed out"},
 		"no such program":   {[]string{"no-such-program"}, 0, fumehood.ErrProgramNotFound, "no-such-program"},
 	}
 	for names := range slices.Chunk(slices.Sorted(maps.Keys(cases)), 3) {

@@ -19,23 +19,24 @@ import (
 // without the help of anything in the sandbox (see fumehood.Cmd.Direct), so that what it runs of the attempt's cannot meddle
 // with how its end and its output are told.
 //
-// What is the attempt's fault is a score of 0 with a reason: an artifact that is missing, a link, or too large. What is
-// the grader's is an error.
+// What is the attempt's fault, or may be, is a score of 0 with a reason: an artifact that is missing, a link, or too large, and
+// a command that runs out of time or memory. What is the grader's is an error.
 //
 // A command that runs what the attempt has left, as the same user and with its own standard output, hands it the score.
 // It has to run it as another user, in a process of its own, and to read what that prints.
 type Grader struct {
 	// Spec is what the sandboxes are. It has no network, and neither a Name, a Sample nor a Keep. A Compose project of
-	// files is refused; one of a Dockerfile cannot have Hidden.
+	// files is refused.
 	Spec fumehood.Spec
-	// Hidden are folders and files of this machine that only the grader sees, read-only whatever they say.
+	// Hidden are folders and files of this machine that only the grader sees. They are copied into its sandbox, whatever
+	// Writable says, where none but the command's user may read them: folders of mode 0700, files of 0600 or 0700.
 	Hidden []fumehood.Mount
 	// Artifacts are what is carried there, in this order.
 	Artifacts []Artifact
 	// Cmd is the command. Its Direct and output caps are the grader's to set. With a Wall of 0 it has DefaultGraderTime.
 	Cmd fumehood.Cmd
-	// ByExitCode makes the score of the exit code: 1 for 0, and 0 for all other ends, time-outs included. Otherwise the
-	// command has to exit with 0, and to print what Parse reads; what else it does is an error.
+	// ByExitCode makes the score of the exit code: 1 for 0, and 0 for all other ends. Otherwise the command has to exit with 0,
+	// and to print what Parse reads; what else it does is an error.
 	ByExitCode bool
 	// MaxBytes and MaxFiles bound all artifacts together. 0 means DefaultMaxBytes and DefaultMaxFiles.
 	MaxBytes int64
@@ -68,12 +69,13 @@ func (g *Grader) validate() error {
 		return errors.New("its sandbox has no network")
 	case s.Compose != nil && (len(s.Compose.Files) > 0 || s.Compose.Egress != "" || s.Compose.AllowUnsafe):
 		return errors.New("its sandbox is a Compose project, which a grader cannot have: give it an image or a Dockerfile")
-	case s.Compose != nil && len(g.Hidden) > 0:
-		return errors.New("files cannot be mounted in a sandbox of a Dockerfile: give the grader an image, or copy them in the Dockerfile")
 	case s.Name != "" || s.Keep || s.Sample != (fumehood.Sample{}):
 		return errors.New("its spec has a Name, a Sample or a Keep, which are the grader's to set")
 	case g.MaxBytes < 0 || g.MaxFiles < 0:
 		return errors.New("a limit of its artifacts is negative")
+	}
+	if err := g.checkHidden(); err != nil {
+		return err
 	}
 	var taken []string
 	for _, m := range append(s.Mounts, g.Hidden...) {
@@ -100,15 +102,7 @@ func within(name, dir string) bool {
 }
 
 // Sandbox is what the sandboxes are in which attempts are graded.
-func (g *Grader) Sandbox() fumehood.Spec {
-	s := g.Spec
-	s.Mounts = append([]fumehood.Mount(nil), s.Mounts...)
-	for _, m := range g.Hidden {
-		m.Writable = false
-		s.Mounts = append(s.Mounts, m)
-	}
-	return s
-}
+func (g *Grader) Sandbox() fumehood.Spec { return g.Spec }
 
 // Score grades an attempt, as a task.Scorer. Its errors are *fumehood.Errors.
 func (g *Grader) Score(ctx context.Context, a *task.Attempt) (score task.Score, err error) {
@@ -127,6 +121,9 @@ func (g *Grader) Score(ctx context.Context, a *task.Attempt) (score task.Score, 
 
 // grade carries the artifacts of an attempt to a sandbox, and scores them there.
 func (g *Grader) grade(ctx context.Context, a *task.Attempt, sb *fumehood.Sandbox) (task.Score, error) {
+	if err := g.hide(ctx, sb); err != nil {
+		return task.Score{}, err
+	}
 	left := &room{cmp.Or(g.MaxBytes, DefaultMaxBytes), cmp.Or(g.MaxFiles, DefaultMaxFiles)}
 	for _, artifact := range g.Artifacts {
 		err := artifact.carry(ctx, a.Sandbox, sb.Direct(), left)
@@ -168,7 +165,8 @@ func (g *Grader) run(ctx context.Context, sb *fumehood.Sandbox) (task.Score, err
 	case g.ByExitCode:
 		return task.Score{Reasons: []string{"the grader's command " + ended(r)}}, nil
 	case r.Outcome == fumehood.TimedOut || r.Outcome == fumehood.OutOfMemory:
-		return task.Score{}, fail(fumehood.ErrLimit, "%s", ended(r))
+		// What it runs of the attempt's may have wanted that.
+		return task.Score{Reasons: []string{"the grader's command " + ended(r)}}, nil
 	case !r.Success():
 		return task.Score{}, fail(fumehood.ErrConfig, "%s, and not with 0", ended(r))
 	}

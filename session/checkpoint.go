@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/workspace"
@@ -128,7 +129,11 @@ func (s *Session) checkpoint(ctx context.Context) (_ *Checkpoint, err error) {
 	}
 	c := &Checkpoint{Number: number + 1}
 	c.Snapshot = filepath.Join(s.folder, fmt.Sprintf("checkpoint-%03d%s", c.Number, end))
-	if c.Manifest, err = s.saveFile(ctx, c.Snapshot, opts); err != nil {
+	err = s.frozen(ctx, func() (err error) {
+		c.Manifest, err = s.saveFile(ctx, c.Snapshot, opts)
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -192,14 +197,40 @@ func (s *Session) Reset(ctx context.Context) error {
 		return err
 	}
 	file, _ := s.last(startFile)
-	if err := s.empty(ctx); err != nil {
-		return failed(op, err)
-	}
-	if err := s.restore(ctx, file); err != nil {
-		return failed(op, err)
-	}
-	if err := s.placeAssets(ctx); err != nil {
+	err := s.frozen(ctx, func() error {
+		if err := s.empty(ctx); err != nil {
+			return err
+		}
+		if err := s.restore(ctx, file); err != nil {
+			return err
+		}
+		return s.placeAssets(ctx)
+	})
+	if err != nil {
 		return failed(op, err)
 	}
 	return failed(op, s.refresh(ctx))
+}
+
+// frozen calls f while nothing runs in the containers that have the workspace mounted: what commands have left running there
+// may write to it at any time. Where they cannot be frozen it is called all the same, which is logged.
+func (s *Session) frozen(ctx context.Context, f func() error) (err error) {
+	if s.local() || s.uploads() {
+		return f()
+	}
+	s.mu.Lock()
+	runtimes := slices.Clone(s.runtimes)
+	s.mu.Unlock()
+	for _, r := range runtimes {
+		thaw, ferr := r.sb.Freeze(ctx)
+		switch {
+		case errors.Is(ferr, fumehood.ErrUnsupported):
+			s.once(s.log.Warn, "what runs in the containers is not stopped while the workspace is saved or changed", "reason", ferr)
+		case ferr != nil && r.usable("") == nil:
+			return ferr
+		case ferr == nil:
+			defer func() { err = errors.Join(err, thaw(ctx)) }()
+		}
+	}
+	return f()
 }

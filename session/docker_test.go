@@ -189,7 +189,7 @@ func TestMountsOfTheSpecAndTheSpawn(t *testing.T) {
 	files := map[string]string{"fixtures/f": "fixture"}
 	s := p.open(t, env, session.Agent, files)
 	r := spawn(t, s, session.SpawnOptions{Mounts: spec.Mounts{{Host: dir + "/two", Container: "/app/config"}}})
-	if res := execute(t, r, sh("cat /app/config/f /fixtures/f; echo > /app/config/f; echo new > /fixtures/f; cat fixtures/f")); res.Stdout.Text() != "twofixturenew\n" || !strings.Contains(res.Stderr.Text(), "Read-only") {
+	if res := execute(t, r, sh("cat /app/config/f /fixtures/f; echo > /app/config/f; echo new > /fixtures/f; cat fixtures/f")); res.Stdout.Text() != "twofixturefixture" || !strings.Contains(res.Stderr.Text(), "Read-only") {
 		t.Errorf("%q", outputs(res))
 	}
 	for what, m := range map[string]spec.Mounts{
@@ -320,13 +320,56 @@ func TestAnImageWithoutBashHasItsSh(t *testing.T) {
 	}
 }
 
-func TestTheSetUpRunsInALoginBash(t *testing.T) {
+func TestTheSetUpRunsInBash(t *testing.T) {
 	t.Parallel()
 	p := inDocker(t)
-	s := p.open(t, p.environment(t, `setup: {commands: ["true"]}`), session.Agent, nil)
-	r := spawn(t, s, session.SpawnOptions{})
-	if res := execute(t, r, sh("shopt -q login_shell && echo login; ls -A /workspace /tmp")); res.Stdout.Text() != "login\n/tmp:\n\n/workspace:\n" {
-		t.Errorf("%q", outputs(res))
+	for setup, want := range map[string]string{"": "bash\n/tmp:\n\n/workspace:\n", ", login_shell: true": "bash\nlogin\n/tmp:\n\n/workspace:\n"} {
+		s := p.open(t, p.environment(t, `setup: {commands: ["true"]`+setup+"}"), session.Agent, nil)
+		r := spawn(t, s, session.SpawnOptions{})
+		if res := execute(t, r, sh("basename $BASH; shopt -q login_shell && echo login; ls -A /workspace /tmp")); res.Stdout.Text() != want {
+			t.Errorf("%q", outputs(res))
+		}
+	}
+	if _, err := session.Open(t.Context(), session.Options{
+		Provider: p.provider, Kind: session.Evaluation, Workspace: t.TempDir(), Dir: p.state, Environment: p.environment(t, "setup: {login_shell: true}"),
+	}); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "setup.login_shell is not for evaluations") {
+		t.Errorf("%v", err)
+	}
+}
+
+// What runs before the command of an evaluation is not the submission's choice.
+func TestASubmissionRunsNothingBeforeTheSetUp(t *testing.T) {
+	t.Parallel()
+	p := inDocker(t)
+	forged := "echo forged; exit 0\n"
+	files := map[string]string{".bash_profile": forged, ".bash_login": forged, ".profile": forged, ".bashrc": forged, ".pythonrc": forged}
+	for name, c := range map[string]struct {
+		yaml string
+		env  map[string]string
+		want string
+	}{
+		"inside":     {"", nil, "setup|/tmp /image:/bin\n"},
+		"set":        {"", map[string]string{"HOME": "/root", "PATH": "/call:/bin"}, "setup|/root /call:/bin\n"},
+		"no_bash":    {"busybox", nil, "setup|/tmp /image:/bin\n"},
+		"no_set-up":  {"-", nil, "|/tmp /image:/bin\n"},
+		"of_another": {"\n  user: '1234:1234'", nil, "setup|/ /image:/bin\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			setup, image := `setup: {eval_commands: ["printf setup"]}`, ""
+			switch c.yaml {
+			case "-":
+				c.yaml, setup = "", ""
+			case "busybox":
+				c.yaml, image = "", "fumehood-test/busybox"
+			}
+			env := p.environment(t, "  workdir: /root"+c.yaml, "environment: {env: {PATH: '/image:/bin'}}", setup)
+			r := spawn(t, p.open(t, env, session.Evaluation, files), session.SpawnOptions{Image: image})
+			res := execute(t, r, session.ExecuteOptions{Command: "echo $HOME $PATH", Env: c.env})
+			if got := res.SetupStdout.Text() + "|" + res.Stdout.Text(); got != c.want || res.ExitCode != 0 {
+				t.Errorf("%q", outputs(res))
+			}
+		})
 	}
 }
 

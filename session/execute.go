@@ -86,8 +86,10 @@ var ErrStdin = errors.New("a stream takes no standard input")
 // ended is in the Result. When ctx ends first the command is killed, and the error is an ErrCancelled.
 // While another command runs it is an ErrBusy.
 //
-// The set-up and the command are one program for a shell: a login bash where there is one, else sh. It is
-// handed over as an argument, so that there is no file of it; one of 128 KiB or more is an ErrConfig.
+// The set-up and the command are one program for a shell: bash where there is one, else sh. Neither is a login shell, unless the
+// spec says so: its variables are those of the image, the spec and the call. In an evaluation whose HOME would be in the
+// workspace, and is not set by the spec or the call, it is /tmp. The program
+// is handed over as an argument, so that there is no file of it; one of 128 KiB or more is an ErrConfig.
 // Between the two comes a random marker. It is kept from what runs after it; code under test that the
 // set-up itself runs can read its own shell's arguments.
 func (r *Runtime) Execute(ctx context.Context, opts ExecuteOptions) (*Result, error) {
@@ -190,10 +192,15 @@ func (s *Session) newRun(spawn SpawnOptions, opts ExecuteOptions) (*run, error) 
 			return nil, err
 		}
 	}
+	home := ""
+	if s.opts.Kind == Evaluation && !s.local() {
+		home = s.env.HomeOutside(spawn.Env, opts.Env)
+	}
 	if setup := s.setup(spawn); len(setup) > 0 {
 		r.marker = newMarker()
 		r.text = script(setup, s.env.Setup.FailFast, r.marker, r.text)
 	}
+	r.text = home + r.text
 	if len(r.text) >= maxScript {
 		return nil, &fumehood.Error{
 			Class: fumehood.ErrConfig, Err: fmt.Errorf("the set-up and the command have %d bytes together, and a shell takes %d at most", len(r.text), maxScript),
@@ -234,7 +241,10 @@ func (r *Runtime) shells() [][]string {
 	case r.s.local() && r.s.env.Local.Shell != "":
 		return [][]string{{r.s.env.Local.Shell, "-c"}}
 	}
-	return [][]string{{"bash", "-l", "-c"}, {"sh", "-c"}}
+	if r.s.env.Setup.LoginShell {
+		return [][]string{{"bash", "-l", "-c"}, {"sh", "-l", "-c"}}
+	}
+	return [][]string{{"bash", "-c"}, {"sh", "-c"}}
 }
 
 // inShell calls start with the command in the first shell that there is. Where a shell is not there,

@@ -104,7 +104,7 @@ func (s *Session) ReadFiles(ctx context.Context, globs ...string) (map[string][]
 		return nil, failed(op, err)
 	}
 	var files map[string][]byte
-	err := s.reading(ctx, func(dir string) error {
+	read := func(dir string) error {
 		files = map[string][]byte{}
 		return piped(
 			func(w io.Writer) error {
@@ -113,7 +113,8 @@ func (s *Session) ReadFiles(ctx context.Context, globs ...string) (map[string][]
 			},
 			func(r io.Reader) error { return readRegular(r, files) },
 		)
-	})
+	}
+	err := s.frozen(ctx, func() error { return s.reading(ctx, read) })
 	if err != nil {
 		return nil, failed(op, err)
 	}

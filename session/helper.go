@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 
@@ -36,10 +37,11 @@ func (s *Session) helper() helper {
 }
 
 // noteImage keeps which image helpers are made of, for whoever cleans up after this process too.
-func (s *Session) noteImage(image string) error {
-	if s.local() || s.uploads() {
+func (s *Session) noteImage(r *Runtime) error {
+	if s.local() || s.uploads() && r.copies == "" {
 		return nil
 	}
+	image := r.svc.ServiceInfo().Image
 	s.mu.Lock()
 	s.image = image
 	s.mu.Unlock()
@@ -68,28 +70,44 @@ func (h helper) with(ctx context.Context, f func(*fumehood.Service) error) error
 	return errors.Join(err, sb.Close(ctx))
 }
 
-// remove removes the session's folder. The workspace, the one place where containers have written, goes first:
-// while it is there, so are the marks of whose it is.
+// remove removes the session's folder. The workspace and the copies of it, the places where containers have written, go
+// first: while they are there, so are the marks of whose they are.
 func (h helper) remove(ctx context.Context) error {
-	work := filepath.Join(h.folder, workDir)
-	err := owner.RemoveFolder(work)
-	if h.can(err) {
-		herr := h.with(ctx, func(svc *fumehood.Service) error {
-			err := svc.Remove(ctx, helperWork, fumehood.RemoveOptions{Recursive: true})
-			if errors.Is(err, fumehood.ErrNotFound) {
-				return nil
-			}
-			return err
-		})
-		if herr != nil {
-			return errors.Join(err, herr)
-		}
-		err = owner.RemoveFolder(work)
+	if err := h.removeDir(ctx, workDir); err != nil {
+		return err
 	}
-	if err != nil {
+	if err := h.removeDir(ctx, mountsDir); err != nil {
 		return err
 	}
 	return owner.RemoveFolder(h.folder)
+}
+
+// removeCopies removes the copies of what a runtime has mounted; "" has none.
+func (h helper) removeCopies(ctx context.Context, copies string) error {
+	if copies == "" {
+		return nil
+	}
+	return h.removeDir(ctx, copies)
+}
+
+// removeDir removes a folder in the session's folder, in which a container may have written.
+func (h helper) removeDir(ctx context.Context, name string) error {
+	dir := filepath.Join(h.folder, name)
+	err := owner.RemoveFolder(dir)
+	if !h.can(err) {
+		return err
+	}
+	herr := h.with(ctx, func(svc *fumehood.Service) error {
+		err := svc.Remove(ctx, path.Join(helperDir, filepath.ToSlash(name)), fumehood.RemoveOptions{Recursive: true})
+		if errors.Is(err, fumehood.ErrNotFound) {
+			return nil
+		}
+		return err
+	})
+	if herr != nil {
+		return errors.Join(err, herr)
+	}
+	return owner.RemoveFolder(dir)
 }
 
 // helperOf is the helper of a session whose process may have ended.

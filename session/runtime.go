@@ -21,6 +21,8 @@ type Runtime struct {
 	svc  *fumehood.Service // as the user of the commands
 	opts SpawnOptions
 	keep bool
+	// copies is the folder, in the session's folder, of copies of what it mounts of the workspace; empty where there are none.
+	copies string
 
 	ending sync.Mutex // held while it is being ended
 	gone   bool       // it was ended without an error
@@ -141,6 +143,11 @@ func (r *Runtime) end(ctx context.Context, fetch, remove bool) error {
 	}
 	if err := r.shut(ctx, remove); err != nil {
 		return errors.Join(lost, err)
+	}
+	if !r.keep || remove {
+		if err := r.s.helper().removeCopies(ctx, r.copies); err != nil {
+			return errors.Join(lost, err)
+		}
 	}
 	r.gone = true
 	r.s.mu.Lock()

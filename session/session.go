@@ -159,6 +159,8 @@ func (o *Options) check() error {
 		return bad("a provider and an environment are needed")
 	case o.Kind != Agent && o.Kind != Evaluation:
 		return bad("there is no kind of session %q, only %s and %s", o.Kind, Agent, Evaluation)
+	case o.Kind == Evaluation && o.Environment.Setup.LoginShell:
+		return bad("setup.login_shell is not for evaluations: such a shell runs files that the code under test could have written")
 	case (o.Workspace == "") == (o.Snapshot == ""):
 		return bad("exactly one of Workspace and Snapshot is needed")
 	case o.Environment.Snapshot.ArchiveSaveDir != "" && !o.Environment.AllowUnsafe && hostpath.Unsafe(o.Environment.Snapshot.ArchiveSaveDir, true) != "":

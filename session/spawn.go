@@ -73,14 +73,19 @@ func (s *Session) spawn(ctx context.Context, op string, opts SpawnOptions, keep 
 	}
 	s.mu.Lock()
 	s.spawned++
-	what.Name, what.Keep, what.Journal, what.Logger = s.name+"-"+strconv.Itoa(s.spawned), keep, s.opts.Journal, s.opts.Logger
+	number := strconv.Itoa(s.spawned)
 	s.mu.Unlock()
+	what.Name, what.Keep, what.Journal, what.Logger = s.name+"-"+number, keep, s.opts.Journal, s.opts.Logger
+	copies, err := s.copyMounts(ctx, number, what.Mounts)
+	if err != nil {
+		return nil, failed(op, errors.Join(err, s.helper().removeCopies(ctx, copies)))
+	}
 	r, err := s.start(ctx, what)
 	if err != nil {
-		return nil, failed(op, err)
+		return nil, failed(op, errors.Join(err, s.helper().removeCopies(ctx, copies)))
 	}
-	r.opts = opts
-	switch err = s.noteImage(r.svc.ServiceInfo().Image); {
+	r.opts, r.copies = opts, copies
+	switch err = s.noteImage(r); {
 	case err != nil:
 	case s.uploads():
 		err = errors.Join(r.send(ctx), r.sendAssets(ctx))
@@ -183,15 +188,33 @@ func (s *Session) user() string {
 	return spec.EvaluationUser(s.env.Docker.User, s.opts.HUID, s.opts.HGID, os.Getuid(), os.Getgid())
 }
 
-// own gives the mounted workspace to the user of the runtime, where that is neither root nor whose it is:
-// else its files could only be read. This machine's user gets at them through a helper.
+// own gives the mounted workspace, and copies of what is in it, to the user of the runtime, where that is neither root nor
+// whose they are: else their files could only be read. This machine's user gets at them through a helper.
 func (s *Session) own(ctx context.Context, r *Runtime) error {
 	user := r.svc.ServiceInfo().User
 	uid, _, _ := strings.Cut(user, ":")
-	if s.local() || isRoot(user) || s.owner == user || s.owner == "" && uid == strconv.Itoa(os.Getuid()) {
+	if s.local() || isRoot(user) {
 		return nil
 	}
-	err := s.helper().with(ctx, func(svc *fumehood.Service) error { return chown(ctx, svc, helperWork, user) })
+	ours := uid == strconv.Itoa(os.Getuid())
+	var dirs []string
+	if s.owner != user && (s.owner != "" || !ours) {
+		dirs = append(dirs, helperWork)
+	}
+	if r.copies != "" && !ours {
+		dirs = append(dirs, path.Join(helperDir, r.copies))
+	}
+	if len(dirs) == 0 {
+		return nil
+	}
+	err := s.helper().with(ctx, func(svc *fumehood.Service) error {
+		for _, dir := range dirs {
+			if err := chown(ctx, svc, dir, user); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 	if err == nil {
 		s.owner = user
 	}
@@ -200,13 +223,8 @@ func (s *Session) own(ctx context.Context, r *Runtime) error {
 
 // chown gives a folder with all that is in it to a user.
 func chown(ctx context.Context, root *fumehood.Service, dir, user string) error {
-	for e, err := range root.Walk(ctx, dir) {
-		if err == nil {
-			err = root.Chown(ctx, path.Join(dir, e.Path), user)
-		}
-		if err != nil {
-			return fmt.Errorf("give the workspace to %s: %w", user, err)
-		}
+	if err := root.ChownAll(ctx, dir, user); err != nil {
+		return fmt.Errorf("give the workspace to %s: %w", user, err)
 	}
 	return nil
 }

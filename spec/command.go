@@ -2,6 +2,7 @@ package spec
 
 import (
 	"errors"
+	"path"
 	"regexp"
 	"strings"
 
@@ -41,4 +42,19 @@ func Quote(s string) string {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// HomeOutside is the line of a script that keeps HOME out of the working directory, where the code under test could have put what
+// programs read from there. It is empty where the environment or one of given sets HOME.
+func (e Environment) HomeOutside(given ...map[string]string) string {
+	for _, env := range append(given, e.Environment.Env) {
+		if _, set := env["HOME"]; set {
+			return ""
+		}
+	}
+	dir, home := path.Clean(e.WithDefaults().Docker.Workdir), "/tmp"
+	if dir == home {
+		home = "/var/tmp"
+	}
+	return "case $HOME/ in " + Quote(dir+"/") + "*) export HOME=" + home + " ;; esac\n"
 }

@@ -123,6 +123,9 @@ type Setup struct {
 	ResumeCommands []string `yaml:"resume_commands"`
 	// FailFast ends the run at the first set-up line that fails.
 	FailFast bool `yaml:"fail_fast"`
+	// LoginShell has set-up and command run in a login shell, which runs /etc/profile and what is in HOME first. Evaluations
+	// refuse it: the code under test could have written that.
+	LoginShell bool `yaml:"login_shell"`
 	// Timeout bounds the set-up's time, such as 90s or 10m; none means no limit.
 	Timeout time.Duration `yaml:"timeout" form:"duration"`
 }
@@ -166,7 +169,7 @@ type Limits struct {
 type Local struct {
 	// RequiresTTY gives commands a terminal.
 	RequiresTTY bool `yaml:"requires_tty"`
-	// Shell is the program that runs the set-up. Absent means a login bash if there is one, else sh.
+	// Shell is the program that runs the set-up. Absent means bash if there is one, else sh.
 	Shell string `yaml:"shell"`
 }
 

@@ -137,7 +137,7 @@ func MountsOf(volumes []Volume) []fumehood.Mount {
 // CheckHosts looks whether the volumes' host paths are there, for Docker would make what is missing as
 // root. A path within the workspace must not lead out of it by a symbolic link: whoever has written in
 // the workspace could choose what the host mounts. Only while nothing writes in the workspace is that
-// certain to hold until the mount. Its errors are fumehood.ErrConfig.
+// certain to hold until the mount, so that sessions mount copies of what is in it. Its errors are fumehood.ErrConfig.
 func CheckHosts(workspace string, volumes []Volume) error {
 	var errs []error
 	for _, v := range volumes {

@@ -127,12 +127,19 @@ func (r *run) judge(ctx context.Context, a *Attempt, res *SampleResult) {
 			continue
 		}
 		res.Steps = append(res.Steps, record(i, s, r.how.OutputCap))
-		if s.Result.Outcome == fumehood.Lost && err == nil {
+		switch {
+		case s.Result.Outcome != fumehood.Lost || err != nil:
+		case s.Result.Inside:
+			res.Score = &Score{Reasons: []string{valid(fmt.Sprintf("step %s %s", stepName(i, s), ended(s.Result, s.Cmd.Wall)))}}
+		default:
 			err = &fumehood.Error{Op: "solve", Class: fumehood.ErrUnavailable, Err: fmt.Errorf("step %s %s", stepName(i, s), ended(s.Result, s.Cmd.Wall))}
 		}
 	}
-	if err != nil {
-		res.Error = failure(ctx, "solve", err)
+	switch {
+	case err != nil:
+		res.Score, res.Error = nil, failure(ctx, "solve", err)
+		return
+	case res.Score != nil:
 		return
 	}
 	end = timed(res, "score")

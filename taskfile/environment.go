@@ -69,6 +69,20 @@ func (all *environments) of(e *Environment, from source) (environment, error) {
 	return what, nil
 }
 
+// allow returns the error about what a row of data may not set, unless the user allows that, which is logged. Other samples are
+// the task's own.
+func (all *environments) allow(s *Sample, err error) error {
+	switch {
+	case err == nil || !s.source.data:
+		return nil
+	case !all.opts.AllowUnsafe:
+		return &fumehood.Error{Class: fumehood.ErrConfig, Err: err, Hint: "write it in the task file, or allow it with --allow-unsafe (ReadOptions.AllowUnsafe)"}
+	case all.opts.Logger != nil:
+		all.opts.Logger.Warn("a row of data loosens the isolation, as the run allows", "at", s.at, "sample", s.ID, "reason", err)
+	}
+	return nil
+}
+
 // need notes that a provider is needed, which has to be the same for all.
 func (all *environments) need(provider string) error {
 	if all.provider != "" && all.provider != provider {

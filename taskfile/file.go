@@ -141,7 +141,8 @@ type Step struct {
 	Name string `yaml:"name" form:"id"`
 	// Command is the program and its arguments; a text is run by sh.
 	Command Args `yaml:"command" form:"command" required:"true"`
-	// Background starts the command and goes on. It is killed when the last step has ended.
+	// Background starts the command and goes on. It is killed when the last step has ended. What any other step leaves running
+	// is killed when its command ends.
 	Background bool `yaml:"background"`
 	// Service is where it runs. Absent means the default service.
 	Service string `yaml:"service" form:"some"`
@@ -177,7 +178,7 @@ type Grader struct {
 	// Artifacts are files and folders of the attempt that are carried into it, each a path, or {path, to, optional}.
 	// Links and special files in them make the score 0.
 	Artifacts []score.Artifact `yaml:"artifacts"`
-	// Hidden are paths of this machine that are mounted in it read-only, as HOST: CONTAINER.
+	// Hidden are paths of this machine that are copied into it, as HOST: CONTAINER, where its user alone may read them.
 	Hidden map[string]string `yaml:"hidden" form:"some"`
 	// User is who the command runs as. Absent means the image's.
 	User string `yaml:"user" form:"user"`

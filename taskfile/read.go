@@ -42,10 +42,10 @@ type ReadOptions struct {
 
 // source says where samples were read.
 type source struct {
-	file  string // for messages
-	dir   string // an absolute path, at which relative paths start
-	table bool   // a row of data, that may be others': it names no file of this machine outside of dir
-	gate  hostpath.Gate
+	file string // for messages
+	dir  string // an absolute path, at which relative paths start
+	data bool   // it is a row of data, that may be others': it names no file of this machine outside of dir
+	gate hostpath.Gate
 }
 
 // Read reads a task file, and what it names: files of samples, environment specs, and whether there are the Compose
@@ -80,7 +80,7 @@ func Read(path string, opts ReadOptions) (*File, error) {
 	}
 	var errs []error
 	for _, name := range f.SamplesFrom {
-		more, err := samplesOf(gate, inDir(dir, name))
+		more, err := samplesOf(gate, inDir(dir, name), opts)
 		errs = append(errs, err)
 		f.Samples = append(f.Samples, more...)
 	}
@@ -137,13 +137,16 @@ func readError(path string, err error) error {
 	return &fumehood.Error{Op: "read task", Path: path, Class: fumehood.ErrConfig, Err: err}
 }
 
-// samplesOf reads a file of samples, by its name's end.
-func samplesOf(gate hostpath.Gate, path string) ([]*Sample, error) {
+// samplesOf reads a file of samples, by its name's end. What they name lies in its folder.
+func samplesOf(gate hostpath.Gate, path string, opts ReadOptions) ([]*Sample, error) {
 	text, err := gate.Read(path, maxData)
 	if err != nil {
 		return nil, readError(path, err)
 	}
-	from := source{file: path, dir: filepath.Dir(path), gate: gate}
+	from := source{file: path, dir: filepath.Dir(path), data: true}
+	if from.gate, err = hostpath.NewGate("the data's folder", from.dir, opts.AllowRead...); err != nil {
+		return nil, readError(path, err)
+	}
 	d := &strict.Decoder{File: path, Forms: forms, Types: types}
 	var nodes []*yaml.Node
 	switch ext := strings.ToLower(filepath.Ext(path)); ext {
@@ -157,13 +160,10 @@ func samplesOf(gate hostpath.Gate, path string) ([]*Sample, error) {
 			nodes = top.Content
 		}
 	case ".jsonl", ".ndjson":
-		from.table = true
 		nodes = rowsOfJSON(d, text)
 	case ".csv":
-		from.table = true
 		nodes = rowsOfTable(d, text, ',')
 	case ".tsv":
-		from.table = true
 		nodes = rowsOfTable(d, text, '\t')
 	default:
 		return nil, &fumehood.Error{

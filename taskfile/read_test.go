@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
+	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -228,6 +230,74 @@ func TestARowOfDataNamesNoFileOutsideOfItsFolder(t *testing.T) {
 	want := map[string]task.Content{"a": {Text: outside}, "b": {Text: "../sub/in.txt"}, "c": {Path: filepath.Join(dir, "sub/in.txt")}}
 	if x.steps[0].stdin.Text != outside || !reflect.DeepEqual(x.content.Files, want) {
 		t.Errorf("got %+v and %+v", x.steps, x.content.Files)
+	}
+}
+
+func TestARowOfData(t *testing.T) {
+	outside := filetest.Lay(t, map[string]string{"secret": "s", "env.yaml": "type: docker\ndocker: {image: x, extra_mounts: {/: '/host:rw'}}"})
+	for name, c := range map[string]struct {
+		row  string
+		says string // empty where it may
+		safe bool   // it is refused with --allow-unsafe too
+	}{
+		"own_command":      {row: `"command": ["x"], "timeout": "1h", "environment": {"image": "x", "workdir": "/app", "env": {"A": "b"}}`},
+		"less":             {row: `"limits": {"memory": "1GiB", "pids": 100, "cpus": 1}`},
+		"file":             {row: `"files": {"a": "in.txt"}, "setup": "in.txt", "grader": {"command": ["x"], "hidden": {"in.txt": "/in"}}`},
+		"link_file":        {row: `"files": {"a": "leak/secret"}`, says: "outside the data's folder", safe: true},
+		"link_task":        {row: `"files": {"a": "up/answers.txt"}`, says: "outside the data's folder", safe: true},
+		"link_stdin":       {row: `"stdin": "leak/secret"`, says: "outside the data's folder", safe: true},
+		"link_setup":       {row: `"setup": "leak/secret"`, says: "outside the data's folder", safe: true},
+		"link_steps":       {row: `"steps": [{"command": "x", "stdin": "leak/secret"}]`, says: "outside the data's folder", safe: true},
+		"link_hidden":      {row: `"grader": {"command": ["x"], "hidden": {"leak": "/leak"}}`, says: "outside the data's folder", safe: true},
+		"hidden":           {row: `"grader": {"command": ["x"], "hidden": {"/etc": "/leak"}}`, says: "outside of the folder of the data", safe: true},
+		"environment":      {row: `"environment": {"file": "env.yaml"}`, says: "environment.file is not for a row"},
+		"linked_env":       {row: `"environment": {"file": "leak/env.yaml"}`, says: "environment.file is not for a row", safe: true},
+		"compose":          {row: `"environment": {"compose": ["compose.yaml"]}`, says: "environment.compose is not for a row"},
+		"dockerfile":       {row: `"environment": {"dockerfile": "Dockerfile"}`, says: "environment.dockerfile is not for a row"},
+		"network_host":     {row: `"environment": {"network": "host"}`, says: "environment.network is not for a row"},
+		"network_bridge":   {row: `"environment": {"network": "bridge"}`, says: "environment.network is not for a row"},
+		"network_none":     {row: `"environment": {"network": "none"}`},
+		"runtime":          {row: `"environment": {"runtime": "runc"}`, says: "environment.runtime is not for a row"},
+		"user":             {row: `"environment": {"user": "root"}`, says: "environment.user is not for a row"},
+		"step_user":        {row: `"steps": [{"command": "x", "user": "root"}]`, says: "steps[0].user is not for a row"},
+		"grader_user":      {row: `"grader": {"command": ["x"], "user": "root"}`, says: "grader.user is not for a row"},
+		"grader_file":      {row: `"grader": {"command": ["x"], "environment": {"file": "env.yaml"}}`, says: "grader.environment.file is not for a row"},
+		"memory":           {row: `"limits": {"memory": "4GiB"}`, says: "limits.memory is above that of the task"},
+		"memory_none":      {row: `"limits": {"memory": "none"}`, says: "limits.memory is above that of the task"},
+		"pids":             {row: `"limits": {"pids": 1025}`, says: "limits.pids is above that of the task"},
+		"cpus":             {row: `"limits": {"cpus": 2}`, says: "limits.cpus is above that of the task"},
+		"cpus_none":        {row: `"limits": {"cpus": "none"}`, says: "limits.cpus is above that of the task"},
+		"grader_memory":    {row: `"grader": {"command": ["x"], "limits": {"memory": "none"}}`, says: "grader.limits.memory is above that of the task"},
+		"timeout":          {row: `"timeout": "none"`, says: "timeout of none is not for a row"},
+		"step_timeout":     {row: `"steps": [{"command": "x", "timeout": "none"}]`, says: "steps[0].timeout of none is not for a row"},
+		"grader_timeout":   {row: `"grader": {"command": ["x"], "timeout": "none"}`, says: "grader.timeout of none is not for a row"},
+		"process_variable": {row: `"stdin": "/proc/self/environ"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filetest.Lay(t, map[string]string{
+				"task.yaml":   "{name: t, limits: {memory: 2GiB, cpus: 1.5}, samples_from: data/rows.jsonl}",
+				"answers.txt": "42", "data/in.txt": "in", "data/compose.yaml": "services: {a: {image: x}}", "data/Dockerfile": "FROM x",
+				"data/env.yaml":   "type: docker\ndocker: {image: x}",
+				"data/rows.jsonl": `{"id": "x", ` + c.row + map[bool]string{false: `, "command": ["cat"]`}[strings.Contains(c.row, `"steps"`) || strings.HasPrefix(c.row, `"command"`)] + "}",
+			})
+			for link, target := range map[string]string{"leak": outside, "up": ".."} {
+				if err := os.Symlink(target, filepath.Join(dir, "data", link)); err != nil {
+					t.Skip(err) // a system where links need a right
+				}
+			}
+			f, err := Read(filepath.Join(dir, "task.yaml"), ReadOptions{})
+			if c.says == "" && err != nil || c.says != "" && (!errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "rows.jsonl:1")) {
+				t.Errorf("got %v", err)
+			}
+			if name == "process_variable" && err == nil && f.Samples[0].steps[0].stdin.Text != "/proc/self/environ" {
+				t.Errorf("got %+v", f.Samples[0].steps)
+			}
+			var log strings.Builder
+			_, err = Read(filepath.Join(dir, "task.yaml"), ReadOptions{AllowUnsafe: true, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			if (err != nil) != c.safe || !c.safe && (c.says != "") != strings.Contains(log.String(), "a row of data loosens") {
+				t.Errorf("allowed: %v, %s", err, &log)
+			}
+		})
 	}
 }
 

@@ -75,8 +75,14 @@ func (s *Sample) resolve(defaults *Defaults, from source, envs *environments) er
 	if err := s.resolveFiles(defaults, from); err != nil {
 		return err
 	}
+	if err := envs.allow(s, s.checkData(defaults)); err != nil {
+		return err
+	}
 	env, err := envs.either(s.Environment, s.source, defaults.Environment, from)
 	if err != nil {
+		return err
+	}
+	if err := envs.allow(s, above("limits", s.Limits, env.with(defaults.Limits).Limits)); err != nil {
 		return err
 	}
 	s.spec = env.with(s.Limits, defaults.Limits)
@@ -118,7 +124,7 @@ func (from source) content(value string) (task.Content, error) {
 	switch {
 	case c.Path == "":
 		return c, nil
-	case from.table && !filepath.IsLocal(value):
+	case from.data && !filepath.IsLocal(value):
 		return task.Content{Text: value}, nil
 	}
 	return c, from.gate.File(c.Path, maxFile)
@@ -256,8 +262,8 @@ func (g *Grader) resolve(from source, env environment, envs *environments) (*sco
 	env.needs(&out.Spec)
 	for _, host := range slices.Sorted(maps.Keys(g.Hidden)) {
 		path := inDir(from.dir, host)
-		if from.table && !filepath.IsLocal(host) {
-			return nil, fmt.Errorf("the hidden %q is outside of the folder of the table that names it", host)
+		if from.data && !filepath.IsLocal(host) {
+			return nil, fmt.Errorf("the hidden %q is outside of the folder of the data that names it", host)
 		}
 		if err := from.gate.Check(path); err != nil {
 			return nil, fmt.Errorf("the hidden %q: %w", host, err)

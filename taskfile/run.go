@@ -79,6 +79,9 @@ func (f *File) runSteps(ctx context.Context, a *task.Attempt, s *Sample, behind 
 			return fmt.Errorf("step %q: %w", st.Name, err)
 		}
 		ran = true
+		if n := len(a.Steps); n > 0 && a.Steps[n-1].Result.Outcome == fumehood.Lost {
+			return nil // which decides about the attempt
+		}
 		if st.Expect == nil {
 			continue
 		}
@@ -99,7 +102,7 @@ func (st *step) run(ctx context.Context, a *task.Attempt, behind *background) er
 			return err
 		}
 	}
-	cmd := fumehood.Cmd{Args: st.Command, Dir: st.Workdir, Env: st.Env, User: st.User, Wall: st.wall, Rlimits: fumehood.Rlimits{CPU: st.cpu}}
+	cmd := fumehood.Cmd{Args: st.Command, Dir: st.Workdir, Env: st.Env, User: st.User, Wall: st.wall, Rlimits: fumehood.Rlimits{CPU: st.cpu}, KillRest: true}
 	if st.stdin != (task.Content{}) {
 		in, _, err := st.stdin.Open()
 		if err != nil {

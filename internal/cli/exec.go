@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -92,6 +93,7 @@ func runExec(ctx context.Context, a *app, opts execOptions) error {
 			return a.execShown(ctx, svc, opts.cmd)
 		})
 	}
+	debug.SetGCPercent(holdingOutputs)
 	var r report
 	began := time.Now()
 	err = a.in(ctx, opts.named, func(sb *fumehood.Sandbox, svc *fumehood.Service) (err error) {

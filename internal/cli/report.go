@@ -1,12 +1,9 @@
 package cli
 
 import (
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"io"
 	"time"
-	"unicode/utf8"
 
 	"github.com/fumehood/fumehood"
 )
@@ -47,13 +44,6 @@ type usageJSON struct {
 	Peak       int64   `json:"container_peak"` // bytes, of the container since it started; 0 where it cannot be read
 	OOMKills   int64   `json:"oom_kills"`
 	PIDsLimits int64   `json:"pids_limits"`
-}
-
-type outputJSON struct {
-	Text      string `json:"text"`
-	Base64    string `json:"base64,omitempty"` // the bytes, where they are not UTF-8
-	Bytes     int64  `json:"bytes"`            // how many the program wrote
-	Truncated bool   `json:"truncated"`        // the beginning is left out
 }
 
 type errorJSON struct {
@@ -103,21 +93,7 @@ func (r *report) write(w io.Writer, err error) error {
 		}
 		obj.Stdout, obj.Stderr, obj.WallMS = outputOf(res.Stdout), outputOf(res.Stderr), ms(res.Wall)
 	}
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	if err := enc.Encode(obj); err != nil {
-		return err
-	}
-	return nil
-}
-
-func outputOf(o fumehood.Output) *outputJSON {
-	out := &outputJSON{Text: o.Text(), Bytes: o.Total, Truncated: o.Truncated()}
-	if !utf8.Valid(o.Bytes) {
-		out.Base64 = base64.StdEncoding.EncodeToString(o.Bytes)
-	}
-	return out
+	return writeJSON(w, obj, obj.Stdout, obj.Stderr)
 }
 
 // ms writes a duration in milliseconds, to the microsecond.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -241,6 +242,9 @@ func cutHost(s string) (host, rest string, ok bool) {
 // runSandbox does what `fumehood run` was asked to.
 func runSandbox(ctx context.Context, a *app, opts runOptions) error {
 	var r report
+	if opts.json {
+		debug.SetGCPercent(holdingOutputs)
+	}
 	err := a.runReported(ctx, opts, &r)
 	if opts.json {
 		if jerr := r.write(a.Out, err); jerr != nil {

@@ -202,6 +202,9 @@ func (a *app) printSummary(dir string, s *runs.Summary) error {
 	if r := s.PassRate; r != nil {
 		line(fmt.Sprintf("pass rate: %s %% (95 %% confidence: %s to %s %%), mean score %.3f", percent(r.Value), percent(r.Low), percent(r.High), *s.Mean))
 	}
+	if all := s.PassRateAll; all != nil && all.Of > scored {
+		line(fmt.Sprintf("pass rate with those without a score: %s %% of %s", percent(all.Value), count(all.Of, "attempt")))
+	}
 	if scored > 0 {
 		line("last steps: " + counts(s.Outcomes))
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -218,13 +219,16 @@ type sessionJSON struct {
 
 func (a *app) runSession(ctx context.Context, o sessionOptions) error {
 	var obj sessionJSON
+	if o.json {
+		debug.SetGCPercent(holdingOutputs)
+	}
 	res, err := a.inSession(ctx, o, &obj)
 	if o.json {
 		obj.Error = describe(err)
 		if res != nil {
 			obj.fill(res)
 		}
-		if jerr := a.printJSON(obj); jerr != nil {
+		if jerr := writeJSON(a.Out, obj, obj.SetupStdout, obj.SetupStderr, obj.Stdout, obj.Stderr); jerr != nil {
 			return jerr
 		}
 	}

@@ -3,7 +3,6 @@ package cli
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -314,10 +313,7 @@ func (a *app) diffSnapshots(ctx context.Context, before, after string, opts work
 }
 
 func (a *app) printJSON(v any) error {
-	enc := json.NewEncoder(a.Out)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
+	return writeJSON(a.Out, v)
 }
 
 func (a *app) newSnapshotShowCommand() *cobra.Command {
@@ -383,9 +379,10 @@ func entryLine(e workspace.Entry) string {
 	return fmt.Sprintf("%s  %10s  %-19s  %-12s  %s", e.Mode, size, at, sum, name)
 }
 
-// printable is a name from a snapshot, quoted where it has what a terminal could take for an order.
+// printable is a foreign name, quoted where it has what a terminal could take for an order, or white space at an end, which
+// nobody sees.
 func printable(name string) string {
-	if quoted := strconv.Quote(name); quoted != `"`+name+`"` {
+	if quoted := strconv.Quote(name); quoted != `"`+name+`"` || strings.TrimSpace(name) != name {
 		return quoted
 	}
 	return name

@@ -51,6 +51,8 @@ var (
 	callContainerCreate  = call{name: "create container", silence: working, again: failed, whole: true} // by name, see adopted
 	callContainerStart   = call{name: "start container", silence: working, again: never}
 	callContainerStop    = call{name: "stop container", silence: working, again: failed}
+	callContainerPause   = call{name: "pause container", silence: working, again: never}     // the second time it would be somebody else's
+	callContainerUnpause = call{name: "unpause container", silence: working, again: unclear} // one that is not paused is an internal error
 	callContainerRemove  = call{name: "remove container", silence: working, again: failed}
 	callContainerTop     = call{name: "list the processes of container", silence: answering, again: unclear} // none is an internal error
 	callContainerLogs    = call{name: "read the log of container", silence: answering, again: failed}

@@ -196,6 +196,20 @@ func (g *guarded) ContainerStop(ctx context.Context, id string, opts client.Cont
 	})
 }
 
+// ContainerPause freezes what runs in a container.
+func (g *guarded) ContainerPause(ctx context.Context, id string, opts client.ContainerPauseOptions) (client.ContainerPauseResult, error) {
+	return do(ctx, g, callContainerPause, id, func(ctx context.Context) (client.ContainerPauseResult, error) {
+		return g.APIClient.ContainerPause(ctx, id, opts)
+	})
+}
+
+// ContainerUnpause has it go on.
+func (g *guarded) ContainerUnpause(ctx context.Context, id string, opts client.ContainerUnpauseOptions) (client.ContainerUnpauseResult, error) {
+	return do(ctx, g, callContainerUnpause, id, func(ctx context.Context) (client.ContainerUnpauseResult, error) {
+		return g.APIClient.ContainerUnpause(ctx, id, opts)
+	})
+}
+
 // ContainerRemove removes a container.
 func (g *guarded) ContainerRemove(ctx context.Context, id string, opts client.ContainerRemoveOptions) (client.ContainerRemoveResult, error) {
 	return do(ctx, g, callContainerRemove, id, func(ctx context.Context) (client.ContainerRemoveResult, error) {

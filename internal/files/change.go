@@ -72,6 +72,23 @@ func Remove(path string, all bool) error {
 	return err
 }
 
+// Chown gives a path, or the link itself where it is one, to a user and group; with all, also all that is below it. No link is
+// followed, also where a directory is being replaced by one.
+func Chown(path string, uid, gid int, all bool) error {
+	if !all {
+		return os.Lchown(path, uid, gid)
+	}
+	return Walk(path, -1, func(e Entry) error {
+		if e.Err == nil {
+			e.Err = e.at.lchown(uid, gid)
+		}
+		if e.Err != nil && e.Path != "." {
+			return fmt.Errorf("%s: %w", e.Path, Cause(e.Err)) // it is not known to who asked
+		}
+		return e.Err
+	})
+}
+
 // Cause is an error of package os without the path, which who asked knows.
 func Cause(err error) error {
 	if at := (*fs.PathError)(nil); errors.As(err, &at) {

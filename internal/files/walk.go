@@ -20,6 +20,7 @@ type Entry struct {
 	Info fs.FileInfo // nil where Err says why there is none
 	Link string      // where a link points to
 	Err  error       // what could not be learned, or that the directory cannot be read
+	at   place
 }
 
 // Walk calls found with root and what is below it, at most depth levels deep, or all of it where depth is
@@ -32,7 +33,7 @@ func Walk(root string, depth int, found func(Entry) error) error {
 type walker struct{ found func(Entry) error }
 
 func (w walker) visit(p place, rel string, depth int) error {
-	e := Entry{Path: rel}
+	e := Entry{Path: rel, at: p}
 	var dir *os.Root
 	var names []string
 	if e.Info, e.Err = p.lstat(); e.Err == nil {
@@ -77,6 +78,17 @@ func (p place) readlink() (string, error) {
 		return os.Readlink(p.name)
 	}
 	return p.dir.Readlink(p.name)
+}
+
+func (p place) lchown(uid, gid int) error {
+	if p.dir == nil {
+		return os.Lchown(p.name, uid, gid)
+	}
+	err := p.dir.Lchown(p.name, uid, gid)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // it went away meanwhile
+	}
+	return err
 }
 
 func (p place) open() (*os.Root, error) {

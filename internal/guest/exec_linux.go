@@ -148,6 +148,9 @@ func (c *command) run() {
 	}
 	end, survivors, idle := c.await(late, pump)
 	close(c.exited)
+	if c.req.KillRest && end != nil && !idle {
+		c.kill(0)
+	}
 	for _, o := range c.output {
 		if o.finish() {
 			o.await()
@@ -365,13 +368,28 @@ func (c *command) order(o wire.Order) {
 		return
 	}
 	switch {
-	case o.Kill && !c.killing:
-		c.killing = true
-		go c.g.press(c.w, pressFirst, c.done)
-		_ = post(c.w.socket, task{Kill: &c.req.GraceMS}, nil) // a worker that is gone has nothing to kill
+	case o.Kill:
+		c.killNow(c.req.GraceMS)
 	case o.Signal > 0:
 		_ = post(c.w.socket, task{Signal: o.Signal}, nil)
 	case o.Resize != nil && c.req.Terminal != nil:
 		_ = c.input.control(func(fd int) { _ = setSize(fd, *o.Resize) }) // it has ended just now
 	}
+}
+
+// kill has the worker kill all that it owns, with a grace in milliseconds.
+func (c *command) kill(grace int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.killNow(grace)
+}
+
+// killNow is kill with c.mu held. The first time counts.
+func (c *command) killNow(grace int64) {
+	if c.killing {
+		return
+	}
+	c.killing = true
+	go c.g.press(c.w, pressFirst, c.done)
+	_ = post(c.w.socket, task{Kill: &grace}, nil) // a worker that is gone has nothing to kill
 }

@@ -61,7 +61,7 @@ func fileChange(path string, req *wire.File) error {
 		if err != nil {
 			return err
 		}
-		return os.Lchown(path, uid, gid)
+		return files.Chown(path, uid, gid, req.All)
 	}
 	return fmt.Errorf("there is no operation %q", req.Op)
 }

@@ -106,16 +106,36 @@ func ReadFolder(path string) Folder {
 	return Folder{Path: path, Name: filepath.Base(path), Owner: string(text), Kept: err == nil}
 }
 
-// RemoveFolder removes a folder, whatever the modes of the folders in it that belong to this machine's user.
+// RemoveFolder removes a folder, whatever the modes of the folders in it that belong to this machine's user. Nothing outside of
+// it is touched, whatever links somebody puts into it meanwhile.
 func RemoveFolder(path string) error {
 	if os.RemoveAll(path) == nil {
 		return nil
 	}
-	_ = filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() {
-			_ = os.Chmod(p, 0o700) //nolint:gosec // a folder, before it is read; what cannot be changed shows when it is removed
-		}
-		return nil
-	})
+	if above, err := os.OpenRoot(filepath.Dir(path)); err == nil {
+		unlock(above, filepath.Base(path))
+		_ = above.Close() // nothing was written
+	}
 	return os.RemoveAll(path)
+}
+
+// unlock makes a folder, and those in it, ones that this user may change. What cannot be changed shows when it is removed.
+func unlock(above *os.Root, name string) {
+	_ = above.Chmod(name, 0o700) // before it is read
+	r, err := above.OpenRoot(name)
+	if err != nil {
+		return
+	}
+	defer r.Close()
+	f, err := r.Open(".")
+	if err != nil {
+		return
+	}
+	entries, _ := f.ReadDir(-1) // as many as there are
+	_ = f.Close()
+	for _, e := range entries {
+		if e.IsDir() {
+			unlock(r, e.Name())
+		}
+	}
 }

@@ -192,7 +192,7 @@ type File struct {
 	Length int64  `json:"length,omitempty"` // of a read; negative for all
 	Depth  int    `json:"depth,omitempty"`  // of a walk; negative for all
 	Atomic bool   `json:"atomic,omitempty"` // of a write
-	All    bool   `json:"all,omitempty"`    // of a mkdir, with the parents; of a remove, with what is below
+	All    bool   `json:"all,omitempty"`    // of a mkdir, with the parents; of a remove or chown, with what is below
 }
 
 // FileReply is the guest's answer. Exactly one of its fields is set, or none: then all is well.
@@ -248,6 +248,8 @@ type Exec struct {
 	Terse bool `json:"terse,omitempty"`
 	// GraceMS is how long a kill waits between SIGTERM and SIGKILL, in milliseconds.
 	GraceMS int64 `json:"grace_ms"`
+	// KillRest has what the command leaves running killed when its own process ends, before the Exit is sent.
+	KillRest bool `json:"kill_rest,omitempty"`
 	// Rlimits are set for the command alone; nil for none.
 	Rlimits *Rlimits `json:"rlimits,omitempty"`
 	// Detach makes the command outlive its stream: it is one of the guest's detached commands, by the number

@@ -100,6 +100,20 @@ var endPromises = []promise{
 		c.Alive(t, "daemon")
 		c.Stop(t, "daemon")
 	}},
+	{name: "children that outlive a command that ended by itself are killed with it, where that is asked for", check: func(t *testing.T, c *Case) {
+		n := c.neighbours(t)
+		cmd := c.Probe("print", "said", probe.Then, "daemon", c.Path("daemon"), "hold", probe.Then, "exit", "5")
+		cmd.KillRest = true
+		res, err := c.Sandbox.Exec(t.Context(), cmd)
+		if err != nil || res.Outcome != fumehood.Exited || res.ExitCode != 5 || res.Unkilled || res.Stdout.Text() != "said" {
+			t.Errorf("got %+v, %v", res, err)
+		}
+		c.Ended(t, n.clock, "daemon")
+		n.intact(t, c)
+		for range 3 { // its supervisor is fit for others
+			c.Run(t, "print", "x")
+		}
+	}},
 	{name: "a command ends when its program does, though a child holds its output open", check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("print", "said", probe.Then, "daemon", c.Path("daemon"), "hold", probe.Then, "exit", "5")
 		soon(t, "the command ends", func() {

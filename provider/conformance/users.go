@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"testing"
 
@@ -189,6 +190,40 @@ var userPromises = []promise{
 		if err := c.Sandbox.Chown(t.Context(), c.Path("link"), c.Run(t, "id")); err != nil {
 			t.Error(err)
 		}
+	}},
+	{name: "a directory is given to the owner with all that is in it, and what links point to is not", check: func(t *testing.T, c *Case) {
+		c.Write(t, "outside", "x")
+		c.Write(t, "dir/below/file", "x")
+		for link, target := range map[string]string{"dir/up": "..", "dir/below/link": "../../outside", "top": "dir"} {
+			if err := c.Sandbox.Symlink(t.Context(), target, c.Path(link)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		mine := c.Run(t, "id")
+		for _, step := range []struct {
+			path   string
+			theirs []string
+		}{{"top", []string{"top"}}, {"dir", []string{"top", "dir", "dir/up", "dir/below", "dir/below/file", "dir/below/link"}}} {
+			err := c.Sandbox.ChownAll(t.Context(), c.Path(step.path), c.other())
+			if !strings.HasPrefix(mine, "0:") {
+				wantFileError(t, err, c.Path(step.path), fumehood.ErrPermission)
+				step.theirs = nil
+			} else if err != nil {
+				t.Error(err)
+			}
+			for _, name := range []string{".", "outside", "top", "dir", "dir/up", "dir/below", "dir/below/file", "dir/below/link"} {
+				want := mine
+				if slices.Contains(step.theirs, name) {
+					want = c.other()
+				}
+				info, err := c.Sandbox.Stat(t.Context(), c.Path(name))
+				if got := fmt.Sprintf("%d:%d", info.UID, info.GID); err != nil || got != want {
+					t.Errorf("after %s, %s is of %s, %v, want %s", step.path, name, got, err, want)
+				}
+			}
+		}
+		p := c.Path("none")
+		wantFileError(t, c.Sandbox.ChownAll(t.Context(), p, mine), p, fumehood.ErrNotFound)
 	}},
 	{name: "an owner who is not known is an error, and nothing is written", check: func(t *testing.T, c *Case) {
 		unknown := c.Harness.Users.Unknown

@@ -262,8 +262,9 @@ var engineWeaker = map[string]conformance.Weaker{
 			c.Stop(t, "beat")
 		},
 	},
-	"end/a kill ends every descendant of the command and spares its neighbours": unkilledKill,
-	"end/a command that is killed says that a signal ended it":                  unkilledKill,
+	"end/a kill ends every descendant of the command and spares its neighbours":                            unkilledKill,
+	"end/a command that is killed says that a signal ended it":                                             unkilledKill,
+	"end/children that outlive a command that ended by itself are killed with it, where that is asked for": restLives,
 	"end/leaving a stream early ends the command": {
 		Reason: unkilledReason,
 		Check: func(t *testing.T, c *conformance.Case) {
@@ -340,8 +341,9 @@ var engineWeaker = map[string]conformance.Weaker{
 			conformance.WantError(t, c.Sandbox.Chown(t.Context(), c.Path("file"), "0:0"), fumehood.ErrUnsupported)
 		},
 	},
-	"users/a link is given to the owner, not what it points to":    noChanges,
-	"users/giving a file to an owner who is not known is an error": noChanges,
+	"users/a link is given to the owner, not what it points to":                                      noChanges,
+	"users/a directory is given to the owner with all that is in it, and what links point to is not": noChanges,
+	"users/giving a file to an owner who is not known is an error":                                   noChanges,
 	"errors/what the command's user may not touch is a permission error": {
 		Reason: "files are read and written with the daemon's rights",
 		Check: func(t *testing.T, c *conformance.Case) {
@@ -376,6 +378,20 @@ var engineWeaker = map[string]conformance.Weaker{
 	},
 }
 
+// restLives is what becomes of Cmd.KillRest.
+var restLives = conformance.Weaker{
+	Reason: unkilledReason + ", and the result says Unkilled",
+	Check: func(t *testing.T, c *conformance.Case) {
+		cmd := c.Probe("daemon", c.Path("daemon"))
+		cmd.KillRest = true
+		if res := c.Exec(t, cmd); res.Outcome != fumehood.Exited || !res.Unkilled {
+			t.Errorf("got %s, Unkilled %v", res.Outcome, res.Unkilled)
+		}
+		c.Alive(t, "daemon")
+		c.Stop(t, "daemon")
+	},
+}
+
 // noChanges is what becomes of all that the Engine's archive calls cannot do.
 var noChanges = conformance.Weaker{
 	Reason: "the Engine can do no more than send and take archives; ErrUnsupported",
@@ -390,6 +406,7 @@ var noChanges = conformance.Weaker{
 			"symlink":      c.Sandbox.Symlink(t.Context(), file, dir),
 			"chmod":        c.Sandbox.Chmod(t.Context(), file, 0o600),
 			"chown":        c.Sandbox.Chown(t.Context(), file, id),
+			"chown of all": c.Sandbox.ChownAll(t.Context(), c.Dir, id),
 			"atomic write": c.Sandbox.WriteFile(t.Context(), file, nil, fumehood.WriteOptions{Atomic: true}),
 		} {
 			var e *fumehood.Error

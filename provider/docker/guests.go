@@ -121,16 +121,38 @@ func (g *guests) complaint() string {
 }
 
 // exec runs cmd through the guest of its user.
-func (g *guests) exec(ctx context.Context, cmd fumehood.Cmd, live bool, out fumehood.Sink) (*client.Process, error) {
+func (g *guests) exec(ctx context.Context, cmd fumehood.Cmd, live bool, out fumehood.Sink) (*client.Process, *client.Guest, error) {
 	guest, err := g.of(ctx, cmd.User)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	p, err := guest.Exec(ctx, cmd, live, out)
 	if err != nil {
-		return nil, g.explain(ctx, err)
+		return nil, nil, g.explain(ctx, err)
 	}
-	return p, nil
+	return p, guest, nil
+}
+
+// usersProcess is a command of another user than the service's own, whose guest has no container that ends with it.
+type usersProcess struct {
+	*client.Process
+	guests *guests
+	guest  *client.Guest
+}
+
+// Wait returns how the command ended. Where its guest is lost and the main process answers, over the same daemon, the guest
+// was killed in the sandbox.
+func (p usersProcess) Wait(ctx context.Context) (fumehood.Exit, error) {
+	exit, err := p.Process.Wait(ctx)
+	if err != nil || exit.Outcome != fumehood.Lost || exit.Inside || p.guests.main == nil || !p.guest.Lost() {
+		return exit, err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deathWait)
+	defer cancel()
+	if _, err := p.guests.main.Sweep(ctx, nil, 0); err == nil {
+		exit.Inside, exit.Why = true, "the guest of its user was killed in the sandbox while it ran"
+	}
+	return exit, nil
 }
 
 // of returns the guest for a user, started if need be.

@@ -111,7 +111,7 @@ type gvisorProcess struct {
 func (p gvisorProcess) Wait(ctx context.Context) (fumehood.Exit, error) {
 	exit, err := p.Process.Wait(ctx)
 	if err == nil && exit.Outcome == fumehood.Lost && p.svc.outOfMemory(ctx) {
-		exit.Outcome, exit.Why = fumehood.OutOfMemory, ""
+		exit.Outcome, exit.Why, exit.Inside = fumehood.OutOfMemory, "", false
 	}
 	return exit, err
 }

@@ -51,6 +51,7 @@ type sandbox struct {
 var (
 	_ fumehood.Backend = (*sandbox)(nil)
 	_ fumehood.Stopper = (*sandbox)(nil)
+	_ fumehood.Freezer = (*sandbox)(nil)
 )
 
 // removeTimeout bounds the removal of one sandbox.
@@ -186,6 +187,39 @@ func (sb *sandbox) Stop(ctx context.Context) error {
 		}
 	}
 	return inParallel(len(ids), func(i int) error { return sb.p.engine.StopContainer(ctx, ids[i]) })
+}
+
+// Freeze pauses all containers.
+func (sb *sandbox) Freeze(ctx context.Context) (thaw func(context.Context) error, err error) {
+	var mu sync.Mutex
+	var paused []string
+	thaw = func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sb.p.opts.speedup.Of(removeTimeout))
+		defer cancel()
+		return inParallel(len(paused), func(i int) error { return sb.p.engine.Unpause(ctx, paused[i]) })
+	}
+	var ids []string
+	for _, s := range sb.services {
+		for _, c := range s.containers {
+			ids = append(ids, c.ID)
+		}
+	}
+	err = inParallel(len(ids), func(i int) error {
+		is, err := sb.p.engine.Pause(ctx, ids[i])
+		if is || err != nil { // of which it is not known
+			mu.Lock()
+			defer mu.Unlock()
+			paused = append(paused, ids[i])
+		}
+		return err
+	})
+	if err == nil {
+		return thaw, nil
+	}
+	if holds, herr := sb.p.holds(ctx); herr == nil && holds == (engine.Holds{}) {
+		err = &fumehood.Error{Class: fumehood.ErrUnsupported, Err: fmt.Errorf("the daemon has no control groups to freeze with: %w", err)}
+	}
+	return nil, errors.Join(err, thaw(ctx))
 }
 
 // remove removes what belongs to the sandbox. A generated project that was created has its container and no

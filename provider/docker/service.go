@@ -72,12 +72,15 @@ func (s *service) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out fu
 	if cmd.Detach && s.sb.key != nil {
 		return s.guests.detach(ctx, cmd, out)
 	}
-	p, err := s.guests.exec(ctx, cmd, live, out)
+	p, guest, err := s.guests.exec(ctx, cmd, live, out)
 	if err != nil {
 		return nil, s.explain(ctx, err)
 	}
 	if s.Guest == compose.ReadableGuest {
 		return gvisorProcess{p, s}, nil
+	}
+	if guest != s.guests.main {
+		return usersProcess{p, &s.guests, guest}, nil
 	}
 	return p, nil
 }

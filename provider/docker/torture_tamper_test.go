@@ -82,7 +82,7 @@ func TestAGuestOfAnotherUserThatIsKilledLosesItsCommandsAndIsReplaced(t *testing
 						if _, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script}, Wall: time.Minute}); err != nil {
 							t.Fatal(err)
 						}
-					} else if ev.Result.Outcome != fumehood.Lost || ev.Result.Stdout.Text() != "begun\n" {
+					} else if ev.Result.Outcome != fumehood.Lost || !ev.Result.Inside || ev.Result.Stdout.Text() != "begun\n" {
 						t.Errorf("got %+v", ev.Result)
 					}
 				}

@@ -234,7 +234,7 @@ func (f userFiles) Change(_ context.Context, c fumehood.Change) error {
 		if err != nil {
 			return fileError(err)
 		}
-		return fileError(os.Lchown(c.Path, uid, gid))
+		return fileError(files.Chown(c.Path, uid, gid, c.All))
 	}
 	return classed(fumehood.ErrUnsupported, "the local provider does not know the change %q", c.Op)
 }

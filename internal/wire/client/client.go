@@ -161,7 +161,7 @@ func newProcess(cmd fumehood.Cmd, live bool, out fumehood.Sink) *Process {
 // request says to the guest what to run.
 func (p *Process) request(cmd fumehood.Cmd) wire.Exec {
 	request := wire.Exec{
-		Dir: []byte(cmd.Dir), Stdin: p.stdin, Live: p.live, Caps: p.caps, Terse: p.terse, GraceMS: p.grace.Milliseconds(),
+		Dir: []byte(cmd.Dir), Stdin: p.stdin, Live: p.live, Caps: p.caps, Terse: p.terse, GraceMS: p.grace.Milliseconds(), KillRest: cmd.KillRest,
 	}
 	for _, a := range cmd.Args {
 		request.Args = append(request.Args, []byte(a))
@@ -420,6 +420,7 @@ func (p *Process) Wait(context.Context) (fumehood.Exit, error) {
 	case e.Signal > 0:
 		exit.Outcome = fumehood.Signalled
 	}
+	exit.Inside = e.Lost && exit.Outcome == fumehood.Lost // the guest itself lives, and tells it
 	if exit.Outcome != fumehood.Signalled {
 		exit.Signal = 0
 	}

@@ -37,7 +37,7 @@ func (f files) Change(_ context.Context, c fumehood.Change) error {
 		if err != nil {
 			return err
 		}
-		return f.fs.setOwner(f.cred, c.Path, owner)
+		return f.fs.setOwner(f.cred, c.Path, owner, c.All)
 	}
 	return classed(fumehood.ErrUnsupported, "the fake provider does not know the change %q", c.Op)
 }
@@ -180,14 +180,28 @@ func (f *fileSystem) setMode(c cred, path string, mode fs.FileMode) error {
 	return nil
 }
 
-func (f *fileSystem) setOwner(c cred, path string, owner cred) error {
+func (f *fileSystem) setOwner(c cred, path string, owner cred, all bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n, err := f.existing(c, path, false)
 	if err != nil {
 		return err
 	}
-	return n.give(c, owner)
+	return n.giveAll(c, owner, all)
+}
+
+// giveAll is give, with all of what is in a directory too.
+func (n *node) giveAll(c, owner cred, all bool) error {
+	err := n.give(c, owner)
+	if !all {
+		return err
+	}
+	for _, name := range n.children() {
+		if err == nil {
+			err = n.entries[name].giveAll(c, owner, true)
+		}
+	}
+	return err
 }
 
 // give is chown: only root gives files away.

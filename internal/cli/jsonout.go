@@ -1,0 +1,119 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"unicode/utf8"
+
+	"github.com/fumehood/fumehood"
+)
+
+// outputJSON is an output in a JSON object. Its contents may be large, and are written by writeJSON without being held once
+// more in another form.
+type outputJSON struct {
+	Text      string `json:"text"`             // until it is written, a mark in its place
+	Base64    string `json:"base64,omitempty"` // the bytes, where they are not UTF-8; likewise
+	Bytes     int64  `json:"bytes"`            // how many the program wrote
+	Truncated bool   `json:"truncated"`        // the beginning is left out
+
+	of fumehood.Output
+}
+
+// holdingOutputs is GOGC of a command that holds outputs for a JSON object: garbage of their size is no little thing.
+const holdingOutputs = 25
+
+func outputOf(o fumehood.Output) *outputJSON {
+	out := &outputJSON{Text: rand.Text(), Bytes: o.Total, Truncated: o.Truncated(), of: o}
+	if !utf8.Valid(o.Bytes) {
+		out.Base64 = rand.Text()
+	}
+	return out
+}
+
+// writeJSON writes an object, indented, in which the outputs come in this order; nil ones do not.
+func writeJSON(w io.Writer, v any, outputs ...*outputJSON) error {
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	out := bufio.NewWriter(w)
+	rest := text.Bytes()
+	fill := func(mark string, write func(io.Writer, []byte) error, content []byte) error {
+		before, after, ok := bytes.Cut(rest, []byte(`"`+mark+`"`))
+		if !ok {
+			return fmt.Errorf("an output has no place in the JSON object")
+		}
+		rest = after
+		_, _ = out.Write(append(before, '"')) // the error stays, for Flush
+		if err := write(out, content); err != nil {
+			return err
+		}
+		return out.WriteByte('"')
+	}
+	for _, o := range outputs {
+		if o == nil {
+			continue
+		}
+		if err := fill(o.Text, writeText, o.of.Whole()); err != nil {
+			return err
+		}
+		if o.Base64 == "" {
+			continue
+		}
+		if err := fill(o.Base64, writeBase64, o.of.Bytes); err != nil {
+			return err
+		}
+	}
+	_, _ = out.Write(rest)
+	return out.Flush()
+}
+
+func writeBase64(w io.Writer, content []byte) error {
+	enc := base64.NewEncoder(base64.StdEncoding, w)
+	if _, err := enc.Write(content); err != nil {
+		return err
+	}
+	return enc.Close()
+}
+
+// writeText writes what package json would of a text, without its quotes. Each run of invalid bytes becomes one U+FFFD.
+func writeText(w io.Writer, content []byte) error {
+	out := bufio.NewWriter(w)
+	bad := false
+	for len(content) > 0 {
+		r, size := utf8.DecodeRune(content)
+		char := content[:size]
+		content = content[size:]
+		if wasBad := bad; r == utf8.RuneError && size == 1 {
+			if bad = true; wasBad {
+				continue
+			}
+			char = []byte("\ufffd")
+		} else {
+			bad = false
+		}
+		switch {
+		case r == '"' || r == '\\':
+			_, _ = out.Write([]byte{'\\', byte(r)})
+		case r < ' ':
+			if i := bytes.IndexByte([]byte("\b\f\n\r\t"), byte(r)); i >= 0 {
+				_, _ = out.Write([]byte{'\\', "bfnrt"[i]})
+			} else {
+				fmt.Fprintf(out, `\u%04x`, r)
+			}
+		case r == '\u2028' || r == '\u2029':
+			fmt.Fprintf(out, `\u%04x`, r)
+		default:
+			_, _ = out.Write(char)
+		}
+	}
+	return out.Flush()
+}

@@ -1,0 +1,65 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/fumehood/fumehood"
+)
+
+// FuzzWriteText compares what is written with what package json writes.
+func FuzzWriteText(f *testing.F) {
+	for _, text := range []string{"", "plain", "a\"b\\c\x00\x1b\b\f\n\r\t\x7f", "\xff\xfe\xe2\x80", "\u2028\u2029\ufffd<&>", "ü€😀", "\xed\xa0\x80x"} {
+		f.Add([]byte(text), int64(0))
+		f.Add([]byte(text), int64(1000))
+	}
+	f.Fuzz(func(t *testing.T, content []byte, dropped int64) {
+		o := fumehood.Output{Bytes: content, Total: int64(len(content)) + max(dropped, 0)}
+		var want, got bytes.Buffer
+		enc := json.NewEncoder(&want)
+		enc.SetEscapeHTML(false)
+		if err := enc.Encode(o.Text()); err != nil {
+			t.Fatal(err)
+		}
+		if err := writeText(&got, o.Whole()); err != nil || `"`+got.String()+"\"\n" != want.String() {
+			t.Errorf("got %s, %v, not %s", got.String(), err, want.String())
+		}
+	})
+}
+
+func TestWriteJSON(t *testing.T) {
+	t.Parallel()
+	r := &report{result: &fumehood.Result{
+		Outcome: fumehood.Exited, Stdout: fumehood.Output{Bytes: []byte("a\xffb"), Total: 5}, Stderr: fumehood.Output{Bytes: []byte("é\n"), Total: 3},
+	}}
+	var b strings.Builder
+	if err := r.write(&b, nil); err != nil {
+		t.Fatal(err)
+	}
+	var got struct{ Stdout, Stderr outputJSON }
+	if err := json.Unmarshal([]byte(b.String()), &got); err != nil {
+		t.Fatalf("%v: %s", err, b.String())
+	}
+	if got.Stdout.Text != "a\ufffdb" || got.Stdout.Base64 != "Yf9i" || got.Stdout.Bytes != 5 || !got.Stdout.Truncated || got.Stderr.Text != "é\n" || got.Stderr.Base64 != "" || got.Stderr.Truncated {
+		t.Errorf("got %+v", got)
+	}
+	if !strings.Contains(b.String(), "\n  \"stdout\": {\n    \"text\": \"a\ufffdb\",\n") {
+		t.Errorf("got %s", b.String())
+	}
+	if err := r.write(failing{}, nil); !errors.Is(err, errFailing) {
+		t.Errorf("got %v", err)
+	}
+	b.Reset()
+	if err := (&report{}).write(&b, errFailing); err != nil || !strings.Contains(b.String(), `"stdout": null`) {
+		t.Errorf("got %s, %v", b.String(), err)
+	}
+}
+
+var errFailing = errors.New("no space")
+
+type failing struct{}
+
+func (failing) Write([]byte) (int, error) { return 0, errFailing }

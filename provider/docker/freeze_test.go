@@ -1,0 +1,69 @@
+package docker_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/filetest"
+	"github.com/fumehood/fumehood/provider/conformance"
+	"github.com/fumehood/fumehood/provider/docker"
+)
+
+func TestSandbox_Freeze(t *testing.T) {
+	t.Parallel()
+	d := newRawDaemon(t)
+	dir := filetest.Lay(t, map[string]string{"compose.yaml": `
+services:
+  one: {image: fumehood-test/busybox, command: [sleep, infinity]}
+  two: {image: fumehood-test/busybox, command: [sleep, infinity]}
+`})
+	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Compose: &fumehood.Compose{Files: []string{dir + "/compose.yaml"}}})
+	arePaused := func(want bool) {
+		t.Helper()
+		for _, s := range sb.Info().Services {
+			var c struct{ State struct{ Paused bool } }
+			if d.ask("GET", "/containers/"+s.Container+"/json", nil, &c); c.State.Paused != want {
+				t.Errorf("service %s: paused is %v", s.Name, c.State.Paused)
+			}
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	for range 2 {
+		thaw, err := sb.Freeze(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		arePaused(true)
+		if err := thaw(ctx); err != nil {
+			t.Error(err)
+		}
+		arePaused(false)
+		if got := sh(t, sb, "echo on"); got != "on" {
+			t.Errorf("got %q", got)
+		}
+	}
+
+	// One that somebody else has paused stays so, and one that has ended has nothing to freeze.
+	services := sb.Info().Services
+	d.ask("POST", "/containers/"+services[0].Container+"/pause", nil, nil)
+	d.ask("POST", "/containers/"+services[1].Container+"/kill", nil, nil)
+	thaw, err := sb.Freeze(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := thaw(ctx); err != nil { // also after the end of its context
+		t.Error(err)
+	}
+	var c struct{ State struct{ Paused bool } }
+	if d.ask("GET", "/containers/"+services[0].Container+"/json", nil, &c); !c.State.Paused {
+		t.Error("what somebody else has paused goes on")
+	}
+	d.ask("POST", "/containers/"+services[0].Container+"/unpause", nil, nil)
+	if err := sb.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_, err = sb.Freeze(t.Context())
+	conformance.WantError(t, err, fumehood.ErrUnavailable)
+}

@@ -1,0 +1,101 @@
+package runs
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/task"
+)
+
+// A run's folder may come from somebody else. What is in it is checked before it is used.
+
+const (
+	maxAbout = 1 << 20  // bytes of run.json
+	maxTask  = 1 << 30  // bytes of the resolved task
+	maxLine  = 64 << 20 // bytes of a line of results
+)
+
+// checkFiles refuses a folder in which something else takes the place of a run's file: a link, which would be followed, or
+// a pipe, which would be waited for.
+func (f *Folder) checkFiles() error {
+	for _, name := range []string{aboutFile, taskFile, resultsFile, summaryFile, lockFile, ownerFile, journalsName} {
+		info, err := os.Lstat(f.path(name))
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return failed("read run", f.dir, err)
+		case name == journalsName && !info.IsDir():
+			return wrong("read run", f.path(name), errors.New("it is not a folder"))
+		case name != journalsName && !info.Mode().IsRegular():
+			return wrong("read run", f.path(name), errors.New("it is not a regular file"))
+		}
+	}
+	return nil
+}
+
+// readLine reads a line with its end, of at most maxLine bytes.
+func readLine(in *bufio.Reader) (raw []byte, err error) {
+	for {
+		part, err := in.ReadSlice('\n')
+		if raw = append(raw, part...); !errors.Is(err, bufio.ErrBufferFull) {
+			return raw, err
+		}
+		if len(raw) > maxLine {
+			return nil, fmt.Errorf("a line has more than %d bytes", maxLine)
+		}
+	}
+}
+
+var (
+	classes  = []string{task.Infra, task.Config, task.Limit, task.Cancelled}
+	outcomes = []fumehood.Outcome{fumehood.Exited, fumehood.Signalled, fumehood.TimedOut, fumehood.OutOfMemory, fumehood.Lost}
+)
+
+// check refuses what no run has recorded.
+func check(r *task.SampleResult) error {
+	if r.Epoch < 1 || r.Sample == "" || (r.Score == nil) == (r.Error == nil) {
+		return errors.New("it is no result: it needs a sample, an epoch, and a score or an error")
+	}
+	if !isLine(r.Sandbox) {
+		return fmt.Errorf("%q is no sandbox's name", r.Sandbox)
+	}
+	if e := r.Error; e != nil && (!slices.Contains(classes, e.Class) || !isLine(e.Phase)) {
+		return fmt.Errorf("%q in %q is no failure", e.Class, e.Phase)
+	}
+	for phase := range r.Phases {
+		if !slices.Contains(phases, phase) {
+			return fmt.Errorf("%q is no phase", phase)
+		}
+	}
+	for _, s := range r.Steps {
+		if !slices.Contains(outcomes, s.Outcome) {
+			return fmt.Errorf("%q is no outcome", s.Outcome)
+		}
+	}
+	if r.Score == nil {
+		return nil
+	}
+	scores := []float64{r.Score.Value}
+	for _, part := range r.Score.Parts {
+		scores = append(scores, part)
+	}
+	for _, value := range scores {
+		if !(value >= 0 && value <= 1) { // no number is neither
+			return fmt.Errorf("%v is no score, which is from 0 to 1", value)
+		}
+	}
+	return nil
+}
+
+// isLine reports whether a text is one line, without characters that do something to a terminal.
+func isLine(text string) bool {
+	return utf8.ValidString(text) && !strings.ContainsFunc(text, unicode.IsControl)
+}

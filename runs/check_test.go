@@ -1,0 +1,60 @@
+package runs
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/fumehood/fumehood"
+)
+
+func TestRead_tampered(t *testing.T) {
+	t.Parallel()
+	const good = `{"sample":"a","epoch":1,"tries":1,"score":{"value":1},"started":"2026-01-02T03:04:05Z"`
+	for name, c := range map[string]struct{ line, says string }{
+		"outcome":    {good + `,"steps":[{"name":"1","outcome":"exited\nforged"}]}`, "is no outcome"},
+		"sandbox":    {good + `,"sandbox":"a\u001b[2J"}`, "is no sandbox's name"},
+		"score":      {strings.Replace(good, `"value":1`, `"value":5`, 1) + "}", "5 is no score"},
+		"negative":   {strings.Replace(good, `"value":1`, `"value":-1`, 1) + "}", "-1 is no score"},
+		"part":       {strings.Replace(good, `"value":1`, `"value":1,"parts":{"a":1e9}`, 1) + "}", "1e+09 is no score"},
+		"phase":      {good + `,"phases":{"\u001b[2J":1}}`, "is no phase"},
+		"class":      {strings.Replace(good, `"score":{"value":1}`, `"error":{"class":"x\ny","phase":"solve","text":""}`, 1) + "}", "is no failure"},
+		"phase_text": {strings.Replace(good, `"score":{"value":1}`, `"error":{"class":"infra","phase":"x\ny","text":""}`, 1) + "}", "is no failure"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := create(t)
+			text := c.line + "\n" + good + "}\n"
+			if err := os.WriteFile(filepath.Join(r.Dir(), resultsFile), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := r.Summary(); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "line 1: ") || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	t.Run("long", func(t *testing.T) {
+		r := create(t)
+		f, err := os.OpenFile(filepath.Join(r.Dir(), resultsFile), os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if err := f.Truncate(maxLine + 1<<20); err != nil { // a line of zeros without an end
+			t.Fatal(err)
+		}
+		if _, err := r.Summary(); err == nil || !strings.Contains(err.Error(), "a line has more than") {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("task", func(t *testing.T) {
+		r := create(t)
+		if err := os.WriteFile(filepath.Join(r.Dir(), aboutFile), []byte(`{"task": "a\u001b[2J"}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Read(r.Dir()); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "is no task's name") {
+			t.Errorf("got %v", err)
+		}
+	})
+}

@@ -1,0 +1,92 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/workspace"
+)
+
+// mountsDir is the folder, in a session's folder, of the runtimes' copies of what they mount of the workspace.
+const mountsDir = "mounts"
+
+// copyMounts puts copies in the place of what a runtime is to mount of the workspace, but for the workspace itself. Who
+// works in the workspace can put a link there at any time, also between a look at the path and the Engine's mount of it. The
+// copies are below folders that no container has. It returns the folder of them all in the session's folder, "" where there
+// are none, also at an error.
+func (s *Session) copyMounts(ctx context.Context, runtime string, mounts []fumehood.Mount) (copies string, err error) {
+	names := make([]string, len(mounts))
+	for i, m := range mounts {
+		if names[i], err = s.inWorkspace(m.Host); err != nil {
+			return "", err
+		}
+		if names[i] != "" {
+			copies = path.Join(mountsDir, runtime)
+		}
+	}
+	if copies == "" {
+		return "", nil
+	}
+	return copies, s.frozen(ctx, func() error {
+		for i, name := range names {
+			if name == "" {
+				continue
+			}
+			dir := filepath.Join(s.folder, copies, strconv.Itoa(i))
+			if err := s.copyOf(ctx, name, dir); err != nil {
+				return err
+			}
+			mounts[i].Host = filepath.Join(dir, filepath.FromSlash(name))
+			if info, err := os.Lstat(mounts[i].Host); err != nil || !info.IsDir() && !info.Mode().IsRegular() {
+				return &fumehood.Error{
+					Op: "mount " + name, Class: fumehood.ErrConfig, Err: errors.New("it is neither a file nor a folder of the workspace"),
+					Hint: "name a path without symbolic links",
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// inWorkspace returns the path of something in the workspace relative to it, with slashes; "" of all else, and of the
+// workspace itself.
+func (s *Session) inWorkspace(file string) (string, error) {
+	real, err := filepath.EvalSymlinks(s.Workspace()) // nobody but this process can change the way there
+	if err != nil {
+		return "", err
+	}
+	for _, dir := range []string{s.Workspace(), real} {
+		if name, err := filepath.Rel(dir, file); err == nil && name != "." && filepath.IsLocal(name) {
+			return filepath.ToSlash(name), nil
+		}
+	}
+	return "", nil
+}
+
+// copyOf copies a path of the workspace, with the folders above it, into the folder dir, which it makes. No link is followed.
+func (s *Session) copyOf(ctx context.Context, name, dir string) error {
+	opts := workspace.CreateOptions{Compression: workspace.None, Limits: s.opts.Limits, Take: func(at string) (take, below bool) {
+		take = at == name || strings.HasPrefix(at, name+"/")
+		return take, take || strings.HasPrefix(name, at+"/")
+	}}
+	return s.reading(ctx, func(from string) error {
+		if err := errors.Join(owner.RemoveFolder(dir), os.MkdirAll(filepath.Dir(dir), 0o700)); err != nil {
+			return err
+		}
+		return piped(
+			func(w io.Writer) error {
+				_, err := workspace.Create(ctx, w, from, opts)
+				return err
+			},
+			func(r io.Reader) error { return s.unpack(ctx, r, dir) },
+		)
+	})
+}
