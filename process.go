@@ -141,7 +141,7 @@ func (p *Process) supervise(ctx context.Context, cmd Cmd) {
 	killed := p.why != nil
 	p.mu.Unlock()
 	p.killing.Wait()
-	if cmd.KillRest && err == nil && !killed && !p.be.Kill(context.WithoutCancel(ctx)) { // where the backend has not done it
+	if cmd.KillRest && err == nil && !killed && exit.Outcome != Lost && !p.be.Kill(context.WithoutCancel(ctx)) { // where the backend has not done it
 		exit.Unkilled = true
 	}
 	p.finish(ctx, exit, err)
@@ -186,7 +186,7 @@ func (p *Process) finish(ctx context.Context, exit Exit, err error) {
 		p.result = &Result{
 			Outcome: exit.Outcome, ExitCode: exit.Code, Signal: exit.Signal,
 			Stdout: outputOf(p.out[Stdout]), Stderr: outputOf(p.out[Stderr]),
-			Why: exit.Why, Inside: exit.Inside && why == nil, Usage: exit.Usage, Started: p.info.Started, Wall: time.Since(p.info.Started),
+			Why: exit.Why, Inside: exit.Inside && (why == nil || errors.Is(why, errKilled)), Usage: exit.Usage, Started: p.info.Started, Wall: time.Since(p.info.Started),
 			Unkilled: unkilled || exit.Unkilled,
 		}
 		if exit.Wall > 0 {

@@ -314,12 +314,12 @@ func TestWhatIsHiddenIsForTheGradersUserAlone(t *testing.T) {
 			if err := errors.Join(os.Chmod(dir+"/run", 0o777), os.Symlink("dir/f", dir+"/link")); err != nil {
 				t.Fatal(err)
 			}
-			g.Hidden = []fumehood.Mount{{Host: dir, Container: "/a/b/hidden"}, {Host: dir + "/run", Container: "/one"}}
+			g.Hidden = []fumehood.Mount{{Host: dir, Container: "/a/b/hidden"}, {Host: dir + "/run", Container: "/one"}, {Host: dir + "/link", Container: "/linked"}}
 			g.ByExitCode, g.Artifacts, g.Cmd.User = true, nil, c.user
 			uid := cmp.Or(c.user, "0:0")
 			g.Cmd.Args = []string{"sh", "-ec", `
 				test "$(cat /a/b/hidden/dir/f /a/b/hidden/link)" = hiddenhidden
-				test "$(/a/b/hidden/run) $(/one)" = "ran ran"
+				test "$(/a/b/hidden/run) $(/one) $(cat /linked)" = "ran ran hidden"
 				test "$(stat -c %a:%u:%g /a/b/hidden /a/b/hidden/dir /a/b/hidden/dir/f /a/b/hidden/run /one | tr '\n' ' ')" = "700:` + uid + ` 700:` + uid + ` 600:` + uid + ` 700:` + uid + ` 700:` + uid + ` "
 				! ` + c.read}
 			got, err := graded(t, p, g, "true")
@@ -329,6 +329,11 @@ func TestWhatIsHiddenIsForTheGradersUserAlone(t *testing.T) {
 		})
 	}
 	g := grader(t)
+	g.Spec.Mounts = []fumehood.Mount{{Host: t.TempDir(), Container: "/hidden/x"}}
+	if err := g.Validate(); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "is mounted") {
+		t.Errorf("got %v", err)
+	}
+	g = grader(t)
 	g.Hidden[0].Host = "/etc"
 	if err := g.Validate(); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "is not safe") {
 		t.Errorf("got %v", err)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"path/filepath"
 	"strings"
 
 	"github.com/fumehood/fumehood"
@@ -20,6 +21,11 @@ func (g *Grader) checkHidden() error {
 		to := path.Clean(m.Container)
 		if !path.IsAbs(m.Container) || to == "/" {
 			return fmt.Errorf("the hidden %q is to be at %q, which is no absolute path below the root", m.Host, m.Container)
+		}
+		for _, other := range g.Spec.Mounts {
+			if at := path.Clean(other.Container); within(to, at) || within(at, to) {
+				return fmt.Errorf("the hidden %q is to be at %s, where %s is mounted", m.Host, to, other.Host)
+			}
 		}
 		if why := hostpath.Unsafe(m.Host, false); why != "" && !g.Spec.AllowUnsafe {
 			return fmt.Errorf("the hidden %q is not safe: %s; AllowUnsafe, --allow-unsafe, allows it", m.Host, why)
@@ -55,9 +61,13 @@ func hideOne(ctx context.Context, svc *fumehood.Service, user string, m fumehood
 	if user != "" {
 		svc = svc.As(user)
 	}
+	host, err := filepath.EvalSymlinks(m.Host) // of the path that the task names, not of what is in it
+	if err != nil {
+		return &fumehood.Error{Class: fumehood.ErrConfig, Err: err}
+	}
 	packed, unread := io.Pipe()
 	go func() {
-		err := archive.Pack(unread, m.Host, path.Base(to))
+		err := archive.Pack(unread, host, path.Base(to))
 		_ = unread.CloseWithError(err)
 	}()
 	defer packed.Close()

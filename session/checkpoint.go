@@ -212,6 +212,12 @@ func (s *Session) Reset(ctx context.Context) error {
 	return failed(op, s.refresh(ctx))
 }
 
+// thawed waits until nothing is frozen: a guest that is does not answer in time.
+func (s *Session) thawed() {
+	s.freezing.RLock()
+	defer s.freezing.RUnlock()
+}
+
 // frozen calls f while nothing runs in the containers that have the workspace mounted: what commands have left running there
 // may write to it at any time. Where they cannot be frozen it is called all the same, which is logged.
 func (s *Session) frozen(ctx context.Context, f func() error) (err error) {
@@ -221,7 +227,12 @@ func (s *Session) frozen(ctx context.Context, f func() error) (err error) {
 	s.mu.Lock()
 	runtimes := slices.Clone(s.runtimes)
 	s.mu.Unlock()
+	s.freezing.Lock()
+	defer s.freezing.Unlock()
 	for _, r := range runtimes {
+		if r.running() {
+			continue // its own time runs on, and so it has to
+		}
 		thaw, ferr := r.sb.Freeze(ctx)
 		switch {
 		case errors.Is(ferr, fumehood.ErrUnsupported):

@@ -250,6 +250,7 @@ func (r *Runtime) shells() [][]string {
 // inShell calls start with the command in the first shell that there is. Where a shell is not there,
 // nothing has run.
 func (r *Runtime) inShell(run *run, start func(fumehood.Cmd) error) (err error) {
+	r.s.thawed()
 	for _, shell := range r.shells() {
 		run.cmd.Args = append(append([]string{}, shell...), run.text)
 		if err = start(run.cmd); !errors.Is(err, fumehood.ErrProgramNotFound) {

@@ -114,7 +114,7 @@ func (s *Session) ReadFiles(ctx context.Context, globs ...string) (map[string][]
 			func(r io.Reader) error { return readRegular(r, files) },
 		)
 	}
-	err := s.frozen(ctx, func() error { return s.reading(ctx, read) })
+	err := s.reading(ctx, read)
 	if err != nil {
 		return nil, failed(op, err)
 	}

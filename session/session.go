@@ -97,6 +97,8 @@ type Session struct {
 	building sync.Mutex // held while the spec's image is built
 	built    string     // its id; empty before
 
+	freezing sync.RWMutex // held while containers are frozen, in which no command can be begun
+
 	saving sync.Mutex // held while the workspace is copied, saved, restored or removed
 	owner  string     // whom the workspace was given to; empty while it is this machine's user's
 

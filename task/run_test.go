@@ -241,7 +241,10 @@ func TestALossThatTheAttemptHasCausedIsItsScore(t *testing.T) {
 		y := newYard()
 		all, err := collect(t.Context(), y.options(1), task.RunOptions{
 			Solve: func(_ context.Context, a *task.Attempt) error {
-				a.Steps = []task.Step{{Name: "go", Result: &fumehood.Result{Outcome: fumehood.Lost, Inside: true, Why: "killed"}}}
+				a.Steps = []task.Step{
+					{Name: "other", Result: &fumehood.Result{Outcome: fumehood.Lost, Why: "not known"}},
+					{Name: "go", Result: &fumehood.Result{Outcome: fumehood.Lost, Inside: true, Why: "killed"}},
+				}
 				return nil
 			},
 			Score: func(context.Context, *task.Attempt) (task.Score, error) { return task.Score{Value: 1}, nil },
@@ -250,7 +253,7 @@ func TestALossThatTheAttemptHasCausedIsItsScore(t *testing.T) {
 			t.Fatalf("%+v, %v", all, err)
 		}
 		r := all[0]
-		if r.Error != nil || r.Score == nil || r.Score.Value != 0 || !slices.Equal(r.Score.Reasons, []string{"step go is lost: killed"}) || r.Tries != 1 || len(r.Steps) != 1 {
+		if r.Error != nil || r.Score == nil || r.Score.Value != 0 || !slices.Equal(r.Score.Reasons, []string{"step go is lost: killed"}) || r.Tries != 1 || len(r.Steps) != 2 {
 			t.Errorf("got %+v, %+v, %+v", r, r.Score, r.Error)
 		}
 		y.gone(t)

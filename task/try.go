@@ -121,6 +121,7 @@ func (r *run) judge(ctx context.Context, a *Attempt, res *SampleResult) {
 	end := timed(res, "solve")
 	err := r.how.Solve(ctx, a)
 	end()
+	var lost error // of a step, by what is not known
 	for i, s := range a.Steps {
 		if s.Result == nil {
 			err = errors.Join(err, &fumehood.Error{Op: "solve", Class: fumehood.ErrConfig, Err: fmt.Errorf("step %d has no result", i+1)})
@@ -128,12 +129,15 @@ func (r *run) judge(ctx context.Context, a *Attempt, res *SampleResult) {
 		}
 		res.Steps = append(res.Steps, record(i, s, r.how.OutputCap))
 		switch {
-		case s.Result.Outcome != fumehood.Lost || err != nil:
+		case s.Result.Outcome != fumehood.Lost:
 		case s.Result.Inside:
 			res.Score = &Score{Reasons: []string{valid(fmt.Sprintf("step %s %s", stepName(i, s), ended(s.Result, s.Cmd.Wall)))}}
-		default:
-			err = &fumehood.Error{Op: "solve", Class: fumehood.ErrUnavailable, Err: fmt.Errorf("step %s %s", stepName(i, s), ended(s.Result, s.Cmd.Wall))}
+		case err == nil && lost == nil:
+			lost = &fumehood.Error{Op: "solve", Class: fumehood.ErrUnavailable, Err: fmt.Errorf("step %s %s", stepName(i, s), ended(s.Result, s.Cmd.Wall))}
 		}
+	}
+	if res.Score == nil && err == nil {
+		err = lost
 	}
 	switch {
 	case err != nil:

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/spec"
@@ -74,3 +75,45 @@ func exceeds[T cmp.Ordered](limit, most T) bool {
 	var zero T
 	return limit != zero && most >= zero && (limit < zero || limit > most)
 }
+
+// overTask makes the environments of a row of data, and of its grader, those of the task with what the row says in them: a row
+// that names another image keeps the task's runtime, user and network.
+func (s *Sample) overTask(defaults *Defaults) (err error) {
+	of := defaults.Environment
+	if s.Environment, err = s.Environment.over(of); err != nil || s.Grader == nil {
+		return err
+	}
+	if defaults.Grader != nil && defaults.Grader.Environment != nil {
+		of = defaults.Grader.Environment
+	}
+	if s.Grader.Environment, err = s.Grader.Environment.over(of); err != nil {
+		return fmt.Errorf("grader: %w", err)
+	}
+	return nil
+}
+
+// over returns an environment of data over the task's; nil where it is nil. One that is a file by itself stays as it is: only
+// the user has it allowed.
+func (e *Environment) over(task *Environment) (*Environment, error) {
+	if e == nil || task == nil || e.isFile() {
+		return e, nil
+	}
+	if task.isFile() {
+		return nil, &fumehood.Error{
+			Class: fumehood.ErrConfig, Err: errors.New("environment: that of the task is a file, and a row of data says nothing beside it"),
+			Hint: "write the samples in the task file",
+		}
+	}
+	out := *task
+	out.Image, out.User, out.Workdir = cmp.Or(e.Image, task.Image), cmp.Or(e.User, task.User), cmp.Or(e.Workdir, task.Workdir)
+	out.Network, out.Runtime = cmp.Or(e.Network, task.Network), cmp.Or(e.Runtime, task.Runtime)
+	out.Env = maps.Clone(task.Env)
+	if out.Env == nil {
+		out.Env = map[string]string{}
+	}
+	maps.Copy(out.Env, e.Env)
+	return &out, nil
+}
+
+// isFile reports whether the environment is what a file says.
+func (e *Environment) isFile() bool { return e.File != "" || len(e.Compose) > 0 || e.Dockerfile != "" }

@@ -100,7 +100,7 @@ func (e *Environment) read(from source, opts ReadOptions) (environment, string, 
 			given++
 		}
 	}
-	plain := e.File == "" && len(e.Compose) == 0 && e.Dockerfile == ""
+	plain := !e.isFile()
 	switch {
 	case given > 1:
 		return environment{}, "", errors.New("it has more than one of file, compose, dockerfile and image")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -298,6 +299,30 @@ func TestARowOfData(t *testing.T) {
 				t.Errorf("allowed: %v, %s", err, &log)
 			}
 		})
+	}
+}
+
+func TestARowOfData_environment(t *testing.T) {
+	const rows = `{"id": "x", "command": ["cat"], "environment": {"image": "b", "env": {"B": "row"}}, "grader": {"command": ["x"], "environment": {"image": "c"}}}`
+	f, _, err := lay(t, map[string]string{
+		"task.yaml": "{name: t, environment: {image: a, user: nobody, workdir: /w, runtime: runsc, env: {A: task, B: task}}, samples_from: rows.jsonl}", "rows.jsonl": rows,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := f.Samples[0]
+	if got := s.spec; got.Image != "b" || got.User != "nobody" || got.Dir != "/w" || got.Runtime != "runsc" || !maps.Equal(got.Env, map[string]string{"A": "task", "B": "row"}) {
+		t.Errorf("got %+v", got)
+	}
+	if got := s.grader.Spec; got.Image != "c" || got.User != "nobody" || got.Runtime != "runsc" {
+		t.Errorf("the grader: %+v", got)
+	}
+	_, _, err = lay(t, map[string]string{
+		"task.yaml": "{name: t, environment: {file: env.yaml}, samples_from: rows.jsonl}", "rows.jsonl": rows,
+		"env.yaml": "type: docker\ndocker: {image: a}\nlimits: {memory: 256MiB}",
+	})
+	if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "that of the task is a file") {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -78,6 +78,11 @@ func (s *Sample) resolve(defaults *Defaults, from source, envs *environments) er
 	if err := envs.allow(s, s.checkData(defaults)); err != nil {
 		return err
 	}
+	if s.source.data {
+		if err := s.overTask(defaults); err != nil {
+			return err
+		}
+	}
 	env, err := envs.either(s.Environment, s.source, defaults.Environment, from)
 	if err != nil {
 		return err

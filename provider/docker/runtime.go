@@ -10,7 +10,6 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/engine"
-	"github.com/fumehood/fumehood/internal/wire/client"
 )
 
 // runtimes returns the daemon's container runtimes.
@@ -103,13 +102,13 @@ func (p *Provider) logRuntime(spec fumehood.Spec) {
 // gvisorProcess is a command under gVisor, where the out-of-memory killer of the machine ends the whole sandbox: the
 // guest can't report it.
 type gvisorProcess struct {
-	*client.Process
+	usersProcess
 	svc *service
 }
 
 // Wait returns how the command ended. Where the container was ended for want of memory meanwhile, its state says so.
 func (p gvisorProcess) Wait(ctx context.Context) (fumehood.Exit, error) {
-	exit, err := p.Process.Wait(ctx)
+	exit, err := p.usersProcess.Wait(ctx)
 	if err == nil && exit.Outcome == fumehood.Lost && p.svc.outOfMemory(ctx) {
 		exit.Outcome, exit.Why, exit.Inside = fumehood.OutOfMemory, "", false
 	}

@@ -77,7 +77,7 @@ func (s *service) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out fu
 		return nil, s.explain(ctx, err)
 	}
 	if s.Guest == compose.ReadableGuest {
-		return gvisorProcess{p, s}, nil
+		return gvisorProcess{usersProcess{p, &s.guests, guest}, s}, nil
 	}
 	if guest != s.guests.main {
 		return usersProcess{p, &s.guests, guest}, nil
