@@ -89,7 +89,7 @@ var ErrStdin = errors.New("a stream takes no standard input")
 // The set-up and the command are one program for a shell: bash where there is one, else sh. Neither is a login shell, unless the
 // spec says so: its variables are those of the image, the spec and the call. In an evaluation whose HOME would be in the
 // workspace, and is not set by the spec or the call, it is /tmp. The program
-// is handed over as an argument, so that there is no file of it; one of 128 KiB or more is an ErrConfig.
+// is handed over as an argument and not as a file; one of 128 KiB or more is an ErrConfig.
 // Between the two comes a random marker. It is kept from what runs after it; code under test that the
 // set-up itself runs can read its own shell's arguments.
 func (r *Runtime) Execute(ctx context.Context, opts ExecuteOptions) (*Result, error) {

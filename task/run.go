@@ -77,7 +77,7 @@ type Progress struct {
 // comes last: a task or options that are wrong (ErrConfig), an end of ctx (ErrCancelled), what could not be removed.
 //
 // A step whose outcome is Lost by what was done in the sandbox (Result.Inside) makes the score 0. Any other loss makes the
-// attempt a failure of class Infra: how the program would have ended is not known, so that there is nothing to score.
+// attempt a failure of class Infra: how the program would have ended is not known, and nothing can be scored.
 //
 // When ctx ends, no more attempts are begun; those under way are ended, and yielded as Cancelled. When the loop is left
 // early they are ended too, and nothing is told of them. In any case Run has removed all its sandboxes when it returns,

@@ -65,6 +65,19 @@ var RootMayAll = Weaker{
 	},
 }
 
+// RestLives is what becomes of Cmd.KillRest where nothing can kill what a command has left.
+func RestLives(reason string) Weaker {
+	return Weaker{Reason: reason, Check: func(t *testing.T, c *Case) {
+		cmd := c.Probe("daemon", c.Path("daemon"))
+		cmd.KillRest = true
+		if res := c.Exec(t, cmd); res.Outcome != fumehood.Exited || !res.Unkilled {
+			t.Errorf("got %s, Unkilled %v", res.Outcome, res.Unkilled)
+		}
+		c.Alive(t, "daemon")
+		c.Stop(t, "daemon")
+	}}
+}
+
 // promise is one subtest. Subtests run in parallel, each in its own directory of the shared sandbox.
 type promise struct {
 	name  string // "group/sentence"

@@ -264,7 +264,7 @@ var engineWeaker = map[string]conformance.Weaker{
 	},
 	"end/a kill ends every descendant of the command and spares its neighbours":                            unkilledKill,
 	"end/a command that is killed says that a signal ended it":                                             unkilledKill,
-	"end/children that outlive a command that ended by itself are killed with it, where that is asked for": restLives,
+	"end/children that outlive a command that ended by itself are killed with it, where that is asked for": conformance.RestLives(unkilledReason + ", and the result says Unkilled"),
 	"end/leaving a stream early ends the command": {
 		Reason: unkilledReason,
 		Check: func(t *testing.T, c *conformance.Case) {
@@ -375,20 +375,6 @@ var engineWeaker = map[string]conformance.Weaker{
 			_, err := c.Sandbox.Stat(t.Context(), c.Path("a"))
 			conformance.WantError(t, err, fumehood.ErrNotFound)
 		},
-	},
-}
-
-// restLives is what becomes of Cmd.KillRest.
-var restLives = conformance.Weaker{
-	Reason: unkilledReason + ", and the result says Unkilled",
-	Check: func(t *testing.T, c *conformance.Case) {
-		cmd := c.Probe("daemon", c.Path("daemon"))
-		cmd.KillRest = true
-		if res := c.Exec(t, cmd); res.Outcome != fumehood.Exited || !res.Unkilled {
-			t.Errorf("got %s, Unkilled %v", res.Outcome, res.Unkilled)
-		}
-		c.Alive(t, "daemon")
-		c.Stop(t, "daemon")
 	},
 }
 

@@ -22,24 +22,10 @@ func weakerHere() map[string]conformance.Weaker {
 		"end/a timeout ends every descendant of the command and spares its neighbours":                         groupTimeout,
 		"end/cancelling ends every descendant of the command and spares its neighbours":                        groupCancel,
 		"end/a kill ends every descendant of the command and spares its neighbours":                            groupKill,
-		"end/children that outlive a command that ended by itself are killed with it, where that is asked for": restLives,
+		"end/children that outlive a command that ended by itself are killed with it, where that is asked for": conformance.RestLives("nothing tells whose they are once the command has ended, and the result says Unkilled"),
 		"detached/a kill ends every descendant of a detached command":                                          groupKill,
 	})
 	return weaker
-}
-
-// restLives is what becomes of Cmd.KillRest.
-var restLives = conformance.Weaker{
-	Reason: "nothing tells whose they are once the command has ended, and the result says Unkilled",
-	Check: func(t *testing.T, c *conformance.Case) {
-		cmd := c.Probe("daemon", c.Path("daemon"))
-		cmd.KillRest = true
-		if res := c.Exec(t, cmd); res.Outcome != fumehood.Exited || !res.Unkilled {
-			t.Errorf("got %s, Unkilled %v", res.Outcome, res.Unkilled)
-		}
-		c.Alive(t, "daemon")
-		c.Stop(t, "daemon")
-	},
 }
 
 const groupReason = "the process group is killed; what left it by setsid lives on"
