@@ -39,6 +39,8 @@ type ImageBuild struct {
 	// CacheScope names the caches that steps of a user's Dockerfile mount (RUN --mount=type=cache): builds of the same
 	// scope share them, and no others. Empty is a scope as well.
 	CacheScope string
+	// Allowed is what of the build is not safe and the user has allowed. The provider logs it.
+	Allowed []string
 	// Network is the network of the steps that run something, as in Spec. Empty means the provider's own
 	// choice for builds, which has access to the internet.
 	Network string
@@ -64,6 +66,7 @@ type Image struct {
 	ID      string
 	Tags    []string // sorted; none for one that has lost its name to another
 	User    string   // whom commands run as; empty for root
+	OnBuild []string // what builds on it run first, as lines of a Dockerfile; Images leaves it out
 	Created time.Time
 	Size    int64     // bytes, with what it shares with others
 	Mark    ImageMark // zero for what BuildImage has not made

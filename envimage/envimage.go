@@ -63,7 +63,9 @@ func Build(ctx context.Context, b fumehood.ImageBuilder, e *spec.Environment, pr
 // Inputs returns the hash of what Build would make the environment's image of now. Nothing is pulled: it is
 // empty where a base image is missing.
 func Inputs(ctx context.Context, b fumehood.ImageBuilder, e *spec.Environment) (string, error) {
-	p, err := newPlan(ctx, e)
+	any := *e
+	any.AllowUnsafe = true // nothing is built
+	p, err := newPlan(ctx, &any)
 	if err != nil {
 		return "", err
 	}
@@ -109,6 +111,7 @@ type step struct {
 	text       string               // its content, where a user has written it
 	args       map[string]string    // the build's arguments
 	scope      string               // of the caches that its steps mount
+	allowed    []string             // what of it is not safe, and allowed
 	limits     spec.Limits
 	network    string
 	timeout    time.Duration // 0 means no limit
@@ -123,7 +126,7 @@ func ensure(ctx context.Context, b fumehood.ImageBuilder, tags []string, mark fu
 	}
 	for i, s := range steps {
 		build := fumehood.ImageBuild{
-			Text: s.text, Args: s.args, CacheScope: s.scope, Network: s.network, Memory: max(s.limits.Memory, 0), CPUs: max(s.limits.CPUs, 0),
+			Text: s.text, Args: s.args, CacheScope: s.scope, Allowed: s.allowed, Network: s.network, Memory: max(s.limits.Memory, 0), CPUs: max(s.limits.CPUs, 0),
 			Mark: fumehood.ImageMark{Environment: mark.Environment},
 		}
 		if progress != nil {

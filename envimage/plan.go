@@ -32,6 +32,7 @@ type plan struct {
 	refs    []string           // the images that it is built on
 	scope   string             // of the caches that its steps may mount
 	caches  bool               // they do
+	allowed []string           // what of the build is not safe, and allowed
 }
 
 // newPlan reads all that an environment's image is made of, but for the images that it is built on.
@@ -79,15 +80,29 @@ func (p *plan) read(dir string, build *spec.Build) error {
 	if err != nil {
 		return &fumehood.Error{Op: "read", Path: filepath.Join(dir, build.Dockerfile), Class: fumehood.ErrConfig, Err: err}
 	}
-	if err := read.CheckScope(build.Args); err != nil && !p.env.AllowUnsafe {
-		return &fumehood.Error{
-			Op: "read", Path: filepath.Join(dir, build.Dockerfile), Class: fumehood.ErrConfig, Err: err,
-			Hint: "name Docker's own, such as docker/dockerfile:1, or allow it with AllowUnsafe, --allow-unsafe",
-		}
+	if err := p.allow(filepath.Join(dir, build.Dockerfile), read.Check(build.Args)); err != nil {
+		return err
 	}
 	p.text, p.refs, p.caches = text, read.Bases, read.Caches
 	p.scope = buildcontext.Scope(filepath.Dir(p.env.File), dir)
 	return nil
+}
+
+// allow is what becomes of an error that says why a build is not safe: none, where the user has allowed that. file is the
+// Dockerfile; empty where an image is the cause.
+func (p *plan) allow(file string, unsafe error) error {
+	if unsafe == nil {
+		return nil
+	}
+	if p.env.AllowUnsafe {
+		p.allowed = append(p.allowed, unsafe.Error())
+		return nil
+	}
+	op := "read"
+	if file == "" {
+		op = "build image " + p.tags[0]
+	}
+	return &fumehood.Error{Op: op, Path: file, Class: fumehood.ErrConfig, Err: unsafe, Hint: "or allow it with AllowUnsafe, --allow-unsafe"}
 }
 
 // resolve finds the ids of the images that it is built on; nil where one is missing.
@@ -96,6 +111,9 @@ func (p *plan) resolve(find func(ref string) (fumehood.Image, bool, error)) (ids
 	for _, ref := range p.refs {
 		image, found, err := find(ref)
 		if err != nil || !found {
+			return nil, err
+		}
+		if err := p.allow("", buildcontext.CheckTriggers(ref, image.OnBuild)); err != nil {
 			return nil, err
 		}
 		ids[ref] = image.ID
@@ -134,10 +152,10 @@ func (p *plan) steps(ids map[string]string) []step {
 	dockerfile, args := environment(p.env.Environment.Env, d.Workdir, d.User, hashOf([]any{p.tags, p.inputs(ids)}))
 	last := step{dockerfile: dockerfile, path: "Dockerfile", args: args, trees: []*buildcontext.Tree{buildcontext.Folder("workdir")}}
 	if p.context == nil {
-		last.base = ids[d.Image]
+		last.base, last.allowed = ids[d.Image], p.allowed
 		return []step{last}
 	}
-	return []step{{trees: []*buildcontext.Tree{p.context}, path: d.Build.Dockerfile, text: p.text, args: d.Build.Args, scope: p.scope}, last}
+	return []step{{trees: []*buildcontext.Tree{p.context}, path: d.Build.Dockerfile, text: p.text, args: d.Build.Args, scope: p.scope, allowed: p.allowed}, last}
 }
 
 // environment is the Dockerfile that gives an image variables and a working directory, which belongs to

@@ -2,6 +2,7 @@ package runs
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -21,6 +22,8 @@ const (
 	maxAbout = 1 << 20  // bytes of run.json
 	maxTask  = 1 << 30  // bytes of the resolved task
 	maxLine  = 64 << 20 // bytes of a line of results
+
+	maxAttempts = 1_000_000_000
 )
 
 // checkFiles refuses a folder in which something else takes the place of a run's file: a link, which would be followed, or
@@ -96,7 +99,37 @@ func check(r *task.SampleResult) error {
 	return nil
 }
 
-// isLine reports whether a text is one line, without characters that do something to a terminal.
+// keysOnce refuses a JSON value in which an object has a key twice, in capitals or not: readers would take one or the other.
+// The value must be valid.
+func keysOnce(in *json.Decoder) error {
+	token, err := in.Token()
+	if err != nil {
+		return err
+	}
+	keys := map[string]bool{}
+	for in.More() && (token == json.Delim('{') || token == json.Delim('[')) {
+		if token == json.Delim('{') {
+			name, err := in.Token()
+			if err != nil {
+				return err
+			}
+			key, _ := name.(string)
+			if key = strings.ToLower(key); keys[key] {
+				return fmt.Errorf("the key %q is there twice", name)
+			}
+			keys[key] = true
+		}
+		if err := keysOnce(in); err != nil {
+			return err
+		}
+	}
+	if _, is := token.(json.Delim); is {
+		_, err = in.Token()
+	}
+	return err
+}
+
+// isLine reports whether a text is one line, without characters that do something to a terminal or that nobody sees.
 func isLine(text string) bool {
-	return utf8.ValidString(text) && !strings.ContainsFunc(text, unicode.IsControl)
+	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(c rune) bool { return !unicode.IsPrint(c) })
 }

@@ -48,13 +48,19 @@ func TestRead_tampered(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
-	t.Run("task", func(t *testing.T) {
-		r := create(t)
-		if err := os.WriteFile(filepath.Join(r.Dir(), aboutFile), []byte(`{"task": "a\u001b[2J"}`), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := Read(r.Dir()); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "is no task's name") {
-			t.Errorf("got %v", err)
+	t.Run("about", func(t *testing.T) {
+		for text, says := range map[string]string{
+			`{"task": "a\u001b[2J"}`: "is no task's name", `{"task": "a\u202eb"}`: "is no task's name",
+			`{"task": "a", "attempts": 1000000000000000000}`: "attempts are not from 0 to", `{"task": "a", "attempts": -1}`: "attempts are not from 0 to",
+			`{"task": "a", "Task": "b"}`: `the key "Task" is there twice`,
+		} {
+			r := create(t)
+			if err := os.WriteFile(filepath.Join(r.Dir(), aboutFile), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := Read(r.Dir()); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), says) {
+				t.Errorf("%s: got %v", text, err)
+			}
 		}
 	})
 }

@@ -71,6 +71,12 @@ func Read(dir string) (*Folder, error) {
 	if err := json.Unmarshal(data, &f.about); err != nil {
 		return nil, wrong("read run", f.path(aboutFile), err)
 	}
+	if err := keysOnce(json.NewDecoder(bytes.NewReader(data))); err != nil {
+		return nil, wrong("read run", f.path(aboutFile), err)
+	}
+	if f.about.Attempts < 0 || f.about.Attempts > maxAttempts {
+		return nil, wrong("read run", f.path(aboutFile), fmt.Errorf("%d attempts are not from 0 to %d", f.about.Attempts, maxAttempts))
+	}
 	if !isLine(f.about.Task) {
 		return nil, wrong("read run", f.path(aboutFile), fmt.Errorf("%q is no task's name", f.about.Task))
 	}
@@ -120,8 +126,9 @@ type line struct {
 	result task.SampleResult
 }
 
-// lines yields the whole lines within the first bytes of the results. The last of them may be broken, and is left out
-// then; another broken one is an error.
+// lines yields the whole lines within the first bytes of the results. A last one that was never written to its end is left out:
+// it has no newline, or, where the system gave the file its length before its content, NUL bytes. Else a line that no run has
+// recorded is an error.
 func (f *Folder) lines(within int64) iter.Seq2[line, error] {
 	const op = "read results"
 	return func(yield func(line, error) bool) {
@@ -132,7 +139,8 @@ func (f *Folder) lines(within int64) iter.Seq2[line, error] {
 		}
 		defer file.Close()
 		in := bufio.NewReaderSize(io.LimitReader(file, within), 1<<16)
-		var broken error // what the line before was
+		seen := map[task.Key]bool{}
+		unwritten := false // the line before was
 		for n := 1; ; n++ {
 			raw, err := readLine(in)
 			if errors.Is(err, io.EOF) {
@@ -142,14 +150,20 @@ func (f *Folder) lines(within int64) iter.Seq2[line, error] {
 				yield(line{}, failed(op, f.path(resultsFile), err))
 				return
 			}
-			if broken != nil {
-				yield(line{}, wrong(op, f.path(resultsFile), broken))
+			if unwritten {
+				yield(line{}, wrong(op, f.path(resultsFile), fmt.Errorf("line %d: it has NUL bytes", n-1)))
 				return
 			}
-			l, err := parse(raw)
-			if err != nil {
-				broken = fmt.Errorf("line %d: %w", n, err)
+			if unwritten = bytes.IndexByte(raw, 0) >= 0; unwritten {
 				continue
+			}
+			l, err := parse(raw)
+			if err == nil {
+				err = f.counts(l.result.Key(), n, seen)
+			}
+			if err != nil {
+				yield(line{}, wrong(op, f.path(resultsFile), fmt.Errorf("line %d: %w", n, err)))
+				return
 			}
 			if !yield(l, nil) {
 				return
@@ -158,10 +172,25 @@ func (f *Folder) lines(within int64) iter.Seq2[line, error] {
 	}
 }
 
+// counts refuses the n-th result where another one of the attempt was seen, or the run has no more attempts.
+func (f *Folder) counts(key task.Key, n int, seen map[task.Key]bool) error {
+	switch {
+	case seen[key]:
+		return fmt.Errorf("sample %q, epoch %d is there twice", key.Sample, key.Epoch)
+	case n > f.about.Attempts:
+		return fmt.Errorf("the run is of %d attempts, and there are more results", f.about.Attempts)
+	}
+	seen[key] = true
+	return nil
+}
+
 // parse reads one line.
 func parse(raw []byte) (line, error) {
 	l := line{raw: raw}
 	if err := json.Unmarshal(raw, &l.result); err != nil {
+		return l, err
+	}
+	if err := keysOnce(json.NewDecoder(bytes.NewReader(raw))); err != nil {
 		return l, err
 	}
 	return l, check(&l.result)

@@ -141,9 +141,6 @@ func (r *Run) repair() error {
 		if e := l.result.Error; e != nil && e.Class == task.Cancelled {
 			continue
 		}
-		if r.done[key] {
-			return wrong(op, r.path(resultsFile), fmt.Errorf("sample %q, epoch %d is there twice", key.Sample, key.Epoch))
-		}
 		r.done[key] = true
 		n, err := kept.Write(l.raw)
 		if err != nil {
@@ -175,12 +172,15 @@ func (r *Run) Done() func(task.Key) bool {
 }
 
 // Append records a result. When it returns without an error, the result is on the disk. One of an attempt that is
-// recorded is refused.
+// recorded is refused, and so are one more than the run has attempts, and one of over 64 MiB.
 func (r *Run) Append(res task.SampleResult) error {
 	op := fmt.Sprintf("record sample %q, epoch %d", res.Sample, res.Epoch)
 	text, err := json.Marshal(res)
 	if err = cmp.Or(err, check(&res)); err != nil {
 		return wrong(op, r.dir, err)
+	}
+	if len(text) >= maxLine {
+		return wrong(op, r.dir, fmt.Errorf("it takes %d bytes, and a line of results has at most %d", len(text)+1, maxLine))
 	}
 	text = append(text, '\n')
 	r.mu.Lock()
@@ -190,6 +190,8 @@ func (r *Run) Append(res task.SampleResult) error {
 		return &fumehood.Error{Op: op, Path: r.dir, Class: fumehood.ErrUnavailable, Err: r.broken}
 	case r.done[res.Key()]:
 		return wrong(op, r.dir, errors.New("it is recorded already"))
+	case len(r.done) >= r.about.Attempts:
+		return wrong(op, r.dir, fmt.Errorf("the run is of %d attempts, and all are recorded", r.about.Attempts))
 	}
 	_, err = r.results.Write(text)
 	if err == nil {

@@ -24,7 +24,7 @@ var created = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func create(t *testing.T) *Run {
 	t.Helper()
-	r, err := Create(filepath.Join(t.TempDir(), "run"), About{Task: "sums", Attempts: 10, Created: created}, []byte("name: sums\n"))
+	r, err := Create(filepath.Join(t.TempDir(), "run"), About{Task: "sums", Attempts: 10_000, Created: created}, []byte("name: sums\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,12 +206,18 @@ func TestATornLastLineIsDroppedWhereverItWasTorn(t *testing.T) {
 }
 
 func TestABrokenLineInTheMiddleIsToldAndLeft(t *testing.T) {
-	for name, broken := range map[string]string{"no JSON": "{\n", "no result": "{}\n", "another type": `{"sample": 3}` + "\n"} {
+	for name, broken := range map[string]string{
+		"no JSON": "{\n", "no result": "{}\n", "another type": `{"sample": 3}` + "\n",
+		"NUL bytes": "\x00\x00\n", "a key twice": strings.Replace(string(lineOf("c")), `"score"`, `"Score":null,"score"`, 1),
+	} {
 		r := create(t)
 		appendAll(t, r, scored("a", 1, 1))
 		file := filepath.Join(r.Dir(), resultsFile)
 		good, _ := os.ReadFile(file)
-		content := string(good) + broken + strings.Replace(string(good), `"a"`, `"b"`, 1)
+		content := string(good) + broken
+		if name != "no result" { // which is the last line then
+			content += strings.Replace(string(good), `"a"`, `"b"`, 1)
+		}
 		if err := errors.Join(r.Close(), os.WriteFile(file, []byte(content), 0o644)); err != nil {
 			t.Fatal(err)
 		}
@@ -226,6 +232,46 @@ func TestABrokenLineInTheMiddleIsToldAndLeft(t *testing.T) {
 			t.Errorf("%s: it has changed", name)
 		}
 	}
+}
+
+func TestARunHasNoMoreResultsThanAttempts(t *testing.T) {
+	r, err := Create(filepath.Join(t.TempDir(), "run"), About{Task: "sums", Attempts: 1}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	appendAll(t, r, scored("a", 1, 1))
+	if err := r.Append(scored("b", 1, 1)); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "the run is of 1 attempts") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := r.Finish(); err != nil {
+		t.Error(err)
+	}
+	file := filepath.Join(r.Dir(), resultsFile)
+	good, _ := os.ReadFile(file)
+	if err := errors.Join(r.Close(), os.WriteFile(file, append(good, lineOf("b")...), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Summary(); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "line 2: the run is of 1 attempts") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAppend_size(t *testing.T) {
+	r := create(t)
+	res := scored("a", 1, 1)
+	res.Steps = []task.StepResult{{Name: "1", Outcome: fumehood.Exited, Stdout: strings.Repeat("x", maxLine)}}
+	if err := r.Append(res); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "a line of results has at most") {
+		t.Errorf("got %v", err)
+	}
+	if s, err := r.Finish(); err != nil || s.Recorded != 0 {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// lineOf is a line of results.
+func lineOf(sample string) []byte {
+	line, _ := json.Marshal(scored(sample, 1, 1))
+	return append(line, '\n')
 }
 
 func TestAnAttemptThatIsThereTwiceIsTold(t *testing.T) {

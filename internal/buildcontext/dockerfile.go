@@ -26,8 +26,9 @@ type Dockerfile struct {
 	// Caches says that a step mounts a cache of the builder's, or that the mount's type cannot be told.
 	Caches bool
 
-	text string
-	uses []use
+	text    string
+	uses    []use
+	fetched []string // each ADD of what may be no path in the context: "line 3: ADD https://..."
 }
 
 // use is where a Dockerfile names an image.
@@ -152,10 +153,14 @@ func (d *reader) instruction(n *parser.Node) error {
 		d.stages[strconv.Itoa(d.count)] = true
 		d.count++
 	case "copy":
-		for _, flag := range n.Flags {
-			if ref, ok := strings.CutPrefix(flag, "--from="); ok {
-				d.add(n, ref, `\s--from=(%s)(?:\s|$)`, ref)
-			}
+		d.copied(n)
+	case "add":
+		d.addition(n)
+	case "onbuild":
+		if n.Next != nil && len(n.Next.Children) > 0 && strings.EqualFold(n.Next.Children[0].Value, "add") {
+			trigger := *n.Next.Children[0]
+			trigger.StartLine = n.StartLine
+			return d.instruction(&trigger)
 		}
 	case "run":
 		for _, flag := range n.Flags {
@@ -181,6 +186,24 @@ func (d *reader) arg(word string) error {
 	value, _, err := d.lex.ProcessWord(value, d.args)
 	d.args[name] = value
 	return err
+}
+
+// addition notes what an ADD may not take from the context.
+func (d *reader) addition(n *parser.Node) {
+	for word := n.Next; word != nil && word.Next != nil; word = word.Next { // the last one is where it goes
+		if isRemote(word.Value) {
+			d.found.fetched = append(d.found.fetched, fmt.Sprintf("line %d: ADD %s", n.StartLine, word.Value))
+		}
+	}
+}
+
+// copied takes the image that a COPY is from.
+func (d *reader) copied(n *parser.Node) {
+	for _, flag := range n.Flags {
+		if ref, ok := strings.CutPrefix(flag, "--from="); ok {
+			d.add(n, ref, `\s--from=(%s)(?:\s|$)`, ref)
+		}
+	}
 }
 
 // mount takes the image that a RUN's mount is of, if it is of one.

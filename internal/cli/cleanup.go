@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -204,7 +203,5 @@ func (a *app) printLeftoversJSON(found []fumehood.Leftover) error {
 			Remove: l.Remove, Removed: l.Removed, Reason: l.Reason, Error: describe(l.Err),
 		}
 	}
-	enc := json.NewEncoder(a.Out)
-	enc.SetIndent("", "  ")
-	return enc.Encode(all)
+	return a.printJSON(all)
 }

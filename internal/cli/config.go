@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -62,20 +61,19 @@ func showConfig(ctx context.Context, a *app, opts configOptions) error {
 		return err
 	}
 	if opts.json {
-		enc := json.NewEncoder(a.Out)
-		enc.SetIndent("", "  ")
-		return enc.Encode(c)
+		return a.printJSON(c)
 	}
-	if _, err := a.Out.Write(c.YAML); err != nil {
+	out := forPeople(a.Out)
+	if _, err := out.Write(c.YAML); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintf(a.Out, "\n# The default service is %s. What is not as the files have it:\n", c.Default); err != nil {
+	if _, err := fmt.Fprintf(out, "\n# The default service is %s. What is not as the files have it:\n", c.Default); err != nil {
 		return err
 	}
 	for _, change := range c.Changes {
-		if _, err := fmt.Fprintf(a.Out, "# %s\n", strings.ReplaceAll(plain(change.String()), "\n", `\n`)); err != nil {
+		if _, err := fmt.Fprintf(out, "# %s\n", strings.ReplaceAll(plain(change.String()), "\n", `\n`)); err != nil {
 			return err
 		}
 	}
-	return nil
+	return out.Close()
 }

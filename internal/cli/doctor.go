@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -44,9 +43,7 @@ func (a *app) doctor(ctx context.Context, asJSON bool) error {
 		}
 	})
 	if asJSON {
-		enc := json.NewEncoder(a.Out)
-		enc.SetIndent("", "  ")
-		werr = enc.Encode(checks)
+		werr = a.printJSON(checks)
 	}
 	switch {
 	case werr != nil:

@@ -28,7 +28,7 @@ func (a *app) newEvalOutput(asJSON bool) *evalOutput {
 	o := &evalOutput{app: a, errw: a.Err}
 	if asJSON {
 		a.log = slog.New(&onceHandler{a.logHandler(), &sync.Map{}})
-		o.events = json.NewEncoder(a.Out)
+		o.events = json.NewEncoder(forPeople(a.Out))
 		o.events.SetEscapeHTML(false)
 		return o
 	}

@@ -66,7 +66,7 @@ a folder, pipes, sockets and devices are refused.`,
 		},
 	}
 	allow.addRead(cmd.Flags(), "spec")
-	cmd.Flags().BoolVar(&allow.allowUnsafe, "allow-unsafe", false, "allow, and log, a builder of the Dockerfile's choice, and the name in docker.image as a tag")
+	cmd.Flags().BoolVar(&allow.allowUnsafe, "allow-unsafe", false, "allow, and log, a builder of the Dockerfile's choice, ADD of an address, and the name in docker.image as a tag")
 	cmd.Flags().StringVar(&s.Workspace, "submission", "", "add this `folder` as the workspace, and run the evaluation's set-up")
 	cmd.Flags().StringVar(&s.Assets, "assets", "", "add what is in this `folder` to /static")
 	cmd.Flags().StringVar(&s.Tag, "tag", "", "the `name` of the submission's image (default fumehood:NAME-submission-HASH)")

@@ -1,12 +1,20 @@
 package cli
 
 import (
+	"archive/tar"
+	"bytes"
 	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+
+	"github.com/fumehood/fumehood/internal/engine"
 )
 
 // TestImageBuild_name builds specs whose docker.image is somebody else's name, one of Fumehood's own, and a free one.
@@ -88,6 +96,91 @@ func TestImageBuild_name(t *testing.T) {
 	for _, text := range []string{one, two} { // the second time it is the name of what was built here
 		if out, err := build(own, text, "--allow-unsafe"); err != nil || idOf(own) == "" {
 			t.Errorf("%v\n%s", err, out)
+		}
+	}
+}
+
+// TestABuildFetchesNothingOnTheHostsNetwork has builds ask a server of the host's own loopback, in a Dockerfile and in what an
+// image runs in builds on it. The last build is allowed to, and shows that the server would have been reached.
+func TestABuildFetchesNothingOnTheHostsNetwork(t *testing.T) {
+	t.Parallel()
+	e := needDocker(t)
+	first, dir := program(t)
+	var asked atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		_, _ = fmt.Fprint(w, "of the host")
+	}))
+	t.Cleanup(server.Close)
+	write := func(name, format string, a ...any) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), fmt.Appendf(nil, format, a...), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx := context.WithoutCancel(t.Context())
+	const trigger = "fh-onbuild:cli-test"
+	var content bytes.Buffer
+	w, text := tar.NewWriter(&content), fmt.Appendf(nil, "FROM fumehood-test/busybox\nONBUILD ADD %s/ /got\n", server.URL)
+	err := w.WriteHeader(&tar.Header{Name: "Dockerfile", Mode: 0o600, Size: int64(len(text))})
+	if err == nil {
+		_, err = w.Write(text)
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err == nil {
+		_, err = e.Build(ctx, engine.Build{Tags: []string{trigger}, Context: &content, Dockerfile: "Dockerfile"}, func(string) {})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Untag(ctx, trigger); err != nil {
+			t.Error(err)
+		}
+	})
+	run := func(ctx context.Context, args ...string) (string, error) {
+		cmd := exec.CommandContext(ctx, "fumehood", args...)
+		cmd.Env, cmd.Dir = first.Env, dir
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+
+	write("Dockerfile", "FROM fumehood-test/busybox\nARG URL=%s\nADD $URL/ /got\n", server.URL)
+	write("compose.yaml", "services:\n  web:\n    build: {network: none, dockerfile_inline: \"FROM fumehood-test/busybox\\nADD %s/ /got\\n\"}\n    command: sleep infinity\n", server.URL)
+	write("on.Dockerfile", "FROM %s\n", trigger)
+	write("env.yaml", "type: docker\nname: fh-fetch\ndocker: {build: {context: .}}\n")
+	write("on.yaml", "type: docker\nname: fh-fetch-on\ndocker: {image: \"%s\"}\n", trigger)
+	for _, c := range []struct{ says, args string }{
+		{"line 3: ADD $URL/ is not safe", "run -f Dockerfile -- cat /got"},
+		{"line 2: ADD " + server.URL + "/ is not safe", "run -f compose.yaml -- cat /got"},
+		{"the image " + trigger + " runs in builds on it ADD " + server.URL + "/, which is not safe", "run -f on.Dockerfile -- cat /got"},
+		{"line 3: ADD $URL/ is not safe", "image build env.yaml"},
+		{"the image " + trigger + " runs in builds on it ADD " + server.URL + "/, which is not safe", "image build on.yaml"},
+	} {
+		out, err := run(t.Context(), strings.Fields(c.args)...)
+		if err == nil || !strings.Contains(out, c.says) || !strings.Contains(out, "--allow-unsafe") {
+			t.Errorf("%s: %v\n%s", c.args, err, out)
+		}
+	}
+	if n := asked.Load(); n != 0 {
+		t.Errorf("the server was asked %d times", n)
+	}
+
+	for _, spec := range []string{"env.yaml", "on.yaml"} {
+		t.Cleanup(func() {
+			if out, err := run(ctx, "image", "prune", spec, "--all"); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+		before := asked.Load()
+		out, err := run(t.Context(), "image", "build", spec, "--allow-unsafe")
+		if err != nil || !strings.Contains(out, "unsafe, allowed") {
+			t.Errorf("%s, allowed: %v\n%s", spec, err, out)
+		}
+		if asked.Load() == before {
+			t.Errorf("%s, allowed: the server was not asked", spec)
 		}
 	}
 }

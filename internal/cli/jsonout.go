@@ -44,7 +44,7 @@ func writeJSON(w io.Writer, v any, outputs ...*outputJSON) error {
 	if err := enc.Encode(v); err != nil {
 		return err
 	}
-	out := bufio.NewWriter(w)
+	out := bufio.NewWriter(forPeople(w)) // which ends with a newline, so that it leaves no part of a character
 	rest := text.Bytes()
 	fill := func(mark string, write func(io.Writer, []byte) error, content []byte) error {
 		before, after, ok := bytes.Cut(rest, []byte(`"`+mark+`"`))

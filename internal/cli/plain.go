@@ -23,7 +23,7 @@ func plain(text string) string {
 		switch {
 		case r == utf8.RuneError && size == 1:
 			fmt.Fprintf(&b, `\x%02x`, text[0])
-		case isOrder(r) && r < 0x100:
+		case isOrder(r) && r < utf8.RuneSelf:
 			fmt.Fprintf(&b, `\x%02x`, r)
 		case isOrder(r):
 			fmt.Fprintf(&b, `\u%04x`, r)

@@ -12,7 +12,7 @@ func TestPlain(t *testing.T) {
 		"\x1b[31mred\x1b[0m":          `\x1b[31mred\x1b[0m`,
 		"\x1b]0;title\a":              `\x1b]0;title\x07`,
 		"a\rb\x00\x7f":                `a\x0db\x00\x7f`,
-		"\u009b31m":                   `\x9b31m`,
+		"\u009b31m":                   `\u009b31m`,
 		"\x9b31m":                     `\x9b31m`,
 		"\xff\xe4\xb8":                `\xff\xe4\xb8`,
 		"a\u202eb\u2066c\u2069\ufffd": `a\u202eb\u2066c\u2069` + "\ufffd",

@@ -162,7 +162,8 @@ results; in JUnit's XML, which build servers show, a score below 1 is a failure.
 				return err
 			}
 			if file == "" {
-				return f.Export(a.Out, format)
+				out := forPeople(a.Out)
+				return errors.Join(f.Export(out, format), out.Close())
 			}
 			return exportTo(file, f, format)
 		},

@@ -88,18 +88,53 @@ func TestTerminal_escapes(t *testing.T) {
 		args  []string
 		shows string
 	}{
-		{[]string{"logs", name}, `\x1b]0;owned\x07\x1b[2Jlog \x9b \u202eend\x0d`},
+		{[]string{"logs", name}, `\x1b]0;owned\x07\x1b[2Jlog \u009b \u202eend\x0d`},
 		{[]string{"cp", name + ":/t", "copied"}, `points out of the copied tree`},
 		{[]string{"cp", name + ":/t/\x1b[2Jmissing", "copied"}, `missing`},
 		{[]string{"exec", name, "--", "/no\x1b[2Jprogram"}, `program`},
 		{[]string{"logs", name + "\x1b[2J"}, `fumehood: `},
 	} {
-		got := onTerminal(t, run(c.args...))
-		if !strings.Contains(got, c.shows) {
-			t.Errorf("%q shows %q, without %q", c.args, got, c.shows)
+		showsNoOrders(t, run(c.args...), c.shows)
+	}
+}
+
+// showsNoOrders runs a program on a terminal, which gets the text, and nothing that it would do something at.
+func showsNoOrders(t *testing.T, cmd *exec.Cmd, shows string) {
+	t.Helper()
+	got := onTerminal(t, cmd)
+	if !strings.Contains(got, shows) {
+		t.Errorf("%q shows %q, without %q", cmd.Args, got, shows)
+	}
+	if text := strings.ReplaceAll(got, "\r\n", "\n"); strings.ContainsAny(text, "\x1b\x07\r\u009b\u202e") { // the terminal itself makes \r\n of \n
+		t.Errorf("%q sends orders: %q", cmd.Args, got)
+	}
+}
+
+// TestTerminal_data shows on a terminal what is meant for programs, of a project and of a run that have orders in their texts.
+func TestTerminal_data(t *testing.T) {
+	t.Parallel()
+	first, dir := program(t)
+	const order = "a\u009b31m\u202eb"
+	project := "services:\n  box:\n    image: i\n    environment: {A: \"" + order + "\"}\n"
+	result := `{"sample":"` + order + `","epoch":1,"tries":1,"score":{"value":0,"reasons":["` + order + `"]},"started":"2026-01-02T03:04:05Z"}` + "\n"
+	for name, text := range map[string]string{
+		"compose.yaml": project, "run/run.json": `{"task":"t","attempts":1}`, "run/results.jsonl": result,
+	} {
+		file := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
 		}
-		if text := strings.ReplaceAll(got, "\r\n", "\n"); strings.ContainsAny(text, "\x1b\x07\r\u009b\u202e") { // the terminal itself makes \r\n of \n
-			t.Errorf("%q sends orders: %q", c.args, got)
+	}
+	for _, args := range []string{
+		"config", "config --json", "runs export ./run --format csv", "runs export ./run --format junit", "runs export ./run --format json",
+		"runs show ./run", "runs show ./run --sample " + order, "runs show ./run --json --sample " + order,
+	} {
+		cmd := exec.CommandContext(t.Context(), "fumehood", strings.Fields(args)...)
+		cmd.Env, cmd.Dir = first.Env, dir
+		shows := `a\u009b31m\u202eb`
+		if args == "config" {
+			shows = `a\x9B31m\u202eb` // as YAML has it
 		}
+		showsNoOrders(t, cmd, shows)
 	}
 }

@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"runtime/debug"
 
@@ -53,9 +52,7 @@ func (a *app) version(ctx context.Context, asJSON bool) error {
 		v.Guests[arch] = guest.Version
 	}
 	if asJSON {
-		enc := json.NewEncoder(a.Out)
-		enc.SetIndent("", "  ")
-		return enc.Encode(v)
+		return a.printJSON(v)
 	}
 	_, err := fmt.Fprintf(a.Out, "fumehood %s (%s)\n", v.Version, v.Go)
 	for _, arch := range guestbin.Architectures {

@@ -174,6 +174,7 @@ func (c *checking) service(svc *types.ServiceConfig) {
 	c.capabilities(svc)
 	c.securityOpts(svc)
 	c.kernel(svc)
+	c.sizes(svc)
 	c.deploy(svc)
 	c.mounts(svc)
 	c.labels(of(svc, "labels"), svc.Labels)
@@ -301,6 +302,37 @@ func (c *checking) kernel(svc *types.ServiceConfig) {
 	for _, key := range slices.Sorted(maps.Keys(svc.StorageOpt)) {
 		if key != "size" {
 			c.unsafe(of(svc, "storage_opt", key), svc.StorageOpt[key], "this option of the storage driver is not known to be harmless")
+		}
+	}
+}
+
+// sizes refuses those that are negative: what is too large for an integer becomes one, and would count as no limit. The swap
+// limit's -1 has a meaning.
+func (c *checking) sizes(svc *types.ServiceConfig) {
+	check := func(size types.UnitBytes, keys ...string) {
+		if size < 0 {
+			c.refuse(of(svc, keys...), "%d bytes are no size", size)
+		}
+	}
+	check(svc.MemLimit, "mem_limit")
+	check(svc.MemReservation, "mem_reservation")
+	if svc.MemSwapLimit != -1 {
+		check(svc.MemSwapLimit, "memswap_limit")
+	}
+	check(svc.ShmSize, "shm_size")
+	if svc.Build != nil {
+		check(svc.Build.ShmSize, "build", "shm_size")
+	}
+	if d := svc.Deploy; d != nil {
+		for key, r := range map[string]*types.Resource{"limits": d.Resources.Limits, "reservations": d.Resources.Reservations} {
+			if r != nil {
+				check(r.MemoryBytes, "deploy", "resources", key, "memory")
+			}
+		}
+	}
+	for i, v := range svc.Volumes {
+		if v.Tmpfs != nil {
+			check(v.Tmpfs.Size, "volumes", fmt.Sprint(i), "tmpfs", "size")
 		}
 	}
 }

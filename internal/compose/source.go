@@ -16,8 +16,8 @@ type Source struct {
 	// Age, with PullAlways, is how old an image that is there may be without being pulled; 0 pulls always.
 	Age   time.Duration
 	Build *Build // nil for an image that is not built
-	// AnyBuilder lets the Dockerfile choose a builder that may not be safe. The user has allowed it.
-	AnyBuilder bool
+	// AllowUnsafe lets the Dockerfile do what buildcontext.Dockerfile.Check refuses. The user has allowed it.
+	AllowUnsafe bool
 }
 
 // When an image is pulled.

@@ -24,6 +24,7 @@ type Image struct {
 	WorkingDir string
 	Entrypoint []string // what it runs by itself, with Command behind it
 	Command    []string
+	OnBuild    []string          // what builds on it run first, as lines of a Dockerfile
 	Labels     map[string]string // none of ours that isn't proved by the seal
 	Tags       []string          // sorted, in the short form in which people write them
 	Created    time.Time
@@ -49,7 +50,7 @@ func (c *Client) Image(ctx context.Context, ref string) (Image, bool, error) {
 	if res.Config != nil {
 		img.User, img.WorkingDir = res.Config.User, res.Config.WorkingDir
 		img.Labels, _ = c.secret.open(ImageKind, img.Tags, res.Config.Labels)
-		img.Entrypoint, img.Command = res.Config.Entrypoint, res.Config.Cmd
+		img.Entrypoint, img.Command, img.OnBuild = res.Config.Entrypoint, res.Config.Cmd, res.Config.OnBuild
 	}
 	return img, true, nil
 }

@@ -77,20 +77,20 @@ func (c *cache) close() { _ = c.root.Close() }
 
 func cachedName(arch string) string { return "linux-" + arch }
 
-// read returns the guest for an architecture. An fs.ErrNotExist: it is not cached, or not whole.
-func (c *cache) read(arch string) ([]byte, error) {
+// guest returns the guest for an architecture. An fs.ErrNotExist: it is not cached, or not whole.
+func (c *cache) guest(arch string) (Binary, error) {
 	want, err := c.file(cachedName(arch)+".sha256", 64)
 	if err != nil {
-		return nil, err
+		return Binary{}, err
 	}
 	program, err := c.file(cachedName(arch), maxProgram)
 	if err != nil {
-		return nil, err
+		return Binary{}, err
 	}
 	if sum(program) != string(want) {
-		return nil, fs.ErrNotExist
+		return Binary{}, fs.ErrNotExist
 	}
-	return program, nil
+	return binary(program), nil
 }
 
 // file reads at most limit bytes of a regular file that belongs to the user.
@@ -156,35 +156,35 @@ func (c *cache) sweep(log *slog.Logger) {
 
 // fromCache returns the guest for an architecture from the cache, and builds it where it is not there. Of several
 // processes that need it at once, one builds.
-func fromCache(ctx context.Context, arch string, log *slog.Logger) ([]byte, error) {
+func fromCache(ctx context.Context, arch string, log *slog.Logger) (Binary, error) {
 	c, err := openCache()
 	if err != nil {
-		return nil, err
+		return Binary{}, err
 	}
 	defer c.close()
-	if program, err := c.read(arch); !errors.Is(err, fs.ErrNotExist) {
-		return program, err
+	if guest, err := c.guest(arch); !errors.Is(err, fs.ErrNotExist) {
+		return guest, err
 	}
 	lock := newLock(c, arch)
 	defer lock.Close()
 	if _, err := lock.TryLockContext(ctx, lockPoll); err != nil {
-		return nil, fmt.Errorf("wait for another process that builds the guest: %w", err)
+		return Binary{}, fmt.Errorf("wait for another process that builds the guest: %w", err)
 	}
-	if program, err := c.read(arch); !errors.Is(err, fs.ErrNotExist) {
-		return program, err // another process has built it
+	if guest, err := c.guest(arch); !errors.Is(err, fs.ErrNotExist) {
+		return guest, err // another process has built it
 	}
 	log.Info("building the guest once with the local Go toolchain: this program was built without it",
 		"platform", "linux/"+arch, "folder", c.root.Name())
 	program, err := source.Build(ctx, arch)
 	if errors.Is(err, source.ErrNoToolchain) {
-		return nil, &fumehood.Error{
+		return Binary{}, &fumehood.Error{
 			Class: fumehood.ErrConfig, Err: fmt.Errorf("this program was built without the guest, which cannot be built here: %w", err),
 			Hint: "install Go, or build the program with `make build`, or run `go install " + source.Module + "/cmd/fumehood@latest`",
 		}
 	}
 	if err != nil {
-		return nil, err
+		return Binary{}, err
 	}
 	c.sweep(log)
-	return program, c.write(arch, program)
+	return binary(program), c.write(arch, program)
 }

@@ -39,7 +39,7 @@ var Architectures = source.Architectures
 
 // Binary is a guest that can be delivered.
 type Binary struct {
-	Program []byte // an ELF file
+	Program []byte // an ELF file, which all of the process share: not to be changed
 	Version string // the first 12 hex digits of the program's SHA-256
 }
 
@@ -57,7 +57,7 @@ const manifestName = "manifest.json"
 func packedName(arch string) string { return "linux-" + arch + ".gz" }
 
 // For returns the guest for a Linux architecture as Go names it ("amd64"). It builds the guest where no current one is
-// embedded or cached, which takes up to a minute, and logs that. The program's SHA-256 is checked each time.
+// embedded or cached, which takes up to a minute, and logs that. The program's SHA-256 is checked.
 //
 // An unknown architecture is an ErrUnsupported. An ErrConfig means that a guest has to be built, and that there is no
 // Go toolchain or no private cache folder; its Hint says what to do.
@@ -68,9 +68,9 @@ func For(ctx context.Context, arch string, log *slog.Logger) (Binary, error) {
 			Op: op, Class: fumehood.ErrUnsupported, Err: fmt.Errorf("no such guest: there is one for each of %v", Architectures),
 		}
 	}
-	program, err := fromEmbedded(arch)
+	guest, err := unpacked[arch]()
 	if errors.Is(err, fs.ErrNotExist) {
-		program, err = fromCache(ctx, arch, log)
+		guest, err = fromCache(ctx, arch, log)
 	}
 	if err != nil {
 		var typed *fumehood.Error
@@ -80,12 +80,12 @@ func For(ctx context.Context, arch string, log *slog.Logger) (Binary, error) {
 		}
 		return Binary{}, &fumehood.Error{Op: op, Class: fumehood.ErrInfrastructure, Err: err}
 	}
-	return Binary{Program: program, Version: sum(program)[:12]}, nil
+	return guest, nil
 }
 
 // Built reports whether For returns the guest for an architecture without building it.
 func Built(arch string) bool {
-	if _, err := fromEmbedded(arch); err == nil {
+	if _, err := unpacked[arch](); err == nil {
 		return true
 	}
 	c, err := openCache()
@@ -93,7 +93,7 @@ func Built(arch string) bool {
 		return false
 	}
 	defer c.close()
-	_, err = c.read(arch)
+	_, err = c.guest(arch)
 	return err == nil
 }
 
@@ -115,29 +115,41 @@ var current = sync.OnceValues(func() (manifest, error) {
 	return m, err
 })
 
-// fromEmbedded returns the embedded guest, unpacked. An fs.ErrNotExist: there is no current one.
-func fromEmbedded(arch string) ([]byte, error) {
+// unpacked are the embedded guests, by architecture. Each is unpacked once in a process.
+var unpacked = func() map[string]func() (Binary, error) {
+	all := map[string]func() (Binary, error){}
+	for _, arch := range Architectures {
+		all[arch] = sync.OnceValues(func() (Binary, error) { return fromEmbedded(arch) })
+	}
+	return all
+}()
+
+// fromEmbedded unpacks the embedded guest. An fs.ErrNotExist: there is no current one.
+func fromEmbedded(arch string) (Binary, error) {
 	m, err := current()
 	if err != nil {
-		return nil, err
+		return Binary{}, err
 	}
 	packed, err := embedded.ReadFile("embedded/" + packedName(arch))
 	if err != nil {
-		return nil, err
+		return Binary{}, err
 	}
 	zr, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {
-		return nil, fmt.Errorf("unpack the embedded guest: %w", err)
+		return Binary{}, fmt.Errorf("unpack the embedded guest: %w", err)
 	}
 	program, err := io.ReadAll(io.LimitReader(zr, maxProgram))
 	if err != nil {
-		return nil, fmt.Errorf("unpack the embedded guest: %w", err)
+		return Binary{}, fmt.Errorf("unpack the embedded guest: %w", err)
 	}
 	if got := sum(program); got != m.SHA256[arch] {
-		return nil, fmt.Errorf("the embedded guest has the SHA-256 %s and not %s", got, m.SHA256[arch])
+		return Binary{}, fmt.Errorf("the embedded guest has the SHA-256 %s and not %s", got, m.SHA256[arch])
 	}
-	return program, nil
+	return binary(program), nil
 }
+
+// binary is a program with its version.
+func binary(program []byte) Binary { return Binary{Program: program, Version: sum(program)[:12]} }
 
 // sum returns the SHA-256 in hex.
 func sum(program []byte) string {

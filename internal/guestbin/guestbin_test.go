@@ -100,10 +100,10 @@ func TestCache(t *testing.T) {
 		t.Fatalf("the cache folder: %v, %v", info, err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	if got, err := fromCache(t.Context(), "amd64", log); err != nil || string(got) != "program" {
+	if got, err := fromCache(t.Context(), "amd64", log); err != nil || string(got.Program) != "program" {
 		t.Fatalf("got %q, %v", got, err)
 	}
-	if _, err := c.read("arm64"); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := c.guest("arm64"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a guest that is not cached: %v", err)
 	}
 }
@@ -183,19 +183,19 @@ func TestFromCache_waits(t *testing.T) {
 		t.Errorf("a wait whose context has ended: %v", err)
 	}
 	type answer struct {
-		program []byte
-		err     error
+		guest Binary
+		err   error
 	}
 	answers := make(chan answer)
 	go func() {
-		program, err := fromCache(t.Context(), "amd64", slog.New(slog.DiscardHandler))
-		answers <- answer{program, err}
+		guest, err := fromCache(t.Context(), "amd64", slog.New(slog.DiscardHandler))
+		answers <- answer{guest, err}
 	}()
 	if err := errors.Join(c.write("amd64", []byte("built by another")), lock.Unlock()); err != nil {
 		t.Fatal(err)
 	}
-	if a := <-answers; a.err != nil || string(a.program) != "built by another" {
-		t.Errorf("got %q, %v", a.program, a.err)
+	if a := <-answers; a.err != nil || string(a.guest.Program) != "built by another" {
+		t.Errorf("got %q, %v", a.guest.Program, a.err)
 	}
 }
 

@@ -60,6 +60,9 @@ func (p *Provider) BuildImage(ctx context.Context, b fumehood.ImageBuild) (strin
 			p.opts.Logger.Warn("an image gets a name that others may pull or build on", "name", of.Tags[i])
 		}
 	}
+	for _, why := range b.Allowed {
+		p.opts.Logger.Warn("unsafe, allowed", "environment", b.Mark.Environment, "why", why)
+	}
 	mark, err := json.Marshal(of)
 	if err != nil {
 		return "", &fumehood.Error{Op: "build image", Class: fumehood.ErrInfrastructure, Err: err}
@@ -160,7 +163,7 @@ func (p *Provider) RemoveImage(ctx context.Context, image fumehood.Image) error 
 }
 
 func describe(i engine.Image) fumehood.Image {
-	image := fumehood.Image{ID: i.ID, Tags: i.Tags, User: i.User, Created: i.Created, Size: i.Size}
+	image := fumehood.Image{ID: i.ID, Tags: i.Tags, User: i.User, OnBuild: i.OnBuild, Created: i.Created, Size: i.Size}
 	if isBuilt(i.Labels) {
 		of := markOf(i.Labels)
 		image.Mark = fumehood.ImageMark{Environment: of.Environment, Inputs: of.Inputs, Base: of.Base}

@@ -66,7 +66,7 @@ func isOurs(err error) bool {
 
 func TestSamplesSurviveFaultsOfTheDaemon(t *testing.T) {
 	t.Parallel()
-	samples := tier.Pick(t, 10, 40, 400)
+	samples := tier.Pick(t, 10, 20, 400)
 	p, proxy := faulty(t, docker.Options{Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}.Sped(4))
 	warm(t)
 	proxy.Decide(mix(0.1, samples/10, faultproxy.Delay, faultproxy.ResetBefore, faultproxy.ResetAfter, faultproxy.Hang,

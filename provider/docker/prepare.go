@@ -26,7 +26,7 @@ type prepared struct {
 func (p *Provider) prepare(ctx context.Context, sources []compose.Source, opts *fumehood.Compose) (map[string]prepared, error) {
 	sources = slices.Clone(sources)
 	for i := range sources {
-		sources[i].AnyBuilder = opts.AllowUnsafe
+		sources[i].AllowUnsafe = opts.AllowUnsafe
 	}
 	plan, err := p.planImages(sources)
 	if err != nil {
@@ -324,19 +324,19 @@ func (p *Provider) buildAll(ctx context.Context, plan *imagePlan, prebuilt bool)
 	return nil
 }
 
-// basesOf are the ids of the images that a build uses, by their references; nil where one is missing.
-func (plan *imagePlan) basesOf(b *imageBuild) map[string]string {
-	ids := map[string]string{}
+// basesOf are the images that a build uses, by their references; nil where one is missing.
+func (plan *imagePlan) basesOf(b *imageBuild) map[string]engine.Image {
+	bases := map[string]engine.Image{}
 	for ref, w := range b.bases {
-		ids[ref] = plan.have[w].ID
+		bases[ref] = plan.have[w]
 	}
 	for ref, on := range b.on {
-		ids[ref] = on.image.ID
+		bases[ref] = on.image
 	}
-	for _, id := range ids {
-		if id == "" {
+	for _, image := range bases {
+		if image.ID == "" {
 			return nil
 		}
 	}
-	return ids
+	return bases
 }

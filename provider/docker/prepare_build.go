@@ -80,18 +80,25 @@ func (p *Provider) newImageBuild(s compose.Source) (*imageBuild, error) {
 	if b.dockerfile, err = buildcontext.Parse(b.text, p.argsOf(s)); err != nil {
 		return fail(&fumehood.Error{Op: "read", Path: s.Build.Dockerfile, Class: fumehood.ErrConfig, Err: err})
 	}
-	switch err := b.dockerfile.CheckScope(s.Build.Args); {
-	case err != nil && s.AnyBuilder:
-		p.opts.Logger.Warn("unsafe, allowed", "service", s.Service, "dockerfile", s.Build.Dockerfile, "why", err)
-	case err != nil:
-		return fail(&fumehood.Error{
-			Op: "read", Path: s.Build.Dockerfile, Class: fumehood.ErrConfig, Err: err, Hint: "name Docker's own, such as docker/dockerfile:1, or allow it with AllowUnsafe, --allow-unsafe",
-		})
+	if err := p.mayBuild(s, b.dockerfile.Check(s.Build.Args)); err != nil {
+		return fail(err)
 	}
 	if b.buildKit, err = builderFor(b.dockerfile, len(s.Build.Secrets) > 0, p.server, p.opts.ClassicBuilder); err != nil {
 		return fail(err)
 	}
 	return b, nil
+}
+
+// mayBuild is what becomes of an error that says why a build is not safe: none, where the user has allowed that.
+func (p *Provider) mayBuild(s compose.Source, unsafe error) error {
+	if unsafe == nil {
+		return nil
+	}
+	if s.AllowUnsafe {
+		p.opts.Logger.Warn("unsafe, allowed", "service", s.Service, "dockerfile", s.Build.Dockerfile, "why", unsafe)
+		return nil
+	}
+	return &fumehood.Error{Op: "read", Path: s.Build.Dockerfile, Class: fumehood.ErrConfig, Err: unsafe, Hint: "or allow it with AllowUnsafe, --allow-unsafe"}
 }
 
 // read reads the Dockerfile and decides where it is in the context.
@@ -222,10 +229,17 @@ const builtPrefix = "fumehood-build:"
 // build makes sure that the image is there. Those who want the same at the same time, here or in another process
 // of this user's, share one build. With prebuilt nothing is built.
 func (p *Provider) build(ctx context.Context, plan *imagePlan, b *imageBuild, prebuilt bool) error {
-	bases := plan.basesOf(b)
-	if bases == nil {
+	images := plan.basesOf(b)
+	if images == nil {
 		b.missing = true
 		return nil
+	}
+	bases := map[string]string{}
+	for ref, image := range images {
+		bases[ref] = image.ID
+		if err := p.mayBuild(b.source, buildcontext.CheckTriggers(ref, image.OnBuild)); err != nil {
+			return err
+		}
 	}
 	built, err := shared(ctx, &p.builds, hashOf([]any{b.source, bases, prebuilt}), func(ctx context.Context) (*imageBuild, error) {
 		mine := *b

@@ -41,11 +41,11 @@ func Scope(project, context string) string {
 // older one.
 var scoped = regexp.MustCompile(`^(docker\.io/)?docker/dockerfile(:(latest|labs|1(\.([2-9]|[1-9][0-9]+)(\.[0-9]+)?)?(-labs)?))?$`)
 
-// CheckScope returns an error where the Dockerfile asks for a builder that may use the caches of others, or where args has
-// an argument that does.
-func (d Dockerfile) CheckScope(args map[string]string) error {
+// Check returns an error where the Dockerfile, or args, ask for what only the user may allow: a builder, or an argument of it,
+// that may use the caches of others, or an ADD that the daemon itself fetches, on the host's network.
+func (d Dockerfile) Check(args map[string]string) error {
 	if d.Syntax != "" && !scoped.MatchString(d.Syntax) {
-		return fmt.Errorf("line %d: syntax=%s is not safe: %s", d.SyntaxLine, d.Syntax, ForeignCache)
+		return fmt.Errorf("line %d: syntax=%s is not safe: %s; name Docker's own, such as docker/dockerfile:1", d.SyntaxLine, d.Syntax, ForeignCache)
 	}
 	var names []string
 	for _, name := range ReservedArgs {
@@ -57,5 +57,37 @@ func (d Dockerfile) CheckScope(args map[string]string) error {
 	if len(names) > 0 {
 		return fmt.Errorf("the argument %s is not safe: %s", strings.Join(names, ", "), ForeignCache)
 	}
+	if len(d.fetched) > 0 {
+		return fmt.Errorf("%s %s", d.fetched[0], fetchedOnHost)
+	}
 	return nil
+}
+
+// fetchedOnHost is why ADD may have sources in the context only.
+const fetchedOnHost = "is not safe: the daemon would fetch it on the host's network, whatever the build's network is; COPY a file of the context, or fetch it in a RUN step"
+
+// CheckTriggers looks at what an image, here called by its name, runs in builds on it (ONBUILD), as Check looks at a Dockerfile.
+func CheckTriggers(image string, onBuild []string) error {
+	for _, line := range onBuild {
+		d, err := Parse("FROM scratch\n"+line+"\n", nil)
+		if err != nil {
+			return fmt.Errorf("the image %s has an ONBUILD that cannot be read: %w", image, err)
+		}
+		if len(d.fetched) > 0 {
+			_, what, _ := strings.Cut(d.fetched[0], ": ")
+			return fmt.Errorf("the image %s runs in builds on it %s, which %s", image, what, fetchedOnHost)
+		}
+	}
+	return nil
+}
+
+// isRemote reports whether a source of ADD may be something else than a path in the context: an address, or what variables may
+// make one. Builders take "https://...", "git@host:path", "host:path" and "github.com/..." for addresses.
+func isRemote(source string) bool {
+	literal, _, variable := strings.Cut(source, "$")
+	literal = strings.NewReplacer(`"`, "", `'`, "", `\`, "", "`", "").Replace(literal)
+	if strings.Contains(source, ":") || strings.HasPrefix(strings.ToLower(literal), "github.com/") {
+		return true
+	}
+	return variable && !strings.Contains(literal, "/")
 }
