@@ -63,7 +63,7 @@ func TestLoad_size(t *testing.T) {
 		"ports":                                {map[string]string{"compose.yaml": "services: {a: {image: i, ports: ['8000-8999', 9000]}}"}, "services.a.ports: 1001 ports of one service are too many: 1000 at most"},
 		"ports that are exposed":               {map[string]string{"compose.yaml": "services: {a: {image: i, expose: ['1-900', '1000-1900/udp']}}"}, "services.a.expose: 1801 ports of one service are too many"},
 		"a limit beyond all integers":          {map[string]string{"compose.yaml": "services: {a: {image: i, mem_limit: 99999999999999999999g}}"}, "services.a.mem_limit: -9223372036854775808 bytes are no size"},
-		"a negative limit":                     {map[string]string{"compose.yaml": "services: {a: {image: i, deploy: {resources: {limits: {memory: -1}}}}}"}, "services.a.deploy.resources.limits.memory: -1 bytes are no size"},
+		"a limit of deploy beyond them":        {map[string]string{"compose.yaml": "services: {a: {image: i, deploy: {resources: {limits: {memory: 99999999999999999999g}}}}}"}, "services.a.deploy.resources.limits.memory: -9223372036854775808 bytes are no size"},
 		"ports with those that it extends":     {map[string]string{"compose.yaml": "services: {a: {extends: b, ports: ['1-900']}, b: {image: i, ports: ['1000-1900']}}"}, "services.a.ports: 1801 ports of one service are too many"},
 	} {
 		t.Run(name, func(t *testing.T) {
