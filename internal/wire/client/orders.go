@@ -11,7 +11,7 @@ import (
 	"github.com/fumehood/fumehood/internal/wire"
 )
 
-// errEnded says that there is nobody to write to.
+// errEnded is the error of a write to a command that has ended.
 var errEnded = errors.New("the command has ended")
 
 // Write writes to the command's standard input.
