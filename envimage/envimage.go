@@ -63,9 +63,9 @@ func Build(ctx context.Context, b fumehood.ImageBuilder, e *spec.Environment, pr
 // Inputs returns the hash of what Build would make the environment's image of now. Nothing is pulled: it is
 // empty where a base image is missing.
 func Inputs(ctx context.Context, b fumehood.ImageBuilder, e *spec.Environment) (string, error) {
-	any := *e
-	any.AllowUnsafe = true // nothing is built
-	p, err := newPlan(ctx, &any)
+	allowed := *e
+	allowed.AllowUnsafe = true // nothing is built
+	p, err := newPlan(ctx, &allowed)
 	if err != nil {
 		return "", err
 	}

@@ -100,26 +100,29 @@ func check(r *task.SampleResult) error {
 }
 
 // keysOnce refuses a JSON value in which an object has a key twice, in capitals or not: readers would take one or the other.
-// The value must be valid.
-func keysOnce(in *json.Decoder) error {
+// With names, as those of a score's parts, capitals make another key. The value must be valid.
+func keysOnce(in *json.Decoder, names bool) error {
 	token, err := in.Token()
 	if err != nil {
 		return err
 	}
 	keys := map[string]bool{}
 	for in.More() && (token == json.Delim('{') || token == json.Delim('[')) {
+		key := ""
 		if token == json.Delim('{') {
 			name, err := in.Token()
 			if err != nil {
 				return err
 			}
-			key, _ := name.(string)
-			if key = strings.ToLower(key); keys[key] {
+			if key, _ = name.(string); !names {
+				key = strings.ToLower(key)
+			}
+			if keys[key] {
 				return fmt.Errorf("the key %q is there twice", name)
 			}
 			keys[key] = true
 		}
-		if err := keysOnce(in); err != nil {
+		if err := keysOnce(in, !names && key == "parts"); err != nil {
 			return err
 		}
 	}

@@ -71,7 +71,7 @@ func Read(dir string) (*Folder, error) {
 	if err := json.Unmarshal(data, &f.about); err != nil {
 		return nil, wrong("read run", f.path(aboutFile), err)
 	}
-	if err := keysOnce(json.NewDecoder(bytes.NewReader(data))); err != nil {
+	if err := keysOnce(json.NewDecoder(bytes.NewReader(data)), false); err != nil {
 		return nil, wrong("read run", f.path(aboutFile), err)
 	}
 	if f.about.Attempts < 0 || f.about.Attempts > maxAttempts {
@@ -190,7 +190,7 @@ func parse(raw []byte) (line, error) {
 	if err := json.Unmarshal(raw, &l.result); err != nil {
 		return l, err
 	}
-	if err := keysOnce(json.NewDecoder(bytes.NewReader(raw))); err != nil {
+	if err := keysOnce(json.NewDecoder(bytes.NewReader(raw)), false); err != nil {
 		return l, err
 	}
 	return l, check(&l.result)

@@ -268,6 +268,24 @@ func TestAppend_size(t *testing.T) {
 	}
 }
 
+func TestNamesOfScoresMayDifferInCapitals(t *testing.T) {
+	r := create(t)
+	res := scored("a", 1, 1)
+	res.Score.Parts = map[string]float64{"A": 1, "a": 0}
+	appendAll(t, r, res)
+	if s, err := r.Finish(); err != nil || len(s.Parts) != 2 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	twice := strings.Replace(string(lineOf("b")), `"value"`, `"parts":{"a":0,"a":1},"value"`, 1)
+	file := filepath.Join(r.Dir(), resultsFile)
+	if err := errors.Join(r.Close(), os.WriteFile(file, []byte(twice), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Summary(); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), `the key "a" is there twice`) {
+		t.Errorf("got %v", err)
+	}
+}
+
 // lineOf is a line of results.
 func lineOf(sample string) []byte {
 	line, _ := json.Marshal(scored(sample, 1, 1))

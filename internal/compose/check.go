@@ -324,10 +324,11 @@ func (c *checking) sizes(svc *types.ServiceConfig) {
 		check(svc.Build.ShmSize, "build", "shm_size")
 	}
 	if d := svc.Deploy; d != nil {
-		for key, r := range map[string]*types.Resource{"limits": d.Resources.Limits, "reservations": d.Resources.Reservations} {
-			if r != nil {
-				check(r.MemoryBytes, "deploy", "resources", key, "memory")
-			}
+		if r := d.Resources.Limits; r != nil {
+			check(r.MemoryBytes, "deploy", "resources", "limits", "memory")
+		}
+		if r := d.Resources.Reservations; r != nil {
+			check(r.MemoryBytes, "deploy", "resources", "reservations", "memory")
 		}
 	}
 	for i, v := range svc.Volumes {
