@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/fumehood/fumehood"
@@ -150,8 +151,29 @@ func folder(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-// lines collects a log.
-type lines struct{ strings.Builder }
+// lines collects the log of sessions, which may run at the same time: each has a handler of its own.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func (l *lines) Reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text.Reset()
+}
 
 func TestACommandRunsInThePrivateCopyOfTheWorkspace(t *testing.T) {
 	places(t, func(t *testing.T, p *place) {
