@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -260,6 +261,35 @@ func TestManyOrdersAtOnceAreTaken(t *testing.T) {
 	}
 }
 
+// fillPool has the guest keep as many idle workers as it may: four.
+func fillPool(t *testing.T, sb *fumehood.Sandbox, o outside) {
+	t.Helper()
+	workers := func() (n int) {
+		for _, s := range o.all() {
+			if s.guest() && strings.Contains(s.cmdline, " worker ") {
+				n++
+			}
+		}
+		return n
+	}
+	const commands = 8
+	var all sync.WaitGroup
+	for range commands {
+		all.Go(func() {
+			res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "until [ -e /tmp/go ]; do sleep 0.05; done"}})
+			if err != nil || !res.Success() {
+				t.Error(res, err)
+			}
+		})
+	}
+	conformance.Eventually(t, "each command has a worker", func() bool { return workers() >= commands })
+	if err := sb.WriteFile(t.Context(), "/tmp/go", nil, fumehood.WriteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	all.Wait()
+	conformance.Eventually(t, "four workers are left", func() bool { return workers() == 4 })
+}
+
 func TestStartsThatFailLeaveNothingOpen(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
@@ -276,6 +306,7 @@ func TestStartsThatFailLeaveNothingOpen(t *testing.T) {
 	if most() == 0 {
 		t.Skip("who may not read /proc/PID/fd cannot count")
 	}
+	fillPool(t, sb, o) // the guest has files of each worker open, and starts more when it is slow
 	var counts []int
 	for range 5 {
 		for range 20 {
