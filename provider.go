@@ -36,6 +36,9 @@ type Spec struct {
 	Compose *Compose
 	// Image is the image's reference. Empty means the provider's default.
 	Image string
+	// Images are the ids of the images that services run, by service; that of Image is by "default". They come from
+	// Preparer.Prepare, and nothing is pulled or built then. Without any, services run what the spec names.
+	Images map[string]string
 	// Env is added to the image's environment, byte for byte.
 	Env map[string]string
 	// User and Dir are the service's user and working directory. Empty means the image's.
@@ -46,8 +49,8 @@ type Spec struct {
 	// Runtime is the name of the container runtime, such as runsc for gVisor, also of a Compose project's services. Empty
 	// means the provider's, else the daemon's default.
 	Runtime string
-	// Ports are published on the host's loopback address, which needs a network. Connection tells them; those of
-	// one port of the container for which the host's may be any may have the same.
+	// Ports, MaxPorts at most, are published on the host's loopback address, which needs a network. Connection tells
+	// them; those of one port of the container for which the host's may be any may have the same.
 	Ports []Port
 	// Limits bounds the service; its zero value means the defaults.
 	Limits Limits
@@ -143,6 +146,9 @@ type Port struct {
 	Address string
 }
 
+// MaxPorts bounds the ports that one service publishes: each has a listener on this machine.
+const MaxPorts = 1000
+
 // The protocols of ports.
 const (
 	ProtocolTCP = "tcp"
@@ -212,6 +218,9 @@ func (s *Spec) validatePorts(bad func(string, ...any) error) error {
 	type hostPort struct {
 		port     int
 		protocol string
+	}
+	if n := len(s.Ports); n > MaxPorts {
+		return bad("%d ports are too many: %d at most", n, MaxPorts)
 	}
 	taken := map[hostPort]bool{}
 	for _, p := range s.Ports {

@@ -2,6 +2,7 @@ package fumehood
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -19,6 +20,7 @@ func TestASpecsPortsAreChecked(t *testing.T) {
 		"on the host's network":    {Spec{Network: "host", Ports: []Port{{Host: 8080, Container: 80}}}, "the host's already"},
 		"of no container port":     {Spec{Network: "bridge", Ports: []Port{{Host: 8080, Container: 0}}}, "no port 8080 or 0"},
 		"that is too large":        {Spec{Network: "bridge", Ports: []Port{{Host: 65536, Container: 80}}}, "no port 65536"},
+		"that are too many":        {Spec{Network: "bridge", Ports: slices.Repeat([]Port{{Container: 80}}, MaxPorts+1)}, "1001 ports are too many: 1000 at most"},
 		"that is negative":         {Spec{Network: "bridge", Ports: []Port{{Host: -1, Container: 80}}}, "no port -1"},
 		"of both protocols":        {Spec{Network: "bridge", Ports: []Port{{Host: 53, Container: 53}, {Host: 53, Container: 53, Protocol: "udp"}}}, ""},
 		"of an unknown protocol":   {Spec{Network: "bridge", Ports: []Port{{Container: 80, Protocol: "sctp"}}}, "no protocol \"sctp\""},

@@ -179,6 +179,9 @@ func (s step) run(ctx context.Context, b fumehood.ImageBuilder, build fumehood.I
 	if perr := <-packed; perr != nil {
 		err = perr // the first cause
 	}
+	for _, tree := range s.trees {
+		err = tree.Explain(err)
+	}
 	if err != nil && errors.Is(context.Cause(ctx), late) {
 		err = late
 	}

@@ -63,7 +63,7 @@ func newPlan(ctx context.Context, e *spec.Environment) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.context, err = buildcontext.NewTree(ctx, dir, "", buildcontext.Options{Matcher: matcher})
+	p.context, err = buildcontext.NewTree(ctx, dir, "", buildcontext.Options{Matcher: matcher, Exclude: e.Exclude})
 	return p, err
 }
 
@@ -205,6 +205,12 @@ type submissionPlan struct {
 func newSubmissionPlan(ctx context.Context, e *spec.Environment, s Submission, base fumehood.Image) (*submissionPlan, error) {
 	if s.Tag == "" && e.Name == "" {
 		return nil, &fumehood.Error{Op: "build the image of " + s.Workspace, Class: fumehood.ErrConfig, Err: errors.New("the environment has no name"), Hint: "name it, or give the image's tag"}
+	}
+	if why := spec.UnsafeNetwork(e.Docker.Network); why != "" && !e.AllowUnsafe {
+		return nil, &fumehood.Error{
+			Op: "build the image of " + s.Workspace, Class: fumehood.ErrConfig, Err: fmt.Errorf("docker.network: %s: %s", e.Docker.Network, why),
+			Hint: "use bridge or none, or allow it with AllowUnsafe, --allow-unsafe",
+		}
 	}
 	if e.Setup.LoginShell {
 		return nil, &fumehood.Error{Op: "build the image of " + s.Workspace, Class: fumehood.ErrConfig, Err: errors.New("setup.login_shell is not for submissions: such a shell runs files that they could bring")}

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/task"
@@ -91,7 +92,7 @@ func row(r *task.SampleResult) []string {
 
 // cell is a text in a table. Where spreadsheets would take it for a formula, an apostrophe comes before it.
 func cell(text string) string {
-	if text != "" && strings.ContainsRune("=+-@\t\r\n", rune(text[0])) {
+	if first, _ := utf8.DecodeRuneInString(strings.TrimLeft(text, " ")); strings.ContainsRune("=+-@\t\r\n＝＋－＠", first) {
 		return "'" + text
 	}
 	return text

@@ -107,3 +107,31 @@ func (f *Folder) count() (int, error) {
 		}
 	}
 }
+
+// Below finds the folders of runs in dir and below it, broken ones too. No link is followed, and what cannot be read is
+// passed over.
+func Below(dir string) ([]string, error) {
+	var found []string
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.IsDir() {
+			return nil //nolint:nilerr // what cannot be read here, no build reads either
+		}
+		for _, name := range []string{taskFile, resultsFile} {
+			if !there(filepath.Join(path, aboutFile)) || !there(filepath.Join(path, name)) {
+				continue
+			}
+			found = append(found, path)
+			return fs.SkipDir
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, failed("look for runs", dir, err)
+	}
+	return found, nil
+}
+
+func there(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}

@@ -122,6 +122,16 @@ func TestExportAsCSV(t *testing.T) {
 	}
 }
 
+func TestCellsAreNoFormulas(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "", "a=1": "a=1", "=1": "'=1", "+1": "'+1", "-1": "'-1", "@A": "'@A", "  =1": "'  =1", "\t=1": "'\t=1", "\n=1": "'\n=1", "＝1": "'＝1", "＠A": "'＠A", "ä": "ä",
+	} {
+		if got := cell(text); got != want {
+			t.Errorf("%q is %q, not %q", text, got, want)
+		}
+	}
+}
+
 func TestExportAsJSON(t *testing.T) {
 	var got struct {
 		Summary Summary

@@ -264,7 +264,12 @@ func TestPortsAreReadBackAndNeedANetwork(t *testing.T) {
 	if _, err := none.Spawn(t.Context(), session.SpawnOptions{Ports: spec.Ports{{Container: 80}}}); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "network: bridge") {
 		t.Errorf("%v", err)
 	}
-	host := p.open(t, p.environment(t, "  network: host", "  ports: {0: 80}"), session.Agent, nil)
+	hosts := p.environment(t, "  network: host", "  ports: {0: 80}")
+	if _, err := p.open(t, hosts, session.Agent, nil).Spawn(t.Context(), session.SpawnOptions{}); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "docker.network: host") {
+		t.Errorf("a file has the host's network: %v", err)
+	}
+	hosts.AllowUnsafe = true
+	host := p.open(t, hosts, session.Agent, nil)
 	for range 2 {
 		r := spawn(t, host, session.SpawnOptions{})
 		if conn, err := r.Connection(t.Context()); err != nil || len(conn.Ports) > 0 {

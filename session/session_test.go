@@ -310,6 +310,12 @@ func TestVariablesOfTheSpecTheSpawnAndTheCall(t *testing.T) {
 	t.Setenv("A", "host") // which excludes parallel tests
 	test := func(t *testing.T, p *place) {
 		env := p.environment(t, "environment: {env: {A: spec, B: spec, C: spec}, include_os_env: true}")
+		if p.name == "docker" {
+			if _, err := p.open(t, env, session.Agent, nil).Spawn(t.Context(), session.SpawnOptions{}); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "include_os_env") {
+				t.Errorf("a file has the host's variables passed on: %v", err)
+			}
+			env.AllowUnsafe = true
+		}
 		r := spawn(t, p.open(t, env, session.Agent, nil), session.SpawnOptions{Env: map[string]string{"B": "spawn", "C": "spawn"}})
 		res := execute(t, r, session.ExecuteOptions{Command: "echo $FUMEHOOD_TEST_HOST $A $B $C", Env: map[string]string{"C": "call"}})
 		if got := res.Stdout.Text(); got != "host spec spawn call\n" {

@@ -85,6 +85,27 @@ limits: {memory: 64MiB}
 	if err != nil {
 		t.Fatal(err)
 	}
+	options := func(network string) SandboxOptions {
+		return SandboxOptions{Volumes: VolumeLayers{Workspace: dir}, Network: network, GOOS: "linux"}
+	}
+	for network, want := range map[string]string{"host": "docker.network: host", "prod_default": "docker.network: prod_default", "bridge": ""} {
+		file := *e
+		file.Docker.Network, file.Environment.IncludeOSEnv = network, false
+		for _, allowed := range []bool{false, true} {
+			file.AllowUnsafe = allowed
+			if _, _, err := file.Sandbox(options("")); (err != nil) != (want != "" && !allowed) || err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("a file's network %s, allowed %t: %v", network, allowed, err)
+			}
+		}
+		file.AllowUnsafe = false
+		if got, _, err := file.Sandbox(options("host")); err != nil || got.Network != "host" {
+			t.Errorf("the user's network over %s: %q, %v", network, got.Network, err)
+		}
+	}
+	if _, _, err := e.Sandbox(options("")); err == nil || !strings.Contains(err.Error(), "environment.include_os_env") {
+		t.Errorf("a file has the host's variables passed on: %v", err)
+	}
+	e.AllowUnsafe = true
 	got, notes, err := e.Sandbox(SandboxOptions{
 		Volumes: VolumeLayers{Workspace: dir}, Env: map[string]string{"B": "own"}, Host: []string{"C=host"}, Ports: Ports{{Container: 90}}, GOOS: "linux",
 	})

@@ -34,8 +34,11 @@ type Environment struct {
 	// AllowRead are files and folders outside the file's folder that it may name, to have them mounted read-only or built.
 	// No file can say that.
 	AllowRead []string `yaml:"-"`
-	// AllowUnsafe allows, and logs, mounts that are writable or not safe. No file can say that.
+	// AllowUnsafe allows, and logs, what breaks the isolation: mounts that are writable or not safe, the host's network
+	// or one that exists, and under type docker the host's variables. No file can say that.
 	AllowUnsafe bool `yaml:"-"`
+	// Exclude are files and folders of this machine that no image is built of, as in fumehood.PrepareOptions.
+	Exclude []string `yaml:"-"`
 	// Type is docker for containers, or local for processes of this machine without any isolation.
 	Type string `yaml:"type" form:"type" required:"true"`
 	// Name names the environment. Images that are built of it are called fumehood:NAME.

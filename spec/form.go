@@ -9,7 +9,7 @@ import (
 // forms are what the values of environment specs look like.
 var forms = strict.Forms(map[string]strict.Form{
 	"type":        {Choices: []string{TypeDocker, TypeLocal}},
-	"binary":      {Wanted: "docker, podman, nerdctl or an absolute path", Pattern: regexp.MustCompile(`^(docker|podman|nerdctl|(/|[A-Za-z]:[/\\]).*[^/\\])$`)},
+	"binary":      {Wanted: "docker, podman, nerdctl or an absolute path without spaces and quotes", Pattern: regexp.MustCompile(`^(docker|podman|nerdctl|(/|[A-Za-z]:[/\\])[A-Za-z0-9_+./\\-]*[A-Za-z0-9_+-])$`)},
 	"target":      {Wanted: "an absolute path in the container with :ro or :rw behind it if wanted", Pattern: regexp.MustCompile(`^/[^:]*[^/.:][^:]*(:ro|:rw)?$`)},
 	"mode":        {Choices: []string{"ro", "rw"}},
 	"host path":   {Wanted: "a path of the host", Pattern: regexp.MustCompile(`.`)},

@@ -20,6 +20,18 @@ func EffectiveNetworkMode(mode, goos string) (effective, warning string) {
 	return mode, ""
 }
 
+// UnsafeNetwork says why no file may choose a network, as EffectiveNetworkMode takes it, unless the user allows what is
+// unsafe. It is empty for fumehood.NetworkNone and fumehood.NetworkBridge.
+func UnsafeNetwork(mode string) string {
+	switch mode {
+	case "", fumehood.NetworkNone, fumehood.NetworkBridge:
+		return ""
+	case fumehood.NetworkHost:
+		return "it is this machine's own, with what listens on its loopback interface"
+	}
+	return "other containers than the sandbox's are in it, and perhaps the internet"
+}
+
 // EffectiveAddress is the address that a server in a container has to listen at where address was asked
 // for. Under fumehood.NetworkBridge 127.0.0.1, ::1 and localhost are the container's own loopback
 // interface, which published ports do not reach: they become 0.0.0.0.

@@ -2,6 +2,7 @@ package spec
 
 import (
 	"errors"
+	"fmt"
 	"path"
 	"strings"
 
@@ -19,10 +20,31 @@ type SandboxOptions struct {
 	// with include_os_env.
 	Env  map[string]string
 	Host []string
-	// Image and User go before the environment's.
-	Image, User string
+	// Image, User and Network go before the environment's.
+	Image, User, Network string
 	// GOOS is what Fumehood runs on; not everywhere there is a host's network.
 	GOOS string
+}
+
+// checkIsolation refuses what breaks the isolation of a container, mounts aside, unless the user allows it.
+func (e Environment) checkIsolation(o SandboxOptions) error {
+	if e.AllowUnsafe {
+		return nil
+	}
+	var errs []error
+	if why := UnsafeNetwork(e.Docker.Network); why != "" && o.Network == "" {
+		errs = append(errs, &fumehood.Error{
+			Class: fumehood.ErrConfig, Err: fmt.Errorf("docker.network: %s: %s", e.Docker.Network, why),
+			Hint: "use bridge or none, or allow it with AllowUnsafe, --allow-unsafe",
+		})
+	}
+	if e.Environment.IncludeOSEnv {
+		errs = append(errs, &fumehood.Error{
+			Class: fumehood.ErrConfig, Err: errors.New("environment.include_os_env: the variables of this machine, and the keys in them, would be in the sandbox"),
+			Hint: "name those that are needed with --env, or allow it with AllowUnsafe, --allow-unsafe",
+		})
+	}
+	return errors.Join(errs...)
 }
 
 // Sandbox is the sandbox that the environment describes, without its set-up. Notes are what is to be logged of what
@@ -45,7 +67,11 @@ func (e Environment) Sandbox(o SandboxOptions) (s fumehood.Spec, notes []string,
 		return s, notes, nil
 	}
 	e = e.WithDefaults()
+	if err := e.checkIsolation(o); err != nil {
+		return fumehood.Spec{}, notes, err
+	}
 	d := e.Docker
+	d.Network = or(o.Network, d.Network)
 	mode, warning := EffectiveNetworkMode(d.Network, o.GOOS)
 	if warning != "" {
 		notes = append(notes, warning)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 	"time"
 
 	"github.com/fumehood/fumehood"
@@ -28,6 +30,11 @@ func (a *Attempt) Beside(ctx context.Context, what fumehood.Spec, f func(context
 		return failed(ctx, op, context.Cause(ctx))
 	}
 	defer r.room.Release(1)
+	if i := slices.IndexFunc(a.Sample.Others, func(other fumehood.Spec) bool { return reflect.DeepEqual(other, what) }); i >= 0 {
+		if images := r.task.images(sandboxOf{a.Sample.ID, i}); images != nil {
+			what.Images = images
+		}
+	}
 	what.Sample = a.Sandbox.Info().Sample
 	sb, err := r.launch(ctx, op, what)
 	if err != nil {

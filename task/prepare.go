@@ -16,62 +16,76 @@ import (
 type group struct {
 	spec    fumehood.Spec // of the first
 	samples []string
+	images  map[string]string // by service, once they are there
 }
+
+// sandboxOf says whose images a group has: those of a sample's own sandboxes, or of one of its Others.
+type sandboxOf struct {
+	sample string
+	other  int // own, or an index
+}
+
+const own = -1
 
 // preparing is how many groups are prepared at once. What is slow there waits for registries, or is the daemon's.
 const preparing = 4
 
-// prepare has the provider get what the samples need.
+// prepare has the provider get what the samples need. From then on each sandbox runs just these images: no other is built or
+// pulled later, when code of samples has run.
 func (t *Task) prepare(ctx context.Context) error {
 	p, ok := t.opts.Provider.(fumehood.Preparer)
 	if !ok {
 		return nil
 	}
 	began := time.Now()
-	groups, err := t.group(ctx, p)
+	groups, of, err := t.group(ctx, p)
 	if err != nil {
 		return err
 	}
 	err = each(ctx, len(groups), preparing, func(ctx context.Context, i int) error {
-		if err := p.Prepare(ctx, groups[i].spec); err != nil {
+		images, err := p.Prepare(ctx, groups[i].spec, fumehood.PrepareOptions{Exclude: t.opts.Exclude(groups[i].samples)})
+		if err != nil {
 			return fmt.Errorf("%s: %w", groups[i], err)
 		}
+		groups[i].images = images
 		return nil
 	})
 	if err == nil {
+		t.groups = of
 		t.log.Info("the images of all samples are there", "task", t.opts.Name, "samples", len(t.opts.Samples), "kinds", len(groups), "took", time.Since(began).Round(time.Millisecond))
 	}
 	return err
 }
 
 // group sorts the samples by the images that they need, in the order in which the first of each is met.
-func (t *Task) group(ctx context.Context, p fumehood.Preparer) ([]*group, error) {
+func (t *Task) group(ctx context.Context, p fumehood.Preparer) (groups []*group, of map[sandboxOf]*group, err error) {
 	type sandbox struct {
-		sample, key string
-		spec        fumehood.Spec
+		sandboxOf
+		key  string
+		spec fumehood.Spec
 	}
 	var all []sandbox
 	for i := range t.opts.Samples {
 		s := &t.opts.Samples[i]
 		what, err := t.spec(s, 1)
 		if err != nil {
-			return nil, fmt.Errorf("sample %q: %w", s.ID, err)
+			return nil, nil, fmt.Errorf("sample %q: %w", s.ID, err)
 		}
-		all = append(all, sandbox{sample: s.ID, spec: what})
-		for _, other := range s.Others {
-			all = append(all, sandbox{sample: s.ID, spec: other})
+		all = append(all, sandbox{sandboxOf: sandboxOf{s.ID, own}, spec: what})
+		for i, other := range s.Others {
+			all = append(all, sandbox{sandboxOf: sandboxOf{s.ID, i}, spec: other})
 		}
 	}
-	err := each(ctx, len(all), runtime.GOMAXPROCS(0), func(ctx context.Context, i int) (err error) {
+	err = each(ctx, len(all), runtime.GOMAXPROCS(0), func(ctx context.Context, i int) (err error) {
 		if all[i].key, err = p.Needs(ctx, all[i].spec); err != nil {
 			return fmt.Errorf("sample %q: %w", all[i].sample, err)
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var groups []*group
+	of = map[sandboxOf]*group{}
 	byKey := map[string]*group{}
 	for _, one := range all {
 		g := byKey[one.key]
@@ -80,11 +94,20 @@ func (t *Task) group(ctx context.Context, p fumehood.Preparer) ([]*group, error)
 			byKey[one.key] = g
 			groups = append(groups, g)
 		}
+		of[one.sandboxOf] = g
 		if !slices.Contains(g.samples[max(0, len(g.samples)-1):], one.sample) { // it has not the same for both of its own
 			g.samples = append(g.samples, one.sample)
 		}
 	}
-	return groups, nil
+	return groups, of, nil
+}
+
+// images are those of a sandbox, or nil where nothing is prepared.
+func (t *Task) images(of sandboxOf) map[string]string {
+	if g := t.groups[of]; g != nil {
+		return g.images
+	}
+	return nil
 }
 
 // String names the samples, or some of them.

@@ -40,6 +40,10 @@ type Options struct {
 	Samples []Sample
 	// SetupTimeout bounds each set-up script. 0 means DefaultSetupTimeout.
 	SetupTimeout time.Duration
+	// Exclude returns the files and folders of this machine that no image of these samples is built of, wherever the context
+	// of the build has them: what tells how samples are judged, what only others are given, results of earlier runs. They
+	// are absolute, symbolic links resolved. Nil excludes nothing.
+	Exclude func(samples []string) []string
 	// Keep leaves all sandboxes in place, also those whose set-up has failed.
 	Keep bool
 	// Kept is told, when the task is closed, of all that were left in place, in the order of samples and epochs. Nil
@@ -88,6 +92,7 @@ type Task struct {
 	opts    Options
 	log     *slog.Logger
 	samples map[string]*Sample
+	groups  map[sandboxOf]*group // nil until all is prepared
 
 	mu       sync.Mutex
 	closed   bool
@@ -118,6 +123,9 @@ func Init(ctx context.Context, opts Options) (*Task, error) {
 	}
 	if opts.Kept == nil {
 		opts.Kept = func([]Kept) {}
+	}
+	if opts.Exclude == nil {
+		opts.Exclude = func([]string) []string { return nil }
 	}
 	if opts.Removed == nil {
 		opts.Removed = func(Removal) {}
@@ -230,6 +238,9 @@ func (t *Task) spec(s *Sample, epoch int) (fumehood.Spec, error) {
 	}
 	if !unset(what) {
 		return what, errNotUnset
+	}
+	if images := t.images(sandboxOf{s.ID, own}); images != nil {
+		what.Images = images
 	}
 	what.Sample = fumehood.Sample{Task: t.opts.Name, ID: s.ID, Epoch: epoch}
 	what.Keep = t.opts.Keep

@@ -25,8 +25,10 @@ type prepared struct {
 	fail map[string]error // of what is needed
 	wait func(ctx context.Context) error
 
-	mu  sync.Mutex
-	got []string
+	mu       sync.Mutex
+	got      []string
+	excluded []string // what is needed, and what is excluded from it
+	started  []string // the images
 }
 
 func newFake() *prepared {
@@ -67,17 +69,23 @@ func (p *prepared) Needs(_ context.Context, spec fumehood.Spec) (string, error) 
 	return needs(spec), nil
 }
 
-func (p *prepared) Prepare(ctx context.Context, spec fumehood.Spec) error {
+func (p *prepared) Prepare(ctx context.Context, spec fumehood.Spec, opts fumehood.PrepareOptions) (map[string]string, error) {
 	if p.wait != nil {
-		return p.wait(ctx)
+		return nil, p.wait(ctx)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.got = append(p.got, needs(spec))
-	return p.fail[needs(spec)]
+	if len(opts.Exclude) > 0 {
+		p.excluded = append(p.excluded, needs(spec)+" "+strings.Join(opts.Exclude, " "))
+	}
+	return map[string]string{"default": "id of " + needs(spec)}, p.fail[needs(spec)]
 }
 
 func (p *prepared) Start(ctx context.Context, spec fumehood.Spec) (*fumehood.Sandbox, error) {
+	p.mu.Lock()
+	p.started = append(p.started, spec.Images["default"])
+	p.mu.Unlock()
 	spec.Compose = nil // the fake has none
 	return p.Provider.Start(ctx, spec)
 }
@@ -135,6 +143,35 @@ func TestImagesArePreparedOnceForAllSamplesThatNeedTheSame(t *testing.T) {
 	slices.Sort(p.got)
 	if !slices.Equal(p.got, []string{"0", "1", "2", "other"}) {
 		t.Errorf("got %q", p.got)
+	}
+}
+
+// What runs is what was prepared, whatever a name leads to by then, in the sandboxes beside as well.
+func TestSandboxesRunTheImagesThatWerePrepared(t *testing.T) {
+	p := newFake()
+	samples := []task.Sample{{ID: "a", Others: []fumehood.Spec{{Image: "grader"}}}, {ID: "b", Spec: &fumehood.Spec{Image: "other"}}}
+	opts := task.Options{Name: "t", Provider: p, Samples: samples, Spec: fumehood.Spec{Image: "mine"}, Exclude: func(samples []string) []string { return samples }}
+	solve := func(ctx context.Context, a *task.Attempt) error {
+		if a.Sample.ID != "a" {
+			return nil
+		}
+		return errors.Join(
+			a.Beside(ctx, fumehood.Spec{Image: "grader"}, func(context.Context, *fumehood.Sandbox) error { return nil }),
+			a.Beside(ctx, fumehood.Spec{Image: "unforeseen"}, func(context.Context, *fumehood.Sandbox) error { return nil }))
+	}
+	passed := func(context.Context, *task.Attempt) (task.Score, error) { return task.Score{Value: 1}, nil }
+	for res, err := range task.Run(t.Context(), opts, task.RunOptions{Solve: solve, Score: passed}) {
+		if err != nil || res.Error != nil {
+			t.Errorf("%+v, %v", res.Error, err)
+		}
+	}
+	slices.Sort(p.started)
+	if want := []string{"", "id of grader", "id of mine", "id of other"}; !slices.Equal(p.started, want) {
+		t.Errorf("got %q, want %q", p.started, want)
+	}
+	slices.Sort(p.excluded)
+	if want := []string{"grader a", "mine a", "other b"}; !slices.Equal(p.excluded, want) {
+		t.Errorf("got %q, want %q", p.excluded, want)
 	}
 }
 

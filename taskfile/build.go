@@ -13,21 +13,29 @@ import (
 type building struct {
 	env  *spec.Environment
 	of   []*fumehood.Spec // the sandboxes that have it
+	ids  []string         // of their samples
 	done bool
 }
 
-// needs notes that a sandbox is of an environment.
-func (e environment) needs(s *fumehood.Spec) {
+// needs notes that a sample's sandbox is of an environment.
+func (e environment) needs(id string, s *fumehood.Spec) {
 	if e.building != nil {
 		e.building.of = append(e.building.of, s)
+		e.building.ids = append(e.building.ids, id)
 	}
 }
+
+// KeepFromImages keeps files and folders of this machine from the contexts of all builds: folders of runs, say, in which
+// answers could be looked up. The task file, files of samples and what only graders see are kept from them anyway, and of
+// what samples are given all that not every sample of the image has. It comes before Build and task.Run.
+func (f *File) KeepFromImages(paths ...string) { f.secrets.Add(paths...) }
 
 // Build builds the images of the environment specs that have a docker.build, each unless it is there of the same inputs
 // (see envimage.Build), and has the sandboxes be of just these. It comes before Options, for a task of the provider
 // docker. progress is told each step; nil tells nobody.
 func (f *File) Build(ctx context.Context, p fumehood.Provider, progress func(tag, step string)) error {
 	for _, b := range f.buildings {
+		b.env.Exclude = f.secrets.Exclude(b.ids)
 		builder, ok := p.(fumehood.ImageBuilder)
 		if !ok {
 			return &fumehood.Error{Op: "build images", Path: b.env.File, Class: fumehood.ErrUnsupported, Err: fmt.Errorf("provider %s builds none", p.Name())}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/buildcontext"
 	"github.com/fumehood/fumehood/score"
 	"github.com/fumehood/fumehood/spec"
 	"github.com/fumehood/fumehood/task"
@@ -54,6 +55,7 @@ type File struct {
 	provider  string
 	byID      map[string]*Sample
 	buildings []*building
+	secrets   buildcontext.Secrets // of which no image is built, see KeepFromImages
 	// unstarted holds, for attempts whose solver has ended since a step could not be started, what is to be said of it.
 	unstarted sync.Map // of *task.Attempt to string
 }
@@ -126,7 +128,7 @@ type Environment struct {
 	// Env holds variables. Numbers, true and false need quotes.
 	Env map[string]string `yaml:"env"`
 	// Network is none (also when absent), bridge, host, or the name of a network that exists. Everything but none
-	// loosens the isolation.
+	// loosens the isolation; host and one that exists need the user's --allow-unsafe.
 	Network string `yaml:"network" form:"network"`
 	// Runtime is the name of one of the daemon's container runtimes, such as runsc for gVisor. Absent means the user's
 	// choice, else the daemon's default.

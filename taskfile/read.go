@@ -65,6 +65,7 @@ func Read(path string, opts ReadOptions) (*File, error) {
 		return nil, &fumehood.Error{Op: "read task", Path: path, Class: fumehood.ErrConfig, Err: err}
 	}
 	f := &File{File: path, byID: map[string]*Sample{}}
+	f.KeepFromImages(path)
 	d := &strict.Decoder{File: path, Forms: forms, Types: types, MaxAliased: opts.maxAliased}
 	if d.Document(text, maxTask, "a task", f) {
 		own := source{file: path, dir: dir, gate: gate}
@@ -80,6 +81,7 @@ func Read(path string, opts ReadOptions) (*File, error) {
 	}
 	var errs []error
 	for _, name := range f.SamplesFrom {
+		f.KeepFromImages(inDir(dir, name))
 		more, err := samplesOf(gate, inDir(dir, name), opts)
 		errs = append(errs, err)
 		f.Samples = append(f.Samples, more...)
@@ -87,6 +89,12 @@ func Read(path string, opts ReadOptions) (*File, error) {
 	for _, pattern := range f.SampleFolders {
 		more, err := folders(gate, dir, pattern)
 		errs = append(errs, err)
+		for _, s := range more {
+			if s == nil { // one of the errors
+				continue
+			}
+			f.KeepFromImages(s.source.file)
+		}
 		f.Samples = append(f.Samples, more...)
 	}
 	if err := errors.Join(errs...); err != nil {

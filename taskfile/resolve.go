@@ -56,9 +56,26 @@ func (f *File) resolve(dir string, gate hostpath.Gate, opts ReadOptions) error {
 			break
 		}
 		f.byID[s.ID] = s
+		f.noteFiles(s)
 	}
 	f.provider, f.buildings = cmp.Or(envs.provider, spec.TypeDocker), envs.buildings
 	return errors.Join(errs...)
+}
+
+// noteFiles notes the files of a sample that images may not have, or its own only.
+func (f *File) noteFiles(s *Sample) {
+	f.secrets.AddOf(s.ID, s.content.Setup.Path)
+	for _, content := range s.content.Files {
+		f.secrets.AddOf(s.ID, content.Path)
+	}
+	for _, st := range s.steps {
+		f.secrets.AddOf(s.ID, st.stdin.Path)
+	}
+	if s.grader != nil {
+		for _, m := range s.grader.Hidden {
+			f.KeepFromImages(m.Host)
+		}
+	}
 }
 
 // resolve sets what follows from a sample and the defaults.
@@ -91,7 +108,7 @@ func (s *Sample) resolve(defaults *Defaults, from source, envs *environments) er
 		return err
 	}
 	s.spec = env.with(s.Limits, defaults.Limits)
-	env.needs(&s.spec)
+	env.needs(s.ID, &s.spec)
 	if err := s.spec.Validate(); err != nil {
 		return err
 	}
@@ -242,7 +259,7 @@ func (s *Sample) resolveScore(defaults *Defaults, from source, env environment, 
 		}
 		return nil
 	}
-	g, err := grader.resolve(where, env, envs)
+	g, err := grader.resolve(s.ID, where, env, envs)
 	if err != nil {
 		return fmt.Errorf("grader: %w", err)
 	}
@@ -250,8 +267,8 @@ func (s *Sample) resolveScore(defaults *Defaults, from source, env environment, 
 	return nil
 }
 
-// resolve is the grader, but for its provider, of a sample with that environment.
-func (g *Grader) resolve(from source, env environment, envs *environments) (*score.Grader, error) {
+// resolve is the grader, but for its provider, of the sample id with that environment.
+func (g *Grader) resolve(id string, from source, env environment, envs *environments) (*score.Grader, error) {
 	if g.Environment != nil {
 		var err error
 		if env, err = envs.of(g.Environment, from); err != nil {
@@ -264,7 +281,7 @@ func (g *Grader) resolve(from source, env environment, envs *environments) (*sco
 		Spec: env.with(g.Limits, spec.Limits{}), Artifacts: g.Artifacts, ByExitCode: g.Score == scoreExitCode, MaxBytes: g.MaxSize, MaxFiles: g.MaxFiles,
 		Cmd: fumehood.Cmd{Args: g.Command, User: g.User, Dir: g.Workdir, Env: g.Env, Wall: limit(g.Timeout)},
 	}
-	env.needs(&out.Spec)
+	env.needs(id, &out.Spec)
 	for _, host := range slices.Sorted(maps.Keys(g.Hidden)) {
 		path := inDir(from.dir, host)
 		if from.data && !filepath.IsLocal(host) {

@@ -29,7 +29,7 @@ func (f *File) Options(p fumehood.Provider) (task.Options, error) {
 			}
 		}
 	}
-	opts := task.Options{Name: f.Name, Provider: p, SetupTimeout: f.SetupTimeout}
+	opts := task.Options{Name: f.Name, Provider: p, SetupTimeout: f.SetupTimeout, Exclude: f.secrets.Exclude}
 	for _, s := range f.Samples {
 		sample := s.content
 		sample.Spec = &s.spec

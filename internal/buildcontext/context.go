@@ -35,7 +35,8 @@ type Tree struct {
 	dir     string
 	prefix  string // where it is in the context; empty for its root
 	options workspace.CreateOptions
-	hash    string // of what is taken of it
+	hash    string   // of what is taken of it
+	without []string // what is there and was excluded
 }
 
 // Folder is an empty folder of that name in a context; of no name, nothing.
@@ -50,6 +51,9 @@ type Options struct {
 	// AnyLinks takes links that lead out of the folder too, as Docker does. They are never followed, here or by
 	// builders; else they are an ErrConfig, for in an image they are broken.
 	AnyLinks bool
+	// Exclude is left out besides, whatever Matcher says: absolute paths, symbolic links resolved. A folder in one of them
+	// is an ErrConfig.
+	Exclude []string
 }
 
 // NewTree looks at all of a folder; prefix is where it goes in the context, empty for its root. What cannot go
@@ -58,8 +62,21 @@ func NewTree(ctx context.Context, dir, prefix string, opts Options) (*Tree, erro
 	t := &Tree{dir: dir, prefix: prefix, options: workspace.CreateOptions{
 		Compression: workspace.None, Limits: workspace.Limits{Bytes: maxContext, Entries: maxContextEntries},
 	}}
-	if matcher := opts.Matcher; matcher != nil {
+	excluded, err := below(dir, opts.Exclude)
+	if err != nil {
+		return nil, err
+	}
+	if matcher := opts.Matcher; matcher != nil || len(excluded) > 0 {
 		t.options.Take = func(p string) (take, below bool) {
+			if excluded[p] {
+				if t.hash == "" { // it is read for the first time
+					t.without = append(t.without, p)
+				}
+				return false, false // nor what is in it
+			}
+			if matcher == nil {
+				return true, true
+			}
 			ignored, err := matcher.MatchesOrParentMatches(filepath.FromSlash(p))
 			take = !ignored || err != nil // the patterns have been checked
 			return take, take || matcher.Exclusions()

@@ -76,11 +76,8 @@ func (a *app) ofEnvironment(e *spec.Environment, s fumehood.Spec) (fumehood.Spec
 	}
 	of := *e
 	of.Docker.MountWorkspace = new(false)
-	if s.Network != "" {
-		of.Docker.Network = s.Network
-	}
 	what, notes, err := of.Sandbox(spec.SandboxOptions{
-		Volumes: spec.VolumeLayers{Workspace: dir, Spawn: s.Mounts}, Image: s.Image, User: s.User, Env: s.Env, Host: os.Environ(), GOOS: runtime.GOOS,
+		Volumes: spec.VolumeLayers{Workspace: dir, Spawn: s.Mounts}, Image: s.Image, User: s.User, Network: s.Network, Env: s.Env, Host: os.Environ(), GOOS: runtime.GOOS,
 	})
 	if err != nil {
 		return s, err

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/hostpath"
 	"github.com/fumehood/fumehood/runs"
 	"github.com/fumehood/fumehood/task"
 	"github.com/fumehood/fumehood/taskfile"
@@ -131,6 +132,9 @@ func runEval(ctx context.Context, a *app, o evalOptions) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.Close(ctx)) }()
+	if err := keepRunsFromImages(f, o.runs); err != nil {
+		return err
+	}
 	if err := f.Build(ctx, p, a.building); err != nil {
 		return err
 	}
@@ -149,6 +153,7 @@ func runEval(ctx context.Context, a *app, o evalOptions) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
+	f.KeepFromImages(r.Dir())
 	opts.Logger, opts.Journal = a.log, r.Journal
 	var kept []task.Kept
 	opts.Keep, opts.Kept = o.keep, func(all []task.Kept) { kept = all }
@@ -180,6 +185,22 @@ func runEval(ctx context.Context, a *app, o evalOptions) (err error) {
 	case summary.Recorded > summary.Passed+summary.Failed, o.how.FailFast && summary.Failed > 0:
 		return &exitError{code: exitCheckFailed}
 	}
+	return nil
+}
+
+// keepRunsFromImages keeps folders of runs from the contexts of builds: those in the task's folder, and all of dir, where
+// new ones go, unless the task lies in it.
+func keepRunsFromImages(f *taskfile.File, dir string) error {
+	task := filepath.Dir(f.File)
+	below, err := runs.Below(task)
+	if err != nil {
+		return err
+	}
+	f.KeepFromImages(below...)
+	if hostpath.Contains(dir, task) {
+		return nil
+	}
+	f.KeepFromImages(dir)
 	return nil
 }
 

@@ -194,8 +194,8 @@ func (c *checking) service(svc *types.ServiceConfig) {
 }
 
 func (c *checking) ports(keys []string, n int) {
-	if n > maxPorts {
-		c.refuse(keys, "%d ports of one service are too many: %d at most", n, maxPorts)
+	if n > fumehood.MaxPorts {
+		c.refuse(keys, "%d ports of one service are too many: %d at most", n, fumehood.MaxPorts)
 	}
 }
 

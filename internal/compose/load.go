@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -194,16 +195,9 @@ func (l *loading) environment() error {
 	maps.Copy(l.env, l.src.Env)
 	files := slices.Clone(l.src.EnvFiles)
 	if len(files) == 0 {
-		file := filepath.Join(l.dir, ".env")
-		info, err := hostpath.Stat(file)
-		if errors.Is(err, os.ErrDeadlineExceeded) {
+		var err error
+		if files, err = l.dotEnv(l.dir); err != nil {
 			return err
-		}
-		if err == nil && info.Mode().IsRegular() {
-			if err := l.gate.File(file, maxFile); err != nil {
-				return err
-			}
-			files = append(files, file)
 		}
 	}
 	vars, err := l.readVariables(l.env, files)
@@ -212,6 +206,19 @@ func (l *loading) environment() error {
 	}
 	l.env = l.env.Merge(vars)
 	return nil
+}
+
+// dotEnv is the file .env of a folder, where there is one that the gate lets pass.
+func (l *loading) dotEnv(dir string) ([]string, error) {
+	file := filepath.Join(dir, ".env")
+	info, err := hostpath.Stat(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), err == nil && info.IsDir():
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return []string{file}, l.gate.File(file, maxFile)
 }
 
 // readVariables reads files of variables, each in time. A value may refer to those before it.

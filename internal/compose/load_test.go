@@ -326,9 +326,9 @@ services:
     tmpfs: ["/run:size=1m"]
     configs: [c]
     depends_on: {db: {condition: service_healthy}}
-  db: {image: b, scale: 2, volumes: ["d:/d"], sysctls: {net.core.somaxconn: 10}}
+  db: {image: b, scale: 2, volumes: ["data:/d"], sysctls: {net.core.somaxconn: 10}}
 configs: {c: {content: "$$x ${A}"}}
-volumes: {d: {}}
+volumes: {data: {}}
 `, fumehood.Compose{Env: map[string]string{"A": "a$b$$c"}, Egress: fumehood.EgressInternet})
 	p.Apply(Policy{})
 	first, err := p.YAML()
@@ -359,5 +359,34 @@ func TestLoad_guestVolume(t *testing.T) {
 		if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "compose.yaml:2: volumes.fumehood-guest: is the name of the guest's own volume") {
 			t.Errorf("unsafe %v: got %v", unsafe, err)
 		}
+	}
+}
+
+// Where something is mounted is a place in the container of its own, and what is mounted lies in what is named.
+func TestLoad_targets(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ service, says string }{
+		"the root":               {"volumes: ['vol:/']", "volumes: wanted an absolute path"},
+		"the root by ..":         {"volumes: [{type: volume, source: vol, target: /a/..}]", "volumes: wanted an absolute path"},
+		"a relative one":         {"volumes: [{type: volume, source: vol, target: a}]", "volumes: wanted an absolute path"},
+		"a volume of one letter": {"volumes: ['v:/c']", `"v:/c" is read as a path of a Windows drive`},
+		"a tmpfs at the root":    {"tmpfs: ['/:size=1m']", "tmpfs: wanted an absolute path"},
+		"a secret at the root":   {"secrets: [{source: s, target: /}]", "secrets: wanted an absolute path"},
+		"the guest":              {"volumes: ['vol:/x/../.fumehood/guest']", "volumes: /.fumehood/guest is taken"},
+		"a subpath out":          {"volumes: [{type: volume, source: vol, target: /x, volume: {subpath: ../../..}}]", `the subpath "../../.." leads out`},
+		"an absolute subpath":    {"volumes: [{type: volume, source: vol, target: /x, volume: {subpath: /etc}}]", `the subpath "/etc" leads out`},
+		"a subpath of an image":  {"volumes: [{type: image, source: i, target: /x, image: {subpath: ../x}}]", `the subpath "../x" leads out`},
+		"a subpath":              {"volumes: [{type: volume, source: vol, target: /x, volume: {subpath: a/b}}]", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := load(t, "services: {a: {image: i, "+tt.service+"}}\nvolumes: {vol: {}}\nsecrets: {s: {file: ./x}}\n", fumehood.Compose{AllowUnsafe: true})
+			if tt.says == "" {
+				if err != nil {
+					t.Error(err)
+				}
+			} else if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("got %v", err)
+			}
+		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -26,19 +27,21 @@ func (c *checking) mounts(svc *types.ServiceConfig) {
 			}
 			if v.Volume != nil {
 				c.labels(append(slices.Clip(at), "labels"), types.Labels(v.Volume.Labels))
+				c.subpath(at, v.Volume.Subpath)
 			}
-		case types.VolumeTypeTmpfs, types.VolumeTypeImage:
+		case types.VolumeTypeImage:
+			if v.Image != nil {
+				c.subpath(at, v.Image.SubPath)
+			}
+		case types.VolumeTypeTmpfs:
 		default:
 			c.refuse(at, "cannot be honoured: the Engine has no mounts of the type %q here", v.Type)
 		}
-		if covers(v.Target) {
-			c.refuse(at, "%s is taken: commands are run by what is mounted at %s", v.Target, GuestDir)
-		}
+		c.target(at, v.Target)
 	}
 	for _, t := range svc.Tmpfs {
-		if target, _, _ := strings.Cut(t, ":"); covers(target) {
-			c.refuse(of(svc, "tmpfs"), "%s is taken: commands are run by what is mounted at %s", target, GuestDir)
-		}
+		target, _, _ := strings.Cut(t, ":")
+		c.target(of(svc, "tmpfs"), target)
 	}
 	for _, from := range svc.VolumesFrom {
 		if strings.HasPrefix(from, types.ContainerPrefix) {
@@ -47,10 +50,26 @@ func (c *checking) mounts(svc *types.ServiceConfig) {
 	}
 }
 
-// covers says whether a mount would hide the guest.
-func covers(target string) bool {
-	target = filepath.ToSlash(filepath.Clean(target))
-	return target == GuestDir || strings.HasPrefix(target, GuestDir+"/")
+// drive matches what Compose's short form takes for a path of Windows.
+var drive = regexp.MustCompile(`^[A-Za-z]:/`)
+
+// target checks where something is mounted in a container: nowhere that would hide the guest.
+func (c *checking) target(at []string, target string) {
+	switch clean := path.Clean(target); {
+	case drive.MatchString(target):
+		c.refuse(at, "%q is read as a path of a Windows drive: for a volume of one letter use the long form, {type: volume, source: %s, target: %s}", target, target[:1], target[2:])
+	case !path.IsAbs(target) || clean == "/":
+		c.refuse(at, "wanted an absolute path in the container that is not its root, found %q", target)
+	case clean == GuestDir || strings.HasPrefix(clean, GuestDir+"/"):
+		c.refuse(at, "%s is taken: commands are run by what is mounted at %s", target, GuestDir)
+	}
+}
+
+// subpath checks the part of a volume or an image that is mounted.
+func (c *checking) subpath(at []string, sub string) {
+	if sub != "" && !filepath.IsLocal(sub) {
+		c.refuse(at, "the subpath %q leads out of what is mounted", sub)
+	}
 }
 
 func (c *checking) bind(at []string, v types.ServiceVolumeConfig) {
@@ -148,9 +167,7 @@ func (c *checking) files(svc *types.ServiceConfig) {
 		if !path.IsAbs(target) {
 			target = path.Join(dir, target)
 		}
-		if covers(target) {
-			c.refuse(at, "%s is taken: commands are run by what is mounted at %s", target, GuestDir)
-		}
+		c.target(at, target)
 		switch {
 		case f.File != "" && (ref.UID != "" || ref.GID != "" || ref.Mode != nil):
 			c.refuse(at, "%s: uid, gid and mode cannot be honoured for a file, which is mounted as it is on the host; give its content by environment or content", ref.Source)

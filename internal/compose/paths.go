@@ -139,18 +139,14 @@ func (l *loading) included(file string, value any, at, inner base, env types.Map
 			files = append(files, path)
 		}
 	}
-	if len(listOf(value)) == 0 {
-		path := filepath.Join(inner.loader, ".env")
-		info, err := hostpath.Stat(path)
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return nil, err
-		}
-		if err == nil && !info.IsDir() {
-			files = []string{path}
-		}
-	}
 	for _, path := range files {
 		if err := l.gate.File(path, maxFile); err != nil {
+			return nil, err
+		}
+	}
+	if len(listOf(value)) == 0 {
+		var err error
+		if files, err = l.dotEnv(inner.loader); err != nil {
 			return nil, err
 		}
 	}

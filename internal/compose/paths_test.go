@@ -144,7 +144,7 @@ func TestProject_Load(t *testing.T) {
 
 // What a project names is read only if it is a regular file of a bounded size. Nothing is waited for.
 func TestAProjectReadsRegularFilesOnly(t *testing.T) {
-	for _, key := range []string{"env_file: PATH", "label_file: PATH", "extends: {file: PATH, service: b}", "include"} {
+	for _, key := range []string{"env_file: PATH", "label_file: PATH", "extends: {file: PATH, service: b}", "include", ".env", "include's .env"} {
 		for name, make := range map[string]func(path string) error{
 			"a FIFO":   func(path string) error { return syscall.Mkfifo(path, 0o600) },
 			"a device": func(path string) error { return os.Symlink("/dev/zero", path) },
@@ -153,17 +153,28 @@ func TestAProjectReadsRegularFilesOnly(t *testing.T) {
 		} {
 			t.Run(key+"/"+name, func(t *testing.T) {
 				file := "services: {a: {image: i, " + key + "}}\n"
-				if key == "include" {
+				files, at := map[string]string{}, "x"
+				switch key {
+				case "include":
 					file = "services: {a: {image: i}}\ninclude: [PATH]\n"
+				case ".env":
+					file, at = "services: {a: {image: i}}\n", ".env"
+				case "include's .env":
+					file, at = "services: {a: {image: i}}\ninclude: [sub/x.yaml]\n", "sub/.env"
+					files["sub/x.yaml"] = "services: {b: {image: i}}\n"
 				}
-				dir := project(t, map[string]string{"compose.yaml": strings.ReplaceAll(file, "PATH", "x")})
-				if err := make(filepath.Join(dir, "x")); err != nil {
+				if at != "x" && name == "a folder" {
+					t.Skip("no variables are in a folder .env, as with Compose")
+				}
+				files["compose.yaml"] = strings.ReplaceAll(file, "PATH", "x")
+				dir := project(t, files)
+				if err := make(filepath.Join(dir, at)); err != nil {
 					t.Fatal(err)
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				_, err := Load(ctx, "box", fumehood.Compose{Files: []string{filepath.Join(dir, "compose.yaml")}, AllowRead: []string{"/dev/zero"}})
-				if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "x") {
+				if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), at) {
 					t.Errorf("got %v", err)
 				}
 			})

@@ -23,8 +23,6 @@ const (
 	maxSize   = 64 << 20
 	valueSize = 64
 	portSize  = 1 << 10
-	// maxPorts bounds the ports that one service publishes or exposes: each has a listener on this machine.
-	maxPorts = 1000
 )
 
 // errSize is the error of a project that comes to more than maxSize.

@@ -18,6 +18,8 @@ type Source struct {
 	Build *Build // nil for an image that is not built
 	// AllowUnsafe lets the Dockerfile do what buildcontext.Dockerfile.Check refuses. The user has allowed it.
 	AllowUnsafe bool
+	// Exclude is what a build does not get, as in fumehood.PrepareOptions.
+	Exclude []string
 }
 
 // When an image is pulled.

@@ -82,6 +82,8 @@ func (c *Client) translate(err error, op string) error {
 	case isConnectionBroken(err): // the daemon's end, say
 	case strings.Contains(err.Error(), "Pool overlaps with other one"), strings.Contains(err.Error(), "networks have overlapping IPv4"):
 		e.Err = like{cause{err}, ErrSubnet}
+	case strings.Contains(err.Error(), "has active endpoints"):
+		e.Hint = "where `docker network inspect` shows no container, the daemon has lost count, and has to be restarted (github.com/moby/moby/issues/42119)"
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		e.Class = fumehood.ErrCancelled
 	case client.IsErrConnectionFailed(err):

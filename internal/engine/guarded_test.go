@@ -384,3 +384,17 @@ func TestContainerCreate_Seccomp(t *testing.T) {
 		})
 	}
 }
+
+// The Engine sometimes counts endpoints on a network that are gone, until it is restarted: that is no fault of the configuration.
+func TestRemove_lostEndpoints(t *testing.T) {
+	c, _ := guard(t, io.Discard, func(r *http.Request, _ int) (*http.Response, error) {
+		if r.Method == http.MethodDelete {
+			return answer(403, `{"message":"error while removing network: network n id 1 has active endpoints"}`), nil
+		}
+		return answer(200, `{"Name":"n","Id":"1","Containers":{}}`), nil
+	})
+	err := c.Remove(t.Context(), Object{Kind: Network, ID: "1", Name: "n"})
+	if !errors.Is(err, fumehood.ErrInfrastructure) || !strings.Contains(fmt.Sprint(err), "remove network n") || !strings.Contains(fmt.Sprint(err), "has to be restarted") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -63,6 +63,13 @@ func resolve(path string) (string, error) {
 	return Real(abs), nil
 }
 
+// Contains reports whether a path is dir or lies in it, symbolic links resolved.
+func Contains(dir, path string) bool {
+	dir, err1 := filepath.Abs(dir)
+	path, err2 := filepath.Abs(path)
+	return err1 == nil && err2 == nil && within(Real(dir), Real(path))
+}
+
 // within reports whether a path is dir or below it, by their names alone.
 func within(dir, path string) bool {
 	rel, err := filepath.Rel(dir, path)

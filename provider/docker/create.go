@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -124,7 +125,8 @@ func (sb *sandbox) adopt(ctx context.Context, project *compose.Project) error {
 // returns for which architecture they are.
 func (sb *sandbox) prepare(ctx context.Context) (arch string, err error) {
 	if sb.spec.Compose == nil {
-		image, err := sb.p.ensureImage(ctx, sb.spec.Image)
+		image, err := sb.image(ctx)
+		sb.ids = map[string]string{compose.DefaultService: image.ID}
 		return image.Arch, err
 	}
 	if sb.loaded, err = compose.Load(ctx, sb.spec.Name, *sb.spec.Compose); err != nil {
@@ -149,15 +151,21 @@ func (sb *sandbox) prepare(ctx context.Context) (arch string, err error) {
 	if err != nil {
 		return "", err
 	}
-	images, err := sb.p.prepare(ctx, sources, sb.spec.Compose)
+	var images map[string]prepared
+	if sb.spec.Images != nil {
+		images, err = sb.p.findPrepared(ctx, sources, sb.spec.Images)
+	} else {
+		images, err = sb.p.prepare(ctx, sources, sb.spec.Compose, sb.exclude)
+	}
 	if err != nil {
 		return "", err
 	}
-	sb.images = map[string]compose.Image{}
+	sb.images, sb.ids = map[string]compose.Image{}, map[string]string{}
 	first := ""
 	for _, name := range slices.Sorted(maps.Keys(images)) {
 		image := images[name]
 		sb.images[name] = compose.Image{Ref: image.Ref, Entrypoint: image.Entrypoint, Command: image.Command}
+		sb.ids[name] = image.ID
 		switch {
 		case image.Arch == "": // the image does not say
 		case arch == "":
@@ -173,11 +181,21 @@ func (sb *sandbox) prepare(ctx context.Context) (arch string, err error) {
 	return arch, nil
 }
 
+// image is the image of a sandbox without a project.
+func (sb *sandbox) image(ctx context.Context) (engine.Image, error) {
+	if sb.spec.Images == nil {
+		return sb.p.ensureImage(ctx, sb.spec.Image)
+	}
+	return sb.p.findID(ctx, compose.DefaultService, sb.spec.Images[compose.DefaultService])
+}
+
 // project makes the project to be created.
 func (sb *sandbox) project(ctx context.Context, guest string, unheld compose.Unheld) (*compose.Project, error) {
 	if sb.loaded == nil {
 		main := compose.Main{Volume: guest, Serve: sb.serves(), Sockets: sb.makeSockets(compose.DefaultService), ConfigFile: sb.projectFile(), Runtimes: sb.p.runtimesKnown(), Unheld: unheld}
-		return compose.Generate(sb.spec, main, sb.labels()), nil
+		spec := sb.spec
+		spec.Image = cmp.Or(spec.Images[compose.DefaultService], spec.Image)
+		return compose.Generate(spec, main, sb.labels()), nil
 	}
 	if sizes := sb.loaded.NetworksNeeded(); sb.subnets == nil && len(sizes) > 0 {
 		used, err := sb.p.usedSubnets(ctx)

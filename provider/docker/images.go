@@ -31,7 +31,7 @@ func shared[T any](ctx context.Context, group *flights, key string, f func(conte
 // there as it should be.
 func (p *Provider) ensureImage(ctx context.Context, ref string) (engine.Image, error) {
 	if source, is := p.builtin(ref); is {
-		built, err := p.prepare(ctx, []compose.Source{source}, &fumehood.Compose{})
+		built, err := p.prepare(ctx, []compose.Source{source}, &fumehood.Compose{}, nil)
 		return built[source.Service].Image, err
 	}
 	image, found, err := p.engine.Image(ctx, ref)

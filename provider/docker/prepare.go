@@ -22,11 +22,12 @@ type prepared struct {
 
 // prepare makes sure that the daemon has the images of all services of a project, and returns them by service.
 // First all that is missing is pulled, the images that others are built on too; then what has to be built is
-// built. Nothing is begun where anything is missing that may not be pulled or built: the error lists all of it.
-func (p *Provider) prepare(ctx context.Context, sources []compose.Source, opts *fumehood.Compose) (map[string]prepared, error) {
+// built. Nothing is begun where anything is missing that may not be pulled or built: the error lists all of it. No
+// build gets what is excluded.
+func (p *Provider) prepare(ctx context.Context, sources []compose.Source, opts *fumehood.Compose, exclude []string) (map[string]prepared, error) {
 	sources = slices.Clone(sources)
 	for i := range sources {
-		sources[i].AllowUnsafe = opts.AllowUnsafe
+		sources[i].AllowUnsafe, sources[i].Exclude = opts.AllowUnsafe, exclude
 	}
 	plan, err := p.planImages(sources)
 	if err != nil {
@@ -65,6 +66,37 @@ func (p *Provider) prepare(ctx context.Context, sources []compose.Source, opts *
 		images[s.Service] = image
 	}
 	return images, nil
+}
+
+// findPrepared are the images of all services of a project that were prepared before, by their ids.
+func (p *Provider) findPrepared(ctx context.Context, sources []compose.Source, ids map[string]string) (map[string]prepared, error) {
+	images := map[string]prepared{}
+	for _, s := range sources {
+		image, err := p.findID(ctx, s.Service, ids[s.Service])
+		if err == nil {
+			err = p.checkArch(s, image)
+		}
+		if err != nil {
+			return nil, err
+		}
+		images[s.Service] = prepared{image, image.ID}
+	}
+	return images, nil
+}
+
+// findID is the image of a service that was prepared before.
+func (p *Provider) findID(ctx context.Context, service, id string) (engine.Image, error) {
+	fail := func(class error, hint, format string, a ...any) (engine.Image, error) {
+		return engine.Image{}, &fumehood.Error{Op: "find image", Service: service, Class: class, Err: fmt.Errorf(format, a...), Hint: hint}
+	}
+	if id == "" {
+		return fail(fumehood.ErrConfig, "leave the project as it is while sandboxes of it are started", "none was prepared for this service")
+	}
+	image, found, err := p.engine.Image(ctx, id)
+	if err == nil && !found {
+		return fail(fumehood.ErrInfrastructure, "remove no images while sandboxes of them are started", "%s, which was prepared, is not there any more", id)
+	}
+	return image, err
 }
 
 // phaseTimeout bounds all pulls, and all builds, where a project does not say how long they may take.

@@ -298,7 +298,7 @@ func (b *imageBuild) context(ctx context.Context) (*buildcontext.Tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	return buildcontext.NewTree(ctx, dir, "", buildcontext.Options{Matcher: matcher, AnyLinks: true})
+	return buildcontext.NewTree(ctx, dir, "", buildcontext.Options{Matcher: matcher, AnyLinks: true, Exclude: b.source.Exclude})
 }
 
 // isBuilt looks for the image of the inputs. One that ships with the library gets its name where it lacks that.
@@ -376,7 +376,7 @@ func (p *Provider) runBuild(ctx context.Context, b *imageBuild, inputs string, t
 	if perr := <-packed; perr != nil {
 		err = perr // the first cause
 	}
-	return err
+	return tree.Explain(err)
 }
 
 // lockBuild keeps other processes of this user's from building the same. Where there can be no lock, the image

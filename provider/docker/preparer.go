@@ -18,6 +18,9 @@ func (p *Provider) Needs(ctx context.Context, spec fumehood.Spec) (string, error
 	if err := spec.Validate(); err != nil {
 		return "", err
 	}
+	if spec.Images != nil {
+		return hashOf(spec.Images), nil
+	}
 	if spec.Compose == nil {
 		return hashOf(cmp.Or(spec.Image, p.opts.DefaultImage)), nil
 	}
@@ -33,22 +36,22 @@ func (p *Provider) Needs(ctx context.Context, spec fumehood.Spec) (string, error
 }
 
 // Prepare gets the images of a spec's services, and the guest.
-func (p *Provider) Prepare(ctx context.Context, spec fumehood.Spec) error {
+func (p *Provider) Prepare(ctx context.Context, spec fumehood.Spec, opts fumehood.PrepareOptions) (map[string]string, error) {
 	const op = "prepare images"
 	spec.Name = cmp.Or(spec.Name, preparedName)
 	if spec.Compose == nil {
 		spec.Image = cmp.Or(spec.Image, p.opts.DefaultImage)
 	}
 	if err := p.check(ctx, spec); err != nil {
-		return err
+		return nil, err
 	}
-	sb := &sandbox{p: p, spec: spec}
+	sb := &sandbox{p: p, spec: spec, exclude: opts.Exclude}
 	arch, err := sb.prepare(ctx)
 	if err == nil {
 		_, err = p.ensureGuest(ctx, arch)
 	}
 	if err != nil {
-		return within(ctx, op, err)
+		return nil, within(ctx, op, err)
 	}
-	return nil
+	return sb.ids, nil
 }

@@ -24,6 +24,8 @@ type sandbox struct {
 
 	loaded   *compose.Project         // of a spec with a Compose project
 	images   map[string]compose.Image // of its services
+	ids      map[string]string        // of the images, by service
+	exclude  []string                 // what builds do not get
 	changes  []compose.Change         // that were made to it
 	services []*service               // the default one first; none before they are created
 

@@ -139,7 +139,7 @@ func supported(spec fumehood.Spec) error {
 	switch {
 	case spec.Compose != nil:
 		field, hint = "Compose", "use the docker provider"
-	case spec.Image != "":
+	case spec.Image != "", spec.Images != nil:
 		field, hint = "Image", "leave it empty, or use the docker provider"
 	case spec.User != "":
 		field, hint = "User", "leave it empty: commands run as the user who runs this"
