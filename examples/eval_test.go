@@ -260,8 +260,8 @@ func TestNoCheatScores(t *testing.T) {
 		}
 	}
 	got := eval(t, "cheats", args...)
-	if files, err := filepath.Glob("cheats/submissions/*"); err != nil || len(files) != len(f.Samples) || len(files) < 40 {
-		t.Errorf("%d submissions, and %d samples: %v", len(files), len(f.Samples), err)
+	if files, err := filepath.Glob("cheats/submissions/*"); err != nil || len(files)+1 != len(f.Samples) || len(files) < 40 {
+		t.Errorf("%d submissions, one of them tried twice, and %d samples: %v", len(files), len(f.Samples), err)
 	}
 	for id, score := range scores(t, got) {
 		want := 0.0

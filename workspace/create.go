@@ -260,19 +260,9 @@ func (p *packer) leaf(r *os.Root, d fs.DirEntry, name string) error {
 	case mode&fs.ModeSymlink != 0:
 		return p.link(r, d.Name(), name)
 	default:
-		p.skipped = append(p.skipped, Skipped{name, kind(mode)})
+		p.skipped = append(p.skipped, Skipped{name, archive.Kind(mode)})
 		return nil
 	}
-}
-
-func kind(mode fs.FileMode) string {
-	switch {
-	case mode&fs.ModeSocket != 0:
-		return "socket"
-	case mode&fs.ModeNamedPipe != 0:
-		return "pipe"
-	}
-	return "device"
 }
 
 func (p *packer) link(r *os.Root, base, name string) error {

@@ -47,7 +47,7 @@ func packOne(tw *tar.Writer, file, name string, d fs.DirEntry) error {
 			return err
 		}
 	case !mode.IsRegular():
-		return fmt.Errorf("%w: %s is a %s, which cannot be copied", ErrNotRegular, file, kind(mode))
+		return fmt.Errorf("%w: %s is a %s, which cannot be copied", ErrNotRegular, file, Kind(mode))
 	}
 	head, err := tar.FileInfoHeader(info, filepath.ToSlash(link))
 	if err != nil {
@@ -99,8 +99,11 @@ func OpenRegular(file string) (*os.File, error) {
 	return f, nil
 }
 
-func kind(mode fs.FileMode) string {
+// Kind names what is neither a regular file nor a folder.
+func Kind(mode fs.FileMode) string {
 	switch {
+	case mode&fs.ModeSymlink != 0:
+		return "link"
 	case mode&fs.ModeSocket != 0:
 		return "socket"
 	case mode&fs.ModeNamedPipe != 0:

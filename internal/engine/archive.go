@@ -19,6 +19,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/archive"
 )
 
 // maxLinks is how many links are followed for one path, as Linux has it (MAXSYMLINKS).
@@ -143,24 +144,11 @@ func (c *Client) checkLookup(ctx context.Context, container, file string) error 
 		return nil
 	case err == nil:
 		return &fumehood.Error{
-			Class: fumehood.ErrNotRegular, Err: fmt.Errorf("the Engine would wait for ever at the container's %s, which is a %s", file, kindOf(mode)),
+			Class: fumehood.ErrNotRegular, Err: fmt.Errorf("the Engine would wait for ever at the container's %s, which is a %s", file, archive.Kind(mode)),
 			Hint: "make it a regular file, or read files by the guest",
 		}
 	}
 	return err
-}
-
-// kindOf names what is neither a regular file nor a folder.
-func kindOf(mode fs.FileMode) string {
-	switch {
-	case mode&fs.ModeSymlink != 0:
-		return "link without an end"
-	case mode&fs.ModeNamedPipe != 0:
-		return "pipe"
-	case mode&fs.ModeSocket != 0:
-		return "socket"
-	}
-	return "device"
 }
 
 // hidden are the file systems that a container has only while it runs. The Engine's archive calls do not

@@ -1,7 +1,7 @@
 sh /tmp/known-answers.sh
 python3 -I - <<'P'
 import os
-os.chdir("/work/solution")
+os.chdir("/solve/solution")
 for i in range(4000):
     os.mkdir("d")
     os.chdir("d")

@@ -1,1 +1,1 @@
-mknod /work/solution/primes.py c 1 5 || ln -s /dev/zero /work/solution/primes.py
+mknod /solve/solution/primes.py c 1 5 || ln -s /dev/zero /solve/solution/primes.py

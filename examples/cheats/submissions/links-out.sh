@@ -1,3 +1,3 @@
-ln -s ../../../../../../etc/shadow /work/solution/primes.py
-ln -s /proc/1/root /work/solution/root
-ln -s . /work/solution/loop
+ln -s ../../../../../../etc/shadow /solve/solution/primes.py
+ln -s /proc/1/root /solve/solution/root
+ln -s . /solve/solution/loop

@@ -1,5 +1,5 @@
 sh /tmp/known-answers.sh
 python3 -I - <<'P'
 for i in range(60000):
-    open(f"/work/solution/{i}", "w").close()
+    open(f"/solve/solution/{i}", "w").close()
 P

