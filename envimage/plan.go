@@ -206,11 +206,8 @@ func newSubmissionPlan(ctx context.Context, e *spec.Environment, s Submission, b
 	if s.Tag == "" && e.Name == "" {
 		return nil, &fumehood.Error{Op: "build the image of " + s.Workspace, Class: fumehood.ErrConfig, Err: errors.New("the environment has no name"), Hint: "name it, or give the image's tag"}
 	}
-	if why := spec.UnsafeNetwork(e.Docker.Network); why != "" && !e.AllowUnsafe {
-		return nil, &fumehood.Error{
-			Op: "build the image of " + s.Workspace, Class: fumehood.ErrConfig, Err: fmt.Errorf("docker.network: %s: %s", e.Docker.Network, why),
-			Hint: "use bridge or none, or allow it with AllowUnsafe, --allow-unsafe",
-		}
+	if err := spec.CheckNetwork("docker.network", e.Docker.Network); err != nil && !e.AllowUnsafe {
+		return nil, err
 	}
 	if e.Setup.LoginShell {
 		return nil, &fumehood.Error{Op: "build the image of " + s.Workspace, Class: fumehood.ErrConfig, Err: errors.New("setup.login_shell is not for submissions: such a shell runs files that they could bring")}

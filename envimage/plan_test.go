@@ -225,3 +225,16 @@ func TestTheStateOfAnImage(t *testing.T) {
 		}
 	}
 }
+
+// The set-up runs code of the submission: a file does not give it the host's network.
+func TestTheSetUpOfASubmissionHasNoNetworkThatIsNotSafe(t *testing.T) {
+	e := spec.Environment{Type: "docker", Name: "n", Docker: spec.Docker{Image: "a", Network: "host"}}
+	s := Submission{Workspace: t.TempDir()}
+	if _, err := newSubmissionPlan(t.Context(), &e, s, fumehood.Image{ID: "sha256:a"}); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "docker.network: host") {
+		t.Errorf("got %v", err)
+	}
+	e.AllowUnsafe = true
+	if _, err := newSubmissionPlan(t.Context(), &e, s, fumehood.Image{ID: "sha256:a"}); err != nil {
+		t.Errorf("allowed: %v", err)
+	}
+}

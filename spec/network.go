@@ -20,16 +20,20 @@ func EffectiveNetworkMode(mode, goos string) (effective, warning string) {
 	return mode, ""
 }
 
-// UnsafeNetwork says why no file may choose a network, as EffectiveNetworkMode takes it, unless the user allows what is
-// unsafe. It is empty for fumehood.NetworkNone and fumehood.NetworkBridge.
-func UnsafeNetwork(mode string) string {
+// CheckNetwork returns an ErrConfig for a network, as EffectiveNetworkMode takes it, that a file names under the key and that
+// no file may choose unless the user allows what is unsafe: any but fumehood.NetworkNone and fumehood.NetworkBridge.
+func CheckNetwork(key, mode string) error {
+	why := "other containers than the sandbox's are in it, and perhaps the internet"
 	switch mode {
 	case "", fumehood.NetworkNone, fumehood.NetworkBridge:
-		return ""
+		return nil
 	case fumehood.NetworkHost:
-		return "it is this machine's own, with what listens on its loopback interface"
+		why = "it is this machine's own, with what listens on its loopback interface"
 	}
-	return "other containers than the sandbox's are in it, and perhaps the internet"
+	return &fumehood.Error{
+		Class: fumehood.ErrConfig, Err: fmt.Errorf("%s: %s: %s", key, mode, why),
+		Hint: "use bridge or none, or allow it with AllowUnsafe, --allow-unsafe",
+	}
 }
 
 // EffectiveAddress is the address that a server in a container has to listen at where address was asked

@@ -2,7 +2,6 @@ package spec
 
 import (
 	"errors"
-	"fmt"
 	"path"
 	"strings"
 
@@ -32,11 +31,8 @@ func (e Environment) checkIsolation(o SandboxOptions) error {
 		return nil
 	}
 	var errs []error
-	if why := UnsafeNetwork(e.Docker.Network); why != "" && o.Network == "" {
-		errs = append(errs, &fumehood.Error{
-			Class: fumehood.ErrConfig, Err: fmt.Errorf("docker.network: %s: %s", e.Docker.Network, why),
-			Hint: "use bridge or none, or allow it with AllowUnsafe, --allow-unsafe",
-		})
+	if o.Network == "" {
+		errs = append(errs, CheckNetwork("docker.network", e.Docker.Network))
 	}
 	if e.Environment.IncludeOSEnv {
 		errs = append(errs, &fumehood.Error{

@@ -108,12 +108,10 @@ func (e *Environment) read(from source, opts ReadOptions) (environment, string, 
 		return environment{}, "", errors.New("user, workdir, env, network and runtime go with an image: the file says them itself")
 	case e.Service != "" && len(e.Compose) == 0 && e.File == "":
 		return environment{}, "", errors.New("a service is one of a Compose project")
-	case plain && !opts.AllowUnsafe && spec.UnsafeNetwork(e.Network) != "":
-		return environment{}, "", &fumehood.Error{
-			Class: fumehood.ErrConfig, Err: fmt.Errorf("network: %s: %s", e.Network, spec.UnsafeNetwork(e.Network)),
-			Hint: "use bridge or none, or allow it with --allow-unsafe (ReadOptions.AllowUnsafe)",
-		}
 	case plain:
+		if err := spec.CheckNetwork("network", e.Network); err != nil && !opts.AllowUnsafe {
+			return environment{}, "", err
+		}
 		return environment{Spec: fumehood.Spec{Image: e.Image, User: e.User, Dir: e.Workdir, Env: e.Env, Network: e.Network, Runtime: e.Runtime, AllowUnsafe: opts.AllowUnsafe}}, spec.TypeDocker, nil
 	}
 	var found spec.Found

@@ -18,6 +18,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/hostpath"
 	"github.com/fumehood/fumehood/runs"
+	"github.com/fumehood/fumehood/spec"
 	"github.com/fumehood/fumehood/task"
 	"github.com/fumehood/fumehood/taskfile"
 )
@@ -191,6 +192,9 @@ func runEval(ctx context.Context, a *app, o evalOptions) (err error) {
 // keepRunsFromImages keeps folders of runs from the contexts of builds: those in the task's folder, and all of dir, where
 // new ones go, unless the task lies in it.
 func keepRunsFromImages(f *taskfile.File, dir string) error {
+	if f.Provider() == spec.TypeLocal { // which builds none
+		return nil
+	}
 	task := filepath.Dir(f.File)
 	below, err := runs.Below(task)
 	if err != nil {
