@@ -38,7 +38,8 @@ type State struct {
 	WorkingDir string
 	TTY        bool
 	Labels     map[string]string // none of ours that isn't proved by the seal
-	Mounts     []string          // the destinations of what is mounted, sorted
+	Mounts     []Mount           // by destination
+	Ended      bool              // it has ended since it was made; what runs was started again
 	Ports      []fumehood.Port   // that are published
 	Addresses  []netip.Addr      // in its networks; none before it has started
 	Check      *Check            // of its health; nil where there is none
@@ -80,6 +81,9 @@ func (c *Client) Inspect(ctx context.Context, id string) (State, error) {
 	s.Created, _ = time.Parse(time.RFC3339Nano, res.Container.Created) // zero where it is not told
 	if st := res.Container.State; st != nil {
 		s.Status, s.Running, s.ExitCode, s.OOMKilled, s.Began, s.pid = string(st.Status), st.Running, st.ExitCode, st.OOMKilled, st.StartedAt, st.Pid
+		if ended, err := time.Parse(time.RFC3339Nano, st.FinishedAt); err == nil {
+			s.Ended = !ended.IsZero()
+		}
 		if h := st.Health; h != nil {
 			s.Health = string(h.Status)
 			if n := len(h.Log); n > 0 {
@@ -93,14 +97,16 @@ func (c *Client) Inspect(ctx context.Context, id string) (State, error) {
 		s.TTY, s.Check = cfg.Tty, checkOf(cfg.Healthcheck)
 	}
 	for _, m := range res.Container.Mounts {
-		s.Mounts = append(s.Mounts, m.Destination)
+		s.Mounts = append(s.Mounts, Mount{At: m.Destination, Source: m.Source, Writable: m.RW})
 	}
 	if host := res.Container.HostConfig; host != nil {
-		s.Mounts = slices.AppendSeq(s.Mounts, maps.Keys(host.Tmpfs))
+		for at := range host.Tmpfs {
+			s.Mounts = append(s.Mounts, Mount{At: at, Writable: true})
+		}
 		s.Bounding = bounding(host)
 		s.Runtime = host.Runtime
 	}
-	slices.Sort(s.Mounts)
+	slices.SortFunc(s.Mounts, func(a, b Mount) int { return strings.Compare(a.At, b.At) })
 	if net := res.Container.NetworkSettings; net != nil {
 		s.reached(net)
 	}

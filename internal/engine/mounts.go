@@ -16,50 +16,146 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// Covering returns the destination of a mount of a container, which has not started, that covers dir or something below it
-// once the links on its way are followed; "" where there is none. The destinations own are not looked at. Where dir itself
-// leads elsewhere by a link, it is dir: who can change that link decides what is found there.
-func (c *Client) Covering(ctx context.Context, container State, dir string, own ...string) (string, error) {
-	if at, err := c.follow(ctx, container.ID, dir); err != nil || at != dir {
-		return dir, err
-	}
-	for _, destination := range container.Mounts {
-		if slices.Contains(own, destination) {
-			continue
-		}
-		at, err := c.follow(ctx, container.ID, destination)
-		if err != nil {
-			return "", err
-		}
-		if at == dir || at == "/" || strings.HasPrefix(at, dir+"/") || strings.HasPrefix(dir, at+"/") {
-			return destination, nil
-		}
-	}
-	return "", nil
+// Mount is something that is mounted in a container.
+type Mount struct {
+	At       string // its destination
+	Source   string // on the Engine's machine; empty of a tmpfs
+	Writable bool
 }
 
-// follow returns where an absolute path leads to in a container, the links on its way followed too. It need not exist.
-func (c *Client) follow(ctx context.Context, container, name string) (string, error) {
-	at, rest := "/", strings.Split(strings.Trim(path.Clean(name), "/"), "/")
-	for links := 0; len(rest) > 0; {
+// Covering returns the destination of a mount of a container, which has not started, that could cover dir or something below
+// it, and why; "" where there is none. Where dir itself is a link, it is dir. Others are the containers that may run before it or beside it. The destinations own are
+// not looked at.
+//
+// A container runtime mounts what is less deep first, and follows links in the image and in what it has mounted already.
+// So a mount covers dir where links lead it there. Where they lead it into another mount, or into a file system that is
+// there only once the container runs, its place is not known before; nor where it lies in a mount in which other
+// containers can make links meanwhile.
+func (c *Client) Covering(ctx context.Context, container State, others []State, dir string, own ...string) (at, why string, err error) {
+	if w, err := c.way(ctx, container.ID, dir); err != nil || w.linked {
+		return dir, "it is a link", err // who can change that link decides what is found there
+	}
+	mounts := slices.DeleteFunc(slices.Clone(container.Mounts), func(m Mount) bool { return slices.Contains(own, m.At) })
+	ways := make([]way, len(mounts))
+	for i, m := range mounts {
+		if ways[i], err = c.way(ctx, container.ID, m.At); err != nil {
+			return "", "", err
+		}
+	}
+	for i, w := range ways {
+		if why := w.over(dir); why != "" {
+			return mounts[i].At, why, nil
+		}
+		for j, m := range mounts {
+			if j == i || !w.passes(path.Clean(m.At)) && !w.passes(ways[j].end()) {
+				continue
+			}
+			if w.linked {
+				return mounts[i].At, "links lead it into what is mounted at " + m.At, nil
+			}
+			if canWrite(others, m) {
+				return mounts[i].At, "it lies in what is mounted at " + m.At + ", which other services can write to", nil
+			}
+		}
+	}
+	return "", "", nil
+}
+
+// canWrite reports whether one of the containers can write to what a mount has mounted, or to a part of it.
+func canWrite(containers []State, m Mount) bool {
+	return m.Source != "" && slices.ContainsFunc(containers, func(s State) bool {
+		return slices.ContainsFunc(s.Mounts, func(o Mount) bool {
+			return o.Writable && o.Source != "" && (below(o.Source, m.Source) || below(m.Source, o.Source))
+		})
+	})
+}
+
+// below reports whether a clean path is dir or lies below it.
+func below(name, dir string) bool {
+	return name == dir || dir == "/" || strings.HasPrefix(name, dir+"/")
+}
+
+// way is how a path leads to its end in a container.
+type way struct {
+	points []string // all paths on it, links and its end included
+	linked bool     // by links
+}
+
+func (w way) end() string { return w.points[len(w.points)-1] }
+
+// passes reports whether the way leads through dir, or ends there. Its own end is not in itself.
+func (w way) passes(dir string) bool {
+	return slices.ContainsFunc(w.points, func(p string) bool { return below(p, dir) })
+}
+
+// over says why what is mounted at the way's end could cover dir; empty where it can not.
+func (w way) over(dir string) string {
+	switch end := w.end(); {
+	case below(dir, end):
+		return "it leads over that"
+	case w.passes(dir):
+		return "it leads into that"
+	case w.passes("/proc") && (w.linked || path.Dir(end) != "/proc" || slices.Contains([]string{"self", "thread-self", "mounts", "net"}, path.Base(end))):
+		return "it leads through /proc, whose links lead anywhere"
+	case w.passes("/dev") && w.linked:
+		return "links lead it into /dev, whose links lead anywhere"
+	}
+	for _, links := range []string{"/dev/fd", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/core", "/dev/ptmx"} {
+		if w.passes(links) {
+			return "it leads through " + links + ", which is a link"
+		}
+	}
+	for _, shared := range []string{"/dev/shm", "/dev/mqueue", "/dev/pts"} { // services may share them, by ipc
+		if w.passes(shared) && w.end() != shared {
+			return "it lies in " + shared + ", where other services may make links"
+		}
+	}
+	return ""
+}
+
+// way returns how an absolute path leads to its end, which need not be there. A runtime takes ".." out of the path of a mount
+// before it looks for it, but not out of a link.
+func (c *Client) way(ctx context.Context, container, name string) (way, error) {
+	var w way
+	at, rest, links, missing := "/", elements(path.Clean(name)), 0, false
+	for len(rest) > 0 {
 		next := path.Join(at, rest[0])
+		missing = missing && rest[0] != ".."
 		rest = rest[1:]
-		info, err := c.stat(ctx, container, next)
+		w.points = append(w.points, next)
+		if missing || below(next, "/proc") || below(next, "/dev") { // what the image has there does not count
+			at = next
+			continue
+		}
+		info, err := c.Stat(ctx, container, next)
 		switch {
 		case errors.Is(err, fumehood.ErrUnsupported), errors.Is(err, fumehood.ErrNotFound), errors.Is(err, fumehood.ErrUnavailable) && c.isThere(ctx, container):
-			return path.Join(append([]string{next}, rest...)...), nil // nothing below it is there
+			at, missing = next, true
+			continue
 		case err != nil:
-			return "", err
+			return w, err
 		case info.Mode&fs.ModeSymlink == 0:
 			at = next
 			continue
 		}
+		w.linked = true
 		if links++; links > maxLinks {
-			return "", errLoop
+			return w, errLoop
 		}
-		at, rest = "/", append(strings.Split(strings.Trim(path.Clean(info.LinkTarget), "/"), "/"), rest...)
+		if path.IsAbs(info.LinkTarget) {
+			at = "/"
+		}
+		rest = append(elements(info.LinkTarget), rest...)
 	}
-	return at, nil
+	if len(w.points) == 0 || w.end() != at {
+		w.points = append(w.points, at) // as of a link to the root
+	}
+	return w, nil
+}
+
+// elements are the names in a path.
+func elements(name string) []string {
+	return strings.FieldsFunc(name, func(r rune) bool { return r == '/' })
 }
 
 // isThere reports whether a container is there.

@@ -137,16 +137,25 @@ func (p *Provider) isBad(volume string) bool {
 var errNotGuest = errors.New("what is at " + compose.GuestProgram + " in it is not the guest")
 
 // checkGuest makes sure that the sandbox's containers, which are not started yet, will run the guest: that the volume holds
-// it, and that nothing else is mounted over it, by a link in the image.
+// it, and that nothing else can be mounted over it.
 func (sb *sandbox) checkGuest(ctx context.Context, volume *guestVolumeOf) error {
+	var all []engine.State
 	for _, s := range sb.services {
-		covering, err := sb.p.engine.Covering(ctx, s.containers[0], compose.GuestDir, compose.GuestDir, compose.SocketDir)
-		if err == nil && covering != "" {
-			err = &fumehood.Error{
+		all = append(all, s.containers...)
+	}
+	for _, s := range sb.services {
+		others := slices.DeleteFunc(slices.Clone(all), func(c engine.State) bool { return c.ID == s.containers[0].ID })
+		at, why, err := sb.p.engine.Covering(ctx, s.containers[0], others, compose.GuestDir, compose.GuestDir, compose.SocketDir)
+		if err == nil && at != "" {
+			e := &fumehood.Error{
 				Op: "create service", Service: s.Name, Class: fumehood.ErrConfig,
-				Err:  fmt.Errorf("what is mounted at %s, by links in the image, covers %s, which is Fumehood's own", covering, compose.GuestDir),
-				Hint: "use another path, or another image",
+				Err:  fmt.Errorf("what is mounted at %s could cover %s, which is Fumehood's own: %s", at, compose.GuestDir, why),
+				Hint: "mount it at a path that has no links and lies in no other mount, or use another image",
 			}
+			if at == compose.GuestDir {
+				e.Err, e.Hint = fmt.Errorf("%s, which is Fumehood's own, is a link in the image", at), "use another image"
+			}
+			err = e
 		}
 		if err != nil {
 			return err

@@ -2,6 +2,7 @@ package docker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -57,11 +58,28 @@ func (g *guests) launchBy(ctx context.Context, exec execer, user string, since u
 	if err = l.guest.Ready(ctx); err == nil {
 		l.swept, err = l.guest.Sweep(ctx, nil, since)
 	}
+	if err == nil {
+		err = g.svc.checkUnended(ctx)
+	}
 	if err != nil {
 		return nil, g.failed(ctx, l, err)
 	}
 	g.survived(user, l.swept.Survivors)
 	return l, nil
+}
+
+// checkUnended refuses a guest in a container that was started again. Its program may have put links in the way of what was
+// mounted then, even of the Engine's own files such as /etc/hosts, and so have had another program mounted over the guest.
+func (s *service) checkUnended(ctx context.Context) error {
+	state, err := s.sb.p.engine.Inspect(ctx, s.id)
+	if err != nil || !state.Ended {
+		return err
+	}
+	return &fumehood.Error{
+		Class: fumehood.ErrUnsupported,
+		Err:   errors.New("its container has ended and was started again: what ran in it may have replaced the guest, so no command can be trusted there"),
+		Hint:  "keep the service from ending, for example by depends_on with a condition, or have the Engine run the command (Cmd.Direct, or --transport engine)",
+	}
 }
 
 // failed ends a guest whose start has failed, and adds to the error what it and the Engine say.
