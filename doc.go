@@ -12,7 +12,7 @@
 //
 // Two things are never mixed. How a program ended (it exited, was killed by a signal, ran out of time
 // or memory) is a value, the [Result]. How we failed (no daemon, bad configuration, a lost connection)
-// is an error, of one of a few classes that errors.Is tells apart: [ErrConfig], [ErrUnavailable],
+// is an error, of one of a few classes that errors.Is tells apart: [ErrConfig], [ErrUnavailable] (which may be an [ErrBroken]),
 // [ErrInfrastructure], [ErrLimit], [ErrCancelled], [ErrUnsupported], [ErrNotStarted] and those of files.
 //
 // This package knows no container engine and imports the standard library only. What a provider has to

@@ -22,6 +22,9 @@ var (
 	ErrConfig error = &class{text: "invalid configuration"}
 	// ErrUnavailable: the sandbox, the service or the daemon is not there (any more).
 	ErrUnavailable error = &class{text: "unavailable"}
+	// ErrBroken: what was done in the sandbox has made it unavailable: a program there has used up its memory, or ended what it
+	// lives by. It is an ErrUnavailable too.
+	ErrBroken error = &class{text: "broken from inside", wider: ErrUnavailable}
 	// ErrInfrastructure: our side failed: a broken connection, a daemon's internal error. The same call
 	// may succeed in a new sandbox.
 	ErrInfrastructure error = &class{text: "infrastructure failure"}
@@ -120,7 +123,7 @@ var classes = []error{
 	ErrProgramNotFound, ErrNotExecutable, ErrDirNotFound, ErrUserNotFound, ErrNotStarted,
 	ErrNotFound, ErrPermission, ErrIsDirectory, ErrNotDirectory, ErrExists, ErrNotEmpty, ErrTooLarge,
 	ErrNotRegular,
-	ErrConfig, ErrUnavailable, ErrCancelled, ErrUnsupported, ErrLimit, ErrInfrastructure,
+	ErrConfig, ErrBroken, ErrUnavailable, ErrCancelled, ErrUnsupported, ErrLimit, ErrInfrastructure,
 }
 
 // ClassOf returns the class of err, the narrowest one that it matches, and nil where it has none.

@@ -343,19 +343,23 @@ func TestWhatIsHiddenIsForTheGradersUserAlone(t *testing.T) {
 func TestAGraderThatRunsOutOfTimeOrMemoryScoresNothing(t *testing.T) {
 	t.Parallel()
 	p := dockertest.Provider(t, docker.Options{NoSweep: true})
-	for says, c := range map[string]struct {
-		args []string
-		wall time.Duration
+	for name, c := range map[string]struct {
+		args   []string
+		wall   time.Duration
+		memory int64
+		says   string
 	}{
-		"the grader's command timed out":         {[]string{"sleep", "1000"}, time.Second},
-		"the grader's command ran out of memory": {[]string{"python3", "-c", "x = []\nwhile True: x.append(bytearray(1 << 20))"}, time.Minute},
+		"time":   {[]string{"sleep", "1000"}, time.Second, 128 << 20, "the grader's command timed out"},
+		"memory": {[]string{"python3", "-c", "x = []\nwhile True: x.append(bytearray(1 << 20))"}, time.Minute, 128 << 20, "the grader's command ran out of memory"},
+		// Where no process has the memory, the kernel kills them all.
+		"memory of its sandbox": {[]string{"dd", "if=/dev/zero", "of=/dev/shm/x", "bs=1M"}, time.Minute, 32 << 20, "the grader's command ran out of memory"},
 	} {
-		t.Run(says, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g := grader(t)
-			g.Cmd, g.Spec.Limits.Memory = fumehood.Cmd{Args: c.args, Wall: c.wall}, 128<<20
+			g.Cmd, g.Spec.Limits.Memory = fumehood.Cmd{Args: c.args, Wall: c.wall}, c.memory
 			got, err := graded(t, p, g, write(right))
-			if err != nil || got.Value != 0 || len(got.Reasons) != 1 || !strings.Contains(got.Reasons[0], says) {
+			if err != nil || got.Value != 0 || len(got.Reasons) != 1 || !strings.Contains(got.Reasons[0], c.says) {
 				t.Errorf("got %+v, %v", got, err)
 			}
 		})

@@ -158,6 +158,8 @@ func (g *Grader) run(ctx context.Context, sb *fumehood.Sandbox) (task.Score, err
 		return &fumehood.Error{Class: class, Err: why}
 	}
 	switch {
+	case r.Outcome == fumehood.Lost && r.Inside:
+		return task.Score{Reasons: []string{"the grader's command " + ended(r)}}, nil
 	case r.Outcome == fumehood.Lost:
 		return task.Score{}, fail(fumehood.ErrUnavailable, "is lost: %s", cmp.Or(r.Why, "how it ended is not known"))
 	case g.ByExitCode && r.Success():

@@ -260,6 +260,31 @@ func TestALossThatTheAttemptHasCausedIsItsScore(t *testing.T) {
 	})
 }
 
+func TestWhatAnAttemptHasBrokenIsItsScore(t *testing.T) {
+	broken := &fumehood.Error{Op: "exec", Class: fumehood.ErrBroken, Err: errors.New("no memory\xff")}
+	for name, how := range map[string]task.RunOptions{
+		"when solved": {Solve: func(context.Context, *task.Attempt) error { return fmt.Errorf("step 2: %w", broken) }},
+		"when scored": {
+			Solve: command("echo"), Score: func(context.Context, *task.Attempt) (task.Score, error) { return task.Score{Value: 1}, broken },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				y := newYard()
+				all, err := collect(t.Context(), y.options(1), how)
+				if err != nil || len(all) != 1 {
+					t.Fatalf("%+v, %v", all, err)
+				}
+				r := all[0]
+				if r.Error != nil || r.Score == nil || r.Score.Value != 0 || len(r.Score.Reasons) != 1 || !strings.HasSuffix(r.Score.Reasons[0], "exec: no memory\ufffd") || r.Tries != 1 {
+					t.Errorf("got %+v, %+v, %+v", r, r.Score, r.Error)
+				}
+				y.gone(t)
+			})
+		})
+	}
+}
+
 func TestFailuresOfOursAreRepeatedInNewSandboxes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		y := newYard()

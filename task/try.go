@@ -140,6 +140,9 @@ func (r *run) judge(ctx context.Context, a *Attempt, res *SampleResult) {
 		err = lost
 	}
 	switch {
+	case brokenBy(ctx, err):
+		res.Score = broken(err)
+		return
 	case err != nil:
 		res.Score, res.Error = nil, failure(ctx, "solve", err)
 		return
@@ -152,12 +155,24 @@ func (r *run) judge(ctx context.Context, a *Attempt, res *SampleResult) {
 	if err == nil {
 		err = score.check()
 	}
+	if brokenBy(ctx, err) {
+		res.Score = broken(err)
+		return
+	}
 	if err != nil {
 		res.Error = failure(ctx, "score", err)
 		return
 	}
 	res.Score = &score
 }
+
+// brokenBy reports whether an error says that the attempt has broken its sandbox, or the grader's: that is what it has come to.
+func brokenBy(ctx context.Context, err error) bool {
+	return ctx.Err() == nil && errors.Is(err, fumehood.ErrBroken)
+}
+
+// broken is the score of an attempt that has broken its sandbox.
+func broken(err error) *Score { return &Score{Reasons: []string{valid(short(err.Error()))}} }
 
 // timed begins a phase. Its end adds to the result how long that took.
 func timed(res *SampleResult, phase string) (end func()) {
@@ -182,11 +197,16 @@ func failure(ctx context.Context, phase string, err error) *Failure {
 	if errors.As(context.Cause(ctx), &limit) {
 		f.Text = limit.Error()
 	}
-	if len(f.Text) > maxFailure {
-		f.Text = f.Text[:maxFailure/2] + "\n...\n" + f.Text[len(f.Text)-maxFailure/2:]
-	}
-	f.Text = valid(f.Text)
+	f.Text = valid(short(f.Text))
 	return f
+}
+
+// short is a text of at most some maxFailure bytes: its beginning and its end, where it has more.
+func short(text string) string {
+	if len(text) <= maxFailure {
+		return text
+	}
+	return text[:maxFailure/2] + "\n...\n" + text[len(text)-maxFailure/2:]
 }
 
 func classOf(ctx context.Context, err error) string {

@@ -66,6 +66,9 @@ func (f *File) solve(ctx context.Context, a *task.Attempt) error {
 }
 
 func (f *File) runSteps(ctx context.Context, a *task.Attempt, s *Sample, behind *background) error {
+	if err := ready(ctx, a, s); err != nil {
+		return err
+	}
 	ran := false
 	for i := range s.steps {
 		st := &s.steps[i]
@@ -93,14 +96,41 @@ func (f *File) runSteps(ctx context.Context, a *task.Attempt, s *Sample, behind 
 	return nil
 }
 
+// ready has each user of the steps ready to run commands before the first one runs, who could spoil that for the others. One
+// who is not there may be made by a step.
+func ready(ctx context.Context, a *task.Attempt, s *Sample) error {
+	done := map[[2]string]bool{}
+	for i := range s.steps {
+		st := &s.steps[i]
+		who := [2]string{st.Service, st.User}
+		if st.User == "" || done[who] {
+			continue
+		}
+		done[who] = true
+		svc, err := st.service(a)
+		if err == nil {
+			_, err = svc.As(st.User).Stat(ctx, "/")
+		}
+		if err != nil && !errors.Is(err, fumehood.ErrUserNotFound) {
+			return fmt.Errorf("step %q: %w", st.Name, err)
+		}
+	}
+	return nil
+}
+
+// service is the one that the step runs in.
+func (st *step) service(a *task.Attempt) (*fumehood.Service, error) {
+	if st.Service == "" {
+		return a.Sandbox.Service, nil
+	}
+	return a.Sandbox.Lookup(st.Service)
+}
+
 // run runs a step and records it, or starts it in the background.
 func (st *step) run(ctx context.Context, a *task.Attempt, behind *background) error {
-	svc := a.Sandbox.Service
-	if st.Service != "" {
-		var err error
-		if svc, err = a.Sandbox.Lookup(st.Service); err != nil {
-			return err
-		}
+	svc, err := st.service(a)
+	if err != nil {
+		return err
 	}
 	cmd := fumehood.Cmd{Args: st.Command, Dir: st.Workdir, Env: st.Env, User: st.User, Wall: st.wall, Rlimits: fumehood.Rlimits{CPU: st.cpu}, KillRest: true}
 	if st.stdin != (task.Content{}) {

@@ -16,6 +16,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/dockertest"
 	"github.com/fumehood/fumehood/internal/filetest"
+	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider/conformance/fake"
 	"github.com/fumehood/fumehood/provider/docker"
 	"github.com/fumehood/fumehood/provider/local"
@@ -287,5 +288,70 @@ samples:
 		if r.Error != nil || r.Steps[0].Signal != want.signal && want.signal > 0 || r.Steps[0].CPU < want.least || (r.Steps[0].Outcome == fumehood.Signalled) != (want.signal > 0) {
 			t.Errorf("%s: %s, %+v", sample, said(r), r.Steps)
 		}
+	}
+}
+
+// What a step breaks in its sandbox is what its attempt has come to: it is no failure of ours, and it is not tried again.
+func TestWhatAStepBreaksIsItsOutcome(t *testing.T) {
+	t.Parallel()
+	const steps = `
+steps:
+  - {name: one, command: sh one.sh, timeout: 20s}
+  - {name: two, command: [echo, hi], user: nobody, expect: {stdout: {trimmed: hi}}}
+`
+	for name, c := range map[string]struct {
+		task    string
+		scripts map[string]string
+		works   []string // the second step does all the same
+	}{
+		"guest": {`
+environment: {image: fumehood-test/python, workdir: /work}
+limits: {memory: 48MiB, pids: 100}`, map[string]string{
+			"right":              "exit 0",
+			"shared memory":      "dd if=/dev/zero of=/dev/shm/x bs=1M count=500",
+			"memory of no file":  `exec python3 -c "import os; f = os.memfd_create('m'); [os.write(f, bytes(1 << 20)) for _ in iter(int, 1)]"`,
+			"users are a pipe":   "rm /etc/passwd; mkfifo /etc/passwd",
+			"groups never end":   "rm /etc/group; ln -s /dev/zero /etc/group",
+			"the user is none":   "sed -i s/65534/4294967295/ /etc/passwd",
+			"no more users":      "rm /etc/passwd",
+			"the guest is gone":  "rm /etc/passwd; mkfifo /etc/passwd; for p in /proc/[0-9]*; do u=$(stat -c %u $p); test $u = 65534 && kill -9 ${p#/proc/}; done; exit 0",
+			"the guest is still": "rm /etc/passwd; mkfifo /etc/passwd; for p in /proc/[0-9]*; do u=$(stat -c %u $p); test $u = 65534 && kill -STOP ${p#/proc/}; done; exit 0",
+		}, []string{"right", "users are a pipe", "groups never end", "the user is none", "no more users"}},
+		"own program": {`
+environment: {compose: compose.yaml}`, map[string]string{
+			"right":              "exit 0",
+			"shared memory":      "dd if=/dev/zero of=/dev/shm/x bs=1M count=500",
+			"kills all":          "kill -9 -1",
+			"kills the guest":    "for p in /proc/[0-9]*; do grep -q ^/.fumehood/guest $p/cmdline && kill -9 ${p#/proc/}; done",
+			"kills the first":    "kill -TERM 1; sleep 10",
+			"kills the second":   "kill -9 7; sleep 10",
+			"and leaves no more": "rm /etc/passwd; mkfifo /etc/passwd; kill -9 -1",
+		}, []string{"right"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := dockertest.Provider(t, docker.Options{NoSweep: true})
+			text := "name: broken\n" + strings.TrimPrefix(c.task, "\n") + steps + "samples:\n"
+			for id, script := range c.scripts {
+				if id == "the guest is still" && tier.Of(t) < tier.CI { // it takes 30 s
+					continue
+				}
+				text += fmt.Sprintf("  - {id: %s, files: {one.sh: %q}}\n", id, script)
+			}
+			dir := filetest.Lay(t, map[string]string{"task.yaml": text, "compose.yaml": `
+services:
+  default: {image: fumehood-test/python, working_dir: /work, mem_limit: 48m, command: [python3, -c, "import time\nwhile True: time.sleep(1)"]}
+`})
+			f, err := Read(filepath.Join(dir, "task.yaml"), ReadOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for id, r := range run(t, f, p) {
+				either := id == "memory of no file" // the kernel may kill the program alone
+				if r.Score == nil || !either && r.Score.Passed() != slices.Contains(c.works, id) {
+					t.Errorf("%s: %s", id, said(r))
+				}
+			}
+		})
 	}
 }

@@ -54,7 +54,7 @@ type errorJSON struct {
 
 // classNames are the classes of package fumehood as words.
 var classNames = map[error]string{
-	fumehood.ErrConfig: "config", fumehood.ErrUnavailable: "unavailable", fumehood.ErrInfrastructure: "infrastructure",
+	fumehood.ErrConfig: "config", fumehood.ErrBroken: "broken", fumehood.ErrUnavailable: "unavailable", fumehood.ErrInfrastructure: "infrastructure",
 	fumehood.ErrLimit: "limit", fumehood.ErrCancelled: "cancelled", fumehood.ErrUnsupported: "unsupported",
 	fumehood.ErrNotStarted: "not-started", fumehood.ErrProgramNotFound: "program-not-found",
 	fumehood.ErrNotExecutable: "not-executable", fumehood.ErrDirNotFound: "directory-not-found",

@@ -151,6 +151,21 @@ func (c *Client) checkLookup(ctx context.Context, container, file string) error 
 	return err
 }
 
+// CheckRegular refuses what is at a path of a container, at the end of its links, and is no regular file, or one of more than most
+// bytes. What is not there passes.
+func (c *Client) CheckRegular(ctx context.Context, container, name string, most int64) error {
+	_, info, err := c.resolve(ctx, container, name)
+	switch {
+	case errors.Is(err, fumehood.ErrNotFound):
+		return nil
+	case err != nil:
+		return err
+	case info.Size > most:
+		return &fumehood.Error{Class: fumehood.ErrTooLarge, Err: fmt.Errorf("%s has %d bytes, and %d are the limit", name, info.Size, most)}
+	}
+	return wantRegular(info.Mode)
+}
+
 // hidden are the file systems that a container has only while it runs. The Engine's archive calls do not
 // see them, but what the image has below them: they would read, and write, another file than a program
 // in the container does.

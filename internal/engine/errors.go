@@ -184,6 +184,8 @@ var startFailures = []struct {
 	class error
 }{
 	{"unable to find user", fumehood.ErrUserNotFound},
+	{"unable to setup user", fumehood.ErrUserNotFound}, // its number, say, is none
+	{"uids and gids must be in range", fumehood.ErrUserNotFound},
 	{"unable to find group", fumehood.ErrUserNotFound},
 	{"no matching entries in passwd", fumehood.ErrUserNotFound},
 	{"no matching entries in group", fumehood.ErrUserNotFound},

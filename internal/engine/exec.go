@@ -341,6 +341,31 @@ func (e *Exec) judge(ctx context.Context, code int) (fumehood.Exit, error) {
 	return exit, err
 }
 
+// Ended waits until a command has ended whose connection is lost, and returns its exit code. It is -1 where the command runs on
+// when ctx ends. The error is one of what is not known, and of a container that does not run any more.
+func (e *Exec) Ended(ctx context.Context) (int, error) {
+	died := e.w.ExecDied(e.id)
+	defer e.w.Forget(e.id)
+	for {
+		info, err := e.inspect(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if !info.Running {
+			lives, err := e.c.lives(ctx, e.container)
+			if err == nil && !lives {
+				err = &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New(lost.Why)}
+			}
+			return info.ExitCode, err
+		}
+		select {
+		case <-died:
+		case <-ctx.Done():
+			return -1, nil
+		}
+	}
+}
+
 // Write writes to the command's standard input.
 func (e *Exec) Write(p []byte) (int, error) {
 	n, err := e.conn.Conn.Write(p)

@@ -34,8 +34,11 @@ type ContainerState struct {
 	Died    bool
 	Deaths  int // how often that was reported; twice for one, perhaps, where the connection broke
 	Exit    int // the last exit code, where there were any
-	OOMs    int // how often the out-of-memory killer was reported
-	Before  int // how often of that before its last start
+	// Alone says that it has died, and that nobody has had the Engine signal or stop it since it started.
+	Alone  bool
+	told   bool // somebody has, or it is not known: the connection broke meanwhile
+	OOMs   int  // how often the out-of-memory killer was reported
+	Before int  // how often of that before its last start
 	// Health is what the checks have found since the start: empty while they have found nothing, Healthy or
 	// Unhealthy.
 	Health string
@@ -81,6 +84,7 @@ func (w *Watch) run(ctx context.Context, label string) {
 			}
 			// What happened while nobody listened comes again, some of it a second time: only the
 			// count of out-of-memory strikes could be wrong by that, and one is as good as two.
+			w.missed()
 			again := since.Add(-time.Second)
 			since = time.Now()
 			res, end = w.subscribe(ctx, label, strconv.FormatInt(again.Unix(), 10))
@@ -122,9 +126,11 @@ func (w *Watch) take(m events.Message) {
 	s := w.containers[id]
 	switch m.Action {
 	case events.ActionStart:
-		s.Started, s.Died, s.Health, s.Before = true, false, "", s.OOMs
+		s.Started, s.Died, s.Health, s.Before, s.Alone, s.told = true, false, "", s.OOMs, false, false
+	case events.ActionKill, events.ActionStop, events.ActionRestart:
+		s.told = true
 	case events.ActionDie:
-		s.Died = true
+		s.Died, s.Alone = true, s.Started && !s.told
 		s.Deaths++
 		s.Exit, _ = strconv.Atoi(m.Actor.Attributes["exitCode"]) // 0 where an Engine tells none
 	case events.ActionOOM:
@@ -148,6 +154,16 @@ func (w *Watch) take(m events.Message) {
 	}
 	w.containers[id] = s
 	w.notify()
+}
+
+// missed notes that events may have been missed.
+func (w *Watch) missed() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for id, s := range w.containers {
+		s.told = true
+		w.containers[id] = s
+	}
 }
 
 // notify wakes all who wait; w.mu is held.
@@ -248,6 +264,7 @@ func (w *Watch) ask(ctx context.Context, id string, before ContainerState) {
 	if s == before {
 		return
 	}
+	s.told = true
 	w.containers[id] = s
 	w.notify()
 	close(w.doubted)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/engine"
 )
 
@@ -18,6 +19,7 @@ type deaths struct {
 	mu     sync.Mutex // held while it is being collected
 	began  string     // when the container was started that has died
 	report error
+	oom    bool // the out-of-memory killer has ended it
 }
 
 // death is why nothing can be done in the service any more: an ErrUnavailable with the state of its container, the exit
@@ -44,6 +46,13 @@ func (s *service) death(ctx context.Context) error {
 	return s.deaths.report
 }
 
+// diedOfMemory reports whether the death that was found last is the out-of-memory killer's doing.
+func (s *service) diedOfMemory() bool {
+	s.deaths.mu.Lock()
+	defer s.deaths.mu.Unlock()
+	return s.deaths.oom
+}
+
 // oomWithin bounds the wait for word of the out-of-memory killer. Where it comes after that of the end, as it may where
 // the machine is busy, the Engine tells it as an event and never as the container's state.
 const oomWithin = 500 * time.Millisecond
@@ -56,6 +65,12 @@ func (s *service) obituary(ctx context.Context, state engine.State) error {
 	}
 	var known *fumehood.Error
 	errors.As(state.Unavailable(), &known)
+	seen := s.sb.p.watch.Await(ctx, s.id, deathWait, func(c engine.ContainerState) bool { return c.Died })
+	// Under gVisor the machine's out-of-memory killer ends the sandbox, whose guest then ends with any code.
+	s.deaths.oom = state.OOMKilled && (state.ExitCode == 128+9 || s.Guest == compose.ReadableGuest)
+	if s.deaths.oom || seen.Alone && !s.Serves { // our own program has no reason to end but the daemon, or us
+		known.Class = fumehood.ErrBroken
+	}
 	log := s.sb.p.engine.LastLog(ctx, state, lastLines)
 	if strings.TrimSpace(log) == "" {
 		log = s.guests.complaint() // not all log drivers can be read

@@ -39,7 +39,8 @@ type userGuest struct {
 	giveUp  context.CancelCauseFunc // ends the start, where it is under way
 	started chan struct{}           // closed when guest or err is set
 	guest   *client.Guest
-	swept   wire.Swept // what it told of itself
+	exec    *engine.ExecStream // by which it was started; nil of one that was there
+	swept   wire.Swept         // what it told of itself
 	err     error
 }
 
@@ -121,47 +122,39 @@ func (g *guests) complaint() string {
 }
 
 // exec runs cmd through the guest of its user.
-func (g *guests) exec(ctx context.Context, cmd fumehood.Cmd, live bool, out fumehood.Sink) (*client.Process, *client.Guest, error) {
-	guest, err := g.of(ctx, cmd.User)
+func (g *guests) exec(ctx context.Context, cmd fumehood.Cmd, live bool, out fumehood.Sink) (fumehood.ProcessBackend, error) {
+	u, err := g.ofUser(ctx, cmd.User)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	p, err := guest.Exec(ctx, cmd, live, out)
+	ooms := g.svc.strikes()
+	p, err := u.guest.Exec(ctx, cmd, live, out)
 	if err != nil {
-		return nil, nil, g.explain(ctx, err)
+		return nil, g.explain(ctx, err)
 	}
-	return p, guest, nil
-}
-
-// usersProcess is a command of another user than the service's own, whose guest has no container that ends with it.
-type usersProcess struct {
-	*client.Process
-	guests *guests
-	guest  *client.Guest
-}
-
-// Wait returns how the command ended. Where its guest is lost and the main process answers, over the same daemon, the guest
-// was killed in the sandbox.
-func (p usersProcess) Wait(ctx context.Context) (fumehood.Exit, error) {
-	exit, err := p.Process.Wait(ctx)
-	if err != nil || exit.Outcome != fumehood.Lost || exit.Inside || p.guests.main == nil || !p.guest.Lost() {
-		return exit, err
+	c := command{ProcessBackend: p, svc: g.svc, ooms: ooms}
+	if u.exec != nil {
+		c.guest = u
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deathWait)
-	defer cancel()
-	if _, err := p.guests.main.Sweep(ctx, nil, 0); err == nil {
-		exit.Inside, exit.Why = true, "the guest of its user was killed in the sandbox while it ran"
-	}
-	return exit, nil
+	return c, nil
 }
 
 // of returns the guest for a user, started if need be.
 func (g *guests) of(ctx context.Context, user string) (*client.Guest, error) {
+	u, err := g.ofUser(ctx, user)
+	if err != nil {
+		return nil, err
+	}
+	return u.guest, nil
+}
+
+// ofUser is of with what is known of the guest.
+func (g *guests) ofUser(ctx context.Context, user string) (*userGuest, error) {
 	if user == g.svc.info.User {
 		user = ""
 	}
 	if g.main != nil && user == "" {
-		return g.main, nil
+		return &userGuest{guest: g.main}, nil
 	}
 	for {
 		u, err := g.join(ctx, user)
@@ -177,7 +170,7 @@ func (g *guests) of(ctx context.Context, user string) (*client.Guest, error) {
 			return nil, u.err
 		}
 		if !u.guest.Lost() {
-			return u.guest, nil
+			return u, nil
 		}
 		g.forget(user, u) // somebody has killed it: its commands are lost, the next gets a fresh one
 	}
@@ -266,7 +259,7 @@ func (g *guests) start(ctx context.Context, user string, u, dead *userGuest) (er
 	if err := g.move(ctx, l.guest); err != nil { // code in the sandbox may have got in its way
 		g.svc.sb.p.opts.Logger.Debug("a guest is reached through the daemon only", "sandbox", g.svc.sb.spec.Name, "service", g.svc.Name, "user", user, "error", err)
 	}
-	u.guest, u.swept = l.guest, l.swept
+	u.guest, u.exec, u.swept = l.guest, l.rw, l.swept
 	return nil
 }
 

@@ -50,6 +50,9 @@ type launched struct {
 type execer func(ctx context.Context, w *engine.Watch, container, user string, args ...string) (*engine.ExecStream, error)
 
 func (g *guests) launchBy(ctx context.Context, exec execer, user string, since uint64, args ...string) (*launched, error) {
+	if err := g.checkUsers(ctx); err != nil {
+		return nil, notGuest(err)
+	}
 	rw, err := exec(ctx, g.svc.sb.p.watch, g.svc.id, user, append([]string{g.svc.Guest, "serve"}, args...)...)
 	if err != nil {
 		return nil, notGuest(err)
@@ -66,6 +69,37 @@ func (g *guests) launchBy(ctx context.Context, exec execer, user string, since u
 	}
 	g.survived(user, l.swept.Survivors)
 	return l, nil
+}
+
+// maxUsers bounds the files in which the container's runtime looks up a user, in bytes.
+const maxUsers = 16 << 20
+
+// checkUsers refuses files of users at which the container's runtime would wait for ever, as at a pipe.
+func (g *guests) checkUsers(ctx context.Context) error {
+	for _, file := range []string{"/etc/passwd", "/etc/group"} {
+		err := g.checkRegular(ctx, file)
+		for _, class := range []error{fumehood.ErrNotRegular, fumehood.ErrIsDirectory, fumehood.ErrTooLarge, fumehood.ErrUnsupported} {
+			if errors.Is(err, class) {
+				return &fumehood.Error{Class: fumehood.ErrUserNotFound, Err: fmt.Errorf("nobody can be looked up in %s: %w", file, err)}
+			}
+		}
+	}
+	return nil // what else is wrong with them, the runtime tells
+}
+
+// checkRegular refuses what is no regular file of at most maxUsers bytes.
+func (g *guests) checkRegular(ctx context.Context, file string) error {
+	if g.main == nil || g.main.Lost() {
+		return g.svc.sb.p.engine.CheckRegular(ctx, g.svc.id, file, maxUsers)
+	}
+	r, info, err := g.main.Open(ctx, file, 0, 0)
+	if err != nil {
+		return err
+	}
+	if info.Size > maxUsers {
+		err = &fumehood.Error{Class: fumehood.ErrTooLarge, Err: fmt.Errorf("it has %d bytes, and %d are the limit", info.Size, maxUsers)}
+	}
+	return errors.Join(err, r.Close())
 }
 
 // checkUnended refuses a guest in a container that was started again. Its program may have put links in the way of what was

@@ -98,28 +98,3 @@ func (p *Provider) logRuntime(spec fumehood.Spec) {
 		p.loggerOf(spec).Warn("the sandbox has another runtime than the daemon's default, which isolates more", "sandbox", spec.Name, "runtime", spec.Runtime, "default", has.Default)
 	}
 }
-
-// gvisorProcess is a command under gVisor, where the out-of-memory killer of the machine ends the whole sandbox: the
-// guest can't report it.
-type gvisorProcess struct {
-	usersProcess
-	svc *service
-}
-
-// Wait returns how the command ended. Where the container was ended for want of memory meanwhile, its state says so.
-func (p gvisorProcess) Wait(ctx context.Context) (fumehood.Exit, error) {
-	exit, err := p.usersProcess.Wait(ctx)
-	if err == nil && exit.Outcome == fumehood.Lost && p.svc.outOfMemory(ctx) {
-		exit.Outcome, exit.Why, exit.Inside = fumehood.OutOfMemory, "", false
-	}
-	return exit, err
-}
-
-// outOfMemory reports whether the service's container has ended because it was out of memory.
-func (s *service) outOfMemory(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deathWait)
-	defer cancel()
-	s.sb.p.watch.Await(ctx, s.id, deathWait, func(c engine.ContainerState) bool { return c.Died })
-	state, err := s.sb.p.engine.Inspect(ctx, s.id)
-	return err == nil && !state.Running && (state.OOMKilled || s.sb.p.watch.State(s.id).OOMs > 0)
-}

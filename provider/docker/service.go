@@ -63,24 +63,19 @@ func (s *service) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out fu
 		if err := s.mayAsRoot(ctx, cmd.User); err != nil {
 			return nil, s.explain(ctx, err)
 		}
+		ooms := s.strikes()
 		e, err := s.sb.p.engine.Exec(ctx, s.sb.p.watch, s.id, cmd, out)
 		if err != nil {
 			return nil, s.explain(ctx, err)
 		}
-		return e, nil
+		return command{ProcessBackend: e, svc: s, ooms: ooms}, nil
 	}
 	if cmd.Detach && s.sb.key != nil {
 		return s.guests.detach(ctx, cmd, out)
 	}
-	p, guest, err := s.guests.exec(ctx, cmd, live, out)
+	p, err := s.guests.exec(ctx, cmd, live, out)
 	if err != nil {
 		return nil, s.explain(ctx, err)
-	}
-	if s.Guest == compose.ReadableGuest {
-		return gvisorProcess{usersProcess{p, &s.guests, guest}, s}, nil
-	}
-	if guest != s.guests.main {
-		return usersProcess{p, &s.guests, guest}, nil
 	}
 	return p, nil
 }
