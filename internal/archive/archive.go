@@ -255,8 +255,8 @@ func (u *unpacker) file(name string, mode fs.FileMode, content io.Reader) error 
 
 // link makes a symbolic link that cannot lead out of the tree, unless any will do.
 func (u *unpacker) link(name, target string) error {
-	within := strings.TrimPrefix(filepath.ToSlash(name), u.name+"/")
-	if !u.anyLinks && LeadsOut(within, target) {
+	within, inTree := strings.CutPrefix(filepath.ToSlash(name), u.name+"/")
+	if !u.anyLinks && (!inTree || LeadsOut(within, target)) { // one in place of the tree leads to what is beside it
 		if u.opts.LinksAsText {
 			return u.file(name, 0o644, strings.NewReader(target))
 		}

@@ -82,6 +82,7 @@ func TestAHostileArchiveIsRefused(t *testing.T) {
 		"a file behind a link":               {{name: "x/d/f", body: "x"}, {name: "x/l", link: "d", kind: tar.TypeSymlink}, {name: "x/l/evil", body: "x"}},
 		"a folder behind a link":             {{name: "x/l", link: ".", kind: tar.TypeSymlink}, {name: "x/l/evil/", kind: tar.TypeDir}},
 		"a link behind a link":               {{name: "x/l", link: ".", kind: tar.TypeSymlink}, {name: "x/l/evil", link: "a", kind: tar.TypeSymlink}},
+		"a link in place of the tree":        {{name: "x", link: ".git", kind: tar.TypeSymlink}},
 		"an absolute link":                   {{name: "x/l", link: "/etc/passwd", kind: tar.TypeSymlink}},
 		"a hard link":                        {{name: "x/l", link: "/etc/passwd", kind: tar.TypeLink}},
 		"a device":                           {{name: "x/l", kind: tar.TypeChar}},
@@ -134,6 +135,16 @@ func TestALaterCopyWritesThroughNoLink(t *testing.T) {
 	}
 	if info, err := os.Lstat(filepath.Join(dest, "y", "sub")); err != nil || !info.Mode().IsRegular() {
 		t.Errorf("%v, %v", info, err)
+	}
+}
+
+func TestALinkInPlaceOfTheTreeIsWrittenAsText(t *testing.T) {
+	dest := t.TempDir()
+	if err := Unpack(stream(t, entry{name: "x", link: ".git", kind: tar.TypeSymlink}), dest, "x", Options{LinksAsText: true}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(filepath.Join(dest, "x")); err != nil || string(got) != ".git" {
+		t.Errorf("%q, %v", got, err)
 	}
 }
 

@@ -135,7 +135,7 @@ func (t transfer) copyOut(ctx context.Context, svc *fumehood.Service) error {
 		return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err}
 	}
 	if info, err := os.Stat(host); err == nil && info.IsDir() {
-		host = filepath.Join(host, path.Base(t.sandbox)) // into the folder, as cp does
+		host = filepath.Join(host, path.Base(path.Clean(t.absolute(svc)))) // into the folder, as cp does
 	}
 	r, err := svc.Download(ctx, t.sandbox)
 	if err != nil {
