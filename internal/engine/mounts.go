@@ -24,8 +24,8 @@ type Mount struct {
 }
 
 // Covering returns the destination of a mount of a container, which has not started, that could cover dir or something below
-// it, and why; "" where there is none. Where dir itself is a link, it is dir. Others are the containers that may run before it or beside it. The destinations own are
-// not looked at.
+// it, and why; "" where no mount could. Where dir itself is a link, it is dir. Others are the containers that may run
+// before it or beside it. The destinations own are not looked at.
 //
 // A container runtime mounts what is less deep first, and follows links in the image and in what it has mounted already.
 // So a mount covers dir where links lead it there. Where they lead it into another mount, or into a file system that is

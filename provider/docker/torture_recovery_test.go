@@ -196,8 +196,10 @@ func writeProc(t *testing.T, pid int, file, text string) {
 func TestASandboxWhoseMainProcessDiedSaysHowItDied(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		die  func(t *testing.T, main int)
-		want []string
+		die     func(t *testing.T, main int)
+		want    []string
+		outcome fumehood.Outcome
+		inside  bool
 	}{
 		"killed": {
 			func(t *testing.T, main int) {
@@ -206,12 +208,12 @@ func TestASandboxWhoseMainProcessDiedSaysHowItDied(t *testing.T) {
 					t.Fatal("it could not be killed")
 				}
 			},
-			[]string{"exited with code 137", "my last words"},
+			[]string{"exited with code 137", "my last words"}, fumehood.Lost, false,
 		},
 		"out of memory": {
 			// The kernel would choose the command. It is told to choose the main process.
 			func(t *testing.T, main int) { writeProc(t, main, "oom_score_adj", "1000") },
-			[]string{"exited with code 137", "out-of-memory"},
+			[]string{"exited with code 137", "out-of-memory"}, fumehood.OutOfMemory, true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -228,13 +230,13 @@ func TestASandboxWhoseMainProcessDiedSaysHowItDied(t *testing.T) {
 			c.die(t, main)
 			_, _ = procs[0].Write([]byte("\n")) // it may be dead already
 			for _, p := range procs {
-				if res, err := p.Wait(t.Context()); err != nil || res.Outcome != fumehood.Lost || res.Why == "" {
+				if res, err := p.Wait(t.Context()); err != nil || res.Outcome != c.outcome || res.Inside || (res.Why == "") == (c.outcome == fumehood.Lost) {
 					t.Errorf("the command in flight: %+v, %v", res, err)
 				}
 			}
 			for _, user := range []string{"", "tester", "4321"} {
 				_, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}, User: user})
-				if !errors.Is(err, fumehood.ErrUnavailable) {
+				if !errors.Is(err, fumehood.ErrUnavailable) || errors.Is(err, fumehood.ErrBroken) != c.inside {
 					t.Errorf("the next command, as %q: %v", user, err)
 				}
 				t.Log(err)
