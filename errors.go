@@ -22,9 +22,6 @@ var (
 	ErrConfig error = &class{text: "invalid configuration"}
 	// ErrUnavailable: the sandbox, the service or the daemon is not there (any more).
 	ErrUnavailable error = &class{text: "unavailable"}
-	// ErrBroken: what was done in the sandbox has made it unavailable: a program there has used up its memory, or ended what it
-	// lives by. It is an ErrUnavailable too.
-	ErrBroken error = &class{text: "broken from inside", wider: ErrUnavailable}
 	// ErrInfrastructure: our side failed: a broken connection, a daemon's internal error. The same call
 	// may succeed in a new sandbox.
 	ErrInfrastructure error = &class{text: "infrastructure failure"}
@@ -38,6 +35,10 @@ var (
 	// below; a reason that is none of them (an argument list that is too long) has this class alone.
 	ErrNotStarted error = &class{text: "program not started"}
 )
+
+// ErrBroken is the class of what is unavailable by what was done in the sandbox: a program there has used up its memory, or
+// ended what it lives by. It is an ErrUnavailable too.
+var ErrBroken error = &class{text: "broken from inside", wider: ErrUnavailable}
 
 // Why a program could not be started. Each is an ErrNotStarted too.
 var (

@@ -16,6 +16,9 @@ type command struct {
 	ooms  int        // how often the out-of-memory killer had struck before
 }
 
+// over reports whether a container has died, or was removed.
+func over(s engine.ContainerState) bool { return s.Died || !s.Started }
+
 // strikes is how often the out-of-memory killer has struck in the service.
 func (s *service) strikes() int { return s.sb.p.watch.State(s.id).OOMs }
 
@@ -32,7 +35,7 @@ func (c command) Wait(ctx context.Context) (fumehood.Exit, error) {
 		return exit, nil
 	}
 	s := c.svc
-	s.sb.p.watch.Await(ctx, s.id, deathWait, func(st engine.ContainerState) bool { return st.Died })
+	s.sb.p.watch.Await(ctx, s.id, deathWait, over)
 	death := s.death(ctx)
 	switch {
 	case !errors.Is(death, fumehood.ErrBroken):

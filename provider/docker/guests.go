@@ -105,7 +105,7 @@ func (g *guests) explain(ctx context.Context, err error) error {
 		return err
 	}
 	if g.main != nil && g.main.Lost() {
-		g.svc.sb.p.watch.Await(ctx, g.svc.id, deathWait, func(s engine.ContainerState) bool { return s.Died || !s.Started })
+		g.svc.sb.p.watch.Await(ctx, g.svc.id, deathWait, over)
 		<-g.main.Done() // it comes soon after
 	}
 	if death := g.svc.death(ctx); death != nil {

@@ -208,12 +208,14 @@ func TestASandboxWhoseMainProcessDiedSaysHowItDied(t *testing.T) {
 					t.Fatal("it could not be killed")
 				}
 			},
-			[]string{"exited with code 137", "my last words"}, fumehood.Lost, false,
+			[]string{"exited with code 137", "my last words"},
+			fumehood.Lost, false,
 		},
 		"out of memory": {
 			// The kernel would choose the command. It is told to choose the main process.
 			func(t *testing.T, main int) { writeProc(t, main, "oom_score_adj", "1000") },
-			[]string{"exited with code 137", "out-of-memory"}, fumehood.OutOfMemory, true,
+			[]string{"exited with code 137", "out-of-memory"},
+			fumehood.OutOfMemory, true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,0 +1,43 @@
+package docker_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/docker"
+)
+
+// What ends a service's own program in the sandbox has broken that; what the daemon was asked to end is not the sandbox's doing.
+func TestAServiceThatHasEndedSaysWhoseDoingThatWas(t *testing.T) {
+	t.Parallel()
+	const own = "services: {default: {image: fumehood-test/busybox, command: [sh, -c, 'touch /tmp/up; while :; do sleep 1; done']}}"
+	for name, c := range map[string]struct {
+		end    func(d *rawDaemon, sb *fumehood.Sandbox)
+		inside bool
+	}{
+		"from inside": {func(_ *rawDaemon, sb *fumehood.Sandbox) {
+			_, _ = sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"kill", "-TERM", "1"}}) // it may be lost
+		}, true},
+		"by docker kill": {func(d *rawDaemon, sb *fumehood.Sandbox) {
+			d.ask("POST", "/containers/"+sb.ServiceInfo().Container+"/kill?signal=KILL", nil, nil)
+		}, false},
+		"by docker stop": {func(d *rawDaemon, sb *fumehood.Sandbox) {
+			d.ask("POST", "/containers/"+sb.ServiceInfo().Container+"/stop?t=1", nil, nil)
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newProvider(t, docker.Options{})
+			sb := start(t, p, fumehood.Spec{Compose: project(t, own)})
+			running := begun(t, sb, fumehood.Cmd{Args: []string{"sh", "-c", "echo begun; exec sleep 1000"}})
+			c.end(newRawDaemon(t), sb)
+			if res, err := running.Wait(t.Context()); err != nil || res.Outcome != fumehood.Lost || res.Inside != c.inside {
+				t.Errorf("the command in flight: %+v, %v", res, err)
+			}
+			if _, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}}); !errors.Is(err, fumehood.ErrUnavailable) || errors.Is(err, fumehood.ErrBroken) != c.inside {
+				t.Errorf("the next command: %v, %v", err, fumehood.ClassOf(err))
+			}
+		})
+	}
+}
