@@ -324,7 +324,7 @@ environment: {compose: compose.yaml}`, map[string]string{
 			"kills all":          "kill -9 -1",
 			"kills the guest":    "for p in /proc/[0-9]*; do grep -q ^/.fumehood/guest $p/cmdline && kill -9 ${p#/proc/}; done",
 			"kills the first":    "kill -TERM 1; sleep 10",
-			"kills the second":   "kill -9 7; sleep 10",
+			"kills the program":  "for p in /proc/[0-9]*; do grep -q ^python3 $p/cmdline && kill -9 ${p#/proc/}; done; sleep 10",
 			"and leaves no more": "rm /etc/passwd; mkfifo /etc/passwd; kill -9 -1",
 		}, []string{"right"}},
 	} {
