@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -260,14 +261,26 @@ func imageWith(d *rawDaemon, version, guest string, changes ...string) string {
 	return "fumehood-test/poison:" + version
 }
 
+// theBusybox is what busyboxProgram has read; several tests want it.
+var theBusybox struct {
+	sync.Mutex
+	program string
+}
+
 // busyboxProgram reads busybox out of its image.
 func busyboxProgram(d *rawDaemon) string {
 	d.t.Helper()
+	theBusybox.Lock()
+	defer theBusybox.Unlock()
+	if theBusybox.program != "" {
+		return theBusybox.program
+	}
 	p := newProvider(d.t, docker.Options{})
 	sb := start(d.t, p, fumehood.Spec{Image: busybox})
 	content, err := sb.ReadFile(d.t.Context(), "/bin/busybox")
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	return string(content)
+	theBusybox.program = string(content)
+	return theBusybox.program
 }
