@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -34,11 +35,29 @@ func newCLI(image string, like hardening) (*cliContender, error) {
 	if err != nil {
 		return nil, err
 	}
+	if like.SecurityOpt, err = profiles(like.SecurityOpt, dir); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
 	c := &cliContender{program: program, image: image, flags: like.flags(), dir: dir}
 	for name, value := range labels {
 		c.flags = append(c.flags, "--label="+name+"="+value)
 	}
 	return c, nil
+}
+
+// profiles puts each seccomp profile into a file of a folder, as the docker command wants it; the Engine has its text.
+func profiles(opts []string, dir string) ([]string, error) {
+	opts = slices.Clone(opts)
+	for i, opt := range opts {
+		if text, is := strings.CutPrefix(opt, "seccomp={"); is {
+			file := filepath.Join(dir, "seccomp.json")
+			if err := os.WriteFile(file, []byte("{"+text), 0o600); err != nil {
+				return nil, err
+			}
+			opts[i] = "seccomp=" + file
+		}
+	}
+	return opts, nil
 }
 
 // flags are the hardening as `docker create` takes it.

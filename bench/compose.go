@@ -26,11 +26,15 @@ func newCompose(ctx context.Context, cli *cliContender, like hardening) (*compos
 	if err != nil {
 		return nil, err
 	}
+	opts, err := profiles(like.SecurityOpt, cli.dir)
+	if err != nil {
+		return nil, err
+	}
 	service := map[string]any{
 		"image": cli.image, "entrypoint": idle, "labels": labels, "pull_policy": "never",
 		"network_mode": string(like.NetworkMode), "read_only": like.ReadonlyRootfs,
 		"mem_limit": like.Memory, "memswap_limit": like.MemorySwap, "cpus": float64(like.NanoCPUs) / 1e9,
-		"cap_drop": like.CapDrop, "cap_add": like.CapAdd, "security_opt": like.SecurityOpt,
+		"cap_drop": like.CapDrop, "cap_add": like.CapAdd, "security_opt": opts,
 		"logging": map[string]any{"driver": like.LogConfig.Type, "options": like.LogConfig.Config},
 	}
 	if like.PidsLimit != nil {

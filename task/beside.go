@@ -37,6 +37,9 @@ func (a *Attempt) Beside(ctx context.Context, what fumehood.Spec, f func(context
 	}
 	what.Sample = a.Sandbox.Info().Sample
 	sb, err := r.launch(ctx, op, what)
+	if errors.Is(err, fumehood.ErrBroken) { // nothing of the attempt's was in it yet
+		err = &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New(err.Error())}
+	}
 	if err != nil {
 		return err
 	}

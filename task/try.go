@@ -140,6 +140,8 @@ func (r *run) judge(ctx context.Context, a *Attempt, res *SampleResult) {
 		err = lost
 	}
 	switch {
+	case res.Score != nil && ctx.Err() == nil: // whatever failed besides
+		return
 	case brokenBy(ctx, err):
 		res.Score = broken(err)
 		return

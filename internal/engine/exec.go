@@ -360,6 +360,7 @@ func (e *Exec) Ended(ctx context.Context) (int, error) {
 		}
 		select {
 		case <-died:
+		case <-time.After(time.Second): // should the event have been missed
 		case <-ctx.Done():
 			return -1, nil
 		}

@@ -36,6 +36,9 @@ func (c *Client) Covering(ctx context.Context, container State, others []State, 
 		return dir, "it is a link", err // who can change that link decides what is found there
 	}
 	mounts := slices.DeleteFunc(slices.Clone(container.Mounts), func(m Mount) bool { return slices.Contains(own, m.At) })
+	if len(others) > 0 { // who can write to the Engine's own files, where they share a network
+		mounts = append(mounts, Mount{At: "/etc/hosts"}, Mount{At: "/etc/hostname"}, Mount{At: "/etc/resolv.conf"})
+	}
 	ways := make([]way, len(mounts))
 	for i, m := range mounts {
 		if ways[i], err = c.way(ctx, container.ID, m.At); err != nil {
@@ -50,8 +53,8 @@ func (c *Client) Covering(ctx context.Context, container State, others []State, 
 			if j == i || !w.passes(path.Clean(m.At)) && !w.passes(ways[j].end()) {
 				continue
 			}
-			if w.linked {
-				return mounts[i].At, "links lead it into what is mounted at " + m.At, nil
+			if w.linked || w.hides() {
+				return mounts[i].At, "links lead it, or could, into what is mounted at " + m.At, nil
 			}
 			if canWrite(others, m) {
 				return mounts[i].At, "it lies in what is mounted at " + m.At + ", which other services can write to", nil
@@ -88,6 +91,9 @@ func (w way) passes(dir string) bool {
 	return slices.ContainsFunc(w.points, func(p string) bool { return below(p, dir) })
 }
 
+// hides reports whether the way leads where the Engine does not see what is there.
+func (w way) hides() bool { return slices.ContainsFunc(hidden, w.passes) }
+
 // over says why what is mounted at the way's end could cover dir; empty where it can not.
 func (w way) over(dir string) string {
 	switch end := w.end(); {
@@ -97,8 +103,8 @@ func (w way) over(dir string) string {
 		return "it leads into that"
 	case w.passes("/proc") && (w.linked || path.Dir(end) != "/proc" || slices.Contains([]string{"self", "thread-self", "mounts", "net"}, path.Base(end))):
 		return "it leads through /proc, whose links lead anywhere"
-	case w.passes("/dev") && w.linked:
-		return "links lead it into /dev, whose links lead anywhere"
+	case (w.passes("/dev") || w.passes("/sys")) && w.linked:
+		return "links lead it into /dev or /sys, whose links lead elsewhere"
 	}
 	for _, links := range []string{"/dev/fd", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/core", "/dev/ptmx"} {
 		if w.passes(links) {

@@ -34,8 +34,9 @@ type ContainerState struct {
 	Died    bool
 	Deaths  int // how often that was reported; twice for one, perhaps, where the connection broke
 	Exit    int // the last exit code, where there were any
-	// Alone says that it has died, and that nobody has had the Engine signal or stop it since it started.
+	// Alone says that it has died last without anybody who had the Engine signal or stop it; Alones is how often it has.
 	Alone  bool
+	Alones int
 	told   bool // somebody has, or it is not known: the connection broke meanwhile
 	OOMs   int  // how often the out-of-memory killer was reported
 	Before int  // how often of that before its last start
@@ -130,7 +131,9 @@ func (w *Watch) take(m events.Message) {
 	case events.ActionKill, events.ActionStop, events.ActionRestart:
 		s.told = true
 	case events.ActionDie:
-		s.Died, s.Alone = true, s.Started && !s.told
+		if s.Died, s.Alone = true, !s.told; s.Alone {
+			s.Alones++
+		}
 		s.Deaths++
 		s.Exit, _ = strconv.Atoi(m.Actor.Attributes["exitCode"]) // 0 where an Engine tells none
 	case events.ActionOOM:

@@ -2,6 +2,7 @@ package docker_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/fumehood/fumehood"
@@ -11,14 +12,16 @@ import (
 // What ends a service's own program in the sandbox has broken that; what the daemon was asked to end is not the sandbox's doing.
 func TestAServiceThatHasEndedSaysWhoseDoingThatWas(t *testing.T) {
 	t.Parallel()
-	const own = "services: {default: {image: fumehood-test/busybox, command: [sh, -c, 'touch /tmp/up; while :; do sleep 1; done']}}"
+	const own = "services: {default: {image: fumehood-test/busybox, restart: 'RESTART', command: [sh, -c, 'touch /tmp/up; while :; do sleep 1; done']}}"
+	fromInside := func(_ *rawDaemon, sb *fumehood.Sandbox) {
+		_, _ = sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"kill", "-TERM", "1"}}) // it may be lost
+	}
 	for name, c := range map[string]struct {
 		end    func(d *rawDaemon, sb *fumehood.Sandbox)
 		inside bool
 	}{
-		"from inside": {func(_ *rawDaemon, sb *fumehood.Sandbox) {
-			_, _ = sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"kill", "-TERM", "1"}}) // it may be lost
-		}, true},
+		"from inside":              {fromInside, true},
+		"and the Engine starts it": {fromInside, true},
 		"by docker kill": {func(d *rawDaemon, sb *fumehood.Sandbox) {
 			d.ask("POST", "/containers/"+sb.ServiceInfo().Container+"/kill?signal=KILL", nil, nil)
 		}, false},
@@ -29,7 +32,7 @@ func TestAServiceThatHasEndedSaysWhoseDoingThatWas(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newProvider(t, docker.Options{})
-			sb := start(t, p, fumehood.Spec{Compose: project(t, own)})
+			sb := start(t, p, fumehood.Spec{Compose: project(t, strings.ReplaceAll(own, "RESTART", map[bool]string{true: "always", false: "no"}[strings.HasPrefix(name, "and")]))})
 			running := begun(t, sb, fumehood.Cmd{Args: []string{"sh", "-c", "echo begun; exec sleep 1000"}})
 			c.end(newRawDaemon(t), sb)
 			if res, err := running.Wait(t.Context()); err != nil || res.Outcome != fumehood.Lost || res.Inside != c.inside {

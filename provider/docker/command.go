@@ -14,19 +14,26 @@ type command struct {
 	svc   *service
 	guest *userGuest // that an exec has started; nil where it is another one, or the Engine runs the command
 	ooms  int        // how often the out-of-memory killer had struck before
+	ends  int        // how often the service's own program had ended by itself before
 }
 
 // over reports whether a container has died, or was removed.
 func over(s engine.ContainerState) bool { return s.Died || !s.Started }
 
-// strikes is how often the out-of-memory killer has struck in the service.
-func (s *service) strikes() int { return s.sb.p.watch.State(s.id).OOMs }
+// begin is a command that is about to be started.
+func (s *service) begin() command {
+	seen := s.sb.p.watch.State(s.id)
+	return command{svc: s, ooms: seen.OOMs, ends: seen.Alones}
+}
 
 // Wait returns how the command ended.
 func (c command) Wait(ctx context.Context) (fumehood.Exit, error) {
 	exit, err := c.ProcessBackend.Wait(ctx)
 	if err != nil || exit.Outcome != fumehood.Lost || exit.Inside {
 		return exit, err
+	}
+	if c.svc.guests.isClosed() {
+		return exit, nil // it is our doing
 	}
 	if inside, oom := c.ofGuest(context.WithoutCancel(ctx)); oom {
 		return outOfMemory(exit), nil
@@ -35,14 +42,14 @@ func (c command) Wait(ctx context.Context) (fumehood.Exit, error) {
 		return exit, nil
 	}
 	s := c.svc
-	s.sb.p.watch.Await(ctx, s.id, deathWait, over)
-	death := s.death(ctx)
-	switch {
-	case !errors.Is(death, fumehood.ErrBroken):
-	case s.diedOfMemory():
+	seen := s.sb.p.watch.Await(ctx, s.id, deathWait, func(st engine.ContainerState) bool { return over(st) || st.Alones > c.ends })
+	switch death := s.death(ctx); {
+	case errors.Is(death, fumehood.ErrBroken) && s.diedOfMemory():
 		return outOfMemory(exit), nil
-	default:
+	case errors.Is(death, fumehood.ErrBroken):
 		exit.Inside, exit.Why = true, death.Error()
+	case seen.Alones > c.ends && !s.Serves:
+		exit.Inside, exit.Why = true, "the service's own program has ended while it ran, and the Engine starts it again"
 	}
 	return exit, nil
 }
@@ -60,7 +67,7 @@ func (c command) ofGuest(ctx context.Context) (inside string, oom bool) {
 	stop()
 	struck := func(st engine.ContainerState) bool { return st.OOMs > c.ooms }
 	switch main := c.svc.guests.main; {
-	case err != nil, code == 0: // as it is when its connection ends
+	case err != nil, code == 0, code == 1: // as it is when its connection ends
 		return "", false
 	case code > 0 && struck(c.svc.sb.p.watch.Await(ctx, c.svc.id, oomWithin, struck)):
 		return "", true

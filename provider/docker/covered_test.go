@@ -58,6 +58,19 @@ func TestGuest_mountedOver(t *testing.T) {
 			image:   []string{"a/", "", "a/b", "-> /1/2/3/4", "1/", "", "1/2/", "", "1/2/3/", "", "1/2/3/4/", "", "1/y", "-> /" + own, "y/", "", "x", "-> /proc/self/cwd/a/b/../../../y"},
 			project: "volumes: ['./evil:/x/guest:ro']",
 		},
+		"through sys": {
+			image:   []string{"y/", "", "y/x", "-> /sys/class/net/lo/../../../../class/../../.fumehood", "class", "-> /a/b/c", "a/", "", "a/b/", "", "a/b/c/", "", "a/.fumehood/", ""},
+			project: "volumes: ['./evil:/y/x/guest:ro']",
+		},
+		"inside a mount at sys": {
+			links: []string{"sys/l", "/" + own}, project: "volumes: ['./sys:/sys:ro', './evil:/sys/l/guest:ro']",
+		},
+		"by the hosts of a service with the same network": {
+			links: []string{"etc/hosts", "/" + own + "/guest"},
+			project: "network_mode: 'service:swap'\n    volumes: ['./etc:/etc:ro']\n    depends_on: {swap: {condition: service_healthy}}\n  swap:\n    image: IMAGE\n" +
+				"    entrypoint: [/bin/sh, -c, 'cat /evil >/etc/hosts; chmod 755 /etc/hosts; touch /done; sleep 1000']\n    volumes: ['./evil:/evil:ro']\n" +
+				"    healthcheck: {test: [CMD, /bin/busybox, test, -e, /done], interval: 200ms, retries: 100}",
+		},
 		"through dev": {image: []string{"x", "-> /dev/fd/../root/" + own}, project: "volumes: ['./evil:/x/guest:ro']"},
 		"a volume over the host's folder": {
 			image: []string{"x", "-> /proc/self/root/" + own}, project: "volumes: ['vol:/x/host']\nvolumes: {vol: {}}",

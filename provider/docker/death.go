@@ -67,7 +67,7 @@ func (s *service) obituary(ctx context.Context, state engine.State) error {
 	errors.As(state.Unavailable(), &known)
 	seen := s.sb.p.watch.Await(ctx, s.id, deathWait, over)
 	// Under gVisor the machine's out-of-memory killer ends the sandbox, whose guest then ends with any code.
-	s.deaths.oom = state.OOMKilled && (state.ExitCode == 128+9 || s.Guest == compose.ReadableGuest)
+	s.deaths.oom = state.OOMKilled && seen.Alone && (state.ExitCode == 128+9 || s.Guest == compose.ReadableGuest)
 	if s.deaths.oom || seen.Alone && !s.Serves && !s.oneShot { // our own program has no reason to end but the daemon, or us
 		known.Class = fumehood.ErrBroken
 	}

@@ -127,12 +127,12 @@ func (g *guests) exec(ctx context.Context, cmd fumehood.Cmd, live bool, out fume
 	if err != nil {
 		return nil, err
 	}
-	ooms := g.svc.strikes()
+	c := g.svc.begin()
 	p, err := u.guest.Exec(ctx, cmd, live, out)
 	if err != nil {
 		return nil, g.explain(ctx, err)
 	}
-	c := command{ProcessBackend: p, svc: g.svc, ooms: ooms}
+	c.ProcessBackend = p
 	if u.exec != nil {
 		c.guest = u
 	}
@@ -273,6 +273,12 @@ func (g *guests) survived(user string, n int) {
 	if n > 0 {
 		g.svc.sb.p.opts.Logger.Warn("a guest has died, and what its commands left cannot be killed", "sandbox", g.svc.sb.spec.Name, "service", g.svc.Name, "user", user, "processes", n)
 	}
+}
+
+func (g *guests) isClosed() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.closed
 }
 
 // close ends the connections. The guests then kill what they have started.

@@ -55,7 +55,7 @@ func (g *guests) launchBy(ctx context.Context, exec execer, user string, since u
 	}
 	rw, err := exec(ctx, g.svc.sb.p.watch, g.svc.id, user, append([]string{g.svc.Guest, "serve"}, args...)...)
 	if err != nil {
-		return nil, notGuest(err)
+		return nil, notGuest(g.svc.broken(err))
 	}
 	l := &launched{guest: client.New(rw), rw: rw}
 	if err = l.guest.Ready(ctx); err == nil {
@@ -65,7 +65,7 @@ func (g *guests) launchBy(ctx context.Context, exec execer, user string, since u
 		err = g.svc.checkUnended(ctx)
 	}
 	if err != nil {
-		return nil, g.failed(ctx, l, err)
+		return nil, g.svc.broken(g.failed(ctx, l, err))
 	}
 	g.survived(user, l.swept.Survivors)
 	return l, nil
@@ -93,6 +93,9 @@ func (g *guests) checkRegular(ctx context.Context, file string) error {
 		return g.svc.sb.p.engine.CheckRegular(ctx, g.svc.id, file, maxUsers)
 	}
 	r, info, err := g.main.Open(ctx, file, 0, 0)
+	if errors.Is(err, fumehood.ErrPermission) { // the runtime may
+		return g.svc.sb.p.engine.CheckRegular(ctx, g.svc.id, file, maxUsers)
+	}
 	if err != nil {
 		return err
 	}
@@ -102,6 +105,14 @@ func (g *guests) checkRegular(ctx context.Context, file string) error {
 	return errors.Join(err, r.Close())
 }
 
+// broken makes an ErrBroken of what is not there because the service's own program has ended by itself since it was ready.
+func (s *service) broken(err error) error {
+	if s.Serves || s.sb.p.watch.State(s.id).Alones <= s.alones || !errors.Is(err, fumehood.ErrUnavailable) && !errors.Is(err, fumehood.ErrInfrastructure) {
+		return err
+	}
+	return &fumehood.Error{Class: fumehood.ErrBroken, Err: err}
+}
+
 // checkUnended refuses a guest in a container that was started again. Its program may have put links in the way of what was
 // mounted then, even of the Engine's own files such as /etc/hosts, and so have had another program mounted over the guest.
 func (s *service) checkUnended(ctx context.Context) error {
@@ -109,8 +120,12 @@ func (s *service) checkUnended(ctx context.Context) error {
 	if err != nil || !state.Ended {
 		return err
 	}
+	class := fumehood.ErrUnsupported
+	if s.sb.p.watch.State(s.id).Alones > s.alones {
+		class = fumehood.ErrBroken // by what has run since the sandbox was started
+	}
 	return &fumehood.Error{
-		Class: fumehood.ErrUnsupported,
+		Class: class,
 		Err:   errors.New("its container has ended and was started again: what ran in it may have replaced the guest, so no command can be trusted there"),
 		Hint:  "keep the service from ending, for example by depends_on with a condition, or have the Engine run the command (Cmd.Direct, or --transport engine)",
 	}

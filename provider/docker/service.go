@@ -22,6 +22,7 @@ type service struct {
 
 	guests guests
 	deaths deaths
+	alones int // how often its own program had ended by itself when it was ready
 
 	stages // of its start
 
@@ -63,12 +64,13 @@ func (s *service) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out fu
 		if err := s.mayAsRoot(ctx, cmd.User); err != nil {
 			return nil, s.explain(ctx, err)
 		}
-		ooms := s.strikes()
+		c := s.begin()
 		e, err := s.sb.p.engine.Exec(ctx, s.sb.p.watch, s.id, cmd, out)
 		if err != nil {
 			return nil, s.explain(ctx, err)
 		}
-		return command{ProcessBackend: e, svc: s, ooms: ooms}, nil
+		c.ProcessBackend = e
+		return c, nil
 	}
 	if cmd.Detach && s.sb.key != nil {
 		return s.guests.detach(ctx, cmd, out)

@@ -117,6 +117,7 @@ func (s *service) start(ctx context.Context, project *compose.Project, guard fun
 			return err
 		}
 	}
+	s.alones = s.sb.p.watch.State(s.id).Alones
 	close(s.ready)
 	if !s.oneShot {
 		return nil
