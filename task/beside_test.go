@@ -60,6 +60,24 @@ func TestSandboxesBesideAttemptsAreCounted(t *testing.T) {
 	}
 }
 
+// Nothing of the attempt's was in it yet, so that it cannot have broken it.
+func TestASandboxBesideAnAttemptThatDoesNotStartIsNoScore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		y := newYard()
+		y.fail = func(n int, _ fumehood.Spec) error {
+			if n == 2 {
+				return &fumehood.Error{Op: "start sandbox", Class: fumehood.ErrBroken, Err: errors.New("its program has ended")}
+			}
+			return nil
+		}
+		all, err := collect(t.Context(), y.graded(1), task.RunOptions{Ahead: -1, Retries: -1, Solve: command("echo"), Score: grading(0)})
+		if err != nil || len(all) != 1 || all[0].Score != nil || all[0].Error == nil || all[0].Error.Class != task.Infra || !strings.Contains(all[0].Error.Text, "its program has ended") {
+			t.Errorf("%+v, %v", all, err)
+		}
+		y.gone(t)
+	})
+}
+
 func TestTheWaitForAnotherSandboxIsNotCountedAsTheAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// Three attempts are at once, and one of them is graded; the second waits for 50 s, and the third for 100 s.

@@ -237,27 +237,31 @@ func TestAFailureIsNeverAScore(t *testing.T) {
 }
 
 func TestALossThatTheAttemptHasCausedIsItsScore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		y := newYard()
-		all, err := collect(t.Context(), y.options(1), task.RunOptions{
-			Solve: func(_ context.Context, a *task.Attempt) error {
-				a.Steps = []task.Step{
-					{Name: "other", Result: &fumehood.Result{Outcome: fumehood.Lost, Why: "not known"}},
-					{Name: "go", Result: &fumehood.Result{Outcome: fumehood.Lost, Inside: true, Why: "killed"}},
+	for name, besides := range map[string]error{"": nil, "and the daemon goes": &fumehood.Error{Op: "exec", Class: fumehood.ErrUnavailable, Err: errors.New("gone")}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				y := newYard()
+				all, err := collect(t.Context(), y.options(1), task.RunOptions{
+					Solve: func(_ context.Context, a *task.Attempt) error {
+						a.Steps = []task.Step{
+							{Name: "other", Result: &fumehood.Result{Outcome: fumehood.Lost, Why: "not known"}},
+							{Name: "go", Result: &fumehood.Result{Outcome: fumehood.Lost, Inside: true, Why: "killed"}},
+						}
+						return besides
+					},
+					Score: func(context.Context, *task.Attempt) (task.Score, error) { return task.Score{Value: 1}, nil },
+				})
+				if err != nil || len(all) != 1 {
+					t.Fatalf("%+v, %v", all, err)
 				}
-				return nil
-			},
-			Score: func(context.Context, *task.Attempt) (task.Score, error) { return task.Score{Value: 1}, nil },
+				r := all[0]
+				if r.Error != nil || r.Score == nil || r.Score.Value != 0 || !slices.Equal(r.Score.Reasons, []string{"step go is lost: killed"}) || r.Tries != 1 || len(r.Steps) != 2 {
+					t.Errorf("got %+v, %+v, %+v", r, r.Score, r.Error)
+				}
+				y.gone(t)
+			})
 		})
-		if err != nil || len(all) != 1 {
-			t.Fatalf("%+v, %v", all, err)
-		}
-		r := all[0]
-		if r.Error != nil || r.Score == nil || r.Score.Value != 0 || !slices.Equal(r.Score.Reasons, []string{"step go is lost: killed"}) || r.Tries != 1 || len(r.Steps) != 2 {
-			t.Errorf("got %+v, %+v, %+v", r, r.Score, r.Error)
-		}
-		y.gone(t)
-	})
+	}
 }
 
 func TestWhatAnAttemptHasBrokenIsItsScore(t *testing.T) {

@@ -140,15 +140,13 @@ func (r *run) judge(ctx context.Context, a *Attempt, res *SampleResult) {
 		err = lost
 	}
 	switch {
-	case res.Score != nil && ctx.Err() == nil: // whatever failed besides
+	case res.Score != nil && (err == nil || ctx.Err() == nil): // whatever failed besides
 		return
 	case brokenBy(ctx, err):
 		res.Score = broken(err)
 		return
 	case err != nil:
 		res.Score, res.Error = nil, failure(ctx, "solve", err)
-		return
-	case res.Score != nil:
 		return
 	}
 	end = timed(res, "score")

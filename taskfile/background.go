@@ -5,14 +5,16 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/task"
 )
 
-// endTimeout bounds the end of a step in the background.
-const endTimeout = 30 * time.Second
+// endTimeout bounds the end of the steps in the background, beyond the grace of each. A guest that does not obey is given a
+// minute, and what is known of it is found out then.
+const endTimeout = 90 * time.Second
 
 // background are the steps of an attempt that run beside the others.
 type background struct {
@@ -30,11 +32,21 @@ type running struct {
 // end kills what still runs, and records it among the other steps, in the order in which they were begun. One that
 // cannot be killed, as by the Engine's exec, is left out: it ends with the sandbox. It outlives the cancellation of ctx.
 func (b *background) end(ctx context.Context, a *task.Attempt) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	limit := endTimeout
+	for _, r := range b.begun {
+		limit = max(limit, endTimeout+r.Cmd.KillAfter())
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
+	kills := make([]error, len(b.begun))
+	var all sync.WaitGroup
+	for i, r := range b.begun {
+		all.Go(func() { kills[i] = r.process.Kill(ctx) })
+	}
+	all.Wait()
 	var errs []error
-	for _, r := range slices.Backward(b.begun) {
-		err := r.process.Kill(ctx)
+	for i, r := range slices.Backward(b.begun) {
+		err := kills[i]
 		if err == nil {
 			r.Result, err = r.process.Wait(ctx)
 		}

@@ -355,3 +355,23 @@ services:
 		})
 	}
 }
+
+// A guest that was stopped does not obey when the step in the background is to end. A minute later that is known to be the attempt's
+// own doing.
+func TestWhoStopsTheGuestOfAStepBehindIsScored(t *testing.T) {
+	t.Parallel()
+	tier.Need(t, tier.All)
+	f, _ := mustLay(t, map[string]string{"task.yaml": `
+name: behind
+environment: {image: fumehood-test/python, workdir: /work}
+steps:
+  - {name: server, command: [sleep, "1000"], user: nobody, background: true}
+  - {name: two, command: "for p in /proc/[0-9]*; do u=$(stat -c %u $p); test $u = 65534 && kill -STOP ${p#/proc/}; done; exit 0"}
+samples: [{id: a}]
+`})
+	for id, r := range run(t, f, dockertest.Provider(t, docker.Options{NoSweep: true})) {
+		if r.Score == nil || r.Score.Passed() || r.Tries != 1 {
+			t.Errorf("%s: %s", id, said(r))
+		}
+	}
+}

@@ -83,24 +83,13 @@ func Main(ctx context.Context, args []string, streams Streams) int {
 }
 
 func run(ctx context.Context, args []string, streams Streams) int {
-	streams.Out = output{streams.Out}
+	streams.Out = &output{w: streams.Out, ending: ctx.Done()}
 	a := &app{Streams: streams, settings: settings{env: os.LookupEnv, configFile: configFile()}}
 	a.log = slog.New(newLogHandler(streams.Err, slog.LevelInfo)) // until flags say otherwise
 	root := a.rootCommand()                                      //nolint:contextcheck // commands get theirs from ExecuteContext
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
 	return a.finish(ctx, cmd.CommandPath(), err)
-}
-
-// output is standard output: what cannot be written is an error that has its exit code.
-type output struct{ w io.Writer }
-
-func (o output) Write(p []byte) (int, error) {
-	n, err := o.w.Write(p)
-	if err != nil {
-		err = outputError(err)
-	}
-	return n, err
 }
 
 // finish says what went wrong and returns the exit code. command is the command that was run.

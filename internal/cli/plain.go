@@ -80,7 +80,7 @@ func forPeople(w io.Writer) io.WriteCloser {
 
 // isTerminal reports whether what is written to w is shown by a terminal.
 func isTerminal(w io.Writer) bool {
-	if o, is := w.(output); is {
+	if o, is := w.(*output); is {
 		w = o.w
 	}
 	f, is := w.(*os.File)

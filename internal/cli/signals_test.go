@@ -97,7 +97,9 @@ func interrupted(t *testing.T, cmd *exec.Cmd, sig syscall.Signal, await func()) 
 	if err := cmd.Process.Signal(sig); err != nil {
 		t.Fatal(err)
 	}
+	late := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
 	err := cmd.Wait()
+	late.Stop()
 	t.Logf("ended %v after the signal", time.Since(sent).Round(time.Millisecond))
 	if got, want := cmd.ProcessState.ExitCode(), 128+int(sig); got != want {
 		t.Errorf("exit code %d (%v), want %d\n%s", got, err, want, &stderr)
@@ -308,6 +310,28 @@ func TestASignalAtARandomMoment(t *testing.T) {
 					t.Errorf("left: %q, %v", left, err)
 				}
 			}
+		})
+	}
+}
+
+// A reader that does not go on holds up what is written to it, but not the end.
+func TestASignalWhileNobodyReads(t *testing.T) {
+	t.Parallel()
+	needDocker(t)
+	for _, args := range [][]string{{"run", "--", "yes"}, {"run", "--json", "--", "head", "-c", "1000000", "/dev/zero"}} {
+		t.Run(strings.Join(args, " "), func(t *testing.T) {
+			t.Parallel()
+			cmd, _ := program(t, args...)
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			interrupted(t, cmd, syscall.SIGTERM, func() {
+				first := make([]byte, 1)
+				if _, err := io.ReadFull(out, first); err != nil {
+					t.Fatal(err)
+				}
+			})
 		})
 	}
 }

@@ -50,7 +50,7 @@ func (c *Client) fileFailure(ctx context.Context, container string, err error) e
 	case strings.Contains(text, "invalid tar header"), strings.Contains(text, "unexpected eof"):
 		return &fumehood.Error{Class: fumehood.ErrConfig, Err: errors.New("the content is no complete tar archive")}
 	case strings.Contains(text, "file name too long"):
-		return &fumehood.Error{Class: fumehood.ErrConfig, Err: errors.New("file name too long")}
+		return &fumehood.Error{Class: fumehood.ErrLimit, Err: errors.New("file name too long")}
 	case strings.Contains(text, "no space left on device"):
 		return &fumehood.Error{Class: fumehood.ErrLimit, Err: errors.New("no space left in the sandbox")}
 	case strings.Contains(text, "cannot overwrite directory"):
@@ -152,9 +152,23 @@ func (c *Client) checkLookup(ctx context.Context, container, file string) error 
 }
 
 // CheckRegular refuses what is at a path of a container, at the end of its links, and is no regular file, or one of more than most
-// bytes. What is not there passes.
+// bytes. What is not there passes; what the Engine cannot see, as in a tmpfs, is an ErrUnsupported.
 func (c *Client) CheckRegular(ctx context.Context, container, name string, most int64) error {
-	_, info, err := c.resolve(ctx, container, name)
+	s, err := c.Inspect(ctx, container)
+	if err != nil {
+		return err
+	}
+	var info fumehood.FileInfo
+	dir, _, err := c.resolve(ctx, container, path.Dir(name))
+	name = path.Join(dir, path.Base(name))
+	if err == nil {
+		name, info, err = c.resolve(ctx, container, name)
+	}
+	for _, m := range s.Mounts {
+		if m.Source == "" && below(name, path.Clean(m.At)) {
+			return &fumehood.Error{Class: fumehood.ErrUnsupported, Err: fmt.Errorf("the Engine does not see what is mounted at %s", m.At)}
+		}
+	}
 	switch {
 	case errors.Is(err, fumehood.ErrNotFound):
 		return nil

@@ -141,23 +141,32 @@ func trimSlash(name string) string {
 }
 
 // lives asks whether the main process of a container runs. A busy Engine takes a container for running some time after that
-// process has died: the list of its processes is made anew.
+// process has died: the list of its processes is made when it is asked for.
 func (c *Client) lives(ctx context.Context, id string) (bool, error) {
 	s, err := c.Inspect(ctx, id)
 	if err != nil || !s.Running {
 		return false, err
 	}
-	top, err := c.api.ContainerTop(ctx, id, client.ContainerTopOptions{Arguments: []string{"-o", "pid,stat"}})
+	state, err := c.process(ctx, id, s.pid)
+	return state != "" && !strings.HasPrefix(state, "Z") && !strings.HasPrefix(state, "X"), err
+}
+
+// process returns the state of a process of a container as ps(1) tells it, by its number on the Engine's machine. It is empty where
+// there is no such process, or the container does not run any more.
+func (c *Client) process(ctx context.Context, container string, pid int) (string, error) {
+	top, err := c.api.ContainerTop(ctx, container, client.ContainerTopOptions{Arguments: []string{"-o", "pid,stat"}})
 	if errdefs.IsConflict(err) || errdefs.IsNotFound(err) {
-		return false, nil // it does not run any more
+		return "", nil
 	}
 	if err != nil {
-		return false, c.translate(err, "list the processes of container "+id)
+		return "", c.translate(err, "list the processes of container "+container)
 	}
-	main := strconv.Itoa(s.pid)
-	return slices.ContainsFunc(top.Processes, func(p []string) bool {
-		return len(p) == 2 && p[0] == main && !strings.HasPrefix(p[1], "Z") && !strings.HasPrefix(p[1], "X")
-	}), nil
+	for _, p := range top.Processes {
+		if len(p) == 2 && p[0] == strconv.Itoa(pid) {
+			return p[1], nil
+		}
+	}
+	return "", nil
 }
 
 // Unavailable makes the error of a call on a container that does not run.

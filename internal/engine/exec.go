@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -365,6 +366,16 @@ func (e *Exec) Ended(ctx context.Context) (int, error) {
 			return -1, nil
 		}
 	}
+}
+
+// Stopped reports whether somebody in the container has stopped the command, which runs.
+func (e *Exec) Stopped(ctx context.Context) (bool, error) {
+	info, err := e.inspect(ctx)
+	if err != nil || !info.Running {
+		return false, err
+	}
+	state, err := e.c.process(ctx, e.container, info.PID)
+	return strings.HasPrefix(state, "T"), err
 }
 
 // Write writes to the command's standard input.

@@ -38,6 +38,7 @@ type ContainerState struct {
 	Alone  bool
 	Alones int
 	told   bool // somebody has, or it is not known: the connection broke meanwhile
+	Paused bool // nothing in it runs until it is unpaused
 	OOMs   int  // how often the out-of-memory killer was reported
 	Before int  // how often of that before its last start
 	// Health is what the checks have found since the start: empty while they have found nothing, Healthy or
@@ -127,7 +128,9 @@ func (w *Watch) take(m events.Message) {
 	s := w.containers[id]
 	switch m.Action {
 	case events.ActionStart:
-		s.Started, s.Died, s.Health, s.Before, s.Alone, s.told = true, false, "", s.OOMs, false, false
+		s.Started, s.Died, s.Paused, s.Health, s.Before, s.Alone, s.told = true, false, false, "", s.OOMs, false, false
+	case events.ActionPause, events.ActionUnPause:
+		s.Paused = m.Action == events.ActionPause
 	case events.ActionKill, events.ActionStop, events.ActionRestart:
 		s.told = true
 	case events.ActionDie:
@@ -251,7 +254,7 @@ func (w *Watch) ask(ctx context.Context, id string, before ContainerState) {
 	if s != before {
 		return // an event came
 	}
-	s.Started, s.Died, s.Health = true, !now.Running, ""
+	s.Started, s.Died, s.Paused, s.Health = true, !now.Running, now.Status == "paused", ""
 	if s.Died {
 		s.Exit = now.ExitCode
 	}

@@ -151,9 +151,22 @@ func fileRead(s *wire.Stream, path string, offset, length int64) error {
 	}
 	// In pieces that fill a frame.
 	if _, err := io.CopyBuffer(channelWriter{s, wire.Stdout}, r, make([]byte, wire.MaxData-1)); err != nil {
-		return err
+		return madeUp(f, err)
 	}
 	return s.SendEnd(wire.Stdout)
+}
+
+// madeUp tells an error of reading a file that the kernel makes up, such as /proc/self/mem, from one of a disk.
+func madeUp(f *os.File, err error) error {
+	var fs unix.Statfs_t
+	if unix.Fstatfs(int(f.Fd()), &fs) != nil {
+		return err
+	}
+	switch fs.Type {
+	case unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC:
+		return fmt.Errorf("%w: the kernel makes it up, and says: %v", archive.ErrNotRegular, err) //nolint:errorlint // it is no fault of ours
+	}
+	return err
 }
 
 // writeSize is as much as a file system in user space takes at once, in half the time of eight writes.

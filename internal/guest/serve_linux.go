@@ -6,9 +6,12 @@ import (
 	"io"
 	"iter"
 	"os"
+	"os/signal"
 	"runtime"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -42,6 +45,8 @@ const (
 	spareWorkerThreads = 2
 	// gcPercent is GOGC: what the guest holds is taken from the container's memory.
 	gcPercent = 50
+	// stoppedBefore is how long before it has seen the end of its connection a guest went on that had been stopped at that end.
+	stoppedBefore = time.Second
 )
 
 // stdio is a guest's connection to its host.
@@ -84,14 +89,26 @@ func serve(self string, counted bool, stdin, stdout, stderr *os.File) int {
 	debug.SetGCPercent(gcPercent)
 	handleReserved(ignore)
 	signals := takeSignals(unix.SIGCHLD) // before the first command can send one
+	goesOn := make(chan os.Signal, 1)
+	signal.Notify(goesOn, unix.SIGCONT)
+	var since atomic.Pointer[time.Time] // it goes on
+	go func() {
+		for range goesOn {
+			since.Store(new(time.Now()))
+		}
+	}()
 	park(spareThreads)
 	go onChild(signals, func() { g.reap() })
 	_ = wire.NewConn(conn, wire.Guest, g.handle).Serve() // its end is the host's, however it came
+	ended := time.Now()
 	if g.resides() {
 		select {}
 	}
 	if survivors := g.end(); survivors > 0 {
 		return complain("end what it started", fmt.Errorf("%d of its processes could not be killed", survivors))
+	}
+	if at := since.Load(); at != nil && ended.Sub(*at) < stoppedBefore {
+		return wire.WasStopped
 	}
 	return 0
 }

@@ -75,8 +75,12 @@ type Resides struct {
 	Taken  bool   `json:"taken,omitempty"`  // because there is a socket of that name: another guest resides there
 }
 
-// NobodyListens is the exit code of a relay that found no socket of its name.
-const NobodyListens = 3
+const (
+	// NobodyListens is the exit code of a relay that found no socket of its name.
+	NobodyListens = 3
+	// WasStopped is the exit code of a guest that was told to go on, as who was stopped is, when its connection had ended.
+	WasStopped = 4
+)
 
 // List asks a resident guest for its detached commands. It answers with an array of Detached in JSON, on channel
 // Stdout.

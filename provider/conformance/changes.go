@@ -35,7 +35,7 @@ var changePromises = []promise{
 		p = c.Path("file/below")
 		wantFileError(t, c.Sandbox.Mkdir(t.Context(), p, fumehood.MkdirOptions{}), p, fumehood.ErrNotDirectory)
 		p = c.Path(strings.Repeat("n", 300))
-		wantFileError(t, c.Sandbox.Mkdir(t.Context(), p, fumehood.MkdirOptions{}), p, fumehood.ErrConfig)
+		wantFileError(t, c.Sandbox.Mkdir(t.Context(), p, fumehood.MkdirOptions{}), p, fumehood.ErrLimit)
 		p = c.Path("x")
 		wantFileError(t, c.Sandbox.Mkdir(t.Context(), p, fumehood.MkdirOptions{Mode: fs.ModeDir | 0o755}), p, fumehood.ErrConfig)
 	}},

@@ -283,7 +283,7 @@ var fileErrorPromises = []promise{
 	{name: "a name longer than any is an error, and the next call works", check: func(t *testing.T, c *Case) {
 		for _, name := range []string{strings.Repeat("n", 100<<10), strings.Repeat("n", 200<<10), strings.Repeat("<", 50<<10)} {
 			_, err := c.Sandbox.Stat(t.Context(), "/"+name)
-			wantFileError(t, err, "/"+name, fumehood.ErrConfig)
+			wantFileError(t, err, "/"+name, fumehood.ErrLimit)
 			for _, cmd := range []fumehood.Cmd{{Args: []string{name}}, {Args: []string{"/" + name}}, {Args: c.Probe("pwd").Args, Dir: "/" + name}} {
 				if res, err := c.Sandbox.Exec(t.Context(), cmd); !errors.Is(err, fumehood.ErrNotStarted) {
 					t.Errorf("got %+v, %.1000v", res, err)

@@ -42,6 +42,20 @@ func TestADirectServiceHasNoHelpFromTheSandbox(t *testing.T) {
 	}
 }
 
+// A file that the kernel makes up has no content where it says so, and that is no failure of the sandbox.
+func TestAFileThatTheKernelMakesUpCannotAlwaysBeRead(t *testing.T) {
+	t.Parallel()
+	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: busybox})
+	for _, file := range []string{"/proc/self/mem", "/proc/self/task/1/mem"} {
+		if _, err := sb.ReadFile(t.Context(), file); !errors.Is(err, fumehood.ErrNotRegular) {
+			t.Errorf("%s: %v, %v", file, err, fumehood.ClassOf(err))
+		}
+	}
+	if b, err := sb.ReadFile(t.Context(), "/proc/self/status"); err != nil || len(b) == 0 {
+		t.Errorf("%q, %v", b, err)
+	}
+}
+
 // The Engine looks up users in the container's own files when it archives some of it, and would wait at a pipe for ever,
 // with the container locked: it could not be removed any more.
 func TestADirectServiceDoesNotWaitAtPipesInPlaceOfUsers(t *testing.T) {

@@ -38,14 +38,20 @@ type guestFiles struct {
 
 // with calls do with the guest, and adds to its error what is known of a guest that is lost.
 func (f guestFiles) with(ctx context.Context, do func(g *client.Guest) error) error {
+	return f.by(ctx, func(c command) error { return do(c.guest.guest) })
+}
+
+// by is with for who explains other errors too.
+func (f guestFiles) by(ctx context.Context, do func(c command) error) error {
 	if err := f.svc.alive(ctx); err != nil {
 		return err
 	}
-	g, err := f.svc.guests.of(ctx, f.user)
+	u, err := f.svc.guests.ofUser(ctx, f.user)
 	if err != nil {
 		return f.svc.explain(ctx, err)
 	}
-	return f.svc.guests.explain(ctx, do(g))
+	c := f.svc.begin(u)
+	return c.explain(ctx, do(c))
 }
 
 // Stat describes a path.
@@ -74,9 +80,9 @@ func (f guestFiles) Write(ctx context.Context, name string, r io.Reader, size in
 // Walk describes a tree.
 func (f guestFiles) Walk(ctx context.Context, root string, depth int) iter.Seq2[fumehood.WalkEntry, error] {
 	return func(yield func(fumehood.WalkEntry, error) bool) {
-		err := f.with(ctx, func(g *client.Guest) error {
-			for e, err := range g.Walk(ctx, root, depth) {
-				if !yield(e, f.svc.guests.explain(ctx, err)) {
+		err := f.by(ctx, func(c command) error {
+			for e, err := range c.guest.guest.Walk(ctx, root, depth) {
+				if !yield(e, c.explain(ctx, err)) {
 					break
 				}
 			}

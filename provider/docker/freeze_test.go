@@ -2,7 +2,9 @@ package docker_test
 
 import (
 	"context"
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/filetest"
@@ -66,4 +68,35 @@ services:
 	}
 	_, err = sb.Freeze(t.Context())
 	conformance.WantError(t, err, fumehood.ErrUnavailable)
+}
+
+// A command in a container that stays paused does not obey. Its caller is back soon, and it ends when the container goes on.
+func TestACallInAPausedContainerEndsInTime(t *testing.T) {
+	t.Parallel()
+	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: busybox})
+	d := newRawDaemon(t)
+	pause := func(what string) {
+		d.ask("POST", "/containers/"+sb.ServiceInfo().Container+"/"+what, nil, nil)
+	}
+	running := begun(t, sb, fumehood.Cmd{Args: []string{"sh", "-c", "echo begun; exec sleep 1000"}})
+	pause("pause")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	began := time.Now()
+	if _, err := sb.Exec(ctx, fumehood.Cmd{Args: []string{"true"}}); !errors.Is(err, fumehood.ErrCancelled) {
+		t.Errorf("a call: %v", err)
+	}
+	if err := running.Kill(t.Context()); err != nil {
+		t.Errorf("a kill: %v", err)
+	}
+	if res, err := running.Wait(t.Context()); err != nil || res.Outcome != fumehood.Lost || !res.Unkilled || res.Inside {
+		t.Errorf("what was killed: %+v, %v", res, err)
+	}
+	if took := time.Since(began); took > 25*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	pause("unpause")
+	if got := sh(t, sb, "while pidof sleep >/dev/null; do :; done; echo gone"); got != "gone" {
+		t.Errorf("got %q", got)
+	}
 }

@@ -127,28 +127,26 @@ func (g *guests) exec(ctx context.Context, cmd fumehood.Cmd, live bool, out fume
 	if err != nil {
 		return nil, err
 	}
-	c := g.svc.begin()
+	g.svc.sb.ran.Store(true)
+	c := g.svc.begin(u)
 	p, err := u.guest.Exec(ctx, cmd, live, out)
 	if err != nil {
-		return nil, g.explain(ctx, err)
+		return nil, c.explain(ctx, err)
 	}
 	c.ProcessBackend = p
-	if u.exec != nil {
-		c.guest = u
-	}
 	return c, nil
 }
 
-// of returns the guest for a user, started if need be.
-func (g *guests) of(ctx context.Context, user string) (*client.Guest, error) {
-	u, err := g.ofUser(ctx, user)
+// own returns the guest for the service's own user, started if need be.
+func (g *guests) own(ctx context.Context) (*client.Guest, error) {
+	u, err := g.ofUser(ctx, "")
 	if err != nil {
 		return nil, err
 	}
 	return u.guest, nil
 }
 
-// ofUser is of with what is known of the guest.
+// ofUser returns the guest for a user, started if need be.
 func (g *guests) ofUser(ctx context.Context, user string) (*userGuest, error) {
 	if user == g.svc.info.User {
 		user = ""
@@ -259,7 +257,7 @@ func (g *guests) start(ctx context.Context, user string, u, dead *userGuest) (er
 	if err := g.move(ctx, l.guest); err != nil { // code in the sandbox may have got in its way
 		g.svc.sb.p.opts.Logger.Debug("a guest is reached through the daemon only", "sandbox", g.svc.sb.spec.Name, "service", g.svc.Name, "user", user, "error", err)
 	}
-	u.guest, u.exec, u.swept = l.guest, l.rw, l.swept
+	u.guest, u.exec, u.swept = l.guest, l.exec, l.swept
 	return nil
 }
 

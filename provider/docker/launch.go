@@ -1,16 +1,18 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/engine"
-	"github.com/fumehood/fumehood/internal/wire"
 	"github.com/fumehood/fumehood/internal/wire/client"
 )
 
@@ -21,54 +23,52 @@ import (
 // and with no-new-privileges there is no way to get them back. So such a guest is started once more, with all
 // capabilities, of which it keeps those of its container before it does anything else. A daemon that lacks some
 // itself, as in a restricted virtual machine, refuses that.
-func (g *guests) launch(ctx context.Context, user string, since uint64) (*launched, error) {
-	l, err := g.launchBy(ctx, g.svc.sb.p.engine.ExecDuplex, user, since)
-	if err != nil || !l.swept.Lacks {
-		return l, err
+func (g *guests) launch(ctx context.Context, user string, since uint64) (*userGuest, error) {
+	u, err := g.launchBy(ctx, g.svc.sb.p.engine.ExecDuplex, user, since)
+	if err != nil || !u.swept.Lacks {
+		return u, err
 	}
-	l.guest.Close()
+	u.guest.Close()
 	keep := "--capabilities=" + strconv.FormatUint(g.svc.containers[0].Bounding, 16)
-	l, err = g.launchBy(ctx, g.svc.sb.p.engine.ExecPrivileged, user, since, keep)
+	u, err = g.launchBy(ctx, g.svc.sb.p.engine.ExecPrivileged, user, since, keep)
 	switch {
 	case engine.LacksCapabilities(err):
 		return nil, g.svc.errPowerless()
-	case err == nil && l.swept.Lacks:
-		l.guest.Close()
+	case err == nil && u.swept.Lacks:
+		u.guest.Close()
 		return nil, g.svc.errPowerless()
 	}
-	return l, err
-}
-
-// launched is a guest that an exec has started.
-type launched struct {
-	guest *client.Guest
-	swept wire.Swept
-	rw    *engine.ExecStream
+	return u, err
 }
 
 // execer is one of the Engine's ways to start a program.
 type execer func(ctx context.Context, w *engine.Watch, container, user string, args ...string) (*engine.ExecStream, error)
 
-func (g *guests) launchBy(ctx context.Context, exec execer, user string, since uint64, args ...string) (*launched, error) {
+func (g *guests) launchBy(ctx context.Context, exec execer, user string, since uint64, args ...string) (*userGuest, error) {
 	if err := g.checkUsers(ctx); err != nil {
 		return nil, notGuest(err)
 	}
+	c := g.svc.begin(&userGuest{})
 	rw, err := exec(ctx, g.svc.sb.p.watch, g.svc.id, user, append([]string{g.svc.Guest, "serve"}, args...)...)
 	if err != nil {
+		if ctx.Err() != nil {
+			err = cmp.Or(g.trapped(ctx), err)
+		}
 		return nil, notGuest(g.svc.broken(err))
 	}
-	l := &launched{guest: client.New(rw), rw: rw}
-	if err = l.guest.Ready(ctx); err == nil {
-		l.swept, err = l.guest.Sweep(ctx, nil, since)
+	u := c.guest
+	u.guest, u.exec = client.New(rw), rw
+	if err = u.guest.Ready(ctx); err == nil {
+		u.swept, err = u.guest.Sweep(ctx, nil, since)
 	}
 	if err == nil {
 		err = g.svc.checkUnended(ctx)
 	}
 	if err != nil {
-		return nil, g.svc.broken(g.failed(ctx, l, err))
+		return nil, g.svc.broken(c.failed(ctx, err))
 	}
-	g.survived(user, l.swept.Survivors)
-	return l, nil
+	g.survived(user, u.swept.Survivors)
+	return u, nil
 }
 
 // maxUsers bounds the files in which the container's runtime looks up a user, in bytes.
@@ -87,14 +87,36 @@ func (g *guests) checkUsers(ctx context.Context) error {
 	return nil // what else is wrong with them, the runtime tells
 }
 
-// checkRegular refuses what is no regular file of at most maxUsers bytes.
+// trapped is the error of files of users that what runs in the sandbox has changed since checkUsers has passed them, and changes
+// back and forth, perhaps; nil where they are as they should be. It outlives the end of ctx.
+func (g *guests) trapped(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deathWait)
+	defer cancel()
+	for range 10 {
+		if err := g.checkUsers(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkRegular refuses what is no regular file of at most maxUsers bytes. The service's guest sees what the runtime will see, but
+// where links lead through /proc, by whose own each sees its own.
 func (g *guests) checkRegular(ctx context.Context, file string) error {
+	byEngine := func() error { return g.svc.sb.p.engine.CheckRegular(ctx, g.svc.id, file, maxUsers) }
 	if g.main == nil || g.main.Lost() {
-		return g.svc.sb.p.engine.CheckRegular(ctx, g.svc.id, file, maxUsers)
+		return byEngine()
+	}
+	for _, part := range []string{path.Dir(file), file} {
+		if info, err := g.main.Stat(ctx, part); err == nil && info.Mode&fs.ModeSymlink != 0 {
+			if err := byEngine(); err != nil {
+				return err
+			}
+		}
 	}
 	r, info, err := g.main.Open(ctx, file, 0, 0)
 	if errors.Is(err, fumehood.ErrPermission) { // the runtime may
-		return g.svc.sb.p.engine.CheckRegular(ctx, g.svc.id, file, maxUsers)
+		return byEngine()
 	}
 	if err != nil {
 		return err
@@ -132,9 +154,9 @@ func (s *service) checkUnended(ctx context.Context) error {
 }
 
 // failed ends a guest whose start has failed, and adds to the error what it and the Engine say.
-func (g *guests) failed(ctx context.Context, l *launched, err error) error {
-	l.guest.Close()
-	return saying(g.explain(ctx, err), l.rw.Complaint())
+func (c command) failed(ctx context.Context, err error) error {
+	c.guest.guest.Close()
+	return saying(c.explain(ctx, err), c.guest.exec.Complaint())
 }
 
 // errPowerless is the error of what root cannot do in a container of another user.
@@ -156,17 +178,13 @@ func (s *service) mayAsRoot(ctx context.Context, user string) error {
 	defer s.owning.Unlock()
 	lacks, known := s.powerless[user]
 	if !known {
-		ctx, cancel := context.WithTimeoutCause(ctx, s.sb.p.guestWithin, slow(s.sb.p.guestWithin))
-		defer cancel()
-		l, err := s.guests.launchBy(ctx, s.sb.p.engine.ExecDuplex, user, 0)
-		if err != nil {
+		var err error
+		if lacks, err = s.lacksAsRoot(ctx, user); err != nil {
 			return err
 		}
-		l.guest.Close()
 		if s.powerless == nil {
 			s.powerless = map[string]bool{}
 		}
-		lacks = l.swept.Lacks
 		s.powerless[user] = lacks
 	}
 	if lacks {
@@ -175,10 +193,30 @@ func (s *service) mayAsRoot(ctx context.Context, user string) error {
 	return nil
 }
 
+// lacksAsRoot asks a guest of a user whether it is root without root's capabilities.
+func (s *service) lacksAsRoot(ctx context.Context, user string) (bool, error) {
+	if err := s.checkUnended(ctx); errors.Is(err, fumehood.ErrUnsupported) || errors.Is(err, fumehood.ErrBroken) {
+		return isRoot(user) && s.execLacks(), nil // no guest there can be trusted to tell
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, s.sb.p.guestWithin, slow(s.sb.p.guestWithin))
+	defer cancel()
+	u, err := s.guests.launchBy(ctx, s.sb.p.engine.ExecDuplex, user, 0)
+	if err != nil {
+		return false, err
+	}
+	u.guest.Close()
+	return u.swept.Lacks, nil
+}
+
+// execLacks reports whether the Engine starts root without root's capabilities where the service has another user. What is no
+// Docker Engine, and has no BuildKit, has versions of its own.
+func (s *service) execLacks() bool {
+	return s.sb.p.server.BuildKit && engine.VersionLess(s.sb.p.server.Version, engine.CapableExec)
+}
+
 // checkHooks refuses commands after the service's start that the Engine would start as root without root's capabilities.
-// What is no Docker Engine, and has no BuildKit, has versions of its own.
 func (s *service) checkHooks() error {
-	if !s.sb.p.server.BuildKit || isRoot(s.info.User) || !slices.ContainsFunc(s.HookUsers, isRoot) || !engine.VersionLess(s.sb.p.server.Version, engine.CapableExec) {
+	if isRoot(s.info.User) || !slices.ContainsFunc(s.HookUsers, isRoot) || !s.execLacks() {
 		return nil
 	}
 	return &fumehood.Error{Op: "check post_start", Service: s.Name, Class: fumehood.ErrUnsupported, Err: s.errPowerless()}

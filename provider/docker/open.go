@@ -42,6 +42,7 @@ func (p *Provider) Open(ctx context.Context, name string) (*fumehood.Sandbox, er
 	if sb.key, err = hex.DecodeString(first.Labels[engine.LabelKey]); err != nil || len(sb.key) != wire.SecretSize {
 		sb.key = nil
 	}
+	sb.ran.Store(true)
 	for _, s := range byService(containers) {
 		guest, err := p.guestOf(ctx, s[0].Runtime)
 		if err != nil {

@@ -53,7 +53,7 @@ func (s *service) settles(ctx context.Context) error {
 	}
 	if s.commanded() && !s.sb.direct() {
 		err := s.timed(ctx, "start the guest", "it does not answer", func(ctx context.Context) error {
-			if _, err := s.guests.of(ctx, ""); err != nil {
+			if _, err := s.guests.own(ctx); err != nil {
 				return s.failure("start the guest", err)
 			}
 			return nil

@@ -23,21 +23,26 @@ import (
 
 var _ fumehood.Rejoiner = (*service)(nil)
 
-// residence is the name of the socket of a user's resident guest; empty is the service's own user. Containers may share a
-// network, and so the names in it: nobody without the key can foresee this one.
-func (g *guests) residence(user string) string {
-	mac := hmac.New(sha256.New, g.svc.sb.key)
-	what := "residence " + g.svc.id
+// residence is the name of the socket of a user's resident guest, and what that guest and its hosts prove to know; empty is the
+// service's own user. Containers may share a network, and so the names in it: nobody without the key can foresee this one.
+// Each guest has a secret of its own, for a relay may be led to another one's socket.
+func (g *guests) residence(user string) (name string, secret []byte) {
+	what := " " + g.svc.id
 	if user != "" {
 		what += " " + user
 	}
-	_, _ = io.WriteString(mac, what) // it never fails
-	return "fumehood-" + hex.EncodeToString(mac.Sum(nil)[:16])
+	of := func(purpose string) []byte {
+		mac := hmac.New(sha256.New, g.svc.sb.key)
+		_, _ = io.WriteString(mac, purpose+what) // it never fails
+		return mac.Sum(nil)
+	}
+	return "fumehood-" + hex.EncodeToString(of("residence")[:16]), of("secret")
 }
 
 // reside makes a guest that this process has started the resident.
 func (g *guests) reside(ctx context.Context, guest *client.Guest) error {
-	if err := guest.Reside(ctx, g.residence(""), g.svc.sb.key); err != nil {
+	name, secret := g.residence("")
+	if err := guest.Reside(ctx, name, secret); err != nil {
 		return g.explain(ctx, err)
 	}
 	return nil
@@ -74,11 +79,12 @@ func (g *guests) meet(ctx context.Context, user string, since uint64) (*client.G
 
 // relayed connects to a user's resident guest by a relay. The error is an errNobody where there is none.
 func (g *guests) relayed(ctx context.Context, user string) (_ *client.Guest, swept wire.Swept, _ error) {
-	rw, err := g.svc.sb.p.engine.ExecDuplex(ctx, g.svc.sb.p.watch, g.svc.id, g.svc.info.User, g.svc.Guest, "relay", g.residence(user))
+	name, secret := g.residence(user)
+	rw, err := g.svc.sb.p.engine.ExecDuplex(ctx, g.svc.sb.p.watch, g.svc.id, g.svc.info.User, g.svc.Guest, "relay", name)
 	if err != nil {
 		return nil, swept, err
 	}
-	guest, err := client.Meet(ctx, rw, g.svc.sb.key)
+	guest, err := client.Meet(ctx, rw, secret)
 	if err == nil {
 		if err = guest.Ready(ctx); err == nil {
 			swept, err = guest.Sweep(ctx, nil, 0)
@@ -103,14 +109,16 @@ func (g *guests) relayed(ctx context.Context, user string) (_ *client.Guest, swe
 
 // settle starts a guest by an exec and makes it the user's resident, see meet.
 func (g *guests) settle(ctx context.Context, user string, since uint64) (*client.Guest, wire.Swept, error) {
-	l, err := g.launch(ctx, cmp.Or(user, g.svc.info.User), since)
-	if err != nil {
+	c := g.svc.begin(nil)
+	var err error
+	if c.guest, err = g.launch(ctx, cmp.Or(user, g.svc.info.User), since); err != nil {
 		return nil, wire.Swept{}, err
 	}
-	if err := l.guest.Reside(ctx, g.residence(user), g.svc.sb.key); err != nil {
-		return nil, wire.Swept{}, g.failed(ctx, l, err)
+	name, secret := g.residence(user)
+	if err := c.guest.guest.Reside(ctx, name, secret); err != nil {
+		return nil, wire.Swept{}, c.failed(ctx, err)
 	}
-	return l.guest, l.swept, nil
+	return c.guest.guest, c.guest.swept, nil
 }
 
 // keeper returns the guest that keeps detached commands.
@@ -121,11 +129,12 @@ func (g *guests) keeper(ctx context.Context) (*client.Guest, error) {
 			Hint: "set Keep in the sandbox's spec, or start it by `fumehood up`",
 		}
 	}
-	return g.of(ctx, "")
+	return g.own(ctx)
 }
 
 // detach starts a command that outlives this process.
 func (g *guests) detach(ctx context.Context, cmd fumehood.Cmd, out fumehood.Sink) (fumehood.ProcessBackend, error) {
+	g.svc.sb.ran.Store(true)
 	if cmd.User != "" && cmd.User != g.svc.info.User {
 		return g.detachAs(ctx, cmd, out)
 	}

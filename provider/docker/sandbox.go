@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fumehood/fumehood"
@@ -44,6 +45,8 @@ type sandbox struct {
 	socketless bool   // nothing of it can be mounted
 	subnets    []netip.Prefix
 	deadline   time.Time // until when all is to be ready; zero where each service has a limit of its own
+
+	ran atomic.Bool // a command, by this process or another one
 
 	mu      sync.Mutex // held while it is being removed
 	started bool       // all of it

@@ -72,9 +72,17 @@ var deniedCalls = map[string]string{
 	"userfaultfd": "EPERM", "add_key": "EPERM", "keyctl": "EPERM", "request_key": "EPERM", "bpf": "EPERM", "perf_event_open": "EPERM",
 }
 
+// ofOthers are those by which a process would change others' priorities. It may where it has CAP_SYS_NICE.
+var ofOthers = []string{
+	"setpriority/other", "setpriority/other group", "setpriority/user", "setpriority/own user",
+	"sched_setscheduler/other", "sched_setscheduler/fork", "sched_setattr/other",
+}
+
 // mayCalls are those that programs need. clone3 is one that a libc does without where it is told so.
 var mayCalls = map[string]string{
 	"socket/unix": "ok", "socket/inet": "ok", "socket/inet6": "ok", "socket/netlink": "ok", "clone3": "ENOSYS",
+	"setpriority/own": "ok", "setpriority/own group": "ok",
+	"sched_setscheduler/own": "EINVAL", "sched_setscheduler/usual": "EINVAL", "sched_setattr/own": "EINVAL", // for they have no parameters
 }
 
 func TestSandbox_Syscalls(t *testing.T) {
@@ -87,6 +95,7 @@ services:
   box: {image: fumehood-test/busybox, command: sleep infinity, x-default: true}
   own: {image: fumehood-test/busybox, command: "sh -c 'while true; do sleep 100; done'", security_opt: ["seccomp=builtin"]}
   admin: {image: fumehood-test/busybox, command: sleep infinity, cap_add: [SYS_ADMIN]}
+  nice: {image: fumehood-test/busybox, command: sleep infinity, cap_add: [SYS_NICE]}
 `
 	compose := project(t, services)
 	compose.AllowUnsafe = true
@@ -99,7 +108,7 @@ services:
 		{"generated", p, fumehood.Spec{Image: busybox}, []string{"default"}},
 		{"engine", byEngine, fumehood.Spec{Image: busybox}, []string{"default"}},
 		{"kept", p, fumehood.Spec{Image: busybox, Name: "kept-syscalls", Keep: true}, []string{"default"}},
-		{"compose", p, fumehood.Spec{Compose: compose}, []string{"box", "own", "admin"}},
+		{"compose", p, fumehood.Spec{Compose: compose}, []string{"box", "own", "admin", "nice"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -130,6 +139,11 @@ services:
 						delete(want, "clone3")
 					}
 					ends := syscalls(t, svc, program)
+					for _, call := range ofOthers {
+						if denied := ends[call] == "EPERM"; denied == (service == "nice") {
+							t.Errorf("%s: %s", call, ends[call])
+						}
+					}
 					for _, call := range slices.Sorted(maps.Keys(want)) {
 						t.Run(strings.Join([]string{service, arch, call}, "/"), func(t *testing.T) {
 							if ends[call] != want[call] {

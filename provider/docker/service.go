@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"path"
@@ -64,10 +65,14 @@ func (s *service) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out fu
 		if err := s.mayAsRoot(ctx, cmd.User); err != nil {
 			return nil, s.explain(ctx, err)
 		}
-		c := s.begin()
+		s.sb.ran.Store(true)
+		c := s.begin(nil)
 		e, err := s.sb.p.engine.Exec(ctx, s.sb.p.watch, s.id, cmd, out)
 		if err != nil {
-			return nil, s.explain(ctx, err)
+			if err = s.explain(ctx, err); errors.Is(err, fumehood.ErrUnavailable) && s.alive(ctx) == nil {
+				err = cmp.Or(s.guests.trapped(ctx), err)
+			}
+			return nil, err
 		}
 		c.ProcessBackend = e
 		return c, nil

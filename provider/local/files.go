@@ -50,9 +50,10 @@ func fileError(err error) error {
 		class = fumehood.ErrPermission
 	case errors.Is(err, archive.ErrNotRegular), errors.Is(err, syscall.ENXIO):
 		class = fumehood.ErrNotRegular
-	case errors.Is(err, syscall.ENAMETOOLONG), errors.Is(err, syscall.EINVAL), errors.Is(err, syscall.EBUSY):
+	case errors.Is(err, syscall.EINVAL), errors.Is(err, syscall.EBUSY):
 		class = fumehood.ErrConfig
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EFBIG), errors.Is(err, syscall.EMLINK):
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EFBIG), errors.Is(err, syscall.EMLINK),
+		errors.Is(err, syscall.ENAMETOOLONG):
 		class = fumehood.ErrLimit
 	case errors.Is(err, syscall.EXDEV), errors.Is(err, errors.ErrUnsupported):
 		class = fumehood.ErrUnsupported

@@ -19,6 +19,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/guestbin"
 	"github.com/fumehood/fumehood/internal/ring"
+	"github.com/fumehood/fumehood/internal/wire"
 	"github.com/fumehood/fumehood/internal/wire/client"
 )
 
@@ -125,7 +126,9 @@ func (c *commands) run(env []string) (*os.File, error) {
 	c.process = cmd.Process
 	go func() {
 		defer close(c.ended)
-		c.err = cmd.Wait()
+		if err := cmd.Wait(); cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != wire.WasStopped { // as it says where close lets it go on
+			c.err = err
+		}
 	}()
 	return ours, nil
 }

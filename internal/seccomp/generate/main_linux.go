@@ -1,10 +1,12 @@
 // Command generate writes Fumehood's seccomp profile to the file that is its argument: Docker's default profile, in the
-// version that go.mod requires, without the system calls of removed. `go generate ./internal/seccomp` runs it.
+// version that go.mod requires, without the system calls of removed, and with ofOwn restricted. `go generate ./internal/seccomp` runs it.
 package main
 
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"math"
 	"os"
 	"slices"
 
@@ -27,6 +29,27 @@ var removed = []string{
 // hypervisor listens there; AF_ALG makes the kernel compute for everybody.
 var removedFamilies = []uint64{unix.AF_VSOCK, unix.AF_ALG}
 
+// ofOwn are the system calls by which a process may change its own priority, and that of its group, but not that of others: the guest
+// would wait for a processor for ever. By any of its rules a call is allowed. A thread may be given another policy than that of
+// the idle, as by pthread_setschedparam(3), which names threads by their numbers.
+var ofOwn = map[string][][]specs.LinuxSeccompArg{
+	"setpriority": {
+		{equal(0, unix.PRIO_PROCESS), equal(1, 0)},
+		{equal(0, unix.PRIO_PGRP), equal(1, 0)},
+	},
+	"sched_setscheduler": {{equal(0, 0)}, {policy(unix.SCHED_NORMAL)}, {policy(unix.SCHED_FIFO)}, {policy(unix.SCHED_RR)}, {policy(unix.SCHED_BATCH)}},
+	"sched_setattr":      {{equal(0, 0)}}, // whose policy is in memory, where no filter reads
+}
+
+func equal(index uint, value uint64) specs.LinuxSeccompArg {
+	return specs.LinuxSeccompArg{Index: index, Value: value, Op: specs.OpEqualTo}
+}
+
+// policy is the one that sched_setscheduler is to set, with or without SCHED_RESET_ON_FORK.
+func policy(p uint64) specs.LinuxSeccompArg {
+	return specs.LinuxSeccompArg{Index: 1, Value: math.MaxUint32 &^ unix.SCHED_RESET_ON_FORK, ValueTwo: p, Op: specs.OpMaskedEqual}
+}
+
 // profile is the profile that is written.
 func profile() (*seccomp.Seccomp, error) {
 	p := seccomp.DefaultProfile()
@@ -36,7 +59,7 @@ func profile() (*seccomp.Seccomp, error) {
 	var rules []*seccomp.Syscall
 	for _, rule := range p.Syscalls {
 		if rule.Action == specs.ActAllow {
-			rule.Names = slices.DeleteFunc(rule.Names, func(name string) bool { return slices.Contains(removed, name) })
+			rule.Names = slices.DeleteFunc(rule.Names, func(name string) bool { return slices.Contains(removed, name) || ofOwn[name] != nil })
 			if slices.Contains(rule.Names, "socket") {
 				if err := checkFamilies(rule); err != nil {
 					return nil, err
@@ -46,6 +69,14 @@ func profile() (*seccomp.Seccomp, error) {
 		if len(rule.Names) > 0 {
 			rules = append(rules, rule)
 		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(ofOwn)) {
+		for _, args := range ofOwn[name] {
+			rules = append(rules, &seccomp.Syscall{LinuxSyscall: specs.LinuxSyscall{Names: []string{name}, Action: specs.ActAllow, Args: args}})
+		}
+		rules = append(rules, &seccomp.Syscall{
+			LinuxSyscall: specs.LinuxSyscall{Names: []string{name}, Action: specs.ActAllow}, Includes: &seccomp.Filter{Caps: []string{"CAP_SYS_NICE"}},
+		})
 	}
 	// libseccomp turns a rule about socket into one that allows socketcall for all families. Only a rule of another
 	// error than the default one keeps it from that: rules that do what is done anyway are left out.

@@ -45,7 +45,7 @@ func rulesOf(t *testing.T, p *seccomp.Seccomp) map[string]bool {
 	return rules
 }
 
-// The committed profile is Docker's without the calls that are denied, and nothing else.
+// The committed profile is Docker's without the calls that are denied, with those that are restricted, and nothing else.
 func TestProfile_Difference(t *testing.T) {
 	text, err := os.ReadFile("../profile.json")
 	if err != nil {
@@ -68,12 +68,28 @@ func TestProfile_Difference(t *testing.T) {
 			without = append(without, rule)
 		}
 	}
-	wantAdded := []string{`socketcall {"names":null,"action":"SCMP_ACT_ERRNO","errnoRet":38}`}
+	wantAdded := []string{
+		`sched_setattr {"names":null,"action":"SCMP_ACT_ALLOW","args":[{"index":0,"value":0,"op":"SCMP_CMP_EQ"}]}`,
+		`sched_setattr {"names":null,"action":"SCMP_ACT_ALLOW","includes":{"caps":["CAP_SYS_NICE"]}}`,
+		`sched_setscheduler {"names":null,"action":"SCMP_ACT_ALLOW","args":[{"index":0,"value":0,"op":"SCMP_CMP_EQ"}]}`,
+		`sched_setscheduler {"names":null,"action":"SCMP_ACT_ALLOW","args":[{"index":1,"value":3221225471,"op":"SCMP_CMP_MASKED_EQ"}]}`,
+		`sched_setscheduler {"names":null,"action":"SCMP_ACT_ALLOW","args":[{"index":1,"value":3221225471,"valueTwo":1,"op":"SCMP_CMP_MASKED_EQ"}]}`,
+		`sched_setscheduler {"names":null,"action":"SCMP_ACT_ALLOW","args":[{"index":1,"value":3221225471,"valueTwo":2,"op":"SCMP_CMP_MASKED_EQ"}]}`,
+		`sched_setscheduler {"names":null,"action":"SCMP_ACT_ALLOW","args":[{"index":1,"value":3221225471,"valueTwo":3,"op":"SCMP_CMP_MASKED_EQ"}]}`,
+		`sched_setscheduler {"names":null,"action":"SCMP_ACT_ALLOW","includes":{"caps":["CAP_SYS_NICE"]}}`,
+		`setpriority {"names":null,"action":"SCMP_ACT_ALLOW","args":[{"index":0,"value":0,"op":"SCMP_CMP_EQ"},{"index":1,"value":0,"op":"SCMP_CMP_EQ"}]}`,
+		`setpriority {"names":null,"action":"SCMP_ACT_ALLOW","args":[{"index":0,"value":1,"op":"SCMP_CMP_EQ"},{"index":1,"value":0,"op":"SCMP_CMP_EQ"}]}`,
+		`setpriority {"names":null,"action":"SCMP_ACT_ALLOW","includes":{"caps":["CAP_SYS_NICE"]}}`,
+		`socketcall {"names":null,"action":"SCMP_ACT_ERRNO","errnoRet":38}`,
+	}
 	wantWithout := []string{
 		`bpf {"names":null,"action":"SCMP_ACT_ALLOW","includes":{"caps":["CAP_BPF"]}}`,
 		`bpf {"names":null,"action":"SCMP_ACT_ALLOW","includes":{"caps":["CAP_SYS_ADMIN"]}}`,
 		`perf_event_open {"names":null,"action":"SCMP_ACT_ALLOW","includes":{"caps":["CAP_PERFMON"]}}`,
 		`perf_event_open {"names":null,"action":"SCMP_ACT_ALLOW","includes":{"caps":["CAP_SYS_ADMIN"]}}`,
+		`sched_setattr {"names":null,"action":"SCMP_ACT_ALLOW"}`,
+		`sched_setscheduler {"names":null,"action":"SCMP_ACT_ALLOW"}`,
+		`setpriority {"names":null,"action":"SCMP_ACT_ALLOW"}`,
 		`socketcall {"names":null,"action":"SCMP_ACT_ALLOW"}`,
 	}
 	if !slices.Equal(added, wantAdded) || !slices.Equal(without, wantWithout) {

@@ -109,7 +109,7 @@ func (g *Guest) request(req wire.Request) (*wire.Stream, error) {
 		return nil, &fumehood.Error{Class: fumehood.ErrConfig, Err: err}
 	}
 	if len(text) > wire.MaxFromHost {
-		return nil, &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("a request of %d bytes, at most %d are allowed: no path is as long", len(text), wire.MaxFromHost)}
+		return nil, &fumehood.Error{Class: fumehood.ErrLimit, Err: fmt.Errorf("a request of %d bytes, at most %d are allowed: no path is as long", len(text), wire.MaxFromHost)}
 	}
 	s, err := g.conn.Load().Open(text)
 	if err != nil {

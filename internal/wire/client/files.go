@@ -92,7 +92,7 @@ var fileClasses = map[int]error{
 	eperm: fumehood.ErrPermission, eacces: fumehood.ErrPermission, erofs: fumehood.ErrPermission, etxtbsy: fumehood.ErrPermission,
 	enotdir: fumehood.ErrNotDirectory, eisdir: fumehood.ErrIsDirectory, enxio: fumehood.ErrNotRegular,
 	enospc: fumehood.ErrLimit, edquot: fumehood.ErrLimit, efbig: fumehood.ErrLimit, emlink: fumehood.ErrLimit,
-	enametoolong: fumehood.ErrConfig, einval: fumehood.ErrConfig, ebusy: fumehood.ErrConfig,
+	enametoolong: fumehood.ErrLimit, einval: fumehood.ErrConfig, ebusy: fumehood.ErrConfig,
 	exdev: fumehood.ErrUnsupported, eopnotsupp: fumehood.ErrUnsupported,
 }
 

@@ -52,6 +52,9 @@ func (p *Process) Signal(_ context.Context, sig int) error {
 	return nil
 }
 
+// GiveUp ends the connection to the command, which the guest then kills as soon as it learns of that.
+func (p *Process) GiveUp() { p.close() }
+
 // Resize sets the terminal's size.
 func (p *Process) Resize(_ context.Context, rows, cols uint16) error {
 	p.order(wire.Order{Resize: &wire.Size{Rows: rows, Cols: cols}})

@@ -92,7 +92,7 @@ func (f *fileSystem) resolve(c cred, path string, follow bool) (place, error) {
 			return place{}, classed(fumehood.ErrPermission, "permission denied")
 		}
 		if len(name) > maxName {
-			return place{}, classed(fumehood.ErrConfig, "file name too long")
+			return place{}, classed(fumehood.ErrLimit, "file name too long")
 		}
 		if name == ".." {
 			at = at[:max(1, len(at)-1)]

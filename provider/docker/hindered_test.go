@@ -1,0 +1,87 @@
+package docker_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/provider/docker"
+)
+
+const (
+	// guestsOfID is a shell script's head that sets g to the guests of the users with an id.
+	guestsOfID = `guests() { for p in /proc/[0-9]*; do case "$(tr '\0' ' ' <$p/cmdline 2>/dev/null)" in */guest\ serve*) test $(stat -c %u $p) = $1 && echo ${p#/proc/};; esac; done; }
+`
+	ownProgram = "services: {default: {image: " + debian + ", command: [python3, -c, \"import time\\nwhile True: time.sleep(1)\"]}}"
+)
+
+// What keeps a guest from its work in the sandbox has broken that. It takes half a minute to say that one does not answer.
+func TestWhoHindersAGuestHasBrokenTheSandbox(t *testing.T) {
+	t.Parallel()
+	if tier.Of(t) < tier.CI {
+		t.Skip("each takes half a minute")
+	}
+	for name, c := range map[string]struct {
+		own    bool   // the service has a program of its own
+		user   string // whose guest is hindered
+		script string // by root, in the background, until the sandbox is removed
+		file   bool   // it is a file that is asked for, not a command
+	}{
+		"stopped":                            {user: "tester", script: "kill -STOP $(guests 1000); echo done"},
+		"stopped, beside an own program":     {own: true, user: "tester", script: "kill -STOP $(guests 1000); echo done"},
+		"stopped, of the own program's user": {own: true, script: "sleep 1; echo done; kill -STOP $(guests 0)"},
+		"stopped for a while":                {user: "tester", script: "g=$(guests 1000); kill -STOP $g; echo done; sleep 32; kill -CONT $g"},
+		"stopped, and a file":                {user: "tester", script: "kill -STOP $(guests 1000); echo done", file: true},
+		"killed, and each that comes":        {user: "tester", script: "echo done; while :; do kill -9 $(guests 1000); done 2>/dev/null"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if c.file {
+				tier.Need(t, tier.All) // two minutes
+			}
+			spec := fumehood.Spec{Image: debian, Limits: fumehood.Limits{PIDs: 1000}}
+			if c.own {
+				spec = fumehood.Spec{Compose: project(t, ownProgram)}
+			}
+			sb := start(t, newProvider(t, docker.Options{}), spec)
+			if _, err := sb.As(c.user).Stat(t.Context(), "/"); err != nil {
+				t.Fatal(err)
+			}
+			by := begun(t, sb, fumehood.Cmd{Args: []string{"sh", "-c", guestsOfID + c.script + "; sleep 1000"}})
+			began := time.Now()
+			for sure := false; !sure; { // what is killed each time is mostly too fast
+				if time.Since(began) > 4*time.Minute {
+					t.Fatal("it was not hindered")
+				}
+				if c.file {
+					_, err := sb.As(c.user).ReadFile(t.Context(), "/etc/passwd")
+					t.Log(err)
+					if !errors.Is(err, fumehood.ErrBroken) {
+						t.Errorf("a file: %v", err)
+					}
+					break
+				}
+				res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sleep", "0.1"}, User: c.user})
+				switch {
+				case err != nil:
+					t.Log(err)
+					if sure = true; !errors.Is(err, fumehood.ErrBroken) {
+						t.Errorf("a command: %v", err)
+					}
+				case res.Outcome == fumehood.Lost:
+					t.Log(res.Why)
+					if sure = true; !res.Inside {
+						t.Errorf("a command: %+v", res)
+					}
+				default:
+					sure = strings.HasPrefix(name, "stopped") && time.Since(began) > time.Minute
+				}
+			}
+			_ = by.Kill(context.WithoutCancel(t.Context()))
+		})
+	}
+}
