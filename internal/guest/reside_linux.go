@@ -13,7 +13,7 @@ import (
 
 const (
 	// proveWithin bounds the wait for a connection's proof that it is a host's.
-	proveWithin = 5 * time.Second
+	proveWithin = 10 * time.Second
 	// mostStrangers is how many connections without a proof may be there at once.
 	mostStrangers = 64
 	// backlog is how many connections may wait to be accepted.

@@ -10,7 +10,6 @@ import (
 	"runtime"
 	"runtime/debug"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -89,13 +88,15 @@ func serve(self string, counted bool, stdin, stdout, stderr *os.File) int {
 	debug.SetGCPercent(gcPercent)
 	handleReserved(ignore)
 	signals := takeSignals(unix.SIGCHLD) // before the first command can send one
-	goesOn := make(chan os.Signal, 1)
-	signal.Notify(goesOn, unix.SIGCONT)
-	var since atomic.Pointer[time.Time] // it goes on
+	goesOn, since := make(chan os.Signal, 1), make(chan time.Time, 1)
+	// The others take it back: the kernel drops a SIGCONT that waits, or with it they are dropped.
+	signal.Notify(goesOn, unix.SIGCONT, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU)
 	go func() {
+		var last time.Time
 		for range goesOn {
-			since.Store(new(time.Now()))
+			last = time.Now()
 		}
+		since <- last
 	}()
 	park(spareThreads)
 	go onChild(signals, func() { g.reap() })
@@ -107,7 +108,9 @@ func serve(self string, counted bool, stdin, stdout, stderr *os.File) int {
 	if survivors := g.end(); survivors > 0 {
 		return complain("end what it started", fmt.Errorf("%d of its processes could not be killed", survivors))
 	}
-	if at := since.Load(); at != nil && ended.Sub(*at) < stoppedBefore {
+	signal.Stop(goesOn) // it waits until what has come is in the channel
+	close(goesOn)
+	if ended.Sub(<-since) < stoppedBefore {
 		return wire.WasStopped
 	}
 	return 0

@@ -47,8 +47,8 @@ func TestASignalDoesNotEndAGuestThatHasJustSpoken(t *testing.T) {
 			t.Error("it has ended")
 		}
 		host.Close()
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("it ended with %v", err)
+		if _ = cmd.Wait(); cmd.ProcessState.ExitCode() != wire.WasStopped { // SIGCONT was among them
+			t.Errorf("it ended with %v", cmd.ProcessState)
 		}
 	}
 }

@@ -78,7 +78,7 @@ type Resides struct {
 const (
 	// NobodyListens is the exit code of a relay that found no socket of its name.
 	NobodyListens = 3
-	// WasStopped is the exit code of a guest that was told to go on, as who was stopped is, when its connection had ended.
+	// WasStopped is the exit code of a guest that was told to go on or to stop, as who was stopped is, when its connection ended.
 	WasStopped = 4
 )
 

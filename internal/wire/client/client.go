@@ -55,9 +55,6 @@ func (g *Guest) Done() <-chan struct{} { return g.first.Done() }
 // Lost reports whether the guest is lost. It is known as soon as a command is reported as lost for it.
 func (g *Guest) Lost() bool { return g.first.Err() != nil || g.conn.Load().Err() != nil }
 
-// Moved reports whether it is reached by another connection than the one that New was given.
-func (g *Guest) Moved() bool { return g.conn.Load() != g.first }
-
 // partWithin bounds the wait for a resident guest's word that it has got all.
 const partWithin = time.Second
 

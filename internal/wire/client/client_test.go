@@ -332,7 +332,7 @@ func TestARequestThatIsTooLargeIsNotSent(t *testing.T) {
 	if !errors.Is(err, fumehood.ErrNotStarted) {
 		t.Errorf("got %v", err)
 	}
-	if _, err := g.Stat(t.Context(), strings.Repeat("x", wire.MaxFromHost)); !errors.Is(err, fumehood.ErrConfig) {
+	if _, err := g.Stat(t.Context(), strings.Repeat("x", wire.MaxFromHost)); !errors.Is(err, fumehood.ErrLimit) {
 		t.Errorf("got %v", err)
 	}
 	if n := f.count(wire.Open); n != 0 {

@@ -18,7 +18,7 @@ var ErrTaken = errors.New("there is a resident guest already")
 
 const (
 	// proveWithin bounds the wait for a resident's proof.
-	proveWithin = 10 * time.Second
+	proveWithin = 15 * time.Second
 	// askWithin bounds the wait for an answer that a guest has at hand.
 	askWithin = 30 * time.Second
 )
