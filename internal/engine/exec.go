@@ -343,8 +343,9 @@ func (e *Exec) judge(ctx context.Context, code int) (fumehood.Exit, error) {
 }
 
 // Ended waits until a command has ended whose connection is lost, and returns its exit code. It is -1 where the command runs on
-// when ctx ends. The error is one of what is not known, and of a container that does not run any more.
-func (e *Exec) Ended(ctx context.Context) (int, error) {
+// after that time. The error is one of what is not known, and of a container that does not run any more.
+func (e *Exec) Ended(ctx context.Context, within time.Duration) (int, error) {
+	late := time.After(within)
 	died := e.w.ExecDied(e.id)
 	defer e.w.Forget(e.id)
 	for {
@@ -362,7 +363,7 @@ func (e *Exec) Ended(ctx context.Context) (int, error) {
 		select {
 		case <-died:
 		case <-time.After(time.Second): // should the event have been missed
-		case <-ctx.Done():
+		case <-late:
 			return -1, nil
 		}
 	}

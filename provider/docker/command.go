@@ -80,14 +80,12 @@ func (c command) ofGuest(ctx context.Context) (inside string, oom bool) {
 		return "", false
 	}
 	const killed, stopped = "the guest was killed in the sandbox", "the guest was stopped in the sandbox"
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*deathWait)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 4*deathWait)
 	defer cancel()
 	code := -1
 	if c.guest.guest.Lost() { // else it has not obeyed
-		ends, stop := context.WithTimeout(ctx, deathWait)
-		defer stop()
 		var err error
-		if code, err = c.guest.exec.Ended(ends); err != nil {
+		if code, err = c.guest.exec.Ended(ctx, deathWait); err != nil {
 			return "", false
 		}
 	}
