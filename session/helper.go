@@ -79,7 +79,7 @@ func (h helper) remove(ctx context.Context) error {
 	if err := h.removeDir(ctx, mountsDir); err != nil {
 		return err
 	}
-	return owner.RemoveFolder(h.folder)
+	return owner.Discard(h.folder)
 }
 
 // removeCopies removes the copies of what a runtime has mounted; "" has none.

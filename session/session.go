@@ -147,7 +147,7 @@ func Open(ctx context.Context, opts Options) (_ *Session, err error) {
 		return nil, failed(op, err)
 	}
 	if err := s.fill(ctx); err != nil {
-		return nil, failed(op, errors.Join(err, owner.RemoveFolder(s.folder)))
+		return nil, failed(op, errors.Join(err, owner.Discard(s.folder)))
 	}
 	return s, nil
 }

@@ -129,12 +129,15 @@ var rules = []rule{
 		return ""
 	}, "it can take all of the host's swap"},
 	{"pids_limit", func(s *types.ServiceConfig) string {
-		if s.PidsLimit < 0 {
+		if noPIDsLimit(s.PidsLimit) {
 			return fmt.Sprint(s.PidsLimit)
 		}
 		return ""
 	}, "it can start processes until the host has none left"},
 }
+
+// noPIDsLimit reports whether a limit of processes is none: Linux has numbers for 2^22 (PID_MAX_LIMIT).
+func noPIDsLimit(n int64) bool { return n < 0 || n >= 1<<22 }
 
 // other returns a value that is neither empty, nor among those allowed, nor a service of the project.
 func other(mode func(*types.ServiceConfig) string, allowed ...string) func(*types.ServiceConfig) string {
@@ -351,7 +354,7 @@ func (c *checking) deploy(svc *types.ServiceConfig) {
 	if d.EndpointMode != "" && d.EndpointMode != "dnsrr" {
 		c.refuse(of(svc, "deploy", "endpoint_mode"), why+"; a service's name has the addresses of all its containers")
 	}
-	if l := d.Resources.Limits; l != nil && l.Pids < 0 {
+	if l := d.Resources.Limits; l != nil && noPIDsLimit(l.Pids) {
 		c.unsafe(of(svc, "deploy", "resources", "limits", "pids"), fmt.Sprint(l.Pids), "it can start processes until the host has none left")
 	}
 }

@@ -76,6 +76,7 @@ func TestWhatBreaksTheIsolationIsRefusedUnlessItIsAllowed(t *testing.T) {
 		"the host's settings by a detour": {"services: {a: {image: i, sysctls: {net/../kernel/core_pattern: '|/x'}}}", []string{"sysctls.net/../kernel/core_pattern"}},
 		"no end of processes":             {"services: {a: {image: i, pids_limit: -1}}", []string{"pids_limit"}},
 		"no end of processes, by deploy":  {"services: {a: {image: i, deploy: {resources: {limits: {pids: -1}}}}}", []string{"deploy.resources.limits.pids"}},
+		"as many processes as can be":     {"services: {a: {image: i, pids_limit: 4194304, deploy: {resources: {limits: {pids: 4194304}}}}}", []string{"pids_limit", "deploy.resources.limits.pids"}},
 		"no end of swap":                  {"services: {a: {image: i, memswap_limit: -1}}", []string{"memswap_limit"}},
 		"SELinux labels":                  {"services: {a: {image: i, volumes: ['./x:/x:ro,z']}}", []string{"volumes.0.bind.selinux"}},
 		"link-local addresses":            {"services: {a: {image: i, networks: {n: {link_local_ips: [169.254.169.254]}}}}\nnetworks: {n: }", []string{"networks.n.link_local_ips"}},

@@ -2,6 +2,7 @@ package compose
 
 import (
 	"maps"
+	"slices"
 
 	"github.com/compose-spec/compose-go/v2/types"
 )
@@ -27,13 +28,29 @@ func (p *Project) Limited() (memory, pids, cpus bool) {
 	return memory, pids, cpus
 }
 
+// Boundless lists the services that may take all of a machine's memory, given in bytes, though they have a limit.
+func (p *Project) Boundless(memory int64) (services []string) {
+	for name, svc := range p.project.Services {
+		if int64(memoryLimit(&svc)) >= memory {
+			services = append(services, name)
+		}
+	}
+	slices.Sort(services)
+	return services
+}
+
+// memoryLimit returns a service's limit of memory, 0 where it has none.
+func memoryLimit(svc *types.ServiceConfig) types.UnitBytes {
+	if svc.Deploy != nil && svc.Deploy.Resources.Limits != nil {
+		return max(svc.MemLimit, svc.Deploy.Resources.Limits.MemoryBytes)
+	}
+	return svc.MemLimit
+}
+
 // standIn gives a service, whose limits are set, the limits that replace those that the daemon does not enforce. It removes
 // what the daemon would refuse.
 func (u Unheld) standIn(svc *types.ServiceConfig) {
-	memory := svc.MemLimit
-	if svc.Deploy != nil && svc.Deploy.Resources.Limits != nil {
-		memory = max(memory, svc.Deploy.Resources.Limits.MemoryBytes)
-	}
+	memory := memoryLimit(svc)
 	if u.Memory && memory > 0 {
 		limits := types.UlimitsConfig{Single: int(max(memory, leastData))} // what a process writes to, since Linux 4.7
 		if own := svc.Ulimits["data"]; own != nil {

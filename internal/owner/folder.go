@@ -74,13 +74,13 @@ func rename(unnamed, folder string) error {
 }
 
 const (
-	// unnamedPrefix begins the names of folders that have not all their marks yet.
+	// unnamedPrefix begins the names of folders that have not all their marks yet, or any more.
 	unnamedPrefix = ".new-"
 	// unnamedFor is how long such a one may last; what is older is nobody's any more.
 	unnamedFor = time.Hour
 )
 
-// Folders lists what is in dir, which need not exist. On the way it removes what was never finished.
+// Folders lists what is in dir, which need not exist. On the way it removes what was never finished, or removed.
 func Folders(dir string) ([]Folder, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -104,6 +104,34 @@ func ReadFolder(path string) Folder {
 	text, _ := os.ReadFile(filepath.Join(path, ownerFile)) // none, or a torn one: an unknown owner
 	_, err := os.Stat(filepath.Join(path, keptFile))
 	return Folder{Path: path, Name: filepath.Base(path), Owner: string(text), Kept: err == nil}
+}
+
+// Discard removes a folder that MakeFolder has made. A process that is killed meanwhile leaves one that has its marks still, or no
+// name any more.
+func Discard(folder string) error {
+	if info, err := os.Lstat(folder); err != nil || !info.IsDir() {
+		return RemoveFolder(folder) // a link, say, which is not followed
+	}
+	entries, err := os.ReadDir(folder)
+	if errors.Is(err, fs.ErrPermission) {
+		return RemoveFolder(folder)
+	}
+	for _, e := range entries {
+		if e.Name() != ownerFile && e.Name() != keptFile {
+			err = errors.Join(err, RemoveFolder(filepath.Join(folder, e.Name())))
+		}
+	}
+	if err != nil {
+		return err
+	}
+	unnamed, err := os.MkdirTemp(filepath.Dir(folder), unnamedPrefix)
+	if err != nil {
+		return err
+	}
+	if err = os.Rename(folder, filepath.Join(unnamed, "discarded")); errors.Is(err, fs.ErrNotExist) {
+		err = nil // somebody else does it
+	}
+	return errors.Join(err, os.RemoveAll(unnamed))
 }
 
 // RemoveFolder removes a folder, whatever the modes of the folders in it that belong to this machine's user. Nothing outside of

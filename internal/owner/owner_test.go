@@ -102,3 +102,57 @@ func TestAFolderHasItsMarksBeforeItsName(t *testing.T) {
 		t.Errorf("there is %v, %v", left, err)
 	}
 }
+
+const discarding = "FUMEHOOD_TEST_DISCARDING" // the folder in which this process makes and discards folders until it is killed
+
+func TestAKilledProcessLeavesNoFolderThatIsNobodys(t *testing.T) {
+	if dir := os.Getenv(discarding); dir != "" {
+		for {
+			folder, err := MakeFolder(dir, "one", true)
+			if err == nil {
+				err = os.WriteFile(filepath.Join(folder, "compose.yaml"), nil, 0o600)
+			}
+			if err == nil {
+				_, err = os.Stdout.WriteString("x") // whoever reads it kills
+			}
+			if err == nil {
+				err = Discard(folder)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for range 200 {
+		dir := t.TempDir()
+		cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+		cmd.Env = append(os.Environ(), discarding+"="+dir)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := out.Read(make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // it was killed
+		all, err := Folders(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range all {
+			if f.Owner == "" {
+				t.Errorf("%s is nobody's", f.Name)
+			}
+			if err := Discard(f.Path); err != nil {
+				t.Error(err)
+			}
+		}
+		if all, err = Folders(dir); err != nil || len(all) != 0 {
+			t.Errorf("there is %v, %v", all, err)
+		}
+	}
+}

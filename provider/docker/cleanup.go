@@ -3,7 +3,6 @@ package docker
 import (
 	"context"
 	"fmt"
-	"os"
 	"path"
 	"slices"
 	"time"
@@ -198,7 +197,7 @@ var refusals = []time.Duration{100 * time.Millisecond, 500 * time.Millisecond, 2
 func removal(e *engine.Client, found []marked) sweep.Removal {
 	return sweep.Removal{AtOnce: removals, Pauses: refusals, Remove: func(ctx context.Context, i int) error {
 		if found[i].object == nil {
-			return os.RemoveAll(found[i].Name)
+			return owner.Discard(found[i].Name)
 		}
 		return e.Remove(ctx, *found[i].object)
 	}}

@@ -1,6 +1,7 @@
 package docker_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -48,6 +49,18 @@ services:
     command: sleep infinity
     depends_on: {web: {condition: service_healthy}}
 `
+
+func TestALimitOfMoreThanTheMachineHasIsLogged(t *testing.T) {
+	t.Parallel()
+	for memory, logged := range map[string]bool{"900000g": true, "64m": false} {
+		var log bytes.Buffer
+		p := newProvider(t, docker.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		start(t, p, fumehood.Spec{Compose: project(t, "services: {default: {image: "+busybox+", command: sleep infinity, mem_limit: "+memory+"}}")})
+		if strings.Contains(log.String(), "the sandbox has no limit") != logged {
+			t.Errorf("%s: the log says %q", memory, log.String())
+		}
+	}
+}
 
 func TestServicesComeUpInOrderAndReachEachOther(t *testing.T) {
 	t.Parallel()

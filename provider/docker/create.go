@@ -219,8 +219,15 @@ func (sb *sandbox) project(ctx context.Context, guest string, unheld compose.Unh
 }
 
 // logChanges tells what weakens the isolation, and that the project is cut off, which it may not expect.
-func (sb *sandbox) logChanges() {
+func (sb *sandbox) logChanges(ctx context.Context) {
 	log := sb.p.loggerOf(sb.spec)
+	if len(sb.loaded.Boundless(fumehood.DefaultMemory+1)) > 0 { // else the daemon need not be asked
+		if info, err := sb.p.info(ctx); err == nil {
+			for _, name := range sb.loaded.Boundless(info.Memory) {
+				log.Warn("the sandbox has no limit: the project's is all that the machine has, or more", "sandbox", sb.spec.Name, "service", name, "limit", "memory")
+			}
+		}
+	}
 	switch {
 	case !sb.loaded.Internal():
 		log.Warn("the sandbox has a network", "sandbox", sb.spec.Name, "egress", fumehood.EgressInternet)

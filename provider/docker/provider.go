@@ -285,7 +285,7 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (*fumehood.San
 	if spec.Compose == nil {
 		p.logLoosened(spec)
 	} else {
-		sb.logChanges()
+		sb.logChanges(ctx)
 	}
 	return fumehood.NewSandbox(sb, spec), nil
 }

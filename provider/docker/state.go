@@ -36,7 +36,7 @@ func (sb *sandbox) makeFolder(ctx context.Context) {
 	}
 	folder, err := owner.MakeFolder(sb.p.stateDir, sb.spec.Name, sb.spec.Keep)
 	if stale := filepath.Join(sb.p.stateDir, sb.spec.Name); errors.Is(err, fs.ErrExist) && sb.isStale(ctx, stale) {
-		if err = os.RemoveAll(stale); err == nil {
+		if err = owner.Discard(stale); err == nil {
 			folder, err = owner.MakeFolder(sb.p.stateDir, sb.spec.Name, sb.spec.Keep)
 		}
 	}
@@ -87,7 +87,7 @@ func (sb *sandbox) removeFolder() error {
 	if sb.folder == "" {
 		return nil
 	}
-	if err := os.RemoveAll(sb.folder); err != nil {
+	if err := owner.Discard(sb.folder); err != nil {
 		return err
 	}
 	sb.folder = ""

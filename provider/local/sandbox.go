@@ -74,7 +74,7 @@ func remove(ctx context.Context, folder string) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		err := owner.RemoveFolder(folder)
+		err := owner.Discard(folder)
 		if err == nil {
 			return nil
 		}
