@@ -117,10 +117,15 @@ func download(ctx context.Context, svc *fumehood.Service, name string) (io.ReadC
 	switch {
 	case absent(err):
 		return nil, &unfit{notThere}
-	case errors.Is(err, fumehood.ErrConfig), errors.Is(err, fumehood.ErrNotRegular): // the Engine cannot read what the attempt has made of its path: a link of 300 bytes, say
+	case unreadable(err):
 		return nil, &unfit{"it cannot be read: " + quote(err.Error())}
 	}
 	return nil, err
+}
+
+// unreadable reports whether the Engine cannot read what the attempt has made of a path: a link of 300 bytes, say.
+func unreadable(err error) bool {
+	return errors.Is(err, fumehood.ErrConfig) || errors.Is(err, fumehood.ErrLimit) || errors.Is(err, fumehood.ErrNotRegular)
 }
 
 // brokenOff is a stream of an attempt's files that was not whole. Either the connection broke, or what was being read

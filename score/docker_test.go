@@ -420,7 +420,7 @@ func TestWhatIsTheGradersFaultIsAnError(t *testing.T) {
 
 func TestFilesAreExpected(t *testing.T) {
 	t.Parallel()
-	script := "cd /work; echo 42 >out; ln -s out link; mkdir dir; mkfifo pipe; truncate -s 1G large; ln -s /nowhere dangling"
+	script := "cd /work; echo 42 >out; ln -s out link; mkdir dir; mkfifo pipe; truncate -s 1G large; ln -s /nowhere dangling; ln -s /$(printf %0300d 0) long"
 	attempted(t, dockertest.Provider(t, docker.Options{NoSweep: true}), script, func(a *task.Attempt) { expectsFiles(t, a) })
 }
 
@@ -442,6 +442,8 @@ func expectsFiles(t *testing.T, a *task.Attempt) {
 		"a folder":             {"dir", nil, "a folder"},
 		"a pipe":               {"pipe", nil, "a pipe"},
 		"too large":            {"large", nil, "more bytes"},
+		"too long":             {"long/x", nil, "too long"},
+		"absent, too long":     {"long/x", &score.File{Absent: true}, "too long"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			scorer := score.Expectations(&score.Expect{Files: map[string]*score.File{c.path: c.file}}, nil)

@@ -84,6 +84,8 @@ func (f *File) check(ctx context.Context, svc *fumehood.Service, name string) ([
 			return []string{"is there, and was expected not to be"}, nil
 		case absent(err):
 			return nil, nil
+		case unreadable(err):
+			return []string{"cannot be looked for: " + quote(err.Error())}, nil
 		}
 		return nil, err
 	}

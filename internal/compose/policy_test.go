@@ -72,6 +72,8 @@ func TestWhatBreaksTheIsolationIsRefusedUnlessItIsAllowed(t *testing.T) {
 		"annotations":                     {"services: {a: {image: i, annotations: {io.katacontainers.config_path: /x}}}", []string{"annotations"}},
 		"a name server":                   {"services: {a: {image: i, dns: [127.0.0.1, 8.8.8.8]}}", []string{"dns"}},
 		"real-time processes":             {"services: {a: {image: i, cpu_rt_runtime: 5000, ulimits: {rtprio: 9, nice: 20}}}", []string{"cpu_rt_runtime", "ulimits.nice", "ulimits.rtprio"}},
+		"real-time processes, loudly":     {"services: {a: {image: i, ulimits: {RTPRIO: 9, Nice: 20}}}", []string{"ulimits.Nice", "ulimits.RTPRIO"}},
+		"endless words in memory":         {"services: {a: {image: i, logging: {options: {max-size: 1m, compress: 'true', tag: '{{pad \"x\" 9 9}}', mode: non-blocking, max-buffer-size: 100g}}}}", []string{"logging.options.max-buffer-size", "logging.options.tag"}},
 		"the host's settings":             {"services: {a: {image: i, sysctls: {vm.overcommit_memory: 1, kernel/core_pattern: '|/x'}}}", []string{"sysctls.kernel/core_pattern", "sysctls.vm.overcommit_memory"}},
 		"the host's settings by a detour": {"services: {a: {image: i, sysctls: {net/../kernel/core_pattern: '|/x'}}}", []string{"sysctls.net/../kernel/core_pattern"}},
 		"no end of processes":             {"services: {a: {image: i, pids_limit: -1}}", []string{"pids_limit"}},
@@ -539,7 +541,7 @@ func TestTheGuestIsMountedAndNothingIsMadeOnTheHost(t *testing.T) {
 func TestApplyLeavesTheLoadedProjectAsItIs(t *testing.T) {
 	p := loadGood(t, `
 services:
-  a: {image: i, container_name: fixed, ports: ["1:1"], command: sleep infinity, networks: {default: {aliases: [y]}}, volumes: ["./x:/x:ro"], logging: {options: {a: b}}, deploy: {resources: {limits: {cpus: "1"}}}}
+  a: {image: i, container_name: fixed, ports: ["1:1"], command: sleep infinity, networks: {default: {aliases: [y]}}, volumes: ["./x:/x:ro"], logging: {options: {max-size: 1m}}, deploy: {resources: {limits: {cpus: "1"}}}}
 `, fumehood.Compose{})
 	pol := Policy{Volume: "guest", Serve: true, Labels: Labels{"fumehood.owner": "me"}}
 	first := p.Apply(pol)

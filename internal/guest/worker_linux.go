@@ -319,6 +319,7 @@ func (w *worker) reap() (none bool) {
 			return true
 		case pid == 0:
 			return false
+		case !status.Exited() && !status.Signaled(): // it has asked to be traced, and stops: its descendants may signal it, and it is killed as any
 		case pid == w.main:
 			w.main = 0
 			if w.unsaid != nil {

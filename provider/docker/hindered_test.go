@@ -85,3 +85,20 @@ func TestWhoHindersAGuestHasBrokenTheSandbox(t *testing.T) {
 		})
 	}
 }
+
+func TestWhoAsksToBeTracedIsKilledAsAnyOther(t *testing.T) {
+	t.Parallel()
+	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: debian})
+	const traced = "import ctypes, os\nctypes.CDLL(None).ptrace(0, 0, 0, 0)\n"
+	for name, script := range map[string]string{"stops": "os.kill(os.getpid(), 19)", "executes": "os.execv('/bin/sleep', ['sleep', '1000'])"} {
+		for _, user := range []string{"", "tester"} {
+			res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", traced + script}, User: user, Wall: time.Second})
+			if err != nil || res.Outcome != fumehood.TimedOut || res.Unkilled {
+				t.Errorf("who %s, of user %q: %+v, %v", name, user, res, err)
+			}
+		}
+	}
+	if got := sh(t, sb, "cat /proc/[0-9]*/cmdline | tr -d '\\0' | grep -c [p]trace || true"); got != "0" {
+		t.Errorf("%s are left", got)
+	}
+}

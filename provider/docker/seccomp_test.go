@@ -81,6 +81,7 @@ var ofOthers = []string{
 // mayCalls are those that programs need. clone3 is one that a libc does without where it is told so.
 var mayCalls = map[string]string{
 	"socket/unix": "ok", "socket/inet": "ok", "socket/inet6": "ok", "socket/netlink": "ok", "clone3": "ENOSYS",
+	"prlimit64/own": "EFAULT", "prlimit64/read": "ESRCH", "prlimit64/other": "EPERM",
 	"setpriority/own": "ok", "setpriority/own group": "ok",
 	"sched_setscheduler/own": "EINVAL", "sched_setscheduler/usual": "EINVAL", "sched_setattr/own": "EINVAL", // for they have no parameters
 }

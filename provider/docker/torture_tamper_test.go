@@ -12,6 +12,9 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
+// unfiltered is how others' limits may be set, as with CAP_SYS_RESOURCE: our profile refuses it.
+var unfiltered = docker.Options{Seccomp: "unconfined"}
+
 // tampering are commands that do something about the processes that they are run by. Each leaves a daemon.
 var tampering = map[string]string{
 	"kills its worker":               `setsid sleep 1000 & kill -9 $PPID; sleep 1000`,
@@ -29,7 +32,7 @@ func TestACommandThatTampersWithItsWorkerIsEndedAndTheNextWorks(t *testing.T) {
 	for _, user := range []string{"", "tester"} {
 		t.Run("as "+user, func(t *testing.T) {
 			t.Parallel()
-			sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: debian, User: user})
+			sb := start(t, newProvider(t, unfiltered), fumehood.Spec{Image: debian, User: user})
 			o := watch(t, sb)
 			for name, script := range tampering {
 				for range tier.Pick(t, 1, 3, 3) {
@@ -103,7 +106,7 @@ func TestACommandThatBlindsTheGuestIsNotSaidToBeKilled(t *testing.T) {
 	for _, user := range []string{"", "tester"} {
 		t.Run("as "+user, func(t *testing.T) {
 			t.Parallel()
-			sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: debian, User: user})
+			sb := start(t, newProvider(t, unfiltered), fumehood.Spec{Image: debian, User: user})
 			proc, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", `setsid sleep 1000 &
 				for p in /proc/[0-9]*; do test $p = /proc/$$ || prlimit --pid ${p#/proc/} --nofile=0:0; done; echo blind; sleep 1000`}, Grace: fumehood.NoGrace})
 			if err != nil {
@@ -130,7 +133,7 @@ func TestACommandHasNotTheLimitsThatAnotherHasSet(t *testing.T) {
 	for _, user := range []string{"", "tester"} {
 		t.Run("as "+user, func(t *testing.T) {
 			t.Parallel()
-			sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: debian, User: user})
+			sb := start(t, newProvider(t, unfiltered), fumehood.Spec{Image: debian, User: user})
 			limits := func() map[string]bool {
 				got := map[string]bool{}
 				var mu sync.Mutex

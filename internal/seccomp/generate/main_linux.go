@@ -30,7 +30,7 @@ var removed = []string{
 var removedFamilies = []uint64{unix.AF_VSOCK, unix.AF_ALG}
 
 // ofOwn are the system calls by which a process may change its own priority, and that of its group, but not that of others: the guest
-// would wait for a processor for ever. By any of its rules a call is allowed. A thread may be given another policy than that of
+// would wait for a processor for ever. Nor may it set others' limits, by which the guest would die. By any of its rules a call is allowed. A thread may be given another policy than that of
 // the idle, as by pthread_setschedparam(3), which names threads by their numbers.
 var ofOwn = map[string][][]specs.LinuxSeccompArg{
 	"setpriority": {
@@ -38,7 +38,16 @@ var ofOwn = map[string][][]specs.LinuxSeccompArg{
 		{equal(0, unix.PRIO_PGRP), equal(1, 0)},
 	},
 	"sched_setscheduler": {{equal(0, 0)}, {policy(unix.SCHED_NORMAL)}, {policy(unix.SCHED_FIFO)}, {policy(unix.SCHED_RR)}, {policy(unix.SCHED_BATCH)}},
-	"sched_setattr":      {{equal(0, 0)}}, // whose policy is in memory, where no filter reads
+	"sched_setattr":      {{equal(0, 0)}},                // whose policy is in memory, where no filter reads
+	"prlimit64":          {{equal(0, 0)}, {equal(2, 0)}}, // of others they are read
+}
+
+// unless returns the capability with which one of ofOwn is allowed for others too.
+func unless(name string) string {
+	if name == "prlimit64" {
+		return "CAP_SYS_RESOURCE"
+	}
+	return "CAP_SYS_NICE"
 }
 
 func equal(index uint, value uint64) specs.LinuxSeccompArg {
@@ -75,7 +84,7 @@ func profile() (*seccomp.Seccomp, error) {
 			rules = append(rules, &seccomp.Syscall{LinuxSyscall: specs.LinuxSyscall{Names: []string{name}, Action: specs.ActAllow, Args: args}})
 		}
 		rules = append(rules, &seccomp.Syscall{
-			LinuxSyscall: specs.LinuxSyscall{Names: []string{name}, Action: specs.ActAllow}, Includes: &seccomp.Filter{Caps: []string{"CAP_SYS_NICE"}},
+			LinuxSyscall: specs.LinuxSyscall{Names: []string{name}, Action: specs.ActAllow}, Includes: &seccomp.Filter{Caps: []string{unless(name)}},
 		})
 	}
 	// libseccomp turns a rule about socket into one that allows socketcall for all families. Only a rule of another

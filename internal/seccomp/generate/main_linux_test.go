@@ -69,6 +69,9 @@ func TestProfile_Difference(t *testing.T) {
 		}
 	}
 	wantAdded := []string{
+		`prlimit64 {"names":null,"action":"SCMP_ACT_ALLOW","args":[{"index":0,"value":0,"op":"SCMP_CMP_EQ"}]}`,
+		`prlimit64 {"names":null,"action":"SCMP_ACT_ALLOW","args":[{"index":2,"value":0,"op":"SCMP_CMP_EQ"}]}`,
+		`prlimit64 {"names":null,"action":"SCMP_ACT_ALLOW","includes":{"caps":["CAP_SYS_RESOURCE"]}}`,
 		`sched_setattr {"names":null,"action":"SCMP_ACT_ALLOW","args":[{"index":0,"value":0,"op":"SCMP_CMP_EQ"}]}`,
 		`sched_setattr {"names":null,"action":"SCMP_ACT_ALLOW","includes":{"caps":["CAP_SYS_NICE"]}}`,
 		`sched_setscheduler {"names":null,"action":"SCMP_ACT_ALLOW","args":[{"index":0,"value":0,"op":"SCMP_CMP_EQ"}]}`,
@@ -87,6 +90,7 @@ func TestProfile_Difference(t *testing.T) {
 		`bpf {"names":null,"action":"SCMP_ACT_ALLOW","includes":{"caps":["CAP_SYS_ADMIN"]}}`,
 		`perf_event_open {"names":null,"action":"SCMP_ACT_ALLOW","includes":{"caps":["CAP_PERFMON"]}}`,
 		`perf_event_open {"names":null,"action":"SCMP_ACT_ALLOW","includes":{"caps":["CAP_SYS_ADMIN"]}}`,
+		`prlimit64 {"names":null,"action":"SCMP_ACT_ALLOW"}`,
 		`sched_setattr {"names":null,"action":"SCMP_ACT_ALLOW"}`,
 		`sched_setscheduler {"names":null,"action":"SCMP_ACT_ALLOW"}`,
 		`setpriority {"names":null,"action":"SCMP_ACT_ALLOW"}`,
