@@ -43,14 +43,6 @@ func TestTheDeathOfAServiceIsToldByTheNextCall(t *testing.T) {
 			}
 			p, proxy := faulty(t, c.opts)
 			sb := start(t, p, fumehood.Spec{Compose: &fumehood.Compose{Files: []string{file}}})
-			if res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"touch", "/tmp/end"}}); err != nil || !res.Success() && res.Outcome != fumehood.Lost {
-				t.Fatal(res, err)
-			}
-			container := sb.Info().Services[0].Container
-			conformance.Eventually(t, "the container has ended", func() bool {
-				state, err := engineOf(t).Inspect(t.Context(), container)
-				return err == nil && !state.Running
-			})
 			var logs, calls atomic.Int64
 			proxy.Decide(func(call string) faultproxy.Fault {
 				calls.Add(1)
@@ -58,6 +50,14 @@ func TestTheDeathOfAServiceIsToldByTheNextCall(t *testing.T) {
 					logs.Add(1)
 				}
 				return faultproxy.None
+			})
+			if res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"touch", "/tmp/end"}}); err != nil || !res.Success() && res.Outcome != fumehood.Lost {
+				t.Fatal(res, err)
+			}
+			container := sb.Info().Services[0].Container
+			conformance.Eventually(t, "the container has ended", func() bool {
+				state, err := engineOf(t).Inspect(t.Context(), container)
+				return err == nil && !state.Running
 			})
 			ask := func() {
 				_, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}})
