@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -305,27 +304,6 @@ func (c *checking) kernel(svc *types.ServiceConfig) {
 		if key != "size" {
 			c.unsafe(of(svc, "storage_opt", key), svc.StorageOpt[key], "this option of the storage driver is not known to be harmless")
 		}
-	}
-}
-
-// plainTag are texts and plain fields in the Engine's templates: their functions can make a text of any length.
-var plainTag = regexp.MustCompile(`^([^{}]|\{\{ *\.[A-Za-z]+ *\}\})*$`)
-
-// logging refuses drivers that send output away, and options for which the daemon's own memory is taken.
-func (c *checking) logging(svc *types.ServiceConfig) {
-	if svc.Logging == nil {
-		return
-	}
-	if !slices.Contains([]string{"", "json-file", "local", "none"}, svc.Logging.Driver) {
-		c.unsafe(of(svc, "logging", "driver"), svc.Logging.Driver, "the Engine sends what the service prints to somewhere else")
-		return
-	}
-	for _, key := range slices.Sorted(maps.Keys(svc.Logging.Options)) {
-		value := svc.Logging.Options[key]
-		if slices.Contains([]string{"max-size", "max-file", "compress", "mode", "labels", "env"}, key) || key == "tag" && plainTag.MatchString(value) {
-			continue
-		}
-		c.unsafe(of(svc, "logging", "options", key), value, "the daemon may take memory for it that no limit holds")
 	}
 }
 

@@ -2,7 +2,6 @@ package compose
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/compose-spec/compose-go/v2/types"
 	"github.com/docker/compose/v5/pkg/api"
-	"github.com/docker/go-units"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/engine"
@@ -342,46 +340,6 @@ func (a *applying) binds(svc *types.ServiceConfig) {
 		if dir := a.pol.Sockets(svc.Name); dir != "" {
 			svc.Volumes = append(svc.Volumes, bind(dir, SocketDir, true))
 		}
-	}
-}
-
-// What the Engine keeps at most of one service's output, however the project has it: bytes of a file, and files.
-const (
-	maxLogSize  = 100 << 20
-	maxLogFiles = 10
-)
-
-// log bounds what the Engine keeps of a service's output.
-func (a *applying) log(svc *types.ServiceConfig) {
-	l := types.LoggingConfig{Driver: "json-file"}
-	if svc.Logging != nil {
-		l = *svc.Logging
-		l.Driver = cmp.Or(l.Driver, "json-file")
-	}
-	if l.Driver != "json-file" && l.Driver != "local" {
-		return
-	}
-	was := l.Options
-	l.Options = maps.Clone(was)
-	if l.Options == nil {
-		l.Options = types.Options{}
-	}
-	if l.Driver == "json-file" { // the other one has bounds of its own
-		files := "1"
-		if was["compress"] == "true" {
-			files = "2" // the Engine compresses those that are full
-		}
-		l.Options["max-size"], l.Options["max-file"] = cmp.Or(was["max-size"], "10m"), cmp.Or(was["max-file"], files)
-	}
-	if size, err := units.FromHumanSize(l.Options["max-size"]); l.Options["max-size"] != "" && (err != nil || size <= 0 || size > maxLogSize) {
-		l.Options["max-size"] = fmt.Sprint(maxLogSize)
-	}
-	if files, err := strconv.Atoi(l.Options["max-file"]); l.Options["max-file"] != "" && (err != nil || files < 1 || files > maxLogFiles) {
-		l.Options["max-file"] = fmt.Sprint(maxLogFiles)
-	}
-	svc.Logging = &l
-	if !maps.Equal(was, l.Options) {
-		a.change(svc, "logging", "", fmt.Sprintf("%s, max-file %s, max-size %s", l.Driver, l.Options["max-file"], l.Options["max-size"]), "logs are bounded")
 	}
 }
 

@@ -30,8 +30,9 @@ var removed = []string{
 var removedFamilies = []uint64{unix.AF_VSOCK, unix.AF_ALG}
 
 // ofOwn are the system calls by which a process may change its own priority, and that of its group, but not that of others: the guest
-// would wait for a processor for ever. Nor may it set others' limits, by which the guest would die. By any of its rules a call is allowed. A thread may be given another policy than that of
-// the idle, as by pthread_setschedparam(3), which names threads by their numbers.
+// would wait for a processor for ever. Nor may it set others' limits, by which the guest would die. By any of its rules a call is
+// allowed. A thread may be given another policy than that of the idle, as by pthread_setschedparam(3), which names threads by
+// their numbers.
 var ofOwn = map[string][][]specs.LinuxSeccompArg{
 	"setpriority": {
 		{equal(0, unix.PRIO_PROCESS), equal(1, 0)},
