@@ -38,8 +38,8 @@ type Compose struct {
 	AllowRead []string
 	// Prebuilt never pulls or builds an image: what is missing is an ErrConfig that lists all of it.
 	Prebuilt bool
-	// ReadyTimeout bounds the time from the first container's start until all services are ready. 0 means
-	// a time computed from the health checks, and 600 s where there are none.
+	// ReadyTimeout bounds the time from the first container's start until all services are ready. 0 means that each
+	// service has the time that its health check can take, at most 600 s, and 600 s where it has none.
 	ReadyTimeout time.Duration
 	// PullTimeout and BuildTimeout bound all pulls and all builds. 0 means one hour.
 	PullTimeout, BuildTimeout time.Duration

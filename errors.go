@@ -36,8 +36,8 @@ var (
 	ErrNotStarted error = &class{text: "program not started"}
 )
 
-// ErrBroken is the class of what is unavailable by what was done in the sandbox: a program there has used up its memory, or
-// ended what it lives by. It is an ErrUnavailable too.
+// ErrBroken is the class of what is unavailable by what was done in the sandbox: a program there has used up its memory or its
+// processes, or ended what it lives by. It is an ErrUnavailable too.
 var ErrBroken error = &class{text: "broken from inside", wider: ErrUnavailable}
 
 // Why a program could not be started. Each is an ErrNotStarted too.

@@ -41,7 +41,7 @@ type Entry struct {
 }
 
 // List finds the runs whose folders are in dir, the newest first. Other folders, and files, are passed over. A dir that is
-// not there has none.
+// not there has none. Those that cannot be read are errors; the others are listed all the same.
 func List(dir string) ([]Entry, error) {
 	names, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -51,6 +51,7 @@ func List(dir string) ([]Entry, error) {
 		return nil, failed("list runs", dir, err)
 	}
 	var all []Entry
+	var bad []error
 	for _, n := range names {
 		of := filepath.Join(dir, n.Name())
 		if _, err := os.Stat(filepath.Join(of, aboutFile)); err != nil {
@@ -58,18 +59,20 @@ func List(dir string) ([]Entry, error) {
 		}
 		f, err := Read(of)
 		if err != nil {
-			return nil, err
+			bad = append(bad, err)
+			continue
 		}
 		e := Entry{Folder: f, Live: f.live()}
 		_, err = os.Stat(f.path(summaryFile))
 		e.Finished = err == nil
 		if e.Recorded, err = f.count(); err != nil {
-			return nil, failed("list runs", of, err)
+			bad = append(bad, failed("list runs", of, err))
+			continue
 		}
 		all = append(all, e)
 	}
 	slices.SortStableFunc(all, func(a, b Entry) int { return b.about.Created.Compare(a.about.Created) })
-	return all, nil
+	return all, errors.Join(bad...)
 }
 
 // live says whether a process writes the run. One of another machine, of which nothing is known, counts as one.

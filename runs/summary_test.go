@@ -235,14 +235,27 @@ func TestRunsAreListed(t *testing.T) {
 		}
 		defer r.Close()
 	}
+	for i, name := range []string{aboutFile, resultsFile} { // what somebody has put there does not hide the others
+		bad := filepath.Join(dir, fmt.Sprintf("bad-%d", i))
+		r, err := Create(bad, About{Task: "bad", Attempts: 1, Created: created}, nil)
+		if err == nil {
+			err = errors.Join(r.Close(), os.Remove(filepath.Join(bad, name)), os.Mkdir(filepath.Join(bad, name), 0o700))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	all, err := List(dir)
+	if err == nil || !strings.Contains(err.Error(), "bad-0") || !strings.Contains(err.Error(), "bad-1") {
+		t.Errorf("of two that cannot be read: %v", err)
+	}
 	var got []string
 	for _, e := range all {
 		got = append(got, fmt.Sprintf("%s %s %d of %d, finished %v, live %v", filepath.Base(e.Dir()), e.About().Task, e.Recorded, e.About().Attempts, e.Finished, e.Live))
 	}
 	want := []string{"new new 2 of 3, finished false, live true", "finished finished 1 of 3, finished true, live false", "old old 0 of 3, finished false, live false"}
-	if err != nil || !slices.Equal(got, want) {
-		t.Errorf("%q, %v", got, err)
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
 	}
 }
 

@@ -323,8 +323,9 @@ func below(base, full string) (string, error) {
 	return sub, nil
 }
 
-// longest is the longest path in bytes that is taken, with the NUL at its end, as Linux has it (PATH_MAX).
-const longest = 4096
+// longest is the longest path in bytes that is taken, with the NUL at its end: half of what Linux takes (PATH_MAX), counted from
+// the artifact and from its new place. The Engine leaves out, without a word, what is too long from its own root.
+const longest = 2048
 
 // admit says why an entry is not to be taken.
 func admit(head *tar.Header, sub string, kinds map[string]byte, left *room) error {

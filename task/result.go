@@ -54,7 +54,7 @@ func (s Score) Passed() bool { return s.Value >= 1 }
 const (
 	Infra     = "infra"     // the daemon, the machine or we have failed: a new sandbox may do better
 	Config    = "config"    // the task asks for what cannot be
-	Limit     = "limit"     // a limit of ours on the attempt as a whole was met
+	Limit     = "limit"     // a limit of ours was met, or one of time that somebody set who solves or scores
 	Cancelled = "cancelled" // somebody has ended the run
 )
 

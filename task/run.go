@@ -41,7 +41,7 @@ type RunOptions struct {
 	// Retries is how often an attempt is repeated, each time in a new sandbox, after a failure of class Infra. 0 means
 	// DefaultRetries, negative never.
 	Retries int
-	// Timeout bounds solving and scoring, together, in each try. 0 means no limit.
+	// Timeout bounds solving and scoring, together, in each try: who takes longer has a score of 0. 0 means no limit.
 	Timeout time.Duration
 	// Shuffle is the seed of the order of attempts. Nil means all samples of the first epoch as the task has them, then
 	// those of the second.
@@ -77,8 +77,8 @@ type Progress struct {
 // comes last: a task or options that are wrong (ErrConfig), an end of ctx (ErrCancelled), what could not be removed.
 //
 // A step whose outcome is Lost by what was done in the sandbox (Result.Inside) makes the score 0; so does an error of Solve or
-// Score that is an ErrBroken. Any other loss makes the
-// attempt a failure of class Infra: how the program would have ended is not known, and nothing can be scored.
+// Score that is an ErrBroken, and a limit of time that is over. Any other loss makes the attempt a failure of class Infra:
+// how the program would have ended is not known, and nothing can be scored.
 //
 // When ctx ends, no more attempts are begun; those under way are ended, and yielded as Cancelled. When the loop is left
 // early they are ended too, and nothing is told of them. In any case Run has removed all its sandboxes when it returns,

@@ -142,8 +142,7 @@ func (r *run) judge(ctx context.Context, a *Attempt, res *SampleResult) {
 	switch {
 	case res.Score != nil && (err == nil || ctx.Err() == nil): // whatever failed besides
 		return
-	case brokenBy(ctx, err):
-		res.Score = broken(err)
+	case res.fails(ctx, err):
 		return
 	case err != nil:
 		res.Score, res.Error = nil, failure(ctx, "solve", err)
@@ -155,8 +154,7 @@ func (r *run) judge(ctx context.Context, a *Attempt, res *SampleResult) {
 	if err == nil {
 		err = score.check()
 	}
-	if brokenBy(ctx, err) {
-		res.Score = broken(err)
+	if res.fails(ctx, err) {
 		return
 	}
 	if err != nil {
@@ -166,13 +164,21 @@ func (r *run) judge(ctx context.Context, a *Attempt, res *SampleResult) {
 	res.Score = &score
 }
 
-// brokenBy reports whether an error says that the attempt has broken its sandbox, or the grader's: that is what it has come to.
-func brokenBy(ctx context.Context, err error) bool {
-	return ctx.Err() == nil && errors.Is(err, fumehood.ErrBroken)
+// fails scores an attempt by an error that is its own doing: it has broken its sandbox, or the grader's, or has used up its
+// time.
+func (r *SampleResult) fails(ctx context.Context, err error) bool {
+	var limit attemptLimit
+	switch {
+	case err == nil:
+		return false
+	case errors.As(context.Cause(ctx), &limit):
+		err = limit
+	case ctx.Err() != nil || !errors.Is(err, fumehood.ErrBroken):
+		return false
+	}
+	r.Score = &Score{Reasons: []string{valid(short(err.Error()))}}
+	return true
 }
-
-// broken is the score of an attempt that has broken its sandbox.
-func broken(err error) *Score { return &Score{Reasons: []string{valid(short(err.Error()))}} }
 
 // timed begins a phase. Its end adds to the result how long that took.
 func timed(res *SampleResult, phase string) (end func()) {
@@ -192,13 +198,7 @@ const maxFailure = 4 << 10
 
 // failure says what an error means for an attempt whose context was this.
 func failure(ctx context.Context, phase string, err error) *Failure {
-	f := &Failure{Class: classOf(ctx, err), Phase: phase, Text: err.Error()}
-	var limit attemptLimit
-	if errors.As(context.Cause(ctx), &limit) {
-		f.Text = limit.Error()
-	}
-	f.Text = valid(short(f.Text))
-	return f
+	return &Failure{Class: classOf(ctx, err), Phase: phase, Text: valid(short(err.Error()))}
 }
 
 // short is a text of at most some maxFailure bytes: its beginning and its end, where it has more.
@@ -210,11 +210,7 @@ func short(text string) string {
 }
 
 func classOf(ctx context.Context, err error) string {
-	var limit attemptLimit
-	switch {
-	case errors.As(context.Cause(ctx), &limit):
-		return Limit
-	case ctx.Err() != nil:
+	if ctx.Err() != nil {
 		return Cancelled
 	}
 	switch class := fumehood.ClassOf(err); {

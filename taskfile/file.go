@@ -35,7 +35,7 @@ type File struct {
 	Name string `yaml:"name" form:"name" required:"true"`
 	// Epochs is how often each sample is attempted, each time in a sandbox of its own.
 	Epochs int `yaml:"epochs" form:"number"`
-	// AttemptTimeout bounds solving and scoring one attempt; one that takes longer is an error of class limit. Absent or
+	// AttemptTimeout bounds solving and scoring one attempt; one that takes longer has the score 0. Absent or
 	// none means no bound.
 	AttemptTimeout time.Duration `yaml:"attempt_timeout" form:"duration"`
 	// SetupTimeout bounds each set-up script.

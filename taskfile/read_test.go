@@ -209,6 +209,29 @@ func TestTablesHoldSamples(t *testing.T) {
 	}
 }
 
+// Each cell takes the same time: 100,000 columns took a minute when each looked through those before it.
+func TestATableMayBeWide(t *testing.T) {
+	const columns = 100_000
+	head, row := strings.Builder{}, strings.Builder{}
+	head.WriteString("id,grader,grader.score")
+	row.WriteString("a,{command: [x]},exit_code")
+	for i := range columns {
+		fmt.Fprintf(&head, ",metadata.k%d", i)
+		fmt.Fprintf(&row, ",v%d", i)
+	}
+	f, _ := mustLay(t, map[string]string{
+		"task.yaml": "{name: t, command: [cat], samples_from: wide.csv}",
+		"wide.csv":  head.String() + "\n" + row.String() + "\n",
+	})
+	m := f.Samples[0].content.Metadata
+	if len(m) != columns || m["k0"] != "v0" || m["k99999"] != "v99999" {
+		t.Errorf("%d values", len(m))
+	}
+	if g := f.Samples[0].Grader; g == nil || len(g.Command) != 1 || g.Score != "exit_code" {
+		t.Errorf("got %+v", g)
+	}
+}
+
 // What comes as data may be somebody else's.
 func TestARowOfDataNamesNoFileOutsideOfItsFolder(t *testing.T) {
 	outside := filepath.Join(filetest.Lay(t, map[string]string{"secret": "s"}), "secret")

@@ -116,6 +116,17 @@ func rowsOfTable(d *strict.Decoder, text []byte, comma rune) []*yaml.Node {
 		fail(err)
 		return nil
 	}
+	type column struct {
+		name string
+		keys []string
+		of   reflect.Type
+	}
+	columns := make([]column, len(head))
+	for i, name := range head {
+		name = strings.TrimSpace(name)
+		keys, of := columnOf(reflect.TypeFor[Sample](), name)
+		columns[i] = column{name, keys, of}
+	}
 	var rows []*yaml.Node
 	for {
 		cells, err := r.Read()
@@ -127,22 +138,20 @@ func rowsOfTable(d *strict.Decoder, text []byte, comma rune) []*yaml.Node {
 			return rows
 		}
 		line, _ := r.FieldPos(0)
-		row := &yaml.Node{Kind: yaml.MappingNode, Line: line}
+		row := newNest(line)
 		for i, cell := range cells {
 			if cell == "" {
 				continue
 			}
-			column := strings.TrimSpace(head[i])
-			keys, of := columnOf(reflect.TypeFor[Sample](), column)
-			n, err := cellNode(of, cell, line)
-			if err == nil && len(keys) > 0 {
-				err = nest(row, keys, n, line)
+			n, err := cellNode(columns[i].of, cell, line)
+			if err == nil && len(columns[i].keys) > 0 {
+				err = row.put(columns[i].keys, n)
 			}
 			if err != nil {
-				d.Problem(line, column, "a value of this column", err.Error(), "")
+				d.Problem(line, columns[i].name, "a value of this column", err.Error(), "")
 			}
 		}
-		rows = append(rows, row)
+		rows = append(rows, row.node)
 	}
 }
 
@@ -191,24 +200,43 @@ func columnOf(t reflect.Type, name string) ([]string, reflect.Type) {
 	return strings.Split(name, "."), reflect.TypeFor[any]()
 }
 
-// nest puts a value below the keys that lead to it.
-func nest(row *yaml.Node, keys []string, value *yaml.Node, line int) error {
-	for i := 0; i+1 < len(row.Content); i += 2 {
-		if row.Content[i].Value != keys[0] {
-			continue
-		}
-		if len(keys) == 1 || row.Content[i+1].Kind != yaml.MappingNode {
-			return fmt.Errorf("one for %q besides", keys[0])
-		}
-		return nest(row.Content[i+1], keys[1:], value, line)
+// nest is a mapping that grows, in which values are found by their keys.
+type nest struct {
+	node  *yaml.Node
+	inner map[string]*nest // nil of what is no mapping
+}
+
+func newNest(line int) *nest {
+	return nestOf(&yaml.Node{Kind: yaml.MappingNode, Line: line})
+}
+
+// nestOf finds what is in a node already; of what is no mapping it is nil.
+func nestOf(n *yaml.Node) *nest {
+	if n.Kind != yaml.MappingNode {
+		return nil
 	}
-	if len(keys) > 1 {
-		inner := &yaml.Node{Kind: yaml.MappingNode, Line: line}
-		if err := nest(inner, keys[1:], value, line); err != nil {
-			return err
-		}
-		value = inner
+	m := &nest{n, map[string]*nest{}}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		m.inner[n.Content[i].Value] = nestOf(n.Content[i+1])
 	}
-	row.Content = append(row.Content, textNode(keys[0], line), value)
-	return nil
+	return m
+}
+
+// put puts a value below the keys that lead to it.
+func (m *nest) put(keys []string, value *yaml.Node) error {
+	key, rest := keys[0], keys[1:]
+	inner, ok := m.inner[key]
+	switch {
+	case ok && (len(rest) == 0 || inner == nil):
+		return fmt.Errorf("one for %q besides", key)
+	case !ok && len(rest) == 0:
+		m.inner[key] = nestOf(value)
+		m.node.Content = append(m.node.Content, textNode(key, m.node.Line), value)
+		return nil
+	case !ok:
+		inner = newNest(m.node.Line)
+		m.inner[key] = inner
+		m.node.Content = append(m.node.Content, textNode(key, m.node.Line), inner.node)
+	}
+	return inner.put(rest, value)
 }

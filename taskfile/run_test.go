@@ -356,6 +356,43 @@ services:
 	}
 }
 
+// A step in the background that uses up the sandbox's processes has the next one not start. That is the attempt's own doing, and
+// known by what the kernel counts.
+func TestWhatAStepBehindUsesUpIsScored(t *testing.T) {
+	t.Parallel()
+	const bomb = `
+import os, time
+while True:
+    try:
+        if os.fork() == 0:
+            time.sleep(300)
+            os._exit(0)
+    except OSError:
+        open("/tmp/full", "w")
+        time.sleep(0.001)
+`
+	text := `
+name: behind
+environment: {image: fumehood-test/python, workdir: /work}
+limits: {memory: 512MiB, pids: 100}
+files: {bomb.py: bomb.py}
+samples:`
+	for id, keys := range map[string]string{"plain": "", "limited": ", cpu_time: 5s", "of another": ", user: games"} {
+		text += fmt.Sprintf(`
+  - id: %s
+    steps:
+      - {name: one, command: [python3, bomb.py], user: nobody, background: true}
+      - {name: two, command: "while ! [ -e /tmp/full ]; do :; done", timeout: 30s}
+      - {name: three, command: [echo, hi]%s}`, id, keys)
+	}
+	f, _ := mustLay(t, map[string]string{"bomb.py": bomb, "task.yaml": text})
+	for id, r := range run(t, f, dockertest.Provider(t, docker.Options{NoSweep: true})) {
+		if r.Score == nil || r.Tries != 1 || id == "limited" && r.Score.Passed() { // the others need one process, which may be had
+			t.Errorf("%s: %s", id, said(r))
+		}
+	}
+}
+
 // A guest that was stopped does not obey when the step in the background is to end. A minute later that is known to be the attempt's
 // own doing.
 func TestWhoStopsTheGuestOfAStepBehindIsScored(t *testing.T) {

@@ -197,7 +197,7 @@ func (u *unpacker) entry(head *tar.Header, content io.Reader) error {
 		}
 		return u.folder(name, 0o700)
 	case tar.TypeReg:
-		return u.file(name, mode, content)
+		return u.file(name, mode, content, head.Size)
 	case tar.TypeSymlink:
 		return u.link(name, head.Linkname)
 	case tar.TypeLink:
@@ -231,7 +231,10 @@ func (u *unpacker) target(entry string) (string, error) {
 	return filepath.FromSlash(name), nil
 }
 
-func (u *unpacker) file(name string, mode fs.FileMode, content io.Reader) error {
+func (u *unpacker) file(name string, mode fs.FileMode, content io.Reader, size int64) error {
+	if u.opts.Bytes > 0 && size > u.opts.Bytes-u.bytes {
+		return fmt.Errorf("%w: more than %d bytes, with the %d of %q", ErrLimit, u.opts.Bytes, size, name)
+	}
 	if err := u.clear(name); err != nil {
 		return err
 	}
@@ -239,16 +242,10 @@ func (u *unpacker) file(name string, mode fs.FileMode, content io.Reader) error 
 	if err != nil {
 		return err
 	}
-	if u.opts.Bytes > 0 {
-		content = io.LimitReader(content, u.opts.Bytes-u.bytes+1)
-	}
 	n, err := io.Copy(f, content)
 	u.bytes += n
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		err = fmt.Errorf("%w: %w", ErrContent, err)
-	}
-	if err == nil && u.opts.Bytes > 0 && u.bytes > u.opts.Bytes {
-		err = fmt.Errorf("%w: more than %d bytes", ErrLimit, u.opts.Bytes)
 	}
 	return errors.Join(err, f.Chmod(mode), f.Close())
 }
@@ -258,7 +255,7 @@ func (u *unpacker) link(name, target string) error {
 	within, inTree := strings.CutPrefix(filepath.ToSlash(name), u.name+"/")
 	if !u.anyLinks && (!inTree || LeadsOut(within, target)) { // one in place of the tree leads to what is beside it
 		if u.opts.LinksAsText {
-			return u.file(name, 0o644, strings.NewReader(target))
+			return u.file(name, 0o644, strings.NewReader(target), int64(len(target)))
 		}
 		return fmt.Errorf("%w: the link %q points out of the copied tree, or may, to %q", ErrContent, name, target)
 	}

@@ -214,6 +214,21 @@ func TestAHardLinkIsOneMoreNameOfAFileBelowTheDirectory(t *testing.T) {
 	}
 }
 
+// A file of one sparse TiB in a sandbox would else fill the host's disk up to the limit.
+func TestAFileThatIsTooLargeIsNotBegun(t *testing.T) {
+	dest := t.TempDir()
+	err := Unpack(stream(t, entry{name: "x/small", body: "1234"}, entry{name: "x/large", body: strings.Repeat("x", 97)}), dest, "y", Options{Bytes: 100})
+	if !errors.Is(err, ErrLimit) || !strings.Contains(err.Error(), "100 bytes") {
+		t.Errorf("%v", err)
+	}
+	if _, err := os.Lstat(filepath.Join(dest, "y", "large")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it was begun: %v", err)
+	}
+	if err := Unpack(stream(t, entry{name: "x/a", body: "1234"}, entry{name: "x/b", body: strings.Repeat("x", 96)}), dest, "z", Options{Bytes: 100}); err != nil {
+		t.Error(err)
+	}
+}
+
 func FuzzUnpack(f *testing.F) {
 	f.Add(stream(f, entry{name: "x/a", body: "1"}, entry{name: "x/l", link: "a", kind: tar.TypeSymlink}).Bytes())
 	f.Add(stream(f, entry{name: "x/l", link: "..", kind: tar.TypeSymlink}, entry{name: "x/l/evil", body: "1"}).Bytes())

@@ -97,17 +97,17 @@ func stateOf(e runs.Entry) string {
 }
 
 func (a *app) listRuns(dir string, asJSON bool) error {
-	entries, err := runs.List(dir)
-	if err != nil {
-		return err
-	}
+	entries, bad := runs.List(dir)
 	if asJSON {
 		all := make([]runJSON, len(entries))
 		for i, e := range entries {
 			about := e.About()
 			all[i] = runJSON{filepath.Base(e.Dir()), about.Task, about.Created, stateOf(e), about.Attempts, e.Recorded}
 		}
-		return a.printJSON(all)
+		return errors.Join(a.printJSON(all), bad)
+	}
+	if len(entries) == 0 && bad != nil {
+		return bad
 	}
 	if len(entries) == 0 {
 		return a.say("no runs in %s\n", dir)
@@ -117,7 +117,7 @@ func (a *app) listRuns(dir string, asJSON bool) error {
 	for _, e := range entries {
 		fmt.Fprintf(w, "%s\t%s\t%d of %d\n", printable(filepath.Base(e.Dir())), stateOf(e), e.Recorded, e.About().Attempts)
 	}
-	return w.Flush()
+	return errors.Join(w.Flush(), bad)
 }
 
 // findRun finds the run that is named, or the newest one.

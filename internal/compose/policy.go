@@ -99,6 +99,7 @@ func (p *Project) Apply(pol Policy) []Change {
 		a.apply(&svc)
 		p.project.Services[name] = svc
 	}
+	a.shared()
 	return a.changes
 }
 

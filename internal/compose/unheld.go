@@ -28,23 +28,15 @@ func (p *Project) Limited() (memory, pids, cpus bool) {
 	return memory, pids, cpus
 }
 
-// Boundless lists the services that may take all of a machine's memory, given in bytes, though they have a limit.
+// Boundless lists the services that may take all of a machine's memory, given in bytes, swap included, though they have a limit.
 func (p *Project) Boundless(memory int64) (services []string) {
 	for name, svc := range p.project.Services {
-		if int64(memoryLimit(&svc)) >= memory {
+		if int64(max(memoryLimit(&svc), svc.MemSwapLimit)) >= memory {
 			services = append(services, name)
 		}
 	}
 	slices.Sort(services)
 	return services
-}
-
-// memoryLimit returns a service's limit of memory, 0 where it has none.
-func memoryLimit(svc *types.ServiceConfig) types.UnitBytes {
-	if svc.Deploy != nil && svc.Deploy.Resources.Limits != nil {
-		return max(svc.MemLimit, svc.Deploy.Resources.Limits.MemoryBytes)
-	}
-	return svc.MemLimit
 }
 
 // standIn gives a service, whose limits are set, the limits that replace those that the daemon does not enforce. It removes

@@ -66,9 +66,13 @@ func checkOf(h *container.HealthConfig) *Check {
 }
 
 // Limit is the time from the start within which the Engine has decided about the health: the start period,
-// a check that is under way when it ends, and all the retries.
-func (c Check) Limit() time.Duration {
-	return c.StartPeriod + time.Duration(1+c.Retries)*(c.Interval+c.Timeout)
+// a check that is under way when it ends, and all the retries; at most most, since an image may say hours, or what overflows.
+func (c Check) Limit(most time.Duration) time.Duration {
+	one := min(c.Interval, most) + min(c.Timeout, most)
+	if one > 0 && c.Retries > int(most/one) {
+		return most
+	}
+	return min(min(c.StartPeriod, most)+time.Duration(1+c.Retries)*one, most)
 }
 
 // Inspect describes a container by name or id. A container that is not there is an ErrUnavailable.

@@ -76,6 +76,7 @@ func (c *command) begin() *wire.Failed {
 	if len(c.req.Args) == 0 {
 		return fail(wire.NoStart, errors.New("no command"))
 	}
+	c.before = c.g.cgroup.read()
 	theirs, err := c.plumb()
 	if err != nil {
 		return fail(wire.NoResources, err)
@@ -95,6 +96,7 @@ func (c *command) settle(failed *wire.Failed) {
 	}
 	c.told, c.failed = true, failed
 	if failed != nil {
+		c.blame(failed)
 		c.g.strike(c.id)
 		c.reply(wire.Reply{Failed: failed})
 	} else {
@@ -102,6 +104,19 @@ func (c *command) settle(failed *wire.Failed) {
 	}
 	if c.settled != nil {
 		close(c.settled)
+	}
+}
+
+// blame tells a start that failed since the sandbox's own limits were met from one that failed otherwise.
+func (c *command) blame(failed *wire.Failed) {
+	if failed.What != wire.NoResources {
+		return
+	}
+	switch now := c.g.cgroup.read(); {
+	case now.pidsLimits > c.before.pidsLimits:
+		failed.What, failed.Text = wire.UsedUp, failed.Text+": the sandbox has as many processes as it may have"
+	case now.oomKills > c.before.oomKills:
+		failed.What, failed.Text = wire.UsedUp, failed.Text+": the sandbox has as much memory as it may have"
 	}
 }
 

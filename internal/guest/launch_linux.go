@@ -66,14 +66,14 @@ func (l *launch) start(self string, attr *syscall.ProcAttr) (pid int, failed *wi
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		err = fmt.Errorf("no answer within %v; has another process of the user stopped it?", launchWithin)
 	}
+	if err != nil {
+		failed = &wire.Failed{What: wire.Hindered, Text: reason("set the command's limits", err)}
+	}
 	_ = unix.Kill(pid, unix.SIGKILL)
 	for {
 		if _, err := unix.Wait4(pid, nil, 0, nil); !errors.Is(err, unix.EINTR) {
 			break
 		}
-	}
-	if err != nil {
-		return none(err)
 	}
 	return 0, failed
 }

@@ -24,7 +24,7 @@ func TestALaunchThatDiesBeforeTheProgramRunsIsNoStart(t *testing.T) {
 		}
 		l := launch{Program: []byte("/bin/true"), Args: [][]byte{[]byte("true")}, Rlimits: wire.Rlimits{OpenFiles: 100}}
 		_, failed := l.start(self, &syscall.ProcAttr{Files: []uintptr{0, 1, 2}})
-		if failed == nil || failed.What != wire.NoResources || !strings.Contains(failed.Text, "limits") {
+		if failed == nil || failed.What != wire.Hindered || !strings.Contains(failed.Text, "limits") {
 			t.Errorf("%s: %+v", name, failed)
 		}
 		if pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil); err == nil {

@@ -111,7 +111,6 @@ func (c *command) start(theirs []*os.File) error {
 		}
 		dir = []byte(wd)
 	}
-	c.before = c.g.cgroup.read()
 	t := task{Start: &start{
 		Args: c.req.Args, Env: environment(c.req.Env), Dir: dir, Terminal: c.req.Terminal != nil, Rlimits: c.req.Rlimits, Terse: c.req.Terse && c.id == 0,
 	}}

@@ -314,6 +314,8 @@ const (
 	NoDir        = "directory"
 	NoStart      = "start" // the program is all right: too many arguments, say
 	NoResources  = "resources"
+	UsedUp       = "used up"  // what programs in the sandbox may have together is used up: its processes, its memory
+	Hindered     = "hindered" // a process in the sandbox has killed or stopped what was to start it
 	NoRlimit     = "rlimit"   // the kernel does not hold this user to such a limit
 	NoRoom       = "room"     // there are MaxDetached detached commands
 	NoDetached   = "detached" // there is no such detached command, or nobody here to keep one

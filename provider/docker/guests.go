@@ -91,8 +91,10 @@ func (g *guests) early(ctx context.Context, err error) error {
 // seconds.
 const deathWait = 5 * time.Second
 
-// saying adds to an error about a guest what that wrote to its standard error.
+// saying adds to an error about a guest what that wrote to its standard error, without the stacks of a Go runtime that was
+// denied threads or memory.
 func saying(err error, complaint string) error {
+	complaint, _, _ = strings.Cut(complaint, "\n\nruntime stack:")
 	if complaint = strings.TrimSpace(complaint); complaint == "" {
 		return err
 	}

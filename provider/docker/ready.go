@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// readyTimeout bounds the wait for what has no health check to compute a limit from.
+	// readyTimeout bounds each wait for a service, unless ReadyTimeout bounds them all.
 	readyTimeout = 600 * time.Second
 	// settleTime is how long a program without a health check has to run to count as started.
 	settleTime = 250 * time.Millisecond

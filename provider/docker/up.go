@@ -113,7 +113,7 @@ func (s *service) start(ctx context.Context, project *compose.Project, guard fun
 		if c.Check == nil {
 			continue
 		}
-		if err := s.await(ctx, c, "wait until healthy", c.Check.Limit(), isHealthy); err != nil {
+		if err := s.await(ctx, c, "wait until healthy", c.Check.Limit(readyTimeout), isHealthy); err != nil {
 			return err
 		}
 	}

@@ -358,8 +358,9 @@ func (p *Process) check() error {
 
 var failures = map[string]error{
 	wire.NoProgram: fumehood.ErrProgramNotFound, wire.NoExecutable: fumehood.ErrNotExecutable, wire.NoDir: fumehood.ErrDirNotFound,
-	wire.NoStart: fumehood.ErrNotStarted, wire.NoResources: fumehood.ErrInfrastructure, wire.NoRlimit: fumehood.ErrUnsupported,
-	wire.NoRoom: fumehood.ErrLimit, wire.NoDetached: fumehood.ErrConfig,
+	wire.NoStart: fumehood.ErrNotStarted, wire.NoResources: fumehood.ErrInfrastructure, wire.UsedUp: fumehood.ErrBroken, wire.Hindered: fumehood.ErrBroken,
+	wire.NoRlimit: fumehood.ErrUnsupported,
+	wire.NoRoom:   fumehood.ErrLimit, wire.NoDetached: fumehood.ErrConfig,
 }
 
 func startFailure(f *wire.Failed) error {

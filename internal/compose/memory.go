@@ -1,0 +1,74 @@
+package compose
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/compose-spec/compose-go/v2/types"
+	"github.com/docker/go-units"
+)
+
+// memoryLimit returns a service's limit of memory, 0 where it has none.
+func memoryLimit(svc *types.ServiceConfig) types.UnitBytes {
+	if svc.Deploy != nil && svc.Deploy.Resources.Limits != nil {
+		return max(svc.MemLimit, svc.Deploy.Resources.Limits.MemoryBytes)
+	}
+	return svc.MemLimit
+}
+
+// shared bounds the memory that outlives who filled it, and counts for nobody then: of volumes that are a tmpfs by the sum of
+// the limits of the services that mount them, and shared memory, which a service may lend, by the service's limit. More
+// than that they cannot fill at one time.
+func (a *applying) shared() {
+	users := map[string]types.UnitBytes{} // the sum of their limits; negative where one has none
+	for _, name := range a.order {
+		svc := a.project.Services[name]
+		limit := memoryLimit(&svc)
+		if limit > 0 && svc.ShmSize > limit {
+			a.change(&svc, "shm_size", fmt.Sprint(int64(svc.ShmSize)), fmt.Sprint(int64(limit)), "shared memory counts as the service's memory")
+			svc.ShmSize = limit
+			a.project.Services[name] = svc
+		}
+		for _, v := range svc.Volumes {
+			if v.Type == types.VolumeTypeVolume && limit > 0 && users[v.Source] >= 0 {
+				users[v.Source] += limit * types.UnitBytes(svc.GetScale())
+			} else {
+				users[v.Source] = -1
+			}
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(users)) {
+		v, ok := a.project.Volumes[key]
+		if !ok || v.DriverOpts["type"] != "tmpfs" || users[key] <= 0 {
+			continue
+		}
+		if was := v.DriverOpts["o"]; tmpfsSize(was) > users[key] {
+			v.DriverOpts = maps.Clone(v.DriverOpts)
+			v.DriverOpts["o"] = strings.TrimPrefix(fmt.Sprintf("%s,size=%d", was, users[key]), ",")
+			a.change(nil, "volumes."+key+".driver_opts.o", was, v.DriverOpts["o"], "it can have no more than the memory of the services that mount it")
+			a.project.Volumes[key] = v
+		}
+	}
+}
+
+// tmpfsSize is how large a tmpfs may become whose options these are, in bytes; without a limit, with one that depends on the
+// machine, or with two, it is taken for endless. Of two sizes the kernel takes the last one.
+func tmpfsSize(options string) types.UnitBytes {
+	const endless = math.MaxInt64
+	size := types.UnitBytes(endless)
+	for option := range strings.SplitSeq(options, ",") {
+		switch name, value, _ := strings.Cut(option, "="); name {
+		case "nr_blocks":
+			return endless
+		case "size":
+			n, err := units.RAMInBytes(value)
+			if size = types.UnitBytes(n); err != nil || n <= 0 {
+				size = endless
+			}
+		}
+	}
+	return size
+}
