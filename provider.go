@@ -43,8 +43,8 @@ type Spec struct {
 	Env map[string]string
 	// User and Dir are the service's user and working directory. Empty means the image's.
 	User, Dir string
-	// Network is NetworkNone (also when empty), NetworkBridge, NetworkHost, or the name of a network
-	// that exists. Everything but none loosens the isolation and is logged.
+	// Network is NetworkNone (also when empty), NetworkBridge, which is a network of the sandbox's own with a way out,
+	// NetworkHost, or the name of a network that exists. Everything but none loosens the isolation and is logged.
 	Network string
 	// Runtime is the name of the container runtime, such as runsc for gVisor, also of a Compose project's services. Empty
 	// means the provider's, else the daemon's default.

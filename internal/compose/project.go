@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -62,6 +63,18 @@ type Main struct {
 	Unheld     Unheld
 	// Runtimes are the daemon's.
 	Runtimes Runtimes
+	// Subnet is that of the network that is made for fumehood.NetworkBridge. Without one, the Engine chooses.
+	Subnet netip.Prefix
+}
+
+// ownNetwork is the key of the network that a generated project has for itself.
+const ownNetwork = "default"
+
+// OwnNetwork is the name of the network that a sandbox with fumehood.NetworkBridge has for itself: it is not the Engine's
+// bridge, on which all containers reach each other. The addresses that it needs are those of the network, its gateway,
+// its broadcasts and its container.
+func OwnNetwork(sandbox string) (name string, addresses int) {
+	return objectName(sandbox, ownNetwork), 4
 }
 
 // Generate makes the one-service project for a spec, which is valid and has an image and a name. It is pure.
@@ -136,11 +149,16 @@ func Generate(spec fumehood.Spec, main Main, labels Labels) *Project {
 		Volumes:  types.Volumes{"guest": {Name: main.Volume, External: true}},
 	}
 	switch spec.Network {
-	case "", fumehood.NetworkNone, fumehood.NetworkBridge, fumehood.NetworkHost:
-		svc.NetworkMode = spec.Network
-		if spec.Network == "" {
-			svc.NetworkMode = fumehood.NetworkNone
+	case "", fumehood.NetworkNone, fumehood.NetworkHost:
+		svc.NetworkMode = cmp.Or(spec.Network, fumehood.NetworkNone)
+	case fumehood.NetworkBridge:
+		name, _ := OwnNetwork(spec.Name)
+		n := types.NetworkConfig{Name: name, Labels: maps.Clone(types.Labels(labels))}
+		if main.Subnet.IsValid() {
+			n.Ipam.Config = []*types.IPAMPool{{Subnet: main.Subnet.String()}}
 		}
+		svc.Networks = map[string]*types.ServiceNetworkConfig{ownNetwork: nil}
+		p.Networks[ownNetwork] = n
 	default:
 		svc.Networks = map[string]*types.ServiceNetworkConfig{"outside": nil}
 		p.Networks["outside"] = types.NetworkConfig{Name: spec.Network, External: true}

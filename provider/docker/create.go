@@ -59,11 +59,11 @@ func (sb *sandbox) create(ctx context.Context, guest string) (*compose.Project, 
 	}
 }
 
-// checkName refuses the name of a Compose project that is there, and names of its networks and volumes that others have:
-// they would be used as its own. The container of a generated project is looked at when it was created: that is quicker,
-// and nothing else comes with it.
+// checkName refuses the name of a project that is there, and names of its networks and volumes that others have: they would
+// be used as its own. Where a generated project has a container and no more, that is looked at when it was created, which is
+// quicker.
 func (sb *sandbox) checkName(ctx context.Context) error {
-	if sb.spec.Compose == nil {
+	if sb.alone() {
 		return nil
 	}
 	objects, err := sb.p.engine.Objects(ctx, compose.ProjectLabel+"="+sb.spec.Name, engine.Container, engine.Network, engine.Volume)
@@ -77,7 +77,11 @@ func (sb *sandbox) checkName(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	own := sb.loaded.OwnNames()
+	network, _ := compose.OwnNetwork(sb.spec.Name)
+	own := []string{network}
+	if sb.loaded != nil {
+		own = sb.loaded.OwnNames()
+	}
 	i := slices.IndexFunc(objects, func(o engine.Object) bool { return slices.Contains(own, o.Name) })
 	if i < 0 {
 		return nil
@@ -106,7 +110,7 @@ func (sb *sandbox) adopt(ctx context.Context, project *compose.Project) error {
 				containers = append(containers, state)
 				continue
 			}
-			if sb.spec.Compose != nil {
+			if !sb.alone() {
 				return sb.taken() // what was made beside it is removed
 			}
 			return errors.Join(sb.taken(), sb.forget()) // it is not ours to remove
@@ -191,20 +195,17 @@ func (sb *sandbox) image(ctx context.Context) (engine.Image, error) {
 
 // project makes the project to be created.
 func (sb *sandbox) project(ctx context.Context, guest string, unheld compose.Unheld) (*compose.Project, error) {
+	if err := sb.chooseSubnets(ctx); err != nil {
+		return nil, err
+	}
 	if sb.loaded == nil {
 		main := compose.Main{Volume: guest, Serve: sb.serves(), Sockets: sb.makeSockets(compose.DefaultService), ConfigFile: sb.projectFile(), Runtimes: sb.p.runtimesKnown(), Unheld: unheld}
+		if len(sb.subnets) > 0 {
+			main.Subnet = sb.subnets[0]
+		}
 		spec := sb.spec
 		spec.Image = cmp.Or(spec.Images[compose.DefaultService], spec.Image)
 		return compose.Generate(spec, main, sb.labels()), nil
-	}
-	if sizes := sb.loaded.NetworksNeeded(); sb.subnets == nil && len(sizes) > 0 {
-		used, err := sb.p.usedSubnets(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if sb.subnets, err = sb.p.subnets.take(sizes, used); err != nil {
-			return nil, err
-		}
 	}
 	pol := compose.Policy{
 		Labels: sb.labels(), Volume: guest, Serve: sb.serves(), Sockets: sb.makeSockets, Limits: sb.spec.Limits,

@@ -227,10 +227,14 @@ func (sb *sandbox) Freeze(ctx context.Context) (thaw func(context.Context) error
 	return nil, errors.Join(err, thaw(ctx))
 }
 
-// remove removes what belongs to the sandbox. A generated project that was created has its container and no
-// more; of all else, everything is looked for.
+// alone reports whether the sandbox is a container and no more.
+func (sb *sandbox) alone() bool {
+	return sb.spec.Compose == nil && sb.spec.Network != fumehood.NetworkBridge
+}
+
+// remove removes what belongs to the sandbox. Of more than a container, everything is looked for.
 func (sb *sandbox) remove(ctx context.Context) error {
-	if sb.spec.Compose == nil && len(sb.services) > 0 {
+	if sb.alone() && len(sb.services) > 0 {
 		return removeAll(ctx, sb.p.engine, []engine.Object{{Kind: engine.Container, ID: sb.services[0].id, Name: compose.ContainerName(sb.spec.Name)}})
 	}
 	objects, err := sb.p.engine.Objects(ctx, engine.LabelSandbox+"="+sb.spec.Name, engine.Container, engine.Network, engine.Volume)

@@ -45,7 +45,7 @@ func (s *subnets) take(sizes []int, used []netip.Prefix) ([]netip.Prefix, error)
 		free, ok := freeSubnet(size, used)
 		if !ok {
 			return nil, &fumehood.Error{
-				Op: "choose a subnet", Class: fumehood.ErrLimit, Err: errors.New("no addresses are left for networks of Compose projects"),
+				Op: "choose a subnet", Class: fumehood.ErrLimit, Err: errors.New("no addresses are left for networks of sandboxes"),
 				Hint: "remove networks that are not used, with `fumehood cleanup` or `docker network prune`",
 			}
 		}
@@ -102,6 +102,27 @@ func overlapsAny(p netip.Prefix, used []netip.Prefix) bool {
 		}
 	}
 	return false
+}
+
+// chooseSubnets takes a subnet for each network that the sandbox is to have, unless it has them.
+func (sb *sandbox) chooseSubnets(ctx context.Context) error {
+	var sizes []int
+	switch {
+	case sb.subnets != nil:
+	case sb.loaded != nil:
+		sizes = sb.loaded.NetworksNeeded()
+	case !sb.alone():
+		_, size := compose.OwnNetwork(sb.spec.Name)
+		sizes = []int{size}
+	}
+	if len(sizes) == 0 {
+		return nil
+	}
+	used, err := sb.p.usedSubnets(ctx)
+	if err == nil {
+		sb.subnets, err = sb.p.subnets.take(sizes, used)
+	}
+	return err
 }
 
 // usedSubnets are those that networks of the daemon have, and that this machine has routes to.

@@ -1,0 +1,62 @@
+package docker_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/provider/docker"
+)
+
+// On the Engine's own bridge one attempt reaches the ports of all others.
+func TestASandboxWithANetworkReachesNoOther(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t, docker.Options{})
+	spec := fumehood.Spec{Image: debian, Network: fumehood.NetworkBridge}
+	one, other := start(t, p, spec), start(t, p, spec)
+	const serve = `
+import socket, os
+s = socket.create_server(("0.0.0.0", 7777))
+print(socket.gethostbyname(socket.gethostname()), flush=True)
+while True: s.accept()[0].sendall(b"reached")
+`
+	const reach = `
+import socket, sys
+print(socket.create_connection((sys.argv[1], 7777), 2).recv(7).decode())
+`
+	server, err := one.Start(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", serve}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := ""
+	for ev, err := range server.Events() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if address = strings.TrimSpace(string(ev.Data)); address != "" {
+			break
+		}
+	}
+	for sb, reaches := range map[*fumehood.Sandbox]bool{one: true, other: false} {
+		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", reach, address}})
+		if err != nil || (strings.TrimSpace(res.Stdout.Text()) == "reached") != reaches {
+			t.Errorf("%s: %v, %v", address, res, err)
+		}
+	}
+	name, _ := compose.OwnNetwork(one.Info().Name)
+	d := engineOf(t)
+	if there, err := d.HasNetwork(t.Context(), name); err != nil || !there {
+		t.Errorf("the network is not there: %v", err)
+	}
+	spec.Name = one.Info().Name
+	if _, err := newProvider(t, docker.Options{}).Start(t.Context(), spec); err == nil || !strings.Contains(err.Error(), "there is a sandbox of that name already") {
+		t.Errorf("another one of the name: %v", err)
+	}
+	if err := one.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if there, err := d.HasNetwork(t.Context(), name); err != nil || there {
+		t.Errorf("the network is left: %v", err)
+	}
+}
