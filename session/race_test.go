@@ -192,3 +192,61 @@ while True:
 		t.Errorf("what was frozen does not go on: %s", outputs(res))
 	}
 }
+
+// What is in the workspace may be anything that a program can make.
+func TestACheckpointOfAHostileTreeChangesNothingOfTheHost(t *testing.T) {
+	t.Parallel()
+	p := inDocker(t)
+	host := newCanary(t)
+	s := p.open(t, p.environment(t), session.Agent, map[string]string{"d/f": "start"})
+	r := spawn(t, s, session.SpawnOptions{})
+	res := execute(t, r, sh(`cat > /tmp/make.py <<'END'
+import os, socket
+def do(what, *args, **more):
+    try:
+        what(*args, **more)
+    except OSError as e:
+        print(what.__name__, e)
+do(os.mkfifo, "fifo")
+do(socket.socket(socket.AF_UNIX).bind, "socket")
+for name, kind in (("null", 0o020666), ("disk", 0o060666)):
+    do(os.mknod, name, kind, os.makedev(1, 3))
+for name, target in (("out", "`+host.dir+`"), ("root", "/"), ("loop", "loop"), ("up", "../../../../../.."), ("proc", "/proc/self/fd/0")):
+    do(os.symlink, target, name)
+open("root-shell", "w").close()
+os.chmod("root-shell", 0o6777)
+os.link("root-shell", "second")
+open("strange\n\x1b[2J", "w").close()
+os.truncate(os.open("hole", os.O_CREAT | os.O_RDWR), 1 << 30)
+os.makedirs("many")
+for i in range(1000):
+    open("many/%d" % i, "w").close()
+os.makedirs("deep")
+os.chdir("deep")
+for i in range(1000):
+    os.mkdir("d")
+    os.chdir("d")
+END
+python3 /tmp/make.py`))
+	if res.ExitCode != 0 {
+		t.Fatal(outputs(res))
+	}
+	swap(t, r, "d", host.dir)
+	checkpoints := func(n int) {
+		for range n {
+			if _, err := s.FinishCheckpoint(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			host.check(t)
+		}
+	}
+	checkpoints(tier.Pick(t, 2, 2, 200))
+	if tier.Of(t) == tier.All {
+		execute(t, r, sh(`python3 -c 'for i in range(100_000): open("many/%d" % i, "w").close()'`))
+		checkpoints(3)
+	}
+	if err := s.Reset(t.Context()); err != nil {
+		t.Error(err)
+	}
+	host.check(t)
+}

@@ -134,8 +134,10 @@ func (g *guarded) makesSense(c call, err error) bool {
 	switch {
 	case c.again == never:
 		return false
-	case isUnclear(err):
+	case isConnectionBroken(err):
 		return true
+	case isSilent(err):
+		return c.again != torn
 	case client.IsErrConnectionFailed(err):
 		return g.met.Load() // it may be starting again; else there is none
 	}
@@ -143,9 +145,11 @@ func (g *guarded) makesSense(c call, err error) bool {
 }
 
 // isUnclear reports whether err leaves open what the Engine has done.
-func isUnclear(err error) bool {
+func isUnclear(err error) bool { return isSilent(err) || isConnectionBroken(err) }
+
+func isSilent(err error) bool {
 	var s *silent
-	return errors.As(err, &s) || isConnectionBroken(err)
+	return errors.As(err, &s)
 }
 
 // isPassing reports whether err is an error of the Engine's own that may be over by the next attempt.

@@ -21,6 +21,9 @@ type again int
 const (
 	// never: it may have done by then what it does, and twice is not the same as once.
 	never again = iota
+	// torn: after a broken connection. It opens files of a container: a silence means that a program there may have put a pipe
+	// in their place, and each such call more costs the Engine one more thread for good.
+	torn
 	// unclear: after a broken connection or a silence, when nobody knows whether it was done.
 	unclear
 	// failed: after an internal error of the Engine's too. Nothing that the caller gets wrong is one.
@@ -57,12 +60,12 @@ var (
 	callContainerTop     = call{name: "list the processes of container", silence: answering, again: unclear} // none is an internal error
 	callContainerLogs    = call{name: "read the log of container", silence: answering, again: failed}
 	callContainerAttach  = call{name: "attach to container", silence: answering, again: never}
-	callContainerStat    = call{name: "look at a file in container", silence: answering, again: unclear} // odd paths are internal errors
-	callCopyFrom         = call{name: "copy from container", silence: working, again: unclear}
+	callContainerStat    = call{name: "look at a file in container", silence: answering, again: torn} // odd paths are internal errors
+	callCopyFrom         = call{name: "copy from container", silence: working, again: torn}
 	callCopyTo           = call{name: "copy to container", silence: working, again: never}
 
 	// Nothing runs of an exec that is never started; it goes with its container.
-	callExecCreate  = call{name: "create exec in container", silence: answering, again: unclear}
+	callExecCreate  = call{name: "create exec in container", silence: answering, again: torn}
 	callExecInspect = call{name: "inspect exec", silence: answering, again: failed}
 	callExecResize  = call{name: "resize terminal of exec", silence: answering, again: unclear}
 	callExecAttach  = call{name: "start exec", silence: working, again: never}

@@ -115,6 +115,10 @@ func TestWhatCanBeMadeAgainIsMadeAgain(t *testing.T) {
 			call: removeA, fail: func(_ int, r *http.Request) (*http.Response, error) { return hang(r) }, fails: 9, key: remove, calls: 3,
 			class: fumehood.ErrInfrastructure, says: "within 30s (tried 3 times)", took: working + secondSilence + thirdSilence,
 		},
+		"a silence over a file, which may be a pipe": {
+			call: statA, fail: func(_ int, r *http.Request) (*http.Response, error) { return hang(r) }, fails: 9, key: "HEAD /v1.44/containers/a/archive", calls: 1,
+			class: fumehood.ErrInfrastructure, says: "has not answered within 30s", took: answering,
+		},
 		"an internal error": {
 			call: inspectA, fail: func(int, *http.Request) (*http.Response, error) { return internal("sorry") }, fails: 9, key: inspect, calls: 3,
 			class: fumehood.ErrInfrastructure, says: "sorry (tried 3 times)",
@@ -147,7 +151,11 @@ func TestWhatCanBeMadeAgainIsMadeAgain(t *testing.T) {
 					switch r.Method {
 					case http.MethodGet:
 						a := *there
-						a.Body = io.NopCloser(strings.NewReader(`{"Id":"a","State":{"Status":"created"}}`))
+						state := `"Status":"created"`
+						if strings.HasPrefix(c.key, http.MethodHead) {
+							state = `"Status":"running","Running":true`
+						}
+						a.Body = io.NopCloser(strings.NewReader(`{"Id":"a","State":{` + state + `}}`))
 						return &a, nil
 					default:
 						return answer(204, ""), nil
@@ -174,6 +182,11 @@ func TestWhatCanBeMadeAgainIsMadeAgain(t *testing.T) {
 
 func inspectA(c *Client, ctx context.Context) error {
 	_, err := c.Inspect(ctx, "a")
+	return err
+}
+
+func statA(c *Client, ctx context.Context) error {
+	_, err := c.Stat(ctx, "a", "/etc/passwd")
 	return err
 }
 

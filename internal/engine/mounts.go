@@ -135,7 +135,7 @@ func (c *Client) way(ctx context.Context, container, name string) (way, error) {
 		}
 		info, err := c.Stat(ctx, container, next)
 		switch {
-		case errors.Is(err, fumehood.ErrUnsupported), errors.Is(err, fumehood.ErrNotFound), errors.Is(err, fumehood.ErrUnavailable) && c.isThere(ctx, container):
+		case errors.Is(err, fumehood.ErrUnsupported), errors.Is(err, fumehood.ErrNotFound), IsGone(err) && c.isThere(ctx, container):
 			at, missing = next, true
 			continue
 		case err != nil:

@@ -53,7 +53,10 @@ func number(text, key string) int64 {
 }
 
 // cgroup is the container's own control group, of version 1 or 2, as Docker mounts it.
-type cgroup struct{ oomKills, pidsLimits, peak counter }
+type cgroup struct {
+	oomKills, pidsLimits, peak counter
+	tasks                      counter // that there are: processes and threads
+}
 
 // cgroupRoot is where it is mounted.
 const cgroupRoot = "/sys/fs/cgroup"
@@ -64,17 +67,19 @@ func openCgroup(root string) cgroup {
 			oomKills:   open(v2, "oom_kill"),
 			pidsLimits: open(root+"/pids.events", "max"),
 			peak:       open(root+"/memory.peak", ""),
+			tasks:      open(root+"/pids.current", ""),
 		}
 	}
 	return cgroup{
 		oomKills:   open(root+"/memory/memory.oom_control", "oom_kill"),
 		pidsLimits: open(root+"/pids/pids.events", "max"),
 		peak:       open(root+"/memory/memory.max_usage_in_bytes", ""),
+		tasks:      open(root+"/pids/pids.current", ""),
 	}
 }
 
 // noCgroup is a control group that tells nothing.
-var noCgroup = cgroup{oomKills: counter{fd: -1}, pidsLimits: counter{fd: -1}, peak: counter{fd: -1}}
+var noCgroup = cgroup{oomKills: counter{fd: -1}, pidsLimits: counter{fd: -1}, peak: counter{fd: -1}, tasks: counter{fd: -1}}
 
 func open(path, key string) counter {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)

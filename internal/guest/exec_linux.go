@@ -41,6 +41,7 @@ type command struct {
 
 	mu       sync.Mutex
 	killing  bool
+	still    standstill // while it is killed
 	timedOut bool
 	over     bool // no orders are taken any more
 }
@@ -189,6 +190,9 @@ func (c *command) run() {
 	if end == nil && survivors < 0 && c.failed == nil {
 		survivors = c.w.left()
 	}
+	c.mu.Lock()
+	c.still.end()
+	c.mu.Unlock()
 	close(c.done)
 	c.pressing.Stop()
 	c.leave(idle) // before the host knows, so that its next command finds the same worker
@@ -405,6 +409,22 @@ func (c *command) killNow(grace int64) {
 		return
 	}
 	c.killing = true
+	if grace == 0 {
+		c.standStill()
+	} else {
+		time.AfterFunc(time.Duration(grace)*time.Millisecond, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.standStill()
+		})
+	}
 	go c.g.press(c.w, pressFirst, c.done)
 	_ = post(c.w.socket, task{Kill: &grace}, nil) // a worker that is gone has nothing to kill
+}
+
+// standStill has all in the container stand still while the worker kills, where that are many. c.mu is held.
+func (c *command) standStill() {
+	if c.g.cgroup.tasks.read() > crowd {
+		c.still.begin(c.w.pid)
+	}
 }

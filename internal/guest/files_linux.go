@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -23,6 +24,8 @@ func (g *guest) file(s *wire.Stream, req *wire.File) {
 	switch req.Op {
 	case wire.Stat:
 		err = fileStat(s, path)
+	case wire.Identify:
+		err = fileIdentify(s, path)
 	case wire.Read:
 		err = fileRead(s, path, req.Offset, req.Length)
 	case wire.Write:
@@ -110,6 +113,19 @@ func fileStat(s *wire.Stream, path string) error {
 		}
 	}
 	answer(s, wire.FileReply{Info: describe(info, link)})
+	return nil
+}
+
+func fileIdentify(s *wire.Stream, path string) error {
+	boot, err := os.ReadFile(wire.BootID)
+	if err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return &fs.PathError{Op: "stat", Path: path, Err: err}
+	}
+	answer(s, wire.FileReply{ID: &wire.FileID{Boot: strings.TrimSpace(string(boot)), Device: st.Dev, Inode: st.Ino}})
 	return nil
 }
 

@@ -14,7 +14,7 @@
 // set, which is in hexadecimal digits as /proc/PID/status has it, before it does anything else.
 //
 // "serve --no-cgroup" is for a host process that is in no container of its own: the control group's counts
-// would be the whole machine's, and are not read.
+// would be the whole machine's, and are not read; nor is anything stopped but what it has started.
 package guest
 
 import (
@@ -22,7 +22,14 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 )
+
+// uncontained is the option of a guest and of its workers that are in no container of their own.
+const uncontained = "--no-cgroup"
+
+// contained says that this process is in a container of its own, as its host has said.
+var contained atomic.Bool
 
 // Main runs the guest and returns its exit code.
 func Main(args []string, stdin, stdout, stderr *os.File) int {
@@ -36,13 +43,15 @@ func Main(args []string, stdin, stdout, stderr *os.File) int {
 			_, _ = io.WriteString(stderr, "fumehood-guest: give up capabilities: "+err.Error()+"\n")
 			return 1
 		}
-		return serve(args[0], !slices.Contains(args[2:], "--no-cgroup"), stdin, stdout, stderr)
+		contained.Store(!slices.Contains(args[2:], uncontained))
+		return serve(args[0], stdin, stdout, stderr)
 	case "relay":
 		if len(args) == 3 {
 			return relay(args[2], stdin, stdout, stderr)
 		}
 	case "worker":
-		if len(args) == 3 {
+		if len(args) >= 3 {
+			contained.Store(!slices.Contains(args[3:], uncontained))
 			return work(args[0], args[2])
 		}
 	case "launch":

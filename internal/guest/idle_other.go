@@ -11,7 +11,7 @@ import (
 
 func idle() {}
 
-func serve(string, bool, *os.File, *os.File, *os.File) int { return 2 }
+func serve(string, *os.File, *os.File, *os.File) int { return 2 }
 
 func keepCapabilities([]string) error { return nil }
 

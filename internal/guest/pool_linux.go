@@ -151,7 +151,11 @@ func (g *guest) spawn() (*supervisor, error) {
 	}
 	g.mu.Lock() // so that it is not reaped before it is known
 	defer g.mu.Unlock()
-	pid, err := syscall.ForkExec(g.self, []string{g.self, "worker", strconv.Itoa(g.slack)}, attr)
+	args := []string{g.self, "worker", strconv.Itoa(g.slack)}
+	if !contained.Load() {
+		args = append(args, uncontained)
+	}
+	pid, err := syscall.ForkExec(g.self, args, attr)
 	if err != nil {
 		_ = socket.Close()
 		return nil, err

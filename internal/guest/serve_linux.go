@@ -61,15 +61,14 @@ func (s stdio) Close() error {
 }
 
 // serve speaks with the host until the connection ends, then kills all that it started, unless it resides.
-// Without counted it has no control group of its own.
-func serve(self string, counted bool, stdin, stdout, stderr *os.File) int {
+func serve(self string, stdin, stdout, stderr *os.File) int {
 	complain := func(what string, err error) int {
 		_, _ = io.WriteString(stderr, "fumehood-guest: "+what+": "+err.Error()+"\n")
 		return 1
 	}
 	// Before anything else: a non-dumpable process cannot do some of this.
 	g := &guest{self: self, slack: relax(self), workers: map[int]*supervisor{}, detached: map[int]*command{}, reserved: map[int]reservation{}, cgroup: noCgroup, limits: limitsOf(os.Getpid())}
-	if counted {
+	if contained.Load() {
 		g.cgroup = openCgroup(cgroupRoot)
 	}
 	var err error

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/fumehood/fumehood/internal/wire"
 )
 
@@ -49,6 +51,9 @@ func (g *guest) sweepOrphans(req *wire.Sweep) (survivors int) {
 	}
 	orphans := func() iter.Seq[int] { return killable(g.orphans(firstProcess, req.Since, theirs)) }
 	looks := 0
+	if contained.Load() && ownProcesses() {
+		defer func() { _ = unix.Kill(-1, unix.SIGCONT) }() // it may have died while all stood still
+	}
 	return kill(firstProcess, orphans, func() bool { // the first process takes their statuses, or never does
 		if looks++; living(orphans()) > 0 {
 			looks = 0

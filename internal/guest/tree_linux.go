@@ -234,12 +234,17 @@ const (
 // It returns how many processes could not be killed: while gone denies it, at least one.
 func kill(root int, targets func() iter.Seq[int], gone func() bool) (survivors int) {
 	t := treeOf(root)
-	deadline := time.Now().Add(killWithin)
+	began := time.Now()
+	var still standstill
+	defer still.end()
 	for pause := reapPause; !gone(); pause = min(2*pause, 20*time.Millisecond) {
 		stopped := map[int]bool{}
 		for range stopPasses {
 			fresh := 0
 			for pid := range targets() {
+				if time.Since(began) > standAfter {
+					still.begin(0)
+				}
 				if !stopped[pid] {
 					stopped[pid] = true
 					fresh++
@@ -253,7 +258,7 @@ func kill(root int, targets func() iter.Seq[int], gone func() bool) (survivors i
 		for pid := range stopped {
 			t.send(pid, unix.SIGKILL)
 		}
-		if time.Now().After(deadline) {
+		if time.Since(began) > killWithin {
 			if await(gone, time.Now().Add(dieWithin)) {
 				return 0
 			}

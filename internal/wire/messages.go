@@ -172,6 +172,7 @@ type Swept struct {
 // after content that it took it sends another.
 const (
 	Stat     = "stat"     // describes a path, without following a link at its end
+	Identify = "identify" // tells what a path leads to, following links
 	Read     = "read"     // sends a regular file's content on channel Stdout
 	Write    = "write"    // takes a regular file's content on channel Stdin
 	Walk     = "walk"     // sends WalkEntries on channel Stdout, each a line of JSON
@@ -202,6 +203,7 @@ type File struct {
 // FileReply is the guest's answer. Exactly one of its fields is set, or none: then all is well.
 type FileReply struct {
 	Info   *FileInfo  `json:"info,omitempty"`
+	ID     *FileID    `json:"id,omitempty"`
 	Failed *FileError `json:"failed,omitempty"`
 }
 
@@ -214,6 +216,16 @@ type FileInfo struct {
 	GID     uint32 `json:"gid"`
 	Link    []byte `json:"link,omitempty"` // where a link points to
 }
+
+// FileID identifies a file, for as long as it is there, among those of all machines.
+type FileID struct {
+	Boot   string `json:"boot"`   // of the kernel, as its boot_id has it
+	Device uint64 `json:"device"` // as stat(2) has them
+	Inode  uint64 `json:"inode"`
+}
+
+// BootID is the file in which Linux tells it.
+const BootID = "/proc/sys/kernel/random/boot_id"
 
 // MaxWalkLine bounds the line of a WalkEntry, in bytes.
 const MaxWalkLine = 64 << 10

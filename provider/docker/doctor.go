@@ -79,6 +79,11 @@ func Diagnose(ctx context.Context, opts Options, report func(Check)) bool {
 			tell(c)
 		}
 		tell(p.diskCheck(ctx, info.RootDir))
+		if p.engine.Local() && !slices.Contains(info.Security, "rootless") {
+			if c, ok := broadcastCheck(ipv4Settings); ok {
+				tell(c)
+			}
+		}
 	}
 	tell(p.leftoverCheck(ctx))
 	for _, c := range p.selfTest(ctx) {

@@ -213,7 +213,7 @@ func (p *Provider) dropBadGuest(ctx context.Context, arch string, volume *guestV
 		if id, err := owner.Parse(o.Labels[engine.LabelOwner]); err != nil || owner.Judge(p.self, id) != owner.Dead {
 			continue
 		}
-		if err := p.engine.Remove(ctx, o); err != nil && !errors.Is(err, fumehood.ErrUnavailable) {
+		if err := p.engine.Remove(ctx, o); err != nil && !engine.IsGone(err) {
 			p.opts.Logger.Warn("a bad guest's volume stays", "volume", o.Name, "error", err)
 		}
 	}

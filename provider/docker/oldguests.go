@@ -2,12 +2,10 @@ package docker
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/guestbin"
 	"github.com/fumehood/fumehood/internal/sweep"
@@ -104,7 +102,7 @@ func (p *Provider) removeOldGuests(ctx context.Context) {
 		if !old[i] || p.among != nil && !p.among(marked{sweep.Object{Kind: string(o.Kind), Name: o.Name}, &objects[i]}) {
 			continue
 		}
-		if err := p.engine.Remove(ctx, o); err != nil && !errors.Is(err, fumehood.ErrUnavailable) {
+		if err := p.engine.Remove(ctx, o); err != nil && !engine.IsGone(err) {
 			p.opts.Logger.Warn("an old guest stays", "name", o.Name, "error", err)
 		}
 	}

@@ -153,7 +153,7 @@ func (p *Provider) kept(ctx context.Context, label string) ([][]engine.State, er
 		}
 		state, err := p.engine.Inspect(ctx, o.ID)
 		switch {
-		case errors.Is(err, fumehood.ErrUnavailable): // it was removed just now
+		case engine.IsGone(err): // it was removed just now
 		case err != nil:
 			return nil, err
 		default:

@@ -45,6 +45,9 @@ func (p *Provider) Prepare(ctx context.Context, spec fumehood.Spec, opts fumehoo
 	if err := p.check(ctx, spec); err != nil {
 		return nil, err
 	}
+	if _, err := p.checkMounts(spec); err != nil {
+		return nil, err
+	}
 	sb := &sandbox{p: p, spec: spec, exclude: opts.Exclude}
 	arch, err := sb.prepare(ctx)
 	if err == nil {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -17,7 +16,6 @@ import (
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/guestbin"
-	"github.com/fumehood/fumehood/internal/hostpath"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/seccomp"
 	"github.com/fumehood/fumehood/internal/wire"
@@ -237,6 +235,10 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (*fumehood.San
 	}
 	op := "start sandbox " + spec.Name
 	err := p.check(ctx, spec)
+	var mounts []wire.FileID
+	if err == nil {
+		mounts, err = p.checkMounts(spec)
+	}
 	if err == nil {
 		spec.Runtime, err = p.chooseRuntime(ctx, spec)
 	}
@@ -246,7 +248,7 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (*fumehood.San
 	spec.Recorder() // the one of all copies of the spec
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
-	sb := &sandbox{p: p, spec: spec, giveUp: giveUp, settled: make(chan struct{})}
+	sb := &sandbox{p: p, spec: spec, mounts: mounts, giveUp: giveUp, settled: make(chan struct{})}
 	defer close(sb.settled)
 	if spec.Keep && p.opts.Transport == TransportGuest {
 		sb.key = make([]byte, wire.SecretSize)
@@ -325,17 +327,6 @@ func (p *Provider) check(ctx context.Context, spec fumehood.Spec) error {
 			Hint: "raise Limits.PIDs, or limit commands with Rlimits.Processes",
 		}
 	}
-	for _, m := range spec.Mounts {
-		if why := hostpath.Unsafe(m.Host, m.Writable); why != "" && !spec.AllowUnsafe {
-			return &fumehood.Error{
-				Op: "mount " + m.Host, Class: fumehood.ErrConfig, Err: fmt.Errorf("this is not safe: %s", why),
-				Hint: "mount another path, or allow it with AllowUnsafe, --allow-unsafe",
-			}
-		}
-		if err := p.checkMount(m); err != nil {
-			return &fumehood.Error{Op: "mount " + m.Host, Class: fumehood.ErrConfig, Err: err, Hint: p.mountHint()}
-		}
-	}
 	switch spec.Network {
 	case "", fumehood.NetworkNone, fumehood.NetworkBridge, fumehood.NetworkHost:
 		return nil
@@ -347,17 +338,6 @@ func (p *Provider) check(ctx context.Context, spec fumehood.Spec) error {
 			Hint: "`docker network ls` lists those that there are",
 		}
 	}
-	return err
-}
-
-func (p *Provider) checkMount(m fumehood.Mount) error {
-	if !p.engine.Local() {
-		return fmt.Errorf("the daemon at %s does not see this machine's files", p.engine.Endpoint())
-	}
-	if m.Container == compose.GuestDir || strings.HasPrefix(m.Container, compose.GuestDir+"/") {
-		return fmt.Errorf("%s is Fumehood's own", compose.GuestDir)
-	}
-	_, err := os.Stat(m.Host) // Docker would make a missing one, as root
 	return err
 }
 

@@ -71,6 +71,9 @@ func (p *Provider) bring(ctx context.Context, sb *sandbox, arch string) error {
 	sb.recordNetwork()
 	end := rec.Phase("start")
 	err := sb.start(ctx, project)
+	if err == nil {
+		err = sb.verifyMounts(ctx)
+	}
 	end(err)
 	return err
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/wire"
 )
 
 // sandbox is the backend of one project.
@@ -27,6 +28,7 @@ type sandbox struct {
 	images   map[string]compose.Image // of its services
 	ids      map[string]string        // of the images, by service
 	exclude  []string                 // what builds do not get
+	mounts   []wire.FileID            // what was checked of the spec's
 	changes  []compose.Change         // that were made to it
 	services []*service               // the default one first; none before they are created
 

@@ -138,6 +138,19 @@ func (g *Guest) Stat(ctx context.Context, name string) (fumehood.FileInfo, error
 	return info(r.Info, name)
 }
 
+// Identify tells what a path leads to, following links.
+func (g *Guest) Identify(ctx context.Context, name string) (wire.FileID, error) {
+	t, r, err := g.file(ctx, wire.File{Op: wire.Identify, Path: []byte(name)})
+	if err != nil {
+		return wire.FileID{}, err
+	}
+	t.end()
+	if r.ID == nil || r.ID.Boot == "" {
+		return wire.FileID{}, broken("a file without an identity")
+	}
+	return *r.ID, nil
+}
+
 // Change does one thing to a file.
 func (g *Guest) Change(ctx context.Context, c fumehood.Change) error {
 	op, ok := changes[c.Op]

@@ -101,21 +101,23 @@ func TestAWalkThatCannotBeIsAFailureOfOurs(t *testing.T) {
 }
 
 func TestAWalkThatBreaksOffIsAnError(t *testing.T) {
-	g, f := newFake(t)
-	go func() {
-		<-f.opened
-		f.say(1, "{}")
-		f.output(1, wire.Stdout, lines(".", "a"))
-		_ = f.conn.Close()
-	}()
-	var last error
-	soon(t, func() {
-		for _, err := range g.Walk(t.Context(), "/x", -1) {
-			last = err
+	for _, text := range []string{lines(".", "a"), line(".") + `{"path":`} {
+		g, f := newFake(t)
+		go func() {
+			<-f.opened
+			f.say(1, "{}")
+			f.output(1, wire.Stdout, text)
+			_ = f.conn.Close()
+		}()
+		var last error
+		soon(t, func() {
+			for _, err := range g.Walk(t.Context(), "/x", -1) {
+				last = err
+			}
+		})
+		if !errors.Is(last, fumehood.ErrUnavailable) {
+			t.Errorf("%q: got %v", text, last)
 		}
-	})
-	if !errors.Is(last, fumehood.ErrUnavailable) {
-		t.Errorf("got %v", last)
 	}
 }
 

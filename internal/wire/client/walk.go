@@ -2,6 +2,7 @@ package client
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,6 +28,7 @@ func (g *Guest) Walk(ctx context.Context, root string, depth int) iter.Seq2[fume
 		defer in.Close()
 		lines := bufio.NewScanner(in)
 		lines.Buffer(nil, wire.MaxWalkLine)
+		lines.Split(wholeLines)
 		w := walk{root: root, depth: depth}
 		for lines.Scan() {
 			e, failed, err := w.next(lines.Bytes())
@@ -41,12 +43,28 @@ func (g *Guest) Walk(ctx context.Context, root string, depth int) iter.Seq2[fume
 		switch err := lines.Err(); {
 		case errors.Is(err, bufio.ErrTooLong):
 			yield(fumehood.WalkEntry{}, broken("a line of more than %d bytes", wire.MaxWalkLine))
+		case errors.Is(err, errCut):
+			yield(fumehood.WalkEntry{}, broken("a line without an end"))
 		case err != nil:
 			yield(fumehood.WalkEntry{}, err)
 		case w.last == "":
 			yield(fumehood.WalkEntry{}, broken("a walk that did not begin"))
 		}
 	}
+}
+
+// errCut is the reason of a last line without its end. Where reading has failed, that is the reason instead.
+var errCut = errors.New("it is cut off")
+
+// wholeLines yields lines that have their ends.
+func wholeLines(data []byte, atEOF bool) (advance int, line []byte, err error) {
+	if i := bytes.IndexByte(data, '\n'); i >= 0 {
+		return i + 1, data[:i], nil
+	}
+	if atEOF && len(data) > 0 {
+		return 0, nil, errCut
+	}
+	return 0, nil, nil
 }
 
 // walk checks the entries of one.

@@ -1,0 +1,48 @@
+package docker_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/faultproxy"
+	"github.com/fumehood/fumehood/internal/filetest"
+	"github.com/fumehood/fumehood/provider/docker"
+)
+
+// The Engine looks a path up again that was checked. Who can write to a folder above puts another link there meanwhile.
+func TestNothingIsMountedButWhatWasChecked(t *testing.T) {
+	t.Parallel()
+	if os.PathSeparator != '/' {
+		t.Skip("links to folders")
+	}
+	dir := filetest.Lay(t, map[string]string{"good/file": "good", "bad/file": "bad"})
+	link := filepath.Join(dir, "link")
+	point := func(to string) {
+		if err := errors.Join(os.Symlink(filepath.Join(dir, to), link+".new"), os.Rename(link+".new", link)); err != nil {
+			t.Error(err)
+		}
+	}
+	point("good")
+	p, proxy := faulty(t, docker.Options{})
+	spec := fumehood.Spec{Image: busybox, User: "nobody", Mounts: []fumehood.Mount{
+		{Host: link, Container: "/mnt"}, {Host: filepath.Join(link, "file"), Container: "/root/file"}, // where the user may not look
+	}}
+	sb := start(t, p, spec)
+	if got := sh(t, sb, "cat /mnt/file"); got != "good" {
+		t.Errorf("got %q", got)
+	}
+	proxy.Decide(func(call string) faultproxy.Fault {
+		if call == "POST /containers/create" {
+			point("bad")
+		}
+		return faultproxy.None
+	})
+	_, err := p.Start(t.Context(), spec)
+	if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "something else was mounted") {
+		t.Errorf("got %v", err)
+	}
+}
