@@ -11,7 +11,7 @@ LINT := $(GO) tool -modfile=tools/go.mod golangci-lint
 export FUMEHOOD_TIER
 
 .DEFAULT_GOAL := help
-.PHONY: help build guest demo check test test-all test-all-tests test-all-promises test-all-fuzz test-all-mutants \
+.PHONY: help build guest demo check test test-cheats test-all test-all-tests test-all-promises test-all-fuzz test-all-mutants \
 	mutants precommit fuzz lint fmt vet tidy names bench generate promises docker images release leftovers clean
 
 help: ## list the targets
@@ -28,6 +28,9 @@ demo: ## judge the submissions of examples/judge, from a fresh machine on
 
 check: names guest ## test what needs no Docker, with the race detector: before a commit
 	@$(TEST) -race -short ./...
+
+test-cheats: images guest ## try every submission of examples/cheats
+	@$(GO) test -count=1 -run '^TestNoCheatScores$$' ./examples
 
 # The package whose tests take the longest comes first, so that it does not run on alone.
 test: FUMEHOOD_TIER := $(or $(FUMEHOOD_TIER),quick)
