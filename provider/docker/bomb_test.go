@@ -14,7 +14,7 @@ import (
 // beside goes on afterwards: commands of the same user and of others, and a service's own program.
 func TestAForkBombIsEndedSoonAndWhatRunsBesideGoesOn(t *testing.T) {
 	t.Parallel()
-	tier.Need(t, tier.CI)
+	tier.Need(t, tier.All) // it takes the processors from all other tests
 	const bomb = "import os\nwhile True:\n  try:\n    if os.fork() == 0: os.setsid()\n  except OSError: pass"
 	const counting = "import sys, time\ni = 0\nwhile True: i += 1; open(sys.argv[1], 'w').write(str(i)); time.sleep(0.1)" // no process more
 	p := newProvider(t, docker.Options{})
