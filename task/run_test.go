@@ -348,6 +348,20 @@ func TestAnAttemptHasATimeLimit(t *testing.T) {
 	})
 }
 
+func TestADaemonThatFailsInAnAttemptsLimitIsNotItsDoing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		y := newYard()
+		all, err := collect(t.Context(), y.options(1), task.RunOptions{Timeout: time.Minute, Retries: 1, Solve: func(ctx context.Context, a *task.Attempt) error {
+			<-ctx.Done()
+			return &fumehood.Error{Op: "exec", Class: fumehood.ErrUnavailable, Err: errors.New("the daemon is gone")}
+		}})
+		if err != nil || len(all) != 1 || all[0].Score != nil || all[0].Error == nil || all[0].Error.Class != task.Infra || all[0].Tries != 2 {
+			t.Errorf("%+v, %v", all, err)
+		}
+		y.gone(t)
+	})
+}
+
 func TestAnInterruptEndsARun(t *testing.T) {
 	y := newYard()
 	ctx, interrupt := context.WithCancel(t.Context())

@@ -165,15 +165,16 @@ func (r *run) judge(ctx context.Context, a *Attempt, res *SampleResult) {
 }
 
 // fails scores an attempt by an error that is its own doing: it has broken its sandbox, or the grader's, or has used up its
-// time.
+// time. A daemon that fails in that time is not its doing.
 func (r *SampleResult) fails(ctx context.Context, err error) bool {
 	var limit attemptLimit
-	switch {
-	case err == nil:
+	switch late := errors.As(context.Cause(ctx), &limit); {
+	case err == nil, ctx.Err() != nil && !late:
 		return false
-	case errors.As(context.Cause(ctx), &limit):
+	case errors.Is(err, fumehood.ErrBroken):
+	case late && !isInfra(fumehood.ClassOf(err)):
 		err = limit
-	case ctx.Err() != nil || !errors.Is(err, fumehood.ErrBroken):
+	default:
 		return false
 	}
 	r.Score = &Score{Reasons: []string{valid(short(err.Error()))}}
@@ -209,12 +210,18 @@ func short(text string) string {
 	return text[:maxFailure/2] + "\n...\n" + text[len(text)-maxFailure/2:]
 }
 
+// isInfra reports whether an error of this class is the fault of what runs sandboxes, and of no program.
+func isInfra(class error) bool {
+	return errors.Is(class, fumehood.ErrInfrastructure) || errors.Is(class, fumehood.ErrUnavailable)
+}
+
 func classOf(ctx context.Context, err error) string {
-	if ctx.Err() != nil {
+	var limit attemptLimit
+	if ctx.Err() != nil && !errors.As(context.Cause(ctx), &limit) {
 		return Cancelled
 	}
 	switch class := fumehood.ClassOf(err); {
-	case class == nil, errors.Is(class, fumehood.ErrInfrastructure), errors.Is(class, fumehood.ErrUnavailable):
+	case class == nil, isInfra(class):
 		return Infra
 	case errors.Is(class, fumehood.ErrLimit), errors.Is(class, fumehood.ErrCancelled):
 		return Limit // nobody has ended the run: what has ended is a time that somebody set themselves

@@ -54,20 +54,23 @@ func (a *applying) shared() {
 	}
 }
 
-// tmpfsSize is how large a tmpfs may become whose options these are, in bytes; without a limit, with one that depends on the
-// machine, or with two, it is taken for endless. Of two sizes the kernel takes the last one.
+// maxPage is the largest page of memory that Linux has on any machine, in bytes: nr_blocks counts pages.
+const maxPage = 64 << 10
+
+// tmpfsSize is how large a tmpfs may become whose options these are, in bytes. Without a limit, or with one that depends on
+// the machine, it is taken for endless. Of several limits the kernel takes the last one.
 func tmpfsSize(options string) types.UnitBytes {
 	const endless = math.MaxInt64
 	size := types.UnitBytes(endless)
 	for option := range strings.SplitSeq(options, ",") {
-		switch name, value, _ := strings.Cut(option, "="); name {
-		case "nr_blocks":
-			return endless
-		case "size":
-			n, err := units.RAMInBytes(value)
-			if size = types.UnitBytes(n); err != nil || n <= 0 {
-				size = endless
-			}
+		name, value, _ := strings.Cut(option, "=")
+		unit := map[string]int64{"size": 1, "nr_blocks": maxPage}[name]
+		if unit == 0 {
+			continue
+		}
+		n, err := units.RAMInBytes(value)
+		if size = types.UnitBytes(n * unit); err != nil || n <= 0 || n > endless/unit {
+			size = endless
 		}
 	}
 	return size

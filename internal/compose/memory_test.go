@@ -19,6 +19,7 @@ func TestMemoryThatOutlivesWhoFilledItIsBounded(t *testing.T) {
 		"endless":           {mounts, mounts, "{type: tmpfs, device: tmpfs, o: size=0}", "size=0,size=134217728"},
 		"of the machine":    {mounts, mounts, "{type: tmpfs, device: tmpfs, o: 'size=90%'}", "size=90%,size=134217728"},
 		"blocks":            {mounts, mounts, "{type: tmpfs, device: tmpfs, o: nr_blocks=10000000}", "nr_blocks=10000000,size=134217728"},
+		"few blocks":        {mounts, mounts, "{type: tmpfs, device: tmpfs, o: nr_blocks=100}", "nr_blocks=100"},
 		"of one":            {mounts, "mem_limit: 64m", "{type: tmpfs, device: tmpfs}", "size=67108864"},
 		"of two and one":    {mounts + ", scale: 2", mounts, "{type: tmpfs, device: tmpfs}", "size=201326592"},
 		"none is no tmpfs":  {mounts, mounts, "{}", ""},

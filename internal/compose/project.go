@@ -70,12 +70,12 @@ type Main struct {
 // ownNetwork is the key of the network that a generated project has for itself.
 const ownNetwork = "default"
 
+// OwnNetworkSize is how many addresses an OwnNetwork needs: of the network, its gateway, its broadcasts and its container.
+const OwnNetworkSize = 4
+
 // OwnNetwork is the name of the network that a sandbox with fumehood.NetworkBridge has for itself: it is not the Engine's
-// bridge, on which all containers reach each other. The addresses that it needs are those of the network, its gateway,
-// its broadcasts and its container.
-func OwnNetwork(sandbox string) (name string, addresses int) {
-	return objectName(sandbox, ownNetwork), 4
-}
+// bridge, on which all containers reach each other.
+func OwnNetwork(sandbox string) string { return objectName(sandbox, ownNetwork) }
 
 // Generate makes the one-service project for a spec, which is valid and has an image and a name. It is pure.
 func Generate(spec fumehood.Spec, main Main, labels Labels) *Project {
@@ -152,8 +152,7 @@ func Generate(spec fumehood.Spec, main Main, labels Labels) *Project {
 	case "", fumehood.NetworkNone, fumehood.NetworkHost:
 		svc.NetworkMode = cmp.Or(spec.Network, fumehood.NetworkNone)
 	case fumehood.NetworkBridge:
-		name, _ := OwnNetwork(spec.Name)
-		n := types.NetworkConfig{Name: name, Labels: maps.Clone(types.Labels(labels))}
+		n := types.NetworkConfig{Name: OwnNetwork(spec.Name), Labels: maps.Clone(types.Labels(labels))}
 		if main.Subnet.IsValid() {
 			n.Ipam.Config = []*types.IPAMPool{{Subnet: main.Subnet.String()}}
 		}

@@ -77,8 +77,7 @@ func (sb *sandbox) checkName(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	network, _ := compose.OwnNetwork(sb.spec.Name)
-	own := []string{network}
+	own := []string{compose.OwnNetwork(sb.spec.Name)}
 	if sb.loaded != nil {
 		own = sb.loaded.OwnNames()
 	}

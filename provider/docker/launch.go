@@ -45,7 +45,7 @@ func (g *guests) launch(ctx context.Context, user string, since uint64) (*userGu
 type execer func(ctx context.Context, w *engine.Watch, container, user string, args ...string) (*engine.ExecStream, error)
 
 func (g *guests) launchBy(ctx context.Context, exec execer, user string, since uint64, args ...string) (*userGuest, error) {
-	if err := g.checkUsers(ctx); err != nil {
+	if err := checkUsers(ctx, g.checkRegular); err != nil {
 		return nil, notGuest(err)
 	}
 	c := g.svc.begin(&userGuest{})
@@ -75,9 +75,9 @@ func (g *guests) launchBy(ctx context.Context, exec execer, user string, since u
 const maxUsers = 16 << 20
 
 // checkUsers refuses files of users at which the container's runtime would wait for ever, as at a pipe.
-func (g *guests) checkUsers(ctx context.Context) error {
+func checkUsers(ctx context.Context, look func(ctx context.Context, file string) error) error {
 	for _, file := range []string{"/etc/passwd", "/etc/group"} {
-		err := g.checkRegular(ctx, file)
+		err := look(ctx, file)
 		for _, class := range []error{fumehood.ErrNotRegular, fumehood.ErrIsDirectory, fumehood.ErrTooLarge, fumehood.ErrUnsupported} {
 			if errors.Is(err, class) {
 				return &fumehood.Error{Class: fumehood.ErrUserNotFound, Err: fmt.Errorf("nobody can be looked up in %s: %w", file, err)}
@@ -88,36 +88,54 @@ func (g *guests) checkUsers(ctx context.Context) error {
 }
 
 // trapped is the error of files of users that what runs in the sandbox has changed since checkUsers has passed them, and changes
-// back and forth, perhaps; nil where they are as they should be. It outlives the end of ctx.
+// back and forth, perhaps; nil where they are as they should be. It outlives the end of ctx. The Engine is asked only where there is
+// no guest to ask: while a runtime waits at a pipe, the Engine does not answer about its container.
 func (g *guests) trapped(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deathWait)
 	defer cancel()
-	for range 10 {
-		if err := g.checkUsers(ctx); err != nil {
+	look := g.sees
+	if !g.hasMain() {
+		look = g.checkRegular
+	}
+	for range 20 {
+		if err := checkUsers(ctx, look); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// hasMain reports whether the service's guest can be asked.
+func (g *guests) hasMain() bool { return g.main != nil && !g.main.Lost() }
+
 // checkRegular refuses what is no regular file of at most maxUsers bytes. The service's guest sees what the runtime will see, but
 // where links lead through /proc, by whose own each sees its own.
 func (g *guests) checkRegular(ctx context.Context, file string) error {
-	byEngine := func() error { return g.svc.sb.p.engine.CheckRegular(ctx, g.svc.id, file, maxUsers) }
-	if g.main == nil || g.main.Lost() {
-		return byEngine()
+	if !g.hasMain() {
+		return g.engineSees(ctx, file)
 	}
 	for _, part := range []string{path.Dir(file), file} {
 		if info, err := g.main.Stat(ctx, part); err == nil && info.Mode&fs.ModeSymlink != 0 {
-			if err := byEngine(); err != nil {
+			if err := g.engineSees(ctx, file); err != nil {
 				return err
 			}
 		}
 	}
-	r, info, err := g.main.Open(ctx, file, 0, 0)
+	err := g.sees(ctx, file)
 	if errors.Is(err, fumehood.ErrPermission) { // the runtime may
-		return byEngine()
+		return g.engineSees(ctx, file)
 	}
+	return err
+}
+
+// engineSees is checkRegular as the Engine sees the file.
+func (g *guests) engineSees(ctx context.Context, file string) error {
+	return g.svc.sb.p.engine.CheckRegular(ctx, g.svc.id, file, maxUsers)
+}
+
+// sees is checkRegular as the service's guest sees the file.
+func (g *guests) sees(ctx context.Context, file string) error {
+	r, info, err := g.main.Open(ctx, file, 0, 0)
 	if err != nil {
 		return err
 	}

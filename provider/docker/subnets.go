@@ -112,8 +112,7 @@ func (sb *sandbox) chooseSubnets(ctx context.Context) error {
 	case sb.loaded != nil:
 		sizes = sb.loaded.NetworksNeeded()
 	case !sb.alone():
-		_, size := compose.OwnNetwork(sb.spec.Name)
-		sizes = []int{size}
+		sizes = []int{compose.OwnNetworkSize}
 	}
 	if len(sizes) == 0 {
 		return nil
