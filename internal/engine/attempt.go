@@ -28,7 +28,10 @@ type guarded struct {
 }
 
 // silent is the error of an Engine that gave no sign of life for a while.
-type silent struct{ limit time.Duration }
+type silent struct {
+	limit time.Duration
+	files bool // of a call that opens files of a container
+}
 
 func (s *silent) Error() string {
 	return fmt.Sprintf("the Engine has not answered within %v", s.limit.Round(time.Millisecond))
@@ -51,10 +54,10 @@ type vigil struct {
 	cause  func() error
 }
 
-func keepVigil(ctx context.Context, limit time.Duration) (context.Context, *vigil) {
+func keepVigil(ctx context.Context, s *silent) (context.Context, *vigil) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	v := &vigil{limit: limit, cancel: cancel, cause: func() error { return context.Cause(ctx) }}
-	v.timer = time.AfterFunc(limit, func() { cancel(&silent{limit}) })
+	v := &vigil{limit: s.limit, cancel: cancel, cause: func() error { return context.Cause(ctx) }}
+	v.timer = time.AfterFunc(s.limit, func() { cancel(s) })
 	return ctx, v
 }
 
@@ -102,7 +105,7 @@ func begin[T any](ctx context.Context, g *guarded, c call, object string, f func
 			left = time.Until(deadline)
 		}
 		began := time.Now()
-		within, v := keepVigil(within, c.patience(n, left, g.speedup))
+		within, v := keepVigil(within, &silent{limit: c.patience(n, left, g.speedup), files: c.again == torn})
 		res, err := f(within, v)
 		if c.prompt && g.latency != nil {
 			g.latency(time.Since(began))

@@ -75,6 +75,9 @@ func (c *Client) translate(err error, op string) error {
 	e := &fumehood.Error{Op: op, Class: fumehood.ErrInfrastructure, Err: cause{err}}
 	var s *silent
 	switch {
+	case errors.As(err, &s) && s.files:
+		e.Class = fumehood.ErrUnavailable
+		e.Hint = "the daemon hangs, or waits at a file of the sandbox that never ends, such as a pipe in place of /etc/passwd"
 	case errors.As(err, &s):
 		e.Hint = "the daemon hangs, or has too much to do: `fumehood doctor` tells more"
 	case strings.Contains(err.Error(), noSpace):

@@ -67,7 +67,7 @@ func (g *guarded) Info(ctx context.Context, opts client.InfoOptions) (client.Sys
 
 // Events follows events, which may be silent, once it is answered.
 func (g *guarded) Events(ctx context.Context, opts client.EventsListOptions) client.EventsResult {
-	ctx, v := keepVigil(ctx, g.speedup.Of(callEvents.silence))
+	ctx, v := keepVigil(ctx, &silent{limit: g.speedup.Of(callEvents.silence)})
 	res := g.APIClient.Events(ctx, opts) // returns when it is answered
 	v.rest()                             // what it holds is freed at the end of ctx
 	return res

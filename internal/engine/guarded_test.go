@@ -117,7 +117,7 @@ func TestWhatCanBeMadeAgainIsMadeAgain(t *testing.T) {
 		},
 		"a silence over a file, which may be a pipe": {
 			call: statA, fail: func(_ int, r *http.Request) (*http.Response, error) { return hang(r) }, fails: 9, key: "HEAD /v1.44/containers/a/archive", calls: 1,
-			class: fumehood.ErrInfrastructure, says: "has not answered within 30s", took: answering,
+			class: fumehood.ErrUnavailable, says: "has not answered within 30s", took: answering,
 		},
 		"an internal error": {
 			call: inspectA, fail: func(int, *http.Request) (*http.Response, error) { return internal("sorry") }, fails: 9, key: inspect, calls: 3,

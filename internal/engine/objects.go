@@ -232,7 +232,7 @@ func (c *Client) removed(err error, op string) error {
 }
 
 func (c *Client) awaitRemoved(ctx context.Context, id string) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, working, &silent{working})
+	ctx, cancel := context.WithTimeoutCause(ctx, working, &silent{limit: working})
 	defer cancel()
 	wait := c.api.ContainerWait(ctx, id, client.ContainerWaitOptions{Condition: container.WaitConditionRemoved})
 	select {
