@@ -11,7 +11,8 @@ LINT := $(GO) tool -modfile=tools/go.mod golangci-lint
 export FUMEHOOD_TIER
 
 .DEFAULT_GOAL := help
-.PHONY: help build guest demo check test test-cheats test-all test-all-tests test-all-promises test-all-fuzz test-all-mutants \
+.PHONY: help build guest demo check test test-cheats test-all test-all-tests test-all-load test-all-promises test-all-fuzz \
+	test-all-mutants \
 	mutants precommit fuzz lint fmt vet tidy names bench generate promises docker images release leftovers clean
 
 help: ## list the targets
@@ -40,12 +41,19 @@ test: images guest ## test everything against a Docker Engine: before a push
 test-all: ## all that exists, in parts that can be run alone: after a change of guest, wire, engine, clean-up or Compose
 	@GO=$(GO) scripts/test-all
 
+# Tests that keep the whole machine busy for minutes in the tier all. Beside them, others would fail by time.
+LOAD := ^(TestNoCheatScores|TestOnlyARepairIsARepair|TestAForkBombIsEndedSoonAndWhatRunsBesideGoesOn|TestManyCommandsAreExactAndLeaveNothing|TestWhatWasWrittenBeforeTheExitIsNotLost|TestAKillEndsEveryTreeToTheLastProcess|TestMountsOfTheWorkspaceLeadNowhereElse|TestResetChangesNothingOfTheHost|TestACheckpointIsOfOneMoment|TestACheckpointOfAHostileTreeChangesNothingOfTheHost|TestAnEvaluationOfManySamplesTakesLittleMemory)$$
+
 test-all-tests: FUMEHOOD_TIER := all
-test-all-tests: images guest ## a part of test-all: all tests at full size, with the race detector
+test-all-tests: images guest ## a part of test-all: all tests at full size but those of test-all-load, with the race detector
 	@scripts/ensure-qemu
 	@GO=$(GO) scripts/ensure-runsc
 	@scripts/ensure-engine28
-	@$(TEST) -race -count=1 -p 2 -parallel 4 -timeout 60m ./provider/docker ./...
+	@$(TEST) -race -count=1 -p 2 -parallel 4 -timeout 60m -skip '$(LOAD)' ./provider/docker ./...
+
+test-all-load: FUMEHOOD_TIER := all
+test-all-load: images guest ## a part of test-all: attacks and loads of many minutes
+	@$(TEST) -race -count=1 -p 1 -parallel 4 -timeout 60m -run '$(LOAD)' ./examples ./provider/docker ./session ./internal/cli
 
 test-all-promises: promises ## a part of test-all: every column of the conformance suite
 

@@ -342,10 +342,10 @@ func TestService_Exec_neverStarted(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, `{"ID": "x", "Running": true, "Pid": 0}`) // the client shows what is missing
 	})
-	p := newProvider(t, docker.Options{Host: "unix://" + socket, Transport: docker.TransportEngine}.Sped(6))
+	p := newProvider(t, docker.Options{Host: "unix://" + socket, Transport: docker.TransportEngine}.Sped(3))
 	sb := start(t, p, fumehood.Spec{Image: busybox})
 	_, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sleep", "1000"}})
-	if !errors.Is(err, fumehood.ErrUnavailable) || !strings.Contains(err.Error(), "has not reported within 10s that the program started") {
+	if !errors.Is(err, fumehood.ErrUnavailable) || !strings.Contains(err.Error(), "has not reported within 20s that the program started") {
 		t.Errorf("got %v", err)
 	}
 }
