@@ -80,7 +80,7 @@ func TestTheGraceIsAsLongAsWasSaid(t *testing.T) {
 	if res, took := kill(t, deaf, 0); res.Signal != 9 || took < time.Second {
 		t.Errorf("a deaf program lived for %v: %+v", took, res)
 	}
-	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", fmt.Sprintf(tidies, "0.1", "late")}, Wall: time.Second})
+	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", fmt.Sprintf(tidies, "0.1", "late")}, Wall: time.Second, Grace: 20 * time.Second})
 	if err != nil || res.Outcome != fumehood.TimedOut || !strings.Contains(sh(t, sb, "ls /tmp"), "late") {
 		t.Errorf("a timeout: %+v, %v", res, err)
 	}
