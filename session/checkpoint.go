@@ -94,7 +94,7 @@ func (s *Session) FinishCheckpoint(ctx context.Context) (*Checkpoint, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.checkpoints = append(s.checkpoints, c)
+	s.finished, s.latest = c.Number, c.Snapshot // the rest can be large, and is the caller's
 	return c, nil
 }
 
@@ -179,8 +179,8 @@ func archive(snapshot, dir, name string) (_ string, err error) {
 func (s *Session) last(start string) (file string, number int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n := len(s.checkpoints); n > 0 {
-		return s.checkpoints[n-1].Snapshot, n
+	if s.finished > 0 {
+		return s.latest, s.finished
 	}
 	return filepath.Join(s.folder, start), 0
 }

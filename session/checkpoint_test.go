@@ -5,8 +5,10 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
+	"weak"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/session"
@@ -245,6 +247,21 @@ func TestWrongOptionsAreRefused(t *testing.T) {
 		}
 		if left, _ := os.ReadDir(p.state); len(left) > 0 {
 			t.Errorf("left behind: %v", left)
+		}
+	})
+}
+
+// Of a large workspace it is large, and there may be many.
+func TestNoCheckpointIsKeptInMemory(t *testing.T) {
+	places(t, func(t *testing.T, p *place) {
+		s := p.open(t, p.environment(t), session.Agent, map[string]string{"a": "1\n"})
+		c := weak.Make(finish(t, s))
+		runtime.GC()
+		if c.Value() != nil {
+			t.Error("it is kept")
+		}
+		if next := finish(t, s); next.Number != 2 {
+			t.Errorf("the next is number %d", next.Number)
 		}
 	})
 }

@@ -102,14 +102,15 @@ type Session struct {
 	saving sync.Mutex // held while the workspace is copied, saved, restored or removed
 	owner  string     // whom the workspace was given to; empty while it is this machine's user's
 
-	mu          sync.Mutex
-	runtimes    []*Runtime // that are not cleaned up
-	spawned     int
-	kept        bool            // a container that is kept has the workspace mounted
-	image       string          // the last runtime's that had the workspace mounted
-	logged      map[string]bool // what is said once
-	checkpoints []*Checkpoint
-	closed      bool
+	mu       sync.Mutex
+	runtimes []*Runtime // that are not cleaned up
+	spawned  int
+	kept     bool            // a container that is kept has the workspace mounted
+	image    string          // the last runtime's that had the workspace mounted
+	logged   map[string]bool // what is said once
+	finished int             // how many checkpoints there are
+	latest   string          // the last one's file
+	closed   bool
 }
 
 // ErrBusy is in the error of a call that has to wait for a command that runs.
