@@ -205,13 +205,17 @@ func (c *Client) Remove(ctx context.Context, o Object) error {
 	return c.removed(err, "remove "+string(o.Kind)+" "+o.Name)
 }
 
-// detachAll detaches all containers from a network.
+// detachAll detaches all containers from a network. An endpoint whose container is gone has "ep-" and its id in place of the
+// container's id; the Engine finds it only by its name, and only by force.
 func (c *Client) detachAll(ctx context.Context, network string) error {
 	res, err := c.api.NetworkInspect(ctx, network, client.NetworkInspectOptions{})
 	if err != nil {
 		return err
 	}
-	for id := range res.Network.Containers {
+	for id, endpoint := range res.Network.Containers {
+		if strings.HasPrefix(id, "ep-") {
+			id = endpoint.Name
+		}
 		_, err := c.api.NetworkDisconnect(ctx, network, client.NetworkDisconnectOptions{Container: id, Force: true})
 		if err != nil && !errdefs.IsNotFound(err) {
 			return err

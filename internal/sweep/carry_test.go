@@ -74,3 +74,40 @@ func TestCarryBeginsWithNoOtherWhenTheContextEnds(t *testing.T) {
 		t.Errorf("%d removals, %v, %+v", n, err, plan)
 	}
 }
+
+func TestCarryRemovesAGroupOneAfterTheOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		plan := make([]fumehood.Leftover, 7)
+		groups := []string{"a", "", "a", "b", "", "b", "hung"}
+		for i := range plan {
+			plan[i] = fumehood.Leftover{Kind: "container", Remove: i != 5}
+		}
+		plan = append(plan, fumehood.Leftover{Kind: "container", Remove: true})
+		groups = append(groups, "hung")
+		begin := time.Now()
+		var mu sync.Mutex
+		began := make([]time.Duration, len(plan))
+		err := Removal{AtOnce: 8, Group: func(i int) string { return groups[i] }, Remove: func(_ context.Context, i int) error {
+			mu.Lock()
+			began[i] = time.Since(begin)
+			mu.Unlock()
+			takes := time.Second
+			if i == 6 {
+				takes = time.Minute
+			}
+			<-time.After(takes)
+			return nil
+		}}.Carry(t.Context(), plan)
+		if err != nil {
+			t.Error(err)
+		}
+		if got, want := fmt.Sprint(began), "[0s 0s 1s 0s 0s 0s 0s 5s]"; got != want {
+			t.Errorf("they began at %s, want %s", got, want)
+		}
+		for i, l := range plan {
+			if l.Removed != (i != 5) {
+				t.Errorf("of entry %d it is told: %+v", i, l)
+			}
+		}
+	})
+}

@@ -193,14 +193,23 @@ const removals = 8
 // refusals are the pauses before what the daemon has refused to remove is tried again.
 var refusals = []time.Duration{100 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second}
 
-// removal removes what was found; the entries of the plan are those of found.
+// removal removes what was found; the entries of the plan are those of found. The containers of a sandbox, which share a
+// network, are removed one after the other: where several leave a network at once, an Engine may miscount those that are left,
+// and refuse to remove the network until it is restarted (moby#42119); one before 23.0 may hang for good (moby#42545).
 func removal(e *engine.Client, found []marked) sweep.Removal {
-	return sweep.Removal{AtOnce: removals, Pauses: refusals, Remove: func(ctx context.Context, i int) error {
+	remove := func(ctx context.Context, i int) error {
 		if found[i].object == nil {
 			return owner.Discard(found[i].Name)
 		}
 		return e.Remove(ctx, *found[i].object)
-	}}
+	}
+	sandbox := func(i int) string {
+		if o := found[i].object; o != nil && o.Kind == engine.Container {
+			return o.Labels[engine.LabelSandbox]
+		}
+		return ""
+	}
+	return sweep.Removal{AtOnce: removals, Pauses: refusals, Remove: remove, Group: sandbox}
 }
 
 // removeAll removes objects, which are in the order of removal.
