@@ -14,7 +14,6 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
-	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/owner"
 )
 
@@ -37,7 +36,7 @@ func (b *bareContender) name() string { return byEngine }
 // killed, `fumehood cleanup`.
 func ownerLabels() (map[string]string, error) {
 	self, err := owner.Self()
-	return map[string]string{engine.LabelOwner: self.String(), engine.LabelSandbox: "bench"}, err
+	return map[string]string{owner.LabelOwner: self.String(), owner.LabelSandbox: "bench"}, err
 }
 
 func (b *bareContender) start(ctx context.Context) (box, error) {
@@ -64,7 +63,7 @@ func (b *bareContender) close(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	filter := make(client.Filters).Add("label", engine.LabelOwner+"="+labels[engine.LabelOwner])
+	filter := make(client.Filters).Add("label", owner.LabelOwner+"="+labels[owner.LabelOwner])
 	left, err := b.api.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: filter})
 	errs := []error{err}
 	for _, c := range left.Items {

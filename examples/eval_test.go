@@ -12,8 +12,7 @@ import (
 	"testing"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/compose"
-	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/composesdk"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/runs"
@@ -75,7 +74,7 @@ func eval(t *testing.T, dir string, args ...string) evaluation {
 // leftBehind lists what a process that has ended left in the daemon and in its state folder.
 func leftBehind(t *testing.T, pid int, state string) []string {
 	t.Helper()
-	c, err := compose.Connect(t.Context(), compose.Options{})
+	c, err := composesdk.Connect(t.Context(), composesdk.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,14 +83,14 @@ func leftBehind(t *testing.T, pid int, state string) []string {
 			t.Error(err)
 		}
 	}()
-	objects, err := c.Engine.Objects(t.Context(), engine.LabelOwner)
+	objects, err := c.Engine.Objects(t.Context(), owner.LabelOwner)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var left []string
 	for _, o := range objects {
-		id, err := owner.Parse(o.Labels[engine.LabelOwner])
-		if err == nil && id.PID == pid && o.Labels[engine.LabelCache] == "" {
+		id, err := owner.Parse(o.Labels[owner.LabelOwner])
+		if err == nil && id.PID == pid && o.Labels[owner.LabelCache] == "" {
 			left = append(left, string(o.Kind)+" "+o.Name)
 		}
 	}

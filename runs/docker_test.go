@@ -19,7 +19,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/dockertest"
-	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider/docker"
 	"github.com/fumehood/fumehood/runs"
@@ -97,13 +97,13 @@ func TestARunThatIsKilledGoesOnAndHasEveryResultOnce(t *testing.T) {
 		t.Helper()
 		all := map[string]bool{}
 		for {
-			objects, err := e.Objects(ctx, engine.LabelTask+"="+name)
+			objects, err := e.Objects(ctx, owner.LabelTask+"="+name)
 			if err != nil {
 				t.Fatal(err)
 			}
 			names := map[string]bool{}
 			for _, o := range objects {
-				names[o.Labels[engine.LabelSandbox]] = true
+				names[o.Labels[owner.LabelSandbox]] = true
 			}
 			if len(names) == 0 {
 				return len(all)

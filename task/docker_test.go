@@ -19,6 +19,7 @@ import (
 	"github.com/fumehood/fumehood/internal/dockertest"
 	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/filetest"
+	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider/docker"
 	"github.com/fumehood/fumehood/provider/local"
@@ -34,7 +35,7 @@ func inDocker(t *testing.T, opts docker.Options) (p *docker.Provider, name strin
 	ctx := context.WithoutCancel(t.Context())
 	objects = func() []engine.Object {
 		t.Helper()
-		all, err := e.Objects(ctx, engine.LabelTask+"="+name)
+		all, err := e.Objects(ctx, owner.LabelTask+"="+name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -138,9 +139,9 @@ func TestSamplesAndEpochsHaveSandboxesOfTheirOwn(t *testing.T) {
 			continue
 		}
 		containers++
-		sb := started[fumehood.Sample{Task: name, ID: o.Labels[engine.LabelSample], Epoch: int(o.Labels[engine.LabelEpoch][0] - '0')}]
-		if sb == nil || o.Labels[engine.LabelSandbox] != sb.Info().Name || o.Labels[engine.LabelConfig] != file ||
-			o.Labels[engine.LabelEnv] != "SAMPLE_METADATA_KIND" || (o.Labels[engine.LabelDefault] == "true") != strings.Contains(o.Name, "-default-") {
+		sb := started[fumehood.Sample{Task: name, ID: o.Labels[owner.LabelSample], Epoch: int(o.Labels[owner.LabelEpoch][0] - '0')}]
+		if sb == nil || o.Labels[owner.LabelSandbox] != sb.Info().Name || o.Labels[owner.LabelConfig] != file ||
+			o.Labels[owner.LabelEnv] != "SAMPLE_METADATA_KIND" || (o.Labels[owner.LabelDefault] == "true") != strings.Contains(o.Name, "-default-") {
 			t.Errorf("%s: %q", o.Name, o.Labels)
 		}
 	}
@@ -452,7 +453,7 @@ func TestARunUsesSandboxesThatWereStartedAhead(t *testing.T) {
 	ahead := 0
 	all, err := collect(t.Context(), opts, task.RunOptions{MaxSandboxes: 4, Ahead: 2, Solve: func(ctx context.Context, a *task.Attempt) error {
 		for _, o := range objects() {
-			if o.Labels[engine.LabelSandbox] == a.Sandbox.Info().Name && o.Kind == engine.Container && o.Labels[engine.LabelSample] == "" {
+			if o.Labels[owner.LabelSandbox] == a.Sandbox.Info().Name && o.Kind == engine.Container && o.Labels[owner.LabelSample] == "" {
 				mu.Lock()
 				ahead++
 				mu.Unlock()

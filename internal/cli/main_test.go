@@ -12,7 +12,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/composesdk"
 	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/tier"
@@ -49,7 +49,7 @@ func signOwners(file string) error {
 
 // connect finds the daemon and asks whether it answers.
 var connect = sync.OnceValues(func() (*engine.Client, error) {
-	c, err := compose.Connect(context.Background(), compose.Options{})
+	c, err := composesdk.Connect(context.Background(), composesdk.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -121,12 +121,12 @@ func objectsOf(ctx context.Context, e *engine.Client, dir string) ([]engine.Obje
 	}
 	var objects []engine.Object
 	for _, id := range ids {
-		found, err := e.Objects(ctx, engine.LabelOwner+"="+id)
+		found, err := e.Objects(ctx, owner.LabelOwner+"="+id)
 		if err != nil {
 			return nil, err
 		}
 		for _, o := range found {
-			if o.Labels[engine.LabelCache] == "" || o.Kind == engine.Container {
+			if o.Labels[owner.LabelCache] == "" || o.Kind == engine.Container {
 				objects = append(objects, o)
 			}
 		}

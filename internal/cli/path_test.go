@@ -7,7 +7,7 @@ import (
 	"os/exec"
 	"testing"
 
-	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/owner"
 )
 
 // A user who has no docker program, and no variable but the one that leads to the daemon.
@@ -31,7 +31,7 @@ func TestRunNeedsNoOtherProgramAndNoEnvironment(t *testing.T) {
 	if got.Stdout == nil || got.Stdout.Text != "42\n" {
 		t.Errorf("it prints %s", &stdout)
 	}
-	left, err := e.Objects(t.Context(), engine.LabelSandbox+"="+got.Sandbox)
+	left, err := e.Objects(t.Context(), owner.LabelSandbox+"="+got.Sandbox)
 	if err != nil || got.Sandbox == "" {
 		t.Fatalf("sandbox %q: %v", got.Sandbox, err)
 	}

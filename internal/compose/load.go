@@ -1,9 +1,12 @@
+// Package compose has the Compose files of projects: it loads them, checks them against what is allowed, and makes of them what is
+// run. It is pure, knows no engine, and is the only importer of compose-go, but for internal/composesdk.
 package compose
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -16,6 +19,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/loader"
 	"github.com/compose-spec/compose-go/v2/template"
 	"github.com/compose-spec/compose-go/v2/types"
+	"github.com/sirupsen/logrus"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/hostpath"
@@ -45,7 +49,7 @@ type loaded struct {
 // honour and, unless src allows it, what breaks the isolation. Of this process's environment it sees the
 // variables that src names, and nothing else. Its errors are ErrConfig; they name file, service and key.
 func Load(ctx context.Context, name string, src fumehood.Compose) (*Project, error) {
-	quiet()
+	Quiet()
 	l := &loading{name: name, src: src}
 	p, err := l.load(ctx)
 	if err != nil {
@@ -53,6 +57,9 @@ func Load(ctx context.Context, name string, src fumehood.Compose) (*Project, err
 	}
 	return p, nil
 }
+
+// Quiet keeps compose-go's and the SDK's own log out of the user's terminal: what matters comes as errors.
+func Quiet() { logrus.SetOutput(io.Discard) }
 
 // LoadError is the error of Load. Its text may have values of the project's variables, as far as they were read.
 type LoadError struct {

@@ -10,16 +10,17 @@ import (
 	"strings"
 
 	"github.com/compose-spec/compose-go/v2/types"
-	"github.com/docker/compose/v5/pkg/api"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/owner"
 )
 
 // Policy is what a project is made to fit before it is created. Its zero value fits for looking at it.
 type Policy struct {
 	// Labels are those of every object.
 	Labels Labels
+	// Version is that of the Compose SDK.
+	Version string
 	// ConfigFile is where the resolved project lies, for `docker compose`; empty where it is not written.
 	ConfigFile string
 	// Volume is the guest's volume; empty where commands go by the Engine's own calls.
@@ -124,12 +125,12 @@ const guestVolume = "fumehood-guest"
 func (a *applying) apply(svc *types.ServiceConfig) {
 	svc.Labels = labelled(svc.Labels, a.pol.Labels)
 	svc.CustomLabels = types.Labels{
-		api.ProjectLabel: a.project.Name, api.ServiceLabel: svc.Name, api.OneoffLabel: "False",
-		api.VersionLabel: api.ComposeVersion, api.WorkingDirLabel: a.project.WorkingDir,
-		engine.LabelDefault: strconv.FormatBool(svc.Name == a.main),
+		ProjectLabel: a.project.Name, ServiceLabel: svc.Name, OneoffLabel: "False",
+		VersionLabel: a.pol.Version, WorkingDirLabel: a.project.WorkingDir,
+		owner.LabelDefault: strconv.FormatBool(svc.Name == a.main),
 	}
 	if a.pol.ConfigFile != "" {
-		svc.CustomLabels[api.ConfigFilesLabel] = a.pol.ConfigFile
+		svc.CustomLabels[ConfigFilesLabel] = a.pol.ConfigFile
 	}
 	img := a.pol.Images[svc.Name]
 	if img.Ref != "" {

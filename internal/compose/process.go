@@ -11,7 +11,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/owner"
 )
 
 // idles says whether all that a service does is to wait, so that the guest can be its main process.
@@ -119,7 +119,7 @@ func (a *applying) process(svc *types.ServiceConfig, idle bool) {
 	svc.Entrypoint = append(svc.Entrypoint, "serve")
 	svc.StdinOpen, svc.Tty = true, false
 	svc.Logging = &types.LoggingConfig{Driver: "none"} // its output is the conversation with the host
-	svc.Labels = svc.Labels.Add(engine.LabelMain, engine.MainGuest)
+	svc.Labels = svc.Labels.Add(owner.LabelMain, owner.MainGuest)
 	a.serve[svc.Name] = true
 }
 

@@ -11,10 +11,9 @@ import (
 	"time"
 
 	"github.com/compose-spec/compose-go/v2/types"
-	"github.com/docker/compose/v5/pkg/api"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/owner"
 )
 
 // DefaultService is the service's name in a generated project.
@@ -58,6 +57,8 @@ type Main struct {
 	Serve  bool   // it serves the host over its standard input and output; else it only idles
 	// Sockets is the folder of the host in which it listens for guests; empty where it does not.
 	Sockets string
+	// Version is that of the Compose SDK.
+	Version string
 	// ConfigFile is where the project will lie as a file; empty where it is not written.
 	ConfigFile string
 	Unheld     Unheld
@@ -69,6 +70,9 @@ type Main struct {
 
 // ownNetwork is the key of the network that a generated project has for itself.
 const ownNetwork = "default"
+
+// Types is the project for the Compose SDK.
+func (p *Project) Types() *types.Project { return p.project }
 
 // OwnNetworkSize is how many addresses an OwnNetwork needs: of the network, its gateway, its broadcasts and its container.
 const OwnNetworkSize = 4
@@ -92,10 +96,10 @@ func Generate(spec fumehood.Spec, main Main, labels Labels) *Project {
 		Runtime:       spec.Runtime,
 		WorkingDir:    spec.Dir,
 		Environment:   environment(spec.Env),
-		Labels:        maps.Clone(types.Labels(labels)).Add(engine.LabelDefault, "true"),
+		Labels:        maps.Clone(types.Labels(labels)).Add(owner.LabelDefault, "true"),
 		CustomLabels: types.Labels{
-			api.ProjectLabel: spec.Name, api.ServiceLabel: DefaultService, api.OneoffLabel: "False",
-			api.VersionLabel: api.ComposeVersion,
+			ProjectLabel: spec.Name, ServiceLabel: DefaultService, OneoffLabel: "False",
+			VersionLabel: main.Version,
 		},
 		CapDrop:     []string{"ALL"},
 		CapAdd:      slices.Clone(capabilities),
@@ -112,14 +116,14 @@ func Generate(spec fumehood.Spec, main Main, labels Labels) *Project {
 		}},
 	}
 	if main.ConfigFile != "" {
-		svc.CustomLabels[api.ConfigFilesLabel], svc.CustomLabels[api.WorkingDirLabel] = main.ConfigFile, filepath.Dir(main.ConfigFile)
+		svc.CustomLabels[ConfigFilesLabel], svc.CustomLabels[WorkingDirLabel] = main.ConfigFile, filepath.Dir(main.ConfigFile)
 	}
 	if main.Serve {
 		svc.Entrypoint = append(svc.Entrypoint, "serve")
 		svc.StdinOpen = true
 		// Its output is the conversation with the host, and not for a log.
 		svc.Logging = &types.LoggingConfig{Driver: "none"}
-		svc.Labels = svc.Labels.Add(engine.LabelMain, engine.MainGuest)
+		svc.Labels = svc.Labels.Add(owner.LabelMain, owner.MainGuest)
 	}
 	if main.Sockets != "" {
 		svc.Volumes = append(svc.Volumes, bind(main.Sockets, SocketDir, true))

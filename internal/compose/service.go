@@ -1,14 +1,13 @@
 package compose
 
 import (
-	"context"
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 
 	"github.com/compose-spec/compose-go/v2/types"
-	"github.com/docker/compose/v5/pkg/api"
 
 	"github.com/fumehood/fumehood"
 )
@@ -52,9 +51,6 @@ const (
 	Completed = types.ServiceConditionCompletedSuccessfully
 )
 
-// ProjectLabel is on all objects of a project: its name.
-const ProjectLabel = api.ProjectLabel
-
 // Services lists the services that have containers: the default one first, the others by name.
 func (p *Project) Services() []Service {
 	var all []Service
@@ -77,7 +73,7 @@ func (p *Project) Services() []Service {
 
 func (p *Project) describe(svc types.ServiceConfig) Service {
 	s := Service{
-		Name: svc.Name, Image: api.GetImageNameOrDefault(svc, p.project.Name), Serves: p.serve[svc.Name], Guest: p.runtimes.Guest(svc.Runtime), Runtime: svc.Runtime,
+		Name: svc.Name, Image: imageName(svc, p.project.Name), Serves: p.serve[svc.Name], Guest: p.runtimes.Guest(svc.Runtime), Runtime: svc.Runtime,
 		User: svc.User, Dir: svc.WorkingDir, Forward: p.forward[svc.Name], Hooked: p.hooked(svc),
 	}
 	for _, hook := range svc.PostStart {
@@ -129,22 +125,15 @@ func (p *Project) mountsParts(service string) bool {
 	})
 }
 
+// imageName is what the SDK calls a service's image.
+func imageName(svc types.ServiceConfig, project string) string {
+	return cmp.Or(svc.Image, project+"-"+svc.Name)
+}
+
 // containerName is what the SDK calls a service's n-th container.
 func containerName(project string, svc types.ServiceConfig, n int) string {
 	if svc.ContainerName != "" {
 		return svc.ContainerName
 	}
 	return fmt.Sprintf("%s-%s-%d", project, svc.Name, n)
-}
-
-// Start starts the containers of a service that is Hooked. Nothing is waited for.
-func (c *Compose) Start(ctx context.Context, p *Project, service string) error {
-	svc := p.project.Services[service]
-	svc.DependsOn = nil
-	alone := *p.project
-	alone.Services = types.Services{service: svc}
-	if err := c.service.Start(ctx, p.project.Name, api.StartOptions{Project: &alone}); err != nil {
-		return c.Engine.Translate(err, "start service "+service)
-	}
-	return nil
 }

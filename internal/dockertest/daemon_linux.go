@@ -19,7 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/composesdk"
 	"github.com/fumehood/fumehood/internal/tier"
 )
 
@@ -340,7 +340,7 @@ func (d *Daemon) removeContainers() {
 
 // load copies an image of the system's daemon.
 func (d *Daemon) load(image string) error {
-	c, err := compose.Connect(d.t.Context(), compose.Options{})
+	c, err := composesdk.Connect(d.t.Context(), composesdk.Options{})
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/composesdk"
 	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider/docker"
@@ -44,7 +44,7 @@ func Socket(t testing.TB, e *engine.Client) string {
 func Engine(t testing.TB) *engine.Client {
 	t.Helper()
 	tier.NeedDocker(t)
-	c, err := compose.Connect(t.Context(), compose.Options{})
+	c, err := composesdk.Connect(t.Context(), composesdk.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,8 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/api/types/jsonstream"
 	"github.com/moby/moby/client"
+
+	"github.com/fumehood/fumehood/internal/owner"
 )
 
 // Guard gives every call of the Engine's client a deadline, and makes again what can be made again: see calls.go. The
@@ -101,7 +103,7 @@ func (g *guarded) ContainerCreate(ctx context.Context, opts client.ContainerCrea
 	if opts.Config != nil {
 		labels = g.secret.seal(Container, opts.Name, opts.Config.Labels)
 		opts.Config.Labels = labels
-		if labels[LabelMain] == MainGuest {
+		if labels[owner.LabelMain] == owner.MainGuest {
 			opts.Config.StdinOnce = true
 		}
 	}
@@ -143,7 +145,7 @@ func (g *guarded) profiled(host *container.HostConfig) *container.HostConfig {
 func adopted[T any](ctx context.Context, g *guarded, c call, name string, labels map[string]string,
 	create func(context.Context) (T, error), find func(context.Context) (T, bool, error),
 ) (T, error) {
-	if name == "" || labels[LabelOwner] == "" {
+	if name == "" || labels[owner.LabelOwner] == "" {
 		c.again = never
 	}
 	open := false // whether it may be there by an earlier attempt
@@ -170,7 +172,7 @@ func adopted[T any](ctx context.Context, g *guarded, c call, name string, labels
 func sameOwn(want, have map[string]string) bool {
 	own := func(all map[string]string) map[string]string {
 		all = maps.Clone(all)
-		maps.DeleteFunc(all, func(name, _ string) bool { return !strings.HasPrefix(name, labelPrefix) })
+		maps.DeleteFunc(all, func(name, _ string) bool { return !strings.HasPrefix(name, owner.LabelPrefix) })
 		return all
 	}
 	// A container takes over its image's labels too.

@@ -25,6 +25,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/owner"
 )
 
 // engineOf is an Engine that answers by f, told the number of the request of that kind, from 1 on.
@@ -239,10 +240,10 @@ func TestTheEndOfTheCallersContextIsTheEnd(t *testing.T) {
 // An object that was made over a connection that broke is found by its name, and taken where it is ours.
 func TestACreationIsAdoptedAfterAnUnclearFailure(t *testing.T) {
 	const create = "POST /v1.44/containers/create"
-	own := map[string]string{LabelOwner: "me", LabelSandbox: "x"}
+	own := map[string]string{owner.LabelOwner: "me", owner.LabelSandbox: "x"}
 	sealed := testSecret.seal(Container, "x", own)
 	inherited := maps.Clone(sealed)
-	inherited[LabelCache] = "test"
+	inherited[owner.LabelCache] = "test"
 	for name, c := range map[string]struct {
 		labels map[string]string // of the container that is there
 		status string
@@ -253,7 +254,7 @@ func TestACreationIsAdoptedAfterAnUnclearFailure(t *testing.T) {
 		"ours, after a reset":        {sealed, "created", func(*http.Request) (*http.Response, error) { return nil, syscall.ECONNRESET }, "there", 1},
 		"ours, after a silence":      {sealed, "created", hang, "there", 1},
 		"with an image's labels too": {inherited, "created", hang, "there", 1},
-		"another's":                  {testSecret.seal(Container, "x", map[string]string{LabelOwner: "you", LabelSandbox: "x"}), "created", hang, "", 2},
+		"another's":                  {testSecret.seal(Container, "x", map[string]string{owner.LabelOwner: "you", owner.LabelSandbox: "x"}), "created", hang, "", 2},
 		"with another secret":        {Secret("another").seal(Container, "x", own), "created", hang, "", 2},
 		"one that was started":       {sealed, "running", hang, "", 2},
 	} {

@@ -19,6 +19,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/owner"
 )
 
 // Kind is a kind of object in a daemon.
@@ -154,7 +155,7 @@ func (c *Client) Disown(ctx context.Context, objects []Object) error {
 	}
 	for i := range objects {
 		if o := &objects[i]; o.Kind == Container && copied[o.seal] {
-			maps.DeleteFunc(o.Labels, func(label, _ string) bool { return strings.HasPrefix(label, labelPrefix) })
+			maps.DeleteFunc(o.Labels, func(label, _ string) bool { return strings.HasPrefix(label, owner.LabelPrefix) })
 			o.Foreign = true
 		}
 	}

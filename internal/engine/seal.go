@@ -9,12 +9,14 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/fumehood/fumehood/internal/owner"
 )
 
 // LabelSeal proves that a process with the user's secret set an object's labels. Its value has fields with spaces
 // between: "v1", an HMAC-SHA256 in hexadecimal digits, the object's name, and the names of the labels that were set,
 // each escaped as in a URL's query. The HMAC covers the object's kind and name, and these labels with their values.
-const LabelSeal = labelPrefix + "seal"
+const LabelSeal = owner.LabelPrefix + "seal"
 
 const sealVersion = "v1"
 
@@ -27,7 +29,7 @@ const composePrefix = "com.docker.compose."
 // seal returns the labels of an object that is about to be created, with their seal. Labels that don't mark something
 // of ours are returned as they are.
 func (s Secret) seal(kind Kind, name string, labels map[string]string) map[string]string {
-	if labels[LabelOwner] == "" && labels[LabelCache] == "" {
+	if labels[owner.LabelOwner] == "" && labels[owner.LabelCache] == "" {
 		return labels
 	}
 	labels = maps.Clone(labels)
@@ -61,7 +63,7 @@ func (s Secret) open(kind Kind, names []string, labels map[string]string) (trust
 	covered, genuine := s.verify(kind, names, labels)
 	trusted = map[string]string{}
 	for label, value := range labels {
-		ours := strings.HasPrefix(label, labelPrefix) || genuine && strings.HasPrefix(label, composePrefix)
+		ours := strings.HasPrefix(label, owner.LabelPrefix) || genuine && strings.HasPrefix(label, composePrefix)
 		if _, is := covered[label]; is || !ours {
 			trusted[label] = value
 		}
@@ -101,5 +103,5 @@ func (s Secret) verify(kind Kind, names []string, labels map[string]string) (cov
 
 // claims reports whether labels say that an object is Fumehood's.
 func claims(labels map[string]string) bool {
-	return labels[LabelOwner] != "" || labels[LabelCache] != ""
+	return labels[owner.LabelOwner] != "" || labels[owner.LabelCache] != ""
 }

@@ -4,10 +4,12 @@ import (
 	"maps"
 	"strings"
 	"testing"
+
+	"github.com/fumehood/fumehood/internal/owner"
 )
 
 func TestSecret_open(t *testing.T) {
-	own := map[string]string{LabelOwner: "me", LabelSandbox: "x", "theirs, too": "a=b c", composePrefix + "service": "web"}
+	own := map[string]string{owner.LabelOwner: "me", owner.LabelSandbox: "x", "theirs, too": "a=b c", composePrefix + "service": "web"}
 	sealed := testSecret.seal(Container, "x", own)
 	with := func(label, value string) map[string]string {
 		l := maps.Clone(sealed)
@@ -27,15 +29,15 @@ func TestSecret_open(t *testing.T) {
 		genuine bool
 	}{
 		"own":                   {testSecret, Container, []string{"x"}, sealed, true},
-		"label_of_the_image":    {testSecret, Container, []string{"x"}, with(LabelKept, "true"), true},
+		"label_of_the_image":    {testSecret, Container, []string{"x"}, with(owner.LabelKept, "true"), true},
 		"compose_of_the_image":  {testSecret, Container, []string{"x"}, with(composePrefix+"oneoff", "True"), true},
 		"another_secret":        {Secret("another"), Container, []string{"x"}, sealed, false},
 		"another_kind":          {testSecret, Volume, []string{"x"}, sealed, false},
 		"another_name":          {testSecret, Container, []string{"y"}, sealed, false},
 		"no_name":               {testSecret, Container, nil, sealed, false},
-		"value_changed":         {testSecret, Container, []string{"x"}, with(LabelSandbox, "y"), false},
+		"value_changed":         {testSecret, Container, []string{"x"}, with(owner.LabelSandbox, "y"), false},
 		"others_value_changed":  {testSecret, Container, []string{"x"}, with("theirs, too", "y"), false},
-		"label_gone":            {testSecret, Container, []string{"x"}, without(LabelSandbox), false},
+		"label_gone":            {testSecret, Container, []string{"x"}, without(owner.LabelSandbox), false},
 		"no_seal":               {testSecret, Container, []string{"x"}, own, false},
 		"another_form":          {testSecret, Container, []string{"x"}, with(LabelSeal, strings.Replace(sealed[LabelSeal], "v1", "v2", 1)), false},
 		"short":                 {testSecret, Container, []string{"x"}, with(LabelSeal, "v1 00"), false},
@@ -51,7 +53,7 @@ func TestSecret_open(t *testing.T) {
 			want := maps.Clone(own)
 			if !genuine { // Compose's are theirs as well
 				want = maps.Clone(c.labels)
-				maps.DeleteFunc(want, func(label, _ string) bool { return strings.HasPrefix(label, labelPrefix) })
+				maps.DeleteFunc(want, func(label, _ string) bool { return strings.HasPrefix(label, owner.LabelPrefix) })
 			}
 			if !maps.Equal(got, want) {
 				t.Errorf("got %v, want %v", got, want)
@@ -74,7 +76,7 @@ func TestSecret_open_image(t *testing.T) {
 		"built_on_that":   {"", []string{"b:1"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			labels := testSecret.seal(ImageKind, c.sealed, map[string]string{LabelCache: EnvImage})
+			labels := testSecret.seal(ImageKind, c.sealed, map[string]string{owner.LabelCache: owner.EnvImage})
 			if _, genuine := testSecret.open(ImageKind, c.names, labels); genuine != c.genuine {
 				t.Errorf("genuine: %v", genuine)
 			}
@@ -83,11 +85,11 @@ func TestSecret_open_image(t *testing.T) {
 }
 
 func TestSecret_seal(t *testing.T) {
-	theirs := map[string]string{"a": "b", LabelSandbox: "x"}
+	theirs := map[string]string{"a": "b", owner.LabelSandbox: "x"}
 	if got := testSecret.seal(Volume, "x", theirs); !maps.Equal(got, theirs) {
 		t.Errorf("labels that mark nothing of ours became %v", got)
 	}
-	own := map[string]string{LabelOwner: "me"}
+	own := map[string]string{owner.LabelOwner: "me"}
 	sealed := testSecret.seal(Volume, "x", own)
 	if len(own) != 1 || !maps.Equal(testSecret.seal(Volume, "x", sealed), sealed) {
 		t.Errorf("sealed again it is not the same, or the labels given were changed: %v", own)
@@ -95,12 +97,12 @@ func TestSecret_seal(t *testing.T) {
 }
 
 func FuzzSecret_open(f *testing.F) {
-	sealed := testSecret.seal(Container, "x", map[string]string{LabelOwner: "me", "a b": "c"})
+	sealed := testSecret.seal(Container, "x", map[string]string{owner.LabelOwner: "me", "a b": "c"})
 	f.Add(sealed[LabelSeal], "me")
 	f.Add("v1  ", "")
-	f.Fuzz(func(t *testing.T, seal, owner string) {
-		labels := map[string]string{LabelOwner: owner, "a b": "c", LabelSeal: seal}
-		if got, genuine := testSecret.open(Container, []string{"x"}, labels); genuine && (got[LabelOwner] != "me" || got["a b"] != "c") {
+	f.Fuzz(func(t *testing.T, seal, of string) {
+		labels := map[string]string{owner.LabelOwner: of, "a b": "c", LabelSeal: seal}
+		if got, genuine := testSecret.open(Container, []string{"x"}, labels); genuine && (got[owner.LabelOwner] != "me" || got["a b"] != "c") {
 			t.Errorf("a seal for %v: %q", got, seal)
 		}
 	})

@@ -11,6 +11,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/buildcontext"
 	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/owner"
 )
 
 var _ fumehood.ImageBuilder = (*Provider)(nil)
@@ -78,7 +79,7 @@ func (p *Provider) BuildImage(ctx context.Context, b fumehood.ImageBuild) (strin
 	id, err := p.engine.Build(ctx, engine.Build{
 		Tags: of.Tags, Context: b.Context, Dockerfile: b.Dockerfile, Args: args, Network: b.Network, Memory: b.Memory, CPUs: b.CPUs,
 		BuildKit: buildKit,
-		Labels:   map[string]string{engine.LabelCache: engine.EnvImage, engine.LabelImage: string(mark)},
+		Labels:   map[string]string{owner.LabelCache: owner.EnvImage, owner.LabelImage: string(mark)},
 	}, report)
 	if err != nil && ctx.Err() != nil {
 		return "", within(ctx, "build image", err)
@@ -125,7 +126,7 @@ func (p *Provider) buildsWithBuildKit(b fumehood.ImageBuild) (bool, error) {
 
 // Images lists the images that were built here.
 func (p *Provider) Images(ctx context.Context) ([]fumehood.Image, error) {
-	found, used, err := p.engine.Images(ctx, engine.LabelCache+"="+engine.EnvImage)
+	found, used, err := p.engine.Images(ctx, owner.LabelCache+"="+owner.EnvImage)
 	if err != nil {
 		return nil, err
 	}
@@ -174,18 +175,18 @@ func describe(i engine.Image) fumehood.Image {
 // markOf reads the label of an image; what others wrote there says nothing.
 func markOf(labels map[string]string) builtOf {
 	var of builtOf
-	if json.Unmarshal([]byte(labels[engine.LabelImage]), &of) != nil {
+	if json.Unmarshal([]byte(labels[owner.LabelImage]), &of) != nil {
 		return builtOf{}
 	}
 	return of
 }
 
 // isBuilt tells an image that was built here. One that others have built on it has its labels too, and no valid seal.
-func isBuilt(labels map[string]string) bool { return labels[engine.LabelCache] == engine.EnvImage }
+func isBuilt(labels map[string]string) bool { return labels[owner.LabelCache] == owner.EnvImage }
 
 // hasOtherNames tells an image of ours to which somebody else has given a name as well. Clean-up leaves it alone.
 func hasOtherNames(o engine.Object) bool {
 	ours := markOf(o.Labels).Tags
-	return o.Kind == engine.ImageKind && o.Labels[engine.LabelCache] == engine.EnvImage &&
+	return o.Kind == engine.ImageKind && o.Labels[owner.LabelCache] == owner.EnvImage &&
 		slices.ContainsFunc(o.Tags, func(tag string) bool { return !slices.Contains(ours, tag) })
 }

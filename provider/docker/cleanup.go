@@ -127,17 +127,17 @@ func marks(objects []engine.Object, folders []owner.Folder, guests []string, now
 	var all []marked
 	for i, o := range objects {
 		m := sweep.Object{
-			Kind: string(o.Kind), Name: o.Name, Sandbox: o.Labels[engine.LabelSandbox], Owner: o.Labels[engine.LabelOwner],
-			Kept: o.Labels[engine.LabelKept] == "true",
+			Kind: string(o.Kind), Name: o.Name, Sandbox: o.Labels[owner.LabelSandbox], Owner: o.Labels[owner.LabelOwner],
+			Kept: o.Labels[owner.LabelKept] == "true",
 			// A container inherits its image's labels: it is no cache.
-			Cache: o.Labels[engine.LabelCache] != "" && o.Kind != engine.Container, Old: old[i], Unfinished: unfinished[i],
-			Lease: timeOf(o, engine.LabelLease), Foreign: o.Foreign,
+			Cache: o.Labels[owner.LabelCache] != "" && o.Kind != engine.Container, Old: old[i], Unfinished: unfinished[i],
+			Lease: timeOf(o, owner.LabelLease), Foreign: o.Foreign,
 		}
 		if o.Kind == engine.ImageKind {
-			m.Owner = o.Labels[engine.LabelMaker]
+			m.Owner = o.Labels[owner.LabelMaker]
 		}
 		if m.Kept {
-			m.Expires = timeOf(o, engine.LabelExpires)
+			m.Expires = timeOf(o, owner.LabelExpires)
 		}
 		if m.Sandbox != "" {
 			expires[m.Sandbox], lease[m.Sandbox] = m.Expires, m.Lease
@@ -169,11 +169,11 @@ func timeOf(o engine.Object, label string) time.Time {
 // labelled lists what carries an owner's or a cache's label, in the order of removal. Images have no owner:
 // their containers would inherit it.
 func labelled(ctx context.Context, e *engine.Client) ([]engine.Object, error) {
-	objects, err := e.Objects(ctx, engine.LabelOwner)
+	objects, err := e.Objects(ctx, owner.LabelOwner)
 	if err != nil {
 		return nil, err
 	}
-	cached, err := e.Objects(ctx, engine.LabelCache)
+	cached, err := e.Objects(ctx, owner.LabelCache)
 	if err != nil {
 		return nil, err
 	}
@@ -205,7 +205,7 @@ func removal(e *engine.Client, found []marked) sweep.Removal {
 	}
 	sandbox := func(i int) string {
 		if o := found[i].object; o != nil && o.Kind == engine.Container {
-			return o.Labels[engine.LabelSandbox]
+			return o.Labels[owner.LabelSandbox]
 		}
 		return ""
 	}

@@ -10,7 +10,9 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/composesdk"
 	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/owner"
 )
 
 // subnetAttempts is how often other subnets are tried, where other processes are quicker to take some.
@@ -102,7 +104,7 @@ func (sb *sandbox) adopt(ctx context.Context, project *compose.Project) error {
 			if err != nil {
 				return err
 			}
-			if state.Labels[engine.LabelOwner] == sb.p.self.String() && !state.Running {
+			if state.Labels[owner.LabelOwner] == sb.p.self.String() && !state.Running {
 				if err := sb.p.knowRuntime(ctx, s, state.Runtime); err != nil {
 					return err
 				}
@@ -198,7 +200,7 @@ func (sb *sandbox) project(ctx context.Context, guest string, unheld compose.Unh
 		return nil, err
 	}
 	if sb.loaded == nil {
-		main := compose.Main{Volume: guest, Serve: sb.serves(), Sockets: sb.makeSockets(compose.DefaultService), ConfigFile: sb.projectFile(), Runtimes: sb.p.runtimesKnown(), Unheld: unheld}
+		main := compose.Main{Version: composesdk.Version(), Volume: guest, Serve: sb.serves(), Sockets: sb.makeSockets(compose.DefaultService), ConfigFile: sb.projectFile(), Runtimes: sb.p.runtimesKnown(), Unheld: unheld}
 		if len(sb.subnets) > 0 {
 			main.Subnet = sb.subnets[0]
 		}
@@ -207,7 +209,7 @@ func (sb *sandbox) project(ctx context.Context, guest string, unheld compose.Unh
 		return compose.Generate(spec, main, sb.labels()), nil
 	}
 	pol := compose.Policy{
-		Labels: sb.labels(), Volume: guest, Serve: sb.serves(), Sockets: sb.makeSockets, Limits: sb.spec.Limits,
+		Version: composesdk.Version(), Labels: sb.labels(), Volume: guest, Serve: sb.serves(), Sockets: sb.makeSockets, Limits: sb.spec.Limits,
 		Images: sb.images, Subnets: sb.subnets, ConfigFile: sb.projectFile(), Unheld: unheld,
 		Runtime: sb.spec.Runtime, Runtimes: sb.p.runtimesKnown(),
 	}

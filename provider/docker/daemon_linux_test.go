@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/composesdk"
 	"github.com/fumehood/fumehood/internal/dockertest"
-	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/docker"
 )
@@ -23,12 +23,12 @@ func ownDaemon(t *testing.T) (*dockertest.Daemon, *docker.Provider) {
 	t.Helper()
 	d := dockertest.StartDaemon(t, busybox)
 	t.Cleanup(func() {
-		c, err := compose.Connect(context.WithoutCancel(t.Context()), compose.Options{Host: d.Host})
+		c, err := composesdk.Connect(context.WithoutCancel(t.Context()), composesdk.Options{Host: d.Host})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		left, err := c.Engine.Objects(context.WithoutCancel(t.Context()), engine.LabelSandbox)
+		left, err := c.Engine.Objects(context.WithoutCancel(t.Context()), owner.LabelSandbox)
 		if err != nil || len(left) != 0 {
 			t.Errorf("left behind: %+v, %v", left, err)
 		}

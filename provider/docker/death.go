@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/guests"
 )
 
 // deaths is what is known of the end of a service's container. It is collected once for each end, not for each call
@@ -53,19 +53,15 @@ func (s *service) diedOfMemory() bool {
 	return s.deaths.oom
 }
 
-// oomWithin bounds the wait for word of the out-of-memory killer. Where it comes after that of the end, as it may where
-// the machine is busy, the Engine tells it as an event and never as the container's state.
-const oomWithin = 500 * time.Millisecond
-
 // obituary makes the report of a container that has ended.
 func (s *service) obituary(ctx context.Context, state engine.State) error {
 	if state.ExitCode == 128+9 && !state.OOMKilled {
 		struck := func(c engine.ContainerState) bool { return c.OOMs > c.Before }
-		state.OOMKilled = struck(s.sb.p.watch.Await(ctx, s.id, oomWithin, struck))
+		state.OOMKilled = struck(s.sb.p.watch.Await(ctx, s.id, guests.OOMWithin, struck))
 	}
 	var known *fumehood.Error
 	errors.As(state.Unavailable(), &known)
-	seen := s.sb.p.watch.Await(ctx, s.id, deathWait, over)
+	seen := s.sb.p.watch.Await(ctx, s.id, guests.DeathWait, over)
 	// Under gVisor the machine's out-of-memory killer ends the sandbox, whose guest then ends with any code.
 	s.deaths.oom = state.OOMKilled && seen.Alone && (state.ExitCode == 128+9 || s.Guest == compose.ReadableGuest)
 	if s.deaths.oom || seen.Alone && !s.Serves && !s.oneShot { // our own program has no reason to end but the daemon, or us
@@ -73,7 +69,7 @@ func (s *service) obituary(ctx context.Context, state engine.State) error {
 	}
 	log := s.sb.p.engine.LastLog(ctx, state, lastLines)
 	if strings.TrimSpace(log) == "" {
-		log = s.guests.complaint() // not all log drivers can be read
+		log = s.guests.Complaint() // not all log drivers can be read
 	}
 	if strings.TrimSpace(log) == "" {
 		return known
@@ -94,12 +90,4 @@ func (s *service) alive(ctx context.Context) error {
 }
 
 // explain gives the service's death as the reason of an error that it has caused.
-func (s *service) explain(ctx context.Context, err error) error {
-	if err == nil || !errors.Is(err, fumehood.ErrUnavailable) && !errors.Is(err, fumehood.ErrInfrastructure) || ctx.Err() != nil {
-		return err
-	}
-	if death := s.death(ctx); death != nil {
-		return death
-	}
-	return err
-}
+func (s *service) explain(ctx context.Context, err error) error { return s.guests.Explain(ctx, err) }

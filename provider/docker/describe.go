@@ -6,17 +6,17 @@ import (
 	"strings"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/owner"
 )
 
 // describing are the labels that say what a sandbox is for. All are set, as Provider.labels has it.
 func describing(info fumehood.Info) map[string]string {
 	l := map[string]string{
-		engine.LabelTask: info.Sample.Task, engine.LabelSample: info.Sample.ID, engine.LabelEpoch: "",
-		engine.LabelConfig: info.ConfigFile, engine.LabelEnv: strings.Join(info.EnvNames, ","), engine.LabelUnenforced: strings.Join(info.Unenforced, ","),
+		owner.LabelTask: info.Sample.Task, owner.LabelSample: info.Sample.ID, owner.LabelEpoch: "",
+		owner.LabelConfig: info.ConfigFile, owner.LabelEnv: strings.Join(info.EnvNames, ","), owner.LabelUnenforced: strings.Join(info.Unenforced, ","),
 	}
 	if info.Sample.Epoch > 0 {
-		l[engine.LabelEpoch] = strconv.Itoa(info.Sample.Epoch)
+		l[owner.LabelEpoch] = strconv.Itoa(info.Sample.Epoch)
 	}
 	return l
 }
@@ -24,14 +24,14 @@ func describing(info fumehood.Info) map[string]string {
 // described is what labels say of a sandbox.
 func described(labels map[string]string) fumehood.Info {
 	info := fumehood.Info{
-		Sample:     fumehood.Sample{Task: labels[engine.LabelTask], ID: labels[engine.LabelSample]},
-		ConfigFile: labels[engine.LabelConfig],
+		Sample:     fumehood.Sample{Task: labels[owner.LabelTask], ID: labels[owner.LabelSample]},
+		ConfigFile: labels[owner.LabelConfig],
 	}
-	info.Sample.Epoch, _ = strconv.Atoi(labels[engine.LabelEpoch]) // 0 where there is none
-	if names := labels[engine.LabelEnv]; names != "" {
+	info.Sample.Epoch, _ = strconv.Atoi(labels[owner.LabelEpoch]) // 0 where there is none
+	if names := labels[owner.LabelEnv]; names != "" {
 		info.EnvNames = strings.Split(names, ",")
 	}
-	if limits := labels[engine.LabelUnenforced]; limits != "" {
+	if limits := labels[owner.LabelUnenforced]; limits != "" {
 		info.Unenforced = strings.Split(limits, ",")
 	}
 	return info

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/composesdk"
 	"github.com/fumehood/fumehood/internal/dockertest"
 	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/tier"
@@ -24,8 +24,8 @@ const (
 var newProvider = dockertest.Provider
 
 // connected is the tests' own connection to the daemon's API, which lasts as long as the process.
-var connected = sync.OnceValues(func() (*compose.Compose, error) {
-	return compose.Connect(context.Background(), compose.Options{})
+var connected = sync.OnceValues(func() (*composesdk.SDK, error) {
+	return composesdk.Connect(context.Background(), composesdk.Options{})
 })
 
 // engineOf returns the tests' own connection to the daemon's API.

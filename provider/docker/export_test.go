@@ -72,6 +72,6 @@ func NewAs(ctx context.Context, opts Options, as owner.ID) (*Provider, error) {
 	}
 	p.watch.Close()
 	p.self = as
-	p.watch = p.engine.Watch(ctx, engine.LabelOwner+"="+as.String())
+	p.watch = p.engine.Watch(ctx, owner.LabelOwner+"="+as.String())
 	return p, nil
 }

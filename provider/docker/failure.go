@@ -10,6 +10,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/guests"
 )
 
 const (
@@ -56,7 +57,7 @@ func (s *service) seen(ctx context.Context, err error, complaint string) error {
 			what += ", under the runtime " + state.Runtime
 		}
 	}
-	return saying(fmt.Errorf("%w; %s", err, what), complaint)
+	return guests.Saying(fmt.Errorf("%w; %s", err, what), complaint)
 }
 
 // failure says of what service an error is.

@@ -127,7 +127,7 @@ func (s *service) forwardUDP(ctx context.Context, at string, addresses []netip.A
 	d := &datagrams{
 		host: l.(*net.UDPConn),
 		begin: func(ctx context.Context) (talk, error) {
-			guest, err := s.guests.own(ctx)
+			guest, err := s.guests.Own(ctx)
 			if err != nil {
 				return nil, err
 			}
@@ -183,7 +183,7 @@ func (s *service) accept(ctx context.Context, l net.Listener, addresses []netip.
 
 // pass connects to the port and passes bytes on in both directions until both are done.
 func (s *service) pass(ctx context.Context, conn net.Conn, addresses []netip.Addr, port uint16) error {
-	guest, err := s.guests.own(ctx)
+	guest, err := s.guests.Own(ctx)
 	if err != nil {
 		return err
 	}

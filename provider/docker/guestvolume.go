@@ -61,7 +61,7 @@ func (p *Provider) findOrMakeGuest(ctx context.Context, arch string) (*guestVolu
 	if err != nil {
 		return nil, err
 	}
-	objects, err := p.engine.Objects(ctx, engine.LabelCache+"="+engine.GuestCache, engine.Volume)
+	objects, err := p.engine.Objects(ctx, owner.LabelCache+"="+owner.GuestCache, engine.Volume)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func (p *Provider) findOrMakeGuest(ctx context.Context, arch string) (*guestVolu
 func firstGuests(objects []engine.Object) []engine.Object {
 	volumes := slices.DeleteFunc(slices.Clone(objects), func(o engine.Object) bool { return o.Foreign || guestVolume(o) == "" })
 	slices.SortFunc(volumes, func(a, b engine.Object) int {
-		return cmp.Or(strings.Compare(a.Labels[engine.LabelMade], b.Labels[engine.LabelMade]), strings.Compare(a.Name, b.Name))
+		return cmp.Or(strings.Compare(a.Labels[owner.LabelMade], b.Labels[owner.LabelMade]), strings.Compare(a.Name, b.Name))
 	})
 	return volumes
 }
@@ -95,9 +95,9 @@ func (p *Provider) makeGuest(ctx context.Context, guest guestbin.Binary, arch st
 	}
 	volume := fmt.Sprintf(volumePrefix+"%s-%s-%s", guest.Version, arch, strings.ToLower(rand.Text()[:8]))
 	labels := p.ownerLabels()
-	labels[engine.LabelCache], labels[engine.LabelMade] = engine.GuestCache, p.clock().UTC().Format(time.RFC3339)
+	labels[owner.LabelCache], labels[owner.LabelMade] = owner.GuestCache, p.clock().UTC().Format(time.RFC3339)
 	filler := p.ownerLabels()
-	filler[engine.LabelSandbox] = volume
+	filler[owner.LabelSandbox] = volume
 	err = p.engine.FillVolume(ctx, volume, image, compose.GuestDir, labels, filler)
 	if err = errors.Join(err, p.engine.Untag(ctx, image)); err != nil {
 		return nil, err
@@ -110,7 +110,7 @@ func (p *Provider) makeGuest(ctx context.Context, guest guestbin.Binary, arch st
 // inherit that.
 func (p *Provider) importGuest(ctx context.Context, guest guestbin.Binary, arch string) (string, error) {
 	return p.engine.Import(ctx, arch, guestTree(guest.Program), compose.GuestProgram, map[string]string{
-		engine.LabelCache: engine.GuestCache, engine.LabelMaker: p.self.String(),
+		owner.LabelCache: owner.GuestCache, owner.LabelMaker: p.self.String(),
 	})
 }
 
@@ -202,7 +202,7 @@ func (p *Provider) checkGuest(ctx context.Context, volume *guestVolumeOf, contai
 func (p *Provider) dropBadGuest(ctx context.Context, arch string, volume *guestVolumeOf) {
 	p.forgetGuest(arch, volume, true)
 	p.opts.Logger.Warn("a guest's volume is not used: it does not hold the guest, or is being filled", "volume", volume.name)
-	objects, err := p.engine.Objects(ctx, engine.LabelCache+"="+engine.GuestCache, engine.Volume)
+	objects, err := p.engine.Objects(ctx, owner.LabelCache+"="+owner.GuestCache, engine.Volume)
 	if err != nil {
 		return // the next process finds it again
 	}
@@ -210,7 +210,7 @@ func (p *Provider) dropBadGuest(ctx context.Context, arch string, volume *guestV
 		if o.Name != volume.name || o.Foreign {
 			continue
 		}
-		if id, err := owner.Parse(o.Labels[engine.LabelOwner]); err != nil || owner.Judge(p.self, id) != owner.Dead {
+		if id, err := owner.Parse(o.Labels[owner.LabelOwner]); err != nil || owner.Judge(p.self, id) != owner.Dead {
 			continue
 		}
 		if err := p.engine.Remove(ctx, o); err != nil && !engine.IsGone(err) {

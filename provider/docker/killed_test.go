@@ -175,21 +175,21 @@ func killedOwner() {
 func leftOf(t *testing.T, e *engine.Client, id string) (left []string) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
-	objects, err := e.Objects(ctx, engine.LabelOwner+"="+id)
+	objects, err := e.Objects(ctx, owner.LabelOwner+"="+id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	images, err := e.Objects(ctx, engine.LabelCache+"="+engine.GuestCache, engine.ImageKind)
+	images, err := e.Objects(ctx, owner.LabelCache+"="+owner.GuestCache, engine.ImageKind)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, o := range images {
-		if o.Labels[engine.LabelMaker] == id {
+		if o.Labels[owner.LabelMaker] == id {
 			left = append(left, "image "+o.Name)
 		}
 	}
 	for _, o := range objects {
-		if o.Labels[engine.LabelCache] != engine.GuestCache {
+		if o.Labels[owner.LabelCache] != owner.GuestCache {
 			left = append(left, string(o.Kind)+" "+o.Name)
 		}
 	}
@@ -305,7 +305,7 @@ func guestVersion(t *testing.T) string {
 func removeGuest(t *testing.T, version string) {
 	t.Helper()
 	e, ctx := engineOf(t), context.WithoutCancel(t.Context())
-	objects, err := e.Objects(ctx, engine.LabelCache+"=guest")
+	objects, err := e.Objects(ctx, owner.LabelCache+"=guest")
 	if err != nil {
 		t.Error(err)
 	}

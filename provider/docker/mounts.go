@@ -53,17 +53,16 @@ func (sb *sandbox) verifyMounts(ctx context.Context) error {
 	if len(sb.mounts) == 0 || sb.direct() {
 		return nil
 	}
-	guests := &sb.services[0].guests
+	guests := sb.services[0].guests
 	for i, m := range sb.spec.Mounts {
-		g, err := guests.own(ctx)
+		g, err := guests.Own(ctx)
 		if err != nil {
 			return err
 		}
 		found, err := g.Identify(ctx, m.Container)
 		if errors.Is(err, fumehood.ErrPermission) { // it is below what the user may not enter
-			var root *userGuest
-			if root, err = guests.ofUser(ctx, "0"); err == nil {
-				found, err = root.guest.Identify(ctx, m.Container)
+			if g, err = guests.Of(ctx, "0"); err == nil {
+				found, err = g.Identify(ctx, m.Container)
 			}
 		}
 		if err != nil {

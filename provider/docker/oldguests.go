@@ -8,6 +8,7 @@ import (
 
 	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/guestbin"
+	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/sweep"
 )
 
@@ -17,7 +18,7 @@ const oldAfter = 24 * time.Hour
 
 // guestVolume is the name of the guest's volume that an object is; "" where it is something else.
 func guestVolume(o engine.Object) string {
-	if o.Kind == engine.Volume && o.Labels[engine.LabelCache] == engine.GuestCache && strings.HasPrefix(o.Name, volumePrefix) {
+	if o.Kind == engine.Volume && o.Labels[owner.LabelCache] == owner.GuestCache && strings.HasPrefix(o.Name, volumePrefix) {
 		return o.Name
 	}
 	return ""
@@ -37,7 +38,7 @@ func oldGuests(objects []engine.Object, current []string, now time.Time) []bool 
 	for i, o := range objects {
 		volume := guestVolume(o)
 		version, _ := versionOf(volume)
-		made := timeOf(o, engine.LabelMade)
+		made := timeOf(o, owner.LabelMade)
 		old[i] = volume != "" && !slices.Contains(current, version) && !made.IsZero() && now.Sub(made) >= oldAfter
 	}
 	return old
@@ -61,7 +62,7 @@ func spareGuests(objects []engine.Object) []bool {
 			version, arch := versionOf(volume)
 			spare[i] = first[[2]string{version, arch}] != volume
 		case o.Kind == engine.ImageKind:
-			spare[i] = o.Labels[engine.LabelCache] == engine.GuestCache
+			spare[i] = o.Labels[owner.LabelCache] == owner.GuestCache
 		}
 	}
 	return spare
@@ -88,7 +89,7 @@ func (p *Provider) currentGuests(ctx context.Context) ([]string, error) {
 // runs at this time makes its volume again when it next needs it. What goes wrong is logged: the next
 // one tries again.
 func (p *Provider) removeOldGuests(ctx context.Context) {
-	objects, err := p.engine.Objects(ctx, engine.LabelCache+"="+engine.GuestCache, engine.Volume)
+	objects, err := p.engine.Objects(ctx, owner.LabelCache+"="+owner.GuestCache, engine.Volume)
 	var current []string
 	if err == nil {
 		current, err = p.currentGuests(ctx)

@@ -13,6 +13,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/guestbin"
+	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/tier"
 )
 
@@ -21,7 +22,7 @@ func TestOldGuests(t *testing.T) {
 	const volume, current = "fumehood-guest-0123456789ab-amd64-abcdefgh", "fumehood-guest-ba9876543210-amd64-abcdefgh"
 	of := func(kind engine.Kind, name string, age time.Duration) engine.Object {
 		return engine.Object{Kind: kind, Name: name, Labels: map[string]string{
-			engine.LabelCache: engine.GuestCache, engine.LabelMade: now.Add(-age).Format(time.RFC3339),
+			owner.LabelCache: owner.GuestCache, owner.LabelMade: now.Add(-age).Format(time.RFC3339),
 		}}
 	}
 	with := func(o engine.Object, label, value string) engine.Object {
@@ -34,9 +35,9 @@ func TestOldGuests(t *testing.T) {
 	}{
 		"of_yesterday":         {of(engine.Volume, volume, oldAfter), true, false},
 		"younger":              {of(engine.Volume, volume, oldAfter-time.Second), false, false},
-		"age_not_known":        {with(of(engine.Volume, volume, 0), engine.LabelMade, "yesterday"), false, false},
+		"age_not_known":        {with(of(engine.Volume, volume, 0), owner.LabelMade, "yesterday"), false, false},
 		"current":              {of(engine.Volume, current, 48*time.Hour), false, false},
-		"another_cache":        {with(of(engine.Volume, volume, 48*time.Hour), engine.LabelCache, "test-image"), false, false},
+		"another_cache":        {with(of(engine.Volume, volume, 48*time.Hour), owner.LabelCache, "test-image"), false, false},
 		"another_name":         {of(engine.Volume, "precious", 48*time.Hour), false, false},
 		"container":            {of(engine.Container, volume, 48*time.Hour), false, false},
 		"image_of_one_filling": {of(engine.ImageKind, "sha256:1", 0), false, true},
@@ -112,7 +113,7 @@ func TestAllStartWhoMakeTheGuestAtTheSameTime(t *testing.T) {
 // guestsOf lists the volumes of guests whose names begin so.
 func guestsOf(ctx context.Context, t *testing.T, p *Provider, prefix string) []engine.Object {
 	t.Helper()
-	all, err := p.engine.Objects(ctx, engine.LabelCache+"="+engine.GuestCache, engine.Volume)
+	all, err := p.engine.Objects(ctx, owner.LabelCache+"="+owner.GuestCache, engine.Volume)
 	if err != nil {
 		t.Fatal(err)
 	}

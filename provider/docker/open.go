@@ -14,6 +14,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/wire"
 )
 
@@ -23,7 +24,7 @@ var _ fumehood.Opener = (*Provider)(nil)
 // machine is needed.
 func (p *Provider) Open(ctx context.Context, name string) (*fumehood.Sandbox, error) {
 	op := "open sandbox " + name
-	found, err := p.kept(ctx, engine.LabelSandbox+"="+name)
+	found, err := p.kept(ctx, owner.LabelSandbox+"="+name)
 	if err != nil {
 		return nil, within(ctx, op, err)
 	}
@@ -36,10 +37,10 @@ func (p *Provider) Open(ctx context.Context, name string) (*fumehood.Sandbox, er
 		return nil, within(ctx, op, first.Unavailable())
 	}
 	sb := &sandbox{
-		p: p, spec: fumehood.Spec{Name: name, Image: first.Image, Keep: true, Binary: first.Labels[engine.LabelBinary]}, started: true,
+		p: p, spec: fumehood.Spec{Name: name, Image: first.Image, Keep: true, Binary: first.Labels[owner.LabelBinary]}, started: true,
 		of: described(first.Labels),
 	}
-	if sb.key, err = hex.DecodeString(first.Labels[engine.LabelKey]); err != nil || len(sb.key) != wire.SecretSize {
+	if sb.key, err = hex.DecodeString(first.Labels[owner.LabelKey]); err != nil || len(sb.key) != wire.SecretSize {
 		sb.key = nil
 	}
 	sb.ran.Store(true)
@@ -49,10 +50,10 @@ func (p *Provider) Open(ctx context.Context, name string) (*fumehood.Sandbox, er
 			return nil, within(ctx, op, err)
 		}
 		sb.services = append(sb.services, newService(sb, compose.Service{
-			Guest: guest, Name: serviceOf(s[0]), Image: s[0].Image, Serves: s[0].Labels[engine.LabelMain] == engine.MainGuest, Ports: s[0].Ports,
+			Guest: guest, Name: serviceOf(s[0]), Image: s[0].Image, Serves: s[0].Labels[owner.LabelMain] == owner.MainGuest, Ports: s[0].Ports,
 		}, s))
 	}
-	sb.leave = p.watch.Also(ctx, engine.LabelSandbox+"="+name)
+	sb.leave = p.watch.Also(ctx, owner.LabelSandbox+"="+name)
 	if err := p.hold(sb); err != nil {
 		sb.leave()
 		return nil, err
@@ -66,7 +67,7 @@ func unknown(op, name string) error {
 
 // Kept lists the kept sandboxes by name.
 func (p *Provider) Kept(ctx context.Context) ([]fumehood.KeptSandbox, error) {
-	found, err := p.kept(ctx, engine.LabelKept+"=true")
+	found, err := p.kept(ctx, owner.LabelKept+"=true")
 	if err != nil {
 		return nil, within(ctx, "list sandboxes", err)
 	}
@@ -76,8 +77,8 @@ func (p *Provider) Kept(ctx context.Context) ([]fumehood.KeptSandbox, error) {
 		k := fumehood.KeptSandbox{
 			Info: described(first.Labels), Created: first.Created, States: map[string]string{},
 		}
-		k.Name, k.Provider = first.Labels[engine.LabelSandbox], p.Name()
-		k.Expires, _ = time.Parse(time.RFC3339, first.Labels[engine.LabelExpires]) // zero where there is none
+		k.Name, k.Provider = first.Labels[owner.LabelSandbox], p.Name()
+		k.Expires, _ = time.Parse(time.RFC3339, first.Labels[owner.LabelExpires]) // zero where there is none
 		for _, s := range byService(containers) {
 			info := newService(nil, compose.Service{Name: serviceOf(s[0]), Image: s[0].Image}, s).info
 			k.Services = append(k.Services, info)
@@ -109,7 +110,7 @@ func condition(containers []engine.State) string {
 // Logs passes on what the main process of a service has written.
 func (p *Provider) Logs(ctx context.Context, name, service string, opts fumehood.LogOptions, out fumehood.Sink) error {
 	op := "read logs of " + name
-	found, err := p.kept(ctx, engine.LabelSandbox+"="+name)
+	found, err := p.kept(ctx, owner.LabelSandbox+"="+name)
 	if err != nil {
 		return within(ctx, op, err)
 	}
@@ -124,7 +125,7 @@ func (p *Provider) Logs(ctx context.Context, name, service string, opts fumehood
 		}
 		container = found[0][i]
 	}
-	if container.Labels[engine.LabelMain] == engine.MainGuest {
+	if container.Labels[owner.LabelMain] == owner.MainGuest {
 		return &fumehood.Error{
 			Op: op, Service: serviceOf(container), Class: fumehood.ErrUnsupported, Err: errors.New("its main process is Fumehood's own, which only waits for commands"),
 			Hint: "`fumehood process` tells what detached commands write",
@@ -148,7 +149,7 @@ func (p *Provider) kept(ctx context.Context, label string) ([][]engine.State, er
 	}
 	var containers []engine.State
 	for _, o := range objects {
-		if o.Foreign || o.Labels[engine.LabelKept] != "true" || o.Labels[compose.OneoffLabel] == "True" {
+		if o.Foreign || o.Labels[owner.LabelKept] != "true" || o.Labels[compose.OneoffLabel] == "True" {
 			continue
 		}
 		state, err := p.engine.Inspect(ctx, o.ID)
@@ -162,13 +163,13 @@ func (p *Provider) kept(ctx context.Context, label string) ([][]engine.State, er
 	}
 	slices.SortFunc(containers, func(a, b engine.State) int {
 		return cmp.Or(
-			strings.Compare(a.Labels[engine.LabelSandbox], b.Labels[engine.LabelSandbox]),
-			-strings.Compare(a.Labels[engine.LabelDefault], b.Labels[engine.LabelDefault]),
+			strings.Compare(a.Labels[owner.LabelSandbox], b.Labels[owner.LabelSandbox]),
+			-strings.Compare(a.Labels[owner.LabelDefault], b.Labels[owner.LabelDefault]),
 			strings.Compare(serviceOf(a), serviceOf(b)),
 			numberOf(a)-numberOf(b),
 		)
 	})
-	return grouped(containers, func(c engine.State) string { return c.Labels[engine.LabelSandbox] }), nil
+	return grouped(containers, func(c engine.State) string { return c.Labels[owner.LabelSandbox] }), nil
 }
 
 // byService groups a sandbox's containers.

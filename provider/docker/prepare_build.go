@@ -351,7 +351,7 @@ func (p *Provider) runBuild(ctx context.Context, b *imageBuild, inputs string, t
 		build.Labels = map[string]string{}
 	}
 	mark, _ := json.Marshal(builtOf{Inputs: inputs, Base: inputs, Tags: build.Tags}) // texts: it cannot fail
-	build.Labels[engine.LabelCache], build.Labels[engine.LabelImage] = engine.EnvImage, string(mark)
+	build.Labels[owner.LabelCache], build.Labels[owner.LabelImage] = owner.EnvImage, string(mark)
 	dockerfile := ""
 	if b.added {
 		dockerfile = b.text

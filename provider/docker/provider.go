@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/composesdk"
 	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/guestbin"
 	"github.com/fumehood/fumehood/internal/owner"
@@ -108,7 +108,7 @@ type Progress struct {
 type Provider struct {
 	opts    Options
 	self    owner.ID
-	compose *compose.Compose
+	compose *composesdk.SDK
 	engine  *engine.Client
 	watch   *engine.Watch
 	server  engine.Server
@@ -183,7 +183,7 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 		return nil, err
 	}
 	admission := newAdmission(opts.MaxStarting, opts.MaxRunning)
-	c, err := compose.Connect(ctx, compose.Options{
+	c, err := composesdk.Connect(ctx, composesdk.Options{
 		Host: opts.Host, Context: opts.Context, Logger: opts.Logger, Latency: admission.answered, Seccomp: profile, Unheld: opts.unheld, Speedup: opts.speedup,
 	})
 	if err != nil {
@@ -201,7 +201,7 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 	}
 	c.Settle()
 	p.findStateDir()
-	p.watch = p.engine.Watch(ctx, engine.LabelOwner+"="+self.String())
+	p.watch = p.engine.Watch(ctx, owner.LabelOwner+"="+self.String())
 	return p, nil
 }
 

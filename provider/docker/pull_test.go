@@ -20,7 +20,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/composesdk"
 	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider/docker"
@@ -82,7 +82,7 @@ func linuxConfig(t *testing.T, image v1.Image) *v1.ConfigFile {
 func removeImage(t *testing.T, ref string) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
-	c, err := compose.Connect(ctx, compose.Options{})
+	c, err := composesdk.Connect(ctx, composesdk.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/guests"
 )
 
 const (
@@ -53,7 +54,7 @@ func (s *service) settles(ctx context.Context) error {
 	}
 	if s.commanded() && !s.sb.direct() {
 		err := s.timed(ctx, "start the guest", "it does not answer", func(ctx context.Context) error {
-			if _, err := s.guests.own(ctx); err != nil {
+			if _, err := s.guests.Own(ctx); err != nil {
 				return s.failure("start the guest", err)
 			}
 			return nil
@@ -62,7 +63,7 @@ func (s *service) settles(ctx context.Context) error {
 			select {
 			case <-ctx.Done(): // it has died, or whatever else ends the start
 				return context.Cause(ctx)
-			case <-time.After(deathWait):
+			case <-time.After(guests.DeathWait):
 				return err
 			}
 		}

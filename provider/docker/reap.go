@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/composesdk"
 	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/reaper"
@@ -99,7 +99,7 @@ func awaitDeath(self, id owner.ID) error {
 // do removes all that the dead owner has left, and waits for what the daemon still makes. A daemon that does not answer
 // is asked again and again.
 func (r reaping) do(ctx context.Context, self, dead owner.ID) error {
-	c, err := compose.Connect(ctx, compose.Options{Host: r.Host, Context: r.Context, Speedup: r.Speedup})
+	c, err := composesdk.Connect(ctx, composesdk.Options{Host: r.Host, Context: r.Context, Speedup: r.Speedup})
 	if err != nil {
 		return err
 	}

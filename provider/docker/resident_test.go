@@ -17,7 +17,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
-	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/docker"
@@ -564,7 +564,7 @@ func TestDetachedCommandsOfOtherTransportsAreRefused(t *testing.T) {
 	if err != nil || c.Container != name+"-"+compose.DefaultService+"-1" {
 		t.Errorf("%+v, %v", c, err)
 	}
-	if left := objectsOf(t, name); len(left) != 1 || left[0].Labels[engine.LabelKey] == "" {
+	if left := objectsOf(t, name); len(left) != 1 || left[0].Labels[owner.LabelKey] == "" {
 		t.Errorf("there is %+v", left)
 	}
 }

@@ -8,15 +8,11 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/guests"
 )
 
 // startAttempts is how often a sandbox is made at most, where connections to the daemon break meanwhile.
 const startAttempts = 3
-
-// lostGuest is the error of a main process whose connection has ended before the start was over.
-type lostGuest struct{ error }
-
-func (l lostGuest) Unwrap() error { return l.error }
 
 // up brings the sandbox up. What fails for a broken connection, or an error of the daemon's that may pass, is done anew
 // with another container: no command was handed over yet. Of a Compose project the user's own programs may have begun,
@@ -28,7 +24,7 @@ func (p *Provider) up(ctx context.Context, sb *sandbox, arch string) error {
 			sb.started = true
 			return nil
 		}
-		var lost lostGuest
+		var lost guests.Lost
 		passing := engine.IsPassing(err) || errors.As(err, &lost)
 		if n == startAttempts || !passing || sb.gone || sb.spec.Compose != nil || ctx.Err() != nil {
 			if n > 1 {
@@ -112,7 +108,7 @@ func (p *Provider) mend(ctx context.Context, sb *sandbox, arch string, guest *gu
 func (sb *sandbox) discard(ctx context.Context) error {
 	for _, s := range sb.services {
 		s.forwards.close()
-		s.guests.close()
+		s.guests.Close()
 	}
 	err := sb.remove(ctx)
 	sb.services = nil

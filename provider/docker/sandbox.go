@@ -16,6 +16,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/wire"
 )
 
@@ -67,21 +68,21 @@ const removeTimeout = 30 * time.Second
 // ownerLabels are on all that this process makes, but for images.
 func (p *Provider) ownerLabels() map[string]string {
 	return map[string]string{
-		engine.LabelOwner: p.self.String(), engine.LabelLease: p.clock().Add(p.opts.Lease).UTC().Format(time.RFC3339),
+		owner.LabelOwner: p.self.String(), owner.LabelLease: p.clock().Add(p.opts.Lease).UTC().Format(time.RFC3339),
 	}
 }
 
 // labels are those of every object of the sandbox. All are set, for an image's own would count else.
 func (sb *sandbox) labels() map[string]string {
 	l := sb.p.ownerLabels()
-	l[engine.LabelSandbox], l[engine.LabelKept] = sb.spec.Name, strconv.FormatBool(sb.spec.Keep)
+	l[owner.LabelSandbox], l[owner.LabelKept] = sb.spec.Name, strconv.FormatBool(sb.spec.Keep)
 	maps.Copy(l, describing(sb.spec.Describe(fumehood.Info{Unenforced: sb.of.Unenforced})))
 	if !sb.spec.Keep {
 		return l
 	}
-	l[engine.LabelKey], l[engine.LabelBinary], l[engine.LabelExpires] = hex.EncodeToString(sb.key), sb.spec.Binary, ""
+	l[owner.LabelKey], l[owner.LabelBinary], l[owner.LabelExpires] = hex.EncodeToString(sb.key), sb.spec.Binary, ""
 	if !sb.expires.IsZero() {
-		l[engine.LabelExpires] = sb.expires.UTC().Format(time.RFC3339)
+		l[owner.LabelExpires] = sb.expires.UTC().Format(time.RFC3339)
 	}
 	return l
 }
@@ -149,7 +150,7 @@ func (sb *sandbox) Close(ctx context.Context) error {
 	}
 	for _, s := range sb.services {
 		s.forwards.close()
-		s.guests.close()
+		s.guests.Close()
 	}
 	if !sb.spec.Keep || !sb.started {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sb.p.opts.speedup.Of(removeTimeout))
@@ -239,11 +240,11 @@ func (sb *sandbox) remove(ctx context.Context) error {
 	if sb.alone() && len(sb.services) > 0 {
 		return removeAll(ctx, sb.p.engine, []engine.Object{{Kind: engine.Container, ID: sb.services[0].id, Name: compose.ContainerName(sb.spec.Name)}})
 	}
-	objects, err := sb.p.engine.Objects(ctx, engine.LabelSandbox+"="+sb.spec.Name, engine.Container, engine.Network, engine.Volume)
+	objects, err := sb.p.engine.Objects(ctx, owner.LabelSandbox+"="+sb.spec.Name, engine.Container, engine.Network, engine.Volume)
 	if err != nil {
 		return err
 	}
-	ours := slices.DeleteFunc(objects, func(o engine.Object) bool { return o.Labels[engine.LabelOwner] != sb.p.self.String() })
+	ours := slices.DeleteFunc(objects, func(o engine.Object) bool { return o.Labels[owner.LabelOwner] != sb.p.self.String() })
 	if err := removeAll(ctx, sb.p.engine, ours); err != nil {
 		return err
 	}

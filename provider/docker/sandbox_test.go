@@ -40,7 +40,7 @@ func sh(t *testing.T, sb *fumehood.Sandbox, script string) string {
 // objectsOf lists what there is of a sandbox.
 func objectsOf(t *testing.T, sandbox string) []engine.Object {
 	t.Helper()
-	all, err := engineOf(t).Objects(context.WithoutCancel(t.Context()), engine.LabelSandbox+"="+sandbox)
+	all, err := engineOf(t).Objects(context.WithoutCancel(t.Context()), owner.LabelSandbox+"="+sandbox)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -342,7 +342,7 @@ func TestAKeptSandboxStaysUntilItIsNamed(t *testing.T) {
 	if err := sb.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if left := objectsOf(t, "kept-by-test"); len(left) != 1 || left[0].State != "running" || left[0].Labels[engine.LabelKept] != "true" {
+	if left := objectsOf(t, "kept-by-test"); len(left) != 1 || left[0].State != "running" || left[0].Labels[owner.LabelKept] != "true" {
 		t.Errorf("there is %+v", left)
 	}
 	if _, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{}); err != nil {
@@ -465,7 +465,7 @@ func TestEveryObjectIsLabelledAtCreation(t *testing.T) {
 		t.Fatal(err)
 	}
 	objects := objectsOf(t, "labelled")
-	if len(objects) != 1 || objects[0].Labels[engine.LabelOwner] != self.String() || objects[0].Labels["com.docker.compose.project"] != "labelled" {
+	if len(objects) != 1 || objects[0].Labels[owner.LabelOwner] != self.String() || objects[0].Labels["com.docker.compose.project"] != "labelled" {
 		t.Errorf("there is %+v", objects)
 	}
 }
@@ -479,7 +479,7 @@ func TestAPrunedGuestVolumeIsMadeAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := engineOf(t)
-	caches, err := e.Objects(t.Context(), engine.LabelCache+"=guest")
+	caches, err := e.Objects(t.Context(), owner.LabelCache+"=guest")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/guests"
 )
 
 // service is the backend of one service of a project. It runs commands and moves files through a guest, or
@@ -21,9 +22,8 @@ type service struct {
 	containers []engine.State // as they were created, in the order of Service.Containers
 	id         string         // of the first container, in which commands run
 
-	guests guests
+	guests *guests.Manager
 	deaths deaths
-	alones int // how often its own program had ended by itself when it was ready
 
 	stages // of its start
 
@@ -39,14 +39,15 @@ var (
 	_ fumehood.Connector      = (*service)(nil)
 	_ fumehood.DirectFiler    = (*service)(nil)
 	_ fumehood.Forwarder      = (*service)(nil)
+	_ fumehood.Rejoiner       = (*service)(nil)
 )
 
 // newService takes over the containers that were created for a service.
 func newService(sb *sandbox, s compose.Service, containers []engine.State) *service {
 	first := containers[0]
 	svc := &service{sb: sb, Service: s, containers: containers, id: first.ID, stages: newStages()}
-	svc.guests.svc = svc
 	svc.info = fumehood.ServiceInfo{Name: s.Name, Container: first.Name, Image: s.Image, User: first.User, Dir: path.Clean("/" + first.WorkingDir), Runtime: first.Runtime}
+	svc.guests = newGuests(svc)
 	return svc
 }
 
@@ -66,21 +67,18 @@ func (s *service) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out fu
 			return nil, s.explain(ctx, err)
 		}
 		s.sb.ran.Store(true)
-		c := s.begin(nil)
+		c := s.guests.Begin(ctx)
 		e, err := s.sb.p.engine.Exec(ctx, s.sb.p.watch, s.id, cmd, out)
 		if err != nil {
 			if err = s.explain(ctx, err); errors.Is(err, fumehood.ErrUnavailable) && s.alive(ctx) == nil {
-				err = cmp.Or(s.guests.trapped(ctx), err)
+				err = cmp.Or(s.trapped(ctx), err)
 			}
 			return nil, err
 		}
 		c.ProcessBackend = e
 		return c, nil
 	}
-	if cmd.Detach && s.sb.key != nil {
-		return s.guests.detach(ctx, cmd, out)
-	}
-	p, err := s.guests.exec(ctx, cmd, live, out)
+	p, err := s.guests.Start(ctx, cmd, live, out)
 	if err != nil {
 		return nil, s.explain(ctx, err)
 	}
@@ -106,4 +104,29 @@ func (s *service) fileOwner(ctx context.Context, user string) (engine.FileOwner,
 	}
 	s.owners[user] = owner
 	return owner, nil
+}
+
+// Files returns the files that the guest of a user reads and changes, or that the Engine does.
+func (s *service) Files(user string) fumehood.FileBackend {
+	if !s.sb.direct() {
+		return s.guests.Files(user)
+	}
+	return s.DirectFiles(user)
+}
+
+// DirectFiles returns the files that the Engine reads and writes.
+func (s *service) DirectFiles(user string) fumehood.FileBackend {
+	return s.sb.p.engine.Files(s.id, func(ctx context.Context) (engine.FileOwner, error) {
+		return s.fileOwner(ctx, user)
+	})
+}
+
+// Detached lists the service's detached commands.
+func (s *service) Detached(ctx context.Context) ([]fumehood.DetachedInfo, error) {
+	return s.guests.Detached(ctx)
+}
+
+// Join looks at a detached command.
+func (s *service) Join(ctx context.Context, info fumehood.DetachedInfo, out fumehood.Sink) (fumehood.DetachedBackend, error) {
+	return s.guests.Join(ctx, info, out)
 }

@@ -55,7 +55,7 @@ func (sb *sandbox) isStale(ctx context.Context, folder string) bool {
 	if !of.Kept && (err != nil || owner.Judge(sb.p.self, id) != owner.Dead) {
 		return false
 	}
-	objects, err := sb.p.engine.Objects(ctx, engine.LabelSandbox+"="+sb.spec.Name, engine.Container, engine.Network, engine.Volume)
+	objects, err := sb.p.engine.Objects(ctx, owner.LabelSandbox+"="+sb.spec.Name, engine.Container, engine.Network, engine.Volume)
 	return err == nil && len(objects) == 0
 }
 

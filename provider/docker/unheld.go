@@ -7,6 +7,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/owner"
 )
 
 // unheld notes, where that is allowed, which limits the daemon does not hold.
@@ -55,6 +56,6 @@ func (o Options) unheld(labels map[string]string, warnings []string) error {
 	if !o.AllowUnenforcedLimits {
 		return refuseUnheld("the daemon does not hold all that was asked for: " + strings.Join(warnings, " "))
 	}
-	o.Logger.Warn("the daemon does not hold all that was asked for, as the run allows", "sandbox", labels[engine.LabelSandbox], "daemon", strings.Join(warnings, " "))
+	o.Logger.Warn("the daemon does not hold all that was asked for, as the run allows", "sandbox", labels[owner.LabelSandbox], "daemon", strings.Join(warnings, " "))
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/guests"
 )
 
 // startTimeout bounds the wait for the Engine's report of a start that it has confirmed, and for a guest's word.
@@ -117,7 +118,7 @@ func (s *service) start(ctx context.Context, project *compose.Project, guard fun
 			return err
 		}
 	}
-	s.alones = s.sb.p.watch.State(s.id).Alones
+	s.guests.Settled(ctx)
 	close(s.ready)
 	if !s.oneShot {
 		return nil
@@ -155,7 +156,7 @@ func (s *service) depends(ctx context.Context, early bool) error {
 func endedAtOnce(state engine.ContainerState) error {
 	err := &fumehood.Error{Class: fumehood.ErrUnavailable, Err: fmt.Errorf("its main process ended at once with code %d", state.Exit)}
 	if state.Exit == 0 {
-		return lostGuest{err}
+		return guests.Lost{Err: err}
 	}
 	return err
 }
@@ -163,7 +164,7 @@ func endedAtOnce(state engine.ContainerState) error {
 // launch starts the containers and waits until they run, and their guests answer.
 func (s *service) launch(ctx context.Context, project *compose.Project) error {
 	if s.Serves {
-		if err := s.guests.attach(ctx); err != nil {
+		if err := s.guests.Attach(ctx); err != nil {
 			return err
 		}
 	}
@@ -178,7 +179,7 @@ func (s *service) launch(ctx context.Context, project *compose.Project) error {
 			}
 		}
 	}
-	began, cancel := context.WithTimeoutCause(ctx, s.sb.p.guestWithin, slow(s.sb.p.guestWithin))
+	began, cancel := context.WithTimeoutCause(ctx, s.sb.p.guestWithin, guests.Slow(s.sb.p.guestWithin))
 	defer cancel()
 	for _, c := range s.containers {
 		state, ok := s.sb.p.watch.Until(began, c.ID, func(s engine.ContainerState) bool { return s.Started || s.Died })
@@ -194,21 +195,11 @@ func (s *service) launch(ctx context.Context, project *compose.Project) error {
 	if !s.Serves {
 		return nil
 	}
-	if err := s.guests.ready(began); err != nil {
+	if err := s.guests.Ready(began); err != nil {
 		if began.Err() != nil {
-			err = s.seen(ctx, context.Cause(began), s.guests.wire.Complaint())
+			err = s.seen(ctx, context.Cause(began), s.guests.Complaint())
 		}
 		return s.failure("start the guest", err)
-	}
-	if s.sb.key != nil {
-		return s.guests.reside(began, s.guests.main)
-	}
-	err := s.guests.move(began, s.guests.main)
-	switch {
-	case s.guests.main.Lost():
-		return s.guests.early(ctx, errors.Join(err, &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("the guest is lost")}))
-	case err != nil:
-		s.sb.p.noSockets(err)
 	}
 	return nil
 }

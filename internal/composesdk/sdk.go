@@ -1,7 +1,6 @@
-// Package compose is the only importer of the Compose SDK, compose-go and the docker CLI's libraries. It
-// finds the daemon as the docker CLI does, turns what is to run into a Compose project, and has the SDK
-// create that project in process.
-package compose
+// Package composesdk is the only importer of the Compose SDK and the docker CLI's libraries. It finds the daemon as the docker
+// CLI does, and has the SDK create projects in process.
+package composesdk
 
 import (
 	"context"
@@ -21,12 +20,15 @@ import (
 	"github.com/docker/cli/cli/flags"
 	"github.com/docker/compose/v5/pkg/api"
 	sdk "github.com/docker/compose/v5/pkg/compose"
-	"github.com/sirupsen/logrus"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/owner"
 )
+
+// Version is the SDK's, as it labels containers with it; empty where it knows none.
+func Version() string { return api.ComposeVersion }
 
 // Options says which daemon to use. The zero value finds it as the docker CLI does.
 type Options struct {
@@ -43,8 +45,8 @@ type Options struct {
 	Speedup engine.Speedup // of the calls' timeouts
 }
 
-// Compose creates Compose projects on one daemon.
-type Compose struct {
+// SDK creates Compose projects on one daemon.
+type SDK struct {
 	Engine *engine.Client
 	// Found says which daemon that is, for another process with the same environment.
 	Found Options
@@ -55,7 +57,7 @@ type Compose struct {
 
 // Connect finds the daemon: Options, else DOCKER_HOST, else the current docker context, else the rootless
 // daemon's socket, else the default. It does not talk to it yet.
-func Connect(ctx context.Context, opts Options) (*Compose, error) {
+func Connect(ctx context.Context, opts Options) (*SDK, error) {
 	secret, err := owner.Secret()
 	if err != nil {
 		return nil, err
@@ -70,11 +72,11 @@ func Connect(ctx context.Context, opts Options) (*Compose, error) {
 	return c, nil
 }
 
-func connect(ctx context.Context, opts Options, secret engine.Secret) (*Compose, error) {
+func connect(ctx context.Context, opts Options, secret engine.Secret) (*SDK, error) {
 	if opts.Host != "" && opts.Context != "" {
 		return nil, errors.New("a host and a context exclude each other")
 	}
-	quiet()
+	compose.Quiet()
 	warnings := logWriter{opts.Logger}
 	cli, err := command.NewDockerCli(
 		command.WithBaseContext(context.WithoutCancel(ctx)),
@@ -120,7 +122,7 @@ func connect(ctx context.Context, opts Options, secret engine.Secret) (*Compose,
 	if found.Context == command.DefaultContextName {
 		found = Options{Host: opts.Host}
 	}
-	return &Compose{Engine: engine.New(api, client.DaemonHost(), opts.Speedup, secret), Found: found, cli: cli, service: service}, nil
+	return &SDK{Engine: engine.New(api, client.DaemonHost(), opts.Speedup, secret), Found: found, cli: cli, service: service}, nil
 }
 
 // rootlessSocket is where a rootless daemon listens, if there is one.
@@ -136,9 +138,6 @@ func rootlessSocket() string {
 	return "unix://" + socket
 }
 
-// quiet keeps the SDK's own log out of the user's terminal: what matters comes as errors.
-func quiet() { logrus.SetOutput(io.Discard) }
-
 // logWriter logs what the docker CLI's libraries print.
 type logWriter struct{ logger *slog.Logger }
 
@@ -151,11 +150,11 @@ func (w logWriter) Write(p []byte) (int, error) {
 
 // Settle has the SDK ask the daemon what it is. Else it does so at its first call, when others may be using the
 // client, whose version that sets.
-func (c *Compose) Settle() { _ = c.cli.Client() }
+func (c *SDK) Settle() { _ = c.cli.Client() }
 
 // Auth returns what a registry wants to see for an image, from the docker CLI's configuration and
 // credential helpers; empty where there is nothing.
-func (c *Compose) Auth(image string) (string, error) {
+func (c *SDK) Auth(image string) (string, error) {
 	auth, err := command.RetrieveAuthTokenFromImage(c.cli.ConfigFile(), image)
 	if err != nil {
 		return "", &fumehood.Error{Op: "find credentials for image " + image, Class: fumehood.ErrConfig, Err: err}
@@ -166,10 +165,10 @@ func (c *Compose) Auth(image string) (string, error) {
 // Create makes the project's containers, networks and volumes and starts nothing. Whatever happens, what
 // exists afterwards carries the project's labels. When ctx ends, the object under way is created still: the
 // Engine would go on, and we would not know of what it made.
-func (c *Compose) Create(ctx context.Context, p *Project) error {
-	err := c.service.Create(ctx, distinctPorts(p.project), api.CreateOptions{IgnoreOrphans: true, Recreate: api.RecreateNever})
+func (c *SDK) Create(ctx context.Context, p *compose.Project) error {
+	err := c.service.Create(ctx, distinctPorts(p.Types()), api.CreateOptions{IgnoreOrphans: true, Recreate: api.RecreateNever})
 	if err != nil {
-		return c.Engine.Translate(err, fmt.Sprintf("create sandbox %s", p.project.Name))
+		return c.Engine.Translate(err, fmt.Sprintf("create sandbox %s", p.Types().Name))
 	}
 	return nil
 }
@@ -195,5 +194,18 @@ func distinctPorts(p *types.Project) *types.Project {
 	return &once
 }
 
+// Start starts the containers of a service that is Hooked. Nothing is waited for.
+func (c *SDK) Start(ctx context.Context, p *compose.Project, service string) error {
+	project := p.Types()
+	svc := project.Services[service]
+	svc.DependsOn = nil
+	alone := *project
+	alone.Services = types.Services{service: svc}
+	if err := c.service.Start(ctx, project.Name, api.StartOptions{Project: &alone}); err != nil {
+		return c.Engine.Translate(err, "start service "+service)
+	}
+	return nil
+}
+
 // Close ends the connection.
-func (c *Compose) Close() error { return c.Engine.Close() }
+func (c *SDK) Close() error { return c.Engine.Close() }

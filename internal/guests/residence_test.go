@@ -1,4 +1,4 @@
-package docker
+package guests
 
 import (
 	"bytes"
@@ -8,10 +8,9 @@ import (
 // A relay that is led to another guest's socket finds nobody there who knows the secret.
 func TestEachResidentGuestHasASecretOfItsOwn(t *testing.T) {
 	t.Parallel()
-	g := &guests{svc: &service{id: "one", sb: &sandbox{key: []byte("key")}}}
-	other := &guests{svc: &service{id: "two", sb: g.svc.sb}}
-	names, secrets := map[string]bool{}, [][]byte{g.svc.sb.key}
-	for _, of := range []func(string) (string, []byte){g.residence, other.residence} {
+	key := []byte("key")
+	names, secrets := map[string]bool{}, [][]byte{key}
+	for _, of := range []func(string) (string, []byte){New(Config{ID: "one", Key: key}).residence, New(Config{ID: "two", Key: key}).residence} {
 		for _, user := range []string{"", "nobody", "1000"} {
 			name, secret := of(user)
 			if again, same := of(user); again != name || !bytes.Equal(same, secret) {

@@ -1,4 +1,4 @@
-package docker
+package guests
 
 import (
 	"encoding/json"
@@ -87,13 +87,13 @@ func TestAListBelievesAUsersGuestInWhatIsThatUsers(t *testing.T) {
 	}}
 	ofA := &lister{list: []wire.Detached{command(1), command(2), command(3), reserved(5, "b", 0), command(8)}}
 	ofB := &lister{list: []wire.Detached{command(6)}}
-	g := &guests{residents: map[string]*userGuest{"a": {guest: ofA.guest(t)}, "b": {guest: ofB.guest(t)}}}
-	g.svc = &service{sb: &sandbox{p: &Provider{opts: Options{Logger: slog.New(slog.DiscardHandler)}}}}
+	m := New(Config{Log: slog.New(slog.DiscardHandler)})
+	m.residents = map[string]*guest{"a": {Guest: ofA.guest(t)}, "b": {Guest: ofB.guest(t)}}
 
-	guest := own.guest(t)
-	all, err := guest.Detached(t.Context())
+	g := own.guest(t)
+	all, err := g.Detached(t.Context())
 	if err == nil {
-		all, err = g.ofOthers(t.Context(), guest, all)
+		all, err = m.ofOthers(t.Context(), g, all)
 	}
 	if err != nil {
 		t.Fatal(err)

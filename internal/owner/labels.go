@@ -1,11 +1,11 @@
-package engine
+package owner
 
-// labelPrefix is what the names of our labels begin with.
-const labelPrefix = "fumehood."
+// LabelPrefix is what the names of our labels begin with.
+const LabelPrefix = "fumehood."
 
 // The labels on everything that Fumehood makes in a daemon. They are set at creation.
 const (
-	// LabelOwner is the process that made the object, as package owner writes it.
+	// LabelOwner is the process that made the object, as ID.String has it.
 	LabelOwner = "fumehood.owner"
 	// LabelLease is until when an owner that cannot be judged by its process is taken to live, as RFC 3339 has it.
 	LabelLease = "fumehood.lease"

@@ -1,4 +1,4 @@
-package docker
+package guests
 
 import (
 	"context"
@@ -13,40 +13,43 @@ import (
 // Detached commands of other users than the service's own are kept by resident guests of theirs. Their numbers are those of the
 // own user's guest, which is also who knows that they are there.
 
+// startTimeout bounds the start of a resident guest of another user.
+const startTimeout = 30 * time.Second
+
 // residentOf connects to the resident guest of another user. Where there is none it is started, unless it is only to be
 // found: then the error is an errNobody.
-func (g *guests) residentOf(ctx context.Context, user string, find bool) (*client.Guest, error) {
-	g.residing.Lock()
-	defer g.residing.Unlock()
-	g.mu.Lock()
-	known := g.residents[user]
-	g.mu.Unlock()
-	if known != nil && !known.guest.Lost() {
-		return known.guest, nil
+func (m *Manager) residentOf(ctx context.Context, user string, find bool) (*client.Guest, error) {
+	m.meeting.Lock()
+	defer m.meeting.Unlock()
+	m.mu.Lock()
+	known := m.residents[user]
+	m.mu.Unlock()
+	if known != nil && !known.Lost() {
+		return known.Guest, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	met := &userGuest{}
+	var met *guest
 	var err error
 	if find {
-		met.guest, met.swept, err = g.relayed(ctx, user)
+		met, err = m.relayed(ctx, user)
 	} else {
-		met.guest, met.swept, err = g.meet(ctx, user, known.began())
+		met, err = m.meet(ctx, user, known.began())
 	}
 	if err != nil {
 		return nil, err
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.closed {
-		met.guest.Close()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		met.Close()
 		return nil, errClosed
 	}
-	if g.residents == nil {
-		g.residents = map[string]*userGuest{}
+	if m.residents == nil {
+		m.residents = map[string]*guest{}
 	}
-	g.residents[user] = met
-	return met.guest, nil
+	m.residents[user] = met
+	return met.Guest, nil
 }
 
 // detachedAs is a detached command of another user.
@@ -64,18 +67,18 @@ func (d *detachedAs) Forget(ctx context.Context) error {
 }
 
 // detachAs starts a command of another user that outlives this process.
-func (g *guests) detachAs(ctx context.Context, cmd fumehood.Cmd, out fumehood.Sink) (fumehood.ProcessBackend, error) {
-	own, err := g.keeper(ctx)
+func (m *Manager) detachAs(ctx context.Context, cmd fumehood.Cmd, out fumehood.Sink) (fumehood.ProcessBackend, error) {
+	own, err := m.keeper(ctx)
 	if err != nil {
 		return nil, err
 	}
-	theirs, err := g.residentOf(ctx, cmd.User, false)
+	theirs, err := m.residentOf(ctx, cmd.User, false)
 	if err != nil {
 		return nil, err
 	}
 	there, err := theirs.Detached(ctx)
 	if err != nil {
-		return nil, g.explain(ctx, err)
+		return nil, m.explainLost(ctx, err)
 	}
 	above := 0
 	if len(there) > 0 {
@@ -83,21 +86,21 @@ func (g *guests) detachAs(ctx context.Context, cmd fumehood.Cmd, out fumehood.Si
 	}
 	id, err := own.Reserve(ctx, cmd.User, above)
 	if err != nil {
-		return nil, g.explain(ctx, err)
+		return nil, m.explainLost(ctx, err)
 	}
 	p, err := theirs.Detach(ctx, cmd, id, out)
 	if errors.Is(err, fumehood.ErrNotStarted) {
 		return nil, errors.Join(err, own.Forget(ctx, id))
 	}
 	if err != nil { // perhaps it runs: then it is listed, else its number is forgotten later
-		return nil, g.explain(ctx, err)
+		return nil, m.explainLost(ctx, err)
 	}
 	return &detachedAs{p, own}, nil
 }
 
 // ofOthers puts, in a list of the own user's guest, the commands of others in the place of the numbers that are reserved for
 // them. One whose guest does not answer hides only what that keeps.
-func (g *guests) ofOthers(ctx context.Context, own *client.Guest, list []fumehood.DetachedInfo) ([]fumehood.DetachedInfo, error) {
+func (m *Manager) ofOthers(ctx context.Context, own *client.Guest, list []fumehood.DetachedInfo) ([]fumehood.DetachedInfo, error) {
 	there := map[string]map[int]fumehood.DetachedInfo{} // by user, and number
 	var all []fumehood.DetachedInfo
 	for _, info := range list {
@@ -108,11 +111,11 @@ func (g *guests) ofOthers(ctx context.Context, own *client.Guest, list []fumehoo
 		theirs, asked := there[info.User]
 		if !asked {
 			var err error
-			if theirs, err = g.keptBy(ctx, info.User); err != nil {
+			if theirs, err = m.keptBy(ctx, info.User); err != nil {
 				if ctx.Err() != nil {
 					return nil, err
 				}
-				g.svc.sb.p.opts.Logger.Warn("a user's detached commands cannot be listed", "sandbox", g.svc.sb.spec.Name, "service", g.svc.Name, "user", info.User, "error", err)
+				m.Log.Warn("a user's detached commands cannot be listed", "user", info.User, "error", err)
 			}
 			there[info.User] = theirs
 		}
@@ -123,7 +126,7 @@ func (g *guests) ofOthers(ctx context.Context, own *client.Guest, list []fumehoo
 			all = append(all, found)
 		case theirs != nil && time.Since(info.Started) > startTimeout: // it is gone, and not being started
 			if err := own.Forget(ctx, info.ID); err != nil {
-				return nil, g.explain(ctx, err)
+				return nil, m.explainLost(ctx, err)
 			}
 		}
 	}
@@ -132,9 +135,9 @@ func (g *guests) ofOthers(ctx context.Context, own *client.Guest, list []fumehoo
 }
 
 // keptBy lists the detached commands of another user's guest, by number. It is nil with an error only.
-func (g *guests) keptBy(ctx context.Context, user string) (map[int]fumehood.DetachedInfo, error) {
+func (m *Manager) keptBy(ctx context.Context, user string) (map[int]fumehood.DetachedInfo, error) {
 	kept := map[int]fumehood.DetachedInfo{}
-	theirs, err := g.residentOf(ctx, user, true)
+	theirs, err := m.residentOf(ctx, user, true)
 	if errors.Is(err, errNobody) {
 		return kept, nil
 	}
@@ -143,7 +146,7 @@ func (g *guests) keptBy(ctx context.Context, user string) (map[int]fumehood.Deta
 	}
 	all, err := theirs.Detached(ctx)
 	if err != nil {
-		return nil, g.explain(ctx, err)
+		return nil, m.explainLost(ctx, err)
 	}
 	for _, info := range all {
 		if info.User == "" {
@@ -154,14 +157,14 @@ func (g *guests) keptBy(ctx context.Context, user string) (map[int]fumehood.Deta
 }
 
 // joinAs looks at a detached command of another user.
-func (g *guests) joinAs(ctx context.Context, own *client.Guest, info fumehood.DetachedInfo, out fumehood.Sink) (fumehood.DetachedBackend, error) {
-	theirs, err := g.residentOf(ctx, info.User, true)
+func (m *Manager) joinAs(ctx context.Context, own *client.Guest, info fumehood.DetachedInfo, out fumehood.Sink) (fumehood.DetachedBackend, error) {
+	theirs, err := m.residentOf(ctx, info.User, true)
 	if err != nil {
 		return nil, err
 	}
 	p, err := theirs.Join(ctx, info, out)
 	if err != nil {
-		return nil, g.explain(ctx, err)
+		return nil, m.explainLost(ctx, err)
 	}
 	return &detachedAs{p, own}, nil
 }

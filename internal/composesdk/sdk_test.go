@@ -1,4 +1,4 @@
-package compose_test
+package composesdk_test
 
 import (
 	"io"
@@ -12,9 +12,21 @@ import (
 	sdk "github.com/docker/compose/v5/pkg/compose"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/dockertest"
 	"github.com/fumehood/fumehood/provider/docker"
 )
+
+func TestTheLabelsAreTheSDKs(t *testing.T) {
+	for ours, theirs := range map[string]string{
+		compose.ProjectLabel: api.ProjectLabel, compose.ServiceLabel: api.ServiceLabel, compose.NumberLabel: api.ContainerNumberLabel, compose.OneoffLabel: api.OneoffLabel,
+		compose.VersionLabel: api.VersionLabel, compose.WorkingDirLabel: api.WorkingDirLabel, compose.ConfigFilesLabel: api.ConfigFilesLabel,
+	} {
+		if ours != theirs {
+			t.Errorf("the label %s is %s", ours, theirs)
+		}
+	}
+}
 
 // The plugin `docker compose` is a command line for the same SDK.
 func TestDockerComposeFindsSandboxesByTheirNames(t *testing.T) {

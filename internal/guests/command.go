@@ -1,0 +1,163 @@
+package guests
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/wire"
+	"github.com/fumehood/fumehood/internal/wire/client"
+)
+
+// Command is a command that a guest runs, or the Host in its own way. Where it is lost, the reason may be what was done in
+// the sandbox.
+type Command struct {
+	fumehood.ProcessBackend
+	m     *Manager
+	guest *guest // that runs it; nil where the Host does
+	ooms  int    // how often the out-of-memory killer had struck before
+	ends  int    // how often the service's own program had ended by itself before
+}
+
+// Begin is a command that is about to be started by the Host in its own way.
+func (m *Manager) Begin(ctx context.Context) Command { return m.begin(ctx, nil) }
+
+func (m *Manager) begin(ctx context.Context, by *guest) Command {
+	now := m.now(ctx)
+	return Command{m: m, guest: by, ooms: now.OOMs, ends: now.Ends}
+}
+
+// Start runs cmd through the guest of its user.
+func (m *Manager) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out fumehood.Sink) (fumehood.ProcessBackend, error) {
+	if cmd.Detach && m.Key != nil {
+		return m.detach(ctx, cmd, out)
+	}
+	u, err := m.of(ctx, cmd.User)
+	if err != nil {
+		return nil, err
+	}
+	m.Ran.Store(true)
+	c := m.begin(ctx, u)
+	p, err := u.Exec(ctx, cmd, live, out)
+	if err != nil {
+		return nil, c.explain(ctx, err)
+	}
+	c.ProcessBackend = p
+	return c, nil
+}
+
+// Wait returns how the command ended.
+func (c Command) Wait(ctx context.Context) (fumehood.Exit, error) {
+	exit, err := c.ProcessBackend.Wait(ctx)
+	if err != nil || exit.Outcome != fumehood.Lost || exit.Inside {
+		return exit, err
+	}
+	if c.m.IsClosed() {
+		return exit, nil // it is our doing
+	}
+	if inside, oom := c.ofGuest(ctx); oom {
+		return outOfMemory(exit), nil
+	} else if inside != "" {
+		exit.Inside, exit.Why = true, inside
+		return exit, nil
+	}
+	now := c.m.State(ctx, DeathWait, func(s State) bool { return s.Over || s.Ends > c.ends })
+	switch death := c.m.Death(ctx); {
+	case errors.Is(death.Err, fumehood.ErrBroken) && death.OutOfMemory:
+		return outOfMemory(exit), nil
+	case errors.Is(death.Err, fumehood.ErrBroken):
+		exit.Inside, exit.Why = true, death.Err.Error()
+	case now.Ends > c.ends && !c.m.Serves:
+		exit.Inside, exit.Why = true, "the service's own program has ended while it ran, and the Engine starts it again"
+	}
+	return exit, nil
+}
+
+// frozenWithin bounds the wait of a kill for a service that is paused, for a checkpoint, say.
+const frozenWithin = 4 * time.Second
+
+// Kill ends the command, or gives it up in a service that stays paused: it ends when that goes on.
+func (c Command) Kill(ctx context.Context) bool {
+	if p, ok := c.ProcessBackend.(*client.Process); ok {
+		defer time.AfterFunc(frozenWithin, func() {
+			if c.m.now(ctx).Paused {
+				p.GiveUp()
+			}
+		}).Stop()
+	}
+	return c.ProcessBackend.Kill(ctx)
+}
+
+// OOMWithin bounds the wait for word of the out-of-memory killer. Where it comes after that of the end, as it may where
+// the machine is busy, the Engine tells it as an event and never as the container's state.
+const OOMWithin = 500 * time.Millisecond
+
+// ofGuest returns what was done in the sandbox to the guest that has lost the command, where an exec has started it and the
+// service runs on; and whether the out-of-memory killer did that. It outlives the cancellation of ctx.
+func (c Command) ofGuest(ctx context.Context) (inside string, oom bool) {
+	if c.guest == nil || c.guest.exec == nil {
+		return "", false
+	}
+	const killed, stopped = "the guest was killed in the sandbox", "the guest was stopped in the sandbox"
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 4*DeathWait)
+	defer cancel()
+	code := -1
+	if c.guest.Lost() { // else it has not obeyed
+		var err error
+		if code, err = c.guest.exec.Ended(ctx, DeathWait); err != nil {
+			return "", false
+		}
+	}
+	struck := func(s State) bool { return s.OOMs > c.ooms }
+	switch {
+	case code == 0, code == 1: // as it is when its connection ends
+		return "", false
+	case code == wire.WasStopped:
+		return stopped, false
+	case code > 0 && struck(c.m.State(ctx, OOMWithin, struck)):
+		return "", true
+	case code > 0:
+		return killed, false
+	}
+	if is, err := c.guest.exec.Stopped(ctx); err == nil && is {
+		return stopped, false
+	}
+	return "", false
+}
+
+// explain adds to an error of the command's guest what was done to that in the sandbox.
+func (c Command) explain(ctx context.Context, err error) error {
+	err = c.m.explainLost(ctx, err)
+	if !errors.Is(err, fumehood.ErrUnavailable) || errors.Is(err, fumehood.ErrBroken) || c.m.IsClosed() {
+		return err
+	}
+	if c.m.Serves && !c.m.Ran.Load() {
+		return err // nobody is there who could have done it
+	}
+	switch inside, oom := c.ofGuest(ctx); {
+	case oom:
+		return brokenBy(err, "the out-of-memory killer has ended the guest")
+	case inside != "":
+		return brokenBy(err, inside)
+	}
+	return err
+}
+
+// failed ends a guest whose start has failed, and adds to the error what it and the Host say.
+func (c Command) failed(ctx context.Context, err error) error {
+	c.guest.Close()
+	return Saying(c.explain(ctx, err), c.guest.exec.Complaint())
+}
+
+// brokenBy makes an ErrBroken of an error whose reason was found in the sandbox.
+func brokenBy(err error, why string) error {
+	return &fumehood.Error{Class: fumehood.ErrBroken, Err: fmt.Errorf("%w: %s", err, why)}
+}
+
+// outOfMemory is how a lost command ended that the out-of-memory killer has ended, or what ran it.
+func outOfMemory(exit fumehood.Exit) fumehood.Exit {
+	exit.Outcome, exit.Why = fumehood.OutOfMemory, ""
+	return exit
+}

@@ -1,0 +1,99 @@
+package guests
+
+import (
+	"context"
+	"io"
+	"iter"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/wire/client"
+)
+
+var _ fumehood.FileBackend = files{}
+
+// Files returns the files that the guest of a user reads and changes, who is started if need be.
+func (m *Manager) Files(user string) fumehood.FileBackend { return files{m, user} }
+
+type files struct {
+	m    *Manager
+	user string
+}
+
+// with calls do with the guest, and adds to its error what is known of a guest that is lost.
+func (f files) with(ctx context.Context, do func(g *client.Guest) error) error {
+	return f.by(ctx, func(c Command) error { return do(c.guest.Guest) })
+}
+
+// by is with for who explains other errors too.
+func (f files) by(ctx context.Context, do func(c Command) error) error {
+	if f.m.now(ctx).Over {
+		if death := f.m.Death(ctx); death.Err != nil {
+			return death.Err
+		}
+	}
+	u, err := f.m.of(ctx, f.user)
+	if err != nil {
+		return f.m.Explain(ctx, err)
+	}
+	c := f.m.begin(ctx, u)
+	return c.explain(ctx, do(c))
+}
+
+// Stat describes a path.
+func (f files) Stat(ctx context.Context, name string) (info fumehood.FileInfo, err error) {
+	err = f.with(ctx, func(g *client.Guest) (err error) {
+		info, err = g.Stat(ctx, name)
+		return err
+	})
+	return info, err
+}
+
+// Open reads a regular file.
+func (f files) Open(ctx context.Context, name string, offset, length int64) (r io.ReadCloser, info fumehood.FileInfo, err error) {
+	err = f.with(ctx, func(g *client.Guest) (err error) {
+		r, info, err = g.Open(ctx, name, offset, length)
+		return err
+	})
+	return r, info, err
+}
+
+// Write makes or replaces a regular file.
+func (f files) Write(ctx context.Context, name string, r io.Reader, size int64, opts fumehood.WriteOptions) error {
+	return f.with(ctx, func(g *client.Guest) error { return g.Write(ctx, name, r, size, opts) })
+}
+
+// Walk describes a tree.
+func (f files) Walk(ctx context.Context, root string, depth int) iter.Seq2[fumehood.WalkEntry, error] {
+	return func(yield func(fumehood.WalkEntry, error) bool) {
+		err := f.by(ctx, func(c Command) error {
+			for e, err := range c.guest.Walk(ctx, root, depth) {
+				if !yield(e, c.explain(ctx, err)) {
+					break
+				}
+			}
+			return nil
+		})
+		if err != nil { // there was no guest to ask
+			yield(fumehood.WalkEntry{}, err)
+		}
+	}
+}
+
+// Change does one thing to a file.
+func (f files) Change(ctx context.Context, c fumehood.Change) error {
+	return f.with(ctx, func(g *client.Guest) error { return g.Change(ctx, c) })
+}
+
+// Upload extracts a tar stream.
+func (f files) Upload(ctx context.Context, dir string, tar io.Reader) error {
+	return f.with(ctx, func(g *client.Guest) error { return g.Upload(ctx, dir, tar) })
+}
+
+// Download returns a path as a tar stream.
+func (f files) Download(ctx context.Context, name string) (r io.ReadCloser, err error) {
+	err = f.with(ctx, func(g *client.Guest) (err error) {
+		r, err = g.Download(ctx, name)
+		return err
+	})
+	return r, err
+}

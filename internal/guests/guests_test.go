@@ -1,0 +1,298 @@
+package guests
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/wire"
+)
+
+// host has guests that start every command and end none.
+type host struct {
+	state State
+	death Death
+	mute  bool // its guests do not answer
+	lacks bool // they are root without capabilities, unless empowered
+
+	mu    sync.Mutex
+	execs []*exec
+}
+
+var (
+	_ Host      = (*host)(nil)
+	_ Empowerer = (*host)(nil)
+)
+
+var errPowerless error = &fumehood.Error{Class: fumehood.ErrUnsupported, Err: errors.New("powerless")}
+
+func (h *host) Attach(context.Context) (Conn, error)                { return h.start(false), nil }
+func (h *host) Exec(context.Context, string) (Exec, error)          { return h.start(h.lacks), nil }
+func (h *host) ExecEmpowered(context.Context, string) (Exec, error) { return h.start(false), nil }
+func (h *host) Powerless() error                                    { return errPowerless }
+func (h *host) Relay(context.Context, string) (Exec, error)         { return nil, errors.New("no relay") }
+func (h *host) Death(context.Context) Death                         { return h.death }
+
+func (h *host) State(_ context.Context, within time.Duration, satisfies func(State) bool) State {
+	if satisfies != nil && !satisfies(h.state) {
+		<-time.After(within)
+	}
+	return h.state
+}
+
+func (h *host) start(lacks bool) *exec {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	ours, pipe := net.Pipe()
+	theirs := buffer(pipe)
+	e := &exec{Conn: ours, theirs: theirs, swept: wire.Swept{User: 7, Began: uint64(10 * (len(h.execs) + 1)), Lacks: lacks}}
+	h.execs = append(h.execs, e)
+	if h.mute {
+		go func() {
+			_, _ = io.Copy(io.Discard, theirs)
+			_ = theirs.Close()
+		}()
+	} else {
+		go func() { _ = wire.NewConn(theirs, wire.Guest, e.answer).Serve() }() // it ends with the connection
+	}
+	return e
+}
+
+// buffered is a connection whose writes don't wait for the reader: a net.Pipe's do, and both sides begin with a greeting.
+type buffered struct {
+	net.Conn
+	out    chan []byte
+	closed chan struct{}
+	close  func() error
+}
+
+func buffer(c net.Conn) *buffered {
+	b := &buffered{Conn: c, out: make(chan []byte, 16), closed: make(chan struct{})}
+	b.close = sync.OnceValue(func() error {
+		close(b.closed)
+		return c.Close()
+	})
+	go func() {
+		for {
+			select {
+			case p := <-b.out:
+				_, _ = c.Write(p)
+			case <-b.closed:
+				return
+			}
+		}
+	}()
+	return b
+}
+
+func (b *buffered) Write(p []byte) (int, error) {
+	select {
+	case b.out <- bytes.Clone(p):
+		return len(p), nil
+	case <-b.closed:
+		return 0, io.ErrClosedPipe
+	}
+}
+
+func (b *buffered) Close() error { return b.close() }
+
+// exec is a guest, as a script has it.
+type exec struct {
+	net.Conn
+	theirs  net.Conn
+	swept   wire.Swept
+	since   uint64 // what a sweep asked it for
+	code    int    // with which it has ended
+	stopped bool
+}
+
+func (e *exec) answer(s *wire.Stream, request []byte) {
+	var r wire.Request
+	var reply any
+	if err := json.Unmarshal(request, &r); err != nil {
+		reply = err.Error()
+	}
+	switch {
+	case r.Sweep != nil:
+		e.since, reply = r.Sweep.Since, e.swept
+	case r.Exec != nil:
+		reply = wire.Reply{Started: &wire.Started{}}
+	}
+	text, _ := json.Marshal(reply)
+	_ = s.SendMessage(text)
+}
+
+// end is its end with a code.
+func (e *exec) end(code int) {
+	e.code = code
+	_ = e.theirs.Close()
+}
+
+func (e *exec) Complaint() string                                 { return "so it complains" }
+func (e *exec) Wait(context.Context) (fumehood.Exit, error)       { return fumehood.Exit{}, nil }
+func (e *exec) Ended(context.Context, time.Duration) (int, error) { return e.code, nil }
+func (e *exec) Stopped(context.Context) (bool, error)             { return e.stopped, nil }
+
+// managed is a manager of such guests.
+func managed(t *testing.T, h *host) *Manager {
+	t.Helper()
+	m := New(Config{
+		Host: h, Sandbox: "box", User: "own", Within: time.Minute, Ran: new(atomic.Bool), Log: slog.New(slog.DiscardHandler),
+		Sockets:   func() string { return "" },
+		NoSockets: func(err error) { t.Error(err) },
+		Look:      func(_ context.Context, err error) error { return fmt.Errorf("%w; it looks bad", err) },
+	})
+	t.Cleanup(m.Close)
+	return m
+}
+
+// command starts one that does not end by itself.
+func command(t *testing.T, m *Manager, user string) fumehood.ProcessBackend {
+	t.Helper()
+	p, err := m.Start(t.Context(), fumehood.Cmd{Args: []string{"sleep"}, User: user}, true, func(fumehood.Stream, []byte) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestAGuestThatIsKilledIsReplaced(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := &host{}
+		m := managed(t, h)
+		defer m.Close()
+		p := command(t, m, "user")
+		h.execs[0].end(137)
+		exit, err := p.Wait(t.Context())
+		if err != nil || exit.Outcome != fumehood.Lost || !exit.Inside || exit.Why != "the guest was killed in the sandbox" {
+			t.Errorf("%+v, %v", exit, err)
+		}
+		command(t, m, "user")
+		command(t, m, "user")
+		if len(h.execs) != 2 || h.execs[1].since != h.execs[0].swept.Began {
+			t.Errorf("%d guests; the second sweeps what began since %d", len(h.execs), h.execs[len(h.execs)-1].since)
+		}
+	})
+}
+
+func TestWhoseDoingALossIs(t *testing.T) {
+	t.Parallel()
+	lost, oom := fumehood.Lost, fumehood.OutOfMemory
+	dead := func(class error) Death { return Death{Err: &fumehood.Error{Class: class, Err: errors.New("dead")}} }
+	for name, c := range map[string]struct {
+		then    func(h *host)
+		user    string
+		code    int
+		outcome fumehood.Outcome
+		why     string // where what ran inside is the reason
+	}{
+		"nobody knows":           {user: "user", outcome: lost},
+		"killed":                 {user: "user", code: 137, outcome: lost, why: "the guest was killed"},
+		"killed for its memory":  {user: "user", code: 137, outcome: oom, then: func(h *host) { h.state.OOMs++ }},
+		"stopped when it ended":  {user: "user", code: wire.WasStopped, outcome: lost, why: "the guest was stopped"},
+		"the daemon's death":     {outcome: lost, then: func(h *host) { h.death = dead(fumehood.ErrUnavailable) }},
+		"a death from inside":    {outcome: lost, why: "dead", then: func(h *host) { h.death = dead(fumehood.ErrBroken) }},
+		"a death of memory":      {outcome: oom, then: func(h *host) { h.death = dead(fumehood.ErrBroken); h.death.OutOfMemory = true }},
+		"its own program's end":  {outcome: lost, why: "the service's own program", then: func(h *host) { h.state.Ends++ }},
+		"its own, before as now": {outcome: lost, then: func(h *host) { h.state.OOMs++ }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				h := &host{state: State{OOMs: 3, Ends: 3}}
+				m := managed(t, h)
+				defer m.Close()
+				p := command(t, m, c.user)
+				if c.then != nil {
+					c.then(h)
+				}
+				h.execs[0].end(c.code)
+				exit, err := p.Wait(t.Context())
+				if err != nil || exit.Outcome != c.outcome || exit.Inside != (c.why != "") || !strings.Contains(exit.Why, c.why) {
+					t.Errorf("%+v, %v", exit, err)
+				}
+			})
+		})
+	}
+}
+
+func TestAGuestThatDoesNotAnswerIsLookedAt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := managed(t, &host{mute: true})
+		defer m.Close()
+		began := time.Now()
+		_, err := m.Own(t.Context())
+		if !errors.Is(err, fumehood.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), "does not answer after 1m0s") || !strings.Contains(fmt.Sprint(err), "it looks bad") || time.Since(began) != time.Minute {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+	})
+}
+
+func TestAStartIsGivenUpWhenItIsClosed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := managed(t, &host{mute: true})
+		failed := make(chan error)
+		go func() {
+			_, err := m.Own(t.Context())
+			failed <- err
+		}()
+		synctest.Wait()
+		began := time.Now()
+		m.Close()
+		if err := <-failed; !errors.Is(err, errClosed) || time.Since(began) != 0 {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		if _, err := m.Own(t.Context()); !errors.Is(err, errClosed) {
+			t.Error(err)
+		}
+	})
+}
+
+func TestRootIsEmpowered(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := &host{lacks: true}
+		m := managed(t, h)
+		defer m.Close()
+		if lacks, err := m.Lacks(t.Context(), "root"); err != nil || !lacks {
+			t.Errorf("%v, %v", lacks, err)
+		}
+		if _, err := m.Of(t.Context(), "root"); err != nil || len(h.execs) != 3 {
+			t.Errorf("%d were started: %v", len(h.execs), err)
+		}
+	})
+}
+
+func TestAStartThatLosesItsGuestSaysSo(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := &host{mute: true}
+		m := managed(t, h)
+		m.Serves = true
+		if err := m.Attach(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		h.execs[0].end(1)
+		h.state.Over = true
+		err := m.Ready(t.Context())
+		var lost Lost
+		if !errors.As(err, &lost) || !strings.Contains(fmt.Sprint(err), "so it complains") || m.Main() != nil {
+			t.Error(err)
+		}
+	})
+}

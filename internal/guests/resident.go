@@ -1,0 +1,177 @@
+package guests
+
+import (
+	"cmp"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/wire"
+	"github.com/fumehood/fumehood/internal/wire/client"
+)
+
+// In a kept sandbox the guest of each service's own user is a resident: it outlives the process that has started it, and its
+// detached commands do so too. It is the main process where that is ours; else the first who needs it starts it. Other users,
+// by whom commands are detached, have residents beside it. Later processes reach it by a relay, which connects them with an
+// abstract unix socket, and each side proves to the other that it knows the sandbox's key. Who can read that can run
+// commands there anyway, and what runs in the sandbox can not. The relay, which such could tamper with, never sees it.
+
+// residence is the name of the socket of a user's resident guest, and what that guest and its hosts prove to know; empty is the
+// service's own user. Containers may share a network, and so the names in it: nobody without the key can foresee this one.
+// Each guest has a secret of its own, for a relay may be led to another one's socket.
+func (m *Manager) residence(user string) (name string, secret []byte) {
+	what := " " + m.ID
+	if user != "" {
+		what += " " + user
+	}
+	of := func(purpose string) []byte {
+		mac := hmac.New(sha256.New, m.Key)
+		_, _ = io.WriteString(mac, purpose+what) // it never fails
+		return mac.Sum(nil)
+	}
+	return "fumehood-" + hex.EncodeToString(of("residence")[:16]), of("secret")
+}
+
+// reside makes a guest that this process has started the resident.
+func (m *Manager) reside(ctx context.Context, g *client.Guest) error {
+	name, secret := m.residence("")
+	if err := g.Reside(ctx, name, secret); err != nil {
+		return m.explainLost(ctx, err)
+	}
+	return nil
+}
+
+// errNobody says that there is no resident guest.
+var errNobody = errors.New("there is no resident guest")
+
+// meetings is how often the resident guest is looked for, and started where there is none: another process
+// may start one at the same time.
+const meetings = 3
+
+// meet connects to a user's resident guest, which it starts where there is none and it is not the main process. One that
+// it starts kills what the commands of another have left that began at since and has died; 0 where none is known.
+func (m *Manager) meet(ctx context.Context, user string, since uint64) (*guest, error) {
+	for range meetings {
+		g, err := m.relayed(ctx, user)
+		if !errors.Is(err, errNobody) {
+			return g, err
+		}
+		if m.Serves && user == "" {
+			return nil, &fumehood.Error{
+				Class: fumehood.ErrUnavailable, Err: errors.New("nobody listens in the sandbox: its start is not over, or others have started its container again"),
+				Hint: "remove it with `fumehood down " + m.Sandbox + "` and start a new one",
+			}
+		}
+		g, err = m.settle(ctx, user, since)
+		if !errors.Is(err, client.ErrTaken) {
+			return g, err
+		}
+	}
+	return nil, &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("the resident guest comes and goes")}
+}
+
+// relayed connects to a user's resident guest by a relay. The error is an errNobody where there is none.
+func (m *Manager) relayed(ctx context.Context, user string) (*guest, error) {
+	name, secret := m.residence(user)
+	rw, err := m.Relay(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	g := &guest{}
+	g.Guest, err = client.Meet(ctx, rw, secret)
+	if err == nil {
+		if err = g.Ready(ctx); err == nil {
+			g.swept, err = g.Sweep(ctx, nil, 0)
+		}
+		if err == nil {
+			return g, nil
+		}
+		g.Close()
+		return nil, Saying(m.explainLost(ctx, err), rw.Complaint())
+	}
+	var exit fumehood.Exit
+	var werr error
+	if errors.Is(err, io.EOF) { // the relay has ended, and tells why
+		exit, werr = rw.Wait(ctx)
+	}
+	_ = rw.Close()
+	if exit.Outcome == fumehood.Exited && exit.Code == wire.NobodyListens {
+		return nil, errNobody
+	}
+	return nil, errors.Join(Saying(m.explainLost(ctx, err), rw.Complaint()), werr)
+}
+
+// settle starts a guest and makes it the user's resident, see meet.
+func (m *Manager) settle(ctx context.Context, user string, since uint64) (*guest, error) {
+	c := m.begin(ctx, nil)
+	var err error
+	if c.guest, err = m.launch(ctx, cmp.Or(user, m.User), since); err != nil {
+		return nil, err
+	}
+	name, secret := m.residence(user)
+	if err := c.guest.Reside(ctx, name, secret); err != nil {
+		return nil, c.failed(ctx, err)
+	}
+	return c.guest, nil
+}
+
+// keeper returns the guest that keeps detached commands.
+func (m *Manager) keeper(ctx context.Context) (*client.Guest, error) {
+	if m.Key == nil {
+		return nil, &fumehood.Error{
+			Class: fumehood.ErrUnsupported, Err: errors.New("only guests of kept sandboxes keep detached commands"),
+			Hint: "set Keep in the sandbox's spec, or start it by `fumehood up`",
+		}
+	}
+	return m.Own(ctx)
+}
+
+// detach starts a command that outlives this process.
+func (m *Manager) detach(ctx context.Context, cmd fumehood.Cmd, out fumehood.Sink) (fumehood.ProcessBackend, error) {
+	m.Ran.Store(true)
+	if cmd.User != "" && cmd.User != m.User {
+		return m.detachAs(ctx, cmd, out)
+	}
+	g, err := m.keeper(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p, err := g.Detach(ctx, cmd, 0, out)
+	if err != nil {
+		return nil, m.explainLost(ctx, err)
+	}
+	return p, nil
+}
+
+// Detached lists the service's detached commands.
+func (m *Manager) Detached(ctx context.Context) ([]fumehood.DetachedInfo, error) {
+	g, err := m.keeper(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all, err := g.Detached(ctx)
+	if err != nil {
+		return nil, m.explainLost(ctx, err)
+	}
+	return m.ofOthers(ctx, g, all)
+}
+
+// Join looks at a detached command.
+func (m *Manager) Join(ctx context.Context, info fumehood.DetachedInfo, out fumehood.Sink) (fumehood.DetachedBackend, error) {
+	g, err := m.keeper(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if info.User != "" {
+		return m.joinAs(ctx, g, info, out)
+	}
+	p, err := g.Join(ctx, info, out)
+	if err != nil {
+		return nil, m.explainLost(ctx, err)
+	}
+	return p, nil
+}

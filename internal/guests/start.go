@@ -1,0 +1,118 @@
+package guests
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/wire/client"
+)
+
+// start starts a guest by the Host. What the commands of a dead one left is killed first: by the main process, since
+// the new guest could perhaps not be started beside it, and by the new one, since the main process may not be allowed to.
+func (m *Manager) start(ctx context.Context, user string, u, dead *guest) (err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, m.Within, Slow(m.Within))
+	defer cancel()
+	defer func() {
+		if err != nil && errors.Is(err, ctx.Err()) {
+			err = fmt.Errorf("%w: %s", context.Cause(ctx), err.Error()) // it may tell what the guest complains of
+		}
+		if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			err = m.Look(ctx, err)
+		}
+	}()
+	if dead != nil && m.main != nil {
+		swept, err := m.main.Sweep(ctx, &dead.swept.User, dead.swept.Began)
+		if err != nil {
+			return m.explainLost(ctx, err)
+		}
+		m.survived(user, swept.Survivors)
+	}
+	if user == "" && m.Key != nil {
+		met, err := m.meet(ctx, "", dead.began())
+		if err == nil {
+			u.Guest, u.swept = met.Guest, met.swept
+		}
+		return err
+	}
+	if user == "" {
+		user = m.User
+	}
+	l, err := m.launch(ctx, user, dead.began())
+	if err != nil {
+		return err
+	}
+	if err := m.move(ctx, l.Guest); err != nil { // code in the sandbox may have got in its way
+		m.Log.Debug("a guest is reached through the daemon only", "user", user, "error", err)
+	}
+	u.Guest, u.exec, u.swept = l.Guest, l.exec, l.swept
+	return nil
+}
+
+// launch starts a guest of a user, and has it kill what another one left that began at since and has died; 0 where there
+// was none. One that is root without the service's capabilities is started once more, with them.
+func (m *Manager) launch(ctx context.Context, user string, since uint64) (*guest, error) {
+	u, err := m.launchBy(ctx, m.Exec, user, since)
+	if err != nil || !u.swept.Lacks {
+		return u, err
+	}
+	u.Close()
+	h, ok := m.Host.(Empowerer)
+	if !ok {
+		return nil, &fumehood.Error{Class: fumehood.ErrUnsupported, Err: errors.New("root would have no capabilities here")}
+	}
+	u, err = m.launchBy(ctx, h.ExecEmpowered, user, since)
+	if err == nil && u.swept.Lacks {
+		u.Close()
+		return nil, h.Powerless()
+	}
+	return u, err
+}
+
+// Lacks asks a guest of a user whether it is root without root's capabilities.
+func (m *Manager) Lacks(ctx context.Context, user string) (bool, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, m.Within, Slow(m.Within))
+	defer cancel()
+	u, err := m.launchBy(ctx, m.Exec, user, 0)
+	if err != nil {
+		return false, err
+	}
+	u.Close()
+	return u.swept.Lacks, nil
+}
+
+// launchBy starts a guest in one of the Host's ways.
+func (m *Manager) launchBy(ctx context.Context, exec func(ctx context.Context, user string) (Exec, error), user string, since uint64) (*guest, error) {
+	c := m.begin(ctx, &guest{})
+	rw, err := exec(ctx, user)
+	if err != nil {
+		err = m.broken(ctx, err) // it is about the guest, of which it does not speak, and not about the command
+		return nil, &fumehood.Error{Op: "start the guest", Class: fumehood.ClassOf(err), Err: err}
+	}
+	u := c.guest
+	u.Guest, u.exec = client.New(rw), rw
+	if err = u.Ready(ctx); err == nil {
+		u.swept, err = u.Sweep(ctx, nil, since)
+	}
+	if err != nil {
+		return nil, m.broken(ctx, c.failed(ctx, err))
+	}
+	m.survived(user, u.swept.Survivors)
+	return u, nil
+}
+
+// broken makes an ErrBroken of what is not there because the service's own program has ended by itself since it was ready.
+func (m *Manager) broken(ctx context.Context, err error) error {
+	if m.Serves || !m.HasEnded(ctx) || !errors.Is(err, fumehood.ErrUnavailable) && !errors.Is(err, fumehood.ErrInfrastructure) {
+		return err
+	}
+	return &fumehood.Error{Class: fumehood.ErrBroken, Err: err}
+}
+
+// survived tells of processes of a dead guest that could not be killed.
+func (m *Manager) survived(user string, n int) {
+	if n > 0 {
+		m.Log.Warn("a guest has died, and what its commands left cannot be killed", "user", user, "processes", n)
+	}
+}

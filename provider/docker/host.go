@@ -1,0 +1,139 @@
+package docker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/guests"
+)
+
+// host is how the guests of a service are reached: by the Engine.
+type host struct{ *service }
+
+var (
+	_ guests.Host      = host{}
+	_ guests.Empowerer = host{}
+)
+
+// newGuests makes the manager of a service's guests.
+func newGuests(s *service) *guests.Manager {
+	c := guests.Config{
+		Host: host{s}, User: s.info.User, Serves: s.Serves, ID: s.id,
+		Sockets: func() string {
+			if !s.sb.hasSockets() {
+				return ""
+			}
+			return s.sb.socketsFolder(s.Name)
+		},
+		SocketDir: compose.SocketDir,
+		Look:      func(ctx context.Context, err error) error { return s.seen(ctx, err, "") },
+	}
+	if sb := s.sb; sb != nil { // else it is only to be described
+		c.Sandbox, c.Within, c.Ran, c.NoSockets = sb.spec.Name, sb.p.guestWithin, &sb.ran, sb.p.noSockets
+		c.Log = sb.p.opts.Logger.With("sandbox", sb.spec.Name, "service", s.Name)
+		if !sb.direct() {
+			c.Key = sb.key
+		}
+	}
+	return guests.New(c)
+}
+
+// Attach connects to the main process.
+func (h host) Attach(ctx context.Context) (guests.Conn, error) {
+	d, err := h.sb.p.engine.Attach(ctx, h.id)
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// Exec starts a guest by an exec.
+func (h host) Exec(ctx context.Context, user string) (guests.Exec, error) {
+	return h.serve(ctx, h.sb.p.engine.ExecDuplex, user)
+}
+
+// Relay starts a relay by an exec.
+func (h host) Relay(ctx context.Context, name string) (guests.Exec, error) {
+	e, err := h.sb.p.engine.ExecDuplex(ctx, h.sb.p.watch, h.id, h.info.User, h.Guest, "relay", name)
+	if err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// ExecEmpowered starts a guest by an exec with all capabilities.
+func (h host) ExecEmpowered(ctx context.Context, user string) (guests.Exec, error) {
+	keep := "--capabilities=" + strconv.FormatUint(h.containers[0].Bounding, 16)
+	e, err := h.serve(ctx, h.sb.p.engine.ExecPrivileged, user, keep)
+	if engine.LacksCapabilities(err) {
+		return nil, h.errPowerless()
+	}
+	return e, err
+}
+
+// Powerless is the error of what root cannot do.
+func (h host) Powerless() error { return h.errPowerless() }
+
+// execer is one of the Engine's ways to start a program.
+type execer func(ctx context.Context, w *engine.Watch, container, user string, args ...string) (*engine.ExecStream, error)
+
+func (h host) serve(ctx context.Context, exec execer, user string, args ...string) (guests.Exec, error) {
+	if err := checkUsers(ctx, h.checkRegular); err != nil {
+		return nil, err
+	}
+	e, err := exec(ctx, h.sb.p.watch, h.id, user, append([]string{h.Guest, "serve"}, args...)...)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = cmp.Or(h.trapped(ctx), err)
+		}
+		return nil, err
+	}
+	if err := h.checkUnended(ctx); err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
+	return e, nil
+}
+
+// checkUnended refuses a guest in a container that was started again. Its program may have put links in the way of what was
+// mounted then, even of the Engine's own files such as /etc/hosts, and so have had another program mounted over the guest.
+func (s *service) checkUnended(ctx context.Context) error {
+	state, err := s.sb.p.engine.Inspect(ctx, s.id)
+	if err != nil || !state.Ended {
+		return err
+	}
+	class := fumehood.ErrUnsupported
+	if s.guests.HasEnded(ctx) {
+		class = fumehood.ErrBroken // by what has run since the sandbox was started
+	}
+	return &fumehood.Error{
+		Class: class,
+		Err:   errors.New("its container has ended and was started again: what ran in it may have replaced the guest, so no command can be trusted there"),
+		Hint:  "keep the service from ending, for example by depends_on with a condition, or have the Engine run the command (Cmd.Direct, or --transport engine)",
+	}
+}
+
+// State is what the Engine's events have told.
+func (h host) State(ctx context.Context, within time.Duration, satisfies func(guests.State) bool) guests.State {
+	state := func(s engine.ContainerState) guests.State {
+		return guests.State{Over: over(s), Paused: s.Paused, OOMs: s.OOMs, Ends: s.Alones}
+	}
+	if satisfies == nil {
+		return state(h.sb.p.watch.State(h.id))
+	}
+	return state(h.sb.p.watch.Await(ctx, h.id, within, func(s engine.ContainerState) bool { return satisfies(state(s)) }))
+}
+
+// over reports whether a container has died, or was removed.
+func over(s engine.ContainerState) bool { return s.Died || !s.Started }
+
+// Death is how the container has ended.
+func (h host) Death(ctx context.Context) guests.Death {
+	err := h.death(ctx)
+	return guests.Death{Err: err, OutOfMemory: err != nil && h.diedOfMemory()}
+}
