@@ -3,6 +3,7 @@
 package spec
 
 import (
+	"errors"
 	"path/filepath"
 	"time"
 
@@ -14,6 +15,18 @@ const (
 	TypeDocker = "docker"
 	TypeLocal  = "local"
 )
+
+// CheckType refuses a file's TypeLocal, as an ErrConfig, unless the user has allowed it: no file can ask for commands that are
+// run on this machine, without isolation. file is the file's name, for the error.
+func CheckType(file, kind string, allowLocal bool) error {
+	if kind != TypeLocal || allowLocal {
+		return nil
+	}
+	return &fumehood.Error{
+		Op: "read", Path: file, Class: fumehood.ErrConfig, Err: errors.New("type local runs commands on this machine, without isolation"),
+		Hint: "allow it with --provider local",
+	}
+}
 
 // What WithDefaults fills in.
 const (

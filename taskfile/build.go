@@ -11,10 +11,9 @@ import (
 
 // building is an environment spec whose image has to be built.
 type building struct {
-	env  *spec.Environment
-	of   []*fumehood.Spec // the sandboxes that have it
-	ids  []string         // of their samples
-	done bool
+	env *spec.Environment
+	of  []*fumehood.Spec // the sandboxes that have it
+	ids []string         // of their samples
 }
 
 // needs notes that a sample's sandbox is of an environment.
@@ -25,15 +24,8 @@ func (e environment) needs(id string, s *fumehood.Spec) {
 	}
 }
 
-// KeepFromImages keeps files and folders of this machine from the contexts of all builds: folders of runs, say, in which
-// answers could be looked up. The task file, files of samples and what only graders see are kept from them anyway, and of
-// what samples are given all that not every sample of the image has. It comes before Build and task.Run.
-func (f *File) KeepFromImages(paths ...string) { f.secrets.Add(paths...) }
-
-// Build builds the images of the environment specs that have a docker.build, each unless it is there of the same inputs
-// (see envimage.Build), and has the sandboxes be of just these. It comes before Options, for a task of the provider
-// docker. progress is told each step; nil tells nobody.
-func (f *File) Build(ctx context.Context, p fumehood.Provider, progress func(tag, step string)) error {
+// build builds the images of the environment specs, and has the sandboxes be of just these.
+func (f *File) build(ctx context.Context, p fumehood.Provider, progress func(tag, step string)) error {
 	for _, b := range f.buildings {
 		b.env.Exclude = f.secrets.Exclude(b.ids)
 		builder, ok := p.(fumehood.ImageBuilder)
@@ -47,7 +39,6 @@ func (f *File) Build(ctx context.Context, p fumehood.Provider, progress func(tag
 		for _, s := range b.of {
 			s.Image = built.ID
 		}
-		b.done = true
 	}
 	return nil
 }

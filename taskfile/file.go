@@ -3,9 +3,10 @@
 // Package taskfile reads task files: YAML that says what an evaluation runs in which sandboxes, and how it is scored.
 //
 //	f, err := taskfile.Read("task.yaml", taskfile.ReadOptions{})
-//	err = f.Build(ctx, provider, nil)
-//	opts, err := f.Options(provider)
-//	for result, err := range task.Run(ctx, opts, f.RunOptions()) {
+//	what, how, err := f.Task(ctx, provider, taskfile.TaskOptions{})
+//	for result, err := range task.Run(ctx, what, how) {
+//
+// Package eval does that and records the results.
 //
 // Files are read strictly: all that is wrong is said at once, by line.
 package taskfile
@@ -55,7 +56,7 @@ type File struct {
 	provider  string
 	byID      map[string]*Sample
 	buildings []*building
-	secrets   buildcontext.Secrets // of which no image is built, see KeepFromImages
+	secrets   buildcontext.Secrets // of which no image is built, see TaskOptions.Exclude
 	// unstarted holds, for attempts whose solver has ended since a step could not be started, what is to be said of it.
 	unstarted sync.Map // of *task.Attempt to string
 }

@@ -65,7 +65,7 @@ func Read(path string, opts ReadOptions) (*File, error) {
 		return nil, &fumehood.Error{Op: "read task", Path: path, Class: fumehood.ErrConfig, Err: err}
 	}
 	f := &File{File: path, byID: map[string]*Sample{}}
-	f.KeepFromImages(path)
+	f.secrets.Add(path)
 	d := &strict.Decoder{File: path, Forms: forms, Types: types, MaxAliased: opts.maxAliased}
 	if d.Document(text, maxTask, "a task", f) {
 		own := source{file: path, dir: dir, gate: gate}
@@ -81,7 +81,7 @@ func Read(path string, opts ReadOptions) (*File, error) {
 	}
 	var errs []error
 	for _, name := range f.SamplesFrom {
-		f.KeepFromImages(inDir(dir, name))
+		f.secrets.Add(inDir(dir, name))
 		more, err := samplesOf(gate, inDir(dir, name), opts)
 		errs = append(errs, err)
 		f.Samples = append(f.Samples, more...)
@@ -93,7 +93,7 @@ func Read(path string, opts ReadOptions) (*File, error) {
 			if s == nil { // one of the errors
 				continue
 			}
-			f.KeepFromImages(s.source.file)
+			f.secrets.Add(s.source.file)
 		}
 		f.Samples = append(f.Samples, more...)
 	}

@@ -169,11 +169,10 @@ func TestEveryKeyIsRead(t *testing.T) {
 func TestOptionsAreThoseOfTheTask(t *testing.T) {
 	f, _ := mustLay(t, allFiles)
 	p := fake.New(fake.Options{})
-	opts, err := f.Options(p)
+	opts, run, err := f.Task(t.Context(), p, TaskOptions{})
 	if err != nil || opts.Name != "all" || opts.SetupTimeout != 90*time.Second || len(opts.Samples) != 4 || opts.Samples[1].Spec.Image != "busybox" {
 		t.Errorf("got %+v, %v", opts, err)
 	}
-	run := f.RunOptions()
 	if run.Epochs != 3 || run.Timeout != 5*time.Minute || run.Solve == nil || run.Score == nil {
 		t.Errorf("got %+v", run)
 	}

@@ -73,7 +73,7 @@ func (f *File) noteFiles(s *Sample) {
 	}
 	if s.grader != nil {
 		for _, m := range s.grader.Hidden {
-			f.KeepFromImages(m.Host)
+			f.secrets.Add(m.Host)
 		}
 	}
 }

@@ -14,36 +14,40 @@ import (
 // Provider is the name of the provider that the task needs: "docker", or "local" where its environment specs say so.
 func (f *File) Provider() string { return f.provider }
 
-// Options are the task for task.Init and task.Run; its images have been built, see Build. A task of one type is not run by the other's provider, which is an
+// TaskOptions say how a File becomes a task.
+type TaskOptions struct {
+	// Exclude are files and folders of this machine that no image is built of, wherever the context of a build has them:
+	// folders of runs, say, in which answers could be looked up. So are, without being named, the task file, files of samples,
+	// and what only graders see; and of what samples are given, all that not every sample of the image has.
+	Exclude []string
+	// Progress is told each step of a build. It may be nil.
+	Progress func(tag, step string)
+}
+
+// Task returns the task for task.Init and task.Run, and how task.Run runs it: Epochs, Timeout, Solve and Score. First it builds
+// the images of the environment specs that have a docker.build, each unless it is there of the same inputs (see
+// envimage.Build); the sandboxes are of just these. A task of one type is not run by the other's provider, which is an
 // ErrConfig: containers would become processes of this machine, or the other way round.
-func (f *File) Options(p fumehood.Provider) (task.Options, error) {
+func (f *File) Task(ctx context.Context, p fumehood.Provider, opts TaskOptions) (task.Options, task.RunOptions, error) {
 	if name := p.Name(); name != f.provider && (name == spec.TypeLocal || f.provider == spec.TypeLocal) {
-		return task.Options{}, &fumehood.Error{
+		return task.Options{}, task.RunOptions{}, &fumehood.Error{
 			Op: "read task", Path: f.File, Class: fumehood.ErrConfig, Err: fmt.Errorf("it needs the provider %s, and not %s", f.provider, name),
 		}
 	}
-	for _, b := range f.buildings {
-		if !b.done {
-			return task.Options{}, &fumehood.Error{
-				Op: "read task", Path: f.File, Class: fumehood.ErrConfig, Err: fmt.Errorf("the image of %s is not built", b.env.File), Hint: "call File.Build first",
-			}
-		}
+	f.secrets.Add(opts.Exclude...)
+	if err := f.build(ctx, p, opts.Progress); err != nil {
+		return task.Options{}, task.RunOptions{}, err
 	}
-	opts := task.Options{Name: f.Name, Provider: p, SetupTimeout: f.SetupTimeout, Exclude: f.secrets.Exclude}
+	what := task.Options{Name: f.Name, Provider: p, SetupTimeout: f.SetupTimeout, Exclude: f.secrets.Exclude}
 	for _, s := range f.Samples {
 		sample := s.content
 		sample.Spec = &s.spec
 		if s.grader != nil {
 			sample.Others = []fumehood.Spec{s.grader.Sandbox()}
 		}
-		opts.Samples = append(opts.Samples, sample)
+		what.Samples = append(what.Samples, sample)
 	}
-	return opts, nil
-}
-
-// RunOptions are what task.Run needs besides: Epochs, Timeout, Solve and Score.
-func (f *File) RunOptions() task.RunOptions {
-	return task.RunOptions{Epochs: f.Epochs, Timeout: limit(f.AttemptTimeout), Solve: f.solve, Score: f.score}
+	return what, task.RunOptions{Epochs: f.Epochs, Timeout: limit(f.AttemptTimeout), Solve: f.solve, Score: f.score}, nil
 }
 
 // sample is the one that an attempt is at.

@@ -32,15 +32,12 @@ func run(t *testing.T, f *File, p fumehood.Provider) map[string]task.SampleResul
 			t.Error(err)
 		}
 	})
-	if err := f.Build(t.Context(), p, nil); err != nil {
-		t.Fatal(err)
-	}
-	opts, err := f.Options(p)
+	opts, how, err := f.Task(t.Context(), p, TaskOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	results := map[string]task.SampleResult{}
-	for r, err := range task.Run(t.Context(), opts, f.RunOptions()) {
+	for r, err := range task.Run(t.Context(), opts, how) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -157,11 +154,11 @@ func TestATaskIsNotRunByTheOtherTypesProvider(t *testing.T) {
 		t.Fatal(err)
 	}
 	f, _ := mustLay(t, map[string]string{"task.yaml": "{name: t, command: [a], samples: [{id: x}]}"})
-	if _, err := f.Options(p); !errors.Is(err, fumehood.ErrConfig) {
+	if _, _, err := f.Task(t.Context(), p, TaskOptions{}); !errors.Is(err, fumehood.ErrConfig) {
 		t.Errorf("got %v", err)
 	}
 	f, _ = mustLay(t, map[string]string{"task.yaml": "{name: t, command: [echo, hi], environment: {file: env.yaml}, samples: [{id: x, expect: {stdout: {exact: \"hi\\n\"}}}]}", "env.yaml": "{type: local}"})
-	if _, err := f.Options(inMemory()); !errors.Is(err, fumehood.ErrConfig) {
+	if _, _, err := f.Task(t.Context(), inMemory(), TaskOptions{}); !errors.Is(err, fumehood.ErrConfig) {
 		t.Errorf("got %v", err)
 	}
 	if got := said(run(t, f, p)["x"]); got != "1  | 1 exited 0 hi\n" {
@@ -232,7 +229,7 @@ print(json.dumps({"score": int(out == "42\n"), "reasons": [] if out == "42\n" el
 func TestTheImagesOfEnvironmentSpecsAreBuilt(t *testing.T) {
 	t.Parallel()
 	p := dockertest.Provider(t, docker.Options{NoSweep: true})
-	f, dir := mustLay(t, map[string]string{
+	f, _ := mustLay(t, map[string]string{
 		"task.yaml": `
 name: built
 command: cat /made
@@ -244,10 +241,7 @@ samples: [{id: both}, {id: other, environment: {image: fumehood-test/busybox, wo
 		"env/env.yaml":   "{type: docker, name: test-" + strings.ToLower(rand.Text()[:10]) + ", docker: {build: {}}}",
 		"env/Dockerfile": "FROM fumehood-test/busybox\nRUN echo yes >/made\n",
 	})
-	if _, err := f.Options(p); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), filepath.Join(dir, "env/env.yaml")+" is not built") {
-		t.Errorf("got %v", err)
-	}
-	if err := f.Build(t.Context(), inMemory(), nil); !errors.Is(err, fumehood.ErrUnsupported) {
+	if _, _, err := f.Task(t.Context(), inMemory(), TaskOptions{}); !errors.Is(err, fumehood.ErrUnsupported) {
 		t.Errorf("got %v", err)
 	}
 	results := run(t, f, p)

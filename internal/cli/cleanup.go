@@ -14,7 +14,7 @@ import (
 	"github.com/fumehood/fumehood/session"
 )
 
-func (a *app) newCleanupCommand() *cobra.Command {
+func (a *commandLine) newCleanupCommand() *cobra.Command {
 	var opts fumehood.CleanupOptions
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -47,7 +47,7 @@ of a user whose secret was lost. --foreign removes them by name or pattern.`,
 	return cmd
 }
 
-func (a *app) cleanup(ctx context.Context, opts fumehood.CleanupOptions, asJSON bool) error {
+func (a *commandLine) cleanup(ctx context.Context, opts fumehood.CleanupOptions, asJSON bool) error {
 	a.quietly()
 	found, err := a.cleanAll(ctx, opts)
 	if found == nil && err != nil {
@@ -64,7 +64,7 @@ type cleaner func(context.Context, fumehood.CleanupOptions) ([]fumehood.Leftover
 
 // cleanAll cleans up at the provider, and among the folders of local sandboxes and of sessions, at each
 // those that are named and are there.
-func (a *app) cleanAll(ctx context.Context, opts fumehood.CleanupOptions) ([]fumehood.Leftover, error) {
+func (a *commandLine) cleanAll(ctx context.Context, opts fumehood.CleanupOptions) ([]fumehood.Leftover, error) {
 	at := func(provider string) cleaner {
 		return func(ctx context.Context, opts fumehood.CleanupOptions) ([]fumehood.Leftover, error) {
 			return a.cleanOne(ctx, provider, opts)
@@ -105,7 +105,7 @@ func (a *app) cleanAll(ctx context.Context, opts fumehood.CleanupOptions) ([]fum
 
 // cleanSessions removes the folders of sessions. What belongs to root in them, containers remove, if the
 // daemon answers.
-func (a *app) cleanSessions(ctx context.Context, opts fumehood.CleanupOptions) (found []fumehood.Leftover, err error) {
+func (a *commandLine) cleanSessions(ctx context.Context, opts fumehood.CleanupOptions) (found []fumehood.Leftover, err error) {
 	dry := opts
 	dry.DryRun = true
 	plan, err := session.Cleanup(ctx, nil, "", dry)
@@ -122,7 +122,7 @@ func (a *app) cleanSessions(ctx context.Context, opts fumehood.CleanupOptions) (
 	return session.Cleanup(ctx, p, "", opts)
 }
 
-func (a *app) cleanOne(ctx context.Context, name string, opts fumehood.CleanupOptions) (found []fumehood.Leftover, err error) {
+func (a *commandLine) cleanOne(ctx context.Context, name string, opts fumehood.CleanupOptions) (found []fumehood.Leftover, err error) {
 	p, err := a.open(ctx, name)
 	if err != nil {
 		return nil, err
@@ -149,7 +149,7 @@ func action(l fumehood.Leftover, dryRun bool) string {
 }
 
 // printLeftovers prints what was found, each sandbox with its objects, and the caches.
-func (a *app) printLeftovers(found []fumehood.Leftover, dryRun bool) error {
+func (a *commandLine) printLeftovers(found []fumehood.Leftover, dryRun bool) error {
 	if len(found) == 0 {
 		_, err := fmt.Fprintln(a.Out, "nothing of Fumehood's is there")
 		return err
@@ -195,7 +195,7 @@ type leftoverJSON struct {
 	Error   *errorJSON `json:"error"`
 }
 
-func (a *app) printLeftoversJSON(found []fumehood.Leftover) error {
+func (a *commandLine) printLeftoversJSON(found []fumehood.Leftover) error {
 	all := make([]leftoverJSON, len(found))
 	for i, l := range found {
 		all[i] = leftoverJSON{

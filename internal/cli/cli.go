@@ -55,8 +55,8 @@ func usageError(format string, a ...any) error {
 	return &exitError{code: exitUsage, err: fmt.Errorf(format, a...)}
 }
 
-// app is what all commands share.
-type app struct {
+// commandLine is what all commands share.
+type commandLine struct {
 	Streams
 	settings  settings
 	log       *slog.Logger
@@ -84,7 +84,7 @@ func Main(ctx context.Context, args []string, streams Streams) int {
 
 func run(ctx context.Context, args []string, streams Streams) int {
 	streams.Out = &output{w: streams.Out, ending: ctx.Done()}
-	a := &app{Streams: streams, settings: settings{env: os.LookupEnv, configFile: configFile()}}
+	a := &commandLine{Streams: streams, settings: settings{env: os.LookupEnv, configFile: configFile()}}
 	a.log = slog.New(newLogHandler(streams.Err, slog.LevelInfo)) // until flags say otherwise
 	root := a.rootCommand()                                      //nolint:contextcheck // commands get theirs from ExecuteContext
 	root.SetArgs(args)
@@ -93,7 +93,7 @@ func run(ctx context.Context, args []string, streams Streams) int {
 }
 
 // finish says what went wrong and returns the exit code. command is the command that was run.
-func (a *app) finish(ctx context.Context, command string, err error) int {
+func (a *commandLine) finish(ctx context.Context, command string, err error) int {
 	if err == nil {
 		return 0
 	}
@@ -115,7 +115,7 @@ func (a *app) finish(ctx context.Context, command string, err error) int {
 }
 
 // complain says on standard error why the program ends with a code of its own.
-func (a *app) complain(message string, code int, err error) {
+func (a *commandLine) complain(message string, code int, err error) {
 	if a.logFormat == logJSON {
 		args := []any{"exit_code", code}
 		if fumehood.ClassOf(err) != nil || code == exitUsage { // else it is the command's own end
@@ -147,7 +147,7 @@ func exitCode(err error) int {
 	return exitFailure
 }
 
-func (a *app) rootCommand() *cobra.Command {
+func (a *commandLine) rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "fumehood",
 		Short: "Run untrusted code in disposable sandboxes",

@@ -17,7 +17,7 @@ type configOptions struct {
 	json bool
 }
 
-func (a *app) newConfigCommand(runF func(context.Context, *app, configOptions) error) *cobra.Command {
+func (a *commandLine) newConfigCommand(runF func(context.Context, *commandLine, configOptions) error) *cobra.Command {
 	var f projectFlags
 	var opts configOptions
 	cmd := &cobra.Command{
@@ -54,7 +54,7 @@ takes an image's entrypoint for one that adds nothing.`,
 	return cmd
 }
 
-func showConfig(ctx context.Context, a *app, opts configOptions) error {
+func showConfig(ctx context.Context, a *commandLine, opts configOptions) error {
 	opts.spec.Runtime = a.runtime
 	c, err := docker.ResolveCompose(ctx, opts.spec)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-func (a *app) newConnectCommand() *cobra.Command {
+func (a *commandLine) newConnectCommand() *cobra.Command {
 	var n named
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -51,7 +51,7 @@ func newPortJSON(p fumehood.Port) portJSON {
 	return portJSON{Address: p.Address, Host: p.Host, Container: p.Container, Protocol: p.Protocol}
 }
 
-func (a *app) connect(ctx context.Context, n named, asJSON bool) error {
+func (a *commandLine) connect(ctx context.Context, n named, asJSON bool) error {
 	return a.in(ctx, n, func(sb *fumehood.Sandbox, svc *fumehood.Service) error {
 		c, err := svc.Connection(ctx)
 		if err != nil {

@@ -7,16 +7,17 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/app"
 )
 
 // cpOptions are what `fumehood cp` was asked to do.
 type cpOptions struct {
 	named
-	transfer
+	app.Transfer
 	out bool
 }
 
-func (a *app) newCpCommand(runF func(context.Context, *app, cpOptions) error) *cobra.Command {
+func (a *commandLine) newCpCommand(runF func(context.Context, *commandLine, cpOptions) error) *cobra.Command {
 	var opts cpOptions
 	var linksAsText bool
 	cmd := &cobra.Command{
@@ -32,10 +33,10 @@ looks like NAME:PATH is written with ./ before it.`,
 		Args: wantArguments("SOURCE", "TARGET"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
-			if opts.name, opts.transfer, opts.out, err = parseCopy(args[0], args[1]); err != nil {
+			if opts.name, opts.Transfer, opts.out, err = parseCopy(args[0], args[1]); err != nil {
 				return err
 			}
-			opts.linksAsText = linksAsText
+			opts.LinksAsText = linksAsText
 			return runF(cmd.Context(), a, opts)
 		},
 	}
@@ -49,22 +50,22 @@ looks like NAME:PATH is written with ./ before it.`,
 var inSandboxRE = regexp.MustCompile(`^([a-z0-9][a-z0-9_-]+):(.+)$`)
 
 // parseCopy reads the two arguments, one of which is in a sandbox.
-func parseCopy(source, target string) (name string, t transfer, out bool, err error) {
+func parseCopy(source, target string) (name string, t app.Transfer, out bool, err error) {
 	from, to := inSandboxRE.FindStringSubmatch(source), inSandboxRE.FindStringSubmatch(target)
 	switch {
 	case (from == nil) == (to == nil) || source == "" || target == "":
 		return "", t, false, usageError("one of %q and %q has to be in a sandbox, NAME:PATH, and the other on this machine", source, target)
 	case to != nil:
-		return to[1], transfer{host: source, sandbox: to[2]}, false, nil
+		return to[1], app.Transfer{Host: source, Sandbox: to[2]}, false, nil
 	}
-	return from[1], transfer{host: target, sandbox: from[2]}, true, nil
+	return from[1], app.Transfer{Host: target, Sandbox: from[2]}, true, nil
 }
 
-func runCp(ctx context.Context, a *app, opts cpOptions) error {
+func runCp(ctx context.Context, a *commandLine, opts cpOptions) error {
 	return a.in(ctx, opts.named, func(_ *fumehood.Sandbox, svc *fumehood.Service) error {
 		if opts.out {
-			return opts.copyOut(ctx, svc)
+			return opts.CopyOut(ctx, svc)
 		}
-		return opts.copyIn(ctx, svc)
+		return opts.CopyIn(ctx, svc)
 	})
 }

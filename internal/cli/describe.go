@@ -2,28 +2,20 @@ package cli
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/envimage"
+	"github.com/fumehood/fumehood/internal/app"
 	"github.com/fumehood/fumehood/spec"
 )
 
-// described is a sandbox as a command's flags and what -f names describe it.
-type described struct {
-	fumehood.Spec
-	provider string            // which one starts it
-	env      *spec.Environment // of an environment spec
-}
-
 // describe completes what a command's flags say of a sandbox with what -f names. A Compose project and a
 // Dockerfile say themselves what such flags say; over an environment spec the flags win.
-func (a *app) describe(f *projectFlags, s fumehood.Spec) (described, error) {
-	d := described{Spec: s, provider: a.provider}
+func (a *commandLine) describe(f *projectFlags, s fumehood.Spec) (app.Described, error) {
+	d := app.Described{Spec: s, Provider: a.provider}
 	found, err := f.discover()
 	if err != nil {
 		return d, err
@@ -44,15 +36,15 @@ func (a *app) describe(f *projectFlags, s fumehood.Spec) (described, error) {
 		d.Spec = a.withoutSettings(s, false) // its services that set no limits have those of the settings
 		d.Compose = &c
 	case spec.FoundEnvironment:
-		if d.env, err = spec.Load(found.Files[0]); err != nil {
+		if d.Environment, err = spec.Load(found.Files[0]); err != nil {
 			return d, err
 		}
-		f.over(d.env)
-		d.provider = d.env.Type
-		if err := a.allowed(d.env.File, d.provider); err != nil {
+		f.over(d.Environment)
+		d.Provider = d.Environment.Type
+		if err := a.allowed(d.Environment.File, d.Provider); err != nil {
 			return d, err
 		}
-		if d.Spec, err = a.ofEnvironment(d.env, a.withoutSettings(s, true)); err != nil {
+		if d.Spec, err = a.ofEnvironment(d.Environment, a.withoutSettings(s, true)); err != nil {
 			return d, err
 		}
 	case spec.FoundNothing:
@@ -66,7 +58,7 @@ func (a *app) describe(f *projectFlags, s fumehood.Spec) (described, error) {
 
 // ofEnvironment is the sandbox of an environment spec with what flags say over it. There is no workspace: relative
 // paths of mounts start at the spec's folder.
-func (a *app) ofEnvironment(e *spec.Environment, s fumehood.Spec) (fumehood.Spec, error) {
+func (a *commandLine) ofEnvironment(e *spec.Environment, s fumehood.Spec) (fumehood.Spec, error) {
 	dir, err := filepath.Abs(filepath.Dir(e.File))
 	if err != nil {
 		return s, err
@@ -96,7 +88,7 @@ func (a *app) ofEnvironment(e *spec.Environment, s fumehood.Spec) (fumehood.Spec
 }
 
 // withoutSettings drops what no flag says but a setting, which counts where nothing else says it.
-func (a *app) withoutSettings(s fumehood.Spec, limits bool) fumehood.Spec {
+func (a *commandLine) withoutSettings(s fumehood.Spec, limits bool) fumehood.Spec {
 	for flag, value := range map[string]*string{"image": &s.Image, "user": &s.User, "workdir": &s.Dir, "network": &s.Network} {
 		if a.settings.used[flag] {
 			*value = ""
@@ -114,24 +106,8 @@ func (a *app) withoutSettings(s fumehood.Spec, limits bool) fumehood.Spec {
 	return s
 }
 
-// start starts what was described, and builds the image of an environment spec first if it says how.
-func (a *app) start(ctx context.Context, p fumehood.Provider, d described) (*fumehood.Sandbox, error) {
-	if d.env != nil && d.env.Type == spec.TypeDocker && d.env.Docker.Build != nil && d.Image == d.env.WithDefaults().Docker.Image {
-		b, err := imageBuilder(p)
-		if err != nil {
-			return nil, err
-		}
-		built, err := envimage.Build(ctx, b, d.env, a.building)
-		if err != nil {
-			return nil, err
-		}
-		d.Image = built.ID
-	}
-	return p.Start(ctx, d.Spec)
-}
-
 // building tells a step of a build.
-func (a *app) building(tag, step string) {
+func (a *commandLine) building(tag, step string) {
 	a.tell("building %s: %s", tag, step)
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-func (a *app) newDoctorCommand() *cobra.Command {
+func (a *commandLine) newDoctorCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
@@ -30,7 +30,7 @@ when a check failed.`,
 	return cmd
 }
 
-func (a *app) doctor(ctx context.Context, asJSON bool) error {
+func (a *commandLine) doctor(ctx context.Context, asJSON bool) error {
 	checks := []docker.Check{}
 	var werr error
 	ok := docker.Diagnose(ctx, a.dockerOptions(), func(c docker.Check) {

@@ -10,7 +10,7 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-func (a *app) newDownCommand() *cobra.Command {
+func (a *commandLine) newDownCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "down NAME...",
 		Short: "Remove named sandboxes",
@@ -27,7 +27,7 @@ names. Where one of the names is unknown, nothing is removed.`,
 	}
 }
 
-func (a *app) down(ctx context.Context, names []string) error {
+func (a *commandLine) down(ctx context.Context, names []string) error {
 	a.quietly()
 	if a.provider == "docker" { // kept sandboxes of the other one are no more than folders
 		found, err := a.cleanOne(ctx, a.provider, fumehood.CleanupOptions{Names: names, DryRun: true})

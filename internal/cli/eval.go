@@ -1,42 +1,29 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"iter"
 	"os"
-	"path/filepath"
 	"runtime/debug"
-	"slices"
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/hostpath"
+	"github.com/fumehood/fumehood/eval"
 	"github.com/fumehood/fumehood/runs"
 	"github.com/fumehood/fumehood/spec"
-	"github.com/fumehood/fumehood/task"
-	"github.com/fumehood/fumehood/taskfile"
 )
 
 // evalOptions are what `fumehood eval` was asked to do.
 type evalOptions struct {
-	file    string
-	runs    string   // folder of runs
-	resume  string   // the run to go on with; empty for a new one
-	limit   int      // samples at most; 0 means all
-	samples []string // their ids; nil means all
-	how     task.RunOptions
-	keep    bool // sandboxes
-	json    bool
-	allow   allowFlags
+	file   string
+	resume string // the run to go on with, as it was typed
+	how    eval.Options
+	json   bool
+	allow  allowFlags
 }
 
-func (a *app) newEvalCommand(runF func(context.Context, *app, evalOptions) error) *cobra.Command {
+func (a *commandLine) newEvalCommand(runF func(context.Context, *commandLine, evalOptions) error) *cobra.Command {
 	var opts evalOptions
 	var shuffle string
 	cmd := &cobra.Command{
@@ -83,16 +70,16 @@ Ctrl-C.`,
 	flags := cmd.Flags()
 	flags.IntVar(&opts.how.MaxSandboxes, "max-sandboxes", 0, "have at most this `number` of sandboxes at once (default: by cores, memory and the limits of the samples)")
 	flags.IntVar(&opts.how.MaxStarting, "max-starting", 0, "start at most this `number` of sandboxes at once (default: by cores)")
-	flags.IntVar(&opts.limit, "limit", 0, "run only the first `number` of samples")
-	flags.StringArrayVar(&opts.samples, "sample", nil, "run only the sample of this `id`; may be given again")
+	flags.IntVar(&opts.how.Limit, "limit", 0, "run only the first `number` of samples")
+	flags.StringArrayVar(&opts.how.Samples, "sample", nil, "run only the sample of this `id`; may be given again")
 	flags.IntVar(&opts.how.Epochs, "epochs", 0, "attempt each sample this `number` of times (default: as the task says)")
 	flags.StringVar(&shuffle, "shuffle", "", "shuffle the samples, by this `seed`")
 	flags.BoolVar(&opts.how.FailFast, "fail-fast", false, "begin no more samples after the first that does not pass")
 	flags.StringVar(&opts.resume, "resume", "", "go on with this `run`, a name in the folder of runs or a path")
-	flags.BoolVar(&opts.keep, "no-cleanup", false, "leave the sandboxes of all samples in place, and list how to enter and remove them")
+	flags.BoolVar(&opts.how.Keep, "no-cleanup", false, "leave the sandboxes of all samples in place, and list how to enter and remove them")
 	flags.BoolVar(&opts.json, "json", false, "print one JSON object a line for each event")
 	opts.allow.add(flags, "task")
-	a.addRunsFlag(flags, &opts.runs)
+	a.addRunsFlag(flags, &opts.how.Runs)
 	return cmd
 }
 
@@ -101,7 +88,7 @@ func (o *evalOptions) check(changed func(flag string) bool) error {
 	for _, n := range []struct {
 		flag  string
 		value int
-	}{{"max-sandboxes", o.how.MaxSandboxes}, {"max-starting", o.how.MaxStarting}, {"limit", o.limit}, {"epochs", o.how.Epochs}} {
+	}{{"max-sandboxes", o.how.MaxSandboxes}, {"max-starting", o.how.MaxStarting}, {"limit", o.how.Limit}, {"epochs", o.how.Epochs}} {
 		if changed(n.flag) && n.value < 1 {
 			return usageError("--%s %d is not above 0", n.flag, n.value)
 		}
@@ -110,168 +97,41 @@ func (o *evalOptions) check(changed func(flag string) bool) error {
 }
 
 // runEval runs a task, or what is missing of a run of it.
-func runEval(ctx context.Context, a *app, o evalOptions) (err error) {
+func runEval(ctx context.Context, a *commandLine, o evalOptions) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50) // so that the memory that docs/eval.md tells of is enough on a busy machine too
 	}
-	if info, err := os.Stat(o.file); err == nil && info.IsDir() {
-		o.file = filepath.Join(o.file, "task.yaml")
-	}
-	f, err := taskfile.Read(o.file, taskfile.ReadOptions{AllowRead: o.allow.allowRead, AllowUnsafe: o.allow.allowUnsafe, Logger: a.log})
-	if err != nil {
-		return err
-	}
-	for _, id := range o.samples {
-		if !slices.ContainsFunc(f.Samples, func(s *taskfile.Sample) bool { return s.ID == id }) {
-			return usageError("the task has no sample %q", id)
-		}
+	if o.resume != "" {
+		o.how.Resume = runDir(o.how.Runs, o.resume)
 	}
 	out := a.newEvalOutput(o.json)
 	defer out.stop()
-	p, err := a.openFor(ctx, f.File, f.Provider())
-	if err != nil {
-		return err
+	o.how.Open, o.how.AllowLocal = a.open, a.provider == spec.TypeLocal
+	o.how.AllowRead, o.how.AllowUnsafe = o.allow.allowRead, o.allow.allowUnsafe
+	o.how.Building, o.how.Progress, o.how.Recorded, o.how.Logger = a.building, out.progress, out.result, a.log
+	untold := func() bool { return true }
+	o.how.Began = func(r *runs.Folder) error {
+		untold = context.AfterFunc(ctx, out.stopping)
+		return out.start(r)
 	}
-	defer func() { err = errors.Join(err, p.Close(ctx)) }()
-	if err := keepRunsFromImages(f, o.runs); err != nil {
-		return err
-	}
-	if err := f.Build(ctx, p, a.building); err != nil {
-		return err
-	}
-	opts, err := f.Options(p)
-	if err != nil {
-		return err
-	}
-	opts.Samples = choose(opts.Samples, o.samples, o.limit)
-	how := o.over(f.RunOptions())
-	resolved, err := f.Resolved()
-	if err != nil {
-		return err
-	}
-	r, err := a.openRun(o, runs.About{Task: opts.Name, Attempts: len(opts.Samples) * max(how.Epochs, 1)}, resolved)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, r.Close()) }()
-	f.KeepFromImages(r.Dir())
-	opts.Logger, opts.Journal = a.log, r.Journal
-	var kept []task.Kept
-	opts.Keep, opts.Kept = o.keep, func(all []task.Kept) { kept = all }
-	opts.Removed = func(rm task.Removal) {
-		if rm.Err != nil {
-			a.log.Warn("a sandbox could not be removed, which is tried once more at the end", "sandbox", rm.Sandbox.Name, "error", rm.Err)
-		}
-	}
-	how.Done, how.Progress = r.Done(), out.progress
-	if err := out.start(r); err != nil {
-		return err
-	}
-	defer context.AfterFunc(ctx, out.stopping)()
-	failed := record(task.Run(ctx, opts, how), r, out)
-	summary, err := r.Finish()
+	report, err := eval.Run(ctx, o.file, o.how)
+	untold()
 	out.stop()
-	if err == nil && failed != nil && summary.Recorded == 0 && o.resume == "" { // nothing to go on with
-		return errors.Join(failed, r.Discard())
+	if errors.Is(err, eval.ErrNoSample) {
+		return usageError("%w", err)
 	}
-	if err == nil && (failed == nil || summary.Recorded > 0) {
-		err = out.end(r, &summary)
+	summary := &report.Summary
+	if report.Dir != "" && (err == nil || summary.Recorded > 0) {
+		err = errors.Join(err, out.end(report.Dir, summary))
 	}
-	if len(kept) > 0 {
-		err = errors.Join(err, out.kept(kept))
+	if len(report.Kept) > 0 {
+		err = errors.Join(err, out.kept(report.Kept))
 	}
 	switch {
-	case failed != nil || err != nil:
-		return errors.Join(failed, err)
+	case err != nil:
+		return err
 	case summary.Recorded > summary.Passed+summary.Failed, o.how.FailFast && summary.Failed > 0:
 		return &exitError{code: exitCheckFailed}
 	}
 	return nil
-}
-
-// keepRunsFromImages keeps folders of runs from the contexts of builds: those in the task's folder, and all of dir, where
-// new ones go, unless the task lies in it.
-func keepRunsFromImages(f *taskfile.File, dir string) error {
-	if f.Provider() == spec.TypeLocal { // which builds none
-		return nil
-	}
-	task := filepath.Dir(f.File)
-	below, err := runs.Below(task)
-	if err != nil {
-		return err
-	}
-	f.KeepFromImages(below...)
-	if hostpath.Contains(dir, task) {
-		return nil
-	}
-	f.KeepFromImages(dir)
-	return nil
-}
-
-// record records results as they come, and tells of them. Where it cannot, it ends the run.
-func record(results iter.Seq2[task.SampleResult, error], r *runs.Run, out *evalOutput) error {
-	for res, err := range results {
-		if err == nil {
-			err = r.Append(res)
-		}
-		if err == nil {
-			err = out.result(&res)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// over is how a task is run, with what flags say over what its file does.
-func (o *evalOptions) over(how task.RunOptions) task.RunOptions {
-	how.MaxSandboxes, how.MaxStarting, how.Shuffle, how.FailFast = o.how.MaxSandboxes, o.how.MaxStarting, o.how.Shuffle, o.how.FailFast
-	if o.how.Epochs > 0 {
-		how.Epochs = o.how.Epochs
-	}
-	return how
-}
-
-// choose returns the samples with the ids, or all, in the order of the task, but at most so many; 0 means all.
-func choose(all []task.Sample, ids []string, limit int) []task.Sample {
-	var chosen []task.Sample
-	for _, s := range all {
-		if ids == nil || slices.Contains(ids, s.ID) {
-			chosen = append(chosen, s)
-		}
-	}
-	if limit > 0 && limit < len(chosen) {
-		chosen = chosen[:limit]
-	}
-	return chosen
-}
-
-// openRun makes the folder of a new run, or goes on with one, which has to be of the same task and the same samples.
-func (a *app) openRun(o evalOptions, about runs.About, resolved []byte) (*runs.Run, error) {
-	if o.resume == "" {
-		return runs.Create(filepath.Join(o.runs, runs.NewName(about.Task, time.Now())), about, resolved)
-	}
-	r, err := runs.Open(runDir(o.runs, o.resume))
-	if err != nil {
-		return nil, err
-	}
-	was, err := r.Task()
-	switch {
-	case err != nil:
-	case !bytes.Equal(was, resolved):
-		err = &fumehood.Error{
-			Op: "resume", Path: r.Dir(), Class: fumehood.ErrConfig, Err: errors.New("the task is not what it was when the run began"),
-			Hint: "begin a new run, for scores of two tasks do not go together",
-		}
-	case r.About().Attempts != about.Attempts:
-		err = &fumehood.Error{
-			Op: "resume", Path: r.Dir(), Class: fumehood.ErrConfig, Err: fmt.Errorf("the run is one of %d attempts, and not of %d", r.About().Attempts, about.Attempts),
-			Hint: "give the --sample, --limit and --epochs with which it began",
-		}
-	}
-	if err != nil {
-		return nil, errors.Join(err, r.Close())
-	}
-	return r, nil
 }

@@ -100,7 +100,7 @@ func TestNothingThatIsRecordedIsAnOrderForTheTerminal(t *testing.T) {
 		Steps: []task.StepResult{{Name: "1\x1b[2J", Outcome: "exited", StdoutTotal: 30, Stdout: "\ta \"b\" c\\d\x1b[2J\r\u202e\n"}},
 	}
 	var out bytes.Buffer
-	a := &app{Streams: Streams{Out: &out}}
+	a := &commandLine{Streams: Streams{Out: &out}}
 	if err := a.showAttempt(&r); err != nil {
 		t.Fatal(err)
 	}

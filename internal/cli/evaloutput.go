@@ -15,7 +15,7 @@ import (
 
 // evalOutput is what `fumehood eval` prints: a summary for people and how far it is meanwhile, or events.
 type evalOutput struct {
-	app    *app
+	app    *commandLine
 	people *evalProgress // nil for events
 	errw   io.Writer     // where messages go when there is no progress to be told any more
 
@@ -23,8 +23,8 @@ type evalOutput struct {
 	events *json.Encoder
 }
 
-// newEvalOutput has the app's messages go around the progress, until stop is called.
-func (a *app) newEvalOutput(asJSON bool) *evalOutput {
+// newEvalOutput has the program's messages go around the progress, until stop is called.
+func (a *commandLine) newEvalOutput(asJSON bool) *evalOutput {
 	o := &evalOutput{app: a, errw: a.Err}
 	if asJSON {
 		a.log = slog.New(&onceHandler{a.logHandler(), &sync.Map{}})
@@ -94,7 +94,7 @@ func (o *evalOutput) event(e any) error {
 	return o.events.Encode(e)
 }
 
-func (o *evalOutput) start(r *runs.Run) error {
+func (o *evalOutput) start(r *runs.Folder) error {
 	was, err := r.Summary()
 	if err != nil {
 		return err
@@ -138,11 +138,11 @@ func (o *evalOutput) result(r *task.SampleResult) error {
 	return nil
 }
 
-func (o *evalOutput) end(r *runs.Run, s *runs.Summary) error {
+func (o *evalOutput) end(dir string, s *runs.Summary) error {
 	if o.people == nil {
 		return o.event(endEvent{"end", s})
 	}
-	return o.app.printSummary(r.Dir(), s)
+	return o.app.printSummary(dir, s)
 }
 
 // kept tells of the sandboxes that are left in place.

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/app"
 )
 
 // detachedCap is how much of each output stream of a detached command is kept in the sandbox, in bytes.
@@ -23,7 +24,7 @@ type execOptions struct {
 	journal journalFlag
 }
 
-func (a *app) newExecCommand(runF func(context.Context, *app, execOptions) error) *cobra.Command {
+func (a *commandLine) newExecCommand(runF func(context.Context, *commandLine, execOptions) error) *cobra.Command {
 	var opts execOptions
 	var env, ulimits []string
 	cmd := &cobra.Command{
@@ -74,7 +75,7 @@ process". The last 1 MiB of each of its outputs is kept, until it is forgotten.`
 	return cmd
 }
 
-func runExec(ctx context.Context, a *app, opts execOptions) error {
+func runExec(ctx context.Context, a *commandLine, opts execOptions) error {
 	journal, file, err := a.openJournal(opts.journal)
 	if err != nil {
 		return err
@@ -114,7 +115,7 @@ func runExec(ctx context.Context, a *app, opts execOptions) error {
 }
 
 // detach starts a command that is left behind.
-func (a *app) detach(ctx context.Context, svc *fumehood.Service, cmd fumehood.Cmd) error {
+func (a *commandLine) detach(ctx context.Context, svc *fumehood.Service, cmd fumehood.Cmd) error {
 	cmd.StdoutCap, cmd.StderrCap = detachedCap, detachedCap
 	p, err := svc.Start(ctx, cmd)
 	if err != nil {
@@ -125,7 +126,7 @@ func (a *app) detach(ctx context.Context, svc *fumehood.Service, cmd fumehood.Cm
 }
 
 // execShown runs a command whose output is passed on as it comes.
-func (a *app) execShown(ctx context.Context, svc *fumehood.Service, cmd fumehood.Cmd) error {
+func (a *commandLine) execShown(ctx context.Context, svc *fumehood.Service, cmd fumehood.Cmd) error {
 	if cmd.TTY {
 		res, err := a.inTerminal(ctx, svc, cmd)
 		if err != nil {
@@ -134,7 +135,7 @@ func (a *app) execShown(ctx context.Context, svc *fumehood.Service, cmd fumehood
 		return a.ended(cmd, res)
 	}
 	cmd.Stdin = a.In
-	res, err := a.stream(ctx, svc, cmd)
+	res, err := app.Stream(ctx, svc, cmd, a.show)
 	if err != nil {
 		return err
 	}
@@ -142,7 +143,7 @@ func (a *app) execShown(ctx context.Context, svc *fumehood.Service, cmd fumehood
 }
 
 // ended maps how a command in a named sandbox ended to our exit code. What its memory limit is, is not known.
-func (a *app) ended(cmd fumehood.Cmd, res *fumehood.Result) error {
+func (a *commandLine) ended(cmd fumehood.Cmd, res *fumehood.Result) error {
 	if res.Outcome == fumehood.OutOfMemory {
 		return &exitError{code: res.ExitCode, err: fmt.Errorf("the command was killed: out of memory")}
 	}

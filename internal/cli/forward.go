@@ -9,7 +9,7 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-func (a *app) newForwardCommand() *cobra.Command {
+func (a *commandLine) newForwardCommand() *cobra.Command {
 	var n named
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -47,7 +47,7 @@ reached is printed, a line each.`,
 	return cmd
 }
 
-func (a *app) forward(ctx context.Context, n named, ports []fumehood.Port, asJSON bool) error {
+func (a *commandLine) forward(ctx context.Context, n named, ports []fumehood.Port, asJSON bool) error {
 	return a.in(ctx, n, func(_ *fumehood.Sandbox, svc *fumehood.Service) error {
 		for _, p := range ports {
 			p, err := svc.Forward(ctx, p)

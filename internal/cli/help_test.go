@@ -18,7 +18,7 @@ var updateDocs = flag.Bool("update-docs", false, "rewrite the help texts in docs
 func help(t *testing.T) map[string]string {
 	t.Helper()
 	var out bytes.Buffer
-	a := &app{Streams: Streams{In: strings.NewReader(""), Out: &out, Err: &out}}
+	a := &commandLine{Streams: Streams{In: strings.NewReader(""), Out: &out, Err: &out}}
 	texts := map[string]string{}
 	var visit func(cmd *cobra.Command)
 	visit = func(cmd *cobra.Command) {

@@ -11,11 +11,12 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/envimage"
+	"github.com/fumehood/fumehood/internal/app"
 	"github.com/fumehood/fumehood/provider/docker"
 	"github.com/fumehood/fumehood/spec"
 )
 
-func (a *app) newImageCommand() *cobra.Command {
+func (a *commandLine) newImageCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "image",
 		Short: "Build the images of environment specs, list and remove them",
@@ -33,7 +34,7 @@ They are called fumehood:NAME, after the spec's name. They are caches:
 	return cmd
 }
 
-func (a *app) newImageBuildCommand() *cobra.Command {
+func (a *commandLine) newImageBuildCommand() *cobra.Command {
 	var s envimage.Submission
 	var allow allowFlags
 	cmd := &cobra.Command{
@@ -73,7 +74,7 @@ a folder, pipes, sockets and devices are refused.`,
 	return cmd
 }
 
-func (a *app) buildImage(ctx context.Context, file string, allow allowFlags, s envimage.Submission) error {
+func (a *commandLine) buildImage(ctx context.Context, file string, allow allowFlags, s envimage.Submission) error {
 	return a.withImages(ctx, file, allow, func(b fumehood.ImageBuilder, e *spec.Environment) error {
 		var built envimage.Built
 		var err error
@@ -94,7 +95,7 @@ func (a *app) buildImage(ctx context.Context, file string, allow allowFlags, s e
 }
 
 // withImages calls f with the provider's images and the spec in the file, which is nil where file is empty.
-func (a *app) withImages(ctx context.Context, file string, allow allowFlags, f func(fumehood.ImageBuilder, *spec.Environment) error) (err error) {
+func (a *commandLine) withImages(ctx context.Context, file string, allow allowFlags, f func(fumehood.ImageBuilder, *spec.Environment) error) (err error) {
 	var e *spec.Environment
 	if file != "" {
 		if e, err = spec.Load(file); err != nil {
@@ -107,22 +108,14 @@ func (a *app) withImages(ctx context.Context, file string, allow allowFlags, f f
 		return err
 	}
 	defer func() { err = errors.Join(err, p.Close(ctx)) }()
-	b, err := imageBuilder(p)
+	b, err := app.ImageBuilder(p)
 	if err != nil {
 		return err
 	}
 	return f(b, e)
 }
 
-// imageBuilder is a provider that builds images.
-func imageBuilder(p fumehood.Provider) (fumehood.ImageBuilder, error) {
-	if b, ok := p.(fumehood.ImageBuilder); ok {
-		return b, nil
-	}
-	return nil, &fumehood.Error{Op: "build images", Class: fumehood.ErrUnsupported, Err: fmt.Errorf("provider %s has none", p.Name())}
-}
-
-func (a *app) newImageListCommand() *cobra.Command {
+func (a *commandLine) newImageListCommand() *cobra.Command {
 	var asJSON, builtin bool
 	var allow allowFlags
 	cmd := &cobra.Command{
@@ -162,7 +155,7 @@ type builtinJSON struct {
 	UpToDate bool   `json:"up_to_date"`
 }
 
-func (a *app) listBuiltin(ctx context.Context, asJSON bool) error {
+func (a *commandLine) listBuiltin(ctx context.Context, asJSON bool) error {
 	return a.withImages(ctx, "", allowFlags{}, func(b fumehood.ImageBuilder, _ *spec.Environment) error {
 		p, ok := b.(*docker.Provider)
 		if !ok {
@@ -195,7 +188,7 @@ func (a *app) listBuiltin(ctx context.Context, asJSON bool) error {
 	})
 }
 
-func (a *app) listImages(ctx context.Context, file string, allow allowFlags, asJSON bool) error {
+func (a *commandLine) listImages(ctx context.Context, file string, allow allowFlags, asJSON bool) error {
 	return a.withImages(ctx, file, allow, func(b fumehood.ImageBuilder, e *spec.Environment) error {
 		listed, err := envimage.List(ctx, b, e)
 		if err != nil {
@@ -220,7 +213,7 @@ func (a *app) listImages(ctx context.Context, file string, allow allowFlags, asJ
 	})
 }
 
-func (a *app) newImagePruneCommand() *cobra.Command {
+func (a *commandLine) newImagePruneCommand() *cobra.Command {
 	var all, dryRun, asJSON bool
 	var allow allowFlags
 	cmd := &cobra.Command{
@@ -244,7 +237,7 @@ too, of the spec or of all, so that the next build makes them anew.`,
 	return cmd
 }
 
-func (a *app) pruneImages(ctx context.Context, file string, allow allowFlags, all, dryRun, asJSON bool) error {
+func (a *commandLine) pruneImages(ctx context.Context, file string, allow allowFlags, all, dryRun, asJSON bool) error {
 	return a.withImages(ctx, file, allow, func(b fumehood.ImageBuilder, e *spec.Environment) error {
 		pruned, err := envimage.Prune(ctx, b, e, all, dryRun)
 		if asJSON && (err == nil || pruned != nil) {

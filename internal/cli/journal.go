@@ -19,7 +19,7 @@ func (f *journalFlag) add(flags *pflag.FlagSet) {
 }
 
 // openJournal opens the journal, which is nil where there is none, and what closes it.
-func (a *app) openJournal(file journalFlag) (*fumehood.Journal, io.Closer, error) {
+func (a *commandLine) openJournal(file journalFlag) (*fumehood.Journal, io.Closer, error) {
 	if file == "" {
 		return nil, io.NopCloser(nil), nil
 	}
@@ -33,7 +33,7 @@ func (a *app) openJournal(file journalFlag) (*fumehood.Journal, io.Closer, error
 // unwritten is a journal's file, whose end is told of as all that cannot be written is: it fails nothing.
 type unwritten struct {
 	*os.File
-	a *app
+	a *commandLine
 }
 
 func (u unwritten) Close() error {

@@ -19,7 +19,7 @@ const (
 var logLevels = map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
 
 // setUpLog makes the log that the flags ask for.
-func (a *app) setUpLog() error {
+func (a *commandLine) setUpLog() error {
 	if a.logFormat != logText && a.logFormat != logJSON {
 		return usageError("--log-format %q is neither text nor json", a.logFormat)
 	}
@@ -30,8 +30,8 @@ func (a *app) setUpLog() error {
 	return nil
 }
 
-// logHandler writes what is logged where the app's messages go, as the flags ask for.
-func (a *app) logHandler() slog.Handler {
+// logHandler writes what is logged where the program's messages go, as the flags ask for.
+func (a *commandLine) logHandler() slog.Handler {
 	level := logLevels[a.logLevel] // info, where it is none
 	if a.logFormat == logJSON {
 		return slog.NewJSONHandler(a.Err, &slog.HandlerOptions{Level: level})
@@ -40,13 +40,13 @@ func (a *app) logHandler() slog.Handler {
 }
 
 // tell tells a person how things go. A line of the log is the same.
-func (a *app) tell(format string, args ...any) { a.log.Info(fmt.Sprintf(format, args...)) }
+func (a *commandLine) tell(format string, args ...any) { a.log.Info(fmt.Sprintf(format, args...)) }
 
 // quietly keeps providers from telling what does not matter to a command that starts nothing: an old Engine, say.
-func (a *app) quietly() { a.quiet = true }
+func (a *commandLine) quietly() { a.quiet = true }
 
 // providerLog is the log for providers.
-func (a *app) providerLog() *slog.Logger {
+func (a *commandLine) providerLog() *slog.Logger {
 	if a.quiet && a.logLevel != "debug" {
 		return slog.New(slog.DiscardHandler)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-func (a *app) newLogsCommand() *cobra.Command {
+func (a *commandLine) newLogsCommand() *cobra.Command {
 	var n named
 	var opts fumehood.LogOptions
 	cmd := &cobra.Command{
@@ -39,7 +39,7 @@ the output is as the service wrote it.`,
 	return cmd
 }
 
-func (a *app) logs(ctx context.Context, n named, opts fumehood.LogOptions) (err error) {
+func (a *commandLine) logs(ctx context.Context, n named, opts fumehood.LogOptions) (err error) {
 	p, o, err := a.opener(ctx)
 	if err != nil {
 		return err

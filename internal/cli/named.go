@@ -22,7 +22,7 @@ func (n *named) addUser(flags *pflag.FlagSet) {
 }
 
 // opener returns the provider, where it can reach sandboxes of other processes.
-func (a *app) opener(ctx context.Context) (fumehood.Provider, fumehood.Opener, error) {
+func (a *commandLine) opener(ctx context.Context) (fumehood.Provider, fumehood.Opener, error) {
 	a.quietly()
 	p, err := a.open(ctx, a.provider)
 	if err != nil {
@@ -37,7 +37,7 @@ func (a *app) opener(ctx context.Context) (fumehood.Provider, fumehood.Opener, e
 }
 
 // in opens a named sandbox and calls f with the service.
-func (a *app) in(ctx context.Context, n named, f func(*fumehood.Sandbox, *fumehood.Service) error) (err error) {
+func (a *commandLine) in(ctx context.Context, n named, f func(*fumehood.Sandbox, *fumehood.Service) error) (err error) {
 	p, o, err := a.opener(ctx)
 	if err != nil {
 		return err

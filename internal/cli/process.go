@@ -19,7 +19,7 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-func (a *app) newProcessCommand() *cobra.Command {
+func (a *commandLine) newProcessCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "process",
 		Short: "Follow, write to and end detached commands of named sandboxes",
@@ -39,7 +39,7 @@ removed or stopped.`,
 }
 
 // rejoin opens a named sandbox and calls f with the service, which knows its detached commands.
-func (a *app) rejoin(ctx context.Context, n named, f func(*fumehood.Service) error) error {
+func (a *commandLine) rejoin(ctx context.Context, n named, f func(*fumehood.Service) error) error {
 	return a.in(ctx, n, func(_ *fumehood.Sandbox, svc *fumehood.Service) error {
 		if err := svc.Rejoin(ctx); err != nil {
 			return err
@@ -49,7 +49,7 @@ func (a *app) rejoin(ctx context.Context, n named, f func(*fumehood.Service) err
 }
 
 // newNumberedCommand is a command about one detached command. more are the names of further arguments.
-func (a *app) newNumberedCommand(cmd *cobra.Command, f func(ctx context.Context, p *fumehood.Process, args []string) error, more ...string) *cobra.Command {
+func (a *commandLine) newNumberedCommand(cmd *cobra.Command, f func(ctx context.Context, p *fumehood.Process, args []string) error, more ...string) *cobra.Command {
 	var n named
 	names := append([]string{"NAME", "ID"}, more...)
 	cmd.Use += " " + strings.Join(names, " ")
@@ -81,7 +81,7 @@ type processJSON struct {
 	Ended   bool      `json:"ended"`
 }
 
-func (a *app) newProcessListCommand() *cobra.Command {
+func (a *commandLine) newProcessListCommand() *cobra.Command {
 	var n named
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -99,7 +99,7 @@ func (a *app) newProcessListCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) listProcesses(svc *fumehood.Service, asJSON bool) error {
+func (a *commandLine) listProcesses(svc *fumehood.Service, asJSON bool) error {
 	all := svc.Processes()
 	if asJSON {
 		objs := make([]processJSON, len(all))
@@ -139,7 +139,7 @@ func quoted(args []string) string {
 	return strings.Join(words, " ")
 }
 
-func (a *app) newProcessFollowCommand() *cobra.Command {
+func (a *commandLine) newProcessFollowCommand() *cobra.Command {
 	var from int64
 	cmd := &cobra.Command{
 		Use:   "follow",
@@ -159,7 +159,7 @@ running. Where the beginning is not kept any more, a message says how much.`,
 	return cmd
 }
 
-func (a *app) follow(ctx context.Context, p *fumehood.Process, from int64) error {
+func (a *commandLine) follow(ctx context.Context, p *fumehood.Process, from int64) error {
 	var mu sync.Mutex // held while one is being written
 	var both sync.WaitGroup
 	var errs [2]error
@@ -173,7 +173,7 @@ func (a *app) follow(ctx context.Context, p *fumehood.Process, from int64) error
 	return a.awaitProcess(ctx, p, nil)
 }
 
-func (a *app) followOne(chunks iter.Seq2[fumehood.Chunk, error], s fumehood.Stream, at int64, mu *sync.Mutex) error {
+func (a *commandLine) followOne(chunks iter.Seq2[fumehood.Chunk, error], s fumehood.Stream, at int64, mu *sync.Mutex) error {
 	to := forPeople(a.of(s))
 	for c, err := range chunks {
 		if err != nil {
@@ -195,7 +195,7 @@ func (a *app) followOne(chunks iter.Seq2[fumehood.Chunk, error], s fumehood.Stre
 	return to.Close()
 }
 
-func (a *app) newProcessWaitCommand() *cobra.Command {
+func (a *commandLine) newProcessWaitCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "wait",
 		Short:   "Wait until a detached command ends, with its exit code",
@@ -204,7 +204,7 @@ func (a *app) newProcessWaitCommand() *cobra.Command {
 	return a.newNumberedCommand(cmd, a.awaitProcess)
 }
 
-func (a *app) awaitProcess(ctx context.Context, p *fumehood.Process, _ []string) error {
+func (a *commandLine) awaitProcess(ctx context.Context, p *fumehood.Process, _ []string) error {
 	res, err := p.Wait(ctx)
 	if err != nil {
 		return err
@@ -215,7 +215,7 @@ func (a *app) awaitProcess(ctx context.Context, p *fumehood.Process, _ []string)
 	return a.ended(fumehood.Cmd{}, res)
 }
 
-func (a *app) newProcessWriteCommand() *cobra.Command {
+func (a *commandLine) newProcessWriteCommand() *cobra.Command {
 	var leave bool
 	cmd := &cobra.Command{
 		Use:   "write",
@@ -241,7 +241,7 @@ that more is to come.`,
 // signals are those that have a name here, by Linux's numbers (signal(7)).
 var signals = map[string]int{"HUP": 1, "INT": 2, "QUIT": 3, "KILL": 9, "USR1": 10, "USR2": 12, "TERM": 15, "CONT": 18, "STOP": 19}
 
-func (a *app) newProcessSignalCommand() *cobra.Command {
+func (a *commandLine) newProcessSignalCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "signal",
 		Short:   "Send a signal to a detached command",
@@ -260,7 +260,7 @@ func (a *app) newProcessSignalCommand() *cobra.Command {
 	}, "SIGNAL")
 }
 
-func (a *app) newProcessKillCommand() *cobra.Command {
+func (a *commandLine) newProcessKillCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "kill",
 		Short:   "End a detached command with all its descendants",
@@ -269,7 +269,7 @@ func (a *app) newProcessKillCommand() *cobra.Command {
 	return a.newNumberedCommand(cmd, func(ctx context.Context, p *fumehood.Process, _ []string) error { return p.Kill(ctx) })
 }
 
-func (a *app) newProcessForgetCommand() *cobra.Command {
+func (a *commandLine) newProcessForgetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "forget",
 		Short:   "Drop a detached command that has ended, and its output",

@@ -2,17 +2,17 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"os"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/app"
 	"github.com/fumehood/fumehood/provider/docker"
 	"github.com/fumehood/fumehood/provider/local"
 	"github.com/fumehood/fumehood/spec"
 )
 
 // open returns the provider of that name.
-func (a *app) open(ctx context.Context, name string) (fumehood.Provider, error) {
+func (a *commandLine) open(ctx context.Context, name string) (fumehood.Provider, error) {
 	switch docker.Transport(a.transport) {
 	case "", docker.TransportGuest, docker.TransportEngine:
 	default:
@@ -37,26 +37,17 @@ func (a *app) open(ctx context.Context, name string) (fumehood.Provider, error) 
 	return nil, usageError("--provider %q is neither docker nor local", name)
 }
 
-// openFor returns the provider that a file needs. The file cannot choose the local one, which isolates nothing: the user
-// does.
-func (a *app) openFor(ctx context.Context, file, name string) (fumehood.Provider, error) {
-	if err := a.allowed(file, name); err != nil {
-		return nil, err
-	}
-	return a.open(ctx, name)
+// actions are what the commands do.
+func (a *commandLine) actions() *app.App {
+	return &app.App{Open: a.open, AllowLocal: a.provider == spec.TypeLocal, Building: a.building, Logger: a.log}
 }
 
-func (a *app) allowed(file, name string) error {
-	if name != spec.TypeLocal || a.provider == spec.TypeLocal {
-		return nil
-	}
-	return &fumehood.Error{
-		Op: "read", Path: file, Class: fumehood.ErrConfig, Err: errors.New("type local runs commands on this machine, without isolation"),
-		Hint: "allow it with --provider local",
-	}
+// allowed refuses a file's type local without --provider local.
+func (a *commandLine) allowed(file, kind string) error {
+	return spec.CheckType(file, kind, a.provider == spec.TypeLocal)
 }
 
-func (a *app) dockerOptions() docker.Options {
+func (a *commandLine) dockerOptions() docker.Options {
 	return docker.Options{
 		Transport: docker.Transport(a.transport), StrictPrereqs: a.strict, NoReaper: a.noReaper, DefaultImage: a.image, Seccomp: a.seccomp, Runtime: a.runtime, AllowUnenforcedLimits: a.allowUnenforced, Logger: a.providerLog(), Progress: newPullProgress(a.tell).report,
 		ClassicBuilder: os.Getenv("DOCKER_BUILDKIT") == "0", // as for the docker command

@@ -13,7 +13,7 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-func (a *app) newPsCommand() *cobra.Command {
+func (a *commandLine) newPsCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "ps",
@@ -57,7 +57,7 @@ func services(infos []fumehood.ServiceInfo, states map[string]string) []serviceJ
 	return all
 }
 
-func (a *app) ps(ctx context.Context, asJSON bool) (err error) {
+func (a *commandLine) ps(ctx context.Context, asJSON bool) (err error) {
 	p, o, err := a.opener(ctx)
 	if err != nil {
 		return err

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -16,14 +15,15 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/app"
 	"github.com/fumehood/fumehood/spec"
 )
 
 // runOptions are what `fumehood run` was asked to do.
 type runOptions struct {
-	spec    described
+	spec    app.Described
 	cmd     fumehood.Cmd
-	in, out []transfer // copies before and after the command
+	in, out []app.Transfer // copies before and after the command
 	json    bool
 	journal journalFlag
 }
@@ -47,7 +47,7 @@ type runFlags struct {
 	journal         journalFlag
 }
 
-func (a *app) newRunCommand(runF func(context.Context, *app, runOptions) error) *cobra.Command {
+func (a *commandLine) newRunCommand(runF func(context.Context, *commandLine, runOptions) error) *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
 		Use:   "run [flags] [--] COMMAND [ARG...]",
@@ -150,13 +150,13 @@ func (f *runFlags) options(args []string) (runOptions, error) {
 		return runOptions{}, err
 	}
 	what.Keep = f.keep
-	opts := runOptions{json: f.json, journal: f.journal, spec: described{Spec: what}, cmd: fumehood.Cmd{Args: args, Wall: f.timeout}}
+	opts := runOptions{json: f.json, journal: f.journal, spec: app.Described{Spec: what}, cmd: fumehood.Cmd{Args: args, Wall: f.timeout}}
 	if opts.cmd.Rlimits, err = parseUlimits(f.ulimits); err != nil {
 		return runOptions{}, err
 	}
 	for _, c := range f.copies {
 		t, out, err := parseTransfer(c)
-		t.linksAsText = f.linksAsText
+		t.LinksAsText = f.linksAsText
 		switch {
 		case err != nil:
 			return runOptions{}, err
@@ -240,7 +240,7 @@ func cutHost(s string) (host, rest string, ok bool) {
 }
 
 // runSandbox does what `fumehood run` was asked to.
-func runSandbox(ctx context.Context, a *app, opts runOptions) error {
+func runSandbox(ctx context.Context, a *commandLine, opts runOptions) error {
 	var r report
 	if opts.json {
 		debug.SetGCPercent(holdingOutputs)
@@ -257,69 +257,38 @@ func runSandbox(ctx context.Context, a *app, opts runOptions) error {
 	return a.verdict(opts, r.result)
 }
 
-func (a *app) runReported(ctx context.Context, opts runOptions, r *report) (err error) {
-	begin := time.Now()
+func (a *commandLine) runReported(ctx context.Context, opts runOptions, r *report) error {
 	journal, file, err := a.openJournal(opts.journal)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
 	opts.spec.Journal = journal
-	provider, err := a.open(ctx, opts.spec.provider)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, provider.Close(ctx)) }()
-	sb, err := a.start(ctx, provider, opts.spec)
-	if err != nil {
-		return err
-	}
-	r.started(sb.Info(), time.Since(begin))
-	defer func() { err = errors.Join(err, sb.Close(ctx)) }()
-	if opts.spec.Keep {
-		a.tellKept(ctx, sb)
-	}
-	for _, t := range opts.in {
-		if err := t.copyIn(ctx, sb.Service); err != nil {
-			return err
-		}
-	}
 	opts.cmd.Stdin = a.In
-	if opts.json {
-		r.result, err = sb.Exec(ctx, opts.cmd)
-	} else {
-		r.result, err = a.stream(ctx, sb.Service, opts.cmd)
-	}
-	if err != nil {
-		return err
-	}
-	for _, t := range opts.out {
-		if err := t.copyOut(ctx, sb.Service); err != nil {
-			return err
+	do := app.RunOptions{Sandbox: opts.spec, Cmd: opts.cmd, In: opts.in, Out: opts.out}
+	do.Started = func(sb *fumehood.Sandbox, took time.Duration) {
+		r.started(sb.Info(), took)
+		if opts.spec.Keep {
+			a.tellKept(ctx, sb)
 		}
+	}
+	if !opts.json {
+		do.Show = a.show
+	}
+	r.result, err = a.actions().Run(ctx, do)
+	return err
+}
+
+// show passes a command's output on.
+func (a *commandLine) show(s fumehood.Stream, data []byte) error {
+	if _, err := a.of(s).Write(data); err != nil {
+		return outputError(err) // standard error's: standard output has done so
 	}
 	return nil
 }
 
-// stream runs cmd and passes its output on as it comes.
-func (a *app) stream(ctx context.Context, svc *fumehood.Service, cmd fumehood.Cmd) (*fumehood.Result, error) {
-	cmd.StdoutCap, cmd.StderrCap = fumehood.KeepNone, fumehood.KeepNone // shown, not kept
-	for ev, err := range svc.Stream(ctx, cmd) {
-		if err != nil {
-			return nil, err
-		}
-		if ev.Result != nil {
-			return ev.Result, nil
-		}
-		if _, err := a.of(ev.Stream).Write(ev.Data); err != nil {
-			return nil, outputError(err) // standard error's: standard output has done so
-		}
-	}
-	return nil, &fumehood.Error{Op: "run", Class: fumehood.ErrInfrastructure, Err: io.ErrUnexpectedEOF}
-}
-
 // of is where a command's output goes.
-func (a *app) of(s fumehood.Stream) io.Writer {
+func (a *commandLine) of(s fumehood.Stream) io.Writer {
 	if s == fumehood.Stderr {
 		return a.Err
 	}
@@ -327,7 +296,7 @@ func (a *app) of(s fumehood.Stream) io.Writer {
 }
 
 // verdict maps how the command ended to our exit code, and says what the code alone does not.
-func (a *app) verdict(opts runOptions, res *fumehood.Result) error {
+func (a *commandLine) verdict(opts runOptions, res *fumehood.Result) error {
 	switch res.Outcome {
 	case fumehood.Exited, fumehood.Signalled:
 		if res.ExitCode == 0 {
@@ -349,7 +318,7 @@ func (a *app) verdict(opts runOptions, res *fumehood.Result) error {
 }
 
 // tellKept says how to get into a sandbox that stays, and how to remove it.
-func (a *app) tellKept(ctx context.Context, sb *fumehood.Sandbox) {
+func (a *commandLine) tellKept(ctx context.Context, sb *fumehood.Sandbox) {
 	a.tell("the sandbox stays; remove it with: fumehood cleanup %s", sb.Info().Name)
 	if c, err := sb.Connection(ctx); err == nil {
 		a.tell("enter it with: %s", strings.Join(c.Shell, " "))

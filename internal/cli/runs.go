@@ -18,16 +18,14 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/eval"
 	"github.com/fumehood/fumehood/runs"
 	"github.com/fumehood/fumehood/task"
 )
 
-// defaultRuns is the folder of runs, in the working directory.
-const defaultRuns = "fumehood-runs"
-
 // addRunsFlag adds the flag that says where runs are.
-func (a *app) addRunsFlag(flags *pflag.FlagSet, dir *string) {
-	flags.StringVar(dir, "runs", defaultRuns, "the `folder` of runs")
+func (a *commandLine) addRunsFlag(flags *pflag.FlagSet, dir *string) {
+	flags.StringVar(dir, "runs", eval.DefaultRuns, "the `folder` of runs")
 	markSettings(flags, "runs")
 }
 
@@ -39,7 +37,7 @@ func runDir(dir, run string) string {
 	return filepath.Join(dir, run)
 }
 
-func (a *app) newRunsCommand() *cobra.Command {
+func (a *commandLine) newRunsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "runs",
 		Short: "List, show and export runs of evaluations",
@@ -55,7 +53,7 @@ the name of a folder in the folder of runs, or a path.`,
 	return cmd
 }
 
-func (a *app) newRunsListCommand() *cobra.Command {
+func (a *commandLine) newRunsListCommand() *cobra.Command {
 	var dir string
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -96,7 +94,7 @@ func stateOf(e runs.Entry) string {
 	return "interrupted"
 }
 
-func (a *app) listRuns(dir string, asJSON bool) error {
+func (a *commandLine) listRuns(dir string, asJSON bool) error {
 	entries, bad := runs.List(dir)
 	if asJSON {
 		all := make([]runJSON, len(entries))
@@ -142,7 +140,7 @@ func atMostOneRun(cmd *cobra.Command, args []string) error {
 	return wantArguments("RUN")(cmd, args)
 }
 
-func (a *app) newRunsExportCommand() *cobra.Command {
+func (a *commandLine) newRunsExportCommand() *cobra.Command {
 	var dir, format, file string
 	cmd := &cobra.Command{
 		Use:   "export [RUN]",
@@ -184,7 +182,7 @@ func exportTo(file string, f *runs.Folder, format string) (err error) {
 }
 
 // printSummary prints for people what a run has come to.
-func (a *app) printSummary(dir string, s *runs.Summary) error {
+func (a *commandLine) printSummary(dir string, s *runs.Summary) error {
 	var b strings.Builder
 	line := func(text string) { b.WriteString(wrap(text, 4) + "\n") }
 	scored := s.Passed + s.Failed

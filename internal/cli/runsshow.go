@@ -25,7 +25,7 @@ type showOptions struct {
 	json   bool
 }
 
-func (a *app) newRunsShowCommand() *cobra.Command {
+func (a *commandLine) newRunsShowCommand() *cobra.Command {
 	var opts showOptions
 	cmd := &cobra.Command{
 		Use:   "show [RUN]",
@@ -58,7 +58,7 @@ that is recorded of the attempts at one sample, with the ends of their outputs.`
 	return cmd
 }
 
-func (a *app) showRun(f *runs.Folder, o showOptions) error {
+func (a *commandLine) showRun(f *runs.Folder, o showOptions) error {
 	if o.sample != "" {
 		return a.showSample(f, o)
 	}
@@ -162,7 +162,7 @@ func endOf(s *task.StepResult) string {
 }
 
 // showSample prints all that is recorded of the attempts at a sample.
-func (a *app) showSample(f *runs.Folder, o showOptions) error {
+func (a *commandLine) showSample(f *runs.Folder, o showOptions) error {
 	found := []task.SampleResult{}
 	for r, err := range f.Results() {
 		if err != nil {
@@ -186,7 +186,7 @@ func (a *app) showSample(f *runs.Folder, o showOptions) error {
 	return nil
 }
 
-func (a *app) showAttempt(r *task.SampleResult) error {
+func (a *commandLine) showAttempt(r *task.SampleResult) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, epoch %d: ", printable(r.Sample), r.Epoch)
 	if r.Error != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"runtime/debug"
 	"strconv"
@@ -15,12 +14,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/app"
 	"github.com/fumehood/fumehood/session"
 	"github.com/fumehood/fumehood/spec"
 	"github.com/fumehood/fumehood/workspace"
 )
 
-func (a *app) newSessionCommand() *cobra.Command {
+func (a *commandLine) newSessionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "session",
 		Short: "Run a workspace's code in the environment that a spec describes",
@@ -36,13 +36,8 @@ mounts, variables, command. docs/session.md tells what a session is.`,
 
 // sessionOptions are what `fumehood session run` was asked to do.
 type sessionOptions struct {
-	env   *spec.Environment
-	open  session.Options
-	spawn session.SpawnOptions
-	run   session.ExecuteOptions
-	out   string
-	json  bool
-
+	app.SessionOptions
+	json    bool
 	journal journalFlag
 }
 
@@ -57,7 +52,7 @@ type sessionFlags struct {
 	limits                                                             limitFlags
 }
 
-func (a *app) newSessionRunCommand() *cobra.Command {
+func (a *commandLine) newSessionRunCommand() *cobra.Command {
 	var f sessionFlags
 	cmd := &cobra.Command{
 		Use:   "run SPEC",
@@ -86,18 +81,18 @@ path at which the command finds what is called NAME in the folder of --assets.`,
 			if err != nil {
 				return usageError("%w", err)
 			}
-			if opts.open.Limits, err = f.limits.limits(); err != nil {
+			if opts.Open.Limits, err = f.limits.limits(); err != nil {
 				return err
 			}
-			if opts.env, err = spec.Load(args[0]); err != nil {
+			if opts.Open.Environment, err = spec.Load(args[0]); err != nil {
 				return err
 			}
-			f.allow.over(opts.env)
-			if opts.open.Assets, err = assetsIn(f.assets); err != nil {
+			f.allow.over(opts.Open.Environment)
+			if opts.Open.Assets, err = assetsIn(f.assets); err != nil {
 				return err
 			}
 			if f.stdin {
-				opts.run.Stdin = a.In
+				opts.Execute.Stdin = a.In
 			}
 			return a.runSession(cmd.Context(), opts)
 		},
@@ -140,19 +135,17 @@ func (f *sessionFlags) options(entry bool) (o sessionOptions, err error) {
 	case f.setup != "" && f.noSetup:
 		return o, errors.New("--setup and --no-setup exclude each other")
 	}
-	o = sessionOptions{
-		open: session.Options{
-			Kind: session.Agent, Workspace: f.workspace, Snapshot: f.resume, AssetDir: f.assets,
-			HUID: os.Getenv("HUID"), HGID: os.Getenv("HGID"),
-		},
-		spawn: session.SpawnOptions{Image: f.image, User: f.user, Setup: f.setup, DisableSetup: f.noSetup},
-		run:   session.ExecuteOptions{Command: f.command, Entry: f.entry, Timeout: f.timeout},
-		out:   f.out, json: f.json, journal: f.journal,
+	o.json, o.journal, o.SnapshotOut = f.json, f.journal, f.out
+	o.Open = session.Options{
+		Kind: session.Agent, Workspace: f.workspace, Snapshot: f.resume, AssetDir: f.assets,
+		HUID: os.Getenv("HUID"), HGID: os.Getenv("HGID"),
 	}
+	o.Spawn = session.SpawnOptions{Image: f.image, User: f.user, Setup: f.setup, DisableSetup: f.noSetup}
+	o.Execute = session.ExecuteOptions{Command: f.command, Entry: f.entry, Timeout: f.timeout}
 	if f.eval {
-		o.open.Kind = session.Evaluation
+		o.Open.Kind = session.Evaluation
 	}
-	if o.spawn.Env, err = parseEnv(f.env, os.LookupEnv); err != nil {
+	if o.Spawn.Env, err = parseEnv(f.env, os.LookupEnv); err != nil {
 		return o, err
 	}
 	for _, m := range f.mounts {
@@ -160,14 +153,14 @@ func (f *sessionFlags) options(entry bool) (o sessionOptions, err error) {
 		if err != nil {
 			return o, err
 		}
-		o.spawn.Mounts = append(o.spawn.Mounts, mount)
+		o.Spawn.Mounts = append(o.Spawn.Mounts, mount)
 	}
 	for _, p := range f.ports {
 		port, err := parsePort(p)
 		if err != nil {
 			return o, err
 		}
-		o.spawn.Ports = append(o.spawn.Ports, port)
+		o.Spawn.Ports = append(o.Spawn.Ports, port)
 	}
 	return o, nil
 }
@@ -217,16 +210,19 @@ type sessionJSON struct {
 	Error       *errorJSON         `json:"error"`
 }
 
-func (a *app) runSession(ctx context.Context, o sessionOptions) error {
+func (a *commandLine) runSession(ctx context.Context, o sessionOptions) error {
 	var obj sessionJSON
 	if o.json {
 		debug.SetGCPercent(holdingOutputs)
 	}
-	res, err := a.inSession(ctx, o, &obj)
+	res, err := a.inSession(ctx, o)
 	if o.json {
 		obj.Error = describe(err)
-		if res != nil {
-			obj.fill(res)
+		if res.Result != nil {
+			obj.fill(res.Result)
+		}
+		if res.Snapshot != nil {
+			obj.Changes = res.Snapshot.Changes
 		}
 		if jerr := writeJSON(a.Out, obj, obj.SetupStdout, obj.SetupStderr, obj.Stdout, obj.Stderr); jerr != nil {
 			return jerr
@@ -235,7 +231,7 @@ func (a *app) runSession(ctx context.Context, o sessionOptions) error {
 	if err != nil {
 		return err
 	}
-	return a.sessionVerdict(o, res)
+	return a.sessionVerdict(o, res.Result)
 }
 
 func (obj *sessionJSON) fill(res *session.Result) {
@@ -248,91 +244,35 @@ func (obj *sessionJSON) fill(res *session.Result) {
 	}
 }
 
-// inSession opens a session, runs the command and keeps a snapshot.
-func (a *app) inSession(ctx context.Context, o sessionOptions, obj *sessionJSON) (res *session.Result, err error) {
+// inSession runs the command, and shows its output where no JSON is asked for.
+func (a *commandLine) inSession(ctx context.Context, o sessionOptions) (app.SessionResult, error) {
 	journal, file, err := a.openJournal(o.journal)
 	if err != nil {
-		return nil, err
+		return app.SessionResult{}, err
 	}
 	defer file.Close()
-	provider, err := a.openFor(ctx, o.env.File, o.env.Type)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, provider.Close(ctx)) }()
-	o.open.Provider, o.open.Environment, o.open.Logger, o.open.Journal = provider, o.env, a.log, journal
-	s, err := session.Open(ctx, o.open)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, s.Close(ctx)) }()
-	if err := o.resolve(s); err != nil {
-		return nil, err
-	}
-	r, err := s.Spawn(ctx, o.spawn)
-	if err != nil {
-		return nil, err
-	}
-	if len(o.env.Docker.Ports)+len(o.spawn.Ports) > 0 {
-		if err := a.tellPorts(ctx, r); err != nil {
-			return nil, err
+	o.Open.Journal = journal
+	o.Published = func(ports []fumehood.Port) {
+		for _, p := range ports {
+			a.tell("port %d is published at 127.0.0.1:%d", p.Container, p.Host)
 		}
 	}
-	switch {
-	case o.json:
-		res, err = r.Execute(ctx, o.run)
-	case o.run.Stdin != nil:
-		if res, err = r.Execute(ctx, o.run); err == nil {
-			err = a.showSession(res)
-		}
-	default:
-		res, err = a.streamSession(ctx, r, o.run)
+	shown := !o.json && o.Execute.Stdin != nil
+	if !o.json && !shown {
+		o.Show = a.showEvent
 	}
-	if err != nil || o.out == "" {
-		return res, err
+	res, err := a.actions().RunSession(ctx, o.SessionOptions)
+	if shown && res.Result != nil {
+		err = errors.Join(err, a.showSession(res.Result))
 	}
-	c, err := s.FinishCheckpoint(ctx)
-	if err != nil {
-		return res, err
+	if err == nil && res.Snapshot != nil && !o.json {
+		a.tell("%s: %s", o.SnapshotOut, summary(res.Snapshot.Manifest))
 	}
-	obj.Changes = c.Changes
-	if err := copyOver(c.Snapshot, o.out); err != nil {
-		return res, err
-	}
-	if !o.json {
-		a.tell("%s: %s", o.out, summary(c.Manifest))
-	}
-	return res, nil
-}
-
-// resolve puts the paths of assets into what is run.
-func (o *sessionOptions) resolve(s *session.Session) error {
-	for _, text := range []*string{&o.run.Command, &o.spawn.Setup} {
-		v, err := s.Resolve(*text)
-		if err != nil {
-			return err
-		}
-		*text, _ = v.(string)
-	}
-	env, err := s.Resolve(o.spawn.Env)
-	if err != nil {
-		return err
-	}
-	o.spawn.Env, _ = env.(map[string]string)
-	return nil
-}
-
-// tellPorts says where published ports can be reached.
-func (a *app) tellPorts(ctx context.Context, r *session.Runtime) error {
-	c, err := r.Connection(ctx)
-	for _, p := range c.Ports {
-		a.tell("port %d is published at 127.0.0.1:%d", p.Container, p.Host)
-	}
-	return err
+	return res, err
 }
 
 // showSession prints what was kept of the output.
-func (a *app) showSession(res *session.Result) error {
+func (a *commandLine) showSession(res *session.Result) error {
 	for _, o := range []struct {
 		to  io.Writer
 		out fumehood.Output
@@ -347,61 +287,19 @@ func (a *app) showSession(res *session.Result) error {
 	return nil
 }
 
-// streamSession passes output on as it comes, the set-up's to standard error.
-func (a *app) streamSession(ctx context.Context, r *session.Runtime, run session.ExecuteOptions) (*session.Result, error) {
-	run.StdoutCap, run.StderrCap = fumehood.KeepNone, fumehood.KeepNone // shown, not kept
-	for ev, err := range r.Stream(ctx, run) {
-		if err != nil {
-			return nil, err
-		}
-		if ev.Result != nil {
-			return ev.Result, nil
-		}
-		to := a.Err
-		if ev.Phase == session.Command && ev.Stream == fumehood.Stdout {
-			to = a.Out
-		}
-		if _, err := to.Write(ev.Data); err != nil {
-			return nil, outputError(err)
-		}
+// showEvent passes output on, the set-up's to standard error.
+func (a *commandLine) showEvent(ev session.Event) error {
+	if ev.Phase == session.Command {
+		return a.show(ev.Stream, ev.Data)
 	}
-	return nil, &fumehood.Error{Op: "run session", Class: fumehood.ErrInfrastructure, Err: io.ErrUnexpectedEOF}
-}
-
-// copyOver copies a snapshot's file. What is there under the name is always whole.
-func copyOver(from, to string) (err error) {
-	unfinished := beside(to)
-	defer func() {
-		var p *fs.PathError
-		if err != nil {
-			if errors.As(err, &p) {
-				err = p.Err // the path is ours, or the user's own
-			}
-			_ = os.Remove(unfinished) // that it is there is told by what went wrong
-			err = &fumehood.Error{Op: "write snapshot", Path: to, Class: fumehood.ErrConfig, Err: err}
-		}
-	}()
-	r, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	w, err := os.OpenFile(unfinished, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666) // the umask decides who may read it
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(w, r)
-	if err = errors.Join(err, w.Close()); err != nil {
-		return err
-	}
-	return os.Rename(unfinished, to)
+	return a.show(fumehood.Stderr, ev.Data)
 }
 
 // sessionVerdict is verdict for a session's command.
-func (a *app) sessionVerdict(o sessionOptions, res *session.Result) error {
+func (a *commandLine) sessionVerdict(o sessionOptions, res *session.Result) error {
 	switch {
 	case res.SetupEnded && res.TimedOut():
-		return &exitError{code: exitTimeout, err: fmt.Errorf("the set-up timed out after %v", o.env.WithDefaults().Setup.Timeout)}
+		return &exitError{code: exitTimeout, err: fmt.Errorf("the set-up timed out after %v", o.Open.Environment.WithDefaults().Setup.Timeout)}
 	case res.SetupEnded && res.Outcome == fumehood.Exited:
 		code := res.ExitCode
 		if code == 0 {
@@ -410,7 +308,7 @@ func (a *app) sessionVerdict(o sessionOptions, res *session.Result) error {
 		return &exitError{code: code, err: fmt.Errorf("the set-up ended with code %d before the command began", res.ExitCode)}
 	}
 	return a.verdict(
-		runOptions{cmd: fumehood.Cmd{Wall: o.run.Timeout}, spec: described{Spec: fumehood.Spec{Limits: fumehood.Limits(o.env.Limits)}}},
+		runOptions{cmd: fumehood.Cmd{Wall: o.Execute.Timeout}, spec: app.Described{Spec: fumehood.Spec{Limits: fumehood.Limits(o.Open.Environment.Limits)}}},
 		&fumehood.Result{Outcome: res.Outcome, ExitCode: res.ExitCode, Why: res.Why},
 	)
 }

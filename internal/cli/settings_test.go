@@ -12,7 +12,7 @@ import (
 
 // runWith runs the command line with a configuration file and variables, and returns what `fumehood run`
 // was asked to do.
-func runWith(t *testing.T, config string, env map[string]string, args ...string) (opts runOptions, a *app, err error) {
+func runWith(t *testing.T, config string, env map[string]string, args ...string) (opts runOptions, a *commandLine, err error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	if config != "" {
@@ -21,7 +21,7 @@ func runWith(t *testing.T, config string, env map[string]string, args ...string)
 		}
 	}
 	var out bytes.Buffer
-	a = &app{Streams: Streams{In: strings.NewReader(""), Out: &out, Err: &out}, settings: settings{
+	a = &commandLine{Streams: Streams{In: strings.NewReader(""), Out: &out, Err: &out}, settings: settings{
 		env:        func(name string) (string, bool) { v, ok := env[name]; return v, ok },
 		configFile: file,
 	}}
@@ -31,7 +31,7 @@ func runWith(t *testing.T, config string, env map[string]string, args ...string)
 			root.RemoveCommand(cmd)
 		}
 	}
-	root.AddCommand(a.newRunCommand(func(_ context.Context, _ *app, o runOptions) error {
+	root.AddCommand(a.newRunCommand(func(_ context.Context, _ *commandLine, o runOptions) error {
 		opts = o
 		return nil
 	}))

@@ -8,7 +8,7 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-func (a *app) newShellCommand() *cobra.Command {
+func (a *commandLine) newShellCommand() *cobra.Command {
 	var n named
 	cmd := &cobra.Command{
 		Use:   "shell NAME",

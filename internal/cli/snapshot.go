@@ -3,11 +3,8 @@ package cli
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -16,11 +13,12 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/app"
 	"github.com/fumehood/fumehood/spec"
 	"github.com/fumehood/fumehood/workspace"
 )
 
-func (a *app) newSnapshotCommand() *cobra.Command {
+func (a *commandLine) newSnapshotCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "snapshot",
 		Short: "Keep folders as snapshots, restore and compare them",
@@ -92,7 +90,7 @@ func (f *limitFlags) limits() (l workspace.Limits, err error) {
 	return l, nil
 }
 
-func (a *app) newSnapshotCreateCommand() *cobra.Command {
+func (a *commandLine) newSnapshotCreateCommand() *cobra.Command {
 	var opts workspace.CreateOptions
 	var file, compression string
 	var limits limitFlags
@@ -132,37 +130,10 @@ itself, **/*.pyc anywhere in it. A folder that matches stands for all in it.`,
 	return cmd
 }
 
-// createSnapshot writes the file under another name first: what is there under its own is always whole.
-func (a *app) createSnapshot(ctx context.Context, dir, file string, opts workspace.CreateOptions) (err error) {
-	fail := func(err error) error {
-		var p *fs.PathError
-		if errors.As(err, &p) {
-			err = p.Err // the path is ours, or the user's own
-		}
-		return &fumehood.Error{Op: "write snapshot", Path: file, Class: fumehood.ErrConfig, Err: err}
-	}
-	if err := outside(file, dir); err != nil {
-		return fail(err)
-	}
-	unfinished := beside(file)
-	f, err := os.OpenFile(unfinished, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666) // the umask decides who may read it
+func (a *commandLine) createSnapshot(ctx context.Context, dir, file string, opts workspace.CreateOptions) error {
+	m, err := app.CreateSnapshot(ctx, dir, file, opts)
 	if err != nil {
-		return fail(err)
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(unfinished))
-		}
-	}()
-	m, err := workspace.Create(ctx, f, dir, opts)
-	if err != nil {
-		return errors.Join(err, f.Close())
-	}
-	if err := f.Close(); err != nil {
-		return fail(err)
-	}
-	if err := os.Rename(unfinished, file); err != nil {
-		return fail(err)
+		return err
 	}
 	for _, s := range m.Skipped {
 		a.tell("left out: %s is a %s", printable(s.Path), s.What)
@@ -170,34 +141,7 @@ func (a *app) createSnapshot(ctx context.Context, dir, file string, opts workspa
 	return a.say("%s: %s\n", file, summary(m))
 }
 
-// beside is where a file is written before it gets its name.
-func beside(file string) string {
-	return filepath.Join(filepath.Dir(file), fmt.Sprintf(".%s.%d", filepath.Base(file), os.Getpid()))
-}
-
-// outside makes sure that a snapshot is not written into the folder that it is of: it would hold itself.
-func outside(file, dir string) error {
-	parent, err := filepath.EvalSymlinks(filepath.Dir(file))
-	if err != nil {
-		return err
-	}
-	within, err := filepath.EvalSymlinks(dir)
-	if err != nil {
-		return nil //nolint:nilerr // the snapshot tells
-	}
-	if parent, err = filepath.Abs(parent); err != nil {
-		return err
-	}
-	if within, err = filepath.Abs(within); err != nil {
-		return err
-	}
-	if rel, err := filepath.Rel(within, parent); err == nil && filepath.IsLocal(rel) {
-		return fmt.Errorf("the file lies in the folder %s that the snapshot is of", dir)
-	}
-	return nil
-}
-
-func (a *app) say(format string, args ...any) error {
+func (a *commandLine) say(format string, args ...any) error {
 	_, err := fmt.Fprintf(a.Out, format, args...)
 	return err
 }
@@ -219,7 +163,7 @@ func number(n int, of string) string {
 	return fmt.Sprintf("%d %s", n, of)
 }
 
-func (a *app) newSnapshotRestoreCommand() *cobra.Command {
+func (a *commandLine) newSnapshotRestoreCommand() *cobra.Command {
 	var opts workspace.RestoreOptions
 	var limits limitFlags
 	cmd := &cobra.Command{
@@ -243,7 +187,7 @@ is over a limit.`,
 	return cmd
 }
 
-func (a *app) restoreSnapshot(ctx context.Context, file, dir string, opts workspace.RestoreOptions) error {
+func (a *commandLine) restoreSnapshot(ctx context.Context, file, dir string, opts workspace.RestoreOptions) error {
 	f, err := os.Open(file)
 	if err != nil {
 		return &fumehood.Error{Op: "read snapshot", Class: fumehood.ErrConfig, Err: err}
@@ -256,7 +200,7 @@ func (a *app) restoreSnapshot(ctx context.Context, file, dir string, opts worksp
 	return a.say("%s: %s\n", dir, summary(m))
 }
 
-func (a *app) newSnapshotDiffCommand() *cobra.Command {
+func (a *commandLine) newSnapshotDiffCommand() *cobra.Command {
 	var opts workspace.CreateOptions
 	var asJSON bool
 	var limits limitFlags
@@ -289,7 +233,7 @@ text or larger than 1 MiB. The exit code tells no difference.`,
 	return cmd
 }
 
-func (a *app) diffSnapshots(ctx context.Context, before, after string, opts workspace.CreateOptions, asJSON bool) error {
+func (a *commandLine) diffSnapshots(ctx context.Context, before, after string, opts workspace.CreateOptions, asJSON bool) error {
 	var sources [2]workspace.Source
 	for i, name := range []string{before, after} {
 		info, err := os.Stat(name)
@@ -312,11 +256,11 @@ func (a *app) diffSnapshots(ctx context.Context, before, after string, opts work
 	return workspace.WritePatch(a.Out, changes)
 }
 
-func (a *app) printJSON(v any) error {
+func (a *commandLine) printJSON(v any) error {
 	return writeJSON(a.Out, v)
 }
 
-func (a *app) newSnapshotShowCommand() *cobra.Command {
+func (a *commandLine) newSnapshotShowCommand() *cobra.Command {
 	var asJSON bool
 	var limits limitFlags
 	cmd := &cobra.Command{
@@ -341,7 +285,7 @@ tree: paths, modes, contents and links, whatever the times and the compression.`
 	return cmd
 }
 
-func (a *app) showSnapshot(ctx context.Context, file string, within workspace.Limits, asJSON bool) error {
+func (a *commandLine) showSnapshot(ctx context.Context, file string, within workspace.Limits, asJSON bool) error {
 	m, err := workspace.FromFile(file, within).Manifest(ctx)
 	if err != nil {
 		return err

@@ -1,35 +1,12 @@
 package cli
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
-	"path"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/pflag"
 
-	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/archive"
-)
-
-// transfer is one --cp: a file or a tree, copied to the path that was named. A file goes into a folder
-// that is there, as cp has it; so does a tree that is copied out, while one that is copied in becomes that
-// folder: whether an image has it already should make no difference.
-type transfer struct {
-	host        string // as it was typed
-	sandbox     string
-	linksAsText bool // of what is copied out
-}
-
-// What a sandbox can put on the host by one copy.
-const (
-	maxCopyBytes   = 10 << 30
-	maxCopyEntries = 1_000_000
+	"github.com/fumehood/fumehood/internal/app"
 )
 
 // addLinksAsText declares the flag for links in what is copied out.
@@ -38,126 +15,14 @@ func addLinksAsText(flags *pflag.FlagSet, to *bool) {
 }
 
 // parseTransfer reads HOST:SANDBOX (in) or :SANDBOX:HOST (out).
-func parseTransfer(s string) (t transfer, out bool, err error) {
+func parseTransfer(s string) (t app.Transfer, out bool, err error) {
 	if rest, ok := strings.CutPrefix(s, ":"); ok {
-		t.sandbox, t.host, ok = strings.Cut(rest, ":")
-		if ok && t.sandbox != "" && t.host != "" {
+		t.Sandbox, t.Host, ok = strings.Cut(rest, ":")
+		if ok && t.Sandbox != "" && t.Host != "" {
 			return t, true, nil
 		}
 	} else if host, sandbox, ok := cutHost(s); ok && host != "" && sandbox != "" {
-		return transfer{host: host, sandbox: sandbox}, false, nil
+		return app.Transfer{Host: host, Sandbox: sandbox}, false, nil
 	}
 	return t, false, fmt.Errorf("--cp %q is neither HOST:SANDBOX (copy in) nor :SANDBOX:HOST (copy out)", s)
-}
-
-func (t transfer) copyIn(ctx context.Context, svc *fumehood.Service) error {
-	op := fmt.Sprintf("copy %s to %s", t.host, t.sandbox)
-	info, err := os.Stat(t.host)
-	if err != nil {
-		return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err}
-	}
-	if info.Mode().IsRegular() {
-		f, err := os.Open(t.host)
-		if err != nil {
-			return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err}
-		}
-		defer f.Close()
-		return t.writeFile(ctx, svc, f, info)
-	}
-	root, err := filepath.EvalSymlinks(t.host) // a link to a folder is as good as the folder
-	if err != nil {
-		return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err}
-	}
-	dir, name, err := t.existing(ctx, svc)
-	if err != nil {
-		return err
-	}
-	pr, pw := io.Pipe()
-	packed := make(chan error, 1)
-	go func() {
-		err := archive.Pack(pw, root, name)
-		pw.CloseWithError(err)
-		packed <- err
-	}()
-	err = svc.Upload(ctx, dir, pr)
-	_ = pr.CloseWithError(errUploadEnded) // ends Pack where the upload did not read it all
-	if perr := <-packed; perr != nil && !errors.Is(perr, errUploadEnded) {
-		return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: perr}
-	}
-	return err
-}
-
-// errUploadEnded tells the packing that nobody reads any more; the reason is the upload's.
-var errUploadEnded = errors.New("the upload has ended")
-
-// writeFile copies a file to the path that was named, or into the folder that is there.
-func (t transfer) writeFile(ctx context.Context, svc *fumehood.Service, f io.Reader, info fs.FileInfo) error {
-	target, within := t.sandbox, path.Join(t.sandbox, info.Name())
-	if strings.HasSuffix(target, "/") {
-		target = within
-	} else if there, err := svc.Stat(ctx, target+"/."); err == nil && there.Mode.IsDir() { // of what a link points to
-		target = within
-	}
-	return svc.WriteFrom(ctx, target, f, info.Size(), fumehood.WriteOptions{Mode: info.Mode().Perm()})
-}
-
-// existing splits the sandbox's path into the deepest folder above it that is there, and the rest.
-func (t transfer) existing(ctx context.Context, svc *fumehood.Service) (dir, name string, err error) {
-	dir, name = path.Split(path.Clean(t.absolute(svc)))
-	for dir = path.Clean(dir); dir != "/"; dir = path.Dir(dir) {
-		_, err := svc.Stat(ctx, dir)
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, fumehood.ErrNotFound) {
-			return "", "", err
-		}
-		name = path.Join(path.Base(dir), name)
-	}
-	if name == "" {
-		name = "." // all of the sandbox
-	}
-	return dir, name, nil
-}
-
-// absolute resolves the sandbox's path as the library does.
-func (t transfer) absolute(svc *fumehood.Service) string {
-	if path.IsAbs(t.sandbox) {
-		return t.sandbox
-	}
-	return path.Join(svc.ServiceInfo().Dir, t.sandbox)
-}
-
-func (t transfer) copyOut(ctx context.Context, svc *fumehood.Service) error {
-	op := fmt.Sprintf("copy %s to %s", t.sandbox, t.host)
-	host, err := filepath.Abs(t.host)
-	if err != nil {
-		return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err}
-	}
-	if info, err := os.Stat(host); err == nil && info.IsDir() {
-		host = filepath.Join(host, path.Base(path.Clean(t.absolute(svc)))) // into the folder, as cp does
-	}
-	r, err := svc.Download(ctx, t.sandbox)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	opts := archive.Options{Bytes: maxCopyBytes, Entries: maxCopyEntries, LinksAsText: t.linksAsText}
-	if err := archive.Unpack(r, filepath.Dir(host), filepath.Base(host), opts); err != nil {
-		return &fumehood.Error{Op: op, Class: unpackClass(ctx, err), Err: err}
-	}
-	return nil
-}
-
-// unpackClass says whose fault it is that a copy out did not come to its end.
-func unpackClass(ctx context.Context, err error) error {
-	switch {
-	case ctx.Err() != nil:
-		return fumehood.ErrCancelled
-	case errors.Is(err, archive.ErrLimit):
-		return fumehood.ErrLimit
-	case fumehood.ClassOf(err) != nil:
-		return fumehood.ClassOf(err)
-	}
-	return fumehood.ErrConfig
 }

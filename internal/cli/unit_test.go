@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/app"
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
@@ -72,7 +73,7 @@ func TestVerdict(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var stderr bytes.Buffer
-			a := &app{Streams: Streams{Err: &stderr}}
+			a := &commandLine{Streams: Streams{Err: &stderr}}
 			if got := a.finish(t.Context(), "fumehood run", a.verdict(c.opts, &c.res)); got != c.code {
 				t.Errorf("exit code %d, want %d", got, c.code)
 			}
@@ -89,7 +90,7 @@ func TestVerdict(t *testing.T) {
 
 func TestFinishMarksEveryLine(t *testing.T) {
 	var stderr bytes.Buffer
-	a := &app{Streams: Streams{Err: &stderr}}
+	a := &commandLine{Streams: Streams{Err: &stderr}}
 	if code := a.finish(t.Context(), "fumehood", errors.Join(errors.New("one"), errors.New("two"))); code != 125 {
 		t.Errorf("exit code %d", code)
 	}
@@ -108,7 +109,7 @@ func TestFinishTellsASignalFromAFailure(t *testing.T) {
 		&fumehood.Error{Op: "exec", Class: fumehood.ErrUnavailable}: 125,
 		&exitError{code: 3}:                                         3,
 	} {
-		a := &app{Streams: Streams{Err: io.Discard}}
+		a := &commandLine{Streams: Streams{Err: io.Discard}}
 		if got := a.finish(ctx, "fumehood run", err); got != want {
 			t.Errorf("%v: exit code %d, want %d", err, got, want)
 		}
@@ -158,14 +159,14 @@ func TestParseMount(t *testing.T) {
 func TestParseTransfer(t *testing.T) {
 	for _, c := range []struct {
 		in   string
-		want transfer
+		want app.Transfer
 		out  bool
 	}{
-		{"a:/b", transfer{host: "a", sandbox: "/b"}, false},
-		{"a:b", transfer{host: "a", sandbox: "b"}, false},
-		{"a:/b:c", transfer{host: "a", sandbox: "/b:c"}, false},
-		{":/b:a", transfer{host: "a", sandbox: "/b"}, true},
-		{":/b:a:c", transfer{host: "a:c", sandbox: "/b"}, true},
+		{"a:/b", app.Transfer{Host: "a", Sandbox: "/b"}, false},
+		{"a:b", app.Transfer{Host: "a", Sandbox: "b"}, false},
+		{"a:/b:c", app.Transfer{Host: "a", Sandbox: "/b:c"}, false},
+		{":/b:a", app.Transfer{Host: "a", Sandbox: "/b"}, true},
+		{":/b:a:c", app.Transfer{Host: "a:c", Sandbox: "/b"}, true},
 	} {
 		if got, out, err := parseTransfer(c.in); err != nil || got != c.want || out != c.out {
 			t.Errorf("%s: %+v, %v, %v", c.in, got, out, err)
@@ -253,7 +254,7 @@ func TestLeftoversArePrintedBySandbox(t *testing.T) {
 	}
 	text := func(dryRun bool) string {
 		var out bytes.Buffer
-		a := &app{Streams: Streams{Out: &out}}
+		a := &commandLine{Streams: Streams{Out: &out}}
 		if err := a.printLeftovers(found, dryRun); err != nil {
 			t.Fatal(err)
 		}

@@ -2,23 +2,22 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/app"
 )
 
 // upOptions are what `fumehood up` was asked to do.
 type upOptions struct {
-	spec    described
+	spec    app.Described
 	json    bool
 	journal journalFlag
 }
 
-func (a *app) newUpCommand(runF func(context.Context, *app, upOptions) error) *cobra.Command {
+func (a *commandLine) newUpCommand(runF func(context.Context, *commandLine, upOptions) error) *cobra.Command {
 	var project projectFlags
 	var image sandboxFlags
 	var opts upOptions
@@ -57,34 +56,25 @@ one that started them: see "fumehood process".`,
 	return cmd
 }
 
-func runUp(ctx context.Context, a *app, opts upOptions) (err error) {
+func runUp(ctx context.Context, a *commandLine, opts upOptions) error {
 	journal, file, err := a.openJournal(opts.journal)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
 	opts.spec.Journal = journal
-	provider, err := a.open(ctx, opts.spec.provider)
+	began := time.Now().UTC()
+	info, err := a.actions().Up(ctx, opts.spec)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, provider.Close(ctx)) }()
-	if _, ok := provider.(fumehood.Opener); !ok {
-		return &fumehood.Error{Op: "start sandbox", Class: fumehood.ErrUnsupported, Err: fmt.Errorf("provider %s has no named sandboxes", provider.Name())}
-	}
-	began := time.Now()
-	sb, err := a.start(ctx, provider, opts.spec)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, sb.Close(ctx)) }() // which leaves it
 	if !opts.json {
-		_, err = fmt.Fprintln(a.Out, sb.Info().Name)
+		_, err = fmt.Fprintln(a.Out, info.Name)
 		return err
 	}
-	obj := sandboxJSON{Name: sb.Info().Name, Created: began.UTC(), Services: services(sb.Info().Services, nil)}
+	obj := sandboxJSON{Name: info.Name, Created: began, Services: services(info.Services, nil)}
 	if opts.spec.TTL > 0 {
-		expires := began.UTC().Add(opts.spec.TTL)
+		expires := began.Add(opts.spec.TTL)
 		obj.Expires = &expires
 	}
 	return a.printJSON(obj)

@@ -18,7 +18,7 @@ type versionJSON struct {
 	Guests  map[string]string `json:"guests"` // by architecture; without those that are built at first use
 }
 
-func (a *app) newVersionCommand() *cobra.Command {
+func (a *commandLine) newVersionCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "version",
@@ -31,7 +31,7 @@ func (a *app) newVersionCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) version(ctx context.Context, asJSON bool) error {
+func (a *commandLine) version(ctx context.Context, asJSON bool) error {
 	v := versionJSON{Version: "unknown", Guests: map[string]string{}}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		v.Version, v.Go = info.Main.Version, info.GoVersion

@@ -1,0 +1,173 @@
+package app_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/app"
+	"github.com/fumehood/fumehood/provider/local"
+	"github.com/fumehood/fumehood/session"
+	"github.com/fumehood/fumehood/spec"
+	"github.com/fumehood/fumehood/workspace"
+)
+
+// here is an App whose sandboxes are folders of this machine.
+func here(t *testing.T) *app.App {
+	t.Helper()
+	return &app.App{
+		AllowLocal: true, Logger: slog.New(slog.DiscardHandler), Building: func(image, _ string) { t.Errorf("%s is built", image) },
+		Open: func(_ context.Context, name string) (fumehood.Provider, error) {
+			if name != "local" {
+				t.Errorf("the provider is %s", name)
+			}
+			return local.New(local.Options{StateDir: t.TempDir()})
+		},
+	}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantFile(t *testing.T, path, text string) {
+	t.Helper()
+	if got, err := os.ReadFile(path); err != nil || string(got) != text {
+		t.Errorf("%s has %q, %v", path, got, err)
+	}
+}
+
+func TestRunCopiesAroundItsCommand(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
+	write(t, in, "some text")
+	var started fumehood.Info
+	var shown strings.Builder
+	opts := app.RunOptions{
+		Sandbox: app.Described{Provider: "local"}, Cmd: fumehood.Cmd{Args: []string{"sh", "-c", "tr a-z A-Z <in >made; cat made; exit 3"}},
+		In: []app.Transfer{{Host: in, Sandbox: "in"}}, Out: []app.Transfer{{Host: out, Sandbox: "made"}},
+		Started: func(sb *fumehood.Sandbox, took time.Duration) {
+			if started = sb.Info(); took <= 0 {
+				t.Errorf("it took %v", took)
+			}
+		},
+	}
+	res, err := here(t).Run(t.Context(), opts)
+	if err != nil || res.ExitCode != 3 || string(res.Stdout.Bytes) != "SOME TEXT" || started.Provider != "local" {
+		t.Errorf("%+v, %v, in %+v", res, err, started)
+	}
+	wantFile(t, out, "SOME TEXT")
+
+	opts.Show = func(s fumehood.Stream, data []byte) error {
+		shown.Write(data)
+		return nil
+	}
+	res, err = here(t).Run(t.Context(), opts)
+	if err != nil || res.ExitCode != 3 || len(res.Stdout.Bytes) > 0 || shown.String() != "SOME TEXT" {
+		t.Errorf("shown are %q: %+v, %v", shown.String(), res, err)
+	}
+
+	opts.Out[0].Sandbox = "missing"
+	if res, err = here(t).Run(t.Context(), opts); err == nil || res == nil || res.ExitCode != 3 {
+		t.Errorf("where nothing can be copied: %+v, %v", res, err)
+	}
+
+	enough := errors.New("enough")
+	opts.Show = func(fumehood.Stream, []byte) error { return enough }
+	if _, err = here(t).Run(t.Context(), opts); !errors.Is(err, enough) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestOnlyProvidersThatFindThemAgainKeepSandboxes(t *testing.T) {
+	t.Parallel()
+	if _, err := here(t).Up(t.Context(), app.Described{Spec: fumehood.Spec{Keep: true}, Provider: "local"}); !errors.Is(err, fumehood.ErrUnsupported) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestASessionKeepsItsWorkspace(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	work := filepath.Join(dir, "work")
+	if err := os.Mkdir(work, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(work, "a"), "1")
+	env := filepath.Join(dir, "env.yaml")
+	write(t, env, "{type: local, setup: {commands: [echo set up]}, commands: {command: sh}}\n")
+	e, err := spec.Load(env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var shown strings.Builder
+	opts := app.SessionOptions{
+		Open:    session.Options{Kind: session.Agent, Workspace: work, Environment: e},
+		Execute: session.ExecuteOptions{Command: "echo 2 >b; echo done"}, SnapshotOut: filepath.Join(dir, "after.tar.gz"),
+		Show: func(ev session.Event) error {
+			shown.WriteString(string(ev.Phase) + ": " + string(ev.Data))
+			return nil
+		},
+	}
+	a := here(t)
+	res, err := a.RunSession(t.Context(), opts)
+	if err != nil || res.ExitCode != 0 || res.Snapshot == nil || len(res.Snapshot.Changes) != 1 || res.Snapshot.Changes[0].Path != "b" {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	if got := shown.String(); got != "setup: set up\ncommand: done\n" {
+		t.Errorf("shown are %q", got)
+	}
+	again := filepath.Join(dir, "again")
+	f, err := os.Open(opts.SnapshotOut)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := workspace.Restore(t.Context(), f, again, workspace.RestoreOptions{}); err != nil {
+		t.Error(err)
+	}
+	wantFile(t, filepath.Join(again, "b"), "2\n")
+
+	a.AllowLocal = false
+	if _, err := a.RunSession(t.Context(), opts); !errors.Is(err, fumehood.ErrConfig) {
+		t.Errorf("a file chooses this machine: %v", err)
+	}
+}
+
+func TestASnapshotIsWrittenWholeOrNotAtAll(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(t.TempDir(), "s.tar")
+	write(t, filepath.Join(dir, "a"), "1")
+	write(t, file, "the one before")
+	opts := workspace.CreateOptions{Compression: workspace.None, Limits: workspace.Limits{Entries: 1}}
+	m, err := app.CreateSnapshot(t.Context(), dir, file, opts)
+	if err != nil || len(m.Entries) != 1 {
+		t.Errorf("%+v, %v", m, err)
+	}
+	whole, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "b"), "2")
+	if _, err := app.CreateSnapshot(t.Context(), dir, file, opts); !errors.Is(err, fumehood.ErrLimit) {
+		t.Errorf("of too many files: %v", err)
+	}
+	wantFile(t, file, string(whole))
+	if left, err := os.ReadDir(filepath.Dir(file)); err != nil || len(left) != 1 {
+		t.Errorf("left are %v, %v", left, err)
+	}
+	if _, err := app.CreateSnapshot(t.Context(), dir, filepath.Join(dir, "s.tar"), opts); !errors.Is(err, fumehood.ErrConfig) {
+		t.Errorf("into its own folder: %v", err)
+	}
+}

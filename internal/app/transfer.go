@@ -1,0 +1,145 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/archive"
+)
+
+// Transfer is a file or a tree that is copied to the path that was named. A file goes into a folder that is there, as cp has it;
+// so does a tree that is copied out, while one that is copied in becomes that folder: whether an image has it already should
+// make no difference.
+type Transfer struct {
+	Host        string // the path on this machine
+	Sandbox     string // a relative one is below the service's directory
+	LinksAsText bool   // of what is copied out: a link that can lead out of the tree becomes a file with its target; else it is an error
+}
+
+// What a sandbox can put on the host by one copy.
+const (
+	maxCopyBytes   = 10 << 30
+	maxCopyEntries = 1_000_000
+)
+
+// CopyIn copies from this machine into a service.
+func (t Transfer) CopyIn(ctx context.Context, svc *fumehood.Service) error {
+	op := fmt.Sprintf("copy %s to %s", t.Host, t.Sandbox)
+	info, err := os.Stat(t.Host)
+	if err != nil {
+		return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err}
+	}
+	if info.Mode().IsRegular() {
+		f, err := os.Open(t.Host)
+		if err != nil {
+			return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err}
+		}
+		defer f.Close()
+		return t.writeFile(ctx, svc, f, info)
+	}
+	root, err := filepath.EvalSymlinks(t.Host) // a link to a folder is as good as the folder
+	if err != nil {
+		return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err}
+	}
+	dir, name, err := t.existing(ctx, svc)
+	if err != nil {
+		return err
+	}
+	pr, pw := io.Pipe()
+	packed := make(chan error, 1)
+	go func() {
+		err := archive.Pack(pw, root, name)
+		pw.CloseWithError(err)
+		packed <- err
+	}()
+	err = svc.Upload(ctx, dir, pr)
+	_ = pr.CloseWithError(errUploadEnded) // ends Pack where the upload did not read it all
+	if perr := <-packed; perr != nil && !errors.Is(perr, errUploadEnded) {
+		return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: perr}
+	}
+	return err
+}
+
+// errUploadEnded tells the packing that nobody reads any more; the reason is the upload's.
+var errUploadEnded = errors.New("the upload has ended")
+
+// writeFile copies a file to the path that was named, or into the folder that is there.
+func (t Transfer) writeFile(ctx context.Context, svc *fumehood.Service, f io.Reader, info fs.FileInfo) error {
+	target, within := t.Sandbox, path.Join(t.Sandbox, info.Name())
+	if strings.HasSuffix(target, "/") {
+		target = within
+	} else if there, err := svc.Stat(ctx, target+"/."); err == nil && there.Mode.IsDir() { // of what a link points to
+		target = within
+	}
+	return svc.WriteFrom(ctx, target, f, info.Size(), fumehood.WriteOptions{Mode: info.Mode().Perm()})
+}
+
+// existing splits the sandbox's path into the deepest folder above it that is there, and the rest.
+func (t Transfer) existing(ctx context.Context, svc *fumehood.Service) (dir, name string, err error) {
+	dir, name = path.Split(path.Clean(t.absolute(svc)))
+	for dir = path.Clean(dir); dir != "/"; dir = path.Dir(dir) {
+		_, err := svc.Stat(ctx, dir)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, fumehood.ErrNotFound) {
+			return "", "", err
+		}
+		name = path.Join(path.Base(dir), name)
+	}
+	if name == "" {
+		name = "." // all of the sandbox
+	}
+	return dir, name, nil
+}
+
+// absolute resolves the sandbox's path as the library does.
+func (t Transfer) absolute(svc *fumehood.Service) string {
+	if path.IsAbs(t.Sandbox) {
+		return t.Sandbox
+	}
+	return path.Join(svc.ServiceInfo().Dir, t.Sandbox)
+}
+
+// CopyOut copies from a service to this machine.
+func (t Transfer) CopyOut(ctx context.Context, svc *fumehood.Service) error {
+	op := fmt.Sprintf("copy %s to %s", t.Sandbox, t.Host)
+	host, err := filepath.Abs(t.Host)
+	if err != nil {
+		return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err}
+	}
+	if info, err := os.Stat(host); err == nil && info.IsDir() {
+		host = filepath.Join(host, path.Base(path.Clean(t.absolute(svc)))) // into the folder, as cp does
+	}
+	r, err := svc.Download(ctx, t.Sandbox)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	opts := archive.Options{Bytes: maxCopyBytes, Entries: maxCopyEntries, LinksAsText: t.LinksAsText}
+	if err := archive.Unpack(r, filepath.Dir(host), filepath.Base(host), opts); err != nil {
+		return &fumehood.Error{Op: op, Class: unpackClass(ctx, err), Err: err}
+	}
+	return nil
+}
+
+// unpackClass says whose fault it is that a copy out did not come to its end.
+func unpackClass(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return fumehood.ErrCancelled
+	case errors.Is(err, archive.ErrLimit):
+		return fumehood.ErrLimit
+	case fumehood.ClassOf(err) != nil:
+		return fumehood.ClassOf(err)
+	}
+	return fumehood.ErrConfig
+}
