@@ -1,17 +1,26 @@
 package fumehood
 
-import "context"
+import (
+	"context"
+	"maps"
+)
 
-// Assign says for what part of an evaluation a sandbox is that was started before that was known. Info and the lines of
-// its journal from now on have it; the labels of what was made do not. It is called before the sandbox is used.
-func (sb *Sandbox) Assign(sample Sample) {
+// Assign gives other labels to a sandbox that was started before it was known what it is for. Info and the lines of its journal
+// have them from now on; what was made for it in an Engine doesn't. It is called before the sandbox is used. The labels are as
+// Spec.Labels: else it is an ErrConfig.
+func (sb *Sandbox) Assign(labels map[string]string) error {
+	if err := checkLabels(labels); err != nil {
+		return &Error{Op: "assign sandbox", Class: ErrConfig, Err: err}
+	}
+	labels = maps.Clone(labels)
 	sb.mu.Lock()
-	sb.info.Sample = sample
+	sb.info.Labels = labels
 	sb.mu.Unlock()
 	r := sb.recorder.Load()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.info.Sample = sample
+	r.info.Labels = labels
+	return nil
 }
 
 // Checker is the capability of a Backend to notice that something has ended that ran when the sandbox was started.

@@ -2,28 +2,34 @@ package fumehood_test
 
 import (
 	"errors"
+	"maps"
 	"testing"
 
 	"github.com/fumehood/fumehood"
 )
 
 func TestASandboxIsSaidToBeForASampleWhenThatIsKnown(t *testing.T) {
-	sb, lines := recorded(t, fumehood.Spec{Sample: fumehood.Sample{Task: "t"}})
+	sb, lines := recorded(t, fumehood.Spec{Labels: map[string]string{"task": "t"}})
 	if _, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"say"}}); err != nil {
 		t.Fatal(err)
 	}
-	of := fumehood.Sample{Task: "t", ID: "one", Epoch: 2}
-	sb.Assign(of)
-	if got := sb.Info().Sample; got != of {
+	of := map[string]string{"task": "t", "sample": "one", "epoch": "2"}
+	if err := sb.Assign(of); err != nil {
+		t.Error(err)
+	}
+	if got := sb.Info().Labels; !maps.Equal(got, of) {
 		t.Errorf("got %+v", got)
+	}
+	if err := sb.Assign(map[string]string{"a b": ""}); !errors.Is(err, fumehood.ErrConfig) || !maps.Equal(sb.Info().Labels, of) {
+		t.Errorf("a bad name: %v, %q", err, sb.Info().Labels)
 	}
 	before := len(lines())
 	if _, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"say"}}); err != nil {
 		t.Fatal(err)
 	}
 	for i, l := range lines() {
-		sample, _ := l["sample"].(string)
-		if l["task"] != "t" || (sample == "one") != (i >= before) {
+		labels, _ := l["labels"].(map[string]any)
+		if labels["task"] != "t" || (labels["sample"] == "one") != (i >= before) {
 			t.Errorf("line %d: %v", i, l)
 		}
 	}

@@ -190,10 +190,10 @@ type Info struct {
 	Provider string        // the provider's name
 	Services []ServiceInfo // the default service first
 
-	Sample     Sample   // for what it is
-	ConfigFile string   // the absolute path of the file that describes it; empty where there is none
-	EnvNames   []string // of the variables that its spec sets, or its Compose project sees, sorted
-	Unenforced []string // the limits that the daemon does not hold, which was allowed: "memory", "swap", "pids", "cpus"
+	Labels     map[string]string // of its spec, or as Assign has set them
+	ConfigFile string            // the absolute path of the file that describes it; empty where there is none
+	EnvNames   []string          // of the variables that its spec sets, or its Compose project sees, sorted
+	Unenforced []string          // the limits that the daemon does not hold, which was allowed: "memory", "swap", "pids", "cpus"
 }
 
 // ServiceInfo describes a service.

@@ -106,13 +106,11 @@ func now() time.Time { return time.Now().UTC().Round(0) }
 // The lines of a journal, whose fields docs/journal.md describes.
 type (
 	lineHead struct {
-		Time    time.Time `json:"time"`
-		Kind    string    `json:"kind"`
-		Sandbox string    `json:"sandbox"`
-		Task    string    `json:"task,omitempty"`
-		Sample  string    `json:"sample,omitempty"`
-		Epoch   int       `json:"epoch,omitempty"`
-		Cut     bool      `json:"cut,omitempty"`
+		Time    time.Time         `json:"time"`
+		Kind    string            `json:"kind"`
+		Sandbox string            `json:"sandbox"`
+		Labels  map[string]string `json:"labels,omitempty"`
+		Cut     bool              `json:"cut,omitempty"`
 	}
 	lostLine struct {
 		Time  time.Time `json:"time"`

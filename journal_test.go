@@ -78,7 +78,7 @@ func kinds(lines []map[string]any) (all []string) {
 func TestAJournalHasWhatIsDoneInItsOrder(t *testing.T) {
 	sb, lines := recorded(t, fumehood.Spec{
 		Name: "box", Env: map[string]string{"B": "2", "A": "1"}, ConfigFile: "some/file",
-		Sample: fumehood.Sample{Task: "sums", ID: "one", Epoch: 2},
+		Labels: map[string]string{"task": "sums", "sample": "one", "epoch": "2"},
 	})
 	ctx := t.Context()
 	if err := sb.WriteFile(ctx, "in", []byte("12345"), fumehood.WriteOptions{}); err != nil {
@@ -110,7 +110,8 @@ func TestAJournalHasWhatIsDoneInItsOrder(t *testing.T) {
 		t.Fatalf("got %q, want %q", got, want)
 	}
 	for _, l := range all {
-		if l["sandbox"] != "box" || l["task"] != "sums" || l["sample"] != "one" || l["epoch"] != 2.0 || l["time"] == nil || l["cut"] != nil {
+		labels, _ := l["labels"].(map[string]any)
+		if l["sandbox"] != "box" || len(labels) != 3 || labels["task"] != "sums" || labels["sample"] != "one" || labels["epoch"] != "2" || l["time"] == nil || l["cut"] != nil {
 			t.Errorf("got %v", l)
 		}
 	}
@@ -188,8 +189,13 @@ func TestALineOfAJournalIsBounded(t *testing.T) {
 		args = append(args, fmt.Sprint(i), long[:1000])
 		env[fmt.Sprintf("%s%d", long[:300], i)] = "1"
 	}
+	labels := map[string]string{}
+	for i := range fumehood.MaxLabels / 2 {
+		labels[fmt.Sprintf("%s%d", strings.Repeat("n", fumehood.MaxLabel-2), i)] = strings.Repeat("\x02", fumehood.MaxLabel)
+		labels[fmt.Sprint(i)] = strings.Repeat("\x02", fumehood.MaxLabel)
+	}
 	var out bytes.Buffer
-	sb := startFake(t, fumehood.Spec{Name: "box", Env: env, ConfigFile: "/f", Sample: fumehood.Sample{Task: strings.Repeat("t", 1<<20), ID: strings.Repeat("\x02", 1<<20)}, Journal: fumehood.NewJournal(&out, nil)})
+	sb := startFake(t, fumehood.Spec{Name: "box", Env: env, ConfigFile: "/f", Labels: labels, Journal: fumehood.NewJournal(&out, nil)})
 	_, _ = sb.Exec(t.Context(), fumehood.Cmd{Args: args, Env: env, User: long, Dir: long})
 	_ = sb.As(long).Rename(t.Context(), long, long)
 	sb.Phase(long)(errors.New(long))
@@ -321,21 +327,26 @@ func TestRecordTakesDownWhatIsDoneFromThenOn(t *testing.T) {
 func TestWhatASpecSaysIsInInfo(t *testing.T) {
 	t.Setenv("FUMEHOOD_TEST_HOST", "x")
 	spec := fumehood.Spec{
-		Sample:  fumehood.Sample{Task: "t", ID: "s", Epoch: 1},
+		Labels:  map[string]string{"sample": "s"},
 		Compose: &fumehood.Compose{Files: []string{"/a/compose.yaml", "/b"}, Env: map[string]string{"Z": "1", "A": ""}, HostEnv: []string{"FUMEHOOD_TEST_HOST", "FUMEHOOD_TEST_UNSET"}},
 	}
 	info := spec.Describe(fumehood.Info{Name: "n"})
-	if info.Name != "n" || info.Sample != spec.Sample || info.ConfigFile != filepath.FromSlash("/a/compose.yaml") || !slices.Equal(info.EnvNames, []string{"A", "FUMEHOOD_TEST_HOST", "Z"}) {
+	if info.Name != "n" || !maps.Equal(info.Labels, spec.Labels) || info.ConfigFile != filepath.FromSlash("/a/compose.yaml") || !slices.Equal(info.EnvNames, []string{"A", "FUMEHOOD_TEST_HOST", "Z"}) {
 		t.Errorf("got %+v", info)
 	}
 	spec.Compose = &fumehood.Compose{Dockerfile: "/d/Dockerfile"}
 	if info := spec.Describe(fumehood.Info{}); info.ConfigFile != filepath.FromSlash("/d/Dockerfile") || info.EnvNames != nil {
 		t.Errorf("got %+v", info)
 	}
-	for _, bad := range []fumehood.Sample{{ID: "\xff"}, {Task: "a\x00"}, {Epoch: -1}} {
-		spec := fumehood.Spec{Sample: bad}
+	many := map[string]string{}
+	for i := range fumehood.MaxLabels + 1 {
+		many[fmt.Sprint(i)] = ""
+	}
+	long := strings.Repeat("a", fumehood.MaxLabel+1)
+	for _, bad := range []map[string]string{{"a": "\xff"}, {"a": "a\x00"}, {"a b": ""}, {"": ""}, {"a": long}, {long: "a"}, many} {
+		spec := fumehood.Spec{Labels: bad}
 		if err := spec.Validate(); !errors.Is(err, fumehood.ErrConfig) {
-			t.Errorf("%+v: %v", bad, err)
+			t.Errorf("%.100v: %v", bad, err)
 		}
 	}
 }

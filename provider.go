@@ -68,8 +68,10 @@ type Spec struct {
 	// means docker. It is never run.
 	Binary string
 
-	// Sample says for what part of an evaluation the sandbox is. Info tells it, and so do labels under docker.
-	Sample Sample
+	// Labels say what the sandbox is for: which sample of which evaluation, say. Info and the journal's lines have them, and
+	// under docker the labels fumehood.label.NAME. There are MaxLabels at most; a name has letters, digits, ".", "_" and
+	// "-" in it, a value is UTF-8 without NUL, and both have at most MaxLabel bytes.
+	Labels map[string]string
 	// ConfigFile is the file that describes the sandbox, for Info and labels alone. Empty means what Compose names.
 	ConfigFile string
 	// Journal takes down what is done in the sandbox, from its start on. Nil takes nothing down.
@@ -80,12 +82,11 @@ type Spec struct {
 	recorder *Recorder // of the start that is under way
 }
 
-// Sample is a part of an evaluation.
-type Sample struct {
-	Task  string
-	ID    string
-	Epoch int // from 1 on; 0 where there are none
-}
+// What bounds the Labels of a Spec: how many there are, and how many bytes a name or a value has.
+const (
+	MaxLabels = 32
+	MaxLabel  = 4 << 10
+)
 
 // The networks that every docker provider knows.
 const (
@@ -173,13 +174,11 @@ func (s *Spec) Validate() error {
 	if s.Dir != "" && !strings.HasPrefix(s.Dir, "/") {
 		return bad("the working directory %q is not absolute", s.Dir)
 	}
-	for _, text := range []string{s.Sample.Task, s.Sample.ID, s.ConfigFile} {
-		if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
-			return bad("%q is no text for a label: it is not UTF-8, or contains a NUL byte", text)
-		}
+	if !isText(s.ConfigFile) {
+		return bad("the file's name %q is not UTF-8, or contains a NUL byte", s.ConfigFile)
 	}
-	if s.Sample.Epoch < 0 {
-		return bad("the epoch %d is negative", s.Sample.Epoch)
+	if err := checkLabels(s.Labels); err != nil {
+		return bad("%w", err)
 	}
 	if s.TTL < 0 || s.TTL > 0 && !s.Keep {
 		return bad("the TTL %v is negative, or the sandbox is not to be kept", s.TTL)
@@ -200,6 +199,28 @@ func (s *Spec) Validate() error {
 		return err
 	}
 	return validateMounts(s.Mounts, bad)
+}
+
+// isText reports whether a text can be an Engine's label, and part of a journal.
+func isText(text string) bool { return utf8.ValidString(text) && !strings.ContainsRune(text, 0) }
+
+var labelRE = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
+
+func checkLabels(labels map[string]string) error {
+	if n := len(labels); n > MaxLabels {
+		return fmt.Errorf("%d labels are too many: %d at most", n, MaxLabels)
+	}
+	for name, value := range labels {
+		switch {
+		case !labelRE.MatchString(name):
+			return fmt.Errorf("the label's name %q is not of the form %s", name, labelRE)
+		case !isText(value):
+			return fmt.Errorf("the label %s is not UTF-8, or contains a NUL byte: %q", name, value)
+		case max(len(name), len(value)) > MaxLabel:
+			return fmt.Errorf("the label %.32s has %d bytes, and %d are the limit", name, max(len(name), len(value)), MaxLabel)
+		}
+	}
+	return nil
 }
 
 // check says what is wrong with a port.

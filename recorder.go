@@ -19,7 +19,7 @@ type Recorder struct {
 	kept   bool
 	lastID atomic.Int64 // of commands
 
-	mu      sync.Mutex // also for info.Sample
+	mu      sync.Mutex // also for info.Labels
 	secrets []secret   // longest first
 }
 
@@ -329,11 +329,23 @@ func (c *clip) failure(err error) *lineError {
 // head begins a line. It comes last, for it says whether any text was cut.
 func (r *Recorder) head(kind string, c *clip) lineHead {
 	r.mu.Lock()
-	s := r.info.Sample
+	labels := r.info.Labels
 	r.mu.Unlock()
 	h := lineHead{Time: now(), Kind: kind, Sandbox: r.info.Name}
 	own := clip{}
-	h.Task, h.Sample, h.Epoch = own.text(s.Task, maxName), own.text(s.ID, maxName), s.Epoch
+	room := maxText
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		if room -= len(name); room <= 0 {
+			own.cut = true
+			break
+		}
+		if h.Labels == nil {
+			h.Labels = map[string]string{}
+		}
+		value := own.text(labels[name], min(maxName, room))
+		h.Labels[name] = value
+		room -= len(value)
+	}
 	h.Cut = c.cut || own.cut
 	return h
 }

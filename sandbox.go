@@ -48,8 +48,8 @@ func NewSandbox(be Backend, spec Spec) *Sandbox {
 
 // Describe completes what a provider says of a sandbox with what its spec says. It is for providers.
 func (s *Spec) Describe(info Info) Info {
-	if s.Sample != (Sample{}) {
-		info.Sample = s.Sample
+	if len(s.Labels) > 0 {
+		info.Labels = maps.Clone(s.Labels)
 	}
 	file, names := s.ConfigFile, slices.Collect(maps.Keys(s.Env))
 	if c := s.Compose; c != nil {

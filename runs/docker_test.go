@@ -97,7 +97,7 @@ func TestARunThatIsKilledGoesOnAndHasEveryResultOnce(t *testing.T) {
 		t.Helper()
 		all := map[string]bool{}
 		for {
-			objects, err := e.Objects(ctx, owner.LabelTask+"="+name)
+			objects, err := e.Objects(ctx, owner.LabelUser+task.LabelTask+"="+name)
 			if err != nil {
 				t.Fatal(err)
 			}

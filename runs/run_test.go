@@ -440,7 +440,7 @@ func TestManyAppendAtOnceAndOthersRead(t *testing.T) {
 
 func TestJournalsAreFilesOfTheRun(t *testing.T) {
 	r := create(t)
-	w, err := r.Journal("fumehood-sums-abc", fumehood.Sample{})
+	w, err := r.Journal("fumehood-sums-abc", task.Key{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -453,7 +453,7 @@ func TestJournalsAreFilesOfTheRun(t *testing.T) {
 	if text, err := os.ReadFile(filepath.Join(r.Dir(), "journals", "fumehood-sums-abc.jsonl")); err != nil || string(text) != "{}\n" {
 		t.Errorf("%q, %v", text, err)
 	}
-	if _, err := r.Journal("fumehood-sums-abc", fumehood.Sample{}); !errors.Is(err, fs.ErrExist) {
+	if _, err := r.Journal("fumehood-sums-abc", task.Key{}); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("a journal was overwritten: %v", err)
 	}
 }

@@ -69,8 +69,8 @@ func (g *Grader) validate() error {
 		return errors.New("its sandbox has no network")
 	case s.Compose != nil && (len(s.Compose.Files) > 0 || s.Compose.Egress != "" || s.Compose.AllowUnsafe):
 		return errors.New("its sandbox is a Compose project, which a grader cannot have: give it an image or a Dockerfile")
-	case s.Name != "" || s.Keep || s.Sample != (fumehood.Sample{}):
-		return errors.New("its spec has a Name, a Sample or a Keep, which are the grader's to set")
+	case s.Name != "" || s.Keep || len(s.Labels) > 0:
+		return errors.New("its spec has a Name, Labels or a Keep, which are the grader's to set")
 	case g.MaxBytes < 0 || g.MaxFiles < 0:
 		return errors.New("a limit of its artifacts is negative")
 	}

@@ -52,11 +52,11 @@ func (t *Task) launch(ctx context.Context, op string, what fumehood.Spec) (*fume
 	a := &attempt{keep: what.Keep}
 	switch {
 	case t.opts.Journal == nil:
-	case what.Sample.ID == "":
+	case what.Labels[LabelSample] == "":
 		a.late = &lateJournal{}
 		a.journal, what.Journal = a.late, fumehood.NewJournal(a.late, t.log)
 	default:
-		w, err := t.opts.Journal(what.Name, what.Sample)
+		w, err := t.opts.Journal(what.Name, KeyOf(fumehood.Info{Labels: what.Labels}))
 		if err != nil {
 			return nil, failed(ctx, op, fmt.Errorf("open the journal: %w", err))
 		}

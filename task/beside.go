@@ -35,7 +35,7 @@ func (a *Attempt) Beside(ctx context.Context, what fumehood.Spec, f func(context
 			what.Images = images
 		}
 	}
-	what.Sample = a.Sandbox.Info().Sample
+	what.Labels = r.task.labels(what.Labels, KeyOf(a.Sandbox.Info()))
 	sb, err := r.launch(ctx, op, what)
 	if errors.Is(err, fumehood.ErrBroken) { // nothing of the attempt's was in it yet
 		err = &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New(err.Error())}

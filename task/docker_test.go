@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -35,7 +36,7 @@ func inDocker(t *testing.T, opts docker.Options) (p *docker.Provider, name strin
 	ctx := context.WithoutCancel(t.Context())
 	objects = func() []engine.Object {
 		t.Helper()
-		all, err := e.Objects(ctx, owner.LabelTask+"="+name)
+		all, err := e.Objects(ctx, owner.LabelUser+task.LabelTask+"="+name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,7 +83,7 @@ func TestSamplesAndEpochsHaveSandboxesOfTheirOwn(t *testing.T) {
 	}
 	tk := initTask(t, opts)
 	var mu sync.Mutex
-	started := map[fumehood.Sample]*fumehood.Sandbox{}
+	started := map[task.Key]*fumehood.Sandbox{}
 	var wg sync.WaitGroup
 	for _, s := range opts.Samples {
 		for _, epoch := range []int{1, 2} {
@@ -94,7 +95,7 @@ func TestSamplesAndEpochsHaveSandboxesOfTheirOwn(t *testing.T) {
 				}
 				mu.Lock()
 				defer mu.Unlock()
-				started[sb.Info().Sample] = sb
+				started[task.KeyOf(sb.Info())] = sb
 			})
 		}
 	}
@@ -104,7 +105,7 @@ func TestSamplesAndEpochsHaveSandboxesOfTheirOwn(t *testing.T) {
 	}
 	for of, sb := range started {
 		info := sb.Info()
-		if of.Task != name || !strings.HasPrefix(info.Name, "fumehood-"+name+"-") || info.ConfigFile != file ||
+		if info.Labels[task.LabelTask] != name || !strings.HasPrefix(info.Name, "fumehood-"+name+"-") || info.ConfigFile != file ||
 			!slices.Equal(info.EnvNames, []string{"SAMPLE_METADATA_KIND"}) || len(info.Services) != 2 || info.Services[0].Name != "default" {
 			t.Errorf("got %+v", info)
 		}
@@ -116,20 +117,20 @@ func TestSamplesAndEpochsHaveSandboxesOfTheirOwn(t *testing.T) {
 			svc        *fumehood.Service
 			path, want string
 		}{
-			{sb.Service, "/work/in/text", "text of " + of.ID},
+			{sb.Service, "/work/in/text", "text of " + of.Sample},
 			{sb.Service, "/etc/host.txt", "of the host"},
 			{web, "/data", "\x00\xff"},
-			{web, "/srv/text", "web's " + of.ID},
+			{web, "/srv/text", "web's " + of.Sample},
 		} {
 			if got, err := f.svc.ReadFile(t.Context(), f.path); err != nil || string(got) != f.want {
 				t.Errorf("%+v: %s: %q, %v", of, f.path, got, err)
 			}
 		}
-		if got, err := sb.ReadFile(t.Context(), "set-up"); err != nil || !strings.HasPrefix(string(got), "text of "+of.ID) || strings.Count(string(got), "\n") != 1 {
+		if got, err := sb.ReadFile(t.Context(), "set-up"); err != nil || !strings.HasPrefix(string(got), "text of "+of.Sample) || strings.Count(string(got), "\n") != 1 {
 			t.Errorf("%+v: the set-up has made %q, %v", of, got, err)
 		}
 		res, err := web.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "echo $KIND"}})
-		if err != nil || res.Stdout.Text() != "kind of "+of.ID+"\n" {
+		if err != nil || res.Stdout.Text() != "kind of "+of.Sample+"\n" {
 			t.Errorf("%+v: %v, %v", of, res, err)
 		}
 	}
@@ -139,7 +140,7 @@ func TestSamplesAndEpochsHaveSandboxesOfTheirOwn(t *testing.T) {
 			continue
 		}
 		containers++
-		sb := started[fumehood.Sample{Task: name, ID: o.Labels[owner.LabelSample], Epoch: int(o.Labels[owner.LabelEpoch][0] - '0')}]
+		sb := started[task.Key{Sample: o.Labels[owner.LabelUser+task.LabelSample], Epoch: int(o.Labels[owner.LabelUser+task.LabelEpoch][0] - '0')}]
 		if sb == nil || o.Labels[owner.LabelSandbox] != sb.Info().Name || o.Labels[owner.LabelConfig] != file ||
 			o.Labels[owner.LabelEnv] != "SAMPLE_METADATA_KIND" || (o.Labels[owner.LabelDefault] == "true") != strings.Contains(o.Name, "-default-") {
 			t.Errorf("%s: %q", o.Name, o.Labels)
@@ -296,8 +297,8 @@ func TestAfterAnInterruptCleanUpIsShownAndFinished(t *testing.T) {
 	tk := initTask(t, task.Options{
 		Name: name, Provider: p, Spec: fumehood.Spec{Image: "fumehood-test/busybox"},
 		Samples: []task.Sample{{ID: "a"}, {ID: "slow", Setup: task.Content{Text: "exec sleep 1000"}}},
-		Journal: func(_ string, of fumehood.Sample) (io.WriteCloser, error) {
-			if of.ID == "slow" {
+		Journal: func(_ string, of task.Key) (io.WriteCloser, error) {
+			if of.Sample == "slow" {
 				return &watched{began: begun}, nil
 			}
 			return &file{}, nil
@@ -305,7 +306,7 @@ func TestAfterAnInterruptCleanUpIsShownAndFinished(t *testing.T) {
 		Removed: func(r task.Removal) {
 			mu.Lock()
 			defer mu.Unlock()
-			shown = append(shown, fmt.Sprintf("%s %d %v", r.Sandbox.Sample.ID, r.Sandbox.Sample.Epoch, r.Err))
+			shown = append(shown, fmt.Sprintf("%s %d %v", task.KeyOf(r.Sandbox).Sample, task.KeyOf(r.Sandbox).Epoch, r.Err))
 		},
 	})
 	ctx, interrupt := context.WithCancel(t.Context())
@@ -385,14 +386,14 @@ func TestKeptSandboxesSayHowToEnterAndRemoveThem(t *testing.T) {
 		t.Fatal(err)
 	}
 	if i := slices.IndexFunc(found, func(k fumehood.KeptSandbox) bool { return k.Name == names[0] }); i < 0 ||
-		found[i].Sample != (fumehood.Sample{Task: name, ID: "works", Epoch: 1}) || found[i].ConfigFile != file || !slices.Equal(found[i].EnvNames, []string{"SAMPLE_METADATA_KIND"}) {
+		!maps.Equal(found[i].Labels, map[string]string{task.LabelTask: name, task.LabelSample: "works", task.LabelEpoch: "1"}) || found[i].ConfigFile != file || !slices.Equal(found[i].EnvNames, []string{"SAMPLE_METADATA_KIND"}) {
 		t.Errorf("got %+v", found)
 	}
 	again, err := p.Open(t.Context(), names[0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	if info := again.Info(); info.Sample.ID != "works" || info.ConfigFile != file {
+	if info := again.Info(); task.KeyOf(info).Sample != "works" || info.ConfigFile != file {
 		t.Errorf("got %+v", info)
 	}
 	if err := again.Close(t.Context()); err != nil {
@@ -453,7 +454,7 @@ func TestARunUsesSandboxesThatWereStartedAhead(t *testing.T) {
 	ahead := 0
 	all, err := collect(t.Context(), opts, task.RunOptions{MaxSandboxes: 4, Ahead: 2, Solve: func(ctx context.Context, a *task.Attempt) error {
 		for _, o := range objects() {
-			if o.Labels[owner.LabelSandbox] == a.Sandbox.Info().Name && o.Kind == engine.Container && o.Labels[owner.LabelSample] == "" {
+			if o.Labels[owner.LabelSandbox] == a.Sandbox.Info().Name && o.Kind == engine.Container && o.Labels[owner.LabelUser+task.LabelSample] == "" {
 				mu.Lock()
 				ahead++
 				mu.Unlock()

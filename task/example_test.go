@@ -40,7 +40,7 @@ func Example() {
 		if err != nil {
 			log.Panic(err)
 		}
-		fmt.Println(sandbox.Info().Sample.ID, result.Stdout.Text())
+		fmt.Println(task.KeyOf(sandbox.Info()).Sample, result.Stdout.Text())
 		if err := t.End(ctx, sandbox); err != nil {
 			log.Panic(err)
 		}

@@ -61,7 +61,7 @@ func (t *Task) tellKept() {
 	all := slices.Clone(t.kept)
 	t.mu.Unlock()
 	slices.SortStableFunc(all, func(a, b Kept) int {
-		return cmp.Or(order[a.Sandbox.Sample.ID]-order[b.Sandbox.Sample.ID], a.Sandbox.Sample.Epoch-b.Sandbox.Sample.Epoch)
+		return cmp.Or(order[KeyOf(a.Sandbox).Sample]-order[KeyOf(b.Sandbox).Sample], KeyOf(a.Sandbox).Epoch-KeyOf(b.Sandbox).Epoch)
 	})
 	t.opts.Kept(all)
 }
@@ -72,7 +72,8 @@ func WriteKept(w io.Writer, all []Kept) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "SAMPLE\tEPOCH\tCONTAINER\tENTER\tREMOVE")
 	for _, k := range all {
-		sample, epoch, remove := printable(k.Sandbox.Sample.ID), strconv.Itoa(k.Sandbox.Sample.Epoch), strings.Join(k.Remove, " ")
+		of := KeyOf(k.Sandbox)
+		sample, epoch, remove := printable(of.Sample), strconv.Itoa(of.Epoch), strings.Join(k.Remove, " ")
 		for _, s := range k.Services {
 			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", sample, epoch, cmp.Or(s.Container, "-"), cmp.Or(strings.Join(s.Enter, " "), "-"), remove)
 			sample, epoch, remove = "", "", ""

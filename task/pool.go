@@ -3,6 +3,7 @@ package task
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -68,7 +69,9 @@ func (p *pool) shelfOf(what fumehood.Spec) *shelf {
 	if p.ahead == 0 || slices.ContainsFunc(what.Ports, func(port fumehood.Port) bool { return port.Host != 0 }) {
 		return nil
 	}
-	what.Sample = fumehood.Sample{Task: what.Sample.Task}
+	what.Labels = maps.Clone(what.Labels)
+	delete(what.Labels, LabelSample)
+	delete(what.Labels, LabelEpoch)
 	key := environment(what)
 	s := p.shelves[key]
 	if s == nil {

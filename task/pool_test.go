@@ -143,7 +143,7 @@ func TestASandboxThatDiesWhileItWaitsIsNotUsed(t *testing.T) {
 		y := newYard()
 		y.after = func(_ int, _ fumehood.Spec, sb *fumehood.Sandbox) {
 			time.AfterFunc(10*time.Millisecond, func() {
-				if sb.Info().Sample.ID != "" {
+				if task.KeyOf(sb.Info()) != (task.Key{}) {
 					return // it was not started ahead, or is used by now
 				}
 				if err := sb.Close(context.Background()); err != nil {
@@ -172,7 +172,7 @@ func TestWhatFailsToStartAheadIsStartedByTheAttempt(t *testing.T) {
 		y := newYard()
 		y.takes = time.Second
 		y.fail = func(n int, spec fumehood.Spec) error {
-			if spec.Sample.ID == "" && n < 10 {
+			if spec.Labels[task.LabelSample] == "" && n < 10 {
 				return errors.New("not now")
 			}
 			return nil
@@ -200,7 +200,7 @@ func TestWhatCannotBeSharedIsNotStartedAhead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			y := newYard()
 			y.fail = func(_ int, spec fumehood.Spec) error {
-				if spec.Sample.ID == "" {
+				if spec.Labels[task.LabelSample] == "" {
 					t.Error("one was started ahead")
 				}
 				return nil

@@ -2,6 +2,8 @@ package task
 
 import (
 	"context"
+	"maps"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -86,6 +88,29 @@ type SampleResult struct {
 type Key struct {
 	Sample string
 	Epoch  int
+}
+
+// The labels of a task's sandboxes (Spec.Labels). Those that are started ahead have LabelTask alone until they are for a sample.
+const (
+	LabelTask   = "task"
+	LabelSample = "sample"
+	LabelEpoch  = "epoch"
+)
+
+// KeyOf is for what a task's sandbox is; the zero Key of one that is for no sample yet.
+func KeyOf(sandbox fumehood.Info) Key {
+	epoch, _ := strconv.Atoi(sandbox.Labels[LabelEpoch]) // 0 where there is none
+	return Key{sandbox.Labels[LabelSample], epoch}
+}
+
+// labels are those of a sandbox of the task's, over those of its spec.
+func (t *Task) labels(own map[string]string, of Key) map[string]string {
+	labels := map[string]string{LabelTask: t.opts.Name}
+	maps.Copy(labels, own)
+	if of != (Key{}) {
+		labels[LabelSample], labels[LabelEpoch] = of.Sample, strconv.Itoa(of.Epoch)
+	}
+	return labels
 }
 
 // Key is that of the result.

@@ -145,8 +145,8 @@ func keys(all []task.SampleResult) []string {
 func TestEverySampleHasAResultInEachEpoch(t *testing.T) {
 	y := newYard()
 	all, err := collect(t.Context(), y.options(7), task.RunOptions{Epochs: 3, Solve: func(ctx context.Context, a *task.Attempt) error {
-		if info := a.Sandbox.Info(); info.Sample != (fumehood.Sample{Task: "sums", ID: a.Sample.ID, Epoch: a.Epoch}) {
-			t.Errorf("the sandbox of %s/%d is for %+v", a.Sample.ID, a.Epoch, info.Sample)
+		if info := a.Sandbox.Info(); task.KeyOf(info) != (task.Key{Sample: a.Sample.ID, Epoch: a.Epoch}) || info.Labels[task.LabelTask] != "sums" {
+			t.Errorf("the sandbox of %s/%d is for %+v", a.Sample.ID, a.Epoch, info.Labels)
 		}
 		return command("echo", a.Sample.ID, strings.Repeat("é", 10))(ctx, a)
 	}, OutputCap: 4})
@@ -659,15 +659,15 @@ func TestManySamplesTakeLittleMemory(t *testing.T) {
 type journals struct {
 	mu    sync.Mutex
 	lines map[string]*strings.Builder
-	of    map[string]fumehood.Sample
+	of    map[string]task.Key
 	open  int
 }
 
-func (j *journals) journal(sandbox string, of fumehood.Sample) (io.WriteCloser, error) {
+func (j *journals) journal(sandbox string, of task.Key) (io.WriteCloser, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.lines == nil {
-		j.lines, j.of = map[string]*strings.Builder{}, map[string]fumehood.Sample{}
+		j.lines, j.of = map[string]*strings.Builder{}, map[string]task.Key{}
 	}
 	if j.lines[sandbox] != nil {
 		return nil, errors.New("it is open already")
@@ -705,12 +705,12 @@ func TestEveryAttemptHasItsJournal(t *testing.T) {
 	}
 	for _, r := range all {
 		lines := j.lines[r.Sandbox].String()
-		for _, want := range []string{`"kind":"sandbox"`, `"phase":"start"`, `"kind":"command"`, `"phase":"close"`, fmt.Sprintf(`"sample":%q,"epoch":1`, r.Sample)} {
+		for _, want := range []string{`"kind":"sandbox"`, `"phase":"start"`, `"kind":"command"`, `"phase":"close"`, fmt.Sprintf(`"labels":{"epoch":"1","sample":%q,"task":"sums"}`, r.Sample)} {
 			if !strings.Contains(lines, want) {
 				t.Errorf("%s is not in the journal of %s:\n%s", want, r.Sample, lines)
 			}
 		}
-		if j.of[r.Sandbox].ID != r.Sample {
+		if j.of[r.Sandbox].Sample != r.Sample {
 			t.Errorf("it is of %+v", j.of[r.Sandbox])
 		}
 	}

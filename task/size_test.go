@@ -1,6 +1,7 @@
 package task
 
 import (
+	"maps"
 	"testing"
 
 	"github.com/fumehood/fumehood"
@@ -41,11 +42,11 @@ func TestEnvironmentsAreToldApart(t *testing.T) {
 	project := func() fumehood.Spec {
 		return fumehood.Spec{Compose: &fumehood.Compose{Files: []string{"a", "b"}, Env: map[string]string{"A": "1"}}}
 	}
-	p := newPool(&Task{}, 1, nil, nil)
+	p := newPool(&Task{opts: Options{Name: "t"}}, 1, nil, nil)
 	for _, same := range []func() fumehood.Spec{base, project} {
 		one, two := same(), same()
-		one.Sample, two.Sample = fumehood.Sample{Task: "t", ID: "1", Epoch: 1}, fumehood.Sample{Task: "t", ID: "2", Epoch: 2}
-		if s := p.shelfOf(one); s != p.shelfOf(two) || s.spec.Sample != (fumehood.Sample{Task: "t"}) {
+		one.Labels, two.Labels = p.task.labels(nil, Key{"1", 1}), p.task.labels(nil, Key{"2", 2})
+		if s := p.shelfOf(one); s != p.shelfOf(two) || !maps.Equal(s.spec.Labels, map[string]string{LabelTask: "t"}) || len(one.Labels) != 3 {
 			t.Errorf("two environments of %+v", one)
 		}
 	}

@@ -35,7 +35,7 @@ type Options struct {
 	Name string
 	// Provider makes the sandboxes. It stays the caller's to close, after the task.
 	Provider fumehood.Provider
-	// Spec is that of the samples that have none of their own. Its Name, Sample and Keep are the task's to set.
+	// Spec is that of the samples that have none of their own. Its Name and Keep, and the labels LabelTask, LabelSample and LabelEpoch, are the task's to set.
 	Spec    fumehood.Spec
 	Samples []Sample
 	// SetupTimeout bounds each set-up script. 0 means DefaultSetupTimeout.
@@ -52,7 +52,7 @@ type Options struct {
 	// Journal returns where the journal of a sandbox goes that is about to be started, or that was started ahead (see Run)
 	// and is about to be used; then the lines of its start name no sample. It is closed when the sandbox is removed. Nil
 	// leaves that to the specs.
-	Journal func(sandbox string, of fumehood.Sample) (io.WriteCloser, error)
+	Journal func(sandbox string, of Key) (io.WriteCloser, error)
 	// Removed is told of each sandbox that was removed, or could not be. It is called from several goroutines at
 	// once. Nil tells nobody.
 	Removed func(Removal)
@@ -242,7 +242,7 @@ func (t *Task) spec(s *Sample, epoch int) (fumehood.Spec, error) {
 	if images := t.images(sandboxOf{s.ID, own}); images != nil {
 		what.Images = images
 	}
-	what.Sample = fumehood.Sample{Task: t.opts.Name, ID: s.ID, Epoch: epoch}
+	what.Labels = t.labels(what.Labels, Key{s.ID, epoch})
 	what.Keep = t.opts.Keep
 	env, err := spec.MetadataEnv(s.Metadata)
 	if err != nil || what.Compose == nil || len(env) == 0 {
@@ -260,10 +260,15 @@ func (t *Task) spec(s *Sample, epoch int) (fumehood.Spec, error) {
 
 // unset reports whether nothing of a spec is set that is the task's to set.
 func unset(what fumehood.Spec) bool {
-	return what.Name == "" && what.Sample == fumehood.Sample{} && !what.Keep
+	for _, label := range []string{LabelTask, LabelSample, LabelEpoch} {
+		if _, is := what.Labels[label]; is {
+			return false
+		}
+	}
+	return what.Name == "" && !what.Keep
 }
 
-var errNotUnset = errors.New("its spec has a Name, a Sample or a Keep, which are the task's to set")
+var errNotUnset = errors.New("its spec has a Name, a Keep, or a label task, sample or epoch, which are the task's to set")
 
 // target splits the key of a file into service and path; an empty service is the default one.
 func target(key string) (service, path string, err error) {

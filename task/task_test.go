@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -256,7 +257,7 @@ func TestAnAttemptHasItsFilesAndSetUpAndIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	info := sb.Info()
-	if !strings.HasPrefix(info.Name, "fumehood-my-sums-") || info.Sample != (fumehood.Sample{Task: "My Sums", ID: "one", Epoch: 3}) {
+	if !strings.HasPrefix(info.Name, "fumehood-my-sums-") || !maps.Equal(info.Labels, map[string]string{task.LabelTask: "My Sums", task.LabelSample: "one", task.LabelEpoch: "3"}) {
 		t.Errorf("got %+v", info)
 	}
 	for path, want := range map[string]string{"in/a": "A", "/b": "B", "ran": "echo set up"} {
@@ -344,12 +345,12 @@ func TestCloseEndsStartsUnderWayAndShowsWhatItRemoves(t *testing.T) {
 	p := newFake()
 	tk := initTask(t, task.Options{
 		Provider: p, Logger: slog.New(slog.NewTextHandler(&log, nil)),
-		Journal: func(string, fumehood.Sample) (io.WriteCloser, error) { return &watched{began: begun}, nil },
+		Journal: func(string, task.Key) (io.WriteCloser, error) { return &watched{began: begun}, nil },
 		Samples: []task.Sample{{ID: "a"}, {ID: "hangs", Setup: task.Content{Text: "#!hangs"}}},
 		Removed: func(r task.Removal) {
 			mu.Lock()
 			defer mu.Unlock()
-			removed = append(removed, fmt.Sprintf("%s %d %v", r.Sandbox.Sample.ID, r.Sandbox.Sample.Epoch, r.Err))
+			removed = append(removed, fmt.Sprintf("%s %d %v", task.KeyOf(r.Sandbox).Sample, task.KeyOf(r.Sandbox).Epoch, r.Err))
 		},
 	})
 	for epoch := range 3 {
@@ -473,7 +474,7 @@ func TestKeptSandboxesAreListed(t *testing.T) {
 	}
 	var got []string
 	for _, k := range kept {
-		got = append(got, fmt.Sprint(k.Sandbox.Sample.ID, k.Sandbox.Sample.Epoch))
+		got = append(got, fmt.Sprint(task.KeyOf(k.Sandbox).Sample, task.KeyOf(k.Sandbox).Epoch))
 	}
 	if !slices.Equal(got, []string{"b\t1", "b\t2", "a1"}) {
 		t.Errorf("got %q", got)
@@ -481,11 +482,11 @@ func TestKeptSandboxesAreListed(t *testing.T) {
 	var table strings.Builder
 	if err := task.WriteKept(&table, []task.Kept{
 		{
-			Sandbox:  fumehood.Info{Name: "fumehood-x", Sample: fumehood.Sample{ID: "b\t", Epoch: 1}},
+			Sandbox:  fumehood.Info{Name: "fumehood-x", Labels: map[string]string{task.LabelSample: "b\t", task.LabelEpoch: "1"}},
 			Services: []task.KeptService{{Container: "x-default-1", Enter: []string{"docker", "exec"}}, {Container: "x-db-1"}},
 			Remove:   []string{"fumehood", "cleanup", "fumehood-x"},
 		},
-		{Sandbox: fumehood.Info{Sample: fumehood.Sample{ID: "a", Epoch: 2}}, Services: []task.KeptService{{}}, Remove: []string{"rm"}},
+		{Sandbox: fumehood.Info{Labels: map[string]string{task.LabelSample: "a", task.LabelEpoch: "2"}}, Services: []task.KeptService{{}}, Remove: []string{"rm"}},
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -502,11 +503,11 @@ a       2      -            -            rm
 
 func TestEachAttemptHasAJournal(t *testing.T) {
 	var mu sync.Mutex
-	journals := map[fumehood.Sample]*file{}
+	journals := map[task.Key]*file{}
 	tk := initTask(t, task.Options{
 		Samples: []task.Sample{{ID: "a", Files: map[string]task.Content{"f": {}}, Setup: task.Content{Text: "x"}}, {ID: "b"}},
-		Journal: func(sandbox string, of fumehood.Sample) (io.WriteCloser, error) {
-			if of.ID == "b" {
+		Journal: func(sandbox string, of task.Key) (io.WriteCloser, error) {
+			if of.Sample == "b" {
 				return nil, errors.New("no room")
 			}
 			mu.Lock()
@@ -535,7 +536,7 @@ func TestEachAttemptHasAJournal(t *testing.T) {
 			t.Errorf("%+v is open", of)
 		}
 		for line := range bytes.Lines(f.Bytes()) {
-			if !bytes.Contains(line, fmt.Appendf(nil, `"sandbox":%q,"task":"sums","sample":"a","epoch":%d`, f.sandbox, of.Epoch)) {
+			if !bytes.Contains(line, fmt.Appendf(nil, `"sandbox":%q,"labels":{"epoch":"%d","sample":"a","task":"sums"}`, f.sandbox, of.Epoch)) {
 				t.Errorf("got %s", line)
 			}
 		}

@@ -81,7 +81,7 @@ func (r *run) try(ctx context.Context, j job, res *SampleResult) {
 
 // acquire is a sandbox that was started ahead, or else a new one.
 func (r *run) acquire(ctx context.Context, j job) (*fumehood.Sandbox, error) {
-	of := fumehood.Sample{Task: r.task.opts.Name, ID: j.sample.ID, Epoch: j.epoch}
+	of := Key{j.sample.ID, j.epoch}
 	if j.shelf != nil {
 		if sb := r.pool.take(ctx, j.shelf); sb != nil {
 			return r.task.assign(ctx, sb, of)
@@ -91,7 +91,7 @@ func (r *run) acquire(ctx context.Context, j job) (*fumehood.Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	sb, err := r.launch(ctx, fmt.Sprintf("start sample %q, epoch %d", of.ID, of.Epoch), what)
+	sb, err := r.launch(ctx, fmt.Sprintf("start sample %q, epoch %d", of.Sample, of.Epoch), what)
 	if err == nil && j.shelf != nil {
 		r.pool.works(j.shelf)
 	}

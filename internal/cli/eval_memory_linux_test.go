@@ -77,7 +77,7 @@ func TestAnEvaluationOfManySamplesTakesLittleMemory(t *testing.T) {
 	if !allRan || taken == 0 || taken > most {
 		t.Errorf("it took %d bytes, with %d sandboxes live; at most %d are told of, with %d", taken, atMost, most, live)
 	}
-	left, err := e.Objects(t.Context(), owner.LabelTask+"="+name)
+	left, err := e.Objects(t.Context(), owner.LabelUser+task.LabelTask+"="+name)
 	if err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}

@@ -150,7 +150,8 @@ func (o *evalOutput) kept(all []task.Kept) error {
 	if o.people == nil {
 		var errs []error
 		for _, k := range all {
-			e := keptEvent{Event: "kept", Sandbox: k.Sandbox.Name, Sample: k.Sandbox.Sample.ID, Epoch: k.Sandbox.Sample.Epoch, Remove: k.Remove}
+			of := task.KeyOf(k.Sandbox)
+			e := keptEvent{Event: "kept", Sandbox: k.Sandbox.Name, Sample: of.Sample, Epoch: of.Epoch, Remove: k.Remove}
 			for _, s := range k.Services {
 				e.Services = append(e.Services, keptService(s))
 			}

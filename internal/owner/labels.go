@@ -25,12 +25,10 @@ const (
 	LabelBinary = "fumehood.binary"
 	// LabelDefault, with the value "true", is on the containers of a sandbox's default service.
 	LabelDefault = "fumehood.default"
-	// LabelTask, LabelSample and LabelEpoch say for what part of an evaluation a sandbox is; LabelConfig is the file
-	// that describes it, and LabelEnv are the names of its variables, with commas between. Each is empty where there is
-	// nothing to say.
-	LabelTask   = "fumehood.task"
-	LabelSample = "fumehood.sample"
-	LabelEpoch  = "fumehood.epoch"
+	// LabelUser is what the names of the labels begin with that a Spec gives a sandbox.
+	LabelUser = "fumehood.label."
+	// LabelConfig is the file that describes a sandbox, and LabelEnv are the names of its variables, with commas between. Each
+	// is empty where there is nothing to say.
 	LabelConfig = "fumehood.config"
 	LabelEnv    = "fumehood.env"
 	// LabelUnenforced are the limits that the Engine does not hold, with commas between.

@@ -2,32 +2,35 @@ package docker
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/owner"
 )
 
-// describing are the labels that say what a sandbox is for. All are set, as Provider.labels has it.
+// describing are the labels that say what a sandbox is for. All that are known are set, as Provider.labels has it; of the user's
+// own, an image's don't count, since no seal covers them.
 func describing(info fumehood.Info) map[string]string {
 	l := map[string]string{
-		owner.LabelTask: info.Sample.Task, owner.LabelSample: info.Sample.ID, owner.LabelEpoch: "",
 		owner.LabelConfig: info.ConfigFile, owner.LabelEnv: strings.Join(info.EnvNames, ","), owner.LabelUnenforced: strings.Join(info.Unenforced, ","),
 	}
-	if info.Sample.Epoch > 0 {
-		l[owner.LabelEpoch] = strconv.Itoa(info.Sample.Epoch)
+	for name, value := range info.Labels {
+		l[owner.LabelUser+name] = value
 	}
 	return l
 }
 
 // described is what labels say of a sandbox.
 func described(labels map[string]string) fumehood.Info {
-	info := fumehood.Info{
-		Sample:     fumehood.Sample{Task: labels[owner.LabelTask], ID: labels[owner.LabelSample]},
-		ConfigFile: labels[owner.LabelConfig],
+	info := fumehood.Info{ConfigFile: labels[owner.LabelConfig]}
+	for label, value := range labels {
+		if name, ok := strings.CutPrefix(label, owner.LabelUser); ok {
+			if info.Labels == nil {
+				info.Labels = map[string]string{}
+			}
+			info.Labels[name] = value
+		}
 	}
-	info.Sample.Epoch, _ = strconv.Atoi(labels[owner.LabelEpoch]) // 0 where there is none
 	if names := labels[owner.LabelEnv]; names != "" {
 		info.EnvNames = strings.Split(names, ",")
 	}
