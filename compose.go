@@ -63,7 +63,7 @@ func (c *Compose) hostEnv() map[string]string {
 func (s *Spec) validateCompose(bad func(string, ...any) error) error {
 	c := s.Compose
 	for field, set := range map[string]bool{
-		"Image": s.Image != "", "Env": len(s.Env) > 0, "User": s.User != "", "Dir": s.Dir != "", "Network": s.Network != "",
+		"Image": s.Image != "", "Env": len(s.Env) > 0, "User": s.User != "", "Dir": s.Dir != "", "Network": s.Network.Mode != "",
 		"Ports": len(s.Ports) > 0, "Mounts": len(s.Mounts) > 0,
 	} {
 		if set {

@@ -43,9 +43,8 @@ type Spec struct {
 	Env map[string]string
 	// User and Dir are the service's user and working directory. Empty means the image's.
 	User, Dir string
-	// Network is NetworkNone (also when empty), NetworkBridge, which is a network of the sandbox's own with a way out,
-	// NetworkHost, or the name of a network that exists. Everything but none loosens the isolation and is logged.
-	Network string
+	// Network is what the sandbox reaches. Everything but none loosens the isolation and is logged.
+	Network Network
 	// Runtime is the name of the container runtime, such as runsc for gVisor, also of a Compose project's services. Empty
 	// means the provider's, else the daemon's default.
 	Runtime string
@@ -88,12 +87,26 @@ const (
 	MaxLabel  = 4 << 10
 )
 
-// The networks that every docker provider knows.
+// Network says what a sandbox reaches. The zero value reaches nothing.
+type Network struct {
+	// Mode is NetworkNone (also when empty), NetworkBridge, NetworkHost, or under docker the name of a network that exists.
+	Mode string
+	// Allow are the hosts that can be reached, and no others. Empty means no such limit. No provider can hold it yet: it is an
+	// ErrUnsupported.
+	Allow []string
+}
+
+// The modes of networks that providers know.
 const (
-	NetworkNone   = "none"
-	NetworkBridge = "bridge"
-	NetworkHost   = "host"
+	NetworkNone   = "none"   // nothing is reached
+	NetworkBridge = "bridge" // a network of the sandbox's own, with a way out
+	NetworkHost   = "host"   // the host's own
 )
+
+// IsNone reports whether the network reaches nothing.
+func (n Network) IsNone() bool {
+	return (n.Mode == "" || n.Mode == NetworkNone) && len(n.Allow) == 0
+}
 
 const (
 	// NoLimit in a field of Limits lifts that limit.
@@ -158,7 +171,7 @@ const (
 
 var nameRE = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 
-// Validate checks what can be checked without a daemon. Its errors are ErrConfig.
+// Validate checks what can be checked without a daemon. Its errors are ErrConfig, or ErrUnsupported for what no provider has.
 func (s *Spec) Validate() error {
 	bad := func(format string, a ...any) error {
 		return &Error{Op: "start sandbox", Class: ErrConfig, Err: fmt.Errorf(format, a...)}
@@ -191,6 +204,12 @@ func (s *Spec) Validate() error {
 	}
 	if m := s.Limits.Memory; m > 0 && m < minMemory {
 		return bad("the memory limit %d is below the least that an Engine accepts, %d bytes", m, minMemory)
+	}
+	if len(s.Network.Allow) > 0 {
+		return &Error{
+			Op: "start sandbox", Class: ErrUnsupported, Err: errors.New("no provider can allow some hosts only"),
+			Hint: "leave Network.Allow empty",
+		}
 	}
 	if s.Compose != nil {
 		return s.validateCompose(bad)
@@ -260,7 +279,7 @@ func (s *Spec) validatePorts(bad func(string, ...any) error) error {
 	if len(s.Ports) == 0 {
 		return nil
 	}
-	switch s.Network {
+	switch s.Network.Mode {
 	case "", NetworkNone:
 		return &Error{
 			Op: "start sandbox", Class: ErrConfig, Err: errors.New("ports cannot be published from a sandbox without a network"),

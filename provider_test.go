@@ -13,19 +13,19 @@ func TestASpecsPortsAreChecked(t *testing.T) {
 		want string // part of the error; empty for none
 	}{
 		"none":                     {Spec{}, ""},
-		"on a bridge":              {Spec{Network: "bridge", Ports: []Port{{Host: 8080, Container: 80}, {Container: 80}, {Container: 443}}}, ""},
-		"on a named network":       {Spec{Network: "mine", Ports: []Port{{Host: 65535, Container: 65535}}}, ""},
+		"on a bridge":              {Spec{Network: Network{Mode: "bridge"}, Ports: []Port{{Host: 8080, Container: 80}, {Container: 80}, {Container: 443}}}, ""},
+		"on a named network":       {Spec{Network: Network{Mode: "mine"}, Ports: []Port{{Host: 65535, Container: 65535}}}, ""},
 		"without a network":        {Spec{Ports: []Port{{Host: 8080, Container: 80}}}, "set the network to bridge"},
-		"on none":                  {Spec{Network: "none", Ports: []Port{{Host: 8080, Container: 80}}}, "set the network to bridge"},
-		"on the host's network":    {Spec{Network: "host", Ports: []Port{{Host: 8080, Container: 80}}}, "the host's already"},
-		"of no container port":     {Spec{Network: "bridge", Ports: []Port{{Host: 8080, Container: 0}}}, "no port 8080 or 0"},
-		"that is too large":        {Spec{Network: "bridge", Ports: []Port{{Host: 65536, Container: 80}}}, "no port 65536"},
-		"that are too many":        {Spec{Network: "bridge", Ports: slices.Repeat([]Port{{Container: 80}}, MaxPorts+1)}, "1001 ports are too many: 1000 at most"},
-		"that is negative":         {Spec{Network: "bridge", Ports: []Port{{Host: -1, Container: 80}}}, "no port -1"},
-		"of both protocols":        {Spec{Network: "bridge", Ports: []Port{{Host: 53, Container: 53}, {Host: 53, Container: 53, Protocol: "udp"}}}, ""},
-		"of an unknown protocol":   {Spec{Network: "bridge", Ports: []Port{{Container: 80, Protocol: "sctp"}}}, "no protocol \"sctp\""},
-		"with an address":          {Spec{Network: "bridge", Ports: []Port{{Container: 80, Address: "0.0.0.0"}}}, "loopback address"},
-		"of the host, taken twice": {Spec{Network: "bridge", Ports: []Port{{Host: 8080, Container: 80}, {Host: 8080, Container: 81}}}, "8080 of the host is published twice"},
+		"on none":                  {Spec{Network: Network{Mode: "none"}, Ports: []Port{{Host: 8080, Container: 80}}}, "set the network to bridge"},
+		"on the host's network":    {Spec{Network: Network{Mode: "host"}, Ports: []Port{{Host: 8080, Container: 80}}}, "the host's already"},
+		"of no container port":     {Spec{Network: Network{Mode: "bridge"}, Ports: []Port{{Host: 8080, Container: 0}}}, "no port 8080 or 0"},
+		"that is too large":        {Spec{Network: Network{Mode: "bridge"}, Ports: []Port{{Host: 65536, Container: 80}}}, "no port 65536"},
+		"that are too many":        {Spec{Network: Network{Mode: "bridge"}, Ports: slices.Repeat([]Port{{Container: 80}}, MaxPorts+1)}, "1001 ports are too many: 1000 at most"},
+		"that is negative":         {Spec{Network: Network{Mode: "bridge"}, Ports: []Port{{Host: -1, Container: 80}}}, "no port -1"},
+		"of both protocols":        {Spec{Network: Network{Mode: "bridge"}, Ports: []Port{{Host: 53, Container: 53}, {Host: 53, Container: 53, Protocol: "udp"}}}, ""},
+		"of an unknown protocol":   {Spec{Network: Network{Mode: "bridge"}, Ports: []Port{{Container: 80, Protocol: "sctp"}}}, "no protocol \"sctp\""},
+		"with an address":          {Spec{Network: Network{Mode: "bridge"}, Ports: []Port{{Container: 80, Address: "0.0.0.0"}}}, "loopback address"},
+		"of the host, taken twice": {Spec{Network: Network{Mode: "bridge"}, Ports: []Port{{Host: 8080, Container: 80}, {Host: 8080, Container: 81}}}, "8080 of the host is published twice"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := c.spec.Validate()
@@ -39,6 +39,15 @@ func TestASpecsPortsAreChecked(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		})
+	}
+}
+
+func TestNoNetworkAllowsSomeHostsOnlyYet(t *testing.T) {
+	for _, mode := range []string{"", NetworkNone, NetworkBridge} {
+		s := Spec{Network: Network{Mode: mode, Allow: []string{"pypi.org"}}}
+		if err := s.Validate(); !errors.Is(err, ErrUnsupported) || s.Network.IsNone() {
+			t.Errorf("%q: %v", mode, err)
+		}
 	}
 }
 
@@ -62,7 +71,7 @@ func TestAComposeProjectExcludesWhatItsFileSays(t *testing.T) {
 		"alone":                {Spec{Compose: project, Name: "a", Keep: true, Limits: Limits{Memory: 64 << 20}}, ""},
 		"with an image":        {Spec{Compose: project, Image: "a"}, "Image and Compose exclude each other"},
 		"with variables":       {Spec{Compose: project, Env: map[string]string{"A": "1"}}, "Env and Compose exclude"},
-		"with a network":       {Spec{Compose: project, Network: NetworkBridge}, "Network and Compose exclude"},
+		"with a network":       {Spec{Compose: project, Network: Network{Mode: NetworkBridge}}, "Network and Compose exclude"},
 		"with ports":           {Spec{Compose: project, Ports: []Port{{Container: 80}}}, "Ports and Compose exclude"},
 		"with unsafe mounts":   {Spec{Compose: project, AllowUnsafe: true}, "set Compose.AllowUnsafe"},
 		"without a file":       {Spec{Compose: &Compose{}}, "needs a file"},

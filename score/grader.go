@@ -65,7 +65,7 @@ func (g *Grader) validate() error {
 		return errors.New("it has no command")
 	case g.Cmd.Detach || g.Cmd.StdinPipe || g.Cmd.Stdin != nil || g.Cmd.TTY:
 		return errors.New("its command can neither be detached, nor have an input or a terminal")
-	case s.Network != "" && s.Network != fumehood.NetworkNone || len(s.Ports) > 0:
+	case !s.Network.IsNone() || len(s.Ports) > 0:
 		return errors.New("its sandbox has no network")
 	case s.Compose != nil && (len(s.Compose.Files) > 0 || s.Compose.Egress != "" || s.Compose.AllowUnsafe):
 		return errors.New("its sandbox is a Compose project, which a grader cannot have: give it an image or a Dockerfile")

@@ -58,7 +58,7 @@ func (h helper) with(ctx context.Context, f func(*fumehood.Service) error) error
 		return &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("this needs a container"), Hint: "try again where the daemon answers"}
 	}
 	sb, err := h.provider.Start(ctx, fumehood.Spec{
-		Image: h.image, User: "0:0", Dir: "/", Network: fumehood.NetworkNone,
+		Image: h.image, User: "0:0", Dir: "/",
 		Mounts: []fumehood.Mount{{Host: h.folder, Container: helperDir, Writable: true}},
 	})
 	if err != nil {

@@ -98,8 +98,8 @@ limits: {memory: 64MiB}
 			}
 		}
 		file.AllowUnsafe = false
-		if got, _, err := file.Sandbox(options("host")); err != nil || got.Network != "host" {
-			t.Errorf("the user's network over %s: %q, %v", network, got.Network, err)
+		if got, _, err := file.Sandbox(options("host")); err != nil || got.Network.Mode != "host" {
+			t.Errorf("the user's network over %s: %q, %v", network, got.Network.Mode, err)
 		}
 	}
 	if _, _, err := e.Sandbox(options("")); err == nil || !strings.Contains(err.Error(), "environment.include_os_env") {
@@ -112,7 +112,7 @@ limits: {memory: 64MiB}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Image != "a" || got.Dir != "/workspace" || got.Network != "bridge" || got.User != "nobody" || got.Binary != "podman" || got.Runtime != "runsc" || got.Limits.Memory != 64<<20 ||
+	if got.Image != "a" || got.Dir != "/workspace" || got.Network.Mode != "bridge" || got.User != "nobody" || got.Binary != "podman" || got.Runtime != "runsc" || got.Limits.Memory != 64<<20 ||
 		got.Env["A"] != "spec" || got.Env["B"] != "own" || got.Env["C"] != "host" ||
 		!slices.Equal(got.Ports, []fumehood.Port{{Host: 8080, Container: 80}, {Container: 90}}) ||
 		!slices.Equal(got.Mounts, []fumehood.Mount{{Host: dir, Container: "/data"}}) {

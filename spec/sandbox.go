@@ -97,7 +97,7 @@ func (e Environment) Sandbox(o SandboxOptions) (s fumehood.Spec, notes []string,
 		return fumehood.Spec{}, notes, err
 	}
 	s.AllowUnsafe, s.Runtime = e.AllowUnsafe, d.Runtime
-	s.Network, s.Mounts, s.Limits, s.Dir = mode, MountsOf(volumes), fumehood.Limits(e.Limits), path.Clean(d.Workdir)
+	s.Network, s.Mounts, s.Limits, s.Dir = fumehood.Network{Mode: mode}, MountsOf(volumes), fumehood.Limits(e.Limits), path.Clean(d.Workdir)
 	s.Image, s.User, s.Binary = or(s.Image, d.Image), or(s.User, d.User), d.Binary
 	return s, notes, nil
 }

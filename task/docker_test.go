@@ -236,7 +236,7 @@ func TestASetUpThatFailsOrTakesTooLongFailsTheAttempt(t *testing.T) {
 	t.Parallel()
 	p, name, objects := inDocker(t, docker.Options{NoSweep: true})
 	opts := task.Options{
-		Name: name, Provider: p, Spec: fumehood.Spec{Image: "fumehood-test/busybox", User: "1000:1000", Network: "none"},
+		Name: name, Provider: p, Spec: fumehood.Spec{Image: "fumehood-test/busybox", User: "1000:1000", Network: fumehood.Network{Mode: "none"}},
 		Samples: []task.Sample{
 			{ID: "fails", Setup: task.Content{Text: "#!/bin/sh -e\nid -u\necho no >&2\nfalse\necho unreached\n"}},
 			{ID: "hangs", Setup: task.Content{Text: "echo begun; sleep 1000"}},

@@ -193,7 +193,7 @@ func TestWhatFailsToStartAheadIsStartedByTheAttempt(t *testing.T) {
 func TestWhatCannotBeSharedIsNotStartedAhead(t *testing.T) {
 	for name, change := range map[string]func(*task.Options){
 		"a given port": func(o *task.Options) {
-			o.Spec = fumehood.Spec{Network: fumehood.NetworkBridge, Ports: []fumehood.Port{{Host: 8080, Container: 80}}}
+			o.Spec = fumehood.Spec{Network: fumehood.Network{Mode: fumehood.NetworkBridge}, Ports: []fumehood.Port{{Host: 8080, Container: 80}}}
 		},
 		"kept": func(o *task.Options) { o.Keep = true },
 	} {

@@ -112,7 +112,7 @@ func (e *Environment) read(from source, opts ReadOptions) (environment, string, 
 		if err := spec.CheckNetwork("network", e.Network); err != nil && !opts.AllowUnsafe {
 			return environment{}, "", err
 		}
-		return environment{Spec: fumehood.Spec{Image: e.Image, User: e.User, Dir: e.Workdir, Env: e.Env, Network: e.Network, Runtime: e.Runtime, AllowUnsafe: opts.AllowUnsafe}}, spec.TypeDocker, nil
+		return environment{Spec: fumehood.Spec{Image: e.Image, User: e.User, Dir: e.Workdir, Env: e.Env, Network: fumehood.Network{Mode: e.Network}, Runtime: e.Runtime, AllowUnsafe: opts.AllowUnsafe}}, spec.TypeDocker, nil
 	}
 	var found spec.Found
 	switch {

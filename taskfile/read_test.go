@@ -117,7 +117,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 		t.Errorf("got %+v", steps.spec)
 	}
 	if want := (fumehood.Spec{
-		Image: "busybox", User: "nobody", Dir: "/work", Env: map[string]string{"A": "1"}, Network: "none",
+		Image: "busybox", User: "nobody", Dir: "/work", Env: map[string]string{"A": "1"}, Network: fumehood.Network{Mode: "none"},
 		Limits: fumehood.Limits{Memory: 64 << 20, CPUs: 0.5, PIDs: 100},
 	}); !reflect.DeepEqual(graded.spec, want) {
 		t.Errorf("got %+v", graded.spec)

@@ -275,7 +275,7 @@ func (g *Grader) resolve(id string, from source, env environment, envs *environm
 			return nil, err
 		}
 	} else {
-		env.Network, env.Ports = "", nil // which graders have not
+		env.Network, env.Ports = fumehood.Network{}, nil // which graders have not
 	}
 	out := &score.Grader{
 		Spec: env.with(g.Limits, spec.Limits{}), Artifacts: g.Artifacts, ByExitCode: g.Score == scoreExitCode, MaxBytes: g.MaxSize, MaxFiles: g.MaxFiles,

@@ -69,7 +69,7 @@ func (a *commandLine) ofEnvironment(e *spec.Environment, s fumehood.Spec) (fumeh
 	of := *e
 	of.Docker.MountWorkspace = new(false)
 	what, notes, err := of.Sandbox(spec.SandboxOptions{
-		Volumes: spec.VolumeLayers{Workspace: dir, Spawn: s.Mounts}, Image: s.Image, User: s.User, Network: s.Network, Env: s.Env, Host: os.Environ(), GOOS: runtime.GOOS,
+		Volumes: spec.VolumeLayers{Workspace: dir, Spawn: s.Mounts}, Image: s.Image, User: s.User, Network: s.Network.Mode, Env: s.Env, Host: os.Environ(), GOOS: runtime.GOOS,
 	})
 	if err != nil {
 		return s, err
@@ -89,7 +89,7 @@ func (a *commandLine) ofEnvironment(e *spec.Environment, s fumehood.Spec) (fumeh
 
 // withoutSettings drops what no flag says but a setting, which counts where nothing else says it.
 func (a *commandLine) withoutSettings(s fumehood.Spec, limits bool) fumehood.Spec {
-	for flag, value := range map[string]*string{"image": &s.Image, "user": &s.User, "workdir": &s.Dir, "network": &s.Network} {
+	for flag, value := range map[string]*string{"image": &s.Image, "user": &s.User, "workdir": &s.Dir, "network": &s.Network.Mode} {
 		if a.settings.used[flag] {
 			*value = ""
 		}

@@ -118,7 +118,7 @@ func (f *sandboxFlags) add(flags *pflag.FlagSet) {
 // spec checks the flags and turns them into what to start.
 func (f *sandboxFlags) spec() (fumehood.Spec, error) {
 	what := fumehood.Spec{
-		Image: f.image, User: f.user, Dir: f.workdir, Network: f.network,
+		Image: f.image, User: f.user, Dir: f.workdir, Network: fumehood.Network{Mode: f.network},
 		Limits: fumehood.Limits{CPUs: f.cpus, PIDs: f.pids},
 	}
 	var err error

@@ -41,7 +41,7 @@ func TestADockerfileIsAProjectOfOneServiceThatIdles(t *testing.T) {
 
 func TestAProjectThatIsWrittenIsOneForComposeToRead(t *testing.T) {
 	spec := fumehood.Spec{
-		Name: "name", Image: "image", Env: map[string]string{"A": "$HOME ${X} $$ \n\"'"}, User: "1:2", Dir: "/a b", Network: "bridge",
+		Name: "name", Image: "image", Env: map[string]string{"A": "$HOME ${X} $$ \n\"'"}, User: "1:2", Dir: "/a b", Network: fumehood.Network{Mode: "bridge"},
 		Ports: []fumehood.Port{{Container: 80}}, Mounts: []fumehood.Mount{{Host: "/etc", Container: "/x:y", Writable: true}},
 		Limits: fumehood.Limits{CPUs: 1.5, PIDs: fumehood.NoLimit},
 	}

@@ -152,9 +152,9 @@ func Generate(spec fumehood.Spec, main Main, labels Labels) *Project {
 		Networks: types.Networks{},
 		Volumes:  types.Volumes{"guest": {Name: main.Volume, External: true}},
 	}
-	switch spec.Network {
+	switch spec.Network.Mode {
 	case "", fumehood.NetworkNone, fumehood.NetworkHost:
-		svc.NetworkMode = cmp.Or(spec.Network, fumehood.NetworkNone)
+		svc.NetworkMode = cmp.Or(spec.Network.Mode, fumehood.NetworkNone)
 	case fumehood.NetworkBridge:
 		n := types.NetworkConfig{Name: OwnNetwork(spec.Name), Labels: maps.Clone(types.Labels(labels))}
 		if main.Subnet.IsValid() {
@@ -164,7 +164,7 @@ func Generate(spec fumehood.Spec, main Main, labels Labels) *Project {
 		p.Networks[ownNetwork] = n
 	default:
 		svc.Networks = map[string]*types.ServiceNetworkConfig{"outside": nil}
-		p.Networks["outside"] = types.NetworkConfig{Name: spec.Network, External: true}
+		p.Networks["outside"] = types.NetworkConfig{Name: spec.Network.Mode, External: true}
 	}
 	p.Services[svc.Name] = svc
 	return &Project{project: p, main: svc.Name, serve: map[string]bool{svc.Name: main.Serve}, runtimes: main.Runtimes}

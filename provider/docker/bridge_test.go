@@ -13,7 +13,7 @@ import (
 func TestASandboxWithANetworkReachesNoOther(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
-	spec := fumehood.Spec{Image: debian, Network: fumehood.NetworkBridge}
+	spec := fumehood.Spec{Image: debian, Network: fumehood.Network{Mode: fumehood.NetworkBridge}}
 	one, other := start(t, p, spec), start(t, p, spec)
 	const serve = `
 import socket, os

@@ -37,7 +37,7 @@ func TestAJournalHasThePhasesOfAStartAndItsNetwork(t *testing.T) {
 		ports, subnets  int
 	}{
 		"an image":            {fumehood.Spec{Image: "fumehood-test/busybox"}, "none", "none", 0, 0},
-		"an image on bridge":  {fumehood.Spec{Image: "fumehood-test/busybox", Network: "bridge", Ports: []fumehood.Port{{Container: 80}}}, "bridge", "internet", 1, 1},
+		"an image on bridge":  {fumehood.Spec{Image: "fumehood-test/busybox", Network: fumehood.Network{Mode: "bridge"}, Ports: []fumehood.Port{{Container: 80}}}, "bridge", "internet", 1, 1},
 		"an internal project": {fumehood.Spec{Compose: project(t, twoServices)}, "internal", "none", 1, 1},
 	} {
 		var out bytes.Buffer

@@ -33,8 +33,8 @@ func (p *Provider) loggerOf(spec fumehood.Spec) *slog.Logger {
 // logLoosened tells what the user has asked for that weakens the isolation.
 func (p *Provider) logLoosened(spec fumehood.Spec) {
 	log := p.loggerOf(spec)
-	if spec.Network != "" && spec.Network != fumehood.NetworkNone {
-		log.Warn("the sandbox has a network", "sandbox", spec.Name, "network", spec.Network)
+	if !spec.Network.IsNone() {
+		log.Warn("the sandbox has a network", "sandbox", spec.Name, "network", spec.Network.Mode)
 	}
 	for _, m := range spec.Mounts {
 		if m.Writable {

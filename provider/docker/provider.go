@@ -327,14 +327,14 @@ func (p *Provider) check(ctx context.Context, spec fumehood.Spec) error {
 			Hint: "raise Limits.PIDs, or limit commands with Rlimits.Processes",
 		}
 	}
-	switch spec.Network {
+	switch spec.Network.Mode {
 	case "", fumehood.NetworkNone, fumehood.NetworkBridge, fumehood.NetworkHost:
 		return nil
 	}
-	there, err := p.engine.HasNetwork(ctx, spec.Network)
+	there, err := p.engine.HasNetwork(ctx, spec.Network.Mode)
 	if err == nil && !there {
 		err = &fumehood.Error{
-			Op: "start sandbox " + spec.Name, Class: fumehood.ErrConfig, Err: fmt.Errorf("there is no network %q", spec.Network),
+			Op: "start sandbox " + spec.Name, Class: fumehood.ErrConfig, Err: fmt.Errorf("there is no network %q", spec.Network.Mode),
 			Hint: "`docker network ls` lists those that there are",
 		}
 	}

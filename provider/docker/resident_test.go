@@ -256,7 +256,7 @@ func TestWhatRunsInASandboxCannotUseItsResidentGuest(t *testing.T) {
 		t.Run(network, func(t *testing.T) {
 			t.Parallel()
 			p := newProvider(t, docker.Options{})
-			sb := keep(t, p, fumehood.Spec{Image: debian, Network: network})
+			sb := keep(t, p, fumehood.Spec{Image: debian, Network: fumehood.Network{Mode: network}})
 			name := sb.Info().Name
 			// As root, and as the guest's own user, which is root too.
 			residence := strings.TrimSpace(says(t, sb, "sh", "-c", `grep -o '@fumehood-.*' /proc/net/unix | sort -u`))

@@ -232,7 +232,7 @@ func (sb *sandbox) Freeze(ctx context.Context) (thaw func(context.Context) error
 
 // alone reports whether the sandbox is a container and no more.
 func (sb *sandbox) alone() bool {
-	return sb.spec.Compose == nil && sb.spec.Network != fumehood.NetworkBridge
+	return sb.spec.Compose == nil && sb.spec.Network.Mode != fumehood.NetworkBridge
 }
 
 // remove removes what belongs to the sandbox. Of more than a container, everything is looked for.

@@ -250,7 +250,7 @@ func TestWhatIsWrongIsRefusedAndLeavesNothing(t *testing.T) {
 		"a mount of nothing":         {fumehood.Spec{Mounts: []fumehood.Mount{{Host: file, Container: "/x"}}}, file},
 		"a mount over the guest":     {fumehood.Spec{Mounts: []fumehood.Mount{{Host: filepath.Dir(file), Container: "/.fumehood/x"}}}, "/.fumehood"},
 		"a mount to a relative path": {fumehood.Spec{Mounts: []fumehood.Mount{{Host: "/", Container: "x"}}}, "absolute"},
-		"a network that is not":      {fumehood.Spec{Network: "fumehood-no-such-network"}, "fumehood-no-such-network"},
+		"a network that is not":      {fumehood.Spec{Network: fumehood.Network{Mode: "fumehood-no-such-network"}}, "fumehood-no-such-network"},
 		"a user that is not":         {fumehood.Spec{User: "nobody-of-that-name"}, "nobody-of-that-name"},
 		"too little memory":          {fumehood.Spec{Limits: fumehood.Limits{Memory: 1 << 20}}, "1048576"},
 		"a name that is none":        {fumehood.Spec{Name: "No Name"}, "No Name"},

@@ -16,7 +16,7 @@ func TestPortsAreReachedAtTheLoopbackAddressOnly(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	sb := start(t, p, fumehood.Spec{
-		Image: debian, Network: fumehood.NetworkBridge, Ports: []fumehood.Port{{Container: 8000}, {Container: 8001}, {Container: 8000}},
+		Image: debian, Network: fumehood.Network{Mode: fumehood.NetworkBridge}, Ports: []fumehood.Port{{Container: 8000}, {Container: 8001}, {Container: 8000}},
 	})
 	if _, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"python3", "-m", "http.server", "8000"}, Dir: "/etc"}); err != nil {
 		t.Fatal(err)

@@ -143,7 +143,7 @@ func supported(spec fumehood.Spec) error {
 		field, hint = "Image", "leave it empty, or use the docker provider"
 	case spec.User != "":
 		field, hint = "User", "leave it empty: commands run as the user who runs this"
-	case spec.Network != "":
+	case spec.Network.Mode != "":
 		field, hint = "Network", "leave it empty: the host's network cannot be kept from a host process"
 	case set(float64(spec.Limits.Memory)) || set(spec.Limits.CPUs) || set(float64(spec.Limits.PIDs)):
 		field, hint = "Limits", "leave them zero, or use the docker provider"

@@ -107,7 +107,7 @@ func TestWhatItCannotHonourIsNamed(t *testing.T) {
 	for field, spec := range map[string]fumehood.Spec{
 		"Image":   {Image: "debian"},
 		"User":    {User: "nobody"},
-		"Network": {Network: fumehood.NetworkNone},
+		"Network": {Network: fumehood.Network{Mode: fumehood.NetworkNone}},
 		"Limits":  {Limits: fumehood.Limits{Memory: 1 << 30}},
 		"Binary":  {Binary: "podman"},
 		"Mounts":  {Mounts: []fumehood.Mount{{Host: "/a", Container: "/a"}}},
