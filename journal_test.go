@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/journal"
 	"github.com/fumehood/fumehood/provider/conformance/fake"
 )
 
@@ -23,7 +24,7 @@ import (
 func recorded(t *testing.T, spec fumehood.Spec) (*fumehood.Sandbox, func() []map[string]any) {
 	t.Helper()
 	var out bytes.Buffer
-	spec.Journal = fumehood.NewJournal(&out, nil)
+	spec.Journal = journal.New(&out, nil).Logger
 	sb := startFake(t, spec)
 	return sb, func() []map[string]any { return linesOf(t, out.Bytes()) }
 }
@@ -149,7 +150,7 @@ func TestAJournalHasNoValueOfAVariable(t *testing.T) {
 	const one, two, three = "first-secret", "second \"secret\"\n", "third-secret"
 	t.Setenv("FUMEHOOD_TEST_SECRET", three)
 	var out bytes.Buffer
-	spec := fumehood.Spec{Name: "box", Env: map[string]string{"ONE": one, "SHORT": "on"}, Journal: fumehood.NewJournal(&out, nil)}
+	spec := fumehood.Spec{Name: "box", Env: map[string]string{"ONE": one, "SHORT": "on"}, Journal: journal.New(&out, nil).Logger}
 	sb := startFake(t, spec)
 	ctx := t.Context()
 	for _, cmd := range []fumehood.Cmd{
@@ -195,11 +196,11 @@ func TestALineOfAJournalIsBounded(t *testing.T) {
 		labels[fmt.Sprint(i)] = strings.Repeat("\x02", fumehood.MaxLabel)
 	}
 	var out bytes.Buffer
-	sb := startFake(t, fumehood.Spec{Name: "box", Env: env, ConfigFile: "/f", Labels: labels, Journal: fumehood.NewJournal(&out, nil)})
+	sb := startFake(t, fumehood.Spec{Name: "box", Env: env, ConfigFile: "/f", Labels: labels, Journal: journal.New(&out, nil).Logger})
 	_, _ = sb.Exec(t.Context(), fumehood.Cmd{Args: args, Env: env, User: long, Dir: long})
 	_ = sb.As(long).Rename(t.Context(), long, long)
 	sb.Phase(long)(errors.New(long))
-	spec := fumehood.Spec{Name: "box", Journal: fumehood.NewJournal(&out, nil)}
+	spec := fumehood.Spec{Name: "box", Journal: journal.New(&out, nil).Logger}
 	ports := make([]fumehood.Port, 1000)
 	for i := range ports {
 		ports[i].Address = long
@@ -209,7 +210,7 @@ func TestALineOfAJournalIsBounded(t *testing.T) {
 		t.Fatalf("%d lines", got)
 	}
 	for line := range bytes.Lines(out.Bytes()) {
-		if len(line) > fumehood.MaxJournalLine || !bytes.Contains(line, []byte(`"cut":true`)) && !bytes.Contains(line, []byte(`"phase":"start"`)) {
+		if len(line) > journal.MaxLine || !bytes.Contains(line, []byte(`"cut":true`)) && !bytes.Contains(line, []byte(`"phase":"start"`)) {
 			t.Errorf("%d bytes: %.200s", len(line), line)
 		}
 	}
@@ -232,8 +233,8 @@ func (b *broken) Write(p []byte) (int, error) {
 func TestAJournalThatCannotBeWrittenFailsNoCommandAndIsToldOnce(t *testing.T) {
 	var log bytes.Buffer
 	w := &broken{part: -1}
-	j := fumehood.NewJournal(w, slog.New(slog.NewTextHandler(&log, nil)))
-	sb := startFake(t, fumehood.Spec{Name: "box", Journal: j})
+	j := journal.New(w, slog.New(slog.NewTextHandler(&log, nil)))
+	sb := startFake(t, fumehood.Spec{Name: "box", Journal: j.Logger})
 	say := func() {
 		t.Helper()
 		if res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"say"}}); err != nil || res.ExitCode != 3 {
@@ -270,7 +271,7 @@ func TestAJournalThatCannotBeWrittenFailsNoCommandAndIsToldOnce(t *testing.T) {
 
 func TestManySandboxesShareAJournal(t *testing.T) {
 	var out bytes.Buffer
-	j := fumehood.NewJournal(&out, nil)
+	j := journal.New(&out, nil).Logger
 	var wg sync.WaitGroup
 	for i := range 8 {
 		sb := startFake(t, fumehood.Spec{Name: fmt.Sprintf("box-%d", i), Journal: j})
@@ -314,7 +315,7 @@ func TestRecordTakesDownWhatIsDoneFromThenOn(t *testing.T) {
 	}
 	run()
 	var out bytes.Buffer
-	sb.Record(fumehood.NewJournal(&out, nil))
+	sb.Record(journal.New(&out, nil).Logger)
 	run()
 	if err := sb.Upload(t.Context(), "/work", io.LimitReader(strings.NewReader(""), 0)); err != nil {
 		t.Fatal(err)

@@ -73,8 +73,9 @@ type Spec struct {
 	Labels map[string]string
 	// ConfigFile is the file that describes the sandbox, for Info and labels alone. Empty means what Compose names.
 	ConfigFile string
-	// Journal takes down what is done in the sandbox, from its start on. Nil takes nothing down.
-	Journal *Journal
+	// Journal takes down what is done in the sandbox, from its start on: package journal makes one that writes lines. Nil takes
+	// nothing down.
+	Journal *slog.Logger
 	// Logger logs what loosens the isolation, in place of the provider's. Nil means the provider's.
 	Logger *slog.Logger
 

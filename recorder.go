@@ -2,6 +2,7 @@ package fumehood
 
 import (
 	"io"
+	"log/slog"
 	"maps"
 	"slices"
 	"strconv"
@@ -9,12 +10,14 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/fumehood/fumehood/journal"
 )
 
 // Recorder takes down in a journal what concerns one sandbox. It is for providers, which tell it what happens before
 // there is a Sandbox; the rest is taken down above them. Its methods may be called by many goroutines at once.
 type Recorder struct {
-	to     *Journal // nil takes nothing down
+	to     *slog.Logger // nil takes nothing down
 	info   Info
 	kept   bool
 	lastID atomic.Int64 // of commands
@@ -60,7 +63,7 @@ func (s *Spec) Recorder() *Recorder {
 	return s.recorder
 }
 
-func newRecorder(to *Journal, info Info, kept bool) *Recorder {
+func newRecorder(to *slog.Logger, info Info, kept bool) *Recorder {
 	return &Recorder{to: to, info: info, kept: kept}
 }
 
@@ -102,9 +105,9 @@ func (r *Recorder) Phase(name string) (end func(error)) {
 	began := time.Now()
 	return func(err error) {
 		c := r.clip(nil)
-		line := phaseLine{Phase: c.text(name, maxName), MS: millis(time.Since(began)), Error: c.failure(err)}
-		line.lineHead = r.head("phase", c)
-		r.to.put(line)
+		line := journal.Phase{Phase: c.text(name, maxName), MS: millis(time.Since(began)), Error: c.failure(err)}
+		line.Head = r.head("phase", c)
+		journal.Log(r.to, &line)
 	}
 }
 
@@ -123,18 +126,20 @@ func (r *Recorder) Network(n Networking) {
 		return
 	}
 	c := r.clip(nil)
-	line := networkLine{Network: c.text(n.Network, maxName), Egress: n.Egress, Subnets: c.texts(n.Subnets, maxText)}
+	line := journal.Network{Network: c.text(n.Network, maxName), Egress: n.Egress, Subnets: c.texts(n.Subnets, maxText)}
 	for _, service := range slices.Sorted(maps.Keys(n.Ports)) {
 		for _, p := range n.Ports[service] {
 			if len(line.Ports) == maxEntries {
 				c.cut = true
 				break
 			}
-			line.Ports = append(line.Ports, portLine{c.text(service, maxName/4), c.text(p.Address, maxName/4), p.Host, p.Container, p.Protocol})
+			line.Ports = append(line.Ports, journal.Port{
+				Service: c.text(service, maxName/4), Address: c.text(p.Address, maxName/4), Host: p.Host, Container: p.Container, Protocol: p.Protocol,
+			})
 		}
 	}
-	line.lineHead = r.head("network", c)
-	r.to.put(line)
+	line.Head = r.head("network", c)
+	journal.Log(r.to, &line)
 }
 
 // started takes down that the sandbox is there.
@@ -143,18 +148,18 @@ func (r *Recorder) started(info Info) {
 		return
 	}
 	c := r.clip(nil)
-	line := sandboxLine{Provider: info.Provider, ConfigFile: c.text(info.ConfigFile, maxPath), Env: c.names(info.EnvNames), Kept: r.kept}
+	line := journal.Sandbox{Provider: info.Provider, ConfigFile: c.text(info.ConfigFile, maxPath), Env: c.names(info.EnvNames), Kept: r.kept}
 	room := maxText
 	for _, s := range info.Services {
-		l := serviceLine{c.text(s.Name, maxName), c.text(s.Container, maxName), c.text(s.Image, maxName)}
+		l := journal.Service{Name: c.text(s.Name, maxName), Container: c.text(s.Container, maxName), Image: c.text(s.Image, maxName)}
 		if room -= len(l.Name) + len(l.Container) + len(l.Image); room < 0 || len(line.Services) == maxEntries {
 			c.cut = true
 			break
 		}
 		line.Services = append(line.Services, l)
 	}
-	line.lineHead = r.head("sandbox", c)
-	r.to.put(line)
+	line.Head = r.head("sandbox", c)
+	journal.Log(r.to, &line)
 }
 
 // command takes down that a command is about to be handed over, and returns what takes down its end.
@@ -164,33 +169,35 @@ func (r *Recorder) command(service string, cmd Cmd) (end func(*Result, error)) {
 	}
 	id, began := r.lastID.Add(1), time.Now()
 	c := r.clip(cmd.Env)
-	line := commandLine{
+	line := journal.Command{
 		ID: id, Service: c.text(service, maxName), User: c.text(cmd.User, maxName), Dir: c.text(cmd.Dir, maxPath), Args: c.texts(cmd.Args, maxText),
 		Env: c.names(slices.Sorted(maps.Keys(cmd.Env))), Stdin: cmd.Stdin != nil || cmd.StdinPipe, LimitMS: millis(cmd.Wall),
 		Detached: cmd.Detach, Direct: cmd.Direct, TTY: cmd.TTY,
 	}
-	line.lineHead = r.head("command", c)
-	r.to.put(line)
+	line.Head = r.head("command", c)
+	journal.Log(r.to, &line)
 	return func(res *Result, err error) {
 		c := r.clip(cmd.Env)
-		line := endLine{ID: id, Service: c.text(service, maxName), MS: millis(time.Since(began)), Error: c.failure(err)}
+		line := journal.End{ID: id, Service: c.text(service, maxName), MS: millis(time.Since(began)), Error: c.failure(err)}
 		if res != nil {
-			line.Outcome, line.ExitCode, line.Signal, line.Unkilled = res.Outcome, &res.ExitCode, res.Signal, res.Unkilled
+			line.Outcome, line.ExitCode, line.Signal, line.Unkilled = string(res.Outcome), &res.ExitCode, res.Signal, res.Unkilled
 			line.Why, line.MS = c.text(res.Why, maxText), millis(res.Wall)
 			line.Stdout, line.Stderr = res.Stdout.Total, res.Stderr.Total
 			if u := res.Usage; u != (Usage{}) {
-				line.Usage = &usageLine{millis(u.User), millis(u.System), u.MaxRSS, u.Peak, u.OOMKills, u.PIDsLimits}
+				line.Usage = &journal.Usage{
+					UserMS: millis(u.User), SystemMS: millis(u.System), MaxRSS: u.MaxRSS, Peak: u.Peak, OOMKills: u.OOMKills, PIDsLimits: u.PIDsLimits,
+				}
 			}
 		}
-		line.lineHead = r.head("end", c)
-		r.to.put(line)
+		line.Head = r.head("end", c)
+		journal.Log(r.to, &line)
 	}
 }
 
 // fileOp is a file operation that is under way.
 type fileOp struct {
 	r       *Recorder
-	line    fileLine
+	line    journal.File
 	began   time.Time
 	counted atomic.Int64 // bytes
 	once    sync.Once
@@ -202,7 +209,7 @@ func (s *Service) file(op, path, target string) *fileOp {
 	if r == nil || r.to == nil {
 		return nil
 	}
-	return &fileOp{r: r, began: time.Now(), line: fileLine{Op: op, Service: s.info.Name, User: s.user, Path: path, Target: target}}
+	return &fileOp{r: r, began: time.Now(), line: journal.File{Op: op, Service: s.info.Name, User: s.user, Path: path, Target: target}}
 }
 
 // count counts what is read of r.
@@ -234,8 +241,8 @@ func (f *fileOp) end(err error) {
 		line.Service, line.User = c.text(line.Service, maxName), c.text(line.User, maxName)
 		line.Path, line.Target = c.text(line.Path, maxPath), c.text(line.Target, maxPath)
 		line.Bytes, line.MS, line.Error = f.counted.Load(), millis(time.Since(f.began)), c.failure(err)
-		line.lineHead = f.r.head("file", c)
-		f.r.to.put(line)
+		line.Head = f.r.head("file", c)
+		journal.Log(f.r.to, &line)
 	})
 }
 
@@ -244,7 +251,7 @@ type readerFunc func([]byte) (int, error)
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 // The most bytes that lines have of texts. A byte may take six in JSON, so that the texts of one line are less than
-// a sixth of MaxJournalLine.
+// a sixth of journal.MaxLine.
 const (
 	maxName    = 256
 	maxText    = 2 << 10
@@ -315,7 +322,7 @@ func (c *clip) names(names []string) map[string]string {
 	return env
 }
 
-func (c *clip) failure(err error) *lineError {
+func (c *clip) failure(err error) *journal.Error {
 	if err == nil {
 		return nil
 	}
@@ -323,15 +330,15 @@ func (c *clip) failure(err error) *lineError {
 	if class == nil {
 		class = ErrInfrastructure
 	}
-	return &lineError{Class: class.Error(), Message: c.text(err.Error(), maxText)}
+	return &journal.Error{Class: class.Error(), Message: c.text(err.Error(), maxText)}
 }
 
 // head begins a line. It comes last, for it says whether any text was cut.
-func (r *Recorder) head(kind string, c *clip) lineHead {
+func (r *Recorder) head(kind string, c *clip) journal.Head {
 	r.mu.Lock()
 	labels := r.info.Labels
 	r.mu.Unlock()
-	h := lineHead{Time: now(), Kind: kind, Sandbox: r.info.Name}
+	h := journal.Head{Kind: kind, Sandbox: r.info.Name}
 	own := clip{}
 	room := maxText
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
@@ -352,7 +359,7 @@ func (r *Recorder) head(kind string, c *clip) lineHead {
 
 // Record has all that is done in the sandbox from now on taken down in a journal, which is for a sandbox of an Opener.
 // One that was started has the journal of its spec.
-func (sb *Sandbox) Record(to *Journal) {
+func (sb *Sandbox) Record(to *slog.Logger) {
 	r := newRecorder(to, sb.Info(), false)
 	sb.recorder.Store(r)
 }
@@ -367,3 +374,6 @@ func (sb *Sandbox) phase(name string, step func() error) error {
 	end(err)
 	return err
 }
+
+// millis writes a duration in milliseconds, to the microsecond.
+func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -81,7 +81,7 @@ type Options struct {
 	// logs nothing else.
 	Logger *slog.Logger
 	// Journal tells what is done in the sandboxes of all its runtimes. Nil tells nothing.
-	Journal *fumehood.Journal
+	Journal *slog.Logger
 }
 
 // Session is a private workspace and the runtimes over it. Its methods may be called by many goroutines

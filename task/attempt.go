@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/journal"
 )
 
 // Start starts the sandbox of an attempt at a sample, puts the sample's files into it and runs its set-up script. It
@@ -54,13 +55,13 @@ func (t *Task) launch(ctx context.Context, op string, what fumehood.Spec) (*fume
 	case t.opts.Journal == nil:
 	case what.Labels[LabelSample] == "":
 		a.late = &lateJournal{}
-		a.journal, what.Journal = a.late, fumehood.NewJournal(a.late, t.log)
+		a.journal, what.Journal = a.late, journal.New(a.late, t.log).Logger
 	default:
 		w, err := t.opts.Journal(what.Name, KeyOf(fumehood.Info{Labels: what.Labels}))
 		if err != nil {
 			return nil, failed(ctx, op, fmt.Errorf("open the journal: %w", err))
 		}
-		a.journal, what.Journal = w, fumehood.NewJournal(w, t.log)
+		a.journal, what.Journal = w, journal.New(w, t.log).Logger
 	}
 	recorder := what.Recorder()
 	sb, err := t.opts.Provider.Start(ctx, what)

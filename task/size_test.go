@@ -1,6 +1,7 @@
 package task
 
 import (
+	"log/slog"
 	"maps"
 	"testing"
 
@@ -61,7 +62,7 @@ func TestEnvironmentsAreToldApart(t *testing.T) {
 		"limits":        func(s *fumehood.Spec) { s.Limits.CPUs = 0.5 },
 		"mount":         func(s *fumehood.Spec) { s.Mounts = []fumehood.Mount{{Host: "/a", Container: "/a"}} },
 		"writable":      func(s *fumehood.Spec) { s.Mounts = []fumehood.Mount{{Host: "/a", Container: "/a", Writable: true}} },
-		"journal":       func(s *fumehood.Spec) { s.Journal = fumehood.NewJournal(nil, nil) },
+		"journal":       func(s *fumehood.Spec) { s.Journal = slog.New(slog.DiscardHandler) },
 	} {
 		s := base()
 		change(&s)

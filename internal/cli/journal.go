@@ -3,11 +3,12 @@ package cli
 import (
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 
 	"github.com/spf13/pflag"
 
-	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/journal"
 )
 
 // journalFlag is the file that a journal is appended to; empty means that there is none.
@@ -19,7 +20,7 @@ func (f *journalFlag) add(flags *pflag.FlagSet) {
 }
 
 // openJournal opens the journal, which is nil where there is none, and what closes it.
-func (a *commandLine) openJournal(file journalFlag) (*fumehood.Journal, io.Closer, error) {
+func (a *commandLine) openJournal(file journalFlag) (*slog.Logger, io.Closer, error) {
 	if file == "" {
 		return nil, io.NopCloser(nil), nil
 	}
@@ -27,7 +28,7 @@ func (a *commandLine) openJournal(file journalFlag) (*fumehood.Journal, io.Close
 	if err != nil {
 		return nil, nil, usageError("--journal: %w", err)
 	}
-	return fumehood.NewJournal(f, a.log), unwritten{f, a}, nil
+	return journal.New(f, a.log).Logger, unwritten{f, a}, nil
 }
 
 // unwritten is a journal's file, whose end is told of as all that cannot be written is: it fails nothing.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/journal"
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
@@ -41,7 +42,7 @@ func TestAJournalHasThePhasesOfAStartAndItsNetwork(t *testing.T) {
 		"an internal project": {fumehood.Spec{Compose: project(t, twoServices)}, "internal", "none", 1, 1},
 	} {
 		var out bytes.Buffer
-		c.spec.Journal = fumehood.NewJournal(&out, nil)
+		c.spec.Journal = journal.New(&out, nil).Logger
 		sb := start(t, p, c.spec)
 		if err := sb.Close(t.Context()); err != nil {
 			t.Fatal(err)
@@ -64,7 +65,7 @@ func TestAJournalHasThePhasesOfAStartAndItsNetwork(t *testing.T) {
 func TestAJournalHasNoVariableOfAProject(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	spec := fumehood.Spec{Journal: fumehood.NewJournal(&out, nil), Compose: project(t, `
+	spec := fumehood.Spec{Journal: journal.New(&out, nil).Logger, Compose: project(t, `
 services:
   default: {image: fumehood-test/busybox, command: sleep infinity, healthcheck: {test: "true", interval: 1h}} # db fails first
   db:

@@ -1,0 +1,134 @@
+package journal
+
+import "time"
+
+// Line is a line of a journal: a *Phase, *Network, *Sandbox, *Command, *End, *File or *Lost, or an *Other.
+type Line interface{ head() *Head }
+
+// Head is what all lines have.
+type Head struct {
+	Time    time.Time         `json:"time"`              // when the line was written
+	Kind    string            `json:"kind"`              // "phase", "network", "sandbox", "command", "end", "file", "lost"
+	Sandbox string            `json:"sandbox,omitempty"` // its name; empty of a Lost
+	Labels  map[string]string `json:"labels,omitempty"`  // those of its fumehood.Spec
+	Cut     bool              `json:"cut,omitempty"`     // a text, or a list, is not all that it was
+}
+
+func (h *Head) head() *Head { return h }
+
+// Phase says that a phase of a sandbox's life has ended.
+type Phase struct {
+	Head
+	Phase string  `json:"phase"`
+	MS    float64 `json:"ms"` // how long it took, in milliseconds
+	Error *Error  `json:"error,omitempty"`
+}
+
+// Network says what a sandbox reaches, and who reaches it.
+type Network struct {
+	Head
+	Network string   `json:"network"` // "none", "bridge", "host" or a name; of Compose projects "internal" or "project"
+	Egress  string   `json:"egress"`  // "none", "internet" or "unknown"
+	Subnets []string `json:"subnets,omitempty"`
+	Ports   []Port   `json:"ports,omitempty"`
+}
+
+// Port is a port of a service that can be reached.
+type Port struct {
+	Service   string `json:"service"`
+	Address   string `json:"address"`
+	Host      int    `json:"host"` // 0 means any that is free
+	Container int    `json:"container"`
+	Protocol  string `json:"protocol"`
+}
+
+// Sandbox says that a sandbox is there.
+type Sandbox struct {
+	Head
+	Provider   string            `json:"provider"`
+	ConfigFile string            `json:"config_file,omitempty"`
+	Services   []Service         `json:"services"`      // the default one first
+	Env        map[string]string `json:"env,omitempty"` // names of variables, each with "[redacted]"
+	Kept       bool              `json:"kept,omitempty"`
+}
+
+// Service is a service of a sandbox.
+type Service struct {
+	Name      string `json:"name"`
+	Container string `json:"container,omitempty"`
+	Image     string `json:"image,omitempty"`
+}
+
+// Command says that a command is about to be handed over.
+type Command struct {
+	Head
+	ID       int64             `json:"id"` // from 1 on, in this journal's part about the sandbox
+	Service  string            `json:"service"`
+	User     string            `json:"user,omitempty"` // empty means the service's
+	Dir      string            `json:"dir,omitempty"`
+	Args     []string          `json:"args"`
+	Env      map[string]string `json:"env,omitempty"` // names of variables, each with "[redacted]"
+	Stdin    bool              `json:"stdin,omitempty"`
+	LimitMS  float64           `json:"limit_ms,omitempty"` // in milliseconds
+	Detached bool              `json:"detached,omitempty"`
+	Direct   bool              `json:"direct,omitempty"`
+	TTY      bool              `json:"tty,omitempty"`
+}
+
+// End says how a command ended, or by Error why that is not known, or why it was not started.
+type End struct {
+	Head
+	ID       int64   `json:"id"` // that of its Command
+	Service  string  `json:"service"`
+	Outcome  string  `json:"outcome,omitempty"` // a fumehood.Outcome
+	ExitCode *int    `json:"exit_code,omitempty"`
+	Signal   int     `json:"signal,omitempty"`
+	Why      string  `json:"why,omitempty"`
+	Unkilled bool    `json:"unkilled,omitempty"`
+	MS       float64 `json:"ms"`           // how long it ran, in milliseconds
+	Stdout   int64   `json:"stdout_bytes"` // how much it wrote
+	Stderr   int64   `json:"stderr_bytes"`
+	Usage    *Usage  `json:"usage,omitempty"` // nil where it is not known
+	Error    *Error  `json:"error,omitempty"`
+}
+
+// Usage is what a command used: see fumehood.Usage.
+type Usage struct {
+	UserMS     float64 `json:"user_ms"`
+	SystemMS   float64 `json:"system_ms"`
+	MaxRSS     int64   `json:"max_rss"`
+	Peak       int64   `json:"container_peak"`
+	OOMKills   int64   `json:"oom_kills"`
+	PIDsLimits int64   `json:"pids_limits"`
+}
+
+// File says that something was done to a file, or refused.
+type File struct {
+	Head
+	Op      string  `json:"op"`
+	Service string  `json:"service"`
+	User    string  `json:"user,omitempty"`
+	Path    string  `json:"path"`
+	Target  string  `json:"target,omitempty"`
+	Bytes   int64   `json:"bytes,omitempty"`
+	MS      float64 `json:"ms"` // in milliseconds
+	Error   *Error  `json:"error,omitempty"`
+}
+
+// Lost says that lines are missing.
+type Lost struct {
+	Head
+	Lines int64 `json:"lines"`
+}
+
+// Other is a line of a kind that this package does not know.
+type Other struct {
+	Head
+	Text []byte `json:"-"` // all of the line
+}
+
+// Error is a failure of Fumehood's, never a program's outcome.
+type Error struct {
+	Class   string `json:"class"`
+	Message string `json:"message"`
+}
