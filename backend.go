@@ -8,6 +8,19 @@ import (
 	"time"
 )
 
+// Provider makes sandboxes. Its methods may be called by many goroutines at once.
+type Provider interface {
+	// Name is the provider's name as the command line knows it: "docker", "local".
+	Name() string
+	// Start makes a sandbox and returns when commands can be run in it. It is all or nothing: on an
+	// error, whatever had been made is removed again. A field of spec that the provider cannot
+	// honour is an ErrUnsupported, a wrong one an ErrConfig.
+	Start(ctx context.Context, spec Spec) (*Sandbox, error)
+	// Close removes every sandbox that this provider still holds, except kept ones. It outlives the
+	// cancellation of ctx and may be called twice.
+	Close(ctx context.Context) error
+}
+
 // Backend is what a provider supplies for one started sandbox. Sandbox and Service do validation,
 // time limits, output caps and error wrapping once, over it.
 //

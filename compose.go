@@ -1,7 +1,10 @@
 package fumehood
 
 import (
+	"encoding/json"
+	"errors"
 	"os"
+	"reflect"
 	"strings"
 	"time"
 )
@@ -10,39 +13,73 @@ import (
 // is visible to it but what HostEnv names.
 type Compose struct {
 	// Files are Compose files, each over the ones before it; absolute, or relative to this process's directory.
-	Files []string
+	Files []string `json:"files,omitempty"`
 	// Dockerfile, in place of Files, makes a project of one service that is built by it, has no network and only
 	// idles; Dir is the build's context then.
-	Dockerfile string
+	Dockerfile string `json:"dockerfile,omitempty"`
 	// Dir is the project's folder, to which its relative paths refer. Empty means the first file's.
-	Dir string
+	Dir string `json:"dir,omitempty"`
 	// Profiles are those that are active.
-	Profiles []string
+	Profiles []string `json:"profiles,omitempty"`
 	// EnvFiles are read for interpolation, as by `docker compose --env-file`. Without any, it is the
 	// folder's .env, if there is one.
-	EnvFiles []string
+	EnvFiles []string `json:"env_files,omitempty"`
 	// Env is what interpolation sees besides, byte for byte, and wins over all else.
-	Env map[string]string
+	Env map[string]string `json:"env,omitempty"`
 	// HostEnv names variables of this process that interpolation may see. By default it sees none.
-	HostEnv []string
+	HostEnv []string `json:"host_env,omitempty"`
 	// Service is the default service. Empty means the one named "default", else the one that says
 	// x-default: true, else the first.
-	Service string
+	Service string `json:"service,omitempty"`
 	// Egress is EgressInternet, or empty: then the project's networks are internal, unless it says
 	// x-fumehood: {egress: internet}.
-	Egress string
+	Egress string `json:"egress,omitempty"`
 	// AllowUnsafe allows, and logs, what breaks the isolation: privileged services, the host's namespaces,
 	// its devices, mounts of the Docker socket or of other paths that are not safe.
-	AllowUnsafe bool
+	AllowUnsafe bool `json:"allow_unsafe,omitempty"`
 	// AllowRead are files and folders outside the project's folder that the project may read, and mount read-only.
-	AllowRead []string
+	AllowRead []string `json:"allow_read,omitempty"`
 	// Prebuilt never pulls or builds an image: what is missing is an ErrConfig that lists all of it.
-	Prebuilt bool
+	Prebuilt bool `json:"prebuilt,omitempty"`
 	// ReadyTimeout bounds the time from the first container's start until all services are ready. 0 means that each
 	// service has the time that its health check can take, at most 600 s, and 600 s where it has none.
-	ReadyTimeout time.Duration
+	ReadyTimeout time.Duration `json:"-"`
 	// PullTimeout and BuildTimeout bound all pulls and all builds. 0 means one hour.
-	PullTimeout, BuildTimeout time.Duration
+	PullTimeout  time.Duration `json:"-"`
+	BuildTimeout time.Duration `json:"-"`
+}
+
+// plainCompose is a Compose as encoding/json has it by itself.
+type plainCompose Compose
+
+// composeJSON has the times of a Compose besides.
+type composeJSON struct {
+	*plainCompose
+	Ready float64 `json:"ready_timeout_ms,omitempty"`
+	Pull  float64 `json:"pull_timeout_ms,omitempty"`
+	Build float64 `json:"build_timeout_ms,omitempty"`
+}
+
+// MarshalJSON encodes the project. A text that is not UTF-8, which JSON cannot have, is an error.
+func (c Compose) MarshalJSON() ([]byte, error) {
+	if err := checkTexts(reflect.ValueOf(c)); err != nil {
+		return nil, err
+	}
+	return json.Marshal(composeJSON{(*plainCompose)(&c), millis(c.ReadyTimeout), millis(c.PullTimeout), millis(c.BuildTimeout)})
+}
+
+// UnmarshalJSON decodes a project. A field that is not known is an error.
+func (c *Compose) UnmarshalJSON(text []byte) error {
+	d := composeJSON{plainCompose: &plainCompose{}}
+	if err := decodeStrictly(text, &d); err != nil {
+		return err
+	}
+	var errs [3]error
+	d.ReadyTimeout, errs[0] = fromMillis("ready_timeout_ms", d.Ready)
+	d.PullTimeout, errs[1] = fromMillis("pull_timeout_ms", d.Pull)
+	d.BuildTimeout, errs[2] = fromMillis("build_timeout_ms", d.Build)
+	*c = Compose(*d.plainCompose)
+	return errors.Join(errs[:]...)
 }
 
 // EgressInternet lets a project's networks reach the internet.

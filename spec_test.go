@@ -1,10 +1,14 @@
 package fumehood
 
 import (
+	"encoding/json"
 	"errors"
+	"log/slog"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestASpecsPortsAreChecked(t *testing.T) {
@@ -86,5 +90,65 @@ func TestAComposeProjectExcludesWhatItsFileSays(t *testing.T) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
 		})
+	}
+}
+
+// fill sets all fields that can be set.
+func fill(t *testing.T, v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			f := v.Type().Field(i)
+			if f.IsExported() && f.Type != reflect.TypeFor[*slog.Logger]() {
+				fill(t, v.Field(i))
+			}
+		}
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(t, v.Elem())
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
+		fill(t, v.Index(0))
+	case reflect.Map:
+		v.Set(reflect.ValueOf(map[string]string{"a": "b"}))
+	case reflect.String:
+		v.SetString("<text>")
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Float64:
+		v.SetFloat(1.5)
+	case reflect.Int, reflect.Int64:
+		v.SetInt(1_234_567_000)
+	default:
+		t.Fatalf("a %s is not plain data", v.Type())
+	}
+}
+
+func TestASpecIsPlainData(t *testing.T) {
+	var full Spec
+	fill(t, reflect.ValueOf(&full).Elem())
+	for _, spec := range []Spec{full, {}, {TTL: -1500 * time.Millisecond, Compose: &Compose{}}} {
+		text, err := json.Marshal(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var again Spec
+		if err := json.Unmarshal(text, &again); err != nil || !reflect.DeepEqual(again, spec) {
+			t.Errorf("got  %+v, %v\nwant %+v\nby %s", again, err, spec, text)
+		}
+	}
+	if text, err := json.Marshal(Spec{}); err != nil || string(text) != "{}" {
+		t.Errorf("nothing is %s, %v", text, err)
+	}
+	for _, bad := range []string{`{"unknown": 1}`, `{"compose": {"unknown": 1}}`, `{"network": {"unknown": 1}}`, `{"ttl_ms": 1e300}`, `{"compose": {"pull_timeout_ms": 1e300}}`, `{"TTL": 1}`} {
+		var spec Spec
+		if err := json.Unmarshal([]byte(bad), &spec); err == nil {
+			t.Errorf("%s is %+v", bad, spec)
+		}
+	}
+	for _, bad := range []Spec{{Mounts: []Mount{{Host: "/\xff"}}}, {Compose: &Compose{Files: []string{"\xff"}}}, {Env: map[string]string{"A": "\xff"}}, {Compose: &Compose{Env: map[string]string{"A": "\xff"}}}} {
+		if text, err := json.Marshal(bad); err == nil {
+			t.Errorf("a variable is changed: %s", text)
+		}
 	}
 }

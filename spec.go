@@ -1,83 +1,75 @@
 package fumehood
 
 import (
+	"bytes"
 	"cmp"
-	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
+	"reflect"
 	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
 )
 
-// Provider makes sandboxes. Its methods may be called by many goroutines at once.
-type Provider interface {
-	// Name is the provider's name as the command line knows it: "docker", "local".
-	Name() string
-	// Start makes a sandbox and returns when commands can be run in it. It is all or nothing: on an
-	// error, whatever had been made is removed again. A field of spec that the provider cannot
-	// honour is an ErrUnsupported, a wrong one an ErrConfig.
-	Start(ctx context.Context, spec Spec) (*Sandbox, error)
-	// Close removes every sandbox that this provider still holds, except kept ones. It outlives the
-	// cancellation of ctx and may be called twice.
-	Close(ctx context.Context) error
-}
-
 // Spec says what sandbox to start. The zero value starts the provider's default image with no network
-// and the default limits.
+// and the default limits. It encodes to JSON and back, but for Journal and Logger; times are numbers of milliseconds there, whose
+// names end in "_ms".
 type Spec struct {
 	// Name names the sandbox, and its Compose project under docker. Empty means a generated one,
 	// "fumehood-" and 12 random characters.
-	Name string
+	Name string `json:"name,omitempty"`
 	// Compose starts a Compose project in place of one image. Then Image, Env, User, Dir, Network, Ports and
 	// Mounts are empty, and Limits are those of services that set none.
-	Compose *Compose
+	Compose *Compose `json:"compose,omitempty"`
 	// Image is the image's reference. Empty means the provider's default.
-	Image string
+	Image string `json:"image,omitempty"`
 	// Images are the ids of the images that services run, by service; that of Image is by "default". They come from
 	// Preparer.Prepare, and nothing is pulled or built then. Without any, services run what the spec names.
-	Images map[string]string
+	Images map[string]string `json:"images,omitempty"`
 	// Env is added to the image's environment, byte for byte.
-	Env map[string]string
+	Env map[string]string `json:"env,omitempty"`
 	// User and Dir are the service's user and working directory. Empty means the image's.
-	User, Dir string
+	User string `json:"user,omitempty"`
+	Dir  string `json:"dir,omitempty"`
 	// Network is what the sandbox reaches. Everything but none loosens the isolation and is logged.
-	Network Network
+	Network Network `json:"network,omitzero"`
 	// Runtime is the name of the container runtime, such as runsc for gVisor, also of a Compose project's services. Empty
 	// means the provider's, else the daemon's default.
-	Runtime string
+	Runtime string `json:"runtime,omitempty"`
 	// Ports, MaxPorts at most, are published on the host's loopback address, which needs a network. Connection tells
 	// them; those of one port of the container for which the host's may be any may have the same.
-	Ports []Port
+	Ports []Port `json:"ports,omitempty"`
 	// Limits bounds the service; its zero value means the defaults.
-	Limits Limits
+	Limits Limits `json:"limits,omitzero"`
 	// Mounts makes folders or files of the host visible in the service.
-	Mounts []Mount
+	Mounts []Mount `json:"mounts,omitempty"`
 	// AllowUnsafe allows, and logs, mounts of paths by which the sandbox could take over the host or read its user's keys:
 	// the Docker socket, /etc, /proc, ~/.ssh. Of a Compose project Compose.AllowUnsafe does.
-	AllowUnsafe bool
+	AllowUnsafe bool `json:"allow_unsafe,omitempty"`
 	// Keep leaves the sandbox in place when it is closed and when this process ends, labelled as kept. Its
 	// detached commands run on, and an Opener reaches it again. Cleaner removes it.
-	Keep bool
+	Keep bool `json:"keep,omitempty"`
 	// TTL is how long a kept sandbox stays: a clean-up after that removes it. 0 means until it is named.
-	TTL time.Duration
+	TTL time.Duration `json:"-"`
 	// Binary is the program that Connection names in the command line for a shell, by its name or path. Empty
 	// means docker. It is never run.
-	Binary string
+	Binary string `json:"binary,omitempty"`
 
 	// Labels say what the sandbox is for: which sample of which evaluation, say. Info and the journal's lines have them, and
 	// under docker the labels fumehood.label.NAME. There are MaxLabels at most; a name has letters, digits, ".", "_" and
 	// "-" in it, a value is UTF-8 without NUL, and both have at most MaxLabel bytes.
-	Labels map[string]string
+	Labels map[string]string `json:"labels,omitempty"`
 	// ConfigFile is the file that describes the sandbox, for Info and labels alone. Empty means what Compose names.
-	ConfigFile string
+	ConfigFile string `json:"config_file,omitempty"`
 	// Journal takes down what is done in the sandbox, from its start on: package journal makes one that writes lines. Nil takes
 	// nothing down.
-	Journal *slog.Logger
+	Journal *slog.Logger `json:"-"`
 	// Logger logs what loosens the isolation, in place of the provider's. Nil means the provider's.
-	Logger *slog.Logger
+	Logger *slog.Logger `json:"-"`
 
 	recorder *Recorder // of the start that is under way
 }
@@ -91,10 +83,10 @@ const (
 // Network says what a sandbox reaches. The zero value reaches nothing.
 type Network struct {
 	// Mode is NetworkNone (also when empty), NetworkBridge, NetworkHost, or under docker the name of a network that exists.
-	Mode string
+	Mode string `json:"mode,omitempty"`
 	// Allow are the hosts that can be reached, and no others. Empty means no such limit. No provider can hold it yet: it is an
 	// ErrUnsupported.
-	Allow []string
+	Allow []string `json:"allow,omitempty"`
 }
 
 // The modes of networks that providers know.
@@ -120,11 +112,11 @@ const (
 
 // Limits bounds one service. In each field 0 means the default and NoLimit none.
 type Limits struct {
-	Memory int64   // bytes, swap included; default DefaultMemory
-	CPUs   float64 // cores; no limit by default
+	Memory int64   `json:"memory,omitempty"` // bytes, swap included; default DefaultMemory
+	CPUs   float64 `json:"cpus,omitempty"`   // cores; no limit by default
 	// PIDs limits processes and threads at once; default DefaultPIDs. Under docker the guest's own count
 	// too, 14 and 8 for each command, so that less than 48 is an ErrConfig.
-	PIDs int64
+	PIDs int64 `json:"pids,omitempty"`
 }
 
 // minMemory is the least memory that an Engine accepts for a container (6 MiB since Engine 20.10).
@@ -146,19 +138,19 @@ func (l Limits) WithDefaults() Limits {
 
 // Mount makes a path of the host visible in the service.
 type Mount struct {
-	Host      string // absolute path on the host; it must exist
-	Container string // absolute path in the service
-	Writable  bool   // false mounts it read-only
+	Host      string `json:"host,omitempty"`      // absolute path on the host; it must exist
+	Container string `json:"container,omitempty"` // absolute path in the service
+	Writable  bool   `json:"writable,omitempty"`  // false mounts it read-only
 }
 
 // Port is a port of a service that can be reached from outside the sandbox.
 type Port struct {
-	Host      int    // 1 to 65535; in a Spec 0 means any that is free
-	Container int    // 1 to 65535
-	Protocol  string // ProtocolTCP, also when empty, or ProtocolUDP
+	Host      int    `json:"host,omitempty"`      // 1 to 65535; in a Spec 0 means any that is free
+	Container int    `json:"container,omitempty"` // 1 to 65535
+	Protocol  string `json:"protocol,omitempty"`  // ProtocolTCP, also when empty, or ProtocolUDP
 	// Address is the host's, "127.0.0.1" but for Compose projects that keep their ports. It is of the
 	// daemon's machine, but for ports of internal networks, which are this machine's. In a Spec it is empty.
-	Address string
+	Address string `json:"address,omitempty"`
 }
 
 // MaxPorts bounds the ports that one service publishes: each has a listener on this machine.
@@ -169,6 +161,78 @@ const (
 	ProtocolTCP = "tcp"
 	ProtocolUDP = "udp"
 )
+
+// plainSpec is a Spec as encoding/json has it by itself.
+type plainSpec Spec
+
+// specJSON has the times of a Spec besides.
+type specJSON struct {
+	*plainSpec
+	TTL float64 `json:"ttl_ms,omitempty"`
+}
+
+// MarshalJSON encodes the spec. A text that is not UTF-8, which JSON cannot have, is an error.
+func (s Spec) MarshalJSON() ([]byte, error) {
+	if err := checkTexts(reflect.ValueOf(s)); err != nil {
+		return nil, err
+	}
+	return json.Marshal(specJSON{(*plainSpec)(&s), millis(s.TTL)})
+}
+
+// UnmarshalJSON decodes a spec. A field that is not known is an error.
+func (s *Spec) UnmarshalJSON(text []byte) error {
+	decoded := specJSON{plainSpec: &plainSpec{}}
+	if err := decodeStrictly(text, &decoded); err != nil {
+		return err
+	}
+	var err error
+	if decoded.plainSpec.TTL, err = fromMillis("ttl_ms", decoded.TTL); err != nil {
+		return err
+	}
+	*s = Spec(*decoded.plainSpec)
+	return nil
+}
+
+// checkTexts refuses texts that are not UTF-8, which encoding/json would change.
+func checkTexts(v reflect.Value) error {
+	var errs []error
+	switch v.Kind() {
+	case reflect.String:
+		if !utf8.ValidString(v.String()) {
+			errs = append(errs, fmt.Errorf("%q is not UTF-8, which JSON cannot have", v.String()))
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			errs = append(errs, checkTexts(v.Index(i)))
+		}
+	case reflect.Map:
+		for k, e := range v.Seq2() {
+			errs = append(errs, checkTexts(k), checkTexts(e))
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).Tag.Get("json") != "" {
+				errs = append(errs, checkTexts(v.Field(i)))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func decodeStrictly(text []byte, to any) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	return d.Decode(to)
+}
+
+// fromMillis is the duration that a field has in milliseconds, to the nanosecond.
+func fromMillis(field string, ms float64) (time.Duration, error) {
+	ns := math.Round(ms * 1e6)
+	if math.Abs(ns) >= math.MaxInt64 {
+		return 0, fmt.Errorf("%s: %g is too long", field, ms)
+	}
+	return time.Duration(ns), nil
+}
 
 var nameRE = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 
