@@ -65,11 +65,14 @@ func (c Compose) MarshalJSON() ([]byte, error) {
 	if err := checkTexts(reflect.ValueOf(c)); err != nil {
 		return nil, err
 	}
-	return json.Marshal(composeJSON{(*plainCompose)(&c), millis(c.ReadyTimeout), millis(c.PullTimeout), millis(c.BuildTimeout)})
+	return json.Marshal(composeJSON{(*plainCompose)(&c), toMillis(c.ReadyTimeout), toMillis(c.PullTimeout), toMillis(c.BuildTimeout)})
 }
 
 // UnmarshalJSON decodes a project. A field that is not known is an error.
 func (c *Compose) UnmarshalJSON(text []byte) error {
+	if string(text) == "null" {
+		return nil
+	}
 	d := composeJSON{plainCompose: &plainCompose{}}
 	if err := decodeStrictly(text, &d); err != nil {
 		return err

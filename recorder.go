@@ -342,16 +342,16 @@ func (r *Recorder) head(kind string, c *clip) journal.Head {
 	own := clip{}
 	room := maxText
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
-		if room -= len(name); room <= 0 {
-			own.cut = true
-			break
+		if len(name) >= room {
+			own.cut = true // shorter ones may have room
+			continue
 		}
 		if h.Labels == nil {
 			h.Labels = map[string]string{}
 		}
-		value := own.text(labels[name], min(maxName, room))
+		value := own.text(labels[name], min(maxName, room-len(name)))
 		h.Labels[name] = value
-		room -= len(value)
+		room -= len(name) + len(value)
 	}
 	h.Cut = c.cut || own.cut
 	return h

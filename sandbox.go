@@ -74,7 +74,9 @@ func (s *Spec) Describe(info Info) Info {
 func (sb *Sandbox) Info() Info {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
-	return sb.info
+	info := sb.info
+	info.Labels = maps.Clone(info.Labels)
+	return info
 }
 
 // Lookup returns the service of that name, or an ErrConfig that lists the names there are.

@@ -17,7 +17,7 @@ import (
 
 // Spec says what sandbox to start. The zero value starts the provider's default image with no network
 // and the default limits. It encodes to JSON and back, but for Journal and Logger; times are numbers of milliseconds there, whose
-// names end in "_ms".
+// names end in "_ms", and exact up to 100 days.
 type Spec struct {
 	// Name names the sandbox, and its Compose project under docker. Empty means a generated one,
 	// "fumehood-" and 12 random characters.
@@ -176,11 +176,14 @@ func (s Spec) MarshalJSON() ([]byte, error) {
 	if err := checkTexts(reflect.ValueOf(s)); err != nil {
 		return nil, err
 	}
-	return json.Marshal(specJSON{(*plainSpec)(&s), millis(s.TTL)})
+	return json.Marshal(specJSON{(*plainSpec)(&s), toMillis(s.TTL)})
 }
 
-// UnmarshalJSON decodes a spec. A field that is not known is an error.
+// UnmarshalJSON decodes a spec, in place of all but Journal and Logger. A field that is not known is an error.
 func (s *Spec) UnmarshalJSON(text []byte) error {
+	if string(text) == "null" {
+		return nil
+	}
 	decoded := specJSON{plainSpec: &plainSpec{}}
 	if err := decodeStrictly(text, &decoded); err != nil {
 		return err
@@ -189,6 +192,7 @@ func (s *Spec) UnmarshalJSON(text []byte) error {
 	if decoded.plainSpec.TTL, err = fromMillis("ttl_ms", decoded.TTL); err != nil {
 		return err
 	}
+	decoded.Journal, decoded.Logger = s.Journal, s.Logger
 	*s = Spec(*decoded.plainSpec)
 	return nil
 }
@@ -224,6 +228,8 @@ func decodeStrictly(text []byte, to any) error {
 	d.DisallowUnknownFields()
 	return d.Decode(to)
 }
+
+func toMillis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // fromMillis is the duration that a field has in milliseconds, to the nanosecond.
 func fromMillis(field string, ms float64) (time.Duration, error) {

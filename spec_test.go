@@ -118,7 +118,7 @@ func fill(t *testing.T, v reflect.Value) {
 	case reflect.Float64:
 		v.SetFloat(1.5)
 	case reflect.Int, reflect.Int64:
-		v.SetInt(1_234_567_000)
+		v.SetInt(1_234_567_891)
 	default:
 		t.Fatalf("a %s is not plain data", v.Type())
 	}
@@ -139,6 +139,10 @@ func TestASpecIsPlainData(t *testing.T) {
 	}
 	if text, err := json.Marshal(Spec{}); err != nil || string(text) != "{}" {
 		t.Errorf("nothing is %s, %v", text, err)
+	}
+	logged := Spec{Logger: slog.New(slog.DiscardHandler), Image: "a", Network: Network{Mode: "b"}}
+	if err := json.Unmarshal([]byte(`{"image": "c"}`), &logged); err != nil || logged.Logger == nil || logged.Image != "c" || logged.Network.Mode != "" {
+		t.Errorf("it becomes %+v, %v", logged, err)
 	}
 	for _, bad := range []string{`{"unknown": 1}`, `{"compose": {"unknown": 1}}`, `{"network": {"unknown": 1}}`, `{"ttl_ms": 1e300}`, `{"compose": {"pull_timeout_ms": 1e300}}`, `{"TTL": 1}`} {
 		var spec Spec

@@ -4,7 +4,8 @@
 //	report, err := eval.Run(ctx, "task.yaml", eval.Options{Open: open})
 //	fmt.Println(report.Summary.Passed, report.Summary.Failed)
 //
-// docs/eval.md says what a task file has, docs/runs.md what a run's folder has. Every error is a *fumehood.Error.
+// docs/eval.md says what a task file has, docs/runs.md what a run's folder has. Errors are *fumehood.Error, alone or joined, but for
+// those of the functions in Options.
 package eval
 
 import (
@@ -45,7 +46,8 @@ type Options struct {
 	AllowRead   []string
 	AllowUnsafe bool
 
-	// Runs is the folder in which the run's own folder is made. Empty means DefaultRuns. It is in no image's context.
+	// Runs is the folder in which the run's own folder is made. Empty means DefaultRuns. Nothing in it is in an image's context;
+	// where the task itself lies in it, no folder of a run is.
 	Runs string
 	// Resume is the folder of a run to go on with: of the same task, and the same samples. What has a score there keeps it.
 	// Empty begins a new run.
@@ -72,6 +74,8 @@ type Options struct {
 	Progress func(task.Progress)
 	// Recorded is told each result once it is in the run's folder, in the order in which attempts end. An error ends Run.
 	Recorded func(*task.SampleResult) error
+	// Ended is told the report when all attempts have ended, before the provider is closed. Its error is returned. It may be nil.
+	Ended func(*Report) error
 	// Logger logs what the user should know of: what is loosened, attempts that are made again. Nil logs nothing.
 	Logger *slog.Logger
 }
@@ -145,17 +149,21 @@ func attempt(ctx context.Context, what task.Options, how task.RunOptions, r *run
 		}
 	}
 	how.Done, how.Progress = r.Done(), opts.Progress
+	var failed, err error
 	if opts.Began != nil {
-		if err := opts.Began(r.Folder); err != nil {
-			return report, err
-		}
+		failed = opts.Began(r.Folder)
 	}
-	failed := record(task.Run(ctx, what, how), r, opts.Recorded)
-	var err error
+	if failed == nil {
+		failed = record(task.Run(ctx, what, how), r, opts.Recorded)
+	}
 	if report.Summary, err = r.Finish(); err == nil && failed != nil && report.Summary.Recorded == 0 && opts.Resume == "" {
 		report.Dir, err = "", r.Discard() // there is nothing to go on with
 	}
-	return report, errors.Join(failed, err)
+	err = errors.Join(failed, err)
+	if opts.Ended != nil {
+		err = errors.Join(err, opts.Ended(&report))
+	}
+	return report, err
 }
 
 // record records results as they come, and tells of them. Where it cannot, it ends the run.

@@ -53,11 +53,11 @@ func newHandler(w io.Writer) slog.Handler {
 	return slog.NewJSONHandler(w, &slog.HandlerOptions{ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
 		switch {
 		case len(groups) > 0:
-		case a.Key == slog.LevelKey:
+		case a.Key == slog.LevelKey && a.Value.Kind() == slog.KindAny: // a slog.Level, which no field is
 			return slog.Attr{}
 		case a.Key == slog.MessageKey:
 			a.Key = "kind"
-		case a.Key == slog.TimeKey:
+		case a.Key == slog.TimeKey && a.Value.Kind() == slog.KindTime:
 			a.Value = slog.TimeValue(a.Value.Time().UTC())
 		}
 		return a
@@ -78,7 +78,7 @@ func fields(line reflect.Value) (all []any) {
 			continue
 		}
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if f.Type == reflect.TypeFor[time.Time]() || name == "kind" || options == "omitempty" && isEmpty(v) {
+		if f.Type == reflect.TypeFor[time.Time]() || name == "kind" || name == "-" || options == "omitempty" && isEmpty(v) {
 			continue
 		}
 		all = append(all, slog.Any(name, reflect.Indirect(v).Interface()))

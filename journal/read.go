@@ -9,8 +9,8 @@ import (
 	"iter"
 )
 
-// Read yields the lines of a journal, in their order. A line that is none is an error that says which, and the next ones follow: a
-// process that was killed may have left one. One that is longer than MaxLine, or a failure to read, ends the sequence.
+// Read yields the lines of a journal, in their order. A broken line is an error that says which, and the next ones follow: a
+// process that was killed may have left such a line. One that is longer than MaxLine, or a failure to read, ends the sequence.
 func Read(r io.Reader) iter.Seq2[Line, error] {
 	return func(yield func(Line, error) bool) {
 		s := bufio.NewScanner(r)

@@ -25,7 +25,7 @@ import (
 // A command that runs what the attempt has left, as the same user and with its own standard output, hands it the score.
 // It has to run it as another user, in a process of its own, and to read what that prints.
 type Grader struct {
-	// Spec is what the sandboxes are. It has no network, and neither a Name, a Sample nor a Keep. A Compose project of
+	// Spec is what the sandboxes are. It has no network, and neither a Name, Labels nor a Keep. A Compose project of
 	// files is refused.
 	Spec fumehood.Spec
 	// Hidden are folders and files of this machine that only the grader sees. They are copied into its sandbox, whatever

@@ -13,7 +13,7 @@ import (
 
 // Beside starts another sandbox for the attempt, calls f with it, and removes it: one that grades, say. It counts in
 // RunOptions.MaxSandboxes and MaxStarting, so that it may wait for others to end, which RunOptions.Timeout does not
-// count. An attempt has one at a time, of a spec whose Name, Sample and Keep are not set, and only where Sample.Others
+// count. An attempt has one at a time, of a spec whose Name and Keep, and labels of the task's, are not set, and only where Sample.Others
 // has some. It is removed even where the task keeps its sandboxes; trouble with that is told by Options.Removed. An error
 // of f is returned as it is.
 func (a *Attempt) Beside(ctx context.Context, what fumehood.Spec, f func(context.Context, *fumehood.Sandbox) error) error {

@@ -172,6 +172,8 @@ func (t *Task) check() error {
 	switch {
 	case t.opts.Name == "":
 		return errors.New("it has no name")
+	case len(t.opts.Name) > fumehood.MaxLabel:
+		return fmt.Errorf("its name has %d bytes, and %d are the limit", len(t.opts.Name), fumehood.MaxLabel)
 	case t.opts.Provider == nil:
 		return errors.New("it has no provider")
 	case len(t.opts.Samples) == 0:
@@ -197,6 +199,9 @@ func (t *Task) check() error {
 func (t *Task) checkSample(s *Sample) error {
 	if s.ID == "" {
 		return errors.New("it has no id")
+	}
+	if len(s.ID) > fumehood.MaxLabel {
+		return fmt.Errorf("its id has %d bytes, and %d are the limit", len(s.ID), fumehood.MaxLabel)
 	}
 	if t.samples[s.ID] != nil {
 		return errors.New("there are two of that id")

@@ -30,6 +30,16 @@ type Described struct {
 	Environment *spec.Environment // where an environment spec describes it, whose image may have to be built first; else nil
 }
 
+// open returns the provider of what was described.
+func (a *App) open(ctx context.Context, d Described) (fumehood.Provider, error) {
+	if e := d.Environment; e != nil {
+		if err := spec.CheckType(e.File, d.Provider, a.AllowLocal); err != nil {
+			return nil, err
+		}
+	}
+	return a.Open(ctx, d.Provider)
+}
+
 // start starts what was described.
 func (a *App) start(ctx context.Context, p fumehood.Provider, d Described) (*fumehood.Sandbox, error) {
 	e := d.Environment

@@ -91,8 +91,30 @@ func TestRunCopiesAroundItsCommand(t *testing.T) {
 
 func TestOnlyProvidersThatFindThemAgainKeepSandboxes(t *testing.T) {
 	t.Parallel()
-	if _, err := here(t).Up(t.Context(), app.Described{Spec: fumehood.Spec{Keep: true}, Provider: "local"}); !errors.Is(err, fumehood.ErrUnsupported) {
+	d := app.Described{Spec: fumehood.Spec{Keep: true}, Provider: "local"}
+	started := func(info fumehood.Info) error {
+		t.Errorf("%s was started", info.Name)
+		return nil
+	}
+	if err := here(t).Up(t.Context(), d, started); !errors.Is(err, fumehood.ErrUnsupported) {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestAFileCannotChooseThisMachine(t *testing.T) {
+	t.Parallel()
+	a := here(t)
+	a.AllowLocal = false
+	a.Open = func(context.Context, string) (fumehood.Provider, error) {
+		t.Error("a provider is opened")
+		return nil, errors.New("none")
+	}
+	d := app.Described{Provider: "local", Environment: &spec.Environment{Type: spec.TypeLocal}}
+	if _, err := a.Run(t.Context(), app.RunOptions{Sandbox: d}); !errors.Is(err, fumehood.ErrConfig) {
+		t.Errorf("run: %v", err)
+	}
+	if err := a.Up(t.Context(), d, func(fumehood.Info) error { return nil }); !errors.Is(err, fumehood.ErrConfig) {
+		t.Errorf("up: %v", err)
 	}
 }
 

@@ -25,7 +25,7 @@ type RunOptions struct {
 // the command's end, there is a result besides the error.
 func (a *App) Run(ctx context.Context, opts RunOptions) (res *fumehood.Result, err error) {
 	began := time.Now()
-	p, err := a.Open(ctx, opts.Sandbox.Provider)
+	p, err := a.open(ctx, opts.Sandbox)
 	if err != nil {
 		return nil, err
 	}
@@ -76,19 +76,20 @@ func Stream(ctx context.Context, svc *fumehood.Service, cmd fumehood.Cmd, show f
 	return nil, &fumehood.Error{Op: "run", Class: fumehood.ErrInfrastructure, Err: io.ErrUnexpectedEOF}
 }
 
-// Up starts a sandbox that stays, which its spec says by Keep.
-func (a *App) Up(ctx context.Context, d Described) (_ fumehood.Info, err error) {
-	p, err := a.Open(ctx, d.Provider)
+// Up starts a sandbox that stays, which its spec says by Keep, and tells started of it. An error of started's is returned; the
+// sandbox stays all the same.
+func (a *App) Up(ctx context.Context, d Described, started func(fumehood.Info) error) (err error) {
+	p, err := a.open(ctx, d)
 	if err != nil {
-		return fumehood.Info{}, err
+		return err
 	}
 	defer func() { err = errors.Join(err, p.Close(ctx)) }()
 	if _, ok := p.(fumehood.Opener); !ok {
-		return fumehood.Info{}, &fumehood.Error{Op: "start sandbox", Class: fumehood.ErrUnsupported, Err: fmt.Errorf("provider %s has no named sandboxes", p.Name())}
+		return &fumehood.Error{Op: "start sandbox", Class: fumehood.ErrUnsupported, Err: fmt.Errorf("provider %s has no named sandboxes", p.Name())}
 	}
 	sb, err := a.start(ctx, p, d)
 	if err != nil {
-		return fumehood.Info{}, err
+		return err
 	}
-	return sb.Info(), sb.Close(ctx) // which leaves it
+	return errors.Join(started(sb.Info()), sb.Close(ctx)) // which leaves it
 }

@@ -27,6 +27,9 @@ type SessionOptions struct {
 	Published func([]fumehood.Port)
 	// Show takes the output as it comes; the result then keeps none. Nil has the result keep it.
 	Show func(session.Event) error
+	// Ended is told of the command's end, before the snapshot is made and the session closed. An error ends RunSession. It may be
+	// nil.
+	Ended func(*session.Result) error
 }
 
 // SessionResult is what has become of a session's command.
@@ -71,6 +74,9 @@ func (a *App) RunSession(ctx context.Context, o SessionOptions) (res SessionResu
 		res.Result, err = r.Execute(ctx, o.Execute)
 	} else {
 		res.Result, err = streamSession(ctx, r, o.Execute, o.Show)
+	}
+	if err == nil && o.Ended != nil {
+		err = o.Ended(res.Result)
 	}
 	if err != nil || o.SnapshotOut == "" {
 		return res, err

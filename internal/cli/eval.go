@@ -114,20 +114,24 @@ func runEval(ctx context.Context, a *commandLine, o evalOptions) error {
 		untold = context.AfterFunc(ctx, out.stopping)
 		return out.start(r)
 	}
+	o.how.Ended = func(r *eval.Report) error {
+		untold()
+		out.stop()
+		var err error
+		if r.Summary.Recorded > 0 {
+			err = out.end(r.Dir, &r.Summary)
+		}
+		if len(r.Kept) > 0 {
+			err = errors.Join(err, out.kept(r.Kept))
+		}
+		return err
+	}
 	report, err := eval.Run(ctx, o.file, o.how)
 	untold()
-	out.stop()
-	if errors.Is(err, eval.ErrNoSample) {
-		return usageError("%w", err)
-	}
 	summary := &report.Summary
-	if report.Dir != "" && (err == nil || summary.Recorded > 0) {
-		err = errors.Join(err, out.end(report.Dir, summary))
-	}
-	if len(report.Kept) > 0 {
-		err = errors.Join(err, out.kept(report.Kept))
-	}
 	switch {
+	case errors.Is(err, eval.ErrNoSample):
+		return usageError("%w", err)
 	case err != nil:
 		return err
 	case summary.Recorded > summary.Passed+summary.Failed, o.how.FailFast && summary.Failed > 0:

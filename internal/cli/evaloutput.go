@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"sync"
 
 	"github.com/fumehood/fumehood/runs"
@@ -190,8 +191,9 @@ func (h *onceHandler) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, of)
 }
 
-// WithAttrs returns a handler that adds attributes to each record.
+// WithAttrs returns a handler that adds attributes to each record, but for the name of a sandbox.
 func (h *onceHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	attrs = slices.DeleteFunc(slices.Clone(attrs), func(a slog.Attr) bool { return a.Key == "sandbox" })
 	return &onceHandler{h.Handler.WithAttrs(attrs), h.said}
 }
 

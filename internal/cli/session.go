@@ -257,14 +257,14 @@ func (a *commandLine) inSession(ctx context.Context, o sessionOptions) (app.Sess
 			a.tell("port %d is published at 127.0.0.1:%d", p.Container, p.Host)
 		}
 	}
-	shown := !o.json && o.Execute.Stdin != nil
-	if !o.json && !shown {
+	switch {
+	case o.json:
+	case o.Execute.Stdin != nil:
+		o.Ended = a.showSession
+	default:
 		o.Show = a.showEvent
 	}
 	res, err := a.actions().RunSession(ctx, o.SessionOptions)
-	if shown && res.Result != nil {
-		err = errors.Join(err, a.showSession(res.Result))
-	}
 	if err == nil && res.Snapshot != nil && !o.json {
 		a.tell("%s: %s", o.SnapshotOut, summary(res.Snapshot.Manifest))
 	}

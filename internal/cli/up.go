@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/app"
 )
 
@@ -64,18 +65,16 @@ func runUp(ctx context.Context, a *commandLine, opts upOptions) error {
 	defer file.Close()
 	opts.spec.Journal = journal
 	began := time.Now().UTC()
-	info, err := a.actions().Up(ctx, opts.spec)
-	if err != nil {
-		return err
-	}
-	if !opts.json {
-		_, err = fmt.Fprintln(a.Out, info.Name)
-		return err
-	}
-	obj := sandboxJSON{Name: info.Name, Created: began, Services: services(info.Services, nil)}
-	if opts.spec.TTL > 0 {
-		expires := began.Add(opts.spec.TTL)
-		obj.Expires = &expires
-	}
-	return a.printJSON(obj)
+	return a.actions().Up(ctx, opts.spec, func(info fumehood.Info) error {
+		if !opts.json {
+			_, err := fmt.Fprintln(a.Out, info.Name)
+			return err
+		}
+		obj := sandboxJSON{Name: info.Name, Created: began, Services: services(info.Services, nil)}
+		if opts.spec.TTL > 0 {
+			expires := began.Add(opts.spec.TTL)
+			obj.Expires = &expires
+		}
+		return a.printJSON(obj)
+	})
 }

@@ -26,7 +26,7 @@ type Service struct {
 	// them. Ports are those that it publishes.
 	Forward, Ports []fumehood.Port
 	// Hooked says that more belongs to its start than that of its containers: contents of secrets and
-	// configs that are put into it, and commands that run in it afterwards. Compose.Start does all of it.
+	// configs that are put into it, and commands that run in it afterwards. composesdk.SDK.Start does all of it.
 	Hooked bool
 	// HookUsers are the users of the commands that run in it after its start, where they are not the service's own. Those of
 	// privileged ones are not among them.

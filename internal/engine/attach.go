@@ -66,9 +66,9 @@ func (d *Duplex) Close() error {
 	return nil
 }
 
-// Complaint is the end of what the process wrote to standard error.
+// Complaint is the end of what the process wrote to standard error so far.
 func (d *Duplex) Complaint() string {
-	kept, _ := d.stderr.Bytes()
+	kept, _, _ := d.stderr.From(0, stderrKept) // a copy, for more may come
 	return fumehood.Output{Bytes: kept}.Text()
 }
 

@@ -31,14 +31,14 @@ func (m *Manager) begin(ctx context.Context, by *guest) Command {
 
 // Start runs cmd through the guest of its user.
 func (m *Manager) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out fumehood.Sink) (fumehood.ProcessBackend, error) {
-	if cmd.Detach && m.Key != nil {
+	if cmd.Detach && m.cfg.Key != nil {
 		return m.detach(ctx, cmd, out)
 	}
 	u, err := m.of(ctx, cmd.User)
 	if err != nil {
 		return nil, err
 	}
-	m.Ran.Store(true)
+	m.cfg.Ran.Store(true)
 	c := m.begin(ctx, u)
 	p, err := u.Exec(ctx, cmd, live, out)
 	if err != nil {
@@ -63,13 +63,13 @@ func (c Command) Wait(ctx context.Context) (fumehood.Exit, error) {
 		exit.Inside, exit.Why = true, inside
 		return exit, nil
 	}
-	now := c.m.State(ctx, DeathWait, func(s State) bool { return s.Over || s.Ends > c.ends })
-	switch death := c.m.Death(ctx); {
+	now := c.m.cfg.Host.State(ctx, DeathWait, func(s State) bool { return s.Over || s.Ends > c.ends })
+	switch death := c.m.cfg.Host.Death(ctx); {
 	case errors.Is(death.Err, fumehood.ErrBroken) && death.OutOfMemory:
 		return outOfMemory(exit), nil
 	case errors.Is(death.Err, fumehood.ErrBroken):
 		exit.Inside, exit.Why = true, death.Err.Error()
-	case now.Ends > c.ends && !c.m.Serves:
+	case now.Ends > c.ends && !c.m.cfg.Serves:
 		exit.Inside, exit.Why = true, "the service's own program has ended while it ran, and the Engine starts it again"
 	}
 	return exit, nil
@@ -116,7 +116,7 @@ func (c Command) ofGuest(ctx context.Context) (inside string, oom bool) {
 		return "", false
 	case code == wire.WasStopped:
 		return stopped, false
-	case code > 0 && struck(c.m.State(ctx, OOMWithin, struck)):
+	case code > 0 && struck(c.m.cfg.Host.State(ctx, OOMWithin, struck)):
 		return "", true
 	case code > 0:
 		return killed, false
@@ -133,7 +133,7 @@ func (c Command) explain(ctx context.Context, err error) error {
 	if !errors.Is(err, fumehood.ErrUnavailable) || errors.Is(err, fumehood.ErrBroken) || c.m.IsClosed() {
 		return err
 	}
-	if c.m.Serves && !c.m.Ran.Load() {
+	if c.m.cfg.Serves && !c.m.cfg.Ran.Load() {
 		return err // nobody is there who could have done it
 	}
 	switch inside, oom := c.ofGuest(ctx); {

@@ -26,8 +26,8 @@ func (f files) with(ctx context.Context, do func(g *client.Guest) error) error {
 
 // by is with for who explains other errors too.
 func (f files) by(ctx context.Context, do func(c Command) error) error {
-	if f.m.now(ctx).Over {
-		if death := f.m.Death(ctx); death.Err != nil {
+	if f.m.now(ctx).Died {
+		if death := f.m.cfg.Host.Death(ctx); death.Err != nil {
 			return death.Err
 		}
 	}

@@ -17,7 +17,7 @@ import (
 // Manager has the guests of one service: the main process, where it serves, for the service's own user; and one more,
 // started by the Host, for each other user, so that the Host resolves user, groups and HOME.
 type Manager struct {
-	Config
+	cfg Config
 
 	sockets atomic.Int64 // how many were made
 
@@ -35,7 +35,7 @@ type Manager struct {
 }
 
 // New makes the Manager of a service.
-func New(c Config) *Manager { return &Manager{Config: c} }
+func New(c Config) *Manager { return &Manager{cfg: c} }
 
 // guest is one that was started, or is being started, by the Host.
 type guest struct {
@@ -58,7 +58,7 @@ func (u *guest) began() uint64 {
 // Attach connects to the main process, which is not started yet.
 func (m *Manager) Attach(ctx context.Context) error {
 	var err error
-	if m.conn, err = m.Host.Attach(context.WithoutCancel(ctx)); err != nil {
+	if m.conn, err = m.cfg.Host.Attach(context.WithoutCancel(ctx)); err != nil {
 		return err
 	}
 	m.main = client.New(m.conn)
@@ -76,7 +76,7 @@ func (m *Manager) Ready(ctx context.Context) error {
 	if err := m.main.Ready(ctx); err != nil {
 		return m.early(ctx, err)
 	}
-	if m.Key != nil {
+	if m.cfg.Key != nil {
 		return m.reside(ctx, m.main)
 	}
 	err := m.move(ctx, m.main)
@@ -84,7 +84,7 @@ func (m *Manager) Ready(ctx context.Context) error {
 	case m.main.Lost():
 		return m.early(ctx, errors.Join(err, &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("the guest is lost")}))
 	case err != nil:
-		m.NoSockets(err)
+		m.cfg.NoSockets(err)
 	}
 	return nil
 }
@@ -96,7 +96,7 @@ func (m *Manager) Settled(ctx context.Context) { m.ends = m.now(ctx).Ends }
 func (m *Manager) HasEnded(ctx context.Context) bool { return m.now(ctx).Ends > m.ends }
 
 // now is what has happened to the service.
-func (m *Manager) now(ctx context.Context) State { return m.State(ctx, 0, nil) }
+func (m *Manager) now(ctx context.Context) State { return m.cfg.Host.State(ctx, 0, nil) }
 
 // Main is the main process; nil where it is no guest, or lost.
 func (m *Manager) Main() *client.Guest {
@@ -141,7 +141,7 @@ func (m *Manager) Explain(ctx context.Context, err error) error {
 	if err == nil || !errors.Is(err, fumehood.ErrUnavailable) && !errors.Is(err, fumehood.ErrInfrastructure) || ctx.Err() != nil {
 		return err
 	}
-	if death := m.Death(ctx); death.Err != nil {
+	if death := m.cfg.Host.Death(ctx); death.Err != nil {
 		return death.Err
 	}
 	return err
@@ -153,10 +153,10 @@ func (m *Manager) explainLost(ctx context.Context, err error) error {
 		return err
 	}
 	if m.main != nil && m.main.Lost() {
-		m.State(ctx, DeathWait, func(s State) bool { return s.Over })
+		m.cfg.Host.State(ctx, DeathWait, func(s State) bool { return s.Over })
 		<-m.main.Done() // it comes soon after
 	}
-	if death := m.Death(ctx); death.Err != nil {
+	if death := m.cfg.Host.Death(ctx); death.Err != nil {
 		return death.Err // which is why its stream has ended
 	}
 	if m.main == nil || !m.main.Lost() {
@@ -186,7 +186,7 @@ func (m *Manager) Of(ctx context.Context, user string) (*client.Guest, error) {
 }
 
 func (m *Manager) of(ctx context.Context, user string) (*guest, error) {
-	if user == m.User {
+	if user == m.cfg.User {
 		user = ""
 	}
 	if m.main != nil && user == "" {

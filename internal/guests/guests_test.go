@@ -22,10 +22,12 @@ import (
 
 // host has guests that start every command and end none.
 type host struct {
-	state State
-	death Death
-	mute  bool // its guests do not answer
-	lacks bool // they are root without capabilities, unless empowered
+	state    State
+	death    Death
+	mute     bool  // its guests do not answer
+	distrust error // of its guests
+	lacks    bool  // they are root without capabilities, unless empowered
+	weak     bool  // even then
 
 	mu    sync.Mutex
 	execs []*exec
@@ -40,10 +42,15 @@ var errPowerless error = &fumehood.Error{Class: fumehood.ErrUnsupported, Err: er
 
 func (h *host) Attach(context.Context) (Conn, error)                { return h.start(false), nil }
 func (h *host) Exec(context.Context, string) (Exec, error)          { return h.start(h.lacks), nil }
-func (h *host) ExecEmpowered(context.Context, string) (Exec, error) { return h.start(false), nil }
-func (h *host) Powerless() error                                    { return errPowerless }
-func (h *host) Relay(context.Context, string) (Exec, error)         { return nil, errors.New("no relay") }
-func (h *host) Death(context.Context) Death                         { return h.death }
+func (h *host) ExecEmpowered(context.Context, string) (Exec, error) { return h.start(h.weak), nil }
+func (h *host) Powerless(err error) error {
+	if err != nil {
+		return nil
+	}
+	return errPowerless
+}
+func (h *host) Relay(context.Context, string) (Exec, error) { return nil, errors.New("no relay") }
+func (h *host) Death(context.Context) Death                 { return h.death }
 
 func (h *host) State(_ context.Context, within time.Duration, satisfies func(State) bool) State {
 	if satisfies != nil && !satisfies(h.state) {
@@ -152,6 +159,7 @@ func managed(t *testing.T, h *host) *Manager {
 		Host: h, Sandbox: "box", User: "own", Within: time.Minute, Ran: new(atomic.Bool), Log: slog.New(slog.DiscardHandler),
 		Sockets:   func() string { return "" },
 		NoSockets: func(err error) { t.Error(err) },
+		Trusted:   func(context.Context) error { return h.distrust },
 		Look:      func(_ context.Context, err error) error { return fmt.Errorf("%w; it looks bad", err) },
 	})
 	t.Cleanup(m.Close)
@@ -199,15 +207,15 @@ func TestWhoseDoingALossIs(t *testing.T) {
 		outcome fumehood.Outcome
 		why     string // where what ran inside is the reason
 	}{
-		"nobody knows":           {user: "user", outcome: lost},
-		"killed":                 {user: "user", code: 137, outcome: lost, why: "the guest was killed"},
-		"killed for its memory":  {user: "user", code: 137, outcome: oom, then: func(h *host) { h.state.OOMs++ }},
-		"stopped when it ended":  {user: "user", code: wire.WasStopped, outcome: lost, why: "the guest was stopped"},
-		"the daemon's death":     {outcome: lost, then: func(h *host) { h.death = dead(fumehood.ErrUnavailable) }},
-		"a death from inside":    {outcome: lost, why: "dead", then: func(h *host) { h.death = dead(fumehood.ErrBroken) }},
-		"a death of memory":      {outcome: oom, then: func(h *host) { h.death = dead(fumehood.ErrBroken); h.death.OutOfMemory = true }},
-		"its own program's end":  {outcome: lost, why: "the service's own program", then: func(h *host) { h.state.Ends++ }},
-		"its own, before as now": {outcome: lost, then: func(h *host) { h.state.OOMs++ }},
+		"nobody knows":                            {user: "user", outcome: lost},
+		"killed":                                  {user: "user", code: 137, outcome: lost, why: "the guest was killed"},
+		"killed for its memory":                   {user: "user", code: 137, outcome: oom, then: func(h *host) { h.state.OOMs++ }},
+		"stopped when it ended":                   {user: "user", code: wire.WasStopped, outcome: lost, why: "the guest was stopped"},
+		"the daemon's death":                      {outcome: lost, then: func(h *host) { h.death = dead(fumehood.ErrUnavailable) }},
+		"a death from inside":                     {outcome: lost, why: "dead", then: func(h *host) { h.death = dead(fumehood.ErrBroken) }},
+		"a death of memory":                       {outcome: oom, then: func(h *host) { h.death = dead(fumehood.ErrBroken); h.death.OutOfMemory = true }},
+		"its own program's end":                   {outcome: lost, why: "the service's own program", then: func(h *host) { h.state.Ends++ }},
+		"a kill for memory, and not of the guest": {user: "user", outcome: lost, then: func(h *host) { h.state.OOMs++ }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -275,6 +283,29 @@ func TestRootIsEmpowered(t *testing.T) {
 		if _, err := m.Of(t.Context(), "root"); err != nil || len(h.execs) != 3 {
 			t.Errorf("%d were started: %v", len(h.execs), err)
 		}
+		h.weak = true
+		if _, err := m.Of(t.Context(), "root too"); !errors.Is(err, errPowerless) || len(h.execs) != 5 {
+			t.Errorf("%d were started: %v", len(h.execs), err)
+		}
+		h.weak, h.distrust = false, errors.New("it was replaced")
+		if _, err := m.Of(t.Context(), "root as well"); !errors.Is(err, h.distrust) {
+			t.Errorf("of one that cannot be trusted: %v", err)
+		}
+	})
+}
+
+// plain is a host that is no Empowerer.
+type plain struct{ Host }
+
+func TestRootIsRefusedWhereItCannotBeEmpowered(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := managed(t, &host{lacks: true})
+		defer m.Close()
+		m.cfg.Host = plain{m.cfg.Host}
+		if _, err := m.Of(t.Context(), "root"); !errors.Is(err, fumehood.ErrUnsupported) {
+			t.Error(err)
+		}
 	})
 }
 
@@ -283,7 +314,7 @@ func TestAStartThatLosesItsGuestSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &host{mute: true}
 		m := managed(t, h)
-		m.Serves = true
+		m.cfg.Serves = true
 		if err := m.Attach(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -28,12 +28,13 @@ type Host interface {
 	Death(ctx context.Context) Death
 }
 
-// Empowerer is a Host whose Exec gives root no capabilities, perhaps, in a service of another user.
+// Empowerer is a Host whose Exec may give root no capabilities in a service of another user.
 type Empowerer interface {
 	// ExecEmpowered is Exec with all capabilities, of which the guest keeps those of the service before it does anything else.
 	ExecEmpowered(ctx context.Context, user string) (Exec, error)
-	// Powerless is the error of a user who is root without capabilities.
-	Powerless() error
+	// Powerless is the error of a user who is root without capabilities; nil where err is one of such a guest's start, and has
+	// another reason.
+	Powerless(err error) error
 }
 
 // Conn is a connection to a guest's standard input and output.
@@ -56,7 +57,8 @@ type Exec interface {
 
 // State is what has happened to a service.
 type State struct {
-	Over   bool // it has died, or is not there
+	Died   bool // and was not started again
+	Over   bool // it has died, or is not known to have been started
 	Paused bool // nothing in it runs until it goes on
 	OOMs   int  // how often the out-of-memory killer has struck
 	Ends   int  // how often its own program has ended by itself
@@ -70,7 +72,7 @@ type Death struct {
 
 // Config is what a Manager works with.
 type Config struct {
-	Host
+	Host Host
 	// Sandbox is the name of the service's sandbox, for people.
 	Sandbox string
 	// User is the service's own; empty is root's.
@@ -81,9 +83,11 @@ type Config struct {
 	// among all.
 	Key []byte
 	ID  string
-	// Within bounds the start of a guest. Look adds to the error of one that does not answer what is seen of the service.
-	Within time.Duration
-	Look   func(ctx context.Context, err error) error
+	// Within bounds the start of a guest. Look adds to the error of one that does not answer what is seen of the service. Trusted
+	// is the error of a guest that was started, and answers, but which what runs in the service may have replaced.
+	Within  time.Duration
+	Look    func(ctx context.Context, err error) error
+	Trusted func(ctx context.Context) error
 	// Sockets is the folder of this machine for the service's sockets, which its guests see as SocketDir; empty where they use
 	// none. NoSockets is told that they cannot.
 	Sockets   func() string

@@ -115,7 +115,7 @@ func (m *Manager) ofOthers(ctx context.Context, own *client.Guest, list []fumeho
 				if ctx.Err() != nil {
 					return nil, err
 				}
-				m.Log.Warn("a user's detached commands cannot be listed", "user", info.User, "error", err)
+				m.cfg.Log.Warn("a user's detached commands cannot be listed", "user", info.User, "error", err)
 			}
 			there[info.User] = theirs
 		}

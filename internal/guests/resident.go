@@ -24,12 +24,12 @@ import (
 // service's own user. Containers may share a network, and so the names in it: nobody without the key can foresee this one.
 // Each guest has a secret of its own, for a relay may be led to another one's socket.
 func (m *Manager) residence(user string) (name string, secret []byte) {
-	what := " " + m.ID
+	what := " " + m.cfg.ID
 	if user != "" {
 		what += " " + user
 	}
 	of := func(purpose string) []byte {
-		mac := hmac.New(sha256.New, m.Key)
+		mac := hmac.New(sha256.New, m.cfg.Key)
 		_, _ = io.WriteString(mac, purpose+what) // it never fails
 		return mac.Sum(nil)
 	}
@@ -60,10 +60,10 @@ func (m *Manager) meet(ctx context.Context, user string, since uint64) (*guest, 
 		if !errors.Is(err, errNobody) {
 			return g, err
 		}
-		if m.Serves && user == "" {
+		if m.cfg.Serves && user == "" {
 			return nil, &fumehood.Error{
-				Class: fumehood.ErrUnavailable, Err: errors.New("nobody listens in the sandbox: its start is not over, or others have started its container again"),
-				Hint: "remove it with `fumehood down " + m.Sandbox + "` and start a new one",
+				Class: fumehood.ErrUnavailable, Err: errors.New("no guest listens in the sandbox: its start is not over, or others have started its container again"),
+				Hint: "remove it with `fumehood down " + m.cfg.Sandbox + "` and start a new one",
 			}
 		}
 		g, err = m.settle(ctx, user, since)
@@ -77,7 +77,7 @@ func (m *Manager) meet(ctx context.Context, user string, since uint64) (*guest, 
 // relayed connects to a user's resident guest by a relay. The error is an errNobody where there is none.
 func (m *Manager) relayed(ctx context.Context, user string) (*guest, error) {
 	name, secret := m.residence(user)
-	rw, err := m.Relay(ctx, name)
+	rw, err := m.cfg.Host.Relay(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func (m *Manager) relayed(ctx context.Context, user string) (*guest, error) {
 func (m *Manager) settle(ctx context.Context, user string, since uint64) (*guest, error) {
 	c := m.begin(ctx, nil)
 	var err error
-	if c.guest, err = m.launch(ctx, cmp.Or(user, m.User), since); err != nil {
+	if c.guest, err = m.launch(ctx, cmp.Or(user, m.cfg.User), since); err != nil {
 		return nil, err
 	}
 	name, secret := m.residence(user)
@@ -121,7 +121,7 @@ func (m *Manager) settle(ctx context.Context, user string, since uint64) (*guest
 
 // keeper returns the guest that keeps detached commands.
 func (m *Manager) keeper(ctx context.Context) (*client.Guest, error) {
-	if m.Key == nil {
+	if m.cfg.Key == nil {
 		return nil, &fumehood.Error{
 			Class: fumehood.ErrUnsupported, Err: errors.New("only guests of kept sandboxes keep detached commands"),
 			Hint: "set Keep in the sandbox's spec, or start it by `fumehood up`",
@@ -132,8 +132,8 @@ func (m *Manager) keeper(ctx context.Context) (*client.Guest, error) {
 
 // detach starts a command that outlives this process.
 func (m *Manager) detach(ctx context.Context, cmd fumehood.Cmd, out fumehood.Sink) (fumehood.ProcessBackend, error) {
-	m.Ran.Store(true)
-	if cmd.User != "" && cmd.User != m.User {
+	m.cfg.Ran.Store(true)
+	if cmd.User != "" && cmd.User != m.cfg.User {
 		return m.detachAs(ctx, cmd, out)
 	}
 	g, err := m.keeper(ctx)

@@ -19,7 +19,7 @@ import (
 
 // move has a guest connect to a socket.
 func (m *Manager) move(ctx context.Context, g *client.Guest) error {
-	folder := m.Sockets()
+	folder := m.cfg.Sockets()
 	if folder == "" {
 		return nil
 	}
@@ -28,7 +28,7 @@ func (m *Manager) move(ctx context.Context, g *client.Guest) error {
 	if err != nil {
 		return err
 	}
-	return g.Move(ctx, l, m.SocketDir+"/"+name)
+	return g.Move(ctx, l, m.cfg.SocketDir+"/"+name)
 }
 
 // listen makes a socket that every user may connect to who sees the folder.

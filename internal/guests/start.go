@@ -1,6 +1,7 @@
 package guests
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,14 +13,14 @@ import (
 // start starts a guest by the Host. What the commands of a dead one left is killed first: by the main process, since
 // the new guest could perhaps not be started beside it, and by the new one, since the main process may not be allowed to.
 func (m *Manager) start(ctx context.Context, user string, u, dead *guest) (err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, m.Within, Slow(m.Within))
+	ctx, cancel := context.WithTimeoutCause(ctx, m.cfg.Within, Slow(m.cfg.Within))
 	defer cancel()
 	defer func() {
 		if err != nil && errors.Is(err, ctx.Err()) {
 			err = fmt.Errorf("%w: %s", context.Cause(ctx), err.Error()) // it may tell what the guest complains of
 		}
 		if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			err = m.Look(ctx, err)
+			err = m.cfg.Look(ctx, err)
 		}
 	}()
 	if dead != nil && m.main != nil {
@@ -29,7 +30,7 @@ func (m *Manager) start(ctx context.Context, user string, u, dead *guest) (err e
 		}
 		m.survived(user, swept.Survivors)
 	}
-	if user == "" && m.Key != nil {
+	if user == "" && m.cfg.Key != nil {
 		met, err := m.meet(ctx, "", dead.began())
 		if err == nil {
 			u.Guest, u.swept = met.Guest, met.swept
@@ -37,14 +38,14 @@ func (m *Manager) start(ctx context.Context, user string, u, dead *guest) (err e
 		return err
 	}
 	if user == "" {
-		user = m.User
+		user = m.cfg.User
 	}
 	l, err := m.launch(ctx, user, dead.began())
 	if err != nil {
 		return err
 	}
 	if err := m.move(ctx, l.Guest); err != nil { // code in the sandbox may have got in its way
-		m.Log.Debug("a guest is reached through the daemon only", "user", user, "error", err)
+		m.cfg.Log.Debug("a guest is reached through the daemon only", "user", user, "error", err)
 	}
 	u.Guest, u.exec, u.swept = l.Guest, l.exec, l.swept
 	return nil
@@ -53,28 +54,31 @@ func (m *Manager) start(ctx context.Context, user string, u, dead *guest) (err e
 // launch starts a guest of a user, and has it kill what another one left that began at since and has died; 0 where there
 // was none. One that is root without the service's capabilities is started once more, with them.
 func (m *Manager) launch(ctx context.Context, user string, since uint64) (*guest, error) {
-	u, err := m.launchBy(ctx, m.Exec, user, since)
+	u, err := m.launchBy(ctx, m.cfg.Host.Exec, user, since)
 	if err != nil || !u.swept.Lacks {
 		return u, err
 	}
 	u.Close()
-	h, ok := m.Host.(Empowerer)
+	h, ok := m.cfg.Host.(Empowerer)
 	if !ok {
 		return nil, &fumehood.Error{Class: fumehood.ErrUnsupported, Err: errors.New("root would have no capabilities here")}
 	}
 	u, err = m.launchBy(ctx, h.ExecEmpowered, user, since)
-	if err == nil && u.swept.Lacks {
+	switch {
+	case err != nil:
+		return nil, cmp.Or(h.Powerless(err), err)
+	case u.swept.Lacks:
 		u.Close()
-		return nil, h.Powerless()
+		return nil, h.Powerless(nil)
 	}
-	return u, err
+	return u, nil
 }
 
 // Lacks asks a guest of a user whether it is root without root's capabilities.
 func (m *Manager) Lacks(ctx context.Context, user string) (bool, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, m.Within, Slow(m.Within))
+	ctx, cancel := context.WithTimeoutCause(ctx, m.cfg.Within, Slow(m.cfg.Within))
 	defer cancel()
-	u, err := m.launchBy(ctx, m.Exec, user, 0)
+	u, err := m.launchBy(ctx, m.cfg.Host.Exec, user, 0)
 	if err != nil {
 		return false, err
 	}
@@ -95,6 +99,9 @@ func (m *Manager) launchBy(ctx context.Context, exec func(ctx context.Context, u
 	if err = u.Ready(ctx); err == nil {
 		u.swept, err = u.Sweep(ctx, nil, since)
 	}
+	if err == nil {
+		err = m.cfg.Trusted(ctx)
+	}
 	if err != nil {
 		return nil, m.broken(ctx, c.failed(ctx, err))
 	}
@@ -104,7 +111,7 @@ func (m *Manager) launchBy(ctx context.Context, exec func(ctx context.Context, u
 
 // broken makes an ErrBroken of what is not there because the service's own program has ended by itself since it was ready.
 func (m *Manager) broken(ctx context.Context, err error) error {
-	if m.Serves || !m.HasEnded(ctx) || !errors.Is(err, fumehood.ErrUnavailable) && !errors.Is(err, fumehood.ErrInfrastructure) {
+	if m.cfg.Serves || !m.HasEnded(ctx) || !errors.Is(err, fumehood.ErrUnavailable) && !errors.Is(err, fumehood.ErrInfrastructure) {
 		return err
 	}
 	return &fumehood.Error{Class: fumehood.ErrBroken, Err: err}
@@ -113,6 +120,6 @@ func (m *Manager) broken(ctx context.Context, err error) error {
 // survived tells of processes of a dead guest that could not be killed.
 func (m *Manager) survived(user string, n int) {
 	if n > 0 {
-		m.Log.Warn("a guest has died, and what its commands left cannot be killed", "user", user, "processes", n)
+		m.cfg.Log.Warn("a guest has died, and what its commands left cannot be killed", "user", user, "processes", n)
 	}
 }

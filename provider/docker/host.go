@@ -33,6 +33,7 @@ func newGuests(s *service) *guests.Manager {
 		},
 		SocketDir: compose.SocketDir,
 		Look:      func(ctx context.Context, err error) error { return s.seen(ctx, err, "") },
+		Trusted:   s.checkUnended,
 	}
 	if sb := s.sb; sb != nil { // else it is only to be described
 		c.Sandbox, c.Within, c.Ran, c.NoSockets = sb.spec.Name, sb.p.guestWithin, &sb.ran, sb.p.noSockets
@@ -70,15 +71,16 @@ func (h host) Relay(ctx context.Context, name string) (guests.Exec, error) {
 // ExecEmpowered starts a guest by an exec with all capabilities.
 func (h host) ExecEmpowered(ctx context.Context, user string) (guests.Exec, error) {
 	keep := "--capabilities=" + strconv.FormatUint(h.containers[0].Bounding, 16)
-	e, err := h.serve(ctx, h.sb.p.engine.ExecPrivileged, user, keep)
-	if engine.LacksCapabilities(err) {
-		return nil, h.errPowerless()
-	}
-	return e, err
+	return h.serve(ctx, h.sb.p.engine.ExecPrivileged, user, keep)
 }
 
 // Powerless is the error of what root cannot do.
-func (h host) Powerless() error { return h.errPowerless() }
+func (h host) Powerless(err error) error {
+	if err != nil && !engine.LacksCapabilities(err) {
+		return nil
+	}
+	return h.errPowerless()
+}
 
 // execer is one of the Engine's ways to start a program.
 type execer func(ctx context.Context, w *engine.Watch, container, user string, args ...string) (*engine.ExecStream, error)
@@ -93,9 +95,6 @@ func (h host) serve(ctx context.Context, exec execer, user string, args ...strin
 			err = cmp.Or(h.trapped(ctx), err)
 		}
 		return nil, err
-	}
-	if err := h.checkUnended(ctx); err != nil {
-		return nil, errors.Join(err, e.Close())
 	}
 	return e, nil
 }
@@ -121,7 +120,7 @@ func (s *service) checkUnended(ctx context.Context) error {
 // State is what the Engine's events have told.
 func (h host) State(ctx context.Context, within time.Duration, satisfies func(guests.State) bool) guests.State {
 	state := func(s engine.ContainerState) guests.State {
-		return guests.State{Over: over(s), Paused: s.Paused, OOMs: s.OOMs, Ends: s.Alones}
+		return guests.State{Died: s.Died, Over: over(s), Paused: s.Paused, OOMs: s.OOMs, Ends: s.Alones}
 	}
 	if satisfies == nil {
 		return state(h.sb.p.watch.State(h.id))

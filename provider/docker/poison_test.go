@@ -1,10 +1,12 @@
 package docker_test
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -165,6 +167,35 @@ func TestGuest_poisoned(t *testing.T) {
 }
 
 // TestCleanup_foreign has containers and volumes whose labels say that they are a dead owner's, or a kept sandbox.
+// An image can give its containers any label. What a sandbox is for, its own labels say alone.
+func TestTheLabelsOfAnImageAreNotThoseOfItsSandboxes(t *testing.T) {
+	t.Parallel()
+	name := "labelled-" + strings.ToLower(rand.Text()[:8])
+	d := newRawDaemon(t)
+	d.importImage("fumehood-test/foreign", name, tree(t, "x", ""), `LABEL "fumehood.label.task"="another"`, `LABEL "fumehood.label.own"="another"`)
+	p := newProvider(t, docker.Options{})
+	want := map[string]string{"own": "mine"}
+	sb := start(t, p, fumehood.Spec{Image: "fumehood-test/foreign:" + name, Name: name, Keep: true, TTL: time.Hour, Labels: want})
+	ctx := context.WithoutCancel(t.Context())
+	t.Cleanup(func() {
+		if _, err := p.Cleanup(ctx, fumehood.CleanupOptions{Names: []string{name}}); err != nil {
+			t.Error(err)
+		}
+	})
+	again, err := newProvider(t, docker.Options{}).Open(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, got := range []map[string]string{sb.Info().Labels, again.Info().Labels} {
+		if !maps.Equal(got, want) {
+			t.Errorf("it has %q", got)
+		}
+	}
+	if err := again.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestCleanup_foreign(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -72,7 +72,8 @@ func (p *Provider) ownerLabels() map[string]string {
 	}
 }
 
-// labels are those of every object of the sandbox. All are set, for an image's own would count else.
+// labels are those of every object of the sandbox. All of ours are set: an image's own would count else where they are only
+// filtered by. What is read of them, the seal covers.
 func (sb *sandbox) labels() map[string]string {
 	l := sb.p.ownerLabels()
 	l[owner.LabelSandbox], l[owner.LabelKept] = sb.spec.Name, strconv.FormatBool(sb.spec.Keep)
