@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"regexp"
 	"testing"
 )
 
@@ -39,6 +41,52 @@ func TestANarrowClassIsItsWiderOneToo(t *testing.T) {
 		if errors.Is(wide, narrow) {
 			t.Errorf("%v is a %v", wide, narrow)
 		}
+	}
+}
+
+func TestAnErrorIsTheStandardLibrarysToo(t *testing.T) {
+	for class, want := range map[error]error{
+		ErrNotFound: fs.ErrNotExist, ErrProgramNotFound: fs.ErrNotExist, ErrDirNotFound: fs.ErrNotExist, ErrPermission: fs.ErrPermission,
+		ErrExists: fs.ErrExist, ErrNotEmpty: fs.ErrExist, ErrUnsupported: errors.ErrUnsupported,
+	} {
+		err := fmt.Errorf("outer: %w", &Error{Op: "read", Class: class})
+		if !errors.Is(err, want) {
+			t.Errorf("%v is no %v", err, want)
+		}
+		for _, other := range []error{fs.ErrNotExist, fs.ErrPermission, fs.ErrExist, fs.ErrClosed, errors.ErrUnsupported, context.Canceled} {
+			if other != want && errors.Is(err, other) {
+				t.Errorf("%v is a %v", err, other)
+			}
+		}
+	}
+	why := errors.New("changed my mind")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	if err := Ended(ctx); err != nil {
+		t.Errorf("it has not ended: %v", err)
+	}
+	cancel(why)
+	if err := cancelled(ctx, "exec", ""); !errors.Is(err, context.Canceled) || !errors.Is(err, why) || errors.Is(err, context.DeadlineExceeded) || err.Error() != "exec: changed my mind" {
+		t.Errorf("got %v", err)
+	}
+	ctx, stop := context.WithTimeoutCause(t.Context(), 0, why)
+	defer stop()
+	if err := cancelled(ctx, "exec", ""); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, why) || errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestEachClassHasACode(t *testing.T) {
+	seen := map[Code]bool{}
+	for _, class := range classes {
+		err := &Error{Op: "exec", Class: class}
+		code := err.Code()
+		if seen[code] || CodeOf(fmt.Errorf("outer: %w", err)) != code || !regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`).MatchString(string(code)) {
+			t.Errorf("%v: %q", class, code)
+		}
+		seen[code] = true
+	}
+	if CodeOf(nil) != "" || CodeOf(errors.New("any")) != CodeInfrastructure {
+		t.Errorf("nil is %q, another %q", CodeOf(nil), CodeOf(errors.New("any")))
 	}
 }
 

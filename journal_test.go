@@ -140,9 +140,9 @@ func TestAJournalHasWhatIsDoneInItsOrder(t *testing.T) {
 	has(all[3], map[string]any{"id": 1, "args": []any{"say", "hello"}, "user": "root", "env": redacted("TOKEN"), "dir": "/work"})
 	has(all[4], map[string]any{"id": 1, "outcome": "exited", "exit_code": 3, "stdout_bytes": 5, "stderr_bytes": 0, "error": nil})
 	has(all[6], map[string]any{"id": 2, "outcome": nil, "exit_code": nil})
-	has(all[6]["error"].(map[string]any), map[string]any{"class": "program not found"})
+	has(all[6]["error"].(map[string]any), map[string]any{"class": "program-not-found"})
 	has(all[7], map[string]any{"bytes": 5, "error": nil})
-	has(all[8]["error"].(map[string]any), map[string]any{"class": "not found"})
+	has(all[8]["error"].(map[string]any), map[string]any{"class": "not-found"})
 	has(all[9], map[string]any{"path": "in", "target": "/work/out"})
 }
 

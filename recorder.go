@@ -326,11 +326,7 @@ func (c *clip) failure(err error) *journal.Error {
 	if err == nil {
 		return nil
 	}
-	class := ClassOf(err)
-	if class == nil {
-		class = ErrInfrastructure
-	}
-	return &journal.Error{Class: class.Error(), Message: c.text(err.Error(), maxText)}
+	return &journal.Error{Class: string(CodeOf(err)), Message: c.text(err.Error(), maxText)}
 }
 
 // head begins a line. It comes last, for it says whether any text was cut.

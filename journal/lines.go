@@ -129,6 +129,6 @@ type Other struct {
 
 // Error is a failure of Fumehood's, never a program's outcome.
 type Error struct {
-	Class   string `json:"class"`
+	Class   string `json:"class"` // a fumehood.Code
 	Message string `json:"message"`
 }

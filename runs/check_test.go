@@ -21,7 +21,7 @@ func TestRead_tampered(t *testing.T) {
 		"part":       {strings.Replace(good, `"value":1`, `"value":1,"parts":{"a":1e9}`, 1) + "}", "1e+09 is no score"},
 		"phase":      {good + `,"phases":{"\u001b[2J":1}}`, "is no phase"},
 		"class":      {strings.Replace(good, `"score":{"value":1}`, `"error":{"class":"x\ny","phase":"solve","text":""}`, 1) + "}", "is no failure"},
-		"phase_text": {strings.Replace(good, `"score":{"value":1}`, `"error":{"class":"infra","phase":"x\ny","text":""}`, 1) + "}", "is no failure"},
+		"phase_text": {strings.Replace(good, `"score":{"value":1}`, `"error":{"class":"infrastructure","phase":"x\ny","text":""}`, 1) + "}", "is no failure"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := create(t)

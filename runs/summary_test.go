@@ -114,7 +114,7 @@ func TestExportAsCSV(t *testing.T) {
 		"a,b|1|passed|1|1|exited|0|0|0.25|0.125|||||1|0|3|0|0",
 		"a,b|2|failed|0.5|2|timed out|-1|0|0|0|||too slow\nand \"long\"\n]]>||2|0|2|0|0",
 		"'=1+1|1|failed|0|1|signalled|139|11|0|0|||||0|0|0|0|0",
-		"c|1|error||3||||||infra|solve|the daemon\nis gone||0|0|0|0|0",
+		"c|1|error||3||||||infrastructure|solve|the daemon\nis gone||0|0|0|0|0",
 		"none|1|failed|0|1||||||||||0|0|0|0|0",
 	}
 	if !slices.Equal(got, want) {
@@ -177,7 +177,7 @@ func TestExportAsJUnit(t *testing.T) {
 		"sums|a,b [1]|4||",
 		"sums|a,b [2]|4|score|too slow|too slow\nand \"long\"\n]]>||",
 		"sums|=1+1 [1]|0|score|score 0|" + "|<out>\ufffd[31m|err",
-		"sums|c [1]|0|infra|solve: the daemon|the daemon\nis gone||",
+		"sums|c [1]|0|infrastructure|solve: the daemon|the daemon\nis gone||",
 		"sums|none [1]|0|score|score 0|||",
 	}
 	if !slices.Equal(got, want) || suite.Tests != 5 || suite.Failures != 3 || suite.Errors != 1 || suite.Name != "sums" || suite.Time != "8" {

@@ -156,7 +156,7 @@ func steadily(ctx context.Context, read func() error) error {
 		case !errors.As(err, &b):
 			return err
 		case ctx.Err() != nil:
-			return &fumehood.Error{Op: "read", Class: fumehood.ErrCancelled, Err: context.Cause(ctx)}
+			return &fumehood.Error{Op: "read", Class: fumehood.ErrCancelled, Err: fumehood.Ended(ctx)}
 		case try == tries:
 			return &unfit{"it changes while it is being read"}
 		}

@@ -52,12 +52,12 @@ type Score struct {
 // Passed reports whether nothing was missed.
 func (s Score) Passed() bool { return s.Value >= 1 }
 
-// The classes of a Failure.
+// The classes of a Failure, which are codes of errors: see fumehood.Code.
 const (
-	Infra     = "infra"     // the daemon, the machine or we have failed: a new sandbox may do better
-	Config    = "config"    // the task asks for what cannot be
-	Limit     = "limit"     // a limit of ours was met, or one of time that somebody set who solves or scores
-	Cancelled = "cancelled" // somebody has ended the run
+	Infra     = string(fumehood.CodeInfrastructure) // the daemon, the machine or we have failed: a new sandbox may do better
+	Config    = string(fumehood.CodeConfig)         // the task asks for what cannot be
+	Limit     = string(fumehood.CodeLimit)          // a limit of ours was met, or one of time that somebody set who solves or scores
+	Cancelled = string(fumehood.CodeCancelled)      // somebody has ended the run
 )
 
 // Failure is why an attempt has no score.

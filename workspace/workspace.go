@@ -51,7 +51,7 @@ func classOf(err, otherwise error) error {
 
 // cancelled makes the error of what the end of ctx has stopped.
 func cancelled(ctx context.Context) error {
-	return &fumehood.Error{Class: fumehood.ErrCancelled, Err: context.Cause(ctx)}
+	return &fumehood.Error{Class: fumehood.ErrCancelled, Err: fumehood.Ended(ctx)}
 }
 
 // wrong makes an error about what was given: it will be wrong again. It has no operation yet.

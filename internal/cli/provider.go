@@ -22,7 +22,7 @@ func (a *commandLine) open(ctx context.Context, name string) (fumehood.Provider,
 	case "docker":
 		p, err := docker.New(ctx, a.dockerOptions())
 		if err != nil && ctx.Err() != nil { // that no daemon has answered is not its fault
-			return nil, &fumehood.Error{Op: "connect", Class: fumehood.ErrCancelled, Err: context.Cause(ctx)}
+			return nil, &fumehood.Error{Op: "connect", Class: fumehood.ErrCancelled, Err: fumehood.Ended(ctx)}
 		}
 		if err != nil {
 			return nil, err

@@ -47,32 +47,18 @@ type usageJSON struct {
 }
 
 type errorJSON struct {
-	Class   string `json:"class"`
-	Message string `json:"message"`
-	Hint    string `json:"hint,omitempty"`
-}
-
-// classNames are the classes of package fumehood as words.
-var classNames = map[error]string{
-	fumehood.ErrConfig: "config", fumehood.ErrBroken: "broken", fumehood.ErrUnavailable: "unavailable", fumehood.ErrInfrastructure: "infrastructure",
-	fumehood.ErrLimit: "limit", fumehood.ErrCancelled: "cancelled", fumehood.ErrUnsupported: "unsupported",
-	fumehood.ErrNotStarted: "not-started", fumehood.ErrProgramNotFound: "program-not-found",
-	fumehood.ErrNotExecutable: "not-executable", fumehood.ErrDirNotFound: "directory-not-found",
-	fumehood.ErrUserNotFound: "user-not-found", fumehood.ErrNotFound: "not-found", fumehood.ErrPermission: "permission-denied",
-	fumehood.ErrIsDirectory: "is-a-directory", fumehood.ErrNotDirectory: "not-a-directory", fumehood.ErrExists: "already-exists",
-	fumehood.ErrNotEmpty: "not-empty", fumehood.ErrTooLarge: "too-large", fumehood.ErrNotRegular: "not-a-regular-file",
+	Class   fumehood.Code `json:"class"`
+	Message string        `json:"message"`
+	Hint    string        `json:"hint,omitempty"`
 }
 
 func describe(err error) *errorJSON {
 	if err == nil {
 		return nil
 	}
-	e := &errorJSON{Class: "infrastructure", Message: err.Error()}
-	if exitCode(err) == exitUsage {
-		e.Class = "config"
-	}
-	if name, ok := classNames[fumehood.ClassOf(err)]; ok {
-		e.Class = name
+	e := &errorJSON{Class: fumehood.CodeOf(err), Message: err.Error()}
+	if fumehood.ClassOf(err) == nil && exitCode(err) == exitUsage {
+		e.Class = fumehood.CodeConfig
 	}
 	var detail *fumehood.Error
 	for cause := err; errors.As(cause, &detail) && e.Hint == ""; cause = detail.Err {

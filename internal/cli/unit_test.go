@@ -23,7 +23,15 @@ func TestExitCodeOfEveryErrorClass(t *testing.T) {
 		fumehood.ErrProgramNotFound: 127,
 		fumehood.ErrNotExecutable:   126, fumehood.ErrDirNotFound: 126, fumehood.ErrUserNotFound: 126, fumehood.ErrNotStarted: 126,
 	}
-	for class, name := range classNames {
+	for class, name := range map[error]fumehood.Code{
+		fumehood.ErrConfig: "config", fumehood.ErrBroken: "broken", fumehood.ErrUnavailable: "unavailable", fumehood.ErrInfrastructure: "infrastructure",
+		fumehood.ErrLimit: "limit", fumehood.ErrCancelled: "cancelled", fumehood.ErrUnsupported: "unsupported",
+		fumehood.ErrNotStarted: "not-started", fumehood.ErrProgramNotFound: "program-not-found",
+		fumehood.ErrNotExecutable: "not-executable", fumehood.ErrDirNotFound: "directory-not-found",
+		fumehood.ErrUserNotFound: "user-not-found", fumehood.ErrNotFound: "not-found", fumehood.ErrPermission: "permission-denied",
+		fumehood.ErrIsDirectory: "is-a-directory", fumehood.ErrNotDirectory: "not-a-directory", fumehood.ErrExists: "already-exists",
+		fumehood.ErrNotEmpty: "not-empty", fumehood.ErrTooLarge: "too-large", fumehood.ErrNotRegular: "not-a-regular-file",
+	} {
 		code, ok := want[class]
 		if !ok {
 			code = 125

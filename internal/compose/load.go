@@ -267,7 +267,7 @@ func (l *loading) problem(ctx context.Context, err error) error {
 	var ours *fumehood.Error
 	switch {
 	case ctx.Err() != nil:
-		return &fumehood.Error{Op: opLoad, Class: fumehood.ErrCancelled, Err: context.Cause(ctx)}
+		return &fumehood.Error{Op: opLoad, Class: fumehood.ErrCancelled, Err: fumehood.Ended(ctx)}
 	case !errors.As(err, &ours):
 		ours = &fumehood.Error{Op: opLoad, Class: fumehood.ErrConfig, Err: errors.New(l.places.locate(err.Error()))}
 	}

@@ -40,7 +40,7 @@ func (r Removal) Carry(ctx context.Context, plan []fumehood.Leftover) error {
 		begin = end
 	}
 	if ctx.Err() != nil && slices.ContainsFunc(plan, func(l fumehood.Leftover) bool { return l.Remove && !l.Removed && l.Err == nil }) {
-		errs = append(errs, &fumehood.Error{Op: "clean up", Class: fumehood.ErrCancelled, Err: context.Cause(ctx)})
+		errs = append(errs, &fumehood.Error{Op: "clean up", Class: fumehood.ErrCancelled, Err: fumehood.Ended(ctx)})
 	}
 	return errors.Join(errs...)
 }

@@ -298,9 +298,9 @@ func within(ctx context.Context, op string, err error, trouble ...error) error {
 	e := &fumehood.Error{Op: op, Class: fumehood.ErrInfrastructure, Err: err}
 	var known *fumehood.Error
 	if ctx.Err() != nil {
-		e.Class, e.Err = fumehood.ErrCancelled, context.Cause(ctx)
-		if e.Err == errProviderClosed { //nolint:errorlint // the cause itself: the caller has cancelled nothing
-			e.Class = fumehood.ErrUnavailable
+		e.Class, e.Err = fumehood.ErrCancelled, fumehood.Ended(ctx)
+		if cause := context.Cause(ctx); cause == errProviderClosed { //nolint:errorlint // the cause itself: the caller has cancelled nothing
+			e.Class, e.Err = fumehood.ErrUnavailable, cause
 		}
 	} else if errors.As(err, &known) {
 		e.Class = fumehood.ClassOf(err)

@@ -60,7 +60,7 @@ func (f userFiles) Download(ctx context.Context, file string) (io.ReadCloser, er
 	go func() {
 		defer close(d.done)
 		defer context.AfterFunc(ctx, func() {
-			w.CloseWithError(&fumehood.Error{Class: fumehood.ErrCancelled, Err: context.Cause(ctx)})
+			w.CloseWithError(&fumehood.Error{Class: fumehood.ErrCancelled, Err: fumehood.Ended(ctx)})
 		})()
 		w.CloseWithError(fileError(archive.Pack(w, top, filepath.Base(file))))
 	}()

@@ -189,7 +189,7 @@ func (f userFiles) Walk(ctx context.Context, root string, depth int) iter.Seq2[f
 		if err == nil {
 			err = files.Walk(root, depth, func(e files.Entry) error {
 				if ctx.Err() != nil {
-					return &fumehood.Error{Class: fumehood.ErrCancelled, Err: context.Cause(ctx)}
+					return &fumehood.Error{Class: fumehood.ErrCancelled, Err: fumehood.Ended(ctx)}
 				}
 				if !yield(entryOf(e, root), fileError(e.Err)) {
 					return errStopped

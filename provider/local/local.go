@@ -105,7 +105,7 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (*fumehood.San
 		return nil, err
 	}
 	if ctx.Err() != nil {
-		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrCancelled, Err: context.Cause(ctx)}
+		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrCancelled, Err: fumehood.Ended(ctx)}
 	}
 	log := cmp.Or(spec.Logger, p.log)
 	if _, warned := p.warned.LoadOrStore(log, true); !warned {

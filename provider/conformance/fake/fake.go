@@ -80,7 +80,7 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (*fumehood.San
 		return nil, err
 	}
 	if ctx.Err() != nil {
-		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrCancelled, Err: context.Cause(ctx)}
+		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrCancelled, Err: fumehood.Ended(ctx)}
 	}
 	if len(spec.Mounts) > 0 {
 		return nil, &fumehood.Error{
