@@ -133,7 +133,7 @@ func (p *Process) Forget(ctx context.Context) error {
 
 // Rejoin looks up which detached commands a kept sandbox has, so that Processes lists those too that other
 // processes have started, and no more those that others have forgotten. They can be followed, awaited, written
-// to, signalled, killed and forgotten as this process's own; what is held of their output is in the sandbox, and
+// to, signaled, killed and forgotten as this process's own; what is held of their output is in the sandbox, and
 // their Results keep at most DefaultOutputCap of it. A sandbox that is not kept, or a provider without this, is
 // an ErrUnsupported.
 func (s *Service) Rejoin(ctx context.Context) error {

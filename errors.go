@@ -178,7 +178,8 @@ func CodeOf(err error) Code {
 	if err == nil {
 		return ""
 	}
-	if c, ok := ClassOf(err).(*class); ok {
+	var c *class
+	if errors.As(ClassOf(err), &c) {
 		return c.code
 	}
 	return CodeInfrastructure

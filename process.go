@@ -355,7 +355,7 @@ func (p *Process) outOfReach() bool {
 }
 
 // Kill ends the command with all its descendants and waits for that. The Result then says how the
-// program ended, which after a kill is Signalled, or Lost with Unkilled where the transport cannot end it.
+// program ended, which after a kill is Signaled, or Lost with Unkilled where the transport cannot end it.
 // Of a detached command in a kept sandbox that is Lost because the connection broke it is an ErrUnavailable:
 // it may run on, and is reached again by a Rejoin.
 func (p *Process) Kill(ctx context.Context) error {

@@ -12,12 +12,12 @@ type Outcome string
 const (
 	// Exited: the program ended by itself; ExitCode is its own.
 	Exited Outcome = "exited"
-	// Signalled: a signal ended it, which was not sent because of a limit of ours.
-	Signalled Outcome = "signalled"
+	// Signaled: a signal ended it, which was not sent because of a limit of ours.
+	Signaled Outcome = "signaled"
 	// TimedOut: its wall limit passed on our clock, and we killed it.
-	TimedOut Outcome = "timed out"
+	TimedOut Outcome = "timed-out"
 	// OutOfMemory: it was killed, and the kernel's out-of-memory killer struck its container meanwhile.
-	OutOfMemory Outcome = "out of memory"
+	OutOfMemory Outcome = "out-of-memory"
 	// Lost: the service died under it; how the program ended is not known. It is never run again.
 	Lost Outcome = "lost"
 )
@@ -26,7 +26,7 @@ const (
 type Result struct {
 	Outcome  Outcome
 	ExitCode int // the program's own; 128+n for signal n; -1 when timed out or lost
-	Signal   int // the signal's number on Linux where the outcome is Signalled, else 0
+	Signal   int // the signal's number on Linux where the outcome is Signaled, else 0
 
 	Stdout Output
 	Stderr Output // always empty with a TTY, where both streams are one

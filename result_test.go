@@ -47,7 +47,7 @@ func TestSuccessIsExitingWithZero(t *testing.T) {
 	}{
 		{Result{Outcome: Exited}, true},
 		{Result{Outcome: Exited, ExitCode: 1}, false},
-		{Result{Outcome: Signalled, Signal: 9, ExitCode: 137}, false},
+		{Result{Outcome: Signaled, Signal: 9, ExitCode: 137}, false},
 		{Result{Outcome: TimedOut, ExitCode: -1}, false},
 		{Result{Outcome: Lost}, false},
 		{Result{}, false},

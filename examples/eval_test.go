@@ -116,7 +116,7 @@ func verdict(r task.SampleResult) string {
 		return "time limit"
 	case last.Outcome == fumehood.OutOfMemory:
 		return "memory limit"
-	case last.Outcome == fumehood.Signalled, last.ExitCode != 0, last.Name != "test 3" && strings.Contains(r.Score.Reasons[0], "no such file"):
+	case last.Outcome == fumehood.Signaled, last.ExitCode != 0, last.Name != "test 3" && strings.Contains(r.Score.Reasons[0], "no such file"):
 		return "runtime error" // the last one has removed itself
 	case strings.Contains(r.Score.Reasons[0], "too long"):
 		return "output limit"

@@ -60,7 +60,7 @@ func readLine(in *bufio.Reader) (raw []byte, err error) {
 var (
 	classes = []string{task.Infra, task.Config, task.Limit, task.Cancelled}
 	// A solver of one's own may record a step of which it knows no outcome.
-	outcomes = []fumehood.Outcome{"", fumehood.Exited, fumehood.Signalled, fumehood.TimedOut, fumehood.OutOfMemory, fumehood.Lost}
+	outcomes = []fumehood.Outcome{"", fumehood.Exited, fumehood.Signaled, fumehood.TimedOut, fumehood.OutOfMemory, fumehood.Lost}
 )
 
 // check refuses what no run has recorded.

@@ -47,7 +47,7 @@ func mixed() []task.SampleResult {
 	slow.Score.Parts = map[string]float64{"style": 0.5}
 	slow.Phases = map[string]float64{"acquire": 2, "solve": 2}
 	slow.Tries = 2
-	crashed.Steps = []task.StepResult{{Name: "1", Outcome: fumehood.Signalled, ExitCode: 139, Signal: 11, Stdout: "<out>\x1b[31m", Stderr: "err"}}
+	crashed.Steps = []task.StepResult{{Name: "1", Outcome: fumehood.Signaled, ExitCode: 139, Signal: 11, Stdout: "<out>\x1b[31m", Stderr: "err"}}
 	broken.Error.Text = "the daemon\nis gone"
 	return []task.SampleResult{passed, slow, crashed, broken, scored("none", 1, 0)}
 }
@@ -64,7 +64,7 @@ func TestASummaryCountsEverything(t *testing.T) {
 	}
 	want := Summary{
 		Run: "run", Task: "sums", Created: created, Attempts: 10_000, Recorded: 5, Passed: 1, Failed: 3, Retried: 2,
-		Errors: map[string]int{task.Infra: 1}, Outcomes: map[string]int{"exited": 1, "timed out": 1, "signalled": 1, "none": 1},
+		Errors: map[string]int{task.Infra: 1}, Outcomes: map[string]int{"exited": 1, "timed-out": 1, "signaled": 1, "none": 1},
 		PassRate: s.PassRate, PassRateAll: s.PassRateAll, Mean: s.Mean, Parts: map[string]float64{"style": 0.75},
 		Phases: map[string]Phase{"acquire": {3, 0.375, 2, 2}, "solve": {5, 0.625, 3, 3}},
 	}
@@ -112,8 +112,8 @@ func TestExportAsCSV(t *testing.T) {
 	want := []string{
 		"sample|epoch|result|score|tries|outcome|exit_code|signal|wall|cpu|error_class|error_phase|text|sandbox|seconds_acquire|seconds_setup|seconds_solve|seconds_score|seconds_remove",
 		"a,b|1|passed|1|1|exited|0|0|0.25|0.125|||||1|0|3|0|0",
-		"a,b|2|failed|0.5|2|timed out|-1|0|0|0|||too slow\nand \"long\"\n]]>||2|0|2|0|0",
-		"'=1+1|1|failed|0|1|signalled|139|11|0|0|||||0|0|0|0|0",
+		"a,b|2|failed|0.5|2|timed-out|-1|0|0|0|||too slow\nand \"long\"\n]]>||2|0|2|0|0",
+		"'=1+1|1|failed|0|1|signaled|139|11|0|0|||||0|0|0|0|0",
 		"c|1|error||3||||||infrastructure|solve|the daemon\nis gone||0|0|0|0|0",
 		"none|1|failed|0|1||||||||||0|0|0|0|0",
 	}

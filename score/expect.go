@@ -20,7 +20,7 @@ type Expect struct {
 	// ExitCode is the code that the command exits with, or a list of such codes. Absent means 0, unless outcome says
 	// otherwise.
 	ExitCode []int `yaml:"exit_code"`
-	// Outcome is how the command ends: exited (also when absent), signalled, timed out or out of memory.
+	// Outcome is how the command ends: exited (also when absent), signaled, timed-out or out-of-memory.
 	Outcome fumehood.Outcome `yaml:"outcome" form:"outcome"`
 	// Stdout is what standard output is.
 	Stdout *Text `yaml:"stdout"`
@@ -79,7 +79,7 @@ func (e *Expect) Validate() error {
 
 func (e *Expect) validate() error {
 	switch e.Outcome {
-	case "", fumehood.Exited, fumehood.Signalled, fumehood.TimedOut, fumehood.OutOfMemory:
+	case "", fumehood.Exited, fumehood.Signaled, fumehood.TimedOut, fumehood.OutOfMemory:
 	default:
 		return fmt.Errorf("there is no outcome %q to expect", e.Outcome)
 	}
@@ -152,7 +152,7 @@ func ended(r *fumehood.Result) string {
 	switch r.Outcome {
 	case fumehood.Exited:
 		return fmt.Sprintf("exited with code %d", r.ExitCode)
-	case fumehood.Signalled:
+	case fumehood.Signaled:
 		return fmt.Sprintf("was ended by signal %d", r.Signal)
 	case fumehood.TimedOut:
 		return fmt.Sprintf("timed out after %v", r.Wall.Round(1e6))
@@ -165,8 +165,10 @@ func ended(r *fumehood.Result) string {
 // past is an outcome, after "have".
 func past(o fumehood.Outcome) string {
 	switch o {
-	case fumehood.Signalled:
+	case fumehood.Signaled:
 		return "been ended by a signal"
+	case fumehood.TimedOut:
+		return "timed out"
 	case fumehood.OutOfMemory:
 		return "run out of memory"
 	}

@@ -245,7 +245,7 @@ func TestAScriptThatEndsInItsSetUpSaysSo(t *testing.T) {
 			"exits":               {`{commands: ["echo bye; exit 4"]}`, "bye\n||||exited", 4, true},
 			"fails":               {`{commands: ["false", "echo next"]}`, "next\n||command\n||exited", 0, false},
 			"fails with fast":     {`{commands: ["(exit 7)", "echo next"], fail_fast: true}`, "||||exited", 7, true},
-			"takes too long":      {`{commands: ["echo slow; exec sleep 60"], timeout: 3s}`, "slow\n||||timed out", -1, true},
+			"takes too long":      {`{commands: ["echo slow; exec sleep 60"], timeout: 3s}`, "slow\n||||timed-out", -1, true},
 			"merges both outputs": {`{commands: ["exec 2>&1"]}`, "||command\n||exited", 0, false},
 		} {
 			s := p.open(t, p.environment(t, "setup: "+c.setup), session.Agent, nil)
@@ -443,7 +443,7 @@ func TestARuntimeThatHasEndedIsNeverReplaced(t *testing.T) {
 					}
 					res = ev.Result
 				}
-				if res != nil && res.Outcome != fumehood.Lost && res.Outcome != fumehood.Signalled {
+				if res != nil && res.Outcome != fumehood.Lost && res.Outcome != fumehood.Signaled {
 					t.Errorf("%s: what ran is %+v", name, res)
 				}
 				ended <- err

@@ -46,7 +46,7 @@ func ended(r *fumehood.Result, limit time.Duration) string {
 	switch r.Outcome {
 	case fumehood.Exited:
 		return fmt.Sprintf("exited with code %d", r.ExitCode)
-	case fumehood.Signalled:
+	case fumehood.Signaled:
 		return fmt.Sprintf("was ended by signal %d", r.Signal)
 	case fumehood.TimedOut:
 		return fmt.Sprintf("did not end within the limit of %s", limit)
@@ -70,7 +70,7 @@ func (e *SetupError) class() error {
 	switch e.Result.Outcome {
 	case fumehood.TimedOut, fumehood.OutOfMemory:
 		return fumehood.ErrLimit
-	case fumehood.Exited, fumehood.Signalled:
+	case fumehood.Exited, fumehood.Signaled:
 		return fumehood.ErrConfig
 	}
 	return fumehood.ErrUnavailable

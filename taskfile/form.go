@@ -26,7 +26,7 @@ var forms = strict.Forms(map[string]strict.Form{
 	"command":   {Wanted: "a command: a list, or a text for sh"},
 	"regexp":    {Wanted: "a regular expression"},
 	"score":     {Choices: []string{scoreJSON, scoreExitCode}},
-	"outcome":   {Choices: []string{string(fumehood.Exited), string(fumehood.Signalled), string(fumehood.TimedOut), string(fumehood.OutOfMemory)}},
+	"outcome":   {Choices: []string{string(fumehood.Exited), string(fumehood.Signaled), string(fumehood.TimedOut), string(fumehood.OutOfMemory)}},
 	"number":    {Wanted: "a whole number above 0", Parse: parseNumber},
 	"tolerance": {Wanted: "a number from 0 on", Parse: parseTolerance},
 	"bytes":     {Wanted: "a size such as 64MiB", Pattern: regexp.MustCompile(`^([0-9]+(\.[0-9]*)?|\.[0-9]+) ?([kKmMgGtTpP]([iI]?[bB])?|[bB])?$`), Parse: parseBytes},

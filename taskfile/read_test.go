@@ -375,7 +375,7 @@ func TestWhatIsWrongWithATaskIsSaidByFileAndLine(t *testing.T) {
 		"an empty command":   {map[string]string{"task.yaml": sample("command: []")}, []string{"task.yaml:4: samples[0].command: wanted a program, found nothing"}},
 		"a regexp":           {map[string]string{"task.yaml": sample("command: [a]\nexpect: {stdout: {regexp: '('}}")}, []string{`task.yaml:3: sample "x"`, "missing closing )"}},
 		"an exit code":       {map[string]string{"task.yaml": sample("command: [a]\nexpect: {exit_code: 256}")}, []string{"wanted an exit code from 0 to 255"}},
-		"an outcome":         {map[string]string{"task.yaml": sample("command: [a]\nexpect: {outcome: lost}")}, []string{"wanted exited, signalled, timed out or out of memory"}},
+		"an outcome":         {map[string]string{"task.yaml": sample("command: [a]\nexpect: {outcome: lost}")}, []string{"wanted exited, signaled, timed-out or out-of-memory"}},
 		"a tolerance":        {map[string]string{"task.yaml": sample("command: [a]\nexpect: {stdout: {numbers: {text: x, absolute: -1}}}")}, []string{"wanted a number from 0 on, found -1"}},
 		"a JSON key twice":   {map[string]string{"task.yaml": sample("command: [a]\nexpect: {stdout: {json: {a: 1, a: 2}}}")}, []string{`found the key "a" twice`}},
 		"a score":            {map[string]string{"task.yaml": sample("command: [a]\ngrader: {command: [g], score: text}")}, []string{"wanted json or exit_code"}},

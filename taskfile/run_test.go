@@ -126,7 +126,7 @@ samples:
 		"but for what is expected":     "0 step build: it exited with code 1, and was expected to with 0 | build exited 1 ",
 		"more is expected of the last": `0 step 1: standard output is "x", and was expected to be "y" | 1 exited 0 x`,
 		"its own is enough":            "1  | 1 exited 2 ",
-		"in the background":            "1  | server signalled 137 served from a file | 2 exited 0 came | 3 exited 0 ",
+		"in the background":            "1  | server signaled 137 served from a file | 2 exited 0 came | 3 exited 0 ",
 		"files":                        "1  | 1 exited 0 ",
 	} {
 		if got := said(results[sample]); got != want {
@@ -217,7 +217,7 @@ print(json.dumps({"score": int(out == "42\n"), "reasons": [] if out == "42\n" el
 		if sample == "not built" {
 			steps = steps[:3]
 		}
-		if !slices.Equal(names, steps) || r.Steps[0].Outcome != fumehood.Signalled {
+		if !slices.Equal(names, steps) || r.Steps[0].Outcome != fumehood.Signaled {
 			t.Errorf("%s: %q, %+v", sample, names, r.Steps)
 		}
 	}
@@ -267,7 +267,7 @@ name: cpu
 environment: {image: fumehood-test/busybox}
 cpu_time: 1s
 command: "while :; do :; done"
-expect: {outcome: signalled}
+expect: {outcome: signaled}
 samples:
   - {id: default}
   - {id: unbound, cpu_time: none, command: "while read -r stat </proc/$$/stat; do set -- $stat; test $((${14} + ${15})) -lt 130 || exit 0; done"}
@@ -279,7 +279,7 @@ samples:
 		least  float64
 	}{"default": {24, 0.5}, "unbound": {0, 1.2}, "step": {24, 1.5}} {
 		r := results[sample]
-		if r.Error != nil || r.Steps[0].Signal != want.signal && want.signal > 0 || r.Steps[0].CPU < want.least || (r.Steps[0].Outcome == fumehood.Signalled) != (want.signal > 0) {
+		if r.Error != nil || r.Steps[0].Signal != want.signal && want.signal > 0 || r.Steps[0].CPU < want.least || (r.Steps[0].Outcome == fumehood.Signaled) != (want.signal > 0) {
 			t.Errorf("%s: %s, %+v", sample, said(r), r.Steps)
 		}
 	}

@@ -97,7 +97,7 @@ func (a *commandLine) finish(ctx context.Context, command string, err error) int
 	if err == nil {
 		return 0
 	}
-	var told *signalled
+	var told *signaled
 	if errors.As(context.Cause(ctx), &told) && wasCancelled(err) {
 		a.complain("ended by "+told.name, told.exitCode(), err)
 		return told.exitCode()
@@ -129,7 +129,7 @@ func (a *commandLine) complain(message string, code int, err error) {
 
 // wasCancelled reports whether err says that something was ended before its time.
 func wasCancelled(err error) bool {
-	var told *signalled
+	var told *signaled
 	return errors.Is(err, fumehood.ErrCancelled) || errors.Is(err, context.Canceled) || errors.As(err, &told)
 }
 

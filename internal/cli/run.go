@@ -298,7 +298,7 @@ func (a *commandLine) of(s fumehood.Stream) io.Writer {
 // verdict maps how the command ended to our exit code, and says what the code alone does not.
 func (a *commandLine) verdict(opts runOptions, res *fumehood.Result) error {
 	switch res.Outcome {
-	case fumehood.Exited, fumehood.Signalled:
+	case fumehood.Exited, fumehood.Signaled:
 		if res.ExitCode == 0 {
 			return nil
 		}

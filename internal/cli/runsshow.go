@@ -155,7 +155,7 @@ func endOf(s *task.StepResult) string {
 	switch s.Outcome {
 	case fumehood.Exited:
 		return fmt.Sprintf("exit %d", s.ExitCode)
-	case fumehood.Signalled:
+	case fumehood.Signaled:
 		return fmt.Sprintf("signal %d", s.Signal)
 	}
 	return string(s.Outcome)

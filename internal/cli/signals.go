@@ -7,14 +7,14 @@ import (
 	"syscall"
 )
 
-// signalled is the cause of a context that a signal ended.
-type signalled struct {
+// signaled is the cause of a context that a signal ended.
+type signaled struct {
 	name   string
 	number int
 }
 
-func (s *signalled) Error() string { return "ended by " + s.name }
-func (s *signalled) exitCode() int { return exitSignal + s.number }
+func (s *signaled) Error() string { return "ended by " + s.name }
+func (s *signaled) exitCode() int { return exitSignal + s.number }
 
 // onSignal returns a context that the first signal to end cancels. The second calls quit. A broken pipe
 // is left to who writes: it must not end us before we have cleaned up.
@@ -37,7 +37,7 @@ func onSignal(ctx context.Context, quit func(code int)) (_ context.Context, stop
 				if n, ok := sig.(syscall.Signal); ok {
 					number = int(n)
 				}
-				s := &signalled{name: sig.String(), number: number}
+				s := &signaled{name: sig.String(), number: number}
 				if told {
 					quit(s.exitCode())
 				}

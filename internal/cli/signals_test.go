@@ -397,7 +397,7 @@ func TestOnSignalCancelsFirstAndQuitsThen(t *testing.T) {
 	raise(syscall.SIGPIPE) // says nothing
 	raise(syscall.SIGTERM)
 	<-ctx.Done()
-	var told *signalled
+	var told *signaled
 	if !errors.As(context.Cause(ctx), &told) || told.exitCode() != 143 {
 		t.Fatalf("the cause is %v, want SIGTERM", context.Cause(ctx))
 	}

@@ -72,7 +72,7 @@ func TestVerdict(t *testing.T) {
 		{"success", opts, fumehood.Result{Outcome: fumehood.Exited}, 0, ""},
 		{"failure", opts, fumehood.Result{Outcome: fumehood.Exited, ExitCode: 3}, 3, ""},
 		{"its own 124", opts, fumehood.Result{Outcome: fumehood.Exited, ExitCode: 124}, 124, ""},
-		{"signal", opts, fumehood.Result{Outcome: fumehood.Signalled, ExitCode: 139, Signal: 11}, 139, ""},
+		{"signal", opts, fumehood.Result{Outcome: fumehood.Signaled, ExitCode: 139, Signal: 11}, 139, ""},
 		{"timeout", opts, fumehood.Result{Outcome: fumehood.TimedOut, ExitCode: -1}, 124, "the command timed out after 1s"},
 		{"memory", opts, fumehood.Result{Outcome: fumehood.OutOfMemory, ExitCode: 137}, 137, "the command was killed: out of memory (limit 64MiB)"},
 		{"memory of the machine", unlimited, fumehood.Result{Outcome: fumehood.OutOfMemory, ExitCode: 137}, 137, "the command was killed: out of memory (no limit is set, so the machine's memory ran out)"},
@@ -109,7 +109,7 @@ func TestFinishMarksEveryLine(t *testing.T) {
 
 func TestFinishTellsASignalFromAFailure(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(&signalled{name: "interrupt", number: 2})
+	cancel(&signaled{name: "interrupt", number: 2})
 	for err, want := range map[error]int{
 		&fumehood.Error{Op: "exec", Class: fumehood.ErrCancelled}:   130,
 		fmt.Errorf("read: %w", context.Canceled):                    130,
@@ -301,7 +301,7 @@ caches: left (a cache)
 func TestReportObjectHasAllFields(t *testing.T) {
 	var out bytes.Buffer
 	r := report{sandbox: "s", image: "i", start: 1500 * time.Microsecond, result: &fumehood.Result{
-		Outcome: fumehood.Signalled, ExitCode: 139, Signal: 11, Wall: time.Second, Unkilled: true,
+		Outcome: fumehood.Signaled, ExitCode: 139, Signal: 11, Wall: time.Second, Unkilled: true,
 		Stdout: fumehood.Output{Bytes: []byte("tail"), Total: 10}, Stderr: fumehood.Output{Bytes: []byte{0xff}, Total: 1},
 	}}
 	if err := r.write(&out, &fumehood.Error{Op: "copy", Class: fumehood.ErrNotFound, Hint: "look"}); err != nil {
@@ -316,7 +316,7 @@ func TestReportObjectHasAllFields(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `{"error":{"class":"not-found","hint":"look","message":"copy: not found (look)"},"exit_code":139,"image":"i",` +
-		`"outcome":"signalled","sandbox":"s","signal":11,"start_ms":1.5,` +
+		`"outcome":"signaled","sandbox":"s","signal":11,"start_ms":1.5,` +
 		`"stderr":{"base64":"/w==","bytes":1,"text":"�","truncated":false},` +
 		`"stdout":{"bytes":10,"text":"tail","truncated":true},"unkilled":true,"wall_ms":1000}`
 	if string(compact) != want {

@@ -148,7 +148,7 @@ func TestTheGuestForArm64RunsCommandsAndMovesFiles(t *testing.T) {
 			t.Errorf("got %+v, %q", exit, out)
 		}
 	}
-	if exit, _ := run(fumehood.Cmd{Args: []string{"sh", "-c", "kill -TERM $$"}}); exit.Outcome != fumehood.Signalled || exit.Signal != 15 {
+	if exit, _ := run(fumehood.Cmd{Args: []string{"sh", "-c", "kill -TERM $$"}}); exit.Outcome != fumehood.Signaled || exit.Signal != 15 {
 		t.Errorf("got %+v", exit)
 	}
 	if p, err := guest.Exec(ctx, fumehood.Cmd{Args: []string{"/no/such/program"}}, false, nil); err != nil {
@@ -167,7 +167,7 @@ func TestTheGuestForArm64RunsCommandsAndMovesFiles(t *testing.T) {
 	if !p.Kill(ctx) {
 		t.Error("the command could not be killed")
 	}
-	if exit, err := p.Wait(ctx); err != nil || exit.Outcome != fumehood.Signalled || exit.Signal != 9 {
+	if exit, err := p.Wait(ctx); err != nil || exit.Outcome != fumehood.Signaled || exit.Signal != 9 {
 		t.Errorf("got %+v, %v", exit, err)
 	}
 

@@ -270,7 +270,7 @@ var detachedPromises = []promise{
 			t.Fatal(err)
 		}
 		soon(t, "the command has ended", func() {
-			if res, err := p.Wait(t.Context()); err != nil || res.Outcome != fumehood.Lost && res.Outcome != fumehood.Signalled {
+			if res, err := p.Wait(t.Context()); err != nil || res.Outcome != fumehood.Lost && res.Outcome != fumehood.Signaled {
 				t.Errorf("got %+v, %v", res, err)
 			}
 		})

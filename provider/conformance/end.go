@@ -90,7 +90,7 @@ var endPromises = []promise{
 		p := c.Start(t, c.Probe("print", "before", probe.Then, "append", c.Path("running"), "x", probe.Then, "sleep", "10m"))
 		c.Exists(t, "running")
 		res := kill(t, p)
-		if res.Outcome != fumehood.Signalled || res.Signal != 9 && res.Signal != 15 || res.ExitCode != 128+res.Signal {
+		if res.Outcome != fumehood.Signaled || res.Signal != 9 && res.Signal != 15 || res.ExitCode != 128+res.Signal {
 			t.Errorf("got %s, code %d, signal %d", res.Outcome, res.ExitCode, res.Signal)
 		}
 		wantOutput(t, "stdout", res.Stdout, "before")

@@ -36,7 +36,7 @@ var execPromises = []promise{
 	{name: "a program that a signal ended is told from one that exited", check: func(t *testing.T, c *Case) {
 		for _, sig := range []int{15, 9} {
 			res := c.Exec(t, c.Probe("print", "before", probe.Then, "raise", strconv.Itoa(sig)))
-			if res.Outcome != fumehood.Signalled || res.ExitCode != 128+sig || res.Signal != sig {
+			if res.Outcome != fumehood.Signaled || res.ExitCode != 128+sig || res.Signal != sig {
 				t.Errorf("signal %d came back as %s, code %d, signal %d", sig, res.Outcome, res.ExitCode, res.Signal)
 			}
 			wantOutput(t, "stdout", res.Stdout, "before")

@@ -22,7 +22,7 @@ var processPromises = []promise{
 		p := c.Start(t, c.Probe("print", "ready\n", probe.Then, "sleep", "10m"))
 		signalWhenReady(t, p, 15)
 		res, err := p.Wait(t.Context())
-		if err != nil || res.Outcome != fumehood.Signalled || res.Signal != 15 || res.ExitCode != 143 {
+		if err != nil || res.Outcome != fumehood.Signaled || res.Signal != 15 || res.ExitCode != 143 {
 			t.Errorf("got %+v, %v", res, err)
 		}
 	}},

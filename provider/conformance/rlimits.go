@@ -180,7 +180,7 @@ var rlimitPromises = []promise{
 
 func wantSignal(t *testing.T, res *fumehood.Result, sig int) {
 	t.Helper()
-	if res.Outcome != fumehood.Signalled || res.Signal != sig || res.ExitCode != 128+sig {
+	if res.Outcome != fumehood.Signaled || res.Signal != sig || res.ExitCode != 128+sig {
 		t.Fatalf("got %s, code %d, signal %d, stderr %.300q, want signal %d", res.Outcome, res.ExitCode, res.Signal, res.Stderr.Text(), sig)
 	}
 }

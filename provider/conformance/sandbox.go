@@ -121,8 +121,8 @@ func endedWith(t *testing.T, p *fumehood.Process) {
 		if !errors.Is(fumehood.ClassOf(err), fumehood.ErrUnavailable) {
 			t.Errorf("got %v, want an ErrUnavailable or a result", err)
 		}
-	case res.Outcome != fumehood.Lost && res.Outcome != fumehood.Signalled:
-		t.Errorf("got %+v, want it lost or signalled", res)
+	case res.Outcome != fumehood.Lost && res.Outcome != fumehood.Signaled:
+		t.Errorf("got %+v, want it lost or signaled", res)
 	case string(res.Stdout.Bytes) != "running":
 		t.Errorf("what it printed came as %q", res.Stdout.Bytes)
 	}

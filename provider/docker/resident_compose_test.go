@@ -140,7 +140,7 @@ func TestOfManyWhoStartAResidentGuestOneDoes(t *testing.T) {
 			if err := d.Signal(t.Context(), 9); err != nil {
 				t.Error(err)
 			}
-			if res, err := d.Wait(t.Context()); err != nil || res.Outcome != fumehood.Signalled {
+			if res, err := d.Wait(t.Context()); err != nil || res.Outcome != fumehood.Signaled {
 				t.Errorf("%+v, %v", res, err)
 			}
 		})

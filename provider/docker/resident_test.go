@@ -154,7 +154,7 @@ func TestADetachedCommandIsFoundAgainByALaterProcess(t *testing.T) {
 	}
 }
 
-func TestDetachedCommandsAreSignalledAndKilledByALaterProcess(t *testing.T) {
+func TestDetachedCommandsAreSignaledAndKilledByALaterProcess(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	sb := keep(t, p, fumehood.Spec{Image: debian})
@@ -197,13 +197,13 @@ func TestDetachedCommandsAreSignalledAndKilledByALaterProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	if res, err := d.Wait(t.Context()); err != nil || res.ExitCode != 4 || res.Stdout.Text() != "ready\ncaught\n" {
-		t.Errorf("signalled: %+v, %v", res, err)
+		t.Errorf("signaled: %+v, %v", res, err)
 	}
 	d = rejoined(t, again, ids["kill"])
 	if err := d.Kill(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if res, err := d.Wait(t.Context()); err != nil || res.Outcome != fumehood.Signalled || res.Unkilled {
+	if res, err := d.Wait(t.Context()); err != nil || res.Outcome != fumehood.Signaled || res.Unkilled {
 		t.Errorf("killed: %+v, %v", res, err)
 	}
 	d = rejoined(t, again, ids["wall"])
@@ -596,7 +596,7 @@ func TestADetachedCommandIsReachedAgainAfterItsConnectionBroke(t *testing.T) {
 	if err := again.Kill(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if res, err := again.Wait(t.Context()); err != nil || res.Outcome != fumehood.Signalled {
+	if res, err := again.Wait(t.Context()); err != nil || res.Outcome != fumehood.Signaled {
 		t.Errorf("got %+v, %v", res, err)
 	}
 	if err := again.Forget(t.Context()); err != nil {

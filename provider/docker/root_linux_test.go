@@ -52,7 +52,7 @@ services: {default: {image: fumehood-test/python, user: tester, command: python3
 			if t.Failed() {
 				return // nothing may have ended it
 			}
-			if res, err := theirs.Wait(t.Context()); err != nil || res.Outcome != fumehood.Signalled || res.Signal != 9 {
+			if res, err := theirs.Wait(t.Context()); err != nil || res.Outcome != fumehood.Signaled || res.Signal != 9 {
 				t.Errorf("its user's process: %+v, %v", res, err)
 			}
 			res, err := as.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", capabilities}})

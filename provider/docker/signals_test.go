@@ -108,7 +108,7 @@ func TestADeepTreeIsKilledToItsLastProcess(t *testing.T) {
 	if err := p.Kill(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if res, err := p.Wait(t.Context()); err != nil || res.Outcome != fumehood.Signalled || res.Unkilled {
+	if res, err := p.Wait(t.Context()); err != nil || res.Outcome != fumehood.Signaled || res.Unkilled {
 		t.Errorf("%+v, %v", res, err)
 	}
 	t.Logf("200 processes, each the parent of the next, were killed in %v", time.Since(began))

@@ -201,7 +201,7 @@ func TestAKillEndsEveryTreeToTheLastProcess(t *testing.T) {
 				}
 				took = append(took, time.Since(began))
 				res, err := proc.Wait(t.Context())
-				if err != nil || res.Outcome != fumehood.Signalled || res.Signal != 9 || res.Unkilled {
+				if err != nil || res.Outcome != fumehood.Signaled || res.Signal != 9 || res.Unkilled {
 					t.Errorf("round %d: %+v, %v", round, res, err)
 				}
 				if left := o.others(known); len(left) != 0 {

@@ -67,7 +67,7 @@ var (
 			if err := p.Kill(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if res, err := p.Wait(t.Context()); err != nil || res.Outcome != fumehood.Signalled || !res.Unkilled {
+			if res, err := p.Wait(t.Context()); err != nil || res.Outcome != fumehood.Signaled || !res.Unkilled {
 				t.Errorf("got %+v, %v", res, err)
 			}
 			onlyTheGroupEnded(t, c)

@@ -64,7 +64,7 @@ func exitOf(state *os.ProcessState) fumehood.Exit {
 	ws, ok := state.Sys().(syscall.WaitStatus)
 	if ok && ws.Signaled() {
 		sig := linuxSignal(ws.Signal())
-		return fumehood.Exit{Outcome: fumehood.Signalled, Code: 128 + sig, Signal: sig}
+		return fumehood.Exit{Outcome: fumehood.Signaled, Code: 128 + sig, Signal: sig}
 	}
 	return fumehood.Exit{Outcome: fumehood.Exited, Code: state.ExitCode()}
 }

@@ -419,10 +419,10 @@ func (p *Process) Wait(context.Context) (fumehood.Exit, error) {
 	case e.Signal == 9 && e.OOMKills > 0:
 		exit.Outcome = fumehood.OutOfMemory
 	case e.Signal > 0:
-		exit.Outcome = fumehood.Signalled
+		exit.Outcome = fumehood.Signaled
 	}
 	exit.Inside = e.Lost && exit.Outcome == fumehood.Lost // the guest itself lives, and tells it
-	if exit.Outcome != fumehood.Signalled {
+	if exit.Outcome != fumehood.Signaled {
 		exit.Signal = 0
 	}
 	return exit, nil

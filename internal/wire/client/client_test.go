@@ -279,7 +279,7 @@ func TestAResultTellsWhatSurvivedWhoeverKilled(t *testing.T) {
 	}{
 		"no survivor":              {`"code":-1,"lost":true,"totals":[0,0]`, fumehood.Exit{Outcome: fumehood.Lost}},
 		"of a dead supervisor":     {`"code":-1,"lost":true,"totals":[0,0],"survivors":2`, fumehood.Exit{Outcome: fumehood.Lost, Unkilled: true}},
-		"of a kill by the guest's": {`"code":137,"signal":9,"totals":[0,0],"survivors":1`, fumehood.Exit{Outcome: fumehood.Signalled, Unkilled: true}},
+		"of a kill by the guest's": {`"code":137,"signal":9,"totals":[0,0],"survivors":1`, fumehood.Exit{Outcome: fumehood.Signaled, Unkilled: true}},
 	} {
 		g, f := newFake(t)
 		p := begin(t, g, f, command)

@@ -86,7 +86,7 @@ func FuzzClient(f *testing.F) {
 				exit, err = p.Wait(t.Context())
 				p.Kill(t.Context())
 			}
-			switch known := []fumehood.Outcome{fumehood.Exited, fumehood.Signalled, fumehood.OutOfMemory, fumehood.Lost}; {
+			switch known := []fumehood.Outcome{fumehood.Exited, fumehood.Signaled, fumehood.OutOfMemory, fumehood.Lost}; {
 			case err != nil && fumehood.ClassOf(err) == nil:
 				t.Errorf("an error of no class: %v", err)
 			case err == nil && !slices.Contains(known, exit.Outcome):

@@ -136,9 +136,9 @@ func TestHowACommandEndedIsPassedOn(t *testing.T) {
 	}{
 		"a code":             {`"code":137,"totals":[0,0]`, fumehood.Exit{Outcome: fumehood.Exited, Code: 137}},
 		"a code and a kill":  {`"code":137,"totals":[0,0],"oom_kills":1`, fumehood.Exit{Outcome: fumehood.Exited, Code: 137}},
-		"a signal":           {`"code":137,"signal":9,"totals":[0,0]`, fumehood.Exit{Outcome: fumehood.Signalled, Code: 137, Signal: 9}},
+		"a signal":           {`"code":137,"signal":9,"totals":[0,0]`, fumehood.Exit{Outcome: fumehood.Signaled, Code: 137, Signal: 9}},
 		"out of memory":      {`"code":137,"signal":9,"totals":[0,0],"oom_kills":1`, fumehood.Exit{Outcome: fumehood.OutOfMemory, Code: 137}},
-		"a signal otherwise": {`"code":143,"signal":15,"totals":[0,0],"oom_kills":1`, fumehood.Exit{Outcome: fumehood.Signalled, Code: 143, Signal: 15}},
+		"a signal otherwise": {`"code":143,"signal":15,"totals":[0,0],"oom_kills":1`, fumehood.Exit{Outcome: fumehood.Signaled, Code: 143, Signal: 15}},
 		"lost":               {`"code":-1,"lost":true,"totals":[0,0]`, fumehood.Exit{Outcome: fumehood.Lost, Code: -1}},
 	} {
 		g, f := newFake(t)

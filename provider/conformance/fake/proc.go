@@ -115,7 +115,7 @@ func (p *Proc) signal(sig int) {
 	case deaf, sig == 0, slices.Contains(harmless, sig):
 		return
 	}
-	p.end(fumehood.Exit{Outcome: fumehood.Signalled, Code: 128 + sig, Signal: sig}, fmt.Errorf("signal %d", sig))
+	p.end(fumehood.Exit{Outcome: fumehood.Signaled, Code: 128 + sig, Signal: sig}, fmt.Errorf("signal %d", sig))
 }
 
 // alive fails when the program has been ended.
