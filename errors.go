@@ -80,7 +80,7 @@ var (
 	// ErrNotExecutable: the file is there and may not be executed, or is no program.
 	ErrNotExecutable error = &class{code: CodeNotExecutable, text: "program not executable", wider: ErrNotStarted}
 	// ErrDirNotFound: the working directory does not exist or cannot be entered.
-	ErrDirNotFound error = &class{code: CodeDirNotFound, text: "working directory not found", wider: ErrNotStarted, standard: fs.ErrNotExist}
+	ErrDirNotFound error = &class{code: CodeDirNotFound, text: "working directory not found", wider: ErrNotStarted}
 	// ErrUserNotFound: the user or group is unknown in the service. File operations have it too.
 	ErrUserNotFound error = &class{code: CodeUserNotFound, text: "user not found", wider: ErrNotStarted}
 )

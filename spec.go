@@ -17,7 +17,7 @@ import (
 
 // Spec says what sandbox to start. The zero value starts the provider's default image with no network
 // and the default limits. It encodes to JSON and back, but for Journal and Logger; times are numbers of milliseconds there, whose
-// names end in "_ms", and exact up to 100 days.
+// names end in "_ms", and exact up to 99 days.
 type Spec struct {
 	// Name names the sandbox, and its Compose project under docker. Empty means a generated one,
 	// "fumehood-" and 12 random characters.

@@ -74,7 +74,8 @@ type Options struct {
 	Progress func(task.Progress)
 	// Recorded is told each result once it is in the run's folder, in the order in which attempts end. An error ends Run.
 	Recorded func(*task.SampleResult) error
-	// Ended is told the report when all attempts have ended, before the provider is closed. Its error is returned. It may be nil.
+	// Ended is told the report when all attempts have ended and the run is whole, before the provider is closed. Its error is
+	// returned. It may be nil.
 	Ended func(*Report) error
 	// Logger logs what the user should know of: what is loosened, attempts that are made again. Nil logs nothing.
 	Logger *slog.Logger
@@ -159,11 +160,10 @@ func attempt(ctx context.Context, what task.Options, how task.RunOptions, r *run
 	if report.Summary, err = r.Finish(); err == nil && failed != nil && report.Summary.Recorded == 0 && opts.Resume == "" {
 		report.Dir, err = "", r.Discard() // there is nothing to go on with
 	}
-	err = errors.Join(failed, err)
-	if opts.Ended != nil {
-		err = errors.Join(err, opts.Ended(&report))
+	if err == nil && opts.Ended != nil {
+		err = opts.Ended(&report)
 	}
-	return report, err
+	return report, errors.Join(failed, err)
 }
 
 // record records results as they come, and tells of them. Where it cannot, it ends the run.
@@ -200,20 +200,18 @@ func read(file string, opts Options) (*taskfile.File, error) {
 }
 
 // hiddenRuns are the folders of runs that no image may have: those in the task's folder, that of this run, and all of dir,
-// where new ones go, unless the task lies in it.
+// where new ones go; where the task lies in dir, the runs in it.
 func hiddenRuns(f *taskfile.File, dir, run string) ([]string, error) {
 	if f.Provider() == spec.TypeLocal { // which builds none
 		return nil, nil
 	}
 	folder := filepath.Dir(f.File)
+	if hostpath.Contains(dir, folder) {
+		hidden, err := runs.Below(dir)
+		return append(hidden, run), err
+	}
 	hidden, err := runs.Below(folder)
-	if err != nil {
-		return nil, err
-	}
-	if !hostpath.Contains(dir, folder) {
-		hidden = append(hidden, dir)
-	}
-	return append(hidden, run), nil
+	return append(hidden, dir, run), err
 }
 
 // choose returns the samples with the ids, or all, in the order of the task, but at most so many; 0 means all.

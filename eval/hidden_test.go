@@ -16,7 +16,7 @@ func TestFoldersOfRunsAreHiddenFromImages(t *testing.T) {
 	in := func(names ...string) string { return filepath.Join(append([]string{dir}, names...)...) }
 	for name, text := range map[string]string{
 		"tasks/task.yaml": "{name: t, command: [a], samples: [{id: x}]}", "tasks/old/run.json": "{}", "tasks/old/task.yaml": "", "tasks/old/results.jsonl": "",
-		"tasks/data/in": "",
+		"tasks/data/in": "", "before/run.json": "{}", "before/results.jsonl": "",
 	} {
 		if err := os.MkdirAll(filepath.Dir(in(name)), 0o700); err != nil {
 			t.Fatal(err)
@@ -35,7 +35,7 @@ func TestFoldersOfRunsAreHiddenFromImages(t *testing.T) {
 	}{
 		{in("runs"), in("runs/new"), []string{in("tasks/old"), in("runs"), in("runs/new")}},
 		{in("tasks/runs"), in("tasks/runs/new"), []string{in("tasks/old"), in("tasks/runs"), in("tasks/runs/new")}},
-		{dir, in("new"), []string{in("tasks/old"), in("new")}}, // the task lies in it
+		{dir, in("new"), []string{in("before"), in("tasks/old"), in("new")}}, // the task lies in it
 	} {
 		if got, err := hiddenRuns(f, c.dir, c.run); err != nil || !slices.Equal(got, c.want) {
 			t.Errorf("of %s: got %q, %v, want %q", c.run, got, err, c.want)

@@ -27,7 +27,7 @@ func (a *Attempt) Beside(ctx context.Context, what fumehood.Spec, f func(context
 	err := r.room.Acquire(ctx, 1)
 	a.limit.resume()
 	if err != nil {
-		return failed(ctx, op, context.Cause(ctx))
+		return failed(ctx, op, fumehood.Ended(ctx))
 	}
 	defer r.room.Release(1)
 	if i := slices.IndexFunc(a.Sample.Others, func(other fumehood.Spec) bool { return reflect.DeepEqual(other, what) }); i >= 0 {

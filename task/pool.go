@@ -189,7 +189,7 @@ func (p *pool) launch(ctx context.Context, s *shelf) (*fumehood.Sandbox, error) 
 	case p.starts <- struct{}{}:
 		defer func() { <-p.starts }()
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return nil, fumehood.Ended(ctx)
 	}
 	return p.task.launch(ctx, "start a sandbox ahead", s.spec)
 }

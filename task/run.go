@@ -238,7 +238,7 @@ func (r *run) all(outer context.Context, yield func(SampleResult, error) bool) {
 	}
 	err := finish()
 	if outer.Err() != nil && (cancelled || len(r.jobs) > 0) {
-		cause := fmt.Errorf("%w, with %d attempts not begun", context.Cause(outer), len(r.jobs))
+		cause := fmt.Errorf("%w, with %d attempts not begun", fumehood.Ended(outer), len(r.jobs))
 		err = &fumehood.Error{Op: "run task " + r.task.opts.Name, Class: fumehood.ErrCancelled, Err: errors.Join(cause, err)}
 	}
 	if err != nil {

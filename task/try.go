@@ -104,7 +104,7 @@ func (r *run) launch(ctx context.Context, op string, what fumehood.Spec) (*fumeh
 	case r.starts <- struct{}{}:
 		defer func() { <-r.starts }()
 	case <-ctx.Done():
-		return nil, failed(ctx, op, context.Cause(ctx))
+		return nil, failed(ctx, op, fumehood.Ended(ctx))
 	}
 	return r.task.launch(ctx, op, what)
 }

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,15 +64,23 @@ func TestTheLineOfATerminalGivesWay(t *testing.T) {
 
 func TestWhatIsTrueOfEachSandboxIsSaidOnce(t *testing.T) {
 	var out bytes.Buffer
-	log := slog.New(&onceHandler{newLogHandler(&out, slog.LevelInfo), &sync.Map{}})
+	log := slog.New(newOnceHandler(newLogHandler(&out, slog.LevelInfo)))
 	for _, name := range []string{"one", "two"} {
 		log.Info("it has no network", "sandbox", name, "because", "it has none")
 		log.Warn("it is slow", "sandbox", name)
 	}
 	log.With("task", "sums").Info("it has no network")
+	for _, name := range []string{"one", "two"} {
+		of := log.With("sandbox", name, "service", "web")
+		of.Info("it is reached slowly")
+		of.Warn("its guest has died")
+	}
 	want := `fumehood: it has no network (because=it has none)
 fumehood: warning: it is slow (sandbox=one)
 fumehood: warning: it is slow (sandbox=two)
+fumehood: it is reached slowly (service=web)
+fumehood: warning: its guest has died (sandbox=one, service=web)
+fumehood: warning: its guest has died (sandbox=two, service=web)
 `
 	if got := out.String(); got != want {
 		t.Errorf("it says\n%s\nand not\n%s", got, want)

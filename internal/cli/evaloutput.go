@@ -28,14 +28,14 @@ type evalOutput struct {
 func (a *commandLine) newEvalOutput(asJSON bool) *evalOutput {
 	o := &evalOutput{app: a, errw: a.Err}
 	if asJSON {
-		a.log = slog.New(&onceHandler{a.logHandler(), &sync.Map{}})
+		a.log = slog.New(newOnceHandler(a.logHandler()))
 		o.events = json.NewEncoder(forPeople(a.Out))
 		o.events.SetEscapeHTML(false)
 		return o
 	}
 	o.people = newEvalProgress(a.Err)
 	a.Err = o.people
-	a.log = slog.New(&onceHandler{a.logHandler(), &sync.Map{}})
+	a.log = slog.New(newOnceHandler(a.logHandler()))
 	return o
 }
 
@@ -169,9 +169,12 @@ func (o *evalOutput) kept(all []task.Kept) error {
 // onceHandler passes on each text of a record once, but for warnings: what is worth knowing of one sandbox is no news of
 // the next.
 type onceHandler struct {
-	slog.Handler
-	said *sync.Map // texts
+	slog.Handler              // of warnings, which name their sandbox
+	once         slog.Handler // of what is said once
+	said         *sync.Map    // texts
 }
+
+func newOnceHandler(h slog.Handler) *onceHandler { return &onceHandler{h, h, &sync.Map{}} }
 
 // Handle passes a record on, without the name of the sandbox that was the first.
 func (h *onceHandler) Handle(ctx context.Context, r slog.Record) error {
@@ -188,13 +191,13 @@ func (h *onceHandler) Handle(ctx context.Context, r slog.Record) error {
 		}
 		return true
 	})
-	return h.Handler.Handle(ctx, of)
+	return h.once.Handle(ctx, of)
 }
 
-// WithAttrs returns a handler that adds attributes to each record, but for the name of a sandbox.
+// WithAttrs returns a handler that adds attributes to each record.
 func (h *onceHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	attrs = slices.DeleteFunc(slices.Clone(attrs), func(a slog.Attr) bool { return a.Key == "sandbox" })
-	return &onceHandler{h.Handler.WithAttrs(attrs), h.said}
+	common := slices.DeleteFunc(slices.Clone(attrs), func(a slog.Attr) bool { return a.Key == "sandbox" })
+	return &onceHandler{h.Handler.WithAttrs(attrs), h.once.WithAttrs(common), h.said}
 }
 
 // WithGroup ignores groups, as the handler below does.

@@ -24,6 +24,7 @@ import (
 type host struct {
 	state    State
 	death    Death
+	stopped  bool  // its guests
 	mute     bool  // its guests do not answer
 	distrust error // of its guests
 	lacks    bool  // they are root without capabilities, unless empowered
@@ -64,7 +65,7 @@ func (h *host) start(lacks bool) *exec {
 	defer h.mu.Unlock()
 	ours, pipe := net.Pipe()
 	theirs := buffer(pipe)
-	e := &exec{Conn: ours, theirs: theirs, swept: wire.Swept{User: 7, Began: uint64(10 * (len(h.execs) + 1)), Lacks: lacks}}
+	e := &exec{stopped: h.stopped, Conn: ours, theirs: theirs, swept: wire.Swept{User: 7, Began: uint64(10 * (len(h.execs) + 1)), Lacks: lacks}}
 	h.execs = append(h.execs, e)
 	if h.mute {
 		go func() {
@@ -147,10 +148,18 @@ func (e *exec) end(code int) {
 	_ = e.theirs.Close()
 }
 
-func (e *exec) Complaint() string                                 { return "so it complains" }
-func (e *exec) Wait(context.Context) (fumehood.Exit, error)       { return fumehood.Exit{}, nil }
-func (e *exec) Ended(context.Context, time.Duration) (int, error) { return e.code, nil }
-func (e *exec) Stopped(context.Context) (bool, error)             { return e.stopped, nil }
+func (e *exec) Complaint() string                           { return "so it complains" }
+func (e *exec) Wait(context.Context) (fumehood.Exit, error) { return fumehood.Exit{}, nil }
+func (e *exec) Stopped(context.Context) (bool, error)       { return e.stopped, nil }
+
+// Ended is at once, but for who is stopped.
+func (e *exec) Ended(_ context.Context, within time.Duration) (int, error) {
+	if e.stopped {
+		<-time.After(within)
+		return -1, nil
+	}
+	return e.code, nil
+}
 
 // managed is a manager of such guests.
 func managed(t *testing.T, h *host) *Manager {
@@ -246,6 +255,20 @@ func TestAGuestThatDoesNotAnswerIsLookedAt(t *testing.T) {
 		_, err := m.Own(t.Context())
 		if !errors.Is(err, fumehood.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), "does not answer after 1m0s") || !strings.Contains(fmt.Sprint(err), "it looks bad") || time.Since(began) != time.Minute {
 			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+	})
+}
+
+// Who stops each new guest has broken the sandbox; it is no failure of ours.
+func TestAGuestThatIsStoppedWhileItStartsIsBrokenFromInside(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := &host{mute: true, stopped: true}
+		m := managed(t, h)
+		defer m.Close()
+		_, err := m.Of(t.Context(), "user")
+		if !errors.Is(err, fumehood.ErrBroken) || !strings.Contains(fmt.Sprint(err), "the guest was stopped in the sandbox") || strings.Count(fmt.Sprint(err), "does not answer") != 1 {
+			t.Errorf("got %v", err)
 		}
 	})
 }

@@ -291,7 +291,7 @@ func commandsCheck(ctx context.Context, sb *fumehood.Sandbox) Check {
 		c.cmd.Args, c.cmd.Wall = selfTestArgs, selfTestWithin
 		res, err := runOnce(ctx, sb, c.cmd, c.live)
 		if err == nil && res.Outcome != fumehood.Exited {
-			err = fmt.Errorf("it %s", res.Outcome)
+			err = fmt.Errorf("it %s", inWords(res.Outcome))
 			if res.Outcome == fumehood.TimedOut {
 				err = fmt.Errorf("it has not ended within %v", selfTestWithin)
 			}
@@ -315,13 +315,26 @@ func runOnce(ctx context.Context, sb *fumehood.Sandbox, cmd fumehood.Cmd, live b
 	return p.Wait(ctx)
 }
 
+// inWords is an outcome that is not Exited, after "it".
+func inWords(o fumehood.Outcome) string {
+	switch o {
+	case fumehood.TimedOut:
+		return "has timed out"
+	case fumehood.OutOfMemory:
+		return "has run out of memory"
+	case fumehood.Signaled:
+		return "was ended by a signal"
+	}
+	return "is " + string(o)
+}
+
 func isolationCheck(res *fumehood.Result, err error) Check {
 	const name = "isolation"
 	switch {
 	case err != nil:
 		return failed(name, err)
 	case res.Outcome != fumehood.Exited:
-		return Check{Name: name, Status: Fail, Detail: fmt.Sprintf("the command in the sandbox %s", res.Outcome)}
+		return Check{Name: name, Status: Fail, Detail: fmt.Sprintf("the command in the sandbox %s", inWords(res.Outcome))}
 	case !res.Success():
 		return Check{Name: name, Status: Fail, Detail: "a sandbox without a network has one: " + strings.ReplaceAll(strings.TrimSpace(res.Stdout.Text()), "\n", "; ")}
 	}

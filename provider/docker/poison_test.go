@@ -166,7 +166,6 @@ func TestGuest_poisoned(t *testing.T) {
 	}
 }
 
-// TestCleanup_foreign has containers and volumes whose labels say that they are a dead owner's, or a kept sandbox.
 // An image can give its containers any label. What a sandbox is for, its own labels say alone.
 func TestTheLabelsOfAnImageAreNotThoseOfItsSandboxes(t *testing.T) {
 	t.Parallel()
@@ -196,6 +195,7 @@ func TestTheLabelsOfAnImageAreNotThoseOfItsSandboxes(t *testing.T) {
 	}
 }
 
+// TestCleanup_foreign has containers and volumes whose labels say that they are a dead owner's, or a kept sandbox.
 func TestCleanup_foreign(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

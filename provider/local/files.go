@@ -250,7 +250,7 @@ type source struct {
 
 func (s *source) Read(p []byte) (int, error) {
 	if s.ctx.Err() != nil {
-		s.err = &fumehood.Error{Class: fumehood.ErrCancelled, Err: context.Cause(s.ctx)}
+		s.err = &fumehood.Error{Class: fumehood.ErrCancelled, Err: fumehood.Ended(s.ctx)}
 		return 0, s.err
 	}
 	n, err := s.r.Read(p)

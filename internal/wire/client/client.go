@@ -44,7 +44,7 @@ func (g *Guest) Ready(ctx context.Context) error {
 		return nil
 	}
 	if ctx.Err() != nil {
-		return &fumehood.Error{Class: fumehood.ErrCancelled, Err: fumehood.Ended(ctx)}
+		return &fumehood.Error{Class: fumehood.ErrCancelled, Err: context.Cause(ctx)}
 	}
 	return g.lost(g.first.Err())
 }

@@ -46,7 +46,7 @@ func (g *Guest) connect(ctx context.Context, request wire.Request) (*Conn, error
 	ev, err := s.Receive()
 	switch {
 	case !stop():
-		err = &fumehood.Error{Class: fumehood.ErrCancelled, Err: fumehood.Ended(ctx)}
+		err = &fumehood.Error{Class: fumehood.ErrCancelled, Err: context.Cause(ctx)}
 	case err != nil && !errors.Is(err, wire.ErrProtocol):
 		err = g.lost(err)
 	case err != nil:

@@ -81,7 +81,7 @@ func (g *Guest) ask(ctx context.Context, r wire.Request, answer any) error {
 func (g *Guest) unanswered(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
-		return &fumehood.Error{Class: fumehood.ErrCancelled, Err: fumehood.Ended(ctx)}
+		return &fumehood.Error{Class: fumehood.ErrCancelled, Err: context.Cause(ctx)}
 	case errors.Is(err, wire.ErrProtocol):
 		return broken("%w", err)
 	}
