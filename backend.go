@@ -39,7 +39,7 @@ type Backend interface {
 // ServiceBackend runs commands and reaches files in one service. Its commands are validated; its methods
 // may be called by many goroutines at once.
 type ServiceBackend interface {
-	// Start hands cmd over, at most once. When it returns an error, nothing runs. Wall is the caller's
+	// Start hands cmd over, at most once. When it returns an error, nothing runs. Timeout is the caller's
 	// business. With live, out is to get the output as it comes, and all of it; else it suffices that it
 	// gets what the caps keep, and Exit tells the totals; and then Start may return before the command has
 	// started: that nothing runs is an error of Wait. ctx bounds the start only.
@@ -155,15 +155,15 @@ type Exit struct {
 	Outcome Outcome
 	Code    int // the program's own; 128+n for signal n; -1 when lost
 	Signal  int
-	Why     string // the reason, where it is lost
+	Reason  string // the reason, where it is lost
 	Inside  bool   // the reason is something that was done in the sandbox, where it is lost
 	// Totals are the bytes of standard output and error, where the sink did not get them all.
 	Totals *[2]int64
-	// Wall is how long it ran, where the sandbox has measured that; else 0.
-	Wall  time.Duration
-	Usage Usage
-	// Unkilled says that some of its processes could not be killed, where the sandbox was to do that.
-	Unkilled bool
+	// Duration is how long it ran, where the sandbox has measured that; else 0.
+	Duration time.Duration
+	Usage    Usage
+	// Leaked says that some of its processes could not be killed, where the sandbox was to do that.
+	Leaked bool
 }
 
 // Connector is the capability of a ServiceBackend to say how a person gets in.

@@ -45,12 +45,12 @@ type Cmd struct {
 	// its wall limit, or at the latest when the sandbox is closed. Service.Processes lists it until it is
 	// forgotten, for which see Process.Forget. Its output can be followed, but it has no events.
 	// Only with Start. In a sandbox that is kept, by a provider that is an Opener, it outlives the closing too,
-	// and this process: see Service.Rejoin. There it is not for Direct, which is an ErrUnsupported.
+	// and this process: see Service.RefreshProcesses. There it is not for ViaEngine, which is an ErrUnsupported.
 	Detach bool
 
-	// Wall limits the time from start to end on the host's clock; then the command is killed and its
+	// Timeout limits the time from start to end on the host's clock; then the command is killed and its
 	// outcome is TimedOut. 0 means no limit.
-	Wall time.Duration
+	Timeout time.Duration
 	// StdoutCap and StderrCap limit what the Result keeps of each stream, in bytes: the end of the
 	// stream is kept, and Output says how much there was. 0 means DefaultOutputCap, KeepNone nothing.
 	StdoutCap, StderrCap int64
@@ -60,16 +60,16 @@ type Cmd struct {
 	Grace time.Duration
 
 	// KillRest kills what the program has left running when it ends, before the Result comes. Else that lives on until the
-	// sandbox is closed. Where the provider cannot do it the Result says Unkilled.
+	// sandbox is closed. Where the provider cannot do it the Result says Leaked.
 	KillRest bool
 
 	// Rlimits limit each of the command's processes. The zero value sets no limit.
 	Rlimits Rlimits
 
-	// Direct runs the command without the help of anything in the sandbox, where the provider has such
+	// ViaEngine runs the command without the help of anything in the sandbox, where the provider has such
 	// a way: by the Engine's own exec under docker. It is slower and has its limits (docs/promises.md);
 	// it is for a command that must not trust what the code under test may have meddled with.
-	Direct bool
+	ViaEngine bool
 
 	// TTY gives the command a terminal. Both streams come as standard output then.
 	TTY bool
@@ -98,8 +98,8 @@ func (c *Cmd) validate() error {
 	if strings.ContainsRune(c.Dir, 0) || strings.ContainsRune(c.User, 0) {
 		return bad("the working directory or the user contains a NUL byte")
 	}
-	if c.Wall < 0 {
-		return bad("the wall limit %v is negative", c.Wall)
+	if c.Timeout < 0 {
+		return bad("the wall limit %v is negative", c.Timeout)
 	}
 	if c.Grace < NoGrace {
 		return bad("the grace %v is negative", c.Grace)

@@ -27,7 +27,7 @@ func TestWhatIsWrongWithACommand(t *testing.T) {
 		"NUL in a value":        {func(c *Cmd) { c.Env = map[string]string{"A": "secret\x00"} }, "variable A"},
 		"NUL in the directory":  {func(c *Cmd) { c.Dir = "a\x00" }, "directory"},
 		"NUL in the user":       {func(c *Cmd) { c.User = "a\x00" }, "user"},
-		"a negative limit":      {func(c *Cmd) { c.Wall = -1 }, "negative"},
+		"a negative limit":      {func(c *Cmd) { c.Timeout = -1 }, "negative"},
 		"a negative stdout cap": {func(c *Cmd) { c.StdoutCap = -2 }, "negative"},
 		"a negative stderr cap": {func(c *Cmd) { c.StderrCap = -2 }, "negative"},
 		"a negative rlimit":     {func(c *Cmd) { c.Rlimits.OpenFiles = -1 }, "negative"},

@@ -24,7 +24,7 @@ type ProcessInfo struct {
 
 // detached are the detached commands of one service. The zero value is empty.
 type detached struct {
-	joining  sync.Mutex // held by a Rejoin
+	joining  sync.Mutex // held by a RefreshProcesses
 	mu       sync.Mutex
 	last     int
 	starting int // how many are being started
@@ -80,7 +80,7 @@ func (d *detached) remove(id int) {
 
 // Processes lists the service's detached commands, those that run and those that have ended, until they
 // are forgotten, in the order in which they were started. The list stays when the sandbox is closed. What
-// other processes have started in a kept sandbox is listed after a Rejoin.
+// other processes have started in a kept sandbox is listed after a RefreshProcesses.
 func (s *Service) Processes() []*Process {
 	s.detached.mu.Lock()
 	defer s.detached.mu.Unlock()
@@ -131,12 +131,12 @@ func (p *Process) Forget(ctx context.Context) error {
 	return nil
 }
 
-// Rejoin looks up which detached commands a kept sandbox has, so that Processes lists those too that other
+// RefreshProcesses looks up which detached commands a kept sandbox has, so that Processes lists those too that other
 // processes have started, and no more those that others have forgotten. They can be followed, awaited, written
 // to, signaled, killed and forgotten as this process's own; what is held of their output is in the sandbox, and
 // their Results keep at most DefaultOutputCap of it. A sandbox that is not kept, or a provider without this, is
 // an ErrUnsupported.
-func (s *Service) Rejoin(ctx context.Context) error {
+func (s *Service) RefreshProcesses(ctx context.Context) error {
 	const op = "look up processes"
 	if err := s.sb.check(op, s.info.Name); err != nil {
 		return err

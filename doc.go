@@ -8,7 +8,7 @@
 //	sb, err := provider.Start(ctx, fumehood.Spec{Image: "python:3.12-slim"})
 //	if err != nil { ... }
 //	defer sb.Close(ctx)
-//	res, err := sb.Exec(ctx, fumehood.Cmd{Args: []string{"python3", "-c", "print(6*7)"}, Wall: 10 * time.Second})
+//	res, err := sb.Exec(ctx, fumehood.Cmd{Args: []string{"python3", "-c", "print(6*7)"}, Timeout: 10 * time.Second})
 //
 // Two things are never mixed. How a program ended (it exited, was killed by a signal, ran out of time
 // or memory) is a value, the [Result]. How we failed (no daemon, bad configuration, a lost connection)

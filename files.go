@@ -21,11 +21,11 @@ func (s *Service) As(user string) *Service {
 	return &as
 }
 
-// Direct returns the same service as it is reached without the help of anything in the sandbox: every command is as
-// with Cmd.Direct, and files are read and written by the Engine's archive calls under docker, with what these cannot do
+// ViaEngine returns the same service as it is reached without the help of anything in the sandbox: every command is as
+// with Cmd.ViaEngine, and files are read and written by the Engine's archive calls under docker, with what these cannot do
 // (docs/promises.md). It is for what must not trust the code under test. The other providers have no helper in the
 // sandbox for files, and read them as ever.
-func (s *Service) Direct() *Service {
+func (s *Service) ViaEngine() *Service {
 	direct := *s
 	direct.direct = true
 	return &direct
@@ -344,7 +344,7 @@ func (s *Service) Download(ctx context.Context, path string) (_ io.ReadCloser, e
 	return s.content(ctx, r, record, op, path), nil
 }
 
-// files are the service's as its user, or as whoever Direct made it, reaches them.
+// files are the service's as its user, or as whoever ViaEngine made it, reaches them.
 func (s *Service) files() FileBackend {
 	if be, ok := s.be.(DirectFiler); ok && s.direct {
 		return be.DirectFiles(s.user)

@@ -10,7 +10,7 @@ import (
 type Opener interface {
 	// Open returns a kept sandbox. Closing it leaves it: what is to remove it is Cleaner, or its time (Spec.TTL).
 	// An unknown name is an ErrConfig. One whose default service does not run is an ErrUnavailable that tells
-	// how it ended. What of it is other processes' doing, see Service.Rejoin.
+	// how it ended. What of it is other processes' doing, see Service.RefreshProcesses.
 	Open(ctx context.Context, name string) (*Sandbox, error)
 	// Kept lists the kept sandboxes by name.
 	Kept(ctx context.Context) ([]KeptSandbox, error)

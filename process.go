@@ -64,7 +64,7 @@ func (s *Service) handOver(ctx context.Context, cmd Cmd, live bool, f *feed) (_ 
 		return nil, cmd, err
 	}
 	cmd.User = cmp.Or(cmd.User, s.user)
-	cmd.Direct = cmd.Direct || s.direct
+	cmd.ViaEngine = cmd.ViaEngine || s.direct
 	if err := cmd.validate(); err != nil {
 		return nil, cmd, classify(ctx, err, op, s.info.Name, "")
 	}
@@ -96,7 +96,7 @@ func (s *Service) handOver(ctx context.Context, cmd Cmd, live bool, f *feed) (_ 
 	}
 	if be, ok := p.be.(DetachedBackend); ok {
 		be.Gaps(p.gap)
-		cmd.Wall = 0 // the sandbox keeps it
+		cmd.Timeout = 0 // the sandbox keeps it
 	}
 	return p, cmd, nil
 }
@@ -130,8 +130,8 @@ func (p *Process) supervise(ctx context.Context, cmd Cmd) {
 	} else if !cmd.StdinPipe && !cmd.TTY {
 		_ = p.be.CloseStdin() // the command may have ended already
 	}
-	if cmd.Wall > 0 {
-		clock := time.AfterFunc(cmd.Wall-time.Since(p.info.Started), func() { p.kill(ctx, errTimeout) })
+	if cmd.Timeout > 0 {
+		clock := time.AfterFunc(cmd.Timeout-time.Since(p.info.Started), func() { p.kill(ctx, errTimeout) })
 		defer clock.Stop()
 	}
 	defer context.AfterFunc(ctx, func() { p.kill(ctx, cancelled(ctx, "exec", p.svc.info.Name)) })()
@@ -142,7 +142,7 @@ func (p *Process) supervise(ctx context.Context, cmd Cmd) {
 	p.mu.Unlock()
 	p.killing.Wait()
 	if cmd.KillRest && err == nil && !killed && exit.Outcome != Lost && !p.be.Kill(context.WithoutCancel(ctx)) { // where the backend has not done it
-		exit.Unkilled = true
+		exit.Leaked = true
 	}
 	p.finish(ctx, exit, err)
 }
@@ -186,20 +186,20 @@ func (p *Process) finish(ctx context.Context, exit Exit, err error) {
 		p.result = &Result{
 			Outcome: exit.Outcome, ExitCode: exit.Code, Signal: exit.Signal,
 			Stdout: outputOf(p.out[Stdout]), Stderr: outputOf(p.out[Stderr]),
-			Why: exit.Why, Inside: exit.Inside && (why == nil || errors.Is(why, errKilled)), Usage: exit.Usage, Started: p.info.Started, Wall: time.Since(p.info.Started),
-			Unkilled: unkilled || exit.Unkilled,
+			Reason: exit.Reason, Inside: exit.Inside && (why == nil || errors.Is(why, errKilled)), Usage: exit.Usage, Started: p.info.Started, Duration: time.Since(p.info.Started),
+			Leaked: unkilled || exit.Leaked,
 		}
-		if exit.Wall > 0 {
-			p.result.Wall = exit.Wall
+		if exit.Duration > 0 {
+			p.result.Duration = exit.Duration
 		}
 		if t := exit.Totals; t != nil {
 			p.result.Stdout.Total, p.result.Stderr.Total = t[0], t[1]
 		}
 		switch {
 		case errors.Is(why, errTimeout):
-			p.result.Outcome, p.result.ExitCode, p.result.Signal, p.result.Why = TimedOut, -1, 0, ""
+			p.result.Outcome, p.result.ExitCode, p.result.Signal, p.result.Reason = TimedOut, -1, 0, ""
 		case errors.Is(why, errKilled) && exit.Outcome == "":
-			p.result.Outcome, p.result.ExitCode, p.result.Why = Lost, -1, "it was to be killed, which this transport cannot do"
+			p.result.Outcome, p.result.ExitCode, p.result.Reason = Lost, -1, "it was to be killed, which this transport cannot do"
 		}
 	}
 	if p.record != nil {
@@ -355,15 +355,15 @@ func (p *Process) outOfReach() bool {
 }
 
 // Kill ends the command with all its descendants and waits for that. The Result then says how the
-// program ended, which after a kill is Signaled, or Lost with Unkilled where the transport cannot end it.
+// program ended, which after a kill is Signaled, or Lost with Leaked where the transport cannot end it.
 // Of a detached command in a kept sandbox that is Lost because the connection broke it is an ErrUnavailable:
-// it may run on, and is reached again by a Rejoin.
+// it may run on, and is reached again by a RefreshProcesses.
 func (p *Process) Kill(ctx context.Context) error {
 	p.awaited()
 	if p.outOfReach() {
 		return &Error{
 			Op: "kill", Service: p.svc.info.Name, Class: ErrUnavailable, Err: errors.New("the connection to the command was lost, which may run on"),
-			Hint: "look its service's detached commands up again, see Service.Rejoin",
+			Hint: "look its service's detached commands up again, see Service.RefreshProcesses",
 		}
 	}
 	p.kill(ctx, errKilled)

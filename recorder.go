@@ -171,8 +171,8 @@ func (r *Recorder) command(service string, cmd Cmd) (end func(*Result, error)) {
 	c := r.clip(cmd.Env)
 	line := journal.Command{
 		ID: id, Service: c.text(service, maxName), User: c.text(cmd.User, maxName), Dir: c.text(cmd.Dir, maxPath), Args: c.texts(cmd.Args, maxText),
-		Env: c.names(slices.Sorted(maps.Keys(cmd.Env))), Stdin: cmd.Stdin != nil || cmd.StdinPipe, LimitMS: millis(cmd.Wall),
-		Detached: cmd.Detach, Direct: cmd.Direct, TTY: cmd.TTY,
+		Env: c.names(slices.Sorted(maps.Keys(cmd.Env))), Stdin: cmd.Stdin != nil || cmd.StdinPipe, TimeoutMS: millis(cmd.Timeout),
+		Detached: cmd.Detach, ViaEngine: cmd.ViaEngine, TTY: cmd.TTY,
 	}
 	line.Head = r.head("command", c)
 	journal.Log(r.to, &line)
@@ -180,12 +180,12 @@ func (r *Recorder) command(service string, cmd Cmd) (end func(*Result, error)) {
 		c := r.clip(cmd.Env)
 		line := journal.End{ID: id, Service: c.text(service, maxName), MS: millis(time.Since(began)), Error: c.failure(err)}
 		if res != nil {
-			line.Outcome, line.ExitCode, line.Signal, line.Unkilled = string(res.Outcome), &res.ExitCode, res.Signal, res.Unkilled
-			line.Why, line.MS = c.text(res.Why, maxText), millis(res.Wall)
+			line.Outcome, line.ExitCode, line.Signal, line.Leaked = string(res.Outcome), &res.ExitCode, res.Signal, res.Leaked
+			line.Reason, line.MS = c.text(res.Reason, maxText), millis(res.Duration)
 			line.Stdout, line.Stderr = res.Stdout.Total, res.Stderr.Total
 			if u := res.Usage; u != (Usage{}) {
 				line.Usage = &journal.Usage{
-					UserMS: millis(u.User), SystemMS: millis(u.System), MaxRSS: u.MaxRSS, Peak: u.Peak, OOMKills: u.OOMKills, PIDsLimits: u.PIDsLimits,
+					UserMS: millis(u.User), SystemMS: millis(u.System), MaxRSS: u.MaxRSS, MemoryPeak: u.MemoryPeak, OOMKills: u.OOMKills, PIDsLimits: u.PIDsLimits,
 				}
 			}
 		}

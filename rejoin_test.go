@@ -48,7 +48,7 @@ func TestACommandThatIsStartedDuringARejoinStaysListed(t *testing.T) {
 	}
 	start()
 	b.meanwhile = start
-	if err := sb.Rejoin(t.Context()); err != nil {
+	if err := sb.RefreshProcesses(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	// The first is not in the list: another process has forgotten it.

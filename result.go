@@ -31,20 +31,20 @@ type Result struct {
 	Stdout Output
 	Stderr Output // always empty with a TTY, where both streams are one
 
-	Started time.Time     // when the command was handed over, on the host's clock
-	Wall    time.Duration // from then until its end was known and its output drained
+	Started  time.Time     // when the command was handed over, on the host's clock
+	Duration time.Duration // from then until its end was known and its output drained
 
-	// Why says what is known of the reason where the outcome is Lost; else it is empty.
-	Why string
+	// Reason says what is known of the reason where the outcome is Lost; else it is empty.
+	Reason string
 	// Inside says, where the outcome is Lost, that it is so by what was done in the sandbox: a program there has killed what
 	// supervised the command. Else it may have been the daemon, the machine or we.
 	Inside bool
 
 	Usage Usage // what it used; zero where the transport cannot tell
 
-	// Unkilled says that the command was to be killed and that some of its processes may still run, because
+	// Leaked says that the command was to be killed and that some of its processes may still run, because
 	// the transport cannot end them, or may not: another user's, say. They end with the sandbox.
-	Unkilled bool
+	Leaked bool
 }
 
 // Usage is what a command used, and what struck its container while it ran. What is of the container
@@ -54,7 +54,7 @@ type Usage struct {
 	// MaxRSS is the bytes of memory of the largest process among them. A small one counts as some 4 MB: Linux counts what
 	// a process had before its program replaced the one that started it, the guest's here.
 	MaxRSS     int64
-	Peak       int64 // bytes: the container's peak since it started; 0 where it cannot be read
+	MemoryPeak int64 // bytes: the container's peak since it started; 0 where it cannot be read
 	OOMKills   int64 // processes of the container that the out-of-memory killer ended meanwhile
 	PIDsLimits int64 // how often the container's limit of processes was met meanwhile
 }

@@ -11,7 +11,7 @@ import (
 // 0 means none of ours.
 //
 // A limit strikes as the kernel does it, and the Result tells no more than how the program ended. The
-// engine transport, Cmd.Direct and providers without such limits refuse a command that has any, with
+// engine transport, Cmd.ViaEngine and providers without such limits refuse a command that has any, with
 // ErrUnsupported.
 type Rlimits struct {
 	// CPU is the processor time of a process, in whole seconds. When it is used up the process gets

@@ -170,7 +170,7 @@ type Service struct {
 	be   ServiceBackend
 
 	user   string // who uses it, where As said so
-	direct bool   // Direct said so
+	direct bool   // ViaEngine said so
 
 	detached *detached // one for all users
 }

@@ -130,7 +130,7 @@ func output(t *testing.T, p *docker.Provider, image, script string) string {
 			t.Error(err)
 		}
 	}()
-	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script}, Wall: time.Minute})
+	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script}, Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

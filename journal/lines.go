@@ -62,17 +62,17 @@ type Service struct {
 // Command says that a command is about to be handed over.
 type Command struct {
 	Head
-	ID       int64             `json:"id"` // from 1 on, in this journal's part about the sandbox
-	Service  string            `json:"service"`
-	User     string            `json:"user,omitempty"` // empty means the service's
-	Dir      string            `json:"dir,omitempty"`
-	Args     []string          `json:"args"`
-	Env      map[string]string `json:"env,omitempty"` // names of variables, each with "[redacted]"
-	Stdin    bool              `json:"stdin,omitempty"`
-	LimitMS  float64           `json:"limit_ms,omitempty"` // in milliseconds
-	Detached bool              `json:"detached,omitempty"`
-	Direct   bool              `json:"direct,omitempty"`
-	TTY      bool              `json:"tty,omitempty"`
+	ID        int64             `json:"id"` // from 1 on, in this journal's part about the sandbox
+	Service   string            `json:"service"`
+	User      string            `json:"user,omitempty"` // empty means the service's
+	Dir       string            `json:"dir,omitempty"`
+	Args      []string          `json:"args"`
+	Env       map[string]string `json:"env,omitempty"` // names of variables, each with "[redacted]"
+	Stdin     bool              `json:"stdin,omitempty"`
+	TimeoutMS float64           `json:"timeout_ms,omitempty"` // in milliseconds
+	Detached  bool              `json:"detached,omitempty"`
+	ViaEngine bool              `json:"via_engine,omitempty"`
+	TTY       bool              `json:"tty,omitempty"`
 }
 
 // End says how a command ended, or by Error why that is not known, or why it was not started.
@@ -83,8 +83,8 @@ type End struct {
 	Outcome  string  `json:"outcome,omitempty"` // a fumehood.Outcome
 	ExitCode *int    `json:"exit_code,omitempty"`
 	Signal   int     `json:"signal,omitempty"`
-	Why      string  `json:"why,omitempty"`
-	Unkilled bool    `json:"unkilled,omitempty"`
+	Reason   string  `json:"reason,omitempty"`
+	Leaked   bool    `json:"leaked,omitempty"`
 	MS       float64 `json:"ms"`           // how long it ran, in milliseconds
 	Stdout   int64   `json:"stdout_bytes"` // how much it wrote
 	Stderr   int64   `json:"stderr_bytes"`
@@ -97,7 +97,7 @@ type Usage struct {
 	UserMS     float64 `json:"user_ms"`
 	SystemMS   float64 `json:"system_ms"`
 	MaxRSS     int64   `json:"max_rss"`
-	Peak       int64   `json:"container_peak"`
+	MemoryPeak int64   `json:"memory_peak"`
 	OOMKills   int64   `json:"oom_kills"`
 	PIDsLimits int64   `json:"pids_limits"`
 }

@@ -47,7 +47,7 @@ var phases = []string{"acquire", "setup", "solve", "score", "remove"}
 func (f *Folder) csv(w io.Writer, within int64) error {
 	table := csv.NewWriter(w)
 	head := []string{
-		"sample", "epoch", "result", "score", "tries", "outcome", "exit_code", "signal", "wall", "cpu", "error_class", "error_phase",
+		"sample", "epoch", "result", "score", "tries", "outcome", "exit_code", "signal", "duration", "cpu", "error_class", "error_phase",
 		"text", "sandbox", "started",
 	}
 	for _, p := range phases {
@@ -78,7 +78,7 @@ func row(r *task.SampleResult) []string {
 		class, phase, text = e.Class, e.Phase, e.Text
 	}
 	if s := lastStep(r); s != nil {
-		outcome, code, signal, wall, cpu = string(s.Outcome), strconv.Itoa(s.ExitCode), strconv.Itoa(s.Signal), decimal(s.Wall), decimal(s.CPU)
+		outcome, code, signal, wall, cpu = string(s.Outcome), strconv.Itoa(s.ExitCode), strconv.Itoa(s.Signal), decimal(s.Duration), decimal(s.CPU)
 	}
 	cells := []string{
 		cell(r.Sample), strconv.Itoa(r.Epoch), verdict(r), value, strconv.Itoa(r.Tries), outcome, code, signal, wall, cpu, class, cell(phase),

@@ -86,7 +86,7 @@ func TestWhatIsRecordedIsThereAgain(t *testing.T) {
 	r := create(t)
 	full := scored("a", 2, 0.5)
 	full.Score.Parts, full.Score.Reasons = map[string]float64{"style": 1}, []string{"too slow"}
-	full.Steps = []task.StepResult{{Name: "1", Outcome: fumehood.TimedOut, ExitCode: -1, Wall: 1.5, Stdout: "\x00\u2028<&>\n"}}
+	full.Steps = []task.StepResult{{Name: "1", Outcome: fumehood.TimedOut, ExitCode: -1, Duration: 1.5, Stdout: "\x00\u2028<&>\n"}}
 	full.Phases = map[string]float64{"solve": 1.5}
 	appendAll(t, r, full, scored("a", 1, 1))
 	if done := r.Done(); !done(task.Key{Sample: "a", Epoch: 1}) || !done(full.Key()) || done(task.Key{Sample: "b", Epoch: 1}) {

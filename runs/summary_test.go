@@ -39,7 +39,7 @@ func TestConfidenceIntervals(t *testing.T) {
 // mixed are results of every kind.
 func mixed() []task.SampleResult {
 	passed, slow, crashed, broken := scored("a,b", 1, 1), scored("a,b", 2, 0.5), scored("=1+1", 1, 0), failedWith("c", task.Infra)
-	passed.Steps = []task.StepResult{{Name: "build", Outcome: fumehood.Exited, ExitCode: 1}, {Name: "run", Outcome: fumehood.Exited, Wall: 0.25, CPU: 0.125, Stdout: "not told"}}
+	passed.Steps = []task.StepResult{{Name: "build", Outcome: fumehood.Exited, ExitCode: 1}, {Name: "run", Outcome: fumehood.Exited, Duration: 0.25, CPU: 0.125, Stdout: "not told"}}
 	passed.Phases = map[string]float64{"acquire": 1, "solve": 3}
 	passed.Score.Parts = map[string]float64{"style": 1}
 	slow.Steps = []task.StepResult{{Name: "1", Outcome: fumehood.TimedOut, ExitCode: -1}}
@@ -110,7 +110,7 @@ func TestExportAsCSV(t *testing.T) {
 		got = append(got, strings.Join(slices.Delete(cells, 14, 15), "|"))
 	}
 	want := []string{
-		"sample|epoch|result|score|tries|outcome|exit_code|signal|wall|cpu|error_class|error_phase|text|sandbox|seconds_acquire|seconds_setup|seconds_solve|seconds_score|seconds_remove",
+		"sample|epoch|result|score|tries|outcome|exit_code|signal|duration|cpu|error_class|error_phase|text|sandbox|seconds_acquire|seconds_setup|seconds_solve|seconds_score|seconds_remove",
 		"a,b|1|passed|1|1|exited|0|0|0.25|0.125|||||1|0|3|0|0",
 		"a,b|2|failed|0.5|2|timed-out|-1|0|0|0|||too slow\nand \"long\"\n]]>||2|0|2|0|0",
 		"'=1+1|1|failed|0|1|signaled|139|11|0|0|||||0|0|0|0|0",

@@ -93,7 +93,7 @@ func lookup(sb *fumehood.Sandbox, key string) (*fumehood.Service, string, error)
 			return nil, "", err
 		}
 	}
-	return svc.Direct(), name, nil
+	return svc.ViaEngine(), name, nil
 }
 
 // absent reports whether an error says that there is nothing at a path.

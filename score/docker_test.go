@@ -31,7 +31,7 @@ func attempted(t *testing.T, p fumehood.Provider, script string, f func(a *task.
 		Samples: []task.Sample{{ID: t.Name(), Others: []fumehood.Spec{{Image: python}}}},
 	}
 	how := task.RunOptions{Retries: -1, Solve: func(ctx context.Context, a *task.Attempt) error {
-		cmd := fumehood.Cmd{Args: []string{"bash", "-c", script}, Wall: time.Minute}
+		cmd := fumehood.Cmd{Args: []string{"bash", "-c", script}, Timeout: time.Minute}
 		res, err := a.Sandbox.Exec(ctx, cmd)
 		if err == nil && !res.Success() {
 			err = fmt.Errorf("the attempt has ended so: %+v", res)
@@ -81,7 +81,7 @@ func grader(t *testing.T) *score.Grader {
 		Spec:      fumehood.Spec{Image: python},
 		Hidden:    []fumehood.Mount{{Host: filetest.Lay(t, map[string]string{"judge.py": judge}), Container: "/hidden", Writable: true}},
 		Artifacts: []score.Artifact{{Path: "solution.py"}},
-		Cmd:       fumehood.Cmd{Args: []string{"/usr/bin/python3", "-I", "/hidden/judge.py"}, Wall: time.Minute},
+		Cmd:       fumehood.Cmd{Args: []string{"/usr/bin/python3", "-I", "/hidden/judge.py"}, Timeout: time.Minute},
 	}
 }
 
@@ -357,7 +357,7 @@ func TestAGraderThatRunsOutOfTimeOrMemoryScoresNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g := grader(t)
-			g.Cmd, g.Spec.Limits.Memory = fumehood.Cmd{Args: c.args, Wall: c.wall}, c.memory
+			g.Cmd, g.Spec.Limits.Memory = fumehood.Cmd{Args: c.args, Timeout: c.wall}, c.memory
 			got, err := graded(t, p, g, write(right))
 			if err != nil || got.Value != 0 || len(got.Reasons) != 1 || !strings.Contains(got.Reasons[0], c.says) {
 				t.Errorf("got %+v, %v", got, err)
@@ -389,7 +389,7 @@ func TestWhatIsTheGradersFaultIsAnError(t *testing.T) {
 				for _, name := range names {
 					t.Run(name, func(t *testing.T) {
 						c, g := cases[name], grader(t)
-						g.Cmd = fumehood.Cmd{Args: c.args, Wall: c.wall}
+						g.Cmd = fumehood.Cmd{Args: c.args, Timeout: c.wall}
 						got, err := g.Score(t.Context(), a)
 						if !errors.Is(err, c.class) || !strings.Contains(fmt.Sprint(err), c.says) || got.Value != 0 {
 							t.Errorf("got %+v, %v", got, err)
@@ -404,7 +404,7 @@ func TestWhatIsTheGradersFaultIsAnError(t *testing.T) {
 		attempted(t, p, write(right), func(a *task.Attempt) {
 			for _, args := range [][]string{{"false"}, {"sh", "-c", "kill -9 $$"}, {"sleep", "1000"}} {
 				g := grader(t)
-				g.Cmd, g.ByExitCode = fumehood.Cmd{Args: args, Wall: 2 * time.Second}, true
+				g.Cmd, g.ByExitCode = fumehood.Cmd{Args: args, Timeout: 2 * time.Second}, true
 				if got, err := g.Score(t.Context(), a); err != nil || got.Value != 0 || len(got.Reasons) != 1 {
 					t.Errorf("%q: %+v, %v", args, got, err)
 				}

@@ -117,7 +117,7 @@ func (e *Expect) outcome() fumehood.Outcome {
 // command of which it is not known how it ended is an error, a fumehood.ErrUnavailable.
 func (e *Expect) Check(r *fumehood.Result) (reasons []string, err error) {
 	if r.Outcome == fumehood.Lost {
-		return nil, &fumehood.Error{Op: "check a command", Class: fumehood.ErrUnavailable, Err: errors.New(strings.TrimRight("it is lost: "+r.Why, ": "))}
+		return nil, &fumehood.Error{Op: "check a command", Class: fumehood.ErrUnavailable, Err: errors.New(strings.TrimRight("it is lost: "+r.Reason, ": "))}
 	}
 	codes := e.ExitCode
 	if len(codes) == 0 {
@@ -155,7 +155,7 @@ func ended(r *fumehood.Result) string {
 	case fumehood.Signaled:
 		return fmt.Sprintf("was ended by signal %d", r.Signal)
 	case fumehood.TimedOut:
-		return fmt.Sprintf("timed out after %v", r.Wall.Round(1e6))
+		return fmt.Sprintf("timed out after %v", r.Duration.Round(1e6))
 	case fumehood.OutOfMemory:
 		return "ran out of memory"
 	}

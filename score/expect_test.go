@@ -102,7 +102,7 @@ func TestWhatIsExpectedOfACommand(t *testing.T) {
 }
 
 func TestACommandThatIsLostHasNoScore(t *testing.T) {
-	_, err := (&Expect{}).Check(&fumehood.Result{Outcome: fumehood.Lost, ExitCode: -1, Why: "the container died"})
+	_, err := (&Expect{}).Check(&fumehood.Result{Outcome: fumehood.Lost, ExitCode: -1, Reason: "the container died"})
 	if !errors.Is(err, fumehood.ErrUnavailable) || !strings.Contains(err.Error(), "the container died") {
 		t.Errorf("got %v", err)
 	}

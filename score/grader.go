@@ -16,7 +16,7 @@ import (
 // Grader scores the attempts of task.Run by a command in a sandbox of its own, made for each attempt and used for nothing
 // else; Sandbox has to be among the sample's Others. Of the attempt nothing gets there but the artifacts, by the Engine's
 // archive calls under docker, and they are checked: plain files and folders only, within the limits. The command runs
-// without the help of anything in the sandbox (see fumehood.Cmd.Direct), so that what it runs of the attempt's cannot meddle
+// without the help of anything in the sandbox (see fumehood.Cmd.ViaEngine), so that what it runs of the attempt's cannot meddle
 // with how its end and its output are told.
 //
 // What is the attempt's fault, or may be, is a score of 0 with a reason: an artifact that is missing, a link, or too large, and
@@ -33,7 +33,7 @@ type Grader struct {
 	Hidden []fumehood.Mount
 	// Artifacts are what is carried there, in this order.
 	Artifacts []Artifact
-	// Cmd is the command. Its Direct and output caps are the grader's to set. With a Wall of 0 it has DefaultGraderTime.
+	// Cmd is the command. Its ViaEngine and output caps are the grader's to set. With a Timeout of 0 it has DefaultGraderTime.
 	Cmd fumehood.Cmd
 	// ByExitCode makes the score of the exit code: 1 for 0, and 0 for all other ends. Otherwise the command has to exit with 0,
 	// and to print what Parse reads; what else it does is an error.
@@ -126,7 +126,7 @@ func (g *Grader) grade(ctx context.Context, a *task.Attempt, sb *fumehood.Sandbo
 	}
 	left := &room{cmp.Or(g.MaxBytes, DefaultMaxBytes), cmp.Or(g.MaxFiles, DefaultMaxFiles)}
 	for _, artifact := range g.Artifacts {
-		err := artifact.carry(ctx, a.Sandbox, sb.Direct(), left)
+		err := artifact.carry(ctx, a.Sandbox, sb.ViaEngine(), left)
 		switch {
 		case err == nil:
 		case !isUnfit(err):
@@ -142,9 +142,9 @@ func (g *Grader) grade(ctx context.Context, a *task.Attempt, sb *fumehood.Sandbo
 // run runs the command, and makes a score of how it ended.
 func (g *Grader) run(ctx context.Context, sb *fumehood.Sandbox) (task.Score, error) {
 	cmd := g.Cmd
-	cmd.Direct, cmd.Grace, cmd.StdoutCap, cmd.StderrCap = true, fumehood.NoGrace, maxPrinted+1, maxPrinted
-	if cmd.Wall == 0 {
-		cmd.Wall = DefaultGraderTime
+	cmd.ViaEngine, cmd.Grace, cmd.StdoutCap, cmd.StderrCap = true, fumehood.NoGrace, maxPrinted+1, maxPrinted
+	if cmd.Timeout == 0 {
+		cmd.Timeout = DefaultGraderTime
 	}
 	r, err := sb.Exec(ctx, cmd)
 	if err != nil {
@@ -161,7 +161,7 @@ func (g *Grader) run(ctx context.Context, sb *fumehood.Sandbox) (task.Score, err
 	case r.Outcome == fumehood.Lost && r.Inside:
 		return task.Score{Reasons: []string{"the grader's command " + ended(r)}}, nil
 	case r.Outcome == fumehood.Lost:
-		return task.Score{}, fail(fumehood.ErrUnavailable, "is lost: %s", cmp.Or(r.Why, "how it ended is not known"))
+		return task.Score{}, fail(fumehood.ErrUnavailable, "is lost: %s", cmp.Or(r.Reason, "how it ended is not known"))
 	case g.ByExitCode && r.Success():
 		return task.Score{Value: 1}, nil
 	case g.ByExitCode:

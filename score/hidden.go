@@ -45,7 +45,7 @@ func (g *Grader) hide(ctx context.Context, sb *fumehood.Sandbox) error {
 		if sb.ServiceInfo().Container == "" {
 			return &fumehood.Error{Class: fumehood.ErrUnsupported, Err: fmt.Errorf("hidden files need a sandbox with files of its own, which %s has not", sb.Info().Provider)}
 		}
-		if err := hideOne(ctx, sb.Direct(), user, m); err != nil {
+		if err := hideOne(ctx, sb.ViaEngine(), user, m); err != nil {
 			return fmt.Errorf("copy the hidden %s: %w", m.Host, err)
 		}
 	}

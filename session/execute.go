@@ -51,8 +51,8 @@ type Result struct {
 	Outcome  fumehood.Outcome
 	ExitCode int    // as in fumehood.Result
 	Signal   int    // as in fumehood.Result
-	Why      string // what is known of the reason where the outcome is Lost
-	Unkilled bool   // some of its processes may still run; see fumehood.Result
+	Reason   string // what is known of the reason where the outcome is Lost
+	Leaked   bool   // some of its processes may still run; see fumehood.Result
 
 	Elapsed time.Duration  // from when it was handed over, the set-up included
 	Usage   fumehood.Usage // the set-up's included
@@ -267,7 +267,7 @@ func (r *Runtime) inShell(run *run, start func(fumehood.Cmd) error) (err error) 
 
 // plain runs a command without a set-up.
 func (r *Runtime) plain(ctx context.Context, run *run) (res *fumehood.Result, err error) {
-	run.cmd.Wall = run.timeout
+	run.cmd.Timeout = run.timeout
 	err = r.inShell(run, func(cmd fumehood.Cmd) error {
 		res, err = r.svc.Exec(ctx, cmd)
 		return err
@@ -280,7 +280,7 @@ func (r *Runtime) bare(ctx context.Context, run *run) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		run.cmd.Wall = run.timeout
+		run.cmd.Timeout = run.timeout
 		p, err := r.start(ctx, run)
 		if err != nil {
 			yield(Event{}, err)
@@ -316,6 +316,6 @@ func (r *Runtime) join(ctx context.Context, cancel func(), p *fumehood.Process) 
 func resultOf(res *fumehood.Result) *Result {
 	return &Result{
 		Stdout: res.Stdout, Stderr: res.Stderr, Outcome: res.Outcome, ExitCode: res.ExitCode, Signal: res.Signal,
-		Why: res.Why, Unkilled: res.Unkilled, Elapsed: res.Wall, Usage: res.Usage,
+		Reason: res.Reason, Leaked: res.Leaked, Elapsed: res.Duration, Usage: res.Usage,
 	}
 }

@@ -105,7 +105,7 @@ func (h *halves) result(res *fumehood.Result, late bool) *Result {
 	r.SetupStdout, r.SetupStderr = out(fumehood.Stdout, Setup), out(fumehood.Stderr, Setup)
 	r.SetupEnded = !h.passed()
 	if late {
-		r.Outcome, r.ExitCode, r.Signal, r.Why = fumehood.TimedOut, -1, 0, ""
+		r.Outcome, r.ExitCode, r.Signal, r.Reason = fumehood.TimedOut, -1, 0, ""
 	}
 	return r
 }

@@ -77,7 +77,7 @@ func (t *Task) group(ctx context.Context, p fumehood.Preparer) (groups []*group,
 		}
 	}
 	err = each(ctx, len(all), runtime.GOMAXPROCS(0), func(ctx context.Context, i int) (err error) {
-		if all[i].key, err = p.Needs(ctx, all[i].spec); err != nil {
+		if all[i].key, err = p.ImageKey(ctx, all[i].spec); err != nil {
 			return fmt.Errorf("sample %q: %w", all[i].sample, err)
 		}
 		return nil

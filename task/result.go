@@ -122,8 +122,8 @@ type StepResult struct {
 	Outcome     fumehood.Outcome `json:"outcome"`
 	ExitCode    int              `json:"exit_code"`
 	Signal      int              `json:"signal,omitempty"`
-	Wall        float64          `json:"wall"` // seconds
-	CPU         float64          `json:"cpu"`  // seconds, user and system
+	Duration    float64          `json:"duration"` // seconds
+	CPU         float64          `json:"cpu"`      // seconds, user and system
 	MaxRSS      int64            `json:"max_rss,omitempty"`
 	OOMKills    int64            `json:"oom_kills,omitempty"`
 	PIDsLimits  int64            `json:"pids_limits,omitempty"`

@@ -209,7 +209,7 @@ func TestAFailureIsNeverAScore(t *testing.T) {
 		"no step":                 {solve(nil), task.Config, "score", 1, "no step"},
 		"a step without a result": {task.RunOptions{Solve: func(_ context.Context, a *task.Attempt) error { a.Steps = make([]task.Step, 1); return nil }}, task.Config, "solve", 1, "step 1"},
 		"a lost program": {task.RunOptions{Solve: func(_ context.Context, a *task.Attempt) error {
-			a.Steps = []task.Step{{Name: "go", Result: &fumehood.Result{Outcome: fumehood.Lost, Why: "the guest died"}}}
+			a.Steps = []task.Step{{Name: "go", Result: &fumehood.Result{Outcome: fumehood.Lost, Reason: "the guest died"}}}
 			return nil
 		}}, task.Infra, "solve", 3, "step go is lost: the guest died"},
 		"a score above 1":      {score(task.Score{Value: 1.5}, nil), task.Config, "score", 1, "the score is 1.5"},
@@ -244,8 +244,8 @@ func TestALossThatTheAttemptHasCausedIsItsScore(t *testing.T) {
 				all, err := collect(t.Context(), y.options(1), task.RunOptions{
 					Solve: func(_ context.Context, a *task.Attempt) error {
 						a.Steps = []task.Step{
-							{Name: "other", Result: &fumehood.Result{Outcome: fumehood.Lost, Why: "not known"}},
-							{Name: "go", Result: &fumehood.Result{Outcome: fumehood.Lost, Inside: true, Why: "killed"}},
+							{Name: "other", Result: &fumehood.Result{Outcome: fumehood.Lost, Reason: "not known"}},
+							{Name: "go", Result: &fumehood.Result{Outcome: fumehood.Lost, Inside: true, Reason: "killed"}},
 						}
 						return besides
 					},

@@ -20,7 +20,7 @@ func lastStepSucceeds(_ context.Context, a *Attempt) (Score, error) {
 	if step.Result.Success() {
 		return Score{Value: 1}, nil
 	}
-	return Score{Reasons: []string{"step " + stepName(last, step) + " " + ended(step.Result, step.Cmd.Wall)}}, nil
+	return Score{Reasons: []string{"step " + stepName(last, step) + " " + ended(step.Result, step.Cmd.Timeout)}}, nil
 }
 
 // check refuses what is no score. The reasons of one that is are made text.

@@ -53,7 +53,7 @@ func ended(r *fumehood.Result, limit time.Duration) string {
 	case fumehood.OutOfMemory:
 		return "was killed: out of memory"
 	}
-	return "is lost: " + cmp.Or(r.Why, "how it ended is not known")
+	return "is lost: " + cmp.Or(r.Reason, "how it ended is not known")
 }
 
 // lastOf is the end of a text, as much as a message bears.
@@ -91,7 +91,7 @@ func setUp(ctx context.Context, sb *fumehood.Sandbox, script Content, limit time
 	if err := sb.WriteFile(ctx, path, []byte(text), fumehood.WriteOptions{}); err != nil {
 		return fmt.Errorf("%s: %w", op, err)
 	}
-	res, err := sb.Exec(ctx, fumehood.Cmd{Args: append(interpreter(text), path), Wall: limit, StdoutCap: setupCap, StderrCap: setupCap})
+	res, err := sb.Exec(ctx, fumehood.Cmd{Args: append(interpreter(text), path), Timeout: limit, StdoutCap: setupCap, StderrCap: setupCap})
 	if err != nil {
 		return fmt.Errorf("%s: %w", op, err)
 	}
@@ -102,7 +102,7 @@ func setUp(ctx context.Context, sb *fumehood.Sandbox, script Content, limit time
 	err = sb.Remove(ctx, path, fumehood.RemoveOptions{})
 	switch {
 	case errors.Is(err, fumehood.ErrUnsupported): // this transport only takes and sends archives
-		res, err = sb.Exec(ctx, fumehood.Cmd{Args: []string{"rm", "-f", path}, Wall: limit})
+		res, err = sb.Exec(ctx, fumehood.Cmd{Args: []string{"rm", "-f", path}, Timeout: limit})
 		if err == nil && !res.Success() {
 			err = fmt.Errorf("rm: %s", res.Stderr.Text())
 		}

@@ -63,7 +63,7 @@ func needs(spec fumehood.Spec) string {
 	return spec.Compose.Env["SAMPLE_METADATA_KIND"]
 }
 
-func (p *prepared) Needs(_ context.Context, spec fumehood.Spec) (string, error) {
+func (p *prepared) ImageKey(_ context.Context, spec fumehood.Spec) (string, error) {
 	if needs(spec) == "wrong" {
 		return "", &fumehood.Error{Op: "load", Class: fumehood.ErrConfig, Err: errors.New("line 3 is wrong")}
 	}

@@ -131,9 +131,9 @@ func (r *run) judge(ctx context.Context, a *Attempt, res *SampleResult) {
 		switch {
 		case s.Result.Outcome != fumehood.Lost:
 		case s.Result.Inside:
-			res.Score = &Score{Reasons: []string{valid(fmt.Sprintf("step %s %s", stepName(i, s), ended(s.Result, s.Cmd.Wall)))}}
+			res.Score = &Score{Reasons: []string{valid(fmt.Sprintf("step %s %s", stepName(i, s), ended(s.Result, s.Cmd.Timeout)))}}
 		case err == nil && lost == nil:
-			lost = &fumehood.Error{Op: "solve", Class: fumehood.ErrUnavailable, Err: fmt.Errorf("step %s %s", stepName(i, s), ended(s.Result, s.Cmd.Wall))}
+			lost = &fumehood.Error{Op: "solve", Class: fumehood.ErrUnavailable, Err: fmt.Errorf("step %s %s", stepName(i, s), ended(s.Result, s.Cmd.Timeout))}
 		}
 	}
 	if res.Score == nil && err == nil {
@@ -234,7 +234,7 @@ func record(i int, s Step, most int64) StepResult {
 	r := s.Result
 	return StepResult{
 		Name: stepName(i, s), Outcome: r.Outcome, ExitCode: r.ExitCode, Signal: r.Signal,
-		Wall: r.Wall.Seconds(), CPU: (r.Usage.User + r.Usage.System).Seconds(), MaxRSS: r.Usage.MaxRSS,
+		Duration: r.Duration.Seconds(), CPU: (r.Usage.User + r.Usage.System).Seconds(), MaxRSS: r.Usage.MaxRSS,
 		OOMKills: r.Usage.OOMKills, PIDsLimits: r.Usage.PIDsLimits, StdoutTotal: r.Stdout.Total, StderrTotal: r.Stderr.Total,
 		Stdout: endOf(r.Stdout, most), Stderr: endOf(r.Stderr, most),
 	}

@@ -157,7 +157,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 		Spec: fumehood.Spec{Image: "judge", Limits: fumehood.Limits{Memory: 1 << 30}}, ByExitCode: true, MaxBytes: 1 << 20, MaxFiles: 7,
 		Hidden:    []fumehood.Mount{{Host: path("hidden"), Container: "/hidden"}},
 		Artifacts: []score.Artifact{{Path: "out.txt"}, {Path: "web:/dir", To: "/in/dir", Optional: true}},
-		Cmd:       fumehood.Cmd{Args: []string{"judge"}, User: "nobody", Dir: "/tmp", Env: map[string]string{"C": "3"}, Wall: 3 * time.Minute},
+		Cmd:       fumehood.Cmd{Args: []string{"judge"}, User: "nobody", Dir: "/tmp", Env: map[string]string{"C": "3"}, Timeout: 3 * time.Minute},
 	}); !reflect.DeepEqual(graded.grader, want) {
 		t.Errorf("got  %+v\nwant %+v", graded.grader, want)
 	}

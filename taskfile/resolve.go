@@ -279,7 +279,7 @@ func (g *Grader) resolve(id string, from source, env environment, envs *environm
 	}
 	out := &score.Grader{
 		Spec: env.with(g.Limits, spec.Limits{}), Artifacts: g.Artifacts, ByExitCode: g.Score == scoreExitCode, MaxBytes: g.MaxSize, MaxFiles: g.MaxFiles,
-		Cmd: fumehood.Cmd{Args: g.Command, User: g.User, Dir: g.Workdir, Env: g.Env, Wall: limit(g.Timeout)},
+		Cmd: fumehood.Cmd{Args: g.Command, User: g.User, Dir: g.Workdir, Env: g.Env, Timeout: limit(g.Timeout)},
 	}
 	env.needs(id, &out.Spec)
 	for _, host := range slices.Sorted(maps.Keys(g.Hidden)) {

@@ -44,8 +44,8 @@ func run(ctx context.Context, image string) (err error) {
 	defer func() { err = errors.Join(err, sb.Close(ctx)) }()
 
 	res, err := sb.Exec(ctx, fumehood.Cmd{
-		Args: []string{"python3", "-c", "print(6*7)"},
-		Wall: 10 * time.Second,
+		Args:    []string{"python3", "-c", "print(6*7)"},
+		Timeout: 10 * time.Second,
 	})
 	if err != nil {
 		return err // we failed: how the program ended, well or badly, is in the result

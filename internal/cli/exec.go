@@ -46,8 +46,8 @@ process". The last 1 MiB of each of its outputs is kept, until it is forgotten.`
 				return err
 			}
 			switch {
-			case opts.cmd.Wall < 0:
-				return usageError("--timeout %v is negative", opts.cmd.Wall)
+			case opts.cmd.Timeout < 0:
+				return usageError("--timeout %v is negative", opts.cmd.Timeout)
 			case opts.json && (opts.cmd.TTY || opts.cmd.Detach):
 				return usageError("--json is for a command that is awaited and has no terminal")
 			}
@@ -65,7 +65,7 @@ process". The last 1 MiB of each of its outputs is kept, until it is forgotten.`
 	opts.addUser(flags)
 	flags.StringArrayVarP(&env, "env", "e", nil, "set a `variable`, NAME=VALUE, or pass on this process's, NAME")
 	flags.StringVarP(&opts.cmd.Dir, "workdir", "w", "", "the working `directory` (default: the service's)")
-	flags.DurationVar(&opts.cmd.Wall, "timeout", 0, "end the command after this time, such as 90s or 5m (default: no limit)")
+	flags.DurationVar(&opts.cmd.Timeout, "timeout", 0, "end the command after this time, such as 90s or 5m (default: no limit)")
 	flags.StringSliceVar(&ulimits, "ulimit", nil, "`limits` of each process of the command: any of cpu=10s,fsize=100MiB,nofile=64,nproc=32 (default: none)")
 	flags.BoolVarP(&opts.cmd.TTY, "tty", "t", false, "give the command a terminal")
 	flags.BoolVarP(&opts.cmd.StdinPipe, "interactive", "i", false, "with --detach: leave standard input open, for \"fumehood process write\"; else it is passed through anyway")

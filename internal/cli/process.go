@@ -41,7 +41,7 @@ removed or stopped.`,
 // rejoin opens a named sandbox and calls f with the service, which knows its detached commands.
 func (a *commandLine) rejoin(ctx context.Context, n named, f func(*fumehood.Service) error) error {
 	return a.in(ctx, n, func(_ *fumehood.Sandbox, svc *fumehood.Service) error {
-		if err := svc.Rejoin(ctx); err != nil {
+		if err := svc.RefreshProcesses(ctx); err != nil {
 			return err
 		}
 		return f(svc)

@@ -150,7 +150,7 @@ func (f *runFlags) options(args []string) (runOptions, error) {
 		return runOptions{}, err
 	}
 	what.Keep = f.keep
-	opts := runOptions{json: f.json, journal: f.journal, spec: app.Described{Spec: what}, cmd: fumehood.Cmd{Args: args, Wall: f.timeout}}
+	opts := runOptions{json: f.json, journal: f.journal, spec: app.Described{Spec: what}, cmd: fumehood.Cmd{Args: args, Timeout: f.timeout}}
 	if opts.cmd.Rlimits, err = parseUlimits(f.ulimits); err != nil {
 		return runOptions{}, err
 	}
@@ -304,7 +304,7 @@ func (a *commandLine) verdict(opts runOptions, res *fumehood.Result) error {
 		}
 		return &exitError{code: res.ExitCode}
 	case fumehood.TimedOut:
-		return &exitError{code: exitTimeout, err: fmt.Errorf("the command timed out after %v", opts.cmd.Wall)}
+		return &exitError{code: exitTimeout, err: fmt.Errorf("the command timed out after %v", opts.cmd.Timeout)}
 	case fumehood.OutOfMemory:
 		limit := "no limit is set, so the machine's memory ran out"
 		if memory := opts.spec.Limits.WithDefaults().Memory; memory != fumehood.NoLimit {
@@ -312,7 +312,7 @@ func (a *commandLine) verdict(opts runOptions, res *fumehood.Result) error {
 		}
 		return &exitError{code: res.ExitCode, err: fmt.Errorf("the command was killed: out of memory (%s)", limit)}
 	case fumehood.Lost:
-		return &exitError{code: exitFailure, err: fmt.Errorf("the command is lost, how it ended is not known: %s", res.Why)}
+		return &exitError{code: exitFailure, err: fmt.Errorf("the command is lost, how it ended is not known: %s", res.Reason)}
 	}
 	return &fumehood.Error{Op: "run", Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("unknown outcome %q", res.Outcome)}
 }

@@ -118,7 +118,7 @@ func row(r *task.SampleResult) string {
 	}
 	if n := len(r.Steps); n > 0 {
 		s := &r.Steps[n-1]
-		step, end, wall = printable(s.Name), endOf(s), fmt.Sprintf("%.2f", s.Wall)
+		step, end, wall = printable(s.Name), endOf(s), fmt.Sprintf("%.2f", s.Duration)
 	}
 	return strings.Join([]string{score, step, end, wall}, "\t")
 }
@@ -207,7 +207,7 @@ func (a *commandLine) showAttempt(r *task.SampleResult) error {
 	fmt.Fprintf(&b, "; begun %s\n", r.Started.Format("2006-01-02 15:04:05"))
 	for i := range r.Steps {
 		s := &r.Steps[i]
-		fmt.Fprintf(&b, "step %s: %s after %.2f s, %.2f s of CPU\n", printable(s.Name), endOf(s), s.Wall, s.CPU)
+		fmt.Fprintf(&b, "step %s: %s after %.2f s, %.2f s of CPU\n", printable(s.Name), endOf(s), s.Duration, s.CPU)
 		for _, out := range []struct {
 			name, text string
 			total      int64

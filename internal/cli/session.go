@@ -240,7 +240,7 @@ func (obj *sessionJSON) fill(res *session.Result) {
 	obj.SetupStdout, obj.SetupStderr = outputOf(res.SetupStdout), outputOf(res.SetupStderr)
 	obj.Stdout, obj.Stderr = outputOf(res.Stdout), outputOf(res.Stderr)
 	if u := res.Usage; u != (fumehood.Usage{}) {
-		obj.Usage = &usageJSON{ms(u.User), ms(u.System), u.MaxRSS, u.Peak, u.OOMKills, u.PIDsLimits}
+		obj.Usage = &usageJSON{ms(u.User), ms(u.System), u.MaxRSS, u.MemoryPeak, u.OOMKills, u.PIDsLimits}
 	}
 }
 
@@ -308,7 +308,7 @@ func (a *commandLine) sessionVerdict(o sessionOptions, res *session.Result) erro
 		return &exitError{code: code, err: fmt.Errorf("the set-up ended with code %d before the command began", res.ExitCode)}
 	}
 	return a.verdict(
-		runOptions{cmd: fumehood.Cmd{Wall: o.Execute.Timeout}, spec: app.Described{Spec: fumehood.Spec{Limits: fumehood.Limits(o.Open.Environment.Limits)}}},
-		&fumehood.Result{Outcome: res.Outcome, ExitCode: res.ExitCode, Why: res.Why},
+		runOptions{cmd: fumehood.Cmd{Timeout: o.Execute.Timeout}, spec: app.Described{Spec: fumehood.Spec{Limits: fumehood.Limits(o.Open.Environment.Limits)}}},
+		&fumehood.Result{Outcome: res.Outcome, ExitCode: res.ExitCode, Reason: res.Reason},
 	)
 }

@@ -58,7 +58,7 @@ func TestExitCodeOfEveryErrorClass(t *testing.T) {
 }
 
 func TestVerdict(t *testing.T) {
-	opts := runOptions{cmd: fumehood.Cmd{Wall: time.Second}}
+	opts := runOptions{cmd: fumehood.Cmd{Timeout: time.Second}}
 	opts.spec.Limits.Memory = 64 << 20
 	unlimited := opts
 	unlimited.spec.Limits.Memory = fumehood.NoLimit
@@ -76,7 +76,7 @@ func TestVerdict(t *testing.T) {
 		{"timeout", opts, fumehood.Result{Outcome: fumehood.TimedOut, ExitCode: -1}, 124, "the command timed out after 1s"},
 		{"memory", opts, fumehood.Result{Outcome: fumehood.OutOfMemory, ExitCode: 137}, 137, "the command was killed: out of memory (limit 64MiB)"},
 		{"memory of the machine", unlimited, fumehood.Result{Outcome: fumehood.OutOfMemory, ExitCode: 137}, 137, "the command was killed: out of memory (no limit is set, so the machine's memory ran out)"},
-		{"lost", opts, fumehood.Result{Outcome: fumehood.Lost, ExitCode: -1, Why: "its container ended"}, 125, "the command is lost, how it ended is not known: its container ended"},
+		{"lost", opts, fumehood.Result{Outcome: fumehood.Lost, ExitCode: -1, Reason: "its container ended"}, 125, "the command is lost, how it ended is not known: its container ended"},
 		{"unknown", opts, fumehood.Result{Outcome: "new"}, 125, `run: unknown outcome "new"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -301,7 +301,7 @@ caches: left (a cache)
 func TestReportObjectHasAllFields(t *testing.T) {
 	var out bytes.Buffer
 	r := report{sandbox: "s", image: "i", start: 1500 * time.Microsecond, result: &fumehood.Result{
-		Outcome: fumehood.Signaled, ExitCode: 139, Signal: 11, Wall: time.Second, Unkilled: true,
+		Outcome: fumehood.Signaled, ExitCode: 139, Signal: 11, Duration: time.Second, Leaked: true,
 		Stdout: fumehood.Output{Bytes: []byte("tail"), Total: 10}, Stderr: fumehood.Output{Bytes: []byte{0xff}, Total: 1},
 	}}
 	if err := r.write(&out, &fumehood.Error{Op: "copy", Class: fumehood.ErrNotFound, Hint: "look"}); err != nil {
@@ -315,10 +315,10 @@ func TestReportObjectHasAllFields(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"error":{"class":"not-found","hint":"look","message":"copy: not found (look)"},"exit_code":139,"image":"i",` +
+	want := `{"duration_ms":1000,"error":{"class":"not-found","hint":"look","message":"copy: not found (look)"},"exit_code":139,"image":"i","leaked":true,` +
 		`"outcome":"signaled","sandbox":"s","signal":11,"start_ms":1.5,` +
 		`"stderr":{"base64":"/w==","bytes":1,"text":"�","truncated":false},` +
-		`"stdout":{"bytes":10,"text":"tail","truncated":true},"unkilled":true,"wall_ms":1000}`
+		`"stdout":{"bytes":10,"text":"tail","truncated":true}}`
 	if string(compact) != want {
 		t.Errorf("got\n%s\nwant\n%s", compact, want)
 	}

@@ -317,7 +317,7 @@ func (e *Exec) Wait(ctx context.Context) (fumehood.Exit, error) {
 }
 
 // lost is how a command ended whose container died.
-var lost = fumehood.Exit{Outcome: fumehood.Lost, Code: -1, Why: "its container ended while it ran"}
+var lost = fumehood.Exit{Outcome: fumehood.Lost, Code: -1, Reason: "its container ended while it ran"}
 
 // judge tells a kill by the out-of-memory killer, or the death of the whole container, from a program's
 // own exit 137, by what the Engine reports of the container.
@@ -356,7 +356,7 @@ func (e *Exec) Ended(ctx context.Context, within time.Duration) (int, error) {
 		if !info.Running {
 			lives, err := e.c.lives(ctx, e.container)
 			if err == nil && !lives {
-				err = &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New(lost.Why)}
+				err = &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New(lost.Reason)}
 			}
 			return info.ExitCode, err
 		}

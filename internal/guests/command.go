@@ -60,7 +60,7 @@ func (c Command) Wait(ctx context.Context) (fumehood.Exit, error) {
 	if inside, oom := c.ofGuest(ctx); oom {
 		return outOfMemory(exit), nil
 	} else if inside != "" {
-		exit.Inside, exit.Why = true, inside
+		exit.Inside, exit.Reason = true, inside
 		return exit, nil
 	}
 	now := c.m.cfg.Host.State(ctx, DeathWait, func(s State) bool { return s.Over || s.Ends > c.ends })
@@ -68,9 +68,9 @@ func (c Command) Wait(ctx context.Context) (fumehood.Exit, error) {
 	case errors.Is(death.Err, fumehood.ErrBroken) && death.OutOfMemory:
 		return outOfMemory(exit), nil
 	case errors.Is(death.Err, fumehood.ErrBroken):
-		exit.Inside, exit.Why = true, death.Err.Error()
+		exit.Inside, exit.Reason = true, death.Err.Error()
 	case now.Ends > c.ends && !c.m.cfg.Serves:
-		exit.Inside, exit.Why = true, "the service's own program has ended while it ran, and the Engine starts it again"
+		exit.Inside, exit.Reason = true, "the service's own program has ended while it ran, and the Engine starts it again"
 	}
 	return exit, nil
 }
@@ -158,6 +158,6 @@ func brokenBy(err error, why string) error {
 
 // outOfMemory is how a lost command ended that the out-of-memory killer has ended, or what ran it.
 func outOfMemory(exit fumehood.Exit) fumehood.Exit {
-	exit.Outcome, exit.Why = fumehood.OutOfMemory, ""
+	exit.Outcome, exit.Reason = fumehood.OutOfMemory, ""
 	return exit
 }

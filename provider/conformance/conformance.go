@@ -70,8 +70,8 @@ func RestLives(reason string) Weaker {
 	return Weaker{Reason: reason, Check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("daemon", c.Path("daemon"))
 		cmd.KillRest = true
-		if res := c.Exec(t, cmd); res.Outcome != fumehood.Exited || !res.Unkilled {
-			t.Errorf("got %s, Unkilled %v", res.Outcome, res.Unkilled)
+		if res := c.Exec(t, cmd); res.Outcome != fumehood.Exited || !res.Leaked {
+			t.Errorf("got %s, Leaked %v", res.Outcome, res.Leaked)
 		}
 		c.Alive(t, "daemon")
 		c.Stop(t, "daemon")
@@ -273,7 +273,7 @@ const commandBound = 5 * time.Minute
 
 // Probe is the command that runs the probe in the promise's directory.
 func (c *Case) Probe(args ...string) fumehood.Cmd {
-	return fumehood.Cmd{Args: append([]string{c.Harness.Probe}, args...), Dir: c.Dir, Wall: commandBound}
+	return fumehood.Cmd{Args: append([]string{c.Harness.Probe}, args...), Dir: c.Dir, Timeout: commandBound}
 }
 
 // Exec runs cmd, which must start.

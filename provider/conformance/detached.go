@@ -220,8 +220,8 @@ var detachedPromises = []promise{
 		n := c.neighbours(t)
 		p := c.detach(t.Context(), t, c.Probe("tree", c.Path("tree"), probe.Then, "beat", c.Path("tree.leader")))
 		c.Exists(t, "tree.leader")
-		if res := kill(t, p); res.Unkilled {
-			t.Error("the result says Unkilled")
+		if res := kill(t, p); res.Leaked {
+			t.Error("the result says Leaked")
 		}
 		c.Ended(t, n.clock, append(probe.TreeFiles("tree"), "tree.leader")...)
 		n.intact(t, c)
@@ -229,7 +229,7 @@ var detachedPromises = []promise{
 	{name: "a detached command has its wall limit", check: func(t *testing.T, c *Case) {
 		for wall := time.Second; ; wall *= 3 { // longer where the machine is so slow that nothing was printed
 			cmd := c.Probe("print", "partial", probe.Then, "wait", c.Path("go"))
-			cmd.Wall = wall
+			cmd.Timeout = wall
 			p := c.detach(t.Context(), t, cmd)
 			var res *fumehood.Result
 			soon(t, "the command is timed out", func() { res, _ = p.Wait(t.Context()) })
@@ -246,7 +246,7 @@ var detachedPromises = []promise{
 		p := c.detach(t.Context(), t, c.Probe("beat", c.Path("beat")))
 		c.Exists(t, "beat")
 		late := c.Probe("wait", c.Path("go"))
-		late.Wall = 100 * time.Millisecond
+		late.Timeout = 100 * time.Millisecond
 		if res := c.Exec(t, late); res.Outcome != fumehood.TimedOut {
 			t.Errorf("got %+v", res)
 		}

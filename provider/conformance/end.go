@@ -22,8 +22,8 @@ var endPromises = []promise{
 	}},
 	{name: "a command within its wall limit is not touched by it", check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("exit", "124")
-		cmd.Wall = within
-		if res := c.Exec(t, cmd); res.Outcome != fumehood.Exited || res.ExitCode != 124 || res.Wall > within {
+		cmd.Timeout = within
+		if res := c.Exec(t, cmd); res.Outcome != fumehood.Exited || res.ExitCode != 124 || res.Duration > within {
 			t.Errorf("got %+v", res)
 		}
 	}},
@@ -32,7 +32,7 @@ var endPromises = []promise{
 		cmd.StdoutCap = 100
 		res := c.TimeOut(t, cmd, func(res *fumehood.Result) bool { return res.Stdout.Total > 0 })
 		if res.Outcome != fumehood.TimedOut || res.Stdout.Total == 0 {
-			t.Errorf("got %s after %v, %d bytes", res.Outcome, res.Wall, res.Stdout.Total)
+			t.Errorf("got %s after %v, %d bytes", res.Outcome, res.Duration, res.Stdout.Total)
 		}
 	}},
 	{name: "a timeout ends the command's plain children and spares its neighbours", check: func(t *testing.T, c *Case) {
@@ -43,8 +43,8 @@ var endPromises = []promise{
 	}},
 	{name: "a timeout ends every descendant of the command and spares its neighbours", check: func(t *testing.T, c *Case) {
 		n := c.neighbours(t)
-		if res := c.timeOutTree(t, "tree"); res.Unkilled {
-			t.Error("the result says Unkilled")
+		if res := c.timeOutTree(t, "tree"); res.Leaked {
+			t.Error("the result says Leaked")
 		}
 		c.Ended(t, n.clock, append(probe.TreeFiles("tree"), "tree.leader")...)
 		n.intact(t, c)
@@ -80,8 +80,8 @@ var endPromises = []promise{
 		n := c.neighbours(t)
 		p := c.Start(t, c.Probe("tree", c.Path("tree"), probe.Then, "beat", c.Path("tree.leader")))
 		c.Exists(t, "tree.leader")
-		if res := kill(t, p); res.Unkilled {
-			t.Error("the result says Unkilled")
+		if res := kill(t, p); res.Leaked {
+			t.Error("the result says Leaked")
 		}
 		c.Ended(t, n.clock, append(probe.TreeFiles("tree"), "tree.leader")...)
 		n.intact(t, c)
@@ -105,7 +105,7 @@ var endPromises = []promise{
 		cmd := c.Probe("print", "said", probe.Then, "daemon", c.Path("daemon"), "hold", probe.Then, "exit", "5")
 		cmd.KillRest = true
 		res, err := c.Sandbox.Exec(t.Context(), cmd)
-		if err != nil || res.Outcome != fumehood.Exited || res.ExitCode != 5 || res.Unkilled || res.Stdout.Text() != "said" {
+		if err != nil || res.Outcome != fumehood.Exited || res.ExitCode != 5 || res.Leaked || res.Stdout.Text() != "said" {
 			t.Errorf("got %+v, %v", res, err)
 		}
 		c.Ended(t, n.clock, "daemon")
@@ -146,15 +146,15 @@ var endPromises = []promise{
 // limit if the command has not done its part by then, as on a slow machine.
 func (c *Case) TimeOut(t *testing.T, cmd fumehood.Cmd, done func(*fumehood.Result) bool) *fumehood.Result {
 	t.Helper()
-	for cmd.Wall = time.Second; ; cmd.Wall *= 3 {
+	for cmd.Timeout = time.Second; ; cmd.Timeout *= 3 {
 		res := c.Exec(t, cmd)
 		if res.Outcome != fumehood.TimedOut {
-			t.Fatalf("%.100q: %s after %v, stderr %.500q", cmd.Args, res.Outcome, res.Wall, res.Stderr.Text())
+			t.Fatalf("%.100q: %s after %v, stderr %.500q", cmd.Args, res.Outcome, res.Duration, res.Stderr.Text())
 		}
-		if res.Wall < cmd.Wall || res.Wall > slack*cmd.Wall {
-			t.Errorf("a limit of %v took %v", cmd.Wall, res.Wall)
+		if res.Duration < cmd.Timeout || res.Duration > slack*cmd.Timeout {
+			t.Errorf("a limit of %v took %v", cmd.Timeout, res.Duration)
 		}
-		if done(res) || cmd.Wall > within {
+		if done(res) || cmd.Timeout > within {
 			return res
 		}
 	}

@@ -140,8 +140,8 @@ var rlimitPromises = []promise{
 		cmd.Rlimits.OpenFiles = 100
 		p := c.Start(t, cmd)
 		c.Exists(t, "tree.leader")
-		if res := kill(t, p); res.Unkilled {
-			t.Error("the result says Unkilled")
+		if res := kill(t, p); res.Leaked {
+			t.Error("the result says Leaked")
 		}
 		c.Ended(t, n.clock, append(probe.TreeFiles("tree"), "tree.leader")...)
 		n.intact(t, c)

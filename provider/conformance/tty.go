@@ -56,7 +56,7 @@ var ttyPromises = []promise{
 	{name: "the end of input reaches a terminal's program behind an unfinished line too", check: func(t *testing.T, c *Case) {
 		for _, typed := range []string{"", "typed\n", "typed"} {
 			cmd := c.Probe("cat")
-			cmd.TTY, cmd.Stdin, cmd.Wall = true, strings.NewReader(typed), within
+			cmd.TTY, cmd.Stdin, cmd.Timeout = true, strings.NewReader(typed), within
 			if got := c.Succeed(t, cmd).Stdout.Text(); !strings.HasSuffix(got, strings.ReplaceAll(typed, "\n", "\r\n")) {
 				t.Errorf("of %q came %q", typed, got)
 			}

@@ -37,9 +37,9 @@ services: {default: {image: fumehood-test/python, command: [python3, -c, "`+stri
 			}
 			for _, user := range []string{"root", "nobody"} {
 				began := time.Now()
-				res, err := sb.As(user).Exec(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", bomb}, Wall: 2 * time.Second, Grace: fumehood.NoGrace, StderrCap: 1000})
+				res, err := sb.As(user).Exec(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", bomb}, Timeout: 2 * time.Second, Grace: fumehood.NoGrace, StderrCap: 1000})
 				took := time.Since(began)
-				if err != nil || res.Outcome != fumehood.TimedOut || res.Unkilled {
+				if err != nil || res.Outcome != fumehood.TimedOut || res.Leaked {
 					t.Fatalf("%s: %+v, %v", user, res, err)
 				}
 				if took > 60*time.Second { // ten times as long as is promised

@@ -264,7 +264,7 @@ var engineWeaker = map[string]conformance.Weaker{
 	},
 	"end/a kill ends every descendant of the command and spares its neighbours":                            unkilledKill,
 	"end/a command that is killed says that a signal ended it":                                             unkilledKill,
-	"end/children that outlive a command that ended by itself are killed with it, where that is asked for": conformance.RestLives(unkilledReason + ", and the result says Unkilled"),
+	"end/children that outlive a command that ended by itself are killed with it, where that is asked for": conformance.RestLives(unkilledReason + ", and the result says Leaked"),
 	"end/leaving a stream early ends the command": {
 		Reason: unkilledReason,
 		Check: func(t *testing.T, c *conformance.Case) {
@@ -423,11 +423,11 @@ const unkilledReason = "the Engine cannot end an exec: its processes run on unti
 
 var (
 	unkilledTimeout = conformance.Weaker{
-		Reason: unkilledReason + ", and the result says Unkilled",
+		Reason: unkilledReason + ", and the result says Leaked",
 		Check: func(t *testing.T, c *conformance.Case) {
 			res := c.TimeOut(t, c.Probe("print", "ready", probe.Then, "beat", c.Path("beat")),
 				func(res *fumehood.Result) bool { return res.Stdout.Total > 0 })
-			if res.Outcome != fumehood.TimedOut || !res.Unkilled || res.Stdout.Text() != "ready" {
+			if res.Outcome != fumehood.TimedOut || !res.Leaked || res.Stdout.Text() != "ready" {
 				t.Errorf("got %+v", res)
 			}
 			c.Alive(t, "beat")
@@ -435,7 +435,7 @@ var (
 		},
 	}
 	unkilledKill = conformance.Weaker{
-		Reason: unkilledReason + ", and the result says lost and Unkilled",
+		Reason: unkilledReason + ", and the result says lost and Leaked",
 		Check: func(t *testing.T, c *conformance.Case) {
 			p := c.Start(t, c.Probe("print", "ready", probe.Then, "beat", c.Path("beat")))
 			for _, err := range p.Events() { // what is under way when the exec is given up is lost
@@ -449,7 +449,7 @@ var (
 				t.Fatal(err)
 			}
 			res, err := p.Wait(t.Context())
-			if err != nil || res.Outcome != fumehood.Lost || res.ExitCode != -1 || !res.Unkilled || res.Stdout.Text() != "ready" {
+			if err != nil || res.Outcome != fumehood.Lost || res.ExitCode != -1 || !res.Leaked || res.Stdout.Text() != "ready" {
 				t.Errorf("got %+v, %v", res, err)
 			}
 			c.Alive(t, "beat")

@@ -153,7 +153,7 @@ func (c *composeCase) check(t *testing.T, sb *fumehood.Sandbox) {
 				t.Fatal(err)
 			}
 		}
-		res, err := svc.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", r.Command}, Wall: time.Minute})
+		res, err := svc.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", r.Command}, Timeout: time.Minute})
 		if err != nil {
 			t.Errorf("%s: %s: %v", r.Service, r.Command, err)
 			continue

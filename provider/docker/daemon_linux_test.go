@@ -63,7 +63,7 @@ func long(t *testing.T, sb *fumehood.Sandbox) *fumehood.Process {
 
 func works(t *testing.T, what string, sb *fumehood.Sandbox) {
 	t.Helper()
-	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "echo yes; exit 3"}, Wall: time.Minute})
+	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "echo yes; exit 3"}, Timeout: time.Minute})
 	if err != nil || res.Outcome != fumehood.Exited || res.ExitCode != 3 || res.Stdout.Text() != "yes\n" {
 		t.Errorf("%s: %+v, %v", what, res, err)
 	}
@@ -92,7 +92,7 @@ func TestADaemonThatIsRestarted(t *testing.T) {
 			ofProject := start(t, p, fumehood.Spec{Compose: offline(t)})
 			inImage, inProject := long(t, ofImage), long(t, ofProject)
 			works(t, "before", ofImage)
-			byEngine, err := ofProject.Start(t.Context(), fumehood.Cmd{Args: []string{"sleep", "1000"}, Direct: true})
+			byEngine, err := ofProject.Start(t.Context(), fumehood.Cmd{Args: []string{"sleep", "1000"}, ViaEngine: true})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -127,7 +127,7 @@ func TestADaemonThatStandsStill(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	direct, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "sleep 1; echo over"}, Direct: true})
+	direct, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "sleep 1; echo over"}, ViaEngine: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func TestADaemonThatHangs(t *testing.T) {
 			return err
 		},
 		"exec": func(ctx context.Context) error {
-			_, err := sb.Exec(ctx, fumehood.Cmd{Args: []string{"true"}, Direct: true})
+			_, err := sb.Exec(ctx, fumehood.Cmd{Args: []string{"true"}, ViaEngine: true})
 			return err
 		},
 		"connection": func(ctx context.Context) error {

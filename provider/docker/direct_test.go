@@ -23,7 +23,7 @@ func TestADirectServiceHasNoHelpFromTheSandbox(t *testing.T) {
 	if _, err := sb.ReadFile(t.Context(), "/proc/version"); err != nil {
 		t.Error(err)
 	}
-	for name, direct := range map[string]*fumehood.Service{"the service": sb.Direct(), "as another user": sb.As("nobody").Direct(), "another user of it": sb.Direct().As("nobody")} {
+	for name, direct := range map[string]*fumehood.Service{"the service": sb.ViaEngine(), "as another user": sb.As("nobody").ViaEngine(), "another user of it": sb.ViaEngine().As("nobody")} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := direct.ReadFile(t.Context(), "/proc/version"); !errors.Is(err, fumehood.ErrUnsupported) {
 				t.Errorf("got %v", err)
@@ -34,8 +34,8 @@ func TestADirectServiceHasNoHelpFromTheSandbox(t *testing.T) {
 			if got, err := sb.ReadFile(t.Context(), "/tmp/direct"); err != nil || string(got) != "x" {
 				t.Errorf("got %q, %v", got, err)
 			}
-			res, err := direct.Exec(t.Context(), fumehood.Cmd{Args: []string{"sleep", "30"}, Wall: time.Second})
-			if err != nil || res.Outcome != fumehood.TimedOut || !res.Unkilled {
+			res, err := direct.Exec(t.Context(), fumehood.Cmd{Args: []string{"sleep", "30"}, Timeout: time.Second})
+			if err != nil || res.Outcome != fumehood.TimedOut || !res.Leaked {
 				t.Errorf("got %+v, %v", res, err)
 			}
 		})
@@ -76,7 +76,7 @@ func TestADirectServiceDoesNotWaitAtPipesInPlaceOfUsers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			direct := sb.Direct()
+			direct := sb.ViaEngine()
 			if err := sb.WriteFile(ctx, "/tmp/file", []byte("x"), fumehood.WriteOptions{}); err != nil {
 				t.Fatal(err)
 			}
@@ -118,7 +118,7 @@ func TestACommandsThreadsAreWokenAsWithoutAGuest(t *testing.T) {
 		}
 		return strings.TrimSpace(res.Stdout.Text())
 	}
-	want := slack(sb.Direct(), fumehood.Cmd{})
+	want := slack(sb.ViaEngine(), fumehood.Cmd{})
 	for name, cmd := range map[string]fumehood.Cmd{
 		"a command": {}, "one with limits": {Rlimits: fumehood.Rlimits{OpenFiles: 100}}, "one at a terminal": {TTY: true},
 	} {
@@ -137,7 +137,7 @@ func TestATerminalThatAProgramOpensAgainIsListenedTo(t *testing.T) {
 	t.Parallel()
 	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: debian})
 	res, err := sb.Exec(t.Context(), fumehood.Cmd{
-		Args: []string{"sh", "-c", "echo before; exec <&- >&- 2>&-; sleep 0.3; echo after >/dev/tty"}, TTY: true, Wall: time.Minute,
+		Args: []string{"sh", "-c", "echo before; exec <&- >&- 2>&-; sleep 0.3; echo after >/dev/tty"}, TTY: true, Timeout: time.Minute,
 	})
 	if err != nil || !res.Success() || res.Stdout.Text() != "before\r\nafter\r\n" {
 		t.Errorf("got %+v, %v", res, err)

@@ -239,7 +239,7 @@ func (p *Provider) selfTest(ctx context.Context) (checks []Check) {
 	}
 	started := time.Since(begin)
 	begin = time.Now()
-	res, err := sb.Exec(ctx, fumehood.Cmd{Args: selfTestArgs, Wall: selfTestWithin})
+	res, err := sb.Exec(ctx, fumehood.Cmd{Args: selfTestArgs, Timeout: selfTestWithin})
 	ran := time.Since(begin)
 	checks = []Check{isolationCheck(res, err)}
 	if checks[0].Status == OK {
@@ -288,7 +288,7 @@ func commandsCheck(ctx context.Context, sb *fumehood.Sandbox) Check {
 		{"a command of another user", false, fumehood.Cmd{User: "65534:65534"}},
 		{"a second command of another user", true, fumehood.Cmd{User: "65534:65534"}},
 	} {
-		c.cmd.Args, c.cmd.Wall = selfTestArgs, selfTestWithin
+		c.cmd.Args, c.cmd.Timeout = selfTestArgs, selfTestWithin
 		res, err := runOnce(ctx, sb, c.cmd, c.live)
 		if err == nil && res.Outcome != fumehood.Exited {
 			err = fmt.Errorf("it %s", inWords(res.Outcome))
@@ -389,7 +389,7 @@ var limitProbes = []limitProbe{
 const probeWithin = 30 * time.Second
 
 func (l limitProbe) check(ctx context.Context, sb *fumehood.Sandbox) Check {
-	res, err := sb.Exec(ctx, fumehood.Cmd{Args: append([]string{compose.GuestProgram, "selftest"}, l.args...), Wall: probeWithin})
+	res, err := sb.Exec(ctx, fumehood.Cmd{Args: append([]string{compose.GuestProgram, "selftest"}, l.args...), Timeout: probeWithin})
 	switch {
 	case err != nil:
 		return failed(l.name, err)

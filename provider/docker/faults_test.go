@@ -121,7 +121,7 @@ func sample(t *testing.T, p *docker.Provider, i int) (err error) {
 	if err := sb.WriteFile(ctx, "/tmp/f", content, fumehood.WriteOptions{}); err != nil {
 		return err
 	}
-	res, err := sb.Exec(ctx, fumehood.Cmd{Args: []string{"sh", "-c", "cat /tmp/f; exit " + fmt.Sprint(i%7)}, Wall: time.Minute})
+	res, err := sb.Exec(ctx, fumehood.Cmd{Args: []string{"sh", "-c", "cat /tmp/f; exit " + fmt.Sprint(i%7)}, Timeout: time.Minute})
 	switch {
 	case err != nil:
 		return err
@@ -154,7 +154,7 @@ func TestACommandIsNeverHandedOverTwice(t *testing.T) {
 		{"guest of another user", docker.Options{NoSockets: true}, fumehood.Spec{Image: busybox}, fumehood.Cmd{User: "tester"}, 0},
 		{"guests that are started again", docker.Options{NoSockets: true}, fumehood.Spec{Compose: &fumehood.Compose{Files: []string{ownMain(t)}}}, fumehood.Cmd{}, 7},
 		{"engine", docker.Options{Transport: docker.TransportEngine}, fumehood.Spec{Image: busybox}, fumehood.Cmd{}, 0},
-		{"direct", docker.Options{}, fumehood.Spec{Image: busybox}, fumehood.Cmd{Direct: true}, 0},
+		{"direct", docker.Options{}, fumehood.Spec{Image: busybox}, fumehood.Cmd{ViaEngine: true}, 0},
 	} {
 		t.Run(way.name, func(t *testing.T) {
 			t.Parallel()
@@ -171,7 +171,7 @@ func TestACommandIsNeverHandedOverTwice(t *testing.T) {
 				all.Go(func() {
 					for i := w; i < commands; i += workers {
 						cmd := way.cmd
-						cmd.Wall, cmd.Args = time.Minute, []string{"sh", "-c", fmt.Sprintf("echo line %d >> /tmp/lines; echo done %d", i, i)}
+						cmd.Timeout, cmd.Args = time.Minute, []string{"sh", "-c", fmt.Sprintf("echo line %d >> /tmp/lines; echo done %d", i, i)}
 						if way.cut > 0 && i%way.cut == way.cut-1 {
 							proxy.Sever()
 						}

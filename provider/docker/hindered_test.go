@@ -73,7 +73,7 @@ func TestWhoHindersAGuestHasBrokenTheSandbox(t *testing.T) {
 						t.Errorf("a command: %v", err)
 					}
 				case res.Outcome == fumehood.Lost:
-					t.Log(res.Why)
+					t.Log(res.Reason)
 					if sure = true; !res.Inside {
 						t.Errorf("a command: %+v", res)
 					}
@@ -92,8 +92,8 @@ func TestWhoAsksToBeTracedIsKilledAsAnyOther(t *testing.T) {
 	const traced = "import ctypes, os\nctypes.CDLL(None).ptrace(0, 0, 0, 0)\n"
 	for name, script := range map[string]string{"stops": "os.kill(os.getpid(), 19)", "executes": "os.execv('/bin/sleep', ['sleep', '1000'])"} {
 		for _, user := range []string{"", "tester"} {
-			res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", traced + script}, User: user, Wall: time.Second})
-			if err != nil || res.Outcome != fumehood.TimedOut || res.Unkilled {
+			res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", traced + script}, User: user, Timeout: time.Second})
+			if err != nil || res.Outcome != fumehood.TimedOut || res.Leaked {
 				t.Errorf("who %s, of user %q: %+v, %v", name, user, res, err)
 			}
 		}

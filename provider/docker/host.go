@@ -113,7 +113,7 @@ func (s *service) checkUnended(ctx context.Context) error {
 	return &fumehood.Error{
 		Class: class,
 		Err:   errors.New("its container has ended and was started again: what ran in it may have replaced the guest, so no command can be trusted there"),
-		Hint:  "keep the service from ending, for example by depends_on with a condition, or have the Engine run the command (Cmd.Direct, or --transport engine)",
+		Hint:  "keep the service from ending, for example by depends_on with a condition, or have the Engine run the command (Cmd.ViaEngine, or --transport engine)",
 	}
 }
 

@@ -56,7 +56,7 @@ func reached(t *testing.T, sb *fumehood.Sandbox, service string, targets []strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err := svc.Exec(t.Context(), fumehood.Cmd{Args: append([]string{"python3", "-c", reach}, targets...), Wall: time.Minute, Env: map[string]string{"RES_OPTIONS": "timeout:3 attempts:1"}})
+	res, err := svc.Exec(t.Context(), fumehood.Cmd{Args: append([]string{"python3", "-c", reach}, targets...), Timeout: time.Minute, Env: map[string]string{"RES_OPTIONS": "timeout:3 attempts:1"}})
 	if err != nil || res.ExitCode != 0 {
 		t.Fatalf("%v, %+v: %s", err, res, res.Stderr.Text())
 	}

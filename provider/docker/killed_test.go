@@ -333,7 +333,7 @@ func TestNothingIsLeftOfAnOwnerThatIsKilled(t *testing.T) {
 	ctx := context.WithoutCancel(t.Context())
 	t.Cleanup(func() { // when all are done
 		for _, sb := range others {
-			if res, err := sb.Exec(ctx, fumehood.Cmd{Args: []string{"echo", "alive"}, Wall: time.Minute}); err != nil || res.Stdout.Text() != "alive\n" {
+			if res, err := sb.Exec(ctx, fumehood.Cmd{Args: []string{"echo", "alive"}, Timeout: time.Minute}); err != nil || res.Stdout.Text() != "alive\n" {
 				t.Errorf("another owner's sandbox: %+v, %v", res, err)
 			}
 		}

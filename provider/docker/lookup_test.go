@@ -46,7 +46,7 @@ func TestNobodyIsLookedUpInWhatNeverEnds(t *testing.T) {
 			sh(t, sb, c.script)
 			svc := sb.Service
 			if c.direct {
-				svc = sb.Direct()
+				svc = sb.ViaEngine()
 			}
 			began := time.Now()
 			res, err := svc.Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}, User: "nobody"})
@@ -102,7 +102,7 @@ func TestTheEngineRunsCommandsInAServiceThatWasStartedAgain(t *testing.T) {
 	again := time.NewTicker(100 * time.Millisecond)
 	defer again.Stop()
 	for until := time.Now().Add(time.Minute); ; <-again.C {
-		res, err := sb.Direct().Exec(t.Context(), fumehood.Cmd{Args: []string{"cat", "/tmp/before"}})
+		res, err := sb.ViaEngine().Exec(t.Context(), fumehood.Cmd{Args: []string{"cat", "/tmp/before"}})
 		if err == nil && res.Success() && res.Stdout.Text() == "x\n" {
 			break
 		}
@@ -113,7 +113,7 @@ func TestTheEngineRunsCommandsInAServiceThatWasStartedAgain(t *testing.T) {
 	if _, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}}); !errors.Is(err, fumehood.ErrBroken) {
 		t.Errorf("by the guest: %v", err)
 	}
-	res, err := sb.Direct().Exec(t.Context(), fumehood.Cmd{Args: []string{"id", "-u"}, User: "root"})
+	res, err := sb.ViaEngine().Exec(t.Context(), fumehood.Cmd{Args: []string{"id", "-u"}, User: "root"})
 	if lacks := errors.Is(err, fumehood.ErrUnsupported) && strings.Contains(err.Error(), "capabilities"); !lacks && (err != nil || res.Stdout.Text() != "0\n") {
 		t.Errorf("as root: %+v, %v", res, err)
 	}

@@ -13,8 +13,8 @@ var _ fumehood.Preparer = (*Provider)(nil)
 // preparedName stands for the name of a sandbox that is not started yet.
 const preparedName = "fumehood-prepared"
 
-// Needs is a hash of where the images of a spec's services come from.
-func (p *Provider) Needs(ctx context.Context, spec fumehood.Spec) (string, error) {
+// ImageKey is a hash of where the images of a spec's services come from.
+func (p *Provider) ImageKey(ctx context.Context, spec fumehood.Spec) (string, error) {
 	if err := spec.Validate(); err != nil {
 		return "", err
 	}

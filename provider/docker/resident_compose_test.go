@@ -76,7 +76,7 @@ func TestAKeptProjectIsReachedAgainInAllItsServices(t *testing.T) {
 	again := open(t, name, docker.Options{})
 	for s, user := range map[string]string{"web": "1234\n", "worker": "0\n"} {
 		svc := service(t, again, s)
-		if err := svc.Rejoin(t.Context()); err != nil {
+		if err := svc.RefreshProcesses(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		d, err := svc.Process(1)
@@ -147,7 +147,7 @@ func TestOfManyWhoStartAResidentGuestOneDoes(t *testing.T) {
 	}
 	all.Wait()
 	web := service(t, open(t, name, docker.Options{}), "web")
-	if err := web.Rejoin(t.Context()); err != nil || len(web.Processes()) != 6 {
+	if err := web.RefreshProcesses(t.Context()); err != nil || len(web.Processes()) != 6 {
 		t.Errorf("%d detached commands, %v", len(web.Processes()), err)
 	}
 }
@@ -160,7 +160,7 @@ func TestWhoTakesTheResidentGuestsPlaceIsNotBelieved(t *testing.T) {
 	sb := open(t, name, docker.Options{})
 	web := service(t, sb, "web")
 	// By the Engine's exec it does not end with the guest.
-	impostor := fumehood.Cmd{Direct: true, Args: []string{"python3", "-u", "-c", `
+	impostor := fumehood.Cmd{ViaEngine: true, Args: []string{"python3", "-u", "-c", `
 import os, re, signal, socket
 name = re.search(r'@(fumehood-\w+)', open('/proc/net/unix').read()).group(1)
 for pid in filter(str.isdigit, os.listdir('/proc')):

@@ -25,7 +25,7 @@ func detachedBy(t *testing.T, s *fumehood.Service, user, script string) *fumehoo
 // listedIn rejoins, and returns the numbers and scripts of a service's detached commands.
 func listedIn(t *testing.T, s *fumehood.Service) string {
 	t.Helper()
-	if err := s.Rejoin(t.Context()); err != nil {
+	if err := s.RefreshProcesses(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	var b strings.Builder
@@ -96,7 +96,7 @@ func TestWhoKillsTheGuestOfAUserEndsThatUsersCommandsOnly(t *testing.T) {
 	detachedBy(t, web, "nobody", "read -r line")
 	detachedBy(t, web, "", "sleep 1000")
 	detachedBy(t, web, "daemon", "sleep 2000")
-	kill := fumehood.Cmd{User: "nobody", Args: []string{"sh", "-c", "kill -9 -1"}, Wall: time.Minute} // all of that user at once
+	kill := fumehood.Cmd{User: "nobody", Args: []string{"sh", "-c", "kill -9 -1"}, Timeout: time.Minute} // all of that user at once
 	if _, err := web.Exec(t.Context(), kill); err != nil && !errors.Is(err, fumehood.ErrUnavailable) {
 		t.Fatal(err)
 	}

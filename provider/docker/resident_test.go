@@ -61,7 +61,7 @@ func says(t *testing.T, sb *fumehood.Sandbox, args ...string) string {
 // rejoined returns a detached command of a sandbox that was opened.
 func rejoined(t *testing.T, sb *fumehood.Sandbox, id int) *fumehood.Process {
 	t.Helper()
-	if err := sb.Rejoin(t.Context()); err != nil {
+	if err := sb.RefreshProcesses(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	p, err := sb.Process(id)
@@ -146,7 +146,7 @@ func TestADetachedCommandIsFoundAgainByALaterProcess(t *testing.T) {
 	if err := later.Forget(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if err := b.Rejoin(t.Context()); err != nil || len(b.Processes()) != 0 || len(a.Processes()) != 0 {
+	if err := b.RefreshProcesses(t.Context()); err != nil || len(b.Processes()) != 0 || len(a.Processes()) != 0 {
 		t.Errorf("forgotten, it is listed still: %v", err)
 	}
 	if err := other.Forget(t.Context()); err != nil {
@@ -163,7 +163,7 @@ func TestDetachedCommandsAreSignaledAndKilledByALaterProcess(t *testing.T) {
 		"kill":   `setsid sleep 1000 & sleep 1000 & wait`,
 		"wall":   `sleep 1000`,
 	}
-	if d, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"sleep", "1000"}, Detach: true, Wall: 200 * time.Millisecond}); err != nil {
+	if d, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"sleep", "1000"}, Detach: true, Timeout: 200 * time.Millisecond}); err != nil {
 		t.Error(err)
 	} else if res, err := d.Wait(t.Context()); err != nil || res.Outcome != fumehood.TimedOut || res.ExitCode != -1 {
 		t.Errorf("for who has started it: %+v, %v", res, err)
@@ -174,7 +174,7 @@ func TestDetachedCommandsAreSignaledAndKilledByALaterProcess(t *testing.T) {
 	for name, text := range script {
 		cmd := fumehood.Cmd{Args: []string{"sh", "-c", text}, Detach: true}
 		if name == "wall" {
-			cmd.Wall = 2 * time.Second
+			cmd.Timeout = 2 * time.Second
 		}
 		d, err := sb.Start(t.Context(), cmd)
 		if err != nil {
@@ -203,11 +203,11 @@ func TestDetachedCommandsAreSignaledAndKilledByALaterProcess(t *testing.T) {
 	if err := d.Kill(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if res, err := d.Wait(t.Context()); err != nil || res.Outcome != fumehood.Signaled || res.Unkilled {
+	if res, err := d.Wait(t.Context()); err != nil || res.Outcome != fumehood.Signaled || res.Leaked {
 		t.Errorf("killed: %+v, %v", res, err)
 	}
 	d = rejoined(t, again, ids["wall"])
-	if res, err := d.Wait(t.Context()); err != nil || res.Outcome != fumehood.TimedOut || res.Wall < 2*time.Second {
+	if res, err := d.Wait(t.Context()); err != nil || res.Outcome != fumehood.TimedOut || res.Duration < 2*time.Second {
 		t.Errorf("its time is over, which its sandbox keeps: %+v, %v", res, err)
 	}
 	if n := says(t, again, "sh", "-c", `n=0; for f in /proc/[0-9]*/cmdline; do if tr '\0' ' ' <$f 2>/dev/null | grep -q '^sleep 1000'; then n=$((n+1)); fi; done; echo $n`); n != "0\n" {
@@ -501,7 +501,7 @@ func TestAResidentGuestIsSmallAndKeepsNoMoreThanItMay(t *testing.T) {
 	}
 	all.Wait()
 	last := open(t, name, docker.Options{})
-	if err := last.Rejoin(t.Context()); err != nil {
+	if err := last.RefreshProcesses(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(last.Processes()); n != 8 {
@@ -542,14 +542,14 @@ func TestDetachedCommandsOfOtherTransportsAreRefused(t *testing.T) {
 	sb := keep(t, p, fumehood.Spec{Image: debian})
 	name := sb.Info().Name
 	says(t, sb, "true")
-	if err := start(t, p, fumehood.Spec{Image: busybox}).Rejoin(t.Context()); !errors.Is(err, fumehood.ErrUnsupported) {
+	if err := start(t, p, fumehood.Spec{Image: busybox}).RefreshProcesses(t.Context()); !errors.Is(err, fumehood.ErrUnsupported) {
 		t.Errorf("in a sandbox that is not kept: %v", err)
 	}
 	direct := open(t, name, docker.Options{Transport: docker.TransportEngine})
 	if got := says(t, direct, "echo", "direct"); got != "direct\n" {
 		t.Errorf("got %q", got)
 	}
-	if err := direct.Rejoin(t.Context()); !errors.Is(err, fumehood.ErrUnsupported) {
+	if err := direct.RefreshProcesses(t.Context()); !errors.Is(err, fumehood.ErrUnsupported) {
 		t.Errorf("by the Engine's exec: %v", err)
 	}
 	// Other users' commands, files and connections are there as ever.
@@ -640,7 +640,7 @@ func TestWhatIsWrittenToADetachedCommandThatHasEndedIsAnError(t *testing.T) {
 func TestADirectCommandIsNotDetachedInAKeptSandbox(t *testing.T) {
 	t.Parallel()
 	sb := keep(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: busybox})
-	if _, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"sleep", "1000"}, Detach: true, Direct: true}); !errors.Is(err, fumehood.ErrUnsupported) {
+	if _, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"sleep", "1000"}, Detach: true, ViaEngine: true}); !errors.Is(err, fumehood.ErrUnsupported) {
 		t.Errorf("got %v", err)
 	}
 }

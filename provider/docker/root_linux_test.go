@@ -73,7 +73,7 @@ services: {default: {image: fumehood-test/python, user: tester, command: python3
 func TestRootInAServiceOfAnotherUser_refused(t *testing.T) {
 	t.Parallel()
 	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: debian, User: "tester"})
-	for name, svc := range map[string]*fumehood.Service{"guest": sb.Service, "direct": sb.Direct()} {
+	for name, svc := range map[string]*fumehood.Service{"guest": sb.Service, "direct": sb.ViaEngine()} {
 		for _, user := range []string{"root", "0", "0:0"} {
 			res, err := svc.As(user).Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "touch /tmp/ran && chown daemon /tmp/ran && rm /tmp/ran"}})
 			if err == nil && res.Success() {
@@ -90,7 +90,7 @@ func TestRootInAServiceOfAnotherUser_refused(t *testing.T) {
 			}
 		}
 	}
-	if got, err := sb.Direct().As("1").Exec(t.Context(), fumehood.Cmd{Args: []string{"id", "-u"}}); err != nil || got.Stdout.Text() != "1\n" {
+	if got, err := sb.ViaEngine().As("1").Exec(t.Context(), fumehood.Cmd{Args: []string{"id", "-u"}}); err != nil || got.Stdout.Text() != "1\n" {
 		t.Errorf("another user: %+v, %v", got, err)
 	}
 }

@@ -35,12 +35,12 @@ func wantCommands(t *testing.T, sb *fumehood.Sandbox, other string) {
 	}
 	for _, user := range []string{"", other} {
 		for range 3 {
-			res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"busybox", "sh", "-c", "echo in; exit 3"}, User: user, Wall: within})
+			res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"busybox", "sh", "-c", "echo in; exit 3"}, User: user, Timeout: within})
 			want("a command of user "+user, res, err)
 		}
-		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"busybox", "sh", "-c", "busybox cat; exit 3"}, User: user, Wall: within, Stdin: strings.NewReader("in\n")})
+		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"busybox", "sh", "-c", "busybox cat; exit 3"}, User: user, Timeout: within, Stdin: strings.NewReader("in\n")})
 		want("a command with an input of user "+user, res, err)
-		p, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"busybox", "sh", "-c", "echo in; exit 3"}, User: user, Wall: within})
+		p, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"busybox", "sh", "-c", "echo in; exit 3"}, User: user, Timeout: within})
 		if err != nil {
 			t.Error(err)
 			continue
@@ -102,7 +102,7 @@ services:
 	})
 	t.Run("out of memory", func(t *testing.T) {
 		sb := start(t, runscProvider(t, d, "runsc"), fumehood.Spec{Image: debian, Limits: fumehood.Limits{Memory: 192 << 20}})
-		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", "b = bytearray(b'x') * (1 << 30)"}, Wall: time.Minute})
+		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", "b = bytearray(b'x') * (1 << 30)"}, Timeout: time.Minute})
 		if err != nil || res.Outcome != fumehood.OutOfMemory {
 			t.Errorf("got %+v, %v", res, err)
 		}
@@ -152,7 +152,7 @@ func BenchmarkRunsc_Exec(b *testing.B) {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		if res, err := sb.Exec(b.Context(), fumehood.Cmd{Args: []string{"busybox", "true"}, Wall: time.Minute}); err != nil || !res.Success() {
+		if res, err := sb.Exec(b.Context(), fumehood.Cmd{Args: []string{"busybox", "true"}, Timeout: time.Minute}); err != nil || !res.Success() {
 			b.Fatal(res, err)
 		}
 	}

@@ -27,12 +27,12 @@ import (
 // sh runs a script in the sandbox, which must succeed, and returns its output.
 func sh(t *testing.T, sb *fumehood.Sandbox, script string) string {
 	t.Helper()
-	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script}, Wall: time.Minute})
+	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script}, Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !res.Success() {
-		t.Fatalf("%q: %s %d %s: %s%s", script, res.Outcome, res.ExitCode, res.Why, res.Stdout.Text(), res.Stderr.Text())
+		t.Fatalf("%q: %s %d %s: %s%s", script, res.Outcome, res.ExitCode, res.Reason, res.Stdout.Text(), res.Stderr.Text())
 	}
 	return strings.TrimSpace(res.Stdout.Text())
 }
@@ -99,7 +99,7 @@ func TestTheGuestCannotBeEndedFromInside(t *testing.T) {
 	sb := start(t, p, fumehood.Spec{Image: debian})
 	sh(t, sb, "for s in $(seq 1 64); do kill -$s 1 2>/dev/null; done; true")
 	// This ends the command's own supervisor too, so that how it ended is not known.
-	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "kill -9 -1; sleep 1000"}, Wall: time.Minute})
+	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "kill -9 -1; sleep 1000"}, Timeout: time.Minute})
 	if err != nil || res.Outcome != fumehood.Lost || res.ExitCode != -1 || !res.Inside {
 		t.Errorf("got %+v, %v", res, err)
 	}
@@ -115,7 +115,7 @@ func TestTheGuestIgnoresSignals(t *testing.T) {
 	sb := start(t, p, fumehood.Spec{Image: busybox})
 	const script = "sed -n 's/^SigIgn:[[:space:]]*//p; s/^SigCgt:[[:space:]]*//p' /proc/$0/status"
 	masks := func(pid string) (ignored, caught uint64) {
-		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script, pid}, Wall: time.Minute})
+		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script, pid}, Timeout: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -139,20 +139,20 @@ func TestLimitsHold(t *testing.T) {
 	p := newProvider(t, docker.Options{})
 	sb := start(t, p, fumehood.Spec{Image: debian, Limits: fumehood.Limits{Memory: 64 << 20, PIDs: 48, CPUs: 0.5}})
 	t.Run("memory", func(t *testing.T) {
-		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", "bytearray(256 << 20)"}, Wall: time.Minute})
+		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", "bytearray(256 << 20)"}, Timeout: time.Minute})
 		if err != nil || res.Outcome != fumehood.OutOfMemory || res.ExitCode != 137 {
 			t.Errorf("got %+v, %v", res, err)
 		}
 	})
 	t.Run("a kill that was not for memory is not taken for one", func(t *testing.T) {
-		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "exit 137"}, Wall: time.Minute})
+		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "exit 137"}, Timeout: time.Minute})
 		if err != nil || res.Outcome != fumehood.Exited || res.ExitCode != 137 {
 			t.Errorf("got %+v, %v", res, err)
 		}
 	})
 	t.Run("processes", func(t *testing.T) {
 		script := "import os,time\nn=0\ntry:\n  while n<200:\n    if os.fork()==0: time.sleep(2); os._exit(0)\n    n+=1\nexcept OSError: pass\nprint(n)"
-		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", script}, Wall: time.Minute})
+		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", script}, Timeout: time.Minute})
 		if err != nil || !res.Success() || len(strings.TrimSpace(res.Stdout.Text())) > 2 {
 			t.Errorf("got %+v, %v", res, err)
 		}
@@ -163,7 +163,7 @@ func TestWhatACommandUsedIsTold(t *testing.T) {
 	t.Parallel()
 	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: debian})
 	const script = "import time\nx = b'x' * (200 << 20)\nwhile time.process_time() < 0.5: pass"
-	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", script}, Wall: time.Minute})
+	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", script}, Timeout: time.Minute})
 	if err != nil || !res.Success() {
 		t.Fatalf("%+v, %v", res, err)
 	}
@@ -171,12 +171,12 @@ func TestWhatACommandUsedIsTold(t *testing.T) {
 	if u.User+u.System < 500*time.Millisecond || u.MaxRSS < 200<<20 || u.MaxRSS > 300<<20 || u.OOMKills != 0 || u.PIDsLimits != 0 {
 		t.Errorf("got %+v", u)
 	}
-	if u.Peak < 200<<20 || u.Peak > fumehood.DefaultMemory {
-		t.Errorf("the container had %d bytes at most", u.Peak)
+	if u.MemoryPeak < 200<<20 || u.MemoryPeak > fumehood.DefaultMemory {
+		t.Errorf("the container had %d bytes at most", u.MemoryPeak)
 	}
 	// The container's peak is of its whole life, and a command's of the command.
 	res, err = sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}})
-	if err != nil || res.Usage.MaxRSS > 20<<20 || res.Usage.Peak < u.Peak || res.Usage.User+res.Usage.System > 250*time.Millisecond {
+	if err != nil || res.Usage.MaxRSS > 20<<20 || res.Usage.MemoryPeak < u.MemoryPeak || res.Usage.User+res.Usage.System > 250*time.Millisecond {
 		t.Errorf("%+v, %v", res, err)
 	}
 }

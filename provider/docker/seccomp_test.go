@@ -55,7 +55,7 @@ func syscalls(t *testing.T, svc *fumehood.Service, program []byte) map[string]st
 	if err := svc.WriteFile(t.Context(), path, program, fumehood.WriteOptions{Mode: 0o755}); err != nil {
 		t.Fatal(err)
 	}
-	res, err := svc.Exec(t.Context(), fumehood.Cmd{Args: []string{path}, Wall: time.Minute})
+	res, err := svc.Exec(t.Context(), fumehood.Cmd{Args: []string{path}, Timeout: time.Minute})
 	if err != nil || !res.Success() {
 		t.Fatalf("%v, %+v: %s", err, res, res.Stderr.Text())
 	}

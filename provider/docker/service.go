@@ -56,7 +56,7 @@ func (s *service) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out fu
 	if err := s.alive(ctx); err != nil {
 		return nil, err
 	}
-	if s.sb.direct() || cmd.Direct {
+	if s.sb.direct() || cmd.ViaEngine {
 		if cmd.Detach && s.sb.key != nil {
 			return nil, &fumehood.Error{
 				Class: fumehood.ErrUnsupported, Err: errors.New("only a guest keeps a detached command when this process has ended, and the Engine's exec goes past it"),

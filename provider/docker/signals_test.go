@@ -40,7 +40,7 @@ exit 0`
 func TestASignalReachesTheProcessGroupAndNoOther(t *testing.T) {
 	t.Parallel()
 	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: debian})
-	p := begun(t, sb, fumehood.Cmd{Args: []string{"bash", "-c", threeGroups}, Wall: time.Minute})
+	p := begun(t, sb, fumehood.Cmd{Args: []string{"bash", "-c", threeGroups}, Timeout: time.Minute})
 	if err := p.Signal(t.Context(), 10); err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestTheGraceIsAsLongAsWasSaid(t *testing.T) {
 		}
 		took := time.Since(began)
 		res, err := p.Wait(t.Context())
-		if err != nil || res.Unkilled {
+		if err != nil || res.Leaked {
 			t.Fatalf("%+v, %v", res, err)
 		}
 		return res, took
@@ -80,7 +80,7 @@ func TestTheGraceIsAsLongAsWasSaid(t *testing.T) {
 	if res, took := kill(t, deaf, 0); res.Signal != 9 || took < time.Second {
 		t.Errorf("a deaf program lived for %v: %+v", took, res)
 	}
-	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", fmt.Sprintf(tidies, "0.1", "late")}, Wall: time.Second, Grace: 20 * time.Second})
+	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", fmt.Sprintf(tidies, "0.1", "late")}, Timeout: time.Second, Grace: 20 * time.Second})
 	if err != nil || res.Outcome != fumehood.TimedOut || !strings.Contains(sh(t, sb, "ls /tmp"), "late") {
 		t.Errorf("a timeout: %+v, %v", res, err)
 	}
@@ -108,7 +108,7 @@ func TestADeepTreeIsKilledToItsLastProcess(t *testing.T) {
 	if err := p.Kill(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if res, err := p.Wait(t.Context()); err != nil || res.Outcome != fumehood.Signaled || res.Unkilled {
+	if res, err := p.Wait(t.Context()); err != nil || res.Outcome != fumehood.Signaled || res.Leaked {
 		t.Errorf("%+v, %v", res, err)
 	}
 	t.Logf("200 processes, each the parent of the next, were killed in %v", time.Since(began))
@@ -135,9 +135,9 @@ func TestWhatCannotBeKilledIsTold(t *testing.T) {
 			t.Parallel() // the guest tries for 10 s
 			sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Compose: project(t, withoutKill)})
 			res, err := sb.Exec(t.Context(), fumehood.Cmd{
-				Args: []string{"sh", "-c", fmt.Sprintf(other, c.then)}, Wall: c.wall, Grace: fumehood.NoGrace,
+				Args: []string{"sh", "-c", fmt.Sprintf(other, c.then)}, Timeout: c.wall, Grace: fumehood.NoGrace,
 			})
-			if err != nil || res.Outcome != c.want || !res.Unkilled {
+			if err != nil || res.Outcome != c.want || !res.Leaked {
 				t.Errorf("%s: %+v, %v", c.then, res, err)
 			}
 			if got := sh(t, sb, "echo alive"); got != "alive" {

@@ -90,7 +90,7 @@ func TestAFloodOfOutputTakesNoMemory(t *testing.T) {
 	})
 	wall := time.Duration(tier.Pick(t, 3, 3, 30)) * time.Second
 	began := time.Now()
-	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"yes"}, StdoutCap: 1 << 20, Wall: wall, Grace: fumehood.NoGrace})
+	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"yes"}, StdoutCap: 1 << 20, Timeout: wall, Grace: fumehood.NoGrace})
 	took := time.Since(began)
 	close(over)
 	sampler.Wait()
@@ -130,7 +130,7 @@ func TestManyCommandsAreExactAndLeaveNothing(t *testing.T) {
 			sb := sandboxes[w%len(sandboxes)]
 			all.Go(func() {
 				for i := int(next.Add(1)) - 1; i < to && !t.Failed(); i = int(next.Add(1)) - 1 {
-					cmd := fumehood.Cmd{Args: []string{"sh", "-c", script, "sh", fmt.Sprint(i)}, Stdin: strings.NewReader(fmt.Sprintf("in%d\n", i)), Wall: time.Minute}
+					cmd := fumehood.Cmd{Args: []string{"sh", "-c", script, "sh", fmt.Sprint(i)}, Stdin: strings.NewReader(fmt.Sprintf("in%d\n", i)), Timeout: time.Minute}
 					res, err := sb.Exec(t.Context(), cmd)
 					if err != nil || res.Outcome != fumehood.Exited || res.ExitCode != i%100 ||
 						string(res.Stdout.Bytes) != fmt.Sprintf("out %d in%d\n", i, i) || string(res.Stderr.Bytes) != fmt.Sprintf("err %d\n", i) {
@@ -200,7 +200,7 @@ func TestWhatWasWrittenBeforeTheExitIsNotLost(t *testing.T) {
 			all.Go(func() {
 				for range 8 {
 					began := time.Now()
-					res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", fmt.Sprintf(script, holder)}, Wall: time.Minute})
+					res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", fmt.Sprintf(script, holder)}, Timeout: time.Minute})
 					took := time.Since(began)
 					slowest.Store(max(slowest.Load(), int64(took)))
 					if err != nil || !res.Success() || res.Stdout.Total != 65536 || strings.Trim(res.Stdout.Text(), "x") != "" {
@@ -326,7 +326,7 @@ func TestTheGuestAndItsWorkersStaySmall(t *testing.T) {
 	for range 16 {
 		all.Go(func() {
 			for next.Add(1) <= 200 {
-				res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "head -c 1000000 /dev/zero"}, StdoutCap: 1000, Wall: time.Minute})
+				res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "head -c 1000000 /dev/zero"}, StdoutCap: 1000, Timeout: time.Minute})
 				if err != nil || !res.Success() || res.Stdout.Total != 1000000 {
 					t.Errorf("%+v, %v", res, err)
 				}

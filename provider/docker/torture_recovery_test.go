@@ -75,7 +75,7 @@ func TestWhatADeadGuestsCommandsLeftIsKilledBeforeTheNextCommand(t *testing.T) {
 			o := watch(t, sb)
 			neighbour(t, sb)
 			// Of the same user, but not the guest's: it began before that.
-			res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 &"}, User: c.user, Direct: true})
+			res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 &"}, User: c.user, ViaEngine: true})
 			if errors.Is(err, fumehood.ErrUnsupported) && c.main != "" && c.user == "root" {
 				t.Skip("this machine's daemon does not give root its capabilities: " + err.Error())
 			}
@@ -90,7 +90,7 @@ func TestWhatADeadGuestsCommandsLeftIsKilledBeforeTheNextCommand(t *testing.T) {
 			for i := range tier.Pick(t, 3, 6, 6) {
 				victims := []string{"guest", "all"}[i%2] // the guest, and its workers too
 				lostOnce(t, sb, c.user, assassin, victims)
-				res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"cat", "/tmp/ran"}, User: c.user, Wall: time.Minute})
+				res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"cat", "/tmp/ran"}, User: c.user, Timeout: time.Minute})
 				if left := o.others(known); len(left) != 0 { // at once: before the command, it is promised
 					t.Errorf("%s: left: %q", victims, left)
 				}
@@ -113,7 +113,7 @@ func TestWhatADeadGuestsCommandsLeftIsKilledBeforeTheNextCommand(t *testing.T) {
 func lostOnce(t *testing.T, sb *fumehood.Sandbox, user, script, victims string) {
 	t.Helper()
 	proc, err := sb.Start(t.Context(), fumehood.Cmd{
-		Args: []string{"python3", "-c", script, victims}, User: user, StdinPipe: true, Wall: time.Minute,
+		Args: []string{"python3", "-c", script, victims}, User: user, StdinPipe: true, Timeout: time.Minute,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -130,7 +130,7 @@ func lostOnce(t *testing.T, sb *fumehood.Sandbox, user, script, victims string) 
 			continue
 		}
 		ends++
-		if ev.Result.Outcome != fumehood.Lost || ev.Result.Why == "" || ev.Result.Stdout.Text() != "begun\n" {
+		if ev.Result.Outcome != fumehood.Lost || ev.Result.Reason == "" || ev.Result.Stdout.Text() != "begun\n" {
 			t.Errorf("got %+v", ev.Result)
 		}
 	}
@@ -152,7 +152,7 @@ while True:
 `, 1)
 	for range 3 {
 		lostOnce(t, sb, "tester", bomb, "all")
-		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"echo", "alive"}, User: "tester", Wall: time.Minute})
+		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"echo", "alive"}, User: "tester", Timeout: time.Minute})
 		if left := o.others(nil); len(left) != 0 {
 			t.Errorf("left: %q", left)
 		}
@@ -232,7 +232,7 @@ func TestASandboxWhoseMainProcessDiedSaysHowItDied(t *testing.T) {
 			c.die(t, main)
 			_, _ = procs[0].Write([]byte("\n")) // it may be dead already
 			for _, p := range procs {
-				if res, err := p.Wait(t.Context()); err != nil || res.Outcome != c.outcome || res.Inside || (res.Why == "") == (c.outcome == fumehood.Lost) {
+				if res, err := p.Wait(t.Context()); err != nil || res.Outcome != c.outcome || res.Inside || (res.Reason == "") == (c.outcome == fumehood.Lost) {
 					t.Errorf("the command in flight: %+v, %v", res, err)
 				}
 			}
@@ -300,7 +300,7 @@ services:
 `, debian, breeder, args))})
 	sh := func(script string) string {
 		t.Helper()
-		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script}, Wall: time.Minute})
+		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script}, Timeout: time.Minute})
 		if err != nil || res.ExitCode != 0 {
 			t.Fatalf("%s: %+v, %v", script, res, err)
 		}
@@ -308,7 +308,7 @@ services:
 	}
 	bred := sh("touch /tmp/go; while ! test -e /tmp/gone; do sleep 0.02; done; cat /proc/1/task/1/children")
 	child := strings.Fields(bred)[0]
-	if _, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", assassin, "all"}, Stdin: strings.NewReader("\n"), Wall: time.Minute}); err != nil {
+	if _, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", assassin, "all"}, Stdin: strings.NewReader("\n"), Timeout: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	if got := sh("cat /proc/" + child + "/stat"); !strings.Contains(got, ") S ") {

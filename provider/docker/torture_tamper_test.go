@@ -38,14 +38,14 @@ func TestACommandThatTampersWithItsWorkerIsEndedAndTheNextWorks(t *testing.T) {
 				for range tier.Pick(t, 1, 3, 3) {
 					sh(t, sb, "sleep 0 & sleep 0 & wait") // so that there are idle workers too
 					began := time.Now()
-					res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script}, Wall: time.Second, Grace: fumehood.NoGrace})
-					if err != nil || res.Unkilled || res.Outcome != fumehood.Lost && res.Outcome != fumehood.TimedOut {
+					res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script}, Timeout: time.Second, Grace: fumehood.NoGrace})
+					if err != nil || res.Leaked || res.Outcome != fumehood.Lost && res.Outcome != fumehood.TimedOut {
 						t.Errorf("%s: got %+v, %v", name, res, err)
 					}
 					if took := time.Since(began); took > 11*time.Second {
 						t.Errorf("%s: it took %v", name, took)
 					}
-					res, err = sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"echo", "alive"}, Wall: time.Minute})
+					res, err = sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"echo", "alive"}, Timeout: time.Minute})
 					if err != nil || !res.Success() || res.Stdout.Text() != "alive\n" {
 						t.Errorf("%s: the next command: %+v, %v", name, res, err)
 					}
@@ -82,14 +82,14 @@ func TestAGuestOfAnotherUserThatIsKilledLosesItsCommandsAndIsReplaced(t *testing
 						t.Fatal(err)
 					}
 					if ev.Result == nil {
-						if _, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script}, Wall: time.Minute}); err != nil {
+						if _, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script}, Timeout: time.Minute}); err != nil {
 							t.Fatal(err)
 						}
 					} else if ev.Result.Outcome != fumehood.Lost || !ev.Result.Inside || ev.Result.Stdout.Text() != "begun\n" {
 						t.Errorf("got %+v", ev.Result)
 					}
 				}
-				res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"id", "-un"}, User: "tester", Wall: time.Minute})
+				res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"id", "-un"}, User: "tester", Timeout: time.Minute})
 				if err != nil || !res.Success() || strings.TrimSpace(res.Stdout.Text()) != "tester" {
 					t.Errorf("the next command: %+v, %v", res, err)
 				}
@@ -120,7 +120,7 @@ func TestACommandThatBlindsTheGuestIsNotSaidToBeKilled(t *testing.T) {
 			if err := proc.Kill(t.Context()); err != nil {
 				t.Error(err)
 			}
-			if res, err := proc.Wait(t.Context()); err != nil || res.Outcome != fumehood.Lost || !res.Unkilled {
+			if res, err := proc.Wait(t.Context()); err != nil || res.Outcome != fumehood.Lost || !res.Leaked {
 				t.Errorf("got %+v, %v", res, err)
 			}
 		})

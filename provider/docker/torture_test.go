@@ -201,7 +201,7 @@ func TestAKillEndsEveryTreeToTheLastProcess(t *testing.T) {
 				}
 				took = append(took, time.Since(began))
 				res, err := proc.Wait(t.Context())
-				if err != nil || res.Outcome != fumehood.Signaled || res.Signal != 9 || res.Unkilled {
+				if err != nil || res.Outcome != fumehood.Signaled || res.Signal != 9 || res.Leaked {
 					t.Errorf("round %d: %+v, %v", round, res, err)
 				}
 				if left := o.others(known); len(left) != 0 {
@@ -227,8 +227,8 @@ func TestAForkBombAtTheLimitIsKilledAndTheGuestSurvives(t *testing.T) {
 		"sessions": "import os\nwhile True:\n  try:\n    if os.fork() == 0: os.setsid()\n  except OSError: pass",
 		"threads":  "import threading,time\nwhile True:\n  try: threading.Thread(target=time.sleep, args=(1000,)).start()\n  except RuntimeError: pass",
 	} {
-		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", bomb}, Wall: 2 * time.Second, Grace: fumehood.NoGrace, StderrCap: 1000})
-		if err != nil || res.Outcome != fumehood.TimedOut || res.Unkilled || res.Usage.PIDsLimits == 0 {
+		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", bomb}, Timeout: 2 * time.Second, Grace: fumehood.NoGrace, StderrCap: 1000})
+		if err != nil || res.Outcome != fumehood.TimedOut || res.Leaked || res.Usage.PIDsLimits == 0 {
 			t.Errorf("%s: %+v, %v", name, res, err)
 		}
 		if left := o.others(nil); len(left) != 0 {

@@ -22,7 +22,7 @@ func weakerHere() map[string]conformance.Weaker {
 		"end/a timeout ends every descendant of the command and spares its neighbours":                         groupTimeout,
 		"end/cancelling ends every descendant of the command and spares its neighbours":                        groupCancel,
 		"end/a kill ends every descendant of the command and spares its neighbours":                            groupKill,
-		"end/children that outlive a command that ended by itself are killed with it, where that is asked for": conformance.RestLives("nothing tells whose they are once the command has ended, and the result says Unkilled"),
+		"end/children that outlive a command that ended by itself are killed with it, where that is asked for": conformance.RestLives("nothing tells whose they are once the command has ended, and the result says Leaked"),
 		"detached/a kill ends every descendant of a detached command":                                          groupKill,
 	})
 	return weaker
@@ -32,13 +32,13 @@ const groupReason = "the process group is killed; what left it by setsid lives o
 
 var (
 	groupTimeout = conformance.Weaker{
-		Reason: groupReason + ", and the result says Unkilled",
+		Reason: groupReason + ", and the result says Leaked",
 		Check: func(t *testing.T, c *conformance.Case) {
 			cmd := c.Probe("tree", c.Path("tree"), probe.Then, "beat", c.Path("tree.leader"))
-			cmd.Wall = 3 * time.Second
+			cmd.Timeout = 3 * time.Second
 			res := c.Exec(t, cmd)
-			if res.Outcome != fumehood.TimedOut || !res.Unkilled {
-				t.Errorf("got %s, Unkilled %v", res.Outcome, res.Unkilled)
+			if res.Outcome != fumehood.TimedOut || !res.Leaked {
+				t.Errorf("got %s, Leaked %v", res.Outcome, res.Leaked)
 			}
 			onlyTheGroupEnded(t, c)
 		},
@@ -60,14 +60,14 @@ var (
 		},
 	}
 	groupKill = conformance.Weaker{
-		Reason: groupReason + ", and the result says Unkilled",
+		Reason: groupReason + ", and the result says Leaked",
 		Check: func(t *testing.T, c *conformance.Case) {
 			p := c.Start(t, c.Probe("tree", c.Path("tree"), probe.Then, "beat", c.Path("tree.leader")))
 			c.Exists(t, "tree.leader")
 			if err := p.Kill(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if res, err := p.Wait(t.Context()); err != nil || res.Outcome != fumehood.Signaled || !res.Unkilled {
+			if res, err := p.Wait(t.Context()); err != nil || res.Outcome != fumehood.Signaled || !res.Leaked {
 				t.Errorf("got %+v, %v", res, err)
 			}
 			onlyTheGroupEnded(t, c)

@@ -16,12 +16,12 @@
 // done to get away, and so does, by Close, what outlived a command that had ended by itself. When the
 // program that uses this package dies, by SIGKILL too, its sandboxes' processes end; their folders are
 // left to Cleanup. Out of reach are programs that run with another user's rights, such as sudo's: a
-// killed command's Result then says Unkilled, and Close fails. The supervisor is a process of the same
+// killed command's Result then says Leaked, and Close fails. The supervisor is a process of the same
 // user: a command that kills it loses the sandbox. OutOfMemory is never told, nor are limits and peaks,
 // for there is no control group of the sandbox's own.
 //
 // On other systems, where a command is killed its process group is (on Windows, its first process alone).
-// What has left that group, by setsid, lives on, so a killed command's Result always says Unkilled.
+// What has left that group, by setsid, lives on, so a killed command's Result always says Leaked.
 // Children that outlive a command that ended by itself are left alone, by Close too; they find their
 // folder gone. The Result has no Usage, and Cmd.Rlimits are an ErrUnsupported.
 package local

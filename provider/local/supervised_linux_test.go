@@ -165,19 +165,19 @@ func TestAKilledCommandIsSaidToBeKilledAndWhatItUsedIsTold(t *testing.T) {
 	const used = 100 * time.Millisecond
 	cmd := fumehood.Cmd{Args: []string{"sh", "-c", `setsid sleep 1000 & echo $! $$; while :; do :; done`}}
 	var res *fumehood.Result
-	for cmd.Wall = time.Second / 4; ; cmd.Wall *= 3 { // longer where the machine is so busy that it has used nothing yet
+	for cmd.Timeout = time.Second / 4; ; cmd.Timeout *= 3 { // longer where the machine is so busy that it has used nothing yet
 		var err error
-		if res, err = sb.Exec(t.Context(), cmd); err != nil || res.Outcome != fumehood.TimedOut || res.Unkilled {
+		if res, err = sb.Exec(t.Context(), cmd); err != nil || res.Outcome != fumehood.TimedOut || res.Leaked {
 			t.Fatalf("got %+v, %v", res, err)
 		}
-		if res.Stdout.Total > 0 && res.Usage.User+res.Usage.System >= used || cmd.Wall > time.Minute {
+		if res.Stdout.Total > 0 && res.Usage.User+res.Usage.System >= used || cmd.Timeout > time.Minute {
 			break
 		}
 	}
 	if left := alive(idsIn(t, res.Stdout.Text())); len(left) > 0 {
 		t.Errorf("%v outlived the command", left)
 	}
-	if u := res.Usage; u.User+u.System < used || u.MaxRSS < 100<<10 || u.Peak != 0 || u.OOMKills != 0 || u.PIDsLimits != 0 {
+	if u := res.Usage; u.User+u.System < used || u.MaxRSS < 100<<10 || u.MemoryPeak != 0 || u.OOMKills != 0 || u.PIDsLimits != 0 {
 		t.Errorf("it used %+v", u)
 	}
 }
@@ -232,7 +232,7 @@ func TestACommandThatKillsItsSupervisorLosesTheSandbox(t *testing.T) {
 	}
 	sb := start(t, p, fumehood.Spec{})
 	proc, pids := tamper(t, sb, `kill -KILL `+supervisor+`; exec sleep 1000`)
-	if res, err := proc.Wait(t.Context()); err != nil || res.Outcome != fumehood.Lost || res.Why == "" {
+	if res, err := proc.Wait(t.Context()); err != nil || res.Outcome != fumehood.Lost || res.Reason == "" {
 		t.Errorf("got %+v, %v", res, err)
 	}
 	conformance.Eventually(t, "its worker ends the command", func() bool { return len(alive(pids)) == 0 })

@@ -388,34 +388,34 @@ func (p *Process) Wait(context.Context) (fumehood.Exit, error) {
 		return fumehood.Exit{}, p.err
 	}
 	if p.lost && p.mute.Load() {
-		return fumehood.Exit{Outcome: fumehood.Lost, Code: -1, Why: fmt.Sprintf("its sandbox has not answered within %v; whether it ran is not known", startWithin)}, nil
+		return fumehood.Exit{Outcome: fumehood.Lost, Code: -1, Reason: fmt.Sprintf("its sandbox has not answered within %v; whether it ran is not known", startWithin)}, nil
 	}
 	if p.lost && p.watching {
-		return fumehood.Exit{Outcome: fumehood.Lost, Code: -1, Why: "the connection to the sandbox has ended; a detached command may run on there"}, nil
+		return fumehood.Exit{Outcome: fumehood.Lost, Code: -1, Reason: "the connection to the sandbox has ended; a detached command may run on there"}, nil
 	}
 	if p.lost && p.terse && !p.told {
-		return fumehood.Exit{Outcome: fumehood.Lost, Code: -1, Why: "the connection to the sandbox was lost before it told whether it runs"}, nil
+		return fumehood.Exit{Outcome: fumehood.Lost, Code: -1, Reason: "the connection to the sandbox was lost before it told whether it runs"}, nil
 	}
 	if p.lost {
-		return fumehood.Exit{Outcome: fumehood.Lost, Code: -1, Why: "the connection to the sandbox was lost while it ran"}, nil
+		return fumehood.Exit{Outcome: fumehood.Lost, Code: -1, Reason: "the connection to the sandbox was lost while it ran"}, nil
 	}
 	e := p.exit
 	exit := fumehood.Exit{
-		Outcome: fumehood.Exited, Code: e.Code, Signal: e.Signal, Totals: &e.Totals, Unkilled: e.Survivors > 0,
-		Wall: time.Duration(e.WallUS) * time.Microsecond,
+		Outcome: fumehood.Exited, Code: e.Code, Signal: e.Signal, Totals: &e.Totals, Leaked: e.Survivors > 0,
+		Duration: time.Duration(e.WallUS) * time.Microsecond,
 		Usage: fumehood.Usage{
 			User: time.Duration(e.UserUS) * time.Microsecond, System: time.Duration(e.SystemUS) * time.Microsecond,
-			MaxRSS: e.MaxRSS, Peak: e.Peak, OOMKills: e.OOMKills, PIDsLimits: e.PIDsLimits,
+			MaxRSS: e.MaxRSS, MemoryPeak: e.Peak, OOMKills: e.OOMKills, PIDsLimits: e.PIDsLimits,
 		},
 	}
 	switch {
 	case e.TimedOut:
 		exit.Outcome, exit.Code = fumehood.TimedOut, -1
-	case e.Lost && exit.Unkilled:
+	case e.Lost && exit.Leaked:
 		exit.Outcome = fumehood.Lost
-		exit.Why = fmt.Sprintf("its supervisor in the sandbox was killed, and so was what it had started, but for at least %d that cannot be seen or killed", e.Survivors)
+		exit.Reason = fmt.Sprintf("its supervisor in the sandbox was killed, and so was what it had started, but for at least %d that cannot be seen or killed", e.Survivors)
 	case e.Lost:
-		exit.Outcome, exit.Why = fumehood.Lost, "its supervisor in the sandbox was killed, and so was all that it had started"
+		exit.Outcome, exit.Reason = fumehood.Lost, "its supervisor in the sandbox was killed, and so was all that it had started"
 	case e.Signal == 9 && e.OOMKills > 0:
 		exit.Outcome = fumehood.OutOfMemory
 	case e.Signal > 0:

@@ -144,7 +144,7 @@ func TestACommandOfWhichNothingIsToldIsLost(t *testing.T) {
 	t.Run("by the end of the guest", func(t *testing.T) {
 		g, f := newFake(t)
 		exit, _, err := run(t, g, f, command, false, func(uint32) { _ = f.conn.Close() })
-		if err != nil || exit.Outcome != fumehood.Lost || !strings.Contains(exit.Why, "before it told") {
+		if err != nil || exit.Outcome != fumehood.Lost || !strings.Contains(exit.Reason, "before it told") {
 			t.Errorf("got %+v, %v", exit, err)
 		}
 	})
@@ -156,7 +156,7 @@ func TestACommandOfWhichNothingIsToldIsLost(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if exit, err := p.Wait(t.Context()); err != nil || exit.Outcome != fumehood.Lost || !strings.Contains(exit.Why, "not answered") {
+			if exit, err := p.Wait(t.Context()); err != nil || exit.Outcome != fumehood.Lost || !strings.Contains(exit.Reason, "not answered") {
 				t.Errorf("got %+v, %v", exit, err)
 			}
 			if took := time.Since(began); took != startWithin {
@@ -278,19 +278,19 @@ func TestAResultTellsWhatSurvivedWhoeverKilled(t *testing.T) {
 		want fumehood.Exit
 	}{
 		"no survivor":              {`"code":-1,"lost":true,"totals":[0,0]`, fumehood.Exit{Outcome: fumehood.Lost}},
-		"of a dead supervisor":     {`"code":-1,"lost":true,"totals":[0,0],"survivors":2`, fumehood.Exit{Outcome: fumehood.Lost, Unkilled: true}},
-		"of a kill by the guest's": {`"code":137,"signal":9,"totals":[0,0],"survivors":1`, fumehood.Exit{Outcome: fumehood.Signaled, Unkilled: true}},
+		"of a dead supervisor":     {`"code":-1,"lost":true,"totals":[0,0],"survivors":2`, fumehood.Exit{Outcome: fumehood.Lost, Leaked: true}},
+		"of a kill by the guest's": {`"code":137,"signal":9,"totals":[0,0],"survivors":1`, fumehood.Exit{Outcome: fumehood.Signaled, Leaked: true}},
 	} {
 		g, f := newFake(t)
 		p := begin(t, g, f, command)
 		f.say(1, exit(c.exit))
 		soon(t, func() {
 			got, err := p.Wait(t.Context())
-			if err != nil || got.Outcome != c.want.Outcome || got.Unkilled != c.want.Unkilled {
+			if err != nil || got.Outcome != c.want.Outcome || got.Leaked != c.want.Leaked {
 				t.Errorf("%s: %+v, %v", name, got, err)
 			}
-			if all := strings.Contains(got.Why, "all that"); got.Outcome == fumehood.Lost && all == c.want.Unkilled {
-				t.Errorf("%s: it is lost because %q", name, got.Why)
+			if all := strings.Contains(got.Reason, "all that"); got.Outcome == fumehood.Lost && all == c.want.Leaked {
+				t.Errorf("%s: it is lost because %q", name, got.Reason)
 			}
 		})
 	}

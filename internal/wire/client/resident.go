@@ -175,7 +175,7 @@ func (g *Guest) Detach(ctx context.Context, cmd fumehood.Cmd, id int, out fumeho
 	p.watching = true
 	request := p.request(cmd)
 	request.Detach, request.ID = true, id
-	request.WallMS = (cmd.Wall + time.Millisecond - 1).Milliseconds() // 0 is none
+	request.WallMS = (cmd.Timeout + time.Millisecond - 1).Milliseconds() // 0 is none
 	d, err := g.looked(ctx, p, wire.Request{Exec: &request})
 	if err == nil && id != 0 && d.id != id {
 		p.close()

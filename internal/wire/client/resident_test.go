@@ -152,7 +152,7 @@ func TestADetachedCommandTellsNothingUntilItIsAwaited(t *testing.T) {
 		f.output(1, wire.StderrAt, offset(7))
 		f.say(1, exit(`"code":3,"totals":[125,7],"wall_us":1500`))
 	})
-	if err != nil || exit.Code != 3 || exit.Wall != 1500*time.Microsecond || *exit.Totals != [2]int64{125, 7} {
+	if err != nil || exit.Code != 3 || exit.Duration != 1500*time.Microsecond || *exit.Totals != [2]int64{125, 7} {
 		t.Errorf("got %+v, %v", exit, err)
 	}
 	if out.out[1].Len() != 25 || skipped != [3]int64{0, 100, 7} {
@@ -286,7 +286,7 @@ func TestTheEndOfTheConnectionIsNotThatOfADetachedCommand(t *testing.T) {
 	g, f := newResident(t)
 	d := detach(t, g, f, (&sink{}).take)
 	exit, err := end(t, f, d, func() { _ = f.conn.Close() })
-	if err != nil || exit.Outcome != fumehood.Lost || !strings.Contains(exit.Why, "may run on") {
+	if err != nil || exit.Outcome != fumehood.Lost || !strings.Contains(exit.Reason, "may run on") {
 		t.Errorf("got %+v, %v", exit, err)
 	}
 }

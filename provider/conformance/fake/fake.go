@@ -11,7 +11,7 @@
 //
 // A goroutine cannot be killed. What ends a program is the end of its context, after which its input,
 // its output and its files fail; a function that goes on all the same is left behind, its command ends
-// without it a second later, and the Result says Unkilled.
+// without it a second later, and the Result says Leaked.
 package fake
 
 import (

@@ -151,8 +151,8 @@ func TestAProgramThatIgnoresItsContextIsLeftBehind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"deaf"}, Wall: 1})
-	if err != nil || res.Outcome != fumehood.TimedOut || !res.Unkilled {
+	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"deaf"}, Timeout: 1})
+	if err != nil || res.Outcome != fumehood.TimedOut || !res.Leaked {
 		t.Errorf("got %+v, %v, want an unkilled timeout", res, err)
 	}
 	if err := sb.Close(t.Context()); !errors.Is(err, fumehood.ErrInfrastructure) {
