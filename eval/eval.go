@@ -74,8 +74,8 @@ type Options struct {
 	Progress func(task.Progress)
 	// Recorded is told each result once it is in the run's folder, in the order in which attempts end. An error ends Run.
 	Recorded func(*task.SampleResult) error
-	// Ended is told the report when all attempts have ended and the run is whole, before the provider is closed. Its error is
-	// returned. It may be nil.
+	// Ended is told the report when all attempts have ended, before the provider is closed. Where the run's folder could not be
+	// completed, which is an error of Run's, the report has no summary. Its error is returned. It may be nil.
 	Ended func(*Report) error
 	// Logger logs what the user should know of: what is loosened, attempts that are made again. Nil logs nothing.
 	Logger *slog.Logger
@@ -95,6 +95,9 @@ type Report struct {
 // that has no score, because Fumehood failed, is no error of Run's: the summary counts it. Where ctx ends, or something
 // fails, the sandboxes are removed, and the report has what was recorded until then.
 func Run(ctx context.Context, file string, opts Options) (_ Report, err error) {
+	if opts.Open == nil {
+		return Report{}, &fumehood.Error{Op: "run task", Path: file, Class: fumehood.ErrConfig, Err: errors.New("Options.Open is needed")}
+	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -160,8 +163,8 @@ func attempt(ctx context.Context, what task.Options, how task.RunOptions, r *run
 	if report.Summary, err = r.Finish(); err == nil && failed != nil && report.Summary.Recorded == 0 && opts.Resume == "" {
 		report.Dir, err = "", r.Discard() // there is nothing to go on with
 	}
-	if err == nil && opts.Ended != nil {
-		err = opts.Ended(&report)
+	if opts.Ended != nil {
+		err = errors.Join(err, opts.Ended(&report))
 	}
 	return report, errors.Join(failed, err)
 }

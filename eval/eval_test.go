@@ -163,3 +163,21 @@ func TestWhatWasRecordedBeforeAnErrorIsReported(t *testing.T) {
 		t.Errorf("%d runs are left: %v", len(entries), err)
 	}
 }
+
+func TestWhatIsKeptIsToldWhereARunCannotBeCompleted(t *testing.T) {
+	t.Parallel()
+	dir, opts := lay(t)
+	opts.Began = func(r *runs.Folder) error { return os.Mkdir(filepath.Join(r.Dir(), "summary.json"), 0o700) }
+	told := 0
+	opts.Ended = func(*eval.Report) error {
+		told++
+		return nil
+	}
+	if _, err := eval.Run(t.Context(), dir, opts); err == nil || told != 1 {
+		t.Errorf("Ended is called %d times: %v", told, err)
+	}
+	opts.Open = nil
+	if _, err := eval.Run(t.Context(), dir, opts); !errors.Is(err, fumehood.ErrConfig) {
+		t.Errorf("without Open: %v", err)
+	}
+}
