@@ -3,7 +3,6 @@ package fumehood
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 )
@@ -17,7 +16,7 @@ const (
 	DefaultGrace = time.Second
 	// NoGrace as a grace is none.
 	NoGrace time.Duration = -1
-	// MaxReadFile is the largest file that ReadFile, and the most that ReadRange returns, in bytes.
+	// MaxReadFile is the largest file that ReadFile returns unless ReadOptions say, and the most that ReadRange returns, in bytes.
 	MaxReadFile = 100 << 20
 )
 
@@ -40,6 +39,11 @@ type Cmd struct {
 	// StdinPipe leaves standard input open for Process.Write and Process.CloseStdin. Only with Start,
 	// and not together with Stdin.
 	StdinPipe bool
+
+	// Stdout and Stderr are written to as the output comes, besides what the Result keeps, by one goroutine at a time. The
+	// command is held back while a Write blocks, and its end waits for it. A Write that fails ends the command, and is an
+	// ErrConfig. Nil is for what nobody wants to see before the end. Not for a detached command.
+	Stdout, Stderr io.Writer
 
 	// Detach makes the end of Start's context leave the command running: it ends by itself, by a kill, by
 	// its wall limit, or at the latest when the sandbox is closed. Service.Processes lists it until it is
@@ -77,8 +81,8 @@ type Cmd struct {
 	Rows, Cols uint16
 }
 
-// validate checks what can be checked without a sandbox.
-func (c *Cmd) validate() error {
+// Validate checks what can be checked without a sandbox. Its errors are ErrConfig.
+func (c *Cmd) Validate() error {
 	bad := func(format string, a ...any) error {
 		return &Error{Class: ErrConfig, Err: fmt.Errorf(format, a...)}
 	}
@@ -113,6 +117,9 @@ func (c *Cmd) validate() error {
 	if c.Stdin != nil && c.StdinPipe {
 		return bad("Stdin and StdinPipe exclude each other")
 	}
+	if c.Detach && (c.Stdout != nil || c.Stderr != nil) {
+		return bad("a detached command has no writers: use Follow")
+	}
 	if !c.TTY && (c.Rows != 0 || c.Cols != 0) {
 		return bad("a terminal size without a TTY")
 	}
@@ -130,44 +137,4 @@ func checkEnv(name, value string) error {
 		return fmt.Errorf("the value of environment variable %s contains a NUL byte", name)
 	}
 	return nil
-}
-
-// Environ returns Env as sorted NAME=value strings.
-func (c *Cmd) Environ() []string {
-	env := make([]string, 0, len(c.Env))
-	for k, v := range c.Env {
-		env = append(env, k+"="+v)
-	}
-	slices.Sort(env)
-	return env
-}
-
-// KillAfter is Grace with its default resolved. It is for providers.
-func (c *Cmd) KillAfter() time.Duration {
-	switch c.Grace {
-	case 0:
-		return DefaultGrace
-	case NoGrace:
-		return 0
-	}
-	return c.Grace
-}
-
-// OutputCap is the cap of a stream with its default resolved, in bytes. It is for providers.
-func (c *Cmd) OutputCap(s Stream) int64 {
-	if s == Stderr {
-		return capOf(c.StderrCap)
-	}
-	return capOf(c.StdoutCap)
-}
-
-// capOf resolves a cap field to bytes.
-func capOf(n int64) int64 {
-	switch n {
-	case 0:
-		return DefaultOutputCap
-	case KeepNone:
-		return 0
-	}
-	return n
 }

@@ -2,7 +2,6 @@ package fumehood
 
 import (
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -40,7 +39,7 @@ func TestWhatIsWrongWithACommand(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cmd := Cmd{Args: []string{"true"}}
 			c.spoil(&cmd)
-			err := cmd.validate()
+			err := cmd.Validate()
 			switch {
 			case c.says == "" && err != nil:
 				t.Errorf("refused: %v", err)
@@ -50,20 +49,5 @@ func TestWhatIsWrongWithACommand(t *testing.T) {
 				t.Errorf("the message quotes a value: %v", err)
 			}
 		})
-	}
-}
-
-func TestEnvironIsSorted(t *testing.T) {
-	cmd := Cmd{Env: map[string]string{"B": "2", "A": "1=1", "C": ""}}
-	if got, want := cmd.Environ(), []string{"A=1=1", "B=2", "C="}; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
-func TestCaps(t *testing.T) {
-	for in, want := range map[int64]int64{0: DefaultOutputCap, KeepNone: 0, 1: 1, 1 << 40: 1 << 40} {
-		if got := capOf(in); got != want {
-			t.Errorf("a cap of %d is %d bytes, want %d", in, got, want)
-		}
 	}
 }

@@ -1,10 +1,6 @@
 package fumehood
 
 import (
-	"encoding/json"
-	"errors"
-	"os"
-	"reflect"
 	"strings"
 	"time"
 )
@@ -49,55 +45,8 @@ type Compose struct {
 	BuildTimeout time.Duration `json:"-"`
 }
 
-// plainCompose is a Compose as encoding/json has it by itself.
-type plainCompose Compose
-
-// composeJSON has the times of a Compose besides.
-type composeJSON struct {
-	*plainCompose
-	Ready float64 `json:"ready_timeout_ms,omitempty"`
-	Pull  float64 `json:"pull_timeout_ms,omitempty"`
-	Build float64 `json:"build_timeout_ms,omitempty"`
-}
-
-// MarshalJSON encodes the project. A text that is not UTF-8, which JSON cannot have, is an error.
-func (c Compose) MarshalJSON() ([]byte, error) {
-	if err := checkTexts(reflect.ValueOf(c)); err != nil {
-		return nil, err
-	}
-	return json.Marshal(composeJSON{(*plainCompose)(&c), toMillis(c.ReadyTimeout), toMillis(c.PullTimeout), toMillis(c.BuildTimeout)})
-}
-
-// UnmarshalJSON decodes a project. A field that is not known is an error.
-func (c *Compose) UnmarshalJSON(text []byte) error {
-	if string(text) == "null" {
-		return nil
-	}
-	d := composeJSON{plainCompose: &plainCompose{}}
-	if err := decodeStrictly(text, &d); err != nil {
-		return err
-	}
-	var errs [3]error
-	d.ReadyTimeout, errs[0] = fromMillis("ready_timeout_ms", d.Ready)
-	d.PullTimeout, errs[1] = fromMillis("pull_timeout_ms", d.Pull)
-	d.BuildTimeout, errs[2] = fromMillis("build_timeout_ms", d.Build)
-	*c = Compose(*d.plainCompose)
-	return errors.Join(errs[:]...)
-}
-
 // EgressInternet lets a project's networks reach the internet.
 const EgressInternet = "internet"
-
-// hostEnv are the variables of this process that the project may see.
-func (c *Compose) hostEnv() map[string]string {
-	env := map[string]string{}
-	for _, name := range c.HostEnv {
-		if value, ok := os.LookupEnv(name); ok {
-			env[name] = value
-		}
-	}
-	return env
-}
 
 // validateCompose checks a spec with a Compose project.
 func (s *Spec) validateCompose(bad func(string, ...any) error) error {

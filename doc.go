@@ -15,6 +15,6 @@
 // is an error, of one of a few classes that errors.Is tells apart: [ErrConfig], [ErrUnavailable] (which may be an [ErrBroken]),
 // [ErrInfrastructure], [ErrLimit], [ErrCancelled], [ErrUnsupported], [ErrNotStarted] and those of files.
 //
-// This package knows no container engine and imports the standard library only. What a provider has to
-// supply is in [Backend], [ServiceBackend] and [FileBackend].
+// This package is the contract, and imports the standard library only. What makes sandboxes is in package provider and in the
+// packages below it.
 package fumehood

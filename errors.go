@@ -199,29 +199,3 @@ type ending struct{ cause, err error }
 
 func (e *ending) Error() string   { return e.cause.Error() }
 func (e *ending) Unwrap() []error { return []error{e.cause, e.err} }
-
-// cancelled makes the error of a call whose context ended, with the context's cause.
-func cancelled(ctx context.Context, op, service string) error {
-	return &Error{Op: op, Service: service, Class: ErrCancelled, Err: Ended(ctx)}
-}
-
-// classify gives err a place and a class: a provider's error that has no class yet is an
-// infrastructure failure, unless the caller's context has ended. What failed of that very end is no other failure,
-// whatever its class.
-func classify(ctx context.Context, err error, op, service, path string) error {
-	if err == nil {
-		return nil
-	}
-	c := ClassOf(err)
-	if ctx.Err() != nil && (c == nil || errors.Is(c, ErrInfrastructure) || errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))) {
-		return cancelled(ctx, op, service)
-	}
-	if c == nil {
-		c = ErrInfrastructure
-	}
-	var inner *Error
-	if errors.As(err, &inner) && any(inner) == any(err) && inner.Op == "" { // not one that others wrap
-		return &Error{Op: op, Service: service, Path: path, Class: inner.Class, Err: inner.Err, Hint: inner.Hint}
-	}
-	return &Error{Op: op, Service: service, Path: path, Class: c, Err: err}
-}

@@ -65,12 +65,13 @@ func TestAnErrorIsTheStandardLibrarysToo(t *testing.T) {
 		t.Errorf("it has not ended: %v", err)
 	}
 	cancel(why)
-	if err := cancelled(ctx, "exec", ""); !errors.Is(err, context.Canceled) || !errors.Is(err, why) || errors.Is(err, context.DeadlineExceeded) || err.Error() != "exec: changed my mind" {
+	err := &Error{Op: "exec", Class: ErrCancelled, Err: Ended(ctx)}
+	if !errors.Is(err, context.Canceled) || !errors.Is(err, why) || errors.Is(err, context.DeadlineExceeded) || err.Error() != "exec: changed my mind" {
 		t.Errorf("got %v", err)
 	}
 	ctx, stop := context.WithTimeoutCause(t.Context(), 0, why)
 	defer stop()
-	if err := cancelled(ctx, "exec", ""); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, why) || errors.Is(err, context.Canceled) {
+	if err := Ended(ctx); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, why) || errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -108,47 +109,5 @@ func TestAnErrorSaysWhatWhereWhyAndWhatToDo(t *testing.T) {
 		if err.Err != nil && !errors.Is(err, cause) {
 			t.Errorf("%q: the cause is lost", want)
 		}
-	}
-}
-
-func TestClassify(t *testing.T) {
-	live := t.Context()
-	over, cancel := context.WithCancelCause(t.Context())
-	why := errors.New("changed my mind")
-	cancel(why)
-	plain := errors.New("connection reset")
-	for _, c := range []struct {
-		name string
-		ctx  context.Context
-		err  error
-		want error
-		is   error // the cause that is still to be found
-	}{
-		{"an error without a class is the infrastructure's", live, plain, ErrInfrastructure, plain},
-		{"a class is kept", live, &Error{Class: ErrNotFound, Err: plain}, ErrNotFound, plain},
-		{"a wrapped class is kept", live, fmt.Errorf("x: %w", ErrUnavailable), ErrUnavailable, ErrUnavailable},
-		{"what broke because the context ended is a cancel", over, plain, ErrCancelled, why},
-		{"so is an infrastructure failure", over, &Error{Class: ErrInfrastructure, Err: plain}, ErrCancelled, why},
-		{"so is content whose reader ended with the context", over, &Error{Class: ErrConfig, Err: fmt.Errorf("read the content: %w", why)}, ErrCancelled, why},
-		{"by whichever word", over, &Error{Class: ErrConfig, Err: fmt.Errorf("read the content: %w", context.Canceled)}, ErrCancelled, why},
-		{"but no other class", over, &Error{Class: ErrNotFound, Err: plain}, ErrNotFound, plain},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			got := classify(c.ctx, c.err, "read", "web", "a.txt")
-			var e *Error
-			if !errors.As(got, &e) || e.Op != "read" || e.Service != "web" {
-				t.Fatalf("the place is missing: %#v", got)
-			}
-			if !errors.Is(ClassOf(got), c.want) || !errors.Is(got, c.is) {
-				t.Errorf("got %v of class %v, want %v", got, ClassOf(got), c.want)
-			}
-		})
-	}
-	if err := classify(live, nil, "read", "web", ""); err != nil {
-		t.Errorf("no error became %v", err)
-	}
-	inner := &Error{Class: ErrPermission, Err: plain, Hint: "ask"}
-	if got, want := classify(live, inner, "read", "web", "a.txt").Error(), "read a.txt in service web: connection reset (ask)"; got != want {
-		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"log"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/provider/conformance/fake"
+	"github.com/fumehood/fumehood/provider/fake"
 )
 
 func ExampleProcess_Follow() {

@@ -24,39 +24,40 @@ const (
 
 // Result is what is known of a command that ran.
 type Result struct {
-	Outcome  Outcome
-	ExitCode int // the program's own; 128+n for signal n; -1 when timed out or lost
-	Signal   int // the signal's number on Linux where the outcome is Signaled, else 0
+	Outcome  Outcome `json:"outcome"`
+	ExitCode int     `json:"exit_code"`        // the program's own; 128+n for signal n; -1 when timed out or lost
+	Signal   int     `json:"signal,omitempty"` // the signal's number on Linux where the outcome is Signaled, else 0
 
-	Stdout Output
-	Stderr Output // always empty with a TTY, where both streams are one
+	Stdout Output `json:"stdout"`
+	Stderr Output `json:"stderr"` // always empty with a TTY, where both streams are one
 
-	Started  time.Time     // when the command was handed over, on the host's clock
-	Duration time.Duration // from then until its end was known and its output drained
+	Started  time.Time     `json:"started,omitzero"` // when the command was handed over, on the host's clock
+	Duration time.Duration `json:"-"`                // from then until its end was known and its output drained
 
 	// Reason says what is known of the reason where the outcome is Lost; else it is empty.
-	Reason string
+	Reason string `json:"reason,omitempty"`
 	// Inside says, where the outcome is Lost, that it is so by what was done in the sandbox: a program there has killed what
 	// supervised the command. Else it may have been the daemon, the machine or we.
-	Inside bool
+	Inside bool `json:"inside,omitempty"`
 
-	Usage Usage // what it used; zero where the transport cannot tell
+	Usage Usage `json:"usage,omitzero"` // what it used; zero where the transport cannot tell
 
 	// Leaked says that the command was to be killed and that some of its processes may still run, because
 	// the transport cannot end them, or may not: another user's, say. They end with the sandbox.
-	Leaked bool
+	Leaked bool `json:"leaked,omitempty"`
 }
 
 // Usage is what a command used, and what struck its container while it ran. What is of the container
 // need not be the command's doing: say "during", never "by".
 type Usage struct {
-	User, System time.Duration // CPU time of the command and of the descendants that it waited for
+	User   time.Duration `json:"-"` // CPU time of the command and of the descendants that it waited for
+	System time.Duration `json:"-"` // likewise, in the kernel
 	// MaxRSS is the bytes of memory of the largest process among them. A small one counts as some 4 MB: Linux counts what
 	// a process had before its program replaced the one that started it, the guest's here.
-	MaxRSS     int64
-	MemoryPeak int64 // bytes: the container's peak since it started; 0 where it cannot be read
-	OOMKills   int64 // processes of the container that the out-of-memory killer ended meanwhile
-	PIDsLimits int64 // how often the container's limit of processes was met meanwhile
+	MaxRSS     int64 `json:"max_rss"`
+	MemoryPeak int64 `json:"memory_peak"` // bytes: the container's peak since it started; 0 where it cannot be read
+	OOMKills   int64 `json:"oom_kills"`   // processes of the container that the out-of-memory killer ended meanwhile
+	PIDsLimits int64 `json:"pids_limits"` // how often the container's limit of processes was met meanwhile
 }
 
 // Success reports whether the program exited by itself with code 0.
@@ -112,4 +113,14 @@ type Event struct {
 	// always 0 for a listener that was there from the start.
 	Skipped int64
 	Result  *Result // set in the last event only
+}
+
+// Chunk is a piece of one of a command's output streams.
+type Chunk struct {
+	// Offset is where Data begins, in bytes from the beginning of the stream. Where that is beyond what
+	// was asked for, or beyond the end of the chunk before, the bytes between are not held any more.
+	Offset int64
+	// Data may be kept by the receiver. It is empty only in a last chunk that tells of bytes that are not
+	// held, and of none that are.
+	Data []byte
 }

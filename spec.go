@@ -1,14 +1,10 @@
 package fumehood
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
-	"reflect"
 	"regexp"
 	"strings"
 	"time"
@@ -70,8 +66,6 @@ type Spec struct {
 	Journal *slog.Logger `json:"-"`
 	// Logger logs what loosens the isolation, in place of the provider's. Nil means the provider's.
 	Logger *slog.Logger `json:"-"`
-
-	recorder *Recorder // of the start that is under way
 }
 
 // What bounds the Labels of a Spec: how many there are, and how many bytes a name or a value has.
@@ -162,84 +156,6 @@ const (
 	ProtocolUDP = "udp"
 )
 
-// plainSpec is a Spec as encoding/json has it by itself.
-type plainSpec Spec
-
-// specJSON has the times of a Spec besides.
-type specJSON struct {
-	*plainSpec
-	TTL float64 `json:"ttl_ms,omitempty"`
-}
-
-// MarshalJSON encodes the spec. A text that is not UTF-8, which JSON cannot have, is an error.
-func (s Spec) MarshalJSON() ([]byte, error) {
-	if err := checkTexts(reflect.ValueOf(s)); err != nil {
-		return nil, err
-	}
-	return json.Marshal(specJSON{(*plainSpec)(&s), toMillis(s.TTL)})
-}
-
-// UnmarshalJSON decodes a spec, in place of all but Journal and Logger. A field that is not known is an error.
-func (s *Spec) UnmarshalJSON(text []byte) error {
-	if string(text) == "null" {
-		return nil
-	}
-	decoded := specJSON{plainSpec: &plainSpec{}}
-	if err := decodeStrictly(text, &decoded); err != nil {
-		return err
-	}
-	var err error
-	if decoded.plainSpec.TTL, err = fromMillis("ttl_ms", decoded.TTL); err != nil {
-		return err
-	}
-	decoded.Journal, decoded.Logger = s.Journal, s.Logger
-	*s = Spec(*decoded.plainSpec)
-	return nil
-}
-
-// checkTexts refuses texts that are not UTF-8, which encoding/json would change.
-func checkTexts(v reflect.Value) error {
-	var errs []error
-	switch v.Kind() {
-	case reflect.String:
-		if !utf8.ValidString(v.String()) {
-			errs = append(errs, fmt.Errorf("%q is not UTF-8, which JSON cannot have", v.String()))
-		}
-	case reflect.Slice:
-		for i := range v.Len() {
-			errs = append(errs, checkTexts(v.Index(i)))
-		}
-	case reflect.Map:
-		for k, e := range v.Seq2() {
-			errs = append(errs, checkTexts(k), checkTexts(e))
-		}
-	case reflect.Struct:
-		for i := range v.NumField() {
-			if v.Type().Field(i).Tag.Get("json") != "" {
-				errs = append(errs, checkTexts(v.Field(i)))
-			}
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func decodeStrictly(text []byte, to any) error {
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	return d.Decode(to)
-}
-
-func toMillis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-
-// fromMillis is the duration that a field has in milliseconds, to the nanosecond.
-func fromMillis(field string, ms float64) (time.Duration, error) {
-	ns := math.Round(ms * 1e6)
-	if math.Abs(ns) >= math.MaxInt64 {
-		return 0, fmt.Errorf("%s: %g is too long", field, ms)
-	}
-	return time.Duration(ns), nil
-}
-
 var nameRE = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 
 // Validate checks what can be checked without a daemon. Its errors are ErrConfig, or ErrUnsupported for what no provider has.
@@ -313,8 +229,8 @@ func checkLabels(labels map[string]string) error {
 	return nil
 }
 
-// check says what is wrong with a port.
-func (p Port) check() error {
+// Validate says what is wrong with a port.
+func (p Port) Validate() error {
 	const most = 1<<16 - 1
 	switch {
 	case p.Host < 0 || p.Host > most || p.Container < 1 || p.Container > most:
@@ -336,7 +252,7 @@ func (s *Spec) validatePorts(bad func(string, ...any) error) error {
 	taken := map[hostPort]bool{}
 	for _, p := range s.Ports {
 		host := hostPort{p.Host, cmp.Or(p.Protocol, ProtocolTCP)}
-		if err := p.check(); err != nil {
+		if err := p.Validate(); err != nil {
 			return bad("%w", err)
 		}
 		switch {

@@ -1,7 +1,7 @@
 // Command bench measures what a sandbox costs, against the bare Engine API and the docker command line,
 // in one run, so that the ratios can be compared where the times cannot.
 //
-// Everything is measured by all contenders in turn, round by round, in an order that is shuffled anew for
+// Everything is measured by all contenders in turn, round by round, in an order that is shuffled for
 // each step: what else the machine does meets all of them alike. The table goes to standard output, the
 // single samples with the facts of the machine to a file in -out, in the Go benchmark format, for benchstat.
 //
@@ -19,6 +19,8 @@ import (
 	"regexp"
 	"slices"
 	"syscall"
+
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
 // seed fixes the shuffling, and whatever else is drawn.
@@ -32,6 +34,7 @@ type options struct {
 }
 
 func main() {
+	docker.RunReaper()
 	opts := options{only: regexp.MustCompile("")}
 	flag.IntVar(&opts.rounds, "rounds", 30, "how many rounds are measured, after one that is not")
 	flag.StringVar(&opts.image, "image", "fumehood-test/busybox", "image of the containers; it needs true, head, tail, sh and which")

@@ -33,7 +33,7 @@ func (o *oursContender) start(ctx context.Context) (box, error) {
 	return oursBox{o, sb}, nil
 }
 
-func (o *oursContender) sandbox(ctx context.Context) (*fumehood.Sandbox, error) {
+func (o *oursContender) sandbox(ctx context.Context) (fumehood.Sandbox, error) {
 	return o.provider.Start(ctx, fumehood.Spec{Image: o.image})
 }
 
@@ -41,7 +41,7 @@ func (o *oursContender) close(ctx context.Context) error { return o.provider.Clo
 
 type oursBox struct {
 	of *oursContender
-	sb *fumehood.Sandbox
+	sb fumehood.Sandbox
 }
 
 func (b oursBox) exec(ctx context.Context, args ...string) (int64, error) {
@@ -60,7 +60,7 @@ func (b oursBox) write(ctx context.Context, path string, content []byte) error {
 }
 
 func (b oursBox) read(ctx context.Context, path string, size int64) error {
-	content, err := b.sb.ReadFile(ctx, path)
+	content, err := b.sb.ReadFile(ctx, path, fumehood.ReadOptions{})
 	if err != nil {
 		return err
 	}

@@ -41,7 +41,7 @@ func ratio(a, b []time.Duration) float64 {
 const resamples = 2000
 
 // ratioRange says how far the ratio can be trusted: the bounds of 95 % of the ratios of samples that are
-// drawn anew (a bootstrap, with a fixed seed). a and b are in the order of their measurement and of one
+// drawn from them (a bootstrap, with a fixed seed). a and b are in the order of their measurement and of one
 // length, so that a[i] and b[i] are neighbours in time: they are drawn in pairs, and a load on the machine
 // that met both widens nothing. It is NaN for no samples.
 func ratioRange(a, b []time.Duration) (low, high float64) {

@@ -14,6 +14,7 @@ import (
 	"github.com/fumehood/fumehood/envimage"
 	"github.com/fumehood/fumehood/internal/dockertest"
 	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/docker"
 	"github.com/fumehood/fumehood/spec"
 )
@@ -184,7 +185,7 @@ func TestWhatOnlyBuildKitCanDoIsBuiltByIt(t *testing.T) {
 	if again := build(t, p, e); !again.UpToDate || again.ID != built.ID {
 		t.Errorf("nothing has changed, and it is %+v", again)
 	}
-	if err := p.RemoveImage(t.Context(), fumehood.Image{ID: built.ID}); err != nil {
+	if err := p.RemoveImage(t.Context(), provider.Image{ID: built.ID}); err != nil {
 		t.Fatal(err)
 	}
 	_, err := envimage.Build(t.Context(), dockertest.Provider(t, docker.Options{ClassicBuilder: true, NoSweep: true}), e, nil)
@@ -425,7 +426,7 @@ func TestWhatOthersBuildOnAnImageIsTheirs(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	leftovers, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{Caches: true, DryRun: true})
+	leftovers, err := p.Cleanup(t.Context(), provider.CleanupOptions{Caches: true, DryRun: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -441,7 +442,7 @@ func TestWhatOthersBuildOnAnImageIsTheirs(t *testing.T) {
 		t.Errorf("our tag is still there, %v", err)
 	}
 	image, found, err := p.FindImage(t.Context(), theirs)
-	if !found || err != nil || image.Mark != (fumehood.ImageMark{}) {
+	if !found || err != nil || image.Mark != (provider.ImageMark{}) {
 		t.Errorf("theirs: %v, %+v, %v", found, image, err)
 	}
 }
@@ -457,11 +458,11 @@ func TestCleanUpTakesTheImagesForCachesAndTheirContainersForNone(t *testing.T) {
 	}
 	defer sb.Close(t.Context())
 	for _, caches := range []bool{false, true} {
-		found, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{Caches: caches, DryRun: true})
+		found, err := p.Cleanup(t.Context(), provider.CleanupOptions{Caches: caches, DryRun: true})
 		if err != nil {
 			t.Fatal(err)
 		}
-		seen := map[string]fumehood.Leftover{}
+		seen := map[string]provider.Leftover{}
 		for _, l := range found {
 			if l.Name == built.Tags[0] || l.Kind == "container" && l.Sandbox == sb.Info().Name {
 				seen[l.Kind] = l

@@ -1,5 +1,5 @@
 // Package envimage builds the images of environment specs. It decides of what an image is made and whether
-// that has changed; a fumehood.ImageBuilder builds it.
+// that has changed; a provider.ImageBuilder builds it.
 //
 // An environment's image is its docker.image, or what its docker.build makes, with the spec's variables and
 // its working directory. A submission's image has a workspace, static assets and the evaluation's set-up
@@ -16,6 +16,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/buildcontext"
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/spec"
 )
 
@@ -44,12 +45,12 @@ type Built struct {
 //
 // What a Dockerfile's steps fetch is not looked at: remove the image to have them run again. Base images are
 // pulled if they are missing, never because there may be newer ones.
-func Build(ctx context.Context, b fumehood.ImageBuilder, e *spec.Environment, progress func(tag, step string)) (Built, error) {
+func Build(ctx context.Context, b provider.ImageBuilder, e *spec.Environment, progress func(tag, step string)) (Built, error) {
 	p, err := newPlan(ctx, e)
 	if err != nil {
 		return Built{}, err
 	}
-	ids, err := p.resolve(func(ref string) (fumehood.Image, bool, error) {
+	ids, err := p.resolve(func(ref string) (provider.Image, bool, error) {
 		image, err := b.PullImage(ctx, ref)
 		return image, true, err
 	})
@@ -57,19 +58,19 @@ func Build(ctx context.Context, b fumehood.ImageBuilder, e *spec.Environment, pr
 		return Built{}, err
 	}
 	inputs := p.inputs(ids)
-	return ensure(ctx, b, p.tags, fumehood.ImageMark{Environment: nameOf(e), Inputs: inputs, Base: inputs}, p.steps(ids), progress)
+	return ensure(ctx, b, p.tags, provider.ImageMark{Environment: nameOf(e), Inputs: inputs, Base: inputs}, p.steps(ids), progress)
 }
 
 // Inputs returns the hash of what Build would make the environment's image of now. Nothing is pulled: it is
 // empty where a base image is missing.
-func Inputs(ctx context.Context, b fumehood.ImageBuilder, e *spec.Environment) (string, error) {
+func Inputs(ctx context.Context, b provider.ImageBuilder, e *spec.Environment) (string, error) {
 	allowed := *e
 	allowed.AllowUnsafe = true // nothing is built
 	p, err := newPlan(ctx, &allowed)
 	if err != nil {
 		return "", err
 	}
-	ids, err := p.resolve(func(ref string) (fumehood.Image, bool, error) { return b.FindImage(ctx, ref) })
+	ids, err := p.resolve(func(ref string) (provider.Image, bool, error) { return b.FindImage(ctx, ref) })
 	if err != nil || ids == nil {
 		return "", err
 	}
@@ -82,7 +83,7 @@ func Inputs(ctx context.Context, b fumehood.ImageBuilder, e *spec.Environment) (
 // spec's network, which is none by default, limits of memory and cores, and time; else it is isolated as
 // Docker isolates a build's steps. With fail_fast the first line that fails ends the build, as does an exit
 // in any line.
-func BuildSubmission(ctx context.Context, b fumehood.ImageBuilder, e *spec.Environment, s Submission, progress func(tag, step string)) (Built, error) {
+func BuildSubmission(ctx context.Context, b provider.ImageBuilder, e *spec.Environment, s Submission, progress func(tag, step string)) (Built, error) {
 	base, err := Build(ctx, b, e, progress)
 	if err != nil {
 		return Built{}, err
@@ -98,7 +99,7 @@ func BuildSubmission(ctx context.Context, b fumehood.ImageBuilder, e *spec.Envir
 	if err != nil {
 		return Built{}, err
 	}
-	mark := fumehood.ImageMark{Environment: nameOf(e), Inputs: p.inputs(), Base: base.Inputs}
+	mark := provider.ImageMark{Environment: nameOf(e), Inputs: p.inputs(), Base: base.Inputs}
 	return ensure(ctx, b, []string{p.tag()}, mark, p.steps(), progress)
 }
 
@@ -118,16 +119,16 @@ type step struct {
 }
 
 // ensure builds the steps one on the other, unless the image is there. The last one gets tags and mark.
-func ensure(ctx context.Context, b fumehood.ImageBuilder, tags []string, mark fumehood.ImageMark, steps []step, progress func(tag, step string)) (Built, error) {
+func ensure(ctx context.Context, b provider.ImageBuilder, tags []string, mark provider.ImageMark, steps []step, progress func(tag, step string)) (Built, error) {
 	built := Built{Tags: tags, Inputs: mark.Inputs}
 	var err error
 	if built.ID, built.UpToDate, err = current(ctx, b, tags, mark); err != nil || built.UpToDate {
 		return built, err
 	}
 	for i, s := range steps {
-		build := fumehood.ImageBuild{
+		build := provider.ImageBuild{
 			Text: s.text, Args: s.args, CacheScope: s.scope, Allowed: s.allowed, Network: s.network, Memory: max(s.limits.Memory, 0), CPUs: max(s.limits.CPUs, 0),
-			Mark: fumehood.ImageMark{Environment: mark.Environment},
+			Mark: provider.ImageMark{Environment: mark.Environment},
 		}
 		if progress != nil {
 			build.Progress = func(step string) { progress(tags[0], step) }
@@ -146,7 +147,7 @@ func ensure(ctx context.Context, b fumehood.ImageBuilder, tags []string, mark fu
 }
 
 // current returns the image that has all the tags and is made of the mark's inputs.
-func current(ctx context.Context, b fumehood.ImageBuilder, tags []string, mark fumehood.ImageMark) (id string, is bool, err error) {
+func current(ctx context.Context, b provider.ImageBuilder, tags []string, mark provider.ImageMark) (id string, is bool, err error) {
 	for _, tag := range tags {
 		image, found, err := b.FindImage(ctx, tag)
 		if err != nil || !found || image.Mark != mark || id != "" && image.ID != id {
@@ -158,7 +159,7 @@ func current(ctx context.Context, b fumehood.ImageBuilder, tags []string, mark f
 }
 
 // run builds the step on the image base.
-func (s step) run(ctx context.Context, b fumehood.ImageBuilder, build fumehood.ImageBuild, base string) (string, error) {
+func (s step) run(ctx context.Context, b provider.ImageBuilder, build provider.ImageBuild, base string) (string, error) {
 	late := &fumehood.Error{
 		Op: "build image", Class: fumehood.ErrLimit,
 		Err: fmt.Errorf("the set-up did not end within %s", s.timeout), Hint: "setup.timeout in the spec is the limit",

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/spec"
 )
 
@@ -25,13 +26,13 @@ const unfinished = time.Hour
 
 // Listed is an image of an environment.
 type Listed struct {
-	fumehood.Image
+	provider.Image
 	State State
 }
 
 // List lists the images of an environment, or of all where e is nil, newest first. A submission's is up to
 // date when that of its environment would be built of the same inputs.
-func List(ctx context.Context, b fumehood.ImageBuilder, e *spec.Environment) ([]Listed, error) {
+func List(ctx context.Context, b provider.ImageBuilder, e *spec.Environment) ([]Listed, error) {
 	name, inputs := "", ""
 	if e != nil {
 		var err error
@@ -62,7 +63,7 @@ func nameOf(e *spec.Environment) string {
 }
 
 // stateOf compares an image to the inputs that its environment has now, if they are known.
-func stateOf(image fumehood.Image, inputs string, now time.Time) State {
+func stateOf(image provider.Image, inputs string, now time.Time) State {
 	switch {
 	case len(image.Tags) > 0 && inputs == "":
 		return Unknown
@@ -84,7 +85,7 @@ type Pruned struct {
 // Prune removes the outdated images of an environment, or of all where e is nil; with all also the others,
 // whereby a build that is under way may fail. What a container uses stays. It returns all that it looked at;
 // with dryRun it removes nothing.
-func Prune(ctx context.Context, b fumehood.ImageBuilder, e *spec.Environment, all, dryRun bool) ([]Pruned, error) {
+func Prune(ctx context.Context, b provider.ImageBuilder, e *spec.Environment, all, dryRun bool) ([]Pruned, error) {
 	listed, err := List(ctx, b, e)
 	if err != nil {
 		return nil, err

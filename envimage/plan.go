@@ -16,6 +16,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/buildcontext"
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/spec"
 	"github.com/fumehood/fumehood/workspace"
 )
@@ -106,7 +107,7 @@ func (p *plan) allow(file string, unsafe error) error {
 }
 
 // resolve finds the ids of the images that it is built on; nil where one is missing.
-func (p *plan) resolve(find func(ref string) (fumehood.Image, bool, error)) (ids map[string]string, err error) {
+func (p *plan) resolve(find func(ref string) (provider.Image, bool, error)) (ids map[string]string, err error) {
 	ids = map[string]string{}
 	for _, ref := range p.refs {
 		image, found, err := find(ref)
@@ -195,14 +196,14 @@ func chown(user string) string {
 type submissionPlan struct {
 	env       spec.Environment // with its defaults
 	of        Submission
-	base      fumehood.Image
+	base      provider.Image
 	user      string // whom the workspace belongs to and who runs the set-up; empty for root
 	workspace *buildcontext.Tree
 	assets    *buildcontext.Tree // nil without
 	setup     string
 }
 
-func newSubmissionPlan(ctx context.Context, e *spec.Environment, s Submission, base fumehood.Image) (*submissionPlan, error) {
+func newSubmissionPlan(ctx context.Context, e *spec.Environment, s Submission, base provider.Image) (*submissionPlan, error) {
 	if s.Tag == "" && e.Name == "" {
 		return nil, &fumehood.Error{Op: "build the image of " + s.Workspace, Class: fumehood.ErrConfig, Err: errors.New("the environment has no name"), Hint: "name it, or give the image's tag"}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/filetest"
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/spec"
 )
 
@@ -171,7 +172,7 @@ func TestTheSetUpOfASubmissionEndsAtItsFirstFailureOnlyWithFailFast(t *testing.T
 
 func TestTheHashOfASubmissionChangesWithEachOfItsInputs(t *testing.T) {
 	e := spec.Environment{Type: "docker", Name: "n", Docker: spec.Docker{Image: "a"}}
-	hash := func(e spec.Environment, base fumehood.Image, work, assets map[string]string) string {
+	hash := func(e spec.Environment, base provider.Image, work, assets map[string]string) string {
 		s := Submission{Workspace: filetest.Lay(t, work)}
 		if assets != nil {
 			s.Assets = filetest.Lay(t, assets)
@@ -185,12 +186,12 @@ func TestTheHashOfASubmissionChangesWithEachOfItsInputs(t *testing.T) {
 		}
 		return p.inputs()
 	}
-	base, work := fumehood.Image{ID: "1"}, map[string]string{"x": "1"}
+	base, work := provider.Image{ID: "1"}, map[string]string{"x": "1"}
 	other := func(change func(*spec.Environment)) spec.Environment { o := e; change(&o); return o }
 	hashes := []string{
 		hash(e, base, work, nil),
-		hash(e, fumehood.Image{ID: "2"}, work, nil),
-		hash(e, fumehood.Image{ID: "1", User: "me"}, work, nil),
+		hash(e, provider.Image{ID: "2"}, work, nil),
+		hash(e, provider.Image{ID: "1", User: "me"}, work, nil),
 		hash(e, base, map[string]string{"x": "2"}, nil),
 		hash(e, base, work, map[string]string{}),
 		hash(e, base, work, map[string]string{"t": ""}),
@@ -207,18 +208,18 @@ func TestTheHashOfASubmissionChangesWithEachOfItsInputs(t *testing.T) {
 
 func TestTheStateOfAnImage(t *testing.T) {
 	now := time.Now()
-	tagged, mark := []string{"t"}, fumehood.ImageMark{Environment: "n", Inputs: "i", Base: "b"}
+	tagged, mark := []string{"t"}, provider.ImageMark{Environment: "n", Inputs: "i", Base: "b"}
 	for name, c := range map[string]struct {
-		image  fumehood.Image
+		image  provider.Image
 		inputs string
 		want   State
 	}{
-		"of the same inputs":           {fumehood.Image{Tags: tagged, Mark: mark}, "b", Current},
-		"of others":                    {fumehood.Image{Tags: tagged, Mark: mark}, "c", Outdated},
-		"with inputs that none knows":  {fumehood.Image{Tags: tagged, Mark: mark}, "", Unknown},
-		"that was replaced":            {fumehood.Image{Mark: mark, Created: now}, "b", Outdated},
-		"of a build under way":         {fumehood.Image{Created: now}, "b", Unfinished},
-		"of a build that was given up": {fumehood.Image{Created: now.Add(-unfinished)}, "", Outdated},
+		"of the same inputs":           {provider.Image{Tags: tagged, Mark: mark}, "b", Current},
+		"of others":                    {provider.Image{Tags: tagged, Mark: mark}, "c", Outdated},
+		"with inputs that none knows":  {provider.Image{Tags: tagged, Mark: mark}, "", Unknown},
+		"that was replaced":            {provider.Image{Mark: mark, Created: now}, "b", Outdated},
+		"of a build under way":         {provider.Image{Created: now}, "b", Unfinished},
+		"of a build that was given up": {provider.Image{Created: now.Add(-unfinished)}, "", Outdated},
 	} {
 		if got := stateOf(c.image, c.inputs, now); got != c.want {
 			t.Errorf("%s: got %q", name, got)
@@ -230,11 +231,11 @@ func TestTheStateOfAnImage(t *testing.T) {
 func TestTheSetUpOfASubmissionHasNoNetworkThatIsNotSafe(t *testing.T) {
 	e := spec.Environment{Type: "docker", Name: "n", Docker: spec.Docker{Image: "a", Network: "host"}}
 	s := Submission{Workspace: t.TempDir()}
-	if _, err := newSubmissionPlan(t.Context(), &e, s, fumehood.Image{ID: "sha256:a"}); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "docker.network: host") {
+	if _, err := newSubmissionPlan(t.Context(), &e, s, provider.Image{ID: "sha256:a"}); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "docker.network: host") {
 		t.Errorf("got %v", err)
 	}
 	e.AllowUnsafe = true
-	if _, err := newSubmissionPlan(t.Context(), &e, s, fumehood.Image{ID: "sha256:a"}); err != nil {
+	if _, err := newSubmissionPlan(t.Context(), &e, s, provider.Image{ID: "sha256:a"}); err != nil {
 		t.Errorf("allowed: %v", err)
 	}
 }

@@ -43,6 +43,7 @@ func needDocker(t *testing.T) {
 
 // TestMain makes this test binary fumehood where it is started under that name.
 func TestMain(m *testing.M) {
+	docker.RunReaper()
 	testscript.Main(withPrograms{m}, map[string]func(){"fumehood": func() {
 		os.Exit(cli.Main(context.Background(), os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
 	}})

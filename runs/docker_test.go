@@ -21,6 +21,7 @@ import (
 	"github.com/fumehood/fumehood/internal/dockertest"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/docker"
 	"github.com/fumehood/fumehood/runs"
 	"github.com/fumehood/fumehood/task"
@@ -30,6 +31,7 @@ import (
 const goesOn = "FUMEHOOD_TEST_RUN"
 
 func TestMain(m *testing.M) {
+	docker.RunReaper()
 	if dir := os.Getenv(goesOn); dir != "" {
 		if err := goOn(context.Background(), dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -109,7 +111,7 @@ func TestARunThatIsKilledGoesOnAndHasEveryResultOnce(t *testing.T) {
 				return len(all)
 			}
 			maps.Copy(all, names)
-			_, err = p.Cleanup(ctx, fumehood.CleanupOptions{Names: slices.Collect(maps.Keys(names))})
+			_, err = p.Cleanup(ctx, provider.CleanupOptions{Names: slices.Collect(maps.Keys(names))})
 			if err != nil && !errors.Is(err, fumehood.ErrConfig) { // which says that one is gone by now
 				t.Fatal(err)
 			}

@@ -84,9 +84,9 @@ type room struct {
 }
 
 // lookup finds the service that a key names, as it is reached without the help of anything in the sandbox.
-func lookup(sb *fumehood.Sandbox, key string) (*fumehood.Service, string, error) {
+func lookup(sb fumehood.Sandbox, key string) (fumehood.Service, string, error) {
 	service, name := split(key)
-	svc := sb.Service
+	var svc fumehood.Service = sb
 	if service != "" {
 		var err error
 		if svc, err = sb.Lookup(service); err != nil {
@@ -102,7 +102,7 @@ func absent(err error) bool {
 }
 
 // download opens a file or a folder of an attempt as a tar stream. What the attempt is to blame for is an unfit.
-func download(ctx context.Context, svc *fumehood.Service, name string) (io.ReadCloser, error) {
+func download(ctx context.Context, svc fumehood.Service, name string) (io.ReadCloser, error) {
 	name = path.Clean(name)
 	info, err := svc.Stat(ctx, name)
 	switch {
@@ -164,7 +164,7 @@ func steadily(ctx context.Context, read func() error) error {
 }
 
 // carry copies an artifact between sandboxes. Of the first it takes names, contents, and which files may be executed.
-func (a Artifact) carry(ctx context.Context, from *fumehood.Sandbox, to *fumehood.Service, left *room) error {
+func (a Artifact) carry(ctx context.Context, from fumehood.Sandbox, to fumehood.Service, left *room) error {
 	return steadily(ctx, func() error {
 		now := *left
 		err := a.copy(ctx, from, to, &now)
@@ -175,7 +175,7 @@ func (a Artifact) carry(ctx context.Context, from *fumehood.Sandbox, to *fumehoo
 	})
 }
 
-func (a Artifact) copy(ctx context.Context, from *fumehood.Sandbox, to *fumehood.Service, left *room) error {
+func (a Artifact) copy(ctx context.Context, from fumehood.Sandbox, to fumehood.Service, left *room) error {
 	svc, name, err := lookup(from, a.Path)
 	if err != nil {
 		return err
@@ -211,7 +211,7 @@ var errUploaded = errors.New("the upload has ended")
 
 // parents finds the innermost directory above a path that is there, and those that are missing, outermost first and
 // relative to it.
-func parents(ctx context.Context, svc *fumehood.Service, name string) (dir string, missing []string, err error) {
+func parents(ctx context.Context, svc fumehood.Service, name string) (dir string, missing []string, err error) {
 	for dir = path.Dir(name); dir != "/"; dir = path.Dir(dir) {
 		_, err := svc.Stat(ctx, dir)
 		if err == nil {

@@ -44,7 +44,7 @@ func Expectations(last *Expect, of map[string]*Expect) task.Scorer {
 }
 
 // of is what is not as expected of a command and of the files.
-func (e *Expect) of(ctx context.Context, sb *fumehood.Sandbox, r *fumehood.Result) ([]string, error) {
+func (e *Expect) of(ctx context.Context, sb fumehood.Sandbox, r *fumehood.Result) ([]string, error) {
 	if e == nil {
 		return nil, nil
 	}
@@ -58,7 +58,7 @@ func (e *Expect) of(ctx context.Context, sb *fumehood.Sandbox, r *fumehood.Resul
 
 // CheckFiles says, for a person, what of the files in a sandbox is not as expected. Nothing in the sandbox helps to read
 // them. An error is a failure of ours.
-func (e *Expect) CheckFiles(ctx context.Context, sb *fumehood.Sandbox) (reasons []string, err error) {
+func (e *Expect) CheckFiles(ctx context.Context, sb fumehood.Sandbox) (reasons []string, err error) {
 	for _, key := range slices.Sorted(maps.Keys(e.Files)) {
 		svc, name, err := lookup(sb, key)
 		if err != nil {
@@ -76,7 +76,7 @@ func (e *Expect) CheckFiles(ctx context.Context, sb *fumehood.Sandbox) (reasons 
 }
 
 // check says, after a file's name, what is wrong with it.
-func (f *File) check(ctx context.Context, svc *fumehood.Service, name string) ([]string, error) {
+func (f *File) check(ctx context.Context, svc fumehood.Service, name string) ([]string, error) {
 	if f != nil && f.Absent {
 		_, err := svc.Stat(ctx, name)
 		switch {
@@ -101,7 +101,7 @@ func (f *File) check(ctx context.Context, svc *fumehood.Service, name string) ([
 }
 
 // readFile reads a regular file of at most maxFile bytes, of a hostile service.
-func readFile(ctx context.Context, svc *fumehood.Service, name string) (content []byte, err error) {
+func readFile(ctx context.Context, svc fumehood.Service, name string) (content []byte, err error) {
 	err = steadily(ctx, func() error {
 		content, err = readOnce(ctx, svc, name)
 		return err
@@ -109,7 +109,7 @@ func readFile(ctx context.Context, svc *fumehood.Service, name string) (content 
 	return content, err
 }
 
-func readOnce(ctx context.Context, svc *fumehood.Service, name string) ([]byte, error) {
+func readOnce(ctx context.Context, svc fumehood.Service, name string) ([]byte, error) {
 	r, err := download(ctx, svc, name)
 	if err != nil {
 		return nil, err

@@ -109,7 +109,7 @@ func (g *Grader) Score(ctx context.Context, a *task.Attempt) (score task.Score, 
 	if err := g.Validate(); err != nil {
 		return task.Score{}, err
 	}
-	err = a.Beside(ctx, g.Sandbox(), func(ctx context.Context, sb *fumehood.Sandbox) (err error) {
+	err = a.Beside(ctx, g.Sandbox(), func(ctx context.Context, sb fumehood.Sandbox) (err error) {
 		score, err = g.grade(ctx, a, sb)
 		return err
 	})
@@ -120,7 +120,7 @@ func (g *Grader) Score(ctx context.Context, a *task.Attempt) (score task.Score, 
 }
 
 // grade carries the artifacts of an attempt to a sandbox, and scores them there.
-func (g *Grader) grade(ctx context.Context, a *task.Attempt, sb *fumehood.Sandbox) (task.Score, error) {
+func (g *Grader) grade(ctx context.Context, a *task.Attempt, sb fumehood.Sandbox) (task.Score, error) {
 	if err := g.hide(ctx, sb); err != nil {
 		return task.Score{}, err
 	}
@@ -140,7 +140,7 @@ func (g *Grader) grade(ctx context.Context, a *task.Attempt, sb *fumehood.Sandbo
 }
 
 // run runs the command, and makes a score of how it ended.
-func (g *Grader) run(ctx context.Context, sb *fumehood.Sandbox) (task.Score, error) {
+func (g *Grader) run(ctx context.Context, sb fumehood.Sandbox) (task.Score, error) {
 	cmd := g.Cmd
 	cmd.ViaEngine, cmd.Grace, cmd.StdoutCap, cmd.StderrCap = true, fumehood.NoGrace, maxPrinted+1, maxPrinted
 	if cmd.Timeout == 0 {

@@ -36,7 +36,7 @@ func (g *Grader) checkHidden() error {
 
 // hide copies the hidden files into the sandbox, where they belong to the user of the command, and nobody else may read them:
 // what the command runs of the attempt's, as another user, does not see them.
-func (g *Grader) hide(ctx context.Context, sb *fumehood.Sandbox) error {
+func (g *Grader) hide(ctx context.Context, sb fumehood.Sandbox) error {
 	user := g.Cmd.User
 	if user == "" {
 		user = sb.ServiceInfo().User
@@ -52,7 +52,7 @@ func (g *Grader) hide(ctx context.Context, sb *fumehood.Sandbox) error {
 	return nil
 }
 
-func hideOne(ctx context.Context, svc *fumehood.Service, user string, m fumehood.Mount) error {
+func hideOne(ctx context.Context, svc fumehood.Service, user string, m fumehood.Mount) error {
 	to := path.Clean(m.Container)
 	dir, missing, err := parents(ctx, svc, to)
 	if err != nil {

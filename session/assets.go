@@ -59,7 +59,7 @@ func (r *Runtime) sendAssets(ctx context.Context) error {
 		files, err := assetFiles(r.s.hostPath(a), a.ContainerPath())
 		for _, f := range files {
 			if err == nil {
-				err = sendFile(ctx, r.sb.Service, f)
+				err = sendFile(ctx, r.sb, f)
 			}
 		}
 		if err != nil {
@@ -69,7 +69,7 @@ func (r *Runtime) sendAssets(ctx context.Context) error {
 	return nil
 }
 
-func sendFile(ctx context.Context, svc *fumehood.Service, in workspace.Input) error {
+func sendFile(ctx context.Context, svc fumehood.Service, in workspace.Input) error {
 	f, err := os.Open(in.From)
 	if err != nil {
 		return err

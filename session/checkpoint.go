@@ -187,7 +187,7 @@ func (s *Session) last(start string) (file string, number int) {
 
 // Reset brings the workspace back to the last checkpoint, or to the start where there is none, in the
 // running containers too. What the spec keeps out of snapshots is gone after a checkpoint; an agent's
-// assets are copied anew. While a command runs it is an ErrBusy. On an error the workspace is not whole:
+// assets are copied again. While a command runs it is an ErrBusy. On an error the workspace is not whole:
 // try again.
 func (s *Session) Reset(ctx context.Context) error {
 	const op = "reset workspace"

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/session"
 )
 
@@ -46,7 +46,7 @@ func TestCleanupRemovesTheFoldersOfDeadProcessesOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, dry := range []bool{true, false} {
-		found, err := session.Cleanup(t.Context(), nil, p.state, fumehood.CleanupOptions{DryRun: dry})
+		found, err := session.Cleanup(t.Context(), nil, p.state, provider.CleanupOptions{DryRun: dry})
 		if err != nil || len(found) != 2 {
 			t.Fatalf("%+v, %v", found, err)
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/fumehood/fumehood/internal/dockertest"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/docker"
 	"github.com/fumehood/fumehood/session"
 	"github.com/fumehood/fumehood/spec"
@@ -137,7 +138,7 @@ func TestAKeptContainerIsStoppedLabelledAndTold(t *testing.T) {
 	r := spawn(t, s, session.SpawnOptions{})
 	t.Cleanup(func() {
 		kept := strings.TrimSuffix(name(t, r), "-default-1")
-		if _, err := p.provider.(*docker.Provider).Cleanup(context.WithoutCancel(t.Context()), fumehood.CleanupOptions{Names: []string{kept}}); err != nil {
+		if _, err := p.provider.(*docker.Provider).Cleanup(context.WithoutCancel(t.Context()), provider.CleanupOptions{Names: []string{kept}}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -606,13 +607,13 @@ func cleansUp(t *testing.T, p *place, nasty string) {
 	}
 	folder := filepath.Dir(s.Workspace())
 	abandon(t, folder)
-	for _, provider := range []fumehood.Provider{nil, p.provider} {
-		found, err := session.Cleanup(t.Context(), provider, p.state, fumehood.CleanupOptions{})
-		removed := slices.ContainsFunc(found, func(l fumehood.Leftover) bool { return l.Name == folder && l.Removed })
-		if provider == nil && (!errors.Is(err, fumehood.ErrUnavailable) || !strings.Contains(err.Error(), "daemon")) {
+	for _, with := range []fumehood.Provider{nil, p.provider} {
+		found, err := session.Cleanup(t.Context(), with, p.state, provider.CleanupOptions{})
+		removed := slices.ContainsFunc(found, func(l provider.Leftover) bool { return l.Name == folder && l.Removed })
+		if with == nil && (!errors.Is(err, fumehood.ErrUnavailable) || !strings.Contains(err.Error(), "daemon")) {
 			t.Errorf("without a daemon: %v", err)
 		}
-		if want := provider != nil; removed != want || want && err != nil {
+		if want := with != nil; removed != want || want && err != nil {
 			t.Errorf("removed: %v, want %v: %v", removed, want, err)
 		}
 	}

@@ -299,7 +299,7 @@ func (r *Runtime) bare(ctx context.Context, run *run) iter.Seq2[Event, error] {
 	}
 }
 
-func (r *Runtime) start(ctx context.Context, run *run) (p *fumehood.Process, err error) {
+func (r *Runtime) start(ctx context.Context, run *run) (p fumehood.Process, err error) {
 	err = r.inShell(run, func(cmd fumehood.Cmd) error {
 		p, err = r.svc.Start(ctx, cmd)
 		return err
@@ -308,7 +308,7 @@ func (r *Runtime) start(ctx context.Context, run *run) (p *fumehood.Process, err
 }
 
 // join ends a command that still runs, and waits for its end.
-func (r *Runtime) join(ctx context.Context, cancel func(), p *fumehood.Process) {
+func (r *Runtime) join(ctx context.Context, cancel func(), p fumehood.Process) {
 	cancel()
 	_, _ = p.Wait(context.WithoutCancel(ctx)) // how it ended is told, or nobody wants to know
 }

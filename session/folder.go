@@ -152,7 +152,7 @@ func (s *Session) reading(ctx context.Context, f func(dir string) error) error {
 		return err
 	}
 	dir := filepath.Join(s.folder, "copy")
-	err = errors.Join(owner.RemoveFolder(dir), h.with(ctx, func(svc *fumehood.Service) error {
+	err = errors.Join(owner.RemoveFolder(dir), h.with(ctx, func(svc fumehood.Service) error {
 		return s.download(ctx, svc, helperWork, dir)
 	}))
 	if err == nil {
@@ -163,7 +163,7 @@ func (s *Session) reading(ctx context.Context, f func(dir string) error) error {
 
 // download brings a folder of a service to dir, which does not exist. What comes is the sandbox's word:
 // Restore checks it.
-func (s *Session) download(ctx context.Context, svc *fumehood.Service, from, dir string) error {
+func (s *Session) download(ctx context.Context, svc fumehood.Service, from, dir string) error {
 	return piped(
 		func(w io.Writer) error { return walked(ctx, w, svc, from) },
 		func(r io.Reader) error { return s.unpack(ctx, r, dir) },
@@ -172,7 +172,7 @@ func (s *Session) download(ctx context.Context, svc *fumehood.Service, from, dir
 
 // walked writes what a folder of a service has as a tar stream, without what a snapshot cannot have. Each
 // file can be read by its owner then.
-func walked(ctx context.Context, w io.Writer, svc *fumehood.Service, from string) error {
+func walked(ctx context.Context, w io.Writer, svc fumehood.Service, from string) error {
 	tw := tar.NewWriter(w)
 	for e, err := range svc.Walk(ctx, from) {
 		if err != nil {
@@ -206,7 +206,7 @@ func walked(ctx context.Context, w io.Writer, svc *fumehood.Service, from string
 	return tw.Close()
 }
 
-func copyFile(ctx context.Context, w io.Writer, svc *fumehood.Service, file string) error {
+func copyFile(ctx context.Context, w io.Writer, svc fumehood.Service, file string) error {
 	r, _, err := svc.Open(ctx, file)
 	if err != nil {
 		return err
@@ -226,13 +226,13 @@ func (s *Session) empty(ctx context.Context) error {
 	if !h.can(err) {
 		return err
 	}
-	return h.with(ctx, func(svc *fumehood.Service) error {
+	return h.with(ctx, func(svc fumehood.Service) error {
 		return errors.Join(clearDir(ctx, svc, helperWork), svc.Chmod(ctx, helperWork, 0o777))
 	})
 }
 
 // clearDir removes all that is in a folder of a service.
-func clearDir(ctx context.Context, svc *fumehood.Service, dir string) error {
+func clearDir(ctx context.Context, svc fumehood.Service, dir string) error {
 	entries, err := svc.List(ctx, dir)
 	if err != nil {
 		return err

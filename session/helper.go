@@ -53,7 +53,7 @@ func (h helper) can(err error) bool { return errors.Is(err, fs.ErrPermission) &&
 
 // with calls f with a container whose user is root, that has the session's folder and no network. Nothing
 // of the workspace is run in it.
-func (h helper) with(ctx context.Context, f func(*fumehood.Service) error) error {
+func (h helper) with(ctx context.Context, f func(fumehood.Service) error) error {
 	if h.provider == nil {
 		return &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("this needs a container"), Hint: "try again where the daemon answers"}
 	}
@@ -64,7 +64,7 @@ func (h helper) with(ctx context.Context, f func(*fumehood.Service) error) error
 	if err != nil {
 		return err
 	}
-	if err = f(sb.Service); err != nil {
+	if err = f(sb); err != nil {
 		err = fmt.Errorf("by a container of %s: %w", h.image, err)
 	}
 	return errors.Join(err, sb.Close(ctx))
@@ -97,7 +97,7 @@ func (h helper) removeDir(ctx context.Context, name string) error {
 	if !h.can(err) {
 		return err
 	}
-	herr := h.with(ctx, func(svc *fumehood.Service) error {
+	herr := h.with(ctx, func(svc fumehood.Service) error {
 		err := svc.Remove(ctx, path.Join(helperDir, filepath.ToSlash(name)), fumehood.RemoveOptions{Recursive: true})
 		if errors.Is(err, fumehood.ErrNotFound) {
 			return nil

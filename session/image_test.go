@@ -11,8 +11,8 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/dockertest"
-	"github.com/fumehood/fumehood/provider/conformance/fake"
 	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/provider/fake"
 	"github.com/fumehood/fumehood/session"
 	"github.com/fumehood/fumehood/spec"
 )

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // Runtime is a container over a session's workspace, or under type local a place for processes of this
@@ -17,8 +18,8 @@ import (
 // place. Its methods may be called by many goroutines at once.
 type Runtime struct {
 	s    *Session
-	sb   *fumehood.Sandbox
-	svc  *fumehood.Service // as the user of the commands
+	sb   fumehood.Sandbox
+	svc  fumehood.Service // as the user of the commands
 	opts SpawnOptions
 	keep bool
 	// copies is the folder, in the session's folder, of copies of what it mounts of the workspace; empty where there are none.
@@ -36,7 +37,7 @@ type Runtime struct {
 
 // Service is the running container as package fumehood has it: for its files, for commands beside the one
 // that the runtime runs, and for Start, which takes standard input and gives events.
-func (r *Runtime) Service() *fumehood.Service { return r.svc }
+func (r *Runtime) Service() fumehood.Service { return r.svc }
 
 // Connection says how a person gets into the container, by the program that the spec's docker.binary
 // names, and which ports are published.
@@ -171,12 +172,12 @@ func (r *Runtime) shut(ctx context.Context, remove bool) error {
 	case !r.keep:
 		return r.sb.Close(ctx)
 	case remove:
-		cleaner, ok := r.s.opts.Provider.(fumehood.Cleaner)
+		cleaner, ok := r.s.opts.Provider.(provider.Cleaner)
 		if !ok {
 			return &fumehood.Error{Class: fumehood.ErrUnsupported, Err: errors.New("this provider cannot remove a kept sandbox")}
 		}
 		err := r.sb.Close(ctx)
-		_, cerr := cleaner.Cleanup(ctx, fumehood.CleanupOptions{Names: []string{r.sb.Info().Name}})
+		_, cerr := cleaner.Cleanup(ctx, provider.CleanupOptions{Names: []string{r.sb.Info().Name}})
 		return errors.Join(err, cerr)
 	}
 	c, err := r.sb.Connection(ctx)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/ring"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // scripted streams a command with its set-up.
@@ -59,7 +60,7 @@ func newHalves(run *run) *halves {
 	h := &halves{}
 	for _, s := range []fumehood.Stream{fumehood.Stdout, fumehood.Stderr} {
 		h.split[s].marker = []byte(run.marker)
-		limit := run.cmd.OutputCap(s)
+		limit := provider.OutputCap(&run.cmd, s)
 		h.kept[s] = map[Phase]*ring.Tail{Setup: ring.NewTail(limit), Command: ring.NewTail(limit)}
 	}
 	return h

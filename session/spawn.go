@@ -15,6 +15,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/envimage"
 	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/spec"
 	"github.com/fumehood/fumehood/workspace"
 )
@@ -111,7 +112,7 @@ func (s *Session) builtImage(ctx context.Context) (string, error) {
 	if s.local() || s.env.Docker.Build == nil {
 		return "", nil
 	}
-	builder, ok := s.opts.Provider.(fumehood.ImageBuilder)
+	builder, ok := s.opts.Provider.(provider.ImageBuilder)
 	if !ok {
 		return "", &fumehood.Error{
 			Class: fumehood.ErrUnsupported, Err: fmt.Errorf("provider %s builds no images, and the spec has docker.build", s.opts.Provider.Name()),
@@ -150,7 +151,7 @@ func (s *Session) start(ctx context.Context, what fumehood.Spec) (*Runtime, erro
 			return nil, err
 		}
 	}
-	r := &Runtime{s: s, sb: sb, svc: sb.Service, keep: what.Keep}
+	r := &Runtime{s: s, sb: sb, svc: sb, keep: what.Keep}
 	if s.uploads() && user != "" {
 		r.svc = sb.As(user)
 	}
@@ -207,7 +208,7 @@ func (s *Session) own(ctx context.Context, r *Runtime) error {
 	if len(dirs) == 0 {
 		return nil
 	}
-	err := s.helper().with(ctx, func(svc *fumehood.Service) error {
+	err := s.helper().with(ctx, func(svc fumehood.Service) error {
 		for _, dir := range dirs {
 			if err := chown(ctx, svc, dir, user); err != nil {
 				return err
@@ -222,7 +223,7 @@ func (s *Session) own(ctx context.Context, r *Runtime) error {
 }
 
 // chown gives a folder with all that is in it to a user.
-func chown(ctx context.Context, root *fumehood.Service, dir, user string) error {
+func chown(ctx context.Context, root fumehood.Service, dir, user string) error {
 	if err := root.ChownAll(ctx, dir, user); err != nil {
 		return fmt.Errorf("give the workspace to %s: %w", user, err)
 	}
@@ -244,7 +245,7 @@ func (r *Runtime) send(ctx context.Context) error {
 		func(stream io.Reader) error { return r.sb.Upload(ctx, dir, stream) },
 	)
 	if user := r.svc.ServiceInfo().User; err == nil && !isRoot(user) {
-		err = chown(ctx, r.sb.Service, dir, user)
+		err = chown(ctx, r.sb, dir, user)
 	}
 	return err
 }
@@ -266,7 +267,7 @@ func (s *Session) fetch(ctx context.Context) error {
 
 func (r *Runtime) fetch(ctx context.Context) error {
 	fetched := r.s.Workspace() + ".fetched"
-	err := errors.Join(owner.RemoveFolder(fetched), r.s.download(ctx, r.sb.Service, r.sb.ServiceInfo().Dir, fetched))
+	err := errors.Join(owner.RemoveFolder(fetched), r.s.download(ctx, r.sb, r.sb.ServiceInfo().Dir, fetched))
 	if err == nil {
 		err = owner.RemoveFolder(r.s.Workspace())
 	}
@@ -291,7 +292,7 @@ func (s *Session) refresh(ctx context.Context) error {
 			continue
 		}
 		dir := r.sb.ServiceInfo().Dir
-		if err := clearDir(ctx, r.sb.Service, dir); err != nil {
+		if err := clearDir(ctx, r.sb, dir); err != nil {
 			return err
 		}
 		if err := r.send(ctx); err != nil {

@@ -13,7 +13,7 @@ const (
 	schemaID   = "https://raw.githubusercontent.com/fumehood/fumehood/main/spec/" + schemaFile
 )
 
-var updateSchema = flag.Bool("update-schema", false, "write "+schemaFile+" anew")
+var updateSchema = flag.Bool("update-schema", false, "write "+schemaFile+" again")
 
 func TestTheSchemaIsWhatTheTypesSay(t *testing.T) {
 	schematest.Check(t, schemaFile, environmentSchema(t), *updateSchema)

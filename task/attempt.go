@@ -13,12 +13,13 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/journal"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // Start starts the sandbox of an attempt at a sample, puts the sample's files into it and runs its set-up script. It
 // is all or nothing: on an error the sandbox is removed, unless it is to be kept. A script that does not succeed is in
 // the error as a *SetupError. Epochs count from 1 on. The same attempt may be started again, in another sandbox.
-func (t *Task) Start(ctx context.Context, sample string, epoch int) (_ *fumehood.Sandbox, err error) {
+func (t *Task) Start(ctx context.Context, sample string, epoch int) (_ fumehood.Sandbox, err error) {
 	op := fmt.Sprintf("start sample %q, epoch %d", sample, epoch)
 	s := t.samples[sample]
 	switch {
@@ -40,14 +41,14 @@ func (t *Task) Start(ctx context.Context, sample string, epoch int) (_ *fumehood
 	if err != nil {
 		return nil, err
 	}
-	if err := t.furnish(ctx, sb, s); err != nil {
+	if err := t.setUpSandbox(ctx, sb, s); err != nil {
 		return nil, failed(ctx, op, err, t.End(ctx, sb))
 	}
 	return sb, nil
 }
 
 // launch starts a sandbox and lists it. The journal of one that is for no sample yet is held back, see assign.
-func (t *Task) launch(ctx context.Context, op string, what fumehood.Spec) (*fumehood.Sandbox, error) {
+func (t *Task) launch(ctx context.Context, op string, what fumehood.Spec) (fumehood.Sandbox, error) {
 	what.Name = "fumehood-" + slug(t.opts.Name) + "-" + strings.ToLower(rand.Text()[:12])
 	what.Logger = cmp.Or(what.Logger, t.opts.Logger)
 	a := &attempt{keep: what.Keep}
@@ -63,10 +64,9 @@ func (t *Task) launch(ctx context.Context, op string, what fumehood.Spec) (*fume
 		}
 		a.journal, what.Journal = w, journal.New(w, t.log).Logger
 	}
-	recorder := what.Recorder()
 	sb, err := t.opts.Provider.Start(ctx, what)
 	if err != nil {
-		return nil, failed(ctx, op, recorder.Redact(err), a.closeJournal()) // results keep it
+		return nil, failed(ctx, op, provider.Redact(err, &what), a.closeJournal()) // results keep it
 	}
 	t.mu.Lock()
 	t.live[sb] = a
@@ -119,8 +119,8 @@ func slug(name string) string {
 	return name
 }
 
-// furnish makes a started sandbox the sample's.
-func (t *Task) furnish(ctx context.Context, sb *fumehood.Sandbox, s *Sample) error {
+// setUpSandbox makes a started sandbox the sample's.
+func (t *Task) setUpSandbox(ctx context.Context, sb fumehood.Sandbox, s *Sample) error {
 	end := sb.Phase("files")
 	err := putFiles(ctx, sb, s.Files)
 	end(err)
@@ -133,7 +133,7 @@ func (t *Task) furnish(ctx context.Context, sb *fumehood.Sandbox, s *Sample) err
 	return err
 }
 
-func putFiles(ctx context.Context, sb *fumehood.Sandbox, files map[string]Content) error {
+func putFiles(ctx context.Context, sb fumehood.Sandbox, files map[string]Content) error {
 	for _, key := range slices.Sorted(maps.Keys(files)) {
 		if err := putFile(ctx, sb, key, files[key]); err != nil {
 			return err
@@ -142,12 +142,12 @@ func putFiles(ctx context.Context, sb *fumehood.Sandbox, files map[string]Conten
 	return nil
 }
 
-func putFile(ctx context.Context, sb *fumehood.Sandbox, key string, content Content) error {
+func putFile(ctx context.Context, sb fumehood.Sandbox, key string, content Content) error {
 	service, path, err := target(key)
 	if err != nil {
 		return &fumehood.Error{Class: fumehood.ErrConfig, Err: err}
 	}
-	svc := sb.Service
+	var svc fumehood.Service = sb
 	if service != "" {
 		if svc, err = sb.Lookup(service); err != nil {
 			return fmt.Errorf("file %q: %w", key, err)
@@ -163,7 +163,7 @@ func putFile(ctx context.Context, sb *fumehood.Sandbox, key string, content Cont
 
 // End removes the sandbox of an attempt, or lists it as kept. It outlives the cancellation of ctx. It may be called
 // again: after a success that does nothing, after an error it tries once more, as Close does.
-func (t *Task) End(ctx context.Context, sb *fumehood.Sandbox) error {
+func (t *Task) End(ctx context.Context, sb fumehood.Sandbox) error {
 	t.mu.Lock()
 	a := t.live[sb]
 	t.mu.Unlock()
@@ -173,7 +173,7 @@ func (t *Task) End(ctx context.Context, sb *fumehood.Sandbox) error {
 	return t.end(ctx, sb, a)
 }
 
-func (t *Task) end(ctx context.Context, sb *fumehood.Sandbox, a *attempt) error {
+func (t *Task) end(ctx context.Context, sb fumehood.Sandbox, a *attempt) error {
 	ctx = context.WithoutCancel(ctx)
 	a.ending.Lock()
 	defer a.ending.Unlock()

@@ -16,7 +16,7 @@ import (
 // count. An attempt has one at a time, of a spec whose Name and Keep, and labels of the task's, are not set, and only where Sample.Others
 // has some. It is removed even where the task keeps its sandboxes; trouble with that is told by Options.Removed. An error
 // of f is returned as it is.
-func (a *Attempt) Beside(ctx context.Context, what fumehood.Spec, f func(context.Context, *fumehood.Sandbox) error) error {
+func (a *Attempt) Beside(ctx context.Context, what fumehood.Spec, f func(context.Context, fumehood.Sandbox) error) error {
 	op := fmt.Sprintf("start a sandbox beside sample %q, epoch %d", a.Sample.ID, a.Epoch)
 	if err := a.checkBeside(what); err != nil {
 		return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err}

@@ -25,7 +25,7 @@ func (y *yard) graded(n int) task.Options {
 // grading is a scorer that has another sandbox for a while.
 func grading(d time.Duration) task.Scorer {
 	return func(ctx context.Context, a *task.Attempt) (task.Score, error) {
-		err := a.Beside(ctx, fumehood.Spec{}, func(ctx context.Context, sb *fumehood.Sandbox) error {
+		err := a.Beside(ctx, fumehood.Spec{}, func(ctx context.Context, sb fumehood.Sandbox) error {
 			select {
 			case <-time.After(d):
 			case <-ctx.Done():
@@ -124,14 +124,14 @@ func TestSandboxesBesideAttemptsAreRemovedWhereOthersAreKept(t *testing.T) {
 
 func TestSandboxesBesideAttemptsThatCannotBeAreRefused(t *testing.T) {
 	beside := func(ctx context.Context, a *task.Attempt) error {
-		return a.Beside(ctx, fumehood.Spec{}, func(context.Context, *fumehood.Sandbox) error { return nil })
+		return a.Beside(ctx, fumehood.Spec{}, func(context.Context, fumehood.Sandbox) error { return nil })
 	}
 	for says, score := range map[string]task.Scorer{
 		"are the task's to set": func(ctx context.Context, a *task.Attempt) (task.Score, error) {
 			return task.Score{}, a.Beside(ctx, fumehood.Spec{Name: "own"}, nil)
 		},
 		"has one already": func(ctx context.Context, a *task.Attempt) (task.Score, error) {
-			return task.Score{}, a.Beside(ctx, fumehood.Spec{}, func(ctx context.Context, _ *fumehood.Sandbox) error { return beside(ctx, a) })
+			return task.Score{}, a.Beside(ctx, fumehood.Spec{}, func(ctx context.Context, _ fumehood.Sandbox) error { return beside(ctx, a) })
 		},
 		"none of Run's": func(ctx context.Context, a *task.Attempt) (task.Score, error) {
 			return task.Score{}, beside(ctx, &task.Attempt{Sample: a.Sample, Sandbox: a.Sandbox})

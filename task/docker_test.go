@@ -22,6 +22,7 @@ import (
 	"github.com/fumehood/fumehood/internal/filetest"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/docker"
 	"github.com/fumehood/fumehood/provider/local"
 	"github.com/fumehood/fumehood/task"
@@ -83,7 +84,7 @@ func TestSamplesAndEpochsHaveSandboxesOfTheirOwn(t *testing.T) {
 	}
 	tk := initTask(t, opts)
 	var mu sync.Mutex
-	started := map[task.Key]*fumehood.Sandbox{}
+	started := map[task.Key]fumehood.Sandbox{}
 	var wg sync.WaitGroup
 	for _, s := range opts.Samples {
 		for _, epoch := range []int{1, 2} {
@@ -114,19 +115,19 @@ func TestSamplesAndEpochsHaveSandboxesOfTheirOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, f := range []struct {
-			svc        *fumehood.Service
+			svc        fumehood.Service
 			path, want string
 		}{
-			{sb.Service, "/work/in/text", "text of " + of.Sample},
-			{sb.Service, "/etc/host.txt", "of the host"},
+			{sb, "/work/in/text", "text of " + of.Sample},
+			{sb, "/etc/host.txt", "of the host"},
 			{web, "/data", "\x00\xff"},
 			{web, "/srv/text", "web's " + of.Sample},
 		} {
-			if got, err := f.svc.ReadFile(t.Context(), f.path); err != nil || string(got) != f.want {
+			if got, err := f.svc.ReadFile(t.Context(), f.path, fumehood.ReadOptions{}); err != nil || string(got) != f.want {
 				t.Errorf("%+v: %s: %q, %v", of, f.path, got, err)
 			}
 		}
-		if got, err := sb.ReadFile(t.Context(), "set-up"); err != nil || !strings.HasPrefix(string(got), "text of "+of.Sample) || strings.Count(string(got), "\n") != 1 {
+		if got, err := sb.ReadFile(t.Context(), "set-up", fumehood.ReadOptions{}); err != nil || !strings.HasPrefix(string(got), "text of "+of.Sample) || strings.Count(string(got), "\n") != 1 {
 			t.Errorf("%+v: the set-up has made %q, %v", of, got, err)
 		}
 		res, err := web.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "echo $KIND"}})
@@ -157,7 +158,7 @@ func TestSamplesAndEpochsHaveSandboxesOfTheirOwn(t *testing.T) {
 	}
 }
 
-// An image that another sample's metadata makes anew is built for it, and once; it stays, for it is found by its
+// An image that another sample's metadata makes again is built for it, and once; it stays, for it is found by its
 // content.
 func TestAnImageIsBuiltOnceForEachDistinctContent(t *testing.T) {
 	t.Parallel()
@@ -213,7 +214,7 @@ services:
 			t.Fatal(err)
 		}
 		kind := opts.Samples[id[0]-'0'].Metadata["kind"]
-		if got, err := sb.ReadFile(t.Context(), "/kind"); err != nil || string(got) != "built "+kind+"\n" {
+		if got, err := sb.ReadFile(t.Context(), "/kind", fumehood.ReadOptions{}); err != nil || string(got) != "built "+kind+"\n" {
 			t.Errorf("sample %s: %q, %v", id, got, err)
 		}
 	}
@@ -279,7 +280,7 @@ func TestASetUpWorksWithTheEngineTransport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if seen, err := sb.ReadFile(t.Context(), "/seen"); err != nil || !strings.Contains(string(seen), "fumehood-setup-") {
+	if seen, err := sb.ReadFile(t.Context(), "/seen", fumehood.ReadOptions{}); err != nil || !strings.Contains(string(seen), "fumehood-setup-") {
 		t.Errorf("%q, %v", seen, err)
 	}
 	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"ls", "/tmp"}})
@@ -385,7 +386,7 @@ func TestKeptSandboxesSayHowToEnterAndRemoveThem(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if i := slices.IndexFunc(found, func(k fumehood.KeptSandbox) bool { return k.Name == names[0] }); i < 0 ||
+	if i := slices.IndexFunc(found, func(k provider.KeptSandbox) bool { return k.Name == names[0] }); i < 0 ||
 		!maps.Equal(found[i].Labels, map[string]string{task.LabelTask: name, task.LabelSample: "works", task.LabelEpoch: "1"}) || found[i].ConfigFile != file || !slices.Equal(found[i].EnvNames, []string{"SAMPLE_METADATA_KIND"}) {
 		t.Errorf("got %+v", found)
 	}
@@ -399,7 +400,7 @@ func TestKeptSandboxesSayHowToEnterAndRemoveThem(t *testing.T) {
 	if err := again.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if _, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{Names: names}); err != nil {
+	if _, err := p.Cleanup(t.Context(), provider.CleanupOptions{Names: names}); err != nil {
 		t.Error(err)
 	}
 }
@@ -418,10 +419,10 @@ func TestTasksRunOnHostProcesses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, err := sb.ReadFile(t.Context(), "out"); err != nil || string(out) != "x" {
+	if out, err := sb.ReadFile(t.Context(), "out", fumehood.ReadOptions{}); err != nil || string(out) != "x" {
 		t.Errorf("%q, %v", out, err)
 	}
-	script, err := sb.ReadFile(t.Context(), "script")
+	script, err := sb.ReadFile(t.Context(), "script", fumehood.ReadOptions{})
 	if err != nil || !strings.HasPrefix(string(script), sb.ServiceInfo().Dir) {
 		t.Errorf("it was run as %q, %v", script, err)
 	}

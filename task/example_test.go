@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/provider/conformance/fake"
+	"github.com/fumehood/fumehood/provider/fake"
 	"github.com/fumehood/fumehood/task"
 )
 

@@ -31,7 +31,7 @@ type KeptService struct {
 const keptTimeout = 10 * time.Second
 
 // describeKept finds the ways into a sandbox. Where one cannot be found, it is left out.
-func describeKept(ctx context.Context, sb *fumehood.Sandbox) Kept {
+func describeKept(ctx context.Context, sb fumehood.Sandbox) Kept {
 	ctx, cancel := context.WithTimeout(ctx, keptTimeout)
 	defer cancel()
 	info := sb.Info()

@@ -54,7 +54,7 @@ func (j *lateJournal) Close() error {
 }
 
 // assign makes a sandbox that was started ahead that of an attempt, or removes it where that fails.
-func (t *Task) assign(ctx context.Context, sb *fumehood.Sandbox, of Key) (*fumehood.Sandbox, error) {
+func (t *Task) assign(ctx context.Context, sb fumehood.Sandbox, of Key) (fumehood.Sandbox, error) {
 	if err := sb.Assign(t.labels(sb.Info().Labels, of)); err != nil {
 		return nil, failed(ctx, "assign a sandbox", err, t.End(ctx, sb))
 	}

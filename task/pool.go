@@ -25,13 +25,13 @@ const (
 // out once. One that was handed out is the attempt's, and does not come back.
 type pool struct {
 	task     *Task
-	ahead    int                  // the most that the pool has, starting and waiting
-	starts   chan struct{}        // a slot for each start under way, shared with those of attempts
-	upcoming func(n int) []*shelf // of the next attempts
-	wake     chan struct{}        // something has changed
-	ended    chan struct{}        // closed when run has ended, and nothing of the pool is left
-	work     sync.WaitGroup       // starts and removals
-	shelves  map[string]*shelf    // by environment; not changed once the run has begun
+	ahead    int                   // the most that the pool has, starting and waiting
+	starts   chan struct{}         // a slot for each start under way, shared with those of attempts
+	upcoming func(n int) []*bucket // of the next attempts
+	wake     chan struct{}         // something has changed
+	ended    chan struct{}         // closed when run has ended, and nothing of the pool is left
+	work     sync.WaitGroup        // starts and removals
+	buckets  map[string]*bucket    // by environment; not changed once the run has begun
 
 	mu     sync.Mutex
 	warm   []warm // those that wait, the oldest first
@@ -39,33 +39,33 @@ type pool struct {
 	closed bool
 }
 
-// shelf is for the sandboxes of one environment.
-type shelf struct {
+// bucket is for the sandboxes of one environment.
+type bucket struct {
 	spec     fumehood.Spec // of no sample yet
 	starting int
-	waiting  []chan *fumehood.Sandbox // attempts that wait for a start under way, at most as many as there are
-	due      int                      // attempts that have begun, and have not asked yet
-	failing  bool                     // the last start has failed
-	spoilt   int                      // how many were found out of order, since one was in order
+	waiting  []chan fumehood.Sandbox // attempts that wait for a start under way, at most as many as there are
+	due      int                     // attempts that have begun, and have not asked yet
+	failing  bool                    // the last start has failed
+	spoilt   int                     // how many were found out of order, since one was in order
 }
 
 // warm is a sandbox that waits.
 type warm struct {
-	sb    *fumehood.Sandbox
-	shelf *shelf
-	until time.Time
+	sb     fumehood.Sandbox
+	bucket *bucket
+	until  time.Time
 }
 
-func newPool(t *Task, ahead int, starts chan struct{}, upcoming func(int) []*shelf) *pool {
+func newPool(t *Task, ahead int, starts chan struct{}, upcoming func(int) []*bucket) *pool {
 	return &pool{
 		task: t, ahead: ahead, starts: starts, upcoming: upcoming,
-		wake: make(chan struct{}, 1), ended: make(chan struct{}), shelves: map[string]*shelf{},
+		wake: make(chan struct{}, 1), ended: make(chan struct{}), buckets: map[string]*bucket{},
 	}
 }
 
-// shelfOf is where the sandboxes of a spec are; nil where none can be started ahead. It is for all specs that are the
+// bucketOf is where the sandboxes of a spec are; nil where none can be started ahead. It is for all specs that are the
 // same but for the sample.
-func (p *pool) shelfOf(what fumehood.Spec) *shelf {
+func (p *pool) bucketOf(what fumehood.Spec) *bucket {
 	if p.ahead == 0 || slices.ContainsFunc(what.Ports, func(port fumehood.Port) bool { return port.Host != 0 }) {
 		return nil
 	}
@@ -73,10 +73,10 @@ func (p *pool) shelfOf(what fumehood.Spec) *shelf {
 	delete(what.Labels, LabelSample)
 	delete(what.Labels, LabelEpoch)
 	key := environment(what)
-	s := p.shelves[key]
+	s := p.buckets[key]
 	if s == nil {
-		s = &shelf{spec: what}
-		p.shelves[key] = s
+		s = &bucket{spec: what}
+		p.buckets[key] = s
 	}
 	return s
 }
@@ -92,7 +92,7 @@ func environment(what fumehood.Spec) string {
 	return fmt.Sprintf("%#v %#v", what, project)
 }
 
-// run keeps the shelves as they should be until ctx ends, and then removes what is there.
+// run keeps the buckets as they should be until ctx ends, and then removes what is there.
 func (p *pool) run(ctx context.Context) {
 	defer close(p.ended)
 	aged := time.NewTimer(warmFor)
@@ -116,7 +116,7 @@ func (p *pool) run(ctx context.Context) {
 	p.work.Wait()
 }
 
-// poke has run look at the shelves.
+// poke has run look at the buckets.
 func (p *pool) poke() {
 	select {
 	case p.wake <- struct{}{}:
@@ -133,8 +133,8 @@ func (p *pool) tend(ctx context.Context) time.Duration {
 	upcoming := p.upcoming(p.ahead)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	wanted := map[*shelf]int{}
-	want := func(s *shelf, more int) {
+	wanted := map[*bucket]int{}
+	want := func(s *bucket, more int) {
 		if _, known := wanted[s]; !known {
 			wanted[s] = s.due - (s.starting - len(s.waiting))
 		}
@@ -144,13 +144,13 @@ func (p *pool) tend(ctx context.Context) time.Duration {
 		want(s, 1)
 	}
 	for _, w := range p.warm {
-		want(w.shelf, 0)
+		want(w.bucket, 0)
 	}
 	next, now := warmFor, time.Now()
 	p.warm = slices.DeleteFunc(p.warm, func(w warm) bool {
 		left := w.until.Sub(now)
-		if left > 0 && wanted[w.shelf] > 0 {
-			wanted[w.shelf]--
+		if left > 0 && wanted[w.bucket] > 0 {
+			wanted[w.bucket]--
 			next = min(next, left)
 			return false
 		}
@@ -171,7 +171,7 @@ func (p *pool) tend(ctx context.Context) time.Duration {
 }
 
 // start begins to start a sandbox; p.mu is held.
-func (p *pool) start(ctx context.Context, s *shelf) {
+func (p *pool) start(ctx context.Context, s *bucket) {
 	s.starting++
 	p.owned++
 	p.work.Go(func() {
@@ -184,7 +184,7 @@ func (p *pool) start(ctx context.Context, s *shelf) {
 	})
 }
 
-func (p *pool) launch(ctx context.Context, s *shelf) (*fumehood.Sandbox, error) {
+func (p *pool) launch(ctx context.Context, s *bucket) (fumehood.Sandbox, error) {
 	select {
 	case p.starts <- struct{}{}:
 		defer func() { <-p.starts }()
@@ -195,7 +195,7 @@ func (p *pool) launch(ctx context.Context, s *shelf) (*fumehood.Sandbox, error) 
 }
 
 // put hands a sandbox to the attempt that waits for it, or keeps it; nil is one that could not be started.
-func (p *pool) put(ctx context.Context, s *shelf, sb *fumehood.Sandbox) {
+func (p *pool) put(ctx context.Context, s *bucket, sb fumehood.Sandbox) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s.starting--
@@ -217,7 +217,7 @@ func (p *pool) put(ctx context.Context, s *shelf, sb *fumehood.Sandbox) {
 }
 
 // drop removes a sandbox that nobody has used.
-func (p *pool) drop(ctx context.Context, sb *fumehood.Sandbox, last bool) {
+func (p *pool) drop(ctx context.Context, sb fumehood.Sandbox, last bool) {
 	p.work.Go(func() {
 		_ = p.task.End(ctx, sb) // told by Options.Removed, and tried again at the end
 		if last {
@@ -231,14 +231,14 @@ func (p *pool) drop(ctx context.Context, sb *fumehood.Sandbox, last bool) {
 }
 
 // expect announces an attempt that is about to take a sandbox.
-func (p *pool) expect(s *shelf) {
+func (p *pool) expect(s *bucket) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s.due++
 }
 
 // works tells that an attempt has started a sandbox of its own.
-func (p *pool) works(s *shelf) {
+func (p *pool) works(s *bucket) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s.failing {
@@ -249,11 +249,11 @@ func (p *pool) works(s *shelf) {
 
 // take is a sandbox that waits, or the next one that has been started; nil where there is none, and the attempt has to
 // start its own. Each was expected.
-func (p *pool) take(ctx context.Context, s *shelf) *fumehood.Sandbox {
+func (p *pool) take(ctx context.Context, s *bucket) fumehood.Sandbox {
 	defer p.poke()
 	for {
 		p.mu.Lock()
-		if i := slices.IndexFunc(p.warm, func(w warm) bool { return w.shelf == s }); i >= 0 {
+		if i := slices.IndexFunc(p.warm, func(w warm) bool { return w.bucket == s }); i >= 0 {
 			w := p.warm[i]
 			p.warm = slices.Delete(p.warm, i, i+1)
 			s.due-- // at once: else another would be started for this attempt
@@ -271,7 +271,7 @@ func (p *pool) take(ctx context.Context, s *shelf) *fumehood.Sandbox {
 			return nil
 		}
 		// The start under way is this attempt's from now on, and the pool may begin another one.
-		given := make(chan *fumehood.Sandbox, 1)
+		given := make(chan fumehood.Sandbox, 1)
 		s.waiting = append(s.waiting, given)
 		p.owned--
 		p.mu.Unlock()
@@ -281,7 +281,7 @@ func (p *pool) take(ctx context.Context, s *shelf) *fumehood.Sandbox {
 }
 
 // sound notes that a sandbox that has waited was in order.
-func (p *pool) sound(s *shelf) {
+func (p *pool) sound(s *bucket) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s.spoilt = 0
@@ -299,7 +299,7 @@ func (p *pool) inOrder(ctx context.Context, w warm) bool {
 		if ctx.Err() == nil {
 			p.task.log.Warn("a sandbox that was started ahead is not in order, and goes", "task", p.task.opts.Name, "sandbox", w.sb.Info().Name, "error", err)
 			p.mu.Lock()
-			w.shelf.spoilt++
+			w.bucket.spoilt++
 			p.mu.Unlock()
 		}
 	}

@@ -116,7 +116,7 @@ func TestASandboxThatHasWaitedTooLongIsNotUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		y := newYard()
 		started := map[string]time.Time{}
-		y.after = func(_ int, spec fumehood.Spec, _ *fumehood.Sandbox) {
+		y.after = func(_ int, spec fumehood.Spec, _ fumehood.Sandbox) {
 			y.mu.Lock()
 			defer y.mu.Unlock()
 			started[spec.Name] = time.Now()
@@ -141,7 +141,7 @@ func TestASandboxThatHasWaitedTooLongIsNotUsed(t *testing.T) {
 func TestASandboxThatDiesWhileItWaitsIsNotUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		y := newYard()
-		y.after = func(_ int, _ fumehood.Spec, sb *fumehood.Sandbox) {
+		y.after = func(_ int, _ fumehood.Spec, sb fumehood.Sandbox) {
 			time.AfterFunc(10*time.Millisecond, func() {
 				if task.KeyOf(sb.Info()) != (task.Key{}) {
 					return // it was not started ahead, or is used by now

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // group are samples that need the same images.
@@ -33,7 +34,7 @@ const preparing = 4
 // prepare has the provider get what the samples need. From then on each sandbox runs just these images: no other is built or
 // pulled later, when code of samples has run.
 func (t *Task) prepare(ctx context.Context) error {
-	p, ok := t.opts.Provider.(fumehood.Preparer)
+	p, ok := t.opts.Provider.(provider.Preparer)
 	if !ok {
 		return nil
 	}
@@ -43,7 +44,7 @@ func (t *Task) prepare(ctx context.Context) error {
 		return err
 	}
 	err = each(ctx, len(groups), preparing, func(ctx context.Context, i int) error {
-		images, err := p.Prepare(ctx, groups[i].spec, fumehood.PrepareOptions{Exclude: t.opts.Exclude(groups[i].samples)})
+		images, err := p.Prepare(ctx, groups[i].spec, provider.PrepareOptions{Exclude: t.opts.Exclude(groups[i].samples)})
 		if err != nil {
 			return fmt.Errorf("%s: %w", groups[i], err)
 		}
@@ -58,7 +59,7 @@ func (t *Task) prepare(ctx context.Context) error {
 }
 
 // group sorts the samples by the images that they need, in the order in which the first of each is met.
-func (t *Task) group(ctx context.Context, p fumehood.Preparer) (groups []*group, of map[sandboxOf]*group, err error) {
+func (t *Task) group(ctx context.Context, p provider.Preparer) (groups []*group, of map[sandboxOf]*group, err error) {
 	type sandbox struct {
 		sandboxOf
 		key  string

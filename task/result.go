@@ -13,9 +13,9 @@ import (
 // Attempt is one try at a sample in one epoch, in a sandbox of its own that is used for nothing else.
 type Attempt struct {
 	Sample  *Sample
-	Epoch   int               // from 1 on
-	Try     int               // from 1 on: how many sandboxes this epoch of the sample has had, this one included
-	Sandbox *fumehood.Sandbox // furnished: its files are there, and its set-up has succeeded
+	Epoch   int              // from 1 on
+	Try     int              // from 1 on: how many sandboxes this epoch of the sample has had, this one included
+	Sandbox fumehood.Sandbox // set up: its files are there, and its set-up has succeeded
 
 	Steps []Step // what the solver has run, in order; it appends them
 

@@ -113,7 +113,7 @@ type run struct {
 type job struct {
 	sample *Sample
 	epoch  int
-	shelf  *shelf // where there may be a sandbox for it; nil where there never is
+	bucket *bucket // where there may be a sandbox for it; nil where there never is
 }
 
 func newRun(ctx context.Context, opts Options, how RunOptions) (*run, error) {
@@ -171,17 +171,17 @@ func (o *RunOptions) check(samples int) error {
 // plan lists the jobs in their order.
 func (r *run) plan() error {
 	samples := r.task.opts.Samples
-	shelves := make([]*shelf, len(samples))
+	buckets := make([]*bucket, len(samples))
 	for i := range samples {
 		what, err := r.task.spec(&samples[i], 1)
 		if err != nil {
 			return fmt.Errorf("sample %q: %w", samples[i].ID, err)
 		}
-		shelves[i] = r.pool.shelfOf(what)
+		buckets[i] = r.pool.bucketOf(what)
 	}
 	for epoch := 1; epoch <= r.how.Epochs; epoch++ {
 		for i := range samples {
-			r.jobs = append(r.jobs, job{&samples[i], epoch, shelves[i]})
+			r.jobs = append(r.jobs, job{&samples[i], epoch, buckets[i]})
 		}
 	}
 	if seed := r.how.Shuffle; seed != nil {
@@ -276,22 +276,22 @@ func (r *run) next(ctx context.Context) (job, bool) {
 }
 
 func (r *run) expect(j job) {
-	if j.shelf != nil {
-		r.pool.expect(j.shelf)
+	if j.bucket != nil {
+		r.pool.expect(j.bucket)
 	}
 }
 
-// upcoming are the shelves of the next n jobs.
-func (r *run) upcoming(n int) []*shelf {
+// upcoming are the buckets of the next n jobs.
+func (r *run) upcoming(n int) []*bucket {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.stopped {
 		return nil
 	}
-	var all []*shelf
+	var all []*bucket
 	for _, j := range r.jobs[:min(n, len(r.jobs))] {
-		if j.shelf != nil {
-			all = append(all, j.shelf)
+		if j.bucket != nil {
+			all = append(all, j.bucket)
 		}
 	}
 	return all

@@ -16,16 +16,17 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/provider/conformance/fake"
+	"github.com/fumehood/fumehood/provider"
+	"github.com/fumehood/fumehood/provider/fake"
 	"github.com/fumehood/fumehood/task"
 )
 
 // yard is a provider in memory that counts its sandboxes.
 type yard struct {
 	fumehood.Provider
-	takes time.Duration                                         // a start
-	fail  func(n int, spec fumehood.Spec) error                 // the nth start, from 1 on; nil fails none
-	after func(n int, spec fumehood.Spec, sb *fumehood.Sandbox) // a start; nil does nothing
+	takes time.Duration                                        // a start
+	fail  func(n int, spec fumehood.Spec) error                // the nth start, from 1 on; nil fails none
+	after func(n int, spec fumehood.Spec, sb fumehood.Sandbox) // a start; nil does nothing
 	mu    sync.Mutex
 	names []string // of those that were started
 
@@ -47,7 +48,7 @@ func newYard() *yard {
 	}})}
 }
 
-func (y *yard) Start(ctx context.Context, spec fumehood.Spec) (*fumehood.Sandbox, error) {
+func (y *yard) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sandbox, error) {
 	y.mu.Lock()
 	y.names = append(y.names, spec.Name)
 	n := len(y.names)
@@ -65,7 +66,7 @@ func (y *yard) Start(ctx context.Context, spec fumehood.Spec) (*fumehood.Sandbox
 	return sb, err
 }
 
-func (y *yard) start(ctx context.Context, n int, spec fumehood.Spec) (*fumehood.Sandbox, error) {
+func (y *yard) start(ctx context.Context, n int, spec fumehood.Spec) (fumehood.Sandbox, error) {
 	if y.takes > 0 {
 		select {
 		case <-time.After(y.takes):
@@ -578,7 +579,7 @@ func TestNoMoreSandboxesThanAllowed(t *testing.T) {
 
 func TestWhatCannotBeRemovedIsTheRunsError(t *testing.T) {
 	y := newYard()
-	y.after = func(_ int, _ fumehood.Spec, _ *fumehood.Sandbox) {}
+	y.after = func(_ int, _ fumehood.Spec, _ fumehood.Sandbox) {}
 	opts := y.options(1)
 	opts.Provider = unremovable{y}
 	all, err := collect(t.Context(), opts, task.RunOptions{Ahead: -1, Solve: command("echo")})
@@ -593,32 +594,32 @@ func TestWhatCannotBeRemovedIsTheRunsError(t *testing.T) {
 // unremovable is a provider whose sandboxes cannot be removed.
 type unremovable struct{ *yard }
 
-func (s unremovable) Start(ctx context.Context, spec fumehood.Spec) (*fumehood.Sandbox, error) {
+func (s unremovable) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sandbox, error) {
 	sb, err := s.yard.Start(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
-	return fumehood.NewSandbox(stays{sb}, spec), nil
+	return provider.New(stays{sb}, spec, nil), nil
 }
 
-type stays struct{ sb *fumehood.Sandbox }
+type stays struct{ sb fumehood.Sandbox }
 
 func (s stays) Info() fumehood.Info                    { return s.sb.Info() }
-func (s stays) Service(string) fumehood.ServiceBackend { return oneCommand(s) }
+func (s stays) Service(string) provider.ServiceBackend { return oneCommand(s) }
 func (s stays) Close(context.Context) error            { return errors.New("it will not go") }
 
 // oneCommand is a service in which every command succeeds.
-type oneCommand struct{ sb *fumehood.Sandbox }
+type oneCommand struct{ sb fumehood.Sandbox }
 
-func (oneCommand) Files(string) fumehood.FileBackend { return nil }
-func (oneCommand) Start(context.Context, fumehood.Cmd, bool, fumehood.Sink) (fumehood.ProcessBackend, error) {
+func (oneCommand) Files(string) provider.FileBackend { return nil }
+func (oneCommand) Start(context.Context, fumehood.Cmd, bool, provider.Sink) (provider.ProcessBackend, error) {
 	return succeeds{}, nil
 }
 
 type succeeds struct{}
 
-func (succeeds) Wait(context.Context) (fumehood.Exit, error) {
-	return fumehood.Exit{Outcome: fumehood.Exited}, nil
+func (succeeds) Wait(context.Context) (provider.Exit, error) {
+	return provider.Exit{Outcome: fumehood.Exited}, nil
 }
 func (succeeds) Write(p []byte) (int, error)                  { return len(p), nil }
 func (succeeds) CloseStdin() error                            { return nil }
@@ -720,3 +721,23 @@ func TestEveryAttemptHasItsJournal(t *testing.T) {
 }
 
 func passed(r task.SampleResult) bool { return r.Score != nil && r.Score.Passed() }
+
+// leaky tells a variable's value in its error, as a provider may that knows of no secrets.
+type leaky struct{ fumehood.Provider }
+
+func (leaky) Start(_ context.Context, spec fumehood.Spec) (fumehood.Sandbox, error) {
+	return nil, &fumehood.Error{Op: "start", Class: fumehood.ErrConfig, Err: fmt.Errorf("no login with %s", spec.Env["TOKEN"])}
+}
+
+func TestAResultHasNoValueOfAVariable(t *testing.T) {
+	opts := task.Options{Name: "leaky", Provider: leaky{}, Samples: []task.Sample{{ID: "a", Spec: &fumehood.Spec{Env: map[string]string{"TOKEN": "s3cret"}}}}}
+	n := 0
+	for r, err := range task.Run(t.Context(), opts, task.RunOptions{Solve: command("true")}) {
+		if n++; err != nil || r.Error == nil || strings.Contains(r.Error.Text, "s3cret") || !strings.Contains(r.Error.Text, "no login with [redacted TOKEN]") {
+			t.Errorf("got %+v, %v", r.Error, err)
+		}
+	}
+	if n != 1 {
+		t.Errorf("%d results", n)
+	}
+}

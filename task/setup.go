@@ -77,7 +77,7 @@ func (e *SetupError) class() error {
 }
 
 // setUp runs a script in the default service.
-func setUp(ctx context.Context, sb *fumehood.Sandbox, script Content, limit time.Duration) error {
+func setUp(ctx context.Context, sb fumehood.Sandbox, script Content, limit time.Duration) error {
 	const op = "set up"
 	text, err := read(script)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // size resolves how many sandboxes there are at once.
@@ -20,8 +21,8 @@ func (t *Task) size(ctx context.Context, how *RunOptions) error {
 		}
 	}
 	if how.MaxSandboxes == 0 {
-		machine := fumehood.Machine{CPUs: runtime.GOMAXPROCS(0)}
-		if m, ok := t.opts.Provider.(fumehood.Measurer); ok {
+		machine := provider.Machine{CPUs: runtime.GOMAXPROCS(0)}
+		if m, ok := t.opts.Provider.(provider.Measurer); ok {
 			var err error
 			if machine, err = m.Machine(ctx); err != nil {
 				return err
@@ -74,7 +75,7 @@ func (t *Task) largest() fumehood.Limits {
 
 // sandboxes is how many of these limits a machine bears. Two for each core: while one is being made or removed, which
 // is the daemon's work, another one computes.
-func sandboxes(m fumehood.Machine, each fumehood.Limits) int {
+func sandboxes(m provider.Machine, each fumehood.Limits) int {
 	n := math.MaxInt
 	if m.Memory > 0 {
 		n = int(m.Memory / 4 * 3 / each.Memory)

@@ -6,25 +6,26 @@ import (
 	"testing"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider"
 )
 
 func TestTheMachineDecidesHowManySandboxesThereAre(t *testing.T) {
 	const gib = 1 << 30
 	for name, c := range map[string]struct {
-		machine fumehood.Machine
+		machine provider.Machine
 		limits  []fumehood.Limits // of the samples
 		want    int
 	}{
-		"cores":                 {fumehood.Machine{CPUs: 8, Memory: 64 * gib}, []fumehood.Limits{{}}, 16},
-		"memory":                {fumehood.Machine{CPUs: 8, Memory: 16 * gib}, []fumehood.Limits{{}}, 6},
-		"small limits":          {fumehood.Machine{CPUs: 8, Memory: 4 * gib}, []fumehood.Limits{{Memory: gib / 4}}, 12},
-		"many cores each":       {fumehood.Machine{CPUs: 8, Memory: 64 * gib}, []fumehood.Limits{{CPUs: 4}}, 4},
-		"a part of a core each": {fumehood.Machine{CPUs: 8, Memory: 64 * gib}, []fumehood.Limits{{CPUs: 0.5}}, 16},
-		"the largest counts":    {fumehood.Machine{CPUs: 8, Memory: 16 * gib}, []fumehood.Limits{{Memory: gib}, {Memory: 4 * gib}}, 3},
-		"none fits":             {fumehood.Machine{CPUs: 1, Memory: gib}, []fumehood.Limits{{}}, 1},
-		"no limit":              {fumehood.Machine{CPUs: 2, Memory: 8 * gib}, []fumehood.Limits{{Memory: fumehood.NoLimit, CPUs: fumehood.NoLimit}}, 3},
-		"a memory nobody knows": {fumehood.Machine{CPUs: 3}, []fumehood.Limits{{}}, 6},
-		"more than there are":   {fumehood.Machine{CPUs: 2, Memory: 64 * gib}, []fumehood.Limits{{CPUs: 16}}, 1},
+		"cores":                 {provider.Machine{CPUs: 8, Memory: 64 * gib}, []fumehood.Limits{{}}, 16},
+		"memory":                {provider.Machine{CPUs: 8, Memory: 16 * gib}, []fumehood.Limits{{}}, 6},
+		"small limits":          {provider.Machine{CPUs: 8, Memory: 4 * gib}, []fumehood.Limits{{Memory: gib / 4}}, 12},
+		"many cores each":       {provider.Machine{CPUs: 8, Memory: 64 * gib}, []fumehood.Limits{{CPUs: 4}}, 4},
+		"a part of a core each": {provider.Machine{CPUs: 8, Memory: 64 * gib}, []fumehood.Limits{{CPUs: 0.5}}, 16},
+		"the largest counts":    {provider.Machine{CPUs: 8, Memory: 16 * gib}, []fumehood.Limits{{Memory: gib}, {Memory: 4 * gib}}, 3},
+		"none fits":             {provider.Machine{CPUs: 1, Memory: gib}, []fumehood.Limits{{}}, 1},
+		"no limit":              {provider.Machine{CPUs: 2, Memory: 8 * gib}, []fumehood.Limits{{Memory: fumehood.NoLimit, CPUs: fumehood.NoLimit}}, 3},
+		"a memory nobody knows": {provider.Machine{CPUs: 3}, []fumehood.Limits{{}}, 6},
+		"more than there are":   {provider.Machine{CPUs: 2, Memory: 64 * gib}, []fumehood.Limits{{CPUs: 16}}, 1},
 	} {
 		tk := &Task{}
 		for _, l := range c.limits {
@@ -47,11 +48,11 @@ func TestEnvironmentsAreToldApart(t *testing.T) {
 	for _, same := range []func() fumehood.Spec{base, project} {
 		one, two := same(), same()
 		one.Labels, two.Labels = p.task.labels(nil, Key{"1", 1}), p.task.labels(nil, Key{"2", 2})
-		if s := p.shelfOf(one); s != p.shelfOf(two) || !maps.Equal(s.spec.Labels, map[string]string{LabelTask: "t"}) || len(one.Labels) != 3 {
+		if s := p.bucketOf(one); s != p.bucketOf(two) || !maps.Equal(s.spec.Labels, map[string]string{LabelTask: "t"}) || len(one.Labels) != 3 {
 			t.Errorf("two environments of %+v", one)
 		}
 	}
-	before := len(p.shelves)
+	before := len(p.buckets)
 	others := map[string]fumehood.Spec{}
 	for name, change := range map[string]func(*fumehood.Spec){
 		"image":         func(s *fumehood.Spec) { s.Image = "b" },
@@ -78,12 +79,12 @@ func TestEnvironmentsAreToldApart(t *testing.T) {
 		others[name] = s
 	}
 	for _, s := range others {
-		p.shelfOf(s)
+		p.bucketOf(s)
 	}
 	// The task's name is another one in these, and so they are other ones than the two above anyway.
-	p.shelfOf(base())
-	p.shelfOf(project())
-	if got, want := len(p.shelves)-before, len(others)+2; got != want {
+	p.bucketOf(base())
+	p.bucketOf(project())
+	if got, want := len(p.buckets)-before, len(others)+2; got != want {
 		t.Errorf("%d environments, not %d", got, want)
 	}
 }

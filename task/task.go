@@ -98,7 +98,7 @@ type Task struct {
 	closed   bool
 	starting map[*start]struct{}
 	starts   sync.WaitGroup // as many as there are in starting
-	live     map[*fumehood.Sandbox]*attempt
+	live     map[fumehood.Sandbox]*attempt
 	kept     []Kept
 }
 
@@ -135,7 +135,7 @@ func Init(ctx context.Context, opts Options) (*Task, error) {
 	}
 	t := &Task{
 		opts: opts, log: log, samples: map[string]*Sample{},
-		starting: map[*start]struct{}{}, live: map[*fumehood.Sandbox]*attempt{},
+		starting: map[*start]struct{}{}, live: map[fumehood.Sandbox]*attempt{},
 	}
 	op := "initialise task " + opts.Name
 	if err := t.check(); err != nil {

@@ -16,7 +16,8 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/provider/conformance/fake"
+	"github.com/fumehood/fumehood/provider"
+	"github.com/fumehood/fumehood/provider/fake"
 	"github.com/fumehood/fumehood/task"
 )
 
@@ -50,7 +51,7 @@ func shell(_ context.Context, p *fake.Proc) int {
 	if err != nil {
 		return 127
 	}
-	if err := p.WriteFile("ran", data, 0o644); err != nil {
+	if err := p.WriteFile("ran", data); err != nil {
 		return 1
 	}
 	return 0
@@ -70,7 +71,7 @@ func (p *prepared) ImageKey(_ context.Context, spec fumehood.Spec) (string, erro
 	return needs(spec), nil
 }
 
-func (p *prepared) Prepare(ctx context.Context, spec fumehood.Spec, opts fumehood.PrepareOptions) (map[string]string, error) {
+func (p *prepared) Prepare(ctx context.Context, spec fumehood.Spec, opts provider.PrepareOptions) (map[string]string, error) {
 	if p.wait != nil {
 		return nil, p.wait(ctx)
 	}
@@ -83,7 +84,7 @@ func (p *prepared) Prepare(ctx context.Context, spec fumehood.Spec, opts fumehoo
 	return map[string]string{"default": "id of " + needs(spec)}, p.fail[needs(spec)]
 }
 
-func (p *prepared) Start(ctx context.Context, spec fumehood.Spec) (*fumehood.Sandbox, error) {
+func (p *prepared) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sandbox, error) {
 	p.mu.Lock()
 	p.started = append(p.started, spec.Images["default"])
 	p.mu.Unlock()
@@ -97,7 +98,7 @@ type logged struct {
 	logger *slog.Logger
 }
 
-func (p *logged) Start(ctx context.Context, spec fumehood.Spec) (*fumehood.Sandbox, error) {
+func (p *logged) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sandbox, error) {
 	p.logger = spec.Logger
 	return p.Provider.Start(ctx, spec)
 }
@@ -157,8 +158,8 @@ func TestSandboxesRunTheImagesThatWerePrepared(t *testing.T) {
 			return nil
 		}
 		return errors.Join(
-			a.Beside(ctx, fumehood.Spec{Image: "grader"}, func(context.Context, *fumehood.Sandbox) error { return nil }),
-			a.Beside(ctx, fumehood.Spec{Image: "unforeseen"}, func(context.Context, *fumehood.Sandbox) error { return nil }))
+			a.Beside(ctx, fumehood.Spec{Image: "grader"}, func(context.Context, fumehood.Sandbox) error { return nil }),
+			a.Beside(ctx, fumehood.Spec{Image: "unforeseen"}, func(context.Context, fumehood.Sandbox) error { return nil }))
 	}
 	passed := func(context.Context, *task.Attempt) (task.Score, error) { return task.Score{Value: 1}, nil }
 	for res, err := range task.Run(t.Context(), opts, task.RunOptions{Solve: solve, Score: passed}) {
@@ -261,7 +262,7 @@ func TestAnAttemptHasItsFilesAndSetUpAndIsNamed(t *testing.T) {
 		t.Errorf("got %+v", info)
 	}
 	for path, want := range map[string]string{"in/a": "A", "/b": "B", "ran": "echo set up"} {
-		if got, err := sb.ReadFile(t.Context(), path); err != nil || string(got) != want {
+		if got, err := sb.ReadFile(t.Context(), path, fumehood.ReadOptions{}); err != nil || string(got) != want {
 			t.Errorf("%s: %q, %v", path, got, err)
 		}
 	}
@@ -279,7 +280,7 @@ func TestAnAttemptHasItsFilesAndSetUpAndIsNamed(t *testing.T) {
 	if err := tk.End(t.Context(), sb); err != nil {
 		t.Error(err)
 	}
-	if _, err := sb.ReadFile(t.Context(), "in/a"); !errors.Is(err, fumehood.ErrUnavailable) {
+	if _, err := sb.ReadFile(t.Context(), "in/a", fumehood.ReadOptions{}); !errors.Is(err, fumehood.ErrUnavailable) {
 		t.Errorf("after End: %v", err)
 	}
 	if err := tk.End(t.Context(), sb); err != nil {
@@ -296,7 +297,7 @@ func TestAnAttemptThatCannotBeStartedLeavesNothingAndSaysWhy(t *testing.T) {
 			{ID: "hangs", Setup: task.Content{Text: "#!hangs"}},
 			{ID: "starts nothing", Setup: task.Content{Text: "#!nothing"}},
 			{ID: "no service", Files: map[string]task.Content{"db:/a": {}}},
-			{ID: "no path", Files: map[string]task.Content{"/bin/sh/a": {}}},
+			{ID: "no path", Files: map[string]task.Content{"a": {}, "a/b": {}}},
 		},
 	})
 	for sample, c := range map[string]struct {
@@ -307,7 +308,7 @@ func TestAnAttemptThatCannotBeStartedLeavesNothingAndSaysWhy(t *testing.T) {
 		"hangs":          {fumehood.ErrLimit, []string{"did not end within the limit of 100ms", "begun"}},
 		"starts nothing": {fumehood.ErrProgramNotFound, []string{"set up", "nothing"}},
 		"no service":     {fumehood.ErrConfig, []string{`file "db:/a"`, `no service "db"`, "only default"}},
-		"no path":        {fumehood.ErrNotDirectory, []string{"/bin/sh/a"}},
+		"no path":        {fumehood.ErrNotDirectory, []string{"a/b"}},
 	} {
 		_, err := tk.Start(t.Context(), sample, 1)
 		var ours *fumehood.Error
@@ -414,20 +415,20 @@ type stubborn struct {
 	refuse bool
 }
 
-func (p *stubborn) Start(ctx context.Context, spec fumehood.Spec) (*fumehood.Sandbox, error) {
+func (p *stubborn) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sandbox, error) {
 	sb, err := p.prepared.Start(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
-	return fumehood.NewSandbox(&unclosed{sb, p}, spec), nil
+	return provider.New(&unclosed{sb, p}, spec, nil), nil
 }
 
 type unclosed struct {
-	*fumehood.Sandbox
+	fumehood.Sandbox
 	of *stubborn
 }
 
-func (u *unclosed) Service(string) fumehood.ServiceBackend { return nil }
+func (u *unclosed) Service(string) provider.ServiceBackend { return nil }
 
 func (u *unclosed) Close(ctx context.Context) error {
 	if u.of.refuse {

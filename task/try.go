@@ -69,7 +69,7 @@ func (r *run) try(ctx context.Context, j job, res *SampleResult) {
 		_ = r.task.End(ctx, sb)
 	}()
 	end = timed(res, "setup")
-	err = r.task.furnish(ctx, sb, j.sample)
+	err = r.task.setUpSandbox(ctx, sb, j.sample)
 	end()
 	if err != nil {
 		res.Error = failure(ctx, "start", err)
@@ -80,10 +80,10 @@ func (r *run) try(ctx context.Context, j job, res *SampleResult) {
 }
 
 // acquire is a sandbox that was started ahead, or else a new one.
-func (r *run) acquire(ctx context.Context, j job) (*fumehood.Sandbox, error) {
+func (r *run) acquire(ctx context.Context, j job) (fumehood.Sandbox, error) {
 	of := Key{j.sample.ID, j.epoch}
-	if j.shelf != nil {
-		if sb := r.pool.take(ctx, j.shelf); sb != nil {
+	if j.bucket != nil {
+		if sb := r.pool.take(ctx, j.bucket); sb != nil {
 			return r.task.assign(ctx, sb, of)
 		}
 	}
@@ -92,14 +92,14 @@ func (r *run) acquire(ctx context.Context, j job) (*fumehood.Sandbox, error) {
 		return nil, err
 	}
 	sb, err := r.launch(ctx, fmt.Sprintf("start sample %q, epoch %d", of.Sample, of.Epoch), what)
-	if err == nil && j.shelf != nil {
-		r.pool.works(j.shelf)
+	if err == nil && j.bucket != nil {
+		r.pool.works(j.bucket)
 	}
 	return sb, err
 }
 
 // launch starts a sandbox, once it may be started.
-func (r *run) launch(ctx context.Context, op string, what fumehood.Spec) (*fumehood.Sandbox, error) {
+func (r *run) launch(ctx context.Context, op string, what fumehood.Spec) (fumehood.Sandbox, error) {
 	select {
 	case r.starts <- struct{}{}:
 		defer func() { <-r.starts }()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/task"
 )
 
@@ -24,7 +25,7 @@ type background struct {
 
 // running is a step that was started when so many others had been recorded.
 type running struct {
-	process *fumehood.Process
+	process fumehood.Process
 	after   int
 	task.Step
 }
@@ -34,7 +35,7 @@ type running struct {
 func (b *background) end(ctx context.Context, a *task.Attempt) error {
 	limit := endTimeout
 	for _, r := range b.begun {
-		limit = max(limit, endTimeout+r.Cmd.KillAfter())
+		limit = max(limit, endTimeout+provider.KillAfter(&r.Cmd))
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()

@@ -6,6 +6,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/envimage"
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/spec"
 )
 
@@ -28,7 +29,7 @@ func (e environment) needs(id string, s *fumehood.Spec) {
 func (f *File) build(ctx context.Context, p fumehood.Provider, progress func(tag, step string)) error {
 	for _, b := range f.buildings {
 		b.env.Exclude = f.secrets.Exclude(b.ids)
-		builder, ok := p.(fumehood.ImageBuilder)
+		builder, ok := p.(provider.ImageBuilder)
 		if !ok {
 			return &fumehood.Error{Op: "build images", Path: b.env.File, Class: fumehood.ErrUnsupported, Err: fmt.Errorf("provider %s builds none", p.Name())}
 		}

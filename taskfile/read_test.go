@@ -16,7 +16,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/filetest"
 	"github.com/fumehood/fumehood/internal/tier"
-	"github.com/fumehood/fumehood/provider/conformance/fake"
+	"github.com/fumehood/fumehood/provider/fake"
 	"github.com/fumehood/fumehood/score"
 	"github.com/fumehood/fumehood/task"
 )

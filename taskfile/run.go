@@ -123,9 +123,9 @@ func ready(ctx context.Context, a *task.Attempt, s *Sample) error {
 }
 
 // service is the one that the step runs in.
-func (st *step) service(a *task.Attempt) (*fumehood.Service, error) {
+func (st *step) service(a *task.Attempt) (fumehood.Service, error) {
 	if st.Service == "" {
-		return a.Sandbox.Service, nil
+		return a.Sandbox, nil
 	}
 	return a.Sandbox.Lookup(st.Service)
 }

@@ -17,8 +17,9 @@ import (
 	"github.com/fumehood/fumehood/internal/dockertest"
 	"github.com/fumehood/fumehood/internal/filetest"
 	"github.com/fumehood/fumehood/internal/tier"
-	"github.com/fumehood/fumehood/provider/conformance/fake"
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/provider/fake"
 	"github.com/fumehood/fumehood/provider/local"
 	"github.com/fumehood/fumehood/task"
 )
@@ -248,7 +249,7 @@ samples: [{id: both}, {id: other, environment: {image: fumehood-test/busybox, wo
 	ctx := context.WithoutCancel(t.Context())
 	again := dockertest.Provider(t, docker.Options{NoSweep: true})
 	t.Cleanup(func() {
-		if err := again.RemoveImage(ctx, fumehood.Image{ID: f.buildings[0].of[0].Image}); err != nil {
+		if err := again.RemoveImage(ctx, provider.Image{ID: f.buildings[0].of[0].Image}); err != nil {
 			t.Error(err)
 		}
 	})

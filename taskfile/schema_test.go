@@ -20,7 +20,7 @@ const (
 	schemaID   = "https://raw.githubusercontent.com/fumehood/fumehood/main/taskfile/" + schemaFile
 )
 
-var updateSchema = flag.Bool("update-schema", false, "write "+schemaFile+" anew")
+var updateSchema = flag.Bool("update-schema", false, "write "+schemaFile+" again")
 
 type schema = schematest.Schema
 

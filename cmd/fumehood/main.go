@@ -5,9 +5,13 @@ import (
 	"context"
 	"os"
 
+	_ "github.com/fumehood/fumehood/internal/reaper/early"
+
 	"github.com/fumehood/fumehood/internal/cli"
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
 func main() {
+	docker.RunReaper()
 	os.Exit(cli.Main(context.Background(), os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
 }

@@ -17,6 +17,7 @@ import (
 )
 
 func main() {
+	docker.RunReaper() // removes what a kill of this program leaves
 	image := "python:3.12-slim"
 	if len(os.Args) > 1 {
 		image = os.Args[1]

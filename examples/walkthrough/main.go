@@ -24,6 +24,7 @@ var steps = []string{
 }
 
 func main() {
+	docker.RunReaper() // removes what a kill of this program leaves
 	if err := walk(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

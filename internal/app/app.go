@@ -9,6 +9,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/envimage"
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/spec"
 )
 
@@ -41,7 +42,7 @@ func (a *App) open(ctx context.Context, d Described) (fumehood.Provider, error) 
 }
 
 // start starts what was described.
-func (a *App) start(ctx context.Context, p fumehood.Provider, d Described) (*fumehood.Sandbox, error) {
+func (a *App) start(ctx context.Context, p fumehood.Provider, d Described) (fumehood.Sandbox, error) {
 	e := d.Environment
 	if e != nil && e.Type == spec.TypeDocker && e.Docker.Build != nil && d.Image == e.WithDefaults().Docker.Image {
 		b, err := ImageBuilder(p)
@@ -58,8 +59,8 @@ func (a *App) start(ctx context.Context, p fumehood.Provider, d Described) (*fum
 }
 
 // ImageBuilder returns a provider as one that builds images. The error is an ErrUnsupported.
-func ImageBuilder(p fumehood.Provider) (fumehood.ImageBuilder, error) {
-	if b, ok := p.(fumehood.ImageBuilder); ok {
+func ImageBuilder(p fumehood.Provider) (provider.ImageBuilder, error) {
+	if b, ok := p.(provider.ImageBuilder); ok {
 		return b, nil
 	}
 	return nil, &fumehood.Error{Op: "build images", Class: fumehood.ErrUnsupported, Err: fmt.Errorf("provider %s has none", p.Name())}

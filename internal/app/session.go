@@ -104,7 +104,7 @@ func (o *SessionOptions) resolve(s *session.Session) error {
 	return nil
 }
 
-// streamSession is Stream for a session's command.
+// streamSession runs a session's command, whose output show takes. An error of show ends the command.
 func streamSession(ctx context.Context, r *session.Runtime, run session.ExecuteOptions, show func(session.Event) error) (*session.Result, error) {
 	run.StdoutCap, run.StderrCap = fumehood.KeepNone, fumehood.KeepNone
 	for ev, err := range r.Stream(ctx, run) {

@@ -31,7 +31,7 @@ const (
 )
 
 // CopyIn copies from this machine into a service.
-func (t Transfer) CopyIn(ctx context.Context, svc *fumehood.Service) error {
+func (t Transfer) CopyIn(ctx context.Context, svc fumehood.Service) error {
 	op := fmt.Sprintf("copy %s to %s", t.Host, t.Sandbox)
 	info, err := os.Stat(t.Host)
 	if err != nil {
@@ -72,7 +72,7 @@ func (t Transfer) CopyIn(ctx context.Context, svc *fumehood.Service) error {
 var errUploadEnded = errors.New("the upload has ended")
 
 // writeFile copies a file to the path that was named, or into the folder that is there.
-func (t Transfer) writeFile(ctx context.Context, svc *fumehood.Service, f io.Reader, info fs.FileInfo) error {
+func (t Transfer) writeFile(ctx context.Context, svc fumehood.Service, f io.Reader, info fs.FileInfo) error {
 	target, within := t.Sandbox, path.Join(t.Sandbox, info.Name())
 	if strings.HasSuffix(target, "/") {
 		target = within
@@ -83,7 +83,7 @@ func (t Transfer) writeFile(ctx context.Context, svc *fumehood.Service, f io.Rea
 }
 
 // existing splits the sandbox's path into the deepest folder above it that is there, and the rest.
-func (t Transfer) existing(ctx context.Context, svc *fumehood.Service) (dir, name string, err error) {
+func (t Transfer) existing(ctx context.Context, svc fumehood.Service) (dir, name string, err error) {
 	dir, name = path.Split(path.Clean(t.absolute(svc)))
 	for dir = path.Clean(dir); dir != "/"; dir = path.Dir(dir) {
 		_, err := svc.Stat(ctx, dir)
@@ -102,7 +102,7 @@ func (t Transfer) existing(ctx context.Context, svc *fumehood.Service) (dir, nam
 }
 
 // absolute resolves the sandbox's path as the library does.
-func (t Transfer) absolute(svc *fumehood.Service) string {
+func (t Transfer) absolute(svc fumehood.Service) string {
 	if path.IsAbs(t.Sandbox) {
 		return t.Sandbox
 	}
@@ -110,7 +110,7 @@ func (t Transfer) absolute(svc *fumehood.Service) string {
 }
 
 // CopyOut copies from a service to this machine.
-func (t Transfer) CopyOut(ctx context.Context, svc *fumehood.Service) error {
+func (t Transfer) CopyOut(ctx context.Context, svc fumehood.Service) error {
 	op := fmt.Sprintf("copy %s to %s", t.Sandbox, t.Host)
 	host, err := filepath.Abs(t.Host)
 	if err != nil {

@@ -10,12 +10,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/docker"
 	"github.com/fumehood/fumehood/session"
 )
 
 func (a *commandLine) newCleanupCommand() *cobra.Command {
-	var opts fumehood.CleanupOptions
+	var opts provider.CleanupOptions
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "cleanup [NAME...]",
@@ -47,7 +48,7 @@ of a user whose secret was lost. --foreign removes them by name or pattern.`,
 	return cmd
 }
 
-func (a *commandLine) cleanup(ctx context.Context, opts fumehood.CleanupOptions, asJSON bool) error {
+func (a *commandLine) cleanup(ctx context.Context, opts provider.CleanupOptions, asJSON bool) error {
 	a.quietly()
 	found, err := a.cleanAll(ctx, opts)
 	if found == nil && err != nil {
@@ -60,34 +61,34 @@ func (a *commandLine) cleanup(ctx context.Context, opts fumehood.CleanupOptions,
 }
 
 // cleaner cleans up one kind of things.
-type cleaner func(context.Context, fumehood.CleanupOptions) ([]fumehood.Leftover, error)
+type cleaner func(context.Context, provider.CleanupOptions) ([]provider.Leftover, error)
 
 // cleanAll cleans up at the provider, and among the folders of local sandboxes and of sessions, at each
 // those that are named and are there.
-func (a *commandLine) cleanAll(ctx context.Context, opts fumehood.CleanupOptions) ([]fumehood.Leftover, error) {
-	at := func(provider string) cleaner {
-		return func(ctx context.Context, opts fumehood.CleanupOptions) ([]fumehood.Leftover, error) {
-			return a.cleanOne(ctx, provider, opts)
+func (a *commandLine) cleanAll(ctx context.Context, opts provider.CleanupOptions) ([]provider.Leftover, error) {
+	at := func(name string) cleaner {
+		return func(ctx context.Context, opts provider.CleanupOptions) ([]provider.Leftover, error) {
+			return a.cleanOne(ctx, name, opts)
 		}
 	}
 	folders := []cleaner{a.cleanSessions}
 	if a.provider != "local" {
 		folders = append(folders, at("local"))
 	}
-	other, shares := opts, make([]fumehood.CleanupOptions, len(folders))
+	other, shares := opts, make([]provider.CleanupOptions, len(folders))
 	for i, clean := range folders {
-		all, err := clean(ctx, fumehood.CleanupOptions{DryRun: true})
+		all, err := clean(ctx, provider.CleanupOptions{DryRun: true})
 		if err != nil {
 			return nil, err
 		}
 		there := func(name string) bool {
-			return slices.ContainsFunc(all, func(l fumehood.Leftover) bool { return l.Sandbox == name })
+			return slices.ContainsFunc(all, func(l provider.Leftover) bool { return l.Sandbox == name })
 		}
 		shares[i] = opts
 		shares[i].Names = slices.DeleteFunc(slices.Clone(other.Names), func(name string) bool { return !there(name) })
 		other.Names = slices.DeleteFunc(slices.Clone(other.Names), there)
 	}
-	var found []fumehood.Leftover
+	var found []provider.Leftover
 	var err error
 	if len(opts.Names) == 0 || len(other.Names) > 0 {
 		if found, err = a.cleanOne(ctx, a.provider, other); err != nil && found == nil && len(other.Names) > 0 {
@@ -105,11 +106,11 @@ func (a *commandLine) cleanAll(ctx context.Context, opts fumehood.CleanupOptions
 
 // cleanSessions removes the folders of sessions. What belongs to root in them, containers remove, if the
 // daemon answers.
-func (a *commandLine) cleanSessions(ctx context.Context, opts fumehood.CleanupOptions) (found []fumehood.Leftover, err error) {
+func (a *commandLine) cleanSessions(ctx context.Context, opts provider.CleanupOptions) (found []provider.Leftover, err error) {
 	dry := opts
 	dry.DryRun = true
 	plan, err := session.Cleanup(ctx, nil, "", dry)
-	if err != nil || opts.DryRun || !slices.ContainsFunc(plan, func(l fumehood.Leftover) bool { return l.Remove }) {
+	if err != nil || opts.DryRun || !slices.ContainsFunc(plan, func(l provider.Leftover) bool { return l.Remove }) {
 		return plan, err
 	}
 	engine := a.dockerOptions()
@@ -122,13 +123,13 @@ func (a *commandLine) cleanSessions(ctx context.Context, opts fumehood.CleanupOp
 	return session.Cleanup(ctx, p, "", opts)
 }
 
-func (a *commandLine) cleanOne(ctx context.Context, name string, opts fumehood.CleanupOptions) (found []fumehood.Leftover, err error) {
+func (a *commandLine) cleanOne(ctx context.Context, name string, opts provider.CleanupOptions) (found []provider.Leftover, err error) {
 	p, err := a.open(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, p.Close(ctx)) }()
-	cleaner, ok := p.(fumehood.Cleaner)
+	cleaner, ok := p.(provider.Cleaner)
 	if !ok {
 		return nil, &fumehood.Error{Op: "clean up", Class: fumehood.ErrUnsupported, Err: fmt.Errorf("provider %s cannot", name)}
 	}
@@ -136,7 +137,7 @@ func (a *commandLine) cleanOne(ctx context.Context, name string, opts fumehood.C
 }
 
 // action says in a word what happened to an object.
-func action(l fumehood.Leftover, dryRun bool) string {
+func action(l provider.Leftover, dryRun bool) string {
 	switch {
 	case l.Err != nil:
 		return "failed"
@@ -149,12 +150,12 @@ func action(l fumehood.Leftover, dryRun bool) string {
 }
 
 // printLeftovers prints what was found, each sandbox with its objects, and the caches.
-func (a *commandLine) printLeftovers(found []fumehood.Leftover, dryRun bool) error {
+func (a *commandLine) printLeftovers(found []provider.Leftover, dryRun bool) error {
 	if len(found) == 0 {
 		_, err := fmt.Fprintln(a.Out, "nothing of Fumehood's is there")
 		return err
 	}
-	heading := func(l fumehood.Leftover) string {
+	heading := func(l provider.Leftover) string {
 		name := l.Sandbox
 		switch {
 		case l.Foreign:
@@ -195,7 +196,7 @@ type leftoverJSON struct {
 	Error   *errorJSON `json:"error"`
 }
 
-func (a *commandLine) printLeftoversJSON(found []fumehood.Leftover) error {
+func (a *commandLine) printLeftoversJSON(found []provider.Leftover) error {
 	all := make([]leftoverJSON, len(found))
 	for i, l := range found {
 		all[i] = leftoverJSON{

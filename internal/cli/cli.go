@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
 	"github.com/fumehood/fumehood"
@@ -77,6 +78,7 @@ type commandLine struct {
 // Main runs the command line and returns the exit code. The first SIGINT, SIGTERM or SIGHUP cancels what
 // is under way, which is then cleaned up; the second ends the process at once.
 func Main(ctx context.Context, args []string, streams Streams) int {
+	logrus.SetOutput(io.Discard) // the Compose libraries' log: what matters comes as errors and notes
 	ctx, stop := onSignal(ctx, func(code int) { os.Exit(code) })
 	defer stop()
 	return run(ctx, args, streams)

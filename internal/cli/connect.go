@@ -32,41 +32,23 @@ for a shell in it, one for VS Code, and where its ports are published.`,
 
 // connectionJSON says how to get into a service.
 type connectionJSON struct {
-	Sandbox   string     `json:"sandbox"`
-	Service   string     `json:"service"`
-	Container string     `json:"container"`
-	Shell     []string   `json:"shell"`
-	VSCode    []string   `json:"vscode"`
-	Ports     []portJSON `json:"ports"`
-}
-
-type portJSON struct {
-	Address   string `json:"address"` // of the daemon's machine
-	Host      int    `json:"host"`
-	Container int    `json:"container"`
-	Protocol  string `json:"protocol"`
-}
-
-func newPortJSON(p fumehood.Port) portJSON {
-	return portJSON{Address: p.Address, Host: p.Host, Container: p.Container, Protocol: p.Protocol}
+	Sandbox string `json:"sandbox"`
+	Service string `json:"service"`
+	fumehood.Connection
 }
 
 func (a *commandLine) connect(ctx context.Context, n named, asJSON bool) error {
-	return a.in(ctx, n, func(sb *fumehood.Sandbox, svc *fumehood.Service) error {
+	return a.in(ctx, n, func(sb fumehood.Sandbox, svc fumehood.Service) error {
 		c, err := svc.Connection(ctx)
 		if err != nil {
 			return err
 		}
-		obj := connectionJSON{Sandbox: sb.Info().Name, Service: svc.ServiceInfo().Name, Container: c.Container, Shell: c.Shell, VSCode: c.VSCode, Ports: []portJSON{}}
-		for _, p := range c.Ports {
-			obj.Ports = append(obj.Ports, newPortJSON(p))
-		}
 		if asJSON {
-			return a.printJSON(obj)
+			return a.printJSON(connectionJSON{sb.Info().Name, svc.ServiceInfo().Name, c})
 		}
 		var b strings.Builder
 		fmt.Fprintf(&b, "container: %s\nshell:     %s\nvscode:    %s\n", c.Container, strings.Join(c.Shell, " "), strings.Join(c.VSCode, " "))
-		for _, p := range obj.Ports {
+		for _, p := range c.Ports {
 			fmt.Fprintf(&b, "port:      %d/%s at %s:%d\n", p.Container, p.Protocol, p.Address, p.Host)
 		}
 		return a.say("%s", b.String())

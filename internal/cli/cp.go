@@ -62,7 +62,7 @@ func parseCopy(source, target string) (name string, t app.Transfer, out bool, er
 }
 
 func runCp(ctx context.Context, a *commandLine, opts cpOptions) error {
-	return a.in(ctx, opts.named, func(_ *fumehood.Sandbox, svc *fumehood.Service) error {
+	return a.in(ctx, opts.named, func(_ fumehood.Sandbox, svc fumehood.Service) error {
 		if opts.out {
 			return opts.CopyOut(ctx, svc)
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider"
 )
 
 func (a *commandLine) newDownCommand() *cobra.Command {
@@ -30,12 +31,12 @@ names. Where one of the names is unknown, nothing is removed.`,
 func (a *commandLine) down(ctx context.Context, names []string) error {
 	a.quietly()
 	if a.provider == "docker" { // kept sandboxes of the other one are no more than folders
-		found, err := a.cleanOne(ctx, a.provider, fumehood.CleanupOptions{Names: names, DryRun: true})
+		found, err := a.cleanOne(ctx, a.provider, provider.CleanupOptions{Names: names, DryRun: true})
 		if err != nil {
 			return err
 		}
 		for _, name := range names {
-			if !slices.ContainsFunc(found, func(l fumehood.Leftover) bool { return l.Sandbox == name && l.Kind != "folder" }) {
+			if !slices.ContainsFunc(found, func(l provider.Leftover) bool { return l.Sandbox == name && l.Kind != "folder" }) {
 				return &fumehood.Error{
 					Op: "down", Class: fumehood.ErrConfig, Err: fmt.Errorf("this daemon has no sandbox %s, and this machine a folder of that name", name),
 					Hint: "is it another daemon's? Else `fumehood cleanup " + name + "` removes the folder",
@@ -43,7 +44,7 @@ func (a *commandLine) down(ctx context.Context, names []string) error {
 			}
 		}
 	}
-	if _, err := a.cleanOne(ctx, a.provider, fumehood.CleanupOptions{Names: names}); err != nil {
+	if _, err := a.cleanOne(ctx, a.provider, provider.CleanupOptions{Names: names}); err != nil {
 		return err
 	}
 	slices.Sort(names)

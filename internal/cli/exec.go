@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/app"
 )
 
 // detachedCap is how much of each output stream of a detached command is kept in the sandbox, in bytes.
@@ -82,14 +81,14 @@ func runExec(ctx context.Context, a *commandLine, opts execOptions) error {
 	}
 	defer file.Close()
 	if opts.cmd.Detach {
-		return a.in(ctx, opts.named, func(sb *fumehood.Sandbox, svc *fumehood.Service) error {
+		return a.in(ctx, opts.named, func(sb fumehood.Sandbox, svc fumehood.Service) error {
 			sb.Record(journal)
 			return a.detach(ctx, svc, opts.cmd)
 		})
 	}
 	opts.cmd.StdinPipe = false
 	if !opts.json {
-		return a.in(ctx, opts.named, func(sb *fumehood.Sandbox, svc *fumehood.Service) error {
+		return a.in(ctx, opts.named, func(sb fumehood.Sandbox, svc fumehood.Service) error {
 			sb.Record(journal)
 			return a.execShown(ctx, svc, opts.cmd)
 		})
@@ -97,7 +96,7 @@ func runExec(ctx context.Context, a *commandLine, opts execOptions) error {
 	debug.SetGCPercent(holdingOutputs)
 	var r report
 	began := time.Now()
-	err = a.in(ctx, opts.named, func(sb *fumehood.Sandbox, svc *fumehood.Service) (err error) {
+	err = a.in(ctx, opts.named, func(sb fumehood.Sandbox, svc fumehood.Service) (err error) {
 		sb.Record(journal)
 		r.started(sb.Info(), time.Since(began))
 		r.image = svc.ServiceInfo().Image
@@ -115,7 +114,7 @@ func runExec(ctx context.Context, a *commandLine, opts execOptions) error {
 }
 
 // detach starts a command that is left behind.
-func (a *commandLine) detach(ctx context.Context, svc *fumehood.Service, cmd fumehood.Cmd) error {
+func (a *commandLine) detach(ctx context.Context, svc fumehood.Service, cmd fumehood.Cmd) error {
 	cmd.StdoutCap, cmd.StderrCap = detachedCap, detachedCap
 	p, err := svc.Start(ctx, cmd)
 	if err != nil {
@@ -126,7 +125,7 @@ func (a *commandLine) detach(ctx context.Context, svc *fumehood.Service, cmd fum
 }
 
 // execShown runs a command whose output is passed on as it comes.
-func (a *commandLine) execShown(ctx context.Context, svc *fumehood.Service, cmd fumehood.Cmd) error {
+func (a *commandLine) execShown(ctx context.Context, svc fumehood.Service, cmd fumehood.Cmd) error {
 	if cmd.TTY {
 		res, err := a.inTerminal(ctx, svc, cmd)
 		if err != nil {
@@ -135,9 +134,10 @@ func (a *commandLine) execShown(ctx context.Context, svc *fumehood.Service, cmd 
 		return a.ended(cmd, res)
 	}
 	cmd.Stdin = a.In
-	res, err := app.Stream(ctx, svc, cmd, a.show)
+	a.pass(&cmd)
+	res, err := svc.Exec(ctx, cmd)
 	if err != nil {
-		return err
+		return ofOutput(err)
 	}
 	return a.ended(cmd, res)
 }

@@ -48,14 +48,14 @@ reached is printed, a line each.`,
 }
 
 func (a *commandLine) forward(ctx context.Context, n named, ports []fumehood.Port, asJSON bool) error {
-	return a.in(ctx, n, func(_ *fumehood.Sandbox, svc *fumehood.Service) error {
+	return a.in(ctx, n, func(_ fumehood.Sandbox, svc fumehood.Service) error {
 		for _, p := range ports {
 			p, err := svc.Forward(ctx, p)
 			if err != nil {
 				return err
 			}
 			if asJSON {
-				err = a.printJSON(newPortJSON(p))
+				err = a.printJSON(p)
 			} else {
 				err = a.say("%d/%s at %s:%d\n", p.Container, p.Protocol, p.Address, p.Host)
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/envimage"
 	"github.com/fumehood/fumehood/internal/app"
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/docker"
 	"github.com/fumehood/fumehood/spec"
 )
@@ -75,7 +76,7 @@ a folder, pipes, sockets and devices are refused.`,
 }
 
 func (a *commandLine) buildImage(ctx context.Context, file string, allow allowFlags, s envimage.Submission) error {
-	return a.withImages(ctx, file, allow, func(b fumehood.ImageBuilder, e *spec.Environment) error {
+	return a.withImages(ctx, file, allow, func(b provider.ImageBuilder, e *spec.Environment) error {
 		var built envimage.Built
 		var err error
 		if s.Workspace == "" {
@@ -95,7 +96,7 @@ func (a *commandLine) buildImage(ctx context.Context, file string, allow allowFl
 }
 
 // withImages calls f with the provider's images and the spec in the file, which is nil where file is empty.
-func (a *commandLine) withImages(ctx context.Context, file string, allow allowFlags, f func(fumehood.ImageBuilder, *spec.Environment) error) (err error) {
+func (a *commandLine) withImages(ctx context.Context, file string, allow allowFlags, f func(provider.ImageBuilder, *spec.Environment) error) (err error) {
 	var e *spec.Environment
 	if file != "" {
 		if e, err = spec.Load(file); err != nil {
@@ -156,7 +157,7 @@ type builtinJSON struct {
 }
 
 func (a *commandLine) listBuiltin(ctx context.Context, asJSON bool) error {
-	return a.withImages(ctx, "", allowFlags{}, func(b fumehood.ImageBuilder, _ *spec.Environment) error {
+	return a.withImages(ctx, "", allowFlags{}, func(b provider.ImageBuilder, _ *spec.Environment) error {
 		p, ok := b.(*docker.Provider)
 		if !ok {
 			return &fumehood.Error{Op: "list images", Class: fumehood.ErrUnsupported, Err: fmt.Errorf("provider %s has no images", a.provider)}
@@ -189,7 +190,7 @@ func (a *commandLine) listBuiltin(ctx context.Context, asJSON bool) error {
 }
 
 func (a *commandLine) listImages(ctx context.Context, file string, allow allowFlags, asJSON bool) error {
-	return a.withImages(ctx, file, allow, func(b fumehood.ImageBuilder, e *spec.Environment) error {
+	return a.withImages(ctx, file, allow, func(b provider.ImageBuilder, e *spec.Environment) error {
 		listed, err := envimage.List(ctx, b, e)
 		if err != nil {
 			return err
@@ -222,7 +223,7 @@ func (a *commandLine) newImagePruneCommand() *cobra.Command {
 		Long: `Prune removes the images that newer ones have replaced and, with a spec, those
 of that environment that would be built of something else now. What a container
 uses stays, even a stopped one. With --all it removes those that are up to date
-too, of the spec or of all, so that the next build makes them anew.`,
+too, of the spec or of all, so that the next build makes them again.`,
 		Example: `  fumehood image prune env.yaml --dry-run
   fumehood image prune --all`,
 		Args: atMostOneSpec,
@@ -238,7 +239,7 @@ too, of the spec or of all, so that the next build makes them anew.`,
 }
 
 func (a *commandLine) pruneImages(ctx context.Context, file string, allow allowFlags, all, dryRun, asJSON bool) error {
-	return a.withImages(ctx, file, allow, func(b fumehood.ImageBuilder, e *spec.Environment) error {
+	return a.withImages(ctx, file, allow, func(b provider.ImageBuilder, e *spec.Environment) error {
 		pruned, err := envimage.Prune(ctx, b, e, all, dryRun)
 		if asJSON && (err == nil || pruned != nil) {
 			out := make([]prunedJSON, len(pruned))

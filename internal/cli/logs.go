@@ -8,11 +8,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider"
 )
 
 func (a *commandLine) newLogsCommand() *cobra.Command {
 	var n named
-	var opts fumehood.LogOptions
+	var opts provider.LogOptions
 	cmd := &cobra.Command{
 		Use:   "logs NAME",
 		Short: "Print what a service of a named sandbox has written",
@@ -39,7 +40,7 @@ the output is as the service wrote it.`,
 	return cmd
 }
 
-func (a *commandLine) logs(ctx context.Context, n named, opts fumehood.LogOptions) (err error) {
+func (a *commandLine) logs(ctx context.Context, n named, opts provider.LogOptions) (err error) {
 	p, o, err := a.opener(ctx)
 	if err != nil {
 		return err

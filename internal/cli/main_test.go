@@ -16,6 +16,7 @@ import (
 	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/provider/docker"
 )
 
 // ownersFile names the file in which each fumehood that a test starts writes down its identity, which is on
@@ -24,6 +25,7 @@ const ownersFile = "FUMEHOOD_TEST_OWNERS"
 
 // TestMain makes this test binary be fumehood where it is started under that name.
 func TestMain(m *testing.M) {
+	docker.RunReaper()
 	testscript.Main(m, map[string]func(){"fumehood": func() {
 		if err := signOwners(os.Getenv(ownersFile)); err != nil {
 			fmt.Fprintln(os.Stderr, err)

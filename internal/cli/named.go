@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // named says which service of which named sandbox a command is about, and as which user.
@@ -22,13 +23,13 @@ func (n *named) addUser(flags *pflag.FlagSet) {
 }
 
 // opener returns the provider, where it can reach sandboxes of other processes.
-func (a *commandLine) opener(ctx context.Context) (fumehood.Provider, fumehood.Opener, error) {
+func (a *commandLine) opener(ctx context.Context) (fumehood.Provider, provider.Opener, error) {
 	a.quietly()
 	p, err := a.open(ctx, a.provider)
 	if err != nil {
 		return nil, nil, err
 	}
-	o, ok := p.(fumehood.Opener)
+	o, ok := p.(provider.Opener)
 	if !ok {
 		err := &fumehood.Error{Op: "open sandbox", Class: fumehood.ErrUnsupported, Err: fmt.Errorf("provider %s has no named sandboxes", a.provider)}
 		return nil, nil, errors.Join(err, p.Close(ctx))
@@ -37,7 +38,7 @@ func (a *commandLine) opener(ctx context.Context) (fumehood.Provider, fumehood.O
 }
 
 // in opens a named sandbox and calls f with the service.
-func (a *commandLine) in(ctx context.Context, n named, f func(*fumehood.Sandbox, *fumehood.Service) error) (err error) {
+func (a *commandLine) in(ctx context.Context, n named, f func(fumehood.Sandbox, fumehood.Service) error) (err error) {
 	p, o, err := a.opener(ctx)
 	if err != nil {
 		return err
@@ -48,7 +49,7 @@ func (a *commandLine) in(ctx context.Context, n named, f func(*fumehood.Sandbox,
 		return err
 	}
 	defer func() { err = errors.Join(err, sb.Close(ctx)) }()
-	svc := sb.Service
+	var svc fumehood.Service = sb
 	if n.service != "" {
 		if svc, err = sb.Lookup(n.service); err != nil {
 			return err

@@ -39,8 +39,8 @@ removed or stopped.`,
 }
 
 // rejoin opens a named sandbox and calls f with the service, which knows its detached commands.
-func (a *commandLine) rejoin(ctx context.Context, n named, f func(*fumehood.Service) error) error {
-	return a.in(ctx, n, func(_ *fumehood.Sandbox, svc *fumehood.Service) error {
+func (a *commandLine) rejoin(ctx context.Context, n named, f func(fumehood.Service) error) error {
+	return a.in(ctx, n, func(_ fumehood.Sandbox, svc fumehood.Service) error {
 		if err := svc.RefreshProcesses(ctx); err != nil {
 			return err
 		}
@@ -49,7 +49,7 @@ func (a *commandLine) rejoin(ctx context.Context, n named, f func(*fumehood.Serv
 }
 
 // newNumberedCommand is a command about one detached command. more are the names of further arguments.
-func (a *commandLine) newNumberedCommand(cmd *cobra.Command, f func(ctx context.Context, p *fumehood.Process, args []string) error, more ...string) *cobra.Command {
+func (a *commandLine) newNumberedCommand(cmd *cobra.Command, f func(ctx context.Context, p fumehood.Process, args []string) error, more ...string) *cobra.Command {
 	var n named
 	names := append([]string{"NAME", "ID"}, more...)
 	cmd.Use += " " + strings.Join(names, " ")
@@ -61,7 +61,7 @@ func (a *commandLine) newNumberedCommand(cmd *cobra.Command, f func(ctx context.
 		}
 		n.name = args[0]
 		ctx := cmd.Context()
-		return a.rejoin(ctx, n, func(svc *fumehood.Service) error {
+		return a.rejoin(ctx, n, func(svc fumehood.Service) error {
 			p, err := svc.Process(id)
 			if err != nil {
 				return err
@@ -71,14 +71,6 @@ func (a *commandLine) newNumberedCommand(cmd *cobra.Command, f func(ctx context.
 	}
 	n.add(cmd.Flags())
 	return cmd
-}
-
-// processJSON describes a detached command.
-type processJSON struct {
-	ID      int       `json:"id"`
-	Args    []string  `json:"args"`
-	Started time.Time `json:"started"`
-	Ended   bool      `json:"ended"`
 }
 
 func (a *commandLine) newProcessListCommand() *cobra.Command {
@@ -91,7 +83,7 @@ func (a *commandLine) newProcessListCommand() *cobra.Command {
 		Args:    wantArguments("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n.name = args[0]
-			return a.rejoin(cmd.Context(), n, func(svc *fumehood.Service) error { return a.listProcesses(svc, asJSON) })
+			return a.rejoin(cmd.Context(), n, func(svc fumehood.Service) error { return a.listProcesses(svc, asJSON) })
 		},
 	}
 	n.add(cmd.Flags())
@@ -99,13 +91,13 @@ func (a *commandLine) newProcessListCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *commandLine) listProcesses(svc *fumehood.Service, asJSON bool) error {
+func (a *commandLine) listProcesses(svc fumehood.Service, asJSON bool) error {
 	all := svc.Processes()
 	if asJSON {
-		objs := make([]processJSON, len(all))
+		objs := make([]fumehood.ProcessInfo, len(all))
 		for i, p := range all {
-			info := p.Info()
-			objs[i] = processJSON{ID: info.ID, Args: info.Args, Started: info.Started.UTC(), Ended: info.Ended}
+			objs[i] = p.Info()
+			objs[i].Started = objs[i].Started.UTC()
 		}
 		return a.printJSON(objs)
 	}
@@ -149,7 +141,7 @@ When it has ended, the exit code is the command's own. Ending follow leaves it
 running. Where the beginning is not kept any more, a message says how much.`,
 		Example: "  fumehood process follow box 1\n  fumehood process follow box 1 --from 4096",
 	}
-	cmd = a.newNumberedCommand(cmd, func(ctx context.Context, p *fumehood.Process, _ []string) error {
+	cmd = a.newNumberedCommand(cmd, func(ctx context.Context, p fumehood.Process, _ []string) error {
 		if from < 0 {
 			return usageError("--from %d is negative", from)
 		}
@@ -159,7 +151,7 @@ running. Where the beginning is not kept any more, a message says how much.`,
 	return cmd
 }
 
-func (a *commandLine) follow(ctx context.Context, p *fumehood.Process, from int64) error {
+func (a *commandLine) follow(ctx context.Context, p fumehood.Process, from int64) error {
 	var mu sync.Mutex // held while one is being written
 	var both sync.WaitGroup
 	var errs [2]error
@@ -204,7 +196,7 @@ func (a *commandLine) newProcessWaitCommand() *cobra.Command {
 	return a.newNumberedCommand(cmd, a.awaitProcess)
 }
 
-func (a *commandLine) awaitProcess(ctx context.Context, p *fumehood.Process, _ []string) error {
+func (a *commandLine) awaitProcess(ctx context.Context, p fumehood.Process, _ []string) error {
 	res, err := p.Wait(ctx)
 	if err != nil {
 		return err
@@ -225,7 +217,7 @@ has left running. At its end the command's input ends too, unless --open says
 that more is to come.`,
 		Example: "  echo 'print(6*7)' | fumehood process write box 1 --open",
 	}
-	cmd = a.newNumberedCommand(cmd, func(_ context.Context, p *fumehood.Process, _ []string) error {
+	cmd = a.newNumberedCommand(cmd, func(_ context.Context, p fumehood.Process, _ []string) error {
 		if _, err := io.Copy(p, a.In); err != nil {
 			return err
 		}
@@ -248,7 +240,7 @@ func (a *commandLine) newProcessSignalCommand() *cobra.Command {
 		Long:    "Signal sends a signal to the process group of a detached command: " + strings.Join(slices.Sorted(maps.Keys(signals)), ",\n") + " or a number of Linux's.",
 		Example: "  fumehood process signal box 1 TERM",
 	}
-	return a.newNumberedCommand(cmd, func(ctx context.Context, p *fumehood.Process, args []string) error {
+	return a.newNumberedCommand(cmd, func(ctx context.Context, p fumehood.Process, args []string) error {
 		sig, ok := signals[strings.TrimPrefix(args[0], "SIG")]
 		if !ok {
 			var err error
@@ -266,7 +258,7 @@ func (a *commandLine) newProcessKillCommand() *cobra.Command {
 		Short:   "End a detached command with all its descendants",
 		Example: "  fumehood process kill box 1",
 	}
-	return a.newNumberedCommand(cmd, func(ctx context.Context, p *fumehood.Process, _ []string) error { return p.Kill(ctx) })
+	return a.newNumberedCommand(cmd, func(ctx context.Context, p fumehood.Process, _ []string) error { return p.Kill(ctx) })
 }
 
 func (a *commandLine) newProcessForgetCommand() *cobra.Command {
@@ -275,5 +267,5 @@ func (a *commandLine) newProcessForgetCommand() *cobra.Command {
 		Short:   "Drop a detached command that has ended, and its output",
 		Example: "  fumehood process forget box 1",
 	}
-	return a.newNumberedCommand(cmd, func(ctx context.Context, p *fumehood.Process, _ []string) error { return p.Forget(ctx) })
+	return a.newNumberedCommand(cmd, func(ctx context.Context, p fumehood.Process, _ []string) error { return p.Forget(ctx) })
 }

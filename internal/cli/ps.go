@@ -40,19 +40,14 @@ type sandboxJSON struct {
 }
 
 type serviceJSON struct {
-	Name      string `json:"name"`
-	Container string `json:"container"`
-	Image     string `json:"image"`
-	User      string `json:"user"` // empty for root
-	Dir       string `json:"dir"`
-	Runtime   string `json:"runtime,omitempty"`
-	State     string `json:"state,omitempty"`
+	fumehood.ServiceInfo
+	State string `json:"state,omitempty"`
 }
 
 func services(infos []fumehood.ServiceInfo, states map[string]string) []serviceJSON {
 	all := make([]serviceJSON, len(infos))
 	for i, s := range infos {
-		all[i] = serviceJSON{Name: s.Name, Container: s.Container, Image: s.Image, User: s.User, Dir: s.Dir, Runtime: s.Runtime, State: states[s.Name]}
+		all[i] = serviceJSON{s, states[s.Name]}
 	}
 	return all
 }

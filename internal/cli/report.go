@@ -21,29 +21,19 @@ func (r *report) started(info fumehood.Info, took time.Duration) {
 
 // reportJSON is the object on the wire. Outcome and ExitCode are null where nothing ran to its end.
 type reportJSON struct {
-	Sandbox    string      `json:"sandbox,omitempty"`
-	Image      string      `json:"image,omitempty"`
-	Outcome    *string     `json:"outcome"`
-	ExitCode   *int        `json:"exit_code"`
-	Signal     int         `json:"signal,omitempty"`
-	Leaked     bool        `json:"leaked,omitempty"`
-	Reason     string      `json:"reason,omitempty"` // where the outcome is "lost": what is known of the reason
-	Usage      *usageJSON  `json:"usage,omitempty"`  // left out where the transport cannot tell
-	Stdout     *outputJSON `json:"stdout"`
-	Stderr     *outputJSON `json:"stderr"`
-	StartMS    float64     `json:"start_ms"`
-	DurationMS float64     `json:"duration_ms"`
-	Error      *errorJSON  `json:"error"`
-}
-
-// usageJSON is what the command used, and what struck its container while it ran.
-type usageJSON struct {
-	UserMS     float64 `json:"user_ms"`
-	SystemMS   float64 `json:"system_ms"`
-	MaxRSS     int64   `json:"max_rss"`     // bytes, of the largest process
-	Peak       int64   `json:"memory_peak"` // bytes, of the container since it started; 0 where it cannot be read
-	OOMKills   int64   `json:"oom_kills"`
-	PIDsLimits int64   `json:"pids_limits"`
+	Sandbox    string         `json:"sandbox,omitempty"`
+	Image      string         `json:"image,omitempty"`
+	Outcome    *string        `json:"outcome"`
+	ExitCode   *int           `json:"exit_code"`
+	Signal     int            `json:"signal,omitempty"`
+	Leaked     bool           `json:"leaked,omitempty"`
+	Reason     string         `json:"reason,omitempty"` // where the outcome is "lost": what is known of the reason
+	Usage      fumehood.Usage `json:"usage,omitzero"`   // left out where the transport cannot tell
+	Stdout     *outputJSON    `json:"stdout"`
+	Stderr     *outputJSON    `json:"stderr"`
+	StartMS    float64        `json:"start_ms"`
+	DurationMS float64        `json:"duration_ms"`
+	Error      *errorJSON     `json:"error"`
 }
 
 type errorJSON struct {
@@ -73,10 +63,7 @@ func (r *report) write(w io.Writer, err error) error {
 	if res := r.result; res != nil {
 		outcome := string(res.Outcome)
 		obj.Outcome, obj.ExitCode, obj.Signal, obj.Leaked = &outcome, &res.ExitCode, res.Signal, res.Leaked
-		obj.Reason = res.Reason
-		if u := res.Usage; u != (fumehood.Usage{}) {
-			obj.Usage = &usageJSON{ms(u.User), ms(u.System), u.MaxRSS, u.MemoryPeak, u.OOMKills, u.PIDsLimits}
-		}
+		obj.Reason, obj.Usage = res.Reason, res.Usage
 		obj.Stdout, obj.Stderr, obj.DurationMS = outputOf(res.Stdout), outputOf(res.Stderr), ms(res.Duration)
 	}
 	return writeJSON(w, obj, obj.Stdout, obj.Stderr)

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -266,20 +267,48 @@ func (a *commandLine) runReported(ctx context.Context, opts runOptions, r *repor
 	opts.spec.Journal = journal
 	opts.cmd.Stdin = a.In
 	do := app.RunOptions{Sandbox: opts.spec, Cmd: opts.cmd, In: opts.in, Out: opts.out}
-	do.Started = func(sb *fumehood.Sandbox, took time.Duration) {
+	do.Started = func(sb fumehood.Sandbox, took time.Duration) {
 		r.started(sb.Info(), took)
 		if opts.spec.Keep {
 			a.tellKept(ctx, sb)
 		}
 	}
 	if !opts.json {
-		do.Show = a.show
+		a.pass(&do.Cmd)
 	}
 	r.result, err = a.actions().Run(ctx, do)
+	return ofOutput(err)
+}
+
+// ofOutput is the error of our own output where that has ended a command, and else err.
+func ofOutput(err error) error {
+	var exit *exitError
+	if errors.As(err, &exit) {
+		return exit
+	}
 	return err
 }
 
-// show passes a command's output on.
+// pass has a command's output passed on as it comes, and its result keep none.
+func (a *commandLine) pass(cmd *fumehood.Cmd) {
+	cmd.Stdout, cmd.Stderr = passed{a, fumehood.Stdout}, passed{a, fumehood.Stderr}
+	cmd.StdoutCap, cmd.StderrCap = fumehood.KeepNone, fumehood.KeepNone
+}
+
+// passed is where a stream is passed on to.
+type passed struct {
+	to     *commandLine
+	stream fumehood.Stream
+}
+
+func (p passed) Write(data []byte) (int, error) {
+	if err := p.to.show(p.stream, data); err != nil {
+		return 0, err
+	}
+	return len(data), nil
+}
+
+// show passes output on.
 func (a *commandLine) show(s fumehood.Stream, data []byte) error {
 	if _, err := a.of(s).Write(data); err != nil {
 		return outputError(err) // standard error's: standard output has done so
@@ -318,7 +347,7 @@ func (a *commandLine) verdict(opts runOptions, res *fumehood.Result) error {
 }
 
 // tellKept says how to get into a sandbox that stays, and how to remove it.
-func (a *commandLine) tellKept(ctx context.Context, sb *fumehood.Sandbox) {
+func (a *commandLine) tellKept(ctx context.Context, sb fumehood.Sandbox) {
 	a.tell("the sandbox stays; remove it with: fumehood cleanup %s", sb.Info().Name)
 	if c, err := sb.Connection(ctx); err == nil {
 		a.tell("enter it with: %s", strings.Join(c.Shell, " "))

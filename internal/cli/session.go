@@ -200,7 +200,7 @@ type sessionJSON struct {
 	Outcome     *string            `json:"outcome"`
 	ExitCode    *int               `json:"exit_code"`
 	SetupEnded  bool               `json:"setup_ended"` // the script ended before the command began
-	Usage       *usageJSON         `json:"usage,omitempty"`
+	Usage       fumehood.Usage     `json:"usage,omitzero"`
 	SetupStdout *outputJSON        `json:"setup_stdout"`
 	SetupStderr *outputJSON        `json:"setup_stderr"`
 	Stdout      *outputJSON        `json:"stdout"`
@@ -239,9 +239,7 @@ func (obj *sessionJSON) fill(res *session.Result) {
 	obj.Outcome, obj.ExitCode, obj.SetupEnded, obj.ElapsedMS = &outcome, &res.ExitCode, res.SetupEnded, ms(res.Elapsed)
 	obj.SetupStdout, obj.SetupStderr = outputOf(res.SetupStdout), outputOf(res.SetupStderr)
 	obj.Stdout, obj.Stderr = outputOf(res.Stdout), outputOf(res.Stderr)
-	if u := res.Usage; u != (fumehood.Usage{}) {
-		obj.Usage = &usageJSON{ms(u.User), ms(u.System), u.MaxRSS, u.MemoryPeak, u.OOMKills, u.PIDsLimits}
-	}
+	obj.Usage = res.Usage
 }
 
 // inSession runs the command, and shows its output where no JSON is asked for.

@@ -20,7 +20,7 @@ where the service has it, else sh. No docker command is needed.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n.name = args[0]
 			ctx := cmd.Context()
-			return a.in(ctx, n, func(_ *fumehood.Sandbox, svc *fumehood.Service) error {
+			return a.in(ctx, n, func(_ fumehood.Sandbox, svc fumehood.Service) error {
 				login := fumehood.Cmd{Args: []string{"bash", "-l"}}
 				res, err := a.inTerminal(ctx, svc, login)
 				if errors.Is(err, fumehood.ErrProgramNotFound) {

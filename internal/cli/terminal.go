@@ -11,7 +11,7 @@ import (
 )
 
 // inTerminal runs a command that has a terminal, and connects it with ours, where we have one.
-func (a *commandLine) inTerminal(ctx context.Context, svc *fumehood.Service, cmd fumehood.Cmd) (*fumehood.Result, error) {
+func (a *commandLine) inTerminal(ctx context.Context, svc fumehood.Service, cmd fumehood.Cmd) (*fumehood.Result, error) {
 	cmd.StdoutCap, cmd.TTY = fumehood.KeepNone, true
 	cmd.Stdin = a.In
 	own, ok := a.In.(*os.File)

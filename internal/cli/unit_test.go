@@ -15,6 +15,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/app"
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
@@ -254,7 +255,7 @@ func TestReportOfACheck(t *testing.T) {
 }
 
 func TestLeftoversArePrintedBySandbox(t *testing.T) {
-	found := []fumehood.Leftover{
+	found := []provider.Leftover{
 		{Kind: "container", Name: "a-1", Sandbox: "a", Remove: true, Reason: "its owner has ended"},
 		{Kind: "container", Name: "b-1", Sandbox: "b", Reason: "its owner is running"},
 		{Kind: "network", Name: "a_net", Sandbox: "a", Remove: true, Reason: "its owner has ended"},

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -19,7 +18,6 @@ import (
 	"github.com/compose-spec/compose-go/v2/loader"
 	"github.com/compose-spec/compose-go/v2/template"
 	"github.com/compose-spec/compose-go/v2/types"
-	"github.com/sirupsen/logrus"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/hostpath"
@@ -49,7 +47,6 @@ type loaded struct {
 // honour and, unless src allows it, what breaks the isolation. Of this process's environment it sees the
 // variables that src names, and nothing else. Its errors are ErrConfig; they name file, service and key.
 func Load(ctx context.Context, name string, src fumehood.Compose) (*Project, error) {
-	Quiet()
 	l := &loading{name: name, src: src}
 	p, err := l.load(ctx)
 	if err != nil {
@@ -58,8 +55,10 @@ func Load(ctx context.Context, name string, src fumehood.Compose) (*Project, err
 	return p, nil
 }
 
-// Quiet keeps compose-go's and the SDK's own log out of the user's terminal: what matters comes as errors.
-func Quiet() { logrus.SetOutput(io.Discard) }
+// expand puts variables into a text. One that is not set is among the project's notes, and not logged besides.
+func expand(text string, lookup template.Mapping) (string, error) {
+	return template.SubstituteWithOptions(text, lookup, template.WithoutLogging)
+}
 
 // LoadError is the error of Load. Its text may have values of the project's variables, as far as they were read.
 type LoadError struct {
@@ -107,6 +106,7 @@ func (l *loading) load(ctx context.Context) (*Project, error) {
 		func(o *loader.Options) {
 			o.SetProjectName(l.name, true)
 			o.SkipResolveEnvironment, o.SkipResolveLabels = true, true // until the gate has let the files pass
+			o.Interpolate.Substitute = expand
 		},
 	}
 	model, err := loader.LoadModelWithContext(ctx, details, options...)

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/compose-spec/compose-go/v2/template"
 	"github.com/compose-spec/compose-go/v2/types"
 	"go.yaml.in/yaml/v4"
 
@@ -186,7 +185,7 @@ func substitute(value any, env types.Mapping) (string, error) {
 	if !ok {
 		return "", errors.New("a path was expected")
 	}
-	return template.Substitute(text, func(name string) (string, bool) { v, ok := env[name]; return v, ok })
+	return expand(text, func(name string) (string, bool) { v, ok := env[name]; return v, ok })
 }
 
 // reference returns the path that a file has under a key, which the gate lets pass.

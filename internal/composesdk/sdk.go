@@ -76,7 +76,6 @@ func connect(ctx context.Context, opts Options, secret engine.Secret) (*SDK, err
 	if opts.Host != "" && opts.Context != "" {
 		return nil, errors.New("a host and a context exclude each other")
 	}
-	compose.Quiet()
 	warnings := logWriter{opts.Logger}
 	cli, err := command.NewDockerCli(
 		command.WithBaseContext(context.WithoutCancel(ctx)),

@@ -14,6 +14,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/dockertest"
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
@@ -87,7 +88,7 @@ func TestDockerComposeFindsSandboxesByTheirNames(t *testing.T) {
 			if err := sb.Close(ctx); err != nil {
 				t.Error(err)
 			}
-			if _, err := p.Cleanup(ctx, fumehood.CleanupOptions{Names: []string{project}}); err != nil {
+			if _, err := p.Cleanup(ctx, provider.CleanupOptions{Names: []string{project}}); err != nil {
 				t.Error(err)
 			}
 			if left, err := os.ReadDir(state); err != nil || len(left) > 0 {

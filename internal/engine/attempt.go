@@ -46,33 +46,33 @@ type tried struct {
 func (t *tried) Error() string { return fmt.Sprintf("%s (tried %d times)", t.error.Error(), t.times) }
 func (t *tried) Unwrap() error { return t.error }
 
-// vigil ends the context of a call that gives no sign of life.
-type vigil struct {
+// watchdog ends the context of a call that gives no sign of life.
+type watchdog struct {
 	limit  time.Duration
 	timer  *time.Timer
 	cancel context.CancelCauseFunc
 	cause  func() error
 }
 
-func keepVigil(ctx context.Context, s *silent) (context.Context, *vigil) {
+func newWatchdog(ctx context.Context, s *silent) (context.Context, *watchdog) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	v := &vigil{limit: s.limit, cancel: cancel, cause: func() error { return context.Cause(ctx) }}
+	v := &watchdog{limit: s.limit, cancel: cancel, cause: func() error { return context.Cause(ctx) }}
 	v.timer = time.AfterFunc(s.limit, func() { cancel(s) })
 	return ctx, v
 }
 
 // watch begins to wait for a sign of life; rest waits for none.
-func (v *vigil) watch() { v.timer.Reset(v.limit) }
-func (v *vigil) rest()  { v.timer.Stop() }
+func (v *watchdog) watch() { v.timer.Reset(v.limit) }
+func (v *watchdog) rest()  { v.timer.Stop() }
 
 // end frees what it holds. The call must be over.
-func (v *vigil) end() {
+func (v *watchdog) end() {
 	v.timer.Stop()
 	v.cancel(nil)
 }
 
 // explain gives the silence as the reason of an error that it has caused.
-func (v *vigil) explain(err error) error {
+func (v *watchdog) explain(err error) error {
 	var s *silent
 	if err != nil && !errors.Is(err, io.EOF) && errors.As(v.cause(), &s) {
 		return s
@@ -82,15 +82,15 @@ func (v *vigil) explain(err error) error {
 
 // do makes a call whose answer is whole when it returns. object is what it is about, for people.
 func do[T any](ctx context.Context, g *guarded, c call, object string, f func(context.Context) (T, error)) (T, error) {
-	res, v, err := begin(ctx, g, c, object, func(ctx context.Context, _ *vigil) (T, error) { return f(ctx) })
+	res, v, err := begin(ctx, g, c, object, func(ctx context.Context, _ *watchdog) (T, error) { return f(ctx) })
 	if v != nil {
 		v.end()
 	}
 	return res, err
 }
 
-// begin makes a call whose answer may stream: it lasts until the vigil is ended, which is nil where there is an error.
-func begin[T any](ctx context.Context, g *guarded, c call, object string, f func(context.Context, *vigil) (T, error)) (T, *vigil, error) {
+// begin makes a call whose answer may stream: it lasts until the watchdog is ended, which is nil where there is an error.
+func begin[T any](ctx context.Context, g *guarded, c call, object string, f func(context.Context, *watchdog) (T, error)) (T, *watchdog, error) {
 	for n := 1; ; n++ {
 		var none T
 		if ctx.Err() != nil {
@@ -105,7 +105,7 @@ func begin[T any](ctx context.Context, g *guarded, c call, object string, f func
 			left = time.Until(deadline)
 		}
 		began := time.Now()
-		within, v := keepVigil(within, &silent{limit: c.patience(n, left, g.speedup), files: c.again == torn})
+		within, v := newWatchdog(within, &silent{limit: c.patience(n, left, g.speedup), files: c.again == torn})
 		res, err := f(within, v)
 		if c.prompt && g.latency != nil {
 			g.latency(time.Since(began))
@@ -163,7 +163,7 @@ func isPassing(err error) bool {
 // body is the answer of a call that streams.
 type body struct {
 	io.ReadCloser
-	v *vigil
+	v *watchdog
 }
 
 func (b body) Read(p []byte) (int, error) {
@@ -181,7 +181,7 @@ func (b body) Close() error {
 // sending is what a caller sends. Who is slow to give it is not the Engine.
 type sending struct {
 	io.Reader
-	v *vigil
+	v *watchdog
 }
 
 func (s sending) Read(p []byte) (int, error) {
@@ -201,7 +201,7 @@ func hijack[T any](ctx context.Context, g *guarded, c call, object string, f fun
 		answers, given := make(chan answer), make(chan struct{})
 		defer close(given)
 		go func() {
-			// Not of the vigil, which ends with this call: some connections end with their context.
+			// Not of the watchdog, which ends with this call: some connections end with their context.
 			res, err := f(ctx)
 			select {
 			case answers <- answer{res, err}:

@@ -19,6 +19,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // State is what the Engine says of a container.
@@ -265,7 +266,7 @@ func (c *Client) LastLog(ctx context.Context, s State, lines int) string {
 }
 
 // Logs passes on what a container has written, and with opts.Follow what it writes until it ends.
-func (c *Client) Logs(ctx context.Context, s State, opts fumehood.LogOptions, out fumehood.Sink) error {
+func (c *Client) Logs(ctx context.Context, s State, opts provider.LogOptions, out provider.Sink) error {
 	tail := "all"
 	if opts.Tail > 0 {
 		tail = strconv.Itoa(opts.Tail)

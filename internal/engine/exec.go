@@ -17,6 +17,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/wire"
+	"github.com/fumehood/fumehood/provider"
 )
 
 const (
@@ -38,7 +39,7 @@ type Exec struct {
 	stdin     bool
 	typed     atomic.Uint32 // the last byte of input
 	conn      client.HijackedResponse
-	out       fumehood.Sink
+	out       provider.Sink
 	oomBefore int
 
 	decide  sync.Once
@@ -54,12 +55,12 @@ type Exec struct {
 }
 
 // Exec starts cmd in a container and returns when it runs, or has run. The Engine is asked at most once.
-func (c *Client) Exec(ctx context.Context, w *Watch, container string, cmd fumehood.Cmd, out fumehood.Sink) (*Exec, error) {
+func (c *Client) Exec(ctx context.Context, w *Watch, container string, cmd fumehood.Cmd, out provider.Sink) (*Exec, error) {
 	return c.exec(ctx, w, container, cmd, false, out)
 }
 
 // exec is Exec; a privileged command has all capabilities.
-func (c *Client) exec(ctx context.Context, w *Watch, container string, cmd fumehood.Cmd, privileged bool, out fumehood.Sink) (*Exec, error) {
+func (c *Client) exec(ctx context.Context, w *Watch, container string, cmd fumehood.Cmd, privileged bool, out provider.Sink) (*Exec, error) {
 	e := &Exec{
 		c: c, w: w, container: container, tty: cmd.TTY, out: out,
 		stdin: cmd.Stdin != nil || cmd.StdinPipe, oomBefore: w.State(container).OOMs,
@@ -74,7 +75,7 @@ func (c *Client) exec(ctx context.Context, w *Watch, container string, cmd fumeh
 	}
 	created, err := c.api.ExecCreate(ctx, container, client.ExecCreateOptions{
 		User: cmd.User, Privileged: privileged, TTY: cmd.TTY, ConsoleSize: size, AttachStdin: e.stdin, AttachStdout: true, AttachStderr: true,
-		Env: cmd.Environ(), WorkingDir: cmd.Dir, Cmd: cmd.Args,
+		Env: provider.Environ(&cmd), WorkingDir: cmd.Dir, Cmd: cmd.Args,
 	})
 	if err != nil {
 		if f := startFailure(err.Error()); errors.Is(f, fumehood.ErrUserNotFound) {
@@ -132,7 +133,7 @@ func deliverable(cmd fumehood.Cmd) error {
 			}
 		}
 	}
-	for _, s := range slices.Concat(cmd.Args, cmd.Environ(), []string{cmd.Dir, cmd.User}) {
+	for _, s := range slices.Concat(cmd.Args, provider.Environ(&cmd), []string{cmd.Dir, cmd.User}) {
 		if !utf8.ValidString(s) {
 			return &fumehood.Error{
 				Class: fumehood.ErrUnsupported, Err: errors.New("the engine transport speaks JSON and cannot deliver bytes that are not UTF-8"),
@@ -245,7 +246,7 @@ func (e *Exec) read(ctx context.Context) {
 	e.readErr = e.copy(stream, e.out)
 }
 
-func (e *Exec) copy(stream io.Reader, out fumehood.Sink) error {
+func (e *Exec) copy(stream io.Reader, out provider.Sink) error {
 	stdout := writer(func(p []byte) { out(fumehood.Stdout, p) })
 	if e.tty {
 		_, err := io.Copy(stdout, stream)
@@ -281,7 +282,7 @@ func (e *Exec) inspect(ctx context.Context) (client.ExecInspectResult, error) {
 // Wait returns how the command ended, when it has and its output is delivered. The Engine tells an exit
 // code only: a program that a signal ended has Exited with 128+n. After Kill it returns at once, and the
 // outcome is empty: unknown.
-func (e *Exec) Wait(ctx context.Context) (fumehood.Exit, error) {
+func (e *Exec) Wait(ctx context.Context) (provider.Exit, error) {
 	<-e.ended
 	defer e.drop()
 	var died <-chan struct{}
@@ -289,16 +290,16 @@ func (e *Exec) Wait(ctx context.Context) (fumehood.Exit, error) {
 		info, err := e.inspect(ctx)
 		select {
 		case <-e.closed:
-			return fumehood.Exit{Code: -1}, nil
+			return provider.Exit{Code: -1}, nil
 		default:
 		}
 		switch {
 		case IsGone(err):
 			return lost, nil
 		case err != nil:
-			return fumehood.Exit{}, err
+			return provider.Exit{}, err
 		case !info.Running && e.readErr != nil:
-			return fumehood.Exit{}, e.c.translate(e.readErr, "read the output of exec")
+			return provider.Exit{}, e.c.translate(e.readErr, "read the output of exec")
 		case !info.Running:
 			return e.judge(ctx, info.ExitCode)
 		}
@@ -317,12 +318,12 @@ func (e *Exec) Wait(ctx context.Context) (fumehood.Exit, error) {
 }
 
 // lost is how a command ended whose container died.
-var lost = fumehood.Exit{Outcome: fumehood.Lost, Code: -1, Reason: "its container ended while it ran"}
+var lost = provider.Exit{Outcome: fumehood.Lost, Code: -1, Reason: "its container ended while it ran"}
 
 // judge tells a kill by the out-of-memory killer, or the death of the whole container, from a program's
 // own exit 137, by what the Engine reports of the container.
-func (e *Exec) judge(ctx context.Context, code int) (fumehood.Exit, error) {
-	exit := fumehood.Exit{Outcome: fumehood.Exited, Code: code}
+func (e *Exec) judge(ctx context.Context, code int) (provider.Exit, error) {
+	exit := provider.Exit{Outcome: fumehood.Exited, Code: code}
 	if code != 137 {
 		return exit, nil
 	}

@@ -8,6 +8,7 @@ import (
 	"iter"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // Files moves files of one container by the Engine's archive calls.
@@ -76,7 +77,7 @@ func (f *Files) Walk(context.Context, string, int) iter.Seq2[fumehood.WalkEntry,
 }
 
 // Change is not possible.
-func (f *Files) Change(_ context.Context, c fumehood.Change) error {
+func (f *Files) Change(_ context.Context, c provider.Change) error {
 	return notByArchive(c.Op)
 }
 

@@ -69,7 +69,7 @@ func (g *guarded) Info(ctx context.Context, opts client.InfoOptions) (client.Sys
 
 // Events follows events, which may be silent, once it is answered.
 func (g *guarded) Events(ctx context.Context, opts client.EventsListOptions) client.EventsResult {
-	ctx, v := keepVigil(ctx, &silent{limit: g.speedup.Of(callEvents.silence)})
+	ctx, v := newWatchdog(ctx, &silent{limit: g.speedup.Of(callEvents.silence)})
 	res := g.APIClient.Events(ctx, opts) // returns when it is answered
 	v.rest()                             // what it holds is freed at the end of ctx
 	return res
@@ -221,7 +221,7 @@ func (g *guarded) ContainerRemove(ctx context.Context, id string, opts client.Co
 
 // ContainerLogs reads a container's log. One that is followed may be silent.
 func (g *guarded) ContainerLogs(ctx context.Context, id string, opts client.ContainerLogsOptions) (client.ContainerLogsResult, error) {
-	res, v, err := begin(ctx, g, callContainerLogs, id, func(ctx context.Context, _ *vigil) (client.ContainerLogsResult, error) {
+	res, v, err := begin(ctx, g, callContainerLogs, id, func(ctx context.Context, _ *watchdog) (client.ContainerLogsResult, error) {
 		return g.APIClient.ContainerLogs(ctx, id, opts)
 	})
 	if err != nil {
@@ -236,7 +236,7 @@ func (g *guarded) ContainerLogs(ctx context.Context, id string, opts client.Cont
 // following is an answer that may be silent.
 type following struct {
 	io.ReadCloser
-	v *vigil
+	v *watchdog
 }
 
 func (f following) Close() error {
@@ -260,7 +260,7 @@ func (g *guarded) ContainerStatPath(ctx context.Context, id string, opts client.
 
 // CopyFromContainer reads files.
 func (g *guarded) CopyFromContainer(ctx context.Context, id string, opts client.CopyFromContainerOptions) (client.CopyFromContainerResult, error) {
-	res, v, err := begin(ctx, g, callCopyFrom, id, func(ctx context.Context, _ *vigil) (client.CopyFromContainerResult, error) {
+	res, v, err := begin(ctx, g, callCopyFrom, id, func(ctx context.Context, _ *watchdog) (client.CopyFromContainerResult, error) {
 		return g.APIClient.CopyFromContainer(ctx, id, opts)
 	})
 	if err == nil {
@@ -271,7 +271,7 @@ func (g *guarded) CopyFromContainer(ctx context.Context, id string, opts client.
 
 // CopyToContainer writes files.
 func (g *guarded) CopyToContainer(ctx context.Context, id string, opts client.CopyToContainerOptions) (client.CopyToContainerResult, error) {
-	res, v, err := begin(ctx, g, callCopyTo, id, func(ctx context.Context, v *vigil) (client.CopyToContainerResult, error) {
+	res, v, err := begin(ctx, g, callCopyTo, id, func(ctx context.Context, v *watchdog) (client.CopyToContainerResult, error) {
 		opts.Content = sending{opts.Content, v}
 		return g.APIClient.CopyToContainer(ctx, id, opts)
 	})
@@ -332,7 +332,7 @@ func (g *guarded) ImageList(ctx context.Context, opts client.ImageListOptions) (
 
 // ImagePull fetches an image.
 func (g *guarded) ImagePull(ctx context.Context, ref string, opts client.ImagePullOptions) (client.ImagePullResponse, error) {
-	res, v, err := begin(ctx, g, callImagePull, ref, func(ctx context.Context, _ *vigil) (client.ImagePullResponse, error) {
+	res, v, err := begin(ctx, g, callImagePull, ref, func(ctx context.Context, _ *watchdog) (client.ImagePullResponse, error) {
 		return g.APIClient.ImagePull(ctx, ref, opts)
 	})
 	if err != nil {
@@ -344,7 +344,7 @@ func (g *guarded) ImagePull(ctx context.Context, ref string, opts client.ImagePu
 // pulling is the answer to a pull.
 type pulling struct {
 	client.ImagePullResponse
-	v *vigil
+	v *watchdog
 }
 
 func (p pulling) Read(b []byte) (int, error) { return body{p.ImagePullResponse, p.v}.Read(b) }
@@ -367,7 +367,7 @@ func (p pulling) JSONMessages(ctx context.Context) iter.Seq2[jsonstream.Message,
 
 // ImageImport makes an image of a file system.
 func (g *guarded) ImageImport(ctx context.Context, source client.ImageImportSource, ref string, opts client.ImageImportOptions) (client.ImageImportResult, error) {
-	res, v, err := begin(ctx, g, callImageImport, ref, func(ctx context.Context, v *vigil) (client.ImageImportResult, error) {
+	res, v, err := begin(ctx, g, callImageImport, ref, func(ctx context.Context, v *watchdog) (client.ImageImportResult, error) {
 		if source.Source != nil {
 			source.Source = sending{source.Source, v}
 		}
@@ -381,7 +381,7 @@ func (g *guarded) ImageImport(ctx context.Context, source client.ImageImportSour
 
 // ImageBuild builds an image.
 func (g *guarded) ImageBuild(ctx context.Context, content io.Reader, opts client.ImageBuildOptions) (client.ImageBuildResult, error) {
-	res, v, err := begin(ctx, g, callImageBuild, strings.Join(opts.Tags, " "), func(ctx context.Context, v *vigil) (client.ImageBuildResult, error) {
+	res, v, err := begin(ctx, g, callImageBuild, strings.Join(opts.Tags, " "), func(ctx context.Context, v *watchdog) (client.ImageBuildResult, error) {
 		if content != nil {
 			content = sending{content, v}
 		}

@@ -242,7 +242,7 @@ func (w *Watch) Until(ctx context.Context, id string, satisfies func(ContainerSt
 }
 
 // ask asks for the state of a container of which the events told before. Where they have missed something, they are
-// connected to anew.
+// connected to again.
 func (w *Watch) ask(ctx context.Context, id string, before ContainerState) {
 	now, err := w.c.Inspect(ctx, id)
 	if err != nil || now.Status == "created" {

@@ -21,6 +21,7 @@ import (
 	"github.com/fumehood/fumehood/internal/guestbin"
 	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/internal/wire/client"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // emulator is a program of Debian's package qemu-user-static.
@@ -129,7 +130,7 @@ func TestTheGuestForArm64RunsCommandsAndMovesFiles(t *testing.T) {
 	if err := guest.Ready(ctx); err != nil {
 		t.Fatal(err)
 	}
-	run := func(cmd fumehood.Cmd) (fumehood.Exit, string) {
+	run := func(cmd fumehood.Cmd) (provider.Exit, string) {
 		t.Helper()
 		var out bytes.Buffer
 		p, err := guest.Exec(ctx, cmd, false, func(_ fumehood.Stream, b []byte) { out.Write(b) })

@@ -9,12 +9,13 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/wire"
 	"github.com/fumehood/fumehood/internal/wire/client"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // Command is a command that a guest runs, or the Host in its own way. Where it is lost, the reason may be what was done in
 // the sandbox.
 type Command struct {
-	fumehood.ProcessBackend
+	provider.ProcessBackend
 	m     *Manager
 	guest *guest // that runs it; nil where the Host does
 	ooms  int    // how often the out-of-memory killer had struck before
@@ -30,7 +31,7 @@ func (m *Manager) begin(ctx context.Context, by *guest) Command {
 }
 
 // Start runs cmd through the guest of its user.
-func (m *Manager) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out fumehood.Sink) (fumehood.ProcessBackend, error) {
+func (m *Manager) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out provider.Sink) (provider.ProcessBackend, error) {
 	if cmd.Detach && m.cfg.Key != nil {
 		return m.detach(ctx, cmd, out)
 	}
@@ -49,7 +50,7 @@ func (m *Manager) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out fu
 }
 
 // Wait returns how the command ended.
-func (c Command) Wait(ctx context.Context) (fumehood.Exit, error) {
+func (c Command) Wait(ctx context.Context) (provider.Exit, error) {
 	exit, err := c.ProcessBackend.Wait(ctx)
 	if err != nil || exit.Outcome != fumehood.Lost || exit.Inside {
 		return exit, err
@@ -157,7 +158,7 @@ func brokenBy(err error, why string) error {
 }
 
 // outOfMemory is how a lost command ended that the out-of-memory killer has ended, or what ran it.
-func outOfMemory(exit fumehood.Exit) fumehood.Exit {
+func outOfMemory(exit provider.Exit) provider.Exit {
 	exit.Outcome, exit.Reason = fumehood.OutOfMemory, ""
 	return exit
 }

@@ -7,12 +7,13 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/wire/client"
+	"github.com/fumehood/fumehood/provider"
 )
 
-var _ fumehood.FileBackend = files{}
+var _ provider.FileBackend = files{}
 
 // Files returns the files that the guest of a user reads and changes, who is started if need be.
-func (m *Manager) Files(user string) fumehood.FileBackend { return files{m, user} }
+func (m *Manager) Files(user string) provider.FileBackend { return files{m, user} }
 
 type files struct {
 	m    *Manager
@@ -80,7 +81,7 @@ func (f files) Walk(ctx context.Context, root string, depth int) iter.Seq2[fumeh
 }
 
 // Change does one thing to a file.
-func (f files) Change(ctx context.Context, c fumehood.Change) error {
+func (f files) Change(ctx context.Context, c provider.Change) error {
 	return f.with(ctx, func(g *client.Guest) error { return g.Change(ctx, c) })
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/wire"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // host has guests that start every command and end none.
@@ -149,7 +150,7 @@ func (e *exec) end(code int) {
 }
 
 func (e *exec) Complaint() string                           { return "so it complains" }
-func (e *exec) Wait(context.Context) (fumehood.Exit, error) { return fumehood.Exit{}, nil }
+func (e *exec) Wait(context.Context) (provider.Exit, error) { return provider.Exit{}, nil }
 func (e *exec) Stopped(context.Context) (bool, error)       { return e.stopped, nil }
 
 // Ended is at once, but for who is stopped.
@@ -176,7 +177,7 @@ func managed(t *testing.T, h *host) *Manager {
 }
 
 // command starts one that does not end by itself.
-func command(t *testing.T, m *Manager, user string) fumehood.ProcessBackend {
+func command(t *testing.T, m *Manager, user string) provider.ProcessBackend {
 	t.Helper()
 	p, err := m.Start(t.Context(), fumehood.Cmd{Args: []string{"sleep"}, User: user}, true, func(fumehood.Stream, []byte) {})
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // Host is a service as its provider reaches it.
@@ -48,7 +48,7 @@ type Conn interface {
 type Exec interface {
 	Conn
 	// Wait returns how it ended.
-	Wait(ctx context.Context) (fumehood.Exit, error)
+	Wait(ctx context.Context) (provider.Exit, error)
 	// Ended waits for its end, for so long at most, and returns its exit code: -1 where it runs on.
 	Ended(ctx context.Context, within time.Duration) (int, error)
 	// Stopped reports whether it is stopped, as by SIGSTOP.

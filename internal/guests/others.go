@@ -8,6 +8,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/wire/client"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // Detached commands of other users than the service's own are kept by resident guests of theirs. Their numbers are those of the
@@ -67,7 +68,7 @@ func (d *detachedAs) Forget(ctx context.Context) error {
 }
 
 // detachAs starts a command of another user that outlives this process.
-func (m *Manager) detachAs(ctx context.Context, cmd fumehood.Cmd, out fumehood.Sink) (fumehood.ProcessBackend, error) {
+func (m *Manager) detachAs(ctx context.Context, cmd fumehood.Cmd, out provider.Sink) (provider.ProcessBackend, error) {
 	own, err := m.keeper(ctx)
 	if err != nil {
 		return nil, err
@@ -100,9 +101,9 @@ func (m *Manager) detachAs(ctx context.Context, cmd fumehood.Cmd, out fumehood.S
 
 // ofOthers puts, in a list of the own user's guest, the commands of others in the place of the numbers that are reserved for
 // them. One whose guest does not answer hides only what that keeps.
-func (m *Manager) ofOthers(ctx context.Context, own *client.Guest, list []fumehood.DetachedInfo) ([]fumehood.DetachedInfo, error) {
-	there := map[string]map[int]fumehood.DetachedInfo{} // by user, and number
-	var all []fumehood.DetachedInfo
+func (m *Manager) ofOthers(ctx context.Context, own *client.Guest, list []provider.DetachedInfo) ([]provider.DetachedInfo, error) {
+	there := map[string]map[int]provider.DetachedInfo{} // by user, and number
+	var all []provider.DetachedInfo
 	for _, info := range list {
 		if info.User == "" {
 			all = append(all, info)
@@ -130,13 +131,13 @@ func (m *Manager) ofOthers(ctx context.Context, own *client.Guest, list []fumeho
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b fumehood.DetachedInfo) int { return a.ID - b.ID })
+	slices.SortFunc(all, func(a, b provider.DetachedInfo) int { return a.ID - b.ID })
 	return all, nil
 }
 
 // keptBy lists the detached commands of another user's guest, by number. It is nil with an error only.
-func (m *Manager) keptBy(ctx context.Context, user string) (map[int]fumehood.DetachedInfo, error) {
-	kept := map[int]fumehood.DetachedInfo{}
+func (m *Manager) keptBy(ctx context.Context, user string) (map[int]provider.DetachedInfo, error) {
+	kept := map[int]provider.DetachedInfo{}
 	theirs, err := m.residentOf(ctx, user, true)
 	if errors.Is(err, errNobody) {
 		return kept, nil
@@ -157,7 +158,7 @@ func (m *Manager) keptBy(ctx context.Context, user string) (map[int]fumehood.Det
 }
 
 // joinAs looks at a detached command of another user.
-func (m *Manager) joinAs(ctx context.Context, own *client.Guest, info fumehood.DetachedInfo, out fumehood.Sink) (fumehood.DetachedBackend, error) {
+func (m *Manager) joinAs(ctx context.Context, own *client.Guest, info provider.DetachedInfo, out provider.Sink) (provider.DetachedBackend, error) {
 	theirs, err := m.residentOf(ctx, info.User, true)
 	if err != nil {
 		return nil, err

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/wire"
 	"github.com/fumehood/fumehood/internal/wire/client"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // lister is a guest that tells of detached commands, and notes which it is to forget.
@@ -98,15 +98,15 @@ func TestAListBelievesAUsersGuestInWhatIsThatUsers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got []fumehood.DetachedInfo
+	var got []provider.DetachedInfo
 	for _, info := range all {
-		got = append(got, fumehood.DetachedInfo{ID: info.ID, User: info.User})
+		got = append(got, provider.DetachedInfo{ID: info.ID, User: info.User})
 		if len(info.Args) != 1 {
 			t.Errorf("number %d has arguments %q", info.ID, info.Args)
 		}
 	}
-	want := []fumehood.DetachedInfo{{ID: 1}, {ID: 2, User: "a"}, {ID: 6, User: "b"}, {ID: 7}}
-	if !slices.EqualFunc(got, want, func(a, b fumehood.DetachedInfo) bool { return a.ID == b.ID && a.User == b.User }) {
+	want := []provider.DetachedInfo{{ID: 1}, {ID: 2, User: "a"}, {ID: 6, User: "b"}, {ID: 7}}
+	if !slices.EqualFunc(got, want, func(a, b provider.DetachedInfo) bool { return a.ID == b.ID && a.User == b.User }) {
 		t.Errorf("listed: %+v", got)
 	}
 	// Number 5 may be being started; 4 was reserved long ago and is not there.

@@ -12,6 +12,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/wire"
 	"github.com/fumehood/fumehood/internal/wire/client"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // In a kept sandbox the guest of each service's own user is a resident: it outlives the process that has started it, and its
@@ -93,7 +94,7 @@ func (m *Manager) relayed(ctx context.Context, user string) (*guest, error) {
 		g.Close()
 		return nil, Saying(m.explainLost(ctx, err), rw.Complaint())
 	}
-	var exit fumehood.Exit
+	var exit provider.Exit
 	var werr error
 	if errors.Is(err, io.EOF) { // the relay has ended, and tells why
 		exit, werr = rw.Wait(ctx)
@@ -131,7 +132,7 @@ func (m *Manager) keeper(ctx context.Context) (*client.Guest, error) {
 }
 
 // detach starts a command that outlives this process.
-func (m *Manager) detach(ctx context.Context, cmd fumehood.Cmd, out fumehood.Sink) (fumehood.ProcessBackend, error) {
+func (m *Manager) detach(ctx context.Context, cmd fumehood.Cmd, out provider.Sink) (provider.ProcessBackend, error) {
 	m.cfg.Ran.Store(true)
 	if cmd.User != "" && cmd.User != m.cfg.User {
 		return m.detachAs(ctx, cmd, out)
@@ -148,7 +149,7 @@ func (m *Manager) detach(ctx context.Context, cmd fumehood.Cmd, out fumehood.Sin
 }
 
 // Detached lists the service's detached commands.
-func (m *Manager) Detached(ctx context.Context) ([]fumehood.DetachedInfo, error) {
+func (m *Manager) Detached(ctx context.Context) ([]provider.DetachedInfo, error) {
 	g, err := m.keeper(ctx)
 	if err != nil {
 		return nil, err
@@ -161,7 +162,7 @@ func (m *Manager) Detached(ctx context.Context) ([]fumehood.DetachedInfo, error)
 }
 
 // Join looks at a detached command.
-func (m *Manager) Join(ctx context.Context, info fumehood.DetachedInfo, out fumehood.Sink) (fumehood.DetachedBackend, error) {
+func (m *Manager) Join(ctx context.Context, info provider.DetachedInfo, out provider.Sink) (provider.DetachedBackend, error) {
 	g, err := m.keeper(ctx)
 	if err != nil {
 		return nil, err

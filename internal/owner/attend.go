@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	// beat is how often a process claims anew that it lives.
+	// beat is how often a process renews its claim that it lives.
 	beat = time.Minute
 	// claimLength is how long each claim lasts: a few may be late.
 	claimLength = 10 * time.Minute
@@ -59,7 +59,7 @@ func Attend(dir string) (leave func() error, err error) {
 	}, nil
 }
 
-// run claims anew until it is stopped.
+// run renews the claim until it is stopped.
 func (a *attendance) run(dir string, self ID) {
 	defer close(a.done)
 	ticker := time.NewTicker(beat)

@@ -15,7 +15,7 @@ import (
 // its process: on other machines with the same home, or in other PID namespaces.
 type claim struct {
 	Owner string    `json:"owner"` // the text form of its ID
-	Until time.Time `json:"until"` // it lives until then at least, and says so anew before
+	Until time.Time `json:"until"` // it lives until then at least, and says so again before
 }
 
 // claimFile is the file of an owner's claim.

@@ -1,9 +1,8 @@
 // Package reaper is a second process of this program that outlives it, however it ends, and then removes what it has
 // left. Nobody can promise that for a process from within: SIGKILL cannot be caught.
 //
-// The reaper is this very program, started again in a session of its own, with a variable that has the package's init
-// function wait there: no main function runs, nor what is initialised later than this package. The standard input of
-// the reaper is a pipe whose other end this process alone has: the kernel closes it when the process ends, which
+// The reaper is this very program, started again in a session of its own, with a variable that has Wait wait there, which
+// its main function calls first. The standard input of the reaper is a pipe whose other end this process alone has: the kernel closes it when the process ends, which
 // nothing else can delay or forge. Over it come the jobs, which say what is to be removed.
 package reaper
 
@@ -32,6 +31,9 @@ type message struct {
 	Done bool            `json:"done,omitempty"`
 }
 
+// errNoWait: a process of this program that is started again would not become a reaper.
+var errNoWait = errors.New("the program's main function does not call docker.RunReaper first")
+
 // errNoProgram: this process's program is not a Go program that could be started again.
 var errNoProgram = errors.New("this process runs as a library in another program, which cannot be started as its reaper")
 
@@ -47,11 +49,12 @@ type Trust struct{ id int }
 
 // The reaper of this process: there is one at most, while there are jobs.
 var current struct {
-	mu    sync.Mutex
-	jobs  map[int]json.RawMessage
-	last  int           // the latest job's id
-	pipe  *os.File      // leads to the reaper; nil where there is none
-	ended chan struct{} // closed when the reaper has ended
+	mu       sync.Mutex
+	possible bool // Wait was called
+	jobs     map[int]json.RawMessage
+	last     int           // the latest job's id
+	pipe     *os.File      // leads to the reaper; nil where there is none
+	ended    chan struct{} // closed when the reaper has ended
 }
 
 // Entrust hands a job to this process's reaper, which is started if there is none. The job is done when this process
@@ -60,6 +63,12 @@ func Entrust(job json.RawMessage) (*Trust, error) {
 	c := &current
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if _, err := program(); err != nil {
+		return nil, err
+	}
+	if !c.possible {
+		return nil, errNoWait
+	}
 	if c.jobs == nil {
 		c.jobs = map[int]json.RawMessage{}
 	}

@@ -19,16 +19,18 @@ const (
 	fileVar  = "FUMEHOOD_TEST_REAPED" // where its reaper writes down what it was left
 )
 
-// TestMain is the tests, or an owner. A reaper does not come here: it is done when it has written down what it was left.
+// TestMain is the tests, an owner, or its reaper.
 func TestMain(m *testing.M) {
+	beReaper()
 	if os.Getenv(ownerVar) == "" {
 		os.Exit(m.Run())
 	}
 	os.Exit(beOwner())
 }
 
-func init() {
-	o := Left()
+// beReaper writes down what a reaper was left.
+func beReaper() {
+	o := Wait()
 	if o == nil {
 		return
 	}

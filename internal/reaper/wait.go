@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"os"
+	"sync"
 
 	"github.com/fumehood/fumehood/internal/owner"
 )
@@ -14,31 +15,27 @@ type Orphans struct {
 	Jobs  []json.RawMessage
 }
 
-var orphans *Orphans
+// Wait returns nil at once in a process that was not started by Entrust, which can start a reaper from then on. In a reaper it
+// returns when the owner has ended, with what is to be done; where that is nothing, it ends the process. It may be called again.
+func Wait() *Orphans { return waited() }
 
-// Left tells whether this process is a reaper whose owner has ended, and what is to be done then: nil where it is none,
-// as every process is that was not started by Entrust. Who does the jobs asks for them in an init function, so that
-// nothing else runs, and ends the process then.
-func Left() *Orphans { return orphans }
+var waited = sync.OnceValue(wait)
 
-// In a reaper this does not return before its owner has ended. As this package imports next to nothing, little of the
-// program is initialised by then, and little memory taken.
-func init() {
-	text, is := os.LookupEnv(variable)
-	if !is {
-		return
-	}
+func wait() *Orphans {
+	id, err := owner.Parse(os.Getenv(variable))
 	_ = os.Unsetenv(variable) // it is not for the processes that this one may start
-	id, err := owner.Parse(text)
-	if err != nil {
-		return
+	if err != nil || os.Args[0] != processName {
+		current.mu.Lock()
+		defer current.mu.Unlock()
+		current.possible = true
+		return nil
 	}
 	detach()
 	jobs := listen(os.Stdin)
 	if len(jobs) == 0 {
 		os.Exit(0) //nolint:forbidigo // the process is ours, and its only task is done
 	}
-	orphans = &Orphans{Owner: id, Jobs: jobs}
+	return &Orphans{Owner: id, Jobs: jobs}
 }
 
 // listen returns the jobs that are to be done when the messages have ended.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // groupWait is how long an object waits for the removal of the one before it in its group.
@@ -29,7 +30,7 @@ type Removal struct {
 // Carry removes what the plan says, and writes into it how that went: one kind after the other, in the order in which
 // the plan has them, for what uses others comes first. A cache that is in use stays, which is no error. When ctx has
 // ended it begins with no other, which is an ErrCancelled.
-func (r Removal) Carry(ctx context.Context, plan []fumehood.Leftover) error {
+func (r Removal) Carry(ctx context.Context, plan []provider.Leftover) error {
 	var errs []error
 	for begin := 0; begin < len(plan); {
 		end := begin + 1
@@ -39,14 +40,14 @@ func (r Removal) Carry(ctx context.Context, plan []fumehood.Leftover) error {
 		errs = append(errs, r.carry(ctx, plan, begin, end)...)
 		begin = end
 	}
-	if ctx.Err() != nil && slices.ContainsFunc(plan, func(l fumehood.Leftover) bool { return l.Remove && !l.Removed && l.Err == nil }) {
+	if ctx.Err() != nil && slices.ContainsFunc(plan, func(l provider.Leftover) bool { return l.Remove && !l.Removed && l.Err == nil }) {
 		errs = append(errs, &fumehood.Error{Op: "clean up", Class: fumehood.ErrCancelled, Err: fumehood.Ended(ctx)})
 	}
 	return errors.Join(errs...)
 }
 
 // carry removes the plan's entries of one kind, from begin to before end.
-func (r Removal) carry(ctx context.Context, plan []fumehood.Leftover, begin, end int) []error {
+func (r Removal) carry(ctx context.Context, plan []provider.Leftover, begin, end int) []error {
 	errs := make([]error, end-begin)
 	slots := make(chan struct{}, max(r.AtOnce, 1))
 	var wg sync.WaitGroup
@@ -78,7 +79,7 @@ func (r Removal) carry(ctx context.Context, plan []fumehood.Leftover, begin, end
 }
 
 // groups returns the entries that are to be removed, from begin to before end, with those of a group together.
-func (r Removal) groups(plan []fumehood.Leftover, begin, end int) [][]int {
+func (r Removal) groups(plan []provider.Leftover, begin, end int) [][]int {
 	var groups [][]int
 	known := map[string]int{}
 	for i := begin; i < end; i++ {
@@ -100,7 +101,7 @@ func (r Removal) groups(plan []fumehood.Leftover, begin, end int) [][]int {
 }
 
 // removeOne removes the object of the plan's entry i, which is l, and writes into it how that went.
-func (r Removal) removeOne(ctx context.Context, l *fumehood.Leftover, i int) error {
+func (r Removal) removeOne(ctx context.Context, l *provider.Leftover, i int) error {
 	switch err := r.insist(ctx, l.Cache, i); {
 	case err == nil:
 		l.Removed = true

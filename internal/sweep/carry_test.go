@@ -12,12 +12,13 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider"
 )
 
 func TestCarryRemovesKindAfterKindAndInsists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inUse := &fumehood.Error{Op: "remove", Class: fumehood.ErrUnavailable, Err: errors.New("in use")}
-		plan := []fumehood.Leftover{
+		plan := []provider.Leftover{
 			{Kind: "container", Name: "a", Remove: true},
 			{Kind: "container", Name: "b"},
 			{Kind: "container", Name: "stubborn", Remove: true},
@@ -63,7 +64,7 @@ func TestCarryRemovesKindAfterKindAndInsists(t *testing.T) {
 
 func TestCarryBeginsWithNoOtherWhenTheContextEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	plan := []fumehood.Leftover{{Kind: "folder", Remove: true}, {Kind: "folder", Remove: true}, {Kind: "volume", Remove: true}}
+	plan := []provider.Leftover{{Kind: "folder", Remove: true}, {Kind: "folder", Remove: true}, {Kind: "volume", Remove: true}}
 	n := 0
 	err := Removal{Remove: func(context.Context, int) error {
 		n++
@@ -77,12 +78,12 @@ func TestCarryBeginsWithNoOtherWhenTheContextEnds(t *testing.T) {
 
 func TestCarryRemovesAGroupOneAfterTheOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		plan := make([]fumehood.Leftover, 7)
+		plan := make([]provider.Leftover, 7)
 		groups := []string{"a", "", "a", "b", "", "b", "hung"}
 		for i := range plan {
-			plan[i] = fumehood.Leftover{Kind: "container", Remove: i != 5}
+			plan[i] = provider.Leftover{Kind: "container", Remove: i != 5}
 		}
-		plan = append(plan, fumehood.Leftover{Kind: "container", Remove: true})
+		plan = append(plan, provider.Leftover{Kind: "container", Remove: true})
 		groups = append(groups, "hung")
 		begin := time.Now()
 		var mu sync.Mutex

@@ -6,12 +6,13 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // Folders decides about each folder in dir, and removes those that are to go, in the way that remove does.
 // When ctx has ended it begins with no other, which is an ErrCancelled.
-func Folders(ctx context.Context, dir string, opts fumehood.CleanupOptions, remove func(ctx context.Context, folder string) error) ([]fumehood.Leftover, error) {
-	failed := func(err error) ([]fumehood.Leftover, error) {
+func Folders(ctx context.Context, dir string, opts provider.CleanupOptions, remove func(ctx context.Context, folder string) error) ([]provider.Leftover, error) {
+	failed := func(err error) ([]provider.Leftover, error) {
 		return nil, &fumehood.Error{Op: "clean up", Class: fumehood.ErrInfrastructure, Err: err}
 	}
 	self, err := owner.Self()

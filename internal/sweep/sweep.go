@@ -12,6 +12,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // Object is something that carries marks of ours.
@@ -38,8 +39,8 @@ func Folder(f owner.Folder) Object {
 }
 
 // Plan decides about each object; the result has one entry for each, in order.
-func Plan(objects []Object, facts Facts, opts fumehood.CleanupOptions) ([]fumehood.Leftover, error) {
-	plan := make([]fumehood.Leftover, len(objects))
+func Plan(objects []Object, facts Facts, opts provider.CleanupOptions) ([]provider.Leftover, error) {
+	plan := make([]provider.Leftover, len(objects))
 	const op = "clean up"
 	missing := slices.Clone(opts.Names)
 	for _, pattern := range opts.Foreign {
@@ -49,7 +50,7 @@ func Plan(objects []Object, facts Facts, opts fumehood.CleanupOptions) ([]fumeho
 	}
 	var held []string
 	for i, o := range objects {
-		l := fumehood.Leftover{
+		l := provider.Leftover{
 			Kind: o.Kind, Name: o.Name, Sandbox: o.Sandbox, Owner: string(owner.Unknown), Kept: o.Kept, Cache: o.Cache, Foreign: o.Foreign,
 		}
 		if state, judged := facts.Owners[o.Owner]; judged {
@@ -94,7 +95,7 @@ func isForeign(o Object, patterns []string) bool {
 	})
 }
 
-func decide(l fumehood.Leftover, o Object, now time.Time, named, caches bool) (remove bool, reason string) {
+func decide(l provider.Leftover, o Object, now time.Time, named, caches bool) (remove bool, reason string) {
 	lapsed := l.Owner == string(owner.Unknown) && isOver(o.Lease, now)
 	switch {
 	case l.Cache && o.Old:

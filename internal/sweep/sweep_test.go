@@ -9,6 +9,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/provider"
 )
 
 func TestPlan(t *testing.T) {
@@ -49,28 +50,28 @@ func TestPlan(t *testing.T) {
 		{Kind: "image", Name: "foreign-2", Cache: true, Old: true, Unfinished: true, Owner: ids[owner.Dead], Foreign: true},
 	}
 	for name, c := range map[string]struct {
-		opts fumehood.CleanupOptions
+		opts provider.CleanupOptions
 		want string // what is removed
 		err  string
 	}{
-		"what is left, over or old": {fumehood.CleanupOptions{}, "left over lapsed half-made half-made-far-away old-guest", ""},
+		"what is left, over or old": {provider.CleanupOptions{}, "left over lapsed half-made half-made-far-away old-guest", ""},
 		"caches when asked": {
-			fumehood.CleanupOptions{Caches: true},
+			provider.CleanupOptions{Caches: true},
 			"left over lapsed guest half-made being-made being-made-far-away half-made-far-away old-guest", "",
 		},
-		"foreign ones by name":    {fumehood.CleanupOptions{Foreign: []string{"foreign-2", "left", "none"}}, "left over lapsed half-made half-made-far-away old-guest foreign-2", ""},
-		"foreign ones by pattern": {fumehood.CleanupOptions{Foreign: []string{"foreign-*"}}, "left over lapsed half-made half-made-far-away old-guest foreign-1 foreign-2", ""},
-		"a bad pattern":           {fumehood.CleanupOptions{Foreign: []string{"["}}, "", "syntax error in pattern"},
+		"foreign ones by name":    {provider.CleanupOptions{Foreign: []string{"foreign-2", "left", "none"}}, "left over lapsed half-made half-made-far-away old-guest foreign-2", ""},
+		"foreign ones by pattern": {provider.CleanupOptions{Foreign: []string{"foreign-*"}}, "left over lapsed half-made half-made-far-away old-guest foreign-1 foreign-2", ""},
+		"a bad pattern":           {provider.CleanupOptions{Foreign: []string{"["}}, "", "syntax error in pattern"},
 		"caches beside what is named when asked": {
-			fumehood.CleanupOptions{Caches: true, Names: []string{"kept"}},
+			provider.CleanupOptions{Caches: true, Names: []string{"kept"}},
 			"kept guest half-made being-made being-made-far-away half-made-far-away old-guest", "",
 		},
-		"a kept one by name":                     {fumehood.CleanupOptions{Names: []string{"kept"}}, "kept", ""},
-		"a kept one of a living owner by name":   {fumehood.CleanupOptions{Names: []string{"kept-by-living"}}, "kept-by-living", ""},
-		"one that cannot be judged, by name":     {fumehood.CleanupOptions{Names: []string{"far", "torn"}}, "far torn", ""},
-		"never what a living owner holds":        {fumehood.CleanupOptions{Names: []string{"held"}}, "", "a running process holds held"},
-		"a name that is not there is an error":   {fumehood.CleanupOptions{Names: []string{"left", "nope"}}, "", "no sandbox nope"},
-		"an owner's label does not name a cache": {fumehood.CleanupOptions{Names: []string{"guest"}}, "", "no sandbox guest"},
+		"a kept one by name":                     {provider.CleanupOptions{Names: []string{"kept"}}, "kept", ""},
+		"a kept one of a living owner by name":   {provider.CleanupOptions{Names: []string{"kept-by-living"}}, "kept-by-living", ""},
+		"one that cannot be judged, by name":     {provider.CleanupOptions{Names: []string{"far", "torn"}}, "far torn", ""},
+		"never what a living owner holds":        {provider.CleanupOptions{Names: []string{"held"}}, "", "a running process holds held"},
+		"a name that is not there is an error":   {provider.CleanupOptions{Names: []string{"left", "nope"}}, "", "no sandbox nope"},
+		"an owner's label does not name a cache": {provider.CleanupOptions{Names: []string{"guest"}}, "", "no sandbox guest"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plan, err := Plan(objects, facts, c.opts)

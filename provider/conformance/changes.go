@@ -204,7 +204,7 @@ var changePromises = []promise{
 		go func() {
 			defer close(stopped)
 			for ; ; reads.Add(1) {
-				got, err := c.Sandbox.ReadFile(t.Context(), c.Path("dir/file"))
+				got, err := c.Sandbox.ReadFile(t.Context(), c.Path("dir/file"), fumehood.ReadOptions{})
 				if err != nil || !bytes.Equal(got, long) && !bytes.Equal(got, short) {
 					t.Errorf("a reader got %d bytes, %v", len(got), err)
 					return

@@ -24,10 +24,10 @@ type Harness struct {
 	// Column names the provider in the table of promises: "local", "docker engine root debian".
 	Column string
 	// Start starts a sandbox. The suite closes it.
-	Start func(t *testing.T) *fumehood.Sandbox
+	Start func(t *testing.T) fumehood.Sandbox
 	// StartKept starts one that is kept. When t ends it removes it, and fails where it is not there any
 	// more. Nil where Weaker says that nothing is stopped; see NoStop.
-	StartKept func(t *testing.T) *fumehood.Sandbox
+	StartKept func(t *testing.T) fumehood.Sandbox
 	// Probe is the absolute path of the probe within the sandbox; see BuildProbe.
 	Probe string
 	// Users are what there is in the sandbox. The promises about users need it.
@@ -133,7 +133,7 @@ func Promises(group string) []string {
 // Case is what one promise is checked with: a running sandbox that it shares with others, and a
 // directory in it of its own.
 type Case struct {
-	Sandbox *fumehood.Sandbox
+	Sandbox fumehood.Sandbox
 	Harness Harness
 	// Dir is the absolute path of a directory in the sandbox, which has but an empty file "here".
 	Dir string
@@ -232,7 +232,7 @@ func checkHarness(t *testing.T, h Harness, all []promise) {
 }
 
 // start starts a sandbox that is closed when t ends.
-func start(t *testing.T, h Harness) *fumehood.Sandbox {
+func start(t *testing.T, h Harness) fumehood.Sandbox {
 	t.Helper()
 	sb := h.Start(t)
 	ctx := t.Context()
@@ -245,7 +245,7 @@ func start(t *testing.T, h Harness) *fumehood.Sandbox {
 }
 
 // Fresh starts another sandbox, for a promise that spoils it. It is closed when t ends.
-func (c *Case) Fresh(t *testing.T) *fumehood.Sandbox {
+func (c *Case) Fresh(t *testing.T) fumehood.Sandbox {
 	t.Helper()
 	return start(t, c.Harness)
 }
@@ -254,7 +254,7 @@ func dirName(promise int) string { return fmt.Sprintf("promise-%02d", promise) }
 
 // makeDirs makes each promise's directory, all by one archive: where a file takes an exec of the Engine, that is much
 // quicker than one by one.
-func makeDirs(t *testing.T, sb *fumehood.Sandbox, promises int) {
+func makeDirs(t *testing.T, sb fumehood.Sandbox, promises int) {
 	t.Helper()
 	var dirs []entry
 	for i := range promises {
@@ -303,7 +303,7 @@ func (c *Case) Run(t *testing.T, args ...string) string {
 }
 
 // Start starts cmd, which is killed when t ends.
-func (c *Case) Start(t *testing.T, cmd fumehood.Cmd) *fumehood.Process {
+func (c *Case) Start(t *testing.T, cmd fumehood.Cmd) fumehood.Process {
 	t.Helper()
 	p, err := c.Sandbox.Start(t.Context(), cmd)
 	if err != nil {
@@ -325,7 +325,7 @@ func (c *Case) Write(t *testing.T, name, content string) {
 // Read reads a file in the promise's directory.
 func (c *Case) Read(t *testing.T, name string) string {
 	t.Helper()
-	b, err := c.Sandbox.ReadFile(t.Context(), c.Path(name))
+	b, err := c.Sandbox.ReadFile(t.Context(), c.Path(name), fumehood.ReadOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ var detachedPromises = []promise{
 		ended := c.detach(t.Context(), t, c.Probe("exit", "0"))
 		wantCode(t, ended, 0)
 		plain := c.Start(t, c.Probe("exit", "0"))
-		for p, over := range map[*fumehood.Process]bool{running: false, ended: true} {
+		for p, over := range map[fumehood.Process]bool{running: false, ended: true} {
 			info := p.Info()
 			if info.ID == 0 || info.Ended != over || info.Args[0] != c.Harness.Probe || info.Started.IsZero() {
 				t.Errorf("got %+v", info)
@@ -73,9 +73,9 @@ var detachedPromises = []promise{
 	}},
 	{name: "output is followed from any offset, while a command runs and after its end", check: func(t *testing.T, c *Case) {
 		const first, all = 100_000, 200_000
-		for kind, start := range map[string]func(fumehood.Cmd) *fumehood.Process{
-			"detached": func(cmd fumehood.Cmd) *fumehood.Process { return c.detach(t.Context(), t, cmd) },
-			"started":  func(cmd fumehood.Cmd) *fumehood.Process { return c.Start(t, cmd) },
+		for kind, start := range map[string]func(fumehood.Cmd) fumehood.Process{
+			"detached": func(cmd fumehood.Cmd) fumehood.Process { return c.detach(t.Context(), t, cmd) },
+			"started":  func(cmd fumehood.Cmd) fumehood.Process { return c.Start(t, cmd) },
 		} {
 			p := start(c.Probe("flood", strconv.Itoa(first), probe.Then, "wait", c.Path("go-"+kind), probe.Then, "flood", strconv.Itoa(all-first)))
 			var got []byte
@@ -294,7 +294,7 @@ var detachedPromises = []promise{
 }
 
 // detach starts cmd detached, which is killed and forgotten when t ends.
-func (c *Case) detach(ctx context.Context, t *testing.T, cmd fumehood.Cmd) *fumehood.Process {
+func (c *Case) detach(ctx context.Context, t *testing.T, cmd fumehood.Cmd) fumehood.Process {
 	t.Helper()
 	cmd.Detach = true
 	p, err := c.Sandbox.Start(ctx, cmd)
@@ -314,7 +314,7 @@ func (c *Case) detach(ctx context.Context, t *testing.T, cmd fumehood.Cmd) *fume
 }
 
 // follow returns all that a stream has from an offset on. It may be called beside the test's goroutine.
-func follow(t *testing.T, p *fumehood.Process, s fumehood.Stream, offset int64) []byte {
+func follow(t *testing.T, p fumehood.Process, s fumehood.Stream, offset int64) []byte {
 	var all []byte
 	for chunk, err := range p.Follow(t.Context(), s, offset) {
 		if err != nil || chunk.Offset != offset {
@@ -341,7 +341,7 @@ func wantRefusal[T any](t *testing.T, loop iter.Seq2[T, error], class error) {
 }
 
 // awaitOutput waits until the program has printed something.
-func awaitOutput(t *testing.T, p *fumehood.Process) {
+func awaitOutput(t *testing.T, p fumehood.Process) {
 	t.Helper()
 	for _, err := range p.Follow(t.Context(), fumehood.Stdout, 0) {
 		if err != nil {
@@ -353,7 +353,7 @@ func awaitOutput(t *testing.T, p *fumehood.Process) {
 }
 
 // wantCode waits for the command, which must exit with that code.
-func wantCode(t *testing.T, p *fumehood.Process, code int) *fumehood.Result {
+func wantCode(t *testing.T, p fumehood.Process, code int) *fumehood.Result {
 	t.Helper()
 	res, err := p.Wait(t.Context())
 	if err != nil || res.Outcome != fumehood.Exited || res.ExitCode != code {

@@ -169,7 +169,7 @@ func (c *Case) timeOutTree(t *testing.T, subcommand string) *fumehood.Result {
 	return res
 }
 
-func kill(t *testing.T, p *fumehood.Process) *fumehood.Result {
+func kill(t *testing.T, p fumehood.Process) *fumehood.Result {
 	t.Helper()
 	soon(t, "the killed command ends", func() {
 		if err := p.Kill(t.Context()); err != nil {
@@ -186,7 +186,7 @@ func kill(t *testing.T, p *fumehood.Process) *fumehood.Result {
 // neighbours is what runs beside a command that is to be ended: a command, a daemon, a file.
 type neighbours struct {
 	clock, daemon string // heartbeats
-	process       *fumehood.Process
+	process       fumehood.Process
 }
 
 func (c *Case) neighbours(t *testing.T) neighbours {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -42,7 +43,7 @@ var filePromises = []promise{
 		if err != nil || info.Size != big {
 			t.Errorf("stat says %+v, %v", info, err)
 		}
-		got, err := c.Sandbox.ReadFile(t.Context(), c.Path("big"))
+		got, err := c.Sandbox.ReadFile(t.Context(), c.Path("big"), fumehood.ReadOptions{})
 		if err != nil || !bytes.Equal(got, data) {
 			t.Errorf("%d bytes came back, %v", len(got), err)
 		}
@@ -101,7 +102,7 @@ var filePromises = []promise{
 				t.Errorf("mode %o: stat says %v, %v", mode, info.Mode, err)
 			}
 		}
-		program, err := c.Sandbox.ReadFile(t.Context(), c.Harness.Probe)
+		program, err := c.Sandbox.ReadFile(t.Context(), c.Harness.Probe, fumehood.ReadOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,7 +121,7 @@ var filePromises = []promise{
 		if got := c.Read(t, "relative"); got != "x" {
 			t.Errorf("got %q", got)
 		}
-		if got, err := c.Sandbox.ReadFile(t.Context(), rel); err != nil || string(got) != "x" {
+		if got, err := c.Sandbox.ReadFile(t.Context(), rel, fumehood.ReadOptions{}); err != nil || string(got) != "x" {
 			t.Errorf("got %q, %v", got, err)
 		}
 	}},
@@ -134,7 +135,7 @@ var filePromises = []promise{
 					t.Error(err)
 					return
 				}
-				got, err := c.Sandbox.ReadFile(t.Context(), name)
+				got, err := c.Sandbox.ReadFile(t.Context(), name, fumehood.ReadOptions{})
 				if err != nil || !bytes.Equal(got, data) {
 					t.Errorf("%s: %d bytes came back, %v", name, len(got), err)
 				}
@@ -196,6 +197,18 @@ var filePromises = []promise{
 			}
 		})
 	}},
+	{name: "a file over the limit that was asked for is too large", check: func(t *testing.T, c *Case) {
+		c.Write(t, "file", "content")
+		for _, limit := range []int64{0, 7, 8, math.MaxInt64} {
+			if got, err := c.Sandbox.ReadFile(t.Context(), c.Path("file"), fumehood.ReadOptions{Limit: limit}); err != nil || string(got) != "content" {
+				t.Errorf("with a limit of %d: %q, %v", limit, got, err)
+			}
+		}
+		for limit, class := range map[int64]error{6: fumehood.ErrTooLarge, 1: fumehood.ErrTooLarge, -1: fumehood.ErrConfig} {
+			_, err := c.Sandbox.ReadFile(t.Context(), c.Path("file"), fumehood.ReadOptions{Limit: limit})
+			wantFileError(t, err, c.Path("file"), class)
+		}
+	}},
 	{name: "a reader that gives too little does not pass for a written file", check: func(t *testing.T, c *Case) {
 		err := c.Sandbox.WriteFrom(t.Context(), c.Path("short"), strings.NewReader("abc"), 10, fumehood.WriteOptions{})
 		WantError(t, err, fumehood.ErrConfig)
@@ -211,7 +224,7 @@ var filePromises = []promise{
 var fileErrorPromises = []promise{
 	{name: "what does not exist is not found", check: func(t *testing.T, c *Case) {
 		for _, p := range []string{c.Path("none"), c.Path("none/below"), c.Name + "/none"} {
-			_, err := c.Sandbox.ReadFile(t.Context(), p)
+			_, err := c.Sandbox.ReadFile(t.Context(), p, fumehood.ReadOptions{})
 			wantFileError(t, err, p, fumehood.ErrNotFound)
 			_, err = c.Sandbox.Stat(t.Context(), p)
 			wantFileError(t, err, p, fumehood.ErrNotFound)
@@ -221,7 +234,7 @@ var fileErrorPromises = []promise{
 		}
 	}},
 	{name: "a directory is no file to read or write", check: func(t *testing.T, c *Case) {
-		_, err := c.Sandbox.ReadFile(t.Context(), c.Dir)
+		_, err := c.Sandbox.ReadFile(t.Context(), c.Dir, fumehood.ReadOptions{})
 		wantFileError(t, err, c.Dir, fumehood.ErrIsDirectory)
 		err = c.Sandbox.WriteFile(t.Context(), c.Dir, []byte("x"), fumehood.WriteOptions{})
 		wantFileError(t, err, c.Dir, fumehood.ErrIsDirectory)
@@ -229,7 +242,7 @@ var fileErrorPromises = []promise{
 	{name: "a file is no directory", check: func(t *testing.T, c *Case) {
 		c.Write(t, "file", "x")
 		below, file := c.Path("file/below"), c.Path("file")
-		_, err := c.Sandbox.ReadFile(t.Context(), below)
+		_, err := c.Sandbox.ReadFile(t.Context(), below, fumehood.ReadOptions{})
 		wantFileError(t, err, below, fumehood.ErrNotDirectory)
 		err = c.Sandbox.WriteFile(t.Context(), below, []byte("x"), fumehood.WriteOptions{})
 		wantFileError(t, err, below, fumehood.ErrNotDirectory)
@@ -239,7 +252,7 @@ var fileErrorPromises = []promise{
 	}},
 	{name: "a file over 100 MiB is not read as a whole", check: func(t *testing.T, c *Case) {
 		c.Run(t, "sparse", c.Path("huge"), "104857601")
-		_, err := c.Sandbox.ReadFile(t.Context(), c.Path("huge"))
+		_, err := c.Sandbox.ReadFile(t.Context(), c.Path("huge"), fumehood.ReadOptions{})
 		wantFileError(t, err, c.Path("huge"), fumehood.ErrTooLarge, fumehood.ErrLimit)
 	}},
 	{name: "what the command's user may not touch is a permission error", check: func(t *testing.T, c *Case) {
@@ -247,7 +260,7 @@ var fileErrorPromises = []promise{
 		c.Write(t, "locked/file", "x")
 		c.Run(t, "lock", c.Path("secret"), probe.Then, "lock", c.Path("locked"))
 		for _, p := range []string{c.Path("secret"), c.Path("locked/file")} {
-			_, err := c.Sandbox.ReadFile(t.Context(), p)
+			_, err := c.Sandbox.ReadFile(t.Context(), p, fumehood.ReadOptions{})
 			wantFileError(t, err, p, fumehood.ErrPermission)
 			err = c.Sandbox.WriteFile(t.Context(), p, []byte("y"), fumehood.WriteOptions{})
 			wantFileError(t, err, p, fumehood.ErrPermission)
@@ -296,7 +309,7 @@ var fileErrorPromises = []promise{
 	}},
 	{name: "a path that cannot be right is a configuration error", check: func(t *testing.T, c *Case) {
 		for _, p := range []string{"", "a\x00b"} {
-			_, err := c.Sandbox.ReadFile(t.Context(), p)
+			_, err := c.Sandbox.ReadFile(t.Context(), p, fumehood.ReadOptions{})
 			wantFileError(t, err, p, fumehood.ErrConfig)
 			wantFileError(t, c.Sandbox.WriteFile(t.Context(), p, nil, fumehood.WriteOptions{}), p, fumehood.ErrConfig)
 		}
@@ -322,7 +335,7 @@ func wantFileError(t *testing.T, err error, path string, classes ...error) {
 func neverOpened(t *testing.T, c *Case, p string, class error) {
 	t.Helper()
 	soon(t, "reading "+p, func() {
-		_, err := c.Sandbox.ReadFile(t.Context(), p)
+		_, err := c.Sandbox.ReadFile(t.Context(), p, fumehood.ReadOptions{})
 		wantFileError(t, err, p, class)
 	})
 	soon(t, "writing "+p, func() {

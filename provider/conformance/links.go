@@ -43,7 +43,7 @@ var linkPromises = []promise{
 	}},
 	{name: "a link leads nowhere but into the sandbox", check: func(t *testing.T, c *Case) {
 		for link, secret := range c.HostLinks(t) {
-			got, err := c.Sandbox.ReadFile(t.Context(), c.Path(link))
+			got, err := c.Sandbox.ReadFile(t.Context(), c.Path(link), fumehood.ReadOptions{})
 			if err == nil && strings.Contains(string(got), secret) {
 				t.Errorf("%s read the host's file", link)
 			} else if !errors.Is(err, fumehood.ErrNotFound) {
@@ -53,7 +53,7 @@ var linkPromises = []promise{
 	}},
 	{name: "a loop of links is an error", check: func(t *testing.T, c *Case) {
 		c.Run(t, "link", "b", c.Path("a"), probe.Then, "link", "a", c.Path("b"))
-		_, err := c.Sandbox.ReadFile(t.Context(), c.Path("a"))
+		_, err := c.Sandbox.ReadFile(t.Context(), c.Path("a"), fumehood.ReadOptions{})
 		wantOurs(t, err)
 		wantOurs(t, c.Sandbox.WriteFile(t.Context(), c.Path("a"), []byte("x"), fumehood.WriteOptions{}))
 	}},

@@ -3,6 +3,8 @@ package conformance
 import (
 	"bytes"
 	"encoding/hex"
+	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -104,6 +106,47 @@ var outputPromises = []promise{
 			t.Errorf("the last event says %+v", last)
 		}
 	}},
+	{name: "writers get all output as it comes", check: func(t *testing.T, c *Case) {
+		const lines = 1000
+		var out, errs strings.Builder
+		begun := make(chan error, 1)
+		cmd := c.Probe("print", "begun\n", probe.Then, "wait", c.Path("go"), probe.Then, "talk", strconv.Itoa(lines))
+		cmd.StdoutCap, cmd.Stderr = fumehood.KeepNone, &errs
+		cmd.Stdout = writerFunc(func(p []byte) (int, error) {
+			if out.Len() == 0 {
+				go func() { begun <- c.Sandbox.WriteFile(t.Context(), c.Path("go"), nil, fumehood.WriteOptions{}) }()
+			}
+			return out.Write(p)
+		})
+		res := c.Succeed(t, cmd)
+		if err := <-begun; err != nil {
+			t.Error(err)
+		}
+		want := [3]strings.Builder{}
+		want[fumehood.Stdout].WriteString("begun\n")
+		for i := range lines {
+			fmt.Fprintf(&want[fumehood.Stdout], "out %d\n", i)
+			fmt.Fprintf(&want[fumehood.Stderr], "err %d\n", i)
+		}
+		if got := out.String(); got != want[fumehood.Stdout].String() || res.Stdout.Total != int64(len(got)) || len(res.Stdout.Bytes) > 0 {
+			t.Errorf("%d bytes of standard output came, %.100q; of %d the result has %q", len(got), got, res.Stdout.Total, res.Stdout.Bytes)
+		}
+		if errs.String() != want[fumehood.Stderr].String() {
+			t.Errorf("%d bytes of standard error came, %.100q", errs.Len(), errs.String())
+		}
+		wantOutput(t, "stderr", res.Stderr, errs.String())
+	}},
+	{name: "a writer that fails ends the command", check: func(t *testing.T, c *Case) {
+		full := errors.New("the disk is full")
+		cmd := c.Probe("print", "x", probe.Then, "wait", c.Path("never"))
+		cmd.Stdout = writerFunc(func([]byte) (int, error) { return 0, full })
+		soon(t, "the end of the command", func() {
+			res, err := c.Sandbox.Exec(t.Context(), cmd)
+			if !errors.Is(err, fumehood.ErrConfig) || !errors.Is(err, full) || res != nil {
+				t.Errorf("got %+v, %v", res, err)
+			}
+		})
+	}},
 	{name: "events tell the two streams apart", check: func(t *testing.T, c *Case) {
 		const lines = 1000
 		var got [3]strings.Builder
@@ -171,3 +214,7 @@ var outputPromises = []promise{
 		}
 	}},
 }
+
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }

@@ -84,7 +84,7 @@ var processPromises = []promise{
 }
 
 // signalWhenReady sends sig once the program has printed something.
-func signalWhenReady(t *testing.T, p *fumehood.Process, sig int) {
+func signalWhenReady(t *testing.T, p fumehood.Process, sig int) {
 	t.Helper()
 	for ev, err := range p.Events() {
 		if err != nil {

@@ -34,7 +34,7 @@ var sandboxPromises = []promise{
 		if err := other.WriteFile(t.Context(), "mine", []byte("x"), fumehood.WriteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		_, err := c.Sandbox.ReadFile(t.Context(), "mine")
+		_, err := c.Sandbox.ReadFile(t.Context(), "mine", fumehood.ReadOptions{})
 		WantError(t, err, fumehood.ErrNotFound)
 	}},
 	{name: "closing twice is one close", check: func(t *testing.T, c *Case) {
@@ -67,7 +67,7 @@ var sandboxPromises = []promise{
 		for _, err := range sb.Stream(ctx, cmd) {
 			WantError(t, err, fumehood.ErrUnavailable)
 		}
-		_, err = sb.ReadFile(ctx, "x")
+		_, err = sb.ReadFile(ctx, "x", fumehood.ReadOptions{})
 		WantError(t, err, fumehood.ErrUnavailable)
 		WantError(t, sb.WriteFile(ctx, "x", nil, fumehood.WriteOptions{}), fumehood.ErrUnavailable)
 		_, err = sb.Stat(ctx, "x")
@@ -95,7 +95,7 @@ var sandboxPromises = []promise{
 }
 
 // running starts a command in sb that runs for long, and has printed "running".
-func (c *Case) running(t *testing.T, sb *fumehood.Sandbox) *fumehood.Process {
+func (c *Case) running(t *testing.T, sb fumehood.Sandbox) fumehood.Process {
 	t.Helper()
 	p, err := sb.Start(t.Context(), fumehood.Cmd{
 		Args: []string{c.Harness.Probe, "print", "running", probe.Then, "sleep", "10m"},
@@ -113,7 +113,7 @@ func (c *Case) running(t *testing.T, sb *fumehood.Sandbox) *fumehood.Process {
 }
 
 // endedWith waits for a command that has printed "running" and ended with its sandbox.
-func endedWith(t *testing.T, p *fumehood.Process) {
+func endedWith(t *testing.T, p fumehood.Process) {
 	t.Helper()
 	res, err := p.Wait(t.Context())
 	switch {

@@ -15,7 +15,7 @@ import (
 // big is how much the promises about large data move, in bytes.
 const big = 50 << 20
 
-// bigPattern is large data, which nobody may write to: making it anew for each promise takes long.
+// bigPattern is large data, which nobody may write to: making it again for each promise takes long.
 var bigPattern = sync.OnceValue(func() []byte { return probe.Pattern(0, big) })
 
 var stdinPromises = []promise{

@@ -45,7 +45,7 @@ var userPromises = []promise{
 				t.Errorf("%s: stat says %+v, %v", name, info, err)
 			}
 		}
-		if got, err := as.ReadFile(t.Context(), p); err != nil || string(got) != "x" {
+		if got, err := as.ReadFile(t.Context(), p, fumehood.ReadOptions{}); err != nil || string(got) != "x" {
 			t.Errorf("got %q, %v", got, err)
 		}
 	}},
@@ -55,7 +55,7 @@ var userPromises = []promise{
 		}
 		c.Write(t, "dir/file", "x")
 		as, dir, file := c.Sandbox.As(c.other()), c.Path("dir"), c.Path("dir/file")
-		_, err := as.ReadFile(t.Context(), c.Path("private"))
+		_, err := as.ReadFile(t.Context(), c.Path("private"), fumehood.ReadOptions{})
 		wantFileError(t, err, c.Path("private"), fumehood.ErrPermission)
 		for _, opts := range []fumehood.WriteOptions{{}, {Atomic: true}} {
 			for _, p := range []string{c.Path("dir/new"), file} {

@@ -1,17 +1,75 @@
 package conformance
 
 import (
+	"archive/tar"
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/provider/conformance/probe"
 )
 
 var walkPromises = []promise{
+	{name: "a directory is a file system of package io/fs", check: func(t *testing.T, c *Case) {
+		var archive bytes.Buffer
+		w := tar.NewWriter(&archive)
+		for _, h := range []tar.Header{
+			{Name: "tree/", Typeflag: tar.TypeDir, Mode: 0o755},
+			{Name: "tree/a/", Typeflag: tar.TypeDir, Mode: 0o755},
+			{Name: "tree/a/b/", Typeflag: tar.TypeDir, Mode: 0o755},
+			{Name: "tree/empty/", Typeflag: tar.TypeDir, Mode: 0o755},
+			{Name: "tree/link", Typeflag: tar.TypeSymlink, Linkname: "a/file"},
+			{Name: "tree/way", Typeflag: tar.TypeSymlink, Linkname: "a"},
+			{Name: "tree/a/b/deep"},
+			{Name: "tree/a/file"},
+			{Name: "tree/top"},
+		} {
+			content := ""
+			if h.Typeflag == 0 {
+				content, h.Typeflag, h.Mode = "content of "+h.Name, tar.TypeReg, 0o644
+				h.Size = int64(len(content))
+			}
+			if err := w.WriteHeader(&h); err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.WriteString(w, content) // it never fails
+		}
+		if err := errors.Join(w.Close(), c.Sandbox.Upload(t.Context(), c.Dir, &archive)); err != nil {
+			t.Fatal(err)
+		}
+		tree := c.Sandbox.FS(t.Context(), c.Path("tree"))
+		if err := fstest.TestFS(tree, "a/b/deep", "a/file", "top", "empty", "link", "way"); err != nil {
+			t.Error(err)
+		}
+		if got, err := fs.ReadFile(tree, "way/b/deep"); err != nil || string(got) != "content of tree/a/b/deep" {
+			t.Errorf("through a link: %q, %v", got, err)
+		}
+		if info, err := fs.Stat(tree, "way"); err != nil || !info.IsDir() || info.Name() != "way" {
+			t.Errorf("what a link points to: %+v, %v", info, err)
+		}
+		if info, err := fs.Stat(tree, "link"); err != nil || !info.Mode().IsRegular() || info.Size() != int64(len("content of tree/a/file")) {
+			t.Errorf("what a link points to: %+v, %v", info, err)
+		}
+		for name, want := range map[string]error{"missing": fs.ErrNotExist, "../x": fs.ErrInvalid, "/x": fs.ErrInvalid} {
+			var at *fs.PathError
+			if _, err := tree.Open(name); !errors.Is(err, want) || !errors.As(err, &at) || at.Path != name {
+				t.Errorf("%s: got %v", name, err)
+			}
+		}
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := fs.ReadFile(c.Sandbox.FS(over, c.Dir), "tree/top"); !errors.Is(err, context.Canceled) {
+			t.Errorf("after the end of the context: %v", err)
+		}
+	}},
 	{name: "a directory is listed by name, whatever is in it", check: func(t *testing.T, c *Case) {
 		odd := []string{" space", "-rf", ".hidden", "a\nb", "back\\slash", "é", "\xff\xfe", `"quoted"`, strings.Repeat("n", 240)}
 		for _, name := range odd {

@@ -38,7 +38,7 @@ print(socket.create_connection((sys.argv[1], 7777), 2).recv(7).decode())
 			break
 		}
 	}
-	for sb, reaches := range map[*fumehood.Sandbox]bool{one: true, other: false} {
+	for sb, reaches := range map[fumehood.Sandbox]bool{one: true, other: false} {
 		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", reach, address}})
 		if err != nil || (strings.TrimSpace(res.Stdout.Text()) == "reached") != reaches {
 			t.Errorf("%s: %v, %v", address, res, err)

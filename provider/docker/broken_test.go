@@ -13,19 +13,19 @@ import (
 func TestAServiceThatHasEndedSaysWhoseDoingThatWas(t *testing.T) {
 	t.Parallel()
 	const own = "services: {default: {image: fumehood-test/busybox, restart: 'RESTART', command: [sh, -c, 'touch /tmp/up; while :; do sleep 1; done']}}"
-	fromInside := func(_ *rawDaemon, sb *fumehood.Sandbox) {
+	fromInside := func(_ *rawDaemon, sb fumehood.Sandbox) {
 		_, _ = sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"kill", "-TERM", "1"}}) // it may be lost
 	}
 	for name, c := range map[string]struct {
-		end    func(d *rawDaemon, sb *fumehood.Sandbox)
+		end    func(d *rawDaemon, sb fumehood.Sandbox)
 		inside bool
 	}{
 		"from inside":              {fromInside, true},
 		"and the Engine starts it": {fromInside, true},
-		"by docker kill": {func(d *rawDaemon, sb *fumehood.Sandbox) {
+		"by docker kill": {func(d *rawDaemon, sb fumehood.Sandbox) {
 			d.ask("POST", "/containers/"+sb.ServiceInfo().Container+"/kill?signal=KILL", nil, nil)
 		}, false},
-		"by docker stop": {func(d *rawDaemon, sb *fumehood.Sandbox) {
+		"by docker stop": {func(d *rawDaemon, sb fumehood.Sandbox) {
 			d.ask("POST", "/containers/"+sb.ServiceInfo().Container+"/stop?t=1", nil, nil)
 		}, false},
 	} {

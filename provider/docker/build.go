@@ -12,21 +12,22 @@ import (
 	"github.com/fumehood/fumehood/internal/buildcontext"
 	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/provider"
 )
 
-var _ fumehood.ImageBuilder = (*Provider)(nil)
+var _ provider.ImageBuilder = (*Provider)(nil)
 
 // FindImage describes an image that the daemon has.
-func (p *Provider) FindImage(ctx context.Context, ref string) (fumehood.Image, bool, error) {
+func (p *Provider) FindImage(ctx context.Context, ref string) (provider.Image, bool, error) {
 	image, found, err := p.engine.Image(ctx, ref)
 	return describe(image), found, err
 }
 
 // PullImage describes an image, and pulls it first if the daemon has none of that name.
-func (p *Provider) PullImage(ctx context.Context, ref string) (fumehood.Image, error) {
+func (p *Provider) PullImage(ctx context.Context, ref string) (provider.Image, error) {
 	image, err := p.ensureImage(ctx, ref)
 	if err != nil {
-		return fumehood.Image{}, within(ctx, "find image "+ref, err)
+		return provider.Image{}, within(ctx, "find image "+ref, err)
 	}
 	return describe(image), nil
 }
@@ -43,7 +44,7 @@ type builtOf struct {
 // build, and all else by the Engine's own builder, for BuildKit knows images by their names only, and bounds neither
 // memory nor cores. Its steps run in containers that are isolated as Docker isolates them, not as sandboxes are: the
 // Engine takes no other wishes for them. The image has no owner's label: its containers would inherit that.
-func (p *Provider) BuildImage(ctx context.Context, b fumehood.ImageBuild) (string, error) {
+func (p *Provider) BuildImage(ctx context.Context, b provider.ImageBuild) (string, error) {
 	buildKit, err := p.buildsWithBuildKit(b)
 	if err != nil {
 		return "", err
@@ -110,7 +111,7 @@ func (p *Provider) mayName(ctx context.Context, tag, environment string) error {
 	return nil
 }
 
-func (p *Provider) buildsWithBuildKit(b fumehood.ImageBuild) (bool, error) {
+func (p *Provider) buildsWithBuildKit(b provider.ImageBuild) (bool, error) {
 	if b.Text == "" {
 		return false, nil
 	}
@@ -125,12 +126,12 @@ func (p *Provider) buildsWithBuildKit(b fumehood.ImageBuild) (bool, error) {
 }
 
 // Images lists the images that were built here.
-func (p *Provider) Images(ctx context.Context) ([]fumehood.Image, error) {
+func (p *Provider) Images(ctx context.Context) ([]provider.Image, error) {
 	found, used, err := p.engine.Images(ctx, owner.LabelCache+"="+owner.EnvImage)
 	if err != nil {
 		return nil, err
 	}
-	var images []fumehood.Image
+	var images []provider.Image
 	for _, i := range found {
 		if isBuilt(i.Labels) {
 			image := describe(i)
@@ -142,7 +143,7 @@ func (p *Provider) Images(ctx context.Context) ([]fumehood.Image, error) {
 }
 
 // RemoveImage takes the tags that it was built with from an image. Where it has others it stays.
-func (p *Provider) RemoveImage(ctx context.Context, image fumehood.Image) error {
+func (p *Provider) RemoveImage(ctx context.Context, image provider.Image) error {
 	now, found, err := p.engine.Image(ctx, image.ID)
 	switch {
 	case err != nil || !found:
@@ -163,11 +164,11 @@ func (p *Provider) RemoveImage(ctx context.Context, image fumehood.Image) error 
 	return nil
 }
 
-func describe(i engine.Image) fumehood.Image {
-	image := fumehood.Image{ID: i.ID, Tags: i.Tags, User: i.User, OnBuild: i.OnBuild, Created: i.Created, Size: i.Size}
+func describe(i engine.Image) provider.Image {
+	image := provider.Image{ID: i.ID, Tags: i.Tags, User: i.User, OnBuild: i.OnBuild, Created: i.Created, Size: i.Size}
 	if isBuilt(i.Labels) {
 		of := markOf(i.Labels)
-		image.Mark = fumehood.ImageMark{Environment: of.Environment, Inputs: of.Inputs, Base: of.Base}
+		image.Mark = provider.ImageMark{Environment: of.Environment, Inputs: of.Inputs, Base: of.Base}
 	}
 	return image
 }

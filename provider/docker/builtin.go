@@ -9,6 +9,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // Images that ship with the library are Dockerfiles in the folder builtin, without a context. They are built when
@@ -28,7 +29,7 @@ type BuiltinImage struct {
 	About string // what it is, in a sentence
 	// Image is the one that there is of that name, zero where there is none; UpToDate says that it is of the
 	// Dockerfile that this library has, and of the default image as it is.
-	Image    fumehood.Image
+	Image    provider.Image
 	UpToDate bool
 }
 

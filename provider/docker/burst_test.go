@@ -21,7 +21,7 @@ func TestABurstOfStartsLeavesCommandsQuick(t *testing.T) {
 	t.Parallel()
 	starts := tier.Pick(t, 6, 24, 100)
 	p := newProvider(t, docker.Options{})
-	running := make([]*fumehood.Sandbox, tier.Pick(t, 2, 4, 4))
+	running := make([]fumehood.Sandbox, tier.Pick(t, 2, 4, 4))
 	for i := range running {
 		running[i] = start(t, p, fumehood.Spec{Image: busybox})
 	}
@@ -47,7 +47,7 @@ func TestABurstOfStartsLeavesCommandsQuick(t *testing.T) {
 
 // commands runs a command in each sandbox in turn, so many rounds, or until over is closed, and returns the 99th of a
 // hundred times.
-func commands(t *testing.T, sandboxes []*fumehood.Sandbox, rounds int, over <-chan struct{}) time.Duration {
+func commands(t *testing.T, sandboxes []fumehood.Sandbox, rounds int, over <-chan struct{}) time.Duration {
 	t.Helper()
 	var all []time.Duration
 	for done := false; !done; {
@@ -73,7 +73,7 @@ func commands(t *testing.T, sandboxes []*fumehood.Sandbox, rounds int, over <-ch
 
 // burst asks for many sandboxes at once, and removes them when all are there.
 func burst(t *testing.T, p *docker.Provider, n int) {
-	sandboxes := make([]*fumehood.Sandbox, n)
+	sandboxes := make([]fumehood.Sandbox, n)
 	var all sync.WaitGroup
 	for i := range sandboxes {
 		all.Go(func() {

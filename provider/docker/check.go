@@ -6,11 +6,12 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/provider"
 )
 
 var (
-	_ fumehood.Checker  = (*sandbox)(nil)
-	_ fumehood.Measurer = (*Provider)(nil)
+	_ provider.Checker  = (*sandbox)(nil)
+	_ provider.Measurer = (*Provider)(nil)
 )
 
 // Check asks of each container whether it still is what the start has waited for: running and not unhealthy, or ended
@@ -42,10 +43,10 @@ func (sb *sandbox) Check(ctx context.Context) error {
 }
 
 // Machine is the daemon's.
-func (p *Provider) Machine(ctx context.Context) (fumehood.Machine, error) {
+func (p *Provider) Machine(ctx context.Context) (provider.Machine, error) {
 	info, err := p.engine.Info(ctx)
 	if err != nil {
-		return fumehood.Machine{}, err
+		return provider.Machine{}, err
 	}
-	return fumehood.Machine{CPUs: info.CPUs, Memory: info.Memory}, nil
+	return provider.Machine{CPUs: info.CPUs, Memory: info.Memory}, nil
 }

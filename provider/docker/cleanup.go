@@ -11,13 +11,14 @@ import (
 	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/sweep"
+	"github.com/fumehood/fumehood/provider"
 )
 
-var _ fumehood.Cleaner = (*Provider)(nil)
+var _ provider.Cleaner = (*Provider)(nil)
 
 // Cleanup removes what dead owners left in the daemon and in StateDir, old guests of other versions, and what
 // the options name. A cache that is in use stays, which is no error.
-func (p *Provider) Cleanup(ctx context.Context, opts fumehood.CleanupOptions) ([]fumehood.Leftover, error) {
+func (p *Provider) Cleanup(ctx context.Context, opts provider.CleanupOptions) ([]provider.Leftover, error) {
 	s := p.sweeper()
 	s.among = p.among
 	var err error
@@ -60,7 +61,7 @@ type marked struct {
 }
 
 // sweep looks for all that there is, plans, and carries the plan out.
-func (s *sweeper) sweep(ctx context.Context, opts fumehood.CleanupOptions) ([]fumehood.Leftover, error) {
+func (s *sweeper) sweep(ctx context.Context, opts provider.CleanupOptions) ([]provider.Leftover, error) {
 	found, facts, err := s.look(ctx)
 	if err != nil {
 		return nil, err
@@ -70,7 +71,7 @@ func (s *sweeper) sweep(ctx context.Context, opts fumehood.CleanupOptions) ([]fu
 	}
 	plan, err := sweep.Plan(marksOf(found), facts, opts)
 	for _, pattern := range opts.Foreign {
-		matches := func(l fumehood.Leftover) bool { is, _ := path.Match(pattern, l.Name); return l.Foreign && is }
+		matches := func(l provider.Leftover) bool { is, _ := path.Match(pattern, l.Name); return l.Foreign && is }
 		if err == nil && !slices.ContainsFunc(plan, matches) {
 			plan, err = nil, &fumehood.Error{
 				Op: "clean up", Class: fumehood.ErrConfig, Err: fmt.Errorf("no foreign object %s", pattern),
@@ -214,9 +215,9 @@ func removal(e *engine.Client, found []marked) sweep.Removal {
 
 // removeAll removes objects, which are in the order of removal.
 func removeAll(ctx context.Context, e *engine.Client, objects []engine.Object) error {
-	plan, found := make([]fumehood.Leftover, len(objects)), make([]marked, len(objects))
+	plan, found := make([]provider.Leftover, len(objects)), make([]marked, len(objects))
 	for i, o := range objects {
-		plan[i] = fumehood.Leftover{Kind: string(o.Kind), Name: o.Name, Remove: true}
+		plan[i] = provider.Leftover{Kind: string(o.Kind), Name: o.Name, Remove: true}
 		found[i] = marked{object: &objects[i]}
 	}
 	return removal(e, found).Carry(ctx, plan)

@@ -11,6 +11,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/docker"
 )
@@ -34,7 +35,7 @@ func TestTheLeaseOfAnOwnerFromElsewhereIsKeptWhateverTheClockSays(t *testing.T) 
 	start(t, far, fumehood.Spec{Image: busybox, Name: "lease-over"})
 	kept := start(t, p, fumehood.Spec{Image: busybox, Name: "lease-kept", Keep: true, TTL: time.Hour})
 	defer func() {
-		if _, err := p.Cleanup(ctx, fumehood.CleanupOptions{Names: []string{kept.Info().Name}}); err != nil {
+		if _, err := p.Cleanup(ctx, provider.CleanupOptions{Names: []string{kept.Info().Name}}); err != nil {
 			t.Error(err)
 		}
 	}()
@@ -45,7 +46,7 @@ func TestTheLeaseOfAnOwnerFromElsewhereIsKeptWhateverTheClockSays(t *testing.T) 
 		over int // what is there of the one whose lease is over
 	}{{"back", -years, 1}, {"ahead", years, 0}} {
 		p.SetClock(func() time.Time { return time.Now().Add(c.jump) })
-		plan, err := p.Cleanup(ctx, fumehood.CleanupOptions{DryRun: true})
+		plan, err := p.Cleanup(ctx, provider.CleanupOptions{DryRun: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -61,7 +62,7 @@ func TestTheLeaseOfAnOwnerFromElsewhereIsKeptWhateverTheClockSays(t *testing.T) 
 			}
 		}
 	}
-	if _, err := p.Cleanup(ctx, fumehood.CleanupOptions{}); err != nil {
+	if _, err := p.Cleanup(ctx, provider.CleanupOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]int{"lease-over": 0, "lease-holds": 1, "lease-kept": 1} {
@@ -95,7 +96,7 @@ func TestTheNextOwnersFirstSandboxSweepsAfterTheDead(t *testing.T) {
 		t.Errorf("of a living owner's there is %v", left)
 	}
 	held()
-	if _, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{}); err != nil {
+	if _, err := p.Cleanup(t.Context(), provider.CleanupOptions{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -220,7 +221,7 @@ func TestAnonymousVolumesGoWithTheirContainer(t *testing.T) {
 	}
 	p := newProvider(t, docker.Options{})
 	p.OnlySandboxes(name)
-	if _, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{}); err != nil {
+	if _, err := p.Cleanup(t.Context(), provider.CleanupOptions{}); err != nil {
 		t.Error(err)
 	}
 	if left := objectsOf(t, name); len(left) != 0 || there() {

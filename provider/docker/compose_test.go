@@ -228,7 +228,7 @@ services:
   setup: {image: fumehood-test/python, command: [sh, -c, "echo done > /data/made"], volumes: ["data:/data"]}
 volumes: {data: {}}
 `)})
-	if got, err := sb.ReadFile(t.Context(), "/data/made"); err != nil || string(got) != "done\n" {
+	if got, err := sb.ReadFile(t.Context(), "/data/made", fumehood.ReadOptions{}); err != nil || string(got) != "done\n" {
 		t.Errorf("got %q, %v", got, err)
 	}
 }
@@ -280,7 +280,7 @@ networks: {%[2]s: }
 	name := "shares-" + strings.ToLower(rand.Text()[:8])
 	one := start(t, p, fumehood.Spec{Name: name + "_two", Compose: yaml("data", "net")})
 	other := start(t, p, fumehood.Spec{Name: name, Compose: yaml("two_data", "two_net")})
-	run := func(sb *fumehood.Sandbox, script string) string {
+	run := func(sb fumehood.Sandbox, script string) string {
 		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script}})
 		if err != nil {
 			t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/conformance/probe"
 	"github.com/fumehood/fumehood/provider/docker"
@@ -128,7 +129,7 @@ func (c column) run(t *testing.T, program []byte) {
 		}
 		p := newProvider(t, c.opts)
 		probe := c.spec.Dir + "/probe"
-		begin := func(t *testing.T, keep bool) *fumehood.Sandbox {
+		begin := func(t *testing.T, keep bool) fumehood.Sandbox {
 			spec := c.spec
 			spec.Keep = keep || c.opened
 			if spec.Image == static && spec.User != "" {
@@ -142,7 +143,7 @@ func (c column) run(t *testing.T, program []byte) {
 				sb = again(t, p, sb)
 			}
 			if c.as != "" {
-				sb.Service = sb.As(c.as)
+				sb = usedAs{sb.As(c.as), whole{sb}}
 			}
 			if err := sb.WriteFile(t.Context(), probe, program, fumehood.WriteOptions{Mode: 0o755}); err != nil {
 				t.Fatal(err)
@@ -151,8 +152,8 @@ func (c column) run(t *testing.T, program []byte) {
 		}
 		conformance.Run(t, conformance.Harness{
 			Column: c.name, Probe: probe, Users: c.users, Weaker: c.weaker, Groups: groups,
-			Start:     func(t *testing.T) *fumehood.Sandbox { return begin(t, false) },
-			StartKept: func(t *testing.T) *fumehood.Sandbox { return begin(t, true) },
+			Start:     func(t *testing.T) fumehood.Sandbox { return begin(t, false) },
+			StartKept: func(t *testing.T) fumehood.Sandbox { return begin(t, true) },
 		})
 	})
 }
@@ -166,11 +167,19 @@ func home(t *testing.T, path string) fumehood.Mount {
 	return fumehood.Mount{Host: dir, Container: path, Writable: true}
 }
 
+// usedAs is a sandbox whose default service is used by another user.
+type usedAs struct {
+	fumehood.Service
+	whole // whose methods of a service are deeper, and hidden
+}
+
+type whole struct{ fumehood.Sandbox }
+
 // opened is the way of a process that has not started the sandbox.
 const opened = "guest of another process"
 
 // again leaves a kept sandbox and opens it.
-func again(t *testing.T, p *docker.Provider, sb *fumehood.Sandbox) *fumehood.Sandbox {
+func again(t *testing.T, p *docker.Provider, sb fumehood.Sandbox) fumehood.Sandbox {
 	t.Helper()
 	if err := sb.Close(t.Context()); err != nil {
 		t.Fatal(err)
@@ -193,8 +202,8 @@ func stopsAll(t *testing.T, c *conformance.Case) {
 func removedAfter(t *testing.T, p *docker.Provider, name string) {
 	ctx := context.WithoutCancel(t.Context())
 	t.Cleanup(func() {
-		found, err := p.Cleanup(ctx, fumehood.CleanupOptions{Names: []string{name}})
-		if err != nil || !slices.ContainsFunc(found, func(l fumehood.Leftover) bool { return l.Sandbox == name && l.Removed }) {
+		found, err := p.Cleanup(ctx, provider.CleanupOptions{Names: []string{name}})
+		if err != nil || !slices.ContainsFunc(found, func(l provider.Leftover) bool { return l.Sandbox == name && l.Removed }) {
 			t.Errorf("the kept sandbox is not there to be removed: %+v, %v", found, err)
 		}
 	})
@@ -300,7 +309,7 @@ var engineWeaker = map[string]conformance.Weaker{
 				t.Fatal(err)
 			}
 			as := c.Sandbox.As(fmt.Sprintf("%d:%d", c.Harness.Users.UID, c.Harness.Users.GID))
-			if got, err := as.ReadFile(t.Context(), c.Path("private")); err != nil || string(got) != "x" {
+			if got, err := as.ReadFile(t.Context(), c.Path("private"), fumehood.ReadOptions{}); err != nil || string(got) != "x" {
 				t.Errorf("got %q, %v", got, err)
 			}
 		},
@@ -313,7 +322,7 @@ var engineWeaker = map[string]conformance.Weaker{
 			_, err := as.Exec(t.Context(), c.Probe("id"))
 			conformance.WantError(t, err, fumehood.ErrUserNotFound)
 			conformance.WantError(t, as.WriteFile(t.Context(), c.Path("file"), nil, fumehood.WriteOptions{}), fumehood.ErrUserNotFound)
-			if _, err := as.ReadFile(t.Context(), c.Path("here")); err != nil {
+			if _, err := as.ReadFile(t.Context(), c.Path("here"), fumehood.ReadOptions{}); err != nil {
 				t.Error(err)
 			}
 		},
@@ -352,7 +361,7 @@ var engineWeaker = map[string]conformance.Weaker{
 				t.Errorf("got %q", got)
 			}
 			if info, err := c.Sandbox.Stat(t.Context(), "/etc/shadow"); err == nil && info.Size > 0 {
-				if _, err := c.Sandbox.ReadFile(t.Context(), "/etc/shadow"); err != nil {
+				if _, err := c.Sandbox.ReadFile(t.Context(), "/etc/shadow", fumehood.ReadOptions{}); err != nil {
 					t.Errorf("/etc/shadow: %v", err)
 				}
 			}
@@ -362,7 +371,7 @@ var engineWeaker = map[string]conformance.Weaker{
 		Reason: "the Engine does not see what is mounted while a container runs, as /dev, /proc and /sys; ErrUnsupported",
 		Check: func(t *testing.T, c *conformance.Case) {
 			for _, p := range []string{"/dev/null", "/proc/1/environ", "/sys/kernel"} {
-				_, err := c.Sandbox.ReadFile(t.Context(), p)
+				_, err := c.Sandbox.ReadFile(t.Context(), p, fumehood.ReadOptions{})
 				conformance.WantError(t, err, fumehood.ErrUnsupported)
 				conformance.WantError(t, c.Sandbox.WriteFile(t.Context(), p, nil, fumehood.WriteOptions{}), fumehood.ErrUnsupported)
 			}

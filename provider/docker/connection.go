@@ -11,7 +11,7 @@ import (
 )
 
 // Connection is command lines for a shell and an editor, and the ports as they are published now.
-func (s *service) Connection(ctx context.Context) (fumehood.Connection, error) {
+func (s *service) Connection(ctx context.Context, user string) (fumehood.Connection, error) {
 	state, err := s.sb.p.engine.Inspect(ctx, s.id)
 	if err != nil {
 		return fumehood.Connection{}, err
@@ -21,8 +21,8 @@ func (s *service) Connection(ctx context.Context) (fumehood.Connection, error) {
 	}
 	name := s.info.Container
 	shell := []string{cmp.Or(s.sb.spec.Binary, "docker"), "exec", "-it"}
-	if s.info.User != "" {
-		shell = append(shell, "--user", s.info.User)
+	if user = cmp.Or(user, s.info.User); user != "" {
+		shell = append(shell, "--user", user)
 	}
 	conn := fumehood.Connection{
 		Container: name, Shell: append(shell, name, s.shell(ctx), "-l"),
@@ -47,7 +47,8 @@ func (s *service) shell(ctx context.Context) string {
 
 // publishedPorts finds for each port that was asked for the one of the host that it got. Those that the Engine was to
 // choose for one port of the container may be the same.
-func publishedPorts(asked, got []fumehood.Port) (ports []fumehood.Port, err error) {
+func publishedPorts(asked, got []fumehood.Port) ([]fumehood.Port, error) {
+	ports := []fumehood.Port{} // in JSON a list as well
 	same := func(p, g fumehood.Port) bool {
 		return g.Container == p.Container && g.Protocol == cmp.Or(p.Protocol, fumehood.ProtocolTCP)
 	}

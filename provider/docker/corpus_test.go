@@ -20,7 +20,7 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-var updateComposeDocs = flag.Bool("update-compose-docs", false, "write the tables of docs/compose.md anew")
+var updateComposeDocs = flag.Bool("update-compose-docs", false, "write the tables of docs/compose.md again")
 
 // composeCase is what a file of testdata/compose says of itself under x-test.
 type composeCase struct {
@@ -130,7 +130,7 @@ func TestComposeFiles(t *testing.T) {
 	}
 }
 
-func (c *composeCase) check(t *testing.T, sb *fumehood.Sandbox) {
+func (c *composeCase) check(t *testing.T, sb fumehood.Sandbox) {
 	t.Helper()
 	var names []string
 	for _, s := range sb.Info().Services {
@@ -146,7 +146,7 @@ func (c *composeCase) check(t *testing.T, sb *fumehood.Sandbox) {
 		}
 	}
 	for _, r := range c.Run {
-		svc := sb.Service
+		var svc fumehood.Service = sb
 		if r.Service != "" {
 			var err error
 			if svc, err = sb.Lookup(r.Service); err != nil {
@@ -169,7 +169,7 @@ func (c *composeCase) check(t *testing.T, sb *fumehood.Sandbox) {
 }
 
 // checkPort fetches a page from a published port.
-func checkPort(t *testing.T, sb *fumehood.Sandbox, service string, port int) {
+func checkPort(t *testing.T, sb fumehood.Sandbox, service string, port int) {
 	t.Helper()
 	svc, err := sb.Lookup(service)
 	if err != nil {

@@ -137,12 +137,12 @@ func (sb *sandbox) prepare(ctx context.Context) (arch string, err error) {
 	if sb.loaded, err = compose.Load(ctx, sb.spec.Name, *sb.spec.Compose); err != nil {
 		var failed *compose.LoadError
 		if errors.As(err, &failed) {
-			sb.spec.Recorder().Hide(failed.Variables)
+			sb.rec.Hide(failed.Variables)
 		}
 		return "", err
 	}
 	for _, env := range sb.loaded.Variables() {
-		sb.spec.Recorder().Hide(env)
+		sb.rec.Hide(env)
 	}
 	if sb.loaded.AsksForRuntime() {
 		if _, err := sb.p.runtimes(ctx); err != nil { // what it asks for must not isolate less than the default

@@ -52,7 +52,7 @@ func offline(t *testing.T) *fumehood.Compose {
 }
 
 // long starts a command that would take long.
-func long(t *testing.T, sb *fumehood.Sandbox) *fumehood.Process {
+func long(t *testing.T, sb fumehood.Sandbox) fumehood.Process {
 	t.Helper()
 	p, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"sleep", "1000"}})
 	if err != nil {
@@ -61,7 +61,7 @@ func long(t *testing.T, sb *fumehood.Sandbox) *fumehood.Process {
 	return p
 }
 
-func works(t *testing.T, what string, sb *fumehood.Sandbox) {
+func works(t *testing.T, what string, sb fumehood.Sandbox) {
 	t.Helper()
 	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "echo yes; exit 3"}, Timeout: time.Minute})
 	if err != nil || res.Outcome != fumehood.Exited || res.ExitCode != 3 || res.Stdout.Text() != "yes\n" {
@@ -70,7 +70,7 @@ func works(t *testing.T, what string, sb *fumehood.Sandbox) {
 }
 
 // lostOf waits for a command whose connection is gone.
-func lostOf(t *testing.T, what string, p *fumehood.Process) {
+func lostOf(t *testing.T, what string, p fumehood.Process) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

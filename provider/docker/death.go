@@ -42,7 +42,7 @@ func (s *service) death(ctx context.Context) error {
 	case s.deaths.report != nil && s.deaths.began == state.Began:
 		return s.deaths.report
 	}
-	s.deaths.began, s.deaths.report = state.Began, s.obituary(ctx, state)
+	s.deaths.began, s.deaths.report = state.Began, s.exitReport(ctx, state)
 	return s.deaths.report
 }
 
@@ -53,8 +53,8 @@ func (s *service) diedOfMemory() bool {
 	return s.deaths.oom
 }
 
-// obituary makes the report of a container that has ended.
-func (s *service) obituary(ctx context.Context, state engine.State) error {
+// exitReport makes the report of a container that has ended.
+func (s *service) exitReport(ctx context.Context, state engine.State) error {
 	if state.ExitCode == 128+9 && !state.OOMKilled {
 		struck := func(c engine.ContainerState) bool { return c.OOMs > c.Before }
 		state.OOMKilled = struck(s.sb.p.watch.Await(ctx, s.id, guests.OOMWithin, struck))

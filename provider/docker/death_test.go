@@ -100,7 +100,7 @@ func TestACommandThatDiesWithItsContainerIsLostWhereTheDaemonLagsBehind(t *testi
 	socket := dockertest.Between(t, e, late.handle)
 	p := newProvider(t, docker.Options{Host: "unix://" + socket, Transport: docker.TransportEngine, NoReaper: true})
 	sb := start(t, p, fumehood.Spec{Image: busybox})
-	run := func(script string) *fumehood.Process {
+	run := func(script string) fumehood.Process {
 		p, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script}})
 		if err != nil {
 			t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // describing are the labels that say what a sandbox is for. All that are known are set, as Provider.labels has it; of the user's
@@ -42,7 +43,7 @@ func described(labels map[string]string) fumehood.Info {
 
 // recordNetwork takes down which network the sandbox was given, and which of its ports are to be reached.
 func (sb *sandbox) recordNetwork() {
-	n := fumehood.Networking{Network: sb.spec.Network.Mode, Egress: fumehood.NetworkNone, Ports: map[string][]fumehood.Port{}}
+	n := provider.Networking{Network: sb.spec.Network.Mode, Egress: fumehood.NetworkNone, Ports: map[string][]fumehood.Port{}}
 	switch {
 	case sb.loaded != nil && sb.loaded.Internal():
 		n.Network = "internal"
@@ -61,5 +62,5 @@ func (sb *sandbox) recordNetwork() {
 	for _, s := range sb.services {
 		n.Ports[s.Name] = slices.Concat(s.Ports, s.Service.Forward)
 	}
-	sb.spec.Recorder().Network(n)
+	sb.rec.Network(n)
 }

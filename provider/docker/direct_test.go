@@ -20,18 +20,18 @@ func TestADirectServiceHasNoHelpFromTheSandbox(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := sb.ReadFile(t.Context(), "/proc/version"); err != nil {
+	if _, err := sb.ReadFile(t.Context(), "/proc/version", fumehood.ReadOptions{}); err != nil {
 		t.Error(err)
 	}
-	for name, direct := range map[string]*fumehood.Service{"the service": sb.ViaEngine(), "as another user": sb.As("nobody").ViaEngine(), "another user of it": sb.ViaEngine().As("nobody")} {
+	for name, direct := range map[string]fumehood.Service{"the service": sb.ViaEngine(), "as another user": sb.As("nobody").ViaEngine(), "another user of it": sb.ViaEngine().As("nobody")} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := direct.ReadFile(t.Context(), "/proc/version"); !errors.Is(err, fumehood.ErrUnsupported) {
+			if _, err := direct.ReadFile(t.Context(), "/proc/version", fumehood.ReadOptions{}); !errors.Is(err, fumehood.ErrUnsupported) {
 				t.Errorf("got %v", err)
 			}
 			if err := direct.WriteFile(t.Context(), "/tmp/direct", []byte("x"), fumehood.WriteOptions{}); err != nil {
 				t.Error(err)
 			}
-			if got, err := sb.ReadFile(t.Context(), "/tmp/direct"); err != nil || string(got) != "x" {
+			if got, err := sb.ReadFile(t.Context(), "/tmp/direct", fumehood.ReadOptions{}); err != nil || string(got) != "x" {
 				t.Errorf("got %q, %v", got, err)
 			}
 			res, err := direct.Exec(t.Context(), fumehood.Cmd{Args: []string{"sleep", "30"}, Timeout: time.Second})
@@ -47,11 +47,11 @@ func TestAFileThatTheKernelMakesUpCannotAlwaysBeRead(t *testing.T) {
 	t.Parallel()
 	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: busybox})
 	for _, file := range []string{"/proc/self/mem", "/proc/self/task/1/mem"} {
-		if _, err := sb.ReadFile(t.Context(), file); !errors.Is(err, fumehood.ErrNotRegular) {
+		if _, err := sb.ReadFile(t.Context(), file, fumehood.ReadOptions{}); !errors.Is(err, fumehood.ErrNotRegular) {
 			t.Errorf("%s: %v, %v", file, err, fumehood.ClassOf(err))
 		}
 	}
-	if b, err := sb.ReadFile(t.Context(), "/proc/self/status"); err != nil || len(b) == 0 {
+	if b, err := sb.ReadFile(t.Context(), "/proc/self/status", fumehood.ReadOptions{}); err != nil || len(b) == 0 {
 		t.Errorf("%q, %v", b, err)
 	}
 }
@@ -80,13 +80,13 @@ func TestADirectServiceDoesNotWaitAtPipesInPlaceOfUsers(t *testing.T) {
 			if err := sb.WriteFile(ctx, "/tmp/file", []byte("x"), fumehood.WriteOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			if got, err := direct.ReadFile(ctx, "/tmp/file"); err != nil || string(got) != "x" {
+			if got, err := direct.ReadFile(ctx, "/tmp/file", fumehood.ReadOptions{}); err != nil || string(got) != "x" {
 				t.Errorf("before: got %q, %v", got, err)
 			}
 			if res, err := sb.Exec(ctx, fumehood.Cmd{Args: []string{"sh", "-ec", script}}); err != nil || res.ExitCode != 0 {
 				t.Fatalf("got %+v, %v", res, err)
 			}
-			_, err = direct.ReadFile(ctx, "/tmp/file")
+			_, err = direct.ReadFile(ctx, "/tmp/file", fumehood.ReadOptions{})
 			if !errors.Is(err, fumehood.ErrNotRegular) || !strings.Contains(err.Error(), "would wait for ever") {
 				t.Errorf("a file: got %v", err)
 			}
@@ -96,7 +96,7 @@ func TestADirectServiceDoesNotWaitAtPipesInPlaceOfUsers(t *testing.T) {
 					_ = r.Close()
 				}
 			}
-			if got, err := sb.ReadFile(ctx, "/tmp/file"); err != nil || string(got) != "x" {
+			if got, err := sb.ReadFile(ctx, "/tmp/file", fumehood.ReadOptions{}); err != nil || string(got) != "x" {
 				t.Errorf("by the guest: got %q, %v", got, err)
 			}
 			if err := sb.Close(ctx); err != nil {
@@ -110,7 +110,7 @@ func TestADirectServiceDoesNotWaitAtPipesInPlaceOfUsers(t *testing.T) {
 func TestACommandsThreadsAreWokenAsWithoutAGuest(t *testing.T) {
 	t.Parallel()
 	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: busybox})
-	slack := func(s *fumehood.Service, cmd fumehood.Cmd) string {
+	slack := func(s fumehood.Service, cmd fumehood.Cmd) string {
 		cmd.Args = []string{"cat", "/proc/self/timerslack_ns"}
 		res, err := s.Exec(t.Context(), cmd)
 		if err != nil || !res.Success() {
@@ -123,7 +123,7 @@ func TestACommandsThreadsAreWokenAsWithoutAGuest(t *testing.T) {
 		"a command": {}, "one with limits": {Rlimits: fumehood.Rlimits{OpenFiles: 100}}, "one at a terminal": {TTY: true},
 	} {
 		for range 3 { // by a new worker, and by one that is kept
-			if got := slack(sb.Service, cmd); got != want {
+			if got := slack(sb, cmd); got != want {
 				t.Errorf("%s: woken within %s ns, without a guest %s", name, got, want)
 			}
 		}

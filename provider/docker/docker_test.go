@@ -39,7 +39,7 @@ func engineOf(t testing.TB) *engine.Client {
 	return c.Engine
 }
 
-func start(t *testing.T, p *docker.Provider, spec fumehood.Spec) *fumehood.Sandbox {
+func start(t *testing.T, p *docker.Provider, spec fumehood.Spec) fumehood.Sandbox {
 	t.Helper()
 	tier.NeedDocker(t) // a promise of a column comes here first
 	sb, err := p.Start(t.Context(), spec)

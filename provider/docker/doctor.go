@@ -15,6 +15,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // Status is the verdict of one check.
@@ -194,7 +195,7 @@ func (p *Provider) diskCheck(ctx context.Context, dir string) Check {
 }
 
 func (p *Provider) leftoverCheck(ctx context.Context) Check {
-	plan, err := p.Cleanup(ctx, fumehood.CleanupOptions{DryRun: true})
+	plan, err := p.Cleanup(ctx, provider.CleanupOptions{DryRun: true})
 	if err != nil {
 		return failed("leftovers", err)
 	}
@@ -274,7 +275,7 @@ const selfTestWithin = 30 * time.Second
 
 // commandsCheck runs commands in each way that commands are run: one after the other, followed, with an input, and as
 // another user.
-func commandsCheck(ctx context.Context, sb *fumehood.Sandbox) Check {
+func commandsCheck(ctx context.Context, sb fumehood.Sandbox) Check {
 	const name = "commands"
 	runtime := cmp.Or(sb.ServiceInfo().Runtime, "the default runtime")
 	for _, c := range []struct {
@@ -304,7 +305,7 @@ func commandsCheck(ctx context.Context, sb *fumehood.Sandbox) Check {
 }
 
 // runOnce runs a command, and follows its output where live is set.
-func runOnce(ctx context.Context, sb *fumehood.Sandbox, cmd fumehood.Cmd, live bool) (*fumehood.Result, error) {
+func runOnce(ctx context.Context, sb fumehood.Sandbox, cmd fumehood.Cmd, live bool) (*fumehood.Result, error) {
 	if !live {
 		return sb.Exec(ctx, cmd)
 	}
@@ -388,7 +389,7 @@ var limitProbes = []limitProbe{
 // probeWithin bounds a command of the self-test.
 const probeWithin = 30 * time.Second
 
-func (l limitProbe) check(ctx context.Context, sb *fumehood.Sandbox) Check {
+func (l limitProbe) check(ctx context.Context, sb fumehood.Sandbox) Check {
 	res, err := sb.Exec(ctx, fumehood.Cmd{Args: append([]string{compose.GuestProgram, "selftest"}, l.args...), Timeout: probeWithin})
 	switch {
 	case err != nil:

@@ -130,7 +130,7 @@ func sample(t *testing.T, p *docker.Provider, i int) (err error) {
 	case res.Outcome != fumehood.Exited || res.ExitCode != i%7 || res.Stdout.Text() != string(content):
 		t.Errorf("sample %d: %s, code %d, %q", i, res.Outcome, res.ExitCode, res.Stdout.Text())
 	}
-	got, err := sb.ReadFile(ctx, "/tmp/f")
+	got, err := sb.ReadFile(ctx, "/tmp/f", fumehood.ReadOptions{})
 	if err == nil && string(got) != string(content) {
 		t.Errorf("sample %d: read %q", i, got)
 	}
@@ -228,7 +228,7 @@ func ownMain(t *testing.T) string {
 }
 
 // linesOf reads the file from outside, for the sandbox's guest may be lost.
-func linesOf(t *testing.T, sb *fumehood.Sandbox) string {
+func linesOf(t *testing.T, sb fumehood.Sandbox) string {
 	t.Helper()
 	files := engineOf(t).Files(sb.Info().Services[0].Container, nil)
 	r, _, err := files.Open(context.WithoutCancel(t.Context()), "/tmp/lines", 0, -1)

@@ -52,7 +52,7 @@ func (g *flights) join(ctx context.Context, key string, f func(context.Context) 
 		if fl.wait--; fl.wait == 0 {
 			fl.cancel()
 			if g.all[key] == fl {
-				delete(g.all, key) // who comes now starts anew rather than join a call that was given up
+				delete(g.all, key) // who comes now starts a call of its own rather than join a call that was given up
 			}
 		}
 	}

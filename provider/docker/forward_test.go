@@ -118,7 +118,7 @@ services:
 	if got := askUDP(t, conn, []byte("nobody"), 500*time.Millisecond); len(got) != 0 {
 		t.Errorf("nobody says %q", got)
 	}
-	serve := func(args ...string) *fumehood.Process {
+	serve := func(args ...string) fumehood.Process {
 		p, err := sb.Start(t.Context(), fumehood.Cmd{Args: slices.Concat([]string{"python3", "-c", udpEcho}, args)})
 		if err != nil {
 			t.Fatal(err)
@@ -173,7 +173,7 @@ func TestPortsOfASandboxWithoutANetworkAreForwardedOnRequest(t *testing.T) {
 	if _, err := kept.Start(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", tcpEcho}, Detach: true}); err != nil {
 		t.Fatal(err)
 	}
-	for name, sb := range map[string]*fumehood.Sandbox{"its own process": kept, "another one": open(t, kept.Info().Name, docker.Options{})} {
+	for name, sb := range map[string]fumehood.Sandbox{"its own process": kept, "another one": open(t, kept.Info().Name, docker.Options{})} {
 		got, err := sb.Forward(t.Context(), fumehood.Port{Container: 8000})
 		if err != nil || got.Address != "127.0.0.1" || got.Host == 0 || got.Container != 8000 || got.Protocol != fumehood.ProtocolTCP {
 			t.Fatalf("%s: %+v, %v", name, got, err)

@@ -58,7 +58,7 @@ func TestWhoHindersAGuestHasBrokenTheSandbox(t *testing.T) {
 					t.Fatal("it was not hindered")
 				}
 				if c.file {
-					_, err := sb.As(c.user).ReadFile(t.Context(), "/etc/passwd")
+					_, err := sb.As(c.user).ReadFile(t.Context(), "/etc/passwd", fumehood.ReadOptions{})
 					t.Log(err)
 					if !errors.Is(err, fumehood.ErrBroken) {
 						t.Errorf("a file: %v", err)

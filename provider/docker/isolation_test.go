@@ -50,7 +50,7 @@ with concurrent.futures.ThreadPoolExecutor(32) as pool:
 `
 
 // reached runs reach in a service. A name server that does not answer within 3 s counts as not reached, as an address does.
-func reached(t *testing.T, sb *fumehood.Sandbox, service string, targets []string) map[string]bool {
+func reached(t *testing.T, sb fumehood.Sandbox, service string, targets []string) map[string]bool {
 	t.Helper()
 	svc, err := sb.Lookup(service)
 	if err != nil {
@@ -70,7 +70,7 @@ func reached(t *testing.T, sb *fumehood.Sandbox, service string, targets []strin
 // unreachable reports whether one of three further tries does not reach the target. While a network is created, Engine
 // 20.10 does not isolate bridges from each other, as SECURITY.md says; other tests create networks all the time. Later
 // Engines get no further try.
-func unreachable(t *testing.T, sb *fumehood.Sandbox, service, target string) bool {
+func unreachable(t *testing.T, sb fumehood.Sandbox, service, target string) bool {
 	t.Helper()
 	server, err := engineOf(t).Connect(t.Context())
 	if err != nil {

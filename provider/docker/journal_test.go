@@ -3,12 +3,14 @@ package docker_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/journal"
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
@@ -76,6 +78,9 @@ services:
 	_, err := newProvider(t, docker.Options{}).Start(t.Context(), spec)
 	if err == nil || !strings.Contains(err.Error(), "the password is from-the-file") {
 		t.Fatalf("got %v", err)
+	}
+	if err := provider.Redact(err, &spec); strings.Contains(err.Error(), "from-the-file") || !strings.Contains(err.Error(), "the password is [redacted PASSWORD]") || !errors.Is(err, fumehood.ErrConfig) && !errors.Is(err, fumehood.ErrUnavailable) {
+		t.Errorf("what a result keeps is %v", err)
 	}
 	kinds, _ := journalOf(t, out.Bytes())
 	if last := kinds[len(kinds)-2:]; !slices.Equal(last, []string{"phase start", "phase close"}) || strings.Contains(out.String(), "from-the-file") || !strings.Contains(out.String(), "the password is [redacted PASSWORD]") {

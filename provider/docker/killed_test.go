@@ -21,6 +21,7 @@ import (
 	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/docker"
 )
@@ -40,8 +41,8 @@ type phase struct {
 	do func(ctx context.Context, p *docker.Provider, arg string, now func()) error
 }
 
-// anew starts one more sandbox.
-func anew(spec fumehood.Spec) func(context.Context, *docker.Provider, string, func()) error {
+// another starts one more sandbox.
+func another(spec fumehood.Spec) func(context.Context, *docker.Provider, string, func()) error {
 	return func(ctx context.Context, p *docker.Provider, _ string, _ func()) error {
 		_, err := p.Start(ctx, spec)
 		return err
@@ -105,7 +106,7 @@ func removed(ctx context.Context, p *docker.Provider, _ string, _ func()) error 
 
 var phases = []phase{
 	{name: "pull", request: `POST /images/create`, do: func(ctx context.Context, p *docker.Provider, arg string, _ func()) error {
-		return anew(fumehood.Spec{Image: arg})(ctx, p, "", nil)
+		return another(fumehood.Spec{Image: arg})(ctx, p, "", nil)
 	}},
 	{name: "build", quick: true, request: `POST /build`, do: projected},
 	{name: "guest's image", request: `POST /images/create`, goesOn: true, do: otherGuest},
@@ -113,9 +114,9 @@ var phases = []phase{
 	{name: "end of the guest's delivery", request: `DELETE /images/.*`, goesOn: false, do: otherGuest},
 	{name: "network", request: `POST /networks/create`, goesOn: true, do: projected},
 	{name: "volume", request: `POST /volumes/create`, goesOn: true, do: projected},
-	{name: "create", request: `POST /containers/create`, goesOn: true, do: anew(fumehood.Spec{Image: busybox})},
+	{name: "create", request: `POST /containers/create`, goesOn: true, do: another(fumehood.Spec{Image: busybox})},
 	{name: "create of a project", quick: true, request: `POST /containers/create`, goesOn: true, do: projected},
-	{name: "start", quick: true, request: `POST /containers/[^/]*/start`, goesOn: true, do: anew(fumehood.Spec{Image: busybox})},
+	{name: "start", quick: true, request: `POST /containers/[^/]*/start`, goesOn: true, do: another(fumehood.Spec{Image: busybox})},
 	{name: "guest start", request: `POST /exec/[^/]*/start`, goesOn: true, do: projected},
 	{name: "files", do: filed},
 	{name: "set-up", do: commanded("trap '' TERM; setsid sleep 1000 & echo begun; sleep 1000")},
@@ -326,7 +327,7 @@ func TestNothingIsLeftOfAnOwnerThatIsKilled(t *testing.T) {
 	}
 	many := tier.Pick(t, 1, 4, 20)
 	p := newProvider(t, docker.Options{})
-	others := make([]*fumehood.Sandbox, max(many/5, 2))
+	others := make([]fumehood.Sandbox, max(many/5, 2))
 	for i := range others {
 		others[i] = start(t, p, fumehood.Spec{Image: busybox})
 	}
@@ -443,7 +444,7 @@ func (k *killing) cleaned(t *testing.T) {
 	}
 	// What comes after a clean-up, the next one finds.
 	conformance.Eventually(t, "the daemon has made what it was about to", func() bool { return k.trap.creates.Load() == 0 })
-	if _, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{}); err != nil {
+	if _, err := p.Cleanup(t.Context(), provider.CleanupOptions{}); err != nil {
 		t.Error(err)
 	}
 	if left := leftOf(t, e, k.id); len(left) != 0 {

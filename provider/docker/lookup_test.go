@@ -44,7 +44,7 @@ func TestNobodyIsLookedUpInWhatNeverEnds(t *testing.T) {
 			}
 			sb := start(t, newProvider(t, opts), spec)
 			sh(t, sb, c.script)
-			svc := sb.Service
+			var svc fumehood.Service = sb
 			if c.direct {
 				svc = sb.ViaEngine()
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/fumehood/fumehood/internal/guestbin"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/provider"
 )
 
 func TestOldGuests(t *testing.T) {
@@ -140,7 +141,7 @@ func TestOldGuestsGoAtCleanup(t *testing.T) {
 	closed(t, worksWith(t, young))
 
 	cleaner := version(t, group)
-	plan, err := cleaner.Cleanup(ctx, fumehood.CleanupOptions{})
+	plan, err := cleaner.Cleanup(ctx, provider.CleanupOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,11 +152,11 @@ func TestOldGuestsGoAtCleanup(t *testing.T) {
 		}
 	}
 	closed(t, running)
-	if _, err := cleaner.Cleanup(ctx, fumehood.CleanupOptions{DryRun: true}); err != nil {
+	if _, err := cleaner.Cleanup(ctx, provider.CleanupOptions{DryRun: true}); err != nil {
 		t.Fatal(err)
 	}
 	hasGuests(t, used, "old, at a dry run", 1)
-	if _, err := cleaner.Cleanup(ctx, fumehood.CleanupOptions{}); err != nil {
+	if _, err := cleaner.Cleanup(ctx, provider.CleanupOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	hasGuests(t, used, "old, after the clean-up", 0)
@@ -175,7 +176,7 @@ func oldVersion(t *testing.T, group string) *Provider {
 }
 
 // worksWith starts a sandbox, in which a command works.
-func worksWith(t *testing.T, p *Provider) *fumehood.Sandbox {
+func worksWith(t *testing.T, p *Provider) fumehood.Sandbox {
 	t.Helper()
 	sb, err := p.Start(t.Context(), fumehood.Spec{Image: "fumehood-test/busybox"})
 	if err != nil {
@@ -188,7 +189,7 @@ func worksWith(t *testing.T, p *Provider) *fumehood.Sandbox {
 	return sb
 }
 
-func closed(t *testing.T, sb *fumehood.Sandbox) {
+func closed(t *testing.T, sb fumehood.Sandbox) {
 	t.Helper()
 	if err := sb.Close(t.Context()); err != nil {
 		t.Fatal(err)

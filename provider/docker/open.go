@@ -16,13 +16,14 @@ import (
 	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/wire"
+	"github.com/fumehood/fumehood/provider"
 )
 
-var _ fumehood.Opener = (*Provider)(nil)
+var _ provider.Opener = (*Provider)(nil)
 
 // Open reaches a kept sandbox by what its labels tell: neither the process that started it nor a file of this
 // machine is needed.
-func (p *Provider) Open(ctx context.Context, name string) (*fumehood.Sandbox, error) {
+func (p *Provider) Open(ctx context.Context, name string) (fumehood.Sandbox, error) {
 	op := "open sandbox " + name
 	found, err := p.kept(ctx, owner.LabelSandbox+"="+name)
 	if err != nil {
@@ -58,7 +59,7 @@ func (p *Provider) Open(ctx context.Context, name string) (*fumehood.Sandbox, er
 		sb.leave()
 		return nil, err
 	}
-	return fumehood.NewSandbox(sb, fumehood.Spec{Name: name}), nil
+	return provider.New(sb, fumehood.Spec{Name: name}, nil), nil
 }
 
 func unknown(op, name string) error {
@@ -66,15 +67,15 @@ func unknown(op, name string) error {
 }
 
 // Kept lists the kept sandboxes by name.
-func (p *Provider) Kept(ctx context.Context) ([]fumehood.KeptSandbox, error) {
+func (p *Provider) Kept(ctx context.Context) ([]provider.KeptSandbox, error) {
 	found, err := p.kept(ctx, owner.LabelKept+"=true")
 	if err != nil {
 		return nil, within(ctx, "list sandboxes", err)
 	}
-	var all []fumehood.KeptSandbox
+	var all []provider.KeptSandbox
 	for _, containers := range found {
 		first := containers[0]
-		k := fumehood.KeptSandbox{
+		k := provider.KeptSandbox{
 			Info: described(first.Labels), Created: first.Created, States: map[string]string{},
 		}
 		k.Name, k.Provider = first.Labels[owner.LabelSandbox], p.Name()
@@ -108,7 +109,7 @@ func condition(containers []engine.State) string {
 }
 
 // Logs passes on what the main process of a service has written.
-func (p *Provider) Logs(ctx context.Context, name, service string, opts fumehood.LogOptions, out fumehood.Sink) error {
+func (p *Provider) Logs(ctx context.Context, name, service string, opts provider.LogOptions, out provider.Sink) error {
 	op := "read logs of " + name
 	found, err := p.kept(ctx, owner.LabelSandbox+"="+name)
 	if err != nil {

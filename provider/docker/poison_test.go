@@ -17,6 +17,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/guestbin"
 	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
@@ -177,7 +178,7 @@ func TestTheLabelsOfAnImageAreNotThoseOfItsSandboxes(t *testing.T) {
 	sb := start(t, p, fumehood.Spec{Image: "fumehood-test/foreign:" + name, Name: name, Keep: true, TTL: time.Hour, Labels: want})
 	ctx := context.WithoutCancel(t.Context())
 	t.Cleanup(func() {
-		if _, err := p.Cleanup(ctx, fumehood.CleanupOptions{Names: []string{name}}); err != nil {
+		if _, err := p.Cleanup(ctx, provider.CleanupOptions{Names: []string{name}}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -238,13 +239,13 @@ func TestCleanup_foreign(t *testing.T) {
 	sealed := labelsOf(prefix + "-genuine-default-1")
 	container(prefix+"-copy", busybox, sealed)
 	d.makeVolume(prefix+"-genuine-default-1", sealed)
-	if _, err := p.Cleanup(ctx, fumehood.CleanupOptions{Names: []string{genuine.Info().Name}}); err != nil {
+	if _, err := p.Cleanup(ctx, provider.CleanupOptions{Names: []string{genuine.Info().Name}}); err != nil {
 		t.Fatal(err)
 	}
 	container(prefix+"-genuine-default-1", image("-b", sealed), nil)
 
 	foreign := []string{"-copy", "-genuine-default-1", "-genuine-default-1", "-image", "-labels", "-volume"}
-	cleanedUp := func(opts fumehood.CleanupOptions, removed func(name string) bool) {
+	cleanedUp := func(opts provider.CleanupOptions, removed func(name string) bool) {
 		t.Helper()
 		left, err := p.Cleanup(ctx, opts)
 		if err != nil {
@@ -263,8 +264,8 @@ func TestCleanup_foreign(t *testing.T) {
 			t.Errorf("listed %v, want %v", got, foreign)
 		}
 	}
-	cleanedUp(fumehood.CleanupOptions{Caches: true}, func(string) bool { return false })
-	if kept, err := p.Kept(ctx); err != nil || slices.ContainsFunc(kept, func(k fumehood.KeptSandbox) bool { return strings.HasPrefix(k.Name, prefix) }) {
+	cleanedUp(provider.CleanupOptions{Caches: true}, func(string) bool { return false })
+	if kept, err := p.Kept(ctx); err != nil || slices.ContainsFunc(kept, func(k provider.KeptSandbox) bool { return strings.HasPrefix(k.Name, prefix) }) {
 		t.Errorf("kept: %+v, %v", kept, err)
 	}
 	for _, name := range []string{prefix, prefix + "-genuine"} {
@@ -272,14 +273,14 @@ func TestCleanup_foreign(t *testing.T) {
 			t.Errorf("opened %s: %v", name, err)
 		}
 	}
-	for _, opts := range []fumehood.CleanupOptions{{Names: []string{prefix}}, {Foreign: []string{prefix + "-none"}}} {
+	for _, opts := range []provider.CleanupOptions{{Names: []string{prefix}}, {Foreign: []string{prefix + "-none"}}} {
 		if left, err := p.Cleanup(ctx, opts); !errors.Is(err, fumehood.ErrConfig) || left != nil {
 			t.Errorf("%+v: %v, %v", opts, left, err)
 		}
 	}
-	cleanedUp(fumehood.CleanupOptions{Foreign: []string{prefix + "-image"}}, func(name string) bool { return name == "-image" })
+	cleanedUp(provider.CleanupOptions{Foreign: []string{prefix + "-image"}}, func(name string) bool { return name == "-image" })
 	foreign = slices.Delete(foreign, 3, 4)
-	cleanedUp(fumehood.CleanupOptions{Foreign: []string{prefix + "*"}}, func(string) bool { return true })
+	cleanedUp(provider.CleanupOptions{Foreign: []string{prefix + "*"}}, func(string) bool { return true })
 }
 
 // imageWith makes an image with busybox, a guest, and a link to the guest's folder.
@@ -308,7 +309,7 @@ func busyboxProgram(d *rawDaemon) string {
 	}
 	p := newProvider(d.t, docker.Options{})
 	sb := start(d.t, p, fumehood.Spec{Image: busybox})
-	content, err := sb.ReadFile(d.t.Context(), "/bin/busybox")
+	content, err := sb.ReadFile(d.t.Context(), "/bin/busybox", fumehood.ReadOptions{})
 	if err != nil {
 		d.t.Fatal(err)
 	}

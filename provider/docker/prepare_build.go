@@ -401,7 +401,7 @@ func (p *Provider) lockBuild(ctx context.Context, ref string) (unlock func(), er
 	}
 	return func() {
 		if runtime.GOOS != "windows" {
-			_ = os.Remove(lock.Path()) // who waits for it looks for the image first, as who makes it anew does
+			_ = os.Remove(lock.Path()) // who waits for it looks for the image first, as who makes it again does
 		}
 		_ = lock.Unlock()
 	}, nil

@@ -125,7 +125,7 @@ func (b *builder) reads(t *testing.T, image, file string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := sb.ReadFile(t.Context(), file)
+	text, err := sb.ReadFile(t.Context(), file, fumehood.ReadOptions{})
 	if err = errors.Join(err, sb.Close(t.Context())); err != nil {
 		t.Fatal(err)
 	}
@@ -562,7 +562,7 @@ func TestAProjectIsStartedWithWhatItsServicesAreBuiltOf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := sb.ReadFile(t.Context(), "/word")
+	text, err := sb.ReadFile(t.Context(), "/word", fumehood.ReadOptions{})
 	if err != nil || string(text) != "given\n" {
 		t.Errorf("got %q, %v", text, err)
 	}

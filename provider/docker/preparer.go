@@ -6,9 +6,10 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/provider"
 )
 
-var _ fumehood.Preparer = (*Provider)(nil)
+var _ provider.Preparer = (*Provider)(nil)
 
 // preparedName stands for the name of a sandbox that is not started yet.
 const preparedName = "fumehood-prepared"
@@ -36,7 +37,7 @@ func (p *Provider) ImageKey(ctx context.Context, spec fumehood.Spec) (string, er
 }
 
 // Prepare gets the images of a spec's services, and the guest.
-func (p *Provider) Prepare(ctx context.Context, spec fumehood.Spec, opts fumehood.PrepareOptions) (map[string]string, error) {
+func (p *Provider) Prepare(ctx context.Context, spec fumehood.Spec, opts provider.PrepareOptions) (map[string]string, error) {
 	const op = "prepare images"
 	spec.Name = cmp.Or(spec.Name, preparedName)
 	if spec.Compose == nil {
@@ -48,7 +49,7 @@ func (p *Provider) Prepare(ctx context.Context, spec fumehood.Spec, opts fumehoo
 	if _, err := p.checkMounts(spec); err != nil {
 		return nil, err
 	}
-	sb := &sandbox{p: p, spec: spec, exclude: opts.Exclude}
+	sb := &sandbox{p: p, spec: spec, rec: provider.NewRecorder(&spec), exclude: opts.Exclude}
 	arch, err := sb.prepare(ctx)
 	if err == nil {
 		_, err = p.ensureGuest(ctx, arch)

@@ -6,9 +6,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/reaper"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // presence is what a provider does beside its sandboxes, from its first one until it is closed: it has a reaper watch
@@ -108,7 +108,7 @@ func isSwept(m marked, now time.Time) bool {
 func (p *Provider) sweepBehind(ctx context.Context) {
 	s := p.sweeper()
 	s.among = func(m marked) bool { return isSwept(m, s.clock()) && (p.among == nil || p.among(m)) }
-	plan, err := s.sweep(ctx, fumehood.CleanupOptions{})
+	plan, err := s.sweep(ctx, provider.CleanupOptions{})
 	if err != nil && ctx.Err() == nil {
 		p.opts.Logger.Warn("not all that ended processes left could be removed; `fumehood cleanup` tries again", "error", err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/seccomp"
 	"github.com/fumehood/fumehood/internal/wire"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // DefaultImage is the image of a sandbox whose spec names none.
@@ -42,7 +43,7 @@ type Options struct {
 	// NoSockets reaches guests through the daemon only, and mounts nothing of the host for it: slower.
 	NoSockets bool
 	// StateDir holds a folder for each sandbox while it is there, with its project as a Compose file and its
-	// sockets: see docs/ARCHITECTURE.md.
+	// sockets: see docs/design/sandbox.md.
 	// Empty means $XDG_STATE_HOME/fumehood/docker, or .local/state/fumehood/docker in the user's home.
 	StateDir string
 	// ClassicBuilder builds what users have written Dockerfiles for by the Engine's own builder, even where it has BuildKit.
@@ -58,7 +59,7 @@ type Options struct {
 	// process says each minute that it lives, in $XDG_STATE_HOME/fumehood/owners. 0 means DefaultLease.
 	Lease time.Duration
 	// NoReaper starts no reaper: a second process of this program that removes this provider's sandboxes should this one
-	// end without doing so, killed for instance. In it some of the program's init functions run, and never main.
+	// end without doing so, killed for instance. See RunReaper, without which none is started either.
 	// Without one, the next process that starts a sandbox removes them, or Cleanup.
 	NoReaper bool
 	// NoSweep leaves what ended processes left to Cleanup; else it is removed while the first sandbox is started.
@@ -144,7 +145,8 @@ type Provider struct {
 
 var _ fumehood.Provider = (*Provider)(nil)
 
-// New connects to the daemon. A daemon that does not answer is an ErrUnavailable that names the endpoint.
+// New connects to the daemon. A daemon that does not answer is an ErrUnavailable that names the endpoint. The libraries by which
+// it speaks to the daemon may write warnings to logrus' standard logger, which is the program's to set.
 func New(ctx context.Context, opts Options) (*Provider, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
@@ -226,13 +228,30 @@ func (p *Provider) Name() string { return "docker" }
 
 // Start makes a sandbox: it gets the images that the daemon has not, creates the project, generated or loaded,
 // starts it, and returns when all services are ready.
-func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (*fumehood.Sandbox, error) {
+func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sandbox, error) {
 	if spec.Image == "" && spec.Compose == nil {
 		spec.Image = p.opts.DefaultImage
 	}
 	if spec.Name == "" {
 		spec.Name = "fumehood-" + strings.ToLower(rand.Text()[:12])
 	}
+	rec := provider.NewRecorder(&spec)
+	sb, err := p.begin(ctx, spec, rec)
+	if err != nil {
+		return nil, rec.Failed(err)
+	}
+	p.logSeccomp()
+	p.logRuntime(sb.spec)
+	if spec.Compose == nil {
+		p.logLoosened(spec)
+	} else {
+		sb.logChanges(ctx)
+	}
+	return provider.New(sb, sb.spec, rec), nil
+}
+
+// begin makes a sandbox, whose spec has all that it needs.
+func (p *Provider) begin(ctx context.Context, spec fumehood.Spec, rec *provider.Recorder) (*sandbox, error) {
 	op := "start sandbox " + spec.Name
 	err := p.check(ctx, spec)
 	var mounts []wire.FileID
@@ -245,10 +264,9 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (*fumehood.San
 	if err != nil {
 		return nil, err
 	}
-	spec.Recorder() // the one of all copies of the spec
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
-	sb := &sandbox{p: p, spec: spec, mounts: mounts, giveUp: giveUp, settled: make(chan struct{})}
+	sb := &sandbox{p: p, spec: spec, rec: rec, mounts: mounts, giveUp: giveUp, settled: make(chan struct{})}
 	defer close(sb.settled)
 	if spec.Keep && p.opts.Transport == TransportGuest {
 		sb.key = make([]byte, wire.SecretSize)
@@ -257,7 +275,7 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (*fumehood.San
 	if spec.TTL > 0 {
 		sb.expires = time.Now().Add(spec.TTL)
 	}
-	end := spec.Recorder().Phase("images")
+	end := rec.Phase("images")
 	arch, err := sb.prepare(ctx)
 	end(err)
 	if err != nil {
@@ -277,19 +295,12 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (*fumehood.San
 	p.admission.started()
 	if err != nil {
 		// The first cause stays the class; trouble with the clean-up is told with it.
-		end := spec.Recorder().Phase("close")
+		end := rec.Phase("close")
 		trouble := sb.Close(ctx)
 		end(trouble)
 		return nil, within(ctx, op, err, trouble)
 	}
-	p.logSeccomp()
-	p.logRuntime(spec)
-	if spec.Compose == nil {
-		p.logLoosened(spec)
-	} else {
-		sb.logChanges(ctx)
-	}
-	return fumehood.NewSandbox(sb, spec), nil
+	return sb, nil
 }
 
 // within says what was being done when err came, and calls it cancelled where ctx had ended. Trouble with what

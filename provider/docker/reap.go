@@ -11,11 +11,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/composesdk"
 	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/reaper"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // reaping is a reaper's job: to remove what its owner has left in a daemon, and sandboxes' folders.
@@ -40,9 +40,12 @@ const (
 	settleSweeps = 5
 )
 
-// In a reaper whose owner has ended, this does its jobs and ends the process.
-func init() {
-	orphans := reaper.Left()
+// RunReaper is for the beginning of a program's main function, before anything else. The first sandbox that a process starts
+// has it start this program once more, as its reaper, which removes what the process has left when it was killed. There,
+// RunReaper does that, and ends the process; in every other process it returns at once. A program that does not call it
+// has no reaper, of which its log tells: then the next start of a sandbox on this machine, or Cleanup, removes what was left.
+func RunReaper() {
+	orphans := reaper.Wait()
 	if orphans == nil {
 		return
 	}
@@ -115,9 +118,9 @@ func (r reaping) do(ctx context.Context, self, dead owner.ID) error {
 			connected = err == nil
 		}
 		if connected {
-			var plan []fumehood.Leftover
+			var plan []provider.Leftover
 			begin := time.Now()
-			plan, err = s.sweep(ctx, fumehood.CleanupOptions{})
+			plan, err = s.sweep(ctx, provider.CleanupOptions{})
 			settle = max(settle, settleSweeps*time.Since(begin))
 			for _, l := range plan {
 				if l.Removed {

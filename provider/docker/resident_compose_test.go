@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/docker"
 )
@@ -38,7 +39,7 @@ func keepProject(t *testing.T, text string) (name string) {
 	return sb.Info().Name
 }
 
-func service(t *testing.T, sb *fumehood.Sandbox, name string) *fumehood.Service {
+func service(t *testing.T, sb fumehood.Sandbox, name string) fumehood.Service {
 	t.Helper()
 	s, err := sb.Lookup(name)
 	if err != nil {
@@ -98,7 +99,7 @@ func TestAKeptProjectIsReachedAgainInAllItsServices(t *testing.T) {
 		conformance.Eventually(t, "the log is there", func() bool {
 			var mu sync.Mutex
 			got := map[fumehood.Stream]string{}
-			err := p.Logs(t.Context(), name, s, fumehood.LogOptions{}, func(s fumehood.Stream, b []byte) {
+			err := p.Logs(t.Context(), name, s, provider.LogOptions{}, func(s fumehood.Stream, b []byte) {
 				mu.Lock()
 				defer mu.Unlock()
 				got[s] += string(b)
@@ -115,11 +116,11 @@ func TestAKeptProjectIsReachedAgainInAllItsServices(t *testing.T) {
 			return text == want
 		})
 	}
-	if err := p.Logs(t.Context(), name, "nobody", fumehood.LogOptions{}, nil); !errors.Is(err, fumehood.ErrConfig) {
+	if err := p.Logs(t.Context(), name, "nobody", provider.LogOptions{}, nil); !errors.Is(err, fumehood.ErrConfig) {
 		t.Errorf("the log of no service: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	err := p.Logs(ctx, name, "web", fumehood.LogOptions{Follow: true, Tail: 1}, func(fumehood.Stream, []byte) { cancel() })
+	err := p.Logs(ctx, name, "web", provider.LogOptions{Follow: true, Tail: 1}, func(fumehood.Stream, []byte) { cancel() })
 	if !errors.Is(err, fumehood.ErrCancelled) {
 		t.Errorf("followed until cancelled: %v", err)
 	}
@@ -212,7 +213,7 @@ s.close()
 	if res, err := attack.Wait(t.Context()); err != nil || res.Stdout.Text() != "bound\nanswered\nanswered\n" {
 		t.Errorf("%+v, %v", res, err)
 	}
-	if res, err := web.Exec(t.Context(), fumehood.Cmd{Args: []string{"echo", "anew"}}); err != nil || res.Stdout.Text() != "anew\n" {
+	if res, err := web.Exec(t.Context(), fumehood.Cmd{Args: []string{"echo", "again"}}); err != nil || res.Stdout.Text() != "again\n" {
 		t.Errorf("after it has gone: %+v, %v", res, err)
 	}
 }

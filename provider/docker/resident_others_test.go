@@ -13,7 +13,7 @@ import (
 )
 
 // detachedBy starts a detached command as a user, empty for the service's own.
-func detachedBy(t *testing.T, s *fumehood.Service, user, script string) *fumehood.Process {
+func detachedBy(t *testing.T, s fumehood.Service, user, script string) fumehood.Process {
 	t.Helper()
 	d, err := s.Start(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script}, User: user, Detach: true, StdinPipe: true})
 	if err != nil {
@@ -23,7 +23,7 @@ func detachedBy(t *testing.T, s *fumehood.Service, user, script string) *fumehoo
 }
 
 // listedIn rejoins, and returns the numbers and scripts of a service's detached commands.
-func listedIn(t *testing.T, s *fumehood.Service) string {
+func listedIn(t *testing.T, s fumehood.Service) string {
 	t.Helper()
 	if err := s.RefreshProcesses(t.Context()); err != nil {
 		t.Fatal(err)
@@ -41,7 +41,7 @@ func TestDetachedCommandsOfOtherUsersAreFoundAgainByALaterProcess(t *testing.T) 
 	sb := keep(t, p, fumehood.Spec{Image: debian})
 	const answer = `id -un; read -r line; echo "got $line"; exit 7`
 	for i, user := range []string{"nobody", "", "nobody", "daemon"} {
-		if d := detachedBy(t, sb.Service, user, answer); d.Info().ID != i+1 {
+		if d := detachedBy(t, sb, user, answer); d.Info().ID != i+1 {
 			t.Errorf("%q has number %d, want %d", user, d.Info().ID, i+1)
 		}
 	}
@@ -56,7 +56,7 @@ func TestDetachedCommandsOfOtherUsersAreFoundAgainByALaterProcess(t *testing.T) 
 	}
 
 	later := open(t, sb.Info().Name, docker.Options{})
-	if got, want := listedIn(t, later.Service), fmt.Sprintf("1 %[1]s;2 %[1]s;3 %[1]s;4 %[1]s;", answer); got != want {
+	if got, want := listedIn(t, later), fmt.Sprintf("1 %[1]s;2 %[1]s;3 %[1]s;4 %[1]s;", answer); got != want {
 		t.Fatalf("listed: %s", got)
 	}
 	for id, user := range map[int]string{1: "nobody", 2: "root", 3: "nobody", 4: "daemon"} {
@@ -74,10 +74,10 @@ func TestDetachedCommandsOfOtherUsersAreFoundAgainByALaterProcess(t *testing.T) 
 			t.Error(err)
 		}
 	}
-	if got := listedIn(t, open(t, sb.Info().Name, docker.Options{}).Service); got != fmt.Sprintf("2 %[1]s;3 %[1]s;", answer) {
+	if got := listedIn(t, open(t, sb.Info().Name, docker.Options{})); got != fmt.Sprintf("2 %[1]s;3 %[1]s;", answer) {
 		t.Errorf("two were forgotten, and listed are: %s", got)
 	}
-	if d := detachedBy(t, later.Service, "daemon", "true"); d.Info().ID != 6 { // 5 could not be started
+	if d := detachedBy(t, later, "daemon", "true"); d.Info().ID != 6 { // 5 could not be started
 		t.Errorf("the next one has number %d", d.Info().ID)
 	}
 }

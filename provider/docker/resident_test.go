@@ -19,12 +19,13 @@ import (
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
 // keep starts a kept sandbox that is removed when the test ends.
-func keep(t *testing.T, p *docker.Provider, spec fumehood.Spec) *fumehood.Sandbox {
+func keep(t *testing.T, p *docker.Provider, spec fumehood.Spec) fumehood.Sandbox {
 	t.Helper()
 	spec.Keep = true
 	sb := start(t, p, spec)
@@ -33,7 +34,7 @@ func keep(t *testing.T, p *docker.Provider, spec fumehood.Spec) *fumehood.Sandbo
 }
 
 // open reaches a sandbox as another process would: by another provider.
-func open(t *testing.T, name string, opts docker.Options) *fumehood.Sandbox {
+func open(t *testing.T, name string, opts docker.Options) fumehood.Sandbox {
 	t.Helper()
 	sb, err := newProvider(t, opts).Open(t.Context(), name)
 	if err != nil {
@@ -49,7 +50,7 @@ func open(t *testing.T, name string, opts docker.Options) *fumehood.Sandbox {
 }
 
 // says runs a command that must succeed, and returns what it has printed.
-func says(t *testing.T, sb *fumehood.Sandbox, args ...string) string {
+func says(t *testing.T, sb fumehood.Sandbox, args ...string) string {
 	t.Helper()
 	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: args})
 	if err != nil || !res.Success() {
@@ -59,7 +60,7 @@ func says(t *testing.T, sb *fumehood.Sandbox, args ...string) string {
 }
 
 // rejoined returns a detached command of a sandbox that was opened.
-func rejoined(t *testing.T, sb *fumehood.Sandbox, id int) *fumehood.Process {
+func rejoined(t *testing.T, sb fumehood.Sandbox, id int) fumehood.Process {
 	t.Helper()
 	if err := sb.RefreshProcesses(t.Context()); err != nil {
 		t.Fatal(err)
@@ -71,7 +72,7 @@ func rejoined(t *testing.T, sb *fumehood.Sandbox, id int) *fumehood.Process {
 	return p
 }
 
-func followed(t *testing.T, p *fumehood.Process, s fumehood.Stream, from int64) string {
+func followed(t *testing.T, p fumehood.Process, s fumehood.Stream, from int64) string {
 	t.Helper()
 	var b bytes.Buffer
 	for c, err := range p.Follow(t.Context(), s, from) {
@@ -131,7 +132,7 @@ func TestADetachedCommandIsFoundAgainByALaterProcess(t *testing.T) {
 	} else {
 		t.Error(err)
 	}
-	for _, p := range []*fumehood.Process{later, other} {
+	for _, p := range []fumehood.Process{later, other} {
 		res, err := p.Wait(t.Context())
 		if err != nil || res.Outcome != fumehood.Exited || res.ExitCode != 7 || !strings.HasPrefix(res.Stdout.Text(), "first\ngot one\n") || res.Stderr.Text() != "warned\n" {
 			t.Errorf("got %+v, %v", res, err)
@@ -220,7 +221,7 @@ func TestTheEndOfAConnectionEndsItsCommandsAndNoOthers(t *testing.T) {
 	p := newProvider(t, docker.Options{})
 	sb := keep(t, p, fumehood.Spec{Image: debian})
 	name := sb.Info().Name
-	holders := []*fumehood.Sandbox{sb, open(t, name, docker.Options{}), open(t, name, docker.Options{})}
+	holders := []fumehood.Sandbox{sb, open(t, name, docker.Options{}), open(t, name, docker.Options{})}
 	for i, h := range holders {
 		cmd := fumehood.Cmd{Args: []string{"sh", "-c", `echo up; exec sleep "$0"`, strconv.Itoa(2000 + i)}}
 		attached, err := h.Start(t.Context(), cmd)
@@ -342,7 +343,7 @@ except OSError as e:
 }
 
 // residenceOf finds the resident guest's socket by its descriptors, from outside.
-func residenceOf(t *testing.T, sb *fumehood.Sandbox) (residence string) {
+func residenceOf(t *testing.T, sb fumehood.Sandbox) (residence string) {
 	t.Helper()
 	w := watch(t, sb)
 	// The kernel's list of sockets may miss some while others come and go.
@@ -439,7 +440,7 @@ func TestWhoWantsAKeptSandboxIsToldWhyItCannotBeHad(t *testing.T) {
 	if !found {
 		t.Error("it is not listed")
 	}
-	if err := p.Logs(t.Context(), name, "", fumehood.LogOptions{}, func(fumehood.Stream, []byte) {}); !errors.Is(err, fumehood.ErrUnsupported) {
+	if err := p.Logs(t.Context(), name, "", provider.LogOptions{}, func(fumehood.Stream, []byte) {}); !errors.Is(err, fumehood.ErrUnsupported) {
 		t.Errorf("the log of the guest: %v", err)
 	}
 	// Started again by somebody else, its guest waits in vain for the host that would ask it to reside.
@@ -458,7 +459,7 @@ func TestAKeptSandboxGoesWhenItsTimeIsOver(t *testing.T) {
 	over := start(t, p, fumehood.Spec{Image: busybox, Keep: true, TTL: time.Nanosecond})
 	p.OnlySandboxes(sb.Info().Name, over.Info().Name)
 	conformance.Eventually(t, "what is over is removed", func() bool {
-		if _, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{}); err != nil {
+		if _, err := p.Cleanup(t.Context(), provider.CleanupOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		return len(objectsOf(t, over.Info().Name)) == 0

@@ -14,7 +14,7 @@ import (
 // startAttempts is how often a sandbox is made at most, where connections to the daemon break meanwhile.
 const startAttempts = 3
 
-// up brings the sandbox up. What fails for a broken connection, or an error of the daemon's that may pass, is done anew
+// up brings the sandbox up. What fails for a broken connection, or an error of the daemon's that may pass, is done again
 // with another container: no command was handed over yet. Of a Compose project the user's own programs may have begun,
 // which must not run twice.
 func (p *Provider) up(ctx context.Context, sb *sandbox, arch string) error {
@@ -32,7 +32,7 @@ func (p *Provider) up(ctx context.Context, sb *sandbox, arch string) error {
 			}
 			return err
 		}
-		p.opts.Logger.Warn("the sandbox is made anew", "sandbox", sb.spec.Name, "attempt", n+1, "error", err)
+		p.opts.Logger.Warn("the sandbox is made again", "sandbox", sb.spec.Name, "attempt", n+1, "error", err)
 		if derr := sb.discard(ctx); derr != nil {
 			return &fumehood.Error{Class: fumehood.ClassOf(err), Err: fmt.Errorf("%w\nand then: %s", err, derr.Error())}
 		}
@@ -42,7 +42,7 @@ func (p *Provider) up(ctx context.Context, sb *sandbox, arch string) error {
 // bring creates and starts the sandbox. Where the guest's volume has vanished since it was last seen (`docker volume
 // prune` does that), or holds something else, another one is made, once.
 func (p *Provider) bring(ctx context.Context, sb *sandbox, arch string) error {
-	rec := sb.spec.Recorder()
+	rec := sb.rec
 	var project *compose.Project
 	var done mended
 	for {
@@ -104,7 +104,7 @@ func (p *Provider) mend(ctx context.Context, sb *sandbox, arch string, guest *gu
 	return sb.discard(ctx)
 }
 
-// discard removes what there is of a sandbox that is to be made anew.
+// discard removes what there is of a sandbox that is to be made again.
 func (sb *sandbox) discard(ctx context.Context) error {
 	for _, s := range sb.services {
 		s.forwards.close()

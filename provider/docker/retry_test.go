@@ -45,7 +45,7 @@ func TestAStartThatBreaksIsDoneAnew(t *testing.T) {
 				return faultproxy.None
 			})
 			spec := c.spec
-			spec.Name = "anew-" + strings.ToLower(strings.NewReplacer(" ", "-", ",", "", "'", "").Replace(name))
+			spec.Name = "again-" + strings.ToLower(strings.NewReplacer(" ", "-", ",", "", "'", "").Replace(name))
 			sb, err := p.Start(t.Context(), spec)
 			proxy.Decide(nil)
 			switch {

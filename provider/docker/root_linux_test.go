@@ -21,7 +21,7 @@ func TestRootInAServiceOfAnotherUser(t *testing.T) {
 	d := dockertest.StartRootlessDaemon(t, debian)
 	p := newProvider(t, docker.Options{Host: d.Host, NoSockets: true, StateDir: t.TempDir(), AllowUnenforcedLimits: true})
 	want := says(t, start(t, p, fumehood.Spec{Image: debian}), "sh", "-c", capabilities)
-	for name, sb := range map[string]*fumehood.Sandbox{
+	for name, sb := range map[string]fumehood.Sandbox{
 		"image":   start(t, p, fumehood.Spec{Image: debian, User: "tester"}),
 		"kept":    keep(t, p, fumehood.Spec{Image: debian, User: "tester"}),
 		"compose": start(t, p, fumehood.Spec{Compose: project(t, "services: {default: {image: fumehood-test/python, user: tester, command: sleep infinity}}")}),
@@ -73,7 +73,7 @@ services: {default: {image: fumehood-test/python, user: tester, command: python3
 func TestRootInAServiceOfAnotherUser_refused(t *testing.T) {
 	t.Parallel()
 	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: debian, User: "tester"})
-	for name, svc := range map[string]*fumehood.Service{"guest": sb.Service, "direct": sb.ViaEngine()} {
+	for name, svc := range map[string]fumehood.Service{"guest": sb, "direct": sb.ViaEngine()} {
 		for _, user := range []string{"root", "0", "0:0"} {
 			res, err := svc.As(user).Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "touch /tmp/ran && chown daemon /tmp/ran && rm /tmp/ran"}})
 			if err == nil && res.Success() {

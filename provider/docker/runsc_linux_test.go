@@ -24,7 +24,7 @@ func runscProvider(t *testing.T, d *dockertest.Daemon, runtime string) *docker.P
 }
 
 // wantCommands runs commands in every way, as the service's user and as another.
-func wantCommands(t *testing.T, sb *fumehood.Sandbox, other string) {
+func wantCommands(t *testing.T, sb fumehood.Sandbox, other string) {
 	t.Helper()
 	const within = 20 * time.Second
 	want := func(what string, res *fumehood.Result, err error) {
@@ -52,7 +52,7 @@ func wantCommands(t *testing.T, sb *fumehood.Sandbox, other string) {
 	if err := sb.WriteFile(t.Context(), "/tmp/data", []byte(data), fumehood.WriteOptions{}); err != nil {
 		t.Error(err)
 	}
-	if got, err := sb.ReadFile(t.Context(), "/tmp/data"); err != nil || string(got) != data {
+	if got, err := sb.ReadFile(t.Context(), "/tmp/data", fumehood.ReadOptions{}); err != nil || string(got) != data {
 		t.Errorf("%d bytes came back, %v", len(got), err)
 	}
 }

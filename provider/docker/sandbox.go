@@ -18,12 +18,14 @@ import (
 	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/wire"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // sandbox is the backend of one project.
 type sandbox struct {
 	p    *Provider
 	spec fumehood.Spec
+	rec  *provider.Recorder // of its start; nil where another process started it
 
 	loaded   *compose.Project         // of a spec with a Compose project
 	images   map[string]compose.Image // of its services
@@ -57,9 +59,9 @@ type sandbox struct {
 }
 
 var (
-	_ fumehood.Backend = (*sandbox)(nil)
-	_ fumehood.Stopper = (*sandbox)(nil)
-	_ fumehood.Freezer = (*sandbox)(nil)
+	_ provider.Backend = (*sandbox)(nil)
+	_ provider.Stopper = (*sandbox)(nil)
+	_ provider.Freezer = (*sandbox)(nil)
 )
 
 // removeTimeout bounds the removal of one sandbox.
@@ -77,7 +79,7 @@ func (p *Provider) ownerLabels() map[string]string {
 func (sb *sandbox) labels() map[string]string {
 	l := sb.p.ownerLabels()
 	l[owner.LabelSandbox], l[owner.LabelKept] = sb.spec.Name, strconv.FormatBool(sb.spec.Keep)
-	maps.Copy(l, describing(sb.spec.Describe(fumehood.Info{Unenforced: sb.of.Unenforced})))
+	maps.Copy(l, describing(provider.Describe(&sb.spec, fumehood.Info{Unenforced: sb.of.Unenforced})))
 	if !sb.spec.Keep {
 		return l
 	}
@@ -106,7 +108,7 @@ func (sb *sandbox) Info() fumehood.Info {
 }
 
 // Service returns the backend of a service.
-func (sb *sandbox) Service(name string) fumehood.ServiceBackend { return sb.service(name) }
+func (sb *sandbox) Service(name string) provider.ServiceBackend { return sb.service(name) }
 
 func (sb *sandbox) service(name string) *service {
 	return sb.services[slices.IndexFunc(sb.services, func(s *service) bool { return s.Name == name })]

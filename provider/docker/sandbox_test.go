@@ -21,11 +21,12 @@ import (
 	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
 // sh runs a script in the sandbox, which must succeed, and returns its output.
-func sh(t *testing.T, sb *fumehood.Sandbox, script string) string {
+func sh(t *testing.T, sb fumehood.Sandbox, script string) string {
 	t.Helper()
 	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script}, Timeout: time.Minute})
 	if err != nil {
@@ -345,13 +346,13 @@ func TestAKeptSandboxStaysUntilItIsNamed(t *testing.T) {
 	if left := objectsOf(t, "kept-by-test"); len(left) != 1 || left[0].State != "running" || left[0].Labels[owner.LabelKept] != "true" {
 		t.Errorf("there is %+v", left)
 	}
-	if _, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{}); err != nil {
+	if _, err := p.Cleanup(t.Context(), provider.CleanupOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if left := objectsOf(t, "kept-by-test"); len(left) != 1 {
 		t.Error("the sweep has removed a kept sandbox")
 	}
-	if _, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{Names: []string{"kept-by-test"}}); err != nil {
+	if _, err := p.Cleanup(t.Context(), provider.CleanupOptions{Names: []string{"kept-by-test"}}); err != nil {
 		t.Fatal(err)
 	}
 	if left := objectsOf(t, "kept-by-test"); len(left) != 0 {
@@ -361,6 +362,7 @@ func TestAKeptSandboxStaysUntilItIsNamed(t *testing.T) {
 
 // TestMain lets the test program be started again as another owner.
 func TestMain(m *testing.M) {
+	docker.RunReaper()
 	switch os.Getenv("FUMEHOOD_TEST_OWNER") {
 	case "":
 		os.Exit(m.Run())
@@ -427,13 +429,13 @@ func TestCleanupRemovesWhatDeadOwnersLeftAndNothingElse(t *testing.T) {
 	killDead := startOwner(t, "cleanup-dead")
 	killAlive := startOwner(t, "cleanup-alive")
 	killDead()
-	if _, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{DryRun: true}); err != nil {
+	if _, err := p.Cleanup(t.Context(), provider.CleanupOptions{DryRun: true}); err != nil {
 		t.Fatal(err)
 	}
 	if left := objectsOf(t, "cleanup-dead"); len(left) != 1 {
 		t.Fatalf("a dry run has removed something: %v", left)
 	}
-	if _, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{}); err != nil {
+	if _, err := p.Cleanup(t.Context(), provider.CleanupOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]int{"cleanup-dead": 0, "cleanup-alive": 1, "cleanup-mine": 1} {
@@ -444,11 +446,11 @@ func TestCleanupRemovesWhatDeadOwnersLeftAndNothingElse(t *testing.T) {
 	if got := sh(t, mine, "echo alive"); got != "alive" {
 		t.Errorf("got %q", got)
 	}
-	if _, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{Names: []string{"cleanup-alive"}}); !errors.Is(err, fumehood.ErrConfig) {
+	if _, err := p.Cleanup(t.Context(), provider.CleanupOptions{Names: []string{"cleanup-alive"}}); !errors.Is(err, fumehood.ErrConfig) {
 		t.Errorf("removing what a living process holds: %v", err)
 	}
 	killAlive()
-	if _, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{}); err != nil {
+	if _, err := p.Cleanup(t.Context(), provider.CleanupOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if left := objectsOf(t, "cleanup-alive"); len(left) != 0 {
@@ -527,7 +529,7 @@ func TestADeadServiceIsUnavailableAndACommandInItIsLost(t *testing.T) {
 	if _, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}}); !errors.Is(err, fumehood.ErrUnavailable) {
 		t.Errorf("the next command: %v", err)
 	}
-	if _, err := sb.ReadFile(t.Context(), "/etc/passwd"); !errors.Is(err, fumehood.ErrUnavailable) {
+	if _, err := sb.ReadFile(t.Context(), "/etc/passwd", fumehood.ReadOptions{}); !errors.Is(err, fumehood.ErrUnavailable) {
 		t.Errorf("a file: %v", err)
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
@@ -49,7 +50,7 @@ func syscallPrograms(t *testing.T) map[string][]byte {
 }
 
 // syscalls runs the probe in a service and returns how each call ended.
-func syscalls(t *testing.T, svc *fumehood.Service, program []byte) map[string]string {
+func syscalls(t *testing.T, svc fumehood.Service, program []byte) map[string]string {
 	t.Helper()
 	const path = "/tmp/syscalls"
 	if err := svc.WriteFile(t.Context(), path, program, fumehood.WriteOptions{Mode: 0o755}); err != nil {
@@ -120,7 +121,7 @@ services:
 			if tt.spec.Keep {
 				ctx := context.WithoutCancel(t.Context())
 				t.Cleanup(func() {
-					if _, err := tt.p.Cleanup(ctx, fumehood.CleanupOptions{Names: []string{tt.spec.Name}}); err != nil {
+					if _, err := tt.p.Cleanup(ctx, provider.CleanupOptions{Names: []string{tt.spec.Name}}); err != nil {
 						t.Error(err)
 					}
 				})
@@ -188,7 +189,7 @@ func TestOptions_Seccomp(t *testing.T) {
 			var log bytes.Buffer
 			p := newProvider(t, docker.Options{Seccomp: option, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 			for arch, program := range programs {
-				ends := syscalls(t, start(t, p, tt.spec).Service, program)
+				ends := syscalls(t, start(t, p, tt.spec), program)
 				if tt.vsock == "ok" && ends["socket/vsock"] == "EAFNOSUPPORT" { // the kernel has none
 					ends["socket/vsock"] = "ok"
 				}
@@ -215,7 +216,7 @@ func TestCompose_Seccomp(t *testing.T) {
 	compose.AllowUnsafe = true
 	sb := start(t, p, fumehood.Spec{Compose: compose})
 	for arch, program := range programs {
-		if got := syscalls(t, sb.Service, program)["kcmp"]; got != "EINVAL" {
+		if got := syscalls(t, sb, program)["kcmp"]; got != "EINVAL" {
 			t.Errorf("%s: kcmp %q", arch, got)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/guests"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // service is the backend of one service of a project. It runs commands and moves files through a guest, or
@@ -35,11 +36,11 @@ type service struct {
 }
 
 var (
-	_ fumehood.ServiceBackend = (*service)(nil)
-	_ fumehood.Connector      = (*service)(nil)
-	_ fumehood.DirectFiler    = (*service)(nil)
-	_ fumehood.Forwarder      = (*service)(nil)
-	_ fumehood.Rejoiner       = (*service)(nil)
+	_ provider.ServiceBackend = (*service)(nil)
+	_ provider.Connector      = (*service)(nil)
+	_ provider.DirectFiler    = (*service)(nil)
+	_ provider.Forwarder      = (*service)(nil)
+	_ provider.Rejoiner       = (*service)(nil)
 )
 
 // newService takes over the containers that were created for a service.
@@ -52,7 +53,7 @@ func newService(sb *sandbox, s compose.Service, containers []engine.State) *serv
 }
 
 // Start hands cmd to a guest, or to the Engine.
-func (s *service) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out fumehood.Sink) (fumehood.ProcessBackend, error) {
+func (s *service) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out provider.Sink) (provider.ProcessBackend, error) {
 	if err := s.alive(ctx); err != nil {
 		return nil, err
 	}
@@ -107,7 +108,7 @@ func (s *service) fileOwner(ctx context.Context, user string) (engine.FileOwner,
 }
 
 // Files returns the files that the guest of a user reads and changes, or that the Engine does.
-func (s *service) Files(user string) fumehood.FileBackend {
+func (s *service) Files(user string) provider.FileBackend {
 	if !s.sb.direct() {
 		return s.guests.Files(user)
 	}
@@ -115,18 +116,18 @@ func (s *service) Files(user string) fumehood.FileBackend {
 }
 
 // DirectFiles returns the files that the Engine reads and writes.
-func (s *service) DirectFiles(user string) fumehood.FileBackend {
+func (s *service) DirectFiles(user string) provider.FileBackend {
 	return s.sb.p.engine.Files(s.id, func(ctx context.Context) (engine.FileOwner, error) {
 		return s.fileOwner(ctx, user)
 	})
 }
 
 // Detached lists the service's detached commands.
-func (s *service) Detached(ctx context.Context) ([]fumehood.DetachedInfo, error) {
+func (s *service) Detached(ctx context.Context) ([]provider.DetachedInfo, error) {
 	return s.guests.Detached(ctx)
 }
 
 // Join looks at a detached command.
-func (s *service) Join(ctx context.Context, info fumehood.DetachedInfo, out fumehood.Sink) (fumehood.DetachedBackend, error) {
+func (s *service) Join(ctx context.Context, info provider.DetachedInfo, out provider.Sink) (provider.DetachedBackend, error) {
 	return s.guests.Join(ctx, info, out)
 }

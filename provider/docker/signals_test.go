@@ -11,7 +11,7 @@ import (
 )
 
 // begun starts a script that says so when it is ready.
-func begun(t *testing.T, sb *fumehood.Sandbox, cmd fumehood.Cmd) *fumehood.Process {
+func begun(t *testing.T, sb fumehood.Sandbox, cmd fumehood.Cmd) fumehood.Process {
 	t.Helper()
 	p, err := sb.Start(t.Context(), cmd)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
@@ -132,7 +133,7 @@ func TestCleanupRemovesTheFoldersOfDeadOwners(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.OnlySandboxes(sb.Info().Name, "gone")
-	all, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{})
+	all, err := p.Cleanup(t.Context(), provider.CleanupOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/fumehood/fumehood"
@@ -53,6 +54,20 @@ func TestPortsAreReachedAtTheLoopbackAddressOnly(t *testing.T) {
 		}
 		if got := get(ip.String(), conn.Ports[0].Host); got != "" {
 			t.Errorf("it answers at %s too: %q", ip, got)
+		}
+	}
+}
+
+func TestAConnectionIsForTheUserWhoAsks(t *testing.T) {
+	t.Parallel()
+	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: busybox, User: "1000:1000"})
+	for user, want := range map[string]string{"": "1000:1000", "nobody": "nobody", "0:0": "0:0"} {
+		conn, err := sb.As(user).Connection(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(conn.Shell, " "); got != "docker exec -it --user "+want+" "+conn.Container+" sh -l" {
+			t.Errorf("as %q it says %q", user, got)
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/dockertest"
 	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
@@ -306,7 +307,7 @@ func main() {
 	p := newProvider(t, docker.Options{})
 	ctx := context.WithoutCancel(t.Context())
 	t.Cleanup(func() {
-		if _, err := p.Cleanup(ctx, fumehood.CleanupOptions{Caches: true}); err != nil { // of this guest only
+		if _, err := p.Cleanup(ctx, provider.CleanupOptions{Caches: true}); err != nil { // of this guest only
 			t.Error(err)
 		}
 	})

@@ -11,6 +11,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/dockertest"
 	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
@@ -74,7 +75,7 @@ func TestAKeptSandboxKeepsItsFolderUntilItIsNamed(t *testing.T) {
 	if got := names(t, filepath.Join(state, name)); !slices.Contains(got, "compose.yaml") {
 		t.Errorf("there is %q", got)
 	}
-	if _, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{Names: []string{name}}); err != nil {
+	if _, err := p.Cleanup(t.Context(), provider.CleanupOptions{Names: []string{name}}); err != nil {
 		t.Fatal(err)
 	}
 	if got := names(t, state); len(got) != 0 {
@@ -130,7 +131,7 @@ func TestTheFolderOfASandboxThatIsGoneIsTakenOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if _, err := p.Cleanup(context.WithoutCancel(t.Context()), fumehood.CleanupOptions{Names: []string{"fumehood-test-there"}}); err != nil {
+		if _, err := p.Cleanup(context.WithoutCancel(t.Context()), provider.CleanupOptions{Names: []string{"fumehood-test-there"}}); err != nil {
 			t.Error(err)
 		}
 	})

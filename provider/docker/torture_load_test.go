@@ -17,6 +17,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/docker"
 )
@@ -113,7 +114,7 @@ func TestManyCommandsAreExactAndLeaveNothing(t *testing.T) {
 	}
 	p := newProvider(t, docker.Options{})
 	many := tier.Pick(t, 1_500, 10_000, 100_000)
-	sandboxes := make([]*fumehood.Sandbox, tier.Pick(t, 2, 16, 16))
+	sandboxes := make([]fumehood.Sandbox, tier.Pick(t, 2, 16, 16))
 	outsides := make([]outside, len(sandboxes))
 	for i := range sandboxes {
 		sandboxes[i] = start(t, p, fumehood.Spec{Image: busybox})
@@ -286,7 +287,7 @@ func TestADeadHostLeavesNoCommandRunning(t *testing.T) {
 		t.Errorf("still running: %+v", left)
 	}
 	p.OnlySandboxes(name)
-	if _, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{}); err != nil {
+	if _, err := p.Cleanup(t.Context(), provider.CleanupOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if left := objectsOf(t, name); len(left) != 0 {

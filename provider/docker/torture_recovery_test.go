@@ -110,7 +110,7 @@ func TestWhatADeadGuestsCommandsLeftIsKilledBeforeTheNextCommand(t *testing.T) {
 }
 
 // lostOnce runs an assassin's script, whose end must be Lost.
-func lostOnce(t *testing.T, sb *fumehood.Sandbox, user, script, victims string) {
+func lostOnce(t *testing.T, sb fumehood.Sandbox, user, script, victims string) {
 	t.Helper()
 	proc, err := sb.Start(t.Context(), fumehood.Cmd{
 		Args: []string{"python3", "-c", script, victims}, User: user, StdinPipe: true, Timeout: time.Minute,
@@ -223,7 +223,7 @@ func TestASandboxWhoseMainProcessDiedSaysHowItDied(t *testing.T) {
 			p := newProvider(t, docker.Options{})
 			sb := start(t, p, fumehood.Spec{Image: debian, Limits: fumehood.Limits{Memory: 64 << 20}})
 			main := watch(t, sb).mainOf(t)
-			procs := make([]*fumehood.Process, 2)
+			procs := make([]fumehood.Process, 2)
 			for i, user := range []string{"", "tester"} {
 				procs[i] = begun(t, sb, fumehood.Cmd{
 					Args: []string{"python3", "-c", "print('begun', flush=True); input(); x = [b'x' * (1 << 20) for _ in range(1000)]"}, User: user, StdinPipe: true,
@@ -248,7 +248,7 @@ func TestASandboxWhoseMainProcessDiedSaysHowItDied(t *testing.T) {
 					}
 				}
 			}
-			_, err := sb.ReadFile(t.Context(), "/etc/passwd")
+			_, err := sb.ReadFile(t.Context(), "/etc/passwd", fumehood.ReadOptions{})
 			for _, want := range c.want {
 				if !errors.Is(err, fumehood.ErrUnavailable) || !strings.Contains(err.Error(), want) {
 					t.Errorf("a file: %v: does not say %q", err, want)

@@ -36,7 +36,7 @@ type outside struct{ id string }
 
 // watch finds the sandbox's container in the host's /proc, and skips the test where the daemon's
 // processes are not to be seen there.
-func watch(t *testing.T, sb *fumehood.Sandbox) outside {
+func watch(t *testing.T, sb fumehood.Sandbox) outside {
 	t.Helper()
 	state, err := engineOf(t).Inspect(t.Context(), sb.ServiceInfo().Container)
 	if err != nil {
@@ -163,7 +163,7 @@ sleep()
 `
 
 // neighbour starts a command with a daemon that goes on beside what is killed.
-func neighbour(t *testing.T, sb *fumehood.Sandbox) {
+func neighbour(t *testing.T, sb fumehood.Sandbox) {
 	t.Helper()
 	begun(t, sb, fumehood.Cmd{ // with the daemon on its way
 		Args: []string{"sh", "-c", "echo kept > /tmp/neighbour; setsid sleep 100000 & echo begun; sleep 100000; echo never"},
@@ -262,7 +262,7 @@ func TestManyOrdersAtOnceAreTaken(t *testing.T) {
 }
 
 // fillPool has the guest keep as many idle workers as it may: four.
-func fillPool(t *testing.T, sb *fumehood.Sandbox, o outside) {
+func fillPool(t *testing.T, sb fumehood.Sandbox, o outside) {
 	t.Helper()
 	workers := func() (n int) {
 		for _, s := range o.all() {

@@ -16,6 +16,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/archive"
 	"github.com/fumehood/fumehood/internal/files"
+	"github.com/fumehood/fumehood/provider"
 )
 
 func classed(class error, format string, a ...any) error {
@@ -96,7 +97,7 @@ func infoOf(info fs.FileInfo, link string) fumehood.FileInfo {
 type userFiles struct{ refused error }
 
 // Files returns the host's files.
-func (b *box) Files(user string) fumehood.FileBackend {
+func (b *box) Files(user string) provider.FileBackend {
 	if user == "" {
 		return userFiles{}
 	}
@@ -215,22 +216,22 @@ func entryOf(e files.Entry, root string) fumehood.WalkEntry {
 }
 
 // Change does one thing to a file.
-func (f userFiles) Change(_ context.Context, c fumehood.Change) error {
+func (f userFiles) Change(_ context.Context, c provider.Change) error {
 	if f.refused != nil {
 		return f.refused
 	}
 	switch c.Op {
-	case fumehood.ChangeMkdir:
+	case provider.ChangeMkdir:
 		return fileError(files.Mkdir(c.Path, c.Mode, c.All))
-	case fumehood.ChangeRemove:
+	case provider.ChangeRemove:
 		return fileError(files.Remove(c.Path, c.All))
-	case fumehood.ChangeRename:
+	case provider.ChangeRename:
 		return fileError(files.Rename(c.Path, c.Target))
-	case fumehood.ChangeSymlink:
+	case provider.ChangeSymlink:
 		return fileError(os.Symlink(c.Target, c.Path))
-	case fumehood.ChangeChmod:
+	case provider.ChangeChmod:
 		return fileError(os.Chmod(c.Path, c.Mode))
-	case fumehood.ChangeChown:
+	case provider.ChangeChown:
 		uid, gid, err := files.Owner(c.Owner)
 		if err != nil {
 			return fileError(err)

@@ -43,6 +43,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // Options configure a Provider. The zero value will do.
@@ -61,7 +62,7 @@ type Provider struct {
 	warned   sync.Map // of the loggers that have logged it
 
 	mu    sync.Mutex
-	boxes map[*box]*fumehood.Sandbox
+	boxes map[*box]fumehood.Sandbox
 
 	guestMu sync.Mutex
 	guest   []byte // the guest's program, unpacked and checked; nil before it is first needed
@@ -86,17 +87,17 @@ func New(opts Options) (*Provider, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Provider{log: log, stateDir: dir, boxes: map[*box]*fumehood.Sandbox{}}, nil
+	return &Provider{log: log, stateDir: dir, boxes: map[*box]fumehood.Sandbox{}}, nil
 }
 
 // Name returns "local".
 func (p *Provider) Name() string { return "local" }
 
 // Start makes a folder and, where commands are supervised, starts their supervisor. Spec's Name, Env, Dir
-// (a folder of the host that exists), Keep, Sample, ConfigFile, Journal and Logger are honoured; every other field that is set is an
+// (a folder of the host that exists), Keep, Labels, ConfigFile, Journal and Logger are honoured; every other field that is set is an
 // ErrUnsupported. A StateDir on a file system that is mounted noexec is an ErrConfig where there is a
 // supervisor, since its program is run from there.
-func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (*fumehood.Sandbox, error) {
+func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sandbox, error) {
 	const op = "start sandbox"
 	if err := spec.Validate(); err != nil {
 		return nil, err
@@ -114,18 +115,19 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (*fumehood.San
 	if spec.Name == "" {
 		spec.Name = "fumehood-" + strings.ToLower(rand.Text()[:12])
 	}
-	end := spec.Recorder().Phase("start")
+	rec := provider.NewRecorder(&spec)
+	end := rec.Phase("start")
 	b, err := p.newBox(ctx, spec)
 	end(err)
 	if err != nil {
 		var ours *fumehood.Error
 		if errors.As(err, &ours) {
 			ours.Op = op
-			return nil, ours
+			return nil, rec.Failed(ours)
 		}
-		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrInfrastructure, Err: err}
+		return nil, rec.Failed(&fumehood.Error{Op: op, Class: fumehood.ErrInfrastructure, Err: err})
 	}
-	sb := fumehood.NewSandbox(b, spec)
+	sb := provider.New(b, spec, rec)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.boxes[b] = sb
@@ -228,7 +230,7 @@ func baseEnv(home, tmp string) map[string]string {
 // Close closes the sandboxes that are still open. Of kept ones the commands end, and the folder stays.
 func (p *Provider) Close(ctx context.Context) error {
 	p.mu.Lock()
-	var open []*fumehood.Sandbox
+	var open []fumehood.Sandbox
 	for _, sb := range p.boxes {
 		open = append(open, sb)
 	}

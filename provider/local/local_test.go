@@ -3,6 +3,7 @@ package local_test
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"errors"
 	"log/slog"
 	"maps"
@@ -10,10 +11,12 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/local"
 )
@@ -39,7 +42,7 @@ func newProvider(t *testing.T, opts local.Options) *local.Provider {
 	return p
 }
 
-func start(t *testing.T, p *local.Provider, spec fumehood.Spec) *fumehood.Sandbox {
+func start(t *testing.T, p *local.Provider, spec fumehood.Spec) fumehood.Sandbox {
 	t.Helper()
 	sb, err := p.Start(t.Context(), spec)
 	if err != nil {
@@ -62,7 +65,7 @@ func TestTheLocalProviderKeepsItsPromises(t *testing.T) {
 		"links/a link leads nowhere but into the sandbox":                                 hostFiles,
 	}
 	maps.Copy(weaker, weakerHere())
-	maps.Copy(weaker, conformance.NoStop("what runs in a kept sandbox ends when that is closed, and the folder stays"))
+	maps.Copy(weaker, noStop())
 	for _, promise := range []string{
 		"as another user commands run as that user, unless they name one", "as another user files are that user's",
 		"as another user what that user may not do is a permission error",
@@ -71,17 +74,50 @@ func TestTheLocalProviderKeepsItsPromises(t *testing.T) {
 	} {
 		weaker["users/"+promise] = noOthersFiles
 	}
-	column := column
 	if os.Getuid() == 0 {
-		column += " as root"
 		weaker["errors/what the command's user may not touch is a permission error"] = conformance.RootMayAll
 	}
 	conformance.Run(t, conformance.Harness{
-		Column: column,
+		Column: columnHere(),
 		Probe:  conformance.BuildProbe(t),
 		Users:  conformance.Users{UID: 54321, GID: 54321}, // who need not exist
-		Start:  func(t *testing.T) *fumehood.Sandbox { return start(t, provider, fumehood.Spec{}) },
+		Start:  func(t *testing.T) fumehood.Sandbox { return start(t, provider, fumehood.Spec{}) },
 		Weaker: weaker,
+	})
+}
+
+func noStop() map[string]conformance.Weaker {
+	return conformance.NoStop("what runs in a kept sandbox ends when that is closed, and the folder stays")
+}
+
+func columnHere() string {
+	if os.Getuid() == 0 {
+		return column + " as root"
+	}
+	return column
+}
+
+// Of the suite the groups that are asked for are run, and no others.
+func TestOnlyTheGroupsThatAreAskedForAreRun(t *testing.T) {
+	t.Parallel()
+	provider, weaker := newProvider(t, local.Options{}), noStop()
+	var ran atomic.Int32
+	for _, group := range []string{"exec", "stop"} {
+		for _, promise := range conformance.Promises(group) {
+			w := weaker[promise]
+			w.Reason = cmp.Or(w.Reason, "unused")
+			w.Check = func(*testing.T, *conformance.Case) { ran.Add(1) }
+			weaker[promise] = w
+		}
+	}
+	t.Cleanup(func() {
+		if got, want := int(ran.Load()), len(conformance.Promises("stop")); got != want {
+			t.Errorf("%d promises ran, want %d", got, want)
+		}
+	})
+	conformance.Run(t, conformance.Harness{
+		Column: columnHere(), Probe: "unused", Groups: []string{"stop"}, Weaker: weaker,
+		Start: func(t *testing.T) fumehood.Sandbox { return start(t, provider, fumehood.Spec{}) },
 	})
 }
 
@@ -270,19 +306,19 @@ func TestCleanupRemovesTheFoldersOfDeadOwnersOnly(t *testing.T) {
 		}
 		return strings.Join(names, " ")
 	}
-	if _, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{}); err != nil {
+	if _, err := p.Cleanup(t.Context(), provider.CleanupOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := there(); got != "kept mine torn" {
 		t.Errorf("after a sweep there is %q", got)
 	}
-	if _, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{Names: []string{"kept", "torn"}}); err != nil {
+	if _, err := p.Cleanup(t.Context(), provider.CleanupOptions{Names: []string{"kept", "torn"}}); err != nil {
 		t.Fatal(err)
 	}
 	if got := there(); got != "mine" {
 		t.Errorf("after their names were given there is %q", got)
 	}
-	if _, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{Names: []string{"mine"}}); !errors.Is(err, fumehood.ErrConfig) {
+	if _, err := p.Cleanup(t.Context(), provider.CleanupOptions{Names: []string{"mine"}}); !errors.Is(err, fumehood.ErrConfig) {
 		t.Errorf("removing what is held: %v", err)
 	}
 }

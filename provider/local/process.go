@@ -14,6 +14,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/wire"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // process is one running command.
@@ -26,7 +27,7 @@ type process struct {
 	readers  []*os.File    // our ends of what it writes; a terminal is in both
 
 	emitting sync.Mutex // held while out runs
-	out      fumehood.Sink
+	out      provider.Sink
 	over     bool          // the command has ended: what is written now goes nowhere
 	drained  chan struct{} // closed when every reader has ended
 
@@ -115,7 +116,7 @@ const drainFor = 300 * time.Millisecond
 
 // Wait returns when the program has ended and what it wrote is delivered. A child of it that holds its
 // output open is given drainFor; what it writes later is lost to the command.
-func (p *process) Wait(context.Context) (fumehood.Exit, error) {
+func (p *process) Wait(context.Context) (provider.Exit, error) {
 	defer close(p.waited)
 	err := p.cmd.Wait()
 	// Between the reaping within Wait and the next line, Kill could hit a process that has got the same
@@ -131,7 +132,7 @@ func (p *process) Wait(context.Context) (fumehood.Exit, error) {
 	p.commands.mu.Unlock()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
-		return fumehood.Exit{}, err
+		return provider.Exit{}, err
 	}
 	return exitOf(p.cmd.ProcessState), nil
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider"
 )
 
 func group(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
@@ -60,13 +61,13 @@ func linuxSignal(sig syscall.Signal) int {
 	return int(sig)
 }
 
-func exitOf(state *os.ProcessState) fumehood.Exit {
+func exitOf(state *os.ProcessState) provider.Exit {
 	ws, ok := state.Sys().(syscall.WaitStatus)
 	if ok && ws.Signaled() {
 		sig := linuxSignal(ws.Signal())
-		return fumehood.Exit{Outcome: fumehood.Signaled, Code: 128 + sig, Signal: sig}
+		return provider.Exit{Outcome: fumehood.Signaled, Code: 128 + sig, Signal: sig}
 	}
-	return fumehood.Exit{Outcome: fumehood.Exited, Code: state.ExitCode()}
+	return provider.Exit{Outcome: fumehood.Exited, Code: state.ExitCode()}
 }
 
 // runnable reports why a file cannot be executed.

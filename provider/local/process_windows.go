@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider"
 )
 
 func group(cmd *exec.Cmd) {
@@ -22,8 +23,8 @@ func signalGroup(p *os.Process, linux int) error {
 	return classed(fumehood.ErrUnsupported, "there are no signals on Windows")
 }
 
-func exitOf(state *os.ProcessState) fumehood.Exit {
-	return fumehood.Exit{Outcome: fumehood.Exited, Code: state.ExitCode()}
+func exitOf(state *os.ProcessState) provider.Exit {
+	return provider.Exit{Outcome: fumehood.Exited, Code: state.ExitCode()}
 }
 
 // runnable reports why a file cannot be executed.

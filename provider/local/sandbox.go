@@ -9,6 +9,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // box is the backend of one sandbox, and of its only service.
@@ -22,10 +23,10 @@ type box struct {
 
 func (b *box) Info() fumehood.Info { return b.info }
 
-func (b *box) Service(string) fumehood.ServiceBackend { return b }
+func (b *box) Service(string) provider.ServiceBackend { return b }
 
 // Start runs a command as the user who runs this.
-func (b *box) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out fumehood.Sink) (fumehood.ProcessBackend, error) {
+func (b *box) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out provider.Sink) (provider.ProcessBackend, error) {
 	if cmd.User != "" {
 		return nil, &fumehood.Error{
 			Class: fumehood.ErrUnsupported, Err: errors.New("the local provider runs no command as another user"),

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // commands runs a sandbox's commands as child processes of this one.
@@ -36,7 +37,7 @@ func (p *Provider) newCommands(_ context.Context, _ string, env map[string]strin
 }
 
 // start starts a process in a group of its own, or in a session of its own with a terminal.
-func (c *commands) start(_ context.Context, cmd fumehood.Cmd, _ bool, out fumehood.Sink) (fumehood.ProcessBackend, error) {
+func (c *commands) start(_ context.Context, cmd fumehood.Cmd, _ bool, out provider.Sink) (provider.ProcessBackend, error) {
 	if cmd.Rlimits != (fumehood.Rlimits{}) {
 		return nil, &fumehood.Error{
 			Class: fumehood.ErrUnsupported, Err: errors.New("the local provider has no limits for one command on this system"),

@@ -21,6 +21,7 @@ import (
 	"github.com/fumehood/fumehood/internal/ring"
 	"github.com/fumehood/fumehood/internal/wire"
 	"github.com/fumehood/fumehood/internal/wire/client"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // commands runs a sandbox's commands through a guest, a child process of this one that supervises them:
@@ -134,7 +135,7 @@ func (c *commands) run(env []string) (*os.File, error) {
 }
 
 // start runs a command.
-func (c *commands) start(ctx context.Context, cmd fumehood.Cmd, live bool, out fumehood.Sink) (fumehood.ProcessBackend, error) {
+func (c *commands) start(ctx context.Context, cmd fumehood.Cmd, live bool, out provider.Sink) (provider.ProcessBackend, error) {
 	p, err := c.guest.Exec(ctx, cmd, live, out)
 	if err != nil {
 		return nil, c.explain(err)

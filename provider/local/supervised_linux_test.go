@@ -20,6 +20,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/conformance/probe"
 	"github.com/fumehood/fumehood/provider/local"
@@ -135,7 +136,7 @@ func TestAHostThatIsKilledLeavesNoProcess(t *testing.T) {
 	conformance.Eventually(t, "the processes have ended", func() bool { return len(alive(pids)) == 0 })
 	// So that its folder, which the next clean-up removes, is no place where something still runs.
 	p := newProvider(t, local.Options{StateDir: state})
-	if _, err := p.Cleanup(t.Context(), fumehood.CleanupOptions{}); err != nil {
+	if _, err := p.Cleanup(t.Context(), provider.CleanupOptions{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -200,7 +201,7 @@ func TestACommandCanStopItsSupervisorButNotTheSandboxesEnd(t *testing.T) {
 
 // tamper runs a shell's script beside a process in a session of its own, and returns the ids of both. The
 // script begins when these are known.
-func tamper(t *testing.T, sb *fumehood.Sandbox, script string) (*fumehood.Process, []int) {
+func tamper(t *testing.T, sb fumehood.Sandbox, script string) (fumehood.Process, []int) {
 	t.Helper()
 	p, err := sb.Start(t.Context(), fumehood.Cmd{
 		Args: []string{"sh", "-c", `setsid sleep 1000 & echo $! $$; read go; ` + script}, StdinPipe: true,

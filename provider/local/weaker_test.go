@@ -26,7 +26,7 @@ var noOthersFiles = conformance.Weaker{
 		conformance.WantError(t, err, fumehood.ErrUnsupported)
 		_, err = as.Stat(t.Context(), c.Dir)
 		conformance.WantError(t, err, fumehood.ErrUnsupported)
-		_, err = as.ReadFile(t.Context(), c.Path("here"))
+		_, err = as.ReadFile(t.Context(), c.Path("here"), fumehood.ReadOptions{})
 		conformance.WantError(t, err, fumehood.ErrUnsupported)
 		_, err = as.List(t.Context(), c.Dir)
 		conformance.WantError(t, err, fumehood.ErrUnsupported)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/wire"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // Guest is a connection to a guest. Its methods may be called by many goroutines at once.
@@ -120,7 +121,9 @@ type Process struct {
 	s    *wire.Stream
 	live bool
 	caps [2]int64
-	out  fumehood.Sink
+	out  provider.Sink
+
+	delivering atomic.Bool // out runs
 
 	watching bool        // it is a detached one: what is sent is all that the guest has, with gaps
 	followed atomic.Bool // of a detached one: from then on something may come
@@ -150,10 +153,10 @@ type Process struct {
 // second where its machine is overloaded.
 const startWithin = 30 * time.Second
 
-func newProcess(cmd fumehood.Cmd, live bool, out fumehood.Sink) *Process {
+func newProcess(cmd fumehood.Cmd, live bool, out provider.Sink) *Process {
 	return &Process{
-		live: live, out: out, grace: cmd.KillAfter(), stdin: cmd.Stdin != nil || cmd.StdinPipe,
-		caps:    [2]int64{cmd.OutputCap(fumehood.Stdout), cmd.OutputCap(fumehood.Stderr)},
+		live: live, out: out, grace: provider.KillAfter(&cmd), stdin: cmd.Stdin != nil || cmd.StdinPipe,
+		caps:    [2]int64{provider.OutputCap(&cmd, fumehood.Stdout), provider.OutputCap(&cmd, fumehood.Stderr)},
 		started: make(chan error, 1), ended: make(chan struct{}),
 	}
 }
@@ -166,7 +169,7 @@ func (p *Process) request(cmd fumehood.Cmd) wire.Exec {
 	for _, a := range cmd.Args {
 		request.Args = append(request.Args, []byte(a))
 	}
-	for _, kv := range cmd.Environ() {
+	for _, kv := range provider.Environ(&cmd) {
 		request.Env = append(request.Env, []byte(kv))
 	}
 	if cmd.TTY {
@@ -180,7 +183,7 @@ func (p *Process) request(cmd fumehood.Cmd) wire.Exec {
 
 // Exec hands cmd over, at most once, and returns when it runs; without live it returns before, and that it could
 // not be started is an error of Wait.
-func (g *Guest) Exec(ctx context.Context, cmd fumehood.Cmd, live bool, out fumehood.Sink) (*Process, error) {
+func (g *Guest) Exec(ctx context.Context, cmd fumehood.Cmd, live bool, out provider.Sink) (*Process, error) {
 	p := newProcess(cmd, live, out)
 	p.terse = !live && cmd.Stdin == nil // a reader is the caller's, and left alone where nothing runs
 	request := p.request(cmd)
@@ -323,7 +326,9 @@ func (p *Process) data(ev wire.Event) error {
 	if !p.live && !p.watching && p.kept[i] > p.caps[i] {
 		return broken("more output than the cap of %d bytes", p.caps[i])
 	}
+	p.delivering.Store(true)
 	p.out(fumehood.Stream(ev.Channel), ev.Payload)
+	p.delivering.Store(false)
 	p.s.Consumed(len(ev.Payload))
 	return nil
 }
@@ -379,28 +384,28 @@ func startFailure(f *wire.Failed) error {
 }
 
 // Wait returns how the command ended, when it has and its output is delivered.
-func (p *Process) Wait(context.Context) (fumehood.Exit, error) {
+func (p *Process) Wait(context.Context) (provider.Exit, error) {
 	if p.terse {
 		p.receive()
 	}
 	<-p.ended
 	if p.err != nil {
-		return fumehood.Exit{}, p.err
+		return provider.Exit{}, p.err
 	}
 	if p.lost && p.mute.Load() {
-		return fumehood.Exit{Outcome: fumehood.Lost, Code: -1, Reason: fmt.Sprintf("its sandbox has not answered within %v; whether it ran is not known", startWithin)}, nil
+		return provider.Exit{Outcome: fumehood.Lost, Code: -1, Reason: fmt.Sprintf("its sandbox has not answered within %v; whether it ran is not known", startWithin)}, nil
 	}
 	if p.lost && p.watching {
-		return fumehood.Exit{Outcome: fumehood.Lost, Code: -1, Reason: "the connection to the sandbox has ended; a detached command may run on there"}, nil
+		return provider.Exit{Outcome: fumehood.Lost, Code: -1, Reason: "the connection to the sandbox has ended; a detached command may run on there"}, nil
 	}
 	if p.lost && p.terse && !p.told {
-		return fumehood.Exit{Outcome: fumehood.Lost, Code: -1, Reason: "the connection to the sandbox was lost before it told whether it runs"}, nil
+		return provider.Exit{Outcome: fumehood.Lost, Code: -1, Reason: "the connection to the sandbox was lost before it told whether it runs"}, nil
 	}
 	if p.lost {
-		return fumehood.Exit{Outcome: fumehood.Lost, Code: -1, Reason: "the connection to the sandbox was lost while it ran"}, nil
+		return provider.Exit{Outcome: fumehood.Lost, Code: -1, Reason: "the connection to the sandbox was lost while it ran"}, nil
 	}
 	e := p.exit
-	exit := fumehood.Exit{
+	exit := provider.Exit{
 		Outcome: fumehood.Exited, Code: e.Code, Signal: e.Signal, Totals: &e.Totals, Leaked: e.Survivors > 0,
 		Duration: time.Duration(e.WallUS) * time.Microsecond,
 		Usage: fumehood.Usage{

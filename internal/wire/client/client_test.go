@@ -13,6 +13,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/wire"
+	"github.com/fumehood/fumehood/provider"
 )
 
 func TestAnEarlyEndIsALossAndNothingIsAskedTwice(t *testing.T) {
@@ -217,6 +218,34 @@ func TestAKillThatIsNotAnsweredIsGivenUp(t *testing.T) {
 	})
 }
 
+// The guest's answer waits behind output that a caller takes its time over, and is no loss then.
+func TestAKillIsAnsweredBehindOutputThatIsTakenLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, f := newFake(t)
+		go func() {
+			<-f.opened
+			f.say(1, started)
+		}()
+		slow := make(chan struct{})
+		p, err := g.Exec(t.Context(), command, true, func(fumehood.Stream, []byte) { <-slow })
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			f.output(1, wire.Stdout, "x")
+			<-f.orders
+			f.say(1, exit(`"code":137,"signal":9,"totals":[1,0]`))
+		}()
+		time.AfterFunc(5*killWithin, func() { close(slow) })
+		if !p.Kill(t.Context()) {
+			t.Error("the kill is lost")
+		}
+		if exit, err := p.Wait(t.Context()); err != nil || exit.Outcome != fumehood.Signaled || exit.Leaked {
+			t.Errorf("got %+v, %v", exit, err)
+		}
+	})
+}
+
 // A guest that was stopped does not even read: once its pipe is full, the order cannot be sent.
 func TestAKillOfAGuestThatDoesNotReadIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -275,11 +304,11 @@ func TestAKillReportsWhatSurvived(t *testing.T) {
 func TestAResultTellsWhatSurvivedWhoeverKilled(t *testing.T) {
 	for name, c := range map[string]struct {
 		exit string
-		want fumehood.Exit
+		want provider.Exit
 	}{
-		"no survivor":              {`"code":-1,"lost":true,"totals":[0,0]`, fumehood.Exit{Outcome: fumehood.Lost}},
-		"of a dead supervisor":     {`"code":-1,"lost":true,"totals":[0,0],"survivors":2`, fumehood.Exit{Outcome: fumehood.Lost, Leaked: true}},
-		"of a kill by the guest's": {`"code":137,"signal":9,"totals":[0,0],"survivors":1`, fumehood.Exit{Outcome: fumehood.Signaled, Leaked: true}},
+		"no survivor":              {`"code":-1,"lost":true,"totals":[0,0]`, provider.Exit{Outcome: fumehood.Lost}},
+		"of a dead supervisor":     {`"code":-1,"lost":true,"totals":[0,0],"survivors":2`, provider.Exit{Outcome: fumehood.Lost, Leaked: true}},
+		"of a kill by the guest's": {`"code":137,"signal":9,"totals":[0,0],"survivors":1`, provider.Exit{Outcome: fumehood.Signaled, Leaked: true}},
 	} {
 		g, f := newFake(t)
 		p := begin(t, g, f, command)

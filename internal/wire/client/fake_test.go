@@ -11,6 +11,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/wire"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // fake is a guest that does what a test's script says.
@@ -153,7 +154,7 @@ func against(t *testing.T, say func(f *fake), ask func(g *Guest)) {
 }
 
 // run runs a command on a guest that follows the script, with the number of the command's stream.
-func run(t *testing.T, g *Guest, f *fake, cmd fumehood.Cmd, live bool, script func(stream uint32)) (exit fumehood.Exit, out *sink, err error) {
+func run(t *testing.T, g *Guest, f *fake, cmd fumehood.Cmd, live bool, script func(stream uint32)) (exit provider.Exit, out *sink, err error) {
 	t.Helper()
 	out = &sink{}
 	soon(t, func() {

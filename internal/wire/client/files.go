@@ -13,6 +13,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/wire"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // transfer is one request about a file, under way.
@@ -152,7 +153,7 @@ func (g *Guest) Identify(ctx context.Context, name string) (wire.FileID, error) 
 }
 
 // Change does one thing to a file.
-func (g *Guest) Change(ctx context.Context, c fumehood.Change) error {
+func (g *Guest) Change(ctx context.Context, c provider.Change) error {
 	op, ok := changes[c.Op]
 	if !ok {
 		return &fumehood.Error{Class: fumehood.ErrUnsupported, Err: fmt.Errorf("there is no change %q", c.Op)}
@@ -168,8 +169,8 @@ func (g *Guest) Change(ctx context.Context, c fumehood.Change) error {
 }
 
 var changes = map[string]string{
-	fumehood.ChangeMkdir: wire.Mkdir, fumehood.ChangeRemove: wire.Remove, fumehood.ChangeRename: wire.Rename,
-	fumehood.ChangeSymlink: wire.Symlink, fumehood.ChangeChmod: wire.Chmod, fumehood.ChangeChown: wire.Chown,
+	provider.ChangeMkdir: wire.Mkdir, provider.ChangeRemove: wire.Remove, provider.ChangeRename: wire.Rename,
+	provider.ChangeSymlink: wire.Symlink, provider.ChangeChmod: wire.Chmod, provider.ChangeChown: wire.Chown,
 }
 
 // Open reads length bytes of a regular file from offset on, or all of them where length is negative.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/wire"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // line is a walk's line about a file of mode 0644.
@@ -221,7 +222,7 @@ func ask(t *testing.T, g *Guest, op byte, bytes int) (err error) {
 			r.Close()
 		}
 	case 4:
-		err = g.Change(t.Context(), fumehood.Change{Op: fumehood.ChangeMkdir, Path: name})
+		err = g.Change(t.Context(), provider.Change{Op: provider.ChangeMkdir, Path: name})
 	case 5:
 		err = g.Write(t.Context(), name, strings.NewReader("abc"), 3, fumehood.WriteOptions{})
 	case 6:

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/wire"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // babble is a guest that says what a fuzzer made up, once it was asked something.
@@ -81,7 +82,7 @@ func FuzzClient(f *testing.F) {
 			g := New(b)
 			defer g.Close()
 			p, err := g.Exec(t.Context(), command, live, kept.take)
-			var exit fumehood.Exit
+			var exit provider.Exit
 			if err == nil {
 				exit, err = p.Wait(t.Context())
 				p.Kill(t.Context())

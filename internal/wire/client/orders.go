@@ -77,12 +77,17 @@ func (p *Process) Kill(context.Context) bool {
 	p.order(wire.Order{Kill: true})
 	t := time.NewTimer(p.grace + killWithin)
 	defer t.Stop()
-	select {
-	case <-p.ended:
-	case <-t.C: // it does not answer
-		p.close()
-		<-p.ended
-		return false
+	for {
+		select {
+		case <-p.ended:
+			return p.err == nil && !p.lost && p.exit.Survivors == 0
+		case <-t.C:
+		}
+		if !p.delivering.Load() { // it does not answer
+			p.close()
+			<-p.ended
+			return false
+		}
+		t.Reset(killWithin) // it is not heard while a caller takes its time over the output
 	}
-	return p.err == nil && !p.lost && p.exit.Survivors == 0
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/wire"
+	"github.com/fumehood/fumehood/provider"
 )
 
 var command = fumehood.Cmd{Args: []string{"x"}, StdoutCap: 10, StderrCap: 10}
@@ -132,14 +133,14 @@ func TestWhatCouldNotStartHasItsClass(t *testing.T) {
 func TestHowACommandEndedIsPassedOn(t *testing.T) {
 	for name, c := range map[string]struct {
 		exit string
-		want fumehood.Exit
+		want provider.Exit
 	}{
-		"a code":             {`"code":137,"totals":[0,0]`, fumehood.Exit{Outcome: fumehood.Exited, Code: 137}},
-		"a code and a kill":  {`"code":137,"totals":[0,0],"oom_kills":1`, fumehood.Exit{Outcome: fumehood.Exited, Code: 137}},
-		"a signal":           {`"code":137,"signal":9,"totals":[0,0]`, fumehood.Exit{Outcome: fumehood.Signaled, Code: 137, Signal: 9}},
-		"out of memory":      {`"code":137,"signal":9,"totals":[0,0],"oom_kills":1`, fumehood.Exit{Outcome: fumehood.OutOfMemory, Code: 137}},
-		"a signal otherwise": {`"code":143,"signal":15,"totals":[0,0],"oom_kills":1`, fumehood.Exit{Outcome: fumehood.Signaled, Code: 143, Signal: 15}},
-		"lost":               {`"code":-1,"lost":true,"totals":[0,0]`, fumehood.Exit{Outcome: fumehood.Lost, Code: -1}},
+		"a code":             {`"code":137,"totals":[0,0]`, provider.Exit{Outcome: fumehood.Exited, Code: 137}},
+		"a code and a kill":  {`"code":137,"totals":[0,0],"oom_kills":1`, provider.Exit{Outcome: fumehood.Exited, Code: 137}},
+		"a signal":           {`"code":137,"signal":9,"totals":[0,0]`, provider.Exit{Outcome: fumehood.Signaled, Code: 137, Signal: 9}},
+		"out of memory":      {`"code":137,"signal":9,"totals":[0,0],"oom_kills":1`, provider.Exit{Outcome: fumehood.OutOfMemory, Code: 137}},
+		"a signal otherwise": {`"code":143,"signal":15,"totals":[0,0],"oom_kills":1`, provider.Exit{Outcome: fumehood.Signaled, Code: 143, Signal: 15}},
+		"lost":               {`"code":-1,"lost":true,"totals":[0,0]`, provider.Exit{Outcome: fumehood.Lost, Code: -1}},
 	} {
 		g, f := newFake(t)
 		got, _, err := run(t, g, f, command, false, func(s uint32) { f.say(s, started); f.say(s, exit(c.exit)) })

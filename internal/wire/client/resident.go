@@ -11,6 +11,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/wire"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // ErrTaken says that there is a guest of that name already.
@@ -105,7 +106,7 @@ func (g *Guest) Reserve(ctx context.Context, user string, above int) (int, error
 }
 
 // Detached lists a resident guest's detached commands, and the numbers that it has reserved.
-func (g *Guest) Detached(ctx context.Context) ([]fumehood.DetachedInfo, error) {
+func (g *Guest) Detached(ctx context.Context) ([]provider.DetachedInfo, error) {
 	s, err := g.request(wire.Request{List: &wire.List{}})
 	if err != nil {
 		return nil, err
@@ -133,7 +134,7 @@ func (g *Guest) Detached(ctx context.Context) ([]fumehood.DetachedInfo, error) {
 }
 
 // listed reads a list, which is not believed to be in order.
-func listed(text []byte, now time.Time) ([]fumehood.DetachedInfo, error) {
+func listed(text []byte, now time.Time) ([]provider.DetachedInfo, error) {
 	var said []wire.Detached
 	if err := json.Unmarshal(text, &said); err != nil {
 		return nil, broken("%w", err)
@@ -141,7 +142,7 @@ func listed(text []byte, now time.Time) ([]fumehood.DetachedInfo, error) {
 	if len(said) > wire.MaxDetached {
 		return nil, broken("%d detached commands", len(said))
 	}
-	all := make([]fumehood.DetachedInfo, 0, len(said))
+	all := make([]provider.DetachedInfo, 0, len(said))
 	const oldest = int64(1<<63-1) / int64(time.Microsecond)
 	last := 0
 	for _, d := range said {
@@ -149,7 +150,7 @@ func listed(text []byte, now time.Time) ([]fumehood.DetachedInfo, error) {
 			return nil, broken("a detached command of number %d, %d µs old, with %d arguments", d.ID, d.AgeUS, len(d.Args))
 		}
 		last = d.ID
-		info := fumehood.DetachedInfo{ID: d.ID, User: string(d.User), Started: now.Add(-time.Duration(d.AgeUS) * time.Microsecond), Ended: d.Ended, Stdin: d.Stdin}
+		info := provider.DetachedInfo{ID: d.ID, User: string(d.User), Started: now.Add(-time.Duration(d.AgeUS) * time.Microsecond), Ended: d.Ended, Stdin: d.Stdin}
 		for _, a := range d.Args {
 			info.Args = append(info.Args, string(a))
 		}
@@ -167,7 +168,7 @@ type Detached struct {
 
 // Detach hands cmd over as a detached command, at most once, and returns when it runs. The guest has to be
 // a resident. id is the number that was reserved for it, 0 for the guest's next.
-func (g *Guest) Detach(ctx context.Context, cmd fumehood.Cmd, id int, out fumehood.Sink) (*Detached, error) {
+func (g *Guest) Detach(ctx context.Context, cmd fumehood.Cmd, id int, out provider.Sink) (*Detached, error) {
 	if !g.resident.Load() {
 		return nil, &fumehood.Error{Class: fumehood.ErrUnsupported, Err: errors.New("the guest ends with its host, and keeps no detached commands")}
 	}
@@ -185,7 +186,7 @@ func (g *Guest) Detach(ctx context.Context, cmd fumehood.Cmd, id int, out fumeho
 }
 
 // Join looks at a detached command that was started before, by whichever host.
-func (g *Guest) Join(ctx context.Context, info fumehood.DetachedInfo, out fumehood.Sink) (*Detached, error) {
+func (g *Guest) Join(ctx context.Context, info provider.DetachedInfo, out provider.Sink) (*Detached, error) {
 	p := newProcess(fumehood.Cmd{StdinPipe: info.Stdin}, false, out)
 	p.watching = true
 	return g.looked(ctx, p, wire.Request{Join: &wire.Join{ID: info.ID}})
@@ -206,7 +207,7 @@ func (d *Detached) ID() int { return d.id }
 func (d *Detached) Gaps(skip func(s fumehood.Stream, n int64)) { d.skip = skip }
 
 // Wait has the output delivered, and returns how the command ended when it has.
-func (d *Detached) Wait(ctx context.Context) (fumehood.Exit, error) {
+func (d *Detached) Wait(ctx context.Context) (provider.Exit, error) {
 	d.followed.Store(true)
 	d.order(wire.Order{Follow: true})
 	return d.Process.Wait(ctx)

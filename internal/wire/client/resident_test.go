@@ -17,6 +17,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/wire"
+	"github.com/fumehood/fumehood/provider"
 )
 
 var secret = bytes.Repeat([]byte{7}, wire.SecretSize)
@@ -107,7 +108,7 @@ func TestOnlyAResidentKeepsDetachedCommands(t *testing.T) {
 }
 
 // detach starts a detached command on a guest that says no more than that.
-func detach(t *testing.T, g *Guest, f *fake, out fumehood.Sink) *Detached {
+func detach(t *testing.T, g *Guest, f *fake, out provider.Sink) *Detached {
 	t.Helper()
 	go func() {
 		<-f.opened
@@ -126,7 +127,7 @@ func detach(t *testing.T, g *Guest, f *fake, out fumehood.Sink) *Detached {
 func offset(n uint64) string { return string(binary.BigEndian.AppendUint64(nil, n)) }
 
 // end waits for a detached command, which the guest tells of once it is asked.
-func end(t *testing.T, f *fake, d *Detached, script func()) (exit fumehood.Exit, err error) {
+func end(t *testing.T, f *fake, d *Detached, script func()) (exit provider.Exit, err error) {
 	t.Helper()
 	soon(t, func() {
 		go func() {
@@ -183,7 +184,7 @@ func TestADetachedStartThatIsGivenUpIsKilled(t *testing.T) {
 	for name, ask := range map[string]func(ctx context.Context) error{
 		"started": func(ctx context.Context) error { _, err := g.Detach(ctx, command, 0, nil); return err },
 		"joined": func(ctx context.Context) error {
-			_, err := g.Join(ctx, fumehood.DetachedInfo{ID: 1}, nil)
+			_, err := g.Join(ctx, provider.DetachedInfo{ID: 1}, nil)
 			return err
 		},
 	} {
@@ -342,7 +343,7 @@ func TestForgettingIsAnswered(t *testing.T) {
 }
 
 // list has a guest answer a List.
-func list(t *testing.T, answer func(f *fake)) (all []fumehood.DetachedInfo, err error) {
+func list(t *testing.T, answer func(f *fake)) (all []provider.DetachedInfo, err error) {
 	t.Helper()
 	g, f := newResident(t)
 	soon(t, func() {

@@ -1,0 +1,193 @@
+package fumehood
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"time"
+	"unicode/utf8"
+)
+
+// millis is a time that JSON has as a number of milliseconds.
+type millis time.Duration
+
+func (m millis) MarshalJSON() ([]byte, error) {
+	return json.Marshal(float64(m) / float64(time.Millisecond))
+}
+
+func (m *millis) UnmarshalJSON(text []byte) error {
+	var ms float64
+	if err := json.Unmarshal(text, &ms); err != nil {
+		return err
+	}
+	ns := math.Round(ms * float64(time.Millisecond))
+	if math.Abs(ns) >= math.MaxInt64 {
+		return fmt.Errorf("%g milliseconds are too long", ms)
+	}
+	*m = millis(ns)
+	return nil
+}
+
+// What a type's own fields leave out of JSON is beside the plain type: times, which are numbers of milliseconds.
+type (
+	plainSpec Spec
+	specJSON  struct {
+		*plainSpec
+		TTL *millis `json:"ttl_ms,omitzero"`
+	}
+	plainCompose Compose
+	composeJSON  struct {
+		*plainCompose
+		Ready *millis `json:"ready_timeout_ms,omitzero"`
+		Pull  *millis `json:"pull_timeout_ms,omitzero"`
+		Build *millis `json:"build_timeout_ms,omitzero"`
+	}
+	plainResult Result
+	resultJSON  struct {
+		*plainResult
+		Duration *millis `json:"duration_ms"`
+	}
+	plainUsage Usage
+	usageJSON  struct {
+		User   *millis `json:"user_ms"`
+		System *millis `json:"system_ms"`
+		*plainUsage
+	}
+)
+
+// IsZero leaves a time out of JSON where it says omitzero.
+func (m *millis) IsZero() bool { return *m == 0 }
+
+func (s *Spec) json() *specJSON { return &specJSON{(*plainSpec)(s), (*millis)(&s.TTL)} }
+
+func (c *Compose) json() *composeJSON {
+	return &composeJSON{(*plainCompose)(c), (*millis)(&c.ReadyTimeout), (*millis)(&c.PullTimeout), (*millis)(&c.BuildTimeout)}
+}
+
+func (r *Result) json() *resultJSON { return &resultJSON{(*plainResult)(r), (*millis)(&r.Duration)} }
+
+func (u *Usage) json() *usageJSON {
+	return &usageJSON{(*millis)(&u.User), (*millis)(&u.System), (*plainUsage)(u)}
+}
+
+// MarshalJSON encodes the spec. A text that is not UTF-8, which JSON cannot have, is an error.
+func (s Spec) MarshalJSON() ([]byte, error) {
+	if err := checkTexts(reflect.ValueOf(s)); err != nil {
+		return nil, err
+	}
+	return json.Marshal(s.json())
+}
+
+// UnmarshalJSON decodes a spec, in place of all but Journal and Logger. A field that is not known is an error.
+func (s *Spec) UnmarshalJSON(text []byte) error {
+	if string(text) == "null" {
+		return nil
+	}
+	decoded := Spec{Journal: s.Journal, Logger: s.Logger}
+	if err := decodeStrictly(text, decoded.json()); err != nil {
+		return err
+	}
+	*s = decoded
+	return nil
+}
+
+// MarshalJSON encodes the project. A text that is not UTF-8, which JSON cannot have, is an error.
+func (c Compose) MarshalJSON() ([]byte, error) {
+	if err := checkTexts(reflect.ValueOf(c)); err != nil {
+		return nil, err
+	}
+	return json.Marshal(c.json())
+}
+
+// UnmarshalJSON decodes a project. A field that is not known is an error.
+func (c *Compose) UnmarshalJSON(text []byte) error {
+	if string(text) == "null" {
+		return nil
+	}
+	var decoded Compose
+	if err := decodeStrictly(text, decoded.json()); err != nil {
+		return err
+	}
+	*c = decoded
+	return nil
+}
+
+// MarshalJSON encodes the result; its Duration is "duration_ms", in milliseconds.
+func (r Result) MarshalJSON() ([]byte, error) { return json.Marshal(r.json()) }
+
+// UnmarshalJSON decodes a result. Fields that are not known are passed over.
+func (r *Result) UnmarshalJSON(text []byte) error { return json.Unmarshal(text, r.json()) }
+
+// MarshalJSON encodes what was used; times are in milliseconds.
+func (u Usage) MarshalJSON() ([]byte, error) { return json.Marshal(u.json()) }
+
+// UnmarshalJSON decodes what was used. Fields that are not known are passed over.
+func (u *Usage) UnmarshalJSON(text []byte) error { return json.Unmarshal(text, u.json()) }
+
+// outputJSON has an output as a text, and its bytes as well where they are not UTF-8.
+type outputJSON struct {
+	Text      string `json:"text"`
+	Base64    []byte `json:"base64,omitempty"`
+	Bytes     int64  `json:"bytes"`
+	Truncated bool   `json:"truncated"`
+}
+
+// MarshalJSON encodes the output: its Text, "bytes" (the Total), "truncated", and "base64" of Bytes that are not UTF-8.
+func (o Output) MarshalJSON() ([]byte, error) {
+	out := outputJSON{Text: o.Text(), Bytes: o.Total, Truncated: o.Truncated()}
+	if !utf8.Valid(o.Bytes) {
+		out.Base64 = o.Bytes
+	}
+	return json.Marshal(out)
+}
+
+// UnmarshalJSON decodes an output, with the bytes that it had.
+func (o *Output) UnmarshalJSON(text []byte) error {
+	if string(text) == "null" {
+		return nil
+	}
+	var out outputJSON
+	if err := json.Unmarshal(text, &out); err != nil {
+		return err
+	}
+	*o = Output{Bytes: out.Base64, Total: out.Bytes}
+	if out.Base64 == nil && out.Text != "" {
+		o.Bytes = []byte(out.Text)
+	}
+	return nil
+}
+
+// checkTexts refuses texts that are not UTF-8, which encoding/json would change.
+func checkTexts(v reflect.Value) error {
+	var errs []error
+	switch v.Kind() {
+	case reflect.String:
+		if !utf8.ValidString(v.String()) {
+			errs = append(errs, fmt.Errorf("%q is not UTF-8, which JSON cannot have", v.String()))
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			errs = append(errs, checkTexts(v.Index(i)))
+		}
+	case reflect.Map:
+		for k, e := range v.Seq2() {
+			errs = append(errs, checkTexts(k), checkTexts(e))
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).Tag.Get("json") != "" {
+				errs = append(errs, checkTexts(v.Field(i)))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func decodeStrictly(text []byte, to any) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	return d.Decode(to)
+}

@@ -1,0 +1,44 @@
+package provider
+
+import (
+	"slices"
+	"time"
+
+	"github.com/fumehood/fumehood"
+)
+
+// Environ returns a command's Env as sorted NAME=value strings.
+func Environ(c *fumehood.Cmd) []string {
+	env := make([]string, 0, len(c.Env))
+	for k, v := range c.Env {
+		env = append(env, k+"="+v)
+	}
+	slices.Sort(env)
+	return env
+}
+
+// KillAfter is a command's Grace with its default resolved.
+func KillAfter(c *fumehood.Cmd) time.Duration {
+	switch c.Grace {
+	case 0:
+		return fumehood.DefaultGrace
+	case fumehood.NoGrace:
+		return 0
+	}
+	return c.Grace
+}
+
+// OutputCap is a command's cap of a stream with its default resolved, in bytes.
+func OutputCap(c *fumehood.Cmd, s fumehood.Stream) int64 {
+	n := c.StdoutCap
+	if s == fumehood.Stderr {
+		n = c.StderrCap
+	}
+	switch n {
+	case 0:
+		return fumehood.DefaultOutputCap
+	case fumehood.KeepNone:
+		return 0
+	}
+	return n
+}

@@ -1,0 +1,298 @@
+// Package fake is an in-memory provider for unit tests of code over fumehood.Provider: programs are Go functions, files live in
+// a map, and nothing outside the test's process is touched.
+//
+//	provider := fake.New(fake.Options{Programs: map[string]fake.Program{
+//		"python3": func(ctx context.Context, p *fake.Proc) int {
+//			fmt.Fprintln(p.Stdout, "42")
+//			return 0
+//		},
+//	}})
+//
+// A sandbox has one user, root, and no terminals, signals or limits, and no links, modes or owners of files: what needs them is an
+// ErrUnsupported, and a case for package provider/local. A goroutine cannot be killed: a function that goes on after the end of
+// its context is left behind, its command ends without it a second later, and the Result says Leaked.
+package fake
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider"
+)
+
+// Program is what runs when a command names it. Its return value is the exit code, of which the lowest
+// eight bits count. It should return soon after the end of ctx.
+type Program func(ctx context.Context, p *Proc) int
+
+// Proc is a running program's view of its sandbox.
+type Proc struct {
+	Args           []string // as the command has them, the program's name first
+	Env            []string // NAME=value, sorted
+	Dir            string   // the working directory
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+
+	box *box
+}
+
+// ReadFile returns a file's content. A relative path is below Dir.
+func (p *Proc) ReadFile(name string) ([]byte, error) { return p.box.read(p.path(name)) }
+
+// WriteFile makes or replaces a file, and the directories above it. A relative path is below Dir.
+func (p *Proc) WriteFile(name string, data []byte) error {
+	return p.box.write(p.path(name), data, 0o644)
+}
+
+func (p *Proc) path(name string) string {
+	if path.IsAbs(name) {
+		return name
+	}
+	return path.Join(p.Dir, name)
+}
+
+// Options configure a Provider. The zero value has no programs.
+type Options struct {
+	Programs map[string]Program // by name
+}
+
+// Provider is the in-memory provider. Make one with New.
+type Provider struct {
+	opts Options
+	mu   sync.Mutex
+	open map[*box]fumehood.Sandbox
+}
+
+var _ fumehood.Provider = (*Provider)(nil)
+
+// New returns a provider. It does nothing yet, so it cannot fail.
+func New(opts Options) *Provider { return &Provider{opts: opts, open: map[*box]fumehood.Sandbox{}} }
+
+// Name returns "fake".
+func (p *Provider) Name() string { return "fake" }
+
+// Start makes a sandbox with one service, "default". Spec's Image is reported by its ServiceInfo, and it, Network and Limits
+// change nothing: there is nothing to isolate. Mounts, another User and Compose are an ErrUnsupported.
+func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sandbox, error) {
+	const op = "start sandbox"
+	if err := spec.Validate(); err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrCancelled, Err: fumehood.Ended(ctx)}
+	}
+	if len(spec.Mounts) > 0 || spec.User != "" && spec.User != user || spec.Compose != nil {
+		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrUnsupported, Err: errors.New("the fake provider has no mounts, other users or Compose projects")}
+	}
+	if spec.Name == "" {
+		spec.Name = "fumehood-" + strings.ToLower(rand.Text()[:12])
+	}
+	if spec.Dir == "" {
+		spec.Dir = "/work"
+	}
+	b := &box{provider: p, spec: spec, files: map[string]file{}, dirs: map[string]bool{"/": true, "/tmp": true, spec.Dir: true}, running: map[*command]struct{}{}}
+	rec := provider.NewRecorder(&spec)
+	end := rec.Phase("start")
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for other := range p.open {
+		if other.spec.Name == spec.Name {
+			err := &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: fmt.Errorf("a sandbox %q is there already", spec.Name)}
+			end(err)
+			return nil, rec.Failed(err)
+		}
+	}
+	end(nil)
+	p.open[b] = provider.New(b, spec, rec)
+	return p.open[b], nil
+}
+
+// Close closes the sandboxes that are still open, except kept ones.
+func (p *Provider) Close(ctx context.Context) error {
+	p.mu.Lock()
+	var open []fumehood.Sandbox
+	for b, sb := range p.open {
+		if !b.spec.Keep {
+			open = append(open, sb)
+		}
+	}
+	p.mu.Unlock()
+	var errs []error
+	for _, sb := range open {
+		errs = append(errs, sb.Close(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// box is the backend of one sandbox, and of its only service.
+type box struct {
+	provider *Provider
+	spec     fumehood.Spec
+
+	mu      sync.Mutex
+	files   map[string]file // by absolute path
+	dirs    map[string]bool // likewise; another directory is there where something is below it
+	running map[*command]struct{}
+}
+
+func (b *box) Info() fumehood.Info {
+	return fumehood.Info{Name: b.spec.Name, Provider: "fake", Services: []fumehood.ServiceInfo{{Name: "default", Image: b.spec.Image, Dir: b.spec.Dir}}}
+}
+
+func (b *box) Service(string) provider.ServiceBackend { return b }
+
+// Close ends all that runs in the sandbox.
+func (b *box) Close(ctx context.Context) error {
+	b.mu.Lock()
+	var running []*command
+	for c := range b.running {
+		running = append(running, c)
+	}
+	b.mu.Unlock()
+	for _, c := range running {
+		if !c.Kill(ctx) {
+			return errors.New("a program of the fake sandbox does not end with its context")
+		}
+	}
+	b.provider.mu.Lock()
+	defer b.provider.mu.Unlock()
+	delete(b.provider.open, b)
+	return nil
+}
+
+func (b *box) Start(ctx context.Context, cmd fumehood.Cmd, _ bool, out provider.Sink) (provider.ProcessBackend, error) {
+	program := b.provider.opts.Programs[cmd.Args[0]]
+	switch {
+	case cmd.TTY || cmd.User != "" && cmd.User != user || cmd.Rlimits != (fumehood.Rlimits{}):
+		return nil, unsupported("terminals, other users or limits")
+	case program == nil:
+		return nil, &fumehood.Error{Class: fumehood.ErrProgramNotFound, Err: fmt.Errorf("%s: no program of the fake provider", cmd.Args[0])}
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stdin, input := io.Pipe()
+	c := &command{out: out, stdin: input, cancel: cancel, ended: make(chan struct{}), left: make(chan struct{})}
+	env := maps.Clone(b.spec.Env)
+	if env == nil {
+		env = map[string]string{}
+	}
+	maps.Copy(env, cmd.Env)
+	p := &Proc{
+		Args: cmd.Args, Env: provider.Environ(&fumehood.Cmd{Env: env}), Dir: cmd.Dir,
+		Stdin: stdin, Stdout: stream{c, fumehood.Stdout}, Stderr: stream{c, fumehood.Stderr}, box: b,
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.running[c] = struct{}{}
+	go func() {
+		code := program(ctx, p) & 0xff
+		c.end(provider.Exit{Outcome: fumehood.Exited, Code: code})
+		_ = stdin.Close()
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.running, c)
+		close(c.ended)
+	}()
+	return c, nil
+}
+
+// command is one running command.
+type command struct {
+	stdin  *io.PipeWriter
+	cancel context.CancelFunc
+	ended  chan struct{} // closed when the program has returned
+	left   chan struct{} // closed when it is not waited for any longer
+
+	mu   sync.Mutex // held while out runs
+	out  provider.Sink
+	exit *provider.Exit // the first word counts; what is written later goes nowhere
+	gone bool           // left is closed
+}
+
+// stream is a program's standard output or error.
+type stream struct {
+	c *command
+	s fumehood.Stream
+}
+
+func (w stream) Write(p []byte) (int, error) {
+	w.c.mu.Lock()
+	defer w.c.mu.Unlock()
+	if w.c.exit != nil {
+		return 0, io.ErrClosedPipe
+	}
+	w.c.out(w.s, p)
+	return len(p), nil
+}
+
+func (c *command) end(how provider.Exit) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.exit == nil {
+		c.exit = &how
+	}
+}
+
+const (
+	user    = "root" // the only one
+	sigKill = 9
+)
+
+// patience is how long a program may take to return after the end of its context.
+const patience = time.Second
+
+// Wait returns when the program has returned, or does not though it was killed.
+func (c *command) Wait(context.Context) (provider.Exit, error) {
+	select {
+	case <-c.ended:
+	case <-c.left:
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return *c.exit, nil
+}
+
+// Kill ends the program's context, and waits for it.
+func (c *command) Kill(context.Context) bool {
+	c.end(provider.Exit{Outcome: fumehood.Signaled, Code: 128 + sigKill, Signal: sigKill})
+	c.cancel()
+	_ = c.stdin.CloseWithError(io.ErrClosedPipe) // ends a read
+	select {
+	case <-c.ended:
+		return true
+	case <-time.After(patience):
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.gone {
+		c.gone = true
+		close(c.left)
+	}
+	return false
+}
+
+func (c *command) Write(p []byte) (int, error) { return c.stdin.Write(p) }
+
+func (c *command) CloseStdin() error { return c.stdin.Close() }
+
+// Signal knows SIGKILL alone.
+func (c *command) Signal(ctx context.Context, sig int) error {
+	if sig != sigKill {
+		return unsupported("signals")
+	}
+	c.Kill(ctx)
+	return nil
+}
+
+func (c *command) Resize(context.Context, uint16, uint16) error { return unsupported("terminals") }
+
+func unsupported(what string) error {
+	return &fumehood.Error{Class: fumehood.ErrUnsupported, Err: fmt.Errorf("the fake provider has no %s", what)}
+}

@@ -1,0 +1,124 @@
+package provider
+
+import (
+	"bytes"
+	"sync"
+
+	"github.com/fumehood/fumehood"
+)
+
+// feedSize is how many bytes a process holds for a listener, come or yet to come.
+const feedSize = 1 << 20
+
+// feed hands output from the backend to at most one listener. With a listener it holds the program back
+// when full; without one it drops the oldest, and says so to the next.
+type feed struct {
+	mu       sync.Mutex
+	changed  *sync.Cond
+	chunks   []fumehood.Event
+	size     int
+	skipped  [3]int64 // by Stream
+	attached bool
+	released bool // never block again: the command is being killed
+	closed   bool
+}
+
+func newFeed() *feed {
+	f := &feed{}
+	f.changed = sync.NewCond(&f.mu)
+	return f
+}
+
+func (f *feed) attach() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.attached {
+		return false
+	}
+	f.attached = true
+	return true
+}
+
+func (f *feed) detach() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.attached = false
+	f.changed.Broadcast()
+}
+
+func (f *feed) release() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.released = true
+	f.changed.Broadcast()
+}
+
+func (f *feed) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = true
+	f.changed.Broadcast()
+}
+
+const (
+	// smallChunks is how many bytes of small chunks of one stream become one, so that a million of them, which nobody
+	// takes, do not take many times their memory.
+	smallChunks = 4 << 10
+	// feedChunks is how many chunks are held: a program may write a byte to each stream by turns.
+	feedChunks = 16 << 10
+)
+
+// full reports whether there is as much as is held at most, or extra bytes or chunks more than that. f.mu is held.
+func (f *feed) full(extra int) bool {
+	return f.size >= feedSize+extra || len(f.chunks) >= feedChunks+extra
+}
+
+func (f *feed) put(s fumehood.Stream, p []byte) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for f.attached && !f.released && f.full(0) {
+		f.changed.Wait()
+	}
+	if last := len(f.chunks) - 1; last >= 0 && f.chunks[last].Stream == s && len(f.chunks[last].Data)+len(p) <= smallChunks {
+		f.chunks[last].Data = append(f.chunks[last].Data, p...)
+	} else {
+		f.chunks = append(f.chunks, fumehood.Event{Stream: s, Data: bytes.Clone(p)})
+	}
+	f.size += len(p)
+	for f.full(1) && (!f.attached || f.released) && len(f.chunks) > 1 {
+		old := f.chunks[0]
+		f.chunks = f.chunks[1:]
+		f.size -= len(old.Data)
+		f.skipped[old.Stream] += int64(len(old.Data))
+	}
+	f.changed.Broadcast()
+}
+
+// take returns the next event of output, waiting for it; false at the end.
+func (f *feed) take() (fumehood.Event, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for len(f.chunks) == 0 {
+		if f.closed {
+			return f.untold()
+		}
+		f.changed.Wait()
+	}
+	ev := f.chunks[0]
+	f.chunks = f.chunks[1:]
+	f.size -= len(ev.Data)
+	ev.Skipped, f.skipped[ev.Stream] = f.skipped[ev.Stream], 0
+	f.changed.Broadcast()
+	return ev, true
+}
+
+// untold returns an event for a stream that lost bytes and then had none to tell it with.
+func (f *feed) untold() (fumehood.Event, bool) {
+	for _, s := range []fumehood.Stream{fumehood.Stdout, fumehood.Stderr} {
+		if n := f.skipped[s]; n > 0 {
+			f.skipped[s] = 0
+			return fumehood.Event{Stream: s, Skipped: n}, true
+		}
+	}
+	return fumehood.Event{}, false
+}

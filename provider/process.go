@@ -1,0 +1,398 @@
+package provider
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fumehood/fumehood"
+
+	"github.com/fumehood/fumehood/internal/ring"
+)
+
+// process is a fumehood.Process.
+type process struct {
+	svc   *service
+	be    ProcessBackend
+	stdin bool                 // StdinPipe was set
+	info  fumehood.ProcessInfo // its Ended is that of when it was found
+	look  func()               // makes what another process has started be awaited here; nil for what this one has
+	out   [3]*ring.Tail        // by fumehood.Stream
+	to    [3]io.Writer         // likewise: Cmd.Stdout and Cmd.Stderr, nil once one has failed
+
+	feed *feed // nil where there are no events: under Exec, and of a detached command
+
+	record func(*fumehood.Result, error) // takes the end down; nil for what another process has started
+
+	mu       sync.Mutex
+	ended    bool  // the backend has said how it ended
+	why      error // errTimeout, or what ended the command from our side; nil while nothing did
+	unkilled bool
+	killing  sync.WaitGroup // kill, once why is set
+	refusal  error          // of a writer that has failed, the first one's
+
+	refused chan struct{} // closed when refusal is set; nil where there are no writers
+
+	done   chan struct{} // closed when result or err is set
+	result *fumehood.Result
+	err    error
+	cut    bool // the backend was lost before it told how the command ended; set before done is closed
+}
+
+// errTimeout marks that the wall limit passed.
+var errTimeout = errors.New("wall limit passed")
+
+// start hands cmd over, to be supervised while it runs.
+func (s *service) start(ctx context.Context, cmd fumehood.Cmd, f *feed) (*process, error) {
+	p, cmd, err := s.handOver(ctx, cmd, true, f)
+	if err != nil {
+		return nil, err
+	}
+	if cmd.Detach {
+		ctx = context.WithoutCancel(ctx)
+		s.detached.list(p)
+	}
+	go p.supervise(ctx, cmd)
+	return p, nil
+}
+
+// handOver hands cmd over, and returns it as it was, for supervise. With live, its output can be listened to
+// while it runs: by f too, unless that is nil.
+func (s *service) handOver(ctx context.Context, cmd fumehood.Cmd, live bool, f *feed) (_ *process, _ fumehood.Cmd, err error) {
+	const op = "exec"
+	if err := s.sb.check(op, s.info.Name); err != nil {
+		return nil, cmd, err
+	}
+	cmd.User = cmp.Or(cmd.User, s.user)
+	cmd.ViaEngine = cmd.ViaEngine || s.direct
+	if err := cmd.Validate(); err != nil {
+		return nil, cmd, classify(ctx, err, op, s.info.Name, "")
+	}
+	if ctx.Err() != nil {
+		return nil, cmd, cancelled(ctx, op, s.info.Name)
+	}
+	cmd.Dir = s.abs(cmd.Dir)
+	if cmd.TTY && cmd.Rows == 0 && cmd.Cols == 0 {
+		cmd.Rows, cmd.Cols = 24, 80
+	}
+	p := &process{
+		svc: s, stdin: cmd.StdinPipe, feed: f, done: make(chan struct{}), to: [3]io.Writer{fumehood.Stdout: cmd.Stdout, fumehood.Stderr: cmd.Stderr},
+		info: fumehood.ProcessInfo{Args: slices.Clone(cmd.Args), Started: time.Now()},
+	}
+	if cmd.Stdout != nil || cmd.Stderr != nil {
+		p.refused = make(chan struct{})
+	}
+	if cmd.Detach {
+		if p.info.ID, err = s.detached.reserve(); err != nil {
+			return nil, cmd, classify(ctx, err, op, s.info.Name, "")
+		}
+	}
+	p.out[fumehood.Stdout], p.out[fumehood.Stderr] = ring.NewTail(OutputCap(&cmd, fumehood.Stdout)), ring.NewTail(OutputCap(&cmd, fumehood.Stderr))
+	p.record = s.sb.recorder.Load().command(s.info.Name, cmd)
+	if p.be, err = s.be.Start(ctx, cmd, live, p.sink); err != nil {
+		if cmd.Detach {
+			s.detached.release()
+		}
+		err = classify(ctx, err, op, s.info.Name, "")
+		p.record(nil, err)
+		return nil, cmd, err
+	}
+	if be, ok := p.be.(DetachedBackend); ok {
+		be.Gaps(p.gap)
+		cmd.Timeout = 0 // the sandbox keeps it
+	}
+	return p, cmd, nil
+}
+
+// sink takes output from the backend, which may begin before the start is over.
+func (p *process) sink(s fumehood.Stream, b []byte) {
+	if len(b) == 0 {
+		return
+	}
+	_, _ = p.out[s].Write(b) // it never fails
+	if p.feed != nil {
+		p.feed.put(s, b)
+	}
+	if w := p.to[s]; w != nil {
+		n, err := w.Write(b)
+		if err == nil && n < len(b) {
+			err = io.ErrShortWrite
+		}
+		if err != nil {
+			p.to = [3]io.Writer{}
+			p.refuse(&fumehood.Error{Op: "exec", Service: p.svc.info.Name, Class: fumehood.ErrConfig, Err: fmt.Errorf("write the command's %v: %w", s, err)})
+		}
+	}
+}
+
+// refuse notes that a writer has failed, which ends the command.
+func (p *process) refuse(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.refusal == nil {
+		p.refusal = err
+		close(p.refused)
+	}
+}
+
+// gap takes the word that bytes of the output are not to be had.
+func (p *process) gap(s fumehood.Stream, n int64) { p.out[s].Skip(n) }
+
+// awaited sees to it that the command's end is recorded.
+func (p *process) awaited() {
+	if p.look != nil {
+		p.look()
+	}
+}
+
+// supervise owns the command: it feeds its input, watches the clock and ctx, and records the end.
+func (p *process) supervise(ctx context.Context, cmd fumehood.Cmd) {
+	if cmd.Stdin != nil {
+		// Not joined: its Read belongs to the caller and may block for ever (see Cmd.Stdin).
+		go p.pump(ctx, cmd.Stdin)
+	} else if !cmd.StdinPipe && !cmd.TTY {
+		_ = p.be.CloseStdin() // the command may have ended already
+	}
+	if cmd.Timeout > 0 {
+		clock := time.AfterFunc(cmd.Timeout-time.Since(p.info.Started), func() { p.kill(ctx, errTimeout) })
+		defer clock.Stop()
+	}
+	defer context.AfterFunc(ctx, func() { p.kill(ctx, cancelled(ctx, "exec", p.svc.info.Name)) })()
+	if p.refused != nil {
+		go func() {
+			select {
+			case <-p.refused:
+				p.kill(ctx, p.refusal)
+			case <-p.done:
+			}
+		}()
+	}
+	exit, err := p.be.Wait(context.WithoutCancel(ctx))
+	p.mu.Lock()
+	p.ended = true
+	killed := p.why != nil
+	p.why = cmp.Or(p.why, p.refusal) // of a writer that failed as the command ended
+	p.mu.Unlock()
+	p.killing.Wait()
+	if cmd.KillRest && err == nil && !killed && exit.Outcome != fumehood.Lost && !p.be.Kill(context.WithoutCancel(ctx)) { // where the backend has not done it
+		exit.Leaked = true
+	}
+	p.finish(ctx, exit, err)
+}
+
+func outputOf(t *ring.Tail) fumehood.Output {
+	kept, total := t.Bytes()
+	return fumehood.Output{Bytes: kept, Total: total}
+}
+
+// kill ends the command for the reason why, unless it has ended or is being ended for another.
+func (p *process) kill(ctx context.Context, why error) {
+	p.mu.Lock()
+	if p.ended || p.why != nil {
+		p.mu.Unlock()
+		return
+	}
+	p.why = why
+	p.killing.Add(1)
+	defer p.killing.Done()
+	p.mu.Unlock()
+	if p.feed != nil {
+		p.feed.release()
+	}
+	complete := p.be.Kill(context.WithoutCancel(ctx))
+	p.mu.Lock()
+	p.unkilled = !complete
+	p.mu.Unlock()
+}
+
+func (p *process) finish(ctx context.Context, exit Exit, err error) {
+	p.mu.Lock()
+	why, unkilled := p.why, p.unkilled
+	p.mu.Unlock()
+	switch {
+	case err != nil && (why == nil || errors.Is(err, fumehood.ErrNotStarted)):
+		p.err = classify(ctx, err, "exec", p.svc.info.Name, "")
+	case why != nil && !errors.Is(why, errTimeout) && !errors.Is(why, errKilled):
+		p.err = why
+	default:
+		p.cut = exit.Outcome == fumehood.Lost && exit.Totals == nil
+		p.result = &fumehood.Result{
+			Outcome: exit.Outcome, ExitCode: exit.Code, Signal: exit.Signal,
+			Stdout: outputOf(p.out[fumehood.Stdout]), Stderr: outputOf(p.out[fumehood.Stderr]),
+			Reason: exit.Reason, Inside: exit.Inside && (why == nil || errors.Is(why, errKilled)), Usage: exit.Usage, Started: p.info.Started, Duration: time.Since(p.info.Started),
+			Leaked: unkilled || exit.Leaked,
+		}
+		if exit.Duration > 0 {
+			p.result.Duration = exit.Duration
+		}
+		if t := exit.Totals; t != nil {
+			p.result.Stdout.Total, p.result.Stderr.Total = t[0], t[1]
+		}
+		switch {
+		case errors.Is(why, errTimeout):
+			p.result.Outcome, p.result.ExitCode, p.result.Signal, p.result.Reason = fumehood.TimedOut, -1, 0, ""
+		case errors.Is(why, errKilled) && exit.Outcome == "":
+			p.result.Outcome, p.result.ExitCode, p.result.Reason = fumehood.Lost, -1, "it was to be killed, which this transport cannot do"
+		}
+	}
+	if p.record != nil {
+		p.record(p.result, p.err)
+	}
+	if p.feed != nil {
+		p.feed.close()
+	}
+	close(p.done)
+}
+
+// pump passes the caller's input on. A failing reader is the caller's failure and ends the command.
+func (p *process) pump(ctx context.Context, r io.Reader) {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := r.Read(buf)
+		if n > 0 {
+			if _, werr := p.be.Write(buf[:n]); werr != nil {
+				return // the program has closed its input or ended
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			_ = p.be.CloseStdin()
+			return
+		}
+		if err != nil {
+			p.kill(ctx, &fumehood.Error{Op: "exec", Service: p.svc.info.Name, Class: fumehood.ErrConfig, Err: fmt.Errorf("read the command's stdin: %w", err)})
+			return
+		}
+	}
+}
+
+func (p *process) Wait(ctx context.Context) (*fumehood.Result, error) {
+	p.awaited()
+	select {
+	case <-p.done:
+		return p.result, p.err
+	default:
+	}
+	select {
+	case <-p.done:
+		return p.result, p.err
+	case <-ctx.Done():
+		return nil, cancelled(ctx, "wait", p.svc.info.Name)
+	}
+}
+
+func (p *process) Events() iter.Seq2[fumehood.Event, error] {
+	return func(yield func(fumehood.Event, error) bool) {
+		if p.feed == nil {
+			yield(fumehood.Event{}, &fumehood.Error{Op: "listen", Service: p.svc.info.Name, Class: fumehood.ErrConfig, Err: errors.New("a detached command has no events"), Hint: "use Follow"})
+			return
+		}
+		if !p.feed.attach() {
+			yield(fumehood.Event{}, &fumehood.Error{Op: "listen", Service: p.svc.info.Name, Class: fumehood.ErrConfig, Err: errors.New("another loop listens already")})
+			return
+		}
+		p.deliver(yield)
+	}
+}
+
+func (p *process) deliver(yield func(fumehood.Event, error) bool) {
+	defer p.feed.detach()
+	for {
+		ev, ok := p.feed.take()
+		if !ok {
+			break
+		}
+		if !yield(ev, nil) {
+			return
+		}
+	}
+	<-p.done
+	if p.err != nil {
+		yield(fumehood.Event{}, p.err)
+		return
+	}
+	yield(fumehood.Event{Result: p.result}, nil)
+}
+
+func (p *process) Write(b []byte) (int, error) {
+	const op = "write stdin"
+	if err := p.needPipe(op); err != nil {
+		return 0, err
+	}
+	if p.info.Ended { // before it was joined
+		return 0, &fumehood.Error{Op: op, Service: p.svc.info.Name, Class: fumehood.ErrUnavailable, Err: errors.New("the command has ended")}
+	}
+	p.awaited() // so that the end of one that was joined ends a write for which nobody reads
+	n, err := p.be.Write(b)
+	if err != nil {
+		return n, &fumehood.Error{Op: op, Service: p.svc.info.Name, Class: fumehood.ErrUnavailable, Err: err}
+	}
+	return n, nil
+}
+
+func (p *process) CloseStdin() error {
+	if err := p.needPipe("close stdin"); err != nil {
+		return err
+	}
+	if p.info.Ended {
+		return nil
+	}
+	if err := p.be.CloseStdin(); err != nil {
+		return &fumehood.Error{Op: "close stdin", Service: p.svc.info.Name, Class: fumehood.ErrUnavailable, Err: err}
+	}
+	return nil
+}
+
+func (p *process) needPipe(op string) error {
+	if p.stdin {
+		return nil
+	}
+	return &fumehood.Error{Op: op, Service: p.svc.info.Name, Class: fumehood.ErrConfig, Err: errors.New("the command was started without StdinPipe")}
+}
+
+func (p *process) Signal(ctx context.Context, sig int) error {
+	select {
+	case <-p.done:
+		return nil
+	default:
+	}
+	return classify(ctx, p.be.Signal(ctx, sig), "signal", p.svc.info.Name, "")
+}
+
+func (p *process) Resize(ctx context.Context, rows, cols uint16) error {
+	return classify(ctx, p.be.Resize(ctx, rows, cols), "resize", p.svc.info.Name, "")
+}
+
+var errKilled = errors.New("killed by the caller")
+
+// outOfReach reports whether the command may run on in its sandbox, and nothing said to this process gets there.
+func (p *process) outOfReach() bool {
+	select {
+	case <-p.done:
+	default:
+		return false
+	}
+	_, kept := p.be.(DetachedBackend)
+	return kept && p.cut
+}
+
+func (p *process) Kill(ctx context.Context) error {
+	p.awaited()
+	if p.outOfReach() {
+		return &fumehood.Error{
+			Op: "kill", Service: p.svc.info.Name, Class: fumehood.ErrUnavailable, Err: errors.New("the connection to the command was lost, which may run on"),
+			Hint: "look its service's detached commands up again, see Service.RefreshProcesses",
+		}
+	}
+	p.kill(ctx, errKilled)
+	_, err := p.Wait(ctx)
+	if errors.Is(err, fumehood.ErrCancelled) && ctx.Err() == nil {
+		return nil // the command's own context had ended before
+	}
+	return err
+}

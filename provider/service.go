@@ -1,0 +1,127 @@
+package provider
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+
+	"github.com/fumehood/fumehood"
+)
+
+// service is a fumehood.Service.
+type service struct {
+	sb   *sandbox
+	info fumehood.ServiceInfo
+	be   ServiceBackend
+
+	user   string // who uses it, where As said so
+	direct bool   // ViaEngine said so
+
+	detached *detached // one for all users
+}
+
+func (s *service) ServiceInfo() fumehood.ServiceInfo {
+	info := s.info
+	info.User = cmp.Or(s.user, info.User)
+	return info
+}
+
+func (s *service) Exec(ctx context.Context, cmd fumehood.Cmd) (*fumehood.Result, error) {
+	if cmd.StdinPipe {
+		return nil, &fumehood.Error{Op: "exec", Service: s.info.Name, Class: fumehood.ErrConfig, Err: errors.New("StdinPipe needs Start")}
+	}
+	if err := s.attached(cmd); err != nil {
+		return nil, err
+	}
+	p, cmd, err := s.handOver(ctx, cmd, cmd.Stdout != nil || cmd.Stderr != nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	p.supervise(ctx, cmd)
+	return p.result, p.err
+}
+
+// attached refuses a command that is to be detached.
+func (s *service) attached(cmd fumehood.Cmd) error {
+	if cmd.Detach {
+		return &fumehood.Error{Op: "exec", Service: s.info.Name, Class: fumehood.ErrConfig, Err: errors.New("only Start can detach a command")}
+	}
+	return nil
+}
+
+func (s *service) Start(ctx context.Context, cmd fumehood.Cmd) (fumehood.Process, error) {
+	var f *feed
+	if !cmd.Detach {
+		f = newFeed()
+	}
+	p, err := s.start(ctx, cmd, f)
+	if err != nil {
+		return nil, err // and not a process that is nil
+	}
+	return p, nil
+}
+
+func (s *service) Stream(ctx context.Context, cmd fumehood.Cmd) iter.Seq2[fumehood.Event, error] {
+	return func(yield func(fumehood.Event, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		if err := s.attached(cmd); err != nil {
+			yield(fumehood.Event{}, err)
+			return
+		}
+		f := newFeed()
+		f.attach()
+		p, err := s.start(ctx, cmd, f)
+		if err != nil {
+			yield(fumehood.Event{}, err)
+			return
+		}
+		p.deliver(yield)
+		cancel()
+		<-p.done
+	}
+}
+
+func (s *service) Connection(ctx context.Context) (fumehood.Connection, error) {
+	const op = "connect"
+	if err := s.sb.check(op, s.info.Name); err != nil {
+		return fumehood.Connection{}, err
+	}
+	c, ok := s.be.(Connector)
+	if !ok {
+		return fumehood.Connection{}, &fumehood.Error{Op: op, Service: s.info.Name, Class: fumehood.ErrUnsupported, Err: errors.New("this provider has no connection to offer")}
+	}
+	conn, err := c.Connection(ctx, s.user)
+	return conn, classify(ctx, err, op, s.info.Name, "")
+}
+
+func (s *service) Forward(ctx context.Context, p fumehood.Port) (fumehood.Port, error) {
+	op := fmt.Sprintf("forward port %d", p.Container)
+	if err := s.sb.check(op, s.info.Name); err != nil {
+		return fumehood.Port{}, err
+	}
+	if err := p.Validate(); err != nil {
+		return fumehood.Port{}, &fumehood.Error{Op: op, Service: s.info.Name, Class: fumehood.ErrConfig, Err: err}
+	}
+	f, ok := s.be.(Forwarder)
+	if !ok {
+		return fumehood.Port{}, &fumehood.Error{Op: op, Service: s.info.Name, Class: fumehood.ErrUnsupported, Err: errors.New("this provider forwards no ports")}
+	}
+	got, err := f.Forward(ctx, p)
+	return got, classify(ctx, err, op, s.info.Name, "")
+}
+
+// abs resolves a path against the service's directory. It does not clean it: "a/.." may well differ
+// from "." where a is a link.
+func (s *service) abs(path string) string {
+	if strings.HasPrefix(path, "/") || s.info.Dir == "" {
+		return path
+	}
+	if path == "" || path == "." {
+		return s.info.Dir
+	}
+	return strings.TrimSuffix(s.info.Dir, "/") + "/" + path
+}
