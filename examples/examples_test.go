@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	_ "github.com/fumehood/fumehood/internal/reaper/early"
+
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/fumehood/fumehood/internal/cli"

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"testing"
 
+	_ "github.com/fumehood/fumehood/internal/reaper/early"
+
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/dockertest"
 	"github.com/fumehood/fumehood/internal/owner"

@@ -92,7 +92,9 @@ func withoutRaceDetector(t *testing.T, dir string) string {
 		return "fumehood"
 	}
 	program := filepath.Join(dir, "fumehood")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", program, "../../cmd/fumehood").CombinedOutput(); err != nil {
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", program, "../../cmd/fumehood")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return program

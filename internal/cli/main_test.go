@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 
+	_ "github.com/fumehood/fumehood/internal/reaper/early"
+
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/fumehood/fumehood/internal/composesdk"

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	_ "github.com/fumehood/fumehood/internal/reaper/early"
+
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/engine"
