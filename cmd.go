@@ -42,7 +42,7 @@ type Cmd struct {
 
 	// Stdout and Stderr are written to as the output comes, besides what the Result keeps, by one goroutine at a time. The
 	// command is held back while a Write blocks, and its end waits for it. A Write that fails ends the command, and is an
-	// ErrConfig. Nil is for what nobody wants to see before the end. Not for a detached command.
+	// ErrConfig. With a cap of KeepNone the Result keeps nothing besides. Nil writes nothing. Not for a detached command.
 	Stdout, Stderr io.Writer
 
 	// Detach makes the end of Start's context leave the command running: it ends by itself, by a kill, by

@@ -13,8 +13,8 @@ import (
 type Provider interface {
 	// Name is the provider's name as the command line knows it: "docker", "local".
 	Name() string
-	// Start makes a sandbox and returns when commands can be run in it. It is all or nothing: on an
-	// error, whatever had been made is removed again. A field of spec that the provider cannot
+	// Start makes a sandbox and returns when commands can be run in it; ctx bounds the start only. It is all or nothing: on
+	// an error, whatever had been made is removed again. A field of spec that the provider cannot
 	// honour is an ErrUnsupported, a wrong one an ErrConfig.
 	Start(ctx context.Context, spec Spec) (Sandbox, error)
 	// Close removes every sandbox that this provider still holds, except kept ones. It outlives the

@@ -1,9 +1,11 @@
 // Package provider is for those who make sandboxes: what a provider supplies, and what is made of that once for all of them.
 //
-// A provider implements [Backend], [ServiceBackend], [FileBackend] and [ProcessBackend], which are small, and New makes a
-// fumehood.Sandbox over them, which does validation, time limits, output caps, error wrapping and the journal. What only some
-// can do is an interface of its own, such as [Connector] of a service and [Opener] of a provider: where it is missing, what
-// needs it is an ErrUnsupported. Package conformance tests a provider.
+// A provider is a fumehood.Provider. Its Start validates the spec, gives it a name where it has none, makes the sandbox, and
+// returns what [New] makes of its [Backend], a fumehood.Sandbox; its Close closes those sandboxes. Under a Backend are
+// [ServiceBackend], [FileBackend] and [ProcessBackend], which are small: commands are validated, time limits and output caps
+// kept, errors wrapped and the journal written above them, once. What only some can do is an interface of its own, such as
+// [Connector] of a service and [Opener] of a provider: where it is missing, what needs it is an ErrUnsupported. Package
+// conformance tests a provider.
 package provider
 
 import (
@@ -19,8 +21,9 @@ import (
 // Backend is what a provider supplies for one started sandbox. Sandbox and Service do validation,
 // time limits, output caps and error wrapping once, over it.
 //
-// A backend returns errors of this module's classes: an *Error without Op, which is filled in above
-// it. An error without a class counts as ErrInfrastructure.
+// A backend returns errors of this module's classes: an *Error without Op, Service and Path, which are filled in above
+// it. An error without a class counts as ErrInfrastructure. Of the kernel's errors ENOENT and ELOOP are an ErrNotFound,
+// ENAMETOOLONG an ErrLimit, EXDEV an ErrUnsupported, and those of permission, existence and kind the class of that name.
 type Backend interface {
 	// Info describes the sandbox; the default service comes first.
 	Info() fumehood.Info
@@ -34,8 +37,10 @@ type Backend interface {
 // ServiceBackend runs commands and reaches files in one service. Its commands are validated; its methods
 // may be called by many goroutines at once.
 type ServiceBackend interface {
-	// Start hands cmd over, at most once. When it returns an error, nothing runs. Timeout is the caller's
-	// business. With live, out is to get the output as it comes, and all of it; else it suffices that it
+	// Start hands cmd over, at most once. When it returns an error, nothing runs. Dir is absolute, and User empty for the
+	// service's own. The service's environment, Spec.Env included, is the backend's to add to Env. Timeout, Stdout, Stderr
+	// and what is read of Stdin are the caller's business: input comes by ProcessBackend.Write, and CloseStdin where there is
+	// none. A backend without a way around what is in the sandbox passes over ViaEngine. With live, out is to get the output as it comes, and all of it; else it suffices that it
 	// gets what the caps keep, and Exit tells the totals; and then Start may return before the command has
 	// started: that nothing runs is an error of Wait. ctx bounds the start only.
 	Start(ctx context.Context, cmd fumehood.Cmd, live bool, out Sink) (ProcessBackend, error)
@@ -59,13 +64,15 @@ type FileBackend interface {
 	// Open reads length bytes of a regular file from offset on, or fewer where it ends before; a negative
 	// length means all. It follows links inside the sandbox only.
 	Open(ctx context.Context, path string, offset, length int64) (io.ReadCloser, fumehood.FileInfo, error)
-	// Write replaces or makes a regular file of exactly size bytes from r.
+	// Write replaces or makes a regular file of exactly size bytes from r, and the directories above it. Fewer bytes are an
+	// ErrConfig. The file has opts.Mode afterwards, whether it is new or not.
 	Write(ctx context.Context, path string, r io.Reader, size int64, opts fumehood.WriteOptions) error
-	// Walk is Service.Walk, no more than depth levels below root; a negative depth means all.
+	// Walk is Service.Walk, no more than depth levels below root: 0 for root alone, and a negative depth for all. Where root
+	// cannot be described there is one error, without a path. A root that ends in "/." is what a link points to.
 	Walk(ctx context.Context, root string, depth int) iter.Seq2[fumehood.WalkEntry, error]
 	// Change does one thing to a file. What it does not know is an ErrUnsupported.
 	Change(ctx context.Context, c Change) error
-	// Upload extracts a tar stream into the directory dir, which must exist.
+	// Upload extracts a tar stream into the directory dir, which must exist. What is no archive is an ErrConfig.
 	Upload(ctx context.Context, dir string, tar io.Reader) error
 	// Download returns path, a file or a tree, as a tar stream whose first entry is path's base name.
 	Download(ctx context.Context, path string) (io.ReadCloser, error)
@@ -97,15 +104,16 @@ type Sink func(s fumehood.Stream, p []byte)
 
 // ProcessBackend is one running command.
 type ProcessBackend interface {
-	// Wait blocks until the command has ended and its output is delivered. It is called once, with a
-	// context that does not end.
+	// Wait blocks until the command has ended and its output is delivered, and not for what it has left running. It is
+	// called once, with a context that does not end.
 	Wait(ctx context.Context) (Exit, error)
 	// Write writes to standard input; CloseStdin ends it. Writing to an ended program is an error.
 	Write(p []byte) (int, error)
 	CloseStdin() error
 	// Signal sends a signal by its Linux number.
 	Signal(ctx context.Context, sig int) error
-	// Kill ends the command with all its descendants and makes Wait return soon. It reports false where
+	// Kill ends the command with all its descendants, by SIGTERM and after KillAfter by SIGKILL, and makes Wait return soon.
+	// It reports false where
 	// some may still run. It may be called after the end.
 	Kill(ctx context.Context) (complete bool)
 	// Resize sets the terminal's size in characters.

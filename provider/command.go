@@ -17,7 +17,7 @@ func Environ(c *fumehood.Cmd) []string {
 	return env
 }
 
-// KillAfter is a command's Grace with its default resolved.
+// KillAfter is a command's Grace with its default resolved; 0 for none.
 func KillAfter(c *fumehood.Cmd) time.Duration {
 	switch c.Grace {
 	case 0:

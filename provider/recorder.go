@@ -29,8 +29,8 @@ type Recorder struct {
 	secrets []secret   // longest first
 }
 
-// Failed returns the error of a start, from which Redact can take the values that Hide was told of too. Every error of a Start
-// that was told of some is one.
+// Failed returns the error of a start, from which Redact then takes the values that Hide was told of as well. A provider's
+// Start returns its errors by it.
 func (r *Recorder) Failed(err error) error { return &startError{err, r} }
 
 type startError struct {

@@ -1,7 +1,15 @@
 // Package conformance is the one test suite that every provider of sandboxes passes. Each promise that
 // the library makes is one subtest, named as a sentence; a provider that cannot keep one says why, and
-// proves what it does instead. What each provider keeps is written down in docs/promises.md, which the
-// suite checks (and rewrites with the test flag -update-promises).
+// proves what it does instead. What each provider of this module keeps is written down in docs/promises.md, which the
+// suite checks (and rewrites with the test flag -update-promises). In another module there is no such page: there the suite
+// logs the table (go test -v), and any Column will do.
+//
+//	conformance.Run(t, conformance.Harness{
+//		Column: "mine", Probe: conformance.BuildProbe(t), Groups: []string{"exec", "files"},
+//		Users: conformance.Users{Name: "nobody", UID: 65534, GID: 65534},
+//		Start: func(t *testing.T) fumehood.Sandbox { ... },
+//		Weaker: map[string]conformance.Weaker{"exec/a command runs as the user that is named": ...},
+//	})
 //
 // The suite runs nothing but the program of package probe, so an image needs nothing but that file.
 package conformance
@@ -148,6 +156,12 @@ func Run(t *testing.T, h Harness) {
 	checkHarness(t, h, all)
 	if h.Users.Unknown == "" {
 		h.Users.Unknown = "nobody-of-that-name"
+	}
+	if h.StartKept == nil {
+		h.StartKept = func(t *testing.T) fumehood.Sandbox {
+			t.Fatal("the harness has no StartKept: Weaker is to say that nothing is stopped, see NoStop")
+			return nil
+		}
 	}
 	sb := start(t, h)
 	makeDirs(t, sb, len(all))

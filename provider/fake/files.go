@@ -88,9 +88,6 @@ func (b *box) write(name string, data []byte, mode fs.FileMode) error {
 	if err := b.room(name); err != nil {
 		return err
 	}
-	if was, is := b.files[name]; is {
-		mode = was.mode
-	}
 	b.files[name] = file{data, mode, time.Now()}
 	return nil
 }
