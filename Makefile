@@ -109,7 +109,7 @@ docker: ## make sure that a Docker Engine answers
 	@scripts/ensure-docker
 
 images: docker ## make the images for tests, once
-	@$(GO) run ./internal/testimage
+	@GO=$(GO) scripts/test-images
 
 release: ## make the tag VERSION with the guests in it, and programs in dist
 	@scripts/release tag $(VERSION)
