@@ -40,9 +40,9 @@ type Cmd struct {
 	// and not together with Stdin.
 	StdinPipe bool
 
-	// Stdout and Stderr are written to as the output comes, besides what the Result keeps, by one goroutine at a time. The
-	// command is held back while a Write blocks, and its end waits for it. A Write that fails ends the command, and is an
-	// ErrConfig. With a cap of KeepNone the Result keeps nothing besides. Nil writes nothing. Not for a detached command.
+	// Stdout and Stderr are written to as the output comes, by one goroutine at a time. The command is held back while a
+	// Write blocks, and its end waits for it. A Write that fails ends the command, and is an ErrConfig. The Result has the
+	// output as well, unless a cap is KeepNone. Nil writes nothing. Not for a detached command.
 	Stdout, Stderr io.Writer
 
 	// Detach makes the end of Start's context leave the command running: it ends by itself, by a kill, by

@@ -75,44 +75,24 @@ func (u *Usage) json() *usageJSON {
 
 // MarshalJSON encodes the spec. A text that is not UTF-8, which JSON cannot have, is an error.
 func (s Spec) MarshalJSON() ([]byte, error) {
-	if err := checkTexts(reflect.ValueOf(s)); err != nil {
-		return nil, err
-	}
-	return json.Marshal(s.json())
+	return encodeStrictly(s, s.json())
 }
 
 // UnmarshalJSON decodes a spec, in place of all but Journal and Logger. A field that is not known is an error.
 func (s *Spec) UnmarshalJSON(text []byte) error {
-	if string(text) == "null" {
-		return nil
-	}
 	decoded := Spec{Journal: s.Journal, Logger: s.Logger}
-	if err := decodeStrictly(text, decoded.json()); err != nil {
-		return err
-	}
-	*s = decoded
-	return nil
+	return decodeStrictly(text, s, &decoded, decoded.json())
 }
 
 // MarshalJSON encodes the project. A text that is not UTF-8, which JSON cannot have, is an error.
 func (c Compose) MarshalJSON() ([]byte, error) {
-	if err := checkTexts(reflect.ValueOf(c)); err != nil {
-		return nil, err
-	}
-	return json.Marshal(c.json())
+	return encodeStrictly(c, c.json())
 }
 
 // UnmarshalJSON decodes a project. A field that is not known is an error.
 func (c *Compose) UnmarshalJSON(text []byte) error {
-	if string(text) == "null" {
-		return nil
-	}
 	var decoded Compose
-	if err := decodeStrictly(text, decoded.json()); err != nil {
-		return err
-	}
-	*c = decoded
-	return nil
+	return decodeStrictly(text, c, &decoded, decoded.json())
 }
 
 // MarshalJSON encodes the result; its Duration is "duration_ms", in milliseconds.
@@ -186,8 +166,25 @@ func checkTexts(v reflect.Value) error {
 	return errors.Join(errs...)
 }
 
-func decodeStrictly(text []byte, to any) error {
+// encodeStrictly encodes a value by another that has all of its fields.
+func encodeStrictly(value, by any) ([]byte, error) {
+	if err := checkTexts(reflect.ValueOf(value)); err != nil {
+		return nil, err
+	}
+	return json.Marshal(by)
+}
+
+// decodeStrictly decodes into a value, by one that has all of its fields, and sets to where that succeeds. "null" leaves to
+// as it is.
+func decodeStrictly[T any](text []byte, to, value *T, by any) error {
+	if string(text) == "null" {
+		return nil
+	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
-	return d.Decode(to)
+	err := d.Decode(by)
+	if err == nil {
+		*to = *value
+	}
+	return err
 }

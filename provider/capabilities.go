@@ -39,15 +39,17 @@ type LogOptions struct {
 // Cleaner is the capability of a Provider to find and remove what processes left that have ended.
 type Cleaner interface {
 	// Cleanup removes what dead owners left, and what opts names. It never touches what a living
-	// process holds. One that cannot be judged from here is taken to live until its lease is over, where it has one. It returns everything of Fumehood's that there is, in the order of removal, and an
-	// error where something that should go could not be removed.
+	// process holds. An owner that cannot be judged from here is taken to live until its lease is over, where it has one.
+	// It returns all objects of Fumehood's, removed or not, in the order of removal, and an error where something that
+	// should go could not be removed.
 	Cleanup(ctx context.Context, opts CleanupOptions) ([]Leftover, error)
 }
 
 // CleanupOptions says what Cleanup removes. The zero value removes what dead owners left.
 type CleanupOptions struct {
 	// Names are the sandboxes to remove, in place of what dead owners left; kept ones and those whose
-	// owner cannot be judged from here may be among them. One that a living process holds, or that there is not, is an ErrConfig, and nothing is removed.
+	// owner cannot be judged from here may be among them. A name that a living process holds, or that no sandbox has, is
+	// an ErrConfig, and nothing is removed.
 	Names []string
 	// Caches removes what Fumehood made for later use: guest volumes, images.
 	Caches bool
