@@ -188,7 +188,14 @@ func record(results iter.Seq2[task.SampleResult, error], r *runs.Run, recorded f
 // read reads a task file, and checks what the options say about it.
 func read(file string, opts Options) (*taskfile.File, error) {
 	if info, err := os.Stat(file); err == nil && info.IsDir() {
+		gate, err := hostpath.NewGate("the folder that was named", file, opts.AllowRead...)
 		file = filepath.Join(file, "task.yaml")
+		if err == nil {
+			err = gate.Check(file)
+		}
+		if err != nil {
+			return nil, &fumehood.Error{Op: "read task", Path: file, Class: fumehood.ErrConfig, Err: err}
+		}
 	}
 	f, err := taskfile.Read(file, taskfile.ReadOptions{AllowRead: opts.AllowRead, AllowUnsafe: opts.AllowUnsafe, Logger: opts.Logger})
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/fumehood/fumehood"
@@ -121,6 +122,19 @@ func TestAFileCannotChooseThisMachine(t *testing.T) {
 	}
 	if _, err := os.Stat(opts.Runs); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("there is a run: %v", err)
+	}
+}
+
+// A folder may be a stranger's: its task.yaml is not read where a link leads out of it, unless that is allowed.
+func TestATaskLiesInTheFolderThatIsNamed(t *testing.T) {
+	t.Parallel()
+	dir, opts := lay(t)
+	link := t.TempDir()
+	if err := os.Symlink(filepath.Join(dir, "task.yaml"), filepath.Join(link, "task.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := eval.Run(t.Context(), link, opts); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "is outside the folder that was named") {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -36,8 +36,10 @@ func told(changes []workspace.Change) string {
 
 func TestCheckpointsKeepSnapshotsAndDifferences(t *testing.T) {
 	places(t, func(t *testing.T, p *place) {
-		archives := filepath.Join(t.TempDir(), "made/of/need")
-		env := p.environment(t, `snapshot: {ignore_globs: ["**/*.pyc"], compression: zst, archive_save_dir: `+archives+`}`)
+		env := p.environment(t, `snapshot: {ignore_globs: ["**/*.pyc"], compression: zst}`)
+		env.File = filepath.Join(t.TempDir(), "env.yaml")
+		archives := filepath.Join(filepath.Dir(env.File), "made/of/need")
+		env.Snapshot.ArchiveSaveDir = archives
 		s := p.open(t, env, session.Agent, map[string]string{"a": "1\n", "b": "1\n", "old.pyc": ""})
 		r := spawn(t, s, session.SpawnOptions{})
 		execute(t, r, sh("echo 2 >> a; rm b; mkdir d; echo n > d/new; echo > d/x.pyc"))

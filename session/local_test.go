@@ -15,14 +15,20 @@ import (
 )
 
 func TestSession_Open(t *testing.T) {
-	t.Run("archives in /etc", func(t *testing.T) {
+	for dir, says := range map[string]string{"/etc/x": "is not safe", filepath.Join(t.TempDir(), "elsewhere"): "below the spec's folder"} {
 		p := inLocal(t)
-		env := p.environment(t, "snapshot: {archive_save_dir: /etc/x}")
+		env := p.environment(t, "snapshot: {archive_save_dir: "+dir+"}")
 		opts := session.Options{Provider: p.provider, Environment: env, Kind: session.Agent, Workspace: t.TempDir(), Dir: p.state}
-		if _, err := session.Open(t.Context(), opts); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "is not safe") {
-			t.Errorf("got %v", err)
+		if _, err := session.Open(t.Context(), opts); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), says) {
+			t.Errorf("archives in %s: got %v", dir, err)
 		}
-	})
+		env.AllowUnsafe = true
+		if s, err := session.Open(t.Context(), opts); err != nil {
+			t.Errorf("archives in %s, allowed: got %v", dir, err)
+		} else if err := s.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 func TestATerminalHasSetUpAndCommandApartToo(t *testing.T) {

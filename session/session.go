@@ -166,13 +166,28 @@ func (o *Options) check() error {
 		return bad("setup.login_shell is not for evaluations: such a shell runs files that the code under test could have written")
 	case (o.Workspace == "") == (o.Snapshot == ""):
 		return bad("exactly one of Workspace and Snapshot is needed")
-	case o.Environment.Snapshot.ArchiveSaveDir != "" && !o.Environment.AllowUnsafe && hostpath.Unsafe(o.Environment.Snapshot.ArchiveSaveDir, true) != "":
-		dir := o.Environment.Snapshot.ArchiveSaveDir
-		return bad("snapshot.archive_save_dir: to write in %s is not safe: %s", dir, hostpath.Unsafe(dir, true))
+	case !o.Environment.AllowUnsafe && unsafeArchives(o.Environment) != "":
+		return bad("snapshot.archive_save_dir: to write in %s is not safe: %s", o.Environment.Snapshot.ArchiveSaveDir, unsafeArchives(o.Environment))
 	case slices.Contains([]string{spec.TypeDocker, spec.TypeLocal}, o.Provider.Name()) && o.Provider.Name() != o.Environment.Type:
 		return bad("the environment is of type %s, and the provider is %s", o.Environment.Type, o.Provider.Name())
 	}
 	return nil
+}
+
+// unsafeArchives says why a spec may not have archives saved where it wants; empty where it may. What a sandbox has written is in
+// them.
+func unsafeArchives(e *spec.Environment) string {
+	dir := e.Snapshot.ArchiveSaveDir
+	if dir == "" {
+		return ""
+	}
+	if why := hostpath.Unsafe(dir, true); why != "" {
+		return why
+	}
+	if e.File == "" || hostpath.Contains(filepath.Dir(e.File), dir) || hostpath.Contains(".", dir) {
+		return ""
+	}
+	return "it is neither below the spec's folder nor below the working directory"
 }
 
 // failed says what was being done when err came. What has no class is a failure of ours.

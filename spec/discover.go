@@ -46,9 +46,10 @@ const dockerfileName = "Dockerfile"
 // Discover finds what describes a sandbox. In a folder that is a Compose project with what is laid over it, else
 // a Dockerfile (or the only NAME.Dockerfile or Dockerfile.NAME), else an environment spec (environment.yaml or
 // env.yaml), else nothing. A file is told by its name where that is a Dockerfile's, else by its content: a Compose
-// file has services, an environment spec a type. It reads, and makes nothing. Its errors are fumehood.ErrConfig.
-func Discover(path string) (Found, error) {
-	found, err := hostpath.InTime(path, func() (Found, error) { return discover(path) })
+// file has services, an environment spec a type. What it finds in a folder lies there, symbolic links resolved, or in
+// allowRead: other files and folders. It reads, and makes nothing. Its errors are fumehood.ErrConfig.
+func Discover(path string, allowRead ...string) (Found, error) {
+	found, err := hostpath.InTime(path, func() (Found, error) { return discover(path, allowRead) })
 	if err != nil {
 		var known *fumehood.Error
 		if errors.As(err, &known) {
@@ -63,13 +64,21 @@ func Discover(path string) (Found, error) {
 	return found, nil
 }
 
-func discover(path string) (Found, error) {
+func discover(path string, allowRead []string) (Found, error) {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
 		return Found{}, err
 	case info.IsDir():
-		return inFolder(path)
+		found, err := inFolder(path)
+		if err != nil {
+			return Found{}, err
+		}
+		gate, err := hostpath.NewGate("the folder that was named", path, allowRead...)
+		for _, file := range found.Files {
+			err = errors.Join(err, gate.Check(file))
+		}
+		return found, err
 	case !info.Mode().IsRegular():
 		return Found{}, errors.New("neither a folder nor a regular file")
 	case isDockerfile(filepath.Base(path)):

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/filetest"
 )
 
 func TestWhatDescribesASandboxIsDiscovered(t *testing.T) {
@@ -120,5 +121,34 @@ limits: {memory: 64MiB}
 	}
 	if !slices.Equal(notes, []string{"variables of this machine are passed on: C"}) {
 		t.Errorf("noted: %q", notes)
+	}
+}
+
+// A folder may be a stranger's. What its files are called is no reason to read where their links lead.
+func TestWhatIsDiscoveredLiesInTheFolder(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"compose.yaml", "compose.override.yaml", "Dockerfile", "environment.yaml"} {
+		root := filetest.Lay(t, map[string]string{"private/file": "type: docker", "ov/other": "x"})
+		dir := filepath.Join(root, "ov")
+		if name == "compose.override.yaml" {
+			if err := os.WriteFile(filepath.Join(dir, "compose.yaml"), []byte("services: {}"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Symlink("../private/file", filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+		if found, err := Discover(dir); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), name+" is outside the folder that was named") {
+			t.Errorf("%s: got %+v, %v", name, found, err)
+		}
+		if found, err := Discover(dir, filepath.Join(root, "private")); err != nil || len(found.Files) == 0 {
+			t.Errorf("%s, allowed: got %+v, %v", name, found, err)
+		}
+		if err := errors.Join(os.Remove(filepath.Join(dir, name)), os.Symlink("other", filepath.Join(dir, name))); err != nil {
+			t.Fatal(err)
+		}
+		if found, err := Discover(dir); err != nil || len(found.Files) == 0 {
+			t.Errorf("%s, a link within: got %+v, %v", name, found, err)
+		}
 	}
 }

@@ -122,7 +122,7 @@ func (e *Environment) read(from source, opts ReadOptions) (environment, string, 
 		path := inDir(from.dir, e.File)
 		err := from.gate.Check(path)
 		if err == nil {
-			found, err = spec.Discover(path)
+			found, err = spec.Discover(path, append([]string{from.dir}, opts.AllowRead...)...)
 		}
 		if err != nil {
 			return environment{}, "", err

@@ -29,6 +29,8 @@ type Dockerfile struct {
 	text    string
 	uses    []use
 	fetched []string // each ADD of what may be no path in the context: "line 3: ADD https://..."
+
+	instructions int
 }
 
 // use is where a Dockerfile names an image.
@@ -63,12 +65,16 @@ func (d Dockerfile) Renamed(names map[string]string) (string, error) {
 // Parse reads a Dockerfile. args are the arguments that are given to the build, those among them that the builder
 // itself knows (TARGETARCH ...).
 func Parse(text string, args map[string]string) (Dockerfile, error) {
+	if err := checkDirectives(text); err != nil {
+		return Dockerfile{}, err
+	}
 	parsed, err := parser.Parse(strings.NewReader(text))
 	if err != nil {
 		return Dockerfile{}, err
 	}
 	d := reader{given: args, args: variables{}, lex: shell.NewLex(parsed.EscapeToken), stages: map[string]bool{"scratch": true}}
 	d.found.text = text
+	d.found.instructions = len(parsed.AST.Children)
 	var at []parser.Range
 	d.found.Syntax, _, at, _ = parser.DetectSyntax([]byte(text))
 	if len(at) > 0 {

@@ -41,11 +41,17 @@ func Scope(project, context string) string {
 // older one.
 var scoped = regexp.MustCompile(`^(docker\.io/)?docker/dockerfile(:(latest|labs|1(\.([2-9]|[1-9][0-9]+)(\.[0-9]+)?)?(-labs)?))?$`)
 
+// knowsHeredocs are those of the scoped builders that know heredocs.
+var knowsHeredocs = regexp.MustCompile(`^(docker\.io/)?docker/dockerfile(:(latest|labs|1(\.([4-9]|[1-9][0-9]+)(\.[0-9]+)?)?(-labs)?))?$`)
+
 // Check returns an error where the Dockerfile, or args, ask for what only the user may allow: a builder, or an argument of it,
 // that may use the caches of others, or an ADD that the daemon itself fetches, on the host's network.
 func (d Dockerfile) Check(args map[string]string) error {
 	if d.Syntax != "" && !scoped.MatchString(d.Syntax) {
 		return fmt.Errorf("line %d: syntax=%s is not safe: %s; name Docker's own, such as docker/dockerfile:1", d.SyntaxLine, d.Syntax, ForeignCache)
+	}
+	if d.Heredoc > 0 && scoped.MatchString(d.Syntax) && !knowsHeredocs.MatchString(d.Syntax) {
+		return fmt.Errorf("line %d: a heredoc is not safe with syntax=%s, which does not know it and would read its lines as instructions; name docker/dockerfile:1.4 or newer", d.Heredoc, d.Syntax)
 	}
 	var names []string
 	for _, name := range ReservedArgs {
@@ -69,7 +75,10 @@ const fetchedOnHost = "is not safe: the daemon would fetch it on the host's netw
 // CheckTriggers looks at what an image, here called by its name, runs in builds on it (ONBUILD), as Check looks at a Dockerfile.
 func CheckTriggers(image string, onBuild []string) error {
 	for _, line := range onBuild {
-		d, err := Parse("FROM scratch\n"+line+"\n", nil)
+		d, err := Parse(line, nil)
+		if err == nil && (d.instructions != 1 || strings.ContainsAny(strings.TrimSpace(line), "\n\r")) {
+			err = errTrigger
+		}
 		if err != nil {
 			return fmt.Errorf("the image %s has an ONBUILD that cannot be read: %w", image, err)
 		}

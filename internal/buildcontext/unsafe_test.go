@@ -54,9 +54,76 @@ func TestDockerfile_Check(t *testing.T) {
 			t.Errorf("%q passes", text)
 		}
 	}
+	for syntax, ok := range map[string]bool{
+		"": true, "docker/dockerfile:1": true, "docker/dockerfile:1.4": true, "docker/dockerfile:1.14.1-labs": true, "docker/dockerfile:labs": true,
+		"docker/dockerfile:1.2": false, "docker/dockerfile:1.3.1": false, "docker.io/docker/dockerfile:1.3-labs": false,
+	} {
+		text := "FROM a\nRUN cat <<\"#\" >/x || true\nADD http://127.0.0.1/ /y\n#\n"
+		if syntax != "" {
+			text = "# syntax=" + syntax + "\n" + text
+		}
+		d, err := Parse(text, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Check(nil); (err == nil) != ok || err != nil && !strings.Contains(err.Error(), "line 3: a heredoc is not safe with syntax="+syntax) {
+			t.Errorf("a heredoc for %q: got %v", syntax, err)
+		}
+	}
 	for _, arg := range ReservedArgs {
 		if err := (Dockerfile{}).Check(map[string]string{arg: ""}); err == nil || !strings.Contains(err.Error(), arg) {
 			t.Errorf("%s: got %v", arg, err)
+		}
+	}
+}
+
+// Versions of the builders read directives in different ways: what one takes for a directive is a comment for another.
+func TestDirectivesThatCanBeReadInTwoWaysAreRefused(t *testing.T) {
+	const from = "\nFROM a\n"
+	for text, ok := range map[string]bool{
+		"FROM a\n":                            true,
+		"# syntax=docker/dockerfile:1" + from: true,
+		"# syntax = docker/dockerfile:1\r\n#escape=`\r\n# check=skip=all\r" + from: true,
+		"# A comment.\n# syntax=a" + from:                                          true, // a comment for all of them
+		"\n# syntax=a" + from:                                                      true,
+		"#!/usr/bin/env x\n# A comment." + from:                                    true,
+		"# VERSION=1\n# A comment: syntax=a" + from:                                true,
+		"# VERSION=1\n\n# syntax=a" + from:                                         true,
+		"#!/usr/bin/env x\n# syntax=docker/dockerfile:1" + from:                    false,
+		"# check=skip=all\n# escape=`" + from:                                      false,
+		"# check=skip=all\n# syntax=a" + from:                                      false,
+		"# foo=bar\n# syntax=evil.example/x:1" + from:                              false,
+		"# foo=bar\n#!x\n# foo=bar\n# escape=`" + from:                             false,
+		"# foo=" + strings.Repeat("x", 1<<17) + "\n# syntax=evil" + from:           false,
+		"\ufeff# syntax=docker/dockerfile:1" + from:                                false,
+		" # escape=`" + from:                                                       false,
+		"#\u00a0escape=`" + from:                                                   false,
+		"#\vescape=`" + from:                                                       false,
+		"# Escape=`" + from:                                                        false,
+		"# syntax=docker/dockerfile:1\n# SYNTAX=evil" + from:                       false,
+		"# syntax=docker/dockerfile:1\n# syntax=docker/dockerfile:1" + from:        false,
+		"// syntax=docker/dockerfile:1" + from:                                     false,
+		"# syntax=docker/dockerfile:1\n// escape=`" + from:                         false,
+	} {
+		if _, err := Parse(text, nil); (err == nil) != ok {
+			t.Errorf("%.60q: got %v", text, err)
+		}
+	}
+}
+
+func TestATriggerIsOneInstruction(t *testing.T) {
+	for trigger, ok := range map[string]bool{
+		"RUN true":   true,
+		"COPY a /b ": true,
+		"# escape=`\nADD `\nhttp://127.0.0.1/ /x":  false,
+		"RUN true\nADD http://127.0.0.1/ /x":       false,
+		"RUN true\nRUN true":                       false,
+		"RUN cat <<E\nADD http://127.0.0.1/ /x\nE": false,
+		"# a comment": false,
+		"":            false,
+	} {
+		if err := CheckTriggers("im", []string{trigger}); (err == nil) != ok || err != nil && !strings.Contains(err.Error(), "the image im ") {
+			t.Errorf("%q: got %v", trigger, err)
 		}
 	}
 }

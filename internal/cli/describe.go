@@ -136,7 +136,7 @@ func (f *projectFlags) onlyForProjects(egressIsSetting bool) string {
 func (f *projectFlags) discover() (spec.Found, error) {
 	all := spec.Found{Kind: spec.FoundNothing}
 	for i, path := range f.files {
-		found, err := spec.Discover(path)
+		found, err := spec.Discover(path, f.allowRead...)
 		if err != nil {
 			return spec.Found{}, err
 		}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/compose-spec/compose-go/v2/types"
 
@@ -21,7 +22,8 @@ type checking struct {
 	allow bool // what breaks the isolation is noted in place of refused
 
 	errs     []refusal
-	unsafely bool // some of errs could be allowed
+	unsafely bool            // some of errs could be allowed
+	taken    map[string]bool // where something is mounted: "service path"
 }
 
 // check tells all that is wrong at once.
@@ -164,6 +166,16 @@ func (c *checking) service(svc *types.ServiceConfig) {
 	}
 	if svc.Isolation != "" && svc.Isolation != "default" {
 		c.refuse(of(svc, "isolation"), "cannot be honoured: it is for Windows containers")
+	}
+	for key, words := range map[string][]string{
+		"dns": svc.DNS, "dns_search": svc.DNSSearch, "dns_opt": svc.DNSOpts, "hostname": {svc.Hostname}, "domainname": {svc.DomainName},
+		"extra_hosts": svc.ExtraHosts.AsList(":"),
+	} {
+		for _, word := range words {
+			if strings.ContainsFunc(word, unicode.IsControl) {
+				c.refuse(of(svc, key), "%q has a control character, by which it could be two lines of a file that the Engine writes", word)
+			}
+		}
 	}
 	if n := svc.GetScale(); n > maxScale {
 		c.refuse(of(svc, "scale"), "%d containers of one service are too many: %d at most", n, maxScale)

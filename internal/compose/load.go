@@ -303,7 +303,7 @@ func (p *Project) settle(src fumehood.Compose) error {
 	}
 	p.internal = p.settings.egress == "" && src.Egress == ""
 	p.nameServices()
-	c := &checking{Project: p, allow: src.AllowUnsafe}
+	c := &checking{Project: p, allow: src.AllowUnsafe, taken: map[string]bool{}}
 	if err := c.check(); err != nil {
 		return err
 	}

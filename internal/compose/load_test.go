@@ -362,6 +362,20 @@ func TestLoad_guestVolume(t *testing.T) {
 	}
 }
 
+// What has a line break could be a line of its own in a file that the Engine writes for the container: a name server.
+func TestLoad_aLineBreakInAName(t *testing.T) {
+	t.Parallel()
+	for key, value := range map[string]string{
+		"dns_search": `["a\nnameserver 192.0.2.2"]`, "dns_opt": `["ndots:1\nnameserver 192.0.2.2"]`, "hostname": `"a\nb"`,
+		"domainname": `"a\rb"`, "extra_hosts": `["a\nb:1.2.3.4"]`,
+	} {
+		_, err := load(t, "services: {a: {image: i, "+key+": "+value+"}}", fumehood.Compose{AllowUnsafe: true})
+		if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), key+": ") || !strings.Contains(err.Error(), "control character") {
+			t.Errorf("%s: got %v", key, err)
+		}
+	}
+}
+
 // Where something is mounted is a place in the container of its own, and what is mounted lies in what is named.
 func TestLoad_targets(t *testing.T) {
 	t.Parallel()
@@ -376,10 +390,13 @@ func TestLoad_targets(t *testing.T) {
 		"a subpath out":          {"volumes: [{type: volume, source: vol, target: /x, volume: {subpath: ../../..}}]", `the subpath "../../.." leads out`},
 		"an absolute subpath":    {"volumes: [{type: volume, source: vol, target: /x, volume: {subpath: /etc}}]", `the subpath "/etc" leads out`},
 		"a subpath of an image":  {"volumes: [{type: image, source: i, target: /x, image: {subpath: ../x}}]", `the subpath "../x" leads out`},
+		"a tmpfs over a bind":    {"volumes: ['./x:/data:ro'], tmpfs: ['/data/:size=1m']", "tmpfs: something else is mounted at /data as well"},
+		"a tmpfs over a secret":  {"secrets: [s], tmpfs: ['/run/secrets/s/']", "secrets: something else is mounted at /run/secrets/s as well"},
+		"a config over a volume": {"volumes: ['vol:/x'], configs: [{source: s, target: /x/}]", "configs: something else is mounted at /x as well"},
 		"a subpath":              {"volumes: [{type: volume, source: vol, target: /x, volume: {subpath: a/b}}]", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := load(t, "services: {a: {image: i, "+tt.service+"}}\nvolumes: {vol: {}}\nsecrets: {s: {file: ./x}}\n", fumehood.Compose{AllowUnsafe: true})
+			_, err := load(t, "services: {a: {image: i, "+tt.service+"}}\nvolumes: {vol: {}}\nsecrets: {s: {file: ./x}}\nconfigs: {s: {file: ./x}}\n", fumehood.Compose{AllowUnsafe: true})
 			if tt.says == "" {
 				if err != nil {
 					t.Error(err)

@@ -40,8 +40,11 @@ func (c *checking) mounts(svc *types.ServiceConfig) {
 		c.target(at, v.Target)
 	}
 	for _, t := range svc.Tmpfs {
-		target, _, _ := strings.Cut(t, ":")
+		target, options, _ := strings.Cut(t, ":")
 		c.target(of(svc, "tmpfs"), target)
+		if options != "" {
+			c.tmpfsOptions(of(svc, "tmpfs"), options)
+		}
 	}
 	for _, from := range svc.VolumesFrom {
 		if strings.HasPrefix(from, types.ContainerPrefix) {
@@ -53,9 +56,15 @@ func (c *checking) mounts(svc *types.ServiceConfig) {
 // drive matches what Compose's short form takes for a path of Windows.
 var drive = regexp.MustCompile(`^[A-Za-z]:/`)
 
-// target checks where something is mounted in a container: nowhere that would hide the guest.
+// target checks where something is mounted in a container: nowhere that would hide the guest, and nowhere twice, for of two
+// mounts at one place the later may change the earlier.
 func (c *checking) target(at []string, target string) {
-	switch clean := path.Clean(target); {
+	clean := path.Clean(target)
+	place := at[1] + " " + clean
+	defer func() { c.taken[place] = true }()
+	switch {
+	case c.taken[place]:
+		c.refuse(at, "something else is mounted at %s as well", clean)
 	case drive.MatchString(target):
 		c.refuse(at, "%q is read as a path of a Windows drive: for a volume of one letter use the long form, {type: volume, source: %s, target: %s}", target, target[:1], target[2:])
 	case !path.IsAbs(target) || clean == "/":
@@ -98,34 +107,39 @@ func (c *checking) volume(key string, v types.VolumeConfig) {
 	c.labels(at("labels"), v.Labels)
 }
 
-// tmpfsOptions are the options of a tmpfs that change nothing but that file system. The kernel ignores the type where
+// harmlessTmpfs are the options of a tmpfs that change nothing but that file system. The kernel ignores the type where
 // one of the others is bind, move or remount.
-var tmpfsOptions = []string{
+var harmlessTmpfs = []string{
 	"size", "nr_blocks", "nr_inodes", "mode", "uid", "gid", "ro", "rw", "exec", "noexec", "nosuid", "nodev", "atime", "noatime",
 	"nodiratime", "relatime", "strictatime", "sync", "async",
 }
 
+const mountsOfHost = "it mounts something of the host, or of its network, or changes how that is mounted"
+
+// tmpfsOptions lets pass what harmlessTmpfs lists.
+func (c *checking) tmpfsOptions(at []string, options string) {
+	for option := range strings.SplitSeq(options, ",") {
+		if option, _, _ := strings.Cut(option, "="); !slices.Contains(harmlessTmpfs, option) {
+			c.unsafe(at, option, mountsOfHost)
+		}
+	}
+}
+
 // driverOpts lets pass a tmpfs, and a size. Everything else mounts what the host has or can reach.
 func (c *checking) driverOpts(key string, v types.VolumeConfig) {
-	const why = "it mounts something of the host, or of its network"
 	for _, name := range slices.Sorted(maps.Keys(v.DriverOpts)) {
 		value, at := v.DriverOpts[name], []string{"volumes", key, "driver_opts", name}
 		switch name {
 		case "type", "device":
 			if value != "tmpfs" {
-				c.unsafe(at, value, why)
+				c.unsafe(at, value, mountsOfHost)
 			}
 		case "o":
 			if v.DriverOpts["type"] != "tmpfs" {
-				c.unsafe(at, value, why)
+				c.unsafe(at, value, mountsOfHost)
 				continue
 			}
-			for option := range strings.SplitSeq(value, ",") {
-				option, _, _ := strings.Cut(option, "=")
-				if !slices.Contains(tmpfsOptions, option) {
-					c.unsafe(at, option, why)
-				}
-			}
+			c.tmpfsOptions(at, value)
 		case "size":
 		default:
 			c.unsafe(at, value, "this option is not known to be harmless")
