@@ -73,14 +73,15 @@ type loading struct {
 	name string
 	src  fumehood.Compose
 
-	files   []types.ConfigFile
-	dir     string
-	env     types.Mapping
-	places  places
-	gate    hostpath.Gate
-	scanned int            // files that were scanned
-	size    int            // what they come to, see maxSize
-	weights map[string]int // the same without what services extend, of each file
+	files    []types.ConfigFile
+	dir      string
+	env      types.Mapping
+	places   places
+	gate     hostpath.Gate
+	scanned  int            // files that were scanned
+	services int            // what they have of them
+	size     int            // what they come to, see maxSize
+	weights  map[string]int // the same without what services extend, of each file
 }
 
 func (l *loading) load(ctx context.Context) (*Project, error) {

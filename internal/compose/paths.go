@@ -30,6 +30,9 @@ type base struct {
 	working string // for the variables and the folders of what it includes
 }
 
+// maxServices bounds the services of all files of a project together: each takes a millisecond to load, which nothing can end.
+const maxServices = 2000
+
 // scan checks all files that a file includes and extends, and what they include and extend in turn, before anything reads
 // them.
 func (l *loading) scan(file string, content []byte, at base, env types.Mapping) error {
@@ -51,6 +54,9 @@ func (l *loading) scan(file string, content []byte, at base, env types.Mapping) 
 			}
 		}
 		services, _ := doc["services"].(map[string]any)
+		if l.services += len(services); l.services > maxServices {
+			return fmt.Errorf("%s: with those of this file there are more than %d services", file, maxServices)
+		}
 		for _, name := range slices.Sorted(maps.Keys(services)) {
 			svc, _ := services[name].(map[string]any)
 			extends, _ := svc["extends"].(map[string]any)

@@ -25,11 +25,11 @@ func doubling(line string) string {
 func TestLoad_size(t *testing.T) {
 	const twice, one = "A%d=${A%[2]d}$A%[2]d", "services: {a: {image: i, command: \"$A40\"}}\n"
 	extending := "services:\n  s0: {image: i, environment: {B: $L}}\n"
-	for i := range 2000 {
+	for i := range 1900 {
 		extending += fmt.Sprintf("  s%d: {extends: s%d}\n", i+1, i)
 	}
 	chain := "services:\n"
-	for i := range 2000 {
+	for i := range 1900 {
 		chain += fmt.Sprintf("  s%d: {extends: s%d}\n", i+1, i)
 	}
 	long := "L=" + strings.Repeat("x", 1<<20) + "\n"
@@ -54,12 +54,14 @@ func TestLoad_size(t *testing.T) {
 		"and by another variable":              {map[string]string{"compose.yaml": manyServices(100, "build: {context: ., args: [$N]}"), ".env": "N=L\n" + long}, "compose.yaml: what the project comes to"},
 		"and without a value":                  {map[string]string{"compose.yaml": manyServices(100, "environment: {L: }"), ".env": long}, "compose.yaml: what the project comes to"},
 		"services that extend an included one": {map[string]string{"compose.yaml": "include: [other.yaml]\n" + manyServices(1000, "extends: big"), "other.yaml": "services: {big: {image: i, labels: [" + strings.Repeat("x, ", 2000) + "]}}"}, "compose.yaml: what the project comes to"},
-		"services of two documents":            {map[string]string{"compose.yaml": "services: {a: {extends: {file: other.yaml, service: s2000}}}", "other.yaml": "services: {s0: {image: i, labels: [" + strings.Repeat("x, ", 2000) + "]}}\n---\n" + chain}, "other.yaml: what the project comes to"},
+		"services of two documents":            {map[string]string{"compose.yaml": "services: {a: {extends: {file: other.yaml, service: s1900}}}", "other.yaml": "services: {s0: {image: i, labels: [" + strings.Repeat("x, ", 2000) + "]}}\n---\n" + chain}, "other.yaml: what the project comes to"},
 		"a file of one line for each service":  {map[string]string{"compose.yaml": manyServices(200, "env_file: vars"), "vars": strings.Repeat("a", 1<<20)}, "vars: what the project comes to"},
 		"defaults within defaults":             {map[string]string{"compose.yaml": "services: {a: {image: i, command: \"" + strings.Repeat("${A-}", 50_000) + "\"}}"}, "compose.yaml: what the project comes to"},
 		"long lists":                           {map[string]string{"compose.yaml": "services: {a: {image: i, command: [" + strings.Repeat("x, ", 90_000) + "]}}"}, "compose.yaml: what the project comes to"},
 		"ports of a few services":              {map[string]string{"compose.yaml": "services: {a: {image: i, ports: ['$P']}, b: {image: i, ports: ['$P']}}", ".env": "P=1-65535:1-65535\n"}, "compose.yaml: what the project comes to"},
 		"ports of many services":               {map[string]string{"compose.yaml": manyServices(1000, "ports: ['1-1000']")}, "compose.yaml: what the project comes to"},
+		"many services":                        {map[string]string{"compose.yaml": manyServices(2001, "x-a: b")}, "there are more than 2000 services"},
+		"many services of two files":           {map[string]string{"compose.yaml": "include: [other.yaml]\n" + manyServices(1000, "x-a: b"), "other.yaml": strings.ReplaceAll(manyServices(1001, "x-a: b"), "  s", "  t")}, "there are more than 2000 services"},
 		"ports":                                {map[string]string{"compose.yaml": "services: {a: {image: i, ports: ['8000-8999', 9000]}}"}, "services.a.ports: 1001 ports of one service are too many: 1000 at most"},
 		"ports that are exposed":               {map[string]string{"compose.yaml": "services: {a: {image: i, expose: ['1-900', '1000-1900/udp']}}"}, "services.a.expose: 1801 ports of one service are too many"},
 		"a limit beyond all integers":          {map[string]string{"compose.yaml": "services: {a: {image: i, mem_limit: 99999999999999999999g}}"}, "services.a.mem_limit: -9223372036854775808 bytes are no size"},
