@@ -1,7 +1,7 @@
 package runs
 
 import (
-	"bufio"
+	"bytes"
 	"cmp"
 	"crypto/rand"
 	"errors"
@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -20,17 +21,13 @@ import (
 // NewName is a name for the folder of a run that begins now: the time, what of the task's name can be a file's, and
 // some characters that no other run has.
 func NewName(task string, now time.Time) string {
-	task = strings.Map(func(r rune) rune {
-		switch {
-		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', r == '_':
-			return r
-		}
-		return '-'
-	}, task)
+	task = notInName.ReplaceAllString(task, "-")
 	const longest = 60
 	task = strings.Trim(task[:min(longest, len(task))], "-")
 	return now.UTC().Format("20060102-150405") + "-" + cmp.Or(task, "task") + "-" + strings.ToLower(rand.Text()[:5])
 }
+
+var notInName = regexp.MustCompile(`[^A-Za-z0-9_]`)
 
 // Entry is a run in a list.
 type Entry struct {
@@ -97,15 +94,13 @@ func (f *Folder) count() (int, error) {
 	}
 	defer file.Close()
 	n := 0
-	for in := bufio.NewReaderSize(file, 1<<16); ; {
-		chunk, err := in.ReadSlice('\n')
-		if len(chunk) > 0 && chunk[len(chunk)-1] == '\n' {
-			n++
-		}
-		switch {
-		case errors.Is(err, io.EOF):
+	for buf := make([]byte, 1<<16); ; {
+		read, err := file.Read(buf)
+		n += bytes.Count(buf[:read], []byte("\n"))
+		if errors.Is(err, io.EOF) {
 			return n, nil
-		case err != nil && !errors.Is(err, bufio.ErrBufferFull):
+		}
+		if err != nil {
 			return 0, err
 		}
 	}

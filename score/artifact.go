@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/archive"
 )
 
 const (
@@ -185,29 +186,27 @@ func (a Artifact) copy(ctx context.Context, from fumehood.Sandbox, to fumehood.S
 		return err
 	}
 	defer r.Close()
-	dir, missing, err := parents(ctx, to, a.to())
+	return upload(ctx, to, "", a.to(), func(w io.Writer, top string, missing []string, name string) error {
+		return repack(w, r, top, missing, name, left)
+	})
+}
+
+// upload extracts in a service, as files of a user, the archive that write makes: of the path in the directory top that is there,
+// and of the directories that are missing between the two. An error of write counts before one of the service.
+func upload(ctx context.Context, svc fumehood.Service, user, to string, write func(w io.Writer, top string, missing []string, name string) error) error {
+	top, missing, err := parents(ctx, svc, to)
 	if err != nil {
 		return err
 	}
-	pr, pw := io.Pipe()
-	checked := make(chan error, 1)
-	go func() {
-		err := repack(pw, r, dir, missing, strings.TrimPrefix(strings.TrimPrefix(a.to(), dir), "/"), left)
-		_ = pw.CloseWithError(err)
-		checked <- err
-	}()
-	err = to.Upload(ctx, dir, pr)
-	_ = pr.CloseWithError(errUploaded)
-	why := <-checked
-	switch {
-	case why == nil || errors.Is(why, errUploaded):
-		return err
+	if user != "" {
+		svc = svc.As(user)
 	}
-	return why // for which the upload has failed
+	pack := func(w io.Writer) error { return write(w, top, missing, relative(top, to)) }
+	return archive.Pipe(pack, func(r io.Reader) error { return svc.Upload(ctx, top, r) })
 }
 
-// errUploaded ends what is still to be written when the upload is over.
-var errUploaded = errors.New("the upload has ended")
+// relative is a path below a directory as one that begins there.
+func relative(dir, name string) string { return strings.TrimPrefix(strings.TrimPrefix(name, dir), "/") }
 
 // parents finds the innermost directory above a path that is there, and those that are missing, outermost first and
 // relative to it.
@@ -224,7 +223,7 @@ func parents(ctx context.Context, svc fumehood.Service, name string) (dir string
 	}
 	slices.Reverse(missing)
 	for i, m := range missing {
-		missing[i] = strings.TrimPrefix(strings.TrimPrefix(m, dir), "/")
+		missing[i] = relative(dir, m)
 	}
 	return dir, missing, nil
 }
@@ -232,13 +231,11 @@ func parents(ctx context.Context, svc fumehood.Service, name string) (dir string
 // repack copies an archive of one file or tree that is hostile: under the name, with nothing but plain files and
 // folders in it, and no more than there is room for. What else it holds makes it unfit. It will be extracted in top.
 func repack(w io.Writer, r io.Reader, top string, parents []string, name string, left *room) error {
-	tw := tar.NewWriter(w)
-	for _, dir := range parents {
-		if err := tw.WriteHeader(entry(tar.TypeDir, dir+"/", 0o755, 0)); err != nil {
-			return err
-		}
+	tw, err := begin(w, parents)
+	if err != nil {
+		return err
 	}
-	err := eachEntry(r, left, func(sub string, head *tar.Header, content io.Reader) error {
+	err = eachEntry(r, left, func(sub string, head *tar.Header, content io.Reader) error {
 		at := path.Join(name, sub)
 		if len(top)+len(at) >= longest { // with the slash between
 			return &unfit{fmt.Sprintf("its %s has too long a name", quote(sub))}
@@ -257,6 +254,17 @@ func repack(w io.Writer, r io.Reader, top string, parents []string, name string,
 		return err
 	}
 	return tw.Close()
+}
+
+// begin begins an archive with directories.
+func begin(w io.Writer, dirs []string) (*tar.Writer, error) {
+	tw := tar.NewWriter(w)
+	for _, dir := range dirs {
+		if err := tw.WriteHeader(entry(tar.TypeDir, dir+"/", 0o755, 0)); err != nil {
+			return nil, err
+		}
+	}
+	return tw, nil
 }
 
 func entry(kind byte, name string, mode, size int64) *tar.Header {

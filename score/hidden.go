@@ -3,12 +3,10 @@ package score
 import (
 	"archive/tar"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"path"
 	"path/filepath"
-	"strings"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/archive"
@@ -53,69 +51,33 @@ func (g *Grader) hide(ctx context.Context, sb fumehood.Sandbox) error {
 }
 
 func hideOne(ctx context.Context, svc fumehood.Service, user string, m fumehood.Mount) error {
-	to := path.Clean(m.Container)
-	dir, missing, err := parents(ctx, svc, to)
-	if err != nil {
-		return err
-	}
-	if user != "" {
-		svc = svc.As(user)
-	}
 	host, err := filepath.EvalSymlinks(m.Host) // of the path that the task names, not of what is in it
 	if err != nil {
 		return &fumehood.Error{Class: fumehood.ErrConfig, Err: err}
 	}
-	packed, unread := io.Pipe()
-	go func() {
-		err := archive.Pack(unread, host, path.Base(to))
-		_ = unread.CloseWithError(err)
-	}()
-	defer packed.Close()
-	pr, pw := io.Pipe()
-	written := make(chan error, 1)
-	go func() {
-		err := repackHidden(pw, packed, missing, strings.TrimPrefix(strings.TrimPrefix(path.Dir(to), dir), "/"))
-		_ = pw.CloseWithError(err)
-		written <- err
-	}()
-	err = svc.Upload(ctx, dir, pr)
-	_ = pr.CloseWithError(errUploaded)
-	if why := <-written; why != nil && !errors.Is(why, errUploaded) {
-		return &fumehood.Error{Class: fumehood.ErrConfig, Err: why} // for which the upload has failed
-	}
-	return err
-}
-
-// repackHidden copies an archive of the user's own files into the folder at, after its parents, for their owner alone.
-func repackHidden(w io.Writer, r io.Reader, parents []string, at string) error {
-	tw := tar.NewWriter(w)
-	for _, dir := range parents {
-		if err := tw.WriteHeader(entry(tar.TypeDir, dir+"/", 0o755, 0)); err != nil {
-			return err
+	return upload(ctx, svc, user, path.Clean(m.Container), func(w io.Writer, _ string, missing []string, name string) error {
+		tw, err := begin(w, missing)
+		if err == nil {
+			err = archive.Add(tw, host, name, private)
 		}
-	}
-	for tr := tar.NewReader(r); ; {
-		head, err := tr.Next()
-		if errors.Is(err, io.EOF) {
-			return tw.Close()
+		if err == nil {
+			err = tw.Close()
 		}
 		if err != nil {
-			return err
+			return &fumehood.Error{Class: fumehood.ErrConfig, Err: err}
 		}
-		head.Mode &= 0o700
-		switch head.Typeflag {
-		case tar.TypeDir:
-			head.Name, head.Mode = path.Join(at, head.Name)+"/", 0o700
-		case tar.TypeSymlink:
-			head.Name, head.Mode = path.Join(at, head.Name), 0o777
-		default:
-			head.Name, head.Mode = path.Join(at, head.Name), head.Mode|0o600
-		}
-		if err := tw.WriteHeader(head); err != nil {
-			return err
-		}
-		if _, err := io.Copy(tw, tr); err != nil {
-			return err
-		}
+		return nil
+	})
+}
+
+// private keeps of an entry's mode what its owner may do, who may read it in any case.
+func private(head *tar.Header) {
+	switch head.Typeflag {
+	case tar.TypeDir:
+		head.Mode = 0o700
+	case tar.TypeSymlink:
+		head.Mode = 0o777
+	default:
+		head.Mode = head.Mode&0o700 | 0o600
 	}
 }

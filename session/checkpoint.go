@@ -145,13 +145,13 @@ func (s *Session) checkpoint(ctx context.Context) (_ *Checkpoint, err error) {
 		return nil, err
 	}
 	if dir := s.env.Snapshot.ArchiveSaveDir; dir != "" {
-		c.Archive, err = archive(c.Snapshot, dir, s.name)
+		c.Archive, err = copyInto(c.Snapshot, dir, s.name)
 	}
 	return c, err
 }
 
-// archive copies a snapshot to where the user keeps them.
-func archive(snapshot, dir, name string) (_ string, err error) {
+// copyInto copies a snapshot to where the user keeps them.
+func copyInto(snapshot, dir, name string) (_ string, err error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return "", err
 	}

@@ -110,14 +110,7 @@ func (r *Runtime) execute(ctx context.Context, opts ExecuteOptions) (res *Result
 	if err != nil {
 		return nil, err
 	}
-	if run.marker == "" {
-		plain, err := r.plain(ctx, run)
-		if err != nil {
-			return nil, err
-		}
-		return resultOf(plain), nil
-	}
-	for ev, err := range r.scripted(ctx, run) {
+	for ev, err := range r.events(ctx, run) {
 		if err != nil {
 			return nil, err
 		}
@@ -151,11 +144,7 @@ func (r *Runtime) Stream(ctx context.Context, opts ExecuteOptions) iter.Seq2[Eve
 			yield(Event{}, failed(op, err))
 			return
 		}
-		events := r.scripted
-		if run.marker == "" {
-			events = r.bare
-		}
-		for ev, err := range events(ctx, run) {
+		for ev, err := range r.events(ctx, run) {
 			if ev.Result != nil {
 				r.finish(ev.Result) // before the loop's body learns of it
 				finished = true
@@ -247,63 +236,21 @@ func (r *Runtime) shells() [][]string {
 	return [][]string{{"bash", "-c"}, {"sh", "-c"}}
 }
 
-// inShell calls start with the command in the first shell that there is. Where a shell is not there,
-// nothing has run.
-func (r *Runtime) inShell(run *run, start func(fumehood.Cmd) error) (err error) {
+// start hands the command over to the first shell that there is. Where a shell is not there, nothing has run.
+func (r *Runtime) start(ctx context.Context, run *run) (p fumehood.Process, err error) {
 	r.s.thawed()
 	for _, shell := range r.shells() {
 		run.cmd.Args = append(append([]string{}, shell...), run.text)
-		if err = start(run.cmd); !errors.Is(err, fumehood.ErrProgramNotFound) {
-			if err == nil {
-				r.mu.Lock()
-				r.shell = shell
-				r.mu.Unlock()
-			}
-			return err
+		if p, err = r.svc.Start(ctx, run.cmd); errors.Is(err, fumehood.ErrProgramNotFound) {
+			continue
 		}
+		if err == nil {
+			r.mu.Lock()
+			r.shell = shell
+			r.mu.Unlock()
+		}
+		return p, err
 	}
-	return err
-}
-
-// plain runs a command without a set-up.
-func (r *Runtime) plain(ctx context.Context, run *run) (res *fumehood.Result, err error) {
-	run.cmd.Timeout = run.timeout
-	err = r.inShell(run, func(cmd fumehood.Cmd) error {
-		res, err = r.svc.Exec(ctx, cmd)
-		return err
-	})
-	return res, err
-}
-
-// bare streams a command without a set-up.
-func (r *Runtime) bare(ctx context.Context, run *run) iter.Seq2[Event, error] {
-	return func(yield func(Event, error) bool) {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		run.cmd.Timeout = run.timeout
-		p, err := r.start(ctx, run)
-		if err != nil {
-			yield(Event{}, err)
-			return
-		}
-		defer r.join(ctx, cancel, p)
-		for ev, err := range p.Events() {
-			out := Event{Phase: Command, Stream: ev.Stream, Data: ev.Data}
-			if ev.Result != nil {
-				out = Event{Result: resultOf(ev.Result)}
-			}
-			if !yield(out, err) {
-				return
-			}
-		}
-	}
-}
-
-func (r *Runtime) start(ctx context.Context, run *run) (p fumehood.Process, err error) {
-	err = r.inShell(run, func(cmd fumehood.Cmd) error {
-		p, err = r.svc.Start(ctx, cmd)
-		return err
-	})
 	return p, err
 }
 

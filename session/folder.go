@@ -12,31 +12,15 @@ import (
 	"path/filepath"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/archive"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/workspace"
 )
 
 // fill makes the private workspace, and keeps how it was at the start.
 func (s *Session) fill(ctx context.Context) error {
-	switch {
-	case s.opts.Snapshot != "":
-		if err := s.restore(ctx, s.opts.Snapshot); err != nil {
-			return err
-		}
-	default:
-		if info, err := os.Stat(s.opts.Workspace); err != nil || !info.IsDir() {
-			return &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("the workspace %s is no folder of this machine", s.opts.Workspace)}
-		}
-		err := piped(
-			func(w io.Writer) error {
-				_, err := workspace.Create(ctx, w, s.opts.Workspace, workspace.CreateOptions{Compression: workspace.None, Limits: s.opts.Limits})
-				return err
-			},
-			func(r io.Reader) error { return s.unpack(ctx, r, s.Workspace()) },
-		)
-		if err != nil {
-			return err
-		}
+	if err := s.placeWorkspace(ctx); err != nil {
+		return err
 	}
 	// The folder above keeps the other users of this machine out. Within a container who works here may be
 	// another user than who made it.
@@ -50,6 +34,30 @@ func (s *Session) fill(ctx context.Context) error {
 		return err
 	}
 	return s.saveStart(ctx)
+}
+
+func (s *Session) placeWorkspace(ctx context.Context) error {
+	if s.opts.Snapshot != "" {
+		return s.restore(ctx, s.opts.Snapshot)
+	}
+	if info, err := os.Stat(s.opts.Workspace); err != nil || !info.IsDir() {
+		return &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("the workspace %s is no folder of this machine", s.opts.Workspace)}
+	}
+	return s.copyTree(ctx, s.opts.Workspace, s.Workspace(), workspace.CreateOptions{})
+}
+
+// pack returns what writes a folder as a snapshot, within the limits.
+func (s *Session) pack(ctx context.Context, dir string, opts workspace.CreateOptions) func(io.Writer) error {
+	opts.Compression, opts.Limits = workspace.None, s.opts.Limits
+	return func(w io.Writer) error {
+		_, err := workspace.Create(ctx, w, dir, opts)
+		return err
+	}
+}
+
+// copyTree copies what a snapshot takes of a folder to another one, which is empty or not there.
+func (s *Session) copyTree(ctx context.Context, from, to string, opts workspace.CreateOptions) error {
+	return archive.Pipe(s.pack(ctx, from, opts), func(r io.Reader) error { return s.unpack(ctx, r, to) })
 }
 
 // restore fills the workspace, which is empty, from a snapshot's file.
@@ -68,28 +76,6 @@ func (s *Session) unpack(ctx context.Context, r io.Reader, dir string) error {
 	return err
 }
 
-// piped runs write and read over one pipe. An error of the one ends the other; the first cause is told.
-func piped(write func(io.Writer) error, read func(io.Reader) error) error {
-	r, w := io.Pipe()
-	wrote := make(chan error, 1)
-	go func() {
-		err := write(w)
-		w.CloseWithError(err)
-		wrote <- err
-	}()
-	rerr := read(r)
-	if rerr == nil {
-		_, rerr = io.Copy(io.Discard, r) // what is behind a snapshot's end
-	}
-	r.CloseWithError(errReader)
-	if err := <-wrote; err != nil && !errors.Is(err, errReader) {
-		return err
-	}
-	return rerr
-}
-
-var errReader = errors.New("nobody reads on")
-
 // ReadFiles returns the regular files of the workspace that match any of the globs, by their paths
 // relative to it, with slashes. The globs are those of package workspace. More than fumehood.MaxReadFile
 // bytes together are an ErrTooLarge.
@@ -104,17 +90,11 @@ func (s *Session) ReadFiles(ctx context.Context, globs ...string) (map[string][]
 		return nil, failed(op, err)
 	}
 	var files map[string][]byte
-	read := func(dir string) error {
+	err := s.reading(ctx, func(dir string) error {
 		files = map[string][]byte{}
-		return piped(
-			func(w io.Writer) error {
-				_, err := workspace.Create(ctx, w, dir, workspace.CreateOptions{Keep: append([]string{}, globs...), Compression: workspace.None, Limits: s.opts.Limits})
-				return err
-			},
-			func(r io.Reader) error { return readRegular(r, files) },
-		)
-	}
-	err := s.reading(ctx, read)
+		opts := workspace.CreateOptions{Keep: append([]string{}, globs...)} // not nil, which takes all
+		return archive.Pipe(s.pack(ctx, dir, opts), func(r io.Reader) error { return readRegular(r, files) })
+	})
 	if err != nil {
 		return nil, failed(op, err)
 	}
@@ -164,10 +144,8 @@ func (s *Session) reading(ctx context.Context, f func(dir string) error) error {
 // download brings a folder of a service to dir, which does not exist. What comes is the sandbox's word:
 // Restore checks it.
 func (s *Session) download(ctx context.Context, svc fumehood.Service, from, dir string) error {
-	return piped(
-		func(w io.Writer) error { return walked(ctx, w, svc, from) },
-		func(r io.Reader) error { return s.unpack(ctx, r, dir) },
-	)
+	pack := func(w io.Writer) error { return walked(ctx, w, svc, from) }
+	return archive.Pipe(pack, func(r io.Reader) error { return s.unpack(ctx, r, dir) })
 }
 
 // walked writes what a folder of a service has as a tar stream, without what a snapshot cannot have. Each

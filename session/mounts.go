@@ -3,7 +3,6 @@ package session
 import (
 	"context"
 	"errors"
-	"io"
 	"os"
 	"path"
 	"path/filepath"
@@ -73,7 +72,7 @@ func (s *Session) inWorkspace(file string) (string, error) {
 
 // copyOf copies a path of the workspace, with the folders above it, into the folder dir, which it makes. No link is followed.
 func (s *Session) copyOf(ctx context.Context, name, dir string) error {
-	opts := workspace.CreateOptions{Compression: workspace.None, Limits: s.opts.Limits, Take: func(at string) (take, below bool) {
+	opts := workspace.CreateOptions{Take: func(at string) (take, below bool) {
 		take = at == name || strings.HasPrefix(at, name+"/")
 		return take, take || strings.HasPrefix(name, at+"/")
 	}}
@@ -81,12 +80,6 @@ func (s *Session) copyOf(ctx context.Context, name, dir string) error {
 		if err := errors.Join(owner.RemoveFolder(dir), os.MkdirAll(filepath.Dir(dir), 0o700)); err != nil {
 			return err
 		}
-		return piped(
-			func(w io.Writer) error {
-				_, err := workspace.Create(ctx, w, from, opts)
-				return err
-			},
-			func(r io.Reader) error { return s.unpack(ctx, r, dir) },
-		)
+		return s.copyTree(ctx, from, dir, opts)
 	})
 }

@@ -3,7 +3,6 @@ package session
 import (
 	"context"
 	"iter"
-	"sync"
 	"time"
 
 	"github.com/fumehood/fumehood"
@@ -11,43 +10,50 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// scripted streams a command with its set-up.
-func (r *Runtime) scripted(ctx context.Context, run *run) iter.Seq2[Event, error] {
+// events streams a command, after its set-up if there is one.
+func (r *Runtime) events(ctx context.Context, run *run) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		h := newHalves(run)
-		run.cmd.StdoutCap, run.cmd.StderrCap = fumehood.KeepNone, fumehood.KeepNone // the halves keep them
+		told := bare
+		var h *halves
+		if run.marker == "" {
+			run.cmd.Timeout = run.timeout
+		} else {
+			h = newHalves(run)
+			run.cmd.StdoutCap, run.cmd.StderrCap = fumehood.KeepNone, fumehood.KeepNone // the halves keep them
+		}
 		p, err := r.start(ctx, run)
 		if err != nil {
 			yield(Event{}, err)
 			return
 		}
 		defer r.join(ctx, cancel, p)
-		c := watchClock(r.s.env.Setup.Timeout, run.timeout, func() { _ = p.Kill(ctx) }) // how it ends is told
-		defer c.stop()
+		if h != nil {
+			c := watchClock(r.s.env.Setup.Timeout, run.timeout, func() { _ = p.Kill(ctx) }) // how it ends is told
+			defer c.stop()
+			told = func(ev fumehood.Event) []Event { return h.told(ev, c) }
+		}
 		for ev, err := range p.Events() {
-			var out []Event
-			switch {
-			case err != nil:
+			if err != nil {
 				yield(Event{}, err)
 				return
-			case ev.Result != nil:
-				late := c.stop()
-				out = append(h.rest(), Event{Result: h.result(ev.Result, late)})
-			default:
-				out = h.take(ev.Stream, ev.Data)
 			}
-			if h.passed() {
-				c.pass()
-			}
-			for _, e := range out {
+			for _, e := range told(ev) {
 				if !yield(e, nil) {
 					return
 				}
 			}
 		}
 	}
+}
+
+// bare is what a command without a set-up has done.
+func bare(ev fumehood.Event) []Event {
+	if ev.Result != nil {
+		return []Event{{Result: resultOf(ev.Result)}}
+	}
+	return []Event{{Phase: Command, Stream: ev.Stream, Data: ev.Data}}
 }
 
 // halves take a script's output apart, and keep the end of each of the four.
@@ -66,9 +72,17 @@ func newHalves(run *run) *halves {
 	return h
 }
 
-func (h *halves) take(s fumehood.Stream, p []byte) []Event {
-	setup, command := h.split[s].take(p)
-	return h.events(s, setup, command)
+// told is what a script has done, whose limits are the clock's.
+func (h *halves) told(ev fumehood.Event, c *clock) []Event {
+	if ev.Result != nil {
+		late := c.stop()
+		return append(h.rest(), Event{Result: h.result(ev.Result, late)})
+	}
+	setup, command := h.split[ev.Stream].take(ev.Data)
+	if h.passed() {
+		c.pass()
+	}
+	return h.events(ev.Stream, setup, command)
 }
 
 // rest is what is held back at the end.
@@ -111,52 +125,54 @@ func (h *halves) result(res *fumehood.Result, late bool) *Result {
 	return r
 }
 
-// clock limits the time of a set-up and then of its command.
+// clock limits the time of a set-up and then of its command. Its methods are for one goroutine.
 type clock struct {
-	passOnce, stopOnce sync.Once
-	passed, stopped    chan struct{}
-	late               chan bool // gets the verdict, once
-	verdict            bool
+	command time.Duration
+	kill    func()
+	timer   *time.Timer // nil where no limit runs
+	passed  bool
+	killed  chan struct{} // closed when kill has returned
 }
 
 // watchClock calls kill where a limit passes; 0 and fumehood.NoLimit are none.
 func watchClock(setup, command time.Duration, kill func()) *clock {
-	c := &clock{passed: make(chan struct{}), stopped: make(chan struct{}), late: make(chan bool, 1)}
-	go func() {
-		late := c.wait(setup, c.passed) || c.wait(command, nil)
-		if late {
-			kill()
-		}
-		c.late <- late
-	}()
+	c := &clock{command: command, kill: kill, killed: make(chan struct{})}
+	c.start(setup)
 	return c
 }
 
-// wait returns true when the limit passes before next or the end comes.
-func (c *clock) wait(limit time.Duration, next <-chan struct{}) bool {
-	var passes <-chan time.Time
-	if limit > 0 {
-		t := time.NewTimer(limit)
-		defer t.Stop()
-		passes = t.C
+func (c *clock) start(limit time.Duration) {
+	if limit <= 0 {
+		return
 	}
-	select {
-	case <-passes:
-		return true
-	case <-next:
-	case <-c.stopped:
+	c.timer = time.AfterFunc(limit, func() {
+		defer close(c.killed)
+		c.kill()
+	})
+}
+
+// inTime ends the limit that runs, and reports whether it had not passed.
+func (c *clock) inTime() bool {
+	if c.timer != nil && !c.timer.Stop() {
+		return false
 	}
-	return false
+	c.timer = nil
+	return true
 }
 
 // pass says that the command has begun.
-func (c *clock) pass() { c.passOnce.Do(func() { close(c.passed) }) }
+func (c *clock) pass() {
+	if !c.passed && c.inTime() {
+		c.start(c.command)
+	}
+	c.passed = true
+}
 
 // stop ends the clock, and reports whether it was too late.
 func (c *clock) stop() bool {
-	c.stopOnce.Do(func() {
-		close(c.stopped)
-		c.verdict = <-c.late
-	})
-	return c.verdict
+	if c.inTime() {
+		return false
+	}
+	<-c.killed
+	return true
 }

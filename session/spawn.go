@@ -14,6 +14,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/envimage"
+	"github.com/fumehood/fumehood/internal/archive"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/spec"
@@ -237,13 +238,8 @@ func (r *Runtime) send(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("copy the workspace into the container: %w", err)
 	}
-	err = piped(
-		func(w io.Writer) error {
-			_, err := workspace.Create(ctx, w, r.s.Workspace(), workspace.CreateOptions{Compression: workspace.None, Limits: r.s.opts.Limits})
-			return err
-		},
-		func(stream io.Reader) error { return r.sb.Upload(ctx, dir, stream) },
-	)
+	pack := r.s.pack(ctx, r.s.Workspace(), workspace.CreateOptions{})
+	err = archive.Pipe(pack, func(stream io.Reader) error { return r.sb.Upload(ctx, dir, stream) })
 	if user := r.svc.ServiceInfo().User; err == nil && !isRoot(user) {
 		err = chown(ctx, r.sb, dir, user)
 	}

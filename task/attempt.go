@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
-	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/journal"
@@ -97,26 +99,13 @@ func (t *Task) begin(ctx context.Context) (_ context.Context, over func(), err e
 // errClosed has no class: it is why a start was cancelled, too.
 var errClosed = errors.New("the task is closed")
 
+var notInName = regexp.MustCompile(`[^A-Za-z0-9]+`)
+
 // slug is what of a task's name can be in a sandbox's.
 func slug(name string) string {
-	name = strings.Map(func(r rune) rune {
-		switch {
-		case 'a' <= r && r <= 'z', '0' <= r && r <= '9':
-			return r
-		case 'A' <= r && r <= 'Z':
-			return r - 'A' + 'a'
-		}
-		return '-'
-	}, name)
-	for strings.Contains(name, "--") {
-		name = strings.ReplaceAll(name, "--", "-")
-	}
+	name = strings.ToLower(notInName.ReplaceAllString(name, "-"))
 	const longest = 40 // of 63, with the rest of the name
-	name = strings.Trim(name[:min(longest, len(name))], "-")
-	if name == "" {
-		return "task"
-	}
-	return name
+	return cmp.Or(strings.Trim(name[:min(longest, len(name))], "-"), "task")
 }
 
 // setUpSandbox makes a started sandbox the sample's.
@@ -238,26 +227,21 @@ func (t *Task) Close(ctx context.Context) error {
 	if !t.opts.Keep {
 		t.log.Info("removing the sandboxes that are left", "task", t.opts.Name, "sandboxes", len(live))
 	}
-	var (
-		wg    sync.WaitGroup
-		mu    sync.Mutex
-		errs  []error
-		slots = make(chan struct{}, removals)
-	)
+	var removing errgroup.Group
+	removing.SetLimit(removals)
+	ended := make(chan error, len(live))
 	for sb, a := range live {
-		wg.Go(func() {
-			slots <- struct{}{}
-			defer func() { <-slots }()
-			if err := t.end(ctx, sb, a); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				errs = append(errs, err)
-			}
+		removing.Go(func() error {
+			ended <- t.end(ctx, sb, a)
+			return nil
 		})
 	}
-	wg.Wait()
-	if len(errs) > 0 {
-		return failed(ctx, "close task "+t.opts.Name, errors.Join(errs...))
+	var errs []error
+	for range live {
+		errs = append(errs, <-ended)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return failed(ctx, "close task "+t.opts.Name, err)
 	}
 	return nil
 }

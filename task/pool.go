@@ -25,8 +25,8 @@ const (
 // out once. One that was handed out is the attempt's, and does not come back.
 type pool struct {
 	task     *Task
-	ahead    int                   // the most that the pool has, starting and waiting
-	starts   chan struct{}         // a slot for each start under way, shared with those of attempts
+	ahead    int // the most that the pool has, starting and waiting
+	launch   launcher
 	upcoming func(n int) []*bucket // of the next attempts
 	wake     chan struct{}         // something has changed
 	ended    chan struct{}         // closed when run has ended, and nothing of the pool is left
@@ -56,9 +56,12 @@ type warm struct {
 	until  time.Time
 }
 
-func newPool(t *Task, ahead int, starts chan struct{}, upcoming func(int) []*bucket) *pool {
+// launcher starts a sandbox, once it may be started.
+type launcher func(ctx context.Context, op string, what fumehood.Spec) (fumehood.Sandbox, error)
+
+func newPool(t *Task, ahead int, launch launcher, upcoming func(int) []*bucket) *pool {
 	return &pool{
-		task: t, ahead: ahead, starts: starts, upcoming: upcoming,
+		task: t, ahead: ahead, launch: launch, upcoming: upcoming,
 		wake: make(chan struct{}, 1), ended: make(chan struct{}), buckets: map[string]*bucket{},
 	}
 }
@@ -175,23 +178,13 @@ func (p *pool) start(ctx context.Context, s *bucket) {
 	s.starting++
 	p.owned++
 	p.work.Go(func() {
-		sb, err := p.launch(ctx, s)
+		sb, err := p.launch(ctx, "start a sandbox ahead", s.spec)
 		if err != nil && ctx.Err() == nil {
 			p.task.log.Warn("a sandbox could not be started ahead", "task", p.task.opts.Name, "error", err)
 		}
 		p.put(ctx, s, sb)
 		p.poke()
 	})
-}
-
-func (p *pool) launch(ctx context.Context, s *bucket) (fumehood.Sandbox, error) {
-	select {
-	case p.starts <- struct{}{}:
-		defer func() { <-p.starts }()
-	case <-ctx.Done():
-		return nil, fumehood.Ended(ctx)
-	}
-	return p.task.launch(ctx, "start a sandbox ahead", s.spec)
 }
 
 // put hands a sandbox to the attempt that waits for it, or keeps it; nil is one that could not be started.

@@ -6,8 +6,9 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/provider"
@@ -127,25 +128,15 @@ func (g *group) String() string {
 
 // each calls f for 0 to n-1, so many at a time. The first error ends the others, and is returned.
 func each(ctx context.Context, n, atOnce int, f func(ctx context.Context, i int) error) error {
-	of, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	slots := make(chan struct{}, atOnce)
-	var wg sync.WaitGroup
+	calls, ctx := errgroup.WithContext(ctx)
+	calls.SetLimit(atOnce)
 	for i := range n {
-		select {
-		case slots <- struct{}{}:
-		case <-of.Done():
-		}
-		if of.Err() != nil {
-			break
-		}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			if err := f(of, i); err != nil {
-				cancel(err) // the first one counts
+		calls.Go(func() error {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
 			}
+			return f(ctx, i)
 		})
 	}
-	wg.Wait()
-	return context.Cause(of)
+	return calls.Wait()
 }

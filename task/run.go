@@ -144,7 +144,7 @@ func newRun(ctx context.Context, opts Options, how RunOptions) (*run, error) {
 	r := &run{
 		task: t, how: how, room: semaphore.NewWeighted(int64(room)), attempts: room - t.others(), starts: make(chan struct{}, how.MaxStarting),
 	}
-	r.pool = newPool(t, how.Ahead, r.starts, r.upcoming)
+	r.pool = newPool(t, how.Ahead, r.launch, r.upcoming)
 	if err := r.plan(); err != nil {
 		return nil, failed(ctx, "run task "+opts.Name, err)
 	}

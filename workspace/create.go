@@ -243,13 +243,14 @@ func (p *packer) folders(all []Entry) error {
 }
 
 func (p *packer) put(i *item) error {
-	if err := p.tally.add(i.entry); err != nil {
-		if i.file != nil {
-			_ = i.file.Close() // nothing was written
-		}
-		return err
+	err := p.tally.add(i.entry)
+	if err == nil {
+		err = p.queue.put(i)
 	}
-	return p.queue.put(i)
+	if err != nil && i.file != nil {
+		_ = i.file.Close() // nothing was written
+	}
+	return err
 }
 
 // leaf writes what is no folder.

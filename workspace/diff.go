@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"hash"
 	"io"
 	"os"
 	"unicode/utf8"
@@ -14,6 +13,7 @@ import (
 	"github.com/aymanbagabas/go-udiff"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/archive"
 )
 
 // Kind is what happened to an entry.
@@ -96,19 +96,19 @@ func DiffManifests(a, b *Manifest) []Change {
 
 // Source is a tree that can be read more than once.
 type Source struct {
-	name   string
-	open   func(ctx context.Context) (io.ReadCloser, error)
-	limits Limits
+	name string
+	scan func(ctx context.Context, visit visitor) error
 }
 
 // FromFile is the snapshot in a file. Zero limits are the defaults.
 func FromFile(name string, limits Limits) Source {
-	return Source{name: name, limits: limits, open: func(context.Context) (io.ReadCloser, error) {
+	return Source{name: name, scan: func(ctx context.Context, visit visitor) error {
 		f, err := os.Open(name)
 		if err != nil {
-			return nil, cause(err)
+			return &fumehood.Error{Class: classOf(err, fumehood.ErrInfrastructure), Err: cause(err)}
 		}
-		return f, nil
+		defer f.Close()
+		return scan(ctx, f, limits, visit)
 	}}
 }
 
@@ -116,42 +116,22 @@ func FromFile(name string, limits Limits) Source {
 func FromDir(dir string, opts CreateOptions) Source {
 	opts.Compression = None
 	none := Limits{Bytes: fumehood.NoLimit, Entries: fumehood.NoLimit} // the folder is held against them
-	return Source{name: dir, limits: none, open: func(ctx context.Context) (io.ReadCloser, error) {
-		r, w := io.Pipe()
-		packed := make(chan struct{})
-		go func() {
-			defer close(packed)
+	return Source{name: dir, scan: func(ctx context.Context, visit visitor) error {
+		pack := func(w io.Writer) error {
 			_, err := create(ctx, w, dir, opts)
-			w.CloseWithError(err)
-		}()
-		return packing{r, packed}, nil
+			return err
+		}
+		return archive.Pipe(pack, func(r io.Reader) error { return scan(ctx, r, none, visit) })
 	}}
-}
-
-// packing is a snapshot that is being made.
-type packing struct {
-	*io.PipeReader
-	packed <-chan struct{}
-}
-
-// Close ends the making.
-func (f packing) Close() error {
-	err := f.PipeReader.Close()
-	<-f.packed
-	return err
 }
 
 // Manifest reads the tree and returns its index.
 func (s Source) Manifest(ctx context.Context) (*Manifest, error) {
-	r, err := s.open(ctx)
-	if err != nil {
-		return nil, failure("read", s.name, fumehood.ErrInfrastructure, err)
-	}
-	defer r.Close()
-	m, err := read(ctx, r, s.limits)
-	if err != nil {
+	m := &Manifest{}
+	if err := s.scan(ctx, m.visit); err != nil {
 		return nil, failure("read", s.name, fumehood.ErrConfig, err)
 	}
+	m.sort()
 	return m, nil
 }
 
@@ -223,13 +203,8 @@ func (s Source) texts(ctx context.Context, wanted map[string]*text) error {
 	if len(wanted) == 0 {
 		return nil
 	}
-	r, err := s.open(ctx)
-	if err != nil {
-		return failure("read", s.name, fumehood.ErrInfrastructure, err)
-	}
-	defer r.Close()
 	found := 0
-	err = scan(ctx, r, s.limits, func(e Entry, content io.Reader, _ hash.Hash) error {
+	err := s.scan(ctx, func(e Entry, content io.Reader) error {
 		t := wanted[e.Path]
 		if t == nil || e.Type != File {
 			return nil

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"path"
 	"reflect"
 	"strings"
@@ -15,10 +14,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Format is what is in an input file.
+// Format is how a value is written in an input file.
 type Format string
 
-// The formats, with the Go values that they stand for.
+// The formats, with the Go values that are written in them.
 const (
 	Text   Format = "text"   // string or []byte that is UTF-8
 	Binary Format = "binary" // []byte or string
@@ -80,11 +79,7 @@ func marshal(f Format, value any) ([]byte, error) {
 	case YAML:
 		return yaml.Marshal(value)
 	}
-	return nil, unknownFormat(f)
-}
-
-func unknownFormat(f Format) error {
-	return fmt.Errorf("there is no format %q, only text, binary, json, jsonl, csv, tsv and yaml", f)
+	return nil, fmt.Errorf("there is no format %q, only text, binary, json, jsonl, csv, tsv and yaml", f)
 }
 
 func raw(value any) ([]byte, error) {
@@ -120,81 +115,4 @@ func marshalLines(value any) ([]byte, error) {
 		b.Write(line)
 	}
 	return b.Bytes(), nil
-}
-
-// unmarshal reads data of a format into what a pointer points to.
-func unmarshal(f Format, data []byte, into any) error {
-	switch f {
-	case Text, Binary:
-		if f == Text && !utf8.Valid(data) {
-			return errors.New("the text is not UTF-8")
-		}
-		switch v := into.(type) {
-		case *string:
-			*v = string(data)
-		case *[]byte:
-			*v = data
-		case *any:
-			if *v = data; f == Text {
-				*v = string(data)
-			}
-		default:
-			return fmt.Errorf("text and bytes are read into a *string or a *[]byte, not into a %T", into)
-		}
-		return nil
-	case JSON:
-		return json.Unmarshal(data, into)
-	case JSONL:
-		list, err := linesToList(data)
-		if err != nil {
-			return err
-		}
-		return json.Unmarshal(list, into)
-	case CSV, TSV:
-		return unmarshalRows(f, data, into)
-	case YAML:
-		return yaml.Unmarshal(data, into)
-	}
-	return unknownFormat(f)
-}
-
-// linesToList makes one JSON array of many lines. Empty lines are passed over.
-func linesToList(data []byte) ([]byte, error) {
-	b := []byte{'['}
-	n := 0
-	for line := range bytes.Lines(data) {
-		n++
-		if line = bytes.TrimSpace(line); len(line) == 0 {
-			continue
-		}
-		if !json.Valid(line) {
-			return nil, fmt.Errorf("line %d is no JSON", n)
-		}
-		if len(b) > 1 {
-			b = append(b, ',')
-		}
-		b = append(b, line...)
-	}
-	return append(b, ']'), nil
-}
-
-func unmarshalRows(f Format, data []byte, into any) error {
-	r := csv.NewReader(bytes.NewReader(data))
-	if f == TSV {
-		r.Comma = '\t'
-	}
-	r.FieldsPerRecord = -1 // rows may differ in length
-	rows, err := r.ReadAll()
-	if err != nil && !errors.Is(err, io.EOF) {
-		return err
-	}
-	switch v := into.(type) {
-	case *[][]string:
-		*v = rows
-	case *any:
-		*v = rows
-	default:
-		return fmt.Errorf("%s is read into a *[][]string, not into a %T", f, into)
-	}
-	return nil
 }

@@ -4,18 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 
 	"github.com/fumehood/fumehood"
 )
-
-// MaxInput is the largest input file that ReadInput returns, in bytes, decompressed.
-const MaxInput = 256 << 20
 
 // Input is a file that a workspace is given. Exactly one of Content, From and Value says what is in it.
 type Input struct {
@@ -126,69 +121,4 @@ func (in Input) content(name string) (io.ReadCloser, error) {
 	}
 	_, err = w.Write(data)
 	return io.NopCloser(&b), errors.Join(err, w.Close())
-}
-
-// ReadInput reads a file of the folder dir into what the pointer points to: see Format for which values a
-// format has; into a *any comes what the format suggests. An empty format is told by the name, and
-// compression by the file's first bytes where the name ends in that of a compression. Links are followed
-// inside the folder only. What is over MaxInput is an ErrTooLarge, what is not in the format an ErrConfig.
-func ReadInput(ctx context.Context, dir, name string, format Format, into any) error {
-	const op = "read input"
-	clean, err := cleanPath(name)
-	if err != nil {
-		return failure(op, name, fumehood.ErrConfig, err)
-	}
-	root, err := openRoot(dir)
-	if err != nil {
-		return failure(op, dir, fumehood.ErrInfrastructure, err)
-	}
-	defer root.Close()
-	f, _, err := openRegular(root, filepath.FromSlash(clean))
-	if err != nil {
-		return failure(op, name, fumehood.ErrInfrastructure, cause(err))
-	}
-	defer f.Close()
-	byName, c := formatOf(path.Base(clean))
-	if format == "" {
-		format = byName
-	}
-	data, err := readAll(ctx, f, c != None, MaxInput)
-	if err == nil {
-		err = unmarshal(format, data, into)
-	}
-	if err != nil {
-		return failure(op, name, fumehood.ErrConfig, err)
-	}
-	return nil
-}
-
-// readAll reads a file, decompressed if that is wanted. More than limit bytes are an ErrTooLarge.
-func readAll(ctx context.Context, f io.Reader, compressed bool, limit int64) ([]byte, error) {
-	source := &watched{r: f, ctx: ctx}
-	r := io.NopCloser(io.Reader(source))
-	if compressed {
-		var err error
-		if r, err = decompress(source); err != nil {
-			return nil, firstError(source.err, err)
-		}
-	}
-	defer r.Close()
-	data, err := io.ReadAll(io.LimitReader(r, limit+1))
-	if err != nil {
-		return nil, firstError(source.err, err)
-	}
-	if int64(len(data)) > limit {
-		return nil, &fumehood.Error{Class: fumehood.ErrTooLarge, Err: fmt.Errorf("larger than the limit of %d bytes", limit)}
-	}
-	return data, nil
-}
-
-// firstError returns the first that is one.
-func firstError(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -6,11 +6,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"hash"
 	"io"
 	"io/fs"
 	"os"
 	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/fumehood/fumehood"
 )
@@ -18,7 +19,7 @@ import (
 const (
 	// ahead is how many entries may be under way: with a buffer each they bound the memory that is used.
 	ahead = 32
-	// helpers read and hash, or write, small files beside the one goroutine that has the stream.
+	// helpers is how many small files are read and hashed, or written, at once beside the goroutine that has the stream.
 	helpers = 3
 )
 
@@ -33,16 +34,15 @@ type queue struct {
 	tar     *tar.Writer
 	most    int64 // bytes to raw; fumehood.NoLimit for no limit
 	ordered chan *item
-	toRead  chan *item
 	stop    chan struct{} // closed when writing has failed
 	err     error         // of who puts in; read when ordered is closed
-	readers sync.WaitGroup
+	readers errgroup.Group
 }
 
 // item is an entry on its way to the stream.
 type item struct {
 	entry Entry
-	file  *os.File // of a file's content; whoever has read it closes it
+	file  *os.File // of a file's content; write closes it
 	info  fs.FileInfo
 	data  *[bufferSize]byte // the content, where it was read ahead
 	err   error
@@ -51,21 +51,12 @@ type item struct {
 
 func newQueue(ctx context.Context, w io.Writer, most int64) *queue {
 	raw := &counted{w: w}
-	q := &queue{ctx: ctx, raw: raw, tar: tar.NewWriter(raw), most: most, ordered: make(chan *item, ahead), toRead: make(chan *item, ahead), stop: make(chan struct{})}
-	for range helpers {
-		q.readers.Go(func() {
-			sum := sha256.New()
-			for i := range q.toRead {
-				i.data, _ = buffers.Get().(*[bufferSize]byte)
-				i.err = i.copy(ctx, sum, io.Discard, i.data[:], []extent{{0, i.entry.Size}})
-				close(i.ready)
-			}
-		})
-	}
+	q := &queue{ctx: ctx, raw: raw, tar: tar.NewWriter(raw), most: most, ordered: make(chan *item, ahead), stop: make(chan struct{})}
+	q.readers.SetLimit(helpers)
 	return q
 }
 
-// put hands an item on. It fails when the stream has failed.
+// put hands an item on. It fails when the stream has failed; then the item's file is not closed.
 func (q *queue) put(i *item) error {
 	small := i.file != nil && i.entry.Size <= bufferSize
 	if small {
@@ -74,13 +65,15 @@ func (q *queue) put(i *item) error {
 	select {
 	case q.ordered <- i:
 	case <-q.stop:
-		if i.file != nil {
-			_ = i.file.Close() // nothing was written
-		}
 		return errors.New("the stream has failed")
 	}
 	if small {
-		q.toRead <- i
+		q.readers.Go(func() error {
+			defer close(i.ready)
+			i.data, _ = buffers.Get().(*[bufferSize]byte)
+			i.err = i.copy(q.ctx, io.Discard, i.data[:], []extent{{0, i.entry.Size}})
+			return nil
+		})
 	}
 	return nil
 }
@@ -89,31 +82,29 @@ func (q *queue) put(i *item) error {
 func (q *queue) fail(err error) { q.err = err }
 
 // end says that nothing more is put in.
-func (q *queue) end() {
-	close(q.toRead)
-	close(q.ordered)
-}
+func (q *queue) end() { close(q.ordered) }
 
 // write writes all items, until the end, and returns their index.
 func (q *queue) write() (*Manifest, error) {
 	m := &Manifest{}
-	sum, buf := sha256.New(), make([]byte, bufferSize)
+	buf := make([]byte, bufferSize)
 	var failed error
 	for i := range q.ordered {
 		if failed == nil {
-			if failed = q.one(i, sum, buf); failed != nil {
+			if failed = q.one(i, buf); failed != nil {
 				close(q.stop)
 			}
 			m.Entries = append(m.Entries, i.entry)
-		} else if i.ready == nil && i.file != nil {
-			_ = i.file.Close() // nothing was written
 		}
 		if i.ready != nil {
 			<-i.ready
 			buffers.Put(i.data)
 		}
+		if i.file != nil {
+			_ = i.file.Close() // nothing was written
+		}
 	}
-	q.readers.Wait()
+	_ = q.readers.Wait() // each item has its error
 	if failed == nil {
 		failed = q.err
 	}
@@ -121,44 +112,39 @@ func (q *queue) write() (*Manifest, error) {
 }
 
 // one writes an item.
-func (q *queue) one(i *item, sum hash.Hash, buf []byte) error {
-	if i.ready != nil {
-		<-i.ready
-		if i.err != nil {
+func (q *queue) one(i *item, buf []byte) error {
+	e := &i.entry
+	parts := []extent{{0, e.Size}}
+	switch {
+	case i.ready != nil:
+		if <-i.ready; i.err != nil {
 			return i.err
 		}
-	}
-	e := &i.entry
-	var parts []extent
-	if i.ready == nil && i.file != nil {
+	case i.file != nil:
 		parts = extents(i.file, i.info)
 	}
-	size := e.Size
-	if parts != nil {
-		size = sizeOf(parts)
-	}
+	size := sizeOf(parts)
 	err := q.room(size, *e)
 	if err == nil {
 		err = q.head(e, parts)
 	}
 	switch {
-	case i.data != nil && err == nil:
-		_, err = q.tar.Write(i.data[:e.Size])
-	case i.file != nil && i.ready == nil && err != nil:
-		_ = i.file.Close() // nothing was written
+	case err != nil || i.file == nil:
+	case i.data != nil:
+		_, err = q.tar.Write(i.data[:size])
 	case size < e.Size:
-		if err = i.copy(q.ctx, sum, q.raw, buf, parts); err == nil {
+		if err = i.copy(q.ctx, q.raw, buf, parts); err == nil {
 			_, err = q.raw.Write(padding(size))
 		}
-	case i.file != nil && i.ready == nil:
-		err = i.copy(q.ctx, sum, q.tar, buf, parts)
+	default:
+		err = i.copy(q.ctx, q.tar, buf, parts)
 	}
 	return err
 }
 
 // head writes what comes before an entry's content, of which these parts are stored.
 func (q *queue) head(e *Entry, parts []extent) error {
-	if parts != nil && sizeOf(parts) < e.Size {
+	if sizeOf(parts) < e.Size {
 		err := q.tar.Flush() // fills up the last block of the entry before
 		if err == nil {
 			_, err = q.raw.Write(sparseHead(e, parts))
@@ -191,12 +177,10 @@ func (q *queue) close() error {
 	return q.room(0, Entry{})
 }
 
-// copy reads the file, which must not change meanwhile, hashes it, and closes it. Only parts of it are read and written, and
+// copy reads the file, which must not change meanwhile, and hashes it. Only parts of it are read and written, and
 // what is between them are holes. Where it fits into buf, and is one part, it is there afterwards.
-func (i *item) copy(ctx context.Context, sum hash.Hash, w io.Writer, buf []byte, parts []extent) error {
-	defer i.file.Close()
-	e := &i.entry
-	sum.Reset()
+func (i *item) copy(ctx context.Context, w io.Writer, buf []byte, parts []extent) error {
+	e, sum := &i.entry, sha256.New()
 	at := int64(0)
 	for _, part := range append(parts, extent{e.Size, 0}) {
 		for at < part.at {

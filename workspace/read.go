@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"hash"
 	"io"
 	"io/fs"
 	"path"
@@ -20,32 +19,33 @@ import (
 // holds what a snapshot has not (names that lead out of the folder, devices, pipes, hard links, two entries
 // of one name), is an ErrConfig.
 func Read(ctx context.Context, r io.Reader, limits Limits) (*Manifest, error) {
-	m, err := read(ctx, r, limits)
-	if err != nil {
+	m := &Manifest{}
+	if err := scan(ctx, r, limits, m.visit); err != nil {
 		return nil, failure("read snapshot", "", fumehood.ErrConfig, err)
 	}
+	m.sort()
 	return m, nil
 }
 
-func read(ctx context.Context, r io.Reader, limits Limits) (*Manifest, error) {
-	m := &Manifest{}
-	err := scan(ctx, r, limits, func(e Entry, content io.Reader, sum hash.Hash) error {
-		if e.Type == File {
-			if _, err := io.Copy(sum, content); err != nil {
-				return err
-			}
-			e.SHA256 = hex.EncodeToString(sum.Sum(nil))
+// visit adds an entry to the index, with the hash of its content. It is a visitor.
+func (m *Manifest) visit(e Entry, content io.Reader) error {
+	if e.Type == File {
+		sum := sha256.New()
+		if _, err := io.Copy(sum, content); err != nil {
+			return err
 		}
-		m.Entries = append(m.Entries, e)
-		return nil
-	})
-	m.sort()
-	return m, err
+		e.SHA256 = hex.EncodeToString(sum.Sum(nil))
+	}
+	m.Entries = append(m.Entries, e)
+	return nil
 }
 
-// scan calls visit for each entry of a snapshot, checked, in the stream's order. The hash is reset before
-// each. Folders that have no entry but something in them come at the end.
-func scan(ctx context.Context, r io.Reader, limits Limits, visit func(e Entry, content io.Reader, sum hash.Hash) error) error {
+// visitor gets an entry of a snapshot, and the content of a file.
+type visitor func(e Entry, content io.Reader) error
+
+// scan calls visit for each entry of a snapshot, checked, in the stream's order. Folders that have no
+// entry but something in them come at the end.
+func scan(ctx context.Context, r io.Reader, limits Limits, visit visitor) error {
 	source := &watched{r: r, ctx: ctx}
 	d, err := decompress(source)
 	if err != nil {
@@ -56,7 +56,6 @@ func scan(ctx context.Context, r io.Reader, limits Limits, visit func(e Entry, c
 	stream := &bounded{r: d, left: limits.Stored, limit: limits.Stored}
 	c := checker{tally: tally{limits: limits}, seen: map[string]Type{}}
 	tr := tar.NewReader(stream)
-	sum := sha256.New()
 	for {
 		h, err := tr.Next()
 		if errors.Is(err, io.EOF) {
@@ -72,12 +71,11 @@ func scan(ctx context.Context, r io.Reader, limits Limits, visit func(e Entry, c
 		if e.Path == "" {
 			continue
 		}
-		sum.Reset()
 		var content io.Reader = tr
 		if isSparse(h) {
 			content = sparse{tr}
 		}
-		if err := visit(e, content, sum); err != nil {
+		if err := visit(e, content); err != nil {
 			return source.blame(err)
 		}
 	}
@@ -88,7 +86,7 @@ func scan(ctx context.Context, r io.Reader, limits Limits, visit func(e Entry, c
 		return source.blame(err)
 	}
 	for _, p := range c.implied() {
-		if err := visit(Entry{Path: p, Type: Dir, Mode: 0o755}, nil, nil); err != nil {
+		if err := visit(Entry{Path: p, Type: Dir, Mode: 0o755}, nil); err != nil {
 			return err
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"io/fs"
 	"os"
@@ -15,8 +14,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/archive"
@@ -40,7 +40,7 @@ func Restore(ctx context.Context, r io.Reader, dir string, opts RestoreOptions) 
 	if err != nil {
 		return nil, failure("restore to", dir, fumehood.ErrInfrastructure, err)
 	}
-	u := newUnpacker(root, opts.AnyLinks)
+	u := newUnpacker(ctx, root, opts.AnyLinks)
 	defer func() {
 		if err != nil {
 			m, err = nil, errors.Join(failure("restore to", dir, fumehood.ErrInfrastructure, err), clearDir(root))
@@ -94,16 +94,15 @@ func clearDir(root *os.Root) error {
 }
 
 // unpacker writes entries that have been checked: each name comes once, and what is above it is a folder.
-// Files of at most bufferSize are written by helpers, while the stream is read on.
+// Files of at most bufferSize are written by others, while the stream is read on.
 type unpacker struct {
 	root     *os.Root
 	anyLinks bool
 	entries  []*Entry
 	at       string  // the folder that is open: most entries are in that of the one before
 	open     *folder // its
-	toWrite  chan *unwritten
-	writers  sync.WaitGroup
-	failed   chan error // the first that a helper met
+	writers  *errgroup.Group
+	failed   func() error // the first error of a writer
 }
 
 // folder is an open folder, closed when the last that uses it is done.
@@ -118,52 +117,19 @@ func (f *folder) release() {
 	}
 }
 
-// unwritten is a file whose content has been read.
-type unwritten struct {
-	in   *folder
-	base string
-	e    *Entry
-	data *[bufferSize]byte
+func newUnpacker(ctx context.Context, root *os.Root, anyLinks bool) *unpacker {
+	writers, ctx := errgroup.WithContext(context.WithoutCancel(ctx)) // which the stream's reader looks at
+	writers.SetLimit(helpers)
+	return &unpacker{root: root, anyLinks: anyLinks, writers: writers, failed: func() error { return context.Cause(ctx) }}
 }
 
-func newUnpacker(root *os.Root, anyLinks bool) *unpacker {
-	u := &unpacker{root: root, anyLinks: anyLinks, toWrite: make(chan *unwritten, ahead), failed: make(chan error, 1)}
-	for range helpers {
-		u.writers.Go(func() {
-			sum := sha256.New()
-			for f := range u.toWrite {
-				err := writeFile(f.in.Root, f.base, f.e, bytes.NewReader(f.data[:f.e.Size]), sum, nil)
-				f.in.release()
-				buffers.Put(f.data)
-				if err != nil {
-					select {
-					case u.failed <- err:
-					default: // an earlier one tells
-					}
-				}
-			}
-		})
-	}
-	return u
-}
-
-// finish waits for the helpers and returns their first error.
+// finish waits for the writers and returns their first error.
 func (u *unpacker) finish() error {
-	close(u.toWrite)
-	u.writers.Wait()
+	err := u.writers.Wait()
 	if u.open != nil {
 		u.open.release()
 	}
-	return u.failure()
-}
-
-func (u *unpacker) failure() error {
-	select {
-	case err := <-u.failed:
-		return err
-	default:
-		return nil
-	}
+	return err
 }
 
 // manifest is the index of all that was written.
@@ -176,8 +142,8 @@ func (u *unpacker) manifest() *Manifest {
 	return m
 }
 
-func (u *unpacker) entry(e Entry, content io.Reader, sum hash.Hash) error {
-	if err := u.failure(); err != nil {
+func (u *unpacker) entry(e Entry, content io.Reader) error {
+	if err := u.failed(); err != nil {
 		return err
 	}
 	u.entries = append(u.entries, &e)
@@ -198,13 +164,18 @@ func (u *unpacker) entry(e Entry, content io.Reader, sum hash.Hash) error {
 	data, _ := buffers.Get().(*[bufferSize]byte)
 	if e.Size > bufferSize {
 		defer buffers.Put(data)
-		return writeFile(u.open.Root, base, &e, content, sum, data[:])
+		return writeFile(u.open.Root, base, &e, content, data[:])
 	}
 	if _, err := io.ReadFull(content, data[:e.Size]); err != nil {
 		return err
 	}
-	u.open.users.Add(1)
-	u.toWrite <- &unwritten{u.open, base, &e, data}
+	in := u.open
+	in.users.Add(1)
+	u.writers.Go(func() error {
+		defer in.release()
+		defer buffers.Put(data)
+		return writeFile(in.Root, base, &e, bytes.NewReader(data[:e.Size]), nil)
+	})
 	return nil
 }
 
@@ -232,12 +203,12 @@ func (u *unpacker) enter(dir string) error {
 }
 
 // writeFile makes a file, and sets the entry's hash. What is stored with holes gets them again.
-func writeFile(in *os.Root, base string, e *Entry, content io.Reader, sum hash.Hash, buf []byte) error {
+func writeFile(in *os.Root, base string, e *Entry, content io.Reader, buf []byte) error {
 	f, err := in.OpenFile(base, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
-	sum.Reset()
+	sum := sha256.New()
 	var to io.Writer = f
 	_, holes := content.(sparse)
 	if holes {

@@ -53,23 +53,14 @@ func (t Transfer) CopyIn(ctx context.Context, svc fumehood.Service) error {
 	if err != nil {
 		return err
 	}
-	pr, pw := io.Pipe()
-	packed := make(chan error, 1)
-	go func() {
-		err := archive.Pack(pw, root, name)
-		pw.CloseWithError(err)
-		packed <- err
-	}()
-	err = svc.Upload(ctx, dir, pr)
-	_ = pr.CloseWithError(errUploadEnded) // ends Pack where the upload did not read it all
-	if perr := <-packed; perr != nil && !errors.Is(perr, errUploadEnded) {
-		return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: perr}
+	pack := func(w io.Writer) error {
+		if err := archive.Pack(w, root, name); err != nil {
+			return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err}
+		}
+		return nil
 	}
-	return err
+	return archive.Pipe(pack, func(r io.Reader) error { return svc.Upload(ctx, dir, r) })
 }
-
-// errUploadEnded tells the packing that nobody reads any more; the reason is the upload's.
-var errUploadEnded = errors.New("the upload has ended")
 
 // writeFile copies a file to the path that was named, or into the folder that is there.
 func (t Transfer) writeFile(ctx context.Context, svc fumehood.Service, f io.Reader, info fs.FileInfo) error {

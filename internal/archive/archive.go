@@ -17,7 +17,16 @@ import (
 // packed as links. A socket, device or pipe is an error: it cannot be carried over.
 func Pack(w io.Writer, root, name string) error {
 	tw := tar.NewWriter(w)
-	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
+	if err := Add(tw, root, name, func(*tar.Header) {}); err != nil {
+		return err
+	}
+	return tw.Close()
+}
+
+// Add packs the file or tree at root as Pack does, into an archive that has other entries too. Each header is written as edit
+// leaves it, but for the size.
+func Add(tw *tar.Writer, root, name string, edit func(*tar.Header)) error {
+	return filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -25,15 +34,11 @@ func Pack(w io.Writer, root, name string) error {
 		if err != nil {
 			return err
 		}
-		return packOne(tw, file, path.Join(name, filepath.ToSlash(rel)), d)
+		return packOne(tw, file, path.Join(name, filepath.ToSlash(rel)), d, edit)
 	})
-	if err != nil {
-		return err
-	}
-	return tw.Close()
 }
 
-func packOne(tw *tar.Writer, file, name string, d fs.DirEntry) error {
+func packOne(tw *tar.Writer, file, name string, d fs.DirEntry, edit func(*tar.Header)) error {
 	info, err := d.Info()
 	if err != nil {
 		return err
@@ -55,6 +60,7 @@ func packOne(tw *tar.Writer, file, name string, d fs.DirEntry) error {
 	}
 	head.Name, head.Format = name, tar.FormatPAX
 	head.Uid, head.Gid, head.Uname, head.Gname = 0, 0, "", "" // the host's users mean nothing elsewhere
+	edit(head)
 	if err := tw.WriteHeader(head); err != nil {
 		return err
 	}
@@ -71,6 +77,29 @@ func packOne(tw *tar.Writer, file, name string, d fs.DirEntry) error {
 	}
 	return tw.Flush() // fails where it has shrunk
 }
+
+// Pipe runs write and read over one pipe. An error of the one ends the other, and the first cause is returned. What read leaves
+// of the stream is read to its end.
+func Pipe(write func(io.Writer) error, read func(io.Reader) error) error {
+	r, w := io.Pipe()
+	wrote := make(chan error, 1)
+	go func() {
+		err := write(w)
+		w.CloseWithError(err)
+		wrote <- err
+	}()
+	rerr := read(r)
+	if rerr == nil {
+		_, rerr = io.Copy(io.Discard, r)
+	}
+	r.CloseWithError(errReader)
+	if err := <-wrote; err != nil && !errors.Is(err, errReader) {
+		return err
+	}
+	return rerr
+}
+
+var errReader = errors.New("the reader of the pipe has ended")
 
 // ErrNotRegular says that a path is a socket, a device or a pipe, or a directory where a file is needed.
 var ErrNotRegular = errors.New("not a regular file")

@@ -17,6 +17,7 @@ import (
 	"github.com/moby/patternmatcher/ignorefile"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/archive"
 	"github.com/fumehood/fumehood/internal/hostpath"
 	"github.com/fumehood/fumehood/workspace"
 )
@@ -242,28 +243,17 @@ func (t *Tree) write(ctx context.Context, w *tar.Writer) error {
 	if t.dir == "" {
 		return nil
 	}
-	r, pw := io.Pipe()
-	created := make(chan error, 1)
-	go func() {
-		m, err := workspace.Create(ctx, pw, t.dir, t.options)
+	pack := func(to io.Writer) error {
+		m, err := workspace.Create(ctx, to, t.dir, t.options)
 		if err == nil && m.Hash() != t.hash {
 			err = &fumehood.Error{
 				Op: "read for an image", Path: t.dir, Class: fumehood.ErrInfrastructure,
 				Err: errors.New("it changed while it was read"), Hint: "try again when nothing writes to the folder",
 			}
 		}
-		pw.CloseWithError(err)
-		created <- err
-	}()
-	err := move(w, tar.NewReader(r), t.prefix)
-	if err == nil {
-		_, err = io.Copy(io.Discard, r) // what follows the end: padding, and the error
+		return err
 	}
-	_ = r.CloseWithError(io.ErrClosedPipe) // ends Create, where it has not ended yet
-	if cerr := <-created; cerr != nil && !errors.Is(cerr, io.ErrClosedPipe) {
-		return cerr
-	}
-	return err
+	return archive.Pipe(pack, func(r io.Reader) error { return move(w, tar.NewReader(r), t.prefix) })
 }
 
 // move copies all entries of a tar stream to another, below prefix.
