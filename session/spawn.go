@@ -185,7 +185,7 @@ func (s *Session) specOf(opts SpawnOptions) (fumehood.Spec, error) {
 // user is who commands run as where the spawn does not say.
 func (s *Session) user() string {
 	if s.opts.Kind == Agent {
-		return spec.AgentUser(s.env.Docker.User)
+		return s.env.Docker.User // or else the image's own
 	}
 	return spec.EvaluationUser(s.env.Docker.User, s.opts.HUID, s.opts.HGID, os.Getuid(), os.Getgid())
 }

@@ -118,7 +118,7 @@ func validate(t *testing.T, text string) error {
 }
 
 func compileSchema(t *testing.T) *jsonschema.Schema {
-	return schematest.Compile(t, schemaFile, schemaID)
+	return schematest.Compile(t, schemaFile)
 }
 
 // jsonOf has texts for the keys of v that are none.

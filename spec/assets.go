@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -23,7 +24,7 @@ type Asset struct {
 }
 
 // Target is SavePath with its default, cleaned.
-func (a Asset) Target() string { return path.Clean(or(a.SavePath, a.Path)) }
+func (a Asset) Target() string { return path.Clean(cmp.Or(a.SavePath, a.Path)) }
 
 // ContainerPath is where a container finds the asset.
 func (a Asset) ContainerPath() string { return path.Join(StaticDir, a.Target()) }

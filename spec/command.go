@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"errors"
 	"path"
 	"regexp"
@@ -20,7 +21,7 @@ func (c Commands) CommandLine(entry string, agent bool) (string, error) {
 	}
 	line := c.Command
 	if agent {
-		line = or(c.AgentCommand, c.Command)
+		line = cmp.Or(c.AgentCommand, c.Command)
 	}
 	switch {
 	case strings.TrimSpace(line) == "":

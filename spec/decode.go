@@ -32,15 +32,15 @@ func readMounts(d *strict.Decoder, n *yaml.Node, path string) any {
 	var mounts Mounts
 	for _, e := range d.Entries(n, path) {
 		m := mountTarget{}
-		switch s := (strict.Scalar{Node: e.Value}); {
+		switch v := e.Value; {
 		case !forms["host path"].Takes(e.Key) || strings.ContainsRune(e.Key, 0):
 			d.Problem(e.Line, path, forms["host path"].What(), fmt.Sprintf("%q", strict.Short(e.Key)), "")
-		case e.Value.Kind == yaml.MappingNode:
-			d.Fields(e.Value, e.Path, reflect.ValueOf(&m).Elem())
-		case !s.IsText() || !forms["target"].Takes(s.Value) || strings.ContainsRune(s.Value, 0):
-			d.Wrong(e.Value, e.Path, forms["target"].What()+", or {bind: PATH, mode: ro or rw}")
+		case v.Kind == yaml.MappingNode:
+			d.Fields(v, e.Path, reflect.ValueOf(&m).Elem())
+		case !strict.IsText(v) || !forms["target"].Takes(v.Value) || strings.ContainsRune(v.Value, 0):
+			d.Wrong(v, e.Path, forms["target"].What()+", or {bind: PATH, mode: ro or rw}")
 		default:
-			m.Bind, m.Mode, _ = strings.Cut(s.Value, ":")
+			m.Bind, m.Mode, _ = strings.Cut(v.Value, ":")
 		}
 		mounts = append(mounts, m.mount(e.Key))
 	}
@@ -61,7 +61,7 @@ func readPorts(d *strict.Decoder, n *yaml.Node, path string) any {
 		}
 		for _, value := range values {
 			value = strict.Target(value)
-			port, ok := strict.Scalar{Node: value}.Integer()
+			port, ok := strict.Integer(value)
 			if !ok || port < 1 || port > 65535 {
 				d.Wrong(value, e.Path, "a port from 1 to 65535")
 				continue

@@ -3,6 +3,7 @@
 package spec
 
 import (
+	"cmp"
 	"errors"
 	"path/filepath"
 	"time"
@@ -217,35 +218,26 @@ func (e Environment) WithDefaults() Environment {
 			e.Docker.Image = "fumehood:" + e.Name
 		}
 	}
-	e.Setup.Timeout = or(e.Setup.Timeout, DefaultSetupTimeout)
-	e.Commands.AgentCommand = or(e.Commands.AgentCommand, e.Commands.Command)
-	e.Snapshot.Compression = or(e.Snapshot.Compression, DefaultCompression)
+	e.Setup.Timeout = cmp.Or(e.Setup.Timeout, DefaultSetupTimeout)
+	e.Commands.AgentCommand = cmp.Or(e.Commands.AgentCommand, e.Commands.Command)
+	e.Snapshot.Compression = cmp.Or(e.Snapshot.Compression, DefaultCompression)
 	e.Limits = Limits(fumehood.Limits(e.Limits).WithDefaults())
 	return e
 }
 
 // WithDefaults returns a copy in which what was not said has its default, but for Image and User.
 func (d Docker) WithDefaults() Docker {
-	d.Binary = or(d.Binary, DefaultBinary)
-	d.Workdir = or(d.Workdir, DefaultWorkdir)
-	d.Network = or(d.Network, fumehood.NetworkNone)
+	d.Binary = cmp.Or(d.Binary, DefaultBinary)
+	d.Workdir = cmp.Or(d.Workdir, DefaultWorkdir)
+	d.Network = cmp.Or(d.Network, fumehood.NetworkNone)
 	if d.MountWorkspace == nil {
 		d.MountWorkspace = new(true)
 	}
 	if d.Build != nil {
 		b := *d.Build
-		b.Context = or(b.Context, DefaultContext)
-		b.Dockerfile = or(b.Dockerfile, DefaultDockerfile)
+		b.Context = cmp.Or(b.Context, DefaultContext)
+		b.Dockerfile = cmp.Or(b.Dockerfile, DefaultDockerfile)
 		d.Build = &b
 	}
 	return d
-}
-
-// or is v, or where that is the zero value, otherwise.
-func or[T comparable](v, otherwise T) T {
-	var zero T
-	if v == zero {
-		return otherwise
-	}
-	return v
 }

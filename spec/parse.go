@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"io/fs"
@@ -67,7 +68,7 @@ func check(d *strict.Decoder, e *Environment) {
 			if build {
 				hint = "name the environment, and what is built is fumehood:NAME"
 			}
-			d.Problem(or(docker, d.Lines[""]), "docker.image", forms["image"].What(), strict.Nothing, hint)
+			d.Problem(cmp.Or(docker, d.Lines[""]), "docker.image", forms["image"].What(), strict.Nothing, hint)
 		}
 	case TypeLocal:
 		if docker > 0 {

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"errors"
 	"path"
 	"strings"
@@ -67,7 +68,7 @@ func (e Environment) Sandbox(o SandboxOptions) (s fumehood.Spec, notes []string,
 		return fumehood.Spec{}, notes, err
 	}
 	d := e.Docker
-	d.Network = or(o.Network, d.Network)
+	d.Network = cmp.Or(o.Network, d.Network)
 	mode, warning := EffectiveNetworkMode(d.Network, o.GOOS)
 	if warning != "" {
 		notes = append(notes, warning)
@@ -98,6 +99,6 @@ func (e Environment) Sandbox(o SandboxOptions) (s fumehood.Spec, notes []string,
 	}
 	s.AllowUnsafe, s.Runtime = e.AllowUnsafe, d.Runtime
 	s.Network, s.Mounts, s.Limits, s.Dir = fumehood.Network{Mode: mode}, MountsOf(volumes), fumehood.Limits(e.Limits), path.Clean(d.Workdir)
-	s.Image, s.User, s.Binary = or(s.Image, d.Image), or(s.User, d.User), d.Binary
+	s.Image, s.User, s.Binary = cmp.Or(s.Image, d.Image), cmp.Or(s.User, d.User), d.Binary
 	return s, notes, nil
 }

@@ -20,7 +20,3 @@ func EvaluationUser(dockerUser, huid, hgid string, uid, gid int) string {
 	}
 	return huid + ":" + hgid
 }
-
-// AgentUser is the user of agents: dockerUser, which is the spec's docker.user, else "", the image's
-// own.
-func AgentUser(dockerUser string) string { return dockerUser }

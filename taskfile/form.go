@@ -3,7 +3,6 @@ package taskfile
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"reflect"
 	"regexp"
 
@@ -21,41 +20,13 @@ const (
 )
 
 var forms = strict.Forms(map[string]strict.Form{
-	"some":      {Wanted: "a text that is not empty", Pattern: regexp.MustCompile(`.`)},
-	"id":        {Wanted: "a text of 1 to 200 characters without control characters", Pattern: regexp.MustCompile(`^[^\x00-\x1f\x7f]{1,200}$`)},
-	"command":   {Wanted: "a command: a list, or a text for sh"},
-	"regexp":    {Wanted: "a regular expression"},
-	"score":     {Choices: []string{scoreJSON, scoreExitCode}},
-	"outcome":   {Choices: []string{string(fumehood.Exited), string(fumehood.Signaled), string(fumehood.TimedOut), string(fumehood.OutOfMemory)}},
-	"number":    {Wanted: "a whole number above 0", Parse: parseNumber},
-	"tolerance": {Wanted: "a number from 0 on", Parse: parseTolerance},
-	"bytes":     {Wanted: "a size such as 64MiB", Pattern: regexp.MustCompile(`^([0-9]+(\.[0-9]*)?|\.[0-9]+) ?([kKmMgGtTpP]([iI]?[bB])?|[bB])?$`), Parse: parseBytes},
+	"some":    {Wanted: "a text that is not empty", Pattern: regexp.MustCompile(`.`)},
+	"id":      {Wanted: "a text of 1 to 200 characters without control characters", Pattern: regexp.MustCompile(`^[^\x00-\x1f\x7f]{1,200}$`)},
+	"command": {Wanted: "a command: a list, or a text for sh"},
+	"regexp":  {Wanted: "a regular expression"},
+	"score":   {Choices: []string{scoreJSON, scoreExitCode}},
+	"outcome": {Choices: []string{string(fumehood.Exited), string(fumehood.Signaled), string(fumehood.TimedOut), string(fumehood.OutOfMemory)}},
 })
-
-func parseNumber(s strict.Scalar) any {
-	if n, ok := s.Integer(); ok && n > 0 && n <= math.MaxInt32 {
-		return int(n)
-	}
-	return nil
-}
-
-func parseTolerance(s strict.Scalar) any {
-	var x float64
-	if s.Tag != "!!int" && s.Tag != "!!float" || s.Decode(&x) != nil || !(x >= 0) || math.IsInf(x, 0) {
-		return nil
-	}
-	return x
-}
-
-func parseBytes(s strict.Scalar) any {
-	if n, ok := s.Integer(); ok && n > 0 {
-		return n
-	}
-	if n, err := strict.ParseSize(s.Value); err == nil && s.IsText() {
-		return n
-	}
-	return nil
-}
 
 // types are those that are written otherwise than their Go types say.
 var types = map[reflect.Type]func(*strict.Decoder, *yaml.Node, string) any{
@@ -68,24 +39,23 @@ var types = map[reflect.Type]func(*strict.Decoder, *yaml.Node, string) any{
 
 // readArgs reads a command.
 func readArgs(d *strict.Decoder, n *yaml.Node, path string) any {
-	if s := (strict.Scalar{Node: n}); n.Kind == yaml.ScalarNode {
-		text, ok := d.Text(s, path, forms["command"].What())
+	if n.Kind == yaml.ScalarNode {
+		text, ok := d.Text(n, path, forms["command"].What())
 		if ok && text == "" {
 			d.Wrong(n, path, forms["command"].What())
 		}
 		return Args{"sh", "-c", text}
 	}
-	args := Args(d.Texts(n, path))
-	if n.Kind == yaml.SequenceNode && (len(n.Content) == 0 || len(args) > 0 && args[0] == "") {
+	if n.Kind == yaml.SequenceNode && (len(n.Content) == 0 || strict.Found(strict.Target(n.Content[0])) == `""`) {
 		d.Problem(n.Line, path, "a program", strict.Nothing, "")
 	}
-	return args
+	return Args(d.Texts(n, path))
 }
 
 // readTexts reads a list of texts, or one text in its place.
 func readTexts(d *strict.Decoder, n *yaml.Node, path string) any {
 	if n.Kind == yaml.ScalarNode {
-		text, _ := d.Text(strict.Scalar{Node: n}, path, "text, or a list of texts")
+		text, _ := d.Text(n, path, "text, or a list of texts")
 		return []string{text}
 	}
 	return d.Texts(n, path)
@@ -103,7 +73,7 @@ func readCodes(d *strict.Decoder, n *yaml.Node, path string) any {
 	var codes []int
 	for _, item := range items {
 		item = strict.Target(item)
-		code, ok := strict.Scalar{Node: item}.Integer()
+		code, ok := strict.Integer(item)
 		if !ok || code < 0 || code > 255 {
 			d.Wrong(item, path, "an exit code from 0 to 255, or a list of them")
 			continue
@@ -162,7 +132,7 @@ func jsonOf(n *yaml.Node, left *int) (any, error) {
 		object := map[string]any{}
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			key := strict.Target(n.Content[i])
-			if !(strict.Scalar{Node: key}).IsText() {
+			if !strict.IsText(key) {
 				return nil, fmt.Errorf("a key that is no text on line %d", key.Line)
 			}
 			if _, twice := object[key.Value]; twice {
@@ -176,7 +146,7 @@ func jsonOf(n *yaml.Node, left *int) (any, error) {
 		}
 		return object, nil
 	}
-	if (strict.Scalar{Node: n}).IsText() {
+	if strict.IsText(n) {
 		return n.Value, nil
 	}
 	if json.Valid([]byte(n.Value)) && (n.Tag == "!!int" || n.Tag == "!!float") {

@@ -52,9 +52,9 @@ type source struct {
 // files and Dockerfiles. What it names lies below the file's folder, symbolic links resolved, or opts.AllowRead. Its errors are fumehood.ErrConfig; they join a problem for each thing that is wrong, with file
 // and line.
 func Read(path string, opts ReadOptions) (*File, error) {
-	text, err := readFile(path, maxTask)
+	text, err := hostpath.ReadFile(path, maxTask)
 	if err != nil {
-		return nil, err
+		return nil, readError(path, err)
 	}
 	dir, err := filepath.Abs(filepath.Dir(path))
 	var gate hostpath.Gate
@@ -67,17 +67,13 @@ func Read(path string, opts ReadOptions) (*File, error) {
 	f := &File{File: path, byID: map[string]*Sample{}}
 	f.secrets.Add(path)
 	d := &strict.Decoder{File: path, Forms: forms, Types: types, MaxAliased: opts.maxAliased}
-	if d.Document(text, maxTask, "a task", f) {
-		own := source{file: path, dir: dir, gate: gate}
-		for i, s := range f.Samples {
-			if s == nil { // a problem that was noted
-				continue
-			}
-			s.source, s.at = own, at(path, d.Lines[fmt.Sprintf("samples[%d].id", i)])
-		}
-	}
+	d.Document(text, maxTask, "a task", f)
 	if err := d.Err(); err != nil {
 		return nil, err
+	}
+	own := source{file: path, dir: dir, gate: gate}
+	for i, s := range f.Samples {
+		s.source, s.at = own, at(path, d.Lines[fmt.Sprintf("samples[%d].id", i)])
 	}
 	var errs []error
 	for _, name := range f.SamplesFrom {
@@ -90,9 +86,6 @@ func Read(path string, opts ReadOptions) (*File, error) {
 		more, err := folders(gate, dir, pattern)
 		errs = append(errs, err)
 		for _, s := range more {
-			if s == nil { // one of the errors
-				continue
-			}
 			f.secrets.Add(s.source.file)
 		}
 		f.Samples = append(f.Samples, more...)
@@ -127,17 +120,8 @@ func inDir(dir, name string) string {
 	return filepath.Join(dir, filepath.FromSlash(name))
 }
 
-// readFile reads a regular file of at most that many bytes.
-func readFile(path string, most int64) ([]byte, error) {
-	text, err := hostpath.ReadFile(path, most)
-	return text, readError(path, err)
-}
-
-// readError is about a file that cannot be read; nil without an err.
+// readError is about a file that cannot be read.
 func readError(path string, err error) error {
-	if err == nil {
-		return nil
-	}
 	var detail *fs.PathError
 	if errors.As(err, &detail) {
 		err = detail.Err // the path is said already
@@ -230,32 +214,19 @@ func root(pattern string) string {
 	return pattern
 }
 
-// folder reads the sample of a folder.
+// folder reads the sample of a folder, whose name is the sample's id if that says none.
 func folder(gate hostpath.Gate, dir string) (*Sample, error) {
 	path := filepath.Join(dir, "sample.yaml")
+	s := &Sample{ID: filepath.Base(dir), source: source{file: path, dir: dir, gate: gate}, at: path}
 	text, err := gate.Read(path, maxTask)
 	if err != nil {
-		return nil, readError(path, err)
+		return s, readError(path, err)
 	}
-	s := &Sample{source: source{file: path, dir: dir, gate: gate}, at: path}
 	d := &strict.Decoder{File: path, Forms: forms, Types: types}
-	top := d.Top(text, maxTask, "a sample")
-	if top != nil && top.Kind == yaml.MappingNode && !hasKey(top, "id") {
-		top.Content = append(top.Content, textNode("id", top.Line), textNode(filepath.Base(dir), top.Line))
-	}
-	if top != nil {
-		d.Node(top, s)
+	if d.Document(text, maxTask, "a sample", s) && d.Lines["id"] == 0 && !forms["id"].Takes(s.ID) {
+		d.Problem(0, "id", forms["id"].What(), fmt.Sprintf("%q", strict.Short(s.ID)), "give the sample an id, or its folder another name")
 	}
 	return s, d.Err()
-}
-
-func hasKey(n *yaml.Node, key string) bool {
-	for i := 0; i < len(n.Content); i += 2 {
-		if n.Content[i].Value == key {
-			return true
-		}
-	}
-	return false
 }
 
 // textNode is a text as a document has it.

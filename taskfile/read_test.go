@@ -402,6 +402,7 @@ func TestWhatIsWrongWithATaskIsSaidByFileAndLine(t *testing.T) {
 		"rows":               {map[string]string{"task.yaml": "{name: t, command: [a], samples_from: r.csv}", "r.csv": "id,nonsense,expect.exit_code\na,1,x\nb\n"}, []string{"r.csv:2: nonsense: wanted", "r.csv:2: expect.exit_code: wanted an exit code", "r.csv:3: wanted a row"}},
 		"columns":            {map[string]string{"task.yaml": "{name: t, command: [a], samples_from: r.csv}", "r.csv": "id,metadata,metadata.a\na,x,0\nb,{},\n"}, []string{"r.csv:2: metadata.a: wanted a value of this column"}},
 		"no folders":         {map[string]string{"task.yaml": "{name: t, command: [a], sample_folders: none/*}"}, []string{"no folder matches"}},
+		"a folder's name":    {map[string]string{"task.yaml": "{name: t, command: [a], sample_folders: f/*}", "f/" + strings.Repeat("n", 201) + "/sample.yaml": "{}"}, []string{"sample.yaml: id: wanted a text of 1 to 200 characters"}},
 		"a bare folder":      {map[string]string{"task.yaml": "{name: t, command: [a], sample_folders: f/*}", "f/a/x": ""}, []string{"sample.yaml: no such file"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -117,27 +117,33 @@ func (s *Sample) resolve(defaults *Defaults, from source, envs *environments) er
 
 // resolveFiles sets what is put into the sandbox, and its set-up.
 func (s *Sample) resolveFiles(defaults *Defaults, from source) (err error) {
-	for key, value := range defaults.Files {
-		if _, own := s.Files[key]; own {
-			continue
-		}
-		if s.content.Files[key], err = from.content(value); err != nil {
-			return fmt.Errorf("file %q: %w", key, err)
-		}
-	}
-	for key, value := range s.Files {
-		if s.content.Files[key], err = s.source.content(value); err != nil {
-			return fmt.Errorf("file %q: %w", key, err)
+	put := func(files map[string]string, from source) {
+		for key, value := range files {
+			if _, there := s.content.Files[key]; there || err != nil {
+				continue
+			}
+			if s.content.Files[key], err = from.content(value); err != nil {
+				err = fmt.Errorf("file %q: %w", key, err)
+			}
 		}
 	}
-	setup, where := s.Setup, s.source
-	if setup == "" {
-		setup, where = defaults.Setup, from
+	put(s.Files, s.source)
+	put(defaults.Files, from)
+	if err != nil {
+		return err
 	}
-	if s.content.Setup, err = where.content(setup); err != nil {
+	if s.content.Setup, err = s.text(s.Setup, defaults.Setup, from); err != nil {
 		return fmt.Errorf("setup: %w", err)
 	}
 	return nil
+}
+
+// text is the content of a value of the sample's own, or else of the task's.
+func (s *Sample) text(own, otherwise string, from source) (task.Content, error) {
+	if own != "" {
+		return s.source.content(own)
+	}
+	return from.content(otherwise)
 }
 
 // content is what a value of a task file stands for. A file of this machine has to be one that the task may read.
@@ -152,65 +158,61 @@ func (from source) content(value string) (task.Content, error) {
 	return c, from.gate.File(c.Path, maxFile)
 }
 
-// resolveSteps sets which commands are run.
+// resolveSteps sets which commands are run. A command is a step.
 func (s *Sample) resolveSteps(defaults *Defaults, from source) error {
-	steps, where := s.Steps, s.source
-	command := s.Command
-	stdin, err := s.source.content(s.Stdin)
-	if s.Stdin == "" {
-		stdin, err = from.content(defaults.Stdin)
+	whose, of, where := "it", &s.Defaults, s.source
+	if s.Command == nil && s.Steps == nil {
+		whose, of, where = "the task", defaults, from
 	}
-	if err != nil {
-		return fmt.Errorf("stdin: %w", err)
-	}
+	stdin, err := s.text(s.Stdin, defaults.Stdin, from)
+	steps := of.Steps
 	switch {
-	case s.Command != nil && s.Steps != nil:
-		return errors.New("it has a command and steps, of which one is needed")
-	case s.Command == nil && s.Steps == nil:
-		if defaults.Command != nil && defaults.Steps != nil {
-			return errors.New("the task has a command and steps, of which one is needed")
-		}
-		command, steps, where = defaults.Command, defaults.Steps, from
-	}
-	if command != nil {
-		one := step{Step: Step{Name: "1", Command: command}, stdin: stdin, wall: s.wall(0, defaults)}
-		one.cpu, err = s.cpuTime(0, defaults)
-		s.steps = []step{one}
-		return err
-	}
-	if len(steps) == 0 {
+	case err != nil:
+		return fmt.Errorf("stdin: %w", err)
+	case of.Command != nil && of.Steps != nil:
+		return errors.New(whose + " has a command and steps, of which one is needed")
+	case of.Command != nil:
+		steps = []Step{{Command: of.Command}}
+	case len(steps) == 0:
 		return errors.New("it has neither a command nor steps")
-	}
-	if stdin != (task.Content{}) {
+	case stdin != (task.Content{}):
 		return errors.New("stdin goes with a command: each step has its own")
 	}
 	names := map[string]bool{}
 	s.steps = nil
 	for i, st := range steps {
 		st.Name = cmp.Or(st.Name, strconv.Itoa(i+1))
-		switch {
-		case names[st.Name]:
+		if names[st.Name] {
 			return fmt.Errorf("there are two steps %q", st.Name)
-		case st.Background && st.Expect != nil:
-			return fmt.Errorf("step %q: nothing can be expected of what is ended at the end", st.Name)
-		case st.Background && i == len(steps)-1:
-			return fmt.Errorf("step %q: the last step cannot be in the background", st.Name)
-		}
-		if st.Expect != nil {
-			if err := st.Expect.Validate(); err != nil {
-				return fmt.Errorf("step %q: %w", st.Name, err)
-			}
 		}
 		names[st.Name] = true
-		cpu, err := s.cpuTime(st.CPUTime, defaults)
+		ready := step{Step: st, stdin: stdin, wall: s.wall(st.Timeout, defaults)}
+		err := st.check(i == len(steps)-1)
+		if err == nil {
+			ready.cpu, err = s.cpuTime(st.CPUTime, defaults)
+		}
+		if err == nil && of.Command == nil {
+			if ready.stdin, err = where.content(st.Stdin); err != nil {
+				err = fmt.Errorf("stdin: %w", err)
+			}
+		}
 		if err != nil {
 			return fmt.Errorf("step %q: %w", st.Name, err)
 		}
-		stdin, err := where.content(st.Stdin)
-		if err != nil {
-			return fmt.Errorf("step %q: stdin: %w", st.Name, err)
-		}
-		s.steps = append(s.steps, step{Step: st, stdin: stdin, wall: s.wall(st.Timeout, defaults), cpu: cpu})
+		s.steps = append(s.steps, ready)
+	}
+	return nil
+}
+
+// check returns an error for a step that cannot be run as it is, which may be the last one.
+func (st *Step) check(last bool) error {
+	switch {
+	case st.Background && st.Expect != nil:
+		return errors.New("nothing can be expected of what is ended at the end")
+	case st.Background && last:
+		return errors.New("the last step cannot be in the background")
+	case st.Expect != nil:
+		return st.Expect.Validate()
 	}
 	return nil
 }
@@ -239,27 +241,23 @@ func limit(d time.Duration) time.Duration {
 
 // resolveScore sets how the sample is scored.
 func (s *Sample) resolveScore(defaults *Defaults, from source, env environment, envs *environments) error {
-	grader := s.Grader
-	where := s.source
+	whose, of, where := "it", &s.Defaults, s.source
+	if s.Expect == nil && s.Grader == nil {
+		whose, of, where = "the task", defaults, from
+	}
+	s.Expect = of.Expect
 	switch {
-	case s.Expect != nil && s.Grader != nil:
-		return errors.New("it has expectations and a grader, of which one is needed")
-	case s.Expect == nil && s.Grader == nil:
-		if defaults.Expect != nil && defaults.Grader != nil {
-			return errors.New("the task has expectations and a grader, of which one is needed")
-		}
-		s.Expect, grader, where = defaults.Expect, defaults.Grader, from
-	}
-	if s.Expect != nil {
-		return s.Expect.Validate()
-	}
-	if grader == nil {
-		if last := s.steps[len(s.steps)-1]; last.Expect == nil {
+	case of.Expect != nil && of.Grader != nil:
+		return errors.New(whose + " has expectations and a grader, of which one is needed")
+	case of.Expect != nil:
+		return of.Expect.Validate()
+	case of.Grader == nil:
+		if s.steps[len(s.steps)-1].Expect == nil {
 			s.Expect = &score.Expect{}
 		}
 		return nil
 	}
-	g, err := grader.resolve(s.ID, where, env, envs)
+	g, err := of.Grader.resolve(s.ID, where, env, envs)
 	if err != nil {
 		return fmt.Errorf("grader: %w", err)
 	}

@@ -36,7 +36,7 @@ import (
 // gives another text. A secret that cannot be read or made is an ErrConfig.
 func (f *File) Resolved() ([]byte, error) {
 	text := bytes.NewBufferString("# The task as it is run, with what its files held then.\n")
-	var r renderer
+	r := renderer{scalars: map[any]*yaml.Node{}}
 	// Piece by piece: as one, 10,000 samples take a hundred times as much memory as their text.
 	add := func(piece any) error {
 		node := r.nodeOf(reflect.ValueOf(piece))
@@ -224,7 +224,7 @@ func sumOf(path string, sums map[string]*sum) (*sum, error) {
 // renderer turns values into YAML without the values of variables.
 type renderer struct {
 	key []byte // of the HMACs; nil before the first
-	err error  // why there is no key
+	err error  // why there is no key, or no text
 
 	scalars map[any]*yaml.Node // by value, at most maxScalars
 }
@@ -318,15 +318,13 @@ func (r *renderer) addFields(n *yaml.Node, v reflect.Value) {
 
 // scalarOf returns the node of a scalar. The encoder of one takes 50 KB, and most of them are of few names and values.
 func (r *renderer) scalarOf(v any) *yaml.Node {
-	if v != nil && !reflect.TypeOf(v).Comparable() {
-		return newScalar(v)
-	}
-	if r.scalars == nil {
-		r.scalars = map[any]*yaml.Node{}
-	}
 	n := r.scalars[v]
 	if n == nil {
-		if n = newScalar(v); len(r.scalars) < maxScalars {
+		n = &yaml.Node{}
+		if err := n.Encode(v); err != nil && r.err == nil {
+			r.err = err
+		}
+		if len(r.scalars) < maxScalars {
 			r.scalars[v] = n
 		}
 	}
@@ -335,11 +333,3 @@ func (r *renderer) scalarOf(v any) *yaml.Node {
 
 // maxScalars bounds the nodes that a renderer keeps.
 const maxScalars = 1000
-
-func newScalar(v any) *yaml.Node {
-	n := &yaml.Node{}
-	if err := n.Encode(v); err != nil {
-		n.SetString(fmt.Sprint(v))
-	}
-	return n
-}

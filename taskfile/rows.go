@@ -138,7 +138,7 @@ func rowsOfTable(d *strict.Decoder, text []byte, comma rune) []*yaml.Node {
 			return rows
 		}
 		line, _ := r.FieldPos(0)
-		row := newNest(line)
+		row := row{mappingNode(line), map[string]*yaml.Node{}}
 		for i, cell := range cells {
 			if cell == "" {
 				continue
@@ -151,7 +151,7 @@ func rowsOfTable(d *strict.Decoder, text []byte, comma rune) []*yaml.Node {
 				d.Problem(line, columns[i].name, "a value of this column", err.Error(), "")
 			}
 		}
-		rows = append(rows, row.node)
+		rows = append(rows, row.Node)
 	}
 }
 
@@ -200,43 +200,31 @@ func columnOf(t reflect.Type, name string) ([]string, reflect.Type) {
 	return strings.Split(name, "."), reflect.TypeFor[any]()
 }
 
-// nest is a mapping that grows, in which values are found by their keys.
-type nest struct {
-	node  *yaml.Node
-	inner map[string]*nest // nil of what is no mapping
+// row is a mapping that grows.
+type row struct {
+	*yaml.Node
+	at map[string]*yaml.Node // what is in it, by the keys that lead there, each after a NUL
 }
 
-func newNest(line int) *nest {
-	return nestOf(&yaml.Node{Kind: yaml.MappingNode, Line: line})
+// put puts a value below the keys that lead to it. Keys that the value of a cell has already are the decoder's to refuse.
+func (r row) put(keys []string, value *yaml.Node) error {
+	in, path := r.Node, ""
+	for i, key := range keys {
+		path += "\x00" + key
+		last, inner := i == len(keys)-1, r.at[path]
+		switch {
+		case inner != nil && (last || inner.Kind != yaml.MappingNode):
+			return fmt.Errorf("one for %q besides", key)
+		case inner == nil:
+			if inner = value; !last {
+				inner = mappingNode(r.Line)
+			}
+			r.at[path] = inner
+			in.Content = append(in.Content, textNode(key, r.Line), inner)
+		}
+		in = inner
+	}
+	return nil
 }
 
-// nestOf finds what is in a node already; of what is no mapping it is nil.
-func nestOf(n *yaml.Node) *nest {
-	if n.Kind != yaml.MappingNode {
-		return nil
-	}
-	m := &nest{n, map[string]*nest{}}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		m.inner[n.Content[i].Value] = nestOf(n.Content[i+1])
-	}
-	return m
-}
-
-// put puts a value below the keys that lead to it.
-func (m *nest) put(keys []string, value *yaml.Node) error {
-	key, rest := keys[0], keys[1:]
-	inner, ok := m.inner[key]
-	switch {
-	case ok && (len(rest) == 0 || inner == nil):
-		return fmt.Errorf("one for %q besides", key)
-	case !ok && len(rest) == 0:
-		m.inner[key] = nestOf(value)
-		m.node.Content = append(m.node.Content, textNode(key, m.node.Line), value)
-		return nil
-	case !ok:
-		inner = newNest(m.node.Line)
-		m.inner[key] = inner
-		m.node.Content = append(m.node.Content, textNode(key, m.node.Line), inner.node)
-	}
-	return inner.put(rest, value)
-}
+func mappingNode(line int) *yaml.Node { return &yaml.Node{Kind: yaml.MappingNode, Line: line} }

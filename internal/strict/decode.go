@@ -61,7 +61,7 @@ func (d *Decoder) Value(n *yaml.Node, path string, v reflect.Value, f Form) {
 	if n = Target(n); isNull(n) {
 		return
 	}
-	if d.aliases > 0 {
+	if d.aliases > 0 && n.Kind != yaml.ScalarNode {
 		d.values += 1 + len(n.Content) // texts are read with what holds them
 	}
 	if most := cmp.Or(d.MaxAliased, maxAliased); d.values > most {
@@ -77,14 +77,6 @@ func (d *Decoder) Value(n *yaml.Node, path string, v reflect.Value, f Form) {
 		}
 		return
 	}
-	switch into := v.Addr().Interface().(type) {
-	case *map[string]string:
-		*into = d.variables(n, path, f)
-		return
-	case *[]string:
-		*into = d.Texts(n, path)
-		return
-	}
 	switch v.Kind() {
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
@@ -94,23 +86,31 @@ func (d *Decoder) Value(n *yaml.Node, path string, v reflect.Value, f Form) {
 	case reflect.Slice:
 		d.list(n, path, v)
 	case reflect.Map:
+		if into, ok := v.Addr().Interface().(*map[string]string); ok {
+			*into = d.variables(n, path, f)
+			return
+		}
 		d.mapping(n, path, v)
 	default:
-		d.scalar(Scalar{n}, path, v, f)
+		d.scalar(n, path, v, f)
 	}
 }
 
-// list reads a list of structs, or of pointers to such.
+// list reads a list of texts, of structs, or of pointers to such.
 func (d *Decoder) list(n *yaml.Node, path string, v reflect.Value) {
 	if n.Kind != yaml.SequenceNode {
 		d.Wrong(n, path, "a list")
 		return
 	}
+	wanted := "a mapping"
+	if v.Type().Elem().Kind() == reflect.String {
+		wanted = "text"
+	}
 	v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
 	for i, item := range n.Content {
 		at := fmt.Sprintf("%s[%d]", path, i)
 		if isNull(Target(item)) {
-			d.Wrong(Target(item), at, "a mapping")
+			d.Wrong(Target(item), at, wanted)
 			continue
 		}
 		d.Value(item, at, v.Index(i), Form{})
@@ -127,55 +127,57 @@ func (d *Decoder) mapping(n *yaml.Node, path string, v reflect.Value) {
 	}
 }
 
-func (d *Decoder) scalar(s Scalar, path string, v reflect.Value, f Form) {
+func (d *Decoder) scalar(n *yaml.Node, path string, v reflect.Value, f Form) {
 	switch {
 	case v.Kind() == reflect.Bool:
-		if s.Tag != "!!bool" || s.Decode(v.Addr().Interface()) != nil {
-			d.Wrong(s.Node, path, "true or false")
+		if n.Tag != "!!bool" || n.Decode(v.Addr().Interface()) != nil {
+			d.Wrong(n, path, "true or false")
 		}
-	case s.IsText() && !f.Takes(s.Value):
-		d.Wrong(s.Node, path, f.What())
+	case IsText(n) && !f.Takes(n.Value):
+		d.Wrong(n, path, f.What())
 	case f.Parse != nil:
-		x := f.Parse(s)
+		x := f.Parse(n)
 		if x == nil {
-			d.Wrong(s.Node, path, f.What())
+			d.Wrong(n, path, f.What())
 			return
 		}
-		v.Set(reflect.ValueOf(x))
+		v.Set(reflect.ValueOf(x).Convert(v.Type()))
 	default:
-		text, _ := d.Text(s, path, f.What())
+		text, _ := d.Text(n, path, f.What())
 		v.SetString(text)
 	}
 }
 
 // Text reads a text.
-func (d *Decoder) Text(s Scalar, path, wanted string) (string, bool) {
-	switch {
-	case strings.ContainsRune(s.Value, 0):
-		d.Problem(s.Line, path, wanted, "a NUL byte", "")
-	case s.IsText():
-		return s.Value, true
-	case s.Kind == yaml.ScalarNode && !isNull(s.Node):
-		d.Problem(s.Line, path, wanted, Found(s.Node), "write it in quotes")
-	default:
-		d.Wrong(s.Node, path, wanted)
+func (d *Decoder) Text(n *yaml.Node, path, wanted string) (string, bool) {
+	hint := quotes
+	if isNull(n) {
+		hint = ""
 	}
+	return d.text(n, path, wanted, Found(n), hint)
+}
+
+// quotes is the hint about a value that is a text in quotes.
+const quotes = "write it in quotes"
+
+// text is Text, with what to say of another value, and the hint if that is a scalar.
+func (d *Decoder) text(n *yaml.Node, path, wanted, found, hint string) (string, bool) {
+	switch {
+	case strings.ContainsRune(n.Value, 0):
+		found, hint = "a NUL byte", ""
+	case IsText(n):
+		return n.Value, true
+	case n.Kind != yaml.ScalarNode:
+		hint = ""
+	}
+	d.Problem(n.Line, path, wanted, found, hint)
 	return "", false
 }
 
 // Texts reads a list of texts.
-func (d *Decoder) Texts(n *yaml.Node, path string) []string {
-	list := []string{}
-	if n.Kind != yaml.SequenceNode {
-		d.Wrong(n, path, "a list")
-		return nil
-	}
-	for i, item := range n.Content {
-		if text, ok := d.Text(Scalar{Target(item)}, fmt.Sprintf("%s[%d]", path, i), "text"); ok {
-			list = append(list, text)
-		}
-	}
-	return list
+func (d *Decoder) Texts(n *yaml.Node, path string) (texts []string) {
+	d.list(n, path, reflect.ValueOf(&texts).Elem())
+	return texts
 }
 
 // Entry is one key of a mapping, and what it leads to.
@@ -222,21 +224,12 @@ func (d *Decoder) Fields(n *yaml.Node, path string, v reflect.Value) {
 	}
 	fields := map[string]*field{}
 	var known []string
-	var find func(v reflect.Value)
-	find = func(v reflect.Value) {
-		for i := range v.NumField() {
-			f := &field{StructField: v.Type().Field(i), value: v.Field(i)}
-			switch key := f.Tag.Get("yaml"); key {
-			case "", "-":
-			case Inline:
-				find(f.value)
-			default:
-				fields[key] = f
-				known = append(known, key)
-			}
+	for _, f := range reflect.VisibleFields(v.Type()) {
+		if key := Key(f); key != "" {
+			fields[key] = &field{f, v.FieldByIndex(f.Index), false}
+			known = append(known, key)
 		}
 	}
-	find(v)
 	for _, e := range d.Entries(n, path) {
 		f := fields[e.Key]
 		if f == nil {
@@ -256,14 +249,19 @@ func (d *Decoder) Fields(n *yaml.Node, path string, v reflect.Value) {
 		return
 	}
 	for _, key := range known {
-		if f := fields[key]; !f.there && f.Tag.Get("required") != "" {
+		if f := fields[key]; !f.there && f.value.IsZero() && f.Tag.Get("required") != "" {
 			d.Problem(n.Line, join(path, key), d.Forms[f.Tag.Get("form")].What(), Nothing, "")
 		}
 	}
 }
 
-// Inline is the yaml tag of an embedded struct whose keys are those of the struct around it.
-const Inline = ",inline"
+// Key returns the key that a field is read from, or "" for none.
+func Key(f reflect.StructField) string {
+	if key := f.Tag.Get("yaml"); key != "-" && key != ",inline" {
+		return key
+	}
+	return ""
+}
 
 // variable is the form of a variable's name.
 var variable = Form{Wanted: "a variable's name", Pattern: regexp.MustCompile(`^[^=]+$`)}
@@ -281,19 +279,13 @@ func (d *Decoder) variables(n *yaml.Node, path string, f Form) map[string]string
 		if f.Pattern != nil {
 			name, wrong, hint = f, fmt.Sprintf("%q", Short(e.Key)), ""
 		}
-		switch s := (Scalar{e.Value}); {
+		switch {
 		case !name.Takes(e.Key):
 			d.Problem(e.Line, path, name.What(), wrong, hint)
 		case strings.ContainsRune(e.Key, 0):
 			d.Problem(e.Line, path, name.What(), "a NUL byte", "")
-		case s.IsText() && strings.ContainsRune(s.Value, 0):
-			d.Problem(s.Line, e.Path, "text", "a NUL byte", "")
-		case s.IsText():
-			vars[e.Key] = s.Value
-		case s.Kind == yaml.ScalarNode:
-			d.Problem(s.Line, e.Path, "text", kind(e.Value), "write it in quotes")
 		default:
-			d.Problem(s.Line, e.Path, "text", kind(e.Value), "")
+			vars[e.Key], _ = d.text(e.Value, e.Path, "text", kind(e.Value), quotes)
 		}
 	}
 	return vars

@@ -10,10 +10,11 @@ import (
 // Form is what a value must look like beyond its type. The decoder and the JSON Schemas are both made
 // of these, by the names in the fields' form tags.
 type Form struct {
-	Wanted  string           // for messages
-	Choices []string         // the texts there are; nil takes others
-	Pattern *regexp.Regexp   // what a text must match, in the syntax that Go and ECMAScript share; nil takes any
-	Parse   func(Scalar) any // makes the value of a field that is no text; nil of what is none
+	Wanted  string               // for messages
+	Choices []string             // the texts there are; nil takes others
+	Pattern *regexp.Regexp       // what a text must match, in the syntax that Go and ECMAScript share; nil takes any
+	Parse   func(*yaml.Node) any // makes the value of a field that is no text; nil of what is none
+	Schema  map[string]any       // what a JSON Schema says of the values that are no text
 }
 
 // Takes says whether the form takes a text.
@@ -35,15 +36,12 @@ func (f Form) What() string {
 	return "text"
 }
 
-// Scalar is a plain value of a document.
-type Scalar struct{ *yaml.Node }
-
-// IsText says whether the value is text. YAML 1.2 has no dates, so one is text.
-func (s Scalar) IsText() bool {
-	return s.Kind == yaml.ScalarNode && (s.Tag == "!!str" || s.Tag == "!!timestamp")
+// IsText says whether a node is text. YAML 1.2 has no dates, so one is text.
+func IsText(n *yaml.Node) bool {
+	return n.Kind == yaml.ScalarNode && (n.Tag == "!!str" || n.Tag == "!!timestamp")
 }
 
-// Integer is a whole number; ok is false where the value is none.
-func (s Scalar) Integer() (n int64, ok bool) {
-	return n, s.Kind == yaml.ScalarNode && s.Tag == "!!int" && s.Decode(&n) == nil
+// Integer is a whole number; ok is false where the node is none.
+func Integer(n *yaml.Node) (i int64, ok bool) {
+	return i, n.Kind == yaml.ScalarNode && n.Tag == "!!int" && n.Decode(&i) == nil
 }

@@ -9,23 +9,35 @@ import (
 	"time"
 
 	"github.com/docker/go-units"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/fumehood/fumehood"
 )
 
 // common are forms that several kinds of documents have.
 var common = map[string]Form{
-	"name":     {Wanted: "letters, digits, '.', '_' and '-', as in an image's tag", Pattern: regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)},
-	"image":    {Wanted: "an image reference such as python:3.12-slim", Pattern: regexp.MustCompile(`^\S+$`)},
-	"path":     {Wanted: "an absolute path in the container that is not its root", Pattern: regexp.MustCompile(`^/.*[^/.]`)},
-	"network":  {Wanted: "none, bridge, host or a network's name", Pattern: regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)},
-	"runtime":  {Wanted: "the name of a container runtime such as runsc", Pattern: regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)},
-	"user":     {Wanted: `a user such as "1000:1000" or nobody`, Pattern: regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?$`)},
-	"duration": {Wanted: "a duration such as 90s or 10m, or none", Pattern: regexp.MustCompile(`^(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$|^none$`), Parse: parseDuration},
-	"size":     {Wanted: "a size such as 512MiB or 2g, or none", Pattern: sizeRE, Parse: parseSize},
-	"cores":    {Wanted: "a number above 0, or none", Pattern: regexp.MustCompile(`^none$`), Parse: parseCores},
-	"count":    {Wanted: "a whole number above 0, or none", Pattern: regexp.MustCompile(`^none$`), Parse: parseCount},
+	"name":      {Wanted: "letters, digits, '.', '_' and '-', as in an image's tag", Pattern: regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)},
+	"image":     {Wanted: "an image reference such as python:3.12-slim", Pattern: regexp.MustCompile(`^\S+$`)},
+	"path":      {Wanted: "an absolute path in the container that is not its root", Pattern: regexp.MustCompile(`^/.*[^/.]`)},
+	"network":   {Wanted: "none, bridge, host or a network's name", Pattern: regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)},
+	"runtime":   {Wanted: "the name of a container runtime such as runsc", Pattern: regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)},
+	"user":      {Wanted: `a user such as "1000:1000" or nobody`, Pattern: regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?$`)},
+	"duration":  {Wanted: "a duration such as 90s or 10m, or none", Pattern: regexp.MustCompile(`^(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$|^none$`), Parse: parseDuration},
+	"size":      {Wanted: "a size such as 512MiB or 2g, or none", Pattern: sizeRE, Parse: parseSize, Schema: sizeSchema},
+	"bytes":     {Wanted: "a size such as 64MiB", Pattern: regexp.MustCompile(sizePattern), Parse: parseSize, Schema: sizeSchema},
+	"cores":     {Wanted: "a number above 0, or none", Pattern: noneRE, Parse: orNone(above0), Schema: map[string]any{"type": []string{"string", "number"}, "exclusiveMinimum": 0}},
+	"count":     {Wanted: "a whole number above 0, or none", Pattern: noneRE, Parse: orNone(whole(math.MaxInt64)), Schema: sizeSchema},
+	"number":    {Wanted: "a whole number above 0", Parse: whole(math.MaxInt32), Schema: map[string]any{"type": []string{"integer"}, "minimum": 1, "maximum": math.MaxInt32}},
+	"tolerance": {Wanted: "a number from 0 on", Parse: from0, Schema: map[string]any{"type": []string{"number"}, "minimum": 0}},
 }
+
+const sizePattern = `^([0-9]+(\.[0-9]*)?|\.[0-9]+) ?([kKmMgGtTpP]([iI]?[bB])?|[bB])?$`
+
+var (
+	sizeRE     = regexp.MustCompile(sizePattern + `|^[nN][oO][nN][eE]$`)
+	noneRE     = regexp.MustCompile(`^none$`)
+	sizeSchema = map[string]any{"type": []string{"string", "integer"}, "minimum": 1}
+)
 
 // Forms are those that several kinds of documents have, and more.
 func Forms(more map[string]Form) map[string]Form {
@@ -33,9 +45,6 @@ func Forms(more map[string]Form) map[string]Form {
 	maps.Copy(all, more)
 	return all
 }
-
-// sizeRE matches the text of a size.
-var sizeRE = regexp.MustCompile(`^([0-9]+(\.[0-9]*)?|\.[0-9]+) ?([kKmMgGtTpP]([iI]?[bB])?|[bB])?$|^[nN][oO][nN][eE]$`)
 
 // ParseSize is spec.ParseSize.
 func ParseSize(s string) (int64, error) {
@@ -49,45 +58,58 @@ func ParseSize(s string) (int64, error) {
 	return n, nil
 }
 
-func parseDuration(s Scalar) any {
-	switch d, err := time.ParseDuration(s.Value); {
-	case !s.IsText():
+func parseDuration(n *yaml.Node) any {
+	switch d, err := time.ParseDuration(n.Value); {
+	case !IsText(n):
 		return nil
-	case s.Value == "none":
-		return time.Duration(fumehood.NoLimit)
+	case n.Value == "none":
+		return fumehood.NoLimit
 	case err == nil && d > 0:
 		return d
 	}
 	return nil
 }
 
-func parseSize(s Scalar) any {
-	if n, ok := s.Integer(); ok && n > 0 {
-		return n
+func parseSize(n *yaml.Node) any {
+	if size, err := ParseSize(n.Value); err == nil && IsText(n) {
+		return size
 	}
-	if n, err := ParseSize(s.Value); err == nil && s.IsText() {
-		return n
-	}
-	return nil
+	return whole(math.MaxInt64)(n)
 }
 
-func parseCores(s Scalar) any {
-	var cores float64
-	switch {
-	case s.IsText():
-		cores = fumehood.NoLimit // the pattern takes no other text
-	case s.Tag != "!!int" && s.Tag != "!!float", s.Decode(&cores) != nil, !(cores > 0), math.IsInf(cores, 0):
+// orNone reads a text as no limit, for a form whose pattern takes no text but none.
+func orNone(read func(*yaml.Node) any) func(*yaml.Node) any {
+	return func(n *yaml.Node) any {
+		if IsText(n) {
+			return fumehood.NoLimit
+		}
+		return read(n)
+	}
+}
+
+// whole reads a whole number from 1 to most.
+func whole(most int64) func(*yaml.Node) any {
+	return func(n *yaml.Node) any {
+		if i, ok := Integer(n); ok && i > 0 && i <= most {
+			return i
+		}
 		return nil
 	}
-	return cores
 }
 
-func parseCount(s Scalar) any {
-	if s.IsText() {
-		return int64(fumehood.NoLimit) // the pattern takes no other text
+// from0 reads a number that is not below 0.
+func from0(n *yaml.Node) any {
+	var x float64
+	if n.Tag != "!!int" && n.Tag != "!!float" || n.Decode(&x) != nil || !(x >= 0) || math.IsInf(x, 0) {
+		return nil
 	}
-	if n, ok := s.Integer(); ok && n > 0 {
-		return n
+	return x
+}
+
+// above0 reads a number above 0.
+func above0(n *yaml.Node) any {
+	if x := from0(n); x != 0.0 {
+		return x
 	}
 	return nil
 }

@@ -4,10 +4,12 @@
 package strict
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"unicode"
 
+	"github.com/agext/levenshtein"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/fumehood/fumehood"
@@ -66,25 +68,21 @@ func Found(n *yaml.Node) string {
 	switch {
 	case isNull(n):
 		return Nothing
-	case Scalar{n}.IsText():
+	case IsText(n):
 		return fmt.Sprintf("%q", Short(n.Value))
 	}
 	return Short(n.Value)
 }
 
+// kinds are what scalars are called that must not be shown, by their tags.
+var kinds = map[string]string{"!!bool": "true or false", "!!int": "a number", "!!float": "a number", "!!str": "text", "!!timestamp": "text"}
+
 // kind is Found for what must not be shown.
 func kind(n *yaml.Node) string {
-	switch {
-	case n.Kind != yaml.ScalarNode || isNull(n):
+	if n.Kind != yaml.ScalarNode || isNull(n) {
 		return Found(n)
-	case n.Tag == "!!bool":
-		return "true or false"
-	case n.Tag == "!!int" || n.Tag == "!!float":
-		return "a number"
-	case Scalar{n}.IsText():
-		return "text"
 	}
-	return "a value with the tag " + Short(n.Tag)
+	return cmp.Or(kinds[n.Tag], "a value with the tag "+Short(n.Tag))
 }
 
 // Short is s, cut where it is too long for a message.
@@ -97,37 +95,16 @@ func Short(s string) string {
 
 // nearest is the one of known that word is most likely a slip for; "" where none is near.
 func nearest(word string, known []string) string {
+	if len(word) > maxQuote {
+		return ""
+	}
 	best, least := "", 3 // at most two slips; no key is shorter than that
 	for _, k := range known {
-		if d := distance(word, k); d < least {
+		if d := levenshtein.Distance(word, k, nil); d < least {
 			best, least = k, d
 		}
 	}
 	return best
-}
-
-// distance is the Levenshtein distance of a and b in bytes.
-func distance(a, b string) int {
-	if a == "" || b == "" || max(len(a), len(b)) > maxQuote {
-		return max(len(a), len(b))
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // Alternatives is "a, b or c", of two words or more.

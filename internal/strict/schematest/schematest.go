@@ -9,7 +9,6 @@ import (
 	"go/parser"
 	"go/token"
 	"maps"
-	"math"
 	"os"
 	"reflect"
 	"strings"
@@ -46,23 +45,10 @@ func Check(t *testing.T, file string, s Schema, update bool) {
 	}
 }
 
-// Compile reads the schema in a file, whose $id is id.
-func Compile(t *testing.T, file, id string) *jsonschema.Schema {
+// Compile reads the schema in a file.
+func Compile(t *testing.T, file string) *jsonschema.Schema {
 	t.Helper()
-	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	doc, err := jsonschema.UnmarshalJSON(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	compiler := jsonschema.NewCompiler()
-	if err := compiler.AddResource(id, doc); err != nil {
-		t.Fatal(err)
-	}
-	compiled, err := compiler.Compile(id)
+	compiled, err := jsonschema.NewCompiler().Compile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +58,7 @@ func Compile(t *testing.T, file, id string) *jsonschema.Schema {
 // Maker makes schemas of types.
 type Maker struct {
 	T     *testing.T
-	Docs  map[string]string // the doc comments, by TYPE.FIELD: see Docs
+	Docs  map[string]string // the doc comments: see Docs
 	Forms map[string]strict.Form
 	// Types have schemas of their own.
 	Types map[reflect.Type]func(m Maker) Schema
@@ -83,32 +69,29 @@ type Maker struct {
 // Object is the schema of a struct; the fields of defaults that are not zero are its defaults.
 func (m Maker) Object(t reflect.Type, defaults reflect.Value) Schema {
 	properties, required := Schema{}, []string{}
-	for i := range t.NumField() {
-		f := t.Field(i)
-		key := f.Tag.Get("yaml")
-		switch key {
-		case "", "-":
-			continue
-		case strict.Inline:
-			inner := m.Object(f.Type, defaults.Field(i))
-			maps.Copy(properties, inner["properties"].(Schema))
-			if more, ok := inner["required"].([]string); ok {
-				required = append(required, more...)
-			}
+	for _, f := range reflect.VisibleFields(t) {
+		key := strict.Key(f)
+		if key == "" {
 			continue
 		}
-		s := m.value(f, defaults.Field(i))
-		s["description"] = m.Docs[t.Name()+"."+f.Name]
-		if s["description"] == "" {
-			m.T.Errorf("%s.%s has no doc comment", t.Name(), f.Name)
+		s := m.schema(f.Type, f.Tag.Get("form"), defaults.FieldByIndex(f.Index))
+		owner := t
+		for _, i := range f.Index[:len(f.Index)-1] {
+			owner = owner.Field(i).Type
+		}
+		doc, ok := strings.CutPrefix(m.Docs[owner.Name()+"."+f.Name], f.Name)
+		if s["description"] = key + doc; !ok {
+			m.T.Errorf("%s.%s has no doc comment that begins with its name", owner.Name(), f.Name)
 		}
 		if f.Tag.Get("required") != "" {
 			required = append(required, key)
-		} else if what, ok := s["type"]; ok {
-			s["type"] = append(what.([]string), "null")
-		}
-		if choices, ok := s["enum"].([]any); ok && f.Tag.Get("required") == "" {
-			s["enum"] = append(choices, nil)
+		} else {
+			if what, ok := s["type"]; ok {
+				s["type"] = append(what.([]string), "null")
+			}
+			if choices, ok := s["enum"].([]any); ok {
+				s["enum"] = append(choices, nil)
+			}
 		}
 		properties[key] = s
 	}
@@ -119,91 +102,52 @@ func (m Maker) Object(t reflect.Type, defaults reflect.Value) Schema {
 	return s
 }
 
-func (m Maker) value(f reflect.StructField, standard reflect.Value) Schema {
-	t, formName := f.Type, f.Tag.Get("form")
-	if t.Kind() == reflect.Pointer {
-		t = t.Elem()
-		if standard.IsNil() {
-			standard = reflect.Zero(t)
-		} else {
-			standard = standard.Elem()
-		}
-	}
-	return m.schema(t, formName, standard)
-}
-
-// schema is that of a type behind no pointer.
+// schema is that of a value, whose default is standard if that is not zero.
 func (m Maker) schema(t reflect.Type, formName string, standard reflect.Value) Schema {
+	if t.Kind() == reflect.Pointer {
+		if t = t.Elem(); standard.IsNil() {
+			standard = reflect.New(t)
+		}
+		standard = standard.Elem()
+	}
 	if of := m.Types[t]; of != nil {
 		return of(m)
 	}
-	var s Schema
-	switch t {
-	case reflect.TypeFor[map[string]string]():
-		keys := Schema{"type": []string{"string"}, "pattern": "^[^=]+$"}
-		if m.Forms[formName].Pattern != nil {
-			keys = m.Text(formName)
+	switch t.Kind() {
+	case reflect.Struct:
+		if d, ok := m.Defaults[t]; ok {
+			standard = reflect.ValueOf(d)
 		}
-		return Schema{"type": []string{"object"}, "propertyNames": keys, "additionalProperties": Schema{"type": "string"}}
-	case reflect.TypeFor[[]string]():
-		return Schema{"type": []string{"array"}, "items": Schema{"type": "string"}}
-	case reflect.TypeFor[string]():
-		s = m.Text(formName)
-	case reflect.TypeFor[bool]():
-		s = Schema{"type": []string{"boolean"}}
-	default:
-		switch t.Kind() {
-		case reflect.Struct:
-			return m.Object(t, m.defaults(t, standard))
-		case reflect.Slice:
-			return Schema{"type": []string{"array"}, "items": m.inside(t)}
-		case reflect.Map:
-			of := m.inside(t)
-			of["type"] = []string{"object", "null"}
-			return Schema{"type": []string{"object"}, "additionalProperties": of}
-		case reflect.String:
-			return m.Text(formName)
-		case reflect.Int:
-			s = Schema{"type": []string{"integer"}, "minimum": 1, "maximum": math.MaxInt32}
-			if !standard.IsZero() {
-				s["default"] = standard.Interface()
+		return m.Object(t, standard)
+	case reflect.Slice:
+		if t.Elem().Kind() == reflect.String {
+			return Schema{"type": []string{"array"}, "items": Schema{"type": "string"}}
+		}
+		return Schema{"type": []string{"array"}, "items": m.schema(t.Elem(), "", reflect.Zero(t.Elem()))}
+	case reflect.Map:
+		if t.Elem().Kind() == reflect.String {
+			keys := Schema{"type": []string{"string"}, "pattern": "^[^=]+$"}
+			if m.Forms[formName].Pattern != nil {
+				keys = m.Text(formName)
 			}
-			return s
+			return Schema{"type": []string{"object"}, "propertyNames": keys, "additionalProperties": Schema{"type": "string"}}
 		}
-		if formName == "tolerance" {
-			return Schema{"type": []string{"number"}, "minimum": 0}
-		}
-		s = m.Text(formName)
+		of := m.schema(t.Elem(), "", reflect.Zero(t.Elem()))
+		of["type"] = []string{"object", "null"}
+		return Schema{"type": []string{"object"}, "additionalProperties": of}
+	}
+	s, f := m.Text(formName), m.Forms[formName]
+	maps.Copy(s, f.Schema)
+	switch {
+	case t.Kind() == reflect.Bool:
+		s["type"] = []string{"boolean"}
+	case f.Parse != nil && f.Pattern != nil:
 		s["not"] = Schema{"type": "string", "pattern": "^[0.][^1-9]*$"} // zero
-		switch formName {
-		case "size", "bytes":
-			s["type"], s["minimum"] = []string{"string", "integer"}, 1
-		case "count":
-			s["type"], s["minimum"] = []string{"string", "integer"}, 1
-		case "cores":
-			s["type"], s["exclusiveMinimum"] = []string{"string", "number"}, 0
-		}
 	}
 	if !standard.IsZero() {
 		s["default"] = written(standard.Interface(), formName)
 	}
 	return s
-}
-
-// inside is the schema of what is in a list or a mapping.
-func (m Maker) inside(t reflect.Type) Schema {
-	if t = t.Elem(); t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	return m.schema(t, "", reflect.Zero(t))
-}
-
-// defaults are those of a struct.
-func (m Maker) defaults(t reflect.Type, standard reflect.Value) reflect.Value {
-	if d, ok := m.Defaults[t]; ok {
-		return reflect.ValueOf(d)
-	}
-	return standard
 }
 
 // Text is the schema of a text of that form.
@@ -239,8 +183,7 @@ func written(v any, formName string) any {
 	return v
 }
 
-// Docs are the doc comments of the fields of the structs in the files, with the keys' names for the
-// fields' own.
+// Docs are the doc comments of the fields of the structs in the files, by TYPE.FIELD.
 func Docs(t *testing.T, files ...string) map[string]string {
 	all := map[string]string{}
 	for _, name := range files {
@@ -249,18 +192,15 @@ func Docs(t *testing.T, files ...string) map[string]string {
 			t.Fatal(err)
 		}
 		ast.Inspect(file, func(n ast.Node) bool {
-			typ, ok := n.(*ast.TypeSpec)
-			if !ok {
+			typ, _ := n.(*ast.TypeSpec)
+			if typ == nil {
 				return true
 			}
 			if s, ok := typ.Type.(*ast.StructType); ok {
 				for _, f := range s.Fields.List {
-					if f.Tag == nil || f.Doc == nil || len(f.Names) == 0 {
-						continue
+					for _, name := range f.Names {
+						all[typ.Name.Name+"."+name.Name] = strings.Join(strings.Fields(f.Doc.Text()), " ")
 					}
-					key := reflect.StructTag(strings.Trim(f.Tag.Value, "`")).Get("yaml")
-					doc := strings.Join(strings.Fields(f.Doc.Text()), " ")
-					all[typ.Name.Name+"."+f.Names[0].Name] = key + strings.TrimPrefix(doc, f.Names[0].Name)
 				}
 			}
 			return true
