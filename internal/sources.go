@@ -11,5 +11,5 @@ import "embed"
 //go:embed files/change.go files/files_unix.go files/owner.go files/walk.go files/write.go
 //go:embed guest/guest.go guest/queue.go guest/*_linux.go guest/main/main.go
 //go:embed ring/ring.go
-//go:embed wire/conn.go wire/datagram.go wire/frame.go wire/messages.go wire/prove.go wire/socket_linux.go wire/stream.go
+//go:embed wire/conn.go wire/content.go wire/datagram.go wire/frame.go wire/messages.go wire/prove.go wire/socket_linux.go wire/stream.go
 var GuestSources embed.FS

@@ -13,7 +13,7 @@ import (
 	"github.com/fumehood/fumehood/internal/ring"
 )
 
-// detached are the detached commands of one service. The zero value is empty.
+// detached are the detached commands of one service.
 type detached struct {
 	joining  sync.Mutex // held by a RefreshProcesses
 	mu       sync.Mutex
@@ -52,14 +52,6 @@ func (d *detached) list(p *process) {
 	if be, ok := p.be.(DetachedBackend); ok {
 		p.info.ID = be.ID()
 	}
-	d.put(p)
-}
-
-// put lists a command; d.mu is held.
-func (d *detached) put(p *process) {
-	if d.byID == nil {
-		d.byID = map[int]*process{}
-	}
 	d.byID[p.info.ID] = p
 }
 
@@ -91,11 +83,7 @@ func (s *service) Process(id int) (fumehood.Process, error) {
 func (p *process) Info() fumehood.ProcessInfo {
 	info := p.info
 	info.Args = slices.Clone(info.Args)
-	select {
-	case <-p.done:
-		info.Ended = true
-	default:
-	}
+	info.Ended = info.Ended || p.isOver()
 	return info
 }
 
@@ -164,7 +152,7 @@ func (s *service) join(ctx context.Context, be Rejoiner, info DetachedInfo) erro
 	p.look = sync.OnceFunc(func() { go p.supervise(ctx, fumehood.Cmd{StdinPipe: true}) })
 	s.detached.mu.Lock()
 	defer s.detached.mu.Unlock()
-	s.detached.put(p)
+	s.detached.byID[info.ID] = p
 	return nil
 }
 

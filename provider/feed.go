@@ -39,24 +39,14 @@ func (f *feed) attach() bool {
 	return true
 }
 
-func (f *feed) detach() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.attached = false
-	f.changed.Broadcast()
-}
+func (f *feed) detach()  { f.set(&f.attached, false) }
+func (f *feed) release() { f.set(&f.released, true) }
+func (f *feed) close()   { f.set(&f.closed, true) }
 
-func (f *feed) release() {
+func (f *feed) set(state *bool, to bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.released = true
-	f.changed.Broadcast()
-}
-
-func (f *feed) close() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.closed = true
+	*state = to
 	f.changed.Broadcast()
 }
 

@@ -271,12 +271,20 @@ func (p *process) pump(ctx context.Context, r io.Reader) {
 	}
 }
 
-func (p *process) Wait(ctx context.Context) (*fumehood.Result, error) {
-	p.awaited()
+// isOver reports whether the command's end is recorded.
+func (p *process) isOver() bool {
 	select {
 	case <-p.done:
-		return p.result, p.err
+		return true
 	default:
+		return false
+	}
+}
+
+func (p *process) Wait(ctx context.Context) (*fumehood.Result, error) {
+	p.awaited()
+	if p.isOver() {
+		return p.result, p.err
 	}
 	select {
 	case <-p.done:
@@ -356,10 +364,8 @@ func (p *process) needPipe(op string) error {
 }
 
 func (p *process) Signal(ctx context.Context, sig int) error {
-	select {
-	case <-p.done:
+	if p.isOver() {
 		return nil
-	default:
 	}
 	return classify(ctx, p.be.Signal(ctx, sig), "signal", p.svc.info.Name, "")
 }
@@ -372,13 +378,8 @@ var errKilled = errors.New("killed by the caller")
 
 // outOfReach reports whether the command may run on in its sandbox, and nothing said to this process gets there.
 func (p *process) outOfReach() bool {
-	select {
-	case <-p.done:
-	default:
-		return false
-	}
 	_, kept := p.be.(DetachedBackend)
-	return kept && p.cut
+	return kept && p.isOver() && p.cut
 }
 
 func (p *process) Kill(ctx context.Context) error {

@@ -36,7 +36,7 @@ type sandbox struct {
 func New(be Backend, spec fumehood.Spec, rec *Recorder) fumehood.Sandbox {
 	sb := &sandbox{be: be, info: Describe(&spec, be.Info()), services: map[string]*service{}}
 	for _, info := range sb.info.Services {
-		svc := &service{sb: sb, info: info, be: be.Service(info.Name), detached: &detached{}}
+		svc := &service{sb: sb, info: info, be: be.Service(info.Name), detached: &detached{byID: map[int]*process{}}}
 		sb.services[info.Name] = svc
 		if sb.service == nil {
 			sb.service = svc

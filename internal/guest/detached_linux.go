@@ -142,23 +142,20 @@ func (g *guest) join(s *wire.Stream, req *wire.Join) {
 	if r.Failed == nil {
 		r.Started = &wire.Started{ID: req.ID}
 	}
-	text, err := json.Marshal(r)
-	if err != nil || s.SendMessage(text) != nil || r.Failed != nil {
-		return
+	answer(s, r)
+	if r.Failed == nil {
+		c.watch(s)
 	}
-	c.watch(s)
 }
 
 // forget drops a detached command that has ended.
 func (g *guest) forget(s *wire.Stream, req *wire.Forget) {
 	c := g.find(req.ID)
-	answer := wire.Forgot{Running: c != nil && !isClosed(c.ended)}
-	if !answer.Running {
+	forgot := wire.Forgot{Running: c != nil && !isClosed(c.ended)}
+	if !forgot.Running {
 		g.strike(req.ID)
 	}
-	if text, err := json.Marshal(answer); err == nil {
-		_ = s.SendMessage(text) // a host that is gone needs no answer
-	}
+	answer(s, forgot)
 }
 
 // watch serves a host that looks at a detached command, until that host has enough.
@@ -174,15 +171,10 @@ func (c *command) watch(s *wire.Stream) {
 			s.Close() // ends who waits to send
 			return
 		}
-		var o wire.Order
-		if ev.Type == wire.Message && json.Unmarshal(ev.Payload, &o) == nil && o.Follow {
-			if !following {
-				following = true
-				showing.Go(func() { c.show(s, gone) })
-			}
-			continue
+		if c.take(s, ev) && !following {
+			following = true
+			showing.Go(func() { c.show(s, gone) })
 		}
-		c.take(s, ev)
 	}
 }
 
@@ -196,9 +188,7 @@ func (c *command) show(s *wire.Stream, gone <-chan struct{}) {
 	if !isClosed(c.ended) {
 		return // it was the host that has gone
 	}
-	if text, err := json.Marshal(wire.Reply{Exit: c.exit}); err == nil {
-		_ = s.SendMessage(text)
-	}
+	answer(s, wire.Reply{Exit: c.exit})
 }
 
 var offsets = []byte{wire.StdoutAt, wire.StderrAt}
@@ -237,13 +227,9 @@ func (c *command) showOne(s *wire.Stream, i int, gone <-chan struct{}) {
 // expire ends a command whose time is over.
 func (c *command) expire() {
 	c.mu.Lock()
-	c.timedOut = !c.over && !c.killing
-	c.mu.Unlock()
-	c.order(wire.Order{Kill: true})
-}
-
-func (c *command) hasExpired() bool {
-	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.timedOut
+	if !c.over && !c.killing {
+		c.timedOut = true
+		c.killNow(c.req.GraceMS)
+	}
 }

@@ -20,7 +20,7 @@ const dialWithin = 5 * time.Second
 // stream on in both directions.
 func (g *guest) dial(s *wire.Stream, req *wire.Dial) {
 	socket, err := dialAny(req)
-	if !dialed(s, err) {
+	if !connected(s, err) {
 		return
 	}
 	sent := make(chan struct{})
@@ -39,13 +39,13 @@ func (g *guest) dial(s *wire.Stream, req *wire.Dial) {
 	_ = socket.Close()
 }
 
-// dialed answers whether there is a connection.
-func dialed(s *wire.Stream, err error) bool {
-	var d wire.Dialed
+// connected answers whether there is a connection.
+func connected(s *wire.Stream, err error) bool {
+	var c wire.Connected
 	if err != nil {
-		d.Failed = err.Error()
+		c.Failed = err.Error()
 	}
-	answer(s, d)
+	answer(s, c)
 	return err == nil
 }
 
@@ -84,7 +84,7 @@ func passOn(s *wire.Stream, socket *os.File) {
 			_, err = socket.Write(p.data)
 			s.Consumed(len(p.data))
 		} else {
-			err = shutdown(socket)
+			err = wire.Control(socket, func(fd int) error { return unix.Shutdown(fd, unix.SHUT_WR) })
 		}
 		if err != nil {
 			return
@@ -99,7 +99,7 @@ func dialAny(req *wire.Dial) (*os.File, error) {
 		if err != nil {
 			return nil, err
 		}
-		socket, err := connected(netip.AddrPortFrom(addr, req.Port), unix.SOCK_STREAM)
+		socket, err := connect(netip.AddrPortFrom(addr, req.Port), unix.SOCK_STREAM)
 		if err == nil {
 			return socket, nil
 		}
@@ -111,8 +111,8 @@ func dialAny(req *wire.Dial) (*os.File, error) {
 	return nil, errors.Join(errs...)
 }
 
-// connected makes a socket of a type that is connected to an address.
-func connected(to netip.AddrPort, socketType int) (*os.File, error) {
+// connect makes a socket of a type that is connected to an address.
+func connect(to netip.AddrPort, socketType int) (*os.File, error) {
 	family, addr := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()})
 	if to.Addr().Is4() {
 		family, addr = unix.AF_INET, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}
@@ -150,17 +150,4 @@ func establish(socket *os.File, to unix.Sockaddr) error {
 		return cerr
 	}
 	return socket.SetWriteDeadline(time.Time{})
-}
-
-// shutdown ends the direction to the program.
-func shutdown(socket *os.File) error {
-	raw, err := socket.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var serr error
-	if err := raw.Control(func(fd uintptr) { serr = unix.Shutdown(int(fd), unix.SHUT_WR) }); err != nil {
-		return err
-	}
-	return serr
 }

@@ -42,8 +42,8 @@ type command struct {
 	mu       sync.Mutex
 	killing  bool
 	still    standstill // while it is killed
-	timedOut bool
-	over     bool // no orders are taken any more
+	timedOut bool       // set before over
+	over     bool       // no orders are taken any more
 }
 
 // exec runs a command for the host.
@@ -51,7 +51,7 @@ func (g *guest) exec(s *wire.Stream, req *wire.Exec) {
 	c := &command{g: g, s: s, req: req, typed: newQueue(), exited: make(chan struct{}), done: make(chan struct{}), ended: make(chan struct{})}
 	if req.Detach {
 		if failed := g.enlist(c); failed != nil {
-			c.reply(wire.Reply{Failed: failed})
+			answer(c.s, wire.Reply{Failed: failed})
 			return
 		}
 	}
@@ -99,9 +99,9 @@ func (c *command) settle(failed *wire.Failed) {
 	if failed != nil {
 		c.blame(failed)
 		c.g.strike(c.id)
-		c.reply(wire.Reply{Failed: failed})
+		answer(c.s, wire.Reply{Failed: failed})
 	} else {
-		c.reply(wire.Reply{Started: &wire.Started{ID: c.id}})
+		answer(c.s, wire.Reply{Started: &wire.Started{ID: c.id}})
 	}
 	if c.settled != nil {
 		close(c.settled)
@@ -120,8 +120,6 @@ func (c *command) blame(failed *wire.Failed) {
 		failed.What, failed.Text = wire.UsedUp, failed.Text+": the sandbox has as much memory as it may have"
 	}
 }
-
-func (c *command) reply(r wire.Reply) { answer(c.s, r) }
 
 // closeAll closes what is open of files, and marks it closed.
 func (c *command) closeAll(files []*os.File) {
@@ -321,7 +319,7 @@ func (c *command) tell(end *ended, survivors int) {
 		return
 	}
 	exit.WallUS = time.Since(c.began).Microseconds()
-	exit.TimedOut = c.hasExpired()
+	exit.TimedOut = c.timedOut
 	c.exit = exit
 	close(c.ended)
 }
@@ -339,20 +337,22 @@ func (c *command) listen() {
 	}
 }
 
-// take handles what a host sends about the command on a stream. A program that does not read must not hold
-// orders up.
-func (c *command) take(s *wire.Stream, ev wire.Event) {
+// take handles what a host sends about the command on a stream, and reports whether it wants to follow. A program that
+// does not read must not hold orders up.
+func (c *command) take(s *wire.Stream, ev wire.Event) (follow bool) {
 	switch {
 	case ev.Type == wire.Message:
 		var o wire.Order
 		if json.Unmarshal(ev.Payload, &o) == nil {
 			c.order(o)
 		}
+		return o.Follow
 	case ev.Channel != wire.Stdin || c.input == nil:
 		s.Consumed(len(ev.Payload))
 	case !c.typed.put(piece{ev.Payload, s}): // empty at the end of input
 		s.Consumed(len(ev.Payload)) // the command has ended
 	}
+	return false
 }
 
 // feed writes the input to the program.
@@ -392,7 +392,7 @@ func (c *command) order(o wire.Order) {
 	case o.Signal > 0:
 		_ = post(c.w.socket, task{Signal: o.Signal}, nil)
 	case o.Resize != nil && c.req.Terminal != nil:
-		_ = c.input.control(func(fd int) { _ = setSize(fd, *o.Resize) }) // it has ended just now
+		_ = wire.Control(c.input.file, func(fd int) error { return setSize(fd, *o.Resize) }) // it has ended just now
 	}
 }
 

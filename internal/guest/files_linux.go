@@ -2,6 +2,7 @@ package guest
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -189,37 +190,22 @@ func madeUp(f *os.File, err error) error {
 const writeSize = 1 << 20
 
 // content reads what the host sends until its end. A stream that breaks off is an error.
-type content struct {
-	s    *wire.Stream
-	rest []byte     // what is not read yet of
-	last wire.Event // the last piece
+func content(s *wire.Stream) *wire.Content {
+	return &wire.Content{Stream: s, Channel: wire.Stdin, Wrong: func(_ wire.Event, err error) error {
+		return fmt.Errorf("%w: %s", errBrokenOff, cmp.Or(err, errNoContent).Error()) // no io.EOF, which would be the end of the content
+	}}
 }
 
-func (c *content) Read(p []byte) (int, error) {
-	if len(c.rest) == 0 {
-		c.last.Recycle()
-		var err error
-		if c.last, err = c.next(); err != nil {
-			return 0, err
-		}
-		c.rest = c.last.Payload
-	}
-	n := copy(p, c.rest)
-	c.rest = c.rest[n:]
-	c.s.Consumed(n)
-	return n, nil
-}
-
-// writeTo writes what the host sends to f: what came in one piece as it is, more of it by writeSize.
-func (c *content) writeTo(f *os.File) error {
-	first, err := c.next()
+// writeContent writes what the host sends to f: what came in one piece as it is, more of it by writeSize.
+func writeContent(f *os.File, c *wire.Content) error {
+	first, err := c.Next()
 	if errors.Is(err, io.EOF) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	second, err := c.next()
+	second, err := c.Next()
 	if errors.Is(err, io.EOF) {
 		_, err = f.Write(first.Payload)
 		return err
@@ -227,24 +213,22 @@ func (c *content) writeTo(f *os.File) error {
 	buf := bufio.NewWriterSize(fastWriter(f), writeSize)
 	put := func(piece wire.Event) error {
 		_, err := buf.Write(piece.Payload)
-		c.s.Consumed(len(piece.Payload))
+		c.Stream.Consumed(len(piece.Payload))
 		piece.Recycle()
 		return err
 	}
 	if err := put(first); err != nil {
 		return err
 	}
-	for piece := second; ; piece, err = c.next() {
-		switch {
-		case errors.Is(err, io.EOF):
-			return buf.Flush()
-		case err != nil:
-			return err
-		}
+	for piece := second; err == nil; piece, err = c.Next() {
 		if err := put(piece); err != nil {
 			return err
 		}
 	}
+	if errors.Is(err, io.EOF) {
+		return buf.Flush()
+	}
+	return err
 }
 
 // uncached writes to a file in a file system of user space, as a container's is by the driver fuse-overlayfs, which is
@@ -285,24 +269,10 @@ func (w *uncached) Write(p []byte) (int, error) {
 	return n + m, err
 }
 
-// next waits for the next piece.
-func (c *content) next() (wire.Event, error) {
-	for {
-		ev, err := c.s.Receive()
-		switch {
-		case err != nil:
-			return wire.Event{}, fmt.Errorf("%w: %s", errBrokenOff, err.Error()) // no io.EOF, which would be the end of the content
-		case ev.Type == wire.End && ev.Channel == wire.Stdin:
-			return wire.Event{}, io.EOF
-		case ev.Type == wire.Data && ev.Channel == wire.Stdin:
-			return ev, nil
-		default:
-			c.s.Consumed(len(ev.Payload))
-		}
-	}
-}
-
-var errBrokenOff = errors.New("the host broke off")
+var (
+	errBrokenOff = errors.New("the host broke off")
+	errNoContent = errors.New("it sent something else than content")
+)
 
 func fileWrite(s *wire.Stream, path string, req *wire.File) error {
 	opts := files.Options{Mode: fs.FileMode(req.Mode), UID: -1, GID: -1, Atomic: req.Atomic}
@@ -317,7 +287,7 @@ func fileWrite(s *wire.Stream, path string, req *wire.File) error {
 		return err
 	}
 	answer(s, wire.FileReply{})
-	err = (&content{s: s}).writeTo(f.File)
+	err = writeContent(f.File, content(s))
 	if err = f.Finish(err); err != nil {
 		return err
 	}
@@ -361,7 +331,7 @@ func fileUpload(s *wire.Stream, dir string) error {
 		return unix.ENOTDIR
 	}
 	answer(s, wire.FileReply{})
-	in := &content{s: s}
+	in := content(s)
 	if err := archive.UnpackInto(in, dir); err != nil {
 		return err
 	}

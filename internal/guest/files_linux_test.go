@@ -6,8 +6,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fumehood/fumehood/internal/wire"
 )
 
 // TestAFullDiskBelowAFileSystemInUserSpaceIsNoOtherError writes to a file system in user space whose disk becomes full
@@ -55,5 +58,28 @@ func TestAFullDiskBelowAFileSystemInUserSpaceIsNoOtherError(t *testing.T) {
 	}
 	if err = errors.Join(err, f.Close()); !errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EIO) {
 		t.Errorf("8 MiB on 7: %v", err)
+	}
+}
+
+func TestAnArchiveOfNothingIsExtracted(t *testing.T) {
+	host, opened := hostAndStreams(t)
+	defer time.AfterFunc(time.Minute, host.Close).Stop() // which ends who waits
+	s, err := host.Open([]byte("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs := <-opened
+	extracted := make(chan error, 1)
+	go func() { extracted <- fileUpload(theirs, t.TempDir()) }()
+	if err := s.SendEnd(wire.Stdin); err != nil {
+		t.Error(err)
+	}
+	for range 2 { // before the content and after it
+		if ev, err := s.Receive(); err != nil || string(ev.Payload) != "{}" {
+			t.Errorf("got %q, %v", ev.Payload, err)
+		}
+	}
+	if err := <-extracted; err != nil {
+		t.Error(err)
 	}
 }

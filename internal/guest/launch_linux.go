@@ -42,20 +42,17 @@ func (l *launch) start(self string, attr *syscall.ProcAttr) (pid int, failed *wi
 	none := func(err error) (int, *wire.Failed) {
 		return 0, &wire.Failed{What: wire.NoResources, Text: reason("set the command's limits", err)}
 	}
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	ours, theirs, err := socketPair()
 	if err != nil {
 		return none(err)
 	}
-	err = unix.SetNonblock(pair[0], true)
-	socket := os.NewFile(uintptr(pair[0]), "launch")
+	socket := os.NewFile(uintptr(ours), "launch")
 	defer socket.Close()
 	// The program's own environment could upset the Go runtime of this one.
 	attr.Env = []string{"GOMAXPROCS=1", "GOGC=off"}
-	attr.Files = append(attr.Files, uintptr(pair[1]))
-	if err == nil {
-		pid, err = syscall.ForkExec(self, []string{self, "launch"}, attr)
-	}
-	_ = unix.Close(pair[1])
+	attr.Files = append(attr.Files, uintptr(theirs))
+	pid, err = syscall.ForkExec(self, []string{self, "launch"}, attr)
+	_ = unix.Close(theirs)
 	if err != nil {
 		return none(err)
 	}

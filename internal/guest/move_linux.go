@@ -1,8 +1,6 @@
 package guest
 
 import (
-	"errors"
-	"io"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -10,46 +8,28 @@ import (
 	"github.com/fumehood/fumehood/internal/wire"
 )
 
-// moveWithin bounds the wait for the host's word on a new connection.
+// moveWithin bounds the wait for the host's proof on a new connection.
 const moveWithin = 5 * time.Second
 
 // move connects to a socket of the host's and serves that connection too.
 func (g *guest) move(s *wire.Stream, req *wire.Move) {
-	var moved wire.Moved
 	socket, err := connectTo(string(req.Path), req.Secret)
-	if err != nil {
-		moved.Failed = err.Error()
-	}
-	answer(s, moved)
-	if err == nil {
+	if connected(s, err) {
 		_ = wire.NewConn(socket, wire.Guest, g.handle).Serve() // its end is the host's, however it came
 	}
 }
 
-// connectTo connects to a unix socket, shows the secret, and waits until that is accepted.
+// connectTo connects to a unix socket whose host and this guest prove to each other that they know the secret.
 func connectTo(path string, secret []byte) (*wire.Socket, error) {
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	fd, err := connectUnix(path, unix.SOCK_NONBLOCK)
 	if err != nil {
 		return nil, err
-	}
-	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: path}); err != nil {
-		return nil, errors.Join(err, unix.Close(fd))
 	}
 	socket, err := wire.NewSocket(fd)
 	if err != nil {
 		return nil, err
 	}
-	err = socket.SetDeadline(time.Now().Add(moveWithin))
-	if err == nil {
-		_, err = socket.Write(secret)
-	}
-	if err == nil {
-		_, err = io.ReadFull(socket, make([]byte, 1))
-	}
-	if err == nil {
-		err = socket.SetDeadline(time.Time{})
-	}
-	if err != nil {
+	if err := wire.ProveWithin(socket, wire.Guest, secret, moveWithin); err != nil {
 		_ = socket.Close()
 		return nil, err
 	}

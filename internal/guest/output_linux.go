@@ -68,7 +68,10 @@ func (o *outlet) pump() {
 		n, err := o.file.Read(buf)
 		o.c.took(o.i, buf[:n])
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			_ = o.file.control(func(fd int) { o.empty(fd, buf) })
+			_ = wire.Control(o.file.file, func(fd int) error {
+				o.empty(fd, buf)
+				return nil
+			})
 			return
 		}
 		if errors.Is(err, unix.EIO) && !isClosed(o.c.exited) {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fumehood/fumehood/internal/wire"
 )
 
 // lookEvery is how often who reads or writes in vain looks at a file that is closed or whose deadline is set meanwhile.
@@ -52,8 +54,9 @@ func (p *patient) Write(b []byte) (written int, err error) {
 
 // look waits until the file may be read or written, but no longer than lookEvery.
 func (p *patient) look(events int16) error {
-	return p.control(func(fd int) {
+	return wire.Control(p.file, func(fd int) error {
 		_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: events}}, int(lookEvery.Milliseconds())) //nolint:gosec // a descriptor
+		return nil
 	})
 }
 
@@ -65,15 +68,6 @@ func (p *patient) readUntil(t time.Time) {
 	}
 	p.until.Store(until)
 	_ = p.file.SetReadDeadline(t)
-}
-
-// control calls f with the descriptor, unless it is closed.
-func (p *patient) control(f func(fd int)) error {
-	raw, err := p.file.SyscallConn()
-	if err != nil {
-		return err
-	}
-	return raw.Control(func(fd uintptr) { f(int(fd)) })
 }
 
 func (p *patient) Close() error { return p.file.Close() }

@@ -131,23 +131,19 @@ func now() uint64 {
 
 // spawn starts a worker.
 func (g *guest) spawn() (*supervisor, error) {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	ours, theirs, err := socketPair()
 	if err != nil {
 		return nil, err
 	}
-	defer unix.Close(pair[1])
-	if err := unix.SetNonblock(pair[0], true); err != nil {
-		_ = unix.Close(pair[0])
-		return nil, err
-	}
-	socket, err := wire.NewSocket(pair[0])
+	defer unix.Close(theirs)
+	socket, err := wire.NewSocket(ours)
 	if err != nil {
 		return nil, err
 	}
 	null := g.null.Fd()
 	attr := &syscall.ProcAttr{
 		Dir: "/", Env: []string{"GOMAXPROCS=1"}, Sys: &syscall.SysProcAttr{Setsid: true},
-		Files: []uintptr{null, null, null, uintptr(pair[1])},
+		Files: []uintptr{null, null, null, uintptr(theirs)},
 	}
 	g.mu.Lock() // so that it is not reaped before it is known
 	defer g.mu.Unlock()

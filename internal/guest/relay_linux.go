@@ -14,7 +14,7 @@ import (
 // secret, and may run as any user.
 func relay(name string, stdin, stdout, stderr *os.File) int {
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // else what runs beside it as the same user could trace it
-	socket, err := residence(name)
+	fd, err := connectUnix("@"+name, 0)
 	if err != nil {
 		_, _ = io.WriteString(stderr, "fumehood-guest: connect to the resident guest: "+err.Error()+"\n")
 		if errors.Is(err, unix.ECONNREFUSED) {
@@ -22,6 +22,7 @@ func relay(name string, stdin, stdout, stderr *os.File) int {
 		}
 		return 1
 	}
+	socket := os.NewFile(uintptr(fd), "guest")
 	go func() {
 		_, _ = io.Copy(socket, stdin) // its end, however it came, is the host's
 		_ = unix.Shutdown(int(socket.Fd()), unix.SHUT_WR)
@@ -30,15 +31,13 @@ func relay(name string, stdin, stdout, stderr *os.File) int {
 	return 0
 }
 
-// residence connects to an abstract unix socket.
-func residence(name string) (*os.File, error) {
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
+// connectUnix connects to a unix socket; "@" begins the name of an abstract one. flags are those of socket(2).
+func connectUnix(name string, flags int) (fd int, err error) {
+	if fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|flags, 0); err != nil {
+		return -1, err
 	}
-	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: "@" + name}); err != nil {
-		_ = unix.Close(fd)
-		return nil, err
+	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: name}); err != nil {
+		return -1, errors.Join(err, unix.Close(fd))
 	}
-	return os.NewFile(uintptr(fd), "guest"), nil
+	return fd, nil
 }

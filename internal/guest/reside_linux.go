@@ -1,7 +1,6 @@
 package guest
 
 import (
-	"encoding/json"
 	"errors"
 	"os"
 	"time"
@@ -24,17 +23,15 @@ const (
 // secret. Its socket is an abstract one: so there is no file that a root file system must be writable for, or
 // that who runs here could replace while the guest lives.
 func (g *guest) reside(s *wire.Stream, req *wire.Reside) {
-	var answer wire.Resides
+	var resides wire.Resides
 	err := errors.New("a secret of the wrong length")
 	if len(req.Secret) == wire.SecretSize {
 		err = g.listenAt(req.Name, req.Secret)
 	}
 	if err != nil {
-		answer.Failed, answer.Taken = err.Error(), errors.Is(err, unix.EADDRINUSE)
+		resides.Failed, resides.Taken = err.Error(), errors.Is(err, unix.EADDRINUSE)
 	}
-	if text, err := json.Marshal(answer); err == nil {
-		_ = s.SendMessage(text) // a host that is gone needs no answer
-	}
+	answer(s, resides)
 }
 
 func (g *guest) listenAt(name string, secret []byte) error {
@@ -81,9 +78,9 @@ func (g *guest) receive(socket *os.File, secret []byte) {
 			continue
 		}
 		go func() {
-			known := admits(conn, secret)
+			err := wire.ProveWithin(conn, wire.Guest, secret, proveWithin)
 			<-strangers
-			if !known {
+			if err != nil {
 				_ = conn.Close()
 				return
 			}
@@ -110,22 +107,14 @@ func accept(socket *os.File) (conn *os.File, err error) {
 	return os.NewFile(uintptr(fd), "host"), nil
 }
 
-// admits reports whether a connection proves that it is a host's.
-func admits(conn *os.File, secret []byte) bool {
-	return conn.SetDeadline(time.Now().Add(proveWithin)) == nil &&
-		wire.Prove(conn, wire.Guest, secret) == nil &&
-		conn.SetDeadline(time.Time{}) == nil
-}
-
 // startedHere reports whether a connection's other end is, or was, a process that descends from one of this
 // container's. A relay, which the Engine starts, has its parent outside: one that has none here.
 func startedHere(conn *os.File) bool {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return true
-	}
-	peer := &unix.Ucred{}
-	if cerr := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); cerr != nil || err != nil {
+	var peer *unix.Ucred
+	if err := wire.Control(conn, func(fd int) (err error) {
+		peer, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+		return err
+	}); err != nil {
 		return true
 	}
 	if peer.Pid == 0 { // it is of no process that can be seen from here

@@ -96,9 +96,9 @@ func testNetwork(w io.Writer) int {
 		_, _ = io.WriteString(w, " "+d)
 		code = 1
 	}
-	connected := connect([4]byte{192, 0, 2, 1}, 80) // TEST-NET-1 of RFC 5737: nobody's address
-	_, _ = io.WriteString(w, "\nconnect: "+connected.Error()+"\n")
-	if !errors.Is(connected, syscall.ENETUNREACH) {
+	met := reach([4]byte{192, 0, 2, 1}, 80) // TEST-NET-1 of RFC 5737: nobody's address
+	_, _ = io.WriteString(w, "\nconnect: "+met.Error()+"\n")
+	if !errors.Is(met, syscall.ENETUNREACH) {
 		code = 1
 	}
 	return code
@@ -106,8 +106,8 @@ func testNetwork(w io.Writer) int {
 
 var errConnected = errors.New("the network can be reached")
 
-// connect tells what the kernel says to a connection to an address, without waiting for an answer.
-func connect(addr [4]byte, port int) error {
+// reach tells what the kernel says to a connection to an address, without waiting for an answer.
+func reach(addr [4]byte, port int) error {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"io"
@@ -10,14 +11,24 @@ import (
 	"github.com/fumehood/fumehood/internal/wire"
 )
 
+// socketPair makes a socket for this process, which does not block, and one for a process that it starts.
+func socketPair() (ours, theirs int, err error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err == nil {
+		if err = unix.SetNonblock(pair[0], true); err != nil {
+			err = errors.Join(err, unix.Close(pair[0]), unix.Close(pair[1]))
+		}
+	}
+	return pair[0], pair[1], err
+}
+
 // post writes one task to a worker's socket, with descriptors.
 func post(socket *wire.Socket, t task, files []int) error {
 	body, err := json.Marshal(t)
 	if err != nil {
 		return err
 	}
-	n := len(body)
-	msg := append([]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}, body...)
+	msg := append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...) //nolint:gosec // no task is as long
 	var rights []byte
 	if len(files) > 0 {
 		rights = unix.UnixRights(files...)

@@ -24,7 +24,7 @@ import (
 // talk passes datagrams on between the stream and a UDP port.
 func (g *guest) talk(s *wire.Stream, req *wire.Talk) {
 	socket, err := talkTo(req)
-	if !dialed(s, err) {
+	if !connected(s, err) {
 		return
 	}
 	received := make(chan struct{})
@@ -41,7 +41,7 @@ func (g *guest) talk(s *wire.Stream, req *wire.Talk) {
 			}
 		}
 	}()
-	sent := bufio.NewReader(&content{s: s})
+	sent := bufio.NewReader(content(s))
 	for {
 		datagram, err := wire.ReadDatagram(sent)
 		if err != nil {
@@ -108,7 +108,7 @@ func talkTo(req *wire.Talk) (*os.File, error) {
 			return nil, err
 		}
 		if slices.ContainsFunc(bound, func(b netip.Addr) bool { return takesAt(b, addr) }) {
-			return connected(netip.AddrPortFrom(addr, req.Port), unix.SOCK_DGRAM)
+			return connect(netip.AddrPortFrom(addr, req.Port), unix.SOCK_DGRAM)
 		}
 	}
 	return nil, fmt.Errorf("no program takes datagrams at port %d of %s", req.Port, strings.Join(req.Addresses, ", "))

@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"io"
@@ -360,8 +361,7 @@ func receive(socket *wire.Socket) (t task, files []int, err error) {
 	if err != nil {
 		return t, files, err
 	}
-	size := int(head[0])<<24 | int(head[1])<<16 | int(head[2])<<8 | int(head[3])
-	body := make([]byte, size)
+	body := make([]byte, binary.BigEndian.Uint32(head[:]))
 	if _, err := io.ReadFull(socket, body); err != nil {
 		return t, files, err
 	}

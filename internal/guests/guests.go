@@ -26,16 +26,21 @@ type Manager struct {
 	ends int  // how often the service's own program had ended by itself when it was ready
 
 	mu     sync.Mutex
-	byUser map[string]*guest
-	dead   map[string]*guest // by user: guests that have died, and were not swept after yet
+	guests map[role]*guest
+	dead   map[role]*guest // those that have died, and were not swept after yet
 	closed bool
+}
 
-	meeting   sync.Mutex        // held while a resident of another user is being met
-	residents map[string]*guest // by user: those of others than the service's own
+// role is what a guest is there for.
+type role struct {
+	user  string // whose commands it runs; empty is the service's own
+	keeps bool   // it is a resident for the detached commands of a user who is not the service's own
 }
 
 // New makes the Manager of a service.
-func New(c Config) *Manager { return &Manager{cfg: c} }
+func New(c Config) *Manager {
+	return &Manager{cfg: c, guests: map[role]*guest{}, dead: map[role]*guest{}}
+}
 
 // guest is one that was started, or is being started, by the Host.
 type guest struct {
@@ -192,8 +197,14 @@ func (m *Manager) of(ctx context.Context, user string) (*guest, error) {
 	if m.main != nil && user == "" {
 		return &guest{Guest: m.main}, nil
 	}
+	return m.at(ctx, role{user: user}, false)
+}
+
+// at returns the guest of a role. Where there is none it is started, unless it is only to be found: then the error is an
+// errNobody.
+func (m *Manager) at(ctx context.Context, r role, find bool) (*guest, error) {
 	for {
-		u, err := m.join(ctx, user)
+		u, err := m.join(ctx, r, find)
 		if err != nil {
 			return nil, err
 		}
@@ -202,60 +213,57 @@ func (m *Manager) of(ctx context.Context, user string) (*guest, error) {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
+		if errors.Is(u.err, errNobody) && !find {
+			continue // another caller has only looked for it
+		}
 		if u.err != nil {
 			return nil, u.err
 		}
 		if !u.Lost() {
 			return u, nil
 		}
-		m.forget(user, u) // somebody has killed it: its commands are lost, the next gets a fresh one
+		m.forget(r, u) // somebody has killed it: its commands are lost, the next gets a fresh one
 	}
 }
 
-// join returns the guest for a user that is there or on its way.
-func (m *Manager) join(ctx context.Context, user string) (*guest, error) {
+// join returns the guest of a role that is there or on its way; see at.
+func (m *Manager) join(ctx context.Context, r role, find bool) (*guest, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
 		return nil, errClosed
 	}
-	if u := m.byUser[user]; u != nil {
+	if u := m.guests[r]; u != nil {
 		return u, nil
 	}
 	starting, giveUp := context.WithCancelCause(context.WithoutCancel(ctx)) // others may wait for it too
 	u := &guest{giveUp: giveUp, started: make(chan struct{})}
-	if m.byUser == nil {
-		m.byUser = map[string]*guest{}
-	}
-	m.byUser[user] = u
-	dead := m.dead[user]
+	m.guests[r] = u
+	dead := m.dead[r]
 	go func() {
 		defer close(u.started)
 		defer giveUp(nil)
-		if u.err = m.start(starting, user, u, dead); u.err != nil {
-			m.forget(user, u)
+		if u.err = m.start(starting, r, find, u, dead); u.err != nil {
+			m.forget(r, u)
 			return
 		}
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		delete(m.dead, user)
+		delete(m.dead, r)
 	}()
 	return u, nil
 }
 
-// forget makes the next command of the user start another guest than u, which has died or could not be started.
-func (m *Manager) forget(user string, u *guest) {
+// forget makes the next command of the role start another guest than u, which has died or could not be started.
+func (m *Manager) forget(r role, u *guest) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.byUser[user] != u {
+	if m.guests[r] != u {
 		return
 	}
-	delete(m.byUser, user)
+	delete(m.guests, r)
 	if u.err == nil {
-		if m.dead == nil {
-			m.dead = map[string]*guest{}
-		}
-		m.dead[user] = u
+		m.dead[r] = u
 	}
 }
 
@@ -270,14 +278,9 @@ func (m *Manager) IsClosed() bool {
 func (m *Manager) Close() {
 	m.mu.Lock()
 	m.closed = true
-	started := m.byUser
-	m.byUser = nil
-	residents := m.residents
-	m.residents = nil
+	started := m.guests
+	m.guests = nil
 	m.mu.Unlock()
-	for _, r := range residents {
-		r.Close()
-	}
 	for _, u := range started {
 		u.giveUp(errClosed)
 		<-u.started

@@ -14,44 +14,8 @@ import (
 // Detached commands of other users than the service's own are kept by resident guests of theirs. Their numbers are those of the
 // own user's guest, which is also who knows that they are there.
 
-// startTimeout bounds the start of a resident guest of another user.
+// startTimeout bounds the start of a command whose number was reserved.
 const startTimeout = 30 * time.Second
-
-// residentOf connects to the resident guest of another user. Where there is none it is started, unless it is only to be
-// found: then the error is an errNobody.
-func (m *Manager) residentOf(ctx context.Context, user string, find bool) (*client.Guest, error) {
-	m.meeting.Lock()
-	defer m.meeting.Unlock()
-	m.mu.Lock()
-	known := m.residents[user]
-	m.mu.Unlock()
-	if known != nil && !known.Lost() {
-		return known.Guest, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	var met *guest
-	var err error
-	if find {
-		met, err = m.relayed(ctx, user)
-	} else {
-		met, err = m.meet(ctx, user, known.began())
-	}
-	if err != nil {
-		return nil, err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed {
-		met.Close()
-		return nil, errClosed
-	}
-	if m.residents == nil {
-		m.residents = map[string]*guest{}
-	}
-	m.residents[user] = met
-	return met.Guest, nil
-}
 
 // detachedAs is a detached command of another user.
 type detachedAs struct {
@@ -73,7 +37,7 @@ func (m *Manager) detachAs(ctx context.Context, cmd fumehood.Cmd, out provider.S
 	if err != nil {
 		return nil, err
 	}
-	theirs, err := m.residentOf(ctx, cmd.User, false)
+	theirs, err := m.at(ctx, role{cmd.User, true}, false)
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +102,7 @@ func (m *Manager) ofOthers(ctx context.Context, own *client.Guest, list []provid
 // keptBy lists the detached commands of another user's guest, by number. It is nil with an error only.
 func (m *Manager) keptBy(ctx context.Context, user string) (map[int]provider.DetachedInfo, error) {
 	kept := map[int]provider.DetachedInfo{}
-	theirs, err := m.residentOf(ctx, user, true)
+	theirs, err := m.at(ctx, role{user, true}, true)
 	if errors.Is(err, errNobody) {
 		return kept, nil
 	}
@@ -159,7 +123,7 @@ func (m *Manager) keptBy(ctx context.Context, user string) (map[int]provider.Det
 
 // joinAs looks at a detached command of another user.
 func (m *Manager) joinAs(ctx context.Context, own *client.Guest, info provider.DetachedInfo, out provider.Sink) (provider.DetachedBackend, error) {
-	theirs, err := m.residentOf(ctx, info.User, true)
+	theirs, err := m.at(ctx, role{info.User, true}, true)
 	if err != nil {
 		return nil, err
 	}

@@ -88,7 +88,9 @@ func TestAListBelievesAUsersGuestInWhatIsThatUsers(t *testing.T) {
 	ofA := &lister{list: []wire.Detached{command(1), command(2), command(3), reserved(5, "b", 0), command(8)}}
 	ofB := &lister{list: []wire.Detached{command(6)}}
 	m := New(Config{Log: slog.New(slog.DiscardHandler)})
-	m.residents = map[string]*guest{"a": {Guest: ofA.guest(t)}, "b": {Guest: ofB.guest(t)}}
+	started := make(chan struct{})
+	close(started)
+	m.guests = map[role]*guest{{"a", true}: {Guest: ofA.guest(t), started: started}, {"b", true}: {Guest: ofB.guest(t), started: started}}
 
 	g := own.guest(t)
 	all, err := g.Detached(t.Context())

@@ -14,8 +14,8 @@ import (
 
 // A guest is first reached by the Host's own means. Where the service sees this machine's files, the guest then connects to a
 // unix socket of this process, which is several times as fast: the socket is in a folder that is mounted read-only.
-// Whatever runs in the sandbox can connect as well, and so the guest shows a secret that it got by the first connection. Where
-// anything of this does not work, that is used on.
+// Whatever runs in the sandbox can connect as well, and so the guest proves that it knows a secret that it got by the first
+// connection. Where anything of this does not work, that is used on.
 
 // move has a guest connect to a socket.
 func (m *Manager) move(ctx context.Context, g *client.Guest) error {

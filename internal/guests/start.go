@@ -12,7 +12,7 @@ import (
 
 // start starts a guest by the Host. What the commands of a dead one left is killed first: by the main process, since
 // the new guest could perhaps not be started beside it, and by the new one, since the main process may not be allowed to.
-func (m *Manager) start(ctx context.Context, user string, u, dead *guest) (err error) {
+func (m *Manager) start(ctx context.Context, r role, find bool, u, dead *guest) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, m.cfg.Within, Slow(m.cfg.Within))
 	defer cancel()
 	defer func() {
@@ -23,22 +23,25 @@ func (m *Manager) start(ctx context.Context, user string, u, dead *guest) (err e
 			err = m.cfg.Look(ctx, err)
 		}
 	}()
+	if r.keeps || r.user == "" && m.cfg.Key != nil {
+		var met *guest
+		if find {
+			met, err = m.relayed(ctx, r.user)
+		} else {
+			met, err = m.meet(ctx, r.user, dead.began())
+		}
+		if err == nil {
+			u.Guest, u.swept = met.Guest, met.swept
+		}
+		return err
+	}
+	user := cmp.Or(r.user, m.cfg.User)
 	if dead != nil && m.main != nil {
 		swept, err := m.main.Sweep(ctx, &dead.swept.User, dead.swept.Began)
 		if err != nil {
 			return m.explainLost(ctx, err)
 		}
 		m.survived(user, swept.Survivors)
-	}
-	if user == "" && m.cfg.Key != nil {
-		met, err := m.meet(ctx, "", dead.began())
-		if err == nil {
-			u.Guest, u.swept = met.Guest, met.swept
-		}
-		return err
-	}
-	if user == "" {
-		user = m.cfg.User
 	}
 	l, err := m.launch(ctx, user, dead.began())
 	if err != nil {

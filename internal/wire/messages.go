@@ -44,7 +44,7 @@ type Request struct {
 	Forget  *Forget  `json:"forget,omitempty"`
 }
 
-// Dial asks the guest to connect to a TCP port in its container. It answers with a Dialed; then the bytes of
+// Dial asks the guest to connect to a TCP port in its container. It answers with a Connected; then the bytes of
 // the connection come on the channels Stdin, to the program, and Stdout.
 type Dial struct {
 	Addresses []string `json:"addresses"` // IP addresses, tried in this order
@@ -52,12 +52,12 @@ type Dial struct {
 }
 
 // Talk asks the guest to exchange datagrams with a UDP port in its container, at the first of the addresses at which a
-// program takes them. It answers with a Dialed; then datagrams come on the channels Stdin, to the program, and Stdout:
+// program takes them. It answers with a Connected; then datagrams come on the channels Stdin, to the program, and Stdout:
 // see ReadDatagram. Each may be lost, as any of UDP may.
 type Talk Dial
 
-// Dialed is the guest's answer to a Dial and a Talk.
-type Dialed struct {
+// Connected is the guest's answer to a Dial, a Talk and a Move.
+type Connected struct {
 	Failed string `json:"failed,omitempty"` // why it is not connected; empty when it is
 }
 
@@ -135,21 +135,16 @@ type Forgot struct {
 	Running bool `json:"running,omitempty"` // so that it was not forgotten
 }
 
-// Move asks the guest to connect to a unix socket of the host's, to write Secret there, and to serve that
-// connection too, once a byte has come back: the host then sends its requests there. The first connection
-// stays, for its end is the guest's. The guest answers with a Moved.
+// Move asks the guest to connect to a unix socket of the host's, to prove there that it knows Secret (see Prove), and to
+// serve that connection too: the host then sends its requests there. The first connection stays, for its end is the
+// guest's. The guest answers with a Connected.
 type Move struct {
 	Path   []byte `json:"path"`   // absolute, as the guest sees it
 	Secret []byte `json:"secret"` // SecretSize bytes
 }
 
-// SecretSize is the length of a Move's secret in bytes.
+// SecretSize is the length of a secret in bytes.
 const SecretSize = 32
-
-// Moved is the guest's answer to a Move.
-type Moved struct {
-	Failed string `json:"failed,omitempty"` // why it is not connected; empty when it is
-}
 
 // Sweep asks a guest to kill what the commands of another one left that has died: see the guest's sweep.
 // It answers with a Swept.

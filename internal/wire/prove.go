@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"io"
+	"time"
 )
 
 // nonceSize is how many random bytes each side asks the other with.
@@ -41,6 +42,24 @@ func Prove(rw io.ReadWriter, role Role, secret []byte) error {
 		return err
 	}
 	return check(rw, proof(Guest, secret, theirs, ours))
+}
+
+// limited is a connection whose reads and writes can have a deadline.
+type limited interface {
+	io.ReadWriter
+	SetDeadline(t time.Time) error
+}
+
+// ProveWithin is Prove within a time.
+func ProveWithin(conn limited, role Role, secret []byte, within time.Duration) error {
+	err := conn.SetDeadline(time.Now().Add(within))
+	if err == nil {
+		err = Prove(conn, role, secret)
+	}
+	if err == nil {
+		err = conn.SetDeadline(time.Time{})
+	}
+	return err
 }
 
 // proof is what only who knows the secret can make of the two sides' questions.

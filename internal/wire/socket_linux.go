@@ -6,6 +6,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -35,7 +36,7 @@ func NewSocket(fd int) (*Socket, error) {
 		s.out, err = newEpoll()
 	}
 	if err == nil {
-		err = control(s.in, func(in int) error { return s.add(in, unix.EPOLLIN|unix.EPOLLRDHUP) })
+		err = Control(s.in, func(in int) error { return s.add(in, unix.EPOLLIN|unix.EPOLLRDHUP) })
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -59,8 +60,8 @@ func (s *Socket) add(epoll int, events uint32) error {
 	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, s.fd, &unix.EpollEvent{Events: events}))
 }
 
-// control calls f with the descriptor of a file, which stays open meanwhile.
-func control(file *os.File, f func(fd int) error) error {
+// Control calls f with the descriptor of a file or a connection, which stays open meanwhile.
+func Control(file syscall.Conn, f func(fd int) error) error {
 	raw, err := file.SyscallConn()
 	if err != nil {
 		return err
@@ -113,7 +114,7 @@ func (s *Socket) Writing(f func(fd int) bool) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	done := false
-	err := control(s.out, func(int) error {
+	err := Control(s.out, func(int) error {
 		done = f(s.fd)
 		return nil
 	})
@@ -141,7 +142,7 @@ func (s *Socket) Writing(f func(fd int) bool) error {
 		}
 	})
 	if waiting && aerr == nil {
-		err = errors.Join(err, control(s.out, func(out int) error {
+		err = errors.Join(err, Control(s.out, func(out int) error {
 			return os.NewSyscallError("epoll_ctl", unix.EpollCtl(out, unix.EPOLL_CTL_DEL, s.fd, nil))
 		}))
 	}

@@ -234,28 +234,23 @@ func (s *Stream) spend(n int) (int, error) {
 }
 
 // SendEnd says that no more data comes on a channel.
-func (s *Stream) SendEnd(channel byte) error {
-	if err := s.usable(); err != nil {
-		return err
-	}
-	return s.write(End, []byte{channel})
-}
+func (s *Stream) SendEnd(channel byte) error { return s.send(End, []byte{channel}) }
 
-// SendMessage sends a message, which takes no credit.
-func (s *Stream) SendMessage(m []byte) error {
-	if err := s.usable(); err != nil {
-		return err
-	}
-	return s.write(Message, m)
-}
+// SendMessage sends a message.
+func (s *Stream) SendMessage(m []byte) error { return s.send(Message, m) }
 
-func (s *Stream) usable() error {
+// send sends a frame that takes no credit.
+func (s *Stream) send(t Type, payload []byte) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.err == nil && s.ended && !s.peers {
-		return io.ErrClosedPipe
+	err := s.err
+	if err == nil && s.ended && !s.peers {
+		err = io.ErrClosedPipe
 	}
-	return s.err
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return s.write(t, payload)
 }
 
 // SendLast sends a message and closes the stream, both at once.

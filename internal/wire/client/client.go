@@ -47,7 +47,7 @@ func (g *Guest) Ready(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return &fumehood.Error{Class: fumehood.ErrCancelled, Err: context.Cause(ctx)}
 	}
-	return g.lost(g.first.Err())
+	return lost(g.first.Err())
 }
 
 // Done is closed when the connection has ended: the guest is lost.
@@ -73,8 +73,8 @@ func (g *Guest) Close() {
 	g.readers.Wait()
 }
 
-// lost makes the error of a call that the guest cannot answer any more.
-func (g *Guest) lost(err error) error {
+// lost makes the error of a call that the guest cannot answer any more. It is no io.EOF, which would be the end of content.
+func lost(err error) error {
 	if errors.Is(err, io.EOF) || err == nil {
 		err = errors.New("its stream has ended")
 	}
@@ -107,11 +107,11 @@ func (g *Guest) request(req wire.Request) (*wire.Stream, error) {
 		return nil, &fumehood.Error{Class: fumehood.ErrConfig, Err: err}
 	}
 	if len(text) > wire.MaxFromHost {
-		return nil, &fumehood.Error{Class: fumehood.ErrLimit, Err: fmt.Errorf("a request of %d bytes, at most %d are allowed: no path is as long", len(text), wire.MaxFromHost)}
+		return nil, &fumehood.Error{Class: fumehood.ErrLimit, Err: fmt.Errorf("%d bytes on the wire, at most %d are allowed", len(text), wire.MaxFromHost)}
 	}
 	s, err := g.conn.Load().Open(text)
 	if err != nil {
-		return nil, g.lost(err)
+		return nil, lost(err)
 	}
 	return s, nil
 }
@@ -139,11 +139,11 @@ type Process struct {
 	mute   atomic.Bool // which it has done
 	told   bool        // the guest has told that it has started
 
-	started chan error    // receives once; of a terse one never
-	ended   chan struct{} // closed when exit and err are set
+	started chan struct{} // closed when the guest has told that it has started
+	ended   chan struct{} // closed when exit, err or lost is set
 	exit    wire.Exit
 	err     error
-	lost    bool
+	lost    error // why the stream has ended before that
 	kept    [2]int64
 
 	closing sync.Once
@@ -157,7 +157,7 @@ func newProcess(cmd fumehood.Cmd, live bool, out provider.Sink) *Process {
 	return &Process{
 		live: live, out: out, grace: provider.KillAfter(&cmd), stdin: cmd.Stdin != nil || cmd.StdinPipe,
 		caps:    [2]int64{provider.OutputCap(&cmd, fumehood.Stdout), provider.OutputCap(&cmd, fumehood.Stderr)},
-		started: make(chan error, 1), ended: make(chan struct{}),
+		started: make(chan struct{}), ended: make(chan struct{}),
 	}
 }
 
@@ -195,15 +195,12 @@ func (g *Guest) Exec(ctx context.Context, cmd fumehood.Cmd, live bool, out provi
 
 // begin sends a request for p, and waits for the guest's word that it runs.
 func (g *Guest) begin(ctx context.Context, p *Process, r wire.Request) error {
-	text, err := json.Marshal(r)
+	var err error
+	if p.s, err = g.request(r); errors.Is(err, fumehood.ErrLimit) {
+		return &fumehood.Error{Class: fumehood.ErrNotStarted, Err: fmt.Errorf("argument list too long: %s", err.Error())}
+	}
 	if err != nil {
-		return &fumehood.Error{Class: fumehood.ErrConfig, Err: err}
-	}
-	if len(text) > wire.MaxFromHost {
-		return &fumehood.Error{Class: fumehood.ErrNotStarted, Err: fmt.Errorf("argument list too long: %d bytes on the wire, at most %d are allowed", len(text), wire.MaxFromHost)}
-	}
-	if p.s, err = g.conn.Load().Open(text); err != nil {
-		return g.lost(err)
+		return err
 	}
 	if p.terse {
 		p.answer = time.AfterFunc(startWithin, func() {
@@ -216,11 +213,13 @@ func (g *Guest) begin(ctx context.Context, p *Process, r wire.Request) error {
 	answer := time.NewTimer(startWithin)
 	defer answer.Stop()
 	select {
-	case err = <-p.started:
+	case <-p.started:
+	case <-p.ended:
+		err = p.unstarted()
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-answer.C: // stopped from inside, say: it is of no use to the next command either
-		err = g.lost(fmt.Errorf("it has not answered within %v; whether the command ran is not known", startWithin))
+		err = lost(fmt.Errorf("it has not answered within %v; whether the command ran is not known", startWithin))
 		g.first.Close()
 	}
 	if err != nil {
@@ -235,26 +234,39 @@ func (g *Guest) begin(ctx context.Context, p *Process, r wire.Request) error {
 
 func (p *Process) close() { p.closing.Do(p.s.Close) }
 
+// unstarted is why a command that is over has not started; nil where it has.
+func (p *Process) unstarted() error {
+	switch {
+	case p.told:
+		return nil
+	case p.err != nil:
+		return p.err
+	}
+	return &fumehood.Error{Class: fumehood.ErrUnavailable, Err: fmt.Errorf("the guest was lost before it told that the command had started; whether it ran is not known: %w", p.lost)}
+}
+
 // receive takes what the guest tells of the command until its end.
 func (p *Process) receive() {
 	defer close(p.ended)
 	defer p.close()
-	if !p.terse && !p.first() {
-		return
-	}
 	for {
 		ev, err := p.s.Receive()
 		if p.terse {
 			p.answer.Stop()
 		}
 		if err != nil {
-			p.lost = true // the guest is gone, or the stream was closed from this side
+			p.lost = err // the guest is gone, or the stream was closed from this side
 			if errors.Is(err, wire.ErrProtocol) {
 				p.err = broken("%w", err)
 			}
 			return
 		}
-		if p.watching && !p.followed.Load() {
+		first := !p.told && p.kept == [2]int64{}
+		switch {
+		case !p.told && !p.terse && ev.Type != wire.Message:
+			p.err = broken("the first reply is neither a start nor a failure")
+			return
+		case p.told && p.watching && !p.followed.Load():
 			p.err = broken("it tells of a command before it was asked")
 			return
 		}
@@ -268,13 +280,14 @@ func (p *Process) receive() {
 			switch err := json.Unmarshal(ev.Payload, &r); {
 			case err != nil:
 				p.err = broken("%w", err)
-			case !p.told && p.kept == [2]int64{} && r.Exit == nil && r.Failed == nil && r.Started != nil && r.Started.ID == 0:
-				p.told = true
+			case first && r.Exit == nil && r.Failed == nil && r.Started != nil && p.watching == (r.Started.ID > 0):
+				p.id, p.told = r.Started.ID, true
+				close(p.started)
 				continue
-			case !p.told && p.kept == [2]int64{} && r.Exit == nil && r.Failed != nil && r.Started == nil:
+			case first && r.Exit == nil && r.Failed != nil && r.Started == nil:
 				p.err = startFailure(r.Failed)
-			case r.Exit == nil || r.Started != nil || r.Failed != nil:
-				p.err = broken("no exit where one was expected")
+			case r.Exit == nil || r.Started != nil || r.Failed != nil || !p.told && !p.terse:
+				p.err = broken("an unexpected reply")
 			default:
 				p.exit = *r.Exit
 				p.err = p.check()
@@ -282,32 +295,6 @@ func (p *Process) receive() {
 			return
 		}
 	}
-}
-
-// first takes the guest's word on the start; false when the command does not run.
-func (p *Process) first() bool {
-	ev, err := p.s.Receive()
-	var r wire.Reply
-	switch {
-	case errors.Is(err, wire.ErrProtocol):
-		p.started <- broken("%w", err)
-		return false
-	case err != nil:
-		p.started <- &fumehood.Error{Class: fumehood.ErrUnavailable, Err: fmt.Errorf("the guest was lost before it told that the command had started; whether it ran is not known: %w", err)}
-		return false
-	case ev.Type != wire.Message || json.Unmarshal(ev.Payload, &r) != nil || (r.Started == nil) == (r.Failed == nil) || r.Exit != nil:
-		p.started <- broken("the first reply is neither a start nor a failure")
-		return false
-	case r.Failed != nil:
-		p.started <- startFailure(r.Failed)
-		return false
-	case p.watching != (r.Started.ID > 0):
-		p.started <- broken("a command of number %d", r.Started.ID)
-		return false
-	}
-	p.id, p.told = r.Started.ID, true
-	p.started <- nil
-	return true
 }
 
 // data passes output on.
@@ -392,17 +379,17 @@ func (p *Process) Wait(context.Context) (provider.Exit, error) {
 	if p.err != nil {
 		return provider.Exit{}, p.err
 	}
-	if p.lost && p.mute.Load() {
-		return provider.Exit{Outcome: fumehood.Lost, Code: -1, Reason: fmt.Sprintf("its sandbox has not answered within %v; whether it ran is not known", startWithin)}, nil
-	}
-	if p.lost && p.watching {
-		return provider.Exit{Outcome: fumehood.Lost, Code: -1, Reason: "the connection to the sandbox has ended; a detached command may run on there"}, nil
-	}
-	if p.lost && p.terse && !p.told {
-		return provider.Exit{Outcome: fumehood.Lost, Code: -1, Reason: "the connection to the sandbox was lost before it told whether it runs"}, nil
-	}
-	if p.lost {
-		return provider.Exit{Outcome: fumehood.Lost, Code: -1, Reason: "the connection to the sandbox was lost while it ran"}, nil
+	if p.lost != nil {
+		reason := "the connection to the sandbox was lost while it ran"
+		switch {
+		case p.mute.Load():
+			reason = fmt.Sprintf("its sandbox has not answered within %v; whether it ran is not known", startWithin)
+		case p.watching:
+			reason = "the connection to the sandbox has ended; a detached command may run on there"
+		case !p.told:
+			reason = "the connection to the sandbox was lost before it told whether it runs"
+		}
+		return provider.Exit{Outcome: fumehood.Lost, Code: -1, Reason: reason}, nil
 	}
 	e := p.exit
 	exit := provider.Exit{

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,12 +12,7 @@ import (
 )
 
 // Conn is the bytes of a connection with a port in a container. One goroutine may read and another write.
-type Conn struct {
-	s    *wire.Stream
-	rest []byte     // what is not read yet of
-	last wire.Event // the last piece
-	end  error      // set when nothing more can be read
-}
+type Conn struct{ wire.Content }
 
 // Dial has the guest connect to a TCP port, at the first of the addresses that takes it. That none does is an
 // ErrUnavailable.
@@ -37,74 +31,40 @@ func dialOf(addresses []netip.Addr, port uint16) *wire.Dial {
 
 // connect opens a stream whose guest says whether it has connected it.
 func (g *Guest) connect(ctx context.Context, request wire.Request) (*Conn, error) {
-	s, err := g.request(request)
+	var connected wire.Connected
+	s, err := g.answered(ctx, request, &connected)
 	if err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, s.Close)
-	var dialed wire.Dialed
-	ev, err := s.Receive()
-	switch {
-	case !stop():
-		err = &fumehood.Error{Class: fumehood.ErrCancelled, Err: context.Cause(ctx)}
-	case err != nil && !errors.Is(err, wire.ErrProtocol):
-		err = g.lost(err)
-	case err != nil:
-		err = broken("%w", err)
-	case ev.Type != wire.Message || json.Unmarshal(ev.Payload, &dialed) != nil:
-		err = broken("what should tell of a connection does not")
-	case dialed.Failed != "":
-		err = &fumehood.Error{Class: fumehood.ErrUnavailable, Err: fmt.Errorf("the guest says: %.400s", dialed.Failed)}
-	}
-	if err != nil {
+	if connected.Failed != "" {
 		s.Close()
-		return nil, err
+		return nil, &fumehood.Error{Class: fumehood.ErrUnavailable, Err: fmt.Errorf("the guest says: %.400s", connected.Failed)}
 	}
-	return &Conn{s: s}, nil
-}
-
-// Read reads what the program has written.
-func (c *Conn) Read(p []byte) (int, error) {
-	for len(c.rest) == 0 {
-		if c.end != nil {
-			return 0, c.end
-		}
-		c.last.Recycle()
-		ev, err := c.s.Receive()
-		c.last = ev
+	return &Conn{wire.Content{Stream: s, Channel: wire.Stdout, Wrong: func(_ wire.Event, err error) error {
 		switch {
 		case errors.Is(err, io.EOF): // closed without an end of the data
-			c.end = io.ErrUnexpectedEOF
+			return io.ErrUnexpectedEOF
 		case err != nil:
-			c.end = err
-		case ev.Type == wire.Data && ev.Channel == wire.Stdout:
-			c.rest = ev.Payload
-		case ev.Type == wire.End && ev.Channel == wire.Stdout:
-			c.end = io.EOF
-		default:
-			c.end = broken("something else than the bytes of a connection")
-			c.s.Close()
+			return err
 		}
-	}
-	n := copy(p, c.rest)
-	c.rest = c.rest[n:]
-	c.s.Consumed(n)
-	return n, nil
+		s.Close()
+		return broken("something else than the bytes of a connection")
+	}}}, nil
 }
 
 // Write writes to the program.
 func (c *Conn) Write(p []byte) (int, error) {
-	if err := c.s.Send(wire.Stdin, p); err != nil {
+	if err := c.Stream.Send(wire.Stdin, p); err != nil {
 		return 0, err
 	}
 	return len(p), nil
 }
 
 // CloseWrite tells the program that nothing more comes.
-func (c *Conn) CloseWrite() error { return c.s.SendEnd(wire.Stdin) }
+func (c *Conn) CloseWrite() error { return c.Stream.SendEnd(wire.Stdin) }
 
 // Close ends the connection in both directions.
 func (c *Conn) Close() error {
-	c.s.Close()
+	c.Stream.Close()
 	return nil
 }

@@ -51,7 +51,7 @@ func (t *transfer) failure(err error) error {
 	if t.ctx.Err() != nil {
 		return &fumehood.Error{Class: fumehood.ErrCancelled, Err: context.Cause(t.ctx)}
 	}
-	return &fumehood.Error{Class: fumehood.ErrUnavailable, Err: fmt.Errorf("the guest is lost: %w", err)}
+	return lost(err)
 }
 
 // reply waits for the guest's next answer.
@@ -184,7 +184,7 @@ func (g *Guest) Open(ctx context.Context, name string, offset, length int64) (io
 		t.end()
 		return nil, i, err
 	}
-	return &incoming{transfer: t}, i, nil
+	return t.incoming(), i, nil
 }
 
 // Download reads a path as a tar stream.
@@ -193,48 +193,29 @@ func (g *Guest) Download(ctx context.Context, path string) (io.ReadCloser, error
 	if err != nil {
 		return nil, err
 	}
-	return &incoming{transfer: t}, nil
+	return t.incoming(), nil
 }
 
 // incoming reads content that the guest sends.
 type incoming struct {
 	*transfer
-	rest []byte
-	err  error
+	wire.Content
 }
 
-// Read reads the content. A stream that breaks off is an error, not an end.
-func (r *incoming) Read(p []byte) (int, error) {
-	for len(r.rest) == 0 {
-		if r.err == nil {
-			r.rest, r.err = r.next()
+// incoming reads the content that comes next. A stream that breaks off is an error, not an end.
+func (t *transfer) incoming() *incoming {
+	return &incoming{t, wire.Content{Stream: t.s, Channel: wire.Stdout, Wrong: func(ev wire.Event, err error) error {
+		switch {
+		case err != nil:
+			return t.failure(err)
+		case ev.Type != wire.Message:
+			return broken("content on channel %d", ev.Channel)
 		}
-		if r.err != nil {
-			return 0, r.err
-		}
-	}
-	n := copy(p, r.rest)
-	r.rest = r.rest[n:]
-	r.s.Consumed(n)
-	return n, nil
-}
-
-func (r *incoming) next() ([]byte, error) {
-	ev, err := r.s.Receive()
-	switch {
-	case err != nil:
-		return nil, r.failure(err)
-	case ev.Type == wire.Message:
 		if _, err := decodeReply(ev.Payload); err != nil {
-			return nil, err
+			return err
 		}
-		return nil, broken("an answer in the middle of content")
-	case ev.Channel != wire.Stdout:
-		return nil, broken("content on channel %d", ev.Channel)
-	case ev.Type == wire.End:
-		return nil, io.EOF
-	}
-	return ev.Payload, nil
+		return broken("an answer in the middle of content")
+	}}}
 }
 
 // Close gives the rest up.

@@ -3,9 +3,6 @@ package client
 import (
 	"context"
 	"crypto/rand"
-	"crypto/subtle"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -18,12 +15,12 @@ import (
 const (
 	// moveWithin bounds a whole Move: a guest connects within a few milliseconds.
 	moveWithin = 10 * time.Second
-	// showWithin bounds the wait for a connection's secret.
-	showWithin = 5 * time.Second
+	// proofWithin bounds the wait for a connection's proof.
+	proofWithin = 5 * time.Second
 	// lastWords is how long the first connection may outlive the second, since it brings what a guest that
 	// dies complains of.
 	lastWords = time.Second
-	// mostStrangers is how many connections may be without a secret at once. Whatever runs in the sandbox
+	// mostStrangers is how many connections may be without a proof at once. Whatever runs in the sandbox
 	// can connect.
 	mostStrangers = 64
 )
@@ -46,19 +43,12 @@ func (g *Guest) Move(ctx context.Context, l net.Listener, path string) error {
 		l.Close()
 		<-waiting
 	}()
-	text, err := json.Marshal(wire.Request{Move: &wire.Move{Path: []byte(path), Secret: secret}})
-	if err != nil {
+	var moved wire.Connected
+	if err := g.ask(ctx, wire.Request{Move: &wire.Move{Path: []byte(path), Secret: secret}}, &moved); err != nil {
 		return err
 	}
-	s, err := g.first.Open(text)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	stop := context.AfterFunc(ctx, s.Close)
-	defer stop()
-	if err := moved(s); err != nil {
-		return err
+	if moved.Failed != "" {
+		return fmt.Errorf("the guest says: %.200s", moved.Failed)
 	}
 	select {
 	case conn := <-arrived:
@@ -67,22 +57,6 @@ func (g *Guest) Move(ctx context.Context, l net.Listener, path string) error {
 	case <-ctx.Done(): // it says that it is connected, and is not
 		return context.Cause(ctx)
 	}
-}
-
-// moved waits for the guest's answer.
-func moved(s *wire.Stream) error {
-	ev, err := s.Receive()
-	if err != nil {
-		return err
-	}
-	var m wire.Moved
-	if ev.Type != wire.Message || json.Unmarshal(ev.Payload, &m) != nil {
-		return errors.New("the answer is none")
-	}
-	if m.Failed != "" {
-		return fmt.Errorf("the guest says: %.200s", m.Failed)
-	}
-	return nil
 }
 
 // join sends later requests over a connection. Whichever of the two ends first, the other ends with it.
@@ -109,7 +83,7 @@ func (g *Guest) join(conn net.Conn) {
 	})
 }
 
-// await hands over the connection that shows the secret, until ctx ends; all others are closed.
+// await hands over the connection that proves to know the secret, until ctx ends; all others are closed.
 func await(ctx context.Context, l net.Listener, secret []byte, arrived chan<- net.Conn) {
 	strangers := make(chan struct{}, mostStrangers)
 	var wg sync.WaitGroup
@@ -127,7 +101,7 @@ func await(ctx context.Context, l net.Listener, secret []byte, arrived chan<- ne
 		}
 		wg.Go(func() {
 			defer func() { <-strangers }()
-			if !shows(ctx, conn, secret) {
+			if proves(ctx, conn, secret) != nil {
 				conn.Close()
 				return
 			}
@@ -140,17 +114,8 @@ func await(ctx context.Context, l net.Listener, secret []byte, arrived chan<- ne
 	}
 }
 
-// shows reports whether a connection shows the secret, and tells it so.
-func shows(ctx context.Context, conn net.Conn, secret []byte) bool {
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })
-	defer stop()
-	if conn.SetDeadline(time.Now().Add(showWithin)) != nil {
-		return false
-	}
-	shown := make([]byte, len(secret))
-	if _, err := io.ReadFull(conn, shown); err != nil || subtle.ConstantTimeCompare(shown, secret) != 1 {
-		return false
-	}
-	_, err := conn.Write([]byte{1})
-	return err == nil && conn.SetDeadline(time.Time{}) == nil
+// proves returns nil for a connection whose peer knows the secret.
+func proves(ctx context.Context, conn net.Conn, secret []byte) error {
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	return wire.ProveWithin(conn, wire.Host, secret, proofWithin)
 }

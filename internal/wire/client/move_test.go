@@ -2,11 +2,9 @@ package client
 
 import (
 	"context"
-	"io"
 	"net"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/wire"
@@ -23,7 +21,7 @@ func listenIn(t *testing.T) (l net.Listener, path string) {
 	return l, path
 }
 
-// show connects and shows a secret; it reports whether that was accepted.
+// show connects and proves to know a secret; it reports whether that was accepted.
 func show(t *testing.T, path string, secret []byte) (net.Conn, bool) {
 	t.Helper()
 	c, err := net.Dial("unix", path)
@@ -31,11 +29,7 @@ func show(t *testing.T, path string, secret []byte) (net.Conn, bool) {
 		return nil, false
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	_, _ = c.Write(secret)
-	_ = c.SetReadDeadline(time.Now().Add(within))
-	_, err = io.ReadFull(c, make([]byte, 1))
-	_ = c.SetReadDeadline(time.Time{})
-	return c, err == nil
+	return c, wire.ProveWithin(c, wire.Guest, secret, within) == nil
 }
 
 // move has g move as the script does its part, and returns Move's error.

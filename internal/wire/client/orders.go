@@ -80,7 +80,7 @@ func (p *Process) Kill(context.Context) bool {
 	for {
 		select {
 		case <-p.ended:
-			return p.err == nil && !p.lost && p.exit.Survivors == 0
+			return p.err == nil && p.lost == nil && p.exit.Survivors == 0
 		case <-t.C:
 		}
 		if !p.delivering.Load() { // it does not answer

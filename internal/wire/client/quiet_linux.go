@@ -11,12 +11,11 @@ import (
 
 // quiet takes a connection over, and wakes nobody in vain where that is possible; see wire.Socket.
 func quiet(conn *net.UnixConn) io.ReadWriteCloser {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return conn
-	}
-	fd := -1
-	if cerr := raw.Control(func(its uintptr) { fd, err = unix.FcntlInt(its, unix.F_DUPFD_CLOEXEC, 0) }); cerr != nil || err != nil {
+	var fd int
+	if err := wire.Control(conn, func(its int) (err error) {
+		fd, err = unix.FcntlInt(uintptr(its), unix.F_DUPFD_CLOEXEC, 0)
+		return err
+	}); err != nil {
 		return conn
 	}
 	socket, err := wire.NewSocket(fd)

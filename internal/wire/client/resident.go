@@ -61,21 +61,31 @@ func (g *Guest) Reside(ctx context.Context, name string, secret []byte) error {
 
 // ask sends a request that the guest answers with one message.
 func (g *Guest) ask(ctx context.Context, r wire.Request, answer any) error {
-	s, err := g.request(r)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
 	ctx, cancel := context.WithTimeoutCause(ctx, askWithin, fmt.Errorf("no answer within %v", askWithin))
 	defer cancel()
-	defer context.AfterFunc(ctx, s.Close)()
-	switch ev, err := s.Receive(); {
-	case err != nil:
-		return g.unanswered(ctx, err)
-	case ev.Type != wire.Message || json.Unmarshal(ev.Payload, answer) != nil:
-		return broken("an answer that is none")
+	s, err := g.answered(ctx, r, answer)
+	if err == nil {
+		s.Close()
 	}
-	return nil
+	return err
+}
+
+// answered sends a request, and returns its stream when the guest has sent its first message, the answer.
+func (g *Guest) answered(ctx context.Context, r wire.Request, answer any) (*wire.Stream, error) {
+	s, err := g.request(r)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, s.Close)
+	switch ev, err := s.Receive(); {
+	case !stop() || err != nil:
+		s.Close()
+		return nil, g.unanswered(ctx, err)
+	case ev.Type != wire.Message || json.Unmarshal(ev.Payload, answer) != nil:
+		s.Close()
+		return nil, broken("an answer that is none")
+	}
+	return s, nil
 }
 
 // unanswered is the error of a request whose stream has ended.
@@ -86,7 +96,7 @@ func (g *Guest) unanswered(ctx context.Context, err error) error {
 	case errors.Is(err, wire.ErrProtocol):
 		return broken("%w", err)
 	}
-	return g.lost(err)
+	return lost(err)
 }
 
 // Reserve has a resident guest give a number, higher than above, to a detached command that the resident guest of another
@@ -115,20 +125,20 @@ func (g *Guest) Detached(ctx context.Context) ([]provider.DetachedInfo, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, askWithin, fmt.Errorf("no answer within %v", askWithin))
 	defer cancel()
 	defer context.AfterFunc(ctx, s.Close)()
-	var list []byte
-	for {
-		ev, err := s.Receive()
-		if errors.Is(err, io.EOF) && g.conn.Load().Err() == nil {
-			break
+	list, err := io.ReadAll(io.LimitReader(&wire.Content{Stream: s, Channel: wire.Stdout, Wrong: func(_ wire.Event, err error) error {
+		switch {
+		case errors.Is(err, io.EOF) && g.conn.Load().Err() == nil:
+			return io.EOF
+		case err != nil:
+			return g.unanswered(ctx, err)
 		}
-		if err != nil {
-			return nil, g.unanswered(ctx, err)
-		}
-		if ev.Type != wire.Data || ev.Channel != wire.Stdout || len(list)+len(ev.Payload) > wire.MaxList {
-			return nil, broken("a list of detached commands that is none, or too long")
-		}
-		list = append(list, ev.Payload...)
-		s.Consumed(len(ev.Payload))
+		return broken("a list of detached commands that is none")
+	}}, wire.MaxList+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(list) > wire.MaxList {
+		return nil, broken("a list of detached commands that is too long")
 	}
 	return listed(list, time.Now())
 }
@@ -162,8 +172,7 @@ func listed(text []byte, now time.Time) ([]provider.DetachedInfo, error) {
 // Detached is a detached command of a resident guest, as one host sees it: it runs on when that has gone.
 type Detached struct {
 	*Process
-	g  *Guest
-	id int
+	g *Guest
 }
 
 // Detach hands cmd over as a detached command, at most once, and returns when it runs. The guest has to be
@@ -196,7 +205,7 @@ func (g *Guest) looked(ctx context.Context, p *Process, r wire.Request) (*Detach
 	if err := g.begin(ctx, p, r); err != nil {
 		return nil, err
 	}
-	return &Detached{Process: p, g: g, id: p.id}, nil
+	return &Detached{Process: p, g: g}, nil
 }
 
 // ID is the command's number in its guest.

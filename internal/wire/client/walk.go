@@ -2,12 +2,13 @@ package client
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"iter"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/fumehood/fumehood"
@@ -24,14 +25,26 @@ func (g *Guest) Walk(ctx context.Context, root string, depth int) iter.Seq2[fume
 			yield(fumehood.WalkEntry{}, err)
 			return
 		}
-		in := &incoming{transfer: t}
+		in := t.incoming()
 		defer in.Close()
-		lines := bufio.NewScanner(in)
-		lines.Buffer(nil, wire.MaxWalkLine)
-		lines.Split(wholeLines)
-		w := walk{root: root, depth: depth}
-		for lines.Scan() {
-			e, failed, err := w.next(lines.Bytes())
+		lines := bufio.NewReaderSize(in, wire.MaxWalkLine)
+		for w := (walk{root: root, depth: depth}); ; {
+			var e fumehood.WalkEntry
+			var failed error
+			line, err := lines.ReadSlice('\n')
+			switch {
+			case err == nil:
+				e, failed, err = w.next(line)
+			case errors.Is(err, bufio.ErrBufferFull):
+				err = broken("a line of more than %d bytes", wire.MaxWalkLine)
+			case !errors.Is(err, io.EOF):
+			case len(line) > 0:
+				err = broken("a line without an end")
+			case w.last == "":
+				err = broken("a walk that did not begin")
+			default:
+				return
+			}
 			if err != nil {
 				yield(fumehood.WalkEntry{}, err)
 				return
@@ -40,31 +53,7 @@ func (g *Guest) Walk(ctx context.Context, root string, depth int) iter.Seq2[fume
 				return
 			}
 		}
-		switch err := lines.Err(); {
-		case errors.Is(err, bufio.ErrTooLong):
-			yield(fumehood.WalkEntry{}, broken("a line of more than %d bytes", wire.MaxWalkLine))
-		case errors.Is(err, errCut):
-			yield(fumehood.WalkEntry{}, broken("a line without an end"))
-		case err != nil:
-			yield(fumehood.WalkEntry{}, err)
-		case w.last == "":
-			yield(fumehood.WalkEntry{}, broken("a walk that did not begin"))
-		}
 	}
-}
-
-// errCut is the reason of a last line without its end. Where reading has failed, that is the reason instead.
-var errCut = errors.New("it is cut off")
-
-// wholeLines yields lines that have their ends.
-func wholeLines(data []byte, atEOF bool) (advance int, line []byte, err error) {
-	if i := bytes.IndexByte(data, '\n'); i >= 0 {
-		return i + 1, data[:i], nil
-	}
-	if atEOF && len(data) > 0 {
-		return 0, nil, errCut
-	}
-	return 0, nil, nil
 }
 
 // walk checks the entries of one.
@@ -116,15 +105,5 @@ func below(p string) bool {
 // before reports whether a walk meets a before b: by their elements, byte for byte, a directory before
 // what is in it.
 func before(a, b string) bool {
-	for {
-		x, restA, moreA := strings.Cut(a, "/")
-		y, restB, moreB := strings.Cut(b, "/")
-		switch {
-		case x != y:
-			return x < y
-		case !moreA || !moreB:
-			return !moreA && moreB
-		}
-		a, b = restA, restB
-	}
+	return slices.Compare(strings.Split(a, "/"), strings.Split(b, "/")) < 0
 }

@@ -1,0 +1,46 @@
+package wire
+
+import "io"
+
+// Content reads the data that the peer sends on one channel of a stream, up to the end of that channel.
+type Content struct {
+	Stream  *Stream
+	Channel byte
+	// Wrong returns the error of anything else: of another event, or of why there is no next one.
+	Wrong func(ev Event, err error) error
+
+	last Event // the last piece; its payload is what is not read yet
+	err  error // why nothing more can be read
+}
+
+// Next returns the next piece, which the caller reports to Consumed. At the end of the channel it returns io.EOF.
+func (c *Content) Next() (Event, error) {
+	if c.err != nil {
+		return Event{}, c.err
+	}
+	ev, err := c.Stream.Receive()
+	switch {
+	case err != nil || ev.Type == Message || ev.Channel != c.Channel:
+		c.err = c.Wrong(ev, err)
+	case ev.Type == End:
+		c.err = io.EOF
+	}
+	return ev, c.err
+}
+
+// Read reads what has come.
+func (c *Content) Read(p []byte) (int, error) {
+	if len(c.last.Payload) == 0 {
+		c.last.Recycle()
+		c.last = Event{}
+		ev, err := c.Next()
+		if err != nil {
+			return 0, err
+		}
+		c.last = ev
+	}
+	n := copy(p, c.last.Payload)
+	c.last.Payload = c.last.Payload[n:]
+	c.Stream.Consumed(n)
+	return n, nil
+}
