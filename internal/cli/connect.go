@@ -46,11 +46,10 @@ func (a *commandLine) connect(ctx context.Context, n named, asJSON bool) error {
 		if asJSON {
 			return a.printJSON(connectionJSON{sb.Info().Name, svc.ServiceInfo().Name, c})
 		}
-		var b strings.Builder
-		fmt.Fprintf(&b, "container: %s\nshell:     %s\nvscode:    %s\n", c.Container, strings.Join(c.Shell, " "), strings.Join(c.VSCode, " "))
+		text := fmt.Sprintf("container: %s\nshell:     %s\nvscode:    %s\n", c.Container, strings.Join(c.Shell, " "), strings.Join(c.VSCode, " "))
 		for _, p := range c.Ports {
-			fmt.Fprintf(&b, "port:      %d/%s at %s:%d\n", p.Container, p.Protocol, p.Address, p.Host)
+			text += fmt.Sprintf("port:      %d/%s at %s:%d\n", p.Container, p.Protocol, p.Address, p.Host)
 		}
-		return a.say("%s", b.String())
+		return a.say("%s", text)
 	})
 }

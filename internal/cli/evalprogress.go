@@ -18,6 +18,7 @@ type evalProgress struct {
 	every    time.Duration
 	began    time.Time
 
+	end   sync.Once
 	mu    sync.Mutex
 	now   task.Progress
 	shown string        // what the terminal's line has
@@ -120,13 +121,7 @@ func (p *evalProgress) Write(lines []byte) (int, error) {
 
 // stop ends the telling, and takes the terminal's line away. It may be called twice.
 func (p *evalProgress) stop() {
-	p.mu.Lock()
-	select {
-	case <-p.done:
-	default:
-		close(p.done)
-	}
-	p.mu.Unlock()
+	p.end.Do(func() { close(p.done) })
 	<-p.ended
 	p.mu.Lock()
 	defer p.mu.Unlock()

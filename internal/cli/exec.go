@@ -80,16 +80,13 @@ func runExec(ctx context.Context, a *commandLine, opts execOptions) error {
 		return err
 	}
 	defer file.Close()
-	if opts.cmd.Detach {
-		return a.in(ctx, opts.named, func(sb fumehood.Sandbox, svc fumehood.Service) error {
-			sb.Record(journal)
-			return a.detach(ctx, svc, opts.cmd)
-		})
-	}
-	opts.cmd.StdinPipe = false
+	opts.cmd.StdinPipe = opts.cmd.StdinPipe && opts.cmd.Detach
 	if !opts.json {
 		return a.in(ctx, opts.named, func(sb fumehood.Sandbox, svc fumehood.Service) error {
 			sb.Record(journal)
+			if opts.cmd.Detach {
+				return a.detach(ctx, svc, opts.cmd)
+			}
 			return a.execShown(ctx, svc, opts.cmd)
 		})
 	}

@@ -19,14 +19,16 @@ func completeHelp(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
+		if cmd.HasSubCommands() {
+			cmd.Args = noCommand
+			cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		}
 		if cmd.Name() != "completion" {
 			continue
 		}
 		cmd.Short = "Print a script that completes commands and flags in a shell"
 		cmd.Long = "Completion prints a script that makes a shell complete Fumehood's commands and\nflags."
 		cmd.Example = "  source <(fumehood completion bash)"
-		cmd.Args = noCommand
-		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 		for _, shell := range cmd.Commands() {
 			shell.Short = "Print the script for " + shell.Name()
 			shell.Long = ""

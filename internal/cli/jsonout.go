@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/fumehood/fumehood"
@@ -37,15 +38,11 @@ func outputOf(o fumehood.Output) *outputJSON {
 
 // writeJSON writes an object, indented, in which the outputs come in this order; nil ones do not.
 func writeJSON(w io.Writer, v any, outputs ...*outputJSON) error {
-	var text bytes.Buffer
-	enc := json.NewEncoder(&text)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	if err := enc.Encode(v); err != nil {
+	rest, err := encode(v, "  ")
+	if err != nil {
 		return err
 	}
 	out := bufio.NewWriter(forPeople(w)) // which ends with a newline, so that it leaves no part of a character
-	rest := text.Bytes()
 	fill := func(mark string, write func(io.Writer, []byte) error, content []byte) error {
 		before, after, ok := bytes.Cut(rest, []byte(`"`+mark+`"`))
 		if !ok {
@@ -76,6 +73,16 @@ func writeJSON(w io.Writer, v any, outputs ...*outputJSON) error {
 	return out.Flush()
 }
 
+// encode returns an object as JSON, and a newline.
+func encode(v any, indent string) ([]byte, error) {
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", indent)
+	err := enc.Encode(v)
+	return text.Bytes(), err
+}
+
 func writeBase64(w io.Writer, content []byte) error {
 	enc := base64.NewEncoder(base64.StdEncoding, w)
 	if _, err := enc.Write(content); err != nil {
@@ -84,36 +91,24 @@ func writeBase64(w io.Writer, content []byte) error {
 	return enc.Close()
 }
 
+// textPart is about how many bytes of a text writeText encodes at a time.
+const textPart = 32 << 10
+
 // writeText writes what package json would of a text, without its quotes. Each run of invalid bytes becomes one U+FFFD.
 func writeText(w io.Writer, content []byte) error {
-	out := bufio.NewWriter(w)
-	bad := false
 	for len(content) > 0 {
-		r, size := utf8.DecodeRune(content)
-		char := content[:size]
-		content = content[size:]
-		if wasBad := bad; r == utf8.RuneError && size == 1 {
-			if bad = true; wasBad {
-				continue
-			}
-			char = []byte("\ufffd")
-		} else {
-			bad = false
+		n := min(textPart, len(content))
+		for n < len(content) && content[n] >= utf8.RuneSelf { // within a character or a run of invalid bytes, perhaps
+			n++
 		}
-		switch {
-		case r == '"' || r == '\\':
-			_, _ = out.Write([]byte{'\\', byte(r)})
-		case r < ' ':
-			if i := bytes.IndexByte([]byte("\b\f\n\r\t"), byte(r)); i >= 0 {
-				_, _ = out.Write([]byte{'\\', "bfnrt"[i]})
-			} else {
-				fmt.Fprintf(out, `\u%04x`, r)
-			}
-		case r == '\u2028' || r == '\u2029':
-			fmt.Fprintf(out, `\u%04x`, r)
-		default:
-			_, _ = out.Write(char)
+		text, err := encode(strings.ToValidUTF8(string(content[:n]), "\ufffd"), "")
+		if err == nil {
+			_, err = w.Write(text[1 : len(text)-len("\"\n")])
 		}
+		if err != nil {
+			return err
+		}
+		content = content[n:]
 	}
-	return out.Flush()
+	return nil
 }

@@ -12,7 +12,10 @@ import (
 
 // FuzzWriteText compares what is written with what package json writes.
 func FuzzWriteText(f *testing.F) {
-	for _, text := range []string{"", "plain", "a\"b\\c\x00\x1b\b\f\n\r\t\x7f", "\xff\xfe\xe2\x80", "\u2028\u2029\ufffd<&>", "ü€😀", "\xed\xa0\x80x"} {
+	for _, text := range []string{
+		"", "plain", "a\"b\\c\x00\x1b\b\f\n\r\t\x7f", "\xff\xfe\xe2\x80", "\u2028\u2029\ufffd<&>", "ü€😀", "\xed\xa0\x80x",
+		strings.Repeat("a", textPart-1) + "ü\xff\xff\xfe\xffb", strings.Repeat("\xff", 2*textPart) + "b", strings.Repeat("ü", 2*textPart) + "\xff",
+	} {
 		f.Add([]byte(text), int64(0))
 		f.Add([]byte(text), int64(1000))
 	}

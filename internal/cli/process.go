@@ -28,8 +28,6 @@ a named sandbox. Each has a number among its service's. It and what is kept of
 its output stay until it is forgotten, and at the latest until the sandbox is
 removed or stopped.`,
 		Example: "  fumehood process list box\n  fumehood process follow box 1",
-		Args:    noCommand,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(
 		a.newProcessListCommand(), a.newProcessFollowCommand(), a.newProcessWaitCommand(), a.newProcessWriteCommand(),
@@ -101,8 +99,7 @@ func (a *commandLine) listProcesses(svc fumehood.Service, asJSON bool) error {
 		}
 		return a.printJSON(objs)
 	}
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	w := tabwriter.NewWriter(a.Out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "ID\tSTATE\tSTARTED\tCOMMAND")
 	for _, p := range all {
 		info := p.Info()
@@ -112,10 +109,7 @@ func (a *commandLine) listProcesses(svc fumehood.Service, asJSON bool) error {
 		}
 		fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", info.ID, state, info.Started.UTC().Format(time.RFC3339), quoted(info.Args))
 	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	return a.say("%s", b.String())
+	return w.Flush()
 }
 
 // quoted writes a command's arguments in one line, in quotes where one could be mistaken or plays tricks on a

@@ -46,8 +46,6 @@ the name of a folder in the folder of runs, or a path.`,
 		Example: `  fumehood runs list
   fumehood runs show
   fumehood runs export 20261122-010203-judge-abcde --format junit >results.xml`,
-		Args: noCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(a.newRunsListCommand(), a.newRunsShowCommand(), a.newRunsExportCommand())
 	return cmd

@@ -27,8 +27,6 @@ func (a *commandLine) newSessionCommand() *cobra.Command {
 		Long: `Session runs the code of a workspace as an environment spec says: image, set-up,
 mounts, variables, command. docs/session.md tells what a session is.`,
 		Example: `  fumehood session run env.yaml --workspace work`,
-		Args:    noCommand,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(a.newSessionRunCommand())
 	return cmd

@@ -28,8 +28,6 @@ whoever made them. None needs a daemon.`,
 		Example: `  fumehood snapshot create work -o work.tar.gz
   fumehood snapshot diff work.tar.gz work
   fumehood snapshot restore work.tar.gz again`,
-		Args: noCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(a.newSnapshotCreateCommand(), a.newSnapshotRestoreCommand(), a.newSnapshotDiffCommand(), a.newSnapshotShowCommand())
 	return cmd
@@ -148,19 +146,12 @@ func (a *commandLine) say(format string, args ...any) error {
 
 // summary is a snapshot in a line.
 func summary(m *workspace.Manifest) string {
-	count := map[workspace.Type]int{}
+	of := map[workspace.Type]int{}
 	for _, e := range m.Entries {
-		count[e.Type]++
+		of[e.Type]++
 	}
-	return fmt.Sprintf("%s, %s, %s, %s, hash %s", number(count[workspace.File], "file"), number(count[workspace.Dir], "folder"),
-		number(count[workspace.Link], "link"), spec.FormatSize(m.Size()), m.Hash()[:12])
-}
-
-func number(n int, of string) string {
-	if n != 1 {
-		of += "s"
-	}
-	return fmt.Sprintf("%d %s", n, of)
+	return fmt.Sprintf("%s, %s, %s, %s, hash %s", count(of[workspace.File], "file"), count(of[workspace.Dir], "folder"),
+		count(of[workspace.Link], "link"), spec.FormatSize(m.Size()), m.Hash()[:12])
 }
 
 func (a *commandLine) newSnapshotRestoreCommand() *cobra.Command {

@@ -13,7 +13,7 @@ import (
 // inTerminal runs a command that has a terminal, and connects it with ours, where we have one.
 func (a *commandLine) inTerminal(ctx context.Context, svc fumehood.Service, cmd fumehood.Cmd) (*fumehood.Result, error) {
 	cmd.StdoutCap, cmd.TTY = fumehood.KeepNone, true
-	cmd.Stdin = a.In
+	cmd.Stdin, cmd.Stdout = a.In, passed{a, fumehood.Stdout}
 	own, ok := a.In.(*os.File)
 	ok = ok && term.IsTerminal(int(own.Fd()))
 	if ok {
@@ -34,18 +34,8 @@ func (a *commandLine) inTerminal(ctx context.Context, svc fumehood.Service, cmd 
 			_ = p.Resize(ctx, rows, cols) // the next one may work
 		})()
 	}
-	for ev, err := range p.Events() {
-		if err != nil {
-			return nil, err
-		}
-		if ev.Result != nil {
-			return ev.Result, nil
-		}
-		if _, err := a.Out.Write(ev.Data); err != nil {
-			return nil, errors.Join(err, p.Kill(ctx))
-		}
-	}
-	return p.Wait(ctx)
+	res, err := p.Wait(context.WithoutCancel(ctx)) // the end of ctx ends the command
+	return res, ofOutput(err)
 }
 
 // size is that of a terminal, in characters; 0 where it does not tell.

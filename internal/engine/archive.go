@@ -2,8 +2,6 @@ package engine
 
 import (
 	"archive/tar"
-	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +10,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -268,36 +265,6 @@ func (a archived) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write makes or replaces a regular file, with the directories above it that are missing. They belong to
-// owner, the file to fileOwner.
-func (c *Client) Write(ctx context.Context, container string, owner, fileOwner FileOwner, name string, r io.Reader, size int64, opts fumehood.WriteOptions) error {
-	resolved, info, err := c.resolve(ctx, container, name)
-	switch {
-	case errors.Is(err, fumehood.ErrNotFound) && !errors.Is(err, errLoop): // it is made, where a link points to too
-	case err != nil:
-		return err
-	case info.Mode.IsRegular():
-	default:
-		return wantRegular(info.Mode)
-	}
-	if strings.HasSuffix(resolved, "/") {
-		return fileError(fumehood.ErrIsDirectory)
-	}
-	heads, err := c.missingParents(ctx, container, owner, resolved)
-	if err != nil {
-		return err
-	}
-	heads = append(heads, tar.Header{
-		Typeflag: tar.TypeReg, Name: strings.TrimLeft(resolved, "/"), Size: size, Mode: int64(opts.Mode.Perm()),
-		Uid: fileOwner.UID, Gid: fileOwner.GID,
-	})
-	content, err := archiveOf(heads, r)
-	if err != nil {
-		return err
-	}
-	return c.extract(ctx, container, "/", content)
-}
-
 // missingParents returns entries for the directories above name that do not exist, outermost first.
 func (c *Client) missingParents(ctx context.Context, container string, owner FileOwner, name string) ([]tar.Header, error) {
 	var heads []tar.Header
@@ -317,59 +284,13 @@ func (c *Client) missingParents(ctx context.Context, container string, owner Fil
 	return heads, nil
 }
 
-// archiveOf returns the archive of a file with the content r, and of the directories above it.
-func archiveOf(heads []tar.Header, r io.Reader) (io.Reader, error) {
-	var front bytes.Buffer
-	tw := tar.NewWriter(&front)
-	for _, head := range heads {
-		head.ModTime, head.Format = time.Now(), tar.FormatPAX
-		if err := tw.WriteHeader(&head); err != nil {
-			return nil, &fumehood.Error{Class: fumehood.ErrConfig, Err: err}
-		}
-	}
-	const block = 512
-	size := heads[len(heads)-1].Size
-	padding := (block - size%block) % block
-	return io.MultiReader(&front, &exactly{r: r, size: size}, bytes.NewReader(make([]byte, padding+2*block))), nil
-}
-
-// exactly reads size bytes of r; too few are an error.
-type exactly struct {
-	r          io.Reader
-	size, read int64
-}
-
-func (e *exactly) Read(p []byte) (int, error) {
-	if e.read == e.size {
-		return 0, io.EOF
-	}
-	n, err := e.r.Read(p[:min(int64(len(p)), e.size-e.read)])
-	e.read += int64(n)
-	if errors.Is(err, io.EOF) && e.read < e.size {
-		err = &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("the content ended after %d of %d bytes", e.read, e.size)}
-	}
-	return n, err
-}
-
-// Upload extracts a tar stream into a directory. What is in it then belongs to the owner.
-func (c *Client) Upload(ctx context.Context, container string, owner FileOwner, dir string, content io.Reader) error {
-	if err := visible(dir); err != nil {
-		return err
-	}
-	pr, pw := io.Pipe()
-	go func() { pw.CloseWithError(giveTo(pw, owner, content)) }()
-	err := c.extract(ctx, container, dir, pr)
-	_ = pr.CloseWithError(errors.New("the Engine stopped reading")) // ends giveTo
-	return err
-}
-
 // giveTo copies an archive with another owner of all entries.
-func giveTo(w io.Writer, owner FileOwner, content io.Reader) error {
-	tr, tw := tar.NewReader(content), tar.NewWriter(w)
+func giveTo(tw *tar.Writer, owner FileOwner, content io.Reader) error {
+	tr := tar.NewReader(content)
 	for {
 		head, err := tr.Next()
 		if errors.Is(err, io.EOF) {
-			return tw.Close()
+			return nil
 		}
 		if err == nil {
 			head.Uid, head.Gid, head.Uname, head.Gname, head.Format = owner.UID, owner.GID, "", "", tar.FormatPAX
@@ -384,62 +305,47 @@ func giveTo(w io.Writer, owner FileOwner, content io.Reader) error {
 	}
 }
 
-// extract has the Engine unpack content in dir. An error of the content's own is returned as it is.
-func (c *Client) extract(ctx context.Context, container, dir string, content io.Reader) error {
-	var own firstError // the client may read on for a while after it has returned
-	_, err := c.api.CopyToContainer(ctx, container, client.CopyToContainerOptions{
-		DestinationPath: dir, Content: noting{content, &own},
-	})
+// writeFile writes the archive of a file with size bytes of content, and of the directories above it.
+func writeFile(tw *tar.Writer, heads []tar.Header, content io.Reader, size int64) error {
+	for _, head := range heads {
+		head.ModTime, head.Format = time.Now(), tar.FormatPAX
+		if err := tw.WriteHeader(&head); err != nil {
+			return &fumehood.Error{Class: fumehood.ErrConfig, Err: err}
+		}
+	}
+	n, err := io.CopyN(tw, content, size)
+	if errors.Is(err, io.EOF) {
+		return &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("the content ended after %d of %d bytes", n, size)}
+	}
+	return err
+}
+
+// extract has the Engine unpack in dir what pack writes. An error of the content's own is returned as it is.
+func (c *Client) extract(ctx context.Context, container, dir string, pack func(*tar.Writer) error) error {
+	pr, pw := io.Pipe()
+	packed := make(chan error, 1) // where the Engine stops early, pack may still wait for content after the return
+	go func() {
+		tw := tar.NewWriter(pw)
+		err := pack(tw)
+		if err == nil {
+			err = tw.Close()
+		}
+		packed <- err
+		pw.CloseWithError(err)
+	}()
+	_, err := c.api.CopyToContainer(ctx, container, client.CopyToContainerOptions{DestinationPath: dir, Content: pr})
 	var known *fumehood.Error
+	select {
+	case own := <-packed:
+		_ = errors.As(own, &known)
+	default:
+		_ = pr.CloseWithError(errors.New("the Engine stopped reading")) // ends pack
+	}
 	switch {
-	case errors.As(own.get(), &known):
+	case known != nil:
 		return known
 	case err != nil:
 		return c.fileFailure(ctx, container, err)
 	}
 	return nil
-}
-
-// firstError is an error that one goroutine sets and another gets.
-type firstError struct {
-	mu  sync.Mutex
-	err error
-}
-
-func (f *firstError) set(err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.err = cmp.Or(f.err, err)
-}
-
-func (f *firstError) get() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.err
-}
-
-// noting notes the error at which its reader ended.
-type noting struct {
-	io.Reader
-	err *firstError
-}
-
-func (n noting) Read(p []byte) (int, error) {
-	k, err := n.Reader.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) {
-		n.err.set(err)
-	}
-	return k, err
-}
-
-// Download returns a path as a tar stream.
-func (c *Client) Download(ctx context.Context, container, name string) (io.ReadCloser, error) {
-	if err := visible(name); err != nil {
-		return nil, err
-	}
-	res, err := c.copyFrom(ctx, container, name)
-	if err != nil {
-		return nil, c.fileFailure(ctx, container, err)
-	}
-	return res.Content, nil
 }

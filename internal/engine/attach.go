@@ -96,17 +96,9 @@ func (d *ExecStream) Complaint() string {
 	return fumehood.Output{Bytes: kept}.Text()
 }
 
-// ExecDuplex starts a program by an exec, as a user, and returns its standard input and output.
-func (c *Client) ExecDuplex(ctx context.Context, w *Watch, container, user string, args ...string) (*ExecStream, error) {
-	return c.execDuplex(ctx, w, container, user, false, args)
-}
-
-// ExecPrivileged is ExecDuplex for a program that gives up most of the capabilities itself: it is started with all.
-func (c *Client) ExecPrivileged(ctx context.Context, w *Watch, container, user string, args ...string) (*ExecStream, error) {
-	return c.execDuplex(ctx, w, container, user, true, args)
-}
-
-func (c *Client) execDuplex(ctx context.Context, w *Watch, container, user string, privileged bool, args []string) (*ExecStream, error) {
+// ExecDuplex starts a program by an exec, as a user, and returns its standard input and output. A privileged one has all
+// capabilities, and should give up most of them itself.
+func (c *Client) ExecDuplex(ctx context.Context, w *Watch, container, user string, privileged bool, args ...string) (*ExecStream, error) {
 	pr, pw := io.Pipe()
 	// Nobody reads yet: what the program says at once must not hold up who gives its start up.
 	stop := context.AfterFunc(ctx, func() { _ = pr.Close() })

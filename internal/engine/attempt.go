@@ -89,6 +89,16 @@ func do[T any](ctx context.Context, g *guarded, c call, object string, f func(co
 	return res, err
 }
 
+// about makes a call about one object, whose answer is whole.
+func about[O, T any](ctx context.Context, g *guarded, c call, f func(context.Context, string, O) (T, error), object string, opts O) (T, error) {
+	return do(ctx, g, c, object, func(ctx context.Context) (T, error) { return f(ctx, object, opts) })
+}
+
+// ask makes a call that names no object apart from its options. Its answer is whole.
+func ask[O, T any](ctx context.Context, g *guarded, c call, f func(context.Context, O) (T, error), opts O) (T, error) {
+	return do(ctx, g, c, "", func(ctx context.Context) (T, error) { return f(ctx, opts) })
+}
+
 // begin makes a call whose answer may stream: it lasts until the watchdog is ended, which is nil where there is an error.
 func begin[T any](ctx context.Context, g *guarded, c call, object string, f func(context.Context, *watchdog) (T, error)) (T, *watchdog, error) {
 	for n := 1; ; n++ {
@@ -163,10 +173,14 @@ func isPassing(err error) bool {
 // body is the answer of a call that streams.
 type body struct {
 	io.ReadCloser
-	v *watchdog
+	v        *watchdog
+	mayPause bool // it may be silent
 }
 
 func (b body) Read(p []byte) (int, error) {
+	if b.mayPause {
+		return b.ReadCloser.Read(p)
+	}
 	b.v.watch()
 	defer b.v.rest()
 	n, err := b.ReadCloser.Read(p)

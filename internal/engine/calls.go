@@ -69,7 +69,6 @@ var (
 	callExecInspect = call{name: "inspect exec", silence: answering, again: failed}
 	callExecResize  = call{name: "resize terminal of exec", silence: answering, again: unclear}
 	callExecAttach  = call{name: "start exec", silence: working, again: never}
-	callExecStart   = call{name: "start exec", silence: working, again: never}
 
 	callImageInspect = call{name: "inspect image", silence: answering, again: failed}
 	callImageList    = call{name: "list images", silence: answering, again: failed}

@@ -82,7 +82,7 @@ func (c *Client) Inspect(ctx context.Context, id string) (State, error) {
 	if err != nil {
 		return State{}, c.translate(err, "inspect container "+id)
 	}
-	s := State{ID: res.Container.ID, Name: trimSlash(res.Container.Name)}
+	s := State{ID: res.Container.ID, Name: strings.TrimPrefix(res.Container.Name, "/")}
 	s.Created, _ = time.Parse(time.RFC3339Nano, res.Container.Created) // zero where it is not told
 	if st := res.Container.State; st != nil {
 		s.Status, s.Running, s.ExitCode, s.OOMKilled, s.Began, s.pid = string(st.Status), st.Running, st.ExitCode, st.OOMKilled, st.StartedAt, st.Pid
@@ -136,13 +136,6 @@ func (s *State) reached(net *container.NetworkSettings) {
 			}
 		}
 	}
-}
-
-func trimSlash(name string) string {
-	if len(name) > 0 && name[0] == '/' {
-		return name[1:]
-	}
-	return name
 }
 
 // lives asks whether the main process of a container runs. A busy Engine takes a container for running some time after that

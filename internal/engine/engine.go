@@ -5,6 +5,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -96,28 +97,17 @@ func (c *Client) Connect(ctx context.Context) (Server, error) {
 
 // VersionLess compares dotted versions number by number; what follows a number's digits is ignored, so
 // 20.10.24+dfsg1 is 20.10.24.
-func VersionLess(a, b string) bool {
-	as, bs := strings.Split(a, "."), strings.Split(b, ".")
-	for i := range max(len(as), len(bs)) {
-		x, y := numberAt(as, i), numberAt(bs, i)
-		if x != y {
-			return x < y
-		}
-	}
-	return false
-}
+func VersionLess(a, b string) bool { return slices.Compare(numbers(a), numbers(b)) < 0 }
 
-func numberAt(parts []string, i int) int {
-	if i >= len(parts) {
-		return 0
+// numbers are those of a dotted version, without zeros at the end.
+func numbers(version string) (all []int) {
+	for part := range strings.SplitSeq(version, ".") {
+		digits := strings.IndexFunc(part+".", func(r rune) bool { return r < '0' || r > '9' })
+		n, _ := strconv.Atoi(part[:digits]) // 0 where there are none
+		all = append(all, n)
 	}
-	digits := strings.IndexFunc(parts[i], func(r rune) bool { return r < '0' || r > '9' })
-	if digits < 0 {
-		digits = len(parts[i])
+	for len(all) > 0 && all[len(all)-1] == 0 {
+		all = all[:len(all)-1]
 	}
-	n, err := strconv.Atoi(parts[i][:digits])
-	if err != nil {
-		return 0
-	}
-	return n
+	return all
 }

@@ -42,7 +42,6 @@ type Exec struct {
 	out       provider.Sink
 	oomBefore int
 
-	decide  sync.Once
 	started chan struct{} // closed when it is known whether the process runs
 	failure error         // set before started is closed: why it does not
 
@@ -100,7 +99,6 @@ func (c *Client) exec(ctx context.Context, w *Watch, container string, cmd fumeh
 	e.conn = attached.HijackedResponse
 	// What is asked about a command that was handed over outlives the end of ctx.
 	go e.read(context.WithoutCancel(ctx))
-	go e.probe(context.WithoutCancel(ctx))
 	if err := e.awaitStart(ctx, cmd); err != nil {
 		e.drop()
 		<-e.ended
@@ -184,66 +182,46 @@ func (c *Client) gone(ctx context.Context, container string, err error, op strin
 	return state.Unavailable()
 }
 
-func (e *Exec) decided(failure error) {
-	e.decide.Do(func() {
-		e.failure = failure
-		close(e.started)
-	})
-}
-
-// probe asks whether the process has started until the answer is yes or read knows better: a program
-// that writes nothing gives no other sign.
-func (e *Exec) probe(ctx context.Context) {
-	if _, err := e.ask(ctx, func(info client.ExecInspectResult) bool { return info.PID != 0 }); err != nil {
-		e.decided(err)
-		return
-	}
-	e.decided(nil)
-}
-
-// ask inspects the exec until the answer satisfies, or it is decided whether the process runs.
-func (e *Exec) ask(ctx context.Context, satisfies func(client.ExecInspectResult) bool) (client.ExecInspectResult, error) {
-	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
-		info, err := e.inspect(ctx)
-		if err != nil || satisfies(info) {
-			return info, err
-		}
-		select {
-		case <-e.started:
-			return info, e.failure
-		case <-e.closed:
-			return info, &fumehood.Error{Class: fumehood.ErrCancelled, Err: errors.New("given up before it started")}
-		case <-time.After(pause):
-		}
-	}
-}
-
-// read moves the stream to the sink. It first finds out whether the process has started: if not, what
-// comes is the Engine's word on why, which must not pass for the program's output.
+// read moves the stream to the sink when the process has started.
 func (e *Exec) read(ctx context.Context) {
 	defer close(e.ended)
 	stream := bufio.NewReader(e.conn.Reader)
-	_, _ = stream.Peek(1) // bytes, or the end: copy meets the error again
-	// A process may write before the Engine has noted its id. But when the Engine writes about a failed
-	// start, it has noted already that nothing runs.
-	info, err := e.ask(ctx, func(info client.ExecInspectResult) bool { return info.PID != 0 || !info.Running })
-	select {
-	case <-e.started: // probe was first
-	default:
-		switch {
-		case err != nil:
-			e.decided(err)
-		case info.PID != 0:
-			e.decided(nil)
-		default:
-			e.decided(startFailure(e.text(stream)))
+	spoken := make(chan struct{}) // closed when there are bytes, or the end: copy meets the error again
+	go func() {
+		defer close(spoken)
+		_, _ = stream.Peek(1)
+	}()
+	runs, err := e.begun(ctx, spoken)
+	if err == nil && !runs {
+		err = startFailure(e.text(stream))
+	}
+	e.failure = err
+	close(e.started)
+	<-spoken
+	if err == nil {
+		e.readErr = e.copy(stream, e.out)
+	}
+}
+
+// begun inspects the exec until it is known whether the process has started, which one that writes nothing shows by no other
+// sign. If not, what comes in the stream, and has come, is the Engine's word on why, which must not pass for output.
+func (e *Exec) begun(ctx context.Context, spoken <-chan struct{}) (bool, error) {
+	heard := false
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		// A process may write before the Engine has noted its id. But when the Engine writes about a failed
+		// start, it has noted already that nothing runs.
+		info, err := e.inspect(ctx)
+		if err != nil || info.PID != 0 || heard && !info.Running {
+			return info.PID != 0, err
+		}
+		select {
+		case <-spoken:
+			spoken, heard, pause = nil, true, 5*time.Millisecond // the next answer should tell
+		case <-e.closed:
+			return false, &fumehood.Error{Class: fumehood.ErrCancelled, Err: errors.New("given up before it started")}
+		case <-time.After(pause):
 		}
 	}
-	<-e.started
-	if e.failure != nil {
-		return
-	}
-	e.readErr = e.copy(stream, e.out)
 }
 
 func (e *Exec) copy(stream io.Reader, out provider.Sink) error {

@@ -1,11 +1,13 @@
 package engine
 
 import (
+	"archive/tar"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
+	"strings"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/provider"
@@ -51,8 +53,9 @@ type part struct {
 	io.Closer
 }
 
-// Write makes or replaces a regular file.
-func (f *Files) Write(ctx context.Context, path string, r io.Reader, size int64, opts fumehood.WriteOptions) error {
+// Write makes or replaces a regular file, with the directories above it that are missing. These belong to the owner of f,
+// the file to that of opts, if it has one.
+func (f *Files) Write(ctx context.Context, name string, r io.Reader, size int64, opts fumehood.WriteOptions) error {
 	if opts.Atomic {
 		return notByArchive("write atomically")
 	}
@@ -66,7 +69,27 @@ func (f *Files) Write(ctx context.Context, path string, r io.Reader, size int64,
 			return err
 		}
 	}
-	return f.c.Write(ctx, f.container, owner, of, path, r, size, opts)
+	resolved, info, err := f.c.resolve(ctx, f.container, name)
+	switch {
+	case errors.Is(err, fumehood.ErrNotFound) && !errors.Is(err, errLoop): // it is made, where a link points to too
+	case err != nil:
+		return err
+	case info.Mode.IsRegular():
+	default:
+		return wantRegular(info.Mode)
+	}
+	if strings.HasSuffix(resolved, "/") {
+		return fileError(fumehood.ErrIsDirectory)
+	}
+	heads, err := f.c.missingParents(ctx, f.container, owner, resolved)
+	if err != nil {
+		return err
+	}
+	heads = append(heads, tar.Header{
+		Typeflag: tar.TypeReg, Name: strings.TrimLeft(resolved, "/"), Size: size, Mode: int64(opts.Mode.Perm()),
+		Uid: of.UID, Gid: of.GID,
+	})
+	return f.c.extract(ctx, f.container, "/", func(tw *tar.Writer) error { return writeFile(tw, heads, r, size) })
 }
 
 // Walk is not possible: the Engine would send all content to tell the names.
@@ -89,16 +112,26 @@ func notByArchive(what string) error {
 	}
 }
 
-// Upload extracts a tar stream into a directory.
-func (f *Files) Upload(ctx context.Context, dir string, tar io.Reader) error {
+// Upload extracts a tar stream into a directory. What is in it then belongs to the owner.
+func (f *Files) Upload(ctx context.Context, dir string, content io.Reader) error {
 	owner, err := f.owner(ctx)
 	if err != nil {
 		return err
 	}
-	return f.c.Upload(ctx, f.container, owner, dir, tar)
+	if err := visible(dir); err != nil {
+		return err
+	}
+	return f.c.extract(ctx, f.container, dir, func(tw *tar.Writer) error { return giveTo(tw, owner, content) })
 }
 
 // Download returns a path as a tar stream.
 func (f *Files) Download(ctx context.Context, path string) (io.ReadCloser, error) {
-	return f.c.Download(ctx, f.container, path)
+	if err := visible(path); err != nil {
+		return nil, err
+	}
+	res, err := f.c.copyFrom(ctx, f.container, path)
+	if err != nil {
+		return nil, f.c.fileFailure(ctx, f.container, err)
+	}
+	return res.Content, nil
 }

@@ -52,19 +52,17 @@ type GuardOptions struct {
 
 // Ping asks for a sign of life.
 func (g *guarded) Ping(ctx context.Context, opts client.PingOptions) (client.PingResult, error) {
-	return do(ctx, g, callPing, "", func(ctx context.Context) (client.PingResult, error) { return g.APIClient.Ping(ctx, opts) })
+	return ask(ctx, g, callPing, g.APIClient.Ping, opts)
 }
 
 // ServerVersion asks for the Engine's version.
 func (g *guarded) ServerVersion(ctx context.Context, opts client.ServerVersionOptions) (client.ServerVersionResult, error) {
-	return do(ctx, g, callVersion, "", func(ctx context.Context) (client.ServerVersionResult, error) {
-		return g.APIClient.ServerVersion(ctx, opts)
-	})
+	return ask(ctx, g, callVersion, g.APIClient.ServerVersion, opts)
 }
 
 // Info asks for the Engine's configuration.
 func (g *guarded) Info(ctx context.Context, opts client.InfoOptions) (client.SystemInfoResult, error) {
-	return do(ctx, g, callInfo, "", func(ctx context.Context) (client.SystemInfoResult, error) { return g.APIClient.Info(ctx, opts) })
+	return ask(ctx, g, callInfo, g.APIClient.Info, opts)
 }
 
 // Events follows events, which may be silent, once it is answered.
@@ -77,23 +75,17 @@ func (g *guarded) Events(ctx context.Context, opts client.EventsListOptions) cli
 
 // ContainerList lists containers.
 func (g *guarded) ContainerList(ctx context.Context, opts client.ContainerListOptions) (client.ContainerListResult, error) {
-	return do(ctx, g, callContainerList, "", func(ctx context.Context) (client.ContainerListResult, error) {
-		return g.APIClient.ContainerList(ctx, opts)
-	})
+	return ask(ctx, g, callContainerList, g.APIClient.ContainerList, opts)
 }
 
 // ContainerTop lists the processes of a container.
 func (g *guarded) ContainerTop(ctx context.Context, id string, opts client.ContainerTopOptions) (client.ContainerTopResult, error) {
-	return do(ctx, g, callContainerTop, id, func(ctx context.Context) (client.ContainerTopResult, error) {
-		return g.APIClient.ContainerTop(ctx, id, opts)
-	})
+	return about(ctx, g, callContainerTop, g.APIClient.ContainerTop, id, opts)
 }
 
 // ContainerInspect describes a container.
 func (g *guarded) ContainerInspect(ctx context.Context, id string, opts client.ContainerInspectOptions) (client.ContainerInspectResult, error) {
-	return do(ctx, g, callContainerInspect, id, func(ctx context.Context) (client.ContainerInspectResult, error) {
-		return g.APIClient.ContainerInspect(ctx, id, opts)
-	})
+	return about(ctx, g, callContainerInspect, g.APIClient.ContainerInspect, id, opts)
 }
 
 // ContainerCreate creates a container. After an unclear failure the one of that name is taken for it where it has our
@@ -186,37 +178,27 @@ func sameOwn(want, have map[string]string) bool {
 
 // ContainerStart starts a container.
 func (g *guarded) ContainerStart(ctx context.Context, id string, opts client.ContainerStartOptions) (client.ContainerStartResult, error) {
-	return do(ctx, g, callContainerStart, id, func(ctx context.Context) (client.ContainerStartResult, error) {
-		return g.APIClient.ContainerStart(ctx, id, opts)
-	})
+	return about(ctx, g, callContainerStart, g.APIClient.ContainerStart, id, opts)
 }
 
 // ContainerStop stops a container.
 func (g *guarded) ContainerStop(ctx context.Context, id string, opts client.ContainerStopOptions) (client.ContainerStopResult, error) {
-	return do(ctx, g, callContainerStop, id, func(ctx context.Context) (client.ContainerStopResult, error) {
-		return g.APIClient.ContainerStop(ctx, id, opts)
-	})
+	return about(ctx, g, callContainerStop, g.APIClient.ContainerStop, id, opts)
 }
 
 // ContainerPause freezes what runs in a container.
 func (g *guarded) ContainerPause(ctx context.Context, id string, opts client.ContainerPauseOptions) (client.ContainerPauseResult, error) {
-	return do(ctx, g, callContainerPause, id, func(ctx context.Context) (client.ContainerPauseResult, error) {
-		return g.APIClient.ContainerPause(ctx, id, opts)
-	})
+	return about(ctx, g, callContainerPause, g.APIClient.ContainerPause, id, opts)
 }
 
 // ContainerUnpause has it go on.
 func (g *guarded) ContainerUnpause(ctx context.Context, id string, opts client.ContainerUnpauseOptions) (client.ContainerUnpauseResult, error) {
-	return do(ctx, g, callContainerUnpause, id, func(ctx context.Context) (client.ContainerUnpauseResult, error) {
-		return g.APIClient.ContainerUnpause(ctx, id, opts)
-	})
+	return about(ctx, g, callContainerUnpause, g.APIClient.ContainerUnpause, id, opts)
 }
 
 // ContainerRemove removes a container.
 func (g *guarded) ContainerRemove(ctx context.Context, id string, opts client.ContainerRemoveOptions) (client.ContainerRemoveResult, error) {
-	return do(ctx, g, callContainerRemove, id, func(ctx context.Context) (client.ContainerRemoveResult, error) {
-		return g.APIClient.ContainerRemove(ctx, id, opts)
-	})
+	return about(ctx, g, callContainerRemove, g.APIClient.ContainerRemove, id, opts)
 }
 
 // ContainerLogs reads a container's log. One that is followed may be silent.
@@ -227,21 +209,7 @@ func (g *guarded) ContainerLogs(ctx context.Context, id string, opts client.Cont
 	if err != nil {
 		return nil, err
 	}
-	if opts.Follow {
-		return following{res, v}, nil
-	}
-	return body{res, v}, nil
-}
-
-// following is an answer that may be silent.
-type following struct {
-	io.ReadCloser
-	v *watchdog
-}
-
-func (f following) Close() error {
-	defer f.v.end()
-	return f.ReadCloser.Close()
+	return body{res, v, opts.Follow}, nil
 }
 
 // ContainerAttach connects to a container's main process.
@@ -253,9 +221,7 @@ func (g *guarded) ContainerAttach(ctx context.Context, id string, opts client.Co
 
 // ContainerStatPath describes a file.
 func (g *guarded) ContainerStatPath(ctx context.Context, id string, opts client.ContainerStatPathOptions) (client.ContainerStatPathResult, error) {
-	return do(ctx, g, callContainerStat, id, func(ctx context.Context) (client.ContainerStatPathResult, error) {
-		return g.APIClient.ContainerStatPath(ctx, id, opts)
-	})
+	return about(ctx, g, callContainerStat, g.APIClient.ContainerStatPath, id, opts)
 }
 
 // CopyFromContainer reads files.
@@ -264,7 +230,7 @@ func (g *guarded) CopyFromContainer(ctx context.Context, id string, opts client.
 		return g.APIClient.CopyFromContainer(ctx, id, opts)
 	})
 	if err == nil {
-		res.Content = body{res.Content, v}
+		res.Content = body{res.Content, v, false}
 	}
 	return res, err
 }
@@ -283,23 +249,17 @@ func (g *guarded) CopyToContainer(ctx context.Context, id string, opts client.Co
 
 // ExecCreate prepares a command.
 func (g *guarded) ExecCreate(ctx context.Context, id string, opts client.ExecCreateOptions) (client.ExecCreateResult, error) {
-	return do(ctx, g, callExecCreate, id, func(ctx context.Context) (client.ExecCreateResult, error) {
-		return g.APIClient.ExecCreate(ctx, id, opts)
-	})
+	return about(ctx, g, callExecCreate, g.APIClient.ExecCreate, id, opts)
 }
 
 // ExecInspect describes a command.
 func (g *guarded) ExecInspect(ctx context.Context, id string, opts client.ExecInspectOptions) (client.ExecInspectResult, error) {
-	return do(ctx, g, callExecInspect, id, func(ctx context.Context) (client.ExecInspectResult, error) {
-		return g.APIClient.ExecInspect(ctx, id, opts)
-	})
+	return about(ctx, g, callExecInspect, g.APIClient.ExecInspect, id, opts)
 }
 
 // ExecResize sets the size of a command's terminal.
 func (g *guarded) ExecResize(ctx context.Context, id string, opts client.ExecResizeOptions) (client.ExecResizeResult, error) {
-	return do(ctx, g, callExecResize, id, func(ctx context.Context) (client.ExecResizeResult, error) {
-		return g.APIClient.ExecResize(ctx, id, opts)
-	})
+	return about(ctx, g, callExecResize, g.APIClient.ExecResize, id, opts)
 }
 
 // ExecAttach starts a command and connects to it.
@@ -307,13 +267,6 @@ func (g *guarded) ExecAttach(ctx context.Context, id string, opts client.ExecAtt
 	return hijack(ctx, g, callExecAttach, id, func(ctx context.Context) (client.ExecAttachResult, error) {
 		return g.APIClient.ExecAttach(ctx, id, opts)
 	}, func(r client.ExecAttachResult) { r.Close() })
-}
-
-// ExecStart starts a command.
-func (g *guarded) ExecStart(ctx context.Context, id string, opts client.ExecStartOptions) (client.ExecStartResult, error) {
-	return do(ctx, g, callExecStart, id, func(ctx context.Context) (client.ExecStartResult, error) {
-		return g.APIClient.ExecStart(ctx, id, opts)
-	})
 }
 
 // ImageInspect describes an image.
@@ -325,9 +278,7 @@ func (g *guarded) ImageInspect(ctx context.Context, ref string, opts ...client.I
 
 // ImageList lists images.
 func (g *guarded) ImageList(ctx context.Context, opts client.ImageListOptions) (client.ImageListResult, error) {
-	return do(ctx, g, callImageList, "", func(ctx context.Context) (client.ImageListResult, error) {
-		return g.APIClient.ImageList(ctx, opts)
-	})
+	return ask(ctx, g, callImageList, g.APIClient.ImageList, opts)
 }
 
 // ImagePull fetches an image.
@@ -338,31 +289,21 @@ func (g *guarded) ImagePull(ctx context.Context, ref string, opts client.ImagePu
 	if err != nil {
 		return nil, err
 	}
-	return pulling{res, v}, nil
+	return pulling{res, body{res, v, false}}, nil
 }
 
 // pulling is the answer to a pull.
 type pulling struct {
 	client.ImagePullResponse
-	v *watchdog
+	body body
 }
 
-func (p pulling) Read(b []byte) (int, error) { return body{p.ImagePullResponse, p.v}.Read(b) }
-func (p pulling) Close() error               { return body{p.ImagePullResponse, p.v}.Close() }
+func (p pulling) Read(b []byte) (int, error) { return p.body.Read(b) }
+func (p pulling) Close() error               { return p.body.Close() }
 
-// JSONMessages yields the messages.
-func (p pulling) JSONMessages(ctx context.Context) iter.Seq2[jsonstream.Message, error] {
-	return func(yield func(jsonstream.Message, error) bool) {
-		p.v.watch()
-		defer p.v.rest()
-		for m, err := range p.ImagePullResponse.JSONMessages(ctx) {
-			p.v.rest()
-			if !yield(m, p.v.explain(err)) {
-				return
-			}
-			p.v.watch()
-		}
-	}
+// JSONMessages yields the messages. They end with the context of the pull.
+func (p pulling) JSONMessages(context.Context) iter.Seq2[jsonstream.Message, error] {
+	return messages(p.body)
 }
 
 // ImageImport makes an image of a file system.
@@ -376,7 +317,7 @@ func (g *guarded) ImageImport(ctx context.Context, source client.ImageImportSour
 	if err != nil {
 		return nil, err
 	}
-	return body{res, v}, nil
+	return body{res, v, false}, nil
 }
 
 // ImageBuild builds an image.
@@ -388,7 +329,7 @@ func (g *guarded) ImageBuild(ctx context.Context, content io.Reader, opts client
 		return g.APIClient.ImageBuild(ctx, content, opts)
 	})
 	if err == nil {
-		res.Body = body{res.Body, v}
+		res.Body = body{res.Body, v, false}
 	}
 	return res, err
 }
@@ -402,9 +343,7 @@ func (g *guarded) ImageTag(ctx context.Context, opts client.ImageTagOptions) (cl
 
 // ImageRemove removes an image.
 func (g *guarded) ImageRemove(ctx context.Context, ref string, opts client.ImageRemoveOptions) (client.ImageRemoveResult, error) {
-	return do(ctx, g, callImageRemove, ref, func(ctx context.Context) (client.ImageRemoveResult, error) {
-		return g.APIClient.ImageRemove(ctx, ref, opts)
-	})
+	return about(ctx, g, callImageRemove, g.APIClient.ImageRemove, ref, opts)
 }
 
 // DialHijack opens a connection of another protocol.

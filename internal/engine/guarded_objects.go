@@ -8,16 +8,12 @@ import (
 
 // NetworkList lists networks.
 func (g *guarded) NetworkList(ctx context.Context, opts client.NetworkListOptions) (client.NetworkListResult, error) {
-	return do(ctx, g, callNetworkList, "", func(ctx context.Context) (client.NetworkListResult, error) {
-		return g.APIClient.NetworkList(ctx, opts)
-	})
+	return ask(ctx, g, callNetworkList, g.APIClient.NetworkList, opts)
 }
 
 // NetworkInspect describes a network.
 func (g *guarded) NetworkInspect(ctx context.Context, id string, opts client.NetworkInspectOptions) (client.NetworkInspectResult, error) {
-	return do(ctx, g, callNetworkInspect, id, func(ctx context.Context) (client.NetworkInspectResult, error) {
-		return g.APIClient.NetworkInspect(ctx, id, opts)
-	})
+	return about(ctx, g, callNetworkInspect, g.APIClient.NetworkInspect, id, opts)
 }
 
 // NetworkCreate creates a network. After an unclear failure the one of that name is taken for it where it has our
@@ -36,37 +32,27 @@ func (g *guarded) NetworkCreate(ctx context.Context, name string, opts client.Ne
 
 // NetworkRemove removes a network.
 func (g *guarded) NetworkRemove(ctx context.Context, id string, opts client.NetworkRemoveOptions) (client.NetworkRemoveResult, error) {
-	return do(ctx, g, callNetworkRemove, id, func(ctx context.Context) (client.NetworkRemoveResult, error) {
-		return g.APIClient.NetworkRemove(ctx, id, opts)
-	})
+	return about(ctx, g, callNetworkRemove, g.APIClient.NetworkRemove, id, opts)
 }
 
 // NetworkConnect connects a container to a network.
 func (g *guarded) NetworkConnect(ctx context.Context, id string, opts client.NetworkConnectOptions) (client.NetworkConnectResult, error) {
-	return do(ctx, g, callNetworkConnect, id, func(ctx context.Context) (client.NetworkConnectResult, error) {
-		return g.APIClient.NetworkConnect(ctx, id, opts)
-	})
+	return about(ctx, g, callNetworkConnect, g.APIClient.NetworkConnect, id, opts)
 }
 
 // NetworkDisconnect disconnects a container from a network.
 func (g *guarded) NetworkDisconnect(ctx context.Context, id string, opts client.NetworkDisconnectOptions) (client.NetworkDisconnectResult, error) {
-	return do(ctx, g, callNetworkDisconnect, id, func(ctx context.Context) (client.NetworkDisconnectResult, error) {
-		return g.APIClient.NetworkDisconnect(ctx, id, opts)
-	})
+	return about(ctx, g, callNetworkDisconnect, g.APIClient.NetworkDisconnect, id, opts)
 }
 
 // VolumeList lists volumes.
 func (g *guarded) VolumeList(ctx context.Context, opts client.VolumeListOptions) (client.VolumeListResult, error) {
-	return do(ctx, g, callVolumeList, "", func(ctx context.Context) (client.VolumeListResult, error) {
-		return g.APIClient.VolumeList(ctx, opts)
-	})
+	return ask(ctx, g, callVolumeList, g.APIClient.VolumeList, opts)
 }
 
 // VolumeInspect describes a volume.
 func (g *guarded) VolumeInspect(ctx context.Context, id string, opts client.VolumeInspectOptions) (client.VolumeInspectResult, error) {
-	return do(ctx, g, callVolumeInspect, id, func(ctx context.Context) (client.VolumeInspectResult, error) {
-		return g.APIClient.VolumeInspect(ctx, id, opts)
-	})
+	return about(ctx, g, callVolumeInspect, g.APIClient.VolumeInspect, id, opts)
 }
 
 // VolumeCreate creates a volume, or finds the one of that name.
@@ -83,7 +69,5 @@ func (g *guarded) VolumeCreate(ctx context.Context, opts client.VolumeCreateOpti
 
 // VolumeRemove removes a volume.
 func (g *guarded) VolumeRemove(ctx context.Context, id string, opts client.VolumeRemoveOptions) (client.VolumeRemoveResult, error) {
-	return do(ctx, g, callVolumeRemove, id, func(ctx context.Context) (client.VolumeRemoveResult, error) {
-		return g.APIClient.VolumeRemove(ctx, id, opts)
-	})
+	return about(ctx, g, callVolumeRemove, g.APIClient.VolumeRemove, id, opts)
 }

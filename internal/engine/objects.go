@@ -165,7 +165,7 @@ func (c *Client) Disown(ctx context.Context, objects []Object) error {
 // containerName returns a container's own name; those with another slash are what linked containers call it.
 func containerName(names []string, id string) string {
 	for _, name := range names {
-		if name = trimSlash(name); !strings.Contains(name, "/") {
+		if name = strings.TrimPrefix(name, "/"); !strings.Contains(name, "/") {
 			return name
 		}
 	}
@@ -254,19 +254,20 @@ func (c *Client) awaitRemoved(ctx context.Context, id string) error {
 // HasVolume reports whether there is a volume of that name.
 func (c *Client) HasVolume(ctx context.Context, name string) (bool, error) {
 	_, err := c.api.VolumeInspect(ctx, name, client.VolumeInspectOptions{})
-	if errdefs.IsNotFound(err) {
-		return false, nil
-	}
-	return err == nil, c.translate(err, "inspect volume "+name)
+	return c.found(err, "inspect volume "+name)
 }
 
 // HasNetwork reports whether there is a network of that name.
 func (c *Client) HasNetwork(ctx context.Context, name string) (bool, error) {
 	_, err := c.api.NetworkInspect(ctx, name, client.NetworkInspectOptions{})
+	return c.found(err, "inspect network "+name)
+}
+
+func (c *Client) found(err error, op string) (bool, error) {
 	if errdefs.IsNotFound(err) {
 		return false, nil
 	}
-	return err == nil, c.translate(err, "inspect network "+name)
+	return err == nil, c.translate(err, op)
 }
 
 // FillVolume makes a volume and copies dir of the image into it, by creating (never starting) a

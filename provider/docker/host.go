@@ -56,12 +56,12 @@ func (h host) Attach(ctx context.Context) (guests.Conn, error) {
 
 // Exec starts a guest by an exec.
 func (h host) Exec(ctx context.Context, user string) (guests.Exec, error) {
-	return h.serve(ctx, h.sb.p.engine.ExecDuplex, user)
+	return h.serve(ctx, user, false)
 }
 
 // Relay starts a relay by an exec.
 func (h host) Relay(ctx context.Context, name string) (guests.Exec, error) {
-	e, err := h.sb.p.engine.ExecDuplex(ctx, h.sb.p.watch, h.id, h.info.User, h.Guest, "relay", name)
+	e, err := h.sb.p.engine.ExecDuplex(ctx, h.sb.p.watch, h.id, h.info.User, false, h.Guest, "relay", name)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func (h host) Relay(ctx context.Context, name string) (guests.Exec, error) {
 // ExecEmpowered starts a guest by an exec with all capabilities.
 func (h host) ExecEmpowered(ctx context.Context, user string) (guests.Exec, error) {
 	keep := "--capabilities=" + strconv.FormatUint(h.containers[0].Bounding, 16)
-	return h.serve(ctx, h.sb.p.engine.ExecPrivileged, user, keep)
+	return h.serve(ctx, user, true, keep)
 }
 
 // Powerless is the error of what root cannot do.
@@ -82,14 +82,11 @@ func (h host) Powerless(err error) error {
 	return h.errPowerless()
 }
 
-// execer is one of the Engine's ways to start a program.
-type execer func(ctx context.Context, w *engine.Watch, container, user string, args ...string) (*engine.ExecStream, error)
-
-func (h host) serve(ctx context.Context, exec execer, user string, args ...string) (guests.Exec, error) {
+func (h host) serve(ctx context.Context, user string, privileged bool, args ...string) (guests.Exec, error) {
 	if err := checkUsers(ctx, h.checkRegular); err != nil {
 		return nil, err
 	}
-	e, err := exec(ctx, h.sb.p.watch, h.id, user, append([]string{h.Guest, "serve"}, args...)...)
+	e, err := h.sb.p.engine.ExecDuplex(ctx, h.sb.p.watch, h.id, user, privileged, append([]string{h.Guest, "serve"}, args...)...)
 	if err != nil {
 		if ctx.Err() != nil {
 			err = cmp.Or(h.trapped(ctx), err)
