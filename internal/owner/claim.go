@@ -1,9 +1,7 @@
 package owner
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
+	"crypto/rand"
 	"errors"
 	"io/fs"
 	"os"
@@ -11,55 +9,74 @@ import (
 	"time"
 )
 
-// claim is what a process says of itself, in a file of its own: for those who see its files, and cannot judge it by
-// its process: on other machines with the same home, or in other PID namespaces.
-type claim struct {
-	Owner string    `json:"owner"` // the text form of its ID
-	Until time.Time `json:"until"` // it lives until then at least, and says so again before
+// A claim is what a process says of itself, in a file of its own: for those who see its files, and cannot judge it by
+// its process: on other machines with the same home, or in other PID namespaces. The file holds the text form of the
+// owner's ID, and its modification time is until when the owner lives at least. So who reads sees a claim whole.
+
+const (
+	// beat is how often a process renews its claim that it lives.
+	beat = time.Minute
+	// claimLength is how long each claim lasts: a few may be late.
+	claimLength = 10 * time.Minute
+	// forgetAfter is how long after its end a claim of an owner that cannot be judged is kept.
+	forgetAfter = 30 * 24 * time.Hour
+)
+
+// Attend has this process claim in dir, which need not exist, that it lives, until leave is called, once. The error is
+// that of the first claim; those that come later do without, for a claim only ever adds to what else is known.
+func Attend(dir string) (leave func() error, err error) {
+	self, err := Self()
+	if err != nil {
+		return nil, err
+	}
+	file := filepath.Join(dir, rand.Text()) // one for each caller: the others may stay
+	if err := claim(file, self, time.Now().Add(claimLength)); err != nil {
+		return nil, err
+	}
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		ticker := time.NewTicker(beat)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case now := <-ticker.C:
+				_ = claim(file, self, now.Add(claimLength)) // the next one tries again
+			}
+		}
+	}()
+	return func() error {
+		close(stop)
+		<-stopped
+		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}, nil
 }
 
-// claimFile is the file of an owner's claim.
-func claimFile(dir string, id ID) string {
-	sum := sha256.Sum256([]byte(id.String()))
-	return filepath.Join(dir, hex.EncodeToString(sum[:10])+".json")
-}
-
-// Claim writes down in dir, which need not exist, that the owner lives until then. Who reads sees either the claim
-// before or this one, whole.
-func Claim(dir string, id ID, until time.Time) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+// claim writes down in a file that the owner lives until then.
+func claim(file string, id ID, until time.Time) error {
+	err := os.Chtimes(file, until, until)
+	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	text, err := json.Marshal(claim{Owner: id.String(), Until: until.UTC()})
-	if err != nil {
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(dir, ".claim-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), claimFile(dir, id))
+	err = os.WriteFile(file, []byte(id.String()), 0o600)
+	if err == nil {
+		err = os.Chtimes(file, until, until)
 	}
 	if err != nil {
-		_ = os.Remove(f.Name()) // perhaps it has its name already
+		_ = os.Remove(file) // it may be torn
 	}
 	return err
 }
 
-// Unclaim removes an owner's claim, if there is one.
-func Unclaim(dir string, id ID) error {
-	if err := os.Remove(claimFile(dir, id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
-}
-
-// forgetAfter is how long after its end a claim of an owner that cannot be judged is kept.
-const forgetAfter = 30 * 24 * time.Hour
-
-// Claims tells, by the text forms of owners, until when each has said that it lives. What is torn, vanishes meanwhile
+// Claims returns, by the text forms of owners, until when each has said that it lives. What is torn, vanishes meanwhile
 // or is no claim is left out. On the way it removes the claims of owners that have ended.
 func Claims(dir string, self ID, now time.Time) map[string]time.Time {
 	entries, _ := os.ReadDir(dir) // none, or what could be read
@@ -70,20 +87,16 @@ func Claims(dir string, self ID, now time.Time) map[string]time.Time {
 		if err != nil {
 			continue
 		}
-		var c claim
-		id, perr := ID{}, json.Unmarshal(text, &c)
-		if perr == nil {
-			id, perr = Parse(c.Owner)
+		info, err := os.Stat(file)
+		if err != nil {
+			continue
 		}
-		switch {
-		case perr != nil: // torn, or being written; an old one is nobody's any more
-			if info, err := e.Info(); err == nil && now.Sub(info.ModTime()) > forgetAfter {
-				_ = os.Remove(file) // it does not matter
-			}
-		case Judge(self, id) == Dead || now.Sub(c.Until) > forgetAfter:
-			_ = os.Remove(file) // likewise
-		default:
-			all[c.Owner] = c.Until
+		id, err := Parse(string(text))
+		switch until := info.ModTime(); {
+		case now.Sub(until) > forgetAfter, err == nil && Judge(self, id) == Dead:
+			_ = os.Remove(file) // it does not matter
+		case err == nil && until.After(all[id.String()]):
+			all[id.String()] = until
 		}
 	}
 	return all

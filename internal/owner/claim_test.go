@@ -1,12 +1,18 @@
 package owner
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 )
+
+// claimOf is the file in which a test has an owner claim that it lives.
+func claimOf(dir string, id ID) string {
+	return filepath.Join(dir, fmt.Sprintf("%s-%d-%d", filepath.Base(id.Host), id.PID, id.Start))
+}
 
 // elsewhere is an owner that cannot be judged from here.
 func elsewhere(n int) ID { return ID{Host: "elsewhere", Boot: "b", PIDNS: "p", PID: n + 1, Start: 1} }
@@ -26,15 +32,21 @@ func TestClaimsAreReadBackAndTornOnesAreNot(t *testing.T) {
 	for id, until := range map[ID]time.Time{
 		self: now.Add(time.Hour), elsewhere(1): now.Add(-time.Hour), elsewhere(2): now.Add(-2 * forgetAfter), ended: now.Add(time.Hour),
 	} {
-		if err := Claim(dir, id, now); err != nil { // the later one takes its place
+		if err := claim(claimOf(dir, id), id, now); err != nil { // the later one takes its place
 			t.Fatal(err)
 		}
-		if err := Claim(dir, id, until); err != nil {
+		if err := claim(claimOf(dir, id), id, until); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for name, text := range map[string]string{"torn": `{"owner":"v1 elsew`, "empty": "", "none": `{"owner":"nobody","until":"2100-01-01T00:00:00Z"}`} {
+	if err := claim(filepath.Join(dir, "another"), self, now.Add(time.Minute)); err != nil { // the latest counts
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"torn": "v1 elsew", "empty": "", "none": "nobody"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(filepath.Join(dir, name), now.Add(time.Hour), now.Add(time.Hour)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -43,14 +55,18 @@ func TestClaimsAreReadBackAndTornOnesAreNot(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	for id, want := range map[ID]bool{self: true, elsewhere(1): true, elsewhere(2): false, ended: false} {
-		if _, err := os.Stat(claimFile(dir, id)); (err == nil) != want {
+		if _, err := os.Stat(claimOf(dir, id)); (err == nil) != want {
 			t.Errorf("the claim of %v is there: %v", id, err == nil)
 		}
 	}
-	for range 2 {
-		if err := Unclaim(dir, self); err != nil {
-			t.Error(err)
-		}
+	if err := os.Remove(claimOf(dir, elsewhere(1))); err != nil {
+		t.Fatal(err)
+	}
+	if err := claim(claimOf(dir, elsewhere(1)), elsewhere(1), now.Add(time.Hour)); err != nil { // somebody has removed it
+		t.Fatal(err)
+	}
+	if got := Claims(dir, self, now)[elsewhere(1).String()]; !got.Equal(now.Add(time.Hour)) {
+		t.Errorf("claimed again until %v", got)
 	}
 }
 
@@ -62,7 +78,7 @@ func TestClaimsAreWholeWhoeverWritesAndReads(t *testing.T) {
 	dir, until := t.TempDir(), time.Now().Add(time.Hour)
 	const owners, rounds = 8, 100
 	for n := range owners {
-		if err := Claim(dir, elsewhere(n), until); err != nil {
+		if err := claim(claimOf(dir, elsewhere(n)), elsewhere(n), until); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -70,7 +86,7 @@ func TestClaimsAreWholeWhoeverWritesAndReads(t *testing.T) {
 	for n := range owners {
 		wg.Go(func() {
 			for range rounds {
-				if err := Claim(dir, elsewhere(n), until); err != nil {
+				if err := claim(claimOf(dir, elsewhere(n)), elsewhere(n), until); err != nil {
 					t.Error(err)
 				}
 				all := Claims(dir, self, time.Now())

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/user"
 	"path/filepath"
 	"strings"
 	"time"
@@ -23,13 +24,17 @@ type Folder struct {
 }
 
 // StateDir is where folders of a kind are: $XDG_STATE_HOME/fumehood/<kind>, or .local/state/fumehood/<kind>
-// in the user's home.
+// in the user's home. Where no variable says where that is, the user database does.
 func StateDir(kind string) (string, error) {
 	base := os.Getenv("XDG_STATE_HOME")
 	if !filepath.IsAbs(base) { // a relative one is to be ignored, says the XDG Base Directory Specification
 		home, err := os.UserHomeDir()
 		if err != nil {
-			return "", err
+			u, uerr := user.Current()
+			if uerr != nil || !filepath.IsAbs(u.HomeDir) {
+				return "", err
+			}
+			home = u.HomeDir
 		}
 		base = filepath.Join(home, ".local", "state")
 	}
@@ -80,7 +85,8 @@ const (
 	unnamedFor = time.Hour
 )
 
-// Folders lists what is in dir, which need not exist. On the way it removes what was never finished, or removed.
+// Folders lists what is in dir, which need not exist and may be "": then there is nothing. On the way it removes what was
+// never finished, or removed.
 func Folders(dir string) ([]Folder, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -93,6 +93,9 @@ func TestAFolderHasItsMarksBeforeItsName(t *testing.T) {
 	if err := os.Chtimes(filepath.Join(dir, unnamedPrefix+"old"), past, past); err != nil {
 		t.Fatal(err)
 	}
+	if all, err := Folders(""); err != nil || len(all) != 0 {
+		t.Errorf("of no place: %v, %v", all, err)
+	}
 	all, err := Folders(dir)
 	if err != nil || len(all) != 2 || all[0].Name != "empty" || all[1].Name != "one" {
 		t.Errorf("listed %+v, %v", all, err)

@@ -8,7 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/user"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -47,20 +46,12 @@ func Secret() ([]byte, error) {
 	}
 }
 
-// SecretFile returns where the secret is. Where no variable says where the user's home is, the user database does.
+// SecretFile returns where the secret is.
 func SecretFile() (string, error) {
 	if file := os.Getenv(SecretVariable); file != "" {
 		return file, nil
 	}
-	file, err := StateDir("secret")
-	if err == nil {
-		return file, nil
-	}
-	u, uerr := user.Current()
-	if uerr != nil || !filepath.IsAbs(u.HomeDir) {
-		return "", err
-	}
-	return filepath.Join(u.HomeDir, ".local", "state", "fumehood", "secret"), nil
+	return StateDir("secret")
 }
 
 func readSecret(file string) ([]byte, error) {

@@ -24,13 +24,6 @@ import (
 // variable makes this program a reaper. Its value is the process to wait for, in the text form of owner.ID.
 const variable = "FUMEHOOD_REAPER"
 
-// message is a line of JSON from a process to its reaper.
-type message struct {
-	ID   int             `json:"id"`
-	Job  json.RawMessage `json:"job,omitempty"` // to be done when the process has ended
-	Done bool            `json:"done,omitempty"`
-}
-
 // errNoWait: a process of this program that is started again would not become a reaper.
 var errNoWait = errors.New("the program's main function does not call docker.RunReaper first")
 
@@ -45,14 +38,13 @@ const (
 )
 
 // Trust is a job that the reaper has.
-type Trust struct{ id int }
+type Trust struct{ job json.RawMessage }
 
 // The reaper of this process: there is one at most, while there are jobs.
 var current struct {
 	mu       sync.Mutex
 	possible bool // Wait was called
-	jobs     map[int]json.RawMessage
-	last     int           // the latest job's id
+	jobs     []*Trust
 	pipe     *os.File      // leads to the reaper; nil where there is none
 	ended    chan struct{} // closed when the reaper has ended
 }
@@ -60,27 +52,18 @@ var current struct {
 // Entrust hands a job to this process's reaper, which is started if there is none. The job is done when this process
 // has ended, unless Release comes first.
 func Entrust(job json.RawMessage) (*Trust, error) {
-	c := &current
+	c, t := &current, &Trust{job}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, err := program(); err != nil {
-		return nil, err
-	}
-	if !c.possible {
-		return nil, errNoWait
-	}
-	if c.jobs == nil {
-		c.jobs = map[int]json.RawMessage{}
-	}
 	if err := restart(); err != nil {
 		return nil, err
 	}
-	c.last++
-	if err := send(message{ID: c.last, Job: job}); err != nil {
+	c.jobs = append(c.jobs, t)
+	if err := send(); err != nil {
+		c.jobs = c.jobs[:len(c.jobs)-1]
 		return nil, err
 	}
-	c.jobs[c.last] = job
-	return &Trust{c.last}, nil
+	return t, nil
 }
 
 // Ensure starts another reaper where somebody has ended the one that there was, with all that it had been entrusted
@@ -96,11 +79,11 @@ func (t *Trust) Release() {
 	c := &current
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.jobs, t.id)
+	c.jobs = slices.DeleteFunc(c.jobs, func(j *Trust) bool { return j == t })
 	if c.pipe == nil {
 		return
 	}
-	_ = send(message{ID: t.id, Done: true}) // a reaper that does not read has ended
+	_ = send() // a reaper that does not read has ended
 	if len(c.jobs) > 0 {
 		return
 	}
@@ -112,7 +95,7 @@ func (t *Trust) Release() {
 	}
 }
 
-// restart makes sure that there is a reaper, which has all jobs.
+// restart makes sure that there is a reaper. One that it starts has all jobs.
 func restart() error {
 	c := &current
 	if c.pipe != nil {
@@ -127,17 +110,17 @@ func restart() error {
 	if err := launch(); err != nil {
 		return fmt.Errorf("start the reaper: %w", err)
 	}
-	for id, job := range c.jobs {
-		if err := send(message{ID: id, Job: job}); err != nil {
-			return err
-		}
-	}
-	return nil
+	return send()
 }
 
-// send writes a message to the reaper. Those of a process that is killed meanwhile arrive whole, or not at all.
-func send(m message) error {
-	line, err := json.Marshal(m)
+// send writes a line of JSON to the reaper, with all jobs. That of a process that is killed meanwhile arrives whole, or does
+// not count.
+func send() error {
+	jobs := make([]json.RawMessage, len(current.jobs))
+	for i, t := range current.jobs {
+		jobs[i] = t.job
+	}
+	line, err := json.Marshal(jobs)
 	if err != nil {
 		return err
 	}
@@ -150,11 +133,14 @@ func send(m message) error {
 
 // launch starts the reaper.
 func launch() error {
-	self, err := owner.Self()
+	program, err := program()
 	if err != nil {
 		return err
 	}
-	program, err := program()
+	if !current.possible {
+		return errNoWait
+	}
+	self, err := owner.Self()
 	if err != nil {
 		return err
 	}

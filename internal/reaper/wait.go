@@ -38,30 +38,14 @@ func wait() *Orphans {
 	return &Orphans{Owner: id, Jobs: jobs}
 }
 
-// listen returns the jobs that are to be done when the messages have ended.
+// listen returns the jobs that are to be done when the messages have ended: those of the last whole one.
 func listen(r io.Reader) []json.RawMessage {
-	jobs := map[int]json.RawMessage{}
-	var order []int
+	var last []json.RawMessage
 	for dec := json.NewDecoder(r); ; {
-		var m message
-		if err := dec.Decode(&m); err != nil { // the end, or what was torn by it
-			break
+		var jobs []json.RawMessage
+		if dec.Decode(&jobs) != nil { // the end, or what was torn by it
+			return last
 		}
-		switch _, known := jobs[m.ID]; {
-		case m.Done:
-			delete(jobs, m.ID)
-		case !known:
-			order = append(order, m.ID)
-			fallthrough
-		default:
-			jobs[m.ID] = m.Job
-		}
+		last = jobs
 	}
-	var left []json.RawMessage
-	for _, id := range order {
-		if job, is := jobs[id]; is {
-			left = append(left, job)
-		}
-	}
-	return left
 }

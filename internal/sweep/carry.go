@@ -16,28 +16,32 @@ const groupWait = 5 * time.Second
 
 // Removal is how objects are removed. It holds no decisions.
 type Removal struct {
-	// Remove removes the object of the plan's entry i. One that is gone already is no error.
-	Remove func(ctx context.Context, i int) error
 	// AtOnce is how many objects of a kind are removed at once. Less than 1 means 1.
 	AtOnce int
-	// Group names the group of the plan's entry i. The objects of a group are removed one after the other; after 5 s the next
-	// one doesn't wait any longer. An entry with an empty name is in no group. Nil means that there are no groups.
-	Group func(i int) string
 	// Pauses come before an object that was refused is tried again. Empty means that it is tried once.
 	Pauses []time.Duration
 }
 
-// Carry removes what the plan says, and writes into it how that went: one kind after the other, in the order in which
-// the plan has them, for what uses others comes first. A cache that is in use stays, which is no error. When ctx has
-// ended it begins with no other, which is an ErrCancelled.
-func (r Removal) Carry(ctx context.Context, plan []provider.Leftover) error {
-	var errs []error
+// All removes all the objects, in the order of their kinds.
+func (r Removal) All(ctx context.Context, objects []Object) error {
+	plan := make([]provider.Leftover, len(objects))
+	for i, o := range objects {
+		plan[i] = provider.Leftover{Kind: o.Kind, Name: o.Name, Remove: true}
+	}
+	return r.Carry(ctx, objects, plan)
+}
+
+// Carry removes what the plan for the objects says, and writes into it how that went: one kind after the other, in the
+// order in which the plan has them, for what uses others comes first. A cache that is in use stays, which is no error.
+// When ctx has ended it begins with no other, which is an ErrCancelled.
+func (r Removal) Carry(ctx context.Context, objects []Object, plan []provider.Leftover) error {
+	errs := make([]error, len(plan))
 	for begin := 0; begin < len(plan); {
 		end := begin + 1
 		for end < len(plan) && plan[end].Kind == plan[begin].Kind {
 			end++
 		}
-		errs = append(errs, r.carry(ctx, plan, begin, end)...)
+		r.carry(ctx, grouped(objects, plan, begin, end), func(i int) { errs[i] = r.remove(ctx, objects[i], &plan[i]) })
 		begin = end
 	}
 	if ctx.Err() != nil && slices.ContainsFunc(plan, func(l provider.Leftover) bool { return l.Remove && !l.Removed && l.Err == nil }) {
@@ -46,16 +50,12 @@ func (r Removal) Carry(ctx context.Context, plan []provider.Leftover) error {
 	return errors.Join(errs...)
 }
 
-// carry removes the plan's entries of one kind, from begin to before end.
-func (r Removal) carry(ctx context.Context, plan []provider.Leftover, begin, end int) []error {
-	errs := make([]error, end-begin)
+// carry removes the entries of one kind, those of a group one after the other.
+func (r Removal) carry(ctx context.Context, groups [][]int, remove func(i int)) {
 	slots := make(chan struct{}, max(r.AtOnce, 1))
 	var wg sync.WaitGroup
-	for _, group := range r.groups(plan, begin, end) {
+	for _, group := range groups {
 		slots <- struct{}{}
-		if ctx.Err() != nil {
-			break
-		}
 		wg.Go(func() {
 			defer func() { <-slots }()
 			for _, i := range group {
@@ -65,7 +65,7 @@ func (r Removal) carry(ctx context.Context, plan []provider.Leftover, begin, end
 				ended := make(chan struct{})
 				wg.Go(func() {
 					defer close(ended)
-					errs[i-begin] = r.removeOne(ctx, &plan[i], i)
+					remove(i)
 				})
 				select {
 				case <-ended:
@@ -75,56 +75,49 @@ func (r Removal) carry(ctx context.Context, plan []provider.Leftover, begin, end
 		})
 	}
 	wg.Wait()
-	return errs
 }
 
-// groups returns the entries that are to be removed, from begin to before end, with those of a group together.
-func (r Removal) groups(plan []provider.Leftover, begin, end int) [][]int {
+// grouped returns the entries that are to be removed, from begin to before end, with those of a group together.
+func grouped(objects []Object, plan []provider.Leftover, begin, end int) [][]int {
 	var groups [][]int
-	known := map[string]int{}
+	at := map[string]int{}
 	for i := begin; i < end; i++ {
 		if !plan[i].Remove {
 			continue
 		}
-		name := ""
-		if r.Group != nil {
-			name = r.Group(i)
+		name := objects[i].Group
+		n, known := at[name]
+		if !known || name == "" {
+			n, groups = len(groups), append(groups, nil)
+			at[name] = n
 		}
-		if at, ok := known[name]; ok && name != "" {
-			groups[at] = append(groups[at], i)
-			continue
-		}
-		known[name] = len(groups)
-		groups = append(groups, []int{i})
+		groups[n] = append(groups[n], i)
 	}
 	return groups
 }
 
-// removeOne removes the object of the plan's entry i, which is l, and writes into it how that went.
-func (r Removal) removeOne(ctx context.Context, l *provider.Leftover, i int) error {
-	switch err := r.insist(ctx, l.Cache, i); {
+// remove removes an object, and writes into its entry of the plan how that went. What was refused is tried again, but for a
+// cache that is in use.
+func (r Removal) remove(ctx context.Context, o Object, l *provider.Leftover) error {
+	err := o.Remove(ctx)
+	inUse := func() bool { return l.Cache && errors.Is(err, fumehood.ErrUnavailable) }
+	for _, pause := range r.Pauses {
+		if err == nil || inUse() {
+			break
+		}
+		select {
+		case <-time.After(pause):
+			err = o.Remove(ctx)
+		case <-ctx.Done():
+		}
+	}
+	switch {
 	case err == nil:
 		l.Removed = true
-	case l.Cache && errors.Is(err, fumehood.ErrUnavailable):
+	case inUse():
 		l.Remove, l.Reason = false, "a cache in use"
 	default:
 		l.Err = err
 	}
 	return l.Err
-}
-
-// insist removes one object, and tries again what was refused, but for a cache that is in use.
-func (r Removal) insist(ctx context.Context, cache bool, i int) error {
-	for _, pause := range r.Pauses {
-		err := r.Remove(ctx, i)
-		if err == nil || cache && errors.Is(err, fumehood.ErrUnavailable) {
-			return err
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return err
-		}
-	}
-	return r.Remove(ctx, i)
 }

@@ -15,6 +15,18 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
+// carry carries out a plan for objects that are removed by remove, in the groups given.
+func carry(ctx context.Context, r Removal, plan []provider.Leftover, groups []string, remove func(i int) error) error {
+	objects := make([]Object, len(plan))
+	for i := range objects {
+		objects[i].Remove = func(context.Context) error { return remove(i) }
+		if groups != nil {
+			objects[i].Group = groups[i]
+		}
+	}
+	return r.Carry(ctx, objects, plan)
+}
+
 func TestCarryRemovesKindAfterKindAndInsists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inUse := &fumehood.Error{Op: "remove", Class: fumehood.ErrUnavailable, Err: errors.New("in use")}
@@ -29,7 +41,7 @@ func TestCarryRemovesKindAfterKindAndInsists(t *testing.T) {
 		var mu sync.Mutex
 		tries := map[string]int{}
 		var kinds []string
-		err := Removal{AtOnce: 2, Pauses: []time.Duration{time.Second, time.Second}, Remove: func(_ context.Context, i int) error {
+		err := carry(t.Context(), Removal{AtOnce: 2, Pauses: []time.Duration{time.Second, time.Second}}, plan, nil, func(i int) error {
 			mu.Lock()
 			defer mu.Unlock()
 			l := plan[i]
@@ -42,7 +54,7 @@ func TestCarryRemovesKindAfterKindAndInsists(t *testing.T) {
 				return fmt.Errorf("%s %s: %w", l.Kind, l.Name, inUse)
 			}
 			return nil
-		}}.Carry(t.Context(), plan)
+		})
 		if err == nil || !strings.Contains(err.Error(), "container stubborn") || !strings.Contains(err.Error(), "volume used") || strings.Contains(err.Error(), "cache") {
 			t.Errorf("it says %v", err)
 		}
@@ -66,11 +78,11 @@ func TestCarryBeginsWithNoOtherWhenTheContextEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	plan := []provider.Leftover{{Kind: "folder", Remove: true}, {Kind: "folder", Remove: true}, {Kind: "volume", Remove: true}}
 	n := 0
-	err := Removal{Remove: func(context.Context, int) error {
+	err := carry(ctx, Removal{}, plan, nil, func(int) error {
 		n++
 		cancel()
 		return nil
-	}}.Carry(ctx, plan)
+	})
 	if n != 1 || !errors.Is(err, fumehood.ErrCancelled) || !plan[0].Removed || plan[1].Removed || plan[2].Removed {
 		t.Errorf("%d removals, %v, %+v", n, err, plan)
 	}
@@ -88,7 +100,7 @@ func TestCarryRemovesAGroupOneAfterTheOther(t *testing.T) {
 		begin := time.Now()
 		var mu sync.Mutex
 		began := make([]time.Duration, len(plan))
-		err := Removal{AtOnce: 8, Group: func(i int) string { return groups[i] }, Remove: func(_ context.Context, i int) error {
+		err := carry(t.Context(), Removal{AtOnce: 8}, plan, groups, func(i int) error {
 			mu.Lock()
 			began[i] = time.Since(begin)
 			mu.Unlock()
@@ -98,7 +110,7 @@ func TestCarryRemovesAGroupOneAfterTheOther(t *testing.T) {
 			}
 			<-time.After(takes)
 			return nil
-		}}.Carry(t.Context(), plan)
+		})
 		if err != nil {
 			t.Error(err)
 		}

@@ -25,12 +25,12 @@ func Folders(ctx context.Context, dir string, opts provider.CleanupOptions, remo
 	}
 	objects := make([]Object, len(folders))
 	for i, f := range folders {
-		objects[i] = Folder(f)
+		objects[i] = Folder(f, remove)
 	}
 	now := time.Now() // folders have no times of their own
 	plan, err := Plan(objects, Facts{Owners: Judge(self, objects, nil, now), Now: now}, opts)
 	if err != nil || opts.DryRun {
 		return plan, err
 	}
-	return plan, Removal{Remove: func(ctx context.Context, i int) error { return remove(ctx, plan[i].Name) }}.Carry(ctx, plan)
+	return plan, Removal{}.Carry(ctx, objects, plan)
 }

@@ -1,9 +1,10 @@
 // Package sweep decides what of the things that Fumehood made is to be removed, and removes it. Plan is pure: the
-// providers list what there is, and Carry does what it says, by the provider's own call for one object; Folders does
-// all of that where it is folders of this machine.
+// providers list what there is, and Carry does what the plan says, by each object's own call; Folders does all of that
+// where it is folders of this machine.
 package sweep
 
 import (
+	"context"
 	"fmt"
 	"path"
 	"slices"
@@ -21,10 +22,16 @@ type Object struct {
 	Owner               string // the text form of an owner.ID; anything else is an unknown owner
 	Kept, Cache         bool
 	Foreign             bool      // it is not proved to be ours
-	Old                 bool      // a cache that another version of Fumehood made long ago
 	Unfinished          bool      // a cache that is of no use unless its owner finishes it
-	Expires             time.Time // when the time of a kept one is over; zero where it has none
+	Created             time.Time // zero where it is not known
+	Expires             time.Time // when the time of a kept one, or of another version's cache, is over; zero where it has none
 	Lease               time.Time // until when an owner that cannot be judged is taken to live; zero means for good
+
+	// Group names the objects of a kind that are removed one after the other; after 5 s the next one doesn't wait any longer. An
+	// object with an empty name is in no group.
+	Group string
+	// Remove removes the object. One that is gone already is no error.
+	Remove func(ctx context.Context) error
 }
 
 // Facts are what a plan goes by, beside the objects themselves.
@@ -33,9 +40,12 @@ type Facts struct {
 	Now    time.Time
 }
 
-// Folder is a folder of a process, whose name is its sandbox's.
-func Folder(f owner.Folder) Object {
-	return Object{Kind: "folder", Name: f.Path, Sandbox: f.Name, Owner: f.Owner, Kept: f.Kept}
+// Folder is a folder of a process, whose name is its sandbox's. It is removed in the way that remove does.
+func Folder(f owner.Folder, remove func(ctx context.Context, folder string) error) Object {
+	return Object{
+		Kind: "folder", Name: f.Path, Sandbox: f.Name, Owner: f.Owner, Kept: f.Kept,
+		Remove: func(ctx context.Context) error { return remove(ctx, f.Path) },
+	}
 }
 
 // Plan decides about each object; the result has one entry for each, in order.
@@ -98,7 +108,7 @@ func isForeign(o Object, patterns []string) bool {
 func decide(l provider.Leftover, o Object, now time.Time, named, caches bool) (remove bool, reason string) {
 	lapsed := l.Owner == string(owner.Unknown) && isOver(o.Lease, now)
 	switch {
-	case l.Cache && o.Old:
+	case l.Cache && isOver(o.Expires, now):
 		return true, "a cache of another version"
 	case l.Cache && o.Unfinished && (l.Owner == string(owner.Dead) || lapsed):
 		return true, "a cache whose owner has ended before it was finished"

@@ -44,10 +44,11 @@ func TestPlan(t *testing.T) {
 		{Kind: "volume", Name: "being-made", Owner: ids[owner.Alive], Cache: true, Unfinished: true},
 		{Kind: "volume", Name: "being-made-far-away", Owner: ids[owner.Unknown], Cache: true, Unfinished: true, Lease: future},
 		{Kind: "image", Name: "half-made-far-away", Owner: ids[owner.Unknown], Cache: true, Unfinished: true, Lease: past},
-		{Kind: "volume", Name: "old-guest", Owner: ids[owner.Alive], Cache: true, Old: true},
+		{Kind: "volume", Name: "other-guest", Owner: ids[owner.Dead], Cache: true, Expires: future},
+		{Kind: "volume", Name: "old-guest", Owner: ids[owner.Alive], Cache: true, Expires: past},
 		{Kind: "container", Name: "torn", Sandbox: "torn", Owner: "garbage"},
 		{Kind: "container", Name: "foreign-1", Foreign: true},
-		{Kind: "image", Name: "foreign-2", Cache: true, Old: true, Unfinished: true, Owner: ids[owner.Dead], Foreign: true},
+		{Kind: "image", Name: "foreign-2", Cache: true, Expires: past, Unfinished: true, Owner: ids[owner.Dead], Foreign: true},
 	}
 	for name, c := range map[string]struct {
 		opts provider.CleanupOptions
@@ -57,14 +58,14 @@ func TestPlan(t *testing.T) {
 		"what is left, over or old": {provider.CleanupOptions{}, "left over lapsed half-made half-made-far-away old-guest", ""},
 		"caches when asked": {
 			provider.CleanupOptions{Caches: true},
-			"left over lapsed guest half-made being-made being-made-far-away half-made-far-away old-guest", "",
+			"left over lapsed guest half-made being-made being-made-far-away half-made-far-away other-guest old-guest", "",
 		},
 		"foreign ones by name":    {provider.CleanupOptions{Foreign: []string{"foreign-2", "left", "none"}}, "left over lapsed half-made half-made-far-away old-guest foreign-2", ""},
 		"foreign ones by pattern": {provider.CleanupOptions{Foreign: []string{"foreign-*"}}, "left over lapsed half-made half-made-far-away old-guest foreign-1 foreign-2", ""},
 		"a bad pattern":           {provider.CleanupOptions{Foreign: []string{"["}}, "", "syntax error in pattern"},
 		"caches beside what is named when asked": {
 			provider.CleanupOptions{Caches: true, Names: []string{"kept"}},
-			"kept guest half-made being-made being-made-far-away half-made-far-away old-guest", "",
+			"kept guest half-made being-made being-made-far-away half-made-far-away other-guest old-guest", "",
 		},
 		"a kept one by name":                     {provider.CleanupOptions{Names: []string{"kept"}}, "kept", ""},
 		"a kept one of a living owner by name":   {provider.CleanupOptions{Names: []string{"kept-by-living"}}, "kept-by-living", ""},

@@ -19,45 +19,43 @@ var _ provider.Cleaner = (*Provider)(nil)
 // Cleanup removes what dead owners left in the daemon and in StateDir, old guests of other versions, and what
 // the options name. A cache that is in use stays, which is no error.
 func (p *Provider) Cleanup(ctx context.Context, opts provider.CleanupOptions) ([]provider.Leftover, error) {
-	s := p.sweeper()
-	s.among = p.among
-	var err error
-	if s.guests, err = p.currentGuests(ctx); err != nil {
+	guests, err := p.currentGuests(ctx)
+	if err != nil {
 		return nil, &fumehood.Error{Op: "clean up", Class: fumehood.ErrInfrastructure, Err: err}
 	}
-	return s.sweep(ctx, opts)
+	return p.sweeper(guests, func(sweep.Object) bool { return true }).sweep(ctx, opts)
 }
 
 // sweeper finds and removes what Fumehood has made in one daemon, and sandboxes' folders.
 type sweeper struct {
-	engine           *engine.Client
-	self             owner.ID
-	stateDir, claims string // folders; empty where there are none
-	clock            func() time.Time
-	guests           []string // the versions of the guests that this process delivers, where among lets any guests go
-	// among is what may be removed at all; nil means anything that the plan says.
-	among func(m marked) bool
-	// dead is an owner that is known to have ended; nil where there is none.
-	dead *owner.ID
+	engine   *engine.Client
+	self     owner.ID
+	stateDir string // empty where there is none
+	clock    func() time.Time
+	guests   []string                  // the versions that this process delivers; nil where other versions stay
+	isBad    func(volume string) bool  // reports whether a guest's volume holds something else
+	among    func(o sweep.Object) bool // is what may be removed at all
 }
 
-func (p *Provider) sweeper() *sweeper {
-	return &sweeper{engine: p.engine, self: p.self, stateDir: p.stateDir, claims: claimsDir(), clock: p.clock}
-}
-
-// claimsDir is where processes claim that they live; empty where there is no such folder.
-func claimsDir() string {
-	dir, err := owner.StateDir("owners")
-	if err != nil {
-		return ""
+func (p *Provider) sweeper(guests []string, among func(o sweep.Object) bool) *sweeper {
+	return &sweeper{
+		engine: p.engine, self: p.self, stateDir: p.stateDir, clock: p.clock, guests: guests, isBad: p.isBad,
+		among: func(o sweep.Object) bool { return among(o) && (p.among == nil || p.among(o)) },
 	}
-	return dir
 }
 
-// marked is something that carries our marks: an object of the daemon's, or a folder.
-type marked struct {
-	sweep.Object
-	object *engine.Object // nil where it is a folder
+// sweepUnasked removes what goes without being asked for: what of these objects is left of dead owners, or old. What goes
+// wrong is logged: the next clean-up tries again.
+func (p *Provider) sweepUnasked(ctx context.Context, guests []string, among func(o sweep.Object) bool) {
+	plan, err := p.sweeper(guests, among).sweep(ctx, provider.CleanupOptions{})
+	if err != nil && ctx.Err() == nil {
+		p.opts.Logger.Warn("not all that ended processes left could be removed; `fumehood cleanup` tries again", "error", err)
+	}
+	for _, l := range plan {
+		if l.Removed {
+			p.opts.Logger.Debug("removed what an ended process left", "kind", l.Kind, "name", l.Name, "reason", l.Reason)
+		}
+	}
 }
 
 // sweep looks for all that there is, plans, and carries the plan out.
@@ -66,10 +64,8 @@ func (s *sweeper) sweep(ctx context.Context, opts provider.CleanupOptions) ([]pr
 	if err != nil {
 		return nil, err
 	}
-	if s.among != nil {
-		found = slices.DeleteFunc(found, func(m marked) bool { return !s.among(m) })
-	}
-	plan, err := sweep.Plan(marksOf(found), facts, opts)
+	found = slices.DeleteFunc(found, func(o sweep.Object) bool { return !s.among(o) })
+	plan, err := sweep.Plan(found, facts, opts)
 	for _, pattern := range opts.Foreign {
 		matches := func(l provider.Leftover) bool { is, _ := path.Match(pattern, l.Name); return l.Foreign && is }
 		if err == nil && !slices.ContainsFunc(plan, matches) {
@@ -82,83 +78,76 @@ func (s *sweeper) sweep(ctx context.Context, opts provider.CleanupOptions) ([]pr
 	if err != nil || opts.DryRun {
 		return plan, err
 	}
-	return plan, removal(s.engine, found).Carry(ctx, plan)
+	return plan, removal.Carry(ctx, found, plan)
 }
 
 // look lists what there is, and finds out what a plan goes by. What time it is, this machine's clock says; but where that
 // would have something removed, and the daemon's is behind it, that one counts.
-func (s *sweeper) look(ctx context.Context) ([]marked, sweep.Facts, error) {
+func (s *sweeper) look(ctx context.Context) ([]sweep.Object, sweep.Facts, error) {
 	objects, err := labelled(ctx, s.engine)
 	if err != nil {
 		return nil, sweep.Facts{}, err
 	}
-	var folders []owner.Folder
-	if s.stateDir != "" {
-		if folders, err = owner.Folders(s.stateDir); err != nil {
-			return nil, sweep.Facts{}, err
-		}
+	folders, err := owner.Folders(s.stateDir)
+	if err != nil {
+		return nil, sweep.Facts{}, err
 	}
-	now := s.clock()
-	found := marks(objects, folders, s.guests, now)
-	if sweep.HasPassed(marksOf(found), now) || slices.ContainsFunc(found, func(m marked) bool { return m.Old }) {
+	found, now := s.marks(objects, folders), s.clock()
+	if sweep.HasPassed(found, now) {
 		info, err := s.engine.Info(ctx)
 		if err != nil {
 			return nil, sweep.Facts{}, err
 		}
 		if !info.Time.IsZero() && info.Time.Before(now) {
 			now = info.Time
-			found = marks(objects, folders, s.guests, now)
 		}
 	}
-	var claims map[string]time.Time
-	if s.claims != "" {
-		claims = owner.Claims(s.claims, s.self, now)
-	}
-	facts := sweep.Facts{Owners: sweep.Judge(s.self, marksOf(found), claims, now), Now: now}
-	if s.dead != nil {
-		facts.Owners[s.dead.String()] = owner.Dead
-	}
-	return found, facts, nil
+	dir, _ := owner.StateDir(claimsKind) // where there is none, there are no claims
+	return found, sweep.Facts{Owners: sweep.Judge(s.self, found, owner.Claims(dir, s.self, now), now), Now: now}, nil
 }
 
-// marks makes of what was found what a plan is made from. It is pure. A folder has the times of its sandbox.
-func marks(objects []engine.Object, folders []owner.Folder, guests []string, now time.Time) []marked {
-	old, unfinished := oldGuests(objects, guests, now), spareGuests(objects)
-	expires, lease := map[string]time.Time{}, map[string]time.Time{}
-	var all []marked
-	for i, o := range objects {
-		m := sweep.Object{
-			Kind: string(o.Kind), Name: o.Name, Sandbox: o.Labels[owner.LabelSandbox], Owner: o.Labels[owner.LabelOwner],
-			Kept: o.Labels[owner.LabelKept] == "true",
-			// A container inherits its image's labels: it is no cache.
-			Cache: o.Labels[owner.LabelCache] != "" && o.Kind != engine.Container, Old: old[i], Unfinished: unfinished[i],
-			Lease: timeOf(o, owner.LabelLease), Foreign: o.Foreign,
+// marks makes of what was found what a plan is made from. A folder has the times of its sandbox.
+func (s *sweeper) marks(objects []engine.Object, folders []owner.Folder) []sweep.Object {
+	spare, of := spareGuests(objects), map[string]sweep.Object{}
+	var all []sweep.Object
+	for _, o := range objects {
+		m := mark(s.engine, o)
+		m.Unfinished = m.Unfinished || spare[o.Name] || s.isBad(o.Name)
+		if s.guests != nil && !m.Kept {
+			m.Expires = oldFrom(o, s.guests)
 		}
-		if o.Kind == engine.ImageKind {
-			m.Owner = o.Labels[owner.LabelMaker]
-		}
-		if m.Kept {
-			m.Expires = timeOf(o, owner.LabelExpires)
-		}
-		if m.Sandbox != "" {
-			expires[m.Sandbox], lease[m.Sandbox] = m.Expires, m.Lease
-		}
-		all = append(all, marked{m, &objects[i]})
+		of[m.Sandbox] = m
+		all = append(all, m)
 	}
 	for _, f := range folders {
-		m := sweep.Folder(f)
-		m.Expires, m.Lease = expires[m.Sandbox], lease[m.Sandbox]
-		all = append(all, marked{m, nil})
+		m := sweep.Folder(f, func(_ context.Context, folder string) error { return owner.Discard(folder) })
+		m.Expires, m.Lease = of[m.Sandbox].Expires, of[m.Sandbox].Lease
+		all = append(all, m)
 	}
 	return all
 }
 
-func marksOf(found []marked) []sweep.Object {
-	all := make([]sweep.Object, len(found))
-	for i, m := range found {
-		all[i] = m.Object
+// mark says of an object what its labels do, and how it is removed. The containers of a sandbox, which share a network, are a
+// group: where several leave a network at once, an Engine may miscount those that are left, and refuse to remove the network
+// until it is restarted (moby#42119); one before 23.0 may hang for good (moby#42545).
+func mark(e *engine.Client, o engine.Object) sweep.Object {
+	m := sweep.Object{
+		Kind: string(o.Kind), Name: o.Name, Sandbox: o.Labels[owner.LabelSandbox], Owner: o.Labels[owner.LabelOwner],
+		Kept:    o.Labels[owner.LabelKept] == "true",
+		Cache:   o.Labels[owner.LabelCache] != "",
+		Created: o.Created, Lease: timeOf(o, owner.LabelLease), Foreign: o.Foreign,
+		Remove: func(ctx context.Context) error { return e.Remove(ctx, o) },
 	}
-	return all
+	switch o.Kind {
+	case engine.Container:
+		m.Cache, m.Group = false, m.Sandbox // it inherits its image's labels: it is no cache
+	case engine.ImageKind:
+		m.Owner, m.Unfinished = o.Labels[owner.LabelMaker], o.Labels[owner.LabelCache] == owner.GuestCache // a volume is filled from it
+	}
+	if m.Kept {
+		m.Expires = timeOf(o, owner.LabelExpires)
+	}
+	return m
 }
 
 // timeOf is the time that a label tells; zero where it tells none.
@@ -191,34 +180,14 @@ func labelled(ctx context.Context, e *engine.Client) ([]engine.Object, error) {
 // removals is how many removals run at once: the daemon does little in parallel.
 const removals = 8
 
-// refusals are the pauses before what the daemon has refused to remove is tried again.
-var refusals = []time.Duration{100 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second}
-
-// removal removes what was found; the entries of the plan are those of found. The containers of a sandbox, which share a
-// network, are removed one after the other: where several leave a network at once, an Engine may miscount those that are left,
-// and refuse to remove the network until it is restarted (moby#42119); one before 23.0 may hang for good (moby#42545).
-func removal(e *engine.Client, found []marked) sweep.Removal {
-	remove := func(ctx context.Context, i int) error {
-		if found[i].object == nil {
-			return owner.Discard(found[i].Name)
-		}
-		return e.Remove(ctx, *found[i].object)
-	}
-	sandbox := func(i int) string {
-		if o := found[i].object; o != nil && o.Kind == engine.Container {
-			return o.Labels[owner.LabelSandbox]
-		}
-		return ""
-	}
-	return sweep.Removal{AtOnce: removals, Pauses: refusals, Remove: remove, Group: sandbox}
-}
+// removal is how objects are removed; the pauses come before what the daemon has refused to remove is tried again.
+var removal = sweep.Removal{AtOnce: removals, Pauses: []time.Duration{100 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second}}
 
 // removeAll removes objects, which are in the order of removal.
 func removeAll(ctx context.Context, e *engine.Client, objects []engine.Object) error {
-	plan, found := make([]provider.Leftover, len(objects)), make([]marked, len(objects))
+	found := make([]sweep.Object, len(objects))
 	for i, o := range objects {
-		plan[i] = provider.Leftover{Kind: string(o.Kind), Name: o.Name, Remove: true}
-		found[i] = marked{object: &objects[i]}
+		found[i] = mark(e, o)
 	}
-	return removal(e, found).Carry(ctx, plan)
+	return removal.All(ctx, found)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/guestbin"
 	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/internal/sweep"
 )
 
 // OtherGuest has the provider deliver a guest of another version: the same program, and other bytes behind it. Of old
@@ -34,9 +35,9 @@ func (p *Provider) MuteGuest(program []byte, version string, within time.Duratio
 }
 
 // guestsWith matches the guests whose version begins with a prefix.
-func guestsWith(prefix string) func(marked) bool {
-	return func(m marked) bool {
-		return m.object != nil && strings.HasPrefix(guestVolume(*m.object), volumePrefix+prefix)
+func guestsWith(prefix string) func(sweep.Object) bool {
+	return func(o sweep.Object) bool {
+		return o.Kind == "volume" && o.Cache && strings.HasPrefix(o.Name, volumePrefix+prefix)
 	}
 }
 
@@ -51,7 +52,7 @@ func (o Options) Sped(by int) Options {
 
 // Only restricts Cleanup to sandboxes and what else of owners matches. Else it would remove what other tests need.
 func (p *Provider) Only(match func(sandbox, owner string) bool) {
-	p.among = func(m marked) bool { return match(m.Sandbox, m.Owner) }
+	p.among = func(o sweep.Object) bool { return match(o.Sandbox, o.Owner) }
 }
 
 // OnlySandboxes restricts Cleanup to sandboxes of those names.
@@ -61,7 +62,7 @@ func (p *Provider) OnlySandboxes(names ...string) {
 
 // OnlyNamed restricts Cleanup to objects and folders whose names begin so.
 func (p *Provider) OnlyNamed(prefix string) {
-	p.among = func(m marked) bool { return strings.HasPrefix(filepath.Base(m.Name), prefix) }
+	p.among = func(o sweep.Object) bool { return strings.HasPrefix(filepath.Base(o.Name), prefix) }
 }
 
 // NewAs connects as another owner.

@@ -197,28 +197,6 @@ func (p *Provider) checkGuest(ctx context.Context, volume *guestVolumeOf, contai
 	return nil
 }
 
-// dropBadGuest forgets a volume with something else in it. It removes it where its maker has ended: one that lives may be
-// filling it.
-func (p *Provider) dropBadGuest(ctx context.Context, arch string, volume *guestVolumeOf) {
-	p.forgetGuest(arch, volume, true)
-	p.opts.Logger.Warn("a guest's volume is not used: it does not hold the guest, or is being filled", "volume", volume.name)
-	objects, err := p.engine.Objects(ctx, owner.LabelCache+"="+owner.GuestCache, engine.Volume)
-	if err != nil {
-		return // the next process finds it again
-	}
-	for _, o := range objects {
-		if o.Name != volume.name || o.Foreign {
-			continue
-		}
-		if id, err := owner.Parse(o.Labels[owner.LabelOwner]); err != nil || owner.Judge(p.self, id) != owner.Dead {
-			continue
-		}
-		if err := p.engine.Remove(ctx, o); err != nil && !engine.IsGone(err) {
-			p.opts.Logger.Warn("a bad guest's volume stays", "volume", o.Name, "error", err)
-		}
-	}
-}
-
 // guestTree is the file system that holds nothing but the guest, as a tar stream.
 func guestTree(program []byte) io.Reader {
 	var b bytes.Buffer

@@ -48,11 +48,12 @@ func TestOldGuests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			objects := []engine.Object{c.object, of(engine.Volume, "fumehood-guest-ba9876543210-arm64-c", 20*time.Minute)}
-			if got := oldGuests(objects, []string{"ba9876543210"}, now)[0]; got != c.old {
-				t.Errorf("old: %v", got)
+			if got := oldFrom(c.object, []string{"ba9876543210"}); (!got.IsZero() && !got.After(now)) != c.old {
+				t.Errorf("old from %v", got)
 			}
-			if got := spareGuests(objects); got[0] != c.spare || got[1] {
-				t.Errorf("spare: %v", got)
+			s := &sweeper{isBad: func(string) bool { return false }}
+			if got := s.marks(objects, nil); got[0].Unfinished != c.spare || got[1].Unfinished {
+				t.Errorf("unfinished: %v, %v", got[0].Unfinished, got[1].Unfinished)
 			}
 		})
 	}
@@ -130,6 +131,32 @@ func TestOldGuestsGoWhenAnotherVersionMakesItsOwn(t *testing.T) {
 	closed(t, worksWith(t, young)) // which makes a guest, and so looks for old ones
 	hasGuests(t, unused, "old and not in use", 0)
 	hasGuests(t, used, "old and in use", 1)
+}
+
+func TestBadGuestsGoWhereTheirMakerHasEnded(t *testing.T) {
+	t.Parallel()
+	for name, ended := range map[string]bool{"ended": true, "living": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			group := newGroup()
+			maker, next := version(t, group), version(t, group)
+			if ended {
+				maker.self.Start-- // its process id is another process's now
+			}
+			maker.guestFor = func(ctx context.Context, arch string, log *slog.Logger) (guestbin.Binary, error) {
+				guest, err := next.guestFor(ctx, arch, log)
+				return guestbin.Binary{Program: slices.Concat(guest.Program, []byte("bad")), Version: guest.Version}, err
+			}
+			bad, err := maker.ensureGuest(t.Context(), next.server.Arch)
+			if err != nil {
+				t.Fatal(err)
+			}
+			worksWith(t, next)
+			if left := guestsOf(t.Context(), t, next, bad.name); (len(left) == 0) != ended {
+				t.Errorf("left: %v", left)
+			}
+		})
+	}
 }
 
 func TestOldGuestsGoAtCleanup(t *testing.T) {

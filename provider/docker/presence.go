@@ -8,7 +8,7 @@ import (
 
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/reaper"
-	"github.com/fumehood/fumehood/provider"
+	"github.com/fumehood/fumehood/internal/sweep"
 )
 
 // presence is what a provider does beside its sandboxes, from its first one until it is closed: it has a reaper watch
@@ -22,6 +22,9 @@ type presence struct {
 	swept   chan struct{}      // closed when the sweep has ended
 }
 
+// claimsKind is the kind of the folder in which processes claim that they live: see owner.StateDir.
+const claimsKind = "owners"
+
 // attend begins with all that, where it has not begun, before anything of a sandbox is made. A kept sandbox needs
 // neither reaper nor claim: it stays when this process ends. What goes wrong is logged: the sandbox does without.
 func (p *Provider) attend(ctx context.Context, kept bool) {
@@ -33,7 +36,7 @@ func (p *Provider) attend(ctx context.Context, kept bool) {
 		s.stop, s.swept = stop, make(chan struct{})
 		go func() {
 			defer close(s.swept)
-			p.sweepBehind(ctx)
+			p.sweepUnasked(ctx, nil, func(o sweep.Object) bool { return isSwept(o, p.clock()) })
 		}()
 	}
 	if kept {
@@ -48,11 +51,12 @@ func (p *Provider) attend(ctx context.Context, kept bool) {
 		return
 	}
 	s.begun = true
-	var err error
-	if dir := claimsDir(); dir != "" {
-		if s.unclaim, err = owner.Attend(dir); err != nil {
-			p.opts.Logger.Debug("this process does not claim that it lives", "error", err)
-		}
+	dir, err := owner.StateDir(claimsKind)
+	if err == nil {
+		s.unclaim, err = owner.Attend(dir)
+	}
+	if err != nil {
+		p.opts.Logger.Debug("this process does not claim that it lives", "error", err)
 	}
 	if p.opts.NoReaper {
 		p.opts.Logger.Info("no reaper is started, as the options say: what a kill of this process leaves stays until the next clean-up")
@@ -100,21 +104,6 @@ const grace = time.Minute
 
 // isSwept says whether something goes without being asked for, where its owner is dead: no kept sandbox, be its time
 // over, no cache that somebody could use, and nothing that was just made.
-func isSwept(m marked, now time.Time) bool {
-	return !m.Kept && (!m.Cache || m.Unfinished) && (m.object == nil || now.Sub(m.object.Created) > grace)
-}
-
-// sweepBehind removes what dead owners left, while other things are done with the provider, until the context ends.
-func (p *Provider) sweepBehind(ctx context.Context) {
-	s := p.sweeper()
-	s.among = func(m marked) bool { return isSwept(m, s.clock()) && (p.among == nil || p.among(m)) }
-	plan, err := s.sweep(ctx, provider.CleanupOptions{})
-	if err != nil && ctx.Err() == nil {
-		p.opts.Logger.Warn("not all that ended processes left could be removed; `fumehood cleanup` tries again", "error", err)
-	}
-	for _, l := range plan {
-		if l.Removed {
-			p.opts.Logger.Debug("removed what an ended process left", "kind", l.Kind, "name", l.Name, "reason", l.Reason)
-		}
-	}
+func isSwept(o sweep.Object, now time.Time) bool {
+	return !o.Kept && (!o.Cache || o.Unfinished) && now.Sub(o.Created) > grace
 }

@@ -4,28 +4,30 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/sweep"
 )
 
 func TestWhatGoesWithoutBeingAskedFor(t *testing.T) {
 	now := time.Now()
-	made := func(ago time.Duration) *engine.Object { return &engine.Object{Created: now.Add(-ago)} }
+	made := func(ago time.Duration, o sweep.Object) sweep.Object {
+		o.Created = now.Add(-ago)
+		return o
+	}
 	for name, c := range map[string]struct {
-		m    marked
+		o    sweep.Object
 		want bool
 	}{
-		"a sandbox":                     {marked{sweep.Object{}, made(2 * grace)}, true},
-		"one that was just made":        {marked{sweep.Object{}, made(grace / 2)}, false},
-		"a sandbox's folder":            {marked{sweep.Object{}, nil}, true},
-		"a kept one":                    {marked{sweep.Object{Kept: true}, made(2 * grace)}, false},
-		"a kept one whose time is over": {marked{sweep.Object{Kept: true, Expires: now.Add(-time.Hour)}, made(2 * grace)}, false},
-		"a cache":                       {marked{sweep.Object{Cache: true}, made(2 * grace)}, false},
-		"an old cache":                  {marked{sweep.Object{Cache: true, Old: true}, made(2 * grace)}, false},
-		"a cache that is unfinished":    {marked{sweep.Object{Cache: true, Unfinished: true}, made(2 * grace)}, true},
-		"one that may be under way":     {marked{sweep.Object{Cache: true, Unfinished: true}, made(grace / 2)}, false},
+		"a sandbox":                     {made(2*grace, sweep.Object{}), true},
+		"one that was just made":        {made(grace/2, sweep.Object{}), false},
+		"a sandbox's folder":            {sweep.Object{Kind: "folder"}, true},
+		"a kept one":                    {made(2*grace, sweep.Object{Kept: true}), false},
+		"a kept one whose time is over": {made(2*grace, sweep.Object{Kept: true, Expires: now.Add(-time.Hour)}), false},
+		"a cache":                       {made(2*grace, sweep.Object{Cache: true}), false},
+		"an old cache":                  {made(2*grace, sweep.Object{Cache: true, Expires: now.Add(-time.Hour)}), false},
+		"a cache that is unfinished":    {made(2*grace, sweep.Object{Cache: true, Unfinished: true}), true},
+		"one that may be under way":     {made(grace/2, sweep.Object{Cache: true, Unfinished: true}), false},
 	} {
-		if got := isSwept(c.m, now); got != c.want {
+		if got := isSwept(c.o, now); got != c.want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}

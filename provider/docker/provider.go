@@ -18,6 +18,7 @@ import (
 	"github.com/fumehood/fumehood/internal/guestbin"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/seccomp"
+	"github.com/fumehood/fumehood/internal/sweep"
 	"github.com/fumehood/fumehood/internal/wire"
 	"github.com/fumehood/fumehood/provider"
 )
@@ -117,7 +118,7 @@ type Provider struct {
 
 	stateDir string // the sandboxes' folders are in it; empty where there are none
 	clock    func() time.Time
-	among    func(m marked) bool // what all clean-ups look at; nil means everything
+	among    func(o sweep.Object) bool // what all clean-ups look at; nil means everything
 	presence presence
 
 	guestWithin time.Duration                                                                     // bounds the first exchange with a guest

@@ -15,6 +15,7 @@ import (
 	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/reaper"
+	"github.com/fumehood/fumehood/internal/sweep"
 	"github.com/fumehood/fumehood/provider"
 )
 
@@ -79,9 +80,6 @@ func reap(orphans *reaper.Orphans) error {
 		})
 	}
 	wg.Wait()
-	if dir := claimsDir(); dir != "" {
-		errs = append(errs, owner.Unclaim(dir, orphans.Owner))
-	}
 	return errors.Join(errs...)
 }
 
@@ -107,9 +105,10 @@ func (r reaping) do(ctx context.Context, self, dead owner.ID) error {
 		return err
 	}
 	defer c.Close()
-	s := &sweeper{engine: c.Engine, self: self, stateDir: r.StateDir, clock: time.Now, dead: &dead, among: func(m marked) bool {
-		return m.Owner == dead.String() && (!m.Cache || m.Unfinished)
-	}}
+	s := &sweeper{
+		engine: c.Engine, self: self, stateDir: r.StateDir, clock: time.Now, isBad: func(string) bool { return false },
+		among: func(o sweep.Object) bool { return o.Owner == dead.String() && (!o.Cache || o.Unfinished) },
+	}
 	connected, pause := false, reapPause
 	settle := r.Speedup.Of(reapSettle)
 	for quiet := time.Now(); ; pause = min(2*pause, longReapPause) {

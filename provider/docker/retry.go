@@ -9,6 +9,7 @@ import (
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/guests"
+	"github.com/fumehood/fumehood/internal/sweep"
 )
 
 // startAttempts is how often a sandbox is made at most, where connections to the daemon break meanwhile.
@@ -93,7 +94,10 @@ func (p *Provider) mend(ctx context.Context, sb *sandbox, arch string, guest *gu
 		return err
 	case errors.Is(err, errNotGuest):
 		done.guest = true
-		p.dropBadGuest(ctx, arch, guest)
+		p.forgetGuest(arch, guest, true)
+		p.opts.Logger.Warn("a guest's volume is not used: it does not hold the guest, or is being filled", "volume", guest.name)
+		// Once nothing uses it, it goes where its maker has ended: one that lives may be filling it.
+		defer p.sweepUnasked(ctx, nil, func(o sweep.Object) bool { return o.Name == guest.name })
 	default:
 		if there, herr := p.engine.HasVolume(ctx, guest.name); herr != nil || there {
 			return err
