@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"runtime"
 	"slices"
 	"time"
@@ -58,7 +59,8 @@ func Build(ctx context.Context, b provider.ImageBuilder, e *spec.Environment, pr
 		return Built{}, err
 	}
 	inputs := p.inputs(ids)
-	return ensure(ctx, b, p.tags, provider.ImageMark{Environment: nameOf(e), Inputs: inputs, Base: inputs}, p.steps(ids), progress)
+	base, steps := p.steps(ids)
+	return ensure(ctx, b, p.tags, provider.ImageMark{Environment: nameOf(e), Inputs: inputs, Base: inputs}, base, steps, progress)
 }
 
 // Inputs returns the hash of what Build would make the environment's image of now. Nothing is pulled: it is
@@ -100,46 +102,35 @@ func BuildSubmission(ctx context.Context, b provider.ImageBuilder, e *spec.Envir
 		return Built{}, err
 	}
 	mark := provider.ImageMark{Environment: nameOf(e), Inputs: p.inputs(), Base: base.Inputs}
-	return ensure(ctx, b, []string{p.tag()}, mark, p.steps(), progress)
+	return ensure(ctx, b, []string{p.tag()}, mark, image.ID, p.steps(), progress)
 }
 
-// step is one build: of its base, or of what the step before it has made.
+// step is one build: of what the step before it has made, or of a user's Dockerfile.
 type step struct {
-	base       string // the image's id; empty in all steps but the first
-	dockerfile func(base string) string
-	trees      []*buildcontext.Tree // the context; the Dockerfile is among them if dockerfile is nil
-	path       string               // the Dockerfile's
-	text       string               // its content, where a user has written it
-	args       map[string]string    // the build's arguments
-	scope      string               // of the caches that its steps mount
-	allowed    []string             // what of it is not safe, and allowed
-	limits     spec.Limits
-	network    string
-	timeout    time.Duration // 0 means no limit
+	provider.ImageBuild
+	on      string               // the Dockerfile's lines after FROM; empty for a user's, which is among the trees
+	trees   []*buildcontext.Tree // the context
+	timeout time.Duration        // 0 means no limit
 }
 
-// ensure builds the steps one on the other, unless the image is there. The last one gets tags and mark.
-func ensure(ctx context.Context, b provider.ImageBuilder, tags []string, mark provider.ImageMark, steps []step, progress func(tag, step string)) (Built, error) {
+// ensure builds the steps one on the other, the first one on the image base, unless the image is there. The last one
+// gets tags and mark.
+func ensure(ctx context.Context, b provider.ImageBuilder, tags []string, mark provider.ImageMark, base string, steps []step, progress func(tag, step string)) (Built, error) {
 	built := Built{Tags: tags, Inputs: mark.Inputs}
 	var err error
 	if built.ID, built.UpToDate, err = current(ctx, b, tags, mark); err != nil || built.UpToDate {
 		return built, err
 	}
+	built.ID = base
 	for i, s := range steps {
-		build := provider.ImageBuild{
-			Text: s.text, Args: s.args, CacheScope: s.scope, Allowed: s.allowed, Network: s.network, Memory: max(s.limits.Memory, 0), CPUs: max(s.limits.CPUs, 0),
-			Mark: provider.ImageMark{Environment: mark.Environment},
-		}
+		s.Mark = provider.ImageMark{Environment: mark.Environment}
 		if progress != nil {
-			build.Progress = func(step string) { progress(tags[0], step) }
+			s.Progress = func(step string) { progress(tags[0], step) }
 		}
 		if i == len(steps)-1 {
-			build.Tags, build.Mark = tags, mark
+			s.Tags, s.Mark = tags, mark
 		}
-		if s.base != "" {
-			built.ID = s.base
-		}
-		if built.ID, err = s.run(ctx, b, build, built.ID); err != nil {
+		if built.ID, err = s.run(ctx, b, built.ID); err != nil {
 			return Built{}, err
 		}
 	}
@@ -159,7 +150,7 @@ func current(ctx context.Context, b provider.ImageBuilder, tags []string, mark p
 }
 
 // run builds the step on the image base.
-func (s step) run(ctx context.Context, b provider.ImageBuilder, build provider.ImageBuild, base string) (string, error) {
+func (s step) run(ctx context.Context, b provider.ImageBuilder, base string) (id string, err error) {
 	late := &fumehood.Error{
 		Op: "build image", Class: fumehood.ErrLimit,
 		Err: fmt.Errorf("the set-up did not end within %s", s.timeout), Hint: "setup.timeout in the spec is the limit",
@@ -170,19 +161,14 @@ func (s step) run(ctx context.Context, b provider.ImageBuilder, build provider.I
 		defer cancel()
 	}
 	dockerfile := ""
-	if build.Dockerfile = s.path; s.dockerfile != nil {
-		dockerfile = s.dockerfile(base)
+	if s.on != "" {
+		s.Dockerfile, dockerfile = "Dockerfile", "FROM "+base+"\n"+s.on
 	}
-	content, packed := buildcontext.Pack(ctx, build.Dockerfile, dockerfile, s.trees)
-	build.Context = content
-	id, err := b.BuildImage(ctx, build)
-	_ = content.Close() // a pipe's cannot fail
-	if perr := <-packed; perr != nil {
-		err = perr // the first cause
-	}
-	for _, tree := range s.trees {
-		err = tree.Explain(err)
-	}
+	err = buildcontext.Send(ctx, s.Dockerfile, dockerfile, s.trees, func(content io.Reader) error {
+		s.Context = content
+		id, err = b.BuildImage(ctx, s.ImageBuild)
+		return err
+	})
 	if err != nil && errors.Is(context.Cause(ctx), late) {
 		err = late
 	}
@@ -211,7 +197,7 @@ func Tags(e *spec.Environment) ([]string, error) {
 	case e.AllowUnsafe:
 		tags = append(tags, image)
 	case name == "":
-		name = "image-" + hashOf(image)[:12]
+		name = "image-" + buildcontext.HashOf(image)[:12]
 	}
 	if named := "fumehood:" + name; name != "" && !slices.Contains(tags, named) {
 		tags = append(tags, named)

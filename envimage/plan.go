@@ -2,8 +2,6 @@ package envimage
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,12 +26,10 @@ const recipe = 3
 type plan struct {
 	env     spec.Environment // with its defaults
 	tags    []string
-	context *buildcontext.Tree // of a build; nil without one
-	text    string             // of its Dockerfile
-	refs    []string           // the images that it is built on
-	scope   string             // of the caches that its steps may mount
-	caches  bool               // they do
-	allowed []string           // what of the build is not safe, and allowed
+	build   *step    // of its Dockerfile; nil without one
+	refs    []string // the images that it is built on
+	caches  bool     // steps of the Dockerfile mount caches, or may by ONBUILD
+	allowed []string // what of the build is not safe, and allowed
 }
 
 // newPlan reads all that an environment's image is made of, but for the images that it is built on.
@@ -60,11 +56,8 @@ func newPlan(ctx context.Context, e *spec.Environment) (*plan, error) {
 	if err := p.read(dir, build); err != nil {
 		return nil, err
 	}
-	matcher, err := buildcontext.Ignored(dir, build.Dockerfile)
-	if err != nil {
-		return nil, err
-	}
-	p.context, err = buildcontext.NewTree(ctx, dir, "", buildcontext.Options{Matcher: matcher, Exclude: e.Exclude})
+	tree, err := buildcontext.Context(ctx, dir, build.Dockerfile, buildcontext.Options{Exclude: e.Exclude})
+	p.build.trees = []*buildcontext.Tree{tree}
 	return p, err
 }
 
@@ -81,12 +74,11 @@ func (p *plan) read(dir string, build *spec.Build) error {
 	if err != nil {
 		return &fumehood.Error{Op: "read", Path: filepath.Join(dir, build.Dockerfile), Class: fumehood.ErrConfig, Err: err}
 	}
-	if err := p.allow(filepath.Join(dir, build.Dockerfile), read.Check(build.Args)); err != nil {
-		return err
-	}
-	p.text, p.refs, p.caches = text, read.Bases, read.Caches
-	p.scope = buildcontext.Scope(filepath.Dir(p.env.File), dir)
-	return nil
+	p.refs, p.caches = read.Bases, read.Caches
+	p.build = &step{ImageBuild: provider.ImageBuild{
+		Dockerfile: build.Dockerfile, Text: text, Args: build.Args, CacheScope: buildcontext.Scope(filepath.Dir(p.env.File), dir),
+	}}
+	return p.allow(filepath.Join(dir, build.Dockerfile), read.Check(build.Args))
 }
 
 // allow is what becomes of an error that says why a build is not safe: none, where the user has allowed that. file is the
@@ -117,6 +109,7 @@ func (p *plan) resolve(find func(ref string) (provider.Image, bool, error)) (ids
 		if err := p.allow("", buildcontext.CheckTriggers(ref, image.OnBuild)); err != nil {
 			return nil, err
 		}
+		p.caches = p.caches || len(image.OnBuild) > 0
 		ids[ref] = image.ID
 	}
 	return ids, nil
@@ -132,38 +125,34 @@ func (p *plan) inputs(ids map[string]string) string {
 		Dir, User           string
 		Scope               string `json:",omitempty"`
 	}{Recipe: recipe, Bases: ids, Env: p.env.Environment.Env, Dir: p.env.Docker.Workdir, User: p.env.Docker.User}
-	if p.context != nil {
-		of.Context, of.Dockerfile, of.Args = p.context.Hash(), p.env.Docker.Build.Dockerfile, p.env.Docker.Build.Args
+	if b := p.build; b != nil {
+		of.Context, of.Dockerfile, of.Args = b.trees[0].Hash(), b.Dockerfile, b.Args
 		if p.caches {
-			of.Scope = p.scope
+			of.Scope = b.CacheScope
 		}
 	}
-	return hashOf(of)
+	return buildcontext.HashOf(of)
 }
 
-func hashOf(v any) string {
-	text, _ := json.Marshal(v) // of texts, numbers and maps: it cannot fail
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:])
-}
-
-// steps are the builds: of the Dockerfile, if there is one, and of the environment on its result.
-func (p *plan) steps(ids map[string]string) []step {
+// steps are the builds, and the image that they begin with: of the Dockerfile, if there is one, and of the environment on
+// its result.
+func (p *plan) steps(ids map[string]string) (base string, steps []step) {
 	d := p.env.Docker
-	dockerfile, args := environment(p.env.Environment.Env, d.Workdir, d.User, hashOf([]any{p.tags, p.inputs(ids)}))
-	last := step{dockerfile: dockerfile, path: "Dockerfile", args: args, trees: []*buildcontext.Tree{buildcontext.Folder("workdir")}}
-	if p.context == nil {
-		last.base, last.allowed = ids[d.Image], p.allowed
-		return []step{last}
+	last := environment(p.env.Environment.Env, d.Workdir, d.User, buildcontext.HashOf([]any{p.tags, p.inputs(ids)}))
+	if p.build == nil {
+		last.Allowed = p.allowed
+		return ids[d.Image], []step{last}
 	}
-	return []step{{trees: []*buildcontext.Tree{p.context}, path: d.Build.Dockerfile, text: p.text, args: d.Build.Args, scope: p.scope, allowed: p.allowed}, last}
+	first := *p.build
+	first.Allowed = p.allowed
+	return "", []step{first, last}
 }
 
-// environment is the Dockerfile that gives an image variables and a working directory, which belongs to
-// the user unless it is there already. Names and values are arguments of the build, so that the builder's
-// language, in which some cannot be written, makes nothing of them. of is a hash of what is built.
-func environment(env map[string]string, dir, user, of string) (dockerfile func(base string) string, args map[string]string) {
-	args = map[string]string{"FUMEHOOD_DIR": dir}
+// environment gives an image variables and a working directory, which belongs to the user unless it is there already.
+// Names and values are arguments of the build, so that the builder's language, in which some cannot be written, makes
+// nothing of them. of is a hash of what is built.
+func environment(env map[string]string, dir, user, of string) step {
+	args := map[string]string{"FUMEHOOD_DIR": dir}
 	declared, set := "ARG FUMEHOOD_DIR", ""
 	for i, name := range slices.Sorted(maps.Keys(env)) {
 		k, v := "FUMEHOOD_NAME_"+strconv.Itoa(i), "FUMEHOOD_VALUE_"+strconv.Itoa(i)
@@ -174,10 +163,12 @@ func environment(env map[string]string, dir, user, of string) (dockerfile func(b
 	if set != "" {
 		set = "ENV" + set + "\n"
 	}
-	return func(base string) string {
-		return "FROM " + base + "\n" + declared + unshared(of) + "\n" + set +
-			"COPY " + chown(user) + `["workdir/", "${FUMEHOOD_DIR}/"]` + "\nWORKDIR ${FUMEHOOD_DIR}\n"
-	}, args
+	return step{
+		ImageBuild: provider.ImageBuild{Args: args},
+		on: declared + unshared(of) + "\n" + set +
+			"COPY " + chown(user) + `["workdir/", "${FUMEHOOD_DIR}/"]` + "\nWORKDIR ${FUMEHOOD_DIR}\n",
+		trees: []*buildcontext.Tree{buildcontext.Folder("workdir")},
+	}
 }
 
 // unshared ends the first ARG of a Dockerfile, so that no other image shares its cached steps. The Engine's own builder
@@ -218,11 +209,11 @@ func newSubmissionPlan(ctx context.Context, e *spec.Environment, s Submission, b
 		p.user = base.User
 	}
 	var err error
-	if p.workspace, err = buildcontext.NewTree(ctx, s.Workspace, "workspace", buildcontext.Options{}); err != nil {
+	if p.workspace, err = buildcontext.NewTree(ctx, s.Workspace, "workspace"); err != nil {
 		return nil, err
 	}
 	if s.Assets != "" {
-		p.assets, err = buildcontext.NewTree(ctx, s.Assets, "static", buildcontext.Options{})
+		p.assets, err = buildcontext.NewTree(ctx, s.Assets, "static")
 	}
 	return p, err
 }
@@ -256,7 +247,7 @@ func (p *submissionPlan) inputs() string {
 	if p.assets != nil {
 		of.Assets = p.assets.Hash()
 	}
-	return hashOf(of)
+	return buildcontext.HashOf(of)
 }
 
 func (p *submissionPlan) tag() string {
@@ -271,26 +262,25 @@ const inShell = `if command -v bash >/dev/null; then exec bash -c "$0"; fi; exec
 
 // steps are the builds: of the files, and of the set-up on its result.
 func (p *submissionPlan) steps() []step {
-	files := step{base: p.base.ID, path: "Dockerfile", trees: []*buildcontext.Tree{p.workspace}, args: map[string]string{"FUMEHOOD_DIR": p.env.Docker.Workdir}}
-	of := []string{p.base.ID, p.workspace.Hash(), ""}
+	trees, of := []*buildcontext.Tree{p.workspace}, []string{p.base.ID, p.workspace.Hash(), ""}
 	if p.assets != nil {
-		of[2] = p.assets.Hash()
+		trees, of[2] = append(trees, p.assets), p.assets.Hash()
 	}
-	text := "ARG FUMEHOOD_DIR" + unshared(hashOf(of)) + "\nCOPY " + chown(p.user) + `["workspace/", "${FUMEHOOD_DIR}/"]` + "\n"
+	on := "ARG FUMEHOOD_DIR" + unshared(buildcontext.HashOf(of)) + "\nCOPY " + chown(p.user) + `["workspace/", "${FUMEHOOD_DIR}/"]` + "\n"
 	if p.assets != nil {
-		files.trees = append(files.trees, p.assets)
-		text += fmt.Sprintf("COPY [\"static/\", \"%s/\"]\n", path.Clean(spec.StaticDir))
+		on += fmt.Sprintf("COPY [\"static/\", \"%s/\"]\n", path.Clean(spec.StaticDir))
 	}
 	if p.user != "" {
-		text += "USER " + p.user + "\n"
+		on += "USER " + p.user + "\n"
 	}
-	files.dockerfile = func(base string) string { return "FROM " + base + "\n" + text }
-	if p.setup == "" {
-		return []step{files}
+	steps := []step{{ImageBuild: provider.ImageBuild{Args: map[string]string{"FUMEHOOD_DIR": p.env.Docker.Workdir}}, on: on, trees: trees}}
+	if p.setup != "" {
+		run, _ := json.Marshal([]string{"sh", "-c", inShell, p.setup}) // texts: it cannot fail
+		limits := p.env.Limits
+		steps = append(steps, step{
+			ImageBuild: provider.ImageBuild{Network: networkOf(p.env), Memory: max(limits.Memory, 0), CPUs: max(limits.CPUs, 0)},
+			on:         "RUN " + string(run) + "\n", timeout: max(p.env.Setup.Timeout, 0),
+		})
 	}
-	run, _ := json.Marshal([]string{"sh", "-c", inShell, p.setup}) // texts: it cannot fail
-	return []step{files, {
-		dockerfile: func(base string) string { return "FROM " + base + "\nRUN " + string(run) + "\n" },
-		path:       "Dockerfile", limits: p.env.Limits, network: networkOf(p.env), timeout: max(p.env.Setup.Timeout, 0),
-	}}
+	return steps
 }

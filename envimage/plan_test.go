@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/buildcontext"
 	"github.com/fumehood/fumehood/internal/filetest"
 	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/spec"
@@ -26,7 +27,7 @@ func TestTheTagsOfAnEnvironment(t *testing.T) {
 		{spec.Environment{Type: "docker", Name: "py", AllowUnsafe: true, Docker: spec.Docker{Image: "mine", Build: build}}, []string{"mine", "fumehood:py"}},
 		{spec.Environment{Type: "docker", Name: "py", Docker: spec.Docker{Image: "fumehood:mine", Build: build}}, []string{"fumehood:py"}},
 		{spec.Environment{Type: "docker", Name: "py", Docker: spec.Docker{Image: "fumehood:py", Build: build}}, []string{"fumehood:py"}},
-		{spec.Environment{Type: "docker", Docker: spec.Docker{Image: "mine", Build: build}}, []string{"fumehood:image-" + hashOf("mine")[:12]}},
+		{spec.Environment{Type: "docker", Docker: spec.Docker{Image: "mine", Build: build}}, []string{"fumehood:image-" + buildcontext.HashOf("mine")[:12]}},
 		{spec.Environment{Type: "docker", AllowUnsafe: true, Docker: spec.Docker{Image: "mine", Build: build}}, []string{"mine"}},
 		{spec.Environment{Type: "docker", Docker: spec.Docker{Image: "python:3"}}, nil},
 		{spec.Environment{Type: "docker", Name: "py", Docker: spec.Docker{Image: "fumehood:py"}}, nil},
@@ -143,13 +144,14 @@ func TestANulByteInAVariableIsAConfigurationError(t *testing.T) {
 }
 
 func TestTheDockerfileOfAnEnvironmentHoldsNoValueOfIt(t *testing.T) {
-	text, args := environment(map[string]string{"B": "$x\n'\"", "A b": ""}, "/w d", "1:2", "5e1f")
-	want := "FROM sha256:1\nARG FUMEHOOD_DIR FUMEHOOD_NAME_0 FUMEHOOD_VALUE_0 FUMEHOOD_NAME_1 FUMEHOOD_VALUE_1 FUMEHOOD_OF=5e1f\n" +
+	made := environment(map[string]string{"B": "$x\n'\"", "A b": ""}, "/w d", "1:2", "5e1f")
+	want := "ARG FUMEHOOD_DIR FUMEHOOD_NAME_0 FUMEHOOD_VALUE_0 FUMEHOOD_NAME_1 FUMEHOOD_VALUE_1 FUMEHOOD_OF=5e1f\n" +
 		"ENV ${FUMEHOOD_NAME_0}=${FUMEHOOD_VALUE_0} ${FUMEHOOD_NAME_1}=${FUMEHOOD_VALUE_1}\n" +
 		"COPY --chown=1:2 [\"workdir/\", \"${FUMEHOOD_DIR}/\"]\nWORKDIR ${FUMEHOOD_DIR}\n"
-	if got := text("sha256:1"); got != want {
-		t.Errorf("got %s", got)
+	if made.on != want {
+		t.Errorf("got %s", made.on)
 	}
+	args := made.Args
 	if args["FUMEHOOD_NAME_0"] != "A b" || args["FUMEHOOD_VALUE_1"] != "$x\n'\"" || args["FUMEHOOD_DIR"] != "/w d" || len(args) != 5 {
 		t.Errorf("got %q", args)
 	}

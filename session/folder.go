@@ -57,7 +57,7 @@ func (s *Session) pack(ctx context.Context, dir string, opts workspace.CreateOpt
 
 // copyTree copies what a snapshot takes of a folder to another one, which is empty or not there.
 func (s *Session) copyTree(ctx context.Context, from, to string, opts workspace.CreateOptions) error {
-	return archive.Pipe(s.pack(ctx, from, opts), func(r io.Reader) error { return s.unpack(ctx, r, to) })
+	return archive.Pipe(s.pack(ctx, from, opts), archive.Whole(func(r io.Reader) error { return s.unpack(ctx, r, to) }))
 }
 
 // restore fills the workspace, which is empty, from a snapshot's file.
@@ -93,7 +93,7 @@ func (s *Session) ReadFiles(ctx context.Context, globs ...string) (map[string][]
 	err := s.reading(ctx, func(dir string) error {
 		files = map[string][]byte{}
 		opts := workspace.CreateOptions{Keep: append([]string{}, globs...)} // not nil, which takes all
-		return archive.Pipe(s.pack(ctx, dir, opts), func(r io.Reader) error { return readRegular(r, files) })
+		return archive.Pipe(s.pack(ctx, dir, opts), archive.Whole(func(r io.Reader) error { return readRegular(r, files) }))
 	})
 	if err != nil {
 		return nil, failed(op, err)
@@ -145,7 +145,7 @@ func (s *Session) reading(ctx context.Context, f func(dir string) error) error {
 // Restore checks it.
 func (s *Session) download(ctx context.Context, svc fumehood.Service, from, dir string) error {
 	pack := func(w io.Writer) error { return walked(ctx, w, svc, from) }
-	return archive.Pipe(pack, func(r io.Reader) error { return s.unpack(ctx, r, dir) })
+	return archive.Pipe(pack, archive.Whole(func(r io.Reader) error { return s.unpack(ctx, r, dir) }))
 }
 
 // walked writes what a folder of a service has as a tar stream, without what a snapshot cannot have. Each

@@ -239,7 +239,7 @@ func (r *Runtime) send(ctx context.Context) error {
 		return fmt.Errorf("copy the workspace into the container: %w", err)
 	}
 	pack := r.s.pack(ctx, r.s.Workspace(), workspace.CreateOptions{})
-	err = archive.Pipe(pack, func(stream io.Reader) error { return r.sb.Upload(ctx, dir, stream) })
+	err = archive.Pipe(pack, archive.Whole(func(stream io.Reader) error { return r.sb.Upload(ctx, dir, stream) }))
 	if user := r.svc.ServiceInfo().User; err == nil && !isRoot(user) {
 		err = chown(ctx, r.sb, dir, user)
 	}

@@ -78,8 +78,8 @@ func packOne(tw *tar.Writer, file, name string, d fs.DirEntry, edit func(*tar.He
 	return tw.Flush() // fails where it has shrunk
 }
 
-// Pipe runs write and read over one pipe. An error of the one ends the other, and the first cause is returned. What read leaves
-// of the stream is read to its end.
+// Pipe runs write and read over one pipe. The end of read ends write, and an error of write is what read gets. The first cause
+// is returned.
 func Pipe(write func(io.Writer) error, read func(io.Reader) error) error {
 	r, w := io.Pipe()
 	wrote := make(chan error, 1)
@@ -89,9 +89,6 @@ func Pipe(write func(io.Writer) error, read func(io.Reader) error) error {
 		wrote <- err
 	}()
 	rerr := read(r)
-	if rerr == nil {
-		_, rerr = io.Copy(io.Discard, r)
-	}
 	r.CloseWithError(errReader)
 	if err := <-wrote; err != nil && !errors.Is(err, errReader) {
 		return err
@@ -100,6 +97,18 @@ func Pipe(write func(io.Writer) error, read func(io.Reader) error) error {
 }
 
 var errReader = errors.New("the reader of the pipe has ended")
+
+// Whole returns a reader for Pipe that reads a stream to its end after read has: what is behind an archive's end is padding, or
+// the error of who writes it.
+func Whole(read func(io.Reader) error) func(io.Reader) error {
+	return func(r io.Reader) error {
+		err := read(r)
+		if err == nil {
+			_, err = io.Copy(io.Discard, r)
+		}
+		return err
+	}
+}
 
 // ErrNotRegular says that a path is a socket, a device or a pipe, or a directory where a file is needed.
 var ErrNotRegular = errors.New("not a regular file")

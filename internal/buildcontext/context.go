@@ -5,6 +5,9 @@ package buildcontext
 import (
 	"archive/tar"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -46,20 +49,41 @@ func Folder(name string) *Tree { return &Tree{prefix: name} }
 // Hash is the hash of all that is taken.
 func (t *Tree) Hash() string { return t.hash }
 
+// HashOf is a hash of what an image is made of: texts, numbers, lists, maps and structs of these.
+func HashOf(v any) string {
+	text, _ := json.Marshal(v) // of these it cannot fail
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
 // Options say what of a folder is taken.
 type Options struct {
-	Matcher *patternmatcher.PatternMatcher // matches what is left out; nil leaves out nothing
 	// AnyLinks takes links that lead out of the folder too, as Docker does. They are never followed, here or by
 	// builders; else they are an ErrConfig, for in an image they are broken.
 	AnyLinks bool
-	// Exclude is left out besides, whatever Matcher says: absolute paths, symbolic links resolved. A folder in one of them
+	// Exclude is left out besides, whatever the folder's list says: absolute paths, symbolic links resolved. A folder in one of them
 	// is an ErrConfig.
 	Exclude []string
 }
 
+// Context looks at the context of a Dockerfile, whose path in it is empty where it is not from there. What the Dockerfile's
+// own list names (NAME.dockerignore), else the folder's, is left out.
+func Context(ctx context.Context, dir, dockerfile string, opts Options) (*Tree, error) {
+	matcher, err := ignored(dir, dockerfile)
+	if err != nil {
+		return nil, err
+	}
+	return newTree(ctx, dir, "", opts, matcher)
+}
+
 // NewTree looks at all of a folder; prefix is where it goes in the context, empty for its root. What cannot go
 // into an image is an ErrConfig: pipes, sockets, devices.
-func NewTree(ctx context.Context, dir, prefix string, opts Options) (*Tree, error) {
+func NewTree(ctx context.Context, dir, prefix string) (*Tree, error) {
+	return newTree(ctx, dir, prefix, Options{}, nil)
+}
+
+// newTree leaves out what matcher matches; nil matches nothing.
+func newTree(ctx context.Context, dir, prefix string, opts Options, matcher *patternmatcher.PatternMatcher) (*Tree, error) {
 	t := &Tree{dir: dir, prefix: prefix, options: workspace.CreateOptions{
 		Compression: workspace.None, Limits: workspace.Limits{Bytes: maxContext, Entries: maxContextEntries},
 	}}
@@ -67,7 +91,7 @@ func NewTree(ctx context.Context, dir, prefix string, opts Options) (*Tree, erro
 	if err != nil {
 		return nil, err
 	}
-	if matcher := opts.Matcher; matcher != nil || len(excluded) > 0 {
+	if matcher != nil || len(excluded) > 0 {
 		t.options.Take = func(p string) (take, below bool) {
 			if excluded[p] {
 				if t.hash == "" { // it is read for the first time
@@ -118,9 +142,9 @@ func fits(m *workspace.Manifest, anyLinks bool) error {
 	return nil
 }
 
-// Ignored reads what is no part of a context: the Dockerfile's own list (NAME.dockerignore), else the folder's.
-// The Dockerfile and the list itself always are, for the builder needs them. Nil leaves out nothing.
-func Ignored(dir, dockerfile string) (*patternmatcher.PatternMatcher, error) {
+// ignored reads what is no part of a context. The Dockerfile and the list itself always are, for the builder needs them.
+// Nil leaves out nothing.
+func ignored(dir, dockerfile string) (*patternmatcher.PatternMatcher, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, &fumehood.Error{Op: "open the build's context", Class: fumehood.ErrConfig, Err: err}
@@ -199,21 +223,14 @@ func readNow(root *os.Root, name string) (string, error) {
 	return string(text), err
 }
 
-// Pack makes a context of the trees, as a tar stream, and where dockerfile is not empty a file of that
-// content. The stream breaks off where a folder is not any more as it was when it was looked at. When the
-// reader has been closed, packed tells what went wrong.
-func Pack(ctx context.Context, name, dockerfile string, trees []*Tree) (content io.ReadCloser, packed <-chan error) {
-	r, w := io.Pipe()
-	done := make(chan error, 1)
-	go func() {
-		err := write(ctx, tar.NewWriter(w), name, dockerfile, trees)
-		w.CloseWithError(err)
-		if errors.Is(err, io.ErrClosedPipe) {
-			err = nil // the builder wanted no more, and says why
-		}
-		done <- err
-	}()
-	return r, done
+// Send hands a context of the trees to build, as a tar stream, with a file of the content dockerfile where that is not
+// empty. The stream breaks off where a folder is not any more as it was when it was looked at.
+func Send(ctx context.Context, name, dockerfile string, trees []*Tree, build func(content io.Reader) error) error {
+	err := archive.Pipe(func(w io.Writer) error { return write(ctx, tar.NewWriter(w), name, dockerfile, trees) }, build)
+	for _, t := range trees {
+		err = t.explain(err)
+	}
+	return err
 }
 
 func write(ctx context.Context, w *tar.Writer, name, dockerfile string, trees []*Tree) error {
@@ -253,7 +270,7 @@ func (t *Tree) write(ctx context.Context, w *tar.Writer) error {
 		}
 		return err
 	}
-	return archive.Pipe(pack, func(r io.Reader) error { return move(w, tar.NewReader(r), t.prefix) })
+	return archive.Pipe(pack, archive.Whole(func(r io.Reader) error { return move(w, tar.NewReader(r), t.prefix) }))
 }
 
 // move copies all entries of a tar stream to another, below prefix.

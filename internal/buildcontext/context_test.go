@@ -69,32 +69,38 @@ func TestDockerfile_Renamed(t *testing.T) {
 	}
 }
 
+// sent returns the names of what is in a context.
+func sent(t *testing.T, dockerfile string, tree *Tree) (names []string, err error) {
+	err = Send(t.Context(), "Dockerfile", dockerfile, []*Tree{tree}, func(content io.Reader) error {
+		for r := tar.NewReader(content); ; {
+			h, err := r.Next()
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			names = append(names, h.Name)
+		}
+	})
+	return names, err
+}
+
 func TestAContextThatHasChangedSinceItWasLookedAtIsNotBuilt(t *testing.T) {
 	dir := filetest.Lay(t, map[string]string{"x": "1", "d/y": "2"})
-	looked, err := NewTree(t.Context(), dir, "below", Options{})
+	looked, err := NewTree(t.Context(), dir, "below")
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := func() (all []string, err error) {
-		content, packed := Pack(t.Context(), "Dockerfile", "FROM a", []*Tree{looked})
-		r := tar.NewReader(content)
-		for {
-			h, err := r.Next()
-			if err != nil {
-				_ = content.Close()
-				return all, errors.Join(err, <-packed)
-			}
-			all = append(all, h.Name)
-		}
-	}
+	names := func() ([]string, error) { return sent(t, "FROM a", looked) }
 	got, err := names()
-	if want := []string{"Dockerfile", "below/", "below/d/", "below/d/y", "below/x"}; !errors.Is(err, io.EOF) || !slices.Equal(got, want) {
+	if want := []string{"Dockerfile", "below/", "below/d/", "below/d/y", "below/x"}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %q, %v", got, err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "x"), []byte("changed"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := names(); errors.Is(err, io.EOF) || !errors.Is(err, fumehood.ErrInfrastructure) || !strings.Contains(err.Error(), "changed while") {
+	if _, err := names(); !errors.Is(err, fumehood.ErrInfrastructure) || !strings.Contains(err.Error(), "changed while") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -125,30 +131,16 @@ func TestWhatOnlyBuildKitCanDoIsFound(t *testing.T) {
 
 func TestADockerfilesOwnListOfWhatIsIgnoredIsTheOneThatCounts(t *testing.T) {
 	dir := filetest.Lay(t, map[string]string{"x.Dockerfile": "FROM a", "x.Dockerfile.dockerignore": "one", ".dockerignore": "*", "one": "1", "two": "2", "link": "-> /etc/passwd"})
-	matcher, err := Ignored(dir, "x.Dockerfile")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := NewTree(t.Context(), dir, "", Options{Matcher: matcher}); !errors.Is(err, fumehood.ErrConfig) {
+	if _, err := Context(t.Context(), dir, "x.Dockerfile", Options{}); !errors.Is(err, fumehood.ErrConfig) {
 		t.Errorf("a link that leads out: got %v", err)
 	}
-	tree, err := NewTree(t.Context(), dir, "", Options{Matcher: matcher, AnyLinks: true})
+	tree, err := Context(t.Context(), dir, "x.Dockerfile", Options{AnyLinks: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	content, packed := Pack(t.Context(), "", "", []*Tree{tree})
-	r := tar.NewReader(content)
-	var names []string
-	for {
-		h, err := r.Next()
-		if err != nil {
-			_ = content.Close()
-			if err = errors.Join(err, <-packed); !errors.Is(err, io.EOF) {
-				t.Error(err)
-			}
-			break
-		}
-		names = append(names, h.Name)
+	names, err := sent(t, "", tree)
+	if err != nil {
+		t.Error(err)
 	}
 	if want := []string{".dockerignore", "link", "two", "x.Dockerfile", "x.Dockerfile.dockerignore"}; !slices.Equal(names, want) {
 		t.Errorf("got %q", names)

@@ -37,8 +37,8 @@ func below(dir string, exclude []string) (map[string]bool, error) {
 	return found, nil
 }
 
-// Explain adds to the error of a build what of the folder was excluded, where that may be its cause.
-func (t *Tree) Explain(err error) error {
+// explain adds to the error of a build what of the folder was excluded, where that may be its cause.
+func (t *Tree) explain(err error) error {
 	var known *fumehood.Error
 	if len(t.without) == 0 || !errors.As(err, &known) || known.Hint != "" || !errors.Is(err, fumehood.ErrConfig) {
 		return err

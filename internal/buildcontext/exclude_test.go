@@ -1,9 +1,7 @@
 package buildcontext
 
 import (
-	"archive/tar"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -66,34 +64,19 @@ func TestNewTree_Exclude(t *testing.T) {
 	}
 	exclude := []string{filepath.Join(dir, "runs"), filepath.Join(dir, "task.yaml"), filepath.Join(dir, "none"), "/elsewhere"}
 	for _, of := range []string{dir, link} { // by another name, too
-		matcher, err := Ignored(of, "")
+		tree, err := Context(t.Context(), of, "", Options{Exclude: exclude})
 		if err != nil {
 			t.Fatal(err)
 		}
-		tree, err := NewTree(t.Context(), of, "", Options{Matcher: matcher, Exclude: exclude})
+		got, err := sent(t, "", tree)
 		if err != nil {
-			t.Fatal(err)
-		}
-		content, packed := Pack(t.Context(), "", "", []*Tree{tree})
-		var got []string
-		for r := tar.NewReader(content); ; {
-			h, err := r.Next()
-			if err != nil {
-				if !errors.Is(err, io.EOF) {
-					t.Error(err)
-				}
-				break
-			}
-			got = append(got, h.Name)
-		}
-		if err := errors.Join(content.Close(), <-packed); err != nil {
 			t.Error(err)
 		}
 		if want := []string{".dockerignore", "kept/", "kept/file", "runs-of-others/", "runs-of-others/file"}; !slices.Equal(got, want) {
 			t.Errorf("%s: got %q, want %q", of, got, want)
 		}
 		for _, above := range []string{dir, filepath.Dir(dir)} {
-			if _, err := NewTree(t.Context(), of, "", Options{Exclude: []string{above}}); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "no image may be built of "+above) {
+			if _, err := Context(t.Context(), of, "", Options{Exclude: []string{above}}); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "no image may be built of "+above) {
 				t.Errorf("%s in %s: got %v", of, above, err)
 			}
 		}

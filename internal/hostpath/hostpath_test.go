@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/fumehood/fumehood/internal/owner"
 )
 
 // links makes files, and links by their targets, in a folder without links, and returns it.
@@ -181,5 +183,24 @@ func TestGate(t *testing.T) {
 	}
 	if (Gate{}).Inside(dir) {
 		t.Error("the zero value lets a path pass")
+	}
+}
+
+func TestTheSecretOfTheUserIsNotMounted(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("XDG_STATE_HOME", dir)
+	t.Setenv(owner.SecretVariable, "")
+	other := filepath.Join(t.TempDir(), "shared-secret")
+	for _, path := range []string{filepath.Join(dir, "fumehood", "secret"), filepath.Join(dir, "fumehood"), dir} {
+		if Unsafe(path, false) == "" {
+			t.Errorf("%s may be mounted", path)
+		}
+	}
+	if why := Unsafe(other, false); why != "" {
+		t.Errorf("%s: %s", other, why)
+	}
+	t.Setenv(owner.SecretVariable, other)
+	if Unsafe(other, false) == "" {
+		t.Errorf("%s may be mounted", other)
 	}
 }

@@ -101,6 +101,9 @@ func here() machine {
 			m.keys = append(m.keys, dir)
 		}
 	}
+	if file, err := owner.SecretFile(); err == nil { // with it objects of the daemon could be marked as the user's
+		m.keys = append(m.keys, file)
+	}
 	for _, kind := range []string{"docker", "owners"} {
 		if dir, err := owner.StateDir(kind); err == nil {
 			m.state = append(m.state, dir)

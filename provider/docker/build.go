@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -40,6 +41,15 @@ type builtOf struct {
 	Tags        []string `json:"tags"`
 }
 
+// labels are the labels of an image that is built, besides its own.
+func (of builtOf) labels(own map[string]string) map[string]string {
+	mark, _ := json.Marshal(of) // texts: it cannot fail
+	labels := map[string]string{}
+	maps.Copy(labels, own)
+	labels[owner.LabelCache], labels[owner.LabelImage] = owner.EnvImage, string(mark)
+	return labels
+}
+
 // BuildImage builds an image: what a user has written by BuildKit where the Engine has it, as what Compose projects
 // build, and all else by the Engine's own builder, for BuildKit knows images by their names only, and bounds neither
 // memory nor cores. Its steps run in containers that are isolated as Docker isolates them, not as sandboxes are: the
@@ -51,7 +61,6 @@ func (p *Provider) BuildImage(ctx context.Context, b provider.ImageBuild) (strin
 	}
 	of := builtOf{b.Mark.Environment, b.Mark.Inputs, b.Mark.Base, make([]string, len(b.Tags))}
 	for i, tag := range b.Tags {
-		var err error
 		if of.Tags[i], err = engine.Tag(tag); err != nil {
 			return "", err
 		}
@@ -65,10 +74,6 @@ func (p *Provider) BuildImage(ctx context.Context, b provider.ImageBuild) (strin
 	for _, why := range b.Allowed {
 		p.opts.Logger.Warn("unsafe, allowed", "environment", b.Mark.Environment, "why", why)
 	}
-	mark, err := json.Marshal(of)
-	if err != nil {
-		return "", &fumehood.Error{Op: "build image", Class: fumehood.ErrInfrastructure, Err: err}
-	}
 	report := b.Progress
 	if report == nil {
 		report = func(string) {}
@@ -79,8 +84,7 @@ func (p *Provider) BuildImage(ctx context.Context, b provider.ImageBuild) (strin
 	}
 	id, err := p.engine.Build(ctx, engine.Build{
 		Tags: of.Tags, Context: b.Context, Dockerfile: b.Dockerfile, Args: args, Network: b.Network, Memory: b.Memory, CPUs: b.CPUs,
-		BuildKit: buildKit,
-		Labels:   map[string]string{owner.LabelCache: owner.EnvImage, owner.LabelImage: string(mark)},
+		BuildKit: buildKit, Labels: of.labels(nil),
 	}, report)
 	if err != nil && ctx.Err() != nil {
 		return "", within(ctx, "build image", err)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/fumehood/fumehood/internal/buildcontext"
 	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/engine"
 )
 
 // TestImageBuild_scope builds the same Dockerfile in two projects.
@@ -29,6 +30,14 @@ func TestImageBuild_scope(t *testing.T) {
 	}
 	if first, second := of("/one", cached, true), of("/one", cached, true); first.inputs(nil, "") != second.inputs(nil, "") {
 		t.Error("a project builds again")
+	}
+	triggered := func(project string) string {
+		b := of(project, plain, true)
+		b.on = map[string]*node{"a": {image: prepared{Image: engine.Image{OnBuild: []string{"RUN --mount=type=cache,target=/x true"}}}}}
+		return b.inputs(nil, "")
+	}
+	if triggered("/one") == triggered("/two") {
+		t.Error("projects share an image that caches of ONBUILD are in")
 	}
 	args := scopedArgs(map[string]string{"A": "b"}, "scope")
 	if len(args) != 2 || args["A"] != "b" || args[buildcontext.ScopeArg] != "scope" {

@@ -22,11 +22,11 @@ type flight struct {
 	wait   int
 }
 
-// join returns the flight for key, started if there is none. The caller calls leave once.
-func (g *flights) join(ctx context.Context, key string, f func(context.Context) (any, error)) (fl *flight, leave func()) {
+// shared runs f once for all who ask for the same key at the same time. A caller whose ctx ends stops
+// waiting; f goes on for the others, and its context ends only when nobody waits any more.
+func shared[T any](ctx context.Context, g *flights, key string, f func(context.Context) (T, error)) (T, error) {
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	fl = g.all[key]
+	fl := g.all[key]
 	if fl == nil {
 		fctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		fl = &flight{done: make(chan struct{}), cancel: cancel}
@@ -37,23 +37,35 @@ func (g *flights) join(ctx context.Context, key string, f func(context.Context) 
 		go func() {
 			fl.value, fl.err = f(fctx)
 			g.mu.Lock()
-			if g.all[key] == fl {
-				delete(g.all, key)
-			}
+			g.forget(key, fl)
 			g.mu.Unlock()
 			cancel()
 			close(fl.done)
 		}()
 	}
 	fl.wait++
-	return fl, func() {
+	g.mu.Unlock()
+	defer func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		if fl.wait--; fl.wait == 0 {
 			fl.cancel()
-			if g.all[key] == fl {
-				delete(g.all, key) // who comes now starts a call of its own rather than join a call that was given up
-			}
+			g.forget(key, fl) // who comes now starts a call of its own rather than join a call that was given up
 		}
+	}()
+	select {
+	case <-fl.done:
+		value, _ := fl.value.(T)
+		return value, fl.err
+	case <-ctx.Done():
+		var none T
+		return none, ctx.Err()
+	}
+}
+
+// forget has nobody join the flight any more. The caller holds the lock.
+func (g *flights) forget(key string, fl *flight) {
+	if g.all[key] == fl {
+		delete(g.all, key)
 	}
 }

@@ -9,23 +9,6 @@ import (
 	"github.com/fumehood/fumehood/internal/engine"
 )
 
-// shared runs f once for all who ask for the same key at the same time. A caller whose ctx ends stops
-// waiting; f goes on for the others, and its context ends only when nobody waits any more.
-func shared[T any](ctx context.Context, group *flights, key string, f func(context.Context) (T, error)) (T, error) {
-	var zero T
-	ch, leave := group.join(ctx, key, func(ctx context.Context) (any, error) { return f(ctx) })
-	defer leave()
-	select {
-	case <-ch.done:
-		if ch.err != nil {
-			return zero, ch.err
-		}
-		return ch.value.(T), nil
-	case <-ctx.Done():
-		return zero, ctx.Err()
-	}
-}
-
 // ensureImage makes sure that the daemon has the image. One that it has causes no request to a registry;
 // many sandboxes of one that it has not cause one pull. One that ships with the library is built where it is not
 // there as it should be.
@@ -33,10 +16,6 @@ func (p *Provider) ensureImage(ctx context.Context, ref string) (engine.Image, e
 	if source, is := p.builtin(ref); is {
 		built, err := p.prepare(ctx, []compose.Source{source}, &fumehood.Compose{}, nil)
 		return built[source.Service].Image, err
-	}
-	image, found, err := p.engine.Image(ctx, ref)
-	if err != nil || found {
-		return image, err
 	}
 	return p.pull(ctx, ref, "", false)
 }
@@ -46,7 +25,7 @@ func (p *Provider) ensureImage(ctx context.Context, ref string) (engine.Image, e
 // there by now.
 func (p *Provider) pull(ctx context.Context, ref, platform string, always bool) (engine.Image, error) {
 	return shared(ctx, &p.pulls, fmt.Sprintf("%s %s %t", ref, platform, always), func(ctx context.Context) (engine.Image, error) {
-		image, found, err := p.engine.Image(ctx, ref) // the pull before this one may have been of it
+		image, found, err := p.engine.Image(ctx, ref)
 		if err != nil || found && !always && isFor(image, platform) {
 			return image, err
 		}

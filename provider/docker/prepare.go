@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/engine"
@@ -44,9 +46,9 @@ func (p *Provider) prepare(ctx context.Context, sources []compose.Source, opts *
 		err = limited(ctx, "build", opts.BuildTimeout, func(ctx context.Context) error { return p.buildAll(ctx, plan, opts.Prebuilt) })
 	}
 	if err == nil {
-		for _, b := range plan.builds {
-			if b.missing {
-				missing = append(missing, fmt.Sprintf("what is built of %s (%s)", cmp.Or(b.source.Build.Context, "its Dockerfile"), b.source.Service))
+		for _, n := range plan.builds {
+			if s := n.build.source; n.image.ID == "" {
+				missing = append(missing, fmt.Sprintf("what is built of %s (%s)", cmp.Or(s.Build.Context, "its Dockerfile"), s.Service))
 			}
 		}
 		err = missingImages(missing, "start the project once where images may be pulled and built")
@@ -55,15 +57,11 @@ func (p *Provider) prepare(ctx context.Context, sources []compose.Source, opts *
 		return nil, err
 	}
 	images := map[string]prepared{}
-	for _, s := range plan.sources {
-		image := prepared{plan.have[plan.wantOf(s)], s.Image}
-		if b := plan.buildOf(s); b != nil {
-			image = prepared{b.image, b.ref}
-		}
-		if err := p.checkArch(s, image.Image); err != nil {
+	for _, s := range sources {
+		images[s.Service] = plan.services[s.Service].image
+		if err := p.checkArch(s, images[s.Service].Image); err != nil {
 			return nil, err
 		}
-		images[s.Service] = image
 	}
 	return images, nil
 }
@@ -99,6 +97,9 @@ func (p *Provider) findID(ctx context.Context, service, id string) (engine.Image
 	return image, err
 }
 
+// atOnce is how many images of a project are pulled, or built, at the same time.
+const atOnce = 8
+
 // phaseTimeout bounds all pulls, and all builds, where a project does not say how long they may take.
 const phaseTimeout = time.Hour
 
@@ -123,11 +124,18 @@ func limited(ctx context.Context, phase string, limit time.Duration, f func(cont
 
 // imagePlan is where the images of a project come from.
 type imagePlan struct {
-	sources []compose.Source
-	builds  []*imageBuild
-	built   map[string]*imageBuild // by the names that they get, and by "service NAME"
-	wants   map[want][]string      // what is not built, with the services that want it
-	have    map[want]engine.Image  // what of it the daemon has
+	services map[string]*node
+	pulls    map[want]*node
+	builds   []*node          // each after those that it is built on
+	names    map[string]*node // what is built, by the names that it gets
+}
+
+// node is an image that a project needs: one that is pulled, or one that is built.
+type node struct {
+	image prepared      // without an ID while the daemon does not have it
+	users []string      // the services that need it
+	build *imageBuild   // nil for one that is pulled
+	built chan struct{} // closed when its build is over, and nil before the builds begin
 }
 
 // want is an image that is not built.
@@ -139,77 +147,89 @@ type want struct {
 
 // planImages reads the Dockerfiles and asks no daemon.
 func (p *Provider) planImages(sources []compose.Source) (*imagePlan, error) {
-	plan := &imagePlan{sources: sources, built: map[string]*imageBuild{}, wants: map[want][]string{}, have: map[want]engine.Image{}}
+	plan := &imagePlan{services: map[string]*node{}, pulls: map[want]*node{}, names: map[string]*node{}}
 	for _, s := range sources {
-		if s.Build == nil {
-			continue
-		}
-		if err := p.planBuild(plan, s); err != nil {
-			return nil, err
-		}
-	}
-	for _, s := range sources {
-		if err := p.planBuiltin(plan, s.Image); err != nil {
-			return nil, err
-		}
-		if plan.buildOf(s) == nil {
-			w := plan.wantOf(s)
-			plan.wants[w] = append(plan.wants[w], s.Service)
-		}
-	}
-	for i := 0; i < len(plan.builds); i++ { // builtin ones come to them
-		b := plan.builds[i]
-		for _, ref := range b.dockerfile.Bases {
-			if err := p.planBuiltin(plan, ref); err != nil {
+		if s.Build != nil {
+			n, err := p.planBuild(plan, s)
+			if err != nil {
 				return nil, err
 			}
-			if on := plan.built[familiar(ref)]; on != nil && on != b {
-				b.on[ref] = on
-				continue
-			}
-			w := want{ref: ref, platform: b.source.Platform, pull: compose.PullMissing}
-			if b.source.Build.Pull {
-				w.pull = compose.PullAlways
-			}
-			b.bases[ref] = w
-			plan.wants[w] = append(plan.wants[w], b.source.Service)
+			plan.services[s.Service] = n
 		}
+	}
+	for _, s := range sources {
+		n, err := plan.services[s.Service], error(nil)
+		if n == nil {
+			n, err = p.planImage(plan, want{s.Image, s.Platform, s.Pull, s.Age}, s.Service, nil)
+		}
+		if err == nil {
+			err = p.planBases(plan, n)
+		}
+		if err != nil {
+			return nil, err
+		}
+		plan.services[s.Service] = n
 	}
 	return plan, nil
 }
 
-func (p *Provider) planBuild(plan *imagePlan, s compose.Source) error {
+func (p *Provider) planBuild(plan *imagePlan, s compose.Source) (*node, error) {
 	b, err := p.newImageBuild(s)
 	if err != nil {
-		return err
+		return nil, inService(err, s.Service)
 	}
-	plan.builds = append(plan.builds, b)
-	plan.built["service "+s.Service] = b
+	n := &node{build: b}
 	for _, name := range b.names {
-		plan.built[name] = b
+		plan.names[name] = n
 	}
-	return nil
+	return n, nil
 }
 
-// planBuiltin adds the build of an image that ships with the library, if the reference is one's that nothing else
-// here builds.
-func (p *Provider) planBuiltin(plan *imagePlan, ref string) error {
-	s, is := p.builtin(ref)
-	if !is || plan.built[familiar(ref)] != nil {
+// planImage returns the image of a reference: that of another build here, one that ships with the library, or one that is
+// pulled. A build that gets the name of its own base (user) is built on the pulled image.
+func (p *Provider) planImage(plan *imagePlan, w want, service string, user *node) (*node, error) {
+	n := plan.names[familiar(w.ref)]
+	if n != nil && n != user {
+		return n, nil
+	}
+	if s, is := p.builtin(w.ref); is && n == nil {
+		return p.planBuild(plan, s)
+	}
+	if n = plan.pulls[w]; n == nil {
+		n = &node{}
+		plan.pulls[w] = n
+	}
+	n.users = append(n.users, service)
+	return n, nil
+}
+
+// planBases adds what a build is built on to the plan, and then the build itself.
+func (p *Provider) planBases(plan *imagePlan, n *node) error {
+	b := n.build
+	if b == nil || slices.Contains(plan.builds, n) {
 		return nil
 	}
-	return p.planBuild(plan, s)
-}
-
-// buildOf is the build that makes a service's image: its own, or that of another service with that name.
-func (plan *imagePlan) buildOf(s compose.Source) *imageBuild {
-	if b := plan.built["service "+s.Service]; b != nil {
-		return b
+	if b.on != nil {
+		return &fumehood.Error{Op: "build image", Service: b.source.Service, Class: fumehood.ErrConfig, Err: errors.New("it is built on what is built on it")}
 	}
-	return plan.built[familiar(s.Image)]
+	b.on = map[string]*node{}
+	for _, ref := range b.dockerfile.Bases {
+		w := want{ref: ref, platform: b.source.Platform, pull: compose.PullMissing}
+		if b.source.Build.Pull {
+			w.pull = compose.PullAlways
+		}
+		on, err := p.planImage(plan, w, b.source.Service, n)
+		if err == nil {
+			err = p.planBases(plan, on)
+		}
+		if err != nil {
+			return err
+		}
+		b.on[ref] = on
+	}
+	plan.builds = append(plan.builds, n)
+	return nil
 }
-
-func (plan *imagePlan) wantOf(s compose.Source) want { return want{s.Image, s.Platform, s.Pull, s.Age} }
 
 // familiar is a reference as the Engine lists it, or itself where it is none.
 func familiar(ref string) string {
@@ -221,16 +241,16 @@ func familiar(ref string) string {
 
 // find looks up what is not built, and tells what of it is missing and may not be pulled.
 func (p *Provider) find(ctx context.Context, plan *imagePlan, prebuilt bool) (missing []string, err error) {
-	for w, services := range plan.wants {
+	for w, n := range plan.pulls {
 		image, found, err := p.engine.Image(ctx, w.ref)
 		if err != nil {
 			return nil, err
 		}
 		if found && isFor(image, w.platform) {
-			plan.have[w] = image
+			n.image = prepared{image, w.ref}
 		} else if prebuilt || w.pull == compose.PullNever {
-			services = slices.Compact(slices.Sorted(slices.Values(services)))
-			missing = append(missing, fmt.Sprintf("%s (%s)", w.ref, strings.Join(services, ", ")))
+			users := slices.Compact(slices.Sorted(slices.Values(n.users)))
+			missing = append(missing, fmt.Sprintf("%s (%s)", w.ref, strings.Join(users, ", ")))
 		}
 	}
 	return missing, nil
@@ -245,44 +265,44 @@ func missingImages(missing []string, hint string) error {
 	return &fumehood.Error{Op: "find images", Class: fumehood.ErrConfig, Err: fmt.Errorf("not there: %s", strings.Join(missing, "; ")), Hint: hint}
 }
 
-// pullAll pulls what is missing, and what is always to be pulled.
+// pullAll pulls what is missing, and what is always to be pulled. The first failure ends the other pulls.
 func (p *Provider) pullAll(ctx context.Context, plan *imagePlan) error {
-	var pulls []want
-	for w := range plan.wants {
-		image, there := plan.have[w]
-		if !there || w.pull == compose.PullAlways && time.Since(image.Tagged) > w.age {
-			pulls = append(pulls, w)
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(atOnce)
+	for w, n := range plan.pulls {
+		always := w.pull == compose.PullAlways
+		if n.image.ID != "" && (!always || time.Since(n.image.Tagged) <= w.age) {
+			continue
 		}
+		group.Go(func() error {
+			image, err := p.pull(ctx, w.ref, w.platform, always)
+			n.image = prepared{image, w.ref}
+			return inService(err, n.users[0])
+		})
 	}
-	images := make([]engine.Image, len(pulls))
-	err := together(ctx, len(pulls), func(ctx context.Context, i int) (err error) {
-		images[i], err = p.pull(ctx, pulls[i].ref, pulls[i].platform, pulls[i].pull == compose.PullAlways)
-		return inService(err, plan.wants[pulls[i]][0])
-	})
-	if err != nil {
-		return err
-	}
-	for i, w := range pulls {
-		plan.have[w] = images[i]
-	}
-	return nil
+	return group.Wait()
 }
 
-// together calls f for 0 to n-1, and ends the others when one has failed, whose error it returns.
-func together(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
-	of, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	err := inParallel(n, func(i int) error {
-		err := f(of, i)
-		if err != nil {
-			cancel(err)
-		}
-		return err
-	})
-	if err != nil && ctx.Err() == nil {
-		return context.Cause(of)
+// buildAll builds what has to be built, each after what it is built on. The first failure ends the other builds.
+func (p *Provider) buildAll(ctx context.Context, plan *imagePlan, prebuilt bool) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(atOnce) // none waits for one that is not begun: those are before it
+	for _, n := range plan.builds {
+		n.built = make(chan struct{})
+		group.Go(func() (err error) {
+			defer close(n.built)
+			for _, on := range n.build.on {
+				if on.build != nil {
+					<-on.built
+				}
+			}
+			if ctx.Err() == nil {
+				n.image, err = p.build(ctx, n.build, prebuilt)
+			}
+			return inService(cmp.Or(err, ctx.Err()), n.build.source.Service)
+		})
 	}
-	return err
+	return group.Wait()
 }
 
 // inService says for which service something was done.
@@ -329,46 +349,4 @@ func (p *Provider) checkArch(s compose.Source, image engine.Image) error {
 		Err:  fmt.Errorf("its image %s is for %s/%s, wanted is %s/%s", cmp.Or(s.Image, image.ID), image.OS, image.Arch, image.OS, arch),
 		Hint: fmt.Sprintf("use an image for %s; or say platform: %s/%s, where the daemon's machine can emulate that", arch, image.OS, image.Arch),
 	}
-}
-
-// buildAll builds what has to be built, each after what it is built on.
-func (p *Provider) buildAll(ctx context.Context, plan *imagePlan, prebuilt bool) error {
-	for left := plan.builds; len(left) > 0; {
-		var ready, later []*imageBuild
-		for _, b := range left {
-			if b.isReady() {
-				ready = append(ready, b)
-			} else {
-				later = append(later, b)
-			}
-		}
-		if ready == nil {
-			return &fumehood.Error{Op: "build image", Service: left[0].source.Service, Class: fumehood.ErrConfig, Err: errors.New("it is built on what is built on it")}
-		}
-		err := together(ctx, len(ready), func(ctx context.Context, i int) error {
-			return inService(p.build(ctx, plan, ready[i], prebuilt), ready[i].source.Service)
-		})
-		if err != nil {
-			return err
-		}
-		left = later
-	}
-	return nil
-}
-
-// basesOf are the images that a build uses, by their references; nil where one is missing.
-func (plan *imagePlan) basesOf(b *imageBuild) map[string]engine.Image {
-	bases := map[string]engine.Image{}
-	for ref, w := range b.bases {
-		bases[ref] = plan.have[w]
-	}
-	for ref, on := range b.on {
-		bases[ref] = on.image
-	}
-	for _, image := range bases {
-		if image.ID == "" {
-			return nil
-		}
-	}
-	return bases
 }

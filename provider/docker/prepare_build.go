@@ -2,11 +2,9 @@ package docker
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -35,22 +33,7 @@ type imageBuild struct {
 	added      bool     // the Dockerfile is not in the context's folder, or nowhere, and is put there
 	dockerfile buildcontext.Dockerfile
 	buildKit   bool
-	bases      map[string]want        // the images that it uses, by their references
-	on         map[string]*imageBuild // the builds that it uses, by the references of what they make
-
-	ref     string // once it is built
-	image   engine.Image
-	missing bool // it is not built and is not to be
-}
-
-// isReady says whether all that it is built on has been built.
-func (b *imageBuild) isReady() bool {
-	for _, on := range b.on {
-		if on.ref == "" && !on.missing {
-			return false
-		}
-	}
-	return true
+	on         map[string]*node // the images that it uses, by their references; nil until they are planned
 }
 
 // addedDockerfile is the path in a context of a Dockerfile that is not from there.
@@ -58,35 +41,31 @@ const addedDockerfile = ".fumehood.Dockerfile"
 
 // newImageBuild reads a build's Dockerfile.
 func (p *Provider) newImageBuild(s compose.Source) (*imageBuild, error) {
-	ours := strings.HasPrefix(s.Service, builtinPrefix) // which no service of a project can be called
-	b := &imageBuild{source: s, ours: ours, bases: map[string]want{}, on: map[string]*imageBuild{}}
-	fail := func(err error) (*imageBuild, error) { return nil, inService(err, s.Service) }
+	b := &imageBuild{source: s, ours: strings.HasPrefix(s.Service, builtinPrefix)} // which no service of a project can be called
 	for _, name := range append([]string{s.Image}, s.Build.Tags...) {
 		if name == "" {
 			continue
 		}
 		tag, err := engine.Tag(name)
 		if err != nil {
-			return fail(err)
+			return nil, err
 		}
 		if !slices.Contains(b.names, tag) {
 			b.names = append(b.names, tag)
 		}
 	}
-	if err := b.read(); err != nil {
-		return fail(err)
+	err := b.read()
+	if err != nil {
+		return nil, err
 	}
-	var err error
 	if b.dockerfile, err = buildcontext.Parse(b.text, p.argsOf(s)); err != nil {
-		return fail(&fumehood.Error{Op: "read", Path: s.Build.Dockerfile, Class: fumehood.ErrConfig, Err: err})
+		return nil, &fumehood.Error{Op: "read", Path: s.Build.Dockerfile, Class: fumehood.ErrConfig, Err: err}
 	}
-	if err := p.mayBuild(s, b.dockerfile.Check(s.Build.Args)); err != nil {
-		return fail(err)
+	if err = p.mayBuild(s, b.dockerfile.Check(s.Build.Args)); err != nil {
+		return nil, err
 	}
-	if b.buildKit, err = builderFor(b.dockerfile, len(s.Build.Secrets) > 0, p.server, p.opts.ClassicBuilder); err != nil {
-		return fail(err)
-	}
-	return b, nil
+	b.buildKit, err = builderFor(b.dockerfile, len(s.Build.Secrets) > 0, p.server, p.opts.ClassicBuilder)
+	return b, err
 }
 
 // mayBuild is what becomes of an error that says why a build is not safe: none, where the user has allowed that.
@@ -184,7 +163,7 @@ func (b *imageBuild) inputs(bases map[string]string, context string) string {
 		secrets = append(secrets, s.ID)
 	}
 	slices.Sort(secrets)
-	return hashOf(struct {
+	return buildcontext.HashOf(struct {
 		Recipe                    int
 		Bases                     map[string]string
 		Context, Dockerfile       string
@@ -200,9 +179,14 @@ func (b *imageBuild) inputs(bases map[string]string, context string) string {
 	})
 }
 
-// scope names the caches that steps mount; empty where none does. What such a step makes is that project's own.
+// scope names the caches that steps mount; empty where none does. What such a step makes is that project's own. ONBUILD of a
+// base may mount some.
 func (b *imageBuild) scope() string {
-	if !b.buildKit || !b.dockerfile.Caches {
+	caches := b.dockerfile.Caches
+	for _, on := range b.on {
+		caches = caches || len(on.image.OnBuild) > 0
+	}
+	if !b.buildKit || !caches {
 		return ""
 	}
 	return buildcontext.Scope(b.source.Project, b.source.Build.Context)
@@ -216,73 +200,57 @@ func scopedArgs(args map[string]string, scope string) map[string]string {
 	return scoped
 }
 
-func hashOf(v any) string {
-	text, _ := json.Marshal(v) // of texts, numbers, lists and maps: it cannot fail
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:])
-}
-
 // builtPrefix begins the names of images that projects' builds have made; the beginning of their inputs' hash
 // follows. Who has one of that name has the image.
-const builtPrefix = "fumehood-build:"
+const (
+	builtPrefix = "fumehood-build:"
+	builtHash   = 20 // digits of the hash
+)
 
 // build makes sure that the image is there. Those who want the same at the same time, here or in another process
-// of this user's, share one build. With prebuilt nothing is built.
-func (p *Provider) build(ctx context.Context, plan *imagePlan, b *imageBuild, prebuilt bool) error {
-	images := plan.basesOf(b)
-	if images == nil {
-		b.missing = true
-		return nil
-	}
+// of this user's, share one build. With prebuilt nothing is built. Without an ID it is not there, or is missing what it
+// is built on.
+func (p *Provider) build(ctx context.Context, b *imageBuild, prebuilt bool) (prepared, error) {
 	bases := map[string]string{}
-	for ref, image := range images {
-		bases[ref] = image.ID
-		if err := p.mayBuild(b.source, buildcontext.CheckTriggers(ref, image.OnBuild)); err != nil {
-			return err
+	for ref, on := range b.on {
+		if on.image.ID == "" {
+			return prepared{}, nil
+		}
+		bases[ref] = on.image.ID
+		if err := p.mayBuild(b.source, buildcontext.CheckTriggers(ref, on.image.OnBuild)); err != nil {
+			return prepared{}, err
 		}
 	}
-	built, err := shared(ctx, &p.builds, hashOf([]any{b.source, bases, prebuilt}), func(ctx context.Context) (*imageBuild, error) {
-		mine := *b
-		err := p.ensureBuilt(ctx, &mine, bases, prebuilt)
-		return &mine, err
+	return shared(ctx, &p.builds, buildcontext.HashOf([]any{b.source, bases, prebuilt}), func(ctx context.Context) (prepared, error) {
+		return p.ensureBuilt(ctx, b, bases, prebuilt)
 	})
-	if err != nil {
-		return err
-	}
-	b.ref, b.image, b.missing = built.ref, built.image, built.missing
-	return nil
 }
 
-func (p *Provider) ensureBuilt(ctx context.Context, b *imageBuild, bases map[string]string, prebuilt bool) error {
+func (p *Provider) ensureBuilt(ctx context.Context, b *imageBuild, bases map[string]string, prebuilt bool) (prepared, error) {
 	tree, err := b.context(ctx)
 	if err != nil {
-		return err
+		return prepared{}, err
 	}
 	inputs := b.inputs(bases, tree.Hash())
-	b.ref = builtPrefix + inputs[:20]
-	if there, err := p.isBuilt(ctx, b, inputs); err != nil || there {
-		return err
+	if image, err := p.findBuilt(ctx, b, inputs); err != nil || image.ID != "" || prebuilt {
+		return image, err
 	}
-	if prebuilt {
-		b.missing = true
-		return nil
-	}
-	unlock, err := p.lockBuild(ctx, b.ref)
+	unlock, err := p.lockBuild(ctx, inputs)
 	if err != nil {
-		return err
+		return prepared{}, err
 	}
 	defer unlock()
-	if there, err := p.isBuilt(ctx, b, inputs); err != nil || there {
-		return err
+	if image, err := p.findBuilt(ctx, b, inputs); err != nil || image.ID != "" {
+		return image, err
 	}
-	err = p.patiently(ctx, func() error { return p.runBuild(ctx, b, inputs, tree) })
-	if err != nil {
-		return err
+	if err := p.patiently(ctx, func() error { return p.runBuild(ctx, b, inputs, tree) }); err != nil {
+		return prepared{}, err
 	}
-	if there, err := p.isBuilt(ctx, b, inputs); err != nil || there {
-		return err
+	image, err := p.findBuilt(ctx, b, inputs)
+	if err == nil && image.ID == "" {
+		err = &fumehood.Error{Op: "build image", Class: fumehood.ErrInfrastructure, Err: errors.New("it is gone again")}
 	}
-	return &fumehood.Error{Op: "build image", Class: fumehood.ErrInfrastructure, Err: errors.New("it is gone again")}
+	return image, err
 }
 
 // context reads the build's folder, if it has one.
@@ -294,46 +262,46 @@ func (b *imageBuild) context(ctx context.Context) (*buildcontext.Tree, error) {
 	if b.added {
 		dockerfile = ""
 	}
-	matcher, err := buildcontext.Ignored(dir, dockerfile)
-	if err != nil {
-		return nil, err
-	}
-	return buildcontext.NewTree(ctx, dir, "", buildcontext.Options{Matcher: matcher, AnyLinks: true, Exclude: b.source.Exclude})
+	return buildcontext.Context(ctx, dir, dockerfile, buildcontext.Options{AnyLinks: true, Exclude: b.source.Exclude})
 }
 
-// isBuilt looks for the image of the inputs. One that ships with the library gets its name where it lacks that.
-func (p *Provider) isBuilt(ctx context.Context, b *imageBuild, inputs string) (bool, error) {
-	image, found, err := p.engine.Image(ctx, b.ref)
+// findBuilt looks for the image of the inputs; without an ID it is not there. One that ships with the library gets its
+// name where it lacks that.
+func (p *Provider) findBuilt(ctx context.Context, b *imageBuild, inputs string) (prepared, error) {
+	tags := b.tags(inputs)
+	image, found, err := p.engine.Image(ctx, tags[0])
 	if err != nil || !found || markOf(image.Labels).Inputs != inputs {
-		return false, err
+		return prepared{}, err
 	}
-	for _, name := range b.tags() {
+	for _, name := range tags {
 		if !slices.Contains(image.Tags, name) {
 			if err := p.engine.Tag(ctx, image.ID, name); err != nil {
-				return false, err
+				return prepared{}, err
 			}
 		}
 	}
-	b.image = image
-	return true, nil
+	return prepared{image, tags[0]}, nil
 }
 
-// tags are the names that the image gets in the daemon. A project's names are not among them: they could be anybody's.
-func (b *imageBuild) tags() []string {
+// tags are the names that the image gets in the daemon; the first is that of its content. A project's names are not
+// among them: they could be anybody's.
+func (b *imageBuild) tags(inputs string) []string {
+	tags := []string{builtPrefix + inputs[:builtHash]}
 	if b.ours {
-		return append([]string{b.ref}, b.names...)
+		tags = append(tags, b.names...)
 	}
-	return []string{b.ref}
+	return tags
 }
 
 // runBuild has the Engine build the image.
 func (p *Provider) runBuild(ctx context.Context, b *imageBuild, inputs string, tree *buildcontext.Tree) error {
 	of := b.source.Build
 	build := engine.Build{
-		Tags: b.tags(), Dockerfile: b.path, Args: of.Args, Network: of.Network, Target: of.Target,
+		Tags: b.tags(inputs), Dockerfile: b.path, Args: of.Args, Network: of.Network, Target: of.Target,
 		Platform: b.source.Platform, NoCache: of.NoCache, CacheFrom: of.CacheFrom, ExtraHosts: of.ExtraHosts, ShmSize: of.ShmSize,
-		BuildKit: b.buildKit, Labels: maps.Clone(of.Labels), Secrets: map[string][]byte{},
+		BuildKit: b.buildKit, Secrets: map[string][]byte{},
 	}
+	build.Labels = builtOf{Inputs: inputs, Base: inputs, Tags: build.Tags}.labels(of.Labels)
 	if b.buildKit {
 		build.Args = scopedArgs(of.Args, buildcontext.Scope(b.source.Project, of.Context))
 	}
@@ -347,55 +315,47 @@ func (p *Provider) runBuild(ctx context.Context, b *imageBuild, inputs string, t
 		}
 		build.Secrets[s.ID] = content
 	}
-	if build.Labels == nil {
-		build.Labels = map[string]string{}
-	}
-	mark, _ := json.Marshal(builtOf{Inputs: inputs, Base: inputs, Tags: build.Tags}) // texts: it cannot fail
-	build.Labels[owner.LabelCache], build.Labels[owner.LabelImage] = owner.EnvImage, string(mark)
 	dockerfile := ""
 	if b.added {
 		dockerfile = b.text
 	}
-	if len(b.on) > 0 { // what it is built on has another name in the daemon
-		names := map[string]string{}
-		for ref, on := range b.on {
-			names[ref] = on.ref
+	names := map[string]string{} // what it is built on and was built here has another name in the daemon
+	for ref, on := range b.on {
+		if on.build != nil {
+			names[ref] = on.image.Ref
 		}
+	}
+	if len(names) > 0 {
 		var err error
 		if dockerfile, err = b.dockerfile.Renamed(names); err != nil {
 			return &fumehood.Error{Op: "read", Path: of.Dockerfile, Class: fumehood.ErrConfig, Err: err}
 		}
 		build.Dockerfile = addedDockerfile
 	}
-	content, packed := buildcontext.Pack(ctx, build.Dockerfile, dockerfile, []*buildcontext.Tree{tree})
-	build.Context = content
-	_, err := p.engine.Build(ctx, build, func(step string) {
-		p.opts.Progress(Progress{Image: b.source.Service, Status: step, Build: true})
+	return buildcontext.Send(ctx, build.Dockerfile, dockerfile, []*buildcontext.Tree{tree}, func(content io.Reader) error {
+		build.Context = content
+		_, err := p.engine.Build(ctx, build, func(step string) {
+			p.opts.Progress(Progress{Image: b.source.Service, Status: step, Build: true})
+		})
+		return err
 	})
-	_ = content.Close() // a pipe's cannot fail
-	if perr := <-packed; perr != nil {
-		err = perr // the first cause
-	}
-	return tree.Explain(err)
 }
 
 // lockBuild keeps other processes of this user's from building the same. Where there can be no lock, the image
 // may be built twice, which is no more than a waste.
-func (p *Provider) lockBuild(ctx context.Context, ref string) (unlock func(), err error) {
+func (p *Provider) lockBuild(ctx context.Context, inputs string) (unlock func(), err error) {
 	dir, err := owner.StateDir("builds")
 	if err == nil {
 		err = os.MkdirAll(dir, 0o700)
 	}
-	if err != nil {
-		p.opts.Logger.Debug("builds are not locked", "error", err)
-		return func() {}, nil
+	lock := flock.New(filepath.Join(dir, inputs[:builtHash]+".lock"))
+	if err == nil {
+		_, err = lock.TryLockContext(ctx, 100*time.Millisecond)
 	}
-	lock := flock.New(filepath.Join(dir, strings.TrimPrefix(ref, builtPrefix)+".lock"))
-	locked, err := lock.TryLockContext(ctx, 100*time.Millisecond)
-	switch {
-	case ctx.Err() != nil:
+	if ctx.Err() != nil {
 		return nil, ctx.Err()
-	case err != nil || !locked:
+	}
+	if err != nil {
 		p.opts.Logger.Debug("a build is not locked", "error", err)
 		return func() {}, nil
 	}

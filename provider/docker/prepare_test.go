@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -638,5 +639,55 @@ func TestTheInputsOfABuildAreAllThatMakesADifference(t *testing.T) {
 			t.Errorf("%s makes the same hash as %s", name, before)
 		}
 		seen[hash] = name
+	}
+}
+
+// TestProvider_planImages plans projects whose images are built on one another. No daemon is asked.
+func TestProvider_planImages(t *testing.T) {
+	p := &Provider{opts: Options{DefaultImage: "base:1"}}
+	source := func(service, image, dockerfile string) compose.Source {
+		s := compose.Source{Service: service, Image: image, Pull: compose.PullMissing}
+		if dockerfile != "" {
+			s.Build = &compose.Build{Inline: dockerfile}
+		}
+		return s
+	}
+	for name, c := range map[string]struct {
+		sources []compose.Source
+		builds  string // the services, in order
+		pulls   string
+		says    string
+	}{
+		"a chain":            {[]compose.Source{source("c", "c", "FROM b"), source("a", "a", "FROM x"), source("b", "b", "FROM a\nCOPY --from=y / /")}, "a b c", "x y", ""},
+		"two of one image":   {[]compose.Source{source("a", "x", ""), source("b", "x", "")}, "", "x", ""},
+		"another's image":    {[]compose.Source{source("a", "b:latest", ""), source("b", "b", "FROM x")}, "b", "x", ""},
+		"its own name":       {[]compose.Source{source("a", "x", "FROM x"), source("b", "b", "FROM x")}, "a b", "x", ""},
+		"one that is ours":   {[]compose.Source{source("a", "", "FROM fumehood-builtin/agent")}, "fumehood-builtin/agent a", "base:1", ""},
+		"a circle":           {[]compose.Source{source("a", "a", "FROM b"), source("b", "b", "FROM a")}, "", "", "built on what is built on it"},
+		"a circle of others": {[]compose.Source{source("z", "a", ""), source("a", "a", "FROM b"), source("b", "b", "FROM a")}, "", "", "built on what is built on it"},
+	} {
+		plan, err := p.planImages(c.sources)
+		if err != nil {
+			if c.says == "" || !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%s: got %v", name, err)
+			}
+			continue
+		}
+		var builds, pulls []string
+		for _, n := range plan.builds {
+			builds = append(builds, n.build.source.Service)
+		}
+		for w := range plan.pulls {
+			pulls = append(pulls, w.ref)
+		}
+		slices.Sort(pulls)
+		if strings.Join(builds, " ") != c.builds || strings.Join(pulls, " ") != c.pulls || c.says != "" {
+			t.Errorf("%s: builds %q, pulls %q", name, builds, pulls)
+		}
+		for _, s := range c.sources {
+			if plan.services[s.Service] == nil {
+				t.Errorf("%s: %s has no image", name, s.Service)
+			}
+		}
 	}
 }

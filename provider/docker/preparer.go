@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/buildcontext"
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/provider"
 )
@@ -20,10 +21,10 @@ func (p *Provider) ImageKey(ctx context.Context, spec fumehood.Spec) (string, er
 		return "", err
 	}
 	if spec.Images != nil {
-		return hashOf(spec.Images), nil
+		return buildcontext.HashOf(spec.Images), nil
 	}
 	if spec.Compose == nil {
-		return hashOf(cmp.Or(spec.Image, p.opts.DefaultImage)), nil
+		return buildcontext.HashOf(cmp.Or(spec.Image, p.opts.DefaultImage)), nil
 	}
 	project, err := compose.Load(ctx, cmp.Or(spec.Name, preparedName), *spec.Compose)
 	if err != nil {
@@ -33,7 +34,7 @@ func (p *Provider) ImageKey(ctx context.Context, spec fumehood.Spec) (string, er
 	if err != nil {
 		return "", err
 	}
-	return hashOf([]any{sources, spec.Compose.Prebuilt}), nil
+	return buildcontext.HashOf([]any{sources, spec.Compose.Prebuilt}), nil
 }
 
 // Prepare gets the images of a spec's services, and the guest.
