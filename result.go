@@ -42,8 +42,8 @@ type Result struct {
 
 	Usage Usage `json:"usage,omitzero"` // what it used; zero where the transport cannot tell
 
-	// Leaked says that the command was to be killed and that some of its processes may still run, because
-	// the transport cannot end them, or may not: another user's, say. They end with the sandbox.
+	// Leaked says that the command was to be killed, or what ran it was, and that some of its processes may still run,
+	// because the transport cannot end them, or may not: another user's, say. They end with the sandbox.
 	Leaked bool `json:"leaked,omitempty"`
 }
 

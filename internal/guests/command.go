@@ -18,6 +18,7 @@ type Command struct {
 	provider.ProcessBackend
 	m     *Manager
 	guest *guest // that runs it; nil where the Host does
+	user  string // of the command, as it was given
 	ooms  int    // how often the out-of-memory killer had struck before
 	ends  int    // how often the service's own program had ended by itself before
 }
@@ -41,6 +42,7 @@ func (m *Manager) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out pr
 	}
 	m.cfg.Ran.Store(true)
 	c := m.begin(ctx, u)
+	c.user = cmd.User
 	p, err := u.Exec(ctx, cmd, live, out)
 	if err != nil {
 		return nil, c.explain(ctx, err)
@@ -58,9 +60,13 @@ func (c Command) Wait(ctx context.Context) (provider.Exit, error) {
 	if c.m.IsClosed() {
 		return exit, nil // it is our doing
 	}
-	if inside, oom := c.ofGuest(ctx); oom {
-		return outOfMemory(exit), nil
-	} else if inside != "" {
+	if inside, oom := c.ofGuest(ctx); oom || inside != "" {
+		if c.guest.Lost() { // its workers have ended with it, and killed nothing
+			exit.Leaked = c.left(ctx) || exit.Leaked
+		}
+		if oom {
+			return outOfMemory(exit), nil
+		}
 		exit.Inside, exit.Reason = true, inside
 		return exit, nil
 	}
@@ -74,6 +80,22 @@ func (c Command) Wait(ctx context.Context) (provider.Exit, error) {
 		exit.Inside, exit.Reason = true, "the service's own program has ended while it ran, and the Engine starts it again"
 	}
 	return exit, nil
+}
+
+// left has another guest kill what the commands of the command's guest have left, which was killed, and reports whether some of
+// it may still run.
+func (c Command) left(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), DeathWait)
+	defer cancel()
+	dead := c.guest.swept
+	if main := c.m.Main(); main != nil {
+		swept, err := main.Sweep(ctx, &dead.User, dead.Began)
+		if err == nil && (swept.User == 0 || swept.User == dead.User) { // it may kill all of that
+			return swept.Survivors > 0
+		}
+	}
+	next, err := c.m.of(ctx, c.user) // it sweeps at its start
+	return err != nil || next.swept.Survivors > 0
 }
 
 // frozenWithin bounds the wait of a kill for a service that is paused, for a checkpoint, say.

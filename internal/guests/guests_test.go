@@ -198,6 +198,9 @@ func TestAGuestThatIsKilledIsReplaced(t *testing.T) {
 		if err != nil || exit.Outcome != fumehood.Lost || !exit.Inside || exit.Reason != "the guest was killed in the sandbox" {
 			t.Errorf("%+v, %v", exit, err)
 		}
+		if len(h.execs) != 2 || exit.Leaked {
+			t.Errorf("%d guests when it is said that the command is lost; leaked %v", len(h.execs), exit.Leaked)
+		}
 		command(t, m, "user")
 		command(t, m, "user")
 		if len(h.execs) != 2 || h.execs[1].since != h.execs[0].swept.Began {

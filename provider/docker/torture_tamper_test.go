@@ -66,12 +66,18 @@ func TestAGuestOfAnotherUserThatIsKilledLosesItsCommandsAndIsReplaced(t *testing
 	for name, script := range map[string]string{
 		"the guest":  otherGuests,
 		"everything": "kill -9 -1",
+		// Its workers are not left to kill what they have started.
+		"by its own user": `kill -9 $(grep -lx guest /proc/[0-9]*/comm 2>/dev/null | tr -dc '0-9\n')`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newProvider(t, docker.Options{})
 			sb := start(t, p, fumehood.Spec{Image: debian})
 			o := watch(t, sb)
+			user := ""
+			if name == "by its own user" {
+				user = "tester"
+			}
 			for range tier.Pick(t, 2, 3, 3) {
 				proc, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "setsid sleep 1000 & echo begun; sleep 1000"}, User: "tester"})
 				if err != nil {
@@ -82,12 +88,15 @@ func TestAGuestOfAnotherUserThatIsKilledLosesItsCommandsAndIsReplaced(t *testing
 						t.Fatal(err)
 					}
 					if ev.Result == nil {
-						if _, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script}, Timeout: time.Minute}); err != nil {
+						if _, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script}, User: user, Timeout: time.Minute}); err != nil {
 							t.Fatal(err)
 						}
-					} else if ev.Result.Outcome != fumehood.Lost || !ev.Result.Inside || ev.Result.Stdout.Text() != "begun\n" {
+					} else if ev.Result.Outcome != fumehood.Lost || !ev.Result.Inside || ev.Result.Leaked || ev.Result.Stdout.Text() != "begun\n" {
 						t.Errorf("got %+v", ev.Result)
 					}
+				}
+				if got := sh(t, sb, "ps ax | grep -c '[s]leep 1000'; true"); got != "0" { // before the next command of that user
+					t.Errorf("%s of its processes run on", got)
 				}
 				res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"id", "-un"}, User: "tester", Timeout: time.Minute})
 				if err != nil || !res.Success() || strings.TrimSpace(res.Stdout.Text()) != "tester" {
