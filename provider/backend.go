@@ -49,11 +49,11 @@ type ServiceBackend interface {
 	Files(user string) FileBackend
 }
 
-// DirectFiler is the capability of a ServiceBackend to reach files without the help of anything in the sandbox, where
+// EngineFiler is the capability of a ServiceBackend to reach files without the help of anything in the sandbox, where
 // its Files have such help.
-type DirectFiler interface {
-	// DirectFiles is Files with nothing in the sandbox that helps.
-	DirectFiles(user string) FileBackend
+type EngineFiler interface {
+	// EngineFiles is Files with nothing in the sandbox that helps.
+	EngineFiles(user string) FileBackend
 }
 
 // FileBackend reads and changes files with the rights of one user. Its paths are absolute, not cleaned,
@@ -90,12 +90,12 @@ const (
 
 // Change is one thing to be done to a file.
 type Change struct {
-	Op     string      // one of the constants above
-	Path   string      // absolute
-	Target string      // of a rename, the new path, which is absolute; of a symlink, what the link says
-	Mode   fs.FileMode // of a mkdir or a chmod: permission, set-id and sticky bits
-	Owner  string      // of a chown
-	All    bool        // of a mkdir, with the parents; of a remove or chown, with what is in the directory
+	Op        string      // one of the constants above
+	Path      string      // absolute
+	Target    string      // of a rename, the new path, which is absolute; of a symlink, what the link says
+	Mode      fs.FileMode // of a mkdir or a chmod: permission, set-id and sticky bits
+	Owner     string      // of a chown
+	Recursive bool        // of a mkdir, with the parents; of a remove or chown, with what is in the directory
 }
 
 // Sink receives a command's output in order, from one goroutine at a time. It must not keep p and may

@@ -215,11 +215,11 @@ func (s *service) Mkdir(ctx context.Context, path string, opts fumehood.MkdirOpt
 	if opts.Mode == 0 {
 		opts.Mode = 0o755
 	}
-	return s.change(ctx, Change{Op: ChangeMkdir, Path: path, Mode: opts.Mode, All: opts.Parents})
+	return s.change(ctx, Change{Op: ChangeMkdir, Path: path, Mode: opts.Mode, Recursive: opts.Parents})
 }
 
 func (s *service) Remove(ctx context.Context, path string, opts fumehood.RemoveOptions) error {
-	return s.change(ctx, Change{Op: ChangeRemove, Path: path, All: opts.Recursive})
+	return s.change(ctx, Change{Op: ChangeRemove, Path: path, Recursive: opts.Recursive})
 }
 
 func (s *service) Rename(ctx context.Context, from, to string) error {
@@ -249,7 +249,7 @@ func (s *service) ChownAll(ctx context.Context, path, owner string) error {
 	if err := s.checkOwner(ChangeChown, path, owner); err != nil {
 		return err
 	}
-	return s.change(ctx, Change{Op: ChangeChown, Path: path, Owner: owner, All: true})
+	return s.change(ctx, Change{Op: ChangeChown, Path: path, Owner: owner, Recursive: true})
 }
 
 // change checks c, whose path is as the caller gave it, and has it done.
@@ -315,8 +315,8 @@ func (s *service) Download(ctx context.Context, path string) (_ io.ReadCloser, e
 
 // files are the service's as its user, or as whoever ViaEngine made it, reaches them.
 func (s *service) files() FileBackend {
-	if be, ok := s.be.(DirectFiler); ok && s.direct {
-		return be.DirectFiles(s.user)
+	if be, ok := s.be.(EngineFiler); ok && s.direct {
+		return be.EngineFiles(s.user)
 	}
 	return s.be.Files(s.user)
 }

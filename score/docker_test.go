@@ -366,6 +366,25 @@ func TestAGraderThatRunsOutOfTimeOrMemoryScoresNothing(t *testing.T) {
 	}
 }
 
+// A submission that takes all processes of the grader's sandbox would be no score but an error otherwise: the grader's.
+func TestAGraderWithoutProcessesScoresNothing(t *testing.T) {
+	t.Parallel()
+	p := dockertest.Provider(t, docker.Options{NoSweep: true})
+	const bomb = `import os, time
+os.setsid()
+for fd in range(3): os.close(fd)
+while True:
+    try:
+        if os.fork() == 0: pass
+    except OSError: time.sleep(0.001)`
+	g := grader(t)
+	g.Spec.Limits.PIDs = 64
+	got, err := graded(t, p, g, write(bomb))
+	if err != nil || got.Value != 0 || len(got.Reasons) != 1 || !strings.Contains(got.Reasons[0], "limit of processes") {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
 func TestWhatIsTheGradersFaultIsAnError(t *testing.T) {
 	t.Parallel()
 	p := dockertest.Provider(t, docker.Options{NoSweep: true})

@@ -5,6 +5,7 @@
 package score
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -114,8 +115,8 @@ func (e *Expect) outcome() fumehood.Outcome {
 }
 
 // Check says, for a person, what of a result is not as expected; nothing where all is. Files are not looked at. A
-// command of which it is not known how it ended is an error, a fumehood.ErrUnavailable.
-func (e *Expect) Check(r *fumehood.Result) (reasons []string, err error) {
+// command of which it is not known how it ended is an error, a fumehood.ErrUnavailable. The end of ctx ends it.
+func (e *Expect) Check(ctx context.Context, r *fumehood.Result) (reasons []string, err error) {
 	if r.Outcome == fumehood.Lost {
 		return nil, &fumehood.Error{Op: "check a command", Class: fumehood.ErrUnavailable, Err: errors.New(strings.TrimRight("it is lost: "+r.Reason, ": "))}
 	}
@@ -139,7 +140,11 @@ func (e *Expect) Check(r *fumehood.Result) (reasons []string, err error) {
 		case out.Truncated():
 			reasons = append(reasons, fmt.Sprintf("%s is too long to be compared: %d bytes, of which the last %d were kept", out.name, out.Total, len(out.Bytes)))
 		default:
-			for _, why := range out.expect.check(out.Bytes) {
+			wrong, err := out.expect.check(ctx, out.Bytes)
+			if err != nil {
+				return nil, err
+			}
+			for _, why := range wrong {
 				reasons = append(reasons, out.name+" "+why)
 			}
 		}

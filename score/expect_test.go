@@ -1,10 +1,12 @@
 package score
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fumehood/fumehood"
 )
@@ -82,6 +84,7 @@ func TestWhatIsExpectedOfACommand(t *testing.T) {
 		"numbers, beyond a float64":          {numbers("1", 1e300, 0), exited(0, "1e999", ""), "1e999"},
 		"numbers, hexadecimal":               {numbers("16", 0, 0), exited(0, "0x10", ""), "0x10"},
 		"bytes that are no text":             {stdout(Text{Exact: new("\xff")}), exited(0, "\xff", ""), ""},
+		"a byte that is no text in JSON":     {stdout(Text{JSON: json.RawMessage(`"\ufffd"`)}), exited(0, "\"\xff\"", ""), "it is not UTF-8"},
 		"a terminal's bytes are quoted":      {stdout(Text{Exact: new("a")}), exited(0, "\x1b[2J", ""), `"\x1b[2J"`},
 		"what was cut off": {stdout(Text{Contains: []string{"a"}}), &fumehood.Result{
 			Outcome: fumehood.Exited, Stdout: fumehood.Output{Bytes: []byte("a"), Total: 9},
@@ -92,7 +95,7 @@ func TestWhatIsExpectedOfACommand(t *testing.T) {
 			if err := c.expect.Validate(); err != nil {
 				t.Fatal(err)
 			}
-			reasons, err := c.expect.Check(c.result)
+			reasons, err := c.expect.Check(t.Context(), c.result)
 			said := strings.Join(reasons, "; ")
 			if err != nil || (said == "") != (c.says == "") || !strings.Contains(said, c.says) {
 				t.Errorf("got %q, %v", said, err)
@@ -101,8 +104,28 @@ func TestWhatIsExpectedOfACommand(t *testing.T) {
 	}
 }
 
+// A row of data may have an expression that takes hours on what a program prints.
+func TestARegularExpressionEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	e := stdout(Text{Regexp: "(?:" + strings.Repeat("[ab]{0,1000}", 30) + ")c$"})
+	if err := e.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	reasons, err := e.Check(ctx, exited(0, strings.Repeat("a", 8<<20), ""))
+	if !errors.Is(err, fumehood.ErrCancelled) || time.Since(began) > 10*time.Second {
+		t.Errorf("after %v: %q, %v", time.Since(began), reasons, err)
+	}
+	for text, matches := range map[string]bool{"x\xffy": true, "x\ufffdy": true, "xy": false, "\nxäy\n": true} {
+		if reasons, err := stdout(Text{Regexp: "(?m)^x.y$"}).Check(t.Context(), exited(0, text, "")); err != nil || (len(reasons) == 0) != matches {
+			t.Errorf("%q: %q, %v", text, reasons, err)
+		}
+	}
+}
+
 func TestACommandThatIsLostHasNoScore(t *testing.T) {
-	_, err := (&Expect{}).Check(&fumehood.Result{Outcome: fumehood.Lost, ExitCode: -1, Reason: "the container died"})
+	_, err := (&Expect{}).Check(t.Context(), &fumehood.Result{Outcome: fumehood.Lost, ExitCode: -1, Reason: "the container died"})
 	if !errors.Is(err, fumehood.ErrUnavailable) || !strings.Contains(err.Error(), "the container died") {
 		t.Errorf("got %v", err)
 	}

@@ -48,7 +48,7 @@ func (e *Expect) of(ctx context.Context, sb fumehood.Sandbox, r *fumehood.Result
 	if e == nil {
 		return nil, nil
 	}
-	reasons, err := e.Check(r)
+	reasons, err := e.Check(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +97,7 @@ func (f *File) check(ctx context.Context, svc fumehood.Service, name string) ([]
 	case err != nil || f == nil:
 		return nil, err
 	}
-	return f.Text.check(content), nil
+	return f.Text.check(ctx, content)
 }
 
 // readFile reads a regular file of at most maxFile bytes, of a hostile service.

@@ -169,6 +169,8 @@ func (g *Grader) run(ctx context.Context, sb fumehood.Sandbox) (task.Score, erro
 	case r.Outcome == fumehood.TimedOut || r.Outcome == fumehood.OutOfMemory:
 		// What it runs of the attempt's may have wanted that.
 		return task.Score{Reasons: []string{"the grader's command " + ended(r)}}, nil
+	case !r.Success() && (r.Usage.PIDsLimits > 0 || r.Usage.OOMKills > 0): // likewise
+		return task.Score{Reasons: []string{"the grader's command " + ended(r) + ", and its sandbox had come to its limit of processes or of memory"}}, nil
 	case !r.Success():
 		return task.Score{}, fail(fumehood.ErrConfig, "%s, and not with 0", ended(r))
 	}

@@ -10,10 +10,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // parseJSON reads exactly one JSON value. Of an object, no key may be there twice: which of two counts is nowhere said.
 func parseJSON(text []byte) (any, error) {
+	if !utf8.Valid(text) { // the decoder would take it for U+FFFD
+		return nil, errors.New("it is no JSON: it is not UTF-8")
+	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
 	v, err := readValue(d, 0)

@@ -2,11 +2,15 @@ package score
 
 import (
 	"bytes"
+	"context"
 	"fmt"
+	"io"
 	"math"
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/fumehood/fumehood"
 )
 
 // isZero says that any text is taken.
@@ -36,8 +40,8 @@ func (t *Text) validate() error {
 	return nil
 }
 
-// check says, after the name of what has it, what is wrong with a text.
-func (t *Text) check(got []byte) (reasons []string) {
+// check says, after the name of what has it, what is wrong with a text. The end of ctx ends it, with an error.
+func (t *Text) check(ctx context.Context, got []byte) (reasons []string, err error) {
 	miss := func(format string, a ...any) { reasons = append(reasons, fmt.Sprintf(format, a...)) }
 	if t.Exact != nil && string(got) != *t.Exact {
 		miss("is %s, and was expected to be %s", quote(got), quote(*t.Exact))
@@ -51,7 +55,12 @@ func (t *Text) check(got []byte) (reasons []string) {
 		}
 	}
 	if t.Regexp != "" {
-		if re, err := regexp.Compile(t.Regexp); err != nil || !re.Match(got) {
+		re, err := regexp.Compile(t.Regexp)
+		found := err == nil && re.MatchReader(&runes{ctx: ctx, Reader: bytes.NewReader(got)})
+		if ctx.Err() != nil {
+			return nil, &fumehood.Error{Op: "match a regular expression", Class: fumehood.ErrCancelled, Err: fumehood.Ended(ctx)}
+		}
+		if !found {
 			miss("is %s, which %s does not match", quote(got), quote(t.Regexp))
 		}
 	}
@@ -65,7 +74,20 @@ func (t *Text) check(got []byte) (reasons []string) {
 			miss("%s", why)
 		}
 	}
-	return reasons
+	return reasons, nil
+}
+
+// runes are those of a text, which ends with ctx: for each of them a regular expression may look at its thousands of states.
+type runes struct {
+	ctx context.Context
+	*bytes.Reader
+}
+
+func (r *runes) ReadRune() (rune, int, error) {
+	if r.ctx.Err() != nil {
+		return 0, 0, io.EOF
+	}
+	return r.Reader.ReadRune()
 }
 
 // trimmed is a text without white space at its ends and at the ends of its lines.

@@ -92,7 +92,7 @@ func (f *File) runSteps(ctx context.Context, a *task.Attempt, s *Sample, behind 
 		if st.Expect == nil {
 			continue
 		}
-		reasons, err := st.Expect.Check(a.Steps[len(a.Steps)-1].Result)
+		reasons, err := st.Expect.Check(ctx, a.Steps[len(a.Steps)-1].Result)
 		if err != nil || len(reasons) > 0 {
 			return err
 		}

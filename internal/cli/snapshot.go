@@ -3,6 +3,7 @@ package cli
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -201,7 +202,8 @@ func (a *commandLine) newSnapshotDiffCommand() *cobra.Command {
 		Long: `Diff prints what turns A into B, each a snapshot's file or a folder, as a patch
 in git's form; nothing where they are equal. Times are not compared. What such a
 patch cannot hold is in lines that begin with #: folders, and files that are no
-text or larger than 1 MiB. The exit code tells no difference.`,
+text or larger than 1 MiB. On a terminal, control characters are shown as
+escapes such as \x1b. The exit code tells no difference.`,
 		Example: `  fumehood snapshot diff before.tar.gz after.tar.gz
   fumehood snapshot diff before.tar.gz work --ignore .git | less
   fumehood snapshot diff before.tar.gz after.tar.gz --json`,
@@ -244,7 +246,8 @@ func (a *commandLine) diffSnapshots(ctx context.Context, before, after string, o
 	if asJSON {
 		return a.printJSON(changes)
 	}
-	return workspace.WritePatch(a.Out, changes)
+	out := forPeople(a.Out)
+	return errors.Join(workspace.WritePatch(out, changes), out.Close())
 }
 
 func (a *commandLine) printJSON(v any) error {

@@ -60,6 +60,11 @@ func TestTerminal_escapes(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "compose.yaml"), []byte(project), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	err := errors.Join(os.Mkdir(filepath.Join(dir, "before"), 0o700), os.Mkdir(filepath.Join(dir, "after"), 0o700),
+		os.WriteFile(filepath.Join(dir, "after", "a"), []byte("red\x1b[31m\a\r\n"), 0o600), os.Symlink("\x1b[31m", filepath.Join(dir, "after", "l")))
+	if err != nil {
+		t.Fatal(err)
+	}
 	run := func(args ...string) *exec.Cmd {
 		cmd := exec.CommandContext(t.Context(), "fumehood", args...)
 		cmd.Env, cmd.Dir = first.Env, dir
@@ -93,6 +98,7 @@ func TestTerminal_escapes(t *testing.T) {
 		{[]string{"cp", name + ":/t/\x1b[2Jmissing", "copied"}, `missing`},
 		{[]string{"exec", name, "--", "/no\x1b[2Jprogram"}, `program`},
 		{[]string{"logs", name + "\x1b[2J"}, `fumehood: `},
+		{[]string{"snapshot", "diff", "before", "after"}, `+red\x1b[31m\x07\x0d`},
 	} {
 		showsNoOrders(t, run(c.args...), c.shows)
 	}

@@ -83,7 +83,7 @@ func (c *checking) refuse(keys []string, format string, a ...any) {
 // unsafe is for what breaks the isolation.
 func (c *checking) unsafe(keys []string, value, why string) {
 	if c.allow {
-		note := Change{Key: strings.Join(keys, "."), To: value, Why: why, Unsafe: true}
+		note := Change{Key: strings.Join(keys, "."), To: value, Reason: why, Unsafe: true}
 		if keys[0] == "services" {
 			note.Service, note.Key = keys[1], strings.Join(keys[2:], ".")
 		}
@@ -201,7 +201,7 @@ func (c *checking) service(svc *types.ServiceConfig) {
 	}
 	if m := svc.NetworkMode; m == "bridge" || m == "default" {
 		c.notes = append(c.notes, Change{
-			Service: svc.Name, Key: "network_mode", To: m, Unsafe: true, Why: "the Engine's own network has a way out, and other containers in it",
+			Service: svc.Name, Key: "network_mode", To: m, Unsafe: true, Reason: "the Engine's own network has a way out, and other containers in it",
 		})
 	}
 }

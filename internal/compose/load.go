@@ -255,8 +255,8 @@ func (l *loading) unset() []Change {
 			}
 			seen[name] = true
 			notes = append(notes, Change{
-				Key: "${" + name + "}",
-				Why: "it is not set, and so empty, in " + l.places.files[i] + "; of this process's variables a project sees those that are named",
+				Key:    "${" + name + "}",
+				Reason: "it is not set, and so empty, in " + l.places.files[i] + "; of this process's variables a project sees those that are named",
 			})
 		}
 	}
@@ -389,7 +389,7 @@ func (p *Project) nameServices() {
 			if key == "volumes_from" {
 				to = strings.TrimSuffix(other+":"+rest, ":")
 			}
-			p.notes = append(p.notes, Change{Service: name, Key: key, From: ref, To: to, Why: "containers get names of their own"})
+			p.notes = append(p.notes, Change{Service: name, Key: key, From: ref, To: to, Reason: "containers get names of their own"})
 			return to
 		}
 		svc.NetworkMode = refer("network_mode", svc.NetworkMode)

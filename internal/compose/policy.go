@@ -53,7 +53,7 @@ type Change struct {
 	Key     string `json:"key"`
 	From    string `json:"from,omitempty"` // empty for nothing
 	To      string `json:"to,omitempty"`   // empty for nothing
-	Why     string `json:"why"`
+	Reason  string `json:"reason"`
 	Unsafe  bool   `json:"unsafe,omitempty"` // it is as the files have it, and allowed
 }
 
@@ -112,7 +112,7 @@ type applying struct {
 }
 
 func (a *applying) change(svc *types.ServiceConfig, key, from, to, why string) {
-	c := Change{Key: key, From: from, To: to, Why: why}
+	c := Change{Key: key, From: from, To: to, Reason: why}
 	if svc != nil {
 		c.Service = svc.Name
 	}
@@ -380,6 +380,6 @@ func (c Change) String() string {
 	case c.To != "":
 		b.WriteString(": " + c.To)
 	}
-	b.WriteString(" (" + c.Why + ")")
+	b.WriteString(" (" + c.Reason + ")")
 	return b.String()
 }

@@ -28,7 +28,7 @@ const firstProcess = 1
 // sweep kills what a guest left that has died.
 func (g *guest) sweep(s *wire.Stream, req *wire.Sweep) {
 	_, _, began := stat(os.Getpid())
-	swept := wire.Swept{User: os.Getuid(), Began: began, Lacks: lacksCapabilities()}
+	swept := wire.Swept{User: os.Getuid(), Began: began, Lacks: lacksCapabilities(), PIDsLimits: g.cgroup.pidsLimits.read()}
 	if req.Since > 0 {
 		swept.Survivors = g.sweepOrphans(req)
 	}

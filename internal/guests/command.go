@@ -21,10 +21,30 @@ type Command struct {
 	user  string // of the command, as it was given
 	ooms  int    // how often the out-of-memory killer had struck before
 	ends  int    // how often the service's own program had ended by itself before
+	pids  int64  // how often the limit of processes had been met before
 }
 
 // Begin is a command that is about to be started by the Host in its own way.
-func (m *Manager) Begin(ctx context.Context) Command { return m.begin(ctx, nil) }
+func (m *Manager) Begin(ctx context.Context) Command {
+	c := m.begin(ctx, nil)
+	c.pids = m.pidsLimits(ctx)
+	return c
+}
+
+// pidsLimits is how often the limit of processes was met; 0 where no guest can tell.
+func (m *Manager) pidsLimits(ctx context.Context) int64 {
+	main := m.Main()
+	if main == nil {
+		return 0
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), DeathWait)
+	defer cancel()
+	swept, err := main.Sweep(ctx, nil, 0)
+	if err != nil {
+		return 0
+	}
+	return swept.PIDsLimits
+}
 
 func (m *Manager) begin(ctx context.Context, by *guest) Command {
 	now := m.now(ctx)
@@ -54,6 +74,10 @@ func (m *Manager) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out pr
 // Wait returns how the command ended.
 func (c Command) Wait(ctx context.Context) (provider.Exit, error) {
 	exit, err := c.ProcessBackend.Wait(ctx)
+	if err == nil && c.guest == nil { // the Host itself knows of no usage
+		exit.Usage.OOMKills = int64(max(c.m.now(ctx).OOMs-c.ooms, 0))
+		exit.Usage.PIDsLimits = max(c.m.pidsLimits(ctx)-c.pids, 0)
+	}
 	if err != nil || exit.Outcome != fumehood.Lost || exit.Inside {
 		return exit, err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/archive"
+	"github.com/fumehood/fumehood/internal/files"
 )
 
 // SecretVariable names the file of the secret.
@@ -25,7 +26,8 @@ const secretSize = 32
 // Secret returns the user's secret, with which Fumehood proves to itself that it made an object. It is in the file that
 // FUMEHOOD_SECRET_FILE names, or in fumehood/secret in the user's state folder, and is made where there is none. Users
 // and machines that share a daemon may share the file. An ErrConfig means that the file is missing and cannot be made, that
-// it holds something else, or that any user of the machine can read or change it.
+// it holds something else, that any user of the machine can read or change it, or that, where no variable names it, it is
+// another user's than this one or root.
 func Secret() ([]byte, error) {
 	file, err := SecretFile()
 	if err == nil {
@@ -66,6 +68,10 @@ func readSecret(file string) ([]byte, error) {
 		return nil, err
 	case runtime.GOOS != "windows" && info.Mode().Perm()&0o027 != 0:
 		return nil, fmt.Errorf("mode %#o: others can read or change it", info.Mode().Perm())
+	}
+	// Who names a file may share it with its owner.
+	if uid, _ := files.OwnerOf(info); uid > 0 && uid != os.Geteuid() && os.Getenv(SecretVariable) == "" {
+		return nil, fmt.Errorf("it is the user %d's, who knows it", uid)
 	}
 	text, err := io.ReadAll(io.LimitReader(f, 2*secretSize+3))
 	if err != nil {

@@ -83,3 +83,26 @@ func TestSecret_refused(t *testing.T) {
 		}
 	})
 }
+
+func TestSecret_ofAnotherUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give a file away")
+	}
+	dir := t.TempDir()
+	t.Setenv("XDG_STATE_HOME", dir)
+	t.Setenv(SecretVariable, "")
+	if _, err := Secret(); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "fumehood", "secret")
+	if err := os.Chown(file, 1234, 1234); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Secret(); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "the user 1234's") {
+		t.Errorf("got %v", err)
+	}
+	t.Setenv(SecretVariable, file)
+	if _, err := Secret(); err != nil {
+		t.Errorf("one that is named: %v", err)
+	}
+}

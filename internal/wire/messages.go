@@ -161,6 +161,8 @@ type Swept struct {
 	Lacks bool `json:"lacks,omitempty"`
 	// Began is when the guest itself did, in ticks since its machine's boot.
 	Began uint64 `json:"began"`
+	// PIDsLimits is how often the container's limit of processes was met since its start.
+	PIDsLimits int64 `json:"pids_limits,omitempty"`
 }
 
 // What can be done to a file. The guest answers each with a FileReply, before it sends or takes content;

@@ -238,7 +238,7 @@ func (sb *sandbox) logChanges(ctx context.Context) {
 	}
 	for _, c := range sb.changes {
 		if c.Unsafe {
-			log.Warn(brokenIsolation, "sandbox", sb.spec.Name, "service", c.Service, "key", c.Key, "value", c.To, "reason", c.Why)
+			log.Warn(brokenIsolation, "sandbox", sb.spec.Name, "service", c.Service, "key", c.Key, "value", c.To, "reason", c.Reason)
 		}
 	}
 }

@@ -38,7 +38,7 @@ type service struct {
 var (
 	_ provider.ServiceBackend = (*service)(nil)
 	_ provider.Connector      = (*service)(nil)
-	_ provider.DirectFiler    = (*service)(nil)
+	_ provider.EngineFiler    = (*service)(nil)
 	_ provider.Forwarder      = (*service)(nil)
 	_ provider.Rejoiner       = (*service)(nil)
 )
@@ -112,11 +112,11 @@ func (s *service) Files(user string) provider.FileBackend {
 	if !s.sb.direct() {
 		return s.guests.Files(user)
 	}
-	return s.DirectFiles(user)
+	return s.EngineFiles(user)
 }
 
-// DirectFiles returns the files that the Engine reads and writes.
-func (s *service) DirectFiles(user string) provider.FileBackend {
+// EngineFiles returns the files that the Engine reads and writes.
+func (s *service) EngineFiles(user string) provider.FileBackend {
 	return s.sb.p.engine.Files(s.id, func(ctx context.Context) (engine.FileOwner, error) {
 		return s.fileOwner(ctx, user)
 	})

@@ -188,7 +188,7 @@ func (f files) Change(_ context.Context, c provider.Change) error {
 	isDir := f.isDir(name)
 	switch {
 	case c.Op == provider.ChangeMkdir:
-		if isFile || isDir && !c.All {
+		if isFile || isDir && !c.Recursive {
 			return failed(fumehood.ErrExists, name)
 		}
 		if err := f.room(name); err != nil && !isDir {
@@ -215,7 +215,7 @@ func (f files) Change(_ context.Context, c provider.Change) error {
 			n++
 		}
 	}
-	if isDir && n > 0 && !c.All {
+	if isDir && n > 0 && !c.Recursive {
 		return failed(fumehood.ErrNotEmpty, name)
 	}
 	maps.DeleteFunc(f.files, func(other string, _ file) bool { return within(other) })

@@ -222,9 +222,9 @@ func (f userFiles) Change(_ context.Context, c provider.Change) error {
 	}
 	switch c.Op {
 	case provider.ChangeMkdir:
-		return fileError(files.Mkdir(c.Path, c.Mode, c.All))
+		return fileError(files.Mkdir(c.Path, c.Mode, c.Recursive))
 	case provider.ChangeRemove:
-		return fileError(files.Remove(c.Path, c.All))
+		return fileError(files.Remove(c.Path, c.Recursive))
 	case provider.ChangeRename:
 		return fileError(files.Rename(c.Path, c.Target))
 	case provider.ChangeSymlink:
@@ -236,7 +236,7 @@ func (f userFiles) Change(_ context.Context, c provider.Change) error {
 		if err != nil {
 			return fileError(err)
 		}
-		return fileError(files.Chown(c.Path, uid, gid, c.All))
+		return fileError(files.Chown(c.Path, uid, gid, c.Recursive))
 	}
 	return classed(fumehood.ErrUnsupported, "the local provider does not know the change %q", c.Op)
 }

@@ -159,7 +159,7 @@ func (g *Guest) Change(ctx context.Context, c provider.Change) error {
 		return &fumehood.Error{Class: fumehood.ErrUnsupported, Err: fmt.Errorf("there is no change %q", c.Op)}
 	}
 	t, _, err := g.file(ctx, wire.File{
-		Op: op, Path: []byte(c.Path), Target: []byte(c.Target), Mode: uint32(c.Mode), Owner: []byte(c.Owner), All: c.All,
+		Op: op, Path: []byte(c.Path), Target: []byte(c.Target), Mode: uint32(c.Mode), Owner: []byte(c.Owner), All: c.Recursive,
 	})
 	if err != nil {
 		return err
