@@ -119,8 +119,9 @@ func TestATriggerIsOneInstruction(t *testing.T) {
 		"RUN true\nADD http://127.0.0.1/ /x":       false,
 		"RUN true\nRUN true":                       false,
 		"RUN cat <<E\nADD http://127.0.0.1/ /x\nE": false,
-		"# a comment":                              false,
-		"":                                         false,
+
+		"# a comment": false,
+		"":            false,
 	} {
 		if err := CheckTriggers("im", []string{trigger}); (err == nil) != ok || err != nil && !strings.Contains(err.Error(), "the image im ") {
 			t.Errorf("%q: got %v", trigger, err)

@@ -26,7 +26,7 @@ const (
 )
 
 // errSize is the error of a project that comes to more than maxSize.
-var errSize = fmt.Errorf("what the project comes to, its variables included, is more than %d MiB", maxSize>>20)
+var errSize = fmt.Errorf("what the project comes to, its variables included, is more than %d MiB, or has references nested more than %d deep", maxSize>>20, maxNested)
 
 // grow counts what one more file comes to.
 func (l *loading) grow(file string, n int) error {
@@ -39,10 +39,32 @@ func (l *loading) grow(file string, n int) error {
 // refers matches a reference to a variable as compose-go knows it. What is no reference may match too, as in "$$A".
 var refers = regexp.MustCompile(`\$\{?((?i:[_a-z][_a-z0-9]*))`)
 
+// maxNested bounds how deep references may be in the defaults of others: for each level compose-go reads the rest of the text
+// many times over.
+const maxNested = 100
+
+// nested returns how deep references are in others, as in "${A:-${B}}", or more.
+func nested(text string) (deepest int) {
+	depth := 0
+	for i, c := range text {
+		switch {
+		case c == '{' && i > 0 && text[i-1] == '$':
+			depth++
+		case c == '}' && depth > 0:
+			depth--
+		}
+		deepest = max(deepest, depth)
+	}
+	return deepest
+}
+
 // expanded bounds the length of a text in which values replace references. It stops counting above maxSize. For each "${"
 // compose-go may look through the whole rest of the text.
 func expanded(text string, sizeOf func(name string) int) int {
 	n := len(text) + strings.Count(text, "${")*len(text)/16
+	if nested(text) > maxNested {
+		return maxSize + 1
+	}
 	for n <= maxSize {
 		m := refers.FindStringSubmatchIndex(text)
 		if m == nil {

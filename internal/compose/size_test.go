@@ -60,6 +60,8 @@ func TestLoad_size(t *testing.T) {
 		"long lists":                           {map[string]string{"compose.yaml": "services: {a: {image: i, command: [" + strings.Repeat("x, ", 90_000) + "]}}"}, "compose.yaml: what the project comes to"},
 		"ports of a few services":              {map[string]string{"compose.yaml": "services: {a: {image: i, ports: ['$P']}, b: {image: i, ports: ['$P']}}", ".env": "P=1-65535:1-65535\n"}, "compose.yaml: what the project comes to"},
 		"ports of many services":               {map[string]string{"compose.yaml": manyServices(1000, "ports: ['1-1000']")}, "compose.yaml: what the project comes to"},
+		"references within references":         {map[string]string{"compose.yaml": "services: {a: {image: i, env_file: \"" + strings.Repeat("${A:-", 101) + strings.Repeat("}", 101) + "\"}}"}, "compose.yaml: what the project comes to"},
+		"and in a file of variables":           {map[string]string{"compose.yaml": one, ".env": "A=\"" + strings.Repeat("${B:-", 5000) + "x" + strings.Repeat("}", 5000) + "\""}, ".env: what the project comes to"},
 		"many services":                        {map[string]string{"compose.yaml": manyServices(2001, "x-a: b")}, "there are more than 2000 services"},
 		"many services of two files":           {map[string]string{"compose.yaml": "include: [other.yaml]\n" + manyServices(1000, "x-a: b"), "other.yaml": strings.ReplaceAll(manyServices(1001, "x-a: b"), "  s", "  t")}, "there are more than 2000 services"},
 		"ports":                                {map[string]string{"compose.yaml": "services: {a: {image: i, ports: ['8000-8999', 9000]}}"}, "services.a.ports: 1001 ports of one service are too many: 1000 at most"},

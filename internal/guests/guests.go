@@ -131,12 +131,18 @@ func (m *Manager) early(ctx context.Context, err error) error {
 // DeathWait bounds the wait for the report of a death that the end of a stream has shown. A busy Engine takes seconds.
 const DeathWait = 5 * time.Second
 
+// longestComplaint is how much of a complaint is in an error, in bytes. An image's variables can have a Go program say much more.
+const longestComplaint = 1000
+
 // Saying adds to an error about a guest what that wrote to its standard error, without the stacks of a Go runtime that was
 // denied threads or memory.
 func Saying(err error, complaint string) error {
 	complaint, _, _ = strings.Cut(complaint, "\n\nruntime stack:")
 	if complaint = strings.TrimSpace(complaint); complaint == "" {
 		return err
+	}
+	if len(complaint) > longestComplaint {
+		complaint = complaint[:longestComplaint] + "..."
 	}
 	return fmt.Errorf("%w; it says: %s", err, complaint)
 }
