@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,17 +14,15 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// delayed has calls made late, and closes the channel that it returns at the nth.
-func delayed(proxy *faultproxy.Proxy, call string, nth int) <-chan struct{} {
+// delayed has calls made late, and closes the channel that it returns at the first.
+func delayed(proxy *faultproxy.Proxy, call string) <-chan struct{} {
 	begun := make(chan struct{})
-	n := 0
+	first := sync.OnceFunc(func() { close(begun) })
 	proxy.Decide(func(c string) faultproxy.Fault {
 		if c != call {
 			return faultproxy.None
 		}
-		if n++; n == nth {
-			close(begun)
-		}
+		first()
 		return faultproxy.Delay
 	})
 	return begun
@@ -46,7 +45,7 @@ func TestAProviderThatIsClosedDuringAStartLeavesNothing(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			warm(t) // so that nothing but the start itself is to be made
-			began := delayed(proxy, c.call, 1)
+			began := delayed(proxy, c.call)
 			box := "closed-" + strings.ToLower(rand.Text()[:8])
 			failed := make(chan error, 1)
 			go func() {
@@ -82,8 +81,7 @@ func TestASandboxIsClosedWhileAUsersGuestStarts(t *testing.T) {
 	t.Parallel()
 	p, proxy := faulty(t, docker.Options{})
 	sb := start(t, p, fumehood.Spec{Image: debian})
-	// The first asks whether it has started, the second does so when it has said something.
-	began := delayed(proxy, "GET /exec/*/json", 2)
+	began := delayed(proxy, "GET /exec/*/json") // which asks whether it has started
 	failed := make(chan error, 1)
 	go func() {
 		_, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}, User: "tester"})
