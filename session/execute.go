@@ -236,7 +236,7 @@ func (r *Runtime) shells() [][]string {
 	return [][]string{{"bash", "-c"}, {"sh", "-c"}}
 }
 
-// start hands the command over to the first shell that there is. Where a shell is not there, nothing has run.
+// start hands the command to the first shell that the container has. Where one is missing, nothing has run.
 func (r *Runtime) start(ctx context.Context, run *run) (p fumehood.Process, err error) {
 	r.s.thawed()
 	for _, shell := range r.shells() {

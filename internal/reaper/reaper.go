@@ -95,7 +95,7 @@ func (t *Trust) Release() {
 	}
 }
 
-// restart makes sure that there is a reaper. One that it starts has all jobs.
+// restart starts a reaper where none runs, and gives it all jobs.
 func restart() error {
 	c := &current
 	if c.pipe != nil {
