@@ -37,7 +37,7 @@ test-cheats: images guest ## try every submission of examples/cheats
 test: FUMEHOOD_TIER := $(or $(FUMEHOOD_TIER),quick)
 test: images guest ## test everything against a Docker Engine: before a push
 	@$(GO) build ./... && $(GO) build -race ./... # else tests that build programs wait for all that with the others
-	@$(TEST) $(TESTFLAGS) -count=1 -p 3 -parallel 8 -timeout 30m ./provider/docker ./...
+	@$(TEST) $(TESTFLAGS) -count=1 -p 2 -parallel 4 -timeout 40m ./provider/docker ./...
 
 test-all: ## all that exists, in parts that can be run alone: after a change of guest, wire, engine, clean-up or Compose
 	@GO=$(GO) scripts/test-all

@@ -11,7 +11,7 @@ import (
 func TestAResultIsPlainData(t *testing.T) {
 	full := Result{
 		Outcome: Lost, ExitCode: -1, Signal: 9, Stdout: Output{Bytes: []byte("é<"), Total: 7}, Stderr: Output{Bytes: []byte("\xffa"), Total: 2},
-		Started: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC), Duration: 1500*time.Millisecond + 250*time.Nanosecond, Reason: "why", Inside: true, Leaked: true,
+		Started: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC), Duration: 1500*time.Millisecond + 250*time.Nanosecond, Reason: "why", CausedInside: true, Leaked: true,
 		Usage: Usage{User: time.Second, System: time.Microsecond, MaxRSS: 1, MemoryPeak: 2, OOMKills: 3, PIDsLimits: 4},
 	}
 	for _, res := range []Result{full, {Outcome: Exited}} {

@@ -36,9 +36,9 @@ type Result struct {
 
 	// Reason says what is known of the reason where the outcome is Lost; else it is empty.
 	Reason string `json:"reason,omitempty"`
-	// Inside says, where the outcome is Lost, that it is so by what was done in the sandbox: a program there has killed what
+	// CausedInside says, where the outcome is Lost, that it is so by what was done in the sandbox: a program there has killed what
 	// supervised the command. Else it may have been the daemon, the machine or we.
-	Inside bool `json:"inside,omitempty"`
+	CausedInside bool `json:"caused_inside,omitempty"`
 
 	Usage Usage `json:"usage,omitzero"` // what it used; zero where the transport cannot tell
 

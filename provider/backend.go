@@ -40,9 +40,10 @@ type ServiceBackend interface {
 	// Start hands cmd over, at most once. When it returns an error, nothing runs. Dir is absolute, and User empty for the
 	// service's own. The service's environment, Spec.Env included, is the backend's to add to Env. Timeout, Stdout, Stderr
 	// and what is read of Stdin are the caller's business: input comes by ProcessBackend.Write, and CloseStdin where there is
-	// none. A backend without a way around what is in the sandbox passes over ViaEngine. With live, out is to get the output as it comes, and all of it; else it suffices that it
-	// gets what the caps keep, and Exit tells the totals; and then Start may return before the command has
-	// started: that nothing runs is an error of Wait. ctx bounds the start only.
+	// none. A backend without a way around the sandbox's own programs ignores ViaEngine.
+	//
+	// With live, out gets all output as it comes. Without, it may get no more than the caps keep, with the totals in Exit, and
+	// Start may return before the command has started: a failed start is then an error of Wait. ctx bounds the start only.
 	Start(ctx context.Context, cmd fumehood.Cmd, live bool, out Sink) (ProcessBackend, error)
 	// Files returns the service's files as user, a Cmd.User, may use them. It does nothing yet: that there
 	// is no such user is the error of what is done then.
@@ -113,16 +114,15 @@ type ProcessBackend interface {
 	// Signal sends a signal by its Linux number.
 	Signal(ctx context.Context, sig int) error
 	// Kill ends the command with all its descendants, by SIGTERM and after KillAfter by SIGKILL, and makes Wait return soon.
-	// It reports false where
-	// some may still run. It may be called after the end.
+	// It reports false where some may still run. It may be called after the end.
 	Kill(ctx context.Context) (complete bool)
 	// Resize sets the terminal's size in characters.
 	Resize(ctx context.Context, rows, cols uint16) error
 }
 
-// Rejoiner is the capability of a ServiceBackend to keep detached commands beyond the process that started
+// Reattacher is the capability of a ServiceBackend to keep detached commands beyond the process that started
 // them. Those are DetachedBackends.
-type Rejoiner interface {
+type Reattacher interface {
 	// Detached lists them, those that run and those that have ended, in the order of their numbers.
 	Detached(ctx context.Context) ([]DetachedInfo, error)
 	// Join looks at one of them. ctx bounds the call only.
@@ -145,9 +145,9 @@ type DetachedBackend interface {
 	ProcessBackend
 	// ID is the command's number among all that the service has.
 	ID() int
-	// Gaps has skip called, in order with the sink, where n bytes of a stream are not held. It is called before
+	// OnGap has skip called, in order with the sink, where n bytes of a stream are not held. It is called before
 	// Wait.
-	Gaps(skip func(s fumehood.Stream, n int64))
+	OnGap(skip func(s fumehood.Stream, n int64))
 	// Forget drops what is held of a command that has ended.
 	Forget(ctx context.Context) error
 }
@@ -155,11 +155,11 @@ type DetachedBackend interface {
 // Exit is how a command ended, as the backend saw it. Outcome is TimedOut only where the sandbox keeps the
 // time of a detached command.
 type Exit struct {
-	Outcome fumehood.Outcome
-	Code    int // the program's own; 128+n for signal n; -1 when lost
-	Signal  int
-	Reason  string // the reason, where it is lost
-	Inside  bool   // the reason is something that was done in the sandbox, where it is lost
+	Outcome      fumehood.Outcome
+	Code         int // the program's own; 128+n for signal n; -1 when lost
+	Signal       int
+	Reason       string // the reason, where it is lost
+	CausedInside bool   // the reason is something that was done in the sandbox, where it is lost
 	// Totals are the bytes of standard output and error, where the sink did not get them all.
 	Totals *[2]int64
 	// Duration is how long it ran, where the sandbox has measured that; else 0.

@@ -106,7 +106,7 @@ func (s *service) RefreshProcesses(ctx context.Context) error {
 	if err := s.sb.check(op, s.info.Name); err != nil {
 		return err
 	}
-	be, ok := s.be.(Rejoiner)
+	be, ok := s.be.(Reattacher)
 	if !ok {
 		return &fumehood.Error{Op: op, Service: s.info.Name, Class: fumehood.ErrUnsupported, Err: errors.New("this provider's detached commands end with the process that started them")}
 	}
@@ -136,7 +136,7 @@ func (s *service) RefreshProcesses(ctx context.Context) error {
 }
 
 // join lists a command that another process has started.
-func (s *service) join(ctx context.Context, be Rejoiner, info DetachedInfo) error {
+func (s *service) join(ctx context.Context, be Reattacher, info DetachedInfo) error {
 	p := &process{
 		svc: s, stdin: info.Stdin, done: make(chan struct{}),
 		info: fumehood.ProcessInfo{ID: info.ID, Args: info.Args, Started: info.Started, Ended: info.Ended},
@@ -146,7 +146,7 @@ func (s *service) join(ctx context.Context, be Rejoiner, info DetachedInfo) erro
 	if err != nil {
 		return err
 	}
-	found.Gaps(p.gap)
+	found.OnGap(p.gap)
 	p.be = found
 	ctx = context.WithoutCancel(ctx)
 	p.look = sync.OnceFunc(func() { go p.supervise(ctx, fumehood.Cmd{StdinPipe: true}) })

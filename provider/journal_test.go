@@ -206,7 +206,7 @@ func TestALineOfAJournalIsBounded(t *testing.T) {
 	for i := range ports {
 		ports[i].Address = long
 	}
-	provider.NewRecorder(&spec).Network(provider.Networking{Network: long, Subnets: args, Ports: map[string][]fumehood.Port{long: ports}})
+	provider.NewRecorder(&spec).Network(provider.NetworkAccess{Network: long, Subnets: args, Ports: map[string][]fumehood.Port{long: ports}})
 	if got := len(linesOf(t, out.Bytes())); got < 7 {
 		t.Fatalf("%d lines", got)
 	}

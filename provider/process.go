@@ -104,7 +104,7 @@ func (s *service) handOver(ctx context.Context, cmd fumehood.Cmd, live bool, f *
 		return nil, cmd, err
 	}
 	if be, ok := p.be.(DetachedBackend); ok {
-		be.Gaps(p.gap)
+		be.OnGap(p.gap)
 		cmd.Timeout = 0 // the sandbox keeps it
 	}
 	return p, cmd, nil
@@ -225,7 +225,7 @@ func (p *process) finish(ctx context.Context, exit Exit, err error) {
 		p.result = &fumehood.Result{
 			Outcome: exit.Outcome, ExitCode: exit.Code, Signal: exit.Signal,
 			Stdout: outputOf(p.out[fumehood.Stdout]), Stderr: outputOf(p.out[fumehood.Stderr]),
-			Reason: exit.Reason, Inside: exit.Inside && (why == nil || errors.Is(why, errKilled)), Usage: exit.Usage, Started: p.info.Started, Duration: time.Since(p.info.Started),
+			Reason: exit.Reason, CausedInside: exit.CausedInside && (why == nil || errors.Is(why, errKilled)), Usage: exit.Usage, Started: p.info.Started, Duration: time.Since(p.info.Started),
 			Leaked: unkilled || exit.Leaked,
 		}
 		if exit.Duration > 0 {

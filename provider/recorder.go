@@ -121,8 +121,8 @@ func (r *Recorder) Phase(name string) (end func(error)) {
 	}
 }
 
-// Networking says to which network a sandbox was given access.
-type Networking struct {
+// NetworkAccess says to which network a sandbox was given access.
+type NetworkAccess struct {
 	// Network is a Spec's Network; "internal" and "project" are a Compose project's own ones.
 	Network string
 	Egress  string // EgressInternet, NetworkNone, or "unknown" of a network that was there already
@@ -131,7 +131,7 @@ type Networking struct {
 }
 
 // Network takes down the decision about the sandbox's network.
-func (r *Recorder) Network(n Networking) {
+func (r *Recorder) Network(n NetworkAccess) {
 	if r.to == nil {
 		return
 	}

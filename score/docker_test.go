@@ -377,7 +377,11 @@ while True:
     try:
         if os.fork() == 0: pass
     except OSError: time.sleep(0.001)`
+	const judge = `import subprocess
+subprocess.Popen(["/usr/bin/python3", "-I", "/submission/solution.py"], user=65534, group=65534, extra_groups=[], cwd="/", env={})
+while True: subprocess.run(["/bin/true"])`
 	g := grader(t)
+	g.Hidden[0].Host = filetest.Lay(t, map[string]string{"judge.py": judge})
 	g.Spec.Limits.PIDs = 64
 	got, err := graded(t, p, g, write(bomb))
 	if err != nil || got.Value != 0 || len(got.Reasons) != 1 || !strings.Contains(got.Reasons[0], "limit of processes") {

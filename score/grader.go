@@ -158,7 +158,7 @@ func (g *Grader) run(ctx context.Context, sb fumehood.Sandbox) (task.Score, erro
 		return &fumehood.Error{Class: class, Err: why}
 	}
 	switch {
-	case r.Outcome == fumehood.Lost && r.Inside:
+	case r.Outcome == fumehood.Lost && r.CausedInside:
 		return task.Score{Reasons: []string{"the grader's command " + ended(r)}}, nil
 	case r.Outcome == fumehood.Lost:
 		return task.Score{}, fail(fumehood.ErrUnavailable, "is lost: %s", cmp.Or(r.Reason, "how it ended is not known"))

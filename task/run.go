@@ -76,7 +76,7 @@ type Progress struct {
 // becomes of each, in the order in which they end. Trouble with one attempt is in its result. The sequence's own error
 // comes last: a task or options that are wrong (ErrConfig), an end of ctx (ErrCancelled), what could not be removed.
 //
-// A step whose outcome is Lost by what was done in the sandbox (Result.Inside) makes the score 0; so does an error of Solve or
+// A step whose outcome is Lost by what was done in the sandbox (Result.CausedInside) makes the score 0; so does an error of Solve or
 // Score that is an ErrBroken, and a limit of time that is over. Any other loss makes the attempt a failure of class Infra:
 // how the program would have ended is not known, and nothing can be scored.
 //

@@ -246,7 +246,7 @@ func TestALossThatTheAttemptHasCausedIsItsScore(t *testing.T) {
 					Solve: func(_ context.Context, a *task.Attempt) error {
 						a.Steps = []task.Step{
 							{Name: "other", Result: &fumehood.Result{Outcome: fumehood.Lost, Reason: "not known"}},
-							{Name: "go", Result: &fumehood.Result{Outcome: fumehood.Lost, Inside: true, Reason: "killed"}},
+							{Name: "go", Result: &fumehood.Result{Outcome: fumehood.Lost, CausedInside: true, Reason: "killed"}},
 						}
 						return besides
 					},

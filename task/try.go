@@ -130,7 +130,7 @@ func (r *run) judge(ctx context.Context, a *Attempt, res *SampleResult) {
 		res.Steps = append(res.Steps, record(i, s, r.how.OutputCap))
 		switch {
 		case s.Result.Outcome != fumehood.Lost:
-		case s.Result.Inside:
+		case s.Result.CausedInside:
 			res.Score = &Score{Reasons: []string{valid(fmt.Sprintf("step %s %s", stepName(i, s), ended(s.Result, s.Cmd.Timeout)))}}
 		case err == nil && lost == nil:
 			lost = &fumehood.Error{Op: "solve", Class: fumehood.ErrUnavailable, Err: fmt.Errorf("step %s %s", stepName(i, s), ended(s.Result, s.Cmd.Timeout))}

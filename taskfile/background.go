@@ -55,7 +55,7 @@ func (b *background) end(ctx context.Context, a *task.Attempt) error {
 		case errors.Is(err, fumehood.ErrCancelled) && ctx.Err() == nil: // the attempt was
 		case err != nil:
 			errs = append(errs, err)
-		case r.Result.Outcome == fumehood.Lost && r.Result.Leaked && !r.Result.Inside:
+		case r.Result.Outcome == fumehood.Lost && r.Result.Leaked && !r.Result.CausedInside:
 		default:
 			a.Steps = slices.Insert(a.Steps, r.after, r.Step)
 		}

@@ -91,16 +91,13 @@ func writeBase64(w io.Writer, content []byte) error {
 	return enc.Close()
 }
 
-// textPart is about how many bytes of a text writeText encodes at a time.
+// textPart is how many bytes of a text writeText encodes at a time, at most.
 const textPart = 32 << 10
 
 // writeText writes what package json would of a text, without its quotes. Each run of invalid bytes becomes one U+FFFD.
 func writeText(w io.Writer, content []byte) error {
 	for len(content) > 0 {
-		n := min(textPart, len(content))
-		for n < len(content) && content[n] >= utf8.RuneSelf { // within a character or a run of invalid bytes, perhaps
-			n++
-		}
+		n := wholeRunes(content, textPart)
 		text, err := encode(strings.ToValidUTF8(string(content[:n]), "\ufffd"), "")
 		if err == nil {
 			_, err = w.Write(text[1 : len(text)-len("\"\n")])
@@ -108,7 +105,31 @@ func writeText(w io.Writer, content []byte) error {
 		if err != nil {
 			return err
 		}
+		if isInvalid(utf8.DecodeLastRune(content[:n])) { // its U+FFFD stands for the whole run
+			for isInvalid(utf8.DecodeRune(content[n:])) {
+				n++
+			}
+		}
 		content = content[n:]
 	}
 	return nil
+}
+
+// isInvalid reports whether a decoded character is a byte that is not UTF-8.
+func isInvalid(r rune, size int) bool { return r == utf8.RuneError && size == 1 }
+
+// wholeRunes returns how many bytes of content, at most limit, can be cut off without cutting a character.
+func wholeRunes(content []byte, limit int) int {
+	if len(content) <= limit {
+		return len(content)
+	}
+	for n := limit - 1; n > limit-utf8.UTFMax; n-- {
+		if utf8.RuneStart(content[n]) {
+			if !utf8.FullRune(content[n:limit]) {
+				return n
+			}
+			break
+		}
+	}
+	return limit
 }

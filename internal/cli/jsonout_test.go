@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/fumehood/fumehood"
 )
@@ -31,6 +32,38 @@ func FuzzWriteText(f *testing.F) {
 			t.Errorf("got %s, %v, not %s", got.String(), err, want.String())
 		}
 	})
+}
+
+// Text is encoded a part at a time in every language, and no part ends within a character.
+func TestWriteText_parts(t *testing.T) {
+	t.Parallel()
+	for _, character := range []string{"a", "ü", "€", "😀", "\xff", "€\xe2\x82"} {
+		for shift := range utf8.UTFMax {
+			content := []byte(strings.Repeat("a", shift) + strings.Repeat(character, 3*textPart))
+			var got parts
+			if err := writeText(&got, content); err != nil {
+				t.Fatal(err)
+			}
+			if want := strings.ToValidUTF8(string(content), "\ufffd"); got.text.String() != want {
+				t.Errorf("%q after %d bytes: another text of %d bytes, not %d", character, shift, got.text.Len(), len(want))
+			}
+			// Where each third byte is invalid, a U+FFFD takes three bytes.
+			if got.longest > 3*textPart {
+				t.Errorf("%q after %d bytes: a part of %d bytes", character, shift, got.longest)
+			}
+		}
+	}
+}
+
+// parts keeps what is written, and how long the longest part of it is.
+type parts struct {
+	text    strings.Builder
+	longest int
+}
+
+func (p *parts) Write(b []byte) (int, error) {
+	p.longest = max(p.longest, len(b))
+	return p.text.Write(b)
 }
 
 func TestWriteJSON(t *testing.T) {

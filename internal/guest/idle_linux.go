@@ -3,7 +3,9 @@ package guest
 import (
 	"os"
 	"os/signal"
+	"strconv"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -58,3 +60,41 @@ func takeSignals(more ...os.Signal) <-chan os.Signal {
 	signal.Notify(c, more...)
 	return c
 }
+
+// stopsOrGoesOn are the signals that tell a guest that it was stopped. Those that stop a process take back a SIGCONT that is
+// pending, in the kernel.
+var stopsOrGoesOn = []os.Signal{unix.SIGCONT, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU}
+
+// isPending reports whether one of the signals was sent to the process and no thread has received it. Else those that a thread
+// has received are handled when it returns: a process that was stopped goes on in all of its threads at once, and one may be
+// far ahead of the one that has received the signal.
+func isPending(signals ...os.Signal) bool {
+	var set uint64
+	for _, s := range signals {
+		set |= 1 << (s.(unix.Signal) - 1)
+	}
+	var now unix.Timespec
+	_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGTIMEDWAIT, uintptr(unsafe.Pointer(&set)), 0, uintptr(unsafe.Pointer(&now)), unsafe.Sizeof(set), 0, 0)
+	if errno == 0 {
+		return true
+	}
+	// A thread receives another signal only once it has handled the one before.
+	handled := make(chan os.Signal, 1)
+	signal.Notify(handled, unix.SIGWINCH)
+	defer signal.Stop(handled)
+	threads, _ := os.ReadDir("/proc/self/task")
+	for _, thread := range threads {
+		id, err := strconv.Atoi(thread.Name())
+		if err != nil || unix.Tgkill(unix.Getpid(), id, unix.SIGWINCH) != nil {
+			continue
+		}
+		select {
+		case <-handled:
+		case <-time.After(handledWithin):
+		}
+	}
+	return false
+}
+
+// handledWithin bounds the wait for a thread that ends before it has handled a signal.
+const handledWithin = 100 * time.Millisecond

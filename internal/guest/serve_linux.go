@@ -88,8 +88,7 @@ func serve(self string, stdin, stdout, stderr *os.File) int {
 	handleReserved(ignore)
 	signals := takeSignals(unix.SIGCHLD) // before the first command can send one
 	goesOn, since := make(chan os.Signal, 1), make(chan time.Time, 1)
-	// The others take it back: the kernel drops a SIGCONT that waits, or with it they are dropped.
-	signal.Notify(goesOn, unix.SIGCONT, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU)
+	signal.Notify(goesOn, stopsOrGoesOn...)
 	go func() {
 		var last time.Time
 		for range goesOn {
@@ -107,9 +106,10 @@ func serve(self string, stdin, stdout, stderr *os.File) int {
 	if survivors := g.end(); survivors > 0 {
 		return complain("end what it started", fmt.Errorf("%d of its processes could not be killed", survivors))
 	}
+	pending := isPending(stopsOrGoesOn...)
 	signal.Stop(goesOn) // it waits until what has come is in the channel
 	close(goesOn)
-	if ended.Sub(<-since) < stoppedBefore {
+	if pending || ended.Sub(<-since) < stoppedBefore {
 		return wire.WasStopped
 	}
 	return 0

@@ -17,14 +17,7 @@ import (
 
 // The first command may send signals to its guest.
 func TestASignalDoesNotEndAGuestThatHasJustSpoken(t *testing.T) {
-	binary, err := guestbin.For(t.Context(), runtime.GOARCH, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	program := filepath.Join(t.TempDir(), "guest")
-	if err := os.WriteFile(program, binary.Program, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	program := guestProgram(t)
 	for range 20 {
 		cmd, conn := serving(t, program, "--no-cgroup")
 		greeting := make([]byte, 1)
@@ -51,4 +44,41 @@ func TestASignalDoesNotEndAGuestThatHasJustSpoken(t *testing.T) {
 			t.Errorf("it ended with %v", cmd.ProcessState)
 		}
 	}
+}
+
+// A guest that was stopped when its connection ended says so, however soon after going on it ends.
+func TestGuest_wasStopped(t *testing.T) {
+	program := guestProgram(t)
+	for range 100 {
+		cmd, conn := serving(t, program, "--no-cgroup")
+		if _, err := conn.Read(make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Process.Signal(unix.SIGSTOP)
+		var status unix.WaitStatus
+		if _, err := unix.Wait4(cmd.Process.Pid, &status, unix.WUNTRACED, nil); err != nil || !status.Stopped() {
+			t.Fatalf("it has not stopped: %v", err)
+		}
+		if err := conn.Close(); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Process.Signal(unix.SIGCONT)
+		if _ = cmd.Wait(); cmd.ProcessState.ExitCode() != wire.WasStopped {
+			t.Fatalf("it ended with %v", cmd.ProcessState)
+		}
+	}
+}
+
+// guestProgram returns the path of a guest for this machine.
+func guestProgram(t *testing.T) string {
+	t.Helper()
+	binary, err := guestbin.For(t.Context(), runtime.GOARCH, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(t.TempDir(), "guest")
+	if err := os.WriteFile(program, binary.Program, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return program
 }

@@ -78,7 +78,7 @@ func (c Command) Wait(ctx context.Context) (provider.Exit, error) {
 		exit.Usage.OOMKills = int64(max(c.m.now(ctx).OOMs-c.ooms, 0))
 		exit.Usage.PIDsLimits = max(c.m.pidsLimits(ctx)-c.pids, 0)
 	}
-	if err != nil || exit.Outcome != fumehood.Lost || exit.Inside {
+	if err != nil || exit.Outcome != fumehood.Lost || exit.CausedInside {
 		return exit, err
 	}
 	if c.m.IsClosed() {
@@ -91,7 +91,7 @@ func (c Command) Wait(ctx context.Context) (provider.Exit, error) {
 		if oom {
 			return outOfMemory(exit), nil
 		}
-		exit.Inside, exit.Reason = true, inside
+		exit.CausedInside, exit.Reason = true, inside
 		return exit, nil
 	}
 	now := c.m.cfg.Host.State(ctx, DeathWait, func(s State) bool { return s.Over || s.Ends > c.ends })
@@ -99,9 +99,9 @@ func (c Command) Wait(ctx context.Context) (provider.Exit, error) {
 	case errors.Is(death.Err, fumehood.ErrBroken) && death.OutOfMemory:
 		return outOfMemory(exit), nil
 	case errors.Is(death.Err, fumehood.ErrBroken):
-		exit.Inside, exit.Reason = true, death.Err.Error()
+		exit.CausedInside, exit.Reason = true, death.Err.Error()
 	case now.Ends > c.ends && !c.m.cfg.Serves:
-		exit.Inside, exit.Reason = true, "the service's own program has ended while it ran, and the Engine starts it again"
+		exit.CausedInside, exit.Reason = true, "the service's own program has ended while it ran, and the Engine starts it again"
 	}
 	return exit, nil
 }

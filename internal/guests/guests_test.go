@@ -195,7 +195,7 @@ func TestAGuestThatIsKilledIsReplaced(t *testing.T) {
 		p := command(t, m, "user")
 		h.execs[0].end(137)
 		exit, err := p.Wait(t.Context())
-		if err != nil || exit.Outcome != fumehood.Lost || !exit.Inside || exit.Reason != "the guest was killed in the sandbox" {
+		if err != nil || exit.Outcome != fumehood.Lost || !exit.CausedInside || exit.Reason != "the guest was killed in the sandbox" {
 			t.Errorf("%+v, %v", exit, err)
 		}
 		if len(h.execs) != 2 || exit.Leaked {
@@ -242,7 +242,7 @@ func TestWhoseDoingALossIs(t *testing.T) {
 				}
 				h.execs[0].end(c.code)
 				exit, err := p.Wait(t.Context())
-				if err != nil || exit.Outcome != c.outcome || exit.Inside != (c.why != "") || !strings.Contains(exit.Reason, c.why) {
+				if err != nil || exit.Outcome != c.outcome || exit.CausedInside != (c.why != "") || !strings.Contains(exit.Reason, c.why) {
 					t.Errorf("%+v, %v", exit, err)
 				}
 			})

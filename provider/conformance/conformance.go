@@ -8,7 +8,7 @@
 //		Column: "mine", Probe: conformance.BuildProbe(t), Groups: []string{"exec", "files"},
 //		Users: conformance.Users{Name: "nobody", UID: 65534, GID: 65534},
 //		Start: func(t *testing.T) fumehood.Sandbox { ... },
-//		Weaker: map[string]conformance.Weaker{"exec/a command runs as the user that is named": ...},
+//		Exceptions: map[string]conformance.Exception{"exec/a command runs as the user that is named": ...},
 //	})
 //
 // The suite runs nothing but the program of package probe, so an image needs nothing but that file.
@@ -34,14 +34,14 @@ type Harness struct {
 	// Start starts a sandbox. The suite closes it.
 	Start func(t *testing.T) fumehood.Sandbox
 	// StartKept starts one that is kept. When t ends it removes it, and fails where it is not there any
-	// more. Nil where Weaker says that nothing is stopped; see NoStop.
+	// more. Nil where Exceptions says that nothing is stopped; see NoStop.
 	StartKept func(t *testing.T) fumehood.Sandbox
 	// Probe is the absolute path of the probe within the sandbox; see BuildProbe.
 	Probe string
 	// Users are what there is in the sandbox. The promises about users need it.
 	Users Users
-	// Weaker holds the promises that this provider does not keep, by name.
-	Weaker map[string]Weaker
+	// Exceptions holds the promises that this provider does not keep, by name.
+	Exceptions map[string]Exception
 	// Groups limits the run to the promises of these groups: the part of a name before the slash. Empty means all.
 	Groups []string
 }
@@ -53,8 +53,8 @@ type Users struct {
 	Unknown  string // a name that no user has; empty means "nobody-of-that-name"
 }
 
-// Weaker is a promise that is not kept.
-type Weaker struct {
+// Exception is a promise that is not kept.
+type Exception struct {
 	// Reason says why, and what happens instead. It goes into the table of promises.
 	Reason string
 	// Check proves what happens instead: a typed ErrUnsupported, or the documented lesser value.
@@ -62,7 +62,7 @@ type Weaker struct {
 }
 
 // RootMayAll is what becomes of the promise about permissions where commands and files are root's.
-var RootMayAll = Weaker{
+var RootMayAll = Exception{
 	Reason: "commands run as root, who may touch everything",
 	Check: func(t *testing.T, c *Case) {
 		c.Write(t, "secret", "x")
@@ -74,8 +74,8 @@ var RootMayAll = Weaker{
 }
 
 // RestLives is what becomes of Cmd.KillRest where nothing can kill what a command has left.
-func RestLives(reason string) Weaker {
-	return Weaker{Reason: reason, Check: func(t *testing.T, c *Case) {
+func RestLives(reason string) Exception {
+	return Exception{Reason: reason, Check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("daemon", c.Path("daemon"))
 		cmd.KillRest = true
 		if res := c.Exec(t, cmd); res.Outcome != fumehood.Exited || !res.Leaked {
@@ -127,7 +127,7 @@ func promises() []promise {
 	return all
 }
 
-// Promises are the names of a group's promises, for a Weaker that is the same for all of them.
+// Promises are the names of a group's promises, for an Exception that is the same for all of them.
 func Promises(group string) []string {
 	var names []string
 	for _, p := range promises() {
@@ -159,7 +159,7 @@ func Run(t *testing.T, h Harness) {
 	}
 	if h.StartKept == nil {
 		h.StartKept = func(t *testing.T) fumehood.Sandbox {
-			t.Fatal("the harness has no StartKept: Weaker is to say that nothing is stopped, see NoStop")
+			t.Fatal("the harness has no StartKept: Exceptions is to say that nothing is stopped, see NoStop")
 			return nil
 		}
 	}
@@ -182,7 +182,7 @@ func Run(t *testing.T, h Harness) {
 				c := &Case{Sandbox: sb, Harness: h, Name: dirName(i)}
 				c.Dir = path.Join(sb.ServiceInfo().Dir, c.Name)
 				check, text := p.check, kept
-				if w, ok := h.Weaker[p.name]; ok {
+				if w, ok := h.Exceptions[p.name]; ok {
 					check, text = w.Check, "no: "+w.Reason
 				}
 				ran.follow(t, p.name, text)
@@ -232,12 +232,12 @@ func checkHarness(t *testing.T, h Harness, all []promise) {
 			t.Errorf("Groups names a group that does not exist: %q", group)
 		}
 	}
-	for name, w := range h.Weaker {
+	for name, w := range h.Exceptions {
 		if !known[name] {
-			t.Errorf("Weaker names a promise that does not exist: %q", name)
+			t.Errorf("Exceptions names a promise that does not exist: %q", name)
 		}
 		if w.Reason == "" || w.Check == nil {
-			t.Errorf("Weaker of %q needs a Reason and a Check", name)
+			t.Errorf("Exceptions[%q] needs a Reason and a Check", name)
 		}
 	}
 	if t.Failed() {

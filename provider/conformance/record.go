@@ -27,7 +27,7 @@ func record(t *testing.T, column string, all []promise, cells map[string]string,
 		names[i] = p.name
 	}
 	if testing.Verbose() { // else it would bury what has failed
-		t.Logf("what was checked (%d of %d promises held or proved weaker):\n%s", len(cells), len(all),
+		t.Logf("what was checked (%d of %d promises held or proved an exception):\n%s", len(cells), len(all),
 			table{}.with(column, names, cells, true))
 	}
 	recording.Lock()

@@ -196,10 +196,10 @@ func wantUsed(t *testing.T, res *fumehood.Result, want time.Duration) {
 
 // NoRlimits are the promises about the limits of a command, for a provider that has no such limits, and
 // refuses a command with one.
-func NoRlimits(reason string) map[string]Weaker {
-	all := map[string]Weaker{}
+func NoRlimits(reason string) map[string]Exception {
+	all := map[string]Exception{}
 	for _, p := range rlimitPromises {
-		all["rlimits/"+p.name] = Weaker{
+		all["rlimits/"+p.name] = Exception{
 			Reason: reason + "; ErrUnsupported",
 			Check: func(t *testing.T, c *Case) {
 				for _, l := range []fumehood.Rlimits{{CPU: time.Minute}, {FileSize: 1 << 30}, {OpenFiles: 1000}, {Processes: 1000}} {

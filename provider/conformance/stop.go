@@ -36,10 +36,10 @@ var stopPromises = []promise{
 }
 
 // NoStop is what becomes of the promises about Stop where a provider cannot end a sandbox and leave it.
-func NoStop(reason string) map[string]Weaker {
-	all := map[string]Weaker{}
+func NoStop(reason string) map[string]Exception {
+	all := map[string]Exception{}
 	for _, name := range Promises("stop") {
-		all[name] = Weaker{
+		all[name] = Exception{
 			Reason: reason + "; ErrUnsupported",
 			Check: func(t *testing.T, c *Case) {
 				WantError(t, c.Sandbox.Stop(t.Context()), fumehood.ErrUnsupported)

@@ -35,7 +35,7 @@ func TestAServiceThatHasEndedSaysWhoseDoingThatWas(t *testing.T) {
 			sb := start(t, p, fumehood.Spec{Compose: project(t, strings.ReplaceAll(own, "RESTART", map[bool]string{true: "always", false: "no"}[strings.HasPrefix(name, "and")]))})
 			running := begun(t, sb, fumehood.Cmd{Args: []string{"sh", "-c", "echo begun; exec sleep 1000"}})
 			c.end(newRawDaemon(t), sb)
-			if res, err := running.Wait(t.Context()); err != nil || res.Outcome != fumehood.Lost || res.Inside != c.inside {
+			if res, err := running.Wait(t.Context()); err != nil || res.Outcome != fumehood.Lost || res.CausedInside != c.inside {
 				t.Errorf("the command in flight: %+v, %v", res, err)
 			}
 			if _, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}}); !errors.Is(err, fumehood.ErrUnavailable) || errors.Is(err, fumehood.ErrBroken) != c.inside {

@@ -27,7 +27,7 @@ func TestANewEngineKeepsItsPromises(t *testing.T) {
 	opts := docker.Options{Host: dockertest.StartNewDaemon(t, debian).Host, StateDir: t.TempDir()}
 	c := commandsAsRoot("Engine 28", opts)
 	c.run(t, probeProgram(t))
-	c.name, c.as, c.weaker = "docker guest debian user, Engine 28", "", nil
+	c.name, c.as, c.exceptions = "docker guest debian user, Engine 28", "", nil
 	c.run(t, probeProgram(t))
 }
 
@@ -39,7 +39,7 @@ func commandsAsRoot(daemon string, opts docker.Options) column {
 		as:    "root",
 		users: conformance.Users{Name: "daemon", UID: 1, GID: 1},
 		opts:  opts,
-		weaker: map[string]conformance.Weaker{
+		exceptions: map[string]conformance.Exception{
 			"errors/what the command's user may not touch is a permission error": conformance.RootMayAll,
 			"sandbox/a sandbox says what it is": {Reason: notOwn, Check: func(t *testing.T, c *conformance.Case) {
 				svc, err := c.Sandbox.Lookup(c.Sandbox.ServiceInfo().Name)

@@ -58,31 +58,31 @@ func TestTheDockerProviderKeepsItsPromises(t *testing.T) {
 			{opened, docker.Options{}},
 			{"engine", docker.Options{Transport: docker.TransportEngine}},
 		} {
-			weaker := maps.Clone(engineWeaker)
-			maps.Copy(weaker, conformance.NoRlimits("the Engine's exec has no limits for one command"))
+			exceptions := maps.Clone(engineExceptions)
+			maps.Copy(exceptions, conformance.NoRlimits("the Engine's exec has no limits for one command"))
 			for _, promise := range append(conformance.Promises("changes"), conformance.Promises("walk")...) {
-				weaker[promise] = noChanges
+				exceptions[promise] = noChanges
 			}
 			if way.opts.Transport == "" {
-				weaker = map[string]conformance.Weaker{}
+				exceptions = map[string]conformance.Exception{}
 				if c.spec.User == "" {
-					weaker["errors/what the command's user may not touch is a permission error"] = conformance.RootMayAll
+					exceptions["errors/what the command's user may not touch is a permission error"] = conformance.RootMayAll
 				}
 			}
 			switch {
 			case c.name != "debian user" && (way.opts.NoSockets || way.name == opened):
 				continue // the image and the user change nothing about that
 			case way.name == opened:
-				weaker["stop/a sandbox that is not kept is not stopped"] = conformance.Weaker{
+				exceptions["stop/a sandbox that is not kept is not stopped"] = conformance.Exception{
 					Reason: "only kept sandboxes can be opened", Check: stopsAll,
 				}
 			case c.spec.Image == static:
-				weaker["exec/a command runs as the user that is named"] = conformance.Weaker{
+				exceptions["exec/a command runs as the user that is named"] = conformance.Exception{
 					Reason: "the image knows no user but by number; ErrUserNotFound", Check: noNamedUser,
 				}
 			}
 			column{
-				name: "docker " + way.name + " " + c.name, spec: c.spec, users: c.users, opts: way.opts, opened: way.name == opened, weaker: weaker,
+				name: "docker " + way.name + " " + c.name, spec: c.spec, users: c.users, opts: way.opts, opened: way.name == opened, exceptions: exceptions,
 			}.run(t, program)
 		}
 	}
@@ -90,7 +90,7 @@ func TestTheDockerProviderKeepsItsPromises(t *testing.T) {
 		name:  "docker guest compose project busybox root",
 		spec:  fumehood.Spec{Compose: project(t, twoOwnPrograms)},
 		users: conformance.Users{Name: "tester", UID: 1000, GID: 1000},
-		weaker: map[string]conformance.Weaker{
+		exceptions: map[string]conformance.Exception{
 			"errors/what the command's user may not touch is a permission error": conformance.RootMayAll,
 		},
 	}.run(t, program)
@@ -106,13 +106,13 @@ services:
 
 // column is one column of the promises' table.
 type column struct {
-	name   string
-	spec   fumehood.Spec
-	users  conformance.Users
-	opts   docker.Options
-	as     string // who commands run as that name no user, where that is not the service's own user
-	opened bool   // by a process that has not started it, so that it is kept
-	weaker map[string]conformance.Weaker
+	name       string
+	spec       fumehood.Spec
+	users      conformance.Users
+	opts       docker.Options
+	as         string // who commands run as that name no user, where that is not the service's own user
+	opened     bool   // by a process that has not started it, so that it is kept
+	exceptions map[string]conformance.Exception
 }
 
 func (c column) run(t *testing.T, program []byte) {
@@ -151,7 +151,7 @@ func (c column) run(t *testing.T, program []byte) {
 			return sb
 		}
 		conformance.Run(t, conformance.Harness{
-			Column: c.name, Probe: probe, Users: c.users, Weaker: c.weaker, Groups: groups,
+			Column: c.name, Probe: probe, Users: c.users, Exceptions: c.exceptions, Groups: groups,
 			Start:     func(t *testing.T) fumehood.Sandbox { return begin(t, false) },
 			StartKept: func(t *testing.T) fumehood.Sandbox { return begin(t, true) },
 		})
@@ -210,7 +210,7 @@ func removedAfter(t *testing.T, p *docker.Provider, name string) {
 }
 
 // What the engine transport does instead of what it cannot promise.
-var engineWeaker = map[string]conformance.Weaker{
+var engineExceptions = map[string]conformance.Exception{
 	"exec/a program that a signal ended is told from one that exited": {
 		Reason: "the Engine tells a code only: exited with 128+n",
 		Check: func(t *testing.T, c *conformance.Case) {
@@ -388,7 +388,7 @@ var engineWeaker = map[string]conformance.Weaker{
 }
 
 // noChanges is what becomes of all that the Engine's archive calls cannot do.
-var noChanges = conformance.Weaker{
+var noChanges = conformance.Exception{
 	Reason: "the Engine can do no more than send and take archives; ErrUnsupported",
 	Check: func(t *testing.T, c *conformance.Case) {
 		c.Write(t, "file", "x")
@@ -431,7 +431,7 @@ func ownedBy(t *testing.T, c *conformance.Case, name string) {
 const unkilledReason = "the Engine cannot end an exec: its processes run on until the sandbox is closed"
 
 var (
-	unkilledTimeout = conformance.Weaker{
+	unkilledTimeout = conformance.Exception{
 		Reason: unkilledReason + ", and the result says Leaked",
 		Check: func(t *testing.T, c *conformance.Case) {
 			res := c.TimeOut(t, c.Probe("print", "ready", probe.Then, "beat", c.Path("beat")),
@@ -443,7 +443,7 @@ var (
 			c.Stop(t, "beat")
 		},
 	}
-	unkilledKill = conformance.Weaker{
+	unkilledKill = conformance.Exception{
 		Reason: unkilledReason + ", and the result says lost and Leaked",
 		Check: func(t *testing.T, c *conformance.Case) {
 			p := c.Start(t, c.Probe("print", "ready", probe.Then, "beat", c.Path("beat")))
@@ -465,7 +465,7 @@ var (
 			c.Stop(t, "beat")
 		},
 	}
-	noSignals = conformance.Weaker{
+	noSignals = conformance.Exception{
 		Reason: "the Engine cannot signal an exec; ErrUnsupported",
 		Check: func(t *testing.T, c *conformance.Case) {
 			p := c.Start(t, c.Probe("wait", c.Path("go")))
@@ -479,8 +479,8 @@ var (
 )
 
 // lateSize is what an Engine before 23.0 makes of a terminal's first size: it comes just after the start.
-func lateSize(wantRows, wantCols string, rows, cols uint16) conformance.Weaker {
-	return conformance.Weaker{
+func lateSize(wantRows, wantCols string, rows, cols uint16) conformance.Exception {
+	return conformance.Exception{
 		Reason: "an Engine before 23.0 sets the first size just after the start",
 		Check: func(t *testing.T, c *conformance.Case) {
 			cmd := c.Probe("tty", wantRows, wantCols, probe.Then, "printerr", "to err")

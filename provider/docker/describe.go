@@ -43,7 +43,7 @@ func described(labels map[string]string) fumehood.Info {
 
 // recordNetwork takes down which network the sandbox was given, and which of its ports are to be reached.
 func (sb *sandbox) recordNetwork() {
-	n := provider.Networking{Network: sb.spec.Network.Mode, Egress: fumehood.NetworkNone, Ports: map[string][]fumehood.Port{}}
+	n := provider.NetworkAccess{Network: sb.spec.Network.Mode, Egress: fumehood.NetworkNone, Ports: map[string][]fumehood.Port{}}
 	switch {
 	case sb.loaded != nil && sb.loaded.Internal():
 		n.Network = "internal"

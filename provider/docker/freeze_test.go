@@ -89,7 +89,7 @@ func TestACallInAPausedContainerEndsInTime(t *testing.T) {
 	if err := running.Kill(t.Context()); err != nil {
 		t.Errorf("a kill: %v", err)
 	}
-	if res, err := running.Wait(t.Context()); err != nil || res.Outcome != fumehood.Lost || !res.Leaked || res.Inside {
+	if res, err := running.Wait(t.Context()); err != nil || res.Outcome != fumehood.Lost || !res.Leaked || res.CausedInside {
 		t.Errorf("what was killed: %+v, %v", res, err)
 	}
 	if took := time.Since(began); took > 25*time.Second {

@@ -74,7 +74,7 @@ func TestWhoHindersAGuestHasBrokenTheSandbox(t *testing.T) {
 					}
 				case res.Outcome == fumehood.Lost:
 					t.Log(res.Reason)
-					if sure = true; !res.Inside {
+					if sure = true; !res.CausedInside {
 						t.Errorf("a command: %+v", res)
 					}
 				default:

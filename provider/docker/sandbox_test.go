@@ -103,7 +103,7 @@ func TestTheGuestCannotBeEndedFromInside(t *testing.T) {
 	sh(t, sb, "for s in $(seq 1 64); do kill -$s 1 2>/dev/null; done; true")
 	// This ends the command's own supervisor too, so that how it ended is not known.
 	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "kill -9 -1; sleep 1000"}, Timeout: time.Minute})
-	if err != nil || res.Outcome != fumehood.Lost || res.ExitCode != -1 || !res.Inside {
+	if err != nil || res.Outcome != fumehood.Lost || res.ExitCode != -1 || !res.CausedInside {
 		t.Errorf("got %+v, %v", res, err)
 	}
 	if got := sh(t, sb, "echo alive; ps ax | grep -c '[s]leep'; true"); got != "alive\n0" {

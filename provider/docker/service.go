@@ -40,7 +40,7 @@ var (
 	_ provider.Connector      = (*service)(nil)
 	_ provider.EngineFiler    = (*service)(nil)
 	_ provider.Forwarder      = (*service)(nil)
-	_ provider.Rejoiner       = (*service)(nil)
+	_ provider.Reattacher     = (*service)(nil)
 )
 
 // newService takes over the containers that were created for a service.

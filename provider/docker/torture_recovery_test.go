@@ -232,7 +232,7 @@ func TestASandboxWhoseMainProcessDiedSaysHowItDied(t *testing.T) {
 			c.die(t, main)
 			_, _ = procs[0].Write([]byte("\n")) // it may be dead already
 			for _, p := range procs {
-				if res, err := p.Wait(t.Context()); err != nil || res.Outcome != c.outcome || res.Inside || (res.Reason == "") == (c.outcome == fumehood.Lost) {
+				if res, err := p.Wait(t.Context()); err != nil || res.Outcome != c.outcome || res.CausedInside || (res.Reason == "") == (c.outcome == fumehood.Lost) {
 					t.Errorf("the command in flight: %+v, %v", res, err)
 				}
 			}

@@ -91,7 +91,7 @@ func TestAGuestOfAnotherUserThatIsKilledLosesItsCommandsAndIsReplaced(t *testing
 						if _, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script}, User: user, Timeout: time.Minute}); err != nil {
 							t.Fatal(err)
 						}
-					} else if ev.Result.Outcome != fumehood.Lost || !ev.Result.Inside || ev.Result.Leaked || ev.Result.Stdout.Text() != "begun\n" {
+					} else if ev.Result.Outcome != fumehood.Lost || !ev.Result.CausedInside || ev.Result.Leaked || ev.Result.Stdout.Text() != "begun\n" {
 						t.Errorf("got %+v", ev.Result)
 					}
 				}

@@ -15,23 +15,23 @@ import (
 
 const column = "local unsupervised"
 
-// weakerHere is what is weaker where no guest supervises the commands.
-func weakerHere() map[string]conformance.Weaker {
-	weaker := conformance.NoRlimits("it sets no limits for one command")
-	maps.Copy(weaker, map[string]conformance.Weaker{
+// exceptionsHere is the exceptions where no guest supervises the commands.
+func exceptionsHere() map[string]conformance.Exception {
+	exceptions := conformance.NoRlimits("it sets no limits for one command")
+	maps.Copy(exceptions, map[string]conformance.Exception{
 		"end/a timeout ends every descendant of the command and spares its neighbours":                         groupTimeout,
 		"end/cancelling ends every descendant of the command and spares its neighbours":                        groupCancel,
 		"end/a kill ends every descendant of the command and spares its neighbours":                            groupKill,
 		"end/children that outlive a command that ended by itself are killed with it, where that is asked for": conformance.RestLives("nothing tells whose they are once the command has ended, and the result says Leaked"),
 		"detached/a kill ends every descendant of a detached command":                                          groupKill,
 	})
-	return weaker
+	return exceptions
 }
 
 const groupReason = "the process group is killed; what left it by setsid lives on"
 
 var (
-	groupTimeout = conformance.Weaker{
+	groupTimeout = conformance.Exception{
 		Reason: groupReason + ", and the result says Leaked",
 		Check: func(t *testing.T, c *conformance.Case) {
 			cmd := c.Probe("tree", c.Path("tree"), probe.Then, "beat", c.Path("tree.leader"))
@@ -43,7 +43,7 @@ var (
 			onlyTheGroupEnded(t, c)
 		},
 	}
-	groupCancel = conformance.Weaker{
+	groupCancel = conformance.Exception{
 		Reason: groupReason,
 		Check: func(t *testing.T, c *conformance.Case) {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -59,7 +59,7 @@ var (
 			onlyTheGroupEnded(t, c)
 		},
 	}
-	groupKill = conformance.Weaker{
+	groupKill = conformance.Exception{
 		Reason: groupReason + ", and the result says Leaked",
 		Check: func(t *testing.T, c *conformance.Case) {
 			p := c.Start(t, c.Probe("tree", c.Path("tree"), probe.Then, "beat", c.Path("tree.leader")))

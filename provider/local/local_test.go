@@ -57,36 +57,36 @@ func TestTheLocalProviderKeepsItsPromises(t *testing.T) {
 		t.Skip("the suite needs signals, links and terminals")
 	}
 	provider := newProvider(t, local.Options{})
-	weaker := map[string]conformance.Weaker{
+	exceptions := map[string]conformance.Exception{
 		"exec/a command runs as the user that is named":                                   noUsers,
 		"exec/a command runs as the user whose number is given":                           noUsers,
 		"exec/a command runs as the user and group whose numbers are given, known or not": noUsers,
 		"start/an unknown user is an error and nothing runs":                              noUsers,
 		"links/a link leads nowhere but into the sandbox":                                 hostFiles,
 	}
-	maps.Copy(weaker, weakerHere())
-	maps.Copy(weaker, noStop())
+	maps.Copy(exceptions, exceptionsHere())
+	maps.Copy(exceptions, noStop())
 	for _, promise := range []string{
 		"as another user commands run as that user, unless they name one", "as another user files are that user's",
 		"as another user what that user may not do is a permission error",
 		"root writes others' files whoever the service's own user is, or is refused before anything runs",
 		"a directory that may not be read is an error of the walk, which goes on", "as a user who is not known everything is an error",
 	} {
-		weaker["users/"+promise] = noOthersFiles
+		exceptions["users/"+promise] = noOthersFiles
 	}
 	if os.Getuid() == 0 {
-		weaker["errors/what the command's user may not touch is a permission error"] = conformance.RootMayAll
+		exceptions["errors/what the command's user may not touch is a permission error"] = conformance.RootMayAll
 	}
 	conformance.Run(t, conformance.Harness{
-		Column: columnHere(),
-		Probe:  conformance.BuildProbe(t),
-		Users:  conformance.Users{UID: 54321, GID: 54321}, // who need not exist
-		Start:  func(t *testing.T) fumehood.Sandbox { return start(t, provider, fumehood.Spec{}) },
-		Weaker: weaker,
+		Column:     columnHere(),
+		Probe:      conformance.BuildProbe(t),
+		Users:      conformance.Users{UID: 54321, GID: 54321}, // who need not exist
+		Start:      func(t *testing.T) fumehood.Sandbox { return start(t, provider, fumehood.Spec{}) },
+		Exceptions: exceptions,
 	})
 }
 
-func noStop() map[string]conformance.Weaker {
+func noStop() map[string]conformance.Exception {
 	return conformance.NoStop("what runs in a kept sandbox ends when that is closed, and the folder stays")
 }
 
@@ -100,14 +100,14 @@ func columnHere() string {
 // Of the suite the groups that are asked for are run, and no others.
 func TestOnlyTheGroupsThatAreAskedForAreRun(t *testing.T) {
 	t.Parallel()
-	provider, weaker := newProvider(t, local.Options{}), noStop()
+	provider, exceptions := newProvider(t, local.Options{}), noStop()
 	var ran atomic.Int32
 	for _, group := range []string{"exec", "stop"} {
 		for _, promise := range conformance.Promises(group) {
-			w := weaker[promise]
+			w := exceptions[promise]
 			w.Reason = cmp.Or(w.Reason, "unused")
 			w.Check = func(*testing.T, *conformance.Case) { ran.Add(1) }
-			weaker[promise] = w
+			exceptions[promise] = w
 		}
 	}
 	t.Cleanup(func() {
@@ -116,7 +116,7 @@ func TestOnlyTheGroupsThatAreAskedForAreRun(t *testing.T) {
 		}
 	})
 	conformance.Run(t, conformance.Harness{
-		Column: columnHere(), Probe: "unused", Groups: []string{"stop"}, Weaker: weaker,
+		Column: columnHere(), Probe: "unused", Groups: []string{"stop"}, Exceptions: exceptions,
 		Start: func(t *testing.T) fumehood.Sandbox { return start(t, provider, fumehood.Spec{}) },
 	})
 }

@@ -28,13 +28,13 @@ import (
 
 const column = "local"
 
-// weakerHere is what is weaker where a guest supervises the commands.
-func weakerHere() map[string]conformance.Weaker {
-	return map[string]conformance.Weaker{"rlimits/a command starts no more processes than its user's limit": ownProcesses}
+// exceptionsHere is the exceptions where a guest supervises the commands.
+func exceptionsHere() map[string]conformance.Exception {
+	return map[string]conformance.Exception{"rlimits/a command starts no more processes than its user's limit": ownProcesses}
 }
 
 // ownProcesses is about a limit that the kernel keeps by user: here that is who runs the suite.
-var ownProcesses = conformance.Weaker{
+var ownProcesses = conformance.Exception{
 	Reason: "commands run as the user who runs fumehood, all of whose processes count; ErrUnsupported for root",
 	Check: func(t *testing.T, c *conformance.Case) {
 		forks := func(limit int64) fumehood.Cmd {

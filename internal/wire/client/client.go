@@ -413,7 +413,7 @@ func (p *Process) Wait(context.Context) (provider.Exit, error) {
 	case e.Signal > 0:
 		exit.Outcome = fumehood.Signaled
 	}
-	exit.Inside = e.Lost && exit.Outcome == fumehood.Lost // the guest itself lives, and tells it
+	exit.CausedInside = e.Lost && exit.Outcome == fumehood.Lost // the guest itself lives, and tells it
 	if exit.Outcome != fumehood.Signaled {
 		exit.Signal = 0
 	}

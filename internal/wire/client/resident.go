@@ -211,9 +211,9 @@ func (g *Guest) looked(ctx context.Context, p *Process, r wire.Request) (*Detach
 // ID is the command's number in its guest.
 func (d *Detached) ID() int { return d.id }
 
-// Gaps has skip called, where the sink would be, for bytes of a stream that are not kept any more. It is to be
+// OnGap has skip called, where the sink would be, for bytes of a stream that are not kept any more. It is to be
 // called before Wait.
-func (d *Detached) Gaps(skip func(s fumehood.Stream, n int64)) { d.skip = skip }
+func (d *Detached) OnGap(skip func(s fumehood.Stream, n int64)) { d.skip = skip }
 
 // Wait has the output delivered, and returns how the command ended when it has.
 func (d *Detached) Wait(ctx context.Context) (provider.Exit, error) {

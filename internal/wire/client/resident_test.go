@@ -145,7 +145,7 @@ func TestADetachedCommandTellsNothingUntilItIsAwaited(t *testing.T) {
 	out := &sink{}
 	d := detach(t, g, f, out.take)
 	var skipped [3]int64
-	d.Gaps(func(s fumehood.Stream, n int64) { skipped[s] += n })
+	d.OnGap(func(s fumehood.Stream, n int64) { skipped[s] += n })
 	exit, err := end(t, f, d, func() {
 		f.output(1, wire.Stdout, "12345")
 		f.output(1, wire.StdoutAt, offset(105))
@@ -166,7 +166,7 @@ func TestAnOffsetMayComeInParts(t *testing.T) {
 	out := &sink{}
 	d := detach(t, g, f, out.take)
 	var skipped [3]int64
-	d.Gaps(func(s fumehood.Stream, n int64) { skipped[s] += n })
+	d.OnGap(func(s fumehood.Stream, n int64) { skipped[s] += n })
 	_, err := end(t, f, d, func() {
 		f.output(1, wire.StdoutAt, offset(1000)[:3]) // as much as there was credit for
 		f.output(1, wire.Stderr, "err")

@@ -9,7 +9,7 @@ import (
 
 // What the local provider does instead of what it cannot promise.
 
-var noUsers = conformance.Weaker{
+var noUsers = conformance.Exception{
 	Reason: "commands run as the user who runs fumehood; ErrUnsupported",
 	Check: conformance.Refuses(func(c *conformance.Case) fumehood.Cmd {
 		cmd := c.Probe("append", c.Path("ran"), "x")
@@ -18,7 +18,7 @@ var noUsers = conformance.Weaker{
 	}),
 }
 
-var noOthersFiles = conformance.Weaker{
+var noOthersFiles = conformance.Exception{
 	Reason: "all is done as the user who runs fumehood; ErrUnsupported",
 	Check: func(t *testing.T, c *conformance.Case) {
 		as := c.Sandbox.As("0:0")
@@ -40,7 +40,7 @@ var noOthersFiles = conformance.Weaker{
 	},
 }
 
-var hostFiles = conformance.Weaker{
+var hostFiles = conformance.Exception{
 	Reason: "paths are the host's own, so links lead to the host's files",
 	Check: func(t *testing.T, c *conformance.Case) {
 		for link, secret := range c.HostLinks(t) {
