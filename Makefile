@@ -1,4 +1,4 @@
-# Everything here works from a clean clone, as root on Debian or Ubuntu, or with Go and a Docker Engine.
+# All targets work from a clean clone: as root on Debian or Ubuntu, or elsewhere with Go and a Docker Engine.
 
 GO ?= go
 SHELL := /bin/bash
@@ -13,7 +13,7 @@ export FUMEHOOD_TIER
 .DEFAULT_GOAL := help
 .PHONY: help build guest demo check test test-cheats test-all test-all-tests test-all-load test-all-promises test-all-fuzz \
 	test-all-mutants \
-	mutants precommit fuzz lint fmt vet tidy names bench generate promises docker images release leftovers clean
+	mutants precommit fuzz lint fmt vet tidy names words bench generate promises docker images release leftovers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,51 +24,51 @@ guest: ## build the guests that programs embed, if their sources have changed
 build: guest ## build bin/fumehood
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/fumehood ./cmd/fumehood
 
-demo: ## judge the submissions of examples/judge, from a fresh machine on
+demo: ## judge the submissions of examples/judge; works on a fresh machine
 	@GO=$(GO) scripts/demo
 
-check: names guest ## test what needs no Docker, with the race detector: before a commit
+check: names words guest ## run the tests that need no Docker, with the race detector: before a commit
 	@$(TEST) -race -short ./...
 
-test-cheats: images guest ## try every submission of examples/cheats
-	@$(GO) test -count=1 -run '^TestNoCheatScores$$' ./examples
+test-cheats: images guest ## run every submission of examples/cheats
+	@$(GO) test -count=1 -run '^TestExample_cheats$$' ./examples
 
-# The package whose tests take the longest comes first, so that it does not run on alone.
+# The package with the longest tests comes first, so that it is not the last one still running.
 test: FUMEHOOD_TIER := $(or $(FUMEHOOD_TIER),quick)
 test: images guest ## test everything against a Docker Engine: before a push
-	@$(GO) build ./... && $(GO) build -race ./... # else tests that build programs wait for all that with the others
+	@$(GO) build ./... && $(GO) build -race ./... # otherwise tests that build programs would wait for these builds
 	@$(TEST) $(TESTFLAGS) -count=1 -p 2 -parallel 4 -timeout 40m ./provider/docker ./...
 
-test-all: ## all that exists, in parts that can be run alone: after a change of guest, wire, engine, clean-up or Compose
+test-all: ## run everything, in parts that also run alone: after a change of guest, wire, engine, cleanup or Compose
 	@GO=$(GO) scripts/test-all
 
-# Tests that keep the whole machine busy for minutes in the tier all. Beside them, others would fail by time.
-LOAD := ^(TestNoCheatScores|TestOnlyARepairIsARepair|TestAForkBombIsEndedSoonAndWhatRunsBesideGoesOn|TestManyCommandsAreExactAndLeaveNothing|TestWhatWasWrittenBeforeTheExitIsNotLost|TestAKillEndsEveryTreeToTheLastProcess|TestMountsOfTheWorkspaceLeadNowhereElse|TestResetChangesNothingOfTheHost|TestACheckpointIsOfOneMoment|TestACheckpointOfAHostileTreeChangesNothingOfTheHost|TestAnEvaluationOfManySamplesTakesLittleMemory)$$
+# Tests that keep the whole machine busy for minutes in the tier all. Other tests that ran at the same time would time out.
+LOAD := ^(TestExample_cheats|TestExample_repair|TestExec_forkBombNeighbors|TestExec_manyCommands|TestExec_outputBeforeExit|TestKill_hostileTree|TestSpawn_mountRace|TestSession_Reset_race|TestFinishCheckpoint_atomic|TestFinishCheckpoint_hostileTree|TestEval_memory)$$
 
 test-all-tests: FUMEHOOD_TIER := all
-test-all-tests: images guest ## a part of test-all: all tests at full size but those of test-all-load, with the race detector
+test-all-tests: images guest ## part of test-all: all tests but those of test-all-load, at full size, with the race detector
 	@scripts/ensure-qemu
 	@GO=$(GO) scripts/ensure-runsc
 	@scripts/ensure-engine28
 	@$(TEST) -race -count=1 -p 2 -parallel 4 -timeout 60m -skip '$(LOAD)' ./provider/docker ./...
 
 test-all-load: FUMEHOOD_TIER := all
-test-all-load: images guest ## a part of test-all: attacks and loads of many minutes
+test-all-load: images guest ## part of test-all: attacks and loads that take many minutes
 	@$(TEST) -race -count=1 -p 1 -parallel 4 -timeout 60m -run '$(LOAD)' ./examples ./provider/docker ./session ./internal/cli
 
-test-all-promises: promises ## a part of test-all: every column of the conformance suite
+test-all-promises: promises ## part of test-all: every column of the conformance suite
 
-test-all-fuzz: fuzz ## a part of test-all: every fuzz target
+test-all-fuzz: fuzz ## part of test-all: every fuzz target
 
-test-all-mutants: mutants ## a part of test-all: every known defect is caught
+test-all-mutants: mutants ## part of test-all: check that the tests catch every known defect
 
-mutants: images guest ## apply each defect of testdata/mutants in turn; a test has to fail
+mutants: images guest ## apply each defect of testdata/mutants in turn; a test must fail
 	@GO=$(GO) scripts/mutants
 
-precommit: ## format, vet and lint what has changed, in a few seconds
+precommit: ## format, vet and lint the changed packages, in a few seconds
 	@GO=$(GO) scripts/precommit
 
-fuzz: ## run every fuzz target, or those of FUZZED that FUZZ names, for FUZZTIME, 20s if not set
+fuzz: ## run the fuzz targets whose names begin with FUZZ, in the packages FUZZED (default: all), each for FUZZTIME (20s)
 	@GO=$(GO) scripts/fuzz $(FUZZTIME) '$(FUZZ)' $(FUZZED)
 
 lint: guest ## run the linter at its pinned version (first run: a minute to build it)
@@ -90,33 +90,36 @@ tidy: ## check that go.mod and go.sum are tidy, here and in tools
 names: ## check that the project's former name is gone
 	@scripts/check-names
 
+words: ## check that texts are in plain English
+	@scripts/check-words
+
 bench: images guest ## run the benchmarks
 	$(GO) run ./bench
 
 generate: ## rebuild generated files
 	$(GO) generate ./...
 
-# The flag -update-promises exists only where a test uses the conformance suite.
+# Only tests that import the conformance suite have the flag -update-promises.
 promises: FUMEHOOD_TIER := all
-promises: images guest ## record again which promises each provider keeps
+promises: images guest ## update docs/promises.md: which promises each provider keeps
 	@GO=$(GO) scripts/ensure-runsc
 	@scripts/ensure-engine28
 	@packages=$$($(GO) list -f '{{$$p := .ImportPath}}{{range .TestImports}}{{$$p}} {{.}}{{"\n"}}{{end}}{{range .XTestImports}}{{$$p}} {{.}}{{"\n"}}{{end}}' ./provider/... \
 		| awk '$$1 ~ suite || $$2 ~ suite { print $$1 }' suite='/fumehood/provider/conformance$$' | sort -u); \
 	$(GO) test -count=1 -p 1 -parallel 8 -timeout 60m $$packages -run Promises -args -update-promises
 
-docker: ## make sure that a Docker Engine answers
+docker: ## make sure that a Docker Engine is running
 	@scripts/ensure-docker
 
-images: docker ## make the images for tests, once
+images: docker ## build the test images, if they do not exist
 	@GO=$(GO) scripts/test-images
 
-release: ## make the tag VERSION with the guests in it, and programs in dist
+release: ## make the tag VERSION with the built guests, and programs in dist
 	@scripts/release tag $(VERSION)
 	@scripts/release binaries $(VERSION)
 
 leftovers: ## fail if Fumehood left containers, files or processes behind
 	@scripts/check-leftovers
 
-clean: ## remove what was built
+clean: ## remove build results
 	rm -rf bin dist bench-results

@@ -8,80 +8,82 @@ import (
 )
 
 const (
-	// DefaultOutputCap is how much of each output stream a Result keeps, in bytes, unless Cmd says.
+	// DefaultOutputCap is how many bytes of each output stream a Result keeps by default.
 	DefaultOutputCap = 10 << 20
-	// KeepNone as a cap keeps nothing of a stream; it is still counted.
+	// KeepNone as an output cap keeps no bytes of a stream. Output.Total still counts them.
 	KeepNone = -1
-	// DefaultGrace is the time between SIGTERM and SIGKILL where a command is to end.
+	// DefaultGrace is the default time between SIGTERM and SIGKILL when a command is stopped.
 	DefaultGrace = time.Second
-	// NoGrace as a grace is none.
+	// NoGrace as a grace period sends SIGKILL at once.
 	NoGrace time.Duration = -1
-	// MaxReadFile is the largest file that ReadFile returns unless ReadOptions say, and the most that ReadRange returns, in bytes.
+	// MaxReadFile is the default size limit of ReadFile and the maximum length of ReadRange, in bytes.
 	MaxReadFile = 100 << 20
 )
 
-// Cmd is a command to run in a service. Only Args is needed.
+// Cmd is a command to run in a service. Only Args is required.
 type Cmd struct {
-	// Args is the program and its arguments, handed over byte for byte; no shell sees them. A program
-	// without a slash is looked up in the PATH of the command's environment.
+	// Args is the program and its arguments, passed byte for byte without a shell. A program without a slash is
+	// looked up in the PATH of the command's environment.
 	Args []string
-	// Dir is the working directory; a relative one is below the service's. Empty means the service's.
+	// Dir is the working directory. A relative path is resolved against the service's directory. Empty means the
+	// service's directory.
 	Dir string
-	// Env is added to the service's environment, and wins over it. Values are handed over byte for byte.
+	// Env is added to the service's environment and takes precedence over it. Values are passed byte for byte.
 	Env map[string]string
-	// User is "name", "uid", "name:group" or "uid:gid" as the service knows them. Empty means the
-	// service's, or the one that Service.As named.
+	// User is "name", "uid", "name:group" or "uid:gid", resolved in the service. Empty means the service's user, or
+	// the user given to Service.As.
 	User string
 
-	// Stdin is read until its end and passed on. Nil means an empty standard input. When the command
-	// ends while a Read blocks, that Read is left behind and its data is lost.
+	// Stdin is read to its end and passed to the command. Nil means an empty standard input. If the command ends
+	// while a Read blocks, that Read is abandoned and its data is lost.
 	Stdin io.Reader
-	// StdinPipe leaves standard input open for Process.Write and Process.CloseStdin. Only with Start,
-	// and not together with Stdin.
+	// StdinPipe leaves standard input open for Process.Write and Process.CloseStdin. It is for Start only and
+	// cannot be combined with Stdin.
 	StdinPipe bool
 
-	// Stdout and Stderr are written to as the output comes, by one goroutine at a time. The command is held back while a
-	// Write blocks, and its end waits for it. A Write that fails ends the command, and is an ErrConfig. The Result has the
-	// output as well, unless a cap is KeepNone. Nil writes nothing. Not for a detached command.
+	// Stdout and Stderr receive the output as it arrives, from one goroutine at a time. A blocked Write blocks the
+	// command and delays its end. A failed Write kills the command and returns an ErrConfig. The Result also keeps
+	// the output, unless the cap is KeepNone. Nil writes nothing. Detached commands cannot have writers.
 	Stdout, Stderr io.Writer
 
-	// Detach makes the end of Start's context leave the command running: it ends by itself, by a kill, by
-	// its wall limit, or at the latest when the sandbox is closed. Service.Processes lists it until it is
-	// forgotten, for which see Process.Forget. Its output can be followed, but it has no events.
-	// Only with Start. In a sandbox that is kept, by a provider that is an Opener, it outlives the closing too,
-	// and this process: see Service.RefreshProcesses. There it is not for ViaEngine, which is an ErrUnsupported.
+	// Detach keeps the command running after the context of Start ends. It runs until it exits, is killed, reaches
+	// its Timeout, or the sandbox is closed. Service.Processes lists it until Process.Forget. Its output is
+	// available from Process.Follow, not from Process.Events. Detach is for Start only.
+	//
+	// If the sandbox is kept and its provider is an Opener, the command also outlives Close and this process: see
+	// Service.RefreshProcesses. There, Detach with ViaEngine is an ErrUnsupported.
 	Detach bool
 
-	// Timeout limits the time from start to end on the host's clock; then the command is killed and its
-	// outcome is TimedOut. 0 means no limit.
+	// Timeout limits the time from start to end, on the host's clock. When it expires, the command is killed and
+	// its outcome is TimedOut. 0 means no limit.
 	Timeout time.Duration
-	// StdoutCap and StderrCap limit what the Result keeps of each stream, in bytes: the end of the
-	// stream is kept, and Output says how much there was. 0 means DefaultOutputCap, KeepNone nothing.
+	// StdoutCap and StderrCap limit the bytes that the Result keeps of each stream. The end of the stream is kept,
+	// and Output.Total counts all bytes. 0 means DefaultOutputCap, KeepNone keeps nothing.
 	StdoutCap, StderrCap int64
 
-	// Grace is how long a command that is to end may take from SIGTERM to SIGKILL. 0 means DefaultGrace,
-	// NoGrace that SIGKILL comes at once.
+	// Grace is the time between SIGTERM and SIGKILL when the command is stopped. 0 means DefaultGrace, NoGrace
+	// sends SIGKILL at once.
 	Grace time.Duration
 
-	// KillRest kills what the program has left running when it ends, before the Result comes. Else that lives on until the
-	// sandbox is closed. Where the provider cannot do it the Result says Leaked.
+	// KillRest kills the processes that the program leaves behind, before the Result is returned. Otherwise they
+	// run until the sandbox is closed. If the provider cannot kill them, the Result has Leaked set.
 	KillRest bool
 
-	// Rlimits limit each of the command's processes. The zero value sets no limit.
+	// Rlimits limit each process of the command. The zero value sets no limit.
 	Rlimits Rlimits
 
-	// ViaEngine runs the command without the help of anything in the sandbox, where the provider has such
-	// a way: by the Engine's own exec under docker. It is slower and has its limits (docs/promises.md);
-	// it is for a command that must not trust what the code under test may have meddled with.
+	// ViaEngine runs the command without the help of any process in the sandbox, if the provider supports that:
+	// under docker, with the Engine's own exec. It is slower and has restrictions (docs/promises.md). Use it for
+	// commands that must not trust processes that the code under test may have modified.
 	ViaEngine bool
 
-	// TTY gives the command a terminal. Both streams come as standard output then.
+	// TTY gives the command a terminal. Both streams then arrive as standard output.
 	TTY bool
-	// Rows and Cols are the terminal's first size in characters; 0 means 24 by 80. Only with TTY.
+	// Rows and Cols are the terminal's initial size in characters. 0 means 24 by 80. They require TTY.
 	Rows, Cols uint16
 }
 
-// Validate checks what can be checked without a sandbox. Its errors are ErrConfig.
+// Validate checks everything that can be checked without a sandbox. Its errors are ErrConfig.
 func (c *Cmd) Validate() error {
 	bad := func(format string, a ...any) error {
 		return &Error{Class: ErrConfig, Err: fmt.Errorf(format, a...)}
@@ -103,7 +105,7 @@ func (c *Cmd) Validate() error {
 		return bad("the working directory or the user contains a NUL byte")
 	}
 	if c.Timeout < 0 {
-		return bad("the wall limit %v is negative", c.Timeout)
+		return bad("the timeout %v is negative", c.Timeout)
 	}
 	if c.Grace < NoGrace {
 		return bad("the grace %v is negative", c.Grace)
@@ -126,7 +128,7 @@ func (c *Cmd) Validate() error {
 	return nil
 }
 
-// checkEnv says what is wrong with one environment variable. It never quotes the value.
+// checkEnv checks one environment variable. Its error never quotes the value.
 func checkEnv(name, value string) error {
 	switch {
 	case name == "":

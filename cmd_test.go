@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-func TestWhatIsWrongWithACommand(t *testing.T) {
+func TestCmd_Validate(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil func(*Cmd)
-		says  string // empty where nothing is wrong
+		says  string // part of the error; empty if valid
 	}{
 		"nothing":               {func(*Cmd) {}, ""},
 		"an empty argument":     {func(c *Cmd) { c.Args = append(c.Args, "") }, ""},
@@ -42,9 +42,9 @@ func TestWhatIsWrongWithACommand(t *testing.T) {
 			err := cmd.Validate()
 			switch {
 			case c.says == "" && err != nil:
-				t.Errorf("refused: %v", err)
+				t.Errorf("unexpected error: %v", err)
 			case c.says != "" && (!errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), c.says)):
-				t.Errorf("got %v, want an ErrConfig that says %q", err, c.says)
+				t.Errorf("got %v, want an ErrConfig with %q", err, c.says)
 			case err != nil && strings.Contains(err.Error(), "secret"):
 				t.Errorf("the message quotes a value: %v", err)
 			}

@@ -5,50 +5,52 @@ import (
 	"time"
 )
 
-// Compose says which Compose project to start in place of one image. Nothing of this process's environment
-// is visible to it but what HostEnv names.
+// Compose selects a Compose project to start instead of one image. The project sees no variable of this process's
+// environment unless HostEnv names it.
 type Compose struct {
-	// Files are Compose files, each over the ones before it; absolute, or relative to this process's directory.
+	// Files are Compose files; later ones override earlier ones. Paths are absolute or relative to this process's
+	// working directory.
 	Files []string `json:"files,omitempty"`
-	// Dockerfile, in place of Files, makes a project of one service that is built by it, has no network and only
-	// idles; Dir is the build's context then.
+	// Dockerfile, instead of Files, defines a project of one service built from it, which has no network and only
+	// idles. Dir is then the build context.
 	Dockerfile string `json:"dockerfile,omitempty"`
-	// Dir is the project's folder, to which its relative paths refer. Empty means the first file's.
+	// Dir is the project's folder, against which relative paths are resolved. Empty means the folder of the first
+	// file.
 	Dir string `json:"dir,omitempty"`
-	// Profiles are those that are active.
+	// Profiles are the active profiles.
 	Profiles []string `json:"profiles,omitempty"`
-	// EnvFiles are read for interpolation, as by `docker compose --env-file`. Without any, it is the
-	// folder's .env, if there is one.
+	// EnvFiles are read for interpolation, as by `docker compose --env-file`. If empty, the folder's .env file is
+	// read, if it exists.
 	EnvFiles []string `json:"env_files,omitempty"`
-	// Env is what interpolation sees besides, byte for byte, and wins over all else.
+	// Env adds variables for interpolation, byte for byte. They take precedence over all others.
 	Env map[string]string `json:"env,omitempty"`
 	// HostEnv names variables of this process that interpolation may see. By default it sees none.
 	HostEnv []string `json:"host_env,omitempty"`
-	// Service is the default service. Empty means the one named "default", else the one that says
-	// x-default: true, else the first.
+	// Service is the default service. Empty means the service named "default", else the one with x-default: true,
+	// else the first.
 	Service string `json:"service,omitempty"`
-	// Egress is EgressInternet, or empty: then the project's networks are internal, unless it says
+	// Egress is EgressInternet or empty. If empty, the project's networks are internal, unless the project sets
 	// x-fumehood: {egress: internet}.
 	Egress string `json:"egress,omitempty"`
-	// AllowUnsafe allows, and logs, what breaks the isolation: privileged services, the host's namespaces,
-	// its devices, mounts of the Docker socket or of other paths that are not safe.
+	// AllowUnsafe allows, and logs, settings that break isolation: privileged services, the host's namespaces and
+	// devices, mounts of the Docker socket and of other unsafe paths.
 	AllowUnsafe bool `json:"allow_unsafe,omitempty"`
-	// AllowRead are files and folders outside the project's folder that the project may read, and mount read-only.
+	// AllowRead lists files and folders outside the project's folder that the project may read and mount read-only.
 	AllowRead []string `json:"allow_read,omitempty"`
-	// Prebuilt never pulls or builds an image: what is missing is an ErrConfig that lists all of it.
+	// Prebuilt disables pulling and building of images. Missing images are an ErrConfig that lists all of them.
 	Prebuilt bool `json:"prebuilt,omitempty"`
-	// ReadyTimeout bounds the time from the first container's start until all services are ready. 0 means that each
-	// service has the time that its health check can take, at most 600 s, and 600 s where it has none.
+	// ReadyTimeout limits the time from the first container's start until all services are ready. 0 gives each
+	// service the time that its health check can take, up to 600 s, or 600 s if it has no health check.
 	ReadyTimeout time.Duration `json:"-"`
-	// PullTimeout and BuildTimeout bound all pulls and all builds. 0 means one hour.
+	// PullTimeout and BuildTimeout limit the total time of all pulls and of all builds. 0 means one hour.
 	PullTimeout  time.Duration `json:"-"`
 	BuildTimeout time.Duration `json:"-"`
 }
 
-// EgressInternet lets a project's networks reach the internet.
+// EgressInternet gives a project's networks internet access.
 const EgressInternet = "internet"
 
-// validateCompose checks a spec with a Compose project.
+// validateCompose checks a spec that has a Compose project.
 func (s *Spec) validateCompose(bad func(string, ...any) error) error {
 	c := s.Compose
 	for field, set := range map[string]bool{
@@ -56,17 +58,17 @@ func (s *Spec) validateCompose(bad func(string, ...any) error) error {
 		"Ports": len(s.Ports) > 0, "Mounts": len(s.Mounts) > 0,
 	} {
 		if set {
-			return bad("%s and Compose exclude each other: the Compose file says that", field)
+			return bad("%s and Compose exclude each other: set it in the Compose file", field)
 		}
 	}
 	if s.AllowUnsafe {
 		return bad("AllowUnsafe and Compose exclude each other: set Compose.AllowUnsafe")
 	}
 	if (len(c.Files) == 0) == (c.Dockerfile == "") {
-		return bad("a Compose project needs a file or more, or a Dockerfile in their place")
+		return bad("a Compose project needs either files or a Dockerfile")
 	}
 	if c.Egress != "" && c.Egress != EgressInternet {
-		return bad("there is no egress %q, only %q", c.Egress, EgressInternet)
+		return bad("unknown egress %q: only %q is supported", c.Egress, EgressInternet)
 	}
 	for k, v := range c.Env {
 		if err := checkEnv(k, v); err != nil {
@@ -75,7 +77,7 @@ func (s *Spec) validateCompose(bad func(string, ...any) error) error {
 	}
 	for _, k := range c.HostEnv {
 		if k == "" || strings.ContainsAny(k, "=\x00") {
-			return bad("%q is no name of an environment variable", k)
+			return bad("invalid environment variable name %q", k)
 		}
 	}
 	if c.ReadyTimeout < 0 || c.PullTimeout < 0 || c.BuildTimeout < 0 {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestClassOfFindsTheNarrowestClass(t *testing.T) {
+func TestClassOf(t *testing.T) {
 	for _, class := range classes {
 		for name, err := range map[string]error{
 			"itself":  class,
@@ -19,7 +19,7 @@ func TestClassOfFindsTheNarrowestClass(t *testing.T) {
 			"joined":  errors.Join(errors.New("another"), class),
 		} {
 			if got := ClassOf(err); !errors.Is(got, class) {
-				t.Errorf("%v, %s: ClassOf says %v", class, name, got)
+				t.Errorf("%v, %s: ClassOf returns %v", class, name, got)
 			}
 		}
 	}
@@ -30,39 +30,39 @@ func TestClassOfFindsTheNarrowestClass(t *testing.T) {
 	}
 }
 
-func TestANarrowClassIsItsWiderOneToo(t *testing.T) {
+func TestClass_wider(t *testing.T) {
 	for narrow, wide := range map[error]error{
 		ErrProgramNotFound: ErrNotStarted, ErrNotExecutable: ErrNotStarted, ErrDirNotFound: ErrNotStarted,
 		ErrUserNotFound: ErrNotStarted, ErrTooLarge: ErrLimit,
 	} {
 		if !errors.Is(narrow, wide) {
-			t.Errorf("%v is no %v", narrow, wide)
+			t.Errorf("errors.Is(%v, %v) is false", narrow, wide)
 		}
 		if errors.Is(wide, narrow) {
-			t.Errorf("%v is a %v", wide, narrow)
+			t.Errorf("errors.Is(%v, %v) is true", wide, narrow)
 		}
 	}
 }
 
-func TestAnErrorIsTheStandardLibrarysToo(t *testing.T) {
+func TestError_standard(t *testing.T) {
 	for class, want := range map[error]error{
 		ErrNotFound: fs.ErrNotExist, ErrProgramNotFound: fs.ErrNotExist, ErrDirNotFound: nil, ErrPermission: fs.ErrPermission,
 		ErrExists: fs.ErrExist, ErrNotEmpty: fs.ErrExist, ErrUnsupported: errors.ErrUnsupported,
 	} {
 		err := fmt.Errorf("outer: %w", &Error{Op: "read", Class: class})
 		if want != nil && !errors.Is(err, want) {
-			t.Errorf("%v is no %v", err, want)
+			t.Errorf("errors.Is(%v, %v) is false", err, want)
 		}
 		for _, other := range []error{fs.ErrNotExist, fs.ErrPermission, fs.ErrExist, fs.ErrClosed, errors.ErrUnsupported, context.Canceled} {
 			if !errors.Is(want, other) && errors.Is(err, other) {
-				t.Errorf("%v is a %v", err, other)
+				t.Errorf("errors.Is(%v, %v) is true", err, other)
 			}
 		}
 	}
 	why := errors.New("changed my mind")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	if err := Ended(ctx); err != nil {
-		t.Errorf("it has not ended: %v", err)
+		t.Errorf("before the end of the context: %v", err)
 	}
 	cancel(why)
 	err := &Error{Op: "exec", Class: ErrCancelled, Err: Ended(ctx)}
@@ -76,7 +76,7 @@ func TestAnErrorIsTheStandardLibrarysToo(t *testing.T) {
 	}
 }
 
-func TestEachClassHasACode(t *testing.T) {
+func TestError_Code(t *testing.T) {
 	seen := map[Code]bool{}
 	for _, class := range classes {
 		err := &Error{Op: "exec", Class: class}
@@ -87,11 +87,11 @@ func TestEachClassHasACode(t *testing.T) {
 		seen[code] = true
 	}
 	if CodeOf(nil) != "" || CodeOf(errors.New("any")) != CodeInfrastructure {
-		t.Errorf("nil is %q, another %q", CodeOf(nil), CodeOf(errors.New("any")))
+		t.Errorf("CodeOf(nil) is %q, of an error without class %q", CodeOf(nil), CodeOf(errors.New("any")))
 	}
 }
 
-func TestAnErrorSaysWhatWhereWhyAndWhatToDo(t *testing.T) {
+func TestError_Error(t *testing.T) {
 	cause := errors.New("disk on fire")
 	for want, err := range map[string]*Error{
 		"read: disk on fire": {Op: "read", Class: ErrInfrastructure, Err: cause},
@@ -107,7 +107,7 @@ func TestAnErrorSaysWhatWhereWhyAndWhatToDo(t *testing.T) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 		if err.Err != nil && !errors.Is(err, cause) {
-			t.Errorf("%q: the cause is lost", want)
+			t.Errorf("%q: the cause is not wrapped", want)
 		}
 	}
 }

@@ -29,7 +29,7 @@ func ExampleProcess_Follow() {
 		log.Fatal(err)
 	}
 	id := p.Info().ID
-	answered() // the command runs on
+	answered() // the command continues
 
 	later, err := sb.Process(id)
 	if err != nil {

@@ -8,47 +8,47 @@ import (
 // FileInfo describes a file in a service.
 type FileInfo struct {
 	Name       string      // the base name
-	Size       int64       // bytes; 0 for what is no regular file
+	Size       int64       // bytes; 0 if not a regular file
 	Mode       fs.FileMode // type and permissions
 	ModTime    time.Time
-	LinkTarget string // where a link points to; empty for all else
-	UID, GID   int    // of the owner; -1 where they are not known
+	LinkTarget string // target of a symbolic link; empty for other files
+	UID, GID   int    // of the owner; -1 if unknown
 }
 
-// WalkEntry describes a file that Walk met.
+// WalkEntry describes a file visited by Walk.
 type WalkEntry struct {
 	Path string // relative to the root, clean, with slashes; "." for the root itself
 	FileInfo
 }
 
-// ReadOptions says how a file is read. The zero value reads up to MaxReadFile bytes.
+// ReadOptions are the options of ReadFile. The zero value reads up to MaxReadFile bytes.
 type ReadOptions struct {
-	Limit int64 // the largest file that is read, in bytes; 0 means MaxReadFile
+	Limit int64 // maximum size of the file in bytes; 0 means MaxReadFile
 }
 
-// WriteOptions says how a file is written. The zero value makes missing parents and gives a new file
-// mode 0644.
+// WriteOptions are the options of WriteFile and WriteFrom. The zero value creates missing parents and gives a new
+// file mode 0644.
 type WriteOptions struct {
 	Mode fs.FileMode // permission bits of the file; 0 means 0644
-	// Owner is who the file is to belong to, as in Cmd.User; without a group, the user's own. Empty gives
-	// a new file to the user who writes it, and leaves another its owner.
+	// Owner is the owner of the file, as in Cmd.User. Without a group, the user's own group is used. If empty, a
+	// new file belongs to the writing user and an existing file keeps its owner.
 	Owner string
-	// Atomic writes a new file beside the path and then puts it there: who reads meanwhile gets the old
-	// content or the new, never a part, and a write that fails changes nothing. It takes the right to
-	// write to the directory, not to the file. The file is a new one: it is the writer's unless Owner says
-	// otherwise, and hard links keep the old content. A link at the path is followed, as without Atomic.
+	// Atomic writes a new file in the same directory and renames it to the path. Concurrent readers get the old
+	// content or the new, never a part, and a failed write changes nothing. It requires write permission for the
+	// directory, not for the file. The file is a new one: it belongs to the writer unless Owner is set, and hard
+	// links keep the old content. A symbolic link at the path is followed, as without Atomic.
 	Atomic bool
 }
 
-// MkdirOptions says how a directory is made.
+// MkdirOptions are the options of Mkdir.
 type MkdirOptions struct {
 	Mode fs.FileMode // permission, set-id and sticky bits; 0 means 0755
-	// Parents makes the directories above it that are missing, with mode 0755, and takes a directory that
-	// is there, whatever its mode, for made.
+	// Parents creates missing parent directories with mode 0755. An existing directory is not an error, whatever
+	// its mode.
 	Parents bool
 }
 
-// RemoveOptions says what is removed.
+// RemoveOptions are the options of Remove.
 type RemoveOptions struct {
-	Recursive bool // a directory with all that is in it
+	Recursive bool // remove a directory with everything in it
 }

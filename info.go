@@ -2,43 +2,46 @@ package fumehood
 
 import "time"
 
-// Connection says how a person gets into a running service.
+// Connection describes how a person connects to a running service.
 type Connection struct {
 	Container string   `json:"container"` // the container's name
-	Shell     []string `json:"shell"`     // a command for the host that opens a shell in it, by the program Spec.Binary
-	VSCode    []string `json:"vscode"`    // a command for the host that opens it in Visual Studio Code
-	Ports     []Port   `json:"ports"`     // that can be reached, in the order of Spec.Ports or of the Compose file
+	Shell     []string `json:"shell"`     // a host command, using the program Spec.Binary, that opens a shell in it
+	VSCode    []string `json:"vscode"`    // a host command that opens it in Visual Studio Code
+	Ports     []Port   `json:"ports"`     // reachable ports, in the order of Spec.Ports or of the Compose file
 }
 
 // Info describes a sandbox.
 type Info struct {
-	Name     string        `json:"name"`     // the sandbox's name, which under docker is the Compose project's
+	Name     string        `json:"name"`     // the sandbox's name; under docker, also the Compose project's
 	Provider string        `json:"provider"` // the provider's name
 	Services []ServiceInfo `json:"services"` // the default service first
 
-	Labels     map[string]string `json:"labels,omitempty"`      // of its spec, or as Assign has set them
-	ConfigFile string            `json:"config_file,omitempty"` // the absolute path of the file that describes it; empty where there is none
-	EnvNames   []string          `json:"env_names,omitempty"`   // of the variables that its spec sets, or its Compose project sees, sorted
-	Unenforced []string          `json:"unenforced,omitempty"`  // the limits that the daemon does not hold, which was allowed: "memory", "swap", "pids", "cpus"
+	Labels     map[string]string `json:"labels,omitempty"`      // labels from its spec, or as set by Assign
+	ConfigFile string            `json:"config_file,omitempty"` // absolute path of its description; empty if none
+	// EnvNames are the names of the variables that its spec sets or its Compose project sees, sorted.
+	EnvNames []string `json:"env_names,omitempty"`
+	// Unenforced lists the limits that the daemon does not enforce, which its options allowed: "memory", "swap",
+	// "pids", "cpus".
+	Unenforced []string `json:"unenforced,omitempty"`
 }
 
 // ServiceInfo describes a service.
 type ServiceInfo struct {
 	Name      string `json:"name"`
-	Container string `json:"container"`         // the container's name; empty where there is none
-	Image     string `json:"image"`             // the image's reference; empty where there is none
-	User      string `json:"user"`              // the user that commands run as by default; empty means root
-	Dir       string `json:"dir"`               // the absolute directory that relative paths are below
-	Runtime   string `json:"runtime,omitempty"` // the container runtime; empty where there is none
+	Container string `json:"container"`         // the container's name; empty if none
+	Image     string `json:"image"`             // the image's reference; empty if none
+	User      string `json:"user"`              // default user of commands; empty means root
+	Dir       string `json:"dir"`               // absolute directory that relative paths are resolved against
+	Runtime   string `json:"runtime,omitempty"` // the container runtime; empty if none
 }
 
-// MaxDetached is how many detached commands a service has at most, running or ended and not forgotten.
+// MaxDetached is the maximum number of detached commands of a service: running, or ended and not forgotten.
 const MaxDetached = 256
 
-// ProcessInfo describes a command that Start handed over.
+// ProcessInfo describes a command that was started with Start.
 type ProcessInfo struct {
-	ID      int       `json:"id"`      // the number among its service's detached commands, from 1 on; 0 for one that is not detached
-	Args    []string  `json:"args"`    // the program and its arguments; of what another process started, the first 4 KiB of them
-	Started time.Time `json:"started"` // when it was handed over, on the host's clock
-	Ended   bool      `json:"ended"`   // its end is known: Wait returns at once
+	ID      int       `json:"id"`      // number among its service's detached commands, from 1; 0 if not detached
+	Args    []string  `json:"args"`    // program and arguments; only their first 4 KiB if another process started it
+	Started time.Time `json:"started"` // when it was sent to the sandbox, on the host's clock
+	Ended   bool      `json:"ended"`   // its result is known: Wait returns at once
 }

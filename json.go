@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// millis is a time that JSON has as a number of milliseconds.
+// millis is a duration encoded in JSON as a number of milliseconds.
 type millis time.Duration
 
 func (m millis) MarshalJSON() ([]byte, error) {
@@ -31,7 +31,7 @@ func (m *millis) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// What a type's own fields leave out of JSON is beside the plain type: times, which are numbers of milliseconds.
+// The JSON forms embed the plain type and add its durations as numbers of milliseconds.
 type (
 	plainSpec Spec
 	specJSON  struct {
@@ -58,7 +58,7 @@ type (
 	}
 )
 
-// IsZero leaves a time out of JSON where it says omitzero.
+// IsZero implements omitzero for durations.
 func (m *millis) IsZero() bool { return *m == 0 }
 
 func (s *Spec) json() *specJSON { return &specJSON{(*plainSpec)(s), (*millis)(&s.TTL)} }
@@ -73,41 +73,41 @@ func (u *Usage) json() *usageJSON {
 	return &usageJSON{(*millis)(&u.User), (*millis)(&u.System), (*plainUsage)(u)}
 }
 
-// MarshalJSON encodes the spec. A text that is not UTF-8, which JSON cannot have, is an error.
+// MarshalJSON encodes the spec. Text that is not valid UTF-8 is an error, because JSON cannot represent it.
 func (s Spec) MarshalJSON() ([]byte, error) {
 	return encodeStrictly(s, s.json())
 }
 
-// UnmarshalJSON decodes a spec, in place of all but Journal and Logger. A field that is not known is an error.
+// UnmarshalJSON decodes a spec and replaces all fields except Journal and Logger. Unknown fields are an error.
 func (s *Spec) UnmarshalJSON(text []byte) error {
 	decoded := Spec{Journal: s.Journal, Logger: s.Logger}
 	return decodeStrictly(text, s, &decoded, decoded.json())
 }
 
-// MarshalJSON encodes the project. A text that is not UTF-8, which JSON cannot have, is an error.
+// MarshalJSON encodes the project. Text that is not valid UTF-8 is an error, because JSON cannot represent it.
 func (c Compose) MarshalJSON() ([]byte, error) {
 	return encodeStrictly(c, c.json())
 }
 
-// UnmarshalJSON decodes a project. A field that is not known is an error.
+// UnmarshalJSON decodes a project. Unknown fields are an error.
 func (c *Compose) UnmarshalJSON(text []byte) error {
 	var decoded Compose
 	return decodeStrictly(text, c, &decoded, decoded.json())
 }
 
-// MarshalJSON encodes the result; its Duration is "duration_ms", in milliseconds.
+// MarshalJSON encodes the result. Its Duration is "duration_ms", in milliseconds.
 func (r Result) MarshalJSON() ([]byte, error) { return json.Marshal(r.json()) }
 
-// UnmarshalJSON decodes a result. Fields that are not known are passed over.
+// UnmarshalJSON decodes a result. Unknown fields are ignored.
 func (r *Result) UnmarshalJSON(text []byte) error { return json.Unmarshal(text, r.json()) }
 
-// MarshalJSON encodes what was used; times are in milliseconds.
+// MarshalJSON encodes the usage. Times are in milliseconds.
 func (u Usage) MarshalJSON() ([]byte, error) { return json.Marshal(u.json()) }
 
-// UnmarshalJSON decodes what was used. Fields that are not known are passed over.
+// UnmarshalJSON decodes a usage. Unknown fields are ignored.
 func (u *Usage) UnmarshalJSON(text []byte) error { return json.Unmarshal(text, u.json()) }
 
-// outputJSON has an output as a text, and its bytes as well where they are not UTF-8.
+// outputJSON holds an output as text, and also as bytes if they are not valid UTF-8.
 type outputJSON struct {
 	Text      string `json:"text"`
 	Base64    []byte `json:"base64,omitempty"`
@@ -115,7 +115,8 @@ type outputJSON struct {
 	Truncated bool   `json:"truncated"`
 }
 
-// MarshalJSON encodes the output: its Text, "bytes" (the Total), "truncated", and "base64" of Bytes that are not UTF-8.
+// MarshalJSON encodes the output as "text", "bytes" (the Total) and "truncated". "base64" holds Bytes if they are
+// not valid UTF-8.
 func (o Output) MarshalJSON() ([]byte, error) {
 	out := outputJSON{Text: o.Text(), Bytes: o.Total, Truncated: o.Truncated()}
 	if !utf8.Valid(o.Bytes) {
@@ -124,7 +125,7 @@ func (o Output) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// UnmarshalJSON decodes an output, with the bytes that it had.
+// UnmarshalJSON decodes an output and restores its bytes.
 func (o *Output) UnmarshalJSON(text []byte) error {
 	if string(text) == "null" {
 		return nil
@@ -140,13 +141,13 @@ func (o *Output) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// checkTexts refuses texts that are not UTF-8, which encoding/json would change.
+// checkTexts rejects strings that are not valid UTF-8, which encoding/json would alter.
 func checkTexts(v reflect.Value) error {
 	var errs []error
 	switch v.Kind() {
 	case reflect.String:
 		if !utf8.ValidString(v.String()) {
-			errs = append(errs, fmt.Errorf("%q is not UTF-8, which JSON cannot have", v.String()))
+			errs = append(errs, fmt.Errorf("%q is not valid UTF-8, which JSON requires", v.String()))
 		}
 	case reflect.Slice:
 		for i := range v.Len() {
@@ -166,7 +167,7 @@ func checkTexts(v reflect.Value) error {
 	return errors.Join(errs...)
 }
 
-// encodeStrictly encodes a value by another that has all of its fields.
+// encodeStrictly encodes by, the JSON form of value. It fails if a string in value is not valid UTF-8.
 func encodeStrictly(value, by any) ([]byte, error) {
 	if err := checkTexts(reflect.ValueOf(value)); err != nil {
 		return nil, err
@@ -174,8 +175,7 @@ func encodeStrictly(value, by any) ([]byte, error) {
 	return json.Marshal(by)
 }
 
-// decodeStrictly decodes into a value, by one that has all of its fields, and sets to where that succeeds. "null" leaves to
-// as it is.
+// decodeStrictly decodes text into by, the JSON form of value, and sets to on success. "null" leaves to unchanged.
 func decodeStrictly[T any](text []byte, to, value *T, by any) error {
 	if string(text) == "null" {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestAResultIsPlainData(t *testing.T) {
+func TestResult_JSON(t *testing.T) {
 	full := Result{
 		Outcome: Lost, ExitCode: -1, Signal: 9, Stdout: Output{Bytes: []byte("é<"), Total: 7}, Stderr: Output{Bytes: []byte("\xffa"), Total: 2},
 		Started: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC), Duration: 1500*time.Millisecond + 250*time.Nanosecond, Reason: "why", CausedInside: true, Leaked: true,
@@ -21,7 +21,7 @@ func TestAResultIsPlainData(t *testing.T) {
 		}
 		var again Result
 		if err := json.Unmarshal(text, &again); err != nil || !reflect.DeepEqual(again, res) {
-			t.Errorf("got  %+v, %v\nwant %+v\nby %s", again, err, res, text)
+			t.Errorf("got  %+v, %v\nwant %+v\nJSON %s", again, err, res, text)
 		}
 	}
 	text, err := json.Marshal(full)
@@ -37,6 +37,6 @@ func TestAResultIsPlainData(t *testing.T) {
 		}
 	}
 	if text, err := json.Marshal(Result{Outcome: Exited}); err != nil || string(text) != `{"outcome":"exited","exit_code":0,"stdout":{"text":"","bytes":0,"truncated":false},"stderr":{"text":"","bytes":0,"truncated":false},"duration_ms":0}` {
-		t.Errorf("a plain one is %s, %v", text, err)
+		t.Errorf("a minimal result is %s, %v", text, err)
 	}
 }

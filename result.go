@@ -6,77 +6,79 @@ import (
 	"unicode/utf8"
 )
 
-// Outcome says how a program ended. The zero value means that none is known yet.
+// Outcome reports how a program ended. The zero value means that it is not known yet.
 type Outcome string
 
 const (
-	// Exited: the program ended by itself; ExitCode is its own.
+	// Exited: the program exited by itself; ExitCode is its own.
 	Exited Outcome = "exited"
-	// Signaled: a signal ended it, which was not sent because of a limit of ours.
+	// Signaled: the program was killed by a signal that was not sent because of one of our limits.
 	Signaled Outcome = "signaled"
-	// TimedOut: its wall limit passed on our clock, and we killed it.
+	// TimedOut: the program's Timeout expired on our clock, and we killed it.
 	TimedOut Outcome = "timed-out"
-	// OutOfMemory: it was killed, and the kernel's out-of-memory killer struck its container meanwhile.
+	// OutOfMemory: the program was killed, and the kernel's out-of-memory killer was active in its container
+	// meanwhile.
 	OutOfMemory Outcome = "out-of-memory"
-	// Lost: the service died under it; how the program ended is not known. It is never run again.
+	// Lost: the service died while the program ran; how the program ended is not known. It is never run again.
 	Lost Outcome = "lost"
 )
 
-// Result is what is known of a command that ran.
+// Result describes a command that ran.
 type Result struct {
 	Outcome  Outcome `json:"outcome"`
-	ExitCode int     `json:"exit_code"`        // the program's own; 128+n for signal n; -1 when timed out or lost
-	Signal   int     `json:"signal,omitempty"` // the signal's number on Linux where the outcome is Signaled, else 0
+	ExitCode int     `json:"exit_code"`        // the program's own; 128+n for signal n; -1 if timed out or lost
+	Signal   int     `json:"signal,omitempty"` // Linux signal number if the outcome is Signaled, else 0
 
 	Stdout Output `json:"stdout"`
-	Stderr Output `json:"stderr"` // always empty with a TTY, where both streams are one
+	Stderr Output `json:"stderr"` // always empty with a TTY, which merges both streams
 
-	Started  time.Time     `json:"started,omitzero"` // when the command was handed over, on the host's clock
-	Duration time.Duration `json:"-"`                // from then until its end was known and its output drained
+	Started  time.Time     `json:"started,omitzero"` // when the command was sent to the sandbox, on the host's clock
+	Duration time.Duration `json:"-"`                // from Started until its end was known and its output drained
 
-	// Reason says what is known of the reason where the outcome is Lost; else it is empty.
+	// Reason describes why the outcome is Lost, as far as known. It is empty for other outcomes.
 	Reason string `json:"reason,omitempty"`
-	// CausedInside says, where the outcome is Lost, that it is so by what was done in the sandbox: a program there has killed what
-	// supervised the command. Else it may have been the daemon, the machine or we.
+	// CausedInside reports, if the outcome is Lost, that code in the sandbox caused it: a program there killed the
+	// command's supervisor. Otherwise the daemon, the machine or Fumehood may have caused it.
 	CausedInside bool `json:"caused_inside,omitempty"`
 
-	Usage Usage `json:"usage,omitzero"` // what it used; zero where the transport cannot tell
+	Usage Usage `json:"usage,omitzero"` // resources used; zero if the transport cannot measure them
 
-	// Leaked says that the command was to be killed, or what ran it was, and that some of its processes may still run,
-	// because the transport cannot end them, or may not: another user's, say. They end with the sandbox.
+	// Leaked reports that the command, or the process running it, was to be killed, but some of its processes may
+	// still run: the transport cannot kill them or lacks the permission, for example for another user's processes.
+	// They end with the sandbox.
 	Leaked bool `json:"leaked,omitempty"`
 }
 
-// Usage is what a command used, and what struck its container while it ran. What is of the container
-// need not be the command's doing: say "during", never "by".
+// Usage describes the resources that a command used, and events in its container while it ran. Events of the
+// container need not be caused by the command: report them as "during" it, never "by" it.
 type Usage struct {
-	User   time.Duration `json:"-"` // CPU time of the command and of the descendants that it waited for
-	System time.Duration `json:"-"` // likewise, in the kernel
-	// MaxRSS is the bytes of memory of the largest process among them. A small one counts as some 4 MB: Linux counts what
-	// a process had before its program replaced the one that started it, the guest's here.
+	User   time.Duration `json:"-"` // CPU time in user mode of the command and of the descendants it waited for
+	System time.Duration `json:"-"` // the same, in the kernel
+	// MaxRSS is the peak resident memory of the largest of these processes, in bytes. A small process counts as
+	// about 4 MB: Linux includes the memory of the process before exec, which here is the guest's.
 	MaxRSS     int64 `json:"max_rss"`
-	MemoryPeak int64 `json:"memory_peak"` // bytes: the container's peak since it started; 0 where it cannot be read
-	OOMKills   int64 `json:"oom_kills"`   // processes of the container that the out-of-memory killer ended meanwhile
-	PIDsLimits int64 `json:"pids_limits"` // how often the container's limit of processes was met meanwhile
+	MemoryPeak int64 `json:"memory_peak"` // bytes: peak of the container since it started; 0 if it cannot be read
+	OOMKills   int64 `json:"oom_kills"`   // processes of the container killed by the out-of-memory killer meanwhile
+	PIDsLimits int64 `json:"pids_limits"` // how often the container reached its process limit meanwhile
 }
 
 // Success reports whether the program exited by itself with code 0.
 func (r *Result) Success() bool { return r.Outcome == Exited && r.ExitCode == 0 }
 
-// Output is what was kept of one stream: its end, as large as the cap.
+// Output is the kept part of one stream: its end, up to the cap.
 type Output struct {
 	Bytes []byte
-	Total int64 // bytes that the program wrote in all
+	Total int64 // number of bytes the program wrote in total
 }
 
-// Truncated reports whether the beginning of the stream was dropped to hold the cap.
+// Truncated reports whether the beginning of the stream was dropped because of the cap.
 func (o Output) Truncated() bool { return o.Total > int64(len(o.Bytes)) }
 
-// Text returns the output as valid UTF-8: each run of invalid bytes becomes one U+FFFD. Where the
-// cap cut into a character, the rest of that character is left out rather than shown broken.
+// Text returns the output as valid UTF-8: each run of invalid bytes becomes one U+FFFD. If the cap cut a character
+// in two, the rest of that character is omitted.
 func (o Output) Text() string { return strings.ToValidUTF8(string(o.Whole()), string(utf8.RuneError)) }
 
-// Whole returns the bytes without what the cap has left of a character that it cut into.
+// Whole returns the bytes without the rest of a character that the cap cut in two.
 func (o Output) Whole() []byte {
 	b := o.Bytes
 	if o.Truncated() {
@@ -105,22 +107,22 @@ func (s Stream) String() string {
 	return "stdout"
 }
 
-// Event is one thing that a running command did: it wrote, or (the last event) it ended.
+// Event is one event of a running command: it wrote output or, in the last event, it ended.
 type Event struct {
-	Stream Stream // which stream Data is of; 0 in the last event
-	Data   []byte // the receiver may keep it; empty in the last event, and where Skipped is all there is to tell
-	// Skipped counts bytes of Stream that were dropped before Data because nobody was listening;
-	// always 0 for a listener that was there from the start.
+	Stream Stream // stream of Data; 0 in the last event
+	Data   []byte // the receiver may keep it; empty in the last event, and if there is only Skipped to report
+	// Skipped counts bytes of Stream dropped before Data while there was no listener. It is always 0 for a listener
+	// that was present from the start.
 	Skipped int64
 	Result  *Result // set in the last event only
 }
 
 // Chunk is a piece of one of a command's output streams.
 type Chunk struct {
-	// Offset is where Data begins, in bytes from the beginning of the stream. Where that is beyond what
-	// was asked for, or beyond the end of the chunk before, the bytes between are not held any more.
+	// Offset is the position of Data, in bytes from the beginning of the stream. If it is beyond the requested
+	// offset, or beyond the end of the previous chunk, the bytes between are no longer held.
 	Offset int64
-	// Data may be kept by the receiver. It is empty only in a last chunk that tells of bytes that are not
-	// held, and of none that are.
+	// Data may be kept by the receiver. It is empty only in a last chunk that reports dropped bytes and has none
+	// that are held.
 	Data []byte
 }

@@ -2,11 +2,11 @@ package fumehood
 
 import "testing"
 
-func TestTextIsValidUTF8(t *testing.T) {
+func TestOutput_Text(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		bytes string
-		cut   bool // bytes before these were dropped
+		cut   bool // earlier bytes were dropped
 		want  string
 	}{
 		{"empty", "", false, ""},
@@ -40,7 +40,7 @@ func TestTextIsValidUTF8(t *testing.T) {
 	}
 }
 
-func TestSuccessIsExitingWithZero(t *testing.T) {
+func TestResult_Success(t *testing.T) {
 	for _, c := range []struct {
 		result Result
 		want   bool
@@ -58,7 +58,7 @@ func TestSuccessIsExitingWithZero(t *testing.T) {
 	}
 }
 
-func TestStreamsHaveNames(t *testing.T) {
+func TestStream_String(t *testing.T) {
 	if Stdout.String() != "stdout" || Stderr.String() != "stderr" {
 		t.Errorf("%v, %v", Stdout, Stderr)
 	}

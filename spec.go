@@ -11,83 +11,87 @@ import (
 	"unicode/utf8"
 )
 
-// Spec says what sandbox to start. The zero value starts the provider's default image with no network
-// and the default limits. It encodes to JSON and back, but for Journal and Logger; times are numbers of milliseconds there, whose
-// names end in "_ms", and exact up to 99 days.
+// Spec describes the sandbox to start. The zero value starts the provider's default image with no network and the
+// default limits. It can be encoded to JSON and decoded, except Journal and Logger. Durations are numbers of
+// milliseconds there, in fields named "..._ms", and exact up to 99 days.
 type Spec struct {
-	// Name names the sandbox, and its Compose project under docker. Empty means a generated one,
+	// Name is the name of the sandbox and, under docker, of its Compose project. Empty means a generated name,
 	// "fumehood-" and 12 random characters.
 	Name string `json:"name,omitempty"`
-	// Compose starts a Compose project in place of one image. Then Image, Env, User, Dir, Network, Ports and
-	// Mounts are empty, and Limits are those of services that set none.
+	// Compose starts a Compose project instead of one image. Image, Env, User, Dir, Network, Ports and Mounts must
+	// then be empty, and Limits apply to services that set none.
 	Compose *Compose `json:"compose,omitempty"`
 	// Image is the image's reference. Empty means the provider's default.
 	Image string `json:"image,omitempty"`
-	// Images are the ids of the images that services run, by service; that of Image is by "default". They come from
-	// Preparer.Prepare, and nothing is pulled or built then. Without any, services run what the spec names.
+	// Images are the IDs of the images to run, by service; the service of Image is "default". They come from
+	// Preparer.Prepare. If set, nothing is pulled or built. If empty, services run the images that the spec names.
 	Images map[string]string `json:"images,omitempty"`
 	// Env is added to the image's environment, byte for byte.
 	Env map[string]string `json:"env,omitempty"`
 	// User and Dir are the service's user and working directory. Empty means the image's.
 	User string `json:"user,omitempty"`
 	Dir  string `json:"dir,omitempty"`
-	// Network is what the sandbox reaches. Everything but none loosens the isolation and is logged.
+	// Network is what the sandbox can reach. Anything but NetworkNone weakens isolation and is logged.
 	Network Network `json:"network,omitzero"`
-	// Runtime is the name of the container runtime, such as runsc for gVisor, also of a Compose project's services. Empty
-	// means the provider's, else the daemon's default.
+	// Runtime is the name of the container runtime, such as runsc for gVisor. It applies to the services of a
+	// Compose project too. Empty means the provider's, else the daemon's default.
 	Runtime string `json:"runtime,omitempty"`
-	// Ports, MaxPorts at most, are published on the host's loopback address, which needs a network. Connection tells
-	// them; those of one port of the container for which the host's may be any may have the same.
+	// Ports are published on the host's loopback address. There may be MaxPorts at most, and they require a
+	// network. Connection lists them. Ports with the same container port and any free host port may share one host
+	// port.
 	Ports []Port `json:"ports,omitempty"`
-	// Limits bounds the service; its zero value means the defaults.
+	// Limits are the limits of the service. The zero value means the defaults.
 	Limits Limits `json:"limits,omitzero"`
 	// Mounts makes folders or files of the host visible in the service.
 	Mounts []Mount `json:"mounts,omitempty"`
-	// AllowUnsafe allows, and logs, mounts of paths by which the sandbox could take over the host or read its user's keys:
-	// the Docker socket, /etc, /proc, ~/.ssh. Of a Compose project Compose.AllowUnsafe does.
+	// AllowUnsafe allows, and logs, mounts of paths through which the sandbox could take over the host or read its
+	// user's keys: the Docker socket, /etc, /proc, ~/.ssh. For a Compose project, use Compose.AllowUnsafe.
 	AllowUnsafe bool `json:"allow_unsafe,omitempty"`
-	// Keep leaves the sandbox in place when it is closed and when this process ends, labelled as kept. Its
-	// detached commands run on, and an Opener reaches it again. Cleaner removes it.
+	// Keep leaves the sandbox in place when it is closed and when this process ends, and labels it as kept. Its
+	// detached commands run on, and an Opener reaches it again. A Cleaner removes it.
 	Keep bool `json:"keep,omitempty"`
-	// TTL is how long a kept sandbox stays: a clean-up after that removes it. 0 means until it is named.
+	// TTL is how long a kept sandbox stays; the next cleanup after that removes it. 0 keeps it until a cleanup
+	// names it.
 	TTL time.Duration `json:"-"`
-	// Binary is the program that Connection names in the command line for a shell, by its name or path. Empty
-	// means docker. It is never run.
+	// Binary is the name or path of the program in the shell command line that Connection returns. Empty means
+	// docker. It is never run.
 	Binary string `json:"binary,omitempty"`
 
-	// Labels say what the sandbox is for: which sample of which evaluation, say. Info and the journal's lines have them, and
-	// under docker the labels fumehood.label.NAME. There are MaxLabels at most; a name has letters, digits, ".", "_" and
-	// "-" in it, a value is UTF-8 without NUL, and both have at most MaxLabel bytes.
+	// Labels describe the purpose of the sandbox, such as a sample of an evaluation. They appear in Info and in
+	// journal lines and, under docker, as container labels fumehood.label.NAME. There are at most MaxLabels. Names
+	// consist of letters, digits, ".", "_" and "-". Values are UTF-8 without NUL. Both have at most MaxLabel bytes.
 	Labels map[string]string `json:"labels,omitempty"`
-	// ConfigFile is the file that describes the sandbox, for Info and labels alone. Empty means what Compose names.
+	// ConfigFile is the file that describes the sandbox. It is used only in Info and labels. Empty means the file
+	// that Compose names.
 	ConfigFile string `json:"config_file,omitempty"`
-	// Journal takes down what is done in the sandbox, from its start on: package journal makes one that writes lines. Nil takes
-	// nothing down.
+	// Journal records the sandbox's activity from its start on. Package journal creates one that writes lines. Nil
+	// disables recording.
 	Journal *slog.Logger `json:"-"`
-	// Logger logs what loosens the isolation, in place of the provider's. Nil means the provider's.
+	// Logger logs settings that weaken isolation. Nil means the provider's logger.
 	Logger *slog.Logger `json:"-"`
 }
 
-// What bounds the Labels of a Spec: how many there are, and how many bytes a name or a value has.
+// Bounds for the Labels of a Spec: their number, and the bytes of each name and value.
 const (
 	MaxLabels = 32
 	MaxLabel  = 4 << 10
 )
 
-// Network says what a sandbox reaches. The zero value reaches nothing.
+// Network describes what a sandbox can reach. The zero value reaches nothing.
 type Network struct {
-	// Mode is NetworkNone (also when empty), NetworkBridge, NetworkHost, or under docker the name of a network that exists.
+	// Mode is NetworkNone (the default), NetworkBridge, NetworkHost or, under docker, the name of an existing
+	// network.
 	Mode string `json:"mode,omitempty"`
-	// Allow are the hosts that can be reached, and no others. Empty means no such limit. No provider can hold it yet: it is an
-	// ErrUnsupported.
+	// Allow lists the only hosts that may be reached. Empty means no such restriction. No provider supports it yet:
+	// it is an ErrUnsupported.
 	Allow []string `json:"allow,omitempty"`
 }
 
-// The modes of networks that providers know.
+// The network modes that this package defines.
 const (
-	NetworkNone   = "none"   // nothing is reached
-	NetworkBridge = "bridge" // a network of the sandbox's own, with a way out
-	NetworkHost   = "host"   // the host's own
+	NetworkNone   = "none"   // no access
+	NetworkBridge = "bridge" // a separate network with external access
+	NetworkHost   = "host"   // the host's own network
 )
 
 // IsNone reports whether the network reaches nothing.
@@ -96,27 +100,27 @@ func (n Network) IsNone() bool {
 }
 
 const (
-	// NoLimit in a field of Limits lifts that limit.
+	// NoLimit in a field of Limits removes that limit.
 	NoLimit = -1
-	// DefaultMemory is the memory limit of a service in bytes, swap included.
+	// DefaultMemory is the default memory limit of a service in bytes, including swap.
 	DefaultMemory = 2 << 30
-	// DefaultPIDs is how many processes and threads a service may have at once.
+	// DefaultPIDs is the default limit of concurrent processes and threads of a service.
 	DefaultPIDs = 1024
 )
 
-// Limits bounds one service. In each field 0 means the default and NoLimit none.
+// Limits are the limits of one service. In each field, 0 means the default and NoLimit no limit.
 type Limits struct {
-	Memory int64   `json:"memory,omitempty"` // bytes, swap included; default DefaultMemory
+	Memory int64   `json:"memory,omitempty"` // bytes, including swap; default DefaultMemory
 	CPUs   float64 `json:"cpus,omitempty"`   // cores; no limit by default
-	// PIDs limits processes and threads at once; default DefaultPIDs. Under docker the guest's own count
-	// too, 14 and 8 for each command, so that less than 48 is an ErrConfig.
+	// PIDs limits concurrent processes and threads; default DefaultPIDs. Under docker the guest's own count too, 14
+	// plus 8 for each command, so less than 48 is an ErrConfig.
 	PIDs int64 `json:"pids,omitempty"`
 }
 
-// minMemory is the least memory that an Engine accepts for a container (6 MiB since Engine 20.10).
+// minMemory is the smallest memory limit that an Engine accepts for a container (6 MiB since Engine 20.10).
 const minMemory = 6 << 20
 
-// WithDefaults returns the limits with each 0 resolved: a positive number, or NoLimit.
+// WithDefaults returns the limits with each 0 replaced by the default: a positive number, or NoLimit.
 func (l Limits) WithDefaults() Limits {
 	if l.Memory == 0 {
 		l.Memory = DefaultMemory
@@ -137,17 +141,18 @@ type Mount struct {
 	Writable  bool   `json:"writable,omitempty"`  // false mounts it read-only
 }
 
-// Port is a port of a service that can be reached from outside the sandbox.
+// Port is a port of a service that is reachable from outside the sandbox.
 type Port struct {
-	Host      int    `json:"host,omitempty"`      // 1 to 65535; in a Spec 0 means any that is free
+	Host      int    `json:"host,omitempty"`      // 1 to 65535; in a Spec, 0 means any free port
 	Container int    `json:"container,omitempty"` // 1 to 65535
-	Protocol  string `json:"protocol,omitempty"`  // ProtocolTCP, also when empty, or ProtocolUDP
-	// Address is the host's, "127.0.0.1" but for Compose projects that keep their ports. It is of the
-	// daemon's machine, but for ports of internal networks, which are this machine's. In a Spec it is empty.
+	Protocol  string `json:"protocol,omitempty"`  // ProtocolTCP (the default) or ProtocolUDP
+	// Address is the host's address: "127.0.0.1", except for Compose projects that keep their ports. It is an
+	// address of the daemon's machine or, for ports of internal networks, of this machine. In a Spec it must be
+	// empty.
 	Address string `json:"address,omitempty"`
 }
 
-// MaxPorts bounds the ports that one service publishes: each has a listener on this machine.
+// MaxPorts limits the ports that one service publishes: each has a listener on this machine.
 const MaxPorts = 1000
 
 // The protocols of ports.
@@ -158,7 +163,8 @@ const (
 
 var nameRE = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 
-// Validate checks what can be checked without a daemon. Its errors are ErrConfig, or ErrUnsupported for what no provider has.
+// Validate checks everything that can be checked without a daemon. Its errors are ErrConfig, or ErrUnsupported for
+// features that no provider has.
 func (s *Spec) Validate() error {
 	bad := func(format string, a ...any) error {
 		return &Error{Op: "start sandbox", Class: ErrConfig, Err: fmt.Errorf(format, a...)}
@@ -181,7 +187,7 @@ func (s *Spec) Validate() error {
 		return bad("%w", err)
 	}
 	if s.TTL < 0 || s.TTL > 0 && !s.Keep {
-		return bad("the TTL %v is negative, or the sandbox is not to be kept", s.TTL)
+		return bad("the TTL %v is negative, or Keep is not set", s.TTL)
 	}
 	if strings.ContainsRune(s.Binary, 0) {
 		return bad("the program %q contains a NUL", s.Binary)
@@ -190,11 +196,11 @@ func (s *Spec) Validate() error {
 		return bad("a limit is negative")
 	}
 	if m := s.Limits.Memory; m > 0 && m < minMemory {
-		return bad("the memory limit %d is below the least that an Engine accepts, %d bytes", m, minMemory)
+		return bad("the memory limit %d is below an Engine's minimum of %d bytes", m, minMemory)
 	}
 	if len(s.Network.Allow) > 0 {
 		return &Error{
-			Op: "start sandbox", Class: ErrUnsupported, Err: errors.New("no provider can allow some hosts only"),
+			Op: "start sandbox", Class: ErrUnsupported, Err: errors.New("no provider supports Network.Allow yet"),
 			Hint: "leave Network.Allow empty",
 		}
 	}
@@ -207,7 +213,7 @@ func (s *Spec) Validate() error {
 	return validateMounts(s.Mounts, bad)
 }
 
-// isText reports whether a text can be an Engine's label, and part of a journal.
+// isText reports whether a string is valid in an Engine label and in a journal.
 func isText(text string) bool { return utf8.ValidString(text) && !strings.ContainsRune(text, 0) }
 
 var labelRE = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
@@ -223,20 +229,20 @@ func checkLabels(labels map[string]string) error {
 		case !isText(value):
 			return fmt.Errorf("the label %s is not UTF-8, or contains a NUL byte: %q", name, value)
 		case max(len(name), len(value)) > MaxLabel:
-			return fmt.Errorf("the label %.32s has %d bytes, and %d are the limit", name, max(len(name), len(value)), MaxLabel)
+			return fmt.Errorf("the label %.32s has %d bytes, more than the limit of %d", name, max(len(name), len(value)), MaxLabel)
 		}
 	}
 	return nil
 }
 
-// Validate says what is wrong with a port.
+// Validate checks the port's numbers and protocol.
 func (p Port) Validate() error {
 	const most = 1<<16 - 1
 	switch {
 	case p.Host < 0 || p.Host > most || p.Container < 1 || p.Container > most:
-		return fmt.Errorf("there is no port %d or %d", p.Host, p.Container)
+		return fmt.Errorf("invalid port: host %d, container %d", p.Host, p.Container)
 	case p.Protocol != "" && p.Protocol != ProtocolTCP && p.Protocol != ProtocolUDP:
-		return fmt.Errorf("there is no protocol %q, only %s and %s", p.Protocol, ProtocolTCP, ProtocolUDP)
+		return fmt.Errorf("unknown protocol %q: only %s and %s are supported", p.Protocol, ProtocolTCP, ProtocolUDP)
 	}
 	return nil
 }
@@ -273,7 +279,7 @@ func (s *Spec) validatePorts(bad func(string, ...any) error) error {
 			Hint: "set the network to " + NetworkBridge,
 		}
 	case NetworkHost:
-		return bad("with the host's network every port is the host's already: publish none")
+		return bad("ports cannot be published on the host's network: they are reachable already")
 	}
 	return nil
 }

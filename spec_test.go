@@ -11,23 +11,23 @@ import (
 	"time"
 )
 
-func TestASpecsPortsAreChecked(t *testing.T) {
+func TestSpec_ports(t *testing.T) {
 	for name, c := range map[string]struct {
 		spec Spec
-		want string // part of the error; empty for none
+		want string // part of the error; empty means none
 	}{
 		"none":                     {Spec{}, ""},
 		"on a bridge":              {Spec{Network: Network{Mode: "bridge"}, Ports: []Port{{Host: 8080, Container: 80}, {Container: 80}, {Container: 443}}}, ""},
 		"on a named network":       {Spec{Network: Network{Mode: "mine"}, Ports: []Port{{Host: 65535, Container: 65535}}}, ""},
 		"without a network":        {Spec{Ports: []Port{{Host: 8080, Container: 80}}}, "set the network to bridge"},
 		"on none":                  {Spec{Network: Network{Mode: "none"}, Ports: []Port{{Host: 8080, Container: 80}}}, "set the network to bridge"},
-		"on the host's network":    {Spec{Network: Network{Mode: "host"}, Ports: []Port{{Host: 8080, Container: 80}}}, "the host's already"},
-		"of no container port":     {Spec{Network: Network{Mode: "bridge"}, Ports: []Port{{Host: 8080, Container: 0}}}, "no port 8080 or 0"},
-		"that is too large":        {Spec{Network: Network{Mode: "bridge"}, Ports: []Port{{Host: 65536, Container: 80}}}, "no port 65536"},
+		"on the host's network":    {Spec{Network: Network{Mode: "host"}, Ports: []Port{{Host: 8080, Container: 80}}}, "on the host's network"},
+		"of no container port":     {Spec{Network: Network{Mode: "bridge"}, Ports: []Port{{Host: 8080, Container: 0}}}, "host 8080, container 0"},
+		"that is too large":        {Spec{Network: Network{Mode: "bridge"}, Ports: []Port{{Host: 65536, Container: 80}}}, "host 65536"},
 		"that are too many":        {Spec{Network: Network{Mode: "bridge"}, Ports: slices.Repeat([]Port{{Container: 80}}, MaxPorts+1)}, "1001 ports are too many: 1000 at most"},
-		"that is negative":         {Spec{Network: Network{Mode: "bridge"}, Ports: []Port{{Host: -1, Container: 80}}}, "no port -1"},
+		"that is negative":         {Spec{Network: Network{Mode: "bridge"}, Ports: []Port{{Host: -1, Container: 80}}}, "host -1"},
 		"of both protocols":        {Spec{Network: Network{Mode: "bridge"}, Ports: []Port{{Host: 53, Container: 53}, {Host: 53, Container: 53, Protocol: "udp"}}}, ""},
-		"of an unknown protocol":   {Spec{Network: Network{Mode: "bridge"}, Ports: []Port{{Container: 80, Protocol: "sctp"}}}, "no protocol \"sctp\""},
+		"of an unknown protocol":   {Spec{Network: Network{Mode: "bridge"}, Ports: []Port{{Container: 80, Protocol: "sctp"}}}, "unknown protocol \"sctp\""},
 		"with an address":          {Spec{Network: Network{Mode: "bridge"}, Ports: []Port{{Container: 80, Address: "0.0.0.0"}}}, "loopback address"},
 		"of the host, taken twice": {Spec{Network: Network{Mode: "bridge"}, Ports: []Port{{Host: 8080, Container: 80}, {Host: 8080, Container: 81}}}, "8080 of the host is published twice"},
 	} {
@@ -46,7 +46,7 @@ func TestASpecsPortsAreChecked(t *testing.T) {
 	}
 }
 
-func TestNoNetworkAllowsSomeHostsOnlyYet(t *testing.T) {
+func TestSpec_networkAllow(t *testing.T) {
 	for _, mode := range []string{"", NetworkNone, NetworkBridge} {
 		s := Spec{Network: Network{Mode: mode, Allow: []string{"pypi.org"}}}
 		if err := s.Validate(); !errors.Is(err, ErrUnsupported) || s.Network.IsNone() {
@@ -55,7 +55,7 @@ func TestNoNetworkAllowsSomeHostsOnlyYet(t *testing.T) {
 	}
 }
 
-func TestTheProgramForPeopleIsANameOrAPath(t *testing.T) {
+func TestSpec_binary(t *testing.T) {
 	for _, binary := range []string{"", "podman", "/opt/my docker/docker", `C:\docker.exe`} {
 		if err := (&Spec{Binary: binary}).Validate(); err != nil {
 			t.Errorf("%q: %v", binary, err)
@@ -66,11 +66,11 @@ func TestTheProgramForPeopleIsANameOrAPath(t *testing.T) {
 	}
 }
 
-func TestAComposeProjectExcludesWhatItsFileSays(t *testing.T) {
+func TestSpec_compose(t *testing.T) {
 	project := &Compose{Files: []string{"compose.yaml"}}
 	for name, c := range map[string]struct {
 		spec Spec
-		want string // a part of the error; empty means none
+		want string // part of the error; empty means none
 	}{
 		"alone":                {Spec{Compose: project, Name: "a", Keep: true, Limits: Limits{Memory: 64 << 20}}, ""},
 		"with an image":        {Spec{Compose: project, Image: "a"}, "Image and Compose exclude each other"},
@@ -78,10 +78,10 @@ func TestAComposeProjectExcludesWhatItsFileSays(t *testing.T) {
 		"with a network":       {Spec{Compose: project, Network: Network{Mode: NetworkBridge}}, "Network and Compose exclude"},
 		"with ports":           {Spec{Compose: project, Ports: []Port{{Container: 80}}}, "Ports and Compose exclude"},
 		"with unsafe mounts":   {Spec{Compose: project, AllowUnsafe: true}, "set Compose.AllowUnsafe"},
-		"without a file":       {Spec{Compose: &Compose{}}, "needs a file"},
-		"with another egress":  {Spec{Compose: &Compose{Files: project.Files, Egress: "lan"}}, "no egress \"lan\""},
+		"without a file":       {Spec{Compose: &Compose{}}, "needs either files"},
+		"with another egress":  {Spec{Compose: &Compose{Files: project.Files, Egress: "lan"}}, "unknown egress \"lan\""},
 		"with a bad variable":  {Spec{Compose: &Compose{Files: project.Files, Env: map[string]string{"A=": "1"}}}, "contains '='"},
-		"with a bad host name": {Spec{Compose: &Compose{Files: project.Files, HostEnv: []string{"A=1"}}}, "no name"},
+		"with a bad host name": {Spec{Compose: &Compose{Files: project.Files, HostEnv: []string{"A=1"}}}, "invalid environment variable name"},
 		"with no time":         {Spec{Compose: &Compose{Files: project.Files, ReadyTimeout: -1}}, "negative"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -93,7 +93,7 @@ func TestAComposeProjectExcludesWhatItsFileSays(t *testing.T) {
 	}
 }
 
-// fill sets all fields that can be set.
+// fill sets all exported fields.
 func fill(t *testing.T, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Struct:
@@ -120,11 +120,11 @@ func fill(t *testing.T, v reflect.Value) {
 	case reflect.Int, reflect.Int64:
 		v.SetInt(1_234_567_891)
 	default:
-		t.Fatalf("a %s is not plain data", v.Type())
+		t.Fatalf("unexpected field type %s", v.Type())
 	}
 }
 
-func TestASpecIsPlainData(t *testing.T) {
+func TestSpec_JSON(t *testing.T) {
 	var full Spec
 	fill(t, reflect.ValueOf(&full).Elem())
 	for _, spec := range []Spec{full, {}, {TTL: -1500 * time.Millisecond, Compose: &Compose{}}} {
@@ -134,25 +134,25 @@ func TestASpecIsPlainData(t *testing.T) {
 		}
 		var again Spec
 		if err := json.Unmarshal(text, &again); err != nil || !reflect.DeepEqual(again, spec) {
-			t.Errorf("got  %+v, %v\nwant %+v\nby %s", again, err, spec, text)
+			t.Errorf("got  %+v, %v\nwant %+v\nJSON %s", again, err, spec, text)
 		}
 	}
 	if text, err := json.Marshal(Spec{}); err != nil || string(text) != "{}" {
-		t.Errorf("nothing is %s, %v", text, err)
+		t.Errorf("the zero Spec is %s, %v", text, err)
 	}
 	logged := Spec{Logger: slog.New(slog.DiscardHandler), Image: "a", Network: Network{Mode: "b"}}
 	if err := json.Unmarshal([]byte(`{"image": "c"}`), &logged); err != nil || logged.Logger == nil || logged.Image != "c" || logged.Network.Mode != "" {
-		t.Errorf("it becomes %+v, %v", logged, err)
+		t.Errorf("decoding gives %+v, %v", logged, err)
 	}
 	for _, bad := range []string{`{"unknown": 1}`, `{"compose": {"unknown": 1}}`, `{"network": {"unknown": 1}}`, `{"ttl_ms": 1e300}`, `{"compose": {"pull_timeout_ms": 1e300}}`, `{"TTL": 1}`} {
 		var spec Spec
 		if err := json.Unmarshal([]byte(bad), &spec); err == nil {
-			t.Errorf("%s is %+v", bad, spec)
+			t.Errorf("%s decodes to %+v", bad, spec)
 		}
 	}
 	for _, bad := range []Spec{{Mounts: []Mount{{Host: "/\xff"}}}, {Compose: &Compose{Files: []string{"\xff"}}}, {Env: map[string]string{"A": "\xff"}}, {Compose: &Compose{Env: map[string]string{"A": "\xff"}}}} {
 		if text, err := json.Marshal(bad); err == nil {
-			t.Errorf("a variable is changed: %s", text)
+			t.Errorf("invalid UTF-8 is encoded: %s", text)
 		}
 	}
 }

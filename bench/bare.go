@@ -17,8 +17,8 @@ import (
 	"github.com/fumehood/fumehood/internal/owner"
 )
 
-// bareContender is the fewest calls of the Engine's API that do the same: what a program that knows
-// exactly what it wants would make.
+// bareContender makes the smallest number of Engine API calls for the same work: what a program would do that knows
+// exactly what it needs.
 type bareContender struct {
 	api   *client.Client
 	image string
@@ -32,8 +32,8 @@ func newBare(_ context.Context, image string) (*bareContender, error) {
 
 func (b *bareContender) name() string { return byEngine }
 
-// ownerLabels mark a container as this process's, so that close finds it, and should this process be
-// killed, `fumehood cleanup`.
+// ownerLabels returns labels that mark a container as this process's. close finds containers by them; if this process
+// is killed, `fumehood cleanup` does.
 func ownerLabels() (map[string]string, error) {
 	self, err := owner.Self()
 	return map[string]string{owner.LabelOwner: self.String(), owner.LabelSandbox: "bench"}, err
@@ -57,7 +57,7 @@ func (b *bareContender) start(ctx context.Context) (box, error) {
 	return bareBox{b, b.api, created.ID}, nil
 }
 
-// close removes whatever this process has left in the daemon, the other contenders' containers too.
+// close removes all containers that this process has left in the daemon, including those of the other contenders.
 func (b *bareContender) close(ctx context.Context) error {
 	labels, err := ownerLabels()
 	if err != nil {
@@ -78,7 +78,7 @@ type bareBox struct {
 	id  string
 }
 
-// attached makes an exec, which runs from then on, and attaches to it.
+// attached creates an exec, attaches to it and thereby starts it.
 func (b bareBox) attached(ctx context.Context, opts client.ExecCreateOptions) (id string, stream client.ExecAttachResult, err error) {
 	created, err := b.api.ExecCreate(ctx, b.id, opts)
 	if err != nil {
@@ -125,10 +125,10 @@ func (b bareBox) echo(ctx context.Context) (time.Duration, error) {
 	if _, err := io.ReadFull(stream.Reader, make([]byte, frame)); err != nil {
 		return 0, err
 	}
-	return time.Since(begin), nil // the end of the stream ends cat
+	return time.Since(begin), nil // closing the stream ends cat
 }
 
-// running waits until an exec has its process.
+// running waits until an exec has a process.
 func (b bareBox) running(ctx context.Context, exec string) error {
 	for {
 		info, err := b.api.ExecInspect(ctx, exec, client.ExecInspectOptions{})
@@ -143,7 +143,7 @@ func (b bareBox) write(ctx context.Context, path string, content []byte) error {
 	if err := tar.NewWriter(&archive).WriteHeader(&tar.Header{Name: strings.TrimPrefix(path, "/"), Mode: 0o644, Size: int64(len(content))}); err != nil {
 		return err
 	}
-	// The content is not copied into the archive: this contender is to be as fast as can be.
+	// The content is not copied into the archive, so that this contender is as fast as possible.
 	padding := bytes.Repeat([]byte{0}, (512-len(content)%512)%512+1024)
 	_, err := b.api.CopyToContainer(ctx, b.id, client.CopyToContainerOptions{
 		DestinationPath: "/",

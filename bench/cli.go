@@ -13,15 +13,15 @@ import (
 	"strings"
 )
 
-// cliContender is the docker command, one process for each step, as most scaffolds use it.
+// cliContender uses the docker command, one process for each step, as most scaffolds do.
 type cliContender struct {
 	program string
 	image   string
-	flags   []string // of create: the hardening and the labels
-	dir     string   // for what is copied
+	flags   []string // of create: hardening and labels
+	dir     string   // for files to copy
 }
 
-// newCLI finds the docker command; an error says that there is none to compare with.
+// newCLI finds the docker command. It returns an error if the command is not installed.
 func newCLI(image string, like hardening) (*cliContender, error) {
 	program, err := exec.LookPath("docker")
 	if err != nil {
@@ -45,7 +45,8 @@ func newCLI(image string, like hardening) (*cliContender, error) {
 	return c, nil
 }
 
-// profiles puts each seccomp profile into a file of a folder, as the docker command wants it; the Engine has its text.
+// profiles writes each seccomp profile into a file of dir and returns options that name the file. The docker command
+// requires a file; the Engine has the profile's text.
 func profiles(opts []string, dir string) ([]string, error) {
 	opts = slices.Clone(opts)
 	for i, opt := range opts {
@@ -60,7 +61,7 @@ func profiles(opts []string, dir string) ([]string, error) {
 	return opts, nil
 }
 
-// flags are the hardening as `docker create` takes it.
+// flags returns the hardening as flags of `docker create`.
 func (h hardening) flags() []string {
 	flags := []string{
 		"--network=" + string(h.NetworkMode),
@@ -120,7 +121,7 @@ func (b cliBox) exec(ctx context.Context, args ...string) (int64, error) {
 	return int64(len(out)), err
 }
 
-// write has to begin with a file on the host, which is part of what it costs.
+// write first creates a file on the host; its cost is part of the measurement.
 func (b cliBox) write(ctx context.Context, path string, content []byte) error {
 	file := filepath.Join(b.c.dir, "write")
 	if err := os.WriteFile(file, content, 0o600); err != nil {

@@ -10,14 +10,14 @@ import (
 	"sync/atomic"
 )
 
-// composeContender is `docker compose`, one process for each step: the way of the evaluation frameworks.
+// composeContender uses `docker compose`, one process for each step, as evaluation frameworks do.
 type composeContender struct {
 	*cliContender
 	file string
 	made atomic.Int64
 }
 
-// newCompose finds the docker command's plugin; an error says that there is none to compare with.
+// newCompose finds the docker command's plugin. It returns an error if the plugin is not installed.
 func newCompose(ctx context.Context, cli *cliContender, like hardening) (*composeContender, error) {
 	if _, err := cli.run(ctx, "compose", "version"); err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func newCompose(ctx context.Context, cli *cliContender, like hardening) (*compos
 	if like.PidsLimit != nil {
 		service["pids_limit"] = *like.PidsLimit
 	}
-	text, err := json.Marshal(map[string]any{"services": map[string]any{"box": service}}) // which is YAML too
+	text, err := json.Marshal(map[string]any{"services": map[string]any{"box": service}}) // JSON is also YAML
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func (c *composeContender) start(ctx context.Context) (box, error) {
 	return b, err
 }
 
-// close does nothing: the folder is the docker contender's.
+// close does nothing: the folder belongs to the docker CLI's contender.
 func (c *composeContender) close(context.Context) error { return nil }
 
 type composeBox struct {

@@ -9,31 +9,31 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// contender is one way to run commands in containers. A new one is a file of its own and a line in
-// newContenders. It is used by one goroutine at a time.
+// contender is one way to run commands in containers. To add one, write a file for it and add it to newContenders. A
+// contender is not used concurrently.
 type contender interface {
-	// name heads its columns.
+	// name is the heading of its columns.
 	name() string
-	// start makes a box in which commands can be run.
+	// start creates a box in which commands can be run.
 	start(ctx context.Context) (box, error)
-	// close ends the connection. What start has made and nobody has removed is removed by then.
+	// close ends the connection and removes all boxes that were not removed before.
 	close(ctx context.Context) error
 }
 
-// box is one running container with the limits and the hardening that a sandbox of ours has.
+// box is a running container with the limits and the hardening of a Fumehood sandbox.
 type box interface {
-	// exec runs a command to its end, reads all that it writes, and returns the number of bytes. An exit
-	// code other than 0 is an error.
+	// exec runs a command to its end, reads its output, and returns the number of bytes. An exit code other than 0 is
+	// an error.
 	exec(ctx context.Context, args ...string) (int64, error)
-	// write makes the file path with this content, and read reads it all: into memory where the
-	// contender can, else into a file.
+	// write creates the file path with this content. read reads the whole file: into memory if the contender can,
+	// otherwise into a file.
 	write(ctx context.Context, path string, content []byte) error
 	read(ctx context.Context, path string, size int64) error
-	// remove ends and removes the container with its volumes.
+	// remove kills and removes the container with its volumes.
 	remove(ctx context.Context) error
 }
 
-// echoer is the capability of a box to start cat, send it a byte, and return how long it took to come back.
+// echoer is implemented by a box that can start cat and measure how long a byte takes there and back.
 type echoer interface {
 	echo(ctx context.Context) (time.Duration, error)
 }
@@ -48,8 +48,8 @@ const (
 	bySDK      = "Compose SDK"
 )
 
-// newContenders makes all contenders, ours first: the others are what it is compared with. missing says
-// which are left out, and why.
+// newContenders creates all contenders. Fumehood is the first: it is compared with the others. missing lists the ones
+// that are left out, with the reason.
 func newContenders(ctx context.Context, image string) (all []contender, missing []string, err error) {
 	fumehood, err := newOurs(ctx, byFumehood, image, docker.Options{})
 	if err != nil {
@@ -86,7 +86,7 @@ func newContenders(ctx context.Context, image string) (all []contender, missing 
 	return append(all, compose), nil, nil
 }
 
-// counter counts what is written to it and keeps nothing.
+// counter counts the bytes written to it and discards them.
 type counter int64
 
 func (c *counter) Write(p []byte) (int, error) {
@@ -96,7 +96,7 @@ func (c *counter) Write(p []byte) (int, error) {
 
 var _ io.Writer = (*counter)(nil)
 
-// wantSize checks that a file was read as a whole.
+// wantSize returns an error if a file was not read completely.
 func wantSize(got, want int64) error {
 	if got != want {
 		return fmt.Errorf("read %d bytes instead of %d", got, want)

@@ -11,20 +11,20 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// facts are what a figure means little without.
+// facts describe the machine and the run: figures mean little without them.
 type facts struct {
 	Date      time.Time
-	Revision  string // of this module; empty where git does not tell
+	Revision  string // of this module; empty if git does not report it
 	Go        string
 	Host      string // operating system and architecture
 	Cores     int
-	Kernel    string // the Engine's machine's
+	Kernel    string // of the Engine's machine
 	MemoryMiB int64
 	Engine    string
 	Storage   string
 	Cgroups   string
 	Runtime   string
-	CLI       string // empty where there is none
+	CLI       string // empty without a docker CLI
 	Load      string // before the run, as in /proc/loadavg
 	LoadAfter string
 	Image     string
@@ -54,7 +54,7 @@ func learnFacts(ctx context.Context, opts options, contenders []contender) (fact
 	return f, nil
 }
 
-// output is what a program prints, or nothing where it fails.
+// output returns what a program prints, or "" if it fails.
 func output(ctx context.Context, name string, args ...string) string {
 	out, err := exec.CommandContext(ctx, name, args...).Output()
 	if err != nil {
@@ -63,7 +63,7 @@ func output(ctx context.Context, name string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// load is the machine's load in the last 1, 5 and 15 minutes, and empty where that is not told.
+// load returns the machine's load averages over 1, 5 and 15 minutes, or "" if they are not available.
 func load() string {
 	data, err := os.ReadFile("/proc/loadavg")
 	if err != nil {

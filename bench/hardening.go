@@ -8,16 +8,16 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// idle is the main process of the other contenders' containers. Every image with a shell has it.
+// idle is the command of the main process in the other contenders' containers. Every image with a shell has tail.
 var idle = []string{"tail", "-f", "/dev/null"}
 
-// hardening is what a container of ours is held by, so that the others' can be held by the same: limits,
-// capabilities, network, log. The guest's volume is not in it; nobody else needs one.
+// hardening is the configuration of a Fumehood container that the other contenders copy: limits, capabilities,
+// network, log. It excludes the guest's volume, which only Fumehood needs.
 type hardening struct{ container.HostConfig }
 
-// hardeningOf asks the Engine what a sandbox of ours has, rather than to repeat here what the provider
-// does: so the comparison stays fair when that changes. The start is the first one of this process, too,
-// which makes the guest's volume where there is none yet.
+// hardeningOf asks the Engine for the configuration of a Fumehood sandbox. Repeating the provider's code here would
+// make the comparison unfair when that code changes. This start is also the first one of the process; it creates the
+// guest's volume if that doesn't exist yet.
 func hardeningOf(ctx context.Context, api *client.Client, o *oursContender) (h hardening, err error) {
 	sb, err := o.sandbox(ctx)
 	if err != nil {
@@ -30,7 +30,7 @@ func hardeningOf(ctx context.Context, api *client.Client, o *oursContender) (h h
 	}
 	of := info.Container.HostConfig
 	if of == nil {
-		return h, errors.New("the Engine does not tell the sandbox's configuration")
+		return h, errors.New("the Engine does not report the sandbox's configuration")
 	}
 	h.Resources = container.Resources{
 		Memory: of.Memory, MemorySwap: of.MemorySwap, NanoCPUs: of.NanoCPUs, PidsLimit: of.PidsLimit,

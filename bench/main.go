@@ -1,9 +1,9 @@
-// Command bench measures what a sandbox costs, against the bare Engine API and the docker command line,
-// in one run, so that the ratios can be compared where the times cannot.
+// Command bench measures what a sandbox costs, compared with the bare Engine API and the docker command line. It
+// measures all of them in one run, so that ratios are comparable where times are not.
 //
-// Everything is measured by all contenders in turn, round by round, in an order that is shuffled for
-// each step: what else the machine does meets all of them alike. The table goes to standard output, the
-// single samples with the facts of the machine to a file in -out, in the Go benchmark format, for benchstat.
+// In each round all contenders take each step in turn, in an order that is shuffled for each step. So other load on
+// the machine affects all of them alike. The table goes to standard output. The single samples and the facts of the
+// machine go to a file in -out, in the Go benchmark format, for benchstat.
 //
 //	go run ./bench [-rounds 30] [-image fumehood-test/busybox] [-only regexp] [-out bench-results] [-check]
 package main
@@ -23,7 +23,7 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// seed fixes the shuffling, and whatever else is drawn.
+// seed makes the shuffling and the other random draws repeatable.
 const seed = 1
 
 type options struct {
@@ -36,10 +36,10 @@ type options struct {
 func main() {
 	docker.RunReaper()
 	opts := options{only: regexp.MustCompile("")}
-	flag.IntVar(&opts.rounds, "rounds", 30, "how many rounds are measured, after one that is not")
+	flag.IntVar(&opts.rounds, "rounds", 30, "number of rounds to measure, after one warm-up round")
 	flag.StringVar(&opts.image, "image", "fumehood-test/busybox", "image of the containers; it needs true, head, tail, sh and which")
 	flag.StringVar(&opts.out, "out", "bench-results", "folder for the samples")
-	flag.Func("only", "measure the rows that match this `regexp` only", func(s string) (err error) {
+	flag.Func("only", "measure only the rows that match this `regexp`", func(s string) (err error) {
 		opts.only, err = regexp.Compile(s)
 		return err
 	})
@@ -47,7 +47,7 @@ func main() {
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second Ctrl-C does not wait for the clean-up
+	context.AfterFunc(ctx, stop) // a second Ctrl-C does not wait for the cleanup
 	err := run(ctx, opts)
 	stop()
 	if err != nil {
@@ -63,7 +63,7 @@ func run(ctx context.Context, opts options) (err error) {
 	}
 	contenders, missing, err := newContenders(ctx, opts.image)
 	defer func() {
-		for _, c := range contenders { // ours first: see bareContender.close
+		for _, c := range contenders { // Fumehood's first: see bareContender.close
 			cctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stepTimeout)
 			err = errors.Join(err, c.close(cctx))
 			cancel()

@@ -10,12 +10,12 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// oursContender is this module: provider/docker below the types of the root package.
+// oursContender is this module: provider/docker, used through the types of the root package.
 type oursContender struct {
 	called   string
 	provider *docker.Provider
 	image    string
-	spent    map[string]float64 // by the samples of samplesRow, in seconds by phase
+	spent    map[string]float64 // seconds by phase, of the samples of samplesRow
 }
 
 func newOurs(ctx context.Context, name, image string, opts docker.Options) (*oursContender, error) {

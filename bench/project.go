@@ -9,18 +9,18 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// The rows about Compose projects. Each starts one of its own, and removes it unmeasured.
+// The rows about Compose projects. Each starts a project, and removes it outside of the measured time.
 const (
 	idleProject  = "compose file, one idle service"
 	probeProject = "compose file, two services, beyond the first probe"
 )
 
-// probeInterval is when the Engine first looks at the health of a service of probeProject. Nobody can be ready
-// before, so that it does not count.
+// probeInterval is the time until the Engine's first health check of a service of probeProject. No contender can be
+// ready before, so it is subtracted.
 const probeInterval = time.Second
 
-// projectFile is a row's Compose file, for an image. The idle service has no network, as the bare one; so the two
-// make the same objects.
+// projectFile returns the Compose file of a row, for an image. The idle service has no network, like the bare
+// contender's container, so that both create the same objects.
 func projectFile(row, image string) string {
 	if row == idleProject {
 		return "services: {default: {image: " + image + ", command: sleep infinity, network_mode: none}}\n"
@@ -31,13 +31,13 @@ func projectFile(row, image string) string {
 `
 }
 
-// projector is the capability of a box's contender to start a project. It returns how long that took until all was
-// ready, and removes the project.
+// projector is implemented by boxes whose contender can start a project. project returns the time until all services
+// were ready, and removes the project.
 type projector interface {
 	project(ctx context.Context, row string) (time.Duration, error)
 }
 
-// projectRows are the rows about projects.
+// projectRows returns the rows about projects.
 func projectRows() []row {
 	of := func(name string, less time.Duration) row {
 		return row{name: name, times: 1, step: func(ctx context.Context, b box) (time.Duration, error) {
@@ -52,7 +52,7 @@ func projectRows() []row {
 	return []row{of(idleProject, 0), of(probeProject, probeInterval)}
 }
 
-// inFile has f work with a project's file.
+// inFile calls f with the path of a file that contains the row's project.
 func inFile(row, image string, f func(path string) (time.Duration, error)) (time.Duration, error) {
 	dir, err := os.MkdirTemp("", "bench-")
 	if err != nil {
@@ -78,7 +78,7 @@ func (b oursBox) project(ctx context.Context, row string) (time.Duration, error)
 	})
 }
 
-// project of the bare API is one container's creation and start.
+// project creates and starts one container; the bare API has no projects.
 func (b bareBox) project(ctx context.Context, row string) (time.Duration, error) {
 	if row != idleProject {
 		return 0, errNotMeasured
@@ -92,7 +92,7 @@ func (b bareBox) project(ctx context.Context, row string) (time.Duration, error)
 	return took, box.remove(ctx)
 }
 
-// noBox is of a contender that only starts projects.
+// noBox is embedded in the box of a contender that only starts projects.
 type noBox struct{}
 
 func (noBox) exec(context.Context, ...string) (int64, error) { return 0, errNotMeasured }

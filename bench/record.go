@@ -11,22 +11,22 @@ import (
 	"unicode"
 )
 
-// sample is one measurement: one line of the file.
+// sample is one measurement, a line of the file.
 type sample struct {
 	Row, Contender string
 	Took           time.Duration
 }
 
-// key is what samples are grouped by.
+// key identifies a group of samples.
 type key struct{ row, contender string }
 
-// recorder writes samples to a file in the Go benchmark format, below lines with the machine's facts, and keeps them.
-// benchstat compares such files: `benchstat -col /by FILE` one run's contenders, `benchstat OLD NEW` two runs.
+// recorder writes samples to a file in the Go benchmark format, after lines with the machine's facts, and keeps them.
+// benchstat compares such files: `benchstat -col /by FILE` the contenders of one run, `benchstat OLD NEW` two runs.
 type recorder struct {
 	path    string
 	file    *os.File
 	buf     *bufio.Writer
-	err     error // the first failure to write
+	err     error // the first write error
 	samples map[key][]time.Duration
 }
 
@@ -59,13 +59,13 @@ func (r *recorder) close() error {
 	return errors.Join(r.err, r.file.Close())
 }
 
-// line is the sample in the Go benchmark format.
+// line returns the sample in the Go benchmark format.
 func (s sample) line() string {
 	return fmt.Sprintf("Benchmark%s/by=%s 1 %d ns/op\n", benchmarkName(s.Row), benchmarkName(s.Contender), s.Took.Nanoseconds())
 }
 
-// benchmarkName is a name as the Go benchmark format takes it: without spaces, slashes and a trailing "-8", which would
-// be a number of processors.
+// benchmarkName returns a name in the form of the Go benchmark format: without spaces, slashes or a trailing "-8",
+// which would be a number of processors.
 func benchmarkName(name string) string {
 	words := strings.FieldsFunc(name, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
 	for i, w := range words {
@@ -74,7 +74,7 @@ func benchmarkName(name string) string {
 	return strings.Join(words, "")
 }
 
-// config is the facts as configuration lines of the Go benchmark format.
+// config returns the facts as configuration lines of the Go benchmark format.
 func (f facts) config() string {
 	var b strings.Builder
 	for _, kv := range [][2]string{

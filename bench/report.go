@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// promise is a bound that the project has given its word on.
+// promise is a limit that the project guarantees.
 type promise struct {
 	row    string
-	to     string  // the contender that we are compared with; empty for a bound in milliseconds
-	atMost float64 // of the medians' ratio, or of our median
-	floor  string  // the row that says what the machine takes for it without us; empty for none
+	to     string  // the contender to compare with; empty for a limit in milliseconds
+	atMost float64 // of the ratio of the medians, or of our median
+	floor  string  // the row that shows what the machine itself needs for it; empty for none
 }
 
-// promises are judged below the table.
+// promises are checked below the table.
 func promises() []promise {
 	return []promise{
 		{row: coldStart, to: byEngine, atMost: 1},
 		{row: execTrue, to: byEngine, atMost: 1. / 40},
 		{row: execTrue, atMost: 1.5, floor: shellRow},
 		{row: crowdRow, atMost: crowdRuns, floor: shellsRow}, // 1,000 commands a second
-		{row: echoRow, atMost: 2},                            // the first byte of a stream comes even sooner
+		{row: echoRow, atMost: 2},                            // the first byte of a stream arrives even sooner
 		{row: writeRow, to: byCLI, atMost: 1. / 2},
 		{row: readRow, to: byCLI, atMost: 1. / 2},
 		{row: idleProject, to: byEngine, atMost: 1.2},
@@ -40,7 +40,7 @@ func (p promise) String() string {
 	return fmt.Sprintf("%s: at most %.3g of the %s's", p.row, p.atMost, p.to)
 }
 
-// kept reports whether our samples keep it, with those of the contender that they are compared with.
+// kept reports whether ours, compared with theirs, are within the limit.
 func (p promise) kept(ours, theirs []time.Duration) bool {
 	if p.to == "" {
 		return median(ours) <= time.Duration(p.atMost*float64(time.Millisecond))
@@ -48,13 +48,13 @@ func (p promise) kept(ours, theirs []time.Duration) bool {
 	return ratio(ours, theirs) <= p.atMost
 }
 
-// report is the outcome of a run.
+// report is the result of a run.
 type report struct {
 	facts      facts
 	rows       []string
-	contenders []string // the first is compared with the others
+	contenders []string // the first one is compared with the others
 	missing    []string
-	shares     string // of the phases of samples; empty where none were run
+	shares     string // of the phases of samples; empty if none were run
 	samples    map[key][]time.Duration
 	file       string
 }
@@ -83,10 +83,10 @@ func (r report) print(w io.Writer) {
 	p("samples: %s", r.file)
 }
 
-// cell is the width of a column with figures.
+// cell is the width of a column with numbers.
 const cell = 9
 
-// table prints a line for each row: the times of every contender, then the ratios of the first to the
+// table prints a line for each row: the times of every contender, then the ratio of the first one to each of the
 // others.
 func (r report) table(w io.Writer) {
 	names := len("milliseconds")
@@ -118,7 +118,7 @@ func (r report) table(w io.Writer) {
 	}
 }
 
-// milliseconds has three digits that count.
+// milliseconds formats a duration with three significant digits.
 func milliseconds(d time.Duration) string {
 	switch ms := float64(d) / float64(time.Millisecond); {
 	case d == 0:
@@ -132,7 +132,7 @@ func milliseconds(d time.Duration) string {
 	}
 }
 
-// times is a ratio for the table.
+// times formats a ratio for the table.
 func times(ratio float64) string {
 	switch {
 	case math.IsNaN(ratio):
@@ -150,13 +150,13 @@ func orNone(s string) string {
 	return s
 }
 
-// judged returns the samples that a promise is about; false where it was not measured.
+// judged returns the samples that a promise is about; false if they were not measured.
 func (r report) judged(p promise) (ours, theirs []time.Duration, ok bool) {
 	ours, theirs = r.samples[key{p.row, r.contenders[0]}], r.samples[key{p.row, p.to}]
 	return ours, theirs, len(ours) > 0 && (p.to == "" || len(theirs) > 0)
 }
 
-// verdict says in a line whether a promise is kept.
+// verdict returns a line that reports whether a promise is kept.
 func (r report) verdict(p promise) string {
 	ours, theirs, ok := r.judged(p)
 	if !ok {
@@ -177,7 +177,7 @@ func (r report) verdict(p promise) string {
 	return fmt.Sprintf("promise: %v: %s, n %d: %s", p, got, len(ours), kept)
 }
 
-// broken lists the promises that were measured and are not kept.
+// broken returns the promises that were measured and are not kept.
 func (r report) broken() []promise {
 	var broken []promise
 	for _, p := range promises() {

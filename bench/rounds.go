@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// stepTimeout bounds one step of one contender.
+// stepTimeout limits one step of one contender.
 const stepTimeout = 5 * time.Minute
 
-// rounds measures everything in so many rounds, after one to warm up, which is not recorded.
+// rounds runs one warm-up round that is not recorded, and then n rounds.
 func rounds(ctx context.Context, n int, contenders []contender, steps []row, rnd *rand.Rand, rec *recorder) error {
 	progress, done := progressLine(n)
 	defer done()
@@ -27,8 +27,8 @@ func rounds(ctx context.Context, n int, contenders []contender, steps []row, rnd
 	return nil
 }
 
-// round is one container for each contender, from its start to its removal. It leaves them to
-// contender.close when it fails.
+// round uses one container for each contender, from its start to its removal. After an error it leaves the containers
+// to contender.close.
 type round struct {
 	number     int
 	contenders []contender
@@ -62,7 +62,7 @@ func (r *round) run(ctx context.Context, steps []row) error {
 	})
 }
 
-// turn measures a step of contender i, as often in a row as the row says.
+// turn measures a step of contender i, as often in a row as the row requires.
 func (r *round) turn(ctx context.Context, step row, i int) error {
 	if step.settle {
 		writeBack()
@@ -84,14 +84,14 @@ func (r *round) turn(ctx context.Context, step row, i int) error {
 	return nil
 }
 
-// each has all contenders take a step, in an order of its own. A step that has begun is not cut off by a
-// Ctrl-C: the Engine would go on with it while we clean up.
+// each lets all contenders take a step, in random order. Ctrl-C does not interrupt a step that has started: the
+// Engine would go on with it during the cleanup.
 func (r *round) each(ctx context.Context, name string, step func(ctx context.Context, i int) error) error {
 	for _, i := range r.rnd.Perm(len(r.contenders)) {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		runtime.GC() // so that nobody pays for another's garbage
+		runtime.GC() // so that no contender pays for the garbage of another
 		sctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stepTimeout)
 		err := step(sctx, i)
 		cancel()
@@ -102,7 +102,7 @@ func (r *round) each(ctx context.Context, name string, step func(ctx context.Con
 	return nil
 }
 
-// cold takes contender i from nothing to the end of its first command.
+// cold measures contender i from the start of its container to the end of the first command.
 func (r *round) cold(ctx context.Context, i int) (err error) {
 	begin := time.Now()
 	if r.boxes[i], err = r.contenders[i].start(ctx); err != nil {
@@ -127,7 +127,7 @@ func (r *round) record(name string, i int, took time.Duration) {
 	}
 }
 
-// progressLine tells a terminal how far we are, and nobody else.
+// progressLine returns functions that show the progress on a terminal; without a terminal they do nothing.
 func progressLine(rounds int) (tell func(round int), done func()) {
 	info, err := os.Stderr.Stat()
 	if err != nil || info.Mode()&os.ModeCharDevice == 0 {

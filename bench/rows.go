@@ -11,29 +11,30 @@ import (
 	"time"
 )
 
-// row is one line of the table: something that is measured in a box. A new row is an entry in stepRows.
+// row is one line of the table: something that is measured in a box. To add a row, add an entry to stepRows.
 type row struct {
 	name string
-	// times is how many turns each contender has in a round, in an order of its own each time.
+	// times is the number of turns of each contender in a round. The order is shuffled for each turn.
 	times int
-	// rounds is in how many rounds it is measured, from the first recorded one on; 0 means in all.
+	// rounds is the number of rounds in which it is measured, from the first recorded one; 0 means all.
 	rounds int
-	// inARow is how often it is measured in one turn; 0 means once. Commands come one after the other.
+	// inARow is the number of measurements in one turn; 0 means one. Commands have several, since programs
+	// run them one after another.
 	inARow int
-	// settle writes what is dirty back before a turn, so that nobody pays for another's files.
+	// settle writes dirty pages to disk before a turn, so that no contender pays for the files of another.
 	settle bool
-	// needs names a row that has to be measured before this one; empty means none.
+	// needs is the name of a row that must be measured before this one; empty means none.
 	needs string
-	// step does what is measured, checks that the contender has done the work, and returns how long it took;
-	// 0 means all of it. A box that cannot do it returns errNotMeasured.
+	// step does the work, checks that the contender has done it, and returns how long it took; 0 means the whole
+	// call. A box that cannot do it returns errNotMeasured.
 	step func(ctx context.Context, b box) (time.Duration, error)
 }
 
 // errNotMeasured leaves a cell empty.
 var errNotMeasured = errors.New("not measured")
 
-// The rows that every box goes through: one start and first command, and one removal. coldStart is
-// measured as a whole, and is the sum of the two before it.
+// The rows that every box goes through: the start, the first command, and the removal. coldStart is measured as a
+// whole, and is the sum of the two rows before it.
 const (
 	createStart = "create + start"
 	firstExec   = "first exec"
@@ -41,7 +42,7 @@ const (
 	removal     = "remove"
 )
 
-// Where many commands are in flight: so many at once, and so many in all.
+// For rows with many commands in flight: the number of concurrent commands, and of all commands.
 const (
 	crowd     = 64
 	crowdRuns = 512
@@ -50,8 +51,8 @@ const (
 // shellRuns is how often a shell runs the command in its loop.
 const shellRuns = 20
 
-// The rows of commands that shells inside the container run in a loop, with nobody to tell: how fast the machine starts
-// and ends a program. Times of two machines cannot be compared without them.
+// The rows of commands that shells inside the container run in a loop, without any reports to the host. They show how
+// fast the machine starts and ends a program. Without them, times of two machines cannot be compared.
 var (
 	shellRow  = "true, in a shell's loop inside"
 	shellsRow = fmt.Sprintf("%d, in %d shells inside", crowdRuns, crowd)
@@ -65,11 +66,11 @@ const echoRow = "a byte in, and back out"
 // fileSize is the size of the file that is copied, in bytes.
 const fileSize = 50 << 20
 
-// stepRows are measured between the start and the removal, in this order.
+// stepRows returns the rows that are measured between the start and the removal, in this order.
 func stepRows() []row {
 	const file = "/fumehood-bench"
 	content := make([]byte, fileSize)
-	_, _ = rand.NewChaCha8([32]byte{}).Read(content) // cannot fail; random, so that nothing can compress it
+	_, _ = rand.NewChaCha8([32]byte{}).Read(content) // cannot fail; random, so that it cannot be compressed
 	return []row{
 		{name: execTrue, times: 2, inARow: 10, step: func(ctx context.Context, b box) (time.Duration, error) {
 			return 0, command(ctx, b, 0, "true")
@@ -106,7 +107,8 @@ const (
 	readRow  = "read 50 MiB"
 )
 
-// many runs crowdRuns commands, crowd at once. By an exec of the Engine that takes most of a minute.
+// many runs crowdRuns commands, crowd at once. Only boxes of Fumehood are measured, since with execs of the Engine it
+// would take most of a minute.
 func many(ctx context.Context, b box) error {
 	if _, ok := b.(oursBox); !ok {
 		return errNotMeasured
@@ -132,13 +134,14 @@ func many(ctx context.Context, b box) error {
 	return errors.Join(errs...)
 }
 
-// inShells has so many shells at once run true so many times each, and returns how long that took, divided. It is
-// measured in the first contender's container, for nothing of a contender is in it but the start of a first shell.
+// inShells runs true times times in each of shells concurrent shells, and returns the time divided by by. It is
+// measured only in the first contender's container, because only the start of the first shell depends on the
+// contender.
 func inShells(ctx context.Context, b box, shells, times, by int) (time.Duration, error) {
 	if ours, ok := b.(oursBox); !ok || ours.of.called != byFumehood {
 		return 0, errNotMeasured
 	}
-	// By its path, for shells may have a true of their own.
+	// Use the program's path, because shells may have a built-in true.
 	const script = `program=$(which true) || echo none; s=0
 while [ $s -lt $1 ]; do
 	s=$((s + 1))
@@ -150,7 +153,7 @@ wait`
 	return time.Since(begin) / time.Duration(by), err
 }
 
-// command runs a command that has to write so many bytes.
+// command runs a command whose output must have the given number of bytes.
 func command(ctx context.Context, b box, output int64, args ...string) error {
 	got, err := b.exec(ctx, args...)
 	if err != nil {
@@ -159,8 +162,8 @@ func command(ctx context.Context, b box, output int64, args ...string) error {
 	return wantSize(got, output)
 }
 
-// selectRows returns the steps to take and the names of the rows to show for a pattern; what a shown row
-// needs is shown too.
+// selectRows returns the steps to take and the names of the rows to show for a pattern. A row that a shown row needs
+// is shown too.
 func selectRows(all []row, only *regexp.Regexp) (steps []row, shown []string) {
 	needed := map[string]bool{}
 	for _, r := range all {

@@ -16,27 +16,27 @@ import (
 
 const (
 	sampleCount = 200
-	// warmCount is how many samples are used to see how long they wait for a sandbox that was started ahead. Each takes
-	// long enough for the next one to be ready.
+	// warmCount is the number of samples that measure the wait for a sandbox that was started ahead. Each takes long
+	// enough for the next sandbox to become ready.
 	warmCount = 8
 	warmRow   = "a sandbox that was started ahead"
-	// sampleRounds is in how many rounds the rows about samples are measured, which take long, and are of many
+	// sampleRounds is the number of rounds in which the rows about samples are measured. They take long, and use many
 	// sandboxes each.
 	sampleRounds = 3
 )
 
-// atOnce is how many containers there are at once where samples are run.
+// atOnce is the number of concurrent containers in the rows about samples.
 var atOnce = 2 * runtime.NumCPU()
 
-// samplesRow is an evaluation end to end: for each sample a container, one command in it, and the container's removal.
+// samplesRow is an evaluation from start to end: for each sample a container, one command in it, and its removal.
 var samplesRow = fmt.Sprintf("%d samples, %d at once", sampleCount, atOnce)
 
-// sampler is the capability of a box's contender to run samples with containers of their own.
+// sampler is implemented by boxes whose contender can run samples, each in a separate container.
 type sampler interface {
 	samples(ctx context.Context) error
 }
 
-// sampleRows are the rows about samples.
+// sampleRows returns the rows about samples.
 func sampleRows() []row {
 	return []row{
 		{name: samplesRow, times: 1, rounds: sampleRounds, step: func(ctx context.Context, b box) (time.Duration, error) {
@@ -55,7 +55,7 @@ func sampleRows() []row {
 	}
 }
 
-// samples runs them without starting any ahead: what is compared is how much of what the Engine can do is made of it.
+// samples runs the samples without starting sandboxes ahead, to show how much of the Engine's throughput is used.
 func (b oursBox) samples(ctx context.Context) error {
 	if b.of.called != byFumehood {
 		return errNotMeasured
@@ -69,7 +69,7 @@ func (b oursBox) samples(ctx context.Context) error {
 	return err
 }
 
-// shares tells for which phases the time of samples went; empty where none were run.
+// shares returns the share of each phase in the time of all samples, or "" if none were run.
 func shares(spent map[string]float64) string {
 	all := 0.
 	for _, seconds := range spent {
@@ -84,20 +84,20 @@ func shares(spent map[string]float64) string {
 	return strings.Join(parts, ", ")
 }
 
-// warm returns how long samples wait for their sandboxes in the middle, when there is always one.
+// warm returns the median time that samples wait for their sandboxes if one has always been started ahead.
 func (b oursBox) warm(ctx context.Context) (time.Duration, error) {
 	all, err := b.of.run(ctx, warmCount, task.RunOptions{MaxSandboxes: 2, Ahead: 1, Solve: solveBy("sleep", "3")})
 	if err != nil {
 		return 0, err
 	}
 	var waited []time.Duration
-	for _, r := range all[1:] { // the first one's was not started ahead
+	for _, r := range all[1:] { // the first sample's sandbox was not started ahead
 		waited = append(waited, time.Duration(r.Phases["acquire"]*float64(time.Second)))
 	}
 	return median(waited), nil
 }
 
-// run runs so many samples, all of which have to pass.
+// run runs a number of samples, all of which must pass.
 func (o *oursContender) run(ctx context.Context, samples int, how task.RunOptions) ([]task.SampleResult, error) {
 	opts := task.Options{Name: "bench", Provider: o.provider, Spec: fumehood.Spec{Image: o.image}}
 	for i := range samples {
@@ -132,7 +132,7 @@ func solveBy(args ...string) task.Solver {
 	}
 }
 
-// samples by the bare API are as many containers, by as many goroutines as there are containers at once.
+// samples runs the containers of the samples in atOnce goroutines.
 func (b bareBox) samples(ctx context.Context) error {
 	tokens := make(chan struct{}, sampleCount)
 	for range sampleCount {
@@ -154,7 +154,7 @@ func (b bareBox) samples(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// sample is one container's life.
+// sample starts a container, runs a command in it, and removes it.
 func (b *bareContender) sample(ctx context.Context) error {
 	box, err := b.start(ctx)
 	if err != nil {

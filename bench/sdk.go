@@ -18,7 +18,7 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// sdkContender is the Compose SDK in this process, with its own wait for readiness. It starts projects only.
+// sdkContender uses the Compose SDK in this process, with its own wait for readiness. It only starts projects.
 type sdkContender struct {
 	cli     *dockercli.DockerCli
 	service api.Compose
@@ -50,7 +50,7 @@ type sdkBox struct {
 	of *sdkContender
 }
 
-// project is up --wait, and down.
+// project measures `up --wait`, and then removes the project.
 func (b sdkBox) project(ctx context.Context, row string) (took time.Duration, err error) {
 	labels, err := ownerLabels()
 	if err != nil {

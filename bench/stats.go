@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// percentile returns the smallest sample that at least p percent of the samples do not exceed (the
-// nearest rank): always a time that was measured. With fewer than 100 samples p99 is the longest. It is 0
-// for no samples.
+// percentile returns the smallest sample that at least p percent of the samples do not exceed (nearest rank), so it
+// is always a measured time. With fewer than 100 samples, p99 is the longest one. Without samples it is 0.
 func percentile(samples []time.Duration, p float64) time.Duration {
 	if len(samples) == 0 {
 		return 0
@@ -19,7 +18,7 @@ func percentile(samples []time.Duration, p float64) time.Duration {
 	return sorted[min(max(rank, 1), len(sorted))-1]
 }
 
-// median returns the middle sample, or the mean of the two in the middle, and 0 for no samples.
+// median returns the middle sample, or the mean of the two middle ones. Without samples it is 0.
 func median(samples []time.Duration) time.Duration {
 	n := len(samples)
 	if n == 0 {
@@ -29,7 +28,7 @@ func median(samples []time.Duration) time.Duration {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// ratio is the median of a in units of the median of b; NaN where one has no samples.
+// ratio returns the median of a divided by the median of b; NaN if either has no samples.
 func ratio(a, b []time.Duration) float64 {
 	if len(a) == 0 || len(b) == 0 {
 		return math.NaN()
@@ -37,15 +36,14 @@ func ratio(a, b []time.Duration) float64 {
 	return float64(median(a)) / float64(median(b))
 }
 
-// resamples is how many random draws ratioRange takes.
+// resamples is the number of random draws in ratioRange.
 const resamples = 2000
 
-// ratioRange says how far the ratio can be trusted: the bounds of 95 % of the ratios of samples that are
-// drawn from them (a bootstrap, with a fixed seed). a and b are in the order of their measurement and of one
-// length, so that a[i] and b[i] are neighbours in time: they are drawn in pairs, and a load on the machine
-// that met both widens nothing. It is NaN for no samples.
+// ratioRange returns the 95 % range of the ratio, by a bootstrap with a fixed seed. a and b must be in the order of
+// measurement, so that a[i] and b[i] were measured close together. They are drawn in pairs, so that a load on the
+// machine that affected both does not widen the range. The result is NaN without samples.
 func ratioRange(a, b []time.Duration) (low, high float64) {
-	n := min(len(a), len(b)) // they differ in a run that was interrupted
+	n := min(len(a), len(b)) // they differ if a run was interrupted
 	if n == 0 {
 		return math.NaN(), math.NaN()
 	}

@@ -71,7 +71,7 @@ func TestRatio(t *testing.T) {
 	loaded := []time.Duration{10, 1000, 100}
 	twice := []time.Duration{20, 2000, 200}
 	if low, high := ratioRange(twice, loaded); low != 2 || high != 2 {
-		t.Errorf("a load that meets both makes the range %v to %v, want 2 to 2", low, high)
+		t.Errorf("with a load on both, the range is %v to %v, want 2 to 2", low, high)
 	}
 	if got := ratio(nil, b); !math.IsNaN(got) {
 		t.Errorf("the ratio of nothing is %v", got)
@@ -93,20 +93,20 @@ func TestSelectRows(t *testing.T) {
 			names[i] = s.name
 		}
 		if got := strings.Join(names, ", "); got != want.steps {
-			t.Errorf("-only %q takes the steps %q, want %q", only, got, want.steps)
+			t.Errorf("-only %q: steps %q, want %q", only, got, want.steps)
 		}
 		if got := strings.Join(shown, ", "); got != want.shown {
-			t.Errorf("-only %q shows %q, want %q", only, got, want.shown)
+			t.Errorf("-only %q: shown %q, want %q", only, got, want.shown)
 		}
 	}
 }
 
-func TestSharesAreOfAllThatWasSpent(t *testing.T) {
+func TestShares(t *testing.T) {
 	if got, want := shares(map[string]float64{"acquire": 3, "solve": 1}), "acquire 75.0 %, setup 0.0 %, solve 25.0 %, score 0.0 %, remove 0.0 %"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if got := shares(nil); got != "" {
-		t.Errorf("got %q of nothing", got)
+		t.Errorf("without samples: got %q", got)
 	}
 }
 
@@ -119,7 +119,7 @@ func TestSample_line(t *testing.T) {
 	for _, r := range slices.Concat(stepRows(), projectRows(), sampleRows()) {
 		name := benchmarkName(r.name)
 		if other, ok := seen[name]; ok || name == "" {
-			t.Errorf("the rows %q and %q are both called %s", r.name, other, name)
+			t.Errorf("the rows %q and %q have the same name %s", r.name, other, name)
 		}
 		seen[name] = r.name
 	}

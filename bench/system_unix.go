@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// detach gives a command a process group of its own. Else Ctrl-C in a terminal would reach it too, and a
-// `docker create` that is cut off may still make its container when everything has been cleaned up.
+// detach puts a command into a separate process group. Otherwise Ctrl-C in a terminal would reach it too, and an
+// interrupted `docker create` might still create its container after the cleanup.
 func detach(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
-// writeBack waits until what is dirty in the system's memory is on its disks.
+// writeBack waits until the system has written all dirty pages to disk.
 func writeBack() { unix.Sync() }

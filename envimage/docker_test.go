@@ -19,8 +19,8 @@ import (
 	"github.com/fumehood/fumehood/spec"
 )
 
-// environment writes a spec of its own name and the files beside it, and removes the environment's images at
-// the end of the test.
+// environment writes a spec with a unique name and files next to it. At the end of the test it removes the
+// environment's images.
 func environment(t *testing.T, p *docker.Provider, text string, files map[string]string) *spec.Environment {
 	t.Helper()
 	dir := t.TempDir()
@@ -43,7 +43,7 @@ func environment(t *testing.T, p *docker.Provider, text string, files map[string
 	return load(t, file)
 }
 
-// eventually calls f until it returns no error: the Engine ends a step that was given up by itself.
+// eventually calls f until it returns no error: after a canceled build, the Engine ends the step later.
 func eventually(t *testing.T, f func() error) {
 	t.Helper()
 	deadline := time.After(30 * time.Second)
@@ -61,8 +61,8 @@ func eventually(t *testing.T, f func() error) {
 	}
 }
 
-// labelled returns a label for a Dockerfile. At the end of the test the Engine must have ended the containers
-// of the build's steps; the images that a failed build leaves are removed.
+// labelled returns a label for a Dockerfile. At the end of the test it checks that the Engine has removed the
+// containers of the build's steps, and removes the images of failed builds.
 func labelled(t *testing.T) string {
 	t.Helper()
 	docker := dockertest.Engine(t)
@@ -119,7 +119,7 @@ func build(t *testing.T, p *docker.Provider, e *spec.Environment) envimage.Built
 	return built
 }
 
-// output runs a script in a new sandbox of the image.
+// output runs a script in a new sandbox of the image and returns its output.
 func output(t *testing.T, p *docker.Provider, image, script string) string {
 	t.Helper()
 	sb, err := p.Start(t.Context(), fumehood.Spec{Image: image})
@@ -141,7 +141,7 @@ func output(t *testing.T, p *docker.Provider, image, script string) string {
 	return res.Stdout.Text()
 }
 
-func TestAnEnvironmentsVariablesAreInItsImageByteForByte(t *testing.T) {
+func TestBuild_variables(t *testing.T) {
 	t.Parallel()
 	p := dockertest.Provider(t, docker.Options{NoSweep: true})
 	e := environment(t, p, `
@@ -155,12 +155,12 @@ environment: {env: {A: "x \"q\" 's' $HOME ${HOME} \\n # \\\nline 2\\", EMPTY: ""
 	got := output(t, p, built.Tags[0], `printf '%s|' "$A" "$EMPTY" "${EMPTY-unset}" "$LAST" "$PWD"; echo x >may-write; ls`)
 	want := "x \"q\" 's' $HOME ${HOME} \\n # \\\nline 2\\||" + "|%{}|/w o/$d|may-write\n"
 	if got != want {
-		// Whom the image's own user is does not matter here: it is root.
+		// It doesn't matter who the image's own user is: it is root.
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
-// bothBuilders runs f with each of the builders that a user's Dockerfile may get, in parallel with others.
+// bothBuilders runs f with each of the builders that a user's Dockerfile may get, in parallel.
 func bothBuilders(t *testing.T, f func(t *testing.T, p *docker.Provider)) {
 	t.Parallel()
 	for name, classic := range map[string]bool{"BuildKit": false, "the Engine's own": true} {
@@ -171,7 +171,7 @@ func bothBuilders(t *testing.T, f func(t *testing.T, p *docker.Provider)) {
 	}
 }
 
-func TestWhatOnlyBuildKitCanDoIsBuiltByIt(t *testing.T) {
+func TestBuild_buildKit(t *testing.T) {
 	t.Parallel()
 	p := dockertest.Provider(t, docker.Options{NoSweep: true})
 	e := environment(t, p, "docker: {build: {args: {BASE: fumehood-test/busybox}}}\nenvironment: {env: {A: '1'}}\n", map[string]string{
@@ -194,7 +194,7 @@ func TestWhatOnlyBuildKitCanDoIsBuiltByIt(t *testing.T) {
 	}
 }
 
-func TestAnImageIsBuiltAgainOnlyWhenItsInputsChange(t *testing.T) {
+func TestBuild_upToDate(t *testing.T) {
 	bothBuilders(t, isBuiltAgainOnlyWhenItsInputsChange)
 }
 
@@ -228,7 +228,7 @@ environment: {env: {A: "1"}}
 	}
 }
 
-func TestAStepThatFailsIsToldWithWhatItPrintedLast(t *testing.T) {
+func TestBuild_failedStep(t *testing.T) {
 	bothBuilders(t, tellsWhatAFailedStepPrintedLast)
 }
 
@@ -250,7 +250,7 @@ func tellsWhatAFailedStepPrintedLast(t *testing.T, p *docker.Provider) {
 	}
 }
 
-func TestABuildThatIsCancelledEndsAndLeavesNoContainer(t *testing.T) {
+func TestBuild_canceled(t *testing.T) {
 	bothBuilders(t, endsWhenItIsCancelled)
 }
 
@@ -279,7 +279,7 @@ setup:
   eval_commands: ["printf '%s %s %s' $GREETING $WHO $(id -u) >made"]
 `
 
-func TestASubmissionsImageIsJudgedWithoutAMount(t *testing.T) {
+func TestBuildSubmission(t *testing.T) {
 	t.Parallel()
 	p := dockertest.Provider(t, docker.Options{NoSweep: true})
 	e := environment(t, p, judged, nil)
@@ -307,12 +307,12 @@ func TestASubmissionsImageIsJudgedWithoutAMount(t *testing.T) {
 	}
 }
 
-func TestASetUpThatFailsFastOrTakesTooLongEndsTheBuild(t *testing.T) {
+func TestBuildSubmission_setup(t *testing.T) {
 	t.Parallel()
 	p := dockertest.Provider(t, docker.Options{NoSweep: true})
 	s := envimage.Submission{Workspace: t.TempDir()}
 	const image = "docker: {image: fumehood-test/busybox}\n"
-	of := environment(t, p, image, nil) // all are submissions to it
+	of := environment(t, p, image, nil) // each case is a submission to it
 	build(t, p, of)
 	for name, c := range map[string]struct {
 		setup string
@@ -338,7 +338,7 @@ func TestASetUpThatFailsFastOrTakesTooLongEndsTheBuild(t *testing.T) {
 	}
 }
 
-// states are those of an environment's images, by tag.
+// states returns the states of an environment's images, by tag.
 func states(t *testing.T, p *docker.Provider, e *spec.Environment) map[string]envimage.State {
 	t.Helper()
 	listed, err := envimage.List(t.Context(), p, e)
@@ -352,7 +352,7 @@ func states(t *testing.T, p *docker.Provider, e *spec.Environment) map[string]en
 	return got
 }
 
-func TestPruneRemovesWhatIsOutdatedAndNotInUse(t *testing.T) {
+func TestPrune(t *testing.T) {
 	t.Parallel()
 	p := dockertest.Provider(t, docker.Options{NoSweep: true})
 	e := environment(t, p, "docker: {image: fumehood-test/busybox}\nenvironment: {env: {A: '1'}}\n", nil)
@@ -365,7 +365,7 @@ func TestPruneRemovesWhatIsOutdatedAndNotInUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer sb.Close(t.Context()) // again: it may be closed twice
+	defer sb.Close(t.Context()) // may be called twice
 	e.Environment.Env["A"] = "2"
 	if got := states(t, p, e); got[tag] != envimage.Outdated {
 		t.Errorf("after a change: %q", got)
@@ -387,9 +387,9 @@ func TestPruneRemovesWhatIsOutdatedAndNotInUse(t *testing.T) {
 		return removed, would
 	}
 	if removed, would := prune(true, false); removed != 0 || would != 0 {
-		t.Errorf("an image in use is removed: %d, %d", removed, would)
+		t.Errorf("an image in use was removed: %d, %d", removed, would)
 	}
-	build(t, p, e) // takes the tag from the one in use
+	build(t, p, e) // moves the tag from the image in use
 	if got := states(t, p, e); len(got) != 2 || got[tag] != envimage.Current || got[""] != envimage.Outdated {
 		t.Errorf("after the second build: %q", got)
 	}
@@ -406,11 +406,11 @@ func TestPruneRemovesWhatIsOutdatedAndNotInUse(t *testing.T) {
 		t.Errorf("after pruning: %q", got)
 	}
 	if removed, _ := prune(true, false); removed != 1 {
-		t.Error("--all has not removed what is up to date")
+		t.Error("--all did not remove an image that is up to date")
 	}
 }
 
-func TestWhatOthersBuildOnAnImageIsTheirs(t *testing.T) {
+func TestPrune_foreignTag(t *testing.T) {
 	t.Parallel()
 	p := dockertest.Provider(t, docker.Options{NoSweep: true})
 	docker := dockertest.Engine(t)
@@ -432,7 +432,7 @@ func TestWhatOthersBuildOnAnImageIsTheirs(t *testing.T) {
 	}
 	for _, l := range leftovers {
 		if l.Kind == "image" && (l.Name == theirs || l.Name == built.Tags[0]) {
-			t.Errorf("clean-up would take %s: %+v", l.Name, l)
+			t.Errorf("cleanup would remove %s: %+v", l.Name, l)
 		}
 	}
 	if _, err := envimage.Prune(t.Context(), p, e, true, false); err != nil {
@@ -447,7 +447,7 @@ func TestWhatOthersBuildOnAnImageIsTheirs(t *testing.T) {
 	}
 }
 
-func TestCleanUpTakesTheImagesForCachesAndTheirContainersForNone(t *testing.T) {
+func TestCleanup_caches(t *testing.T) {
 	t.Parallel()
 	p := dockertest.Provider(t, docker.Options{NoSweep: true})
 	e := environment(t, p, "docker: {image: fumehood-test/busybox}\n", nil)

@@ -1,9 +1,9 @@
-// Package envimage builds the images of environment specs. It decides of what an image is made and whether
-// that has changed; a provider.ImageBuilder builds it.
+// Package envimage builds the images of environment specs. It determines the inputs of an image and whether they have
+// changed; a provider.ImageBuilder does the build.
 //
-// An environment's image is its docker.image, or what its docker.build makes, with the spec's variables and
-// its working directory. A submission's image has a workspace, static assets and the evaluation's set-up
-// besides, so that it can be judged where no folder of this machine can be mounted.
+// An environment's image is its docker.image, or the result of its docker.build, with the spec's variables and its
+// working directory. A submission's image additionally has a workspace, static assets and the effects of the
+// evaluation's setup. Such an image can be evaluated where folders of this machine cannot be mounted.
 package envimage
 
 import (
@@ -21,31 +21,31 @@ import (
 	"github.com/fumehood/fumehood/spec"
 )
 
-// Submission is what a submission's image has besides the environment's.
+// Submission describes what a submission's image has in addition to the environment's.
 type Submission struct {
-	// Workspace is the folder that becomes the working directory's content. Required.
+	// Workspace is the folder with the content of the working directory. Required.
 	Workspace string
-	// Assets is the folder whose content is put below spec.StaticDir. Empty means none.
+	// Assets is a folder whose content is copied below spec.StaticDir. Empty means none.
 	Assets string
-	// Tag is the image's name. Empty means fumehood:NAME-submission-HASH, of the environment's name and its
-	// inputs.
+	// Tag is the image's name. Empty means fumehood:NAME-submission-HASH, from the environment's name and a hash of
+	// the inputs.
 	Tag string
 }
 
-// Built is an image that Build returns.
+// Built describes an image returned by Build.
 type Built struct {
 	ID       string
 	Tags     []string // the first is the one to use
-	Inputs   string   // a hash of all that it is made of
-	UpToDate bool     // nothing was built: the image was there, of the same inputs
+	Inputs   string   // a hash of all inputs
+	UpToDate bool     // the image existed with the same inputs, so nothing was built
 }
 
-// Build builds an environment's image, unless there is one of the same inputs: the base images, as they
-// are there now; the build's context without what its .dockerignore names, and its arguments; variables,
-// working directory and user. progress is told each step; nil tells nobody.
+// Build builds an environment's image, unless an image with the same inputs exists. The inputs are the base images as
+// the builder has them; the build's context without ignored files, and its arguments; variables, working directory
+// and user. progress receives each step; nil disables progress reports.
 //
-// What a Dockerfile's steps fetch is not looked at: remove the image to have them run again. Base images are
-// pulled if they are missing, never because there may be newer ones.
+// Files that a Dockerfile's steps download are not inputs: to run the steps again, remove the image. Base images are
+// pulled only if they are missing, and not to look for newer ones.
 func Build(ctx context.Context, b provider.ImageBuilder, e *spec.Environment, progress func(tag, step string)) (Built, error) {
 	p, err := newPlan(ctx, e)
 	if err != nil {
@@ -63,8 +63,8 @@ func Build(ctx context.Context, b provider.ImageBuilder, e *spec.Environment, pr
 	return ensure(ctx, b, p.tags, provider.ImageMark{Environment: nameOf(e), Inputs: inputs, Base: inputs}, base, steps, progress)
 }
 
-// Inputs returns the hash of what Build would make the environment's image of now. Nothing is pulled: it is
-// empty where a base image is missing.
+// Inputs returns the hash of the current inputs of the environment's image; see Build. It pulls nothing: the hash is
+// empty if a base image is missing.
 func Inputs(ctx context.Context, b provider.ImageBuilder, e *spec.Environment) (string, error) {
 	allowed := *e
 	allowed.AllowUnsafe = true // nothing is built
@@ -79,12 +79,13 @@ func Inputs(ctx context.Context, b provider.ImageBuilder, e *spec.Environment) (
 	return p.inputs(ids), nil
 }
 
-// BuildSubmission builds a submission's image, and the environment's first, each unless there is one of the
-// same inputs. The set-up (commands, then eval_commands) runs while the image is built, as docker.user, in
-// one shell: what it does to files stays, what it does to its variables and directory does not. It has the
-// spec's network, which is none by default, limits of memory and cores, and time; else it is isolated as
-// Docker isolates a build's steps. With fail_fast the first line that fails ends the build, as does an exit
-// in any line.
+// BuildSubmission builds a submission's image, and before it the environment's. Each is built only if no image with
+// the same inputs exists. The setup (commands, then eval_commands) runs during the build, as docker.user, in one
+// shell. Its changes to files persist, those to variables and the working directory do not.
+//
+// The setup has the spec's network (by default no network), and the spec's limits of memory, CPUs and time.
+// Otherwise it has the isolation of any build step in Docker. With fail_fast, the first entry that fails ends the
+// build. An exit in any entry ends the setup, and with a code other than 0 the build too.
 func BuildSubmission(ctx context.Context, b provider.ImageBuilder, e *spec.Environment, s Submission, progress func(tag, step string)) (Built, error) {
 	base, err := Build(ctx, b, e, progress)
 	if err != nil {
@@ -92,7 +93,7 @@ func BuildSubmission(ctx context.Context, b provider.ImageBuilder, e *spec.Envir
 	}
 	image, found, err := b.FindImage(ctx, base.ID)
 	if err == nil && !found {
-		err = &fumehood.Error{Op: "build image " + base.Tags[0], Class: fumehood.ErrInfrastructure, Err: errors.New("it is gone again")}
+		err = &fumehood.Error{Op: "build image " + base.Tags[0], Class: fumehood.ErrInfrastructure, Err: errors.New("it was removed during the build")}
 	}
 	if err != nil {
 		return Built{}, err
@@ -105,16 +106,17 @@ func BuildSubmission(ctx context.Context, b provider.ImageBuilder, e *spec.Envir
 	return ensure(ctx, b, []string{p.tag()}, mark, image.ID, p.steps(), progress)
 }
 
-// step is one build: of what the step before it has made, or of a user's Dockerfile.
+// step is one build: on the result of the previous step, or of a user's Dockerfile.
 type step struct {
 	provider.ImageBuild
-	on      string               // the Dockerfile's lines after FROM; empty for a user's, which is among the trees
+	// on has the Dockerfile's lines after FROM; it is empty for a user's Dockerfile, which is in the context.
+	on      string
 	trees   []*buildcontext.Tree // the context
 	timeout time.Duration        // 0 means no limit
 }
 
-// ensure builds the steps one on the other, the first one on the image base, unless the image is there. The last one
-// gets tags and mark.
+// ensure builds the steps, each on the result of the previous one and the first one on the image base, unless the
+// image exists. The result of the last step gets tags and mark.
 func ensure(ctx context.Context, b provider.ImageBuilder, tags []string, mark provider.ImageMark, base string, steps []step, progress func(tag, step string)) (Built, error) {
 	built := Built{Tags: tags, Inputs: mark.Inputs}
 	var err error
@@ -137,7 +139,7 @@ func ensure(ctx context.Context, b provider.ImageBuilder, tags []string, mark pr
 	return built, nil
 }
 
-// current returns the image that has all the tags and is made of the mark's inputs.
+// current returns the image that has all the tags and the mark.
 func current(ctx context.Context, b provider.ImageBuilder, tags []string, mark provider.ImageMark) (id string, is bool, err error) {
 	for _, tag := range tags {
 		image, found, err := b.FindImage(ctx, tag)
@@ -153,7 +155,7 @@ func current(ctx context.Context, b provider.ImageBuilder, tags []string, mark p
 func (s step) run(ctx context.Context, b provider.ImageBuilder, base string) (id string, err error) {
 	late := &fumehood.Error{
 		Op: "build image", Class: fumehood.ErrLimit,
-		Err: fmt.Errorf("the set-up did not end within %s", s.timeout), Hint: "setup.timeout in the spec is the limit",
+		Err: fmt.Errorf("the setup did not end within %s", s.timeout), Hint: "raise setup.timeout in the spec",
 	}
 	if s.timeout > 0 {
 		var cancel context.CancelFunc
@@ -175,16 +177,18 @@ func (s step) run(ctx context.Context, b provider.ImageBuilder, base string) (id
 	return id, err
 }
 
-// networkOf is the network of a submission's set-up.
+// networkOf returns the network of a submission's setup.
 func networkOf(e spec.Environment) string {
 	network, _ := spec.EffectiveNetworkMode(e.Docker.Network, runtime.GOOS)
 	return network
 }
 
-// Tags are the names of an environment's image; the first is the one to use. An image is fumehood:NAME. A name that a spec
-// chooses could be one that others pull or build on, so that with a build docker.image is a tag only with AllowUnsafe. Without
-// that, and without a name, the tag has a hash of docker.image. No name at all is an ErrConfig, as is an environment that is
-// not of type docker, or whose docker.image is the very tag that would be built.
+// Tags returns the names of an environment's image; the first is the one to use. The name is fumehood:NAME. With a
+// build, docker.image is a tag only if AllowUnsafe is set: a spec could choose a name that others pull or build on.
+// Without AllowUnsafe and without a name, the tag contains a hash of docker.image.
+//
+// The error is an ErrConfig if the environment has no name at all, is not of type docker, or if docker.image is the
+// tag to be built.
 func Tags(e *spec.Environment) ([]string, error) {
 	op := "build the image of " + e.File
 	if e.Type != spec.TypeDocker {
@@ -204,7 +208,7 @@ func Tags(e *spec.Environment) ([]string, error) {
 	}
 	switch {
 	case tags == nil:
-		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: errors.New("the environment has no name"), Hint: "name it, and its image is fumehood:NAME"}
+		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: errors.New("the environment has no name"), Hint: "set a name: the image becomes fumehood:NAME"}
 	case e.Docker.Build == nil && image == tags[0]:
 		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: fmt.Errorf("%s would be built on itself", tags[0]), Hint: "give docker.image or the environment another name"}
 	}

@@ -10,18 +10,18 @@ import (
 	"github.com/fumehood/fumehood/spec"
 )
 
-// State says whether an image is what would be built now.
+// State reports whether an image is what would be built now.
 type State string
 
 // The states.
 const (
 	Current    State = "up to date"
-	Outdated   State = "outdated"        // its inputs have changed, or another image has got its tags
-	Unfinished State = "unfinished"      // others may be built on it just now
-	Unknown    State = "not looked into" // no spec says what it should be made of, or a base image is missing
+	Outdated   State = "outdated"        // its inputs have changed, or another image has taken its tags
+	Unfinished State = "unfinished"      // a running build may use it
+	Unknown    State = "not looked into" // no spec is known for it, or a base image is missing
 )
 
-// unfinished is how long an image without inputs may belong to a build that is under way.
+// unfinished is how long an image without inputs may belong to a running build.
 const unfinished = time.Hour
 
 // Listed is an image of an environment.
@@ -30,8 +30,8 @@ type Listed struct {
 	State State
 }
 
-// List lists the images of an environment, or of all where e is nil, newest first. A submission's is up to
-// date when that of its environment would be built of the same inputs.
+// List lists the images of an environment, or of all environments if e is nil, newest first. A submission's image is
+// up to date if its environment's image would be built from the same inputs.
 func List(ctx context.Context, b provider.ImageBuilder, e *spec.Environment) ([]Listed, error) {
 	name, inputs := "", ""
 	if e != nil {
@@ -54,7 +54,7 @@ func List(ctx context.Context, b provider.ImageBuilder, e *spec.Environment) ([]
 	return listed, nil
 }
 
-// nameOf is the name of an environment in marks.
+// nameOf returns the name of an environment in marks.
 func nameOf(e *spec.Environment) string {
 	if e.Name == "" {
 		return e.Docker.Image
@@ -62,7 +62,7 @@ func nameOf(e *spec.Environment) string {
 	return e.Name
 }
 
-// stateOf compares an image to the inputs that its environment has now, if they are known.
+// stateOf compares an image with the current inputs of its environment; empty inputs are unknown.
 func stateOf(image provider.Image, inputs string, now time.Time) State {
 	switch {
 	case len(image.Tags) > 0 && inputs == "":
@@ -75,16 +75,16 @@ func stateOf(image provider.Image, inputs string, now time.Time) State {
 	return Outdated
 }
 
-// Pruned is an image that Prune looked at.
+// Pruned is an image that Prune has checked.
 type Pruned struct {
 	Listed
-	Remove  bool // it is to be removed
-	Removed bool // it has been
+	Remove  bool // to be removed
+	Removed bool // removed
 }
 
-// Prune removes the outdated images of an environment, or of all where e is nil; with all also the others,
-// whereby a build that is under way may fail. What a container uses stays. It returns all that it looked at;
-// with dryRun it removes nothing.
+// Prune removes the outdated images of an environment, or of all environments if e is nil. With all it also removes
+// the others, which may make a running build fail. Images that a container uses are kept. It returns all images that
+// it has checked. With dryRun it removes nothing.
 func Prune(ctx context.Context, b provider.ImageBuilder, e *spec.Environment, all, dryRun bool) ([]Pruned, error) {
 	listed, err := List(ctx, b, e)
 	if err != nil {
@@ -98,7 +98,7 @@ func Prune(ctx context.Context, b provider.ImageBuilder, e *spec.Environment, al
 			switch err := b.RemoveImage(ctx, l.Image); {
 			case err == nil:
 				p.Removed = true
-			case errors.Is(err, fumehood.ErrUnavailable): // a container has begun to use it
+			case errors.Is(err, fumehood.ErrUnavailable): // a container has started to use it
 				p.Remove, p.InUse = false, true
 			default:
 				errs = append(errs, err)

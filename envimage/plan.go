@@ -19,20 +19,20 @@ import (
 	"github.com/fumehood/fumehood/workspace"
 )
 
-// recipe is raised where this package makes another image of the same inputs.
+// recipe is incremented when this package changes how it makes an image of the same inputs.
 const recipe = 3
 
-// plan is how an environment's image is made.
+// plan describes how an environment's image is built.
 type plan struct {
-	env     spec.Environment // with its defaults
+	env     spec.Environment // with defaults
 	tags    []string
-	build   *step    // of its Dockerfile; nil without one
-	refs    []string // the images that it is built on
-	caches  bool     // steps of the Dockerfile mount caches, or may by ONBUILD
-	allowed []string // what of the build is not safe, and allowed
+	build   *step    // builds the Dockerfile; nil without one
+	refs    []string // the base images
+	caches  bool     // steps of the Dockerfile mount caches, or may do so by ONBUILD
+	allowed []string // unsafe features of the build that the user has allowed
 }
 
-// newPlan reads all that an environment's image is made of, but for the images that it is built on.
+// newPlan reads all inputs of an environment's image, except the base images.
 func newPlan(ctx context.Context, e *spec.Environment) (*plan, error) {
 	tags, err := Tags(e)
 	if err != nil {
@@ -41,7 +41,7 @@ func newPlan(ctx context.Context, e *spec.Environment) (*plan, error) {
 	p := &plan{env: e.WithDefaults(), tags: tags}
 	for name, value := range p.env.Environment.Env {
 		if strings.ContainsRune(name+value, 0) {
-			return nil, &fumehood.Error{Op: "build image " + tags[0], Class: fumehood.ErrConfig, Err: fmt.Errorf("the variable %q has a NUL byte in it", name)}
+			return nil, &fumehood.Error{Op: "build image " + tags[0], Class: fumehood.ErrConfig, Err: fmt.Errorf("the variable %q contains a NUL byte", name)}
 		}
 	}
 	build := p.env.Docker.Build
@@ -81,8 +81,8 @@ func (p *plan) read(dir string, build *spec.Build) error {
 	return p.allow(filepath.Join(dir, build.Dockerfile), read.Check(build.Args))
 }
 
-// allow is what becomes of an error that says why a build is not safe: none, where the user has allowed that. file is the
-// Dockerfile; empty where an image is the cause.
+// allow handles an error about an unsafe build: it returns nil if the user has allowed unsafe builds. file is the
+// Dockerfile, or empty if an image is the cause.
 func (p *plan) allow(file string, unsafe error) error {
 	if unsafe == nil {
 		return nil
@@ -98,7 +98,7 @@ func (p *plan) allow(file string, unsafe error) error {
 	return &fumehood.Error{Op: op, Path: file, Class: fumehood.ErrConfig, Err: unsafe, Hint: "or allow it with AllowUnsafe, --allow-unsafe"}
 }
 
-// resolve finds the ids of the images that it is built on; nil where one is missing.
+// resolve returns the ids of the base images, or nil if one is missing.
 func (p *plan) resolve(find func(ref string) (provider.Image, bool, error)) (ids map[string]string, err error) {
 	ids = map[string]string{}
 	for _, ref := range p.refs {
@@ -115,7 +115,7 @@ func (p *plan) resolve(find func(ref string) (provider.Image, bool, error)) (ids
 	return ids, nil
 }
 
-// inputs is the hash of all that the image is made of.
+// inputs returns the hash of all inputs of the image.
 func (p *plan) inputs(ids map[string]string) string {
 	of := struct {
 		Recipe              int
@@ -134,8 +134,8 @@ func (p *plan) inputs(ids map[string]string) string {
 	return buildcontext.HashOf(of)
 }
 
-// steps are the builds, and the image that they begin with: of the Dockerfile, if there is one, and of the environment on
-// its result.
+// steps returns the builds and the image that they start from. They are one of the Dockerfile, if there is one, and
+// one of the environment on its result.
 func (p *plan) steps(ids map[string]string) (base string, steps []step) {
 	d := p.env.Docker
 	last := environment(p.env.Environment.Env, d.Workdir, d.User, buildcontext.HashOf([]any{p.tags, p.inputs(ids)}))
@@ -148,9 +148,9 @@ func (p *plan) steps(ids map[string]string) (base string, steps []step) {
 	return "", []step{first, last}
 }
 
-// environment gives an image variables and a working directory, which belongs to the user unless it is there already.
-// Names and values are arguments of the build, so that the builder's language, in which some cannot be written, makes
-// nothing of them. of is a hash of what is built.
+// environment returns the step that gives an image its variables and its working directory. If the directory doesn't
+// exist, it is created for user. Names and values are passed as build arguments, so that the Dockerfile syntax does
+// not interpret them; some cannot be written in it. of is a hash of the inputs.
 func environment(env map[string]string, dir, user, of string) step {
 	args := map[string]string{"FUMEHOOD_DIR": dir}
 	declared, set := "ARG FUMEHOOD_DIR", ""
@@ -171,11 +171,11 @@ func environment(env map[string]string, dir, user, of string) step {
 	}
 }
 
-// unshared ends the first ARG of a Dockerfile, so that no other image shares its cached steps. The Engine's own builder
-// fails where a step that it takes from its cache is removed together with another image.
+// unshared returns the end of a Dockerfile's first ARG. It keeps other images from sharing the cached steps. The
+// Engine's own builder fails if a cached step is removed with another image while it is used.
 func unshared(of string) string { return " FUMEHOOD_OF=" + of }
 
-// chown is the flag of COPY by which what is copied belongs to a user; the builder's own choice is root.
+// chown returns the COPY flag that sets the owner of copied files; without it they belong to root.
 func chown(user string) string {
 	if user == "" {
 		return ""
@@ -183,14 +183,14 @@ func chown(user string) string {
 	return "--chown=" + user + " "
 }
 
-// submissionPlan is how a submission's image is made.
+// submissionPlan describes how a submission's image is built.
 type submissionPlan struct {
-	env       spec.Environment // with its defaults
+	env       spec.Environment // with defaults
 	of        Submission
 	base      provider.Image
-	user      string // whom the workspace belongs to and who runs the set-up; empty for root
+	user      string // owner of the workspace, and user of the setup; empty for root
 	workspace *buildcontext.Tree
-	assets    *buildcontext.Tree // nil without
+	assets    *buildcontext.Tree // nil without assets
 	setup     string
 }
 
@@ -202,7 +202,7 @@ func newSubmissionPlan(ctx context.Context, e *spec.Environment, s Submission, b
 		return nil, err
 	}
 	if e.Setup.LoginShell {
-		return nil, &fumehood.Error{Op: "build the image of " + s.Workspace, Class: fumehood.ErrConfig, Err: errors.New("setup.login_shell is not for submissions: such a shell runs files that they could bring")}
+		return nil, &fumehood.Error{Op: "build the image of " + s.Workspace, Class: fumehood.ErrConfig, Err: errors.New("setup.login_shell is not for submissions: a login shell would run files of the submission")}
 	}
 	p := &submissionPlan{env: e.WithDefaults(), of: s, base: base, user: e.Docker.User, setup: setup(e)}
 	if p.user == "" {
@@ -218,8 +218,8 @@ func newSubmissionPlan(ctx context.Context, e *spec.Environment, s Submission, b
 	return p, err
 }
 
-// setup is the evaluation's set-up as one script for a POSIX shell; empty where there is none. As in a
-// session, its entries share a shell, and only with fail_fast does one that fails end it.
+// setup returns the evaluation's setup as one script for a POSIX shell, or "" without commands. As in a session, its
+// entries share a shell, and an entry that fails ends it only with fail_fast.
 func setup(e *spec.Environment) string {
 	s := e.Setup
 	entries := slices.Concat(s.Commands, s.EvalCommands)
@@ -257,10 +257,10 @@ func (p *submissionPlan) tag() string {
 	return "fumehood:" + p.env.Name + "-submission-" + p.inputs()[:12]
 }
 
-// inShell runs its argument in bash if the image has one, else in sh.
+// inShell runs its argument in bash if the image has it, else in sh.
 const inShell = `if command -v bash >/dev/null; then exec bash -c "$0"; fi; exec sh -c "$0"`
 
-// steps are the builds: of the files, and of the set-up on its result.
+// steps returns the builds: one that copies the files, and one that runs the setup on its result.
 func (p *submissionPlan) steps() []step {
 	trees, of := []*buildcontext.Tree{p.workspace}, []string{p.base.ID, p.workspace.Hash(), ""}
 	if p.assets != nil {
@@ -275,7 +275,7 @@ func (p *submissionPlan) steps() []step {
 	}
 	steps := []step{{ImageBuild: provider.ImageBuild{Args: map[string]string{"FUMEHOOD_DIR": p.env.Docker.Workdir}}, on: on, trees: trees}}
 	if p.setup != "" {
-		run, _ := json.Marshal([]string{"sh", "-c", inShell, p.setup}) // texts: it cannot fail
+		run, _ := json.Marshal([]string{"sh", "-c", inShell, p.setup}) // strings only: cannot fail
 		limits := p.env.Limits
 		steps = append(steps, step{
 			ImageBuild: provider.ImageBuild{Network: networkOf(p.env), Memory: max(limits.Memory, 0), CPUs: max(limits.CPUs, 0)},

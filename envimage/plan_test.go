@@ -15,7 +15,7 @@ import (
 	"github.com/fumehood/fumehood/spec"
 )
 
-func TestTheTagsOfAnEnvironment(t *testing.T) {
+func TestTags(t *testing.T) {
 	build := &spec.Build{}
 	for _, c := range []struct {
 		env  spec.Environment
@@ -40,7 +40,7 @@ func TestTheTagsOfAnEnvironment(t *testing.T) {
 	}
 }
 
-// inputsOf is the hash of an environment with a build whose context is files.
+// inputsOf returns the hash of an environment with a build whose context is files.
 func inputsOf(t *testing.T, e spec.Environment, files, ids map[string]string) string {
 	t.Helper()
 	if files != nil {
@@ -53,7 +53,7 @@ func inputsOf(t *testing.T, e spec.Environment, files, ids map[string]string) st
 	return p.inputs(ids)
 }
 
-func TestTheHashOfTheInputsChangesWithEachOfThem(t *testing.T) {
+func TestPlan_inputs(t *testing.T) {
 	env := func(change func(*spec.Environment)) spec.Environment {
 		e := spec.Environment{Type: "docker", Name: "n", Docker: spec.Docker{Build: &spec.Build{Args: map[string]string{"A": "1"}}}}
 		e.Environment.Env = map[string]string{"K": "v"}
@@ -78,7 +78,7 @@ func TestTheHashOfTheInputsChangesWithEachOfThem(t *testing.T) {
 		"the host's variables":       inputsOf(t, env(func(e *spec.Environment) { e.Environment.IncludeOSEnv = true }), files(), ids),
 	} {
 		if same != plain {
-			t.Errorf("%s makes a difference", name)
+			t.Errorf("%s changes the hash", name)
 		}
 	}
 	seen := map[string]string{plain: "nothing"}
@@ -97,13 +97,13 @@ func TestTheHashOfTheInputsChangesWithEachOfThem(t *testing.T) {
 		"the user":               inputsOf(t, env(func(e *spec.Environment) { e.Docker.User = "1" }), files(), ids),
 	} {
 		if before, ok := seen[other]; ok {
-			t.Errorf("%s makes the same hash as %s", name, before)
+			t.Errorf("%s has the same hash as %s", name, before)
 		}
 		seen[other] = name
 	}
 }
 
-func TestWhatIsIgnoredIsNotLookedAt(t *testing.T) {
+func TestPlan_ignored(t *testing.T) {
 	dir := filetest.Lay(t, map[string]string{"Dockerfile": "FROM a", ".dockerignore": "secret", "secret/link": "-> /etc"})
 	e := spec.Environment{Type: "docker", Name: "n", File: filepath.Join(dir, "env.yaml"), Docker: spec.Docker{Build: &spec.Build{}}}
 	if _, err := newPlan(t.Context(), &e); err != nil {
@@ -111,14 +111,14 @@ func TestWhatIsIgnoredIsNotLookedAt(t *testing.T) {
 	}
 }
 
-func TestABuildThatCannotBeIsAConfigurationError(t *testing.T) {
+func TestPlan_errors(t *testing.T) {
 	for name, c := range map[string]struct {
 		files map[string]string
 		build spec.Build
 		says  string
 	}{
 		"no Dockerfile":           {map[string]string{"x": ""}, spec.Build{}, "Dockerfile"},
-		"a Dockerfile outside":    {map[string]string{"x": ""}, spec.Build{Dockerfile: "../Dockerfile"}, "has .. in it"},
+		"a Dockerfile outside":    {map[string]string{"x": ""}, spec.Build{Dockerfile: "../Dockerfile"}, "contains .."},
 		"a link to one outside":   {map[string]string{"Dockerfile": "-> /etc/hostname"}, spec.Build{}, "Dockerfile"},
 		"a folder as Dockerfile":  {map[string]string{"Dockerfile/x": ""}, spec.Build{}, "not a regular file"},
 		"no context":              {nil, spec.Build{Context: "none"}, "context"},
@@ -135,7 +135,7 @@ func TestABuildThatCannotBeIsAConfigurationError(t *testing.T) {
 	}
 }
 
-func TestANulByteInAVariableIsAConfigurationError(t *testing.T) {
+func TestPlan_nulByte(t *testing.T) {
 	e := spec.Environment{Type: "docker", Name: "n", Docker: spec.Docker{Image: "a"}}
 	e.Environment.Env = map[string]string{"K": "a\x00b"}
 	if _, err := newPlan(t.Context(), &e); !errors.Is(err, fumehood.ErrConfig) {
@@ -143,7 +143,7 @@ func TestANulByteInAVariableIsAConfigurationError(t *testing.T) {
 	}
 }
 
-func TestTheDockerfileOfAnEnvironmentHoldsNoValueOfIt(t *testing.T) {
+func TestEnvironment_values(t *testing.T) {
 	made := environment(map[string]string{"B": "$x\n'\"", "A b": ""}, "/w d", "1:2", "5e1f")
 	want := "ARG FUMEHOOD_DIR FUMEHOOD_NAME_0 FUMEHOOD_VALUE_0 FUMEHOOD_NAME_1 FUMEHOOD_VALUE_1 FUMEHOOD_OF=5e1f\n" +
 		"ENV ${FUMEHOOD_NAME_0}=${FUMEHOOD_VALUE_0} ${FUMEHOOD_NAME_1}=${FUMEHOOD_VALUE_1}\n" +
@@ -157,7 +157,7 @@ func TestTheDockerfileOfAnEnvironmentHoldsNoValueOfIt(t *testing.T) {
 	}
 }
 
-func TestTheSetUpOfASubmissionEndsAtItsFirstFailureOnlyWithFailFast(t *testing.T) {
+func TestSetup_failFast(t *testing.T) {
 	e := &spec.Environment{Type: "docker", Setup: spec.Setup{Commands: []string{"cd x"}, EvalCommands: []string{"make"}, ResumeCommands: []string{"never"}}}
 	if got, want := setup(e), "case $HOME/ in /workspace/*) export HOME=/tmp ;; esac\ncd x\nmake\nexit 0\n"; got != want {
 		t.Errorf("got %q", got)
@@ -172,7 +172,7 @@ func TestTheSetUpOfASubmissionEndsAtItsFirstFailureOnlyWithFailFast(t *testing.T
 	}
 }
 
-func TestTheHashOfASubmissionChangesWithEachOfItsInputs(t *testing.T) {
+func TestSubmissionPlan_inputs(t *testing.T) {
 	e := spec.Environment{Type: "docker", Name: "n", Docker: spec.Docker{Image: "a"}}
 	hash := func(e spec.Environment, base provider.Image, work, assets map[string]string) string {
 		s := Submission{Workspace: filetest.Lay(t, work)}
@@ -201,14 +201,14 @@ func TestTheHashOfASubmissionChangesWithEachOfItsInputs(t *testing.T) {
 		hash(other(func(o *spec.Environment) { o.Docker.Network = "bridge" }), base, work, nil),
 	}
 	if unique := slices.Compact(slices.Sorted(slices.Values(hashes))); len(unique) != len(hashes) {
-		t.Errorf("some are the same: %q", hashes)
+		t.Errorf("equal hashes: %q", hashes)
 	}
 	if hash(e, base, work, nil) != hashes[0] {
-		t.Error("the same inputs have another hash")
+		t.Error("the same inputs have different hashes")
 	}
 }
 
-func TestTheStateOfAnImage(t *testing.T) {
+func TestStateOf(t *testing.T) {
 	now := time.Now()
 	tagged, mark := []string{"t"}, provider.ImageMark{Environment: "n", Inputs: "i", Base: "b"}
 	for name, c := range map[string]struct {
@@ -229,8 +229,8 @@ func TestTheStateOfAnImage(t *testing.T) {
 	}
 }
 
-// The set-up runs code of the submission: a file does not give it the host's network.
-func TestTheSetUpOfASubmissionHasNoNetworkThatIsNotSafe(t *testing.T) {
+// The setup runs code of the submission, so a file must not give it the host's network.
+func TestSubmissionPlan_network(t *testing.T) {
 	e := spec.Environment{Type: "docker", Name: "n", Docker: spec.Docker{Image: "a", Network: "host"}}
 	s := Submission{Workspace: t.TempDir()}
 	if _, err := newSubmissionPlan(t.Context(), &e, s, provider.Image{ID: "sha256:a"}); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "docker.network: host") {

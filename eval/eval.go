@@ -1,11 +1,11 @@
-// Package eval runs an evaluation: the samples of a task file, each in a sandbox of its own, many at once, and records what
-// becomes of each in a folder of its own.
+// Package eval runs an evaluation: the samples of a task file, many at once, each in its own sandbox. It records
+// the results in a folder.
 //
 //	report, err := eval.Run(ctx, "task.yaml", eval.Options{Open: open})
 //	fmt.Println(report.Summary.Passed, report.Summary.Failed)
 //
-// docs/eval.md says what a task file has, docs/runs.md what a run's folder has. Errors are *fumehood.Error, alone or joined, but for
-// those of the functions in Options.
+// docs/eval.md describes task files, docs/runs.md describes the folder of a run. Errors are *fumehood.Error, single
+// or joined, except those returned by functions in Options.
 package eval
 
 import (
@@ -28,75 +28,83 @@ import (
 	"github.com/fumehood/fumehood/taskfile"
 )
 
-// DefaultRuns is the folder of runs where Options don't say, in the working directory.
+// DefaultRuns is the default folder for runs, in the working directory.
 const DefaultRuns = "fumehood-runs"
 
-// ErrNoSample is in the error of an id that no sample of the task has.
+// ErrNoSample is wrapped by the error for an ID that no sample of the task has.
 var ErrNoSample = errors.New("the task has no such sample")
 
-// Options say how Run runs a task file. Open is needed; the other fields' zero values work.
+// Options are the options of Run. Open is required; the other fields may be zero.
 type Options struct {
-	// Open returns the provider of the sandboxes. It is called once, with the name that the task asks for: "docker", or
-	// "local", which isolates nothing, and is an ErrConfig without AllowLocal. Run closes the provider.
+	// Open returns the provider of the sandboxes. It is called once, with the provider that the task names:
+	// "docker" or "local". The local provider isolates nothing, and is an ErrConfig without AllowLocal. Run closes
+	// the provider.
 	Open func(ctx context.Context, provider string) (fumehood.Provider, error)
-	// AllowLocal lets the task run commands on this machine, without isolation.
+	// AllowLocal allows the task to run commands on this machine without isolation.
 	AllowLocal bool
-	// AllowRead are paths outside the task's folder that its files may read or mount. AllowUnsafe allows, and logs, what
-	// breaks the isolation of sandboxes.
+	// AllowRead lists paths outside the task's folder that its files may read or mount. AllowUnsafe allows, and
+	// logs, settings that break the isolation of sandboxes.
 	AllowRead   []string
 	AllowUnsafe bool
 
-	// Runs is the folder in which the run's own folder is made. Empty means DefaultRuns. Nothing in it is in an image's context;
-	// where the task itself lies in it, no folder of a run is.
+	// Runs is the folder in which the folder of the run is created. Empty means DefaultRuns. Its contents are
+	// excluded from the contexts of image builds. If the task's folder is inside Runs, only the folders of runs are
+	// excluded.
 	Runs string
-	// Resume is the folder of a run to go on with: of the same task, and the same samples. What has a score there keeps it.
-	// Empty begins a new run.
+	// Resume is the folder of a run to resume, with the same task and the same samples. Attempts with a score there
+	// keep it. Empty starts a new run.
 	Resume string
 
-	// Samples are the ids of those that are run. Nil means all. Limit is how many at most, in the order of the task; 0
-	// means no limit.
+	// Samples are the IDs of the samples to run. Nil means all. Limit is the maximum number of samples, in the
+	// order of the task; 0 means no limit.
 	Samples []string
 	Limit   int
-	// Epochs is how often each sample is attempted. 0 means as the task says.
+	// Epochs is how often each sample is attempted. 0 means the value in the task file.
 	Epochs int
-	// MaxSandboxes, MaxStarting, Shuffle and FailFast are those of task.RunOptions.
+	// MaxSandboxes, MaxStarting, Shuffle and FailFast are as in task.RunOptions.
 	MaxSandboxes, MaxStarting int
 	Shuffle                   *uint64
 	FailFast                  bool
 	// Keep leaves all sandboxes in place. Report.Kept lists them.
 	Keep bool
 
-	// Building is told each step of a build, before the first attempt.
+	// Building is called with each step of an image build, before the first attempt.
 	Building func(image, step string)
-	// Began is told the run when it is there, before its first attempt. It may look at the run's folder. An error ends Run.
+	// Began is called once the run's folder exists, before the first attempt. It may read the folder. An error ends
+	// Run.
 	Began func(*runs.Folder) error
-	// Progress is that of task.RunOptions.
+	// Progress is as in task.RunOptions.
 	Progress func(task.Progress)
-	// Recorded is told each result once it is in the run's folder, in the order in which attempts end. An error ends Run.
+	// Recorded is called with each result after it is stored in the run's folder, in the order in which attempts
+	// end. An error ends Run.
 	Recorded func(*task.SampleResult) error
-	// Ended is told the report when all attempts have ended, before the provider is closed. Where the run's folder could not be
-	// completed, which is an error of Run's, the report has no summary. Its error is returned. It may be nil.
+	// Ended is called with the report when all attempts have ended, before the provider is closed. If the run's
+	// folder could not be completed, Run returns that error and the report has no summary. Run returns the error of
+	// Ended too. Ended may be nil.
 	Ended func(*Report) error
-	// Logger logs what the user should know of: what is loosened, attempts that are made again. Nil logs nothing.
+	// Logger logs what the user should know: settings that weaken isolation, retried attempts. Nil disables
+	// logging.
 	Logger *slog.Logger
 }
 
-// Report is what has become of a run.
+// Report describes a run.
 type Report struct {
-	// Dir is the run's folder; empty where none was made, or nothing was recorded in it, which removes a new one.
+	// Dir is the run's folder. It is empty if none was created, or if a new one was removed because it had no
+	// results.
 	Dir string
-	// Summary is that of all that the folder holds, earlier parts of the run too.
+	// Summary covers all results in the folder, including those before a resume.
 	Summary runs.Summary
-	// Kept are the sandboxes that were left in place, by Options.Keep.
+	// Kept lists the sandboxes left in place by Options.Keep.
 	Kept []task.Kept
 }
 
-// Run runs the samples of a task file; a folder stands for the task.yaml in it. It returns when all attempts have ended. One
-// that has no score, because Fumehood failed, is no error of Run's: the summary counts it. Where ctx ends, or something
-// fails, the sandboxes are removed, and the report has what was recorded until then.
+// Run runs the samples of a task file. If file is a folder, the task.yaml in it is used. Run returns when all
+// attempts have ended. An attempt without a score, because of an infrastructure failure, is not an error of Run;
+// the summary counts it. If ctx ends or Run fails, the sandboxes are removed, and the report covers the results
+// recorded so far.
 func Run(ctx context.Context, file string, opts Options) (_ Report, err error) {
 	if opts.Open == nil {
-		return Report{}, &fumehood.Error{Op: "run task", Path: file, Class: fumehood.ErrConfig, Err: errors.New("Options.Open is needed")}
+		return Report{}, &fumehood.Error{Op: "run task", Path: file, Class: fumehood.ErrConfig, Err: errors.New("Options.Open is not set")}
 	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
@@ -142,14 +150,14 @@ func Run(ctx context.Context, file string, opts Options) (_ Report, err error) {
 	return attempt(ctx, what, how, r, opts)
 }
 
-// attempt makes the attempts of a run, and records them.
+// attempt runs the attempts of a run and records their results.
 func attempt(ctx context.Context, what task.Options, how task.RunOptions, r *runs.Run, opts Options) (Report, error) {
 	report := Report{Dir: r.Dir()}
 	what.Logger, what.Journal = opts.Logger, r.Journal
 	what.Keep, what.Kept = opts.Keep, func(all []task.Kept) { report.Kept = all }
 	what.Removed = func(rm task.Removal) {
 		if rm.Err != nil {
-			opts.Logger.Warn("a sandbox could not be removed, which is tried once more at the end", "sandbox", rm.Sandbox.Name, "error", rm.Err)
+			opts.Logger.Warn("a sandbox could not be removed: retrying at the end of the run", "sandbox", rm.Sandbox.Name, "error", rm.Err)
 		}
 	}
 	how.Done, how.Progress = r.Done(), opts.Progress
@@ -161,7 +169,7 @@ func attempt(ctx context.Context, what task.Options, how task.RunOptions, r *run
 		failed = record(task.Run(ctx, what, how), r, opts.Recorded)
 	}
 	if report.Summary, err = r.Finish(); err == nil && failed != nil && report.Summary.Recorded == 0 && opts.Resume == "" {
-		report.Dir, err = "", r.Discard() // there is nothing to go on with
+		report.Dir, err = "", r.Discard() // there is nothing to resume
 	}
 	if opts.Ended != nil {
 		err = errors.Join(err, opts.Ended(&report))
@@ -169,7 +177,7 @@ func attempt(ctx context.Context, what task.Options, how task.RunOptions, r *run
 	return report, errors.Join(failed, err)
 }
 
-// record records results as they come, and tells of them. Where it cannot, it ends the run.
+// record stores each result in the run's folder and then calls recorded. An error ends the run.
 func record(results iter.Seq2[task.SampleResult, error], r *runs.Run, recorded func(*task.SampleResult) error) error {
 	for res, err := range results {
 		if err == nil {
@@ -185,7 +193,7 @@ func record(results iter.Seq2[task.SampleResult, error], r *runs.Run, recorded f
 	return nil
 }
 
-// read reads a task file, and checks what the options say about it.
+// read reads a task file and checks the options against it.
 func read(file string, opts Options) (*taskfile.File, error) {
 	if info, err := os.Stat(file); err == nil && info.IsDir() {
 		gate, err := hostpath.NewGate("the folder that was named", file, opts.AllowRead...)
@@ -209,10 +217,10 @@ func read(file string, opts Options) (*taskfile.File, error) {
 	return f, spec.CheckType(f.File, f.Provider(), opts.AllowLocal)
 }
 
-// hiddenRuns are the folders of runs that no image may have: those in the task's folder, that of this run, and all of dir,
-// where new ones go; where the task lies in dir, the runs in it.
+// hiddenRuns returns the folders of runs that must not be in any image: those in the task's folder, this run's, and
+// all of dir, which holds new runs. If the task's folder is inside dir, only the runs in dir are returned.
 func hiddenRuns(f *taskfile.File, dir, run string) ([]string, error) {
-	if f.Provider() == spec.TypeLocal { // which builds none
+	if f.Provider() == spec.TypeLocal { // it builds no images
 		return nil, nil
 	}
 	folder := filepath.Dir(f.File)
@@ -224,7 +232,8 @@ func hiddenRuns(f *taskfile.File, dir, run string) ([]string, error) {
 	return append(hidden, dir, run), err
 }
 
-// choose returns the samples with the ids, or all, in the order of the task, but at most so many; 0 means all.
+// choose returns the samples with the given IDs in the order of the task, at most limit of them. Nil IDs mean all
+// samples, a limit of 0 no limit.
 func choose(all []task.Sample, ids []string, limit int) []task.Sample {
 	var chosen []task.Sample
 	for _, s := range all {
@@ -238,7 +247,7 @@ func choose(all []task.Sample, ids []string, limit int) []task.Sample {
 	return chosen
 }
 
-// open makes the folder of a new run, or goes on with one, which has to be of the same task and the same samples.
+// open creates the folder of a new run, or resumes a run, which must have the same task and the same samples.
 func open(dir string, resume bool, about runs.About, resolved []byte) (*runs.Run, error) {
 	if !resume {
 		return runs.Create(dir, about, resolved)
@@ -252,13 +261,13 @@ func open(dir string, resume bool, about runs.About, resolved []byte) (*runs.Run
 	case err != nil:
 	case !bytes.Equal(was, resolved):
 		err = &fumehood.Error{
-			Op: "resume", Path: r.Dir(), Class: fumehood.ErrConfig, Err: errors.New("the task is not what it was when the run began"),
-			Hint: "begin a new run, for scores of two tasks do not go together",
+			Op: "resume", Path: r.Dir(), Class: fumehood.ErrConfig, Err: errors.New("the task has changed since the run began"),
+			Hint: "start a new run: scores of different tasks cannot be combined",
 		}
 	case r.About().Attempts != about.Attempts:
 		err = &fumehood.Error{
-			Op: "resume", Path: r.Dir(), Class: fumehood.ErrConfig, Err: fmt.Errorf("the run is one of %d attempts, and not of %d", r.About().Attempts, about.Attempts),
-			Hint: "give the --sample, --limit and --epochs with which it began",
+			Op: "resume", Path: r.Dir(), Class: fumehood.ErrConfig, Err: fmt.Errorf("the run has %d attempts, not %d", r.About().Attempts, about.Attempts),
+			Hint: "use the same --sample, --limit and --epochs as before",
 		}
 	}
 	if err != nil {

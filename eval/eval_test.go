@@ -27,7 +27,7 @@ samples:
   - {id: three, expect: {stdout: {trimmed: "3"}}}
 `
 
-// lay writes the task sums, of type local, and returns its folder and the options that run it.
+// lay writes the task sums, of type local. It returns its folder and options to run it.
 func lay(t *testing.T) (string, eval.Options) {
 	t.Helper()
 	dir := t.TempDir()
@@ -44,7 +44,7 @@ func lay(t *testing.T) (string, eval.Options) {
 	}
 }
 
-func TestRunIsOneCall(t *testing.T) {
+func TestRun(t *testing.T) {
 	t.Parallel()
 	dir, opts := lay(t)
 	var began, recorded []string
@@ -66,7 +66,7 @@ func TestRunIsOneCall(t *testing.T) {
 		t.Errorf("the summary is %+v", s)
 	}
 	if !slices.Equal(began, []string{report.Dir}) || !slices.Equal(recorded, []string{"one", "two", "three"}) || last.Passed != 2 || last.Failed != 1 {
-		t.Errorf("of %s it tells %q, %q, %+v", report.Dir, began, recorded, last)
+		t.Errorf("%s: Began, Recorded and Progress got %q, %q, %+v", report.Dir, began, recorded, last)
 	}
 	f, err := runs.Read(report.Dir)
 	if err != nil {
@@ -77,7 +77,7 @@ func TestRunIsOneCall(t *testing.T) {
 	}
 }
 
-func TestARunIsResumed(t *testing.T) {
+func TestRun_resume(t *testing.T) {
 	t.Parallel()
 	dir, opts := lay(t)
 	first := opts
@@ -109,24 +109,24 @@ func TestARunIsResumed(t *testing.T) {
 	}
 }
 
-func TestAFileCannotChooseThisMachine(t *testing.T) {
+func TestRun_allowLocal(t *testing.T) {
 	t.Parallel()
 	dir, opts := lay(t)
 	opts.AllowLocal = false
 	opts.Open = func(context.Context, string) (fumehood.Provider, error) {
-		t.Error("a provider is opened")
+		t.Error("a provider was opened")
 		return nil, errors.New("none")
 	}
 	if _, err := eval.Run(t.Context(), dir, opts); !errors.Is(err, fumehood.ErrConfig) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := os.Stat(opts.Runs); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("there is a run: %v", err)
+		t.Errorf("a run was created: %v", err)
 	}
 }
 
-// A folder may be a stranger's: its task.yaml is not read where a link leads out of it, unless that is allowed.
-func TestATaskLiesInTheFolderThatIsNamed(t *testing.T) {
+// The folder may come from a stranger. Its task.yaml is not read through a link out of the folder, unless allowed.
+func TestRun_taskLink(t *testing.T) {
 	t.Parallel()
 	dir, opts := lay(t)
 	link := t.TempDir()
@@ -138,7 +138,7 @@ func TestATaskLiesInTheFolderThatIsNamed(t *testing.T) {
 	}
 }
 
-func TestASampleThatIsNotThereIsAnError(t *testing.T) {
+func TestRun_noSample(t *testing.T) {
 	t.Parallel()
 	dir, opts := lay(t)
 	opts.Samples = []string{"one", "five"}
@@ -147,7 +147,7 @@ func TestASampleThatIsNotThereIsAnError(t *testing.T) {
 	}
 }
 
-func TestWhatWasRecordedBeforeAnErrorIsReported(t *testing.T) {
+func TestRun_errorReport(t *testing.T) {
 	t.Parallel()
 	dir, opts := lay(t)
 	enough := errors.New("enough")
@@ -178,7 +178,7 @@ func TestWhatWasRecordedBeforeAnErrorIsReported(t *testing.T) {
 	}
 }
 
-func TestWhatIsKeptIsToldWhereARunCannotBeCompleted(t *testing.T) {
+func TestRun_finishFails(t *testing.T) {
 	t.Parallel()
 	dir, opts := lay(t)
 	opts.Began = func(r *runs.Folder) error { return os.Mkdir(filepath.Join(r.Dir(), "summary.json"), 0o700) }

@@ -9,8 +9,8 @@ import (
 	"github.com/fumehood/fumehood/taskfile"
 )
 
-// What earlier runs have recorded tells answers: no image may have it.
-func TestFoldersOfRunsAreHiddenFromImages(t *testing.T) {
+// Results of earlier runs reveal answers, so no image may contain them.
+func TestHiddenRuns(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	in := func(names ...string) string { return filepath.Join(append([]string{dir}, names...)...) }
@@ -35,7 +35,7 @@ func TestFoldersOfRunsAreHiddenFromImages(t *testing.T) {
 	}{
 		{in("runs"), in("runs/new"), []string{in("tasks/old"), in("runs"), in("runs/new")}},
 		{in("tasks/runs"), in("tasks/runs/new"), []string{in("tasks/old"), in("tasks/runs"), in("tasks/runs/new")}},
-		{dir, in("new"), []string{in("before"), in("tasks/old"), in("new")}}, // the task lies in it
+		{dir, in("new"), []string{in("before"), in("tasks/old"), in("new")}}, // the task is inside it
 	} {
 		if got, err := hiddenRuns(f, c.dir, c.run); err != nil || !slices.Equal(got, c.want) {
 			t.Errorf("of %s: got %q, %v, want %q", c.run, got, err, c.want)

@@ -20,13 +20,14 @@ import (
 	"github.com/fumehood/fumehood/taskfile"
 )
 
-// evaluation is a run of fumehood eval that has ended.
+// evaluation is a finished run of fumehood eval.
 type evaluation struct {
 	stdout  string
 	results map[string]task.SampleResult // by sample
 }
 
-// sharedSecret has a program use the tests' secret, and so their guest's volume.
+// sharedSecret returns an environment variable that makes a program use the tests' secret, and so the volume of their
+// guest.
 func sharedSecret(t *testing.T) string {
 	t.Helper()
 	file, err := owner.SecretFile()
@@ -36,7 +37,7 @@ func sharedSecret(t *testing.T) string {
 	return owner.SecretVariable + "=" + file
 }
 
-// eval runs `fumehood eval DIR ARG...` in an empty folder. It must end well and leave nothing behind.
+// eval runs `fumehood eval DIR ARG...` in an empty folder. It fails t if the program fails or leaves anything behind.
 func eval(t *testing.T, dir string, args ...string) evaluation {
 	t.Helper()
 	needDocker(t)
@@ -46,7 +47,7 @@ func eval(t *testing.T, dir string, args ...string) evaluation {
 		t.Fatal(err)
 	}
 	state, folder := t.TempDir(), t.TempDir()
-	// Few at once: an honest program has to stay within its limit on a machine that runs other tests too.
+	// Few sandboxes at once, so that honest programs stay within their time limits while other tests run.
 	args = append([]string{"eval", of, "--max-sandboxes", "3"}, args...)
 	cmd, stdout, stderr := command(t, "fumehood", args...)
 	cmd.Dir = folder
@@ -71,7 +72,7 @@ func eval(t *testing.T, dir string, args ...string) evaluation {
 	return ended
 }
 
-// leftBehind lists what a process that has ended left in the daemon and in its state folder.
+// leftBehind lists what a finished process has left in the daemon and in its state folder.
 func leftBehind(t *testing.T, pid int, state string) []string {
 	t.Helper()
 	c, err := composesdk.Connect(t.Context(), composesdk.Options{})
@@ -101,7 +102,7 @@ func leftBehind(t *testing.T, pid int, state string) []string {
 	return append(left, folders...)
 }
 
-// verdict is what a judge says of a submission, by how its last step ended.
+// verdict returns the judge's verdict on a submission, derived from how its last step ended.
 func verdict(r task.SampleResult) string {
 	if r.Score == nil {
 		return "none: " + r.Error.Text
@@ -117,15 +118,15 @@ func verdict(r task.SampleResult) string {
 	case last.Outcome == fumehood.OutOfMemory:
 		return "memory limit"
 	case last.Outcome == fumehood.Signaled, last.ExitCode != 0, last.Name != "test 3" && strings.Contains(r.Score.Reasons[0], "no such file"):
-		return "runtime error" // the last one has removed itself
+		return "runtime error" // in the last case, the program has removed itself
 	case strings.Contains(r.Score.Reasons[0], "too long"):
 		return "output limit"
 	}
 	return "wrong answer"
 }
 
-// firstOfEachKind returns one sample for each verdict in each language. Of a kind it prefers one that waits to one that
-// computes until its time is over.
+// firstOfEachKind returns one sample for each verdict in each language. To reach a time limit, it prefers a sample that
+// waits to one that computes.
 func firstOfEachKind(samples []*taskfile.Sample) []*taskfile.Sample {
 	const waits = "maze/stubborn.sh"
 	kind := func(s *taskfile.Sample) string { return s.Metadata["verdict"] + path.Ext(s.ID) }
@@ -142,8 +143,8 @@ func firstOfEachKind(samples []*taskfile.Sample) []*taskfile.Sample {
 	return first
 }
 
-// TestTheJudgeKnowsEachSubmission runs what `make demo` runs. The quick tier judges one submission of each kind.
-func TestTheJudgeKnowsEachSubmission(t *testing.T) {
+// TestExample_judge runs the task of `make demo`. The quick tier judges one submission of each kind.
+func TestExample_judge(t *testing.T) {
 	t.Parallel()
 	f, err := taskfile.Read("judge/task.yaml", taskfile.ReadOptions{})
 	if err != nil {
@@ -162,7 +163,7 @@ func TestTheJudgeKnowsEachSubmission(t *testing.T) {
 	}
 	got := eval(t, "judge", args...)
 	if len(got.results) != len(samples) {
-		t.Errorf("%d results of %d samples", len(got.results), len(samples))
+		t.Errorf("got %d results of %d samples", len(got.results), len(samples))
 	}
 	accepted := 0
 	for _, s := range samples {
@@ -171,7 +172,7 @@ func TestTheJudgeKnowsEachSubmission(t *testing.T) {
 			accepted++
 		}
 		if v := verdict(got.results[s.ID]); v != known {
-			t.Errorf("%s: %s, and it is known for %s: %+v", s.ID, v, known, got.results[s.ID])
+			t.Errorf("%s: the verdict is %q, want %q: %+v", s.ID, v, known, got.results[s.ID])
 		}
 	}
 	lines := strings.SplitAfter(got.stdout, "\n")
@@ -180,32 +181,32 @@ func TestTheJudgeKnowsEachSubmission(t *testing.T) {
 		t.Errorf("the summary begins with %q, want %q", lines[0], want)
 	}
 	if whole {
-		wantSummaryOfReadme(t, lines)
+		wantDocumentedSummary(t, lines)
 	}
 }
 
-// wantSummaryOfReadme checks that the README shows these lines, but for times and names.
-func wantSummaryOfReadme(t *testing.T, lines []string) {
+// wantDocumentedSummary checks that docs/eval.md shows these lines. Only the percentages of time and the run's name may differ.
+func wantDocumentedSummary(t *testing.T, lines []string) {
 	t.Helper()
-	page, err := os.ReadFile("../README.md")
+	page, err := os.ReadFile("../docs/eval.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, shown, _ := strings.Cut(string(page), "```\n"+lines[0])
+	_, shown, _ := strings.Cut(string(page), lines[0])
 	shown, _, found := strings.Cut(lines[0]+shown, "```\n")
 	if !found {
-		t.Fatalf("README.md does not show %q", lines[0])
+		t.Fatalf("docs/eval.md does not show %q", lines[0])
 	}
 	varies := regexp.MustCompile(`(?m)\d+ %(,|$)|\d{8}-\d{6}-judge-\w+$`)
 	for i, line := range strings.SplitAfter(shown, "\n") {
 		if i >= len(lines) || varies.ReplaceAllString(lines[i], "#") != varies.ReplaceAllString(line, "#") {
-			t.Errorf("README.md shows\n%sand fumehood eval prints\n%s", shown, strings.Join(lines, ""))
+			t.Errorf("docs/eval.md shows\n%sand fumehood eval prints\n%s", shown, strings.Join(lines, ""))
 			return
 		}
 	}
 }
 
-// scores are those of a task's samples. One without a score fails the test.
+// scores returns the scores by sample. A sample without a score fails the test.
 func scores(t *testing.T, got evaluation) map[string]float64 {
 	t.Helper()
 	of := map[string]float64{}
@@ -219,7 +220,7 @@ func scores(t *testing.T, got evaluation) map[string]float64 {
 	return of
 }
 
-func TestAttacksSucceedWhereTheApplicationLetsThem(t *testing.T) {
+func TestExample_webapp(t *testing.T) {
 	t.Parallel()
 	want := map[string]float64{
 		"other notes, version 1": 1, "other notes, version 2": 0, "other notes, version 3": 0,
@@ -231,7 +232,7 @@ func TestAttacksSucceedWhereTheApplicationLetsThem(t *testing.T) {
 	}
 }
 
-func TestOnlyARepairIsARepair(t *testing.T) {
+func TestExample_repair(t *testing.T) {
 	t.Parallel()
 	want := map[string]float64{
 		"right": 1, "visible tests only": 0.5, "half": 0.25, "nothing": 0.125, "stale": 0.125,
@@ -242,9 +243,10 @@ func TestOnlyARepairIsARepair(t *testing.T) {
 	}
 }
 
-// TestNoCheatScores runs examples/cheats, of which the quick and ci tiers try some: they load the machine. It has each submission end with a score
-// at the first try: none is left out of the rate, and none changes that of another.
-func TestNoCheatScores(t *testing.T) {
+// TestExample_cheats runs examples/cheats. Each submission must get a score at its first try: none may drop out of the
+// pass rate or change the score of another. The submissions load the machine, so the quick and ci tiers run only some
+// of them.
+func TestExample_cheats(t *testing.T) {
 	t.Parallel()
 	f, err := taskfile.Read("cheats/task.yaml", taskfile.ReadOptions{})
 	if err != nil {
@@ -252,7 +254,7 @@ func TestNoCheatScores(t *testing.T) {
 	}
 	var samples []*taskfile.Sample
 	var args []string
-	tried := tier.Pick(t, 2, 2, 10) // of ten
+	tried := tier.Pick(t, 2, 2, 10) // of each ten submissions
 	for i, s := range f.Samples {
 		if i%10 < tried || strings.HasPrefix(s.ID, "right") {
 			samples, args = append(samples, s), append(args, "--sample", s.ID)
@@ -260,7 +262,7 @@ func TestNoCheatScores(t *testing.T) {
 	}
 	got := eval(t, "cheats", args...)
 	if files, err := filepath.Glob("cheats/submissions/*"); err != nil || len(files)+1 != len(f.Samples) || len(files) < 40 {
-		t.Errorf("%d submissions, one of them tried twice, and %d samples: %v", len(files), len(f.Samples), err)
+		t.Errorf("%d submissions, of which one is run twice, do not match %d samples: %v", len(files), len(f.Samples), err)
 	}
 	for id, score := range scores(t, got) {
 		want := 0.0
@@ -268,15 +270,15 @@ func TestNoCheatScores(t *testing.T) {
 			want = 1
 		}
 		if r := got.results[id]; score != want || r.Tries != 1 {
-			t.Errorf("%s: the score is %v at try %d, want %v at the first: %+v", id, score, r.Tries, want, r)
+			t.Errorf("%s: the score is %v at try %d, want %v at try 1: %+v", id, score, r.Tries, want, r)
 		}
 	}
 	if len(got.results) != len(samples) {
-		t.Errorf("%d results of %d samples", len(got.results), len(samples))
+		t.Errorf("got %d results of %d samples", len(got.results), len(samples))
 	}
 }
 
-// yamlOf are the blocks of YAML in a page.
+// yamlOf returns the blocks of YAML in a page.
 func yamlOf(t *testing.T, page string) []string {
 	t.Helper()
 	text, err := os.ReadFile(page)
@@ -292,14 +294,14 @@ func yamlOf(t *testing.T, page string) []string {
 	return all
 }
 
-func TestThePagesHaveTasksAsTheyAre(t *testing.T) {
+func TestDocs_tasks(t *testing.T) {
 	blocks := yamlOf(t, "../docs/eval.md")
 	repair, err := os.ReadFile("repair/task.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !slices.Contains(blocks, string(repair)) {
-		t.Errorf("docs/eval.md does not have this as it is:\n%s", repair)
+		t.Errorf("docs/eval.md does not quote repair/task.yaml exactly:\n%s", repair)
 	}
 	read := 0
 	for _, block := range append(blocks, yamlOf(t, "../README.md")...) {
@@ -319,6 +321,6 @@ func TestThePagesHaveTasksAsTheyAre(t *testing.T) {
 		}
 	}
 	if read != 2 {
-		t.Errorf("%d tasks were read, and not those of README.md and of docs/eval.md", read)
+		t.Errorf("read %d tasks, want 2: one of README.md and one of docs/eval.md", read)
 	}
 }

@@ -1,4 +1,4 @@
-// Package examples tests that the examples do what the documentation says they do.
+// Package examples tests that the examples do what the documentation states.
 package examples
 
 import (
@@ -25,11 +25,11 @@ import (
 
 const (
 	image = "fumehood-test/python"
-	// patience bounds one example; the judge needs a minute.
+	// patience is the longest time for one example. The judge takes about a minute.
 	patience = 5 * time.Minute
 )
 
-// needDocker skips the test where no Engine answers, unless there has to be one.
+// needDocker skips the test if no Engine answers. It fails the test if the tier requires an Engine.
 func needDocker(t *testing.T) {
 	t.Helper()
 	tier.NeedDocker(t)
@@ -43,7 +43,7 @@ func needDocker(t *testing.T) {
 	tier.Missing(t, tier.Quick, err)
 }
 
-// TestMain makes this test binary fumehood where it is started under that name.
+// TestMain makes this test binary act as fumehood when it is started under that name.
 func TestMain(m *testing.M) {
 	docker.RunReaper()
 	testscript.Main(withPrograms{m}, map[string]func(){"fumehood": func() {
@@ -51,10 +51,10 @@ func TestMain(m *testing.M) {
 	}})
 }
 
-// programs is the folder that build compiles to. TestMain sets it once.
+// programs is the folder for the programs that build compiles. TestMain sets it once.
 var programs string
 
-// withPrograms runs the tests with a folder for programs.
+// withPrograms creates the folder programs, runs the tests and removes the folder.
 type withPrograms struct{ *testing.M }
 
 func (tests withPrograms) Run() int {
@@ -67,7 +67,7 @@ func (tests withPrograms) Run() int {
 	return tests.M.Run()
 }
 
-// compiled compiles the programs and the one in the README with one command.
+// compiled compiles quickstart, walkthrough and the program in the README with one command.
 var compiled = sync.OnceValue(func() error {
 	overlay, err := readmeOverlay(programs)
 	if err != nil {
@@ -93,8 +93,8 @@ func build(t *testing.T, name string) string {
 	return filepath.Join(programs, name)
 }
 
-// lookAt reads the files below a folder: go test caches a result until a file changes that the test itself has read,
-// and knows nothing of what go build and the examples read.
+// lookAt reads the files below a folder. go test caches a result until a file changes that the test itself has read,
+// and it does not see which files go build and the examples read.
 func lookAt(t *testing.T, dir string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
@@ -108,7 +108,7 @@ func lookAt(t *testing.T, dir string) {
 	}
 }
 
-// command prepares a program that is interrupted, and so cleans up, when it takes too long.
+// command prepares a program. After patience, the program is interrupted, so that it cleans up.
 func command(t *testing.T, program string, args ...string) (cmd *exec.Cmd, stdout, stderr *bytes.Buffer) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// readmeOverlay writes the program of the README to dir, as it stands there but for the image. It returns a file for
-// `go build -overlay`, by which the program is ./readme, a folder that exists for the compiler only.
+// readmeOverlay writes a program to dir that runs the README's Go code, with only the image replaced. It returns a file
+// for `go build -overlay`, which makes the program ./readme, a folder that exists only for the compiler.
 func readmeOverlay(dir string) (string, error) {
 	page, err := os.ReadFile("../README.md")
 	if err != nil {
@@ -22,7 +22,28 @@ func readmeOverlay(dir string) (string, error) {
 	if len(blocks) != 1 {
 		return "", fmt.Errorf("the README has %d Go programs, want 1", len(blocks))
 	}
-	code := blocks[0][1]
+	code := `package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/docker"
+)
+
+func main() {
+	if err := run(context.Background()); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context) error {
+` + blocks[0][1] + `return nil
+}
+`
 	const stated = `"python:3.12-slim"`
 	if !strings.Contains(code, stated) {
 		return "", fmt.Errorf("the program does not name the image %s", stated)
@@ -42,7 +63,7 @@ func readmeOverlay(dir string) (string, error) {
 	return list, os.WriteFile(list, overlay, 0o600)
 }
 
-func TestTheProgramInTheReadmeRuns(t *testing.T) {
+func TestReadme_program(t *testing.T) {
 	t.Parallel()
 	if testing.Short() { // it is compiled, but not linked
 		overlay, err := readmeOverlay(t.TempDir())
@@ -58,7 +79,7 @@ func TestTheProgramInTheReadmeRuns(t *testing.T) {
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%v\n%s", err, stderr)
 	}
-	want := "exited with code 0: 42\n"
+	want := "exited 0 42\n"
 	if stdout.String() != want {
 		t.Errorf("it prints %q, want %q", stdout, want)
 	}

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestTheWalkThroughIsTrue holds docs/session.md to what examples/walkthrough is and prints.
-func TestTheWalkThroughIsTrue(t *testing.T) {
+// TestWalkthrough checks that docs/session.md quotes the files and the output of examples/walkthrough exactly.
+func TestWalkthrough(t *testing.T) {
 	t.Parallel()
 	needDocker(t)
 	lookAt(t, "walkthrough")
@@ -32,7 +32,7 @@ func TestTheWalkThroughIsTrue(t *testing.T) {
 	}
 	for fence, text := range blocks {
 		if !strings.Contains(string(page), fence+text+"```\n") {
-			t.Errorf("docs/session.md does not have this as it is:\n%s%s", fence, text)
+			t.Errorf("docs/session.md does not quote this exactly:\n%s%s", fence, text)
 		}
 	}
 }

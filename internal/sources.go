@@ -1,11 +1,11 @@
-// Package internal holds the sources that the guest is built from, as part of the program.
+// Package internal embeds the sources of the guest in the program.
 package internal
 
 import "embed"
 
-// GuestSources holds the files of this module's packages that the guest is made of, by their path below this folder.
-// Package guestbin builds the guest from them where no built one is embedded. A test there compares the list with what
-// the go command compiles.
+// GuestSources contains the files of this module's packages that the guest consists of, by their paths below this
+// folder. Package guestbin builds the guest from them if no built guest is embedded. A test there compares the list
+// with what the go command compiles.
 //
 //go:embed archive/archive.go archive/nonblock_unix.go
 //go:embed files/change.go files/files_unix.go files/owner.go files/walk.go files/write.go

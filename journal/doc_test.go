@@ -12,12 +12,12 @@ import (
 	"testing"
 )
 
-// lineTypes are the lines by kind.
+// lineTypes maps kinds to lines.
 var lineTypes = map[string]Line{
 	"phase": &Phase{}, "network": &Network{}, "sandbox": &Sandbox{}, "command": &Command{}, "end": &End{}, "file": &File{}, "lost": &Lost{},
 }
 
-// fieldsOf are the names of a line's own fields, and of the objects in them.
+// fieldsOf collects the names of a line's own fields and of nested objects.
 func fieldsOf(of reflect.Type, fields map[string]bool) {
 	for of.Kind() == reflect.Pointer || of.Kind() == reflect.Slice {
 		of = of.Elem()
@@ -28,16 +28,16 @@ func fieldsOf(of reflect.Type, fields map[string]bool) {
 	for f := range slices.Values(reflect.VisibleFields(of)) {
 		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
 			fields[name] = true
-			if f.Type != reflect.TypeFor[*Error]() { // which all lines have alike
+			if f.Type != reflect.TypeFor[*Error]() { // the same in all lines
 				fieldsOf(f.Type, fields)
 			}
 		}
 	}
 }
 
-// docs/journal.md has a table for each kind of line, which names each of its fields, and no others; and each line of its
-// example is one that is written so.
-func TestTheDocumentationHasEachFieldOfEachLine(t *testing.T) {
+// docs/journal.md must have a table for each kind of line that names exactly its fields. Each line of its example
+// must be a line that can be written.
+func TestLines_documented(t *testing.T) {
 	page, err := os.ReadFile("../docs/journal.md")
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +56,7 @@ func TestTheDocumentationHasEachFieldOfEachLine(t *testing.T) {
 			for _, name := range regexp.MustCompile("`([a-z_]+)`").FindAllStringSubmatch(cells[1], -1) {
 				names[name[1]] = true
 			}
-			for _, of := range []string{"each with ", "what it used: "} { // the fields of what is in it
+			for _, of := range []string{"each with ", "what it used: "} { // fields of nested objects
 				if _, rest, ok := strings.Cut(cells[2], of); ok {
 					for _, name := range regexp.MustCompile("`([a-z_]+)`").FindAllStringSubmatch(rest, -1) {
 						names[name[1]] = true
@@ -110,7 +110,7 @@ func TestTheDocumentationHasEachFieldOfEachLine(t *testing.T) {
 			t.Errorf("the line would be\n%s, and is\n%s", &again, text)
 		}
 	}
-	if len(shown) != len(lineTypes)-1 { // all but a lost one
+	if len(shown) != len(lineTypes)-1 { // all except Lost
 		t.Errorf("the example shows %v", shown)
 	}
 }

@@ -1,11 +1,11 @@
-// Package journal writes and reads records of what is done in sandboxes: phases, commands with how they ended, file operations,
-// networks. Each is a line, a JSON object; docs/journal.md describes them.
+// Package journal writes and reads records of sandbox activity: phases, commands and how they ended, file
+// operations, networks. Each record is one line with a JSON object; docs/journal.md describes them.
 //
 //	j := journal.New(file, logger)
 //	spec.Journal = j.Logger
 //
-// Values of variables are in no line, outputs and contents of files neither. What a sandbox reports is a record of log/slog, whose
-// message is the line's kind and whose attributes are its fields: any slog.Handler can take them.
+// Lines never contain values of variables, output or file contents. A sandbox reports each event as a log/slog
+// record. The message is the line's kind, and the attributes are its fields, so any slog.Handler can receive them.
 package journal
 
 import (
@@ -19,20 +19,20 @@ import (
 	"time"
 )
 
-// MaxLine is the most bytes that one line has. What is left out for that is said by Head.Cut.
+// MaxLine is the maximum length of a line in bytes. Head.Cut marks lines that were shortened to fit.
 const MaxLine = 64 << 10
 
-// Journal writes the lines of sandboxes, in the order in which things were done. Its methods may be called by many goroutines at
-// once, and it may be that of many sandboxes, which its lines name.
+// Journal writes the lines of one or more sandboxes, whose names are in the lines, in order of events. Its methods
+// may be called by multiple goroutines concurrently.
 type Journal struct {
 	// Logger is for fumehood.Spec.Journal.
 	*slog.Logger
 	out *output
 }
 
-// New makes a journal that writes to w, which stays the caller's to close. Each line is one Write, and what is done waits for it. A
-// write that fails fails nothing else: logger, which may be nil, is told of the first one, and where lines can be written again,
-// one of the kind "lost" says how many are missing.
+// New returns a journal that writes to w, which the caller closes. Each line is one Write, and the recorded
+// operation waits for it. A failed write fails nothing else. The first failure is logged to logger, which may be
+// nil. When writing works again, a line of the kind "lost" reports how many lines are missing.
 func New(w io.Writer, logger *slog.Logger) *Journal {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
@@ -41,19 +41,19 @@ func New(w io.Writer, logger *slog.Logger) *Journal {
 	return &Journal{slog.New(newHandler(out)), out}
 }
 
-// Err is the first failure to write a line; nil where there was none.
+// Err returns the first error in writing a line, or nil.
 func (j *Journal) Err() error {
 	j.out.mu.Lock()
 	defer j.out.mu.Unlock()
 	return j.out.err
 }
 
-// newHandler writes records as lines.
+// newHandler returns a handler that writes records as lines.
 func newHandler(w io.Writer) slog.Handler {
 	return slog.NewJSONHandler(w, &slog.HandlerOptions{ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
 		switch {
 		case len(groups) > 0:
-		case a.Key == slog.LevelKey && a.Value.Kind() == slog.KindAny: // a slog.Level, which no field is
+		case a.Key == slog.LevelKey && a.Value.Kind() == slog.KindAny: // a slog.Level, which is not a field
 			return slog.Attr{}
 		case a.Key == slog.MessageKey:
 			a.Key = "kind"
@@ -64,12 +64,12 @@ func newHandler(w io.Writer) slog.Handler {
 	}})
 }
 
-// Log logs a line, which has its Kind. Its time is now, whatever its Time.
+// Log logs a line with its Kind. It uses the current time and ignores the line's Time.
 func Log(to *slog.Logger, line Line) {
 	to.Info(line.head().Kind, fields(reflect.ValueOf(line).Elem())...)
 }
 
-// fields are those of a line, but for what a record of slog has itself.
+// fields returns the fields of a line, except those that a slog record has itself.
 func fields(line reflect.Value) (all []any) {
 	for i := range line.NumField() {
 		f, v := line.Type().Field(i), line.Field(i)
@@ -86,7 +86,7 @@ func fields(line reflect.Value) (all []any) {
 	return all
 }
 
-// isEmpty is what encoding/json leaves out by omitempty.
+// isEmpty reports whether encoding/json omits the value with omitempty.
 func isEmpty(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.Map, reflect.Slice:
@@ -95,18 +95,18 @@ func isEmpty(v reflect.Value) bool {
 	return v.IsZero()
 }
 
-// output is what lines are written to, each by one Write. It fails none of them.
+// output writes each line with one Write. It never returns an error.
 type output struct {
 	log *slog.Logger
 
 	mu   sync.Mutex
 	w    io.Writer
-	torn bool  // the last line that was written is not whole
-	lost int64 // lines since one could last be written
-	err  error // the first failure
+	torn bool  // the last line was written partially
+	lost int64 // number of lines lost since the last success
+	err  error // the first error
 }
 
-// Write writes a line, and before it how many were lost.
+// Write writes a line, preceded by a line with the number of lost lines if there are any.
 func (o *output) Write(line []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -126,18 +126,18 @@ func (o *output) Write(line []byte) (int, error) {
 	o.lost++
 	if o.err == nil {
 		o.err = err
-		o.log.Warn("the journal cannot be written: lines of it are missing", "error", err)
+		o.log.Warn("the journal cannot be written: lines are missing", "error", err)
 	}
 	return len(line), nil
 }
 
-// write writes a line, and first ends the one before where that has no end; o.mu is held.
+// write writes a line. If the previous line is incomplete, it first terminates that line. o.mu is held.
 func (o *output) write(line []byte) error {
 	text := line
 	if o.torn {
 		text = append([]byte{'\n'}, line...)
 	}
-	n, err := o.w.Write(bytes.Clone(text)) // the handler uses its buffer again
+	n, err := o.w.Write(bytes.Clone(text)) // the handler reuses its buffer
 	if err == nil && n < len(text) {
 		err = io.ErrShortWrite
 	}

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// lines are one of each kind, with all fields set.
+// lines has one line of each kind, with all fields set.
 func lines(t *testing.T) []Line {
 	t.Helper()
 	var all []Line
@@ -24,12 +24,12 @@ func lines(t *testing.T) []Line {
 	return all
 }
 
-// timeless is a line without its time.
+// timeless returns a line without its time.
 func timeless(line []byte) string {
 	return regexp.MustCompile(`"time":"[^"]*"`).ReplaceAllString(string(line), `"time":""`)
 }
 
-// fill sets what is zero.
+// fill sets all zero fields.
 func fill(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Struct:
@@ -58,7 +58,7 @@ func fill(v reflect.Value) {
 	}
 }
 
-func TestWhatIsWrittenIsRead(t *testing.T) {
+func TestRead(t *testing.T) {
 	all := lines(t)
 	var text bytes.Buffer
 	j := New(&text, nil)
@@ -72,7 +72,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	for line, err := range Read(bytes.NewReader(text.Bytes())) {
 		if line != nil {
 			if age := time.Since(line.head().Time); age < 0 || age > time.Minute || line.head().Time.Location() != time.UTC {
-				t.Errorf("it was written at %v", line.head().Time)
+				t.Errorf("the line's time is %v", line.head().Time)
 			}
 			line.head().Time = all[0].head().Time
 		}
@@ -99,7 +99,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	}
 }
 
-func TestALineWithoutAnEndIsNotReadForEver(t *testing.T) {
+func TestRead_endlessLine(t *testing.T) {
 	n := 0
 	for line, err := range Read(strings.NewReader(strings.Repeat("x", 10*MaxLine))) {
 		if n++; line != nil || err == nil {
@@ -111,8 +111,8 @@ func TestALineWithoutAnEndIsNotReadForEver(t *testing.T) {
 	}
 }
 
-// A line is written as encoding/json has it, whatever slog makes of its parts.
-func TestLinesAreAsTheirTypesSay(t *testing.T) {
+// A line is written as encoding/json encodes it, whatever slog does with its parts.
+func TestLog_encoding(t *testing.T) {
 	for _, line := range append(lines(t), &End{Head: Head{Time: time.Now().UTC().Round(0), Kind: "end", Sandbox: "box"}}) {
 		var want, got bytes.Buffer
 		enc := json.NewEncoder(&want)
@@ -127,7 +127,7 @@ func TestLinesAreAsTheirTypesSay(t *testing.T) {
 	}
 }
 
-func TestAnyHandlerTakesLines(t *testing.T) {
+func TestLog_textHandler(t *testing.T) {
 	var text bytes.Buffer
 	code := 3
 	Log(slog.New(slog.NewTextHandler(&text, nil)), &End{Head: Head{Kind: "end", Sandbox: "box"}, ID: 1, Outcome: "exited", ExitCode: &code})

@@ -5,18 +5,18 @@ import "time"
 // Line is a line of a journal: a *Phase, *Network, *Sandbox, *Command, *End, *File or *Lost, or an *Other.
 type Line interface{ head() *Head }
 
-// Head is what all lines have.
+// Head is the common part of all lines.
 type Head struct {
 	Time    time.Time         `json:"time"`              // when the line was written
 	Kind    string            `json:"kind"`              // "phase", "network", "sandbox", "command", "end", "file", "lost"
-	Sandbox string            `json:"sandbox,omitempty"` // its name; empty of a Lost
-	Labels  map[string]string `json:"labels,omitempty"`  // those of its fumehood.Spec
-	Cut     bool              `json:"cut,omitempty"`     // a text, or a list, is not all that it was
+	Sandbox string            `json:"sandbox,omitempty"` // its name; empty in a Lost
+	Labels  map[string]string `json:"labels,omitempty"`  // labels of its fumehood.Spec
+	Cut     bool              `json:"cut,omitempty"`     // a text or a list was shortened
 }
 
 func (h *Head) head() *Head { return h }
 
-// Phase says that a phase of a sandbox's life has ended.
+// Phase reports that a phase of a sandbox has ended.
 type Phase struct {
 	Head
 	Phase string  `json:"phase"`
@@ -24,30 +24,30 @@ type Phase struct {
 	Error *Error  `json:"error,omitempty"`
 }
 
-// Network says what a sandbox reaches, and who reaches it.
+// Network reports what a sandbox can reach, and from where it can be reached.
 type Network struct {
 	Head
-	Network string   `json:"network"` // "none", "bridge", "host" or a name; of Compose projects "internal" or "project"
+	Network string   `json:"network"` // "none", "bridge", "host" or a name; for Compose projects "internal" or "project"
 	Egress  string   `json:"egress"`  // "none", "internet" or "unknown"
 	Subnets []string `json:"subnets,omitempty"`
 	Ports   []Port   `json:"ports,omitempty"`
 }
 
-// Port is a port of a service that can be reached.
+// Port is a reachable port of a service.
 type Port struct {
 	Service   string `json:"service"`
 	Address   string `json:"address"`
-	Host      int    `json:"host"` // 0 means any that is free
+	Host      int    `json:"host"` // 0 means any free port
 	Container int    `json:"container"`
 	Protocol  string `json:"protocol"`
 }
 
-// Sandbox says that a sandbox is there.
+// Sandbox reports that a sandbox has started.
 type Sandbox struct {
 	Head
 	Provider   string            `json:"provider"`
 	ConfigFile string            `json:"config_file,omitempty"`
-	Services   []Service         `json:"services"`      // the default one first
+	Services   []Service         `json:"services"`      // the default service first
 	Env        map[string]string `json:"env,omitempty"` // names of variables, each with "[redacted]"
 	Kept       bool              `json:"kept,omitempty"`
 }
@@ -59,12 +59,12 @@ type Service struct {
 	Image     string `json:"image,omitempty"`
 }
 
-// Command says that a command is about to be handed over.
+// Command reports that a command is about to start.
 type Command struct {
 	Head
-	ID        int64             `json:"id"` // from 1 on, in this journal's part about the sandbox
+	ID        int64             `json:"id"` // from 1, counted per sandbox and journal
 	Service   string            `json:"service"`
-	User      string            `json:"user,omitempty"` // empty means the service's
+	User      string            `json:"user,omitempty"` // empty means the service's user
 	Dir       string            `json:"dir,omitempty"`
 	Args      []string          `json:"args"`
 	Env       map[string]string `json:"env,omitempty"` // names of variables, each with "[redacted]"
@@ -75,10 +75,10 @@ type Command struct {
 	TTY       bool              `json:"tty,omitempty"`
 }
 
-// End says how a command ended, or by Error why that is not known, or why it was not started.
+// End reports how a command ended. Error is set if that is not known, or if the command was not started.
 type End struct {
 	Head
-	ID       int64   `json:"id"` // that of its Command
+	ID       int64   `json:"id"` // ID of its Command
 	Service  string  `json:"service"`
 	Outcome  string  `json:"outcome,omitempty"` // a fumehood.Outcome
 	ExitCode *int    `json:"exit_code,omitempty"`
@@ -86,13 +86,13 @@ type End struct {
 	Reason   string  `json:"reason,omitempty"`
 	Leaked   bool    `json:"leaked,omitempty"`
 	MS       float64 `json:"ms"`           // how long it ran, in milliseconds
-	Stdout   int64   `json:"stdout_bytes"` // how much it wrote
+	Stdout   int64   `json:"stdout_bytes"` // bytes written
 	Stderr   int64   `json:"stderr_bytes"`
-	Usage    *Usage  `json:"usage,omitempty"` // nil where it is not known
+	Usage    *Usage  `json:"usage,omitempty"` // nil if not known
 	Error    *Error  `json:"error,omitempty"`
 }
 
-// Usage is what a command used: see fumehood.Usage.
+// Usage describes the resources that a command used: see fumehood.Usage.
 type Usage struct {
 	UserMS     float64 `json:"user_ms"`
 	SystemMS   float64 `json:"system_ms"`
@@ -102,7 +102,7 @@ type Usage struct {
 	PIDsLimits int64   `json:"pids_limits"`
 }
 
-// File says that something was done to a file, or refused.
+// File reports a file operation, successful or not.
 type File struct {
 	Head
 	Op      string  `json:"op"`
@@ -115,19 +115,19 @@ type File struct {
 	Error   *Error  `json:"error,omitempty"`
 }
 
-// Lost says that lines are missing.
+// Lost reports that lines are missing.
 type Lost struct {
 	Head
 	Lines int64 `json:"lines"`
 }
 
-// Other is a line of a kind that this package does not know.
+// Other is a line of an unknown kind.
 type Other struct {
 	Head
-	Text []byte `json:"-"` // all of the line
+	Text []byte `json:"-"` // the whole line
 }
 
-// Error is a failure of Fumehood's, never a program's outcome.
+// Error is a failure of Fumehood, never a program's outcome.
 type Error struct {
 	Class   string `json:"class"` // a fumehood.Code
 	Message string `json:"message"`

@@ -9,8 +9,8 @@ import (
 	"iter"
 )
 
-// Read yields the lines of a journal, in their order. A broken line is an error that says which, and the next ones follow: a
-// process that was killed may have left such a line. One that is longer than MaxLine, or a failure to read, ends the sequence.
+// Read yields the lines of a journal in order. A broken line, which a killed process may leave, yields an error
+// with its number, and the next lines follow. A line longer than MaxLine, or a read error, ends the sequence.
 func Read(r io.Reader) iter.Seq2[Line, error] {
 	return func(yield func(Line, error) bool) {
 		s := bufio.NewScanner(r)
@@ -32,7 +32,7 @@ func Read(r io.Reader) iter.Seq2[Line, error] {
 	}
 }
 
-// parse reads one line.
+// parse decodes one line.
 func parse(text []byte) (Line, error) {
 	var h Head
 	if err := json.Unmarshal(text, &h); err != nil {
@@ -48,7 +48,7 @@ func parse(text []byte) (Line, error) {
 	return line, nil
 }
 
-// newLine makes an empty line of a kind; nil of one that is not known.
+// newLine returns an empty line of a kind, or nil if the kind is unknown.
 func newLine(kind string) Line {
 	switch kind {
 	case "phase":

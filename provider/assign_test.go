@@ -8,7 +8,7 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-func TestASandboxIsSaidToBeForASampleWhenThatIsKnown(t *testing.T) {
+func TestSandbox_Assign(t *testing.T) {
 	sb, lines := recorded(t, fumehood.Spec{Labels: map[string]string{"task": "t"}})
 	if _, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"say"}}); err != nil {
 		t.Fatal(err)
@@ -35,7 +35,7 @@ func TestASandboxIsSaidToBeForASampleWhenThatIsKnown(t *testing.T) {
 	}
 }
 
-func TestASandboxIsCheckedBeforeItIsUsed(t *testing.T) {
+func TestSandbox_Check(t *testing.T) {
 	sb := startFake(t, fumehood.Spec{})
 	if err := sb.Check(t.Context()); err != nil {
 		t.Error(err)

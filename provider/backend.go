@@ -1,11 +1,12 @@
-// Package provider is for those who make sandboxes: what a provider supplies, and what is made of that once for all of them.
+// Package provider is for implementers of sandbox providers. It defines the interfaces that a provider implements,
+// and implements everything that all providers share.
 //
-// A provider is a fumehood.Provider. Its Start validates the spec, gives it a name where it has none, makes the sandbox, and
-// returns what [New] makes of its [Backend], a fumehood.Sandbox; its Close closes those sandboxes. Under a Backend are
-// [ServiceBackend], [FileBackend] and [ProcessBackend], which are small: commands are validated, time limits and output caps
-// kept, errors wrapped and the journal written above them, once. What only some can do is an interface of its own, such as
-// [Connector] of a service and [Opener] of a provider: where it is missing, what needs it is an ErrUnsupported. Package
-// conformance tests a provider.
+// A provider is a fumehood.Provider. Its Start validates the spec, generates a name if it lacks one, creates the
+// sandbox, and returns a fumehood.Sandbox made by [New] from its [Backend]. Its Close closes those sandboxes. The
+// other backend interfaces are [ServiceBackend], [FileBackend] and [ProcessBackend]. They are small, because this
+// package validates commands, enforces timeouts and output caps, wraps errors and writes the journal. Optional
+// capabilities are separate interfaces, such as [Connector] for a service and [Opener] for a provider. A call that
+// needs a missing capability is an ErrUnsupported. Package conformance tests a provider.
 package provider
 
 import (
@@ -18,68 +19,74 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// Backend is what a provider supplies for one started sandbox. Sandbox and Service do validation,
-// time limits, output caps and error wrapping once, over it.
+// Backend is what a provider implements for one started sandbox. New adds validation, timeouts, output caps and
+// error wrapping.
 //
-// A backend returns errors of this module's classes: an *Error without Op, Service and Path, which are filled in above
-// it. An error without a class counts as ErrInfrastructure. Of the kernel's errors ENOENT and ELOOP are an ErrNotFound,
-// ENAMETOOLONG an ErrLimit, EXDEV an ErrUnsupported, and those of permission, existence and kind the class of that name.
+// A backend returns errors of this module's classes: an *Error without Op, Service and Path, which the caller adds.
+// An error without a class counts as ErrInfrastructure. Kernel errors are classified as follows: ENOENT and ELOOP
+// are ErrNotFound, ENAMETOOLONG is ErrLimit, EXDEV is ErrUnsupported. Errors of permission, existence and file type
+// have the class of that name.
 type Backend interface {
-	// Info describes the sandbox; the default service comes first.
+	// Info describes the sandbox, with the default service first.
 	Info() fumehood.Info
-	// Service returns the backend of one of Info's services.
+	// Service returns the backend of one of the services in Info.
 	Service(name string) ServiceBackend
-	// Close removes the sandbox. It has a deadline of its own, outlives the cancellation of ctx, and is
-	// called again if it failed.
+	// Close removes the sandbox. It has its own deadline, continues after cancellation of ctx, and is called again
+	// if it failed.
 	Close(ctx context.Context) error
 }
 
-// ServiceBackend runs commands and reaches files in one service. Its commands are validated; its methods
-// may be called by many goroutines at once.
+// ServiceBackend runs commands and accesses files in one service. It receives validated commands. Its methods may
+// be called by multiple goroutines concurrently.
 type ServiceBackend interface {
-	// Start hands cmd over, at most once. When it returns an error, nothing runs. Dir is absolute, and User empty for the
-	// service's own. The service's environment, Spec.Env included, is the backend's to add to Env. Timeout, Stdout, Stderr
-	// and what is read of Stdin are the caller's business: input comes by ProcessBackend.Write, and CloseStdin where there is
-	// none. A backend without a way around the sandbox's own programs ignores ViaEngine.
+	// Start starts cmd, at most once. If it returns an error, nothing runs. Dir is absolute, and an empty User
+	// means the service's own. The backend adds the service's environment, including Spec.Env, to Env. The caller
+	// handles Timeout, Stdout, Stderr and reading from Stdin. Input arrives through ProcessBackend.Write; without
+	// input, the caller calls CloseStdin. A backend that cannot bypass the sandbox's own programs ignores
+	// ViaEngine.
 	//
-	// With live, out gets all output as it comes. Without, it may get no more than the caps keep, with the totals in Exit, and
-	// Start may return before the command has started: a failed start is then an error of Wait. ctx bounds the start only.
+	// If live is set, out receives all output as it arrives. Otherwise it may receive only what the caps keep, with
+	// the totals in Exit. Start may then return before the command has started, and Wait returns the error of a
+	// failed start. ctx limits the start only.
 	Start(ctx context.Context, cmd fumehood.Cmd, live bool, out Sink) (ProcessBackend, error)
-	// Files returns the service's files as user, a Cmd.User, may use them. It does nothing yet: that there
-	// is no such user is the error of what is done then.
+	// Files returns the service's files, accessed as user, which is as in Cmd.User. It does not check the user: if
+	// there is no such user, the operations fail.
 	Files(user string) FileBackend
 }
 
-// EngineFiler is the capability of a ServiceBackend to reach files without the help of anything in the sandbox, where
-// its Files have such help.
+// EngineFiler is an optional interface of a ServiceBackend whose Files depend on a helper in the sandbox. It gives
+// access to files without that helper.
 type EngineFiler interface {
-	// EngineFiles is Files with nothing in the sandbox that helps.
+	// EngineFiles is like Files, without a helper in the sandbox.
 	EngineFiles(user string) FileBackend
 }
 
-// FileBackend reads and changes files with the rights of one user. Its paths are absolute, not cleaned,
-// and free of NUL bytes; its methods may be called by many goroutines at once.
+// FileBackend reads and changes files with the permissions of one user. Its paths are absolute, not cleaned, and
+// free of NUL bytes. Its methods may be called by multiple goroutines concurrently.
 type FileBackend interface {
-	// Stat describes path without following a link that it names.
+	// Stat describes path without following a link at path.
 	Stat(ctx context.Context, path string) (fumehood.FileInfo, error)
-	// Open reads length bytes of a regular file from offset on, or fewer where it ends before; a negative
-	// length means all. It follows links inside the sandbox only.
+	// Open reads length bytes of a regular file from offset on, or fewer if the file ends before. A negative length
+	// reads to the end. It follows links inside the sandbox only.
 	Open(ctx context.Context, path string, offset, length int64) (io.ReadCloser, fumehood.FileInfo, error)
-	// Write replaces or makes a regular file of exactly size bytes from r, and the directories above it. Fewer bytes are an
-	// ErrConfig. The file has opts.Mode afterwards, whether it is new or not.
+	// Write creates or replaces a regular file with exactly size bytes from r, and creates missing parent
+	// directories. Fewer bytes are an ErrConfig. Afterwards the file has opts.Mode, whether or not it existed
+	// before.
 	Write(ctx context.Context, path string, r io.Reader, size int64, opts fumehood.WriteOptions) error
-	// Walk is Service.Walk, no more than depth levels below root: 0 for root alone, and a negative depth for all. Where root
-	// cannot be described there is one error, without a path. A root that ends in "/." is what a link points to.
+	// Walk is Service.Walk, limited to depth levels below root: 0 means root alone, a negative depth all levels. If
+	// root cannot be described, it yields one error without a path. If root ends in "/.", a link there is
+	// followed.
 	Walk(ctx context.Context, root string, depth int) iter.Seq2[fumehood.WalkEntry, error]
-	// Change does one thing to a file. What it does not know is an ErrUnsupported.
+	// Change performs one file operation. An unknown Op is an ErrUnsupported.
 	Change(ctx context.Context, c Change) error
-	// Upload extracts a tar stream into the directory dir, which must exist. What is no archive is an ErrConfig.
+	// Upload extracts a tar stream into the directory dir, which must exist. Data that is not an archive is an
+	// ErrConfig.
 	Upload(ctx context.Context, dir string, tar io.Reader) error
-	// Download returns path, a file or a tree, as a tar stream whose first entry is path's base name.
+	// Download returns path, a file or a tree, as a tar stream. Its first entry has path's base name.
 	Download(ctx context.Context, path string) (io.ReadCloser, error)
 }
 
-// What a Change does. Each is what the method of Service of that name promises.
+// Operations of a Change. Each implements the method of Service with the same name.
 const (
 	ChangeMkdir   = "mkdir"
 	ChangeRemove  = "remove"
@@ -89,112 +96,115 @@ const (
 	ChangeChown   = "chown"
 )
 
-// Change is one thing to be done to a file.
+// Change is one file operation.
 type Change struct {
 	Op        string      // one of the constants above
 	Path      string      // absolute
-	Target    string      // of a rename, the new path, which is absolute; of a symlink, what the link says
-	Mode      fs.FileMode // of a mkdir or a chmod: permission, set-id and sticky bits
-	Owner     string      // of a chown
-	Recursive bool        // of a mkdir, with the parents; of a remove or chown, with what is in the directory
+	Target    string      // rename: the new absolute path; symlink: the link's target
+	Mode      fs.FileMode // mkdir and chmod: permission, set-id and sticky bits
+	Owner     string      // chown only
+	Recursive bool        // mkdir: create parents; remove and chown: include the directory's contents
 }
 
-// Sink receives a command's output in order, from one goroutine at a time. It must not keep p and may
-// block, which then holds the program back.
+// Sink receives a command's output in order, from one goroutine at a time. It must not keep p. It may block, which
+// blocks the program.
 type Sink func(s fumehood.Stream, p []byte)
 
 // ProcessBackend is one running command.
 type ProcessBackend interface {
-	// Wait blocks until the command has ended and its output is delivered, and not for what it has left running. It is
-	// called once, with a context that does not end.
+	// Wait blocks until the command has ended and its output is delivered. It does not wait for processes that the
+	// command leaves behind. It is called once, with a context that does not end.
 	Wait(ctx context.Context) (Exit, error)
-	// Write writes to standard input; CloseStdin ends it. Writing to an ended program is an error.
+	// Write writes to standard input; CloseStdin closes it. Writing to an ended program is an error.
 	Write(p []byte) (int, error)
 	CloseStdin() error
 	// Signal sends a signal by its Linux number.
 	Signal(ctx context.Context, sig int) error
-	// Kill ends the command with all its descendants, by SIGTERM and after KillAfter by SIGKILL, and makes Wait return soon.
-	// It reports false where some may still run. It may be called after the end.
+	// Kill kills the command with all its descendants, with SIGTERM and, after KillAfter, SIGKILL. It makes Wait
+	// return soon. It returns false if some of them may still run. It may be called after the end.
 	Kill(ctx context.Context) (complete bool)
 	// Resize sets the terminal's size in characters.
 	Resize(ctx context.Context, rows, cols uint16) error
 }
 
-// Reattacher is the capability of a ServiceBackend to keep detached commands beyond the process that started
-// them. Those are DetachedBackends.
+// Reattacher is an optional interface of a ServiceBackend whose detached commands outlive the process that started
+// them. Those commands are DetachedBackends.
 type Reattacher interface {
-	// Detached lists them, those that run and those that have ended, in the order of their numbers.
+	// Detached lists the detached commands, running and ended, by number.
 	Detached(ctx context.Context) ([]DetachedInfo, error)
-	// Join looks at one of them. ctx bounds the call only.
+	// Join attaches to one of them. ctx limits the call only.
 	Join(ctx context.Context, info DetachedInfo, out Sink) (DetachedBackend, error)
 }
 
-// DetachedInfo describes a detached command that may be another process's.
+// DetachedInfo describes a detached command, which another process may have started.
 type DetachedInfo struct {
-	ID      int    // from 1 on
-	User    string // who detached it, as Cmd.User has it, where that is not the service's own user; else empty
+	ID      int    // from 1
+	User    string // the user that detached it, as in Cmd.User; empty if that is the service's own user
 	Args    []string
 	Started time.Time // on this host's clock
 	Ended   bool
 	Stdin   bool // it was started with StdinPipe
 }
 
-// DetachedBackend is a detached command that outlives this process. The sandbox keeps its wall limit. Its output
-// is delivered once Wait is called: what is held of it, and then what comes.
+// DetachedBackend is a detached command that outlives this process. The sandbox enforces its timeout. Its output is
+// delivered once Wait is called: first what is held, then what arrives.
 type DetachedBackend interface {
 	ProcessBackend
-	// ID is the command's number among all that the service has.
+	// ID is the command's number in its service.
 	ID() int
-	// OnGap has skip called, in order with the sink, where n bytes of a stream are not held. It is called before
-	// Wait.
+	// OnGap registers skip, which is called in order with the sink when n bytes of a stream are not held. OnGap is
+	// called before Wait.
 	OnGap(skip func(s fumehood.Stream, n int64))
-	// Forget drops what is held of a command that has ended.
+	// Forget drops what is held of an ended command.
 	Forget(ctx context.Context) error
 }
 
-// Exit is how a command ended, as the backend saw it. Outcome is TimedOut only where the sandbox keeps the
-// time of a detached command.
+// Exit is how a command ended, as seen by the backend. Outcome is TimedOut only if the sandbox enforces the timeout
+// of a detached command.
 type Exit struct {
 	Outcome      fumehood.Outcome
 	Code         int // the program's own; 128+n for signal n; -1 when lost
 	Signal       int
-	Reason       string // the reason, where it is lost
-	CausedInside bool   // the reason is something that was done in the sandbox, where it is lost
-	// Totals are the bytes of standard output and error, where the sink did not get them all.
+	Reason       string // the reason, if it is lost
+	CausedInside bool   // code in the sandbox caused the loss, if it is lost
+	// Totals are the total bytes of standard output and standard error, if the sink did not receive them all.
 	Totals *[2]int64
-	// Duration is how long it ran, where the sandbox has measured that; else 0.
+	// Duration is how long the command ran, if the sandbox measured it; else 0.
 	Duration time.Duration
 	Usage    fumehood.Usage
-	// Leaked says that some of its processes could not be killed, where the sandbox was to do that.
+	// Leaked reports that the sandbox was to kill the command's processes, but could not kill all.
 	Leaked bool
 }
 
-// Connector is the capability of a ServiceBackend to say how a person gets in.
+// Connector is an optional interface of a ServiceBackend that describes how a person connects.
 type Connector interface {
-	// Connection is Service.Connection, as user, a Cmd.User that is not checked; empty means the service's own.
+	// Connection is Service.Connection for user, which is as in Cmd.User and not checked. Empty means the service's
+	// own user.
 	Connection(ctx context.Context, user string) (fumehood.Connection, error)
 }
 
-// Forwarder is the capability of a ServiceBackend to reach its ports from this machine.
+// Forwarder is an optional interface of a ServiceBackend whose ports can be forwarded to this machine.
 type Forwarder interface {
-	// Forward is Service.Forward, of a port that is checked.
+	// Forward is Service.Forward for a validated port.
 	Forward(ctx context.Context, p fumehood.Port) (fumehood.Port, error)
 }
 
-// Stopper is the capability of a Backend to end all that runs in a kept sandbox, and to leave the rest of it.
+// Stopper is an optional interface of a Backend. It kills everything that runs in a kept sandbox and keeps the
+// rest.
 type Stopper interface {
-	// Stop has a deadline of its own, and outlives the cancellation of ctx.
+	// Stop has its own deadline, and continues after cancellation of ctx.
 	Stop(ctx context.Context) error
 }
 
-// Freezer is the capability of a Backend to stop all that runs in a sandbox for a while.
+// Freezer is an optional interface of a Backend that can pause a sandbox.
 type Freezer interface {
 	// Freeze is Sandbox.Freeze.
 	Freeze(ctx context.Context) (thaw func(context.Context) error, err error)
 }
 
-// Checker is the capability of a Backend to notice that something has ended that ran when the sandbox was started.
+// Checker is an optional interface of a Backend that notices if something has ended that ran at the sandbox's
+// start.
 type Checker interface {
-	// Check returns an ErrUnavailable that says what has ended.
+	// Check returns an ErrUnavailable that names what has ended.
 	Check(ctx context.Context) error
 }

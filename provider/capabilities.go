@@ -7,18 +7,18 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// Opener is the capability of a Provider to reach kept sandboxes (Spec.Keep) that other processes have
-// started, on this machine or another one that uses the same daemon.
+// Opener is an optional interface of a Provider. It reopens kept sandboxes (Spec.Keep) of other processes, on this
+// machine or on another one that uses the same daemon.
 type Opener interface {
-	// Open returns a kept sandbox. Closing it leaves it: what is to remove it is Cleaner, or its time (Spec.TTL).
-	// An unknown name is an ErrConfig. One whose default service does not run is an ErrUnavailable that tells
-	// how it ended. What of it is other processes' doing, see Service.RefreshProcesses.
+	// Open returns a kept sandbox. Closing it leaves the sandbox in place: a Cleaner removes it, or a cleanup after
+	// its Spec.TTL. An unknown name is an ErrConfig. If the default service does not run, the error is an
+	// ErrUnavailable that reports how it ended. For commands of other processes, see Service.RefreshProcesses.
 	Open(ctx context.Context, name string) (fumehood.Sandbox, error)
 	// Kept lists the kept sandboxes by name.
 	Kept(ctx context.Context) ([]KeptSandbox, error)
-	// Logs passes on what the main process of a kept sandbox's service has written, whether or not it still
-	// runs. An empty service is the default one. Where the main process is Fumehood's own it writes nothing, and
-	// the error is an ErrUnsupported.
+	// Logs sends the output of the main process of a kept sandbox's service to out, whether or not it still runs.
+	// An empty service means the default one. If the main process is Fumehood's own, it writes nothing, and the
+	// error is an ErrUnsupported.
 	Logs(ctx context.Context, name, service string, opts LogOptions, out Sink) error
 }
 
@@ -26,81 +26,83 @@ type Opener interface {
 type KeptSandbox struct {
 	fumehood.Info
 	Created time.Time
-	Expires time.Time         // from then on a clean-up removes it; zero where it stays until it is named
-	States  map[string]string // by service, as a person reads it: "running", "exited (3)", "running (unhealthy)"
+	Expires time.Time         // a cleanup after this time removes it; zero if it stays until named
+	States  map[string]string // by service, for display: "running", "exited (3)", "running (unhealthy)"
 }
 
-// LogOptions say which part of a log is wanted.
+// LogOptions selects the part of a log to return.
 type LogOptions struct {
-	Tail   int  // how many of its last lines; 0 for all
-	Follow bool // go on with what comes until the main process ends
+	Tail   int  // number of last lines; 0 means all
+	Follow bool // continue with new output until the main process ends
 }
 
-// Cleaner is the capability of a Provider to find and remove what processes left that have ended.
+// Cleaner is an optional interface of a Provider. It finds and removes objects that ended processes left behind.
 type Cleaner interface {
-	// Cleanup removes what dead owners left, and what opts names. It never touches what a living
-	// process holds. An owner that cannot be judged from here is taken to live until its lease is over, where it has one.
-	// It returns all objects of Fumehood's, removed or not, in the order of removal, and an error where something that
-	// should go could not be removed.
+	// Cleanup removes objects of dead owners, and objects named in opts. It never removes objects held by a living
+	// process. An owner that cannot be checked from here counts as alive until its lease expires, if it has one.
+	// Cleanup returns all objects of Fumehood's, removed or not, in order of removal. It returns an error if an
+	// object could not be removed.
 	Cleanup(ctx context.Context, opts CleanupOptions) ([]Leftover, error)
 }
 
-// CleanupOptions says what Cleanup removes. The zero value removes what dead owners left.
+// CleanupOptions selects what Cleanup removes. The zero value removes objects of dead owners.
 type CleanupOptions struct {
-	// Names are the sandboxes to remove, in place of what dead owners left; kept ones and those whose
-	// owner cannot be judged from here may be among them. A name that a living process holds, or that no sandbox has, is
-	// an ErrConfig, and nothing is removed.
+	// Names are the sandboxes to remove, instead of objects of dead owners. They may include kept sandboxes and
+	// sandboxes whose owner cannot be checked from here. An unknown name, or one held by a living process, is an
+	// ErrConfig, and nothing is removed.
 	Names []string
-	// Caches removes what Fumehood made for later use: guest volumes, images.
+	// Caches removes what Fumehood stores for reuse: guest volumes, images.
 	Caches bool
-	// Foreign are patterns, as path.Match has them, of the names of foreign objects to remove: those whose labels name
-	// Fumehood, and that no seal of this user's proves to be its own. A pattern that matches none is an ErrConfig, and
-	// nothing is removed.
+	// Foreign are patterns, as for path.Match, of the names of foreign objects to remove. An object is foreign if
+	// its labels name Fumehood but no seal of this user authenticates them. A pattern without a match is an
+	// ErrConfig, and nothing is removed.
 	Foreign []string
-	// DryRun removes nothing and only tells what would be.
+	// DryRun removes nothing and only reports what would be removed.
 	DryRun bool
 }
 
-// Leftover is one object that Cleanup looked at.
+// Leftover is one object that Cleanup examined.
 type Leftover struct {
 	Kind    string // "container", "network", "volume", "image", "folder"
 	Name    string // the object's own name
-	Sandbox string // the sandbox that it belongs to; empty for a cache
-	Owner   string // "alive", "dead" or "unknown", as judged from here
+	Sandbox string // its sandbox; empty for a cache
+	Owner   string // "alive", "dead" or "unknown", as checked from here
 	Kept    bool
 	Cache   bool
-	Foreign bool   // its labels name Fumehood, and no seal of this user's proves that: it stays unless Foreign names it
-	Remove  bool   // it is to be removed
-	Reason  string // why, or why not
+	Foreign bool   // labels name Fumehood without a seal of this user: kept unless Foreign names it
+	Remove  bool   // it should be removed
+	Reason  string // why it should be removed, or kept
 	Removed bool   // it has been removed
 	Err     error  // why it could not be removed
 }
 
-// Preparer is the capability of a Provider to get what sandboxes are made of before the first of them is started.
+// Preparer is an optional interface of a Provider that prepares the images of sandboxes before the first one
+// starts.
 type Preparer interface {
-	// ImageKey returns a key of the images that a sandbox of the spec needs: specs with the same key need the same ones.
-	// It reads the files that the spec names, whose faults are an ErrConfig, and asks no daemon.
+	// ImageKey returns a key of the images that a sandbox of the spec needs. Specs with equal keys need the same
+	// images. It reads the files that the spec names and does not contact the daemon. Errors in those files are an
+	// ErrConfig.
 	ImageKey(ctx context.Context, spec fumehood.Spec) (key string, err error)
-	// Prepare checks that a sandbox of the spec can be made, and pulls and builds the images that are missing. It
-	// starts nothing. An image that was built for one project stays, for it is found by its content. What it returns is
-	// for Spec.Images of sandboxes that are to run just these images.
+	// Prepare checks that a sandbox of the spec can be created, and pulls or builds missing images. It starts
+	// nothing. An image built for one project remains and is found by its content. The result is for Spec.Images of
+	// sandboxes that must run exactly these images.
 	Prepare(ctx context.Context, spec fumehood.Spec, opts PrepareOptions) (images map[string]string, err error)
 }
 
-// PrepareOptions say how images are prepared. The zero value is right for a sandbox by itself.
+// PrepareOptions are the options of Prepare. The zero value is right for a single sandbox.
 type PrepareOptions struct {
-	// Exclude are files and folders of this machine that no build gets, although its context has them: absolute paths,
-	// symbolic links resolved. A context that lies in one of them is an ErrConfig.
+	// Exclude lists files and folders of this machine that are left out of every build context. Paths are absolute,
+	// with symbolic links resolved. A context inside one of them is an ErrConfig.
 	Exclude []string
 }
 
-// Measurer is the capability of a Provider to say how large the machine is that sandboxes run on, which need not be
-// this one.
+// Measurer is an optional interface of a Provider that reports the size of the machine on which sandboxes run. That
+// may be another machine than this one.
 type Measurer interface {
 	Machine(ctx context.Context) (Machine, error)
 }
 
-// Machine is what sandboxes share.
+// Machine describes the resources that sandboxes share.
 type Machine struct {
 	CPUs   int
 	Memory int64 // bytes

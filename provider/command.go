@@ -17,7 +17,7 @@ func Environ(c *fumehood.Cmd) []string {
 	return env
 }
 
-// KillAfter is a command's Grace with its default resolved; 0 for none.
+// KillAfter returns a command's Grace with its default resolved; 0 means no grace period.
 func KillAfter(c *fumehood.Cmd) time.Duration {
 	switch c.Grace {
 	case 0:
@@ -28,7 +28,7 @@ func KillAfter(c *fumehood.Cmd) time.Duration {
 	return c.Grace
 }
 
-// OutputCap is a command's cap of a stream with its default resolved, in bytes.
+// OutputCap returns a command's output cap for a stream in bytes, with its default resolved.
 func OutputCap(c *fumehood.Cmd, s fumehood.Stream) int64 {
 	n := c.StdoutCap
 	if s == fumehood.Stderr {

@@ -8,14 +8,14 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-func TestEnvironIsSorted(t *testing.T) {
+func TestEnviron(t *testing.T) {
 	cmd := fumehood.Cmd{Env: map[string]string{"B": "2", "A": "1=1", "C": ""}}
 	if got, want := Environ(&cmd), []string{"A=1=1", "B=2", "C="}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
-func TestCaps(t *testing.T) {
+func TestOutputCap(t *testing.T) {
 	for in, want := range map[int64]int64{0: fumehood.DefaultOutputCap, fumehood.KeepNone: 0, 1: 1, 1 << 40: 1 << 40} {
 		if got := OutputCap(&fumehood.Cmd{StdoutCap: in, StderrCap: 7}, fumehood.Stdout); got != want {
 			t.Errorf("a cap of %d is %d bytes, want %d", in, got, want)

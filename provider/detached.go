@@ -13,23 +13,23 @@ import (
 	"github.com/fumehood/fumehood/internal/ring"
 )
 
-// detached are the detached commands of one service.
+// detached holds the detached commands of one service.
 type detached struct {
-	joining  sync.Mutex // held by a RefreshProcesses
+	joining  sync.Mutex // held during a RefreshProcesses
 	mu       sync.Mutex
 	last     int
-	starting int // how many are being started
+	starting int // number of commands being started
 	byID     map[int]*process
 }
 
-// reserve takes a number for a command that is to be started, and fails when there are too many.
+// reserve assigns a number to a command that is about to start. It fails if there are too many.
 func (d *detached) reserve() (id int, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.byID)+d.starting >= fumehood.MaxDetached {
 		return 0, &fumehood.Error{
-			Class: fumehood.ErrLimit, Err: fmt.Errorf("the service has %d detached commands, as many as it may", fumehood.MaxDetached),
-			Hint: "forget those that have ended, see Process.Forget",
+			Class: fumehood.ErrLimit, Err: fmt.Errorf("the service has reached its limit of %d detached commands", fumehood.MaxDetached),
+			Hint: "forget ended commands, see Process.Forget",
 		}
 	}
 	d.starting++
@@ -37,14 +37,14 @@ func (d *detached) reserve() (id int, err error) {
 	return d.last, nil
 }
 
-// release gives back what was reserved.
+// release undoes reserve.
 func (d *detached) release() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.starting--
 }
 
-// list lists a command that was reserved. One that the sandbox keeps has its number there.
+// list lists a command for which reserve was called. If the sandbox keeps the command, it has the sandbox's number.
 func (d *detached) list(p *process) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -112,7 +112,7 @@ func (s *service) RefreshProcesses(ctx context.Context) error {
 	}
 	s.detached.joining.Lock()
 	defer s.detached.joining.Unlock()
-	ended := s.detached.ended() // before it is asked: what is started meanwhile is not in the answer
+	ended := s.detached.ended() // looked up before the request: the answer lacks commands started meanwhile
 	infos, err := be.Detached(ctx)
 	if err != nil {
 		return classify(ctx, err, op, s.info.Name, "")
@@ -135,7 +135,7 @@ func (s *service) RefreshProcesses(ctx context.Context) error {
 	return nil
 }
 
-// join lists a command that another process has started.
+// join lists a command that another process started.
 func (s *service) join(ctx context.Context, be Reattacher, info DetachedInfo) error {
 	p := &process{
 		svc: s, stdin: info.Stdin, done: make(chan struct{}),
@@ -156,7 +156,7 @@ func (s *service) join(ctx context.Context, be Reattacher, info DetachedInfo) er
 	return nil
 }
 
-// has reports whether a command is listed, and in reach.
+// has reports whether a command is listed and reachable.
 func (d *detached) has(id int) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -164,7 +164,7 @@ func (d *detached) has(id int) bool {
 	return p != nil && !p.outOfReach()
 }
 
-// ended are the numbers of those that have ended.
+// ended returns the numbers of ended commands.
 func (d *detached) ended() (ids []int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

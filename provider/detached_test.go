@@ -9,7 +9,7 @@ import (
 	"github.com/fumehood/fumehood/provider/fake"
 )
 
-func TestDetachedCommandsAreBounded(t *testing.T) {
+func TestDetached_limit(t *testing.T) {
 	provider := fake.New(fake.Options{Programs: map[string]fake.Program{
 		"true": func(context.Context, *fake.Proc) int { return 0 },
 	}})
@@ -24,7 +24,7 @@ func TestDetachedCommandsAreBounded(t *testing.T) {
 		}
 	})
 	cmd := fumehood.Cmd{Args: []string{"true"}, Detach: true}
-	for range 3 { // what did not start takes no place
+	for range 3 { // failed starts do not count
 		_, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"no-such-program"}, Detach: true})
 		if !errors.Is(err, fumehood.ErrProgramNotFound) || len(sb.Processes()) != 0 {
 			t.Fatalf("%v, and %d are listed", err, len(sb.Processes()))

@@ -7,14 +7,14 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// cancelled makes the error of a call whose context ended, with the context's cause.
+// cancelled returns the error of a call whose context ended, with the context's cause.
 func cancelled(ctx context.Context, op, service string) error {
 	return &fumehood.Error{Op: op, Service: service, Class: fumehood.ErrCancelled, Err: fumehood.Ended(ctx)}
 }
 
-// classify gives err a place and a class: a provider's error that has no class yet is an
-// infrastructure failure, unless the caller's context has ended. What failed of that very end is no other failure,
-// whatever its class.
+// classify adds the operation and a class to err. A provider's error without a class becomes an infrastructure
+// failure, or ErrCancelled if the caller's context has ended. An error caused by the end of that context is an
+// ErrCancelled whatever its class.
 func classify(ctx context.Context, err error, op, service, path string) error {
 	if err == nil {
 		return nil
@@ -27,7 +27,7 @@ func classify(ctx context.Context, err error, op, service, path string) error {
 		c = fumehood.ErrInfrastructure
 	}
 	var inner *fumehood.Error
-	if errors.As(err, &inner) && any(inner) == any(err) && inner.Op == "" { // not one that others wrap
+	if errors.As(err, &inner) && any(inner) == any(err) && inner.Op == "" { // not if wrapped by another error
 		return &fumehood.Error{Op: op, Service: service, Path: path, Class: inner.Class, Err: inner.Err, Hint: inner.Hint}
 	}
 	return &fumehood.Error{Op: op, Service: service, Path: path, Class: c, Err: err}

@@ -20,7 +20,7 @@ func TestClassify(t *testing.T) {
 		ctx  context.Context
 		err  error
 		want error
-		is   error // the cause that is still to be found
+		is   error // the cause that errors.Is must find
 	}{
 		{"an error without a class is the infrastructure's", live, plain, fumehood.ErrInfrastructure, plain},
 		{"a class is kept", live, &fumehood.Error{Class: fumehood.ErrNotFound, Err: plain}, fumehood.ErrNotFound, plain},

@@ -7,11 +7,11 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// feedSize is how many bytes a process holds for a listener, come or yet to come.
+// feedSize is how many bytes of output a process holds for a current or future listener.
 const feedSize = 1 << 20
 
-// feed hands output from the backend to at most one listener. With a listener it holds the program back
-// when full; without one it drops the oldest, and says so to the next.
+// feed passes output from the backend to at most one listener. When it is full, it blocks the program if there is a
+// listener. Otherwise it drops the oldest output and reports that to the next listener.
 type feed struct {
 	mu       sync.Mutex
 	changed  *sync.Cond
@@ -51,14 +51,14 @@ func (f *feed) set(state *bool, to bool) {
 }
 
 const (
-	// smallChunks is how many bytes of small chunks of one stream become one, so that a million of them, which nobody
-	// takes, do not take many times their memory.
+	// smallChunks is the size in bytes up to which small chunks of one stream are merged. Without it, a million
+	// pending chunks would take many times the memory of their content.
 	smallChunks = 4 << 10
-	// feedChunks is how many chunks are held: a program may write a byte to each stream by turns.
+	// feedChunks is the maximum number of chunks held: a program may write single bytes to both streams in turn.
 	feedChunks = 16 << 10
 )
 
-// full reports whether there is as much as is held at most, or extra bytes or chunks more than that. f.mu is held.
+// full reports whether the feed holds its maximum, or the maximum plus extra bytes or chunks. f.mu is held.
 func (f *feed) full(extra int) bool {
 	return f.size >= feedSize+extra || len(f.chunks) >= feedChunks+extra
 }
@@ -84,7 +84,7 @@ func (f *feed) put(s fumehood.Stream, p []byte) {
 	f.changed.Broadcast()
 }
 
-// take returns the next event of output, waiting for it; false at the end.
+// take waits for the next event of output and returns it; false at the end.
 func (f *feed) take() (fumehood.Event, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -102,7 +102,7 @@ func (f *feed) take() (fumehood.Event, bool) {
 	return ev, true
 }
 
-// untold returns an event for a stream that lost bytes and then had none to tell it with.
+// untold returns an event for a stream that dropped bytes and has no later output to report them with.
 func (f *feed) untold() (fumehood.Event, bool) {
 	for _, s := range []fumehood.Stream{fumehood.Stdout, fumehood.Stderr} {
 		if n := f.skipped[s]; n > 0 {

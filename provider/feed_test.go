@@ -9,7 +9,7 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-func TestFeedDropsTheOldestWhereNobodyListens(t *testing.T) {
+func TestFeed_noListener(t *testing.T) {
 	f := newFeed()
 	const chunk = feedSize / 8
 	for i := range 20 {
@@ -17,7 +17,7 @@ func TestFeedDropsTheOldestWhereNobodyListens(t *testing.T) {
 	}
 	f.close()
 	if !f.attach() {
-		t.Fatal("nobody listens, and nobody may")
+		t.Fatal("attach failed without a listener")
 	}
 	ev, ok := f.take()
 	if !ok || ev.Skipped != 12*chunk || ev.Data[0] != 12 {
@@ -33,7 +33,7 @@ func TestFeedDropsTheOldestWhereNobodyListens(t *testing.T) {
 	}
 }
 
-func TestFeedCountsEachStreamsLossApart(t *testing.T) {
+func TestFeed_skipped(t *testing.T) {
 	f := newFeed()
 	f.put(fumehood.Stderr, make([]byte, 100))
 	f.put(fumehood.Stdout, make([]byte, 10))
@@ -49,7 +49,7 @@ func TestFeedCountsEachStreamsLossApart(t *testing.T) {
 	}
 }
 
-func TestFeedHoldsFewSmallChunks(t *testing.T) {
+func TestFeed_smallChunks(t *testing.T) {
 	f := newFeed()
 	const each = feedSize / 4
 	for i := range each {
@@ -69,18 +69,18 @@ func TestFeedHoldsFewSmallChunks(t *testing.T) {
 	}
 }
 
-func TestFeedHasOneListenerAtATime(t *testing.T) {
+func TestFeed_attach(t *testing.T) {
 	f := newFeed()
 	if !f.attach() || f.attach() {
-		t.Error("not exactly one may listen")
+		t.Error("not exactly one of two attach calls succeeded")
 	}
 	f.detach()
 	if !f.attach() {
-		t.Error("nobody may listen after the first left")
+		t.Error("attach failed after detach")
 	}
 }
 
-func TestFeedDoesNotKeepTheBackendsBuffer(t *testing.T) {
+func TestFeed_copiesData(t *testing.T) {
 	f := newFeed()
 	buf := []byte("first")
 	f.put(fumehood.Stdout, buf)
@@ -90,7 +90,7 @@ func TestFeedDoesNotKeepTheBackendsBuffer(t *testing.T) {
 	}
 }
 
-func TestFeedHoldsTheProgramBackForAListener(t *testing.T) {
+func TestFeed_putBlocks(t *testing.T) {
 	for name, free := range map[string]func(*feed){
 		"until it takes":          func(f *feed) { f.take() },
 		"until it leaves":         func(f *feed) { f.detach() },
@@ -109,19 +109,19 @@ func TestFeedHoldsTheProgramBackForAListener(t *testing.T) {
 				}()
 				synctest.Wait()
 				if done {
-					t.Fatal("the program was not held back")
+					t.Fatal("put did not block")
 				}
 				free(f)
 				synctest.Wait()
 				if !done {
-					t.Error("the program is held back still")
+					t.Error("put still blocks")
 				}
 			})
 		})
 	}
 }
 
-func TestFeedTakeWaits(t *testing.T) {
+func TestFeed_takeWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFeed()
 		f.attach()
@@ -142,7 +142,7 @@ func TestFeedTakeWaits(t *testing.T) {
 		f.close()
 		synctest.Wait()
 		if !over {
-			t.Error("the end did not wake the listener")
+			t.Error("close did not wake the listener")
 		}
 	})
 }

@@ -47,7 +47,7 @@ func (s *service) ReadFile(ctx context.Context, path string, opts fumehood.ReadO
 	if info.Size > limit {
 		return nil, tooLarge()
 	}
-	data, err := readAll(io.LimitReader(r, max(limit, limit+1)), info.Size) // limit+1 may be none
+	data, err := readAll(io.LimitReader(r, max(limit, limit+1)), info.Size) // limit+1 may overflow
 	if err != nil {
 		return nil, err
 	}
@@ -76,8 +76,8 @@ func (s *service) ReadRange(ctx context.Context, path string, offset, length int
 	return readAll(io.LimitReader(r, length), length)
 }
 
-// readAll reads to the end. The size is what the sandbox says: memory is taken as content comes, at most
-// four times as much, and the size only keeps the last piece from being larger than needed.
+// readAll reads to the end. The size comes from the sandbox and is not trusted. Memory is allocated as content
+// arrives, up to four times the content. The size only keeps the last allocation from being larger than needed.
 func readAll(r io.Reader, size int64) ([]byte, error) {
 	const first = 1 << 20
 	data := make([]byte, 0, max(512, min(size+1, first)))
@@ -85,7 +85,7 @@ func readAll(r io.Reader, size int64) ([]byte, error) {
 		if len(data) == cap(data) {
 			grown := 4 * cap(data)
 			if size >= int64(len(data)) && size < int64(grown) {
-				grown = int(size) + 1 // so that the end is seen without another piece
+				grown = int(size) + 1 // the end is detected without another allocation
 			}
 			data = append(make([]byte, 0, grown), data...)
 		}
@@ -103,7 +103,7 @@ func readAll(r io.Reader, size int64) ([]byte, error) {
 func (s *service) Open(ctx context.Context, path string) (io.ReadCloser, fumehood.FileInfo, error) {
 	r, info, err := s.open(ctx, "read", path, 0, -1)
 	if err != nil {
-		return nil, fumehood.FileInfo{}, err // and not a content that is nil
+		return nil, fumehood.FileInfo{}, err // not a nil *content in the interface
 	}
 	return r, info, nil
 }
@@ -126,15 +126,14 @@ func (s *service) open(ctx context.Context, op, path string, offset, length int6
 	return s.content(ctx, r, record, op, path), info, nil
 }
 
-// content is an open file whose errors are told as this package tells them. When it is closed, it is taken down
-// what has become of it.
+// content is an open file that classifies its errors. Closing it records the operation in the journal.
 type content struct {
 	io.ReadCloser
-	failure func(error) error // gives errors their class
+	failure func(error) error // adds the class to errors
 	record  *fileOp
 
 	mu  sync.Mutex
-	err error // the first one
+	err error // the first error
 }
 
 func (s *service) content(ctx context.Context, r io.ReadCloser, record *fileOp, op, path string) *content {
@@ -153,7 +152,7 @@ func (c *content) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// refuse notes why the content is not had.
+// refuse records why the content could not be read. The first error counts.
 func (c *content) refuse(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -188,7 +187,7 @@ func (s *service) WriteFrom(ctx context.Context, path string, r io.Reader, size 
 		}
 	}
 	if size < 0 {
-		return &fumehood.Error{Op: op, Service: s.info.Name, Path: path, Class: fumehood.ErrConfig, Err: fmt.Errorf("a file of %d bytes", size)}
+		return &fumehood.Error{Op: op, Service: s.info.Name, Path: path, Class: fumehood.ErrConfig, Err: fmt.Errorf("the size %d is negative", size)}
 	}
 	if opts.Mode == 0 {
 		opts.Mode = 0o644
@@ -252,7 +251,7 @@ func (s *service) ChownAll(ctx context.Context, path, owner string) error {
 	return s.change(ctx, Change{Op: ChangeChown, Path: path, Owner: owner, Recursive: true})
 }
 
-// change checks c, whose path is as the caller gave it, and has it done.
+// change checks c, whose path is as given by the caller, and performs it.
 func (s *service) change(ctx context.Context, c Change) (err error) {
 	given := c.Path
 	record := s.file(c.Op, given, c.Target)
@@ -268,13 +267,13 @@ func (s *service) change(ctx context.Context, c Change) (err error) {
 	}
 	err = s.files().Change(ctx, c)
 	var why *fumehood.Error
-	if c.Op == ChangeRename && errors.As(err, &why) { // either path may be the reason
+	if c.Op == ChangeRename && errors.As(err, &why) { // the error may be about either path
 		err = &fumehood.Error{Class: why.Class, Err: fmt.Errorf("to %s: %w", c.Target, cmp.Or(why.Err, why.Class)), Hint: why.Hint}
 	}
 	return classify(ctx, err, c.Op, s.info.Name, given)
 }
 
-// checkOwner refuses an owner that names nobody: "", ":group", "user:".
+// checkOwner rejects an owner without a user or with an empty group: "", ":group", "user:".
 func (s *service) checkOwner(op, path, owner string) error {
 	user, group, hasGroup := strings.Cut(owner, ":")
 	if user == "" || hasGroup && group == "" {
@@ -313,7 +312,7 @@ func (s *service) Download(ctx context.Context, path string) (_ io.ReadCloser, e
 	return s.content(ctx, r, record, op, path), nil
 }
 
-// files are the service's as its user, or as whoever ViaEngine made it, reaches them.
+// files returns the service's files for its user, bypassing the helper in the sandbox after ViaEngine.
 func (s *service) files() FileBackend {
 	if be, ok := s.be.(EngineFiler); ok && s.direct {
 		return be.EngineFiles(s.user)
@@ -321,8 +320,8 @@ func (s *service) files() FileBackend {
 	return s.be.Files(s.user)
 }
 
-// gate checks that files can be reached at all and makes path absolute. Neither the path nor what else is
-// said may contain a NUL byte.
+// gate checks that the sandbox is open and makes path absolute. Neither path nor the other arguments may contain a
+// NUL byte.
 func (s *service) gate(op, path string, said ...string) (string, error) {
 	if err := s.sb.check(op, s.info.Name); err != nil {
 		return "", err

@@ -13,10 +13,10 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// stub is a backend whose files are what its fields say.
+// stub is a backend whose fields define its files.
 type stub struct {
 	FileBackend
-	users  []string // that were asked for
+	users  []string // users passed to Files
 	walk   iter.Seq2[fumehood.WalkEntry, error]
 	opened io.Reader
 	change error
@@ -45,8 +45,8 @@ func (b *stub) Open(context.Context, string, int64, int64) (io.ReadCloser, fumeh
 
 func (b *stub) Change(context.Context, Change) error { return b.change }
 
-// A list is kept in memory, and how long it is, is the sandbox's word.
-func TestAListThatDoesNotEndIsTooLarge(t *testing.T) {
+// A list is kept in memory, and the sandbox determines its length.
+func TestList_endless(t *testing.T) {
 	name := strings.Repeat("n", 1<<20)
 	n := 0
 	b := &stub{walk: func(yield func(fumehood.WalkEntry, error) bool) {
@@ -60,11 +60,11 @@ func TestAListThatDoesNotEndIsTooLarge(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if n > fumehood.MaxReadFile>>20 {
-		t.Errorf("%d MiB were taken", n)
+		t.Errorf("%d MiB were read", n)
 	}
 }
 
-func TestAWalksErrorsSayWhere(t *testing.T) {
+func TestWalk_errorPaths(t *testing.T) {
 	b := &stub{walk: func(yield func(fumehood.WalkEntry, error) bool) {
 		_ = yield(fumehood.WalkEntry{Path: "."}, fumehood.ErrPermission) && yield(fumehood.WalkEntry{Path: "a/b"}, fumehood.ErrPermission) && yield(fumehood.WalkEntry{}, errors.New("lost"))
 	}}
@@ -81,7 +81,7 @@ func TestAWalksErrorsSayWhere(t *testing.T) {
 	}
 }
 
-func TestAStreamsErrorsAreOfOurClasses(t *testing.T) {
+func TestOpen_readErrors(t *testing.T) {
 	for want, err := range map[error]error{fumehood.ErrInfrastructure: errors.New("reset"), fumehood.ErrUnavailable: &fumehood.Error{Class: fumehood.ErrUnavailable}} {
 		sb := New(&stub{opened: io.MultiReader(strings.NewReader("abc"), iotest.ErrReader(err))}, fumehood.Spec{}, nil)
 		r, _, oerr := sb.Open(t.Context(), "x")
@@ -99,7 +99,7 @@ func TestAStreamsErrorsAreOfOurClasses(t *testing.T) {
 	}
 }
 
-func TestARenamesErrorNamesBothPathsAndKeepsItsHint(t *testing.T) {
+func TestRename_error(t *testing.T) {
 	sb := New(&stub{change: &fumehood.Error{Class: fumehood.ErrExists, Hint: "remove it"}}, fumehood.Spec{}, nil)
 	const want = "rename a in service web: to /d/b: already exists (remove it)"
 	if err := sb.Rename(t.Context(), "a", "b"); !errors.Is(err, fumehood.ErrExists) || err.Error() != want {
@@ -107,7 +107,7 @@ func TestARenamesErrorNamesBothPathsAndKeepsItsHint(t *testing.T) {
 	}
 }
 
-func TestAsIsAViewOfTheSameService(t *testing.T) {
+func TestService_As(t *testing.T) {
 	b := &stub{}
 	sb := New(b, fumehood.Spec{}, nil)
 	bob := sb.As("bob")
@@ -120,7 +120,7 @@ func TestAsIsAViewOfTheSameService(t *testing.T) {
 		t.Errorf("the users were %q", got)
 	}
 	if got := bob.ServiceInfo().User + "," + bob.As("").ServiceInfo().User + "," + sb.ServiceInfo().User; got != "bob,own,own" {
-		t.Errorf("the services say %q", got)
+		t.Errorf("the users in ServiceInfo are %q", got)
 	}
 	if err := sb.Close(t.Context()); err != nil {
 		t.Fatal(err)
@@ -130,16 +130,16 @@ func TestAsIsAViewOfTheSameService(t *testing.T) {
 	}
 }
 
-func TestReadAllTakesNoMemoryByWhatIsSaid(t *testing.T) {
+func TestReadAll_wrongSize(t *testing.T) {
 	for _, real := range []int{0, 1, 511, 512, 1 << 20, 1<<20 + 1, 3<<20 - 1, 5 << 20} {
 		for _, said := range []int64{0, 1, int64(real), int64(real) + 1, 90 << 20} {
 			content := bytes.Repeat([]byte("x"), real)
 			data, err := readAll(iotest.HalfReader(bytes.NewReader(content)), said)
 			if err != nil || !bytes.Equal(data, content) {
-				t.Errorf("%d bytes, of which %d are said: %d bytes, %v", real, said, len(data), err)
+				t.Errorf("%d bytes, reported as %d: got %d bytes, %v", real, said, len(data), err)
 			}
 			if most := max(4*real, 1<<20); cap(data) > most+1 {
-				t.Errorf("%d bytes, of which %d are said, take %d", real, said, cap(data))
+				t.Errorf("%d bytes, reported as %d, allocate %d", real, said, cap(data))
 			}
 		}
 	}

@@ -8,13 +8,13 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// chunkSize is the most that one Chunk holds, in bytes.
+// chunkSize is the maximum size of a Chunk in bytes.
 const chunkSize = 64 << 10
 
 func (p *process) Follow(ctx context.Context, s fumehood.Stream, offset int64) iter.Seq2[fumehood.Chunk, error] {
 	return func(yield func(fumehood.Chunk, error) bool) {
 		if (s != fumehood.Stdout && s != fumehood.Stderr) || offset < 0 {
-			yield(fumehood.Chunk{}, &fumehood.Error{Op: "follow", Service: p.svc.info.Name, Class: fumehood.ErrConfig, Err: fmt.Errorf("there is no offset %d of a stream %d", offset, s)})
+			yield(fumehood.Chunk{}, &fumehood.Error{Op: "follow", Service: p.svc.info.Name, Class: fumehood.ErrConfig, Err: fmt.Errorf("invalid offset %d or stream %d", offset, s)})
 			return
 		}
 		p.follow(ctx, s, offset, yield)

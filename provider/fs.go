@@ -17,7 +17,7 @@ func (s *service) FS(ctx context.Context, dir string) fs.FS {
 	return &fileSystem{ctx, s, strings.TrimSuffix(cmp.Or(dir, "."), "/")}
 }
 
-// fileSystem is a directory of a service as a file system.
+// fileSystem is a directory of a service as an fs.FS.
 type fileSystem struct {
 	ctx context.Context //nolint:containedctx // package io/fs has no contexts
 	svc *service
@@ -51,7 +51,7 @@ func (f *fileSystem) Open(name string) (fs.File, error) {
 	return nil, &fs.PathError{Op: op, Path: name, Err: err}
 }
 
-// Stat describes what a link points to. Of a link to a pipe, a socket or a device it is an ErrNotRegular.
+// Stat describes the target of a link. A link to a pipe, a socket or a device is an ErrNotRegular.
 func (f *fileSystem) Stat(name string) (fs.FileInfo, error) {
 	const op = "stat"
 	at, err := f.path(op, name)
@@ -133,13 +133,14 @@ func (f *fileSystem) ReadDir(name string) ([]fs.DirEntry, error) {
 	return entries, nil
 }
 
-// info describes the file of a name, whatever it is a link to.
+// info describes a file under the given name, also if a link led to it.
 func (f *fileSystem) info(name string, info fumehood.FileInfo) fs.FileInfo {
 	info.Name = path.Base(name)
 	return fileInfo{info}
 }
 
-// path is that of a name in the service, or the error of one that package io/fs does not allow, and of all after the end of the context.
+// path returns the path of a name in the service. It fails if package io/fs does not allow the name, or if the
+// context has ended.
 func (f *fileSystem) path(op, name string) (string, error) {
 	if !fs.ValidPath(name) {
 		return "", &fs.PathError{Op: op, Path: name, Err: fs.ErrInvalid}
@@ -150,7 +151,7 @@ func (f *fileSystem) path(op, name string) (string, error) {
 	return f.dir + "/" + name, nil
 }
 
-// fileInfo is a description as package io/fs has it. Its Sys is the fumehood.FileInfo.
+// fileInfo implements fs.FileInfo. Its Sys is the fumehood.FileInfo.
 type fileInfo struct{ fumehood.FileInfo }
 
 func (i fileInfo) Name() string       { return i.FileInfo.Name }
@@ -160,7 +161,7 @@ func (i fileInfo) ModTime() time.Time { return i.FileInfo.ModTime }
 func (i fileInfo) IsDir() bool        { return i.FileInfo.Mode.IsDir() }
 func (i fileInfo) Sys() any           { return i.FileInfo }
 
-// openFile is a regular file that is read.
+// openFile is an open regular file.
 type openFile struct {
 	io.ReadCloser
 	info fs.FileInfo
@@ -168,7 +169,7 @@ type openFile struct {
 
 func (f *openFile) Stat() (fs.FileInfo, error) { return f.info, nil }
 
-// openDir is a directory, which is listed once it is read.
+// openDir is an open directory. It is listed at the first read.
 type openDir struct {
 	fsys *fileSystem
 	name string

@@ -6,69 +6,67 @@ import (
 	"time"
 )
 
-// ImageBuilder is the capability of a Provider to build images, and to keep those that it has built.
+// ImageBuilder is an optional interface of a Provider that builds images and manages those it built.
 type ImageBuilder interface {
-	// FindImage describes an image that is there; false where there is none of that name. No registry is
-	// asked.
+	// FindImage describes a local image; false if no local image has that name. It contacts no registry.
 	FindImage(ctx context.Context, ref string) (Image, bool, error)
-	// PullImage describes an image, and fetches it first where there is none of that name.
+	// PullImage describes an image, and pulls it first if no local image has that name.
 	PullImage(ctx context.Context, ref string) (Image, error)
-	// BuildImage builds an image and returns its id. A step that fails is an ErrConfig that tells the step
-	// and the end of what it printed. When ctx ends so does the build, and none of its tags has moved.
+	// BuildImage builds an image and returns its ID. A failed step is an ErrConfig that names the step and quotes
+	// the end of its output. When ctx ends, the build ends too, and none of its tags has moved.
 	BuildImage(ctx context.Context, b ImageBuild) (id string, err error)
 	// Images lists the images that BuildImage made, newest first.
 	Images(ctx context.Context) ([]Image, error)
-	// RemoveImage removes an image that Images has listed: its tags, and it too where no other name of it
-	// is left. One that a container uses is an ErrUnavailable, and stays.
+	// RemoveImage removes an image listed by Images: its tags, and the image itself if it has no other name. An
+	// image used by a container stays and is an ErrUnavailable.
 	RemoveImage(ctx context.Context, image Image) error
 }
 
-// ImageBuild says what image to build. Context, Dockerfile and Mark are required.
+// ImageBuild describes an image to build. Context, Dockerfile and Mark are required.
 type ImageBuild struct {
-	// Tags are the names that the image gets; those that other images have move to it. None leaves an
-	// image without a name, to build others on.
+	// Tags are the names of the image. A tag of another image moves to it. Without tags, the image has no name and
+	// serves as a base for others.
 	Tags []string
-	// Context is the build's context, a tar stream, and Dockerfile a path in it.
+	// Context is the build context, a tar stream. Dockerfile is a path in it.
 	Context    io.Reader
 	Dockerfile string
-	// Text is the Dockerfile's content where a user has written it: then the provider chooses a builder that can do
-	// what it asks for. Memory and CPUs are 0 then. Empty is for one that names its base by an id.
+	// Text is the content of a Dockerfile written by a user. The provider then chooses a builder that supports its
+	// features. Memory and CPUs must be 0 then. It is empty for a Dockerfile that names its base by an ID.
 	Text string
-	// Args are the build's arguments.
+	// Args are the build arguments.
 	Args map[string]string
-	// CacheScope names the caches that steps of a user's Dockerfile mount (RUN --mount=type=cache): builds of the same
-	// scope share them, and no others. Empty is a scope as well.
+	// CacheScope names the caches that steps of a user's Dockerfile mount (RUN --mount=type=cache). Only builds
+	// with the same scope share them. Empty is a scope too.
 	CacheScope string
-	// Allowed is what of the build is not safe and the user has allowed. The provider logs it.
+	// Allowed lists unsafe features of the build that the user allowed. The provider logs them.
 	Allowed []string
-	// Network is the network of the steps that run something, as in Spec. Empty means the provider's own
-	// choice for builds, which has access to the internet.
+	// Network is the network of build steps, as in Spec. Empty means the provider's default for builds, which has
+	// internet access.
 	Network string
-	// Memory in bytes, swap included, and CPUs in cores bound each step that runs something. 0 means no
-	// limit.
+	// Memory, in bytes including swap, and CPUs, in cores, limit each build step. 0 means no limit.
 	Memory int64
 	CPUs   float64
-	// Mark is kept with the image.
+	// Mark is stored with the image.
 	Mark ImageMark
-	// Progress is told each step when it begins. Nil tells nobody.
+	// Progress is called with each step when it begins. Nil disables progress reports.
 	Progress func(step string)
 }
 
-// ImageMark says what an image was built of.
+// ImageMark records what an image was built from.
 type ImageMark struct {
 	Environment string // the name of the environment
-	Inputs      string // a hash of all that the image was made of; empty for one to build others on
-	Base        string // the Inputs of the environment's own image: Inputs again, if this is it
+	Inputs      string // a hash of everything that went into the image; empty for an image that only serves as a base
+	Base        string // the Inputs of the environment's own image; equal to Inputs if this is it
 }
 
-// Image is what a provider says of an image.
+// Image describes an image.
 type Image struct {
 	ID      string
-	Tags    []string // sorted; none for one that has lost its name to another
-	User    string   // whom commands run as; empty for root
-	OnBuild []string // what builds on it run first, as lines of a Dockerfile; Images leaves it out
+	Tags    []string // sorted; none if another image took its name
+	User    string   // default user of commands; empty means root
+	OnBuild []string // ONBUILD instructions, as lines of a Dockerfile; not set by Images
 	Created time.Time
-	Size    int64     // bytes, with what it shares with others
-	Mark    ImageMark // zero for what BuildImage has not made
-	InUse   bool      // a container uses it; only Images tells
+	Size    int64     // bytes, including layers shared with other images
+	Mark    ImageMark // zero if not built by BuildImage
+	InUse   bool      // a container uses it; set by Images only
 }

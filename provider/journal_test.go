@@ -21,7 +21,8 @@ import (
 	"github.com/fumehood/fumehood/provider/fake"
 )
 
-// recorded starts a sandbox of the fake provider that has a journal, whose lines it returns when it is asked.
+// recorded starts a sandbox of the fake provider with a journal, and returns a function that returns the journal's
+// lines.
 func recorded(t *testing.T, spec fumehood.Spec) (fumehood.Sandbox, func() []map[string]any) {
 	t.Helper()
 	var out bytes.Buffer
@@ -63,7 +64,7 @@ func linesOf(t *testing.T, journal []byte) (lines []map[string]any) {
 	return lines
 }
 
-// kinds are the kinds of lines in their order, with what they are about.
+// kinds returns the kinds of lines in order, with their phases and operations.
 func kinds(lines []map[string]any) (all []string) {
 	for _, l := range lines {
 		kind := l["kind"].(string)
@@ -77,7 +78,7 @@ func kinds(lines []map[string]any) (all []string) {
 	return all
 }
 
-func TestAJournalHasWhatIsDoneInItsOrder(t *testing.T) {
+func TestJournal_order(t *testing.T) {
 	sb, lines := recorded(t, fumehood.Spec{
 		Name: "box", Env: map[string]string{"B": "2", "A": "1"}, ConfigFile: "some/file",
 		Labels: map[string]string{"task": "sums", "sample": "one", "epoch": "2"},
@@ -147,7 +148,7 @@ func TestAJournalHasWhatIsDoneInItsOrder(t *testing.T) {
 	has(all[9], map[string]any{"path": "in", "target": "/work/out"})
 }
 
-func TestAJournalHasNoValueOfAVariable(t *testing.T) {
+func TestJournal_redaction(t *testing.T) {
 	const one, two, three = "first-secret", "second \"secret\"\n", "third-secret"
 	t.Setenv("FUMEHOOD_TEST_SECRET", three)
 	var out bytes.Buffer
@@ -159,7 +160,7 @@ func TestAJournalHasNoValueOfAVariable(t *testing.T) {
 		{Args: []string{"no such " + one}, Dir: "/" + one},
 		{Args: []string{"say"}, User: two, Env: map[string]string{"TWO": two}},
 	} {
-		_, _ = sb.Exec(ctx, cmd) // some fail, which is taken down
+		_, _ = sb.Exec(ctx, cmd) // some fail, which is recorded too
 	}
 	_, _ = sb.ReadFile(ctx, "/"+one, fumehood.ReadOptions{})
 	sb.Phase("any")(fmt.Errorf("about %s", one))
@@ -176,7 +177,7 @@ func TestAJournalHasNoValueOfAVariable(t *testing.T) {
 	}
 	for _, said := range []string{`["say","a[redacted ONE]b","[redacted TWO]"]`, `"SHORT":"[redacted]"`, "and [redacted FUMEHOOD_TEST_SECRET]", `"path":"/[redacted ONE]"`} {
 		if !strings.Contains(text, said) {
-			t.Errorf("the journal does not say %s:\n%s", said, text)
+			t.Errorf("the journal lacks %s:\n%s", said, text)
 		}
 	}
 	if !strings.Contains(text, "[redacted ONE]") || strings.Contains(text, "redacted SHORT]") {
@@ -184,8 +185,8 @@ func TestAJournalHasNoValueOfAVariable(t *testing.T) {
 	}
 }
 
-func TestALineOfAJournalIsBounded(t *testing.T) {
-	long := strings.Repeat("\x01", 1<<20) // a byte that takes six
+func TestJournal_lineLimit(t *testing.T) {
+	long := strings.Repeat("\x01", 1<<20) // a byte that JSON encodes as six
 	args, env := []string{"say"}, map[string]string{}
 	for i := range 1000 {
 		args = append(args, fmt.Sprint(i), long[:1000])
@@ -217,10 +218,10 @@ func TestALineOfAJournalIsBounded(t *testing.T) {
 	}
 }
 
-// broken is a writer that fails while it is told to, having written a part.
+// broken is a writer that can be set to fail after writing a part.
 type broken struct {
 	bytes.Buffer
-	part int // how much of each Write; -1 for all
+	part int // bytes written by each Write; -1 means all
 }
 
 func (b *broken) Write(p []byte) (int, error) {
@@ -231,7 +232,7 @@ func (b *broken) Write(p []byte) (int, error) {
 	return n, errors.New("the disk is full")
 }
 
-func TestAJournalThatCannotBeWrittenFailsNoCommandAndIsToldOnce(t *testing.T) {
+func TestJournal_writeErrors(t *testing.T) {
 	var log bytes.Buffer
 	w := &broken{part: -1}
 	j := journal.New(w, slog.New(slog.NewTextHandler(&log, nil)))
@@ -256,7 +257,7 @@ func TestAJournalThatCannotBeWrittenFailsNoCommandAndIsToldOnce(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if n := strings.Count(log.String(), "the disk is full"); n != 1 {
-		t.Errorf("told %d times: %s", n, &log)
+		t.Errorf("logged %d times: %s", n, &log)
 	}
 	lines := strings.Split(strings.TrimSuffix(string(w.Bytes()[before:]), "\n"), "\n")
 	whole := linesOf(t, []byte(strings.Join(lines[len(lines)-3:], "\n")+"\n"))
@@ -265,12 +266,12 @@ func TestAJournalThatCannotBeWrittenFailsNoCommandAndIsToldOnce(t *testing.T) {
 	}
 	for _, torn := range lines[:len(lines)-3] {
 		if json.Valid([]byte(torn)) {
-			t.Errorf("%q is a line though it was not written whole", torn)
+			t.Errorf("%q is a valid line, but was written partially", torn)
 		}
 	}
 }
 
-func TestManySandboxesShareAJournal(t *testing.T) {
+func TestJournal_shared(t *testing.T) {
 	var out bytes.Buffer
 	j := journal.New(&out, nil).Logger
 	var wg sync.WaitGroup
@@ -306,7 +307,7 @@ func TestManySandboxesShareAJournal(t *testing.T) {
 	}
 }
 
-func TestRecordTakesDownWhatIsDoneFromThenOn(t *testing.T) {
+func TestSandbox_Record(t *testing.T) {
 	sb := startFake(t, fumehood.Spec{Name: "box"})
 	run := func() {
 		t.Helper()
@@ -326,7 +327,7 @@ func TestRecordTakesDownWhatIsDoneFromThenOn(t *testing.T) {
 	}
 }
 
-func TestWhatASpecSaysIsInInfo(t *testing.T) {
+func TestDescribe(t *testing.T) {
 	t.Setenv("FUMEHOOD_TEST_HOST", "x")
 	spec := fumehood.Spec{
 		Labels:  map[string]string{"sample": "s"},

@@ -21,34 +21,34 @@ type process struct {
 	svc   *service
 	be    ProcessBackend
 	stdin bool                 // StdinPipe was set
-	info  fumehood.ProcessInfo // its Ended is that of when it was found
-	look  func()               // makes what another process has started be awaited here; nil for what this one has
+	info  fumehood.ProcessInfo // Ended as of when it was found
+	look  func()               // starts supervising a command of another process; nil for this process's own
 	out   [3]*ring.Tail        // by fumehood.Stream
-	to    [3]io.Writer         // likewise: Cmd.Stdout and Cmd.Stderr, nil once one has failed
+	to    [3]io.Writer         // also by Stream: Cmd.Stdout and Cmd.Stderr, nil after a failure
 
-	feed *feed // nil where there are no events: under Exec, and of a detached command
+	feed *feed // nil if there are no events: in Exec, and for detached commands
 
-	record func(*fumehood.Result, error) // takes the end down; nil for what another process has started
+	record func(*fumehood.Result, error) // records the end; nil for a command of another process
 
 	mu       sync.Mutex
-	ended    bool  // the backend has said how it ended
-	why      error // errTimeout, or what ended the command from our side; nil while nothing did
+	ended    bool  // the backend has reported its end
+	why      error // errTimeout, or our reason for killing the command; nil if not killed
 	unkilled bool
 	killing  sync.WaitGroup // kill, once why is set
-	refusal  error          // of a writer that has failed, the first one's
+	refusal  error          // the first error of a writer
 
-	refused chan struct{} // closed when refusal is set; nil where there are no writers
+	refused chan struct{} // closed when refusal is set; nil if there are no writers
 
 	done   chan struct{} // closed when result or err is set
 	result *fumehood.Result
 	err    error
-	cut    bool // the backend was lost before it told how the command ended; set before done is closed
+	cut    bool // the backend was lost before it reported the command's end; set before done is closed
 }
 
-// errTimeout marks that the wall limit passed.
+// errTimeout marks that the command's timeout expired.
 var errTimeout = errors.New("wall limit passed")
 
-// start hands cmd over, to be supervised while it runs.
+// start starts cmd and supervises it in the background.
 func (s *service) start(ctx context.Context, cmd fumehood.Cmd, f *feed) (*process, error) {
 	p, cmd, err := s.handOver(ctx, cmd, true, f)
 	if err != nil {
@@ -62,8 +62,8 @@ func (s *service) start(ctx context.Context, cmd fumehood.Cmd, f *feed) (*proces
 	return p, nil
 }
 
-// handOver hands cmd over, and returns it as it was, for supervise. With live, its output can be listened to
-// while it runs: by f too, unless that is nil.
+// handOver starts cmd, and returns the completed command for supervise. With live, its output can be received while
+// it runs, also by f, which may be nil.
 func (s *service) handOver(ctx context.Context, cmd fumehood.Cmd, live bool, f *feed) (_ *process, _ fumehood.Cmd, err error) {
 	const op = "exec"
 	if err := s.sb.check(op, s.info.Name); err != nil {
@@ -105,12 +105,12 @@ func (s *service) handOver(ctx context.Context, cmd fumehood.Cmd, live bool, f *
 	}
 	if be, ok := p.be.(DetachedBackend); ok {
 		be.OnGap(p.gap)
-		cmd.Timeout = 0 // the sandbox keeps it
+		cmd.Timeout = 0 // the sandbox enforces it
 	}
 	return p, cmd, nil
 }
 
-// sink takes output from the backend, which may begin before the start is over.
+// sink receives output from the backend, possibly before Start returns.
 func (p *process) sink(s fumehood.Stream, b []byte) {
 	if len(b) == 0 {
 		return
@@ -131,7 +131,7 @@ func (p *process) sink(s fumehood.Stream, b []byte) {
 	}
 }
 
-// refuse notes that a writer has failed, which ends the command.
+// refuse records that a writer failed, which kills the command.
 func (p *process) refuse(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -141,20 +141,20 @@ func (p *process) refuse(err error) {
 	}
 }
 
-// gap takes the word that bytes of the output are not to be had.
+// gap records that bytes of the output are missing.
 func (p *process) gap(s fumehood.Stream, n int64) { p.out[s].Skip(n) }
 
-// awaited sees to it that the command's end is recorded.
+// awaited ensures that the command's end will be recorded.
 func (p *process) awaited() {
 	if p.look != nil {
 		p.look()
 	}
 }
 
-// supervise owns the command: it feeds its input, watches the clock and ctx, and records the end.
+// supervise owns the command: it passes on input, enforces the timeout, watches ctx, and records the end.
 func (p *process) supervise(ctx context.Context, cmd fumehood.Cmd) {
 	if cmd.Stdin != nil {
-		// Not joined: its Read belongs to the caller and may block for ever (see Cmd.Stdin).
+		// Not joined: its Read belongs to the caller and may block indefinitely (see Cmd.Stdin).
 		go p.pump(ctx, cmd.Stdin)
 	} else if !cmd.StdinPipe && !cmd.TTY {
 		_ = p.be.CloseStdin() // the command may have ended already
@@ -177,10 +177,11 @@ func (p *process) supervise(ctx context.Context, cmd fumehood.Cmd) {
 	p.mu.Lock()
 	p.ended = true
 	killed := p.why != nil
-	p.why = cmp.Or(p.why, p.refusal) // of a writer that failed as the command ended
+	p.why = cmp.Or(p.why, p.refusal) // if a writer failed as the command ended
 	p.mu.Unlock()
 	p.killing.Wait()
-	if cmd.KillRest && err == nil && !killed && exit.Outcome != fumehood.Lost && !p.be.Kill(context.WithoutCancel(ctx)) { // where the backend has not done it
+	// Kill what the program left behind, if the backend has not done it.
+	if cmd.KillRest && err == nil && !killed && exit.Outcome != fumehood.Lost && !p.be.Kill(context.WithoutCancel(ctx)) {
 		exit.Leaked = true
 	}
 	p.finish(ctx, exit, err)
@@ -191,7 +192,7 @@ func outputOf(t *ring.Tail) fumehood.Output {
 	return fumehood.Output{Bytes: kept, Total: total}
 }
 
-// kill ends the command for the reason why, unless it has ended or is being ended for another.
+// kill kills the command for the reason why, unless it has ended or is already being killed.
 func (p *process) kill(ctx context.Context, why error) {
 	p.mu.Lock()
 	if p.ended || p.why != nil {
@@ -238,7 +239,7 @@ func (p *process) finish(ctx context.Context, exit Exit, err error) {
 		case errors.Is(why, errTimeout):
 			p.result.Outcome, p.result.ExitCode, p.result.Signal, p.result.Reason = fumehood.TimedOut, -1, 0, ""
 		case errors.Is(why, errKilled) && exit.Outcome == "":
-			p.result.Outcome, p.result.ExitCode, p.result.Reason = fumehood.Lost, -1, "it was to be killed, which this transport cannot do"
+			p.result.Outcome, p.result.ExitCode, p.result.Reason = fumehood.Lost, -1, "this transport cannot kill the command"
 		}
 	}
 	if p.record != nil {
@@ -250,7 +251,7 @@ func (p *process) finish(ctx context.Context, exit Exit, err error) {
 	close(p.done)
 }
 
-// pump passes the caller's input on. A failing reader is the caller's failure and ends the command.
+// pump passes the caller's input on. An error of the reader is the caller's and kills the command.
 func (p *process) pump(ctx context.Context, r io.Reader) {
 	buf := make([]byte, 64<<10)
 	for {
@@ -301,7 +302,7 @@ func (p *process) Events() iter.Seq2[fumehood.Event, error] {
 			return
 		}
 		if !p.feed.attach() {
-			yield(fumehood.Event{}, &fumehood.Error{Op: "listen", Service: p.svc.info.Name, Class: fumehood.ErrConfig, Err: errors.New("another loop listens already")})
+			yield(fumehood.Event{}, &fumehood.Error{Op: "listen", Service: p.svc.info.Name, Class: fumehood.ErrConfig, Err: errors.New("another loop is already receiving the events")})
 			return
 		}
 		p.deliver(yield)
@@ -332,10 +333,10 @@ func (p *process) Write(b []byte) (int, error) {
 	if err := p.needPipe(op); err != nil {
 		return 0, err
 	}
-	if p.info.Ended { // before it was joined
+	if p.info.Ended { // ended before it was joined
 		return 0, &fumehood.Error{Op: op, Service: p.svc.info.Name, Class: fumehood.ErrUnavailable, Err: errors.New("the command has ended")}
 	}
-	p.awaited() // so that the end of one that was joined ends a write for which nobody reads
+	p.awaited() // the end of a joined command must end a write that nothing reads
 	n, err := p.be.Write(b)
 	if err != nil {
 		return n, &fumehood.Error{Op: op, Service: p.svc.info.Name, Class: fumehood.ErrUnavailable, Err: err}
@@ -376,7 +377,7 @@ func (p *process) Resize(ctx context.Context, rows, cols uint16) error {
 
 var errKilled = errors.New("killed by the caller")
 
-// outOfReach reports whether the command may run on in its sandbox, and nothing said to this process gets there.
+// outOfReach reports whether the command may still run in its sandbox but cannot be reached from this process.
 func (p *process) outOfReach() bool {
 	_, kept := p.be.(DetachedBackend)
 	return kept && p.isOver() && p.cut
@@ -386,14 +387,14 @@ func (p *process) Kill(ctx context.Context) error {
 	p.awaited()
 	if p.outOfReach() {
 		return &fumehood.Error{
-			Op: "kill", Service: p.svc.info.Name, Class: fumehood.ErrUnavailable, Err: errors.New("the connection to the command was lost, which may run on"),
-			Hint: "look its service's detached commands up again, see Service.RefreshProcesses",
+			Op: "kill", Service: p.svc.info.Name, Class: fumehood.ErrUnavailable, Err: errors.New("the connection to the command was lost: it may still run"),
+			Hint: "call Service.RefreshProcesses to find it again",
 		}
 	}
 	p.kill(ctx, errKilled)
 	_, err := p.Wait(ctx)
 	if errors.Is(err, fumehood.ErrCancelled) && ctx.Err() == nil {
-		return nil // the command's own context had ended before
+		return nil // the command's own context ended first
 	}
 	return err
 }

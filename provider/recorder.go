@@ -17,20 +17,20 @@ import (
 	"github.com/fumehood/fumehood/journal"
 )
 
-// Recorder takes down in a journal what concerns one sandbox. It is for providers, which tell it what happens before
-// there is a Sandbox; the rest is taken down above them. Its methods may be called by many goroutines at once.
+// Recorder writes the journal of one sandbox. Providers use it for events before there is a Sandbox; package
+// provider records the rest. Its methods may be called by multiple goroutines concurrently.
 type Recorder struct {
-	to     *slog.Logger // nil takes nothing down
+	to     *slog.Logger // nil disables recording
 	info   fumehood.Info
 	kept   bool
-	lastID atomic.Int64 // of commands
+	lastID atomic.Int64 // of the last command
 
 	mu      sync.Mutex // also for info.Labels
 	secrets []secret   // longest first
 }
 
-// Failed returns the error of a start, from which Redact then takes the values that Hide was told of as well. A provider's
-// Start returns its errors by it.
+// Failed wraps the error of a failed start, so that Redact also removes values passed to Hide. A provider's Start
+// returns its errors through Failed.
 func (r *Recorder) Failed(err error) error { return &startError{err, r} }
 
 type startError struct {
@@ -40,8 +40,8 @@ type startError struct {
 
 func (e *startError) Unwrap() error { return e.error }
 
-// Redact returns the error of a start by this spec with a text that has no value of the sandbox's variables, for what keeps
-// errors.
+// Redact returns the error of a start with this spec, without values of the sandbox's variables in its text. It is
+// for errors that are stored.
 func Redact(err error, spec *fumehood.Spec) error {
 	text := NewRecorder(spec).clip(nil).redact(err.Error())
 	var e *startError
@@ -59,10 +59,10 @@ type redactedError struct {
 func (e *redactedError) Error() string { return e.text }
 func (e *redactedError) Unwrap() error { return e.error }
 
-// secret is text that no line may have.
+// secret is text that must not appear in any line.
 type secret struct{ name, value string }
 
-// NewRecorder makes the recorder of the sandbox that is to be started by a spec, which has its Name by then.
+// NewRecorder returns the recorder of a sandbox to be started from a spec, whose Name must be set.
 func NewRecorder(s *fumehood.Spec) *Recorder {
 	r := newRecorder(s.Journal, Describe(s, fumehood.Info{Name: s.Name}), s.Keep)
 	r.Hide(s.Env)
@@ -77,18 +77,18 @@ func newRecorder(to *slog.Logger, info fumehood.Info, kept bool) *Recorder {
 	return &Recorder{to: to, info: info, kept: kept}
 }
 
-// secretLength is the least length of what is looked for in texts, in bytes: what is shorter is anywhere.
+// secretLength is the minimum length of redacted values in bytes: shorter values occur everywhere.
 const secretLength = 4
 
-// Hide says which variables the sandbox has. In all lines from now on a value of theirs of four bytes and more is
-// replaced by "[redacted NAME]".
+// Hide adds the sandbox's variables. From now on, values of four bytes or more are replaced by "[redacted NAME]" in
+// all lines.
 func (r *Recorder) Hide(env map[string]string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.secrets = withSecrets(r.secrets, env)
 }
 
-// withSecrets adds the values of variables, and how they read when they are quoted.
+// withSecrets adds the values of variables, plain and quoted.
 func withSecrets(secrets []secret, env map[string]string) []secret {
 	if len(env) == 0 {
 		return secrets
@@ -107,7 +107,7 @@ func withSecrets(secrets []secret, env map[string]string) []secret {
 	return all
 }
 
-// Phase marks the beginning of a phase of the sandbox's life, and is called again for its end.
+// Phase marks the beginning of a phase of the sandbox. The caller calls end at its end.
 func (r *Recorder) Phase(name string) (end func(error)) {
 	if r.to == nil {
 		return func(error) {}
@@ -121,16 +121,16 @@ func (r *Recorder) Phase(name string) (end func(error)) {
 	}
 }
 
-// NetworkAccess says to which network a sandbox was given access.
+// NetworkAccess describes the network to which a sandbox has access.
 type NetworkAccess struct {
-	// Network is a Spec's Network; "internal" and "project" are a Compose project's own ones.
+	// Network is the Network of a Spec. For the networks of a Compose project it is "internal" or "project".
 	Network string
-	Egress  string // EgressInternet, NetworkNone, or "unknown" of a network that was there already
+	Egress  string // EgressInternet, NetworkNone, or "unknown" for a network that already existed
 	Subnets []string
-	Ports   map[string][]fumehood.Port // that can be reached, by service
+	Ports   map[string][]fumehood.Port // reachable ports, by service
 }
 
-// Network takes down the decision about the sandbox's network.
+// Network records the network access of the sandbox.
 func (r *Recorder) Network(n NetworkAccess) {
 	if r.to == nil {
 		return
@@ -152,7 +152,7 @@ func (r *Recorder) Network(n NetworkAccess) {
 	journal.Log(r.to, &line)
 }
 
-// started takes down that the sandbox is there.
+// started records that the sandbox has started.
 func (r *Recorder) started(info fumehood.Info) {
 	if r.to == nil {
 		return
@@ -172,7 +172,7 @@ func (r *Recorder) started(info fumehood.Info) {
 	journal.Log(r.to, &line)
 }
 
-// command takes down that a command is about to be handed over, and returns what takes down its end.
+// command records that a command is about to start, and returns a function that records its end.
 func (r *Recorder) command(service string, cmd fumehood.Cmd) (end func(*fumehood.Result, error)) {
 	if r.to == nil {
 		return func(*fumehood.Result, error) {}
@@ -204,7 +204,7 @@ func (r *Recorder) command(service string, cmd fumehood.Cmd) (end func(*fumehood
 	}
 }
 
-// fileOp is a file operation that is under way.
+// fileOp is a file operation in progress.
 type fileOp struct {
 	r       *Recorder
 	line    journal.File
@@ -213,7 +213,7 @@ type fileOp struct {
 	once    sync.Once
 }
 
-// file begins a file operation; nil where nothing is taken down.
+// file starts recording a file operation. It returns nil if recording is disabled.
 func (s *service) file(op, path, target string) *fileOp {
 	r := s.sb.recorder.Load()
 	if r == nil || r.to == nil {
@@ -222,7 +222,7 @@ func (s *service) file(op, path, target string) *fileOp {
 	return &fileOp{r: r, began: time.Now(), line: journal.File{Op: op, Service: s.info.Name, User: s.user, Path: path, Target: target}}
 }
 
-// count counts what is read of r.
+// count returns a reader that counts the bytes read from r.
 func (f *fileOp) count(r io.Reader) io.Reader {
 	if f == nil {
 		return r
@@ -240,7 +240,7 @@ func (f *fileOp) add(n int) {
 	}
 }
 
-// end takes the operation down, once.
+// end records the operation, once.
 func (f *fileOp) end(err error) {
 	if f == nil {
 		return
@@ -260,8 +260,8 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// The most bytes that lines have of texts. A byte may take six in JSON, so that the texts of one line are less than
-// a sixth of journal.MaxLine.
+// Maximum bytes of text in a line. A byte takes up to six bytes in JSON, so the texts of one line are kept below a
+// sixth of journal.MaxLine.
 const (
 	maxName    = 256
 	maxText    = 2 << 10
@@ -269,7 +269,7 @@ const (
 	maxEntries = 32
 )
 
-// clip makes texts fit for a line: secrets are replaced, and what is too long is cut.
+// clip prepares text for a line: it redacts secrets and cuts long text.
 type clip struct {
 	secrets []secret
 	cut     bool
@@ -281,7 +281,7 @@ func (r *Recorder) clip(env map[string]string) *clip {
 	return &clip{secrets: withSecrets(r.secrets, env)}
 }
 
-// redact replaces secrets.
+// redact replaces secrets in text.
 func (c *clip) redact(text string) string {
 	for _, s := range c.secrets {
 		text = strings.ReplaceAll(text, s.value, redacted(s.name))
@@ -300,7 +300,7 @@ func (c *clip) text(text string, most int) string {
 	return text
 }
 
-// texts are as many as have room together, of at most maxEntries, the last one of them perhaps cut.
+// texts returns as many texts as fit into most bytes together, at most maxEntries. The last one may be cut.
 func (c *clip) texts(all []string, most int) []string {
 	kept := []string{}
 	for _, t := range all {
@@ -315,7 +315,7 @@ func (c *clip) texts(all []string, most int) []string {
 	return kept
 }
 
-// names says of variables that there are values, and not which.
+// names returns the variables' names with redacted values.
 func (c *clip) names(names []string) map[string]string {
 	if len(names) == 0 {
 		return nil
@@ -339,7 +339,7 @@ func (c *clip) failure(err error) *journal.Error {
 	return &journal.Error{Class: string(fumehood.CodeOf(err)), Message: c.text(err.Error(), maxText)}
 }
 
-// head begins a line. It comes last, for it says whether any text was cut.
+// head returns the head of a line. It is called last, because it reports whether text was cut.
 func (r *Recorder) head(kind string, c *clip) journal.Head {
 	r.mu.Lock()
 	labels := r.info.Labels
@@ -349,7 +349,7 @@ func (r *Recorder) head(kind string, c *clip) journal.Head {
 	room := maxText
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
 		if len(name) >= room {
-			own.cut = true // shorter ones may have room
+			own.cut = true // shorter names may still fit
 			continue
 		}
 		if h.Labels == nil {
@@ -370,7 +370,7 @@ func (sb *sandbox) Record(to *slog.Logger) {
 
 func (sb *sandbox) Phase(name string) (end func(error)) { return sb.recorder.Load().Phase(name) }
 
-// phase is Phase for a step of our own.
+// phase is Phase for an internal step.
 func (sb *sandbox) phase(name string, step func() error) error {
 	end := sb.Phase(name)
 	err := step()
@@ -378,5 +378,5 @@ func (sb *sandbox) phase(name string, step func() error) error {
 	return err
 }
 
-// millis writes a duration in milliseconds, to the microsecond.
+// millis returns a duration in milliseconds, with microsecond resolution.
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -7,7 +7,7 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// lister is a kept sandbox whose list of detached commands is asked for while others start some.
+// lister is a kept sandbox that starts commands while its detached commands are listed.
 type lister struct {
 	stub
 	meanwhile func()
@@ -36,7 +36,7 @@ type ended struct{ ProcessBackend }
 func (ended) Wait(context.Context) (Exit, error) { return Exit{Outcome: fumehood.Exited}, nil }
 func (ended) CloseStdin() error                  { return nil }
 
-func TestACommandThatIsStartedDuringARejoinStaysListed(t *testing.T) {
+func TestRefreshProcesses_concurrentStart(t *testing.T) {
 	b := &lister{}
 	sb := New(b, fumehood.Spec{}, nil)
 	start := func() {

@@ -18,7 +18,7 @@ import (
 
 // sandbox is a fumehood.Sandbox.
 type sandbox struct {
-	*service // the default one
+	*service // the default service
 
 	be       Backend
 	info     fumehood.Info
@@ -27,12 +27,12 @@ type sandbox struct {
 
 	closing sync.Mutex // held while the backend is being closed
 	mu      sync.Mutex
-	closed  bool // no more calls
-	gone    bool // the backend was closed without an error
+	closed  bool // calls fail
+	gone    bool // the backend was closed successfully
 }
 
-// New makes a sandbox over a provider's backend. What its Info does not say and the spec does is the
-// spec's. The recorder is the one with which its start was recorded; nil makes one.
+// New returns a sandbox on a provider's backend. The spec supplies what the backend's Info lacks. rec is the
+// recorder used for the start; nil creates one.
 func New(be Backend, spec fumehood.Spec, rec *Recorder) fumehood.Sandbox {
 	sb := &sandbox{be: be, info: Describe(&spec, be.Info()), services: map[string]*service{}}
 	for _, info := range sb.info.Services {
@@ -50,7 +50,7 @@ func New(be Backend, spec fumehood.Spec, rec *Recorder) fumehood.Sandbox {
 	return sb
 }
 
-// Describe completes what a provider says of a sandbox with what its spec says.
+// Describe completes a provider's Info with values from the spec.
 func Describe(s *fumehood.Spec, info fumehood.Info) fumehood.Info {
 	if len(s.Labels) > 0 {
 		info.Labels = maps.Clone(s.Labels)
@@ -74,7 +74,7 @@ func Describe(s *fumehood.Spec, info fumehood.Info) fumehood.Info {
 	return info
 }
 
-// hostEnv are the variables of this process that a project may see.
+// hostEnv returns the variables of this process that a project may see.
 func hostEnv(c *fumehood.Compose) map[string]string {
 	env := map[string]string{}
 	for _, name := range c.HostEnv {
@@ -127,7 +127,7 @@ func (sb *sandbox) Stop(ctx context.Context) error {
 	op := "stop sandbox " + sb.info.Name
 	be, ok := sb.be.(Stopper)
 	if !ok {
-		return &fumehood.Error{Op: op, Class: fumehood.ErrUnsupported, Err: errors.New("this provider cannot stop a sandbox and leave it")}
+		return &fumehood.Error{Op: op, Class: fumehood.ErrUnsupported, Err: errors.New("this provider cannot stop a sandbox and keep it")}
 	}
 	ctx = context.WithoutCancel(ctx)
 	if err := sb.phase("stop", func() error { return be.Stop(ctx) }); err != nil {

@@ -17,10 +17,10 @@ type service struct {
 	info fumehood.ServiceInfo
 	be   ServiceBackend
 
-	user   string // who uses it, where As said so
-	direct bool   // ViaEngine said so
+	user   string // set by As
+	direct bool   // set by ViaEngine
 
-	detached *detached // one for all users
+	detached *detached // shared by all users
 }
 
 func (s *service) ServiceInfo() fumehood.ServiceInfo {
@@ -44,7 +44,7 @@ func (s *service) Exec(ctx context.Context, cmd fumehood.Cmd) (*fumehood.Result,
 	return p.result, p.err
 }
 
-// attached refuses a command that is to be detached.
+// attached rejects a command with Detach set.
 func (s *service) attached(cmd fumehood.Cmd) error {
 	if cmd.Detach {
 		return &fumehood.Error{Op: "exec", Service: s.info.Name, Class: fumehood.ErrConfig, Err: errors.New("only Start can detach a command")}
@@ -59,7 +59,7 @@ func (s *service) Start(ctx context.Context, cmd fumehood.Cmd) (fumehood.Process
 	}
 	p, err := s.start(ctx, cmd, f)
 	if err != nil {
-		return nil, err // and not a process that is nil
+		return nil, err // not a nil *process in the interface
 	}
 	return p, nil
 }
@@ -92,7 +92,7 @@ func (s *service) Connection(ctx context.Context) (fumehood.Connection, error) {
 	}
 	c, ok := s.be.(Connector)
 	if !ok {
-		return fumehood.Connection{}, &fumehood.Error{Op: op, Service: s.info.Name, Class: fumehood.ErrUnsupported, Err: errors.New("this provider has no connection to offer")}
+		return fumehood.Connection{}, &fumehood.Error{Op: op, Service: s.info.Name, Class: fumehood.ErrUnsupported, Err: errors.New("this provider does not support connections")}
 	}
 	conn, err := c.Connection(ctx, s.user)
 	return conn, classify(ctx, err, op, s.info.Name, "")
@@ -108,14 +108,14 @@ func (s *service) Forward(ctx context.Context, p fumehood.Port) (fumehood.Port, 
 	}
 	f, ok := s.be.(Forwarder)
 	if !ok {
-		return fumehood.Port{}, &fumehood.Error{Op: op, Service: s.info.Name, Class: fumehood.ErrUnsupported, Err: errors.New("this provider forwards no ports")}
+		return fumehood.Port{}, &fumehood.Error{Op: op, Service: s.info.Name, Class: fumehood.ErrUnsupported, Err: errors.New("this provider cannot forward ports")}
 	}
 	got, err := f.Forward(ctx, p)
 	return got, classify(ctx, err, op, s.info.Name, "")
 }
 
-// abs resolves a path against the service's directory. It does not clean it: "a/.." may well differ
-// from "." where a is a link.
+// abs resolves a path against the service's directory. It does not clean it: "a/.." may differ from "." if a is a
+// symbolic link.
 func (s *service) abs(path string) string {
 	if strings.HasPrefix(path, "/") || s.info.Dir == "" {
 		return path

@@ -18,7 +18,7 @@ func (s *service) List(ctx context.Context, dir string) (_ []fumehood.FileInfo, 
 	if err != nil {
 		return nil, err
 	}
-	const overhead = 100 // bytes of a description besides its texts
+	const overhead = 100 // bytes of an entry in addition to its strings
 	var list []fumehood.FileInfo
 	room := fumehood.MaxReadFile
 	for e, err := range s.files().Walk(ctx, strings.TrimRight(abs, "/")+"/.", 1) {
@@ -44,7 +44,7 @@ func (s *service) Walk(ctx context.Context, root string) iter.Seq2[fumehood.Walk
 	const op = "walk"
 	return func(yield func(fumehood.WalkEntry, error) bool) {
 		record := s.file(op, root, "")
-		var first error // what could not be described, if anything
+		var first error // the first error, if any
 		defer func() { record.end(first) }()
 		abs, err := s.gate(op, root)
 		if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// early delivers output before the start is over, and has ended by then.
+// early is a command that has delivered its output and ended before Start returns.
 type early struct {
 	stub
 	ended
@@ -31,7 +31,7 @@ var errFull = errors.New("the disk is full")
 
 func (full) Write([]byte) (int, error) { return 0, errFull }
 
-func TestAWriterThatFailsBeforeTheStartIsOverIsTold(t *testing.T) {
+func TestExec_earlyWriterError(t *testing.T) {
 	sb := New(&early{}, fumehood.Spec{}, nil)
 	for range 100 {
 		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"x"}, Stdout: full{}})
@@ -41,7 +41,7 @@ func TestAWriterThatFailsBeforeTheStartIsOverIsTold(t *testing.T) {
 	}
 }
 
-func TestADetachedCommandHasNoWriters(t *testing.T) {
+func TestStart_detachedWriters(t *testing.T) {
 	_, err := New(&early{}, fumehood.Spec{}, nil).Start(t.Context(), fumehood.Cmd{Args: []string{"x"}, Stderr: full{}, Detach: true})
 	if !errors.Is(err, fumehood.ErrConfig) {
 		t.Errorf("got %v", err)

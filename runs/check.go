@@ -16,7 +16,7 @@ import (
 	"github.com/fumehood/fumehood/task"
 )
 
-// A run's folder may come from somebody else. What is in it is checked before it is used.
+// A run's folder may come from another person, so its contents are validated before use.
 
 const (
 	maxAbout = 1 << 20  // bytes of run.json
@@ -26,8 +26,8 @@ const (
 	maxAttempts = 1_000_000_000
 )
 
-// checkFiles refuses a folder in which something else takes the place of a run's file: a link, which would be followed, or
-// a pipe, which would be waited for.
+// checkFiles rejects a folder in which a file of a run is replaced by something else: a link would be followed, and
+// a pipe would block.
 func (f *Folder) checkFiles() error {
 	for _, name := range []string{aboutFile, taskFile, resultsFile, summaryFile, lockFile, ownerFile, journalsName} {
 		info, err := os.Lstat(f.path(name))
@@ -44,7 +44,7 @@ func (f *Folder) checkFiles() error {
 	return nil
 }
 
-// readLine reads a line with its end, of at most maxLine bytes.
+// readLine reads a line including its newline, up to maxLine bytes.
 func readLine(in *bufio.Reader) (raw []byte, err error) {
 	for {
 		part, err := in.ReadSlice('\n')
@@ -59,29 +59,29 @@ func readLine(in *bufio.Reader) (raw []byte, err error) {
 
 var (
 	classes = []string{task.Infra, task.Config, task.Limit, task.Cancelled}
-	// A solver of one's own may record a step of which it knows no outcome.
+	// A custom solver may record a step with an unknown outcome.
 	outcomes = []fumehood.Outcome{"", fumehood.Exited, fumehood.Signaled, fumehood.TimedOut, fumehood.OutOfMemory, fumehood.Lost}
 )
 
-// check refuses what no run has recorded.
+// check rejects a result that no run can have recorded.
 func check(r *task.SampleResult) error {
 	if r.Epoch < 1 || r.Sample == "" || (r.Score == nil) == (r.Error == nil) {
-		return errors.New("it is no result: it needs a sample, an epoch, and a score or an error")
+		return errors.New("invalid result: it needs a sample, an epoch, and a score or an error")
 	}
 	if !isLine(r.Sandbox) {
-		return fmt.Errorf("%q is no sandbox's name", r.Sandbox)
+		return fmt.Errorf("invalid sandbox name %q", r.Sandbox)
 	}
 	if e := r.Error; e != nil && (!slices.Contains(classes, e.Class) || !isLine(e.Phase)) {
-		return fmt.Errorf("%q in %q is no failure", e.Class, e.Phase)
+		return fmt.Errorf("invalid failure: class %q, phase %q", e.Class, e.Phase)
 	}
 	for phase := range r.Phases {
 		if !slices.Contains(phases, phase) {
-			return fmt.Errorf("%q is no phase", phase)
+			return fmt.Errorf("unknown phase %q", phase)
 		}
 	}
 	for _, s := range r.Steps {
 		if !slices.Contains(outcomes, s.Outcome) {
-			return fmt.Errorf("%q is no outcome", s.Outcome)
+			return fmt.Errorf("unknown outcome %q", s.Outcome)
 		}
 	}
 	if r.Score == nil {
@@ -92,15 +92,15 @@ func check(r *task.SampleResult) error {
 		scores = append(scores, part)
 	}
 	for _, value := range scores {
-		if !(value >= 0 && value <= 1) { // no number is neither
-			return fmt.Errorf("%v is no score, which is from 0 to 1", value)
+		if !(value >= 0 && value <= 1) { // false for NaN
+			return fmt.Errorf("invalid score %v: must be from 0 to 1", value)
 		}
 	}
 	return nil
 }
 
-// keysOnce refuses a JSON value in which an object has a key twice, in capitals or not: readers would take one or the other.
-// With names, as those of a score's parts, capitals make another key. The value must be valid.
+// keysOnce rejects a JSON value in which an object has a key twice, ignoring case: readers would disagree about its
+// value. With names, as for a score's parts, case matters. The value must be valid JSON.
 func keysOnce(in *json.Decoder, names bool) error {
 	token, err := in.Token()
 	if err != nil {
@@ -118,7 +118,7 @@ func keysOnce(in *json.Decoder, names bool) error {
 				key = strings.ToLower(key)
 			}
 			if keys[key] {
-				return fmt.Errorf("the key %q is there twice", name)
+				return fmt.Errorf("duplicate key %q", name)
 			}
 			keys[key] = true
 		}
@@ -132,7 +132,7 @@ func keysOnce(in *json.Decoder, names bool) error {
 	return err
 }
 
-// isLine reports whether a text is one line, without characters that do something to a terminal or that nobody sees.
+// isLine reports whether a text is a single line without control characters and invisible characters.
 func isLine(text string) bool {
 	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(c rune) bool { return !unicode.IsPrint(c) })
 }

@@ -29,7 +29,7 @@ import (
 	"github.com/fumehood/fumehood/task"
 )
 
-// goesOn names the run that this process is to go on with, in place of running tests.
+// goesOn names the run that this process resumes, instead of running tests.
 const goesOn = "FUMEHOOD_TEST_RUN"
 
 func TestMain(m *testing.M) {
@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// goOn makes the attempts of a run that are missing. It writes a byte before and after each result is recorded.
+// goOn runs the missing attempts of a run. It writes a byte before and after each result is recorded.
 func goOn(ctx context.Context, dir string) error {
 	r, err := runs.Open(dir)
 	if err != nil {
@@ -72,7 +72,7 @@ func goOn(ctx context.Context, dir string) error {
 	return err
 }
 
-// tiny is a task whose samples take one short command each. Every third one fails.
+// tiny is a task whose samples run one short command each. Every third sample fails.
 func tiny(name string, samples int) (task.Options, task.RunOptions) {
 	opts := task.Options{Name: name, Spec: fumehood.Spec{Image: "fumehood-test/busybox", Limits: fumehood.Limits{Memory: 64 << 20}}}
 	for i := range samples {
@@ -92,11 +92,12 @@ func tiny(name string, samples int) (task.Options, task.RunOptions) {
 	}}
 }
 
-func TestARunThatIsKilledGoesOnAndHasEveryResultOnce(t *testing.T) {
+func TestOpen_afterKills(t *testing.T) {
 	p, e := dockertest.Provider(t, docker.Options{NoSweep: true}), dockertest.Engine(t)
 	ctx := context.WithoutCancel(t.Context())
 	name := "run-" + strings.ToLower(rand.Text()[:8])
-	// clean removes what a killed process has left, by the task's label. Its reaper does so at the same time.
+	// clean removes objects that a killed process left, by the task's label. The process's reaper does the same
+	// concurrently.
 	clean := func() int {
 		t.Helper()
 		all := map[string]bool{}
@@ -114,7 +115,7 @@ func TestARunThatIsKilledGoesOnAndHasEveryResultOnce(t *testing.T) {
 			}
 			maps.Copy(all, names)
 			_, err = p.Cleanup(ctx, provider.CleanupOptions{Names: slices.Collect(maps.Keys(names))})
-			if err != nil && !errors.Is(err, fumehood.ErrConfig) { // which says that one is gone by now
+			if err != nil && !errors.Is(err, fumehood.ErrConfig) { // ErrConfig: a sandbox is already gone
 				t.Fatal(err)
 			}
 		}
@@ -132,7 +133,7 @@ func TestARunThatIsKilledGoesOnAndHasEveryResultOnce(t *testing.T) {
 
 	const kills = 3
 	for range kills {
-		part := 2 * samples / (kills + 1) // of the bytes that the whole run writes
+		part := 2 * samples / (kills + 1) // of the bytes that a complete run writes
 		writeSome(t, dir, 1+mathrand.IntN(part))
 		t.Logf("killed with %d results, %d sandboxes left", recorded(t, dir), clean())
 	}
@@ -152,7 +153,7 @@ func TestARunThatIsKilledGoesOnAndHasEveryResultOnce(t *testing.T) {
 		}
 		n, _ := strconv.Atoi(res.Sample)
 		if seen[res.Sample] {
-			t.Errorf("sample %s is there twice", res.Sample)
+			t.Errorf("duplicate result of sample %s", res.Sample)
 		}
 		seen[res.Sample] = true
 		if res.Error != nil || res.Score == nil || res.Score.Passed() != (n%3 == 0) || len(res.Steps) != 1 || res.Steps[0].ExitCode != n%3 || res.Steps[0].Stdout != "I am "+res.Sample+"\n" {
@@ -173,7 +174,7 @@ func TestARunThatIsKilledGoesOnAndHasEveryResultOnce(t *testing.T) {
 	}
 }
 
-// recorded is how many results a run has.
+// recorded returns the number of results of a run.
 func recorded(t *testing.T, dir string) int {
 	t.Helper()
 	f, err := runs.Read(dir)
@@ -187,7 +188,8 @@ func recorded(t *testing.T, dir string) int {
 	return s.Recorded
 }
 
-// writeSome has a process go on with a run, and kills it when it has written so many bytes; 0 lets it come to its end.
+// writeSome starts a process that resumes a run, and kills it when it has written that many bytes; 0 lets it
+// finish.
 func writeSome(t *testing.T, dir string, most int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
@@ -219,6 +221,6 @@ func writeSome(t *testing.T, dir string, most int) {
 	case most == 0 && err != nil:
 		t.Fatalf("the run: %v\n%s", err, &complaints)
 	case most > 0 && (!errors.As(err, &exit) || exit.Exited()):
-		t.Fatalf("it was not killed: %v\n%s", err, &complaints)
+		t.Fatalf("the process was not killed: %v\n%s", err, &complaints)
 	}
 }

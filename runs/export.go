@@ -17,18 +17,18 @@ import (
 	"github.com/fumehood/fumehood/task"
 )
 
-// The formats of Export.
+// The formats supported by Export.
 const (
-	CSV   = "csv"   // a line for each attempt, after one of names
+	CSV   = "csv"   // a header line, then a line for each attempt
 	JSON  = "json"  // an object with the summary and all results
-	JUnit = "junit" // JUnit's XML, in which a score below 1 is a failure
+	JUnit = "junit" // JUnit XML; a score below 1 is a failure
 )
 
-// Export writes all results that are recorded when it begins. A format that there is not is an ErrConfig.
+// Export writes all results recorded before the call. An unknown format is an ErrConfig.
 func (f *Folder) Export(w io.Writer, format string) error {
 	write := map[string]func(io.Writer, int64) error{CSV: f.csv, JSON: f.json, JUnit: f.junit}[format]
 	if write == nil {
-		return &fumehood.Error{Op: "export run", Path: f.dir, Class: fumehood.ErrConfig, Err: fmt.Errorf("there is no format %q, only %s, %s and %s", format, CSV, JSON, JUnit)}
+		return &fumehood.Error{Op: "export run", Path: f.dir, Class: fumehood.ErrConfig, Err: fmt.Errorf("unknown format %q: use %s, %s or %s", format, CSV, JSON, JUnit)}
 	}
 	out := bufio.NewWriter(w)
 	err := write(out, f.size())
@@ -41,7 +41,7 @@ func (f *Folder) Export(w io.Writer, format string) error {
 	return err
 }
 
-// The phases of attempts, in their order.
+// The phases of attempts, in order.
 var phases = []string{"acquire", "setup", "solve", "score", "remove"}
 
 func (f *Folder) csv(w io.Writer, within int64) error {
@@ -68,7 +68,7 @@ func (f *Folder) csv(w io.Writer, within int64) error {
 	return table.Error()
 }
 
-// row is a result's line. Where there is nothing to say, it says nothing.
+// row returns the CSV line of a result. Unknown values are empty.
 func row(r *task.SampleResult) []string {
 	var value, text, class, phase, outcome, code, signal, wall, cpu string
 	if s := r.Score; s != nil {
@@ -90,7 +90,7 @@ func row(r *task.SampleResult) []string {
 	return cells
 }
 
-// cell is a text in a table. Where spreadsheets would take it for a formula, an apostrophe comes before it.
+// cell returns a text for a table. It prefixes an apostrophe if spreadsheets would take the text for a formula.
 func cell(text string) string {
 	if first, _ := utf8.DecodeRuneInString(strings.TrimLeft(text, " ")); strings.ContainsRune("=+-@\t\r\n＝＋－＠", first) {
 		return "'" + text
@@ -100,7 +100,7 @@ func cell(text string) string {
 
 func decimal(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
 
-// lastStep is nil where there is none.
+// lastStep returns the last step, or nil if there are no steps.
 func lastStep(r *task.SampleResult) *task.StepResult {
 	if len(r.Steps) == 0 {
 		return nil
@@ -108,7 +108,7 @@ func lastStep(r *task.SampleResult) *task.StepResult {
 	return &r.Steps[len(r.Steps)-1]
 }
 
-// verdict is "passed", "failed" or "error".
+// verdict returns "passed", "failed" or "error".
 func verdict(r *task.SampleResult) string {
 	switch {
 	case r.Error != nil:
@@ -145,7 +145,8 @@ func (f *Folder) json(w io.Writer, within int64) error {
 	return err
 }
 
-// testcase is an attempt in JUnit's XML, as https://github.com/testmoapp/junitxml describes what its readers read.
+// testcase is an attempt in JUnit XML. See https://github.com/testmoapp/junitxml for the elements that readers
+// expect.
 type testcase struct {
 	XMLName   xml.Name `xml:"testcase"`
 	Class     string   `xml:"classname,attr"`
@@ -206,7 +207,7 @@ func (f *Folder) junit(w io.Writer, within int64) error {
 	return err
 }
 
-// properties are those of a suite.
+// properties are the properties of a test suite.
 type properties struct {
 	XMLName xml.Name   `xml:"properties"`
 	All     []property `xml:"property"`
@@ -217,7 +218,7 @@ type property struct {
 	Value string `xml:"value,attr"`
 }
 
-// propertiesOf has the rates of a summary.
+// propertiesOf returns the pass rates of a summary as properties.
 func propertiesOf(s *Summary) (p properties) {
 	for _, of := range []struct {
 		name string
@@ -230,7 +231,7 @@ func propertiesOf(s *Summary) (p properties) {
 	return p
 }
 
-// testcaseOf says of an attempt that has not passed what its last step wrote, too.
+// testcaseOf returns the test case of an attempt. If it has not passed, the output of its last step is included.
 func testcaseOf(of string, r *task.SampleResult) testcase {
 	seconds := 0.0
 	for _, p := range r.Phases {

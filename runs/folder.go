@@ -1,6 +1,6 @@
-// Package runs keeps what became of a task's attempts in a folder, from where a run goes on that has died.
+// Package runs stores the results of a task's attempts in a folder, from which an interrupted run can be resumed.
 //
-//	r, err := runs.Create(dir, about, resolved) // or runs.Open(dir), to go on
+//	r, err := runs.Create(dir, about, resolved) // or runs.Open(dir), to resume
 //	defer r.Close()
 //	options.Journal, how.Done = r.Journal, r.Done()
 //	for res, err := range task.Run(ctx, options, how) {
@@ -8,8 +8,8 @@
 //	}
 //	summary, err := r.Finish()
 //
-// docs/runs.md describes the files. Every error is a *fumehood.Error: ErrConfig for a folder that is no run's or a broken
-// file, ErrUnavailable for a run that another process is writing, else ErrInfrastructure.
+// docs/runs.md describes the files. Every error is a *fumehood.Error: ErrConfig for a folder that is not a run or
+// has a broken file, ErrUnavailable for a run that another process is writing, else ErrInfrastructure.
 package runs
 
 import (
@@ -38,25 +38,25 @@ const (
 	taskFile     = "task.yaml"
 	resultsFile  = "results.jsonl"
 	summaryFile  = "summary.json"
-	lockFile     = "lock"  // held by who writes the run
-	ownerFile    = "owner" // says who that is
+	lockFile     = "lock"  // held by the process that writes the run
+	ownerFile    = "owner" // identifies that process
 	journalsName = "journals"
 )
 
-// About says what a run is.
+// About describes a run.
 type About struct {
-	Task     string    `json:"task"`     // its name
-	Attempts int       `json:"attempts"` // that are to be made, in all epochs
+	Task     string    `json:"task"`     // name of the task
+	Attempts int       `json:"attempts"` // planned attempts in all epochs
 	Created  time.Time `json:"created"`  // zero means now
 }
 
-// Folder is a run's folder, to be read, also while the run goes on. It holds nothing open.
+// Folder gives read access to a run's folder, also while the run is in progress. It keeps no file open.
 type Folder struct {
 	dir   string
 	about About
 }
 
-// Read finds a run's folder.
+// Read opens a run's folder for reading.
 func Read(dir string) (*Folder, error) {
 	f := &Folder{dir: dir}
 	if err := f.checkFiles(); err != nil {
@@ -75,23 +75,23 @@ func Read(dir string) (*Folder, error) {
 		return nil, wrong("read run", f.path(aboutFile), err)
 	}
 	if f.about.Attempts < 0 || f.about.Attempts > maxAttempts {
-		return nil, wrong("read run", f.path(aboutFile), fmt.Errorf("%d attempts are not from 0 to %d", f.about.Attempts, maxAttempts))
+		return nil, wrong("read run", f.path(aboutFile), fmt.Errorf("invalid number of attempts: %d is not from 0 to %d", f.about.Attempts, maxAttempts))
 	}
 	if !isLine(f.about.Task) {
-		return nil, wrong("read run", f.path(aboutFile), fmt.Errorf("%q is no task's name", f.about.Task))
+		return nil, wrong("read run", f.path(aboutFile), fmt.Errorf("invalid task name %q", f.about.Task))
 	}
 	return f, nil
 }
 
 func (f *Folder) path(name string) string { return filepath.Join(f.dir, name) }
 
-// Dir is where the folder is, as it was named.
+// Dir returns the folder's path as given by the caller.
 func (f *Folder) Dir() string { return f.dir }
 
-// About says what the run is.
+// About describes the run.
 func (f *Folder) About() About { return f.about }
 
-// Task is the task as it was resolved, as Create was given it.
+// Task returns the resolved task that was passed to Create.
 func (f *Folder) Task() ([]byte, error) {
 	data, err := hostpath.ReadFile(f.path(taskFile), maxTask)
 	if err != nil {
@@ -100,8 +100,8 @@ func (f *Folder) Task() ([]byte, error) {
 	return data, nil
 }
 
-// Results yields what is recorded, in the order in which it was. A last line that is not whole, because it is being
-// written or never was to its end, is left out.
+// Results yields the recorded results in order. An incomplete last line, which is still being written or was
+// interrupted, is omitted.
 func (f *Folder) Results() iter.Seq2[task.SampleResult, error] {
 	return func(yield func(task.SampleResult, error) bool) {
 		for l, err := range f.lines(f.size()) {
@@ -112,7 +112,7 @@ func (f *Folder) Results() iter.Seq2[task.SampleResult, error] {
 	}
 }
 
-// size is how many bytes of results there are; 0 where they cannot be read, of which lines tells.
+// size returns the size of the results in bytes; 0 if they cannot be read, which lines then reports.
 func (f *Folder) size() int64 {
 	if info, err := os.Stat(f.path(resultsFile)); err == nil {
 		return info.Size()
@@ -122,13 +122,13 @@ func (f *Folder) size() int64 {
 
 // line is one result.
 type line struct {
-	raw    []byte // with its end
+	raw    []byte // with its newline
 	result task.SampleResult
 }
 
-// lines yields the whole lines within the first bytes of the results. A last one that was never written to its end is left out:
-// it has no newline, or, where the system gave the file its length before its content, NUL bytes. Else a line that no run has
-// recorded is an error.
+// lines yields the complete lines in the first bytes of the results. A last line whose write was interrupted is
+// omitted: it has no newline or, if the system extended the file before writing its content, it has NUL bytes. Any
+// other invalid line is an error.
 func (f *Folder) lines(within int64) iter.Seq2[line, error] {
 	const op = "read results"
 	return func(yield func(line, error) bool) {
@@ -140,7 +140,7 @@ func (f *Folder) lines(within int64) iter.Seq2[line, error] {
 		defer file.Close()
 		in := bufio.NewReaderSize(io.LimitReader(file, within), 1<<16)
 		seen := map[task.Key]bool{}
-		unwritten := false // the line before was
+		unwritten := false // the previous line has NUL bytes
 		for n := 1; ; n++ {
 			raw, err := readLine(in)
 			if errors.Is(err, io.EOF) {
@@ -172,19 +172,19 @@ func (f *Folder) lines(within int64) iter.Seq2[line, error] {
 	}
 }
 
-// counts refuses the n-th result where another one of the attempt was seen, or the run has no more attempts.
+// counts rejects the n-th result if the attempt already has a result, or if n exceeds the run's attempts.
 func (f *Folder) counts(key task.Key, n int, seen map[task.Key]bool) error {
 	switch {
 	case seen[key]:
-		return fmt.Errorf("sample %q, epoch %d is there twice", key.Sample, key.Epoch)
+		return fmt.Errorf("duplicate result for sample %q, epoch %d", key.Sample, key.Epoch)
 	case n > f.about.Attempts:
-		return fmt.Errorf("the run is of %d attempts, and there are more results", f.about.Attempts)
+		return fmt.Errorf("more results than the run's %d attempts", f.about.Attempts)
 	}
 	seen[key] = true
 	return nil
 }
 
-// parse reads one line.
+// parse decodes one line.
 func parse(raw []byte) (line, error) {
 	l := line{raw: raw}
 	if err := json.Unmarshal(raw, &l.result); err != nil {
@@ -196,7 +196,7 @@ func parse(raw []byte) (line, error) {
 	return l, check(&l.result)
 }
 
-// failed says what could not be done with what.
+// failed returns an error for a failed operation on path.
 func failed(op, path string, err error) *fumehood.Error {
 	class := fumehood.ErrInfrastructure
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrPermission) {
@@ -205,18 +205,18 @@ func failed(op, path string, err error) *fumehood.Error {
 	return &fumehood.Error{Op: op, Path: path, Class: class, Err: err}
 }
 
-// wrong says what is wrong with what.
+// wrong returns an ErrConfig for invalid content of path.
 func wrong(op, path string, err error) *fumehood.Error {
 	return &fumehood.Error{Op: op, Path: path, Class: fumehood.ErrConfig, Err: err}
 }
 
-// write writes a small file as a whole, or not at all.
+// write writes a small file atomically.
 func write(path string, data []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) // where it has not taken its place
+	defer os.Remove(f.Name()) // if it was not renamed
 	_, err = io.Copy(f, bytes.NewReader(data))
 	if err == nil {
 		err = f.Chmod(0o600)
@@ -230,7 +230,7 @@ func write(path string, data []byte) error {
 	return replace(f.Name(), path)
 }
 
-// replace puts a file in the place of another one, for good.
+// replace renames file to by, and syncs the folder.
 func replace(file, by string) error {
 	if err := os.Rename(file, by); err != nil {
 		return err
@@ -240,7 +240,7 @@ func replace(file, by string) error {
 		return err
 	}
 	defer dir.Close()
-	if err := dir.Sync(); err != nil && runtime.GOOS != "windows" { // which has no such thing
+	if err := dir.Sync(); err != nil && runtime.GOOS != "windows" { // Windows cannot sync folders
 		return err
 	}
 	return nil

@@ -18,8 +18,8 @@ import (
 	"github.com/fumehood/fumehood/internal/owner"
 )
 
-// NewName is a name for the folder of a run that begins now: the time, what of the task's name can be a file's, and
-// some characters that no other run has.
+// NewName returns a name for the folder of a new run: the time, the valid part of the task's name, and random
+// characters that make it unique.
 func NewName(task string, now time.Time) string {
 	task = notInName.ReplaceAllString(task, "-")
 	const longest = 60
@@ -32,13 +32,13 @@ var notInName = regexp.MustCompile(`[^A-Za-z0-9_]`)
 // Entry is a run in a list.
 type Entry struct {
 	*Folder
-	Recorded int  // results
+	Recorded int  // number of results
 	Finished bool // it has a summary
 	Live     bool // a process is writing it
 }
 
-// List finds the runs whose folders are in dir, the newest first. Other folders, and files, are passed over. A dir that is
-// not there has none. Those that cannot be read are errors; the others are listed all the same.
+// List returns the runs in dir, newest first. It ignores other folders and files. A missing dir contains no runs.
+// Runs that cannot be read are reported as errors; the others are returned all the same.
 func List(dir string) ([]Entry, error) {
 	names, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -72,7 +72,8 @@ func List(dir string) ([]Entry, error) {
 	return all, errors.Join(bad...)
 }
 
-// live says whether a process writes the run. One of another machine, of which nothing is known, counts as one.
+// live reports whether a process is writing the run. A process on another machine, whose state is unknown, counts
+// as alive.
 func (f *Folder) live() bool {
 	text, err := os.ReadFile(f.path(ownerFile))
 	if err != nil {
@@ -86,7 +87,7 @@ func (f *Folder) live() bool {
 	return err == nil && owner.Judge(self, id) != owner.Dead
 }
 
-// count is how many lines of results there are, without reading what they say.
+// count returns the number of lines in the results, without parsing them.
 func (f *Folder) count() (int, error) {
 	file, err := archive.OpenRegular(f.path(resultsFile))
 	if err != nil {
@@ -106,8 +107,8 @@ func (f *Folder) count() (int, error) {
 	}
 }
 
-// Below finds the folders of runs in dir and below it, broken ones too. No link is followed, and what cannot be read is
-// passed over.
+// Below returns the folders of runs in dir and below it, including broken ones. It follows no links and ignores
+// what cannot be read.
 func Below(dir string) ([]string, error) {
 	var found []string
 	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {

@@ -18,28 +18,28 @@ import (
 	"github.com/fumehood/fumehood/task"
 )
 
-// Run is a run that is being written, by this process alone. Its methods may be called by many goroutines at once.
-// Close it.
+// Run is a run that this process is writing, exclusively. Its methods may be called by multiple goroutines
+// concurrently. It must be closed.
 type Run struct {
 	*Folder
 	lock *flock.Flock
 
 	mu      sync.Mutex
 	results file
-	size    int64 // bytes of results
+	size    int64 // size of the results in bytes
 	done    map[task.Key]bool
 	broken  error // why nothing can be appended any more
 }
 
-// file is what of a file is needed to append to it.
+// file has the methods of os.File that are needed for appending.
 type file interface {
 	io.WriteCloser
 	Sync() error
 	Truncate(size int64) error
 }
 
-// Create makes the folder of a new run. The folder may be there, if nothing is in it. resolved is the task with all that
-// it refers to, as it is to be found again by Task.
+// Create creates the folder of a new run. The folder may exist if it is empty. resolved is the task with everything
+// that it refers to; Task returns it.
 func Create(dir string, about About, resolved []byte) (_ *Run, err error) {
 	const op = "create run"
 	if about.Created.IsZero() {
@@ -56,7 +56,7 @@ func Create(dir string, about About, resolved []byte) (_ *Run, err error) {
 	if len(entries) > 0 {
 		return nil, &fumehood.Error{
 			Op: op, Path: dir, Class: fumehood.ErrConfig, Err: errors.New("the folder is not empty"),
-			Hint: "name another folder, or go on with the run that is there",
+			Hint: "use another folder, or resume the existing run",
 		}
 	}
 	text, err := json.MarshalIndent(about, "", "  ")
@@ -69,7 +69,7 @@ func Create(dir string, about About, resolved []byte) (_ *Run, err error) {
 		}
 	}
 	if err == nil {
-		err = write(filepath.Join(dir, aboutFile), append(text, '\n')) // at last: it makes the folder a run's
+		err = write(filepath.Join(dir, aboutFile), append(text, '\n')) // last, because it marks the folder as a run
 	}
 	if err != nil {
 		return nil, failed(op, dir, err)
@@ -77,9 +77,8 @@ func Create(dir string, about About, resolved []byte) (_ *Run, err error) {
 	return Open(dir)
 }
 
-// Open goes on with a run: after its end, or where its process has died. What the end of that process left of a line is
-// dropped, and so are cancelled attempts, which are to be made again. A run that is being written by another process is
-// an ErrUnavailable.
+// Open resumes a run, after its end or after its process died. It drops a partial last line, and canceled attempts,
+// which must be repeated. A run that another process is writing is an ErrUnavailable.
 func Open(dir string) (_ *Run, err error) {
 	const op = "open run"
 	f, err := Read(dir)
@@ -94,7 +93,7 @@ func Open(dir string) (_ *Run, err error) {
 	if !locked {
 		return nil, &fumehood.Error{
 			Op: op, Path: dir, Class: fumehood.ErrUnavailable, Err: errors.New("another process is writing the run"),
-			Hint: "wait for its end, or end it",
+			Hint: "wait until it ends, or stop it",
 		}
 	}
 	defer func() {
@@ -123,14 +122,14 @@ func Open(dir string) (_ *Run, err error) {
 	return r, nil
 }
 
-// repair drops what is not to stay, and notes what is done.
+// repair drops partial lines and canceled attempts, and records which attempts are done.
 func (r *Run) repair() error {
 	const op = "repair results"
 	kept, err := os.CreateTemp(r.dir, ".new-*")
 	if err != nil {
 		return failed(op, r.dir, err)
 	}
-	defer os.Remove(kept.Name()) // where it has not taken its place
+	defer os.Remove(kept.Name()) // if it was not renamed
 	defer kept.Close()
 	was := r.Folder.size()
 	for l, err := range r.lines(was) {
@@ -161,8 +160,8 @@ func (r *Run) repair() error {
 	return nil
 }
 
-// Done returns what tells whether an attempt was recorded: see task.RunOptions. It is about now, and what is appended
-// later.
+// Done returns a function that reports whether an attempt is recorded, for task.RunOptions. It takes later calls of
+// Append into account.
 func (r *Run) Done() func(task.Key) bool {
 	return func(k task.Key) bool {
 		r.mu.Lock()
@@ -171,8 +170,8 @@ func (r *Run) Done() func(task.Key) bool {
 	}
 }
 
-// Append records a result. When it returns without an error, the result is on the disk. One of an attempt that is
-// recorded is refused, and so are one more than the run has attempts, and one of over 64 MiB.
+// Append records a result. If it returns nil, the result is on disk. It rejects a second result of an attempt, more
+// results than the run has attempts, and a result of over 64 MiB.
 func (r *Run) Append(res task.SampleResult) error {
 	op := fmt.Sprintf("record sample %q, epoch %d", res.Sample, res.Epoch)
 	text, err := json.Marshal(res)
@@ -180,7 +179,7 @@ func (r *Run) Append(res task.SampleResult) error {
 		return wrong(op, r.dir, err)
 	}
 	if len(text) >= maxLine {
-		return wrong(op, r.dir, fmt.Errorf("it takes %d bytes, and a line of results has at most %d", len(text)+1, maxLine))
+		return wrong(op, r.dir, fmt.Errorf("the result takes %d bytes, more than the limit of %d per line", len(text)+1, maxLine))
 	}
 	text = append(text, '\n')
 	r.mu.Lock()
@@ -189,16 +188,16 @@ func (r *Run) Append(res task.SampleResult) error {
 	case r.broken != nil:
 		return &fumehood.Error{Op: op, Path: r.dir, Class: fumehood.ErrUnavailable, Err: r.broken}
 	case r.done[res.Key()]:
-		return wrong(op, r.dir, errors.New("it is recorded already"))
+		return wrong(op, r.dir, errors.New("the attempt is already recorded"))
 	case len(r.done) >= r.about.Attempts:
-		return wrong(op, r.dir, fmt.Errorf("the run is of %d attempts, and all are recorded", r.about.Attempts))
+		return wrong(op, r.dir, fmt.Errorf("all %d attempts of the run are already recorded", r.about.Attempts))
 	}
 	_, err = r.results.Write(text)
 	if err == nil {
 		err = r.results.Sync()
 	}
 	if err != nil {
-		// What was written of the line must not be the beginning of the next one.
+		// A partial line must not become the beginning of the next one.
 		if trouble := r.results.Truncate(r.size); trouble != nil {
 			r.broken = fmt.Errorf("a line could not be written: %w; nor removed: %w", err, trouble)
 		}
@@ -209,7 +208,7 @@ func (r *Run) Append(res task.SampleResult) error {
 	return nil
 }
 
-// Journal opens the journal of a sandbox: see task.Options.
+// Journal opens the journal of a sandbox, for task.Options.
 func (r *Run) Journal(sandbox string, _ task.Key) (io.WriteCloser, error) {
 	f, err := os.OpenFile(filepath.Join(r.path(journalsName), sandbox+".jsonl"), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -218,7 +217,7 @@ func (r *Run) Journal(sandbox string, _ task.Key) (io.WriteCloser, error) {
 	return f, nil
 }
 
-// Finish writes the summary of what is recorded. It may be called again.
+// Finish writes the summary of the recorded results. It may be called again.
 func (r *Run) Finish() (Summary, error) {
 	s, err := r.Summary()
 	if err != nil {
@@ -234,7 +233,7 @@ func (r *Run) Finish() (Summary, error) {
 	return s, nil
 }
 
-// Discard closes a run and removes its folder: one in which nothing came to be, so that there is nothing to go on with.
+// Discard closes a run and removes its folder. It is for a run without results: there is nothing to resume.
 func (r *Run) Discard() error {
 	err := r.Close()
 	if trouble := os.RemoveAll(r.dir); trouble != nil {
@@ -243,7 +242,7 @@ func (r *Run) Discard() error {
 	return err
 }
 
-// Close lets others go on with the run. It may be called again.
+// Close closes the run, so that another process can resume it. It may be called again.
 func (r *Run) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -82,7 +82,7 @@ func recorded(t *testing.T, f *Folder) []string {
 	return all
 }
 
-func TestWhatIsRecordedIsThereAgain(t *testing.T) {
+func TestRun_roundTrip(t *testing.T) {
 	r := create(t)
 	full := scored("a", 2, 0.5)
 	full.Score.Parts, full.Score.Reasons = map[string]float64{"style": 1}, []string{"too slow"}
@@ -90,16 +90,16 @@ func TestWhatIsRecordedIsThereAgain(t *testing.T) {
 	full.Phases = map[string]float64{"solve": 1.5}
 	appendAll(t, r, full, scored("a", 1, 1))
 	if done := r.Done(); !done(task.Key{Sample: "a", Epoch: 1}) || !done(full.Key()) || done(task.Key{Sample: "b", Epoch: 1}) {
-		t.Error("what is done is not known")
+		t.Error("Done does not report the recorded attempts")
 	}
 	again := reopen(t, r)
 	if done := again.Done(); !done(task.Key{Sample: "a", Epoch: 1}) || !done(full.Key()) || done(task.Key{Sample: "a", Epoch: 3}) {
-		t.Error("what is done is not known again")
+		t.Error("Done does not report the recorded attempts after Open")
 	}
 	for got, err := range again.Results() {
 		want, _ := json.Marshal(full)
 		if text, _ := json.Marshal(got); err != nil || !bytes.Equal(text, want) {
-			t.Errorf("%s, %v, not %s", text, err, want)
+			t.Errorf("got %s, %v, want %s", text, err, want)
 		}
 		break
 	}
@@ -108,8 +108,9 @@ func TestWhatIsRecordedIsThereAgain(t *testing.T) {
 	}
 }
 
-// Results and tasks hold what commands printed, and values of variables: nobody else may read them.
-func TestARunIsForItsUserAlone(t *testing.T) {
+// Results and tasks contain output of commands and values of variables, so other users must not be able to read
+// them.
+func TestCreate_permissions(t *testing.T) {
 	r := create(t)
 	if err := r.Append(scored("a", 1, 1)); err != nil {
 		t.Fatal(err)
@@ -133,7 +134,7 @@ func TestARunIsForItsUserAlone(t *testing.T) {
 	}
 }
 
-func TestNoAttemptIsRecordedTwice(t *testing.T) {
+func TestAppend_twice(t *testing.T) {
 	r := create(t)
 	appendAll(t, r, scored("a", 1, 1))
 	for _, run := range []*Run{r, reopen(t, r)} {
@@ -146,7 +147,7 @@ func TestNoAttemptIsRecordedTwice(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoResultIsRefused(t *testing.T) {
+func TestAppend_invalid(t *testing.T) {
 	r := create(t)
 	both := scored("a", 1, 1)
 	both.Error = &task.Failure{Class: task.Infra}
@@ -163,7 +164,7 @@ func TestWhatIsNoResultIsRefused(t *testing.T) {
 	}
 }
 
-func TestATornLastLineIsDroppedWhereverItWasTorn(t *testing.T) {
+func TestOpen_partialLine(t *testing.T) {
 	r := create(t)
 	appendAll(t, r, scored("a", 1, 1), scored("b", 1, 0))
 	file := filepath.Join(r.Dir(), resultsFile)
@@ -172,7 +173,7 @@ func TestATornLastLineIsDroppedWhereverItWasTorn(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := bytes.IndexByte(whole, '\n') + 1
-	ends := [][]byte{append(slices.Clone(whole[:first]), "\x00\x00\x00\n"...)} // a file that the system gave its length, and no content
+	ends := [][]byte{append(slices.Clone(whole[:first]), "\x00\x00\x00\n"...)} // extended by the system, without content
 	for cut := first; cut < len(whole); cut++ {
 		ends = append(ends, whole[:cut])
 	}
@@ -183,17 +184,17 @@ func TestATornLastLineIsDroppedWhereverItWasTorn(t *testing.T) {
 		if err := os.WriteFile(file, content, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if got := recorded(t, r.Folder); !slices.Equal(got, []string{"a/1"}) { // who only reads passes it over
+		if got := recorded(t, r.Folder); !slices.Equal(got, []string{"a/1"}) { // a reader ignores it
 			t.Fatalf("%d bytes: %q", len(content), got)
 		}
 		if now, err := os.ReadFile(file); err != nil || !bytes.Equal(now, content) {
-			t.Fatalf("who only reads has changed it: %v", err)
+			t.Fatalf("reading changed the file: %v", err)
 		}
 		if r, err = Open(r.Dir()); err != nil {
 			t.Fatalf("%d bytes: %v", len(content), err)
 		}
 		if r.Done()(task.Key{Sample: "b", Epoch: 1}) {
-			t.Fatalf("%d bytes: half a result counts", len(content))
+			t.Fatalf("%d bytes: a partial result counts as done", len(content))
 		}
 		appendAll(t, r, scored("b", 1, 0))
 		if now, err := os.ReadFile(file); err != nil || !bytes.Equal(now, whole) {
@@ -205,7 +206,7 @@ func TestATornLastLineIsDroppedWhereverItWasTorn(t *testing.T) {
 	}
 }
 
-func TestABrokenLineInTheMiddleIsToldAndLeft(t *testing.T) {
+func TestOpen_brokenLine(t *testing.T) {
 	for name, broken := range map[string]string{
 		"no JSON": "{\n", "no result": "{}\n", "another type": `{"sample": 3}` + "\n",
 		"NUL bytes": "\x00\x00\n", "a key twice": strings.Replace(string(lineOf("c")), `"score"`, `"Score":null,"score"`, 1),
@@ -215,7 +216,7 @@ func TestABrokenLineInTheMiddleIsToldAndLeft(t *testing.T) {
 		file := filepath.Join(r.Dir(), resultsFile)
 		good, _ := os.ReadFile(file)
 		content := string(good) + broken
-		if name != "no result" { // which is the last line then
+		if name != "no result" { // the broken line is the last line then
 			content += strings.Replace(string(good), `"a"`, `"b"`, 1)
 		}
 		if err := errors.Join(r.Close(), os.WriteFile(file, []byte(content), 0o644)); err != nil {
@@ -229,18 +230,18 @@ func TestABrokenLineInTheMiddleIsToldAndLeft(t *testing.T) {
 			}
 		}
 		if now, _ := os.ReadFile(file); string(now) != content {
-			t.Errorf("%s: it has changed", name)
+			t.Errorf("%s: the file changed", name)
 		}
 	}
 }
 
-func TestARunHasNoMoreResultsThanAttempts(t *testing.T) {
+func TestAppend_tooMany(t *testing.T) {
 	r, err := Create(filepath.Join(t.TempDir(), "run"), About{Task: "sums", Attempts: 1}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	appendAll(t, r, scored("a", 1, 1))
-	if err := r.Append(scored("b", 1, 1)); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "the run is of 1 attempts") {
+	if err := r.Append(scored("b", 1, 1)); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "all 1 attempts of the run") {
 		t.Errorf("got %v", err)
 	}
 	if _, err := r.Finish(); err != nil {
@@ -251,7 +252,7 @@ func TestARunHasNoMoreResultsThanAttempts(t *testing.T) {
 	if err := errors.Join(r.Close(), os.WriteFile(file, append(good, lineOf("b")...), 0o644)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Summary(); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "line 2: the run is of 1 attempts") {
+	if _, err := r.Summary(); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "line 2: more results than the run's 1 attempts") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -260,7 +261,7 @@ func TestAppend_size(t *testing.T) {
 	r := create(t)
 	res := scored("a", 1, 1)
 	res.Steps = []task.StepResult{{Name: "1", Outcome: fumehood.Exited, Stdout: strings.Repeat("x", maxLine)}}
-	if err := r.Append(res); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "a line of results has at most") {
+	if err := r.Append(res); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "more than the limit of") {
 		t.Errorf("got %v", err)
 	}
 	if s, err := r.Finish(); err != nil || s.Recorded != 0 {
@@ -268,7 +269,7 @@ func TestAppend_size(t *testing.T) {
 	}
 }
 
-func TestNamesOfScoresMayDifferInCapitals(t *testing.T) {
+func TestResults_partsCase(t *testing.T) {
 	r := create(t)
 	res := scored("a", 1, 1)
 	res.Score.Parts = map[string]float64{"A": 1, "a": 0}
@@ -281,18 +282,18 @@ func TestNamesOfScoresMayDifferInCapitals(t *testing.T) {
 	if err := errors.Join(r.Close(), os.WriteFile(file, []byte(twice), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Summary(); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), `the key "a" is there twice`) {
+	if _, err := r.Summary(); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), `duplicate key "a"`) {
 		t.Errorf("got %v", err)
 	}
 }
 
-// lineOf is a line of results.
+// lineOf returns a line of results.
 func lineOf(sample string) []byte {
 	line, _ := json.Marshal(scored(sample, 1, 1))
 	return append(line, '\n')
 }
 
-func TestAnAttemptThatIsThereTwiceIsTold(t *testing.T) {
+func TestOpen_duplicate(t *testing.T) {
 	r := create(t)
 	appendAll(t, r, scored("a", 1, 1))
 	file := filepath.Join(r.Dir(), resultsFile)
@@ -300,12 +301,12 @@ func TestAnAttemptThatIsThereTwiceIsTold(t *testing.T) {
 	if err := errors.Join(r.Close(), os.WriteFile(file, append(line, line...), 0o644)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(r.Dir()); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), `sample "a", epoch 1 is there twice`) {
+	if _, err := Open(r.Dir()); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), `duplicate result for sample "a", epoch 1`) {
 		t.Errorf("got %v", err)
 	}
 }
 
-func TestCancelledAttemptsAreMadeAgain(t *testing.T) {
+func TestOpen_canceled(t *testing.T) {
 	r := create(t)
 	appendAll(t, r, scored("a", 1, 1), failedWith("b", task.Cancelled), failedWith("c", task.Infra), failedWith("d", task.Cancelled))
 	if got := recorded(t, r.Folder); len(got) != 4 {
@@ -321,7 +322,7 @@ func TestCancelledAttemptsAreMadeAgain(t *testing.T) {
 	}
 }
 
-func TestOnlyOneProcessWritesARun(t *testing.T) {
+func TestOpen_locked(t *testing.T) {
 	r := create(t)
 	if _, err := Open(r.Dir()); !errors.Is(err, fumehood.ErrUnavailable) {
 		t.Errorf("got %v", err)
@@ -329,9 +330,9 @@ func TestOnlyOneProcessWritesARun(t *testing.T) {
 	appendAll(t, r, scored("a", 1, 1))
 	again := reopen(t, r)
 	if err := r.Append(scored("b", 1, 1)); !errors.Is(err, fumehood.ErrUnavailable) {
-		t.Errorf("the closed run is still written: %v", err)
+		t.Errorf("Append after Close: %v", err)
 	}
-	if err := r.Close(); err != nil { // must not release what the other one holds
+	if err := r.Close(); err != nil { // must not release the other Run's lock
 		t.Error(err)
 	}
 	if _, err := Open(r.Dir()); !errors.Is(err, fumehood.ErrUnavailable) {
@@ -340,7 +341,7 @@ func TestOnlyOneProcessWritesARun(t *testing.T) {
 	appendAll(t, again, scored("b", 1, 1))
 }
 
-func TestAFolderThatIsNoRunsIsRefused(t *testing.T) {
+func TestOpen_notARun(t *testing.T) {
 	dir := t.TempDir()
 	for _, of := range []string{dir, filepath.Join(dir, "none")} {
 		if _, err := Open(of); !errors.Is(err, fumehood.ErrConfig) || !errors.Is(err, fs.ErrNotExist) {
@@ -361,11 +362,11 @@ func TestAFolderThatIsNoRunsIsRefused(t *testing.T) {
 	}
 }
 
-// full is a disk that has room for some bytes.
+// full is a disk with limited space.
 type full struct {
 	file
 	room  int
-	stuck bool // nothing can be removed either
+	stuck bool // truncating fails too
 }
 
 func (f *full) Write(p []byte) (int, error) {
@@ -383,7 +384,7 @@ func (f *full) Truncate(size int64) error {
 	return f.file.Truncate(size)
 }
 
-func TestALineThatDoesNotFitLeavesNothing(t *testing.T) {
+func TestAppend_diskFull(t *testing.T) {
 	r := create(t)
 	appendAll(t, r, scored("a", 1, 1))
 	disk := &full{file: r.results, room: 20}
@@ -402,11 +403,11 @@ func TestALineThatDoesNotFitLeavesNothing(t *testing.T) {
 	}
 	disk.room = 1 << 20
 	if err := r.Append(scored("d", 1, 1)); !errors.Is(err, fumehood.ErrUnavailable) || !strings.Contains(err.Error(), "no space") || !strings.Contains(err.Error(), "read-only") {
-		t.Errorf("it is written after half a line: %v", err)
+		t.Errorf("Append after a partial line: %v", err)
 	}
 }
 
-func TestManyAppendAtOnceAndOthersRead(t *testing.T) {
+func TestAppend_concurrent(t *testing.T) {
 	r := create(t)
 	var writers sync.WaitGroup
 	for w := range 8 {
@@ -438,7 +439,7 @@ func TestManyAppendAtOnceAndOthersRead(t *testing.T) {
 	}
 }
 
-func TestJournalsAreFilesOfTheRun(t *testing.T) {
+func TestRun_Journal(t *testing.T) {
 	r := create(t)
 	w, err := r.Journal("fumehood-sums-abc", task.Key{})
 	if err != nil {
@@ -458,12 +459,12 @@ func TestJournalsAreFilesOfTheRun(t *testing.T) {
 	}
 }
 
-// unsynced is a file that leaves it to the system when it is written.
+// unsynced is a file without Sync.
 type unsynced struct{ file }
 
 func (unsynced) Sync() error { return nil }
 
-func TestARunThatIsDiscardedIsGone(t *testing.T) {
+func TestRun_Discard(t *testing.T) {
 	r := create(t)
 	if err := r.Discard(); err != nil {
 		t.Fatal(err)
@@ -472,14 +473,14 @@ func TestARunThatIsDiscardedIsGone(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if err := r.Append(task.SampleResult{Sample: "1", Epoch: 1, Score: &task.Score{}}); err == nil {
-		t.Error("it can be written")
+		t.Error("a discarded run can be written")
 	}
 }
 
-func TestManyResultsTakeLittleMemory(t *testing.T) {
+func TestRun_memory(t *testing.T) {
 	const results, most = 10_000, 8 << 20
 	r := create(t)
-	r.results = unsynced{r.results} // ten thousand of them would only make the test slow
+	r.results = unsynced{r.results} // ten thousand syncs would make the test slow
 	heap := func() int64 {
 		runtime.GC()
 		var m runtime.MemStats
@@ -502,7 +503,7 @@ func TestManyResultsTakeLittleMemory(t *testing.T) {
 	finished := heap() - before
 	t.Logf("%d bytes after %d results of 1 KiB, %d after the summary", appended, results, finished)
 	if max(appended, finished) > most {
-		t.Errorf("more than %d", most)
+		t.Errorf("used more than %d bytes", most)
 	}
 	if got := r.size; got < results<<10 {
 		t.Errorf("only %d bytes were written", got)

@@ -9,43 +9,44 @@ import (
 	"github.com/fumehood/fumehood/task"
 )
 
-// Summary is what a run's results come to.
+// Summary summarizes a run's results.
 type Summary struct {
-	Run      string    `json:"run"`  // the folder's name
-	Task     string    `json:"task"` // its name
+	Run      string    `json:"run"`  // name of the folder
+	Task     string    `json:"task"` // name of the task
 	Created  time.Time `json:"created"`
-	Attempts int       `json:"attempts"` // that were to be made
+	Attempts int       `json:"attempts"` // planned attempts
 	Recorded int       `json:"recorded"`
 
 	Passed int `json:"passed"` // with a score of 1
 	Failed int `json:"failed"` // with a score below 1
-	// Errors are the attempts without a score, by class. With Passed and Failed they are Recorded.
+	// Errors counts the attempts without a score by class. With Passed and Failed, they add up to Recorded.
 	Errors map[string]int `json:"errors"`
-	// Outcomes are the attempts with a score, by the outcome of their last step; "none" where there was no step.
+	// Outcomes counts the attempts with a score by the outcome of their last step; "none" if there was no step.
 	Outcomes map[string]int `json:"outcomes"`
-	Retried  int            `json:"retried"` // attempts that took more than one sandbox
+	Retried  int            `json:"retried"` // attempts that used more than one sandbox
 
-	PassRate *Rate `json:"pass_rate,omitempty"` // of the attempts with a score; nil where there are none
-	// PassRateAll is of all attempts that are recorded, but for cancelled ones: those without a score did not pass. Nil where
-	// there are none. A program that keeps itself from being scored can raise PassRate, and not this one.
+	PassRate *Rate `json:"pass_rate,omitempty"` // of the attempts with a score; nil if there are none
+	// PassRateAll is the rate of all recorded attempts, except canceled ones. Attempts without a score count as not
+	// passed. It is nil if there are none. A program that prevents its own scoring can raise PassRate, but not
+	// PassRateAll.
 	PassRateAll *Rate `json:"pass_rate_all,omitempty"`
 
-	Mean  *float64           `json:"mean_score,omitempty"` // of the attempts with a score; nil where there are none
-	Parts map[string]float64 `json:"parts,omitempty"`      // the mean of each named score, of the attempts that have it
+	Mean  *float64           `json:"mean_score,omitempty"` // of the attempts with a score; nil if there are none
+	Parts map[string]float64 `json:"parts,omitempty"`      // mean of each named score, over the attempts that have it
 
-	// Phases say where the time went, by the names that SampleResult.Phases have.
+	// Phases are the times spent, by the names in SampleResult.Phases.
 	Phases map[string]Phase `json:"phases"`
 }
 
-// Rate is a part of attempts.
+// Rate is a proportion of attempts.
 type Rate struct {
 	Value float64 `json:"value"`
-	// Low and High are the 95 % confidence interval by Wilson's score method (E. B. Wilson, "Probable inference, the law of
-	// succession, and statistical inference", J. Am. Stat. Assoc. 22, 1927, p. 209-212). It takes the attempts for
-	// independent of each other, which epochs of one sample are not quite.
+	// Low and High are the 95 % confidence interval by Wilson's score method (E. B. Wilson, "Probable inference,
+	// the law of succession, and statistical inference", J. Am. Stat. Assoc. 22, 1927, p. 209-212). It assumes
+	// independent attempts, which epochs of one sample are not quite.
 	Low  float64 `json:"low"`
 	High float64 `json:"high"`
-	Of   int     `json:"of"` // attempts
+	Of   int     `json:"of"` // number of attempts
 }
 
 // Phase is the time that attempts spent in a phase, in seconds.
@@ -56,7 +57,7 @@ type Phase struct {
 	Max    float64 `json:"max"`
 }
 
-// rate is that of some of all.
+// rate returns the proportion of some in all.
 func rate(some, all int) Rate {
 	const z = 1.959963984540054 // the standard normal distribution's 97.5 % quantile
 	n := float64(all)
@@ -67,7 +68,7 @@ func rate(some, all int) Rate {
 	return Rate{Value: p, Low: max(0, (middle-half)/whole), High: min(1, (middle+half)/whole), Of: all}
 }
 
-// Summary sums up what is recorded so far.
+// Summary summarizes the results recorded so far.
 func (f *Folder) Summary() (Summary, error) { return f.summary(f.size()) }
 
 func (f *Folder) summary(within int64) (Summary, error) {
@@ -91,7 +92,7 @@ func (f *Folder) summary(within int64) (Summary, error) {
 	return t.end(), nil
 }
 
-// tally is a summary under way. It holds a few numbers of each result.
+// tally is a summary in progress. It holds a few numbers of each result.
 type tally struct {
 	Summary
 	scores float64               // their sum

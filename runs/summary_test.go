@@ -20,9 +20,9 @@ import (
 	"github.com/fumehood/fumehood/task"
 )
 
-// TestConfidenceIntervals has the figures of R. G. Newcombe, "Two-sided confidence intervals for the single proportion",
-// Statistics in Medicine 17, 1998, table I, method 3.
-func TestConfidenceIntervals(t *testing.T) {
+// TestRate uses the figures of R. G. Newcombe, "Two-sided confidence intervals for the single
+// proportion", Statistics in Medicine 17, 1998, table I, method 3.
+func TestRate(t *testing.T) {
 	for _, c := range []struct {
 		some, all int
 		low, high float64
@@ -31,12 +31,12 @@ func TestConfidenceIntervals(t *testing.T) {
 	} {
 		r := rate(c.some, c.all)
 		if math.Abs(r.Low-c.low) > 0.00005 || math.Abs(r.High-c.high) > 0.00005 || r.Of != c.all || r.Value != float64(c.some)/float64(c.all) {
-			t.Errorf("%d of %d: %+v, not %v to %v", c.some, c.all, r, c.low, c.high)
+			t.Errorf("%d of %d: got %+v, want %v to %v", c.some, c.all, r, c.low, c.high)
 		}
 	}
 }
 
-// mixed are results of every kind.
+// mixed has results of every kind.
 func mixed() []task.SampleResult {
 	passed, slow, crashed, broken := scored("a,b", 1, 1), scored("a,b", 2, 0.5), scored("=1+1", 1, 0), failedWith("c", task.Infra)
 	passed.Steps = []task.StepResult{{Name: "build", Outcome: fumehood.Exited, ExitCode: 1}, {Name: "run", Outcome: fumehood.Exited, Duration: 0.25, CPU: 0.125, Stdout: "not told"}}
@@ -52,7 +52,7 @@ func mixed() []task.SampleResult {
 	return []task.SampleResult{passed, slow, crashed, broken, scored("none", 1, 0)}
 }
 
-func TestASummaryCountsEverything(t *testing.T) {
+func TestFolder_Summary(t *testing.T) {
 	r := create(t)
 	if s, err := r.Summary(); err != nil || s.PassRate != nil || s.Mean != nil || s.Recorded != 0 {
 		t.Errorf("%+v, %v", s, err)
@@ -75,7 +75,7 @@ func TestASummaryCountsEverything(t *testing.T) {
 		t.Errorf("got %+v, %v", s.PassRate, *s.Mean)
 	}
 	if s.PassRateAll.Value != 0.2 || s.PassRateAll.Of != 5 {
-		t.Errorf("of all: %+v", s.PassRateAll)
+		t.Errorf("PassRateAll is %+v", s.PassRateAll)
 	}
 	text, err := os.ReadFile(filepath.Join(r.Dir(), summaryFile))
 	var read Summary
@@ -84,7 +84,7 @@ func TestASummaryCountsEverything(t *testing.T) {
 	}
 	if again := reopen(t, r); again != nil {
 		if _, err := os.Stat(filepath.Join(r.Dir(), summaryFile)); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("a run that goes on has a summary: %v", err)
+			t.Errorf("an unfinished run has a summary file: %v", err)
 		}
 	}
 }
@@ -100,7 +100,7 @@ func export(t *testing.T, format string) string {
 	return out.String()
 }
 
-func TestExportAsCSV(t *testing.T) {
+func TestExport_CSV(t *testing.T) {
 	table, err := csv.NewReader(strings.NewReader(export(t, CSV))).ReadAll()
 	if err != nil || len(table) != 6 {
 		t.Fatalf("%d rows, %v", len(table), err)
@@ -118,21 +118,21 @@ func TestExportAsCSV(t *testing.T) {
 		"none|1|failed|0|1||||||||||0|0|0|0|0",
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("got\n%s\nnot\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 
-func TestCellsAreNoFormulas(t *testing.T) {
+func TestCell(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "", "a=1": "a=1", "=1": "'=1", "+1": "'+1", "-1": "'-1", "@A": "'@A", "  =1": "'  =1", "\t=1": "'\t=1", "\n=1": "'\n=1", "＝1": "'＝1", "＠A": "'＠A", "ä": "ä",
 	} {
 		if got := cell(text); got != want {
-			t.Errorf("%q is %q, not %q", text, got, want)
+			t.Errorf("cell(%q) is %q, want %q", text, got, want)
 		}
 	}
 }
 
-func TestExportAsJSON(t *testing.T) {
+func TestExport_JSON(t *testing.T) {
 	var got struct {
 		Summary Summary
 		Results []task.SampleResult
@@ -145,7 +145,7 @@ func TestExportAsJSON(t *testing.T) {
 	}
 }
 
-func TestExportAsJUnit(t *testing.T) {
+func TestExport_JUnit(t *testing.T) {
 	text := export(t, JUnit)
 	var suite struct {
 		XMLName  xml.Name   `xml:"testsuite"`
@@ -181,22 +181,22 @@ func TestExportAsJUnit(t *testing.T) {
 		"sums|none [1]|0|score|score 0|||",
 	}
 	if !slices.Equal(got, want) || suite.Tests != 5 || suite.Failures != 3 || suite.Errors != 1 || suite.Name != "sums" || suite.Time != "8" {
-		t.Errorf("got\n%s\nnot\n%s\nin\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"), text)
+		t.Errorf("got\n%s\nwant\n%s\nin\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"), text)
 	}
 }
 
-func TestThereIsNoOtherFormat(t *testing.T) {
-	if err := create(t).Export(&bytes.Buffer{}, "xls"); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "csv, json and junit") {
+func TestExport_unknownFormat(t *testing.T) {
+	if err := create(t).Export(&bytes.Buffer{}, "xls"); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "use csv, json or junit") {
 		t.Errorf("got %v", err)
 	}
 }
 
-// shut takes nothing.
+// shut is a writer that always fails.
 type shut struct{}
 
 func (shut) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
 
-func TestAnExportThatCannotBeWrittenFails(t *testing.T) {
+func TestExport_writeFails(t *testing.T) {
 	r := create(t)
 	appendAll(t, r, mixed()...)
 	for _, format := range []string{CSV, JSON, JUnit} {
@@ -206,7 +206,7 @@ func TestAnExportThatCannotBeWrittenFails(t *testing.T) {
 	}
 }
 
-func TestRunsAreListed(t *testing.T) {
+func TestList(t *testing.T) {
 	dir := t.TempDir()
 	if all, err := List(filepath.Join(dir, "none")); err != nil || all != nil {
 		t.Errorf("%v, %v", all, err)
@@ -235,7 +235,7 @@ func TestRunsAreListed(t *testing.T) {
 		}
 		defer r.Close()
 	}
-	for i, name := range []string{aboutFile, resultsFile} { // what somebody has put there does not hide the others
+	for i, name := range []string{aboutFile, resultsFile} { // an invalid run does not hide the others
 		bad := filepath.Join(dir, fmt.Sprintf("bad-%d", i))
 		r, err := Create(bad, About{Task: "bad", Attempts: 1, Created: created}, nil)
 		if err == nil {
@@ -247,7 +247,7 @@ func TestRunsAreListed(t *testing.T) {
 	}
 	all, err := List(dir)
 	if err == nil || !strings.Contains(err.Error(), "bad-0") || !strings.Contains(err.Error(), "bad-1") {
-		t.Errorf("of two that cannot be read: %v", err)
+		t.Errorf("with two unreadable runs: %v", err)
 	}
 	var got []string
 	for _, e := range all {
@@ -259,7 +259,7 @@ func TestRunsAreListed(t *testing.T) {
 	}
 }
 
-func TestNamesOfRunsAreFilesNames(t *testing.T) {
+func TestNewName(t *testing.T) {
 	a, b := NewName("My Sums/../é", created), NewName("My Sums/../é", created)
 	if !strings.HasPrefix(a, "20260102-030405-My-Sums") || strings.ContainsAny(a, "/. é") || a == b {
 		t.Errorf("got %s and %s", a, b)

@@ -15,26 +15,27 @@ import (
 )
 
 const (
-	// DefaultMaxBytes is how many bytes all artifacts of an attempt may have, where a Grader does not say.
+	// DefaultMaxBytes is the default limit of a Grader for the total size of an attempt's artifacts, in bytes.
 	DefaultMaxBytes = 64 << 20
-	// DefaultMaxFiles is how many files and folders they may have, where a Grader does not say.
+	// DefaultMaxFiles is the default limit of a Grader for the number of their files and folders.
 	DefaultMaxFiles = 10_000
-	// ArtifactDir is the folder of a grader's sandbox in which artifacts are that say no other place.
+	// ArtifactDir is the folder of a grader's sandbox for artifacts that name no other path.
 	ArtifactDir = "/submission"
 )
 
-// Artifact is a file or a folder that is carried from an attempt's sandbox to its grader's.
+// Artifact is a file or folder that is copied from an attempt's sandbox to its grader's.
 type Artifact struct {
-	// Path is where the attempt leaves it: a path of its default service, or SERVICE:PATH. A relative one is below the
-	// service's directory. It is read from the container's own file system: not from a tmpfs.
+	// Path is the path of the artifact: a path of the default service, or SERVICE:PATH. A relative path is
+	// resolved against the service's directory. It is read from the container's own file system, so it cannot be
+	// on a tmpfs.
 	Path string `yaml:"path" form:"some" required:"true"`
-	// To is the absolute path that it has in the grader's sandbox. Absent means its name below /submission.
+	// To is its absolute path in the grader's sandbox. Absent means its name below /submission.
 	To string `yaml:"to" form:"path"`
-	// Optional says that it may be missing.
+	// Optional allows it to be missing.
 	Optional bool `yaml:"optional"`
 }
 
-// to is the path in the grader's sandbox.
+// to returns the path in the grader's sandbox.
 func (a Artifact) to() string {
 	if a.To != "" {
 		return path.Clean(a.To)
@@ -43,7 +44,7 @@ func (a Artifact) to() string {
 	return path.Join(ArtifactDir, path.Base(path.Clean("/"+name)))
 }
 
-// split splits SERVICE:PATH; an empty service is the default one.
+// split splits SERVICE:PATH. An empty service means the default service.
 func split(key string) (service, name string) {
 	service, name, ok := strings.Cut(key, ":")
 	if !ok || strings.Contains(service, "/") {
@@ -60,31 +61,33 @@ func (a Artifact) validate() error {
 	case path.Clean("/"+name) == "/":
 		return fmt.Errorf("the artifact %q is the whole file system", a.Path)
 	case !path.IsAbs(to) || to == "/":
-		return fmt.Errorf("the artifact %q is to be at %q, which is no absolute path below the root", a.Path, a.To)
+		return fmt.Errorf("the artifact %q needs an absolute target below the root, not %q", a.Path, a.To)
 	}
 	return nil
 }
 
-// unfit is why what an attempt has left cannot be graded: its fault, and no error of ours.
+// unfit is the error of an artifact that cannot be graded. It is an outcome of the attempt, not an infrastructure
+// error.
 type unfit struct{ why string }
 
 func (u *unfit) Error() string { return u.why }
 
-// notThere is what is wrong with an artifact that is missing.
-const notThere = "it is not there"
+// notThere is the reason for a missing artifact.
+const notThere = "it does not exist"
 
 func isUnfit(err error) bool {
 	var u *unfit
 	return errors.As(err, &u)
 }
 
-// room is what artifacts may still have.
+// room is the remaining limit of artifacts.
 type room struct {
 	bytes int64
 	files int
 }
 
-// lookup finds the service that a key names, as it is reached without the help of anything in the sandbox.
+// lookup returns the service that a key names, in the form that is reached without help from processes in the
+// sandbox.
 func lookup(sb fumehood.Sandbox, key string) (fumehood.Service, string, error) {
 	service, name := split(key)
 	var svc fumehood.Service = sb
@@ -97,12 +100,12 @@ func lookup(sb fumehood.Sandbox, key string) (fumehood.Service, string, error) {
 	return svc.ViaEngine(), name, nil
 }
 
-// absent reports whether an error says that there is nothing at a path.
+// absent reports whether an error means that nothing exists at a path.
 func absent(err error) bool {
 	return errors.Is(err, fumehood.ErrNotFound) || errors.Is(err, fumehood.ErrNotDirectory)
 }
 
-// download opens a file or a folder of an attempt as a tar stream. What the attempt is to blame for is an unfit.
+// download opens a file or folder of an attempt as a tar stream. Errors that the attempt has caused are an unfit.
 func download(ctx context.Context, svc fumehood.Service, name string) (io.ReadCloser, error) {
 	name = path.Clean(name)
 	info, err := svc.Stat(ctx, name)
@@ -124,18 +127,19 @@ func download(ctx context.Context, svc fumehood.Service, name string) (io.ReadCl
 	return nil, err
 }
 
-// unreadable reports whether the Engine cannot read what the attempt has made of a path: a link of 300 bytes, say.
+// unreadable reports whether the Engine cannot read what the attempt has made of a path, for example a link of
+// 300 bytes.
 func unreadable(err error) bool {
 	return errors.Is(err, fumehood.ErrConfig) || errors.Is(err, fumehood.ErrLimit) || errors.Is(err, fumehood.ErrNotRegular)
 }
 
-// brokenOff is a stream of an attempt's files that was not whole. Either the connection broke, or what was being read
-// has changed meanwhile, which nothing tells apart.
+// brokenOff is the error of a stream of an attempt's files that is incomplete. Either the connection broke, or
+// the files changed during the read. The two cannot be distinguished.
 type brokenOff struct{ error }
 
 func (b *brokenOff) Unwrap() error { return b.error }
 
-// broken is the error of reading such a stream, unless it says itself what it is.
+// broken returns err as a brokenOff, unless it has a class.
 func broken(err error) error {
 	if fumehood.ClassOf(err) != nil {
 		return err
@@ -143,12 +147,12 @@ func broken(err error) error {
 	return &brokenOff{err}
 }
 
-// tries is how often files of an attempt are read that are not whole.
+// tries is the number of times that an incomplete stream of files is read.
 const tries = 3
 
-// steadily calls read until its error is no brokenOff. After some tries that is the attempt's fault: or else one that
-// changes its files all the time could make a failure of ours of a bad score. Where the connection is broken, a further
-// try says so.
+// steadily calls read until its error is not a brokenOff. After some tries the attempt is to blame: otherwise, an
+// attempt could keep changing its files and so turn a bad score into an infrastructure error. If the connection
+// is broken, the next try fails with another error.
 func steadily(ctx context.Context, read func() error) error {
 	for try := 1; ; try++ {
 		err := read()
@@ -159,12 +163,12 @@ func steadily(ctx context.Context, read func() error) error {
 		case ctx.Err() != nil:
 			return &fumehood.Error{Op: "read", Class: fumehood.ErrCancelled, Err: fumehood.Ended(ctx)}
 		case try == tries:
-			return &unfit{"it changes while it is being read"}
+			return &unfit{"it keeps changing while it is read"}
 		}
 	}
 }
 
-// carry copies an artifact between sandboxes. Of the first it takes names, contents, and which files may be executed.
+// carry copies an artifact between sandboxes: names, contents, and which files are executable.
 func (a Artifact) carry(ctx context.Context, from fumehood.Sandbox, to fumehood.Service, left *room) error {
 	return steadily(ctx, func() error {
 		now := *left
@@ -191,8 +195,9 @@ func (a Artifact) copy(ctx context.Context, from fumehood.Sandbox, to fumehood.S
 	})
 }
 
-// upload extracts in a service, as files of a user, the archive that write makes: of the path in the directory top that is there,
-// and of the directories that are missing between the two. An error of write counts before one of the service.
+// upload extracts an archive in a service, as files of a user. Write writes the archive. It gets the existing
+// directory top to extract in, the missing directories between top and the path, and the path relative to top. An
+// error of write takes precedence over one of the service.
 func upload(ctx context.Context, svc fumehood.Service, user, to string, write func(w io.Writer, top string, missing []string, name string) error) error {
 	top, missing, err := parents(ctx, svc, to)
 	if err != nil {
@@ -205,10 +210,10 @@ func upload(ctx context.Context, svc fumehood.Service, user, to string, write fu
 	return archive.Pipe(pack, func(r io.Reader) error { return svc.Upload(ctx, top, r) })
 }
 
-// relative is a path below a directory as one that begins there.
+// relative returns a path relative to a directory above it.
 func relative(dir, name string) string { return strings.TrimPrefix(strings.TrimPrefix(name, dir), "/") }
 
-// parents finds the innermost directory above a path that is there, and those that are missing, outermost first and
+// parents returns the innermost existing directory above a path, and the missing ones, outermost first and
 // relative to it.
 func parents(ctx context.Context, svc fumehood.Service, name string) (dir string, missing []string, err error) {
 	for dir = path.Dir(name); dir != "/"; dir = path.Dir(dir) {
@@ -228,8 +233,8 @@ func parents(ctx context.Context, svc fumehood.Service, name string) (dir string
 	return dir, missing, nil
 }
 
-// repack copies an archive of one file or tree that is hostile: under the name, with nothing but plain files and
-// folders in it, and no more than there is room for. What else it holds makes it unfit. It will be extracted in top.
+// repack copies an untrusted archive of one file or tree under a new name. It copies only plain files and
+// folders, within the limits of left. Other entries make the archive unfit. The result is to be extracted in top.
 func repack(w io.Writer, r io.Reader, top string, parents []string, name string, left *room) error {
 	tw, err := begin(w, parents)
 	if err != nil {
@@ -237,7 +242,7 @@ func repack(w io.Writer, r io.Reader, top string, parents []string, name string,
 	}
 	err = eachEntry(r, left, func(sub string, head *tar.Header, content io.Reader) error {
 		at := path.Join(name, sub)
-		if len(top)+len(at) >= longest { // with the slash between
+		if len(top)+len(at) >= longest { // including the slash
 			return &unfit{fmt.Sprintf("its %s has too long a name", quote(sub))}
 		}
 		if head.Typeflag == tar.TypeDir {
@@ -256,7 +261,7 @@ func repack(w io.Writer, r io.Reader, top string, parents []string, name string,
 	return tw.Close()
 }
 
-// begin begins an archive with directories.
+// begin starts an archive with directories.
 func begin(w io.Writer, dirs []string) (*tar.Writer, error) {
 	tw := tar.NewWriter(w)
 	for _, dir := range dirs {
@@ -271,11 +276,11 @@ func entry(kind byte, name string, mode, size int64) *tar.Header {
 	return &tar.Header{Typeflag: kind, Name: name, Mode: mode, Size: size, Format: tar.FormatPAX}
 }
 
-// eachEntry reads a hostile archive of one file or tree: f is told of each entry by its path below the first one, which
-// is "." itself. It reads no content that f does not read.
+// eachEntry reads an untrusted archive of one file or tree. It calls f for each entry with its path below the
+// first entry; the first entry itself is ".". Content that f does not read is skipped.
 func eachEntry(r io.Reader, left *room, f func(sub string, head *tar.Header, content io.Reader) error) error {
 	tr := tar.NewReader(r)
-	kinds := map[string]byte{} // by path below the first one
+	kinds := map[string]byte{} // by path below the first entry
 	base := ""
 	for {
 		head, err := tr.Next()
@@ -316,7 +321,7 @@ func (b breaking) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// below is a path of an archive as one below its first entry's.
+// below returns a path of an archive relative to that of its first entry.
 func below(base, full string) (string, error) {
 	if base == "." || base == ".." || path.IsAbs(base) || strings.Contains(base, "/") || strings.ContainsRune(full, 0) {
 		return "", &unfit{fmt.Sprintf("its archive names %s", quote(full))}
@@ -325,17 +330,18 @@ func below(base, full string) (string, error) {
 		return ".", nil
 	}
 	sub, ok := strings.CutPrefix(full, base+"/")
-	if !ok { // path.Clean leaves ".." at the beginning only
+	if !ok { // path.Clean keeps ".." only at the beginning
 		return "", &unfit{fmt.Sprintf("its archive names %s, which is outside of it", quote(full))}
 	}
 	return sub, nil
 }
 
-// longest is the longest path in bytes that is taken, with the NUL at its end: half of what Linux takes (PATH_MAX), counted from
-// the artifact and from its new place. The Engine leaves out, without a word, what is too long from its own root.
+// longest is the length of the longest accepted path in bytes, including the NUL at its end. It is half of
+// PATH_MAX, the limit of Linux, and applies relative to the artifact and to its new place. The Engine silently
+// omits files whose path from its own root is too long.
 const longest = 2048
 
-// admit says why an entry is not to be taken.
+// admit returns an unfit for an entry that must not be copied.
 func admit(head *tar.Header, sub string, kinds map[string]byte, left *room) error {
 	what := "it"
 	if sub != "." {
@@ -346,7 +352,7 @@ func admit(head *tar.Header, sub string, kinds map[string]byte, left *room) erro
 	case tar.TypeSymlink, tar.TypeLink:
 		return &unfit{what + " is a link"}
 	default:
-		return &unfit{what + " is no plain file and no folder"}
+		return &unfit{what + " is neither a plain file nor a folder"}
 	}
 	if len(sub) >= longest {
 		return &unfit{what + " has too long a name"}
@@ -355,14 +361,14 @@ func admit(head *tar.Header, sub string, kinds map[string]byte, left *room) erro
 		return &unfit{what + " is in its archive twice"}
 	}
 	if sub != "." && kinds[path.Dir(sub)] != tar.TypeDir {
-		return &unfit{what + " is in its archive without the folder that it is in"}
+		return &unfit{what + " is in its archive without the folder above it"}
 	}
 	kinds[sub] = head.Typeflag
 	if left.files--; left.files < 0 {
-		return &unfit{"there are more files than are taken"}
+		return &unfit{"there are more files than allowed"}
 	}
 	if head.Size < 0 || head.Size > left.bytes {
-		return &unfit{"there are more bytes than are taken"}
+		return &unfit{"there are more bytes than allowed"}
 	}
 	left.bytes -= head.Size
 	return nil

@@ -16,8 +16,8 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// archive makes a tar of entries, each "TYPE NAME": a regular file "f" of 3 bytes, a folder "d", links "l" and "h", a
-// device "c", a pipe "p".
+// archived returns a tar archive of entries, each "TYPE NAME": a regular file "f" of 3 bytes, a folder "d", links
+// "l" and "h", a device "c", a pipe "p".
 func archived(t testing.TB, entries ...string) []byte {
 	t.Helper()
 	types := map[string]byte{"f": tar.TypeReg, "d": tar.TypeDir, "l": tar.TypeSymlink, "h": tar.TypeLink, "c": tar.TypeChar, "p": tar.TypeFifo}
@@ -47,7 +47,7 @@ func archived(t testing.TB, entries ...string) []byte {
 	return b.Bytes()
 }
 
-// repacked lists what is in an archive after it was repacked as "to/x", with the missing folder "to".
+// repacked lists the entries of an archive after it was repacked as "to/x", with the missing folder "to".
 func repacked(text []byte, left *room) ([]string, error) {
 	var out bytes.Buffer
 	if err := repack(&out, bytes.NewReader(text), "/", []string{"to"}, "to/x", left); err != nil {
@@ -60,7 +60,7 @@ func repacked(text []byte, left *room) ([]string, error) {
 			return names, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("what was made is no archive: %w", err)
+			return nil, fmt.Errorf("the result is not an archive: %w", err)
 		}
 		if n, err := io.Copy(io.Discard, r); err != nil || n != head.Size {
 			return nil, fmt.Errorf("%s has %d bytes: %w", head.Name, n, err)
@@ -77,21 +77,21 @@ func repacked(text []byte, left *room) ([]string, error) {
 	}
 }
 
-func TestAnArchiveIsRepackedWithoutItsOwnersAndAttributes(t *testing.T) {
+func TestRepack(t *testing.T) {
 	left := &room{100, 10}
 	got, err := repacked(archived(t, "d a/", "d a/b/", "f a/b/c", "f a/d"), left)
 	if want := "to/ 755, to/x/ 755, to/x/b/ 755, to/x/b/c 755, to/x/d 755"; err != nil || strings.Join(got, ", ") != want {
 		t.Errorf("got %q, %v", got, err)
 	}
 	if *left != (room{94, 6}) {
-		t.Errorf("there is room for %+v", *left)
+		t.Errorf("remaining limit: got %+v", *left)
 	}
 	if got, err := repacked(archived(t, "f a"), left); err != nil || len(got) != 2 || got[1] != "to/x 755" {
 		t.Errorf("got %q, %v", got, err)
 	}
 }
 
-func TestAnArchiveThatIsNoPlainFilesIsUnfit(t *testing.T) {
+func TestRepack_unfit(t *testing.T) {
 	for name, c := range map[string]struct {
 		text []byte
 		says string
@@ -99,8 +99,8 @@ func TestAnArchiveThatIsNoPlainFilesIsUnfit(t *testing.T) {
 		"empty":                 {archived(t), "empty"},
 		"a link":                {archived(t, "l a"), "is a link"},
 		"a hard link":           {archived(t, "d a", "h a/b"), "is a link"},
-		"a device":              {archived(t, "c a"), "no plain file"},
-		"a pipe":                {archived(t, "d a", "p a/b"), "no plain file"},
+		"a device":              {archived(t, "c a"), "neither a plain file"},
+		"a pipe":                {archived(t, "d a", "p a/b"), "neither a plain file"},
 		"a parent":              {archived(t, "d a", "f a/../../b"), "outside"},
 		"beside":                {archived(t, "d a", "f b"), "outside"},
 		"beside, with its name": {archived(t, "d a", "f ab"), "outside"},
@@ -126,7 +126,7 @@ func TestAnArchiveThatIsNoPlainFilesIsUnfit(t *testing.T) {
 	}
 }
 
-func TestAnArchiveThatBreaksOffIsNotTheAttemptsFault(t *testing.T) {
+func TestRepack_brokenOff(t *testing.T) {
 	text := archived(t, "f a")
 	for n := range len(text) {
 		broken := errors.New("the connection broke")
@@ -138,11 +138,11 @@ func TestAnArchiveThatBreaksOffIsNotTheAttemptsFault(t *testing.T) {
 	}
 }
 
-func TestFilesThatChangeAllTheTimeAreTheAttemptsFault(t *testing.T) {
+func TestSteadily(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	other := errors.New("no connection")
 	for name, c := range map[string]struct {
-		errs  []error // of each try; then it succeeds
+		errs  []error // errors of the tries; the next try succeeds
 		want  error
 		unfit bool
 	}{
@@ -178,7 +178,7 @@ func FuzzRepack(f *testing.F) {
 		left := &room{1 << 16, 20}
 		names, err := repacked(text, left)
 		if err != nil {
-			if strings.HasPrefix(err.Error(), "what was made") || strings.HasPrefix(err.Error(), "to/") {
+			if strings.HasPrefix(err.Error(), "the result is not") || strings.HasPrefix(err.Error(), "to/") {
 				t.Error(err)
 			}
 			return
@@ -190,15 +190,15 @@ func FuzzRepack(f *testing.F) {
 		for _, n := range names[1:] {
 			name := strings.TrimSuffix(n[:strings.LastIndexByte(n, ' ')], "/")
 			if name != "to/x" && !strings.HasPrefix(name, "to/x/") || path.Clean(name) != name || seen[name] {
-				t.Errorf("the name %q", name)
+				t.Errorf("wrong name %q", name)
 			}
 			seen[name] = true
 		}
 	})
 }
 
-// What fits by itself has to fit below the folder that it is put into, too.
-func TestAPathThatIsTooLongAtItsPlaceIsUnfit(t *testing.T) {
+// A path that is short enough by itself must also be short enough below its new folder.
+func TestRepack_longPath(t *testing.T) {
 	entries := []string{"d a"}
 	at := "a"
 	for range 19 {

@@ -23,7 +23,8 @@ import (
 
 const python = "fumehood-test/python"
 
-// attempted has a task attempt its one sample by a shell script, as the code under test, and calls f to score it.
+// attempted runs a task that attempts its one sample with a shell script, as the code under test. It calls f to
+// score it.
 func attempted(t *testing.T, p fumehood.Provider, script string, f func(a *task.Attempt)) {
 	t.Helper()
 	opts := task.Options{
@@ -34,7 +35,7 @@ func attempted(t *testing.T, p fumehood.Provider, script string, f func(a *task.
 		cmd := fumehood.Cmd{Args: []string{"bash", "-c", script}, Timeout: time.Minute}
 		res, err := a.Sandbox.Exec(ctx, cmd)
 		if err == nil && !res.Success() {
-			err = fmt.Errorf("the attempt has ended so: %+v", res)
+			err = fmt.Errorf("the attempt failed: %+v", res)
 		}
 		a.Steps = append(a.Steps, task.Step{Name: "1", Cmd: cmd, Result: res})
 		return err
@@ -56,8 +57,8 @@ func graded(t *testing.T, p fumehood.Provider, g *score.Grader, script string) (
 	return got, err
 }
 
-// judge runs a submission as another user, three times, and prints which answers were right. It needs no file of the
-// submission's but the one that it runs.
+// judge runs a submission as another user, three times, and prints which answers were right. Of the submission it
+// uses only the file that it runs.
 const judge = `
 import json, os, subprocess, sys
 parts, reasons = {}, []
@@ -74,7 +75,7 @@ for n in (2, 3, 10):
 print(json.dumps({"scores": parts, "reasons": reasons}))
 `
 
-// grader grades with files that the attempt never sees.
+// grader returns a grader with files that the attempt never sees.
 func grader(t *testing.T) *score.Grader {
 	t.Helper()
 	return &score.Grader{
@@ -87,14 +88,14 @@ func grader(t *testing.T) *score.Grader {
 
 const (
 	right = "print(int(input())**2)"
-	wrong = "print(4)" // which is right once
+	wrong = "print(4)" // right for one of the inputs
 )
 
 func write(solution string) string {
 	return "cat >/work/solution.py <<'END'\n" + solution + "\nEND\n"
 }
 
-func TestAGraderScoresWhatAnAttemptHasLeft(t *testing.T) {
+func TestGrader_Score(t *testing.T) {
 	t.Parallel()
 	p := dockertest.Provider(t, docker.Options{NoSweep: true})
 	for name, c := range map[string]struct {
@@ -112,10 +113,10 @@ func TestAGraderScoresWhatAnAttemptHasLeft(t *testing.T) {
 	}
 }
 
-// forged is what a submission would like its score to be.
+// forged is the score that a hostile submission wants.
 const forged = `{"score": 1}`
 
-// hostile are submissions that are wrong, and try to be scored otherwise. What they do succeeds in their own sandbox.
+// hostile are wrong submissions that try to get another score. Their actions succeed in their own sandbox.
 var hostile = map[string]string{
 	"a conftest.py": write(wrong) + `
 		for dir in / /work /root /tmp; do echo 'import os; os.write(1, b"1"); os._exit(0)' >$dir/conftest.py; done`,
@@ -137,7 +138,7 @@ var hostile = map[string]string{
 		export LD_PRELOAD=/work/evil.so
 		echo 'not even a library' >/work/evil.so
 		python3 -c 0 2>&1 | grep -q evil.so # which says that it cannot be loaded`,
-	"a daemon that waits to rewrite the score": write(wrong) + `
+	"daemon rewrites score": write(wrong) + `
 		cat >/tmp/wait.py <<'END'
 import os, time
 while True:
@@ -157,7 +158,7 @@ while True:
 END
 		setsid python3 /tmp/wait.py >/dev/null 2>&1 </dev/null &
 		until test -e /work/score.json; do :; done`,
-	"a daemon that changes the solution all the time": write(wrong) + `
+	"daemon changes solution": write(wrong) + `
 		cat >/tmp/change.py <<'END'
 import os
 fd = os.open("/work/solution.py", os.O_RDWR)
@@ -168,7 +169,7 @@ while True:
 END
 		setsid python3 /tmp/change.py >/dev/null 2>&1 </dev/null &
 		until test -e /work/changing; do :; done`,
-	"a solution that forges, forks and stays": write(`
+	"solution forges and forks": write(`
 import os, sys
 for path in ("/hidden/score.json", "/submission/score.json", "/hidden/judge.py", "/submission/solution.py"):
     try:
@@ -194,7 +195,7 @@ print('` + forged + `')
 print(4)`),
 }
 
-func TestNoHostileSubmissionMovesItsScore(t *testing.T) {
+func TestGrader_hostile(t *testing.T) {
 	t.Parallel()
 	p := dockertest.Provider(t, docker.Options{NoSweep: true})
 	for name, script := range hostile {
@@ -208,7 +209,7 @@ func TestNoHostileSubmissionMovesItsScore(t *testing.T) {
 	}
 }
 
-func TestArtifactsThatAreNoPlainFilesScoreNothing(t *testing.T) {
+func TestGrader_unfitArtifacts(t *testing.T) {
 	t.Parallel()
 	p := dockertest.Provider(t, docker.Options{NoSweep: true})
 	secret := filepath.Join(filetest.Lay(t, map[string]string{"judge.py": judge}), "judge.py")
@@ -218,22 +219,22 @@ func TestArtifactsThatAreNoPlainFilesScoreNothing(t *testing.T) {
 		max    int64
 		says   string
 	}{
-		"missing":              {"true", []score.Artifact{{Path: "out"}}, 0, "not there"},
+		"missing":              {"true", []score.Artifact{{Path: "out"}}, 0, "does not exist"},
 		"a link":               {"ln -s /etc/passwd out", []score.Artifact{{Path: "out"}}, 0, "is a link"},
 		"a link to nothing":    {"ln -s /nowhere out", []score.Artifact{{Path: "out"}}, 0, "is a link"},
 		"a link to the host":   {"ln -s " + secret + " out", []score.Artifact{{Path: "out"}}, 0, "is a link"},
 		"a link in a folder":   {"mkdir out; ln -s /hidden/judge.py out/x", []score.Artifact{{Path: "out"}}, 0, `its "x" is a link`},
 		"a hard link":          {"mkdir out; echo 1 >out/a; ln out/a out/b", []score.Artifact{{Path: "out"}}, 0, "is a link"},
 		"a pipe":               {"mkfifo out", []score.Artifact{{Path: "out"}}, 0, "pipe"},
-		"a pipe in a folder":   {"mkdir out; mkfifo out/p", []score.Artifact{{Path: "out"}}, 0, "no plain file"},
+		"a pipe in a folder":   {"mkdir out; mkfifo out/p", []score.Artifact{{Path: "out"}}, 0, "neither a plain file"},
 		"a device":             {"mknod out c 1 5 || mkfifo out", []score.Artifact{{Path: "out"}}, 0, "device"},
 		"too large":            {"head -c 100000 /dev/zero >out", []score.Artifact{{Path: "out"}}, 10_000, "more bytes"},
 		"a file with holes":    {"truncate -s 1T out", []score.Artifact{{Path: "out"}}, 0, "more bytes"},
 		"too large together":   {"head -c 6000 /dev/zero | tee a >b", []score.Artifact{{Path: "a"}, {Path: "b"}}, 10_000, "more bytes"},
 		"too many":             {"mkdir out; cd out; seq 101 | xargs touch", []score.Artifact{{Path: "out"}}, 0, "more files"},
-		"below what is a file": {"touch out", []score.Artifact{{Path: "out/x"}}, 0, "not there"},
+		"below what is a file": {"touch out", []score.Artifact{{Path: "out/x"}}, 0, "does not exist"},
 	}
-	// Each attempt serves several cases, each with a folder of its own.
+	// Each attempt serves several cases, each with its own folder.
 	for names := range slices.Chunk(slices.Sorted(maps.Keys(cases)), 4) {
 		t.Run("attempt", func(t *testing.T) {
 			t.Parallel()
@@ -260,7 +261,7 @@ func TestArtifactsThatAreNoPlainFilesScoreNothing(t *testing.T) {
 	}
 }
 
-func TestWhatIsCarriedIsTheSame(t *testing.T) {
+func TestGrader_artifactContent(t *testing.T) {
 	t.Parallel()
 	p := dockertest.Provider(t, docker.Options{NoSweep: true})
 	g := &score.Grader{
@@ -284,7 +285,7 @@ func TestWhatIsCarriedIsTheSame(t *testing.T) {
 	}
 }
 
-func TestAGradersSandboxHasNoNetworkAndCannotChangeWhatIsHidden(t *testing.T) {
+func TestGrader_isolation(t *testing.T) {
 	t.Parallel()
 	p := dockertest.Provider(t, docker.Options{NoSweep: true})
 	g := grader(t)
@@ -296,11 +297,11 @@ func TestAGradersSandboxHasNoNetworkAndCannotChangeWhatIsHidden(t *testing.T) {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	if entries, err := os.ReadDir(host); err != nil || len(entries) != 1 || entries[0].Name() != "judge.py" {
-		t.Errorf("there are %v, %v", entries, err)
+		t.Errorf("files of the host: %v, %v", entries, err)
 	}
 }
 
-func TestWhatIsHiddenIsForTheGradersUserAlone(t *testing.T) {
+func TestGrader_hidden(t *testing.T) {
 	t.Parallel()
 	p := dockertest.Provider(t, docker.Options{NoSweep: true})
 	for name, c := range map[string]struct{ user, read string }{
@@ -340,7 +341,7 @@ func TestWhatIsHiddenIsForTheGradersUserAlone(t *testing.T) {
 	}
 }
 
-func TestAGraderThatRunsOutOfTimeOrMemoryScoresNothing(t *testing.T) {
+func TestGrader_resourceLimits(t *testing.T) {
 	t.Parallel()
 	p := dockertest.Provider(t, docker.Options{NoSweep: true})
 	for name, c := range map[string]struct {
@@ -351,7 +352,7 @@ func TestAGraderThatRunsOutOfTimeOrMemoryScoresNothing(t *testing.T) {
 	}{
 		"time":   {[]string{"sleep", "1000"}, time.Second, 128 << 20, "the grader's command timed out"},
 		"memory": {[]string{"python3", "-c", "x = []\nwhile True: x.append(bytearray(1 << 20))"}, time.Minute, 128 << 20, "the grader's command ran out of memory"},
-		// Where no process has the memory, the kernel kills them all.
+		// If no single process has the memory, the kernel kills all of them.
 		"memory of its sandbox": {[]string{"dd", "if=/dev/zero", "of=/dev/shm/x", "bs=1M"}, time.Minute, 32 << 20, "the grader's command ran out of memory"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -366,8 +367,8 @@ func TestAGraderThatRunsOutOfTimeOrMemoryScoresNothing(t *testing.T) {
 	}
 }
 
-// A submission that takes all processes of the grader's sandbox would be no score but an error otherwise: the grader's.
-func TestAGraderWithoutProcessesScoresNothing(t *testing.T) {
+// A submission may take all processes of the grader's sandbox. That must not become an error of the grader.
+func TestGrader_processLimit(t *testing.T) {
 	t.Parallel()
 	p := dockertest.Provider(t, docker.Options{NoSweep: true})
 	const bomb = `import os, time
@@ -389,7 +390,7 @@ while True: subprocess.run(["/bin/true"])`
 	}
 }
 
-func TestWhatIsTheGradersFaultIsAnError(t *testing.T) {
+func TestGrader_errors(t *testing.T) {
 	t.Parallel()
 	p := dockertest.Provider(t, docker.Options{NoSweep: true})
 	cases := map[string]struct {
@@ -422,7 +423,7 @@ func TestWhatIsTheGradersFaultIsAnError(t *testing.T) {
 			})
 		})
 	}
-	t.Run("by exit code, all ends but 0 are the score 0", func(t *testing.T) {
+	t.Run("exit code", func(t *testing.T) {
 		t.Parallel()
 		attempted(t, p, write(right), func(a *task.Attempt) {
 			for _, args := range [][]string{{"false"}, {"sh", "-c", "kill -9 $$"}, {"sleep", "1000"}} {
@@ -435,13 +436,13 @@ func TestWhatIsTheGradersFaultIsAnError(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
 			if got, err := grader(t).Score(ctx, a); !errors.Is(err, fumehood.ErrCancelled) {
-				t.Errorf("a grader that is cancelled: got %+v, %v", got, err)
+				t.Errorf("canceled: got %+v, %v", got, err)
 			}
 		})
 	})
 }
 
-func TestFilesAreExpected(t *testing.T) {
+func TestExpect_files(t *testing.T) {
 	t.Parallel()
 	script := "cd /work; echo 42 >out; ln -s out link; mkdir dir; mkfifo pipe; truncate -s 1G large; ln -s /nowhere dangling; ln -s /$(printf %0300d 0) long"
 	attempted(t, dockertest.Provider(t, docker.Options{NoSweep: true}), script, func(a *task.Attempt) { expectsFiles(t, a) })
@@ -457,7 +458,7 @@ func expectsFiles(t *testing.T, a *task.Attempt) {
 		"as it is":             {"/work/out", &score.File{Text: score.Text{Exact: new("42\n")}}, ""},
 		"by its service":       {"default:out", &score.File{Text: score.Text{Trimmed: new("42")}}, ""},
 		"not as it is":         {"out", &score.File{Text: score.Text{Exact: new("41\n")}}, `the file "out" is "42\n"`},
-		"not there":            {"none", nil, "not there"},
+		"not there":            {"none", nil, "does not exist"},
 		"absent":               {"none", &score.File{Absent: true}, ""},
 		"not absent":           {"out", &score.File{Absent: true}, "expected not to be"},
 		"a link is not absent": {"dangling", &score.File{Absent: true}, "expected not to be"},

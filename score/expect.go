@@ -1,7 +1,7 @@
-// Package score says how good an attempt at a task's sample was: by what is expected of its commands and of the files
-// they leave (Expect, Expectations), or by a command in a fresh sandbox that the attempt has never touched (Grader).
-// Both read nothing by the help of the attempt's sandbox, which is hostile, and neither makes a score of a failure of
-// ours. It knows fumehood.Provider, and no container engine.
+// Package score scores attempts at a task's sample: by expectations about its commands and the files that they
+// leave (Expect, Expectations), or by a command in a new sandbox that the attempt has never used (Grader). The
+// attempt's sandbox is untrusted: both read it without help from processes in it. Infrastructure errors never
+// become a score. The package uses fumehood.Provider and no container engine directly.
 package score
 
 import (
@@ -15,58 +15,58 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// Expect is what is expected of a command that ran, and of the files that are there then. The zero value expects that
-// it exits with code 0. The yaml and form tags of this and the types below are those of task files.
+// Expect is the expected outcome of a command, and the expected state of files afterwards. The zero value expects
+// exit code 0. The yaml and form tags of this and the types below are those of task files.
 type Expect struct {
-	// ExitCode is the code that the command exits with, or a list of such codes. Absent means 0, unless outcome says
-	// otherwise.
+	// ExitCode is the expected exit code, or a list of accepted codes. Absent means 0, unless outcome is set to
+	// something else than exited.
 	ExitCode []int `yaml:"exit_code"`
-	// Outcome is how the command ends: exited (also when absent), signaled, timed-out or out-of-memory.
+	// Outcome is the expected end of the command: exited (the default), signaled, timed-out or out-of-memory.
 	Outcome fumehood.Outcome `yaml:"outcome" form:"outcome"`
-	// Stdout is what standard output is.
+	// Stdout is the expected standard output.
 	Stdout *Text `yaml:"stdout"`
-	// Stderr is what standard error is.
+	// Stderr is the expected standard error.
 	Stderr *Text `yaml:"stderr"`
-	// Files are what files are once the attempt is done, as PATH: {CHECKS} or SERVICE:PATH: {CHECKS}. They are read
-	// through the container engine; a link, and all else that is no regular file, counts as not there.
+	// Files are the expected files at the end of the attempt, as PATH: {CHECKS} or SERVICE:PATH: {CHECKS}. They
+	// are read through the container engine. Links and other files that are not regular count as missing.
 	Files map[string]*File `yaml:"files"`
 }
 
-// File is what is expected of a file. The zero value expects that it is there.
+// File is the expected state of a file. The zero value expects that it exists.
 type File struct {
-	// Absent says that there is nothing at the path.
+	// Absent expects that nothing exists at the path.
 	Absent bool `yaml:"absent"`
 	Text   `yaml:",inline"`
 }
 
-// Text is what is expected of a text; all that is said has to hold. The zero value takes any.
+// Text is the expected content of a text; all checks must pass. The zero value accepts any text.
 type Text struct {
-	// Exact is the text, byte for byte.
+	// Exact is the expected text, byte for byte.
 	Exact *string `yaml:"exact"`
-	// Trimmed is the text but for white space at its two ends and at the ends of its lines.
+	// Trimmed is the expected text, ignoring white space at its beginning, its end and the ends of its lines.
 	Trimmed *string `yaml:"trimmed"`
-	// Contains are texts that are in it.
+	// Contains are texts that it must contain.
 	Contains []string `yaml:"contains"`
-	// Regexp is a regular expression in Go's syntax that matches somewhere in it.
+	// Regexp is a regular expression in Go's syntax that must match somewhere in it.
 	Regexp string `yaml:"regexp" form:"regexp"`
-	// JSON is the value that it is as JSON: the order of keys, white space and how numbers are written do not count.
+	// JSON is the expected JSON value. The order of keys, white space and the notation of numbers do not matter.
 	JSON json.RawMessage `yaml:"json"`
-	// Numbers are numbers, and words between them, that are compared with a tolerance.
+	// Numbers are the expected numbers, and words between them. Numbers are compared with a tolerance.
 	Numbers *Numbers `yaml:"numbers"`
 }
 
-// Numbers is a text of words, with white space between them. Words that are numbers are compared as numbers: one is
-// right that is within either tolerance. Others are compared as texts.
+// Numbers is a text of words, separated by white space. Words that are numbers are compared as numbers: a number
+// is right if it is within either tolerance. Other words are compared as text.
 type Numbers struct {
-	// Text has the words.
+	// Text is the expected text.
 	Text string `yaml:"text" form:"some" required:"true"`
-	// Absolute is by how much a number may be off.
+	// Absolute is the allowed absolute difference of a number.
 	Absolute float64 `yaml:"absolute" form:"tolerance"`
-	// Relative is by how much of the expected number's amount a number may be off.
+	// Relative is the allowed difference of a number, relative to the absolute value of the expected number.
 	Relative float64 `yaml:"relative" form:"tolerance"`
 }
 
-// maxFile is the largest file in bytes of which a content is expected.
+// maxFile is the size in bytes of the largest file whose content can be checked.
 const maxFile = 10 << 20
 
 // Validate checks what can be checked without a result. Its errors are fumehood.ErrConfig.
@@ -82,7 +82,7 @@ func (e *Expect) validate() error {
 	switch e.Outcome {
 	case "", fumehood.Exited, fumehood.Signaled, fumehood.TimedOut, fumehood.OutOfMemory:
 	default:
-		return fmt.Errorf("there is no outcome %q to expect", e.Outcome)
+		return fmt.Errorf("outcome %q cannot be expected", e.Outcome)
 	}
 	if e.outcome() != fumehood.Exited && len(e.ExitCode) > 0 {
 		return fmt.Errorf("an exit code and the outcome %q exclude each other", e.Outcome)
@@ -97,7 +97,7 @@ func (e *Expect) validate() error {
 			continue
 		}
 		if f.Absent && !f.isZero() {
-			return fmt.Errorf("file %q: what is absent has no content", path)
+			return fmt.Errorf("file %q: absent and checks of the content exclude each other", path)
 		}
 		if err := f.validate(); err != nil {
 			return fmt.Errorf("file %q: %w", path, err)
@@ -106,7 +106,7 @@ func (e *Expect) validate() error {
 	return nil
 }
 
-// outcome is that which is expected.
+// outcome returns the expected outcome.
 func (e *Expect) outcome() fumehood.Outcome {
 	if e.Outcome == "" {
 		return fumehood.Exited
@@ -114,8 +114,8 @@ func (e *Expect) outcome() fumehood.Outcome {
 	return e.Outcome
 }
 
-// Check says, for a person, what of a result is not as expected; nothing where all is. Files are not looked at. A
-// command of which it is not known how it ended is an error, a fumehood.ErrUnavailable. The end of ctx ends it.
+// Check returns, as text for people, the differences between a result and the expectations. It does not check
+// files. If it is unknown how the command ended, Check returns an ErrUnavailable. The end of ctx stops it.
 func (e *Expect) Check(ctx context.Context, r *fumehood.Result) (reasons []string, err error) {
 	if r.Outcome == fumehood.Lost {
 		return nil, &fumehood.Error{Op: "check a command", Class: fumehood.ErrUnavailable, Err: errors.New(strings.TrimRight("it is lost: "+r.Reason, ": "))}
@@ -128,7 +128,7 @@ func (e *Expect) Check(ctx context.Context, r *fumehood.Result) (reasons []strin
 	case r.Outcome != e.outcome():
 		reasons = append(reasons, fmt.Sprintf("it %s, and was expected to have %s", ended(r), past(e.outcome())))
 	case r.Outcome == fumehood.Exited && !slices.Contains(codes, r.ExitCode):
-		reasons = append(reasons, fmt.Sprintf("it exited with code %d, and was expected to with %s", r.ExitCode, anyOf(codes)))
+		reasons = append(reasons, fmt.Sprintf("it exited with code %d, and was expected to exit with %s", r.ExitCode, anyOf(codes)))
 	}
 	for _, out := range []struct {
 		name   string
@@ -152,7 +152,7 @@ func (e *Expect) Check(ctx context.Context, r *fumehood.Result) (reasons []strin
 	return reasons, nil
 }
 
-// ended says how a command ended, after "it".
+// ended returns how a command ended, as a phrase after "it".
 func ended(r *fumehood.Result) string {
 	switch r.Outcome {
 	case fumehood.Exited:
@@ -167,7 +167,7 @@ func ended(r *fumehood.Result) string {
 	return "is " + string(r.Outcome)
 }
 
-// past is an outcome, after "have".
+// past returns an outcome as a phrase after "have".
 func past(o fumehood.Outcome) string {
 	switch o {
 	case fumehood.Signaled:

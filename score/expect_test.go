@@ -21,27 +21,27 @@ func exited(code int, stdout, stderr string) *fumehood.Result {
 
 func stdout(text Text) *Expect { return &Expect{Stdout: &text} }
 
-func TestWhatIsExpectedOfACommand(t *testing.T) {
+func TestExpect_Check(t *testing.T) {
 	numbers := func(text string, absolute, relative float64) *Expect {
 		return stdout(Text{Numbers: &Numbers{text, absolute, relative}})
 	}
 	for name, c := range map[string]struct {
 		expect *Expect
 		result *fumehood.Result
-		says   string // empty where all is as expected
+		says   string // empty if everything is as expected
 	}{
-		"nothing said, and 0":                {&Expect{}, exited(0, "x", "y"), ""},
-		"nothing said, and 1":                {&Expect{}, exited(1, "", ""), "it exited with code 1, and was expected to with 0"},
+		"default, 0":                         {&Expect{}, exited(0, "x", "y"), ""},
+		"default, 1":                         {&Expect{}, exited(1, "", ""), "it exited with code 1, and was expected to exit with 0"},
 		"another code":                       {&Expect{ExitCode: []int{3}}, exited(3, "", ""), ""},
 		"one of several codes":               {&Expect{ExitCode: []int{0, 3}}, exited(3, "", ""), ""},
-		"none of several codes":              {&Expect{ExitCode: []int{0, 3}}, exited(2, "", ""), "with code 2, and was expected to with 0 or 3"},
-		"0 where 3 is expected":              {&Expect{ExitCode: []int{3}}, exited(0, "", ""), "with code 0"},
-		"124 is no time-out":                 {&Expect{Outcome: fumehood.TimedOut}, exited(124, "", ""), "exited with code 124, and was expected to have timed out"},
-		"a time-out":                         {&Expect{Outcome: fumehood.TimedOut}, &fumehood.Result{Outcome: fumehood.TimedOut, ExitCode: -1}, ""},
-		"a time-out unexpected":              {&Expect{}, &fumehood.Result{Outcome: fumehood.TimedOut, ExitCode: -1}, "it timed out"},
+		"none of several codes":              {&Expect{ExitCode: []int{0, 3}}, exited(2, "", ""), "with code 2, and was expected to exit with 0 or 3"},
+		"0 instead of 3":                     {&Expect{ExitCode: []int{3}}, exited(0, "", ""), "with code 0"},
+		"124 instead of a timeout":           {&Expect{Outcome: fumehood.TimedOut}, exited(124, "", ""), "exited with code 124, and was expected to have timed out"},
+		"a timeout":                          {&Expect{Outcome: fumehood.TimedOut}, &fumehood.Result{Outcome: fumehood.TimedOut, ExitCode: -1}, ""},
+		"an unexpected timeout":              {&Expect{}, &fumehood.Result{Outcome: fumehood.TimedOut, ExitCode: -1}, "it timed out"},
 		"a signal":                           {&Expect{Outcome: fumehood.Signaled}, &fumehood.Result{Outcome: fumehood.Signaled, Signal: 11, ExitCode: 139}, ""},
-		"a signal unexpected":                {&Expect{}, &fumehood.Result{Outcome: fumehood.Signaled, Signal: 11, ExitCode: 139}, "was ended by signal 11"},
-		"a signal's code is none":            {&Expect{ExitCode: []int{139}}, &fumehood.Result{Outcome: fumehood.Signaled, Signal: 11, ExitCode: 139}, "was ended by signal 11"},
+		"an unexpected signal":               {&Expect{}, &fumehood.Result{Outcome: fumehood.Signaled, Signal: 11, ExitCode: 139}, "was ended by signal 11"},
+		"code of a signal":                   {&Expect{ExitCode: []int{139}}, &fumehood.Result{Outcome: fumehood.Signaled, Signal: 11, ExitCode: 139}, "was ended by signal 11"},
 		"no memory":                          {&Expect{Outcome: fumehood.OutOfMemory}, &fumehood.Result{Outcome: fumehood.OutOfMemory}, ""},
 		"exact":                              {stdout(Text{Exact: new("42\n")}), exited(0, "42\n", ""), ""},
 		"exact, without the newline":         {stdout(Text{Exact: new("42\n")}), exited(0, "42", ""), `standard output is "42", and was expected to be "42\n"`},
@@ -66,10 +66,10 @@ func TestWhatIsExpectedOfACommand(t *testing.T) {
 		"JSON, true for 1":                   {stdout(Text{JSON: json.RawMessage(`1`)}), exited(0, `true`, ""), `at "$"`},
 		"JSON, a key too many":               {stdout(Text{JSON: json.RawMessage(`{"a":1}`)}), exited(0, `{"a":1,"b":2}`, ""), `at "$"`},
 		"JSON, another key":                  {stdout(Text{JSON: json.RawMessage(`{"a":null}`)}), exited(0, `{"b":null}`, ""), `at "$.a"`},
-		"JSON, a key twice":                  {stdout(Text{JSON: json.RawMessage(`{"a":1}`)}), exited(0, `{"a":2,"a":1}`, ""), "there twice"},
+		"JSON, a key twice":                  {stdout(Text{JSON: json.RawMessage(`{"a":1}`)}), exited(0, `{"a":2,"a":1}`, ""), "duplicate key"},
 		"JSON, an item too many":             {stdout(Text{JSON: json.RawMessage(`[1]`)}), exited(0, `[1,2]`, ""), `at "$"`},
-		"JSON and more":                      {stdout(Text{JSON: json.RawMessage(`1`)}), exited(0, `1 2`, ""), "more behind"},
-		"no JSON":                            {stdout(Text{JSON: json.RawMessage(`1`)}), exited(0, `one`, ""), "no JSON"},
+		"JSON and more":                      {stdout(Text{JSON: json.RawMessage(`1`)}), exited(0, `1 2`, ""), "more after"},
+		"not JSON":                           {stdout(Text{JSON: json.RawMessage(`1`)}), exited(0, `one`, ""), "not JSON"},
 		"JSON, cut short":                    {stdout(Text{JSON: json.RawMessage(`[1]`)}), exited(0, `[1`, ""), "ends before"},
 		"JSON, deep":                         {stdout(Text{JSON: json.RawMessage(`[1]`)}), exited(0, strings.Repeat("[", 100_000), ""), "levels"},
 		"numbers":                            {numbers("area 3.14159", 1e-4, 0), exited(0, "area  3.1416\n", ""), ""},
@@ -83,13 +83,13 @@ func TestWhatIsExpectedOfACommand(t *testing.T) {
 		"numbers, infinity":                  {numbers("1", 1e300, 0), exited(0, "inf", ""), "inf"},
 		"numbers, beyond a float64":          {numbers("1", 1e300, 0), exited(0, "1e999", ""), "1e999"},
 		"numbers, hexadecimal":               {numbers("16", 0, 0), exited(0, "0x10", ""), "0x10"},
-		"bytes that are no text":             {stdout(Text{Exact: new("\xff")}), exited(0, "\xff", ""), ""},
-		"a byte that is no text in JSON":     {stdout(Text{JSON: json.RawMessage(`"\ufffd"`)}), exited(0, "\"\xff\"", ""), "it is not UTF-8"},
+		"bytes, not UTF-8":                   {stdout(Text{Exact: new("\xff")}), exited(0, "\xff", ""), ""},
+		"JSON, not UTF-8":                    {stdout(Text{JSON: json.RawMessage(`"\ufffd"`)}), exited(0, "\"\xff\"", ""), "it is not UTF-8"},
 		"a terminal's bytes are quoted":      {stdout(Text{Exact: new("a")}), exited(0, "\x1b[2J", ""), `"\x1b[2J"`},
-		"what was cut off": {stdout(Text{Contains: []string{"a"}}), &fumehood.Result{
+		"truncated": {stdout(Text{Contains: []string{"a"}}), &fumehood.Result{
 			Outcome: fumehood.Exited, Stdout: fumehood.Output{Bytes: []byte("a"), Total: 9},
 		}, "too long to be compared: 9 bytes"},
-		"what was cut off and does not matter": {&Expect{}, &fumehood.Result{Outcome: fumehood.Exited, Stdout: fumehood.Output{Bytes: []byte("a"), Total: 9}}, ""},
+		"truncated, not compared": {&Expect{}, &fumehood.Result{Outcome: fumehood.Exited, Stdout: fumehood.Output{Bytes: []byte("a"), Total: 9}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := c.expect.Validate(); err != nil {
@@ -104,8 +104,8 @@ func TestWhatIsExpectedOfACommand(t *testing.T) {
 	}
 }
 
-// A row of data may have an expression that takes hours on what a program prints.
-func TestARegularExpressionEndsWithItsContext(t *testing.T) {
+// A row of data may contain an expression that takes hours for the output of a program.
+func TestExpect_regexpCanceled(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	e := stdout(Text{Regexp: "(?:" + strings.Repeat("[ab]{0,1000}", 30) + ")c$"})
@@ -124,14 +124,14 @@ func TestARegularExpressionEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestACommandThatIsLostHasNoScore(t *testing.T) {
+func TestExpect_lost(t *testing.T) {
 	_, err := (&Expect{}).Check(t.Context(), &fumehood.Result{Outcome: fumehood.Lost, ExitCode: -1, Reason: "the container died"})
 	if !errors.Is(err, fumehood.ErrUnavailable) || !strings.Contains(err.Error(), "the container died") {
 		t.Errorf("got %v", err)
 	}
 }
 
-func TestExpectationsThatCannotBeAreRefused(t *testing.T) {
+func TestExpect_Validate(t *testing.T) {
 	for name, e := range map[string]*Expect{
 		"outcome":           {Outcome: "gone"},
 		"lost":              {Outcome: fumehood.Lost},

@@ -14,14 +14,14 @@ import (
 	"github.com/fumehood/fumehood/task"
 )
 
-// Expectations scores attempts by what is expected of their steps: by of, which has some by their names, and by last of
-// the last one, where nothing else is amiss with it. Nil expects nothing. Files are as they are at the attempt's end.
-// The score is 1 where all is as expected, else 0 with what is not. An attempt without a step, or with one of which it
-// is not known how it ended, has no score, but an error.
+// Expectations returns a scorer that checks the steps of attempts. Of has the expectations of steps by name. Last
+// applies to the last step, if it has no other problem. Nil expects nothing. Files are checked at the end of the
+// attempt. The score is 1 if everything is as expected, else 0 with the differences as reasons. An attempt
+// without steps, or with a step whose end is unknown, has no score but an error.
 func Expectations(last *Expect, of map[string]*Expect) task.Scorer {
 	return func(ctx context.Context, a *task.Attempt) (task.Score, error) {
 		if len(a.Steps) == 0 {
-			return task.Score{}, &fumehood.Error{Op: "score", Class: fumehood.ErrConfig, Err: errors.New("the attempt has no step to look at")}
+			return task.Score{}, &fumehood.Error{Op: "score", Class: fumehood.ErrConfig, Err: errors.New("the attempt has no steps")}
 		}
 		var all []string
 		for i, step := range a.Steps {
@@ -43,7 +43,7 @@ func Expectations(last *Expect, of map[string]*Expect) task.Scorer {
 	}
 }
 
-// of is what is not as expected of a command and of the files.
+// of returns the differences of a command and of the files from the expectations.
 func (e *Expect) of(ctx context.Context, sb fumehood.Sandbox, r *fumehood.Result) ([]string, error) {
 	if e == nil {
 		return nil, nil
@@ -56,8 +56,8 @@ func (e *Expect) of(ctx context.Context, sb fumehood.Sandbox, r *fumehood.Result
 	return append(reasons, more...), err
 }
 
-// CheckFiles says, for a person, what of the files in a sandbox is not as expected. Nothing in the sandbox helps to read
-// them. An error is a failure of ours.
+// CheckFiles returns, as text for people, the differences between the files in a sandbox and the expectations. It
+// reads them without help from processes in the sandbox. An error means that the infrastructure failed.
 func (e *Expect) CheckFiles(ctx context.Context, sb fumehood.Sandbox) (reasons []string, err error) {
 	for _, key := range slices.Sorted(maps.Keys(e.Files)) {
 		svc, name, err := lookup(sb, key)
@@ -75,7 +75,7 @@ func (e *Expect) CheckFiles(ctx context.Context, sb fumehood.Sandbox) (reasons [
 	return reasons, nil
 }
 
-// check says, after a file's name, what is wrong with it.
+// check returns what is wrong with a file, as phrases after its name.
 func (f *File) check(ctx context.Context, svc fumehood.Service, name string) ([]string, error) {
 	if f != nil && f.Absent {
 		_, err := svc.Stat(ctx, name)
@@ -100,7 +100,7 @@ func (f *File) check(ctx context.Context, svc fumehood.Service, name string) ([]
 	return f.Text.check(ctx, content)
 }
 
-// readFile reads a regular file of at most maxFile bytes, of a hostile service.
+// readFile reads a regular file of at most maxFile bytes from an untrusted service.
 func readFile(ctx context.Context, svc fumehood.Service, name string) (content []byte, err error) {
 	err = steadily(ctx, func() error {
 		content, err = readOnce(ctx, svc, name)

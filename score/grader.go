@@ -13,37 +13,40 @@ import (
 	"github.com/fumehood/fumehood/task"
 )
 
-// Grader scores the attempts of task.Run by a command in a sandbox of its own, made for each attempt and used for nothing
-// else; Sandbox has to be among the sample's Others. Of the attempt nothing gets there but the artifacts, by the Engine's
-// archive calls under docker, and they are checked: plain files and folders only, within the limits. The command runs
-// without the help of anything in the sandbox (see fumehood.Cmd.ViaEngine), so that what it runs of the attempt's cannot meddle
-// with how its end and its output are told.
+// Grader scores the attempts of task.Run by a command in a separate sandbox, which is started for each attempt
+// and used for nothing else. Sandbox must be among the sample's Others. Of the attempt, only the artifacts are
+// copied into it, under docker by the Engine's archive calls. They are checked: only plain files and folders
+// within the limits are accepted. The command runs without help from processes in the sandbox (see
+// fumehood.Cmd.ViaEngine). So code of the attempt that it runs cannot tamper with the report of its end and its
+// output.
 //
-// What is the attempt's fault, or may be, is a score of 0 with a reason: an artifact that is missing, a link, or too large, and
-// a command that runs out of time or memory. What is the grader's is an error.
+// Problems that the attempt has caused, or may have caused, are a score of 0 with a reason: an artifact that is
+// missing, a link or too large, and a command that runs out of time or memory. Problems of the grader are errors.
 //
-// A command that runs what the attempt has left, as the same user and with its own standard output, hands it the score.
-// It has to run it as another user, in a process of its own, and to read what that prints.
+// A command that runs code of the attempt as its own user and with its own standard output lets that code set the
+// score. It must run the code as another user, in a separate process, and read what that prints.
 type Grader struct {
-	// Spec is what the sandboxes are. It has no network, and neither a Name, Labels nor a Keep. A Compose project of
-	// files is refused.
+	// Spec is the spec of the sandboxes. It must have no network, Name, Labels or Keep. A Compose project of
+	// files is rejected.
 	Spec fumehood.Spec
-	// Hidden are folders and files of this machine that only the grader sees. They are copied into its sandbox, whatever
-	// Writable says, where none but the command's user may read them: folders of mode 0700, files of 0600 or 0700.
+	// Hidden are folders and files of this machine that only the grader sees. They are copied into its sandbox,
+	// independent of Writable, and only the command's user can read them there: folders have mode 0700, files
+	// 0600 or 0700.
 	Hidden []fumehood.Mount
-	// Artifacts are what is carried there, in this order.
+	// Artifacts are copied there, in this order.
 	Artifacts []Artifact
-	// Cmd is the command. Its ViaEngine and output caps are the grader's to set. With a Timeout of 0 it has DefaultGraderTime.
+	// Cmd is the command. The grader sets its ViaEngine and output caps. With a Timeout of 0 the limit is
+	// DefaultGraderTime.
 	Cmd fumehood.Cmd
-	// ByExitCode makes the score of the exit code: 1 for 0, and 0 for all other ends. Otherwise the command has to exit with 0,
-	// and to print what Parse reads; what else it does is an error.
+	// ByExitCode computes the score from the exit code: 1 for 0, and 0 for every other end. Otherwise the command
+	// must exit with 0 and print what Parse reads; everything else is an error.
 	ByExitCode bool
 	// MaxBytes and MaxFiles bound all artifacts together. 0 means DefaultMaxBytes and DefaultMaxFiles.
 	MaxBytes int64
 	MaxFiles int
 }
 
-// DefaultGraderTime is how long a grader's command may take that does not say.
+// DefaultGraderTime is the time limit of a grader's command without a Timeout.
 const DefaultGraderTime = 10 * time.Minute
 
 // Validate checks what can be checked without a sandbox. Its errors are fumehood.ErrConfig.
@@ -70,7 +73,7 @@ func (g *Grader) validate() error {
 	case s.Compose != nil && (len(s.Compose.Files) > 0 || s.Compose.Egress != "" || s.Compose.AllowUnsafe):
 		return errors.New("its sandbox is a Compose project, which a grader cannot have: give it an image or a Dockerfile")
 	case s.Name != "" || s.Keep || len(s.Labels) > 0:
-		return errors.New("its spec has a Name, Labels or a Keep, which are the grader's to set")
+		return errors.New("its spec has a Name, Labels or Keep, which graders cannot have")
 	case g.MaxBytes < 0 || g.MaxFiles < 0:
 		return errors.New("a limit of its artifacts is negative")
 	}
@@ -88,7 +91,7 @@ func (g *Grader) validate() error {
 		to := a.to()
 		for _, other := range taken {
 			if within(to, other) || within(other, to) {
-				return fmt.Errorf("the artifact %q is to be at %s, where %s is", a.Path, to, other)
+				return fmt.Errorf("the artifact %q goes to %s, which overlaps %s", a.Path, to, other)
 			}
 		}
 		taken = append(taken, to)
@@ -96,12 +99,12 @@ func (g *Grader) validate() error {
 	return nil
 }
 
-// within reports whether a clean path is another or below it.
+// within reports whether a clean path is dir or below it.
 func within(name, dir string) bool {
 	return name == dir || strings.HasPrefix(name, strings.TrimRight(dir, "/")+"/")
 }
 
-// Sandbox is what the sandboxes are in which attempts are graded.
+// Sandbox returns the spec of the sandboxes in which attempts are graded.
 func (g *Grader) Sandbox() fumehood.Spec { return g.Spec }
 
 // Score grades an attempt, as a task.Scorer. Its errors are *fumehood.Errors.
@@ -119,7 +122,7 @@ func (g *Grader) Score(ctx context.Context, a *task.Attempt) (score task.Score, 
 	return score, nil
 }
 
-// grade carries the artifacts of an attempt to a sandbox, and scores them there.
+// grade copies the artifacts of an attempt to a sandbox, and scores them there.
 func (g *Grader) grade(ctx context.Context, a *task.Attempt, sb fumehood.Sandbox) (task.Score, error) {
 	if err := g.hide(ctx, sb); err != nil {
 		return task.Score{}, err
@@ -130,16 +133,16 @@ func (g *Grader) grade(ctx context.Context, a *task.Attempt, sb fumehood.Sandbox
 		switch {
 		case err == nil:
 		case !isUnfit(err):
-			return task.Score{}, fmt.Errorf("carry the artifact %s: %w", quote(artifact.Path), err)
+			return task.Score{}, fmt.Errorf("copy the artifact %s: %w", quote(artifact.Path), err)
 		case artifact.Optional && err.Error() == notThere:
 		default:
-			return task.Score{Reasons: []string{fmt.Sprintf("the artifact %s cannot be taken: %v", quote(artifact.Path), err)}}, nil
+			return task.Score{Reasons: []string{fmt.Sprintf("the artifact %s is rejected: %v", quote(artifact.Path), err)}}, nil
 		}
 	}
 	return g.run(ctx, sb)
 }
 
-// run runs the command, and makes a score of how it ended.
+// run runs the command, and returns the score for how it ended.
 func (g *Grader) run(ctx context.Context, sb fumehood.Sandbox) (task.Score, error) {
 	cmd := g.Cmd
 	cmd.ViaEngine, cmd.Grace, cmd.StdoutCap, cmd.StderrCap = true, fumehood.NoGrace, maxPrinted+1, maxPrinted
@@ -167,10 +170,10 @@ func (g *Grader) run(ctx context.Context, sb fumehood.Sandbox) (task.Score, erro
 	case g.ByExitCode:
 		return task.Score{Reasons: []string{"the grader's command " + ended(r)}}, nil
 	case r.Outcome == fumehood.TimedOut || r.Outcome == fumehood.OutOfMemory:
-		// What it runs of the attempt's may have wanted that.
+		// Code of the attempt that it runs may have caused this on purpose.
 		return task.Score{Reasons: []string{"the grader's command " + ended(r)}}, nil
-	case !r.Success() && (r.Usage.PIDsLimits > 0 || r.Usage.OOMKills > 0): // likewise
-		return task.Score{Reasons: []string{"the grader's command " + ended(r) + ", and its sandbox had come to its limit of processes or of memory"}}, nil
+	case !r.Success() && (r.Usage.PIDsLimits > 0 || r.Usage.OOMKills > 0): // also possibly on purpose
+		return task.Score{Reasons: []string{"the grader's command " + ended(r) + ", and its sandbox had reached its limit of processes or memory"}}, nil
 	case !r.Success():
 		return task.Score{}, fail(fumehood.ErrConfig, "%s, and not with 0", ended(r))
 	}
@@ -184,5 +187,5 @@ func (g *Grader) run(ctx context.Context, sb fumehood.Sandbox) (task.Score, erro
 	return s, nil
 }
 
-// shown is how much of a grader's standard error is in an error, in bytes.
+// shown is the number of bytes of a grader's standard error that an error contains.
 const shown = 100

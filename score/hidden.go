@@ -13,27 +13,27 @@ import (
 	"github.com/fumehood/fumehood/internal/hostpath"
 )
 
-// checkHidden refuses hidden paths that give the host away, as a mount of them would be.
+// checkHidden rejects hidden paths that would expose the host, by the same rules as for mounts.
 func (g *Grader) checkHidden() error {
 	for _, m := range g.Hidden {
 		to := path.Clean(m.Container)
 		if !path.IsAbs(m.Container) || to == "/" {
-			return fmt.Errorf("the hidden %q is to be at %q, which is no absolute path below the root", m.Host, m.Container)
+			return fmt.Errorf("hidden path %q needs an absolute target below the root, not %q", m.Host, m.Container)
 		}
 		for _, other := range g.Spec.Mounts {
 			if at := path.Clean(other.Container); within(to, at) || within(at, to) {
-				return fmt.Errorf("the hidden %q is to be at %s, where %s is mounted", m.Host, to, other.Host)
+				return fmt.Errorf("hidden path %q goes to %s, where %s is mounted", m.Host, to, other.Host)
 			}
 		}
 		if why := hostpath.Unsafe(m.Host, false); why != "" && !g.Spec.AllowUnsafe {
-			return fmt.Errorf("the hidden %q is not safe: %s; AllowUnsafe, --allow-unsafe, allows it", m.Host, why)
+			return fmt.Errorf("hidden path %q is not safe: %s; allow it with AllowUnsafe, --allow-unsafe", m.Host, why)
 		}
 	}
 	return nil
 }
 
-// hide copies the hidden files into the sandbox, where they belong to the user of the command, and nobody else may read them:
-// what the command runs of the attempt's, as another user, does not see them.
+// hide copies the hidden files into the sandbox. There they belong to the user of the command, and only that user
+// can read them. Code of the attempt, which the command runs as another user, cannot.
 func (g *Grader) hide(ctx context.Context, sb fumehood.Sandbox) error {
 	user := g.Cmd.User
 	if user == "" {
@@ -41,17 +41,17 @@ func (g *Grader) hide(ctx context.Context, sb fumehood.Sandbox) error {
 	}
 	for _, m := range g.Hidden {
 		if sb.ServiceInfo().Container == "" {
-			return &fumehood.Error{Class: fumehood.ErrUnsupported, Err: fmt.Errorf("hidden files need a sandbox with files of its own, which %s has not", sb.Info().Provider)}
+			return &fumehood.Error{Class: fumehood.ErrUnsupported, Err: fmt.Errorf("hidden files need a sandbox with its own files, which provider %s does not have", sb.Info().Provider)}
 		}
 		if err := hideOne(ctx, sb.ViaEngine(), user, m); err != nil {
-			return fmt.Errorf("copy the hidden %s: %w", m.Host, err)
+			return fmt.Errorf("copy hidden path %s: %w", m.Host, err)
 		}
 	}
 	return nil
 }
 
 func hideOne(ctx context.Context, svc fumehood.Service, user string, m fumehood.Mount) error {
-	host, err := filepath.EvalSymlinks(m.Host) // of the path that the task names, not of what is in it
+	host, err := filepath.EvalSymlinks(m.Host) // resolves links only in the path that the task names
 	if err != nil {
 		return &fumehood.Error{Class: fumehood.ErrConfig, Err: err}
 	}
@@ -70,7 +70,7 @@ func hideOne(ctx context.Context, svc fumehood.Service, user string, m fumehood.
 	})
 }
 
-// private keeps of an entry's mode what its owner may do, who may read it in any case.
+// private reduces an entry's mode to the owner's permissions, which always include reading.
 func private(head *tar.Header) {
 	switch head.Typeflag {
 	case tar.TypeDir:

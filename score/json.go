@@ -13,10 +13,11 @@ import (
 	"unicode/utf8"
 )
 
-// parseJSON reads exactly one JSON value. Of an object, no key may be there twice: which of two counts is nowhere said.
+// parseJSON reads exactly one JSON value. It rejects objects with duplicate keys, because the standard does not
+// define which of the two counts.
 func parseJSON(text []byte) (any, error) {
-	if !utf8.Valid(text) { // the decoder would take it for U+FFFD
-		return nil, errors.New("it is no JSON: it is not UTF-8")
+	if !utf8.Valid(text) { // the decoder would convert it to U+FFFD
+		return nil, errors.New("it is not JSON: it is not UTF-8")
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -25,18 +26,18 @@ func parseJSON(text []byte) (any, error) {
 		if errors.Is(err, io.EOF) {
 			err = errors.New("the text ends before the value does")
 		}
-		return nil, fmt.Errorf("it is no JSON: %w", err)
+		return nil, fmt.Errorf("it is not JSON: %w", err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("it is no JSON: there is more behind the first value")
+		return nil, errors.New("it is not JSON: there is more after the first value")
 	}
 	return v, nil
 }
 
-// deepest is how many levels of JSON are read.
+// deepest is the maximum number of nested levels of JSON.
 const deepest = 1000
 
-// readValue reads a value from its tokens.
+// readValue reads one value from its tokens.
 func readValue(d *json.Decoder, depth int) (any, error) {
 	token, err := d.Token()
 	if err != nil {
@@ -63,15 +64,15 @@ func readValue(d *json.Decoder, depth int) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		name, _ := key.(string) // the decoder takes no other
+		name, _ := key.(string) // the decoder accepts only strings
 		if _, twice := object[name]; twice {
-			return nil, fmt.Errorf("the key %s is there twice", quote(name))
+			return nil, fmt.Errorf("duplicate key %s", quote(name))
 		}
 		if object[name], err = readValue(d, depth+1); err != nil {
 			return nil, err
 		}
 	}
-	if _, err := d.Token(); err != nil { // the closing one
+	if _, err := d.Token(); err != nil { // the closing delimiter
 		return nil, err
 	}
 	if open == '[' {
@@ -80,23 +81,23 @@ func readValue(d *json.Decoder, depth int) (any, error) {
 	return object, nil
 }
 
-// differAsJSON says where a text differs from a JSON value, and nothing where it does not.
+// differAsJSON returns where a text differs from a JSON value, or "" if it does not.
 func differAsJSON(got []byte, want json.RawMessage) string {
 	w, err := parseJSON(want)
 	if err != nil {
-		return "cannot be compared with what was expected: " + err.Error()
+		return "cannot be compared with the expected value: " + err.Error()
 	}
 	g, err := parseJSON(got)
 	if err != nil {
 		return fmt.Sprintf("is %s: %v", quote(got), err)
 	}
 	if at, differ := differAt(g, w, "$"); differ {
-		return fmt.Sprintf("is %s, and is not the JSON that was expected, at %s", quote(got), quote(at))
+		return fmt.Sprintf("is %s, and differs from the expected JSON at %s", quote(got), quote(at))
 	}
 	return ""
 }
 
-// differAt finds a place where two JSON values differ.
+// differAt returns a place where two JSON values differ.
 func differAt(got, want any, at string) (string, bool) {
 	switch w := want.(type) {
 	case json.Number:
@@ -132,21 +133,21 @@ func differAt(got, want any, at string) (string, bool) {
 	return at, got != want
 }
 
-// decimal is a number: its digits, without zeros at either end, times ten to the exponent.
+// decimal is a number: its digits, without zeros at either end, times ten to the power of exponent.
 type decimal struct {
 	negative bool
 	digits   string
 	exponent int64
 }
 
-// canonical is the same for all ways to write a number, however large: it is not computed.
+// canonical returns the same value for all notations of a number, however large. It does not compute the number.
 func canonical(n json.Number) any {
 	text, exponentText, _ := strings.Cut(strings.ToLower(n.String()), "e")
 	var exponent int64
 	if exponentText != "" {
 		var err error
 		if exponent, err = strconv.ParseInt(exponentText, 10, 32); err != nil {
-			return n // so far off that it is compared as it is written
+			return n // out of range: compared as written
 		}
 	}
 	text, negative := strings.CutPrefix(text, "-")

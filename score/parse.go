@@ -9,20 +9,21 @@ import (
 	"github.com/fumehood/fumehood/task"
 )
 
-// What a grader may print.
+// The limits of a grader's output.
 const (
 	maxPrinted = 256 << 10 // bytes of its standard output
-	maxParts   = 1000      // scores by name
+	maxParts   = 1000      // number of scores by name
 	maxReasons = 100
 	maxText    = 2 << 10 // bytes of a name or a reason
 )
 
-// Parse reads the score that a grader has printed: exactly one JSON value, which is a number from 0 to 1, or an object
+// Parse parses the score that a grader has printed. It must be exactly one JSON value: a number from 0 to 1, or
+// an object
 //
 //	{"score": 0.5, "scores": {"adds": 1, "subtracts": 0}, "reasons": ["3-2 is 5"]}
 //
-// with a score, scores by name, or both. Without a score it is the mean of the scores by name. Each is from 0 to 1. There
-// are no other keys, and none twice.
+// with a score, scores by name, or both. Without a score, the score is the mean of the scores by name. Each score
+// is from 0 to 1. Other keys and duplicate keys are errors.
 func Parse(text []byte) (task.Score, error) {
 	if len(text) > maxPrinted {
 		return task.Score{}, fmt.Errorf("it has more than %d bytes", maxPrinted)
@@ -48,7 +49,7 @@ func Parse(text []byte) (task.Score, error) {
 		case "reasons":
 			s.Reasons, err = reasons(v)
 		default:
-			err = errors.New("there is no such key, only score, scores and reasons")
+			err = errors.New("unknown key: only score, scores and reasons are allowed")
 		}
 		if err != nil {
 			return task.Score{}, fmt.Errorf("%s: %w", quote(key), err)
@@ -64,7 +65,7 @@ func Parse(text []byte) (task.Score, error) {
 	return s, nil
 }
 
-// mean is 1 only where each is.
+// mean returns the mean of the parts. It is 1 only if each part is 1.
 func mean(parts map[string]float64) float64 {
 	sum, passed := 0.0, true
 	for _, v := range parts {
@@ -74,29 +75,29 @@ func mean(parts map[string]float64) float64 {
 	if passed {
 		return 1
 	}
-	const below1 = 1 - 1.0/(1<<53) // the next float64: a sum of many may be rounded up
+	const below1 = 1 - 1.0/(1<<53) // the largest float64 below 1: a sum of many parts may be rounded up
 	return min(sum/float64(len(parts)), below1)
 }
 
 func from0to1(v any) (float64, error) {
 	n, ok := v.(json.Number)
 	if !ok {
-		return 0, errors.New("it is no number")
+		return 0, errors.New("it is not a number")
 	}
 	f, err := n.Float64()
 	if err != nil || !(f >= 0 && f <= 1) {
 		return 0, fmt.Errorf("%s is not from 0 to 1", quote(n.String()))
 	}
 	if f == 1 && canonical(n) != canonical("1") { // rounded up
-		return 0, fmt.Errorf("%s is too near to 1 to be told from it", quote(n.String()))
+		return 0, fmt.Errorf("%s is too close to 1 to be distinguished from it", quote(n.String()))
 	}
-	return f + 0, nil // and not -0
+	return f + 0, nil // converts -0 to 0
 }
 
 func parts(v any) (map[string]float64, error) {
 	object, ok := v.(map[string]any)
 	if !ok {
-		return nil, errors.New("it is no object")
+		return nil, errors.New("it is not an object")
 	}
 	if len(object) > maxParts {
 		return nil, fmt.Errorf("there are more than %d", maxParts)
@@ -118,7 +119,7 @@ func parts(v any) (map[string]float64, error) {
 func reasons(v any) ([]string, error) {
 	list, ok := v.([]any)
 	if !ok {
-		return nil, errors.New("it is no list")
+		return nil, errors.New("it is not a list")
 	}
 	if len(list) > maxReasons {
 		return nil, fmt.Errorf("there are more than %d", maxReasons)
@@ -127,7 +128,7 @@ func reasons(v any) ([]string, error) {
 	for _, v := range list {
 		text, ok := v.(string)
 		if !ok {
-			return nil, errors.New("one of them is no text")
+			return nil, errors.New("one of them is not a text")
 		}
 		if len(text) > maxText {
 			text = strings.ToValidUTF8(text[:maxText], "") + "..."

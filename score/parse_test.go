@@ -10,7 +10,7 @@ import (
 	"github.com/fumehood/fumehood/task"
 )
 
-func TestWhatAGraderPrints(t *testing.T) {
+func TestParse(t *testing.T) {
 	for text, want := range map[string]task.Score{
 		"1":                  {Value: 1},
 		" 0.25\n":            {Value: 0.25},
@@ -26,37 +26,37 @@ func TestWhatAGraderPrints(t *testing.T) {
 		}
 	}
 	if got, _ := Parse([]byte("-0")); math.Signbit(got.Value) {
-		t.Error("the score is below 0, if only just")
+		t.Error("the score is -0")
 	}
 }
 
-func TestWhatIsNoScore(t *testing.T) {
+func TestParse_invalid(t *testing.T) {
 	for text, says := range map[string]string{
 		"":                           "ends before",
-		"passed":                     "no JSON",
-		"1 1":                        "more behind",
-		"1\n{\"score\":1}":           "more behind",
+		"passed":                     "not JSON",
+		"1 1":                        "more after",
+		"1\n{\"score\":1}":           "more after",
 		"2":                          "not from 0 to 1",
 		"-0.1":                       "not from 0 to 1",
 		"1e999":                      "not from 0 to 1",
-		"0.99999999999999999999":     "too near to 1",
-		"NaN":                        "no JSON",
-		"true":                       "no number",
-		`"1"`:                        "no number",
-		"null":                       "no number",
-		"[1]":                        "no number",
+		"0.99999999999999999999":     "too close to 1",
+		"NaN":                        "not JSON",
+		"true":                       "not a number",
+		`"1"`:                        "not a number",
+		"null":                       "not a number",
+		"[1]":                        "not a number",
 		"{}":                         "neither",
 		`{"scores":{}}`:              "neither",
 		`{"reasons":["x"]}`:          "neither",
-		`{"score":null}`:             "no number",
-		`{"score":1,"score":0}`:      "twice",
-		`{"Score":1}`:                "no such key",
-		`{"score":1,"passed":true}`:  "no such key",
-		`{"scores":[1]}`:             "no object",
+		`{"score":null}`:             "not a number",
+		`{"score":1,"score":0}`:      "duplicate key",
+		`{"Score":1}`:                "unknown key",
+		`{"score":1,"passed":true}`:  "unknown key",
+		`{"scores":[1]}`:             "not an object",
 		`{"scores":{"a":2}}`:         "not from 0 to 1",
 		`{"scores":{"":1}}`:          "empty",
-		`{"score":1,"reasons":"x"}`:  "no list",
-		`{"score":1,"reasons":[1]}`:  "no text",
+		`{"score":1,"reasons":"x"}`:  "not a list",
+		`{"score":1,"reasons":[1]}`:  "not a text",
 		`{"score":1`:                 "ends before",
 		strings.Repeat(" ", 1<<20):   "more than",
 		strings.Repeat("[", 100_000): "levels",
@@ -68,7 +68,7 @@ func TestWhatIsNoScore(t *testing.T) {
 	}
 }
 
-func TestTheMeanIsOneOnlyWhereEachPartIs(t *testing.T) {
+func TestParse_mean(t *testing.T) {
 	var b strings.Builder
 	for i := range maxParts - 1 {
 		fmt.Fprintf(&b, `"a%d":1,`, i)
@@ -87,13 +87,13 @@ func FuzzParse(f *testing.F) {
 		s, err := Parse(text)
 		if err != nil {
 			if !reflect.DeepEqual(s, task.Score{}) {
-				t.Errorf("an error with the score %+v", s)
+				t.Errorf("an error together with the score %+v", s)
 			}
 			return
 		}
 		check := func(v float64) {
 			if !(v >= 0 && v <= 1) || math.Signbit(v) {
-				t.Errorf("the score %v", v)
+				t.Errorf("invalid score %v", v)
 			}
 		}
 		check(s.Value)

@@ -13,7 +13,7 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// isZero says that any text is taken.
+// isZero reports whether there are no checks, so that any text is accepted.
 func (t *Text) isZero() bool {
 	return t.Exact == nil && t.Trimmed == nil && len(t.Contains) == 0 && t.Regexp == "" && t.JSON == nil && t.Numbers == nil
 }
@@ -33,14 +33,14 @@ func (t *Text) validate() error {
 	if n := t.Numbers; n != nil {
 		for _, tolerance := range []float64{n.Absolute, n.Relative} {
 			if !(tolerance >= 0) || math.IsInf(tolerance, 0) {
-				return fmt.Errorf("the tolerance %v is no number from 0 on", tolerance)
+				return fmt.Errorf("the tolerance %v is not a finite number from 0 on", tolerance)
 			}
 		}
 	}
 	return nil
 }
 
-// check says, after the name of what has it, what is wrong with a text. The end of ctx ends it, with an error.
+// check returns what is wrong with a text, as phrases after its name. The end of ctx stops it with an error.
 func (t *Text) check(ctx context.Context, got []byte) (reasons []string, err error) {
 	miss := func(format string, a ...any) { reasons = append(reasons, fmt.Sprintf(format, a...)) }
 	if t.Exact != nil && string(got) != *t.Exact {
@@ -77,7 +77,8 @@ func (t *Text) check(ctx context.Context, got []byte) (reasons []string, err err
 	return reasons, nil
 }
 
-// runes are those of a text, which ends with ctx: for each of them a regular expression may look at its thousands of states.
+// runes reads the runes of a text until ctx ends. For each rune, a regular expression may check thousands of
+// states.
 type runes struct {
 	ctx context.Context
 	*bytes.Reader
@@ -90,7 +91,7 @@ func (r *runes) ReadRune() (rune, int, error) {
 	return r.Reader.ReadRune()
 }
 
-// trimmed is a text without white space at its ends and at the ends of its lines.
+// trimmed returns a text without white space at its beginning, its end and the ends of its lines.
 func trimmed(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	for i, line := range lines {
@@ -99,7 +100,7 @@ func trimmed(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// quote shows the beginning of a text, whatever it holds, on one line.
+// quote returns the beginning of a text, quoted on one line.
 func quote[T []byte | string](text T) string {
 	const most = 100
 	if len(text) > most {
@@ -108,10 +109,10 @@ func quote[T []byte | string](text T) string {
 	return strconv.Quote(string(text))
 }
 
-// number is what counts as one: not what Go reads besides, such as 0x1p4 or infinity.
+// number matches the accepted numbers. Other forms that Go parses, such as 0x1p4 and infinity, are excluded.
 var number = regexp.MustCompile(`^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$`)
 
-// check says what is wrong with a text of words, and nothing where nothing is.
+// check returns what is wrong with a text of words, or "".
 func (n *Numbers) check(got string) string {
 	want, have := strings.Fields(n.Text), strings.Fields(got)
 	if len(want) != len(have) {
@@ -134,7 +135,7 @@ func (n *Numbers) same(want, have string) bool {
 	}
 	a, errA := strconv.ParseFloat(want, 64)
 	b, errB := strconv.ParseFloat(have, 64)
-	if errA != nil || errB != nil { // beyond what a float64 holds
+	if errA != nil || errB != nil { // out of range for a float64
 		return false
 	}
 	return math.Abs(a-b) <= max(n.Absolute, n.Relative*math.Abs(a))

@@ -12,15 +12,15 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-var updateAPI = flag.Bool("update-api", false, "write "+apiFile+" again")
+var updateAPI = flag.Bool("update-api", false, "update "+apiFile)
 
 const (
 	apiFile = "../docs/api.txt"
 	prefix  = "github.com/fumehood/fumehood"
 )
 
-// TestThePublicAPIIsTheOneThatIsListed compares what users can name with docs/api.txt, so that no change of it goes unseen.
-func TestThePublicAPIIsTheOneThatIsListed(t *testing.T) {
+// TestPublicAPI compares the exported API with docs/api.txt, so that no change of it goes unnoticed.
+func TestPublicAPI(t *testing.T) {
 	all, err := packages.Load(&packages.Config{
 		Mode: packages.NeedName | packages.NeedTypes | packages.NeedExportFile, Dir: "..", Env: append(os.Environ(), "GOOS=linux", "GOARCH=amd64"),
 	}, "./...")
@@ -59,11 +59,11 @@ func TestThePublicAPIIsTheOneThatIsListed(t *testing.T) {
 		}
 	}
 	if t.Failed() {
-		t.Log("where that is meant: go test ./scripts -run PublicAPI -args -update-api")
+		t.Log("if this change is intended: go test ./scripts -run PublicAPI -args -update-api")
 	}
 }
 
-// exported are the names of a package that users can name: each with its type, on a line.
+// exported returns the exported names of a package, each with its type on a line.
 func exported(p *types.Package) (lines []string) {
 	add := func(format string, a ...any) {
 		path := strings.TrimPrefix(p.Path(), prefix)

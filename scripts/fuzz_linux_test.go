@@ -1,4 +1,4 @@
-// Package scripts_test runs the project's scripts as make and CI do.
+// Package scripts_test tests the project's scripts as make and CI run them.
 package scripts_test
 
 import (
@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A run of a target that does no more than reach the end of its time, as go1.26.8 may tell it.
+// outOfTime is the output of a target that only reaches the end of its time, as go1.26.8 may print it.
 const outOfTime = `fuzz: elapsed: 10s, execs: 246651 (26070/sec), new interesting: 104 (total: 646)
 --- FAIL: FuzzIt (10.16s)
     context deadline exceeded
@@ -20,9 +20,8 @@ exit status 1
 FAIL	example.com/fuzzed	10.186s
 `
 
-// TestFuzzTellsTheEndOfItsTimeFromAFinding puts a stand-in in the place of go, for the toolchain's race
-// cannot be lost at will.
-func TestFuzzTellsTheEndOfItsTimeFromAFinding(t *testing.T) {
+// TestFuzz_outOfTime replaces go by a stub, because the toolchain's race cannot be triggered reliably.
+func TestFuzz_outOfTime(t *testing.T) {
 	for name, run := range map[string]struct {
 		says   string
 		writes bool // an input, into testdata/fuzz
@@ -61,16 +60,16 @@ esac
 				t.Errorf("fuzz passes: %v, want %v: %v\n%s", passed, run.passes, err, out)
 			}
 			if !strings.Contains(out, strings.TrimSpace(run.says)) {
-				t.Errorf("fuzz keeps back what go said:\n%s", out)
+				t.Errorf("the output of go is missing:\n%s", out)
 			}
 			if excused := strings.Contains(out, "75804"); excused != (run.passes && run.code != "0") {
-				t.Errorf("a failing run that passes is told, and no other: %v\n%s", excused, out)
+				t.Errorf("excuse reported: %v, want it only for a failed run that passes\n%s", excused, out)
 			}
 		})
 	}
 }
 
-func TestFuzzFailsWhereATargetFindsSomething(t *testing.T) {
+func TestFuzz_finding(t *testing.T) {
 	dir := t.TempDir()
 	writeFile(t, filepath.Join(dir, "go.mod"), "module example.com/fuzzed\n\ngo 1.26\n")
 	writeFile(t, filepath.Join(dir, "it_test.go"), `package fuzzed
@@ -92,16 +91,16 @@ func FuzzIt(f *testing.F) {
 	}
 }
 
-func TestFuzzWithoutATargetFails(t *testing.T) {
+func TestFuzz_noTarget(t *testing.T) {
 	dir := t.TempDir()
 	writeFile(t, filepath.Join(dir, "go.mod"), "module example.com/fuzzed\n\ngo 1.26\n")
 	writeFile(t, filepath.Join(dir, "it_test.go"), "package fuzzed\n")
 	if out, err := fuzz(t, dir, "go", "10x", "FuzzOther", "./..."); err == nil {
-		t.Errorf("fuzz passes where no target has this name:\n%s", out)
+		t.Errorf("fuzz passes without a target of this name:\n%s", out)
 	}
 }
 
-// fuzz runs the script in dir and returns all that it prints.
+// fuzz runs the script in dir and returns its output.
 func fuzz(t *testing.T, dir, goProgram string, args ...string) (string, error) {
 	t.Helper()
 	script, err := filepath.Abs("fuzz")

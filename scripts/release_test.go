@@ -24,10 +24,10 @@ const (
 	testTag    = "v0.0.1-test"
 )
 
-// run runs a program in a folder, which has to succeed, and returns its output.
+// run runs a program in a folder and returns its output. The program must succeed.
 func run(t *testing.T, dir string, env []string, program string, args ...string) string {
 	t.Helper()
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), program, args...) // clean-up runs programs too
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), program, args...) // cleanup runs programs too
 	cmd.Dir = dir
 	if cmd.Env = env; env == nil {
 		cmd.Env = os.Environ()
@@ -39,7 +39,7 @@ func run(t *testing.T, dir string, env []string, program string, args ...string)
 	return strings.TrimSpace(string(out))
 }
 
-// repository copies the tree with its uncommitted changes into a repository of its own and commits it.
+// repository copies the tree, including uncommitted changes, into a new repository and commits it.
 func repository(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -71,7 +71,7 @@ func repository(t *testing.T) string {
 	return dir
 }
 
-// proxy serves the tag of a repository as a module, and returns an environment in which go finds it there.
+// proxy serves the tag of a repository as a module, and returns an environment in which go finds it.
 func proxy(t *testing.T, repo string) []string {
 	t.Helper()
 	dir := t.TempDir()
@@ -94,22 +94,23 @@ func proxy(t *testing.T, repo string) []string {
 			t.Fatal(err)
 		}
 	}
-	// A module cache of its own, since the version is not a real one; the others' modules come from the usual cache.
+	// The version is not a real one, so use a separate module cache. Other modules come from the usual cache.
 	cache := t.TempDir()
 	downloaded := run(t, ".", nil, "go", "env", "GOMODCACHE") + "/cache/download"
-	t.Cleanup(func() { run(t, ".", append(os.Environ(), "GOMODCACHE="+cache), "go", "clean", "-modcache") }) // it is read-only
+	// The cache is read-only.
+	t.Cleanup(func() { run(t, ".", append(os.Environ(), "GOMODCACHE="+cache), "go", "clean", "-modcache") })
 	return append(os.Environ(),
 		"GOMODCACHE="+cache, "GOPROXY=file://"+dir+",file://"+downloaded+","+run(t, ".", nil, "go", "env", "GOPROXY"),
 		"GONOSUMDB="+thisModule, "GOFLAGS=-trimpath", "GOWORK=off", "GOBIN="+filepath.Join(dir, "bin"))
 }
 
-// bare is the environment of a machine without a Go toolchain and without a cache.
+// bare returns the environment of a machine without a Go toolchain and without a cache.
 func bare(t *testing.T) []string {
 	t.Helper()
 	return []string{"PATH=/usr/bin:/bin", "HOME=" + t.TempDir()}
 }
 
-// builds is what a program logs that builds the guest.
+// builds is what a program logs when it builds the guest.
 const builds = "building the guest once"
 
 const userProgram = `package main
@@ -191,7 +192,7 @@ func TestRelease(t *testing.T) {
 	})
 }
 
-// runs checks that a program has its version and the guests, and runs a command.
+// runs checks that a program contains its version and the guests, and that it runs a command.
 func runs(t *testing.T, program string) {
 	t.Helper()
 	if out := run(t, t.TempDir(), bare(t), program, "version"); !strings.Contains(out, testTag) || strings.Contains(out, "first use") {
@@ -202,8 +203,8 @@ func runs(t *testing.T, program string) {
 	}
 }
 
-// A program that was built while no guest was embedded builds it at first use, says so once, and needs only a Go
-// toolchain for that: no network, no module cache, no checkout.
+// A program without an embedded guest builds the guest at first use, and reports that once. It needs only a Go
+// toolchain: no network, no module cache, no checkout.
 func TestFirstUse(t *testing.T) {
 	tier.Need(t, tier.CI)
 	dir := t.TempDir()

@@ -18,8 +18,8 @@ import (
 	"github.com/fumehood/fumehood/workspace"
 )
 
-// placeAssets copies an agent's assets to their places in the workspace. What is there already is never
-// replaced.
+// placeAssets copies an agent's assets to their places in the workspace. It returns an ErrConfig instead of
+// replacing an existing file.
 func (s *Session) placeAssets(ctx context.Context) error {
 	if s.opts.Kind != Agent || len(s.assets) == 0 {
 		return nil
@@ -35,7 +35,7 @@ func (s *Session) placeAssets(ctx context.Context) error {
 			return &fumehood.Error{Op: "copy static asset " + name, Path: a.Path, Class: fumehood.ErrConfig, Err: err}
 		}
 		if _, err := root.Lstat(filepath.FromSlash(a.Target())); err == nil {
-			return fail(fmt.Errorf("the workspace has a file %s already", a.Target()))
+			return fail(fmt.Errorf("the workspace already has a file %s", a.Target()))
 		}
 		files, err := assetFiles(s.hostPath(a), a.Target())
 		if err != nil {
@@ -48,8 +48,8 @@ func (s *Session) placeAssets(ctx context.Context) error {
 	return nil
 }
 
-// sendAssets copies an evaluation's assets into the container, in the place of mounts. They are root's: who
-// is not root there cannot change them.
+// sendAssets uploads an evaluation's assets into the container instead of mounting them. The files belong to
+// root, so other users of the container cannot change them.
 func (r *Runtime) sendAssets(ctx context.Context) error {
 	if r.s.opts.Kind != Evaluation {
 		return nil
@@ -82,7 +82,7 @@ func sendFile(ctx context.Context, svc fumehood.Service, in workspace.Input) err
 	return svc.WriteFrom(ctx, in.Path, f, info.Size(), fumehood.WriteOptions{Mode: in.Mode | 0o444})
 }
 
-// assetFiles lists the files of an asset as inputs of a workspace, without its empty folders.
+// assetFiles lists the files of an asset as inputs of a workspace. Empty folders are left out.
 func assetFiles(host, target string) (files []workspace.Input, err error) {
 	err = filepath.WalkDir(host, func(p string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -102,7 +102,7 @@ func assetFiles(host, target string) (files []workspace.Input, err error) {
 	return files, err
 }
 
-// assetGlobs match the copies of an agent's assets.
+// assetGlobs returns globs that match the copies of an agent's assets in the workspace.
 func (s *Session) assetGlobs() (globs []string) {
 	if s.opts.Kind != Agent {
 		return nil
@@ -119,7 +119,7 @@ func (s *Session) hostPath(a spec.Asset) string {
 	return filepath.Join(s.opts.AssetDir, filepath.FromSlash(a.Path))
 }
 
-// assetPath is where the session's commands find an asset.
+// assetPath returns the path at which the session's commands find an asset.
 func (s *Session) assetPath(a spec.Asset) string {
 	switch {
 	case s.opts.Kind == Agent && s.local():
@@ -134,10 +134,10 @@ func (s *Session) assetPath(a spec.Asset) string {
 
 var placeholder = regexp.MustCompile(`\{\{\s*static:([^{}]*?)\s*\}\}`)
 
-// Resolve returns a copy of v in which each {{static:NAME}} in a string is the path at which the session's
-// commands find that asset: in the container, or under type local on this machine. V is what JSON
-// decodes to: strings are looked for in maps, map keys aside, and slices; also in []string and
-// map[string]string. Everything else stays as it is. An asset that there is not is an ErrConfig.
+// Resolve returns a copy of v in which each {{static:NAME}} in a string is replaced by the path at which the
+// session's commands find that asset: a path in the container, or under type local a path of this machine. V has
+// the types that JSON decodes to. Resolve replaces in strings, in maps (but not in their keys) and in slices,
+// also in []string and map[string]string. Other values are kept as they are. An unknown asset is an ErrConfig.
 func (s *Session) Resolve(v any) (any, error) {
 	var errs []error
 	resolved := s.resolve(v, &errs)
@@ -154,11 +154,11 @@ func (s *Session) resolve(v any, errs *[]error) any {
 			name := placeholder.FindStringSubmatch(found)[1]
 			a, ok := s.assets[name]
 			if !ok {
-				known := "there are none"
+				known := "the session has none"
 				if len(s.assets) > 0 {
-					known = "there are " + strings.Join(slices.Sorted(maps.Keys(s.assets)), ", ")
+					known = "known assets: " + strings.Join(slices.Sorted(maps.Keys(s.assets)), ", ")
 				}
-				*errs = append(*errs, &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("no static asset %q, %s", name, known)})
+				*errs = append(*errs, &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("unknown static asset %q, %s", name, known)})
 				return found
 			}
 			return s.assetPath(a)
@@ -178,7 +178,7 @@ func (s *Session) resolve(v any, errs *[]error) any {
 func resolveSlice[T any](s *Session, v []T, errs *[]error) []T {
 	out := slices.Clone(v)
 	for i := range out {
-		out[i], _ = s.resolve(out[i], errs).(T) // a nil any stays one
+		out[i], _ = s.resolve(out[i], errs).(T) // a nil value stays nil
 	}
 	return out
 }
@@ -186,7 +186,7 @@ func resolveSlice[T any](s *Session, v []T, errs *[]error) []T {
 func resolveMap[T any](s *Session, v map[string]T, errs *[]error) map[string]T {
 	out := maps.Clone(v)
 	for k := range out {
-		out[k], _ = s.resolve(out[k], errs).(T) // a nil any stays one
+		out[k], _ = s.resolve(out[k], errs).(T) // a nil value stays nil
 	}
 	return out
 }

@@ -13,26 +13,26 @@ import (
 	"github.com/fumehood/fumehood/workspace"
 )
 
-// Checkpoint is the workspace as it was when an agent had finished a piece of work.
+// Checkpoint describes the saved workspace at the end of a piece of an agent's work.
 type Checkpoint struct {
-	Number int // from 1 on
-	// Snapshot is the snapshot's file. It is the session's, and goes with it.
+	Number int // starts at 1
+	// Snapshot is the path of the snapshot file. It belongs to the session, and Close removes it.
 	Snapshot string
-	// Archive is the copy of it in the spec's archive_save_dir; empty where there is none.
+	// Archive is the path of the copy in the spec's archive_save_dir. It is empty if that is not set.
 	Archive  string
 	Manifest *workspace.Manifest
-	// Changes are the differences from the checkpoint before, or from the start.
+	// Changes are the differences from the previous checkpoint, or from the start if there is none.
 	Changes []workspace.Change
 }
 
-// The files of a session's folder: the workspace at the start with all that was in it, and as a snapshot
-// takes it, where that is less.
+// The files in a session's folder that hold the workspace as it was at the start. The start file holds
+// everything. The first file holds what checkpoints include; it is written only if that is less.
 const (
 	startFile = "start.tar"
 	firstFile = "first.tar"
 )
 
-// saveStart keeps the workspace as it is at the start.
+// saveStart saves the workspace as it is at the start.
 func (s *Session) saveStart(ctx context.Context) error {
 	all := workspace.CreateOptions{Ignore: s.assetGlobs(), Compression: workspace.None, Limits: s.opts.Limits}
 	if _, err := s.saveFile(ctx, filepath.Join(s.folder, startFile), all); err != nil || !s.chooses() {
@@ -44,12 +44,12 @@ func (s *Session) saveStart(ctx context.Context) error {
 	return err
 }
 
-// chooses says whether checkpoints hold less than the workspace does.
+// chooses reports whether checkpoints leave out a part of the workspace.
 func (s *Session) chooses() bool {
 	return s.opts.Kind == Agent && (s.env.Snapshot.KeepGlobs != nil || len(s.env.Snapshot.IgnoreGlobs) > 0)
 }
 
-// snapshotOptions are the spec's, and keep the assets' copies out.
+// snapshotOptions returns the options of the spec, which also leave out the copies of the assets.
 func (s *Session) snapshotOptions() workspace.CreateOptions {
 	c := s.env.Snapshot
 	return workspace.CreateOptions{
@@ -58,7 +58,7 @@ func (s *Session) snapshotOptions() workspace.CreateOptions {
 	}
 }
 
-// saveFile writes a snapshot of the workspace and returns its index. It leaves no file that is not whole.
+// saveFile writes a snapshot of the workspace and returns its index. On an error it removes the incomplete file.
 func (s *Session) saveFile(ctx context.Context, file string, opts workspace.CreateOptions) (m *workspace.Manifest, err error) {
 	err = s.reading(ctx, func(dir string) error {
 		f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -74,10 +74,10 @@ func (s *Session) saveFile(ctx context.Context, file string, opts workspace.Crea
 	return m, err
 }
 
-// FinishCheckpoint stores a snapshot of an agent's workspace, as the spec's section snapshot says, and
-// returns it with the differences from the one before. From now on Reset returns to it. A relative
-// archive_save_dir starts at this process's working directory; the folder is made if it is missing. In an
-// evaluation it is an ErrConfig; while a command runs, an ErrBusy.
+// FinishCheckpoint stores a snapshot of an agent's workspace as the spec's section snapshot defines it, and
+// returns it with the differences from the previous one. Reset then returns to this checkpoint. A relative
+// archive_save_dir is resolved against this process's working directory, and is created if it is missing. In an
+// evaluation FinishCheckpoint returns an ErrConfig, and while a command runs an ErrBusy.
 func (s *Session) FinishCheckpoint(ctx context.Context) (*Checkpoint, error) {
 	const op = "finish checkpoint"
 	if s.opts.Kind != Agent {
@@ -94,11 +94,11 @@ func (s *Session) FinishCheckpoint(ctx context.Context) (*Checkpoint, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.finished, s.latest = c.Number, c.Snapshot // the rest can be large, and is the caller's
+	s.finished, s.latest = c.Number, c.Snapshot // the rest can be large and belongs to the caller
 	return c, nil
 }
 
-// quiet refuses while a command runs.
+// quiet returns an ErrBusy while a command runs.
 func (s *Session) quiet(op string) error {
 	if err := s.open(op); err != nil {
 		return err
@@ -107,7 +107,7 @@ func (s *Session) quiet(op string) error {
 	defer s.mu.Unlock()
 	for _, r := range s.runtimes {
 		if r.running() {
-			return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: ErrBusy, Hint: "wait for its end, or kill it"}
+			return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: ErrBusy, Hint: "wait until it ends, or kill it"}
 		}
 	}
 	return nil
@@ -150,7 +150,7 @@ func (s *Session) checkpoint(ctx context.Context) (_ *Checkpoint, err error) {
 	return c, err
 }
 
-// copyInto copies a snapshot to where the user keeps them.
+// copyInto copies a snapshot file to the user's archive folder.
 func copyInto(snapshot, dir, name string) (_ string, err error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return "", err
@@ -175,7 +175,7 @@ func copyInto(snapshot, dir, name string) (_ string, err error) {
 	return file, nil
 }
 
-// last is the file of the last checkpoint and its number, or the file start and 0 where there is none.
+// last returns the file and the number of the last checkpoint, or the file start and 0 if there is none.
 func (s *Session) last(start string) (file string, number int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,10 +185,10 @@ func (s *Session) last(start string) (file string, number int) {
 	return filepath.Join(s.folder, start), 0
 }
 
-// Reset brings the workspace back to the last checkpoint, or to the start where there is none, in the
-// running containers too. What the spec keeps out of snapshots is gone after a checkpoint; an agent's
-// assets are copied again. While a command runs it is an ErrBusy. On an error the workspace is not whole:
-// try again.
+// Reset restores the workspace from the last checkpoint, or from the start if there is none. Running containers
+// see the restored workspace too. After a checkpoint, files that the spec leaves out of snapshots are gone. An
+// agent's assets are copied again. While a command runs Reset returns an ErrBusy. After any other error the
+// workspace can be incomplete: call Reset again.
 func (s *Session) Reset(ctx context.Context) error {
 	const op = "reset workspace"
 	s.saving.Lock()
@@ -212,14 +212,15 @@ func (s *Session) Reset(ctx context.Context) error {
 	return failed(op, s.refresh(ctx))
 }
 
-// thawed waits until nothing is frozen: a guest that is does not answer in time.
+// thawed waits until no container is frozen. The guest of a frozen container does not answer in time.
 func (s *Session) thawed() {
 	s.freezing.RLock()
 	defer s.freezing.RUnlock()
 }
 
-// frozen calls f while nothing runs in the containers that have the workspace mounted: what commands have left running there
-// may write to it at any time. Where they cannot be frozen it is called all the same, which is logged.
+// frozen calls f while the containers that mount the workspace are frozen. Without that, processes that a command
+// has left running could write to the workspace at any time. If the provider cannot freeze, frozen calls f all
+// the same and logs a warning.
 func (s *Session) frozen(ctx context.Context, f func() error) (err error) {
 	if s.local() || s.uploads() {
 		return f()
@@ -231,12 +232,12 @@ func (s *Session) frozen(ctx context.Context, f func() error) (err error) {
 	defer s.freezing.Unlock()
 	for _, r := range runtimes {
 		if r.running() {
-			continue // its own time runs on, and so it has to
+			continue // its time limit keeps running, so it must not be frozen
 		}
 		thaw, ferr := r.sb.Freeze(ctx)
 		switch {
 		case errors.Is(ferr, fumehood.ErrUnsupported):
-			s.once(s.log.Warn, "what runs in the containers is not stopped while the workspace is saved or changed", "reason", ferr)
+			s.once(s.log.Warn, "containers are not frozen while the workspace is saved or changed", "reason", ferr)
 		case ferr != nil && r.usable("") == nil:
 			return ferr
 		case ferr == nil:

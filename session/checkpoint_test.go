@@ -25,7 +25,7 @@ func finish(t *testing.T, s *session.Session) *session.Checkpoint {
 	return c
 }
 
-// told are changes as one line.
+// told returns changes as one line.
 func told(changes []workspace.Change) string {
 	var all []string
 	for _, c := range changes {
@@ -34,7 +34,7 @@ func told(changes []workspace.Change) string {
 	return strings.Join(all, ", ")
 }
 
-func TestCheckpointsKeepSnapshotsAndDifferences(t *testing.T) {
+func TestSession_FinishCheckpoint(t *testing.T) {
 	places(t, func(t *testing.T, p *place) {
 		env := p.environment(t, `snapshot: {ignore_globs: ["**/*.pyc"], compression: zst}`)
 		env.File = filepath.Join(t.TempDir(), "env.yaml")
@@ -45,15 +45,15 @@ func TestCheckpointsKeepSnapshotsAndDifferences(t *testing.T) {
 		execute(t, r, sh("echo 2 >> a; rm b; mkdir d; echo n > d/new; echo > d/x.pyc"))
 		one := finish(t, s)
 		if got := told(one.Changes); got != "changed a, removed b, added d, added d/new" || one.Number != 1 {
-			t.Errorf("the first: %d, %s", one.Number, got)
+			t.Errorf("first checkpoint: number %d, changes %s", one.Number, got)
 		}
 		if !strings.Contains(one.Changes[0].Hunks, "+2") {
-			t.Errorf("no hunks: %+v", one.Changes[0])
+			t.Errorf("missing hunks: %+v", one.Changes[0])
 		}
 		execute(t, r, sh("chmod 600 a; echo 3 > c"))
 		two := finish(t, s)
 		if got := told(two.Changes); got != "changed a, added c" || two.Number != 2 {
-			t.Errorf("the second: %d, %s", two.Number, got)
+			t.Errorf("second checkpoint: number %d, changes %s", two.Number, got)
 		}
 		for _, c := range []*session.Checkpoint{one, two} {
 			for _, file := range []string{c.Snapshot, c.Archive} {
@@ -63,7 +63,7 @@ func TestCheckpointsKeepSnapshotsAndDifferences(t *testing.T) {
 				}
 			}
 			if filepath.Dir(c.Archive) != archives {
-				t.Errorf("the archive is %s", c.Archive)
+				t.Errorf("archive in the wrong folder: %s", c.Archive)
 			}
 		}
 		execute(t, r, sh("rm -r d; echo broken > a; echo > more"))
@@ -74,12 +74,12 @@ func TestCheckpointsKeepSnapshotsAndDifferences(t *testing.T) {
 			t.Errorf("after Reset: %q", outputs(res))
 		}
 		if three := finish(t, s); len(three.Changes) != 0 {
-			t.Errorf("Reset has changed %s", told(three.Changes))
+			t.Errorf("changes after Reset: %s", told(three.Changes))
 		}
 	})
 }
 
-func TestResetReturnsToTheStartWhereThereIsNoCheckpoint(t *testing.T) {
+func TestSession_Reset_noCheckpoint(t *testing.T) {
 	places(t, func(t *testing.T, p *place) {
 		for _, kind := range []session.Kind{session.Agent, session.Evaluation} {
 			env := p.environment(t, `snapshot: {ignore_globs: ["*.log"]}`)
@@ -98,7 +98,7 @@ func TestResetReturnsToTheStartWhereThereIsNoCheckpoint(t *testing.T) {
 	})
 }
 
-func TestOnlyAgentsHaveCheckpoints(t *testing.T) {
+func TestFinishCheckpoint_evaluation(t *testing.T) {
 	places(t, func(t *testing.T, p *place) {
 		s := p.open(t, p.environment(t), session.Evaluation, nil)
 		if _, err := s.FinishCheckpoint(t.Context()); !errors.Is(err, fumehood.ErrConfig) {
@@ -107,7 +107,7 @@ func TestOnlyAgentsHaveCheckpoints(t *testing.T) {
 	})
 }
 
-func TestASessionResumesFromASnapshot(t *testing.T) {
+func TestOpen_snapshot(t *testing.T) {
 	places(t, func(t *testing.T, p *place) {
 		s := p.open(t, p.environment(t), session.Agent, map[string]string{"a": "1"})
 		execute(t, spawn(t, s, session.SpawnOptions{}), sh("echo 2 > a; ln -s /usr/bin/env link"))
@@ -133,7 +133,7 @@ func TestASessionResumesFromASnapshot(t *testing.T) {
 	})
 }
 
-// withAssets gives a session two assets, of which one is overridden by a later group.
+// withAssets returns a change of Options that adds two assets, one of which a later group overrides.
 func withAssets(t *testing.T) func(*session.Options) {
 	dir := folder(t, map[string]string{"data/one.txt": "one\n", "data/deep/two.txt": "two\n", "other.txt": "other\n"})
 	return func(o *session.Options) {
@@ -156,7 +156,7 @@ func TestStaticAssets(t *testing.T) {
 			}
 			args := v.(map[string]any)["args"].([]any)
 			if !reflect.DeepEqual(args[1:], []any{1, nil, []string{"x"}}) {
-				t.Errorf("%s: what is no placeholder became %v", kind, args)
+				t.Errorf("%s: values without a placeholder became %v", kind, args)
 			}
 			if kind == session.Evaluation && p.name == "docker" && args[0] != "cat /static/given/[data]/deep/two.txt /static/other.txt" {
 				t.Errorf("resolved %v", args[0])
@@ -166,12 +166,12 @@ func TestStaticAssets(t *testing.T) {
 			}
 			_, err = s.Resolve([]any{"{{static:nope}}"})
 			if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "nope") || !strings.Contains(err.Error(), "data, file") {
-				t.Errorf("an unknown one: %v", err)
+				t.Errorf("an unknown asset: got %v", err)
 			}
 			if kind == session.Evaluation {
 				if p.name == "docker" {
 					if res := execute(t, r, sh("echo x >> /static/other.txt; ls")); !strings.Contains(res.Stderr.Text(), "Read-only") || res.Stdout.Text() != "a\n" {
-						t.Errorf("written, or in the workspace: %q", outputs(res))
+						t.Errorf("an asset can be written or is in the workspace: %q", outputs(res))
 					}
 				}
 				continue
@@ -191,7 +191,7 @@ func TestStaticAssets(t *testing.T) {
 	})
 }
 
-func TestAnAssetReplacesNothingAndNeverLeavesTheWorkspace(t *testing.T) {
+func TestOpen_unsafeAssets(t *testing.T) {
 	places(t, func(t *testing.T, p *place) {
 		outside := t.TempDir()
 		for name, prepare := range map[string]func(dir string) error{
@@ -205,10 +205,10 @@ func TestAnAssetReplacesNothingAndNeverLeavesTheWorkspace(t *testing.T) {
 			opts := session.Options{Provider: p.provider, Environment: p.environment(t), Kind: session.Agent, Workspace: dir, Dir: p.state}
 			withAssets(t)(&opts)
 			if s, err := session.Open(t.Context(), opts); err == nil {
-				t.Errorf("%s: opened, %v", name, s.Close(t.Context()))
+				t.Errorf("%s: Open succeeded, Close: %v", name, s.Close(t.Context()))
 			}
 			if left, _ := os.ReadDir(outside); len(left) > 0 {
-				t.Errorf("%s: %v", name, left)
+				t.Errorf("%s: files outside the workspace: %v", name, left)
 			}
 			if left, _ := os.ReadDir(p.state); len(left) > 0 {
 				t.Errorf("%s: left behind: %v", name, left)
@@ -217,7 +217,7 @@ func TestAnAssetReplacesNothingAndNeverLeavesTheWorkspace(t *testing.T) {
 	})
 }
 
-func TestWrongOptionsAreRefused(t *testing.T) {
+func TestOpen_invalidOptions(t *testing.T) {
 	places(t, func(t *testing.T, p *place) {
 		good := session.Options{Provider: p.provider, Environment: p.environment(t), Kind: session.Agent, Workspace: t.TempDir(), Dir: p.state}
 		other := "local"
@@ -225,16 +225,16 @@ func TestWrongOptionsAreRefused(t *testing.T) {
 			other = "docker"
 		}
 		for name, change := range map[string]func(*session.Options){
-			"no provider":            func(o *session.Options) { o.Provider = nil },
-			"no environment":         func(o *session.Options) { o.Environment = nil },
-			"no kind":                func(o *session.Options) { o.Kind = "" },
-			"nothing to begin with":  func(o *session.Options) { o.Workspace = "" },
-			"two to begin with":      func(o *session.Options) { o.Snapshot = "x" },
-			"no such folder":         func(o *session.Options) { o.Workspace += "/nope" },
-			"another type":           func(o *session.Options) { e := *o.Environment; e.Type = other; o.Environment = &e },
-			"an asset outside":       func(o *session.Options) { o.Assets = []map[string]spec.Asset{{"x": {Path: "../x"}}} },
-			"an input outside":       func(o *session.Options) { o.Inputs = []workspace.Input{{Path: "../x", Content: []byte{}}} },
-			"a snapshot that is not": func(o *session.Options) { o.Workspace, o.Snapshot = "", "checkpoint_test.go" },
+			"no provider":      func(o *session.Options) { o.Provider = nil },
+			"no environment":   func(o *session.Options) { o.Environment = nil },
+			"no kind":          func(o *session.Options) { o.Kind = "" },
+			"no source":        func(o *session.Options) { o.Workspace = "" },
+			"two sources":      func(o *session.Options) { o.Snapshot = "x" },
+			"no such folder":   func(o *session.Options) { o.Workspace += "/nope" },
+			"another type":     func(o *session.Options) { e := *o.Environment; e.Type = other; o.Environment = &e },
+			"an asset outside": func(o *session.Options) { o.Assets = []map[string]spec.Asset{{"x": {Path: "../x"}}} },
+			"an input outside": func(o *session.Options) { o.Inputs = []workspace.Input{{Path: "../x", Content: []byte{}}} },
+			"not a snapshot":   func(o *session.Options) { o.Workspace, o.Snapshot = "", "checkpoint_test.go" },
 		} {
 			opts := good
 			change(&opts)
@@ -244,7 +244,7 @@ func TestWrongOptionsAreRefused(t *testing.T) {
 			}
 			var ours *fumehood.Error
 			if !errors.As(err, &ours) || ours.Op != "open session" {
-				t.Errorf("%s: not ours: %v", name, err)
+				t.Errorf("%s: not an error of Open: %v", name, err)
 			}
 		}
 		if left, _ := os.ReadDir(p.state); len(left) > 0 {
@@ -253,17 +253,17 @@ func TestWrongOptionsAreRefused(t *testing.T) {
 	})
 }
 
-// Of a large workspace it is large, and there may be many.
-func TestNoCheckpointIsKeptInMemory(t *testing.T) {
+// A manifest of a large workspace is large, and there may be many.
+func TestFinishCheckpoint_memory(t *testing.T) {
 	places(t, func(t *testing.T, p *place) {
 		s := p.open(t, p.environment(t), session.Agent, map[string]string{"a": "1\n"})
 		c := weak.Make(finish(t, s))
 		runtime.GC()
 		if c.Value() != nil {
-			t.Error("it is kept")
+			t.Error("the checkpoint is kept in memory")
 		}
 		if next := finish(t, s); next.Number != 2 {
-			t.Errorf("the next is number %d", next.Number)
+			t.Errorf("the next checkpoint has number %d", next.Number)
 		}
 	})
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// Cleanup removes the folders of sessions whose process has ended without closing them, and those that
-// opts names; dir is as in Options. The provider's own Cleanup does that for their containers, and is to be
-// called first. What a container wrote, and this machine's user may not remove, a throwaway container of
-// provider removes, of the image that the session ran; where provider is nil, it is an error.
+// Cleanup removes the folders of sessions whose process ended without closing them, and of the sessions that opts
+// names. Dir is as in Options. Call the provider's own Cleanup first: it removes the containers of these
+// sessions. Files that a container wrote and that this machine's user may not remove are removed by a throwaway
+// container of the image that the session ran. If provider is nil, such files are an error.
 func Cleanup(ctx context.Context, provider fumehood.Provider, dir string, opts provider.CleanupOptions) ([]provider.Leftover, error) {
 	const op = "clean up sessions"
 	if dir == "" {

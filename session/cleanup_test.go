@@ -10,7 +10,7 @@ import (
 	"github.com/fumehood/fumehood/session"
 )
 
-// abandon marks a folder as one whose process has ended.
+// abandon marks a folder as belonging to a process that has ended.
 func abandon(t *testing.T, folder string) {
 	t.Helper()
 	file := filepath.Join(folder, "owner")
@@ -18,13 +18,13 @@ func abandon(t *testing.T, folder string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A process that began at another time is another one.
+	// A process with another start time is another process.
 	if err := os.WriteFile(file, []byte(strings.TrimRight(string(mark), "0123456789")+"1"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func TestCleanupRemovesTheFoldersOfDeadProcessesOnly(t *testing.T) {
+func TestCleanup_deadProcesses(t *testing.T) {
 	t.Parallel()
 	p := inLocal(t)
 	s := p.open(t, p.environment(t), session.Agent, nil)
@@ -57,7 +57,7 @@ func TestCleanupRemovesTheFoldersOfDeadProcessesOnly(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(dead); err == nil {
-		t.Error("the dead one's is still there")
+		t.Error("the folder of the dead process still exists")
 	}
 	if _, err := os.Stat(living); err != nil {
 		t.Error(err)

@@ -26,7 +26,7 @@ import (
 	"github.com/fumehood/fumehood/spec"
 )
 
-// engine calls the docker CLI's equivalent: the Engine's API by its socket.
+// engine calls the Engine's API through its socket, as the docker CLI does.
 func engine(t *testing.T, method, path string, into any) int {
 	t.Helper()
 	socket := dockertest.Socket(t, dockertest.Engine(t))
@@ -76,13 +76,13 @@ func name(t *testing.T, r *session.Runtime) string {
 	return r.Service().ServiceInfo().Container
 }
 
-// inspect returns false where there is no such container.
+// inspect returns false if the container does not exist.
 func inspect(t *testing.T, name string) (c container, there bool) {
 	t.Helper()
 	return c, engine(t, http.MethodGet, "/containers/"+name+"/json", &c) == http.StatusOK
 }
 
-func TestARuntimesContainerGoesWithIt(t *testing.T) {
+func TestRuntime_containerRemoved(t *testing.T) {
 	t.Parallel()
 	p := inDocker(t)
 	s := p.open(t, p.environment(t), session.Agent, nil)
@@ -98,7 +98,7 @@ func TestARuntimesContainerGoesWithIt(t *testing.T) {
 			t.Error(err)
 		}
 		if _, there := inspect(t, name(t, r)); there {
-			t.Errorf("after %s the container is still there", how)
+			t.Errorf("after %s the container still exists", how)
 		}
 	}
 	r := spawn(t, s, session.SpawnOptions{})
@@ -106,11 +106,11 @@ func TestARuntimesContainerGoesWithIt(t *testing.T) {
 		t.Error(err)
 	}
 	if _, there := inspect(t, name(t, r)); there {
-		t.Error("after Close the container is still there")
+		t.Error("after Close the container still exists")
 	}
 }
 
-func TestADeadContainerIsNeverReplaced(t *testing.T) {
+func TestRuntime_containerDead(t *testing.T) {
 	t.Parallel()
 	p := inDocker(t)
 	s := p.open(t, p.environment(t, `setup: {commands: ["echo setup"]}`), session.Agent, nil)
@@ -123,14 +123,14 @@ func TestADeadContainerIsNeverReplaced(t *testing.T) {
 		}
 	}
 	if c, _ := inspect(t, name(t, r)); c.State.Status != "exited" {
-		t.Errorf("it is %+v", c)
+		t.Errorf("container: %+v", c)
 	}
 	if err := r.Cleanup(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestAKeptContainerIsStoppedLabelledAndTold(t *testing.T) {
+func TestRuntime_containerKept(t *testing.T) {
 	t.Parallel()
 	p := inDocker(t)
 	env := p.environment(t, "  keep_container_after_clean: true", "  binary: podman")
@@ -157,9 +157,9 @@ func TestAKeptContainerIsStoppedLabelledAndTold(t *testing.T) {
 		t.Errorf("%v %+v", there, c)
 	}
 	if said := p.log.String(); !strings.Contains(said, "podman start "+name(t, r)+" && podman exec") {
-		t.Errorf("not told: %s", said)
+		t.Errorf("the log does not show how to start the container: %s", said)
 	}
-	if res, err := s.Exec(t.Context(), session.SpawnOptions{}, sh("cat b")); err != nil || res.Stdout.Text() != "x\n" { // it is gone after
+	if res, err := s.Exec(t.Context(), session.SpawnOptions{}, sh("cat b")); err != nil || res.Stdout.Text() != "x\n" { // the container is gone afterwards
 		t.Errorf("%v, %v", res, err)
 	}
 	killed := spawn(t, s, session.SpawnOptions{})
@@ -167,22 +167,22 @@ func TestAKeptContainerIsStoppedLabelledAndTold(t *testing.T) {
 		t.Error(err)
 	}
 	if _, there := inspect(t, name(t, killed)); there {
-		t.Error("a killed one is kept")
+		t.Error("a killed container is kept")
 	}
 	if err := s.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if engine(t, http.MethodPost, "/containers/"+name(t, r)+"/start", nil); true {
 		if c, _ := inspect(t, name(t, r)); c.State.Status != "running" {
-			t.Errorf("it cannot be started to be looked into: %+v", c)
+			t.Errorf("the kept container cannot be started: %+v", c)
 		}
 	}
 	if left, err := os.ReadFile(filepath.Join(s.Workspace(), "b")); err != nil || string(left) != "x\n" {
-		t.Errorf("its workspace: %q, %v", left, err)
+		t.Errorf("workspace of the kept container: %q, %v", left, err)
 	}
 }
 
-func TestMountsOfTheSpecAndTheSpawn(t *testing.T) {
+func TestSpawn_mounts(t *testing.T) {
 	t.Parallel()
 	p := inDocker(t)
 	dir := folder(t, map[string]string{"one/f": "one", "two/f": "two"})
@@ -202,7 +202,7 @@ func TestMountsOfTheSpecAndTheSpawn(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(dir + "/nope"); err == nil {
-		t.Error("a missing host path was made")
+		t.Error("a missing host path was created")
 	}
 }
 
@@ -230,9 +230,9 @@ func TestSession_Spawn(t *testing.T) {
 	if res := execute(t, spawn(t, s, session.SpawnOptions{}), sh("cat /x/f; ls /y/passwd")); res.Stdout.Text() != "content/y/passwd\n" {
 		t.Errorf("%q", outputs(res))
 	}
-	for _, say := range []string{dir + " is not safe, and allowed", "path=/etc"} {
+	for _, say := range []string{dir + " is not safe, but allowed", "path=/etc"} {
 		if !strings.Contains(p.log.String(), say) {
-			t.Errorf("the log does not say %q: %s", say, p.log)
+			t.Errorf("log without %q: %s", say, p.log)
 		}
 	}
 	read := p.environment(t, "  extra_mounts: {"+dir+": /x}")
@@ -242,7 +242,7 @@ func TestSession_Spawn(t *testing.T) {
 	}
 }
 
-func TestPortsAreReadBackAndNeedANetwork(t *testing.T) {
+func TestSpawn_ports(t *testing.T) {
 	t.Parallel()
 	p := inDocker(t)
 	s := p.open(t, p.environment(t, "  network: bridge", "  ports: {0: 80}"), session.Agent, nil)
@@ -267,7 +267,7 @@ func TestPortsAreReadBackAndNeedANetwork(t *testing.T) {
 	}
 	hosts := p.environment(t, "  network: host", "  ports: {0: 80}")
 	if _, err := p.open(t, hosts, session.Agent, nil).Spawn(t.Context(), session.SpawnOptions{}); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "docker.network: host") {
-		t.Errorf("a file has the host's network: %v", err)
+		t.Errorf("a spec file gets the host's network: %v", err)
 	}
 	hosts.AllowUnsafe = true
 	host := p.open(t, hosts, session.Agent, nil)
@@ -278,11 +278,11 @@ func TestPortsAreReadBackAndNeedANetwork(t *testing.T) {
 		}
 	}
 	if said := p.log.String(); strings.Count(said, "network of this machine") != 1 || strings.Count(said, "the ports are ignored") != 1 {
-		t.Errorf("not said once: %s", said)
+		t.Errorf("not logged exactly once: %s", said)
 	}
 }
 
-func TestWhoCommandsRunAs(t *testing.T) {
+func TestExecute_user(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		kind       session.Kind
@@ -296,7 +296,7 @@ func TestWhoCommandsRunAs(t *testing.T) {
 		{session.Agent, `  user: "1000:1001"`, "", "7:8", "7:8"},
 		{session.Evaluation, "", "1234", "", "1234:1234"},
 		{session.Evaluation, `  user: "1000:1001"`, "1234", "", "1000:1001"},
-		{session.Evaluation, "", "", "", "0:0"}, // this test's own
+		{session.Evaluation, "", "", "", "0:0"}, // the user of this test
 	} {
 		t.Run(fmt.Sprintf("%s %s huid %s spawn %s", c.kind, c.yaml, c.huid, c.spawn), func(t *testing.T) {
 			t.Parallel()
@@ -310,7 +310,7 @@ func TestWhoCommandsRunAs(t *testing.T) {
 	}
 }
 
-func TestAnImageWithoutBashHasItsSh(t *testing.T) {
+func TestExecute_withoutBash(t *testing.T) {
 	t.Parallel()
 	p := inDocker(t)
 	s := p.open(t, p.environment(t, `setup: {commands: ["cd /tmp; export A=1"]}`), session.Agent, nil)
@@ -322,11 +322,11 @@ func TestAnImageWithoutBashHasItsSh(t *testing.T) {
 	}
 	none := spawn(t, s, session.SpawnOptions{Image: "fumehood-test/static"})
 	if _, err := none.Execute(t.Context(), sh("true")); !errors.Is(err, fumehood.ErrProgramNotFound) {
-		t.Errorf("without any shell: %v", err)
+		t.Errorf("without any shell: got %v", err)
 	}
 }
 
-func TestTheSetUpRunsInBash(t *testing.T) {
+func TestExecute_setupInBash(t *testing.T) {
 	t.Parallel()
 	p := inDocker(t)
 	for setup, want := range map[string]string{"": "bash\n/tmp:\n\n/workspace:\n", ", login_shell: true": "bash\nlogin\n/tmp:\n\n/workspace:\n"} {
@@ -343,8 +343,8 @@ func TestTheSetUpRunsInBash(t *testing.T) {
 	}
 }
 
-// What runs before the command of an evaluation is not the submission's choice.
-func TestASubmissionRunsNothingBeforeTheSetUp(t *testing.T) {
+// The submission cannot choose what runs before the command of an evaluation.
+func TestExecute_startupFiles(t *testing.T) {
 	t.Parallel()
 	p := inDocker(t)
 	forged := "echo forged; exit 0\n"
@@ -379,7 +379,7 @@ func TestASubmissionRunsNothingBeforeTheSetUp(t *testing.T) {
 	}
 }
 
-func TestAWorkspaceThatIsNotMountedIsCopiedBothWays(t *testing.T) {
+func TestSession_uploadedWorkspace(t *testing.T) {
 	t.Parallel()
 	p := inDocker(t)
 	for _, user := range []string{"", "\n  user: '1000:1000'"} {
@@ -393,7 +393,7 @@ func TestAWorkspaceThatIsNotMountedIsCopiedBothWays(t *testing.T) {
 		) bool {
 			return m.Target == "/workspace"
 		}) {
-			t.Errorf("it is mounted: %+v", c.HostConfig)
+			t.Errorf("the workspace is mounted: %+v", c.HostConfig)
 		}
 		execute(t, r, sh("echo 2 >> d/a; echo n > new; mkfifo pipe; ln -s /etc/passwd link"))
 		if got := told(finish(t, s).Changes); got != "changed d/a, added link, added new" {
@@ -415,7 +415,7 @@ func TestAWorkspaceThatIsNotMountedIsCopiedBothWays(t *testing.T) {
 	}
 }
 
-func TestADaemonThatSeesNoFilesOfOursIsToldOf(t *testing.T) {
+func TestSpawn_remoteDaemon(t *testing.T) {
 	t.Parallel()
 	p := inDocker(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -442,7 +442,7 @@ func TestADaemonThatSeesNoFilesOfOursIsToldOf(t *testing.T) {
 	}
 }
 
-// forward passes what comes to l on to the daemon, until the test ends.
+// forward forwards connections of l to the daemon until the test ends.
 func forward(t *testing.T, l net.Listener) {
 	socket := dockertest.Socket(t, dockertest.Engine(t))
 	t.Cleanup(func() { _ = l.Close() })
@@ -467,7 +467,7 @@ func forward(t *testing.T, l net.Listener) {
 	}()
 }
 
-func TestASessionWhoseProviderOnlyTakesArchives(t *testing.T) {
+func TestSession_archivesOnly(t *testing.T) {
 	t.Parallel()
 	p := inDocker(t)
 	p.provider = dockertest.Provider(t, docker.Options{Transport: docker.TransportEngine})
@@ -488,7 +488,7 @@ func TestASessionWhoseProviderOnlyTakesArchives(t *testing.T) {
 	}
 	evaluation := p.open(t, p.environment(t, `setup: {eval_commands: ["echo eval"]}`), session.Evaluation, nil, withAssets(t))
 	if res := execute(t, spawn(t, evaluation, session.SpawnOptions{}), sh("cat /static/other.txt")); outputs(res) != "eval\n||other\n||exited" {
-		t.Errorf("an evaluation: %q", outputs(res))
+		t.Errorf("evaluation: %q", outputs(res))
 	}
 	for what, c := range map[string]struct {
 		yaml, says string
@@ -505,10 +505,10 @@ func TestASessionWhoseProviderOnlyTakesArchives(t *testing.T) {
 	}
 }
 
-// unprivileged is set where this program runs as another user, and holds that user's folder.
+// unprivileged is set if this program runs as another user, and holds the home folder of that user.
 const unprivileged = "FUMEHOOD_TEST_UNPRIVILEGED"
 
-func TestWhatContainersWroteIsRemovedByTheUnprivilegedUserWhoMadeIt(t *testing.T) {
+func TestSession_unprivilegedUser(t *testing.T) {
 	t.Parallel()
 	if dir := os.Getenv(unprivileged); dir != "" {
 		asUnprivileged(t, dir)
@@ -596,7 +596,7 @@ chmod 700 theirs; chmod 000 z/y/f z/y z; chown 4321 a; chmod 400 a; id -u`
 	}
 }
 
-// cleansUp removes what a session has left whose process ended without closing it.
+// cleansUp removes the leftovers of a session whose process ended without closing it.
 func cleansUp(t *testing.T, p *place, nasty string) {
 	t.Helper()
 	s := p.open(t, p.environment(t), session.Agent, map[string]string{"a": "1"})
@@ -619,7 +619,7 @@ func cleansUp(t *testing.T, p *place, nasty string) {
 	}
 }
 
-// BenchmarkExecute compares Execute without a set-up with the service's own exec of the same command.
+// BenchmarkExecute compares Execute without a setup with the service's own Exec of the same command.
 func BenchmarkExecute(b *testing.B) {
 	p, err := docker.New(b.Context(), docker.Options{})
 	if err != nil {

@@ -13,25 +13,25 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// ExecuteOptions say what is run. The zero value runs the spec's command without an entry file.
+// ExecuteOptions describe the command to run. The zero value runs the spec's command without an entry file.
 type ExecuteOptions struct {
 	// Command is shell text. Empty means the spec's command line for Entry.
 	Command string
 	Entry   string
-	// Stdin is the command's standard input, not the set-up's, which is empty. Nil is an empty one. For
-	// input in pieces see Chunks.
+	// Stdin is the standard input of the command; nil is an empty one. The setup always has an empty standard
+	// input. For input in pieces see Chunks.
 	Stdin io.Reader
-	// Timeout limits the command's time, from the end of the set-up on; the set-up has the spec's own. Both
-	// are on this machine's clock. 0 means no limit.
+	// Timeout limits the time of the command, counted from the end of the setup. The setup has its own limit in
+	// the spec. Both are measured on this machine's clock. 0 means no limit.
 	Timeout time.Duration
-	// Env wins over all other variables.
+	// Env takes precedence over all other variables.
 	Env map[string]string
-	// StdoutCap and StderrCap limit what a Result keeps, as in fumehood.Cmd, of the command's output and, each
-	// again, of the set-up's.
+	// StdoutCap and StderrCap limit the output that a Result keeps, as in fumehood.Cmd. They apply to the
+	// command's output and separately to the setup's.
 	StdoutCap, StderrCap int64
 }
 
-// Chunks is a standard input of pieces. Each is handed over by itself.
+// Chunks returns a standard input made of pieces. Each piece is sent separately.
 func Chunks(pieces ...[]byte) io.Reader {
 	readers := make([]io.Reader, len(pieces))
 	for i, p := range pieces {
@@ -40,58 +40,59 @@ func Chunks(pieces ...[]byte) io.Reader {
 	return io.MultiReader(readers...)
 }
 
-// Result is how a command ended, and what it and its set-up wrote.
+// Result describes how a command ended, and holds the output of the command and its setup.
 type Result struct {
 	Stdout, Stderr           fumehood.Output // of the command
-	SetupStdout, SetupStderr fumehood.Output // of the set-up; empty without one
-	// SetupEnded says that the script ended before the command began: the set-up exited, failed under
-	// fail_fast, or took too long. All output is the set-up's then, as are code and outcome.
+	SetupStdout, SetupStderr fumehood.Output // of the setup; empty without one
+	// SetupEnded reports that the script ended before the command began: the setup exited, failed under
+	// fail_fast, or timed out. All output is then the setup's, and so are exit code and outcome.
 	SetupEnded bool
 
 	Outcome  fumehood.Outcome
 	ExitCode int    // as in fumehood.Result
 	Signal   int    // as in fumehood.Result
-	Reason   string // what is known of the reason where the outcome is Lost
-	Leaked   bool   // some of its processes may still run; see fumehood.Result
+	Reason   string // the known reason if the outcome is Lost
+	Leaked   bool   // some of its processes may still be running; see fumehood.Result
 
-	Elapsed time.Duration  // from when it was handed over, the set-up included
-	Usage   fumehood.Usage // the set-up's included
+	Elapsed time.Duration  // since the command was sent to the sandbox, including the setup
+	Usage   fumehood.Usage // including the setup's
 }
 
-// TimedOut reports whether a limit of time ended it: the command's, or with SetupEnded the set-up's.
+// TimedOut reports whether a time limit ended it: the command's, or with SetupEnded the setup's.
 func (r *Result) TimedOut() bool { return r.Outcome == fumehood.TimedOut }
 
-// Phase is whose an output is.
+// Phase is the part of a script that wrote an output.
 type Phase string
 
-// The phases, in their order.
+// The phases, in order.
 const (
 	Setup   Phase = "setup"
 	Command Phase = "command"
 )
 
-// Event is one thing that a command did: it or its set-up wrote, or (the last event) it ended.
+// Event reports output of a command or its setup, or, as the last event, the result.
 type Event struct {
 	Phase  Phase           // of Data
 	Stream fumehood.Stream // of Data
 	Data   []byte          // the receiver may keep it
-	Result *Result         // set in the last event only: finished
+	Result *Result         // set only in the last event
 }
 
-// ErrStdin is in the error of a Stream with a standard input.
+// ErrStdin is wrapped by the error of a Stream call with a standard input.
 var ErrStdin = errors.New("a stream takes no standard input")
 
-// Execute runs a command to its end, after the set-up and in its shell. The container stays, with all that
-// was changed in it. The error says that we failed, or that no shell could be started; how the command
-// ended is in the Result. When ctx ends first the command is killed, and the error is an ErrCancelled.
-// While another command runs it is an ErrBusy.
+// Execute runs a command in the shell of the setup, after the setup, and waits until it ends. The container
+// stays, with all changes that the command made. An error means that the infrastructure failed or that no shell
+// could be started; how the command ended is in the Result. If ctx ends first, the command is killed and
+// Execute returns an ErrCancelled. While another command runs it returns an ErrBusy.
 //
-// The set-up and the command are one program for a shell: bash where there is one, else sh. Neither is a login shell, unless the
-// spec says so: its variables are those of the image, the spec and the call. In an evaluation whose HOME would be in the
-// workspace, and is not set by the spec or the call, it is /tmp. The program
-// is handed over as an argument and not as a file; one of 128 KiB or more is an ErrConfig.
-// Between the two comes a random marker. It is kept from what runs after it; code under test that the
-// set-up itself runs can read its own shell's arguments.
+// The setup and the command form one program for a shell: bash if the container has it, else sh. It is a login
+// shell only if the spec requires one. Its variables come from the image, the spec and the call. In an evaluation
+// HOME is set to /tmp if it would be in the workspace and neither the spec nor the call sets it. The program is
+// passed as an argument, not as a file; a program of 128 KiB or more is an ErrConfig.
+//
+// A random marker separates the output of the two. Processes that run after it cannot learn it. However, code
+// under test that the setup itself runs can read the arguments of its own shell.
 func (r *Runtime) Execute(ctx context.Context, opts ExecuteOptions) (*Result, error) {
 	const op = "execute"
 	if err := r.begin(op); err != nil {
@@ -119,9 +120,9 @@ func (r *Runtime) execute(ctx context.Context, opts ExecuteOptions) (res *Result
 	return res, nil
 }
 
-// Stream runs a command as Execute does, and yields what it and its set-up write as it comes, and at last
-// the Result. The command is held back while the loop's body is busy. Leaving the loop early kills it. A
-// Stdin is an ErrStdin: who writes to a command that runs uses Start of Service.
+// Stream runs a command as Execute does. It yields the output of the command and its setup as it arrives, and
+// then the Result. While the loop's body is busy, the command's output waits. Leaving the loop early kills the
+// command. A Stdin is an ErrStdin; to write to a running command, use Start of Service.
 func (r *Runtime) Stream(ctx context.Context, opts ExecuteOptions) iter.Seq2[Event, error] {
 	const op = "stream"
 	return func(yield func(Event, error) bool) {
@@ -146,7 +147,7 @@ func (r *Runtime) Stream(ctx context.Context, opts ExecuteOptions) iter.Seq2[Eve
 		}
 		for ev, err := range r.events(ctx, run) {
 			if ev.Result != nil {
-				r.finish(ev.Result) // before the loop's body learns of it
+				r.finish(ev.Result) // before the loop's body receives it
 				finished = true
 			}
 			if !yield(ev, failed(op, err)) {
@@ -156,20 +157,21 @@ func (r *Runtime) Stream(ctx context.Context, opts ExecuteOptions) iter.Seq2[Eve
 	}
 }
 
-// run is one command, ready to be handed over.
+// run is a command that is ready to be handed over.
 type run struct {
 	cmd     fumehood.Cmd
 	text    string // for a shell
-	marker  string // between set-up and command; empty where there is no set-up
+	marker  string // between setup and command; empty without a setup
 	timeout time.Duration
 }
 
-// maxScript is the longest argument that the kernel takes, in bytes (MAX_ARG_STRLEN, with its NUL).
+// maxScript is the length of the longest argument that the kernel accepts, in bytes (MAX_ARG_STRLEN with its
+// NUL).
 const maxScript = 128<<10 - 1
 
 func (s *Session) newRun(spawn SpawnOptions, opts ExecuteOptions) (*run, error) {
 	if opts.Timeout < 0 {
-		return nil, &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("the timeout %v is negative", opts.Timeout)}
+		return nil, &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("timeout %v is negative", opts.Timeout)}
 	}
 	r := &run{text: opts.Command, timeout: opts.Timeout, cmd: fumehood.Cmd{
 		Stdin: opts.Stdin, Env: opts.Env, StdoutCap: opts.StdoutCap, StderrCap: opts.StderrCap,
@@ -192,14 +194,14 @@ func (s *Session) newRun(spawn SpawnOptions, opts ExecuteOptions) (*run, error) 
 	r.text = home + r.text
 	if len(r.text) >= maxScript {
 		return nil, &fumehood.Error{
-			Class: fumehood.ErrConfig, Err: fmt.Errorf("the set-up and the command have %d bytes together, and a shell takes %d at most", len(r.text), maxScript),
-			Hint: "put the long part into a file, and run that",
+			Class: fumehood.ErrConfig, Err: fmt.Errorf("script too long: setup and command have %d bytes, a shell takes at most %d", len(r.text), maxScript),
+			Hint: "put the long part into a file and run that",
 		}
 	}
 	return r, nil
 }
 
-// setup is what runs before each command of a runtime.
+// setup returns the commands that run before each command of a runtime.
 func (s *Session) setup(spawn SpawnOptions) (lines []string) {
 	if spawn.DisableSetup {
 		return nil
@@ -218,7 +220,7 @@ func (s *Session) setup(spawn SpawnOptions) (lines []string) {
 	return lines
 }
 
-// shells are those that may run a script, in this order.
+// shells returns the shells that may run a script, in order of preference.
 func (r *Runtime) shells() [][]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -236,7 +238,7 @@ func (r *Runtime) shells() [][]string {
 	return [][]string{{"bash", "-c"}, {"sh", "-c"}}
 }
 
-// start hands the command to the first shell that the container has. Where one is missing, nothing has run.
+// start hands the command to the first shell that the container has. If a shell is missing, nothing has run.
 func (r *Runtime) start(ctx context.Context, run *run) (p fumehood.Process, err error) {
 	r.s.thawed()
 	for _, shell := range r.shells() {
@@ -254,10 +256,10 @@ func (r *Runtime) start(ctx context.Context, run *run) (p fumehood.Process, err 
 	return p, err
 }
 
-// join ends a command that still runs, and waits for its end.
+// join kills a command that still runs, and waits until it has ended.
 func (r *Runtime) join(ctx context.Context, cancel func(), p fumehood.Process) {
 	cancel()
-	_, _ = p.Wait(context.WithoutCancel(ctx)) // how it ended is told, or nobody wants to know
+	_, _ = p.Wait(context.WithoutCancel(ctx)) // how it ended has been reported, or is not needed
 }
 
 func resultOf(res *fumehood.Result) *Result {

@@ -17,13 +17,13 @@ import (
 	"github.com/fumehood/fumehood/workspace"
 )
 
-// fill makes the private workspace, and keeps how it was at the start.
+// fill creates the private workspace and saves its initial state.
 func (s *Session) fill(ctx context.Context) error {
 	if err := s.placeWorkspace(ctx); err != nil {
 		return err
 	}
-	// The folder above keeps the other users of this machine out. Within a container who works here may be
-	// another user than who made it.
+	// The parent folder keeps out the other users of this machine. In a container the workspace may be used by
+	// another user than the one who created it.
 	if err := os.Chmod(s.Workspace(), 0o777); err != nil {
 		return err
 	}
@@ -41,12 +41,12 @@ func (s *Session) placeWorkspace(ctx context.Context) error {
 		return s.restore(ctx, s.opts.Snapshot)
 	}
 	if info, err := os.Stat(s.opts.Workspace); err != nil || !info.IsDir() {
-		return &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("the workspace %s is no folder of this machine", s.opts.Workspace)}
+		return &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("the workspace %s is not a folder of this machine", s.opts.Workspace)}
 	}
 	return s.copyTree(ctx, s.opts.Workspace, s.Workspace(), workspace.CreateOptions{})
 }
 
-// pack returns what writes a folder as a snapshot, within the limits.
+// pack returns a function that writes a folder as a snapshot, within the limits.
 func (s *Session) pack(ctx context.Context, dir string, opts workspace.CreateOptions) func(io.Writer) error {
 	opts.Compression, opts.Limits = workspace.None, s.opts.Limits
 	return func(w io.Writer) error {
@@ -55,12 +55,12 @@ func (s *Session) pack(ctx context.Context, dir string, opts workspace.CreateOpt
 	}
 }
 
-// copyTree copies what a snapshot takes of a folder to another one, which is empty or not there.
+// copyTree copies to another folder what a snapshot of a folder includes. The target must be empty or missing.
 func (s *Session) copyTree(ctx context.Context, from, to string, opts workspace.CreateOptions) error {
 	return archive.Pipe(s.pack(ctx, from, opts), archive.Whole(func(r io.Reader) error { return s.unpack(ctx, r, to) }))
 }
 
-// restore fills the workspace, which is empty, from a snapshot's file.
+// restore fills the empty workspace from a snapshot file.
 func (s *Session) restore(ctx context.Context, file string) error {
 	f, err := os.Open(file)
 	if err != nil {
@@ -70,15 +70,15 @@ func (s *Session) restore(ctx context.Context, file string) error {
 	return s.unpack(ctx, f, s.Workspace())
 }
 
-// unpack restores a snapshot with all its links: what is done on this machine never follows them.
+// unpack restores a snapshot with all its links. This is safe because code on this machine never follows them.
 func (s *Session) unpack(ctx context.Context, r io.Reader, dir string) error {
 	_, err := workspace.Restore(ctx, r, dir, workspace.RestoreOptions{AnyLinks: true, Limits: s.opts.Limits})
 	return err
 }
 
-// ReadFiles returns the regular files of the workspace that match any of the globs, by their paths
-// relative to it, with slashes. The globs are those of package workspace. More than fumehood.MaxReadFile
-// bytes together are an ErrTooLarge.
+// ReadFiles returns the regular files of the workspace that match any of the globs. The keys are paths relative
+// to the workspace, with slashes. The globs are those of package workspace. If the files exceed
+// fumehood.MaxReadFile bytes together, ReadFiles returns an ErrTooLarge.
 func (s *Session) ReadFiles(ctx context.Context, globs ...string) (map[string][]byte, error) {
 	const op = "read files"
 	if err := s.open(op); err != nil {
@@ -92,7 +92,7 @@ func (s *Session) ReadFiles(ctx context.Context, globs ...string) (map[string][]
 	var files map[string][]byte
 	err := s.reading(ctx, func(dir string) error {
 		files = map[string][]byte{}
-		opts := workspace.CreateOptions{Keep: append([]string{}, globs...)} // not nil, which takes all
+		opts := workspace.CreateOptions{Keep: append([]string{}, globs...)} // not nil, which includes everything
 		return archive.Pipe(s.pack(ctx, dir, opts), archive.Whole(func(r io.Reader) error { return readRegular(r, files) }))
 	})
 	if err != nil {
@@ -115,7 +115,7 @@ func readRegular(r io.Reader, files map[string][]byte) error {
 			continue
 		}
 		if left -= head.Size; left < 0 {
-			return &fumehood.Error{Class: fumehood.ErrTooLarge, Err: errors.New("the files have more than 100 MiB together")}
+			return &fumehood.Error{Class: fumehood.ErrTooLarge, Err: errors.New("the files exceed 100 MiB together")}
 		}
 		if files[head.Name], err = io.ReadAll(tr); err != nil {
 			return err
@@ -123,8 +123,9 @@ func readRegular(r io.Reader, files map[string][]byte) error {
 	}
 }
 
-// reading calls f with the workspace. Where this machine's user may not read all that containers wrote, it
-// calls f again with a copy that a container has read; what its owner may not read can then be read by it.
+// reading calls f with the workspace. If this machine's user may not read all files that containers wrote,
+// reading calls f again with a copy that a container has made. In the copy the owner may read files that were
+// unreadable even to their owner.
 func (s *Session) reading(ctx context.Context, f func(dir string) error) error {
 	err := f(s.Workspace())
 	h := s.helper()
@@ -141,15 +142,15 @@ func (s *Session) reading(ctx context.Context, f func(dir string) error) error {
 	return errors.Join(err, owner.RemoveFolder(dir))
 }
 
-// download brings a folder of a service to dir, which does not exist. What comes is the sandbox's word:
+// download copies a folder of a service to dir, which must not exist. The sandbox controls the content, so
 // Restore checks it.
 func (s *Session) download(ctx context.Context, svc fumehood.Service, from, dir string) error {
 	pack := func(w io.Writer) error { return walked(ctx, w, svc, from) }
 	return archive.Pipe(pack, archive.Whole(func(r io.Reader) error { return s.unpack(ctx, r, dir) }))
 }
 
-// walked writes what a folder of a service has as a tar stream, without what a snapshot cannot have. Each
-// file can be read by its owner then.
+// walked writes a folder of a service as a tar stream. It leaves out what a snapshot cannot hold, and makes each
+// file readable for its owner.
 func walked(ctx context.Context, w io.Writer, svc fumehood.Service, from string) error {
 	tw := tar.NewWriter(w)
 	for e, err := range svc.Walk(ctx, from) {
@@ -194,7 +195,8 @@ func copyFile(ctx context.Context, w io.Writer, svc fumehood.Service, file strin
 	return err
 }
 
-// empty removes all that is in the workspace, which itself stays: containers have it mounted.
+// empty removes everything in the workspace. The workspace folder itself stays, because containers have it
+// mounted.
 func (s *Session) empty(ctx context.Context) error {
 	entries, err := os.ReadDir(s.Workspace())
 	for _, e := range entries {
@@ -209,7 +211,7 @@ func (s *Session) empty(ctx context.Context) error {
 	})
 }
 
-// clearDir removes all that is in a folder of a service.
+// clearDir removes everything in a folder of a service.
 func clearDir(ctx context.Context, svc fumehood.Service, dir string) error {
 	entries, err := svc.List(ctx, dir)
 	if err != nil {

@@ -14,19 +14,21 @@ import (
 	"github.com/fumehood/fumehood/internal/owner"
 )
 
-// Where a helper has the session's folder, and the workspace in it.
+// The paths of the session's folder and of the workspace in a helper container.
 const (
 	helperDir  = "/fumehood-session"
 	helperWork = helperDir + "/" + workDir
 )
 
-// imageFile is in a session's folder once a container had the workspace mounted, and names its image.
+// imageFile names the image of the container that had the workspace mounted. It is in the session's folder once
+// there has been such a container.
 const imageFile = "image"
 
-// helper makes throwaway containers that do in a session's folder what this machine's user may not.
+// helper starts throwaway containers for operations in a session's folder that this machine's user is not
+// permitted to do.
 type helper struct {
 	provider fumehood.Provider
-	image    string // empty where no container had the workspace: none wrote in it either
+	image    string // empty if no container had the workspace mounted, so that none wrote in it
 	folder   string
 }
 
@@ -36,7 +38,7 @@ func (s *Session) helper() helper {
 	return helper{s.opts.Provider, s.image, s.folder}
 }
 
-// noteImage keeps which image helpers are made of, for whoever cleans up after this process too.
+// noteImage records the image that helpers run, also for a process that cleans up after this one has ended.
 func (s *Session) noteImage(r *Runtime) error {
 	if s.local() || s.uploads() && r.copies == "" {
 		return nil
@@ -48,14 +50,14 @@ func (s *Session) noteImage(r *Runtime) error {
 	return os.WriteFile(filepath.Join(s.folder, imageFile), []byte(image), 0o600)
 }
 
-// can says whether a helper can do what err says this machine's user may not.
+// can reports whether a helper can do the operation for which this machine's user got the error err.
 func (h helper) can(err error) bool { return errors.Is(err, fs.ErrPermission) && h.image != "" }
 
-// with calls f with a container whose user is root, that has the session's folder and no network. Nothing
-// of the workspace is run in it.
+// with calls f with a container that runs as root and has the session's folder but no network. Nothing from the
+// workspace runs in it.
 func (h helper) with(ctx context.Context, f func(fumehood.Service) error) error {
 	if h.provider == nil {
-		return &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("this needs a container"), Hint: "try again where the daemon answers"}
+		return &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("this needs a container"), Hint: "try again when the daemon is reachable"}
 	}
 	sb, err := h.provider.Start(ctx, fumehood.Spec{
 		Image: h.image, User: "0:0", Dir: "/",
@@ -65,13 +67,13 @@ func (h helper) with(ctx context.Context, f func(fumehood.Service) error) error 
 		return err
 	}
 	if err = f(sb); err != nil {
-		err = fmt.Errorf("by a container of %s: %w", h.image, err)
+		err = fmt.Errorf("in a container of %s: %w", h.image, err)
 	}
 	return errors.Join(err, sb.Close(ctx))
 }
 
-// remove removes the session's folder. The workspace and the copies of it, the places where containers have written, go
-// first: while they are there, so are the marks of whose they are.
+// remove removes the session's folder. The workspace and its copies, in which containers may have written, are
+// removed first. The owner's mark stays until they are gone.
 func (h helper) remove(ctx context.Context) error {
 	if err := h.removeDir(ctx, workDir); err != nil {
 		return err
@@ -82,7 +84,7 @@ func (h helper) remove(ctx context.Context) error {
 	return owner.Discard(h.folder)
 }
 
-// removeCopies removes the copies of what a runtime has mounted; "" has none.
+// removeCopies removes the copies that a runtime has mounted. An empty name means that it has none.
 func (h helper) removeCopies(ctx context.Context, copies string) error {
 	if copies == "" {
 		return nil
@@ -90,7 +92,7 @@ func (h helper) removeCopies(ctx context.Context, copies string) error {
 	return h.removeDir(ctx, copies)
 }
 
-// removeDir removes a folder in the session's folder, in which a container may have written.
+// removeDir removes a folder in the session's folder in which a container may have written.
 func (h helper) removeDir(ctx context.Context, name string) error {
 	dir := filepath.Join(h.folder, name)
 	err := owner.RemoveFolder(dir)
@@ -110,8 +112,8 @@ func (h helper) removeDir(ctx context.Context, name string) error {
 	return owner.RemoveFolder(dir)
 }
 
-// helperOf is the helper of a session whose process may have ended.
+// helperOf returns the helper of a session whose process may have ended.
 func helperOf(provider fumehood.Provider, folder string) helper {
-	image, _ := os.ReadFile(filepath.Join(folder, imageFile)) // none: it had no container
+	image, _ := os.ReadFile(filepath.Join(folder, imageFile)) // a missing file means it had no container
 	return helper{provider, strings.TrimSpace(string(image)), folder}
 }

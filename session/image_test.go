@@ -17,8 +17,8 @@ import (
 	"github.com/fumehood/fumehood/spec"
 )
 
-// built is a place and a spec that is built of fumehood-test/busybox and says what is in /built; more are
-// lines of docker. The test's end removes its images.
+// built returns a place and a spec whose image is built from fumehood-test/busybox, with the content says in
+// /built. More are lines of the section docker. The images are removed when the test ends.
 func built(t *testing.T, says string, more ...string) (*place, *spec.Environment) {
 	t.Helper()
 	p := inDocker(t)
@@ -54,7 +54,7 @@ func rewrite(t *testing.T, env *spec.Environment, says string) {
 	}
 }
 
-func TestTheSpecsImageIsBuiltByTheFirstSpawn(t *testing.T) {
+func TestSpawn_buildsImage(t *testing.T) {
 	t.Parallel()
 	p, env := built(t, "one")
 	s := p.open(t, env, session.Agent, nil)
@@ -74,24 +74,24 @@ func TestTheSpecsImageIsBuiltByTheFirstSpawn(t *testing.T) {
 	}
 	p.log.Reset()
 	if got := read(p.open(t, env, session.Evaluation, nil), session.SpawnOptions{}); got != "one/workspace\n" || strings.Contains(p.log.String(), "building") {
-		t.Errorf("another session has built it again: %q, %s", got, p.log)
+		t.Errorf("another session has rebuilt the image: %q, %s", got, p.log)
 	}
 	rewrite(t, env, "two")
 	if got := read(p.open(t, env, session.Agent, nil), session.SpawnOptions{}); got != "two/workspace\n" {
 		t.Errorf("after a change: %q", got)
 	}
 	if got := read(s, session.SpawnOptions{}); got != "one/workspace\n" {
-		t.Errorf("the first session has %q now", got)
+		t.Errorf("the first session now has %q", got)
 	}
 }
 
-func TestABuiltImageHasTheNameInItsSpecWhereThatIsAllowed(t *testing.T) {
+func TestSpawn_builtImageName(t *testing.T) {
 	t.Parallel()
 	tag := "test-of-fumehood:" + strings.ToLower(rand.Text()[:10])
 	p, env := built(t, "x", "  image: "+tag, "  user: '1000'")
 	spawn(t, p.open(t, env, session.Agent, nil), session.SpawnOptions{})
 	if _, found, err := dockertest.Provider(t, docker.Options{}).FindImage(t.Context(), tag); found || err != nil {
-		t.Errorf("it has the name: %v, %v", found, err)
+		t.Errorf("the image has the name: %v, %v", found, err)
 	}
 	env.AllowUnsafe = true
 	r := spawn(t, p.open(t, env, session.Agent, nil), session.SpawnOptions{})
@@ -104,7 +104,7 @@ func TestABuiltImageHasTheNameInItsSpecWhereThatIsAllowed(t *testing.T) {
 	}
 }
 
-func TestAnImageThatCannotBeBuiltFailsTheSpawn(t *testing.T) {
+func TestSpawn_buildFails(t *testing.T) {
 	t.Parallel()
 	p, env := built(t, "x")
 	if err := os.WriteFile(filepath.Join(filepath.Dir(env.File), "Dockerfile"), []byte("FROM fumehood-test/busybox\nRUN exit 3\n"), 0o644); err != nil {
@@ -117,6 +117,6 @@ func TestAnImageThatCannotBeBuiltFailsTheSpawn(t *testing.T) {
 	p.provider = fake.New(fake.Options{})
 	s = p.open(t, env, session.Agent, nil)
 	if _, err := s.Spawn(t.Context(), session.SpawnOptions{}); !errors.Is(err, fumehood.ErrUnsupported) || !strings.Contains(err.Error(), "docker.build") {
-		t.Errorf("a provider that builds none: %v", err)
+		t.Errorf("a provider that cannot build: got %v", err)
 	}
 }

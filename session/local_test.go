@@ -31,7 +31,7 @@ func TestSession_Open(t *testing.T) {
 	}
 }
 
-func TestATerminalHasSetUpAndCommandApartToo(t *testing.T) {
+func TestExecute_terminal(t *testing.T) {
 	t.Parallel()
 	p := inLocal(t)
 	for setup, want := range map[string]string{"[]": "||tty\r\nerr\r\n||exited", `["echo setup"]`: "setup\r\n||tty\r\nerr\r\n||exited"} {
@@ -43,7 +43,7 @@ func TestATerminalHasSetUpAndCommandApartToo(t *testing.T) {
 	}
 }
 
-func TestTheSetUpRunsInTheShellOfTheSpec(t *testing.T) {
+func TestExecute_shellOfSpec(t *testing.T) {
 	t.Parallel()
 	p := inLocal(t)
 	shell := filepath.Join(t.TempDir(), "shell")
@@ -56,7 +56,7 @@ func TestTheSetUpRunsInTheShellOfTheSpec(t *testing.T) {
 	}
 }
 
-func TestAScriptThatIsTooLongIsAClearError(t *testing.T) {
+func TestExecute_scriptTooLong(t *testing.T) {
 	t.Parallel()
 	p := inLocal(t)
 	r := spawn(t, p.open(t, p.environment(t), session.Agent, nil), session.SpawnOptions{})
@@ -64,11 +64,11 @@ func TestAScriptThatIsTooLongIsAClearError(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	if res := execute(t, r, sh("echo on #"+strings.Repeat("#", 128<<10-11))); res.Stdout.Text() != "on\n" {
-		t.Errorf("the longest: %q", outputs(res))
+		t.Errorf("the longest script: %q", outputs(res))
 	}
 }
 
-func TestWhatContainersHaveIsRefusedUnderLocal(t *testing.T) {
+func TestSpawn_localUnsupported(t *testing.T) {
 	t.Parallel()
 	p := inLocal(t)
 	s := p.open(t, p.environment(t), session.Agent, nil)
@@ -79,7 +79,7 @@ func TestWhatContainersHaveIsRefusedUnderLocal(t *testing.T) {
 	}
 }
 
-func TestEachOutputIsCapped(t *testing.T) {
+func TestExecute_outputCaps(t *testing.T) {
 	t.Parallel()
 	p := inLocal(t)
 	s := p.open(t, p.environment(t, `setup: {commands: ["printf 12345"]}`), session.Agent, nil)

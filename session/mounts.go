@@ -14,13 +14,16 @@ import (
 	"github.com/fumehood/fumehood/workspace"
 )
 
-// mountsDir is the folder, in a session's folder, of the runtimes' copies of what they mount of the workspace.
+// mountsDir is the folder, in a session's folder, that holds the runtimes' copies of mounted parts of the
+// workspace.
 const mountsDir = "mounts"
 
-// copyMounts puts copies in the place of what a runtime is to mount of the workspace, but for the workspace itself. Who
-// works in the workspace can put a link there at any time, also between a look at the path and the Engine's mount of it. The
-// copies are below folders that no container has. It returns the folder of them all in the session's folder, "" where there
-// are none, also at an error.
+// copyMounts replaces mounts of parts of the workspace by mounts of copies. A mount of the workspace itself is
+// kept. A process in the workspace can place a link there at any time, also between a check of the path and the
+// Engine's mount. No container can access the parent folders of the copies.
+//
+// It returns the folder of all copies, relative to the session's folder, or "" if there are none. It returns the
+// folder also on an error.
 func (s *Session) copyMounts(ctx context.Context, runtime string, mounts []fumehood.Mount) (copies string, err error) {
 	names := make([]string, len(mounts))
 	for i, m := range mounts {
@@ -46,7 +49,7 @@ func (s *Session) copyMounts(ctx context.Context, runtime string, mounts []fumeh
 			mounts[i].Host = filepath.Join(dir, filepath.FromSlash(name))
 			if info, err := os.Lstat(mounts[i].Host); err != nil || !info.IsDir() && !info.Mode().IsRegular() {
 				return &fumehood.Error{
-					Op: "mount " + name, Class: fumehood.ErrConfig, Err: errors.New("it is neither a file nor a folder of the workspace"),
+					Op: "mount " + name, Class: fumehood.ErrConfig, Err: errors.New("not a file or folder of the workspace"),
 					Hint: "name a path without symbolic links",
 				}
 			}
@@ -55,10 +58,10 @@ func (s *Session) copyMounts(ctx context.Context, runtime string, mounts []fumeh
 	})
 }
 
-// inWorkspace returns the path of something in the workspace relative to it, with slashes; "" of all else, and of the
-// workspace itself.
+// inWorkspace returns the path of a file in the workspace, relative to it and with slashes. For the workspace
+// itself and for files outside it returns "".
 func (s *Session) inWorkspace(file string) (string, error) {
-	real, err := filepath.EvalSymlinks(s.Workspace()) // nobody but this process can change the way there
+	real, err := filepath.EvalSymlinks(s.Workspace()) // only this process can change the folders above
 	if err != nil {
 		return "", err
 	}
@@ -70,7 +73,8 @@ func (s *Session) inWorkspace(file string) (string, error) {
 	return "", nil
 }
 
-// copyOf copies a path of the workspace, with the folders above it, into the folder dir, which it makes. No link is followed.
+// copyOf copies a path of the workspace, with its parent folders, into the folder dir, which it creates. It
+// follows no links.
 func (s *Session) copyOf(ctx context.Context, name, dir string) error {
 	opts := workspace.CreateOptions{Take: func(at string) (take, below bool) {
 		take = at == name || strings.HasPrefix(at, name+"/")

@@ -14,7 +14,7 @@ import (
 	"github.com/fumehood/fumehood/spec"
 )
 
-// canary is a folder of this machine that no sandbox may see or change.
+// canary is a folder of this machine that no sandbox may read or change.
 type canary struct {
 	dir    string
 	before map[string]string
@@ -27,7 +27,7 @@ func newCanary(t *testing.T) canary {
 	return c
 }
 
-// look describes all that is in the folder.
+// look returns the modes of all files in the folder.
 func (c canary) look(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -62,7 +62,8 @@ func (c canary) check(t *testing.T) {
 	}
 }
 
-// swap has a process live on in a runtime that makes a folder of the workspace a link to target in turns, and back.
+// swap leaves a process running in a runtime. It repeatedly replaces a folder of the workspace by a link to
+// target, and puts the folder back.
 func swap(t *testing.T, r *session.Runtime, name, target string) {
 	t.Helper()
 	leave(t, r, `import os, time
@@ -82,7 +83,7 @@ while True:
 `)
 }
 
-// leave has a program live on after the command that starts it, until it has begun.
+// leave starts a program that keeps running after the command that starts it, and waits until it has begun.
 func leave(t *testing.T, r *session.Runtime, python string) {
 	t.Helper()
 	script := "open('/tmp/begun', 'w').close()\n" + python
@@ -92,7 +93,7 @@ func leave(t *testing.T, r *session.Runtime, python string) {
 	}
 }
 
-func TestMountsOfTheWorkspaceLeadNowhereElse(t *testing.T) {
+func TestSpawn_mountRace(t *testing.T) {
 	t.Parallel()
 	p := inDocker(t)
 	host := newCanary(t)
@@ -102,7 +103,7 @@ func TestMountsOfTheWorkspaceLeadNowhereElse(t *testing.T) {
 	for spawned := 0; spawned < tier.Pick(t, 5, 10, 200); {
 		r, err := s.Spawn(t.Context(), session.SpawnOptions{})
 		if errors.Is(err, fumehood.ErrConfig) {
-			continue // it is a link at this time, or is not there
+			continue // it is a link right now, or is missing
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -110,7 +111,7 @@ func TestMountsOfTheWorkspaceLeadNowhereElse(t *testing.T) {
 		spawned++
 		res := execute(t, r, sh("cat /fixtures/secret; echo x > /fixtures/new"))
 		if strings.Contains(res.Stdout.Text(), "canary") {
-			t.Errorf("it reads a folder of the host: %s", outputs(res))
+			t.Errorf("the sandbox reads a folder of the host: %s", outputs(res))
 		}
 		if err := r.Cleanup(t.Context()); err != nil {
 			t.Error(err)
@@ -119,32 +120,32 @@ func TestMountsOfTheWorkspaceLeadNowhereElse(t *testing.T) {
 	}
 }
 
-func TestCopiesOfTheWorkspaceGoWithTheirRuntime(t *testing.T) {
+func TestRuntime_copiesRemoved(t *testing.T) {
 	t.Parallel()
 	p := inDocker(t)
 	env := p.environment(t, `  user: "1234:1234"`, "  extra_mounts: {a/fixtures: {bind: /fixtures, mode: rw}, a/file: /file, link: /link}")
 	files := map[string]string{"a/fixtures/f": "fixture", "a/file": "file", "a/other": "other"}
 	s := p.open(t, env, session.Agent, files)
 	if _, err := s.Spawn(t.Context(), session.SpawnOptions{}); err == nil || !strings.Contains(err.Error(), "no such path") {
-		t.Errorf("a mount that is not there: %v", err)
+		t.Errorf("a missing mount: got %v", err)
 	}
 	r := spawn(t, s, session.SpawnOptions{Mounts: spec.Mounts{{Host: "a", Container: "/link"}}})
 	res := execute(t, r, sh("cat /fixtures/f /file /link/other; echo new > /fixtures/f; cat a/fixtures/f; mkdir -m 0 /fixtures/closed; ln -s a/file link"))
 	if outputs(res) != "||fixturefileotherfixture||exited" {
 		t.Errorf("%q", outputs(res))
 	}
-	if _, err := s.Spawn(t.Context(), session.SpawnOptions{}); err == nil || !strings.Contains(err.Error(), "mount link: it is neither a file nor a folder") {
-		t.Errorf("a link: %v", err)
+	if _, err := s.Spawn(t.Context(), session.SpawnOptions{}); err == nil || !strings.Contains(err.Error(), "mount link: not a file or folder of the workspace") {
+		t.Errorf("a link: got %v", err)
 	}
 	if err := r.Cleanup(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if left, err := filepath.Glob(filepath.Join(filepath.Dir(s.Workspace()), "mounts", "*")); err != nil || len(left) > 0 {
-		t.Errorf("%v, %v are left", left, err)
+		t.Errorf("copies left behind: %v, %v", left, err)
 	}
 }
 
-func TestResetChangesNothingOfTheHost(t *testing.T) {
+func TestSession_Reset_race(t *testing.T) {
 	t.Parallel()
 	p := inDocker(t)
 	host := newCanary(t)
@@ -167,7 +168,7 @@ while True:
 	}
 }
 
-func TestACheckpointIsOfOneMoment(t *testing.T) {
+func TestFinishCheckpoint_atomic(t *testing.T) {
 	t.Parallel()
 	p := inDocker(t)
 	s := p.open(t, p.environment(t), session.Agent, map[string]string{"a": "0", "b": "0"})
@@ -182,19 +183,19 @@ while True:
 	for range tier.Pick(t, 3, 10, 100) {
 		c, err := s.FinishCheckpoint(t.Context())
 		if err != nil {
-			t.Fatal(err) // "it changed while it was read", say
+			t.Fatal(err) // for example: it changed while it was read
 		}
 		if _, err := os.Stat(c.Snapshot); err != nil {
 			t.Error(err)
 		}
 	}
 	if res := execute(t, r, sh("x=$(cat a); for i in $(seq 500); do test $x != $(cat a) && echo on && break; sleep 0.01; done")); res.Stdout.Text() != "on\n" {
-		t.Errorf("what was frozen does not go on: %s", outputs(res))
+		t.Errorf("the frozen process does not continue: %s", outputs(res))
 	}
 }
 
-// What is in the workspace may be anything that a program can make.
-func TestACheckpointOfAHostileTreeChangesNothingOfTheHost(t *testing.T) {
+// The workspace may contain anything that a program can create.
+func TestFinishCheckpoint_hostileTree(t *testing.T) {
 	t.Parallel()
 	p := inDocker(t)
 	host := newCanary(t)
@@ -243,7 +244,7 @@ python3 /tmp/make.py`))
 	checkpoints(tier.Pick(t, 2, 2, 200))
 	if tier.Of(t) == tier.All {
 		execute(t, r, sh(`python3 -c 'for i in range(100_000): open("many/%d" % i, "w").close()'`))
-		checkpoints(20) // of 5 s each
+		checkpoints(20) // 5 s each
 	}
 	if err := s.Reset(t.Context()); err != nil {
 		t.Error(err)

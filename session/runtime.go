@@ -12,35 +12,35 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// Runtime is a container over a session's workspace, or under type local a place for processes of this
-// machine. One command runs in it at a time; see Execute and Stream. Once it has been killed or cleaned
-// up, or its container has died, every use is an ErrUnavailable: there is never a new container in its
-// place. Its methods may be called by many goroutines at once.
+// Runtime is a container over a session's workspace, or under type local a place for processes of this machine.
+// It runs one command at a time; see Execute and Stream. After the runtime was killed or cleaned up, or its
+// container has died, every call returns an ErrUnavailable: a runtime never gets a new container. Its methods may
+// be called by many goroutines at once.
 type Runtime struct {
 	s    *Session
 	sb   fumehood.Sandbox
-	svc  fumehood.Service // as the user of the commands
+	svc  fumehood.Service // runs as the user of the commands
 	opts SpawnOptions
 	keep bool
-	// copies is the folder, in the session's folder, of copies of what it mounts of the workspace; empty where there are none.
+	// copies is the folder, in the session's folder, of the copies that it mounts; empty if there are none.
 	copies string
 
-	ending sync.Mutex // held while it is being ended
-	gone   bool       // it was ended without an error
+	ending sync.Mutex // held while it is ended
+	gone   bool       // it has ended without an error
 
 	mu    sync.Mutex
 	busy  bool
-	ended string   // what ended it, for errors; empty while it may be used
-	shell []string // what runs scripts; nil while that is not known
-	code  *int     // of the last command; nil before the first has ended
+	ended string   // what ended it, for errors; empty while usable
+	shell []string // runs scripts; nil until known
+	code  *int     // of the last command; nil until one has ended
 }
 
-// Service is the running container as package fumehood has it: for its files, for commands beside the one
-// that the runtime runs, and for Start, which takes standard input and gives events.
+// Service returns the running container as a fumehood.Service. Use it for files, for commands next to the one
+// that the runtime runs, and for Start, which accepts standard input and returns events.
 func (r *Runtime) Service() fumehood.Service { return r.svc }
 
-// Connection says how a person gets into the container, by the program that the spec's docker.binary
-// names, and which ports are published.
+// Connection returns how a person can open a shell in the container, using the program that the spec's
+// docker.binary names, and which ports are published.
 func (r *Runtime) Connection(ctx context.Context) (fumehood.Connection, error) {
 	if err := r.usable("connect"); err != nil {
 		return fumehood.Connection{}, err
@@ -52,8 +52,8 @@ func (r *Runtime) Connection(ctx context.Context) (fumehood.Connection, error) {
 	return c, nil
 }
 
-// Poll returns the exit code of the last command that has ended. There is none while one runs, and before
-// the first.
+// Poll returns the exit code of the last command that has ended. Ok is false while a command runs and before the
+// first one has ended.
 func (r *Runtime) Poll() (code int, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -75,15 +75,15 @@ func (r *Runtime) usable(op string) error {
 	return r.unusable(op)
 }
 
-// unusable is usable with the lock held.
+// unusable is usable for callers that hold the lock.
 func (r *Runtime) unusable(op string) error {
 	if r.ended == "" {
 		return nil
 	}
-	return &fumehood.Error{Op: op, Class: fumehood.ErrUnavailable, Err: errors.New("the runtime was " + r.ended), Hint: "spawn a new one"}
+	return &fumehood.Error{Op: op, Class: fumehood.ErrUnavailable, Err: errors.New("the runtime was " + r.ended), Hint: "spawn a new runtime"}
 }
 
-// begin takes the runtime for one command.
+// begin reserves the runtime for one command.
 func (r *Runtime) begin(op string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -91,13 +91,13 @@ func (r *Runtime) begin(op string) error {
 		return err
 	}
 	if r.busy {
-		return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: ErrBusy, Hint: "wait for its end, or spawn another runtime"}
+		return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: ErrBusy, Hint: "wait until it ends, or spawn another runtime"}
 	}
 	r.busy = true
 	return nil
 }
 
-// finish gives the runtime back.
+// finish releases the runtime after a command.
 func (r *Runtime) finish(res *Result) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -107,16 +107,17 @@ func (r *Runtime) finish(res *Result) {
 	}
 }
 
-// Kill ends what runs, and removes the container, also one that the spec keeps. A workspace that was
-// uploaded is not brought back. It outlives the cancellation of ctx, and may be called again.
+// Kill kills the running command and removes the container, even if the spec keeps containers. It does not
+// download an uploaded workspace. Canceling ctx does not stop Kill. It may be called more than once.
 func (r *Runtime) Kill(ctx context.Context) error {
 	r.mark("killed")
 	return failed("kill runtime", r.end(ctx, false, true))
 }
 
-// Cleanup ends what runs, and removes the container; one that the spec keeps is stopped, and how to look
-// into it is logged. A workspace that was uploaded is brought back first. It outlives the cancellation of
-// ctx, and may be called again: after a success that does nothing, after an error it tries once more.
+// Cleanup kills the running command and removes the container. A container that the spec keeps is stopped
+// instead, and the command to inspect it is logged. An uploaded workspace is downloaded first. Canceling ctx does
+// not stop Cleanup. It may be called more than once: after a success it does nothing, and after an error it tries
+// again.
 func (r *Runtime) Cleanup(ctx context.Context) error {
 	return failed("clean up runtime", r.end(ctx, true, false))
 }
@@ -129,7 +130,7 @@ func (r *Runtime) mark(how string) {
 	}
 }
 
-// end closes the sandbox and forgets the runtime.
+// end closes the sandbox and removes the runtime from the session.
 func (r *Runtime) end(ctx context.Context, fetch, remove bool) error {
 	ctx = context.WithoutCancel(ctx)
 	r.mark("cleaned up")
@@ -161,12 +162,12 @@ func (r *Runtime) bringBack(ctx context.Context) error {
 	r.s.saving.Lock()
 	defer r.s.saving.Unlock()
 	if err := r.fetch(ctx); err != nil {
-		return fmt.Errorf("bring the workspace back: %w", err)
+		return fmt.Errorf("download the workspace: %w", err)
 	}
 	return nil
 }
 
-// shut ends the sandbox, and removes it unless it is to be kept.
+// shut closes the sandbox, and removes it unless it is kept.
 func (r *Runtime) shut(ctx context.Context, remove bool) error {
 	switch {
 	case !r.keep:

@@ -7,15 +7,14 @@ import (
 	"github.com/fumehood/fumehood/spec"
 )
 
-// newMarker returns what a script writes to both streams between its set-up and its command. It is random,
-// so that what runs cannot write it by guessing. No text begins as it does: what begins like a marker is
-// held back until more of it comes.
+// newMarker returns the marker that a script writes to both streams between its setup and its command. It is
+// random, so that the script's processes cannot guess it. It begins with a byte that text does not contain:
+// output that begins like a marker is held back until more of it arrives.
 func newMarker() string { return "\x1efumehood-" + rand.Text() }
 
-// script renders the set-up and the command line as one program for a POSIX shell, so that what the set-up
-// changes (directory, variables, functions) holds for the command. The set-up has an empty standard input;
-// the command's is the script's. With failFast the script ends with the first entry of the set-up that
-// fails, and with its code.
+// script renders the setup and the command line as one program for a POSIX shell. So changes by the setup
+// (directory, variables, functions) hold for the command. The setup has an empty standard input, and the command
+// has the script's. With failFast the script exits at the first setup entry that fails, with its exit code.
 func script(setup []string, failFast bool, marker, command string) string {
 	var b strings.Builder
 	line := func(s string) { b.WriteString(s + "\n") }

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// shells are those of this machine that run scripts here; in sandboxes others do, in the tests of Docker.
+// shells returns the shells of this machine that run scripts here. Shells in sandboxes are covered by the Docker
+// tests.
 func shells(t *testing.T) (all [][]string) {
 	t.Helper()
 	for _, s := range [][]string{{"sh", "-c"}, {"bash", "-c"}, {"dash", "-c"}, {"busybox", "sh", "-c"}} {
@@ -16,12 +17,12 @@ func shells(t *testing.T) (all [][]string) {
 		}
 	}
 	if len(all) == 0 {
-		t.Fatal("there is no shell")
+		t.Fatal("no shell found")
 	}
 	return all
 }
 
-func TestTheCommandRunsInTheShellOfItsSetUp(t *testing.T) {
+func TestScript(t *testing.T) {
 	const marker = "it's|"
 	for _, c := range []struct {
 		name           string
@@ -47,7 +48,7 @@ func TestTheCommandRunsInTheShellOfItsSetUp(t *testing.T) {
 				cmd := exec.CommandContext(t.Context(), shell[0], append(shell[1:], script(c.setup, c.failFast, marker, c.command))...)
 				var out, errs bytes.Buffer
 				cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(c.stdin), &out, &errs
-				_ = cmd.Run() // the code is looked at
+				_ = cmd.Run() // the exit code is checked below
 				want := func(s string) string { return strings.ReplaceAll(s, "|", marker) }
 				if out.String() != want(c.out) || errs.String() != want(c.err) || cmd.ProcessState.ExitCode() != c.code {
 					t.Errorf("got %q, %q, code %d", &out, &errs, cmd.ProcessState.ExitCode())

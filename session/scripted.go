@@ -10,7 +10,7 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// events streams a command, after its set-up if there is one.
+// events streams the events of a command and, if it has one, of its setup.
 func (r *Runtime) events(ctx context.Context, run *run) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -21,7 +21,7 @@ func (r *Runtime) events(ctx context.Context, run *run) iter.Seq2[Event, error] 
 			run.cmd.Timeout = run.timeout
 		} else {
 			h = newHalves(run)
-			run.cmd.StdoutCap, run.cmd.StderrCap = fumehood.KeepNone, fumehood.KeepNone // the halves keep them
+			run.cmd.StdoutCap, run.cmd.StderrCap = fumehood.KeepNone, fumehood.KeepNone // the halves keep the output
 		}
 		p, err := r.start(ctx, run)
 		if err != nil {
@@ -30,7 +30,7 @@ func (r *Runtime) events(ctx context.Context, run *run) iter.Seq2[Event, error] 
 		}
 		defer r.join(ctx, cancel, p)
 		if h != nil {
-			c := watchClock(r.s.env.Setup.Timeout, run.timeout, func() { _ = p.Kill(ctx) }) // how it ends is told
+			c := watchClock(r.s.env.Setup.Timeout, run.timeout, func() { _ = p.Kill(ctx) }) // the result reports how it ends
 			defer c.stop()
 			told = func(ev fumehood.Event) []Event { return h.told(ev, c) }
 		}
@@ -48,7 +48,7 @@ func (r *Runtime) events(ctx context.Context, run *run) iter.Seq2[Event, error] 
 	}
 }
 
-// bare is what a command without a set-up has done.
+// bare converts an event of a command without a setup.
 func bare(ev fumehood.Event) []Event {
 	if ev.Result != nil {
 		return []Event{{Result: resultOf(ev.Result)}}
@@ -56,7 +56,7 @@ func bare(ev fumehood.Event) []Event {
 	return []Event{{Phase: Command, Stream: ev.Stream, Data: ev.Data}}
 }
 
-// halves take a script's output apart, and keep the end of each of the four.
+// halves split a script's output into setup and command, and keep the tail of each of the four outputs.
 type halves struct {
 	split [3]splitter             // by stream
 	kept  [3]map[Phase]*ring.Tail // by stream
@@ -72,7 +72,7 @@ func newHalves(run *run) *halves {
 	return h
 }
 
-// told is what a script has done, whose limits are the clock's.
+// told converts an event of a script whose time limits the clock enforces.
 func (h *halves) told(ev fumehood.Event, c *clock) []Event {
 	if ev.Result != nil {
 		late := c.stop()
@@ -85,7 +85,7 @@ func (h *halves) told(ev fumehood.Event, c *clock) []Event {
 	return h.events(ev.Stream, setup, command)
 }
 
-// rest is what is held back at the end.
+// rest returns the output that was held back when the script ended.
 func (h *halves) rest() (events []Event) {
 	for _, s := range []fumehood.Stream{fumehood.Stdout, fumehood.Stderr} {
 		setup, command := h.split[s].rest()
@@ -97,15 +97,15 @@ func (h *halves) rest() (events []Event) {
 func (h *halves) events(s fumehood.Stream, setup, command []byte) (events []Event) {
 	for _, half := range []Event{{Phase: Setup, Stream: s, Data: setup}, {Phase: Command, Stream: s, Data: command}} {
 		if len(half.Data) > 0 {
-			_, _ = h.kept[s][half.Phase].Write(half.Data) // it never fails
+			_, _ = h.kept[s][half.Phase].Write(half.Data) // never fails
 			events = append(events, half)
 		}
 	}
 	return events
 }
 
-// passed reports whether the command has begun. One stream's marker tells it: the set-up may have closed
-// the other.
+// passed reports whether the command has begun. The marker on one stream is enough: the setup may have closed the
+// other.
 func (h *halves) passed() bool {
 	return h.split[fumehood.Stdout].passed || h.split[fumehood.Stderr].passed
 }
@@ -125,16 +125,16 @@ func (h *halves) result(res *fumehood.Result, late bool) *Result {
 	return r
 }
 
-// clock limits the time of a set-up and then of its command. Its methods are for one goroutine.
+// clock limits the time of a setup and then of its command. Its methods must not be called concurrently.
 type clock struct {
 	command time.Duration
 	kill    func()
-	timer   *time.Timer // nil where no limit runs
+	timer   *time.Timer // nil if no limit runs
 	passed  bool
 	killed  chan struct{} // closed when kill has returned
 }
 
-// watchClock calls kill where a limit passes; 0 and fumehood.NoLimit are none.
+// watchClock returns a clock that calls kill when a limit has passed. 0 and fumehood.NoLimit mean no limit.
 func watchClock(setup, command time.Duration, kill func()) *clock {
 	c := &clock{command: command, kill: kill, killed: make(chan struct{})}
 	c.start(setup)
@@ -151,7 +151,7 @@ func (c *clock) start(limit time.Duration) {
 	})
 }
 
-// inTime ends the limit that runs, and reports whether it had not passed.
+// inTime stops the current limit, and reports whether it had not passed yet.
 func (c *clock) inTime() bool {
 	if c.timer != nil && !c.timer.Stop() {
 		return false
@@ -160,7 +160,7 @@ func (c *clock) inTime() bool {
 	return true
 }
 
-// pass says that the command has begun.
+// pass records that the command has begun, and starts its limit.
 func (c *clock) pass() {
 	if !c.passed && c.inTime() {
 		c.start(c.command)
@@ -168,7 +168,7 @@ func (c *clock) pass() {
 	c.passed = true
 }
 
-// stop ends the clock, and reports whether it was too late.
+// stop stops the clock, and reports whether a limit had passed.
 func (c *clock) stop() bool {
 	if c.inTime() {
 		return false

@@ -1,14 +1,14 @@
-// Package session drives code through a workspace, as a coding benchmark does: an environment spec says
-// where the code runs, a private copy of a workspace is what it works in, and runtimes are spawned over
-// both, for an agent that changes the workspace or for an evaluation that judges it.
+// Package session runs code over a workspace, as a coding benchmark does. An environment spec defines where the
+// code runs. The code works in a private copy of a workspace. Runtimes are spawned over both: for an agent that
+// changes the workspace, or for an evaluation that judges it.
 //
-// Over a provider that only takes and sends archives (Docker's with docker.TransportEngine), the workspace is
-// mounted, and is root's or this machine's user's own. To copy it, to give it to another user, and to read or
-// remove what root alone may, it takes one that can list, change and remove files: else that is an
-// ErrUnsupported.
+// With a provider that can only upload and download archives (Docker's with docker.TransportEngine), the
+// workspace is mounted and belongs to root or to this machine's user. Three operations need a provider that can
+// list, change and remove files: copying the workspace, giving it to another user, and reading or removing files
+// that only root may read or remove. With other providers they return an ErrUnsupported.
 //
-// It knows fumehood.Provider, and no container engine. Every error is a *fumehood.Error; what the provider
-// says is its cause. ErrBusy and ErrStdin are matched with errors.Is, besides the classes.
+// The package uses fumehood.Provider and no container engine directly. Every error is a *fumehood.Error that
+// wraps the provider's error. In addition to the classes, ErrBusy and ErrStdin are matched with errors.Is.
 package session
 
 import (
@@ -30,93 +30,94 @@ import (
 	"github.com/fumehood/fumehood/workspace"
 )
 
-// Kind is what a session is for.
+// Kind is the purpose of a session.
 type Kind string
 
 const (
-	// Agent works in the workspace: it has checkpoints, and copies of the assets in the workspace.
+	// Agent works in the workspace: it has checkpoints, and the assets are copied into the workspace.
 	Agent Kind = "agent"
-	// Evaluation judges the workspace: it runs eval_commands too, and has the assets mounted read-only.
+	// Evaluation judges the workspace: it also runs eval_commands, and the assets are mounted read-only.
 	Evaluation Kind = "evaluation"
 )
 
-// Options say what session is opened. Provider, Environment and Kind are needed, and exactly one of
-// Workspace and Snapshot.
+// Options describe the session to open. Provider, Environment and Kind are required, and exactly one of Workspace
+// and Snapshot.
 type Options struct {
-	// Provider makes the containers. It stays the caller's to close, after the session.
+	// Provider starts the containers. The caller closes it, after the session.
 	Provider fumehood.Provider
-	// Environment says where code runs. Its type must fit the provider.
+	// Environment defines where code runs. Its type must match the provider.
 	Environment *spec.Environment
 	Kind        Kind
 
-	// Workspace is a folder of this machine, which is copied and not changed.
+	// Workspace is a folder of this machine. It is copied and not changed.
 	Workspace string
-	// Snapshot is a snapshot's file, from which the workspace is restored. The session resumes by that: the
-	// spec's resume_commands, if there are any, run in place of its commands.
+	// Snapshot is the path of a snapshot file from which the workspace is restored. Such a session resumes
+	// earlier work: the spec's resume_commands, if there are any, run instead of its commands.
 	Snapshot string
 
-	// Dir holds the private folders of sessions. Empty means $XDG_STATE_HOME/fumehood/session, or
-	// .local/state/fumehood/session in the user's home. The daemon must see it where workspaces are mounted.
+	// Dir is the folder that holds the private folders of sessions. Empty means $XDG_STATE_HOME/fumehood/session,
+	// or .local/state/fumehood/session in the user's home. If workspaces are mounted, the daemon must be able to
+	// access it.
 	Dir string
 
-	// AssetDir is the folder of this machine that the assets' paths start at. Assets are groups of static
-	// assets by name, of which a later one overrides an earlier one. With mount_workspace: false those of an
-	// evaluation are uploaded in the place of mounts, and read-only only for who is not root.
+	// AssetDir is the folder of this machine that the paths of assets are relative to. Assets are groups of
+	// static assets by name; a later group overrides an earlier one. With mount_workspace: false the assets of an
+	// evaluation are uploaded instead of mounted, and are read-only only for users other than root.
 	AssetDir string
 	Assets   []map[string]spec.Asset
 
-	// Limits bound the workspace each time that it is copied, saved or restored: at the start, in checkpoints, and where it
-	// comes back from a container.
+	// Limits bound the workspace whenever it is copied, saved or restored: at the start, in checkpoints, and when
+	// it is downloaded from a container.
 	Limits workspace.Limits
 
 	// Inputs are written into the workspace before anything runs.
 	Inputs []workspace.Input
 
-	// HUID and HGID are the user and group of evaluations whose spec names none. Empty means this
-	// process's own.
+	// HUID and HGID are the user and group of evaluations whose spec names none. Empty means those of this
+	// process.
 	HUID, HGID string
 
-	// Logger logs what loosens the isolation, in place of the provider's, which variables of this machine are passed on
-	// (never their values), the steps of a build, and where kept containers are. Nil leaves the first to the provider's and
-	// logs nothing else.
+	// Logger receives what weakens isolation (in place of the provider's logger), the names of variables of this
+	// machine that are passed on (never their values), the steps of a build, and where kept containers are. If
+	// Logger is nil, the provider's logger receives what weakens isolation, and the rest is not logged.
 	Logger *slog.Logger
-	// Journal tells what is done in the sandboxes of all its runtimes. Nil tells nothing.
+	// Journal records the activity in the sandboxes of all runtimes of the session. Nil disables it.
 	Journal *slog.Logger
 }
 
-// Session is a private workspace and the runtimes over it. Its methods may be called by many goroutines
-// at once. Close it.
+// Session is a private workspace and the runtimes over it. Its methods may be called by many goroutines at once.
+// The caller must close it.
 type Session struct {
 	opts   Options
 	env    spec.Environment      // with defaults
 	assets map[string]spec.Asset // merged
 	log    *slog.Logger
 	name   string
-	folder string // holds what is below, and the owner's mark
+	folder string // the session's private folder, with the owner's mark
 
 	building sync.Mutex // held while the spec's image is built
-	built    string     // its id; empty before
+	built    string     // the image's id; empty until it is built
 
-	freezing sync.RWMutex // held while containers are frozen, in which no command can be begun
+	freezing sync.RWMutex // held for writing while containers are frozen, when no command can start
 
 	saving sync.Mutex // held while the workspace is copied, saved, restored or removed
-	owner  string     // whom the workspace was given to; empty while it is this machine's user's
+	owner  string     // the user who owns the workspace; empty if that is this machine's user
 
 	mu       sync.Mutex
-	runtimes []*Runtime // that are not cleaned up
+	runtimes []*Runtime // not cleaned up yet
 	spawned  int
-	kept     bool            // a container that is kept has the workspace mounted
-	image    string          // the last runtime's that had the workspace mounted
-	logged   map[string]bool // what is said once
-	finished int             // how many checkpoints there are
-	latest   string          // the last one's file
+	kept     bool            // a kept container has the workspace mounted
+	image    string          // of the last runtime that had the workspace mounted
+	logged   map[string]bool // messages that are logged only once
+	finished int             // number of checkpoints
+	latest   string          // file of the last checkpoint
 	closed   bool
 }
 
-// ErrBusy is in the error of a call that has to wait for a command that runs.
-var ErrBusy = errors.New("a command runs already")
+// ErrBusy is wrapped by the error of a call that must wait until a running command ends.
+var ErrBusy = errors.New("a command is already running")
 
-// Open makes a private workspace. It starts no container yet. It is all or nothing.
+// Open creates a private workspace. It starts no container. If it fails, nothing is left behind.
 func Open(ctx context.Context, opts Options) (_ *Session, err error) {
 	const op = "open session"
 	if err := opts.check(); err != nil {
@@ -159,23 +160,23 @@ func (o *Options) check() error {
 	}
 	switch {
 	case o.Provider == nil || o.Environment == nil:
-		return bad("a provider and an environment are needed")
+		return bad("provider and environment are required")
 	case o.Kind != Agent && o.Kind != Evaluation:
-		return bad("there is no kind of session %q, only %s and %s", o.Kind, Agent, Evaluation)
+		return bad("unknown kind of session %q, the kinds are %s and %s", o.Kind, Agent, Evaluation)
 	case o.Kind == Evaluation && o.Environment.Setup.LoginShell:
-		return bad("setup.login_shell is not for evaluations: such a shell runs files that the code under test could have written")
+		return bad("setup.login_shell is not for evaluations: such a shell runs files that code under test may have written")
 	case (o.Workspace == "") == (o.Snapshot == ""):
-		return bad("exactly one of Workspace and Snapshot is needed")
+		return bad("exactly one of Workspace and Snapshot is required")
 	case !o.Environment.AllowUnsafe && unsafeArchives(o.Environment) != "":
-		return bad("snapshot.archive_save_dir: to write in %s is not safe: %s", o.Environment.Snapshot.ArchiveSaveDir, unsafeArchives(o.Environment))
+		return bad("snapshot.archive_save_dir: writing to %s is not safe: %s", o.Environment.Snapshot.ArchiveSaveDir, unsafeArchives(o.Environment))
 	case slices.Contains([]string{spec.TypeDocker, spec.TypeLocal}, o.Provider.Name()) && o.Provider.Name() != o.Environment.Type:
-		return bad("the environment is of type %s, and the provider is %s", o.Environment.Type, o.Provider.Name())
+		return bad("the environment has type %s, but the provider is %s", o.Environment.Type, o.Provider.Name())
 	}
 	return nil
 }
 
-// unsafeArchives says why a spec may not have archives saved where it wants; empty where it may. What a sandbox has written is in
-// them.
+// unsafeArchives returns the reason why archives may not be saved in the spec's archive_save_dir, or "" if they
+// may. The archives contain files that a sandbox has written.
 func unsafeArchives(e *spec.Environment) string {
 	dir := e.Snapshot.ArchiveSaveDir
 	if dir == "" {
@@ -187,10 +188,10 @@ func unsafeArchives(e *spec.Environment) string {
 	if e.File == "" || hostpath.Contains(filepath.Dir(e.File), dir) || hostpath.Contains(".", dir) {
 		return ""
 	}
-	return "it is neither below the spec's folder nor below the working directory"
+	return "it is not below the spec's folder or the working directory"
 }
 
-// failed says what was being done when err came. What has no class is a failure of ours.
+// failed adds the operation op to an error. An error without a class becomes an ErrInfrastructure.
 func failed(op string, err error) error {
 	if err == nil {
 		return nil
@@ -199,24 +200,24 @@ func failed(op string, err error) error {
 	if class == nil {
 		class = fumehood.ErrInfrastructure
 	}
-	if inner, ok := err.(*fumehood.Error); ok && inner.Op == "" { //nolint:errorlint // not one that others wrap
+	if inner, ok := err.(*fumehood.Error); ok && inner.Op == "" { //nolint:errorlint // only an unwrapped error
 		return &fumehood.Error{Op: op, Class: inner.Class, Err: inner.Err, Hint: inner.Hint}
 	}
 	return &fumehood.Error{Op: op, Class: class, Err: err}
 }
 
-// workDir is the workspace in a session's folder.
+// workDir is the name of the workspace in a session's folder.
 const workDir = "work"
 
-// Workspace is the path of the private workspace on this machine.
+// Workspace returns the path of the private workspace on this machine.
 func (s *Session) Workspace() string { return filepath.Join(s.folder, workDir) }
 
 func (s *Session) local() bool { return s.env.Type == spec.TypeLocal }
 
-// uploads says that containers have a copy of the workspace in place of a mount.
+// uploads reports whether containers get a copy of the workspace instead of a mount.
 func (s *Session) uploads() bool { return !s.local() && !*s.env.Docker.MountWorkspace }
 
-// once logs a message with these attributes the first time.
+// once logs a message, unless it has logged the same message with the same attributes before.
 func (s *Session) once(log func(string, ...any), msg string, attrs ...any) {
 	key := msg + fmt.Sprint(attrs...)
 	s.mu.Lock()
@@ -237,9 +238,9 @@ func (s *Session) open(op string) error {
 	return nil
 }
 
-// Close cleans up the runtimes and removes the private workspace, with all that containers wrote in it,
-// whoever it belongs to. Where a container is kept the workspace stays, for it is mounted there. Close
-// outlives the cancellation of ctx, and may be called again: after an error it tries once more.
+// Close cleans up the runtimes and removes the private workspace, including files of other users that containers
+// wrote. If a container is kept, the workspace stays, because it is mounted there. Canceling ctx does not stop
+// Close. It may be called more than once: after an error it tries again.
 func (s *Session) Close(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
 	s.mu.Lock()
@@ -253,7 +254,7 @@ func (s *Session) Close(ctx context.Context) error {
 	s.saving.Lock()
 	defer s.saving.Unlock()
 	if s.kept {
-		s.once(s.log.Info, "the workspace stays, for a kept container has it mounted", "folder", s.folder, "remove", "fumehood cleanup "+s.name)
+		s.once(s.log.Info, "the workspace is kept: a kept container has it mounted", "folder", s.folder, "remove", "fumehood cleanup "+s.name)
 		return failed("close session", errors.Join(errs...))
 	}
 	if _, err := os.Lstat(s.folder); err == nil {

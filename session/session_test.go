@@ -21,15 +21,15 @@ import (
 
 const image = "fumehood-test/python"
 
-// place is where sessions run.
+// place is an environment in which sessions run.
 type place struct {
 	name     string
 	provider fumehood.Provider
 	log      *lines
-	state    string // holds the private folders
+	state    string // holds the private folders of sessions
 }
 
-// environment is a spec of the place's type; more are lines of YAML.
+// environment returns a spec of the place's type. More are lines of YAML.
 func (p *place) environment(t *testing.T, more ...string) *spec.Environment {
 	t.Helper()
 	text := "type: local\n"
@@ -43,7 +43,7 @@ func (p *place) environment(t *testing.T, more ...string) *spec.Environment {
 	return env
 }
 
-// workdir is where the session's commands find the workspace.
+// workdir returns the path at which the session's commands find the workspace.
 func (p *place) workdir(s *session.Session) string {
 	if p.name == "docker" {
 		return "/workspace"
@@ -88,7 +88,7 @@ func closed(t *testing.T, p fumehood.Provider) fumehood.Provider {
 	return p
 }
 
-// open opens a session whose workspace has these files; the test's end closes it.
+// open opens a session whose workspace has these files. It is closed when the test ends.
 func (p *place) open(t *testing.T, env *spec.Environment, kind session.Kind, files map[string]string, change ...func(*session.Options)) *session.Session {
 	t.Helper()
 	opts := session.Options{
@@ -131,7 +131,7 @@ func execute(t *testing.T, r *session.Runtime, opts session.ExecuteOptions) *ses
 
 func sh(command string) session.ExecuteOptions { return session.ExecuteOptions{Command: command} }
 
-// outputs are a result's four outputs and its code, as one text.
+// outputs returns a result's four outputs and its outcome as one text.
 func outputs(r *session.Result) string {
 	return strings.Join([]string{r.SetupStdout.Text(), r.SetupStderr.Text(), r.Stdout.Text(), r.Stderr.Text()}, "|") + "|" + string(r.Outcome)
 }
@@ -151,7 +151,7 @@ func folder(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-// lines collects the log of sessions, which may run at the same time: each has a handler of its own.
+// lines collects the log of sessions. They may run at the same time: each has its own handler.
 type lines struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -175,7 +175,7 @@ func (l *lines) Reset() {
 	l.text.Reset()
 }
 
-func TestACommandRunsInThePrivateCopyOfTheWorkspace(t *testing.T) {
+func TestExecute_privateCopy(t *testing.T) {
 	places(t, func(t *testing.T, p *place) {
 		var source string
 		s := p.open(t, p.environment(t), session.Agent, map[string]string{"a/b.txt": "hello\n"}, func(o *session.Options) { source = o.Workspace })
@@ -189,14 +189,14 @@ func TestACommandRunsInThePrivateCopyOfTheWorkspace(t *testing.T) {
 			t.Errorf("%q, %v", files, err)
 		}
 		if left, _ := os.ReadFile(filepath.Join(source, "a/b.txt")); string(left) != "hello\n" {
-			t.Errorf("the source was changed: %q", left)
+			t.Errorf("the source has changed: %q", left)
 		}
 		folder := filepath.Dir(s.Workspace())
 		if err := s.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := os.Stat(folder); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("after Close %s is still there: %v", folder, err)
+			t.Errorf("after Close %s still exists: %v", folder, err)
 		}
 		if _, err := s.Spawn(t.Context(), session.SpawnOptions{}); !errors.Is(err, fumehood.ErrUnavailable) {
 			t.Errorf("Spawn after Close: %v", err)
@@ -207,7 +207,7 @@ func TestACommandRunsInThePrivateCopyOfTheWorkspace(t *testing.T) {
 	})
 }
 
-func TestTheSetUpRunsBeforeEachCommandInItsShell(t *testing.T) {
+func TestExecute_setupEachTime(t *testing.T) {
 	const setup = `
 setup:
   commands: ["export A=1; echo commands", "mkdir -p d && cd d"]
@@ -225,7 +225,7 @@ setup:
 		} {
 			s := p.open(t, p.environment(t, setup), c.kind, nil)
 			r := spawn(t, s, c.spawn)
-			for range 2 { // before each
+			for range 2 { // the setup runs before each
 				res := execute(t, r, sh(`D=${PWD#`+p.workdir(s)+`}; echo "$A/$B $D"`))
 				if got := outputs(res); got != c.want || res.SetupEnded {
 					t.Errorf("%s: %q, want %q", c.kind, got, c.want)
@@ -235,7 +235,7 @@ setup:
 	})
 }
 
-func TestAScriptThatEndsInItsSetUpSaysSo(t *testing.T) {
+func TestExecute_setupEnds(t *testing.T) {
 	places(t, func(t *testing.T, p *place) {
 		for name, c := range map[string]struct {
 			setup, want string
@@ -257,7 +257,7 @@ func TestAScriptThatEndsInItsSetUpSaysSo(t *testing.T) {
 	})
 }
 
-func TestACommandThatTakesTooLongTimesOut(t *testing.T) {
+func TestExecute_timeout(t *testing.T) {
 	places(t, func(t *testing.T, p *place) {
 		for _, setup := range []string{"[]", `["echo setup"]`} {
 			s := p.open(t, p.environment(t, "setup: {commands: "+setup+"}"), session.Agent, nil)
@@ -273,7 +273,7 @@ func TestACommandThatTakesTooLongTimesOut(t *testing.T) {
 	})
 }
 
-func TestStdinIsTheCommands(t *testing.T) {
+func TestExecute_stdin(t *testing.T) {
 	places(t, func(t *testing.T, p *place) {
 		s := p.open(t, p.environment(t, `setup: {commands: ["cat; read -r x"]}`), session.Agent, nil)
 		for _, opts := range []session.SpawnOptions{{}, {DisableSetup: true}} {
@@ -286,33 +286,33 @@ func TestStdinIsTheCommands(t *testing.T) {
 	})
 }
 
-func TestASubmissionCannotForgeTheMarker(t *testing.T) {
+func TestExecute_forgedMarker(t *testing.T) {
 	places(t, func(t *testing.T, p *place) {
 		s := p.open(t, p.environment(t, `setup: {commands: ["printf '\\036fumehood-AAAA'; echo setup"]}`), session.Agent, nil)
 		r := spawn(t, s, session.SpawnOptions{})
-		// It even writes the true marker of its own run again, and that of the run before.
+		// The submission even writes the true marker of its own run, and that of the run before.
 		const submission = `m=$(tr '\0' '\n' </proc/$$/cmdline | grep -ao "$(printf '\036')fumehood-[A-Z0-9]*" | tail -1)
 echo begin; printf '%s' "$m" | tee -a seen; cat seen; printf '\036fumehood-BBBB'; echo end`
 		for range 2 {
 			res := execute(t, r, sh(submission))
 			if out := res.Stdout.Text(); !strings.HasPrefix(out, "begin\n\x1efumehood-") || !strings.HasSuffix(out, "\x1efumehood-BBBBend\n") {
-				t.Errorf("the command's: %q", out)
+				t.Errorf("output of the command: %q", out)
 			}
 			if out := res.SetupStdout.Text(); out != "\x1efumehood-AAAAsetup\n" || res.SetupEnded {
-				t.Errorf("the set-up's: %q", out)
+				t.Errorf("output of the setup: %q", out)
 			}
 		}
 	})
 }
 
-func TestVariablesOfTheSpecTheSpawnAndTheCall(t *testing.T) {
+func TestExecute_variables(t *testing.T) {
 	t.Setenv("FUMEHOOD_TEST_HOST", "host")
-	t.Setenv("A", "host") // which excludes parallel tests
+	t.Setenv("A", "host") // t.Setenv excludes parallel tests
 	test := func(t *testing.T, p *place) {
 		env := p.environment(t, "environment: {env: {A: spec, B: spec, C: spec}, include_os_env: true}")
 		if p.name == "docker" {
 			if _, err := p.open(t, env, session.Agent, nil).Spawn(t.Context(), session.SpawnOptions{}); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "include_os_env") {
-				t.Errorf("a file has the host's variables passed on: %v", err)
+				t.Errorf("a spec file passes on the host's variables: %v", err)
 			}
 			env.AllowUnsafe = true
 		}
@@ -322,14 +322,14 @@ func TestVariablesOfTheSpecTheSpawnAndTheCall(t *testing.T) {
 			t.Errorf("%q", got)
 		}
 		if said := p.log.String(); !strings.Contains(said, "FUMEHOOD_TEST_HOST") || strings.Contains(said, "=host") {
-			t.Errorf("the log has not the names alone: %s", said)
+			t.Errorf("log without the names, or with values: %s", said)
 		}
 	}
 	t.Run("docker", func(t *testing.T) { test(t, inDocker(t)) })
 	t.Run("local", func(t *testing.T) { test(t, inLocal(t)) })
 }
 
-func TestTheCommandLineIsTheSpecs(t *testing.T) {
+func TestExecute_commandLine(t *testing.T) {
 	places(t, func(t *testing.T, p *place) {
 		env := p.environment(t, `commands: {command: sh, agent_command: "echo agent:", entry_file: "{entry_file}.sh"}`)
 		files := map[string]string{"it's.sh": "echo ran $0\n"}
@@ -342,7 +342,7 @@ func TestTheCommandLineIsTheSpecs(t *testing.T) {
 	})
 }
 
-func TestAStreamTellsSetUpAndCommandApart(t *testing.T) {
+func TestRuntime_Stream(t *testing.T) {
 	places(t, func(t *testing.T, p *place) {
 		s := p.open(t, p.environment(t, `setup: {commands: ["echo s1; echo s2 >&2"]}`), session.Agent, nil)
 		for _, disabled := range []bool{false, true} {
@@ -354,7 +354,7 @@ func TestAStreamTellsSetUpAndCommandApart(t *testing.T) {
 					t.Fatal(err)
 				}
 				if last.Result != nil {
-					t.Error("an event after the last")
+					t.Error("an event after the result")
 				}
 				if ev.Phase == session.Setup {
 					setup += string(ev.Data)
@@ -363,7 +363,7 @@ func TestAStreamTellsSetUpAndCommandApart(t *testing.T) {
 				}
 				last = ev
 				if _, ok := r.Poll(); ok != (ev.Result != nil) {
-					t.Errorf("Poll says %v", ok)
+					t.Errorf("Poll: got %v", ok)
 				}
 			}
 			wantSetup := len("s1\ns2\n")
@@ -378,7 +378,7 @@ func TestAStreamTellsSetUpAndCommandApart(t *testing.T) {
 			}
 			for _, err := range r.Stream(t.Context(), session.ExecuteOptions{Command: "cat", Stdin: strings.NewReader("x")}) {
 				if !errors.Is(err, session.ErrStdin) || !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "Start") {
-					t.Errorf("a stdin: %v", err)
+					t.Errorf("Stream with a stdin: got %v", err)
 				}
 			}
 			for _, err := range r.Stream(t.Context(), sh("echo first; exec sleep 60")) {
@@ -394,12 +394,12 @@ func TestAStreamTellsSetUpAndCommandApart(t *testing.T) {
 	})
 }
 
-func TestOneCommandRunsAtATime(t *testing.T) {
+func TestRuntime_busy(t *testing.T) {
 	places(t, func(t *testing.T, p *place) {
 		s := p.open(t, p.environment(t), session.Agent, nil)
 		r := spawn(t, s, session.SpawnOptions{})
 		if _, ok := r.Poll(); ok {
-			t.Error("a code before any run")
+			t.Error("Poll returns a code before any command")
 		}
 		for ev, err := range r.Stream(t.Context(), sh("echo here; exec sleep 60")) {
 			if err != nil {
@@ -412,7 +412,7 @@ func TestOneCommandRunsAtATime(t *testing.T) {
 			_, err3 := s.FinishCheckpoint(t.Context())
 			for _, err := range []error{err1, err2, err3, s.Reset(t.Context())} {
 				if !errors.Is(err, session.ErrBusy) {
-					t.Errorf("beside %q: %v", ev.Data, err)
+					t.Errorf("while %q runs: got %v", ev.Data, err)
 				}
 			}
 			break
@@ -426,7 +426,7 @@ func TestOneCommandRunsAtATime(t *testing.T) {
 	})
 }
 
-func TestARuntimeThatHasEndedIsNeverReplaced(t *testing.T) {
+func TestRuntime_ended(t *testing.T) {
 	places(t, func(t *testing.T, p *place) {
 		s := p.open(t, p.environment(t), session.Agent, nil)
 		for name, end := range map[string]func(*session.Runtime, context.Context) error{"killed": (*session.Runtime).Kill, "cleaned up": (*session.Runtime).Cleanup} {
@@ -444,7 +444,7 @@ func TestARuntimeThatHasEndedIsNeverReplaced(t *testing.T) {
 					res = ev.Result
 				}
 				if res != nil && res.Outcome != fumehood.Lost && res.Outcome != fumehood.Signaled {
-					t.Errorf("%s: what ran is %+v", name, res)
+					t.Errorf("%s: the running command: got %+v", name, res)
 				}
 				ended <- err
 			}()
@@ -455,20 +455,20 @@ func TestARuntimeThatHasEndedIsNeverReplaced(t *testing.T) {
 				}
 			}
 			if err := <-ended; err != nil && fumehood.ClassOf(err) == nil {
-				t.Errorf("%s: what ran: %v", name, err)
+				t.Errorf("%s: the running command: got error %v", name, err)
 			}
 			_, err := r.Execute(t.Context(), sh("true"))
 			if !errors.Is(err, fumehood.ErrUnavailable) || !strings.Contains(err.Error(), name) {
 				t.Errorf("%s: %v", name, err)
 			}
 			if _, err := r.Connection(t.Context()); !errors.Is(err, fumehood.ErrUnavailable) {
-				t.Errorf("%s: a connection: %v", name, err)
+				t.Errorf("%s: Connection: got %v", name, err)
 			}
 		}
 	})
 }
 
-func TestExecIsOneCommandInARuntimeOfItsOwn(t *testing.T) {
+func TestSession_Exec(t *testing.T) {
 	places(t, func(t *testing.T, p *place) {
 		s := p.open(t, p.environment(t, `setup: {commands: ["echo setup"]}`), session.Evaluation, nil)
 		for range 2 {
@@ -486,7 +486,7 @@ func TestExecIsOneCommandInARuntimeOfItsOwn(t *testing.T) {
 	})
 }
 
-func TestACancelledCommandIsKilledAndTheRuntimeStays(t *testing.T) {
+func TestExecute_canceled(t *testing.T) {
 	places(t, func(t *testing.T, p *place) {
 		for _, setup := range []string{"[]", `["echo setup"]`} {
 			r := spawn(t, p.open(t, p.environment(t, "setup: {commands: "+setup+"}"), session.Agent, nil), session.SpawnOptions{})
@@ -497,10 +497,10 @@ func TestACancelledCommandIsKilledAndTheRuntimeStays(t *testing.T) {
 				cancel()
 			}
 			if !errors.Is(last, fumehood.ErrCancelled) {
-				t.Errorf("a stream: %v", last)
+				t.Errorf("Stream: got %v", last)
 			}
 			if _, err := r.Execute(ctx, sh("true")); !errors.Is(err, fumehood.ErrCancelled) {
-				t.Errorf("a call: %v", err)
+				t.Errorf("Execute: got %v", err)
 			}
 			if res := execute(t, r, sh("echo on")); res.Stdout.Text() != "on\n" {
 				t.Errorf("afterwards: %q", outputs(res))

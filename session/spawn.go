@@ -21,30 +21,29 @@ import (
 	"github.com/fumehood/fumehood/workspace"
 )
 
-// SpawnOptions override the spec for one runtime. The zero value takes the spec as it is.
+// SpawnOptions override the spec for one runtime. The zero value uses the spec as it is.
 type SpawnOptions struct {
-	Ports  spec.Ports        // beside the spec's; see spec.MergePorts
-	Mounts spec.Mounts       // beside the spec's; see spec.VolumeLayers
-	Env    map[string]string // wins over the spec's
-	Image  string            // empty means the spec's, which is built if need be; see Spawn
+	Ports  spec.Ports        // added to the spec's; see spec.MergePorts
+	Mounts spec.Mounts       // added to the spec's; see spec.VolumeLayers
+	Env    map[string]string // takes precedence over the spec's
+	Image  string            // empty means the spec's, which is built if needed; see Spawn
 	User   string            // empty means the spec's, with its defaults for agents and evaluations
-	// Setup is a set-up command that runs after the spec's.
+	// Setup is a setup command that runs after those of the spec.
 	Setup string
-	// DisableSetup runs commands by /bin/sh -c, without any set-up.
+	// DisableSetup runs commands with /bin/sh -c and without any setup.
 	DisableSetup bool
 }
 
-// Spawn starts a runtime, a container in which one command after the other is run. It is all or nothing.
+// Spawn starts a runtime: a container that runs one command at a time. If it fails, nothing is left behind.
 //
-// The image of a spec with docker.build is built by the session's first spawn that names no other, unless
-// there is one of the same inputs, and all those that follow run that one, whatever becomes of its tags.
-// A provider that builds no images is an ErrUnsupported then. Without docker.build it is docker.image.
+// If the spec has docker.build, the first spawn that names no image builds it, unless an image of the same inputs
+// exists. Later spawns of the session run the same image, even if its tags have moved. If the provider
+// cannot build images, that is an ErrUnsupported. Without docker.build the image is docker.image.
 func (s *Session) Spawn(ctx context.Context, opts SpawnOptions) (*Runtime, error) {
 	return s.spawn(ctx, "spawn runtime", opts, !s.local() && s.env.Docker.KeepContainerAfterClean)
 }
 
-// Exec runs one command in a runtime of its own, which is gone afterwards, also where the spec keeps
-// containers.
+// Exec runs one command in a new runtime, and removes the runtime afterwards, even if the spec keeps containers.
 func (s *Session) Exec(ctx context.Context, spawn SpawnOptions, opts ExecuteOptions) (*Result, error) {
 	r, err := s.spawn(ctx, "exec", spawn, false)
 	if err != nil {
@@ -67,7 +66,7 @@ func (s *Session) spawn(ctx context.Context, op string, opts SpawnOptions, keep 
 			return nil, failed(op, err)
 		}
 	}
-	s.saving.Lock() // what is restored or removed meanwhile is not to be mounted
+	s.saving.Lock() // do not mount files that are being restored or removed
 	defer s.saving.Unlock()
 	what, err := s.specOf(opts)
 	if err != nil {
@@ -108,7 +107,8 @@ func (s *Session) spawn(ctx context.Context, op string, opts SpawnOptions, keep 
 	return r, nil
 }
 
-// builtImage is the id of what docker.build makes, which is built once; empty where the spec has none.
+// builtImage returns the id of the image of docker.build, which is built once, or "" if the spec has no
+// docker.build.
 func (s *Session) builtImage(ctx context.Context) (string, error) {
 	if s.local() || s.env.Docker.Build == nil {
 		return "", nil
@@ -116,7 +116,7 @@ func (s *Session) builtImage(ctx context.Context) (string, error) {
 	builder, ok := s.opts.Provider.(provider.ImageBuilder)
 	if !ok {
 		return "", &fumehood.Error{
-			Class: fumehood.ErrUnsupported, Err: fmt.Errorf("provider %s builds no images, and the spec has docker.build", s.opts.Provider.Name()),
+			Class: fumehood.ErrUnsupported, Err: fmt.Errorf("provider %s cannot build images, but the spec has docker.build", s.opts.Provider.Name()),
 			Hint: "name the image at spawn",
 		}
 	}
@@ -132,8 +132,8 @@ func (s *Session) builtImage(ctx context.Context) (string, error) {
 	return s.built, nil
 }
 
-// start starts a runtime's sandbox. Where the workspace is copied into it, its main process is root, for
-// the folder that the Engine makes is root's, and only a container's first user has root's rights.
+// start starts a runtime's sandbox. If the workspace is copied into it, its main process runs as root: the folder
+// that the Engine creates belongs to root, and only the first user of a container has root's rights.
 func (s *Session) start(ctx context.Context, what fumehood.Spec) (*Runtime, error) {
 	user := what.User
 	if s.uploads() && !isRoot(user) {
@@ -143,7 +143,7 @@ func (s *Session) start(ctx context.Context, what fumehood.Spec) (*Runtime, erro
 	if err != nil {
 		return nil, err
 	}
-	if own := sb.ServiceInfo().User; s.uploads() && user == "" && !isRoot(own) { // it is the image that says so
+	if own := sb.ServiceInfo().User; s.uploads() && user == "" && !isRoot(own) { // the image defines the user
 		if err := sb.Close(ctx); err != nil {
 			return nil, err
 		}
@@ -164,7 +164,7 @@ func isRoot(user string) bool {
 	return uid == "" || uid == "0" || uid == "root"
 }
 
-// specOf decides what sandbox a runtime is.
+// specOf returns the spec of a runtime's sandbox.
 func (s *Session) specOf(opts SpawnOptions) (fumehood.Spec, error) {
 	layers := spec.VolumeLayers{Workspace: s.Workspace(), Spawn: opts.Mounts}
 	if s.opts.Kind == Evaluation && !s.uploads() {
@@ -182,16 +182,17 @@ func (s *Session) specOf(opts SpawnOptions) (fumehood.Spec, error) {
 	return what, err
 }
 
-// user is who commands run as where the spawn does not say.
+// user returns the user of commands if the spawn names none.
 func (s *Session) user() string {
 	if s.opts.Kind == Agent {
-		return s.env.Docker.User // or else the image's own
+		return s.env.Docker.User // or the image's own if empty
 	}
 	return spec.EvaluationUser(s.env.Docker.User, s.opts.HUID, s.opts.HGID, os.Getuid(), os.Getgid())
 }
 
-// own gives the mounted workspace, and copies of what is in it, to the user of the runtime, where that is neither root nor
-// whose they are: else their files could only be read. This machine's user gets at them through a helper.
+// own gives the mounted workspace, and copies of parts of it, to the runtime's user, who could otherwise only
+// read them. It does nothing if the user is root or already owns them. This machine's user gets access through a
+// helper.
 func (s *Session) own(ctx context.Context, r *Runtime) error {
 	user := r.svc.ServiceInfo().User
 	uid, _, _ := strings.Cut(user, ":")
@@ -223,7 +224,7 @@ func (s *Session) own(ctx context.Context, r *Runtime) error {
 	return err
 }
 
-// chown gives a folder with all that is in it to a user.
+// chown gives a folder and everything in it to a user.
 func chown(ctx context.Context, root fumehood.Service, dir, user string) error {
 	if err := root.ChownAll(ctx, dir, user); err != nil {
 		return fmt.Errorf("give the workspace to %s: %w", user, err)
@@ -246,8 +247,8 @@ func (r *Runtime) send(ctx context.Context) error {
 	return err
 }
 
-// fetch brings the workspace back from the container that has the newest copy of it: that of the last
-// runtime that was spawned. Where none is there, or they mount it, there is nothing to do.
+// fetch downloads the workspace from the container that has the newest copy, which is that of the last spawned
+// runtime. If there is no runtime, or the workspace is mounted, it does nothing.
 func (s *Session) fetch(ctx context.Context) error {
 	s.mu.Lock()
 	var newest *Runtime
@@ -273,8 +274,8 @@ func (r *Runtime) fetch(ctx context.Context) error {
 	return errors.Join(err, owner.RemoveFolder(fetched))
 }
 
-// refresh tells the running containers of a workspace that was restored: those with a copy of it get a new
-// one, and a mounted one gets its owner.
+// refresh updates the running containers after the workspace was restored. A container with a copy of the
+// workspace gets a new copy; a mounted workspace gets its owner again.
 func (s *Session) refresh(ctx context.Context) error {
 	s.mu.Lock()
 	runtimes := slices.Clone(s.runtimes)

@@ -2,16 +2,16 @@ package session
 
 import "bytes"
 
-// splitter tells what a stream brings before its marker from what it brings after it. A second marker
-// right behind the first is dropped: a set-up may have made one stream of the two, and so has a terminal.
+// splitter splits a stream into the part before its marker and the part after it. It drops a second marker
+// directly after the first: the setup may have merged both streams into one, as a terminal does.
 type splitter struct {
 	marker []byte
-	passed bool   // the marker has come
-	single bool   // so has what is behind it, and that is no second one, or it was dropped
-	held   []byte // what may be a marker's beginning
+	passed bool   // the marker has arrived
+	single bool   // it is decided whether a second marker follows; if so, it was dropped
+	held   []byte // bytes that may be the beginning of a marker
 }
 
-// take returns what of the stream is now known to be the set-up's and the command's.
+// take returns the parts of the stream that are now known to belong to the setup and to the command.
 func (s *splitter) take(p []byte) (setup, command []byte) {
 	if s.single {
 		return nil, p
@@ -38,7 +38,7 @@ func (s *splitter) take(p []byte) (setup, command []byte) {
 	return setup, command
 }
 
-// rest returns what is held back at the end of the stream.
+// rest returns the bytes that are held back at the end of the stream.
 func (s *splitter) rest() (setup, command []byte) {
 	held := s.held
 	s.held = nil
@@ -48,7 +48,7 @@ func (s *splitter) rest() (setup, command []byte) {
 	return held, nil
 }
 
-// beginning returns how many bytes at the end of p are the beginning of marker.
+// beginning returns the number of bytes at the end of p that may be the beginning of marker.
 func beginning(p, marker []byte) int {
 	for n := min(len(p), len(marker)-1); n > 0; n-- {
 		if bytes.HasSuffix(p, marker[:n]) {

@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-func TestAStreamIsSplitAtItsMarkerHoweverItComes(t *testing.T) {
+func TestSplitter(t *testing.T) {
 	const marker = "aab\n"
 	for _, c := range []struct{ stream, setup, command string }{
 		{"", "", ""},

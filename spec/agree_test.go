@@ -13,7 +13,7 @@ import (
 	"github.com/fumehood/fumehood/internal/strict/schematest"
 )
 
-func TestTheExamplesInTheDocsFollowTheSchema(t *testing.T) {
+func TestSchema_docExamples(t *testing.T) {
 	for i, text := range examples(t) {
 		if err := validate(t, text); err != nil {
 			t.Errorf("example %d: %v", i, err)
@@ -24,18 +24,18 @@ func TestTheExamplesInTheDocsFollowTheSchema(t *testing.T) {
 	}
 }
 
-func TestTheSchemaAndParseAgree(t *testing.T) {
+func TestSchema_agreesWithParse(t *testing.T) {
 	for name, c := range documents {
 		if c.beyond {
 			continue
 		}
 		if err := validate(t, c.text); (err == nil) != (c.says == nil) {
-			t.Errorf("%s: the schema says %v, Parse %q", name, err, c.says)
+			t.Errorf("%s: schema: %v, Parse: %q", name, err, c.says)
 		}
 	}
 }
 
-func TestTheSchemaAndParseAgreeAboutEveryKeyWithEveryKindOfValue(t *testing.T) {
+func TestSchema_everyKey(t *testing.T) {
 	values := []any{
 		nil, true, 0, 1, -1, 1.5, 65536, "", "x", "/x", "/x:rw", "/", "/..", "a b", "none", "0", "7", "1.5m", "0s", "2GiB", "0b", ".", "gz", "ro", "docker",
 		"1:1", "a:b:c", "host",
@@ -63,7 +63,7 @@ func TestTheSchemaAndParseAgreeAboutEveryKeyWithEveryKindOfValue(t *testing.T) {
 		}
 		_, err = Parse("env.yaml", text)
 		if schema := compiled.Validate(v); (schema == nil) != (err == nil) {
-			t.Errorf("%s: the schema says %v, Parse %v", text, schema, err)
+			t.Errorf("%s: schema: %v, Parse: %v", text, schema, err)
 		}
 	}
 	sections := 0
@@ -96,7 +96,7 @@ func TestTheSchemaAndParseAgreeAboutEveryKeyWithEveryKindOfValue(t *testing.T) {
 		}
 	}
 	if sections != 7*len(values) {
-		t.Errorf("%d sections were tried", sections)
+		t.Errorf("tested %d sections", sections)
 	}
 }
 
@@ -121,7 +121,7 @@ func compileSchema(t *testing.T) *jsonschema.Schema {
 	return schematest.Compile(t, schemaFile)
 }
 
-// jsonOf has texts for the keys of v that are none.
+// jsonOf returns v with all keys converted to strings.
 func jsonOf(v any) any {
 	switch v := v.(type) {
 	case map[any]any:

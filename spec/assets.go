@@ -14,24 +14,24 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// StaticDir is where containers find the static assets.
+// StaticDir is the folder of the static assets in containers.
 const StaticDir = "/static"
 
-// Asset is a file or a folder that sessions are given.
+// Asset is a file or folder that is provided to sessions.
 type Asset struct {
 	Path     string // on the host, relative to the folder of all assets, with slashes
-	SavePath string // in a container relative to StaticDir, for agents to the workspace; empty means Path
+	SavePath string // in containers relative to StaticDir, for agents to the workspace; empty means Path
 }
 
-// Target is SavePath with its default, cleaned.
+// Target returns SavePath or its default, cleaned.
 func (a Asset) Target() string { return path.Clean(cmp.Or(a.SavePath, a.Path)) }
 
-// ContainerPath is where a container finds the asset.
+// ContainerPath returns the path of the asset in a container.
 func (a Asset) ContainerPath() string { return path.Join(StaticDir, a.Target()) }
 
-// MergeAssets merges groups of assets by their names; a later group overrides an earlier one. Both
-// paths of an asset must be relative and without "..", and no two assets may be saved at the same path
-// or one below the other. Its errors are fumehood.ErrConfig.
+// MergeAssets merges groups of assets by name; a later group overrides an earlier one. Both paths of an asset
+// must be relative and without "..". No two assets may be saved at the same path or one below the other. Its
+// errors are fumehood.ErrConfig.
 func MergeAssets(groups ...map[string]Asset) (map[string]Asset, error) {
 	merged := map[string]Asset{}
 	for _, g := range groups {
@@ -53,7 +53,7 @@ func MergeAssets(groups ...map[string]Asset) (map[string]Asset, error) {
 		for _, other := range names[:i] {
 			t, o := a.Target()+"/", merged[other].Target()+"/"
 			if strings.HasPrefix(t, o) || strings.HasPrefix(o, t) {
-				bad(name, "save_path: wanted a path apart from the other assets', found %q beside %q of %s", a.Target(), merged[other].Target(), other)
+				bad(name, "save_path: wanted a path that does not overlap others, found %q and %q of %s", a.Target(), merged[other].Target(), other)
 			}
 		}
 	}
@@ -63,7 +63,7 @@ func MergeAssets(groups ...map[string]Asset) (map[string]Asset, error) {
 	return merged, nil
 }
 
-// relative says whether p names something below a folder, on every system.
+// relative reports whether p is, on every system, the path of something below a folder.
 func relative(p string) bool {
 	clean := path.Clean(p)
 	return p != "" && clean != "." && fs.ValidPath(clean) && filepath.IsLocal(p) &&

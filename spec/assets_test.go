@@ -9,7 +9,7 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-func TestAGroupOverridesAssets(t *testing.T) {
+func TestMergeAssets(t *testing.T) {
 	base := map[string]Asset{"a": {Path: "a"}, "b": {Path: "b", SavePath: "./data//b"}}
 	got, err := MergeAssets(base, nil, map[string]Asset{"a": {Path: "group/a"}, "c": {Path: "c"}})
 	want := map[string]Asset{"a": {Path: "group/a"}, "b": {Path: "b", SavePath: "./data//b"}, "c": {Path: "c"}}
@@ -17,22 +17,22 @@ func TestAGroupOverridesAssets(t *testing.T) {
 		t.Errorf("got %v, %v; want %v", got, err, want)
 	}
 	if base["a"].Path != "a" {
-		t.Error("the base was changed")
+		t.Error("the base has changed")
 	}
 	for asset, path := range map[Asset]string{got["a"]: "/static/group/a", got["b"]: "/static/data/b"} {
 		if asset.ContainerPath() != path {
-			t.Errorf("%v is at %s, want %s", asset, asset.ContainerPath(), path)
+			t.Errorf("%v: got path %s, want %s", asset, asset.ContainerPath(), path)
 		}
 	}
 }
 
-func TestPathsOfAssetsStayBelowTheirFolder(t *testing.T) {
+func TestMergeAssets_paths(t *testing.T) {
 	for _, p := range []string{"", ".", "./", "..", "../a", "a/../b", "a/..", "/a", `a\b`, `C:\a`, "a\x00"} {
 		if _, err := MergeAssets(map[string]Asset{"x": {Path: p}}); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "static asset x: path:") {
 			t.Errorf("path %q: %v", p, err)
 		}
 		if p == "" {
-			continue // the path
+			continue // an empty SavePath means Path
 		}
 		if _, err := MergeAssets(map[string]Asset{"x": {Path: "a", SavePath: p}}); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "static asset x: save_path:") {
 			t.Errorf("save_path %q: %v", p, err)
@@ -45,7 +45,7 @@ func TestPathsOfAssetsStayBelowTheirFolder(t *testing.T) {
 	}
 }
 
-func TestAssetsAreApart(t *testing.T) {
+func TestMergeAssets_overlap(t *testing.T) {
 	for says, second := range map[string]Asset{
 		"the same path": {Path: "z", SavePath: "./in/data/"}, "below": {Path: "in/data/x"}, "above": {Path: "in"}, "its own path": {Path: "in/data"},
 	} {
@@ -54,6 +54,6 @@ func TestAssetsAreApart(t *testing.T) {
 		}
 	}
 	if _, err := MergeAssets(map[string]Asset{"one": {Path: "data"}, "two": {Path: "data2"}}); err != nil {
-		t.Errorf("apart: %v", err)
+		t.Errorf("separate paths: got %v", err)
 	}
 }

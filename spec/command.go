@@ -10,11 +10,11 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// CommandLine is the shell text that runs an entry: the command, for agents AgentCommand if there is
-// one, and the entry file with entry in the place of each {entry_file}. The command is shell text of the
-// spec's author and stands as it is. The entry file is one word whatever is in it: it is quoted where a
-// POSIX shell would read it otherwise. Other braces stay. A spec without a command, and a NUL byte in
-// the entry, are a fumehood.ErrConfig.
+// CommandLine returns the shell text that runs an entry. It is the command (for agents AgentCommand, if there is
+// one), followed by the entry file, in which each {entry_file} is replaced by entry. The command is shell text of
+// the spec's author and is not changed. The entry file is always one word: it is quoted if a POSIX shell would
+// interpret it. Other braces are kept. A spec without a command, and a NUL byte in the entry, are a
+// fumehood.ErrConfig.
 func (c Commands) CommandLine(entry string, agent bool) (string, error) {
 	bad := func(says string) (string, error) {
 		return "", &fumehood.Error{Op: "make the command line", Class: fumehood.ErrConfig, Err: errors.New(says)}
@@ -34,10 +34,10 @@ func (c Commands) CommandLine(entry string, agent bool) (string, error) {
 	return line + " " + Quote(strings.ReplaceAll(c.EntryFile, "{entry_file}", entry)), nil
 }
 
-// plain matches words that a shell reads as they are.
+// plain matches words that a shell does not interpret.
 var plain = regexp.MustCompile(`^[A-Za-z0-9_./:@%+,=-]+$`)
 
-// Quote makes s one word of a POSIX shell.
+// Quote returns s as one word for a POSIX shell.
 func Quote(s string) string {
 	if plain.MatchString(s) {
 		return s
@@ -45,8 +45,9 @@ func Quote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// HomeOutside is the line of a script that keeps HOME out of the working directory, where the code under test could have put what
-// programs read from there. It is empty where the environment or one of given sets HOME.
+// HomeOutside returns a line of a script that moves HOME out of the working directory. Programs read files from
+// HOME, which code under test could have written there. It returns "" if the environment or one of given sets
+// HOME.
 func (e Environment) HomeOutside(given ...map[string]string) string {
 	for _, env := range append(given, e.Environment.Env) {
 		if _, set := env["HOME"]; set {

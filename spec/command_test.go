@@ -8,7 +8,7 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-func TestTheCommandLineIsTheCommandAndTheEntryFile(t *testing.T) {
+func TestCommands_CommandLine(t *testing.T) {
 	for _, c := range []struct {
 		says     string
 		commands Commands
@@ -47,7 +47,7 @@ func TestTheCommandLineIsTheCommandAndTheEntryFile(t *testing.T) {
 	}
 }
 
-func TestAShellReadsTheEntryAsOneWord(t *testing.T) {
+func TestCommandLine_quoting(t *testing.T) {
 	sh, err := exec.LookPath("sh")
 	if err != nil {
 		t.Skip("no sh")
@@ -58,7 +58,7 @@ func TestAShellReadsTheEntryAsOneWord(t *testing.T) {
 			t.Fatal(err)
 		}
 		if out, err := exec.Command(sh, "-c", line).Output(); err != nil || string(out) != "["+entry+"]" {
-			t.Errorf("of %q the shell made %q, %v", entry, out, err)
+			t.Errorf("%q: the shell printed %q, %v", entry, out, err)
 		}
 	}
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/fumehood/fumehood/internal/strict"
 )
 
-// Problem is one thing that is wrong with a spec. It is a fumehood.ErrConfig.
+// Problem is a problem in a spec. It is a fumehood.ErrConfig.
 type Problem = strict.Problem
 
-// types are those that are written otherwise than their Go types say.
+// types have readers of their own, because their YAML form differs from their Go type.
 var types = map[reflect.Type]func(*strict.Decoder, *yaml.Node, string) any{
 	reflect.TypeFor[Mounts](): readMounts,
 	reflect.TypeFor[Ports]():  readPorts,
@@ -24,7 +24,7 @@ var types = map[reflect.Type]func(*strict.Decoder, *yaml.Node, string) any{
 type mountTarget struct {
 	// Bind is the absolute path in the container.
 	Bind string `yaml:"bind" form:"path" required:"true"`
-	// Mode is ro (also when absent) for read-only or rw for writable.
+	// Mode is ro (the default) for read-only or rw for writable.
 	Mode string `yaml:"mode" form:"mode"`
 }
 

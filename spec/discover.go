@@ -15,7 +15,7 @@ import (
 	"github.com/fumehood/fumehood/internal/hostpath"
 )
 
-// Kind is what Discover has found.
+// Kind is the kind of file that Discover has found.
 type Kind string
 
 // The kinds, in the order in which a folder is searched for them.
@@ -23,18 +23,19 @@ const (
 	FoundCompose     Kind = "compose"     // a Compose project
 	FoundDockerfile  Kind = "dockerfile"  // a Dockerfile
 	FoundEnvironment Kind = "environment" // an environment spec, for Load
-	FoundNothing     Kind = "nothing"     // the provider's default image is to be taken
+	FoundNothing     Kind = "nothing"     // use the provider's default image
 )
 
-// Found is what describes the sandbox at a path.
+// Found is the description of a sandbox at a path.
 type Found struct {
 	Kind Kind
-	// Files are a project's files, each over the ones before it, or the one Dockerfile or spec.
+	// Files are the files of a Compose project, each overriding the ones before it, or the one Dockerfile or
+	// spec.
 	Files []string
 }
 
-// The names by which a folder's files are known. Of the projects and of what is laid over them the first that is
-// there counts, as for Compose.
+// The file names that are searched in a folder. Of the Compose files and of the overrides, the first existing
+// name is used, as in Compose.
 var (
 	composeNames     = []string{"compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.yml"}
 	overrideNames    = []string{"compose.override.yaml", "compose.override.yml", "docker-compose.override.yaml", "docker-compose.override.yml"}
@@ -43,11 +44,13 @@ var (
 
 const dockerfileName = "Dockerfile"
 
-// Discover finds what describes a sandbox. In a folder that is a Compose project with what is laid over it, else
-// a Dockerfile (or the only NAME.Dockerfile or Dockerfile.NAME), else an environment spec (environment.yaml or
-// env.yaml), else nothing. A file is told by its name where that is a Dockerfile's, else by its content: a Compose
-// file has services, an environment spec a type. What it finds in a folder lies there, symbolic links resolved, or in
-// allowRead: other files and folders. It reads, and makes nothing. Its errors are fumehood.ErrConfig.
+// Discover finds the file that describes a sandbox. In a folder, that is a Compose project with its override;
+// else a Dockerfile (or the only NAME.Dockerfile or Dockerfile.NAME); else an environment spec (environment.yaml
+// or env.yaml); else nothing. A file is a Dockerfile if it has such a name. Otherwise its content decides: a
+// Compose file has services, an environment spec a type.
+//
+// Files found in a folder must be in that folder, with symbolic links resolved, or in allowRead, which lists
+// other files and folders. Discover only reads. Its errors are fumehood.ErrConfig.
 func Discover(path string, allowRead ...string) (Found, error) {
 	found, err := hostpath.InTime(path, func() (Found, error) { return discover(path, allowRead) })
 	if err != nil {
@@ -57,7 +60,7 @@ func Discover(path string, allowRead ...string) (Found, error) {
 		}
 		var detail *os.PathError
 		if errors.As(err, &detail) {
-			err = detail.Err // the path is said already
+			err = detail.Err // the path is in the error already
 		}
 		return Found{}, &fumehood.Error{Op: "discover", Path: path, Class: fumehood.ErrConfig, Err: err}
 	}
@@ -95,7 +98,7 @@ func inFolder(dir string) (Found, error) {
 	}
 	var names, dockerfiles []string
 	for _, e := range entries {
-		info, err := os.Stat(filepath.Join(dir, e.Name())) // a link to a file is as good
+		info, err := os.Stat(filepath.Join(dir, e.Name())) // a link to a file counts as a file
 		if err != nil || !info.Mode().IsRegular() {
 			continue
 		}
@@ -134,8 +137,8 @@ func inFolder(dir string) (Found, error) {
 	return Found{Kind: FoundNothing}, nil
 }
 
-// isDockerfile tells Dockerfile, NAME.Dockerfile and Dockerfile.NAME, but not the lists of what their contexts leave
-// out.
+// isDockerfile reports whether a name is Dockerfile, NAME.Dockerfile or Dockerfile.NAME. A .dockerignore is not a
+// Dockerfile.
 func isDockerfile(name string) bool {
 	if strings.HasSuffix(name, ".dockerignore") {
 		return false
@@ -144,10 +147,10 @@ func isDockerfile(name string) bool {
 	return found && (before == "" && (after == "" || strings.HasPrefix(after, ".") && after != ".") || after == "" && strings.HasSuffix(before, ".") && before != ".")
 }
 
-// maxFile bounds what is read of a file to tell what it is.
+// maxFile is the number of bytes that are read to detect the kind of a file.
 const maxFile = 4 << 20
 
-// kindOf tells a file by the keys of its first document.
+// kindOf returns the kind of a file, from the keys of its first document.
 func kindOf(path string) (Kind, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -156,7 +159,7 @@ func kindOf(path string) (Kind, error) {
 	defer f.Close()
 	var doc yaml.Node
 	if err := yaml.NewDecoder(io.LimitReader(f, maxFile)).Decode(&doc); err != nil && !errors.Is(err, io.EOF) {
-		return "", fmt.Errorf("neither a Compose file nor an environment spec, and its name is no Dockerfile's: %w", err)
+		return "", fmt.Errorf("neither a Compose file nor an environment spec, and not named as a Dockerfile: %w", err)
 	}
 	var keys []string
 	if doc.Kind == yaml.DocumentNode && doc.Content[0].Kind == yaml.MappingNode {

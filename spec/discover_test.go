@@ -12,14 +12,14 @@ import (
 	"github.com/fumehood/fumehood/internal/filetest"
 )
 
-func TestWhatDescribesASandboxIsDiscovered(t *testing.T) {
+func TestDiscover(t *testing.T) {
 	const services, env = "services: {a: {image: b}}\n", "type: docker\n"
 	for name, c := range map[string]struct {
-		files string // those of the folder, with spaces between; content is by the name
+		files string // in the folder, separated by spaces; the name selects the content
 		at    string // within the folder
 		kind  Kind
-		found string // of the files
-		says  string // of an error
+		found string // found files
+		says  string // part of the expected error
 	}{
 		"an empty folder":                       {kind: FoundNothing},
 		"a folder of other things":              {files: "README.md data.yaml Dockerfile.dockerignore", kind: FoundNothing},
@@ -44,7 +44,7 @@ func TestWhatDescribesASandboxIsDiscovered(t *testing.T) {
 		"a Dockerfile by its name":              {files: "web.Dockerfile", at: "web.Dockerfile", kind: FoundDockerfile, found: "web.Dockerfile"},
 		"a file of something else":              {files: "list.x", at: "list.x", says: "neither a Compose file nor an environment spec"},
 		"an empty file":                         {files: "empty.x", at: "empty.x", says: "the key services"},
-		"a file that is no YAML":                {files: "broken.x", at: "broken.x", says: "its name is no Dockerfile's"},
+		"a file of invalid YAML":                {files: "broken.x", at: "broken.x", says: "not named as a Dockerfile"},
 		"nothing there":                         {at: "none", says: "no such file"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -76,7 +76,7 @@ func TestWhatDescribesASandboxIsDiscovered(t *testing.T) {
 	}
 }
 
-func TestASandboxOfAnEnvironment(t *testing.T) {
+func TestEnvironment_Sandbox(t *testing.T) {
 	dir := t.TempDir()
 	e, err := Parse(filepath.Join(dir, "env.yaml"), []byte(`type: docker
 docker: {image: a, network: bridge, ports: {8080: 80}, extra_mounts: {.: /data}, user: nobody, mount_workspace: false, binary: podman, runtime: runsc}
@@ -95,16 +95,16 @@ limits: {memory: 64MiB}
 		for _, allowed := range []bool{false, true} {
 			file.AllowUnsafe = allowed
 			if _, _, err := file.Sandbox(options("")); (err != nil) != (want != "" && !allowed) || err != nil && !strings.Contains(err.Error(), want) {
-				t.Errorf("a file's network %s, allowed %t: %v", network, allowed, err)
+				t.Errorf("a spec file's network %s, allowed %t: %v", network, allowed, err)
 			}
 		}
 		file.AllowUnsafe = false
 		if got, _, err := file.Sandbox(options("host")); err != nil || got.Network.Mode != "host" {
-			t.Errorf("the user's network over %s: %q, %v", network, got.Network.Mode, err)
+			t.Errorf("the user's network, with %s in the file: %q, %v", network, got.Network.Mode, err)
 		}
 	}
 	if _, _, err := e.Sandbox(options("")); err == nil || !strings.Contains(err.Error(), "environment.include_os_env") {
-		t.Errorf("a file has the host's variables passed on: %v", err)
+		t.Errorf("a spec file passes on the host's variables: %v", err)
 	}
 	e.AllowUnsafe = true
 	got, notes, err := e.Sandbox(SandboxOptions{
@@ -120,12 +120,12 @@ limits: {memory: 64MiB}
 		t.Errorf("got %+v", got)
 	}
 	if !slices.Equal(notes, []string{"variables of this machine are passed on: C"}) {
-		t.Errorf("noted: %q", notes)
+		t.Errorf("notes: %q", notes)
 	}
 }
 
-// A folder may be a stranger's. What its files are called is no reason to read where their links lead.
-func TestWhatIsDiscoveredLiesInTheFolder(t *testing.T) {
+// A folder may come from a third party. The names of its files must not make Discover follow links out of it.
+func TestDiscover_links(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"compose.yaml", "compose.override.yaml", "Dockerfile", "environment.yaml"} {
 		root := filetest.Lay(t, map[string]string{"private/file": "type: docker", "ov/other": "x"})

@@ -9,12 +9,12 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// metadataPrefix begins the names of the variables that hold a sample's metadata.
+// metadataPrefix is the prefix of the variables that hold a sample's metadata.
 const metadataPrefix = "SAMPLE_METADATA_"
 
-// MetadataEnv turns a sample's metadata into the variables that a Compose file sees: SAMPLE_METADATA_ and
-// the key, upper-cased, with each character that is no ASCII letter or digit as _. Values stay as they are,
-// byte for byte. Two keys that become the same name are an ErrConfig.
+// MetadataEnv converts a sample's metadata to the variables of a Compose file. The name is SAMPLE_METADATA_ and
+// the key in upper case, with _ for each character that is not an ASCII letter or digit. Values are kept byte for
+// byte. Two keys with the same name are an ErrConfig.
 func MetadataEnv(metadata map[string]string) (map[string]string, error) {
 	env, keys := map[string]string{}, map[string]string{}
 	for _, key := range slices.Sorted(maps.Keys(metadata)) {

@@ -8,7 +8,7 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-func TestMetadataBecomesVariablesByteForByte(t *testing.T) {
+func TestMetadataEnv(t *testing.T) {
 	got, err := MetadataEnv(map[string]string{
 		"difficulty": "hard", "Max Tokens": "5", "a.b-c": "$HOME ${X} $$", "größe": "\xff\n", "": "empty",
 	})
@@ -24,7 +24,7 @@ func TestMetadataBecomesVariablesByteForByte(t *testing.T) {
 	}
 }
 
-func TestMetadataKeysThatBecomeTheSameNameAreRefused(t *testing.T) {
+func TestMetadataEnv_duplicates(t *testing.T) {
 	_, err := MetadataEnv(map[string]string{"a b": "1", "A_B": "2"})
 	if !errors.Is(err, fumehood.ErrConfig) {
 		t.Errorf("got %v", err)

@@ -7,9 +7,9 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// EffectiveNetworkMode is the network that a container gets where a spec says mode and Fumehood runs on
-// goos: "" is fumehood.NetworkNone, and fumehood.NetworkHost exists on Linux only. Elsewhere it is
-// fumehood.NetworkBridge, with a warning to be logged.
+// EffectiveNetworkMode returns the network of a container for a spec's mode when Fumehood runs on goos. "" means
+// fumehood.NetworkNone. fumehood.NetworkHost exists only on Linux; elsewhere it becomes fumehood.NetworkBridge,
+// with a warning to be logged.
 func EffectiveNetworkMode(mode, goos string) (effective, warning string) {
 	switch {
 	case mode == "":
@@ -20,15 +20,16 @@ func EffectiveNetworkMode(mode, goos string) (effective, warning string) {
 	return mode, ""
 }
 
-// CheckNetwork returns an ErrConfig for a network, as EffectiveNetworkMode takes it, that a file names under the key and that
-// no file may choose unless the user allows what is unsafe: any but fumehood.NetworkNone and fumehood.NetworkBridge.
+// CheckNetwork returns an ErrConfig for a network that a file may choose only if the user allows what is unsafe:
+// any but fumehood.NetworkNone and fumehood.NetworkBridge. Mode is as in EffectiveNetworkMode, and key is the
+// file's key for it.
 func CheckNetwork(key, mode string) error {
-	why := "other containers than the sandbox's are in it, and perhaps the internet"
+	why := "other containers are in it, and it may reach the internet"
 	switch mode {
 	case "", fumehood.NetworkNone, fumehood.NetworkBridge:
 		return nil
 	case fumehood.NetworkHost:
-		why = "it is this machine's own, with what listens on its loopback interface"
+		why = "it is this machine's own network, with the services on its loopback interface"
 	}
 	return &fumehood.Error{
 		Class: fumehood.ErrConfig, Err: fmt.Errorf("%s: %s: %s", key, mode, why),
@@ -36,9 +37,9 @@ func CheckNetwork(key, mode string) error {
 	}
 }
 
-// EffectiveAddress is the address that a server in a container has to listen at where address was asked
-// for. Under fumehood.NetworkBridge 127.0.0.1, ::1 and localhost are the container's own loopback
-// interface, which published ports do not reach: they become 0.0.0.0.
+// EffectiveAddress returns the address at which a server in a container must listen when address was requested.
+// Under fumehood.NetworkBridge 127.0.0.1, ::1 and localhost become 0.0.0.0: they are on the container's own
+// loopback interface, which published ports do not reach.
 func EffectiveAddress(address, mode string) string {
 	if mode == fumehood.NetworkBridge && (address == "127.0.0.1" || address == "::1" || strings.EqualFold(address, "localhost")) {
 		return "0.0.0.0"

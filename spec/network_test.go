@@ -9,7 +9,7 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-func TestTheHostsNetworkExistsOnLinuxOnly(t *testing.T) {
+func TestEffectiveNetworkMode(t *testing.T) {
 	for _, c := range []struct {
 		mode, goos, want string
 		warns            bool
@@ -24,12 +24,12 @@ func TestTheHostsNetworkExistsOnLinuxOnly(t *testing.T) {
 		{"my_net", "darwin", "my_net", false},
 	} {
 		if got, warning := EffectiveNetworkMode(c.mode, c.goos); got != c.want || (warning != "") != c.warns || c.warns && !strings.Contains(warning, c.goos) {
-			t.Errorf("%q on %s is %q, %q; want %q", c.mode, c.goos, got, warning, c.want)
+			t.Errorf("%q on %s: got %q, %q; want %q", c.mode, c.goos, got, warning, c.want)
 		}
 	}
 }
 
-func TestUnderBridgeLoopbackAddressesBecomeAll(t *testing.T) {
+func TestEffectiveAddress(t *testing.T) {
 	for _, c := range []struct{ address, mode, want string }{
 		{"127.0.0.1", "bridge", "0.0.0.0"},
 		{"::1", "bridge", "0.0.0.0"},
@@ -44,12 +44,12 @@ func TestUnderBridgeLoopbackAddressesBecomeAll(t *testing.T) {
 		{"::1", "my_net", "::1"},
 	} {
 		if got := EffectiveAddress(c.address, c.mode); got != c.want {
-			t.Errorf("%q under %q is %q, want %q", c.address, c.mode, got, c.want)
+			t.Errorf("%q under %q: got %q, want %q", c.address, c.mode, got, c.want)
 		}
 	}
 }
 
-func TestPortsAreMerged(t *testing.T) {
+func TestMergePorts(t *testing.T) {
 	for _, c := range []struct {
 		says              string
 		mode              string
@@ -67,7 +67,7 @@ func TestPortsAreMerged(t *testing.T) {
 		{says: "the host's network", mode: "host", spec: Ports{{8080, 80}}, note: "with network: host the ports are ignored"},
 		{says: "the host's network and no ports", mode: "host"},
 		{says: "no network", mode: "none", spawn: Ports{{8080, 80}}, fails: "network: bridge"},
-		{says: "no network said", spec: Ports{{8080, 80}}, fails: "network: bridge"},
+		{says: "unset network", spec: Ports{{8080, 80}}, fails: "network: bridge"},
 		{says: "container port 0", mode: "bridge", spawn: Ports{{8080, 0}}, fails: "container port 0"},
 		{says: "a host port for two", mode: "bridge", spawn: Ports{{8080, 80}, {8080, 81}}, fails: "host port 8080 is published for two"},
 	} {
@@ -76,13 +76,13 @@ func TestPortsAreMerged(t *testing.T) {
 		switch {
 		case c.fails != "":
 			if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), c.fails) || ports != nil {
-				t.Errorf("%s: got %v, %v; want an ErrConfig that says %q", c.says, ports, err, c.fails)
+				t.Errorf("%s: got %v, %v; want an ErrConfig with %q", c.says, ports, err, c.fails)
 			}
 		case err != nil || !reflect.DeepEqual(ports, c.want) || (note != "") != (c.note != "") || !strings.Contains(note, c.note):
 			t.Errorf("%s: got %v, %q, %v; want %v, %q", c.says, ports, note, err, c.want, c.note)
 		}
 		if !reflect.DeepEqual(c.spec, spec) {
-			t.Errorf("%s: the spec's ports were changed to %v", c.says, c.spec)
+			t.Errorf("%s: the spec's ports have changed to %v", c.says, c.spec)
 		}
 	}
 }

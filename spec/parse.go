@@ -12,24 +12,24 @@ import (
 	"github.com/fumehood/fumehood/internal/strict"
 )
 
-// maxSpec is the largest spec in bytes; one that is written by hand has a few thousand.
+// maxSpec is the size limit of a spec in bytes. Specs written by hand have a few thousand.
 const maxSpec = 1 << 20
 
-// Load reads the environment spec in a file. Its errors are those of Parse, or a fumehood.ErrConfig where
-// the file cannot be read.
+// Load reads the environment spec in a file. Its errors are those of Parse, or a fumehood.ErrConfig if the file
+// cannot be read.
 func Load(path string) (*Environment, error) {
 	text, err := hostpath.InTime(path, func() ([]byte, error) { return read(path) })
 	if err != nil {
 		var detail *fs.PathError
 		if errors.As(err, &detail) {
-			err = detail.Err // the path is said already
+			err = detail.Err // the path is in the error already
 		}
 		return nil, &fumehood.Error{Op: "read spec", Path: path, Class: fumehood.ErrConfig, Err: err}
 	}
 	return Parse(path, text)
 }
 
-// read reads a file, and of one that is too large a byte more than Parse takes.
+// read reads a file. Of a file that is too large, it reads one byte more than Parse accepts.
 func read(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -39,9 +39,9 @@ func read(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxSpec+1))
 }
 
-// Parse reads an environment spec: one YAML document of at most 1 MiB, as environment.schema.json
-// describes it. Name stands for the file in errors. The error joins a *Problem for each thing that is
-// wrong, in the order of their lines; after the first 20 the others are counted.
+// Parse reads an environment spec: one YAML document of at most 1 MiB, as environment.schema.json describes it.
+// Name stands for the file in errors. The error joins a *Problem for each problem, ordered by line. After the
+// first 20 problems the rest are only counted.
 func Parse(name string, text []byte) (*Environment, error) {
 	d := &strict.Decoder{File: name, Forms: forms, Types: types}
 	e := &Environment{File: name}
@@ -54,7 +54,7 @@ func Parse(name string, text []byte) (*Environment, error) {
 	return e, nil
 }
 
-// check notes what is wrong between the values of a spec.
+// check records problems that concern more than one value of a spec.
 func check(d *strict.Decoder, e *Environment) {
 	docker, local := d.Lines["docker"], d.Lines["local"]
 	switch e.Type {
@@ -66,7 +66,7 @@ func check(d *strict.Decoder, e *Environment) {
 		if d.Lines["docker.image"] == 0 && (!build || d.Lines["name"] == 0) {
 			hint := ""
 			if build {
-				hint = "name the environment, and what is built is fumehood:NAME"
+				hint = "name the environment to tag its image fumehood:NAME"
 			}
 			d.Problem(cmp.Or(docker, d.Lines[""]), "docker.image", forms["image"].What(), strict.Nothing, hint)
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// The first example of docs/spec.md has all keys, so that it shows that each is read.
-func TestTheExampleInTheDocsSaysWhatItSays(t *testing.T) {
+// The first example of docs/spec.md has all keys, so that this test covers each of them.
+func TestParse_docExample(t *testing.T) {
 	got, err := Parse("env.yaml", []byte(examples(t)[0]))
 	if err != nil {
 		t.Fatal(err)
@@ -44,8 +44,8 @@ func TestTheExampleInTheDocsSaysWhatItSays(t *testing.T) {
 	}
 }
 
-// What the example does not show, for it has the default there.
-func TestKeysAreReadThatTheExampleHasAtTheirDefault(t *testing.T) {
+// The example has defaults for these keys, so it does not show whether they are read.
+func TestParse_nonDefaults(t *testing.T) {
 	got, err := Parse("env.yaml", []byte(`
 type: docker
 docker: {image: i, mount_workspace: false, keep_container_after_clean: true, build: {args: {A: b}}}
@@ -71,7 +71,7 @@ snapshot: {keep_globs: [k], archive_save_dir: s}
 	}
 }
 
-// examples are the YAML documents in docs/spec.md.
+// examples returns the YAML documents in docs/spec.md.
 func examples(t *testing.T) []string {
 	page, err := os.ReadFile("../docs/spec.md")
 	if err != nil {
@@ -82,22 +82,22 @@ func examples(t *testing.T) []string {
 		texts = append(texts, block[1])
 	}
 	if len(texts) != 2 {
-		t.Fatalf("docs/spec.md has %d YAML examples, not two", len(texts))
+		t.Fatalf("docs/spec.md has %d YAML examples, want 2", len(texts))
 	}
 	return texts
 }
 
 const top = "type: docker\ndocker:\n  image: i\n"
 
-// Documents that are right, and those that are wrong with all that is said of them. The schema and Parse
-// agree about each, but for what a schema cannot say.
+// Valid documents, and invalid ones with all their problems. The schema and Parse agree about each document,
+// except where a schema cannot express the rule.
 var documents = map[string]struct {
 	text   string
-	says   []string // the problems, without the file; nil where the document is right
-	beyond bool     // no schema can say it
+	says   []string // the problems, without the file name; nil for a valid document
+	beyond bool     // a schema cannot express it
 }{
-	"the least of docker":               {text: top},
-	"the least of local":                {text: "type: local"},
+	"minimal docker":                    {text: top},
+	"minimal local":                     {text: "type: local"},
 	"null is absent":                    {text: "type: local\nname: null\ndocker: ~\nsetup:\nsnapshot: {compression: null}\nlimits: {memory: null}"},
 	"a build is the image":              {text: "{type: docker, name: n, docker: {build: {}}}"},
 	"a build with an image":             {text: "{type: docker, docker: {image: i, build: {args: {A: b}}}}"},
@@ -120,7 +120,7 @@ var documents = map[string]struct {
 	"no image":                          {text: "type: docker\ndocker: {}", says: []string{"2: docker.image: wanted an image reference such as python:3.12-slim, found nothing"}},
 	"no docker":                         {text: "\ntype: docker", says: []string{"2: docker.image: wanted an image reference such as python:3.12-slim, found nothing"}},
 	"null for docker":                   {text: "{type: docker, docker: null}", says: []string{"1: docker.image: wanted an image reference such as python:3.12-slim, found nothing"}},
-	"a build without a name":            {text: "{type: docker, docker: {build: {}}}", says: []string{"1: docker.image: wanted an image reference such as python:3.12-slim, found nothing (name the environment, and what is built is fumehood:NAME)"}},
+	"a build without a name":            {text: "{type: docker, docker: {build: {}}}", says: []string{"1: docker.image: wanted an image reference such as python:3.12-slim, found nothing (name the environment to tag its image fumehood:NAME)"}},
 	"a bad image":                       {text: "{type: docker, docker: {image: a b}}", says: []string{`1: docker.image: wanted an image reference such as python:3.12-slim, found "a b"`}},
 	"docker under local":                {text: "type: local\ndocker:\n  image: i", says: []string{"2: docker: wanted nothing under type local, found a value"}},
 	"local under docker":                {text: top + "local: {}", says: []string{"4: local: wanted nothing under type docker, found a value"}},
@@ -135,11 +135,11 @@ var documents = map[string]struct {
 	"a port twice":                      {text: top + "  ports:\n    80: 1\n    '80': 2", says: []string{"6: docker.ports.80: wanted this key once, found it on line 5 too"}, beyond: true},
 	"a key that is a list":              {text: "type: local\n? [a]\n: b", says: []string{"2: wanted a key, found a list"}, beyond: true},
 	"two documents":                     {text: "type: local\n---\ntype: local", says: []string{"2: wanted one document, found another"}, beyond: true},
-	"what is no YAML":                   {text: "type: local\nname: [a", says: []string{"2: wanted YAML, found what is none: did not find expected ',' or ']'"}, beyond: true},
-	"no YAML in line 1":                 {text: "type: ]", says: []string{"1: wanted YAML, found what is none: did not find expected node content"}, beyond: true},
-	"a tab":                             {text: "type: local\nsetup:\n\tcommands: []", says: []string{"3: wanted YAML, found what is none: found character that cannot start any token"}, beyond: true},
-	"no YAML after it":                  {text: "type: local\n---\n[", says: []string{"4: wanted YAML, found what is none: did not find expected node content"}, beyond: true},
-	"an unknown anchor":                 {text: "type: *t", says: []string{" wanted YAML, found what is none: unknown anchor 't' referenced"}, beyond: true},
+	"invalid YAML":                      {text: "type: local\nname: [a", says: []string{"2: wanted YAML, found a syntax error: did not find expected ',' or ']'"}, beyond: true},
+	"invalid YAML, line 1":              {text: "type: ]", says: []string{"1: wanted YAML, found a syntax error: did not find expected node content"}, beyond: true},
+	"a tab":                             {text: "type: local\nsetup:\n\tcommands: []", says: []string{"3: wanted YAML, found a syntax error: found character that cannot start any token"}, beyond: true},
+	"invalid YAML, later":               {text: "type: local\n---\n[", says: []string{"4: wanted YAML, found a syntax error: did not find expected node content"}, beyond: true},
+	"an unknown anchor":                 {text: "type: *t", says: []string{" wanted YAML, found a syntax error: unknown anchor 't' referenced"}, beyond: true},
 	"text for a mapping":                {text: "type: local\nsetup: pip", says: []string{`2: setup: wanted a mapping, found "pip"`}},
 	"text for a list":                   {text: "type: local\nsetup: {commands: pip}", says: []string{`2: setup.commands: wanted a list, found "pip"`}},
 	"a number in a list":                {text: "type: local\nsetup:\n  commands:\n  - a\n  - 12", says: []string{"5: setup.commands[1]: wanted text, found 12 (write it in quotes)"}},
@@ -164,20 +164,20 @@ var documents = map[string]struct {
 	"a duration below 0":                {text: "type: local\nsetup: {timeout: -1s}", says: []string{`2: setup.timeout: wanted a duration such as 90s or 10m, or none, found "-1s"`}},
 	"a duration beyond all":             {text: "type: local\nsetup: {timeout: 9999999999h}", says: []string{`2: setup.timeout: wanted a duration such as 90s or 10m, or none, found "9999999999h"`}, beyond: true},
 	"text for a port":                   {text: top + "  ports:\n    8080: http", says: []string{`5: docker.ports.8080: wanted a port from 1 to 65535, found "http"`}},
-	"a port of no host":                 {text: top + "  ports: {65536: 1}", says: []string{`4: docker.ports: wanted a port from 0 to 65535, found "65536"`}},
+	"invalid host port":                 {text: top + "  ports: {65536: 1}", says: []string{`4: docker.ports: wanted a port from 0 to 65535, found "65536"`}},
 	"container port 0":                  {text: top + "  ports: {80: 0}", says: []string{`4: docker.ports.80: wanted a port from 1 to 65535, found 0`}},
 	"container port 65536":              {text: top + "  ports: {80: 65536}", says: []string{`4: docker.ports.80: wanted a port from 1 to 65535, found 65536`}},
 	"a host port for many":              {text: top + "  ports: {80: [1, 2]}", says: []string{`4: docker.ports.80: wanted a port from 1 to 65535, found a list`}},
-	"a bad one of free ports":           {text: top + "  ports: {0: [1, x]}", says: []string{`4: docker.ports.0: wanted a port from 1 to 65535, found "x"`}},
+	"invalid free port":                 {text: top + "  ports: {0: [1, x]}", says: []string{`4: docker.ports.0: wanted a port from 1 to 65535, found "x"`}},
 	"no port":                           {text: top + "  ports: {80: ~}", says: []string{`4: docker.ports.80: wanted a port from 1 to 65535, found nothing`}},
 	"a bad mode":                        {text: top + "  extra_mounts: {a: {bind: /a, mode: rwx}}", says: []string{`4: docker.extra_mounts.a.mode: wanted ro or rw, found "rwx"`}},
-	"a bad mode in text":                {text: top + "  extra_mounts: {a: '/a:rwx'}", says: []string{`4: docker.extra_mounts.a: wanted an absolute path in the container with :ro or :rw behind it if wanted, or {bind: PATH, mode: ro or rw}, found "/a:rwx"`}},
+	"a bad mode in text":                {text: top + "  extra_mounts: {a: '/a:rwx'}", says: []string{`4: docker.extra_mounts.a: wanted an absolute path in the container, optionally with :ro or :rw, or {bind: PATH, mode: ro or rw}, found "/a:rwx"`}},
 	"a relative bind":                   {text: top + "  extra_mounts: {a: {bind: a}}", says: []string{`4: docker.extra_mounts.a.bind: wanted an absolute path in the container that is not its root, found "a"`}},
 	"no bind":                           {text: top + "  extra_mounts: {a: {mode: rw}}", says: []string{`4: docker.extra_mounts.a.bind: wanted an absolute path in the container that is not its root, found nothing`}},
-	"a mount of the root":               {text: top + "  extra_mounts: {a: /}", says: []string{`4: docker.extra_mounts.a: wanted an absolute path in the container with :ro or :rw behind it if wanted, or {bind: PATH, mode: ro or rw}, found "/"`}},
+	"a mount of the root":               {text: top + "  extra_mounts: {a: /}", says: []string{`4: docker.extra_mounts.a: wanted an absolute path in the container, optionally with :ro or :rw, or {bind: PATH, mode: ro or rw}, found "/"`}},
 	"a list of mounts":                  {text: top + "  extra_mounts: ['a:/a']", says: []string{`4: docker.extra_mounts: wanted a mapping, found a list`}},
-	"no mount":                          {text: top + "  extra_mounts: {a: ~}", says: []string{`4: docker.extra_mounts.a: wanted an absolute path in the container with :ro or :rw behind it if wanted, or {bind: PATH, mode: ro or rw}, found nothing`}},
-	"a mount of nothing":                {text: top + "  extra_mounts: {'': /a}", says: []string{`4: docker.extra_mounts: wanted a path of the host, found ""`}},
+	"no mount":                          {text: top + "  extra_mounts: {a: ~}", says: []string{`4: docker.extra_mounts.a: wanted an absolute path in the container, optionally with :ro or :rw, or {bind: PATH, mode: ro or rw}, found nothing`}},
+	"an empty host path":                {text: top + "  extra_mounts: {'': /a}", says: []string{`4: docker.extra_mounts: wanted a path of the host, found ""`}},
 	"a relative workdir":                {text: top + "  workdir: work", says: []string{`4: docker.workdir: wanted an absolute path in the container that is not its root, found "work"`}},
 	"a binary that a shell reads":       {text: top + "  binary: \"/opt/docker; reboot\"", says: []string{`4: docker.binary: wanted docker, podman, nerdctl or an absolute path without spaces and quotes, found "/opt/docker; reboot"`}},
 	"another binary":                    {text: top + "  binary: dokcer", says: []string{`4: docker.binary: wanted docker, podman, nerdctl or an absolute path without spaces and quotes, found "dokcer"`}},
@@ -185,7 +185,7 @@ var documents = map[string]struct {
 	"a relative binary":                 {text: top + "  binary: bin/docker", says: []string{`4: docker.binary: wanted docker, podman, nerdctl or an absolute path without spaces and quotes, found "bin/docker"`}},
 	"a bad network":                     {text: top + "  network: a b", says: []string{`4: docker.network: wanted none, bridge, host or a network's name, found "a b"`}},
 	"a bad name":                        {text: "type: local\nname: a/b", says: []string{`2: name: wanted letters, digits, '.', '_' and '-', as in an image's tag, found "a/b"`}},
-	"compression that is only read":     {text: "type: local\nsnapshot: {compression: bz2}", says: []string{`2: snapshot.compression: wanted gz, xz, zst or none, found "bz2"`}},
+	"read-only compression":             {text: "type: local\nsnapshot: {compression: bz2}", says: []string{`2: snapshot.compression: wanted gz, xz, zst or none, found "bz2"`}},
 	"a variable with a number":          {text: "type: local\nenvironment: {env: {TOKEN: 12345}}", says: []string{"2: environment.env.TOKEN: wanted text, found a number (write it in quotes)"}},
 	"a variable with a truth":           {text: "type: local\nenvironment: {env: {TOKEN: true}}", says: []string{"2: environment.env.TOKEN: wanted text, found true or false (write it in quotes)"}},
 	"a variable with a tag":             {text: "type: local\nenvironment: {env: {TOKEN: !s secret}}", says: []string{"2: environment.env.TOKEN: wanted text, found a value with the tag !s (write it in quotes)"}, beyond: true},
@@ -194,19 +194,19 @@ var documents = map[string]struct {
 	"an argument as a number":           {text: top + "  build: {args: {TOKEN: 12345}}", says: []string{"4: docker.build.args.TOKEN: wanted text, found a number (write it in quotes)"}},
 	"a variable's name with a NUL byte": {text: "type: local\nenvironment: {env: {\"A\\0\": b}}", says: []string{"2: environment.env: wanted a variable's name, found a NUL byte"}, beyond: true},
 	"a mount with a NUL byte":           {text: top + "  extra_mounts: {\"a\\0\": /a}", says: []string{`4: docker.extra_mounts: wanted a path of the host, found "a\x00"`}, beyond: true},
-	"a mount to a NUL byte":             {text: top + "  extra_mounts: {a: \"/a\\0\"}", says: []string{`4: docker.extra_mounts.a: wanted an absolute path in the container with :ro or :rw behind it if wanted, or {bind: PATH, mode: ro or rw}, found "/a\x00"`}, beyond: true},
+	"a mount to a NUL byte":             {text: top + "  extra_mounts: {a: \"/a\\0\"}", says: []string{`4: docker.extra_mounts.a: wanted an absolute path in the container, optionally with :ro or :rw, or {bind: PATH, mode: ro or rw}, found "/a\x00"`}, beyond: true},
 	"a variable with nothing":           {text: "type: local\nenvironment: {env: {TOKEN: }}", says: []string{"2: environment.env.TOKEN: wanted text, found nothing (write it in quotes)"}},
 	"a variable with a list":            {text: "type: local\nenvironment: {env: {TOKEN: [s]}}", says: []string{"2: environment.env.TOKEN: wanted text, found a list"}},
-	"a variable's bad name":             {text: "type: local\nenvironment: {env: {A=B: s}}", says: []string{`2: environment.env: wanted a variable's name, found one that is empty or has '=' in it (write NAME: VALUE)`}},
+	"a variable's bad name":             {text: "type: local\nenvironment: {env: {A=B: s}}", says: []string{`2: environment.env: wanted a variable's name, found an empty name or one with '=' (write NAME: VALUE)`}},
 	"a variable with a NUL byte":        {text: "type: local\nenvironment: {env: {A: \"s\\0\"}}", says: []string{"2: environment.env.A: wanted text, found a NUL byte"}, beyond: true},
 	"a command with a NUL byte":         {text: "type: local\nsetup: {commands: [\"s\\0\"]}", says: []string{"2: setup.commands[0]: wanted text, found a NUL byte"}, beyond: true},
 	"a tag":                             {text: "type: local\ncommands: {command: !secret x}", says: []string{"2: commands.command: wanted text, found x (write it in quotes)"}, beyond: true},
-	"all that is wrong at once":         {text: "type: dokcer\ndocker: {image: [], ports: {x: 1}}\nsetup: {timeout: 1}\nx: y", says: []string{`1: type: wanted docker or local, found "dokcer"`, "2: docker.image: wanted an image reference such as python:3.12-slim, found a list", `2: docker.ports: wanted a port from 0 to 65535, found "x"`, "3: setup.timeout: wanted a duration such as 90s or 10m, or none, found 1", `4: x: wanted one of the keys type, name, docker, environment, setup, commands, snapshot, limits or local, found "x"`}},
-	"what comes first is said first":    {text: "local: {shell: [], x: 1}\nname: []\ntype: docker\ndocker: {image: i}", says: []string{"1: local.shell: wanted text, found a list", `1: local.x: wanted one of the keys requires_tty or shell, found "x"`, "1: local: wanted nothing under type docker, found a value", "2: name: wanted letters, digits, '.', '_' and '-', as in an image's tag, found a list"}},
+	"all problems at once":              {text: "type: dokcer\ndocker: {image: [], ports: {x: 1}}\nsetup: {timeout: 1}\nx: y", says: []string{`1: type: wanted docker or local, found "dokcer"`, "2: docker.image: wanted an image reference such as python:3.12-slim, found a list", `2: docker.ports: wanted a port from 0 to 65535, found "x"`, "3: setup.timeout: wanted a duration such as 90s or 10m, or none, found 1", `4: x: wanted one of the keys type, name, docker, environment, setup, commands, snapshot, limits or local, found "x"`}},
+	"ordered by line":                   {text: "local: {shell: [], x: 1}\nname: []\ntype: docker\ndocker: {image: i}", says: []string{"1: local.shell: wanted text, found a list", `1: local.x: wanted one of the keys requires_tty or shell, found "x"`, "1: local: wanted nothing under type docker, found a value", "2: name: wanted letters, digits, '.', '_' and '-', as in an image's tag, found a list"}},
 	"an alias into itself":              {text: "type: local\nsetup: &s {commands: *s}", says: []string{"2: setup.commands: wanted a list, found a mapping"}, beyond: true},
 }
 
-func TestSpecsAreReadStrictlyAndAllThatIsWrongIsSaid(t *testing.T) {
+func TestParse_problems(t *testing.T) {
 	for name, c := range documents {
 		t.Run(name, func(t *testing.T) {
 			e, err := Parse("env.yaml", []byte(c.text))
@@ -221,26 +221,26 @@ func TestSpecsAreReadStrictlyAndAllThatIsWrongIsSaid(t *testing.T) {
 				t.Errorf("got  %v\nwant %s", err, want)
 			}
 			if !errors.Is(err, fumehood.ErrConfig) {
-				t.Errorf("its class is %v, not ErrConfig", fumehood.ClassOf(err))
+				t.Errorf("class: got %v, want ErrConfig", fumehood.ClassOf(err))
 			}
 			var p *Problem
 			if !errors.As(err, &p) || p.File != "env.yaml" {
-				t.Errorf("it has no Problem: %+v", p)
+				t.Errorf("the error has no Problem: %+v", p)
 			}
 		})
 	}
 }
 
-func TestKeepGlobsTellNullFromAnEmptyList(t *testing.T) {
+func TestParse_keepGlobs(t *testing.T) {
 	for text, want := range map[string][]string{"null": nil, "[]": {}, "[a]": {"a"}} {
 		e, err := Parse("env.yaml", []byte("type: local\nsnapshot: {keep_globs: "+text+"}"))
 		if err != nil || !reflect.DeepEqual(e.Snapshot.KeepGlobs, want) {
-			t.Errorf("%s is %#v, %v; want %#v", text, e.Snapshot.KeepGlobs, err, want)
+			t.Errorf("%s: got %#v, %v; want %#v", text, e.Snapshot.KeepGlobs, err, want)
 		}
 	}
 }
 
-func TestLimitsAreThoseOfAProvider(t *testing.T) {
+func TestParse_limits(t *testing.T) {
 	e, err := Parse("env.yaml", []byte("{type: local, limits: {memory: 512MiB, cpus: none, pids: none}}"))
 	if err != nil {
 		t.Fatal(err)
@@ -250,7 +250,7 @@ func TestLimitsAreThoseOfAProvider(t *testing.T) {
 	}
 }
 
-func TestDefaultsFillWhatWasNotSaid(t *testing.T) {
+func TestEnvironment_WithDefaults(t *testing.T) {
 	build := &Build{}
 	e := Environment{Type: TypeDocker, Name: "n", Docker: Docker{Build: build}, Commands: Commands{Command: "python"}}
 	got := e.WithDefaults()
@@ -269,15 +269,15 @@ func TestDefaultsFillWhatWasNotSaid(t *testing.T) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 	if build.Context != "" || e.Docker.MountWorkspace != nil {
-		t.Error("the defaults were written into the original")
+		t.Error("WithDefaults has changed the original")
 	}
 	if again := want.WithDefaults(); !reflect.DeepEqual(again, want) {
-		t.Errorf("what was said was changed: %+v", again)
+		t.Errorf("a set value has changed: %+v", again)
 	}
 }
 
-// Aliases of aliases of aliases: 3^30 texts if they were followed.
-func TestAliasesCannotBlowUp(t *testing.T) {
+// Aliases of aliases of aliases: 3^30 texts if all were followed.
+func TestParse_aliases(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("type: local\nsetup:\n  a0: &a0 [x, x, x]\n")
 	for i := 1; i < 30; i++ {
@@ -290,21 +290,21 @@ func TestAliasesCannotBlowUp(t *testing.T) {
 	}
 }
 
-func TestALongTextIsShortened(t *testing.T) {
+func TestParse_longText(t *testing.T) {
 	_, err := Parse("env.yaml", []byte("type: "+strings.Repeat("ä", 1000)))
 	if err == nil || len(err.Error()) > 200 || !strings.Contains(err.Error(), `ä..."`) {
 		t.Errorf("got %v", err)
 	}
 }
 
-func TestAProblemShowsNothingThatMovesATerminal(t *testing.T) {
+func TestParse_escapeCodes(t *testing.T) {
 	_, err := Parse("env.yaml", []byte(`{type: local, "a\e[2J\nb": c, commands: {command: !x "\e[2J"}}`))
 	if err == nil || strings.Count(err.Error(), "\n") != 1 || strings.Contains(err.Error(), "\x1b") {
 		t.Errorf("got %q", err)
 	}
 }
 
-func TestLoadReadsAFile(t *testing.T) {
+func TestLoad(t *testing.T) {
 	dir := t.TempDir()
 	good, large := filepath.Join(dir, "good.yaml"), filepath.Join(dir, "large.yaml")
 	for file, text := range map[string]string{good: "type: local", large: "type: local\n#" + strings.Repeat("x", maxSpec)} {
@@ -316,16 +316,16 @@ func TestLoadReadsAFile(t *testing.T) {
 		t.Errorf("got %+v, %v", e, err)
 	}
 	if _, err := Load(large); !errors.Is(err, fumehood.ErrConfig) || err.Error() != large+": wanted at most 1MiB, found more" {
-		t.Errorf("of a large file: %v", err)
+		t.Errorf("a large file: got %v", err)
 	}
 	missing := filepath.Join(dir, "missing.yaml")
 	if _, err := Load(missing); !errors.Is(err, fumehood.ErrConfig) || strings.Count(err.Error(), missing) != 1 {
-		t.Errorf("of no file: %v", err)
+		t.Errorf("a missing file: got %v", err)
 	}
 }
 
-// FuzzParse: no document makes Parse panic, a problem is always an ErrConfig, and what is right stays
-// right with its defaults.
+// FuzzParse checks that no document makes Parse panic, that a problem is always an ErrConfig, and that a valid
+// document stays valid with its defaults.
 func FuzzParse(f *testing.F) {
 	for _, c := range documents {
 		f.Add([]byte(c.text))

@@ -8,19 +8,19 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// Port publishes a port of the container on the loopback interface of the host, and nowhere else.
+// Port publishes a port of the container on the loopback interface of the host only.
 type Port struct {
-	Host      uint16 // 0: a free one, which the daemon chooses
+	Host      uint16 // 0 means a free port that the daemon chooses
 	Container uint16
 }
 
-// Ports are the ports that a spec publishes.
+// Ports are the published ports of a spec.
 type Ports []Port
 
-// MergePorts decides which ports are published: the spec's and those given at spawn. One given at spawn
-// replaces the spec's for the same container port, and for the same host port unless that is 0. Mode is
-// the network in effect. With fumehood.NetworkHost nothing is published and note says so, to be logged.
-// Without a network, wrong ports, or one host port for two are a fumehood.ErrConfig.
+// MergePorts merges the spec's ports and those given at spawn. A port given at spawn replaces the spec's for the
+// same container port, and for the same host port unless that is 0. Mode is the effective network. With
+// fumehood.NetworkHost nothing is published, and note reports that for the log. Ports without a network, wrong
+// ports, and one host port for two container ports are a fumehood.ErrConfig.
 func MergePorts(mode string, spec, spawn Ports) (ports Ports, note string, err error) {
 	for _, p := range spec {
 		if !slices.ContainsFunc(spawn, func(s Port) bool {
@@ -48,7 +48,7 @@ func MergePorts(mode string, spec, spawn Ports) (ports Ports, note string, err e
 	}
 	switch mode {
 	case "", fumehood.NetworkNone:
-		return bad(errors.New("without a network no port can be published"), "use network: bridge")
+		return bad(errors.New("publishing ports needs a network"), "use network: bridge")
 	case fumehood.NetworkHost:
 		return nil, "with network: host the ports are ignored: programs listen on the host itself", nil
 	}

@@ -9,24 +9,25 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// SandboxOptions are what a sandbox of an environment has beside what the environment says.
+// SandboxOptions are the settings of a sandbox in addition to its environment.
 type SandboxOptions struct {
-	// Volumes says what is mounted; its Docker is the environment's, whatever it holds. Under type local its
-	// Workspace is the working directory, and the provider decides about its Spawn.
+	// Volumes are the mounts; its Docker field is replaced by the environment's. Under type local its Workspace
+	// is the working directory, and the provider decides about its Spawn.
 	Volumes VolumeLayers
-	// Ports replace the environment's where they are for the same port.
+	// Ports are added to the environment's, and replace those for the same port.
 	Ports Ports
-	// Env wins over the environment's variables, and those over Host, which is as by os.Environ and counts only
-	// with include_os_env.
+	// Env takes precedence over the environment's variables, and those over Host. Host has the form of
+	// os.Environ, and is used only with include_os_env.
 	Env  map[string]string
 	Host []string
-	// Image, User and Network go before the environment's.
+	// Image, User and Network take precedence over the environment's.
 	Image, User, Network string
-	// GOOS is what Fumehood runs on; not everywhere there is a host's network.
+	// GOOS is the system that Fumehood runs on: the host's network exists only on some.
 	GOOS string
 }
 
-// checkIsolation refuses what breaks the isolation of a container, mounts aside, unless the user allows it.
+// checkIsolation rejects settings that break the isolation of a container, unless the user allows them. It does
+// not check mounts.
 func (e Environment) checkIsolation(o SandboxOptions) error {
 	if e.AllowUnsafe {
 		return nil
@@ -37,16 +38,16 @@ func (e Environment) checkIsolation(o SandboxOptions) error {
 	}
 	if e.Environment.IncludeOSEnv {
 		errs = append(errs, &fumehood.Error{
-			Class: fumehood.ErrConfig, Err: errors.New("environment.include_os_env: the variables of this machine, and the keys in them, would be in the sandbox"),
-			Hint: "name those that are needed with --env, or allow it with AllowUnsafe, --allow-unsafe",
+			Class: fumehood.ErrConfig, Err: errors.New("environment.include_os_env: passes this machine's variables, with any secrets in them, to the sandbox"),
+			Hint: "pass the needed variables with --env, or allow it with AllowUnsafe, --allow-unsafe",
 		})
 	}
 	return errors.Join(errs...)
 }
 
-// Sandbox is the sandbox that the environment describes, without its set-up. Notes are what is to be logged of what
-// loosens the isolation, or is not as the environment says. Its errors are fumehood.ErrConfig, and ErrUnsupported for
-// ports under type local.
+// Sandbox returns the spec of the sandbox that the environment describes, without its setup. Notes are messages
+// to be logged: about what weakens isolation, and about what differs from the environment. Its errors are
+// fumehood.ErrConfig, and ErrUnsupported for ports under type local.
 func (e Environment) Sandbox(o SandboxOptions) (s fumehood.Spec, notes []string, err error) {
 	env, passed := e.Environment.Merge(o.Host, o.Env, nil)
 	if len(passed) > 0 {
@@ -57,8 +58,8 @@ func (e Environment) Sandbox(o SandboxOptions) (s fumehood.Spec, notes []string,
 		s.Dir, s.Limits, s.Mounts = o.Volumes.Workspace, fumehood.Limits(e.Limits), o.Volumes.Spawn
 		if len(o.Ports) > 0 {
 			return s, notes, &fumehood.Error{
-				Class: fumehood.ErrUnsupported, Err: errors.New("under type local no ports are published"),
-				Hint: "leave them out: what listens, listens on this machine",
+				Class: fumehood.ErrUnsupported, Err: errors.New("type local cannot publish ports"),
+				Hint: "leave them out: servers listen on this machine itself",
 			}
 		}
 		return s, notes, nil
@@ -74,7 +75,7 @@ func (e Environment) Sandbox(o SandboxOptions) (s fumehood.Spec, notes []string,
 		notes = append(notes, warning)
 	}
 	if mode == fumehood.NetworkHost {
-		notes = append(notes, "containers have the network of this machine, for "+e.File+" says so")
+		notes = append(notes, "containers have the network of this machine: "+e.File+" requests it")
 	}
 	ports, note, err := MergePorts(mode, d.Ports, o.Ports)
 	if err != nil {

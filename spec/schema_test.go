@@ -15,7 +15,7 @@ const (
 
 var updateSchema = flag.Bool("update-schema", false, "write "+schemaFile+" again")
 
-func TestTheSchemaIsWhatTheTypesSay(t *testing.T) {
+func TestSchema_upToDate(t *testing.T) {
 	schematest.Check(t, schemaFile, environmentSchema(t), *updateSchema)
 }
 
@@ -49,7 +49,7 @@ func environmentSchema(t *testing.T) schema {
 	s["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	s["$id"] = schemaID
 	s["title"] = "Fumehood environment"
-	// What check checks.
+	// The rules of func check.
 	has := func(key string, of ...schema) schema {
 		value := schema{"not": schema{"type": "null"}}
 		if len(of) > 0 {

@@ -2,9 +2,9 @@ package spec
 
 import "strconv"
 
-// EvaluationUser is the user of evaluations: dockerUser, which is the spec's docker.user, else
-// huid:hgid, else the host's uid:gid. Where only one of huid and hgid is set, the other is the host's.
-// "", the image's own user, is the answer where the host has no uids (-1).
+// EvaluationUser returns the user of evaluations. It is dockerUser (the spec's docker.user), else huid:hgid, else
+// the host's uid:gid. If only one of huid and hgid is set, the other is the host's. If the host has no uids (-1),
+// it is "", the image's own user.
 func EvaluationUser(dockerUser, huid, hgid string, uid, gid int) string {
 	if dockerUser != "" {
 		return dockerUser

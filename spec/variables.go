@@ -6,10 +6,9 @@ import (
 	"strings"
 )
 
-// Merge decides the variables of a command, of which later ones win: the host's, which are given as by
-// os.Environ and count only with IncludeOSEnv, the spec's, those given at spawn and those of the single
-// call. Passed are the names of the host's that are in effect, sorted, for the log: values never go
-// there.
+// Merge returns the variables of a command. Later ones take precedence: the host's, the spec's, those given at
+// spawn, and those of the single call. Host has the form of os.Environ, and is used only with IncludeOSEnv.
+// Passed are the sorted names of the host's variables that are in effect, for the log. Values are never logged.
 func (v Variables) Merge(host []string, spawn, call map[string]string) (env map[string]string, passed []string) {
 	env = map[string]string{}
 	for _, layer := range []map[string]string{v.Env, spawn, call} {

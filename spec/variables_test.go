@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestOfVariablesTheLaterWin(t *testing.T) {
+func TestVariables_Merge(t *testing.T) {
 	host := []string{"A=host", "H=host", "H2=a=b", "=C:=C:\\", "EMPTY=", "H=again", "junk"}
 	spec := map[string]string{"A": "spec", "B": "spec", "C": "spec"}
 	spawn := map[string]string{"B": "spawn", "C": "spawn"}
@@ -32,6 +32,6 @@ func TestOfVariablesTheLaterWin(t *testing.T) {
 		}
 	}
 	if !maps.Equal(spec, before) {
-		t.Error("the spec's variables were changed")
+		t.Error("the spec's variables have changed")
 	}
 }

@@ -14,12 +14,12 @@ import (
 	"github.com/fumehood/fumehood/internal/hostpath"
 )
 
-// Mounts are mounts as users ask for them: a relative host path starts at the workspace's root. Of two
-// at the same container path the later wins.
+// Mounts are mounts as users request them. A relative host path is resolved against the workspace's root. Of two
+// mounts at the same container path, the later takes precedence.
 type Mounts []fumehood.Mount
 
-// ParseMount reads a mount as a spec has it: target is an absolute path in the container, with :ro or
-// :rw behind it if wanted, read-only if not. Its errors are fumehood.ErrConfig.
+// ParseMount parses a mount in the form of a spec. Target is an absolute path in the container, with an optional
+// :ro or :rw; the default is read-only. Its errors are fumehood.ErrConfig.
 func ParseMount(host, target string) (fumehood.Mount, error) {
 	if host == "" || !forms["target"].Takes(target) {
 		return fumehood.Mount{}, mountError("wanted a path of the host and %s, found %q and %q", forms["target"].What(), host, target)
@@ -33,7 +33,7 @@ func (t mountTarget) mount(host string) fumehood.Mount {
 	return fumehood.Mount{Host: host, Container: t.Bind, Writable: t.Mode == "rw"}
 }
 
-// Origin says who asked for a mount.
+// Origin is the source of a mount.
 type Origin string
 
 // The origins, in the order in which their mounts are merged.
@@ -50,25 +50,24 @@ type Volume struct {
 	Origin Origin
 }
 
-// VolumeLayers is all that is to be mounted in a container.
+// VolumeLayers holds everything to mount in a container.
 type VolumeLayers struct {
 	// Workspace is the absolute path of the workspace's root on the host.
 	Workspace string
-	// Docker says with Workdir and MountWorkspace where the workspace is mounted, and holds the spec's
-	// ExtraMounts.
+	// Docker defines the workspace's mount by Workdir and MountWorkspace, and holds the spec's ExtraMounts.
 	Docker Docker
-	// Spawn holds the mounts that were given at spawn.
+	// Spawn holds the mounts given at spawn.
 	Spawn Mounts
-	// AssetDir is the absolute path of the folder on the host that the assets' paths start at.
+	// AssetDir is the absolute path of the host folder that the assets' paths are relative to.
 	AssetDir string
 	// Assets are the static assets, by name.
 	Assets map[string]Asset
 }
 
-// Merge decides what is mounted: the workspace, the spec's mounts, those given at spawn and the static
-// assets, in this order, of which the later wins for the same container path. It looks at no file. A
-// spec or spawn mount strictly below the working directory is refused: Docker would make its mount
-// point in the workspace, as root. Its errors are fumehood.ErrConfig.
+// Merge returns the mounts of a container: the workspace, the spec's mounts, those given at spawn and the static
+// assets, in this order. For the same container path, the later takes precedence. Merge does not access files. It
+// rejects a spec or spawn mount strictly below the working directory: Docker would create its mount point in the
+// workspace, as root. Its errors are fumehood.ErrConfig.
 func (l VolumeLayers) Merge() ([]Volume, error) {
 	if !filepath.IsAbs(l.Workspace) || len(l.Assets) > 0 && !filepath.IsAbs(l.AssetDir) {
 		return nil, mountError("wanted absolute paths of the workspace and the assets, found %q and %q", l.Workspace, l.AssetDir)
@@ -103,7 +102,7 @@ func (l VolumeLayers) Merge() ([]Volume, error) {
 	return merged, nil
 }
 
-// asked are the volumes that users ask for, each checked.
+// asked returns the volumes for requested mounts, each checked.
 func (l VolumeLayers) asked(mounts Mounts, origin Origin, workdir string) ([]Volume, error) {
 	var volumes []Volume
 	var errs []error
@@ -125,7 +124,7 @@ func (l VolumeLayers) asked(mounts Mounts, origin Origin, workdir string) ([]Vol
 	return volumes, errors.Join(errs...)
 }
 
-// MountsOf are the volumes as a provider takes them.
+// MountsOf returns the mounts of the volumes in the form for a provider.
 func MountsOf(volumes []Volume) []fumehood.Mount {
 	var mounts []fumehood.Mount
 	for _, v := range volumes {
@@ -134,10 +133,10 @@ func MountsOf(volumes []Volume) []fumehood.Mount {
 	return mounts
 }
 
-// CheckHosts looks whether the volumes' host paths are there, for Docker would make what is missing as
-// root. A path within the workspace must not lead out of it by a symbolic link: whoever has written in
-// the workspace could choose what the host mounts. Only while nothing writes in the workspace is that
-// certain to hold until the mount, so that sessions mount copies of what is in it. Its errors are fumehood.ErrConfig.
+// CheckHosts checks that the volumes' host paths exist, because Docker would create missing ones as root. A path
+// in the workspace must not lead out of it by a symbolic link: a process that has written to the workspace could
+// otherwise choose what the host mounts. The result holds until the mount only if nothing writes to the
+// workspace. For this reason sessions mount copies of parts of the workspace. Its errors are fumehood.ErrConfig.
 func CheckHosts(workspace string, volumes []Volume) error {
 	var errs []error
 	for _, v := range volumes {
@@ -151,7 +150,7 @@ func CheckHosts(workspace string, volumes []Volume) error {
 func checkHost(workspace, host string) error {
 	there, err := filepath.EvalSymlinks(host)
 	if errors.Is(err, fs.ErrNotExist) {
-		return errors.New("there is no such path on this machine; make it first")
+		return errors.New("no such path on this machine; create it first")
 	} else if err != nil {
 		return err
 	}
@@ -165,8 +164,8 @@ func checkHost(workspace, host string) error {
 	return nil
 }
 
-// checkMounts judges the mounts that the environment's file asks for. Those that code or flags ask for are the
-// provider's to judge. What is allowed as unsafe it notes, but for what the provider logs too.
+// checkMounts checks the mounts that the environment's file requests. The provider checks mounts from code or
+// flags. Allowed unsafe mounts are added to notes, unless the provider logs them too.
 func (e *Environment) checkMounts(workspace string, volumes []Volume, notes *[]string) error {
 	gate, err := e.gate(workspace)
 	if err != nil {
@@ -181,29 +180,30 @@ func (e *Environment) checkMounts(workspace string, volumes []Volume, notes *[]s
 		if v.Origin != OriginSpec {
 			continue
 		}
-		already := *e.Docker.MountWorkspace && own.Inside(v.Host) // the workspace itself is writable
+		already := *e.Docker.MountWorkspace && own.Inside(v.Host) // the workspace is writable anyway
 		why := gate.Mount(v.Host, v.Writable && !already)
 		switch {
 		case why == "":
-		case e.AllowUnsafe && (v.Writable || hostpath.Unsafe(v.Host, false) != ""): // the provider logs it
+		case e.AllowUnsafe && (v.Writable || hostpath.Unsafe(v.Host, false) != ""): // logged by the provider
 		case e.AllowUnsafe:
-			*notes = append(*notes, fmt.Sprintf("the mount of %s is not safe, and allowed: %s", v.Host, why))
+			*notes = append(*notes, fmt.Sprintf("the mount of %s is not safe, but allowed: %s", v.Host, why))
 		default:
 			errs = append(errs, &fumehood.Error{
 				Op: "merge mounts", Class: fumehood.ErrConfig, Err: fmt.Errorf("%s: the mount of %s to %s is not safe: %s", v.Origin, v.Host, v.Container, why),
-				Hint: "mount another path, or allow it with AllowUnsafe, --allow-unsafe; one to be read with AllowRead, --allow-read",
+				Hint: "mount another path, or allow it with AllowUnsafe, --allow-unsafe, or if read-only with AllowRead, --allow-read",
 			})
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// gate lets pass the paths that the environment's file may name: those in its folder, in the workspace, or allowed.
+// gate returns a gate that accepts the paths that the environment's file may name: those in its folder, in the
+// workspace, or allowed.
 func (e *Environment) gate(more ...string) (hostpath.Gate, error) {
 	return hostpath.NewGate("the spec's folder", filepath.Dir(e.File), slices.Concat(more, e.AllowRead)...)
 }
 
-// within says whether p is dir or lies below it, by their names alone.
+// within reports whether p is dir or below it. It only compares names.
 func within(dir, p string) bool {
 	rel, err := filepath.Rel(dir, p)
 	return err == nil && filepath.IsLocal(rel)

@@ -12,9 +12,9 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-func TestMountsAreMergedAndTheLaterWins(t *testing.T) {
+func TestVolumeLayers_Merge(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("the paths of the table are no absolute ones there")
+		t.Skip("the paths in the table are not absolute on Windows")
 	}
 	workspace := Volume{fumehood.Mount{Host: "/ws", Container: "/workspace", Writable: true}, OriginWorkspace}
 	volume := func(host, container string, writable bool, origin Origin) Volume {
@@ -37,7 +37,7 @@ func TestMountsAreMergedAndTheLaterWins(t *testing.T) {
 			},
 			[]Volume{workspace, volume("/host/config2", "/app/config", false, OriginSpawn)},
 		},
-		"also where the paths are written in other ways": {
+		"with other spellings of the paths": {
 			VolumeLayers{
 				Docker: Docker{ExtraMounts: Mounts{{Host: "/host/config/", Container: "/app/config/", Writable: true}}},
 				Spawn:  Mounts{{Host: "/host/config2", Container: "/app//./config"}},
@@ -63,7 +63,7 @@ func TestMountsAreMergedAndTheLaterWins(t *testing.T) {
 			VolumeLayers{Spawn: Mounts{{Host: "/other", Container: "/workspace"}}},
 			[]Volume{volume("/other", "/workspace", false, OriginSpawn)},
 		},
-		"beside and above the working directory": {
+		"next to and above the working directory": {
 			VolumeLayers{Docker: Docker{Workdir: "/a/b"}, Spawn: Mounts{{Host: "/x", Container: "/a"}, {Host: "/y", Container: "/a/bc"}}},
 			[]Volume{volume("/ws", "/a/b", true, OriginWorkspace), volume("/x", "/a", false, OriginSpawn), volume("/y", "/a/bc", false, OriginSpawn)},
 		},
@@ -71,7 +71,7 @@ func TestMountsAreMergedAndTheLaterWins(t *testing.T) {
 			VolumeLayers{Docker: Docker{ExtraMounts: Mounts{{Host: "fixtures/", Container: "/fixtures", Writable: true}, {Host: "../data", Container: "/data"}}}},
 			[]Volume{workspace, volume("/ws/fixtures", "/fixtures", true, OriginSpec), volume("/data", "/data", false, OriginSpec)},
 		},
-		"of two of one layer the later": {
+		"the later in one layer": {
 			VolumeLayers{Spawn: Mounts{{Host: "/a", Container: "/x"}, {Host: "/b", Container: "/x"}}},
 			[]Volume{workspace, volume("/b", "/x", false, OriginSpawn)},
 		},
@@ -83,16 +83,16 @@ func TestMountsAreMergedAndTheLaterWins(t *testing.T) {
 				t.Errorf("got  %v, %v\nwant %v", got, err, c.want)
 			}
 			if mounts := MountsOf(got); len(mounts) != len(got) || len(got) > 0 && mounts[0] != got[0].Mount {
-				t.Errorf("a provider gets %v", mounts)
+				t.Errorf("MountsOf: got %v", mounts)
 			}
 			if again, err := c.layers.Merge(); err != nil || !reflect.DeepEqual(again, got) {
-				t.Errorf("merged again it is %v, %v", again, err)
+				t.Errorf("second Merge: got %v, %v", again, err)
 			}
 		})
 	}
 }
 
-func TestMountsThatAreWrongAreRefusedTogether(t *testing.T) {
+func TestMerge_invalidMounts(t *testing.T) {
 	ws := t.TempDir()
 	_, err := VolumeLayers{
 		Workspace: ws,
@@ -110,11 +110,11 @@ func TestMountsThatAreWrongAreRefusedTogether(t *testing.T) {
 		`static asset evil: path: wanted a relative path without .., found "../x"`,
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want one that says %s", err, want)
+			t.Errorf("got %v, want an error with %s", err, want)
 		}
 	}
 	if !errors.Is(err, fumehood.ErrConfig) {
-		t.Errorf("its class is %v", fumehood.ClassOf(err))
+		t.Errorf("class: got %v", fumehood.ClassOf(err))
 	}
 	below := Mounts{{Host: ws, Container: "/workspace/x"}}
 	if _, err := (VolumeLayers{Workspace: ws, Docker: Docker{MountWorkspace: new(false)}, Spawn: below}).Merge(); err == nil {
@@ -128,37 +128,37 @@ func TestMountsThatAreWrongAreRefusedTogether(t *testing.T) {
 	}
 }
 
-func TestMergingChangesNothingOfTheCallers(t *testing.T) {
+func TestMerge_inputUnchanged(t *testing.T) {
 	extra, spawn := Mounts{{Host: "a/", Container: "/x/"}}, Mounts{{Host: "b", Container: "/x"}}
 	if _, err := (VolumeLayers{Workspace: t.TempDir(), Docker: Docker{ExtraMounts: extra}, Spawn: spawn}).Merge(); err != nil {
 		t.Fatal(err)
 	}
 	if extra[0] != (fumehood.Mount{Host: "a/", Container: "/x/"}) || spawn[0] != (fumehood.Mount{Host: "b", Container: "/x"}) {
-		t.Errorf("they are %v and %v now", extra, spawn)
+		t.Errorf("mounts have changed: %v and %v", extra, spawn)
 	}
 }
 
-func TestAMountIsReadAsASpecHasIt(t *testing.T) {
+func TestParseMount(t *testing.T) {
 	for target, want := range map[string]fumehood.Mount{
 		"/a":    {Host: "h", Container: "/a"},
 		"/a:ro": {Host: "h", Container: "/a"},
 		"/a:rw": {Host: "h", Container: "/a", Writable: true},
 	} {
 		if got, err := ParseMount("h", target); err != nil || got != want {
-			t.Errorf("%s is %v, %v; want %v", target, got, err, want)
+			t.Errorf("%s: got %v, %v; want %v", target, got, err, want)
 		}
 	}
 	for _, target := range []string{"", "/", "a", "/a:", "/a:z", "/a:rw:ro", ":rw", "/a\n:x"} {
 		if got, err := ParseMount("h", target); !errors.Is(err, fumehood.ErrConfig) {
-			t.Errorf("%q is %v, %v; want an ErrConfig", target, got, err)
+			t.Errorf("%q: got %v, %v; want an ErrConfig", target, got, err)
 		}
 	}
 	if _, err := ParseMount("", "/a"); !errors.Is(err, fumehood.ErrConfig) {
-		t.Errorf("a mount of nothing: %v", err)
+		t.Errorf("an empty host path: got %v", err)
 	}
 }
 
-func TestHostPathsMustBeThere(t *testing.T) {
+func TestCheckHosts(t *testing.T) {
 	ws, outside := t.TempDir(), t.TempDir()
 	inside := filepath.Join(ws, "inside")
 	if err := os.Mkdir(inside, 0o700); err != nil {
@@ -172,18 +172,18 @@ func TestHostPathsMustBeThere(t *testing.T) {
 		return CheckHosts(ws, volumes)
 	}
 	if err := check(ws, inside, outside); err != nil {
-		t.Errorf("what is there: %v", err)
+		t.Errorf("existing paths: got %v", err)
 	}
 	err := check(filepath.Join(ws, "missing"), inside, filepath.Join(outside, "missing"))
-	if !errors.Is(err, fumehood.ErrConfig) || strings.Count(err.Error(), "there is no such path on this machine") != 2 {
-		t.Errorf("what is missing: %v", err)
+	if !errors.Is(err, fumehood.ErrConfig) || strings.Count(err.Error(), "no such path on this machine") != 2 {
+		t.Errorf("missing paths: got %v", err)
 	}
 	if _, err := os.Lstat(filepath.Join(ws, "missing")); err == nil {
-		t.Error("the check has made it")
+		t.Error("CheckHosts has created the path")
 	}
 }
 
-func TestNoSymbolicLinkLeadsAMountOutOfTheWorkspace(t *testing.T) {
+func TestCheckHosts_links(t *testing.T) {
 	base, outside := t.TempDir(), t.TempDir()
 	ws := filepath.Join(base, "ws")
 	alias := filepath.Join(base, "alias") // the workspace by another name
@@ -203,7 +203,7 @@ func TestNoSymbolicLinkLeadsAMountOutOfTheWorkspace(t *testing.T) {
 		{ws, filepath.Join(ws, "in"), true},
 		{alias, filepath.Join(alias, "in"), true},
 		{alias, alias, true},
-		{ws, outside, true}, // the author of the spec says so
+		{ws, outside, true}, // chosen by the author of the spec
 		{ws, filepath.Join(ws, "out"), false},
 		{ws, filepath.Join(ws, "up", "ws"), true},
 		{ws, filepath.Join(ws, "up"), false},

@@ -18,9 +18,9 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// Start starts the sandbox of an attempt at a sample, puts the sample's files into it and runs its set-up script. It
-// is all or nothing: on an error the sandbox is removed, unless it is to be kept. A script that does not succeed is in
-// the error as a *SetupError. Epochs count from 1 on. The same attempt may be started again, in another sandbox.
+// Start starts the sandbox of an attempt at a sample, writes the sample's files and runs its setup script. It is
+// all or nothing: on an error the sandbox is removed, unless it is to be kept. A failed script is in the error as a
+// *SetupError. Epochs start at 1. The same attempt may be started again, in another sandbox.
 func (t *Task) Start(ctx context.Context, sample string, epoch int) (_ fumehood.Sandbox, err error) {
 	op := fmt.Sprintf("start sample %q, epoch %d", sample, epoch)
 	s := t.samples[sample]
@@ -28,7 +28,7 @@ func (t *Task) Start(ctx context.Context, sample string, epoch int) (_ fumehood.
 	case s == nil:
 		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: fmt.Errorf("task %s has no such sample", t.opts.Name)}
 	case epoch < 1:
-		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: errors.New("epochs count from 1 on")}
+		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: errors.New("epochs start at 1")}
 	}
 	ctx, over, err := t.begin(ctx)
 	if err != nil {
@@ -49,7 +49,7 @@ func (t *Task) Start(ctx context.Context, sample string, epoch int) (_ fumehood.
 	return sb, nil
 }
 
-// launch starts a sandbox and lists it. The journal of one that is for no sample yet is held back, see assign.
+// launch starts a sandbox and registers it. The journal of a sandbox without a sample is buffered, see assign.
 func (t *Task) launch(ctx context.Context, op string, what fumehood.Spec) (fumehood.Sandbox, error) {
 	what.Name = "fumehood-" + slug(t.opts.Name) + "-" + strings.ToLower(rand.Text()[:12])
 	what.Logger = cmp.Or(what.Logger, t.opts.Logger)
@@ -68,7 +68,7 @@ func (t *Task) launch(ctx context.Context, op string, what fumehood.Spec) (fumeh
 	}
 	sb, err := t.opts.Provider.Start(ctx, what)
 	if err != nil {
-		return nil, failed(ctx, op, provider.Redact(err, &what), a.closeJournal()) // results keep it
+		return nil, failed(ctx, op, provider.Redact(err, &what), a.closeJournal()) // results store the error
 	}
 	t.mu.Lock()
 	t.live[sb] = a
@@ -76,7 +76,7 @@ func (t *Task) launch(ctx context.Context, op string, what fumehood.Spec) (fumeh
 	return sb, nil
 }
 
-// begin lists a start, whose context ends with the task's.
+// begin registers a start. Its context ends with the task's.
 func (t *Task) begin(ctx context.Context) (_ context.Context, over func(), err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -96,19 +96,19 @@ func (t *Task) begin(ctx context.Context) (_ context.Context, over func(), err e
 	}, nil
 }
 
-// errClosed has no class: it is why a start was cancelled, too.
+// errClosed has no class, because it is also the cause of canceled starts.
 var errClosed = errors.New("the task is closed")
 
 var notInName = regexp.MustCompile(`[^A-Za-z0-9]+`)
 
-// slug is what of a task's name can be in a sandbox's.
+// slug returns the part of a task's name that is valid in a sandbox's name.
 func slug(name string) string {
 	name = strings.ToLower(notInName.ReplaceAllString(name, "-"))
-	const longest = 40 // of 63, with the rest of the name
+	const longest = 40 // of the 63 characters of a sandbox's name
 	return cmp.Or(strings.Trim(name[:min(longest, len(name))], "-"), "task")
 }
 
-// setUpSandbox makes a started sandbox the sample's.
+// setUpSandbox writes the sample's files to a started sandbox and runs the setup script.
 func (t *Task) setUpSandbox(ctx context.Context, sb fumehood.Sandbox, s *Sample) error {
 	end := sb.Phase("files")
 	err := putFiles(ctx, sb, s.Files)
@@ -150,8 +150,8 @@ func putFile(ctx context.Context, sb fumehood.Sandbox, key string, content Conte
 	return svc.WriteFrom(ctx, path, r, size, fumehood.WriteOptions{})
 }
 
-// End removes the sandbox of an attempt, or lists it as kept. It outlives the cancellation of ctx. It may be called
-// again: after a success that does nothing, after an error it tries once more, as Close does.
+// End removes the sandbox of an attempt, or lists it as kept. It continues after cancellation of ctx. It may be
+// called again: after a success it does nothing, after an error it retries, as Close does.
 func (t *Task) End(ctx context.Context, sb fumehood.Sandbox) error {
 	t.mu.Lock()
 	a := t.live[sb]
@@ -203,12 +203,12 @@ func (a *attempt) closeJournal() error {
 	return nil
 }
 
-// removals is how many sandboxes are removed at once: a daemon does little in parallel.
+// removals is how many sandboxes are removed concurrently: a daemon does little in parallel.
 const removals = 8
 
-// Close ends the starts under way, and removes all sandboxes that the task still has, or lists them as kept. It
-// outlives the cancellation of ctx: after an interrupt, the Logger is told how many there are, and Removed of each. It
-// may be called again, and then tries those once more that could not be removed; the error names them.
+// Close cancels starts in progress and removes all remaining sandboxes of the task, or lists them as kept. It
+// continues after cancellation of ctx. It logs how many sandboxes it is going to remove, and calls Removed for each.
+// It may be called again to retry sandboxes that could not be removed; the error names them.
 func (t *Task) Close(ctx context.Context) error {
 	t.mu.Lock()
 	t.closed = true
@@ -225,7 +225,7 @@ func (t *Task) Close(ctx context.Context) error {
 		return nil
 	}
 	if !t.opts.Keep {
-		t.log.Info("removing the sandboxes that are left", "task", t.opts.Name, "sandboxes", len(live))
+		t.log.Info("removing the remaining sandboxes", "task", t.opts.Name, "sandboxes", len(live))
 	}
 	var removing errgroup.Group
 	removing.SetLimit(removals)

@@ -11,19 +11,20 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// Beside starts another sandbox for the attempt, calls f with it, and removes it: one that grades, say. It counts in
-// RunOptions.MaxSandboxes and MaxStarting, so that it may wait for others to end, which RunOptions.Timeout does not
-// count. An attempt has one at a time, of a spec whose Name and Keep, and labels of the task's, are not set, and only where Sample.Others
-// has some. It is removed even where the task keeps its sandboxes; trouble with that is told by Options.Removed. An error
-// of f is returned as it is.
+// Beside starts a second sandbox for the attempt, for example for a grader, calls f with it, and removes it. The
+// sandbox counts toward RunOptions.MaxSandboxes and MaxStarting. Beside may wait for other sandboxes to end;
+// RunOptions.Timeout does not include that time. An attempt has at most one such sandbox at a time, and only if
+// Sample.Others is not empty. The spec must not set Name, Keep or labels of the task. The sandbox is removed even
+// if the task keeps its sandboxes; a failed removal is reported by Options.Removed. An error of f is returned
+// unchanged.
 func (a *Attempt) Beside(ctx context.Context, what fumehood.Spec, f func(context.Context, fumehood.Sandbox) error) error {
-	op := fmt.Sprintf("start a sandbox beside sample %q, epoch %d", a.Sample.ID, a.Epoch)
+	op := fmt.Sprintf("start a second sandbox for sample %q, epoch %d", a.Sample.ID, a.Epoch)
 	if err := a.checkBeside(what); err != nil {
 		return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err}
 	}
 	defer a.beside.Store(false)
 	r := a.run
-	a.limit.pause() // others are in its way
+	a.limit.pause() // the time limit does not include the wait for a slot
 	err := r.room.Acquire(ctx, 1)
 	a.limit.resume()
 	if err != nil {
@@ -37,35 +38,35 @@ func (a *Attempt) Beside(ctx context.Context, what fumehood.Spec, f func(context
 	}
 	what.Labels = r.task.labels(what.Labels, KeyOf(a.Sandbox.Info()))
 	sb, err := r.launch(ctx, op, what)
-	if errors.Is(err, fumehood.ErrBroken) { // nothing of the attempt's was in it yet
+	if errors.Is(err, fumehood.ErrBroken) { // nothing of the attempt ran in it yet
 		err = &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New(err.Error())}
 	}
 	if err != nil {
 		return err
 	}
-	defer func() { _ = r.task.End(ctx, sb) }() // told by Options.Removed, and tried once more at the end of the run
+	defer func() { _ = r.task.End(ctx, sb) }() // Options.Removed reports errors, and the end of the run retries
 	return f(ctx, sb)
 }
 
-// checkBeside refuses a second sandbox that cannot be, or else takes the attempt's place for one.
+// checkBeside rejects invalid calls of Beside. Otherwise it marks the attempt as having a second sandbox.
 func (a *Attempt) checkBeside(what fumehood.Spec) error {
 	switch {
 	case a.run == nil:
-		return errors.New("the attempt is none of Run's")
+		return errors.New("the attempt was not created by Run")
 	case len(a.Sample.Others) == 0:
-		return errors.New("the sample does not say in Others that it has further sandboxes")
+		return errors.New("the sample has no Others: it must list the specs of second sandboxes")
 	case !unset(what):
 		return errNotUnset
 	case !a.beside.CompareAndSwap(false, true):
-		return errors.New("the attempt has one already")
+		return errors.New("the attempt already has a second sandbox")
 	}
 	return nil
 }
 
-// allowance is a limit of time that can be paused. A nil one has no end.
+// allowance is a time limit that can be paused. A nil allowance has no limit.
 type allowance struct {
-	left  time.Duration // when it was resumed
-	since time.Time     // when that was
+	left  time.Duration // remaining time at the last resume
+	since time.Time     // time of the last resume
 	timer *time.Timer
 }
 
@@ -79,7 +80,7 @@ func (l *allowance) pause() {
 	}
 }
 
-// resume goes on. Where all had been used before the pause, that is told again.
+// resume continues after a pause. If the limit had expired before, over is called again.
 func (l *allowance) resume() {
 	if l != nil {
 		l.since = time.Now()

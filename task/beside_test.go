@@ -13,7 +13,7 @@ import (
 	"github.com/fumehood/fumehood/task"
 )
 
-// graded are the options of a task with n samples, each of which may have another sandbox.
+// graded returns the options of a task with n samples that may have a second sandbox.
 func (y *yard) graded(n int) task.Options {
 	opts := y.options(n)
 	for i := range opts.Samples {
@@ -22,7 +22,7 @@ func (y *yard) graded(n int) task.Options {
 	return opts
 }
 
-// grading is a scorer that has another sandbox for a while.
+// grading returns a scorer that uses a second sandbox for a while.
 func grading(d time.Duration) task.Scorer {
 	return func(ctx context.Context, a *task.Attempt) (task.Score, error) {
 		err := a.Beside(ctx, fumehood.Spec{}, func(ctx context.Context, sb fumehood.Sandbox) error {
@@ -38,7 +38,7 @@ func grading(d time.Duration) task.Scorer {
 	}
 }
 
-func TestSandboxesBesideAttemptsAreCounted(t *testing.T) {
+func TestBeside_limits(t *testing.T) {
 	for most := 2; most <= 9; most++ {
 		synctest.Test(t, func(t *testing.T) {
 			y, j := newYard(), &journals{}
@@ -50,18 +50,18 @@ func TestSandboxesBesideAttemptsAreCounted(t *testing.T) {
 				t.Fatalf("%d: %+v, %v", most, all, err)
 			}
 			if y.mostAlive != most || y.mostStarting > 2 || len(y.names) != 60 {
-				t.Errorf("%d at once and %d starting of %d, where there may be %d and 2", y.mostAlive, y.mostStarting, len(y.names), most)
+				t.Errorf("%d sandboxes at once, %d starting, %d in total; want at most %d and 2", y.mostAlive, y.mostStarting, len(y.names), most)
 			}
 			if len(j.lines) != 60 || j.open != 0 {
-				t.Errorf("there are %d journals, of which %d are open", len(j.lines), j.open)
+				t.Errorf("%d journals, %d of them open", len(j.lines), j.open)
 			}
 			y.gone(t)
 		})
 	}
 }
 
-// Nothing of the attempt's was in it yet, so that it cannot have broken it.
-func TestASandboxBesideAnAttemptThatDoesNotStartIsNoScore(t *testing.T) {
+// Nothing of the attempt ran in the second sandbox yet, so the attempt cannot have broken it.
+func TestBeside_startFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		y := newYard()
 		y.fail = func(n int, _ fumehood.Spec) error {
@@ -78,9 +78,10 @@ func TestASandboxBesideAnAttemptThatDoesNotStartIsNoScore(t *testing.T) {
 	})
 }
 
-func TestTheWaitForAnotherSandboxIsNotCountedAsTheAttempts(t *testing.T) {
+func TestBeside_waitNotTimed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		// Three attempts are at once, and one of them is graded; the second waits for 50 s, and the third for 100 s.
+		// Three attempts run at once, and one of them is graded. The second waits for 50 s, and the third for 100
+		// s.
 		all, err := collect(t.Context(), newYard().graded(3), task.RunOptions{
 			MaxSandboxes: 4, Ahead: -1, Timeout: time.Minute, Solve: solving(time.Second), Score: grading(50 * time.Second),
 		})
@@ -94,7 +95,7 @@ func TestTheWaitForAnotherSandboxIsNotCountedAsTheAttempts(t *testing.T) {
 	})
 }
 
-func TestAnInterruptEndsSandboxesBesideAttempts(t *testing.T) {
+func TestBeside_interrupt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		y := newYard()
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -112,7 +113,7 @@ func TestAnInterruptEndsSandboxesBesideAttempts(t *testing.T) {
 	})
 }
 
-func TestSandboxesBesideAttemptsAreRemovedWhereOthersAreKept(t *testing.T) {
+func TestBeside_keep(t *testing.T) {
 	y := newYard()
 	removed := 0
 	opts := y.graded(1)
@@ -122,18 +123,18 @@ func TestSandboxesBesideAttemptsAreRemovedWhereOthersAreKept(t *testing.T) {
 	}
 }
 
-func TestSandboxesBesideAttemptsThatCannotBeAreRefused(t *testing.T) {
+func TestBeside_invalid(t *testing.T) {
 	beside := func(ctx context.Context, a *task.Attempt) error {
 		return a.Beside(ctx, fumehood.Spec{}, func(context.Context, fumehood.Sandbox) error { return nil })
 	}
 	for says, score := range map[string]task.Scorer{
-		"are the task's to set": func(ctx context.Context, a *task.Attempt) (task.Score, error) {
+		"which only the task may set": func(ctx context.Context, a *task.Attempt) (task.Score, error) {
 			return task.Score{}, a.Beside(ctx, fumehood.Spec{Name: "own"}, nil)
 		},
-		"has one already": func(ctx context.Context, a *task.Attempt) (task.Score, error) {
+		"already has a second sandbox": func(ctx context.Context, a *task.Attempt) (task.Score, error) {
 			return task.Score{}, a.Beside(ctx, fumehood.Spec{}, func(ctx context.Context, _ fumehood.Sandbox) error { return beside(ctx, a) })
 		},
-		"none of Run's": func(ctx context.Context, a *task.Attempt) (task.Score, error) {
+		"was not created by Run": func(ctx context.Context, a *task.Attempt) (task.Score, error) {
 			return task.Score{}, beside(ctx, &task.Attempt{Sample: a.Sample, Sandbox: a.Sandbox})
 		},
 	} {
@@ -145,11 +146,11 @@ func TestSandboxesBesideAttemptsThatCannotBeAreRefused(t *testing.T) {
 		y.gone(t)
 	}
 	all, err := collect(t.Context(), newYard().options(1), task.RunOptions{Solve: beside})
-	if err != nil || all[0].Error == nil || all[0].Error.Class != task.Config || !strings.Contains(all[0].Error.Text, "does not say in Others") {
+	if err != nil || all[0].Error == nil || all[0].Error.Class != task.Config || !strings.Contains(all[0].Error.Text, "has no Others") {
 		t.Errorf("%+v, %v", all, err)
 	}
 	_, err = collect(t.Context(), newYard().graded(1), task.RunOptions{MaxSandboxes: 1, Solve: command("echo")})
-	if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "an attempt has two") {
+	if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "an attempt needs two") {
 		t.Errorf("got %v", err)
 	}
 	opts := newYard().graded(1)

@@ -13,15 +13,16 @@ import (
 	"github.com/fumehood/fumehood/internal/archive"
 )
 
-// Content is what is in a file. At most one field is set; none is an empty file.
+// Content is the content of a file. At most one field is set; if none is, the file is empty.
 type Content struct {
 	Text string // the content itself
 	Path string // a regular file of this machine, or a link to one
 	Data string // a data URL (RFC 2397), such as "data:text/plain;base64,aGk="
 }
 
-// ContentOf reads a value of a task file: a data URL by its "data:", else a file of this machine where there is one of
-// that name, which starts at dir if it is relative; else the text itself.
+// ContentOf interprets a value of a task file. A value that begins with "data:" is a data URL. Otherwise, if it is
+// the path of an existing regular file of this machine, relative to dir, it is that file. Any other value is the
+// text itself.
 func ContentOf(value, dir string) Content {
 	if len(value) >= len(dataPrefix) && strings.EqualFold(value[:len(dataPrefix)], dataPrefix) {
 		return Content{Data: value}
@@ -40,10 +41,10 @@ func ContentOf(value, dir string) Content {
 
 const dataPrefix = "data:"
 
-// isZero says that nothing is given.
+// isZero reports whether no content is set.
 func (c Content) isZero() bool { return c == Content{} }
 
-// check finds out early what Open would stumble over.
+// check finds errors of Open early.
 func (c Content) check() error {
 	r, _, err := c.Open()
 	if err != nil {
@@ -52,7 +53,7 @@ func (c Content) check() error {
 	return r.Close()
 }
 
-// Open returns the content, which is to be closed, and its size in bytes.
+// Open returns the content as a stream, which the caller must close, and its size in bytes.
 func (c Content) Open() (io.ReadCloser, int64, error) {
 	given := 0
 	for _, s := range []string{c.Text, c.Path, c.Data} {
@@ -86,7 +87,7 @@ func openFile(path string) (io.ReadCloser, int64, error) {
 	return f, info.Size(), nil
 }
 
-// decodeDataURL returns what a data URL holds. Its errors do not quote it.
+// decodeDataURL returns the data of a data URL. Its errors do not quote the URL.
 func decodeDataURL(s string) (string, error) {
 	const of = "the data URL"
 	meta, data, ok := strings.Cut(s, ",")

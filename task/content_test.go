@@ -10,7 +10,7 @@ import (
 	"github.com/fumehood/fumehood/internal/filetest"
 )
 
-func TestContentIsReadFromItsThreeForms(t *testing.T) {
+func TestContent_Open(t *testing.T) {
 	dir := filetest.Lay(t, map[string]string{"file": "of a file", "empty": "", "link": "-> file", "folder/x": ""})
 	for name, c := range map[string]struct {
 		content Content
@@ -53,7 +53,7 @@ func TestContentIsReadFromItsThreeForms(t *testing.T) {
 	}
 }
 
-func TestAValueOfATaskFileIsToldByItsForm(t *testing.T) {
+func TestContentOf(t *testing.T) {
 	dir := filetest.Lay(t, map[string]string{"file": "", "folder/x": ""})
 	abs := filepath.Join(dir, "file")
 	for value, want := range map[string]Content{
@@ -81,7 +81,7 @@ func TestAValueOfATaskFileIsToldByItsForm(t *testing.T) {
 	}
 }
 
-func TestTheKeyOfAFileNamesServiceAndPath(t *testing.T) {
+func TestTarget(t *testing.T) {
 	for key, want := range map[string][2]string{
 		"a":           {"", "a"},
 		"/etc/a:b":    {"", "/etc/a:b"},
@@ -101,7 +101,7 @@ func TestTheKeyOfAFileNamesServiceAndPath(t *testing.T) {
 	}
 }
 
-func TestAScriptIsRunByWhatItsFirstLineNames(t *testing.T) {
+func TestInterpreter(t *testing.T) {
 	for script, want := range map[string]string{
 		"":                                "sh",
 		"echo hi":                         "sh",

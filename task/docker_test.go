@@ -28,7 +28,7 @@ import (
 	"github.com/fumehood/fumehood/task"
 )
 
-// inDocker connects a provider, and returns what a task's containers are that are there.
+// inDocker connects a provider and returns a unique task name. objects lists that task's existing containers.
 func inDocker(t *testing.T, opts docker.Options) (p *docker.Provider, name string, objects func() []engine.Object) {
 	t.Helper()
 	p = dockertest.Provider(t, opts)
@@ -66,7 +66,7 @@ services:
     working_dir: /work
 `
 
-func TestSamplesAndEpochsHaveSandboxesOfTheirOwn(t *testing.T) {
+func TestDocker_sandboxes(t *testing.T) {
 	t.Parallel()
 	p, name, objects := inDocker(t, docker.Options{NoSweep: true})
 	dir := filetest.Lay(t, map[string]string{"compose.yaml": twoServices, "host.txt": "of the host"})
@@ -102,7 +102,7 @@ func TestSamplesAndEpochsHaveSandboxesOfTheirOwn(t *testing.T) {
 	}
 	wg.Wait()
 	if len(started) != 2*len(opts.Samples) {
-		t.Fatalf("%d sandboxes", len(started))
+		t.Fatalf("got %d sandboxes", len(started))
 	}
 	for of, sb := range started {
 		info := sb.Info()
@@ -128,7 +128,7 @@ func TestSamplesAndEpochsHaveSandboxesOfTheirOwn(t *testing.T) {
 			}
 		}
 		if got, err := sb.ReadFile(t.Context(), "set-up", fumehood.ReadOptions{}); err != nil || !strings.HasPrefix(string(got), "text of "+of.Sample) || strings.Count(string(got), "\n") != 1 {
-			t.Errorf("%+v: the set-up has made %q, %v", of, got, err)
+			t.Errorf("%+v: the setup created %q, %v", of, got, err)
 		}
 		res, err := web.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "echo $KIND"}})
 		if err != nil || res.Stdout.Text() != "kind of "+of.Sample+"\n" {
@@ -154,13 +154,13 @@ func TestSamplesAndEpochsHaveSandboxesOfTheirOwn(t *testing.T) {
 		t.Error(err)
 	}
 	if left := objects(); len(left) > 0 {
-		t.Errorf("left are %v", left)
+		t.Errorf("left behind: %v", left)
 	}
 }
 
-// An image that another sample's metadata makes again is built for it, and once; it stays, for it is found by its
-// content.
-func TestAnImageIsBuiltOnceForEachDistinctContent(t *testing.T) {
+// An image that depends on a sample's metadata is built once for each distinct value. It remains, because it is
+// found by its content.
+func TestDocker_imageBuilds(t *testing.T) {
 	t.Parallel()
 	e := dockertest.Engine(t)
 	var mu sync.Mutex
@@ -233,7 +233,7 @@ services:
 	}
 }
 
-func TestASetUpThatFailsOrTakesTooLongFailsTheAttempt(t *testing.T) {
+func TestDocker_setupFails(t *testing.T) {
 	t.Parallel()
 	p, name, objects := inDocker(t, docker.Options{NoSweep: true})
 	opts := task.Options{
@@ -257,7 +257,7 @@ func TestASetUpThatFailsOrTakesTooLongFailsTheAttempt(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if left := objects(); len(left) > 0 {
-		t.Errorf("left are %v", left)
+		t.Errorf("left behind: %v", left)
 	}
 	sb, err := tk.Start(t.Context(), "works", 1)
 	if err != nil {
@@ -269,8 +269,8 @@ func TestASetUpThatFailsOrTakesTooLongFailsTheAttempt(t *testing.T) {
 	}
 }
 
-// The engine transport cannot remove files, so that the script has to be removed by a command.
-func TestASetUpWorksWithTheEngineTransport(t *testing.T) {
+// The Engine transport cannot remove files, so a command must remove the script.
+func TestDocker_setupViaEngine(t *testing.T) {
 	t.Parallel()
 	p, name, _ := inDocker(t, docker.Options{Transport: docker.TransportEngine, NoSweep: true})
 	tk := initTask(t, task.Options{
@@ -289,7 +289,7 @@ func TestASetUpWorksWithTheEngineTransport(t *testing.T) {
 	}
 }
 
-func TestAfterAnInterruptCleanUpIsShownAndFinished(t *testing.T) {
+func TestDocker_closeInterrupted(t *testing.T) {
 	t.Parallel()
 	p, name, objects := inDocker(t, docker.Options{NoSweep: true})
 	var mu sync.Mutex
@@ -332,14 +332,14 @@ func TestAfterAnInterruptCleanUpIsShownAndFinished(t *testing.T) {
 	}
 	slices.Sort(shown)
 	if !slices.Equal(shown, []string{"a 1 <nil>", "a 2 <nil>", "slow 1 <nil>"}) {
-		t.Errorf("shown was %q", shown)
+		t.Errorf("shown: %q", shown)
 	}
 	if left := objects(); len(left) > 0 {
-		t.Errorf("left are %v", left)
+		t.Errorf("left behind: %v", left)
 	}
 }
 
-func TestKeptSandboxesSayHowToEnterAndRemoveThem(t *testing.T) {
+func TestDocker_kept(t *testing.T) {
 	t.Parallel()
 	p, name, objects := inDocker(t, docker.Options{NoSweep: true})
 	file := filepath.Join(filetest.Lay(t, map[string]string{"compose.yaml": twoServices}), "compose.yaml")
@@ -353,7 +353,7 @@ func TestKeptSandboxesSayHowToEnterAndRemoveThem(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := tk.Start(t.Context(), "fails", 2); err == nil {
-		t.Error("the set-up has not failed")
+		t.Error("the setup did not fail")
 	}
 	if err := tk.End(t.Context(), sb); err != nil {
 		t.Error(err)
@@ -405,7 +405,7 @@ func TestKeptSandboxesSayHowToEnterAndRemoveThem(t *testing.T) {
 	}
 }
 
-func TestTasksRunOnHostProcesses(t *testing.T) {
+func TestTask_local(t *testing.T) {
 	t.Parallel()
 	p, err := local.New(local.Options{StateDir: t.TempDir()})
 	if err != nil {
@@ -424,7 +424,7 @@ func TestTasksRunOnHostProcesses(t *testing.T) {
 	}
 	script, err := sb.ReadFile(t.Context(), "script", fumehood.ReadOptions{})
 	if err != nil || !strings.HasPrefix(string(script), sb.ServiceInfo().Dir) {
-		t.Errorf("it was run as %q, %v", script, err)
+		t.Errorf("the script ran as %q, %v", script, err)
 	}
 	if _, err := os.Stat(strings.TrimSpace(string(script))); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("got %v", err)
@@ -435,7 +435,7 @@ func TestTasksRunOnHostProcesses(t *testing.T) {
 	}
 }
 
-func TestARunUsesSandboxesThatWereStartedAhead(t *testing.T) {
+func TestDocker_runAhead(t *testing.T) {
 	t.Parallel()
 	p, name, objects := inDocker(t, docker.Options{NoSweep: true})
 	j := &journals{}
@@ -445,7 +445,7 @@ func TestARunUsesSandboxesThatWereStartedAhead(t *testing.T) {
 	}
 	for i := range 9 {
 		s := task.Sample{ID: fmt.Sprint(i), Files: map[string]task.Content{"/tmp/in": {Text: fmt.Sprint(i)}}}
-		if i%3 == 2 { // two kinds of projects, told apart by what they see
+		if i%3 == 2 { // two kinds of projects, with different environments
 			s.Spec = &fumehood.Spec{Compose: &fumehood.Compose{Files: []string{filepath.Join(dir, "compose.yaml")}}}
 			s.Metadata = map[string]string{"kind": fmt.Sprint(i % 2)}
 		}
@@ -477,14 +477,14 @@ func TestARunUsesSandboxesThatWereStartedAhead(t *testing.T) {
 		t.Logf("%s: acquired in %.1f ms", r.Sample, 1000*r.Phases["acquire"])
 	}
 	if ahead == 0 {
-		t.Error("none was started ahead")
+		t.Error("no sandbox was started ahead")
 	}
 	if left := objects(); len(left) > 0 {
-		t.Errorf("left are %v", left)
+		t.Errorf("left behind: %v", left)
 	}
 }
 
-func TestAnInterruptedRunLeavesNothing(t *testing.T) {
+func TestDocker_runInterrupted(t *testing.T) {
 	t.Parallel()
 	p, name, objects := inDocker(t, docker.Options{NoSweep: true})
 	opts := task.Options{Name: name, Provider: p, Spec: fumehood.Spec{Image: "fumehood-test/busybox"}}
@@ -505,11 +505,11 @@ func TestAnInterruptedRunLeavesNothing(t *testing.T) {
 		}
 	}
 	if left := objects(); len(left) > 0 {
-		t.Errorf("left are %v", left)
+		t.Errorf("left behind: %v", left)
 	}
 }
 
-func TestARunUsesHostProcesses(t *testing.T) {
+func TestRun_local(t *testing.T) {
 	t.Parallel()
 	p, err := local.New(local.Options{StateDir: t.TempDir()})
 	if err != nil {

@@ -14,23 +14,23 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// Kept is a sandbox that was left in place.
+// Kept describes a sandbox that was left in place.
 type Kept struct {
 	Sandbox  fumehood.Info
-	Services []KeptService // the default one first
+	Services []KeptService // the default service first
 	Remove   []string      // the command that removes it
 }
 
-// KeptService is a service of a kept sandbox.
+// KeptService describes a service of a kept sandbox.
 type KeptService struct {
-	Container string   // empty where there is none
-	Enter     []string // the command that opens a shell in it; nil where there is none
+	Container string   // empty if none
+	Enter     []string // the command that opens a shell in it; nil if none
 }
 
-// keptTimeout bounds the search for a way into a sandbox.
+// keptTimeout limits the time to find the connections of a sandbox.
 const keptTimeout = 10 * time.Second
 
-// describeKept finds the ways into a sandbox. Where one cannot be found, it is left out.
+// describeKept describes a sandbox and its connections. Connections that cannot be found are omitted.
 func describeKept(ctx context.Context, sb fumehood.Sandbox) Kept {
 	ctx, cancel := context.WithTimeout(ctx, keptTimeout)
 	defer cancel()
@@ -48,7 +48,7 @@ func describeKept(ctx context.Context, sb fumehood.Sandbox) Kept {
 	return k
 }
 
-// tellKept tells of the sandboxes that were left in place.
+// tellKept calls Options.Kept with the sandboxes that were left in place.
 func (t *Task) tellKept() {
 	if !t.opts.Keep {
 		return
@@ -66,8 +66,8 @@ func (t *Task) tellKept() {
 	t.opts.Kept(all)
 }
 
-// WriteKept writes a table for people: of each sandbox its sample and epoch and how to remove it, of each of its
-// containers how to enter it.
+// WriteKept writes a table for display: the sample and epoch of each sandbox and the command that removes it, and
+// for each of its containers the command that opens a shell.
 func WriteKept(w io.Writer, all []Kept) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "SAMPLE\tEPOCH\tCONTAINER\tENTER\tREMOVE")
@@ -82,7 +82,7 @@ func WriteKept(w io.Writer, all []Kept) error {
 	return table.Flush()
 }
 
-// printable is a text as it is, or quoted where it would break a table.
+// printable returns text unchanged, or quoted if it would break a table.
 func printable(text string) string {
 	if quoted := strconv.Quote(text); quoted != `"`+text+`"` {
 		return quoted

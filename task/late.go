@@ -10,17 +10,17 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// lateJournal holds the lines of a sandbox that was started ahead until it is known for which sample it is.
+// lateJournal buffers the journal of a sandbox that was started ahead, until its sample is known.
 type lateJournal struct {
 	mu   sync.Mutex
 	held bytes.Buffer
-	to   io.WriteCloser // nil until it is known
+	to   io.WriteCloser // nil until the sample is known
 }
 
-// maxHeld bounds what is held, in bytes. A start takes a few lines.
+// maxHeld is the maximum size of the buffer in bytes. A start writes a few lines.
 const maxHeld = 1 << 20
 
-// Write holds a line, or passes it on.
+// Write buffers a line, or writes it to the opened journal.
 func (j *lateJournal) Write(line []byte) (int, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -33,7 +33,7 @@ func (j *lateJournal) Write(line []byte) (int, error) {
 	return j.held.Write(line)
 }
 
-// open passes on what is held, and all that comes.
+// open writes the buffered lines to a journal, and all later lines.
 func (j *lateJournal) open(to io.WriteCloser) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -43,7 +43,7 @@ func (j *lateJournal) open(to io.WriteCloser) error {
 	return err
 }
 
-// Close closes what the lines go to. What is still held is of a sandbox that was not used, and goes.
+// Close closes the journal. Lines still in the buffer are dropped: their sandbox was never used.
 func (j *lateJournal) Close() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -53,7 +53,7 @@ func (j *lateJournal) Close() error {
 	return j.to.Close()
 }
 
-// assign makes a sandbox that was started ahead that of an attempt, or removes it where that fails.
+// assign assigns a sandbox that was started ahead to an attempt. It removes the sandbox if that fails.
 func (t *Task) assign(ctx context.Context, sb fumehood.Sandbox, of Key) (fumehood.Sandbox, error) {
 	if err := sb.Assign(t.labels(sb.Info().Labels, of)); err != nil {
 		return nil, failed(ctx, "assign a sandbox", err, t.End(ctx, sb))

@@ -14,49 +14,49 @@ import (
 const (
 	// warmFor is how long a sandbox that was started ahead may wait for its attempt.
 	warmFor = 5 * time.Minute
-	// checkTimeout bounds the check of one before it is handed out.
+	// checkTimeout limits the check of a sandbox before it is used.
 	checkTimeout = 2 * time.Second
-	// spoiltMost is how many of one environment may be found out of order before no more are started ahead: there is
-	// something about it that does not bear waiting.
+	// spoiltMost is how many sandboxes of one environment may fail their check in a row before no more are started
+	// ahead. Such an environment does not survive waiting.
 	spoiltMost = 3
 )
 
-// pool starts sandboxes ahead of the attempts that will need them, in the order in which those will come. Each is handed
-// out once. One that was handed out is the attempt's, and does not come back.
+// pool starts sandboxes ahead of the attempts that will need them, in the order of those attempts. Each sandbox is
+// used once: it then belongs to the attempt and never returns to the pool.
 type pool struct {
 	task     *Task
-	ahead    int // the most that the pool has, starting and waiting
+	ahead    int // maximum number of starting and waiting sandboxes
 	launch   launcher
-	upcoming func(n int) []*bucket // of the next attempts
-	wake     chan struct{}         // something has changed
-	ended    chan struct{}         // closed when run has ended, and nothing of the pool is left
+	upcoming func(n int) []*bucket // of the next n attempts
+	wake     chan struct{}         // signals a change
+	ended    chan struct{}         // closed when run has ended and the pool is empty
 	work     sync.WaitGroup        // starts and removals
-	buckets  map[string]*bucket    // by environment; not changed once the run has begun
+	buckets  map[string]*bucket    // by environment; not changed after the run has begun
 
 	mu     sync.Mutex
-	warm   []warm // those that wait, the oldest first
-	owned  int    // those that are being started or removed, and wanted by nobody
+	warm   []warm // waiting sandboxes, oldest first
+	owned  int    // sandboxes being started or removed that no attempt waits for
 	closed bool
 }
 
-// bucket is for the sandboxes of one environment.
+// bucket manages the sandboxes of one environment.
 type bucket struct {
-	spec     fumehood.Spec // of no sample yet
+	spec     fumehood.Spec // without a sample
 	starting int
-	waiting  []chan fumehood.Sandbox // attempts that wait for a start under way, at most as many as there are
-	due      int                     // attempts that have begun, and have not asked yet
-	failing  bool                    // the last start has failed
-	spoilt   int                     // how many were found out of order, since one was in order
+	waiting  []chan fumehood.Sandbox // attempts that wait for a start in progress; at most as many as starting
+	due      int                     // attempts that have begun and have not called take yet
+	failing  bool                    // the last start failed
+	spoilt   int                     // sandboxes that failed their check since the last success
 }
 
-// warm is a sandbox that waits.
+// warm is a waiting sandbox.
 type warm struct {
 	sb     fumehood.Sandbox
 	bucket *bucket
 	until  time.Time
 }
 
-// launcher starts a sandbox, once it may be started.
+// launcher starts a sandbox, after waiting for a free slot.
 type launcher func(ctx context.Context, op string, what fumehood.Spec) (fumehood.Sandbox, error)
 
 func newPool(t *Task, ahead int, launch launcher, upcoming func(int) []*bucket) *pool {
@@ -66,8 +66,8 @@ func newPool(t *Task, ahead int, launch launcher, upcoming func(int) []*bucket) 
 	}
 }
 
-// bucketOf is where the sandboxes of a spec are; nil where none can be started ahead. It is for all specs that are the
-// same but for the sample.
+// bucketOf returns the bucket for the sandboxes of a spec, or nil if they cannot be started ahead. Specs that
+// differ only in the sample share a bucket.
 func (p *pool) bucketOf(what fumehood.Spec) *bucket {
 	if p.ahead == 0 || slices.ContainsFunc(what.Ports, func(port fumehood.Port) bool { return port.Host != 0 }) {
 		return nil
@@ -84,8 +84,8 @@ func (p *pool) bucketOf(what fumehood.Spec) *bucket {
 	return s
 }
 
-// environment is a text that is the same for specs that are the same. Go's own syntax tells all values apart, and has
-// the keys of maps in order; what a spec has by a pointer is the same only where the pointer is.
+// environment returns a string that is equal for equal specs. Go's syntax distinguishes all values and sorts the
+// keys of maps. Pointers in a spec are compared by address.
 func environment(what fumehood.Spec) string {
 	if what.Compose == nil {
 		return fmt.Sprintf("%#v", what)
@@ -95,7 +95,7 @@ func environment(what fumehood.Spec) string {
 	return fmt.Sprintf("%#v %#v", what, project)
 }
 
-// run keeps the buckets as they should be until ctx ends, and then removes what is there.
+// run maintains the pool until ctx ends, and then removes the remaining sandboxes.
 func (p *pool) run(ctx context.Context) {
 	defer close(p.ended)
 	aged := time.NewTimer(warmFor)
@@ -119,16 +119,16 @@ func (p *pool) run(ctx context.Context) {
 	p.work.Wait()
 }
 
-// poke has run look at the buckets.
+// poke wakes run.
 func (p *pool) poke() {
 	select {
 	case p.wake <- struct{}{}:
-	default: // it will
+	default: // already signaled
 	}
 }
 
-// tend drops what is too old or not needed any more, and starts what is missing. It returns after what time the next
-// sandbox is too old.
+// tend removes sandboxes that are too old or no longer needed, and starts missing ones. It returns the time until
+// the next sandbox is too old.
 func (p *pool) tend(ctx context.Context) time.Duration {
 	if p.ahead == 0 {
 		return warmFor
@@ -173,7 +173,7 @@ func (p *pool) tend(ctx context.Context) time.Duration {
 	return next
 }
 
-// start begins to start a sandbox; p.mu is held.
+// start starts a sandbox in the background; p.mu is held.
 func (p *pool) start(ctx context.Context, s *bucket) {
 	s.starting++
 	p.owned++
@@ -187,13 +187,13 @@ func (p *pool) start(ctx context.Context, s *bucket) {
 	})
 }
 
-// put hands a sandbox to the attempt that waits for it, or keeps it; nil is one that could not be started.
+// put passes a new sandbox to a waiting attempt, or keeps it in the pool; nil means that its start failed.
 func (p *pool) put(ctx context.Context, s *bucket, sb fumehood.Sandbox) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s.starting--
 	s.failing = sb == nil
-	if len(s.waiting) > 0 { // whose slot it is, see take
+	if len(s.waiting) > 0 { // the start is no longer counted as owned, see take
 		s.waiting[0] <- sb
 		s.waiting = s.waiting[1:]
 		return
@@ -209,10 +209,10 @@ func (p *pool) put(ctx context.Context, s *bucket, sb fumehood.Sandbox) {
 	}
 }
 
-// drop removes a sandbox that nobody has used.
+// drop removes a sandbox that was never used.
 func (p *pool) drop(ctx context.Context, sb fumehood.Sandbox, last bool) {
 	p.work.Go(func() {
-		_ = p.task.End(ctx, sb) // told by Options.Removed, and tried again at the end
+		_ = p.task.End(ctx, sb) // Options.Removed reports errors, and the end of the run retries
 		if last {
 			return
 		}
@@ -223,14 +223,14 @@ func (p *pool) drop(ctx context.Context, sb fumehood.Sandbox, last bool) {
 	})
 }
 
-// expect announces an attempt that is about to take a sandbox.
+// expect announces an attempt that will call take.
 func (p *pool) expect(s *bucket) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s.due++
 }
 
-// works tells that an attempt has started a sandbox of its own.
+// works records that an attempt has started its own sandbox successfully.
 func (p *pool) works(s *bucket) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -240,8 +240,8 @@ func (p *pool) works(s *bucket) {
 	}
 }
 
-// take is a sandbox that waits, or the next one that has been started; nil where there is none, and the attempt has to
-// start its own. Each was expected.
+// take returns a waiting sandbox, or the next one to be started. It returns nil if there are none; the attempt then
+// starts its own. Each call follows a call of expect.
 func (p *pool) take(ctx context.Context, s *bucket) fumehood.Sandbox {
 	defer p.poke()
 	for {
@@ -249,7 +249,7 @@ func (p *pool) take(ctx context.Context, s *bucket) fumehood.Sandbox {
 		if i := slices.IndexFunc(p.warm, func(w warm) bool { return w.bucket == s }); i >= 0 {
 			w := p.warm[i]
 			p.warm = slices.Delete(p.warm, i, i+1)
-			s.due-- // at once: else another would be started for this attempt
+			s.due-- // immediately, or another would be started for this attempt
 			p.mu.Unlock()
 			if !p.inOrder(ctx, w) {
 				p.expect(s)
@@ -263,24 +263,24 @@ func (p *pool) take(ctx context.Context, s *bucket) fumehood.Sandbox {
 			p.mu.Unlock()
 			return nil
 		}
-		// The start under way is this attempt's from now on, and the pool may begin another one.
+		// The start in progress now belongs to this attempt, and the pool may begin another one.
 		given := make(chan fumehood.Sandbox, 1)
 		s.waiting = append(s.waiting, given)
 		p.owned--
 		p.mu.Unlock()
 		p.poke()
-		return <-given // soon after the end of ctx, which ends the start too
+		return <-given // returns soon after the end of ctx, which also cancels the start
 	}
 }
 
-// sound notes that a sandbox that has waited was in order.
+// sound records that a waiting sandbox passed its check.
 func (p *pool) sound(s *bucket) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s.spoilt = 0
 }
 
-// inOrder says whether a sandbox that has waited can be used, and removes it where not.
+// inOrder reports whether a waiting sandbox can be used, and removes it if not.
 func (p *pool) inOrder(ctx context.Context, w warm) bool {
 	if time.Now().Before(w.until) {
 		checking, cancel := context.WithTimeout(ctx, checkTimeout)
@@ -290,12 +290,12 @@ func (p *pool) inOrder(ctx context.Context, w warm) bool {
 			return true
 		}
 		if ctx.Err() == nil {
-			p.task.log.Warn("a sandbox that was started ahead is not in order, and goes", "task", p.task.opts.Name, "sandbox", w.sb.Info().Name, "error", err)
+			p.task.log.Warn("a sandbox that was started ahead failed its check and is removed", "task", p.task.opts.Name, "sandbox", w.sb.Info().Name, "error", err)
 			p.mu.Lock()
 			w.bucket.spoilt++
 			p.mu.Unlock()
 		}
 	}
-	_ = p.task.End(ctx, w.sb) // told by Options.Removed, and tried again at the end
+	_ = p.task.End(ctx, w.sb) // Options.Removed reports errors, and the end of the run retries
 	return false
 }

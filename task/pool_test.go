@@ -14,7 +14,7 @@ import (
 	"github.com/fumehood/fumehood/task"
 )
 
-// solving takes a while.
+// solving returns a solver that takes a while.
 func solving(d time.Duration) task.Solver {
 	return func(ctx context.Context, a *task.Attempt) error {
 		<-time.After(d)
@@ -22,7 +22,7 @@ func solving(d time.Duration) task.Solver {
 	}
 }
 
-func TestSandboxesAreStartedWhileOthersAreUsed(t *testing.T) {
+func TestPool_startsAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		y := newYard()
 		y.takes = time.Second
@@ -45,7 +45,7 @@ func TestSandboxesAreStartedWhileOthersAreUsed(t *testing.T) {
 	})
 }
 
-func TestAnAttemptTakesOverTheStartThatIsUnderWay(t *testing.T) {
+func TestPool_takesStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		y := newYard()
 		y.takes = time.Second
@@ -54,7 +54,7 @@ func TestAnAttemptTakesOverTheStartThatIsUnderWay(t *testing.T) {
 		if err != nil || len(all) != 10 || len(y.names) != 10 {
 			t.Fatalf("%q, %d starts, %v", keys(all), len(y.names), err)
 		}
-		// Four are started at once for two that are used at once, so that it takes less than without.
+		// Four sandboxes start at once although two are used at once, which takes less time.
 		if took := time.Since(began); took > 4*time.Second {
 			t.Errorf("it took %v", took)
 		}
@@ -62,7 +62,7 @@ func TestAnAttemptTakesOverTheStartThatIsUnderWay(t *testing.T) {
 	})
 }
 
-func TestOnlyWhatIsTheSameIsStartedAhead(t *testing.T) {
+func TestPool_sameSpec(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		y := newYard()
 		y.takes = time.Second
@@ -86,7 +86,7 @@ func TestOnlyWhatIsTheSameIsStartedAhead(t *testing.T) {
 	})
 }
 
-func TestASandboxIsForOneAttemptOnly(t *testing.T) {
+func TestPool_singleUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		y := newYard()
 		y.takes = 10 * time.Millisecond
@@ -112,7 +112,7 @@ func TestASandboxIsForOneAttemptOnly(t *testing.T) {
 	})
 }
 
-func TestASandboxThatHasWaitedTooLongIsNotUsed(t *testing.T) {
+func TestPool_tooOld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		y := newYard()
 		started := map[string]time.Time{}
@@ -130,7 +130,7 @@ func TestASandboxThatHasWaitedTooLongIsNotUsed(t *testing.T) {
 			}
 			return solving(12*time.Minute)(ctx, a)
 		}})
-		// The first attempt's, and of those that waited two that were too old and the one that was used.
+		// The first attempt's sandbox and, of the waiting ones, two that were too old and one that was used.
 		if err != nil || len(all) != 2 || len(y.names) != 4 {
 			t.Errorf("%d results, %d starts, %v", len(all), len(y.names), err)
 		}
@@ -138,13 +138,13 @@ func TestASandboxThatHasWaitedTooLongIsNotUsed(t *testing.T) {
 	})
 }
 
-func TestASandboxThatDiesWhileItWaitsIsNotUsed(t *testing.T) {
+func TestPool_diesWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		y := newYard()
 		y.after = func(_ int, _ fumehood.Spec, sb fumehood.Sandbox) {
 			time.AfterFunc(10*time.Millisecond, func() {
 				if task.KeyOf(sb.Info()) != (task.Key{}) {
-					return // it was not started ahead, or is used by now
+					return // not started ahead, or already in use
 				}
 				if err := sb.Close(context.Background()); err != nil {
 					t.Error(err)
@@ -160,14 +160,14 @@ func TestASandboxThatDiesWhileItWaitsIsNotUsed(t *testing.T) {
 				t.Errorf("got %+v: %v", r, r.Error)
 			}
 		}
-		if len(y.names) > 24 || len(y.names) == 20 { // there were some, and it is given up soon
+		if len(y.names) > 24 || len(y.names) == 20 { // some were started ahead, but soon no more
 			t.Errorf("%d sandboxes were started", len(y.names))
 		}
 		y.gone(t)
 	})
 }
 
-func TestWhatFailsToStartAheadIsStartedByTheAttempt(t *testing.T) {
+func TestPool_startFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		y := newYard()
 		y.takes = time.Second
@@ -190,7 +190,7 @@ func TestWhatFailsToStartAheadIsStartedByTheAttempt(t *testing.T) {
 	})
 }
 
-func TestWhatCannotBeSharedIsNotStartedAhead(t *testing.T) {
+func TestPool_notShared(t *testing.T) {
 	for name, change := range map[string]func(*task.Options){
 		"a given port": func(o *task.Options) {
 			o.Spec = fumehood.Spec{Network: fumehood.Network{Mode: fumehood.NetworkBridge}, Ports: []fumehood.Port{{Host: 8080, Container: 80}}}
@@ -201,7 +201,7 @@ func TestWhatCannotBeSharedIsNotStartedAhead(t *testing.T) {
 			y := newYard()
 			y.fail = func(_ int, spec fumehood.Spec) error {
 				if spec.Labels[task.LabelSample] == "" {
-					t.Error("one was started ahead")
+					t.Error("a sandbox was started ahead")
 				}
 				return nil
 			}

@@ -14,26 +14,27 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// group are samples that need the same images.
+// group holds the samples that need the same images.
 type group struct {
-	spec    fumehood.Spec // of the first
+	spec    fumehood.Spec // of the first sample
 	samples []string
-	images  map[string]string // by service, once they are there
+	images  map[string]string // by service; set when prepared
 }
 
-// sandboxOf says whose images a group has: those of a sample's own sandboxes, or of one of its Others.
+// sandboxOf identifies a sandbox of a sample: its own, or one of its Others.
 type sandboxOf struct {
 	sample string
-	other  int // own, or an index
+	other  int // own, or an index into Others
 }
 
 const own = -1
 
-// preparing is how many groups are prepared at once. What is slow there waits for registries, or is the daemon's.
+// preparing is how many groups are prepared concurrently. Most of the time is spent waiting for registries or the
+// daemon.
 const preparing = 4
 
-// prepare has the provider get what the samples need. From then on each sandbox runs just these images: no other is built or
-// pulled later, when code of samples has run.
+// prepare lets the provider pull and build the images of all samples. From then on, sandboxes run exactly these
+// images. No image is built or pulled later, when code of samples has run.
 func (t *Task) prepare(ctx context.Context) error {
 	p, ok := t.opts.Provider.(provider.Preparer)
 	if !ok {
@@ -54,12 +55,12 @@ func (t *Task) prepare(ctx context.Context) error {
 	})
 	if err == nil {
 		t.groups = of
-		t.log.Info("the images of all samples are there", "task", t.opts.Name, "samples", len(t.opts.Samples), "kinds", len(groups), "took", time.Since(began).Round(time.Millisecond))
+		t.log.Info("the images of all samples are ready", "task", t.opts.Name, "samples", len(t.opts.Samples), "kinds", len(groups), "took", time.Since(began).Round(time.Millisecond))
 	}
 	return err
 }
 
-// group sorts the samples by the images that they need, in the order in which the first of each is met.
+// group groups the samples by the images that they need, in order of first occurrence.
 func (t *Task) group(ctx context.Context, p provider.Preparer) (groups []*group, of map[sandboxOf]*group, err error) {
 	type sandbox struct {
 		sandboxOf
@@ -97,14 +98,14 @@ func (t *Task) group(ctx context.Context, p provider.Preparer) (groups []*group,
 			groups = append(groups, g)
 		}
 		of[one.sandboxOf] = g
-		if !slices.Contains(g.samples[max(0, len(g.samples)-1):], one.sample) { // it has not the same for both of its own
+		if !slices.Contains(g.samples[max(0, len(g.samples)-1):], one.sample) { // a sample may need the same images twice
 			g.samples = append(g.samples, one.sample)
 		}
 	}
 	return groups, of, nil
 }
 
-// images are those of a sandbox, or nil where nothing is prepared.
+// images returns the images of a sandbox, or nil if nothing is prepared.
 func (t *Task) images(of sandboxOf) map[string]string {
 	if g := t.groups[of]; g != nil {
 		return g.images
@@ -112,7 +113,7 @@ func (t *Task) images(of sandboxOf) map[string]string {
 	return nil
 }
 
-// String names the samples, or some of them.
+// String returns the IDs of some of the samples, for error messages.
 func (g *group) String() string {
 	const most = 3
 	var ids []string
@@ -126,7 +127,7 @@ func (g *group) String() string {
 	return text
 }
 
-// each calls f for 0 to n-1, so many at a time. The first error ends the others, and is returned.
+// each calls f for 0 to n-1, at most atOnce at a time. It cancels the others on the first error and returns it.
 func each(ctx context.Context, n, atOnce int, f func(ctx context.Context, i int) error) error {
 	calls, ctx := errgroup.WithContext(ctx)
 	calls.SetLimit(atOnce)

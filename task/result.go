@@ -10,100 +10,101 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// Attempt is one try at a sample in one epoch, in a sandbox of its own that is used for nothing else.
+// Attempt is one try at a sample in one epoch, in its own sandbox, which is not used for anything else.
 type Attempt struct {
 	Sample  *Sample
-	Epoch   int              // from 1 on
-	Try     int              // from 1 on: how many sandboxes this epoch of the sample has had, this one included
-	Sandbox fumehood.Sandbox // set up: its files are there, and its set-up has succeeded
+	Epoch   int              // from 1
+	Try     int              // from 1: the number of sandboxes used for this sample and epoch, including this one
+	Sandbox fumehood.Sandbox // set up: the files are written, and the setup script has succeeded
 
-	Steps []Step // what the solver has run, in order; it appends them
+	Steps []Step // commands run by the solver, in order; the solver appends them
 
-	run    *run        // nil for one that is not Run's
-	beside atomic.Bool // there is one, see Beside
-	limit  *allowance  // nil for none
+	run    *run        // nil if not created by Run
+	beside atomic.Bool // the attempt has a second sandbox, see Beside
+	limit  *allowance  // nil if there is no limit
 }
 
-// Step is a command that was run in an attempt.
+// Step is a command that ran in an attempt.
 type Step struct {
-	Name   string // of the step in its task file, or its number from 1 on
+	Name   string // name of the step in its task file, or its number from 1
 	Cmd    fumehood.Cmd
 	Result *fumehood.Result
 }
 
-// Solver does the work of an attempt: it runs commands, and records them in Attempt.Steps. How a program ends is no
-// error of it. An error is a failure of ours by its class, for which see Failure.
+// Solver does the work of an attempt: it runs commands and records them in Attempt.Steps. A program's outcome is
+// never an error. An error makes the attempt a Failure with the error's class, except as described at Run.
 type Solver func(ctx context.Context, a *Attempt) error
 
-// Scorer says how good an attempt was, once its solver is done. Its sandbox is still there. An error is a failure of
-// ours, and never a score.
+// Scorer scores an attempt after its solver has finished. The sandbox still exists. An error is never a
+// score: it makes the attempt a Failure, except as described at Run.
 type Scorer func(ctx context.Context, a *Attempt) (Score, error)
 
-// Score is how good an attempt was.
+// Score is the score of an attempt.
 type Score struct {
-	// Value is from 0 to 1. 1 passes.
+	// Value is from 0 to 1; 1 means passed.
 	Value float64 `json:"value"`
-	// Parts are scores by name, each from 0 to 1; nil where there are none.
+	// Parts are named scores, each from 0 to 1; nil if there are none.
 	Parts map[string]float64 `json:"parts,omitempty"`
-	// Reasons say, for a person, what was missed; empty where nothing was.
+	// Reasons describe, for display, why points were lost; empty if none were.
 	Reasons []string `json:"reasons,omitempty"`
 }
 
-// Passed reports whether nothing was missed.
+// Passed reports whether the score is full.
 func (s Score) Passed() bool { return s.Value >= 1 }
 
-// The classes of a Failure, which are codes of errors: see fumehood.Code.
+// The classes of a Failure. They are codes of errors: see fumehood.Code.
 const (
-	Infra     = string(fumehood.CodeInfrastructure) // the daemon, the machine or we have failed: a new sandbox may do better
-	Config    = string(fumehood.CodeConfig)         // the task asks for what cannot be
-	Limit     = string(fumehood.CodeLimit)          // a limit of ours was met, or one of time that somebody set who solves or scores
-	Cancelled = string(fumehood.CodeCancelled)      // somebody has ended the run
+	Infra     = string(fumehood.CodeInfrastructure) // the daemon, the machine or Fumehood failed: a retry may succeed
+	Config    = string(fumehood.CodeConfig)         // the task is invalid
+	Limit     = string(fumehood.CodeLimit)          // one of our limits, or a time limit of the solver or scorer
+	Cancelled = string(fumehood.CodeCancelled)      // the run was canceled
 )
 
-// Failure is why an attempt has no score.
+// Failure is the reason why an attempt has no score.
 type Failure struct {
 	Class string `json:"class"`
 	Phase string `json:"phase"` // "start", "solve" or "score"
 	Text  string `json:"text"`
 }
 
-// SampleResult is what became of a sample in one epoch. Either Score or Error is set.
+// SampleResult is the result of a sample in one epoch. Either Score or Error is set.
 type SampleResult struct {
 	Sample  string   `json:"sample"`
 	Epoch   int      `json:"epoch"`
-	Tries   int      `json:"tries"`             // sandboxes that were needed, from 1 on; 0 where none was started
-	Sandbox string   `json:"sandbox,omitempty"` // the last one's name
+	Tries   int      `json:"tries"`             // number of sandboxes used, from 1; 0 if none was started
+	Sandbox string   `json:"sandbox,omitempty"` // name of the last sandbox
 	Score   *Score   `json:"score,omitempty"`
 	Error   *Failure `json:"error,omitempty"`
 
 	Steps []StepResult `json:"steps,omitempty"` // of the last try
 
 	Started time.Time `json:"started"`
-	// Phases are the seconds spent, by name and over all tries: "acquire" (until there is a sandbox, wherever it
-	// comes from), "setup", "solve", "score", "remove".
+	// Phases are the seconds spent in each phase, summed over all tries: "acquire" (until a sandbox is available),
+	// "setup", "solve", "score", "remove".
 	Phases map[string]float64 `json:"phases,omitempty"`
 }
 
-// Key names a sample in an epoch.
+// Key identifies a sample in an epoch.
 type Key struct {
 	Sample string
 	Epoch  int
 }
 
-// The labels of a task's sandboxes (Spec.Labels). Those that are started ahead have LabelTask alone until they are for a sample.
+// The labels of a task's sandboxes (Spec.Labels). A sandbox that was started ahead has only LabelTask until it is
+// assigned to a sample.
 const (
 	LabelTask   = "task"
 	LabelSample = "sample"
 	LabelEpoch  = "epoch"
 )
 
-// KeyOf is for what a task's sandbox is; the zero Key of one that is for no sample yet.
+// KeyOf returns the sample and epoch of a task's sandbox, or the zero Key if it has no sample yet.
 func KeyOf(sandbox fumehood.Info) Key {
-	epoch, _ := strconv.Atoi(sandbox.Labels[LabelEpoch]) // 0 where there is none
+	epoch, _ := strconv.Atoi(sandbox.Labels[LabelEpoch]) // 0 if there is no label
 	return Key{sandbox.Labels[LabelSample], epoch}
 }
 
-// labels are those of a sandbox of the task's, over those of its spec.
+// labels returns the labels of a sandbox of the task, including those of its spec.
 func (t *Task) labels(own map[string]string, of Key) map[string]string {
 	labels := map[string]string{LabelTask: t.opts.Name}
 	maps.Copy(labels, own)
@@ -113,10 +114,10 @@ func (t *Task) labels(own map[string]string, of Key) map[string]string {
 	return labels
 }
 
-// Key is that of the result.
+// Key returns the result's sample and epoch.
 func (r *SampleResult) Key() Key { return Key{r.Sample, r.Epoch} }
 
-// StepResult is a Step as it is recorded.
+// StepResult is the recorded form of a Step.
 type StepResult struct {
 	Name        string           `json:"name"`
 	Outcome     fumehood.Outcome `json:"outcome"`
@@ -129,7 +130,7 @@ type StepResult struct {
 	PIDsLimits  int64            `json:"pids_limits,omitempty"`
 	StdoutTotal int64            `json:"stdout_total"` // bytes
 	StderrTotal int64            `json:"stderr_total"` // bytes
-	// Stdout and Stderr are the ends of the outputs, as much as the run records.
+	// Stdout and Stderr are the ends of the outputs, up to RunOptions.OutputCap.
 	Stdout string `json:"stdout,omitempty"`
 	Stderr string `json:"stderr,omitempty"`
 }

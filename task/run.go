@@ -15,74 +15,76 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// DefaultRetries is how often an attempt is repeated after a failure of class Infra where RunOptions do not say.
+// DefaultRetries is the default number of retries of an attempt after a failure of class Infra.
 const DefaultRetries = 2
 
-// DefaultOutputCap is how many bytes of each output a StepResult keeps where RunOptions do not say.
+// DefaultOutputCap is how many bytes of each output a StepResult keeps by default.
 const DefaultOutputCap = 16 << 10
 
-// RunOptions say how a task is run. Solve is needed; the other fields' zero values work.
+// RunOptions are the options of Run. Solve is required; the other fields may be zero.
 type RunOptions struct {
 	// Epochs is how often each sample is attempted. 0 means once.
 	Epochs int
-	// MaxSandboxes is how many sandboxes are there at once, those that are started ahead and those of Attempt.Beside
-	// included; kept ones are not counted. 0 means two for each core that they run on, or fewer where their limits of
-	// processors or memory would add up to more than there is, of memory to more than three quarters of it. Where samples
-	// have Others it is 2 at least.
+	// MaxSandboxes is the maximum number of concurrent sandboxes, including those started ahead and those of
+	// Attempt.Beside, but not kept ones. 0 means two for each core of the machine that runs them, divided by the
+	// largest CPU limit of a sandbox if that is above one core. It is reduced to the number of sandboxes with the
+	// largest memory limit that fit into three quarters of the memory. If samples have Others, it is at least 2.
 	MaxSandboxes int
-	// MaxStarting is how many of them are being started at once. 0 means one for each of this machine's cores, and two
-	// at least.
+	// MaxStarting is the maximum number of sandboxes that start concurrently. 0 means one for each core of this
+	// machine, and at least two.
 	MaxStarting int
-	// Ahead is how many are started, at most, before there is an attempt for them. Each is used once, within a few
-	// minutes, for a sample whose sandbox is the same in all but the sample's name, and after it was found in order.
-	// Those that publish a given port of the host, and kept ones, are not started ahead. 0 means a quarter of
-	// MaxSandboxes, negative none.
+	// Ahead is the maximum number of sandboxes started before there is an attempt for them. Each is used once,
+	// within a few minutes, after a successful check, for a sample whose spec differs only in the sample's name.
+	// Sandboxes that publish a fixed host port, and kept ones, are not started ahead. 0 means a quarter of
+	// MaxSandboxes, a negative value none.
 	Ahead int
-	// Retries is how often an attempt is repeated, each time in a new sandbox, after a failure of class Infra. 0 means
-	// DefaultRetries, negative never.
+	// Retries is how often an attempt is retried, each time in a new sandbox, after a failure of class Infra. 0
+	// means DefaultRetries, a negative value never.
 	Retries int
-	// Timeout bounds solving and scoring, together, in each try: who takes longer has a score of 0. 0 means no limit.
+	// Timeout limits the total time of solving and scoring in each try. An attempt that exceeds it scores 0. The
+	// zero value means no limit.
 	Timeout time.Duration
-	// Shuffle is the seed of the order of attempts. Nil means all samples of the first epoch as the task has them, then
-	// those of the second.
+	// Shuffle is the seed for a random order of attempts. Nil means task order: all samples of the first epoch,
+	// then those of the second.
 	Shuffle *uint64
-	// FailFast begins no more attempts after the first failure, or score below 1. Those under way are finished.
+	// FailFast starts no more attempts after the first failure or score below 1. Attempts in progress are finished.
 	FailFast bool
-	// Done tells of attempts that need not be made. Nil means that all are made.
+	// Done reports whether an attempt can be skipped. Nil skips none.
 	Done func(Key) bool
-	// Solve does the work. It is called from several goroutines at once, as Score is.
+	// Solve does the work. Like Score, it is called from several goroutines concurrently.
 	Solve Solver
-	// Score is called after a solver without an error. Nil gives 1 where the last step has succeeded, else 0.
+	// Score is called if the solver returns no error. Nil scores 1 if the last step succeeded, else 0.
 	Score Scorer
 	// OutputCap is how many bytes of each output a StepResult keeps. 0 means DefaultOutputCap.
 	OutputCap int64
-	// Progress is told of each change, from several goroutines but never from two at once. It should return soon, for
-	// the attempts wait for it. Nil tells nobody.
+	// Progress is called on each change, from several goroutines but never concurrently. It should return soon,
+	// because attempts wait for it. Nil disables progress reports.
 	Progress func(Progress)
 }
 
-// Progress is how far a run is.
+// Progress counts the attempts of a run by state.
 type Progress struct {
-	Total    int // attempts that are to be made
-	Queued   int // not begun
-	Starting int // waiting for their sandbox, or for its set-up
-	Running  int // being solved, scored or cleaned up after
+	Total    int // attempts to be made
+	Queued   int // not started
+	Starting int // waiting for a sandbox or for its setup
+	Running  int // being solved, scored or cleaned up
 	Passed   int // with a score of 1
 	Failed   int // with a score below 1
 	Errors   int // without a score
 }
 
-// Run initialises a task, attempts each of its samples in each epoch in a fresh sandbox, many at a time, and yields what
-// becomes of each, in the order in which they end. Trouble with one attempt is in its result. The sequence's own error
-// comes last: a task or options that are wrong (ErrConfig), an end of ctx (ErrCancelled), what could not be removed.
+// Run initializes a task and attempts each of its samples in each epoch in a new sandbox, many concurrently. It
+// yields the results in the order in which attempts end. A failure of one attempt is in its result. The last
+// element may be an error of the whole run: an invalid task or options (ErrConfig), the end of ctx (ErrCancelled),
+// a failed removal.
 //
-// A step whose outcome is Lost by what was done in the sandbox (Result.CausedInside) makes the score 0; so does an error of Solve or
-// Score that is an ErrBroken, and a limit of time that is over. Any other loss makes the attempt a failure of class Infra:
-// how the program would have ended is not known, and nothing can be scored.
+// The score is 0 if a step is Lost because of code in the sandbox (Result.CausedInside), if Solve or Score returns
+// an ErrBroken, or if the time limit expires. Any other lost step makes the attempt a failure of class Infra: how
+// the program would have ended is not known, so it cannot be scored.
 //
-// When ctx ends, no more attempts are begun; those under way are ended, and yielded as Cancelled. When the loop is left
-// early they are ended too, and nothing is told of them. In any case Run has removed all its sandboxes when it returns,
-// unless the task keeps them.
+// When ctx ends, no more attempts are started, and those in progress are ended and yielded as Cancelled. When the
+// loop is left early, they are ended without a result. When Run returns, it has removed all its sandboxes, unless
+// the task keeps them.
 func Run(ctx context.Context, opts Options, how RunOptions) iter.Seq2[SampleResult, error] {
 	return func(yield func(SampleResult, error) bool) {
 		r, err := newRun(ctx, opts, how)
@@ -94,26 +96,26 @@ func Run(ctx context.Context, opts Options, how RunOptions) iter.Seq2[SampleResu
 	}
 }
 
-// run is a run under way.
+// run is a run in progress.
 type run struct {
 	task     *Task
 	how      RunOptions
-	room     *semaphore.Weighted // of all sandboxes but those of the pool
-	attempts int                 // at once
+	room     *semaphore.Weighted // for all sandboxes except those of the pool
+	attempts int                 // maximum number of concurrent attempts
 	pool     *pool
-	starts   chan struct{} // a slot for each start under way
+	starts   chan struct{} // holds one element for each start in progress
 
 	mu       sync.Mutex
-	jobs     []job // that were not begun
-	stopped  bool  // no more are begun
+	jobs     []job // not started
+	stopped  bool  // no more jobs are started
 	progress Progress
 }
 
-// job is an attempt to be made.
+// job is an attempt to make.
 type job struct {
 	sample *Sample
 	epoch  int
-	bucket *bucket // where there may be a sandbox for it; nil where there never is
+	bucket *bucket // for sandboxes started ahead; nil if there are never any
 }
 
 func newRun(ctx context.Context, opts Options, how RunOptions) (*run, error) {
@@ -151,24 +153,24 @@ func newRun(ctx context.Context, opts Options, how RunOptions) (*run, error) {
 	return r, nil
 }
 
-// maxAttempts bounds the attempts of a run.
+// maxAttempts is the maximum number of attempts of a run.
 const maxAttempts = 1_000_000
 
-// check finds what is wrong with the options of a run of so many samples.
+// check validates the options of a run with that number of samples.
 func (o *RunOptions) check(samples int) error {
 	switch {
 	case samples > 0 && max(o.Epochs, 1) > maxAttempts/samples:
 		return fmt.Errorf("%d epochs of %d samples are too many: %d attempts at most", max(o.Epochs, 1), samples, maxAttempts)
 	case o.Solve == nil:
-		return errors.New("there is no solver")
+		return errors.New("RunOptions.Solve is not set")
 	case o.Epochs < 0, o.MaxSandboxes < 0, o.MaxStarting < 0, o.Timeout < 0, o.OutputCap < 0:
-		return fmt.Errorf("one of %d epochs, %d sandboxes, %d at a start, the limit %v and the output cap %d is negative",
+		return fmt.Errorf("negative option: %d epochs, %d sandboxes, %d starting, timeout %v, output cap %d",
 			o.Epochs, o.MaxSandboxes, o.MaxStarting, o.Timeout, o.OutputCap)
 	}
 	return nil
 }
 
-// plan lists the jobs in their order.
+// plan lists the jobs in order.
 func (r *run) plan() error {
 	samples := r.task.opts.Samples
 	buckets := make([]*bucket, len(samples))
@@ -187,17 +189,17 @@ func (r *run) plan() error {
 	if seed := r.how.Shuffle; seed != nil {
 		rand.New(rand.NewPCG(*seed, 0)).Shuffle(len(r.jobs), func(i, j int) { r.jobs[i], r.jobs[j] = r.jobs[j], r.jobs[i] })
 	}
-	if done := r.how.Done; done != nil { // what is left has the order that it would have had
+	if done := r.how.Done; done != nil { // the remaining jobs keep their order
 		r.jobs = slices.DeleteFunc(r.jobs, func(j job) bool { return done(Key{j.sample.ID, j.epoch}) })
 	}
 	r.progress.Total, r.progress.Queued = len(r.jobs), len(r.jobs)
 	return nil
 }
 
-// errLeft ends the attempts of a run whose results nobody wants.
+// errLeft cancels the attempts of a run when the loop over its results is left.
 var errLeft = errors.New("the loop over the results was left")
 
-// all makes the attempts.
+// all runs the attempts.
 func (r *run) all(outer context.Context, yield func(SampleResult, error) bool) {
 	ctx, cancel := context.WithCancelCause(outer)
 	results := make(chan SampleResult)
@@ -228,7 +230,7 @@ func (r *run) all(outer context.Context, yield func(SampleResult, error) bool) {
 		<-r.pool.ended
 		return r.task.Close(ctx)
 	})
-	defer func() { _ = finish() }() // also when the loop's body panics, or ends its goroutine
+	defer func() { _ = finish() }() // also if the loop's body panics or exits its goroutine
 	cancelled := false
 	for res := range results {
 		cancelled = cancelled || res.Error != nil && res.Error.Class == Cancelled
@@ -238,7 +240,7 @@ func (r *run) all(outer context.Context, yield func(SampleResult, error) bool) {
 	}
 	err := finish()
 	if outer.Err() != nil && (cancelled || len(r.jobs) > 0) {
-		cause := fmt.Errorf("%w, with %d attempts not begun", fumehood.Ended(outer), len(r.jobs))
+		cause := fmt.Errorf("%w, with %d attempts not started", fumehood.Ended(outer), len(r.jobs))
 		err = &fumehood.Error{Op: "run task " + r.task.opts.Name, Class: fumehood.ErrCancelled, Err: errors.Join(cause, err)}
 	}
 	if err != nil {
@@ -246,7 +248,7 @@ func (r *run) all(outer context.Context, yield func(SampleResult, error) bool) {
 	}
 }
 
-// one makes the next attempt, once there is room for it; false where there is none.
+// one runs the next attempt once a sandbox slot is free; false if no attempts remain.
 func (r *run) one(ctx context.Context) (SampleResult, bool) {
 	if r.room.Acquire(ctx, 1) != nil {
 		return SampleResult{}, false
@@ -259,7 +261,7 @@ func (r *run) one(ctx context.Context) (SampleResult, bool) {
 	return r.attempt(ctx, j), true
 }
 
-// next is the job to be done now; false where there is none.
+// next returns the next job; false if no jobs remain.
 func (r *run) next(ctx context.Context) (job, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -281,7 +283,7 @@ func (r *run) expect(j job) {
 	}
 }
 
-// upcoming are the buckets of the next n jobs.
+// upcoming returns the buckets of the next n jobs.
 func (r *run) upcoming(n int) []*bucket {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -297,7 +299,7 @@ func (r *run) upcoming(n int) []*bucket {
 	return all
 }
 
-// told changes the progress and tells it.
+// told changes the progress and reports it.
 func (r *run) told(change func(*Progress)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -305,7 +307,7 @@ func (r *run) told(change func(*Progress)) {
 	r.how.Progress(r.progress)
 }
 
-// count counts a result.
+// count counts a result in the progress.
 func (r *run) count(res *SampleResult) {
 	r.told(func(p *Progress) {
 		p.Running--

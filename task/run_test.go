@@ -25,10 +25,10 @@ import (
 type yard struct {
 	fumehood.Provider
 	takes time.Duration                                        // a start
-	fail  func(n int, spec fumehood.Spec) error                // the nth start, from 1 on; nil fails none
-	after func(n int, spec fumehood.Spec, sb fumehood.Sandbox) // a start; nil does nothing
+	fail  func(n int, spec fumehood.Spec) error                // the nth start, from 1; nil means that no start fails
+	after func(n int, spec fumehood.Spec, sb fumehood.Sandbox) // called for each start; may be nil
 	mu    sync.Mutex
-	names []string // of those that were started
+	names []string // names of started sandboxes
 
 	starting, alive, mostStarting, mostAlive int
 }
@@ -86,7 +86,7 @@ func (y *yard) start(ctx context.Context, n int, spec fumehood.Spec) (fumehood.S
 	return sb, err
 }
 
-// options are those of a task with n samples, whose sandboxes the yard counts.
+// options returns the options of a task with n samples, whose sandboxes the yard counts.
 func (y *yard) options(n int) task.Options {
 	opts := task.Options{Name: "sums", Provider: y, Removed: func(r task.Removal) {
 		y.mu.Lock()
@@ -101,7 +101,7 @@ func (y *yard) options(n int) task.Options {
 	return opts
 }
 
-// gone checks that nothing is left.
+// gone checks that no sandbox is left.
 func (y *yard) gone(t *testing.T) {
 	t.Helper()
 	y.mu.Lock()
@@ -111,7 +111,7 @@ func (y *yard) gone(t *testing.T) {
 	}
 }
 
-// command is a solver that runs one.
+// command returns a solver that runs one command.
 func command(args ...string) task.Solver {
 	return func(ctx context.Context, a *task.Attempt) error {
 		cmd := fumehood.Cmd{Args: args}
@@ -143,11 +143,11 @@ func keys(all []task.SampleResult) []string {
 	return k
 }
 
-func TestEverySampleHasAResultInEachEpoch(t *testing.T) {
+func TestRun_results(t *testing.T) {
 	y := newYard()
 	all, err := collect(t.Context(), y.options(7), task.RunOptions{Epochs: 3, Solve: func(ctx context.Context, a *task.Attempt) error {
 		if info := a.Sandbox.Info(); task.KeyOf(info) != (task.Key{Sample: a.Sample.ID, Epoch: a.Epoch}) || info.Labels[task.LabelTask] != "sums" {
-			t.Errorf("the sandbox of %s/%d is for %+v", a.Sample.ID, a.Epoch, info.Labels)
+			t.Errorf("the sandbox of %s/%d has labels %+v", a.Sample.ID, a.Epoch, info.Labels)
 		}
 		return command("echo", a.Sample.ID, strings.Repeat("é", 10))(ctx, a)
 	}, OutputCap: 4})
@@ -171,11 +171,11 @@ func TestEverySampleHasAResultInEachEpoch(t *testing.T) {
 	names := slices.Clone(y.names)
 	slices.Sort(names)
 	if len(slices.Compact(names)) != len(y.names) {
-		t.Errorf("a name was used twice: %q", y.names)
+		t.Errorf("duplicate sandbox name: %q", y.names)
 	}
 }
 
-func TestWithoutAScorerTheLastStepHasToSucceed(t *testing.T) {
+func TestRun_defaultScore(t *testing.T) {
 	y := newYard()
 	all, err := collect(t.Context(), y.options(1), task.RunOptions{Solve: func(ctx context.Context, a *task.Attempt) error {
 		return errors.Join(command("echo")(ctx, a), command("false")(ctx, a))
@@ -185,7 +185,7 @@ func TestWithoutAScorerTheLastStepHasToSucceed(t *testing.T) {
 	}
 }
 
-func TestAFailureIsNeverAScore(t *testing.T) {
+func TestRun_failures(t *testing.T) {
 	solve := func(err error) task.RunOptions {
 		return task.RunOptions{Solve: func(context.Context, *task.Attempt) error { return err }}
 	}
@@ -237,7 +237,7 @@ func TestAFailureIsNeverAScore(t *testing.T) {
 	}
 }
 
-func TestALossThatTheAttemptHasCausedIsItsScore(t *testing.T) {
+func TestRun_lossCausedInside(t *testing.T) {
 	for name, besides := range map[string]error{"": nil, "and the daemon goes": &fumehood.Error{Op: "exec", Class: fumehood.ErrUnavailable, Err: errors.New("gone")}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -265,7 +265,7 @@ func TestALossThatTheAttemptHasCausedIsItsScore(t *testing.T) {
 	}
 }
 
-func TestWhatAnAttemptHasBrokenIsItsScore(t *testing.T) {
+func TestRun_broken(t *testing.T) {
 	broken := &fumehood.Error{Op: "exec", Class: fumehood.ErrBroken, Err: errors.New("no memory\xff")}
 	for name, how := range map[string]task.RunOptions{
 		"when solved": {Solve: func(context.Context, *task.Attempt) error { return fmt.Errorf("step 2: %w", broken) }},
@@ -290,7 +290,7 @@ func TestWhatAnAttemptHasBrokenIsItsScore(t *testing.T) {
 	}
 }
 
-func TestFailuresOfOursAreRepeatedInNewSandboxes(t *testing.T) {
+func TestRun_retries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		y := newYard()
 		y.fail = func(n int, _ fumehood.Spec) error {
@@ -314,7 +314,7 @@ func TestFailuresOfOursAreRepeatedInNewSandboxes(t *testing.T) {
 	})
 }
 
-func TestNoRetriesAreMadeWhereNoneAreWanted(t *testing.T) {
+func TestRun_noRetries(t *testing.T) {
 	y := newYard()
 	y.fail = func(int, fumehood.Spec) error { return errors.New("no") }
 	all, err := collect(t.Context(), y.options(2), task.RunOptions{Retries: -1, Ahead: -1, Solve: command("echo")})
@@ -323,7 +323,7 @@ func TestNoRetriesAreMadeWhereNoneAreWanted(t *testing.T) {
 	}
 }
 
-func TestASetUpThatFailsIsNotTheSubmissionsDoing(t *testing.T) {
+func TestRun_setupFails(t *testing.T) {
 	y := newYard()
 	opts := y.options(1)
 	opts.Samples[0].Setup = task.Content{Text: "#!false"}
@@ -334,7 +334,7 @@ func TestASetUpThatFailsIsNotTheSubmissionsDoing(t *testing.T) {
 	y.gone(t)
 }
 
-func TestAnAttemptHasATimeLimit(t *testing.T) {
+func TestRun_timeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		y := newYard()
 		began := time.Now()
@@ -349,7 +349,7 @@ func TestAnAttemptHasATimeLimit(t *testing.T) {
 	})
 }
 
-func TestADaemonThatFailsInAnAttemptsLimitIsNotItsDoing(t *testing.T) {
+func TestRun_timeoutDaemonFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		y := newYard()
 		all, err := collect(t.Context(), y.options(1), task.RunOptions{Timeout: time.Minute, Retries: 1, Solve: func(ctx context.Context, a *task.Attempt) error {
@@ -363,7 +363,7 @@ func TestADaemonThatFailsInAnAttemptsLimitIsNotItsDoing(t *testing.T) {
 	})
 }
 
-func TestAnInterruptEndsARun(t *testing.T) {
+func TestRun_interrupt(t *testing.T) {
 	y := newYard()
 	ctx, interrupt := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -376,7 +376,7 @@ func TestAnInterruptEndsARun(t *testing.T) {
 		running.Done()
 		return command("hangs")(ctx, a)
 	}})
-	if !errors.Is(err, fumehood.ErrCancelled) || !strings.Contains(err.Error(), "7 attempts not begun") {
+	if !errors.Is(err, fumehood.ErrCancelled) || !strings.Contains(err.Error(), "7 attempts not started") {
 		t.Errorf("got %v", err)
 	}
 	if len(all) != 3 {
@@ -390,7 +390,7 @@ func TestAnInterruptEndsARun(t *testing.T) {
 	y.gone(t)
 }
 
-func TestWhatFailsAsTheRunEndsIsCancelled(t *testing.T) {
+func TestRun_failsAtEnd(t *testing.T) {
 	y := newYard()
 	ctx, interrupt := context.WithCancel(t.Context())
 	all, err := collect(ctx, y.options(1), task.RunOptions{Solve: func(context.Context, *task.Attempt) error {
@@ -402,7 +402,7 @@ func TestWhatFailsAsTheRunEndsIsCancelled(t *testing.T) {
 	}
 }
 
-func TestAnInterruptAfterTheLastAttemptIsNoError(t *testing.T) {
+func TestRun_lateInterrupt(t *testing.T) {
 	y := newYard()
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
@@ -414,7 +414,7 @@ func TestAnInterruptAfterTheLastAttemptIsNoError(t *testing.T) {
 	}
 }
 
-func TestLeavingTheLoopRemovesEverything(t *testing.T) {
+func TestRun_leaveLoop(t *testing.T) {
 	y := newYard()
 	for res, err := range task.Run(t.Context(), y.options(50), task.RunOptions{MaxSandboxes: 8, Solve: func(ctx context.Context, a *task.Attempt) error {
 		if a.Sample.ID == "1" {
@@ -430,12 +430,12 @@ func TestLeavingTheLoopRemovesEverything(t *testing.T) {
 	y.gone(t)
 }
 
-func TestAPanicInTheLoopRemovesEverything(t *testing.T) {
+func TestRun_panicInLoop(t *testing.T) {
 	y := newYard()
 	func() {
 		defer func() {
 			if recover() != "oh" {
-				t.Error("the panic is lost")
+				t.Error("the panic did not propagate")
 			}
 		}()
 		for _, err := range task.Run(t.Context(), y.options(50), task.RunOptions{MaxSandboxes: 8, Solve: command("echo")}) {
@@ -448,7 +448,7 @@ func TestAPanicInTheLoopRemovesEverything(t *testing.T) {
 	y.gone(t)
 }
 
-func TestFailFastBeginsNothingAfterTheFirstFailure(t *testing.T) {
+func TestRun_failFast(t *testing.T) {
 	y := newYard()
 	all, err := collect(t.Context(), y.options(100), task.RunOptions{MaxSandboxes: 1, FailFast: true, Solve: func(ctx context.Context, a *task.Attempt) error {
 		if a.Sample.ID == "3" {
@@ -462,7 +462,7 @@ func TestFailFastBeginsNothingAfterTheFirstFailure(t *testing.T) {
 	y.gone(t)
 }
 
-func TestAttemptsAreMadeInTheOrderOfASeed(t *testing.T) {
+func TestRun_shuffle(t *testing.T) {
 	order := func(seed *uint64, done ...string) []string {
 		all, err := collect(t.Context(), newYard().options(20), task.RunOptions{MaxSandboxes: 1, Epochs: 2, Shuffle: seed, Solve: command("echo"), Done: func(k task.Key) bool {
 			return slices.Contains(done, fmt.Sprintf("%s/%d", k.Sample, k.Epoch))
@@ -481,11 +481,11 @@ func TestAttemptsAreMadeInTheOrderOfASeed(t *testing.T) {
 		t.Errorf("got %q and %q", a, b)
 	}
 	if a := order(&one); !slices.Equal(order(&one, a[:15]...), a[15:]) {
-		t.Error("what is left of a run has another order")
+		t.Error("the remaining attempts have another order")
 	}
 }
 
-func TestAttemptsThatAreDoneAreNotMade(t *testing.T) {
+func TestRun_done(t *testing.T) {
 	all, err := collect(t.Context(), newYard().options(3), task.RunOptions{Epochs: 2, MaxSandboxes: 1, Solve: command("echo"), Done: func(k task.Key) bool {
 		return k.Sample == "2" || k == task.Key{Sample: "1", Epoch: 2}
 	}})
@@ -494,7 +494,7 @@ func TestAttemptsThatAreDoneAreNotMade(t *testing.T) {
 	}
 }
 
-func TestWhereAllIsDoneNothingIsStarted(t *testing.T) {
+func TestRun_allDone(t *testing.T) {
 	y := newYard()
 	all, err := collect(t.Context(), y.options(3), task.RunOptions{Solve: command("echo"), Done: func(task.Key) bool { return true }})
 	if err != nil || len(all) > 0 || len(y.names) > 0 {
@@ -502,7 +502,7 @@ func TestWhereAllIsDoneNothingIsStarted(t *testing.T) {
 	}
 }
 
-func TestWrongOptionsAreRefused(t *testing.T) {
+func TestRun_invalidOptions(t *testing.T) {
 	for name, how := range map[string]task.RunOptions{
 		"no solver": {}, "epochs": {Solve: command("echo"), Epochs: -1}, "cap": {Solve: command("echo"), OutputCap: -1},
 		"more epochs than can be": {Solve: command("echo"), Epochs: 999_999_999},
@@ -516,7 +516,7 @@ func TestWrongOptionsAreRefused(t *testing.T) {
 	}
 }
 
-func TestProgressIsCounted(t *testing.T) {
+func TestRun_progress(t *testing.T) {
 	y := newYard()
 	var last task.Progress
 	changes := 0
@@ -540,7 +540,7 @@ func TestProgressIsCounted(t *testing.T) {
 	}
 }
 
-func TestNoMoreSandboxesThanAllowed(t *testing.T) {
+func TestRun_maxSandboxes(t *testing.T) {
 	for _, ahead := range []int{-1, 0, 3, 100} {
 		t.Run(fmt.Sprint(ahead), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -558,7 +558,7 @@ func TestNoMoreSandboxesThanAllowed(t *testing.T) {
 					<-time.After(300 * time.Millisecond)
 					removed(r)
 				}
-				for i := range opts.Samples { // of several kinds, in runs of three
+				for i := range opts.Samples { // several kinds, in groups of three
 					opts.Samples[i].Spec = &fumehood.Spec{Env: map[string]string{"KIND": fmt.Sprint(i / 3 % 4)}}
 				}
 				all, err := collect(t.Context(), opts, task.RunOptions{MaxSandboxes: 8, MaxStarting: 7, Ahead: ahead, Solve: func(ctx context.Context, a *task.Attempt) error {
@@ -577,7 +577,7 @@ func TestNoMoreSandboxesThanAllowed(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeRemovedIsTheRunsError(t *testing.T) {
+func TestRun_removalFails(t *testing.T) {
 	y := newYard()
 	y.after = func(_ int, _ fumehood.Spec, _ fumehood.Sandbox) {}
 	opts := y.options(1)
@@ -627,7 +627,7 @@ func (succeeds) Signal(context.Context, int) error            { return nil }
 func (succeeds) Kill(context.Context) bool                    { return true }
 func (succeeds) Resize(context.Context, uint16, uint16) error { return nil }
 
-func TestManySamplesTakeLittleMemory(t *testing.T) {
+func TestRun_memory(t *testing.T) {
 	const samples, output, most = 1000, 256 << 10, 32 << 20
 	y := &yard{Provider: fake.New(fake.Options{Programs: map[string]fake.Program{"flood": func(_ context.Context, p *fake.Proc) int {
 		_, _ = p.Stdout.Write(make([]byte, output))
@@ -656,7 +656,7 @@ func TestManySamplesTakeLittleMemory(t *testing.T) {
 	}
 }
 
-// journals are kept in memory, by sandbox.
+// journals keeps journals in memory, by sandbox.
 type journals struct {
 	mu    sync.Mutex
 	lines map[string]*strings.Builder
@@ -696,7 +696,7 @@ func (p page) Close() error {
 	return nil
 }
 
-func TestEveryAttemptHasItsJournal(t *testing.T) {
+func TestRun_journals(t *testing.T) {
 	y, j := newYard(), &journals{}
 	opts := y.options(30)
 	opts.Journal = j.journal
@@ -712,7 +712,7 @@ func TestEveryAttemptHasItsJournal(t *testing.T) {
 			}
 		}
 		if j.of[r.Sandbox].Sample != r.Sample {
-			t.Errorf("it is of %+v", j.of[r.Sandbox])
+			t.Errorf("the journal is for %+v", j.of[r.Sandbox])
 		}
 	}
 	if names := slices.Collect(maps.Keys(j.lines)); len(names) != 30 {
@@ -722,14 +722,14 @@ func TestEveryAttemptHasItsJournal(t *testing.T) {
 
 func passed(r task.SampleResult) bool { return r.Score != nil && r.Score.Passed() }
 
-// leaky tells a variable's value in its error, as a provider may that knows of no secrets.
+// leaky quotes a variable's value in its error, as a provider that does not know secrets may do.
 type leaky struct{ fumehood.Provider }
 
 func (leaky) Start(_ context.Context, spec fumehood.Spec) (fumehood.Sandbox, error) {
 	return nil, &fumehood.Error{Op: "start", Class: fumehood.ErrConfig, Err: fmt.Errorf("no login with %s", spec.Env["TOKEN"])}
 }
 
-func TestAResultHasNoValueOfAVariable(t *testing.T) {
+func TestRun_redaction(t *testing.T) {
 	opts := task.Options{Name: "leaky", Provider: leaky{}, Samples: []task.Sample{{ID: "a", Spec: &fumehood.Spec{Env: map[string]string{"TOKEN": "s3cret"}}}}}
 	n := 0
 	for r, err := range task.Run(t.Context(), opts, task.RunOptions{Solve: command("true")}) {

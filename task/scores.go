@@ -10,7 +10,7 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// lastStepSucceeds is the scorer of those who give none.
+// lastStepSucceeds is the default scorer.
 func lastStepSucceeds(_ context.Context, a *Attempt) (Score, error) {
 	if len(a.Steps) == 0 {
 		return Score{}, &fumehood.Error{Op: "score", Class: fumehood.ErrConfig, Err: errors.New("the solver has recorded no step")}
@@ -23,10 +23,10 @@ func lastStepSucceeds(_ context.Context, a *Attempt) (Score, error) {
 	return Score{Reasons: []string{"step " + stepName(last, step) + " " + ended(step.Result, step.Cmd.Timeout)}}, nil
 }
 
-// check refuses what is no score. The reasons of one that is are made text.
+// check rejects an invalid score. It makes the reasons valid UTF-8.
 func (s *Score) check() error {
 	bad := func(what string, value float64) error {
-		return &fumehood.Error{Op: "score", Class: fumehood.ErrConfig, Err: fmt.Errorf("%s is %v, and not from 0 to 1", what, value)}
+		return &fumehood.Error{Op: "score", Class: fumehood.ErrConfig, Err: fmt.Errorf("%s is %v, which is not from 0 to 1", what, value)}
 	}
 	if !isScore(s.Value) {
 		return bad("the score", s.Value)
@@ -42,7 +42,7 @@ func (s *Score) check() error {
 	return nil
 }
 
-// isScore is false for what is no number, too.
+// isScore reports whether v is from 0 to 1. It is false for NaN.
 func isScore(v float64) bool { return 0 <= v && v <= 1 }
 
 func valid(text string) string { return strings.ToValidUTF8(text, string(utf8.RuneError)) }

@@ -13,22 +13,22 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// maxScript is the largest set-up script in bytes.
+// maxScript is the maximum size of a setup script in bytes.
 const maxScript = 16 << 20
 
-// setupCap is how much of each output of a set-up script is kept, in bytes.
+// setupCap is how many bytes of each output of a setup script are kept.
 const setupCap = 64 << 10
 
-// SetupError is a set-up script that did not succeed.
+// SetupError reports that a setup script failed.
 type SetupError struct {
-	Result *fumehood.Result // of its outputs the last 64 KiB each
-	Limit  time.Duration    // that it had
+	Result *fumehood.Result // with the last 64 KiB of each output
+	Limit  time.Duration    // its time limit
 }
 
-// Error says how the script ended, and what it printed last.
+// Error returns how the script ended, and the end of its output.
 func (e *SetupError) Error() string {
 	var b strings.Builder
-	b.WriteString("the set-up script ")
+	b.WriteString("the setup script ")
 	b.WriteString(ended(e.Result, e.Limit))
 	for _, out := range []struct {
 		name string
@@ -41,13 +41,13 @@ func (e *SetupError) Error() string {
 	return b.String()
 }
 
-// ended says how a program has ended, whose limit was this.
+// ended describes how a program with that time limit ended.
 func ended(r *fumehood.Result, limit time.Duration) string {
 	switch r.Outcome {
 	case fumehood.Exited:
 		return fmt.Sprintf("exited with code %d", r.ExitCode)
 	case fumehood.Signaled:
-		return fmt.Sprintf("was ended by signal %d", r.Signal)
+		return fmt.Sprintf("was killed by signal %d", r.Signal)
 	case fumehood.TimedOut:
 		return fmt.Sprintf("did not end within the limit of %s", limit)
 	case fumehood.OutOfMemory:
@@ -56,7 +56,7 @@ func ended(r *fumehood.Result, limit time.Duration) string {
 	return "is lost: " + cmp.Or(r.Reason, "how it ended is not known")
 }
 
-// lastOf is the end of a text, as much as a message bears.
+// lastOf returns the end of a text, short enough for an error message.
 func lastOf(text string) string {
 	const most = 2 << 10
 	if len(text) <= most {
@@ -65,7 +65,7 @@ func lastOf(text string) string {
 	return "..." + strings.ToValidUTF8(text[len(text)-most:], "")
 }
 
-// class is why the attempt cannot go on.
+// class returns the error class of the failure.
 func (e *SetupError) class() error {
 	switch e.Result.Outcome {
 	case fumehood.TimedOut, fumehood.OutOfMemory:
@@ -85,7 +85,7 @@ func setUp(ctx context.Context, sb fumehood.Sandbox, script Content, limit time.
 	}
 	path := "/tmp/fumehood-setup-" + strings.ToLower(rand.Text()[:12])
 	if sb.ServiceInfo().Container == "" {
-		path = "." + path[len("/tmp/"):] // a host process's /tmp is the host's
+		path = "." + path[len("/tmp/"):] // the /tmp of a host process is shared with the host
 		path = strings.TrimRight(sb.ServiceInfo().Dir, "/") + "/" + path
 	}
 	if err := sb.WriteFile(ctx, path, []byte(text), fumehood.WriteOptions{}); err != nil {
@@ -101,16 +101,16 @@ func setUp(ctx context.Context, sb fumehood.Sandbox, script Content, limit time.
 	}
 	err = sb.Remove(ctx, path, fumehood.RemoveOptions{})
 	switch {
-	case errors.Is(err, fumehood.ErrUnsupported): // this transport only takes and sends archives
+	case errors.Is(err, fumehood.ErrUnsupported): // this transport supports only archives
 		res, err = sb.Exec(ctx, fumehood.Cmd{Args: []string{"rm", "-f", path}, Timeout: limit})
 		if err == nil && !res.Success() {
 			err = fmt.Errorf("rm: %s", res.Stderr.Text())
 		}
-	case errors.Is(err, fumehood.ErrNotFound): // it has removed itself
+	case errors.Is(err, fumehood.ErrNotFound): // the script has removed itself
 		err = nil
 	}
 	if err != nil {
-		return fmt.Errorf("remove the set-up script: %w", err)
+		return fmt.Errorf("remove the setup script: %w", err)
 	}
 	return nil
 }
@@ -128,8 +128,8 @@ func read(script Content) (string, error) {
 	return string(text), err
 }
 
-// interpreter is the command that runs a script, as the kernel reads the script's first line: a program and at most
-// one argument. It needs no right to execute what lies in /tmp.
+// interpreter returns the command that runs a script. It parses the first line as the kernel does: a program and at
+// most one argument. The script needs no execute permission in /tmp.
 func interpreter(script string) []string {
 	line, _, _ := strings.Cut(script, "\n")
 	line, ok := strings.CutPrefix(line, "#!")

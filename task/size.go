@@ -11,13 +11,13 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// size resolves how many sandboxes there are at once.
+// size resolves MaxSandboxes, MaxStarting and Ahead.
 func (t *Task) size(ctx context.Context, how *RunOptions) error {
-	least := 1 + t.others() // that an attempt may have
+	least := 1 + t.others() // sandboxes that one attempt may need
 	if n := how.MaxSandboxes; n > 0 && n < least {
 		return &fumehood.Error{
-			Class: fumehood.ErrConfig, Err: fmt.Errorf("%d sandbox is there at most, and an attempt has two: its own, and one beside it, of a grader say", n),
-			Hint: "let there be 2 sandboxes at least",
+			Class: fumehood.ErrConfig, Err: fmt.Errorf("the limit is %d sandbox, but an attempt needs two: its own and a second one, such as a grader's", n),
+			Hint: "allow at least 2 sandboxes",
 		}
 	}
 	if how.MaxSandboxes == 0 {
@@ -39,13 +39,13 @@ func (t *Task) size(ctx context.Context, how *RunOptions) error {
 	case how.Ahead == 0:
 		how.Ahead = how.MaxSandboxes / 4
 	}
-	how.Ahead = min(how.Ahead, how.MaxSandboxes-least) // one at least makes attempts
+	how.Ahead = min(how.Ahead, how.MaxSandboxes-least) // leave enough for at least one attempt
 	return nil
 }
 
-// others is how many sandboxes an attempt may have besides its own: 0, or 1 where any sample has Others. As so many
-// fewer attempts are made at once than there is room for, one of them at least can always have its other sandbox: all
-// cannot wait for each other.
+// others returns how many sandboxes an attempt may have in addition to its own: 1 if any sample has Others, else 0.
+// The number of concurrent attempts is smaller by that number than the number of slots. So at least one attempt can
+// always start its second sandbox, and attempts cannot deadlock.
 func (t *Task) others() int {
 	if slices.ContainsFunc(t.opts.Samples, func(s Sample) bool { return len(s.Others) > 0 }) {
 		return 1
@@ -53,8 +53,8 @@ func (t *Task) others() int {
 	return 0
 }
 
-// largest are the largest limits that any sample's sandbox has. A sandbox without a limit counts as one with the
-// default limit of memory, and a core. A Compose project counts as one service.
+// largest returns the largest limits of any sample's sandbox. A sandbox without limits counts with the default
+// memory limit and one core. A Compose project counts as one service.
 func (t *Task) largest() fumehood.Limits {
 	most := fumehood.Limits{CPUs: 1}
 	for i := range t.opts.Samples {
@@ -73,8 +73,8 @@ func (t *Task) largest() fumehood.Limits {
 	return most
 }
 
-// sandboxes is how many of these limits a machine bears. Two for each core: while one is being made or removed, which
-// is the daemon's work, another one computes.
+// sandboxes returns how many sandboxes with these limits a machine can run. It allows two for each core: while the
+// daemon creates or removes one, the other computes.
 func sandboxes(m provider.Machine, each fumehood.Limits) int {
 	n := math.MaxInt
 	if m.Memory > 0 {

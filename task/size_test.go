@@ -9,11 +9,11 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-func TestTheMachineDecidesHowManySandboxesThereAre(t *testing.T) {
+func TestSandboxes(t *testing.T) {
 	const gib = 1 << 30
 	for name, c := range map[string]struct {
 		machine provider.Machine
-		limits  []fumehood.Limits // of the samples
+		limits  []fumehood.Limits // limits of the samples
 		want    int
 	}{
 		"cores":                 {provider.Machine{CPUs: 8, Memory: 64 * gib}, []fumehood.Limits{{}}, 16},
@@ -32,12 +32,12 @@ func TestTheMachineDecidesHowManySandboxesThereAre(t *testing.T) {
 			tk.opts.Samples = append(tk.opts.Samples, Sample{Spec: &fumehood.Spec{Limits: l}})
 		}
 		if got := sandboxes(c.machine, tk.largest()); got != c.want {
-			t.Errorf("%s: %d, not %d", name, got, c.want)
+			t.Errorf("%s: got %d, want %d", name, got, c.want)
 		}
 	}
 }
 
-func TestEnvironmentsAreToldApart(t *testing.T) {
+func TestPool_bucketOf(t *testing.T) {
 	base := func() fumehood.Spec {
 		return fumehood.Spec{Image: "a", Env: map[string]string{"A": "1", "B": "2"}, Limits: fumehood.Limits{Memory: 1 << 28}}
 	}
@@ -49,7 +49,7 @@ func TestEnvironmentsAreToldApart(t *testing.T) {
 		one, two := same(), same()
 		one.Labels, two.Labels = p.task.labels(nil, Key{"1", 1}), p.task.labels(nil, Key{"2", 2})
 		if s := p.bucketOf(one); s != p.bucketOf(two) || !maps.Equal(s.spec.Labels, map[string]string{LabelTask: "t"}) || len(one.Labels) != 3 {
-			t.Errorf("two environments of %+v", one)
+			t.Errorf("different environments for equal specs %+v", one)
 		}
 	}
 	before := len(p.buckets)
@@ -81,10 +81,10 @@ func TestEnvironmentsAreToldApart(t *testing.T) {
 	for _, s := range others {
 		p.bucketOf(s)
 	}
-	// The task's name is another one in these, and so they are other ones than the two above anyway.
+	// These have another task name, so they differ from the two above anyway.
 	p.bucketOf(base())
 	p.bucketOf(project())
 	if got, want := len(p.buckets)-before, len(others)+2; got != want {
-		t.Errorf("%d environments, not %d", got, want)
+		t.Errorf("got %d environments, want %d", got, want)
 	}
 }

@@ -1,14 +1,15 @@
-// Package task is the life cycle of an evaluation's sandboxes: of a task with samples, each of which is attempted in
-// a sandbox of its own, once for each epoch.
+// Package task manages the life cycle of an evaluation's sandboxes. A task has samples. Each sample is attempted
+// once per epoch, each time in its own sandbox.
 //
 //	t, err := task.Init(ctx, task.Options{Name: "sums", Provider: p, Spec: spec, Samples: samples})
 //	defer t.Close(ctx)
 //	sb, err := t.Start(ctx, "one", 1)
 //	defer t.End(ctx, sb)
 //
-// What other frameworks call TaskInit, SampleInit, SampleCleanup and TaskCleanup are Init, Task.Start, Task.End and
-// Task.Close. Run does all that for a whole evaluation: many samples at once, each solved and scored by functions. It
-// knows fumehood.Provider, and no container engine. Every error is a *fumehood.Error.
+// Init, Task.Start, Task.End and Task.Close correspond to TaskInit, SampleInit, SampleCleanup and TaskCleanup in
+// other frameworks. Run does all of that for a whole evaluation: it solves and scores many samples concurrently
+// with given functions. The package depends on fumehood.Provider, not on a container engine. Every error is a
+// *fumehood.Error.
 package task
 
 import (
@@ -26,96 +27,98 @@ import (
 	"github.com/fumehood/fumehood/spec"
 )
 
-// DefaultSetupTimeout is how long a set-up script may take where Options does not say.
+// DefaultSetupTimeout is the default time limit of a setup script.
 const DefaultSetupTimeout = 5 * time.Minute
 
-// Options say what a task is. Name, Provider and Samples are needed.
+// Options describe a task. Name, Provider and Samples are required.
 type Options struct {
-	// Name is the task's. What of it can be in a sandbox's name is: "fumehood-", the name, and 12 random characters.
+	// Name is the name of the task. The valid part of it is in the names of its sandboxes: "fumehood-", the name,
+	// and 12 random characters.
 	Name string
-	// Provider makes the sandboxes. It stays the caller's to close, after the task.
+	// Provider starts the sandboxes. The caller closes it, after the task.
 	Provider fumehood.Provider
-	// Spec is that of the samples that have none of their own. Its Name and Keep, and the labels LabelTask, LabelSample and LabelEpoch, are the task's to set.
+	// Spec is the spec of samples that have none. Its Name and Keep, and the labels LabelTask, LabelSample and
+	// LabelEpoch, must not be set: the task sets them.
 	Spec    fumehood.Spec
 	Samples []Sample
-	// SetupTimeout bounds each set-up script. 0 means DefaultSetupTimeout.
+	// SetupTimeout limits each setup script. 0 means DefaultSetupTimeout.
 	SetupTimeout time.Duration
-	// Exclude returns the files and folders of this machine that no image of these samples is built of, wherever the context
-	// of the build has them: what tells how samples are judged, what only others are given, results of earlier runs. They
-	// are absolute, symbolic links resolved. Nil excludes nothing.
+	// Exclude returns files and folders of this machine that must not be in the build contexts of these samples'
+	// images: grading data, files for other samples, results of earlier runs. Paths are absolute, with symbolic
+	// links resolved. Nil excludes nothing.
 	Exclude func(samples []string) []string
-	// Keep leaves all sandboxes in place, also those whose set-up has failed.
+	// Keep leaves all sandboxes in place, including those whose setup failed.
 	Keep bool
-	// Kept is told, when the task is closed, of all that were left in place, in the order of samples and epochs. Nil
-	// tells nobody.
+	// Kept is called when the task is closed, with all sandboxes left in place, ordered by sample and epoch. Nil
+	// disables the report.
 	Kept func(all []Kept)
-	// Journal returns where the journal of a sandbox goes that is about to be started, or that was started ahead (see Run)
-	// and is about to be used; then the lines of its start name no sample. It is closed when the sandbox is removed. Nil
-	// leaves that to the specs.
+	// Journal opens the journal of a sandbox. It is called before the sandbox starts or, if it was started ahead
+	// (see Run), before it is used; the lines of its start then name no sample. The journal is closed when the
+	// sandbox is removed. If nil, the journals of the specs are used.
 	Journal func(sandbox string, of Key) (io.WriteCloser, error)
-	// Removed is told of each sandbox that was removed, or could not be. It is called from several goroutines at
-	// once. Nil tells nobody.
+	// Removed is called for each sandbox that was removed, or could not be. It is called from several goroutines
+	// concurrently. Nil disables the report.
 	Removed func(Removal)
-	// Logger logs what is prepared, what a clean-up has to do and, in place of the provider's, what loosens the isolation
-	// of sandboxes. Nil leaves the last to the provider's and logs nothing else.
+	// Logger logs the preparation and the cleanup. It also logs settings that weaken isolation, in place of the
+	// provider's logger. If nil, the provider's logger logs those settings, and the rest is not logged.
 	Logger *slog.Logger
 }
 
 // Sample is one sample of a task.
 type Sample struct {
 	ID string // unique in the task
-	// Metadata is what Compose files see as SAMPLE_METADATA_KEY, for which see spec.MetadataEnv.
+	// Metadata is visible to Compose files as SAMPLE_METADATA_KEY, see spec.MetadataEnv.
 	Metadata map[string]string
-	// Spec is what the sample's sandboxes are. Nil means the task's.
+	// Spec is the spec of the sample's sandboxes. Nil means the task's.
 	Spec *fumehood.Spec
-	// Files are put into the sandbox before its set-up. A key is a path in the default service, or "SERVICE:PATH"; a
-	// relative path is below the service's directory. A path with a colon in its first element needs the SERVICE, or
-	// a "./" before it. Files belong to the service's user, and have mode 0644.
+	// Files are written to the sandbox before its setup. A key is a path in the default service, or "SERVICE:PATH".
+	// A relative path is resolved against the service's directory. A path with a colon in its first element needs
+	// the SERVICE, or "./" before it. Files belong to the service's user and have mode 0644.
 	Files map[string]Content
-	// Setup is a script that is run in the default service before Start returns: by the program that its first line
-	// names with #!, else by sh. Nothing means none.
+	// Setup is a script that runs in the default service before Start returns. It is run by the program named in
+	// its #! line, or by sh. If empty, there is no setup.
 	Setup Content
-	// Others are the sandboxes that solvers and scorers start besides, by Attempt.Beside: Init has the provider pull and
-	// build what these need, too.
+	// Others are the additional sandboxes that solvers and scorers start with Attempt.Beside. Init also pulls and
+	// builds their images.
 	Others []fumehood.Spec
 }
 
-// Removal tells of a sandbox that was to be removed.
+// Removal describes the removal of a sandbox.
 type Removal struct {
 	Sandbox fumehood.Info
-	Left    int   // how many the task has besides
+	Left    int   // number of remaining sandboxes of the task
 	Err     error // why it could not be removed
 }
 
-// Task is a task that was initialised. Its methods may be called by many goroutines at once. Close it.
+// Task is an initialized task. Its methods may be called by multiple goroutines concurrently. It must be closed.
 type Task struct {
 	opts    Options
 	log     *slog.Logger
 	samples map[string]*Sample
-	groups  map[sandboxOf]*group // nil until all is prepared
+	groups  map[sandboxOf]*group // nil until prepared
 
 	mu       sync.Mutex
 	closed   bool
 	starting map[*start]struct{}
-	starts   sync.WaitGroup // as many as there are in starting
+	starts   sync.WaitGroup // counts the elements of starting
 	live     map[fumehood.Sandbox]*attempt
 	kept     []Kept
 }
 
-// start is a Start under way, which Close ends.
+// start is a Start in progress, which Close cancels.
 type start struct{ cancel context.CancelCauseFunc }
 
-// attempt is a sandbox that the task holds.
+// attempt is a sandbox held by the task.
 type attempt struct {
-	keep    bool       // it is left in place
-	ending  sync.Mutex // held while it is being removed
+	keep    bool       // leave it in place
+	ending  sync.Mutex // held during the removal
 	ended   bool
-	journal io.Closer    // nil where it is not the task's
-	late    *lateJournal // that of a sandbox that was started ahead; nil for others
+	journal io.Closer    // nil if the task does not manage it
+	late    *lateJournal // of a sandbox that was started ahead; nil for others
 }
 
-// Init checks the task as a whole, and has the provider pull and build what any sample needs, once for all samples
-// that need the same. It starts no sandbox. What is wrong with the task is an ErrConfig that tells all of it.
+// Init validates the whole task, and lets the provider pull and build the images of all samples, once for samples
+// that need the same images. It starts no sandbox. An invalid task is an ErrConfig that lists all errors.
 func Init(ctx context.Context, opts Options) (*Task, error) {
 	log := opts.Logger
 	if log == nil {
@@ -137,7 +140,7 @@ func Init(ctx context.Context, opts Options) (*Task, error) {
 		opts: opts, log: log, samples: map[string]*Sample{},
 		starting: map[*start]struct{}{}, live: map[fumehood.Sandbox]*attempt{},
 	}
-	op := "initialise task " + opts.Name
+	op := "initialize task " + opts.Name
 	if err := t.check(); err != nil {
 		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err}
 	}
@@ -147,8 +150,7 @@ func Init(ctx context.Context, opts Options) (*Task, error) {
 	return t, nil
 }
 
-// failed says what was being done when err came, which decides about the class. Trouble with what was done about it
-// is told with it.
+// failed adds the operation and a class to err. It appends errors of the cleanup after err.
 func failed(ctx context.Context, op string, err error, trouble ...error) error {
 	class := fumehood.ClassOf(err)
 	switch {
@@ -164,22 +166,22 @@ func failed(ctx context.Context, op string, err error, trouble ...error) error {
 	return &fumehood.Error{Op: op, Class: class, Err: err}
 }
 
-// mostProblems is how many samples' faults are told at once.
+// mostProblems is how many invalid samples one error reports.
 const mostProblems = 20
 
-// check finds what is wrong with the task.
+// check validates the task.
 func (t *Task) check() error {
 	switch {
 	case t.opts.Name == "":
 		return errors.New("it has no name")
 	case len(t.opts.Name) > fumehood.MaxLabel:
-		return fmt.Errorf("its name has %d bytes, and %d are the limit", len(t.opts.Name), fumehood.MaxLabel)
+		return fmt.Errorf("its name has %d bytes, more than the limit of %d", len(t.opts.Name), fumehood.MaxLabel)
 	case t.opts.Provider == nil:
 		return errors.New("it has no provider")
 	case len(t.opts.Samples) == 0:
 		return errors.New("it has no samples")
 	case t.opts.SetupTimeout < 0:
-		return fmt.Errorf("the limit of set-ups %v is negative", t.opts.SetupTimeout)
+		return fmt.Errorf("the setup timeout %v is negative", t.opts.SetupTimeout)
 	}
 	var errs []error
 	for i := range t.opts.Samples {
@@ -201,10 +203,10 @@ func (t *Task) checkSample(s *Sample) error {
 		return errors.New("it has no id")
 	}
 	if len(s.ID) > fumehood.MaxLabel {
-		return fmt.Errorf("its id has %d bytes, and %d are the limit", len(s.ID), fumehood.MaxLabel)
+		return fmt.Errorf("its id has %d bytes, more than the limit of %d", len(s.ID), fumehood.MaxLabel)
 	}
 	if t.samples[s.ID] != nil {
-		return errors.New("there are two of that id")
+		return errors.New("duplicate id")
 	}
 	what, err := t.spec(s, 1)
 	if err != nil {
@@ -230,12 +232,12 @@ func (t *Task) checkSample(s *Sample) error {
 		}
 	}
 	if err := s.Setup.check(); err != nil {
-		return fmt.Errorf("set-up: %w", err)
+		return fmt.Errorf("setup: %w", err)
 	}
 	return nil
 }
 
-// spec is that of an attempt at a sample, but for name and journal.
+// spec returns the spec of an attempt at a sample, without name and journal.
 func (t *Task) spec(s *Sample, epoch int) (fumehood.Spec, error) {
 	what := t.opts.Spec
 	if s.Spec != nil {
@@ -263,7 +265,7 @@ func (t *Task) spec(s *Sample, epoch int) (fumehood.Spec, error) {
 	return what, nil
 }
 
-// unset reports whether nothing of a spec is set that is the task's to set.
+// unset reports whether a spec leaves unset what the task sets.
 func unset(what fumehood.Spec) bool {
 	for _, label := range []string{LabelTask, LabelSample, LabelEpoch} {
 		if _, is := what.Labels[label]; is {
@@ -273,18 +275,18 @@ func unset(what fumehood.Spec) bool {
 	return what.Name == "" && !what.Keep
 }
 
-var errNotUnset = errors.New("its spec has a Name, a Keep, or a label task, sample or epoch, which are the task's to set")
+var errNotUnset = errors.New("its spec sets Name, Keep, or a label task, sample or epoch, which only the task may set")
 
-// target splits the key of a file into service and path; an empty service is the default one.
+// target splits the key of a file into service and path; an empty service means the default one.
 func target(key string) (service, path string, err error) {
 	service, path, ok := strings.Cut(key, ":")
 	if !ok || strings.Contains(service, "/") {
 		service, path = "", key
 	} else if service == "" {
-		return "", "", fmt.Errorf("file %q has a colon, and no service before it", key)
+		return "", "", fmt.Errorf("file %q has no service before the colon", key)
 	}
 	if path == "" || strings.HasSuffix(path, "/") || strings.ContainsRune(path, 0) {
-		return "", "", fmt.Errorf("file %q has no path of a file", key)
+		return "", "", fmt.Errorf("file %q does not name a file", key)
 	}
 	return service, path, nil
 }

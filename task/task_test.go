@@ -21,16 +21,16 @@ import (
 	"github.com/fumehood/fumehood/task"
 )
 
-// prepared is a provider whose sandboxes need images, which are one kind for each value of "kind", in memory.
+// prepared is a provider in memory whose sandboxes need one image for each value of "kind".
 type prepared struct {
 	fumehood.Provider
-	fail map[string]error // of what is needed
+	fail map[string]error // by what is needed
 	wait func(ctx context.Context) error
 
 	mu       sync.Mutex
 	got      []string
-	excluded []string // what is needed, and what is excluded from it
-	started  []string // the images
+	excluded []string // what is needed, with what is excluded from it
+	started  []string // images of started sandboxes
 }
 
 func newFake() *prepared {
@@ -45,7 +45,7 @@ func newFake() *prepared {
 	}}})}
 }
 
-// shell understands scripts that name another program in their only line.
+// shell runs scripts whose only line names another program.
 func shell(_ context.Context, p *fake.Proc) int {
 	data, err := p.ReadFile(p.Args[1])
 	if err != nil {
@@ -88,11 +88,11 @@ func (p *prepared) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sand
 	p.mu.Lock()
 	p.started = append(p.started, spec.Images["default"])
 	p.mu.Unlock()
-	spec.Compose = nil // the fake has none
+	spec.Compose = nil // the fake does not support it
 	return p.Provider.Start(ctx, spec)
 }
 
-// logged keeps the logger of the last start.
+// logged records the logger of the last start.
 type logged struct {
 	fumehood.Provider
 	logger *slog.Logger
@@ -134,7 +134,7 @@ func initTask(t *testing.T, opts task.Options) *task.Task {
 	return tk
 }
 
-func TestImagesArePreparedOnceForAllSamplesThatNeedTheSame(t *testing.T) {
+func TestInit_preparesOnce(t *testing.T) {
 	p := newFake()
 	var samples []task.Sample
 	for i := range 100 {
@@ -148,8 +148,8 @@ func TestImagesArePreparedOnceForAllSamplesThatNeedTheSame(t *testing.T) {
 	}
 }
 
-// What runs is what was prepared, whatever a name leads to by then, in the sandboxes beside as well.
-func TestSandboxesRunTheImagesThatWerePrepared(t *testing.T) {
+// Sandboxes run the prepared images, including second sandboxes, even if the names refer to other images meanwhile.
+func TestRun_preparedImages(t *testing.T) {
 	p := newFake()
 	samples := []task.Sample{{ID: "a", Others: []fumehood.Spec{{Image: "grader"}}}, {ID: "b", Spec: &fumehood.Spec{Image: "other"}}}
 	opts := task.Options{Name: "t", Provider: p, Samples: samples, Spec: fumehood.Spec{Image: "mine"}, Exclude: func(samples []string) []string { return samples }}
@@ -177,7 +177,7 @@ func TestSandboxesRunTheImagesThatWerePrepared(t *testing.T) {
 	}
 }
 
-func TestATaskThatCannotBePreparedSaysForWhichSamples(t *testing.T) {
+func TestInit_prepareFails(t *testing.T) {
 	p := newFake()
 	p.fail = map[string]error{"b": &fumehood.Error{Op: "pull", Class: fumehood.ErrUnavailable, Err: errors.New("no registry")}}
 	opts := task.Options{Name: "t", Provider: p}
@@ -185,7 +185,7 @@ func TestATaskThatCannotBePreparedSaysForWhichSamples(t *testing.T) {
 		opts.Samples = append(opts.Samples, task.Sample{ID: fmt.Sprint(i), Spec: &fumehood.Spec{Image: string("ab"[i%2])}})
 	}
 	_, err := task.Init(t.Context(), opts)
-	if !errors.Is(err, fumehood.ErrUnavailable) || !strings.Contains(err.Error(), `initialise task t: sample "1", "3", "5" and 2 more: pull: no registry`) {
+	if !errors.Is(err, fumehood.ErrUnavailable) || !strings.Contains(err.Error(), `initialize task t: sample "1", "3", "5" and 2 more: pull: no registry`) {
 		t.Errorf("got %v", err)
 	}
 	opts.Samples[4].Spec = &fumehood.Spec{Image: "wrong"}
@@ -194,7 +194,7 @@ func TestATaskThatCannotBePreparedSaysForWhichSamples(t *testing.T) {
 	}
 }
 
-func TestAnInterruptEndsThePreparation(t *testing.T) {
+func TestInit_interrupt(t *testing.T) {
 	p := newFake()
 	ctx, cancel := context.WithCancel(t.Context())
 	p.wait = func(ctx context.Context) error {
@@ -208,7 +208,7 @@ func TestAnInterruptEndsThePreparation(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongWithATaskIsSaidAtOnce(t *testing.T) {
+func TestInit_invalidTask(t *testing.T) {
 	good := func() task.Options {
 		return task.Options{Name: "t", Provider: newFake(), Samples: []task.Sample{{ID: "a"}}}
 	}
@@ -228,7 +228,7 @@ func TestWhatIsWrongWithATaskIsSaidAtOnce(t *testing.T) {
 				task.Sample{ID: "a"}, task.Sample{}, task.Sample{ID: "b", Metadata: map[string]string{"x y": "", "x-y": ""}},
 				task.Sample{ID: "c", Files: map[string]task.Content{"db:": {}}}, task.Sample{ID: "d", Files: map[string]task.Content{"f": {Path: "/none"}}},
 				task.Sample{ID: "e", Setup: task.Content{Data: "data:;base64,!"}})
-		}, []string{`sample "a": there are two`, `sample "": it has no id`, `sample "b"`, "SAMPLE_METADATA_X_Y", `sample "c": file "db:"`, `sample "d": file "f"`, "/none", `sample "e": set-up`}},
+		}, []string{`sample "a": duplicate id`, `sample "": it has no id`, `sample "b"`, "SAMPLE_METADATA_X_Y", `sample "c": file "db:"`, `sample "d": file "f"`, "/none", `sample "e": setup`}},
 		"very many": {func(o *task.Options) { o.Samples = make([]task.Sample, 1000) }, []string{"there may be more"}},
 	} {
 		opts := good()
@@ -249,7 +249,7 @@ func TestWhatIsWrongWithATaskIsSaidAtOnce(t *testing.T) {
 	}
 }
 
-func TestAnAttemptHasItsFilesAndSetUpAndIsNamed(t *testing.T) {
+func TestStart_files(t *testing.T) {
 	tk := initTask(t, task.Options{Name: "My Sums", Samples: []task.Sample{{
 		ID: "one", Files: map[string]task.Content{"in/a": {Text: "A"}, "default:/b": {Data: "data:;base64,Qg=="}}, Setup: task.Content{Text: "echo set up"},
 	}}})
@@ -288,7 +288,7 @@ func TestAnAttemptHasItsFilesAndSetUpAndIsNamed(t *testing.T) {
 	}
 }
 
-func TestAnAttemptThatCannotBeStartedLeavesNothingAndSaysWhy(t *testing.T) {
+func TestStart_fails(t *testing.T) {
 	var removed []task.Removal
 	tk := initTask(t, task.Options{
 		SetupTimeout: 100 * time.Millisecond, Removed: func(r task.Removal) { removed = append(removed, r) },
@@ -304,7 +304,7 @@ func TestAnAttemptThatCannotBeStartedLeavesNothingAndSaysWhy(t *testing.T) {
 		class error
 		want  []string
 	}{
-		"fails":          {fumehood.ErrConfig, []string{`start sample "fails", epoch 1: set up in service default: the set-up script exited with code 3`, "half done", "no such package"}},
+		"fails":          {fumehood.ErrConfig, []string{`start sample "fails", epoch 1: set up in service default: the setup script exited with code 3`, "half done", "no such package"}},
 		"hangs":          {fumehood.ErrLimit, []string{"did not end within the limit of 100ms", "begun"}},
 		"starts nothing": {fumehood.ErrProgramNotFound, []string{"set up", "nothing"}},
 		"no service":     {fumehood.ErrConfig, []string{`file "db:/a"`, `no service "db"`, "only default"}},
@@ -323,9 +323,9 @@ func TestAnAttemptThatCannotBeStartedLeavesNothingAndSaysWhy(t *testing.T) {
 		}
 		var script *task.SetupError
 		if has := errors.As(err, &script); has != (sample == "fails" || sample == "hangs") {
-			t.Errorf("%s: a SetupError: %v", sample, has)
+			t.Errorf("%s: is a SetupError: %v", sample, has)
 		} else if has && script.Result.Stdout.Total == 0 {
-			t.Errorf("%s: its output is lost", sample)
+			t.Errorf("%s: the output is missing", sample)
 		}
 	}
 	if len(removed) != 5 || slices.ContainsFunc(removed, func(r task.Removal) bool { return r.Err != nil || r.Left != 0 }) {
@@ -338,7 +338,7 @@ func TestAnAttemptThatCannotBeStartedLeavesNothingAndSaysWhy(t *testing.T) {
 	}
 }
 
-func TestCloseEndsStartsUnderWayAndShowsWhatItRemoves(t *testing.T) {
+func TestClose_cancelsStarts(t *testing.T) {
 	var mu sync.Mutex
 	var removed []string
 	var log bytes.Buffer
@@ -363,7 +363,7 @@ func TestCloseEndsStartsUnderWayAndShowsWhatItRemoves(t *testing.T) {
 	defer interrupt()
 	failed := make(chan error)
 	go func() {
-		_, err := tk.Start(context.WithoutCancel(ctx), "hangs", 1) // whom nobody else would end
+		_, err := tk.Start(context.WithoutCancel(ctx), "hangs", 1) // only Close ends this start
 		failed <- err
 	}()
 	<-begun
@@ -388,7 +388,7 @@ func TestCloseEndsStartsUnderWayAndShowsWhatItRemoves(t *testing.T) {
 	}
 }
 
-// watched tells when the set-up script has begun.
+// watched reports when the setup script has begun.
 type watched struct {
 	began  chan struct{}
 	closed bool
@@ -437,7 +437,7 @@ func (u *unclosed) Close(ctx context.Context) error {
 	return u.Sandbox.Close(ctx)
 }
 
-func TestWhatCannotBeRemovedIsNamedAndTriedAgain(t *testing.T) {
+func TestClose_retries(t *testing.T) {
 	p := &stubborn{prepared: newFake(), refuse: true}
 	var removed []task.Removal
 	tk := initTask(t, task.Options{Provider: p, Samples: []task.Sample{{ID: "a"}}, Removed: func(r task.Removal) { removed = append(removed, r) }})
@@ -459,11 +459,11 @@ func TestWhatCannotBeRemovedIsNamedAndTriedAgain(t *testing.T) {
 	}
 }
 
-func TestKeptSandboxesAreListed(t *testing.T) {
+func TestTask_kept(t *testing.T) {
 	var kept []task.Kept
 	tk := initTask(t, task.Options{Keep: true, Kept: func(all []task.Kept) { kept = all }, Samples: []task.Sample{{ID: "b\t"}, {ID: "a", Setup: task.Content{Text: "#!fails"}}}})
 	if _, err := tk.Start(t.Context(), "a", 1); err == nil {
-		t.Fatal("the set-up has not failed")
+		t.Fatal("the setup did not fail")
 	}
 	for _, epoch := range []int{2, 1} {
 		if _, err := tk.Start(t.Context(), "b\t", epoch); err != nil {
@@ -502,7 +502,7 @@ a       2      -            -            rm
 	}
 }
 
-func TestEachAttemptHasAJournal(t *testing.T) {
+func TestTask_journals(t *testing.T) {
 	var mu sync.Mutex
 	journals := map[task.Key]*file{}
 	tk := initTask(t, task.Options{
@@ -534,7 +534,7 @@ func TestEachAttemptHasAJournal(t *testing.T) {
 	}
 	for of, f := range journals {
 		if !f.closed {
-			t.Errorf("%+v is open", of)
+			t.Errorf("the journal of %+v is open", of)
 		}
 		for line := range bytes.Lines(f.Bytes()) {
 			if !bytes.Contains(line, fmt.Appendf(nil, `"sandbox":%q,"labels":{"epoch":"%d","sample":"a","task":"sums"}`, f.sandbox, of.Epoch)) {

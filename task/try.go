@@ -10,10 +10,10 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// retryDelay is how long a first retry waits: what has failed may need a moment. Each further one waits twice as long.
+// retryDelay is the delay before the first retry: the cause may need time to recover. It doubles with each retry.
 const retryDelay = 250 * time.Millisecond
 
-// attempt makes an attempt, and repeats it where that may help.
+// attempt runs an attempt, and retries it after a failure of class Infra.
 func (r *run) attempt(ctx context.Context, j job) SampleResult {
 	res := SampleResult{Sample: j.sample.ID, Epoch: j.epoch, Started: time.Now().UTC().Round(0), Phases: map[string]float64{}}
 	for delay := retryDelay; ; delay *= 2 {
@@ -22,7 +22,7 @@ func (r *run) attempt(ctx context.Context, j job) SampleResult {
 		if res.Error == nil || res.Error.Class != Infra || res.Tries > r.how.Retries {
 			break
 		}
-		r.task.log.Warn("an attempt has failed, and is made again", "sample", res.Sample, "epoch", res.Epoch, "tries", res.Tries, "phase", res.Error.Phase, "error", res.Error.Text)
+		r.task.log.Warn("an attempt failed and is retried", "sample", res.Sample, "epoch", res.Epoch, "tries", res.Tries, "phase", res.Error.Phase, "error", res.Error.Text)
 		wait := time.NewTimer(delay)
 		select {
 		case <-wait.C:
@@ -30,7 +30,7 @@ func (r *run) attempt(ctx context.Context, j job) SampleResult {
 		}
 		wait.Stop()
 		if ctx.Err() != nil {
-			res.Error.Class = Cancelled // before it could be made again
+			res.Error.Class = Cancelled // canceled before the retry
 			break
 		}
 		r.told(func(p *Progress) { p.Running--; p.Starting++ })
@@ -40,7 +40,7 @@ func (r *run) attempt(ctx context.Context, j job) SampleResult {
 	return res
 }
 
-// try makes one try at an attempt, in a sandbox of its own.
+// try makes one try at an attempt, in its own sandbox.
 func (r *run) try(ctx context.Context, j job, res *SampleResult) {
 	running := false
 	run := func() {
@@ -64,7 +64,7 @@ func (r *run) try(ctx context.Context, j job, res *SampleResult) {
 	}
 	res.Sandbox = sb.Info().Name
 	defer func() {
-		// What could not be removed is told by Options.Removed, and tried once more at the end of the run.
+		// Options.Removed reports errors, and the end of the run retries the removal.
 		defer timed(res, "remove")()
 		_ = r.task.End(ctx, sb)
 	}()
@@ -79,7 +79,7 @@ func (r *run) try(ctx context.Context, j job, res *SampleResult) {
 	r.judge(ctx, &Attempt{Sample: j.sample, Epoch: j.epoch, Try: res.Tries, Sandbox: sb, run: r}, res)
 }
 
-// acquire is a sandbox that was started ahead, or else a new one.
+// acquire returns a sandbox that was started ahead, or starts one.
 func (r *run) acquire(ctx context.Context, j job) (fumehood.Sandbox, error) {
 	of := Key{j.sample.ID, j.epoch}
 	if j.bucket != nil {
@@ -98,7 +98,7 @@ func (r *run) acquire(ctx context.Context, j job) (fumehood.Sandbox, error) {
 	return sb, err
 }
 
-// launch starts a sandbox, once it may be started.
+// launch starts a sandbox, after waiting for a free slot.
 func (r *run) launch(ctx context.Context, op string, what fumehood.Spec) (fumehood.Sandbox, error) {
 	select {
 	case r.starts <- struct{}{}:
@@ -109,7 +109,7 @@ func (r *run) launch(ctx context.Context, op string, what fumehood.Spec) (fumeho
 	return r.task.launch(ctx, op, what)
 }
 
-// judge solves and scores.
+// judge solves and scores the attempt.
 func (r *run) judge(ctx context.Context, a *Attempt, res *SampleResult) {
 	if r.how.Timeout > 0 {
 		var cancel context.CancelCauseFunc
@@ -121,7 +121,7 @@ func (r *run) judge(ctx context.Context, a *Attempt, res *SampleResult) {
 	end := timed(res, "solve")
 	err := r.how.Solve(ctx, a)
 	end()
-	var lost error // of a step, by what is not known
+	var lost error // error of the first lost step with an unknown cause
 	for i, s := range a.Steps {
 		if s.Result == nil {
 			err = errors.Join(err, &fumehood.Error{Op: "solve", Class: fumehood.ErrConfig, Err: fmt.Errorf("step %d has no result", i+1)})
@@ -140,7 +140,7 @@ func (r *run) judge(ctx context.Context, a *Attempt, res *SampleResult) {
 		err = lost
 	}
 	switch {
-	case res.Score != nil && (err == nil || ctx.Err() == nil): // whatever failed besides
+	case res.Score != nil && (err == nil || ctx.Err() == nil): // regardless of other errors
 		return
 	case res.fails(ctx, err):
 		return
@@ -164,8 +164,8 @@ func (r *run) judge(ctx context.Context, a *Attempt, res *SampleResult) {
 	res.Score = &score
 }
 
-// fails scores an attempt by an error that is its own doing: it has broken its sandbox, or the grader's, or has used up its
-// time. A daemon that fails in that time is not its doing.
+// fails scores an attempt 0 if it caused the error itself: it broke its sandbox or the grader's, or exceeded its
+// time limit. If the daemon fails within that time, the attempt did not cause the error.
 func (r *SampleResult) fails(ctx context.Context, err error) bool {
 	var limit attemptLimit
 	switch late := errors.As(context.Cause(ctx), &limit); {
@@ -181,28 +181,28 @@ func (r *SampleResult) fails(ctx context.Context, err error) bool {
 	return true
 }
 
-// timed begins a phase. Its end adds to the result how long that took.
+// timed starts timing a phase. Calling end adds the time to the result.
 func timed(res *SampleResult, phase string) (end func()) {
 	began := time.Now()
 	return func() { res.Phases[phase] += time.Since(began).Seconds() }
 }
 
-// attemptLimit is why an attempt was ended that took too long.
+// attemptLimit is the cause of the cancellation of an attempt that exceeded its time limit.
 type attemptLimit time.Duration
 
 func (l attemptLimit) Error() string {
 	return fmt.Sprintf("the attempt took longer than its limit of %s", time.Duration(l))
 }
 
-// maxFailure is how long the text of a Failure is, in bytes.
+// maxFailure is the maximum length of the text of a Failure in bytes.
 const maxFailure = 4 << 10
 
-// failure says what an error means for an attempt whose context was this.
+// failure returns the Failure for an error of an attempt with that context.
 func failure(ctx context.Context, phase string, err error) *Failure {
 	return &Failure{Class: classOf(ctx, err), Phase: phase, Text: valid(short(err.Error()))}
 }
 
-// short is a text of at most some maxFailure bytes: its beginning and its end, where it has more.
+// short limits a text to about maxFailure bytes. It keeps the beginning and the end.
 func short(text string) string {
 	if len(text) <= maxFailure {
 		return text
@@ -210,7 +210,7 @@ func short(text string) string {
 	return text[:maxFailure/2] + "\n...\n" + text[len(text)-maxFailure/2:]
 }
 
-// isInfra reports whether an error of this class is the fault of what runs sandboxes, and of no program.
+// isInfra reports whether errors of this class are caused by the infrastructure, and not by a program.
 func isInfra(class error) bool {
 	return errors.Is(class, fumehood.ErrInfrastructure) || errors.Is(class, fumehood.ErrUnavailable)
 }
@@ -224,12 +224,12 @@ func classOf(ctx context.Context, err error) string {
 	case class == nil, isInfra(class):
 		return Infra
 	case errors.Is(class, fumehood.ErrLimit), errors.Is(class, fumehood.ErrCancelled):
-		return Limit // nobody has ended the run: what has ended is a time that somebody set themselves
+		return Limit // the run was not canceled: a time limit set by the solver or scorer expired
 	}
 	return Config
 }
 
-// record is a step as it is recorded.
+// record returns the recorded form of a step.
 func record(i int, s Step, most int64) StepResult {
 	r := s.Result
 	return StepResult{
@@ -247,7 +247,7 @@ func stepName(i int, s Step) string {
 	return s.Name
 }
 
-// endOf is the end of an output as text.
+// endOf returns the end of an output as text.
 func endOf(o fumehood.Output, most int64) string {
 	o.Total = max(o.Total, int64(len(o.Bytes)))
 	if cut := int64(len(o.Bytes)) - most; cut > 0 {

@@ -13,25 +13,26 @@ import (
 	"github.com/fumehood/fumehood/task"
 )
 
-// endTimeout bounds the end of the steps in the background, beyond the grace of each. A guest that does not obey is given a
-// minute, and what is known of it is found out then.
+// endTimeout bounds the time to end the steps in the background, in addition to the grace period of each. A guest
+// that does not respond is given up after a minute, and the rest of the time is for finding out its state.
 const endTimeout = 90 * time.Second
 
-// background are the steps of an attempt that run beside the others.
+// background holds the steps of an attempt that run in the background.
 type background struct {
 	begun  []running
 	inputs []io.Closer
 }
 
-// running is a step that was started when so many others had been recorded.
+// running is a step that was started after so many others had been recorded.
 type running struct {
 	process fumehood.Process
 	after   int
 	task.Step
 }
 
-// end kills what still runs, and records it among the other steps, in the order in which they were begun. One that
-// cannot be killed, as by the Engine's exec, is left out: it ends with the sandbox. It outlives the cancellation of ctx.
+// end kills the steps that still run, and records them among the other steps, in the order of their start. A step
+// that cannot be killed, such as one run by the Engine's exec, is left out: it ends with the sandbox. Canceling
+// ctx does not stop end.
 func (b *background) end(ctx context.Context, a *task.Attempt) error {
 	limit := endTimeout
 	for _, r := range b.begun {
@@ -52,7 +53,7 @@ func (b *background) end(ctx context.Context, a *task.Attempt) error {
 			r.Result, err = r.process.Wait(ctx)
 		}
 		switch {
-		case errors.Is(err, fumehood.ErrCancelled) && ctx.Err() == nil: // the attempt was
+		case errors.Is(err, fumehood.ErrCancelled) && ctx.Err() == nil: // the attempt was canceled
 		case err != nil:
 			errs = append(errs, err)
 		case r.Result.Outcome == fumehood.Lost && r.Result.Leaked && !r.Result.CausedInside:

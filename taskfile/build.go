@@ -10,14 +10,14 @@ import (
 	"github.com/fumehood/fumehood/spec"
 )
 
-// building is an environment spec whose image has to be built.
+// building is an environment spec whose image must be built.
 type building struct {
 	env *spec.Environment
-	of  []*fumehood.Spec // the sandboxes that have it
-	ids []string         // of their samples
+	of  []*fumehood.Spec // the sandboxes that use it
+	ids []string         // ids of their samples
 }
 
-// needs notes that a sample's sandbox is of an environment.
+// needs records that a sample's sandbox uses an environment.
 func (e environment) needs(id string, s *fumehood.Spec) {
 	if e.building != nil {
 		e.building.of = append(e.building.of, s)
@@ -25,13 +25,13 @@ func (e environment) needs(id string, s *fumehood.Spec) {
 	}
 }
 
-// build builds the images of the environment specs, and has the sandboxes be of just these.
+// build builds the images of the environment specs, and sets them in the sandboxes by id.
 func (f *File) build(ctx context.Context, p fumehood.Provider, progress func(tag, step string)) error {
 	for _, b := range f.buildings {
 		b.env.Exclude = f.secrets.Exclude(b.ids)
 		builder, ok := p.(provider.ImageBuilder)
 		if !ok {
-			return &fumehood.Error{Op: "build images", Path: b.env.File, Class: fumehood.ErrUnsupported, Err: fmt.Errorf("provider %s builds none", p.Name())}
+			return &fumehood.Error{Op: "build images", Path: b.env.File, Class: fumehood.ErrUnsupported, Err: fmt.Errorf("provider %s cannot build images", p.Name())}
 		}
 		built, err := envimage.Build(ctx, builder, b.env, progress)
 		if err != nil {

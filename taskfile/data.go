@@ -10,8 +10,8 @@ import (
 	"github.com/fumehood/fumehood/spec"
 )
 
-// checkData returns an error for what a row of data, which may be others', may not decide: who runs, on which network, with
-// what of this machine, and for how long.
+// checkData returns an error for keys that a row of data must not set, because data may come from third parties:
+// the user, the network, access to this machine, and unlimited time.
 func (s *Sample) checkData(defaults *Defaults) error {
 	var set []string
 	note := func(key string, is bool) {
@@ -50,17 +50,17 @@ func (s *Sample) checkData(defaults *Defaults) error {
 		errs = append(errs, above("grader.limits", g.Limits, graders))
 	}
 	for _, key := range set {
-		errs = append(errs, fmt.Errorf("%s is not for a row of data to set", key))
+		errs = append(errs, fmt.Errorf("%s cannot be set by a row of data", key))
 	}
 	return errors.Join(errs...)
 }
 
-// above returns an error for limits of a row above those that the task, with its environment, has.
+// above returns an error for limits of a row that exceed those of the task, including its environment.
 func above(key string, row spec.Limits, most fumehood.Limits) error {
 	var errs []error
 	say := func(name string, is bool) {
 		if is {
-			errs = append(errs, fmt.Errorf("%s.%s is above that of the task, which is not for a row of data to set", key, name))
+			errs = append(errs, fmt.Errorf("%s.%s is above the limit of the task, which a row of data cannot raise", key, name))
 		}
 	}
 	most = most.WithDefaults()
@@ -70,14 +70,15 @@ func above(key string, row spec.Limits, most fumehood.Limits) error {
 	return errors.Join(errs...)
 }
 
-// exceeds reports whether a limit is above another. Fumehood.NoLimit is above all others; 0 says nothing.
+// exceeds reports whether a limit is above another. fumehood.NoLimit is above all others; 0 means that no limit
+// is set.
 func exceeds[T cmp.Ordered](limit, most T) bool {
 	var zero T
 	return limit != zero && most >= zero && (limit < zero || limit > most)
 }
 
-// overTask makes the environments of a row of data, and of its grader, those of the task with what the row says in them: a row
-// that names another image keeps the task's runtime, user and network.
+// overTask sets the environments of a row of data and its grader to those of the task, with the values of the row
+// on top. So a row that names another image keeps the task's runtime, user and network.
 func (s *Sample) overTask(defaults *Defaults) (err error) {
 	of := defaults.Environment
 	if s.Environment, err = s.Environment.over(of); err != nil || s.Grader == nil {
@@ -92,15 +93,15 @@ func (s *Sample) overTask(defaults *Defaults) (err error) {
 	return nil
 }
 
-// over returns an environment of data over the task's; nil where it is nil. One that is a file by itself stays as it is: only
-// the user has it allowed.
+// over returns an environment of data on top of the task's, or nil if e is nil. An environment that is a file is
+// returned unchanged: only the user can allow it.
 func (e *Environment) over(task *Environment) (*Environment, error) {
 	if e == nil || task == nil || e.isFile() {
 		return e, nil
 	}
 	if task.isFile() {
 		return nil, &fumehood.Error{
-			Class: fumehood.ErrConfig, Err: errors.New("environment: that of the task is a file, and a row of data says nothing beside it"),
+			Class: fumehood.ErrConfig, Err: errors.New("environment: that of the task is a file, which a row of data cannot change"),
 			Hint: "write the samples in the task file",
 		}
 	}
@@ -115,5 +116,5 @@ func (e *Environment) over(task *Environment) (*Environment, error) {
 	return &out, nil
 }
 
-// isFile reports whether the environment is what a file says.
+// isFile reports whether a file defines the environment.
 func (e *Environment) isFile() bool { return e.File != "" || len(e.Compose) > 0 || e.Dockerfile != "" }

@@ -13,13 +13,14 @@ import (
 	"github.com/fumehood/fumehood/spec"
 )
 
-// environment is an Environment as a provider needs it, without the task's limits.
+// environment is an Environment in the form for a provider, without the task's limits.
 type environment struct {
 	fumehood.Spec
-	building *building // nil where it says no build
+	building *building // nil if it has no build
 }
 
-// with is a sandbox with limits, of which the first that says something counts, and then the environment's own.
+// with returns the sandbox with these limits. For each limit the first value that is set counts, and then that of
+// the environment.
 func (e environment) with(limits ...spec.Limits) fumehood.Spec {
 	s := e.Spec
 	for _, l := range slices.Backward(limits) {
@@ -30,16 +31,16 @@ func (e environment) with(limits ...spec.Limits) fumehood.Spec {
 	return s
 }
 
-// environments are those of a task, each read once.
+// environments holds the environments of a task, each read once.
 type environments struct {
 	opts     ReadOptions
 	known    map[*Environment]environment
-	provider string // that all need; empty where none was read
+	provider string // the provider that all need; empty if none was read
 
 	buildings []*building
 }
 
-// either is the first of two environments that is there, or else the default image.
+// either returns the first of two environments that is set, or the default image.
 func (all *environments) either(own *Environment, from source, otherwise *Environment, of source) (environment, error) {
 	switch {
 	case own != nil:
@@ -69,8 +70,8 @@ func (all *environments) of(e *Environment, from source) (environment, error) {
 	return what, nil
 }
 
-// allow returns the error about what a row of data may not set, unless the user allows that, which is logged. Other samples are
-// the task's own.
+// allow returns the error about keys that a row of data must not set. If the user allows unsafe settings, it logs
+// the error instead. Samples in the task file are not checked.
 func (all *environments) allow(s *Sample, err error) error {
 	switch {
 	case err == nil || !s.source.data:
@@ -78,12 +79,12 @@ func (all *environments) allow(s *Sample, err error) error {
 	case !all.opts.AllowUnsafe:
 		return &fumehood.Error{Class: fumehood.ErrConfig, Err: err, Hint: "write it in the task file, or allow it with --allow-unsafe (ReadOptions.AllowUnsafe)"}
 	case all.opts.Logger != nil:
-		all.opts.Logger.Warn("a row of data loosens the isolation, as the run allows", "at", s.at, "sample", s.ID, "reason", err)
+		all.opts.Logger.Warn("a row of data weakens isolation, as the run allows", "at", s.at, "sample", s.ID, "reason", err)
 	}
 	return nil
 }
 
-// need notes that a provider is needed, which has to be the same for all.
+// need records that a provider is needed. All environments must need the same one.
 func (all *environments) need(provider string) error {
 	if all.provider != "" && all.provider != provider {
 		return fmt.Errorf("some environments are of type %s, and some of type %s: a task has one type", all.provider, provider)
@@ -92,7 +93,7 @@ func (all *environments) need(provider string) error {
 	return nil
 }
 
-// read is the sandbox that an environment describes, and the provider that it needs.
+// read returns the sandbox that an environment describes, and the provider that it needs.
 func (e *Environment) read(from source, opts ReadOptions) (environment, string, error) {
 	given := 0
 	for _, there := range []bool{e.File != "", len(e.Compose) > 0, e.Dockerfile != "", e.Image != ""} {
@@ -105,9 +106,9 @@ func (e *Environment) read(from source, opts ReadOptions) (environment, string, 
 	case given > 1:
 		return environment{}, "", errors.New("it has more than one of file, compose, dockerfile and image")
 	case !plain && (e.User != "" || e.Workdir != "" || len(e.Env) > 0 || e.Network != "" || e.Runtime != ""):
-		return environment{}, "", errors.New("user, workdir, env, network and runtime go with an image: the file says them itself")
+		return environment{}, "", errors.New("user, workdir, env, network and runtime go with an image only: the file defines them itself")
 	case e.Service != "" && len(e.Compose) == 0 && e.File == "":
-		return environment{}, "", errors.New("a service is one of a Compose project")
+		return environment{}, "", errors.New("service needs a Compose project")
 	case plain:
 		if err := spec.CheckNetwork("network", e.Network); err != nil && !opts.AllowUnsafe {
 			return environment{}, "", err
@@ -138,12 +139,12 @@ func (e *Environment) read(from source, opts ReadOptions) (environment, string, 
 			return environment{}, "", err
 		}
 		if !exists(file) {
-			return environment{}, "", fmt.Errorf("there is no file %s", file)
+			return environment{}, "", fmt.Errorf("no such file: %s", file)
 		}
 	}
 	switch found.Kind {
 	case spec.FoundCompose:
-		// The user has named the task, whose folder is as good as the project's.
+		// The user has named the task, so its folder is as trusted as the project's.
 		c := &fumehood.Compose{Files: found.Files, Service: e.Service, AllowRead: append([]string{from.dir}, opts.AllowRead...), AllowUnsafe: opts.AllowUnsafe}
 		return environment{Spec: fumehood.Spec{Compose: c}}, spec.TypeDocker, nil
 	case spec.FoundDockerfile:
@@ -160,15 +161,15 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// ofSpec is the sandbox of an environment spec. Relative paths of mounts start at its folder, as there is no workspace.
-// What the task may read, it may too.
+// ofSpec returns the sandbox of an environment spec. Relative paths of mounts are resolved against its folder,
+// because there is no workspace. The spec may read the same paths as the task.
 func ofSpec(path, taskDir string, opts ReadOptions) (environment, string, error) {
 	e, err := spec.Load(path)
 	if err != nil {
 		return environment{}, "", err
 	}
 	if len(e.Setup.Commands)+len(e.Setup.EvalCommands) > 0 {
-		return environment{}, "", fmt.Errorf("%s has a set-up, which sessions run: write it as the task's setup", path)
+		return environment{}, "", fmt.Errorf("%s has a setup, which only sessions run: write it as the task's setup", path)
 	}
 	e.AllowRead, e.AllowUnsafe = append([]string{taskDir}, opts.AllowRead...), opts.AllowUnsafe
 	of := *e
@@ -185,7 +186,7 @@ func ofSpec(path, taskDir string, opts ReadOptions) (environment, string, error)
 		}
 	}
 	if e.Type == spec.TypeLocal {
-		s.Dir = "" // each sandbox has a folder of its own
+		s.Dir = "" // each sandbox has its own folder
 	}
 	s.ConfigFile = path
 	what := environment{Spec: s}

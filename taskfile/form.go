@@ -13,7 +13,7 @@ import (
 	"github.com/fumehood/fumehood/score"
 )
 
-// What Grader.Score may be.
+// The values of Grader.Score.
 const (
 	scoreJSON     = "json"
 	scoreExitCode = "exit_code"
@@ -28,7 +28,7 @@ var forms = strict.Forms(map[string]strict.Form{
 	"outcome": {Choices: []string{string(fumehood.Exited), string(fumehood.Signaled), string(fumehood.TimedOut), string(fumehood.OutOfMemory)}},
 })
 
-// types are those that are written otherwise than their Go types say.
+// types have readers of their own, because their YAML form differs from their Go type.
 var types = map[reflect.Type]func(*strict.Decoder, *yaml.Node, string) any{
 	reflect.TypeFor[Args]():            readArgs,
 	reflect.TypeFor[[]string]():        readTexts,
@@ -52,7 +52,7 @@ func readArgs(d *strict.Decoder, n *yaml.Node, path string) any {
 	return Args(d.Texts(n, path))
 }
 
-// readTexts reads a list of texts, or one text in its place.
+// readTexts reads a list of texts, or a single text.
 func readTexts(d *strict.Decoder, n *yaml.Node, path string) any {
 	if n.Kind == yaml.ScalarNode {
 		text, _ := d.Text(n, path, "text, or a list of texts")
@@ -61,7 +61,7 @@ func readTexts(d *strict.Decoder, n *yaml.Node, path string) any {
 	return d.Texts(n, path)
 }
 
-// readCodes reads a list of exit codes, or one in its place.
+// readCodes reads a list of exit codes, or a single exit code.
 func readCodes(d *strict.Decoder, n *yaml.Node, path string) any {
 	items := []*yaml.Node{n}
 	if n.Kind == yaml.SequenceNode {
@@ -83,7 +83,7 @@ func readCodes(d *strict.Decoder, n *yaml.Node, path string) any {
 	return codes
 }
 
-// readArtifact reads an artifact, or the path of one in its place.
+// readArtifact reads an artifact, or just its path.
 func readArtifact(d *strict.Decoder, n *yaml.Node, path string) any {
 	var a score.Artifact
 	if n.Kind == yaml.ScalarNode {
@@ -94,7 +94,7 @@ func readArtifact(d *strict.Decoder, n *yaml.Node, path string) any {
 	return a
 }
 
-// maxJSON is how many values a value that is expected as JSON has at most: aliases could make it any number.
+// maxJSON bounds the number of values in expected JSON. Aliases could otherwise make it arbitrarily large.
 const maxJSON = 100_000
 
 // readJSON reads a value of any kind as JSON.
@@ -107,11 +107,11 @@ func readJSON(d *strict.Decoder, n *yaml.Node, path string) any {
 			return json.RawMessage(text)
 		}
 	}
-	d.Problem(n.Line, path, "a value that JSON has", err.Error(), "")
+	d.Problem(n.Line, path, "a JSON value", err.Error(), "")
 	return nil
 }
 
-// jsonOf is a value of YAML as JSON has it. Numbers stay as they are written, where JSON writes them so.
+// jsonOf converts a value of YAML to JSON. Numbers are kept as they are written, if that is valid in JSON.
 func jsonOf(n *yaml.Node, left *int) (any, error) {
 	n = strict.Target(n)
 	if *left--; *left < 0 {
@@ -133,7 +133,7 @@ func jsonOf(n *yaml.Node, left *int) (any, error) {
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			key := strict.Target(n.Content[i])
 			if !strict.IsText(key) {
-				return nil, fmt.Errorf("a key that is no text on line %d", key.Line)
+				return nil, fmt.Errorf("a key that is not text on line %d", key.Line)
 			}
 			if _, twice := object[key.Value]; twice {
 				return nil, fmt.Errorf("the key %q twice", strict.Short(key.Value))

@@ -19,38 +19,38 @@ import (
 
 const (
 	maxTask = 16 << 20  // bytes of a task file, and of a sample.yaml
-	maxData = 256 << 20 // bytes of a file that holds samples
-	maxSpec = 4 << 20   // bytes of a file that describes an environment
-	maxFile = 4 << 30   // bytes of a file that is put into a sandbox
+	maxData = 256 << 20 // bytes of a file with samples
+	maxSpec = 4 << 20   // bytes of a file that defines an environment
+	maxFile = 4 << 30   // bytes of a file that is copied into a sandbox
 )
 
-// ReadOptions say how a task file is read. The zero value is right for all but tests.
+// ReadOptions define how a task file is read. Outside of tests, the zero value is usually right.
 type ReadOptions struct {
-	// Env are the variables of this process that environment specs with include_os_env pass on, as by os.Environ. Nil
-	// means those that there are.
+	// Env are the variables of this process, in the form of os.Environ, that environment specs with
+	// include_os_env pass on. Nil means the actual ones.
 	Env []string
-	// AllowRead are files and folders outside the task's folder that the task and what it names may read, or have mounted
+	// AllowRead lists files and folders outside the task's folder that the task and its files may read or mount
 	// read-only.
 	AllowRead []string
 	// AllowUnsafe allows, and logs, what breaks the isolation, as in fumehood.Compose, fumehood.Spec and spec.Environment.
 	AllowUnsafe bool
-	// Logger logs what environment specs loosen. Nil logs nothing.
+	// Logger logs settings of environment specs and data that weaken isolation. Nil disables logging.
 	Logger *slog.Logger
 
 	maxAliased int // as in strict.Decoder
 }
 
-// source says where samples were read.
+// source is the place that samples were read from.
 type source struct {
-	file string // for messages
-	dir  string // an absolute path, at which relative paths start
-	data bool   // it is a row of data, that may be others': it names no file of this machine outside of dir
+	file string // name of the file in messages
+	dir  string // absolute path that relative paths are resolved against
+	data bool   // it is a row of data, possibly from third parties: it may not name files of this machine outside of dir
 	gate hostpath.Gate
 }
 
-// Read reads a task file, and what it names: files of samples, environment specs, and whether there are the Compose
-// files and Dockerfiles. What it names lies below the file's folder, symbolic links resolved, or opts.AllowRead. Its errors are fumehood.ErrConfig; they join a problem for each thing that is wrong, with file
-// and line.
+// Read reads a task file and the files that it names: files of samples and environment specs. It also checks that
+// Compose files and Dockerfiles exist. All these files must be in the task file's folder, with symbolic links
+// resolved, or in opts.AllowRead. Its errors are fumehood.ErrConfig; they join all problems, with file and line.
 func Read(path string, opts ReadOptions) (*File, error) {
 	text, err := hostpath.ReadFile(path, maxTask)
 	if err != nil {
@@ -96,7 +96,7 @@ func Read(path string, opts ReadOptions) (*File, error) {
 	if len(f.Samples) == 0 {
 		return nil, &fumehood.Error{
 			Op: "read task", Path: path, Class: fumehood.ErrConfig, Err: errors.New("it has no samples"),
-			Hint: "write some below samples, or name where they are by samples_from or sample_folders",
+			Hint: "write them below samples, or name their files with samples_from or sample_folders",
 		}
 	}
 	if err := f.resolve(dir, gate, opts); err != nil {
@@ -112,7 +112,7 @@ func at(file string, line int) string {
 	return fmt.Sprintf("%s:%d", file, line)
 }
 
-// inDir is a path that starts at dir if it is relative.
+// inDir returns a path, resolved against dir if it is relative.
 func inDir(dir, name string) string {
 	if filepath.IsAbs(name) {
 		return name
@@ -120,16 +120,17 @@ func inDir(dir, name string) string {
 	return filepath.Join(dir, filepath.FromSlash(name))
 }
 
-// readError is about a file that cannot be read.
+// readError returns the error of a file that cannot be read.
 func readError(path string, err error) error {
 	var detail *fs.PathError
 	if errors.As(err, &detail) {
-		err = detail.Err // the path is said already
+		err = detail.Err // the path is in the error already
 	}
 	return &fumehood.Error{Op: "read task", Path: path, Class: fumehood.ErrConfig, Err: err}
 }
 
-// samplesOf reads a file of samples, by its name's end. What they name lies in its folder.
+// samplesOf reads a file of samples; its name's extension defines the format. Files that the samples name must be
+// in its folder.
 func samplesOf(gate hostpath.Gate, path string, opts ReadOptions) ([]*Sample, error) {
 	text, err := gate.Read(path, maxData)
 	if err != nil {
@@ -159,13 +160,13 @@ func samplesOf(gate hostpath.Gate, path string, opts ReadOptions) ([]*Sample, er
 		nodes = rowsOfTable(d, text, '\t')
 	default:
 		return nil, &fumehood.Error{
-			Op: "read samples", Path: path, Class: fumehood.ErrConfig, Err: fmt.Errorf("%q is no kind of file that has samples", ext),
-			Hint: "it is NAME.jsonl, NAME.csv, NAME.tsv, NAME.yaml or NAME.json",
+			Op: "read samples", Path: path, Class: fumehood.ErrConfig, Err: fmt.Errorf("unsupported sample file type %q", ext),
+			Hint: "use NAME.jsonl, NAME.csv, NAME.tsv, NAME.yaml or NAME.json",
 		}
 	}
 	var samples []*Sample
 	for _, n := range nodes {
-		line := n.Line // an alias's own
+		line := n.Line // for an alias, the line of the alias
 		s := &Sample{source: from, at: at(path, line)}
 		if n = strict.Target(n); n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
 			d.Wrong(n, "", "a sample")
@@ -177,7 +178,7 @@ func samplesOf(gate hostpath.Gate, path string, opts ReadOptions) ([]*Sample, er
 	return samples, d.Err()
 }
 
-// folders reads the samples of the folders that a pattern matches, in the order of their names.
+// folders reads the samples of the folders that a pattern matches, sorted by name.
 func folders(gate hostpath.Gate, dir, pattern string) ([]*Sample, error) {
 	fail := func(err error, hint string) error {
 		return &fumehood.Error{Op: "find sample folders", Path: pattern, Class: fumehood.ErrConfig, Err: err, Hint: hint}
@@ -201,12 +202,12 @@ func folders(gate hostpath.Gate, dir, pattern string) ([]*Sample, error) {
 		samples = append(samples, s)
 	}
 	if len(samples) == 0 {
-		return nil, fail(errors.New("no folder matches"), "relative patterns start at the task file's folder")
+		return nil, fail(errors.New("no folder matches"), "relative patterns are resolved against the task file's folder")
 	}
 	return samples, errors.Join(errs...)
 }
 
-// root returns the folder that a pattern begins with, in which its matches are looked for.
+// root returns the folder at the beginning of a pattern, in which matches are searched.
 func root(pattern string) string {
 	for strings.ContainsAny(pattern, `*?[`) {
 		pattern = filepath.Dir(pattern)
@@ -214,7 +215,7 @@ func root(pattern string) string {
 	return pattern
 }
 
-// folder reads the sample of a folder, whose name is the sample's id if that says none.
+// folder reads the sample of a folder. The default id is the folder's name.
 func folder(gate hostpath.Gate, dir string) (*Sample, error) {
 	path := filepath.Join(dir, "sample.yaml")
 	s := &Sample{ID: filepath.Base(dir), source: source{file: path, dir: dir, gate: gate}, at: path}
@@ -229,7 +230,7 @@ func folder(gate hostpath.Gate, dir string) (*Sample, error) {
 	return s, d.Err()
 }
 
-// textNode is a text as a document has it.
+// textNode returns a text as a node of a document.
 func textNode(text string, line int) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text, Line: line}
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/fumehood/fumehood/task"
 )
 
-// lay makes files, of which task.yaml is a task, and reads it.
+// lay creates files, one of which is the task file task.yaml, and reads it.
 func lay(t *testing.T, files map[string]string) (*File, string, error) {
 	t.Helper()
 	dir := filetest.Lay(t, files)
@@ -96,7 +96,7 @@ var allFiles = map[string]string{
 	"folders/one/sample.yaml": "{command: cat own.txt, files: {own.txt: own.txt}}", "folders/one/own.txt": "own", "folders/file": "",
 }
 
-func TestEveryKeyIsRead(t *testing.T) {
+func TestRead_everyKey(t *testing.T) {
 	f, dir := mustLay(t, allFiles)
 	path := func(name string) string { return filepath.Join(dir, name) }
 	if f.Name != "all" || f.Epochs != 3 || f.AttemptTimeout != 5*time.Minute || f.SetupTimeout != 90*time.Second || f.Provider() != "docker" {
@@ -107,7 +107,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 		ids = append(ids, s.ID)
 	}
 	if got := strings.Join(ids, " "); got != "steps graded row one" {
-		t.Fatalf("the samples are %s", got)
+		t.Fatalf("samples: got %s", got)
 	}
 	steps, graded, row, one := f.Samples[0], f.Samples[1], f.Samples[2], f.Samples[3]
 	if want := (fumehood.Spec{
@@ -151,7 +151,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 		t.Errorf("got  %+v\nwant %+v", steps.steps, wantSteps)
 	}
 	if steps.Expect == nil || graded.Expect != nil {
-		t.Errorf("expected are %+v and %+v", steps.Expect, graded.Expect)
+		t.Errorf("expectations: got %+v and %+v", steps.Expect, graded.Expect)
 	}
 	if want := (&score.Grader{
 		Spec: fumehood.Spec{Image: "judge", Limits: fumehood.Limits{Memory: 1 << 30}}, ByExitCode: true, MaxBytes: 1 << 20, MaxFiles: 7,
@@ -166,7 +166,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 	}
 }
 
-func TestOptionsAreThoseOfTheTask(t *testing.T) {
+func TestFile_Task(t *testing.T) {
 	f, _ := mustLay(t, allFiles)
 	p := fake.New(fake.Options{})
 	opts, run, err := f.Task(t.Context(), p, TaskOptions{})
@@ -178,7 +178,7 @@ func TestOptionsAreThoseOfTheTask(t *testing.T) {
 	}
 }
 
-func TestTablesHoldSamples(t *testing.T) {
+func TestRead_tables(t *testing.T) {
 	f, dir := mustLay(t, map[string]string{
 		"task.yaml": "{name: t, command: [cat], samples_from: [a.csv, b.tsv, c.yaml, d.json]}",
 		"a.csv": "\ufeffid,stdin,metadata.level,files.in.txt,expect.stdout.exact,expect.exit_code,command,timeout,expect.stdout.contains\n" +
@@ -208,8 +208,8 @@ func TestTablesHoldSamples(t *testing.T) {
 	}
 }
 
-// Each cell takes the same time: 100,000 columns took a minute when each looked through those before it.
-func TestATableMayBeWide(t *testing.T) {
+// Each cell takes the same time: 100,000 columns took a minute when each cell searched those before it.
+func TestRead_wideTable(t *testing.T) {
 	const columns = 100_000
 	head, row := strings.Builder{}, strings.Builder{}
 	head.WriteString("id,grader,grader.score")
@@ -231,8 +231,8 @@ func TestATableMayBeWide(t *testing.T) {
 	}
 }
 
-// What comes as data may be somebody else's.
-func TestARowOfDataNamesNoFileOutsideOfItsFolder(t *testing.T) {
+// Data may come from third parties.
+func TestRead_rowOutsideFiles(t *testing.T) {
 	outside := filepath.Join(filetest.Lay(t, map[string]string{"secret": "s"}), "secret")
 	row, err := json.Marshal(map[string]any{"id": "x", "stdin": outside, "files": map[string]string{"a": outside, "b": "../sub/in.txt", "c": "in.txt"}})
 	if err != nil {
@@ -256,12 +256,12 @@ func TestARowOfDataNamesNoFileOutsideOfItsFolder(t *testing.T) {
 	}
 }
 
-func TestARowOfData(t *testing.T) {
+func TestRead_rows(t *testing.T) {
 	outside := filetest.Lay(t, map[string]string{"secret": "s", "env.yaml": "type: docker\ndocker: {image: x, extra_mounts: {/: '/host:rw'}}"})
 	for name, c := range map[string]struct {
 		row  string
-		says string // empty where it may
-		safe bool   // it is refused with --allow-unsafe too
+		says string // empty if it is allowed
+		safe bool   // rejected even with --allow-unsafe
 	}{
 		"own_command":      {row: `"command": ["x"], "timeout": "1h", "environment": {"image": "x", "workdir": "/app", "env": {"A": "b"}}`},
 		"less":             {row: `"limits": {"memory": "1GiB", "pids": 100, "cpus": 1}`},
@@ -273,27 +273,27 @@ func TestARowOfData(t *testing.T) {
 		"link_steps":       {row: `"steps": [{"command": "x", "stdin": "leak/secret"}]`, says: "outside the data's folder", safe: true},
 		"link_hidden":      {row: `"grader": {"command": ["x"], "hidden": {"leak": "/leak"}}`, says: "outside the data's folder", safe: true},
 		"hidden":           {row: `"grader": {"command": ["x"], "hidden": {"/etc": "/leak"}}`, says: "outside of the folder of the data", safe: true},
-		"environment":      {row: `"environment": {"file": "env.yaml"}`, says: "environment.file is not for a row"},
-		"linked_env":       {row: `"environment": {"file": "leak/env.yaml"}`, says: "environment.file is not for a row", safe: true},
-		"compose":          {row: `"environment": {"compose": ["compose.yaml"]}`, says: "environment.compose is not for a row"},
-		"dockerfile":       {row: `"environment": {"dockerfile": "Dockerfile"}`, says: "environment.dockerfile is not for a row"},
-		"network_host":     {row: `"environment": {"network": "host"}`, says: "environment.network is not for a row"},
-		"network_bridge":   {row: `"environment": {"network": "bridge"}`, says: "environment.network is not for a row"},
+		"environment":      {row: `"environment": {"file": "env.yaml"}`, says: "environment.file cannot be set by a row"},
+		"linked_env":       {row: `"environment": {"file": "leak/env.yaml"}`, says: "environment.file cannot be set by a row", safe: true},
+		"compose":          {row: `"environment": {"compose": ["compose.yaml"]}`, says: "environment.compose cannot be set by a row"},
+		"dockerfile":       {row: `"environment": {"dockerfile": "Dockerfile"}`, says: "environment.dockerfile cannot be set by a row"},
+		"network_host":     {row: `"environment": {"network": "host"}`, says: "environment.network cannot be set by a row"},
+		"network_bridge":   {row: `"environment": {"network": "bridge"}`, says: "environment.network cannot be set by a row"},
 		"network_none":     {row: `"environment": {"network": "none"}`},
-		"runtime":          {row: `"environment": {"runtime": "runc"}`, says: "environment.runtime is not for a row"},
-		"user":             {row: `"environment": {"user": "root"}`, says: "environment.user is not for a row"},
-		"step_user":        {row: `"steps": [{"command": "x", "user": "root"}]`, says: "steps[0].user is not for a row"},
-		"grader_user":      {row: `"grader": {"command": ["x"], "user": "root"}`, says: "grader.user is not for a row"},
-		"grader_file":      {row: `"grader": {"command": ["x"], "environment": {"file": "env.yaml"}}`, says: "grader.environment.file is not for a row"},
-		"memory":           {row: `"limits": {"memory": "4GiB"}`, says: "limits.memory is above that of the task"},
-		"memory_none":      {row: `"limits": {"memory": "none"}`, says: "limits.memory is above that of the task"},
-		"pids":             {row: `"limits": {"pids": 1025}`, says: "limits.pids is above that of the task"},
-		"cpus":             {row: `"limits": {"cpus": 2}`, says: "limits.cpus is above that of the task"},
-		"cpus_none":        {row: `"limits": {"cpus": "none"}`, says: "limits.cpus is above that of the task"},
-		"grader_memory":    {row: `"grader": {"command": ["x"], "limits": {"memory": "none"}}`, says: "grader.limits.memory is above that of the task"},
-		"timeout":          {row: `"timeout": "none"`, says: "timeout of none is not for a row"},
-		"step_timeout":     {row: `"steps": [{"command": "x", "timeout": "none"}]`, says: "steps[0].timeout of none is not for a row"},
-		"grader_timeout":   {row: `"grader": {"command": ["x"], "timeout": "none"}`, says: "grader.timeout of none is not for a row"},
+		"runtime":          {row: `"environment": {"runtime": "runc"}`, says: "environment.runtime cannot be set by a row"},
+		"user":             {row: `"environment": {"user": "root"}`, says: "environment.user cannot be set by a row"},
+		"step_user":        {row: `"steps": [{"command": "x", "user": "root"}]`, says: "steps[0].user cannot be set by a row"},
+		"grader_user":      {row: `"grader": {"command": ["x"], "user": "root"}`, says: "grader.user cannot be set by a row"},
+		"grader_file":      {row: `"grader": {"command": ["x"], "environment": {"file": "env.yaml"}}`, says: "grader.environment.file cannot be set by a row"},
+		"memory":           {row: `"limits": {"memory": "4GiB"}`, says: "limits.memory is above the limit of the task"},
+		"memory_none":      {row: `"limits": {"memory": "none"}`, says: "limits.memory is above the limit of the task"},
+		"pids":             {row: `"limits": {"pids": 1025}`, says: "limits.pids is above the limit of the task"},
+		"cpus":             {row: `"limits": {"cpus": 2}`, says: "limits.cpus is above the limit of the task"},
+		"cpus_none":        {row: `"limits": {"cpus": "none"}`, says: "limits.cpus is above the limit of the task"},
+		"grader_memory":    {row: `"grader": {"command": ["x"], "limits": {"memory": "none"}}`, says: "grader.limits.memory is above the limit of the task"},
+		"timeout":          {row: `"timeout": "none"`, says: "timeout of none cannot be set by a row"},
+		"step_timeout":     {row: `"steps": [{"command": "x", "timeout": "none"}]`, says: "steps[0].timeout of none cannot be set by a row"},
+		"grader_timeout":   {row: `"grader": {"command": ["x"], "timeout": "none"}`, says: "grader.timeout of none cannot be set by a row"},
 		"process_variable": {row: `"stdin": "/proc/self/environ"`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -305,7 +305,7 @@ func TestARowOfData(t *testing.T) {
 			})
 			for link, target := range map[string]string{"leak": outside, "up": ".."} {
 				if err := os.Symlink(target, filepath.Join(dir, "data", link)); err != nil {
-					t.Skip(err) // a system where links need a right
+					t.Skip(err) // a system on which links need a privilege
 				}
 			}
 			f, err := Read(filepath.Join(dir, "task.yaml"), ReadOptions{})
@@ -317,14 +317,14 @@ func TestARowOfData(t *testing.T) {
 			}
 			var log strings.Builder
 			_, err = Read(filepath.Join(dir, "task.yaml"), ReadOptions{AllowUnsafe: true, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-			if (err != nil) != c.safe || !c.safe && (c.says != "") != strings.Contains(log.String(), "a row of data loosens") {
+			if (err != nil) != c.safe || !c.safe && (c.says != "") != strings.Contains(log.String(), "a row of data weakens") {
 				t.Errorf("allowed: %v, %s", err, &log)
 			}
 		})
 	}
 }
 
-func TestARowOfData_environment(t *testing.T) {
+func TestRead_rowEnvironment(t *testing.T) {
 	const rows = `{"id": "x", "command": ["cat"], "environment": {"image": "b", "env": {"B": "row"}}, "grader": {"command": ["x"], "environment": {"image": "c"}}}`
 	f, _, err := lay(t, map[string]string{
 		"task.yaml": "{name: t, environment: {image: a, user: nobody, workdir: /w, runtime: runsc, env: {A: task, B: task}}, samples_from: rows.jsonl}", "rows.jsonl": rows,
@@ -337,7 +337,7 @@ func TestARowOfData_environment(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	if got := s.grader.Spec; got.Image != "c" || got.User != "nobody" || got.Runtime != "runsc" {
-		t.Errorf("the grader: %+v", got)
+		t.Errorf("grader: got %+v", got)
 	}
 	_, _, err = lay(t, map[string]string{
 		"task.yaml": "{name: t, environment: {file: env.yaml}, samples_from: rows.jsonl}", "rows.jsonl": rows,
@@ -348,12 +348,12 @@ func TestARowOfData_environment(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongWithATaskIsSaidByFileAndLine(t *testing.T) {
+func TestRead_problems(t *testing.T) {
 	sample := func(text string) string {
 		return "name: t\nsamples:\n  - id: x\n    " + strings.ReplaceAll(text, "\n", "\n    ") + "\n"
 	}
 	if _, _, err := lay(t, map[string]string{"task.yaml": sample("command: [a]\nfiles: {a=b: c}\nmetadata: {d=e: f}")}); err != nil {
-		t.Errorf("a path may have a '=': %v", err)
+		t.Errorf("a path with '=': got %v", err)
 	}
 	for name, c := range map[string]struct {
 		files map[string]string
@@ -365,13 +365,13 @@ func TestWhatIsWrongWithATaskIsSaidByFileAndLine(t *testing.T) {
 		"no samples":         {map[string]string{"task.yaml": "name: t"}, []string{"it has no samples"}},
 		"a null sample":      {map[string]string{"task.yaml": "name: t\nsamples: [null]"}, []string{"task.yaml:2: samples[0]: wanted a mapping, found nothing"}},
 		"no command":         {map[string]string{"task.yaml": sample("stdin: x")}, []string{`task.yaml:3: sample "x": it has neither a command nor steps`}},
-		"a part of a second": {map[string]string{"task.yaml": sample("command: [a]\ncpu_time: 1.5s")}, []string{"cpu_time of 1.5s is not in whole seconds"}},
+		"fractional seconds": {map[string]string{"task.yaml": sample("command: [a]\ncpu_time: 1.5s")}, []string{"cpu_time of 1.5s is not in whole seconds"}},
 		"both":               {map[string]string{"task.yaml": sample("command: [a]\nsteps: [{command: [b]}]")}, []string{"a command and steps"}},
-		"two of an id":       {map[string]string{"task.yaml": "name: t\ncommand: [a]\nsamples: [{id: x},\n {id: x}]"}, []string{`task.yaml:4: sample "x": there is one of that id already, at`, "task.yaml:3"}},
+		"duplicate id":       {map[string]string{"task.yaml": "name: t\ncommand: [a]\nsamples: [{id: x},\n {id: x}]"}, []string{`task.yaml:4: sample "x": duplicate id, already used at`, "task.yaml:3"}},
 		"stdin of steps":     {map[string]string{"task.yaml": sample("stdin: x\nsteps: [{command: [b]}]")}, []string{"stdin goes with a command"}},
-		"two of a name":      {map[string]string{"task.yaml": sample("steps: [{command: [b], name: '2'}, {command: [c]}]")}, []string{`two steps "2"`}},
-		"behind at last":     {map[string]string{"task.yaml": sample("steps: [{command: [b], background: true}]")}, []string{"the last step cannot be in the background"}},
-		"expected behind":    {map[string]string{"task.yaml": sample("steps: [{command: [b], background: true, expect: {}}, {command: [c]}]")}, []string{"nothing can be expected"}},
+		"duplicate step":     {map[string]string{"task.yaml": sample("steps: [{command: [b], name: '2'}, {command: [c]}]")}, []string{`duplicate step name "2"`}},
+		"last in background": {map[string]string{"task.yaml": sample("steps: [{command: [b], background: true}]")}, []string{"the last step cannot be in the background"}},
+		"background expect":  {map[string]string{"task.yaml": sample("steps: [{command: [b], background: true, expect: {}}, {command: [c]}]")}, []string{"nothing can be expected"}},
 		"an empty command":   {map[string]string{"task.yaml": sample("command: []")}, []string{"task.yaml:4: samples[0].command: wanted a program, found nothing"}},
 		"a regexp":           {map[string]string{"task.yaml": sample("command: [a]\nexpect: {stdout: {regexp: '('}}")}, []string{`task.yaml:3: sample "x"`, "missing closing )"}},
 		"an exit code":       {map[string]string{"task.yaml": sample("command: [a]\nexpect: {exit_code: 256}")}, []string{"wanted an exit code from 0 to 255"}},
@@ -382,9 +382,9 @@ func TestWhatIsWrongWithATaskIsSaidByFileAndLine(t *testing.T) {
 		"expect and grader":  {map[string]string{"task.yaml": sample("command: [a]\nexpect: {}\ngrader: {command: [g]}")}, []string{"expectations and a grader"}},
 		"a grader's network": {map[string]string{"task.yaml": sample("command: [a]\ngrader: {command: [g], environment: {image: i, network: bridge}}")}, []string{"its sandbox has no network"}},
 		"a grader's project": {map[string]string{"task.yaml": sample("command: [a]\nenvironment: {compose: c.yaml}\ngrader: {command: [g]}"), "c.yaml": "services: {}"}, []string{"which a grader cannot have"}},
-		"hidden, not there":  {map[string]string{"task.yaml": sample("command: [a]\ngrader: {command: [g], hidden: {none: /h}}")}, []string{`the hidden "none" is not there`}},
-		"over the hidden":    {map[string]string{"task.yaml": sample("command: [a]\ngrader: {command: [g], hidden: {task.yaml: /h/task}, artifacts: [{path: x, to: /h}]}")}, []string{`the artifact "x" is to be at /h`}},
-		"two artifacts":      {map[string]string{"task.yaml": sample("command: [a]\ngrader: {command: [g], artifacts: [a/x, b/x]}")}, []string{`the artifact "b/x" is to be at /submission/x, where`}},
+		"hidden, not there":  {map[string]string{"task.yaml": sample("command: [a]\ngrader: {command: [g], hidden: {none: /h}}")}, []string{`hidden path "none" does not exist`}},
+		"over the hidden":    {map[string]string{"task.yaml": sample("command: [a]\ngrader: {command: [g], hidden: {task.yaml: /h/task}, artifacts: [{path: x, to: /h}]}")}, []string{`the artifact "x" goes to /h`}},
+		"two artifacts":      {map[string]string{"task.yaml": sample("command: [a]\ngrader: {command: [g], artifacts: [a/x, b/x]}")}, []string{`the artifact "b/x" goes to /submission/x, which overlaps`}},
 		"the whole":          {map[string]string{"task.yaml": sample("command: [a]\ngrader: {command: [g], artifacts: [/..]}")}, []string{"the whole file system"}},
 		"the host's network": {map[string]string{"task.yaml": sample("command: [a]\nenvironment: {image: i, network: host}")}, []string{"network: host: it is this machine's own"}},
 		"others' network":    {map[string]string{"task.yaml": sample("command: [a]\nenvironment: {image: i, network: prod_default}")}, []string{"network: prod_default: other containers"}},
@@ -392,11 +392,11 @@ func TestWhatIsWrongWithATaskIsSaidByFileAndLine(t *testing.T) {
 		"a spec's variables": {map[string]string{"task.yaml": sample("command: [a]\nenvironment: {file: env.yaml}"), "env.yaml": "{type: docker, docker: {image: i}, environment: {include_os_env: true}}"}, []string{"environment.include_os_env"}},
 		"two environments":   {map[string]string{"task.yaml": sample("command: [a]\nenvironment: {image: i, dockerfile: d}")}, []string{"more than one of"}},
 		"env of a project":   {map[string]string{"task.yaml": sample("command: [a]\nenvironment: {dockerfile: d, user: u}")}, []string{"go with an image"}},
-		"no Dockerfile":      {map[string]string{"task.yaml": sample("command: [a]\nenvironment: {dockerfile: d}")}, []string{"there is no file"}},
-		"a set-up":           {map[string]string{"task.yaml": sample("command: [a]\nenvironment: {file: env.yaml}"), "env.yaml": "{type: docker, docker: {image: i}, setup: {commands: [x]}}"}, []string{"has a set-up"}},
+		"no Dockerfile":      {map[string]string{"task.yaml": sample("command: [a]\nenvironment: {dockerfile: d}")}, []string{"no such file"}},
+		"a setup":            {map[string]string{"task.yaml": sample("command: [a]\nenvironment: {file: env.yaml}"), "env.yaml": "{type: docker, docker: {image: i}, setup: {commands: [x]}}"}, []string{"has a setup"}},
 		"two types":          {map[string]string{"task.yaml": "{name: t, command: [a], samples: [{id: a}, {id: b, environment: {file: env.yaml}}]}", "env.yaml": "{type: local}"}, []string{"a task has one type"}},
 		"no data":            {map[string]string{"task.yaml": "{name: t, command: [a], samples_from: none.csv}"}, []string{"none.csv: no such file"}},
-		"unknown data":       {map[string]string{"task.yaml": "{name: t, command: [a], samples_from: task.txt}", "task.txt": ""}, []string{`".txt" is no kind of file`}},
+		"unknown data":       {map[string]string{"task.yaml": "{name: t, command: [a], samples_from: task.txt}", "task.txt": ""}, []string{`unsupported sample file type ".txt"`}},
 		"lines":              {map[string]string{"task.yaml": "{name: t, command: [a], samples_from: r.jsonl}", "r.jsonl": "{\"id\":\"a\"}\n\n{\"id\":1}\n{\n[]\n{\"id\":\"b\"} x\n"}, []string{"r.jsonl:3: id: wanted a text", "r.jsonl:4: wanted a line of JSON", "r.jsonl:5: wanted a mapping, found a list", "r.jsonl:6: wanted a line of JSON"}},
 		"deep lines":         {map[string]string{"task.yaml": "{name: t, command: [a], samples_from: r.jsonl}", "r.jsonl": strings.Repeat("[", 1<<20)}, []string{"r.jsonl:1: wanted a line of JSON, found more than 1000 levels"}},
 		"rows":               {map[string]string{"task.yaml": "{name: t, command: [a], samples_from: r.csv}", "r.csv": "id,nonsense,expect.exit_code\na,1,x\nb\n"}, []string{"r.csv:2: nonsense: wanted", "r.csv:2: expect.exit_code: wanted an exit code", "r.csv:3: wanted a row"}},
@@ -419,8 +419,8 @@ func TestWhatIsWrongWithATaskIsSaidByFileAndLine(t *testing.T) {
 	}
 }
 
-func TestAliasesCannotMakeATaskLong(t *testing.T) {
-	// Reading up to the true limit takes seconds.
+func TestRead_aliases(t *testing.T) {
+	// Reading up to the actual limit takes seconds.
 	limit := tier.Pick(t, 10_000, 1_000_000, 1_000_000)
 	n := tier.Pick(t, 200, 2000, 2000)
 	var opts ReadOptions

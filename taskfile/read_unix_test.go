@@ -14,7 +14,7 @@ import (
 	"github.com/fumehood/fumehood/internal/filetest"
 )
 
-// Nothing is waited for, and nothing without an end is read.
+// Read does not block on FIFOs, and does not read devices or files that are too large.
 func TestRead(t *testing.T) {
 	fifo := func(path string) error { return syscall.Mkfifo(path, 0o600) }
 	device := func(path string) error { return os.Symlink("/dev/zero", path) }
@@ -24,7 +24,7 @@ func TestRead(t *testing.T) {
 			return err
 		}
 		defer f.Close()
-		return f.Truncate(maxFile + 1) // without a block
+		return f.Truncate(maxFile + 1) // sparse
 	}
 	const sample = "samples: [{id: a, command: cat"
 	for name, tt := range map[string]struct {

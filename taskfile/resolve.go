@@ -17,21 +17,22 @@ import (
 	"github.com/fumehood/fumehood/task"
 )
 
-// mostProblems is how many samples' faults are told at once.
+// mostProblems is the maximum number of samples whose errors are reported at once.
 const mostProblems = 20
 
-// maxShared bounds what all samples together have of the defaults' files, metadata and steps, of which each has its own.
+// maxShared bounds the total number of the defaults' files, metadata and steps over all samples, because each
+// sample has a copy of them.
 const maxShared = 1_000_000
 
-// step is a Step that is ready to be run.
+// step is a Step that is ready to run.
 type step struct {
 	Step
 	stdin task.Content
 	wall  time.Duration // 0 for no limit
-	cpu   time.Duration // likewise
+	cpu   time.Duration // 0 for no limit
 }
 
-// resolve makes of each sample what it is with what the task says for all, and checks it.
+// resolve combines each sample with the task's defaults, and checks it.
 func (f *File) resolve(dir string, gate hostpath.Gate, opts ReadOptions) error {
 	f.Epochs = cmp.Or(f.Epochs, DefaultEpochs)
 	if n := len(f.Files) + len(f.Metadata) + len(f.Steps); n > 0 && len(f.Samples) > maxShared/n {
@@ -46,7 +47,7 @@ func (f *File) resolve(dir string, gate hostpath.Gate, opts ReadOptions) error {
 	for _, s := range f.Samples {
 		err := s.resolve(&f.Defaults, own, envs)
 		if err == nil && f.byID[s.ID] != nil {
-			err = fmt.Errorf("there is one of that id already, at %s", f.byID[s.ID].at)
+			err = fmt.Errorf("duplicate id, already used at %s", f.byID[s.ID].at)
 		}
 		if err != nil {
 			errs = append(errs, &fumehood.Error{Op: fmt.Sprintf("%s: sample %q", s.at, s.ID), Class: fumehood.ErrConfig, Err: err})
@@ -62,7 +63,7 @@ func (f *File) resolve(dir string, gate hostpath.Gate, opts ReadOptions) error {
 	return errors.Join(errs...)
 }
 
-// noteFiles notes the files of a sample that images may not have, or its own only.
+// noteFiles records the files of a sample that must not be in images, or only in the sample's own.
 func (f *File) noteFiles(s *Sample) {
 	f.secrets.AddOf(s.ID, s.content.Setup.Path)
 	for _, content := range s.content.Files {
@@ -78,7 +79,7 @@ func (f *File) noteFiles(s *Sample) {
 	}
 }
 
-// resolve sets what follows from a sample and the defaults.
+// resolve sets the values that are computed from a sample and the defaults.
 func (s *Sample) resolve(defaults *Defaults, from source, envs *environments) error {
 	if err := s.resolveSteps(defaults, from); err != nil {
 		return err
@@ -115,7 +116,7 @@ func (s *Sample) resolve(defaults *Defaults, from source, envs *environments) er
 	return s.resolveScore(defaults, from, env, envs)
 }
 
-// resolveFiles sets what is put into the sandbox, and its set-up.
+// resolveFiles sets the files to copy into the sandbox, and its setup.
 func (s *Sample) resolveFiles(defaults *Defaults, from source) (err error) {
 	put := func(files map[string]string, from source) {
 		for key, value := range files {
@@ -138,7 +139,7 @@ func (s *Sample) resolveFiles(defaults *Defaults, from source) (err error) {
 	return nil
 }
 
-// text is the content of a value of the sample's own, or else of the task's.
+// text returns the content of the sample's own value, or else of the task's.
 func (s *Sample) text(own, otherwise string, from source) (task.Content, error) {
 	if own != "" {
 		return s.source.content(own)
@@ -146,7 +147,8 @@ func (s *Sample) text(own, otherwise string, from source) (task.Content, error) 
 	return from.content(otherwise)
 }
 
-// content is what a value of a task file stands for. A file of this machine has to be one that the task may read.
+// content returns the content that a value of a task file stands for. A file of this machine must be one that the
+// task may read.
 func (from source) content(value string) (task.Content, error) {
 	c := task.ContentOf(value, from.dir)
 	switch {
@@ -158,7 +160,7 @@ func (from source) content(value string) (task.Content, error) {
 	return c, from.gate.File(c.Path, maxFile)
 }
 
-// resolveSteps sets which commands are run. A command is a step.
+// resolveSteps sets the commands to run. A single command becomes a step.
 func (s *Sample) resolveSteps(defaults *Defaults, from source) error {
 	whose, of, where := "it", &s.Defaults, s.source
 	if s.Command == nil && s.Steps == nil {
@@ -170,7 +172,7 @@ func (s *Sample) resolveSteps(defaults *Defaults, from source) error {
 	case err != nil:
 		return fmt.Errorf("stdin: %w", err)
 	case of.Command != nil && of.Steps != nil:
-		return errors.New(whose + " has a command and steps, of which one is needed")
+		return errors.New(whose + " has a command and steps, but must have exactly one of them")
 	case of.Command != nil:
 		steps = []Step{{Command: of.Command}}
 	case len(steps) == 0:
@@ -183,7 +185,7 @@ func (s *Sample) resolveSteps(defaults *Defaults, from source) error {
 	for i, st := range steps {
 		st.Name = cmp.Or(st.Name, strconv.Itoa(i+1))
 		if names[st.Name] {
-			return fmt.Errorf("there are two steps %q", st.Name)
+			return fmt.Errorf("duplicate step name %q", st.Name)
 		}
 		names[st.Name] = true
 		ready := step{Step: st, stdin: stdin, wall: s.wall(st.Timeout, defaults)}
@@ -204,11 +206,11 @@ func (s *Sample) resolveSteps(defaults *Defaults, from source) error {
 	return nil
 }
 
-// check returns an error for a step that cannot be run as it is, which may be the last one.
+// check returns an error for a step that cannot run as it is. Last reports whether it is the last step.
 func (st *Step) check(last bool) error {
 	switch {
 	case st.Background && st.Expect != nil:
-		return errors.New("nothing can be expected of what is ended at the end")
+		return errors.New("nothing can be expected of a step in the background")
 	case st.Background && last:
 		return errors.New("the last step cannot be in the background")
 	case st.Expect != nil:
@@ -217,12 +219,12 @@ func (st *Step) check(last bool) error {
 	return nil
 }
 
-// wall is the limit of a command; 0 for none.
+// wall returns the time limit of a command; 0 means no limit.
 func (s *Sample) wall(own time.Duration, defaults *Defaults) time.Duration {
 	return limit(cmp.Or(own, s.Timeout, defaults.Timeout, DefaultTimeout))
 }
 
-// cpuTime is the limit of a command's processor time; 0 for none. The kernel counts whole seconds.
+// cpuTime returns the limit of a command's processor time; 0 means no limit. The kernel counts whole seconds.
 func (s *Sample) cpuTime(own time.Duration, defaults *Defaults) (time.Duration, error) {
 	d := limit(cmp.Or(own, s.CPUTime, defaults.CPUTime))
 	if d%time.Second != 0 {
@@ -231,7 +233,7 @@ func (s *Sample) cpuTime(own time.Duration, defaults *Defaults) (time.Duration, 
 	return d, nil
 }
 
-// limit is a duration of a file as others have it: 0 for none.
+// limit converts a duration of a file: the result 0 means no limit.
 func limit(d time.Duration) time.Duration {
 	if d == fumehood.NoLimit {
 		return 0
@@ -248,7 +250,7 @@ func (s *Sample) resolveScore(defaults *Defaults, from source, env environment, 
 	s.Expect = of.Expect
 	switch {
 	case of.Expect != nil && of.Grader != nil:
-		return errors.New(whose + " has expectations and a grader, of which one is needed")
+		return errors.New(whose + " has expectations and a grader, but must have exactly one of them")
 	case of.Expect != nil:
 		return of.Expect.Validate()
 	case of.Grader == nil:
@@ -265,7 +267,7 @@ func (s *Sample) resolveScore(defaults *Defaults, from source, env environment, 
 	return nil
 }
 
-// resolve is the grader, but for its provider, of the sample id with that environment.
+// resolve returns the grader, without its provider, of the sample id with that environment.
 func (g *Grader) resolve(id string, from source, env environment, envs *environments) (*score.Grader, error) {
 	if g.Environment != nil {
 		var err error
@@ -273,7 +275,7 @@ func (g *Grader) resolve(id string, from source, env environment, envs *environm
 			return nil, err
 		}
 	} else {
-		env.Network, env.Ports = fumehood.Network{}, nil // which graders have not
+		env.Network, env.Ports = fumehood.Network{}, nil // graders have neither network nor ports
 	}
 	out := &score.Grader{
 		Spec: env.with(g.Limits, spec.Limits{}), Artifacts: g.Artifacts, ByExitCode: g.Score == scoreExitCode, MaxBytes: g.MaxSize, MaxFiles: g.MaxFiles,
@@ -283,13 +285,13 @@ func (g *Grader) resolve(id string, from source, env environment, envs *environm
 	for _, host := range slices.Sorted(maps.Keys(g.Hidden)) {
 		path := inDir(from.dir, host)
 		if from.data && !filepath.IsLocal(host) {
-			return nil, fmt.Errorf("the hidden %q is outside of the folder of the data that names it", host)
+			return nil, fmt.Errorf("hidden path %q is outside of the folder of the data that names it", host)
 		}
 		if err := from.gate.Check(path); err != nil {
-			return nil, fmt.Errorf("the hidden %q: %w", host, err)
+			return nil, fmt.Errorf("hidden path %q: %w", host, err)
 		}
 		if !exists(path) {
-			return nil, fmt.Errorf("the hidden %q is not there: %s", host, path)
+			return nil, fmt.Errorf("hidden path %q does not exist: %s", host, path)
 		}
 		out.Hidden = append(out.Hidden, fumehood.Mount{Host: path, Container: g.Hidden[host]})
 	}

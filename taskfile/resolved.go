@@ -26,18 +26,18 @@ import (
 	"github.com/fumehood/fumehood/task"
 )
 
-// Resolved is the task as it is run, as YAML for people: each sample with all that holds for it, and in the place of the
-// files of this machine that are put into sandboxes, or describe them, their sizes and SHA-256 sums. The same task gives
-// the same text, and one that differs in any of that another. What a Dockerfile copies is not looked at. A file that
-// cannot be read is an ErrConfig.
+// Resolved returns the task as it is run, as YAML for people. Each sample has all values that apply to it. Files
+// of this machine that are copied into sandboxes, or define them, appear by size and SHA-256 sum. The same task
+// gives the same text, and any difference in these values gives another text. Files that a Dockerfile copies are
+// not included. A file that cannot be read is an ErrConfig.
 //
-// The text holds no value of a variable. In its place is an HMAC-SHA256 of name and value, keyed by the user's secret: the
-// file that FUMEHOOD_SECRET_FILE names, else fumehood/secret in the user's state folder. With another secret the same task
-// gives another text. A secret that cannot be read or made is an ErrConfig.
+// The text contains no values of variables. Each is replaced by an HMAC-SHA256 of name and value, keyed by the
+// user's secret: the file that FUMEHOOD_SECRET_FILE names, else fumehood/secret in the user's state folder. With
+// another secret the same task gives another text. A secret that cannot be read or created is an ErrConfig.
 func (f *File) Resolved() ([]byte, error) {
 	text := bytes.NewBufferString("# The task as it is run, with what its files held then.\n")
 	r := renderer{scalars: map[any]*yaml.Node{}}
-	// Piece by piece: as one, 10,000 samples take a hundred times as much memory as their text.
+	// Piece by piece: as one document, 10,000 samples take a hundred times as much memory as their text.
 	add := func(piece any) error {
 		node := r.nodeOf(reflect.ValueOf(piece))
 		if r.err != nil {
@@ -67,7 +67,7 @@ func (f *File) Resolved() ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// resolved is what comes before the samples.
+// resolved holds the values before the samples.
 type resolved struct {
 	Name           string
 	Epochs         int
@@ -84,8 +84,8 @@ type resolvedSample struct {
 	Steps    []resolvedStep
 	Expect   *score.Expect
 	Grader   *score.Grader
-	Of       []sum // the files that describe its sandbox, and those that only the grader sees
-	// Env is what the files of variables hold that its Compose project reads, by their paths.
+	Of       []sum // the files that define its sandbox, and those that only the grader sees
+	// Env are the contents of the variable files that its Compose project reads, by path.
 	Env map[string]string `yaml:"env_files"`
 }
 
@@ -102,12 +102,12 @@ type given struct {
 	File *sum
 }
 
-// sum is what a file of this machine holds.
+// sum describes the content of a file of this machine.
 type sum struct {
 	Path   string
 	Size   int64
 	SHA256 string
-	text   []byte // of a file of variables, which has no sum
+	text   []byte // content of a file of variables, which has no sum
 }
 
 func (s *Sample) resolved(sums map[string]*sum) (r resolvedSample, err error) {
@@ -122,7 +122,7 @@ func (s *Sample) resolved(sums map[string]*sum) (r resolvedSample, err error) {
 	}
 	for _, st := range s.steps {
 		step := resolvedStep{Step: st.Step, Wall: st.wall, CPU: st.cpu}
-		step.Step.Stdin, step.Timeout, step.CPUTime = "", 0, 0 // as they follow here
+		step.Step.Stdin, step.Timeout, step.CPUTime = "", 0, 0 // reported in the fields of resolvedStep
 		if step.Stdin, err = givenBy(st.stdin, sums); err != nil {
 			return r, err
 		}
@@ -156,9 +156,9 @@ func (s *Sample) resolved(sums map[string]*sum) (r resolvedSample, err error) {
 	return r, nil
 }
 
-// envFiles returns what a file of variables holds, by its path, or nil where there is no file.
+// envFiles returns the content of a file of variables by its path, or nil if the file does not exist.
 func envFiles(path string, sums map[string]*sum) (map[string]string, error) {
-	known := sums[path+"\x00"] // no path of a file ends like that
+	known := sums[path+"\x00"] // no file path ends like that
 	if known == nil {
 		text, err := hostpath.ReadFile(path, maxSpec)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -173,7 +173,7 @@ func envFiles(path string, sums map[string]*sum) (map[string]string, error) {
 	return map[string]string{path: string(known.text)}, nil
 }
 
-// filesBelow are the regular files below a folder, or the file itself.
+// filesBelow returns the regular files below a folder, or the file itself.
 func filesBelow(path string) ([]string, error) {
 	var files []string
 	err := filepath.WalkDir(path, func(path string, e fs.DirEntry, err error) error {
@@ -198,7 +198,7 @@ func givenBy(c task.Content, sums map[string]*sum) (*given, error) {
 	return &given{Text: c.Text}, nil
 }
 
-// sumOf reads a file, once.
+// sumOf returns the sum of a file, which is read once.
 func sumOf(path string, sums map[string]*sum) (*sum, error) {
 	if known := sums[path]; known != nil {
 		return known, nil
@@ -221,34 +221,35 @@ func sumOf(path string, sums map[string]*sum) (*sum, error) {
 	return s, nil
 }
 
-// renderer turns values into YAML without the values of variables.
+// renderer converts values to YAML without the values of variables.
 type renderer struct {
-	key []byte // of the HMACs; nil before the first
-	err error  // why there is no key, or no text
+	key []byte // key of the HMACs; nil before the first use
+	err error  // error that prevented the key or the text
 
 	scalars map[any]*yaml.Node // by value, at most maxScalars
 }
 
-// hidden returns what stands for the value of a variable. Short values cannot be guessed from it without the secret.
+// hidden returns the replacement for the value of a variable. Without the secret, even short values cannot be
+// guessed from it.
 func (r *renderer) hidden(name, value string) string {
 	mac := func(key []byte, text string) []byte {
 		h := hmac.New(sha256.New, key)
-		_, _ = io.WriteString(h, text) // a hash takes everything
+		_, _ = io.WriteString(h, text) // never fails
 		return h.Sum(nil)
 	}
 	if r.key == nil && r.err == nil {
 		var secret []byte
 		if secret, r.err = owner.Secret(); r.err == nil {
-			r.key = mac(secret, "fumehood: variables of resolved tasks") // labels are sealed with the secret itself
+			r.key = mac(secret, "fumehood: variables of resolved tasks") // the secret itself seals labels
 		}
 	}
 	if r.err != nil {
 		return ""
 	}
-	return "hmac-sha256:" + hex.EncodeToString(mac(r.key, name+"\x00"+value)) // no name has a NUL
+	return "hmac-sha256:" + hex.EncodeToString(mac(r.key, name+"\x00"+value)) // names contain no NUL
 }
 
-// variables returns the same variables with what stands for their values.
+// variables returns the variables with their values replaced.
 func (r *renderer) variables(env map[string]string) map[string]string {
 	hidden := map[string]string{}
 	for name, value := range env {
@@ -257,7 +258,7 @@ func (r *renderer) variables(env map[string]string) map[string]string {
 	return hidden
 }
 
-// nodeOf is a value as YAML, in which what is zero is left out; but what a pointer leads to is there, even so.
+// nodeOf returns a value as YAML without its zero values. A pointer that is not nil is always included.
 func (r *renderer) nodeOf(v reflect.Value) *yaml.Node {
 	switch x := v.Interface().(type) {
 	case time.Duration:
@@ -294,7 +295,7 @@ func (r *renderer) nodeOf(v reflect.Value) *yaml.Node {
 	return r.scalarOf(v.Interface())
 }
 
-// addFields adds the fields of a struct, by their names in YAML or else in Go. A field Env holds variables.
+// addFields adds the fields of a struct, with their names in YAML or else in Go. A field Env holds variables.
 func (r *renderer) addFields(n *yaml.Node, v reflect.Value) {
 	for i := range v.NumField() {
 		field, value := v.Type().Field(i), v.Field(i)
@@ -303,7 +304,7 @@ func (r *renderer) addFields(n *yaml.Node, v reflect.Value) {
 		case name == "-" || !field.IsExported() || value.IsZero():
 		case rest == "inline":
 			r.addFields(n, value)
-		case value.Kind() == reflect.Interface || value.Kind() == reflect.Func: // nothing that a file says
+		case value.Kind() == reflect.Interface || value.Kind() == reflect.Func: // not from a file
 		default:
 			if name == "" {
 				name = strings.ToLower(field.Name)
@@ -316,7 +317,8 @@ func (r *renderer) addFields(n *yaml.Node, v reflect.Value) {
 	}
 }
 
-// scalarOf returns the node of a scalar. The encoder of one takes 50 KB, and most of them are of few names and values.
+// scalarOf returns the node of a scalar. Nodes are cached: encoding one takes 50 KB, and most have one of a few
+// names and values.
 func (r *renderer) scalarOf(v any) *yaml.Node {
 	n := r.scalars[v]
 	if n == nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/fumehood/fumehood/internal/owner"
 )
 
-// resolvable is a task that names files of all kinds, and a folder with it and them.
+// resolvable returns a folder with a task that names files of all kinds.
 func resolvable(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -62,7 +62,7 @@ func resolve(t *testing.T, dir string) string {
 	return string(text)
 }
 
-func TestATaskIsResolvedWithAllThatHolds(t *testing.T) {
+func TestFile_Resolved_content(t *testing.T) {
 	dir := resolvable(t)
 	got := resolve(t, dir)
 	for _, want := range []string{
@@ -72,19 +72,19 @@ func TestATaskIsResolvedWithAllThatHolds(t *testing.T) {
 		"sha256: ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb\n", // printf a | sha256sum
 	} {
 		if !strings.Contains(got, want) {
-			t.Errorf("it has no %q:\n%s", want, got)
+			t.Errorf("text without %q:\n%s", want, got)
 		}
 	}
 	var all struct{ Samples []struct{ ID string } }
 	if err := yaml.Unmarshal([]byte(got), &all); err != nil || len(all.Samples) != 2 || all.Samples[1].ID != "project" {
-		t.Errorf("read again it is %+v, %v", all, err)
+		t.Errorf("parsed again: got %+v, %v", all, err)
 	}
 	if again := resolve(t, dir); again != got {
-		t.Errorf("the same task becomes\n%s\nand then\n%s", got, again)
+		t.Errorf("the same task gives\n%s\nand then\n%s", got, again)
 	}
 }
 
-func TestATaskThatDiffersIsResolvedOtherwise(t *testing.T) {
+func TestFile_Resolved_changes(t *testing.T) {
 	for _, change := range []struct{ file, old, new string }{
 		{"task.yaml", "timeout: 3s", "timeout: 4s"},
 		{"task.yaml", `exact: ""`, "trimmed: ''"},
@@ -112,7 +112,7 @@ func TestATaskThatDiffersIsResolvedOtherwise(t *testing.T) {
 			t.Fatal(err)
 		}
 		if strings.ReplaceAll(resolve(t, dir), dir, "DIR") == was {
-			t.Errorf("%s: %q instead of %q makes no difference", change.file, change.new, change.old)
+			t.Errorf("%s: %q instead of %q does not change the text", change.file, change.new, change.old)
 		}
 	}
 }
@@ -159,7 +159,7 @@ func TestFile_Resolved(t *testing.T) {
 	})
 }
 
-// valueOf returns what stands for the nth value of a variable.
+// valueOf returns the replacement of the nth value of a variable.
 func valueOf(text, name string, n int) string {
 	for line := range strings.Lines(text) {
 		if value, ok := strings.CutPrefix(strings.TrimSpace(line), name+": hmac-sha256:"); ok {

@@ -16,10 +16,10 @@ import (
 	"github.com/fumehood/fumehood/internal/strict"
 )
 
-// byteOrderMark is what some programs begin a file with.
+// byteOrderMark is written by some programs at the beginning of a file.
 var byteOrderMark = []byte("\ufeff")
 
-// rowsOfJSON reads lines of JSON. Empty ones are left out.
+// rowsOfJSON reads lines of JSON, and skips empty lines.
 func rowsOfJSON(d *strict.Decoder, text []byte) []*yaml.Node {
 	var rows []*yaml.Node
 	line := 0
@@ -38,7 +38,7 @@ func rowsOfJSON(d *strict.Decoder, text []byte) []*yaml.Node {
 	return rows
 }
 
-// nodeOfJSON reads one JSON value as YAML would have it.
+// nodeOfJSON reads one JSON value as a YAML node.
 func nodeOfJSON(text []byte, line int) (*yaml.Node, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -47,12 +47,12 @@ func nodeOfJSON(text []byte, line int) (*yaml.Node, error) {
 		if _, err = d.Token(); errors.Is(err, io.EOF) {
 			return n, nil
 		}
-		err = errors.New("more behind the first value")
+		err = errors.New("more data after the first value")
 	}
 	return nil, err
 }
 
-// deepest is how many levels of JSON are read; a sample has a few.
+// deepest is the maximum number of nested levels in JSON; a sample has a few.
 const deepest = 1000
 
 // nextNode reads the next value.
@@ -83,7 +83,7 @@ func nextNode(d *json.Decoder, line, depth int) (*yaml.Node, error) {
 			n.Kind = yaml.MappingNode
 		}
 		for d.More() {
-			item, err := nextNode(d, line, depth+1) // of an object, keys and values take turns
+			item, err := nextNode(d, line, depth+1) // in an object, keys and values alternate
 			if err != nil {
 				return nil, err
 			}
@@ -95,8 +95,8 @@ func nextNode(d *json.Decoder, line, depth int) (*yaml.Node, error) {
 	return scalar("!!null", "null")
 }
 
-// rowsOfTable reads a table with a head, whose columns are keys with points between those of what is nested. A cell
-// that is to be text is text; others are YAML. Empty cells are absent.
+// rowsOfTable reads a table with a header. A column name is a key, with points between nested keys. A cell of a
+// text key is text; other cells are YAML. Empty cells are absent.
 func rowsOfTable(d *strict.Decoder, text []byte, comma rune) []*yaml.Node {
 	r := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(text, byteOrderMark)))
 	r.Comma, r.LazyQuotes = comma, comma == '\t'
@@ -155,7 +155,7 @@ func rowsOfTable(d *strict.Decoder, text []byte, comma rune) []*yaml.Node {
 	}
 }
 
-// cellNode is the value of a cell that is of that type.
+// cellNode returns the value of a cell of that type.
 func cellNode(t reflect.Type, cell string, line int) (*yaml.Node, error) {
 	texts := t == reflect.TypeFor[Args]() || t == reflect.TypeFor[[]string]()
 	if t.Kind() == reflect.String || texts && !strings.HasPrefix(cell, "[") {
@@ -163,7 +163,7 @@ func cellNode(t reflect.Type, cell string, line int) (*yaml.Node, error) {
 	}
 	var doc yaml.Node
 	if err := yaml.Unmarshal([]byte(cell), &doc); err != nil || len(doc.Content) != 1 {
-		return nil, fmt.Errorf("what is no YAML: %q", strict.Short(cell))
+		return nil, fmt.Errorf("invalid YAML: %q", strict.Short(cell))
 	}
 	var move func(n *yaml.Node)
 	move = func(n *yaml.Node) {
@@ -176,8 +176,8 @@ func cellNode(t reflect.Type, cell string, line int) (*yaml.Node, error) {
 	return doc.Content[0], nil
 }
 
-// columnOf finds the keys that a column's name stands for, and the type of what they lead to, from type t on. What is
-// not known is split at its points, for the decoder to complain about.
+// columnOf returns the keys that a column's name stands for, starting from type t, and the type of the value. An
+// unknown name is split at its points; the decoder then reports it.
 func columnOf(t reflect.Type, name string) ([]string, reflect.Type) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -186,7 +186,7 @@ func columnOf(t reflect.Type, name string) ([]string, reflect.Type) {
 	case name == "":
 		return nil, t
 	case t == reflect.TypeFor[map[string]string]():
-		return []string{name}, t.Elem() // with all points in it
+		return []string{name}, t.Elem() // points belong to the key
 	case t.Kind() != reflect.Struct:
 		return strings.Split(name, "."), reflect.TypeFor[any]()
 	}
@@ -200,13 +200,14 @@ func columnOf(t reflect.Type, name string) ([]string, reflect.Type) {
 	return strings.Split(name, "."), reflect.TypeFor[any]()
 }
 
-// row is a mapping that grows.
+// row is a mapping that is filled cell by cell.
 type row struct {
 	*yaml.Node
-	at map[string]*yaml.Node // what is in it, by the keys that lead there, each after a NUL
+	at map[string]*yaml.Node // its nodes by the keys that lead there, each key after a NUL
 }
 
-// put puts a value below the keys that lead to it. Keys that the value of a cell has already are the decoder's to refuse.
+// put adds a value below the keys that lead to it. The decoder reports keys that are also in the value of another
+// cell.
 func (r row) put(keys []string, value *yaml.Node) error {
 	in, path := r.Node, ""
 	for i, key := range keys {
@@ -214,7 +215,7 @@ func (r row) put(keys []string, value *yaml.Node) error {
 		last, inner := i == len(keys)-1, r.at[path]
 		switch {
 		case inner != nil && (last || inner.Kind != yaml.MappingNode):
-			return fmt.Errorf("one for %q besides", key)
+			return fmt.Errorf("a second value for %q", key)
 		case inner == nil:
 			if inner = value; !last {
 				inner = mappingNode(r.Line)

@@ -11,27 +11,30 @@ import (
 	"github.com/fumehood/fumehood/task"
 )
 
-// Provider is the name of the provider that the task needs: "docker", or "local" where its environment specs say so.
+// Provider returns the name of the provider that the task needs: "docker", or "local" if its environment specs
+// have that type.
 func (f *File) Provider() string { return f.provider }
 
-// TaskOptions say how a File becomes a task.
+// TaskOptions define how a File becomes a task.
 type TaskOptions struct {
-	// Exclude are files and folders of this machine that no image is built of, wherever the context of a build has them:
-	// folders of runs, say, in which answers could be looked up. So are, without being named, the task file, files of samples,
-	// and what only graders see; and of what samples are given, all that not every sample of the image has.
+	// Exclude lists files and folders of this machine that are left out of images, wherever they are in the
+	// context of a build: for example folders of runs, which contain answers. Always left out are the task file,
+	// files of samples, and what only graders may see. Files that samples get are left out unless every sample of
+	// the image gets them.
 	Exclude []string
-	// Progress is told each step of a build. It may be nil.
+	// Progress is called for each step of a build. It may be nil.
 	Progress func(tag, step string)
 }
 
-// Task returns the task for task.Init and task.Run, and how task.Run runs it: Epochs, Timeout, Solve and Score. First it builds
-// the images of the environment specs that have a docker.build, each unless it is there of the same inputs (see
-// envimage.Build); the sandboxes are of just these. A task of one type is not run by the other's provider, which is an
-// ErrConfig: containers would become processes of this machine, or the other way round.
+// Task returns the task for task.Init and task.Run, and the options for task.Run: Epochs, Timeout, Solve and
+// Score. First it builds the images of the environment specs with docker.build, unless an image of the same
+// inputs exists (see envimage.Build). The sandboxes use exactly these images. A task of type local with another
+// provider, or of another type with the local provider, is an ErrConfig: containers would become processes of
+// this machine, or the reverse.
 func (f *File) Task(ctx context.Context, p fumehood.Provider, opts TaskOptions) (task.Options, task.RunOptions, error) {
 	if name := p.Name(); name != f.provider && (name == spec.TypeLocal || f.provider == spec.TypeLocal) {
 		return task.Options{}, task.RunOptions{}, &fumehood.Error{
-			Op: "read task", Path: f.File, Class: fumehood.ErrConfig, Err: fmt.Errorf("it needs the provider %s, and not %s", f.provider, name),
+			Op: "read task", Path: f.File, Class: fumehood.ErrConfig, Err: fmt.Errorf("it needs provider %s, not %s", f.provider, name),
 		}
 	}
 	f.secrets.Add(opts.Exclude...)
@@ -50,7 +53,7 @@ func (f *File) Task(ctx context.Context, p fumehood.Provider, opts TaskOptions) 
 	return what, task.RunOptions{Epochs: f.Epochs, Timeout: limit(f.AttemptTimeout), Solve: f.solve, Score: f.score}, nil
 }
 
-// sample is the one that an attempt is at.
+// sample returns the sample of an attempt.
 func (f *File) sample(a *task.Attempt) (*Sample, error) {
 	if s := f.byID[a.Sample.ID]; s != nil {
 		return s, nil
@@ -58,7 +61,7 @@ func (f *File) sample(a *task.Attempt) (*Sample, error) {
 	return nil, &fumehood.Error{Op: "run task " + f.Name, Class: fumehood.ErrConfig, Err: fmt.Errorf("it has no sample %q", a.Sample.ID)}
 }
 
-// solve runs a sample's steps, until what is expected of one has not come true.
+// solve runs a sample's steps, until the expectations of one are not met.
 func (f *File) solve(ctx context.Context, a *task.Attempt) error {
 	s, err := f.sample(a)
 	if err != nil {
@@ -78,7 +81,8 @@ func (f *File) runSteps(ctx context.Context, a *task.Attempt, s *Sample, behind 
 		st := &s.steps[i]
 		err := st.run(ctx, a, behind)
 		if ran && errors.Is(err, fumehood.ErrNotStarted) {
-			// What has run before may have removed the program, or failed to make it: that is the attempt's own doing.
+			// An earlier step may have removed the program, or failed to create it. That is an outcome of the
+			// attempt.
 			f.unstarted.Store(a, fmt.Sprintf("step %s: %v", st.Name, err))
 			return nil
 		}
@@ -87,7 +91,7 @@ func (f *File) runSteps(ctx context.Context, a *task.Attempt, s *Sample, behind 
 		}
 		ran = true
 		if n := len(a.Steps); n > 0 && a.Steps[n-1].Result.Outcome == fumehood.Lost {
-			return nil // which decides about the attempt
+			return nil // the loss decides about the attempt
 		}
 		if st.Expect == nil {
 			continue
@@ -100,8 +104,8 @@ func (f *File) runSteps(ctx context.Context, a *task.Attempt, s *Sample, behind 
 	return nil
 }
 
-// ready has each user of the steps ready to run commands before the first one runs, who could spoil that for the others. One
-// who is not there may be made by a step.
+// ready checks, before the first command runs, that each user of the steps can run commands: a command could
+// prevent that for other users. A missing user is accepted, because a step may create it.
 func ready(ctx context.Context, a *task.Attempt, s *Sample) error {
 	done := map[[2]string]bool{}
 	for i := range s.steps {
@@ -122,7 +126,7 @@ func ready(ctx context.Context, a *task.Attempt, s *Sample) error {
 	return nil
 }
 
-// service is the one that the step runs in.
+// service returns the service that the step runs in.
 func (st *step) service(a *task.Attempt) (fumehood.Service, error) {
 	if st.Service == "" {
 		return a.Sandbox, nil
@@ -163,7 +167,8 @@ func (st *step) run(ctx context.Context, a *task.Attempt, behind *background) er
 	return err
 }
 
-// score scores by what samples expect, or by their graders. Whatever is expected of single steps comes first.
+// score scores an attempt by the sample's expectations or its grader. The expectations of single steps are
+// checked first.
 func (f *File) score(ctx context.Context, a *task.Attempt) (task.Score, error) {
 	if why, ok := f.unstarted.LoadAndDelete(a); ok {
 		return task.Score{Reasons: []string{why.(string)}}, nil

@@ -24,7 +24,7 @@ import (
 	"github.com/fumehood/fumehood/task"
 )
 
-// run runs a task, and returns its results by sample.
+// run runs a task and returns its results by sample.
 func run(t *testing.T, f *File, p fumehood.Provider) map[string]task.SampleResult {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
@@ -47,7 +47,7 @@ func run(t *testing.T, f *File, p fumehood.Provider) map[string]task.SampleResul
 	return results
 }
 
-// said is how an attempt ended: its score and why, or its error, and how its steps did.
+// said returns how an attempt ended: its score and reasons, or its error, and the outcomes of its steps.
 func said(r task.SampleResult) string {
 	var b strings.Builder
 	if r.Error != nil {
@@ -61,8 +61,8 @@ func said(r task.SampleResult) string {
 	return b.String()
 }
 
-// inMemory has programs that need nothing: "cat", "exit CODE", and "serve", which runs until it is killed and is what
-// "await" waits for.
+// inMemory returns a provider with programs that need no files: "cat", "exit CODE", and "serve", which runs until
+// it is killed, and which "await" waits for.
 func inMemory() fumehood.Provider {
 	serving := make(chan struct{})
 	return fake.New(fake.Options{Programs: map[string]fake.Program{
@@ -90,7 +90,7 @@ func inMemory() fumehood.Provider {
 	}})
 }
 
-func TestStepsAreRunAndScored(t *testing.T) {
+func TestTask_steps(t *testing.T) {
 	t.Parallel()
 	f, _ := mustLay(t, map[string]string{"in.txt": "from a file", "task.yaml": `
 name: steps
@@ -118,13 +118,13 @@ samples:
 	results := run(t, f, inMemory())
 	for sample, want := range map[string]string{
 		"a command":                    "1  | 1 exited 0 ",
-		"a command fails":              "0 step 1: it exited with code 3, and was expected to with 0 | 1 exited 3 ",
+		"a command fails":              "0 step 1: it exited with code 3, and was expected to exit with 0 | 1 exited 3 ",
 		"another code":                 "1  | 1 exited 3 ",
 		"stdin":                        "1  | 1 exited 0 typed in",
 		"stdin of a file":              "1  | 1 exited 0 from a file",
 		"no stdin":                     "1  | 1 exited 0 ",
 		"only the last counts":         "1  | 1 exited 1  | 2 exited 0 ",
-		"but for what is expected":     "0 step build: it exited with code 1, and was expected to with 0 | build exited 1 ",
+		"but for what is expected":     "0 step build: it exited with code 1, and was expected to exit with 0 | build exited 1 ",
 		"more is expected of the last": `0 step 1: standard output is "x", and was expected to be "y" | 1 exited 0 x`,
 		"its own is enough":            "1  | 1 exited 2 ",
 		"in the background":            "1  | server signaled 137 served from a file | 2 exited 0 came | 3 exited 0 ",
@@ -148,7 +148,7 @@ samples:
 	}
 }
 
-func TestATaskIsNotRunByTheOtherTypesProvider(t *testing.T) {
+func TestFile_Task_provider(t *testing.T) {
 	t.Parallel()
 	p, err := local.New(local.Options{StateDir: t.TempDir()})
 	if err != nil {
@@ -167,7 +167,7 @@ func TestATaskIsNotRunByTheOtherTypesProvider(t *testing.T) {
 	}
 }
 
-func TestATaskIsRunInContainers(t *testing.T) {
+func TestTask_containers(t *testing.T) {
 	t.Parallel()
 	p := dockertest.Provider(t, docker.Options{NoSweep: true})
 	dir := filetest.Lay(t, map[string]string{"task.yaml": `
@@ -203,8 +203,8 @@ print(json.dumps({"score": int(out == "42\n"), "reasons": [] if out == "42\n" el
 	}
 	results := run(t, f, p)
 	for sample, want := range map[string]string{
-		"right": "1 ", "wrong": "0 it says 41", "nothing": `0 the artifact "answer.py" cannot be taken: it is not there`,
-		"a link": `0 the artifact "answer.py" cannot be taken: it is a link, a device`, "not built": "0 step build: it exited with code 7",
+		"right": "1 ", "wrong": "0 it says 41", "nothing": `0 the artifact "answer.py" is rejected: it does not exist`,
+		"a link": `0 the artifact "answer.py" is rejected: it is a link, a device`, "not built": "0 step build: it exited with code 7",
 	} {
 		r := results[sample]
 		if got := said(r); !strings.HasPrefix(got, want) {
@@ -227,7 +227,7 @@ print(json.dumps({"score": int(out == "42\n"), "reasons": [] if out == "42\n" el
 	}
 }
 
-func TestTheImagesOfEnvironmentSpecsAreBuilt(t *testing.T) {
+func TestTask_buildsImages(t *testing.T) {
 	t.Parallel()
 	p := dockertest.Provider(t, docker.Options{NoSweep: true})
 	f, _ := mustLay(t, map[string]string{
@@ -261,7 +261,7 @@ samples: [{id: both}, {id: other, environment: {image: fumehood-test/busybox, wo
 	}
 }
 
-func TestProcessorTimeIsLimited(t *testing.T) {
+func TestTask_cpuTime(t *testing.T) {
 	t.Parallel()
 	f, _ := mustLay(t, map[string]string{"task.yaml": `
 name: cpu
@@ -286,8 +286,9 @@ samples:
 	}
 }
 
-// What a step breaks in its sandbox is what its attempt has come to: it is no failure of ours, and it is not tried again.
-func TestWhatAStepBreaksIsItsOutcome(t *testing.T) {
+// When a step breaks its sandbox, that is the outcome of its attempt. It is not an infrastructure error, and
+// there is no retry.
+func TestTask_stepBreaksSandbox(t *testing.T) {
 	t.Parallel()
 	const steps = `
 steps:
@@ -297,7 +298,7 @@ steps:
 	for name, c := range map[string]struct {
 		task    string
 		scripts map[string]string
-		works   []string // the second step does all the same
+		works   []string // samples whose second step passes all the same
 	}{
 		"guest": {`
 environment: {image: fumehood-test/python, workdir: /work}
@@ -307,11 +308,11 @@ limits: {memory: 48MiB, pids: 100}`, map[string]string{
 			"memory of no file":  `exec python3 -c "import os; f = os.memfd_create('m'); [os.write(f, bytes(1 << 20)) for _ in iter(int, 1)]"`,
 			"users are a pipe":   "rm /etc/passwd; mkfifo /etc/passwd",
 			"groups never end":   "rm /etc/group; ln -s /dev/zero /etc/group",
-			"the user is none":   "sed -i s/65534/4294967295/ /etc/passwd",
+			"no valid user id":   "sed -i s/65534/4294967295/ /etc/passwd",
 			"no more users":      "rm /etc/passwd",
 			"the guest is gone":  "rm /etc/passwd; mkfifo /etc/passwd; for p in /proc/[0-9]*; do u=$(stat -c %u $p); test $u = 65534 && kill -9 ${p#/proc/}; done; exit 0",
 			"the guest is still": "rm /etc/passwd; mkfifo /etc/passwd; for p in /proc/[0-9]*; do u=$(stat -c %u $p); test $u = 65534 && kill -STOP ${p#/proc/}; done; exit 0",
-		}, []string{"right", "users are a pipe", "groups never end", "the user is none", "no more users"}},
+		}, []string{"right", "users are a pipe", "groups never end", "no valid user id", "no more users"}},
 		"own program": {`
 environment: {compose: compose.yaml}`, map[string]string{
 			"right":              "exit 0",
@@ -328,7 +329,7 @@ environment: {compose: compose.yaml}`, map[string]string{
 			p := dockertest.Provider(t, docker.Options{NoSweep: true})
 			text := "name: broken\n" + strings.TrimPrefix(c.task, "\n") + steps + "samples:\n"
 			for id, script := range c.scripts {
-				if id == "the guest is still" && tier.Of(t) < tier.CI { // it takes 30 s
+				if id == "the guest is still" && tier.Of(t) < tier.CI { // takes 30 s
 					continue
 				}
 				text += fmt.Sprintf("  - {id: %s, files: {one.sh: %q}}\n", id, script)
@@ -342,7 +343,7 @@ services:
 				t.Fatal(err)
 			}
 			for id, r := range run(t, f, p) {
-				either := id == "memory of no file" // the kernel may kill the program alone
+				either := id == "memory of no file" // the kernel may kill only the program
 				if r.Score == nil || !either && r.Score.Passed() != slices.Contains(c.works, id) {
 					t.Errorf("%s: %s", id, said(r))
 				}
@@ -351,9 +352,9 @@ services:
 	}
 }
 
-// A step in the background that uses up the sandbox's processes has the next one not start. That is the attempt's own doing, and
-// known by what the kernel counts.
-func TestWhatAStepBehindUsesUpIsScored(t *testing.T) {
+// A step in the background can use up the sandbox's processes, so that the next step cannot start. The kernel's
+// counters show that this is an outcome of the attempt.
+func TestTask_backgroundProcesses(t *testing.T) {
 	t.Parallel()
 	const bomb = `
 import os, time
@@ -382,15 +383,15 @@ samples:`
 	}
 	f, _ := mustLay(t, map[string]string{"bomb.py": bomb, "task.yaml": text})
 	for id, r := range run(t, f, dockertest.Provider(t, docker.Options{NoSweep: true})) {
-		if r.Score == nil || r.Tries != 1 || id == "limited" && r.Score.Passed() { // the others need one process, which may be had
+		if r.Score == nil || r.Tries != 1 || id == "limited" && r.Score.Passed() { // the others need one process, which may be available
 			t.Errorf("%s: %s", id, said(r))
 		}
 	}
 }
 
-// A guest that was stopped does not obey when the step in the background is to end. A minute later that is known to be the attempt's
-// own doing.
-func TestWhoStopsTheGuestOfAStepBehindIsScored(t *testing.T) {
+// A stopped guest does not respond when the step in the background is to be killed. After a minute this counts as
+// an outcome of the attempt.
+func TestTask_backgroundStopsGuest(t *testing.T) {
 	t.Parallel()
 	tier.Need(t, tier.All)
 	f, _ := mustLay(t, map[string]string{"task.yaml": `

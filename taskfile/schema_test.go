@@ -24,7 +24,7 @@ var updateSchema = flag.Bool("update-schema", false, "write "+schemaFile+" again
 
 type schema = schematest.Schema
 
-func TestTheSchemaIsWhatTheTypesSay(t *testing.T) {
+func TestSchema_upToDate(t *testing.T) {
 	defaults := &File{Epochs: DefaultEpochs, Defaults: Defaults{Timeout: DefaultTimeout}}
 	code := schema{"type": "integer", "minimum": 0, "maximum": 255}
 	s := schematest.Maker{
@@ -61,8 +61,8 @@ func TestTheSchemaIsWhatTheTypesSay(t *testing.T) {
 	schematest.Check(t, schemaFile, s, *updateSchema)
 }
 
-// The schema cannot say what is wrong between the values of a task: these tasks are right but for one value.
-func TestTheSchemaAndReadAgreeAboutEveryKeyWithEveryKindOfValue(t *testing.T) {
+// The schema cannot express rules between the values of a task: these tasks are valid except for one value.
+func TestSchema_everyKey(t *testing.T) {
 	compiled := schematest.Compile(t, schemaFile)
 	values := []any{
 		nil, true, 0, 1, -1, 256, 1.5, "", "x", "/x", "a b", "\x01", "none", "json", "exited", "lost", "5s", "0s", "64MiB", "0",
@@ -107,7 +107,7 @@ func TestTheSchemaAndReadAgreeAboutEveryKeyWithEveryKindOfValue(t *testing.T) {
 		d.Document(text, maxTask, "a task", &File{})
 		err = d.Err()
 		if schema := compiled.Validate(v); (schema == nil) != (err == nil) {
-			t.Errorf("%s: the schema says %v, Read %v", text, schema, err)
+			t.Errorf("%s: schema: %v, Read: %v", text, schema, err)
 		}
 	}
 	with := func(base map[string]any, key string, v any) map[string]any {
@@ -150,11 +150,11 @@ func TestTheSchemaAndReadAgreeAboutEveryKeyWithEveryKindOfValue(t *testing.T) {
 		}
 	}
 	if tried < 60*len(values) {
-		t.Errorf("%d documents were tried", tried)
+		t.Errorf("tested %d documents", tried)
 	}
 }
 
-func TestTheTestsOwnTaskFollowsTheSchema(t *testing.T) {
+func TestSchema_testTask(t *testing.T) {
 	var v any
 	if err := yaml.Unmarshal([]byte(all), &v); err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// The folder of the promise: 200 MB in 20,000 files, of words.
+// The folder of the documented figures: 200 MB in 20,000 files of words.
 const (
 	benchFiles = 20_000
 	benchSize  = 10_000
@@ -46,9 +46,9 @@ func benchTree(b *testing.B, dir string) {
 	}
 }
 
-// BenchmarkAgainstTar runs the program and GNU tar in turn on the same folder, with the same compression, and
-// reports the ratio of the median times, and the most memory that the program used. Where the disk is busy
-// or slow, set TMPDIR to a folder in memory:
+// BenchmarkAgainstTar runs the program and GNU tar alternately on the same folder, with the same compression. It
+// reports the ratio of the median times, and the peak memory of the program. If the disk is busy or slow, set
+// TMPDIR to a folder in memory:
 //
 //	TMPDIR=/dev/shm go test ./workspace -run '^$' -bench AgainstTar -benchtime 5x
 func BenchmarkAgainstTar(b *testing.B) {
@@ -77,7 +77,7 @@ func BenchmarkAgainstTar(b *testing.B) {
 	}
 }
 
-// against runs both commands b.N times, each into an empty folder.
+// against runs both commands b.N times, each time with an empty folder.
 func against(b *testing.B, empty string, ours, tars []string) {
 	var times [2][]time.Duration
 	var memory int64

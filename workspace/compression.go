@@ -16,35 +16,35 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// Compression is how a snapshot or an input file is compressed: the usual end of its name.
+// Compression is a compression format of a snapshot or an input file, named by its usual file extension.
 type Compression string
 
-// The ways of compression. What is read tells its own by its first bytes.
+// The compression formats. When reading, the format is detected from the first bytes.
 const (
 	None  Compression = "none"
 	Gzip  Compression = "gz"
 	XZ    Compression = "xz"
 	Zstd  Compression = "zst"
-	Bzip2 Compression = "bz2" // is read, and never written
+	Bzip2 Compression = "bz2" // can be read, but not written
 )
 
-// magic is how a compressed stream begins.
+// magic holds the first bytes of compressed streams.
 var magic = map[Compression][]byte{
 	Gzip: {0x1f, 0x8b}, Bzip2: []byte("BZh"), XZ: {0xfd, '7', 'z', 'X', 'Z', 0}, Zstd: {0x28, 0xb5, 0x2f, 0xfd},
 }
 
-// What a compressed stream may ask for in memory: as much as xz -9 does, and as the zstd command allows.
+// The memory that a compressed stream may require: as much as xz -9 uses, and as the zstd command allows.
 const (
 	xzDictionary = 64 << 20
 	zstdWindow   = 128 << 20
 )
 
-// zstdWritten is the window that we write: that of zstd -3. The library's own, four times as large, makes
-// snapshots of sources no smaller, and takes 20 MiB more to make and 12 MiB more to read.
+// zstdWritten is the window size that we write: that of zstd -3. The library's default is four times as large. It
+// makes snapshots of source code no smaller, and needs 20 MiB more to write and 12 MiB more to read.
 const zstdWritten = 2 << 20
 
-// compress returns a writer whose Close ends the compressed stream, not w. The same input gives the same
-// bytes, whatever the number of processors.
+// compress returns a writer whose Close ends the compressed stream, but does not close w. The same input gives
+// the same bytes, independent of the number of processors.
 func compress(w io.Writer, c Compression) (io.WriteCloser, error) {
 	switch c {
 	case None:
@@ -56,17 +56,17 @@ func compress(w io.Writer, c Compression) (io.WriteCloser, error) {
 	case Zstd:
 		return zstd.NewWriter(w, zstd.WithEncoderConcurrency(2), zstd.WithWindowSize(zstdWritten))
 	case Bzip2:
-		return nil, &fumehood.Error{Class: fumehood.ErrUnsupported, Err: errors.New("bz2 can be read only"), Hint: "use gz, xz or zst"}
+		return nil, &fumehood.Error{Class: fumehood.ErrUnsupported, Err: errors.New("bz2 can only be read"), Hint: "use gz, xz or zst"}
 	}
-	return nil, wrong("there is no compression %q, only gz, xz, zst and none", c)
+	return nil, wrong("unknown compression %q: use gz, xz, zst or none", c)
 }
 
 type plain struct{ io.Writer }
 
 func (plain) Close() error { return nil }
 
-// decompress detects how r is compressed and returns what is in it. Its Close frees memory and leaves r
-// open.
+// decompress detects the compression of r and returns the decompressed stream. Its Close frees memory and leaves
+// r open.
 func decompress(r io.Reader) (io.ReadCloser, error) {
 	in := bufio.NewReaderSize(r, 256<<10)
 	first, err := in.Peek(8)
@@ -84,7 +84,7 @@ func decompress(r io.Reader) (io.ReadCloser, error) {
 		case Bzip2:
 			out, err = bzip2.NewReader(in), nil
 		case XZ:
-			out, err = unxz.NewReader(in, xzDictionary) // the other library takes what the stream asks for
+			out, err = unxz.NewReader(in, xzDictionary) // the other library has no memory limit
 		case Zstd:
 			var d *zstd.Decoder
 			if d, err = zstd.NewReader(in, zstd.WithDecoderMaxWindow(zstdWindow)); err == nil {
@@ -96,7 +96,7 @@ func decompress(r io.Reader) (io.ReadCloser, error) {
 	return io.NopCloser(in), nil
 }
 
-// decoder is what a stream holds, decompressed.
+// decoder is a decompressed stream.
 type decoder struct {
 	r    io.Reader
 	free func()
@@ -112,7 +112,7 @@ func (d decoder) Close() error {
 	return nil
 }
 
-// asked gives the error of a stream that asks for too much memory its class.
+// asked sets the class of the error of a stream that requires too much memory.
 func asked(err error) error {
 	limit := 0
 	switch {
@@ -123,5 +123,5 @@ func asked(err error) error {
 	default:
 		return err
 	}
-	return &fumehood.Error{Class: fumehood.ErrLimit, Err: fmt.Errorf("decompressing it takes more than %d bytes of memory", limit)}
+	return &fumehood.Error{Class: fumehood.ErrLimit, Err: fmt.Errorf("decompression needs more than %d bytes of memory", limit)}
 }

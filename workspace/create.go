@@ -17,23 +17,23 @@ import (
 	"github.com/fumehood/fumehood/internal/archive"
 )
 
-// CreateOptions say what a snapshot takes. The zero value takes everything, and compresses with gz.
+// CreateOptions select the content of a snapshot. The zero value includes everything and compresses with gz.
 //
-// The globs are those of github.com/bmatcuk/doublestar, matched against paths relative to the folder, with
-// slashes: "*.pyc" is in the folder itself, "**/*.pyc" anywhere below it. A folder that matches stands for
-// all that is in it.
+// The globs are those of github.com/bmatcuk/doublestar. They are matched against paths relative to the folder,
+// with slashes: "*.pyc" matches in the folder itself, "**/*.pyc" anywhere below it. A folder that matches
+// includes everything in it.
 type CreateOptions struct {
-	Keep        []string    // what is taken; nil takes all, an empty list nothing. Folders above come along
-	Ignore      []string    // what is not taken, even if Keep has it
-	Compression Compression // empty is Gzip; Bzip2 is an ErrUnsupported
-	// Limits bound what is taken. A file is looked at, and not read, before it is held against them.
+	Keep        []string    // paths to include, with their parent folders; nil includes all, an empty list nothing
+	Ignore      []string    // paths to leave out, even if Keep matches them
+	Compression Compression // empty means Gzip; Bzip2 is an ErrUnsupported
+	// Limits bound the content. The size of a file is checked before the file is read.
 	Limits Limits
-	// Take is asked about each path that Keep and Ignore take: whether it is taken, and, of a folder,
-	// whether to look at what is in it. Folders above what is taken come along. Nil takes all.
+	// Take decides about each path that Keep and Ignore select: whether to include it and, for a folder, whether
+	// to look below it. Parent folders of included paths are included. Nil includes all.
 	Take func(path string) (take, below bool)
 }
 
-// Validate says what is wrong with the options, as Create does before it looks at the folder.
+// Validate returns the error that Create would return for the options before it looks at the folder.
 func (o CreateOptions) Validate() error {
 	if _, err := compile(o.Keep, o.Ignore); err != nil {
 		return failure("snapshot options", "", fumehood.ErrConfig, err)
@@ -48,14 +48,14 @@ func (o CreateOptions) Validate() error {
 	return w.Close()
 }
 
-// Create writes a snapshot of the folder dir to w and returns its index. Links are stored as links, never
-// followed. Permission bits and times, to the second, are kept; owners, extended attributes and set-id and
-// sticky bits are not, and each name of a hard link becomes a file of its own. Pipes, sockets and devices
-// are left out and listed in Manifest.Skipped. On Linux a file with holes of 1 MiB and more together is stored without
+// Create writes a snapshot of the folder dir to w and returns its index. Links are stored as links and never
+// followed. Permission bits and times, to the second, are kept. Owners, extended attributes and set-id and sticky
+// bits are not kept, and each name of a hard link becomes a separate file. Pipes, sockets and devices are left
+// out and listed in Manifest.Skipped. On Linux a file whose holes have 1 MiB or more together is stored without
 // them.
 //
-// An error names the files that cannot be read, all or the first ten of them, and those that change while
-// they are read, which are an ErrInfrastructure. What has been written to w is then no whole snapshot.
+// An error names up to ten files that cannot be read. A file that changes while it is read is an
+// ErrInfrastructure. After an error, the data written to w is not a complete snapshot.
 func Create(ctx context.Context, w io.Writer, dir string, opts CreateOptions) (*Manifest, error) {
 	m, err := create(ctx, w, dir, opts)
 	if err != nil {
@@ -101,7 +101,7 @@ func create(ctx context.Context, w io.Writer, dir string, opts CreateOptions) (*
 	if err == nil {
 		err = errors.Join(blocks.Flush(), compressed.Close(), buffered.Flush())
 	} else {
-		_ = compressed.Close() // ends its goroutines; what it says is of no use any more
+		_ = compressed.Close() // stops its goroutines; its error no longer matters
 	}
 	m.Skipped = p.skipped
 	return m, err
@@ -109,27 +109,27 @@ func create(ctx context.Context, w io.Writer, dir string, opts CreateOptions) (*
 
 const (
 	bufferSize = 256 << 10
-	// maxPath bounds a path, as PATH_MAX of Linux does, and so the depth of a tree.
+	// maxPath bounds the length of a path in bytes, as PATH_MAX of Linux does, and so the depth of a tree.
 	maxPath = 4096
-	// maxNamed is how many unreadable files an error names.
+	// maxNamed is the number of unreadable files that an error names.
 	maxNamed = 10
 )
 
-// packer walks a folder and hands on what a snapshot has of it. Each folder is opened below the one above it,
-// so that no path is resolved twice and none leads out.
+// packer walks a folder and queues the entries of a snapshot. Each folder is opened relative to its parent. So no
+// path is resolved twice and none leads out of the folder.
 type packer struct {
-	ctx     context.Context //nolint:containedctx // one call's
+	ctx     context.Context //nolint:containedctx // lives for one call
 	globs   globs
 	take    func(path string) (take, below bool)
 	queue   *queue
-	tally   tally // of what was handed on
+	tally   tally // of the queued entries
 	skipped []Skipped
-	failed  []error // about files that cannot be read
-	more    int     // how many of these are not in failed
+	failed  []error // errors of unreadable files
+	more    int     // number of unreadable files not in failed
 }
 
-// dir writes what is in the folder r. above are the folders on the way to it that have not been written
-// yet, as nothing in them is kept so far; kept says that all below is.
+// dir writes the content of the folder r. Above are the parent folders that are not written yet, because nothing
+// in them is included so far. Kept reports whether everything below is kept.
 func (p *packer) dir(r *os.Root, at string, above []Entry, kept bool) error {
 	names, err := readDir(r)
 	if err != nil {
@@ -172,7 +172,7 @@ func (p *packer) dir(r *os.Root, at string, above []Entry, kept bool) error {
 	return nil
 }
 
-// asked says whether a path is taken, and whether to look at what is below it.
+// asked reports whether to include a path, and whether to look below it.
 func (p *packer) asked(name string, keep bool) (take, below bool) {
 	if p.take == nil || !keep {
 		return keep, true
@@ -195,8 +195,8 @@ func readDir(r *os.Root) ([]fs.DirEntry, error) {
 	return names, err
 }
 
-// subdir writes what is taken of a folder, itself included. It returns the folders above that are still to
-// be written.
+// subdir writes the selected content of a folder, including its own entry. It returns the parent folders that are
+// still to be written.
 func (p *packer) subdir(r *os.Root, base, name string, above []Entry, keep, take bool) ([]Entry, error) {
 	if len(name) > maxPath {
 		return nil, tooDeep(name)
@@ -229,10 +229,10 @@ func (p *packer) subdir(r *os.Root, base, name string, above []Entry, keep, take
 	return above[:len(above)-1], nil
 }
 
-// seconds is the time of a file as it is kept: not rounded up, to be no time that has yet to come.
+// seconds returns the stored time of a file. It is rounded down, so that it is never in the future.
 func seconds(info fs.FileInfo) time.Time { return info.ModTime().UTC().Truncate(time.Second) }
 
-// folders hands on entries that have no content.
+// folders queues entries that have no content.
 func (p *packer) folders(all []Entry) error {
 	for _, e := range all {
 		if err := p.put(&item{entry: e}); err != nil {
@@ -253,7 +253,7 @@ func (p *packer) put(i *item) error {
 	return err
 }
 
-// leaf writes what is no folder.
+// leaf writes an entry that is not a folder.
 func (p *packer) leaf(r *os.Root, d fs.DirEntry, name string) error {
 	switch mode := d.Type(); {
 	case mode.IsRegular():
@@ -288,7 +288,7 @@ func (p *packer) file(r *os.Root, base, name string) error {
 		return nil
 	}
 	if p.failed != nil {
-		return f.Close() // there will be no snapshot: only look for more that cannot be read
+		return f.Close() // the snapshot has failed: only look for more unreadable files
 	}
 	e := Entry{Path: name, Type: File, Mode: Perm(info.Mode().Perm()), Size: info.Size(), ModTime: seconds(info)}
 	return p.put(&item{entry: e, file: f, info: info})
@@ -301,8 +301,8 @@ func changed(name string) error {
 	}
 }
 
-// openRegular opens a regular file of r, and nothing else: opening a pipe or a device could block, or do
-// something.
+// openRegular opens a regular file of r. Other files are an error: opening a pipe or a device could block or have
+// side effects.
 func openRegular(r *os.Root, name string) (*os.File, fs.FileInfo, error) {
 	f, err := r.OpenFile(name, os.O_RDONLY|archive.NonBlock, 0)
 	if err != nil {

@@ -26,8 +26,8 @@ import (
 
 var then = time.Date(2024, 2, 3, 4, 5, 6, 0, time.UTC)
 
-// tree makes a folder of files by their paths. A path that ends in a slash is a folder, a content that
-// begins with "->" a link's target.
+// tree creates a folder with files, given by path. A path that ends in a slash is a folder. A content that begins
+// with "->" is the target of a link.
 func tree(t testing.TB, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -67,7 +67,7 @@ func paths(m *Manifest) string {
 	return strings.Join(all, " ")
 }
 
-func TestATreeComesBackAsItWas(t *testing.T) {
+func TestCreate_roundTrip(t *testing.T) {
 	dir := tree(t, map[string]string{
 		"a.txt": "text", "run": "#!", "sub/deep/x": "x", "sub-y": "y", "empty/": "", "na me\n\xff%": "odd", "link": "->sub/deep/x",
 		"sub/up": "->../a.txt", "large": strings.Repeat("0123456789", 100_000),
@@ -87,7 +87,7 @@ func TestATreeComesBackAsItWas(t *testing.T) {
 		t.Run(string(c), func(t *testing.T) {
 			data, made := snapshot(t, dir, CreateOptions{Compression: c})
 			if got, want := paths(made), "a.txt empty large link na me\n\xff% run sub sub/deep sub/deep/x sub/up sub-y"; got != want {
-				t.Errorf("the order is %q, not %q", got, want)
+				t.Errorf("order: got %q, want %q", got, want)
 			}
 			again := filepath.Join(t.TempDir(), "again")
 			restored, err := Restore(t.Context(), bytes.NewReader(data), again, RestoreOptions{})
@@ -99,7 +99,7 @@ func TestATreeComesBackAsItWas(t *testing.T) {
 				t.Errorf("restored %+v\nmade %+v", restored, made)
 			}
 			_, scanned := snapshot(t, again, CreateOptions{Compression: None})
-			for _, m := range []*Manifest{scanned, made} { // a link's own time is not kept
+			for _, m := range []*Manifest{scanned, made} { // the time of a link is not kept
 				for i := range m.Entries {
 					if m.Entries[i].Type == Link {
 						m.Entries[i].ModTime = time.Time{}
@@ -111,17 +111,17 @@ func TestATreeComesBackAsItWas(t *testing.T) {
 			}
 			info, err := os.Stat(filepath.Join(again, "run"))
 			if err != nil || info.Mode() != 0o755 {
-				t.Errorf("the set-uid program is %v, %v", info.Mode(), err)
+				t.Errorf("set-uid program: mode %v, %v", info.Mode(), err)
 			}
 			info, err = os.Stat(filepath.Join(again, "sub/deep"))
 			if err != nil || !info.ModTime().Equal(then) || info.Mode().Perm() != 0o555 {
-				t.Errorf("the folder is of %v, %v, %v", info.ModTime(), info.Mode(), err)
+				t.Errorf("folder: time %v, mode %v, %v", info.ModTime(), info.Mode(), err)
 			}
 		})
 	}
 }
 
-func TestTheSameTreeGivesTheSameBytes(t *testing.T) {
+func TestCreate_deterministic(t *testing.T) {
 	files := map[string]string{}
 	for i := range 300 {
 		files[fmt.Sprintf("d%d/f%d", i%7, i)] = strings.Repeat(fmt.Sprint(i), 3000)
@@ -135,18 +135,18 @@ func TestTheSameTreeGivesTheSameBytes(t *testing.T) {
 	}
 	for _, c := range []Compression{None, Gzip, XZ, Zstd} {
 		part := ""
-		if c == XZ { // slow, and one thread compresses all
+		if c == XZ { // slow, and single-threaded
 			part = "d0"
 		}
 		a, _ := snapshot(t, filepath.Join(one, part), CreateOptions{Compression: c})
 		b, _ := snapshot(t, filepath.Join(two, part), CreateOptions{Compression: c})
 		if !bytes.Equal(a, b) {
-			t.Errorf("%s: they differ", c)
+			t.Errorf("%s: the snapshots differ", c)
 		}
 	}
 }
 
-func TestTheHashIsOfPathsModesContentsAndTargets(t *testing.T) {
+func TestManifest_Hash(t *testing.T) {
 	hash := func(change func(dir string) error) string {
 		dir := tree(t, map[string]string{"a": "1", "d/b": "2", "l": "->a"})
 		if err := change(dir); err != nil {
@@ -157,9 +157,9 @@ func TestTheHashIsOfPathsModesContentsAndTargets(t *testing.T) {
 	}
 	same := hash(func(string) error { return nil })
 	if got := hash(func(dir string) error { return os.Chtimes(filepath.Join(dir, "a"), then, then) }); got != same {
-		t.Error("the time makes a difference")
+		t.Error("the time changes the hash")
 	}
-	// sha256sum of the same bytes, written down by hand
+	// the sha256sum of the same bytes, assembled by hand
 	var text string
 	for _, e := range []string{"file 0644 6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b a", "dir 0755  d", "file 0644 d4735e3a265e16eee03f59718b9b5d03019c07d8b6c51f90da3a666eec13ab35 d/b", "link 0777 a l"} {
 		text += strings.ReplaceAll(e, " ", "\x00") + "\x00"
@@ -167,7 +167,7 @@ func TestTheHashIsOfPathsModesContentsAndTargets(t *testing.T) {
 	cmd := exec.Command("sha256sum")
 	cmd.Stdin = strings.NewReader(text)
 	if out, err := cmd.Output(); err != nil || !strings.HasPrefix(string(out), same) {
-		t.Errorf("the hash is %s, sha256sum says %s, %v", same, out, err)
+		t.Errorf("got hash %s, sha256sum: %s, %v", same, out, err)
 	}
 	for name, change := range map[string]func(dir string) error{
 		"content": func(dir string) error { return os.WriteFile(filepath.Join(dir, "a"), []byte("3"), 0o644) },
@@ -179,12 +179,12 @@ func TestTheHashIsOfPathsModesContentsAndTargets(t *testing.T) {
 		},
 	} {
 		if hash(change) == same {
-			t.Errorf("another %s makes no difference", name)
+			t.Errorf("another %s does not change the hash", name)
 		}
 	}
 }
 
-func TestGlobsChooseWhatIsTaken(t *testing.T) {
+func TestCreate_globs(t *testing.T) {
 	dir := tree(t, map[string]string{"a.py": "", "b.txt": "", "pkg/c.py": "", "pkg/d.txt": "", "pkg/deep/e.py": "", "build/x/f.py": "", "none/": ""})
 	all := "a.py b.txt build build/x build/x/f.py none pkg pkg/c.py pkg/d.txt pkg/deep pkg/deep/e.py"
 	for _, c := range []struct {
@@ -209,15 +209,15 @@ func TestGlobsChooseWhatIsTaken(t *testing.T) {
 	}
 	for _, bad := range []string{"", "/a", "a/", "./a", "../a", "a//b", "[a", "a/../b"} {
 		if _, err := Create(t.Context(), io.Discard, dir, CreateOptions{Ignore: []string{bad}}); !errors.Is(err, fumehood.ErrConfig) {
-			t.Errorf("the glob %q: %v", bad, err)
+			t.Errorf("glob %q: got %v", bad, err)
 		}
 		if err := (CreateOptions{Keep: []string{bad}}).Validate(); !errors.Is(err, fumehood.ErrConfig) {
-			t.Errorf("the glob %q is valid: %v", bad, err)
+			t.Errorf("glob %q is accepted: %v", bad, err)
 		}
 	}
 }
 
-func TestWhatCannotBeCarriedIsListed(t *testing.T) {
+func TestCreate_skipped(t *testing.T) {
 	dir := tree(t, map[string]string{"d/a": "1"})
 	if err := syscall.Mkfifo(filepath.Join(dir, "d/pipe"), 0o644); err != nil {
 		t.Fatal(err)
@@ -232,21 +232,21 @@ func TestWhatCannotBeCarriedIsListed(t *testing.T) {
 	}
 	data, m := snapshot(t, dir, CreateOptions{})
 	if want := []Skipped{{"d/pipe", "pipe"}, {"sock", "socket"}}; !slices.Equal(m.Skipped, want) {
-		t.Errorf("left out: %v", m.Skipped)
+		t.Errorf("skipped: %v", m.Skipped)
 	}
 	read, err := Read(t.Context(), bytes.NewReader(data), Limits{})
-	if err != nil || paths(read) != "d d/a hard" || read.Entries[2].Size != 1 { // a hard link is a file of its own
-		t.Errorf("taken: %s, %v", paths(read), err)
+	if err != nil || paths(read) != "d d/a hard" || read.Entries[2].Size != 1 { // a hard link becomes a separate file
+		t.Errorf("included: %s, %v", paths(read), err)
 	}
 }
 
-func TestLinksAreNeverFollowed(t *testing.T) {
+func TestCreate_links(t *testing.T) {
 	outside := tree(t, map[string]string{"file": "the secret"})
 	dir := tree(t, map[string]string{"a/file": "mine", "dir": "->" + outside, "link": "->" + outside + "/file"})
 	if _, m := snapshot(t, dir, CreateOptions{}); paths(m) != "a a/file dir link" || m.Entries[2].Type != Link || m.Entries[3].Type != Link {
 		t.Errorf("%+v", m)
 	}
-	// and not where a folder turns into a link meanwhile
+	// not even when a folder turns into a link meanwhile
 	done, swapped := make(chan struct{}), make(chan error, 1)
 	go func() {
 		var err error
@@ -264,7 +264,7 @@ func TestLinksAreNeverFollowed(t *testing.T) {
 	}()
 	for range 500 {
 		var b bytes.Buffer
-		_, _ = Create(t.Context(), &b, dir, CreateOptions{Compression: None}) // it may fail: the folder changes
+		_, _ = Create(t.Context(), &b, dir, CreateOptions{Compression: None}) // may fail, because the folder changes
 		if bytes.Contains(b.Bytes(), []byte("the secret")) {
 			t.Fatal("a file outside of the folder was read")
 		}
@@ -275,7 +275,7 @@ func TestLinksAreNeverFollowed(t *testing.T) {
 	}
 }
 
-func TestBzip2IsReadOnly(t *testing.T) {
+func TestBzip2_readOnly(t *testing.T) {
 	dir := tree(t, map[string]string{"a": "1"})
 	if _, err := Create(t.Context(), io.Discard, dir, CreateOptions{Compression: Bzip2}); !errors.Is(err, fumehood.ErrUnsupported) {
 		t.Errorf("%v", err)
@@ -293,7 +293,7 @@ func TestBzip2IsReadOnly(t *testing.T) {
 	}
 }
 
-// writer calls a function at the first write.
+// writer calls a function on the first write.
 type writer struct{ first func() }
 
 func (w *writer) Write(p []byte) (int, error) {
@@ -304,7 +304,7 @@ func (w *writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestAFileThatChangesWhileItIsReadIsAnError(t *testing.T) {
+func TestCreate_fileChanges(t *testing.T) {
 	for name, change := range map[string]func(file string) error{
 		"grows":   func(file string) error { return os.Truncate(file, 9<<20) },
 		"shrinks": func(file string) error { return os.Truncate(file, 1<<20) },
@@ -333,8 +333,8 @@ func TestAFileThatChangesWhileItIsReadIsAnError(t *testing.T) {
 	}
 }
 
-// The files that cannot be read are not readable for nobody but root: the test runs itself as another user.
-func TestUnreadableFilesAreNamed(t *testing.T) {
+// Root can read every file, so the test runs itself as another user.
+func TestCreate_unreadableFiles(t *testing.T) {
 	if dir := os.Getenv("WORKSPACE_TEST_UNREADABLE"); dir != "" {
 		_, err := Create(t.Context(), io.Discard, dir, CreateOptions{})
 		if !errors.Is(err, fumehood.ErrPermission) {
@@ -342,7 +342,7 @@ func TestUnreadableFilesAreNamed(t *testing.T) {
 		}
 		for _, name := range []string{"read b: permission denied", "read secret: permission denied", "and 2 more"} {
 			if !strings.Contains(fmt.Sprint(err), name) {
-				t.Errorf("%v has no %q", err, name)
+				t.Errorf("%v lacks %q", err, name)
 			}
 		}
 		return
@@ -367,7 +367,7 @@ func TestUnreadableFilesAreNamed(t *testing.T) {
 	if err := errors.Join(err, os.WriteFile(program, self, 0o755), os.Chmod(program, 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), program, "-test.run", "^TestUnreadableFilesAreNamed$")
+	cmd := exec.CommandContext(t.Context(), program, "-test.run", "^TestCreate_unreadableFiles$")
 	cmd.Env = append(os.Environ(), "WORKSPACE_TEST_UNREADABLE="+dir, "TMPDIR=/tmp", "GOCOVERDIR=")
 	cmd.Dir = "/"
 	if os.Geteuid() == 0 {
@@ -378,7 +378,7 @@ func TestUnreadableFilesAreNamed(t *testing.T) {
 	}
 }
 
-func TestAnEndedContextEndsEverything(t *testing.T) {
+func TestContext_canceled(t *testing.T) {
 	dir := tree(t, map[string]string{"a": "1"})
 	data, _ := snapshot(t, dir, CreateOptions{})
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -398,7 +398,7 @@ func TestAnEndedContextEndsEverything(t *testing.T) {
 	}
 }
 
-func TestOddFoldersAreErrorsOfTheirClass(t *testing.T) {
+func TestCreate_invalidFolders(t *testing.T) {
 	file := filepath.Join(tree(t, map[string]string{"a": "1"}), "a")
 	for dir, class := range map[string]error{"/nowhere/at/all": fumehood.ErrNotFound, file: fumehood.ErrNotDirectory} {
 		if _, err := Create(t.Context(), io.Discard, dir, CreateOptions{}); !errors.Is(err, class) {
@@ -407,7 +407,7 @@ func TestOddFoldersAreErrorsOfTheirClass(t *testing.T) {
 	}
 	deep := t.TempDir()
 	t.Chdir(deep)
-	for range 22 { // deeper than one path can be
+	for range 22 { // deeper than the longest path
 		if err := errors.Join(os.MkdirAll(strings.Repeat("d/", 100), 0o755), os.Chdir(strings.Repeat("d/", 100))); err != nil {
 			t.Fatal(err)
 		}
@@ -417,8 +417,8 @@ func TestOddFoldersAreErrorsOfTheirClass(t *testing.T) {
 	}
 }
 
-// Tar reads what we write, and we read what tar writes.
-func TestSnapshotsAreTarArchives(t *testing.T) {
+// Tar can read our snapshots, and we can read archives that tar writes.
+func TestCreate_tarCompatible(t *testing.T) {
 	dir := tree(t, map[string]string{"a": "1", "d/" + strings.Repeat("long", 50) + "/b": "2", "d/l": "->../a"})
 	data, m := snapshot(t, dir, CreateOptions{Compression: None})
 	again := t.TempDir()
@@ -428,7 +428,7 @@ func TestSnapshotsAreTarArchives(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	if _, got := snapshot(t, again, CreateOptions{}); got.Hash() != m.Hash() {
-		t.Error("tar made something else of it")
+		t.Error("tar unpacked a different tree")
 	}
 	for _, args := range [][]string{{"-C", dir, "-cf", "-", "."}, {"-C", dir, "-cf", "-", "a", "d/l", "d/" + strings.Repeat("long", 50) + "/b"}, {"--format=pax", "-C", dir, "-czf", "-", "a", "d"}, {"-C", dir, "-cJf", "-", "a", "d"}} {
 		out, err := exec.Command("tar", args...).Output()
@@ -445,7 +445,7 @@ func TestSnapshotsAreTarArchives(t *testing.T) {
 	}
 }
 
-func TestTakeChoosesByPath(t *testing.T) {
+func TestCreateOptions_Take(t *testing.T) {
 	dir := tree(t, map[string]string{"a/x": "", "a/y": "", "b/c/x": "", "b/d/y": "", "e/x": "", "x": "", "empty/": ""})
 	if os.Geteuid() != 0 {
 		if err := os.Chmod(filepath.Join(dir, "e"), 0); err != nil {

@@ -16,36 +16,38 @@ import (
 	"github.com/fumehood/fumehood/internal/archive"
 )
 
-// Kind is what happened to an entry.
+// Kind is the kind of a change.
 type Kind string
 
 // The kinds of changes.
 const (
 	Added   Kind = "added"
 	Removed Kind = "removed"
-	Changed Kind = "changed" // the type, the mode, the content or where a link points to
+	Changed Kind = "changed" // type, mode, content or link target
 )
 
-// Change is the difference in one entry. Times make none.
+// Change is a difference in one entry. A difference in times only is not a change.
 type Change struct {
 	Path   string `json:"path"`
 	Kind   Kind   `json:"kind"`
-	Before *Entry `json:"before"` // nil where it was added
-	After  *Entry `json:"after"`  // nil where it was removed
-	// Hunks is the difference of two texts, as unified hunks with three lines of context. A file that was
-	// added or removed has one too.
+	Before *Entry `json:"before"` // nil if added
+	After  *Entry `json:"after"`  // nil if removed
+	// Hunks is the difference of two texts as unified hunks with three lines of context. Added and removed files
+	// have hunks too.
 	Hunks string `json:"hunks,omitempty"`
-	// Omitted is why contents that differ have no Hunks: "binary" is what is no UTF-8 or has a NUL byte,
-	// "too large" what is over MaxText, or comes after MaxTexts. Empty where nothing is left out.
+	// Omitted is the reason why contents that differ have no Hunks. "binary" is a file that is not UTF-8 or has a
+	// NUL byte. "too large" is a file larger than MaxText or with more than 50,000 lines, or one that no longer
+	// fits into MaxTexts. It is empty if nothing is left out.
 	Omitted string `json:"omitted,omitempty"`
 }
 
 const (
-	// MaxText is the largest file, in bytes, whose differences are shown line by line.
+	// MaxText is the size in bytes of the largest file whose differences are shown line by line.
 	MaxText = 1 << 20
-	// MaxTexts is how much text, in bytes, one diff shows differences of.
+	// MaxTexts bounds the text, in bytes, whose differences one diff shows.
 	MaxTexts = 32 << 20
-	// maxLines bounds the lines of one text: the work grows with the square of how many differ.
+	// maxLines bounds the lines of one text. The time for a comparison grows with the square of the number of
+	// differing lines.
 	maxLines = 50_000
 )
 
@@ -61,8 +63,8 @@ func (Change) hash(e *Entry) string {
 
 func (c Change) typeChanged() bool { return c.Kind == Changed && c.Before.Type != c.After.Type }
 
-// DiffManifests returns how the tree b differs from the tree a, in the order of snapshots. It knows no
-// contents, so that no change has hunks.
+// DiffManifests returns the differences from tree a to tree b, in the order of snapshots. Manifests have no
+// contents, so the changes have no hunks.
 func DiffManifests(a, b *Manifest) []Change {
 	changes := []Change{}
 	before, after := a.Entries, b.Entries
@@ -100,7 +102,7 @@ type Source struct {
 	scan func(ctx context.Context, visit visitor) error
 }
 
-// FromFile is the snapshot in a file. Zero limits are the defaults.
+// FromFile returns the snapshot in a file as a Source. Zero limits mean the defaults.
 func FromFile(name string, limits Limits) Source {
 	return Source{name: name, scan: func(ctx context.Context, visit visitor) error {
 		f, err := os.Open(name)
@@ -112,10 +114,11 @@ func FromFile(name string, limits Limits) Source {
 	}}
 }
 
-// FromDir is a folder as Create would store it, within the limits of opts, however that is compressed.
+// FromDir returns a folder as a Source, with the content that Create would store within the limits of opts. The
+// compression in opts has no effect.
 func FromDir(dir string, opts CreateOptions) Source {
 	opts.Compression = None
-	none := Limits{Bytes: fumehood.NoLimit, Entries: fumehood.NoLimit} // the folder is held against them
+	none := Limits{Bytes: fumehood.NoLimit, Entries: fumehood.NoLimit} // create checks the limits
 	return Source{name: dir, scan: func(ctx context.Context, visit visitor) error {
 		pack := func(w io.Writer) error {
 			_, err := create(ctx, w, dir, opts)
@@ -135,8 +138,8 @@ func (s Source) Manifest(ctx context.Context) (*Manifest, error) {
 	return m, nil
 }
 
-// Diff returns how the tree b differs from the tree a, in the order of snapshots. Each is read twice: for
-// the indexes, and then for the texts that differ, at most MaxTexts of them.
+// Diff returns the differences from tree a to tree b, in the order of snapshots. It reads each tree twice: once
+// for the index, and once for the texts that differ, at most MaxTexts bytes of them.
 func Diff(ctx context.Context, a, b Source) ([]Change, error) {
 	before, err := a.Manifest(ctx)
 	if err != nil {
@@ -160,13 +163,13 @@ func Diff(ctx context.Context, a, b Source) ([]Change, error) {
 	return changes, nil
 }
 
-// text is a file's content, to be compared.
+// text is the content of a file to compare.
 type text struct {
-	sum  string // what it has to be
+	sum  string // the expected hash
 	data []byte
 }
 
-// choose says which contents are needed, and in changes which are too large.
+// choose selects the contents to read, and marks in changes those that are too large.
 func choose(changes []Change) (olds, news map[string]*text) {
 	olds, news = map[string]*text{}, map[string]*text{}
 	left := int64(MaxTexts)
@@ -198,7 +201,7 @@ func choose(changes []Change) (olds, news map[string]*text) {
 	return olds, news
 }
 
-// texts reads the contents that are wanted.
+// texts reads the wanted contents.
 func (s Source) texts(ctx context.Context, wanted map[string]*text) error {
 	if len(wanted) == 0 {
 		return nil
@@ -220,7 +223,7 @@ func (s Source) texts(ctx context.Context, wanted map[string]*text) error {
 		return nil
 	})
 	if err == nil && found < len(wanted) {
-		err = &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: errors.New("files went away while they were compared")}
+		err = &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: errors.New("files disappeared during the comparison")}
 	}
 	if err != nil {
 		return failure("read", s.name, fumehood.ErrInfrastructure, err)
@@ -228,7 +231,7 @@ func (s Source) texts(ctx context.Context, wanted map[string]*text) error {
 	return nil
 }
 
-// compare sets the hunks of a change, or why there are none.
+// compare sets the hunks of a change, or the reason why it has none.
 func compare(c *Change, olds, news map[string]*text) {
 	var before, after []byte
 	if t := olds[c.Path]; t != nil {
@@ -250,10 +253,10 @@ func compare(c *Change, olds, news map[string]*text) {
 	old := string(before)
 	unified, err := udiff.ToUnified("a", "b", old, udiff.Lines(old, string(after)), udiff.DefaultContextLines)
 	if err != nil {
-		c.Omitted = "too large" // cannot be: the edits are of these texts
+		c.Omitted = "too large" // cannot happen: the edits are of these texts
 		return
 	}
-	if at := bytes.Index([]byte(unified), []byte("@@")); at >= 0 { // without the two lines of names
+	if at := bytes.Index([]byte(unified), []byte("@@")); at >= 0 { // without the two lines with the names
 		c.Hunks = unified[at:]
 	}
 }

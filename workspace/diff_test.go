@@ -18,7 +18,7 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// two are trees that differ in everything that there is, but for hidden in what git does not know.
+// two returns two trees that differ in every possible way, except in what git ignores.
 func two(t *testing.T) (before, after string) {
 	t.Helper()
 	lines := func(n int, change string) string {
@@ -62,7 +62,7 @@ func find(t *testing.T, changes []Change, name string) Change {
 	return Change{}
 }
 
-func TestDiffTellsEveryKindOfChange(t *testing.T) {
+func TestDiff_kinds(t *testing.T) {
 	before, after := two(t)
 	changes := diff(t, FromDir(before, CreateOptions{}), FromDir(after, CreateOptions{}))
 	var got []string
@@ -77,21 +77,21 @@ func TestDiffTellsEveryKindOfChange(t *testing.T) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
 	if c := find(t, changes, "run"); c.Before.Mode != 0o644 || c.After.Mode != 0o755 || c.Hunks != "" {
-		t.Errorf("the mode: %+v", c)
+		t.Errorf("mode: %+v", c)
 	}
 	if c := find(t, changes, "link"); c.Before.Target != "same" || c.After.Target != "text" {
-		t.Errorf("the link: %+v", c)
+		t.Errorf("link: %+v", c)
 	}
 	hunk := "@@ -8,7 +8,8 @@\n line 7\n line 8\n line 9\n-line 10\n+line ten\n+and more\n line 11\n line 12\n line 13\n"
 	if c := find(t, changes, "text"); c.Hunks != hunk {
-		t.Errorf("the text: %q", c.Hunks)
+		t.Errorf("text: %q", c.Hunks)
 	}
 	if same := diff(t, FromDir(before, CreateOptions{}), FromDir(before, CreateOptions{})); len(same) != 0 {
 		t.Errorf("a tree differs from itself: %+v", same)
 	}
 }
 
-func TestSnapshotsFoldersAndIndexesCompareAlike(t *testing.T) {
+func TestDiff_sources(t *testing.T) {
 	before, after := two(t)
 	file := func(dir string, c Compression) (Source, *Manifest) {
 		data, m := snapshot(t, dir, CreateOptions{Compression: c})
@@ -117,8 +117,8 @@ func TestSnapshotsFoldersAndIndexesCompareAlike(t *testing.T) {
 	}
 }
 
-// The patch, applied by git to the one tree, makes the other.
-func TestThePatchMakesOneTreeOfTheOther(t *testing.T) {
+// Git, applying the patch to the first tree, produces the second.
+func TestWritePatch(t *testing.T) {
 	before, after := two(t)
 	var patch bytes.Buffer
 	if err := WritePatch(&patch, diff(t, FromDir(before, CreateOptions{}), FromDir(after, CreateOptions{}))); err != nil {
@@ -126,7 +126,7 @@ func TestThePatchMakesOneTreeOfTheOther(t *testing.T) {
 	}
 	text := patch.String()
 	if !strings.Contains(text, "# folder new dir/ added\n") {
-		t.Errorf("no word of the folder:\n%s", text)
+		t.Errorf("the patch does not mention the folder:\n%s", text)
 	}
 	cmd := exec.Command("git", "apply", "-")
 	cmd.Dir, cmd.Stdin = before, &patch
@@ -135,12 +135,12 @@ func TestThePatchMakesOneTreeOfTheOther(t *testing.T) {
 		t.Fatalf("%v\n%s\n%s", err, out, text)
 	}
 	for _, c := range diff(t, FromDir(before, CreateOptions{}), FromDir(after, CreateOptions{})) {
-		t.Errorf("left: %+v", c)
+		t.Errorf("still different: %+v", c)
 	}
 }
 
-func TestWhatIsNoTextOrTooLargeIsSaidToDiffer(t *testing.T) {
-	big := strings.Repeat("0123456789\n", 100_000) // over MaxText
+func TestDiff_omitted(t *testing.T) {
+	big := strings.Repeat("0123456789\n", 100_000) // larger than MaxText
 	rows := strings.Repeat("\n", maxLines+2)
 	before := tree(t, map[string]string{"nul": "a\x00", "latin": "\xe9t\xe9", "big": big, "rows": rows, "both": "text"})
 	after := tree(t, map[string]string{"nul": "b\x00", "latin": "\xe8t\xe9", "big": big + "x", "rows": rows + "\n", "both": "\x00"})
@@ -159,7 +159,7 @@ func TestWhatIsNoTextOrTooLargeIsSaidToDiffer(t *testing.T) {
 	}
 }
 
-func TestOneDiffShowsBoundedText(t *testing.T) {
+func TestDiff_maxTexts(t *testing.T) {
 	files := map[string]string{}
 	for i := range MaxTexts/MaxText + 2 {
 		files[fmt.Sprintf("f%02d", i)] = strings.Repeat("x", MaxText-1) + "\n"
@@ -174,12 +174,12 @@ func TestOneDiffShowsBoundedText(t *testing.T) {
 		}
 	}
 	if shown != MaxTexts/MaxText {
-		t.Errorf("%d files are shown", shown)
+		t.Errorf("got %d files with hunks", shown)
 	}
 }
 
-// Every second line differs: the worst for who looks for what is common.
-func TestTextsMadeToBeSlowAreComparedInTime(t *testing.T) {
+// Every second line differs, which is the worst case for a search for common lines.
+func TestDiff_slowTexts(t *testing.T) {
 	var a, b strings.Builder
 	for i := range maxLines {
 		fmt.Fprintf(&a, "%d\n", i*7919%maxLines)
@@ -197,7 +197,7 @@ func TestTextsMadeToBeSlowAreComparedInTime(t *testing.T) {
 	}
 }
 
-func TestDiffAsJSON(t *testing.T) {
+func TestDiff_JSON(t *testing.T) {
 	before, after := tree(t, map[string]string{"a": "1\n", "b": "x"}), tree(t, map[string]string{"a": "2\n", "c/": ""})
 	changes := diff(t, FromDir(before, CreateOptions{}), FromDir(after, CreateOptions{}))
 	data, err := json.Marshal(changes)
@@ -206,7 +206,7 @@ func TestDiffAsJSON(t *testing.T) {
 	}
 	for _, part := range []string{`"path":"a","kind":"changed","before":{"path":"a","type":"file","mode":"0644","size":2,`, `"hunks":"@@ -1 +1 @@\n-1\n+2\n"`, `"kind":"added","before":null`} {
 		if !strings.Contains(string(data), part) {
-			t.Errorf("%s has no %s", data, part)
+			t.Errorf("%s lacks %s", data, part)
 		}
 	}
 	var back []Change
@@ -215,7 +215,7 @@ func TestDiffAsJSON(t *testing.T) {
 	}
 }
 
-func TestAMissingSnapshotIsNotFound(t *testing.T) {
+func TestDiff_notFound(t *testing.T) {
 	_, err := Diff(t.Context(), FromFile("/nowhere.tar", Limits{}), FromDir(t.TempDir(), CreateOptions{}))
 	if !errors.Is(err, fumehood.ErrNotFound) || !strings.Contains(err.Error(), "/nowhere.tar") {
 		t.Errorf("%v", err)

@@ -14,29 +14,29 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Format is how a value is written in an input file.
+// Format is the format in which a value is written to an input file.
 type Format string
 
-// The formats, with the Go values that are written in them.
+// The formats, with the Go values that they accept.
 const (
-	Text   Format = "text"   // string or []byte that is UTF-8
+	Text   Format = "text"   // string or []byte, which must be UTF-8
 	Binary Format = "binary" // []byte or string
-	JSON   Format = "json"   // as encoding/json has it
-	JSONL  Format = "jsonl"  // a slice, each element as encoding/json has it, one a line
+	JSON   Format = "json"   // as encoding/json encodes it
+	JSONL  Format = "jsonl"  // a slice; each element as JSON on its own line
 	CSV    Format = "csv"    // [][]string
-	TSV    Format = "tsv"    // [][]string, with tabs between
-	YAML   Format = "yaml"   // as go.yaml.in/yaml/v3 has it
+	TSV    Format = "tsv"    // [][]string, separated by tabs
+	YAML   Format = "yaml"   // as go.yaml.in/yaml/v3 encodes it
 )
 
-// extensions tell formats; every other is Binary.
+// extensions maps file extensions to formats. Every other extension is Binary.
 var extensions = map[string]Format{
 	".txt": Text, ".md": Text, ".json": JSON, ".jsonl": JSONL, ".ndjson": JSONL, ".csv": CSV, ".tsv": TSV, ".yaml": YAML, ".yml": YAML,
 }
 
-// compressions tell by the end of a name how an input file is compressed.
+// compressions maps the last extension of an input file to its compression.
 var compressions = map[string]Compression{".gz": Gzip, ".bz2": Bzip2, ".xz": XZ, ".zst": Zstd}
 
-// formatOf tells format and compression by a file's name: "data.csv.gz".
+// formatOf returns the format and compression for a file name such as "data.csv.gz".
 func formatOf(name string) (Format, Compression) {
 	ext := strings.ToLower(path.Ext(name))
 	c, ok := compressions[ext]
@@ -51,7 +51,7 @@ func formatOf(name string) (Format, Compression) {
 	return Binary, c
 }
 
-// marshal writes a value in a format.
+// marshal encodes a value in a format.
 func marshal(f Format, value any) ([]byte, error) {
 	switch f {
 	case Text, Binary:
@@ -79,7 +79,7 @@ func marshal(f Format, value any) ([]byte, error) {
 	case YAML:
 		return yaml.Marshal(value)
 	}
-	return nil, fmt.Errorf("there is no format %q, only text, binary, json, jsonl, csv, tsv and yaml", f)
+	return nil, fmt.Errorf("unknown format %q: use text, binary, json, jsonl, csv, tsv or yaml", f)
 }
 
 func raw(value any) ([]byte, error) {

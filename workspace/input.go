@@ -12,19 +12,19 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// Input is a file that a workspace is given. Exactly one of Content, From and Value says what is in it.
+// Input is a file to write into a workspace. Exactly one of Content, From and Value defines its content.
 type Input struct {
-	Path    string      // where it goes, by the rules of CleanPath
-	Content []byte      // its bytes, as they are; empty but not nil makes an empty file
-	From    string      // a file of this machine, whose bytes it gets as they are
-	Value   any         // a Go value that is written in the format, and compressed as the name says
-	Format  Format      // of Value; empty tells it by the name: "rows.csv", "rows.jsonl.gz"
-	Mode    fs.FileMode // permission bits; 0 is 0644
+	Path    string      // the target path, by the rules of CleanPath
+	Content []byte      // the bytes of the file; empty but not nil makes an empty file
+	From    string      // path of a file of this machine that is copied unchanged
+	Value   any         // a Go value to encode in Format, compressed as the name says
+	Format  Format      // of Value; empty means that of the name: "rows.csv", "rows.jsonl.gz"
+	Mode    fs.FileMode // permission bits; 0 means 0644
 }
 
-// WriteInputs writes input files into the folder dir, which must exist, with the folders above them, and
-// replaces files that are there. Nothing is written outside of it, whatever links are in it. At an error the
-// files before the one that the error names are there.
+// WriteInputs writes input files into the folder dir, which must exist. It creates missing parent folders and
+// replaces existing files. Nothing is written outside of dir, even if it contains links that lead out. On an
+// error, the files before the one that the error names have been written.
 func WriteInputs(ctx context.Context, dir string, inputs []Input) error {
 	root, err := openRoot(dir)
 	if err != nil {
@@ -69,7 +69,7 @@ func (in Input) write(root *os.Root) error {
 	case err == nil && info.IsDir():
 		return &fumehood.Error{Class: fumehood.ErrIsDirectory}
 	case err == nil:
-		if err := root.Remove(name); err != nil { // a link would be followed, a pipe waited for
+		if err := root.Remove(name); err != nil { // opening it would follow a link, or block on a pipe
 			return err
 		}
 	}
@@ -81,7 +81,7 @@ func (in Input) write(root *os.Root) error {
 	return errors.Join(err, f.Chmod(in.Mode), f.Close())
 }
 
-// content opens what is to be written.
+// content opens the content to write.
 func (in Input) content(name string) (io.ReadCloser, error) {
 	given := 0
 	for _, is := range []bool{in.Content != nil, in.From != "", in.Value != nil} {

@@ -15,7 +15,7 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-func TestPathsInAFolderAreRelativeAndClean(t *testing.T) {
+func TestCleanPath(t *testing.T) {
 	for p, want := range map[string]string{"a": "a", "a/b.txt": "a/b.txt", "./a//b/": "a/b", "..a/...": "..a/..."} {
 		if got, err := CleanPath(p); err != nil || got != want {
 			t.Errorf("%q: %q, %v", p, got, err)
@@ -70,7 +70,7 @@ func TestWriteInputs_formats(t *testing.T) {
 	}
 }
 
-func TestInputsAreWrittenAsTheyAreAndReplaceWhatIsThere(t *testing.T) {
+func TestWriteInputs_replace(t *testing.T) {
 	dir := tree(t, map[string]string{"old": "old", "l": "->/etc/hostname"})
 	source := filepath.Join(tree(t, map[string]string{"f": "from"}), "f")
 	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o644); err != nil {
@@ -98,18 +98,18 @@ func TestInputsAreWrittenAsTheyAreAndReplaceWhatIsThere(t *testing.T) {
 	}
 }
 
-func TestInputsNeverLeaveTheFolder(t *testing.T) {
+func TestWriteInputs_outside(t *testing.T) {
 	outside := tree(t, map[string]string{"secret": "s"})
 	dir := tree(t, map[string]string{"out": "->" + outside, "file": "->" + outside + "/secret", "in": "->sub", "sub/a": "1"})
 	for _, name := range []string{"../x", "/x", "out/x", "out/sub/x"} {
 		if err := WriteInputs(t.Context(), dir, []Input{{Path: name, Content: []byte("x")}}); err == nil {
-			t.Errorf("%s is written", name)
+			t.Errorf("%s was written", name)
 		}
 	}
 	only(t, outside, "secret")
 }
 
-func TestWrongInputsAreErrorsOfTheirClass(t *testing.T) {
+func TestWriteInputs_invalid(t *testing.T) {
 	dir := tree(t, map[string]string{"d/": "", "a.txt": "x"})
 	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o644); err != nil {
 		t.Fatal(err)
@@ -129,7 +129,7 @@ func TestWrongInputsAreErrorsOfTheirClass(t *testing.T) {
 		{Input{Path: "a.jsonl", Value: 1}, fumehood.ErrConfig, "from a slice"},
 		{Input{Path: "a.json", Value: func() {}}, fumehood.ErrConfig, "unsupported type"},
 		{Input{Path: "b.txt", Value: "\xff"}, fumehood.ErrConfig, "UTF-8"},
-		{Input{Path: "a", Value: 1, Format: "toml"}, fumehood.ErrConfig, `no format "toml"`},
+		{Input{Path: "a", Value: 1, Format: "toml"}, fumehood.ErrConfig, `unknown format "toml"`},
 		{Input{Path: "a.json.bz2", Value: 1}, fumehood.ErrUnsupported, "bz2"},
 		{Input{Path: "a", Value: "x", Mode: os.ModeSetuid | 0o755}, fumehood.ErrConfig, "permission bits"},
 	} {

@@ -10,16 +10,16 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// Limits bound a snapshot, when it is made and when it is read. In each field 0 means the default and fumehood.NoLimit
-// none. What is over a limit is an ErrLimit with a *LimitError. A snapshot that was made within limits can be read
-// within the same limits.
+// Limits bound a snapshot, both when it is created and when it is read. In each field 0 means the default and
+// fumehood.NoLimit no limit. Exceeding a limit is an ErrLimit with a *LimitError. A snapshot that was created
+// within limits can be read within the same limits.
 type Limits struct {
-	// Bytes bounds all files together, with the holes of sparse files; 10 GiB.
+	// Bytes bounds the total size of all files, including the holes of sparse files. The default is 10 GiB.
 	Bytes int64
-	// Stored bounds the snapshot before compression, in bytes: headers, and files without the holes that are stored as
-	// such. The default is Bytes.
+	// Stored bounds the size of the snapshot before compression, in bytes. It counts headers and files, without
+	// holes that are stored as holes. The default is Bytes.
 	Stored int64
-	// Entries bounds how many files, folders and links there are; a million.
+	// Entries bounds the number of files, folders and links. The default is a million.
 	Entries int
 }
 
@@ -28,18 +28,19 @@ func (l Limits) withDefaults() Limits {
 	return Limits{l.Bytes, cmp.Or(l.Stored, l.Bytes), cmp.Or(l.Entries, 1_000_000)}
 }
 
-// maxNames bounds the memory that the names of a snapshot's entries take: all paths and targets together.
+// maxNames bounds the memory for the names of a snapshot's entries: the total length of all paths and link
+// targets.
 const maxNames = 256 << 20
 
-// LimitError says which limit a snapshot is over.
+// LimitError reports which limit a snapshot exceeds.
 type LimitError struct {
-	Limit string // the field of Limits: "Bytes", "Stored" or "Entries"; "Names" for all names together, 256 MiB
+	Limit string // the field of Limits: "Bytes", "Stored" or "Entries"; or "Names" for all names together, 256 MiB
 	Max   int64  // bytes, or entries
-	Path  string // the entry that is over it; empty where it is none's
-	Size  int64  // the entry's in bytes, with its holes
+	Path  string // the entry that exceeds it; empty if no entry does
+	Size  int64  // size of the entry in bytes, including holes
 }
 
-// Error names the limit and the entry.
+// Error returns the limit and the entry as text.
 func (e *LimitError) Error() string {
 	text := fmt.Sprintf("the snapshot has more than %d %s", e.Max, map[string]string{
 		"Bytes": "bytes in files", "Stored": "bytes before compression", "Entries": "entries", "Names": "bytes of names",
@@ -50,19 +51,19 @@ func (e *LimitError) Error() string {
 	return text
 }
 
-// hints say how a limit is raised.
+// hints describe how to raise a limit.
 var hints = map[string]string{
 	"Bytes":   "leave files out, or raise Limits.Bytes, --max-size on the command line",
 	"Stored":  "leave files out, or raise Limits.Stored, --max-stored on the command line",
 	"Entries": "leave files out, or raise Limits.Entries, --max-entries on the command line",
 }
 
-// tooLarge makes the error of an entry that is over a limit; the zero Entry is none.
+// tooLarge returns the error of an entry that exceeds a limit. The zero Entry means no entry.
 func tooLarge(limit string, most int64, e Entry) error {
 	return &fumehood.Error{Class: fumehood.ErrLimit, Err: &LimitError{limit, most, e.Path, e.Size}, Hint: hints[limit]}
 }
 
-// tally holds entries against the limits.
+// tally checks entries against the limits.
 type tally struct {
 	limits  Limits // with defaults
 	entries int
@@ -88,7 +89,7 @@ func (t *tally) add(e Entry) error {
 	return nil
 }
 
-// bounded reads at most a number of bytes, and remembers whether all has been read.
+// bounded reads at most a number of bytes, and records whether everything has been read.
 type bounded struct {
 	r           io.Reader
 	left, limit int64
@@ -97,7 +98,7 @@ type bounded struct {
 
 func (b *bounded) Read(p []byte) (int, error) {
 	if b.limit != fumehood.NoLimit {
-		p = p[:min(int64(len(p)), b.left+1)] // one more says whether there is more
+		p = p[:min(int64(len(p)), b.left+1)] // one extra byte shows whether there is more
 	}
 	n, err := b.r.Read(p)
 	b.left -= int64(n)
@@ -108,7 +109,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// counted counts what is written.
+// counted counts the bytes that are written.
 type counted struct {
 	w io.Writer
 	n int64

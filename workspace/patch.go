@@ -7,12 +7,13 @@ import (
 	"strings"
 )
 
-// WritePatch writes changes as a patch in git's form, which "git apply" takes. What such a patch cannot carry
-// is told in lines that begin with "#", which are passed over: folders, and contents without hunks. Of modes, git itself takes over only whether a file may be executed.
+// WritePatch writes changes as a patch in git's format, for "git apply". Lines that begin with "#" report what
+// such a patch cannot hold: folders, and contents without hunks. Git ignores these lines. Of a mode, git applies
+// only whether the file is executable.
 func WritePatch(w io.Writer, changes []Change) error {
 	b := bufio.NewWriter(w)
 	for _, c := range changes {
-		if c.typeChanged() { // one thing goes, another comes
+		if c.typeChanged() { // remove the old entry, add the new one
 			writeChange(b, Change{Path: c.Path, Kind: Removed, Before: c.Before, Omitted: c.Omitted, Hunks: half(c, '-')})
 			writeChange(b, Change{Path: c.Path, Kind: Added, After: c.After, Omitted: c.Omitted, Hunks: half(c, '+')})
 			continue
@@ -22,7 +23,8 @@ func WritePatch(w io.Writer, changes []Change) error {
 	return b.Flush()
 }
 
-// half is the hunks of a file that turned into something else or came from it: there is no other side.
+// half returns the hunks for one side of a change of type. They are those of the file; the other side is not a
+// file.
 func half(c Change, side byte) string {
 	if e := map[byte]*Entry{'-': c.Before, '+': c.After}[side]; e.Type == File {
 		return c.Hunks
@@ -30,7 +32,7 @@ func half(c Change, side byte) string {
 	return ""
 }
 
-// gitMode is the mode that git's patches have: type and permission bits.
+// gitMode returns the mode in git's patches: type and permission bits.
 func gitMode(e *Entry) string {
 	if e.Type == Link {
 		return "120000"
@@ -82,7 +84,7 @@ func writeDir(w *bufio.Writer, c Change) {
 	fmt.Fprintf(w, "# folder %s %s\n", name, c.Kind)
 }
 
-// linkHunk is a link as git has it: a file with its target.
+// linkHunk returns the hunk of a link as git writes it: a file that contains the target.
 func linkHunk(c Change) string {
 	var b strings.Builder
 	before, after := "-1", "+1"
@@ -102,7 +104,7 @@ func linkHunk(c Change) string {
 	return b.String()
 }
 
-// ended marks the end of a name with a blank in it, as git does.
+// ended marks the end of a name that contains a blank, as git does.
 func ended(name string) string {
 	if strings.Contains(name, " ") && !strings.HasPrefix(name, `"`) {
 		return name + "\t"
@@ -110,8 +112,7 @@ func ended(name string) string {
 	return name
 }
 
-// quote writes a name as git does: in quotes, with octal escapes, where it has bytes that could be taken
-// for something else.
+// quote quotes a name as git does. A name with special bytes is put in quotes, with octal escapes.
 func quote(name string) string {
 	plain := true
 	var b strings.Builder

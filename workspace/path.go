@@ -9,9 +9,9 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// CleanPath checks a path, with slashes, that names something in a folder, and returns it in its shortest
-// form. One that is absolute, has ".." in it, or names the folder itself is an ErrConfig: so is, on every
-// system, what would be another path on Windows (a backslash or a colon).
+// CleanPath checks a path, with slashes, of a file in a folder, and returns its shortest form. A path that is
+// absolute, contains "..", or names the folder itself is an ErrConfig. So is, on every system, a path with a
+// backslash or a colon, which would be a different path on Windows.
 func CleanPath(p string) (string, error) {
 	clean, err := cleanPath(p)
 	if err != nil {
@@ -23,13 +23,13 @@ func CleanPath(p string) (string, error) {
 func cleanPath(p string) (string, error) {
 	switch {
 	case p == "" || path.Clean(p) == ".":
-		return "", wrong("%q names nothing in the folder", p)
+		return "", wrong("%q does not name a file in the folder", p)
 	case path.IsAbs(p):
-		return "", wrong("%q is absolute: paths here are relative", p)
+		return "", wrong("%q is absolute, not relative", p)
 	case slices.Contains(strings.Split(p, "/"), ".."):
-		return "", wrong("%q has .. in it", p)
+		return "", wrong("%q contains ..", p)
 	case strings.ContainsAny(p, "\\:\x00") || !filepath.IsLocal(filepath.FromSlash(p)):
-		return "", wrong("%q has a backslash, a colon or a NUL byte in it", p)
+		return "", wrong("%q contains a backslash, a colon or a NUL byte", p)
 	case len(p) > maxPath:
 		return "", wrong("the path %s... is longer than %d bytes", p[:64], maxPath)
 	}

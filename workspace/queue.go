@@ -17,36 +17,37 @@ import (
 )
 
 const (
-	// ahead is how many entries may be under way: with a buffer each they bound the memory that is used.
+	// ahead is the number of entries that may be in progress. With one buffer each they bound the memory use.
 	ahead = 32
-	// helpers is how many small files are read and hashed, or written, at once beside the goroutine that has the stream.
+	// helpers is the number of small files that are read and hashed, or written, at once. Another goroutine
+	// handles the stream.
 	helpers = 3
 )
 
-// buffers holds what small files are read into, as *[bufferSize]byte.
+// buffers holds buffers for small files, as *[bufferSize]byte.
 var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 
-// queue writes entries to a tar stream, in the order in which they are put in. Files of at most bufferSize
-// are read and hashed ahead of that; larger ones when their turn comes.
+// queue writes entries to a tar stream in the order of the put calls. Files of at most bufferSize are read and
+// hashed ahead; larger ones when their turn comes.
 type queue struct {
-	ctx     context.Context //nolint:containedctx // one call's
-	raw     *counted        // what tar writes to
+	ctx     context.Context //nolint:containedctx // lives for one call
+	raw     *counted        // the stream under tar
 	tar     *tar.Writer
-	most    int64 // bytes to raw; fumehood.NoLimit for no limit
+	most    int64 // limit of bytes to raw; fumehood.NoLimit for no limit
 	ordered chan *item
 	stop    chan struct{} // closed when writing has failed
-	err     error         // of who puts in; read when ordered is closed
+	err     error         // of the goroutine that calls put; read after ordered is closed
 	readers errgroup.Group
 }
 
-// item is an entry on its way to the stream.
+// item is an entry that is to be written to the stream.
 type item struct {
 	entry Entry
-	file  *os.File // of a file's content; write closes it
+	file  *os.File // the file of the entry; write closes it
 	info  fs.FileInfo
-	data  *[bufferSize]byte // the content, where it was read ahead
+	data  *[bufferSize]byte // the content, if read ahead
 	err   error
-	ready chan struct{} // closed when data or err is there; nil where nothing is read ahead
+	ready chan struct{} // closed when data or err is set; nil if not read ahead
 }
 
 func newQueue(ctx context.Context, w io.Writer, most int64) *queue {
@@ -56,7 +57,7 @@ func newQueue(ctx context.Context, w io.Writer, most int64) *queue {
 	return q
 }
 
-// put hands an item on. It fails when the stream has failed; then the item's file is not closed.
+// put queues an item. If the stream has failed, put returns an error and does not close the item's file.
 func (q *queue) put(i *item) error {
 	small := i.file != nil && i.entry.Size <= bufferSize
 	if small {
@@ -78,13 +79,13 @@ func (q *queue) put(i *item) error {
 	return nil
 }
 
-// fail makes write return an error, when all before it has been written.
+// fail makes write return an error after it has written all items queued before.
 func (q *queue) fail(err error) { q.err = err }
 
-// end says that nothing more is put in.
+// end ends the queue. Put must not be called afterwards.
 func (q *queue) end() { close(q.ordered) }
 
-// write writes all items, until the end, and returns their index.
+// write writes all items until end is called, and returns their index.
 func (q *queue) write() (*Manifest, error) {
 	m := &Manifest{}
 	buf := make([]byte, bufferSize)
@@ -104,7 +105,7 @@ func (q *queue) write() (*Manifest, error) {
 			_ = i.file.Close() // nothing was written
 		}
 	}
-	_ = q.readers.Wait() // each item has its error
+	_ = q.readers.Wait() // errors are in the items
 	if failed == nil {
 		failed = q.err
 	}
@@ -142,10 +143,10 @@ func (q *queue) one(i *item, buf []byte) error {
 	return err
 }
 
-// head writes what comes before an entry's content, of which these parts are stored.
+// head writes the headers of an entry. Parts are the parts of its content that are stored.
 func (q *queue) head(e *Entry, parts []extent) error {
 	if sizeOf(parts) < e.Size {
-		err := q.tar.Flush() // fills up the last block of the entry before
+		err := q.tar.Flush() // pads the last block of the previous entry
 		if err == nil {
 			_, err = q.raw.Write(sparseHead(e, parts))
 		}
@@ -161,7 +162,7 @@ func (q *queue) head(e *Entry, parts []extent) error {
 	return q.tar.WriteHeader(&h)
 }
 
-// room returns an error where so many bytes more are over the limit, at this entry.
+// room returns an error if more bytes would exceed the limit at this entry.
 func (q *queue) room(more int64, e Entry) error {
 	if q.most != fumehood.NoLimit && more > q.most-q.raw.n {
 		return tooLarge("Stored", q.most, e)
@@ -169,7 +170,7 @@ func (q *queue) room(more int64, e Entry) error {
 	return nil
 }
 
-// close writes the stream's end.
+// close writes the end of the stream.
 func (q *queue) close() error {
 	if err := q.tar.Close(); err != nil {
 		return err
@@ -177,8 +178,8 @@ func (q *queue) close() error {
 	return q.room(0, Entry{})
 }
 
-// copy reads the file, which must not change meanwhile, and hashes it. Only parts of it are read and written, and
-// what is between them are holes. Where it fits into buf, and is one part, it is there afterwards.
+// copy reads and hashes the file, which must not change meanwhile. It reads and writes only the parts; the holes
+// between them count as zeros. If the file is one part and fits into buf, buf then holds the content.
 func (i *item) copy(ctx context.Context, w io.Writer, buf []byte, parts []extent) error {
 	e, sum := &i.entry, sha256.New()
 	at := int64(0)
@@ -188,7 +189,7 @@ func (i *item) copy(ctx context.Context, w io.Writer, buf []byte, parts []extent
 				return cancelled(ctx)
 			}
 			n := min(part.at-at, int64(len(noBytes)))
-			_, _ = sum.Write(noBytes[:n]) // a hash takes everything
+			_, _ = sum.Write(noBytes[:n]) // never fails
 			at += n
 		}
 		for at < part.at+part.size {

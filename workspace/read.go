@@ -15,9 +15,9 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// Read returns the index of a snapshot: it reads all of it, and hashes the files. What is no snapshot, or
-// holds what a snapshot has not (names that lead out of the folder, devices, pipes, hard links, two entries
-// of one name), is an ErrConfig.
+// Read reads a whole snapshot, hashes its files, and returns its index. A stream that is not a snapshot is an
+// ErrConfig. So is one with entries that snapshots cannot have: names that lead out of the folder, devices,
+// pipes, hard links, and duplicate names.
 func Read(ctx context.Context, r io.Reader, limits Limits) (*Manifest, error) {
 	m := &Manifest{}
 	if err := scan(ctx, r, limits, m.visit); err != nil {
@@ -40,11 +40,11 @@ func (m *Manifest) visit(e Entry, content io.Reader) error {
 	return nil
 }
 
-// visitor gets an entry of a snapshot, and the content of a file.
+// visitor receives an entry of a snapshot, and the content if it is a file.
 type visitor func(e Entry, content io.Reader) error
 
-// scan calls visit for each entry of a snapshot, checked, in the stream's order. Folders that have no
-// entry but something in them come at the end.
+// scan checks each entry of a snapshot and calls visit for it, in the stream's order. Folders without an entry
+// that have content come at the end.
 func scan(ctx context.Context, r io.Reader, limits Limits, visit visitor) error {
 	source := &watched{r: r, ctx: ctx}
 	d, err := decompress(source)
@@ -80,9 +80,9 @@ func scan(ctx context.Context, r io.Reader, limits Limits, visit visitor) error 
 		}
 	}
 	if stream.ended {
-		return wrong("this is no snapshot, or one that is cut short")
+		return wrong("not a snapshot, or truncated")
 	}
-	if _, err := io.Copy(io.Discard, stream); err != nil { // what is compressed has its checksum at the end
+	if _, err := io.Copy(io.Discard, stream); err != nil { // a compressed stream has its checksum at the end
 		return source.blame(err)
 	}
 	for _, p := range c.implied() {
@@ -93,10 +93,10 @@ func scan(ctx context.Context, r io.Reader, limits Limits, visit visitor) error 
 	return nil
 }
 
-// watched tells the errors of the stream itself from those of what is in it.
+// watched records errors of the stream itself, to distinguish them from errors of its content.
 type watched struct {
 	r   io.Reader
-	ctx context.Context //nolint:containedctx // one call's
+	ctx context.Context //nolint:containedctx // lives for one call
 	err error
 }
 
@@ -115,36 +115,36 @@ func (w *watched) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// blame returns the stream's error, where it had one: decoders may hide it.
+// blame returns the stream's own error if it had one. Decoders may hide it.
 func (w *watched) blame(err error) error {
 	switch {
 	case w.err != nil:
 		return w.err
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return wrong("this is no snapshot, or one that is cut short")
+		return wrong("not a snapshot, or truncated")
 	case fumehood.ClassOf(err) == nil && !isOurs(err):
-		return wrong("this is no snapshot, or a damaged one: %w", err)
+		return wrong("not a snapshot, or damaged: %w", err)
 	}
 	return err
 }
 
-// isOurs reports whether the error is about a file of this machine, not about what is read.
+// isOurs reports whether the error is about a file of this machine, and not about the snapshot.
 func isOurs(err error) bool {
 	var p *fs.PathError
 	var l interface{ Timeout() bool }
 	return errors.As(err, &p) || errors.As(err, &l)
 }
 
-// checker lets through what a snapshot may have.
+// checker accepts only entries that a snapshot may have.
 type checker struct {
 	tally tally
 	seen  map[string]Type
 }
 
-// impliedDir is a folder that has had no entry yet, but something in it.
+// impliedDir is the type of a folder that has no entry so far, but contains one.
 const impliedDir Type = "implied"
 
-// entry returns what a header stands for; without a path where it stands for nothing.
+// entry returns the entry of a header. It has no path if the header stands for no entry.
 func (c *checker) entry(h *tar.Header) (Entry, error) {
 	if h.Typeflag == tar.TypeXGlobalHeader {
 		return Entry{}, nil
@@ -161,13 +161,13 @@ func (c *checker) entry(h *tar.Header) (Entry, error) {
 	case tar.TypeSymlink:
 		e.Type, e.Mode, e.Target = Link, 0o777, h.Linkname
 	default:
-		return Entry{}, wrongEntry(h.Name, "it is neither a file, a folder nor a symbolic link, and is not taken")
+		return Entry{}, wrongEntry(h.Name, "not a file, folder or symbolic link")
 	}
 	if path.Clean(e.Path) != e.Path || e.Path == "." || !filepath.IsLocal(filepath.FromSlash(e.Path)) || strings.ContainsRune(e.Path+e.Target, 0) {
-		return Entry{}, wrongEntry(h.Name, "the entry leads elsewhere, and is not taken")
+		return Entry{}, wrongEntry(h.Name, "the path leads out of the folder or is not clean")
 	}
 	if isSparse(h) && h.PAXRecords["GNU.sparse.major"]+"."+h.PAXRecords["GNU.sparse.minor"] != "1.0" || h.Typeflag == tar.TypeReg && strings.HasSuffix(h.Name, "/") {
-		return Entry{}, wrongEntry(h.Name, "it is stored in a way that snapshots have not")
+		return Entry{}, wrongEntry(h.Name, "unsupported storage format")
 	}
 	if err := c.tally.add(e); err != nil {
 		return Entry{}, err
@@ -181,10 +181,10 @@ func isSparse(h *tar.Header) bool {
 	return is
 }
 
-// place makes sure that there is one entry of a name, and that all above it are folders.
+// place checks that each name has one entry, and that all its parents are folders.
 func (c *checker) place(e Entry) error {
 	if was, ok := c.seen[e.Path]; ok && (was != impliedDir || e.Type != Dir) {
-		return wrongEntry(e.Path, "there are two entries of this name")
+		return wrongEntry(e.Path, "duplicate entry")
 	}
 	c.seen[e.Path] = e.Type
 	for dir := path.Dir(e.Path); dir != "."; dir = path.Dir(dir) {
@@ -194,7 +194,7 @@ func (c *checker) place(e Entry) error {
 		case was == Dir || was == impliedDir:
 			return nil
 		default:
-			return wrongEntry(e.Path, "%s, which it is in, is no folder", dir)
+			return wrongEntry(e.Path, "its parent %s is not a folder", dir)
 		}
 	}
 	return nil

@@ -22,19 +22,19 @@ import (
 	"github.com/fumehood/fumehood/internal/archive"
 )
 
-// RestoreOptions say what a snapshot may bring. The zero value is for snapshots that nobody vouches for.
+// RestoreOptions define what a snapshot may contain. The zero value is for untrusted snapshots.
 type RestoreOptions struct {
 	Limits Limits
-	// AnyLinks restores links as they are stored. Without it one that leads out of the folder, or that has
-	// ".." elsewhere than at its beginning, is an ErrConfig. Nothing is ever written through a link.
+	// AnyLinks restores links as they are stored. Without it, a link that leads out of the folder, or has ".."
+	// anywhere but at its beginning, is an ErrConfig. Restore never writes through a link.
 	AnyLinks bool
 }
 
-// Restore unpacks a snapshot into the folder dir, which must be empty, or is made if it is missing and the
-// folder above it is there. It returns the index of what was restored, whose Hash is to be compared by who
-// knows what it should be. What Read refuses is refused here too.
+// Restore unpacks a snapshot into the folder dir. The folder must be empty. A missing folder is created if its
+// parent exists. Restore returns the index of the restored tree; callers that know the expected Hash can compare
+// it. What Read rejects, Restore rejects too.
 //
-// On an error nothing is left of what was unpacked.
+// On an error, everything that was unpacked is removed.
 func Restore(ctx context.Context, r io.Reader, dir string, opts RestoreOptions) (m *Manifest, err error) {
 	root, made, err := emptyDir(dir)
 	if err != nil {
@@ -61,7 +61,7 @@ func Restore(ctx context.Context, r io.Reader, dir string, opts RestoreOptions) 
 	return m, restoreDirs(root, m)
 }
 
-// emptyDir opens a folder that nothing is in.
+// emptyDir opens an empty folder, and creates it if it is missing.
 func emptyDir(dir string) (root *os.Root, made bool, err error) {
 	switch err := os.Mkdir(dir, 0o755); {
 	case err == nil:
@@ -75,7 +75,7 @@ func emptyDir(dir string) (root *os.Root, made bool, err error) {
 	}
 	names, err := readDir(root)
 	if err == nil && len(names) > 0 {
-		err = &fumehood.Error{Class: fumehood.ErrConfig, Err: errors.New("the folder is not empty"), Hint: "name one that is, or that does not exist"}
+		err = &fumehood.Error{Class: fumehood.ErrConfig, Err: errors.New("the folder is not empty"), Hint: "name an empty folder, or one that does not exist"}
 	}
 	if err != nil {
 		_ = root.Close() // nothing was written
@@ -84,7 +84,7 @@ func emptyDir(dir string) (root *os.Root, made bool, err error) {
 	return root, made, nil
 }
 
-// clearDir removes what is in a folder.
+// clearDir removes the content of a folder.
 func clearDir(root *os.Root) error {
 	names, err := readDir(root)
 	for _, d := range names {
@@ -93,19 +93,19 @@ func clearDir(root *os.Root) error {
 	return err
 }
 
-// unpacker writes entries that have been checked: each name comes once, and what is above it is a folder.
-// Files of at most bufferSize are written by others, while the stream is read on.
+// unpacker writes checked entries: each name comes once, and its parents are folders. Other goroutines write
+// files of at most bufferSize, while the stream is read further.
 type unpacker struct {
 	root     *os.Root
 	anyLinks bool
 	entries  []*Entry
-	at       string  // the folder that is open: most entries are in that of the one before
-	open     *folder // its
+	at       string  // path of the open folder: most entries are in the same folder as the previous one
+	open     *folder // the open folder
 	writers  *errgroup.Group
 	failed   func() error // the first error of a writer
 }
 
-// folder is an open folder, closed when the last that uses it is done.
+// folder is an open folder. It is closed when its last user is done.
 type folder struct {
 	*os.Root
 	users atomic.Int32
@@ -113,12 +113,12 @@ type folder struct {
 
 func (f *folder) release() {
 	if f.users.Add(-1) == 0 {
-		_ = f.Close() // nothing was written by this
+		_ = f.Close() // nothing was written
 	}
 }
 
 func newUnpacker(ctx context.Context, root *os.Root, anyLinks bool) *unpacker {
-	writers, ctx := errgroup.WithContext(context.WithoutCancel(ctx)) // which the stream's reader looks at
+	writers, ctx := errgroup.WithContext(context.WithoutCancel(ctx)) // the stream's reader checks ctx itself
 	writers.SetLimit(helpers)
 	return &unpacker{root: root, anyLinks: anyLinks, writers: writers, failed: func() error { return context.Cause(ctx) }}
 }
@@ -132,7 +132,7 @@ func (u *unpacker) finish() error {
 	return err
 }
 
-// manifest is the index of all that was written.
+// manifest returns the index of everything that was written.
 func (u *unpacker) manifest() *Manifest {
 	m := &Manifest{}
 	for _, e := range u.entries {
@@ -155,7 +155,7 @@ func (u *unpacker) entry(e Entry, content io.Reader) error {
 	case Dir:
 		err := u.open.Mkdir(base, 0o700)
 		if errors.Is(err, fs.ErrExist) {
-			err = nil // made for what is in it
+			err = nil // created earlier for its content
 		}
 		return err
 	case Link:
@@ -179,7 +179,7 @@ func (u *unpacker) entry(e Entry, content io.Reader) error {
 	return nil
 }
 
-// enter opens a folder, and makes it where it has no entry or a later one.
+// enter opens a folder. It creates the folder if it has no entry, or if its entry comes later.
 func (u *unpacker) enter(dir string) error {
 	if u.open != nil && dir == u.at {
 		return nil
@@ -202,7 +202,7 @@ func (u *unpacker) enter(dir string) error {
 	return nil
 }
 
-// writeFile makes a file, and sets the entry's hash. What is stored with holes gets them again.
+// writeFile creates a file and sets the entry's hash. A file that is stored with holes gets holes again.
 func writeFile(in *os.Root, base string, e *Entry, content io.Reader, buf []byte) error {
 	f, err := in.OpenFile(base, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -229,14 +229,14 @@ func (u *unpacker) link(base string, e Entry) error {
 	if !u.anyLinks && archive.LeadsOut(e.Path, e.Target) {
 		return &fumehood.Error{
 			Op: "entry", Path: strconv.Quote(e.Path), Class: fumehood.ErrConfig, Err: fmt.Errorf("the link points out of the folder, or may, to %q", e.Target),
-			Hint: "AnyLinks, and --any-links on the command line, restores links as they are",
+			Hint: "set AnyLinks, or --any-links on the command line, to restore links as they are",
 		}
 	}
 	return u.open.Symlink(filepath.FromSlash(e.Target), base)
 }
 
-// restoreDirs sets the modes and times of all folders, the deepest first: one that is read-only cannot be
-// filled, and what is written into one changes its time.
+// restoreDirs sets the modes and times of all folders, the deepest first. It does so last, because a read-only
+// folder cannot be filled, and writing into a folder changes its time.
 func restoreDirs(root *os.Root, m *Manifest) error {
 	for i := len(m.Entries) - 1; i >= 0; i-- {
 		e := m.Entries[i]

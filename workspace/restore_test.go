@@ -20,7 +20,7 @@ import (
 	"github.com/fumehood/fumehood/internal/archive"
 )
 
-// stream is a tar stream of the headers. One whose size is set has that many bytes.
+// stream returns a tar stream with these headers. An entry with a size has that many zero bytes.
 func stream(t testing.TB, heads ...tar.Header) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -52,7 +52,7 @@ func linkHead(name, target string) tar.Header {
 	return tar.Header{Name: name, Linkname: target, Typeflag: tar.TypeSymlink}
 }
 
-// only fails when dir holds anything but the names.
+// only fails if dir contains anything but these names.
 func only(t testing.TB, dir string, names ...string) {
 	t.Helper()
 	all, err := os.ReadDir(dir)
@@ -64,11 +64,11 @@ func only(t testing.TB, dir string, names ...string) {
 		got = append(got, d.Name())
 	}
 	if strings.Join(got, " ") != strings.Join(names, " ") {
-		t.Errorf("in %s is %q, not %q", dir, got, names)
+		t.Errorf("content of %s: got %q, want %q", dir, got, names)
 	}
 }
 
-func TestAHostileSnapshotIsRefusedAndNothingStays(t *testing.T) {
+func TestRestore_hostile(t *testing.T) {
 	ok := tar.Header{Name: "ok", Size: 3}
 	for name, heads := range map[string][]tar.Header{
 		"a name that climbs":        {ok, {Name: "../evil"}},
@@ -104,12 +104,12 @@ func TestAHostileSnapshotIsRefusedAndNothingStays(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := Restore(t.Context(), bytes.NewReader(stream(t, heads...)), empty, RestoreOptions{}); err == nil {
-				t.Error("it was taken")
+				t.Error("the snapshot was accepted")
 			}
 			only(t, base, "empty")
 			only(t, empty)
 			if strings.Contains(name, "link") && strings.Contains(name, "climbs") || name == "an absolute link" {
-				return // the index of it can be read
+				return // its index can be read
 			}
 			if _, err := Read(t.Context(), bytes.NewReader(stream(t, heads...)), Limits{}); name != "a link up to the folder" && !errors.Is(err, fumehood.ErrConfig) {
 				t.Errorf("Read: %v", err)
@@ -118,7 +118,7 @@ func TestAHostileSnapshotIsRefusedAndNothingStays(t *testing.T) {
 	}
 }
 
-func TestLinksAreRestoredAsTheyAreIfSaid(t *testing.T) {
+func TestRestore_anyLinks(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new")
 	data := stream(t, linkHead("abs", "/etc/passwd"), linkHead("up", "../../x"), linkHead("in", "d/../abs"))
 	if _, err := Restore(t.Context(), bytes.NewReader(data), dir, RestoreOptions{AnyLinks: true}); err != nil {
@@ -131,7 +131,7 @@ func TestLinksAreRestoredAsTheyAreIfSaid(t *testing.T) {
 	}
 }
 
-func TestLinksThatStayInsideAreTaken(t *testing.T) {
+func TestRestore_linksInside(t *testing.T) {
 	for _, e := range []Entry{
 		{Path: "l", Target: "a"},
 		{Path: "l", Target: "."},
@@ -143,17 +143,17 @@ func TestLinksThatStayInsideAreTaken(t *testing.T) {
 		{Path: "d/l", Target: "..//a"},
 	} {
 		if archive.LeadsOut(e.Path, e.Target) {
-			t.Errorf("%s -> %s is refused", e.Path, e.Target)
+			t.Errorf("%s -> %s is rejected", e.Path, e.Target)
 		}
 	}
 	for _, e := range []Entry{{Path: "l", Target: "a/.."}, {Path: "d/l", Target: "../.."}, {Path: "d/l", Target: "..//../a"}, {Path: "l", Target: "/"}} {
 		if !archive.LeadsOut(e.Path, e.Target) {
-			t.Errorf("%s -> %s is taken", e.Path, e.Target)
+			t.Errorf("%s -> %s is accepted", e.Path, e.Target)
 		}
 	}
 }
 
-func TestAFolderThatIsNotEmptyIsLeftAlone(t *testing.T) {
+func TestRestore_notEmpty(t *testing.T) {
 	dir := tree(t, map[string]string{"mine": "1"})
 	_, err := Restore(t.Context(), bytes.NewReader(stream(t, tar.Header{Name: "a"})), dir, RestoreOptions{})
 	if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "not empty") {
@@ -168,11 +168,11 @@ func TestAFolderThatIsNotEmptyIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestWhatTheDiskRefusesIsAnErrorAndNothingStays(t *testing.T) {
+func TestRestore_diskError(t *testing.T) {
 	base := t.TempDir()
 	for _, size := range []int64{10, bufferSize + 1} {
 		heads := []tar.Header{{Name: "d/a", Size: 10}, {Name: "d/" + strings.Repeat("x", 300), Size: size}}
-		for i := range 100 { // more than is under way at once
+		for i := range 100 { // more than are in progress at once
 			heads = append(heads, tar.Header{Name: "e/" + strings.Repeat("y", 10+i), Size: 10})
 		}
 		_, err := Restore(t.Context(), bytes.NewReader(stream(t, heads...)), filepath.Join(base, "new"), RestoreOptions{})
@@ -183,7 +183,7 @@ func TestWhatTheDiskRefusesIsAnErrorAndNothingStays(t *testing.T) {
 	}
 }
 
-func TestFoldersWithoutEntriesAreMade(t *testing.T) {
+func TestRestore_impliedFolders(t *testing.T) {
 	data := stream(t, tar.Header{Name: "a/b/c"}, dirHead("a/b"), dirHead("a/b/d"))
 	dir := filepath.Join(t.TempDir(), "new")
 	m, err := Restore(t.Context(), bytes.NewReader(data), dir, RestoreOptions{})
@@ -191,11 +191,11 @@ func TestFoldersWithoutEntriesAreMade(t *testing.T) {
 		t.Fatalf("%+v, %v", m, err)
 	}
 	if _, again := snapshot(t, dir, CreateOptions{}); again.Hash() != m.Hash() {
-		t.Error("what is there is something else")
+		t.Error("the tree on disk differs")
 	}
 }
 
-func TestLimitsBoundWhatIsUnpacked(t *testing.T) {
+func TestRestore_limits(t *testing.T) {
 	pack := func(data []byte) []byte {
 		var b bytes.Buffer
 		w := gzip.NewWriter(&b)
@@ -240,7 +240,7 @@ func TestLimitsBoundWhatIsUnpacked(t *testing.T) {
 	}
 }
 
-func TestAStreamThatAsksForTooMuchMemoryIsRefused(t *testing.T) {
+func TestRead_memoryLimit(t *testing.T) {
 	xz, err := os.ReadFile("testdata/dictionary-of-4GiB.tar.xz")
 	if err != nil {
 		t.Fatal(err)
@@ -258,12 +258,12 @@ func TestAStreamThatAsksForTooMuchMemoryIsRefused(t *testing.T) {
 	}
 	for says, data := range map[string][]byte{"67108864 bytes of memory": xz, "134217728 bytes of memory": zst.Bytes()} {
 		if _, err := Read(t.Context(), bytes.NewReader(data), Limits{}); !errors.Is(err, fumehood.ErrLimit) || !strings.Contains(err.Error(), says) {
-			t.Errorf("%v, not %s", err, says)
+			t.Errorf("got %v, want %s", err, says)
 		}
 	}
 }
 
-func TestADamagedSnapshotIsAnError(t *testing.T) {
+func TestRead_damaged(t *testing.T) {
 	dir := tree(t, map[string]string{"a": strings.Repeat("some text", 5000), "b": strings.Repeat("more text", 5000)})
 	for _, c := range []Compression{None, Gzip, XZ, Zstd} {
 		data, _ := snapshot(t, dir, CreateOptions{Compression: c})
@@ -295,7 +295,7 @@ type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, errors.New("the disk is gone") }
 
-func TestAStreamThatFailsIsNotBlamedOnTheSnapshot(t *testing.T) {
+func TestRead_streamFails(t *testing.T) {
 	for _, c := range []Compression{None, Gzip, XZ, Zstd} {
 		data, _ := snapshot(t, tree(t, map[string]string{"a": strings.Repeat("x", 100_000)}), CreateOptions{Compression: c})
 		_, err := Read(t.Context(), io.MultiReader(bytes.NewReader(data[:len(data)/2]), failing{}), Limits{})
@@ -328,7 +328,7 @@ func FuzzRestore(f *testing.F) {
 		only(t, base, "dest")
 		if err != nil {
 			if fumehood.ClassOf(err) == nil {
-				t.Errorf("no class: %v", err)
+				t.Errorf("error without a class: %v", err)
 			}
 			only(t, dest)
 			return
@@ -336,17 +336,17 @@ func FuzzRestore(f *testing.F) {
 		inside(t, dest)
 		_ = filepath.WalkDir(dest, func(p string, d fs.DirEntry, err error) error {
 			if err == nil && d.IsDir() {
-				_ = os.Chmod(p, 0o755) // so that the folder can be removed
+				_ = os.Chmod(p, 0o755) // so that t.TempDir can remove it
 			}
 			return nil
 		})
 		if index, err := Read(t.Context(), bytes.NewReader(data), Limits{}); err != nil || index.Hash() != m.Hash() {
-			t.Errorf("restored as another tree than it is read: %v", err)
+			t.Errorf("Restore and Read return different trees: %v", err)
 		}
 	})
 }
 
-// inside fails when a link in dir leads out of it.
+// inside fails if a link in dir leads out of it.
 func inside(t *testing.T, dir string) {
 	real, err := filepath.EvalSymlinks(dir)
 	if err != nil {

@@ -10,20 +10,23 @@ import (
 )
 
 const (
-	// minHoles is how many bytes of holes make a file sparse. Files of at most bufferSize never are.
+	// minHoles is the size of the holes, in bytes, that makes a file sparse. Files of at most bufferSize are
+	// never sparse.
 	minHoles = 1 << 20
-	// maxExtents is how many parts of a sparse file are stored apart. What comes after them is stored as one.
+	// maxExtents is the number of parts of a sparse file that are stored separately. The rest is stored as one
+	// part.
 	maxExtents = 10_000
 	// block is the unit of tar streams.
 	block = 512
-	// maxOctal is the largest number that a header's size and time hold.
+	// maxOctal is the largest number that fits in the size and time of a header.
 	maxOctal = 1<<33 - 1
 )
 
 // extent is a part of a file.
 type extent struct{ at, size int64 }
 
-// extents returns the parts of an open file that are no holes; one part where it has few holes or none.
+// extents returns the parts of an open file that are not holes. It returns one part if the file has few holes or
+// none.
 func extents(f *os.File, info fs.FileInfo) []extent {
 	all := []extent{{0, info.Size()}}
 	if info.Size() <= bufferSize || stored(info) > info.Size()-minHoles {
@@ -43,8 +46,8 @@ func sizeOf(parts []extent) (n int64) {
 	return n
 }
 
-// sparseHead returns what comes before the data of a sparse file in a tar stream: headers and map of GNU's sparse format
-// 1.0. Package archive/tar reads that format and does not write it.
+// sparseHead returns the bytes before the data of a sparse file in a tar stream: headers and map of GNU's sparse
+// format 1.0. Package archive/tar reads that format, but does not write it.
 func sparseHead(e *Entry, parts []extent) []byte {
 	if n := len(parts); n == 0 || parts[n-1].at+parts[n-1].size < e.Size {
 		parts = append(parts[:n:n], extent{e.Size, 0}) // the hole at the end, as GNU tar writes it
@@ -71,7 +74,7 @@ func sparseHead(e *Entry, parts []extent) []byte {
 	return append(head, m.Bytes()...)
 }
 
-// record is one of an extended header: its length in decimal digits counts itself.
+// record returns a record of an extended header. Its length in decimal digits includes itself.
 func record(key, value string) string {
 	rest := " " + key + "=" + value + "\n"
 	for n := len(rest); ; n++ {
@@ -81,7 +84,8 @@ func record(key, value string) string {
 	}
 }
 
-// rawHeader is a header of the ustar format. A number that does not fit is 0: it is in the extended header.
+// rawHeader returns a header in the ustar format. A number that does not fit is written as 0: it is in the
+// extended header.
 func rawHeader(name string, kind byte, mode, size, at int64) []byte {
 	h := make([]byte, block)
 	octal := func(from, width int, n int64) {
@@ -110,16 +114,16 @@ func rawHeader(name string, kind byte, mode, size, at int64) []byte {
 	return h
 }
 
-// padding fills up a block.
+// padding returns the bytes that fill the last block of n bytes.
 func padding(n int64) []byte { return make([]byte, (block-n%block)%block) }
 
-// noBytes is what a hole reads as.
+// noBytes is the content of a hole.
 var noBytes [bufferSize]byte
 
 // sparse is the content of an entry that is stored with holes.
 type sparse struct{ io.Reader }
 
-// holed writes a file and leaves out what is zero, a page at least.
+// holed writes a file and leaves holes for zeros of at least a page.
 type holed struct {
 	f  *os.File
 	at int64
@@ -141,7 +145,7 @@ func (h *holed) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// run returns how many of the first bytes are in pages that are all zero, or in pages that are not.
+// run returns the number of leading bytes in pages that are all zero, or in pages that are not.
 func (h *holed) run(p []byte) (n int, zero bool) {
 	for n < len(p) {
 		next := min(len(p)-n, page-int((h.at+int64(n))%page))

@@ -8,13 +8,13 @@ import (
 	"syscall"
 )
 
-// The kinds of lseek that find data and holes.
+// The lseek operations that find data and holes.
 const (
 	seekTo   = 3 // SEEK_DATA
 	seekHole = 4 // SEEK_HOLE
 )
 
-// stored returns how many bytes a file takes on its disk, as far as that is known.
+// stored returns the number of bytes that a file uses on disk, as far as that is known.
 func stored(info fs.FileInfo) int64 {
 	if s, ok := info.Sys().(*syscall.Stat_t); ok {
 		return s.Blocks * 512
@@ -22,13 +22,13 @@ func stored(info fs.FileInfo) int64 {
 	return info.Size()
 }
 
-// seekData returns the parts of the first size bytes of a file that are no holes.
+// seekData returns the parts of the first size bytes of a file that are not holes.
 func seekData(f *os.File, size int64) (parts []extent, err error) {
 	parts = []extent{}
 	for at := int64(0); at < size; {
 		from, err := f.Seek(at, seekTo)
 		if errors.Is(err, syscall.ENXIO) {
-			break // a hole is at the end
+			break // the rest is a hole
 		}
 		if err != nil {
 			return nil, err

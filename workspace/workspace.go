@@ -1,12 +1,12 @@
-// Package workspace keeps the folders that sandboxes work in: snapshots of them, the difference between
-// two, and the input files that go into them. It knows no sandbox and no Docker.
+// Package workspace handles the folders that sandboxes work in: their snapshots, the differences between two
+// snapshots, and the input files that are written into them. It does not depend on sandboxes or Docker.
 //
-// A snapshot is a tar stream, compressed or not, of files, folders and symbolic links, in an order of its
-// own: the same tree gives the same bytes. It is read as what it is, the word of whoever made it: nothing
-// of it lands outside of the folder that it is restored to, and limits bound what it unfolds to.
+// A snapshot is a tar stream, compressed or not, of files, folders and symbolic links. Its order is fixed: the
+// same tree gives the same bytes. A snapshot is read as untrusted input: no entry is written outside of the
+// folder that it is restored to, and limits bound the unpacked size.
 //
-// Folders are read and written through os.Root, so that whoever works in one meanwhile cannot lead this
-// package out of it by a link.
+// Folders are read and written through os.Root. A process that works in a folder at the same time cannot use a
+// link to lead this package out of it.
 package workspace
 
 import (
@@ -21,10 +21,10 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// failure makes the error of an operation on a path, with the class that the cause has or suggests. What
-// suggests none is class. An error that has no operation yet gets this one.
+// failure returns the error of an operation on a path. Its class is that of the cause, else one that the cause
+// suggests, else class. A cause without an operation gets this one.
 func failure(op, path string, class, err error) error {
-	if inner, ok := err.(*fumehood.Error); ok && inner.Op == "" { //nolint:errorlint // not one that others wrap
+	if inner, ok := err.(*fumehood.Error); ok && inner.Op == "" { //nolint:errorlint // only an unwrapped error
 		return &fumehood.Error{Op: op, Path: path, Class: inner.Class, Err: inner.Err, Hint: inner.Hint}
 	}
 	if c := fumehood.ClassOf(err); c != nil {
@@ -49,22 +49,22 @@ func classOf(err, otherwise error) error {
 	return otherwise
 }
 
-// cancelled makes the error of what the end of ctx has stopped.
+// cancelled returns the error of an operation that the end of ctx has stopped.
 func cancelled(ctx context.Context) error {
 	return &fumehood.Error{Class: fumehood.ErrCancelled, Err: fumehood.Ended(ctx)}
 }
 
-// wrong makes an error about what was given: it will be wrong again. It has no operation yet.
+// wrong returns an ErrConfig about the caller's input. A retry does not help. The error has no operation yet.
 func wrong(format string, a ...any) error {
 	return &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf(format, a...)}
 }
 
-// wrongEntry is wrong about an entry of a snapshot.
+// wrongEntry is like wrong, for an entry of a snapshot.
 func wrongEntry(name, format string, a ...any) error {
 	return &fumehood.Error{Op: "entry", Path: strconv.Quote(name), Class: fumehood.ErrConfig, Err: fmt.Errorf(format, a...)}
 }
 
-// cause strips what a file operation says about itself, where the path is told already.
+// cause strips operation and path from a file error, for places where the path is reported already.
 func cause(err error) error {
 	var p *fs.PathError
 	if errors.As(err, &p) {

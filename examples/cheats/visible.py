@@ -1,4 +1,4 @@
-# What the author of a solution may know: two answers.
+# The test that the author of a solution may see: two answers.
 import subprocess
 
 for n, answer in {1: "2", 25: "97"}.items():

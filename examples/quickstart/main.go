@@ -1,5 +1,5 @@
-// Command quickstart runs one line of Python in a sandbox of its own: no network, bounded memory and
-// processes, and nothing left of it afterwards.
+// Command quickstart runs one line of Python in a sandbox without network, with limited memory and processes.
+// Nothing remains afterwards.
 //
 //	go run ./examples/quickstart [image]
 package main
@@ -17,7 +17,7 @@ import (
 )
 
 func main() {
-	docker.RunReaper() // removes what a kill of this program leaves
+	docker.RunReaper() // cleans up if this program is killed
 	image := "python:3.12-slim"
 	if len(os.Args) > 1 {
 		image = os.Args[1]
@@ -36,7 +36,7 @@ func run(ctx context.Context, image string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, provider.Close(ctx)) }() // removes what is still there
+	defer func() { err = errors.Join(err, provider.Close(ctx)) }() // removes any remaining sandbox
 
 	sb, err := provider.Start(ctx, fumehood.Spec{Image: image})
 	if err != nil {
@@ -49,7 +49,7 @@ func run(ctx context.Context, image string) (err error) {
 		Timeout: 10 * time.Second,
 	})
 	if err != nil {
-		return err // we failed: how the program ended, well or badly, is in the result
+		return err // our failure; how the program ended is in the result
 	}
 	fmt.Printf("%s with code %d, printed %s", res.Outcome, res.ExitCode, res.Stdout.Text())
 	return nil

@@ -1,6 +1,6 @@
-// Walkthrough walks through a benchmark's work with package session: an agent edits a workspace over three
-// checkpoints, each is evaluated with what the agent never sees, and the agent resumes from the second.
-// It prints what happens; it is run in its own folder.
+// Walkthrough runs the steps of a benchmark with package session. An agent edits a workspace over three
+// checkpoints. Each checkpoint is evaluated with an asset that the agent never sees. Then the agent resumes from
+// the second checkpoint. The program prints each step. Run it in its own folder.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/fumehood/fumehood/spec"
 )
 
-// steps are what the agent runs. A real one would ask a model.
+// steps are the agent's commands. A real agent would ask a model for them.
 var steps = []string{
 	`printf 'for n in range(1, 6):\n    print("fizz" if n %% 3 == 0 else n)\n' > main.py`,
 	`sed -i 's/else n/else "buzz" if n % 5 == 0 else n/' main.py`,
@@ -24,7 +24,7 @@ var steps = []string{
 }
 
 func main() {
-	docker.RunReaper() // removes what a kill of this program leaves
+	docker.RunReaper() // cleans up if this program is killed
 	if err := walk(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -72,7 +72,7 @@ func walk(ctx context.Context) (err error) {
 	return resume(ctx, provider, env, kept[1])
 }
 
-// evaluate judges a checkpoint in a session of its own, with an asset that the agent's does not have.
+// evaluate evaluates a checkpoint in its own session, with an asset that the agent's session lacks.
 func evaluate(ctx context.Context, provider fumehood.Provider, env *spec.Environment, c *session.Checkpoint) (err error) {
 	s, err := session.Open(ctx, session.Options{
 		Provider: provider, Environment: env, Kind: session.Evaluation, Snapshot: c.Snapshot,
@@ -94,7 +94,7 @@ func evaluate(ctx context.Context, provider fumehood.Provider, env *spec.Environ
 	return nil
 }
 
-// resume goes on from a checkpoint.
+// resume opens a session from a checkpoint and runs the program.
 func resume(ctx context.Context, provider fumehood.Provider, env *spec.Environment, c *session.Checkpoint) (err error) {
 	s, err := session.Open(ctx, session.Options{Provider: provider, Environment: env, Kind: session.Agent, Snapshot: c.Snapshot})
 	if err != nil {

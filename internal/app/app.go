@@ -1,5 +1,5 @@
-// Package app has what the commands of `fumehood` do, as functions of plain inputs and results. Who calls them parses what people
-// type, and prints. Package eval does so for evaluations.
+// Package app implements the commands of `fumehood` as functions of plain inputs and results. Its callers parse
+// arguments and print results. Package eval does the same for evaluations.
 package app
 
 import (
@@ -13,25 +13,25 @@ import (
 	"github.com/fumehood/fumehood/spec"
 )
 
-// App is what all functions need. All fields are needed, but for AllowLocal.
+// App holds what all functions need. All fields except AllowLocal are required.
 type App struct {
-	// Open returns the provider of a name: "docker", or "local".
+	// Open returns the provider with that name: "docker" or "local".
 	Open func(ctx context.Context, provider string) (fumehood.Provider, error)
-	// AllowLocal lets a file choose the provider "local", which isolates nothing.
+	// AllowLocal allows a file to select the provider "local", which isolates nothing.
 	AllowLocal bool
-	// Building is told each step of a build.
+	// Building is called with each step of an image build.
 	Building func(image, step string)
 	Logger   *slog.Logger
 }
 
-// Described is a sandbox as flags and files describe it.
+// Described is a sandbox described by flags and files.
 type Described struct {
 	fumehood.Spec
-	Provider    string            // which one starts it
-	Environment *spec.Environment // where an environment spec describes it, whose image may have to be built first; else nil
+	Provider    string            // name of its provider
+	Environment *spec.Environment // the spec that describes it, whose image may have to be built first; nil if none
 }
 
-// open returns the provider of what was described.
+// open returns the provider for d.
 func (a *App) open(ctx context.Context, d Described) (fumehood.Provider, error) {
 	if e := d.Environment; e != nil {
 		if err := spec.CheckType(e.File, d.Provider, a.AllowLocal); err != nil {
@@ -41,7 +41,7 @@ func (a *App) open(ctx context.Context, d Described) (fumehood.Provider, error) 
 	return a.Open(ctx, d.Provider)
 }
 
-// start starts what was described.
+// start starts the sandbox described by d.
 func (a *App) start(ctx context.Context, p fumehood.Provider, d Described) (fumehood.Sandbox, error) {
 	e := d.Environment
 	if e != nil && e.Type == spec.TypeDocker && e.Docker.Build != nil && d.Image == e.WithDefaults().Docker.Image {
@@ -58,10 +58,10 @@ func (a *App) start(ctx context.Context, p fumehood.Provider, d Described) (fume
 	return p.Start(ctx, d.Spec)
 }
 
-// ImageBuilder returns a provider as one that builds images. The error is an ErrUnsupported.
+// ImageBuilder returns the provider as an ImageBuilder, or an ErrUnsupported if it cannot build images.
 func ImageBuilder(p fumehood.Provider) (provider.ImageBuilder, error) {
 	if b, ok := p.(provider.ImageBuilder); ok {
 		return b, nil
 	}
-	return nil, &fumehood.Error{Op: "build images", Class: fumehood.ErrUnsupported, Err: fmt.Errorf("provider %s has none", p.Name())}
+	return nil, &fumehood.Error{Op: "build images", Class: fumehood.ErrUnsupported, Err: fmt.Errorf("not supported by provider %s", p.Name())}
 }

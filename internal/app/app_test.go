@@ -18,7 +18,7 @@ import (
 	"github.com/fumehood/fumehood/workspace"
 )
 
-// here is an App whose sandboxes are folders of this machine.
+// here returns an App whose sandboxes are folders of this machine.
 func here(t *testing.T) *app.App {
 	t.Helper()
 	return &app.App{
@@ -46,7 +46,7 @@ func wantFile(t *testing.T, path, text string) {
 	}
 }
 
-func TestRunCopiesAroundItsCommand(t *testing.T) {
+func TestApp_Run(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
@@ -71,16 +71,16 @@ func TestRunCopiesAroundItsCommand(t *testing.T) {
 	opts.Cmd.Stdout, opts.Cmd.StdoutCap = &shown, fumehood.KeepNone
 	res, err = here(t).Run(t.Context(), opts)
 	if err != nil || res.ExitCode != 3 || len(res.Stdout.Bytes) > 0 || shown.String() != "SOME TEXT" {
-		t.Errorf("shown are %q: %+v, %v", shown.String(), res, err)
+		t.Errorf("output is %q: %+v, %v", shown.String(), res, err)
 	}
 
 	opts.Out[0].Sandbox = "missing"
 	if res, err = here(t).Run(t.Context(), opts); err == nil || res == nil || res.ExitCode != 3 {
-		t.Errorf("where nothing can be copied: %+v, %v", res, err)
+		t.Errorf("with a failed copy: %+v, %v", res, err)
 	}
 }
 
-func TestOnlyProvidersThatFindThemAgainKeepSandboxes(t *testing.T) {
+func TestApp_Up(t *testing.T) {
 	t.Parallel()
 	d := app.Described{Spec: fumehood.Spec{Keep: true}, Provider: "local"}
 	started := func(info fumehood.Info) error {
@@ -92,12 +92,12 @@ func TestOnlyProvidersThatFindThemAgainKeepSandboxes(t *testing.T) {
 	}
 }
 
-func TestAFileCannotChooseThisMachine(t *testing.T) {
+func TestApp_allowLocal(t *testing.T) {
 	t.Parallel()
 	a := here(t)
 	a.AllowLocal = false
 	a.Open = func(context.Context, string) (fumehood.Provider, error) {
-		t.Error("a provider is opened")
+		t.Error("a provider was opened")
 		return nil, errors.New("none")
 	}
 	d := app.Described{Provider: "local", Environment: &spec.Environment{Type: spec.TypeLocal}}
@@ -109,7 +109,7 @@ func TestAFileCannotChooseThisMachine(t *testing.T) {
 	}
 }
 
-func TestASessionKeepsItsWorkspace(t *testing.T) {
+func TestApp_RunSession(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	work := filepath.Join(dir, "work")
@@ -138,7 +138,7 @@ func TestASessionKeepsItsWorkspace(t *testing.T) {
 		t.Fatalf("%+v, %v", res, err)
 	}
 	if got := shown.String(); got != "setup: set up\ncommand: done\n" {
-		t.Errorf("shown are %q", got)
+		t.Errorf("output is %q", got)
 	}
 	again := filepath.Join(dir, "again")
 	f, err := os.Open(opts.SnapshotOut)
@@ -153,11 +153,11 @@ func TestASessionKeepsItsWorkspace(t *testing.T) {
 
 	a.AllowLocal = false
 	if _, err := a.RunSession(t.Context(), opts); !errors.Is(err, fumehood.ErrConfig) {
-		t.Errorf("a file chooses this machine: %v", err)
+		t.Errorf("local provider without AllowLocal: %v", err)
 	}
 }
 
-func TestASnapshotIsWrittenWholeOrNotAtAll(t *testing.T) {
+func TestCreateSnapshot(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(t.TempDir(), "s.tar")
@@ -178,7 +178,7 @@ func TestASnapshotIsWrittenWholeOrNotAtAll(t *testing.T) {
 	}
 	wantFile(t, file, string(whole))
 	if left, err := os.ReadDir(filepath.Dir(file)); err != nil || len(left) != 1 {
-		t.Errorf("left are %v, %v", left, err)
+		t.Errorf("files left: %v, %v", left, err)
 	}
 	if _, err := app.CreateSnapshot(t.Context(), dir, filepath.Join(dir, "s.tar"), opts); !errors.Is(err, fumehood.ErrConfig) {
 		t.Errorf("into its own folder: %v", err)

@@ -10,17 +10,17 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// RunOptions say what Run does. Sandbox and Cmd are needed.
+// RunOptions are the options of Run. Sandbox and Cmd are required.
 type RunOptions struct {
 	Sandbox Described
 	Cmd     fumehood.Cmd
-	In, Out []Transfer // copies before the command, and after it
-	// Started is told of the sandbox when it is there, and how long that took. It may be nil.
+	In, Out []Transfer // copies before and after the command
+	// Started is called when the sandbox has started, with the time that took. It may be nil.
 	Started func(sb fumehood.Sandbox, took time.Duration)
 }
 
-// Run starts a sandbox, runs one command in it, and removes the sandbox unless its spec keeps it. Where something fails after
-// the command's end, there is a result besides the error.
+// Run starts a sandbox, runs one command in it, and removes the sandbox unless its spec keeps it. If a step after
+// the command's end fails, Run returns both the result and the error.
 func (a *App) Run(ctx context.Context, opts RunOptions) (res *fumehood.Result, err error) {
 	began := time.Now()
 	p, err := a.open(ctx, opts.Sandbox)
@@ -52,8 +52,8 @@ func (a *App) Run(ctx context.Context, opts RunOptions) (res *fumehood.Result, e
 	return res, nil
 }
 
-// Up starts a sandbox that stays, which its spec says by Keep, and tells started of it. An error of started's is returned; the
-// sandbox stays all the same.
+// Up starts a sandbox whose spec has Keep set, and calls started with its Info. It returns the error of started,
+// but the sandbox stays.
 func (a *App) Up(ctx context.Context, d Described, started func(fumehood.Info) error) (err error) {
 	p, err := a.open(ctx, d)
 	if err != nil {
@@ -67,5 +67,5 @@ func (a *App) Up(ctx context.Context, d Described, started func(fumehood.Info) e
 	if err != nil {
 		return err
 	}
-	return errors.Join(started(sb.Info()), sb.Close(ctx)) // which leaves it
+	return errors.Join(started(sb.Info()), sb.Close(ctx)) // Close leaves a kept sandbox in place
 }

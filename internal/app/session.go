@@ -15,31 +15,34 @@ import (
 	"github.com/fumehood/fumehood/workspace"
 )
 
-// SessionOptions say what RunSession does. Open, with its Environment, is needed.
+// SessionOptions are the options of RunSession. Open is required, with its Environment.
 type SessionOptions struct {
-	// Open says of what the session is. Its Provider and Logger are set by RunSession.
+	// Open describes the session. RunSession sets its Provider and Logger.
 	Open    session.Options
 	Spawn   session.SpawnOptions
 	Execute session.ExecuteOptions
-	// SnapshotOut is the file to which a snapshot of the workspace is written at the end, and which is replaced. Empty writes none.
+	// SnapshotOut is the file to which a snapshot of the workspace is written at the end. An existing file is
+	// replaced. Empty disables the snapshot.
 	SnapshotOut string
-	// Published is told of the ports that are published, where there are some. It may be nil.
+	// Published is called with the published ports, if there are any. It may be nil.
 	Published func([]fumehood.Port)
-	// Show takes the output as it comes; the result then keeps none. Nil has the result keep it.
+	// Show receives the output as it arrives; the result then has none. If Show is nil, the result keeps the
+	// output.
 	Show func(session.Event) error
-	// Ended is told of the command's end, before the snapshot is made and the session closed. An error ends RunSession. It may be
-	// nil.
+	// Ended is called when the command has ended, before the snapshot is made and the session closed. An error ends
+	// RunSession. It may be nil.
 	Ended func(*session.Result) error
 }
 
-// SessionResult is what has become of a session's command.
+// SessionResult is the result of RunSession.
 type SessionResult struct {
-	*session.Result                     // nil where the command has not ended
-	Snapshot        *session.Checkpoint // that of SessionOptions.SnapshotOut; nil where none was made
+	*session.Result                     // nil if the command has not ended
+	Snapshot        *session.Checkpoint // the snapshot in SessionOptions.SnapshotOut; nil if none was made
 }
 
-// RunSession opens a session, runs one command in it, and closes it. {{static:NAME}} in the command, the set-up and the values of
-// variables stands for an asset's path. Where something fails after the command's end, there is a result besides the error.
+// RunSession opens a session, runs one command in it, and closes it. {{static:NAME}} in the command, the setup
+// script and the values of variables is replaced by an asset's path. If a step after the command's end fails,
+// RunSession returns both the result and the error.
 func (a *App) RunSession(ctx context.Context, o SessionOptions) (res SessionResult, err error) {
 	e := o.Open.Environment
 	if err := spec.CheckType(e.File, e.Type, a.AllowLocal); err != nil {
@@ -87,7 +90,7 @@ func (a *App) RunSession(ctx context.Context, o SessionOptions) (res SessionResu
 	return res, copyOver(res.Snapshot.Snapshot, o.SnapshotOut)
 }
 
-// resolve puts the paths of assets into what is run.
+// resolve replaces the placeholders of assets by their paths.
 func (o *SessionOptions) resolve(s *session.Session) error {
 	for _, text := range []*string{&o.Execute.Command, &o.Spawn.Setup} {
 		v, err := s.Resolve(*text)
@@ -104,7 +107,7 @@ func (o *SessionOptions) resolve(s *session.Session) error {
 	return nil
 }
 
-// streamSession runs a session's command, whose output show takes. An error of show ends the command.
+// streamSession runs a session's command and passes its output to show. An error of show kills the command.
 func streamSession(ctx context.Context, r *session.Runtime, run session.ExecuteOptions, show func(session.Event) error) (*session.Result, error) {
 	run.StdoutCap, run.StderrCap = fumehood.KeepNone, fumehood.KeepNone
 	for ev, err := range r.Stream(ctx, run) {
@@ -121,7 +124,7 @@ func streamSession(ctx context.Context, r *session.Runtime, run session.ExecuteO
 	return nil, &fumehood.Error{Op: "run session", Class: fumehood.ErrInfrastructure, Err: io.ErrUnexpectedEOF}
 }
 
-// copyOver copies a snapshot's file. What is there under the name is always whole.
+// copyOver copies a snapshot to a file, atomically.
 func copyOver(from, to string) error {
 	return replace(to, func(w io.Writer) error {
 		r, err := os.Open(from)
@@ -134,7 +137,7 @@ func copyOver(from, to string) error {
 	})
 }
 
-// CreateSnapshot writes a snapshot of a folder to a file, which is replaced: what is there under its name is always whole.
+// CreateSnapshot writes a snapshot of a folder to a file. An existing file is replaced atomically.
 func CreateSnapshot(ctx context.Context, dir, file string, opts workspace.CreateOptions) (m *workspace.Manifest, err error) {
 	if err := outside(file, dir); err != nil {
 		return nil, unwritten(file, err)
@@ -146,10 +149,10 @@ func CreateSnapshot(ctx context.Context, dir, file string, opts workspace.Create
 	return m, err
 }
 
-// replace writes a file under another name first, and then gives it its own.
+// replace writes a temporary file and renames it to file.
 func replace(file string, write func(io.Writer) error) (err error) {
 	unfinished := filepath.Join(filepath.Dir(file), fmt.Sprintf(".%s.%d", filepath.Base(file), os.Getpid()))
-	w, err := os.OpenFile(unfinished, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666) // the umask decides who may read it
+	w, err := os.OpenFile(unfinished, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666) // the umask sets the permissions
 	if err != nil {
 		return unwritten(file, err)
 	}
@@ -167,19 +170,19 @@ func replace(file string, write func(io.Writer) error) (err error) {
 	return os.Rename(unfinished, file)
 }
 
-// unwritten is the error of a snapshot's file. One that is a *fumehood.Error already stays.
+// unwritten returns the error of writing a snapshot. An error with a class is returned unchanged.
 func unwritten(file string, err error) error {
 	if fumehood.ClassOf(err) != nil {
 		return err
 	}
 	var p *fs.PathError
 	if errors.As(err, &p) {
-		err = p.Err // the path is ours, or the user's own
+		err = p.Err // the path is a temporary one, or the user's own
 	}
 	return &fumehood.Error{Op: "write snapshot", Path: file, Class: fumehood.ErrConfig, Err: err}
 }
 
-// outside makes sure that a snapshot is not written into the folder that it is of: it would hold itself.
+// outside checks that a snapshot is not written into its source folder: it would contain itself.
 func outside(file, dir string) error {
 	parent, err := filepath.EvalSymlinks(filepath.Dir(file))
 	if err != nil {
@@ -187,7 +190,7 @@ func outside(file, dir string) error {
 	}
 	within, err := filepath.EvalSymlinks(dir)
 	if err != nil {
-		return nil //nolint:nilerr // the snapshot tells
+		return nil // creating the snapshot reports it
 	}
 	if parent, err = filepath.Abs(parent); err != nil {
 		return err
@@ -196,7 +199,7 @@ func outside(file, dir string) error {
 		return err
 	}
 	if rel, err := filepath.Rel(within, parent); err == nil && filepath.IsLocal(rel) {
-		return fmt.Errorf("the file lies in the folder %s that the snapshot is of", dir)
+		return fmt.Errorf("the snapshot file is inside its own source folder %s", dir)
 	}
 	return nil
 }

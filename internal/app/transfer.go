@@ -15,22 +15,22 @@ import (
 	"github.com/fumehood/fumehood/internal/archive"
 )
 
-// Transfer is a file or a tree that is copied to the path that was named. A file goes into a folder that is there, as cp has it;
-// so does a tree that is copied out, while one that is copied in becomes that folder: whether an image has it already should
-// make no difference.
+// Transfer is a file or a tree to copy. A file is copied into an existing folder, as with cp, and so is a tree that
+// is copied out. A tree that is copied in is merged into an existing folder, so that the result does not depend on
+// whether the image already has that folder.
 type Transfer struct {
 	Host        string // the path on this machine
-	Sandbox     string // a relative one is below the service's directory
-	LinksAsText bool   // of what is copied out: a link that can lead out of the tree becomes a file with its target; else it is an error
+	Sandbox     string // a relative path is resolved against the service's directory
+	LinksAsText bool   // copy out a link that may lead out of the tree as a file with its target; else it is an error
 }
 
-// What a sandbox can put on the host by one copy.
+// Limits of what a sandbox can write to the host with one copy.
 const (
 	maxCopyBytes   = 10 << 30
 	maxCopyEntries = 1_000_000
 )
 
-// CopyIn copies from this machine into a service.
+// CopyIn copies from this machine to a service.
 func (t Transfer) CopyIn(ctx context.Context, svc fumehood.Service) error {
 	op := fmt.Sprintf("copy %s to %s", t.Host, t.Sandbox)
 	info, err := os.Stat(t.Host)
@@ -45,7 +45,7 @@ func (t Transfer) CopyIn(ctx context.Context, svc fumehood.Service) error {
 		defer f.Close()
 		return t.writeFile(ctx, svc, f, info)
 	}
-	root, err := filepath.EvalSymlinks(t.Host) // a link to a folder is as good as the folder
+	root, err := filepath.EvalSymlinks(t.Host) // a link to a folder counts as the folder
 	if err != nil {
 		return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err}
 	}
@@ -62,18 +62,18 @@ func (t Transfer) CopyIn(ctx context.Context, svc fumehood.Service) error {
 	return archive.Pipe(pack, func(r io.Reader) error { return svc.Upload(ctx, dir, r) })
 }
 
-// writeFile copies a file to the path that was named, or into the folder that is there.
+// writeFile copies a file to the sandbox's path, or into the folder at that path.
 func (t Transfer) writeFile(ctx context.Context, svc fumehood.Service, f io.Reader, info fs.FileInfo) error {
 	target, within := t.Sandbox, path.Join(t.Sandbox, info.Name())
 	if strings.HasSuffix(target, "/") {
 		target = within
-	} else if there, err := svc.Stat(ctx, target+"/."); err == nil && there.Mode.IsDir() { // of what a link points to
+	} else if there, err := svc.Stat(ctx, target+"/."); err == nil && there.Mode.IsDir() { // follows a link
 		target = within
 	}
 	return svc.WriteFrom(ctx, target, f, info.Size(), fumehood.WriteOptions{Mode: info.Mode().Perm()})
 }
 
-// existing splits the sandbox's path into the deepest folder above it that is there, and the rest.
+// existing splits the sandbox's path into its deepest existing folder and the rest.
 func (t Transfer) existing(ctx context.Context, svc fumehood.Service) (dir, name string, err error) {
 	dir, name = path.Split(path.Clean(t.absolute(svc)))
 	for dir = path.Clean(dir); dir != "/"; dir = path.Dir(dir) {
@@ -87,7 +87,7 @@ func (t Transfer) existing(ctx context.Context, svc fumehood.Service) (dir, name
 		name = path.Join(path.Base(dir), name)
 	}
 	if name == "" {
-		name = "." // all of the sandbox
+		name = "." // the root of the sandbox
 	}
 	return dir, name, nil
 }
@@ -108,7 +108,7 @@ func (t Transfer) CopyOut(ctx context.Context, svc fumehood.Service) error {
 		return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err}
 	}
 	if info, err := os.Stat(host); err == nil && info.IsDir() {
-		host = filepath.Join(host, path.Base(path.Clean(t.absolute(svc)))) // into the folder, as cp does
+		host = filepath.Join(host, path.Base(path.Clean(t.absolute(svc)))) // into the folder, like cp
 	}
 	r, err := svc.Download(ctx, t.Sandbox)
 	if err != nil {
@@ -122,7 +122,7 @@ func (t Transfer) CopyOut(ctx context.Context, svc fumehood.Service) error {
 	return nil
 }
 
-// unpackClass says whose fault it is that a copy out did not come to its end.
+// unpackClass returns the error class of a failed copy out.
 func unpackClass(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:

@@ -1,4 +1,4 @@
-// Package archive packs folders into tar streams and unpacks tar streams that are not to be trusted.
+// Package archive packs folders into tar streams and unpacks untrusted tar streams.
 package archive
 
 import (
@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// Pack writes the file or tree at root to w, as an archive whose first entry is called name. Links are
-// packed as links. A socket, device or pipe is an error: it cannot be carried over.
+// Pack writes the file or tree at root to w, as an archive whose first entry has the given name. Links are packed as
+// links. Sockets, devices and pipes are an error, because they cannot be copied.
 func Pack(w io.Writer, root, name string) error {
 	tw := tar.NewWriter(w)
 	if err := Add(tw, root, name, func(*tar.Header) {}); err != nil {
@@ -23,8 +23,8 @@ func Pack(w io.Writer, root, name string) error {
 	return tw.Close()
 }
 
-// Add packs the file or tree at root as Pack does, into an archive that has other entries too. Each header is written as edit
-// leaves it, but for the size.
+// Add adds the file or tree at root to an archive, as Pack does. edit may change each header before it is written,
+// except its size.
 func Add(tw *tar.Writer, root, name string, edit func(*tar.Header)) error {
 	return filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -59,7 +59,7 @@ func packOne(tw *tar.Writer, file, name string, d fs.DirEntry, edit func(*tar.He
 		return err
 	}
 	head.Name, head.Format = name, tar.FormatPAX
-	head.Uid, head.Gid, head.Uname, head.Gname = 0, 0, "", "" // the host's users mean nothing elsewhere
+	head.Uid, head.Gid, head.Uname, head.Gname = 0, 0, "", "" // the host's users have no meaning elsewhere
 	edit(head)
 	if err := tw.WriteHeader(head); err != nil {
 		return err
@@ -75,11 +75,11 @@ func packOne(tw *tar.Writer, file, name string, d fs.DirEntry, edit func(*tar.He
 	if _, err := io.Copy(tw, io.LimitReader(f, head.Size)); err != nil { // it may have grown
 		return err
 	}
-	return tw.Flush() // fails where it has shrunk
+	return tw.Flush() // fails if the file has shrunk
 }
 
-// Pipe runs write and read over one pipe. The end of read ends write, and an error of write is what read gets. The first cause
-// is returned.
+// Pipe connects write and read by a pipe and runs both. When read returns, further writes fail; an error of write is
+// returned to read. Pipe returns the error that occurred first.
 func Pipe(write func(io.Writer) error, read func(io.Reader) error) error {
 	r, w := io.Pipe()
 	wrote := make(chan error, 1)
@@ -98,8 +98,8 @@ func Pipe(write func(io.Writer) error, read func(io.Reader) error) error {
 
 var errReader = errors.New("the reader of the pipe has ended")
 
-// Whole returns a reader for Pipe that reads a stream to its end after read has: what is behind an archive's end is padding, or
-// the error of who writes it.
+// Whole returns a reader for Pipe that reads the stream to its end after read has returned. An archive's end is
+// followed by padding, or by the writer's error.
 func Whole(read func(io.Reader) error) func(io.Reader) error {
 	return func(r io.Reader) error {
 		err := read(r)
@@ -110,11 +110,11 @@ func Whole(read func(io.Reader) error) func(io.Reader) error {
 	}
 }
 
-// ErrNotRegular says that a path is a socket, a device or a pipe, or a directory where a file is needed.
+// ErrNotRegular reports a path that is a socket, a device or a pipe, or a directory instead of a file.
 var ErrNotRegular = errors.New("not a regular file")
 
-// OpenRegular opens a regular file for reading, and nothing else: opening a pipe or a device could
-// block, or do something.
+// OpenRegular opens a regular file for reading. It rejects all others, because opening a pipe or a device may block or
+// have side effects.
 func OpenRegular(file string) (*os.File, error) {
 	info, err := os.Stat(file)
 	if err != nil {
@@ -123,7 +123,7 @@ func OpenRegular(file string) (*os.File, error) {
 	if !info.Mode().IsRegular() {
 		return nil, &fs.PathError{Op: "open", Path: file, Err: ErrNotRegular}
 	}
-	f, err := os.OpenFile(file, os.O_RDONLY|NonBlock, 0) // it may be something else by now
+	f, err := os.OpenFile(file, os.O_RDONLY|NonBlock, 0) // something else may be there by now
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func OpenRegular(file string) (*os.File, error) {
 	return f, nil
 }
 
-// Kind names what is neither a regular file nor a folder.
+// Kind returns the kind of a file that is neither a regular file nor a folder.
 func Kind(mode fs.FileMode) string {
 	switch {
 	case mode&fs.ModeSymlink != 0:
@@ -150,31 +150,33 @@ func Kind(mode fs.FileMode) string {
 	return "device"
 }
 
-// Options bound what Unpack takes. A limit of zero is none.
+// Options limit what Unpack accepts. Zero means no limit.
 type Options struct {
-	Bytes       int64 // in all files together
-	Entries     int
-	LinksAsText bool // a link that can lead out of the tree becomes a file with its target as text; else it is an error
+	Bytes   int64 // in all files together
+	Entries int
+	// LinksAsText writes a link that can lead out of the tree as a file with the link's target as text. Otherwise such
+	// a link is an error.
+	LinksAsText bool
 }
 
-// ErrContent says that the archive itself is wrong: it is no tar stream, is cut short, or holds what is
-// never taken.
+// ErrContent reports a bad archive: not a tar stream, cut short, or with an entry that is never accepted.
 var ErrContent = errors.New("bad archive")
 
-// UnpackInto extracts an archive below dest, which must exist, by the names in it. Its links may point
-// anywhere; nothing is written through one that leads out of dest. Else it is as Unpack.
+// UnpackInto extracts an archive below dest by the names of its entries; dest must exist. Links in it may have any
+// target, but nothing is written through a link that leads out of dest. Otherwise it is like Unpack.
 func UnpackInto(r io.Reader, dest string) error {
 	return unpack(r, dest, unpacker{anyLinks: true})
 }
 
-// ErrLimit says that the archive holds more than the limits allow.
+// ErrLimit reports an archive that exceeds the limits.
 var ErrLimit = errors.New("the archive is too large")
 
-// Unpack extracts an archive that is not to be trusted below dest, which must exist. The first element
-// of each entry's name, which must be the same in all, is replaced by name; an archive of one file thus
-// becomes the file dest/name. Nothing is written through a link, whoever made it, and a link that can lead out of
-// the tree is an error, as is anything but files, folders and links. What exists is overwritten, but a folder is never
-// replaced by a file. Modes are kept without set-id and sticky bits; owners are not.
+// Unpack extracts an untrusted archive below dest, which must exist. The first element must be the same in the names
+// of all entries; it is replaced by name. So an archive of one file becomes the file dest/name.
+//
+// Nothing is written through a link, whoever created it. A link that can lead out of the tree is an error, and so is
+// any entry that is not a file, folder or link. Existing files are overwritten, but a file never replaces a folder.
+// Modes are kept without set-id and sticky bits; owners are not kept.
 func Unpack(r io.Reader, dest, name string, opts Options) error {
 	return unpack(r, dest, unpacker{opts: opts, name: name})
 }
@@ -204,7 +206,7 @@ func unpack(r io.Reader, dest string, u unpacker) error {
 type unpacker struct {
 	root     *os.Root
 	opts     Options
-	name     string // replaces the first element of all names; empty keeps them
+	name     string // replaces the first element of all names; empty keeps the names
 	anyLinks bool
 	first    string // the first element of all names
 	entries  int
@@ -212,7 +214,7 @@ type unpacker struct {
 	dirs     []dirMode
 }
 
-// dirMode is a folder's mode, set at the end: a read-only folder could not be filled.
+// dirMode is the mode of a folder. It is set at the end, because files cannot be created in a read-only folder.
 type dirMode struct {
 	path string
 	mode fs.FileMode
@@ -243,7 +245,7 @@ func (u *unpacker) entry(head *tar.Header, content io.Reader) error {
 			return u.hardLink(name, head.Linkname)
 		}
 	}
-	return fmt.Errorf("%w: %q is neither a file, a folder nor a link, and is not taken", ErrContent, head.Name)
+	return fmt.Errorf("%w: %q is neither a file, a folder nor a link, and is not extracted", ErrContent, head.Name)
 }
 
 // target maps an entry's name to a path below the root.
@@ -254,7 +256,7 @@ func (u *unpacker) target(entry string) (string, error) {
 			plain = "."
 		}
 		if !filepath.IsLocal(filepath.FromSlash(plain)) {
-			return "", fmt.Errorf("%w: an entry %q leads elsewhere", ErrContent, entry)
+			return "", fmt.Errorf("%w: the entry %q is outside the tree", ErrContent, entry)
 		}
 		return filepath.FromSlash(path.Clean(plain)), nil
 	}
@@ -264,7 +266,7 @@ func (u *unpacker) target(entry string) (string, error) {
 	}
 	name := path.Join(u.name, rest)
 	if first == "" || first != u.first || !filepath.IsLocal(filepath.FromSlash(name)) || rest != "" && path.Clean(rest) != rest {
-		return "", fmt.Errorf("%w: an entry %q leads elsewhere", ErrContent, entry)
+		return "", fmt.Errorf("%w: the entry %q is outside the tree", ErrContent, entry)
 	}
 	return filepath.FromSlash(name), nil
 }
@@ -288,10 +290,11 @@ func (u *unpacker) file(name string, mode fs.FileMode, content io.Reader, size i
 	return errors.Join(err, f.Chmod(mode), f.Close())
 }
 
-// link makes a symbolic link that cannot lead out of the tree, unless any will do.
+// link creates a symbolic link that cannot lead out of the tree; with anyLinks, any link.
 func (u *unpacker) link(name, target string) error {
 	within, inTree := strings.CutPrefix(filepath.ToSlash(name), u.name+"/")
-	if !u.anyLinks && (!inTree || LeadsOut(within, target)) { // one in place of the tree leads to what is beside it
+	// A link in place of the tree itself leads to its siblings.
+	if !u.anyLinks && (!inTree || LeadsOut(within, target)) {
 		if u.opts.LinksAsText {
 			return u.file(name, 0o644, strings.NewReader(target), int64(len(target)))
 		}
@@ -303,9 +306,9 @@ func (u *unpacker) link(name, target string) error {
 	return u.root.Symlink(filepath.FromSlash(target), name)
 }
 
-// LeadsOut reports whether a symbolic link can lead out of the tree in which it has the given path. Going up is safe only
-// before anything else: what is above a link are folders, but what it names on its way down may be a link too, from where
-// up is elsewhere.
+// LeadsOut reports whether a symbolic link at name can lead out of its tree. Only ".." elements at the beginning of
+// the target are safe, because only folders are above a link. An element further down may be a link, and then a
+// following ".." leads elsewhere.
 func LeadsOut(name, target string) bool {
 	depth := strings.Count(name, "/")
 	rest := filepath.ToSlash(target)
@@ -315,7 +318,7 @@ func LeadsOut(name, target string) bool {
 	return depth < 0 || strings.HasPrefix(rest, "/") || filepath.IsAbs(target) || strings.Contains("/"+rest+"/", "/../")
 }
 
-// hardLink makes one more name of a file below the root.
+// hardLink creates another name of a file below the root.
 func (u *unpacker) hardLink(name, entry string) error {
 	file, err := u.target(entry)
 	if err != nil {
@@ -327,7 +330,7 @@ func (u *unpacker) hardLink(name, entry string) error {
 	return u.root.Link(file, name)
 }
 
-// clear makes room for a file or link, and for the folders above it.
+// clear removes an existing file or link at name, and creates missing folders above it.
 func (u *unpacker) clear(name string) error {
 	if dir := filepath.Dir(name); dir != "." {
 		if err := u.folder(dir, 0o755); err != nil {
@@ -346,7 +349,7 @@ func (u *unpacker) clear(name string) error {
 	return u.root.Remove(name)
 }
 
-// folder makes a folder and those above it. Unless any links will do, none of them may be a link.
+// folder creates a folder and missing folders above it. Without anyLinks, none of them may be a link.
 func (u *unpacker) folder(name string, mode fs.FileMode) error {
 	if u.anyLinks {
 		return u.root.MkdirAll(name, mode)
@@ -373,11 +376,11 @@ func (u *unpacker) folder(name string, mode fs.FileMode) error {
 
 func (u *unpacker) finish() error {
 	if u.entries == 0 && u.name != "" {
-		return fmt.Errorf("%w: it is empty", ErrContent)
+		return fmt.Errorf("%w: no entries", ErrContent)
 	}
 	for i := len(u.dirs) - 1; i >= 0; i-- {
 		if u.dirs[i].path == "." {
-			continue // the destination was there before
+			continue // the destination existed before
 		}
 		if err := u.root.Chmod(u.dirs[i].path, u.dirs[i].mode); err != nil {
 			return err

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-func TestATreeComesBackAsItWas(t *testing.T) {
+func TestPack_roundTrip(t *testing.T) {
 	src := filepath.Join(t.TempDir(), "src")
 	for name, mode := range map[string]fs.FileMode{"a.txt": 0o644, "sub/run": 0o755, "sub/na me\n%": 0o600} {
 		file := filepath.Join(src, name)
@@ -70,7 +70,7 @@ func stream(t testing.TB, entries ...entry) *bytes.Buffer {
 	return &b
 }
 
-func TestAHostileArchiveIsRefused(t *testing.T) {
+func TestUnpack_hostile(t *testing.T) {
 	for name, entries := range map[string][]entry{
 		"a name that climbs":                 {{name: "x/../../evil", body: "x"}},
 		"a name that climbs after the first": {{name: "x/a", body: "x"}, {name: "../evil", body: "x"}},
@@ -99,15 +99,15 @@ func TestAHostileArchiveIsRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := Unpack(stream(t, entries...), dest, "x", Options{Bytes: 100, Entries: 3}); err == nil {
-				t.Error("it was taken")
+				t.Error("the archive was accepted")
 			}
 			only(t, base, "dest")
 		})
 	}
 }
 
-// What an earlier copy put into a tree does not lead a later one out of it.
-func TestALaterCopyWritesThroughNoLink(t *testing.T) {
+// Links that an earlier copy has put into a tree do not lead a later copy out of it.
+func TestUnpack_existingLink(t *testing.T) {
 	base := t.TempDir()
 	dest, outside := filepath.Join(base, "dest"), filepath.Join(base, "outside")
 	if err := errors.Join(os.Mkdir(dest, 0o755), os.Mkdir(outside, 0o755)); err != nil {
@@ -123,13 +123,13 @@ func TestALaterCopyWritesThroughNoLink(t *testing.T) {
 		"x": {{name: "x/evil", body: "x"}}, "y": {{name: "y/sub/evil", body: "x"}}, "z": {{name: "z/sub/deep/", kind: tar.TypeDir}},
 	} {
 		if err := Unpack(stream(t, entries...), dest, tree, Options{}); err == nil {
-			t.Errorf("%s was taken", tree)
+			t.Errorf("%s was accepted", tree)
 		}
 	}
 	if left, err := os.ReadDir(outside); err != nil || len(left) > 0 {
 		t.Errorf("outside there are %v, %v", left, err)
 	}
-	// A file takes the place of a link, and nothing is written where that points.
+	// A file replaces a link, and nothing is written to the link's target.
 	if err := Unpack(stream(t, entry{name: "y/sub", body: "new"}), dest, "y", Options{}); err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestALaterCopyWritesThroughNoLink(t *testing.T) {
 	}
 }
 
-func TestALinkInPlaceOfTheTreeIsWrittenAsText(t *testing.T) {
+func TestUnpack_linkAsTree(t *testing.T) {
 	dest := t.TempDir()
 	if err := Unpack(stream(t, entry{name: "x", link: ".git", kind: tar.TypeSymlink}), dest, "x", Options{LinksAsText: true}); err != nil {
 		t.Fatal(err)
@@ -148,7 +148,7 @@ func TestALinkInPlaceOfTheTreeIsWrittenAsText(t *testing.T) {
 	}
 }
 
-func TestALinkThatLeadsOutIsWrittenAsTextWhereAsked(t *testing.T) {
+func TestUnpack_linksAsText(t *testing.T) {
 	dest := t.TempDir()
 	link := func(name, target string) entry { return entry{name: name, link: target, kind: tar.TypeSymlink} }
 	entries := []entry{{name: "x/d/f", body: "x"}, link("x/in", "d/f"), link("x/d/up", "../in"), link("x/out", "/etc/passwd"), link("x/d/out", "../../y")}
@@ -172,7 +172,7 @@ func TestALinkThatLeadsOutIsWrittenAsTextWhereAsked(t *testing.T) {
 	}
 }
 
-// only fails when dir holds anything but name.
+// only fails the test if dir contains anything but name.
 func only(t testing.TB, dir, name string) {
 	t.Helper()
 	all, err := os.ReadDir(dir)
@@ -181,7 +181,7 @@ func only(t testing.TB, dir, name string) {
 	}
 }
 
-func TestSetIDBitsAreDropped(t *testing.T) {
+func TestUnpack_setID(t *testing.T) {
 	dest := t.TempDir()
 	if err := Unpack(stream(t, entry{name: "x", body: "x"}), dest, "y", Options{}); err != nil {
 		t.Fatal(err)
@@ -192,7 +192,7 @@ func TestSetIDBitsAreDropped(t *testing.T) {
 	}
 }
 
-func TestAHardLinkIsOneMoreNameOfAFileBelowTheDirectory(t *testing.T) {
+func TestUnpackInto_hardLink(t *testing.T) {
 	dest := t.TempDir()
 	link := func(to string) entry { return entry{name: "x/other", link: to, kind: tar.TypeLink} }
 	if err := UnpackInto(stream(t, entry{name: "x/file", body: "x"}, link("x/file")), dest); err != nil {
@@ -209,20 +209,20 @@ func TestAHardLinkIsOneMoreNameOfAFileBelowTheDirectory(t *testing.T) {
 	}
 	for _, to := range []string{outside, "../" + filepath.Base(filepath.Dir(outside)) + "/outside", "x/none"} {
 		if err := UnpackInto(stream(t, link(to)), t.TempDir()); err == nil {
-			t.Errorf("a link to %s was made", to)
+			t.Errorf("a link to %s was created", to)
 		}
 	}
 }
 
-// A file of one sparse TiB in a sandbox would else fill the host's disk up to the limit.
-func TestAFileThatIsTooLargeIsNotBegun(t *testing.T) {
+// Otherwise a sparse file of one TiB in a sandbox would fill the host's disk up to the limit.
+func TestUnpack_tooLarge(t *testing.T) {
 	dest := t.TempDir()
 	err := Unpack(stream(t, entry{name: "x/small", body: "1234"}, entry{name: "x/large", body: strings.Repeat("x", 97)}), dest, "y", Options{Bytes: 100})
 	if !errors.Is(err, ErrLimit) || !strings.Contains(err.Error(), "100 bytes") {
 		t.Errorf("%v", err)
 	}
 	if _, err := os.Lstat(filepath.Join(dest, "y", "large")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("it was begun: %v", err)
+		t.Errorf("the file was created: %v", err)
 	}
 	if err := Unpack(stream(t, entry{name: "x/a", body: "1234"}, entry{name: "x/b", body: strings.Repeat("x", 96)}), dest, "z", Options{Bytes: 100}); err != nil {
 		t.Error(err)
@@ -239,7 +239,8 @@ func FuzzUnpack(f *testing.F) {
 		if err := os.Mkdir(dest, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		_ = Unpack(bytes.NewReader(data), dest, "x", Options{Bytes: 1 << 20, Entries: 100}) // refused or not: nothing may lie outside
+		// Accepted or not: nothing may be outside.
+		_ = Unpack(bytes.NewReader(data), dest, "x", Options{Bytes: 1 << 20, Entries: 100})
 		only(t, base, "dest")
 		_ = filepath.WalkDir(dest, func(p string, d fs.DirEntry, err error) error {
 			if err == nil && d.IsDir() {

@@ -1,4 +1,4 @@
 package archive
 
-// NonBlock does nothing: opening never waits here.
+// NonBlock is 0: opening a file never blocks on Windows.
 const NonBlock = 0

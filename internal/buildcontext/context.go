@@ -1,5 +1,5 @@
-// Package buildcontext reads what images are built of: contexts, what is left out of them, and Dockerfiles. It
-// tells their hash and streams them; what builds is another's.
+// Package buildcontext reads the inputs of image builds: contexts, their ignore lists, and Dockerfiles. It computes
+// hashes of contexts and streams them. It does not build.
 package buildcontext
 
 import (
@@ -26,48 +26,49 @@ import (
 )
 
 const (
-	// maxContext bounds one folder of a context, in bytes with the holes of sparse files, which builders get filled.
+	// maxContext limits one folder of a context, in bytes, including holes of sparse files: builders fill them.
 	maxContext = 10 << 30
-	// maxContextEntries bounds what is in it, as workspace.Restore does.
+	// maxContextEntries limits the entries of a folder, as workspace.Restore does.
 	maxContextEntries = 1_000_000
-	// dockerignore is the file that says what is no part of a context.
+	// dockerignore is the file that lists what is not part of a context.
 	dockerignore = ".dockerignore"
 )
 
-// Tree is a folder of this machine that goes into a build's context.
+// Tree is a folder of this machine that becomes part of a build's context.
 type Tree struct {
 	dir     string
-	prefix  string // where it is in the context; empty for its root
+	prefix  string // its path in the context; empty for the root
 	options workspace.CreateOptions
-	hash    string   // of what is taken of it
-	without []string // what is there and was excluded
+	hash    string   // of the included files
+	without []string // existing files that were excluded
 }
 
-// Folder is an empty folder of that name in a context; of no name, nothing.
+// Folder returns an empty folder of that name in a context, or nothing if name is empty.
 func Folder(name string) *Tree { return &Tree{prefix: name} }
 
-// Hash is the hash of all that is taken.
+// Hash returns the hash of all included files.
 func (t *Tree) Hash() string { return t.hash }
 
-// HashOf is a hash of what an image is made of: texts, numbers, lists, maps and structs of these.
+// HashOf returns a hash of the inputs of an image: strings, numbers, and lists, maps and structs of these.
 func HashOf(v any) string {
-	text, _ := json.Marshal(v) // of these it cannot fail
+	text, _ := json.Marshal(v) // cannot fail for these types
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])
 }
 
-// Options say what of a folder is taken.
+// Options select the files of a folder.
 type Options struct {
-	// AnyLinks takes links that lead out of the folder too, as Docker does. They are never followed, here or by
-	// builders; else they are an ErrConfig, for in an image they are broken.
+	// AnyLinks also includes links that lead out of the folder, as Docker does. Neither this package nor a builder
+	// follows them. Without it such links are an ErrConfig, because they are broken in an image.
 	AnyLinks bool
-	// Exclude is left out besides, whatever the folder's list says: absolute paths, symbolic links resolved. A folder in one of them
-	// is an ErrConfig.
+	// Exclude lists absolute paths, with symbolic links resolved, that are excluded whatever the folder's ignore list
+	// contains. A folder that is in one of them is an ErrConfig.
 	Exclude []string
 }
 
-// Context looks at the context of a Dockerfile, whose path in it is empty where it is not from there. What the Dockerfile's
-// own list names (NAME.dockerignore), else the folder's, is left out.
+// Context reads the context of a Dockerfile. dockerfile is its path in the context, or empty if it is not from there.
+// Files that match the Dockerfile's own ignore list (NAME.dockerignore) are excluded; without such a list, the
+// folder's applies.
 func Context(ctx context.Context, dir, dockerfile string, opts Options) (*Tree, error) {
 	matcher, err := ignored(dir, dockerfile)
 	if err != nil {
@@ -76,13 +77,13 @@ func Context(ctx context.Context, dir, dockerfile string, opts Options) (*Tree, 
 	return newTree(ctx, dir, "", opts, matcher)
 }
 
-// NewTree looks at all of a folder; prefix is where it goes in the context, empty for its root. What cannot go
-// into an image is an ErrConfig: pipes, sockets, devices.
+// NewTree reads a whole folder. prefix is its path in the context, empty for the root. Files that an image cannot
+// contain are an ErrConfig: pipes, sockets, devices.
 func NewTree(ctx context.Context, dir, prefix string) (*Tree, error) {
 	return newTree(ctx, dir, prefix, Options{}, nil)
 }
 
-// newTree leaves out what matcher matches; nil matches nothing.
+// newTree excludes what matcher matches; a nil matcher matches nothing.
 func newTree(ctx context.Context, dir, prefix string, opts Options, matcher *patternmatcher.PatternMatcher) (*Tree, error) {
 	t := &Tree{dir: dir, prefix: prefix, options: workspace.CreateOptions{
 		Compression: workspace.None, Limits: workspace.Limits{Bytes: maxContext, Entries: maxContextEntries},
@@ -94,10 +95,10 @@ func newTree(ctx context.Context, dir, prefix string, opts Options, matcher *pat
 	if matcher != nil || len(excluded) > 0 {
 		t.options.Take = func(p string) (take, below bool) {
 			if excluded[p] {
-				if t.hash == "" { // it is read for the first time
+				if t.hash == "" { // the first reading
 					t.without = append(t.without, p)
 				}
-				return false, false // nor what is in it
+				return false, false // excludes its content too
 			}
 			if matcher == nil {
 				return true, true
@@ -113,12 +114,12 @@ func newTree(ctx context.Context, dir, prefix string, opts Options, matcher *pat
 	}
 	if err != nil {
 		e := &fumehood.Error{Op: "read for an image", Path: dir, Class: fumehood.ClassOf(err), Err: err}
-		if inner, ok := err.(*fumehood.Error); ok { //nolint:errorlint // the outermost, which tells the same
+		if inner, ok := err.(*fumehood.Error); ok { //nolint:errorlint // only the outermost, which describes the same failure
 			e.Err, e.Hint = inner.Err, inner.Hint
 		}
 		var limit *workspace.LimitError
 		if errors.As(err, &limit) {
-			e.Hint = "name what is not needed in " + dockerignore
+			e.Hint = "list what is not needed in " + dockerignore
 		}
 		return nil, e
 	}
@@ -126,10 +127,10 @@ func newTree(ctx context.Context, dir, prefix string, opts Options, matcher *pat
 	return t, nil
 }
 
-// fits says whether an image may have it all.
+// fits returns an error if m has an entry that an image cannot contain.
 func fits(m *workspace.Manifest, anyLinks bool) error {
 	bad := func(format string, a ...any) error {
-		return &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf(format, a...), Hint: "remove it, or name it in " + dockerignore + " of a build's context"}
+		return &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf(format, a...), Hint: "remove it, or list it in the build context's " + dockerignore}
 	}
 	for _, s := range m.Skipped {
 		return bad("%q is a %s, which no image can hold", s.Path, s.What)
@@ -142,8 +143,8 @@ func fits(m *workspace.Manifest, anyLinks bool) error {
 	return nil
 }
 
-// ignored reads what is no part of a context. The Dockerfile and the list itself always are, for the builder needs them.
-// Nil leaves out nothing.
+// ignored reads the ignore list of a context. The Dockerfile and the list itself are always included, because the
+// builder needs them. A nil matcher excludes nothing.
 func ignored(dir, dockerfile string) (*patternmatcher.PatternMatcher, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -175,7 +176,7 @@ func ignored(dir, dockerfile string) (*patternmatcher.PatternMatcher, error) {
 	}
 	matcher, err := patternmatcher.New(patterns)
 	if err == nil {
-		_, err = matcher.MatchesOrParentMatches("x") // compiles them all
+		_, err = matcher.MatchesOrParentMatches("x") // compiles all patterns
 	}
 	if err != nil {
 		return nil, fail(err)
@@ -183,10 +184,10 @@ func ignored(dir, dockerfile string) (*patternmatcher.PatternMatcher, error) {
 	return matcher, nil
 }
 
-// maxSmall bounds a Dockerfile or a list of what is ignored, in bytes.
+// maxSmall limits a Dockerfile or an ignore list, in bytes.
 const maxSmall = 1 << 20
 
-// ReadDockerfile reads a Dockerfile by its path in the folder dir, out of which no link leads.
+// ReadDockerfile reads a Dockerfile by its path in the folder dir. It does not follow links out of dir.
 func ReadDockerfile(dir, name string) (string, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -200,13 +201,13 @@ func ReadDockerfile(dir, name string) (string, error) {
 	return text, nil
 }
 
-// readSmall reads a regular file of text.
+// readSmall reads a regular file of at most maxSmall bytes.
 func readSmall(root *os.Root, name string) (string, error) {
 	return hostpath.InTime(filepath.Join(root.Name(), name), func() (string, error) { return readNow(root, name) })
 }
 
 func readNow(root *os.Root, name string) (string, error) {
-	info, err := root.Stat(name) // a pipe would block
+	info, err := root.Stat(name) // opening a pipe would block
 	if err == nil && !info.Mode().IsRegular() {
 		err = errors.New("not a regular file")
 	}
@@ -223,8 +224,8 @@ func readNow(root *os.Root, name string) (string, error) {
 	return string(text), err
 }
 
-// Send hands a context of the trees to build, as a tar stream, with a file of the content dockerfile where that is not
-// empty. The stream breaks off where a folder is not any more as it was when it was looked at.
+// Send passes the trees to build as one context, in a tar stream. If dockerfile is not empty, the context also has a
+// file with this content at name. The stream fails if a folder has changed since its Tree was created.
 func Send(ctx context.Context, name, dockerfile string, trees []*Tree, build func(content io.Reader) error) error {
 	err := archive.Pipe(func(w io.Writer) error { return write(ctx, tar.NewWriter(w), name, dockerfile, trees) }, build)
 	for _, t := range trees {
@@ -273,7 +274,7 @@ func (t *Tree) write(ctx context.Context, w *tar.Writer) error {
 	return archive.Pipe(pack, archive.Whole(func(r io.Reader) error { return move(w, tar.NewReader(r), t.prefix) }))
 }
 
-// move copies all entries of a tar stream to another, below prefix.
+// move copies all entries of a tar stream to another one, below prefix.
 func move(w *tar.Writer, r *tar.Reader, prefix string) error {
 	for {
 		h, err := r.Next()
@@ -286,7 +287,7 @@ func move(w *tar.Writer, r *tar.Reader, prefix string) error {
 		if prefix != "" {
 			h.Name = prefix + "/" + h.Name
 		}
-		h.Format = tar.FormatUnknown // a longer name may need another
+		h.Format = tar.FormatUnknown // a longer name may need another format
 		if err := w.WriteHeader(h); err != nil {
 			return err
 		}

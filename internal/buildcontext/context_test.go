@@ -14,7 +14,7 @@ import (
 	"github.com/fumehood/fumehood/internal/filetest"
 )
 
-func TestTheImagesThatADockerfileBuildsOn(t *testing.T) {
+func TestParse_bases(t *testing.T) {
 	for name, c := range map[string]struct {
 		text string
 		args map[string]string
@@ -69,7 +69,7 @@ func TestDockerfile_Renamed(t *testing.T) {
 	}
 }
 
-// sent returns the names of what is in a context.
+// sent returns the names of the entries of a context.
 func sent(t *testing.T, dockerfile string, tree *Tree) (names []string, err error) {
 	err = Send(t.Context(), "Dockerfile", dockerfile, []*Tree{tree}, func(content io.Reader) error {
 		for r := tar.NewReader(content); ; {
@@ -86,7 +86,7 @@ func sent(t *testing.T, dockerfile string, tree *Tree) (names []string, err erro
 	return names, err
 }
 
-func TestAContextThatHasChangedSinceItWasLookedAtIsNotBuilt(t *testing.T) {
+func TestSend_changed(t *testing.T) {
 	dir := filetest.Lay(t, map[string]string{"x": "1", "d/y": "2"})
 	looked, err := NewTree(t.Context(), dir, "below")
 	if err != nil {
@@ -105,7 +105,7 @@ func TestAContextThatHasChangedSinceItWasLookedAtIsNotBuilt(t *testing.T) {
 	}
 }
 
-func TestWhatOnlyBuildKitCanDoIsFound(t *testing.T) {
+func TestParse_needs(t *testing.T) {
 	for name, c := range map[string]struct {
 		text    string
 		needs   []string
@@ -129,7 +129,7 @@ func TestWhatOnlyBuildKitCanDoIsFound(t *testing.T) {
 	}
 }
 
-func TestADockerfilesOwnListOfWhatIsIgnoredIsTheOneThatCounts(t *testing.T) {
+func TestContext_ownIgnoreList(t *testing.T) {
 	dir := filetest.Lay(t, map[string]string{"x.Dockerfile": "FROM a", "x.Dockerfile.dockerignore": "one", ".dockerignore": "*", "one": "1", "two": "2", "link": "-> /etc/passwd"})
 	if _, err := Context(t.Context(), dir, "x.Dockerfile", Options{}); !errors.Is(err, fumehood.ErrConfig) {
 		t.Errorf("a link that leads out: got %v", err)

@@ -8,17 +8,18 @@ import (
 )
 
 var (
-	// plainDirective is a directive as every version of the builders reads it.
+	// plainDirective matches a directive that all versions of the builders read in the same way.
 	plainDirective = regexp.MustCompile(`^#[ \t]*(syntax|escape|check)[ \t]*=[ \t]*[!-~]`)
-	// anyDirective is a line that some version may take for a directive, or pass over as an unknown one, and knownDirective one
-	// that has an effect then.
+	// anyDirective matches a line that some version may read as a directive, or skip as an unknown one.
+	// knownDirective matches a line that then has an effect.
 	anyDirective   = regexp.MustCompile(`^[^A-Za-z]*(#|//)[^A-Za-z]*[A-Za-z][A-Za-z0-9]*[\s\p{Z}]*=|^#!`)
 	knownDirective = regexp.MustCompile(`(?i)^[^A-Za-z]*(#|//)[^A-Za-z]*(syntax|escape|check)[\s\p{Z}]*=`)
 )
 
-// checkDirectives refuses a Dockerfile whose directives ("# syntax=") two versions of the builders would read in two ways, for
-// then what is judged here is not what is built. Versions differ in what they pass over at the beginning: "#!" lines, unknown
-// directives, a byte order mark, blanks of other alphabets. Older ones do not know check, and read no escape after it.
+// checkDirectives rejects a Dockerfile whose directives ("# syntax=") may be read in different ways by versions of
+// the builders. Otherwise the Dockerfile that is checked here could differ from the one that is built. Versions
+// differ in what they skip at the beginning: "#!" lines, unknown directives, a byte order mark, non-ASCII spaces.
+// Older ones do not know check, and ignore an escape after it.
 func checkDirectives(text string) error {
 	seen := map[string]bool{}
 	doubt := false
@@ -39,5 +40,5 @@ func checkDirectives(text string) error {
 	return nil
 }
 
-// errTrigger says how ONBUILD has to be written, so that every version of the builders reads the same instruction.
+// errTrigger requires an ONBUILD that every version of the builders reads as the same instruction.
 var errTrigger = errors.New("wanted one instruction on one line")

@@ -11,36 +11,36 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/shell"
 )
 
-// Dockerfile is what is to be known of one before it is built.
+// Dockerfile is the result of parsing a Dockerfile.
 type Dockerfile struct {
-	// Bases are the references of the images that it builds on or copies from, each once.
+	// Bases are the references of the images that it builds on or copies from, without duplicates.
 	Bases []string
-	// Needs says what only BuildKit can do, by line: "line 3: RUN --mount". Heredoc is the first line that needs
-	// a version of it that Engines have had since 23.0; 0 where none does.
+	// Needs lists the features that only BuildKit has, by line: "line 3: RUN --mount". Heredoc is the first line with
+	// a heredoc, which needs Engine 23.0 or newer; 0 without a heredoc.
 	Needs   []string
 	Heredoc int
-	// Syntax is the image of the builder that it asks for by "# syntax="; empty where it asks for none.
+	// Syntax is the builder image requested by "# syntax="; empty without such a line.
 	Syntax string
-	// SyntaxLine is where it asks for that.
+	// SyntaxLine is the line of that request.
 	SyntaxLine int
-	// Caches says that a step mounts a cache of the builder's, or that the mount's type cannot be told.
+	// Caches reports whether a step mounts a cache of the builder, or a mount whose type is not known.
 	Caches bool
 
 	text    string
 	uses    []use
-	fetched []string // each ADD of what may be no path in the context: "line 3: ADD https://..."
+	fetched []string // each ADD whose source may not be a path in the context: "line 3: ADD https://..."
 
 	instructions int
 }
 
-// use is where a Dockerfile names an image.
+// use is a place where a Dockerfile names an image.
 type use struct {
-	ref         string         // its reference, the variables in it replaced
-	first, last int            // the instruction's lines, from 0 on
-	written     *regexp.Regexp // finds the reference as it is written; its only group is what is to be replaced
+	ref         string         // the reference, with variables replaced
+	first, last int            // lines of the instruction, from 0
+	written     *regexp.Regexp // matches the reference as written; its only group is the part to replace
 }
 
-// Renamed returns the Dockerfile with other references in place of those that are keys of names.
+// Renamed returns the Dockerfile with references replaced: names maps old references to new ones.
 func (d Dockerfile) Renamed(names map[string]string) (string, error) {
 	lines := strings.Split(d.text, "\n")
 	for _, u := range d.uses {
@@ -62,8 +62,8 @@ func (d Dockerfile) Renamed(names map[string]string) (string, error) {
 	return strings.Join(lines, "\n"), nil
 }
 
-// Parse reads a Dockerfile. args are the arguments that are given to the build, those among them that the builder
-// itself knows (TARGETARCH ...).
+// Parse parses a Dockerfile. args are the build arguments, including those that the builder sets itself (TARGETARCH
+// ...).
 func Parse(text string, args map[string]string) (Dockerfile, error) {
 	if err := checkDirectives(text); err != nil {
 		return Dockerfile{}, err
@@ -89,7 +89,7 @@ func Parse(text string, args map[string]string) (Dockerfile, error) {
 	return d.found, nil
 }
 
-// reader is what is known of a Dockerfile while it is read.
+// reader is the state while a Dockerfile is parsed.
 type reader struct {
 	given  map[string]string
 	args   variables // those before the first stage
@@ -99,14 +99,14 @@ type reader struct {
 	found  Dockerfile
 }
 
-// buildKitFlags are the flags of instructions that the Engine's own builder does not know.
+// buildKitFlags are the instruction flags that the Engine's own builder does not support.
 var buildKitFlags = map[string][]string{
 	"run":  {"--mount", "--network", "--security", "--device"},
 	"copy": {"--chmod", "--link", "--parents", "--exclude"},
 	"add":  {"--chmod", "--link", "--checksum", "--keep-git-dir", "--exclude", "--unpack"},
 }
 
-// needs notes what of an instruction only BuildKit can do.
+// needs records the features of an instruction that only BuildKit has.
 func (d *reader) needs(n *parser.Node) {
 	word := strings.ToLower(n.Value)
 	for _, flag := range n.Flags {
@@ -122,12 +122,12 @@ func (d *reader) needs(n *parser.Node) {
 	}
 }
 
-// variables are arguments with their values.
+// variables are build arguments and their values.
 type variables map[string]string
 
 func (a variables) Get(name string) (string, bool) { v, ok := a[name]; return v, ok }
 
-// Keys gives the names.
+// Keys returns the names.
 func (a variables) Keys() []string {
 	var names []string
 	for name := range a {
@@ -146,7 +146,7 @@ func (d *reader) instruction(n *parser.Node) error {
 		}
 	case "from":
 		if n.Next == nil {
-			return nil // the builder tells
+			return nil // the builder reports it
 		}
 		ref, _, err := d.lex.ProcessWord(n.Next.Value, d.args)
 		if err != nil {
@@ -179,7 +179,7 @@ func (d *reader) instruction(n *parser.Node) error {
 	return nil
 }
 
-// arg takes an argument before the first stage: as it was given, else its default.
+// arg sets an argument before the first stage: to the given value, or else to its default.
 func (d *reader) arg(word string) error {
 	name, value, has := strings.Cut(word, "=")
 	if given, ok := d.given[name]; ok {
@@ -194,16 +194,16 @@ func (d *reader) arg(word string) error {
 	return err
 }
 
-// addition notes what an ADD may not take from the context.
+// addition records the sources of an ADD that may not be in the context.
 func (d *reader) addition(n *parser.Node) {
-	for word := n.Next; word != nil && word.Next != nil; word = word.Next { // the last one is where it goes
+	for word := n.Next; word != nil && word.Next != nil; word = word.Next { // the last one is the destination
 		if isRemote(word.Value) {
 			d.found.fetched = append(d.found.fetched, fmt.Sprintf("line %d: ADD %s", n.StartLine, word.Value))
 		}
 	}
 }
 
-// copied takes the image that a COPY is from.
+// copied records the image that a COPY copies from.
 func (d *reader) copied(n *parser.Node) {
 	for _, flag := range n.Flags {
 		if ref, ok := strings.CutPrefix(flag, "--from="); ok {
@@ -212,21 +212,22 @@ func (d *reader) copied(n *parser.Node) {
 	}
 }
 
-// mount takes the image that a RUN's mount is of, if it is of one.
+// mount records the image of a RUN's mount, if it has one.
 func (d *reader) mount(n *parser.Node, of string) {
 	for field := range strings.SplitSeq(of, ",") {
-		if ref, ok := strings.CutPrefix(field, "from="); ok && !strings.Contains(ref, "$") { // variables are the stage's
+		// Variables belong to the stage.
+		if ref, ok := strings.CutPrefix(field, "from="); ok && !strings.Contains(ref, "$") {
 			d.add(n, ref, `[=,]from=(%s)(?:[,\s]|$)`, ref)
 		}
 	}
 }
 
-// mayCache reports whether a RUN's mount is of a cache, or of a type that only the builder can tell.
+// mayCache reports whether a RUN's mount is a cache, or of a type that only the builder can determine.
 func mayCache(mount string) bool {
 	for field := range strings.SplitSeq(mount, ",") {
 		key, value, _ := strings.Cut(field, "=")
 		if strings.ContainsAny(field, "\"\\") {
-			return true // quoted: what separates fields may be another comma
+			return true // quoted: a comma may be part of a field
 		}
 		if strings.EqualFold(strings.TrimSpace(key), "type") && (strings.EqualFold(strings.TrimSpace(value), "cache") || strings.Contains(value, "$")) {
 			return true
@@ -235,7 +236,7 @@ func mayCache(mount string) bool {
 	return false
 }
 
-// add notes an image that an instruction names. pattern finds it as it is written there.
+// add records an image that an instruction names. pattern matches the reference as it is written there.
 func (d *reader) add(n *parser.Node, ref, pattern, written string) {
 	if ref == "" || d.stages[strings.ToLower(ref)] {
 		return

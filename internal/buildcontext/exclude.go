@@ -12,7 +12,7 @@ import (
 	"github.com/fumehood/fumehood/internal/hostpath"
 )
 
-// below are the paths of excluded files and folders in a context's folder.
+// below returns the paths, relative to a context's folder, of the excluded files and folders in it.
 func below(dir string, exclude []string) (map[string]bool, error) {
 	if len(exclude) == 0 {
 		return nil, nil
@@ -26,8 +26,8 @@ func below(dir string, exclude []string) (map[string]bool, error) {
 	for _, at := range exclude {
 		if rel, err := filepath.Rel(at, dir); err == nil && filepath.IsLocal(rel) {
 			return nil, &fumehood.Error{
-				Op: "read for an image", Path: dir, Class: fumehood.ErrConfig, Err: fmt.Errorf("no image may be built of %s", at),
-				Hint: "samples could look for their answers there: move what the image is built of",
+				Op: "read for an image", Path: dir, Class: fumehood.ErrConfig, Err: fmt.Errorf("images cannot be built from %s", at),
+				Hint: "samples could find their answers there: move the build's files elsewhere",
 			}
 		}
 		if rel, err := filepath.Rel(dir, at); err == nil && filepath.IsLocal(rel) {
@@ -37,7 +37,7 @@ func below(dir string, exclude []string) (map[string]bool, error) {
 	return found, nil
 }
 
-// explain adds to the error of a build what of the folder was excluded, where that may be its cause.
+// explain adds the excluded files to the error of a build if they may be its cause.
 func (t *Tree) explain(err error) error {
 	var known *fumehood.Error
 	if len(t.without) == 0 || !errors.As(err, &known) || known.Hint != "" || !errors.Is(err, fumehood.ErrConfig) {
@@ -53,17 +53,17 @@ func (t *Tree) explain(err error) error {
 		said += fmt.Sprintf(" and %d more", more)
 	}
 	e := *known
-	e.Hint = "no image of a task has what tells how it is judged, or is another sample's: " + said
+	e.Hint = "images of a task exclude grading files and files of other samples: " + said
 	return &e
 }
 
-// Secrets are the files of a task that samples could cheat with, if images had them. The zero value has none.
+// Secrets are the files of a task that would let samples cheat if they were in images. The zero value has none.
 type Secrets struct {
-	always []string                   // no image may have them
-	of     map[string]map[string]bool // those of samples, with the samples that have each
+	always []string                   // excluded from all images
+	of     map[string]map[string]bool // files of samples, with the samples that have each
 }
 
-// Add adds files and folders that no image may have.
+// Add adds files and folders that are excluded from all images.
 func (s *Secrets) Add(paths ...string) {
 	for _, path := range paths {
 		if path, ok := resolved(path); ok {
@@ -72,7 +72,7 @@ func (s *Secrets) Add(paths ...string) {
 	}
 }
 
-// AddOf adds files that a sample is given, which an image may have that no other sample uses.
+// AddOf adds input files of a sample. An image may contain them only if no other sample uses the image.
 func (s *Secrets) AddOf(sample string, paths ...string) {
 	if s.of == nil {
 		s.of = map[string]map[string]bool{}
@@ -89,7 +89,7 @@ func (s *Secrets) AddOf(sample string, paths ...string) {
 	}
 }
 
-// Exclude returns what an image may not have that these samples use, sorted.
+// Exclude returns the paths to exclude from an image that these samples use, sorted.
 func (s *Secrets) Exclude(samples []string) []string {
 	exclude := slices.Clone(s.always)
 	for path, have := range s.of {
@@ -101,7 +101,7 @@ func (s *Secrets) Exclude(samples []string) []string {
 	return slices.Compact(exclude)
 }
 
-// resolved is an absolute path with its links resolved.
+// resolved returns the absolute path with its links resolved.
 func resolved(path string) (string, bool) {
 	if path == "" {
 		return "", false

@@ -63,7 +63,7 @@ func TestNewTree_Exclude(t *testing.T) {
 		t.Fatal(err)
 	}
 	exclude := []string{filepath.Join(dir, "runs"), filepath.Join(dir, "task.yaml"), filepath.Join(dir, "none"), "/elsewhere"}
-	for _, of := range []string{dir, link} { // by another name, too
+	for _, of := range []string{dir, link} { // also through a link
 		tree, err := Context(t.Context(), of, "", Options{Exclude: exclude})
 		if err != nil {
 			t.Fatal(err)
@@ -76,7 +76,7 @@ func TestNewTree_Exclude(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", of, got, want)
 		}
 		for _, above := range []string{dir, filepath.Dir(dir)} {
-			if _, err := Context(t.Context(), of, "", Options{Exclude: []string{above}}); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "no image may be built of "+above) {
+			if _, err := Context(t.Context(), of, "", Options{Exclude: []string{above}}); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "images cannot be built from "+above) {
 				t.Errorf("%s in %s: got %v", of, above, err)
 			}
 		}

@@ -77,8 +77,8 @@ func TestDockerfile_Check(t *testing.T) {
 	}
 }
 
-// Versions of the builders read directives in different ways: what one takes for a directive is a comment for another.
-func TestDirectivesThatCanBeReadInTwoWaysAreRefused(t *testing.T) {
+// Versions of the builders read directives in different ways: a directive for one is a comment for another.
+func TestParse_directives(t *testing.T) {
 	const from = "\nFROM a\n"
 	for text, ok := range map[string]bool{
 		"FROM a\n":                            true,
@@ -111,7 +111,7 @@ func TestDirectivesThatCanBeReadInTwoWaysAreRefused(t *testing.T) {
 	}
 }
 
-func TestATriggerIsOneInstruction(t *testing.T) {
+func TestCheckTriggers(t *testing.T) {
 	for trigger, ok := range map[string]bool{
 		"RUN true":   true,
 		"COPY a /b ": true,

@@ -20,17 +20,18 @@ func (a *commandLine) newCleanupCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "cleanup [NAME...]",
-		Short: "Remove what ended processes left, and the sandboxes named",
-		Long: `Cleanup lists everything of Fumehood's and removes what belongs to processes
-that have ended: in the daemon, and the folders of local sandboxes and sessions.
-It never touches what a running process holds. Kept ones, and those of owners
-that cannot be judged from this machine, go when they are named, or when their
-time or lease is over. Caches stay, but for the guests of other versions that
-are a day old and that no container uses.
+		Short: "Remove what ended processes left behind, and named sandboxes",
+		Long: `Cleanup lists all of Fumehood's objects and removes those whose process has
+ended: objects in the daemon, and folders of local sandboxes and sessions. It
+never removes anything that a running process holds. Kept sandboxes, and those
+whose owner cannot be checked from this machine, are removed when they are named
+or when their TTL or lease has expired. Caches stay, except guests of other
+versions that are a day old and that no container uses.
 
-A secret of the user's proves what Fumehood made. Foreign objects, whose labels
-only say so, are listed and stay: those of other users of the daemon, and those
-of a user whose secret was lost. --foreign removes them by name or pattern.`,
+A secret of the user proves that Fumehood made an object. Objects that have the
+labels without this proof are listed as foreign and stay: they belong to other
+users of the daemon, or to a user whose secret was lost. --foreign removes them
+by name or pattern.`,
 		Example: `  fumehood cleanup
   fumehood cleanup --dry-run --json
   fumehood cleanup fumehood-3f9c2b7a1d0e
@@ -41,8 +42,8 @@ of a user whose secret was lost. --foreign removes them by name or pattern.`,
 			return a.cleanup(cmd.Context(), opts, asJSON)
 		},
 	}
-	cmd.Flags().BoolVar(&opts.Caches, "caches", false, "remove the caches too: guest volumes and images that Fumehood made")
-	cmd.Flags().StringArrayVar(&opts.Foreign, "foreign", nil, "remove foreign objects of this name or pattern too (repeatable)")
+	cmd.Flags().BoolVar(&opts.Caches, "caches", false, "also remove the caches: guest volumes and images that Fumehood made")
+	cmd.Flags().StringArrayVar(&opts.Foreign, "foreign", nil, "also remove foreign objects with this name or pattern (repeatable)")
 	cmd.Flags().BoolVar(&opts.DryRun, "dry-run", false, "list only, remove nothing")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
 	return cmd
@@ -60,11 +61,11 @@ func (a *commandLine) cleanup(ctx context.Context, opts provider.CleanupOptions,
 	return errors.Join(a.printLeftovers(found, opts.DryRun), err)
 }
 
-// cleaner cleans up one kind of things.
+// cleaner cleans up one kind of leftover.
 type cleaner func(context.Context, provider.CleanupOptions) ([]provider.Leftover, error)
 
-// cleanAll cleans up at the provider, and among the folders of local sandboxes and of sessions, at each
-// those that are named and are there.
+// cleanAll cleans up objects of the provider and folders of local sandboxes and sessions. Each cleaner gets
+// those of the given names that it knows; the provider gets the rest.
 func (a *commandLine) cleanAll(ctx context.Context, opts provider.CleanupOptions) ([]provider.Leftover, error) {
 	at := func(name string) cleaner {
 		return func(ctx context.Context, opts provider.CleanupOptions) ([]provider.Leftover, error) {
@@ -92,7 +93,7 @@ func (a *commandLine) cleanAll(ctx context.Context, opts provider.CleanupOptions
 	var err error
 	if len(opts.Names) == 0 || len(other.Names) > 0 {
 		if found, err = a.cleanOne(ctx, a.provider, other); err != nil && found == nil && len(other.Names) > 0 {
-			return nil, err // a name that nobody knows: nothing is removed
+			return nil, err // unknown name: remove nothing
 		}
 	}
 	for i, clean := range folders {
@@ -104,8 +105,8 @@ func (a *commandLine) cleanAll(ctx context.Context, opts provider.CleanupOptions
 	return found, err
 }
 
-// cleanSessions removes the folders of sessions. What belongs to root in them, containers remove, if the
-// daemon answers.
+// cleanSessions removes the folders of sessions. Files in them that belong to root are removed by containers,
+// if the daemon answers.
 func (a *commandLine) cleanSessions(ctx context.Context, opts provider.CleanupOptions) (found []provider.Leftover, err error) {
 	dry := opts
 	dry.DryRun = true
@@ -114,10 +115,10 @@ func (a *commandLine) cleanSessions(ctx context.Context, opts provider.CleanupOp
 		return plan, err
 	}
 	engine := a.dockerOptions()
-	engine.Transport = docker.TransportGuest // the other one removes no files
+	engine.Transport = docker.TransportGuest // TransportEngine cannot remove files
 	p, err := docker.New(ctx, engine)
 	if err != nil {
-		return session.Cleanup(ctx, nil, "", opts) // whose error tells what was needed
+		return session.Cleanup(ctx, nil, "", opts) // its error reports what needed the daemon
 	}
 	defer func() { err = errors.Join(err, p.Close(ctx)) }()
 	return session.Cleanup(ctx, p, "", opts)
@@ -131,12 +132,12 @@ func (a *commandLine) cleanOne(ctx context.Context, name string, opts provider.C
 	defer func() { err = errors.Join(err, p.Close(ctx)) }()
 	cleaner, ok := p.(provider.Cleaner)
 	if !ok {
-		return nil, &fumehood.Error{Op: "clean up", Class: fumehood.ErrUnsupported, Err: fmt.Errorf("provider %s cannot", name)}
+		return nil, &fumehood.Error{Op: "clean up", Class: fumehood.ErrUnsupported, Err: fmt.Errorf("provider %s does not support cleanup", name)}
 	}
 	return cleaner.Cleanup(ctx, opts)
 }
 
-// action says in a word what happened to an object.
+// action returns what happened to an object, or what would happen in a dry run.
 func action(l provider.Leftover, dryRun bool) string {
 	switch {
 	case l.Err != nil:
@@ -149,10 +150,10 @@ func action(l provider.Leftover, dryRun bool) string {
 	return "left"
 }
 
-// printLeftovers prints what was found, each sandbox with its objects, and the caches.
+// printLeftovers prints each sandbox with its objects, and the caches.
 func (a *commandLine) printLeftovers(found []provider.Leftover, dryRun bool) error {
 	if len(found) == 0 {
-		_, err := fmt.Fprintln(a.Out, "nothing of Fumehood's is there")
+		_, err := fmt.Fprintln(a.Out, "nothing to clean up")
 		return err
 	}
 	heading := func(l provider.Leftover) string {

@@ -1,5 +1,5 @@
-// Package cli is the command line: one file for each command, which parses flags into options and calls
-// the library. It is the only place that maps outcomes and errors to exit codes.
+// Package cli implements the command line. Each command has its own file, which parses flags into options and
+// calls the library. Only this package maps outcomes and errors to exit codes.
 package cli
 
 import (
@@ -24,19 +24,19 @@ type Streams struct {
 	Out, Err io.Writer
 }
 
-// The exit codes that are ours and not the program's. 124 to 127 are those of timeout(1), env(1) and the
-// shell.
+// Exit codes of Fumehood itself, as opposed to those of the program in the sandbox. 124 to 127 are the codes
+// of timeout(1), env(1) and the shell.
 const (
 	exitCheckFailed   = 1 // doctor: a check failed
 	exitUsage         = 2
 	exitTimeout       = 124
-	exitFailure       = 125 // we failed
+	exitFailure       = 125 // Fumehood failed
 	exitNotExecutable = 126
 	exitNotFound      = 127
-	exitSignal        = 128 // plus the signal's number: we were told to end
+	exitSignal        = 128 // plus the signal's number: a signal stopped us
 )
 
-// exitError carries an exit code up to Main. Where err is nil there is nothing to say.
+// exitError carries an exit code up to Main. If err is nil, no message is printed.
 type exitError struct {
 	code int
 	err  error
@@ -51,34 +51,34 @@ func (e *exitError) Error() string {
 
 func (e *exitError) Unwrap() error { return e.err }
 
-// usageError is a wrong use of the command line.
+// usageError returns an error for wrong usage of the command line. It has exit code exitUsage.
 func usageError(format string, a ...any) error {
 	return &exitError{code: exitUsage, err: fmt.Errorf(format, a...)}
 }
 
-// commandLine is what all commands share.
+// commandLine holds the streams, settings and global flags that all commands share.
 type commandLine struct {
 	Streams
 	settings  settings
 	log       *slog.Logger
 	provider  string
 	transport string
-	image     string // the default one
+	image     string // the default image
 	strict    bool
 	logFormat string
 	logLevel  string
 	quiet     bool // see quietly
 	noReaper  bool
-	seccomp   string // a profile's file
-	runtime   string // of containers
+	seccomp   string // file of a seccomp profile
+	runtime   string // container runtime
 
-	allowUnenforced bool // limits
+	allowUnenforced bool // run where limits cannot be enforced
 }
 
-// Main runs the command line and returns the exit code. The first SIGINT, SIGTERM or SIGHUP cancels what
-// is under way, which is then cleaned up; the second ends the process at once.
+// Main runs the command line and returns the exit code. The first SIGINT, SIGTERM or SIGHUP cancels the
+// command, which then cleans up; the second exits at once.
 func Main(ctx context.Context, args []string, streams Streams) int {
-	logrus.SetOutput(io.Discard) // the Compose libraries' log: what matters comes as errors and notes
+	logrus.SetOutput(io.Discard) // the Compose libraries log here; errors and notes cover what matters
 	ctx, stop := onSignal(ctx, func(code int) { os.Exit(code) })
 	defer stop()
 	return run(ctx, args, streams)
@@ -87,14 +87,14 @@ func Main(ctx context.Context, args []string, streams Streams) int {
 func run(ctx context.Context, args []string, streams Streams) int {
 	streams.Out = &output{w: streams.Out, ending: ctx.Done()}
 	a := &commandLine{Streams: streams, settings: settings{env: os.LookupEnv, configFile: configFile()}}
-	a.log = slog.New(newLogHandler(streams.Err, slog.LevelInfo)) // until flags say otherwise
-	root := a.rootCommand()                                      //nolint:contextcheck // commands get theirs from ExecuteContext
+	a.log = slog.New(newLogHandler(streams.Err, slog.LevelInfo)) // until the flags are parsed
+	root := a.rootCommand()                                      //nolint:contextcheck // ExecuteContext passes theirs to commands
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
 	return a.finish(ctx, cmd.CommandPath(), err)
 }
 
-// finish says what went wrong and returns the exit code. command is the command that was run.
+// finish prints err, if any, and returns the exit code. command is the path of the command that was run.
 func (a *commandLine) finish(ctx context.Context, command string, err error) int {
 	if err == nil {
 		return 0
@@ -116,11 +116,11 @@ func (a *commandLine) finish(ctx context.Context, command string, err error) int
 	return code
 }
 
-// complain says on standard error why the program ends with a code of its own.
+// complain prints to standard error why the program exits with a code of Fumehood's own.
 func (a *commandLine) complain(message string, code int, err error) {
 	if a.logFormat == logJSON {
 		args := []any{"exit_code", code}
-		if fumehood.ClassOf(err) != nil || code == exitUsage { // else it is the command's own end
+		if fumehood.ClassOf(err) != nil || code == exitUsage { // otherwise the command itself failed
 			args = append(args, "class", describe(err).Class)
 		}
 		a.log.Error(message, args...)
@@ -129,7 +129,7 @@ func (a *commandLine) complain(message string, code int, err error) {
 	fmt.Fprintf(a.Err, "fumehood: %s\n", strings.ReplaceAll(plain(message), "\n", "\nfumehood: "))
 }
 
-// wasCancelled reports whether err says that something was ended before its time.
+// wasCancelled reports whether err comes from a cancellation or a signal.
 func wasCancelled(err error) bool {
 	var told *signaled
 	return errors.Is(err, fumehood.ErrCancelled) || errors.Is(err, context.Canceled) || errors.As(err, &told)
@@ -156,14 +156,14 @@ func (a *commandLine) rootCommand() *cobra.Command {
 		Long: `Fumehood runs untrusted code in disposable Docker sandboxes: no network, few
 rights, bounded memory and processes, nothing left behind.
 
-Settings come from flags, else from variables FUMEHOOD_<FLAG> (FUMEHOOD_IMAGE
-for --image), else from $XDG_CONFIG_HOME/fumehood/config.yaml (a line such as
-"image: python:3.12-slim"). The daemon is found as the docker command finds it:
-DOCKER_HOST, else the current docker context, else the rootless daemon's socket,
-else the default socket.
+Settings are read from flags, then from variables FUMEHOOD_<FLAG>
+(FUMEHOOD_IMAGE for --image), then from $XDG_CONFIG_HOME/fumehood/config.yaml (a
+line such as "image: python:3.12-slim"); the first value found is used. The
+daemon is found as the docker command finds it: DOCKER_HOST, then the current
+docker context, the rootless daemon's socket, and the default socket.
 
-Exit codes of run: the command's own; 124 it ran out of time; 125 Fumehood
-failed; 126 and 127 it could not be started; 2 wrong usage; 130 and 143 ended by
+Exit codes of run: the command's own; 124 timeout; 125 Fumehood failed; 126 and
+127 the command could not be started; 2 wrong usage; 130 and 143 interrupted by
 Ctrl-C and by SIGTERM.`,
 		Example: `  fumehood run --image python:3.12-slim -- python3 -c 'print(6*7)'
   fumehood run --seccomp profile.json -- ./server
@@ -180,18 +180,18 @@ Ctrl-C and by SIGTERM.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetIn(a.In)
-	root.SetOut(a.Out) // before the completion command is made, which asks at once
+	root.SetOut(a.Out) // before the completion command is created, which reads it at once
 	root.SetErr(a.Err)
-	root.PersistentFlags().StringVar(&a.provider, "provider", "docker", "the `provider` of sandboxes: docker, or local for host processes without any isolation")
+	root.PersistentFlags().StringVar(&a.provider, "provider", "docker", "the `provider` of sandboxes: docker, or local, which runs host processes without any isolation")
 	root.PersistentFlags().BoolVar(&a.strict, "strict-prereqs", false, "refuse a Docker Engine that is too old for full isolation, instead of warning")
-	root.PersistentFlags().StringVar(&a.transport, "transport", "", "the `way` commands reach a Docker sandbox: guest, or engine for nothing of ours inside to trust, slower and with limits (default guest)")
-	root.PersistentFlags().StringVar(&a.image, "default-image", docker.DefaultImage, "the `image` of sandboxes that name none, and that which builtin images are built on")
-	root.PersistentFlags().StringVar(&a.logFormat, "log-format", logText, "the `format` of what is told on standard error: text, or json for a JSON object a line")
-	root.PersistentFlags().StringVar(&a.logLevel, "log-level", "info", "the least `level` of what is told: debug, info, warn or error")
-	root.PersistentFlags().BoolVar(&a.noReaper, "no-reaper", false, "start no second process that removes the sandboxes should this one be killed")
-	root.PersistentFlags().BoolVar(&a.allowUnenforced, "allow-unenforced-limits", false, "run Docker sandboxes where the daemon cannot hold their limits, as without control groups, instead of refusing")
-	root.PersistentFlags().StringVar(&a.seccomp, "seccomp", "", "the `file` of another seccomp profile for Docker sandboxes, or unconfined to filter no system call: it may allow more (default Fumehood's own)")
-	root.PersistentFlags().StringVar(&a.runtime, "runtime", "", "the `name` of the container runtime of Docker sandboxes, such as runsc for gVisor; no file replaces it by one that isolates less (default the daemon's)")
+	root.PersistentFlags().StringVar(&a.transport, "transport", "", "the `way` commands reach a Docker sandbox: guest, or engine, which trusts nothing in the sandbox but is slower and cannot do everything (default guest)")
+	root.PersistentFlags().StringVar(&a.image, "default-image", docker.DefaultImage, "the `image` of sandboxes that name none, and the base of builtin images")
+	root.PersistentFlags().StringVar(&a.logFormat, "log-format", logText, "the `format` of messages on standard error: text, or json for one JSON object per line")
+	root.PersistentFlags().StringVar(&a.logLevel, "log-level", "info", "the lowest `level` of messages to print: debug, info, warn or error")
+	root.PersistentFlags().BoolVar(&a.noReaper, "no-reaper", false, "do not start the reaper, a second process that removes the sandboxes if this one is killed")
+	root.PersistentFlags().BoolVar(&a.allowUnenforced, "allow-unenforced-limits", false, "run Docker sandboxes even if the daemon cannot enforce their limits, for example without control groups")
+	root.PersistentFlags().StringVar(&a.seccomp, "seccomp", "", "a `file` with the seccomp profile of Docker sandboxes, or unconfined to filter no system calls; it may allow more than Fumehood's own, the default")
+	root.PersistentFlags().StringVar(&a.runtime, "runtime", "", "the `name` of the container runtime of Docker sandboxes, such as runsc for gVisor; files cannot replace it with one that isolates less (default the daemon's)")
 	markSettings(root.PersistentFlags(), "provider", "strict-prereqs", "transport", "default-image", "log-format", "log-level", "no-reaper", "seccomp", "runtime", "allow-unenforced-limits")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError("%w", err) })
 	root.AddCommand(

@@ -11,7 +11,7 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// configOptions are what `fumehood config` was asked to show.
+// configOptions are the options of `fumehood config`.
 type configOptions struct {
 	spec fumehood.Spec
 	json bool
@@ -22,14 +22,14 @@ func (a *commandLine) newConfigCommand(runF func(context.Context, *commandLine, 
 	var opts configOptions
 	cmd := &cobra.Command{
 		Use:   "config [flags]",
-		Short: "Show what a Compose project becomes, and what is changed for it",
+		Short: "Show a Compose project as it would run, with all changes",
 		Long: `Config reads a Compose project as run -f and up do, and prints it as it would be
-started: with nothing left to interpolate, and changed so that it is isolated
-and copies of it run side by side. What was changed, and why, follows as
-comments. Values of variables are shown; contents of secrets are not.
+started: fully interpolated, and changed so that it is isolated and several
+copies can run at once. The changes and their reasons follow as comments. Values
+of variables are shown; contents of secrets are not.
 
-It asks no daemon. So it cannot tell which subnets the networks will have, and
-takes an image's entrypoint for one that adds nothing.`,
+It does not contact a daemon. So it does not know the subnets of the networks,
+and assumes that an image's entrypoint adds nothing.`,
 		Example: `  fumehood config
   fumehood config -f compose.yaml --egress internet
   fumehood config -f task/ --json | jq '.changes[] | select(.unsafe)'`,
@@ -49,8 +49,8 @@ takes an image's entrypoint for one that adds nothing.`,
 		},
 	}
 	f.add(cmd.Flags())
-	cmd.Flags().StringVar(&opts.spec.Name, "name", "", "the sandbox's `name` (default: the folder's)")
-	cmd.Flags().BoolVar(&opts.json, "json", false, "print one JSON object: the default service, the project, the changes")
+	cmd.Flags().StringVar(&opts.spec.Name, "name", "", "the sandbox's `name` (default: the folder's name)")
+	cmd.Flags().BoolVar(&opts.json, "json", false, "print one JSON object with the default service, the project and the changes")
 	return cmd
 }
 
@@ -67,7 +67,7 @@ func showConfig(ctx context.Context, a *commandLine, opts configOptions) error {
 	if _, err := out.Write(c.YAML); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintf(out, "\n# The default service is %s. What is not as the files have it:\n", c.Default); err != nil {
+	if _, err := fmt.Fprintf(out, "\n# The default service is %s. Changes from the files:\n", c.Default); err != nil {
 		return err
 	}
 	for _, change := range c.Changes {

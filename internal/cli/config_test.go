@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestConfig_refused runs the program on a file with one instance of every key that is refused.
+// TestConfig_refused runs the program on a file with one instance of every rejected key.
 func TestConfig_refused(t *testing.T) {
 	t.Parallel()
 	file, err := filepath.Abs("../compose/testdata/refused.yaml")
@@ -48,18 +48,18 @@ func TestConfig_refused(t *testing.T) {
 		}
 		wanted++
 		if !listed[fmt.Sprint(n, " ", key)] {
-			t.Errorf("line %d, %s, is not listed", n, key)
+			t.Errorf("line %d, %s: not in the errors", n, key)
 		}
 	}
 	if wanted < 50 || len(listed) < wanted {
-		t.Errorf("%d of %d are listed", len(listed), wanted)
+		t.Errorf("%d errors, want at least %d, and at least 50 keys in the file", len(listed), wanted)
 	}
 	if t.Failed() {
 		t.Log(complaints.String())
 	}
 }
 
-// Values of a file do not reach the terminal as escape sequences.
+// TestConfig_escapes checks that values of a file do not reach the terminal as escape sequences.
 func TestConfig_escapes(t *testing.T) {
 	t.Parallel()
 	cmd, dir := program(t, "config")

@@ -15,9 +15,9 @@ func (a *commandLine) newConnectCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "connect NAME",
-		Short: "Tell how people and editors get into a named sandbox",
-		Long: `Connect prints, for a service that runs, the container's name, a command line
-for a shell in it, one for VS Code, and where its ports are published.`,
+		Short: "Show how to enter a named sandbox with a shell or an editor",
+		Long: `Connect prints how to reach a running service: the container's name, a command
+line for a shell, one for VS Code, and the addresses of its published ports.`,
 		Example: "  fumehood connect box\n  fumehood connect shop --service web --json",
 		Args:    wantArguments("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -30,7 +30,7 @@ for a shell in it, one for VS Code, and where its ports are published.`,
 	return cmd
 }
 
-// connectionJSON says how to get into a service.
+// connectionJSON describes how to reach a service.
 type connectionJSON struct {
 	Sandbox string `json:"sandbox"`
 	Service string `json:"service"`

@@ -10,7 +10,7 @@ import (
 	"github.com/fumehood/fumehood/internal/app"
 )
 
-// cpOptions are what `fumehood cp` was asked to do.
+// cpOptions are the options of `fumehood cp`.
 type cpOptions struct {
 	named
 	app.Transfer
@@ -22,11 +22,11 @@ func (a *commandLine) newCpCommand(runF func(context.Context, *commandLine, cpOp
 	var linksAsText bool
 	cmd := &cobra.Command{
 		Use:   "cp {HOST NAME:PATH | NAME:PATH HOST}",
-		Short: "Copy a file or a tree into a named sandbox, or out of it",
-		Long: `Cp copies a file or a tree into a sandbox of "fumehood up", or out of it. A file
-goes into a folder that is there; so does a tree that is copied out, while one
-that is copied in becomes the folder that was named. A path of this machine that
-looks like NAME:PATH is written with ./ before it.`,
+		Short: "Copy a file or folder into or out of a named sandbox",
+		Long: `Cp copies a file or a tree into or out of a sandbox of "fumehood up". If the
+target is an existing folder, a file is copied into it, and so is a tree that is
+copied out. A tree that is copied in becomes the target folder itself. If a path
+of this machine looks like NAME:PATH, put ./ before it.`,
 		Example: `  fumehood cp ./src box:/src
   fumehood cp box:/src/out.txt .
   fumehood cp dump.sql shop:/tmp/ --service db`,
@@ -46,15 +46,15 @@ looks like NAME:PATH is written with ./ before it.`,
 	return cmd
 }
 
-// inSandboxRE is NAME:PATH. One letter before a colon is a drive of Windows.
+// inSandboxRE matches NAME:PATH. A single letter before the colon is a Windows drive and does not match.
 var inSandboxRE = regexp.MustCompile(`^([a-z0-9][a-z0-9_-]+):(.+)$`)
 
-// parseCopy reads the two arguments, one of which is in a sandbox.
+// parseCopy parses the two arguments. Exactly one of them must be in a sandbox.
 func parseCopy(source, target string) (name string, t app.Transfer, out bool, err error) {
 	from, to := inSandboxRE.FindStringSubmatch(source), inSandboxRE.FindStringSubmatch(target)
 	switch {
 	case (from == nil) == (to == nil) || source == "" || target == "":
-		return "", t, false, usageError("one of %q and %q has to be in a sandbox, NAME:PATH, and the other on this machine", source, target)
+		return "", t, false, usageError("one of %q and %q must be in a sandbox (NAME:PATH), the other on this machine", source, target)
 	case to != nil:
 		return to[1], app.Transfer{Host: source, Sandbox: to[2]}, false, nil
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/fumehood/fumehood/spec"
 )
 
-// describe completes what a command's flags say of a sandbox with what -f names. A Compose project and a
-// Dockerfile say themselves what such flags say; over an environment spec the flags win.
+// describe completes the spec from a command's flags with the file or folder that -f names. A Compose project or
+// Dockerfile sets these values itself, and excludes such flags. Flags override an environment spec.
 func (a *commandLine) describe(f *projectFlags, s fumehood.Spec) (app.Described, error) {
 	d := app.Described{Spec: s, Provider: a.provider}
 	found, err := f.discover()
@@ -22,7 +22,7 @@ func (a *commandLine) describe(f *projectFlags, s fumehood.Spec) (app.Described,
 	}
 	isProject := found.Kind == spec.FoundCompose || found.Kind == spec.FoundDockerfile
 	if found.Kind == spec.FoundNothing && f.allowRead != nil && !a.settings.used["allow-read"] {
-		return d, usageError("--allow-read is for files: name one with -f")
+		return d, usageError("--allow-read needs -f")
 	}
 	if flag := f.onlyForProjects(a.settings.used["egress"]); flag != "" && !isProject {
 		return d, usageError("--%s is for Compose projects: name one with -f", flag)
@@ -33,7 +33,7 @@ func (a *commandLine) describe(f *projectFlags, s fumehood.Spec) (app.Described,
 		if err != nil {
 			return d, usageError("%w", err)
 		}
-		d.Spec = a.withoutSettings(s, false) // its services that set no limits have those of the settings
+		d.Spec = a.withoutSettings(s, false) // services without limits of their own get those of the settings
 		d.Compose = &c
 	case spec.FoundEnvironment:
 		if d.Environment, err = spec.Load(found.Files[0]); err != nil {
@@ -56,15 +56,15 @@ func (a *commandLine) describe(f *projectFlags, s fumehood.Spec) (app.Described,
 	return d, nil
 }
 
-// ofEnvironment is the sandbox of an environment spec with what flags say over it. There is no workspace: relative
-// paths of mounts start at the spec's folder.
+// ofEnvironment returns the sandbox of an environment spec, overridden by the flags in s. There is no workspace:
+// relative paths of mounts start at the spec's folder.
 func (a *commandLine) ofEnvironment(e *spec.Environment, s fumehood.Spec) (fumehood.Spec, error) {
 	dir, err := filepath.Abs(filepath.Dir(e.File))
 	if err != nil {
 		return s, err
 	}
 	if n := len(e.Setup.Commands); n > 0 {
-		a.log.Warn("the set-up of "+e.File+" is not run: `fumehood session run` does so", "commands", n)
+		a.log.Warn("the setup of "+e.File+" is not run: use `fumehood session run` for that", "commands", n)
 	}
 	of := *e
 	of.Docker.MountWorkspace = new(false)
@@ -87,7 +87,8 @@ func (a *commandLine) ofEnvironment(e *spec.Environment, s fumehood.Spec) (fumeh
 	return what, nil
 }
 
-// withoutSettings drops what no flag says but a setting, which counts where nothing else says it.
+// withoutSettings drops values that come from settings and not from flags, so that they don't override a file.
+// It drops limits only if limits is true.
 func (a *commandLine) withoutSettings(s fumehood.Spec, limits bool) fumehood.Spec {
 	for flag, value := range map[string]*string{"image": &s.Image, "user": &s.User, "workdir": &s.Dir, "network": &s.Network.Mode} {
 		if a.settings.used[flag] {
@@ -106,12 +107,13 @@ func (a *commandLine) withoutSettings(s fumehood.Spec, limits bool) fumehood.Spe
 	return s
 }
 
-// building tells a step of a build.
+// building logs a step of an image build.
 func (a *commandLine) building(tag, step string) {
 	a.tell("building %s: %s", tag, step)
 }
 
-// onlyForProjects is a flag that was given and says nothing of anything but a project; empty where there is none.
+// onlyForProjects returns the first given flag that applies to projects only, or "". An --egress that comes from
+// the settings does not count.
 func (f *projectFlags) onlyForProjects(egressIsSetting bool) string {
 	for _, flag := range []struct {
 		name string
@@ -132,7 +134,7 @@ func (f *projectFlags) onlyForProjects(egressIsSetting bool) string {
 	return ""
 }
 
-// discover finds out what -f names, if it is given. Only of Compose files there can be several.
+// discover finds out what the -f flags name, if any. Several files are allowed only if all are Compose files.
 func (f *projectFlags) discover() (spec.Found, error) {
 	all := spec.Found{Kind: spec.FoundNothing}
 	for i, path := range f.files {
@@ -141,7 +143,7 @@ func (f *projectFlags) discover() (spec.Found, error) {
 			return spec.Found{}, err
 		}
 		if i > 0 && (all.Kind != spec.FoundCompose || found.Kind != spec.FoundCompose) {
-			return spec.Found{}, usageError("%w", errors.New("-f is given several times, and not only for Compose files"))
+			return spec.Found{}, usageError("%w", errors.New("-f may be repeated only for Compose files"))
 		}
 		all.Kind = found.Kind
 		all.Files = append(all.Files, found.Files...)

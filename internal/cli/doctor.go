@@ -16,11 +16,11 @@ func (a *commandLine) newDoctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check the Docker daemon, and start a sandbox to see that it works",
-		Long: `Doctor tells which daemon is used, what it and its machine can do, and what that
-means for isolation. Then it starts a sandbox from an image that it makes
-itself, so that no registry is needed, looks from inside for a network, tries to
-have more than the sandbox's limits allow, and removes it. The exit code is 1
-when a check failed.`,
+		Long: `Doctor reports which daemon is used, what the daemon and its machine support,
+and what that means for isolation. Then it starts a sandbox from an image that
+it builds itself, without a registry. Inside, it looks for a network and tries
+to exceed the limits; then it removes the sandbox. The exit code is 1 if a check
+failed.`,
 		Example: `  fumehood doctor
   DOCKER_HOST=ssh://build@example.org fumehood doctor --json`,
 		Args: noArguments,
@@ -56,7 +56,7 @@ func (a *commandLine) doctor(ctx context.Context, asJSON bool) error {
 	return nil
 }
 
-// checkText is a check for people: its status, its name and what was found, the hint below that.
+// checkText formats a check: its status, name and detail, with the hint on the next line.
 func checkText(c docker.Check) string {
 	const indent = 4 + 2 + 15 + 2
 	text := fmt.Sprintf("%-4s  %-15s  %s\n", c.Status, c.Name, wrap(c.Detail, indent))

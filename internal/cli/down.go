@@ -15,8 +15,8 @@ func (a *commandLine) newDownCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "down NAME...",
 		Short: "Remove named sandboxes",
-		Long: `Down ends all that runs in the sandboxes named, removes them, and prints their
-names. Where one of the names is unknown, nothing is removed.`,
+		Long: `Down stops everything that runs in the named sandboxes, removes them, and prints
+their names. If one of the names is unknown, nothing is removed.`,
 		Example: "  fumehood down box shop",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -30,7 +30,7 @@ names. Where one of the names is unknown, nothing is removed.`,
 
 func (a *commandLine) down(ctx context.Context, names []string) error {
 	a.quietly()
-	if a.provider == "docker" { // kept sandboxes of the other one are no more than folders
+	if a.provider == "docker" { // kept sandboxes of the local provider are only folders
 		found, err := a.cleanOne(ctx, a.provider, provider.CleanupOptions{Names: names, DryRun: true})
 		if err != nil {
 			return err
@@ -38,8 +38,8 @@ func (a *commandLine) down(ctx context.Context, names []string) error {
 		for _, name := range names {
 			if !slices.ContainsFunc(found, func(l provider.Leftover) bool { return l.Sandbox == name && l.Kind != "folder" }) {
 				return &fumehood.Error{
-					Op: "down", Class: fumehood.ErrConfig, Err: fmt.Errorf("this daemon has no sandbox %s, and this machine a folder of that name", name),
-					Hint: "is it another daemon's? Else `fumehood cleanup " + name + "` removes the folder",
+					Op: "down", Class: fumehood.ErrConfig, Err: fmt.Errorf("this daemon has no sandbox %s, but this machine has a folder of that name", name),
+					Hint: "if the sandbox is not on another daemon, `fumehood cleanup " + name + "` removes the folder",
 				}
 			}
 		}

@@ -14,10 +14,10 @@ import (
 	"github.com/fumehood/fumehood/spec"
 )
 
-// evalOptions are what `fumehood eval` was asked to do.
+// evalOptions are the options of `fumehood eval`.
 type evalOptions struct {
 	file   string
-	resume string // the run to go on with, as it was typed
+	resume string // the run to continue, as typed
 	how    eval.Options
 	json   bool
 	allow  allowFlags
@@ -28,24 +28,26 @@ func (a *commandLine) newEvalCommand(runF func(context.Context, *commandLine, ev
 	var shuffle string
 	cmd := &cobra.Command{
 		Use:   "eval TASK",
-		Short: "Run an evaluation: each sample of a task in a sandbox of its own",
-		Long: `Eval runs the samples of a task file, as many at once as the machine bears, each
-in a fresh sandbox, and scores them. docs/eval.md tells what a task file says. A
-folder stands for the task.yaml in it. The task says which provider its
-sandboxes have, whatever --provider says.
+		Short: "Run an evaluation: each sample of a task in its own sandbox",
+		Long: `Eval runs the samples of a task file, each in a fresh sandbox, and scores them.
+It runs as many at once as the machine can handle. docs/eval.md describes task
+files. A folder stands for the task.yaml in it. The task chooses the provider of
+its sandboxes, whatever --provider is.
 
-What becomes of each sample is written to a run's folder as it ends; "fumehood
-runs" shows and exports it. A failure of Fumehood's is no score: the attempt is
-repeated in a new sandbox if that may help, and else recorded as an error.
+The result of each sample is written to the run's folder as soon as it ends;
+"fumehood runs" shows and exports it. Infrastructure failures are not scored:
+the attempt is retried in a new sandbox if that may help, otherwise it is
+recorded as an error.
 
-Ctrl-C ends what runs, removes all sandboxes and writes what there is; a second
-one leaves the sandboxes to the reaper. With --no-cleanup they stay, with all
-that they take, until "fumehood cleanup" is given their names. --resume goes on
-with a run that was interrupted or killed: what has a score keeps it.
+Ctrl-C stops all attempts, removes all sandboxes and writes the results so far.
+A second Ctrl-C leaves the sandboxes to the reaper. With --no-cleanup the
+sandboxes and their resources stay until "fumehood cleanup" is called with their
+names. --resume continues a run that was interrupted or killed and keeps the
+scores that are recorded.
 
-Exit codes: 0 each sample has a score, however low; 1 some have none, or with
---fail-fast one did not pass; 2 wrong usage; 125 Fumehood failed; 130 ended by
-Ctrl-C.`,
+Exit codes: 0 every sample has a score, however low; 1 some have none, or with
+--fail-fast one did not pass; 2 wrong usage; 125 Fumehood failed; 130
+interrupted by Ctrl-C.`,
 		Example: `  fumehood eval examples/judge
   fumehood eval task.yaml --sample sum/right.py --sample sum/wrong.py
   fumehood eval task.yaml --epochs 5 --shuffle 7 --max-sandboxes 16
@@ -60,7 +62,7 @@ Ctrl-C.`,
 			if cmd.Flags().Changed("shuffle") {
 				seed, err := strconv.ParseUint(shuffle, 10, 64)
 				if err != nil {
-					return usageError("--shuffle %q is no whole number from 0 on", shuffle)
+					return usageError("--shuffle %q is not a whole number of at least 0", shuffle)
 				}
 				opts.how.Shuffle = &seed
 			}
@@ -68,22 +70,22 @@ Ctrl-C.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.IntVar(&opts.how.MaxSandboxes, "max-sandboxes", 0, "have at most this `number` of sandboxes at once (default: by cores, memory and the limits of the samples)")
+	flags.IntVar(&opts.how.MaxSandboxes, "max-sandboxes", 0, "run at most this `number` of sandboxes at once (default: by cores, memory and the limits of the samples)")
 	flags.IntVar(&opts.how.MaxStarting, "max-starting", 0, "start at most this `number` of sandboxes at once (default: by cores)")
 	flags.IntVar(&opts.how.Limit, "limit", 0, "run only the first `number` of samples")
-	flags.StringArrayVar(&opts.how.Samples, "sample", nil, "run only the sample of this `id`; may be given again")
-	flags.IntVar(&opts.how.Epochs, "epochs", 0, "attempt each sample this `number` of times (default: as the task says)")
-	flags.StringVar(&shuffle, "shuffle", "", "shuffle the samples, by this `seed`")
-	flags.BoolVar(&opts.how.FailFast, "fail-fast", false, "begin no more samples after the first that does not pass")
-	flags.StringVar(&opts.resume, "resume", "", "go on with this `run`, a name in the folder of runs or a path")
-	flags.BoolVar(&opts.how.Keep, "no-cleanup", false, "leave the sandboxes of all samples in place, and list how to enter and remove them")
-	flags.BoolVar(&opts.json, "json", false, "print one JSON object a line for each event")
+	flags.StringArrayVar(&opts.how.Samples, "sample", nil, "run only the sample with this `id` (repeatable)")
+	flags.IntVar(&opts.how.Epochs, "epochs", 0, "attempt each sample this `number` of times (default: as in the task)")
+	flags.StringVar(&shuffle, "shuffle", "", "shuffle the samples with this `seed`")
+	flags.BoolVar(&opts.how.FailFast, "fail-fast", false, "start no more samples after the first that does not pass")
+	flags.StringVar(&opts.resume, "resume", "", "continue this `run`: a name in the folder of runs, or a path")
+	flags.BoolVar(&opts.how.Keep, "no-cleanup", false, "keep the sandboxes of all samples, and print how to enter and remove them")
+	flags.BoolVar(&opts.json, "json", false, "print one JSON object per line for each event")
 	opts.allow.add(flags, "task")
 	a.addRunsFlag(flags, &opts.how.Runs)
 	return cmd
 }
 
-// check refuses numbers that mean nothing. changed reports whether a flag was given.
+// check rejects numbers below 1. changed reports whether a flag was given.
 func (o *evalOptions) check(changed func(flag string) bool) error {
 	for _, n := range []struct {
 		flag  string
@@ -96,10 +98,10 @@ func (o *evalOptions) check(changed func(flag string) bool) error {
 	return nil
 }
 
-// runEval runs a task, or what is missing of a run of it.
+// runEval runs a task, or the missing attempts of a run.
 func runEval(ctx context.Context, a *commandLine, o evalOptions) error {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(50) // so that the memory that docs/eval.md tells of is enough on a busy machine too
+		debug.SetGCPercent(50) // so that the memory figure in docs/eval.md holds on a busy machine too
 	}
 	if o.resume != "" {
 		o.how.Resume = runDir(o.how.Runs, o.resume)

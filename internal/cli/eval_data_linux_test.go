@@ -18,10 +18,11 @@ import (
 	"github.com/fumehood/fumehood/internal/tier"
 )
 
-// secretWord is what no sample of somebody else's may read.
+// secretWord is in a file of the host that no sample may read.
 const secretWord = "the-canary-sings"
 
-// refused are rows of a data set, each of which asks for something of the host, or for more than the task gives.
+// refused returns rows of a data set that must be rejected. Each requests something of the host, or more than the task
+// grants.
 func refused(canary string) []string {
 	return []string{
 		`"files": {"a": "leak/secret"}`,
@@ -47,10 +48,11 @@ func refused(canary string) []string {
 	}
 }
 
-// malformed are rows that no task could have.
+// malformed are rows that are invalid in any task.
 var malformed = []string{`"provider": "local"`, `"mounts": {"/": "/host"}`, `"id": "a\u001b[2J\nb"`}
 
-// texts are rows that mean nothing but text, whatever they look like, or try the same from inside.
+// texts returns rows whose values are plain text although they look like paths, or whose commands try to reach the host
+// from inside.
 func texts(canary string) map[string]string {
 	return map[string]string{
 		"absolute":       fmt.Sprintf(`"stdin": %q, "command": ["cat"]`, canary+"/secret"),
@@ -65,7 +67,7 @@ func texts(canary string) map[string]string {
 	}
 }
 
-func TestAHostileDataSetReadsAndWritesNothingOfTheHost(t *testing.T) {
+func TestEval_hostileDataSet(t *testing.T) {
 	t.Parallel()
 	e := needDocker(t)
 	tier.Need(t, tier.CI)
@@ -73,7 +75,7 @@ func TestAHostileDataSetReadsAndWritesNothingOfTheHost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if os.Getuid() != 0 {
-				t.Skip("needs root, to be another")
+				t.Skip("needs root to change the user")
 			}
 			_, dir := program(t)
 			canary := filepath.Join(dir, "canary")
@@ -107,7 +109,7 @@ func TestAHostileDataSetReadsAndWritesNothingOfTheHost(t *testing.T) {
 
 			said, _ := run("eval", "task.yaml") // samples may fail
 			if !strings.Contains(said, fmt.Sprintf("of %d", len(texts(canary)))) {
-				t.Errorf("it did not run: %s", said)
+				t.Errorf("the task did not run: %s", said)
 			}
 			for _, rows := range [][]string{refused(canary), malformed} {
 				var lines strings.Builder
@@ -126,30 +128,30 @@ func TestAHostileDataSetReadsAndWritesNothingOfTheHost(t *testing.T) {
 				out, err := run("eval", "task.yaml")
 				for i, row := range rows {
 					if at := fmt.Sprintf("rows.jsonl:%d: ", i+1); err == nil || !strings.Contains(out, at) {
-						t.Errorf("%s is not refused: %v, %s", row, err, out)
+						t.Errorf("%s: not rejected: %v, %s", row, err, out)
 					}
 				}
 				said += out
 			}
 			if strings.Contains(said, secretWord) || strings.Contains(said, "\x1b[2J") {
-				t.Errorf("it tells: %q", said)
+				t.Errorf("the output has the secret or an escape sequence: %q", said)
 			}
 			if after := everything(t, canary); !maps.Equal(before, after) {
-				t.Errorf("of the host there was %v, and is %v", before, after)
+				t.Errorf("the host's files changed from %v to %v", before, after)
 			}
 			for file, text := range everything(t, filepath.Join(dir, "task", "fumehood-runs")) {
 				if strings.Contains(text, secretWord) {
-					t.Errorf("%s has it: %s", file, text)
+					t.Errorf("%s has the secret: %s", file, text)
 				}
 			}
 			if escaped, err := filepath.Glob(filepath.Join(dir, "escaped*")); err != nil || len(escaped) > 0 {
-				t.Errorf("beside the runs are %q, %v", escaped, err)
+				t.Errorf("files outside the runs: %q, %v", escaped, err)
 			}
 		})
 	}
 }
 
-// as returns how to run fumehood in dir/task as a user, who owns all of dir and may talk to the daemon.
+// as returns a function that runs fumehood in dir/task as a user. The user gets all of dir and access to the daemon.
 func as(t *testing.T, dir string, uid uint32, endpoint string) func(args ...string) (string, error) {
 	t.Helper()
 	program, err := exec.LookPath("fumehood")
@@ -195,7 +197,7 @@ func as(t *testing.T, dir string, uid uint32, endpoint string) func(args ...stri
 	}
 }
 
-// everything returns the contents of all files below a folder, by their paths, and what else there is as its kind.
+// everything returns the contents of all regular files below a folder by path, and the modes of all other entries.
 func everything(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}

@@ -18,7 +18,7 @@ import (
 	"github.com/fumehood/fumehood/runs"
 )
 
-func TestAnEvaluationThatIsKilledGoesOnAndHasEveryResultOnce(t *testing.T) {
+func TestEval_killed(t *testing.T) {
 	t.Parallel()
 	e := needDocker(t)
 	const kills = 3
@@ -31,7 +31,7 @@ func TestAnEvaluationThatIsKilledGoesOnAndHasEveryResultOnce(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "task.yaml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	run := func() (only runs.Entry) { // empty where there is none yet
+	run := func() (only runs.Entry) { // zero if no run exists yet
 		all, err := runs.List(filepath.Join(dir, "fumehood-runs"))
 		if err != nil || len(all) > 1 {
 			t.Fatalf("%d runs, %v", len(all), err)
@@ -58,7 +58,7 @@ func TestAnEvaluationThatIsKilledGoesOnAndHasEveryResultOnce(t *testing.T) {
 			eventually(t, fmt.Sprintf("result %d", n), func() bool { return run().Recorded >= n })
 		}
 		<-time.After(rand.N(500 * time.Millisecond))
-		_ = cmd.Process.Kill() // it may be at its end
+		_ = cmd.Process.Kill() // it may have ended
 		_ = cmd.Wait()
 		t.Logf("killed with %d of %d results", run().Recorded, samples)
 		eventually(t, "the reaper has removed all", func() bool {
@@ -80,7 +80,7 @@ func TestAnEvaluationThatIsKilledGoesOnAndHasEveryResultOnce(t *testing.T) {
 		}
 		n, _ := strconv.Atoi(strings.TrimPrefix(res.Sample, "s"))
 		if seen[res.Sample] {
-			t.Errorf("sample %s is there twice", res.Sample)
+			t.Errorf("two results for sample %s", res.Sample)
 		}
 		seen[res.Sample] = true
 		if res.Error != nil || res.Score.Passed() != (n%3 == 0) || res.Steps[0].ExitCode != n%3 || res.Steps[0].Stdout != fmt.Sprintf("I am %d\n", n) {
@@ -88,6 +88,6 @@ func TestAnEvaluationThatIsKilledGoesOnAndHasEveryResultOnce(t *testing.T) {
 		}
 	}
 	if len(seen) != samples {
-		t.Errorf("%d results of %d", len(seen), samples)
+		t.Errorf("got %d results, want %d", len(seen), samples)
 	}
 }

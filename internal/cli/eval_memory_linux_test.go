@@ -23,9 +23,9 @@ import (
 	"github.com/fumehood/fumehood/taskfile"
 )
 
-// An evaluation of 10,000 samples of which all are recorded but 64, which are live at once, fits in the memory that
-// docs/eval.md tells. The tiers quick and ci have fewer live.
-func TestAnEvaluationOfManySamplesTakesLittleMemory(t *testing.T) {
+// An evaluation of 10,000 samples fits in the memory that docs/eval.md promises. All samples are recorded except 64,
+// which are live at once. The tiers quick and ci have fewer live samples.
+func TestEval_memory(t *testing.T) {
 	t.Parallel()
 	const samples, most = 10_000, 150 << 20
 	live := tier.Pick(t, 8, 16, 64)
@@ -36,7 +36,7 @@ func TestAnEvaluationOfManySamplesTakesLittleMemory(t *testing.T) {
 	for i := range samples {
 		fmt.Fprintf(&rows, "{\"id\": \"s%d\", \"command\": [\"sleep\", \"600\"], \"metadata\": {\"number\": \"%d\"}}\n", i, i)
 	}
-	name := filepath.Base(filepath.Dir(dir)) // of this test alone
+	name := filepath.Base(filepath.Dir(dir)) // unique to this test
 	text := fmt.Sprintf("name: %s\nenvironment: {image: fumehood-test/busybox}\nlimits: {memory: 64MiB}\nsamples_from: [rows.jsonl]\n", name)
 	for file, data := range map[string][]byte{"task.yaml": []byte(text), "rows.jsonl": rows.Bytes()} {
 		if err := os.WriteFile(filepath.Join(dir, file), data, 0o600); err != nil {
@@ -75,7 +75,7 @@ func TestAnEvaluationOfManySamplesTakesLittleMemory(t *testing.T) {
 	}
 	t.Logf("%d bytes at most, with %d of %d sandboxes live", taken, atMost, live)
 	if !allRan || taken == 0 || taken > most {
-		t.Errorf("it took %d bytes, with %d sandboxes live; at most %d are told of, with %d", taken, atMost, most, live)
+		t.Errorf("it took %d bytes with %d live sandboxes, want at most %d bytes with %d", taken, atMost, most, live)
 	}
 	left, err := e.Objects(t.Context(), owner.LabelUser+task.LabelTask+"="+name)
 	if err != nil || len(left) > 0 {
@@ -83,8 +83,8 @@ func TestAnEvaluationOfManySamplesTakesLittleMemory(t *testing.T) {
 	}
 }
 
-// withoutRaceDetector returns a program that takes the memory that it takes with users. With the race detector it takes
-// many times as much: it is built in dir then, as `make build` builds it.
+// withoutRaceDetector returns a program that uses as much memory as a release build. With the race detector it would
+// use many times as much. In that case a program is built in dir, as `make build` builds it.
 func withoutRaceDetector(t *testing.T, dir string) string {
 	t.Helper()
 	info, ok := debug.ReadBuildInfo()
@@ -100,8 +100,8 @@ func withoutRaceDetector(t *testing.T, dir string) string {
 	return program
 }
 
-// mostMemory is the most that a process has had resident so far, in bytes; 0 where it has ended. What wait4 tells of it
-// is no less than what this process had when it started it.
+// mostMemory returns the peak resident memory of a process in bytes, or 0 if it has ended. wait4 is of no use here: its
+// value is at least the memory that this process had when it started the other.
 func mostMemory(pid int) (bytes int64) {
 	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	for line := range strings.Lines(string(status)) {
@@ -112,7 +112,7 @@ func mostMemory(pid int) (bytes int64) {
 	return 0
 }
 
-// recordMany makes a run of the task in which so many samples are recorded.
+// recordMany creates a run of the task with recorded results for the first samples.
 func recordMany(t *testing.T, dir string, samples, recorded int) {
 	t.Helper()
 	f, err := taskfile.Read(filepath.Join(dir, "task.yaml"), taskfile.ReadOptions{})

@@ -14,8 +14,8 @@ import (
 	"github.com/fumehood/fumehood/runs"
 )
 
-// What has a score when a run is interrupted keeps it, and nothing is left of the rest.
-func TestAnInterruptedRunKeepsWhatThereIs(t *testing.T) {
+// When a run is interrupted, recorded scores are kept, and nothing is left of the other samples.
+func TestEval_interrupted(t *testing.T) {
 	t.Parallel()
 	e := needDocker(t)
 	cmd, dir := program(t, "eval", "task.yaml")
@@ -45,7 +45,7 @@ samples:
 	}
 	s, err := all[0].Summary()
 	if err != nil || s.Passed != 1 || s.Failed != 0 || s.Errors["cancelled"] > 1 {
-		t.Errorf("its summary is %+v: %v", s, err)
+		t.Errorf("the summary is %+v: %v", s, err)
 	}
 	written, err := os.ReadFile(filepath.Join(all[0].Dir(), "summary.json"))
 	var again runs.Summary
@@ -53,16 +53,16 @@ samples:
 		err = json.Unmarshal(written, &again)
 	}
 	if err != nil || again.Recorded != s.Recorded {
-		t.Errorf("the summary that was written is %s: %v", written, err)
+		t.Errorf("the written summary is %s: %v", written, err)
 	}
 
-	// What was cancelled is to be made again, and the rest is not.
+	// Only the canceled attempt is repeated.
 	more, own := program(t, "eval", "task.yaml", "--json", "--resume", all[0].Dir())
 	more.Dir = dir
 	var out strings.Builder
 	more.Stdout = &out
 	interrupted(t, more, syscall.SIGTERM, func() { awaitContainer(t, e, own) })
 	if events := strings.Split(out.String(), "\n"); !strings.HasSuffix(events[0], `"attempts":2,"recorded":1}`) || !slices.ContainsFunc(events, func(e string) bool { return strings.HasPrefix(e, `{"event":"progress","total":1,`) }) {
-		t.Errorf("it tells\n%s", out.String())
+		t.Errorf("wrong events:\n%s", out.String())
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/fumehood/fumehood/task"
 )
 
-func TestProgressIsALineEveryFewSecondsIfThereIsNews(t *testing.T) {
+func TestEvalProgress_lines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		p := newEvalProgress(&out)
@@ -32,13 +32,13 @@ something else
 fumehood: 3/3 done, 1 passed, 1 failed, 1 without a score, 30s
 `
 		if got := out.String(); got != want {
-			t.Errorf("it tells\n%s\nand not\n%s", got, want)
+			t.Errorf("got\n%s\nwant\n%s", got, want)
 		}
 	})
 }
 
-func TestTheLineOfATerminalGivesWay(t *testing.T) {
-	r, w, err := os.Pipe() // no terminal, and so without a size
+func TestEvalProgress_terminal(t *testing.T) {
+	r, w, err := os.Pipe() // not a terminal, so it has no size
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func TestTheLineOfATerminalGivesWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		p := &evalProgress{w: &out, terminal: w, began: time.Now()}
-		p.tell() // nothing is known yet
+		p.tell() // no counts yet
 		p.report(task.Progress{Total: 2, Starting: 1})
 		p.tell()
 		p.tell()
@@ -57,12 +57,12 @@ func TestTheLineOfATerminalGivesWay(t *testing.T) {
 		const clear = "\r\x1b[K"
 		line := clear + "0/2 done, 1 starting, 0s"
 		if got, want := out.String(), line+clear+"something else\n"+line; got != want {
-			t.Errorf("it writes %q, and not %q", got, want)
+			t.Errorf("got %q, want %q", got, want)
 		}
 	})
 }
 
-func TestWhatIsTrueOfEachSandboxIsSaidOnce(t *testing.T) {
+func TestOnceHandler(t *testing.T) {
 	var out bytes.Buffer
 	log := slog.New(newOnceHandler(newLogHandler(&out, slog.LevelInfo)))
 	for _, name := range []string{"one", "two"} {
@@ -83,24 +83,24 @@ fumehood: warning: its guest has died (sandbox=one, service=web)
 fumehood: warning: its guest has died (sandbox=two, service=web)
 `
 	if got := out.String(); got != want {
-		t.Errorf("it says\n%s\nand not\n%s", got, want)
+		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
 
-func TestOnlyAllIs100PercentAndAFullScoreIs1(t *testing.T) {
+func TestPercent_rounding(t *testing.T) {
 	for part, want := range map[float64]string{0: "0.0", 0.00001: "0.1", 0.5: "50.0", 0.99999: "99.9", 1: "100.0"} {
 		if got := percent(part); got != want {
-			t.Errorf("%v is %s %%, and not %s %%", part, got, want)
+			t.Errorf("%v: got %s %%, want %s %%", part, got, want)
 		}
 	}
 	for value, want := range map[float64]string{0: "0", 0.5: "0.5", 2.0 / 3: "0.666", 0.99999: "0.999", 1: "1", 1e-7: "0.000"} {
 		if got := scoreOf(value); got != want {
-			t.Errorf("%v is written %s, and not %s", value, got, want)
+			t.Errorf("%v: got %s, want %s", value, got, want)
 		}
 	}
 }
 
-func TestNothingThatIsRecordedIsAnOrderForTheTerminal(t *testing.T) {
+func TestShowAttempt_escapes(t *testing.T) {
 	r := task.SampleResult{
 		Sample: "a\x1b[2Jb", Epoch: 2, Sandbox: "fumehood-a",
 		Score: &task.Score{Reasons: []string{"step 1: it says \x1b]0;owned\x07\nand more"}, Parts: map[string]float64{"\x1b[2J": 1}},
@@ -113,7 +113,7 @@ func TestNothingThatIsRecordedIsAnOrderForTheTerminal(t *testing.T) {
 	}
 	text := out.String() + attemptName(&r) + row(&r) + whyNot(&r)
 	if strings.ContainsAny(text, "\x1b\x07\r\u202e") {
-		t.Errorf("there is an order in %q", text)
+		t.Errorf("control characters in %q", text)
 	}
 	if want := "    \ta \"b\" c\\d\\x1b[2J\\r\\u202e\n"; !strings.Contains(text, want) {
 		t.Errorf("no %q in\n%s", want, text)

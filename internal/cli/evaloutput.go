@@ -14,17 +14,17 @@ import (
 	"github.com/fumehood/fumehood/task"
 )
 
-// evalOutput is what `fumehood eval` prints: a summary for people and how far it is meanwhile, or events.
+// evalOutput prints the output of `fumehood eval`: progress and a summary as text, or events as JSON.
 type evalOutput struct {
 	app    *commandLine
 	people *evalProgress // nil for events
-	errw   io.Writer     // where messages go when there is no progress to be told any more
+	errw   io.Writer     // for messages after the progress display has stopped
 
 	mu     sync.Mutex // held to write an event
 	events *json.Encoder
 }
 
-// newEvalOutput has the program's messages go around the progress, until stop is called.
+// newEvalOutput starts the output. Until stop is called, the program's messages are printed above the progress line.
 func (a *commandLine) newEvalOutput(asJSON bool) *evalOutput {
 	o := &evalOutput{app: a, errw: a.Err}
 	if asJSON {
@@ -39,7 +39,7 @@ func (a *commandLine) newEvalOutput(asJSON bool) *evalOutput {
 	return o
 }
 
-// stop takes the progress away. It may be called twice.
+// stop ends and clears the progress display. It may be called twice.
 func (o *evalOutput) stop() {
 	if o.people != nil {
 		o.people.stop()
@@ -47,15 +47,15 @@ func (o *evalOutput) stop() {
 	}
 }
 
-// The events, each a line. The first is "start", the last "end", unless the run fails or is ended; after it come those
-// about sandboxes that are kept.
+// The events, one per line. The first is "start". "end" follows the results, unless the run fails or is interrupted.
+// Events about kept sandboxes come after it.
 type (
 	startEvent struct {
 		Event    string `json:"event"` // "start"
 		Run      string `json:"run"`   // the run's folder
 		Task     string `json:"task"`
 		Attempts int    `json:"attempts"` // in all
-		Recorded int    `json:"recorded"` // that the run has already
+		Recorded int    `json:"recorded"` // already recorded when this process started
 	}
 	progressEvent struct {
 		Event    string `json:"event"` // "progress"
@@ -111,7 +111,7 @@ func (o *evalOutput) start(r *runs.Folder) error {
 	return err
 }
 
-// progress tells of each change of the counts. What cannot be written is left to result, which fails then.
+// progress reports a change of the counts. It ignores write errors, since result fails with them as well.
 func (o *evalOutput) progress(p task.Progress) {
 	if o.people == nil {
 		_ = o.event(progressEvent{"progress", p.Total, p.Queued, p.Starting, p.Running, p.Passed, p.Failed, p.Errors})
@@ -120,15 +120,15 @@ func (o *evalOutput) progress(p task.Progress) {
 	o.people.report(p)
 }
 
-// stopping says what a signal does.
+// stopping prints what the first signal does and what a second one would do.
 func (o *evalOutput) stopping() {
 	if o.people != nil {
-		o.people.stop() // a second signal would leave its line as it is
-		fmt.Fprintln(o.people, "fumehood: ending what runs; Ctrl-C again leaves its sandboxes to the reaper")
+		o.people.stop() // a second signal would leave the progress line behind
+		fmt.Fprintln(o.people, "fumehood: stopping; press Ctrl-C again to leave the sandboxes to the reaper")
 	}
 }
 
-// result tells of an attempt: people only of one without a score.
+// result reports an attempt. As text, it reports only attempts without a score.
 func (o *evalOutput) result(r *task.SampleResult) error {
 	if o.people == nil {
 		return o.event(resultEvent{"result", r})
@@ -146,7 +146,7 @@ func (o *evalOutput) end(dir string, s *runs.Summary) error {
 	return o.app.printSummary(dir, s)
 }
 
-// kept tells of the sandboxes that are left in place.
+// kept reports the sandboxes that are left in place.
 func (o *evalOutput) kept(all []task.Kept) error {
 	if o.people == nil {
 		var errs []error
@@ -166,17 +166,17 @@ func (o *evalOutput) kept(all []task.Kept) error {
 	return task.WriteKept(o.app.Out, all)
 }
 
-// onceHandler passes on each text of a record once, but for warnings: what is worth knowing of one sandbox is no news of
-// the next.
+// onceHandler passes on each message once, except warnings, which always pass. What is news for the first sandbox
+// is not for the next ones.
 type onceHandler struct {
-	slog.Handler              // of warnings, which name their sandbox
-	once         slog.Handler // of what is said once
-	said         *sync.Map    // texts
+	slog.Handler              // for warnings, which name their sandbox
+	once         slog.Handler // for messages that are logged once
+	said         *sync.Map    // messages logged so far
 }
 
 func newOnceHandler(h slog.Handler) *onceHandler { return &onceHandler{h, h, &sync.Map{}} }
 
-// Handle passes a record on, without the name of the sandbox that was the first.
+// Handle passes a record on. It drops the sandbox's name unless the record is a warning.
 func (h *onceHandler) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level >= slog.LevelWarn {
 		return h.Handler.Handle(ctx, r)

@@ -11,18 +11,19 @@ import (
 	"github.com/fumehood/fumehood/task"
 )
 
-// evalProgress tells people how far a run is: on a terminal by one line that changes, else by a line every few seconds.
+// evalProgress prints the progress of a run: on a terminal as one line that is redrawn, otherwise as a new line
+// every few seconds.
 type evalProgress struct {
 	w        io.Writer
-	terminal *os.File // nil where there is none
+	terminal *os.File // nil if w is not a terminal
 	every    time.Duration
 	began    time.Time
 
 	end   sync.Once
 	mu    sync.Mutex
 	now   task.Progress
-	shown string        // what the terminal's line has
-	told  task.Progress // what the last line has told
+	shown string        // text of the terminal's line
+	told  task.Progress // counts in the last printed line
 	done  chan struct{}
 	ended chan struct{}
 }
@@ -32,7 +33,7 @@ const (
 	counterEvery = 200 * time.Millisecond
 )
 
-// newEvalProgress begins to tell. It writes to w until stop is called.
+// newEvalProgress starts printing progress to w. The caller must call stop.
 func newEvalProgress(w io.Writer) *evalProgress {
 	p := &evalProgress{w: w, every: lineEvery, began: time.Now(), done: make(chan struct{}), ended: make(chan struct{})}
 	if f, ok := w.(*os.File); ok && isTerminal(f) {
@@ -42,7 +43,7 @@ func newEvalProgress(w io.Writer) *evalProgress {
 	return p
 }
 
-// report takes the counts as they are now. It waits for nothing.
+// report sets the current counts. It does not block on output.
 func (p *evalProgress) report(now task.Progress) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -63,7 +64,7 @@ func (p *evalProgress) run() {
 	}
 }
 
-// tell writes the counts, if there is something new.
+// tell prints the counts if they have changed.
 func (p *evalProgress) tell() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -77,7 +78,7 @@ func (p *evalProgress) tell() {
 	}
 }
 
-// line is the counts in words.
+// line formats the counts.
 func (p *evalProgress) line() string {
 	n := p.now
 	parts := []string{fmt.Sprintf("%d/%d done", n.Passed+n.Failed+n.Errors, n.Total)}
@@ -92,8 +93,8 @@ func (p *evalProgress) line() string {
 	return strings.Join(parts, ", ") + ", " + time.Since(p.began).Round(time.Second).String()
 }
 
-// draw makes a text the terminal's line. It is cut where the terminal ends, for a line that is wrapped cannot be taken
-// back.
+// draw replaces the terminal's line with text. Text is cut to the terminal's width, because a wrapped line cannot be
+// cleared.
 func (p *evalProgress) draw(text string) {
 	if _, cols := size(p.terminal); cols > 1 && len(text) >= int(cols) {
 		text = text[:cols-1] // the texts are ASCII
@@ -105,7 +106,7 @@ func (p *evalProgress) draw(text string) {
 	fmt.Fprint(p.w, "\r\x1b[K"+text)
 }
 
-// Write writes lines above the terminal's line: it is for all else that goes to the same place.
+// Write writes lines above the terminal's line. Everything else that goes to the same terminal uses it.
 func (p *evalProgress) Write(lines []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,7 +120,7 @@ func (p *evalProgress) Write(lines []byte) (int, error) {
 	return n, err
 }
 
-// stop ends the telling, and takes the terminal's line away. It may be called twice.
+// stop stops printing and clears the terminal's line. It may be called twice.
 func (p *evalProgress) stop() {
 	p.end.Do(func() { close(p.done) })
 	<-p.ended

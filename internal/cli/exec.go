@@ -12,10 +12,10 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// detachedCap is how much of each output stream of a detached command is kept in the sandbox, in bytes.
+// detachedCap limits how much of each output stream of a detached command is kept in the sandbox, in bytes.
 const detachedCap = 1 << 20
 
-// execOptions are what `fumehood exec` was asked to do.
+// execOptions are the options of `fumehood exec`.
 type execOptions struct {
 	named
 	cmd     fumehood.Cmd
@@ -30,12 +30,12 @@ func (a *commandLine) newExecCommand(runF func(context.Context, *commandLine, ex
 		Use:   "exec NAME [flags] -- COMMAND [ARG...]",
 		Short: "Run a command in a named sandbox",
 		Long: `Exec runs a command in a sandbox of "fumehood up", as "fumehood run" does in a
-new one: output comes as it is written, standard input is passed through, and
-the exit code is the command's own. When exec ends, by Ctrl-C say, so does the
-command.
+new one: output is printed as it is written, standard input is passed through,
+and the exit code is the command's own. When exec ends, for example by Ctrl-C,
+the command is killed.
 
 With --detach the command outlives exec, which prints its number: see "fumehood
-process". The last 1 MiB of each of its outputs is kept, until it is forgotten.`,
+process". The last 1 MiB of each output is kept until the command is forgotten.`,
 		Example: `  fumehood exec box -- python3 -c 'print(6*7)'
   fumehood exec shop --service db -u postgres -- psql -c 'select 1'
   fumehood exec box -it -- bash
@@ -48,7 +48,7 @@ process". The last 1 MiB of each of its outputs is kept, until it is forgotten.`
 			case opts.cmd.Timeout < 0:
 				return usageError("--timeout %v is negative", opts.cmd.Timeout)
 			case opts.json && (opts.cmd.TTY || opts.cmd.Detach):
-				return usageError("--json is for a command that is awaited and has no terminal")
+				return usageError("--json cannot be combined with --tty or --detach")
 			}
 			if opts.cmd.Env, err = parseEnv(env, os.LookupEnv); err != nil {
 				return usageError("%w", err)
@@ -62,14 +62,14 @@ process". The last 1 MiB of each of its outputs is kept, until it is forgotten.`
 	flags := cmd.Flags()
 	opts.add(flags)
 	opts.addUser(flags)
-	flags.StringArrayVarP(&env, "env", "e", nil, "set a `variable`, NAME=VALUE, or pass on this process's, NAME")
+	flags.StringArrayVarP(&env, "env", "e", nil, "set a `variable` with NAME=VALUE, or pass on this process's with NAME")
 	flags.StringVarP(&opts.cmd.Dir, "workdir", "w", "", "the working `directory` (default: the service's)")
-	flags.DurationVar(&opts.cmd.Timeout, "timeout", 0, "end the command after this time, such as 90s or 5m (default: no limit)")
+	flags.DurationVar(&opts.cmd.Timeout, "timeout", 0, "kill the command after this time, such as 90s or 5m (default: no limit)")
 	flags.StringSliceVar(&ulimits, "ulimit", nil, "`limits` of each process of the command: any of cpu=10s,fsize=100MiB,nofile=64,nproc=32 (default: none)")
 	flags.BoolVarP(&opts.cmd.TTY, "tty", "t", false, "give the command a terminal")
-	flags.BoolVarP(&opts.cmd.StdinPipe, "interactive", "i", false, "with --detach: leave standard input open, for \"fumehood process write\"; else it is passed through anyway")
+	flags.BoolVarP(&opts.cmd.StdinPipe, "interactive", "i", false, "with --detach: leave standard input open for \"fumehood process write\"; without --detach, it is always passed through")
 	flags.BoolVarP(&opts.cmd.Detach, "detach", "d", false, "leave the command running, and print its number")
-	flags.BoolVar(&opts.json, "json", false, "print one JSON object about outcome, output and errors instead of the output")
+	flags.BoolVar(&opts.json, "json", false, "print one JSON object with outcome, output and errors instead of the output")
 	opts.journal.add(flags)
 	return cmd
 }
@@ -110,7 +110,7 @@ func runExec(ctx context.Context, a *commandLine, opts execOptions) error {
 	return a.ended(opts.cmd, r.result)
 }
 
-// detach starts a command that is left behind.
+// detach starts a command that keeps running, and prints its number.
 func (a *commandLine) detach(ctx context.Context, svc fumehood.Service, cmd fumehood.Cmd) error {
 	cmd.StdoutCap, cmd.StderrCap = detachedCap, detachedCap
 	p, err := svc.Start(ctx, cmd)
@@ -121,7 +121,7 @@ func (a *commandLine) detach(ctx context.Context, svc fumehood.Service, cmd fume
 	return err
 }
 
-// execShown runs a command whose output is passed on as it comes.
+// execShown runs a command and passes on its output as it arrives.
 func (a *commandLine) execShown(ctx context.Context, svc fumehood.Service, cmd fumehood.Cmd) error {
 	if cmd.TTY {
 		res, err := a.inTerminal(ctx, svc, cmd)
@@ -139,7 +139,8 @@ func (a *commandLine) execShown(ctx context.Context, svc fumehood.Service, cmd f
 	return a.ended(cmd, res)
 }
 
-// ended maps how a command in a named sandbox ended to our exit code. What its memory limit is, is not known.
+// ended maps the result of a command in a named sandbox to our exit code. The sandbox's memory limit is not known
+// here.
 func (a *commandLine) ended(cmd fumehood.Cmd, res *fumehood.Result) error {
 	if res.Outcome == fumehood.OutOfMemory {
 		return &exitError{code: res.ExitCode, err: fmt.Errorf("the command was killed: out of memory")}

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// The outputs of a command are held once, and not once more as text and as JSON.
+// TestRun_jsonMemory checks that the outputs of a command are held only once, without copies as text and as JSON.
 func TestRun_jsonMemory(t *testing.T) {
 	t.Parallel()
 	needDocker(t)
@@ -35,7 +35,7 @@ func TestRun_jsonMemory(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// The program cannot end before all is read but what is in the pipe.
+			// The program cannot end before everything is read except what fits in the pipe.
 			var out bytes.Buffer
 			var used int64
 			for err == nil {
@@ -51,7 +51,7 @@ func TestRun_jsonMemory(t *testing.T) {
 				t.Fatalf("%v, %d and %d bytes", err, got.Stdout.Bytes, got.Stderr.Bytes)
 			}
 			if t.Logf("%d MiB", used>>20); used == 0 || used > most {
-				t.Errorf("it took %d MiB, and at most %d are promised", used>>20, most>>20)
+				t.Errorf("it took %d MiB, want at most %d", used>>20, most>>20)
 			}
 		})
 	}
@@ -59,7 +59,7 @@ func TestRun_jsonMemory(t *testing.T) {
 
 var highWater = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)
 
-// peak is the most memory that a process has had so far, in bytes; 0 where it has ended.
+// peak returns the peak memory of a process in bytes, or 0 if it has ended.
 func peak(t *testing.T, pid int) int64 {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

@@ -15,15 +15,15 @@ func (a *commandLine) newForwardCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "forward NAME [HOST:]PORT[/udp]...",
 		Short: "Reach ports of a named sandbox from this machine",
-		Long: `Forward listens at ports of this machine's loopback address, and has the sandbox
-pass on what comes there to ports of a service, until Ctrl-C. The sandbox needs
-no network for that. Without HOST the port is any that is free; where each is
-reached is printed, a line each.`,
+		Long: `Forward listens on ports of this machine's loopback address and forwards what
+arrives there to ports of a service, until Ctrl-C. The sandbox needs no network
+for that. Without HOST a free port is used. The addresses are printed, one per
+line.`,
 		Example: "  fumehood forward shop 8080:80 --service web\n  fumehood forward shop 5432 5353/udp",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 {
-				return usageError("a sandbox's name was expected, and the ports to forward")
+				return usageError("forward needs NAME and one or more ports")
 			}
 			n.name = args[0]
 			var ports []fumehood.Port

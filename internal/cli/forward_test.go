@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-func TestPortsOfANamedSandboxAreForwardedUntilCtrlC(t *testing.T) {
+func TestForward(t *testing.T) {
 	t.Parallel()
 	needDocker(t)
 	up, dir := program(t, "up", "--image", "fumehood-test/python")
@@ -40,7 +40,7 @@ func TestPortsOfANamedSandboxAreForwardedUntilCtrlC(t *testing.T) {
 		line, _ := bufio.NewReader(out).ReadString('\n')
 		m := regexp.MustCompile(`^8000/tcp at (127\.0\.0\.1:\d+)\n$`).FindStringSubmatch(line)
 		if m == nil {
-			t.Fatalf("it says %q", line)
+			t.Fatalf("got %q", line)
 		}
 		eventually(t, "the server answers", func() bool {
 			conn, err := net.DialTimeout("tcp", m[1], 10*time.Second) //nolint:noctx // bounded
@@ -51,7 +51,7 @@ func TestPortsOfANamedSandboxAreForwardedUntilCtrlC(t *testing.T) {
 			if _, err := conn.Write([]byte("GET / HTTP/1.0\r\n\r\n")); err != nil {
 				return false
 			}
-			answer, _ := bufio.NewReader(conn).ReadString('\n') // empty while nobody listens
+			answer, _ := bufio.NewReader(conn).ReadString('\n') // empty until the server listens
 			return strings.HasPrefix(answer, "HTTP/1.0 200 ")
 		})
 	})

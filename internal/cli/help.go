@@ -7,11 +7,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// columns is how wide help texts and reports for people are at most.
+// columns is the maximum width of help texts and text output.
 const columns = 80
 
-// completeHelp makes every command's help fit the width, and wrong names errors where the library would
-// print a help text and succeed.
+// completeHelp wraps every command's help to the width. It also makes unknown command names an error where cobra
+// would print the help and succeed.
 func completeHelp(root *cobra.Command) {
 	fit := fmt.Sprintf(".FlagUsagesWrapped %d ", columns)
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", fit))
@@ -41,7 +41,7 @@ func completeHelp(root *cobra.Command) {
 func newHelpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "help [COMMAND]",
-		Short:   "Print what a command does and its flags",
+		Short:   "Print the help of a command",
 		Example: "  fumehood help run",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			about, rest, err := cmd.Root().Find(args)
@@ -54,7 +54,7 @@ func newHelpCommand() *cobra.Command {
 	}
 }
 
-// noArguments is for commands that take flags only.
+// noArguments is the argument check of commands that take only flags.
 func noArguments(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usageError("%s takes no arguments, but %q was given", strings.TrimPrefix(cmd.CommandPath(), "fumehood "), args[0])
@@ -62,7 +62,7 @@ func noArguments(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// noCommand is for commands that have commands below them.
+// noCommand is the argument check of commands that have subcommands.
 func noCommand(_ *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usageError("there is no command %q", args[0])
@@ -70,8 +70,8 @@ func noCommand(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// wrap breaks text between words, so that no line is wider than columns when each but the first is
-// indented; the first begins where the indentation ends. A longer word is left whole.
+// wrap breaks text between words so that no line is wider than columns. All lines but the first are indented; the
+// first is taken to start at the indentation. A word longer than a line is not broken.
 func wrap(text string, indent int) string {
 	var b strings.Builder
 	used := indent

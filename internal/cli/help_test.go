@@ -14,7 +14,7 @@ import (
 
 var updateDocs = flag.Bool("update-docs", false, "rewrite the help texts in docs/cli.md")
 
-// help returns each command's help by what is typed for it. Without hidden ones.
+// help returns the help of each command, except hidden ones, by its command path.
 func help(t *testing.T) map[string]string {
 	t.Helper()
 	var out bytes.Buffer
@@ -39,7 +39,7 @@ func help(t *testing.T) map[string]string {
 	return texts
 }
 
-func TestEveryHelpHasAnExampleAndFitsTheScreen(t *testing.T) {
+func TestHelp_format(t *testing.T) {
 	texts := help(t)
 	if len(texts) < 11 {
 		t.Errorf("only %d commands", len(texts))
@@ -56,8 +56,8 @@ func TestEveryHelpHasAnExampleAndFitsTheScreen(t *testing.T) {
 	}
 }
 
-// A block of docs/cli.md that begins with "$ fumehood ... --help" is the help text, word for word.
-func TestDocsHaveTheHelpTexts(t *testing.T) {
+// Blocks of docs/cli.md that begin with "$ fumehood ... --help" have the exact help texts.
+func TestHelp_docs(t *testing.T) {
 	const file = "../../docs/cli.md"
 	old, err := os.ReadFile(file)
 	if err != nil {
@@ -71,21 +71,21 @@ func TestDocsHaveTheHelpTexts(t *testing.T) {
 		seen[command] = true
 		text, ok := texts[command]
 		if !ok {
-			t.Errorf("there is no command %q", command)
+			t.Errorf("unknown command %q", command)
 			return b
 		}
 		return "```\n$ " + command + " --help\n" + text + "```\n"
 	})
 	for _, command := range []string{"fumehood", "fumehood run", "fumehood up", "fumehood ps", "fumehood exec", "fumehood process", "fumehood process list", "fumehood process follow", "fumehood process wait", "fumehood process write", "fumehood process signal", "fumehood process kill", "fumehood process forget", "fumehood cp", "fumehood logs", "fumehood shell", "fumehood connect", "fumehood down", "fumehood session run", "fumehood eval", "fumehood runs", "fumehood runs list", "fumehood runs show", "fumehood runs export", "fumehood snapshot create", "fumehood snapshot restore", "fumehood snapshot diff", "fumehood snapshot show", "fumehood image", "fumehood image build", "fumehood image list", "fumehood image prune", "fumehood config", "fumehood cleanup", "fumehood doctor", "fumehood version"} {
 		if !seen[command] {
-			t.Errorf("docs/cli.md has no help of %s", command)
+			t.Errorf("docs/cli.md has no help text of %s", command)
 		}
 	}
 	if page == string(old) {
 		return
 	}
 	if !*updateDocs {
-		t.Fatal("the help texts in docs/cli.md are not the program's: go test ./internal/cli -run TestDocsHaveTheHelpTexts -update-docs")
+		t.Fatal("the help texts in docs/cli.md are outdated: run go test ./internal/cli -run TestHelp_docs -update-docs")
 	}
 	if err := os.WriteFile(file, []byte(page), 0o644); err != nil {
 		t.Fatal(err)

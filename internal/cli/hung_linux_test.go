@@ -11,19 +11,19 @@ import (
 	"time"
 )
 
-// TestConfig_hung reads projects of which a file is on a file system that never answers: FUSE without a server, in a mount
-// namespace of the program's own.
+// TestConfig_hung reads projects with a file on a file system that never answers: FUSE without a server, mounted in a
+// mount namespace of the program.
 func TestConfig_hung(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
-		t.Skip("only root mounts file systems")
+		t.Skip("needs root to mount file systems")
 	}
 	fuse, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
 	if err != nil {
 		t.Skip(err)
 	}
-	defer fuse.Close() // ends the waiting of whoever still waits
-	fuse.Fd()          // blocking, as mount wants it
+	defer fuse.Close() // unblocks processes that still wait
+	fuse.Fd()          // make it blocking, as mount requires
 	if out, err := exec.CommandContext(t.Context(), "unshare", "-m", "true").CombinedOutput(); err != nil {
 		t.Skipf("no mount namespaces: %v %s", err, out)
 	}

@@ -20,11 +20,11 @@ import (
 func (a *commandLine) newImageCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "image",
-		Short: "Build the images of environment specs, list and remove them",
-		Long: `Image builds images of environment specs: what docker.image names or
-docker.build makes, with the spec's variables and working directory baked in.
-They are called fumehood:NAME, after the spec's name. They are caches:
-'fumehood cleanup' removes them with --caches only.`,
+		Short: "Build, list and remove the images of environment specs",
+		Long: `Image builds images of environment specs: the image that docker.image names or
+docker.build builds, plus the spec's variables and working directory. They are
+called fumehood:NAME, after the spec's name. They are caches: 'fumehood cleanup'
+removes them only with --caches.`,
 		Example: `  fumehood image build env.yaml
   fumehood image list
   fumehood image prune env.yaml`,
@@ -41,19 +41,19 @@ func (a *commandLine) newImageBuildCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "build SPEC",
 		Short: "Build a spec's image, if it is not up to date",
-		Long: `Build makes the image fumehood:NAME of a spec. With docker.build, docker.image
+		Long: `Build builds the image fumehood:NAME of a spec. With docker.build, docker.image
 becomes a tag of it only with --allow-unsafe: others could pull, or build on, an
-image of that name. When nothing that it is made of has changed since, nothing
-is built: base images, the build's context and arguments, variables, working
-directory, user. Missing base images are pulled; variables of this machine
-(include_os_env) are never baked in.
+image of that name. Nothing is built if no input has changed: base images, the
+build's context and arguments, variables, working directory, user. Missing base
+images are pulled. Variables of this machine (include_os_env) are never included
+in the image.
 
-With --submission the image has more: the folder's content in the working
-directory, assets in /static, and what the set-up for an evaluation (commands,
-then eval_commands) does to files. It runs while the image is built, with the
-spec's network, limits of memory and cores, and timeout; apart from these it is
-isolated as Docker isolates builds, not as sandboxes are. Links that lead out of
-a folder, pipes, sockets and devices are refused.`,
+With --submission the image also contains the folder's content in the working
+directory, the assets in /static, and the file changes made by the evaluation's
+setup (commands, then eval_commands). The setup runs during the build, with the
+spec's network, memory and CPU limits, and timeout; otherwise it is isolated as
+Docker isolates builds, not as sandboxes are. Links that lead out of a folder,
+pipes, sockets and devices are rejected.`,
 		Example: `  fumehood image build env.yaml
   fumehood image build env.yaml --submission work --assets tests
   fumehood image build env.yaml --submission work --tag judged:7`,
@@ -68,9 +68,9 @@ a folder, pipes, sockets and devices are refused.`,
 		},
 	}
 	allow.addRead(cmd.Flags(), "spec")
-	cmd.Flags().BoolVar(&allow.allowUnsafe, "allow-unsafe", false, "allow, and log, a builder of the Dockerfile's choice, ADD of an address, and the name in docker.image as a tag")
-	cmd.Flags().StringVar(&s.Workspace, "submission", "", "add this `folder` as the workspace, and run the evaluation's set-up")
-	cmd.Flags().StringVar(&s.Assets, "assets", "", "add what is in this `folder` to /static")
+	cmd.Flags().BoolVar(&allow.allowUnsafe, "allow-unsafe", false, "allow, and log, a builder chosen by the Dockerfile, ADD from a URL, and the name in docker.image as a tag")
+	cmd.Flags().StringVar(&s.Workspace, "submission", "", "add this `folder` as the workspace, and run the evaluation's setup")
+	cmd.Flags().StringVar(&s.Assets, "assets", "", "add the contents of this `folder` to /static")
 	cmd.Flags().StringVar(&s.Tag, "tag", "", "the `name` of the submission's image (default fumehood:NAME-submission-HASH)")
 	return cmd
 }
@@ -95,7 +95,7 @@ func (a *commandLine) buildImage(ctx context.Context, file string, allow allowFl
 	})
 }
 
-// withImages calls f with the provider's images and the spec in the file, which is nil where file is empty.
+// withImages calls f with the provider's image builder and the spec in file. The spec is nil if file is empty.
 func (a *commandLine) withImages(ctx context.Context, file string, allow allowFlags, f func(provider.ImageBuilder, *spec.Environment) error) (err error) {
 	var e *spec.Environment
 	if file != "" {
@@ -121,20 +121,20 @@ func (a *commandLine) newImageListCommand() *cobra.Command {
 	var allow allowFlags
 	cmd := &cobra.Command{
 		Use:   "list [SPEC]",
-		Short: "List the images that were built of specs and by Compose projects",
-		Long: `List prints the images that Fumehood has built: tags, size, age, and the
-beginning of the hash of what they were made of. With a spec it lists those of
-that environment, and tells whether they are up to date.
+		Short: "List the images built from specs and Compose projects",
+		Long: `List prints the images that Fumehood has built: tags, size, creation time, and
+the beginning of the hash of their inputs. With a spec it lists the images of
+that environment, and whether they are up to date.
 
-With --builtin it lists the images that ship with Fumehood. They are built on
-the default image when they are first needed, and again when they have changed.`,
+With --builtin it lists the images that ship with Fumehood. They are built from
+the default image at first use, and again when they have changed.`,
 		Example: `  fumehood image list
   fumehood image list env.yaml --json
   fumehood image list --builtin`,
 		Args: atMostOneSpec,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if builtin && len(args) > 0 {
-				return usageError("--builtin goes without a spec")
+				return usageError("--builtin takes no spec")
 			}
 			if builtin {
 				return a.listBuiltin(cmd.Context(), asJSON)
@@ -152,7 +152,7 @@ the default image when they are first needed, and again when they have changed.`
 type builtinJSON struct {
 	Name     string `json:"name"`
 	About    string `json:"about"`
-	ID       string `json:"id"` // empty where it is not built
+	ID       string `json:"id"` // empty if it is not built
 	UpToDate bool   `json:"up_to_date"`
 }
 
@@ -219,11 +219,12 @@ func (a *commandLine) newImagePruneCommand() *cobra.Command {
 	var allow allowFlags
 	cmd := &cobra.Command{
 		Use:   "prune [SPEC]",
-		Short: "Remove images that were built of specs and are outdated",
-		Long: `Prune removes the images that newer ones have replaced and, with a spec, those
-of that environment that would be built of something else now. What a container
-uses stays, even a stopped one. With --all it removes those that are up to date
-too, of the spec or of all, so that the next build makes them again.`,
+		Short: "Remove outdated images that were built from specs",
+		Long: `Prune removes the images that newer ones have replaced. With a spec, it removes
+the images of that environment whose inputs have changed. Images that a
+container uses stay, even if the container is stopped. With --all it also
+removes images that are up to date, of the spec or of all specs, so that the
+next build rebuilds them.`,
 		Example: `  fumehood image prune env.yaml --dry-run
   fumehood image prune --all`,
 		Args: atMostOneSpec,
@@ -232,7 +233,7 @@ too, of the spec or of all, so that the next build makes them again.`,
 		},
 	}
 	allow.addRead(cmd.Flags(), "spec")
-	cmd.Flags().BoolVar(&all, "all", false, "remove all that no container uses")
+	cmd.Flags().BoolVar(&all, "all", false, "remove all images that no container uses")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "list only, remove nothing")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
 	return cmd
@@ -269,7 +270,7 @@ func (a *commandLine) pruneImages(ctx context.Context, file string, allow allowF
 	})
 }
 
-// atMostOneSpec is for commands that take a spec or none.
+// atMostOneSpec is the argument check of commands with an optional SPEC.
 func atMostOneSpec(cmd *cobra.Command, args []string) error {
 	if len(args) < 2 {
 		return nil
@@ -277,7 +278,7 @@ func atMostOneSpec(cmd *cobra.Command, args []string) error {
 	return wantArguments("SPEC")(cmd, args)
 }
 
-// first is the first argument, or empty.
+// first returns the first argument, or "".
 func first(args []string) string {
 	if len(args) == 0 {
 		return ""
@@ -285,13 +286,13 @@ func first(args []string) string {
 	return args[0]
 }
 
-// shortID is the beginning of an image's id, as docker writes it.
+// shortID shortens an image's ID as docker does.
 func shortID(id string) string {
 	id = strings.TrimPrefix(id, "sha256:")
 	return id[:min(len(id), 12)]
 }
 
-// imageName is what people call an image.
+// imageName returns an image's tags, or its short ID if it has none.
 func imageName(l envimage.Listed) string {
 	if len(l.Tags) == 0 {
 		return shortID(l.ID)
@@ -299,7 +300,7 @@ func imageName(l envimage.Listed) string {
 	return strings.Join(l.Tags, ", ")
 }
 
-// imageState is what is known of an image, in a few words.
+// imageState describes an image: size, creation time, inputs, and whether it is up to date and in use.
 func imageState(l envimage.Listed) string {
 	parts := []string{spec.FormatSize(l.Size), "made " + l.Created.UTC().Format(time.DateTime)}
 	if l.Mark.Inputs != "" {
@@ -321,7 +322,7 @@ type imageJSON struct {
 	Created     time.Time `json:"created"`
 	Size        int64     `json:"size"`
 	Inputs      string    `json:"inputs"`
-	UpToDate    *bool     `json:"up_to_date"` // null where that is not known
+	UpToDate    *bool     `json:"up_to_date"` // null if unknown
 	InUse       bool      `json:"in_use"`
 }
 

@@ -17,7 +17,8 @@ import (
 	"github.com/fumehood/fumehood/internal/engine"
 )
 
-// TestImageBuild_name builds specs whose docker.image is somebody else's name, one of Fumehood's own, and a free one.
+// TestImageBuild_name builds specs whose docker.image is the name of a foreign image, a name of Fumehood's own, or an
+// unused name.
 func TestImageBuild_name(t *testing.T) {
 	t.Parallel()
 	e := needDocker(t)
@@ -68,10 +69,10 @@ func TestImageBuild_name(t *testing.T) {
 		}
 	})
 	const one, two = "FROM fumehood-test/busybox\nENV A=1\n", "FROM fumehood-test/busybox\nENV A=2\n"
-	// No name here is one that other tests use: where the refusal is broken, it moves.
+	// No other test uses these names, since a name moves if the check is broken.
 	for _, c := range []struct{ image, says string }{
-		{theirs, "it is the name of an image that this user's Fumehood did not build"},
-		{"docker.io/library/" + theirs, "it is the name of an image that this user's Fumehood did not build"},
+		{theirs, "the name belongs to an image that this user's Fumehood did not build"},
+		{"docker.io/library/" + theirs, "the name belongs to an image that this user's Fumehood did not build"},
 		{"fumehood-fh-names:cli-test", "names that begin with fumehood are for Fumehood's own images"},
 		{"fumehood-build:fh-names", "names that begin with fumehood are for Fumehood's own images"},
 	} {
@@ -83,7 +84,7 @@ func TestImageBuild_name(t *testing.T) {
 			t.Errorf("%s was %q and is %q", c.image, was, now)
 		}
 	}
-	// One that nobody has could be anybody's: the second one builds what says "# syntax=docker/dockerfile:1.987".
+	// Unused names could belong to anybody. The second one is a frontend, for "# syntax=docker/dockerfile:1.987".
 	for _, image := range []string{own, "docker/dockerfile:1.987", theirs} {
 		was := idOf(image)
 		if out, err := build(image, one); err != nil {
@@ -93,16 +94,17 @@ func TestImageBuild_name(t *testing.T) {
 			t.Errorf("%s was %q and is %q", image, was, now)
 		}
 	}
-	for _, text := range []string{one, two} { // the second time it is the name of what was built here
+	for _, text := range []string{one, two} { // the second time, the name belongs to the image built here
 		if out, err := build(own, text, "--allow-unsafe"); err != nil || idOf(own) == "" {
 			t.Errorf("%v\n%s", err, out)
 		}
 	}
 }
 
-// TestABuildFetchesNothingOnTheHostsNetwork has builds ask a server of the host's own loopback, in a Dockerfile and in what an
-// image runs in builds on it. The last build is allowed to, and shows that the server would have been reached.
-func TestABuildFetchesNothingOnTheHostsNetwork(t *testing.T) {
+// TestImageBuild_hostNetwork checks that builds cannot reach a server on the host's loopback address,
+// neither from a Dockerfile nor from ONBUILD steps of the base image. The last builds are allowed to, which shows that
+// the server can be reached.
+func TestImageBuild_hostNetwork(t *testing.T) {
 	t.Parallel()
 	e := needDocker(t)
 	first, dir := program(t)
@@ -155,9 +157,9 @@ func TestABuildFetchesNothingOnTheHostsNetwork(t *testing.T) {
 	for _, c := range []struct{ says, args string }{
 		{"line 3: ADD $URL/ is not safe", "run -f Dockerfile -- cat /got"},
 		{"line 2: ADD " + server.URL + "/ is not safe", "run -f compose.yaml -- cat /got"},
-		{"the image " + trigger + " runs in builds on it ADD " + server.URL + "/, which is not safe", "run -f on.Dockerfile -- cat /got"},
+		{"the image " + trigger + " has ONBUILD ADD " + server.URL + "/, which is not safe", "run -f on.Dockerfile -- cat /got"},
 		{"line 3: ADD $URL/ is not safe", "image build env.yaml"},
-		{"the image " + trigger + " runs in builds on it ADD " + server.URL + "/, which is not safe", "image build on.yaml"},
+		{"the image " + trigger + " has ONBUILD ADD " + server.URL + "/, which is not safe", "image build on.yaml"},
 	} {
 		out, err := run(t.Context(), strings.Fields(c.args)...)
 		if err == nil || !strings.Contains(out, c.says) || !strings.Contains(out, "--allow-unsafe") {

@@ -11,15 +11,15 @@ import (
 	"github.com/fumehood/fumehood/journal"
 )
 
-// journalFlag is the file that a journal is appended to; empty means that there is none.
+// journalFlag is the file that a journal is appended to. Empty means no journal.
 type journalFlag string
 
 func (f *journalFlag) add(flags *pflag.FlagSet) {
-	flags.StringVar((*string)(f), "journal", "", "append what is done in the sandbox to a `file`, a JSON object a line (docs/journal.md)")
+	flags.StringVar((*string)(f), "journal", "", "append a record of the sandbox's activity to a `file`, one JSON object per line (docs/journal.md)")
 	markSettings(flags, "journal")
 }
 
-// openJournal opens the journal, which is nil where there is none, and what closes it.
+// openJournal opens the journal and returns its logger and closer. The logger is nil if file is empty.
 func (a *commandLine) openJournal(file journalFlag) (*slog.Logger, io.Closer, error) {
 	if file == "" {
 		return nil, io.NopCloser(nil), nil
@@ -31,7 +31,7 @@ func (a *commandLine) openJournal(file journalFlag) (*slog.Logger, io.Closer, er
 	return journal.New(f, a.log).Logger, unwritten{f, a}, nil
 }
 
-// unwritten is a journal's file, whose end is told of as all that cannot be written is: it fails nothing.
+// unwritten is a journal's file. Its Close logs errors instead of returning them, as for all failed journal writes.
 type unwritten struct {
 	*os.File
 	a *commandLine

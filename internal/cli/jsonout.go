@@ -14,18 +14,18 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// outputJSON is an output in a JSON object. Its contents may be large, and are written by writeJSON without being held once
-// more in another form.
+// outputJSON is a command's output in a JSON object. The contents may be large, so writeJSON writes them without
+// holding an encoded copy in memory.
 type outputJSON struct {
-	Text      string `json:"text"`             // until it is written, a mark in its place
-	Base64    string `json:"base64,omitempty"` // the bytes, where they are not UTF-8; likewise
-	Bytes     int64  `json:"bytes"`            // how many the program wrote
-	Truncated bool   `json:"truncated"`        // the beginning is left out
+	Text      string `json:"text"`             // a random placeholder, which writeJSON replaces with the text
+	Base64    string `json:"base64,omitempty"` // likewise for the bytes, if they are not UTF-8
+	Bytes     int64  `json:"bytes"`            // number of bytes that the program wrote
+	Truncated bool   `json:"truncated"`        // the beginning is missing
 
 	of fumehood.Output
 }
 
-// holdingOutputs is GOGC of a command that holds outputs for a JSON object: garbage of their size is no little thing.
+// holdingOutputs is the GOGC value of commands that hold outputs for a JSON object, since garbage of that size matters.
 const holdingOutputs = 25
 
 func outputOf(o fumehood.Output) *outputJSON {
@@ -36,20 +36,21 @@ func outputOf(o fumehood.Output) *outputJSON {
 	return out
 }
 
-// writeJSON writes an object, indented, in which the outputs come in this order; nil ones do not.
+// writeJSON writes v as indented JSON. outputs are the outputs that v contains, in the order of their fields; nil
+// outputs are skipped.
 func writeJSON(w io.Writer, v any, outputs ...*outputJSON) error {
 	rest, err := encode(v, "  ")
 	if err != nil {
 		return err
 	}
-	out := bufio.NewWriter(forPeople(w)) // which ends with a newline, so that it leaves no part of a character
+	out := bufio.NewWriter(forPeople(w)) // need not be closed: JSON ends with a newline, so no partial character remains
 	fill := func(mark string, write func(io.Writer, []byte) error, content []byte) error {
 		before, after, ok := bytes.Cut(rest, []byte(`"`+mark+`"`))
 		if !ok {
 			return fmt.Errorf("an output has no place in the JSON object")
 		}
 		rest = after
-		_, _ = out.Write(append(before, '"')) // the error stays, for Flush
+		_, _ = out.Write(append(before, '"')) // Flush returns the error
 		if err := write(out, content); err != nil {
 			return err
 		}
@@ -73,7 +74,7 @@ func writeJSON(w io.Writer, v any, outputs ...*outputJSON) error {
 	return out.Flush()
 }
 
-// encode returns an object as JSON, and a newline.
+// encode returns v as JSON with a newline at the end.
 func encode(v any, indent string) ([]byte, error) {
 	var text bytes.Buffer
 	enc := json.NewEncoder(&text)
@@ -91,10 +92,10 @@ func writeBase64(w io.Writer, content []byte) error {
 	return enc.Close()
 }
 
-// textPart is how many bytes of a text writeText encodes at a time, at most.
+// textPart is the maximum number of bytes that writeText encodes at a time.
 const textPart = 32 << 10
 
-// writeText writes what package json would of a text, without its quotes. Each run of invalid bytes becomes one U+FFFD.
+// writeText writes content as a JSON string without the quotes. Each run of invalid bytes becomes one U+FFFD.
 func writeText(w io.Writer, content []byte) error {
 	for len(content) > 0 {
 		n := wholeRunes(content, textPart)
@@ -118,7 +119,8 @@ func writeText(w io.Writer, content []byte) error {
 // isInvalid reports whether a decoded character is a byte that is not UTF-8.
 func isInvalid(r rune, size int) bool { return r == utf8.RuneError && size == 1 }
 
-// wholeRunes returns how many bytes of content, at most limit, can be cut off without cutting a character.
+// wholeRunes returns the length of the longest prefix of content that has at most limit bytes and does not split a
+// character.
 func wholeRunes(content []byte, limit int) int {
 	if len(content) <= limit {
 		return len(content)

@@ -11,7 +11,7 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// FuzzWriteText compares what is written with what package json writes.
+// FuzzWriteText compares writeText with package json.
 func FuzzWriteText(f *testing.F) {
 	for _, text := range []string{
 		"", "plain", "a\"b\\c\x00\x1b\b\f\n\r\t\x7f", "\xff\xfe\xe2\x80", "\u2028\u2029\ufffd<&>", "ü€😀", "\xed\xa0\x80x",
@@ -34,7 +34,7 @@ func FuzzWriteText(f *testing.F) {
 	})
 }
 
-// Text is encoded a part at a time in every language, and no part ends within a character.
+// TestWriteText_parts checks that text is encoded in parts, and that no part ends within a character.
 func TestWriteText_parts(t *testing.T) {
 	t.Parallel()
 	for _, character := range []string{"a", "ü", "€", "😀", "\xff", "€\xe2\x82"} {
@@ -45,9 +45,9 @@ func TestWriteText_parts(t *testing.T) {
 				t.Fatal(err)
 			}
 			if want := strings.ToValidUTF8(string(content), "\ufffd"); got.text.String() != want {
-				t.Errorf("%q after %d bytes: another text of %d bytes, not %d", character, shift, got.text.Len(), len(want))
+				t.Errorf("%q after %d bytes: wrong text of %d bytes, want %d", character, shift, got.text.Len(), len(want))
 			}
-			// Where each third byte is invalid, a U+FFFD takes three bytes.
+			// Each invalid byte becomes a U+FFFD of three bytes.
 			if got.longest > 3*textPart {
 				t.Errorf("%q after %d bytes: a part of %d bytes", character, shift, got.longest)
 			}
@@ -55,7 +55,7 @@ func TestWriteText_parts(t *testing.T) {
 	}
 }
 
-// parts keeps what is written, and how long the longest part of it is.
+// parts records the written text and the length of the longest write.
 type parts struct {
 	text    strings.Builder
 	longest int

@@ -18,34 +18,35 @@ const (
 // logLevels are the levels by name.
 var logLevels = map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
 
-// setUpLog makes the log that the flags ask for.
+// setUpLog sets up the log as the flags specify.
 func (a *commandLine) setUpLog() error {
 	if a.logFormat != logText && a.logFormat != logJSON {
 		return usageError("--log-format %q is neither text nor json", a.logFormat)
 	}
 	a.log = slog.New(a.logHandler())
 	if _, ok := logLevels[a.logLevel]; !ok {
-		return usageError("--log-level %q is none of debug, info, warn and error", a.logLevel)
+		return usageError("--log-level %q is not debug, info, warn or error", a.logLevel)
 	}
 	return nil
 }
 
-// logHandler writes what is logged where the program's messages go, as the flags ask for.
+// logHandler returns a handler that logs to a.Err with the format and level that the flags specify.
 func (a *commandLine) logHandler() slog.Handler {
-	level := logLevels[a.logLevel] // info, where it is none
+	level := logLevels[a.logLevel] // info if the level is unknown
 	if a.logFormat == logJSON {
 		return slog.NewJSONHandler(a.Err, &slog.HandlerOptions{Level: level})
 	}
 	return newLogHandler(a.Err, level)
 }
 
-// tell tells a person how things go. A line of the log is the same.
+// tell logs a formatted message at level info.
 func (a *commandLine) tell(format string, args ...any) { a.log.Info(fmt.Sprintf(format, args...)) }
 
-// quietly keeps providers from telling what does not matter to a command that starts nothing: an old Engine, say.
+// quietly turns off the providers' log, unless it is at level debug. Commands that start no sandbox need no warnings
+// about, for example, an old Engine.
 func (a *commandLine) quietly() { a.quiet = true }
 
-// providerLog is the log for providers.
+// providerLog returns the logger for providers.
 func (a *commandLine) providerLog() *slog.Logger {
 	if a.quiet && a.logLevel != "debug" {
 		return slog.New(slog.DiscardHandler)
@@ -55,7 +56,7 @@ func (a *commandLine) providerLog() *slog.Logger {
 
 // logHandler writes a log record as one line for people: "fumehood: warning: text (key=value)".
 type logHandler struct {
-	mu    *sync.Mutex // shared by all that write to w
+	mu    *sync.Mutex // shared by all handlers that write to w
 	w     io.Writer
 	level slog.Level
 	attrs []slog.Attr
@@ -65,7 +66,7 @@ func newLogHandler(w io.Writer, level slog.Level) *logHandler {
 	return &logHandler{mu: &sync.Mutex{}, w: w, level: level}
 }
 
-// Enabled leaves out what is below the level.
+// Enabled reports whether l is at or above the handler's level.
 func (h *logHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= h.level }
 
 // Handle writes one record.

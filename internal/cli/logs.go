@@ -16,14 +16,14 @@ func (a *commandLine) newLogsCommand() *cobra.Command {
 	var opts provider.LogOptions
 	cmd := &cobra.Command{
 		Use:   "logs NAME",
-		Short: "Print what a service of a named sandbox has written",
-		Long: `Logs prints what the main process of a service has written, whether or not it
-still runs. A service that only idles has Fumehood's own program there, and no
-log: what its commands write comes from "fumehood exec", and what detached ones
-write from "fumehood process follow".
+		Short: "Print the output of a service of a named sandbox",
+		Long: `Logs prints the output of a service's main process, whether or not it still
+runs. A service without a command of its own only runs Fumehood's program, which
+logs nothing. The output of commands is printed by "fumehood exec", that of
+detached commands by "fumehood process follow".
 
 On a terminal, control characters are shown as escapes such as \x1b. Elsewhere
-the output is as the service wrote it.`,
+the output is unchanged.`,
 		Example: "  fumehood logs shop --service db --tail 20\n  fumehood logs shop -f",
 		Args:    wantArguments("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -35,8 +35,8 @@ the output is as the service wrote it.`,
 		},
 	}
 	n.add(cmd.Flags())
-	cmd.Flags().IntVar(&opts.Tail, "tail", 0, "print only so many of the last `lines` (default: all)")
-	cmd.Flags().BoolVarP(&opts.Follow, "follow", "f", false, "go on with what comes, until the service ends")
+	cmd.Flags().IntVar(&opts.Tail, "tail", 0, "print only this number of last `lines` (default: all)")
+	cmd.Flags().BoolVarP(&opts.Follow, "follow", "f", false, "keep printing new output until the service ends")
 	return cmd
 }
 
@@ -58,7 +58,7 @@ func (a *commandLine) logs(ctx context.Context, n named, opts provider.LogOption
 		err = errors.Join(err, w.Close())
 	}
 	var exit *exitError
-	if cause := context.Cause(ctx); errors.As(cause, &exit) { // that nobody reads is the reason
+	if cause := context.Cause(ctx); errors.As(cause, &exit) { // our output could not be written
 		return cause
 	}
 	return err

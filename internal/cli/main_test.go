@@ -21,11 +21,11 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// ownersFile names the file in which each fumehood that a test starts writes down its identity, which is on
-// everything that it makes in a daemon.
+// ownersFile is the variable with the path of a file. Each fumehood that a test starts records its identity there. The
+// identity is on all objects that it creates in a daemon.
 const ownersFile = "FUMEHOOD_TEST_OWNERS"
 
-// TestMain makes this test binary be fumehood where it is started under that name.
+// TestMain makes this test binary act as fumehood when it is started under that name.
 func TestMain(m *testing.M) {
 	docker.RunReaper()
 	testscript.Main(m, map[string]func(){"fumehood": func() {
@@ -51,7 +51,7 @@ func signOwners(file string) error {
 	return err
 }
 
-// connect finds the daemon and asks whether it answers.
+// connect connects to the daemon and checks that it answers.
 var connect = sync.OnceValues(func() (*engine.Client, error) {
 	c, err := composesdk.Connect(context.Background(), composesdk.Options{})
 	if err != nil {
@@ -61,7 +61,7 @@ var connect = sync.OnceValues(func() (*engine.Client, error) {
 	return c.Engine, err
 })
 
-// needDocker skips the test where no Engine answers, unless there has to be one.
+// needDocker skips the test if no Engine answers, or fails it if the tier requires one.
 func needDocker(t *testing.T) *engine.Client {
 	t.Helper()
 	tier.NeedDocker(t)
@@ -73,8 +73,8 @@ func needDocker(t *testing.T) *engine.Client {
 	return nil
 }
 
-// environment is what fumehood gets in tests: of this process's what leads to the daemon, and folders of
-// its own below dir for all else.
+// environment returns the environment of fumehood in tests. It has this process's variables that locate the daemon;
+// everything else points to folders below dir.
 func environment(dir string) []string {
 	env := []string{
 		"HOME=" + filepath.Join(dir, "home"),
@@ -99,7 +99,7 @@ func environment(dir string) []string {
 	return env
 }
 
-// owners are the identities that were written down below dir.
+// owners returns the identities that were recorded below dir.
 func owners(dir string) ([]string, error) {
 	f, err := os.Open(filepath.Join(dir, "owners"))
 	if os.IsNotExist(err) {
@@ -117,7 +117,7 @@ func owners(dir string) ([]string, error) {
 	return all, lines.Err()
 }
 
-// objectsOf are those that the fumehoods below dir made, without caches.
+// objectsOf returns the objects that programs run with dir have created, without caches.
 func objectsOf(ctx context.Context, e *engine.Client, dir string) ([]engine.Object, error) {
 	ids, err := owners(dir)
 	if err != nil {
@@ -138,7 +138,7 @@ func objectsOf(ctx context.Context, e *engine.Client, dir string) ([]engine.Obje
 	return objects, nil
 }
 
-// leftovers tells what is left of all that was started below dir, and removes it from the daemon.
+// leftovers returns what is left of everything started with dir, and removes it from the daemon.
 func leftovers(ctx context.Context, dir string) ([]string, error) {
 	var left []string
 	folders, err := filepath.Glob(filepath.Join(dir, "state", "fumehood", "local", "*"))
@@ -150,7 +150,7 @@ func leftovers(ctx context.Context, dir string) ([]string, error) {
 	}
 	e, err := connect()
 	if err != nil {
-		return left, nil // no daemon: nothing there
+		return left, nil // without a daemon, nothing can be left there
 	}
 	objects, err := objectsOf(ctx, e, dir)
 	for _, o := range objects {
@@ -162,7 +162,7 @@ func leftovers(ctx context.Context, dir string) ([]string, error) {
 	return left, err
 }
 
-// program prepares the program with an environment of its own; what it leaves behind fails the test.
+// program prepares a run of fumehood with its own environment. The test fails if it leaves anything behind.
 func program(t *testing.T, args ...string) (cmd *exec.Cmd, dir string) {
 	t.Helper()
 	dir = t.TempDir()

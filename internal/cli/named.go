@@ -11,7 +11,7 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// named says which service of which named sandbox a command is about, and as which user.
+// named selects a service of a named sandbox, and the user that a command acts as. service and user may be empty.
 type named struct{ name, service, user string }
 
 func (n *named) add(flags *pflag.FlagSet) {
@@ -22,7 +22,7 @@ func (n *named) addUser(flags *pflag.FlagSet) {
 	flags.StringVarP(&n.user, "user", "u", "", "the `user`: name, uid, or either with :group (default: the service's)")
 }
 
-// opener returns the provider, where it can reach sandboxes of other processes.
+// opener returns the provider. It fails if the provider cannot open sandboxes of other processes.
 func (a *commandLine) opener(ctx context.Context) (fumehood.Provider, provider.Opener, error) {
 	a.quietly()
 	p, err := a.open(ctx, a.provider)
@@ -61,10 +61,10 @@ func (a *commandLine) in(ctx context.Context, n named, f func(fumehood.Sandbox, 
 	return f(sb, svc)
 }
 
-// commandArguments splits the arguments of a command that takes a sandbox's name, and a command behind "--".
+// commandArguments splits the arguments "NAME -- COMMAND [ARG...]". dash is the number of arguments before "--".
 func commandArguments(args []string, dash int) (name string, command []string, err error) {
 	if dash != 1 || len(args) < 2 {
-		return "", nil, usageError("a sandbox's name was expected, and behind -- a command to run in it")
+		return "", nil, usageError("exec needs NAME and, after --, a command to run")
 	}
 	return args[0], args[1:], nil
 }

@@ -10,17 +10,17 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// output is standard output: what cannot be written is an error that has its exit code. Once the program is to end, who reads has
-// lastWords for what comes still: a reader that does not go on would hold it up.
+// output is standard output. Its write errors carry their exit code. Once ending is closed, a write that takes longer
+// than lastWords fails with errStuck, and so do all later writes: a stuck reader must not delay the exit.
 type output struct {
 	w      io.Writer
 	ending <-chan struct{}
-	stuck  atomic.Bool // nothing more is written
+	stuck  atomic.Bool // a write timed out: later writes fail
 }
 
 const lastWords = 2 * time.Second
 
-var errStuck = &fumehood.Error{Class: fumehood.ErrCancelled, Err: errors.New("nobody reads it")}
+var errStuck = &fumehood.Error{Class: fumehood.ErrCancelled, Err: errors.New("the reader is stuck")}
 
 func (o *output) Write(p []byte) (int, error) {
 	if o.stuck.Load() {

@@ -10,8 +10,8 @@ import (
 	"github.com/fumehood/fumehood/internal/owner"
 )
 
-// A user who has no docker program, and no variable but the one that leads to the daemon.
-func TestRunNeedsNoOtherProgramAndNoEnvironment(t *testing.T) {
+// The user has no docker program, and only the variable that locates the daemon.
+func TestRun_bareEnvironment(t *testing.T) {
 	t.Parallel()
 	e := needDocker(t)
 	cmd := exec.CommandContext(t.Context(), "fumehood", "run", "--json", "--image", "fumehood-test/python", "--", "python3", "-c", "print(6*7)")
@@ -29,7 +29,7 @@ func TestRunNeedsNoOtherProgramAndNoEnvironment(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got.Stdout == nil || got.Stdout.Text != "42\n" {
-		t.Errorf("it prints %s", &stdout)
+		t.Errorf("got %s", &stdout)
 	}
 	left, err := e.Objects(t.Context(), owner.LabelSandbox+"="+got.Sandbox)
 	if err != nil || got.Sandbox == "" {

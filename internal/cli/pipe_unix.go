@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// outputError says that our own output could not be written. A reader that went away (`| head`) is no
-// failure to speak of: like any other program in a pipe we end with 128 plus SIGPIPE's number.
+// outputError returns an error for a failed write of our own output. If the reader has closed the pipe (`| head`),
+// the error has no message and the exit code is 128 plus SIGPIPE's number, as for other programs in a pipe.
 func outputError(err error) error {
 	var known *exitError
 	if errors.As(err, &known) {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// outputError says that our own output could not be written.
+// outputError returns an error for a failed write of our own output.
 func outputError(err error) error {
 	var known *exitError
 	if errors.As(err, &known) {

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/term"
 )
 
-// plain returns a text in which what a terminal could take for an order is written as an escape, such as \x1b: control
-// characters, those that change the direction of text, and bytes that are no UTF-8. Newlines and tabs stay.
+// plain returns text that is safe to print on a terminal. Control characters, characters that change the direction of
+// text, and bytes that are not UTF-8 become escapes such as \x1b. Newlines and tabs stay.
 func plain(text string) string {
 	if !strings.ContainsFunc(text, isOrder) && utf8.ValidString(text) {
 		return text
@@ -39,7 +39,7 @@ func isOrder(r rune) bool {
 	return r != '\n' && r != '\t' && (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r))
 }
 
-// plainWriter writes what comes as plain text. Of a character that is not complete yet it waits for the rest.
+// plainWriter writes text through plain. It holds back an incomplete character until the rest arrives.
 type plainWriter struct {
 	w    io.Writer
 	rest []byte
@@ -63,14 +63,14 @@ func (p *plainWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Close writes what is left of a character that was never complete.
+// Close writes the bytes of a character that was never completed.
 func (p *plainWriter) Close() error {
 	_, err := io.WriteString(p.w, plain(string(p.rest)))
 	p.rest = nil
 	return err
 }
 
-// forPeople returns a writer of foreign text to w: as it is, or plain where a terminal shows it.
+// forPeople returns a writer for untrusted text. It writes through plain if w is a terminal, else unchanged.
 func forPeople(w io.Writer) io.WriteCloser {
 	if isTerminal(w) {
 		return &plainWriter{w: w}
@@ -78,7 +78,7 @@ func forPeople(w io.Writer) io.WriteCloser {
 	return asItIs{w}
 }
 
-// isTerminal reports whether what is written to w is shown by a terminal.
+// isTerminal reports whether w writes to a terminal.
 func isTerminal(w io.Writer) bool {
 	if o, is := w.(*output); is {
 		w = o.w

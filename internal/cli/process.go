@@ -22,11 +22,11 @@ import (
 func (a *commandLine) newProcessCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "process",
-		Short: "Follow, write to and end detached commands of named sandboxes",
-		Long: `Process is about the commands that "fumehood exec --detach" has left running in
-a named sandbox. Each has a number among its service's. It and what is kept of
-its output stay until it is forgotten, and at the latest until the sandbox is
-removed or stopped.`,
+		Short: "Manage detached commands of named sandboxes",
+		Long: `Process manages the commands that "fumehood exec --detach" has left running in a
+named sandbox. Each has a number, which is unique in its service. The command
+and its kept output stay until it is forgotten, or until the sandbox is removed
+or stopped.`,
 		Example: "  fumehood process list box\n  fumehood process follow box 1",
 	}
 	cmd.AddCommand(
@@ -36,7 +36,7 @@ removed or stopped.`,
 	return cmd
 }
 
-// rejoin opens a named sandbox and calls f with the service, which knows its detached commands.
+// rejoin opens a named sandbox, loads the service's detached commands and calls f with the service.
 func (a *commandLine) rejoin(ctx context.Context, n named, f func(fumehood.Service) error) error {
 	return a.in(ctx, n, func(_ fumehood.Sandbox, svc fumehood.Service) error {
 		if err := svc.RefreshProcesses(ctx); err != nil {
@@ -46,7 +46,8 @@ func (a *commandLine) rejoin(ctx context.Context, n named, f func(fumehood.Servi
 	})
 }
 
-// newNumberedCommand is a command about one detached command. more are the names of further arguments.
+// newNumberedCommand completes cmd, which acts on one detached command, with the arguments NAME and ID. more are the
+// names of further arguments.
 func (a *commandLine) newNumberedCommand(cmd *cobra.Command, f func(ctx context.Context, p fumehood.Process, args []string) error, more ...string) *cobra.Command {
 	var n named
 	names := append([]string{"NAME", "ID"}, more...)
@@ -55,7 +56,7 @@ func (a *commandLine) newNumberedCommand(cmd *cobra.Command, f func(ctx context.
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		id, err := strconv.Atoi(args[1])
 		if err != nil || id < 1 {
-			return usageError("%q is no number of a detached command", args[1])
+			return usageError("%q is not a number of a detached command", args[1])
 		}
 		n.name = args[0]
 		ctx := cmd.Context()
@@ -112,8 +113,8 @@ func (a *commandLine) listProcesses(svc fumehood.Service, asJSON bool) error {
 	return w.Flush()
 }
 
-// quoted writes a command's arguments in one line, in quotes where one could be mistaken or plays tricks on a
-// terminal.
+// quoted formats a command's arguments on one line. Arguments that would be ambiguous or unsafe on a terminal are
+// quoted.
 func quoted(args []string) string {
 	words := make([]string, len(args))
 	for i, arg := range args {
@@ -130,9 +131,10 @@ func (a *commandLine) newProcessFollowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "follow",
 		Short: "Print a detached command's output until it ends",
-		Long: `Follow prints what is kept of a detached command's outputs, and then what comes.
-When it has ended, the exit code is the command's own. Ending follow leaves it
-running. Where the beginning is not kept any more, a message says how much.`,
+		Long: `Follow prints the kept output of a detached command, and then new output as it
+arrives. When the command ends, follow exits with the command's exit code.
+Interrupting follow leaves the command running. If the beginning of the output
+is no longer kept, a message reports how much is missing.`,
 		Example: "  fumehood process follow box 1\n  fumehood process follow box 1 --from 4096",
 	}
 	cmd = a.newNumberedCommand(cmd, func(ctx context.Context, p fumehood.Process, _ []string) error {
@@ -141,12 +143,12 @@ running. Where the beginning is not kept any more, a message says how much.`,
 		}
 		return a.follow(ctx, p, from)
 	})
-	cmd.Flags().Int64Var(&from, "from", 0, "begin at this `offset` of each output, in bytes")
+	cmd.Flags().Int64Var(&from, "from", 0, "start at this `offset` of each output, in bytes")
 	return cmd
 }
 
 func (a *commandLine) follow(ctx context.Context, p fumehood.Process, from int64) error {
-	var mu sync.Mutex // held while one is being written
+	var mu sync.Mutex // held while a chunk is written
 	var both sync.WaitGroup
 	var errs [2]error
 	for i, s := range []fumehood.Stream{fumehood.Stdout, fumehood.Stderr} {
@@ -167,7 +169,7 @@ func (a *commandLine) followOne(chunks iter.Seq2[fumehood.Chunk, error], s fumeh
 		}
 		mu.Lock()
 		if missed := c.Offset - at; missed > 0 {
-			a.tell("%d bytes of %s are not kept any more", missed, s)
+			a.tell("%d bytes of %s are no longer kept", missed, s)
 		}
 		at = c.Offset + int64(len(c.Data))
 		_, err = to.Write(c.Data)
@@ -184,7 +186,7 @@ func (a *commandLine) followOne(chunks iter.Seq2[fumehood.Chunk, error], s fumeh
 func (a *commandLine) newProcessWaitCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "wait",
-		Short:   "Wait until a detached command ends, with its exit code",
+		Short:   "Wait until a detached command ends, and exit with its exit code",
 		Example: "  fumehood process wait box 1",
 	}
 	return a.newNumberedCommand(cmd, a.awaitProcess)
@@ -207,8 +209,8 @@ func (a *commandLine) newProcessWriteCommand() *cobra.Command {
 		Use:   "write",
 		Short: "Pass standard input on to a detached command",
 		Long: `Write passes its standard input on to a command that "fumehood exec -i --detach"
-has left running. At its end the command's input ends too, unless --open says
-that more is to come.`,
+has left running. At the end of it, the command's input is closed as well,
+unless --open is given.`,
 		Example: "  echo 'print(6*7)' | fumehood process write box 1 --open",
 	}
 	cmd = a.newNumberedCommand(cmd, func(_ context.Context, p fumehood.Process, _ []string) error {
@@ -220,18 +222,18 @@ that more is to come.`,
 		}
 		return p.CloseStdin()
 	})
-	cmd.Flags().BoolVar(&leave, "open", false, "leave the command's input open")
+	cmd.Flags().BoolVar(&leave, "open", false, "keep the command's input open")
 	return cmd
 }
 
-// signals are those that have a name here, by Linux's numbers (signal(7)).
+// signals are the signals that can be given by name, with Linux's numbers (signal(7)).
 var signals = map[string]int{"HUP": 1, "INT": 2, "QUIT": 3, "KILL": 9, "USR1": 10, "USR2": 12, "TERM": 15, "CONT": 18, "STOP": 19}
 
 func (a *commandLine) newProcessSignalCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "signal",
 		Short:   "Send a signal to a detached command",
-		Long:    "Signal sends a signal to the process group of a detached command: " + strings.Join(slices.Sorted(maps.Keys(signals)), ",\n") + " or a number of Linux's.",
+		Long:    "Signal sends a signal to the process group of a detached command: " + strings.Join(slices.Sorted(maps.Keys(signals)), ",\n") + " or a Linux signal number.",
 		Example: "  fumehood process signal box 1 TERM",
 	}
 	return a.newNumberedCommand(cmd, func(ctx context.Context, p fumehood.Process, args []string) error {
@@ -249,7 +251,7 @@ func (a *commandLine) newProcessSignalCommand() *cobra.Command {
 func (a *commandLine) newProcessKillCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "kill",
-		Short:   "End a detached command with all its descendants",
+		Short:   "Kill a detached command and all its descendants",
 		Example: "  fumehood process kill box 1",
 	}
 	return a.newNumberedCommand(cmd, func(ctx context.Context, p fumehood.Process, _ []string) error { return p.Kill(ctx) })
@@ -258,7 +260,7 @@ func (a *commandLine) newProcessKillCommand() *cobra.Command {
 func (a *commandLine) newProcessForgetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "forget",
-		Short:   "Drop a detached command that has ended, and its output",
+		Short:   "Delete a detached command that has ended, and its output",
 		Example: "  fumehood process forget box 1",
 	}
 	return a.newNumberedCommand(cmd, func(ctx context.Context, p fumehood.Process, _ []string) error { return p.Forget(ctx) })

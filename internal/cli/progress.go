@@ -8,11 +8,11 @@ import (
 	"github.com/fumehood/fumehood/spec"
 )
 
-// progressEvery is how often a pull is reported.
+// progressEvery is the minimum time between two reports of a pull.
 const progressEvery = 2 * time.Second
 
-// pullProgress reports pulls as plain lines, one at its begin and then one every few seconds, and each step of
-// builds.
+// pullProgress reports pulls as lines, one at the start and then at most one per progressEvery. It also reports each
+// step of a build.
 type pullProgress struct {
 	mu     sync.Mutex
 	tell   func(format string, args ...any)

@@ -11,7 +11,7 @@ import (
 	"github.com/fumehood/fumehood/spec"
 )
 
-// projectFlags say which Compose project, or other folder, a command is about.
+// projectFlags are the flags that choose a Compose project, Dockerfile, environment spec or folder.
 type projectFlags struct {
 	files, profiles, envFiles, hostEnv []string
 	metadata                           []string
@@ -20,44 +20,44 @@ type projectFlags struct {
 	allowFlags
 }
 
-// allowFlags are what the user allows a file: no file can do so itself.
+// allowFlags are the flags that grant a file permissions. No file can grant them itself.
 type allowFlags struct {
 	allowUnsafe bool
 	allowRead   []string
 }
 
-// add declares the flags, of a command about a file that is called so.
+// add declares the flags. file is the name of the kind of file in their help.
 func (f *allowFlags) add(flags *pflag.FlagSet, file string) {
 	f.addRead(flags, file)
-	flags.BoolVar(&f.allowUnsafe, "allow-unsafe", false, "allow, and log, what breaks the isolation: privileged services, host namespaces, devices, mounts of the Docker socket or /etc")
+	flags.BoolVar(&f.allowUnsafe, "allow-unsafe", false, "allow, and log, settings that break the isolation: privileged services, host namespaces, devices, mounts of the Docker socket or /etc")
 }
 
-// addRead declares the flag for what is read only.
+// addRead declares only the flag for reading.
 func (f *allowFlags) addRead(flags *pflag.FlagSet, file string) {
 	flags.StringArrayVar(&f.allowRead, "allow-read", nil, "let the "+file+" read or mount a `path` outside its folder")
 	markSettings(flags, "allow-read")
 }
 
-// over sets what the flags allow an environment spec.
+// over applies the flags to an environment spec.
 func (f *allowFlags) over(e *spec.Environment) {
 	e.AllowUnsafe, e.AllowRead = f.allowUnsafe, f.allowRead
 }
 
 // add declares the flags.
 func (f *projectFlags) add(flags *pflag.FlagSet) {
-	flags.StringArrayVarP(&f.files, "file", "f", nil, "a Compose `file`, each over the ones before it, a Dockerfile, an environment spec, or a folder with one")
-	flags.StringVar(&f.service, "service", "", "the default `service` (default: the one named default, else that with x-default: true, else the first)")
-	flags.StringArrayVar(&f.profiles, "profile", nil, "make a `profile` active")
+	flags.StringArrayVarP(&f.files, "file", "f", nil, "a Compose `file` (repeatable, later files override earlier ones), a Dockerfile, an environment spec, or a folder with one of them")
+	flags.StringVar(&f.service, "service", "", "the default `service` (default: the service named default, then the one with x-default: true, then the first)")
+	flags.StringArrayVar(&f.profiles, "profile", nil, "activate a `profile`")
 	flags.StringArrayVar(&f.envFiles, "env-file", nil, "a `file` of variables for the Compose file (default: .env in its folder)")
 	flags.StringSliceVar(&f.hostEnv, "host-env", nil, "`names` of this process's variables that the Compose file may see (default: none)")
 	flags.StringArrayVar(&f.metadata, "sample-metadata", nil, "a `KEY=VALUE` that the Compose file sees as SAMPLE_METADATA_KEY")
-	flags.StringVar(&f.egress, "egress", "", "`internet` lets the project's networks reach the internet; else they are internal, unless the file says so")
+	flags.StringVar(&f.egress, "egress", "", "`internet` lets the project's networks reach the internet; otherwise they are internal unless the file allows it")
 	f.allowFlags.add(flags, "Compose file or spec")
-	flags.BoolVar(&f.prebuilt, "prebuilt", false, "never pull or build an image: what is missing is an error")
+	flags.BoolVar(&f.prebuilt, "prebuilt", false, "never pull or build an image; a missing image is an error")
 	markSettings(flags, "egress")
 }
 
-// compose is what the flags say of a Compose project.
+// compose returns the Compose project that the flags describe.
 func (f *projectFlags) compose() (fumehood.Compose, error) {
 	metadata := map[string]string{}
 	for _, kv := range f.metadata {

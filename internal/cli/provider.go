@@ -11,7 +11,7 @@ import (
 	"github.com/fumehood/fumehood/spec"
 )
 
-// open returns the provider of that name.
+// open opens the provider with this name.
 func (a *commandLine) open(ctx context.Context, name string) (fumehood.Provider, error) {
 	switch docker.Transport(a.transport) {
 	case "", docker.TransportGuest, docker.TransportEngine:
@@ -21,7 +21,7 @@ func (a *commandLine) open(ctx context.Context, name string) (fumehood.Provider,
 	switch name {
 	case "docker":
 		p, err := docker.New(ctx, a.dockerOptions())
-		if err != nil && ctx.Err() != nil { // that no daemon has answered is not its fault
+		if err != nil && ctx.Err() != nil { // we were interrupted: don't blame the daemon
 			return nil, &fumehood.Error{Op: "connect", Class: fumehood.ErrCancelled, Err: fumehood.Ended(ctx)}
 		}
 		if err != nil {
@@ -37,12 +37,12 @@ func (a *commandLine) open(ctx context.Context, name string) (fumehood.Provider,
 	return nil, usageError("--provider %q is neither docker nor local", name)
 }
 
-// actions are what the commands do.
+// actions returns the App that carries out commands.
 func (a *commandLine) actions() *app.App {
 	return &app.App{Open: a.open, AllowLocal: a.provider == spec.TypeLocal, Building: a.building, Logger: a.log}
 }
 
-// allowed refuses a file's type local without --provider local.
+// allowed rejects type local in a file unless --provider local is given.
 func (a *commandLine) allowed(file, kind string) error {
 	return spec.CheckType(file, kind, a.provider == spec.TypeLocal)
 }

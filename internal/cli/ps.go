@@ -18,9 +18,8 @@ func (a *commandLine) newPsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ps",
 		Short: "List the named sandboxes",
-		Long: `Ps lists the sandboxes that stay until they are named, whoever started them:
-those of "fumehood up" and of "fumehood run --keep". All else is listed by
-"fumehood cleanup --dry-run".`,
+		Long: `Ps lists the kept sandboxes of all processes: those of "fumehood up" and of
+"fumehood run --keep". "fumehood cleanup --dry-run" lists everything else.`,
 		Example: "  fumehood ps\n  fumehood ps --json",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -35,7 +34,7 @@ those of "fumehood up" and of "fumehood run --keep". All else is listed by
 type sandboxJSON struct {
 	Name     string        `json:"name"`
 	Created  time.Time     `json:"created"`
-	Expires  *time.Time    `json:"expires"` // null where it stays until it is named
+	Expires  *time.Time    `json:"expires"` // null if it stays until removed by name
 	Services []serviceJSON `json:"services"`
 }
 

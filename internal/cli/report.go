@@ -8,7 +8,7 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// report collects what `fumehood run --json` prints.
+// report collects the data that `fumehood run --json` and `fumehood exec --json` print.
 type report struct {
 	sandbox, image string
 	start          time.Duration
@@ -19,7 +19,7 @@ func (r *report) started(info fumehood.Info, took time.Duration) {
 	r.sandbox, r.image, r.start = info.Name, info.Services[0].Image, took
 }
 
-// reportJSON is the object on the wire. Outcome and ExitCode are null where nothing ran to its end.
+// reportJSON is the JSON object. Outcome and ExitCode are null if no command ran to its end.
 type reportJSON struct {
 	Sandbox    string         `json:"sandbox,omitempty"`
 	Image      string         `json:"image,omitempty"`
@@ -27,8 +27,8 @@ type reportJSON struct {
 	ExitCode   *int           `json:"exit_code"`
 	Signal     int            `json:"signal,omitempty"`
 	Leaked     bool           `json:"leaked,omitempty"`
-	Reason     string         `json:"reason,omitempty"` // where the outcome is "lost": what is known of the reason
-	Usage      fumehood.Usage `json:"usage,omitzero"`   // left out where the transport cannot tell
+	Reason     string         `json:"reason,omitempty"` // if outcome is "lost": the reason, as far as known
+	Usage      fumehood.Usage `json:"usage,omitzero"`   // omitted if the transport does not report it
 	Stdout     *outputJSON    `json:"stdout"`
 	Stderr     *outputJSON    `json:"stderr"`
 	StartMS    float64        `json:"start_ms"`
@@ -57,7 +57,7 @@ func describe(err error) *errorJSON {
 	return e
 }
 
-// write prints the object; err is why the command has no result, if it has none.
+// write prints the object. err is the error of the run, or nil.
 func (r *report) write(w io.Writer, err error) error {
 	obj := reportJSON{Sandbox: r.sandbox, Image: r.image, StartMS: ms(r.start), Error: describe(err)}
 	if res := r.result; res != nil {
@@ -69,5 +69,5 @@ func (r *report) write(w io.Writer, err error) error {
 	return writeJSON(w, obj, obj.Stdout, obj.Stderr)
 }
 
-// ms writes a duration in milliseconds, to the microsecond.
+// ms returns a duration in milliseconds with microsecond precision.
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// onResize calls f when the terminal's size has changed, until stop is called.
+// onResize calls f whenever the terminal's size changes, until stop is called.
 func onResize(f func()) (stop func()) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGWINCH)

@@ -20,7 +20,7 @@ import (
 	"github.com/fumehood/fumehood/spec"
 )
 
-// runOptions are what `fumehood run` was asked to do.
+// runOptions are the options of `fumehood run`.
 type runOptions struct {
 	spec    app.Described
 	cmd     fumehood.Cmd
@@ -29,7 +29,7 @@ type runOptions struct {
 	journal journalFlag
 }
 
-// sandboxFlags are the flags about a sandbox of an image, as they were typed.
+// sandboxFlags are the flags that describe a sandbox of an image, as typed.
 type sandboxFlags struct {
 	image, user, workdir, memory, network string
 	env, mounts                           []string
@@ -37,7 +37,7 @@ type sandboxFlags struct {
 	pids                                  int64
 }
 
-// runFlags are those of `fumehood run`.
+// runFlags are the flags of `fumehood run`, as typed.
 type runFlags struct {
 	sandboxFlags
 	project         projectFlags
@@ -52,19 +52,19 @@ func (a *commandLine) newRunCommand(runF func(context.Context, *commandLine, run
 	var f runFlags
 	cmd := &cobra.Command{
 		Use:   "run [flags] [--] COMMAND [ARG...]",
-		Short: "Run one command in a new sandbox, and remove the sandbox",
-		Long: `Run starts a sandbox, runs one command in it and removes the sandbox. Output
-comes as it is written, standard input is passed through, and the exit code is
+		Short: "Run one command in a new sandbox, then remove the sandbox",
+		Long: `Run starts a sandbox, runs one command in it and removes the sandbox. Output is
+printed as it is written, standard input is passed through, and the exit code is
 the command's own.
 
-With -f the sandbox is what a file or folder describes: a Compose project, in
-whose default service the command runs when all are ready; what a Dockerfile
-builds; or an environment spec, over which flags win, without its set-up. In a
-folder they are looked for in that order; one without any is no description.
+With -f, a file or folder describes the sandbox: a Compose project, where the
+command runs in the default service once all services are ready; a Dockerfile;
+or an environment spec, which flags override and whose setup is not run. A
+folder is searched for these in that order; a folder without any is an error.
 
-Without --network the command has no network. A timeout ends it with exit code
-124 and a message; a command that itself exits with 124 comes without one, and
-"outcome" under --json tells the two apart.`,
+Without --network the command has no network. If the command times out, the exit
+code is 124 and a message is printed. If it exits with 124 itself, there is no
+message, and "outcome" under --json differs.`,
 		Example: `  fumehood run --image python:3.12-slim -- python3 -c 'print(6*7)'
   echo 'print(6*7)' | fumehood run --timeout 10s --memory 256MiB -- python3
   fumehood run --cp ./src:/src --cp :/src/out.txt:out.txt -w /src -- ./check.sh
@@ -75,7 +75,7 @@ Without --network the command has no network. A timeout ends it with exit code
 				return usageError("run needs a command to run")
 			}
 			if a.provider == "local" && a.settings.used["image"] {
-				f.image = "" // it is said for the runs that have one
+				f.image = "" // the setting is for runs that have an image
 			}
 			opts, err := f.options(args)
 			if err != nil {
@@ -88,15 +88,15 @@ Without --network the command has no network. A timeout ends it with exit code
 		},
 	}
 	flags := cmd.Flags()
-	flags.SetInterspersed(false) // what follows COMMAND is the command's
+	flags.SetInterspersed(false) // arguments after COMMAND belong to the command
 	f.add(flags)
 	f.project.add(flags)
-	flags.DurationVar(&f.timeout, "timeout", 0, "end the command after this time, such as 90s or 5m (default: no limit)")
-	flags.StringSliceVar(&f.ulimits, "ulimit", nil, "`limits` of each process of the command, with commas between: cpu=10s, fsize=100MiB, nofile=64, nproc=32 (default: none)")
-	flags.StringArrayVar(&f.copies, "cp", nil, "`copy` a file or a tree, HOST:SANDBOX in before the command, or :SANDBOX:HOST out after it")
+	flags.DurationVar(&f.timeout, "timeout", 0, "kill the command after this time, such as 90s or 5m (default: no limit)")
+	flags.StringSliceVar(&f.ulimits, "ulimit", nil, "comma-separated `limits` of each process of the command: cpu=10s, fsize=100MiB, nofile=64, nproc=32 (default: none)")
+	flags.StringArrayVar(&f.copies, "cp", nil, "`copy` a file or tree: HOST:SANDBOX in before the command, or :SANDBOX:HOST out after it")
 	addLinksAsText(flags, &f.linksAsText)
-	flags.BoolVar(&f.json, "json", false, "print one JSON object about outcome, output and errors instead of the output")
-	flags.BoolVar(&f.keep, "keep", false, "leave the sandbox running, and say how to enter and remove it")
+	flags.BoolVar(&f.json, "json", false, "print one JSON object with outcome, output and errors instead of the output")
+	flags.BoolVar(&f.keep, "keep", false, "keep the sandbox running, and print how to enter and remove it")
 	f.journal.add(flags)
 	markSettings(flags, "timeout")
 	return cmd
@@ -105,18 +105,18 @@ Without --network the command has no network. A timeout ends it with exit code
 // add declares the flags.
 func (f *sandboxFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.image, "image", "", "the `image`; pulled if the daemon does not have it (default: --default-image)")
-	flags.StringArrayVarP(&f.env, "env", "e", nil, "set a `variable`, NAME=VALUE, or pass on this process's, NAME")
+	flags.StringArrayVarP(&f.env, "env", "e", nil, "set a `variable` with NAME=VALUE, or pass on this process's with NAME")
 	flags.StringVarP(&f.user, "user", "u", "", "the `user`: name, uid, or either with :group (default: the image's)")
-	flags.StringVarP(&f.workdir, "workdir", "w", "", "the working `directory`, an absolute path, made if missing (default: the image's)")
-	flags.StringVar(&f.memory, "memory", "", "memory limit, a `size` with swap included such as 512MiB, or none (default 2GiB)")
-	flags.Float64Var(&f.cpus, "cpus", 0, "how many CPUs it may use, a `number` such as 1.5 (default: all)")
+	flags.StringVarP(&f.workdir, "workdir", "w", "", "the working `directory`, an absolute path, created if missing (default: the image's)")
+	flags.StringVar(&f.memory, "memory", "", "memory limit including swap, a `size` such as 512MiB, or none (default 2GiB)")
+	flags.Float64Var(&f.cpus, "cpus", 0, "the `number` of CPUs that it may use, such as 1.5 (default: all)")
 	flags.Int64Var(&f.pids, "pids", 0, "the `number` of processes and threads that it may have at once; -1 for no limit (default 1024)")
-	flags.StringVar(&f.network, "network", "", "none, bridge, host, or the `name` of an existing network; all but none loosen the isolation (default none)")
-	flags.StringArrayVarP(&f.mounts, "volume", "v", nil, "`mount` a path of this machine, HOST:SANDBOX[:ro|:rw], read-only if not said")
+	flags.StringVar(&f.network, "network", "", "none, bridge, host, or the `name` of an existing network; all but none weaken the isolation (default none)")
+	flags.StringArrayVarP(&f.mounts, "volume", "v", nil, "`mount` a path of this machine, HOST:SANDBOX[:ro|:rw] (default: read-only)")
 	markSettings(flags, "image", "user", "workdir", "memory", "cpus", "pids", "network")
 }
 
-// spec checks the flags and turns them into what to start.
+// spec checks the flags and returns the spec of the sandbox.
 func (f *sandboxFlags) spec() (fumehood.Spec, error) {
 	what := fumehood.Spec{
 		Image: f.image, User: f.user, Dir: f.workdir, Network: fumehood.Network{Mode: f.network},
@@ -141,7 +141,7 @@ func (f *sandboxFlags) spec() (fumehood.Spec, error) {
 	return what, nil
 }
 
-// options checks the flags and turns them into what to do.
+// options checks the flags and returns the options of the run.
 func (f *runFlags) options(args []string) (runOptions, error) {
 	if f.timeout < 0 {
 		return runOptions{}, fmt.Errorf("--timeout %v is negative", f.timeout)
@@ -187,7 +187,7 @@ func parseEnv(vars []string, lookup func(string) (string, bool)) (map[string]str
 	return env, nil
 }
 
-// parseUlimits reads NAME=VALUE, with setrlimit's names.
+// parseUlimits parses NAME=VALUE pairs. The names are cpu, fsize, nofile and nproc, as in setrlimit(2).
 func parseUlimits(limits []string) (fumehood.Rlimits, error) {
 	var l fumehood.Rlimits
 	for _, s := range limits {
@@ -219,12 +219,12 @@ func parseUlimits(limits []string) (fumehood.Rlimits, error) {
 	return l, nil
 }
 
-// parseMount reads HOST:SANDBOX[:ro|:rw].
+// parseMount parses HOST:SANDBOX[:ro|:rw]. The mount is read-only by default.
 func parseMount(s string) (fumehood.Mount, error) {
 	host, rest, ok := cutHost(s)
 	path, mode, said := strings.Cut(rest, ":")
 	if !ok || host == "" || !strings.HasPrefix(path, "/") || said && mode != "ro" && mode != "rw" {
-		return fumehood.Mount{}, fmt.Errorf("--volume %q is not HOST:SANDBOX, with an absolute path in the sandbox and :ro or :rw behind it if wanted", s)
+		return fumehood.Mount{}, fmt.Errorf("--volume %q is not HOST:SANDBOX[:ro|:rw] with an absolute SANDBOX path", s)
 	}
 	abs, err := filepath.Abs(host)
 	if err != nil {
@@ -233,14 +233,14 @@ func parseMount(s string) (fumehood.Mount, error) {
 	return fumehood.Mount{Host: abs, Container: path, Writable: mode == "rw"}, nil
 }
 
-// cutHost splits HOST:REST; the colon of a Windows drive belongs to HOST.
+// cutHost splits HOST:REST. The colon of a Windows drive belongs to HOST.
 func cutHost(s string) (host, rest string, ok bool) {
 	drive := len(filepath.VolumeName(s))
 	host, rest, ok = strings.Cut(s[drive:], ":")
 	return s[:drive] + host, rest, ok
 }
 
-// runSandbox does what `fumehood run` was asked to.
+// runSandbox runs `fumehood run`.
 func runSandbox(ctx context.Context, a *commandLine, opts runOptions) error {
 	var r report
 	if opts.json {
@@ -280,7 +280,7 @@ func (a *commandLine) runReported(ctx context.Context, opts runOptions, r *repor
 	return ofOutput(err)
 }
 
-// ofOutput is the error of our own output where that has ended a command, and else err.
+// ofOutput returns the exitError in err if a failed write of our own output ended the command, otherwise err.
 func ofOutput(err error) error {
 	var exit *exitError
 	if errors.As(err, &exit) {
@@ -289,13 +289,13 @@ func ofOutput(err error) error {
 	return err
 }
 
-// pass has a command's output passed on as it comes, and its result keep none.
+// pass makes cmd pass its output on as it arrives. The result keeps no output.
 func (a *commandLine) pass(cmd *fumehood.Cmd) {
 	cmd.Stdout, cmd.Stderr = passed{a, fumehood.Stdout}, passed{a, fumehood.Stderr}
 	cmd.StdoutCap, cmd.StderrCap = fumehood.KeepNone, fumehood.KeepNone
 }
 
-// passed is where a stream is passed on to.
+// passed is a writer that passes a command's stream on to ours.
 type passed struct {
 	to     *commandLine
 	stream fumehood.Stream
@@ -308,15 +308,15 @@ func (p passed) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// show passes output on.
+// show writes a command's output to our corresponding stream.
 func (a *commandLine) show(s fumehood.Stream, data []byte) error {
 	if _, err := a.of(s).Write(data); err != nil {
-		return outputError(err) // standard error's: standard output has done so
+		return outputError(err) // for standard error; standard output has done so itself
 	}
 	return nil
 }
 
-// of is where a command's output goes.
+// of returns our stream for a command's stream.
 func (a *commandLine) of(s fumehood.Stream) io.Writer {
 	if s == fumehood.Stderr {
 		return a.Err
@@ -324,7 +324,7 @@ func (a *commandLine) of(s fumehood.Stream) io.Writer {
 	return a.Out
 }
 
-// verdict maps how the command ended to our exit code, and says what the code alone does not.
+// verdict maps a command's result to our exit code, with a message if the code alone is ambiguous.
 func (a *commandLine) verdict(opts runOptions, res *fumehood.Result) error {
 	switch res.Outcome {
 	case fumehood.Exited, fumehood.Signaled:
@@ -341,12 +341,12 @@ func (a *commandLine) verdict(opts runOptions, res *fumehood.Result) error {
 		}
 		return &exitError{code: res.ExitCode, err: fmt.Errorf("the command was killed: out of memory (%s)", limit)}
 	case fumehood.Lost:
-		return &exitError{code: exitFailure, err: fmt.Errorf("the command is lost, how it ended is not known: %s", res.Reason)}
+		return &exitError{code: exitFailure, err: fmt.Errorf("the command is lost, and its outcome is unknown: %s", res.Reason)}
 	}
 	return &fumehood.Error{Op: "run", Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("unknown outcome %q", res.Outcome)}
 }
 
-// tellKept says how to get into a sandbox that stays, and how to remove it.
+// tellKept logs how to enter and remove a sandbox that stays.
 func (a *commandLine) tellKept(ctx context.Context, sb fumehood.Sandbox) {
 	a.tell("the sandbox stays; remove it with: fumehood cleanup %s", sb.Info().Name)
 	if c, err := sb.Connection(ctx); err == nil {

@@ -23,13 +23,13 @@ import (
 	"github.com/fumehood/fumehood/task"
 )
 
-// addRunsFlag adds the flag that says where runs are.
+// addRunsFlag adds the flag for the folder of runs.
 func (a *commandLine) addRunsFlag(flags *pflag.FlagSet, dir *string) {
 	flags.StringVar(dir, "runs", eval.DefaultRuns, "the `folder` of runs")
 	markSettings(flags, "runs")
 }
 
-// runDir is the folder of a run that is named by a path, or by its name in the folder of runs.
+// runDir returns the folder of a run, which is given as a path or as a name in the folder of runs, dir.
 func runDir(dir, run string) string {
 	if filepath.Base(run) != run || run == "." || run == ".." {
 		return run
@@ -41,7 +41,7 @@ func (a *commandLine) newRunsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "runs",
 		Short: "List, show and export runs of evaluations",
-		Long: `Runs reads what "fumehood eval" has recorded, also while it goes on. A RUN is
+		Long: `Runs reads what "fumehood eval" has recorded, even while it is running. A RUN is
 the name of a folder in the folder of runs, or a path.`,
 		Example: `  fumehood runs list
   fumehood runs show
@@ -56,10 +56,10 @@ func (a *commandLine) newRunsListCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List runs, the newest first",
+		Short: "List runs, newest first",
 		Long: `List prints the runs: their names, how many of their attempts are recorded, and
-whether they are finished, running, or were interrupted. "fumehood eval
---resume" goes on with the last kind.`,
+whether they are finished, running or interrupted. "fumehood eval --resume"
+continues an interrupted run.`,
 		Example: "  fumehood runs list\n  fumehood runs list --json",
 		Args:    noArguments,
 		RunE: func(*cobra.Command, []string) error {
@@ -81,7 +81,7 @@ type runJSON struct {
 	Recorded int       `json:"recorded"`
 }
 
-// stateOf is what a run is, in a word.
+// stateOf returns the state of a run: running, finished or interrupted.
 func stateOf(e runs.Entry) string {
 	switch {
 	case e.Live:
@@ -116,7 +116,7 @@ func (a *commandLine) listRuns(dir string, asJSON bool) error {
 	return errors.Join(w.Flush(), bad)
 }
 
-// findRun finds the run that is named, or the newest one.
+// findRun returns the named run, or the newest one if none is named.
 func findRun(dir string, args []string) (*runs.Folder, error) {
 	if len(args) > 0 {
 		return runs.Read(runDir(dir, args[0]))
@@ -126,7 +126,7 @@ func findRun(dir string, args []string) (*runs.Folder, error) {
 		return nil, err
 	}
 	if len(entries) == 0 {
-		return nil, &fumehood.Error{Op: "find the newest run", Path: dir, Class: fumehood.ErrConfig, Err: errors.New("there is none"), Hint: "name the folder of runs by --runs"}
+		return nil, &fumehood.Error{Op: "find the newest run", Path: dir, Class: fumehood.ErrConfig, Err: errors.New("no runs found"), Hint: "set the folder of runs with --runs"}
 	}
 	return entries[0].Folder, nil
 }
@@ -142,16 +142,16 @@ func (a *commandLine) newRunsExportCommand() *cobra.Command {
 	var dir, format, file string
 	cmd := &cobra.Command{
 		Use:   "export [RUN]",
-		Short: "Write a run's results as CSV, JUnit's XML or JSON",
-		Long: `Export writes what is recorded of a run, the newest one if none is named. In CSV
-it is a line for each attempt; in JSON an object with the summary and all
-results; in JUnit's XML, which build servers show, a score below 1 is a failure.`,
+		Short: "Write a run's results as CSV, JUnit XML or JSON",
+		Long: `Export writes the results of a run, by default the newest. CSV has a line for
+each attempt. JSON is an object with the summary and all results. In JUnit XML,
+which build servers show, a score below 1 is a failure.`,
 		Example: `  fumehood runs export --format csv >results.csv
   fumehood runs export 20261122-010203-judge-abcde --format junit -o results.xml`,
 		Args: atMostOneRun,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !slices.Contains([]string{runs.CSV, runs.JUnit, runs.JSON}, format) {
-				return usageError("--format %q is none of csv, junit and json", format)
+				return usageError("--format %q is not csv, junit or json", format)
 			}
 			f, err := findRun(dir, args)
 			if err != nil {
@@ -165,7 +165,7 @@ results; in JUnit's XML, which build servers show, a score below 1 is a failure.
 		},
 	}
 	cmd.Flags().StringVar(&format, "format", "", "the `format`: csv, junit or json")
-	cmd.Flags().StringVarP(&file, "output", "o", "", "write to this `file`")
+	cmd.Flags().StringVarP(&file, "output", "o", "", "write to this `file` (default: standard output)")
 	a.addRunsFlag(cmd.Flags(), &dir)
 	return cmd
 }
@@ -179,7 +179,7 @@ func exportTo(file string, f *runs.Folder, format string) (err error) {
 	return f.Export(w, format)
 }
 
-// printSummary prints for people what a run has come to.
+// printSummary prints the summary of a run as text.
 func (a *commandLine) printSummary(dir string, s *runs.Summary) error {
 	var b strings.Builder
 	line := func(text string) { b.WriteString(wrap(text, 4) + "\n") }
@@ -213,7 +213,7 @@ func (a *commandLine) printSummary(dir string, s *runs.Summary) error {
 	return err
 }
 
-// percent is a part of 1. Only all is 100, and only nothing is 0.
+// percent formats a part of 1 in percent. It returns 100.0 only for 1 and 0.0 only for 0.
 func percent(part float64) string {
 	p := math.Round(part*1000) / 10
 	switch {
@@ -225,7 +225,7 @@ func percent(part float64) string {
 	return fmt.Sprintf("%.1f", p)
 }
 
-// counts lists how many there are of each, the most first.
+// counts formats how many there are of each name, most frequent first.
 func counts(of map[string]int) string {
 	names := slices.SortedFunc(maps.Keys(of), func(x, y string) int { return cmp.Or(of[y]-of[x], strings.Compare(x, y)) })
 	for i, name := range names {
@@ -234,7 +234,7 @@ func counts(of map[string]int) string {
 	return strings.Join(names, ", ")
 }
 
-// shares tells for which phases the time went, in their order.
+// shares formats the share of time of each phase, in the order of phases.
 func shares(of map[string]runs.Phase) string {
 	var parts []string
 	for _, phase := range []string{"acquire", "setup", "solve", "score", "remove"} {
@@ -245,7 +245,7 @@ func shares(of map[string]runs.Phase) string {
 	return strings.Join(parts, ", ")
 }
 
-// count is a number of things.
+// count formats a number of things with the right plural.
 func count(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing
@@ -253,7 +253,7 @@ func count(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// attemptName names an attempt: the sample, and the epoch where it is not the first.
+// attemptName returns the name of an attempt: its sample, and its epoch unless that is the first.
 func attemptName(r *task.SampleResult) string {
 	if r.Epoch == 1 {
 		return printable(r.Sample)

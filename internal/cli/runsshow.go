@@ -17,11 +17,11 @@ import (
 	"github.com/fumehood/fumehood/task"
 )
 
-// showOptions are what `fumehood runs show` was asked to show.
+// showOptions are the options of `fumehood runs show`.
 type showOptions struct {
 	runs   string // the folder of runs
-	sample string // its attempts alone, with all that is known of them
-	all    bool   // those that have passed too
+	sample string // show only this sample's attempts, in detail
+	all    bool   // also show attempts that have passed
 	json   bool
 }
 
@@ -29,11 +29,12 @@ func (a *commandLine) newRunsShowCommand() *cobra.Command {
 	var opts showOptions
 	cmd := &cobra.Command{
 		Use:   "show [RUN]",
-		Short: "Show what a run has come to",
-		Long: `Show prints the summary of a run, the newest one if none is named, and of
-each attempt that has not passed its score, its last step, how that ended, the
-seconds it took, and why it has no better score. With --sample it prints all
-that is recorded of the attempts at one sample, with the ends of their outputs.`,
+		Short: "Show the results of a run",
+		Long: `Show prints the summary of a run, by default the newest, and a table of the
+attempts that have not passed: the score, the last step, how it ended, the
+seconds it took, and the reason for the score. With --sample it prints
+everything recorded about the attempts at one sample, with the ends of their
+outputs.`,
 		Example: `  fumehood runs show
   fumehood runs show 20261122-010203-judge-abcde --all
   fumehood runs show --sample sum/wrong.py
@@ -41,7 +42,7 @@ that is recorded of the attempts at one sample, with the ends of their outputs.`
 		Args: atMostOneRun,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if opts.all && opts.sample != "" {
-				return usageError("--all goes without --sample")
+				return usageError("--all and --sample exclude each other")
 			}
 			f, err := findRun(opts.runs, args)
 			if err != nil {
@@ -51,9 +52,9 @@ that is recorded of the attempts at one sample, with the ends of their outputs.`
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&opts.sample, "sample", "", "print all that is recorded of the sample of this `id`")
-	flags.BoolVar(&opts.all, "all", false, "list the attempts that have passed, too")
-	flags.BoolVar(&opts.json, "json", false, "print the summary as a JSON object; with --sample a JSON array of its results")
+	flags.StringVar(&opts.sample, "sample", "", "print everything recorded about the sample with this `id`")
+	flags.BoolVar(&opts.all, "all", false, "also list the attempts that have passed")
+	flags.BoolVar(&opts.json, "json", false, "print the summary as a JSON object, or with --sample its results as a JSON array")
 	a.addRunsFlag(flags, &opts.runs)
 	return cmd
 }
@@ -110,7 +111,7 @@ func (a *commandLine) showRun(f *runs.Folder, o showOptions) error {
 	return nil
 }
 
-// row is what a table has of a result after its name.
+// row formats the columns of a result after its name.
 func row(r *task.SampleResult) string {
 	score, step, end, wall := "error", "-", "-", "-"
 	if r.Score != nil {
@@ -123,7 +124,7 @@ func row(r *task.SampleResult) string {
 	return strings.Join([]string{score, step, end, wall}, "\t")
 }
 
-// whyNot says on one line why an attempt has no better score; nothing where there is none.
+// whyNot returns on one line why an attempt has no better score, or "" if no reason is recorded.
 func whyNot(r *task.SampleResult) string {
 	switch {
 	case r.Error != nil:
@@ -133,7 +134,7 @@ func whyNot(r *task.SampleResult) string {
 	}
 	why := onLine(r.Score.Reasons[0])
 	if n := len(r.Steps); n > 0 {
-		why = strings.TrimPrefix(why, "step "+r.Steps[n-1].Name+": ") // which the line above names
+		why = strings.TrimPrefix(why, "step "+r.Steps[n-1].Name+": ") // the line above names the step
 	}
 	if n := len(r.Score.Reasons); n > 1 {
 		why = fmt.Sprintf("%s (and %d more)", cut(why, columns-4-len(" (and 1000 more)")), n-1)
@@ -141,7 +142,7 @@ func whyNot(r *task.SampleResult) string {
 	return why
 }
 
-// scoreOf is a score with at most three digits behind the point. Only a full one is 1.
+// scoreOf formats a score with at most three decimals. It truncates, so that only a full score is 1.
 func scoreOf(value float64) string {
 	text := strconv.FormatFloat(value, 'f', -1, 64)
 	if len(text) > len("0.123") {
@@ -150,7 +151,7 @@ func scoreOf(value float64) string {
 	return text
 }
 
-// endOf is how a step ended, in a word or two.
+// endOf returns how a step ended, such as "exit 1" or "timed-out".
 func endOf(s *task.StepResult) string {
 	switch s.Outcome {
 	case fumehood.Exited:
@@ -161,7 +162,7 @@ func endOf(s *task.StepResult) string {
 	return string(s.Outcome)
 }
 
-// showSample prints all that is recorded of the attempts at a sample.
+// showSample prints everything recorded about the attempts at a sample.
 func (a *commandLine) showSample(f *runs.Folder, o showOptions) error {
 	found := []task.SampleResult{}
 	for r, err := range f.Results() {
@@ -173,7 +174,7 @@ func (a *commandLine) showSample(f *runs.Folder, o showOptions) error {
 		}
 	}
 	if len(found) == 0 {
-		return &fumehood.Error{Op: "show sample " + strconv.Quote(o.sample), Path: f.Dir(), Class: fumehood.ErrNotFound, Err: fmt.Errorf("nothing is recorded of it")}
+		return &fumehood.Error{Op: "show sample " + strconv.Quote(o.sample), Path: f.Dir(), Class: fumehood.ErrNotFound, Err: fmt.Errorf("no attempts are recorded")}
 	}
 	if o.json {
 		return a.printJSON(found)
@@ -225,18 +226,18 @@ func (a *commandLine) showAttempt(r *task.SampleResult) error {
 	return err
 }
 
-// shown is a line of what a program wrote, in which nothing is an order for a terminal.
+// shown returns a line of a program's output that is safe to print on a terminal.
 func shown(line string) string {
 	quoted := strconv.Quote(line)
 	return strings.NewReplacer(`\"`, `"`, `\\`, `\`, `\t`, "\t").Replace(quoted[1 : len(quoted)-1])
 }
 
-// onLine is a text on one line.
+// onLine joins text into one line that is safe to print on a terminal.
 func onLine(text string) string {
 	return shown(strings.Join(strings.Fields(text), " "))
 }
 
-// inLines is a text whose further lines are indented.
+// inLines indents all lines of text but the first. The lines are safe to print on a terminal.
 func inLines(text string) string {
 	var lines []string
 	for line := range strings.Lines(strings.TrimSpace(text)) {
@@ -245,7 +246,7 @@ func inLines(text string) string {
 	return strings.Join(lines, "\n    ")
 }
 
-// cut is the beginning of a text that is too wide.
+// cut shortens text to width characters, ending in "..." if something was removed.
 func cut(text string, width int) string {
 	if utf8.RuneCountInString(text) <= width {
 		return text

@@ -16,9 +16,8 @@ import (
 	"github.com/fumehood/fumehood/internal/tier"
 )
 
-// TestScript runs the scripts in testdata/script, each with the real program. Those that need a Docker
-// Engine begin with a line that skips them where none answers. At the end of each, nothing may be left of
-// what its programs made.
+// TestScript runs the scripts in testdata/script with the real program. Scripts that need a Docker Engine begin with a
+// line that skips them if none answers. A script fails if its programs leave anything behind.
 func TestScript(t *testing.T) {
 	t.Parallel()
 	testscript.Run(t, testscript.Params{
@@ -60,7 +59,7 @@ func setUp(env *testscript.Env) error {
 	env.Defer(func() {
 		left, err := leftovers(context.Background(), env.WorkDir)
 		if err != nil || len(left) > 0 {
-			// Not Fatal: a deferred function cannot end the script, which may have failed already.
+			// Not Fatal: a deferred function cannot stop the script, which may have failed already.
 			env.T().Log("left behind:", strings.Join(left, ", "), err)
 			env.T().(interface{ Fail() }).Fail()
 		}
@@ -68,7 +67,7 @@ func setUp(env *testscript.Env) error {
 	return nil
 }
 
-// exits CODE PROGRAM ARG... runs a program that must end with the exit code.
+// exits implements "exits CODE PROGRAM ARG...". It runs a program that must exit with the code.
 func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits CODE PROGRAM ARG...")
@@ -88,7 +87,7 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// capture VARIABLE FILE REGEXP sets a variable to what the first group of the expression matches.
+// capture implements "capture VARIABLE FILE REGEXP". It sets a variable to the match of the expression's first group.
 func capture(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 3 {
 		ts.Fatalf("usage: capture VARIABLE FILE REGEXP")
@@ -100,7 +99,7 @@ func capture(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv(args[0], m[1])
 }
 
-// lines N FILE counts the lines, without the warning of an old Engine.
+// lines implements "lines N FILE". It checks the number of lines, not counting the warning about an old Engine.
 func lines(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: lines N FILE")
@@ -116,7 +115,7 @@ func lines(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// bytes FILE writes a file with every byte there is, ten thousand times.
+// allBytes implements "bytes FILE". It writes a file with all 256 bytes, ten thousand times.
 func allBytes(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: bytes FILE")

@@ -23,23 +23,23 @@ import (
 func (a *commandLine) newSessionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "session",
-		Short: "Run a workspace's code in the environment that a spec describes",
-		Long: `Session runs the code of a workspace as an environment spec says: image, set-up,
-mounts, variables, command. docs/session.md tells what a session is.`,
+		Short: "Run a workspace's code in the environment of a spec",
+		Long: `Session runs the code of a workspace as an environment spec describes: image,
+setup, mounts, variables, command. docs/session.md explains sessions.`,
 		Example: `  fumehood session run env.yaml --workspace work`,
 	}
 	cmd.AddCommand(a.newSessionRunCommand())
 	return cmd
 }
 
-// sessionOptions are what `fumehood session run` was asked to do.
+// sessionOptions are the options of `fumehood session run`.
 type sessionOptions struct {
 	app.SessionOptions
 	json    bool
 	journal journalFlag
 }
 
-// sessionFlags are the flags as they were typed.
+// sessionFlags are the flags of `fumehood session run`, as typed.
 type sessionFlags struct {
 	workspace, resume, entry, command, out, assets, image, user, setup string
 	env, mounts, ports                                                 []string
@@ -55,19 +55,19 @@ func (a *commandLine) newSessionRunCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run SPEC",
 		Short: "Run the spec's command once, over a copy of a workspace",
-		Long: `Run copies the workspace, runs the spec's set-up and command over the copy, in
-one shell, and removes the copy. --snapshot-out keeps what became of it. An
-image that the spec says how to build is built if it is not up to date. A
-workspace over --max-size or --max-entries is an error, before and afterwards.
+		Long: `Run copies the workspace, runs the spec's setup and command in the copy, in one
+shell, and removes the copy. --snapshot-out saves the result. If the spec has a
+build section, its image is built unless it is up to date. A workspace that
+exceeds --max-size or --max-entries before or after the command is an error.
 
-Standard output is the command's; what the set-up writes goes to standard error.
-The command's standard input is empty without --stdin. The exit code is the
-command's own; one of a set-up that ended before the command comes with a
-message, and 125 stands for its 0. The spec says which provider it is, whatever
---provider says.
+Standard output is the command's; the output of the setup goes to standard
+error. The command's standard input is empty without --stdin. The exit code is
+the command's own. If the setup ends before the command starts, a message is
+printed and the exit code is the setup's, or 125 if that is 0. The spec chooses
+the provider, whatever --provider is.
 
-In --command, --setup and the values of --env, {{static:NAME}} stands for the
-path at which the command finds what is called NAME in the folder of --assets.`,
+In --command, --setup and the values of --env, {{static:NAME}} is replaced by
+the path where the command finds NAME of the folder given by --assets.`,
 		Example: `  fumehood session run env.yaml --workspace work --entry main
   fumehood session run env.yaml --workspace work --snapshot-out after.tar.gz
   fumehood session run env.yaml --resume after.tar.gz --eval --json
@@ -96,22 +96,22 @@ path at which the command finds what is called NAME in the folder of --assets.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.workspace, "workspace", "", "the `folder` that is copied")
-	flags.StringVar(&f.resume, "resume", "", "a snapshot's `file` to begin with, in the workspace's place")
-	flags.StringVar(&f.entry, "entry", "main", "the `entry` that is run, as the spec's entry_file names its file")
-	flags.StringVar(&f.command, "command", "", "run this shell `text` in the place of the spec's command and entry")
-	flags.BoolVar(&f.eval, "eval", false, "evaluate: run eval_commands too, as the spec's user, else HUID:HGID of the environment, else this machine's")
-	flags.StringVar(&f.assets, "assets", "", "give it what is in this `folder`: an agent as copies in the workspace, --eval read-only in /static")
-	flags.BoolVar(&f.stdin, "stdin", false, "pass standard input on to the command; its output then comes when it has ended")
-	flags.StringVar(&f.setup, "setup", "", "run this shell `text` after the spec's set-up, in the same shell")
-	flags.BoolVar(&f.noSetup, "no-setup", false, "run the command by /bin/sh -c, without any set-up")
-	flags.StringVar(&f.image, "image", "", "the `image`, in the place of the spec's")
-	flags.StringVarP(&f.user, "user", "u", "", "the `user`, in the place of the spec's: name, uid, or either with :group")
-	flags.StringArrayVarP(&f.env, "env", "e", nil, "set a `variable` over the spec's, NAME=VALUE, or pass on this process's, NAME")
-	flags.StringArrayVarP(&f.mounts, "volume", "v", nil, "`mount` a path of this machine over the spec's, HOST:SANDBOX[:ro|:rw], read-only if not said")
-	flags.StringArrayVarP(&f.ports, "publish", "p", nil, "publish a `port` on the loopback address, [HOST:]SANDBOX; without HOST on a free one")
-	flags.DurationVar(&f.timeout, "timeout", 0, "end the command after this `time`, such as 90s (default: no limit); the set-up has the spec's")
-	flags.StringVar(&f.out, "snapshot-out", "", "write a snapshot of the workspace as it is afterwards to this `file`, which is replaced")
+	flags.StringVar(&f.workspace, "workspace", "", "the `folder` to copy as the workspace")
+	flags.StringVar(&f.resume, "resume", "", "a snapshot `file` to start from instead of a workspace")
+	flags.StringVar(&f.entry, "entry", "main", "the `entry` to run; the spec's entry_file names its file")
+	flags.StringVar(&f.command, "command", "", "run this shell `text` instead of the spec's command and entry")
+	flags.BoolVar(&f.eval, "eval", false, "evaluate: also run eval_commands, as the spec's user, or HUID:HGID of the environment, or this machine's user")
+	flags.StringVar(&f.assets, "assets", "", "provide the contents of this `folder`: as copies in the workspace, or with --eval read-only in /static")
+	flags.BoolVar(&f.stdin, "stdin", false, "pass standard input on to the command; its output is then printed when it has ended")
+	flags.StringVar(&f.setup, "setup", "", "run this shell `text` after the spec's setup, in the same shell")
+	flags.BoolVar(&f.noSetup, "no-setup", false, "run the command by /bin/sh -c, without any setup")
+	flags.StringVar(&f.image, "image", "", "the `image` to use instead of the spec's")
+	flags.StringVarP(&f.user, "user", "u", "", "the `user` to run as instead of the spec's: name, uid, or either with :group")
+	flags.StringArrayVarP(&f.env, "env", "e", nil, "set a `variable` with NAME=VALUE, or pass on this process's with NAME; overrides the spec's")
+	flags.StringArrayVarP(&f.mounts, "volume", "v", nil, "`mount` a path of this machine, HOST:SANDBOX[:ro|:rw] (default: read-only); overrides the spec's")
+	flags.StringArrayVarP(&f.ports, "publish", "p", nil, "publish a `port` on the loopback address, [HOST:]SANDBOX (default: a free host port)")
+	flags.DurationVar(&f.timeout, "timeout", 0, "kill the command after this `time`, such as 90s (default: no limit); the setup has the spec's timeout")
+	flags.StringVar(&f.out, "snapshot-out", "", "write a snapshot of the workspace after the command to this `file`, replacing it")
 	flags.BoolVar(&f.json, "json", false, "print a JSON object with outcome, exit code and output instead of the output")
 	f.allow.add(flags, "spec")
 	f.limits.add(flags)
@@ -119,13 +119,13 @@ path at which the command finds what is called NAME in the folder of --assets.`,
 	return cmd
 }
 
-// options checks the flags and turns them into what to do.
+// options checks the flags and returns the options of the session. entry reports whether --entry was given.
 func (f *sessionFlags) options(entry bool) (o sessionOptions, err error) {
 	switch {
 	case (f.workspace == "") == (f.resume == ""):
 		return o, errors.New("session run needs --workspace DIR or --resume FILE")
 	case f.eval && f.out != "":
-		return o, errors.New("--snapshot-out is for agents, not for --eval")
+		return o, errors.New("--snapshot-out cannot be combined with --eval")
 	case f.timeout < 0:
 		return o, fmt.Errorf("--timeout %v is negative", f.timeout)
 	case f.command != "" && entry:
@@ -163,7 +163,7 @@ func (f *sessionFlags) options(entry bool) (o sessionOptions, err error) {
 	return o, nil
 }
 
-// parsePort reads [HOST:]SANDBOX.
+// parsePort parses [HOST:]SANDBOX. Without HOST, the host port is 0.
 func parsePort(s string) (spec.Port, error) {
 	host, inside, both := strings.Cut(s, ":")
 	if !both {
@@ -177,7 +177,7 @@ func parsePort(s string) (spec.Port, error) {
 	return spec.Port{Host: uint16(h), Container: uint16(c)}, nil
 }
 
-// assetsIn makes an asset of each file and folder in dir, by its name.
+// assetsIn returns each file and folder in dir as an asset with its name, or nil if dir is empty.
 func assetsIn(dir string) ([]map[string]spec.Asset, error) {
 	if dir == "" {
 		return nil, nil
@@ -197,14 +197,14 @@ func assetsIn(dir string) ([]map[string]spec.Asset, error) {
 type sessionJSON struct {
 	Outcome     *string            `json:"outcome"`
 	ExitCode    *int               `json:"exit_code"`
-	SetupEnded  bool               `json:"setup_ended"` // the script ended before the command began
+	SetupEnded  bool               `json:"setup_ended"` // the script ended before the command started
 	Usage       fumehood.Usage     `json:"usage,omitzero"`
 	SetupStdout *outputJSON        `json:"setup_stdout"`
 	SetupStderr *outputJSON        `json:"setup_stderr"`
 	Stdout      *outputJSON        `json:"stdout"`
 	Stderr      *outputJSON        `json:"stderr"`
 	ElapsedMS   float64            `json:"elapsed_ms"`
-	Changes     []workspace.Change `json:"changes,omitempty"` // with --snapshot-out: what became of the workspace
+	Changes     []workspace.Change `json:"changes,omitempty"` // with --snapshot-out: changes to the workspace
 	Error       *errorJSON         `json:"error"`
 }
 
@@ -240,7 +240,7 @@ func (obj *sessionJSON) fill(res *session.Result) {
 	obj.Usage = res.Usage
 }
 
-// inSession runs the command, and shows its output where no JSON is asked for.
+// inSession runs the command. Without --json it prints the output.
 func (a *commandLine) inSession(ctx context.Context, o sessionOptions) (app.SessionResult, error) {
 	journal, file, err := a.openJournal(o.journal)
 	if err != nil {
@@ -267,14 +267,14 @@ func (a *commandLine) inSession(ctx context.Context, o sessionOptions) (app.Sess
 	return res, err
 }
 
-// showSession prints what was kept of the output.
+// showSession prints the kept output.
 func (a *commandLine) showSession(res *session.Result) error {
 	for _, o := range []struct {
 		to  io.Writer
 		out fumehood.Output
 	}{{a.Err, res.SetupStdout}, {a.Err, res.SetupStderr}, {a.Out, res.Stdout}, {a.Err, res.Stderr}} {
 		if o.out.Truncated() {
-			a.tell("of %d bytes of output, these are the last %d", o.out.Total, len(o.out.Bytes))
+			a.tell("output of %d bytes: only the last %d are kept", o.out.Total, len(o.out.Bytes))
 		}
 		if _, err := o.to.Write(o.out.Bytes); err != nil {
 			return outputError(err)
@@ -283,7 +283,7 @@ func (a *commandLine) showSession(res *session.Result) error {
 	return nil
 }
 
-// showEvent passes output on, the set-up's to standard error.
+// showEvent passes output on. The setup's output goes to standard error.
 func (a *commandLine) showEvent(ev session.Event) error {
 	if ev.Phase == session.Command {
 		return a.show(ev.Stream, ev.Data)
@@ -291,17 +291,17 @@ func (a *commandLine) showEvent(ev session.Event) error {
 	return a.show(fumehood.Stderr, ev.Data)
 }
 
-// sessionVerdict is verdict for a session's command.
+// sessionVerdict maps a session's result to our exit code, as verdict does, including a setup that ended early.
 func (a *commandLine) sessionVerdict(o sessionOptions, res *session.Result) error {
 	switch {
 	case res.SetupEnded && res.TimedOut():
-		return &exitError{code: exitTimeout, err: fmt.Errorf("the set-up timed out after %v", o.Open.Environment.WithDefaults().Setup.Timeout)}
+		return &exitError{code: exitTimeout, err: fmt.Errorf("the setup timed out after %v", o.Open.Environment.WithDefaults().Setup.Timeout)}
 	case res.SetupEnded && res.Outcome == fumehood.Exited:
 		code := res.ExitCode
 		if code == 0 {
 			code = exitFailure
 		}
-		return &exitError{code: code, err: fmt.Errorf("the set-up ended with code %d before the command began", res.ExitCode)}
+		return &exitError{code: code, err: fmt.Errorf("the setup ended with code %d before the command started", res.ExitCode)}
 	}
 	return a.verdict(
 		runOptions{cmd: fumehood.Cmd{Timeout: o.Execute.Timeout}, spec: app.Described{Spec: fumehood.Spec{Limits: fumehood.Limits(o.Open.Environment.Limits)}}},

@@ -16,7 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// settingAnnotation marks the flags whose value may come from the environment or the configuration file.
+// settingAnnotation marks flags whose value may come from the environment or the configuration file.
 const settingAnnotation = "fumehood-setting"
 
 func markSettings(flags *pflag.FlagSet, names ...string) {
@@ -31,15 +31,15 @@ func markSettings(flags *pflag.FlagSet, names ...string) {
 
 func isSetting(f *pflag.Flag) bool { return len(f.Annotations[settingAnnotation]) > 0 }
 
-// settings finds the value of what was not said on the command line.
+// settings supplies the values of flags that were not given on the command line.
 type settings struct {
 	env        func(string) (string, bool)
-	configFile string          // "" where there is no home for it
-	used       map[string]bool // the flags that a variable or the file has set
+	configFile string          // "" if its folder cannot be determined
+	used       map[string]bool // flags set by a variable or the file
 }
 
-// configFile is where the configuration lies: $XDG_CONFIG_HOME/fumehood/config.yaml, by the XDG Base
-// Directory specification.
+// configFile returns the path of the configuration file: $XDG_CONFIG_HOME/fumehood/config.yaml, as in the XDG Base
+// Directory specification. Without that variable it is below os.UserConfigDir. It is "" if there is no such folder.
 func configFile() string {
 	dir := os.Getenv("XDG_CONFIG_HOME")
 	if dir == "" {
@@ -55,7 +55,7 @@ func envName(flag string) string {
 	return "FUMEHOOD_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// apply sets each flag of cmd that is a setting and was not given: from the environment, else from the
+// apply sets each flag of cmd that is a setting and was not given, from the environment or else from the
 // configuration file.
 func (s *settings) apply(cmd *cobra.Command) error {
 	config, err := s.read(knownSettings(cmd.Root()))
@@ -91,14 +91,14 @@ func (s *settings) apply(cmd *cobra.Command) error {
 	return nil
 }
 
-// set sets a flag. One that may be given again is a list of paths, separated as those of PATH.
+// set sets a flag. The value of a repeatable flag is a list of paths, separated as in PATH.
 func set(flags *pflag.FlagSet, f *pflag.Flag, value string) error {
 	if _, list := f.Value.(pflag.SliceValue); !list {
 		return flags.Set(f.Name, value)
 	}
 	for _, path := range filepath.SplitList(value) {
 		if path == "" {
-			continue // a value that is empty, or a separator too many: it does not mean this folder
+			continue // an empty value or an extra separator does not mean the current folder
 		}
 		if err := flags.Set(f.Name, path); err != nil {
 			return err
@@ -107,7 +107,7 @@ func set(flags *pflag.FlagSet, f *pflag.Flag, value string) error {
 	return nil
 }
 
-// absolute refuses a relative path in the configuration file, which is for all folders.
+// absolute rejects relative paths, since the configuration file applies in all folders.
 func absolute(list string) error {
 	for _, path := range filepath.SplitList(list) {
 		if path != "" && !filepath.IsAbs(path) {
@@ -117,7 +117,7 @@ func absolute(list string) error {
 	return nil
 }
 
-// knownSettings are the settings of all commands.
+// knownSettings returns the sorted names of the settings of all commands.
 func knownSettings(root *cobra.Command) []string {
 	var names []string
 	for _, cmd := range append(root.Commands(), root) {
@@ -139,8 +139,7 @@ type configEntry struct {
 	line  int
 }
 
-// read reads the configuration file: a mapping of settings to plain values. A key that is no setting is
-// an error.
+// read reads the configuration file, a mapping of settings to plain values. Unknown and duplicate keys are errors.
 func (s *settings) read(known []string) (map[string]configEntry, error) {
 	if s.configFile == "" {
 		return nil, nil
@@ -178,7 +177,7 @@ func (s *settings) read(known []string) (map[string]configEntry, error) {
 		_, twice := config[key.Value]
 		switch {
 		case twice:
-			return nil, fmt.Errorf("%s:%d: %q is there twice", s.configFile, key.Line, key.Value)
+			return nil, fmt.Errorf("%s:%d: %q is set twice", s.configFile, key.Line, key.Value)
 		case !slices.Contains(known, key.Value):
 			return nil, fmt.Errorf("%s:%d: there is no setting %q, only %s", s.configFile, key.Line, key.Value, strings.Join(known, ", "))
 		case value.Kind != yaml.ScalarNode:

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// runWith runs the command line with a configuration file and variables, and returns what `fumehood run`
-// was asked to do.
+// runWith runs `fumehood run` with a configuration file and variables, and returns its options without running the
+// command.
 func runWith(t *testing.T, config string, env map[string]string, args ...string) (opts runOptions, a *commandLine, err error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "config.yaml")
@@ -42,7 +42,7 @@ func runWith(t *testing.T, config string, env map[string]string, args ...string)
 	}()
 }
 
-func TestSettingsPrecedence(t *testing.T) {
+func TestSettings_precedence(t *testing.T) {
 	const config = "image: from-file\nuser: filer\nmemory: 64MiB\n"
 	env := map[string]string{"FUMEHOOD_IMAGE": "from-variable", "FUMEHOOD_USER": "variabler"}
 	for _, c := range []struct {
@@ -72,7 +72,7 @@ func TestSettingsPrecedence(t *testing.T) {
 	}
 }
 
-func TestSettingsOfAllCommands(t *testing.T) {
+func TestSettings_global(t *testing.T) {
 	_, a, err := runWith(t, "provider: local\nstrict-prereqs: true\n", map[string]string{"FUMEHOOD_STRICT_PREREQS": "false"}, "true")
 	if err != nil {
 		t.Fatal(err)
@@ -82,8 +82,8 @@ func TestSettingsOfAllCommands(t *testing.T) {
 	}
 }
 
-// An image in the file is for the sandboxes that have one; with --image it is an order.
-func TestLocalProviderDoesWithoutTheImageOfTheSettings(t *testing.T) {
+// An image in the file is ignored by the local provider, which has none. An explicit --image is not.
+func TestSettings_localImage(t *testing.T) {
 	opts, _, err := runWith(t, "image: from-file\n", nil, "--provider", "local", "true")
 	if err != nil || opts.spec.Image != "" {
 		t.Errorf("image %q, %v", opts.spec.Image, err)
@@ -94,7 +94,7 @@ func TestLocalProviderDoesWithoutTheImageOfTheSettings(t *testing.T) {
 	}
 }
 
-func TestSettingsMistakesAreToldWithTheirPlace(t *testing.T) {
+func TestSettings_errors(t *testing.T) {
 	for _, c := range []struct {
 		name, config string
 		env          map[string]string
@@ -108,7 +108,7 @@ func TestSettingsMistakesAreToldWithTheirPlace(t *testing.T) {
 		{"a bad value", "\ntimeout: soon\n", nil, `config.yaml:2: timeout: `},
 		{"a bad variable", "", map[string]string{"FUMEHOOD_CPUS": "many"}, "variable FUMEHOOD_CPUS: "},
 		{"a relative path", "allow-read: /a:b\n", nil, `config.yaml:1: allow-read: "b" is not an absolute path`},
-		{"twice", "image: a\nimage: b\n", nil, `config.yaml:2: "image" is there twice`},
+		{"twice", "image: a\nimage: b\n", nil, `config.yaml:2: "image" is set twice`},
 		{"two documents", "image: a\n---\nimage: b\n", nil, "config.yaml:3: one document was expected"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -123,7 +123,7 @@ func TestSettingsMistakesAreToldWithTheirPlace(t *testing.T) {
 	}
 }
 
-func TestEmptyConfigIsNone(t *testing.T) {
+func TestSettings_empty(t *testing.T) {
 	for _, config := range []string{"# nothing\n", "\n", "---\n"} {
 		if _, _, err := runWith(t, config, nil, "true"); err != nil {
 			t.Errorf("%q: %v", config, err)
@@ -160,12 +160,12 @@ func TestSettings_lists(t *testing.T) {
 	}
 }
 
-// Paths that the settings allow are for the commands that read a file.
+// Allowed paths in the settings are ignored by commands that read no file. An explicit flag is an error.
 func TestSettings_lists_unused(t *testing.T) {
 	if _, _, err := runWith(t, "allow-read: /a\n", nil, "true"); err != nil {
 		t.Error(err)
 	}
 	if _, _, err := runWith(t, "", nil, "--allow-read", "/a", "true"); err == nil {
-		t.Error("the flag is for files")
+		t.Error("--allow-read without a file: no error")
 	}
 }

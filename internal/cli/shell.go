@@ -14,7 +14,7 @@ func (a *commandLine) newShellCommand() *cobra.Command {
 		Use:   "shell NAME",
 		Short: "Open a shell in a named sandbox",
 		Long: `Shell opens a login shell in a sandbox of "fumehood up", in this terminal: bash
-where the service has it, else sh. No docker command is needed.`,
+if the service has it, otherwise sh. No docker command is needed.`,
 		Example: "  fumehood shell box\n  fumehood shell shop --service db -u postgres",
 		Args:    wantArguments("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// signaled is the cause of a context that a signal ended.
+// signaled is the cause of a context that a signal canceled.
 type signaled struct {
 	name   string
 	number int
@@ -16,8 +16,8 @@ type signaled struct {
 func (s *signaled) Error() string { return "ended by " + s.name }
 func (s *signaled) exitCode() int { return exitSignal + s.number }
 
-// onSignal returns a context that the first signal to end cancels. The second calls quit. A broken pipe
-// is left to who writes: it must not end us before we have cleaned up.
+// onSignal returns a context that the first terminating signal cancels. The second signal calls quit with its exit
+// code. SIGPIPE is caught and ignored, because it must not kill us before cleanup; the failed write reports it.
 func onSignal(ctx context.Context, quit func(code int)) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	signals := make(chan os.Signal, 8)

@@ -26,10 +26,10 @@ import (
 	"github.com/fumehood/fumehood/internal/tier"
 )
 
-// patience bounds the wait for something that is about to happen.
+// patience is how long tests wait for an expected event.
 const patience = time.Minute
 
-// eventually asks again and again whether something has happened.
+// eventually polls until happened returns true. It fails the test after patience.
 func eventually(t *testing.T, what string, happened func() bool) {
 	t.Helper()
 	again := time.NewTicker(10 * time.Millisecond)
@@ -44,11 +44,11 @@ func eventually(t *testing.T, what string, happened func() bool) {
 	}
 }
 
-// silentDaemon accepts connections and never answers. It returns its address and a channel that tells of
-// the first connection.
+// silentDaemon starts a server that accepts connections and never answers. It returns its address, and a channel that
+// is closed at the first connection.
 func silentDaemon(t *testing.T) (string, <-chan struct{}) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "silent") // a socket's path has to be short
+	dir, err := os.MkdirTemp("", "silent") // a socket's path must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,8 +83,7 @@ func silentDaemon(t *testing.T) (string, <-chan struct{}) {
 	return "unix://" + socket, connected
 }
 
-// interrupted starts the program, sends it the signal at the moment that await returns, and checks how it
-// ends.
+// interrupted starts the program, sends it the signal when await returns, and checks its exit code and last message.
 func interrupted(t *testing.T, cmd *exec.Cmd, sig syscall.Signal, await func()) {
 	t.Helper()
 	var stderr bytes.Buffer
@@ -105,11 +104,11 @@ func interrupted(t *testing.T, cmd *exec.Cmd, sig syscall.Signal, await func()) 
 		t.Errorf("exit code %d (%v), want %d\n%s", got, err, want, &stderr)
 	}
 	if want := "fumehood: ended by " + sig.String() + "\n"; !strings.HasSuffix(stderr.String(), want) {
-		t.Errorf("it says %q, want %q at the end", &stderr, want)
+		t.Errorf("stderr is %q, want %q at the end", &stderr, want)
 	}
 }
 
-func TestASignalEndsWhatWaitsForADaemon(t *testing.T) {
+func TestSignal_silentDaemon(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"run", "--", "true"}, {"cleanup"}, {"doctor"}} {
 		for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
@@ -124,7 +123,7 @@ func TestASignalEndsWhatWaitsForADaemon(t *testing.T) {
 	}
 }
 
-func TestASignalWhileItStarts(t *testing.T) {
+func TestSignal_starting(t *testing.T) {
 	t.Parallel()
 	e := needDocker(t)
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
@@ -136,7 +135,7 @@ func TestASignalWhileItStarts(t *testing.T) {
 	}
 }
 
-// awaitContainer waits until what was started below dir has a container.
+// awaitContainer waits until the program that was started with dir has a container.
 func awaitContainer(t *testing.T, e *engine.Client, dir string) {
 	t.Helper()
 	eventually(t, "a container", func() bool {
@@ -148,7 +147,7 @@ func awaitContainer(t *testing.T, e *engine.Client, dir string) {
 	})
 }
 
-func TestASignalWhileTheCommandRuns(t *testing.T) {
+func TestSignal_running(t *testing.T) {
 	t.Parallel()
 	needDocker(t)
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
@@ -171,10 +170,10 @@ func firstLine(t *testing.T, r io.Reader) {
 	}
 }
 
-// manyBytes makes a copy take long enough to be interrupted.
+// manyBytes is large enough that a copy can be interrupted.
 const manyBytes = 1 << 30
 
-func TestASignalWhileATreeIsCopiedIn(t *testing.T) {
+func TestSignal_copyIn(t *testing.T) {
 	t.Parallel()
 	e := needDocker(t)
 	cmd, dir := program(t, "run", "--cp", "tree:/tree", "--", "sleep", "600")
@@ -196,7 +195,7 @@ func TestASignalWhileATreeIsCopiedIn(t *testing.T) {
 	})
 }
 
-func TestASignalWhileATreeIsCopiedOut(t *testing.T) {
+func TestSignal_copyOut(t *testing.T) {
 	t.Parallel()
 	needDocker(t)
 	cmd, dir := program(t, "run", "--cp", ":/large:out", "--", "truncate", "-s", "1G", "/large")
@@ -209,8 +208,9 @@ func TestASignalWhileATreeIsCopiedOut(t *testing.T) {
 	})
 }
 
-// slowRemoval stands between a program and the daemon and lets no removal of the given container through: others that the
-// program removes, as what a dead owner has left, tell nothing of a signal. The channel tells of the first that was asked for.
+// slowRemoval starts a proxy between a program and the daemon that blocks removals of the container in of. It does not
+// block other removals, such as those of a dead owner's objects, which do not depend on the signal. removing receives a
+// value for each blocked request.
 func slowRemoval(t *testing.T, e *engine.Client) (address string, of *atomic.Pointer[engine.Object], removing <-chan struct{}) {
 	t.Helper()
 	of = new(atomic.Pointer[engine.Object])
@@ -227,7 +227,7 @@ func slowRemoval(t *testing.T, e *engine.Client) (address string, of *atomic.Poi
 	return "unix://" + socket, of, asked
 }
 
-func TestASecondSignalEndsItAtOnce(t *testing.T) {
+func TestSignal_second(t *testing.T) {
 	t.Parallel()
 	e := needDocker(t)
 	address, of, removing := slowRemoval(t, e)
@@ -257,14 +257,14 @@ func TestASecondSignalEndsItAtOnce(t *testing.T) {
 	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
 		t.Errorf("exit code %d (%v), want 130", cmd.ProcessState.ExitCode(), err)
 	}
-	if took := time.Since(sent); took > 20*time.Second { // a removal is given up after 30
+	if took := time.Since(sent); took > 20*time.Second { // a removal times out after 30 seconds
 		t.Errorf("it ended %v after the second signal", took)
 	}
 	if objects, err = objectsOf(t.Context(), e, dir); err != nil {
 		t.Fatal(err)
 	}
 	if len(objects) != 1 {
-		t.Errorf("%d objects are left, want the container whose removal was given up", len(objects))
+		t.Errorf("%d objects are left, want only the container whose removal was blocked", len(objects))
 	}
 	for _, o := range objects {
 		if err := e.Remove(t.Context(), o); err != nil {
@@ -273,12 +273,12 @@ func TestASecondSignalEndsItAtOnce(t *testing.T) {
 	}
 }
 
-// A signal at any moment ends the program with everything cleaned up: by itself, or by its reaper where the signal has
-// come before it could be caught.
-func TestASignalAtARandomMoment(t *testing.T) {
+// A signal at any moment ends the program with everything cleaned up: by the program itself, or by its reaper if the
+// signal arrives before it can be caught.
+func TestSignal_randomMoment(t *testing.T) {
 	t.Parallel()
 	e := needDocker(t)
-	// Within this time a run comes and goes, on a machine that has other things to do too.
+	// A run starts and ends within this time, even on a busy machine.
 	const longest = 3 * time.Second
 	for i := range tier.Pick(t, 6, 20, 200) {
 		sig := []syscall.Signal{syscall.SIGINT, syscall.SIGTERM}[i%2]
@@ -295,10 +295,10 @@ func TestASignalAtARandomMoment(t *testing.T) {
 			if err := cmd.Process.Signal(sig); err != nil {
 				t.Fatal(err)
 			}
-			_ = cmd.Wait() // its state tells
+			_ = cmd.Wait() // checked by its state
 			status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
 			if ended := ok && status.Signaled() && status.Signal() == sig; !ended && cmd.ProcessState.ExitCode() != 128+int(sig) {
-				t.Errorf("it has ended with %v\n%s", cmd.ProcessState, &stderr)
+				t.Errorf("the program ended with %v\n%s", cmd.ProcessState, &stderr)
 			}
 			objects, err := objectsOf(t.Context(), e, dir)
 			if err != nil || len(objects) != 0 {
@@ -314,8 +314,8 @@ func TestASignalAtARandomMoment(t *testing.T) {
 	}
 }
 
-// A reader that does not go on holds up what is written to it, but not the end.
-func TestASignalWhileNobodyReads(t *testing.T) {
+// A stuck reader blocks output, but does not keep the program from exiting on a signal.
+func TestSignal_stuckReader(t *testing.T) {
 	t.Parallel()
 	needDocker(t)
 	for _, args := range [][]string{{"run", "--", "yes"}, {"run", "--json", "--", "head", "-c", "1000000", "/dev/zero"}} {
@@ -336,7 +336,7 @@ func TestASignalWhileNobodyReads(t *testing.T) {
 	}
 }
 
-func TestAReaderThatGoesAwayEndsTheRun(t *testing.T) {
+func TestRun_brokenPipe(t *testing.T) {
 	t.Parallel()
 	needDocker(t)
 	cmd, _ := program(t, "run", "--", "yes")
@@ -357,11 +357,11 @@ func TestAReaderThatGoesAwayEndsTheRun(t *testing.T) {
 		t.Errorf("exit code %d (%v), want that of a broken pipe", cmd.ProcessState.ExitCode(), err)
 	}
 	if strings.Contains(stderr.String(), "pipe") {
-		t.Errorf("it complains: %s", &stderr)
+		t.Errorf("message about the pipe: %s", &stderr)
 	}
 }
 
-func TestAReaderThatIsNotThere(t *testing.T) {
+func TestOutput_brokenPipe(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"version"}, {"version", "--json"}, {"completion", "bash"}, {"cleanup", "--provider", "local"}} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
@@ -384,7 +384,7 @@ func TestAReaderThatIsNotThere(t *testing.T) {
 	}
 }
 
-func TestOnSignalCancelsFirstAndQuitsThen(t *testing.T) {
+func TestOnSignal(t *testing.T) {
 	quit := make(chan int, 1)
 	ctx, stop := onSignal(t.Context(), func(code int) { quit <- code })
 	defer stop()
@@ -394,7 +394,7 @@ func TestOnSignalCancelsFirstAndQuitsThen(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	raise(syscall.SIGPIPE) // says nothing
+	raise(syscall.SIGPIPE) // has no effect
 	raise(syscall.SIGTERM)
 	<-ctx.Done()
 	var told *signaled
@@ -403,6 +403,6 @@ func TestOnSignalCancelsFirstAndQuitsThen(t *testing.T) {
 	}
 	raise(syscall.SIGINT)
 	if code := <-quit; code != 130 {
-		t.Errorf("it quits with %d, want 130", code)
+		t.Errorf("exit code %d, want 130", code)
 	}
 }

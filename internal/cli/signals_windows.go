@@ -7,5 +7,5 @@ import (
 
 var endingSignals = []os.Signal{os.Interrupt, syscall.SIGTERM}
 
-// brokenPipe is no signal here.
+// brokenPipe is nil: Windows has no such signal.
 var brokenPipe os.Signal

@@ -22,10 +22,10 @@ import (
 func (a *commandLine) newSnapshotCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "snapshot",
-		Short: "Keep folders as snapshots, restore and compare them",
-		Long: `Snapshot keeps a folder as one file, a tar archive in a fixed order, so that the
-same tree gives the same file. Snapshots are read as what they are: the word of
-whoever made them. None needs a daemon.`,
+		Short: "Create, restore and compare snapshots of folders",
+		Long: `Snapshot stores a folder as one file, a tar archive in a fixed order, so that
+the same tree gives the same file. Snapshots are untrusted input and are checked
+when they are read. These commands need no daemon.`,
 		Example: `  fumehood snapshot create work -o work.tar.gz
   fumehood snapshot diff work.tar.gz work
   fumehood snapshot restore work.tar.gz again`,
@@ -34,7 +34,7 @@ whoever made them. None needs a daemon.`,
 	return cmd
 }
 
-// wantArguments is for commands that take a fixed number of arguments, which it names.
+// wantArguments returns the argument check of commands that take exactly the named arguments.
 func wantArguments(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		command, wanted := strings.TrimPrefix(cmd.CommandPath(), "fumehood "), strings.Join(names, " and ")
@@ -48,25 +48,25 @@ func wantArguments(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// globFlags are the flags that choose what of a folder is taken.
+// globFlags declares the flags that select files of a folder.
 func globFlags(cmd *cobra.Command, opts *workspace.CreateOptions) {
-	cmd.Flags().StringArrayVar(&opts.Keep, "keep", nil, "take only what matches this `glob`; may be given again")
-	cmd.Flags().StringArrayVar(&opts.Ignore, "ignore", nil, "leave out what matches this `glob`, even if it is to be kept; may be given again")
+	cmd.Flags().StringArrayVar(&opts.Keep, "keep", nil, "include only what matches this `glob` (repeatable)")
+	cmd.Flags().StringArrayVar(&opts.Ignore, "ignore", nil, "exclude what matches this `glob`, even if --keep matches it (repeatable)")
 }
 
-// limitFlags are the limits of a snapshot as they were typed.
+// limitFlags are the limits of a snapshot, as typed.
 type limitFlags struct {
 	size, stored string
 	entries      int
 }
 
 func (f *limitFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.size, "max-size", "", "limit of all files together with their holes, a `size` such as 20GiB, or none (default 10GiB)")
-	flags.StringVar(&f.stored, "max-stored", "", "limit of what is stored before compression, a `size` (default: as --max-size)")
-	flags.IntVar(&f.entries, "max-entries", 0, "limit of files, folders and links, a `number` (default 1000000)")
+	flags.StringVar(&f.size, "max-size", "", "maximum `size` of all files including holes, such as 20GiB, or none (default 10GiB)")
+	flags.StringVar(&f.stored, "max-stored", "", "maximum `size` of the stored data before compression (default: as --max-size)")
+	flags.IntVar(&f.entries, "max-entries", 0, "maximum `number` of files, folders and links (default 1000000)")
 }
 
-// limits reads the flags.
+// limits checks the flags and returns the limits. Zero fields mean the defaults.
 func (f *limitFlags) limits() (l workspace.Limits, err error) {
 	for _, of := range []struct {
 		flag, text string
@@ -97,13 +97,14 @@ func (a *commandLine) newSnapshotCreateCommand() *cobra.Command {
 		Use:   "create DIR",
 		Short: "Write a snapshot of a folder to a file",
 		Long: `Create writes all files, folders and symbolic links of a folder to a file. Links
-are stored, never followed. Permissions and times, to the second, are kept;
-owners are not. Pipes, sockets and devices are left out, and named. On Linux
-large holes of sparse files are stored as such. A folder that is over a limit is
-an error, which names the first file beyond it.
+are stored, never followed. Permissions and times (to the second) are kept,
+owners are not. Pipes, sockets and devices are skipped and listed. On Linux,
+large holes of sparse files are stored as holes. If a folder exceeds a limit,
+the error names the first file beyond it.
 
-A glob is matched against paths relative to the folder: *.pyc is in the folder
-itself, **/*.pyc anywhere in it. A folder that matches stands for all in it.`,
+Globs are matched against paths relative to the folder: *.pyc matches in the
+folder itself, **/*.pyc anywhere in it. A matching folder includes everything in
+it.`,
 		Example: `  fumehood snapshot create work -o work.tar.gz
   fumehood snapshot create . -o ../src.tar.zst --compression zst --ignore .git
   fumehood snapshot create work -o py.tar --compression none --keep '**/*.py'`,
@@ -122,9 +123,9 @@ itself, **/*.pyc anywhere in it. A folder that matches stands for all in it.`,
 			return a.createSnapshot(cmd.Context(), args[0], file, opts)
 		},
 	}
-	cmd.Flags().StringVarP(&file, "output", "o", "", "the `file` to write, which is replaced")
+	cmd.Flags().StringVarP(&file, "output", "o", "", "the `file` to write; an existing one is replaced")
 	globFlags(cmd, &opts)
-	cmd.Flags().StringVar(&compression, "compression", "gz", "how it is compressed, the `way`: gz, xz, zst or none")
+	cmd.Flags().StringVar(&compression, "compression", "gz", "the compression `format`: gz, xz, zst or none")
 	limits.add(cmd.Flags())
 	return cmd
 }
@@ -145,7 +146,7 @@ func (a *commandLine) say(format string, args ...any) error {
 	return err
 }
 
-// summary is a snapshot in a line.
+// summary describes a snapshot on one line: counts, size and hash.
 func summary(m *workspace.Manifest) string {
 	of := map[workspace.Type]int{}
 	for _, e := range m.Entries {
@@ -163,8 +164,8 @@ func (a *commandLine) newSnapshotRestoreCommand() *cobra.Command {
 		Short: "Unpack a snapshot into a new or empty folder",
 		Long: `Restore unpacks a snapshot into a folder that is empty or does not exist yet.
 Nothing is written outside of it: a snapshot with names or links that lead out,
-with devices or pipes is refused, and then nothing of it stays. So is one that
-is over a limit.`,
+or with devices or pipes, is rejected, and all its files are removed. The same
+applies to a snapshot that exceeds a limit.`,
 		Example: `  fumehood snapshot restore work.tar.gz again`,
 		Args:    wantArguments("FILE", "DIR"),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
@@ -198,12 +199,13 @@ func (a *commandLine) newSnapshotDiffCommand() *cobra.Command {
 	var limits limitFlags
 	cmd := &cobra.Command{
 		Use:   "diff A B",
-		Short: "Print how a snapshot or folder differs from another",
-		Long: `Diff prints what turns A into B, each a snapshot's file or a folder, as a patch
-in git's form; nothing where they are equal. Times are not compared. What such a
-patch cannot hold is in lines that begin with #: folders, and files that are no
-text or larger than 1 MiB. On a terminal, control characters are shown as
-escapes such as \x1b. The exit code tells no difference.`,
+		Short: "Compare two snapshots or folders",
+		Long: `Diff prints the changes from A to B as a patch in git's format; nothing if they
+are equal. A and B are snapshot files or folders. Times are not compared.
+Changes that such a patch cannot hold are printed as lines that start with #:
+folders, and files that are binary or larger than 1 MiB. On a terminal, control
+characters are shown as escapes such as \x1b. The exit code does not depend on
+whether there are changes.`,
 		Example: `  fumehood snapshot diff before.tar.gz after.tar.gz
   fumehood snapshot diff before.tar.gz work --ignore .git | less
   fumehood snapshot diff before.tar.gz after.tar.gz --json`,
@@ -219,8 +221,8 @@ escapes such as \x1b. The exit code tells no difference.`,
 		},
 	}
 	globFlags(cmd, &opts)
-	cmd.Flags().Lookup("keep").Usage = "of folders, " + cmd.Flags().Lookup("keep").Usage
-	cmd.Flags().Lookup("ignore").Usage = "of folders, " + cmd.Flags().Lookup("ignore").Usage
+	cmd.Flags().Lookup("keep").Usage = "in folders, " + cmd.Flags().Lookup("keep").Usage
+	cmd.Flags().Lookup("ignore").Usage = "in folders, " + cmd.Flags().Lookup("ignore").Usage
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
 	limits.add(cmd.Flags())
 	return cmd
@@ -259,10 +261,10 @@ func (a *commandLine) newSnapshotShowCommand() *cobra.Command {
 	var limits limitFlags
 	cmd := &cobra.Command{
 		Use:   "show FILE",
-		Short: "Print what is in a snapshot, and its hash",
-		Long: `Show reads all of a snapshot and prints its entries, each with mode, size, time
-and the beginning of its content's SHA-256. The hash in the last line is of the
-tree: paths, modes, contents and links, whatever the times and the compression.`,
+		Short: "Print the contents and the hash of a snapshot",
+		Long: `Show reads a whole snapshot and prints its entries with mode, size, time and the
+beginning of the content's SHA-256. The last line has the hash of the tree. It
+covers paths, modes, contents and links, but not times and compression.`,
 		Example: `  fumehood snapshot show work.tar.gz
   fumehood snapshot show work.tar.gz --json`,
 		Args: wantArguments("FILE"),
@@ -299,7 +301,7 @@ func (a *commandLine) showSnapshot(ctx context.Context, file string, within work
 	return out.Flush()
 }
 
-// entryLine is an entry for people.
+// entryLine formats an entry: mode, size, time, hash and name.
 func entryLine(e workspace.Entry) string {
 	at := "-"
 	if !e.ModTime.IsZero() {
@@ -317,8 +319,8 @@ func entryLine(e workspace.Entry) string {
 	return fmt.Sprintf("%s  %10s  %-19s  %-12s  %s", e.Mode, size, at, sum, name)
 }
 
-// printable is a foreign name, quoted where it has what a terminal could take for an order, or white space at an end, which
-// nobody sees.
+// printable returns an untrusted name, quoted if it has characters that are unsafe on a terminal or white space at
+// either end.
 func printable(name string) string {
 	if quoted := strconv.Quote(name); quoted != `"`+name+`"` || strings.TrimSpace(name) != name {
 		return quoted

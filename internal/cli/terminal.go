@@ -10,7 +10,7 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// inTerminal runs a command that has a terminal, and connects it with ours, where we have one.
+// inTerminal runs a command in a terminal and connects that to ours, if standard input is a terminal.
 func (a *commandLine) inTerminal(ctx context.Context, svc fumehood.Service, cmd fumehood.Cmd) (*fumehood.Result, error) {
 	cmd.StdoutCap, cmd.TTY = fumehood.KeepNone, true
 	cmd.Stdin, cmd.Stdout = a.In, passed{a, fumehood.Stdout}
@@ -28,17 +28,17 @@ func (a *commandLine) inTerminal(ctx context.Context, svc fumehood.Service, cmd 
 		if err != nil {
 			return nil, errors.Join(&fumehood.Error{Op: "prepare the terminal", Class: fumehood.ErrInfrastructure, Err: err}, p.Kill(ctx))
 		}
-		defer func() { _ = term.Restore(int(own.Fd()), before) }() // there is nothing more to do about it
+		defer func() { _ = term.Restore(int(own.Fd()), before) }() // nothing can be done about an error
 		defer onResize(func() {
 			rows, cols := size(own)
-			_ = p.Resize(ctx, rows, cols) // the next one may work
+			_ = p.Resize(ctx, rows, cols) // ignore the error: the next resize may work
 		})()
 	}
-	res, err := p.Wait(context.WithoutCancel(ctx)) // the end of ctx ends the command
+	res, err := p.Wait(context.WithoutCancel(ctx)) // when ctx ends, the command is killed and Wait returns
 	return res, ofOutput(err)
 }
 
-// size is that of a terminal, in characters; 0 where it does not tell.
+// size returns the size of a terminal in characters, or 0, 0 if it is unknown.
 func size(terminal *os.File) (rows, cols uint16) {
 	w, h, err := term.GetSize(int(terminal.Fd()))
 	if err != nil || w < 0 || h < 0 || w > 1<<15 || h > 1<<15 {

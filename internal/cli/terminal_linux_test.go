@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// onTerminal runs a program with a new terminal as its standard streams, and returns all that the terminal gets.
+// onTerminal runs a program with a new terminal as its standard streams, and returns everything written to the
+// terminal.
 func onTerminal(t *testing.T, cmd *exec.Cmd) string {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -35,19 +36,19 @@ func onTerminal(t *testing.T, cmd *exec.Cmd) string {
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	err = cmd.Start()
-	_ = slave.Close() // the program's stays open
+	_ = slave.Close() // the program's copy stays open
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got bytes.Buffer
-	if _, err := io.Copy(&got, master); err != nil && !errors.Is(err, unix.EIO) { // EIO: nobody has the other end any more
+	if _, err := io.Copy(&got, master); err != nil && !errors.Is(err, unix.EIO) { // EIO: the other end is closed
 		t.Error(err)
 	}
-	_ = cmd.Wait() // exit codes are not the matter here
+	_ = cmd.Wait() // exit codes don't matter here
 	return got.String()
 }
 
-// TestTerminal_escapes reads logs, and copies files, of a sandbox that sends orders to terminals.
+// TestTerminal_escapes reads logs and copies files of a sandbox whose output and file names have escape sequences.
 func TestTerminal_escapes(t *testing.T) {
 	t.Parallel()
 	needDocker(t)
@@ -104,19 +105,20 @@ func TestTerminal_escapes(t *testing.T) {
 	}
 }
 
-// showsNoOrders runs a program on a terminal, which gets the text, and nothing that it would do something at.
+// showsNoOrders runs a program on a terminal. The output must contain the text and no control characters.
 func showsNoOrders(t *testing.T, cmd *exec.Cmd, shows string) {
 	t.Helper()
 	got := onTerminal(t, cmd)
 	if !strings.Contains(got, shows) {
-		t.Errorf("%q shows %q, without %q", cmd.Args, got, shows)
+		t.Errorf("%q shows %q, which does not contain %q", cmd.Args, got, shows)
 	}
-	if text := strings.ReplaceAll(got, "\r\n", "\n"); strings.ContainsAny(text, "\x1b\x07\r\u009b\u202e") { // the terminal itself makes \r\n of \n
-		t.Errorf("%q sends orders: %q", cmd.Args, got)
+	if text := strings.ReplaceAll(got, "\r\n", "\n"); strings.ContainsAny(text, "\x1b\x07\r\u009b\u202e") { // the terminal itself turns \n into \r\n
+		t.Errorf("%q shows control characters: %q", cmd.Args, got)
 	}
 }
 
-// TestTerminal_data shows on a terminal what is meant for programs, of a project and of a run that have orders in their texts.
+// TestTerminal_data prints machine-readable output on a terminal, from a project and a run whose texts have control
+// characters.
 func TestTerminal_data(t *testing.T) {
 	t.Parallel()
 	first, dir := program(t)
@@ -139,7 +141,7 @@ func TestTerminal_data(t *testing.T) {
 		cmd.Env, cmd.Dir = first.Env, dir
 		shows := `a\u009b31m\u202eb`
 		if args == "config" {
-			shows = `a\x9B31m\u202eb` // as YAML has it
+			shows = `a\x9B31m\u202eb` // the escape of YAML
 		}
 		showsNoOrders(t, cmd, shows)
 	}

@@ -11,10 +11,10 @@ import (
 
 // addLinksAsText declares the flag for links in what is copied out.
 func addLinksAsText(flags *pflag.FlagSet, to *bool) {
-	flags.BoolVar(to, "links-as-text", false, "of what is copied out, write a link that can lead out of the tree as a file with its target (default: an error)")
+	flags.BoolVar(to, "links-as-text", false, "when copying out, write a link that can lead out of the tree as a file with its target (default: an error)")
 }
 
-// parseTransfer reads HOST:SANDBOX (in) or :SANDBOX:HOST (out).
+// parseTransfer parses HOST:SANDBOX (copy in) or :SANDBOX:HOST (copy out). out reports a copy out.
 func parseTransfer(s string) (t app.Transfer, out bool, err error) {
 	if rest, ok := strings.CutPrefix(s, ":"); ok {
 		t.Sandbox, t.Host, ok = strings.Cut(rest, ":")

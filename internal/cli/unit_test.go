@@ -19,7 +19,7 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-func TestExitCodeOfEveryErrorClass(t *testing.T) {
+func TestExitCode(t *testing.T) {
 	want := map[error]int{
 		fumehood.ErrProgramNotFound: 127,
 		fumehood.ErrNotExecutable:   126, fumehood.ErrDirNotFound: 126, fumehood.ErrUserNotFound: 126, fumehood.ErrNotStarted: 126,
@@ -54,7 +54,7 @@ func TestExitCodeOfEveryErrorClass(t *testing.T) {
 		t.Errorf("wrong usage is described as %q", got)
 	}
 	if describe(nil) != nil {
-		t.Error("no error is described as one")
+		t.Error("describe(nil) is not nil")
 	}
 }
 
@@ -77,7 +77,7 @@ func TestVerdict(t *testing.T) {
 		{"timeout", opts, fumehood.Result{Outcome: fumehood.TimedOut, ExitCode: -1}, 124, "the command timed out after 1s"},
 		{"memory", opts, fumehood.Result{Outcome: fumehood.OutOfMemory, ExitCode: 137}, 137, "the command was killed: out of memory (limit 64MiB)"},
 		{"memory of the machine", unlimited, fumehood.Result{Outcome: fumehood.OutOfMemory, ExitCode: 137}, 137, "the command was killed: out of memory (no limit is set, so the machine's memory ran out)"},
-		{"lost", opts, fumehood.Result{Outcome: fumehood.Lost, ExitCode: -1, Reason: "its container ended"}, 125, "the command is lost, how it ended is not known: its container ended"},
+		{"lost", opts, fumehood.Result{Outcome: fumehood.Lost, ExitCode: -1, Reason: "its container ended"}, 125, "the command is lost, and its outcome is unknown: its container ended"},
 		{"unknown", opts, fumehood.Result{Outcome: "new"}, 125, `run: unknown outcome "new"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -91,24 +91,24 @@ func TestVerdict(t *testing.T) {
 				want = "fumehood: " + c.says + "\n"
 			}
 			if stderr.String() != want {
-				t.Errorf("it says %q, want %q", &stderr, want)
+				t.Errorf("stderr is %q, want %q", &stderr, want)
 			}
 		})
 	}
 }
 
-func TestFinishMarksEveryLine(t *testing.T) {
+func TestFinish_prefix(t *testing.T) {
 	var stderr bytes.Buffer
 	a := &commandLine{Streams: Streams{Err: &stderr}}
 	if code := a.finish(t.Context(), "fumehood", errors.Join(errors.New("one"), errors.New("two"))); code != 125 {
 		t.Errorf("exit code %d", code)
 	}
 	if got, want := stderr.String(), "fumehood: one\nfumehood: two\n"; got != want {
-		t.Errorf("it says %q, want %q", got, want)
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
-func TestFinishTellsASignalFromAFailure(t *testing.T) {
+func TestFinish_signal(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(&signaled{name: "interrupt", number: 2})
 	for err, want := range map[error]int{
@@ -139,7 +139,7 @@ func TestParseEnv(t *testing.T) {
 	}
 	for _, bad := range []string{"UNSET", "", "=value"} {
 		if _, err := parseEnv([]string{bad}, lookup); err == nil {
-			t.Errorf("--env %q is taken", bad)
+			t.Errorf("--env %q: no error", bad)
 		}
 	}
 }
@@ -188,7 +188,7 @@ func TestParseTransfer(t *testing.T) {
 	}
 }
 
-func TestLogLines(t *testing.T) {
+func TestLogHandler(t *testing.T) {
 	var out bytes.Buffer
 	log := slog.New(newLogHandler(&out, slog.LevelInfo))
 	log.Debug("not shown")
@@ -201,7 +201,7 @@ func TestLogLines(t *testing.T) {
 	}
 }
 
-func TestPullProgressIsALineNowAndThen(t *testing.T) {
+func TestPullProgress(t *testing.T) {
 	var out bytes.Buffer
 	now := time.Unix(0, 0)
 	p := newPullProgress(func(format string, args ...any) { fmt.Fprintf(&out, "fumehood: "+format+"\n", args...) })
@@ -244,7 +244,7 @@ func TestWrap(t *testing.T) {
 	}
 }
 
-func TestReportOfACheck(t *testing.T) {
+func TestCheckText(t *testing.T) {
 	got := checkText(docker.Check{Name: "engine", Status: docker.Warn, Detail: "1.2.3", Hint: strings.Repeat("word ", 20)})
 	want := "warn  engine           1.2.3\n" +
 		"                       > word word word word word word word word word word word\n" +
@@ -254,7 +254,7 @@ func TestReportOfACheck(t *testing.T) {
 	}
 }
 
-func TestLeftoversArePrintedBySandbox(t *testing.T) {
+func TestPrintLeftovers(t *testing.T) {
 	found := []provider.Leftover{
 		{Kind: "container", Name: "a-1", Sandbox: "a", Remove: true, Reason: "its owner has ended"},
 		{Kind: "container", Name: "b-1", Sandbox: "b", Reason: "its owner is running"},
@@ -294,12 +294,12 @@ caches: left (a cache)
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
 	found = nil
-	if got, want := text(false), "nothing of Fumehood's is there\n"; got != want {
+	if got, want := text(false), "nothing to clean up\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
-func TestReportObjectHasAllFields(t *testing.T) {
+func TestReport_write(t *testing.T) {
 	var out bytes.Buffer
 	r := report{sandbox: "s", image: "i", start: 1500 * time.Microsecond, result: &fumehood.Result{
 		Outcome: fumehood.Signaled, ExitCode: 139, Signal: 11, Duration: time.Second, Leaked: true,

@@ -11,7 +11,7 @@ import (
 	"github.com/fumehood/fumehood/internal/app"
 )
 
-// upOptions are what `fumehood up` was asked to do.
+// upOptions are the options of `fumehood up`.
 type upOptions struct {
 	spec    app.Described
 	json    bool
@@ -24,14 +24,14 @@ func (a *commandLine) newUpCommand(runF func(context.Context, *commandLine, upOp
 	var opts upOptions
 	cmd := &cobra.Command{
 		Use:   "up",
-		Short: "Start a sandbox that stays, and print its name",
-		Long: `Up starts a sandbox of an image, or of what -f describes (see run), and prints
-its name. It stays until "fumehood down" or "fumehood cleanup NAME" removes it,
-or, with --ttl, until a clean-up after that time.
+		Short: "Start a sandbox that keeps running, and print its name",
+		Long: `Up starts a sandbox from an image, or from what -f describes (see run), and
+prints its name. It stays until "fumehood down" or "fumehood cleanup NAME"
+removes it or, with --ttl, until a cleanup after that time.
 
-Commands get to it by "fumehood exec", files by "fumehood cp", people by
-"fumehood shell" and "fumehood connect". Commands that are detached outlive the
-one that started them: see "fumehood process".`,
+Use "fumehood exec" to run commands in it, "fumehood cp" to copy files, and
+"fumehood shell" and "fumehood connect" to enter it. "fumehood process" manages
+detached commands.`,
 		Example: `  fumehood up --image python:3.12-slim --name box
   fumehood up -f compose.yaml --name shop --ttl 8h`,
 		Args: noArguments,
@@ -49,8 +49,8 @@ one that started them: see "fumehood process".`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&opts.spec.Name, "name", "", "the sandbox's `name` (default: a random one)")
-	flags.DurationVar(&opts.spec.TTL, "ttl", 0, "the `time` after which a clean-up removes it, such as 8h (default: it stays)")
-	flags.BoolVar(&opts.json, "json", false, "print a JSON object about the sandbox instead of its name")
+	flags.DurationVar(&opts.spec.TTL, "ttl", 0, "the `time` after which a cleanup removes it, such as 8h (default: never)")
+	flags.BoolVar(&opts.json, "json", false, "print a JSON object that describes the sandbox instead of its name")
 	image.add(flags)
 	project.add(flags)
 	opts.journal.add(flags)

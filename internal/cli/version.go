@@ -15,14 +15,14 @@ type versionJSON struct {
 	Version string            `json:"version"`
 	Commit  string            `json:"commit,omitempty"`
 	Go      string            `json:"go"`
-	Guests  map[string]string `json:"guests"` // by architecture; without those that are built at first use
+	Guests  map[string]string `json:"guests"` // versions by architecture; without guests that are built at first use
 }
 
 func (a *commandLine) newVersionCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "version",
-		Short:   "Print the version of Fumehood and of the guests in it",
+		Short:   "Print the versions of Fumehood and its guests",
 		Example: "  fumehood version --json",
 		Args:    noArguments,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.version(cmd.Context(), asJSON) },

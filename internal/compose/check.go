@@ -16,17 +16,17 @@ import (
 	"github.com/fumehood/fumehood/internal/buildcontext"
 )
 
-// checking looks for what a sandbox cannot honour, and for what breaks its isolation. It is pure.
+// checking collects settings that a sandbox cannot honor, or that break its isolation. It is pure.
 type checking struct {
 	*Project
-	allow bool // what breaks the isolation is noted in place of refused
+	allow bool // record settings that break the isolation as notes instead of rejecting them
 
 	errs     []refusal
 	unsafely bool            // some of errs could be allowed
-	taken    map[string]bool // where something is mounted: "service path"
+	taken    map[string]bool // mount points in use, as "service path"
 }
 
-// check tells all that is wrong at once.
+// check checks the whole project. Its error contains everything that is wrong.
 func (c *checking) check() error {
 	c.keys("", nil, c.model)
 	for _, name := range c.order {
@@ -49,13 +49,13 @@ func (c *checking) check() error {
 	return c.err()
 }
 
-// refusal is one thing that is wrong, and where.
+// refusal is an error with its place in the files.
 type refusal struct {
 	at  place
 	err error
 }
 
-// err returns what is wrong as one error, by file, in the order in which files are read, and by line.
+// err joins the errors into one, or returns nil. They are sorted by file, in the order of reading, and by line.
 func (c *checking) err() error {
 	if len(c.errs) == 0 {
 		return nil
@@ -74,13 +74,13 @@ func (c *checking) err() error {
 	return e
 }
 
-// refuse is for what a sandbox cannot honour.
+// refuse records an error about nested keys.
 func (c *checking) refuse(keys []string, format string, a ...any) {
 	at := c.places.find(keys)
 	c.errs = append(c.errs, refusal{at, fmt.Errorf("%s: %s: %w", at, strings.Join(keys, "."), fmt.Errorf(format, a...))})
 }
 
-// unsafe is for what breaks the isolation.
+// unsafe records a value that breaks the isolation: as a note if that is allowed, otherwise as an error.
 func (c *checking) unsafe(keys []string, value, why string) {
 	if c.allow {
 		note := Change{Key: strings.Join(keys, "."), To: value, Reason: why, Unsafe: true}
@@ -97,15 +97,15 @@ func (c *checking) unsafe(keys []string, value, why string) {
 	c.refuse(keys, "%sthis is not safe: %s", value, why)
 }
 
-// of is a key of a service.
+// of returns the path of a key of a service.
 func of(svc *types.ServiceConfig, keys ...string) []string {
 	return append([]string{"services", svc.Name}, keys...)
 }
 
-// rule is about a key of a service whose value decides.
+// rule checks the value of a key of a service.
 type rule struct {
 	key  string
-	what func(*types.ServiceConfig) string // the value that breaks the isolation; empty for one that does not
+	what func(*types.ServiceConfig) string // returns the value if it breaks the isolation, else ""
 	why  string
 }
 
@@ -123,7 +123,7 @@ var rules = []rule{
 			return fmt.Sprint(s.OomScoreAdj)
 		}
 		return ""
-	}, "when memory runs out, the host's programs are ended before it"},
+	}, "when memory runs out, the host's programs are killed before it"},
 	{"memswap_limit", func(s *types.ServiceConfig) string {
 		if s.MemSwapLimit < 0 {
 			return fmt.Sprint(int64(s.MemSwapLimit))
@@ -138,10 +138,10 @@ var rules = []rule{
 	}, "it can start processes until the host has none left"},
 }
 
-// noPIDsLimit reports whether a limit of processes is none: Linux has numbers for 2^22 (PID_MAX_LIMIT).
+// noPIDsLimit reports whether a limit of processes has no effect: Linux has at most 2^22 PIDs (PID_MAX_LIMIT).
 func noPIDsLimit(n int64) bool { return n < 0 || n >= 1<<22 }
 
-// other returns a value that is neither empty, nor among those allowed, nor a service of the project.
+// other returns a rule function that rejects all values except "", the allowed ones, and services of the project.
 func other(mode func(*types.ServiceConfig) string, allowed ...string) func(*types.ServiceConfig) string {
 	return func(s *types.ServiceConfig) string {
 		m := mode(s)
@@ -152,7 +152,7 @@ func other(mode func(*types.ServiceConfig) string, allowed ...string) func(*type
 	}
 }
 
-// maxScale bounds the containers of one service: a daemon has no addresses for many more on one network.
+// maxScale is the maximum number of containers of one service. A network of the daemon has addresses for few more.
 const maxScale = 1000
 
 func (c *checking) service(svc *types.ServiceConfig) {
@@ -173,7 +173,7 @@ func (c *checking) service(svc *types.ServiceConfig) {
 	} {
 		for _, word := range words {
 			if strings.ContainsFunc(word, unicode.IsControl) {
-				c.refuse(of(svc, key), "%q has a control character, by which it could be two lines of a file that the Engine writes", word)
+				c.refuse(of(svc, key), "%q has a control character, which could add a line to a file that the Engine writes", word)
 			}
 		}
 	}
@@ -212,9 +212,10 @@ func (c *checking) ports(keys []string, n int) {
 	}
 }
 
-// internalFor says whether a service has only internal networks, of its own or another service's.
+// internalFor reports whether a service uses only internal networks, its own or those of the service whose network it
+// shares.
 func (c *checking) internalFor(svc *types.ServiceConfig) bool {
-	for range c.order { // Compose refuses services that share in a circle
+	for range c.order { // Compose rejects cycles of sharing services
 		other, ok := strings.CutPrefix(svc.NetworkMode, types.ServicePrefix)
 		if !ok {
 			break
@@ -225,7 +226,7 @@ func (c *checking) internalFor(svc *types.ServiceConfig) bool {
 	return c.onlyInternal(svc)
 }
 
-// onlyInternal says whether a service has networks and all of them are internal.
+// onlyInternal reports whether a service has networks and all of them are internal.
 func (p *Project) onlyInternal(svc *types.ServiceConfig) bool {
 	for key := range svc.Networks {
 		if n := p.as.Networks[key]; bool(n.External) || !p.internal && !n.Internal {
@@ -235,8 +236,8 @@ func (p *Project) onlyInternal(svc *types.ServiceConfig) bool {
 	return len(svc.Networks) > 0
 }
 
-// onInternal is about what would reach the host's end of an internal network. The host's bridge always has
-// a link-local IPv6 address there; the Engine only keeps containers from having one themselves.
+// onInternal rejects settings that let a service on internal networks reach the host's end of them. The host's bridge
+// always has a link-local IPv6 address there; the Engine only keeps containers from having one themselves.
 func (c *checking) onInternal(svc *types.ServiceConfig) {
 	const why = "with it the host can be reached over an internal network"
 	for _, server := range svc.DNS {
@@ -256,18 +257,18 @@ func (c *checking) onInternal(svc *types.ServiceConfig) {
 	}
 	for _, port := range svc.Ports {
 		if port.Protocol != fumehood.ProtocolTCP && port.Protocol != fumehood.ProtocolUDP {
-			c.refuse(of(svc, "ports"), "port %d/%s cannot be published: the service is on internal networks only, from which TCP and UDP are forwarded", port.Target, port.Protocol)
+			c.refuse(of(svc, "ports"), "port %d/%s cannot be published: on internal networks, only TCP and UDP are forwarded", port.Target, port.Protocol)
 		}
 	}
 }
 
-// capability is a capability's name as Linux has it, without CAP_.
+// capability returns a capability's name in upper case without CAP_.
 func capability(name string) string {
 	return strings.TrimPrefix(strings.ToUpper(name), "CAP_")
 }
 
-// harmless are the capabilities that a service may ask for: those that the Engine gives by default, and
-// those that reach no further than the container since Linux 4.8.
+// harmless are the capabilities that a service may add: those that the Engine grants by default, and those whose effect
+// is limited to the container since Linux 4.8.
 var harmless = []string{
 	"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "NET_RAW", "SETFCAP",
 	"SETGID", "SETPCAP", "SETUID", "SYS_CHROOT", "SYS_PTRACE", "IPC_LOCK",
@@ -281,25 +282,26 @@ func (c *checking) capabilities(svc *types.ServiceConfig) {
 	}
 }
 
-// securityOpts lets pass what does not weaken the container.
+// securityOpts rejects all security options except the known ones that do not weaken the container.
 func (c *checking) securityOpts(svc *types.ServiceConfig) {
 	for _, opt := range svc.SecurityOpt {
 		name, value, _ := strings.Cut(strings.Replace(opt, ":", "=", 1), "=")
 		switch {
 		case name == "no-new-privileges", isBuiltinSeccomp(opt), name == "apparmor" && value == "docker-default":
 		default:
-			c.unsafe(of(svc, "security_opt"), opt, "it loosens what the kernel refuses to containers")
+			c.unsafe(of(svc, "security_opt"), opt, "it weakens the kernel's protection against containers")
 		}
 	}
 }
 
-// namespaced are the kernel's settings that a container has of its own. The Engine refuses others too, but not all.
+// namespaced are the kernel settings that each container has for itself. The Engine rejects others too, but not all of
+// them.
 var namespaced = []string{
 	"kernel.domainname", "kernel.msgmax", "kernel.msgmnb", "kernel.msgmni", "kernel.sem", "kernel.shm_rmid_forced", "kernel.shmall",
 	"kernel.shmmax", "kernel.shmmni",
 }
 
-// kernel checks the limits and settings that a service asks the kernel for.
+// kernel checks a service's sysctls, ulimits and storage options.
 func (c *checking) kernel(svc *types.ServiceConfig) {
 	for _, key := range slices.Sorted(maps.Keys(svc.Sysctls)) {
 		name := strings.ReplaceAll(key, "/", ".")
@@ -319,12 +321,12 @@ func (c *checking) kernel(svc *types.ServiceConfig) {
 	}
 }
 
-// sizes refuses those that are negative: what is too large for an integer becomes one, and would count as no limit. The swap
-// limit's -1 has a meaning.
+// sizes rejects negative sizes. A number too large for an integer becomes negative, and would count as no limit. The
+// swap limit may be -1.
 func (c *checking) sizes(svc *types.ServiceConfig) {
 	check := func(size types.UnitBytes, keys ...string) {
 		if size < 0 {
-			c.refuse(of(svc, keys...), "%d bytes are no size", size)
+			c.refuse(of(svc, keys...), "%d bytes is not a valid size", size)
 		}
 	}
 	check(svc.MemLimit, "mem_limit")
@@ -351,7 +353,7 @@ func (c *checking) sizes(svc *types.ServiceConfig) {
 	}
 }
 
-// deploy refuses what is for clusters. What is about updates has nothing to apply to.
+// deploy rejects settings for clusters. Settings for updates are ignored, since a sandbox is never updated.
 func (c *checking) deploy(svc *types.ServiceConfig) {
 	d := svc.Deploy
 	if d == nil {
@@ -369,11 +371,11 @@ func (c *checking) deploy(svc *types.ServiceConfig) {
 	}
 }
 
-// labels refuses those by which objects are found again.
+// labels rejects the labels that Fumehood and Compose use to find objects.
 func (c *checking) labels(keys []string, labels types.Labels) {
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
 		if strings.HasPrefix(key, "fumehood.") || strings.HasPrefix(key, "com.docker.compose.") {
-			c.refuse(append(keys, key), "labels of this name are not for projects")
+			c.refuse(append(keys, key), "labels with this prefix are reserved")
 		}
 	}
 }
@@ -394,11 +396,11 @@ func (c *checking) build(svc *types.ServiceConfig) {
 	}
 	for i, from := range b.CacheFrom {
 		if strings.ContainsAny(from, "=,") {
-			c.refuse(of(svc, "build", "cache_from", fmt.Sprint(i)), "cannot be honoured: only names of images are, and not %s", from)
+			c.refuse(of(svc, "build", "cache_from", fmt.Sprint(i)), "cannot be honoured: only names of images are supported, not %s", from)
 		}
 	}
 	if !filepath.IsAbs(b.Context) {
-		c.refuse(of(svc, "build", "context"), "a build is of a folder of this machine, not of %s", b.Context)
+		c.refuse(of(svc, "build", "context"), "the build context must be a folder of this machine, not %s", b.Context)
 		return
 	}
 	c.inside(of(svc, "build", "context"), b.Context)
@@ -410,7 +412,7 @@ func (c *checking) build(svc *types.ServiceConfig) {
 	}
 }
 
-// inside refuses a path that the gate does not let pass.
+// inside rejects a path that the gate does not allow.
 func (c *checking) inside(keys []string, path string) {
 	if err := c.gate.Check(path); err != nil {
 		c.refuse(keys, "%w", err)
@@ -420,14 +422,14 @@ func (c *checking) inside(keys []string, path string) {
 func (c *checking) network(key string, n types.NetworkConfig) {
 	at := func(keys ...string) []string { return append([]string{"networks", key}, keys...) }
 	if bool(n.External) {
-		c.unsafe(at("external"), n.Name, "other containers than the sandbox's are in it, and perhaps the internet")
+		c.unsafe(at("external"), n.Name, "other containers are in it, and it may reach the internet")
 		return
 	}
 	if n.Driver != "" && n.Driver != "bridge" && n.Driver != "default" {
 		c.unsafe(at("driver"), n.Driver, "networks of this driver reach beyond the host")
 	}
 	if d := n.Ipam.Driver; d != "" && d != "default" {
-		c.unsafe(at("ipam", "driver"), d, "what gives addresses is not the Engine")
+		c.unsafe(at("ipam", "driver"), d, "it assigns addresses in place of the Engine")
 	}
 	for _, opt := range slices.Sorted(maps.Keys(n.DriverOpts)) {
 		switch opt {

@@ -13,8 +13,8 @@ import (
 	"github.com/fumehood/fumehood/internal/hostpath"
 )
 
-// generate makes the project of a Dockerfile: one service, which only idles, so that the guest becomes its main
-// process whatever the image has. The policy makes it as safe as one of an image.
+// generate makes the project of a Dockerfile. It has one service that only sleeps, so that the guest becomes its main
+// process whatever the image's command is. The policy makes it as safe as the project of an image.
 func (l *loading) generate() error {
 	dockerfile, err := filepath.Abs(l.src.Dockerfile)
 	if err != nil {
@@ -31,9 +31,9 @@ func (l *loading) generate() error {
 	if err != nil {
 		return err
 	}
-	content = bytes.ReplaceAll(content, []byte("$"), []byte("$$")) // a path's is no variable
+	content = bytes.ReplaceAll(content, []byte("$"), []byte("$$")) // a $ in a path is not a variable
 	l.files = []types.ConfigFile{{Filename: dockerfile, Content: content}}
 	l.places.add(dockerfile, content)
-	l.gate, err = hostpath.NewGate(ofProject, l.dir, append(slices.Clip(l.src.AllowRead), dockerfile)...) // the user has named it
+	l.gate, err = hostpath.NewGate(ofProject, l.dir, append(slices.Clip(l.src.AllowRead), dockerfile)...) // the user named the Dockerfile, so it may be read
 	return err
 }

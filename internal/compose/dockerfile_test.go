@@ -12,7 +12,7 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-func TestADockerfileIsAProjectOfOneServiceThatIdles(t *testing.T) {
+func TestLoad_dockerfile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), `a $HOME "b": c`)
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -25,13 +25,13 @@ func TestADockerfileIsAProjectOfOneServiceThatIdles(t *testing.T) {
 	p.Apply(Policy{Volume: "guest", Serve: true, Images: map[string]Image{DefaultService: {Ref: "built", Entrypoint: []string{"/server"}, Command: []string{"-v"}}}})
 	svc := p.project.Services[DefaultService]
 	if build := p.as.Services[DefaultService].Build; build == nil || build.Context != dir || build.Dockerfile != file {
-		t.Errorf("it is built of %+v", build)
+		t.Errorf("the build is %+v", build)
 	}
 	if svc.Image != "built" || !slices.Equal(svc.Entrypoint, []string{GuestProgram, "serve"}) || len(svc.Command) > 0 || svc.NetworkMode != "none" {
 		t.Errorf("got %+v", svc)
 	}
 	if !slices.Equal(svc.CapDrop, []string{"ALL"}) || len(svc.CapAdd) != len(capabilities) || svc.MemLimit == 0 || svc.PidsLimit == 0 {
-		t.Errorf("it is not isolated: %+v", svc)
+		t.Errorf("the service is not isolated: %+v", svc)
 	}
 	elsewhere, err := Load(t.Context(), "name", fumehood.Compose{Dockerfile: file, Dir: filepath.Dir(dir)})
 	if err != nil || elsewhere.as.Services[DefaultService].Build.Context != filepath.Dir(dir) {
@@ -39,7 +39,7 @@ func TestADockerfileIsAProjectOfOneServiceThatIdles(t *testing.T) {
 	}
 }
 
-func TestAProjectThatIsWrittenIsOneForComposeToRead(t *testing.T) {
+func TestProject_YAML(t *testing.T) {
 	spec := fumehood.Spec{
 		Name: "name", Image: "image", Env: map[string]string{"A": "$HOME ${X} $$ \n\"'"}, User: "1:2", Dir: "/a b", Network: fumehood.Network{Mode: "bridge"},
 		Ports: []fumehood.Port{{Container: 80}}, Mounts: []fumehood.Mount{{Host: "/etc", Container: "/x:y", Writable: true}},
@@ -60,7 +60,7 @@ func TestAProjectThatIsWrittenIsOneForComposeToRead(t *testing.T) {
 	}
 }
 
-func BenchmarkTheProjectOfAnImageAsText(b *testing.B) {
+func BenchmarkProject_YAML(b *testing.B) {
 	p := Generate(fumehood.Spec{Name: "name", Image: "image"}, Main{Volume: "guest", Serve: true, Sockets: "/sockets"}, Labels{"fumehood.owner": "me"})
 	for b.Loop() {
 		if _, err := p.YAML(); err != nil {

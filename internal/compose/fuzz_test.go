@@ -9,7 +9,7 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// FuzzLoad: whatever a file holds, it is refused with an ErrConfig, or becomes a project that loads as itself.
+// FuzzLoad checks that any file is either rejected with ErrConfig, or becomes a project whose YAML can be loaded again.
 func FuzzLoad(f *testing.F) {
 	for _, seed := range []string{
 		"services: {a: {image: i, command: sleep infinity, ports: ['1:2', '3-4:5-6/udp'], volumes: ['vol:/v', './x:/x:ro']}}\nvolumes: {vol: }\n",
@@ -36,7 +36,7 @@ func FuzzLoad(f *testing.F) {
 		p, err := load([]byte(file))
 		if err != nil {
 			if !errors.Is(err, fumehood.ErrConfig) {
-				t.Errorf("no ErrConfig: %v", err)
+				t.Errorf("not an ErrConfig: %v", err)
 			}
 			return
 		}
@@ -45,13 +45,13 @@ func FuzzLoad(f *testing.F) {
 		if len(p.Services()) == 0 || p.Services()[0].Name != p.main {
 			t.Errorf("the services are %v, the default one is %s", p.Services(), p.main)
 		}
-		p.Apply(Policy{}) // without the guest, which no file may mount
+		p.Apply(Policy{}) // without the guest's mount, which files may not have
 		out, err := p.YAML()
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, err := load(out); err != nil {
-			t.Errorf("it does not load again: %v\n%s", err, out)
+			t.Errorf("the result does not load: %v\n%s", err, out)
 		}
 	})
 }

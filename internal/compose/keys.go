@@ -9,12 +9,12 @@ import (
 	"sync"
 )
 
-// keyTable is the allow-list: every key of the Compose specification, and what a sandbox makes of it.
+// keyTable is the allow-list. It has every key of the Compose specification with its class.
 //
 //go:embed keys.txt
 var keyTable string
 
-// class is what a sandbox makes of a key. The head of keys.txt says what each means.
+// class is how a sandbox treats a key. The comment in keys.txt explains the classes.
 type class string
 
 const (
@@ -31,7 +31,7 @@ type verdict struct {
 	why   string
 }
 
-// table is keys.txt. Its keys are paths; above holds the paths that lead to them.
+// table is the parsed keys.txt. The keys of verdicts are paths; above holds all proper prefixes of these paths.
 type table struct {
 	verdicts map[string]verdict
 	above    map[string]bool
@@ -53,7 +53,7 @@ var keys = sync.OnceValue(func() table {
 	return t
 })
 
-// child returns the path in the table of a key below path. It is empty if there is none.
+// child returns the path in the table of a key below path, or "" if the table has none.
 func (t table) child(path, key string) string {
 	prefix := path + "."
 	if path == "" {
@@ -68,8 +68,8 @@ func (t table) child(path, key string) string {
 	return ""
 }
 
-// keys checks each key below a value of the loaded files against the table. At is where the value is, path its path in
-// the table.
+// keys checks all keys below a value of the loaded files against the table. at is the place of the value in the files,
+// path its path in the table.
 func (c *checking) keys(path string, at []string, value any) {
 	switch value := value.(type) {
 	case []any:
@@ -111,7 +111,7 @@ func (c *checking) key(path string, at []string, value any) {
 	}
 }
 
-// uses reports whether the project, as it is started, has the named service, network, volume, secret or config.
+// uses reports whether the started project has the named service, network, volume, secret or config.
 func (c *checking) uses(kind, name string) bool {
 	ok := true
 	switch kind {
@@ -129,7 +129,7 @@ func (c *checking) uses(kind, name string) bool {
 	return ok
 }
 
-// empty reports whether a value says no more than that its key is there.
+// empty reports whether a value is null, false, 0 or empty.
 func empty(value any) bool {
 	switch value := value.(type) {
 	case nil:
@@ -148,7 +148,7 @@ func empty(value any) bool {
 	return false
 }
 
-// text returns a value for a message: nothing of a mapping, but for the source of a mount or device.
+// text formats a value for a message. Of a mapping it includes only the source of a mount or device.
 func text(value any) string {
 	switch value := value.(type) {
 	case map[string]any:

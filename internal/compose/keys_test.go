@@ -15,7 +15,7 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// schemaNode is what of a JSON schema says which keys there are.
+// schemaNode is the part of a JSON schema that defines keys.
 type schemaNode struct {
 	Ref                  string                 `json:"$ref"`
 	Defs                 map[string]*schemaNode `json:"$defs"`
@@ -58,7 +58,7 @@ func specified(t *testing.T) map[string]bool {
 			}
 		}
 		var more schemaNode
-		if json.Unmarshal(n.AdditionalProperties, &more) == nil { // else it is true or false
+		if json.Unmarshal(n.AdditionalProperties, &more) == nil { // otherwise it is true or false
 			walk(join(path, "*"), &more)
 		}
 		walk(path, n.Items)
@@ -68,13 +68,13 @@ func specified(t *testing.T) map[string]bool {
 	}
 	walk("", &root)
 	if len(paths) < 300 {
-		t.Fatalf("only %d keys were found", len(paths))
+		t.Fatalf("found only %d keys", len(paths))
 	}
 	return paths
 }
 
-// A key that a later version of the specification adds has to be judged before it can be used.
-func TestEveryKeyOfTheSpecificationIsInTheTable(t *testing.T) {
+// Keys that a later version of the specification adds must be classified before they can be used.
+func TestKeys_complete(t *testing.T) {
 	specified, table := specified(t), keys()
 	for _, path := range slices.Sorted(maps.Keys(specified)) {
 		known := false
@@ -90,13 +90,13 @@ func TestEveryKeyOfTheSpecificationIsInTheTable(t *testing.T) {
 			p = p[:i]
 		}
 		if !known {
-			t.Errorf("%s is not in keys.txt: judge it", path)
+			t.Errorf("%s is not in keys.txt: classify it", path)
 		}
 	}
 	loaders := []string{"configs.*.Content", "secrets.*.Content", "services.*.name"}
 	for path, v := range table.verdicts {
 		if !specified[path] && !slices.Contains(loaders, path) {
-			t.Errorf("%s is in keys.txt, and not in the specification", path)
+			t.Errorf("%s is in keys.txt, but not in the specification", path)
 		}
 		switch v.class {
 		case classOK, classChecked, classIgnored:
@@ -105,22 +105,22 @@ func TestEveryKeyOfTheSpecificationIsInTheTable(t *testing.T) {
 				t.Errorf("%s: no reason", path)
 			}
 		default:
-			t.Errorf("%s: no class %q", path, v.class)
+			t.Errorf("%s: unknown class %q", path, v.class)
 		}
 	}
 }
 
-// refusedKeys has one instance of every key that is refused. Its comments are the keys as messages name them.
+// refusedKeys is a file with one instance of every rejected key. Its comments are the keys as errors name them.
 const refusedKeys = "testdata/refused.yaml"
 
-func TestEveryRefusedKeyIsListedWithItsPlace(t *testing.T) {
+func TestLoad_rejectedKeys(t *testing.T) {
 	content, err := os.ReadFile(refusedKeys)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = Load(t.Context(), "box", fumehood.Compose{Files: []string{refusedKeys}})
 	if err == nil {
-		t.Fatal("it was loaded")
+		t.Fatal("Load succeeded")
 	}
 	says := err.Error()
 	all := map[string]bool{}
@@ -155,7 +155,7 @@ func TestEveryRefusedKeyIsListedWithItsPlace(t *testing.T) {
 		delete(all, path)
 	}
 	if len(all) > 0 {
-		t.Errorf("without an instance in %s: %s", refusedKeys, strings.Join(slices.Sorted(maps.Keys(all)), ", "))
+		t.Errorf("not in %s: %s", refusedKeys, strings.Join(slices.Sorted(maps.Keys(all)), ", "))
 	}
 	if t.Failed() {
 		t.Log(says)

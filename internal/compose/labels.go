@@ -1,12 +1,12 @@
 package compose
 
-// The labels that Compose puts on containers. A test of the SDK's compares them with its own.
+// Labels that Compose sets on containers. A test in internal/composesdk compares them with those of the SDK.
 const (
-	ProjectLabel     = "com.docker.compose.project" // on all objects of a project: its name
+	ProjectLabel     = "com.docker.compose.project" // the project's name, on all of its objects
 	ServiceLabel     = "com.docker.compose.service"
-	NumberLabel      = "com.docker.compose.container-number" // from 1 on, among those of a service
-	OneoffLabel      = "com.docker.compose.oneoff"           // "True" on what `docker compose run` has made
-	VersionLabel     = "com.docker.compose.version"          // of the SDK
+	NumberLabel      = "com.docker.compose.container-number" // number of the container in its service, from 1
+	OneoffLabel      = "com.docker.compose.oneoff"           // "True" on containers of `docker compose run`
+	VersionLabel     = "com.docker.compose.version"          // version of the SDK
 	WorkingDirLabel  = "com.docker.compose.project.working_dir"
 	ConfigFilesLabel = "com.docker.compose.project.config_files"
 )

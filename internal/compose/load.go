@@ -1,5 +1,5 @@
-// Package compose has the Compose files of projects: it loads them, checks them against what is allowed, and makes of them what is
-// run. It is pure, knows no engine, and is the only importer of compose-go, but for internal/composesdk.
+// Package compose loads the Compose files of projects, checks them against an allow-list, and turns them into the
+// projects that run. It calls no engine. Only this package and internal/composesdk import compose-go.
 package compose
 
 import (
@@ -25,27 +25,27 @@ import (
 
 const opLoad = "load compose project"
 
-// maxFile bounds what is read of one Compose file.
+// maxFile is the maximum size of a Compose file in bytes.
 const maxFile = 4 << 20
 
-// ofProject is how messages call the folder of a project.
+// ofProject is the name of a project's folder in messages.
 const ofProject = "the project's folder"
 
-// loaded is what is known of a project that came from files.
+// loaded is the data of a project that was loaded from files.
 type loaded struct {
-	as       *types.Project // as the files have it, by which Apply begins
-	model    map[string]any // the same, as compose-go has merged it
+	as       *types.Project // as in the files; Apply starts from it
+	model    map[string]any // the same, as merged by compose-go
 	gate     hostpath.Gate
 	places   places
 	settings settings
-	internal bool     // its networks reach nothing outside
-	order    []string // its services as the files have them
-	notes    []Change // what was changed or let pass before any policy
+	internal bool     // its networks have no access to the outside
+	order    []string // its services in the order of the files
+	notes    []Change // changes and allowed settings, before any policy
 }
 
-// Load reads a project as Compose does, for a sandbox of the given name, and refuses what a sandbox cannot
-// honour and, unless src allows it, what breaks the isolation. Of this process's environment it sees the
-// variables that src names, and nothing else. Its errors are ErrConfig; they name file, service and key.
+// Load reads a project as Compose does, for a sandbox with the given name. It rejects settings that a sandbox cannot
+// honor and, unless src allows them, settings that break the isolation. Of this process's environment, the project
+// sees only the variables that src names. Errors are ErrConfig and name file, service and key.
 func Load(ctx context.Context, name string, src fumehood.Compose) (*Project, error) {
 	l := &loading{name: name, src: src}
 	p, err := l.load(ctx)
@@ -55,12 +55,13 @@ func Load(ctx context.Context, name string, src fumehood.Compose) (*Project, err
 	return p, nil
 }
 
-// expand puts variables into a text. One that is not set is among the project's notes, and not logged besides.
+// expand substitutes variables in text. It does not log unset variables: they are among the project's notes.
 func expand(text string, lookup template.Mapping) (string, error) {
 	return template.SubstituteWithOptions(text, lookup, template.WithoutLogging)
 }
 
-// LoadError is the error of Load. Its text may have values of the project's variables, as far as they were read.
+// LoadError is the error of Load. Its text may contain values of the project's variables. Variables has those that were
+// read before the error.
 type LoadError struct {
 	error
 	Variables map[string]string
@@ -68,7 +69,7 @@ type LoadError struct {
 
 func (e *LoadError) Unwrap() error { return e.error }
 
-// loading is one Load under way.
+// loading is the state of one call of Load.
 type loading struct {
 	name string
 	src  fumehood.Compose
@@ -78,10 +79,10 @@ type loading struct {
 	env      types.Mapping
 	places   places
 	gate     hostpath.Gate
-	scanned  int            // files that were scanned
-	services int            // what they have of them
-	size     int            // what they come to, see maxSize
-	weights  map[string]int // the same without what services extend, of each file
+	scanned  int            // number of scanned files
+	services int            // number of services in them
+	size     int            // their estimated size, see maxSize
+	weights  map[string]int // the same by file, without extended services
 }
 
 func (l *loading) load(ctx context.Context) (*Project, error) {
@@ -106,7 +107,7 @@ func (l *loading) load(ctx context.Context) (*Project, error) {
 		loader.WithProfiles(profiles), loader.WithoutUnnecessaryResources,
 		func(o *loader.Options) {
 			o.SetProjectName(l.name, true)
-			o.SkipResolveEnvironment, o.SkipResolveLabels = true, true // until the gate has let the files pass
+			o.SkipResolveEnvironment, o.SkipResolveLabels = true, true // the gate must check the files first
 			o.Interpolate.Substitute = expand
 		},
 	}
@@ -161,7 +162,7 @@ func (l *loading) read() error {
 	return err
 }
 
-// readServiceFiles reads the variables and labels that services have in files.
+// readServiceFiles reads the services' files of variables and labels.
 func (l *loading) readServiceFiles(project *types.Project) (*types.Project, error) {
 	for _, name := range slices.Sorted(maps.Keys(project.Services)) {
 		svc := project.Services[name]
@@ -191,8 +192,8 @@ func (l *loading) readServiceFiles(project *types.Project) (*types.Project, erro
 	return project.WithServicesLabelsResolved(false)
 }
 
-// environment gathers what interpolation sees: above all what the caller gives, then the named variables of
-// this process, then the env files.
+// environment collects the variables for interpolation. The caller's come first, then the named variables of this
+// process, then the env files.
 func (l *loading) environment() error {
 	l.env = types.Mapping{}
 	for _, k := range l.src.HostEnv {
@@ -216,7 +217,8 @@ func (l *loading) environment() error {
 	return nil
 }
 
-// dotEnv is the file .env of a folder, where there is one that the gate lets pass.
+// dotEnv returns the path of the .env file of a folder, or nil if there is no such file. It fails if the gate rejects
+// the file.
 func (l *loading) dotEnv(dir string) ([]string, error) {
 	file := filepath.Join(dir, ".env")
 	info, err := hostpath.Stat(file)
@@ -229,7 +231,7 @@ func (l *loading) dotEnv(dir string) ([]string, error) {
 	return []string{file}, l.gate.File(file, maxFile)
 }
 
-// readVariables reads files of variables, each in time. A value may refer to those before it.
+// readVariables reads files of variables, with a time limit. A value may refer to earlier ones.
 func (l *loading) readVariables(env types.Mapping, files []string) (map[string]string, error) {
 	if err := l.measureFiles(files, env); err != nil {
 		return nil, err
@@ -238,7 +240,7 @@ func (l *loading) readVariables(env types.Mapping, files []string) (map[string]s
 	return hostpath.InTime(strings.Join(files, ", "), func() (map[string]string, error) { return dotenv.GetEnvFromFile(seen, files) })
 }
 
-// unset notes the variables that are empty because nothing sets them, which Compose warns of.
+// unset returns notes about variables that are empty because they are not set. Compose warns about these.
 func (l *loading) unset() []Change {
 	var notes []Change
 	seen := map[string]bool{}
@@ -256,14 +258,14 @@ func (l *loading) unset() []Change {
 			seen[name] = true
 			notes = append(notes, Change{
 				Key:    "${" + name + "}",
-				Reason: "it is not set, and so empty, in " + l.places.files[i] + "; of this process's variables a project sees those that are named",
+				Reason: "it is not set, and so empty, in " + l.places.files[i] + "; of this process's variables, a project sees only those that are named",
 			})
 		}
 	}
 	return notes
 }
 
-// problem gives a failure its class, and the line that it speaks of.
+// problem gives an error its class and its place in the files, and masks values of this process's variables.
 func (l *loading) problem(ctx context.Context, err error) error {
 	var ours *fumehood.Error
 	switch {
@@ -276,17 +278,18 @@ func (l *loading) problem(ctx context.Context, err error) error {
 	return ours
 }
 
-// mask replaces values of this process's variables, which belong into no message and no log, by their names.
+// mask replaces values of this process's variables with their names, since the values must not appear in messages and
+// logs.
 func (l *loading) mask(text string) string {
 	for _, k := range l.src.HostEnv {
-		if v := os.Getenv(k); len(v) > 3 { // what is shorter is anywhere
+		if v := os.Getenv(k); len(v) > 3 { // shorter values may occur in any text
 			text = strings.ReplaceAll(text, v, "${"+k+"}")
 		}
 	}
 	return text
 }
 
-// settle decides all that does not depend on a policy.
+// settle checks the project and decides everything that does not depend on a policy.
 func (p *Project) settle(src fumehood.Compose) error {
 	p.order = p.places.order(p.as.Services)
 	if p.as.Networks == nil {
@@ -312,7 +315,7 @@ func (p *Project) settle(src fumehood.Compose) error {
 	return err
 }
 
-// defaultService is the service that commands go to where none is named.
+// defaultService returns the service for commands that name none.
 func (p *Project) defaultService(wanted string) (string, error) {
 	var started, marked []string
 	for _, name := range p.order {
@@ -340,14 +343,14 @@ func (p *Project) defaultService(wanted string) (string, error) {
 	case slices.Contains(started, DefaultService):
 		return DefaultService, nil
 	case len(marked) > 1:
-		return "", p.bad(marked[1], "x-default", "service %s says so too", marked[0])
+		return "", p.bad(marked[1], "x-default", "service %s has it too", marked[0])
 	case len(marked) == 1:
 		return marked[0], nil
 	}
 	return started[0], nil
 }
 
-// flag is a service's extension that is true or false.
+// flag returns the value of a boolean extension of a service, false if it is not set.
 func (p *Project) flag(service, key string) (bool, error) {
 	v, ok := p.as.Services[service].Extensions[key]
 	if !ok {
@@ -360,8 +363,8 @@ func (p *Project) flag(service, key string) (bool, error) {
 	return b, nil
 }
 
-// nameServices makes references to containers of the project, by their container_name, those to their
-// services: the names will be others.
+// nameServices replaces references to containers of the project, by container_name, with references to their services,
+// because the containers get other names.
 func (p *Project) nameServices() {
 	byName := map[string]string{}
 	for name, svc := range p.as.Services {

@@ -9,8 +9,8 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// The logger is the program's: what is loaded neither sets its output nor tells it of what notes tell.
-func TestLoadingLeavesTheProgramsLogAlone(t *testing.T) {
+// The standard logger belongs to the program: Load neither sets its output nor logs what it returns as notes.
+func TestLoad_logrus(t *testing.T) {
 	var out bytes.Buffer
 	was := logrus.StandardLogger().Out
 	logrus.SetOutput(&out)
@@ -19,6 +19,6 @@ func TestLoadingLeavesTheProgramsLogAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if logrus.StandardLogger().Out != &out || out.Len() > 0 {
-		t.Errorf("the log has %q, and goes to %T", out.String(), logrus.StandardLogger().Out)
+		t.Errorf("the log has %q, its output is %T", out.String(), logrus.StandardLogger().Out)
 	}
 }

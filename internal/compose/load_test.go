@@ -12,7 +12,7 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// project writes files, by name, into a new folder.
+// project writes files, by name, into a new folder and returns its path.
 func project(t testing.TB, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -28,7 +28,7 @@ func project(t testing.TB, files map[string]string) string {
 	return dir
 }
 
-// load loads one file.
+// load writes content to a file and loads it.
 func load(t testing.TB, content string, src fumehood.Compose) (*Project, error) {
 	t.Helper()
 	dir := project(t, map[string]string{"compose.yaml": content})
@@ -36,7 +36,7 @@ func load(t testing.TB, content string, src fumehood.Compose) (*Project, error) 
 	return Load(t.Context(), "box", src)
 }
 
-// loadGood is load for what is right.
+// loadGood is load for valid content. It fails the test on an error.
 func loadGood(t testing.TB, content string, src fumehood.Compose) *Project {
 	t.Helper()
 	p, err := load(t, content, src)
@@ -55,7 +55,7 @@ func env(t *testing.T, p *Project, service, name string) string {
 	return *v
 }
 
-func TestInterpolationSeesWhatIsNamedAndIsByteExact(t *testing.T) {
+func TestLoad_interpolation(t *testing.T) {
 	t.Setenv("FUMEHOOD_TEST_ALLOWED", `pa$$word ${X} $Y`)
 	t.Setenv("FUMEHOOD_TEST_SECRET", "hidden")
 	p := loadGood(t, `
@@ -90,7 +90,7 @@ services:
 	}
 }
 
-func TestEnvFilesAreReadAsComposeReadsThem(t *testing.T) {
+func TestLoad_envFiles(t *testing.T) {
 	dir := project(t, map[string]string{
 		"compose.yaml": `
 services:
@@ -131,14 +131,14 @@ services:
 	}
 }
 
-func TestAVariableThatNothingSetsIsNoted(t *testing.T) {
+func TestLoad_unsetVariable(t *testing.T) {
 	p := loadGood(t, "services:\n  web: {image: a, environment: {A: '${NOT_SET}', B: '${WITH_DEFAULT-1}', C: '$COMPOSE_PROJECT_NAME'}}\n", fumehood.Compose{})
 	if len(p.notes) != 1 || p.notes[0].Key != "${NOT_SET}" {
 		t.Errorf("the notes are %v", p.notes)
 	}
 }
 
-func TestErrorsNameFileLineServiceAndKey(t *testing.T) {
+func TestLoad_errors(t *testing.T) {
 	for name, tt := range map[string]struct {
 		file string
 		want []string
@@ -151,14 +151,14 @@ func TestErrorsNameFileLineServiceAndKey(t *testing.T) {
 		"an undefined dependency":     {"services:\n  web:\n    image: a\n    depends_on: [db]\n", []string{"compose.yaml:2", `"web"`, `"db"`}},
 		"a variable that must be":     {"services:\n  web:\n    image: ${X:?say which}\n", []string{"compose.yaml:3", "services.web.image", "X", "say which"}},
 		"a bad interpolation":         {"services:\n  web:\n    image: ${\n", []string{"compose.yaml:3", "services.web.image"}},
-		"a number that is none":       {"services:\n  web:\n    image: a\n    pids_limit: ${X:-many}\n", []string{"compose.yaml:4", "services.web.pids_limit"}},
+		"not a number":                {"services:\n  web:\n    image: a\n    pids_limit: ${X:-many}\n", []string{"compose.yaml:4", "services.web.pids_limit"}},
 		"no image":                    {"services:\n  web: {command: a}\n", []string{`"web"`, "image"}},
 		"a missing env file":          {"services:\n  web: {image: a, env_file: none.env}\n", []string{"none.env"}},
 		"an empty file":               {"", []string{"empty"}},
 		"no service":                  {"services: {}\n", []string{"no service"}},
 		"a cycle":                     {"services:\n  a: {image: a, depends_on: [b]}\n  b: {image: b, depends_on: [a]}\n", []string{"cycle"}},
 		"a file that extends none":    {"services:\n  web: {extends: {file: none.yaml, service: a}}\n", []string{"none.yaml"}},
-		"x-fumehood: an unknown key":  {"x-fumehood:\n  egres: internet\nservices: {web: {image: a}}\n", []string{"compose.yaml:2", "x-fumehood.egres", "there is no such setting"}},
+		"x-fumehood: an unknown key":  {"x-fumehood:\n  egres: internet\nservices: {web: {image: a}}\n", []string{"compose.yaml:2", "x-fumehood.egres", "unknown setting"}},
 		"x-fumehood: no mapping":      {"x-fumehood: 3\nservices: {web: {image: a}}\n", []string{"compose.yaml:1", "x-fumehood", "mapping"}},
 		"x-fumehood: another egress":  {"x-fumehood: {egress: all}\nservices: {web: {image: a}}\n", []string{"compose.yaml:1", "x-fumehood.egress", `"all"`}},
 		"x-fumehood: a list":          {"x-fumehood:\n  egress: {allow: [example.com]}\nservices: {web: {image: a}}\n", []string{"compose.yaml:2", "x-fumehood.egress", "not supported yet"}},
@@ -184,7 +184,7 @@ func TestErrorsNameFileLineServiceAndKey(t *testing.T) {
 		"a secret of no variable":     {"services: {web: {image: a, secrets: [s]}}\nsecrets:\n  s: {environment: NOT_SET}\n", []string{"compose.yaml:3", "secrets.s.environment", "NOT_SET"}},
 		"a mode for a file":           {"services:\n  web:\n    image: a\n    secrets:\n    - {source: s, mode: 0400}\nsecrets:\n  s: {file: ./s}\n", []string{"compose.yaml:4", "services.web.secrets", "uid, gid and mode"}},
 		"a config in read-only":       {"services:\n  web:\n    image: a\n    read_only: true\n    configs: [c]\nconfigs:\n  c: {content: text}\n", []string{"compose.yaml:5", "services.web.configs", "read-only"}},
-		"a mount over the guest":      {"services:\n  web:\n    image: a\n    tmpfs: /.fumehood/x\n", []string{"services.web.tmpfs", "taken"}},
+		"a mount over the guest":      {"services:\n  web:\n    image: a\n    tmpfs: /.fumehood/x\n", []string{"services.web.tmpfs", "reserved"}},
 		"a named pipe":                {"services:\n  web:\n    image: a\n    volumes:\n    - {type: npipe, source: a, target: /b}\n", []string{"services.web.volumes", "npipe"}},
 		"SCTP on an internal network": {"services:\n  web:\n    image: a\n    ports: ['53:53/sctp']\n", []string{"compose.yaml:4", "services.web.ports", "53/sctp"}},
 		"too many containers":         {"services:\n  web:\n    image: a\n    scale: 99999999999\n", []string{"compose.yaml:4", "services.web.scale"}},
@@ -193,14 +193,14 @@ func TestErrorsNameFileLineServiceAndKey(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, err := load(t, tt.file, fumehood.Compose{})
 			if err == nil {
-				t.Fatal("it was loaded")
+				t.Fatal("Load succeeded")
 			}
 			if !errors.Is(err, fumehood.ErrConfig) {
-				t.Errorf("no ErrConfig: %v", err)
+				t.Errorf("not an ErrConfig: %v", err)
 			}
 			for _, want := range tt.want {
 				if !strings.Contains(err.Error(), want) {
-					t.Errorf("%q is not in: %v", want, err)
+					t.Errorf("%q is not in the error: %v", want, err)
 				}
 			}
 			t.Log(err)
@@ -208,7 +208,7 @@ func TestErrorsNameFileLineServiceAndKey(t *testing.T) {
 	}
 }
 
-func TestAFileThatIsNoneIsAnError(t *testing.T) {
+func TestLoad_badFile(t *testing.T) {
 	dir := t.TempDir()
 	for _, file := range []string{filepath.Join(dir, "none.yaml"), dir, os.DevNull} {
 		if _, err := Load(t.Context(), "box", fumehood.Compose{Files: []string{file}}); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), file) {
@@ -217,7 +217,7 @@ func TestAFileThatIsNoneIsAnError(t *testing.T) {
 	}
 }
 
-func TestALoadThatIsCancelledSaysSo(t *testing.T) {
+func TestLoad_canceled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := Load(ctx, "box", fumehood.Compose{Files: []string{"none.yaml"}})
@@ -226,7 +226,7 @@ func TestALoadThatIsCancelledSaysSo(t *testing.T) {
 	}
 }
 
-func TestNeitherErrorsNorNotesQuoteAVariableOfTheHost(t *testing.T) {
+func TestLoad_masking(t *testing.T) {
 	t.Setenv("FUMEHOOD_TEST_SECRET", "s3cret")
 	src := fumehood.Compose{HostEnv: []string{"FUMEHOOD_TEST_SECRET"}}
 	for _, key := range []string{"pids_limit: ${FUMEHOOD_TEST_SECRET}", "volumes: ['/${FUMEHOOD_TEST_SECRET}:/x']", "volumes: [{type: '${FUMEHOOD_TEST_SECRET}', target: /x}]"} {
@@ -238,11 +238,11 @@ func TestNeitherErrorsNorNotesQuoteAVariableOfTheHost(t *testing.T) {
 	src.AllowUnsafe = true
 	p := loadGood(t, "services:\n  web:\n    image: a\n    volumes: ['/${FUMEHOOD_TEST_SECRET}:/x']\n", src)
 	if len(p.notes) != 1 || strings.Contains(p.notes[0].String(), "s3cret") {
-		t.Errorf("noted is %v", p.notes)
+		t.Errorf("the notes are %v", p.notes)
 	}
 }
 
-func TestTheDefaultService(t *testing.T) {
+func TestLoad_defaultService(t *testing.T) {
 	const three = "services:\n  c: {image: a}\n  a: {image: a}\n  b: {image: a, profiles: [p]}\n"
 	for _, tt := range []struct {
 		name, file, wanted string
@@ -268,13 +268,13 @@ func TestTheDefaultService(t *testing.T) {
 			case err != nil:
 				t.Error(err)
 			case p.main != tt.want || p.Services()[0].Name != tt.want:
-				t.Errorf("it is %s, and the first %s", p.main, p.Services()[0].Name)
+				t.Errorf("the default service is %s, the first one %s", p.main, p.Services()[0].Name)
 			}
 		})
 	}
 }
 
-func TestOverridesIncludesExtendsAnchorsAndProfiles(t *testing.T) {
+func TestLoad_merging(t *testing.T) {
 	dir := project(t, map[string]string{
 		"compose.yaml": `
 include: [sub/inner.yaml]
@@ -312,7 +312,7 @@ services:
 	}
 }
 
-func TestTheResolvedProjectLoadsAsItself(t *testing.T) {
+func TestProject_YAML_reload(t *testing.T) {
 	p := loadGood(t, `
 services:
   web:
@@ -351,7 +351,7 @@ volumes: {data: {}}
 	}
 }
 
-// What one service writes to the guest's volume, the others would run, those of other sandboxes too.
+// Other services, also those of other sandboxes, would run what one service writes to the guest's volume.
 func TestLoad_guestVolume(t *testing.T) {
 	t.Parallel()
 	for _, unsafe := range []bool{false, true} {
@@ -362,8 +362,8 @@ func TestLoad_guestVolume(t *testing.T) {
 	}
 }
 
-// What has a line break could be a line of its own in a file that the Engine writes for the container: a name server.
-func TestLoad_aLineBreakInAName(t *testing.T) {
+// A value with a line break could add a line to a file that the Engine writes for the container, such as a name server.
+func TestLoad_lineBreaks(t *testing.T) {
 	t.Parallel()
 	for key, value := range map[string]string{
 		"dns_search": `["a\nnameserver 192.0.2.2"]`, "dns_opt": `["ndots:1\nnameserver 192.0.2.2"]`, "hostname": `"a\nb"`,
@@ -376,7 +376,7 @@ func TestLoad_aLineBreakInAName(t *testing.T) {
 	}
 }
 
-// Where something is mounted is a place in the container of its own, and what is mounted lies in what is named.
+// Each mount has its own place in the container, and subpaths do not lead out of the mounted volume or image.
 func TestLoad_targets(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ service, says string }{
@@ -386,7 +386,7 @@ func TestLoad_targets(t *testing.T) {
 		"a volume of one letter": {"volumes: ['v:/c']", `"v:/c" is read as a path of a Windows drive`},
 		"a tmpfs at the root":    {"tmpfs: ['/:size=1m']", "tmpfs: wanted an absolute path"},
 		"a secret at the root":   {"secrets: [{source: s, target: /}]", "secrets: wanted an absolute path"},
-		"the guest":              {"volumes: ['vol:/x/../.fumehood/guest']", "volumes: /.fumehood/guest is taken"},
+		"the guest":              {"volumes: ['vol:/x/../.fumehood/guest']", "volumes: /.fumehood/guest is reserved"},
 		"a subpath out":          {"volumes: [{type: volume, source: vol, target: /x, volume: {subpath: ../../..}}]", `the subpath "../../.." leads out`},
 		"an absolute subpath":    {"volumes: [{type: volume, source: vol, target: /x, volume: {subpath: /etc}}]", `the subpath "/etc" leads out`},
 		"a subpath of an image":  {"volumes: [{type: image, source: i, target: /x, image: {subpath: ../x}}]", `the subpath "../x" leads out`},

@@ -12,16 +12,17 @@ import (
 	"github.com/docker/go-units"
 )
 
-// plainTag are texts and plain fields in the Engine's templates: their functions can make a text of any length.
+// plainTag matches tags with text and plain fields only. Functions in the Engine's templates could produce text of any
+// length.
 var plainTag = regexp.MustCompile(`^([^{}]|\{\{ *\.[A-Za-z]+ *\}\})*$`)
 
-// logging refuses drivers that send output away, and options for which the daemon's own memory is taken.
+// logging rejects drivers that send output elsewhere, and options that may use the daemon's own memory.
 func (c *checking) logging(svc *types.ServiceConfig) {
 	if svc.Logging == nil {
 		return
 	}
 	if !slices.Contains([]string{"", "json-file", "local", "none"}, svc.Logging.Driver) {
-		c.unsafe(of(svc, "logging", "driver"), svc.Logging.Driver, "the Engine sends what the service prints to somewhere else")
+		c.unsafe(of(svc, "logging", "driver"), svc.Logging.Driver, "the Engine sends the service's output elsewhere")
 		return
 	}
 	for _, key := range slices.Sorted(maps.Keys(svc.Logging.Options)) {
@@ -29,17 +30,17 @@ func (c *checking) logging(svc *types.ServiceConfig) {
 		if slices.Contains([]string{"max-size", "max-file", "compress", "mode", "labels", "env"}, key) || key == "tag" && plainTag.MatchString(value) {
 			continue
 		}
-		c.unsafe(of(svc, "logging", "options", key), value, "the daemon may take memory for it that no limit holds")
+		c.unsafe(of(svc, "logging", "options", key), value, "the daemon may use memory for it that no limit covers")
 	}
 }
 
-// What the Engine keeps at most of one service's output, however the project has it: bytes of a file, and files.
+// Limits of the log of one service, whatever the project sets: bytes per file, and number of files.
 const (
 	maxLogSize  = 100 << 20
 	maxLogFiles = 10
 )
 
-// log bounds what the Engine keeps of a service's output.
+// log bounds the size of a service's log.
 func (a *applying) log(svc *types.ServiceConfig) {
 	l := types.LoggingConfig{Driver: "json-file"}
 	if svc.Logging != nil {
@@ -54,10 +55,10 @@ func (a *applying) log(svc *types.ServiceConfig) {
 	if l.Options == nil {
 		l.Options = types.Options{}
 	}
-	if l.Driver == "json-file" { // the other one has bounds of its own
+	if l.Driver == "json-file" { // the local driver has its own bounds
 		files := "1"
 		if was["compress"] == "true" {
-			files = "2" // the Engine compresses those that are full
+			files = "2" // the Engine compresses only full files
 		}
 		l.Options["max-size"], l.Options["max-file"] = cmp.Or(was["max-size"], "10m"), cmp.Or(was["max-file"], files)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/docker/go-units"
 )
 
-// memoryLimit returns a service's limit of memory, 0 where it has none.
+// memoryLimit returns a service's memory limit in bytes, or 0 if it has none.
 func memoryLimit(svc *types.ServiceConfig) types.UnitBytes {
 	if svc.Deploy != nil && svc.Deploy.Resources.Limits != nil {
 		return max(svc.MemLimit, svc.Deploy.Resources.Limits.MemoryBytes)
@@ -19,11 +19,11 @@ func memoryLimit(svc *types.ServiceConfig) types.UnitBytes {
 	return svc.MemLimit
 }
 
-// shared bounds the memory that outlives who filled it, and counts for nobody then: of volumes that are a tmpfs by the sum of
-// the limits of the services that mount them, and shared memory, which a service may lend, by the service's limit. More
-// than that they cannot fill at one time.
+// shared bounds memory that stays in use after the process that filled it has ended, since it then counts against no
+// limit. A tmpfs volume is bounded by the sum of the memory limits of the services that mount it. Shared memory, which
+// a service may lend, is bounded by the service's limit. The services could not fill more at one time.
 func (a *applying) shared() {
-	users := map[string]types.UnitBytes{} // the sum of their limits; negative where one has none
+	users := map[string]types.UnitBytes{} // by volume: sum of their limits, or negative if one has no limit
 	for _, name := range a.order {
 		svc := a.project.Services[name]
 		limit := memoryLimit(&svc)
@@ -48,17 +48,17 @@ func (a *applying) shared() {
 		if was := v.DriverOpts["o"]; tmpfsSize(was) > users[key] {
 			v.DriverOpts = maps.Clone(v.DriverOpts)
 			v.DriverOpts["o"] = strings.TrimPrefix(fmt.Sprintf("%s,size=%d", was, users[key]), ",")
-			a.change(nil, "volumes."+key+".driver_opts.o", was, v.DriverOpts["o"], "it can have no more than the memory of the services that mount it")
+			a.change(nil, "volumes."+key+".driver_opts.o", was, v.DriverOpts["o"], "its size is limited to the memory of the services that mount it")
 			a.project.Volumes[key] = v
 		}
 	}
 }
 
-// maxPage is the largest page of memory that Linux has on any machine, in bytes: nr_blocks counts pages.
+// maxPage is the size of Linux's largest memory page on any machine, in bytes. nr_blocks counts pages.
 const maxPage = 64 << 10
 
-// tmpfsSize is how large a tmpfs may become whose options these are, in bytes. Without a limit, or with one that depends on
-// the machine, it is taken for endless. Of several limits the kernel takes the last one.
+// tmpfsSize returns the maximum size in bytes of a tmpfs with these options. It returns MaxInt64 if there is no limit
+// or one that depends on the machine. Of several limits the kernel uses the last.
 func tmpfsSize(options string) types.UnitBytes {
 	const endless = math.MaxInt64
 	size := types.UnitBytes(endless)

@@ -7,7 +7,7 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-func TestMemoryThatOutlivesWhoFilledItIsBounded(t *testing.T) {
+func TestApply_sharedMemory(t *testing.T) {
 	t.Parallel()
 	const mounts = "mem_limit: 64m, volumes: ['vol:/v']"
 	for name, c := range map[string]struct{ one, other, volume, want string }{
@@ -36,22 +36,22 @@ func TestMemoryThatOutlivesWhoFilledItIsBounded(t *testing.T) {
 				}
 			}
 			if got := p.project.Volumes["vol"].DriverOpts["o"]; got != c.want || noted != "" && noted != c.want || got != was && noted == "" && was != "" {
-				t.Errorf("it is %q, noted %q", got, noted)
+				t.Errorf("the options are %q, the change has %q", got, noted)
 			}
 		})
 	}
 	text := "services: {a: {image: i, " + mounts + "}, b: {image: i, volumes: ['vol:/v']}}\nvolumes: {vol: {driver_opts: {type: tmpfs, device: tmpfs}}}"
 	p, _ := applied(t, text, fumehood.Compose{AllowUnsafe: true}, Policy{Limits: fumehood.Limits{Memory: fumehood.NoLimit}})
 	if got := p.project.Volumes["vol"].DriverOpts["o"]; got != "" {
-		t.Errorf("of services of which one has no limit it is %q", got)
+		t.Errorf("with an unlimited service: got %q, want no size", got)
 	}
 	p, changes := applied(t, "services: {a: {image: i, mem_limit: 64m, shm_size: 100g}, b: {image: i, ipc: 'service:a'}}", fumehood.Compose{}, Policy{})
 	if got := p.project.Services["a"].ShmSize; got != 64<<20 || len(changes) == 0 {
-		t.Errorf("the shared memory is of %d", got)
+		t.Errorf("shm_size is %d, want that of mem_limit", got)
 	}
 }
 
-func TestWhatMayTakeAllMemoryIsListed(t *testing.T) {
+func TestProject_Boundless(t *testing.T) {
 	t.Parallel()
 	p, _ := applied(t, `services:
   little: {image: i, mem_limit: 1g}

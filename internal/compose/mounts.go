@@ -53,11 +53,11 @@ func (c *checking) mounts(svc *types.ServiceConfig) {
 	}
 }
 
-// drive matches what Compose's short form takes for a path of Windows.
+// drive matches what Compose's short form takes for a Windows path.
 var drive = regexp.MustCompile(`^[A-Za-z]:/`)
 
-// target checks where something is mounted in a container: nowhere that would hide the guest, and nowhere twice, for of two
-// mounts at one place the later may change the earlier.
+// target checks a mount point in a container. It must not hide the guest, and must be used only once, since the later
+// of two mounts could change the earlier.
 func (c *checking) target(at []string, target string) {
 	clean := path.Clean(target)
 	place := at[1] + " " + clean
@@ -70,30 +70,30 @@ func (c *checking) target(at []string, target string) {
 	case !path.IsAbs(target) || clean == "/":
 		c.refuse(at, "wanted an absolute path in the container that is not its root, found %q", target)
 	case clean == GuestDir || strings.HasPrefix(clean, GuestDir+"/"):
-		c.refuse(at, "%s is taken: commands are run by what is mounted at %s", target, GuestDir)
+		c.refuse(at, "%s is reserved: Fumehood's guest is mounted at %s", target, GuestDir)
 	}
 }
 
-// subpath checks the part of a volume or an image that is mounted.
+// subpath checks the mounted subpath of a volume or image.
 func (c *checking) subpath(at []string, sub string) {
 	if sub != "" && !filepath.IsLocal(sub) {
-		c.refuse(at, "the subpath %q leads out of what is mounted", sub)
+		c.refuse(at, "the subpath %q leads out of the volume or image", sub)
 	}
 }
 
 func (c *checking) bind(at []string, v types.ServiceVolumeConfig) {
 	if v.Bind != nil && !slices.Contains([]string{"", "private", "rprivate", "slave", "rslave"}, v.Bind.Propagation) {
-		c.unsafe(at, v.Bind.Propagation, "what is mounted in the container is mounted on the host")
+		c.unsafe(at, v.Bind.Propagation, "mounts in the container appear on the host")
 	}
 	if why := c.gate.Mount(v.Source, !v.ReadOnly); why != "" {
 		c.unsafe(at, v.Source, why)
 	}
 }
 
-// volume checks a volume of the project; an external one is checked where it is mounted.
+// volume checks a volume of the project. External volumes are checked where they are mounted.
 func (c *checking) volume(key string, v types.VolumeConfig) {
 	if key == guestVolume {
-		c.refuse([]string{"volumes", key}, "is the name of the guest's own volume in every project: what a service writes there, others would run")
+		c.refuse([]string{"volumes", key}, "is the name of the guest's own volume: other services would run what one service writes there")
 		return
 	}
 	at := func(keys ...string) []string { return append([]string{"volumes", key}, keys...) }
@@ -107,16 +107,16 @@ func (c *checking) volume(key string, v types.VolumeConfig) {
 	c.labels(at("labels"), v.Labels)
 }
 
-// harmlessTmpfs are the options of a tmpfs that change nothing but that file system. The kernel ignores the type where
-// one of the others is bind, move or remount.
+// harmlessTmpfs are the tmpfs options that affect only that file system. Other options are not harmless even with type
+// tmpfs: the kernel ignores the type if there is bind, move or remount.
 var harmlessTmpfs = []string{
 	"size", "nr_blocks", "nr_inodes", "mode", "uid", "gid", "ro", "rw", "exec", "noexec", "nosuid", "nodev", "atime", "noatime",
 	"nodiratime", "relatime", "strictatime", "sync", "async",
 }
 
-const mountsOfHost = "it mounts something of the host, or of its network, or changes how that is mounted"
+const mountsOfHost = "it mounts something of the host or its network, or changes such a mount"
 
-// tmpfsOptions lets pass what harmlessTmpfs lists.
+// tmpfsOptions rejects options that harmlessTmpfs does not list.
 func (c *checking) tmpfsOptions(at []string, options string) {
 	for option := range strings.SplitSeq(options, ",") {
 		if option, _, _ := strings.Cut(option, "="); !slices.Contains(harmlessTmpfs, option) {
@@ -125,7 +125,7 @@ func (c *checking) tmpfsOptions(at []string, options string) {
 	}
 }
 
-// driverOpts lets pass a tmpfs, and a size. Everything else mounts what the host has or can reach.
+// driverOpts allows a tmpfs and a size. Everything else mounts something that the host has or can reach.
 func (c *checking) driverOpts(key string, v types.VolumeConfig) {
 	for _, name := range slices.Sorted(maps.Keys(v.DriverOpts)) {
 		value, at := v.DriverOpts[name], []string{"volumes", key, "driver_opts", name}
@@ -152,11 +152,11 @@ func (c *checking) file(at []string, f types.FileObjectConfig) {
 	_, set := c.as.Environment[f.Environment]
 	switch {
 	case bool(f.External), f.Driver != "", f.TemplateDriver != "":
-		c.refuse(at, "cannot be honoured: it would be a cluster's; say file, environment or content")
+		c.refuse(at, "cannot be honoured: it is for clusters; use file, environment or content")
 	case f.Environment != "" && !set:
-		c.refuse(append(at, "environment"), "the variable %s is not set; of this process's variables a project sees those that are named", f.Environment)
+		c.refuse(append(at, "environment"), "the variable %s is not set; of this process's variables, a project sees only those that are named", f.Environment)
 	case f.Environment != "" && c.as.Environment[f.Environment] == "":
-		c.refuse(append(at, "environment"), "the variable %s is empty, and of an empty one no file is made", f.Environment)
+		c.refuse(append(at, "environment"), "the variable %s is empty: no file is made from it", f.Environment)
 	case f.File != "" && !c.gate.Inside(f.File):
 		c.unsafe(append(at, "file"), f.File, "it is a file of the host outside of the project's folder")
 	case f.File != "" && hostpath.Unsafe(f.File, false) != "":
@@ -166,14 +166,14 @@ func (c *checking) file(at []string, f types.FileObjectConfig) {
 	}
 }
 
-// special reports whether a path is a device, a pipe or a socket: reading it could block, or never end.
+// special reports whether a path is a device, a pipe or a socket. Reading these could block or never end.
 func special(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && !info.Mode().IsRegular() && !info.IsDir()
 }
 
-// files checks a service's uses of secrets and configs. Those with a file are mounted, with the file's owner
-// and mode; the others are copied into the container before it starts.
+// files checks a service's references to secrets and configs. Secrets and configs with a file are mounted with the
+// file's owner and mode. The others are copied into the container before it starts.
 func (c *checking) files(svc *types.ServiceConfig) {
 	use := func(kind, dir string, ref types.FileReferenceConfig, f types.FileObjectConfig) {
 		at := of(svc, kind)

@@ -17,24 +17,24 @@ import (
 	"github.com/fumehood/fumehood/internal/hostpath"
 )
 
-// What a project reads of the host's files: regular files of a bounded size, in its folder once all links are followed.
-// What lies elsewhere the user allows by name. That is the gate's to judge, see hostpath.Gate.
+// A project may read regular files of bounded size in its folder, after all links are followed. Other files must be
+// allowed by the user by name. hostpath.Gate checks this.
 
-// maxIncluded bounds the files that one project includes and extends.
+// maxIncluded is the maximum number of files that a project includes and extends.
 const maxIncluded = 100
 
-// base is what compose-go joins the relative paths of a file with. In an included file, working is relative to this
-// process's directory.
+// base has the folders that compose-go joins with the relative paths of a file. In an included file, working is
+// relative to this process's directory.
 type base struct {
-	loader  string // for what it includes and extends
-	working string // for the variables and the folders of what it includes
+	loader  string // for files that it includes and extends
+	working string // for env files and project directories of its includes
 }
 
-// maxServices bounds the services of all files of a project together: each takes a millisecond to load, which nothing can end.
+// maxServices is the maximum number of services in all files of a project. Each takes a millisecond to load, and
+// loading cannot be canceled.
 const maxServices = 2000
 
-// scan checks all files that a file includes and extends, and what they include and extend in turn, before anything reads
-// them.
+// scan recursively checks all files that a file includes and extends, before compose-go reads them.
 func (l *loading) scan(file string, content []byte, at base, env types.Mapping) error {
 	l.scanned++
 	if l.scanned > maxIncluded {
@@ -55,7 +55,7 @@ func (l *loading) scan(file string, content []byte, at base, env types.Mapping) 
 		}
 		services, _ := doc["services"].(map[string]any)
 		if l.services += len(services); l.services > maxServices {
-			return fmt.Errorf("%s: with those of this file there are more than %d services", file, maxServices)
+			return fmt.Errorf("%s: there are more than %d services in the project", file, maxServices)
 		}
 		for _, name := range slices.Sorted(maps.Keys(services)) {
 			svc, _ := services[name].(map[string]any)
@@ -110,7 +110,7 @@ func (l *loading) scanInclude(file string, value any, at base, env types.Mapping
 	return nil
 }
 
-// projectDirectory sets the bases of an entry of include that says its folder.
+// projectDirectory sets the bases of an include entry that has a project_directory.
 func (l *loading) projectDirectory(file string, value any, at base, inner *base, env types.Mapping) error {
 	const key = "include.project_directory"
 	if value == nil {
@@ -132,7 +132,7 @@ func (l *loading) projectDirectory(file string, value any, at base, inner *base,
 	return nil
 }
 
-// included reads the variables of an entry of include.
+// included reads the variables of an include entry.
 func (l *loading) included(file string, value any, at, inner base, env types.Mapping) (types.Mapping, error) {
 	var files []string
 	for _, item := range listOf(value) {
@@ -158,7 +158,7 @@ func (l *loading) included(file string, value any, at, inner base, env types.Map
 	return l.readVariables(env, files)
 }
 
-// follow scans a file that another one refers to. One that does not exist is for compose-go to report.
+// follow scans a file that another one refers to. It ignores missing files, which compose-go reports.
 func (l *loading) follow(path string, at base, env types.Mapping) error {
 	if err := l.gate.File(path, maxFile); err != nil {
 		return err
@@ -174,7 +174,7 @@ func (l *loading) follow(path string, at base, env types.Mapping) error {
 	return l.scan(path, content, at, env)
 }
 
-// relative returns a folder, or a file's, as compose-go hands it to what it includes.
+// relative returns path, or the folder of a file, as compose-go passes it to an include.
 func (b base) relative(path string) string {
 	if info, err := os.Stat(path); err != nil || !info.IsDir() {
 		path = filepath.Dir(path)
@@ -185,7 +185,7 @@ func (b base) relative(path string) string {
 	return path
 }
 
-// substitute returns a text with the values of its variables.
+// substitute returns value, which must be a string, with its variables replaced.
 func substitute(value any, env types.Mapping) (string, error) {
 	text, ok := value.(string)
 	if !ok {
@@ -194,7 +194,7 @@ func substitute(value any, env types.Mapping) (string, error) {
 	return expand(text, func(name string) (string, bool) { v, ok := env[name]; return v, ok })
 }
 
-// reference returns the path that a file has under a key, which the gate lets pass.
+// reference returns the path that a file has under a key. It fails if the gate rejects the path.
 func (l *loading) reference(file, key string, value any, dir string, env types.Mapping) (string, error) {
 	path, err := substitute(value, env)
 	if err != nil {
@@ -203,7 +203,7 @@ func (l *loading) reference(file, key string, value any, dir string, env types.M
 	return l.pass(file, key, path, dir)
 }
 
-// pass returns a path, relative to dir, that the gate lets pass.
+// pass returns path joined with dir if it is relative. It fails if the gate rejects it.
 func (l *loading) pass(file, key, path, dir string) (string, error) {
 	if path == os.DevNull {
 		return path, nil
@@ -217,8 +217,8 @@ func (l *loading) pass(file, key, path, dir string) (string, error) {
 	return path, nil
 }
 
-// documents decodes the documents of a YAML file, as compose-go does. A document with !reset is returned twice, with what is
-// tagged so and without it: which of them compose-go goes by depends on the place.
+// documents decodes the documents of a YAML file as compose-go does. A document with !reset is returned twice, with and
+// without the tagged nodes, because it depends on the place which one compose-go uses.
 func documents(content []byte) ([]map[string]any, error) {
 	var docs []map[string]any
 	for dec := yaml.NewDecoder(bytes.NewReader(content)); ; {
@@ -266,7 +266,7 @@ func decode(node *yaml.Node) (map[string]any, error) {
 	return doc, nil
 }
 
-// stringKeys returns a value whose mappings have texts for keys.
+// stringKeys returns value with all mappings converted to map[string]any. Other keys than strings are errors.
 func stringKeys(value any) (any, error) {
 	var err error
 	switch value := value.(type) {
@@ -287,7 +287,7 @@ func stringKeys(value any) (any, error) {
 		for key, child := range value {
 			name, ok := key.(string)
 			if !ok {
-				return nil, fmt.Errorf("a key is no text: %v", key)
+				return nil, fmt.Errorf("a key is not a string: %v", key)
 			}
 			if all[name], err = stringKeys(child); err != nil {
 				return nil, err
@@ -298,10 +298,10 @@ func stringKeys(value any) (any, error) {
 	return value, nil
 }
 
-// maxValues bounds the values of a file, those below aliases counted as often as they are referred to.
+// maxValues is the maximum number of values in a file. Values below an alias count each time they are referred to.
 const maxValues = 200_000
 
-// bounded returns an error for a document that aliases make too large, or that contains itself.
+// bounded returns an error for a document that is too large with its aliases expanded, or that contains itself.
 func bounded(root *yaml.Node) error {
 	sizes := map[*yaml.Node]int{}
 	var size func(n *yaml.Node) int
@@ -312,7 +312,7 @@ func bounded(root *yaml.Node) error {
 		if got, ok := sizes[n]; ok {
 			return got
 		}
-		sizes[n] = maxValues + 1 // for what contains itself
+		sizes[n] = maxValues + 1 // in case it contains itself
 		total := 1 + size(n.Alias)
 		for _, child := range n.Content {
 			total = min(total+size(child), maxValues+1)
@@ -321,12 +321,12 @@ func bounded(root *yaml.Node) error {
 		return total
 	}
 	if size(root) > maxValues {
-		return fmt.Errorf("it has more than %d values, counted with what its aliases stand for", maxValues)
+		return fmt.Errorf("it has more than %d values with aliases expanded", maxValues)
 	}
 	return nil
 }
 
-// untag removes the tags !reset and !override, which change how files are merged, and returns what was tagged !reset.
+// untag removes the tags !reset and !override, which change how files are merged. It returns the nodes tagged !reset.
 func untag(n *yaml.Node, seen map[*yaml.Node]bool) map[*yaml.Node]bool {
 	reset := map[*yaml.Node]bool{}
 	if n == nil || seen[n] {
@@ -342,7 +342,8 @@ func untag(n *yaml.Node, seen map[*yaml.Node]bool) map[*yaml.Node]bool {
 	maps.Copy(reset, untag(n.Alias, seen))
 	for i, child := range n.Content {
 		maps.Copy(reset, untag(child, seen))
-		// The decoder takes a list of mappings as value of a merge key, but not by an alias; compose-go does.
+		// The decoder accepts a list of mappings as value of a merge key, but not an alias of such a list.
+		// compose-go accepts both.
 		if n.Kind == yaml.MappingNode && i%2 == 1 && n.Content[i-1].Value == "<<" && child.Kind == yaml.AliasNode {
 			n.Content[i] = child.Alias
 		}
@@ -350,7 +351,7 @@ func untag(n *yaml.Node, seen map[*yaml.Node]bool) map[*yaml.Node]bool {
 	return reset
 }
 
-// remove removes nodes, and aliases of them, from what holds them.
+// remove removes nodes, and aliases of them, from their parents below n.
 func remove(n *yaml.Node, nodes, seen map[*yaml.Node]bool) {
 	if n == nil || seen[n] {
 		return
@@ -373,7 +374,7 @@ func remove(n *yaml.Node, nodes, seen map[*yaml.Node]bool) {
 	n.Content = kept
 }
 
-// listOf returns a list's items, or a value as a list of one.
+// listOf returns the items of a list, nothing for nil, and any other value as a list of one.
 func listOf(value any) []any {
 	switch value := value.(type) {
 	case nil:

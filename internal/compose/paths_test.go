@@ -15,11 +15,12 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// A project reads no file outside its folder unless the user allows it, whichever key names it and whatever links lead there.
-func TestAProjectReadsOnlyWhatIsInItsFolder(t *testing.T) {
+// A project reads no file outside its folder unless the user allows it, whichever key names it and whatever links lead
+// there.
+func TestLoad_outsidePaths(t *testing.T) {
 	const good = "services: {a: {image: i}}\n"
 	for name, tt := range map[string]struct {
-		files map[string]string // OUT is a folder outside the project
+		files map[string]string // OUT stands for a folder outside the project
 		links map[string]string
 	}{
 		"the folder's .env by a link":         {map[string]string{"compose.yaml": good}, map[string]string{".env": "OUT/vars"}},
@@ -87,7 +88,7 @@ func TestAProjectReadsOnlyWhatIsInItsFolder(t *testing.T) {
 }
 
 // compose-go joins some paths of nested includes with this process's folder, and others with the including file's.
-func TestPathsOfNestedIncludesAreThoseThatAreRead(t *testing.T) {
+func TestLoad_nestedIncludes(t *testing.T) {
 	top := project(t, map[string]string{
 		"out/vars":                 "SEEN=outside\n",
 		"project/compose.yaml":     "services: {a: {image: i}}\ninclude: [sub/a.yaml]\n",
@@ -111,11 +112,11 @@ func TestPathsOfNestedIncludesAreThoseThatAreRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := env(t, p, "c", "SEEN"); got != "outside" {
-		t.Errorf("compose-go read another file than was checked: %s", got)
+		t.Errorf("compose-go read a file that was not checked: %s", got)
 	}
 }
 
-func TestProject_Load(t *testing.T) {
+func TestLoad_home(t *testing.T) {
 	dir := project(t, map[string]string{".ssh/key": "", "src/a": ""})
 	t.Setenv("HOME", dir)
 	if err := os.Symlink("/proc/self/cwd", filepath.Join(dir, "src", "cwd")); err != nil {
@@ -142,8 +143,8 @@ func TestProject_Load(t *testing.T) {
 	}
 }
 
-// What a project names is read only if it is a regular file of a bounded size. Nothing is waited for.
-func TestAProjectReadsRegularFilesOnly(t *testing.T) {
+// Files that a project names are read only if they are regular files of bounded size. Reading never blocks.
+func TestLoad_specialFiles(t *testing.T) {
 	for _, key := range []string{"env_file: PATH", "label_file: PATH", "extends: {file: PATH, service: b}", "include", ".env", "include's .env"} {
 		for name, make := range map[string]func(path string) error{
 			"a FIFO":   func(path string) error { return syscall.Mkfifo(path, 0o600) },
@@ -182,7 +183,7 @@ func TestAProjectReadsRegularFilesOnly(t *testing.T) {
 	}
 }
 
-func TestAliasesDoNotMakeAFileLarge(t *testing.T) {
+func TestLoad_aliases(t *testing.T) {
 	bomb := "x-0: &l0 [a, a, a, a, a, a, a, a, a, a]\n"
 	for _, n := range []string{"1", "2", "3", "4", "5", "6", "7", "8"} {
 		before := string(n[0] - 1)
@@ -199,6 +200,6 @@ func TestAliasesDoNotMakeAFileLarge(t *testing.T) {
 		}
 	}
 	if _, err := load(t, "x-a: &a [*a]\nservices: {a: {image: i}}\n", fumehood.Compose{}); !errors.Is(err, fumehood.ErrConfig) {
-		t.Errorf("a list in itself: got %v", err)
+		t.Errorf("a list that contains itself: got %v", err)
 	}
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// places knows where in a project's files things are written.
+// places finds the places of keys in a project's files.
 type places struct {
 	files []string
 	roots []*yaml.Node
-	own   int // so many are the project's own; the others are those that they include or extend
+	own   int // number of the project's own files, which come first; the others are included or extended
 }
 
-// add notes a file. One that is no YAML has no places: compose-go will say what is wrong with it.
+// add adds a file. A file that is not YAML has no places; compose-go reports it.
 func (p *places) add(path string, content []byte) {
 	var doc yaml.Node
 	root := &yaml.Node{}
@@ -31,7 +31,8 @@ func (p *places) add(path string, content []byte) {
 	p.own = len(p.files)
 }
 
-// include notes a file that another one includes or extends, after all of the project's own.
+// include adds a file that another one includes or extends. It must be called after all of the project's own files were
+// added.
 func (p *places) include(path string, content []byte) {
 	if own := p.own; !slices.Contains(p.files, path) {
 		p.add(path, content)
@@ -39,7 +40,8 @@ func (p *places) include(path string, content []byte) {
 	}
 }
 
-// order sorts services as the files name them; those that are only in included files come last, by name.
+// order returns the names of the services in the order of the files. Services that are only in included files come
+// last, sorted by name.
 func (p *places) order(services types.Services) []string {
 	var order []string
 	for _, root := range p.roots[:p.own] {
@@ -66,8 +68,8 @@ func (p *places) order(services types.Services) []string {
 
 // place is a line of a file.
 type place struct {
-	file  string // empty where there is none
-	order int    // of the file among all
+	file  string // empty if unknown
+	order int    // index of the file
 	line  int    // 0 for the file as a whole
 }
 
@@ -79,7 +81,8 @@ func (p place) String() string {
 	return fmt.Sprintf("%s:%d", p.file, p.line)
 }
 
-// find says where the deepest of nested keys is that is there; of several files, in the last.
+// find returns the place of nested keys. If the files have only a part of them, it returns the place of the deepest key
+// found. If several files have it, it returns the place in the last one.
 func (p *places) find(keys []string) place {
 	var found place
 	depth := 0
@@ -102,7 +105,7 @@ func (p *places) find(keys []string) place {
 	return found
 }
 
-// lookup is the value of a mapping's key, and the line it begins at. Items of lists have numbers for keys.
+// lookup returns the value of a key of a mapping and the line of the key, or nil. The keys of a list are its indexes.
 func lookup(node *yaml.Node, key string) (*yaml.Node, int) {
 	if node != nil && node.Kind == yaml.AliasNode {
 		node = node.Alias
@@ -130,7 +133,7 @@ var (
 	prefix  = regexp.MustCompile(`^validating [^:]+: `)
 )
 
-// locate puts file and line before what compose-go says of a key, and the file before what it says of none.
+// locate prefixes a message of compose-go with file and line if it names a key, otherwise with the file.
 func (p *places) locate(text string) string {
 	text = prefix.ReplaceAllString(text, "")
 	var keys []string
@@ -148,12 +151,12 @@ func (p *places) locate(text string) string {
 	return text
 }
 
-// bad is an error about a key of a service.
+// bad returns an error about a key of a service.
 func (p *Project) bad(service, key, format string, a ...any) error {
 	return p.badAt([]string{"services", service, key}, format, a...)
 }
 
-// badAt is an error about nested keys.
+// badAt returns an error about nested keys.
 func (p *Project) badAt(keys []string, format string, a ...any) error {
 	return &fumehood.Error{
 		Op: opLoad, Class: fumehood.ErrConfig,

@@ -15,50 +15,50 @@ import (
 	"github.com/fumehood/fumehood/internal/owner"
 )
 
-// Policy is what a project is made to fit before it is created. Its zero value fits for looking at it.
+// Policy says how Apply changes a project before it is created. The zero value is for showing a project only.
 type Policy struct {
-	// Labels are those of every object.
+	// Labels are added to every object.
 	Labels Labels
-	// Version is that of the Compose SDK.
+	// Version is the version of the Compose SDK.
 	Version string
-	// ConfigFile is where the resolved project lies, for `docker compose`; empty where it is not written.
+	// ConfigFile is the path of the resolved project, for `docker compose`. It is empty if the file is not written.
 	ConfigFile string
-	// Volume is the guest's volume; empty where commands go by the Engine's own calls.
+	// Volume is the name of the guest's volume. It is empty if commands run through the Engine's exec.
 	Volume string
-	// Serve has the guest serve as main process of services that only idle; else it only idles there too.
+	// Serve makes the guest serve the host as main process of services that only wait. Otherwise it only waits.
 	Serve bool
-	// Sockets is the folder of the host in which a service's guests are listened for; "", and nil, where none is.
+	// Sockets returns the host folder with the sockets for a service's guests, or "" for none. It may be nil.
 	Sockets func(service string) string
-	// Limits are those of services that set none.
+	// Limits apply to services that set none.
 	Limits fumehood.Limits
 	Unheld Unheld
-	// Images are what services run, by service. One that is not here runs what the project says.
+	// Images are the images to run, by service. Other services run the image that the project names.
 	Images map[string]Image
-	// Runtime is what the user chose; empty means the daemon's default. Runtimes are the daemon's.
+	// Runtime is the runtime that the user chose; empty means the daemon's default. Runtimes are those of the daemon.
 	Runtime  string
 	Runtimes Runtimes
-	// Subnets are one for each network of NetworksNeeded, in its order. Without any, the Engine chooses.
+	// Subnets has one subnet for each network of NetworksNeeded, in the same order. If it is empty, the Engine chooses.
 	Subnets []netip.Prefix
 }
 
 // Image is a service's image.
 type Image struct {
-	Ref                 string // what is started; empty means what the project says
+	Ref                 string // reference to start; empty means the project's
 	Entrypoint, Command []string
 }
 
-// Change is one thing that is not as the files have it, or that passed although it breaks the isolation.
+// Change is a difference from the files, or a setting that was allowed although it breaks the isolation.
 type Change struct {
-	Service string `json:"service,omitempty"` // empty where it is about none
+	Service string `json:"service,omitempty"` // empty if it concerns no service
 	Key     string `json:"key"`
-	From    string `json:"from,omitempty"` // empty for nothing
-	To      string `json:"to,omitempty"`   // empty for nothing
+	From    string `json:"from,omitempty"` // empty if the files set nothing
+	To      string `json:"to,omitempty"`   // empty if the value was removed
 	Reason  string `json:"reason"`
-	Unsafe  bool   `json:"unsafe,omitempty"` // it is as the files have it, and allowed
+	Unsafe  bool   `json:"unsafe,omitempty"` // the files' value is unsafe, and allowed
 }
 
-// NetworksNeeded tells of each network that needs a subnet how many addresses it has to have, those of the
-// network itself, its gateway and its broadcasts included.
+// NetworksNeeded returns, for each network that needs a subnet, the number of addresses that it needs, including the
+// network's own, its gateway's and its broadcast address.
 func (p *Project) NetworksNeeded() []int {
 	var sizes []int
 	for _, key := range p.subnetless() {
@@ -73,7 +73,7 @@ func (p *Project) NetworksNeeded() []int {
 	return sizes
 }
 
-// subnetless are the networks that will be made with a subnet of ours, sorted.
+// subnetless returns the sorted keys of the networks that the project creates and sets no subnet for.
 func (p *Project) subnetless() []string {
 	var keys []string
 	for key, n := range p.as.Networks {
@@ -85,10 +85,11 @@ func (p *Project) subnetless() []string {
 	return keys
 }
 
-// Internal says whether the project's networks reach nothing outside.
+// Internal reports whether the project's networks have no access to the outside.
 func (p *Project) Internal() bool { return p.internal }
 
-// Apply makes the project, as it was loaded, fit a policy. It is pure, and may be done again with another.
+// Apply changes the loaded project to fit a policy and returns the changes. It is pure and may be called again with
+// another policy.
 func (p *Project) Apply(pol Policy) []Change {
 	p.project = p.as.WithoutUnnecessaryResources() // a copy
 	p.serve, p.forward, p.runtimes = map[string]bool{}, map[string][]fumehood.Port{}, pol.Runtimes
@@ -104,7 +105,7 @@ func (p *Project) Apply(pol Policy) []Change {
 	return a.changes
 }
 
-// applying is one Apply under way.
+// applying is the state of one call of Apply.
 type applying struct {
 	*Project
 	pol     Policy
@@ -134,7 +135,7 @@ func (a *applying) apply(svc *types.ServiceConfig) {
 	}
 	img := a.pol.Images[svc.Name]
 	if img.Ref != "" {
-		svc.Image, svc.Build, svc.PullPolicy = img.Ref, nil, types.PullPolicyNever // it is there
+		svc.Image, svc.Build, svc.PullPolicy = img.Ref, nil, types.PullPolicyNever // the image is present
 	}
 	a.alias(svc)
 	a.resolver(svc)
@@ -151,7 +152,7 @@ func (a *applying) apply(svc *types.ServiceConfig) {
 	}
 }
 
-// labelled adds our labels.
+// labelled returns a copy of a project's labels with ours added.
 func labelled(theirs types.Labels, ours Labels) types.Labels {
 	l := maps.Clone(theirs)
 	if l == nil {
@@ -161,7 +162,7 @@ func labelled(theirs types.Labels, ours Labels) types.Labels {
 	return l
 }
 
-// networks makes them of this sandbox alone, and internal where nothing says otherwise.
+// networks makes the networks private to this sandbox, and internal unless egress is allowed.
 func (a *applying) networks() {
 	for i, key := range a.subnetless() {
 		if i < len(a.pol.Subnets) {
@@ -192,7 +193,7 @@ func (a *applying) networks() {
 			}
 			n.DriverOpts[inhibitIPv4] = "true"
 			a.change(nil, at+".driver_opts."+inhibitIPv4, "", "true", "the host has no address on an internal network")
-			if n.EnableIPv6 == nil { // an Engine may be told to have it by default
+			if n.EnableIPv6 == nil { // an Engine may be configured to enable it by default
 				n.EnableIPv6 = new(false)
 			}
 		}
@@ -200,11 +201,12 @@ func (a *applying) networks() {
 	}
 }
 
-// OwnPrefix is how the names of a sandbox's networks and volumes begin, and those of no other sandbox: no sandbox's name
-// has a dot. With "_", as Compose has it, shop_two with a volume data and shop with a volume two_data would share it.
+// OwnPrefix returns the prefix of the names of a sandbox's networks and volumes. No other sandbox has it, since names
+// of sandboxes have no dots. With Compose's "_", sandbox shop_two with volume data and sandbox shop with volume
+// two_data would share a volume.
 func OwnPrefix(sandbox string) string { return sandbox + "." }
 
-// OwnNames are the names of the networks and volumes that the project makes.
+// OwnNames returns the names of the networks and volumes that the project creates.
 func (p *Project) OwnNames() []string {
 	var names []string
 	for key, n := range p.as.Networks {
@@ -222,11 +224,11 @@ func (p *Project) OwnNames() []string {
 
 func objectName(sandbox, key string) string { return OwnPrefix(sandbox) + key }
 
-// inhibitIPv4 keeps the Engine, old and new, from giving the host an address on a network. Else what listens
-// on any of the host's addresses can be reached from an internal network too.
+// inhibitIPv4 keeps all versions of the Engine from giving the host an address on a network. Otherwise programs that
+// listen on all of the host's addresses can be reached even from an internal network.
 const inhibitIPv4 = "com.docker.network.bridge.inhibit_ipv4"
 
-// volumes makes them of this sandbox alone.
+// volumes makes the volumes private to this sandbox, and adds the guest's volume.
 func (a *applying) volumes() {
 	for _, key := range slices.Sorted(maps.Keys(a.project.Volumes)) {
 		v := a.project.Volumes[key]
@@ -245,7 +247,7 @@ func (a *applying) volumes() {
 	}
 }
 
-// alias makes a container's name one that the other services know it by: containers' names are a daemon's.
+// alias turns a container_name into a network alias, since container names must be unique in the daemon.
 func (a *applying) alias(svc *types.ServiceConfig) {
 	name := svc.ContainerName
 	if name == "" {
@@ -265,18 +267,18 @@ func (a *applying) alias(svc *types.ServiceConfig) {
 	a.change(svc, "container_name", name, containerName(a.project.Name, *svc, 1), "sandboxes run side by side; on the project's networks the service has this name too")
 }
 
-// noResolver is in the container's own network, where nobody answers: the Engine's resolver has nobody to ask
-// for names that it does not know. Some Engines forward such questions over the host's network otherwise.
+// noResolver is an address in the container's own network where no server answers. With it, the Engine's resolver has
+// no server to ask for unknown names. Otherwise some Engines forward such queries over the host's network.
 const noResolver = "127.0.0.1"
 
 func (a *applying) resolver(svc *types.ServiceConfig) {
 	if a.onlyInternal(svc) && len(svc.DNS) == 0 {
 		svc.DNS = types.StringList{noResolver}
-		a.change(svc, "dns", "", noResolver, "no name server outside is asked; services find each other as ever")
+		a.change(svc, "dns", "", noResolver, "no outside name server is used; services still resolve each other")
 	}
 }
 
-// ports publishes them where they clash with nobody's, or leaves them to be forwarded.
+// ports publishes ports where they cannot conflict with others. Ports on internal networks are forwarded instead.
 func (a *applying) ports(svc *types.ServiceConfig) {
 	const loopback = "127.0.0.1"
 	var kept []types.ServicePortConfig
@@ -300,12 +302,12 @@ func (a *applying) ports(svc *types.ServiceConfig) {
 			host = 0
 		}
 		a.forward[svc.Name] = append(a.forward[svc.Name], fumehood.Port{Host: host, Container: int(port.Target), Protocol: port.Protocol, Address: port.HostIP})
-		a.change(svc, "ports", was, portText(port)+", forwarded", "the Engine publishes nothing of internal networks")
+		a.change(svc, "ports", was, portText(port)+", forwarded", "the Engine publishes no ports on internal networks")
 	}
 	svc.Ports = kept
 }
 
-// portText is a port as people write it.
+// portText formats a port as in Compose's short form.
 func portText(p types.ServicePortConfig) string {
 	s := fmt.Sprintf("%d/%s", p.Target, p.Protocol)
 	if p.Published != "" || p.HostIP != "" {
@@ -317,7 +319,7 @@ func portText(p types.ServicePortConfig) string {
 	return s
 }
 
-// binds keeps the Engine from making folders on the host.
+// binds keeps the Engine from creating folders on the host, and mounts the guest and its sockets.
 func (a *applying) binds(svc *types.ServiceConfig) {
 	for i, v := range svc.Volumes {
 		if v.Type == types.VolumeTypeBind && (v.Bind == nil || bool(v.Bind.CreateHostPath)) {
@@ -327,7 +329,7 @@ func (a *applying) binds(svc *types.ServiceConfig) {
 			}
 			b.CreateHostPath = false
 			svc.Volumes[i].Bind = &b
-			a.change(svc, "volumes", v.Source+" is made if missing", v.Source+" must exist", "sandboxes make nothing on the host")
+			a.change(svc, "volumes", v.Source+" is created if missing", v.Source+" must exist", "sandboxes create nothing on the host")
 		}
 	}
 	if a.pol.Volume == "" {
@@ -337,7 +339,7 @@ func (a *applying) binds(svc *types.ServiceConfig) {
 		Type: types.VolumeTypeVolume, Source: guestVolume, Target: GuestDir, ReadOnly: true,
 		Volume: &types.ServiceVolumeVolume{NoCopy: true},
 	})
-	a.change(svc, "volumes", "", a.pol.Volume+":"+GuestDir+":ro", "the guest, which runs commands, is in it")
+	a.change(svc, "volumes", "", a.pol.Volume+":"+GuestDir+":ro", "it contains the guest, which runs commands")
 	if a.pol.Sockets != nil {
 		if dir := a.pol.Sockets(svc.Name); dir != "" {
 			svc.Volumes = append(svc.Volumes, bind(dir, SocketDir, true))
@@ -345,22 +347,22 @@ func (a *applying) binds(svc *types.ServiceConfig) {
 	}
 }
 
-// escape keeps Compose from interpolating again.
+// escape keeps Compose from interpolating the text again.
 func escape(yaml []byte) []byte { return bytes.ReplaceAll(yaml, []byte("$"), []byte("$$")) }
 
-// YAML is the project as Compose reads it, with nothing left to interpolate, and without what secrets hold.
+// YAML returns the project in Compose's format, fully interpolated and without the contents of secrets.
 func (p *Project) YAML() ([]byte, error) {
 	out, err := p.project.MarshalYAML()
 	return escape(out), err
 }
 
-// JSON is YAML, as JSON.
+// JSON returns the same as YAML, in JSON.
 func (p *Project) JSON() ([]byte, error) {
 	out, err := p.project.MarshalJSON()
 	return escape(out), err
 }
 
-// String is the change on one line.
+// String formats the change on one line.
 func (c Change) String() string {
 	var b strings.Builder
 	if c.Service != "" {

@@ -16,11 +16,11 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-func TestWhatBreaksTheIsolationIsRefusedUnlessItIsAllowed(t *testing.T) {
+func TestLoad_unsafe(t *testing.T) {
 	outside := t.TempDir()
 	driverOpts := []string{"volumes.vol.driver_opts.device", "volumes.vol.driver_opts.o", "volumes.vol.driver_opts.type"}
 	for name, tt := range map[string]struct {
-		file string // %s is a folder outside of the project
+		file string // %s stands for a folder outside of the project
 		keys []string
 	}{
 		"privileged":                       {"services: {a: {image: i, privileged: true}}", []string{"privileged"}},
@@ -110,7 +110,7 @@ func TestWhatBreaksTheIsolationIsRefusedUnlessItIsAllowed(t *testing.T) {
 			}
 			for _, key := range tt.keys {
 				if !strings.Contains(err.Error(), "compose.yaml:") || !strings.Contains(err.Error(), key+": ") || !strings.Contains(err.Error(), "--allow-unsafe") {
-					t.Errorf("%s is not in: %v", key, err)
+					t.Errorf("%s is not in the error: %v", key, err)
 				}
 			}
 			src.AllowUnsafe = true
@@ -125,13 +125,13 @@ func TestWhatBreaksTheIsolationIsRefusedUnlessItIsAllowed(t *testing.T) {
 				}
 			}
 			if !reflect.DeepEqual(keys, tt.keys) {
-				t.Errorf("noted are %q, want %q", keys, tt.keys)
+				t.Errorf("the notes are about %q, want %q", keys, tt.keys)
 			}
 		})
 	}
 }
 
-func TestWhatIsHarmlessPasses(t *testing.T) {
+func TestLoad_harmless(t *testing.T) {
 	loadGood(t, `
 services:
   a:
@@ -159,7 +159,7 @@ volumes: {vol: {}, tmp: {driver_opts: {type: tmpfs, device: tmpfs, o: "size=1m,m
 `, fumehood.Compose{})
 }
 
-func TestApply_Seccomp(t *testing.T) {
+func TestApply_seccomp(t *testing.T) {
 	for _, tt := range []struct{ name, options, want, from string }{
 		{"none", "[]", "", ""},
 		{"builtin", "['seccomp=builtin']", "", "seccomp=builtin"},
@@ -174,17 +174,17 @@ func TestApply_Seccomp(t *testing.T) {
 				t.Errorf("got %q", got)
 			}
 			if got := slices.ContainsFunc(changes, func(c Change) bool { return c.Key == "security_opt" && c.From != "" }); got != (tt.from != "") {
-				t.Errorf("noted are %v", changes)
+				t.Errorf("the changes are %v", changes)
 			}
 			again := p.Apply(Policy{})
 			if len(again) != len(changes) {
-				t.Errorf("the second time: %v", again)
+				t.Errorf("the second Apply returned %v", again)
 			}
 		})
 	}
 }
 
-func TestReferencesToAContainerOfTheProjectAreToItsService(t *testing.T) {
+func TestLoad_containerNames(t *testing.T) {
 	p := loadGood(t, `
 services:
   a: {image: i, container_name: box}
@@ -192,26 +192,26 @@ services:
 `, fumehood.Compose{})
 	b := p.as.Services["b"]
 	if b.NetworkMode != "service:a" || b.Ipc != "service:a" || b.VolumesFrom[0] != "a:ro" {
-		t.Errorf("it is %+v", b)
+		t.Errorf("service b is %+v", b)
 	}
 	if _, ok := b.DependsOn["a"]; !ok {
-		t.Error("it does not wait for it")
+		t.Error("b does not depend on a")
 	}
 }
 
-// applied loads a project and makes it fit.
+// applied loads a project and applies a policy.
 func applied(t *testing.T, file string, src fumehood.Compose, pol Policy) (*Project, []Change) {
 	t.Helper()
 	p := loadGood(t, file, src)
 	return p, p.Apply(pol)
 }
 
-// has says whether a change of that key was told.
+// has reports whether changes include one of a service's key.
 func has(changes []Change, service, key string) bool {
 	return slices.ContainsFunc(changes, func(c Change) bool { return c.Service == service && c.Key == key })
 }
 
-func TestNetworksAreInternalUnlessOneSaysOtherwise(t *testing.T) {
+func TestApply_internal(t *testing.T) {
 	const file = "services: {a: {image: i}, b: {image: i, networks: [closed]}, c: {image: i, network_mode: bridge}, d: {image: i, dns: 10.0.0.1}}\nnetworks: {closed: {internal: true, name: shared}}\n"
 	for _, tt := range []struct {
 		name, file, egress string
@@ -225,30 +225,30 @@ func TestNetworksAreInternalUnlessOneSaysOtherwise(t *testing.T) {
 			p, changes := applied(t, tt.file, fumehood.Compose{Egress: tt.egress, AllowUnsafe: true}, Policy{})
 			open, closed := p.project.Networks["default"], p.project.Networks["closed"]
 			if open.Internal != tt.internal || p.Internal() != tt.internal || has(changes, "", "networks.default.internal") != tt.internal {
-				t.Errorf("it is %+v, and told: %v", open, changes)
+				t.Errorf("the default network is %+v, the changes are %v", open, changes)
 			}
 			if got := open.DriverOpts[inhibitIPv4]; got != map[bool]string{true: "true"}[tt.internal] {
 				t.Errorf("%s is %q", inhibitIPv4, got)
 			}
 			if closed.EnableIPv6 == nil || *closed.EnableIPv6 {
-				t.Error("the closed one may have IPv6")
+				t.Error("the closed network may have IPv6")
 			}
 			if !closed.Internal || closed.DriverOpts[inhibitIPv4] != "true" || closed.Name != "box.closed" {
-				t.Errorf("the closed one is %+v", closed)
+				t.Errorf("the closed network is %+v", closed)
 			}
 			for service, want := range map[string]types.StringList{"b": {noResolver}, "c": nil, "d": {"10.0.0.1"}} {
 				if got := p.project.Services[service].DNS; !reflect.DeepEqual(got, want) {
-					t.Errorf("%s asks %v, want %v", service, got, want)
+					t.Errorf("%s: name servers %v, want %v", service, got, want)
 				}
 			}
 			if got := p.project.Services["a"].DNS; (len(got) == 1) != tt.internal {
-				t.Errorf("a asks %v", got)
+				t.Errorf("a: name servers %v", got)
 			}
 		})
 	}
 }
 
-func TestNetworksGetSubnetsOfTheirSize(t *testing.T) {
+func TestApply_subnets(t *testing.T) {
 	p := loadGood(t, `
 services:
   a: {image: i, scale: 20, networks: [x, fixed]}
@@ -260,7 +260,7 @@ networks:
   unused: {}
 `, fumehood.Compose{})
 	if got := p.NetworksNeeded(); !reflect.DeepEqual(got, []int{24, 4}) {
-		t.Errorf("needed are %v", got)
+		t.Errorf("NetworksNeeded returned %v", got)
 	}
 	p.Apply(Policy{Subnets: []netip.Prefix{netip.MustParsePrefix("10.201.0.0/27"), netip.MustParsePrefix("10.201.0.32/28")}})
 	p.Apply(Policy{Subnets: []netip.Prefix{netip.MustParsePrefix("10.202.0.0/27"), netip.MustParsePrefix("10.202.0.32/28")}})
@@ -274,7 +274,7 @@ networks:
 	}
 }
 
-func TestPortsAreWhereTheyClashWithNobodys(t *testing.T) {
+func TestApply_ports(t *testing.T) {
 	const file = `
 services:
   a:
@@ -314,13 +314,13 @@ services:
 				t.Errorf("published %v, forwarded %v", ports, p.forward["a"])
 			}
 			if !has(changes, "a", "ports") {
-				t.Error("it was not told")
+				t.Error("the change is not reported")
 			}
 		})
 	}
 }
 
-func TestNamesAreTheSandboxsOwn(t *testing.T) {
+func TestApply_names(t *testing.T) {
 	p, changes := applied(t, `
 services:
   a: {image: i, container_name: fixed, networks: {n: , m: {aliases: [other]}}, volumes: ["vol:/v"]}
@@ -330,7 +330,7 @@ volumes: {vol: {name: shared}}
 `, fumehood.Compose{}, Policy{Labels: Labels{"fumehood.owner": "me"}, ConfigFile: "/state/compose.yaml"})
 	a, b := p.project.Services["a"], p.project.Services["b"]
 	if a.ContainerName != "" || b.ContainerName != "" || !has(changes, "a", "container_name") || !has(changes, "b", "container_name") {
-		t.Errorf("they are %q and %q", a.ContainerName, b.ContainerName)
+		t.Errorf("the container names are %q and %q", a.ContainerName, b.ContainerName)
 	}
 	if got := fmt.Sprint(a.Networks["n"].Aliases, a.Networks["m"].Aliases); got != "[fixed] [other fixed]" {
 		t.Errorf("the aliases are %s", got)
@@ -349,7 +349,7 @@ volumes: {vol: {name: shared}}
 	}
 }
 
-func TestWhatOnlyWaitsIsReplacedByTheGuest(t *testing.T) {
+func TestApply_idleService(t *testing.T) {
 	for _, tt := range []struct {
 		service string
 		image   Image
@@ -396,20 +396,20 @@ func TestWhatOnlyWaitsIsReplacedByTheGuest(t *testing.T) {
 				Policy{Volume: "guest", Serve: true, Images: map[string]Image{"a": tt.image}})
 			a := p.project.Services["a"]
 			if got := has(changes, "a", "command"); got != tt.want || p.serve["a"] != tt.want || p.Services()[0].Serves != tt.want {
-				t.Errorf("replaced is %v, served %v", got, p.serve["a"])
+				t.Errorf("replaced: %v, served: %v", got, p.serve["a"])
 			}
 			if tt.want {
 				if !reflect.DeepEqual(a.Entrypoint, types.ShellCommand{GuestProgram, "serve"}) || a.Command == nil || len(a.Command) > 0 || !a.StdinOpen || a.Logging.Driver != "none" || a.Init != nil {
-					t.Errorf("it is %+v", a)
+					t.Errorf("service a is %+v", a)
 				}
 			} else if a.Pid == "" && (a.Init == nil || !*a.Init) {
-				t.Error("it has no init")
+				t.Error("the service has no init")
 			}
 		})
 	}
 }
 
-func TestAServiceThatIsNotServedIdlesInTheGuest(t *testing.T) {
+func TestApply_idleNotServed(t *testing.T) {
 	for name, tt := range map[string]struct {
 		file string
 		pol  Policy
@@ -422,20 +422,20 @@ func TestAServiceThatIsNotServedIdlesInTheGuest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p, _ := applied(t, tt.file, fumehood.Compose{}, tt.pol)
 			if a := p.project.Services["a"]; !slices.Equal(a.Entrypoint, tt.want) || p.serve["a"] || a.StdinOpen {
-				t.Errorf("it is %+v", a)
+				t.Errorf("service a is %+v", a)
 			}
 		})
 	}
 }
 
-func TestInitIsRefusedBySayingSo(t *testing.T) {
+func TestApply_init(t *testing.T) {
 	p, changes := applied(t, "services: {a: {image: i, init: false}, b: {image: i, init: true}}", fumehood.Compose{}, Policy{Volume: "guest"})
 	if *p.project.Services["a"].Init || !*p.project.Services["b"].Init || has(changes, "a", "init") || has(changes, "b", "init") {
-		t.Errorf("changes are %v", changes)
+		t.Errorf("the changes are %v", changes)
 	}
 }
 
-func TestLimitsAreSetWhereThereAreNone(t *testing.T) {
+func TestApply_limits(t *testing.T) {
 	def := fumehood.Limits{Memory: 1 << 30, CPUs: 2, PIDs: 100}
 	for _, tt := range []struct {
 		service      string
@@ -458,7 +458,7 @@ func TestLimitsAreSetWhereThereAreNone(t *testing.T) {
 			p, _ := applied(t, "services: {a: {image: i, "+tt.service+"}}", fumehood.Compose{}, Policy{Limits: tt.limits})
 			a := p.project.Services["a"]
 			memory, pids, cpus := int64(a.MemLimit), a.PidsLimit, a.CPUS
-			if a.Deploy != nil && a.Deploy.Resources.Limits != nil { // what the Engine is told in the end
+			if a.Deploy != nil && a.Deploy.Resources.Limits != nil { // these override the service's own in the Engine
 				memory, pids, cpus = int64(a.Deploy.Resources.Limits.MemoryBytes), a.Deploy.Resources.Limits.Pids, float32(a.Deploy.Resources.Limits.NanoCPUs)
 			}
 			if memory != tt.memory || int64(a.MemSwapLimit) != tt.swap || pids != tt.pids || cpus != tt.cpus {
@@ -473,7 +473,7 @@ func TestLimitsAreSetWhereThereAreNone(t *testing.T) {
 	}
 }
 
-func TestCapabilitiesAndPrivilegesAreTakenAway(t *testing.T) {
+func TestApply_capabilities(t *testing.T) {
 	idle, busy := strings.Join(capabilities, " "), strings.Join(serviceCapabilities, " ")
 	for _, tt := range []struct {
 		service         string
@@ -498,7 +498,7 @@ func TestCapabilitiesAndPrivilegesAreTakenAway(t *testing.T) {
 	}
 }
 
-func TestLogsAreBounded(t *testing.T) {
+func TestApply_logging(t *testing.T) {
 	for service, want := range map[string]string{
 		"command: serve": "json-file map[max-file:1 max-size:10m]",
 		"command: serve, logging: {driver: local, options: {max-size: 1k}}":                      "local map[max-size:1k]",
@@ -513,13 +513,13 @@ func TestLogsAreBounded(t *testing.T) {
 			p, _ := applied(t, "services: {a: {image: i, "+service+"}}", fumehood.Compose{}, Policy{})
 			l := p.project.Services["a"].Logging
 			if got := fmt.Sprint(l.Driver, " ", map[string]string(l.Options)); got != want {
-				t.Errorf("it is %s, want %s", got, want)
+				t.Errorf("got %s, want %s", got, want)
 			}
 		})
 	}
 }
 
-func TestTheGuestIsMountedAndNothingIsMadeOnTheHost(t *testing.T) {
+func TestApply_mounts(t *testing.T) {
 	p, _ := applied(t, "services: {a: {image: i, volumes: ['./x:/x:ro']}, b: {image: i}}", fumehood.Compose{}, Policy{
 		Volume: "guest", Sockets: func(service string) string { return map[string]string{"a": "/sockets/a"}[service] },
 	})
@@ -527,21 +527,21 @@ func TestTheGuestIsMountedAndNothingIsMadeOnTheHost(t *testing.T) {
 	for _, v := range p.project.Services["a"].Volumes {
 		got = append(got, v.Target)
 		if v.Type == types.VolumeTypeBind && bool(v.Bind.CreateHostPath) {
-			t.Errorf("%s would be made", v.Source)
+			t.Errorf("%s would be created", v.Source)
 		}
 		if !v.ReadOnly {
 			t.Errorf("%s is writable", v.Target)
 		}
 	}
 	if !slices.Equal(got, []string{"/x", GuestDir, SocketDir}) {
-		t.Errorf("mounted are %v", got)
+		t.Errorf("the mount points are %v", got)
 	}
 	if n := len(p.project.Services["b"].Volumes); n != 1 {
 		t.Errorf("b has %d mounts", n)
 	}
 }
 
-func TestApplyLeavesTheLoadedProjectAsItIs(t *testing.T) {
+func TestApply_twice(t *testing.T) {
 	p := loadGood(t, `
 services:
   a: {image: i, container_name: fixed, ports: ["1:1"], command: sleep infinity, networks: {default: {aliases: [y]}}, volumes: ["./x:/x:ro"], logging: {options: {max-size: 1m}}, deploy: {resources: {limits: {cpus: "1"}}}}
@@ -562,10 +562,10 @@ services:
 	}
 }
 
-func TestWhatIsBuiltHasItsImage(t *testing.T) {
+func TestApply_builtImage(t *testing.T) {
 	p, _ := applied(t, "services: {a: {build: .}, b: {image: i, pull_policy: always}}", fumehood.Compose{}, Policy{Images: map[string]Image{"a": {Ref: "sha256:1"}}})
 	a, b := p.project.Services["a"], p.project.Services["b"]
 	if a.Build != nil || a.Image != "sha256:1" || a.PullPolicy != types.PullPolicyNever || b.PullPolicy != "always" {
-		t.Errorf("they are %+v, %+v", a, b)
+		t.Errorf("the services are %+v, %+v", a, b)
 	}
 }

@@ -14,10 +14,10 @@ import (
 	"github.com/fumehood/fumehood/internal/owner"
 )
 
-// idles says whether all that a service does is to wait, so that the guest can be its main process.
+// idles reports whether a service only waits, so that the guest can be its main process.
 func (a *applying) idles(svc *types.ServiceConfig, img Image) bool {
 	if a.pol.Volume == "" || svc.Pid != "" || a.lendsPIDs(svc.Name) {
-		return false // the guest ends what it finds when it is a namespace's first process
+		return false // as first process of a namespace, the guest kills the processes that it finds
 	}
 	entrypoint, command := []string(svc.Entrypoint), []string(svc.Command)
 	if svc.Entrypoint == nil {
@@ -29,7 +29,7 @@ func (a *applying) idles(svc *types.ServiceConfig, img Image) bool {
 	return waits(slices.Concat(entrypoint, command))
 }
 
-// lendsPIDs says whether another service shares a service's processes.
+// lendsPIDs reports whether another service shares a service's PID namespace.
 func (a *applying) lendsPIDs(name string) bool {
 	for _, other := range a.as.Services {
 		if other.Pid == types.ServicePrefix+name {
@@ -39,7 +39,7 @@ func (a *applying) lendsPIDs(name string) bool {
 	return false
 }
 
-// waits says whether a command only waits, for a day at least, maybe by a shell or a small init.
+// waits reports whether a command only waits, for at least a day, possibly through a shell or a small init.
 func waits(args []string) bool {
 	if len(args) == 0 {
 		return false
@@ -72,7 +72,7 @@ func waits(args []string) bool {
 	return false
 }
 
-// long says whether what sleep is told is a day or more.
+// long reports whether an argument of sleep is a day or more.
 func long(s string) bool {
 	if s == "infinity" || s == "inf" {
 		return true
@@ -90,25 +90,25 @@ func long(s string) bool {
 	return err == nil && n*unit.Seconds() >= (24*time.Hour).Seconds()
 }
 
-// process makes the guest the main process of a service that only waits, and gives the others an init, which
-// ends what they leave behind.
+// process makes the guest the main process of a service that only waits. Other services get an init, which reaps their
+// orphans.
 func (a *applying) process(svc *types.ServiceConfig, idle bool) {
 	if !idle {
 		if svc.Init == nil && svc.Pid == "" {
 			on := true
 			svc.Init = &on
-			a.change(svc, "init", "", "true", "orphans are reaped; init: false refuses it")
+			a.change(svc, "init", "", "true", "orphans are reaped; init: false turns it off")
 		}
 		return
 	}
 	was := strings.Join(slices.Concat(svc.Entrypoint, svc.Command), " ")
 	program := a.runtimes.Guest(svc.Runtime)
-	a.change(svc, "command", was, program, "what only waits is replaced by the guest, so that commands begin sooner")
+	a.change(svc, "command", was, program, "the guest replaces a command that only waits, so that commands start sooner")
 	svc.Entrypoint, svc.Command, svc.Init = types.ShellCommand{program}, types.ShellCommand{}, nil
-	// The guest takes no signal as an order to end.
+	// The guest does not stop on a signal, so the daemon kills it.
 	grace := types.Duration(time.Second)
 	svc.StopSignal, svc.StopGracePeriod = "SIGKILL", &grace
-	// It cannot be served again once it has ended.
+	// A restarted guest could not be connected to again.
 	svc.Restart = types.RestartPolicyNo
 	if svc.Deploy != nil {
 		svc.Deploy.RestartPolicy = nil
@@ -118,23 +118,23 @@ func (a *applying) process(svc *types.ServiceConfig, idle bool) {
 	}
 	svc.Entrypoint = append(svc.Entrypoint, "serve")
 	svc.StdinOpen, svc.Tty = true, false
-	svc.Logging = &types.LoggingConfig{Driver: "none"} // its output is the conversation with the host
+	svc.Logging = &types.LoggingConfig{Driver: "none"} // its output is the protocol with the host
 	svc.Labels = svc.Labels.Add(owner.LabelMain, owner.MainGuest)
 	a.serve[svc.Name] = true
 }
 
-// serviceCapabilities are what a service's own program may need besides what commands may have: those of
-// log-in servers. The rest of the Engine's default set has to be asked for, by cap_add.
+// serviceCapabilities are the capabilities of a service's own program: those of commands, and those that login servers
+// need. The rest of the Engine's default set must be requested with cap_add.
 var serviceCapabilities = append(slices.Clone(capabilities), "AUDIT_WRITE", "SYS_CHROOT")
 
-// harden takes from a service what it has not asked for.
+// harden removes privileges that a service has not requested.
 func (a *applying) harden(svc *types.ServiceConfig, idle bool) {
 	if svc.Privileged {
 		return
 	}
 	if !slices.ContainsFunc(svc.SecurityOpt, func(opt string) bool { return strings.HasPrefix(opt, "no-new-privileges") }) {
 		svc.SecurityOpt = append(svc.SecurityOpt, "no-new-privileges=true")
-		a.change(svc, "security_opt", "", "no-new-privileges=true", "setuid programs give no rights; no-new-privileges:false lets them")
+		a.change(svc, "security_opt", "", "no-new-privileges=true", "setuid programs gain no privileges; no-new-privileges:false allows it")
 	}
 	a.replaceBuiltin(svc)
 	dropped := func(name string) bool {
@@ -156,11 +156,11 @@ func (a *applying) harden(svc *types.ServiceConfig, idle bool) {
 		}
 	}
 	svc.CapDrop = []string{"ALL"}
-	a.change(svc, "cap_drop", "", "ALL but "+strings.Join(svc.CapAdd, ", "), "attackers use the others; cap_add gives them")
+	a.change(svc, "cap_drop", "", "ALL but "+strings.Join(svc.CapAdd, ", "), "attackers use the others; cap_add grants them")
 }
 
-// replaceBuiltin has a service that asks for the Engine's seccomp profile run with that of sandboxes: old Engines know no
-// profile of that name, and allow more than ours.
+// replaceBuiltin replaces the Engine's seccomp profile, if a service asks for it, with that of sandboxes. Old Engines
+// have no profile with that name, and the Engine's profile allows more than ours.
 func (a *applying) replaceBuiltin(svc *types.ServiceConfig) {
 	others := slices.DeleteFunc(slices.Clone(svc.SecurityOpt), isBuiltinSeccomp)
 	if len(others) != len(svc.SecurityOpt) {
@@ -172,7 +172,7 @@ func (a *applying) replaceBuiltin(svc *types.ServiceConfig) {
 // isBuiltinSeccomp reports whether a security option asks for the Engine's seccomp profile.
 func isBuiltinSeccomp(opt string) bool { return opt == "seccomp=builtin" || opt == "seccomp:builtin" }
 
-// limits sets those that a service has not set. Compose wants those of deploy to say the same.
+// limits sets the limits that a service has not set. Compose requires those in deploy to be equal.
 func (a *applying) limits(svc *types.ServiceConfig) {
 	l := a.pol.Limits.WithDefaults()
 	limits, reserved := &types.Resource{}, svc.MemReservation
@@ -200,6 +200,6 @@ func (a *applying) limits(svc *types.ServiceConfig) {
 	}
 	if svc.CPUS == 0 && limits.NanoCPUs == 0 && svc.CPUQuota == 0 && l.CPUs != fumehood.NoLimit {
 		svc.CPUS, limits.NanoCPUs = float32(l.CPUs), types.NanoCPUs(l.CPUs)
-		a.change(svc, "cpus", "", fmt.Sprint(l.CPUs), "the limit that was asked for")
+		a.change(svc, "cpus", "", fmt.Sprint(l.CPUs), "the requested limit")
 	}
 }

@@ -19,69 +19,70 @@ import (
 // DefaultService is the service's name in a generated project.
 const DefaultService = "default"
 
-// GuestDir is where the guest's volume is mounted; GuestProgram is the guest in it.
+// GuestDir is the mount point of the guest's volume. GuestProgram is the path of the guest in it.
 const (
 	GuestDir     = "/.fumehood"
 	GuestProgram = GuestDir + "/guest"
-	// ReadableGuest is the same program in a file that every user may read, which gVisor needs to run it.
+	// ReadableGuest is the same program in a file that every user may read. gVisor can run only such a file.
 	ReadableGuest = GuestDir + "/guest-readable"
-	// SocketDir is where the host's folder with its sockets is mounted.
+	// SocketDir is the mount point of the host's folder with its sockets.
 	SocketDir = GuestDir + "/host"
 )
 
-// capabilities are what a generated service's processes may have at most, and root in it has. It is the
-// Engine's default set less those that only attackers have used: raw sockets, device nodes, chroot,
-// audit records, file capabilities and the passing on of capabilities.
+// capabilities are the most that a generated service's processes can have; root in it has them all. They are the
+// Engine's default set without those that only attackers use: raw sockets, device nodes, chroot, audit records, file
+// capabilities and passing on capabilities.
 var capabilities = []string{
 	"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETGID", "SETUID",
 }
 
-// Project is a Compose project: a generated one, or one that was loaded and, after Apply, can be created.
+// Project is a Compose project. It is either generated, or loaded; a loaded one can be created after Apply.
 type Project struct {
 	project *types.Project
 	main    string                     // the default service
-	serve   map[string]bool            // by service: its main process is a guest that serves the host
+	serve   map[string]bool            // by service: whether its main process is a guest that serves the host
 	forward map[string][]fumehood.Port // by service: ports that the host forwards connections to
 
-	runtimes Runtimes // of the daemon, as far as they are known
+	runtimes Runtimes // known runtimes of the daemon
 
-	*loaded // nil of a generated one
+	*loaded // nil if generated
 }
 
 // Labels are the labels of a project's objects, by name.
 type Labels = map[string]string
 
-// Main says what the main process of a generated service does.
+// Main configures the main process and the network of a generated service.
 type Main struct {
 	Volume string // the name of the guest's volume
-	Serve  bool   // it serves the host over its standard input and output; else it only idles
-	// Sockets is the folder of the host in which it listens for guests; empty where it does not.
+	Serve  bool   // it serves the host over its standard input and output; otherwise it only waits
+	// Sockets is the host folder with the sockets for guests; empty means none.
 	Sockets string
-	// Version is that of the Compose SDK.
+	// Version is the version of the Compose SDK.
 	Version string
-	// ConfigFile is where the project will lie as a file; empty where it is not written.
+	// ConfigFile is the path where the project will be written; empty if it is not.
 	ConfigFile string
 	Unheld     Unheld
-	// Runtimes are the daemon's.
+	// Runtimes are the daemon's runtimes.
 	Runtimes Runtimes
-	// Subnet is that of the network that is made for fumehood.NetworkBridge. Without one, the Engine chooses.
+	// Subnet is the subnet of the network for fumehood.NetworkBridge. If it is the zero value, the Engine chooses.
 	Subnet netip.Prefix
 }
 
-// ownNetwork is the key of the network that a generated project has for itself.
+// ownNetwork is the key of a generated project's own network.
 const ownNetwork = "default"
 
-// Types is the project for the Compose SDK.
+// Types returns the project for the Compose SDK.
 func (p *Project) Types() *types.Project { return p.project }
 
-// OwnNetworkSize is how many addresses an OwnNetwork needs: of the network, its gateway, its broadcasts and its container.
+// OwnNetworkSize is the number of addresses that an OwnNetwork needs: the network's, its gateway's, its broadcast
+// address and its container's.
 const OwnNetworkSize = 4
 
-// OwnNetwork is the name of the network that a sandbox with fumehood.NetworkBridge has for itself: it is not the Engine's
-// bridge, on which all containers reach each other.
+// OwnNetwork returns the name of the network that a sandbox with fumehood.NetworkBridge gets. It does not use the
+// Engine's bridge, where all containers can reach each other.
 func OwnNetwork(sandbox string) string { return objectName(sandbox, ownNetwork) }
 
-// Generate makes the one-service project for a spec, which is valid and has an image and a name. It is pure.
+// Generate returns the one-service project for a spec, which must be valid and have an image and a name. It is pure.
 func Generate(spec fumehood.Spec, main Main, labels Labels) *Project {
 	limits := spec.Limits.WithDefaults()
 	grace := types.Duration(time.Second)
@@ -89,7 +90,7 @@ func Generate(spec fumehood.Spec, main Main, labels Labels) *Project {
 		Name:          DefaultService,
 		ContainerName: ContainerName(spec.Name),
 		Image:         spec.Image,
-		PullPolicy:    types.PullPolicyNever, // the provider has pulled: the SDK must not ask a registry
+		PullPolicy:    types.PullPolicyNever, // the provider has pulled it: the SDK must not contact a registry
 		Entrypoint:    types.ShellCommand{main.Runtimes.Guest(spec.Runtime)},
 		Command:       types.ShellCommand{},
 		User:          spec.User,
@@ -105,8 +106,8 @@ func Generate(spec fumehood.Spec, main Main, labels Labels) *Project {
 		CapAdd:      slices.Clone(capabilities),
 		SecurityOpt: []string{"no-new-privileges=true"},
 		Logging:     &types.LoggingConfig{Driver: "json-file", Options: types.Options{"max-size": "1m", "max-file": "1"}},
-		// The guest takes no signal as an order to end, since the code under test could send it too: so
-		// the daemon need not try.
+		// The guest does not stop on a signal, since the code under test could send one too. So the daemon kills it
+		// right away.
 		StopSignal:      "SIGKILL",
 		StopGracePeriod: &grace,
 		Restart:         types.RestartPolicyNo,
@@ -121,7 +122,7 @@ func Generate(spec fumehood.Spec, main Main, labels Labels) *Project {
 	if main.Serve {
 		svc.Entrypoint = append(svc.Entrypoint, "serve")
 		svc.StdinOpen = true
-		// Its output is the conversation with the host, and not for a log.
+		// Its output is the protocol with the host, which must not be logged.
 		svc.Logging = &types.LoggingConfig{Driver: "none"}
 		svc.Labels = svc.Labels.Add(owner.LabelMain, owner.MainGuest)
 	}
@@ -130,12 +131,12 @@ func Generate(spec fumehood.Spec, main Main, labels Labels) *Project {
 	}
 	if limits.Memory != fumehood.NoLimit {
 		svc.MemLimit = types.UnitBytes(limits.Memory)
-		svc.MemSwapLimit = types.UnitBytes(limits.Memory) // the same: no swap on top
+		svc.MemSwapLimit = types.UnitBytes(limits.Memory) // equal, so no additional swap
 	}
 	if limits.CPUs != fumehood.NoLimit {
 		svc.CPUS = float32(limits.CPUs)
 	}
-	svc.PidsLimit = limits.PIDs // -1 lifts it here too
+	svc.PidsLimit = limits.PIDs // -1 means no limit here too
 	main.Unheld.standIn(&svc)
 	for _, m := range spec.Mounts {
 		svc.Volumes = append(svc.Volumes, bind(m.Host, m.Container, !m.Writable))
@@ -170,7 +171,7 @@ func Generate(spec fumehood.Spec, main Main, labels Labels) *Project {
 	return &Project{project: p, main: svc.Name, serve: map[string]bool{svc.Name: main.Serve}, runtimes: main.Runtimes}
 }
 
-// published is a port of the host; empty where the Engine is to choose one.
+// published formats a host port. It returns "" for 0, so that the Engine chooses one.
 func published(port int) string {
 	if port == 0 {
 		return ""
@@ -178,7 +179,7 @@ func published(port int) string {
 	return strconv.Itoa(port)
 }
 
-// bind mounts a path of the host, which must exist.
+// bind returns a mount of a host path, which must exist.
 func bind(host, container string, readOnly bool) types.ServiceVolumeConfig {
 	return types.ServiceVolumeConfig{
 		Type: types.VolumeTypeBind, Source: host, Target: container, ReadOnly: readOnly,
@@ -194,7 +195,7 @@ func environment(env map[string]string) types.MappingWithEquals {
 	return m
 }
 
-// ContainerName is the name of the generated project's only container.
+// ContainerName returns the name of a generated project's only container.
 func ContainerName(sandbox string) string {
 	return fmt.Sprintf("%s-%s-1", sandbox, DefaultService)
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 )
 
-// Runtimes are the container runtimes of a daemon. Of the zero value nothing is known but what names say.
+// Runtimes are the container runtimes of a daemon. With the zero value, a runtime is judged by its name alone.
 type Runtimes struct {
-	Default  string            // the name of the daemon's default; empty where it is not known
-	Programs map[string]string // by name: the program or the shim
+	Default  string            // name of the daemon's default; empty if unknown
+	Programs map[string]string // program or shim, by name
 }
 
-// knownRuntimes isolate no less than the Engine's own.
+// knownRuntimes are runtimes that isolate no less than the Engine's own.
 var knownRuntimes = slices.Concat(sharedKernel, []string{"runsc", "io.containerd.runsc.v1", "kata", "kata-runtime", "io.containerd.kata.v2"})
 
 // sharedKernel are runtimes whose containers use the machine's kernel.
@@ -35,13 +35,13 @@ func (r Runtimes) OwnKernel(name string) bool {
 	return r.GVisor(name) || r.says(cmp.Or(name, r.Default), "kata")
 }
 
-// Obscure reports whether a name alone doesn't say what kind of runtime it is.
+// Obscure reports whether the kind of a runtime cannot be determined from its name alone.
 func Obscure(name string) bool {
 	return !slices.Contains(sharedKernel, name) && !Runtimes{}.OwnKernel(name)
 }
 
-// Choose returns the runtime of a container: what the user chose, else the daemon's default, unless a file asks for another
-// that isolates no less. Empty means the default.
+// Choose returns the runtime of a container: the user's choice, or else the daemon's default. If a file asks for
+// another one that isolates no less, it returns that. Empty means the default.
 func (r Runtimes) Choose(user, file string) string {
 	chosen := cmp.Or(user, r.Default)
 	switch {
@@ -52,12 +52,12 @@ func (r Runtimes) Choose(user, file string) string {
 	case !slices.Contains(sharedKernel, chosen):
 		return user // it may isolate more
 	case user != "" && !slices.Contains(sharedKernel, file):
-		return user // how much the file's isolates is not known
+		return user // it is not known how well the file's runtime isolates
 	}
 	return file
 }
 
-// Guest is the path of the guest's program for containers of a runtime. Empty means the default.
+// Guest returns the path of the guest's program in containers of a runtime. An empty name means the default.
 func (r Runtimes) Guest(runtime string) string {
 	if r.GVisor(runtime) {
 		return ReadableGuest
@@ -65,20 +65,20 @@ func (r Runtimes) Guest(runtime string) string {
 	return GuestProgram
 }
 
-// runtime gives a service the runtime that was chosen, where its own isolates less.
+// runtime sets a service's runtime. The service keeps its own unless that isolates less than the chosen one.
 func (a *applying) runtime(svc *types.ServiceConfig) {
 	was := svc.Runtime
 	svc.Runtime = a.pol.Runtimes.Choose(a.pol.Runtime, was)
 	switch {
 	case svc.Runtime == was:
 	case was == "":
-		a.change(svc, "runtime", "", svc.Runtime, "the runtime that was asked for")
+		a.change(svc, "runtime", "", svc.Runtime, "the requested runtime")
 	default:
-		a.change(svc, "runtime", was, cmp.Or(svc.Runtime, a.pol.Runtimes.Default), "a file chooses no runtime that isolates less")
+		a.change(svc, "runtime", was, cmp.Or(svc.Runtime, a.pol.Runtimes.Default), "a file cannot choose a runtime that isolates less")
 	}
 }
 
-// AsksForRuntime reports whether a service of the project, as it was loaded, names a runtime.
+// AsksForRuntime reports whether a service in the project's files names a runtime.
 func (p *Project) AsksForRuntime() bool {
 	for _, svc := range p.as.Services {
 		if svc.Runtime != "" {

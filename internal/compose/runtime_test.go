@@ -50,7 +50,7 @@ func TestRuntimes_Guest(t *testing.T) {
 	}
 }
 
-func TestProject_Apply_runtime(t *testing.T) {
+func TestApply_runtime(t *testing.T) {
 	const file = "services: {a: {image: i, command: sleep infinity, runtime: runc}, b: {image: i}}"
 	for name, c := range map[string]struct {
 		pol         Policy

@@ -12,28 +12,28 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// Service is what the provider needs to know of a service to start it.
+// Service is the information that the provider needs to start a service.
 type Service struct {
 	Name       string
 	Containers []string // the names of its containers, at least one; commands run in the first
 	Image      string   // the image's reference
 	Serves     bool     // the main process is a guest that serves the host
 	Guest      string   // the path of the guest's program in its containers
-	Runtime    string   // that of its containers; empty means the daemon's default
-	User, Dir  string   // as the project says; empty means the image's
+	Runtime    string   // runtime of its containers; empty means the daemon's default
+	User, Dir  string   // as in the project; empty means the image's
 	After      []Dependency
-	// Forward are ports that the Engine does not publish, so that the host has to forward connections to
-	// them. Ports are those that it publishes.
+	// Ports are the ports that the Engine publishes. Forward are ports that it does not publish, so that the host has
+	// to forward connections to them.
 	Forward, Ports []fumehood.Port
-	// Hooked says that more belongs to its start than that of its containers: contents of secrets and
-	// configs that are put into it, and commands that run in it afterwards. composesdk.SDK.Start does all of it.
+	// Hooked reports whether more than a container start is needed: contents of secrets and configs are copied into it,
+	// or commands run in it after the start. composesdk.SDK.Start does all of this.
 	Hooked bool
-	// HookUsers are the users of the commands that run in it after its start, where they are not the service's own. Those of
-	// privileged ones are not among them.
+	// HookUsers are the users of the commands that run in it after its start, if they differ from the service's own.
+	// Users of privileged commands are not included.
 	HookUsers []string
-	// Early says that its start does not need those that it waits for to be healthy, but only to be started: its
-	// main process is a guest, which does nothing before it gets commands, and it mounts nothing that they
-	// could replace before.
+	// Early reports whether the service can start when its dependencies have started, even if they are not healthy yet.
+	// Its main process is a guest, which does nothing before it gets commands, and it mounts nothing that they could
+	// replace before they are healthy.
 	Early bool
 }
 
@@ -41,17 +41,17 @@ type Service struct {
 type Dependency struct {
 	Service   string
 	Condition string // one of the constants below
-	Required  bool   // else trouble with it is no trouble for who waits
+	Required  bool   // if false, its failure does not affect the waiting service
 }
 
-// What a service can wait for.
+// Conditions that a service can wait for.
 const (
 	Started   = types.ServiceConditionStarted
 	Healthy   = types.ServiceConditionHealthy
 	Completed = types.ServiceConditionCompletedSuccessfully
 )
 
-// Services lists the services that have containers: the default one first, the others by name.
+// Services returns the services that have containers: the default service first, the others sorted by name.
 func (p *Project) Services() []Service {
 	var all []Service
 	for _, name := range slices.Sorted(maps.Keys(p.project.Services)) {
@@ -86,14 +86,14 @@ func (p *Project) describe(svc types.ServiceConfig) Service {
 	}
 	for _, name := range slices.Sorted(maps.Keys(svc.DependsOn)) {
 		if on, ok := p.project.Services[name]; !ok || on.GetScale() == 0 {
-			continue // nothing is to come of it
+			continue // it is not started
 		}
 		dep := svc.DependsOn[name]
 		s.After = append(s.After, Dependency{Service: name, Condition: dep.Condition, Required: dep.Required})
 	}
 	s.Early = s.Serves && !s.Hooked && len(s.After) > 0 && !p.mountsParts(svc.Name)
 	for _, port := range svc.Ports {
-		host, _ := strconv.Atoi(port.Published) // 0 where the Engine chooses
+		host, _ := strconv.Atoi(port.Published) // 0 if the Engine chooses
 		s.Ports = append(s.Ports, fumehood.Port{Host: host, Container: int(port.Target), Protocol: port.Protocol, Address: port.HostIP})
 	}
 	return s
@@ -110,8 +110,8 @@ func (p *Project) hooked(svc types.ServiceConfig) bool {
 		})
 }
 
-// mountsParts reports whether a service mounts a path of the host's or within a volume: its files are those that are there
-// when the container is started. A whole volume is the same before and after, unless its driver mounts something.
+// mountsParts reports whether a service mounts a path of the host or within a volume. Such a mount shows the files that
+// exist when the container starts. A whole volume is the same before and after, unless its driver mounts something.
 func (p *Project) mountsParts(service string) bool {
 	svc := p.as.Services[service] // before the guest's mounts are added
 	return len(svc.Secrets)+len(svc.Configs)+len(svc.VolumesFrom) > 0 || slices.ContainsFunc(svc.Volumes, func(v types.ServiceVolumeConfig) bool {
@@ -125,12 +125,12 @@ func (p *Project) mountsParts(service string) bool {
 	})
 }
 
-// imageName is what the SDK calls a service's image.
+// imageName returns the SDK's name for a service's image.
 func imageName(svc types.ServiceConfig, project string) string {
 	return cmp.Or(svc.Image, project+"-"+svc.Name)
 }
 
-// containerName is what the SDK calls a service's n-th container.
+// containerName returns the SDK's name for a service's n-th container, counted from 1.
 func containerName(project string, svc types.ServiceConfig, n int) string {
 	if svc.ContainerName != "" {
 		return svc.ContainerName

@@ -6,7 +6,7 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-func TestWhatIsStartedBeforeItsDependenciesAreHealthy(t *testing.T) {
+func TestService_Early(t *testing.T) {
 	const waits = "command: sleep infinity, depends_on: {db: {condition: service_healthy}}"
 	for name, tt := range map[string]struct {
 		service string

@@ -8,7 +8,7 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// settings are what a project says under x-fumehood.
+// settings are a project's settings under x-fumehood.
 type settings struct {
 	egress    string // "" or fumehood.EgressInternet
 	keepPorts bool
@@ -16,7 +16,7 @@ type settings struct {
 
 const settingsKey = "x-fumehood"
 
-// parseSettings reads x-fumehood. Keys that it does not know are errors.
+// parseSettings parses x-fumehood. Unknown keys are errors.
 func (p *Project) parseSettings() (settings, error) {
 	var s settings
 	v, ok := p.as.Extensions[settingsKey]
@@ -34,7 +34,7 @@ func (p *Project) parseSettings() (settings, error) {
 			egress, ok := m[key].(string)
 			switch {
 			case !ok && isMapping(m[key]):
-				return s, p.badAt(at, "lists of what may be reached are not supported yet; there is only %q", fumehood.EgressInternet)
+				return s, p.badAt(at, "lists of allowed destinations are not supported yet, only %q", fumehood.EgressInternet)
 			case !ok || egress != fumehood.EgressInternet:
 				return s, p.badAt(at, "wanted %q, found %q", fumehood.EgressInternet, fmt.Sprint(m[key]))
 			}
@@ -44,7 +44,7 @@ func (p *Project) parseSettings() (settings, error) {
 				return s, p.badAt(at, "wanted true or false")
 			}
 		default:
-			return s, p.badAt(at, "there is no such setting; there are egress and keep_ports")
+			return s, p.badAt(at, "unknown setting: use egress or keep_ports")
 		}
 	}
 	return s, nil

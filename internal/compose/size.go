@@ -14,21 +14,21 @@ import (
 	"github.com/fumehood/fumehood/internal/hostpath"
 )
 
-// A few lines can stand for any amount of text: variables that refer to each other, services that extend others, ranges of
-// ports. What a project comes to is estimated before compose-go makes it, and never less than it is. Work counts too where
-// compose-go does more than it makes.
+// A few lines can expand to any amount of text: variables that refer to each other, services that extend others, ranges
+// of ports. So the size of a project is estimated before compose-go expands it. The estimate is never too low. It also
+// counts work where compose-go does more than its result shows.
 const (
-	// maxSize bounds what a project's files come to, in bytes: their texts and variables, valueSize for each value and
-	// portSize for each port.
+	// maxSize is the maximum size of a project's expanded files in bytes: texts and variables, plus valueSize for each
+	// value and portSize for each port.
 	maxSize   = 64 << 20
 	valueSize = 64
 	portSize  = 1 << 10
 )
 
-// errSize is the error of a project that comes to more than maxSize.
-var errSize = fmt.Errorf("what the project comes to, its variables included, is more than %d MiB, or has references nested more than %d deep", maxSize>>20, maxNested)
+// errSize is the error for a project that exceeds maxSize or maxNested.
+var errSize = fmt.Errorf("the expanded project exceeds %d MiB, or has references nested more than %d deep", maxSize>>20, maxNested)
 
-// grow counts what one more file comes to.
+// grow adds n to the estimated size of the project. It fails if that exceeds maxSize.
 func (l *loading) grow(file string, n int) error {
 	if l.size += n; l.size > maxSize {
 		return fmt.Errorf("%s: %w", file, errSize)
@@ -36,14 +36,15 @@ func (l *loading) grow(file string, n int) error {
 	return nil
 }
 
-// refers matches a reference to a variable as compose-go knows it. What is no reference may match too, as in "$$A".
+// refers matches a reference to a variable as compose-go does. It may also match text that is no reference, such as
+// "$$A".
 var refers = regexp.MustCompile(`\$\{?((?i:[_a-z][_a-z0-9]*))`)
 
-// maxNested bounds how deep references may be in the defaults of others: for each level compose-go reads the rest of the text
-// many times over.
+// maxNested is how deep references may be nested in the defaults of others. For each level, compose-go reads the rest
+// of the text many times.
 const maxNested = 100
 
-// nested returns how deep references are in others, as in "${A:-${B}}", or more.
+// nested returns an upper bound for the nesting of references, as in "${A:-${B}}".
 func nested(text string) (deepest int) {
 	depth := 0
 	for i, c := range text {
@@ -58,8 +59,8 @@ func nested(text string) (deepest int) {
 	return deepest
 }
 
-// expanded bounds the length of a text in which values replace references. It stops counting above maxSize. For each "${"
-// compose-go may look through the whole rest of the text.
+// expanded returns an upper bound for the length of text with references replaced by values. It stops counting above
+// maxSize. It adds to the length for each "${", because compose-go may search the whole rest of the text for it.
 func expanded(text string, sizeOf func(name string) int) int {
 	n := len(text) + strings.Count(text, "${")*len(text)/16
 	if nested(text) > maxNested {
@@ -76,8 +77,8 @@ func expanded(text string, sizeOf func(name string) int) int {
 	return n
 }
 
-// variables bounds the lengths of the variables that a file sets, which may refer to those of env and to earlier ones. It
-// adds them to sizes, by name, and returns what it comes to in all. Its syntax is dotenv's.
+// variables returns an upper bound for the total size of the variables that a file sets. These may refer to variables
+// of env and to earlier ones. It records the size of each in sizes, by name. The syntax is dotenv's.
 func variables(text string, env map[string]string, sizes map[string]int) int {
 	longest, total := 0, len(text)
 	sizeOf := func(name string) int { return max(len(env[name]), sizes[name]) }
@@ -97,13 +98,13 @@ func variables(text string, env map[string]string, sizes map[string]int) int {
 		n := len(value)
 		switch {
 		case quote == '\'':
-		case quote == '"' && strings.Contains(value, `\0`): // an octal escape can be a part of a reference
+		case quote == '"' && strings.Contains(value, `\0`): // an octal escape can be part of a reference
 			if times := strings.Count(value, "$") + strings.Count(value, `\0`); longest > 0 && times > maxSize/longest {
 				n = maxSize + 1
 			} else {
 				n = expanded(value, sizeOf) + times*longest
 			}
-		case value == "": // a name alone has the value that it has elsewhere
+		case value == "": // a name without value has its value from elsewhere
 			n = sizeOf(name)
 		default:
 			n = expanded(value, sizeOf)
@@ -115,7 +116,8 @@ func variables(text string, env map[string]string, sizes map[string]int) int {
 	return total
 }
 
-// statement reads the first statement of a file of variables. It is not ok where the file ends, or where dotenv fails.
+// statement parses the first statement of a file of variables. ok is false at the end of the file, and where dotenv
+// fails.
 func statement(text string) (name, value string, quote byte, rest string, ok bool) {
 	for {
 		if text = strings.TrimLeftFunc(text, unicode.IsSpace); text == "" {
@@ -157,13 +159,13 @@ func statement(text string) (name, value string, quote byte, rest string, ok boo
 // blank reports whether a rune is a space that dotenv skips within a line.
 func blank(r rune) bool { return r != '\n' && strings.ContainsRune("\t\v\f\r \u0085\u00a0", r) }
 
-// measureFiles counts what files of variables come to that are read one after the other.
+// measureFiles adds the size of files of variables that are read one after the other.
 func (l *loading) measureFiles(files []string, env map[string]string) error {
 	sizes := map[string]int{}
 	for _, file := range files {
 		content, err := hostpath.ReadFile(file, maxFile)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // compose-go reports it, or can do without
+			continue // compose-go reports it if the file is required
 		}
 		if err != nil {
 			return err
@@ -175,7 +177,7 @@ func (l *loading) measureFiles(files []string, env map[string]string) error {
 	return nil
 }
 
-// measure counts what the documents of a file come to when their variables are set, without what their services extend.
+// measure adds the size of a file's documents with variables expanded, without the services that are extended.
 func (l *loading) measure(file string, docs []map[string]any, env types.Mapping) error {
 	total := 0
 	for _, doc := range docs {
@@ -192,8 +194,8 @@ func (l *loading) measure(file string, docs []map[string]any, env types.Mapping)
 	return l.grow(file, total)
 }
 
-// measureExtended counts what services come to with those that they extend, once all is known that the file includes. One that
-// is not in the same document could be anything of what was read.
+// measureExtended adds the size of services that extend others. It is called after all included files were scanned. An
+// extended service that is not in the same document counts as the sum of all files.
 func (l *loading) measureExtended(file string, docs []map[string]any, env types.Mapping) error {
 	most := 0
 	for _, n := range l.weights {
@@ -213,7 +215,7 @@ func (l *loading) measureExtended(file string, docs []map[string]any, env types.
 	return nil
 }
 
-// weigher bounds what values come to whose variables are those of a project.
+// weigher computes upper bounds for the size of values. Its entries are the project's variables.
 type weigher types.Mapping
 
 func (w weigher) sizeOf(name string) int { return len(w[name]) }
@@ -245,7 +247,7 @@ func (w weigher) weight(value any) int {
 	return n
 }
 
-// bare returns what a variable's name alone comes to, as in environment: [NAME].
+// bare returns the size of an item that is only a variable's name, as in environment: [NAME].
 func (w weigher) bare(item any) int {
 	text, ok := item.(string)
 	if !ok || len(text) > 1<<10 {
@@ -258,7 +260,7 @@ func (w weigher) bare(item any) int {
 	return w.sizeOf(name)
 }
 
-// ports returns what a service's ports come to.
+// ports returns the size of a service's ports.
 func (w weigher) ports(service any) int {
 	svc, _ := service.(map[string]any)
 	n := 0
@@ -272,11 +274,11 @@ func (w weigher) ports(service any) int {
 	return n
 }
 
-// extending bounds what the services of a document come to.
+// extending computes upper bounds for the size of a document's services, including services that they extend.
 type extending struct {
 	weigher
 	known    map[string]int
-	most     int // what a service comes to that is not in the document
+	most     int // size of a service that is not in the document
 	services map[string]any
 }
 
@@ -288,7 +290,7 @@ func (e *extending) weight(name string) int {
 	if !ok {
 		return e.most
 	}
-	e.known[name] = 0 // for a circle, which compose-go refuses
+	e.known[name] = 0 // in case of a cycle, which compose-go rejects
 	n := e.weigher.weight(svc) + e.ports(svc)
 	switch extends := svc["extends"].(type) {
 	case string:
@@ -308,13 +310,13 @@ func (e *extending) weight(name string) int {
 // portRange matches ranges of ports.
 var portRange = regexp.MustCompile(`([0-9]+)-([0-9]+)`)
 
-// countPorts returns how many ports a text such as 8000-8009:80-89/udp has.
+// countPorts returns the number of ports in a text such as 8000-8009:80-89/udp.
 func countPorts(text string) int {
 	n := 1
 	for _, m := range portRange.FindAllStringSubmatch(text, -1) {
 		first, err := strconv.Atoi(m[1])
 		last, lerr := strconv.Atoi(m[2])
-		if err == nil && lerr == nil { // compose-go refuses others
+		if err == nil && lerr == nil { // compose-go rejects others
 			n = max(n, min(last-first+1, 1<<16))
 		}
 	}

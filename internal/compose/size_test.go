@@ -13,7 +13,7 @@ import (
 	"github.com/fumehood/fumehood/internal/filetest"
 )
 
-// doubling is a file of variables whose last one is 2^40 times as long as the first.
+// doubling returns a file of variables whose last one is 2^40 times as long as the first.
 func doubling(line string) string {
 	text := "A0=" + strings.Repeat("x", 64) + "\n"
 	for i := range 40 {
@@ -37,37 +37,37 @@ func TestLoad_size(t *testing.T) {
 		files map[string]string
 		says  string
 	}{
-		"variables that double":                {map[string]string{"compose.yaml": one, ".env": doubling(twice)}, ".env: what the project comes to"},
-		"in quotes":                            {map[string]string{"compose.yaml": one, ".env": doubling("A%d=\"\n${A%[2]d}\n$A%[2]d\"")}, ".env: what the project comes to"},
-		"with escapes":                         {map[string]string{"compose.yaml": one, ".env": doubling(`A%d="\0044A%[2]d$\0101%[2]d"`)}, ".env: what the project comes to"},
-		"after a default":                      {map[string]string{"compose.yaml": one, ".env": doubling("export A%d : ${X:-${A%[2]d}$A%[2]d}")}, ".env: what the project comes to"},
-		"on one line":                          {map[string]string{"compose.yaml": one, ".env": strings.ReplaceAll(doubling(`A%d="$A%[2]d$A%[2]d"`), "\"\n", "\" ")}, ".env: what the project comes to"},
-		"of a service":                         {map[string]string{"compose.yaml": "services: {a: {image: i, env_file: vars}}", "vars": doubling(twice)}, "vars: what the project comes to"},
-		"labels that double":                   {map[string]string{"compose.yaml": "services: {a: {image: i, label_file: vars}}", "vars": doubling(twice)}, "vars: what the project comes to"},
-		"of an included file":                  {map[string]string{"compose.yaml": "include: [{path: other.yaml, env_file: vars}]", "other.yaml": one, "vars": doubling(twice)}, "vars: what the project comes to"},
-		"a long variable often":                {map[string]string{"compose.yaml": "services: {a: {image: i, command: \"" + strings.Repeat("$L ", 1000) + "\"}}", ".env": long}, "compose.yaml: what the project comes to"},
-		"a long variable by an alias":          {map[string]string{"compose.yaml": "x-a: &a [\"$L\"]\nx-b: [" + strings.Repeat("*a, ", 1000) + "]\nservices: {a: {image: i}}", ".env": long}, "compose.yaml: what the project comes to"},
-		"services that extend each other":      {map[string]string{"compose.yaml": extending, ".env": long}, "compose.yaml: what the project comes to"},
-		"files of a service for each service":  {map[string]string{"compose.yaml": manyServices(200, "env_file: vars"), "vars": long}, "vars: what the project comes to"},
-		"escapes in a second file":             {map[string]string{"compose.yaml": "services: {a: {image: i, env_file: [vars, more]}}", "vars": "A=" + long[2:], "more": "B=\"" + strings.Repeat(`\0044A`, 1000) + "\""}, "more: what the project comes to"},
-		"names of variables alone":             {map[string]string{"compose.yaml": manyServices(100, "environment: [L]"), ".env": long}, "compose.yaml: what the project comes to"},
-		"and by another variable":              {map[string]string{"compose.yaml": manyServices(100, "build: {context: ., args: [$N]}"), ".env": "N=L\n" + long}, "compose.yaml: what the project comes to"},
-		"and without a value":                  {map[string]string{"compose.yaml": manyServices(100, "environment: {L: }"), ".env": long}, "compose.yaml: what the project comes to"},
-		"services that extend an included one": {map[string]string{"compose.yaml": "include: [other.yaml]\n" + manyServices(1000, "extends: big"), "other.yaml": "services: {big: {image: i, labels: [" + strings.Repeat("x, ", 2000) + "]}}"}, "compose.yaml: what the project comes to"},
-		"services of two documents":            {map[string]string{"compose.yaml": "services: {a: {extends: {file: other.yaml, service: s1900}}}", "other.yaml": "services: {s0: {image: i, labels: [" + strings.Repeat("x, ", 2000) + "]}}\n---\n" + chain}, "other.yaml: what the project comes to"},
-		"a file of one line for each service":  {map[string]string{"compose.yaml": manyServices(200, "env_file: vars"), "vars": strings.Repeat("a", 1<<20)}, "vars: what the project comes to"},
-		"defaults within defaults":             {map[string]string{"compose.yaml": "services: {a: {image: i, command: \"" + strings.Repeat("${A-}", 50_000) + "\"}}"}, "compose.yaml: what the project comes to"},
-		"long lists":                           {map[string]string{"compose.yaml": "services: {a: {image: i, command: [" + strings.Repeat("x, ", 90_000) + "]}}"}, "compose.yaml: what the project comes to"},
-		"ports of a few services":              {map[string]string{"compose.yaml": "services: {a: {image: i, ports: ['$P']}, b: {image: i, ports: ['$P']}}", ".env": "P=1-65535:1-65535\n"}, "compose.yaml: what the project comes to"},
-		"ports of many services":               {map[string]string{"compose.yaml": manyServices(1000, "ports: ['1-1000']")}, "compose.yaml: what the project comes to"},
-		"references within references":         {map[string]string{"compose.yaml": "services: {a: {image: i, env_file: \"" + strings.Repeat("${A:-", 101) + strings.Repeat("}", 101) + "\"}}"}, "compose.yaml: what the project comes to"},
-		"and in a file of variables":           {map[string]string{"compose.yaml": one, ".env": "A=\"" + strings.Repeat("${B:-", 5000) + "x" + strings.Repeat("}", 5000) + "\""}, ".env: what the project comes to"},
+		"variables that double":                {map[string]string{"compose.yaml": one, ".env": doubling(twice)}, ".env: the expanded project exceeds"},
+		"in quotes":                            {map[string]string{"compose.yaml": one, ".env": doubling("A%d=\"\n${A%[2]d}\n$A%[2]d\"")}, ".env: the expanded project exceeds"},
+		"with escapes":                         {map[string]string{"compose.yaml": one, ".env": doubling(`A%d="\0044A%[2]d$\0101%[2]d"`)}, ".env: the expanded project exceeds"},
+		"after a default":                      {map[string]string{"compose.yaml": one, ".env": doubling("export A%d : ${X:-${A%[2]d}$A%[2]d}")}, ".env: the expanded project exceeds"},
+		"on one line":                          {map[string]string{"compose.yaml": one, ".env": strings.ReplaceAll(doubling(`A%d="$A%[2]d$A%[2]d"`), "\"\n", "\" ")}, ".env: the expanded project exceeds"},
+		"of a service":                         {map[string]string{"compose.yaml": "services: {a: {image: i, env_file: vars}}", "vars": doubling(twice)}, "vars: the expanded project exceeds"},
+		"labels that double":                   {map[string]string{"compose.yaml": "services: {a: {image: i, label_file: vars}}", "vars": doubling(twice)}, "vars: the expanded project exceeds"},
+		"of an included file":                  {map[string]string{"compose.yaml": "include: [{path: other.yaml, env_file: vars}]", "other.yaml": one, "vars": doubling(twice)}, "vars: the expanded project exceeds"},
+		"a long variable often":                {map[string]string{"compose.yaml": "services: {a: {image: i, command: \"" + strings.Repeat("$L ", 1000) + "\"}}", ".env": long}, "compose.yaml: the expanded project exceeds"},
+		"a long variable by an alias":          {map[string]string{"compose.yaml": "x-a: &a [\"$L\"]\nx-b: [" + strings.Repeat("*a, ", 1000) + "]\nservices: {a: {image: i}}", ".env": long}, "compose.yaml: the expanded project exceeds"},
+		"services that extend each other":      {map[string]string{"compose.yaml": extending, ".env": long}, "compose.yaml: the expanded project exceeds"},
+		"files of a service for each service":  {map[string]string{"compose.yaml": manyServices(200, "env_file: vars"), "vars": long}, "vars: the expanded project exceeds"},
+		"escapes in a second file":             {map[string]string{"compose.yaml": "services: {a: {image: i, env_file: [vars, more]}}", "vars": "A=" + long[2:], "more": "B=\"" + strings.Repeat(`\0044A`, 1000) + "\""}, "more: the expanded project exceeds"},
+		"names of variables alone":             {map[string]string{"compose.yaml": manyServices(100, "environment: [L]"), ".env": long}, "compose.yaml: the expanded project exceeds"},
+		"and by another variable":              {map[string]string{"compose.yaml": manyServices(100, "build: {context: ., args: [$N]}"), ".env": "N=L\n" + long}, "compose.yaml: the expanded project exceeds"},
+		"and without a value":                  {map[string]string{"compose.yaml": manyServices(100, "environment: {L: }"), ".env": long}, "compose.yaml: the expanded project exceeds"},
+		"services that extend an included one": {map[string]string{"compose.yaml": "include: [other.yaml]\n" + manyServices(1000, "extends: big"), "other.yaml": "services: {big: {image: i, labels: [" + strings.Repeat("x, ", 2000) + "]}}"}, "compose.yaml: the expanded project exceeds"},
+		"services of two documents":            {map[string]string{"compose.yaml": "services: {a: {extends: {file: other.yaml, service: s1900}}}", "other.yaml": "services: {s0: {image: i, labels: [" + strings.Repeat("x, ", 2000) + "]}}\n---\n" + chain}, "other.yaml: the expanded project exceeds"},
+		"a file of one line for each service":  {map[string]string{"compose.yaml": manyServices(200, "env_file: vars"), "vars": strings.Repeat("a", 1<<20)}, "vars: the expanded project exceeds"},
+		"defaults within defaults":             {map[string]string{"compose.yaml": "services: {a: {image: i, command: \"" + strings.Repeat("${A-}", 50_000) + "\"}}"}, "compose.yaml: the expanded project exceeds"},
+		"long lists":                           {map[string]string{"compose.yaml": "services: {a: {image: i, command: [" + strings.Repeat("x, ", 90_000) + "]}}"}, "compose.yaml: the expanded project exceeds"},
+		"ports of a few services":              {map[string]string{"compose.yaml": "services: {a: {image: i, ports: ['$P']}, b: {image: i, ports: ['$P']}}", ".env": "P=1-65535:1-65535\n"}, "compose.yaml: the expanded project exceeds"},
+		"ports of many services":               {map[string]string{"compose.yaml": manyServices(1000, "ports: ['1-1000']")}, "compose.yaml: the expanded project exceeds"},
+		"references within references":         {map[string]string{"compose.yaml": "services: {a: {image: i, env_file: \"" + strings.Repeat("${A:-", 101) + strings.Repeat("}", 101) + "\"}}"}, "compose.yaml: the expanded project exceeds"},
+		"and in a file of variables":           {map[string]string{"compose.yaml": one, ".env": "A=\"" + strings.Repeat("${B:-", 5000) + "x" + strings.Repeat("}", 5000) + "\""}, ".env: the expanded project exceeds"},
 		"many services":                        {map[string]string{"compose.yaml": manyServices(2001, "x-a: b")}, "there are more than 2000 services"},
 		"many services of two files":           {map[string]string{"compose.yaml": "include: [other.yaml]\n" + manyServices(1000, "x-a: b"), "other.yaml": strings.ReplaceAll(manyServices(1001, "x-a: b"), "  s", "  t")}, "there are more than 2000 services"},
 		"ports":                                {map[string]string{"compose.yaml": "services: {a: {image: i, ports: ['8000-8999', 9000]}}"}, "services.a.ports: 1001 ports of one service are too many: 1000 at most"},
 		"ports that are exposed":               {map[string]string{"compose.yaml": "services: {a: {image: i, expose: ['1-900', '1000-1900/udp']}}"}, "services.a.expose: 1801 ports of one service are too many"},
-		"a limit beyond all integers":          {map[string]string{"compose.yaml": "services: {a: {image: i, mem_limit: 99999999999999999999g}}"}, "services.a.mem_limit: -9223372036854775808 bytes are no size"},
-		"a limit of deploy beyond them":        {map[string]string{"compose.yaml": "services: {a: {image: i, deploy: {resources: {limits: {memory: 99999999999999999999g}}}}}"}, "services.a.deploy.resources.limits.memory: -9223372036854775808 bytes are no size"},
+		"a limit beyond all integers":          {map[string]string{"compose.yaml": "services: {a: {image: i, mem_limit: 99999999999999999999g}}"}, "services.a.mem_limit: -9223372036854775808 bytes is not a valid size"},
+		"a limit of deploy beyond them":        {map[string]string{"compose.yaml": "services: {a: {image: i, deploy: {resources: {limits: {memory: 99999999999999999999g}}}}}"}, "services.a.deploy.resources.limits.memory: -9223372036854775808 bytes is not a valid size"},
 		"ports with those that it extends":     {map[string]string{"compose.yaml": "services: {a: {extends: b, ports: ['1-900']}, b: {image: i, ports: ['1000-1900']}}"}, "services.a.ports: 1801 ports of one service are too many"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -80,7 +80,7 @@ func TestLoad_size(t *testing.T) {
 	}
 }
 
-// manyServices is a Compose file with n services that have the same keys.
+// manyServices returns a Compose file with n services that have the same keys.
 func manyServices(n int, keys string) string {
 	text := "services:\n"
 	for i := range n {
@@ -106,7 +106,7 @@ func TestLoad_sizeAllowed(t *testing.T) {
 	}
 }
 
-// FuzzVariables: no variable of a file becomes longer than what was estimated.
+// FuzzVariables checks that no variable becomes longer than its estimate.
 func FuzzVariables(f *testing.F) {
 	for _, seed := range []string{
 		"A=1\nB=$A$A # c\n", "export A: \"x\\\"$E\\n\" B='$E' C=${A:-$B$E}\n", "A=\"\\0044E\\0101\"\nB=\"$\\0105$A\"", "E\nA=$E$E\nexport\nB=\"a\nb\"C=$A",
@@ -116,7 +116,7 @@ func FuzzVariables(f *testing.F) {
 	}
 	env := map[string]string{"E": strings.Repeat("e", 100)}
 	f.Fuzz(func(t *testing.T, text string) {
-		if len(text) > 200 { // so that it cannot double often
+		if len(text) > 200 { // limits how often it can double
 			t.Skip()
 		}
 		sizes := map[string]int{}
@@ -130,7 +130,7 @@ func FuzzVariables(f *testing.F) {
 		}
 		for name, value := range got {
 			if len(value) > sizes[name] {
-				t.Errorf("%q: %s has %d bytes, and %d were estimated", text, name, len(value), sizes[name])
+				t.Errorf("%q: %s has %d bytes, estimate %d", text, name, len(value), sizes[name])
 			}
 		}
 	})

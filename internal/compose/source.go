@@ -6,34 +6,34 @@ import (
 	"github.com/fumehood/fumehood/internal/hostpath"
 )
 
-// Source says where a service gets its image from.
+// Source describes where a service's image comes from.
 type Source struct {
 	Service  string
-	Project  string // the project's folder; empty where there is none
-	Image    string // the reference; with Build one more name of what is built, or empty
+	Project  string // the project's folder; empty for an image without a project
+	Image    string // the reference; with Build, a further name of the built image, or empty
 	Platform string // "linux/arm64"; empty means the daemon's
 	Pull     string // PullMissing, PullAlways or PullNever
-	// Age, with PullAlways, is how old an image that is there may be without being pulled; 0 pulls always.
+	// Age, with PullAlways, is the maximum age of a local image that is not pulled again. 0 means always pull.
 	Age   time.Duration
 	Build *Build // nil for an image that is not built
-	// AllowUnsafe lets the Dockerfile do what buildcontext.Dockerfile.Check refuses. The user has allowed it.
+	// AllowUnsafe allows Dockerfiles that buildcontext.Dockerfile.Check rejects. The user has allowed it.
 	AllowUnsafe bool
-	// Exclude is what a build does not get, as in fumehood.PrepareOptions.
+	// Exclude lists files that the build does not get, as in fumehood.PrepareOptions.
 	Exclude []string
 }
 
-// When an image is pulled.
+// Pull policies.
 const (
 	PullMissing = "missing"
 	PullAlways  = "always"
 	PullNever   = "never"
 )
 
-// Build says how an image is built.
+// Build describes how an image is built.
 type Build struct {
 	Context    string // the absolute path of a folder; empty for an empty one, with Inline
 	Dockerfile string // absolute, or relative to Context
-	Inline     string // the Dockerfile's text, in place of Dockerfile
+	Inline     string // the Dockerfile's text, instead of Dockerfile
 	Args       map[string]string
 	Target     string
 	Network    string
@@ -43,25 +43,25 @@ type Build struct {
 	ExtraHosts []string // "name:address"
 	Ulimits    []Ulimit
 	ShmSize    int64 // bytes; 0 means the Engine's choice
-	NoCache    bool  // runs every step, where anything is built
-	Pull       bool  // pulls the images that it is built on, even if they are there
+	NoCache    bool  // run every step, if anything is built
+	Pull       bool  // pull base images even if they are present
 	Secrets    []Secret
 }
 
-// Ulimit bounds a resource of each process of a build's steps.
+// Ulimit limits a resource of each process of a build's steps.
 type Ulimit struct {
 	Name       string
 	Soft, Hard int64
 }
 
-// Secret is what steps of a build may mount; BuildKit alone knows them.
+// Secret is a secret that steps of a build may mount. Only BuildKit supports it.
 type Secret struct {
 	ID      string
-	File    string // the absolute path of the file that holds it; empty for Content
+	File    string // absolute path of the file with the secret; if empty, Content is the secret
 	Content string
 }
 
-// Read returns what the secret holds. A file has to be a regular one of at most 4 MiB.
+// Read returns the contents of the secret. A file must be a regular file of at most 4 MiB.
 func (s Secret) Read() ([]byte, error) {
 	if s.File == "" {
 		return []byte(s.Content), nil

@@ -9,8 +9,8 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 )
 
-// Sources says where the services that have containers get their images from, as the files have it. What of a
-// build cannot be honoured is an ErrConfig.
+// Sources returns the image sources of the services that have containers, as in the files. Build settings that cannot
+// be honored are ErrConfig.
 func (p *Project) Sources() ([]Source, error) {
 	var all []Source
 	for _, name := range p.order {
@@ -27,7 +27,7 @@ func (p *Project) Sources() ([]Source, error) {
 	return all, nil
 }
 
-// Variables are those that the project's services have, by service, and those that its files see.
+// Variables returns the variables that the project's files see, followed by the environment of each service.
 func (p *Project) Variables() []map[string]string {
 	seen := maps.Clone(p.as.Environment)
 	delete(seen, consts.ComposeProjectName) // the sandbox's name is no secret
@@ -83,7 +83,7 @@ func (p *Project) build(svc types.ServiceConfig) (*Build, error) {
 	var errs []error
 	for _, key := range slices.Sorted(maps.Keys(cannot)) {
 		if cannot[key] {
-			errs = append(errs, bad(key, "builds cannot have it here"))
+			errs = append(errs, bad(key, "builds do not support it here"))
 		}
 	}
 	build := &Build{
@@ -92,7 +92,7 @@ func (p *Project) build(svc types.ServiceConfig) (*Build, error) {
 		ExtraHosts: slices.Sorted(slices.Values(b.ExtraHosts.AsList(":"))), ShmSize: int64(b.ShmSize), NoCache: b.NoCache, Pull: b.Pull,
 	}
 	for name, value := range b.Args {
-		if value == nil { // what interpolation sees, else the Dockerfile's own default
+		if value == nil { // the interpolation variable, or else the Dockerfile's default
 			if seen, ok := p.as.Environment[name]; ok {
 				value = &seen
 			}

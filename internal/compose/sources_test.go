@@ -12,7 +12,7 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// sourcesOf loads a project and returns where its services get their images from.
+// sourcesOf loads a project and returns its image sources.
 func sourcesOf(t *testing.T, text string, env map[string]string) ([]Source, error) {
 	t.Helper()
 	dir := t.TempDir()
@@ -33,7 +33,7 @@ func sourcesOf(t *testing.T, text string, env map[string]string) ([]Source, erro
 	return all, err
 }
 
-func TestWhereServicesGetTheirImagesFrom(t *testing.T) {
+func TestProject_Sources(t *testing.T) {
 	for name, c := range map[string]struct {
 		service string
 		want    Source
@@ -78,14 +78,14 @@ func TestWhereServicesGetTheirImagesFrom(t *testing.T) {
 	}
 }
 
-func TestWhatABuildCannotHaveIsToldByItsPlace(t *testing.T) {
+func TestProject_Sources_errors(t *testing.T) {
 	for name, c := range map[string]struct{ build, says string }{
 		"another context":  {"{context: ., additional_contexts: {x: docker-image://y}}", "compose.yaml:2: services.web.build.additional_contexts"},
 		"several things":   {"{context: ., cache_to: [type=inline], sbom: true}", "services.web.build.cache_to"},
 		"its origin":       {"{context: ., sbom: true}", "services.web.build.sbom"},
 		"rights":           {"{context: ., privileged: true}", "services.web.build.privileged"},
 		"keys":             {"{context: ., ssh: [default]}", "services.web.build.ssh"},
-		"a remote context": {"{context: \"https://github.com/a/b.git\"}", "not of https://github.com/a/b.git"},
+		"a remote context": {"{context: \"https://github.com/a/b.git\"}", "not https://github.com/a/b.git"},
 		"two platforms":    {"{context: ., platforms: [linux/amd64, linux/arm64]}", "services.web.build.platforms"},
 	} {
 		_, err := sourcesOf(t, "services:\n  web: {build: "+c.build+"}\n", nil)

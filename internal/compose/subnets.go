@@ -10,8 +10,8 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 )
 
-// A network takes its subnet from the host: what the host sends to those addresses goes to the sandbox. So a file may have
-// private ones only, which the host has no other route to.
+// A network's subnet replaces the host's route to these addresses: what the host sends to them goes to the sandbox. So
+// files may use only private subnets to which the host has no other route.
 
 // private are the ranges of RFC 1918 and the unique local addresses of IPv6.
 var private = []netip.Prefix{
@@ -24,7 +24,7 @@ func isPrivate(subnet netip.Prefix) bool {
 	return slices.ContainsFunc(private, func(p netip.Prefix) bool { return p.Bits() <= subnet.Bits() && p.Contains(subnet.Addr()) })
 }
 
-// routeTo returns the route that a subnet overlaps with.
+// routeTo returns the first route that a subnet overlaps with, ignoring default routes.
 func routeTo(subnet netip.Prefix, routes []netip.Prefix) (netip.Prefix, bool) {
 	i := slices.IndexFunc(routes, func(r netip.Prefix) bool { return r.Overlaps(subnet) && !IsDefault(r) })
 	if i < 0 {
@@ -33,7 +33,7 @@ func routeTo(subnet netip.Prefix, routes []netip.Prefix) (netip.Prefix, bool) {
 	return routes[i], true
 }
 
-// IsDefault reports whether a route is the default route or a part of it: it is wider than any private range.
+// IsDefault reports whether a route is the default route or a part of it, that is, wider than any private range.
 func IsDefault(route netip.Prefix) bool {
 	if route.Addr().Is4() {
 		return route.Bits() < 8
@@ -41,7 +41,7 @@ func IsDefault(route netip.Prefix) bool {
 	return route.Bits() < 7
 }
 
-// pools calls f with the address pools of each network that the project makes.
+// pools calls f with each address pool of the networks that the project creates.
 func (p *Project) pools(f func(keys []string, pool *types.IPAMPool)) {
 	for _, key := range slices.Sorted(maps.Keys(p.as.Networks)) {
 		n := p.as.Networks[key]
@@ -54,7 +54,7 @@ func (p *Project) pools(f func(keys []string, pool *types.IPAMPool)) {
 	}
 }
 
-// HasSubnets reports whether the project's files give networks subnets.
+// HasSubnets reports whether the project's files set subnets of networks.
 func (p *Project) HasSubnets() bool {
 	if p.loaded == nil {
 		return false
@@ -64,14 +64,14 @@ func (p *Project) HasSubnets() bool {
 	return has
 }
 
-// CheckRoutes refuses, unless unsafe ones are allowed, the subnets of the project's files that overlap with a route of the
-// host. Routes of the daemon's networks are not to be among them: the Engine refuses those. It is pure but for the
-// project's notes, and called once.
+// CheckRoutes rejects subnets in the project's files that overlap with a route of the host, unless allow is set. routes
+// must not include those of the daemon's networks; the Engine rejects overlaps with these. It changes only the
+// project's notes, and must be called only once.
 func (p *Project) CheckRoutes(routes []netip.Prefix, allow bool) error {
 	c := &checking{Project: p, allow: allow}
 	p.pools(func(keys []string, pool *types.IPAMPool) {
 		subnet, err := netip.ParsePrefix(pool.Subnet)
-		if err != nil { // refused before, or none
+		if err != nil { // rejected before, or not set
 			return
 		}
 		if route, ok := routeTo(subnet, routes); ok {
@@ -97,7 +97,7 @@ func (c *checking) pool(keys []string, pool *types.IPAMPool) {
 	case !isPrivate(subnet):
 		c.unsafe(at("subnet"), pool.Subnet, "it is not private: use a part of 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16 or fc00::/7")
 	case subnet.Addr().Is4() && subnet.Bits() < 16, subnet.Addr().Is6() && subnet.Bits() < 48:
-		c.unsafe(at("subnet"), pool.Subnet, "it takes addresses that others need: /16 is the widest, of IPv6 /48")
+		c.unsafe(at("subnet"), pool.Subnet, "it takes addresses that others need: use at most a /16, or a /48 of IPv6")
 	}
 	if r := pool.IPRange; r != "" {
 		if p, err := netip.ParsePrefix(r); err != nil || p.Bits() < subnet.Bits() || !subnet.Contains(p.Addr()) {

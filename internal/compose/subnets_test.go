@@ -15,7 +15,7 @@ func TestChecking_Pool(t *testing.T) {
 		{pool: "subnet: 172.31.255.0/24"},
 		{pool: "subnet: 192.168.0.0/16"},
 		{pool: "subnet: fd00:1::/64, gateway: 'fd00:1::1'"},
-		{pool: "gateway: 10.0.0.1"}, // the subnet is ours to choose
+		{pool: "gateway: 10.0.0.1"}, // we choose the subnet
 		{"subnet: 8.8.8.0/24", "this is not safe: it is not private", "subnet"},
 		{"subnet: 0.0.0.0/0", "not private", "subnet"},
 		{"subnet: 169.254.169.0/24", "not private", "subnet"},
@@ -64,7 +64,7 @@ func TestProject_CheckRoutes(t *testing.T) {
 		safe          bool
 	}{
 		{"10.5.0.0/24", "10.5.0.0/24", false},
-		{"10.5.0.0/24", "10.0.0.0/8", false},    // a private network's
+		{"10.5.0.0/24", "10.0.0.0/8", false},    // route of a private network
 		{"10.5.0.0/16", "10.5.77.9/32", false},  // an address of the host
 		{"10.5.0.9/24", "10.5.0.128/25", false}, // with bits beyond its length
 		{"fd00:1::/64", "fd00::/8", false},

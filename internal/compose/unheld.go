@@ -7,15 +7,16 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 )
 
-// Unheld says which limits the daemon does not hold, which is allowed. A limit of each process's data stands in for that of
-// memory. Nothing does for that of processes: the kernel's own counts all that a user has, in other sandboxes too.
+// Unheld lists the limits that the daemon does not enforce, which the user has allowed. A limit of each process's data
+// replaces the memory limit. Nothing replaces the limit of processes, since the kernel's own limit counts all processes
+// of a user, including those in other sandboxes.
 type Unheld struct{ Memory, CPUs bool }
 
-// leastData is the least limit of a process's data in bytes with which a container's runtime starts: runc 1.1 fails with
-// 64 MiB.
+// leastData is the smallest data limit of a process, in bytes, with which a container runtime starts. runc 1.1 fails
+// with 64 MiB.
 const leastData = 128 << 20
 
-// Limited says which limits services of the project have.
+// Limited reports which limits services of the project have.
 func (p *Project) Limited() (memory, pids, cpus bool) {
 	for _, svc := range p.project.Services {
 		memory, pids, cpus = memory || svc.MemLimit > 0, pids || svc.PidsLimit > 0, cpus || svc.CPUS > 0
@@ -28,7 +29,8 @@ func (p *Project) Limited() (memory, pids, cpus bool) {
 	return memory, pids, cpus
 }
 
-// Boundless lists the services that may take all of a machine's memory, given in bytes, swap included, though they have a limit.
+// Boundless returns the sorted names of services whose memory limit, including swap, is at least memory, that of the
+// machine in bytes.
 func (p *Project) Boundless(memory int64) (services []string) {
 	for name, svc := range p.project.Services {
 		if int64(max(memoryLimit(&svc), svc.MemSwapLimit)) >= memory {
@@ -39,15 +41,16 @@ func (p *Project) Boundless(memory int64) (services []string) {
 	return services
 }
 
-// standIn gives a service, whose limits are set, the limits that replace those that the daemon does not enforce. It removes
-// what the daemon would refuse.
+// standIn replaces limits that the daemon does not enforce, and removes those that it would reject. The service's
+// limits must be set before.
 func (u Unheld) standIn(svc *types.ServiceConfig) {
 	memory := memoryLimit(svc)
 	if u.Memory && memory > 0 {
-		limits := types.UlimitsConfig{Single: int(max(memory, leastData))} // what a process writes to, since Linux 4.7
+		// Since Linux 4.7, this limits the writable private memory of a process.
+		limits := types.UlimitsConfig{Single: int(max(memory, leastData))}
 		if own := svc.Ulimits["data"]; own != nil {
 			if n := max(own.Single, own.Hard); n > 0 && n < limits.Single && own.Soft >= 0 {
-				limits = *own // it is lower; -1 is none
+				limits = *own // it is lower; -1 means no limit
 			}
 		}
 		svc.Ulimits = maps.Clone(svc.Ulimits)

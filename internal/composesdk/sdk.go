@@ -1,5 +1,5 @@
-// Package composesdk is the only importer of the Compose SDK and the docker CLI's libraries. It finds the daemon as the docker
-// CLI does, and has the SDK create projects in process.
+// Package composesdk is the only importer of the Compose SDK and the docker CLI's libraries. It finds the daemon as the
+// docker CLI does, and uses the SDK in process to create projects.
 package composesdk
 
 import (
@@ -27,20 +27,20 @@ import (
 	"github.com/fumehood/fumehood/internal/owner"
 )
 
-// Version is the SDK's, as it labels containers with it; empty where it knows none.
+// Version returns the SDK's version, which it also writes to container labels; empty if the SDK does not know it.
 func Version() string { return api.ComposeVersion }
 
-// Options says which daemon to use. The zero value finds it as the docker CLI does.
+// Options selects the daemon. The zero value finds it as the docker CLI does.
 type Options struct {
-	Host    string // as DOCKER_HOST has it; empty means to look for it
-	Context string // a docker context's name; excludes Host
+	Host    string // in the format of DOCKER_HOST; empty means to search
+	Context string // name of a docker context; excludes Host
 	Logger  *slog.Logger
-	// Latency is told how long the daemon takes for what it answers from memory, by several goroutines at once.
-	// Nil tells nobody.
+	// Latency is called with the time that the daemon took to answer a request that it serves from memory. It is called
+	// concurrently. Nil disables the reports.
 	Latency func(time.Duration)
-	// Seccomp is the seccomp profile of containers, as engine.GuardOptions has it.
+	// Seccomp is the containers' seccomp profile: see engine.GuardOptions.
 	Seccomp string
-	// Unheld is told of what the daemon does not hold of a container, as engine.GuardOptions has it.
+	// Unheld is called with settings of a container that the daemon does not enforce: see engine.GuardOptions.
 	Unheld  func(labels map[string]string, warnings []string) error
 	Speedup engine.Speedup // of the calls' timeouts
 }
@@ -48,15 +48,15 @@ type Options struct {
 // SDK creates Compose projects on one daemon.
 type SDK struct {
 	Engine *engine.Client
-	// Found says which daemon that is, for another process with the same environment.
+	// Found identifies the daemon for another process with the same environment.
 	Found Options
 
 	cli     *command.DockerCli
 	service api.Compose
 }
 
-// Connect finds the daemon: Options, else DOCKER_HOST, else the current docker context, else the rootless
-// daemon's socket, else the default. It does not talk to it yet.
+// Connect finds the daemon. It tries Options, DOCKER_HOST, the current docker context, the socket of the rootless
+// daemon, and the default socket, in this order. It does not contact the daemon yet.
 func Connect(ctx context.Context, opts Options) (*SDK, error) {
 	secret, err := owner.Secret()
 	if err != nil {
@@ -102,7 +102,7 @@ func connect(ctx context.Context, opts Options, secret engine.Secret) (*SDK, err
 			}
 		}
 	}
-	// The docker CLI's client ends the process where the endpoint cannot be resolved: ask first.
+	// The docker CLI's client exits the process if the endpoint cannot be resolved, so this is checked first.
 	client, err := command.NewAPIClientFromFlags(clientOpts, cli.ConfigFile())
 	if err != nil {
 		return nil, err
@@ -111,7 +111,7 @@ func connect(ctx context.Context, opts Options, secret engine.Secret) (*SDK, err
 	if err := command.WithAPIClient(api)(cli); err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
-	// The SDK would hand the proxies of the user's configuration, passwords included, to every container.
+	// The SDK would pass the proxies of the user's configuration, including passwords, to every container.
 	cli.ConfigFile().Proxies = nil
 	service, err := sdk.NewComposeService(cli, sdk.WithPrompt(sdk.AlwaysOkPrompt()))
 	if err != nil {
@@ -124,7 +124,7 @@ func connect(ctx context.Context, opts Options, secret engine.Secret) (*SDK, err
 	return &SDK{Engine: engine.New(api, client.DaemonHost(), opts.Speedup, secret), Found: found, cli: cli, service: service}, nil
 }
 
-// rootlessSocket is where a rootless daemon listens, if there is one.
+// rootlessSocket returns the address of the rootless daemon's socket, or "" if there is no such socket.
 func rootlessSocket() string {
 	dir := os.Getenv("XDG_RUNTIME_DIR")
 	if runtime.GOOS != "linux" || dir == "" {
@@ -147,12 +147,12 @@ func (w logWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Settle has the SDK ask the daemon what it is. Else it does so at its first call, when others may be using the
-// client, whose version that sets.
+// Settle makes the SDK ask the daemon for its version now. Otherwise the SDK does so in its first call, and sets the
+// API version of the client while other goroutines may use it.
 func (c *SDK) Settle() { _ = c.cli.Client() }
 
-// Auth returns what a registry wants to see for an image, from the docker CLI's configuration and
-// credential helpers; empty where there is nothing.
+// Auth returns the registry credentials for an image, from the docker CLI's configuration and credential helpers; empty
+// if there are none.
 func (c *SDK) Auth(image string) (string, error) {
 	auth, err := command.RetrieveAuthTokenFromImage(c.cli.ConfigFile(), image)
 	if err != nil {
@@ -161,9 +161,9 @@ func (c *SDK) Auth(image string) (string, error) {
 	return auth, nil
 }
 
-// Create makes the project's containers, networks and volumes and starts nothing. Whatever happens, what
-// exists afterwards carries the project's labels. When ctx ends, the object under way is created still: the
-// Engine would go on, and we would not know of what it made.
+// Create creates the project's containers, networks and volumes, and starts nothing. All created objects carry the
+// project's labels, even after an error. If ctx ends, the object in progress is still created. Otherwise the Engine
+// would continue, and we would not know what it created.
 func (c *SDK) Create(ctx context.Context, p *compose.Project) error {
 	err := c.service.Create(ctx, distinctPorts(p.Types()), api.CreateOptions{IgnoreOrphans: true, Recreate: api.RecreateNever})
 	if err != nil {
@@ -172,8 +172,8 @@ func (c *SDK) Create(ctx context.Context, p *compose.Project) error {
 	return nil
 }
 
-// distinctPorts is the project with each port published once that several entries want at any port of the host. Engine
-// 28.5 finds one free port for all of them, and then fails, for it is taken.
+// distinctPorts returns the project without repeated entries that publish the same container port on any host port.
+// Engine 28.5 finds one free port for all such entries, and then fails because it is taken.
 func distinctPorts(p *types.Project) *types.Project {
 	once := *p
 	once.Services = types.Services{}
@@ -193,7 +193,7 @@ func distinctPorts(p *types.Project) *types.Project {
 	return &once
 }
 
-// Start starts the containers of a service that is Hooked. Nothing is waited for.
+// Start starts the containers of a Hooked service. It waits for nothing.
 func (c *SDK) Start(ctx context.Context, p *compose.Project, service string) error {
 	project := p.Types()
 	svc := project.Services[service]
@@ -206,5 +206,5 @@ func (c *SDK) Start(ctx context.Context, p *compose.Project, service string) err
 	return nil
 }
 
-// Close ends the connection.
+// Close closes the connection.
 func (c *SDK) Close() error { return c.Engine.Close() }

@@ -18,7 +18,7 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-func TestTheLabelsAreTheSDKs(t *testing.T) {
+func TestSDK_labels(t *testing.T) {
 	for ours, theirs := range map[string]string{
 		compose.ProjectLabel: api.ProjectLabel, compose.ServiceLabel: api.ServiceLabel, compose.NumberLabel: api.ContainerNumberLabel, compose.OneoffLabel: api.OneoffLabel,
 		compose.VersionLabel: api.VersionLabel, compose.WorkingDirLabel: api.WorkingDirLabel, compose.ConfigFilesLabel: api.ConfigFilesLabel,
@@ -30,7 +30,7 @@ func TestTheLabelsAreTheSDKs(t *testing.T) {
 }
 
 // The plugin `docker compose` is a command line for the same SDK.
-func TestDockerComposeFindsSandboxesByTheirNames(t *testing.T) {
+func TestSDK_dockerComposeFinds(t *testing.T) {
 	state := t.TempDir()
 	p := dockertest.Provider(t, docker.Options{StateDir: state})
 	cli, err := command.NewDockerCli(command.WithOutputStream(io.Discard), command.WithErrorStream(io.Discard))

@@ -14,9 +14,9 @@ import (
 	"github.com/fumehood/fumehood/internal/engine"
 )
 
-// Between listens until the end of the test, and has handle deal with each request; next passes it on to the daemon. It
-// returns the socket's path, which is short enough for one. Where the daemon is not on a unix socket, the test is
-// skipped.
+// Between starts a proxy in front of the daemon that runs until the end of the test. It calls handle for each
+// request; next forwards the request to the daemon. It returns the path of the proxy's socket, which is short enough
+// for any client. If the daemon has no unix socket, the test is skipped.
 func Between(t testing.TB, e *engine.Client, handle func(w http.ResponseWriter, r *http.Request, next http.Handler)) (socket string) {
 	t.Helper()
 	daemon := Socket(t, e)
@@ -30,7 +30,8 @@ func Between(t testing.TB, e *engine.Client, handle func(w http.ResponseWriter, 
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: "docker"})
 	proxy.FlushInterval = -1
 	proxy.Transport = transport
-	proxy.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) } // unlogged
+	// Nothing is logged.
+	proxy.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) }
 	socket = filepath.Join(dir, "s")
 	listener, err := net.Listen("unix", socket)
 	if err != nil {

@@ -23,57 +23,60 @@ import (
 	"github.com/fumehood/fumehood/internal/tier"
 )
 
-// Daemon is a Docker Engine of a test's own, beside the system's: with its own data, socket and containerd, and without
-// networks. It can be restarted, stopped and killed. Containers outlive its restarts (live restore).
+// Daemon is a separate Docker Engine for one test, with its own data, socket and containerd, and without networks. It
+// can be restarted, stopped and killed. Containers outlive its restarts (live restore).
 type Daemon struct {
-	Host string // its address, as DOCKER_HOST has it
+	Host string // its address, in the format of DOCKER_HOST
 
 	t   testing.TB
 	dir string
 	kind
-	socket     string
-	containerd *exec.Cmd // of its own, as where systemd starts both; it is not restarted. Nil of a rootless one, which starts it itself
+	socket string
+	// containerd is a separate process, as where systemd starts both; it is not restarted. It is nil for a rootless
+	// daemon, which starts its own.
+	containerd *exec.Cmd
 	cmd        *exec.Cmd
 	log        *os.File
 }
 
-// kind is what is special about a daemon.
+// kind describes how a daemon differs from the default.
 type kind struct {
 	rootless bool     // see StartRootlessDaemon
-	programs string   // the folder of dockerd and what it runs; empty for those on the PATH
-	flags    []string // of dockerd, beside our own
+	programs string   // the folder of dockerd and the programs that it runs; empty for those on the PATH
+	flags    []string // additional flags of dockerd
 }
 
-// StartDaemon starts an Engine that has the given images of the system's, and ends it with the test. Where it cannot,
-// for want of rights or of the program, the test skips, or fails with FUMEHOOD_TIER set.
+// StartDaemon starts an Engine with copies of the given images of the system's Engine, and stops it at the end of the
+// test. If it cannot be started for lack of rights or programs, the test skips, or fails if FUMEHOOD_TIER is set.
 func StartDaemon(t testing.TB, images ...string) *Daemon {
 	t.Helper()
 	return startDaemon(t, kind{}, images)
 }
 
-// StartDaemonWith is StartDaemon with more flags of dockerd.
+// StartDaemonWith is StartDaemon with additional flags of dockerd.
 func StartDaemonWith(t testing.TB, flags []string, images ...string) *Daemon {
 	t.Helper()
 	return startDaemon(t, kind{flags: flags}, images)
 }
 
-// rootlessIDs is the first of the user ids that a rootless daemon has.
+// rootlessIDs is the first user id of a rootless daemon.
 const rootlessIDs = 1 << 20
 
-// StartRootlessDaemon is StartDaemon for one that is root in a user namespace only, as those that users start for
-// themselves. Where the machine has control groups of version 1, it holds no limits. It does not see the folders of root.
+// StartRootlessDaemon is StartDaemon for a daemon that is root only in a user namespace, like those that users start
+// for themselves. On a machine with control groups of version 1 it enforces no limits. It does not see the folders of
+// root.
 func StartRootlessDaemon(t testing.TB, images ...string) *Daemon {
 	t.Helper()
 	return startDaemon(t, kind{rootless: true}, images)
 }
 
-// StartNewDaemon starts an Engine of 28 or newer, which scripts/ensure-engine28 gets. Where it cannot, the test skips, or fails
-// with FUMEHOOD_TIER=all.
+// StartNewDaemon starts an Engine of version 28 or newer, which scripts/ensure-engine28 downloads. If it is missing,
+// the test skips, or fails with FUMEHOOD_TIER=all.
 func StartNewDaemon(t testing.TB, images ...string) *Daemon {
 	t.Helper()
 	programs, err := built("engine28")
 	if err != nil {
-		tier.Missing(t, tier.All, fmt.Errorf("there is no newer Engine; scripts/ensure-engine28 gets one on Debian: %w", err))
+		tier.Missing(t, tier.All, fmt.Errorf("no newer Engine found; scripts/ensure-engine28 gets one on Debian: %w", err))
 	}
 	return startDaemon(t, kind{programs: programs}, images)
 }
@@ -84,7 +87,7 @@ func startDaemon(t testing.TB, of kind, images []string) *Daemon {
 	if err := canStart(); err != nil {
 		tier.Missing(t, tier.Quick, err)
 	}
-	dir, err := os.MkdirTemp("", "dockerd-") // a test's own folder has too long a name for sockets
+	dir, err := os.MkdirTemp("", "dockerd-") // the path of a test's own folder is too long for sockets
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +96,7 @@ func startDaemon(t testing.TB, of kind, images []string) *Daemon {
 		t.Fatal(err)
 	}
 	t.Cleanup(d.remove)
-	// The configurations of the system's daemons are not ours.
+	// The configuration files of the system's daemons must not apply.
 	for name, text := range map[string]string{"config.json": "{}", "config.toml": "version = 2\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -122,18 +125,18 @@ func startDaemon(t testing.TB, of kind, images []string) *Daemon {
 
 func canStart() error {
 	if os.Getuid() != 0 {
-		return errors.New("the tests start a Docker Engine of their own, which takes root")
+		return errors.New("the tests start a separate Docker Engine, which requires root")
 	}
 	for _, program := range []string{"dockerd", "containerd"} {
 		if _, err := exec.LookPath(program); err != nil {
-			return fmt.Errorf("the tests start a Docker Engine of their own: %w; scripts/ensure-docker installs one on Debian and Ubuntu", err)
+			return fmt.Errorf("the tests start a separate Docker Engine: %w; scripts/ensure-docker installs one on Debian and Ubuntu", err)
 		}
 	}
 	return nil
 }
 
-// StartRunscDaemon starts an Engine that has gVisor's runtime, runsc, which scripts/ensure-runsc builds. Where it cannot, the
-// test skips, or fails with FUMEHOOD_TIER=all.
+// StartRunscDaemon starts an Engine with gVisor's runtime, runsc, which scripts/ensure-runsc builds. If it is
+// missing, the test skips, or fails with FUMEHOOD_TIER=all.
 func StartRunscDaemon(t testing.TB, flags []string, images ...string) *Daemon {
 	t.Helper()
 	runsc, err := findRunsc()
@@ -146,7 +149,7 @@ func StartRunscDaemon(t testing.TB, flags []string, images ...string) *Daemon {
 	return StartDaemonWith(t, append([]string{"--add-runtime", "runsc=" + runsc}, flags...), images...)
 }
 
-// findRunsc returns the path of runsc: that in the module's folder bin, or on the PATH.
+// findRunsc returns the path of runsc in the module's folder bin, or on the PATH.
 func findRunsc() (string, error) {
 	if path, err := built("runsc"); err == nil {
 		return path, nil
@@ -158,7 +161,7 @@ func findRunsc() (string, error) {
 	return path, nil
 }
 
-// built returns the path of what a script has put into the module's folder bin.
+// built returns the path of a program that a script has put into the module's folder bin.
 func built(name string) (string, error) {
 	dir, err := os.Getwd()
 	for err == nil && dir != "/" {
@@ -177,7 +180,7 @@ func built(name string) (string, error) {
 
 func (d *Daemon) in(name string) string { return filepath.Join(d.dir, name) }
 
-// run starts a program of the daemon's.
+// run starts a program of the daemon.
 func (d *Daemon) run(name string, args ...string) *exec.Cmd {
 	d.t.Helper()
 	cmd := exec.CommandContext(context.WithoutCancel(d.t.Context()), filepath.Join(d.programs, name), args...)
@@ -185,15 +188,16 @@ func (d *Daemon) run(name string, args ...string) *exec.Cmd {
 		cmd.Env = append(os.Environ(), "PATH="+d.programs+":"+os.Getenv("PATH"))
 	}
 	cmd.Stdout, cmd.Stderr = d.log, d.log
-	// Not for the terminal's signals; and in a network of its own, for a daemon without a bridge removes docker0, which
-	// is the system's daemon's.
+	// A separate process group keeps the terminal's signals away. A separate network namespace protects the docker0
+	// of the system's daemon: a daemon without a bridge removes docker0.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Cloneflags: syscall.CLONE_NEWNET}
 	if d.rootless {
 		ids := []syscall.SysProcIDMap{{HostID: rootlessIDs, Size: 1 << 16}}
 		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS
 		cmd.SysProcAttr.UidMappings, cmd.SysProcAttr.GidMappings, cmd.SysProcAttr.GidMappingsEnableSetgroups = ids, ids, true
-		cmd.SysProcAttr.Credential = &syscall.Credential{} // root there
-		// RootlessKit, which makes these namespaces for users, tells so, and has a program for ports, of which there are none.
+		cmd.SysProcAttr.Credential = &syscall.Credential{} // root in the namespace
+		// These variables tell dockerd that RootlessKit, which creates these namespaces for users, runs. It also has
+		// a program for ports; no ports are published here.
 		cmd.Env = append(os.Environ(), "ROOTLESSKIT_STATE_DIR="+d.dir, "XDG_RUNTIME_DIR="+d.dir, "HOME="+d.dir, "PATH="+os.Getenv("PATH")+":"+d.dir)
 	}
 	if err := cmd.Start(); err != nil {
@@ -202,17 +206,17 @@ func (d *Daemon) run(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// daemonWithin bounds its start and its end.
+// daemonWithin limits the start and the stop of a daemon.
 const daemonWithin = 90 * time.Second
 
-// Start starts it, and returns when it answers.
+// Start starts the daemon and returns when it answers.
 func (d *Daemon) Start() {
 	d.t.Helper()
 	args := append([]string{
 		"--config-file", d.in("config.json"), "--data-root", d.in("data"), "--exec-root", d.in("exec"),
 		"--pidfile", d.in("pid"), "--host", d.Host, "--bridge=none", "--iptables=false", "--ip-forward=false", "--live-restore", "--shutdown-timeout=2",
 	}, d.flags...)
-	if d.rootless { // the machine's /run is not its own
+	if d.rootless { // the machine's /run belongs to the system
 		d.cmd = d.run("sh", append([]string{"-c", `mount -t tmpfs none /run && exec dockerd --rootless "$@"`, "sh"}, args...)...)
 	} else {
 		d.cmd = d.run("dockerd", append(args, "--containerd", d.in("c.sock"))...)
@@ -230,13 +234,13 @@ func (d *Daemon) Start() {
 	}
 }
 
-// Stop ends it in good order. Containers run on.
+// Stop stops the daemon by SIGTERM. Containers run on.
 func (d *Daemon) Stop() {
 	d.t.Helper()
 	d.end(syscall.SIGTERM)
 }
 
-// Kill ends it at once. Containers run on.
+// Kill kills the daemon. Containers run on.
 func (d *Daemon) Kill() {
 	d.t.Helper()
 	d.end(syscall.SIGKILL)
@@ -247,7 +251,7 @@ func (d *Daemon) end(sig syscall.Signal) {
 	d.cmd = nil
 }
 
-// end ends a program and waits for that.
+// end signals a program and waits until it has ended.
 func end(cmd *exec.Cmd, sig syscall.Signal) {
 	if cmd == nil {
 		return
@@ -255,10 +259,11 @@ func end(cmd *exec.Cmd, sig syscall.Signal) {
 	_ = cmd.Process.Signal(sig)
 	over := time.AfterFunc(daemonWithin, func() { _ = cmd.Process.Kill() })
 	defer over.Stop()
-	_ = cmd.Wait() // how it ended is no matter
+	_ = cmd.Wait() // the exit code doesn't matter
 }
 
-// Freeze makes it hang until Thaw. It returns when all of its threads have stopped: one that has not may still answer.
+// Freeze makes the daemon hang until Thaw. It returns when all threads have stopped: a running one could still
+// answer.
 func (d *Daemon) Freeze() {
 	d.t.Helper()
 	d.signal(syscall.SIGSTOP)
@@ -274,7 +279,7 @@ func (d *Daemon) Freeze() {
 	}
 }
 
-// Thaw has it go on.
+// Thaw resumes the daemon.
 func (d *Daemon) Thaw() { d.signal(syscall.SIGCONT) }
 
 func (d *Daemon) signal(sig syscall.Signal) {
@@ -285,11 +290,11 @@ func (d *Daemon) signal(sig syscall.Signal) {
 }
 
 func (d *Daemon) lastLog() string {
-	text, _ := os.ReadFile(d.log.Name()) // empty where there is none
+	text, _ := os.ReadFile(d.log.Name()) // empty if it cannot be read
 	return string(text[max(0, len(text)-4000):])
 }
 
-// remove ends it and removes what it has.
+// remove stops the daemon and removes its files.
 func (d *Daemon) remove() {
 	if d.cmd != nil {
 		_ = d.cmd.Process.Signal(syscall.SIGCONT) // it may be frozen
@@ -303,17 +308,17 @@ func (d *Daemon) remove() {
 		d.t.Error(err)
 	}
 	lines := strings.Split(string(mounts), "\n")
-	for i := len(lines) - 1; i >= 0; i-- { // what was mounted last is below the others
+	for i := len(lines) - 1; i >= 0; i-- { // the last mount is listed last
 		if f := strings.Fields(lines[i]); len(f) > 1 && strings.HasPrefix(f[1], d.dir+"/") {
-			_ = syscall.Unmount(f[1], syscall.MNT_DETACH) // what stays mounted, the next step tells
+			_ = syscall.Unmount(f[1], syscall.MNT_DETACH) // if it stays mounted, the next step fails
 		}
 	}
 	if err := os.RemoveAll(d.dir); err != nil {
-		d.t.Errorf("what the test's dockerd had: %v", err)
+		d.t.Errorf("remove the files of the test's dockerd: %v", err)
 	}
 }
 
-// removeContainers removes what a failed test has left, for it would outlive the daemon.
+// removeContainers removes the containers of a failed test, which would outlive the daemon.
 func (d *Daemon) removeContainers() {
 	res, err := at(d.socket).Get("http://docker/containers/json?all=1")
 	if err != nil {
@@ -338,7 +343,7 @@ func (d *Daemon) removeContainers() {
 	}
 }
 
-// load copies an image of the system's daemon.
+// load copies an image from the system's daemon.
 func (d *Daemon) load(image string) error {
 	c, err := composesdk.Connect(d.t.Context(), composesdk.Options{})
 	if err != nil {
@@ -355,7 +360,7 @@ func (d *Daemon) load(image string) error {
 	}
 	defer saved.Body.Close()
 	if saved.StatusCode != http.StatusOK {
-		return fmt.Errorf("the system's daemon says %s: `make images` makes it", saved.Status)
+		return fmt.Errorf("the system's daemon answers %s: build the image with `make images`", saved.Status)
 	}
 	loaded, err := at(d.socket).Post("http://docker/images/load?quiet=1", "application/x-tar", saved.Body)
 	if err != nil {
@@ -364,12 +369,12 @@ func (d *Daemon) load(image string) error {
 	defer loaded.Body.Close()
 	text, err := io.ReadAll(loaded.Body)
 	if err == nil && (loaded.StatusCode != http.StatusOK || bytes.Contains(text, []byte("errorDetail"))) {
-		err = fmt.Errorf("the test's daemon says %s: %s", loaded.Status, text)
+		err = fmt.Errorf("the test's daemon answers %s: %s", loaded.Status, text)
 	}
 	return err
 }
 
-// at speaks to a daemon by its socket.
+// at returns an HTTP client for a daemon's socket.
 func at(socket string) *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,

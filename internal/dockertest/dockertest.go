@@ -1,4 +1,4 @@
-// Package dockertest is what the tests of several packages need of a daemon.
+// Package dockertest has helpers for tests that use a Docker daemon.
 package dockertest
 
 import (
@@ -11,8 +11,9 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// Provider connects to the daemon until the end of the test. Where there is none the test skips, or fails with
-// FUMEHOOD_TIER set. The provider does not sweep: what other tests' processes left is theirs to remove.
+// Provider connects to the daemon until the end of the test. Without a daemon the test skips, or fails if
+// FUMEHOOD_TIER is set. The provider does not sweep, because the processes of other tests own the objects that it
+// would remove.
 func Provider(t testing.TB, opts docker.Options) *docker.Provider {
 	t.Helper()
 	tier.NeedDocker(t)
@@ -30,7 +31,7 @@ func Provider(t testing.TB, opts docker.Options) *docker.Provider {
 	return p
 }
 
-// Socket is the path of the daemon's unix socket. Where it has none, the test is skipped.
+// Socket returns the path of the daemon's unix socket. If it has none, the test is skipped.
 func Socket(t testing.TB, e *engine.Client) string {
 	t.Helper()
 	path, ok := strings.CutPrefix(e.Endpoint(), "unix://")

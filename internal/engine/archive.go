@@ -19,7 +19,7 @@ import (
 	"github.com/fumehood/fumehood/internal/archive"
 )
 
-// maxLinks is how many links are followed for one path, as Linux has it (MAXSYMLINKS).
+// maxLinks is the limit of links followed for one path, the same as in Linux (MAXSYMLINKS).
 const maxLinks = 40
 
 // errLoop is the kernel's ELOOP.
@@ -27,9 +27,10 @@ var errLoop error = &fumehood.Error{Class: fumehood.ErrNotFound, Err: errors.New
 
 func fileError(class error) error { return &fumehood.Error{Class: class} }
 
-// fileFailure gives an error of the Engine's archive calls a class.
+// fileFailure gives an error of the Engine's archive calls a class. For a container that does not run, it returns
+// that as the reason.
 func (c *Client) fileFailure(ctx context.Context, container string, err error) error {
-	if errors.Is(err, fumehood.ErrNotRegular) { // of copyFrom
+	if errors.Is(err, fumehood.ErrNotRegular) { // from copyFrom
 		return err
 	}
 	switch text := strings.ToLower(err.Error()); {
@@ -41,11 +42,11 @@ func (c *Client) fileFailure(ctx context.Context, container string, err error) e
 		return fileError(fumehood.ErrNotDirectory)
 	case strings.Contains(text, "path escapes from parent"), strings.Contains(text, "invalid entry name"),
 		strings.Contains(text, "invalid hardlink target"), strings.Contains(text, "invalid symlink"), strings.Contains(text, "is outside of"):
-		return &fumehood.Error{Class: fumehood.ErrConfig, Err: errors.New("an entry of the archive leads out of the directory")}
+		return &fumehood.Error{Class: fumehood.ErrConfig, Err: errors.New("an archive entry is outside the directory")}
 	case strings.Contains(text, "marked read-only"), strings.Contains(text, "read-only file system"):
 		return &fumehood.Error{Class: fumehood.ErrPermission, Err: errors.New("the file system is read-only")}
 	case strings.Contains(text, "invalid tar header"), strings.Contains(text, "unexpected eof"):
-		return &fumehood.Error{Class: fumehood.ErrConfig, Err: errors.New("the content is no complete tar archive")}
+		return &fumehood.Error{Class: fumehood.ErrConfig, Err: errors.New("incomplete or invalid tar archive")}
 	case strings.Contains(text, "file name too long"):
 		return &fumehood.Error{Class: fumehood.ErrLimit, Err: errors.New("file name too long")}
 	case strings.Contains(text, "no space left on device"):
@@ -66,14 +67,14 @@ func (c *Client) fileFailure(ctx context.Context, container string, err error) e
 	return c.gone(ctx, container, err, "")
 }
 
-// Stat describes a path in a container without following a link at its end. The Engine resolves the
-// path inside the container's root, so that no link leads out of it.
+// Stat describes a path in a container. It does not follow a link at the end of the path. The Engine resolves the
+// path inside the container's root, so links cannot lead out of it.
 func (c *Client) Stat(ctx context.Context, container, name string) (fumehood.FileInfo, error) {
 	info, err := c.stat(ctx, container, name)
 	if err != nil || info.Mode&fs.ModeSymlink == 0 {
 		return info, err
 	}
-	// The Engine tells where the link leads to in the end; what is written in it is in its archive.
+	// The Engine reports where the link finally leads to; only its archive contains the link's own text.
 	res, err := c.copyFrom(ctx, container, name)
 	if err != nil {
 		return info, c.fileFailure(ctx, container, err)
@@ -87,14 +88,14 @@ func (c *Client) Stat(ctx context.Context, container, name string) (fumehood.Fil
 	return info, nil
 }
 
-// stat is Stat with the absolute path that a link leads to in the end as its target.
+// stat is Stat, except that a link's target is the absolute path that it finally leads to.
 func (c *Client) stat(ctx context.Context, container, name string) (fumehood.FileInfo, error) {
 	if err := visible(name); err != nil {
 		return fumehood.FileInfo{}, err
 	}
 	res, err := c.api.ContainerStatPath(ctx, container, client.ContainerStatPathOptions{Path: name})
 	if err != nil && errdefs.IsInternal(err) {
-		// The answer to HEAD has no body, and so no reason. GET gives it.
+		// The answer to HEAD has no body, and so no reason. GET returns the reason.
 		got, gerr := c.copyFrom(ctx, container, name)
 		if gerr == nil {
 			_ = got.Content.Close()
@@ -108,7 +109,7 @@ func (c *Client) stat(ctx context.Context, container, name string) (fumehood.Fil
 	}
 	info := fumehood.FileInfo{
 		Name: res.Stat.Name, Mode: res.Stat.Mode, ModTime: res.Stat.Mtime, LinkTarget: res.Stat.LinkTarget,
-		UID: -1, GID: -1, // the Engine does not tell
+		UID: -1, GID: -1, // not reported by the Engine
 	}
 	if info.Mode.IsRegular() {
 		info.Size = res.Stat.Size
@@ -116,12 +117,12 @@ func (c *Client) stat(ctx context.Context, container, name string) (fumehood.Fil
 	return info, nil
 }
 
-// lookups are the files in which the Engine looks up users when it makes an archive: those of the container, in its root.
+// lookups are the files of the container in which the Engine looks up users when it makes an archive.
 var lookups = []string{"/etc/passwd", "/etc/group", "/etc/nsswitch.conf"}
 
-// copyFrom begins an archive of a path. The Engine would wait for ever at one of lookups that is a pipe, with the container
-// locked, so that nobody could look at it or remove it any more: such a container's files are not read. That is certain
-// only while nothing in it runs that puts one there meanwhile.
+// copyFrom starts an archive of a path. If one of lookups is a pipe, the Engine would block on it forever and hold
+// the container's lock, so that the container could be neither inspected nor removed. In that case copyFrom fails.
+// The check is reliable only if nothing that runs in the container replaces such a file meanwhile.
 func (c *Client) copyFrom(ctx context.Context, container, name string) (client.CopyFromContainerResult, error) {
 	for _, file := range lookups {
 		if err := c.checkLookup(ctx, container, file); err != nil {
@@ -133,23 +134,24 @@ func (c *Client) copyFrom(ctx context.Context, container, name string) (client.C
 
 func (c *Client) checkLookup(ctx context.Context, container, file string) error {
 	res, err := c.api.ContainerStatPath(ctx, container, client.ContainerStatPathOptions{Path: file})
-	if err == nil && res.Stat.Mode&fs.ModeSymlink != 0 { // the Engine tells where it leads to in the end
+	if err == nil && res.Stat.Mode&fs.ModeSymlink != 0 { // the Engine reports where it finally leads to
 		res, err = c.api.ContainerStatPath(ctx, container, client.ContainerStatPathOptions{Path: res.Stat.LinkTarget})
 	}
-	switch mode := res.Stat.Mode; { // what cannot be reached, as in a folder that is none, the Engine does not open either
+	// A path that cannot be reached, as below a non-directory, is not opened by the Engine either.
+	switch mode := res.Stat.Mode; {
 	case errdefs.IsNotFound(err), errdefs.IsInternal(err), err == nil && (mode.IsRegular() || mode.IsDir()):
 		return nil
 	case err == nil:
 		return &fumehood.Error{
-			Class: fumehood.ErrNotRegular, Err: fmt.Errorf("the Engine would wait for ever at the container's %s, which is a %s", file, archive.Kind(mode)),
-			Hint: "make it a regular file, or read files by the guest",
+			Class: fumehood.ErrNotRegular, Err: fmt.Errorf("reading files would block the Engine: the container's %s is a %s", file, archive.Kind(mode)),
+			Hint: "make it a regular file, or use the guest transport",
 		}
 	}
 	return err
 }
 
-// CheckRegular refuses what is at a path of a container, at the end of its links, and is no regular file, or one of more than most
-// bytes. What is not there passes; what the Engine cannot see, as in a tmpfs, is an ErrUnsupported.
+// CheckRegular fails if a path of a container, with links followed, is not a regular file or has more than most
+// bytes. A missing file passes. A file that the Engine cannot see, as in a tmpfs, is an ErrUnsupported.
 func (c *Client) CheckRegular(ctx context.Context, container, name string, most int64) error {
 	s, err := c.Inspect(ctx, container)
 	if err != nil {
@@ -172,14 +174,13 @@ func (c *Client) CheckRegular(ctx context.Context, container, name string, most 
 	case err != nil:
 		return err
 	case info.Size > most:
-		return &fumehood.Error{Class: fumehood.ErrTooLarge, Err: fmt.Errorf("%s has %d bytes, and %d are the limit", name, info.Size, most)}
+		return &fumehood.Error{Class: fumehood.ErrTooLarge, Err: fmt.Errorf("%s has %d bytes, the limit is %d", name, info.Size, most)}
 	}
 	return wantRegular(info.Mode)
 }
 
-// hidden are the file systems that a container has only while it runs. The Engine's archive calls do not
-// see them, but what the image has below them: they would read, and write, another file than a program
-// in the container does.
+// hidden are the file systems that exist only while a container runs. The Engine's archive calls see what the image
+// has below them instead. They would read and write other files than a program in the container.
 var hidden = []string{"/dev", "/proc", "/sys"}
 
 func visible(name string) error {
@@ -192,7 +193,7 @@ func visible(name string) error {
 	return nil
 }
 
-// resolve follows links at the end of name until something else is there.
+// resolve follows links at the end of name until it is not a link.
 func (c *Client) resolve(ctx context.Context, container, name string) (string, fumehood.FileInfo, error) {
 	for range maxLinks {
 		info, err := c.stat(ctx, container, name)
@@ -213,7 +214,7 @@ func (c *Client) resolve(ctx context.Context, container, name string) (string, f
 	return name, fumehood.FileInfo{}, errLoop
 }
 
-// Open reads a regular file.
+// Open opens a regular file for reading.
 func (c *Client) Open(ctx context.Context, container, name string) (io.ReadCloser, fumehood.FileInfo, error) {
 	name, info, err := c.resolve(ctx, container, name)
 	if err != nil {
@@ -226,7 +227,7 @@ func (c *Client) Open(ctx context.Context, container, name string) (io.ReadClose
 	if err != nil {
 		return nil, info, c.fileFailure(ctx, container, err)
 	}
-	// The sandbox may have put something else there meanwhile: what counts is what is in the archive.
+	// The sandbox may have replaced the file meanwhile, so check the archive's entry.
 	tr := tar.NewReader(res.Content)
 	head, err := tr.Next()
 	if err == nil {
@@ -250,7 +251,7 @@ func wantRegular(mode fs.FileMode) error {
 	return nil
 }
 
-// archived is an open file inside an archive stream.
+// archived is an open file within an archive stream.
 type archived struct {
 	c *Client
 	io.Reader
@@ -265,7 +266,7 @@ func (a archived) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// missingParents returns entries for the directories above name that do not exist, outermost first.
+// missingParents returns archive entries for the missing directories above name, outermost first.
 func (c *Client) missingParents(ctx context.Context, container string, owner FileOwner, name string) ([]tar.Header, error) {
 	var heads []tar.Header
 	for dir := path.Dir(path.Clean(name)); dir != "/" && dir != "."; dir = path.Dir(dir) {
@@ -284,7 +285,7 @@ func (c *Client) missingParents(ctx context.Context, container string, owner Fil
 	return heads, nil
 }
 
-// giveTo copies an archive with another owner of all entries.
+// giveTo copies an archive and sets the owner of all its entries.
 func giveTo(tw *tar.Writer, owner FileOwner, content io.Reader) error {
 	tr := tar.NewReader(content)
 	for {
@@ -305,7 +306,7 @@ func giveTo(tw *tar.Writer, owner FileOwner, content io.Reader) error {
 	}
 }
 
-// writeFile writes the archive of a file with size bytes of content, and of the directories above it.
+// writeFile writes an archive with the directories and the file of heads. The file gets size bytes of content.
 func writeFile(tw *tar.Writer, heads []tar.Header, content io.Reader, size int64) error {
 	for _, head := range heads {
 		head.ModTime, head.Format = time.Now(), tar.FormatPAX
@@ -320,10 +321,12 @@ func writeFile(tw *tar.Writer, heads []tar.Header, content io.Reader, size int64
 	return err
 }
 
-// extract has the Engine unpack in dir what pack writes. An error of the content's own is returned as it is.
+// extract makes the Engine unpack in dir the archive that pack writes. An error of the content itself is returned as
+// it is.
 func (c *Client) extract(ctx context.Context, container, dir string, pack func(*tar.Writer) error) error {
 	pr, pw := io.Pipe()
-	packed := make(chan error, 1) // where the Engine stops early, pack may still wait for content after the return
+	// Buffered: if the Engine stops early, pack may still wait for content after extract has returned.
+	packed := make(chan error, 1)
 	go func() {
 		tw := tar.NewWriter(pw)
 		err := pack(tw)

@@ -17,15 +17,15 @@ type Duplex struct {
 	conn   client.HijackedResponse
 	stderr *ring.Tail
 
-	left    uint32 // bytes of the frame that Read is in
+	left    uint32 // bytes left of the frame that Read is in
 	closing sync.Once
 }
 
-// stderrKept is how much is kept of what a guest complains of.
+// stderrKept is how much of a guest's standard error is kept, in bytes.
 const stderrKept = 16 << 10
 
-// Attach connects to the main process of a container, which may be one that is not started yet: then
-// nothing that it writes is missed.
+// Attach connects to the main process of a container. If the container is not started yet, all of its output is
+// received.
 func (c *Client) Attach(ctx context.Context, container string) (*Duplex, error) {
 	res, err := c.api.ContainerAttach(ctx, container, client.ContainerAttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
 	if err != nil {
@@ -34,7 +34,7 @@ func (c *Client) Attach(ctx context.Context, container string) (*Duplex, error) 
 	return &Duplex{conn: res.HijackedResponse, stderr: ring.NewTail(stderrKept)}, nil
 }
 
-// Read reads standard output, and keeps the end of standard error aside.
+// Read reads standard output. It stores the end of standard error for Complaint.
 func (d *Duplex) Read(p []byte) (int, error) {
 	for d.left == 0 {
 		stream, size, err := muxHead(d.conn.Reader)
@@ -57,18 +57,18 @@ func (d *Duplex) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write writes standard input.
+// Write writes to standard input.
 func (d *Duplex) Write(p []byte) (int, error) { return d.conn.Conn.Write(p) }
 
-// Close ends the connection.
+// Close closes the connection. It may be called twice.
 func (d *Duplex) Close() error {
 	d.closing.Do(d.conn.Close)
 	return nil
 }
 
-// Complaint is the end of what the process wrote to standard error so far.
+// Complaint returns the end of what the process has written to standard error so far.
 func (d *Duplex) Complaint() string {
-	kept, _, _ := d.stderr.From(0, stderrKept) // a copy, for more may come
+	kept, _, _ := d.stderr.From(0, stderrKept) // a copy: more may arrive
 	return fumehood.Output{Bytes: kept}.Text()
 }
 
@@ -82,32 +82,32 @@ type ExecStream struct {
 // Read reads standard output.
 func (d *ExecStream) Read(p []byte) (int, error) { return d.out.Read(p) }
 
-// Close gives the exec up, which ends its standard input.
+// Close abandons the exec and closes its standard input.
 func (d *ExecStream) Close() error {
 	d.drop()
 	return d.out.Close()
 }
 
-// Complaint is the end of what the program wrote to standard error. It waits for the end, which Close
-// brings about.
+// Complaint returns the end of what the program wrote to standard error. It waits until the stream has ended; Close
+// ends it.
 func (d *ExecStream) Complaint() string {
 	<-d.ended
 	kept, _ := d.stderr.Bytes()
 	return fumehood.Output{Bytes: kept}.Text()
 }
 
-// ExecDuplex starts a program by an exec, as a user, and returns its standard input and output. A privileged one has all
-// capabilities, and should give up most of them itself.
+// ExecDuplex starts a program by an exec as user, and returns its standard input and output. A privileged program has
+// all capabilities, and should drop most of them itself.
 func (c *Client) ExecDuplex(ctx context.Context, w *Watch, container, user string, privileged bool, args ...string) (*ExecStream, error) {
 	pr, pw := io.Pipe()
-	// Nobody reads yet: what the program says at once must not hold up who gives its start up.
+	// Nothing reads yet: early output must not block a caller that gives up the start.
 	stop := context.AfterFunc(ctx, func() { _ = pr.Close() })
 	stderr := ring.NewTail(stderrKept)
 	e, err := c.exec(ctx, w, container, fumehood.Cmd{Args: args, User: user, StdinPipe: true}, privileged, func(s fumehood.Stream, p []byte) {
 		if s == fumehood.Stdout {
-			_, _ = pw.Write(p) // who reads no more has closed it
+			_, _ = pw.Write(p) // fails only after the reader has closed the pipe
 		} else {
-			_, _ = stderr.Write(p) // it never fails
+			_, _ = stderr.Write(p) // never fails
 		}
 	})
 	gaveUp := !stop()

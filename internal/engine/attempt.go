@@ -14,23 +14,23 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// guarded is the Engine's client with a deadline for every call and another attempt for those that can be made
-// again, as calls.go has it, and with two changes to how objects are created.
+// guarded is the Engine's client with a deadline for every call. It retries the calls that calls.go allows to be
+// retried, and changes in two ways how objects are created (see Guard).
 type guarded struct {
 	client.APIClient
 	log     *slog.Logger
 	latency func(time.Duration)
-	seccomp string // the profile of containers, as JSON; empty for the Engine's
+	seccomp string // the profile of containers, as JSON; empty means the Engine's
 	unheld  func(labels map[string]string, warnings []string) error
 	speedup Speedup
 	secret  Secret
-	met     *atomic.Bool // an Engine has answered
+	met     *atomic.Bool // an Engine has answered before
 }
 
-// silent is the error of an Engine that gave no sign of life for a while.
+// silent is the error of a call to which the Engine did not respond in time.
 type silent struct {
 	limit time.Duration
-	files bool // of a call that opens files of a container
+	files bool // the call opens files of a container
 }
 
 func (s *silent) Error() string {
@@ -46,7 +46,7 @@ type tried struct {
 func (t *tried) Error() string { return fmt.Sprintf("%s (tried %d times)", t.error.Error(), t.times) }
 func (t *tried) Unwrap() error { return t.error }
 
-// watchdog ends the context of a call that gives no sign of life.
+// watchdog cancels the context of a call if nothing is received for too long.
 type watchdog struct {
 	limit  time.Duration
 	timer  *time.Timer
@@ -61,17 +61,17 @@ func newWatchdog(ctx context.Context, s *silent) (context.Context, *watchdog) {
 	return ctx, v
 }
 
-// watch begins to wait for a sign of life; rest waits for none.
+// watch starts the timer; rest stops it.
 func (v *watchdog) watch() { v.timer.Reset(v.limit) }
 func (v *watchdog) rest()  { v.timer.Stop() }
 
-// end frees what it holds. The call must be over.
+// end releases the timer and the context. The call must be over.
 func (v *watchdog) end() {
 	v.timer.Stop()
 	v.cancel(nil)
 }
 
-// explain gives the silence as the reason of an error that it has caused.
+// explain returns the timeout in place of an error that the timeout has caused.
 func (v *watchdog) explain(err error) error {
 	var s *silent
 	if err != nil && !errors.Is(err, io.EOF) && errors.As(v.cause(), &s) {
@@ -80,7 +80,7 @@ func (v *watchdog) explain(err error) error {
 	return err
 }
 
-// do makes a call whose answer is whole when it returns. object is what it is about, for people.
+// do makes a call whose answer is complete when f returns. object names what the call is about, for messages.
 func do[T any](ctx context.Context, g *guarded, c call, object string, f func(context.Context) (T, error)) (T, error) {
 	res, v, err := begin(ctx, g, c, object, func(ctx context.Context, _ *watchdog) (T, error) { return f(ctx) })
 	if v != nil {
@@ -89,17 +89,18 @@ func do[T any](ctx context.Context, g *guarded, c call, object string, f func(co
 	return res, err
 }
 
-// about makes a call about one object, whose answer is whole.
+// about makes a call about one object. Its answer is complete when f returns.
 func about[O, T any](ctx context.Context, g *guarded, c call, f func(context.Context, string, O) (T, error), object string, opts O) (T, error) {
 	return do(ctx, g, c, object, func(ctx context.Context) (T, error) { return f(ctx, object, opts) })
 }
 
-// ask makes a call that names no object apart from its options. Its answer is whole.
+// ask makes a call that has only options. Its answer is complete when f returns.
 func ask[O, T any](ctx context.Context, g *guarded, c call, f func(context.Context, O) (T, error), opts O) (T, error) {
 	return do(ctx, g, c, "", func(ctx context.Context) (T, error) { return f(ctx, opts) })
 }
 
-// begin makes a call whose answer may stream: it lasts until the watchdog is ended, which is nil where there is an error.
+// begin makes a call whose answer may stream. The stream lives until the caller ends the returned watchdog. The
+// watchdog is nil if there is an error.
 func begin[T any](ctx context.Context, g *guarded, c call, object string, f func(context.Context, *watchdog) (T, error)) (T, *watchdog, error) {
 	for n := 1; ; n++ {
 		var none T
@@ -133,7 +134,7 @@ func begin[T any](ctx context.Context, g *guarded, c call, object string, f func
 			}
 			return none, nil, err
 		}
-		g.log.Warn("a call to the Engine is made again", "call", c.name, "object", object, "attempt", n+1, "error", err)
+		g.log.Warn("retrying Engine call", "call", c.name, "object", object, "attempt", n+1, "error", err)
 		select {
 		case <-time.After(g.speedup.Of(pause(n)/2 + rand.N(pause(n)))):
 		case <-ctx.Done():
@@ -142,7 +143,7 @@ func begin[T any](ctx context.Context, g *guarded, c call, object string, f func
 	}
 }
 
-// makesSense reports whether to make a call again that has failed.
+// makesSense reports whether a call that failed with err should be retried.
 func (g *guarded) makesSense(c call, err error) bool {
 	switch {
 	case c.again == never:
@@ -152,12 +153,12 @@ func (g *guarded) makesSense(c call, err error) bool {
 	case isSilent(err):
 		return c.again != torn
 	case client.IsErrConnectionFailed(err):
-		return g.met.Load() // it may be starting again; else there is none
+		return g.met.Load() // a known daemon may be restarting; otherwise there is no daemon
 	}
 	return c.again == failed && isPassing(err)
 }
 
-// isUnclear reports whether err leaves open what the Engine has done.
+// isUnclear reports whether after err the Engine may or may not have done what it was asked for.
 func isUnclear(err error) bool { return isSilent(err) || isConnectionBroken(err) }
 
 func isSilent(err error) bool {
@@ -165,16 +166,16 @@ func isSilent(err error) bool {
 	return errors.As(err, &s)
 }
 
-// isPassing reports whether err is an error of the Engine's own that may be over by the next attempt.
+// isPassing reports whether err is an error of the Engine itself that a retry may not meet.
 func isPassing(err error) bool {
 	return errdefs.IsInternal(err) && !isLasting(err) || errdefs.IsUnavailable(err)
 }
 
-// body is the answer of a call that streams.
+// body is the body of a streaming answer.
 type body struct {
 	io.ReadCloser
 	v        *watchdog
-	mayPause bool // it may be silent
+	mayPause bool // pauses are not limited
 }
 
 func (b body) Read(p []byte) (int, error) {
@@ -192,7 +193,7 @@ func (b body) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// sending is what a caller sends. Who is slow to give it is not the Engine.
+// sending is what the caller uploads. The time that the caller takes to provide it does not count.
 type sending struct {
 	io.Reader
 	v *watchdog
@@ -204,8 +205,9 @@ func (s sending) Read(p []byte) (int, error) {
 	return s.Reader.Read(p)
 }
 
-// hijack makes a call that takes over its connection. The client does not let go of one that waits for the Engine's
-// answer: where that is given up, it is closed when the answer or the connection's end comes.
+// hijack makes a call that takes over its connection. The client does not close a connection that waits for the
+// Engine's answer. If the call is given up, the goroutine closes the connection as soon as the answer or the
+// connection's end arrives.
 func hijack[T any](ctx context.Context, g *guarded, c call, object string, f func(context.Context) (T, error), drop func(T)) (T, error) {
 	type answer struct {
 		res T
@@ -215,7 +217,7 @@ func hijack[T any](ctx context.Context, g *guarded, c call, object string, f fun
 		answers, given := make(chan answer), make(chan struct{})
 		defer close(given)
 		go func() {
-			// Not of the watchdog, which ends with this call: some connections end with their context.
+			// Don't use the watchdog's context, which ends with this call: some connections end with their context.
 			res, err := f(ctx)
 			select {
 			case answers <- answer{res, err}:

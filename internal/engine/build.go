@@ -22,7 +22,7 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// Build says what image to build; see fumehood.ImageBuild.
+// Build describes the image to build; see fumehood.ImageBuild.
 type Build struct {
 	Tags       []string
 	Context    io.Reader
@@ -30,22 +30,22 @@ type Build struct {
 	Args       map[string]string
 	Labels     map[string]string // sealed for the first tag
 	Network    string
-	Memory     int64 // with CPUs, only for the Engine's own builder
+	Memory     int64 // like CPUs, only for the Engine's own builder
 	CPUs       float64
 	Target     string   // the stage; empty means the last
 	Platform   string   // "linux/arm64"; empty means the daemon's
 	NoCache    bool     // runs every step
-	CacheFrom  []string // images whose steps need not be run again
+	CacheFrom  []string // images whose steps can be reused as cache
 	ExtraHosts []string // "name:address"
 	ShmSize    int64    // bytes; 0 means the Engine's choice
 	Ulimits    []Ulimit
 
-	// BuildKit has BuildKit build it. Secrets, by their ids, are for its steps that mount them.
+	// BuildKit selects BuildKit as the builder. Secrets are those that its steps can mount, by their ids.
 	BuildKit bool
 	Secrets  map[string][]byte
 }
 
-// Ulimit bounds a resource of each process of a build's steps.
+// Ulimit limits a resource of each process of a build's steps.
 type Ulimit struct {
 	Name       string
 	Soft, Hard int64
@@ -54,8 +54,8 @@ type Ulimit struct {
 // cpuPeriod is the kernel's default period of CPU quotas in microseconds.
 const cpuPeriod = 100_000
 
-// Build builds an image by the Engine, and returns its id. report is told each step. The Engine removes the
-// containers of the steps, whatever happens; when ctx ends it gives up the build.
+// Build builds an image on the Engine, and returns its id. report receives the name of each step. The Engine removes
+// the steps' containers in any case. If ctx ends, it aborts the build.
 func (c *Client) Build(ctx context.Context, b Build, report func(step string)) (string, error) {
 	op := "build image"
 	if len(b.Tags) > 0 {
@@ -93,14 +93,14 @@ func (c *Client) Build(ctx context.Context, b Build, report func(step string)) (
 		}
 		out.take(m.Stream)
 		if m.Aux != nil {
-			_ = json.Unmarshal(*m.Aux, &out.made) // another kind of message has no ID
+			_ = json.Unmarshal(*m.Aux, &out.made) // other kinds of messages have no ID
 		}
 	}
 	switch {
 	case ctx.Err() != nil:
 		return "", c.translate(ctx.Err(), op)
 	case out.made.ID == "":
-		return "", &fumehood.Error{Op: op, Class: fumehood.ErrInfrastructure, Err: errors.New("the Engine did not say which image it made")}
+		return "", &fumehood.Error{Op: op, Class: fumehood.ErrInfrastructure, Err: errors.New("the Engine did not report the image's id")}
 	}
 	return out.made.ID, nil
 }
@@ -135,14 +135,14 @@ func period(cpus float64) int64 {
 	return cpuPeriod
 }
 
-// maxPrinted is how much of what a step has printed an error tells, in bytes.
+// maxPrinted is how much of a step's output an error includes, in bytes.
 const maxPrinted = 2 << 10
 
-// buildOutput follows what the builder prints: steps, and what these print themselves.
+// buildOutput parses the builder's output: the steps, and what they print.
 type buildOutput struct {
 	report  func(step string)
-	step    string // the one under way: "step 2/3, RUN make"
-	printed string // the end of what it has printed
+	step    string // the current one: "step 2/3, RUN make"
+	printed string // the end of its output
 	made    struct{ ID string }
 
 	vertices map[string]*vertex // BuildKit's steps, by digest
@@ -159,15 +159,15 @@ func (o *buildOutput) take(text string) {
 		}
 	}
 	if strings.HasPrefix(text, " ---> ") || strings.HasPrefix(text, "Removing intermediate container ") {
-		return // the builder's own
+		return // the builder's own messages
 	}
 	o.printed = lastOf(o.printed + text)
 }
 
-// lastOf is the end of what a step has printed that is kept.
+// lastOf returns the end of a step's output that is kept.
 func lastOf(text string) string { return text[max(0, len(text)-maxPrinted):] }
 
-// line makes an instruction one short line.
+// line turns an instruction into one short line.
 func line(instruction string) string {
 	const most = 100
 	text := []rune(clean(strings.Join(strings.Fields(instruction), " ")))
@@ -177,10 +177,10 @@ func line(instruction string) string {
 	return string(text)
 }
 
-// colour is a terminal's escape sequence; the Engine puts some around what goes to standard error.
+// colour matches a terminal's escape sequence. The Engine puts some around output to standard error.
 var colour = regexp.MustCompile("\x1b\\[[0-9;]*[A-Za-z]")
 
-// clean takes out what would not be text on a terminal.
+// clean removes terminal escape sequences and other characters that are not printable.
 func clean(text string) string {
 	text = colour.ReplaceAllString(text, "")
 	return strings.Map(func(r rune) rune {
@@ -191,8 +191,8 @@ func clean(text string) string {
 	}, text)
 }
 
-// buildFailure makes the error of a build that a step has ended. code is the exit code of what it ran; 0
-// where nothing was run.
+// buildFailure returns the error of a build that failed in a step. code is the exit code of the step's program, 0 if
+// none has run.
 func (c *Client) buildFailure(ctx context.Context, op string, err error, code int, out *buildOutput) error {
 	says := clean(cause{err}.Error())
 	if m := buildKitExit.FindStringSubmatch(says); m != nil {
@@ -204,11 +204,11 @@ func (c *Client) buildFailure(ctx context.Context, op string, err error, code in
 		return c.translate(ctx.Err(), op)
 	case strings.Contains(says, "no space left on device"):
 		class = fumehood.ErrInfrastructure
-	case code == 0 && registryIsBusy(says): // that of an image in FROM
+	case code == 0 && registryIsBusy(says): // of an image in FROM
 		return &fumehood.Error{Op: op, Class: fumehood.ErrInfrastructure, Err: busy{cause{err}}, Hint: busyHint}
 	}
 	if code != 0 {
-		says = fmt.Sprintf("exit code %d", code) // the Engine repeats the whole command
+		says = fmt.Sprintf("exit code %d", code) // the Engine's message repeats the whole command
 	}
 	if out.step != "" {
 		says = out.step + ": " + says
@@ -219,7 +219,8 @@ func (c *Client) buildFailure(ctx context.Context, op string, err error, code in
 	return &fumehood.Error{Op: op, Class: class, Err: errors.New(says)}
 }
 
-// Tag is a name for an image in the short form that the Engine lists. What cannot be one is an ErrConfig.
+// Tag returns an image's name in the short form in which the Engine lists it. A name that cannot be a tag is an
+// ErrConfig.
 func Tag(name string) (string, error) {
 	ref, err := reference.ParseNormalizedNamed(name)
 	if err == nil && !reference.IsNameOnly(ref) {
@@ -233,15 +234,16 @@ func Tag(name string) (string, error) {
 	return reference.FamiliarString(reference.TagNameOnly(ref)), nil
 }
 
-// tags are the names in the Engine's answer, sorted; an old Engine calls none "<none>:<none>".
+// tags returns the names in the Engine's answer, sorted. Old Engines list "<none>:<none>" for an image without a
+// name.
 func tags(names []string) []string {
 	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return strings.HasPrefix(name, "<none>") })
 	slices.Sort(names)
 	return names
 }
 
-// Images lists the images with a label, "name" or "name=value", newest first, and the ids of those among
-// all images that containers use. What is only the base of another image is not listed.
+// Images lists the images with a label, "name" or "name=value", newest first. used has the ids of all images that
+// containers use, with and without the label. An untagged image that is only the base of another one is not listed.
 func (c *Client) Images(ctx context.Context, label string) (images []Image, used map[string]bool, err error) {
 	found, err := c.api.ImageList(ctx, client.ImageListOptions{Filters: make(client.Filters).Add("label", label)})
 	if err != nil {
@@ -264,14 +266,14 @@ func (c *Client) Images(ctx context.Context, label string) (images []Image, used
 	return images, used, nil
 }
 
-// Untag takes a name from an image, and removes the image if that was its last, or if name is its id.
-// One that a container uses is an ErrUnavailable.
+// Untag removes a name from an image. It removes the image too if that was its last name, or if name is its id. An
+// image that a container uses is an ErrUnavailable.
 func (c *Client) Untag(ctx context.Context, name string) error {
 	_, err := c.api.ImageRemove(ctx, name, client.ImageRemoveOptions{PruneChildren: true})
 	return c.removed(err, "remove image "+name)
 }
 
-// PlatformArch is the architecture of a platform such as "linux/arm64/v8", as the Engine tells that of an image.
+// PlatformArch returns the architecture of a platform such as "linux/arm64/v8", in the Engine's notation.
 func PlatformArch(platform string) (string, error) {
 	p, err := platforms.Parse(platform)
 	if err != nil {

@@ -12,10 +12,10 @@ import (
 	"github.com/moby/buildkit/session/secrets/secretsprovider"
 )
 
-// BuildKit gets its context in the request, as the Engine's own builder does. What it does not get that way are
-// secrets, which it asks for by gRPC over a connection of their own.
+// BuildKit receives the build context in the request, as the Engine's own builder does. It requests only secrets
+// separately, by gRPC over another connection.
 
-// secrets serves a build's secrets until end is called. Without any there is no session.
+// secrets serves a build's secrets until end is called. Without secrets it opens no session.
 func (c *Client) secrets(ctx context.Context, secrets map[string][]byte) (id string, end func(), err error) {
 	if len(secrets) == 0 {
 		return "", func() {}, nil
@@ -30,7 +30,7 @@ func (c *Client) secrets(ctx context.Context, secrets map[string][]byte) (id str
 		defer close(ended)
 		_ = s.Run(ctx, func(ctx context.Context, proto string, meta map[string][]string) (net.Conn, error) {
 			return c.api.DialHijack(ctx, "/session", proto, meta)
-		}) // a build that misses it tells
+		}) // if the session fails, the build reports it
 	}()
 	return s.ID(), func() {
 		_ = s.Close()
@@ -38,25 +38,25 @@ func (c *Client) secrets(ctx context.Context, secrets map[string][]byte) (id str
 	}, nil
 }
 
-// traceID marks the messages in which BuildKit tells what it does.
+// traceID marks BuildKit's progress messages.
 const traceID = "moby.buildkit.trace"
 
-// buildKitExit is how BuildKit ends its message of a step's program that has failed.
+// buildKitExit matches the end of BuildKit's message about a program that failed.
 var buildKitExit = regexp.MustCompile(`(?:did not complete successfully|executor failed running .*): exit code: ([0-9]+)$`)
 
-// vertex is a step of BuildKit's. Several run at once.
+// vertex is a build step of BuildKit. Several may run at once.
 type vertex struct {
 	name    string // "[2/3] RUN make"
 	started bool
-	printed string // the end of what it has printed
+	printed string // the end of its output
 }
 
-// trace follows a message of BuildKit's.
+// trace handles a progress message of BuildKit.
 func (o *buildOutput) trace(aux json.RawMessage) {
 	var encoded []byte
 	var status controlapi.StatusResponse
 	if json.Unmarshal(aux, &encoded) != nil || status.UnmarshalVT(encoded) != nil {
-		return // the end of the build counts, not what is told meanwhile
+		return // progress messages are optional: the result of the build counts
 	}
 	if o.vertices == nil {
 		o.vertices = map[string]*vertex{}

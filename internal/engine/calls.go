@@ -2,69 +2,74 @@ package engine
 
 import "time"
 
-// call is what is known of one call of the Engine's API.
+// call describes one call of the Engine's API.
 type call struct {
-	name string // for people
-	// silence is the longest time without a sign of life: until the answer, and then until each part of one that
-	// streams. What a caller sends, or is slow to take, counts as life.
+	name string // for messages
+	// silence is the longest time to wait for the answer, and then for each part of an answer that streams. Time in
+	// which the caller sends data, or is slow to read, does not count.
 	silence time.Duration
 	again   again
-	// whole: the end of the caller's context keeps it from being made, and does not interrupt it.
+	// whole: a canceled context prevents the call, but does not interrupt it.
 	whole bool
-	// prompt: the Engine answers from memory, so that how long it takes tells how busy it is.
+	// prompt: the Engine answers from memory, so the call's duration shows how busy the Engine is.
 	prompt bool
 }
 
-// again says after which failures a call is made again.
+// again is the kind of failure after which a call is retried.
 type again int
 
 const (
-	// never: it may have done by then what it does, and twice is not the same as once.
+	// never: the call may already have had its effect, and must not have it twice.
 	never again = iota
-	// torn: after a broken connection. It opens files of a container: a silence means that a program there may have put a pipe
-	// in their place, and each such call more costs the Engine one more thread for good.
+	// torn: after a broken connection. The call opens files of a container. A timeout may mean that a program there
+	// has replaced a file by a pipe, and then each retry costs the Engine one more thread permanently.
 	torn
-	// unclear: after a broken connection or a silence, when nobody knows whether it was done.
+	// unclear: after a broken connection or a timeout, when the effect is unknown.
 	unclear
-	// failed: after an internal error of the Engine's too. Nothing that the caller gets wrong is one.
+	// failed: also after an internal error of the Engine. Only for calls where the caller's mistakes are other errors.
 	failed
 )
 
 const (
-	// answering is how long a call may take that the Engine answers from memory.
+	// answering is the limit for calls that the Engine answers from memory.
 	answering = 30 * time.Second
-	// working is how long one may take for which it changes something.
+	// working is the limit for calls that change something.
 	working = time.Minute
 	// fetching is how long a registry may be silent.
 	fetching = 10 * time.Minute
-	// building is how long a step of a build may be silent.
+	// building is how long a build step may be silent.
 	building = 2 * time.Hour
 )
 
-// The calls. What is not among them is not called: a test sees to that.
+// The calls. No others are made; a test checks that.
 var (
 	callPing    = call{name: "ping", silence: pingTimeout, again: failed, prompt: true}
 	callVersion = call{name: "version", silence: pingTimeout, again: failed}
 	callInfo    = call{name: "info", silence: answering, again: failed}
 
-	callEvents = call{name: "follow events", silence: pingTimeout, again: never} // Watch connects again
+	callEvents = call{name: "follow events", silence: pingTimeout, again: never} // Watch reconnects
 
 	callContainerList    = call{name: "list containers", silence: answering, again: failed, prompt: true}
 	callContainerInspect = call{name: "inspect container", silence: answering, again: failed, prompt: true}
-	callContainerCreate  = call{name: "create container", silence: working, again: failed, whole: true} // by name, see adopted
-	callContainerStart   = call{name: "start container", silence: working, again: never}
-	callContainerStop    = call{name: "stop container", silence: working, again: failed}
-	callContainerPause   = call{name: "pause container", silence: working, again: never}     // the second time it would be somebody else's
-	callContainerUnpause = call{name: "unpause container", silence: working, again: unclear} // one that is not paused is an internal error
+	// Retried by name, see adopted.
+	callContainerCreate = call{name: "create container", silence: working, again: failed, whole: true}
+	callContainerStart  = call{name: "start container", silence: working, again: never}
+	callContainerStop   = call{name: "stop container", silence: working, again: failed}
+	// Not retried: the container would seem to be paused by someone else.
+	callContainerPause = call{name: "pause container", silence: working, again: never}
+	// Not retried after an internal error: the Engine reports one if the container is not paused.
+	callContainerUnpause = call{name: "unpause container", silence: working, again: unclear}
 	callContainerRemove  = call{name: "remove container", silence: working, again: failed}
-	callContainerTop     = call{name: "list the processes of container", silence: answering, again: unclear} // none is an internal error
-	callContainerLogs    = call{name: "read the log of container", silence: answering, again: failed}
-	callContainerAttach  = call{name: "attach to container", silence: answering, again: never}
-	callContainerStat    = call{name: "look at a file in container", silence: answering, again: torn} // odd paths are internal errors
-	callCopyFrom         = call{name: "copy from container", silence: working, again: torn}
-	callCopyTo           = call{name: "copy to container", silence: working, again: never}
+	// Not retried after an internal error: the Engine reports one if the container has no processes.
+	callContainerTop    = call{name: "list the processes of container", silence: answering, again: unclear}
+	callContainerLogs   = call{name: "read the log of container", silence: answering, again: failed}
+	callContainerAttach = call{name: "attach to container", silence: answering, again: never}
+	// Not retried after an internal error: the Engine reports one for odd paths.
+	callContainerStat = call{name: "look at a file in container", silence: answering, again: torn}
+	callCopyFrom      = call{name: "copy from container", silence: working, again: torn}
+	callCopyTo        = call{name: "copy to container", silence: working, again: never}
 
-	// Nothing runs of an exec that is never started; it goes with its container.
+	// An exec that is never started runs nothing, and is removed with its container.
 	callExecCreate  = call{name: "create exec in container", silence: answering, again: torn}
 	callExecInspect = call{name: "inspect exec", silence: answering, again: failed}
 	callExecResize  = call{name: "resize terminal of exec", silence: answering, again: unclear}
@@ -79,30 +84,32 @@ var (
 	callImageRemove  = call{name: "remove image", silence: working, again: failed}
 	callSession      = call{name: "open a build's session", silence: answering, again: never}
 
-	callNetworkList       = call{name: "list networks", silence: answering, again: failed, prompt: true}
-	callNetworkInspect    = call{name: "inspect network", silence: answering, again: failed, prompt: true}
-	callNetworkCreate     = call{name: "create network", silence: working, again: failed, whole: true} // by name, see adopted
+	callNetworkList    = call{name: "list networks", silence: answering, again: failed, prompt: true}
+	callNetworkInspect = call{name: "inspect network", silence: answering, again: failed, prompt: true}
+	// Retried by name, see adopted.
+	callNetworkCreate     = call{name: "create network", silence: working, again: failed, whole: true}
 	callNetworkRemove     = call{name: "remove network", silence: working, again: failed}
 	callNetworkConnect    = call{name: "connect to network", silence: working, again: never}
 	callNetworkDisconnect = call{name: "disconnect from network", silence: working, again: never}
 
 	callVolumeList    = call{name: "list volumes", silence: answering, again: failed, prompt: true}
 	callVolumeInspect = call{name: "inspect volume", silence: answering, again: failed, prompt: true}
-	callVolumeCreate  = call{name: "create volume", silence: working, again: failed, whole: true} // one that is there is that one
-	callVolumeRemove  = call{name: "remove volume", silence: working, again: failed}
+	// Retried: the Engine returns an existing volume of that name.
+	callVolumeCreate = call{name: "create volume", silence: working, again: failed, whole: true}
+	callVolumeRemove = call{name: "remove volume", silence: working, again: failed}
 )
 
-// attempts is how often a call is made at most.
+// attempts is the maximum number of attempts of a call.
 const attempts = 3
 
-// The most that the second and the third attempt may be silent.
+// The longest silence of the second and the third attempt.
 const (
 	secondSilence = 60 * time.Second
 	thirdSilence  = 30 * time.Second
 )
 
-// patience is how long the nth attempt, from 1 on, may be silent where the caller waits for left; 0 means that it
-// waits as long as it takes. One that another may follow gets half of what is left, so that there is time for that.
+// patience returns how long the nth attempt, counted from 1, may be silent. left is the time that the caller still
+// waits; 0 means no limit. An attempt that can be retried gets half of left, so that time for the retry remains.
 func (c call) patience(n int, left time.Duration, speedup Speedup) time.Duration {
 	most := c.silence
 	switch n {
@@ -118,5 +125,5 @@ func (c call) patience(n int, left time.Duration, speedup Speedup) time.Duration
 	return most
 }
 
-// pause is how long to wait after the nth attempt, give or take a half.
+// pause returns how long to wait after the nth attempt, plus or minus a half.
 func pause(n int) time.Duration { return 250 * time.Millisecond << (2 * (n - 1)) }

@@ -8,13 +8,14 @@ import (
 	"github.com/moby/sys/capability"
 )
 
-// LacksCapabilities reports whether a command was not started because the daemon has not all capabilities itself.
+// LacksCapabilities reports whether a command was not started because the daemon itself lacks capabilities.
 func LacksCapabilities(err error) bool {
-	return err != nil && strings.Contains(err.Error(), "unable to apply caps") // runc's word
+	return err != nil && strings.Contains(err.Error(), "unable to apply caps") // runc's message
 }
 
-// bounding is the set of capabilities that a container's processes may have, a bit for each, as the container was created:
-// of ours all are dropped but what is added. What the Engine adds of itself where not all are dropped is not in it.
+// bounding returns the capabilities that a container's processes may have, a bit for each, from the container's
+// configuration. Fumehood drops all capabilities and adds single ones. The Engine's defaults for containers that do
+// not drop all are not included.
 func bounding(host *container.HostConfig) (set uint64) {
 	names := func(list []string) []string {
 		upper := make([]string, len(list))

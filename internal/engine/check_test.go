@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// What an image or a project says of its health check bounds a start, and is bounded itself.
-func TestTheWaitForHealthIsBounded(t *testing.T) {
+// The health check of an image or project determines how long a start may take, up to a limit.
+func TestCheck_Limit(t *testing.T) {
 	t.Parallel()
 	const most, longest = 600 * time.Second, time.Duration(math.MaxInt64)
 	for name, c := range map[string]struct {

@@ -22,40 +22,40 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// State is what the Engine says of a container.
+// State describes a container, as the Engine reports it.
 type State struct {
 	ID         string
 	Name       string
 	Status     string // "created", "running", "exited", "restarting" ...
-	Running    bool   // also while it is restarting
+	Running    bool   // also true while it is restarting
 	ExitCode   int
-	OOMKilled  bool   // the out-of-memory killer struck in it since it started
+	OOMKilled  bool   // the out-of-memory killer acted in it since its start
 	Image      string // the image's reference
 	Created    time.Time
-	Began      string // when it was last started, as the Engine writes it
-	pid        int    // of its main process, on the Engine's machine
-	Runtime    string // the name of the container runtime; empty where the Engine doesn't say
+	Began      string // when it was last started, in the Engine's notation
+	pid        int    // of the main process, on the Engine's machine
+	Runtime    string // the name of the container runtime; empty if the Engine doesn't report it
 	User       string
 	WorkingDir string
 	TTY        bool
-	Labels     map[string]string // none of ours that isn't proved by the seal
+	Labels     map[string]string // of Fumehood's labels only those that the seal proves
 	Mounts     []Mount           // by destination
-	Ended      bool              // it has ended since it was made; what runs was started again
-	Ports      []fumehood.Port   // that are published
-	Addresses  []netip.Addr      // in its networks; none before it has started
-	Check      *Check            // of its health; nil where there is none
-	Health     string            // what the check has found: Healthy, Unhealthy or "starting"
+	Ended      bool              // it has ended at least once; if it runs, it was restarted
+	Ports      []fumehood.Port   // published ports
+	Addresses  []netip.Addr      // in its networks; empty before the first start
+	Check      *Check            // its health check; nil without one
+	Health     string            // result of the check: Healthy, Unhealthy or "starting"
 	Bounding   uint64            // the capabilities that its processes may have, a bit for each
-	Found      string            // what the last check wrote, and how it ended; empty before the first
+	Found      string            // output and exit code of the last check; empty before the first
 }
 
-// Check says how the Engine checks a container's health, its defaults resolved.
+// Check describes how the Engine checks a container's health, with the Engine's defaults filled in.
 type Check struct {
 	StartPeriod, Interval, Timeout time.Duration
 	Retries                        int
 }
 
-// checkOf resolves a health check as the Engine does; nil where there is none.
+// checkOf returns a health check with the Engine's defaults, or nil if there is no check.
 func checkOf(h *container.HealthConfig) *Check {
 	if h == nil || len(h.Test) == 0 || h.Test[0] == "NONE" {
 		return nil
@@ -66,8 +66,9 @@ func checkOf(h *container.HealthConfig) *Check {
 	}
 }
 
-// Limit is the time from the start within which the Engine has decided about the health: the start period,
-// a check that is under way when it ends, and all the retries; at most most, since an image may say hours, or what overflows.
+// Limit returns the time after the start within which the Engine has decided about the health. It covers the start
+// period, a check that is running when that period ends, and all retries. The result is at most most, because an
+// image may ask for hours or for values that overflow.
 func (c Check) Limit(most time.Duration) time.Duration {
 	one := min(c.Interval, most) + min(c.Timeout, most)
 	if one > 0 && c.Retries > int(most/one) {
@@ -76,14 +77,14 @@ func (c Check) Limit(most time.Duration) time.Duration {
 	return min(min(c.StartPeriod, most)+time.Duration(1+c.Retries)*one, most)
 }
 
-// Inspect describes a container by name or id. A container that is not there is an ErrUnavailable.
+// Inspect describes a container by name or id. A container that does not exist is an ErrUnavailable.
 func (c *Client) Inspect(ctx context.Context, id string) (State, error) {
 	res, err := c.api.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
 	if err != nil {
 		return State{}, c.translate(err, "inspect container "+id)
 	}
 	s := State{ID: res.Container.ID, Name: strings.TrimPrefix(res.Container.Name, "/")}
-	s.Created, _ = time.Parse(time.RFC3339Nano, res.Container.Created) // zero where it is not told
+	s.Created, _ = time.Parse(time.RFC3339Nano, res.Container.Created) // zero if not reported
 	if st := res.Container.State; st != nil {
 		s.Status, s.Running, s.ExitCode, s.OOMKilled, s.Began, s.pid = string(st.Status), st.Running, st.ExitCode, st.OOMKilled, st.StartedAt, st.Pid
 		if ended, err := time.Parse(time.RFC3339Nano, st.FinishedAt); err == nil {
@@ -118,7 +119,7 @@ func (c *Client) Inspect(ctx context.Context, id string) (State, error) {
 	return s, nil
 }
 
-// reached takes over at which addresses and ports a container is reached.
+// reached sets the addresses and published ports of a container.
 func (s *State) reached(net *container.NetworkSettings) {
 	for _, name := range slices.Sorted(maps.Keys(net.Networks)) {
 		for _, a := range []netip.Addr{net.Networks[name].IPAddress, net.Networks[name].GlobalIPv6Address} {
@@ -138,8 +139,8 @@ func (s *State) reached(net *container.NetworkSettings) {
 	}
 }
 
-// lives asks whether the main process of a container runs. A busy Engine takes a container for running some time after that
-// process has died: the list of its processes is made when it is asked for.
+// lives reports whether the main process of a container runs. A busy Engine reports a container as running for some
+// time after that process has died. So lives uses the process list, which is read when it is requested.
 func (c *Client) lives(ctx context.Context, id string) (bool, error) {
 	s, err := c.Inspect(ctx, id)
 	if err != nil || !s.Running {
@@ -149,8 +150,8 @@ func (c *Client) lives(ctx context.Context, id string) (bool, error) {
 	return state != "" && !strings.HasPrefix(state, "Z") && !strings.HasPrefix(state, "X"), err
 }
 
-// process returns the state of a process of a container as ps(1) tells it, by its number on the Engine's machine. It is empty where
-// there is no such process, or the container does not run any more.
+// process returns the state of a process in a container, in the notation of ps(1). pid is its number on the Engine's
+// machine. The state is empty if the process does not exist or the container does not run any more.
 func (c *Client) process(ctx context.Context, container string, pid int) (string, error) {
 	top, err := c.api.ContainerTop(ctx, container, client.ContainerTopOptions{Arguments: []string{"-o", "pid,stat"}})
 	if errdefs.IsConflict(err) || errdefs.IsNotFound(err) {
@@ -167,7 +168,7 @@ func (c *Client) process(ctx context.Context, container string, pid int) (string
 	return "", nil
 }
 
-// Unavailable makes the error of a call on a container that does not run.
+// Unavailable returns the error of a call on a container that does not run.
 func (s State) Unavailable() error {
 	how := fmt.Sprintf("container %s is %s", s.Name, s.Status)
 	if s.Status == "exited" {
@@ -179,7 +180,7 @@ func (s State) Unavailable() error {
 	return &fumehood.Error{Class: fumehood.ErrUnavailable, Err: fmt.Errorf("%s", how), Hint: "start a new sandbox"}
 }
 
-// StartContainer starts a created container, once. After an unclear failure the Engine is asked whether it has.
+// StartContainer starts a created container, at most once. If the result is unclear, it inspects the container.
 func (c *Client) StartContainer(ctx context.Context, id string) error {
 	_, err := c.api.ContainerStart(ctx, id, client.ContainerStartOptions{})
 	if err == nil {
@@ -190,21 +191,22 @@ func (c *Client) StartContainer(ctx context.Context, id string) error {
 			return nil
 		}
 	}
-	// What the user asked for shows only now to be wrong: a user that the image does not know, say.
+	// Mistakes in the configuration may show only at the start, such as a user that the image does not have.
 	if f := startFailure(err.Error()); errors.Is(f, fumehood.ErrNotStarted) {
 		return &fumehood.Error{Op: "start container", Class: fumehood.ErrConfig, Err: cause{err}}
 	}
 	return c.translate(err, "start container")
 }
 
-// StopContainer kills what runs in a container, and leaves it. One that does not run is left as it is.
+// StopContainer kills the processes of a container, and does not remove it. A container that does not run is left as
+// it is.
 func (c *Client) StopContainer(ctx context.Context, id string) error {
 	_, err := c.api.ContainerStop(ctx, id, client.ContainerStopOptions{Timeout: new(0)})
 	return c.translate(err, "stop container")
 }
 
-// Pause stops all that runs in a container where it is, until Unpause. It reports false of a container in which nothing runs, or
-// that somebody else has paused.
+// Pause freezes all processes of a container until Unpause. It reports false for a container that does not run, or
+// that something else has paused.
 func (c *Client) Pause(ctx context.Context, id string) (paused bool, err error) {
 	for until := time.Now().Add(c.speedup.Of(freezeWithin)); ; {
 		_, err = c.api.ContainerPause(ctx, id, client.ContainerPauseOptions{})
@@ -220,15 +222,15 @@ func (c *Client) Pause(ctx context.Context, id string) (paused bool, err error) 
 }
 
 const (
-	// freezeWithin is for how long it is tried to freeze a container whose processes keep the kernel busy. Each try takes runc
-	// some tenths of a second: with control groups of version 1 it gives up after a thousand looks.
+	// freezeWithin is how long to retry to freeze a container whose processes keep the kernel busy. Each attempt
+	// takes runc some tenths of a second: with control groups of version 1 it gives up after a thousand checks.
 	freezeWithin = 15 * time.Second
 	cannotFreeze = "unable to freeze"
-	// notPaused is in an error of Engine 20.10 that is an internal one.
+	// notPaused is in the error of Engine 20.10, which reports it as an internal error.
 	notPaused = "is not paused"
 )
 
-// Unpause has what was paused go on. A container that has ended meanwhile is no error.
+// Unpause resumes a paused container. A container that has ended meanwhile is not an error.
 func (c *Client) Unpause(ctx context.Context, id string) error {
 	_, err := c.api.ContainerUnpause(ctx, id, client.ContainerUnpauseOptions{})
 	if errdefs.IsConflict(err) || errdefs.IsNotFound(err) || err != nil && strings.Contains(err.Error(), notPaused) {
@@ -237,10 +239,10 @@ func (c *Client) Unpause(ctx context.Context, id string) error {
 	return c.translate(err, "unpause container")
 }
 
-// maxLog bounds what LastLog reads, in bytes.
+// maxLog limits what LastLog reads, in bytes.
 const maxLog = 256 << 10
 
-// LastLog returns the last lines that a container has written to both streams; empty where its log cannot be
+// LastLog returns the last lines that a container has written to either stream. It is empty if the log cannot be
 // read.
 func (c *Client) LastLog(ctx context.Context, s State, lines int) string {
 	log, err := c.api.ContainerLogs(ctx, s.ID, client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true, Tail: strconv.Itoa(lines)})
@@ -251,14 +253,14 @@ func (c *Client) LastLog(ctx context.Context, s State, lines int) string {
 	var text bytes.Buffer
 	limited := io.LimitReader(log, maxLog)
 	if s.TTY {
-		_, _ = text.ReadFrom(limited) // an error only ends the text earlier
+		_, _ = text.ReadFrom(limited) // on an error the text is shorter
 	} else {
 		_ = demux(&text, &text, limited)
 	}
 	return fumehood.Output{Bytes: text.Bytes()}.Text()
 }
 
-// Logs passes on what a container has written, and with opts.Follow what it writes until it ends.
+// Logs sends to out what a container has written. With opts.Follow it goes on until the container ends.
 func (c *Client) Logs(ctx context.Context, s State, opts provider.LogOptions, out provider.Sink) error {
 	tail := "all"
 	if opts.Tail > 0 {

@@ -1,5 +1,5 @@
-// Package engine speaks to a Docker Engine. It is the only package that imports the Engine's client, and
-// the only one that looks at the text of its errors: what leaves it are the classes of package fumehood.
+// Package engine calls a Docker Engine. It is the only package that imports the Engine's client and inspects the text
+// of its errors. All errors that it returns have a class of package fumehood.
 package engine
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// Client is a connection to one Engine. Its methods may be called by many goroutines at once.
+// Client is a connection to one Engine. Its methods may be called concurrently.
 type Client struct {
 	api      client.APIClient
 	endpoint string
@@ -23,47 +23,49 @@ type Client struct {
 	secret   Secret
 }
 
-// New wraps the Engine's client. endpoint is how it is called in errors. secret is the key of the seals.
+// New wraps the Engine's client. endpoint is the name of the Engine in errors. secret is the key of the seals.
 func New(api client.APIClient, endpoint string, speedup Speedup, secret Secret) *Client {
 	return &Client{api: api, endpoint: endpoint, speedup: speedup, secret: secret}
 }
 
-// Endpoint is the address of the Engine, for people.
+// Endpoint returns the address of the Engine, for messages.
 func (c *Client) Endpoint() string { return c.endpoint }
 
-// Local reports whether the Engine is reached by a socket of this machine, so that it can be expected
-// to see this machine's files.
+// Local reports whether the Engine is reached over a socket of this machine. Such an Engine is expected to see this
+// machine's files.
 func (c *Client) Local() bool {
 	return strings.HasPrefix(c.endpoint, "unix://") || strings.HasPrefix(c.endpoint, "npipe://")
 }
 
-// Close ends the connection.
+// Close closes the connection.
 func (c *Client) Close() error { return c.api.Close() }
 
 const (
-	// MinAPI is the API version of Engine 20.10, the oldest that works.
+	// MinAPI is the API version of Engine 20.10, the oldest supported one.
 	MinAPI = "1.41"
-	// GoodEngine is the Engine version below which there is a warning: older ones lack later fixes of
-	// their isolation.
+	// GoodEngine is the Engine version below which a warning is given: older ones lack later fixes of their
+	// isolation.
 	GoodEngine = "24.0.6"
-	// CapableExec is the Engine version since which an exec as root has root's capabilities in a container of another user
-	// (moby#45491).
+	// CapableExec is the first Engine version in which an exec as root has root's capabilities in a container that
+	// runs as another user (moby#45491).
 	CapableExec = "24.0"
-	// pingTimeout bounds the first word with a daemon.
+	// pingTimeout bounds the first contact with a daemon.
 	pingTimeout = 10 * time.Second
 )
 
-// Server is what an Engine says of itself.
+// Server describes an Engine, as the Engine reports it.
 type Server struct {
 	Version string // "20.10.24+dfsg1"
 	API     string // "1.41"
 	OS      string // "linux"
-	Arch    string // "amd64", as Go names it
-	// BuildKit says whether it has BuildKit: every Docker Engine that we work with does, others that speak its API do not.
+	Arch    string // "amd64", as in GOARCH
+	// BuildKit reports whether the Engine has BuildKit. Every supported Docker Engine has it; other programs with the
+	// same API may not.
 	BuildKit bool
 }
 
-// Connect makes sure that there is an Engine that we can work with.
+// Connect contacts the Engine and checks that it is supported. An API that is too old is an ErrConfig, an Engine for
+// other containers than Linux ones an ErrUnsupported.
 func (c *Client) Connect(ctx context.Context) (Server, error) {
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
@@ -81,7 +83,7 @@ func (c *Client) Connect(ctx context.Context) (Server, error) {
 	if VersionLess(s.API, MinAPI) {
 		return s, &fumehood.Error{
 			Op: "connect to " + c.endpoint, Class: fumehood.ErrConfig,
-			Err:  fmt.Errorf("engine %s speaks API %s, at least %s is needed", s.Version, s.API, MinAPI),
+			Err:  fmt.Errorf("engine %s has API %s, at least %s is needed", s.Version, s.API, MinAPI),
 			Hint: "upgrade to Docker Engine 20.10 or newer",
 		}
 	}
@@ -95,15 +97,15 @@ func (c *Client) Connect(ctx context.Context) (Server, error) {
 	return s, nil
 }
 
-// VersionLess compares dotted versions number by number; what follows a number's digits is ignored, so
-// 20.10.24+dfsg1 is 20.10.24.
+// VersionLess compares dotted versions number by number. It ignores what follows the digits of a number, so
+// 20.10.24+dfsg1 equals 20.10.24.
 func VersionLess(a, b string) bool { return slices.Compare(numbers(a), numbers(b)) < 0 }
 
-// numbers are those of a dotted version, without zeros at the end.
+// numbers returns the numbers of a dotted version, without trailing zeros.
 func numbers(version string) (all []int) {
 	for part := range strings.SplitSeq(version, ".") {
 		digits := strings.IndexFunc(part+".", func(r rune) bool { return r < '0' || r > '9' })
-		n, _ := strconv.Atoi(part[:digits]) // 0 where there are none
+		n, _ := strconv.Atoi(part[:digits]) // 0 if there are no digits
 		all = append(all, n)
 	}
 	for len(all) > 0 && all[len(all)-1] == 0 {

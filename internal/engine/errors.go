@@ -17,11 +17,11 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// unreachable makes the error of a daemon that does not answer.
+// unreachable returns the error of a daemon that does not answer.
 func (c *Client) unreachable(err error) error {
-	hint := "start the Docker daemon, or set DOCKER_HOST or a docker context to one that runs; `fumehood doctor` tells more"
+	hint := "start the Docker daemon, or set DOCKER_HOST or a docker context to a running one; `fumehood doctor` checks it"
 	if errors.Is(err, syscall.EACCES) || strings.Contains(err.Error(), "permission denied") {
-		hint = "this user may not use the socket: join its group (usually docker), or run as root"
+		hint = "this user may not use the socket: add the user to its group (usually docker), or run as root"
 	}
 	return &fumehood.Error{
 		Op: "connect to " + c.endpoint, Class: fumehood.ErrUnavailable,
@@ -29,7 +29,7 @@ func (c *Client) unreachable(err error) error {
 	}
 }
 
-// plain drops the client's advice from an error about the connection: ours names the endpoint already.
+// plain drops the client's advice from a connection error; our error names the endpoint already.
 func plain(err error) error {
 	var s *silent
 	if client.IsErrConnectionFailed(err) && !errors.As(err, &s) {
@@ -38,7 +38,7 @@ func plain(err error) error {
 	return err
 }
 
-// nobody is the client's error of an endpoint where nobody listens.
+// nobody is the client's error of an endpoint on which nothing listens.
 type nobody struct{ error }
 
 func (n nobody) Error() string {
@@ -52,18 +52,18 @@ func (n nobody) Error() string {
 
 func (n nobody) Unwrap() error { return n.error }
 
-// ErrMount is found in the error of a container that could not be created because the Engine does not
-// find what is to be mounted.
+// ErrMount matches the error of a container that could not be created because the Engine does not find the source of
+// a mount.
 var ErrMount = errors.New("the Engine cannot mount it")
 
-// ErrSubnet is found in the error of a network that could not be created because another one has addresses
-// of its subnet.
+// ErrSubnet matches the error of a network that could not be created because its subnet overlaps with that of another
+// network.
 var ErrSubnet = errors.New("the subnet is in use")
 
-// UploadHint is what to do where the daemon does not see what is to be mounted.
+// UploadHint is the advice for a mount whose source the daemon does not see.
 const UploadHint = "upload the files instead of mounting them; a session does so with `mount_workspace: false`"
 
-// translate gives an error of the Engine's client one of our classes. op says what was being done.
+// translate gives an error of the Engine's client one of our classes. op describes the operation.
 func (c *Client) translate(err error, op string) error {
 	if err == nil {
 		return nil
@@ -77,16 +77,16 @@ func (c *Client) translate(err error, op string) error {
 	switch {
 	case errors.As(err, &s) && s.files:
 		e.Class = fumehood.ErrUnavailable
-		e.Hint = "the daemon hangs, or waits at a file of the sandbox that never ends, such as a pipe in place of /etc/passwd"
+		e.Hint = "the daemon hangs, or blocks on a file of the sandbox, such as a pipe in place of /etc/passwd"
 	case errors.As(err, &s):
-		e.Hint = "the daemon hangs, or has too much to do: `fumehood doctor` tells more"
+		e.Hint = "the daemon hangs or is overloaded; `fumehood doctor` checks it"
 	case strings.Contains(err.Error(), noSpace):
 		e.Hint = noSpaceHint
-	case isConnectionBroken(err): // the daemon's end, say
+	case isConnectionBroken(err): // for example, the daemon ended
 	case strings.Contains(err.Error(), "Pool overlaps with other one"), strings.Contains(err.Error(), "networks have overlapping IPv4"):
 		e.Err = like{cause{err}, ErrSubnet}
 	case strings.Contains(err.Error(), "has active endpoints"):
-		e.Hint = "where `docker network inspect` shows no container, the daemon has lost count, and has to be restarted (github.com/moby/moby/issues/42119)"
+		e.Hint = "if `docker network inspect` shows no container, the daemon's count is wrong and it has to be restarted (github.com/moby/moby/issues/42119)"
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		e.Class = fumehood.ErrCancelled
 	case client.IsErrConnectionFailed(err):
@@ -94,7 +94,7 @@ func (c *Client) translate(err error, op string) error {
 	case errdefs.IsNotFound(err):
 		e.Class = fumehood.ErrUnavailable
 	case strings.Contains(err.Error(), noCPUs):
-		e.Class, e.Hint = fumehood.ErrUnsupported, "set no limit of CPUs, or "+UnheldHint
+		e.Class, e.Hint = fumehood.ErrUnsupported, "set no CPU limit, or "+UnheldHint
 	case errdefs.IsInvalidArgument(err), errdefs.IsUnauthorized(err), errdefs.IsPermissionDenied(err):
 		e.Class = fumehood.ErrConfig
 		if strings.Contains(err.Error(), `invalid mount config for type "bind"`) {
@@ -103,18 +103,18 @@ func (c *Client) translate(err error, op string) error {
 	case errdefs.IsNotImplemented(err):
 		e.Class = fumehood.ErrUnsupported
 	case strings.Contains(err.Error(), noSeccomp):
-		e.Class, e.Hint = fumehood.ErrUnsupported, "enable seccomp in the daemon's kernel, or do without its isolation: --seccomp unconfined (docker.Options.Seccomp)"
+		e.Class, e.Hint = fumehood.ErrUnsupported, "enable seccomp in the daemon's kernel, or run without its isolation: --seccomp unconfined (docker.Options.Seccomp)"
 	}
 	return e
 }
 
-// cause is an error of the Engine without the words that say no more than that it is one.
+// cause is an error of the Engine without the prefixes that only mark it as such an error.
 type cause struct{ error }
 
 func (c cause) Error() string {
 	text := strings.TrimPrefix(c.error.Error(), "Error response from daemon: ")
 	var u *url.Error
-	if errors.As(c.error, &u) { // the request's address says nothing to people
+	if errors.As(c.error, &u) { // the request's address doesn't help the user
 		text = strings.Replace(text, fmt.Sprintf("%s %q: ", u.Op, u.URL), "", 1)
 	}
 	for _, noise := range []string{"OCI runtime exec failed: ", "exec failed: ", "unable to start container process: "} {
@@ -125,7 +125,7 @@ func (c cause) Error() string {
 
 func (c cause) Unwrap() error { return c.error }
 
-// like is one of our errors in the Engine's words.
+// like is an error of the Engine that matches one of our sentinel errors.
 type like struct {
 	cause
 	kind error
@@ -133,42 +133,44 @@ type like struct {
 
 func (l like) Is(target error) bool { return target == l.kind }
 
-// Translate is translate for what other libraries did over this Engine.
+// Translate gives an error of another library that used this Engine one of our classes, as translate does.
 func (c *Client) Translate(err error, op string) error { return c.translate(err, op) }
 
-// isConnectionBroken reports whether a connection to the Engine has ended that was there.
+// isConnectionBroken reports whether err means that an established connection to the Engine has ended.
 func isConnectionBroken(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) ||
 		errors.Is(err, syscall.EPIPE)
 }
 
-// noSpace is the kernel's word for a full disk, which the Engine hands on.
+// noSpace is the kernel's text for a full disk, which the Engine passes on.
 const noSpace = "no space left on device"
 
-const noSpaceHint = "a disk is full, probably the daemon's: make room there; `docker system df` tells what takes it"
+const noSpaceHint = "a disk is full, probably the daemon's: free space there; `docker system df` shows what uses it"
 
-// noCPUs is what an Engine says that can hold no limit of CPUs.
+// noCPUs is the text of an Engine that cannot limit CPUs.
 const noCPUs = "NanoCPUs can not be set"
 
-// UnheldHint is what to do where an Engine does not hold a limit.
-const UnheldHint = "use an Engine with control groups (rootless ones need version 2), or do without: --allow-unenforced-limits (docker.Options.AllowUnenforcedLimits)"
+// UnheldHint is the advice for an Engine that does not enforce a limit.
+const UnheldHint = "use an Engine with control groups (rootless ones need version 2), or run without the limit: --allow-unenforced-limits (docker.Options.AllowUnenforcedLimits)"
 
-// noSeccomp is what an Engine says that can filter no system calls.
+// noSeccomp is the text of an Engine that cannot filter system calls.
 const noSeccomp = "seccomp is not enabled"
 
-// lasting are texts of internal errors of the Engine's that the next attempt will meet again.
+// lasting are texts of the Engine's internal errors that a retry would meet again.
 var lasting = []string{noSpace, "OCI runtime", "port is already allocated", "address already in use", "disk quota exceeded", noSeccomp}
 
 func isLasting(err error) bool {
 	return slices.ContainsFunc(lasting, func(text string) bool { return strings.Contains(err.Error(), text) })
 }
 
-// notUpgraded is what the client makes of an internal error in place of a connection: it drops the Engine's words.
+// notUpgraded matches the client's error of an internal error in place of a connection. The client drops the Engine's
+// text.
 var notUpgraded = regexp.MustCompile(`unable to upgrade to \w+, received 5`)
 
-// IsPassing reports whether err is of a kind that the same may not meet again: a broken connection, an Engine that is
-// silent, starting again, or has an internal error. What was to be done may have been done. An error that has another
-// class than those of our side is none: the Engine calls some of the user's mistakes internal errors too.
+// IsPassing reports whether err may not occur again in a retry: a broken connection, or an Engine that is silent,
+// restarting or has an internal error. The operation may have been done. An error of another class than
+// ErrInfrastructure and ErrUnavailable is never passing: the Engine reports some of the user's mistakes as internal
+// errors.
 func IsPassing(err error) bool {
 	if class := fumehood.ClassOf(err); class != nil && !errors.Is(class, fumehood.ErrInfrastructure) && !errors.Is(class, fumehood.ErrUnavailable) {
 		return false
@@ -176,18 +178,18 @@ func IsPassing(err error) bool {
 	return err != nil && (isUnclear(err) || isPassing(err) || client.IsErrConnectionFailed(err) || notUpgraded.MatchString(err.Error()))
 }
 
-// IsGone reports whether err says that a container is not there or does not run any more, and not merely that nobody can
-// tell.
+// IsGone reports whether err means that a container does not exist or does not run any more. It is false if the
+// container's state is unknown.
 func IsGone(err error) bool { return errors.Is(err, fumehood.ErrUnavailable) && !IsPassing(err) }
 
-// startFailures maps what the Engine and runc say when a program cannot be started to the reason. The
-// texts are those of Engine 20.10 to 28 and runc 1.1 to 1.3; the first that is found counts.
+// startFailures maps the messages of the Engine and runc about a failed start to error classes. The texts are those
+// of Engine 20.10 to 28 and runc 1.1 to 1.3. The first match counts.
 var startFailures = []struct {
 	text  string
 	class error
 }{
 	{"unable to find user", fumehood.ErrUserNotFound},
-	{"unable to setup user", fumehood.ErrUserNotFound}, // its number, say, is none
+	{"unable to setup user", fumehood.ErrUserNotFound}, // for example, an invalid number
 	{"uids and gids must be in range", fumehood.ErrUserNotFound},
 	{"unable to find group", fumehood.ErrUserNotFound},
 	{"no matching entries in passwd", fumehood.ErrUserNotFound},
@@ -204,21 +206,21 @@ var startFailures = []struct {
 	{"argument list too long", fumehood.ErrNotStarted},
 }
 
-// quoted is a name in a message of runc's.
+// quoted matches a name in a message of runc.
 var quoted = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
-// startFailure makes the error of an exec that never became a process. message is what the Engine wrote
-// into the stream instead of output.
+// startFailure returns the error of an exec that never became a process. message is what the Engine wrote into the
+// stream instead of output.
 func startFailure(message string) error {
 	message = strings.TrimSpace(message)
 	if message == "" {
-		return &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: errors.New("the Engine did not start the program and does not say why")}
+		return &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: errors.New("the Engine did not start the program and gave no reason")}
 	}
 	err := cause{errors.New(message)}
-	if strings.Contains(message, noSpace) { // whatever was to be made, and may not be asked for
+	if strings.Contains(message, noSpace) { // whatever was to be created; that may not be the user's request
 		return &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: err, Hint: noSpaceHint}
 	}
-	said := quoted.ReplaceAllString(message, `""`) // a name may have such words in it
+	said := quoted.ReplaceAllString(message, `""`) // names may contain such texts
 	for _, f := range startFailures {
 		if strings.Contains(said, f.text) {
 			return &fumehood.Error{Class: f.class, Err: err}

@@ -8,7 +8,7 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-func TestStartFailuresAreToldByTheirReasonAndNotByNames(t *testing.T) {
+func TestStartFailure(t *testing.T) {
 	const exec = "OCI runtime exec failed: exec failed: unable to start container process: "
 	for message, class := range map[string]error{
 		exec + `exec: "nope": executable file not found in $PATH: unknown`:                                                         fumehood.ErrProgramNotFound,
@@ -32,7 +32,7 @@ func TestStartFailuresAreToldByTheirReasonAndNotByNames(t *testing.T) {
 	}
 }
 
-func TestPullFailuresAreToldByTheirReasonAndNotByTheImagesName(t *testing.T) {
+func TestPullFailure(t *testing.T) {
 	c := &Client{endpoint: "unix:///x"}
 	for _, r := range []struct {
 		ref, text string

@@ -21,11 +21,11 @@ import (
 )
 
 const (
-	// maxFailureText bounds what is kept of the Engine's word on why a program did not start.
+	// maxFailureText limits how much of the Engine's message about a failed start is kept, in bytes.
 	maxFailureText = 64 << 10
-	// askAgain is when it is asked whether a command runs whose end should have been an event.
+	// askAgain is the interval for checking whether a command has ended without an event.
 	askAgain = 30 * time.Second
-	// evidenceWait bounds the wait for an event about something that has just happened.
+	// evidenceWait limits the wait for an event about something that has just happened.
 	evidenceWait = 200 * time.Millisecond
 )
 
@@ -43,22 +43,23 @@ type Exec struct {
 	oomBefore int
 
 	started chan struct{} // closed when it is known whether the process runs
-	failure error         // set before started is closed: why it does not
+	failure error         // set before started is closed; nil if the process runs
 
-	ended   chan struct{} // closed when the stream is at its end
-	readErr error         // set before ended is closed: why it ended, nil at its proper end
+	ended   chan struct{} // closed at the end of the stream
+	readErr error         // set before ended is closed; nil if the stream ended as it should
 
 	closing sync.Once
-	closed  chan struct{}      // closed when we dropped the stream
+	closed  chan struct{}      // closed when we abandon the stream
 	end     context.CancelFunc // ends the connection's context
 }
 
-// Exec starts cmd in a container and returns when it runs, or has run. The Engine is asked at most once.
+// Exec starts cmd in a container and returns when it runs or has already ended. It asks the Engine at most once to
+// start it.
 func (c *Client) Exec(ctx context.Context, w *Watch, container string, cmd fumehood.Cmd, out provider.Sink) (*Exec, error) {
 	return c.exec(ctx, w, container, cmd, false, out)
 }
 
-// exec is Exec; a privileged command has all capabilities.
+// exec is like Exec; a privileged command has all capabilities.
 func (c *Client) exec(ctx context.Context, w *Watch, container string, cmd fumehood.Cmd, privileged bool, out provider.Sink) (*Exec, error) {
 	e := &Exec{
 		c: c, w: w, container: container, tty: cmd.TTY, out: out,
@@ -68,7 +69,7 @@ func (c *Client) exec(ctx context.Context, w *Watch, container string, cmd fumeh
 	if err := deliverable(cmd); err != nil {
 		return nil, err
 	}
-	var size client.ConsoleSize // an Engine before 23.0 ignores it
+	var size client.ConsoleSize // ignored by Engines before 23.0
 	if cmd.TTY {
 		size = client.ConsoleSize{Height: uint(cmd.Rows), Width: uint(cmd.Cols)}
 	}
@@ -83,7 +84,7 @@ func (c *Client) exec(ctx context.Context, w *Watch, container string, cmd fumeh
 		return nil, c.gone(ctx, container, err, "create exec")
 	}
 	e.id = created.ID
-	// The connection would end with its context: it gets one that ctx ends only until the command runs.
+	// The connection ends with its context, so that context must depend on ctx only until the command runs.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	e.end = end
 	starting := context.AfterFunc(ctx, end)
@@ -97,7 +98,7 @@ func (c *Client) exec(ctx context.Context, w *Watch, container string, cmd fumeh
 		return nil, c.gone(ctx, container, err, "start exec")
 	}
 	e.conn = attached.HijackedResponse
-	// What is asked about a command that was handed over outlives the end of ctx.
+	// Inspecting a command that was handed over must outlive ctx.
 	go e.read(context.WithoutCancel(ctx))
 	if err := e.awaitStart(ctx, cmd); err != nil {
 		e.drop()
@@ -107,16 +108,15 @@ func (c *Client) exec(ctx context.Context, w *Watch, container string, cmd fumeh
 	return e, nil
 }
 
-// maxString is the longest argument or environment string that Linux takes, its NUL included
-// (MAX_ARG_STRLEN, 32 pages of 4 KiB). runc learns of a longer one so late that its message comes as the
-// program's own output.
+// maxString is the longest argument or environment string that Linux accepts, including its NUL (MAX_ARG_STRLEN, 32
+// pages of 4 KiB). runc notices a longer one so late that its error arrives as output of the program.
 const maxString = 128 << 10
 
-// maxPath is the longest path that Linux takes, its NUL included (PATH_MAX). The exec of a longer one may hang for ever: by
-// Engine 20.10 and runc 1.1 one of 100,000 bytes does.
+// maxPath is the longest path that Linux accepts, including its NUL (PATH_MAX). An exec with a longer path may hang
+// forever: Engine 20.10 with runc 1.1 does for one of 100,000 bytes.
 const maxPath = 4096
 
-// deliverable refuses what the Engine would change or drop on the way.
+// deliverable rejects a command that the Engine would change or cut.
 func deliverable(cmd fumehood.Cmd) error {
 	if cmd.Rlimits != (fumehood.Rlimits{}) {
 		return &fumehood.Error{
@@ -127,28 +127,28 @@ func deliverable(cmd fumehood.Cmd) error {
 	for what, s := range map[string]string{"program's name": cmd.Args[0], "directory": cmd.Dir} {
 		if len(s)+1 > maxPath {
 			return &fumehood.Error{
-				Class: fumehood.ErrNotStarted, Err: fmt.Errorf("the %s has %d bytes, and Linux takes at most %d", what, len(s), maxPath-1),
+				Class: fumehood.ErrNotStarted, Err: fmt.Errorf("the %s has %d bytes, Linux accepts at most %d", what, len(s), maxPath-1),
 			}
 		}
 	}
 	for _, s := range slices.Concat(cmd.Args, provider.Environ(&cmd), []string{cmd.Dir, cmd.User}) {
 		if !utf8.ValidString(s) {
 			return &fumehood.Error{
-				Class: fumehood.ErrUnsupported, Err: errors.New("the engine transport speaks JSON and cannot deliver bytes that are not UTF-8"),
+				Class: fumehood.ErrUnsupported, Err: errors.New("the engine transport uses JSON and cannot pass bytes that are not UTF-8"),
 				Hint: "pass them by standard input or a file",
 			}
 		}
 		if len(s)+1 > maxString {
 			return &fumehood.Error{
 				Class: fumehood.ErrNotStarted,
-				Err:   fmt.Errorf("argument list too long: an argument or variable has %d bytes, and Linux takes at most %d", len(s), maxString-1),
+				Err:   fmt.Errorf("argument list too long: an argument or variable has %d bytes, Linux accepts at most %d", len(s), maxString-1),
 			}
 		}
 	}
 	return nil
 }
 
-// execWithin bounds the wait for the Engine's report that an exec's process has started.
+// execWithin limits the wait for the Engine's report that an exec's process has started.
 const execWithin = time.Minute
 
 func (e *Exec) awaitStart(ctx context.Context, cmd fumehood.Cmd) error {
@@ -165,12 +165,12 @@ func (e *Exec) awaitStart(ctx context.Context, cmd fumehood.Cmd) error {
 	if e.failure != nil || !cmd.TTY {
 		return e.failure
 	}
-	// An Engine before 23.0 cannot take the size at creation.
+	// Engines before 23.0 cannot set the size at creation.
 	return e.Resize(ctx, cmd.Rows, cmd.Cols)
 }
 
-// gone explains an error of a call on a container: where the container does not run any more, that is
-// the reason.
+// gone explains the error of a call on a container. If the container does not run any more, it returns that as the
+// reason.
 func (c *Client) gone(ctx context.Context, container string, err error, op string) error {
 	if ctx.Err() != nil {
 		return c.translate(ctx.Err(), op)
@@ -182,11 +182,12 @@ func (c *Client) gone(ctx context.Context, container string, err error, op strin
 	return state.Unavailable()
 }
 
-// read moves the stream to the sink when the process has started.
+// read copies the stream to the sink after the process has started.
 func (e *Exec) read(ctx context.Context) {
 	defer close(e.ended)
 	stream := bufio.NewReader(e.conn.Reader)
-	spoken := make(chan struct{}) // closed when there are bytes, or the end: copy meets the error again
+	// Closed when bytes arrive or the stream ends; copy meets a read error again.
+	spoken := make(chan struct{})
 	go func() {
 		defer close(spoken)
 		_, _ = stream.Peek(1)
@@ -203,22 +204,23 @@ func (e *Exec) read(ctx context.Context) {
 	}
 }
 
-// begun inspects the exec until it is known whether the process has started, which one that writes nothing shows by no other
-// sign. If not, what comes in the stream, and has come, is the Engine's word on why, which must not pass for output.
+// begun inspects the exec until it is known whether the process has started. Only that shows the start of a process
+// that writes nothing. If the process has not started, the stream contains the Engine's reason, which must not be
+// taken for output.
 func (e *Exec) begun(ctx context.Context, spoken <-chan struct{}) (bool, error) {
 	heard := false
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
-		// A process may write before the Engine has noted its id. But when the Engine writes about a failed
-		// start, it has noted already that nothing runs.
+		// A process may write before the Engine has recorded its id. But the Engine records that nothing runs before
+		// it writes about a failed start.
 		info, err := e.inspect(ctx)
 		if err != nil || info.PID != 0 || heard && !info.Running {
 			return info.PID != 0, err
 		}
 		select {
 		case <-spoken:
-			spoken, heard, pause = nil, true, 5*time.Millisecond // the next answer should tell
+			spoken, heard, pause = nil, true, 5*time.Millisecond // the next answer should be final
 		case <-e.closed:
-			return false, &fumehood.Error{Class: fumehood.ErrCancelled, Err: errors.New("given up before it started")}
+			return false, &fumehood.Error{Class: fumehood.ErrCancelled, Err: errors.New("canceled before it started")}
 		case <-time.After(pause):
 		}
 	}
@@ -233,10 +235,10 @@ func (e *Exec) copy(stream io.Reader, out provider.Sink) error {
 	return demux(stdout, writer(func(p []byte) { out(fumehood.Stderr, p) }), stream)
 }
 
-// text collects what the Engine wrote in place of output.
+// text returns what the Engine wrote in place of output.
 func (e *Exec) text(stream io.Reader) string {
 	var b []byte
-	_ = e.copy(stream, func(_ fumehood.Stream, p []byte) { // an error only ends the text earlier
+	_ = e.copy(stream, func(_ fumehood.Stream, p []byte) { // on an error the text is shorter
 		b = append(b, p[:min(len(p), maxFailureText-len(b))]...)
 	})
 	return string(b)
@@ -257,9 +259,9 @@ func (e *Exec) inspect(ctx context.Context) (client.ExecInspectResult, error) {
 	return info, nil
 }
 
-// Wait returns how the command ended, when it has and its output is delivered. The Engine tells an exit
-// code only: a program that a signal ended has Exited with 128+n. After Kill it returns at once, and the
-// outcome is empty: unknown.
+// Wait returns the result of the command, once it has ended and its output is delivered. The Engine reports only an
+// exit code, so for a program killed by a signal the outcome is Exited with code 128+n. After Kill it returns at
+// once, with an empty outcome: unknown.
 func (e *Exec) Wait(ctx context.Context) (provider.Exit, error) {
 	<-e.ended
 	defer e.drop()
@@ -281,25 +283,25 @@ func (e *Exec) Wait(ctx context.Context) (provider.Exit, error) {
 		case !info.Running:
 			return e.judge(ctx, info.ExitCode)
 		}
-		// The program has closed its outputs, or the connection broke, and it runs on.
+		// The command still runs: it has closed its outputs, or the connection broke.
 		if died == nil {
 			died = e.w.ExecDied(e.id)
 			defer e.w.Forget(e.id)
-			continue // it may have ended before we listened
+			continue // it may have ended before ExecDied
 		}
 		select {
 		case <-died:
 		case <-e.closed:
-		case <-time.After(e.c.speedup.Of(askAgain)): // should the event have been missed
+		case <-time.After(e.c.speedup.Of(askAgain)): // in case the event was missed
 		}
 	}
 }
 
-// lost is how a command ended whose container died.
+// lost is the result of a command whose container died.
 var lost = provider.Exit{Outcome: fumehood.Lost, Code: -1, Reason: "its container ended while it ran"}
 
-// judge tells a kill by the out-of-memory killer, or the death of the whole container, from a program's
-// own exit 137, by what the Engine reports of the container.
+// judge finds the reason of exit code 137: an out-of-memory kill, the death of the container, or the program itself.
+// It uses what the Engine reports about the container.
 func (e *Exec) judge(ctx context.Context, code int) (provider.Exit, error) {
 	exit := provider.Exit{Outcome: fumehood.Exited, Code: code}
 	if code != 137 {
@@ -313,7 +315,7 @@ func (e *Exec) judge(ctx context.Context, code int) (provider.Exit, error) {
 		exit.Outcome = fumehood.OutOfMemory
 		return exit, nil
 	}
-	// The events may be late, and so may be what the Engine describes.
+	// The events may be late, and so may the Engine's description.
 	lives, err := e.c.lives(ctx, e.container)
 	if IsGone(err) || err == nil && !lives {
 		return lost, nil
@@ -321,8 +323,9 @@ func (e *Exec) judge(ctx context.Context, code int) (provider.Exit, error) {
 	return exit, err
 }
 
-// Ended waits until a command has ended whose connection is lost, and returns its exit code. It is -1 where the command runs on
-// after that time. The error is one of what is not known, and of a container that does not run any more.
+// Ended waits until a command with a lost connection has ended, and returns its exit code. If the command still runs
+// after within, the code is -1. The error is set if the command's state is unknown or the container does not run any
+// more.
 func (e *Exec) Ended(ctx context.Context, within time.Duration) (int, error) {
 	late := time.After(within)
 	died := e.w.ExecDied(e.id)
@@ -341,14 +344,14 @@ func (e *Exec) Ended(ctx context.Context, within time.Duration) (int, error) {
 		}
 		select {
 		case <-died:
-		case <-time.After(time.Second): // should the event have been missed
+		case <-time.After(time.Second): // in case the event was missed
 		case <-late:
 			return -1, nil
 		}
 	}
 }
 
-// Stopped reports whether somebody in the container has stopped the command, which runs.
+// Stopped reports whether the command runs but was stopped by something in the container, as by SIGSTOP.
 func (e *Exec) Stopped(ctx context.Context) (bool, error) {
 	info, err := e.inspect(ctx)
 	if err != nil || !info.Running {
@@ -367,7 +370,8 @@ func (e *Exec) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// CloseStdin ends the command's standard input. The Engine leaves a terminal as it is then.
+// CloseStdin closes the command's standard input. For a terminal it sends the end-of-input characters, because the
+// Engine does nothing to a terminal then.
 func (e *Exec) CloseStdin() error {
 	if !e.stdin {
 		return nil
@@ -379,16 +383,16 @@ func (e *Exec) CloseStdin() error {
 	return e.conn.CloseWrite()
 }
 
-// Signal is not possible: the Engine's API has no call for it.
+// Signal is not supported: the Engine's API has no call for it.
 func (e *Exec) Signal(context.Context, int) error {
 	return &fumehood.Error{
 		Class: fumehood.ErrUnsupported, Err: errors.New("the engine transport cannot signal a command"),
-		Hint: "close the sandbox to end it",
+		Hint: "close the sandbox to kill it",
 	}
 }
 
-// Kill gives the command up, and says so: the Engine's API has no call that ends an exec, so that its
-// processes run until the container is removed.
+// Kill abandons the command, and reports false: the Engine's API has no call that kills an exec. Its processes run
+// until the container is removed.
 func (e *Exec) Kill(context.Context) bool {
 	e.drop()
 	return false
@@ -402,7 +406,7 @@ func (e *Exec) drop() {
 	})
 }
 
-// Resize sets the terminal's size.
+// Resize sets the size of the terminal.
 func (e *Exec) Resize(ctx context.Context, rows, cols uint16) error {
 	if !e.tty {
 		return &fumehood.Error{Class: fumehood.ErrConfig, Err: errors.New("the command has no terminal")}
@@ -412,7 +416,7 @@ func (e *Exec) Resize(ctx context.Context, rows, cols uint16) error {
 		return nil
 	}
 	if info, ierr := e.inspect(ctx); ierr != nil || !info.Running {
-		return ierr // it has ended: there is nothing to resize
+		return ierr // the command has ended: nothing to resize
 	}
 	return e.c.translate(err, "resize terminal")
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// FileOwner is who new files belong to.
+// FileOwner is the owner of new files.
 type FileOwner struct{ UID, GID int }
 
-// maxUserFile bounds what is read of a container's /etc/passwd and /etc/group.
+// maxUserFile limits how much of a container's /etc/passwd and /etc/group is read, in bytes.
 const maxUserFile = 1 << 20
 
-// FileOwner resolves a container's user ("", "name", "uid", each with ":group") to numbers, by the
-// container's own /etc/passwd and /etc/group. The Engine's own way to do that asks its host's.
+// FileOwner resolves a container's user ("", "name", "uid", each with ":group") to numbers. It uses the container's
+// own /etc/passwd and /etc/group; the Engine would use its host's.
 func (c *Client) FileOwner(ctx context.Context, container, spec string) (FileOwner, error) {
 	if spec == "" {
 		return FileOwner{}, nil
@@ -38,7 +38,7 @@ func (c *Client) FileOwner(ctx context.Context, container, spec string) (FileOwn
 	return FileOwner{u.Uid, u.Gid}, nil
 }
 
-// small reads a file of the container that may be missing.
+// small reads a file of the container. A missing file is empty.
 func (c *Client) small(ctx context.Context, container, name string) ([]byte, error) {
 	r, _, err := c.Open(ctx, container, name)
 	if errors.Is(err, fumehood.ErrNotFound) {

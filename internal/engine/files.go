@@ -13,25 +13,26 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// Files moves files of one container by the Engine's archive calls.
+// Files transfers files of one container with the Engine's archive calls.
 type Files struct {
 	c         *Client
 	container string
 	owner     func(context.Context) (FileOwner, error)
 }
 
-// Files returns the files of a container. What is made in it belongs to the owner, who is asked for then.
+// Files returns the files of a container. owner returns the owner of new files; it is called for each operation that
+// creates some.
 func (c *Client) Files(container string, owner func(context.Context) (FileOwner, error)) *Files {
 	return &Files{c, container, owner}
 }
 
-// Stat describes a path without following a link at its end.
+// Stat describes a path. It does not follow a link at the end of the path.
 func (f *Files) Stat(ctx context.Context, path string) (fumehood.FileInfo, error) {
 	return f.c.Stat(ctx, f.container, path)
 }
 
-// Open reads length bytes of a regular file from offset on, or all of them where length is negative. What
-// comes before is read too, and dropped.
+// Open opens a regular file and reads length bytes from offset, or up to its end if length is negative. The Engine
+// sends the bytes before offset too; they are discarded.
 func (f *Files) Open(ctx context.Context, path string, offset, length int64) (io.ReadCloser, fumehood.FileInfo, error) {
 	r, info, err := f.c.Open(ctx, f.container, path)
 	if err != nil || offset == 0 && length < 0 {
@@ -47,14 +48,14 @@ func (f *Files) Open(ctx context.Context, path string, offset, length int64) (io
 	return part{io.LimitReader(r, length), r}, info, nil
 }
 
-// part is a part of an open file.
+// part is a section of an open file.
 type part struct {
 	io.Reader
 	io.Closer
 }
 
-// Write makes or replaces a regular file, with the directories above it that are missing. These belong to the owner of f,
-// the file to that of opts, if it has one.
+// Write creates or replaces a regular file, and creates missing parent directories. The directories belong to the
+// owner of f. So does the file, unless opts has an owner.
 func (f *Files) Write(ctx context.Context, name string, r io.Reader, size int64, opts fumehood.WriteOptions) error {
 	if opts.Atomic {
 		return notByArchive("write atomically")
@@ -71,7 +72,7 @@ func (f *Files) Write(ctx context.Context, name string, r io.Reader, size int64,
 	}
 	resolved, info, err := f.c.resolve(ctx, f.container, name)
 	switch {
-	case errors.Is(err, fumehood.ErrNotFound) && !errors.Is(err, errLoop): // it is made, where a link points to too
+	case errors.Is(err, fumehood.ErrNotFound) && !errors.Is(err, errLoop): // created, also at the target of a link
 	case err != nil:
 		return err
 	case info.Mode.IsRegular():
@@ -92,27 +93,27 @@ func (f *Files) Write(ctx context.Context, name string, r io.Reader, size int64,
 	return f.c.extract(ctx, f.container, "/", func(tw *tar.Writer) error { return writeFile(tw, heads, r, size) })
 }
 
-// Walk is not possible: the Engine would send all content to tell the names.
+// Walk is not supported: to list names, the Engine would have to send all content.
 func (f *Files) Walk(context.Context, string, int) iter.Seq2[fumehood.WalkEntry, error] {
 	return func(yield func(fumehood.WalkEntry, error) bool) {
 		yield(fumehood.WalkEntry{}, notByArchive("list directories"))
 	}
 }
 
-// Change is not possible.
+// Change is not supported.
 func (f *Files) Change(_ context.Context, c provider.Change) error {
 	return notByArchive(c.Op)
 }
 
-// notByArchive is the error of what the Engine's archive calls have no way to do.
+// notByArchive returns the error of an operation that the Engine's archive calls do not support.
 func notByArchive(what string) error {
 	return &fumehood.Error{
 		Class: fumehood.ErrUnsupported, Err: fmt.Errorf("the engine transport cannot %s", what),
-		Hint: "run a command that does, or use the guest transport",
+		Hint: "run a command for it, or use the guest transport",
 	}
 }
 
-// Upload extracts a tar stream into a directory. What is in it then belongs to the owner.
+// Upload extracts a tar stream into a directory. All entries belong to the owner of f.
 func (f *Files) Upload(ctx context.Context, dir string, content io.Reader) error {
 	owner, err := f.owner(ctx)
 	if err != nil {

@@ -20,13 +20,15 @@ import (
 	"github.com/fumehood/fumehood/internal/owner"
 )
 
-// Guard gives every call of the Engine's client a deadline, and makes again what can be made again: see calls.go. The
-// end of a context prevents creations, and never interrupts one: the Engine would go on, and we would not know of
-// what it made. And the standard input of guests ends with the connection of the host that attached to them, so that
-// a guest learns at once that its host has died. Compose has no word for that. Containers get a seccomp profile here,
-// as it is the only way to make one.
+// Guard wraps the Engine's client. It gives every call a deadline, and retries the calls that calls.go allows to be
+// retried. Retries are logged.
 //
-// What is made again is logged. What is created with labels of ours is sealed.
+// A canceled context prevents the creation of an object, but never interrupts it: the Engine would go on, and the
+// object would be unknown to us. Objects with Fumehood's labels are sealed when they are created.
+//
+// Containers are created with two changes. A guest's standard input is closed when the connection of the host that
+// attached to it ends, so that the guest notices at once when its host dies; Compose has no key for that. Containers
+// also get a seccomp profile, because every container is created through this client.
 func Guard(api client.APIClient, opts GuardOptions) client.APIClient {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
@@ -34,42 +36,42 @@ func Guard(api client.APIClient, opts GuardOptions) client.APIClient {
 	return &guarded{APIClient: api, log: opts.Logger, seccomp: opts.Seccomp, unheld: opts.Unheld, latency: opts.Latency, speedup: opts.Speedup, secret: opts.Secret, met: new(atomic.Bool)}
 }
 
-// GuardOptions configures Guard. The zero value logs nothing and has the timeouts of calls.go.
+// GuardOptions configures Guard. The zero value disables logging and uses the timeouts of calls.go.
 type GuardOptions struct {
 	Logger *slog.Logger
-	// Latency receives how long calls take that the Engine answers from memory, from several goroutines at once.
+	// Latency receives the durations of calls that the Engine answers from memory. It is called concurrently.
 	Latency func(time.Duration)
-	// Seccomp is the seccomp profile, as JSON, of the containers that are created without one and are not privileged.
-	// Empty means the Engine's default.
+	// Seccomp is the seccomp profile, as JSON, of containers that are not privileged and are created without a
+	// profile. Empty means the Engine's default.
 	Seccomp string
-	// Unheld is told what the Engine does not hold of a container with these labels: the warnings of its creation. Its
-	// error becomes that of the creation; the container is there. Nil ignores them.
+	// Unheld receives the labels of a new container and the warnings about limits that the Engine does not enforce.
+	// Its error becomes the error of the creation, although the container exists. Nil ignores the warnings.
 	Unheld  func(labels map[string]string, warnings []string) error
 	Speedup Speedup
-	// Secret is the key of the seals of what is created.
+	// Secret is the key of the seals of created objects.
 	Secret Secret
 }
 
-// Ping asks for a sign of life.
+// Ping checks that the Engine answers.
 func (g *guarded) Ping(ctx context.Context, opts client.PingOptions) (client.PingResult, error) {
 	return ask(ctx, g, callPing, g.APIClient.Ping, opts)
 }
 
-// ServerVersion asks for the Engine's version.
+// ServerVersion returns the Engine's version.
 func (g *guarded) ServerVersion(ctx context.Context, opts client.ServerVersionOptions) (client.ServerVersionResult, error) {
 	return ask(ctx, g, callVersion, g.APIClient.ServerVersion, opts)
 }
 
-// Info asks for the Engine's configuration.
+// Info returns the Engine's configuration.
 func (g *guarded) Info(ctx context.Context, opts client.InfoOptions) (client.SystemInfoResult, error) {
 	return ask(ctx, g, callInfo, g.APIClient.Info, opts)
 }
 
-// Events follows events, which may be silent, once it is answered.
+// Events follows events. The timeout covers only the Engine's answer; the stream may be silent.
 func (g *guarded) Events(ctx context.Context, opts client.EventsListOptions) client.EventsResult {
 	ctx, v := newWatchdog(ctx, &silent{limit: g.speedup.Of(callEvents.silence)})
-	res := g.APIClient.Events(ctx, opts) // returns when it is answered
-	v.rest()                             // what it holds is freed at the end of ctx
+	res := g.APIClient.Events(ctx, opts) // returns after the Engine has answered
+	v.rest()                             // its resources are released at the end of ctx
 	return res
 }
 
@@ -88,8 +90,8 @@ func (g *guarded) ContainerInspect(ctx context.Context, id string, opts client.C
 	return about(ctx, g, callContainerInspect, g.APIClient.ContainerInspect, id, opts)
 }
 
-// ContainerCreate creates a container. After an unclear failure the one of that name is taken for it where it has our
-// labels and was never started.
+// ContainerCreate creates a container. After an unclear failure it adopts an existing container of that name if that
+// has our labels and was never started.
 func (g *guarded) ContainerCreate(ctx context.Context, opts client.ContainerCreateOptions) (client.ContainerCreateResult, error) {
 	var labels map[string]string
 	if opts.Config != nil {
@@ -116,7 +118,7 @@ func (g *guarded) ContainerCreate(ctx context.Context, opts client.ContainerCrea
 	return res, err
 }
 
-// profiled returns a container's configuration with our seccomp profile. One that has a profile keeps it.
+// profiled returns a container's configuration with our seccomp profile. A profile that is set already is kept.
 func (g *guarded) profiled(host *container.HostConfig) *container.HostConfig {
 	var with container.HostConfig
 	if host != nil {
@@ -132,22 +134,22 @@ func (g *guarded) profiled(host *container.HostConfig) *container.HostConfig {
 	return &with
 }
 
-// adopted creates an object, by name. After a failure that leaves open whether the Engine has made it, the object of
-// that name is looked for. Without a name or a label of ours, nothing is made again.
+// adopted creates an object by name. After an unclear failure it looks for an object of that name and returns it if
+// find accepts it. Without a name or a label of ours, the call is not retried.
 func adopted[T any](ctx context.Context, g *guarded, c call, name string, labels map[string]string,
 	create func(context.Context) (T, error), find func(context.Context) (T, bool, error),
 ) (T, error) {
 	if name == "" || labels[owner.LabelOwner] == "" {
 		c.again = never
 	}
-	open := false // whether it may be there by an earlier attempt
+	open := false // whether an earlier attempt may have created it
 	return do(ctx, g, c, name, func(within context.Context) (T, error) {
 		res, err := create(within)
 		if err == nil || c.again == never {
 			return res, err
 		}
 		now := isUnclear(err) || within.Err() != nil
-		if !now && (!open || !errdefs.IsConflict(err)) { // that the name is in use may be our own doing
+		if !now && (!open || !errdefs.IsConflict(err)) { // the conflict may be with our own object
 			return res, err
 		}
 		open = true
@@ -155,19 +157,19 @@ func adopted[T any](ctx context.Context, g *guarded, c call, name string, labels
 		if ferr != nil || !is {
 			return res, err
 		}
-		g.log.Info("what was created over a broken connection is there", "call", c.name, "object", name)
+		g.log.Info("object exists although its creation failed", "call", c.name, "object", name)
 		return found, nil
 	})
 }
 
-// sameOwn reports whether an object has the labels of ours that it was to have.
+// sameOwn reports whether an object has all of Fumehood's labels that it was created with.
 func sameOwn(want, have map[string]string) bool {
 	own := func(all map[string]string) map[string]string {
 		all = maps.Clone(all)
 		maps.DeleteFunc(all, func(name, _ string) bool { return !strings.HasPrefix(name, owner.LabelPrefix) })
 		return all
 	}
-	// A container takes over its image's labels too.
+	// A container also has the labels of its image, so have may contain more.
 	for name, value := range own(want) {
 		if have[name] != value {
 			return false
@@ -186,12 +188,12 @@ func (g *guarded) ContainerStop(ctx context.Context, id string, opts client.Cont
 	return about(ctx, g, callContainerStop, g.APIClient.ContainerStop, id, opts)
 }
 
-// ContainerPause freezes what runs in a container.
+// ContainerPause freezes the processes of a container.
 func (g *guarded) ContainerPause(ctx context.Context, id string, opts client.ContainerPauseOptions) (client.ContainerPauseResult, error) {
 	return about(ctx, g, callContainerPause, g.APIClient.ContainerPause, id, opts)
 }
 
-// ContainerUnpause has it go on.
+// ContainerUnpause resumes a paused container.
 func (g *guarded) ContainerUnpause(ctx context.Context, id string, opts client.ContainerUnpauseOptions) (client.ContainerUnpauseResult, error) {
 	return about(ctx, g, callContainerUnpause, g.APIClient.ContainerUnpause, id, opts)
 }
@@ -201,7 +203,7 @@ func (g *guarded) ContainerRemove(ctx context.Context, id string, opts client.Co
 	return about(ctx, g, callContainerRemove, g.APIClient.ContainerRemove, id, opts)
 }
 
-// ContainerLogs reads a container's log. One that is followed may be silent.
+// ContainerLogs reads a container's log. A log that is followed may be silent.
 func (g *guarded) ContainerLogs(ctx context.Context, id string, opts client.ContainerLogsOptions) (client.ContainerLogsResult, error) {
 	res, v, err := begin(ctx, g, callContainerLogs, id, func(ctx context.Context, _ *watchdog) (client.ContainerLogsResult, error) {
 		return g.APIClient.ContainerLogs(ctx, id, opts)
@@ -247,22 +249,22 @@ func (g *guarded) CopyToContainer(ctx context.Context, id string, opts client.Co
 	return res, err
 }
 
-// ExecCreate prepares a command.
+// ExecCreate creates an exec.
 func (g *guarded) ExecCreate(ctx context.Context, id string, opts client.ExecCreateOptions) (client.ExecCreateResult, error) {
 	return about(ctx, g, callExecCreate, g.APIClient.ExecCreate, id, opts)
 }
 
-// ExecInspect describes a command.
+// ExecInspect describes an exec.
 func (g *guarded) ExecInspect(ctx context.Context, id string, opts client.ExecInspectOptions) (client.ExecInspectResult, error) {
 	return about(ctx, g, callExecInspect, g.APIClient.ExecInspect, id, opts)
 }
 
-// ExecResize sets the size of a command's terminal.
+// ExecResize sets the size of an exec's terminal.
 func (g *guarded) ExecResize(ctx context.Context, id string, opts client.ExecResizeOptions) (client.ExecResizeResult, error) {
 	return about(ctx, g, callExecResize, g.APIClient.ExecResize, id, opts)
 }
 
-// ExecAttach starts a command and connects to it.
+// ExecAttach starts an exec and connects to it.
 func (g *guarded) ExecAttach(ctx context.Context, id string, opts client.ExecAttachOptions) (client.ExecAttachResult, error) {
 	return hijack(ctx, g, callExecAttach, id, func(ctx context.Context) (client.ExecAttachResult, error) {
 		return g.APIClient.ExecAttach(ctx, id, opts)
@@ -281,7 +283,7 @@ func (g *guarded) ImageList(ctx context.Context, opts client.ImageListOptions) (
 	return ask(ctx, g, callImageList, g.APIClient.ImageList, opts)
 }
 
-// ImagePull fetches an image.
+// ImagePull pulls an image.
 func (g *guarded) ImagePull(ctx context.Context, ref string, opts client.ImagePullOptions) (client.ImagePullResponse, error) {
 	res, v, err := begin(ctx, g, callImagePull, ref, func(ctx context.Context, _ *watchdog) (client.ImagePullResponse, error) {
 		return g.APIClient.ImagePull(ctx, ref, opts)
@@ -301,12 +303,12 @@ type pulling struct {
 func (p pulling) Read(b []byte) (int, error) { return p.body.Read(b) }
 func (p pulling) Close() error               { return p.body.Close() }
 
-// JSONMessages yields the messages. They end with the context of the pull.
+// JSONMessages yields the messages. They end with the context of ImagePull; its own context is ignored.
 func (p pulling) JSONMessages(context.Context) iter.Seq2[jsonstream.Message, error] {
 	return messages(p.body)
 }
 
-// ImageImport makes an image of a file system.
+// ImageImport creates an image from a file system.
 func (g *guarded) ImageImport(ctx context.Context, source client.ImageImportSource, ref string, opts client.ImageImportOptions) (client.ImageImportResult, error) {
 	res, v, err := begin(ctx, g, callImageImport, ref, func(ctx context.Context, v *watchdog) (client.ImageImportResult, error) {
 		if source.Source != nil {
@@ -334,7 +336,7 @@ func (g *guarded) ImageBuild(ctx context.Context, content io.Reader, opts client
 	return res, err
 }
 
-// ImageTag names an image.
+// ImageTag tags an image.
 func (g *guarded) ImageTag(ctx context.Context, opts client.ImageTagOptions) (client.ImageTagResult, error) {
 	return do(ctx, g, callImageTag, opts.Target, func(ctx context.Context) (client.ImageTagResult, error) {
 		return g.APIClient.ImageTag(ctx, opts)
@@ -346,9 +348,9 @@ func (g *guarded) ImageRemove(ctx context.Context, ref string, opts client.Image
 	return about(ctx, g, callImageRemove, g.APIClient.ImageRemove, ref, opts)
 }
 
-// DialHijack opens a connection of another protocol.
+// DialHijack opens a connection with another protocol.
 func (g *guarded) DialHijack(ctx context.Context, url, proto string, meta map[string][]string) (net.Conn, error) {
 	return hijack(ctx, g, callSession, url, func(ctx context.Context) (net.Conn, error) {
 		return g.APIClient.DialHijack(ctx, url, proto, meta)
-	}, func(c net.Conn) { _ = c.Close() }) // nobody reads it
+	}, func(c net.Conn) { _ = c.Close() }) // no one uses it any more
 }

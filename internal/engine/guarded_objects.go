@@ -16,8 +16,8 @@ func (g *guarded) NetworkInspect(ctx context.Context, id string, opts client.Net
 	return about(ctx, g, callNetworkInspect, g.APIClient.NetworkInspect, id, opts)
 }
 
-// NetworkCreate creates a network. After an unclear failure the one of that name is taken for it where it has our
-// labels.
+// NetworkCreate creates a network. After an unclear failure it adopts an existing network of that name if that has
+// our labels.
 func (g *guarded) NetworkCreate(ctx context.Context, name string, opts client.NetworkCreateOptions) (client.NetworkCreateResult, error) {
 	opts.Labels = g.secret.seal(Network, name, opts.Labels)
 	create := func(ctx context.Context) (client.NetworkCreateResult, error) {
@@ -55,7 +55,7 @@ func (g *guarded) VolumeInspect(ctx context.Context, id string, opts client.Volu
 	return about(ctx, g, callVolumeInspect, g.APIClient.VolumeInspect, id, opts)
 }
 
-// VolumeCreate creates a volume, or finds the one of that name.
+// VolumeCreate creates a volume, or returns the existing one of that name.
 func (g *guarded) VolumeCreate(ctx context.Context, opts client.VolumeCreateOptions) (client.VolumeCreateResult, error) {
 	c := callVolumeCreate
 	opts.Labels = g.secret.seal(Volume, opts.Name, opts.Labels)

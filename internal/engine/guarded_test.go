@@ -28,7 +28,7 @@ import (
 	"github.com/fumehood/fumehood/internal/owner"
 )
 
-// engineOf is an Engine that answers by f, told the number of the request of that kind, from 1 on.
+// engineOf is an Engine that answers with f. n counts the requests of the same method and path, from 1.
 type engineOf struct {
 	f func(r *http.Request, n int) (*http.Response, error)
 
@@ -58,13 +58,13 @@ func answer(status int, body string) *http.Response {
 	}
 }
 
-// hang answers nothing until the request is given up.
+// hang does not answer until the request is canceled.
 func hang(r *http.Request) (*http.Response, error) {
 	<-r.Context().Done()
 	return nil, r.Context().Err()
 }
 
-// testSecret is the key of the tests' seals.
+// testSecret is the key of the seals in tests.
 var testSecret = Secret("a secret")
 
 func guard(t *testing.T, log io.Writer, f func(r *http.Request, n int) (*http.Response, error)) (*Client, *engineOf) {
@@ -83,7 +83,7 @@ func (e *engineOf) count(key string) int {
 	return e.seen[key]
 }
 
-func TestWhatCanBeMadeAgainIsMadeAgain(t *testing.T) {
+func TestGuard_retries(t *testing.T) {
 	const inspect, start, remove = "GET /v1.44/containers/a/json", "POST /v1.44/containers/a/start", "DELETE /v1.44/containers/a"
 	there := answer(200, `{"Id":"a","State":{"Status":"created"}}`)
 	reset := func() (*http.Response, error) { return nil, syscall.ECONNRESET }
@@ -91,7 +91,7 @@ func TestWhatCanBeMadeAgainIsMadeAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		call  func(c *Client, ctx context.Context) error
 		fail  func(n int, r *http.Request) (*http.Response, error)
-		fails int // how often fail is used
+		fails int // how many calls fail
 		key   string
 		calls int
 		class error
@@ -170,8 +170,8 @@ func TestWhatCanBeMadeAgainIsMadeAgain(t *testing.T) {
 				if got := seen.count(c.key); got != c.calls {
 					t.Errorf("%d calls, want %d", got, c.calls)
 				}
-				if got := strings.Count(log.String(), "made again"); got != c.calls-1 {
-					t.Errorf("the log tells of %d attempts more, want %d: %s", got, c.calls-1, log.String())
+				if got := strings.Count(log.String(), "retrying"); got != c.calls-1 {
+					t.Errorf("%d retries logged, want %d: %s", got, c.calls-1, log.String())
 				}
 				if took := time.Since(began); took < c.took {
 					t.Errorf("after %v", took)
@@ -197,7 +197,7 @@ func removeA(c *Client, ctx context.Context) error {
 
 func startA(c *Client, ctx context.Context) error { return c.StartContainer(ctx, "a") }
 
-func TestACallLeavesTimeForTheNextAttempt(t *testing.T) {
+func TestCall_patience(t *testing.T) {
 	for _, c := range []struct {
 		call    call
 		n       int
@@ -221,7 +221,7 @@ func TestACallLeavesTimeForTheNextAttempt(t *testing.T) {
 	}
 }
 
-func TestTheEndOfTheCallersContextIsTheEnd(t *testing.T) {
+func TestGuard_canceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, seen := guard(t, io.Discard, func(r *http.Request, _ int) (*http.Response, error) { return hang(r) })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -237,15 +237,15 @@ func TestTheEndOfTheCallersContextIsTheEnd(t *testing.T) {
 	})
 }
 
-// An object that was made over a connection that broke is found by its name, and taken where it is ours.
-func TestACreationIsAdoptedAfterAnUnclearFailure(t *testing.T) {
+// An object that was created over a connection that broke is found by its name, and adopted if it is ours.
+func TestContainerCreate_adopted(t *testing.T) {
 	const create = "POST /v1.44/containers/create"
 	own := map[string]string{owner.LabelOwner: "me", owner.LabelSandbox: "x"}
 	sealed := testSecret.seal(Container, "x", own)
 	inherited := maps.Clone(sealed)
 	inherited[owner.LabelCache] = "test"
 	for name, c := range map[string]struct {
-		labels map[string]string // of the container that is there
+		labels map[string]string // of the existing container
 		status string
 		fail   func(r *http.Request) (*http.Response, error)
 		id     string
@@ -292,14 +292,14 @@ func TestACreationIsAdoptedAfterAnUnclearFailure(t *testing.T) {
 	}
 }
 
-// calling finds the calls of the Engine's client in a source.
+// calling matches calls of the Engine's client in Go source.
 var calling = regexp.MustCompile(`\bc\.api\.([A-Z]\w+)\(`)
 
-// notGuarded are calls with a reason to be made as they are: Close and the like talk to nobody, the others are
-// watched over by who makes them.
+// notGuarded are calls that are made without the wrapper: Close makes no request, and the caller of ContainerWait
+// sets the deadline.
 var notGuarded = map[string]bool{"Close": true, "ContainerWait": true}
 
-func TestEveryCallIsGuarded(t *testing.T) {
+func TestGuard_everyCall(t *testing.T) {
 	sources, err := filepath.Glob("*.go")
 	if err != nil {
 		t.Fatal(err)
@@ -323,7 +323,7 @@ func TestEveryCallIsGuarded(t *testing.T) {
 	api := reflect.TypeFor[client.APIClient]()
 	for _, call := range calls {
 		if _, ok := api.MethodByName(call[1]); !ok {
-			t.Errorf("there is no call %s", call[1])
+			t.Errorf("the client has no method %s", call[1])
 		}
 		if !notGuarded[call[1]] && !strings.Contains(guards.String(), "func (g *guarded) "+call[1]+"(") {
 			t.Errorf("%s has no deadline: add it to calls.go and guarded.go", call[1])
@@ -331,7 +331,7 @@ func TestEveryCallIsGuarded(t *testing.T) {
 	}
 }
 
-func TestWhatMayPass(t *testing.T) {
+func TestIsPassing(t *testing.T) {
 	for name, c := range map[string]struct {
 		status int // 0 for a reset
 		says   string
@@ -361,7 +361,7 @@ func TestWhatMayPass(t *testing.T) {
 	}
 }
 
-// Every container gets the profile, whoever makes it.
+// Every container gets the profile.
 func TestContainerCreate_Seccomp(t *testing.T) {
 	const profile = `{"defaultAction":"SCMP_ACT_ERRNO"}`
 	for _, tt := range []struct {
@@ -399,7 +399,7 @@ func TestContainerCreate_Seccomp(t *testing.T) {
 	}
 }
 
-// The Engine sometimes counts endpoints on a network that are gone, until it is restarted: that is no fault of the configuration.
+// The Engine sometimes counts endpoints that are gone, until it is restarted. That is not a configuration error.
 func TestRemove_lostEndpoints(t *testing.T) {
 	c, _ := guard(t, io.Discard, func(r *http.Request, _ int) (*http.Response, error) {
 		if r.Method == http.MethodDelete {

@@ -16,24 +16,24 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// Image is what the Engine says of an image that it has.
+// Image describes an image of the Engine, as the Engine reports it.
 type Image struct {
 	ID         string
-	OS, Arch   string // as Go names them: "linux", "arm64"
+	OS, Arch   string // as in GOOS and GOARCH: "linux", "arm64"
 	User       string
 	WorkingDir string
-	Entrypoint []string // what it runs by itself, with Command behind it
+	Entrypoint []string // the program; Command is appended
 	Command    []string
-	OnBuild    []string          // what builds on it run first, as lines of a Dockerfile
-	Labels     map[string]string // none of ours that isn't proved by the seal
-	Tags       []string          // sorted, in the short form in which people write them
+	OnBuild    []string          // instructions that images built on it run first, as lines of a Dockerfile
+	Labels     map[string]string // of Fumehood's labels only those that the seal proves
+	Tags       []string          // sorted, in short form
 	Created    time.Time
-	Tagged     time.Time // when it last got a name: was pulled or built; zero where the Engine does not tell
-	Size       int64     // bytes, with what it shares with others
+	Tagged     time.Time // when it last got a name, by a pull or build; zero if not reported
+	Size       int64     // bytes, including layers shared with other images
 }
 
-// Image describes an image that the Engine has; false where it has none of that name. No registry is
-// asked.
+// Image describes an image of the Engine; the result is false if the Engine has no image of that name. It doesn't ask
+// a registry.
 func (c *Client) Image(ctx context.Context, ref string) (Image, bool, error) {
 	res, err := c.api.ImageInspect(ctx, ref)
 	if errdefs.IsNotFound(err) {
@@ -43,7 +43,7 @@ func (c *Client) Image(ctx context.Context, ref string) (Image, bool, error) {
 		return Image{}, false, c.translate(err, "inspect image "+ref)
 	}
 	img := Image{ID: res.ID, OS: res.Os, Arch: res.Architecture, Tags: tags(res.RepoTags), Size: res.Size}
-	img.Created, _ = time.Parse(time.RFC3339Nano, res.Created) // zero where it is not told
+	img.Created, _ = time.Parse(time.RFC3339Nano, res.Created) // zero if not reported
 	if res.Metadata.LastTagTime.After(img.Tagged) {
 		img.Tagged = res.Metadata.LastTagTime
 	}
@@ -55,15 +55,15 @@ func (c *Client) Image(ctx context.Context, ref string) (Image, bool, error) {
 	return img, true, nil
 }
 
-// PullProgress is one step of a pull. Current and Total are bytes of the layer ID; Total is 0 where the
-// registry does not tell.
+// PullProgress reports a step of a pull. Current and Total are in bytes of the layer ID. Total is 0 if the registry
+// does not report it.
 type PullProgress struct {
 	Image, ID, Status string
 	Current, Total    int64
 }
 
-// Pull fetches an image. auth is what X-Registry-Auth wants; empty for none. platform is as "linux/arm64"; empty
-// means the daemon's.
+// Pull pulls an image. auth is the value of X-Registry-Auth; empty for none. platform is such as "linux/arm64"; empty
+// means the daemon's. report receives the progress.
 func (c *Client) Pull(ctx context.Context, ref, platform, auth string, report func(PullProgress)) error {
 	opts := client.ImagePullOptions{RegistryAuth: auth}
 	if platform != "" {
@@ -94,11 +94,11 @@ func (c *Client) Pull(ctx context.Context, ref, platform, auth string, report fu
 	return nil
 }
 
-// pullFailure tells an image that is not there from a registry that is not there.
+// pullFailure returns the error of a failed pull. It distinguishes a missing image from an unreachable registry.
 func (c *Client) pullFailure(ctx context.Context, ref string, err error) error {
 	op := "pull image " + ref
-	// Some Engines hand a registry's answer on as it is, with the error's code in place of its words
-	// ("MANIFEST_UNKNOWN"). The image's own name says nothing.
+	// Some Engines pass on a registry's answer as it is, with the error's code in place of text ("MANIFEST_UNKNOWN").
+	// The image's own name must not match.
 	text := strings.ReplaceAll(err.Error(), ref, "")
 	text += " " + strings.ToLower(strings.ReplaceAll(text, "_", " "))
 	has := func(parts ...string) bool {
@@ -129,24 +129,24 @@ func (c *Client) pullFailure(ctx context.Context, ref string, err error) error {
 	return c.translate(err, op)
 }
 
-// ErrBusy is found in the error of a pull or build to which a registry has answered that it is busy or broken: the
-// same may do later.
+// ErrBusy matches the error of a pull or build that failed because a registry is overloaded or broken. A later retry
+// may succeed.
 var ErrBusy = errors.New("the registry is busy or broken")
 
 const busyHint = "the registry is busy or broken; try again later"
 
-// busy is an ErrBusy in the Engine's words.
+// busy is an ErrBusy with the Engine's text.
 type busy struct{ cause }
 
 func (busy) Is(target error) bool { return target == ErrBusy }
 
-// registryBusy matches how the Engine hands on a registry's 429 and 5xx.
+// registryBusy matches a registry's 429 and 5xx answers as the Engine passes them on.
 var registryBusy = regexp.MustCompile(`(?i)toomanyrequests|too many requests|\b(429|500|502|503|504) [a-z]`)
 
 func registryIsBusy(text string) bool { return registryBusy.MatchString(text) }
 
-// Import makes an image without a name from the tar stream of a root file system, and returns its id. It runs entrypoint,
-// which has no quotes.
+// Import creates an image without a name from the tar stream of a root file system, and returns its id. entrypoint
+// becomes the image's program; it must not contain quotes.
 func (c *Client) Import(ctx context.Context, arch string, content io.Reader, entrypoint string, labels map[string]string) (string, error) {
 	const op = "import image"
 	changes := []string{fmt.Sprintf("ENTRYPOINT [%q]", entrypoint)}
@@ -169,7 +169,7 @@ func (c *Client) Import(ctx context.Context, arch string, content io.Reader, ent
 	return id, nil
 }
 
-// lastStatus reads the Engine's JSON messages; the last status of an import is the image's id.
+// lastStatus returns the last status of the Engine's JSON messages. For an import that is the image's id.
 func lastStatus(r io.Reader) (string, error) {
 	var id string
 	for m, err := range messages(r) {
@@ -182,12 +182,12 @@ func lastStatus(r io.Reader) (string, error) {
 		id = m.Status
 	}
 	if !strings.HasPrefix(id, "sha256:") {
-		return "", errors.New("the Engine did not say which image it made")
+		return "", errors.New("the Engine did not report the image's id")
 	}
 	return id, nil
 }
 
-// Tag gives an image a name.
+// Tag adds a name to an image.
 func (c *Client) Tag(ctx context.Context, id, ref string) error {
 	_, err := c.api.ImageTag(ctx, client.ImageTagOptions{Source: id, Target: ref})
 	return c.translate(err, "tag image "+ref)

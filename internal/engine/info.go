@@ -11,27 +11,28 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// Info is what an Engine says of the machine that it runs on.
+// Info describes the machine of an Engine, as the Engine reports it.
 type Info struct {
 	CgroupVersion string // "1" or "2"
 	Kernel        string
 	Driver        string            // the storage driver: "overlay2"
-	DriverStatus  map[string]string // what the storage driver says: "Backing Filesystem" ...
+	DriverStatus  map[string]string // what the storage driver reports: "Backing Filesystem" ...
 	Security      []string          // "seccomp", "apparmor", "userns", "rootless" ..., without their options
-	Runtimes      []string          // the names, the default first
-	// RuntimePrograms are, by name, the programs or shims of the runtimes.
+	Runtimes      []string          // names, the default first
+	// RuntimePrograms has the program or shim of each runtime, by name.
 	RuntimePrograms map[string]string
-	RootDir         string // where the Engine keeps its data, on its machine
+	RootDir         string // where the Engine stores its data, on its machine
 	CPUs            int
 	Memory          int64     // bytes
-	Holds           Holds     // which limits it can hold
-	Time            time.Time // what the clock of its machine says; zero where it does not tell
+	Holds           Holds     // the limits that it can enforce
+	Time            time.Time // the clock of its machine; zero if not reported
 }
 
-// Holds says which limits of containers an Engine can hold. Without control groups, as a rootless one of version 1, none.
+// Holds reports which limits of containers an Engine can enforce. An Engine without control groups, such as a
+// rootless one with version 1, enforces none.
 type Holds struct{ Memory, Swap, PIDs, CPUs bool }
 
-// Info asks the Engine about its machine.
+// Info returns a description of the Engine's machine.
 func (c *Client) Info(ctx context.Context) (Info, error) {
 	res, err := c.api.Info(ctx, client.InfoOptions{})
 	if err != nil {
@@ -43,7 +44,7 @@ func (c *Client) Info(ctx context.Context) (Info, error) {
 		RootDir: i.DockerRootDir, CPUs: i.NCPU, Memory: i.MemTotal, Runtimes: []string{i.DefaultRuntime}, RuntimePrograms: map[string]string{},
 	}
 	info.Holds = Holds{Memory: i.MemoryLimit, Swap: i.SwapLimit, PIDs: i.PidsLimit, CPUs: i.CPUCfsQuota}
-	info.Time, _ = time.Parse(time.RFC3339Nano, i.SystemTime) // zero where it is not told
+	info.Time, _ = time.Parse(time.RFC3339Nano, i.SystemTime) // zero if not reported
 	for _, kv := range i.DriverStatus {
 		info.DriverStatus[kv[0]] = kv[1]
 	}

@@ -7,14 +7,14 @@ import (
 	"io"
 )
 
-// The streams of the Engine's multiplexed format (API, "Attach to a container").
+// The streams of the Engine's multiplexed format (Engine API, "Attach to a container").
 const (
 	muxStdout = 1
 	muxStderr = 2
-	muxError  = 3 // the Engine's own word on why there is no more
+	muxError  = 3 // the Engine's own message about why the stream ends
 )
 
-// muxHead reads the head of a frame. The error is io.EOF where the stream ends as it should, between two frames.
+// muxHead reads the head of a frame. The error is io.EOF if the stream ends properly, between two frames.
 func muxHead(r io.Reader) (stream byte, size uint32, err error) {
 	var head [8]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -23,8 +23,8 @@ func muxHead(r io.Reader) (stream byte, size uint32, err error) {
 	return head[0], binary.BigEndian.Uint32(head[4:]), nil
 }
 
-// demux moves a multiplexed stream to two writers. One that ends within a frame is an io.ErrUnexpectedEOF: the client's
-// own stdcopy passes it for complete.
+// demux copies a multiplexed stream to two writers. A stream that ends within a frame is an io.ErrUnexpectedEOF; the
+// client's own stdcopy treats it as complete.
 func demux(stdout, stderr io.Writer, r io.Reader) error {
 	for {
 		stream, size, err := muxHead(r)
@@ -41,7 +41,8 @@ func demux(stdout, stderr io.Writer, r io.Reader) error {
 		case muxStderr:
 			to = stderr
 		case muxError:
-			text, _ := io.ReadAll(io.LimitReader(r, min(int64(size), maxFailureText))) // an error only ends the text earlier
+			// On an error the text is shorter.
+			text, _ := io.ReadAll(io.LimitReader(r, min(int64(size), maxFailureText)))
 			return fmt.Errorf("the Engine ended the stream: %s", text)
 		default:
 			return fmt.Errorf("the Engine sent a frame of stream %d", stream)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestAStreamThatEndsWithinAFrameIsBroken(t *testing.T) {
+func TestDemux_truncated(t *testing.T) {
 	const whole = "\x01\x00\x00\x00\x00\x00\x00\x03out\x02\x00\x00\x00\x00\x00\x00\x03err"
 	for n := range len(whole) + 1 {
 		var out, errs strings.Builder
@@ -20,9 +20,9 @@ func TestAStreamThatEndsWithinAFrameIsBroken(t *testing.T) {
 		}
 	}
 	if err := demux(io.Discard, io.Discard, strings.NewReader("\x03\x00\x00\x00\x00\x00\x00\x04gone")); err == nil || !strings.Contains(err.Error(), "gone") {
-		t.Errorf("the Engine's own word: %v", err)
+		t.Errorf("the Engine's own message: %v", err)
 	}
 	if err := demux(io.Discard, io.Discard, strings.NewReader("\x07\x00\x00\x00\x00\x00\x00\x00")); err == nil {
-		t.Error("there is no stream 7")
+		t.Error("stream 7 was accepted")
 	}
 }

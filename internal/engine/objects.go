@@ -22,10 +22,10 @@ import (
 	"github.com/fumehood/fumehood/internal/owner"
 )
 
-// Kind is a kind of object in a daemon.
+// Kind is a kind of object in an Engine.
 type Kind string
 
-// The kinds, in the order in which they can be removed: what uses others comes first.
+// The kinds, in the order of removal: objects that use others come first.
 const (
 	Container Kind = "container"
 	Network   Kind = "network"
@@ -36,32 +36,32 @@ const (
 // Kinds lists all kinds in the order of removal.
 var Kinds = []Kind{Container, Network, Volume, ImageKind}
 
-// Object is something in a daemon that carries a label.
+// Object is an object in an Engine that has a label.
 type Object struct {
 	Kind    Kind
-	ID      string            // what the Engine's calls take
-	Name    string            // for people
-	Labels  map[string]string // none of ours that isn't proved by the seal
-	Foreign bool              // its labels say that it is ours, and no seal proves that
-	Created time.Time         // zero where the Engine does not tell
+	ID      string            // for the Engine's calls
+	Name    string            // for messages
+	Labels  map[string]string // of Fumehood's labels only those that the seal proves
+	Foreign bool              // has Fumehood's labels, but without a valid seal
+	Created time.Time         // zero if not reported
 	State   string            // a container's: "running", "exited" ...
 	Tags    []string          // an image's
 	seal    string
 }
 
-// Objects lists what carries a label, of the given kinds or of every one, in the order of removal. label is
-// "name" or "name=value".
+// Objects lists the objects with a label, in the order of removal. label is "name" or "name=value". Without kinds, it
+// lists every kind.
 func (c *Client) Objects(ctx context.Context, label string, kinds ...Kind) ([]Object, error) {
 	return c.find(ctx, make(client.Filters).Add("label", label), kinds)
 }
 
-// Named lists the networks or volumes whose names begin with prefix.
+// Named lists the objects of the given kinds, networks or volumes, whose names begin with prefix.
 func (c *Client) Named(ctx context.Context, prefix string, kinds ...Kind) ([]Object, error) {
-	all, err := c.find(ctx, make(client.Filters).Add("name", prefix), kinds) // names that contain it
+	all, err := c.find(ctx, make(client.Filters).Add("name", prefix), kinds) // the filter matches any part of a name
 	return slices.DeleteFunc(all, func(o Object) bool { return !strings.HasPrefix(o.Name, prefix) }), err
 }
 
-// find lists what passes a filter, of the given kinds or of every one, in the order of removal.
+// find lists the objects that match a filter, in the order of removal. Without kinds, it lists every kind.
 func (c *Client) find(ctx context.Context, filter client.Filters, kinds []Kind) ([]Object, error) {
 	if len(kinds) == 0 {
 		kinds = Kinds
@@ -109,7 +109,7 @@ func (c *Client) list(ctx context.Context, kind Kind, filter client.Filters) ([]
 			return nil, err
 		}
 		for _, o := range res.Items {
-			created, _ := time.Parse(time.RFC3339, o.CreatedAt) // zero where it is not told
+			created, _ := time.Parse(time.RFC3339, o.CreatedAt) // zero if not reported
 			all = append(all, Object{Kind: kind, ID: o.Name, Name: o.Name, Labels: o.Labels, Created: created})
 		}
 	case ImageKind:
@@ -139,8 +139,9 @@ func (c *Client) list(ctx context.Context, kind Kind, filter client.Filters) ([]
 	return all, nil
 }
 
-// Disown makes foreign the containers whose seal is one of an image's too: they have their labels from that image. A seal
-// can be copied to an image, and the container of the same name be gone.
+// Disown marks as foreign the containers whose seal is also on an image: they have their labels from that image.
+// Otherwise a seal copied to an image would make a container of that image genuine, once the original container of
+// that name is gone.
 func (c *Client) Disown(ctx context.Context, objects []Object) error {
 	if !slices.ContainsFunc(objects, func(o Object) bool { return o.Kind == Container && o.seal != "" }) {
 		return nil
@@ -162,7 +163,7 @@ func (c *Client) Disown(ctx context.Context, objects []Object) error {
 	return nil
 }
 
-// containerName returns a container's own name; those with another slash are what linked containers call it.
+// containerName returns a container's own name. Names with another slash are aliases in linked containers.
 func containerName(names []string, id string) string {
 	for _, name := range names {
 		if name = strings.TrimPrefix(name, "/"); !strings.Contains(name, "/") {
@@ -172,7 +173,7 @@ func containerName(names []string, id string) string {
 	return id
 }
 
-// firstOr returns the first name, or the id of what has none; an old Engine calls that "<none>:<none>".
+// firstOr returns the first name, or id without a name. Old Engines list "<none>:<none>" for no name.
 func firstOr(names []string, id string) string {
 	if len(names) == 0 || strings.HasPrefix(names[0], "<none>") {
 		return id
@@ -180,20 +181,21 @@ func firstOr(names []string, id string) string {
 	return names[0]
 }
 
-// Remove removes an object; one that is gone already is no error. A container is killed first and takes
-// its anonymous volumes with it; containers are detached from a network first, whosever they are; a volume or image
-// in use is an ErrUnavailable.
+// Remove removes an object. A missing object is not an error. A container is killed first, and its anonymous volumes
+// are removed with it. A network is removed after all of its containers are detached, including those of others. A
+// volume or image in use is an ErrUnavailable.
 func (c *Client) Remove(ctx context.Context, o Object) error {
 	var err error
 	switch o.Kind {
 	case Container:
 		_, err = c.api.ContainerRemove(ctx, o.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
-		if errdefs.IsConflict(err) { // another removal of it is under way: wait for that
+		if errdefs.IsConflict(err) { // another removal of it is running: wait for it
 			err = c.awaitRemoved(ctx, o.ID)
 		}
 	case Network:
 		_, err = c.api.NetworkRemove(ctx, o.ID, client.NetworkRemoveOptions{})
-		if err != nil && !errdefs.IsNotFound(err) { // most have nobody attached: their containers went before
+		// Most networks have no endpoints any more, because their containers are removed first.
+		if err != nil && !errdefs.IsNotFound(err) {
 			if err = c.detachAll(ctx, o.ID); err == nil {
 				_, err = c.api.NetworkRemove(ctx, o.ID, client.NetworkRemoveOptions{})
 			}
@@ -206,8 +208,8 @@ func (c *Client) Remove(ctx context.Context, o Object) error {
 	return c.removed(err, "remove "+string(o.Kind)+" "+o.Name)
 }
 
-// detachAll detaches all containers from a network. An endpoint whose container is gone has "ep-" and its id in place of the
-// container's id; the Engine finds it only by its name, and only by force.
+// detachAll detaches all containers from a network. An endpoint whose container is gone is listed with "ep-" and its
+// own id as the container's id. The Engine finds such an endpoint only by its name, and removes it only by force.
 func (c *Client) detachAll(ctx context.Context, network string) error {
 	res, err := c.api.NetworkInspect(ctx, network, client.NetworkInspectOptions{})
 	if err != nil {
@@ -225,13 +227,13 @@ func (c *Client) detachAll(ctx context.Context, network string) error {
 	return nil
 }
 
-// removed gives what a removal says its class. What is gone already is no error.
+// removed translates the error of a removal. A missing object is not an error.
 func (c *Client) removed(err error, op string) error {
 	switch {
 	case err == nil, errdefs.IsNotFound(err):
 		return nil
 	case errdefs.IsConflict(err):
-		return &fumehood.Error{Op: op, Class: fumehood.ErrUnavailable, Err: cause{err}, Hint: "it is in use"}
+		return &fumehood.Error{Op: op, Class: fumehood.ErrUnavailable, Err: cause{err}, Hint: "remove what uses it first"}
 	}
 	return c.translate(err, op)
 }
@@ -251,13 +253,13 @@ func (c *Client) awaitRemoved(ctx context.Context, id string) error {
 	}
 }
 
-// HasVolume reports whether there is a volume of that name.
+// HasVolume reports whether a volume of that name exists.
 func (c *Client) HasVolume(ctx context.Context, name string) (bool, error) {
 	_, err := c.api.VolumeInspect(ctx, name, client.VolumeInspectOptions{})
 	return c.found(err, "inspect volume "+name)
 }
 
-// HasNetwork reports whether there is a network of that name.
+// HasNetwork reports whether a network of that name exists.
 func (c *Client) HasNetwork(ctx context.Context, name string) (bool, error) {
 	_, err := c.api.NetworkInspect(ctx, name, client.NetworkInspectOptions{})
 	return c.found(err, "inspect network "+name)
@@ -270,12 +272,13 @@ func (c *Client) found(err error, op string) (bool, error) {
 	return err == nil, c.translate(err, op)
 }
 
-// FillVolume makes a volume and copies dir of the image into it, by creating (never starting) a
-// container of the image with the new volume there. One call of the Engine's does both. The container is removed again.
+// FillVolume creates a volume with a copy of dir of the image. A single call of the Engine does both: it creates a
+// container of the image with the new volume mounted at dir. The container is never started, and is removed
+// afterwards.
 func (c *Client) FillVolume(ctx context.Context, name, image, dir string, volumeLabels, containerLabels map[string]string) error {
 	op := "fill volume " + name
 	created, err := c.api.ContainerCreate(ctx, client.ContainerCreateOptions{
-		Name:   name, // so that it can be found again
+		Name:   name, // so that it can be found
 		Config: &container.Config{Image: image, Entrypoint: []string{dir}, Labels: containerLabels},
 		HostConfig: &container.HostConfig{
 			NetworkMode: "none",
@@ -305,14 +308,14 @@ func messages(r io.Reader) iter.Seq2[jsonstream.Message, error] {
 	}
 }
 
-// SortForRemoval puts objects into the order in which they can be removed.
+// SortForRemoval sorts objects in the order of removal.
 func SortForRemoval(objects []Object) {
 	slices.SortStableFunc(objects, func(a, b Object) int {
 		return slices.Index(Kinds, a.Kind) - slices.Index(Kinds, b.Kind)
 	})
 }
 
-// Subnets are those of all networks.
+// Subnets returns the subnets of all networks.
 func (c *Client) Subnets(ctx context.Context) ([]netip.Prefix, error) {
 	res, err := c.api.NetworkList(ctx, client.NetworkListOptions{})
 	if err != nil {

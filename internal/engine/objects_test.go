@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// An Engine keeps an endpoint whose container is gone, and doesn't know it by what it calls that container.
-func TestANetworkWithAnEndpointLeftOverIsRemoved(t *testing.T) {
+// An Engine may keep an endpoint whose container is gone. Such an endpoint can be disconnected only by its name.
+func TestRemove_staleEndpoint(t *testing.T) {
 	left := true
 	c, _ := guard(t, io.Discard, func(r *http.Request, _ int) (*http.Response, error) {
 		switch {

@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Rootful reports whether the Engine is known to be root on this machine: its socket is here, and was made by root.
+// Rootful reports whether the Engine is known to run as root on this machine: its socket is local, and its peer is
+// root.
 func (c *Client) Rootful() bool {
 	path, ok := strings.CutPrefix(c.Endpoint(), "unix://")
 	if !ok {

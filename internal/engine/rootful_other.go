@@ -2,5 +2,5 @@
 
 package engine
 
-// Rootful reports whether the Engine is known to be root on this machine, which it never is here.
+// Rootful reports whether the Engine is known to run as root on this machine. It is always false on this system.
 func (c *Client) Rootful() bool { return false }

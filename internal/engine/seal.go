@@ -13,9 +13,10 @@ import (
 	"github.com/fumehood/fumehood/internal/owner"
 )
 
-// LabelSeal proves that a process with the user's secret set an object's labels. Its value has fields with spaces
-// between: "v1", an HMAC-SHA256 in hexadecimal digits, the object's name, and the names of the labels that were set,
-// each escaped as in a URL's query. The HMAC covers the object's kind and name, and these labels with their values.
+// LabelSeal proves that a process with the user's secret set an object's labels. Its value has fields separated by
+// spaces: "v1", an HMAC-SHA256 in hexadecimal digits, the object's name, and the names of the labels that were set.
+// Names are escaped as in a URL's query. The HMAC covers the object's kind, its name, and these labels with their
+// values.
 const LabelSeal = owner.LabelPrefix + "seal"
 
 const sealVersion = "v1"
@@ -23,11 +24,12 @@ const sealVersion = "v1"
 // Secret is the key of seals; see owner.Secret.
 type Secret []byte
 
-// composePrefix is what the names of Compose's labels begin with. Some of them are read as ours are.
+// composePrefix is the prefix of Compose's labels. Fumehood reads some of them. On an object with a valid seal, only
+// those that the seal covers count.
 const composePrefix = "com.docker.compose."
 
-// seal returns the labels of an object that is about to be created, with their seal. Labels that don't mark something
-// of ours are returned as they are.
+// seal returns the labels of an object to be created, with their seal. It returns labels unchanged if they don't mark
+// an object of Fumehood.
 func (s Secret) seal(kind Kind, name string, labels map[string]string) map[string]string {
 	if labels[owner.LabelOwner] == "" && labels[owner.LabelCache] == "" {
 		return labels
@@ -43,22 +45,23 @@ func (s Secret) seal(kind Kind, name string, labels map[string]string) map[strin
 }
 
 func (s Secret) mac(kind Kind, name string, labels map[string]string) []byte {
-	text, _ := json.Marshal(struct { // of texts: it cannot fail, and sorts the labels
+	text, _ := json.Marshal(struct { // only strings: cannot fail; sorts the labels
 		Version string
 		Kind    Kind
 		Name    string
 		Labels  map[string]string
 	}{sealVersion, kind, name, labels})
 	h := hmac.New(sha256.New, s)
-	_, _ = h.Write(text) // it never fails
+	_, _ = h.Write(text) // never fails
 	return h.Sum(nil)
 }
 
-// open returns the labels of an object that can be trusted. Those of ours that the seal doesn't cover are left out: a
-// container has its image's labels too, and an image its base's. genuine reports whether the seal is valid for an
-// object of this kind and one of these names; else no label of ours is left.
+// open returns the labels of an object that can be trusted. It drops Fumehood's labels that the seal doesn't cover: a
+// container also has its image's labels, and an image those of its base. genuine reports whether the seal is valid
+// for an object of this kind with one of these names. Otherwise all of Fumehood's labels are dropped.
 //
-// An image that has lost all its names is genuine whatever name it was sealed with: that may have moved to a later image.
+// An image that has lost all its names is genuine whatever name it was sealed with: the name may have moved to a
+// later image.
 func (s Secret) open(kind Kind, names []string, labels map[string]string) (trusted map[string]string, genuine bool) {
 	covered, genuine := s.verify(kind, names, labels)
 	trusted = map[string]string{}
@@ -101,7 +104,7 @@ func (s Secret) verify(kind Kind, names []string, labels map[string]string) (cov
 	return covered, true
 }
 
-// claims reports whether labels say that an object is Fumehood's.
+// claims reports whether labels mark an object as Fumehood's.
 func claims(labels map[string]string) bool {
 	return labels[owner.LabelOwner] != "" || labels[owner.LabelCache] != ""
 }

@@ -51,7 +51,7 @@ func TestSecret_open(t *testing.T) {
 				t.Fatalf("genuine: %v", genuine)
 			}
 			want := maps.Clone(own)
-			if !genuine { // Compose's are theirs as well
+			if !genuine { // Compose's labels are kept too
 				want = maps.Clone(c.labels)
 				maps.DeleteFunc(want, func(label, _ string) bool { return strings.HasPrefix(label, owner.LabelPrefix) })
 			}
@@ -87,12 +87,12 @@ func TestSecret_open_image(t *testing.T) {
 func TestSecret_seal(t *testing.T) {
 	theirs := map[string]string{"a": "b", owner.LabelSandbox: "x"}
 	if got := testSecret.seal(Volume, "x", theirs); !maps.Equal(got, theirs) {
-		t.Errorf("labels that mark nothing of ours became %v", got)
+		t.Errorf("labels without a mark of ours became %v", got)
 	}
 	own := map[string]string{owner.LabelOwner: "me"}
 	sealed := testSecret.seal(Volume, "x", own)
 	if len(own) != 1 || !maps.Equal(testSecret.seal(Volume, "x", sealed), sealed) {
-		t.Errorf("sealed again it is not the same, or the labels given were changed: %v", own)
+		t.Errorf("sealing again gives another result, or changed its argument: %v", own)
 	}
 }
 

@@ -2,7 +2,7 @@ package engine
 
 import "time"
 
-// Speedup divides timeouts and pauses. Zero and one change nothing. Tests set it, so that they wait for less long.
+// Speedup divides timeouts and pauses. Zero and one change nothing. Tests set it to wait less.
 type Speedup int
 
 // Of returns d divided by s.

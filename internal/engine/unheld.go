@@ -7,23 +7,24 @@ import (
 	"github.com/moby/moby/api/types/container"
 )
 
-// harmless are what warnings of a creation begin with that are about no limit.
+// harmless are prefixes of creation warnings that don't concern a limit.
 var harmless = []string{
-	"The requested image's platform",   // which runs by emulation, or fails
+	"The requested image's platform",   // it runs by emulation, or fails
 	"Published ports are discarded",    // with the host's network
-	"Localhost DNS setting",            // of the user's own
-	"Specifying a kernel memory limit", // which is none of ours
+	"Localhost DNS setting",            // the user's own setting
+	"Specifying a kernel memory limit", // not set by Fumehood
 	"IPv4 forwarding is disabled",      // the network reaches less
 }
 
-// unheld are the warnings of a creation that say, or may say, that something is not held that was asked for.
+// unheld returns the creation warnings that mean, or may mean, that a requested limit is not enforced.
 func unheld(warnings []string) []string {
 	return slices.DeleteFunc(slices.Clone(warnings), func(w string) bool {
 		return slices.ContainsFunc(harmless, func(begin string) bool { return strings.HasPrefix(w, begin) })
 	})
 }
 
-// dropped are warnings of a creation whose answer was lost: an Engine that does not hold a limit does not keep it either.
+// dropped returns warnings for a creation whose answer was lost. An Engine that does not enforce a limit does not
+// store it either.
 func dropped(asked, kept *container.HostConfig) (warnings []string) {
 	if asked == nil || kept == nil {
 		return nil

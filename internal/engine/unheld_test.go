@@ -22,12 +22,12 @@ func TestDropped(t *testing.T) {
 	n := int64(64)
 	asked := &container.HostConfig{Resources: container.Resources{Memory: 1, MemorySwap: 1, PidsLimit: &n, NanoCPUs: 1}}
 	if got := dropped(asked, asked); got != nil {
-		t.Errorf("what is kept: %q", got)
+		t.Errorf("limits kept: %q", got)
 	}
 	if got := dropped(asked, &container.HostConfig{}); len(got) != 4 {
-		t.Errorf("what is not kept: %q", got)
+		t.Errorf("limits lost: %q", got)
 	}
 	if got := dropped(&container.HostConfig{}, &container.HostConfig{}); got != nil {
-		t.Errorf("what was not asked for: %q", got)
+		t.Errorf("no limits: %q", got)
 	}
 }

@@ -12,9 +12,8 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// Watch follows the events of the containers that carry one label, over one connection, and remembers
-// what they tell. It is how readiness, death and out-of-memory strikes are learned without asking again
-// and again.
+// Watch follows the events of the containers with one label, over one connection, and stores the resulting states. It
+// reports readiness, deaths and out-of-memory kills without polling.
 type Watch struct {
 	c      *Client
 	cancel context.CancelFunc
@@ -23,36 +22,37 @@ type Watch struct {
 
 	mu         sync.Mutex
 	changed    chan struct{} // closed and replaced at every change
-	doubted    chan struct{} // closed and replaced when the connections are found to miss events
+	doubted    chan struct{} // closed and replaced when the connections turn out to miss events
 	containers map[string]ContainerState
-	execs      map[string]chan struct{} // by exec id: closed when it has died
+	execs      map[string]chan struct{} // by exec id: closed when the exec has died
 }
 
-// ContainerState is what the events of a container told so far.
+// ContainerState is the state of a container according to its events so far.
 type ContainerState struct {
 	Started bool
 	Died    bool
-	Deaths  int // how often that was reported; twice for one, perhaps, where the connection broke
-	Exit    int // the last exit code, where there were any
-	// Alone says that it has died last without anybody who had the Engine signal or stop it; Alones is how often it has.
+	Deaths  int // number of reported deaths; a death may count twice after a reconnect
+	Exit    int // the last exit code, if there was one
+	// Alone reports whether its last death came without a signal or stop through the Engine. Alones counts such
+	// deaths.
 	Alone  bool
 	Alones int
-	told   bool // somebody has, or it is not known: the connection broke meanwhile
-	Paused bool // nothing in it runs until it is unpaused
-	OOMs   int  // how often the out-of-memory killer was reported
-	Before int  // how often of that before its last start
-	// Health is what the checks have found since the start: empty while they have found nothing, Healthy or
-	// Unhealthy.
+	told   bool // signaled or stopped since its start, or unknown after a reconnect
+	Paused bool // frozen until it is unpaused
+	OOMs   int  // number of reported out-of-memory kills
+	Before int  // OOMs at its last start
+	// Health is the result of the health checks since the start: Healthy, Unhealthy, or empty as long as there is no
+	// result.
 	Health string
 }
 
-// What health checks find.
+// Results of health checks.
 const (
 	Healthy   = "healthy"
 	Unhealthy = "unhealthy"
 )
 
-// Watch starts to follow. label is "name=value". It goes on until Close, and connects again by itself.
+// Watch starts following events. label is "name=value". The Watch reconnects by itself, and runs until Close.
 func (c *Client) Watch(ctx context.Context, label string) *Watch {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	w := &Watch{
@@ -63,29 +63,29 @@ func (c *Client) Watch(ctx context.Context, label string) *Watch {
 	return w
 }
 
-// Also follows the containers that carry another label too, until stop is called.
+// Also follows the containers with another label too, until stop is called.
 func (w *Watch) Also(ctx context.Context, label string) (stop func()) {
 	ctx, stop = context.WithCancel(context.WithoutCancel(ctx))
 	w.run(ctx, label)
 	return stop
 }
 
-// run follows the containers that carry a label until ctx ends.
+// run follows the containers with a label until ctx ends.
 func (w *Watch) run(ctx context.Context, label string) {
 	since := time.Now()
 	first, end := w.subscribe(ctx, label, "")
 	w.running.Go(func() {
 		res := first
 		for {
-			_ = w.follow(res) // whatever ended it, it connects again
+			_ = w.follow(res) // reconnects whatever the reason
 			end()
 			select {
 			case <-ctx.Done():
 				return
 			case <-time.After(100 * time.Millisecond):
 			}
-			// What happened while nobody listened comes again, some of it a second time: only the
-			// count of out-of-memory strikes could be wrong by that, and one is as good as two.
+			// Events from the time without a connection are sent again, some of them twice. Only the count of
+			// out-of-memory kills could become wrong, and one is as good as two.
 			w.missed()
 			again := since.Add(-time.Second)
 			since = time.Now()
@@ -102,7 +102,7 @@ func (w *Watch) subscribe(ctx context.Context, label, since string) (res client.
 	}), end
 }
 
-// errMissing is the reason to give up a connection that misses events.
+// errMissing is the reason to abandon a connection that misses events.
 var errMissing = errors.New("events are missing")
 
 func (w *Watch) follow(res client.EventsResult) error {
@@ -138,7 +138,7 @@ func (w *Watch) take(m events.Message) {
 			s.Alones++
 		}
 		s.Deaths++
-		s.Exit, _ = strconv.Atoi(m.Actor.Attributes["exitCode"]) // 0 where an Engine tells none
+		s.Exit, _ = strconv.Atoi(m.Actor.Attributes["exitCode"]) // 0 if the Engine does not report one
 	case events.ActionOOM:
 		s.OOMs++
 	case events.ActionDestroy:
@@ -162,7 +162,7 @@ func (w *Watch) take(m events.Message) {
 	w.notify()
 }
 
-// missed notes that events may have been missed.
+// missed records that events may have been missed.
 func (w *Watch) missed() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -172,13 +172,13 @@ func (w *Watch) missed() {
 	}
 }
 
-// notify wakes all who wait; w.mu is held.
+// notify wakes all waiters; w.mu must be held.
 func (w *Watch) notify() {
 	close(w.changed)
 	w.changed = make(chan struct{})
 }
 
-// State returns what is known of a container, by its full id.
+// State returns the state of a container, by its full id.
 func (w *Watch) State(id string) ContainerState {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -197,15 +197,15 @@ func (w *Watch) ExecDied(exec string) <-chan struct{} {
 	return ch
 }
 
-// Forget drops what ExecDied holds.
+// Forget releases the channel of ExecDied.
 func (w *Watch) Forget(exec string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.execs, exec)
 }
 
-// Await waits until the state of a container satisfies, at most the given time, and returns the last one
-// that was seen. It outlives the cancellation of ctx.
+// Await waits until satisfies returns true for the state of a container, but at most for the given time. It returns
+// the last state. It ignores the cancellation of ctx.
 func (w *Watch) Await(ctx context.Context, id string, wait time.Duration, satisfies func(ContainerState) bool) ContainerState {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wait)
 	defer cancel()
@@ -213,12 +213,12 @@ func (w *Watch) Await(ctx context.Context, id string, wait time.Duration, satisf
 	return s
 }
 
-// doubtAfter is how long nothing may be told of a container that is waited for until it is asked for: a connection can
-// be dead, and nobody says so.
+// doubtAfter is how long Until waits without an event before it inspects the container. A dead connection may go
+// unnoticed.
 const doubtAfter = 5 * time.Second
 
-// Until waits until the state of a container satisfies, and returns the last one; false where ctx ended
-// first.
+// Until waits until satisfies returns true for the state of a container, and returns the last state. The result is
+// false if ctx ended first.
 func (w *Watch) Until(ctx context.Context, id string, satisfies func(ContainerState) bool) (ContainerState, bool) {
 	for {
 		w.mu.Lock()
@@ -234,25 +234,25 @@ func (w *Watch) Until(ctx context.Context, id string, satisfies func(ContainerSt
 			w.ask(ctx, id, s)
 		case <-ctx.Done():
 			doubt.Stop()
-			s = w.State(id) // both may have come
+			s = w.State(id) // both may have happened
 			return s, satisfies(s)
 		}
 		doubt.Stop()
 	}
 }
 
-// ask asks for the state of a container of which the events told before. Where they have missed something, they are
-// connected to again.
+// ask inspects a container and compares it with the state from the events. If events were missed, it updates the
+// state and makes the connections reconnect.
 func (w *Watch) ask(ctx context.Context, id string, before ContainerState) {
 	now, err := w.c.Inspect(ctx, id)
 	if err != nil || now.Status == "created" {
-		return // who waits has a limit
+		return // the waiter has its own limit
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := w.containers[id]
 	if s != before {
-		return // an event came
+		return // an event arrived meanwhile
 	}
 	s.Started, s.Died, s.Paused, s.Health = true, !now.Running, now.Status == "paused", ""
 	if s.Died {
@@ -265,7 +265,7 @@ func (w *Watch) ask(ctx context.Context, id string, before ContainerState) {
 		s.Health = now.Health
 	}
 	if s.Died && s.Health == "" {
-		s.Health = before.Health // a dead one has none
+		s.Health = before.Health // the Engine reports no health of a dead container
 	}
 	if s == before {
 		return
@@ -277,7 +277,7 @@ func (w *Watch) ask(ctx context.Context, id string, before ContainerState) {
 	w.doubted = make(chan struct{})
 }
 
-// Close stops following and waits for that. What Also follows has to be stopped before.
+// Close stops following and waits until that is done. Stop what Also follows before.
 func (w *Watch) Close() {
 	w.cancel()
 	w.running.Wait()

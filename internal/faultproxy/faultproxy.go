@@ -1,5 +1,5 @@
-// Package faultproxy is a Docker Engine with faults, for tests: a proxy in front of a real one that delays calls, breaks
-// their connections, hangs, reports internal errors and cuts answers short.
+// Package faultproxy provides a Docker Engine with faults, for tests. It is a proxy in front of a real Engine that
+// delays calls, breaks their connections, hangs, reports internal errors and truncates answers.
 package faultproxy
 
 import (
@@ -20,21 +20,21 @@ import (
 	"time"
 )
 
-// Fault is what happens to a call.
+// Fault is what the proxy does to a call.
 type Fault int
 
 // The faults.
 const (
 	None        Fault = iota
-	Delay             // the call is made later
-	ResetBefore       // the connection ends, and the call is not made
-	ResetAfter        // the call is made, and the connection ends before its answer
-	Hang              // the call is not made, and nothing ever comes
-	HangAfter         // the call is made, and nothing ever comes
+	Delay             // the call is made after a delay
+	ResetBefore       // the connection is closed, and the call is not made
+	ResetAfter        // the call is made, and the connection is closed before the answer
+	Hang              // the call is not made, and there is no answer
+	HangAfter         // the call is made, and there is no answer
 	Internal          // the call is not made, and the Engine reports an internal error
 	NoSpace           // the call is not made, and the Engine reports a full disk
-	Truncate          // the call is made, and its answer, or the stream that it becomes, ends early
-	Mute              // the call is made, and its answer begins and goes no further
+	Truncate          // the call is made, and its answer, or the stream that follows, ends early
+	Mute              // the call is made, and its answer stops after the header
 )
 
 var names = map[Fault]string{
@@ -45,31 +45,31 @@ var names = map[Fault]string{
 func (f Fault) String() string { return names[f] }
 
 const (
-	// DelayedBy is how long Delay takes where the proxy says nothing else.
+	// DelayedBy is the default duration of Delay.
 	DelayedBy = 700 * time.Millisecond
-	// CutAfter is how many bytes Truncate lets through at most: less than a frame of output with its head.
+	// CutAfter is how many bytes Truncate passes on: less than a frame of output with its head.
 	CutAfter = 11
 )
 
-// Proxy is an Engine with faults.
+// Proxy is a running proxy.
 type Proxy struct {
-	Host  string        // its address, as DOCKER_HOST has it
-	Delay time.Duration // how long Delay takes; set before Decide
+	Host  string        // its address, in the format of DOCKER_HOST
+	Delay time.Duration // the duration of the fault Delay; set it before Decide
 
 	backend *http.Transport
-	over    chan struct{} // closed at its end
+	over    chan struct{} // closed when the proxy stops
 
 	mu     sync.Mutex
 	decide func(call string) Fault
 	made   map[string]int // by fault and call
-	taken  []net.Conn     // that calls have taken over
+	taken  []net.Conn     // connections that calls have taken over
 }
 
-// Start makes a proxy in front of the Engine at the unix socket until the end of the test. Without Decide there are no
-// faults.
+// Start starts a proxy in front of the Engine at a unix socket. It runs until the end of the test. Without Decide
+// there are no faults.
 func Start(t testing.TB, socket string) *Proxy {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "faults-") // a test's own folder has too long a name for a socket
+	dir, err := os.MkdirTemp("", "faults-") // the path of a test's own folder is too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,11 +95,11 @@ func Start(t testing.TB, socket string) *Proxy {
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		_ = server.Serve(l) // its end is asked for below
+		_ = server.Serve(l) // returns after Close below
 	}()
 	t.Cleanup(func() {
 		close(p.over)
-		_ = server.Close() // the connections are cut
+		_ = server.Close() // closes the connections
 		p.Sever()
 		<-served
 		p.backend.CloseIdleConnections()
@@ -110,25 +110,25 @@ func Start(t testing.TB, socket string) *Proxy {
 	return p
 }
 
-// Decide makes f decide on the fault of each call from now on, told the call as "POST /containers/create": ids and names
-// are a *. Nil means no faults. It is called by one goroutine at a time.
+// Decide sets the function that decides about the fault of each following call. call is such as "POST
+// /containers/create", with ids and names replaced by a *. Nil means no faults. f is not called concurrently.
 func (p *Proxy) Decide(f func(call string) Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.decide = f
 }
 
-// Sever ends all connections that calls have taken over: those of attached containers and execs.
+// Sever closes all connections that calls have taken over: those of attached containers and execs.
 func (p *Proxy) Sever() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range p.taken {
-		_ = c.Close() // it may have ended before
+		_ = c.Close() // it may be closed already
 	}
 	p.taken = nil
 }
 
-// Made tells how often each fault was made of each call, for logs.
+// Made returns how often each fault was applied to each call, for logs.
 func (p *Proxy) Made() map[string]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -144,7 +144,7 @@ var (
 	object  = regexp.MustCompile(`^(/(?:containers|exec|networks|volumes|images)/)(.+?)(/(?:json|start|stop|attach|logs|archive|exec|wait|resize|tag))?$`)
 )
 
-// callOf names a call.
+// callOf returns the name of a call.
 func callOf(method, path string) string {
 	path = version.ReplaceAllString(path, "")
 	if m := object.FindStringSubmatch(path); m != nil && m[2] != "json" && m[2] != "create" && m[2] != "load" {
@@ -196,7 +196,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			switch fault {
 			case ResetAfter, HangAfter:
 				if res.StatusCode != http.StatusSwitchingProtocols {
-					_, _ = io.Copy(io.Discard, res.Body) // whole or not, it is not for anybody
+					_, _ = io.Copy(io.Discard, res.Body) // no one receives it, complete or not
 				}
 				_ = res.Body.Close()
 				if fault == HangAfter {
@@ -217,16 +217,16 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 var errGone = errors.New("the connection is to end")
 
-// hang waits until nobody waits any more.
+// hang waits until the client has gone or the proxy stops.
 func (p *Proxy) hang(r *http.Request) {
-	_, _ = io.Copy(io.Discard, r.Body) // else the end of the connection is not noticed
+	_, _ = io.Copy(io.Discard, r.Body) // otherwise the end of the connection is not noticed
 	select {
 	case <-r.Context().Done():
 	case <-p.over:
 	}
 }
 
-// reset ends the connection.
+// reset closes the connection.
 func reset(w http.ResponseWriter) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err == nil {
@@ -234,14 +234,14 @@ func reset(w http.ResponseWriter) {
 	}
 }
 
-// refuse answers as the Engine does when something of its own is wrong.
+// refuse answers like an Engine with an internal error.
 func refuse(w http.ResponseWriter, why string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusInternalServerError)
-	_, _ = fmt.Fprintf(w, "{\"message\":%q}\n", why) // who does not read it has gone
+	_, _ = fmt.Fprintf(w, "{\"message\":%q}\n", why) // the client may have gone
 }
 
-// cut ends a body early.
+// cut truncates a body.
 func cut(body io.ReadCloser) io.ReadCloser {
 	short := &shortened{ReadCloser: body, left: CutAfter}
 	if rw, ok := body.(io.ReadWriteCloser); ok {
@@ -250,7 +250,7 @@ func cut(body io.ReadCloser) io.ReadCloser {
 	return short
 }
 
-// mute is a body of which nothing comes.
+// mute is a body without content or end.
 type mute struct {
 	io.ReadCloser
 	left, over <-chan struct{}
@@ -278,7 +278,7 @@ func (s *shortened) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// stream is a shortened connection.
+// stream is a truncated connection.
 type stream struct {
 	*shortened
 	rw io.ReadWriteCloser
@@ -293,5 +293,5 @@ func (s stream) CloseWrite() error {
 	return errors.New("it cannot be closed for writing")
 }
 
-// Socket is the path of a daemon's address that is a unix socket; false where it is none.
+// Socket returns the path of a daemon's unix socket; false if its address is not one.
 func Socket(host string) (string, bool) { return strings.CutPrefix(host, "unix://") }

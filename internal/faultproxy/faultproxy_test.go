@@ -2,7 +2,7 @@ package faultproxy
 
 import "testing"
 
-func TestCallsAreNamed(t *testing.T) {
+func TestCallOf(t *testing.T) {
 	for path, want := range map[string]string{
 		"/v1.41/containers/json":            "GET /containers/json",
 		"/v1.41/containers/a-b/json":        "GET /containers/*/json",

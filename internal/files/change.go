@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// Mkdir makes a directory of exactly that mode. With parents, those that are missing are made with mode
-// 0755, and a directory that is there is left as it is.
+// Mkdir creates a directory with exactly that mode. With parents it creates missing parents with mode 0755, and
+// leaves an existing directory as it is.
 func Mkdir(path string, mode fs.FileMode, parents bool) error {
 	if parents {
 		if err := makeParents(path); err != nil {
@@ -33,10 +33,10 @@ func Mkdir(path string, mode fs.FileMode, parents bool) error {
 	return setMode(path, mode)
 }
 
-// makeParents makes the directories above path that are missing.
+// makeParents creates the missing directories above path.
 func makeParents(path string) error {
 	dir := parent(path)
-	for dir != "" && os.IsPathSeparator(dir[len(dir)-1]) { // MkdirAll says something else of "file/"
+	for dir != "" && os.IsPathSeparator(dir[len(dir)-1]) { // MkdirAll returns another error for "file/"
 		dir = dir[:len(dir)-1]
 	}
 	if dir == "" {
@@ -45,7 +45,7 @@ func makeParents(path string) error {
 	return os.MkdirAll(dir, 0o755)
 }
 
-// parent is what is before path's last element. It is not cleaned: "link/.." is not ".".
+// parent returns the part of path before its last element. It does not clean it: "link/.." is not ".".
 func parent(path string) string {
 	end := len(path)
 	for end > 0 && os.IsPathSeparator(path[end-1]) {
@@ -57,23 +57,25 @@ func parent(path string) string {
 	return path[:end]
 }
 
-// Remove removes a file, a link or an empty directory; with all, also one that is not, following no link.
+// Remove removes a file, a link or an empty directory. With all it also removes a directory with its content. It
+// follows no link.
 func Remove(path string, all bool) error {
 	if !all {
 		return os.Remove(path)
 	}
 	if _, err := os.Lstat(path); err != nil {
-		return err // RemoveAll would not say so
+		return err // RemoveAll would return nil
 	}
 	err := os.RemoveAll(path)
 	if at := (*fs.PathError)(nil); errors.As(err, &at) && at.Path != path {
-		return fmt.Errorf("%s: %w", at.Path, at.Err) // it is not known to who asked
+		// The caller doesn't know this path.
+		return fmt.Errorf("%s: %w", at.Path, at.Err)
 	}
 	return err
 }
 
-// Chown gives a path, or the link itself where it is one, to a user and group; with all, also all that is below it. No link is
-// followed, also where a directory is being replaced by one.
+// Chown sets the owner and group of a path, or of the link itself if it is one. With all it does so for everything
+// below it too. It follows no link, even if a link replaces a directory meanwhile.
 func Chown(path string, uid, gid int, all bool) error {
 	if !all {
 		return os.Lchown(path, uid, gid)
@@ -83,13 +85,14 @@ func Chown(path string, uid, gid int, all bool) error {
 			e.Err = e.at.lchown(uid, gid)
 		}
 		if e.Err != nil && e.Path != "." {
-			return fmt.Errorf("%s: %w", e.Path, Cause(e.Err)) // it is not known to who asked
+			// The caller doesn't know this path.
+			return fmt.Errorf("%s: %w", e.Path, Cause(e.Err))
 		}
 		return e.Err
 	})
 }
 
-// Cause is an error of package os without the path, which who asked knows.
+// Cause returns an error of package os without its path, which the caller knows.
 func Cause(err error) error {
 	if at := (*fs.PathError)(nil); errors.As(err, &at) {
 		return at.Err

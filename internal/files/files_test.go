@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-func TestOwnersAreFoundAsTheEngineFindsThem(t *testing.T) {
+func TestOwner(t *testing.T) {
 	dir := t.TempDir()
 	passwd, groups := filepath.Join(dir, "passwd"), filepath.Join(dir, "group")
 	write(t, passwd, "# a comment\nroot:x:0:0:root:/root:/bin/sh\n\nbroken:x\nalice:x:1000:100:::\n7:x:2000:200:::\nhuge:x:99999999999:1:::\n:x:3:3:::\n")
@@ -42,8 +42,8 @@ func write(t *testing.T, file, text string) {
 	}
 }
 
-// A path may be longer than the kernel takes at once.
-func TestATreeIsWalkedHoweverDeep(t *testing.T) {
+// A path may be longer than the kernel accepts in one call.
+func TestWalk_deep(t *testing.T) {
 	const levels, name = 100, 200
 	root, err := os.OpenRoot(t.TempDir())
 	if err != nil {
@@ -79,8 +79,8 @@ func TestATreeIsWalkedHoweverDeep(t *testing.T) {
 	}
 }
 
-// A directory whose place a link takes, once it was described, is not read.
-func TestAWalkFollowsNoLinkThatTakesADirectorysPlace(t *testing.T) {
+// A directory that is replaced by a link after lstat is not read.
+func TestWalk_replacedByLink(t *testing.T) {
 	top := t.TempDir()
 	for _, d := range []string{"outside", "tree", "tree/d", "tree/other"} {
 		if err := os.Mkdir(filepath.Join(top, d), 0o700); err != nil {
@@ -101,7 +101,7 @@ func TestAWalkFollowsNoLinkThatTakesADirectorysPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !at.changed(described) {
-		t.Error("it has gone, and that was not seen")
+		t.Error("the removal was not noticed")
 	}
 	for _, target := range []string{"other", "../outside"} {
 		if err := tree.Symlink(target, "d"); err != nil {
@@ -112,7 +112,7 @@ func TestAWalkFollowsNoLinkThatTakesADirectorysPlace(t *testing.T) {
 			t.Errorf("%s was read: %q", target, names)
 		}
 		if !at.changed(described) {
-			t.Errorf("%s has taken its place, and that was not seen", target)
+			t.Errorf("the replacement by %s was not noticed", target)
 		}
 		if err := tree.Remove("d"); err != nil {
 			t.Fatal(err)
@@ -120,7 +120,7 @@ func TestAWalkFollowsNoLinkThatTakesADirectorysPlace(t *testing.T) {
 	}
 }
 
-func TestTheFirstErrorOfTheLoopEndsAWalk(t *testing.T) {
+func TestWalk_error(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"a", "b", "c"} {
 		write(t, filepath.Join(dir, name), "")
@@ -138,7 +138,7 @@ func TestTheFirstErrorOfTheLoopEndsAWalk(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeWrittenLeavesNothing(t *testing.T) {
+func TestCreate_failed(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
 	write(t, file, "old")
@@ -160,7 +160,7 @@ func TestWhatCannotBeWrittenLeavesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(filepath.Join(dir, "late"), 0o700); err != nil { // meanwhile
+	if err := os.Mkdir(filepath.Join(dir, "late"), 0o700); err != nil { // after Create
 		t.Fatal(err)
 	}
 	if err := w.Finish(nil); !errors.Is(err, syscall.EISDIR) && !errors.Is(err, fs.ErrExist) {
@@ -175,8 +175,8 @@ func TestWhatCannotBeWrittenLeavesNothing(t *testing.T) {
 	}
 }
 
-// A directory's mode is not that of what has taken its place.
-func TestTheModeOfANewDirectoryReachesNoOtherFile(t *testing.T) {
+// setMode must not change the mode of what has replaced the directory.
+func TestSetMode_link(t *testing.T) {
 	dir := t.TempDir()
 	victim := filepath.Join(dir, "victim")
 	if err := os.Mkdir(victim, 0o700); err != nil {

@@ -11,18 +11,18 @@ import (
 	"github.com/fumehood/fumehood/internal/archive"
 )
 
-// ErrNoUser says that a user or group is not known.
+// ErrNoUser reports an unknown user or group.
 var ErrNoUser = errors.New("no such user or group")
 
 const (
-	// maxUserFile bounds what is read of /etc/passwd and /etc/group.
+	// maxUserFile limits how much of /etc/passwd and /etc/group is read, in bytes.
 	maxUserFile = 1 << 20
-	// maxID is the largest number of a user or group that the Engine takes.
+	// maxID is the largest user or group id that the Engine accepts.
 	maxID = 1<<31 - 1
 )
 
-// Owner resolves "name", "uid", "name:group" or "uid:gid" by /etc/passwd and /etc/group, as the Engine
-// does. A number need not be there. Without a group it is the user's own, or 0.
+// Owner resolves "name", "uid", "name:group" or "uid:gid" with /etc/passwd and /etc/group, as the Engine does. A
+// number need not be in these files. Without a group, gid is the user's own group, or 0.
 func Owner(spec string) (uid, gid int, err error) {
 	return owner(spec, "/etc/passwd", "/etc/group")
 }
@@ -41,8 +41,8 @@ func owner(spec, passwd, groups string) (uid, gid int, err error) {
 	return uid, gid, nil
 }
 
-// lookUp finds a name or a number in a file of lines "name:password:number:group...", and returns the
-// number and the one behind it. A file that cannot be read knows nobody.
+// lookUp finds a name or a number in a file with lines "name:password:number:group...", and returns the number and
+// the group. A file that cannot be read is treated as empty.
 func lookUp(file, key string) (number, next int, ok bool) {
 	number, known := id(key)
 	f, err := archive.OpenRegular(file)

@@ -1,4 +1,4 @@
-// Package files does to the files of its own process's user what package fumehood promises of files. Its
+// Package files implements the file operations of package fumehood for the files of its own process's user. Its
 // errors are the kernel's. The guest uses it inside containers, the local provider on the host.
 package files
 
@@ -11,21 +11,21 @@ import (
 	"syscall"
 )
 
-// MaxPath bounds the path of a directory that a walk enters, in bytes.
+// MaxPath is the longest path of a directory that a walk enters, in bytes.
 const MaxPath = 16 << 10
 
-// Entry is what a walk has met.
+// Entry is a file or directory found by a walk.
 type Entry struct {
 	Path string      // relative to the root, with slashes; "." for the root
-	Info fs.FileInfo // nil where Err says why there is none
-	Link string      // where a link points to
-	Err  error       // what could not be learned, or that the directory cannot be read
+	Info fs.FileInfo // nil if lstat failed; Err is its error
+	Link string      // the target of a link
+	Err  error       // the error of lstat, of reading the link, or of reading the directory
 	at   place
 }
 
-// Walk calls found with root and what is below it, at most depth levels deep, or all of it where depth is
-// negative. A directory comes before what is in it, which comes by name. No link is followed, also where a
-// directory is being replaced by one. The first error of found ends the walk and is returned.
+// Walk calls found with root and everything below it. depth is the maximum number of levels; negative means no limit.
+// A directory comes before its content, which is sorted by name. Walk follows no link, even if a link replaces a
+// directory meanwhile. The first error of found ends the walk and is returned.
 func Walk(root string, depth int, found func(Entry) error) error {
 	return walker{found}.visit(place{name: root}, ".", depth)
 }
@@ -47,7 +47,7 @@ func (w walker) visit(p place, rel string, depth int) error {
 		}
 	}
 	if e.Err != nil && p.dir != nil && (errors.Is(e.Err, fs.ErrNotExist) || p.changed(e.Info)) {
-		return nil // it went away meanwhile
+		return nil // it was removed meanwhile
 	}
 	if err := w.found(e); err != nil {
 		return err
@@ -60,7 +60,7 @@ func (w walker) visit(p place, rel string, depth int) error {
 	return nil
 }
 
-// place is where a file is: below the directory, or of that path where dir is nil.
+// place is the location of a file: name in dir, or the path name if dir is nil.
 type place struct {
 	dir  *os.Root
 	name string
@@ -86,7 +86,7 @@ func (p place) lchown(uid, gid int) error {
 	}
 	err := p.dir.Lchown(p.name, uid, gid)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // it went away meanwhile
+		return nil // it was removed meanwhile
 	}
 	return err
 }
@@ -98,7 +98,7 @@ func (p place) open() (*os.Root, error) {
 	return p.dir.OpenRoot(p.name)
 }
 
-// changed reports whether what was described has gone, or made room for another.
+// changed reports whether the described file was removed or replaced.
 func (p place) changed(described fs.FileInfo) bool {
 	now, err := p.lstat()
 	return described != nil && (errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(now, described))
@@ -122,7 +122,7 @@ func (p place) read(e Entry) (*os.Root, []string, error) {
 	return dir, names, nil
 }
 
-// namesIn lists dir, which must be the one that was described: it may be another by now, or a link.
+// namesIn lists dir. It fails if dir is not the directory that was described, because something has replaced it.
 func namesIn(dir *os.Root, described fs.FileInfo) ([]string, error) {
 	f, err := dir.Open(".")
 	if err != nil {

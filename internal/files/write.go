@@ -10,22 +10,22 @@ import (
 	"github.com/fumehood/fumehood/internal/archive"
 )
 
-// Options say how a file is written.
+// Options configure how a file is written.
 type Options struct {
-	Mode     fs.FileMode // permission bits, whatever the umask
-	UID, GID int         // of the owner; -1 leaves that as it is
-	Atomic   bool        // the content is there as a whole, or not at all
+	Mode     fs.FileMode // permission bits, regardless of the umask
+	UID, GID int         // of the owner; -1 leaves it unchanged
+	Atomic   bool        // the file is replaced as a whole, or not at all
 }
 
-// Writer is a file that is being written. Finish is to be called.
+// Writer is a file that is being written. The caller must call Finish.
 type Writer struct {
 	*os.File
 	mode  fs.FileMode
-	place string // of an atomic one: where it belongs
+	place string // for an atomic write: the final path
 }
 
-// Create makes or empties a regular file, and makes the directories above it that are missing. What is no
-// regular file is not opened, and is an archive.ErrNotRegular.
+// Create creates or truncates a regular file, and creates missing parent directories. If path is not a regular file,
+// it is not opened, and the error is archive.ErrNotRegular.
 func Create(path string, opts Options) (*Writer, error) {
 	if err := writable(path); err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func Create(path string, opts Options) (*Writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if opts.UID >= 0 || opts.GID >= 0 { // before the content goes: it may not be allowed
+	if opts.UID >= 0 || opts.GID >= 0 { // before the old content is removed: it may not be allowed
 		err = w.Chown(opts.UID, opts.GID)
 	}
 	if err == nil {
@@ -55,7 +55,7 @@ func Create(path string, opts Options) (*Writer, error) {
 	return w, nil
 }
 
-// writable checks what is at path, and makes the directories above it where it is nothing.
+// writable checks what is at path. If there is nothing, it creates missing parent directories.
 func writable(path string) error {
 	info, err := os.Stat(path)
 	switch {
@@ -73,7 +73,7 @@ func writable(path string) error {
 	return nil
 }
 
-// openToWrite opens a file without emptying it: it may be something else by now.
+// openToWrite opens a file without truncating it: something else may be there by now.
 func openToWrite(path string, mode fs.FileMode) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|archive.NonBlock, mode)
 	if errors.Is(err, noReader) {
@@ -92,15 +92,15 @@ func openToWrite(path string, mode fs.FileMode) (*os.File, error) {
 	return f, nil
 }
 
-// maxLinks is how many links are followed for one path, as Linux has it (MAXSYMLINKS).
+// maxLinks is the limit of links followed for one path, the same as in Linux (MAXSYMLINKS).
 const maxLinks = 40
 
-// followed is what path names once the links at its end are followed, whether or not that exists.
+// followed returns path with the links at its end followed. The result need not exist.
 func followed(path string) (string, error) {
 	for range maxLinks {
 		link, err := os.Readlink(path)
 		if err != nil {
-			return path, nil // no link
+			return path, nil // not a link
 		}
 		if !filepath.IsAbs(link) {
 			link = parent(path) + link
@@ -110,7 +110,7 @@ func followed(path string) (string, error) {
 	return "", syscall.ELOOP
 }
 
-// Finish ends the writing. err is why it failed, if it did; then an atomic file is gone.
+// Finish closes the file. If err is not nil, writing has failed: then an atomic file is removed.
 func (w *Writer) Finish(err error) error {
 	if err == nil {
 		err = w.Chmod(w.mode)
@@ -125,7 +125,7 @@ func (w *Writer) Finish(err error) error {
 		err = Rename(w.Name(), w.place)
 	}
 	if err != nil {
-		_ = os.Remove(w.Name()) // whose failure would hide the reason
+		_ = os.Remove(w.Name()) // its error would hide the reason
 	}
 	return err
 }

@@ -1,4 +1,4 @@
-// Package filetest is what the tests of several packages need of files.
+// Package filetest has helpers for tests that use files.
 package filetest
 
 import (
@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Lay writes files, by their paths, into a new folder. Content that begins with "-> " makes a link.
+// Lay writes files into a new folder and returns it. files maps paths to content; content that begins with "-> "
+// makes a link.
 func Lay(t testing.TB, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()

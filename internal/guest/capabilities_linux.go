@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keepCapabilities gives up, for good and for all that this process starts, the capabilities that are not in the set of
-// the argument --capabilities=HEX. Without it, none.
+// keepCapabilities drops the capabilities that are not in the set of the argument --capabilities=HEX. They are
+// dropped for good, for this process and everything that it starts. Without the argument, nothing is dropped.
 func keepCapabilities(args []string) error {
 	for _, arg := range args {
 		if digits, ok := strings.CutPrefix(arg, "--capabilities="); ok {
@@ -26,7 +26,7 @@ func keepCapabilities(args []string) error {
 	return nil
 }
 
-// confine takes from all threads the capabilities that are not in set. See capabilities(7).
+// confine drops the capabilities that are not in set from all threads. See capabilities(7).
 func confine(set uint64) error {
 	bounding, err := boundingSet()
 	if err != nil {
@@ -46,9 +46,9 @@ func confine(set uint64) error {
 	}
 	permitted &= set
 	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData // none are inheritable, so that none are ambient
+	var data [2]unix.CapUserData // the inheritable set stays empty, and so does the ambient set
 	for i := range data {
-		half := uint32(permitted >> (32 * i)) //nolint:gosec // the half of it
+		half := uint32(permitted >> (32 * i)) //nolint:gosec // one half of the set
 		data[i].Permitted, data[i].Effective = half, half
 	}
 	if _, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&head)), uintptr(unsafe.Pointer(&data[0])), 0); errno != 0 {
@@ -57,20 +57,20 @@ func confine(set uint64) error {
 	return nil
 }
 
-// lacksCapabilities reports whether this process is root's and has not all capabilities that it may have. An Engine before
-// 24 starts root so in a container of another user.
+// lacksCapabilities reports whether this process runs as root without some capability of its bounding set. An Engine
+// before version 24 starts root like that in a container of another user.
 func lacksCapabilities() bool {
 	bounding, berr := boundingSet()
 	permitted, perr := permittedSet()
 	return os.Geteuid() == 0 && berr == nil && perr == nil && bounding&^permitted != 0
 }
 
-// boundingSet is the set of capabilities that this process and all that it starts may have at most, a bit for each.
+// boundingSet returns the capabilities that this process and its children can have at most, one bit for each.
 func boundingSet() (set uint64, _ error) {
 	for c := range 64 {
 		has, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, uintptr(c), 0, 0, 0)
 		if errors.Is(err, unix.EINVAL) && c > 0 {
-			break // the kernel knows no more
+			break // the kernel has no more capabilities
 		}
 		if err != nil {
 			return 0, os.NewSyscallError("prctl", err)
@@ -82,7 +82,7 @@ func boundingSet() (set uint64, _ error) {
 	return set, nil
 }
 
-// permittedSet is the set of capabilities that this process has, a bit for each.
+// permittedSet returns the capabilities that this process has, one bit for each.
 func permittedSet() (uint64, error) {
 	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData

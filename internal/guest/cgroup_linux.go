@@ -7,17 +7,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// evidence is what the container's control group counts. It is of the whole container: what grew while a
-// command ran need not be the command's doing.
+// evidence holds counters of the container's control group. They count the whole container, so a
+// change while a command ran may have been caused by another process.
 type evidence struct {
 	oomKills, pidsLimits int64
-	peak                 int64 // bytes; 0 where it cannot be read
+	peak                 int64 // bytes; 0 if it cannot be read
 }
 
-// counter is one number in a file of the control group, read again and again by the same descriptor.
+// counter is one number in a file of the control group. It is read repeatedly through the same file descriptor.
 type counter struct {
 	fd  int
-	key string // the line's first word; empty where the file holds nothing but the number
+	key string // the first word of the line; empty if the file holds only the number
 }
 
 func (c counter) read() int64 {
@@ -32,7 +32,8 @@ func (c counter) read() int64 {
 	return number(string(buf[:n]), c.key)
 }
 
-// number finds the number behind key in the lines of text, or text's own where key is empty.
+// number returns the number after key in the lines of text. With an empty key it returns the number in the first
+// line. It returns 0 if there is no number, as with "max".
 func number(text, key string) int64 {
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
@@ -52,13 +53,13 @@ func number(text, key string) int64 {
 	return 0
 }
 
-// cgroup is the container's own control group, of version 1 or 2, as Docker mounts it.
+// cgroup is the container's own control group, version 1 or 2, as Docker mounts it.
 type cgroup struct {
 	oomKills, pidsLimits, peak counter
-	tasks                      counter // that there are: processes and threads
+	tasks                      counter // the current number of processes and threads
 }
 
-// cgroupRoot is where it is mounted.
+// cgroupRoot is the mount point of the control groups.
 const cgroupRoot = "/sys/fs/cgroup"
 
 func openCgroup(root string) cgroup {
@@ -78,7 +79,7 @@ func openCgroup(root string) cgroup {
 	}
 }
 
-// noCgroup is a control group that tells nothing.
+// noCgroup is a control group whose counters are always 0.
 var noCgroup = cgroup{oomKills: counter{fd: -1}, pidsLimits: counter{fd: -1}, peak: counter{fd: -1}, tasks: counter{fd: -1}}
 
 func open(path, key string) counter {

@@ -11,11 +11,11 @@ import (
 	"github.com/fumehood/fumehood/internal/wire"
 )
 
-// A detached command belongs to no connection. What is kept of its output, and how it ended, stays until it is
-// forgotten. Any number of hosts may look at it at once, each over a stream of its own, and none holds it
-// back.
+// A detached command belongs to no connection. Its exit and the end of its output are kept until it is forgotten. Any
+// number of hosts may watch it at once, each over a stream of its own. A slow host does not block the command or the
+// other hosts.
 
-// enlist gives a command that is to be detached its number.
+// enlist assigns a number to a command that is to be detached.
 func (g *guest) enlist(c *command) *wire.Failed {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -23,7 +23,7 @@ func (g *guest) enlist(c *command) *wire.Failed {
 		return noDetached
 	}
 	if g.detached[c.req.ID] != nil {
-		return &wire.Failed{What: wire.NoDetached, Text: fmt.Sprintf("there is a detached command %d already", c.req.ID)}
+		return &wire.Failed{What: wire.NoDetached, Text: fmt.Sprintf("detached command %d already exists", c.req.ID)}
 	}
 	if failed := g.full(); failed != nil {
 		return failed
@@ -40,14 +40,14 @@ func (g *guest) enlist(c *command) *wire.Failed {
 
 var noDetached = &wire.Failed{What: wire.NoDetached, Text: "this guest keeps no detached commands"}
 
-// full tells why there can be no more detached commands; g.mu is held.
+// full returns an error if no further detached command can be kept, otherwise nil. g.mu is held.
 func (g *guest) full() *wire.Failed {
 	n := len(g.detached) + len(g.reserved)
 	switch {
 	case !g.resident:
 		return noDetached
 	case n >= wire.MaxDetached:
-		return &wire.Failed{What: wire.NoRoom, Text: fmt.Sprintf("there are %d detached commands, as many as there may be", n)}
+		return &wire.Failed{What: wire.NoRoom, Text: fmt.Sprintf("too many detached commands: %d", n)}
 	}
 	return nil
 }
@@ -58,7 +58,7 @@ type reservation struct {
 	began time.Time
 }
 
-// reserve gives such a command its number.
+// reserve assigns a number to a detached command of another user's guest.
 func (g *guest) reserve(s *wire.Stream, req *wire.Reserve) {
 	g.mu.Lock()
 	answered := wire.Reserved{Failed: g.full()}
@@ -84,13 +84,13 @@ func (g *guest) find(id int) *command {
 	return g.detached[id]
 }
 
-// list tells of all detached commands, in the order of their numbers.
+// list sends a list of all detached commands, ordered by number.
 func (g *guest) list(s *wire.Stream) {
 	g.mu.Lock()
 	all := []wire.Detached{}
 	for id, c := range g.detached {
 		if !isClosed(c.settled) {
-			continue // it may never be one
+			continue // its start may still fail
 		}
 		all = append(all, wire.Detached{
 			ID: id, Args: beginning(c.req.Args, wire.MaxListedArgs), AgeUS: time.Since(c.began).Microseconds(),
@@ -103,11 +103,11 @@ func (g *guest) list(s *wire.Stream) {
 	g.mu.Unlock()
 	slices.SortFunc(all, func(a, b wire.Detached) int { return a.ID - b.ID })
 	if text, err := json.Marshal(all); err == nil {
-		_ = s.Send(wire.Stdout, text) // a host that is gone needs no answer
+		_ = s.Send(wire.Stdout, text) // the host may be gone
 	}
 }
 
-// beginning is as much of the arguments as has room in that many bytes.
+// beginning returns the first arguments, cut to at most room bytes in total.
 func beginning(args [][]byte, room int) (cut [][]byte) {
 	for _, a := range args {
 		if room == 0 {
@@ -129,12 +129,12 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// join lets one more host look at a detached command.
+// join lets one more host watch a detached command.
 func (g *guest) join(s *wire.Stream, req *wire.Join) {
 	var r wire.Reply
 	c := g.find(req.ID)
 	if c != nil {
-		<-c.settled // before, there is nothing to look at
+		<-c.settled // before, there is nothing to watch
 		r.Failed = c.failed
 	} else {
 		r.Failed = &wire.Failed{What: wire.NoDetached, Text: fmt.Sprintf("there is no detached command %d", req.ID)}
@@ -158,7 +158,7 @@ func (g *guest) forget(s *wire.Stream, req *wire.Forget) {
 	answer(s, forgot)
 }
 
-// watch serves a host that looks at a detached command, until that host has enough.
+// watch serves a host that watches a detached command, until the host closes the stream.
 func (c *command) watch(s *wire.Stream) {
 	gone := make(chan struct{})
 	var showing sync.WaitGroup
@@ -168,7 +168,7 @@ func (c *command) watch(s *wire.Stream) {
 	for {
 		ev, err := s.Receive()
 		if err != nil {
-			s.Close() // ends who waits to send
+			s.Close() // unblocks a pending send
 			return
 		}
 		if c.take(s, ev) && !following {
@@ -178,7 +178,7 @@ func (c *command) watch(s *wire.Stream) {
 	}
 }
 
-// show sends a host the output, and at last how the command ended.
+// show sends the output to a host, and then how the command ended.
 func (c *command) show(s *wire.Stream, gone <-chan struct{}) {
 	var streams sync.WaitGroup
 	for i := range c.tails {
@@ -186,14 +186,14 @@ func (c *command) show(s *wire.Stream, gone <-chan struct{}) {
 	}
 	streams.Wait()
 	if !isClosed(c.ended) {
-		return // it was the host that has gone
+		return // the host is gone
 	}
 	answer(s, wire.Reply{Exit: c.exit})
 }
 
 var offsets = []byte{wire.StdoutAt, wire.StderrAt}
 
-// showOne sends one output until the command has ended and all is sent, or the host is gone.
+// showOne sends one output until the command has ended and everything is sent, or the host is gone.
 func (c *command) showOne(s *wire.Stream, i int, gone <-chan struct{}) {
 	const most = 32 << 10
 	for sent := int64(0); ; {
@@ -224,7 +224,7 @@ func (c *command) showOne(s *wire.Stream, i int, gone <-chan struct{}) {
 	}
 }
 
-// expire ends a command whose time is over.
+// expire kills a command that has reached its time limit.
 func (c *command) expire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

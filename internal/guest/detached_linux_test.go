@@ -9,7 +9,7 @@ import (
 	"github.com/fumehood/fumehood/internal/wire"
 )
 
-// hostAndStreams returns a host's connection, and the streams that it opens as a guest has them.
+// hostAndStreams returns a host's connection, and a channel of the guest's ends of the streams that the host opens.
 func hostAndStreams(t *testing.T) (host *wire.Conn, opened <-chan *wire.Stream) {
 	t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
@@ -34,8 +34,8 @@ func hostAndStreams(t *testing.T) (host *wire.Conn, opened <-chan *wire.Stream) 
 	return host, streams
 }
 
-// A number is given before the command is known to have started: until then there is nothing to look at.
-func TestADetachedCommandIsJoinedOnlyWhenItHasStarted(t *testing.T) {
+// A number is assigned before the command is known to have started. Until then there is nothing to watch.
+func TestJoin_beforeStart(t *testing.T) {
 	host, opened := hostAndStreams(t)
 	open := func() (ours, theirs *wire.Stream) {
 		s, err := host.Open([]byte("x"))
@@ -61,7 +61,7 @@ func TestADetachedCommandIsJoinedOnlyWhenItHasStarted(t *testing.T) {
 		g.list(theirs)
 		var listed []wire.Detached
 		if receive(ours, &listed); len(listed) != 0 {
-			t.Errorf("listed before it has started: %+v", listed)
+			t.Errorf("listed before the start was reported: %+v", listed)
 		}
 		ours, theirs = open()
 		joined := make(chan struct{})
@@ -72,7 +72,7 @@ func TestADetachedCommandIsJoinedOnlyWhenItHasStarted(t *testing.T) {
 		c.settle(failed)
 		var r wire.Reply
 		if receive(ours, &r); (r.Failed == nil) != (failed == nil) || (r.Started == nil) != (failed != nil) {
-			t.Errorf("joined one that failed to start, %v: %+v", failed != nil, r)
+			t.Errorf("join of a command with failed start %v: %+v", failed != nil, r)
 		}
 		ours.Close()
 		<-joined

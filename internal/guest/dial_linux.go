@@ -13,11 +13,11 @@ import (
 	"github.com/fumehood/fumehood/internal/wire"
 )
 
-// dialWithin bounds one attempt to connect to an address of the container's own.
+// dialWithin bounds one attempt to connect to an address of the container.
 const dialWithin = 5 * time.Second
 
-// dial connects to a TCP port, at the first of the addresses that takes it, and passes the bytes of the
-// stream on in both directions.
+// dial connects to a TCP port at the first address that accepts the connection. It then copies bytes between the
+// stream and the connection in both directions.
 func (g *guest) dial(s *wire.Stream, req *wire.Dial) {
 	socket, err := dialAny(req)
 	if !connected(s, err) {
@@ -28,18 +28,18 @@ func (g *guest) dial(s *wire.Stream, req *wire.Dial) {
 		defer close(sent)
 		_, err := io.CopyBuffer(channelWriter{s, wire.Stdout}, struct{ io.Reader }{socket}, make([]byte, dialBuffer))
 		if err == nil {
-			_ = s.SendEnd(wire.Stdout) // a host that is gone needs no end
+			_ = s.SendEnd(wire.Stdout) // the host may be gone
 			return
 		}
 		s.Close()
 	}()
 	passOn(s, socket)
-	_ = socket.SetReadDeadline(time.Now()) // what the program still writes is for nobody
+	_ = socket.SetReadDeadline(time.Now()) // the host does not read any further output
 	<-sent
 	_ = socket.Close()
 }
 
-// connected answers whether there is a connection.
+// connected sends the outcome of a connection attempt to the host, and reports whether it succeeded.
 func connected(s *wire.Stream, err error) bool {
 	var c wire.Connected
 	if err != nil {
@@ -49,23 +49,23 @@ func connected(s *wire.Stream, err error) bool {
 	return err == nil
 }
 
-// dialBuffer is the size of the pieces that are read from a socket.
+// dialBuffer is the buffer size for reading from a socket, in bytes.
 const dialBuffer = 32 << 10
 
-// lingerWithin bounds the writing of what came before the host closed the stream: a program may never read it.
+// lingerWithin bounds the time to write data received before the host closed the stream. A program may never read it.
 const lingerWithin = 5 * time.Second
 
-// passOn writes what comes on the stream to the socket, and ends that direction at its end. It returns when the host
-// has closed the stream, or the program the connection.
+// passOn copies data from the stream to the socket. At the end of the data it shuts down that direction. It returns
+// when the host has closed the stream, or the program the connection.
 func passOn(s *wire.Stream, socket *os.File) {
 	came := newQueue()
-	go func() { // until the stream is closed, by either side
+	go func() { // runs until either side closes the stream
 		defer came.close()
 		for {
 			ev, err := s.Receive()
 			switch {
 			case err != nil:
-				_ = socket.SetWriteDeadline(time.Now().Add(lingerWithin)) // it may be closed by now
+				_ = socket.SetWriteDeadline(time.Now().Add(lingerWithin)) // fails if the socket is already closed
 				return
 			case ev.Type == wire.Data && ev.Channel == wire.Stdin:
 				came.put(piece{data: ev.Payload})
@@ -111,7 +111,7 @@ func dialAny(req *wire.Dial) (*os.File, error) {
 	return nil, errors.Join(errs...)
 }
 
-// connect makes a socket of a type that is connected to an address.
+// connect creates a socket of the given type and connects it to an address.
 func connect(to netip.AddrPort, socketType int) (*os.File, error) {
 	family, addr := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()})
 	if to.Addr().Is4() {
@@ -129,7 +129,7 @@ func connect(to netip.AddrPort, socketType int) (*os.File, error) {
 	return socket, nil
 }
 
-// establish connects a socket.
+// establish connects a non-blocking socket, within dialWithin.
 func establish(socket *os.File, to unix.Sockaddr) error {
 	if err := socket.SetWriteDeadline(time.Now().Add(dialWithin)); err != nil {
 		return err
@@ -139,7 +139,7 @@ func establish(socket *os.File, to unix.Sockaddr) error {
 		return err
 	}
 	var cerr error
-	err = raw.Write(func(fd uintptr) bool { // called again when something has happened
+	err = raw.Write(func(fd uintptr) bool { // called again on every event
 		cerr = unix.Connect(int(fd), to)
 		return !errors.Is(cerr, unix.EINPROGRESS) && !errors.Is(cerr, unix.EALREADY)
 	})

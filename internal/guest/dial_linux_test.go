@@ -10,8 +10,8 @@ import (
 	"github.com/fumehood/fumehood/internal/wire"
 )
 
-// A program that never reads holds up what is written to it for ever, but not what carries that.
-func TestAConnectionThatIsClosedIsLetGoThoughTheProgramDoesNotRead(t *testing.T) {
+// A program that never reads blocks writes to it, but must not block the release of the connection.
+func TestDial_programDoesNotRead(t *testing.T) {
 	if testing.Short() {
 		t.Skipf("waits for lingerWithin, %v", lingerWithin)
 	}
@@ -37,7 +37,7 @@ func TestAConnectionThatIsClosedIsLetGoThoughTheProgramDoesNotRead(t *testing.T)
 	}
 	var sent atomic.Int64
 	full := make(chan struct{})
-	go func() { // closes the stream once there is no room for more
+	go func() { // closes the stream once the buffers are full
 		defer close(full)
 		tick := time.NewTicker(300 * time.Millisecond)
 		defer tick.Stop()
@@ -55,6 +55,6 @@ func TestAConnectionThatIsClosedIsLetGoThoughTheProgramDoesNotRead(t *testing.T)
 	select {
 	case <-over:
 	case <-time.After(10 * lingerWithin):
-		t.Error("the connection is still held")
+		t.Error("the connection was not released")
 	}
 }

@@ -21,32 +21,32 @@ type command struct {
 	w      *supervisor
 	before evidence
 
-	pressing *time.Timer // presses the worker once it fires; set when the worker has got the command
+	pressing *time.Timer // runs press when it fires; set when the worker has the command
 
-	input  *patient  // the command's standard input, from our side; nil for none
-	output []*outlet // stdout and stderr; with a terminal, the terminal alone
+	input  *patient  // our side of the command's standard input; nil without input
+	output []*outlet // stdout and stderr, or only the terminal
 	tails  []*ring.Tail
-	totals [2]int64      // bytes that were sent live; each is its outlet's
-	typed  *queue        // what the hosts wrote for input
+	totals [2]int64      // bytes sent live; each element is written by its outlet's pump
+	typed  *queue        // input from the hosts
 	exited chan struct{} // closed when the command's process has ended
-	done   chan struct{} // closed when nothing more is wanted of the worker
+	done   chan struct{} // closed when the worker is no longer needed
 
-	id      int           // of a detached command; else 0
-	began   time.Time     // of a detached command
-	settled chan struct{} // closed when it is known whether it has started; nil unless it is detached
-	failed  *wire.Failed  // why it has not; set before settled is closed
-	told    bool          // the host knows
+	id      int           // number of a detached command; otherwise 0
+	began   time.Time     // set for a detached command only
+	settled chan struct{} // closed when the start has succeeded or failed; nil unless detached
+	failed  *wire.Failed  // why the start failed; set before settled is closed
+	told    bool          // the start's outcome was sent to the host
 	ended   chan struct{} // closed when exit is set
-	exit    *wire.Exit    // of a detached command
+	exit    *wire.Exit    // set for a detached command only
 
 	mu       sync.Mutex
 	killing  bool
-	still    standstill // while it is killed
+	still    standstill // in use while the command is killed
 	timedOut bool       // set before over
-	over     bool       // no orders are taken any more
+	over     bool       // orders are ignored from now on
 }
 
-// exec runs a command for the host.
+// exec runs a command for the host. For a detached command it returns when the host stops watching.
 func (g *guest) exec(s *wire.Stream, req *wire.Exec) {
 	c := &command{g: g, s: s, req: req, typed: newQueue(), exited: make(chan struct{}), done: make(chan struct{}), ended: make(chan struct{})}
 	if req.Detach {
@@ -71,7 +71,7 @@ func (g *guest) exec(s *wire.Stream, req *wire.Exec) {
 	}
 }
 
-// begin hands the command to a worker.
+// begin hands the command to a worker. It returns nil on success.
 func (c *command) begin() *wire.Failed {
 	fail := func(what string, err error) *wire.Failed { return &wire.Failed{What: what, Text: err.Error()} }
 	if len(c.req.Args) == 0 {
@@ -90,7 +90,7 @@ func (c *command) begin() *wire.Failed {
 	return nil
 }
 
-// settle tells the host whether the command has started. The first time counts.
+// settle reports to the host whether the command has started. Only the first call counts.
 func (c *command) settle(failed *wire.Failed) {
 	if c.told {
 		return
@@ -108,20 +108,21 @@ func (c *command) settle(failed *wire.Failed) {
 	}
 }
 
-// blame tells a start that failed since the sandbox's own limits were met from one that failed otherwise.
+// blame reclassifies a failed start as wire.UsedUp if the sandbox reached one of its own limits since the command
+// began.
 func (c *command) blame(failed *wire.Failed) {
 	if failed.What != wire.NoResources {
 		return
 	}
 	switch now := c.g.cgroup.read(); {
 	case now.pidsLimits > c.before.pidsLimits:
-		failed.What, failed.Text = wire.UsedUp, failed.Text+": the sandbox has as many processes as it may have"
+		failed.What, failed.Text = wire.UsedUp, failed.Text+": the sandbox's process limit is reached"
 	case now.oomKills > c.before.oomKills:
-		failed.What, failed.Text = wire.UsedUp, failed.Text+": the sandbox has as much memory as it may have"
+		failed.What, failed.Text = wire.UsedUp, failed.Text+": the sandbox's memory limit is reached"
 	}
 }
 
-// closeAll closes what is open of files, and marks it closed.
+// closeAll closes the non-nil files and sets them to nil.
 func (c *command) closeAll(files []*os.File) {
 	for i, f := range files {
 		if f != nil {
@@ -131,7 +132,7 @@ func (c *command) closeAll(files []*os.File) {
 	}
 }
 
-// run owns the command from its start to its end.
+// run owns the command until it has ended.
 func (c *command) run() {
 	defer c.typed.close()
 	if c.input != nil {
@@ -143,7 +144,7 @@ func (c *command) run() {
 		defer time.AfterFunc(time.Duration(c.req.WallMS)*time.Millisecond, c.expire).Stop()
 	}
 	if c.req.Live {
-		c.awaitStart() // whose word comes before any output
+		c.awaitStart() // the start must be reported before any output
 	}
 	var pumps sync.WaitGroup
 	pump := func() {
@@ -180,7 +181,7 @@ func (c *command) run() {
 	killing := c.killing
 	c.mu.Unlock()
 	if c.input != nil && c.req.Terminal == nil {
-		_ = c.input.Close() // ends who waits to write to it
+		_ = c.input.Close() // unblocks a pending write
 	}
 	if killing && survivors < 0 {
 		survivors, idle = c.awaitKilled(idle)
@@ -193,13 +194,13 @@ func (c *command) run() {
 	c.mu.Unlock()
 	close(c.done)
 	c.pressing.Stop()
-	c.leave(idle) // before the host knows, so that its next command finds the same worker
+	c.leave(idle) // before the host gets the result, so that its next command finds the same worker idle
 	if c.failed == nil {
 		c.tell(end, max(survivors, 0))
 	}
 }
 
-// awaitStart waits until it is known whether the command has started.
+// awaitStart waits until the command has started or failed to start, or the worker is gone.
 func (c *command) awaitStart() {
 	for n := range c.w.notes {
 		if c.hear(n) {
@@ -208,7 +209,7 @@ func (c *command) awaitStart() {
 	}
 }
 
-// hear passes the worker's word about the start on; false of a note that is about something else.
+// hear forwards the worker's report of the start. It returns false for any other note.
 func (c *command) hear(n note) bool {
 	if !n.Started && n.Failed == nil {
 		return false
@@ -220,8 +221,8 @@ func (c *command) hear(n note) bool {
 	return true
 }
 
-// await waits until the command's process has ended, has turned out not to start, or the worker is gone; and calls pump
-// when it is late.
+// await waits until the command's process has ended, the start has failed, or the worker is gone. It calls pump when
+// late fires. end is nil unless the process has ended, and survivors is -1 unless a kill has failed.
 func (c *command) await(late <-chan time.Time, pump func()) (end *ended, survivors int, idle bool) {
 	for c.failed == nil {
 		var n note
@@ -240,13 +241,13 @@ func (c *command) await(late <-chan time.Time, pump func()) (end *ended, survivo
 		case n.Ended != nil:
 			return n.Ended, -1, n.Idle
 		case n.Killed != nil:
-			return nil, *n.Killed, false // it could not be killed
+			return nil, *n.Killed, false // the command could not be killed
 		}
 	}
 	return nil, -1, true
 }
 
-// awaitKilled waits for the worker's word on a kill.
+// awaitKilled waits for the worker to report the outcome of a kill.
 func (c *command) awaitKilled(idle bool) (survivors int, _ bool) {
 	for n := range c.w.notes {
 		switch {
@@ -259,8 +260,8 @@ func (c *command) awaitKilled(idle bool) (survivors int, _ bool) {
 	return c.w.left(), true
 }
 
-// leave gives the worker back as soon as it has no descendant left, and the outputs to nobody: a child
-// that lives on may write, and is not ended by that.
+// leave returns the worker to the pool as soon as it has no descendants. It drains and discards later output, so that
+// a surviving child that writes is not killed by SIGPIPE.
 func (c *command) leave(idle bool) {
 	for _, o := range c.output {
 		o.part()
@@ -288,7 +289,7 @@ func (c *command) leave(idle bool) {
 	}()
 }
 
-// tell sends what was kept of the output, and how the command ended.
+// tell sends the captured output, and then how the command ended.
 func (c *command) tell(end *ended, survivors int) {
 	after := c.g.cgroup.read()
 	exit := &wire.Exit{
@@ -314,7 +315,7 @@ func (c *command) tell(end *ended, survivors int) {
 	}
 	if c.id == 0 {
 		if text, err := json.Marshal(wire.Reply{Exit: exit}); err == nil {
-			_ = c.s.SendLast(text) // a host that is gone needs no answer
+			_ = c.s.SendLast(text) // the host may be gone
 		}
 		return
 	}
@@ -324,21 +325,21 @@ func (c *command) tell(end *ended, survivors int) {
 	close(c.ended)
 }
 
-// listen takes the host's input and orders until the stream or the command has ended.
+// listen handles the host's input and orders until the stream or the command ends.
 func (c *command) listen() {
 	defer c.typed.close()
 	for {
 		ev, err := c.s.Receive()
 		if err != nil {
-			c.order(wire.Order{Kill: true}) // nobody is interested any more
+			c.order(wire.Order{Kill: true}) // the host is gone
 			return
 		}
 		c.take(c.s, ev)
 	}
 }
 
-// take handles what a host sends about the command on a stream, and reports whether it wants to follow. A program that
-// does not read must not hold orders up.
+// take handles one event that a host sent about the command, and reports whether the host asks to follow the output.
+// It does not block: a program that does not read its input must not delay orders.
 func (c *command) take(s *wire.Stream, ev wire.Event) (follow bool) {
 	switch {
 	case ev.Type == wire.Message:
@@ -349,7 +350,7 @@ func (c *command) take(s *wire.Stream, ev wire.Event) (follow bool) {
 		return o.Follow
 	case ev.Channel != wire.Stdin || c.input == nil:
 		s.Consumed(len(ev.Payload))
-	case !c.typed.put(piece{ev.Payload, s}): // empty at the end of input
+	case !c.typed.put(piece{ev.Payload, s}): // an empty piece is the end of input
 		s.Consumed(len(ev.Payload)) // the command has ended
 	}
 	return false
@@ -357,7 +358,7 @@ func (c *command) take(s *wire.Stream, ev wire.Event) (follow bool) {
 
 // feed writes the input to the program.
 func (c *command) feed() {
-	var last byte // of what was typed
+	var last byte // the last byte of the input
 	for {
 		p, ok := c.typed.take()
 		if !ok {
@@ -365,7 +366,7 @@ func (c *command) feed() {
 		}
 		switch {
 		case len(p.data) > 0:
-			_, _ = c.input.Write(p.data) // a program that reads no more is no failure
+			_, _ = c.input.Write(p.data) // a program that stops reading is not an error
 			last = p.data[len(p.data)-1]
 			p.from.Consumed(len(p.data))
 		case c.req.Terminal == nil:
@@ -379,7 +380,7 @@ func (c *command) feed() {
 	}
 }
 
-// order does what the host wants done about the command, unless it is over.
+// order carries out an order of the host. It does nothing when the command is over.
 func (c *command) order(o wire.Order) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -392,18 +393,18 @@ func (c *command) order(o wire.Order) {
 	case o.Signal > 0:
 		_ = post(c.w.socket, task{Signal: o.Signal}, nil)
 	case o.Resize != nil && c.req.Terminal != nil:
-		_ = wire.Control(c.input.file, func(fd int) error { return setSize(fd, *o.Resize) }) // it has ended just now
+		_ = wire.Control(c.input.file, func(fd int) error { return setSize(fd, *o.Resize) }) // fails if the command has just ended
 	}
 }
 
-// kill has the worker kill all that it owns, with a grace in milliseconds.
+// kill makes the worker kill the command and all its descendants. grace is in milliseconds.
 func (c *command) kill(grace int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.killNow(grace)
 }
 
-// killNow is kill with c.mu held. The first time counts.
+// killNow is kill with c.mu held. Only the first call counts.
 func (c *command) killNow(grace int64) {
 	if c.killing {
 		return
@@ -419,10 +420,10 @@ func (c *command) killNow(grace int64) {
 		})
 	}
 	go c.g.press(c.w, pressFirst, c.done)
-	_ = post(c.w.socket, task{Kill: &grace}, nil) // a worker that is gone has nothing to kill
+	_ = post(c.w.socket, task{Kill: &grace}, nil) // if the worker is gone, nothing is left to kill
 }
 
-// standStill has all in the container stand still while the worker kills, where that are many. c.mu is held.
+// standStill stops all processes of the container while the worker kills, if there are more than crowd. c.mu is held.
 func (c *command) standStill() {
 	if c.g.cgroup.tasks.read() > crowd {
 		c.still.begin(c.w.pid)

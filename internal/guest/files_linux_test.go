@@ -13,12 +13,12 @@ import (
 	"github.com/fumehood/fumehood/internal/wire"
 )
 
-// TestAFullDiskBelowAFileSystemInUserSpaceIsNoOtherError writes to a file system in user space whose disk becomes full
-// in the middle of a write. Without the kernel's cache such a write is an EIO.
-func TestAFullDiskBelowAFileSystemInUserSpaceIsNoOtherError(t *testing.T) {
+// TestUncached_diskFull writes to a FUSE file system whose disk becomes full in the middle of a write. With O_DIRECT
+// such a write fails with EIO.
+func TestUncached_diskFull(t *testing.T) {
 	program, err := exec.LookPath("fuse-overlayfs")
 	if err != nil || os.Geteuid() != 0 {
-		t.Skipf("it needs root and fuse-overlayfs, where no container's files are in user space without it: %v", err)
+		t.Skipf("needs root and fuse-overlayfs: %v", err)
 	}
 	disk, merged := t.TempDir(), t.TempDir()
 	if err := unix.Mount("none", disk, "tmpfs", 0, "size=8m"); err != nil {
@@ -49,7 +49,7 @@ func TestAFullDiskBelowAFileSystemInUserSpaceIsNoOtherError(t *testing.T) {
 	}
 	w := fastWriter(f)
 	if _, ok := w.(*uncached); !ok {
-		t.Fatal("the file is written by the cache")
+		t.Fatal("the file is written through the cache")
 	}
 	for range 8 {
 		if _, err = w.Write(make([]byte, writeSize)); err != nil {
@@ -61,9 +61,9 @@ func TestAFullDiskBelowAFileSystemInUserSpaceIsNoOtherError(t *testing.T) {
 	}
 }
 
-func TestAnArchiveOfNothingIsExtracted(t *testing.T) {
+func TestFileUpload_emptyArchive(t *testing.T) {
 	host, opened := hostAndStreams(t)
-	defer time.AfterFunc(time.Minute, host.Close).Stop() // which ends who waits
+	defer time.AfterFunc(time.Minute, host.Close).Stop() // unblocks waiting calls
 	s, err := host.Open([]byte("x"))
 	if err != nil {
 		t.Fatal(err)

@@ -1,20 +1,21 @@
-// Package guest is the program that runs inside a container: it starts commands there for the host, ends
-// them to the last process, and tells how they ended. It is kept small, and is delivered to containers of
-// any image, so it may need nothing that an image could lack.
+// Package guest is the program that runs inside a container. It starts commands there for the host, kills them with
+// all their descendants, and reports how they ended. It is delivered to containers of any image, so it is small and
+// needs nothing from the image.
 //
-// It runs in one of several ways. "serve" speaks the protocol of package wire on its standard input and
-// output; as the container's main process it also reaps what is orphaned, and cannot be ended from
-// inside. It starts each command by a worker, itself again: a process that owns one command with all its
-// descendants (see worker). A command with limits of its own begins as the guest too, which sets them and
-// becomes the program (see launch). A guest that was asked to reside outlives its host, keeps detached
-// commands, and is reached by "relay", which connects standard input and output with its socket. Without
-// arguments the guest only idles and reaps.
+// The program has several modes. "serve" serves the protocol of package wire on standard input and output. As the
+// container's main process it also reaps orphans, and cannot be killed from inside the container. It starts each
+// command through a worker, which is another process of the same program. A worker owns one command with all its
+// descendants (see worker). A command with its own resource limits starts as the guest program too, which sets the
+// limits and then execs the command (see launch). A resident guest outlives its host and keeps detached commands.
+// "relay" connects standard input and output to the socket of a resident guest. Without arguments the guest only
+// idles and reaps orphans.
 //
-// "serve --capabilities=HEX" is for a guest that was started with all capabilities: it gives up those that are not in the
-// set, which is in hexadecimal digits as /proc/PID/status has it, before it does anything else.
+// "serve --capabilities=HEX" is for a guest that was started with all capabilities. Before anything else, it drops
+// the capabilities that are not in the set. HEX is in hexadecimal digits, as in /proc/PID/status.
 //
-// "serve --no-cgroup" is for a host process that is in no container of its own: the control group's counts
-// would be the whole machine's, and are not read; nor is anything stopped but what it has started.
+// "serve --no-cgroup" is for a host process that does not run in a container of its own. The counters of its control
+// group would be those of the whole machine, so they are not read. Such a guest stops only processes that it has
+// started.
 package guest
 
 import (
@@ -25,10 +26,10 @@ import (
 	"sync/atomic"
 )
 
-// uncontained is the option of a guest and of its workers that are in no container of their own.
+// uncontained is the option for a guest, and its workers, that do not run in a container of their own.
 const uncontained = "--no-cgroup"
 
-// contained says that this process is in a container of its own, as its host has said.
+// contained is true when this process runs in a container of its own, according to its host.
 var contained atomic.Bool
 
 // Main runs the guest and returns its exit code.

@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// idle reaps orphans for ever. It takes every signal that can be taken, and does nothing about it: as a
-// container's first process the guest then outlives whatever the code under test sends, since the kernel
-// keeps SIGKILL and SIGSTOP from inside away from it.
+// idle reaps orphans and never returns. It catches and ignores every signal that can be caught. So a guest that is
+// the container's first process survives any signal from the code under test, since the kernel does not deliver
+// SIGKILL and SIGSTOP to it from inside.
 func idle() {
 	handleReserved(ignore)
-	var g guest // that starts nothing
+	var g guest // starts nothing
 	onChild(takeSignals(syscall.SIGCHLD), func() { g.reap() })
 }
 
@@ -26,21 +26,21 @@ const (
 	ignore
 )
 
-// handleReserved sets how the process handles the signals that Go leaves to C libraries, 32 to 34; signal.Ignore does
-// nothing for them.
+// handleReserved sets the disposition of signals 32 to 34, which Go leaves to C libraries. signal.Ignore has no
+// effect on them.
 //
-// The kernel drops a signal to a container's first process for which that has no handler. But where its first thread
-// blocks the signal at that moment, as Go does while it starts a thread or a process, the kernel ends the process by it
-// (complete_signal in kernel/signal.c). So the first process ignores them. Workers go back to the default, since
-// programs would inherit that the signals are ignored.
+// The kernel drops a signal for which a container's first process has no handler. There is an exception: while the
+// first thread blocks the signal, the signal kills the process (complete_signal in kernel/signal.c). Go blocks
+// signals while it starts a thread or a process. So the first process ignores these signals. Workers restore the
+// default, since programs would inherit an ignored signal.
 func handleReserved(disposition uintptr) {
-	action := [4]uintptr{disposition} // as the kernel has it: handler, flags, restorer, mask
+	action := [4]uintptr{disposition} // the kernel's struct: handler, flags, restorer, mask
 	for s := uintptr(32); s <= 34; s++ {
 		_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, s, uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
 	}
 }
 
-// onChild calls f now, and whenever a signal comes, which may tell that a child has ended, for ever.
+// onChild calls f now and after each signal, and never returns. A signal may mean that a child has ended.
 func onChild(signals <-chan os.Signal, f func()) {
 	for {
 		f()
@@ -48,8 +48,8 @@ func onChild(signals <-chan os.Signal, f func()) {
 	}
 }
 
-// takeSignals has every signal that would end the process sent to a channel that holds one, and more: all that can be
-// taken, but for the one that Go's scheduler uses.
+// takeSignals returns a channel with a buffer of one that receives the signals of more, and every signal that would
+// end the process and can be caught. The exception is SIGURG, which Go's scheduler uses.
 func takeSignals(more ...os.Signal) <-chan os.Signal {
 	for s := syscall.Signal(1); s <= 64; s++ {
 		if s != syscall.SIGKILL && s != syscall.SIGSTOP && s != syscall.SIGURG && s != syscall.SIGCHLD {
@@ -61,13 +61,13 @@ func takeSignals(more ...os.Signal) <-chan os.Signal {
 	return c
 }
 
-// stopsOrGoesOn are the signals that tell a guest that it was stopped. Those that stop a process take back a SIGCONT that is
-// pending, in the kernel.
+// stopsOrGoesOn are the signals that show a guest that it was stopped. The stop signals are included because the
+// kernel discards a pending SIGCONT when one of them is sent.
 var stopsOrGoesOn = []os.Signal{unix.SIGCONT, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU}
 
-// isPending reports whether one of the signals was sent to the process and no thread has received it. Else those that a thread
-// has received are handled when it returns: a process that was stopped goes on in all of its threads at once, and one may be
-// far ahead of the one that has received the signal.
+// isPending reports whether one of the signals was sent to the process and no thread has received it. If it returns
+// false, all signals that threads have received are handled by then. All threads of a stopped process continue at
+// once, so one thread may be far ahead of the one that received the signal.
 func isPending(signals ...os.Signal) bool {
 	var set uint64
 	for _, s := range signals {
@@ -96,5 +96,5 @@ func isPending(signals ...os.Signal) bool {
 	return false
 }
 
-// handledWithin bounds the wait for a thread that ends before it has handled a signal.
+// handledWithin bounds the wait for a thread that ends before it handles a signal.
 const handledWithin = 100 * time.Millisecond

@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// The guest runs in Linux containers; elsewhere it only has to compile.
+// The guest runs in Linux containers. On other systems it only has to compile.
 
 func idle() {}
 

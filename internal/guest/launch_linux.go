@@ -14,9 +14,9 @@ import (
 	"github.com/fumehood/fumehood/internal/wire"
 )
 
-// launch is a program that is to run with limits. A worker cannot set them between fork and exec, nor on
-// itself: it could not lift them again. So it starts the guest once more, which sets them on itself and
-// becomes the program.
+// launch is a program to be started with resource limits. A worker cannot set them between fork and exec. It cannot
+// set them on itself either, since it could not raise them again. So it starts the guest program once more, which
+// sets the limits on itself and then execs the program.
 type launch struct {
 	Program []byte       `json:"program"`
 	Args    [][]byte     `json:"args"`
@@ -25,19 +25,19 @@ type launch struct {
 }
 
 const (
-	// launchSocket is the descriptor on which a launched guest finds its worker.
+	// launchSocket is the file descriptor of a launched guest's connection to its worker.
 	launchSocket = 3
-	// launchWithin bounds the time until the program runs, which takes a few milliseconds: a process of
+	// launchWithin bounds the time until the program runs. Normally that takes a few milliseconds, but a process of
 	// the same user may have stopped the launched guest.
 	launchWithin = 10 * time.Second
 )
 
-// start starts the program by the guest at path self, with the descriptors and the session of attr. It
-// returns when the program runs; where it does not, nothing of it is left. No child may be reaped
+// start starts the program through the guest program at path self, with the file descriptors and the session of attr.
+// It returns when the program runs. On failure it leaves no process behind. The caller must not reap children
 // meanwhile.
 func (l *launch) start(self string, attr *syscall.ProcAttr) (pid int, failed *wire.Failed) {
 	if l.Rlimits.Processes > 0 && os.Getuid() == 0 {
-		return 0, &wire.Failed{What: wire.NoRlimit, Text: "the kernel does not hold root to a limit of processes"}
+		return 0, &wire.Failed{What: wire.NoRlimit, Text: "the kernel does not apply a process limit to root"}
 	}
 	none := func(err error) (int, *wire.Failed) {
 		return 0, &wire.Failed{What: wire.NoResources, Text: reason("set the command's limits", err)}
@@ -48,7 +48,7 @@ func (l *launch) start(self string, attr *syscall.ProcAttr) (pid int, failed *wi
 	}
 	socket := os.NewFile(uintptr(ours), "launch")
 	defer socket.Close()
-	// The program's own environment could upset the Go runtime of this one.
+	// The program's own environment could affect this Go runtime.
 	attr.Env = []string{"GOMAXPROCS=1", "GOGC=off"}
 	attr.Files = append(attr.Files, uintptr(theirs))
 	pid, err = syscall.ForkExec(self, []string{self, "launch"}, attr)
@@ -61,7 +61,7 @@ func (l *launch) start(self string, attr *syscall.ProcAttr) (pid int, failed *wi
 		return pid, nil
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		err = fmt.Errorf("no answer within %v; has another process of the user stopped it?", launchWithin)
+		err = fmt.Errorf("no answer within %v: another process of the user may have stopped it", launchWithin)
 	}
 	if err != nil {
 		failed = &wire.Failed{What: wire.Hindered, Text: reason("set the command's limits", err)}
@@ -75,8 +75,8 @@ func (l *launch) start(self string, attr *syscall.ProcAttr) (pid int, failed *wi
 	return 0, failed
 }
 
-// follow hands the launch over and takes what becomes of it: the limits are set, and then either the
-// socket ends with the exec, or that has failed.
+// follow sends the launch and waits for its outcome. The limits are set first. Then the exec either closes the socket
+// or fails.
 func (l *launch) follow(socket *os.File) (*wire.Failed, error) {
 	if err := socket.SetDeadline(time.Now().Add(launchWithin)); err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func (l *launch) follow(socket *os.File) (*wire.Failed, error) {
 	}
 }
 
-// launched is the life of a launched guest until it becomes the program.
+// launched runs a launched guest until it becomes the program. It returns an exit code only on failure.
 func launched() int {
 	unix.CloseOnExec(launchSocket)
 	park(spareWorkerThreads)
@@ -116,11 +116,11 @@ func launched() int {
 	if failed == nil && answer.Encode(note{Started: true}) == nil {
 		failed = startFailure(program, syscall.Exec(program, args, env))
 	}
-	_ = answer.Encode(note{Failed: failed}) // a worker that is gone is not interested
+	_ = answer.Encode(note{Failed: failed}) // the worker may be gone
 	return 1
 }
 
-// restrict sets limits on this process. That of processes comes last, since no thread may be had after it.
+// restrict sets limits on this process. The limit on processes comes last, since no thread can be started after it.
 func restrict(l wire.Rlimits) *wire.Failed {
 	for _, r := range []struct {
 		name       string
@@ -142,12 +142,12 @@ func restrict(l wire.Rlimits) *wire.Failed {
 	return nil
 }
 
-// lower sets a limit, or the hard one that is there where that is lower.
+// lower sets a resource's soft and hard limit, each to at most the current hard limit.
 func lower(resource int, soft, hard uint64) error {
 	var now syscall.Rlimit
 	if err := syscall.Getrlimit(resource, &now); err != nil {
 		return err
 	}
-	// Package syscall's own, so that its Exec does not set back the limit of open files.
+	// Package syscall's Setrlimit keeps its Exec from restoring the limit on open files.
 	return syscall.Setrlimit(resource, &syscall.Rlimit{Cur: min(soft, now.Max), Max: min(hard, now.Max)})
 }

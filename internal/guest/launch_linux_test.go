@@ -12,11 +12,11 @@ import (
 	"github.com/fumehood/fumehood/internal/wire"
 )
 
-// A guest that a neighbour has killed before it became the program must not pass for the program.
-func TestALaunchThatDiesBeforeTheProgramRunsIsNoStart(t *testing.T) {
+// A launched guest that is killed before it becomes the program must not count as a started program.
+func TestLaunch_guestKilled(t *testing.T) {
 	for name, script := range map[string]string{
-		"at once":                "exit 1",
-		"with what it was given": "read -r line <&3; kill -9 $$",
+		"at once":                  "exit 1",
+		"after reading its launch": "read -r line <&3; kill -9 $$",
 	} {
 		self := filepath.Join(t.TempDir(), "guest")
 		if err := os.WriteFile(self, []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {

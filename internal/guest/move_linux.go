@@ -11,15 +11,15 @@ import (
 // moveWithin bounds the wait for the host's proof on a new connection.
 const moveWithin = 5 * time.Second
 
-// move connects to a socket of the host's and serves that connection too.
+// move connects to a socket of the host and serves that connection too.
 func (g *guest) move(s *wire.Stream, req *wire.Move) {
 	socket, err := connectTo(string(req.Path), req.Secret)
 	if connected(s, err) {
-		_ = wire.NewConn(socket, wire.Guest, g.handle).Serve() // its end is the host's, however it came
+		_ = wire.NewConn(socket, wire.Guest, g.handle).Serve() // the host ends the connection, with or without an error
 	}
 }
 
-// connectTo connects to a unix socket whose host and this guest prove to each other that they know the secret.
+// connectTo connects to a unix socket. The host and this guest prove to each other that they know the secret.
 func connectTo(path string, secret []byte) (*wire.Socket, error) {
 	fd, err := connectUnix(path, unix.SOCK_NONBLOCK)
 	if err != nil {

@@ -13,29 +13,29 @@ import (
 )
 
 const (
-	// drainWithin is how long output is waited for after the command's process has ended, when a child of it
-	// holds the output open. What was written before the end is never lost by it.
+	// drainWithin is how long output is read after the command's process has ended, while a child holds the output
+	// open. Output written before the end is never lost.
 	drainWithin = 300 * time.Millisecond
-	// pumpAfter is from when on the output of a command is awaited of which the host gets to know at its end: most have
-	// ended by then, and what they wrote is in the pipe. One that writes more than a pipe holds, 64 KiB, is held up
-	// until then.
+	// pumpAfter is the delay before the guest starts to read the output of a command that is not followed live. Most
+	// commands have ended by then, and their output is in the pipe. A command that writes more than a pipe holds, 64
+	// KiB, blocks until then.
 	pumpAfter = 3 * time.Millisecond
-	// pipeSize is the most that a pipe of ours holds (the kernel's default; nobody inside can raise it beyond
-	// /proc/sys/fs/pipe-max-size, 1 MiB).
+	// pipeSize is the largest capacity of our pipes. It is the default of /proc/sys/fs/pipe-max-size, above which
+	// unprivileged code in the container cannot raise a pipe's capacity.
 	pipeSize = 1 << 20
 )
 
 var channels = []byte{wire.Stdout, wire.Stderr}
 
-// pieces are buffers for output, one for each outlet that is pumped.
+// pieces holds buffers for output, one for each outlet that is being read.
 var pieces = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
 // outlet is our side of one output of a command.
 type outlet struct {
 	c     *command
 	i     int
-	fd    int      // of a pipe, while nobody waits for what comes; else -1
-	file  *patient // from when on somebody does
+	fd    int      // of a pipe until await is called; then -1
+	file  *patient // set by await
 	atEnd bool
 }
 
@@ -50,15 +50,15 @@ func (o *outlet) close() {
 	o.fd = -1
 }
 
-// await has what comes awaited.
+// await turns the file descriptor into a file that can be waited for.
 func (o *outlet) await() {
 	if o.file == nil {
 		o.file, o.fd = newPatient(o.fd, "output"), -1
 	}
 }
 
-// pump moves the output to the host, or to where its end is kept, until it is at its end; or, when the command has ended
-// and drainWithin is over, until there is nothing in it.
+// pump reads the output and passes it to took, until the end of the output. Once the command has ended and
+// drainWithin is over, it only takes what is already in the pipe.
 func (o *outlet) pump() {
 	piece := pieces.Get().(*[32 << 10]byte)
 	defer pieces.Put(piece)
@@ -75,7 +75,7 @@ func (o *outlet) pump() {
 			return
 		}
 		if errors.Is(err, unix.EIO) && !isClosed(o.c.exited) {
-			// A terminal that none of the command's processes has open now. One may open /dev/tty again.
+			// None of the command's processes has the terminal open now. One may open /dev/tty again.
 			select {
 			case <-o.c.exited:
 			case <-time.After(pause):
@@ -90,7 +90,7 @@ func (o *outlet) pump() {
 	}
 }
 
-// empty takes what is in a pipe now, at most as much as one can hold.
+// empty reads what is in a pipe now, at most as much as a pipe can hold.
 func (o *outlet) empty(fd int, buf []byte) {
 	for left := pipeSize; left > 0; {
 		n, err := unix.Read(fd, buf)
@@ -108,8 +108,8 @@ func (o *outlet) empty(fd int, buf []byte) {
 	}
 }
 
-// finish takes what is in an output that nobody has awaited yet. The command has ended; where a child of it holds the
-// output open, that is awaited from now on.
+// finish reads what is in an output on which await was not called yet. The command has ended. finish returns true if
+// a child holds the output open, so that the caller has to wait for more.
 func (o *outlet) finish() (open bool) {
 	if o.file == nil {
 		piece := pieces.Get().(*[32 << 10]byte)
@@ -119,7 +119,8 @@ func (o *outlet) finish() (open bool) {
 	return o.file == nil && !o.atEnd
 }
 
-// part gives up an output: a child of the command that lives on may write, and is not ended by that.
+// part gives up an output. It drains and discards later output, so that a surviving child that writes is not killed
+// by SIGPIPE.
 func (o *outlet) part() {
 	if o.atEnd {
 		o.close()
@@ -133,15 +134,15 @@ func (o *outlet) part() {
 	}()
 }
 
-// took is told what the command wrote.
+// took stores what the command wrote, or sends it to the host if the command is live.
 func (c *command) took(i int, p []byte) {
 	if len(p) == 0 {
 		return
 	}
 	if !c.req.Live {
-		_, _ = c.tails[i].Write(p) // it never fails
+		_, _ = c.tails[i].Write(p) // never fails
 		return
 	}
 	c.totals[i] += int64(len(p))
-	_ = c.s.Send(channels[i], p) // to a host that is gone: the output is drained all the same
+	_ = c.s.Send(channels[i], p) // if the host is gone, the output is drained all the same
 }

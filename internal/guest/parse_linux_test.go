@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestControlGroupsOfBothVersionsAreRead(t *testing.T) {
+func TestCgroup_read(t *testing.T) {
 	for name, files := range map[string]map[string]string{
 		"version 1": {
 			"memory/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n", "pids/pids.events": "max 5\n",
@@ -35,11 +35,11 @@ func TestControlGroupsOfBothVersionsAreRead(t *testing.T) {
 		}
 	}
 	if got := openCgroup(t.TempDir()).read(); got != (evidence{}) {
-		t.Errorf("of none: %+v", got)
+		t.Errorf("without a control group: %+v", got)
 	}
 }
 
-func TestNumbersOfControlGroups(t *testing.T) {
+func TestNumber(t *testing.T) {
 	const events = "low 0\noom 3\noom_kill 12\noom_group_kill 7\n"
 	for _, c := range []struct {
 		text, key string
@@ -64,11 +64,11 @@ func TestNumbersOfControlGroups(t *testing.T) {
 		}
 	}
 	if got := open("/no/such/file", "").read(); got != 0 {
-		t.Errorf("what is not there counts %d", got)
+		t.Errorf("missing file: got %d", got)
 	}
 }
 
-func TestProgramsAreFoundAsShellsFindThem(t *testing.T) {
+func TestLookUp(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	for name, mode := range map[string]os.FileMode{"a/tool": 0o755, "b/tool": 0o755, "b/only": 0o755, "plain/text": 0o644, "here": 0o755, "folder/tool/x": 0o644} {
@@ -90,7 +90,7 @@ func TestProgramsAreFoundAsShellsFindThem(t *testing.T) {
 	}{
 		{"tool", []string{"PATH=" + dir + "/a:" + dir + "/b"}, dir + "/a/tool", nil},
 		{"tool", []string{"PATH=/none:" + dir + "/b"}, dir + "/b/tool", nil},
-		{"tool", []string{"PATH=" + dir + "/folder:" + dir + "/b"}, dir + "/b/tool", nil}, // a directory is none
+		{"tool", []string{"PATH=" + dir + "/folder:" + dir + "/b"}, dir + "/b/tool", nil}, // a directory is not a program
 		{"tool", []string{"PATH=" + dir + "/folder"}, "", unix.EISDIR},
 		{"text", []string{"PATH=" + dir + "/plain:/none"}, "", unix.EACCES},
 		{"text", []string{"PATH=" + dir + "/plain:" + dir + "/here"}, "", unix.EACCES},
@@ -101,8 +101,8 @@ func TestProgramsAreFoundAsShellsFindThem(t *testing.T) {
 		{"only", []string{"PATH=" + dir + "/a", "PATH=" + dir + "/b"}, dir + "/b/only", nil}, // the last one counts
 		{"only", []string{"XPATH=" + dir + "/b", "PATH=/none"}, "", unix.ENOENT},
 		{"none", []string{"PATH=" + dir + "/a"}, "", unix.ENOENT},
-		{"here", []string{"PATH=" + dir + "/here"}, "", unix.ENOENT}, // a file is no directory
-		{"tool", []string{"PATH=" + dir + "/loop"}, "", unix.ENOENT}, // what cannot be entered holds nothing
+		{"here", []string{"PATH=" + dir + "/here"}, "", unix.ENOENT}, // a file is not a directory
+		{"tool", []string{"PATH=" + dir + "/loop"}, "", unix.ENOENT}, // a path that cannot be entered contains nothing
 		{"here/x", nil, "here/x", unix.ENOTDIR},
 		{"./here", nil, "./here", nil},
 		{"a/none", []string{"PATH=" + dir}, "a/none", unix.ENOENT},
@@ -119,7 +119,7 @@ func TestProgramsAreFoundAsShellsFindThem(t *testing.T) {
 	}
 }
 
-func TestTheCommandsVariablesWinOverTheGuests(t *testing.T) {
+func TestEnvironment_precedence(t *testing.T) {
 	t.Setenv("FUMEHOOD_A", "guest")
 	t.Setenv("FUMEHOOD_B", "guest")
 	env := words(environment([][]byte{[]byte("FUMEHOOD_A=command"), []byte("FUMEHOOD_C=\xff=x"), []byte("FUMEHOOD_D=")}))
@@ -133,15 +133,15 @@ func TestTheCommandsVariablesWinOverTheGuests(t *testing.T) {
 			}
 		}
 		if n != times {
-			t.Errorf("%q is there %d times, want %d", want, n, times)
+			t.Errorf("%q occurs %d times, want %d", want, n, times)
 		}
 	}
 	if got := words(environment(nil)); !slices.Contains(got, "FUMEHOOD_B=guest") {
-		t.Error("without more, the guest's own are gone")
+		t.Error("without additions, the guest's own variables are missing")
 	}
 }
 
-func TestAProcessCannotPassForAnotherByItsName(t *testing.T) {
+func TestStat_programName(t *testing.T) {
 	sleep, err := exec.LookPath("sleep")
 	if err != nil {
 		t.Skip(err)
@@ -162,7 +162,7 @@ func TestAProcessCannotPassForAnotherByItsName(t *testing.T) {
 			t.Errorf("%q: parent %d, state %c, started at %d, not before %d", name, parent, state, start, before)
 		}
 		if !slices.Contains(slices.Collect(children(os.Getpid())), pid) || !treeOf(os.Getpid()).has(pid) || treeOf(pid).has(os.Getpid()) {
-			t.Errorf("%q: it is not where it belongs in the tree", name)
+			t.Errorf("%q: wrong place in the process tree", name)
 		}
 		if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
 			t.Fatal(err)
@@ -175,14 +175,14 @@ func TestAProcessCannotPassForAnotherByItsName(t *testing.T) {
 		if parent, _ := parentOf(pid); parent != 0 {
 			t.Errorf("%q: a zombie has a parent", name)
 		}
-		_ = cmd.Wait() // it was killed
+		_ = cmd.Wait() // always an error: the process was killed
 		if f := statFields(pid); f != nil {
-			t.Errorf("%q: of what has ended there is %q", name, f)
+			t.Errorf("%q: a reaped process still has fields %q", name, f)
 		}
 	}
 }
 
-func TestADeathThatIsOnItsWayShows(t *testing.T) {
+func TestPendingKill(t *testing.T) {
 	fields := strings.Fields("S" + strings.Repeat(" 0", 49))
 	for mask, want := range map[string]bool{"0": false, "256": true, "257": true, "255": false, "65536": false} {
 		fields[28] = mask
@@ -191,11 +191,11 @@ func TestADeathThatIsOnItsWayShows(t *testing.T) {
 		}
 	}
 	if fieldsOf("1 (x) S 1 1") != nil || fieldsOf("") != nil || stopped(nil) {
-		t.Error("fields were found where there are none")
+		t.Error("found fields in incomplete text")
 	}
 }
 
-// until waits until cond is true.
+// until waits until cond returns true.
 func until(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	deadline := time.After(30 * time.Second)
@@ -210,7 +210,7 @@ func until(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-func TestTheUsersOfAProcessAreReadFromItsStatus(t *testing.T) {
+func TestUsersIn(t *testing.T) {
 	for status, want := range map[string]string{
 		"Name:\tx\nUmask:\t0022\nUid:\t1000\t1001\t1002\t1003\nGid:\t1\t1\t1\t1\n": "1000 1001 1002 1003",
 		"Name:\t\\nUid:\t0\t0\t0\t0\nUid:\t7\t7\t7\t7\n":                           "7 7 7 7",
@@ -222,6 +222,6 @@ func TestTheUsersOfAProcessAreReadFromItsStatus(t *testing.T) {
 		}
 	}
 	if users(os.Getpid()) == "" || !mayKill(os.Getpid()) {
-		t.Error("this process has no user")
+		t.Error("no users found for this process")
 	}
 }

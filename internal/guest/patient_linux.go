@@ -11,17 +11,18 @@ import (
 	"github.com/fumehood/fumehood/internal/wire"
 )
 
-// lookEvery is how often who reads or writes in vain looks at a file that is closed or whose deadline is set meanwhile.
+// lookEvery bounds how long a blocked read or write takes to notice that the file was closed or its deadline set.
 const lookEvery = 50 * time.Millisecond
 
-// patient is our side of a pipe or a terminal of a command. The kernel may refuse to watch it for Go: to a user whose
-// watches are used up, or when the container has no memory left (epoll_ctl(2): ENOSPC, ENOMEM). Then a thread waits.
+// patient is our side of a command's pipe or terminal. The kernel may refuse to add it to Go's poller: the user may
+// have reached the limit on watches, or the container its memory limit (epoll_ctl(2): ENOSPC, ENOMEM). A thread then
+// polls it.
 type patient struct {
 	file  *os.File
-	until atomic.Int64 // the deadline of reads, in nanoseconds since 1970; 0 for none
+	until atomic.Int64 // the read deadline, in nanoseconds since 1970; 0 for none
 }
 
-// newPatient takes over a descriptor that does not block.
+// newPatient takes over a non-blocking file descriptor.
 func newPatient(fd int, name string) *patient { return &patient{file: os.NewFile(uintptr(fd), name)} }
 
 func (p *patient) Read(b []byte) (int, error) {
@@ -52,7 +53,7 @@ func (p *patient) Write(b []byte) (written int, err error) {
 	}
 }
 
-// look waits until the file may be read or written, but no longer than lookEvery.
+// look waits until the file is readable or writable, or lookEvery has passed.
 func (p *patient) look(events int16) error {
 	return wire.Control(p.file, func(fd int) error {
 		_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: events}}, int(lookEvery.Milliseconds())) //nolint:gosec // a descriptor
@@ -60,7 +61,7 @@ func (p *patient) look(events int16) error {
 	})
 }
 
-// readUntil ends reads at a time; never, if that is zero.
+// readUntil sets the deadline of reads. The zero time means no deadline.
 func (p *patient) readUntil(t time.Time) {
 	until := int64(0)
 	if !t.IsZero() {

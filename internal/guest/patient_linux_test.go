@@ -15,14 +15,14 @@ import (
 	"github.com/fumehood/fumehood/internal/wire"
 )
 
-// unwatched is our side of a pipe that does not block, and that Go does not have watched, as where the kernel refuses to.
+// unwatched returns our side of a non-blocking pipe that is not in Go's poller, as when the kernel refuses to add it.
 func unwatched(t *testing.T, fd int) (ours *patient, theirs *os.File) {
 	t.Helper()
 	theirs, our, err := pipe(fd)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.SetNonblock(our, false); err != nil { // else Go has it watched
+	if err := unix.SetNonblock(our, false); err != nil { // otherwise Go adds it to its poller
 		t.Fatal(err)
 	}
 	ours = newPatient(our, "ours")
@@ -36,7 +36,7 @@ func unwatched(t *testing.T, fd int) (ours *patient, theirs *os.File) {
 	return ours, theirs
 }
 
-func TestOutputThatTheKernelDoesNotWatchIsNotCutOff(t *testing.T) {
+func TestPatient_unwatchedOutput(t *testing.T) {
 	ours, theirs := unwatched(t, 1)
 	c := &command{req: &wire.Exec{}, tails: []*ring.Tail{ring.NewTail(100)}}
 	o := &outlet{c: c, fd: -1, file: ours}
@@ -48,7 +48,7 @@ func TestOutputThatTheKernelDoesNotWatchIsNotCutOff(t *testing.T) {
 		if _, err := theirs.WriteString(piece); err != nil {
 			t.Fatal(err)
 		}
-		until(t, "it is taken", func() bool {
+		until(t, "the output is read", func() bool {
 			_, total := c.tails[0].Bytes()
 			return total == int64(len(want))
 		})
@@ -63,7 +63,7 @@ func TestOutputThatTheKernelDoesNotWatchIsNotCutOff(t *testing.T) {
 	}
 }
 
-func TestInputThatTheKernelDoesNotWatchArrives(t *testing.T) {
+func TestPatient_unwatchedInput(t *testing.T) {
 	ours, theirs := unwatched(t, 0)
 	input := bytes.Repeat([]byte("input "), 100_000) // more than a pipe holds
 	written := make(chan error)

@@ -19,24 +19,24 @@ import (
 )
 
 const (
-	// maxIdle is how many workers without a command are kept for the next commands.
+	// maxIdle is how many idle workers are kept for the next commands.
 	maxIdle = 4
-	// trimAfter is how long more than that are kept, so that many commands at once do not each need a new
-	// one.
+	// trimAfter is how long idle workers beyond maxIdle are kept, so that many commands at once do not each need a new
+	// worker.
 	trimAfter = time.Second
 )
 
-// supervisor is a guest's view of one worker.
+// supervisor is a guest's handle of one worker.
 type supervisor struct {
 	pid    int
-	stat   int // its /proc/PID/stat, while it is among the guest's workers
+	stat   int // file descriptor of its /proc/PID/stat, while it is in guest.workers
 	socket *wire.Socket
 	notes  chan note     // closed when the worker is gone
-	since  atomic.Uint64 // from when on processes may be its command's, in ticks since boot
+	since  atomic.Uint64 // processes that started earlier are not its command's; in ticks since boot
 	dead   chan struct{} // closed when its process was reaped
-	swept  chan struct{} // closed when what it left was killed too
+	swept  chan struct{} // closed when the processes that it left were killed too
 
-	survivors int // of that; set before swept is closed
+	survivors int // processes that could not be killed; set before swept is closed
 }
 
 // worker returns an idle worker, or a new one.
@@ -45,7 +45,7 @@ func (g *guest) worker() (*supervisor, error) {
 	for len(g.idle) > 0 {
 		w := g.idle[len(g.idle)-1]
 		g.idle = g.idle[:len(g.idle)-1]
-		if !g.sound(w) { // a command has hit it
+		if !g.sound(w) { // a command has tampered with it
 			w.retire()
 			continue
 		}
@@ -56,8 +56,8 @@ func (g *guest) worker() (*supervisor, error) {
 	return g.spawn()
 }
 
-// sound reports whether an idle worker can take a command. One that was stopped, or whose limits were changed, is ended,
-// since who did it may do so again. g.mu is held, so that its pid is its own.
+// sound reports whether an idle worker can take a command. It kills a worker that was stopped, or whose limits were
+// changed, since the process that did this may do it again. g.mu is held, so w.pid cannot be reused meanwhile.
 func (g *guest) sound(w *supervisor) bool {
 	if g.workers[w.pid] != w {
 		return false
@@ -72,28 +72,30 @@ func (g *guest) sound(w *supervisor) bool {
 	return true
 }
 
-// limits are the resource limits of a process that programs meet, the first ten. A process of the same user may lower
-// them, see prlimit(2): the next command would get them from its worker.
+// limits are the first ten resource limits of a process, which are those that programs reach. A process of the same
+// user may lower a worker's limits with prlimit(2), and the next command would inherit them.
 type limits [unix.RLIMIT_AS + 1]unix.Rlimit
 
-// limitsOf asks the kernel past Go's scheduler, for it answers at once, and each command waits for this.
+// limitsOf makes raw system calls that bypass Go's scheduler. The kernel answers at once, and each command waits for
+// this.
 func limitsOf(pid int) (l limits) {
 	for resource := range l {
-		// Of a process that has ended they are zero.
+		// They are zero for a process that has ended.
 		_, _, _ = unix.RawSyscall6(unix.SYS_PRLIMIT64, uintptr(pid), uintptr(resource), 0, uintptr(unsafe.Pointer(&l[resource])), 0, 0)
 	}
 	return l
 }
 
 const (
-	// pressFirst and pressLast are the first and the longest time between two looks at a worker.
+	// pressFirst and pressLast are the shortest and the longest time between two checks of a worker.
 	pressFirst, pressLast = 50 * time.Millisecond, time.Second
-	// mostStops is how often a worker is found stopped before it is killed.
+	// mostStops is the number of times that a worker is found stopped before it is killed.
 	mostStops = 8
 )
 
-// press sees to it that a worker goes on until done: what it runs can stop it, as a process of the same
-// user. Where that happens again and again the worker is killed, and what it owns is swept.
+// press keeps a worker running until done is closed. The worker's command can stop it, since both run as the same
+// user. press continues it. When the worker was stopped mostStops times, press kills it, and its descendants are
+// killed too. longest is the longest time between two checks.
 func (g *guest) press(w *supervisor, longest time.Duration, done <-chan struct{}) {
 	t := time.NewTimer(0)
 	defer t.Stop()
@@ -119,9 +121,10 @@ func (g *guest) press(w *supervisor, longest time.Duration, done <-chan struct{}
 	}
 }
 
-// now is the time in ticks since boot, as the start of a process is told; 0 where it cannot be had.
+// now returns the time in ticks since boot, the unit of process start times. It returns 0 if the time is not
+// available.
 func now() uint64 {
-	const tick = 10 * time.Millisecond // USER_HZ is 100 on every architecture that we build for
+	const tick = 10 * time.Millisecond // USER_HZ is 100 on every supported architecture
 	var ts unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) != nil {
 		return 0
@@ -145,7 +148,7 @@ func (g *guest) spawn() (*supervisor, error) {
 		Dir: "/", Env: []string{"GOMAXPROCS=1"}, Sys: &syscall.SysProcAttr{Setsid: true},
 		Files: []uintptr{null, null, null, uintptr(theirs)},
 	}
-	g.mu.Lock() // so that it is not reaped before it is known
+	g.mu.Lock() // so that the worker is not reaped before it is in g.workers
 	defer g.mu.Unlock()
 	args := []string{g.self, "worker", strconv.Itoa(g.slack)}
 	if !contained.Load() {
@@ -158,7 +161,7 @@ func (g *guest) spawn() (*supervisor, error) {
 	}
 	stat, err := openStat(pid)
 	if err != nil {
-		_ = socket.Close() // so that it ends
+		_ = socket.Close() // so that the worker ends
 		return nil, err
 	}
 	w := &supervisor{pid: pid, stat: stat, socket: socket, notes: make(chan note, 16), dead: make(chan struct{}), swept: make(chan struct{})}
@@ -168,7 +171,7 @@ func (g *guest) spawn() (*supervisor, error) {
 	return w, nil
 }
 
-// listen passes the worker's notes on until it is gone.
+// listen forwards the worker's notes until the worker is gone.
 func (w *supervisor) listen() {
 	defer close(w.notes)
 	dec := json.NewDecoder(w.socket)
@@ -181,7 +184,7 @@ func (w *supervisor) listen() {
 	}
 }
 
-// release takes a worker back that has no descendant left.
+// release returns a worker without descendants to the pool.
 func (g *guest) release(w *supervisor) {
 	w.since.Store(math.MaxUint64)
 	g.mu.Lock()
@@ -197,7 +200,7 @@ func (g *guest) release(w *supervisor) {
 	}
 }
 
-// trim has all but maxIdle of the idle workers end.
+// trim retires the idle workers beyond maxIdle.
 func (g *guest) trim() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -210,24 +213,24 @@ func (g *guest) trim() {
 	}
 }
 
-// retire has a worker end, and its command with it.
+// retire makes a worker end, and kill its command.
 func (w *supervisor) retire() {
-	_ = w.socket.Close() // the worker reads its end
+	_ = w.socket.Close() // the worker reads EOF
 	go func() {
-		for range w.notes { // so that listen ends
+		for range w.notes { // unblocks listen
 		}
 	}()
 }
 
-// left waits until a worker that has died is swept after, and tells how many processes could not be killed.
+// left waits until a dead worker's processes are killed, and returns how many could not be killed.
 func (w *supervisor) left() (survivors int) {
-	w.retire() // should it live all the same
+	w.retire() // in case it is still alive
 	<-w.swept
 	return w.survivors
 }
 
-// reap takes the statuses of what has ended: workers, and orphans of workers that were killed. It reports
-// whether no child is left.
+// reap collects the statuses of ended children: workers, and orphans of workers that were killed. It returns whether
+// no child is left.
 func (g *guest) reap() (none bool) {
 	for {
 		g.mu.Lock()
@@ -254,9 +257,9 @@ func (g *guest) reap() (none bool) {
 	}
 }
 
-// sweepAfter kills what a worker left that was killed: its command's processes are orphans now, and have
-// become children of this process. Other orphans may be there too, of commands that the Engine started
-// and that have ended: those that began before the worker's command are theirs.
+// sweepAfter kills the processes that a killed worker left. These orphans are now children of this process. Other
+// orphans may be there too, from commands that the Engine started and that have ended. Those that started before the
+// worker's command are not killed.
 func (g *guest) sweepAfter(w *supervisor) (survivors int) {
 	self := os.Getpid()
 	orphans := func() iter.Seq[int] { return g.orphans(self, w.since.Load(), nil) }
@@ -266,7 +269,7 @@ func (g *guest) sweepAfter(w *supervisor) (survivors int) {
 		left := slices.Collect(killable(orphans()))
 		g.mu.Lock()
 		for _, pid := range left {
-			_, _ = unix.Wait4(pid, nil, unix.WNOHANG|unix.WALL, nil) // it may live, or be another's child
+			_, _ = unix.Wait4(pid, nil, unix.WNOHANG|unix.WALL, nil) // it may be alive, or another process's child
 		}
 		g.mu.Unlock()
 		if looks++; len(left) > 0 || unseen.Load() != before {
@@ -274,9 +277,8 @@ func (g *guest) sweepAfter(w *supervisor) (survivors int) {
 		}
 		return looks >= emptyLooks
 	})
-	return living(orphans()) // those that this process may not kill among them
+	return living(orphans()) // including processes that this one may not kill
 }
 
-// emptyLooks is how often nothing must be found, for the kernel's lists of children are not made at one
-// instant.
+// emptyLooks is how many checks in a row must find nothing. The kernel's lists of children are not atomic snapshots.
 const emptyLooks = 5

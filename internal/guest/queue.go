@@ -6,13 +6,13 @@ import (
 	"github.com/fumehood/fumehood/internal/wire"
 )
 
-// piece is some input, empty at its end, and the stream that it came on.
+// piece is a piece of input and the stream that it came from. Empty data marks the end of the input.
 type piece struct {
 	data []byte
 	from *wire.Stream
 }
 
-// queue holds pieces of input. The flow control of the streams that they come from bounds it.
+// queue holds pieces of input. Its size is bounded by the flow control of the streams that they come from.
 type queue struct {
 	mu      sync.Mutex
 	changed *sync.Cond
@@ -26,7 +26,7 @@ func newQueue() *queue {
 	return q
 }
 
-// put adds a piece; false when the queue is closed.
+// put adds a piece. It returns false if the queue is closed.
 func (q *queue) put(p piece) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -45,7 +45,7 @@ func (q *queue) close() {
 	q.changed.Signal()
 }
 
-// take returns the next piece, waiting for it; false when the queue is closed and empty.
+// take waits for the next piece and returns it. It returns false when the queue is closed and empty.
 func (q *queue) take() (piece, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

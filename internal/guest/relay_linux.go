@@ -10,10 +10,10 @@ import (
 	"github.com/fumehood/fumehood/internal/wire"
 )
 
-// relay connects its standard input and output with a resident guest's socket, until either ends. It knows no
-// secret, and may run as any user.
+// relay connects standard input and output to a resident guest's socket, until either side ends. It knows no secret,
+// and can run as any user.
 func relay(name string, stdin, stdout, stderr *os.File) int {
-	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // else what runs beside it as the same user could trace it
+	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // otherwise other processes of the same user could trace it
 	fd, err := connectUnix("@"+name, 0)
 	if err != nil {
 		_, _ = io.WriteString(stderr, "fumehood-guest: connect to the resident guest: "+err.Error()+"\n")
@@ -24,14 +24,14 @@ func relay(name string, stdin, stdout, stderr *os.File) int {
 	}
 	socket := os.NewFile(uintptr(fd), "guest")
 	go func() {
-		_, _ = io.Copy(socket, stdin) // its end, however it came, is the host's
+		_, _ = io.Copy(socket, stdin) // the host ends the copy, with or without an error
 		_ = unix.Shutdown(int(socket.Fd()), unix.SHUT_WR)
 	}()
-	_, _ = io.Copy(stdout, socket) // likewise the guest's
+	_, _ = io.Copy(stdout, socket) // the guest ends this one
 	return 0
 }
 
-// connectUnix connects to a unix socket; "@" begins the name of an abstract one. flags are those of socket(2).
+// connectUnix connects to a unix socket. A name starting with "@" is an abstract one. flags are passed to socket(2).
 func connectUnix(name string, flags int) (fd int, err error) {
 	if fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|flags, 0); err != nil {
 		return -1, err

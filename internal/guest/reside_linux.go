@@ -11,20 +11,20 @@ import (
 )
 
 const (
-	// proveWithin bounds the wait for a connection's proof that it is a host's.
+	// proveWithin bounds the time in which a connection has to prove that it is a host's.
 	proveWithin = 10 * time.Second
-	// mostStrangers is how many connections without a proof may be there at once.
+	// mostStrangers is how many connections without a proof may exist at once.
 	mostStrangers = 64
 	// backlog is how many connections may wait to be accepted.
 	backlog = 128
 )
 
-// reside makes this guest a resident: it ends with its container alone, and serves every host that knows the
-// secret. Its socket is an abstract one: so there is no file that a root file system must be writable for, or
-// that who runs here could replace while the guest lives.
+// reside makes this guest resident. It then ends only with its container, and serves every host that knows the
+// secret. It listens on an abstract socket. So the root file system need not be writable, and no process in the
+// container can replace the socket while the guest lives.
 func (g *guest) reside(s *wire.Stream, req *wire.Reside) {
 	var resides wire.Resides
-	err := errors.New("a secret of the wrong length")
+	err := errors.New("secret has the wrong length")
 	if len(req.Secret) == wire.SecretSize {
 		err = g.listenAt(req.Name, req.Secret)
 	}
@@ -46,7 +46,7 @@ func (g *guest) listenAt(name string, secret []byte) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err == nil && (g.resident || g.closing) {
-		err = errors.New("it resides already, or is ending")
+		err = errors.New("already resident, or shutting down")
 	}
 	if err != nil {
 		_ = socket.Close()
@@ -57,14 +57,15 @@ func (g *guest) listenAt(name string, secret []byte) error {
 	return nil
 }
 
-// receive takes connections for ever. One from what was started in here is closed unheard, and before it takes the
-// place of one who has yet to prove that it is a host: else such could hold all places.
+// receive accepts connections and never returns. It closes a connection from a process started in the container
+// before it counts as a stranger. Otherwise such processes could occupy all places of hosts that have yet to prove
+// themselves.
 func (g *guest) receive(socket *os.File, secret []byte) {
 	strangers := make(chan struct{}, mostStrangers)
 	for {
 		conn, err := accept(socket)
 		if err != nil {
-			nap(time.Second / 100) // too many open files, say
+			nap(time.Second / 100) // for example, too many open files
 			continue
 		}
 		if startedHere(conn) {
@@ -84,7 +85,7 @@ func (g *guest) receive(socket *os.File, secret []byte) {
 				_ = conn.Close()
 				return
 			}
-			_ = wire.NewConn(conn, wire.Guest, g.handle).Serve() // its end is the host's, however it came
+			_ = wire.NewConn(conn, wire.Guest, g.handle).Serve() // the host ends the connection, with or without an error
 		}()
 	}
 }
@@ -107,8 +108,8 @@ func accept(socket *os.File) (conn *os.File, err error) {
 	return os.NewFile(uintptr(fd), "host"), nil
 }
 
-// startedHere reports whether a connection's other end is, or was, a process that descends from one of this
-// container's. A relay, which the Engine starts, has its parent outside: one that has none here.
+// startedHere reports whether a connection's peer is or was a child of a process in this container. The Engine starts
+// a relay from outside, so the relay's parent is not visible here. If in doubt, startedHere returns true.
 func startedHere(conn *os.File) bool {
 	var peer *unix.Ucred
 	if err := wire.Control(conn, func(fd int) (err error) {
@@ -117,7 +118,7 @@ func startedHere(conn *os.File) bool {
 	}); err != nil {
 		return true
 	}
-	if peer.Pid == 0 { // it is of no process that can be seen from here
+	if peer.Pid == 0 { // a process that is not visible from here
 		return false
 	}
 	f := statFields(int(peer.Pid))

@@ -11,16 +11,16 @@ import (
 	"time"
 )
 
-// selfTest tries what a sandbox's isolation and limits are to prevent. Without arguments that is the network; else it is
-// one of "memory BYTES", "processes N" and "cpu MILLISECONDS". It returns 0 where the network is not reached, and where
-// all of the other was had.
+// selfTest tries what a sandbox's isolation and limits should prevent. Without arguments it tests the network. The
+// other tests are "memory BYTES", "processes N" and "cpu MILLISECONDS". It returns 0 if the network cannot be
+// reached, or if the requested resource could be used in full.
 func selfTest(args []string, w io.Writer) int {
 	if len(args) == 0 {
 		return testNetwork(w)
 	}
 	n := 0
 	if len(args) == 2 {
-		n, _ = strconv.Atoi(args[1]) // 0 of none
+		n, _ = strconv.Atoi(args[1]) // 0 if it is not a number
 	}
 	switch {
 	case n <= 0:
@@ -34,7 +34,7 @@ func selfTest(args []string, w io.Writer) int {
 	return 2
 }
 
-// fill takes memory and touches it.
+// fill allocates memory and writes to each page.
 func fill(bytes int) int {
 	const page = 4096
 	taken := make([]byte, bytes)
@@ -45,12 +45,12 @@ func fill(bytes int) int {
 	return 0
 }
 
-// multiply starts processes that wait, and says how many there were at once.
+// multiply starts n waiting processes, and prints how many existed at once.
 func multiply(n int, w io.Writer) int {
 	var pids []int
 	var failed error
 	for len(pids) < n && failed == nil {
-		pid, err := syscall.ForkExec("/proc/self/exe", []string{"fumehood-guest"}, nil) // which idles
+		pid, err := syscall.ForkExec("/proc/self/exe", []string{"fumehood-guest"}, nil) // an idle guest
 		if failed = err; err == nil {
 			pids = append(pids, pid)
 		}
@@ -67,7 +67,7 @@ func multiply(n int, w io.Writer) int {
 	return 0
 }
 
-// burn keeps a processor busy for a while, and says how many milliseconds of its time it had.
+// burn keeps a processor busy for d, and prints the processor time that it used in milliseconds.
 func burn(d time.Duration, w io.Writer) int {
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		runtime.Gosched()
@@ -82,9 +82,9 @@ func burn(d time.Duration, w io.Writer) int {
 	return 0
 }
 
-// testNetwork says what the sandbox's isolation looks like from inside: one line of network devices other
-// than the loopback, and one of what a connection to the outside meets. It returns 0 when both show that
-// there is no network, else 1.
+// testNetwork prints the sandbox's network as seen from inside. One line lists network devices other than the
+// loopback, and one has the outcome of a connection to an outside address. It returns 0 if neither shows a network,
+// otherwise 1.
 func testNetwork(w io.Writer) int {
 	devices, err := networkDevices()
 	if err != nil {
@@ -96,7 +96,7 @@ func testNetwork(w io.Writer) int {
 		_, _ = io.WriteString(w, " "+d)
 		code = 1
 	}
-	met := reach([4]byte{192, 0, 2, 1}, 80) // TEST-NET-1 of RFC 5737: nobody's address
+	met := reach([4]byte{192, 0, 2, 1}, 80) // TEST-NET-1 of RFC 5737, assigned to nobody
 	_, _ = io.WriteString(w, "\nconnect: "+met.Error()+"\n")
 	if !errors.Is(met, syscall.ENETUNREACH) {
 		code = 1
@@ -106,7 +106,8 @@ func testNetwork(w io.Writer) int {
 
 var errConnected = errors.New("the network can be reached")
 
-// reach tells what the kernel says to a connection to an address, without waiting for an answer.
+// reach returns the kernel's immediate error for a connection to an address, or errConnected. It does not wait for an
+// answer.
 func reach(addr [4]byte, port int) error {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -120,7 +121,7 @@ func reach(addr [4]byte, port int) error {
 	return err
 }
 
-// networkDevices lists the devices other than the loopback from /proc/net/dev.
+// networkDevices returns the devices other than the loopback from /proc/net/dev.
 func networkDevices() ([]string, error) {
 	dev, err := os.ReadFile("/proc/net/dev")
 	if err != nil {
@@ -128,7 +129,7 @@ func networkDevices() ([]string, error) {
 	}
 	var names []string
 	for line := range strings.Lines(string(dev)) {
-		name, _, ok := strings.Cut(line, ":") // headings have none
+		name, _, ok := strings.Cut(line, ":") // heading lines have no colon
 		if name = strings.TrimSpace(name); ok && name != "lo" {
 			names = append(names, name)
 		}

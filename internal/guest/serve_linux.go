@@ -17,34 +17,35 @@ import (
 	"github.com/fumehood/fumehood/internal/wire"
 )
 
-// guest serves one host.
+// guest is the state of the guest program. It serves one host, or every host if it is resident.
 type guest struct {
 	self   string // the path of this program
-	slack  int    // of the commands' threads; see relax
+	slack  int    // the timer slack of the commands' threads, see relax
 	null   *os.File
 	cgroup cgroup
-	limits limits // that it was started with, and its workers are
+	limits limits // the limits that the guest and its workers started with
 
 	mu      sync.Mutex
-	workers map[int]*supervisor // by pid: all that live
+	workers map[int]*supervisor // all living workers, by pid
 	idle    []*supervisor
 	closing bool
-	// trimming says that trim is about to run.
+	// trimming is true while a call of trim is scheduled.
 	trimming bool
 	resident bool             // see reside
-	detached map[int]*command // by number: those that were not forgotten
+	detached map[int]*command // the detached commands that are not forgotten, by number
 	reserved map[int]reservation
-	last     int // the highest number of a detached command so far
+	last     int // the highest number given to a detached command
 }
 
 const (
-	// spareThreads are started before there is a limit to hit: a Go program that needs a thread when
-	// the processes have run out is aborted.
+	// spareThreads is how many threads are started before a limit can be reached. The Go runtime aborts when it needs
+	// a thread and the limit on processes is reached.
 	spareThreads       = 8
 	spareWorkerThreads = 2
-	// gcPercent is GOGC: what the guest holds is taken from the container's memory.
+	// gcPercent is GOGC. It is low because the guest's heap counts against the container's memory limit.
 	gcPercent = 50
-	// stoppedBefore is how long before it has seen the end of its connection a guest went on that had been stopped at that end.
+	// stoppedBefore bounds how long before the end of the connection the last SIGCONT may have come for the guest to
+	// count as stopped at that end.
 	stoppedBefore = time.Second
 )
 
@@ -60,13 +61,14 @@ func (s stdio) Close() error {
 	return s.out.Close()
 }
 
-// serve speaks with the host until the connection ends, then kills all that it started, unless it resides.
+// serve serves the host until the connection ends, and then kills everything that it started, unless the guest is
+// resident. It returns the exit code.
 func serve(self string, stdin, stdout, stderr *os.File) int {
 	complain := func(what string, err error) int {
 		_, _ = io.WriteString(stderr, "fumehood-guest: "+what+": "+err.Error()+"\n")
 		return 1
 	}
-	// Before anything else: a non-dumpable process cannot do some of this.
+	// This comes first, since a non-dumpable process cannot do some of it.
 	g := &guest{self: self, slack: relax(self), workers: map[int]*supervisor{}, detached: map[int]*command{}, reserved: map[int]reservation{}, cgroup: noCgroup, limits: limitsOf(os.Getpid())}
 	if contained.Load() {
 		g.cgroup = openCgroup(cgroupRoot)
@@ -82,8 +84,9 @@ func serve(self string, stdin, stdout, stderr *os.File) int {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return complain("become a subreaper", err)
 	}
-	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // else what it runs could trace it
-	runtime.GOMAXPROCS(1)                            // its work is short and in turns: to wake another thread costs more than it saves
+	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // otherwise the commands could trace this process
+	// The guest's work is short and sequential: waking another thread would cost more than it saves.
+	runtime.GOMAXPROCS(1)
 	debug.SetGCPercent(gcPercent)
 	handleReserved(ignore)
 	signals := takeSignals(unix.SIGCHLD) // before the first command can send one
@@ -98,16 +101,16 @@ func serve(self string, stdin, stdout, stderr *os.File) int {
 	}()
 	park(spareThreads)
 	go onChild(signals, func() { g.reap() })
-	_ = wire.NewConn(conn, wire.Guest, g.handle).Serve() // its end is the host's, however it came
+	_ = wire.NewConn(conn, wire.Guest, g.handle).Serve() // the host ends the connection, with or without an error
 	ended := time.Now()
 	if g.resides() {
 		select {}
 	}
 	if survivors := g.end(); survivors > 0 {
-		return complain("end what it started", fmt.Errorf("%d of its processes could not be killed", survivors))
+		return complain("kill remaining processes", fmt.Errorf("%d could not be killed", survivors))
 	}
 	pending := isPending(stopsOrGoesOn...)
-	signal.Stop(goesOn) // it waits until what has come is in the channel
+	signal.Stop(goesOn) // returns once all signals received so far are in the channel
 	close(goesOn)
 	if pending || ended.Sub(<-since) < stoppedBefore {
 		return wire.WasStopped
@@ -115,7 +118,7 @@ func serve(self string, stdin, stdout, stderr *os.File) int {
 	return 0
 }
 
-// pollable makes standard input and output files that block no thread.
+// pollable turns standard input and output into files whose reads and writes block no thread.
 func pollable(stdin, stdout *os.File) (stdio, error) {
 	in, out := int(stdin.Fd()), int(stdout.Fd())
 	for _, fd := range []int{in, out} {
@@ -144,7 +147,7 @@ func park(n int) {
 	go_.Done()
 }
 
-// handle takes a request of the host.
+// handle serves one request of the host.
 func (g *guest) handle(s *wire.Stream, request []byte) {
 	var req wire.Request
 	if err := json.Unmarshal(request, &req); err != nil {
@@ -180,8 +183,8 @@ func (g *guest) handle(s *wire.Stream, request []byte) {
 	}()
 }
 
-// end kills all that this guest started, workers included, and returns how many processes could not be
-// killed. It needs no worker's help: what a dead one leaves becomes a child of this process.
+// end kills everything that this guest started, including workers, and returns how many processes could not be
+// killed. It does not depend on the workers: the descendants of a dead worker become children of this process.
 func (g *guest) end() (survivors int) {
 	g.mu.Lock()
 	g.closing = true

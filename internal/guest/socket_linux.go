@@ -11,7 +11,7 @@ import (
 	"github.com/fumehood/fumehood/internal/wire"
 )
 
-// socketPair makes a socket for this process, which does not block, and one for a process that it starts.
+// socketPair creates a non-blocking socket for this process, and a blocking one for a process that it starts.
 func socketPair() (ours, theirs int, err error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err == nil {
@@ -22,13 +22,13 @@ func socketPair() (ours, theirs int, err error) {
 	return pair[0], pair[1], err
 }
 
-// post writes one task to a worker's socket, with descriptors.
+// post writes one task to a worker's socket, together with file descriptors.
 func post(socket *wire.Socket, t task, files []int) error {
 	body, err := json.Marshal(t)
 	if err != nil {
 		return err
 	}
-	msg := append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...) //nolint:gosec // no task is as long
+	msg := append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...) //nolint:gosec // tasks are much shorter
 	var rights []byte
 	if len(files) > 0 {
 		rights = unix.UnixRights(files...)
@@ -48,7 +48,7 @@ func post(socket *wire.Socket, t task, files []int) error {
 	return err
 }
 
-// readWithFiles fills p, which the peer began a message with, and returns the descriptors that came.
+// readWithFiles fills p with the first bytes of a message, and returns the file descriptors that came with it.
 func readWithFiles(socket *wire.Socket, p []byte) ([]int, error) {
 	oob := make([]byte, unix.CmsgSpace(3*4))
 	var n, oobn int

@@ -9,22 +9,23 @@ import (
 )
 
 const (
-	// crowd is with how many processes in the container all stand still while some are killed: who kills a fork bomb of a
-	// thousand processes gets a thousandth of the processors, and needed 5 to 36 s.
+	// crowd is the number of processes and threads in the container above which all are stopped while some are killed.
+	// The killer of a fork bomb of a thousand processes gets a thousandth of the processors, and needed 5 to 36 s.
 	crowd = 100
-	// standAfter is how long a tree is killed without that, where nothing counts processes.
+	// standAfter is how long a tree is killed without a standstill when processes are not counted.
 	standAfter = 100 * time.Millisecond
 )
 
-// standstill stops all processes of the container that this one may signal, but for itself and the container's first one,
-// at one instant, while some of them are killed. The others go on afterwards. The zero value is ready.
+// standstill stops all processes of the container at one instant while some of them are killed, and continues the
+// others afterwards. It spares this process, the container's first one, and those that this process may not signal.
+// The zero value is ready to use.
 type standstill struct {
 	tried bool
-	lock  int // a descriptor; two at a time could stop each other for good
+	lock  int // a file descriptor; two standstills at once could stop each other for good
 	begun bool
 }
 
-// begin lets go on the process that is to kill; 0 where that is this one.
+// begin stops the processes, except for killer, which is the process that is about to kill. 0 means this process.
 func (s *standstill) begin(killer int) {
 	if s.tried || !contained.Load() {
 		return
@@ -37,7 +38,8 @@ func (s *standstill) begin(killer int) {
 	if err != nil {
 		return
 	}
-	if unix.Flock(lock, unix.LOCK_EX|unix.LOCK_NB) != nil { // another is at it, or somebody hinders us: then it takes longer
+	if unix.Flock(lock, unix.LOCK_EX|unix.LOCK_NB) != nil {
+		// Another standstill is in progress, or a process holds the lock to hinder us. The kill then takes longer.
 		_ = unix.Close(lock)
 		return
 	}
@@ -48,7 +50,7 @@ func (s *standstill) begin(killer int) {
 	}
 }
 
-// end has all go on, for good: none begins afterwards.
+// end continues all processes. A standstill cannot begin again afterwards.
 func (s *standstill) end() {
 	s.tried = true
 	if s.begun {
@@ -58,11 +60,11 @@ func (s *standstill) end() {
 	}
 }
 
-// initialPIDs is the inode of the machine's own namespace of process ids (PROC_PID_INIT_INO of Linux).
+// initialPIDs is the inode of the machine's initial pid namespace (PROC_PID_INIT_INO of Linux).
 const initialPIDs = "pid:[4026531836]"
 
-// ownProcesses reports whether the processes that this one sees are those of its container alone. They are not with the
-// host's namespace of process ids, or another service's: its first process is in another control group.
+// ownProcesses reports whether this process sees only the processes of its container. That is not so in the pid
+// namespace of the host, or of another service. The first process of such a namespace is in another control group.
 func ownProcesses() bool {
 	if ns, err := os.Readlink("/proc/self/ns/pid"); err != nil || ns == initialPIDs {
 		return false

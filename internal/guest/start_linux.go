@@ -14,7 +14,8 @@ import (
 // mostTries is how many workers are tried for a command.
 const mostTries = 16
 
-// handOver gives the command to a worker. One that cannot be written to has not got it: the next may.
+// handOver gives the command to a worker. If writing to a worker fails, that worker has not received the command, and
+// the next one is tried.
 func (c *command) handOver(theirs []*os.File) (err error) {
 	for range mostTries {
 		if c.w, err = c.g.worker(); err != nil {
@@ -34,11 +35,11 @@ func (c *command) closeOurs() {
 		o.close()
 	}
 	if c.input != nil {
-		_ = c.input.Close() // a terminal is closed already
+		_ = c.input.Close() // a terminal is already closed
 	}
 }
 
-// plumb makes the command's pipes or terminal, and returns its three files.
+// plumb creates the command's pipes or terminal, and returns the command's three files.
 func (c *command) plumb() (theirs []*os.File, err error) {
 	if c.req.Terminal != nil {
 		ours, terminal, err := openTerminal(*c.req.Terminal)
@@ -75,7 +76,8 @@ func (c *command) plumb() (theirs []*os.File, err error) {
 	return theirs, nil
 }
 
-// pipe makes a pipe for a command's standard stream fd: theirs blocks, as programs expect, and ours does not.
+// pipe creates a pipe for a command's standard stream fd. theirs is blocking, as programs expect; ours is
+// non-blocking.
 func pipe(fd int) (theirs *os.File, ours int, err error) {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
@@ -90,7 +92,7 @@ func pipe(fd int) (theirs *os.File, ours int, err error) {
 	return os.NewFile(uintptr(p[0]), "theirs"), p[1], nil
 }
 
-// start has the worker start the command.
+// start sends the command to the worker.
 func (c *command) start(theirs []*os.File) error {
 	fds := make([]int, 3)
 	for i, f := range theirs {
@@ -118,11 +120,11 @@ func (c *command) start(theirs []*os.File) error {
 	if err := post(c.w.socket, t, fds); err != nil {
 		return err
 	}
-	c.pressing = time.AfterFunc(pressFirst, func() { c.g.press(c.w, pressLast, c.done) }) // most have ended by then
+	c.pressing = time.AfterFunc(pressFirst, func() { c.g.press(c.w, pressLast, c.done) }) // most commands have ended by then
 	return nil
 }
 
-// environment is this process's with more added, which wins.
+// environment returns the environment of this process with the variables of more added. more takes precedence.
 func environment(more [][]byte) [][]byte {
 	named := map[string]bool{}
 	for _, kv := range more {

@@ -12,20 +12,21 @@ import (
 	"github.com/fumehood/fumehood/internal/wire"
 )
 
-// A guest that an exec has started can be killed by what it runs, and its workers with it. The orphans
-// become children of the container's first process, and nothing tells whose they were. Killed is every
-// such orphan that began since the dead guest did, where the dead guest's user may have started it: any
-// where that was root, else those of that user, for no new privileges can be had. What a living guest runs
-// is below a worker, and is no orphan. Neither is what the first process has started itself, as a service's
-// own program: that is in the first process's session, and no command of a guest ever is.
+// A guest that was started by an exec can be killed by the commands that it runs, and its workers too. The orphans
+// become children of the container's first process, and the kernel does not record whose they were. A sweep kills
+// every such orphan that started after the dead guest, if the dead guest's user may have started it. For root these
+// are all such orphans, otherwise those of that user, since no process can gain privileges. Commands of a living
+// guest are below a worker and are no orphans. Processes that the first process has started itself, such as a
+// service's own program, are spared too. They are in the session of the first process, and a guest's command never
+// is.
 //
-// The first process knows its own workers. Nobody else can tell them from an orphan of the same user: a
-// guest that is not the first process leaves these to it. So both are asked.
+// Only the first process can distinguish its own workers from orphans of the same user. A guest that is not the first
+// process leaves such orphans to it. So the host asks both.
 
 // firstProcess is the process id of the container's first process.
 const firstProcess = 1
 
-// sweep kills what a guest left that has died.
+// sweep kills the processes that a dead guest left.
 func (g *guest) sweep(s *wire.Stream, req *wire.Sweep) {
 	_, _, began := stat(os.Getpid())
 	swept := wire.Swept{User: os.Getuid(), Began: began, Lacks: lacksCapabilities(), PIDsLimits: g.cgroup.pidsLimits.read()}
@@ -52,9 +53,9 @@ func (g *guest) sweepOrphans(req *wire.Sweep) (survivors int) {
 	orphans := func() iter.Seq[int] { return killable(g.orphans(firstProcess, req.Since, theirs)) }
 	looks := 0
 	if contained.Load() && ownProcesses() {
-		defer func() { _ = unix.Kill(-1, unix.SIGCONT) }() // it may have died while all stood still
+		defer func() { _ = unix.Kill(-1, unix.SIGCONT) }() // the killer may have died while all were stopped
 	}
-	return kill(firstProcess, orphans, func() bool { // the first process takes their statuses, or never does
+	return kill(firstProcess, orphans, func() bool { // only the first process can reap them, if it does at all
 		if looks++; living(orphans()) > 0 {
 			looks = 0
 		}
@@ -62,8 +63,8 @@ func (g *guest) sweepOrphans(req *wire.Sweep) (survivors int) {
 	})
 }
 
-// orphans yields the children of parent that are not workers of this guest, began at since or later, in
-// ticks since boot, and are theirs (nil for any); and what descends from them.
+// orphans yields children of parent and their descendants. It skips workers of this guest, children that started
+// before since (in ticks since boot), and children for which theirs returns false. A nil theirs accepts all.
 func (g *guest) orphans(parent int, since uint64, theirs func(pid int) bool) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for child := range children(parent) {
@@ -85,8 +86,8 @@ func (g *guest) orphans(parent int, since uint64, theirs func(pid int) bool) ite
 	}
 }
 
-// users returns the user ids of a process: real, effective, saved and of file accesses, with spaces
-// between them; "" where there is no such process.
+// users returns the real, effective, saved and file system user ids of a process, separated by spaces. It returns ""
+// if there is no such process.
 func users(pid int) string {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
@@ -97,8 +98,8 @@ func users(pid int) string {
 }
 
 func usersIn(status string) string {
-	// The line with the program's name comes first; it cannot hold a newline of its own, for the kernel
-	// writes that as \n.
+	// The line with the program's name comes first. A newline in the name cannot fake a line, since the kernel writes
+	// it as \n.
 	for line := range strings.Lines(status) {
 		if ids, ok := strings.CutPrefix(line, "Uid:"); ok {
 			return strings.Join(strings.Fields(ids), " ")
@@ -107,7 +108,7 @@ func usersIn(status string) string {
 	return ""
 }
 
-// killable yields those that this process may signal.
+// killable yields those of the processes that this one may signal.
 func killable(pids iter.Seq[int]) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for pid := range pids {
@@ -125,7 +126,7 @@ func mayKill(pid int) bool {
 	return own == 0 || len(ids) == 4 && slices.Contains([]string{ids[0], ids[2]}, strconv.Itoa(own))
 }
 
-// session returns the session of a process; "" where there is no such process.
+// session returns the session of a process; "" if there is no such process.
 func session(pid int) string {
 	if f := statFields(pid); f != nil {
 		return f[6-3]
@@ -133,8 +134,8 @@ func session(pid int) string {
 	return ""
 }
 
-// serves reports whether a process is a guest that serves a host: the program at self, and not another whose arguments
-// say serve too.
+// serves reports whether a process is a guest that serves a host. It compares the path of the program too, since
+// another program could have the argument serve.
 func serves(self string, pid int) bool {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
 	return err == nil && strings.HasPrefix(string(text), self+"\x00serve\x00")

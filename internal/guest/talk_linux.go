@@ -21,7 +21,7 @@ import (
 	"github.com/fumehood/fumehood/internal/wire"
 )
 
-// talk passes datagrams on between the stream and a UDP port.
+// talk copies datagrams between the stream and a UDP port, in both directions.
 func (g *guest) talk(s *wire.Stream, req *wire.Talk) {
 	socket, err := talkTo(req)
 	if !connected(s, err) {
@@ -47,28 +47,29 @@ func (g *guest) talk(s *wire.Stream, req *wire.Talk) {
 		if err != nil {
 			break
 		}
-		// One that cannot be sent is lost. That an earlier one was refused is told to the next, which was not sent then.
+		// A datagram that cannot be sent is lost. ECONNREFUSED reports that an earlier one was refused. This one was
+		// not sent, so it is sent again.
 		if _, err := socket.Write(datagram); errors.Is(err, unix.ECONNREFUSED) {
 			_, _ = socket.Write(datagram)
 		}
 	}
-	_ = socket.SetReadDeadline(time.Now()) // what the program still sends is for nobody
+	_ = socket.SetReadDeadline(time.Now()) // the host does not read any further datagrams
 	<-received
 	_ = socket.Close()
 }
 
-// nextDatagram waits for one. That an earlier one was refused is no error, for the program may be there for the next.
+// nextDatagram waits for a datagram. It ignores ECONNREFUSED, since the program may be back for the next datagram.
 func nextDatagram(socket *os.File) (datagram []byte, err error) {
 	raw, err := socket.SyscallConn()
 	if err != nil {
 		return nil, err
 	}
 	var rerr error
-	err = raw.Read(func(fd uintptr) bool { // called again when something has happened
+	err = raw.Read(func(fd uintptr) bool { // called again on every event
 		for {
 			var size int
 			if size, _, rerr = unix.Recvfrom(int(fd), nil, unix.MSG_PEEK|unix.MSG_TRUNC); rerr == nil {
-				datagram = make([]byte, size) // no larger than it is, for this is taken from the container's memory
+				datagram = make([]byte, size) // allocated at the exact size, since it counts against the container's memory limit
 				size, _, rerr = unix.Recvfrom(int(fd), datagram, 0)
 				datagram = datagram[:max(size, 0)]
 			}
@@ -83,20 +84,20 @@ func nextDatagram(socket *os.File) (datagram []byte, err error) {
 	return datagram, cmp.Or(err, rerr)
 }
 
-// talkTo connects a socket with the first address at which a program takes datagrams. The kernel connects with
-// addresses at which there is none as well.
+// talkTo connects a socket to the first address at which a program receives datagrams. Connecting alone does not show
+// that, since the kernel connects a UDP socket to any address.
 func talkTo(req *wire.Talk) (*os.File, error) {
 	var bound []netip.Addr
 	for _, table := range []string{"/proc/self/net/udp", "/proc/self/net/udp6"} {
 		f, err := os.Open(table)
-		if errors.Is(err, fs.ErrNotExist) { // without IPv6 there is but one
+		if errors.Is(err, fs.ErrNotExist) { // missing without IPv6
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
 		found, err := boundTo(f, req.Port)
-		_ = f.Close() // it was only read
+		_ = f.Close() // opened for reading only
 		if err != nil {
 			return nil, err
 		}
@@ -111,19 +112,20 @@ func talkTo(req *wire.Talk) (*os.File, error) {
 			return connect(netip.AddrPortFrom(addr, req.Port), unix.SOCK_DGRAM)
 		}
 	}
-	return nil, fmt.Errorf("no program takes datagrams at port %d of %s", req.Port, strings.Join(req.Addresses, ", "))
+	return nil, fmt.Errorf("no program receives datagrams at port %d of %s", req.Port, strings.Join(req.Addresses, ", "))
 }
 
-// takesAt says whether who is bound to one address takes what is sent to another.
+// takesAt reports whether a socket bound to one address receives datagrams sent to another.
 func takesAt(bound, addr netip.Addr) bool {
 	return bound == addr || bound.IsUnspecified() && (bound.Is6() || addr.Is4())
 }
 
-// boundTo finds in the kernel's table of UDP sockets the addresses at which datagrams from anybody are taken to a port.
+// boundTo returns the addresses at which sockets receive datagrams from any peer at a port. table is the kernel's
+// table of UDP sockets.
 func boundTo(table io.Reader, port uint16) (all []netip.Addr, err error) {
 	lines := bufio.NewScanner(table)
 	for lines.Scan() {
-		fields := strings.Fields(lines.Text()) // number, own address, peer's address ...
+		fields := strings.Fields(lines.Text()) // number, local address, remote address ...
 		if len(fields) < 3 || !strings.HasSuffix(fields[2], ":0000") {
 			continue
 		}
@@ -132,7 +134,7 @@ func boundTo(table io.Reader, port uint16) (all []netip.Addr, err error) {
 		if n, perr := strconv.ParseUint(p, 16, 16); err != nil || perr != nil || uint16(n) != port || len(words)%4 != 0 {
 			continue
 		}
-		for i := 0; i < len(words); i += 4 { // each is a number as this machine has it
+		for i := 0; i < len(words); i += 4 { // each word is in the machine's byte order
 			binary.NativeEndian.PutUint32(words[i:], binary.BigEndian.Uint32(words[i:]))
 		}
 		if addr, ok := netip.AddrFromSlice(words); ok {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestTheAddressesAtWhichDatagramsAreTaken(t *testing.T) {
+func TestBoundTo(t *testing.T) {
 	const v4 = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops
  1234: 00000000:0035 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 111 2 0000000000000000 0
  1235: 0100007F:0035 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 112 2 0000000000000000 0
@@ -26,7 +26,7 @@ func TestTheAddressesAtWhichDatagramsAreTaken(t *testing.T) {
 	}{
 		{v4, 53, []string{"0.0.0.0", "127.0.0.1"}},
 		{v4, 54, []string{"10.201.0.2"}},
-		{v4, 55, nil}, // who is connected takes datagrams of its peer only
+		{v4, 55, nil}, // a connected socket receives datagrams from its peer only
 		{v4, 56, nil},
 		{v6, 53, []string{"::"}},
 		{v6, 56, []string{"::1"}},
@@ -45,7 +45,7 @@ func TestTheAddressesAtWhichDatagramsAreTaken(t *testing.T) {
 	}
 }
 
-func TestWhoTakesDatagramsAtAllAddressesTakesThemAtOne(t *testing.T) {
+func TestTakesAt(t *testing.T) {
 	for _, c := range []struct {
 		bound, addr string
 		want        bool

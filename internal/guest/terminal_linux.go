@@ -9,7 +9,7 @@ import (
 	"github.com/fumehood/fumehood/internal/wire"
 )
 
-// openTerminal makes a pseudo terminal (pty(7)).
+// openTerminal opens a pseudo terminal (pty(7)).
 func openTerminal(size wire.Size) (ours *patient, theirs *os.File, err error) {
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {

@@ -14,22 +14,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A worker is the subreaper of its command: whatever the command's processes do (new sessions, double
-// forks), they stay its descendants. So the tree below the worker is the command, and nothing else is.
+// A worker is the subreaper of its command. Whatever the command's processes do (new sessions, double forks), they
+// remain descendants of the worker. So the tree below the worker is exactly the command.
 
-// unseen counts how often the kernel did not let this process look at another that may be there: a command of the same
-// user can take the descriptors from who is to kill it, by prlimit(2). Then that nothing is found proves nothing.
+// unseen counts failed attempts to look at a process that may exist. A command of the same user can lower this
+// process's limit on file descriptors with prlimit(2). An empty result of a search then does not prove that no
+// process is left.
 var unseen atomic.Int64
 
-// overlooked takes an error of a look at a process, which mostly has ended.
+// overlooked counts an error of a look at a process in unseen, unless the error means that the process has ended.
 func overlooked(err error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ESRCH) {
 		unseen.Add(1)
 	}
 }
 
-// children yields the children of a process, those of all its threads, the newest first. The kernel does not make the
-// list at one instant: a child may be missing from it.
+// children yields the children of all threads of a process, the newest first. The kernel's list is not an atomic
+// snapshot, so a child may be missing.
 func children(pid int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		dir := "/proc/" + strconv.Itoa(pid) + "/task"
@@ -53,8 +54,8 @@ func children(pid int) iter.Seq[int] {
 	}
 }
 
-// descendants yields all that descends from a process, parents before their children, each as soon as it is found: it
-// may be gone a moment later, and another in its place.
+// descendants yields all descendants of a process, parents before their children, each as soon as it is found. Such a
+// process may have ended a moment later, and its pid may be another process's.
 func descendants(root int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		seen := map[int]bool{root: true}
@@ -73,7 +74,7 @@ func descendants(root int) iter.Seq[int] {
 	}
 }
 
-// parentOf returns the parent of a process and when the process started, in ticks since boot; 0 where it has ended.
+// parentOf returns the parent of a process and its start time in ticks since boot. Both are 0 if it has ended.
 func parentOf(pid int) (parent int, began uint64) {
 	f := statFields(pid)
 	if f == nil || hasEnded(f) {
@@ -82,7 +83,7 @@ func parentOf(pid int) (parent int, began uint64) {
 	return parentIn(f), startIn(f)
 }
 
-// parentIn and startIn are in the fields of a process. They are numbers, says the kernel.
+// parentIn and startIn return values from the fields of a process. The kernel guarantees that they are numbers.
 func parentIn(f []string) int {
 	parent, _ := strconv.Atoi(f[4-3])
 	return parent
@@ -93,15 +94,15 @@ func startIn(f []string) uint64 {
 	return start
 }
 
-// hasEnded reports whether the fields are of a process that has ended and waits to be reaped. One whose
-// first thread alone has ended is called a zombie too, and runs on.
+// hasEnded reports whether the fields belong to a process that has ended and waits to be reaped. A process whose
+// first thread has ended has the state of a zombie too, but still runs if it has other threads.
 func hasEnded(f []string) bool {
-	threads, _ := strconv.Atoi(f[20-3]) // a number, says the kernel
+	threads, _ := strconv.Atoi(f[20-3]) // the kernel writes a number
 	return (f[0] == "Z" || f[0] == "X") && threads <= 1
 }
 
-// statFields reads the fields of /proc/PID/stat from the state on, which proc(5) counts as field 3; nil
-// where there is no such process.
+// statFields reads the fields of /proc/PID/stat, starting with the state, which proc(5) counts as field 3. It returns
+// nil if there is no such process.
 func statFields(pid int) []string {
 	fd, err := openStat(pid)
 	if err != nil {
@@ -112,15 +113,15 @@ func statFields(pid int) []string {
 	return fieldsAt(fd)
 }
 
-// openStat opens /proc/PID/stat, without os.File: its opening, reading and closing are nine calls of the kernel, and not
-// three.
+// openStat opens /proc/PID/stat without os.File, which would take nine system calls to open, read and close it
+// instead of three.
 func openStat(pid int) (fd int, err error) {
 	return unix.Open("/proc/"+strconv.Itoa(pid)+"/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 }
 
-// fieldsAt reads them from an open file, which stays that of the same process.
+// fieldsAt reads the fields from an open /proc/PID/stat, which stays with the same process even if the pid is reused.
 func fieldsAt(fd int) []string {
-	var text [1024]byte // some 50 numbers and a name of 15 bytes
+	var text [1024]byte // about 50 numbers and a name of up to 15 bytes
 	n, err := unix.Pread(fd, text[:], 0)
 	if err != nil {
 		return nil
@@ -129,24 +130,24 @@ func fieldsAt(fd int) []string {
 }
 
 func fieldsOf(text string) []string {
-	// The program's name, in parentheses, may hold anything: the fields are behind its last ")".
+	// The program's name, in parentheses, may contain any character. The fields start after the last ")".
 	f := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
-	if len(f) <= 31-3 { // the last field that is looked at
+	if len(f) <= 31-3 { // the last field in use
 		return nil
 	}
 	return f
 }
 
-// stopped reports whether the fields are of a process that a signal or a tracer holds.
+// stopped reports whether the fields belong to a process that was stopped by a signal or a tracer.
 func stopped(f []string) bool { return f != nil && (f[0] == "T" || f[0] == "t") }
 
-// pendingKill reports whether the fields are of a process that is about to die of SIGKILL.
+// pendingKill reports whether the fields belong to a process with a pending SIGKILL.
 func pendingKill(f []string) bool {
-	pending, _ := strconv.ParseUint(f[31-3], 10, 64) // a number, says the kernel
+	pending, _ := strconv.ParseUint(f[31-3], 10, 64) // the kernel writes a number
 	return pending&(1<<(unix.SIGKILL-1)) != 0
 }
 
-// stat tells the parent of a process, its state, and when it started in ticks since boot.
+// stat returns the parent of a process, its state, and its start time in ticks since boot.
 func stat(pid int) (parent int, state byte, start uint64) {
 	f := statFields(pid)
 	if f == nil {
@@ -155,13 +156,13 @@ func stat(pid int) (parent int, state byte, start uint64) {
 	return parentIn(f), f[0][0], startIn(f)
 }
 
-// maxDepth bounds the walk up from a process: a deeper tree was made to hide in.
+// maxDepth bounds the walk up from a process. Only a tree built to evade the kill is deeper.
 const maxDepth = 1 << 15
 
-// tree is what descends from a process.
+// tree is the set of descendants of a process.
 type tree struct {
 	root  int
-	known map[int]uint64 // descendants that were met, by when they started: so that no deep tree is walked up each time
+	known map[int]uint64 // start times of descendants already found, which shorten the walk up in a deep tree
 }
 
 func treeOf(root int) *tree { return &tree{root: root, known: map[int]uint64{}} }
@@ -182,7 +183,7 @@ func (t *tree) has(pid int) bool {
 	return false
 }
 
-// met reports whether a process is one that was met, and not another by now.
+// met reports whether a process was found before, and its pid was not reused since.
 func (t *tree) met(pid int) bool {
 	met, is := t.known[pid]
 	if !is {
@@ -192,18 +193,18 @@ func (t *tree) met(pid int) bool {
 	return began == met
 }
 
-// send sends a signal to a process of the tree. A pid may be another process's by now: it is pinned
-// first, and what is pinned is looked at again.
+// send sends a signal to a process of the tree. The pid may have been reused, so send opens a pidfd first and then
+// checks that the process is in the tree.
 func (t *tree) send(pid int, sig unix.Signal) {
 	fd, err := unix.PidfdOpen(pid, 0)
-	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // an old kernel, or a filter
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // an old kernel, or a seccomp filter
 		if t.has(pid) {
 			_ = unix.Kill(pid, sig)
 		}
 		return
 	}
 	if err != nil {
-		if !errors.Is(err, unix.EINVAL) { // it has ended, and its number is its session's or its group's still
+		if !errors.Is(err, unix.EINVAL) { // it has ended, and its pid is still the id of a session or group
 			overlooked(err)
 		}
 		return
@@ -213,25 +214,25 @@ func (t *tree) send(pid int, sig unix.Signal) {
 		return
 	}
 	if err := unix.PidfdSendSignal(fd, sig, nil, 0); errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
-		_ = unix.Kill(pid, sig) // where it is not ours to signal, this fails too
+		_ = unix.Kill(pid, sig) // also fails if this process may not signal it
 	}
 }
 
 const (
-	// stopPasses bounds how often a tree is looked through for processes that were not stopped yet.
+	// stopPasses bounds how often a tree is searched for processes that were not stopped yet.
 	stopPasses = 30
-	// killWithin bounds the end of a tree that was sent SIGKILL: what is there then cannot be killed.
+	// killWithin bounds the time to kill a tree. Processes that are left after that cannot be killed.
 	killWithin = 10 * time.Second
-	// reapPause is the time between looks at a tree that is dying.
+	// reapPause is the first pause between two checks of a tree that is being killed.
 	reapPause = 200 * time.Microsecond
-	// dieWithin is what the kernel gets, beyond that, to end what was sent SIGKILL last.
+	// dieWithin is the additional time for the processes that were sent SIGKILL last.
 	dieWithin = time.Second
 )
 
-// kill ends the processes that targets yields, all of them descendants of root. It first stops what it
-// finds, as it finds it, until a look finds nothing new, so that nothing can be spawned faster than it is found; then it
-// kills what it stopped. gone takes the statuses of what has ended, and reports whether nothing is left.
-// It returns how many processes could not be killed: while gone denies it, at least one.
+// kill kills the processes that targets yields, all of them descendants of root. It stops each process as it finds
+// it, until a search finds no new one, so that processes cannot fork faster than they are found. Then it kills the
+// stopped processes. gone collects exit statuses and reports whether nothing is left. kill returns how many processes
+// could not be killed. That is at least one if gone still returns false at the end.
 func kill(root int, targets func() iter.Seq[int], gone func() bool) (survivors int) {
 	t := treeOf(root)
 	began := time.Now()
@@ -269,7 +270,7 @@ func kill(root int, targets func() iter.Seq[int], gone func() bool) (survivors i
 	return 0
 }
 
-// living counts the processes that have not ended: at least one where some may be there that cannot be seen.
+// living counts the processes that have not ended. It returns at least one if some processes could not be examined.
 func living(pids iter.Seq[int]) (n int) {
 	before := unseen.Load()
 	for pid := range pids {
@@ -283,14 +284,14 @@ func living(pids iter.Seq[int]) (n int) {
 	return n
 }
 
-// terminate asks all that descends from root to end, and waits until it has or the grace is over.
+// terminate sends SIGTERM to all descendants of root, and waits until they have ended or the grace is over.
 func terminate(root int, grace time.Duration, reap func() bool) {
 	if reap() {
 		return
 	}
 	deadline := time.Now().Add(grace)
 	t := treeOf(root)
-	// All are found before the first ends, whose children are somewhere else then.
+	// All are found before the first one ends, since its children get another parent then.
 	for _, pid := range slices.Collect(descendants(root)) {
 		if time.Now().After(deadline) {
 			return
@@ -300,7 +301,7 @@ func terminate(root int, grace time.Duration, reap func() bool) {
 	await(reap, deadline)
 }
 
-// await waits until gone says so, and returns false where it has not by the deadline.
+// await waits until gone returns true. It returns false if that has not happened by the deadline.
 func await(gone func() bool, deadline time.Time) bool {
 	for pause := reapPause; !gone(); pause = min(2*pause, 20*time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -311,10 +312,10 @@ func await(gone func() bool, deadline time.Time) bool {
 	return true
 }
 
-// nap waits between two looks at something that the kernel gives no notice of.
+// nap waits between two checks of something for which the kernel sends no notification.
 func nap(d time.Duration) { <-time.After(d) }
 
-// exists reports whether a path is there.
+// exists reports whether a path exists. An error other than "not found" counts as existing.
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return !errors.Is(err, fs.ErrNotExist)

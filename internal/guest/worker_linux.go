@@ -19,17 +19,17 @@ import (
 	"github.com/fumehood/fumehood/internal/wire"
 )
 
-// A worker is a process that owns one command: it starts it, is the subreaper of all its descendants,
-// tells how it ended, and kills them all when told to. It has no other children, so that nothing else can
-// be hit. It is kept for the next command when no descendant is left; else it stays as their owner. When
-// its guest ends, it kills what it owns and ends too.
+// A worker is a process that owns one command. It starts the command, is the subreaper of all its descendants,
+// reports how it ended, and kills all of them when ordered to. It has no other children, so a kill cannot hit
+// anything else. When no descendant is left, the worker is kept for the next command. Otherwise it stays as their
+// owner. When its guest ends, the worker kills what it owns and exits.
 
-// workerSocket is the descriptor on which a worker finds its guest.
+// workerSocket is the file descriptor of a worker's connection to its guest.
 const workerSocket = 3
 
-// task is what a guest tells a worker. Exactly one field is set.
+// task is a message from a guest to a worker. Exactly one field is set.
 type task struct {
-	Start  *start `json:"start,omitempty"` // three descriptors come with it
+	Start  *start `json:"start,omitempty"` // sent with three file descriptors
 	Signal int    `json:"signal,omitempty"`
 	Kill   *int64 `json:"kill,omitempty"` // the grace in milliseconds
 }
@@ -42,12 +42,12 @@ type start struct {
 
 	Rlimits *wire.Rlimits `json:"rlimits,omitempty"`
 
-	// Terse has the word that it has started wait for its end, or for wire.SaidWithin.
+	// Terse delays the report of the start until the command has ended, or for wire.SaidWithin.
 	Terse bool `json:"terse,omitempty"`
 }
 
-// note is what a worker tells its guest. Exactly one field is set, but that Idle may come with Ended. Of a terse
-// command that has ended it may not be told that it had started.
+// note is a message from a worker to its guest. Exactly one field is set, except that Idle may come with Ended. For a
+// terse command that has ended, Started may not have been sent.
 type note struct {
 	Started bool         `json:"started,omitempty"`
 	Failed  *wire.Failed `json:"failed,omitempty"`
@@ -58,7 +58,7 @@ type note struct {
 
 // ended is how the command's own process ended.
 type ended struct {
-	Status   uint32 `json:"status"` // as wait4 has it
+	Status   uint32 `json:"status"` // as returned by wait4
 	UserUS   int64  `json:"user_us"`
 	SystemUS int64  `json:"system_us"`
 	MaxRSS   int64  `json:"max_rss"` // bytes
@@ -66,26 +66,27 @@ type ended struct {
 
 type worker struct {
 	program string // the path of this program
-	slack   int    // of the command's thread; see relax
+	slack   int    // timer slack of the command's threads, see relax
 	self    int
 	tell    func(note)
-	quit    func() // ends the worker as the end of its guest does
+	quit    func() // ends the worker, as the end of its guest does
 
-	begun chan struct{} // receives when a command was started: there are children to wait for
+	begun chan struct{} // receives a value when a command was started and there are children to wait for
 
 	mu     sync.Mutex
-	main   int         // the command's process; 0 when none is to be waited for
-	busy   bool        // a command was started, and Idle was not told since
-	unsaid *time.Timer // tells that it has started; nil where that is told or not needed any more
+	main   int         // the command's process; 0 when there is none to wait for
+	busy   bool        // a command was started, and Idle was not sent since
+	unsaid *time.Timer // sends Started when it fires; nil when that was sent or is no longer needed
 }
 
-// work is a worker's life. slack is that of the commands' threads, in nanoseconds, or 0.
+// work runs a worker and returns its exit code. slack is the timer slack of the commands' threads in nanoseconds, or
+// 0.
 func work(program, slack string) int {
 	unix.CloseOnExec(workerSocket)
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return 1
 	}
-	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // else the command could trace it; it can still kill it
+	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // otherwise the command could trace it; it can still kill it
 	if err := unix.SetNonblock(workerSocket, true); err != nil {
 		return 1
 	}
@@ -95,15 +96,15 @@ func work(program, slack string) int {
 	}
 	enc := json.NewEncoder(socket)
 	var emu sync.Mutex
-	usual, _ := strconv.Atoi(slack) // the guest's own word
+	usual, _ := strconv.Atoi(slack) // written by the guest, so always a number
 	w := &worker{program: program, slack: usual, self: os.Getpid(), begun: make(chan struct{}, 1), tell: func(n note) {
 		emu.Lock()
 		defer emu.Unlock()
-		_ = enc.Encode(n) // a guest that is gone shows at the next read
+		_ = enc.Encode(n) // if the guest is gone, the next read fails
 	}}
-	w.quit = func() { _ = socket.Close() } // its next read fails
+	w.quit = func() { _ = socket.Close() } // makes the next read fail
 	handleReserved(byDefault)
-	takeSignals() // which are lost: nobody receives
+	takeSignals() // discarded: nothing receives from the channel
 	park(spareWorkerThreads)
 	go w.follow()
 	for {
@@ -116,14 +117,14 @@ func work(program, slack string) int {
 	}
 }
 
-// follow reaps whatever ends, for ever. It waits in the kernel, which wakes it sooner than Go tells of a signal.
+// follow reaps children as they end, and never returns. It waits in the kernel, which is faster than Go's signals.
 func (w *worker) follow() {
 	for range w.begun {
 		for {
-			// Left as it is, for a kill reaps at the same time.
+			// WNOWAIT leaves the child unreaped, since a kill reaps at the same time.
 			err := unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOWAIT|unix.WALL, nil)
 			if errors.Is(err, unix.ECHILD) {
-				break // every descendant has ended, for their orphans would be children
+				break // every descendant has ended, since their orphans would be children
 			}
 			w.reap()
 		}
@@ -139,7 +140,7 @@ func (w *worker) do(t task, files []int) {
 	case t.Signal != 0:
 		w.mu.Lock()
 		if w.main > 0 {
-			_ = unix.Kill(-w.main, unix.Signal(t.Signal)) // its group; it may have ended just now
+			_ = unix.Kill(-w.main, unix.Signal(t.Signal)) // the process group; it may have just ended
 		}
 		w.mu.Unlock()
 	case t.Kill != nil:
@@ -204,12 +205,12 @@ func (w *worker) start(s *start, files []int) *wire.Failed {
 	}
 	select {
 	case w.begun <- struct{}{}:
-	default: // it is about to look
+	default: // follow is about to wait anyway
 	}
 	return nil
 }
 
-// say tells that the command of a process has started, unless it has ended.
+// say reports that the command with this pid has started, unless it has ended or that was reported.
 func (w *worker) say(pid int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -222,8 +223,8 @@ func (w *worker) say(pid int) {
 func startFailure(program string, err error) *wire.Failed {
 	f := &wire.Failed{What: wire.NoStart, Text: reason(program, err)}
 	switch {
-	case errors.Is(err, unix.ENOENT): // the file is there: its interpreter is not
-		f.What, f.Text = wire.NoExecutable, program+": its interpreter is not there"
+	case errors.Is(err, unix.ENOENT): // lookUp found the file, so its interpreter is missing
+		f.What, f.Text = wire.NoExecutable, program+": interpreter not found"
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.ENOEXEC), errors.Is(err, unix.EPERM), errors.Is(err, unix.ENOTDIR),
 		errors.Is(err, unix.ELIBBAD), errors.Is(err, unix.ETXTBSY), errors.Is(err, unix.EISDIR), errors.Is(err, unix.EINVAL):
 		f.What = wire.NoExecutable
@@ -233,7 +234,7 @@ func startFailure(program string, err error) *wire.Failed {
 	return f
 }
 
-// reason writes an error without Go's own words around the kernel's.
+// reason formats an error with the kernel's text only, without the text that Go adds to it.
 func reason(what string, err error) string {
 	var errno unix.Errno
 	if errors.As(err, &errno) {
@@ -242,8 +243,8 @@ func reason(what string, err error) string {
 	return what + ": " + err.Error()
 }
 
-// lookUp finds a program as shells do: a name with a slash as it is, else in the PATH of env. Of what is in
-// a directory that may not be entered nothing is known, and so nothing is there.
+// lookUp finds a program as shells do. A name with a slash is taken as it is. Any other name is searched in the PATH
+// of env. A file in a directory without search permission counts as not found.
 func lookUp(name string, env []string) (string, error) {
 	if strings.ContainsRune(name, '/') {
 		_, err := runnable(name)
@@ -265,7 +266,7 @@ func lookUp(name string, env []string) (string, error) {
 	return "", found
 }
 
-// pathOf is the PATH of env, or what execvp takes without one.
+// pathOf returns the PATH of env, or the default of execvp if env has none.
 func pathOf(env []string) string {
 	for i := len(env) - 1; i >= 0; i-- {
 		if v, ok := strings.CutPrefix(env[i], "PATH="); ok {
@@ -275,7 +276,8 @@ func pathOf(env []string) string {
 	return "/bin:/usr/bin"
 }
 
-// runnable says why a path is no program that this process may run, and whether anything is known to be there.
+// runnable checks whether this process may execute the file at path. there reports whether the file could be
+// examined.
 func runnable(path string) (there bool, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -295,8 +297,8 @@ func words(bs [][]byte) []string {
 	return s
 }
 
-// reap takes the status of what has ended, tells of the command's own end and of the last descendant's,
-// and reports whether no child is left.
+// reap collects the statuses of ended children. It reports the end of the command's process and of the last
+// descendant to the guest, and returns whether no child is left.
 func (w *worker) reap() (none bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -320,7 +322,9 @@ func (w *worker) reap() (none bool) {
 			return true
 		case pid == 0:
 			return false
-		case !status.Exited() && !status.Signaled(): // it has asked to be traced, and stops: its descendants may signal it, and it is killed as any
+		case !status.Exited() && !status.Signaled():
+			// It has asked to be traced and has stopped. Its descendants may signal it, and it is killed like any
+			// other.
 		case pid == w.main:
 			w.main = 0
 			if w.unsaid != nil {
@@ -335,8 +339,8 @@ func (w *worker) reap() (none bool) {
 	}
 }
 
-// kill ends the command and all its descendants. A worker that is kept from seeing them ends itself instead: they become
-// children of the guest, which sweeps after it.
+// kill kills the command and all its descendants. If something prevents the worker from seeing them, it ends itself
+// instead. They become children of the guest, which then kills them.
 func (w *worker) kill(grace time.Duration) (survivors int) {
 	before := unseen.Load()
 	if grace > 0 {
@@ -354,7 +358,7 @@ func (w *worker) kill(grace time.Duration) (survivors int) {
 	return survivors
 }
 
-// receive reads one task and the descriptors that come with it.
+// receive reads one task and the file descriptors sent with it.
 func receive(socket *wire.Socket) (t task, files []int, err error) {
 	var head [4]byte
 	files, err = readWithFiles(socket, head[:])

@@ -18,20 +18,20 @@ import (
 )
 
 const (
-	// cachedFor is the age from which a cached guest of other sources is removed, when another one is built.
+	// cachedFor is the age from which cached guests of other sources are removed. They are removed after a build.
 	cachedFor = 7 * 24 * time.Hour
-	// lockPoll is how often a process looks whether another one has finished its build.
+	// lockPoll is how often a process checks whether another one has finished its build.
 	lockPoll = 100 * time.Millisecond
 )
 
-// cache is the folder of the guests of this program's sources, in the user's cache folder. Only the user can enter it,
-// since what is there runs in every sandbox.
+// cache is the folder of the guests of this program's sources, in the user's cache folder. Only the user may enter
+// it, since its guests run in every sandbox.
 type cache struct {
 	all  string // the folder of all guests, of mode 0700
 	root *os.Root
 }
 
-// openCache opens the cache, which it makes where there is none.
+// openCache opens the cache, and creates it if necessary.
 func openCache() (*cache, error) {
 	base, err := os.UserCacheDir()
 	if err != nil {
@@ -69,7 +69,7 @@ func openCache() (*cache, error) {
 func noCache(err error) error {
 	return &fumehood.Error{
 		Class: fumehood.ErrConfig, Err: fmt.Errorf("the guest needs a cache folder that only this user can enter: %w", err),
-		Hint: "set HOME or XDG_CACHE_HOME to a folder of this user; a released build needs none",
+		Hint: "set HOME or XDG_CACHE_HOME to a folder of this user; a released build needs no cache folder",
 	}
 }
 
@@ -77,7 +77,7 @@ func (c *cache) close() { _ = c.root.Close() }
 
 func cachedName(arch string) string { return "linux-" + arch }
 
-// guest returns the guest for an architecture. An fs.ErrNotExist: it is not cached, or not whole.
+// guest returns the guest for an architecture. If it is not cached, or is incomplete, the error is fs.ErrNotExist.
 func (c *cache) guest(arch string) (Binary, error) {
 	want, err := c.file(cachedName(arch)+".sha256", 64)
 	if err != nil {
@@ -113,7 +113,7 @@ func (c *cache) file(name string, limit int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, limit))
 }
 
-// write stores a guest. A reader sees it whole or not at all.
+// write stores a guest. A reader sees all of it or nothing.
 func (c *cache) write(arch string, program []byte) error {
 	for _, f := range []struct {
 		name    string
@@ -132,16 +132,16 @@ func (c *cache) write(arch string, program []byte) error {
 	return nil
 }
 
-// newLock returns the lock of the process that builds a guest.
+// newLock returns the lock that a process holds while it builds a guest.
 func newLock(c *cache, arch string) *flock.Flock {
 	return flock.New(filepath.Join(c.root.Name(), cachedName(arch)+".lock"), flock.SetPermissions(0o600))
 }
 
-// sweep removes the guests of other sources that are old.
+// sweep removes old guests of other sources.
 func (c *cache) sweep(log *slog.Logger) {
 	entries, err := os.ReadDir(c.all)
 	if err != nil {
-		log.Warn("old guests stay in the cache", "error", err)
+		log.Warn("cannot list old guests in the cache", "error", err)
 	}
 	for _, e := range entries {
 		info, err := e.Info()
@@ -149,13 +149,13 @@ func (c *cache) sweep(log *slog.Logger) {
 			continue
 		}
 		if err := os.RemoveAll(filepath.Join(c.all, e.Name())); err != nil {
-			log.Warn("an old guest stays in the cache", "error", err)
+			log.Warn("cannot remove an old guest from the cache", "error", err)
 		}
 	}
 }
 
-// fromCache returns the guest for an architecture from the cache, and builds it where it is not there. Of several
-// processes that need it at once, one builds.
+// fromCache returns the guest for an architecture from the cache, and builds it if it is missing. If several
+// processes need it at once, only one builds it.
 func fromCache(ctx context.Context, arch string, log *slog.Logger) (Binary, error) {
 	c, err := openCache()
 	if err != nil {

@@ -1,9 +1,9 @@
 // Package guestbin delivers the guest, the static program that runs inside sandboxes.
 //
-// `make build` and `make test` build it ahead into the folder embedded, which git ignores and the program contains.
-// Where that folder was empty when the program was built, or its sources have changed since, For builds the guest at
-// first use with the local Go toolchain, from sources that the program contains as well, and keeps it in the user's
-// cache folder.
+// `make build` and `make test` build the guest in advance, into the folder embedded. Git ignores that folder, and
+// this program embeds it. If the folder was empty at build time, or its guests were built from other sources,
+// For builds the guest at first use. It uses the local Go toolchain and sources that this program embeds too, and keeps
+// the result in the user's cache folder.
 package guestbin
 
 import (
@@ -34,21 +34,21 @@ import (
 //go:embed all:embedded
 var embedded embed.FS
 
-// Architectures are the ones that a guest is built for, as Go names them.
+// Architectures lists the architectures that a guest is built for, in Go's names.
 var Architectures = source.Architectures
 
 // Binary is a guest that can be delivered.
 type Binary struct {
-	Program []byte // an ELF file, which all of the process share: not to be changed
+	Program []byte // an ELF file, shared within the process: must not be modified
 	Version string // the first 12 hex digits of the program's SHA-256
 }
 
 // maxProgram bounds the size of a guest, in bytes.
 const maxProgram = 8 << 20
 
-// manifest describes the guests of a folder. It is the file manifest.json there.
+// manifest describes the guests of a folder. It is stored there as manifest.json.
 type manifest struct {
-	Key    string            `json:"key"`    // source.Key of the sources that they were built from
+	Key    string            `json:"key"`    // source.Key of their sources
 	SHA256 map[string]string `json:"sha256"` // of each program, in hex, by architecture
 }
 
@@ -56,16 +56,16 @@ const manifestName = "manifest.json"
 
 func packedName(arch string) string { return "linux-" + arch + ".gz" }
 
-// For returns the guest for a Linux architecture as Go names it ("amd64"). It builds the guest where no current one is
-// embedded or cached, which takes up to a minute, and logs that. The program's SHA-256 is checked.
+// For returns the guest for a Linux architecture, in Go's names ("amd64"), and checks the program's SHA-256. If no
+// current guest is embedded or cached, For builds one, which takes up to a minute, and logs that.
 //
-// An unknown architecture is an ErrUnsupported. An ErrConfig means that a guest has to be built, and that there is no
-// Go toolchain or no private cache folder; its Hint says what to do.
+// For an unknown architecture the error is an ErrUnsupported. It is an ErrConfig if a guest must be built and there
+// is no Go toolchain or no private cache folder. Its Hint then says what to do.
 func For(ctx context.Context, arch string, log *slog.Logger) (Binary, error) {
 	op := "find the guest for linux/" + arch
 	if !slices.Contains(Architectures, arch) {
 		return Binary{}, &fumehood.Error{
-			Op: op, Class: fumehood.ErrUnsupported, Err: fmt.Errorf("no such guest: there is one for each of %v", Architectures),
+			Op: op, Class: fumehood.ErrUnsupported, Err: fmt.Errorf("no guest for this architecture, only for %v", Architectures),
 		}
 	}
 	guest, err := unpacked[arch]()
@@ -97,8 +97,8 @@ func Built(arch string) bool {
 	return err == nil
 }
 
-// current returns the manifest of the embedded guests. It is an fs.ErrNotExist where there are none, or where they were
-// built from other sources.
+// current returns the manifest of the embedded guests. If there are none, or their sources differ, the error is
+// fs.ErrNotExist.
 var current = sync.OnceValues(func() (manifest, error) {
 	var m manifest
 	text, err := embedded.ReadFile("embedded/" + manifestName)
@@ -115,7 +115,7 @@ var current = sync.OnceValues(func() (manifest, error) {
 	return m, err
 })
 
-// unpacked are the embedded guests, by architecture. Each is unpacked once in a process.
+// unpacked returns the embedded guests, by architecture. Each is unpacked at most once per process.
 var unpacked = func() map[string]func() (Binary, error) {
 	all := map[string]func() (Binary, error){}
 	for _, arch := range Architectures {
@@ -124,7 +124,7 @@ var unpacked = func() map[string]func() (Binary, error) {
 	return all
 }()
 
-// fromEmbedded unpacks the embedded guest. An fs.ErrNotExist: there is no current one.
+// fromEmbedded unpacks the embedded guest. If there is no current one, the error is fs.ErrNotExist.
 func fromEmbedded(arch string) (Binary, error) {
 	m, err := current()
 	if err != nil {
@@ -143,12 +143,12 @@ func fromEmbedded(arch string) (Binary, error) {
 		return Binary{}, fmt.Errorf("unpack the embedded guest: %w", err)
 	}
 	if got := sum(program); got != m.SHA256[arch] {
-		return Binary{}, fmt.Errorf("the embedded guest has the SHA-256 %s and not %s", got, m.SHA256[arch])
+		return Binary{}, fmt.Errorf("embedded guest: SHA-256 is %s, want %s", got, m.SHA256[arch])
 	}
 	return binary(program), nil
 }
 
-// binary is a program with its version.
+// binary returns the Binary of a program.
 func binary(program []byte) Binary { return Binary{Program: program, Version: sum(program)[:12]} }
 
 // sum returns the SHA-256 in hex.
@@ -157,7 +157,7 @@ func sum(program []byte) string {
 	return hex.EncodeToString(h[:])
 }
 
-// Embed builds the guests for all architectures into a folder, unless those there are current.
+// Embed builds the guests for all architectures into a folder, unless the folder has current ones.
 func Embed(ctx context.Context, dir string) error {
 	key, err := source.Key()
 	if err != nil {
@@ -192,10 +192,10 @@ func Embed(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, manifestName), append(text, '\n'), 0o644) // last: it makes the others valid
+	return os.WriteFile(filepath.Join(dir, manifestName), append(text, '\n'), 0o644) // last, as it makes the guests valid
 }
 
-// upToDate reports whether a folder has a guest for each architecture, built from the sources of this key.
+// upToDate reports whether a folder has a guest for each architecture, built from the sources with this key.
 func upToDate(dir, key string) bool {
 	text, err := os.ReadFile(filepath.Join(dir, manifestName))
 	var m manifest

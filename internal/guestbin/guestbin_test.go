@@ -36,7 +36,7 @@ func TestFor(t *testing.T) {
 	}
 }
 
-// The go command would not find the guest's sources in the program complete if this failed.
+// TestFiles checks that the embedded sources are complete, so that the go command can build the guest from them.
 func TestFiles(t *testing.T) {
 	files, err := source.Files()
 	if err != nil {
@@ -48,7 +48,7 @@ func TestFiles(t *testing.T) {
 	}
 	for name := range files {
 		if path, ok := strings.CutPrefix(name, "internal/"); ok && !compiled[name] {
-			t.Errorf("internal/sources.go embeds %s, which the guest is not made of", path)
+			t.Errorf("internal/sources.go embeds %s, which the guest does not need", path)
 		}
 	}
 	for name := range compiled {
@@ -69,7 +69,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// isolated gives the test a cache folder of its own.
+// isolated gives the test its own cache folder.
 func isolated(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
@@ -78,7 +78,7 @@ func isolated(t *testing.T) {
 	}
 }
 
-// cached opens the cache of a test and stores a guest there.
+// cached opens the cache of a test and stores a guest in it.
 func cached(t *testing.T, program string) *cache {
 	t.Helper()
 	c, err := openCache()
@@ -108,7 +108,7 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// What others could have written is not used, and an error names it.
+// Files that other users could have written are not used, and the error names them.
 func TestCache_refuses(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil func(t *testing.T, c *cache) error
@@ -166,7 +166,7 @@ func toNobody(t *testing.T, path string) error {
 	return os.Chown(path, 65534, 65534)
 }
 
-// Two processes that need the guest at once build it once.
+// Two processes that need the guest at once build it only once.
 func TestFromCache_waits(t *testing.T) {
 	isolated(t)
 	c := cached(t, "program")
@@ -199,7 +199,7 @@ func TestFromCache_waits(t *testing.T) {
 	}
 }
 
-// Build needs no network and no module cache, and gives the same bytes each time.
+// Build needs no network and no module cache, and always returns the same bytes.
 func TestBuild(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the guest")
@@ -232,6 +232,6 @@ func TestBuild(t *testing.T) {
 		t.Fatal(err)
 	}
 	if after, err := os.Stat(filepath.Join(dir, manifestName)); err != nil || after.ModTime() != before.ModTime() {
-		t.Errorf("a folder that is current was written again: %v", err)
+		t.Errorf("a current folder was written again: %v", err)
 	}
 }

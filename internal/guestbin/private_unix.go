@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// private returns an error unless the file or folder belongs to this user and to nobody else.
+// private returns an error unless the file or folder belongs to this user and is inaccessible to others.
 func private(path string, info fs.FileInfo) error {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || int(stat.Uid) != os.Geteuid() {

@@ -2,5 +2,5 @@ package guestbin
 
 import "io/fs"
 
-// private returns nil: the cache folder of a Windows user is below the user's profile, which others cannot write to.
+// private returns nil. The cache folder of a Windows user is in the user's profile, which others cannot write to.
 func private(string, fs.FileInfo) error { return nil }

@@ -27,18 +27,17 @@ import (
 // emulator is a program of Debian's package qemu-user-static.
 const emulator = "qemu-aarch64-static"
 
-// launch tells this test's program to be the launcher of the guest: "LAUNCH=emulator:program".
+// launch is the variable that turns this test program into the launcher of the guest: "LAUNCH=emulator:program".
 const launch = "FUMEHOOD_TEST_LAUNCH"
 
-// TestMain is the tests, or the launcher. The guest starts its workers by the name that it was called by;
-// that is a script which runs the launcher again, so that the kernel need not know how to run programs of
-// another architecture.
+// TestMain runs the tests, or acts as the launcher. The guest starts its workers by its own program name. That is a
+// script that runs the launcher again, so the kernel need not know how to run programs of another architecture.
 func TestMain(m *testing.M) {
 	emulator, program, launcher := strings.Cut(os.Getenv(launch), ":")
 	if !launcher {
 		os.Exit(m.Run())
 	}
-	// What the emulator refuses to do for the guest, see withoutSubreaper.
+	// The emulator does not support this call of the guest, see withoutSubreaper.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		log.Fatal(err)
 	}
@@ -46,14 +45,14 @@ func TestMain(m *testing.M) {
 	log.Fatal(unix.Exec(emulator, args, os.Environ()))
 }
 
-// withoutSubreaper returns the program with the one system call neutralized that the emulator does not
-// know: prctl(PR_SET_CHILD_SUBREAPER, 1). It becomes a prctl(PR_SET_NO_NEW_PRIVS, 1). The launcher has made
-// the call before, and the attribute outlives the execution of another program.
+// withoutSubreaper returns the program without the system call prctl(PR_SET_CHILD_SUBREAPER, 1), which the emulator
+// does not support. The call becomes prctl(PR_SET_NO_NEW_PRIVS, 1). The launcher has already made the original call,
+// and the attribute is kept across exec.
 func withoutSubreaper(t *testing.T, program []byte) []byte {
 	t.Helper()
 	// mov x0, #36; mov x1, #1; mov x2, xzr
 	call := []byte{0x80, 0x04, 0x80, 0xd2, 0xe1, 0x03, 0x40, 0xb2, 0xe2, 0x03, 0x1f, 0xaa}
-	if n := bytes.Count(program, call); n != 2 { // of the guest, and of the worker
+	if n := bytes.Count(program, call); n != 2 { // one in the guest, one in the worker
 		t.Fatalf("prctl(PR_SET_CHILD_SUBREAPER, 1) was found %d times, not twice: has the compiler changed?", n)
 	}
 	neutral := bytes.Clone(call)
@@ -61,7 +60,7 @@ func withoutSubreaper(t *testing.T, program []byte) []byte {
 	return bytes.ReplaceAll(program, call, neutral)
 }
 
-// pipes are a process's standard output and input.
+// pipes holds a process's standard output and input.
 type pipes struct {
 	io.ReadCloser
 	io.WriteCloser
@@ -69,7 +68,7 @@ type pipes struct {
 
 func (p pipes) Close() error { return errors.Join(p.WriteCloser.Close(), p.ReadCloser.Close()) }
 
-// serving starts a guest by the program's name.
+// serving starts a guest from the program at the given path.
 func serving(t *testing.T, program string, options ...string) (*exec.Cmd, pipes) {
 	t.Helper()
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), program, append([]string{"serve"}, options...)...)
@@ -124,7 +123,7 @@ func emulated(t *testing.T) *client.Guest {
 	return guest
 }
 
-func TestTheGuestForArm64RunsCommandsAndMovesFiles(t *testing.T) {
+func TestGuest_arm64(t *testing.T) {
 	guest := emulated(t)
 	ctx := t.Context()
 	if err := guest.Ready(ctx); err != nil {
@@ -143,7 +142,7 @@ func TestTheGuestForArm64RunsCommandsAndMovesFiles(t *testing.T) {
 		}
 		return exit, out.String()
 	}
-	for range 3 { // by a new worker, and by the same again
+	for range 3 { // by a new worker, then twice by the same one
 		exit, out := run(fumehood.Cmd{Args: []string{"sh", "-c", "echo $GREETING; exit 3"}, Env: map[string]string{"GREETING": "hello"}})
 		if exit.Outcome != fumehood.Exited || exit.Code != 3 || out != "hello\n" {
 			t.Errorf("got %+v, %q", exit, out)

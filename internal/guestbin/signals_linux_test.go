@@ -16,16 +16,16 @@ import (
 )
 
 // The first command may send signals to its guest.
-func TestASignalDoesNotEndAGuestThatHasJustSpoken(t *testing.T) {
+func TestGuest_signals(t *testing.T) {
 	program := guestProgram(t)
 	for range 20 {
 		cmd, conn := serving(t, program, "--no-cgroup")
 		greeting := make([]byte, 1)
 		if _, err := conn.Read(greeting); err != nil {
-			t.Errorf("its greeting: %v", err)
+			t.Errorf("no greeting: %v", err)
 		}
 		for s := unix.Signal(1); s <= 64; s++ {
-			// Those from 32 to 34 are left to the C library; as a first process the guest is spared them.
+			// Signals 32 to 34 are left to C libraries. The guest ignores them only as a first process.
 			if s != unix.SIGKILL && s != unix.SIGSTOP && (s < 32 || s > 34) {
 				_ = cmd.Process.Signal(s)
 			}
@@ -37,16 +37,16 @@ func TestASignalDoesNotEndAGuestThatHasJustSpoken(t *testing.T) {
 		host := wire.NewConn(conn, wire.Host, nil)
 		go func() { _ = host.Serve() }()
 		if !host.Ping(t.Context().Done()) {
-			t.Error("it has ended")
+			t.Error("the guest has ended")
 		}
 		host.Close()
-		if _ = cmd.Wait(); cmd.ProcessState.ExitCode() != wire.WasStopped { // SIGCONT was among them
-			t.Errorf("it ended with %v", cmd.ProcessState)
+		if _ = cmd.Wait(); cmd.ProcessState.ExitCode() != wire.WasStopped { // one of the signals was SIGCONT
+			t.Errorf("the guest ended with %v", cmd.ProcessState)
 		}
 	}
 }
 
-// A guest that was stopped when its connection ended says so, however soon after going on it ends.
+// A guest that was stopped when its connection ended must report it, even if it ends right after SIGCONT.
 func TestGuest_wasStopped(t *testing.T) {
 	program := guestProgram(t)
 	for range 100 {
@@ -57,14 +57,14 @@ func TestGuest_wasStopped(t *testing.T) {
 		_ = cmd.Process.Signal(unix.SIGSTOP)
 		var status unix.WaitStatus
 		if _, err := unix.Wait4(cmd.Process.Pid, &status, unix.WUNTRACED, nil); err != nil || !status.Stopped() {
-			t.Fatalf("it has not stopped: %v", err)
+			t.Fatalf("the guest has not stopped: %v", err)
 		}
 		if err := conn.Close(); err != nil {
 			t.Fatal(err)
 		}
 		_ = cmd.Process.Signal(unix.SIGCONT)
 		if _ = cmd.Wait(); cmd.ProcessState.ExitCode() != wire.WasStopped {
-			t.Fatalf("it ended with %v", cmd.ProcessState)
+			t.Fatalf("the guest ended with %v", cmd.ProcessState)
 		}
 	}
 }

@@ -12,26 +12,26 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// Command is a command that a guest runs, or the Host in its own way. Where it is lost, the reason may be what was done in
-// the sandbox.
+// Command is a command run by a guest or by the Host itself. If the command is lost, Command finds out whether code in
+// the sandbox caused it.
 type Command struct {
 	provider.ProcessBackend
 	m     *Manager
-	guest *guest // that runs it; nil where the Host does
-	user  string // of the command, as it was given
-	ooms  int    // how often the out-of-memory killer had struck before
-	ends  int    // how often the service's own program had ended by itself before
-	pids  int64  // how often the limit of processes had been met before
+	guest *guest // runs it; nil if the Host does
+	user  string // as given in the command
+	ooms  int    // out-of-memory kills before the command
+	ends  int    // exits of the service's own program before the command
+	pids  int64  // hits of the process limit before the command
 }
 
-// Begin is a command that is about to be started by the Host in its own way.
+// Begin returns a Command that the Host is about to start itself.
 func (m *Manager) Begin(ctx context.Context) Command {
 	c := m.begin(ctx, nil)
 	c.pids = m.pidsLimits(ctx)
 	return c
 }
 
-// pidsLimits is how often the limit of processes was met; 0 where no guest can tell.
+// pidsLimits returns how often the process limit was hit; 0 if no guest can report it.
 func (m *Manager) pidsLimits(ctx context.Context) int64 {
 	main := m.Main()
 	if main == nil {
@@ -74,7 +74,7 @@ func (m *Manager) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out pr
 // Wait returns how the command ended.
 func (c Command) Wait(ctx context.Context) (provider.Exit, error) {
 	exit, err := c.ProcessBackend.Wait(ctx)
-	if err == nil && c.guest == nil { // the Host itself knows of no usage
+	if err == nil && c.guest == nil { // the Host itself does not report usage
 		exit.Usage.OOMKills = int64(max(c.m.now(ctx).OOMs-c.ooms, 0))
 		exit.Usage.PIDsLimits = max(c.m.pidsLimits(ctx)-c.pids, 0)
 	}
@@ -82,10 +82,10 @@ func (c Command) Wait(ctx context.Context) (provider.Exit, error) {
 		return exit, err
 	}
 	if c.m.IsClosed() {
-		return exit, nil // it is our doing
+		return exit, nil // we closed the guests
 	}
 	if inside, oom := c.ofGuest(ctx); oom || inside != "" {
-		if c.guest.Lost() { // its workers have ended with it, and killed nothing
+		if c.guest.Lost() { // its workers have ended with it, without killing processes
 			exit.Leaked = c.left(ctx) || exit.Leaked
 		}
 		if oom {
@@ -101,31 +101,32 @@ func (c Command) Wait(ctx context.Context) (provider.Exit, error) {
 	case errors.Is(death.Err, fumehood.ErrBroken):
 		exit.CausedInside, exit.Reason = true, death.Err.Error()
 	case now.Ends > c.ends && !c.m.cfg.Serves:
-		exit.CausedInside, exit.Reason = true, "the service's own program has ended while it ran, and the Engine starts it again"
+		exit.CausedInside, exit.Reason = true, "the service's own program ended while the command ran, and the Engine starts it again"
 	}
 	return exit, nil
 }
 
-// left has another guest kill what the commands of the command's guest have left, which was killed, and reports whether some of
-// it may still run.
+// left has another guest kill the processes that the commands of the command's dead guest left. It reports whether some
+// of them may still run.
 func (c Command) left(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), DeathWait)
 	defer cancel()
 	dead := c.guest.swept
 	if main := c.m.Main(); main != nil {
 		swept, err := main.Sweep(ctx, &dead.User, dead.Began)
-		if err == nil && (swept.User == 0 || swept.User == dead.User) { // it may kill all of that
+		if err == nil && (swept.User == 0 || swept.User == dead.User) { // it may kill all of them
 			return swept.Survivors > 0
 		}
 	}
-	next, err := c.m.of(ctx, c.user) // it sweeps at its start
+	next, err := c.m.of(ctx, c.user) // a new guest also kills them when it starts
 	return err != nil || next.swept.Survivors > 0
 }
 
-// frozenWithin bounds the wait of a kill for a service that is paused, for a checkpoint, say.
+// frozenWithin is how long a kill waits for a paused service, for example during a checkpoint.
 const frozenWithin = 4 * time.Second
 
-// Kill ends the command, or gives it up in a service that stays paused: it ends when that goes on.
+// Kill kills the command. If the service stays paused, Kill gives up waiting; the command is killed when the service
+// resumes.
 func (c Command) Kill(ctx context.Context) bool {
 	if p, ok := c.ProcessBackend.(*client.Process); ok {
 		defer time.AfterFunc(frozenWithin, func() {
@@ -137,12 +138,13 @@ func (c Command) Kill(ctx context.Context) bool {
 	return c.ProcessBackend.Kill(ctx)
 }
 
-// OOMWithin bounds the wait for word of the out-of-memory killer. Where it comes after that of the end, as it may where
-// the machine is busy, the Engine tells it as an event and never as the container's state.
+// OOMWithin bounds the wait for the report of an out-of-memory kill. On a busy machine the report may arrive after that
+// of the exit. The Engine then sends it as an event and never shows it in the container's state.
 const OOMWithin = 500 * time.Millisecond
 
-// ofGuest returns what was done in the sandbox to the guest that has lost the command, where an exec has started it and the
-// service runs on; and whether the out-of-memory killer did that. It outlives the cancellation of ctx.
+// ofGuest returns what happened in the sandbox to the guest that lost the command. It only covers guests started by an
+// exec in a service that still runs. oom reports whether the out-of-memory killer killed the guest. It works even if
+// ctx is canceled.
 func (c Command) ofGuest(ctx context.Context) (inside string, oom bool) {
 	if c.guest == nil || c.guest.exec == nil {
 		return "", false
@@ -151,7 +153,7 @@ func (c Command) ofGuest(ctx context.Context) (inside string, oom bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 4*DeathWait)
 	defer cancel()
 	code := -1
-	if c.guest.Lost() { // else it has not obeyed
+	if c.guest.Lost() { // otherwise it did not respond
 		var err error
 		if code, err = c.guest.exec.Ended(ctx, DeathWait); err != nil {
 			return "", false
@@ -159,7 +161,7 @@ func (c Command) ofGuest(ctx context.Context) (inside string, oom bool) {
 	}
 	struck := func(s State) bool { return s.OOMs > c.ooms }
 	switch {
-	case code == 0, code == 1: // as it is when its connection ends
+	case code == 0, code == 1: // these codes mean that its connection ended
 		return "", false
 	case code == wire.WasStopped:
 		return stopped, false
@@ -174,36 +176,36 @@ func (c Command) ofGuest(ctx context.Context) (inside string, oom bool) {
 	return "", false
 }
 
-// explain adds to an error of the command's guest what was done to that in the sandbox.
+// explain adds to an error of the command's guest what happened to the guest in the sandbox.
 func (c Command) explain(ctx context.Context, err error) error {
 	err = c.m.explainLost(ctx, err)
 	if !errors.Is(err, fumehood.ErrUnavailable) || errors.Is(err, fumehood.ErrBroken) || c.m.IsClosed() {
 		return err
 	}
 	if c.m.cfg.Serves && !c.m.cfg.Ran.Load() {
-		return err // nobody is there who could have done it
+		return err // no code that could have caused it has run in the sandbox
 	}
 	switch inside, oom := c.ofGuest(ctx); {
 	case oom:
-		return brokenBy(err, "the out-of-memory killer has ended the guest")
+		return brokenBy(err, "the out-of-memory killer killed the guest")
 	case inside != "":
 		return brokenBy(err, inside)
 	}
 	return err
 }
 
-// failed ends a guest whose start has failed, and adds to the error what it and the Host say.
+// failed closes a guest whose start has failed. It adds to the error what the Host knows and what the guest wrote.
 func (c Command) failed(ctx context.Context, err error) error {
 	c.guest.Close()
 	return Saying(c.explain(ctx, err), c.guest.exec.Complaint())
 }
 
-// brokenBy makes an ErrBroken of an error whose reason was found in the sandbox.
+// brokenBy returns err as an ErrBroken with the reason that was found in the sandbox.
 func brokenBy(err error, why string) error {
 	return &fumehood.Error{Class: fumehood.ErrBroken, Err: fmt.Errorf("%w: %s", err, why)}
 }
 
-// outOfMemory is how a lost command ended that the out-of-memory killer has ended, or what ran it.
+// outOfMemory returns the exit of a lost command, with an out-of-memory kill as the outcome.
 func outOfMemory(exit provider.Exit) provider.Exit {
 	exit.Outcome, exit.Reason = fumehood.OutOfMemory, ""
 	return exit

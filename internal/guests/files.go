@@ -12,7 +12,7 @@ import (
 
 var _ provider.FileBackend = files{}
 
-// Files returns the files that the guest of a user reads and changes, who is started if need be.
+// Files returns access to files through the guest of a user. The guest is started on first use.
 func (m *Manager) Files(user string) provider.FileBackend { return files{m, user} }
 
 type files struct {
@@ -20,12 +20,12 @@ type files struct {
 	user string
 }
 
-// with calls do with the guest, and adds to its error what is known of a guest that is lost.
+// with calls do with the guest. If the guest is lost, it adds the reason to the error.
 func (f files) with(ctx context.Context, do func(g *client.Guest) error) error {
 	return f.by(ctx, func(c Command) error { return do(c.guest.Guest) })
 }
 
-// by is with for who explains other errors too.
+// by is with for callers that also explain other errors.
 func (f files) by(ctx context.Context, do func(c Command) error) error {
 	if f.m.now(ctx).Died {
 		if death := f.m.cfg.Host.Death(ctx); death.Err != nil {
@@ -40,7 +40,7 @@ func (f files) by(ctx context.Context, do func(c Command) error) error {
 	return c.explain(ctx, do(c))
 }
 
-// Stat describes a path.
+// Stat returns a description of a path.
 func (f files) Stat(ctx context.Context, name string) (info fumehood.FileInfo, err error) {
 	err = f.with(ctx, func(g *client.Guest) (err error) {
 		info, err = g.Stat(ctx, name)
@@ -49,7 +49,7 @@ func (f files) Stat(ctx context.Context, name string) (info fumehood.FileInfo, e
 	return info, err
 }
 
-// Open reads a regular file.
+// Open opens a regular file for reading.
 func (f files) Open(ctx context.Context, name string, offset, length int64) (r io.ReadCloser, info fumehood.FileInfo, err error) {
 	err = f.with(ctx, func(g *client.Guest) (err error) {
 		r, info, err = g.Open(ctx, name, offset, length)
@@ -58,12 +58,12 @@ func (f files) Open(ctx context.Context, name string, offset, length int64) (r i
 	return r, info, err
 }
 
-// Write makes or replaces a regular file.
+// Write creates or replaces a regular file.
 func (f files) Write(ctx context.Context, name string, r io.Reader, size int64, opts fumehood.WriteOptions) error {
 	return f.with(ctx, func(g *client.Guest) error { return g.Write(ctx, name, r, size, opts) })
 }
 
-// Walk describes a tree.
+// Walk walks a tree and yields its entries.
 func (f files) Walk(ctx context.Context, root string, depth int) iter.Seq2[fumehood.WalkEntry, error] {
 	return func(yield func(fumehood.WalkEntry, error) bool) {
 		err := f.by(ctx, func(c Command) error {
@@ -74,13 +74,13 @@ func (f files) Walk(ctx context.Context, root string, depth int) iter.Seq2[fumeh
 			}
 			return nil
 		})
-		if err != nil { // there was no guest to ask
+		if err != nil { // no guest could be started
 			yield(fumehood.WalkEntry{}, err)
 		}
 	}
 }
 
-// Change does one thing to a file.
+// Change performs one change of a file.
 func (f files) Change(ctx context.Context, c provider.Change) error {
 	return f.with(ctx, func(g *client.Guest) error { return g.Change(ctx, c) })
 }

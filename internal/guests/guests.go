@@ -14,45 +14,45 @@ import (
 	"github.com/fumehood/fumehood/internal/wire/client"
 )
 
-// Manager has the guests of one service: the main process, where it serves, for the service's own user; and one more,
-// started by the Host, for each other user, so that the Host resolves user, groups and HOME.
+// Manager manages the guests of one service. The main process, if it is a guest, serves the service's own user. For
+// each other user the Host starts one more, so that the Host resolves the user, groups and HOME.
 type Manager struct {
 	cfg Config
 
-	sockets atomic.Int64 // how many were made
+	sockets atomic.Int64 // number of sockets created
 
 	main *client.Guest
-	conn Conn // the main process's
-	ends int  // how often the service's own program had ended by itself when it was ready
+	conn Conn // to the main process
+	ends int  // how often the service's own program had exited by itself when it became ready
 
 	mu     sync.Mutex
 	guests map[role]*guest
-	dead   map[role]*guest // those that have died, and were not swept after yet
+	dead   map[role]*guest // guests that died and whose processes were not killed yet
 	closed bool
 }
 
-// role is what a guest is there for.
+// role is the purpose of a guest.
 type role struct {
-	user  string // whose commands it runs; empty is the service's own
-	keeps bool   // it is a resident for the detached commands of a user who is not the service's own
+	user  string // the user whose commands it runs; empty is the service's own
+	keeps bool   // it is the resident for the detached commands of a user other than the service's own
 }
 
-// New makes the Manager of a service.
+// New returns the Manager of a service.
 func New(c Config) *Manager {
 	return &Manager{cfg: c, guests: map[role]*guest{}, dead: map[role]*guest{}}
 }
 
-// guest is one that was started, or is being started, by the Host.
+// guest is a guest that was started, or is being started, by the Host.
 type guest struct {
 	*client.Guest
-	giveUp  context.CancelCauseFunc // ends the start, where it is under way
+	giveUp  context.CancelCauseFunc // cancels a start in progress
 	started chan struct{}           // closed when Guest or err is set
-	exec    Exec                    // by which it was started; nil of one that was there
-	swept   wire.Swept              // what it told of itself
+	exec    Exec                    // started it; nil if the guest existed before
+	swept   wire.Swept              // what it reported about itself
 	err     error
 }
 
-// began is when the guest was started, in ticks since boot; 0 of none.
+// began returns when the guest was started, in ticks since boot; 0 if u is nil.
 func (u *guest) began() uint64 {
 	if u == nil {
 		return 0
@@ -70,13 +70,14 @@ func (m *Manager) Attach(ctx context.Context) error {
 	return nil
 }
 
-// Lost is the error of a main process whose connection has ended before the start was over.
+// Lost is the error of a main process whose connection ended during the start.
 type Lost struct{ Err error }
 
 func (l Lost) Error() string { return l.Err.Error() }
 func (l Lost) Unwrap() error { return l.Err }
 
-// Ready waits until the main process answers. It makes that the resident guest where there are such, else has it use a socket.
+// Ready waits until the main process answers. It makes the main process the resident guest if the sandbox has
+// residents. Otherwise it moves the connection to a socket.
 func (m *Manager) Ready(ctx context.Context) error {
 	if err := m.main.Ready(ctx); err != nil {
 		return m.early(ctx, err)
@@ -94,16 +95,17 @@ func (m *Manager) Ready(ctx context.Context) error {
 	return nil
 }
 
-// Settled is called when the service is ready: who ends its own program after that has broken it.
+// Settled must be called when the service is ready. If the service's own program exits after that, it has broken the
+// service.
 func (m *Manager) Settled(ctx context.Context) { m.ends = m.now(ctx).Ends }
 
-// HasEnded reports whether the service's own program has ended by itself since it was ready.
+// HasEnded reports whether the service's own program has exited by itself since the service was ready.
 func (m *Manager) HasEnded(ctx context.Context) bool { return m.now(ctx).Ends > m.ends }
 
-// now is what has happened to the service.
+// now returns the current state of the service.
 func (m *Manager) now(ctx context.Context) State { return m.cfg.Host.State(ctx, 0, nil) }
 
-// Main is the main process; nil where it is no guest, or lost.
+// Main returns the main process; nil if it is not a guest, or lost.
 func (m *Manager) Main() *client.Guest {
 	if m.main == nil || m.main.Lost() {
 		return nil
@@ -111,15 +113,15 @@ func (m *Manager) Main() *client.Guest {
 	return m.main
 }
 
-// Slow is the error of a guest that has not answered within its time.
+// Slow returns the error of a guest that did not answer in time.
 func Slow(within time.Duration) error {
 	return &fumehood.Error{Class: fumehood.ErrUnavailable, Err: fmt.Errorf("the guest does not answer after %v, which is the limit", within)}
 }
 
-// errClosed ends the start of a guest.
+// errClosed is the cause of canceling the start of a guest.
 var errClosed error = &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("the sandbox is closed")}
 
-// early explains an error about the main process during its start.
+// early explains an error of the main process during its start.
 func (m *Manager) early(ctx context.Context, err error) error {
 	lost := m.main.Lost()
 	if err = m.explainLost(ctx, err); lost {
@@ -128,14 +130,15 @@ func (m *Manager) early(ctx context.Context, err error) error {
 	return err
 }
 
-// DeathWait bounds the wait for the report of a death that the end of a stream has shown. A busy Engine takes seconds.
+// DeathWait bounds the wait for the report of a death after a stream has ended. A busy Engine takes seconds.
 const DeathWait = 5 * time.Second
 
-// longestComplaint is how much of a complaint is in an error, in bytes. An image's variables can have a Go program say much more.
+// longestComplaint is how many bytes of a complaint an error includes. Variables of an image can make a Go program
+// print much more.
 const longestComplaint = 1000
 
-// Saying adds to an error about a guest what that wrote to its standard error, without the stacks of a Go runtime that was
-// denied threads or memory.
+// Saying adds to an error what the guest wrote to its standard error. It omits the stacks that a Go runtime prints if
+// it is denied threads or memory.
 func Saying(err error, complaint string) error {
 	complaint, _, _ = strings.Cut(complaint, "\n\nruntime stack:")
 	if complaint = strings.TrimSpace(complaint); complaint == "" {
@@ -144,10 +147,10 @@ func Saying(err error, complaint string) error {
 	if len(complaint) > longestComplaint {
 		complaint = complaint[:longestComplaint] + "..."
 	}
-	return fmt.Errorf("%w; it says: %s", err, complaint)
+	return fmt.Errorf("%w; its standard error: %s", err, complaint)
 }
 
-// Explain gives the service's death as the reason of an error that it has caused.
+// Explain returns the service's death instead of an error that the death caused.
 func (m *Manager) Explain(ctx context.Context, err error) error {
 	if err == nil || !errors.Is(err, fumehood.ErrUnavailable) && !errors.Is(err, fumehood.ErrInfrastructure) || ctx.Err() != nil {
 		return err
@@ -158,17 +161,17 @@ func (m *Manager) Explain(ctx context.Context, err error) error {
 	return err
 }
 
-// explainLost adds to an error about a lost guest what the Host and the guest say.
+// explainLost adds to an error of a lost guest what the Host knows and what the guest wrote.
 func (m *Manager) explainLost(ctx context.Context, err error) error {
 	if !errors.Is(err, fumehood.ErrUnavailable) {
 		return err
 	}
 	if m.main != nil && m.main.Lost() {
 		m.cfg.Host.State(ctx, DeathWait, func(s State) bool { return s.Over })
-		<-m.main.Done() // it comes soon after
+		<-m.main.Done() // it exits soon after that
 	}
 	if death := m.cfg.Host.Death(ctx); death.Err != nil {
-		return death.Err // which is why its stream has ended
+		return death.Err // the reason why its stream has ended
 	}
 	if m.main == nil || !m.main.Lost() {
 		return err
@@ -176,7 +179,7 @@ func (m *Manager) explainLost(ctx context.Context, err error) error {
 	return Saying(err, m.Complaint())
 }
 
-// Complaint is the end of what a main process that is a guest wrote to standard error.
+// Complaint returns the end of what the main process, if it is a guest, wrote to standard error.
 func (m *Manager) Complaint() string {
 	if m.conn == nil {
 		return ""
@@ -184,10 +187,10 @@ func (m *Manager) Complaint() string {
 	return m.conn.Complaint()
 }
 
-// Own returns the guest for the service's own user, started if need be.
+// Own returns the guest of the service's own user. It starts the guest if necessary.
 func (m *Manager) Own(ctx context.Context) (*client.Guest, error) { return m.Of(ctx, "") }
 
-// Of returns the guest for a user, started if need be.
+// Of returns the guest of a user. It starts the guest if necessary.
 func (m *Manager) Of(ctx context.Context, user string) (*client.Guest, error) {
 	u, err := m.of(ctx, user)
 	if err != nil {
@@ -206,8 +209,7 @@ func (m *Manager) of(ctx context.Context, user string) (*guest, error) {
 	return m.at(ctx, role{user: user}, false)
 }
 
-// at returns the guest of a role. Where there is none it is started, unless it is only to be found: then the error is an
-// errNobody.
+// at returns the guest of a role. If no guest exists, it starts one, unless find is set: then it returns errNobody.
 func (m *Manager) at(ctx context.Context, r role, find bool) (*guest, error) {
 	for {
 		u, err := m.join(ctx, r, find)
@@ -220,7 +222,7 @@ func (m *Manager) at(ctx context.Context, r role, find bool) (*guest, error) {
 			return nil, ctx.Err()
 		}
 		if errors.Is(u.err, errNobody) && !find {
-			continue // another caller has only looked for it
+			continue // another caller only searched for it
 		}
 		if u.err != nil {
 			return nil, u.err
@@ -228,11 +230,11 @@ func (m *Manager) at(ctx context.Context, r role, find bool) (*guest, error) {
 		if !u.Lost() {
 			return u, nil
 		}
-		m.forget(r, u) // somebody has killed it: its commands are lost, the next gets a fresh one
+		m.forget(r, u) // it was killed: its commands are lost, the next one gets a new guest
 	}
 }
 
-// join returns the guest of a role that is there or on its way; see at.
+// join returns the guest of a role, and begins to start it if necessary; see at.
 func (m *Manager) join(ctx context.Context, r role, find bool) (*guest, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -242,7 +244,7 @@ func (m *Manager) join(ctx context.Context, r role, find bool) (*guest, error) {
 	if u := m.guests[r]; u != nil {
 		return u, nil
 	}
-	starting, giveUp := context.WithCancelCause(context.WithoutCancel(ctx)) // others may wait for it too
+	starting, giveUp := context.WithCancelCause(context.WithoutCancel(ctx)) // not canceled with ctx: others may wait for it too
 	u := &guest{giveUp: giveUp, started: make(chan struct{})}
 	m.guests[r] = u
 	dead := m.dead[r]
@@ -260,7 +262,7 @@ func (m *Manager) join(ctx context.Context, r role, find bool) (*guest, error) {
 	return u, nil
 }
 
-// forget makes the next command of the role start another guest than u, which has died or could not be started.
+// forget makes the next command of the role start a guest other than u, which has died or could not be started.
 func (m *Manager) forget(r role, u *guest) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -273,14 +275,14 @@ func (m *Manager) forget(r role, u *guest) {
 	}
 }
 
-// IsClosed reports whether the guests were closed.
+// IsClosed reports whether Close was called.
 func (m *Manager) IsClosed() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.closed
 }
 
-// Close ends the connections. The guests then kill what they have started, but for residents.
+// Close closes the connections. The guests then kill the processes that they started. Residents do not.
 func (m *Manager) Close() {
 	m.mu.Lock()
 	m.closed = true

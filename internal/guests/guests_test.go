@@ -21,15 +21,15 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// host has guests that start every command and end none.
+// host is a Host whose guests start every command and end none.
 type host struct {
 	state    State
 	death    Death
-	stopped  bool  // its guests
+	stopped  bool  // its guests are stopped
 	mute     bool  // its guests do not answer
-	distrust error // of its guests
-	lacks    bool  // they are root without capabilities, unless empowered
-	weak     bool  // even then
+	distrust error // returned by Trusted
+	lacks    bool  // its guests are root without capabilities, unless empowered
+	weak     bool  // empowered guests lack capabilities too
 
 	mu    sync.Mutex
 	execs []*exec
@@ -74,12 +74,13 @@ func (h *host) start(lacks bool) *exec {
 			_ = theirs.Close()
 		}()
 	} else {
-		go func() { _ = wire.NewConn(theirs, wire.Guest, e.answer).Serve() }() // it ends with the connection
+		go func() { _ = wire.NewConn(theirs, wire.Guest, e.answer).Serve() }() // ends with the connection
 	}
 	return e
 }
 
-// buffered is a connection whose writes don't wait for the reader: a net.Pipe's do, and both sides begin with a greeting.
+// buffered is a connection whose writes do not wait for the reader. Writes to a net.Pipe do, and both sides begin with
+// a greeting.
 type buffered struct {
 	net.Conn
 	out    chan []byte
@@ -117,13 +118,13 @@ func (b *buffered) Write(p []byte) (int, error) {
 
 func (b *buffered) Close() error { return b.close() }
 
-// exec is a guest, as a script has it.
+// exec is a scripted guest.
 type exec struct {
 	net.Conn
 	theirs  net.Conn
 	swept   wire.Swept
-	since   uint64 // what a sweep asked it for
-	code    int    // with which it has ended
+	since   uint64 // argument of the last sweep
+	code    int    // exit code
 	stopped bool
 }
 
@@ -143,7 +144,7 @@ func (e *exec) answer(s *wire.Stream, request []byte) {
 	_ = s.SendMessage(text)
 }
 
-// end is its end with a code.
+// end makes the guest exit with a code.
 func (e *exec) end(code int) {
 	e.code = code
 	_ = e.theirs.Close()
@@ -153,7 +154,7 @@ func (e *exec) Complaint() string                           { return "so it comp
 func (e *exec) Wait(context.Context) (provider.Exit, error) { return provider.Exit{}, nil }
 func (e *exec) Stopped(context.Context) (bool, error)       { return e.stopped, nil }
 
-// Ended is at once, but for who is stopped.
+// Ended returns immediately, unless the guest is stopped.
 func (e *exec) Ended(_ context.Context, within time.Duration) (int, error) {
 	if e.stopped {
 		<-time.After(within)
@@ -162,7 +163,7 @@ func (e *exec) Ended(_ context.Context, within time.Duration) (int, error) {
 	return e.code, nil
 }
 
-// managed is a manager of such guests.
+// managed returns a Manager with guests of h.
 func managed(t *testing.T, h *host) *Manager {
 	t.Helper()
 	m := New(Config{
@@ -176,7 +177,7 @@ func managed(t *testing.T, h *host) *Manager {
 	return m
 }
 
-// command starts one that does not end by itself.
+// command starts a command that does not end by itself.
 func command(t *testing.T, m *Manager, user string) provider.ProcessBackend {
 	t.Helper()
 	p, err := m.Start(t.Context(), fumehood.Cmd{Args: []string{"sleep"}, User: user}, true, func(fumehood.Stream, []byte) {})
@@ -186,7 +187,7 @@ func command(t *testing.T, m *Manager, user string) provider.ProcessBackend {
 	return p
 }
 
-func TestAGuestThatIsKilledIsReplaced(t *testing.T) {
+func TestManager_guestKilled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := &host{}
@@ -199,17 +200,17 @@ func TestAGuestThatIsKilledIsReplaced(t *testing.T) {
 			t.Errorf("%+v, %v", exit, err)
 		}
 		if len(h.execs) != 2 || exit.Leaked {
-			t.Errorf("%d guests when it is said that the command is lost; leaked %v", len(h.execs), exit.Leaked)
+			t.Errorf("%d guests when the command is reported as lost; leaked %v", len(h.execs), exit.Leaked)
 		}
 		command(t, m, "user")
 		command(t, m, "user")
 		if len(h.execs) != 2 || h.execs[1].since != h.execs[0].swept.Began {
-			t.Errorf("%d guests; the second sweeps what began since %d", len(h.execs), h.execs[len(h.execs)-1].since)
+			t.Errorf("%d guests; the second one sweeps processes since %d", len(h.execs), h.execs[len(h.execs)-1].since)
 		}
 	})
 }
 
-func TestWhoseDoingALossIs(t *testing.T) {
+func TestCommand_lossCause(t *testing.T) {
 	t.Parallel()
 	lost, oom := fumehood.Lost, fumehood.OutOfMemory
 	dead := func(class error) Death { return Death{Err: &fumehood.Error{Class: class, Err: errors.New("dead")}} }
@@ -218,7 +219,7 @@ func TestWhoseDoingALossIs(t *testing.T) {
 		user    string
 		code    int
 		outcome fumehood.Outcome
-		why     string // where what ran inside is the reason
+		why     string // the reason, if something in the sandbox caused the loss
 	}{
 		"nobody knows":                            {user: "user", outcome: lost},
 		"killed":                                  {user: "user", code: 137, outcome: lost, why: "the guest was killed"},
@@ -250,7 +251,7 @@ func TestWhoseDoingALossIs(t *testing.T) {
 	}
 }
 
-func TestAGuestThatDoesNotAnswerIsLookedAt(t *testing.T) {
+func TestManager_guestMute(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := managed(t, &host{mute: true})
@@ -263,8 +264,8 @@ func TestAGuestThatDoesNotAnswerIsLookedAt(t *testing.T) {
 	})
 }
 
-// Who stops each new guest has broken the sandbox; it is no failure of ours.
-func TestAGuestThatIsStoppedWhileItStartsIsBrokenFromInside(t *testing.T) {
+// A program that stops each new guest has broken the sandbox. That is not an infrastructure failure.
+func TestManager_guestStopped(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := &host{mute: true, stopped: true}
@@ -277,7 +278,7 @@ func TestAGuestThatIsStoppedWhileItStartsIsBrokenFromInside(t *testing.T) {
 	})
 }
 
-func TestAStartIsGivenUpWhenItIsClosed(t *testing.T) {
+func TestManager_closeDuringStart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := managed(t, &host{mute: true})
@@ -298,7 +299,7 @@ func TestAStartIsGivenUpWhenItIsClosed(t *testing.T) {
 	})
 }
 
-func TestRootIsEmpowered(t *testing.T) {
+func TestManager_empowersRoot(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := &host{lacks: true}
@@ -316,15 +317,15 @@ func TestRootIsEmpowered(t *testing.T) {
 		}
 		h.weak, h.distrust = false, errors.New("it was replaced")
 		if _, err := m.Of(t.Context(), "root as well"); !errors.Is(err, h.distrust) {
-			t.Errorf("of one that cannot be trusted: %v", err)
+			t.Errorf("untrusted guest: %v", err)
 		}
 	})
 }
 
-// plain is a host that is no Empowerer.
+// plain is a Host that is not an Empowerer.
 type plain struct{ Host }
 
-func TestRootIsRefusedWhereItCannotBeEmpowered(t *testing.T) {
+func TestManager_noEmpowerer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := managed(t, &host{lacks: true})
@@ -336,7 +337,7 @@ func TestRootIsRefusedWhereItCannotBeEmpowered(t *testing.T) {
 	})
 }
 
-func TestAStartThatLosesItsGuestSaysSo(t *testing.T) {
+func TestManager_startLosesGuest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := &host{mute: true}

@@ -11,16 +11,16 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// Detached commands of other users than the service's own are kept by resident guests of theirs. Their numbers are those of the
-// own user's guest, which is also who knows that they are there.
+// Detached commands of users other than the service's own are kept by resident guests of these users. The guest of the
+// service's own user assigns their numbers, and has the list of all detached commands.
 
 // startTimeout bounds the start of a command whose number was reserved.
 const startTimeout = 30 * time.Second
 
-// detachedAs is a detached command of another user.
+// detachedAs is a detached command of a user other than the service's own.
 type detachedAs struct {
 	*client.Detached
-	own *client.Guest // of the service's own user, which has its number
+	own *client.Guest // the guest of the service's own user, which has its number
 }
 
 // Forget drops the command, which must have ended, and then its number.
@@ -57,14 +57,14 @@ func (m *Manager) detachAs(ctx context.Context, cmd fumehood.Cmd, out provider.S
 	if errors.Is(err, fumehood.ErrNotStarted) {
 		return nil, errors.Join(err, own.Forget(ctx, id))
 	}
-	if err != nil { // perhaps it runs: then it is listed, else its number is forgotten later
+	if err != nil { // it may run: then it is listed; otherwise its number is dropped later
 		return nil, m.explainLost(ctx, err)
 	}
 	return &detachedAs{p, own}, nil
 }
 
-// ofOthers puts, in a list of the own user's guest, the commands of others in the place of the numbers that are reserved for
-// them. One whose guest does not answer hides only what that keeps.
+// ofOthers replaces the reserved numbers in a list of the own user's guest by the commands of other users. If a guest
+// does not answer, only its own commands are missing from the list.
 func (m *Manager) ofOthers(ctx context.Context, own *client.Guest, list []provider.DetachedInfo) ([]provider.DetachedInfo, error) {
 	there := map[string]map[int]provider.DetachedInfo{} // by user, and number
 	var all []provider.DetachedInfo
@@ -99,7 +99,7 @@ func (m *Manager) ofOthers(ctx context.Context, own *client.Guest, list []provid
 	return all, nil
 }
 
-// keptBy lists the detached commands of another user's guest, by number. It is nil with an error only.
+// keptBy returns the detached commands of another user's guest, by number. The result is nil only with an error.
 func (m *Manager) keptBy(ctx context.Context, user string) (map[int]provider.DetachedInfo, error) {
 	kept := map[int]provider.DetachedInfo{}
 	theirs, err := m.at(ctx, role{user, true}, true)
@@ -121,7 +121,7 @@ func (m *Manager) keptBy(ctx context.Context, user string) (map[int]provider.Det
 	return kept, nil
 }
 
-// joinAs looks at a detached command of another user.
+// joinAs attaches to a detached command of another user.
 func (m *Manager) joinAs(ctx context.Context, own *client.Guest, info provider.DetachedInfo, out provider.Sink) (provider.DetachedBackend, error) {
 	theirs, err := m.at(ctx, role{info.User, true}, true)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// lister is a guest that tells of detached commands, and notes which it is to forget.
+// lister is a guest that lists detached commands, and records which of them it is asked to forget.
 type lister struct {
 	list []wire.Detached
 
@@ -22,7 +22,7 @@ type lister struct {
 	forgot []int
 }
 
-// guest connects a client to it.
+// guest returns a client that is connected to it.
 func (l *lister) guest(t *testing.T) *client.Guest {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -76,7 +76,7 @@ func (l *lister) answer(t *testing.T, s *wire.Stream, r wire.Request) {
 	}
 }
 
-func TestAListBelievesAUsersGuestInWhatIsThatUsers(t *testing.T) {
+func TestManager_ofOthers(t *testing.T) {
 	command := func(id int) wire.Detached { return wire.Detached{ID: id, Args: [][]byte{[]byte("x")}} }
 	reserved := func(id int, user string, age time.Duration) wire.Detached {
 		return wire.Detached{ID: id, User: []byte(user), AgeUS: age.Microseconds()}
@@ -111,7 +111,7 @@ func TestAListBelievesAUsersGuestInWhatIsThatUsers(t *testing.T) {
 	if !slices.EqualFunc(got, want, func(a, b provider.DetachedInfo) bool { return a.ID == b.ID && a.User == b.User }) {
 		t.Errorf("listed: %+v", got)
 	}
-	// Number 5 may be being started; 4 was reserved long ago and is not there.
+	// Number 5 may still be starting. Number 4 was reserved long ago and does not exist.
 	if !slices.Equal(own.forgot, []int{4}) || ofA.forgot != nil || ofB.forgot != nil {
 		t.Errorf("forgotten: %d, of a %d, of b %d", own.forgot, ofA.forgot, ofB.forgot)
 	}

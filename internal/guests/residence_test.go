@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A relay that is led to another guest's socket finds nobody there who knows the secret.
-func TestEachResidentGuestHasASecretOfItsOwn(t *testing.T) {
+// If a relay is led to another guest's socket, that guest does not know the secret.
+func TestManager_residence(t *testing.T) {
 	t.Parallel()
 	key := []byte("key")
 	names, secrets := map[string]bool{}, [][]byte{key}
@@ -14,14 +14,14 @@ func TestEachResidentGuestHasASecretOfItsOwn(t *testing.T) {
 		for _, user := range []string{"", "nobody", "1000"} {
 			name, secret := of(user)
 			if again, same := of(user); again != name || !bytes.Equal(same, secret) {
-				t.Errorf("%q: not the same for another process", user)
+				t.Errorf("%q: differs in another process", user)
 			}
 			if names[name] {
-				t.Errorf("%q: the name of another guest", user)
+				t.Errorf("%q: name is also that of another guest", user)
 			}
 			for _, known := range secrets {
 				if bytes.Equal(known, secret) {
-					t.Errorf("%q: a secret that others know", user)
+					t.Errorf("%q: secret is also that of another guest", user)
 				}
 			}
 			names[name], secrets = true, append(secrets, secret)

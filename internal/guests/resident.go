@@ -15,15 +15,17 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// In a kept sandbox the guest of each service's own user is a resident: it outlives the process that has started it, and its
-// detached commands do so too. It is the main process where that is ours; else the first who needs it starts it. Other users,
-// by whom commands are detached, have residents beside it. Later processes reach it by a relay, which connects them with an
-// abstract unix socket, and each side proves to the other that it knows the sandbox's key. Who can read that can run
-// commands there anyway, and what runs in the sandbox can not. The relay, which such could tamper with, never sees it.
+// In a kept sandbox, the guest of each service's own user is a resident. A resident and its detached commands outlive
+// the process that started it. The resident is the main process if that is ours. Otherwise the first process that needs
+// it starts it. Other users that have detached commands have residents too.
+//
+// Later processes connect by a relay to the resident's abstract unix socket. Each side proves to the other that it
+// knows the sandbox's key. A process that can read the key can run commands in the sandbox anyway. Code in the sandbox
+// cannot read it. The relay, which code in the sandbox could tamper with, never sees it.
 
-// residence is the name of the socket of a user's resident guest, and what that guest and its hosts prove to know; empty is the
-// service's own user. Containers may share a network, and so the names in it: nobody without the key can foresee this one.
-// Each guest has a secret of its own, for a relay may be led to another one's socket.
+// residence returns the socket name of a user's resident guest, and the secret that the guest and its hosts prove to
+// know. An empty user is the service's own. Containers may share a network and with it the socket names, so the name is
+// not predictable without the key. Each guest has its own secret, because a relay may be led to another guest's socket.
 func (m *Manager) residence(user string) (name string, secret []byte) {
 	what := " " + m.cfg.ID
 	if user != "" {
@@ -46,15 +48,15 @@ func (m *Manager) reside(ctx context.Context, g *client.Guest) error {
 	return nil
 }
 
-// errNobody says that there is no resident guest.
-var errNobody = errors.New("there is no resident guest")
+// errNobody is returned if there is no resident guest.
+var errNobody = errors.New("no resident guest")
 
-// meetings is how often the resident guest is looked for, and started where there is none: another process
-// may start one at the same time.
+// meetings is how often meet looks for the resident guest and tries to start it. Another process may start one at the
+// same time.
 const meetings = 3
 
-// meet connects to a user's resident guest, which it starts where there is none and it is not the main process. One that
-// it starts kills what the commands of another have left that began at since and has died; 0 where none is known.
+// meet connects to a user's resident guest. If no guest exists and it is not the main process, meet starts one. The new
+// guest kills the processes left by a dead one that was started at since; 0 if no dead one is known.
 func (m *Manager) meet(ctx context.Context, user string, since uint64) (*guest, error) {
 	for range meetings {
 		g, err := m.relayed(ctx, user)
@@ -63,7 +65,7 @@ func (m *Manager) meet(ctx context.Context, user string, since uint64) (*guest, 
 		}
 		if m.cfg.Serves && user == "" {
 			return nil, &fumehood.Error{
-				Class: fumehood.ErrUnavailable, Err: errors.New("no guest listens in the sandbox: its start is not over, or others have started its container again"),
+				Class: fumehood.ErrUnavailable, Err: errors.New("guest not reachable: sandbox still starting, or its container was started again"),
 				Hint: "remove it with `fumehood down " + m.cfg.Sandbox + "` and start a new one",
 			}
 		}
@@ -72,10 +74,10 @@ func (m *Manager) meet(ctx context.Context, user string, since uint64) (*guest, 
 			return g, err
 		}
 	}
-	return nil, &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("the resident guest comes and goes")}
+	return nil, &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("the resident guest keeps ending")}
 }
 
-// relayed connects to a user's resident guest by a relay. The error is an errNobody where there is none.
+// relayed connects to a user's resident guest by a relay. It returns errNobody if no guest exists.
 func (m *Manager) relayed(ctx context.Context, user string) (*guest, error) {
 	name, secret := m.residence(user)
 	rw, err := m.cfg.Host.Relay(ctx, name)
@@ -96,7 +98,7 @@ func (m *Manager) relayed(ctx context.Context, user string) (*guest, error) {
 	}
 	var exit provider.Exit
 	var werr error
-	if errors.Is(err, io.EOF) { // the relay has ended, and tells why
+	if errors.Is(err, io.EOF) { // the relay has ended, and its exit code is the reason
 		exit, werr = rw.Wait(ctx)
 	}
 	_ = rw.Close()
@@ -106,7 +108,7 @@ func (m *Manager) relayed(ctx context.Context, user string) (*guest, error) {
 	return nil, errors.Join(Saying(m.explainLost(ctx, err), rw.Complaint()), werr)
 }
 
-// settle starts a guest and makes it the user's resident, see meet.
+// settle starts a guest and makes it the user's resident; see meet.
 func (m *Manager) settle(ctx context.Context, user string, since uint64) (*guest, error) {
 	c := m.begin(ctx, nil)
 	var err error
@@ -161,7 +163,7 @@ func (m *Manager) Detached(ctx context.Context) ([]provider.DetachedInfo, error)
 	return m.ofOthers(ctx, g, all)
 }
 
-// Join looks at a detached command.
+// Join attaches to a detached command.
 func (m *Manager) Join(ctx context.Context, info provider.DetachedInfo, out provider.Sink) (provider.DetachedBackend, error) {
 	g, err := m.keeper(ctx)
 	if err != nil {

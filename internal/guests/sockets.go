@@ -12,12 +12,12 @@ import (
 	"github.com/fumehood/fumehood/internal/wire/client"
 )
 
-// A guest is first reached by the Host's own means. Where the service sees this machine's files, the guest then connects to a
-// unix socket of this process, which is several times as fast: the socket is in a folder that is mounted read-only.
-// Whatever runs in the sandbox can connect as well, and so the guest proves that it knows a secret that it got by the first
-// connection. Where anything of this does not work, that is used on.
+// A guest is first reached through the Host. If the service sees this machine's files, the guest then connects to a
+// unix socket of this process, which is several times as fast. The socket is in a folder that is mounted read-only. Any
+// process in the sandbox can connect to it, so the guest proves that it knows a secret that it received over the first
+// connection. If any of this fails, the first connection stays in use.
 
-// move has a guest connect to a socket.
+// move makes a guest connect to a socket.
 func (m *Manager) move(ctx context.Context, g *client.Guest) error {
 	folder := m.cfg.Sockets()
 	if folder == "" {
@@ -31,19 +31,19 @@ func (m *Manager) move(ctx context.Context, g *client.Guest) error {
 	return g.Move(ctx, l, m.cfg.SocketDir+"/"+name)
 }
 
-// listen makes a socket that every user may connect to who sees the folder.
+// listen creates a socket. Every user who can access the folder may connect to it.
 func listen(folder, name string) (net.Listener, error) {
 	dir, err := os.Open(folder)
 	if err != nil {
 		return nil, err
 	}
 	defer dir.Close()
-	// The address of a socket is short (unix(7): 108 bytes), and a folder's path may be long.
+	// A socket's address is limited to 108 bytes (unix(7)), and a folder's path may be longer.
 	l, err := net.Listen("unix", fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), name))
 	if err != nil {
 		return nil, err
 	}
-	l.(*net.UnixListener).SetUnlinkOnClose(false) // by that address it could not
+	l.(*net.UnixListener).SetUnlinkOnClose(false) // it could not unlink the socket by that address
 	s := socket{Listener: l, path: filepath.Join(folder, name)}
 	if err := os.Chmod(s.path, 0o666); err != nil { //nolint:gosec // see above
 		return nil, errors.Join(err, s.Close())
@@ -56,5 +56,5 @@ type socket struct {
 	path string
 }
 
-// Close ends the listening and removes the socket.
+// Close closes the listener and removes the socket.
 func (s socket) Close() error { return errors.Join(s.Listener.Close(), os.Remove(s.path)) }

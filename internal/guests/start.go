@@ -10,14 +10,15 @@ import (
 	"github.com/fumehood/fumehood/internal/wire/client"
 )
 
-// start starts a guest by the Host. What the commands of a dead one left is killed first: by the main process, since
-// the new guest could perhaps not be started beside it, and by the new one, since the main process may not be allowed to.
+// start starts a guest through the Host. It first kills the processes that the commands of a dead guest left. The main
+// process does so because otherwise the new guest may fail to start. The new guest does so too, because the main
+// process may not have permission.
 func (m *Manager) start(ctx context.Context, r role, find bool, u, dead *guest) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, m.cfg.Within, Slow(m.cfg.Within))
 	defer cancel()
 	defer func() {
 		if err != nil && errors.Is(err, ctx.Err()) {
-			err = fmt.Errorf("%w: %s", context.Cause(ctx), err.Error()) // it may tell what the guest complains of
+			err = fmt.Errorf("%w: %s", context.Cause(ctx), err.Error()) // err may include what the guest complained about
 		}
 		if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			err = m.cfg.Look(ctx, err)
@@ -47,15 +48,15 @@ func (m *Manager) start(ctx context.Context, r role, find bool, u, dead *guest) 
 	if err != nil {
 		return err
 	}
-	if err := m.move(ctx, l.Guest); err != nil { // code in the sandbox may have got in its way
+	if err := m.move(ctx, l.Guest); err != nil { // code in the sandbox may have interfered
 		m.cfg.Log.Debug("a guest is reached through the daemon only", "user", user, "error", err)
 	}
 	u.Guest, u.exec, u.swept = l.Guest, l.exec, l.swept
 	return nil
 }
 
-// launch starts a guest of a user, and has it kill what another one left that began at since and has died; 0 where there
-// was none. One that is root without the service's capabilities is started once more, with them.
+// launch starts a guest of a user. The guest kills the processes left by a dead one that was started at since; 0 if
+// there was none. If the guest is root without the service's capabilities, it is started once more, with them.
 func (m *Manager) launch(ctx context.Context, user string, since uint64) (*guest, error) {
 	u, err := m.launchBy(ctx, m.cfg.Host.Exec, user, since)
 	if err != nil || !u.swept.Lacks {
@@ -89,12 +90,12 @@ func (m *Manager) Lacks(ctx context.Context, user string) (bool, error) {
 	return u.swept.Lacks, nil
 }
 
-// launchBy starts a guest in one of the Host's ways.
+// launchBy starts a guest by exec, one of the Host's ways to start it.
 func (m *Manager) launchBy(ctx context.Context, exec func(ctx context.Context, user string) (Exec, error), user string, since uint64) (*guest, error) {
 	c := m.begin(ctx, &guest{})
 	rw, err := exec(ctx, user)
 	if err != nil {
-		err = m.broken(ctx, err) // it is about the guest, of which it does not speak, and not about the command
+		err = m.broken(ctx, err) // the error does not mention the guest, and is not about the command
 		return nil, &fumehood.Error{Op: "start the guest", Class: fumehood.ClassOf(err), Err: err}
 	}
 	u := c.guest
@@ -112,7 +113,7 @@ func (m *Manager) launchBy(ctx context.Context, exec func(ctx context.Context, u
 	return u, nil
 }
 
-// broken makes an ErrBroken of what is not there because the service's own program has ended by itself since it was ready.
+// broken returns err as an ErrBroken if the service's own program has exited by itself since the service was ready.
 func (m *Manager) broken(ctx context.Context, err error) error {
 	if m.cfg.Serves || !m.HasEnded(ctx) || !errors.Is(err, fumehood.ErrUnavailable) && !errors.Is(err, fumehood.ErrInfrastructure) {
 		return err
@@ -120,9 +121,9 @@ func (m *Manager) broken(ctx context.Context, err error) error {
 	return &fumehood.Error{Class: fumehood.ErrBroken, Err: err}
 }
 
-// survived tells of processes of a dead guest that could not be killed.
+// survived logs that processes of a dead guest could not be killed.
 func (m *Manager) survived(user string, n int) {
 	if n > 0 {
-		m.cfg.Log.Warn("a guest has died, and what its commands left cannot be killed", "user", user, "processes", n)
+		m.cfg.Log.Warn("a guest died, and processes of its commands cannot be killed", "user", user, "processes", n)
 	}
 }

@@ -9,11 +9,12 @@ import (
 	"github.com/fumehood/fumehood/internal/archive"
 )
 
-// readTime bounds each look at a path. A file system that has hung (NFS, FUSE) may never answer.
+// readTime limits each access to a path. A file system that hangs (NFS, FUSE) may never answer.
 const readTime = 10 * time.Second
 
-// InTime calls f, which looks at a path, and waits 10 s for it. Then it returns an os.ErrDeadlineExceeded that names the path.
-// f runs on until the file system answers, for nothing can end it: it must not write to what the caller uses.
+// InTime calls f, which accesses path, and waits up to 10 s for it. After that it returns an os.ErrDeadlineExceeded
+// that names the path. Nothing can interrupt f, so it runs on until the file system answers: it must not write to
+// data that the caller uses.
 func InTime[T any](path string, f func() (T, error)) (T, error) { return inTime(readTime, path, f) }
 
 func inTime[T any](limit time.Duration, path string, f func() (T, error)) (T, error) {
@@ -37,7 +38,7 @@ func inTime[T any](limit time.Duration, path string, f func() (T, error)) (T, er
 	}
 }
 
-// answers reads the first byte of a file, in time.
+// answers reads the first byte of a file, with InTime's limit.
 func answers(path string) error {
 	_, err := InTime(path, func() (int, error) {
 		f, err := archive.OpenRegular(path)
@@ -50,7 +51,7 @@ func answers(path string) error {
 	return err
 }
 
-// Stat is os.Stat, in time.
+// Stat is os.Stat with InTime's limit.
 func Stat(path string) (os.FileInfo, error) {
 	return InTime(path, func() (os.FileInfo, error) { return os.Stat(path) })
 }

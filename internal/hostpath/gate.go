@@ -12,14 +12,14 @@ import (
 	"github.com/fumehood/fumehood/internal/archive"
 )
 
-// Gate lets pass the paths that a file may name: those in its folder, and those that the user allows. The zero value lets
-// none pass.
+// Gate decides which paths a file may name: those in its folder, and those that the user allows. The zero value
+// rejects all paths.
 type Gate struct {
 	whose string   // "the project's folder", for messages
 	dirs  []string // without links
 }
 
-// NewGate returns the gate of a folder, which messages call by whose, and of further files and folders.
+// NewGate returns the gate of a folder and of additional files and folders. whose describes the folder in messages.
 func NewGate(whose, dir string, allowed ...string) (Gate, error) {
 	g := Gate{whose: whose}
 	for _, path := range append([]string{dir}, allowed...) {
@@ -32,7 +32,7 @@ func NewGate(whose, dir string, allowed ...string) (Gate, error) {
 	return g, nil
 }
 
-// Inside reports whether a path is in a folder of the gate, or is a file that it names.
+// Inside reports whether a path is in one of the gate's folders, or is one of its files.
 func (g Gate) Inside(path string) bool {
 	inside, err := g.inside(path)
 	return err == nil && inside
@@ -43,7 +43,7 @@ func (g Gate) inside(path string) (bool, error) {
 	return slices.ContainsFunc(g.dirs, func(dir string) bool { return within(dir, real) }), err
 }
 
-// Check returns an error for a path that the gate does not let pass.
+// Check returns an error for a path that the gate rejects.
 func (g Gate) Check(path string) error {
 	switch inside, err := g.inside(path); {
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -54,8 +54,8 @@ func (g Gate) Check(path string) error {
 	return fmt.Errorf("%s is outside %s, and may not be read: --allow-read %s allows it", path, g.whose, path)
 }
 
-// File returns an error for a path that may not be read as a file: one that the gate does not let pass, that is not a
-// regular file, or that has more than most bytes. One that does not exist may be.
+// File returns an error if a path may not be read as a file: the gate rejects it, it is not a regular file, or it has
+// more than most bytes. A path that does not exist passes.
 func (g Gate) File(path string, most int64) error {
 	if err := g.Check(path); err != nil {
 		return err
@@ -77,7 +77,7 @@ func (g Gate) File(path string, most int64) error {
 	return nil
 }
 
-// Read reads a file that the gate lets pass, as ReadFile does.
+// Read reads a file like ReadFile, if the gate accepts its path.
 func (g Gate) Read(path string, most int64) ([]byte, error) {
 	if err := g.Check(path); err != nil {
 		return nil, err
@@ -85,7 +85,8 @@ func (g Gate) Read(path string, most int64) ([]byte, error) {
 	return ReadFile(path, most)
 }
 
-// ReadFile reads a regular file of at most that many bytes. It never waits for a pipe or a device, and 10 s for a file.
+// ReadFile reads a regular file of at most most bytes. It does not block on a pipe or a device, and waits up to 10 s
+// for a file.
 func ReadFile(path string, most int64) ([]byte, error) {
 	return InTime(path, func() ([]byte, error) { return readFile(path, most) })
 }
@@ -110,11 +111,12 @@ func tooLarge(path string, most int64) error {
 	return fmt.Errorf("%s is larger than %d bytes", path, most)
 }
 
-// timeZone are files of /etc that hold nothing but the time zone.
+// timeZone are files of /etc that contain only the time zone.
 var timeZone = []string{"/etc/localtime", "/etc/timezone"}
 
-// Mount returns why a file may not have a path mounted in a sandbox; empty where it may. What is writable is shared by
-// all sandboxes of the file, whose folder often holds what the host executes later: scripts, Git hooks, the file itself.
+// Mount returns why a file may not mount a path in a sandbox, or "" if it may. Writable mounts are shared by all
+// sandboxes of the file, and its folder often contains what the host executes later: scripts, Git hooks, the file
+// itself.
 func (g Gate) Mount(path string, writable bool) (why string) {
 	if why := Unsafe(path, writable); why != "" {
 		return why

@@ -1,5 +1,5 @@
-// Package hostpath judges paths of this machine: which of them a file may name, and which no sandbox may see. Symbolic
-// links are resolved before the judgement.
+// Package hostpath checks paths of this machine: which of them a file may name, and which no sandbox may see. It
+// resolves symbolic links before the check.
 package hostpath
 
 import (
@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// maxLinks bounds the symbolic links that are followed for one path, as the kernel does.
+// maxLinks limits the symbolic links followed for one path, as the kernel does.
 const maxLinks = 255
 
-// Real returns an absolute path with its symbolic links resolved. What does not exist, or cannot be looked at, stays as it
-// is. Links below /proc stay too: they lead elsewhere for another process, such as the daemon.
+// Real returns an absolute path with its symbolic links resolved. Elements that do not exist or cannot be read stay
+// as they are. So do links below /proc: they lead elsewhere for another process, such as the daemon.
 func Real(path string) string {
 	done, rest := split(path)
 	for links := 0; len(rest) > 0; {
@@ -48,13 +48,13 @@ func Real(path string) string {
 	return done
 }
 
-// split returns the root of an absolute path, and its other parts.
+// split returns the root of an absolute path, and its other elements.
 func split(path string) (root string, parts []string) {
 	volume := filepath.VolumeName(path)
 	return volume + string(filepath.Separator), strings.Split(filepath.ToSlash(path[len(volume):]), "/")
 }
 
-// resolve returns a path, absolute or relative to this process's directory, as Real does.
+// resolve is Real for a path that may be relative to this process's directory.
 func resolve(path string) (string, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -63,14 +63,14 @@ func resolve(path string) (string, error) {
 	return Real(abs), nil
 }
 
-// Contains reports whether a path is dir or lies in it, symbolic links resolved.
+// Contains reports whether a path is dir or is in it, with symbolic links resolved.
 func Contains(dir, path string) bool {
 	dir, err1 := filepath.Abs(dir)
 	path, err2 := filepath.Abs(path)
 	return err1 == nil && err2 == nil && within(Real(dir), Real(path))
 }
 
-// within reports whether a path is dir or below it, by their names alone.
+// within reports whether a path is dir or is below it, without access to the file system.
 func within(dir, path string) bool {
 	rel, err := filepath.Rel(dir, path)
 	return err == nil && filepath.IsLocal(rel)

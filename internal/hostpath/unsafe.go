@@ -13,7 +13,7 @@ import (
 	"github.com/fumehood/fumehood/internal/owner"
 )
 
-// sockets give the host away, wherever they are.
+// sockets are the names of sockets that give access to the host, wherever they are.
 var sockets = []string{"docker.sock", "containerd.sock", "podman.sock", "crio.sock", "buildkitd.sock", "docker.raw.sock", "docker_engine"}
 
 const (
@@ -26,14 +26,14 @@ const (
 	whyStartup = "the host executes it when the user logs in"
 )
 
-// place is a path that no sandbox may see, with all that is below it. Nor may one see the folders that it is in.
+// place is a path that no sandbox may see, including everything below it and the folders above it.
 type place struct {
 	path     string
 	why      string
-	writable bool // only if it is writable
+	writable bool // rejected only for a writable mount
 }
 
-// unix are places of Linux and macOS.
+// unix are the places of Linux and macOS.
 var unix = []place{
 	{path: "/etc", why: "it holds the host's settings"},
 	{path: "/proc", why: "it shows the host's processes"},
@@ -54,7 +54,7 @@ var unix = []place{
 	{path: "/usr", why: whySystem, writable: true},
 }
 
-// windows are places of Windows, below its system drive.
+// windows are the places of Windows, below its system drive.
 var windows = []place{
 	{path: `\Windows`, why: "it is the host's system"},
 	{path: `\ProgramData`, why: "it holds the host's settings"},
@@ -62,7 +62,7 @@ var windows = []place{
 	{path: `\Program Files (x86)`, why: whySystem, writable: true},
 }
 
-// keys are places in a user's home.
+// keys are places in a user's home that contain keys.
 var keys = []string{
 	".ssh", ".gnupg", ".aws", ".azure", ".oci", ".kube", ".config", ".netrc", ".git-credentials", ".npmrc", ".pypirc", ".pgpass", ".my.cnf",
 	".s3cfg", ".boto", ".vault-token", ".terraform.d", ".password-store", ".cargo/credentials", ".cargo/credentials.toml",
@@ -70,24 +70,24 @@ var keys = []string{
 	".docker", ".colima", ".lima", ".orbstack", ".rd", ".local/share/docker", ".local/share/containers", "Library/Keychains", "AppData",
 }
 
-// startup are files in a user's home that are executed later.
+// startup are places in a user's home that the host executes later.
 var startup = []string{
 	".profile", ".login", ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".zshrc", ".zshenv", ".zprofile",
 	".zlogin", ".zlogout", ".kshrc", ".cshrc", ".tcshrc", ".vimrc", ".vim", ".emacs", ".emacs.d", ".gitconfig", ".local/bin", "bin",
 	"Library/LaunchAgents",
 }
 
-// machine is what a judgement needs to know of this machine.
+// machine is the information about this machine that the check needs.
 type machine struct {
 	goos    string
 	homes   []string // of this process's user
-	keys    []string // where that user's keys are besides
+	keys    []string // other paths with that user's keys
 	state   []string // folders of sandboxes
-	sockets []string // the Docker sockets that this process is told of
+	sockets []string // the Docker sockets in the environment
 	drive   string   // of Windows
 }
 
-// here returns this machine.
+// here returns the machine that the process runs on.
 func here() machine {
 	m := machine{goos: runtime.GOOS, drive: cmp.Or(os.Getenv("SystemDrive"), "C:")}
 	if home, err := os.UserHomeDir(); err == nil {
@@ -101,7 +101,8 @@ func here() machine {
 			m.keys = append(m.keys, dir)
 		}
 	}
-	if file, err := owner.SecretFile(); err == nil { // with it objects of the daemon could be marked as the user's
+	// Whoever has it could mark objects of the daemon as the user's.
+	if file, err := owner.SecretFile(); err == nil {
 		m.keys = append(m.keys, file)
 	}
 	for _, kind := range []string{"docker", "owners"} {
@@ -117,8 +118,8 @@ func here() machine {
 	return m
 }
 
-// Unsafe returns why a path of this machine must not be mounted in a sandbox, whoever asks for it: with it, code in the
-// sandbox can take over the host, or read the user's keys. It is empty for a path that may be mounted.
+// Unsafe returns why a path of this machine must not be mounted in a sandbox, whoever requests it, or "" if it may be
+// mounted. Through such a path, code in the sandbox could take over the host, or read the user's keys.
 func Unsafe(path string, writable bool) (why string) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -142,10 +143,10 @@ func Unsafe(path string, writable bool) (why string) {
 	return ""
 }
 
-// unsafe judges a path without links.
+// unsafe checks a path without links.
 func (m machine) unsafe(path string, writable bool) string {
 	if m.goos == "linux" && path != "/dev/shm" && within("/dev/shm", path) {
-		return "" // it is memory, in which programs have their temporary files
+		return "" // memory for temporary files of programs
 	}
 	for _, p := range m.places(path) {
 		if p.writable && !writable {
@@ -163,7 +164,7 @@ func (m machine) unsafe(path string, writable bool) string {
 	return ""
 }
 
-// within reports whether a path is dir or below it. Names on macOS and Windows differ in more than their case.
+// within reports whether a path is dir or below it. On macOS and Windows it ignores case, as their file systems do.
 func (m machine) within(dir, path string) bool {
 	if m.goos == "darwin" || m.goos == "windows" {
 		dir, path = strings.ToLower(dir), strings.ToLower(path)
@@ -171,7 +172,7 @@ func (m machine) within(dir, path string) bool {
 	return within(dir, path)
 }
 
-// places returns those that a path is judged by.
+// places returns the places to compare a path with.
 func (m machine) places(path string) []place {
 	var places []place
 	homes := slices.Clone(m.homes)
@@ -210,7 +211,7 @@ func (m machine) places(path string) []place {
 	return places
 }
 
-// homeOf returns the home that a path is in, below the folder of all homes.
+// homeOf returns the home directory that contains a path, below the directory of all homes.
 func homeOf(all, path string) []string {
 	rel, err := filepath.Rel(all, path)
 	if err != nil || !filepath.IsLocal(rel) || rel == "." {

@@ -9,27 +9,29 @@ import (
 	"time"
 )
 
-// A claim is what a process says of itself, in a file of its own: for those who see its files, and cannot judge it by
-// its process: on other machines with the same home, or in other PID namespaces. The file holds the text form of the
-// owner's ID, and its modification time is until when the owner lives at least. So who reads sees a claim whole.
+// A claim is a file by which a process shows that it lives. It is for processes that see the file but cannot see the
+// process: on other machines with the same home, or in other PID namespaces. The file contains the text form of the
+// owner's ID. Its modification time is the time until which the owner is assumed to live. So a renewal is never seen
+// incomplete.
 
 const (
-	// beat is how often a process renews its claim that it lives.
+	// beat is the interval at which a process renews its claim.
 	beat = time.Minute
-	// claimLength is how long each claim lasts: a few may be late.
+	// claimLength is how long each claim lasts. A few renewals may be late.
 	claimLength = 10 * time.Minute
-	// forgetAfter is how long after its end a claim of an owner that cannot be judged is kept.
+	// forgetAfter is how long an expired claim is kept if its owner cannot be judged.
 	forgetAfter = 30 * 24 * time.Hour
 )
 
-// Attend has this process claim in dir, which need not exist, that it lives, until leave is called, once. The error is
-// that of the first claim; those that come later do without, for a claim only ever adds to what else is known.
+// Attend makes this process claim that it lives, in a file in dir, until leave is called. dir need not exist. leave
+// must be called once. The error is that of the first claim. Errors of renewals are ignored, because a claim only adds
+// to what else is known.
 func Attend(dir string) (leave func() error, err error) {
 	self, err := Self()
 	if err != nil {
 		return nil, err
 	}
-	file := filepath.Join(dir, rand.Text()) // one for each caller: the others may stay
+	file := filepath.Join(dir, rand.Text()) // one file per caller, because they end independently
 	if err := claim(file, self, time.Now().Add(claimLength)); err != nil {
 		return nil, err
 	}
@@ -43,7 +45,7 @@ func Attend(dir string) (leave func() error, err error) {
 			case <-stop:
 				return
 			case now := <-ticker.C:
-				_ = claim(file, self, now.Add(claimLength)) // the next one tries again
+				_ = claim(file, self, now.Add(claimLength)) // the next renewal retries
 			}
 		}
 	}()
@@ -57,7 +59,7 @@ func Attend(dir string) (leave func() error, err error) {
 	}, nil
 }
 
-// claim writes down in a file that the owner lives until then.
+// claim records in a file that the owner lives at least until the given time.
 func claim(file string, id ID, until time.Time) error {
 	err := os.Chtimes(file, until, until)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -71,15 +73,15 @@ func claim(file string, id ID, until time.Time) error {
 		err = os.Chtimes(file, until, until)
 	}
 	if err != nil {
-		_ = os.Remove(file) // it may be torn
+		_ = os.Remove(file) // it may be incomplete
 	}
 	return err
 }
 
-// Claims returns, by the text forms of owners, until when each has said that it lives. What is torn, vanishes meanwhile
-// or is no claim is left out. On the way it removes the claims of owners that have ended.
+// Claims returns the time until which each owner claims to live, by the text form of its ID. It skips files that are
+// incomplete, disappear meanwhile, or are not claims. It also removes the claims of owners that have ended.
 func Claims(dir string, self ID, now time.Time) map[string]time.Time {
-	entries, _ := os.ReadDir(dir) // none, or what could be read
+	entries, _ := os.ReadDir(dir) // on an error: what could be read
 	all := map[string]time.Time{}
 	for _, e := range entries {
 		file := filepath.Join(dir, e.Name())
@@ -94,7 +96,7 @@ func Claims(dir string, self ID, now time.Time) map[string]time.Time {
 		id, err := Parse(string(text))
 		switch until := info.ModTime(); {
 		case now.Sub(until) > forgetAfter, err == nil && Judge(self, id) == Dead:
-			_ = os.Remove(file) // it does not matter
+			_ = os.Remove(file) // an error does not matter
 		case err == nil && until.After(all[id.String()]):
 			all[id.String()] = until
 		}

@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// claimOf is the file in which a test has an owner claim that it lives.
+// claimOf returns the file for an owner's claim in a test.
 func claimOf(dir string, id ID) string {
 	return filepath.Join(dir, fmt.Sprintf("%s-%d-%d", filepath.Base(id.Host), id.PID, id.Start))
 }
 
-// elsewhere is an owner that cannot be judged from here.
+// elsewhere returns an owner that cannot be judged from here.
 func elsewhere(n int) ID { return ID{Host: "elsewhere", Boot: "b", PIDNS: "p", PID: n + 1, Start: 1} }
 
-func TestClaimsAreReadBackAndTornOnesAreNot(t *testing.T) {
+func TestClaims_tornFiles(t *testing.T) {
 	self, err := Self()
 	if err != nil {
 		t.Fatal(err)
@@ -25,21 +25,21 @@ func TestClaimsAreReadBackAndTornOnesAreNot(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "owners")
 	now := time.Now()
 	if got := Claims(dir, self, now); len(got) != 0 {
-		t.Errorf("of no folder: %v", got)
+		t.Errorf("missing folder: %v", got)
 	}
 	ended := self
 	ended.Start++
 	for id, until := range map[ID]time.Time{
 		self: now.Add(time.Hour), elsewhere(1): now.Add(-time.Hour), elsewhere(2): now.Add(-2 * forgetAfter), ended: now.Add(time.Hour),
 	} {
-		if err := claim(claimOf(dir, id), id, now); err != nil { // the later one takes its place
+		if err := claim(claimOf(dir, id), id, now); err != nil { // replaced by the later claim
 			t.Fatal(err)
 		}
 		if err := claim(claimOf(dir, id), id, until); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := claim(filepath.Join(dir, "another"), self, now.Add(time.Minute)); err != nil { // the latest counts
+	if err := claim(filepath.Join(dir, "another"), self, now.Add(time.Minute)); err != nil { // the latest claim counts
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{"torn": "v1 elsew", "empty": "", "none": "nobody"} {
@@ -56,13 +56,13 @@ func TestClaimsAreReadBackAndTornOnesAreNot(t *testing.T) {
 	}
 	for id, want := range map[ID]bool{self: true, elsewhere(1): true, elsewhere(2): false, ended: false} {
 		if _, err := os.Stat(claimOf(dir, id)); (err == nil) != want {
-			t.Errorf("the claim of %v is there: %v", id, err == nil)
+			t.Errorf("claim of %v exists: %v", id, err == nil)
 		}
 	}
 	if err := os.Remove(claimOf(dir, elsewhere(1))); err != nil {
 		t.Fatal(err)
 	}
-	if err := claim(claimOf(dir, elsewhere(1)), elsewhere(1), now.Add(time.Hour)); err != nil { // somebody has removed it
+	if err := claim(claimOf(dir, elsewhere(1)), elsewhere(1), now.Add(time.Hour)); err != nil { // the file was removed meanwhile
 		t.Fatal(err)
 	}
 	if got := Claims(dir, self, now)[elsewhere(1).String()]; !got.Equal(now.Add(time.Hour)) {
@@ -70,7 +70,7 @@ func TestClaimsAreReadBackAndTornOnesAreNot(t *testing.T) {
 	}
 }
 
-func TestClaimsAreWholeWhoeverWritesAndReads(t *testing.T) {
+func TestClaims_concurrent(t *testing.T) {
 	self, err := Self()
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +101,7 @@ func TestClaimsAreWholeWhoeverWritesAndReads(t *testing.T) {
 	wg.Wait()
 }
 
-func TestAProcessClaimsThatItLivesUntilTheLastHasLeft(t *testing.T) {
+func TestAttend_untilLastLeaves(t *testing.T) {
 	self, err := Self()
 	if err != nil {
 		t.Fatal(err)
@@ -117,13 +117,13 @@ func TestAProcessClaimsThatItLivesUntilTheLastHasLeft(t *testing.T) {
 	}
 	for i, want := range []bool{true, false} {
 		if until := Claims(dir, self, time.Now())[self.String()]; until.Before(time.Now().Add(claimLength / 2)) {
-			t.Errorf("%d: it claims to live until %v", i, until)
+			t.Errorf("%d: claim until %v", i, until)
 		}
 		if err := leave[i](); err != nil {
 			t.Fatal(err)
 		}
 		if left, err := os.ReadDir(dir); err != nil || (len(left) > 0) != want {
-			t.Errorf("%d: there is %v, %v", i, left, err)
+			t.Errorf("%d: folder contains %v, %v", i, left, err)
 		}
 	}
 	file := filepath.Join(dir, "file")
@@ -131,6 +131,6 @@ func TestAProcessClaimsThatItLivesUntilTheLastHasLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Attend(file); err == nil {
-		t.Error("it claims in a file")
+		t.Error("claimed although the folder is a file")
 	}
 }

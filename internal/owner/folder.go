@@ -10,24 +10,24 @@ import (
 	"time"
 )
 
-// The files that mark a process's folder.
+// The files that mark the folder of a process.
 const (
-	ownerFile = "owner" // the process that made it, in the text form of ID
-	keptFile  = "kept"  // is there when the folder is to stay
+	ownerFile = "owner" // contains the ID of the process that made it, in text form
+	keptFile  = "kept"  // exists if the folder must stay
 )
 
 // Folder is a folder that a process made for itself.
 type Folder struct {
 	Path, Name string
-	Owner      string // the text form of an ID; anything else is an unknown owner
+	Owner      string // the text form of an ID; anything else means an unknown owner
 	Kept       bool
 }
 
-// StateDir is where folders of a kind are: $XDG_STATE_HOME/fumehood/<kind>, or .local/state/fumehood/<kind>
-// in the user's home. Where no variable says where that is, the user database does.
+// StateDir returns where folders of a kind are: $XDG_STATE_HOME/fumehood/<kind>, or .local/state/fumehood/<kind> in the
+// user's home. If no variable names the home, StateDir uses the user database.
 func StateDir(kind string) (string, error) {
 	base := os.Getenv("XDG_STATE_HOME")
-	if !filepath.IsAbs(base) { // a relative one is to be ignored, says the XDG Base Directory Specification
+	if !filepath.IsAbs(base) { // the XDG Base Directory Specification ignores relative paths
 		home, err := os.UserHomeDir()
 		if err != nil {
 			u, uerr := user.Current()
@@ -41,8 +41,8 @@ func StateDir(kind string) (string, error) {
 	return filepath.Join(base, "fumehood", kind), nil
 }
 
-// MakeFolder makes a folder of mode 0700 that is marked as this process's. One that is there already is
-// an fs.ErrExist.
+// MakeFolder creates a folder of mode 0700 that is marked as this process's. If it exists already, the error is
+// fs.ErrExist.
 func MakeFolder(dir, name string, kept bool) (string, error) {
 	self, err := Self()
 	if err != nil {
@@ -51,7 +51,7 @@ func MakeFolder(dir, name string, kept bool) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
-	// It has its marks before it has its name: a process that is killed here leaves no folder that is nobody's.
+	// The folder gets its marks before its name, so a process that is killed here leaves no folder without an owner.
 	unnamed, err := os.MkdirTemp(dir, unnamedPrefix)
 	if err != nil {
 		return "", err
@@ -70,23 +70,23 @@ func MakeFolder(dir, name string, kept bool) (string, error) {
 	return folder, nil
 }
 
-// rename gives a folder its name. One that is there already, even an empty one, is an fs.ErrExist.
+// rename gives a folder its name. If that exists already, even as an empty folder, the error is fs.ErrExist.
 func rename(unnamed, folder string) error {
 	if _, err := os.Lstat(folder); err == nil {
 		return &fs.PathError{Op: "mkdir", Path: folder, Err: fs.ErrExist}
 	}
-	return os.Rename(unnamed, folder) // over one with marks, which is made meanwhile, it is an error
+	return os.Rename(unnamed, folder) // fails if a marked folder was created meanwhile
 }
 
 const (
-	// unnamedPrefix begins the names of folders that have not all their marks yet, or any more.
+	// unnamedPrefix is the prefix of the names of folders whose marks are incomplete.
 	unnamedPrefix = ".new-"
-	// unnamedFor is how long such a one may last; what is older is nobody's any more.
+	// unnamedFor is how long such a folder may exist. Older ones are abandoned.
 	unnamedFor = time.Hour
 )
 
-// Folders lists what is in dir, which need not exist and may be "": then there is nothing. On the way it removes what was
-// never finished, or removed.
+// Folders lists the folders in dir. It returns nothing if dir does not exist or is "". It also removes folders whose
+// creation or removal was not finished.
 func Folders(dir string) ([]Folder, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -96,7 +96,7 @@ func Folders(dir string) ([]Folder, error) {
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), unnamedPrefix) {
 			if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > unnamedFor {
-				_ = os.RemoveAll(filepath.Join(dir, e.Name())) // the next one tries again
+				_ = os.RemoveAll(filepath.Join(dir, e.Name())) // the next call retries
 			}
 			continue
 		}
@@ -105,18 +105,18 @@ func Folders(dir string) ([]Folder, error) {
 	return all, nil
 }
 
-// ReadFolder tells whose a folder is.
+// ReadFolder returns the folder at path with its owner.
 func ReadFolder(path string) Folder {
-	text, _ := os.ReadFile(filepath.Join(path, ownerFile)) // none, or a torn one: an unknown owner
+	text, _ := os.ReadFile(filepath.Join(path, ownerFile)) // missing or incomplete: an unknown owner
 	_, err := os.Stat(filepath.Join(path, keptFile))
 	return Folder{Path: path, Name: filepath.Base(path), Owner: string(text), Kept: err == nil}
 }
 
-// Discard removes a folder that MakeFolder has made. A process that is killed meanwhile leaves one that has its marks still, or no
-// name any more.
+// Discard removes a folder that MakeFolder made. If the process is killed meanwhile, the folder still has its marks, or
+// no longer has its name.
 func Discard(folder string) error {
 	if info, err := os.Lstat(folder); err != nil || !info.IsDir() {
-		return RemoveFolder(folder) // a link, say, which is not followed
+		return RemoveFolder(folder) // for example a link, which is not followed
 	}
 	entries, err := os.ReadDir(folder)
 	if errors.Is(err, fs.ErrPermission) {
@@ -135,13 +135,13 @@ func Discard(folder string) error {
 		return err
 	}
 	if err = os.Rename(folder, filepath.Join(unnamed, "discarded")); errors.Is(err, fs.ErrNotExist) {
-		err = nil // somebody else does it
+		err = nil // another process removes it
 	}
 	return errors.Join(err, os.RemoveAll(unnamed))
 }
 
-// RemoveFolder removes a folder, whatever the modes of the folders in it that belong to this machine's user. Nothing outside of
-// it is touched, whatever links somebody puts into it meanwhile.
+// RemoveFolder removes a folder, even if modes deny access to folders in it, as long as they belong to this machine's
+// user. It does not touch anything outside the folder, even if links are put into it meanwhile.
 func RemoveFolder(path string) error {
 	if os.RemoveAll(path) == nil {
 		return nil
@@ -153,9 +153,10 @@ func RemoveFolder(path string) error {
 	return os.RemoveAll(path)
 }
 
-// unlock makes a folder, and those in it, ones that this user may change. What cannot be changed shows when it is removed.
+// unlock makes a folder, and those in it, writable for this user. Errors are ignored: they show when the folder is
+// removed.
 func unlock(above *os.Root, name string) {
-	_ = above.Chmod(name, 0o700) // before it is read
+	_ = above.Chmod(name, 0o700) // needed to read it
 	r, err := above.OpenRoot(name)
 	if err != nil {
 		return
@@ -165,7 +166,7 @@ func unlock(above *os.Root, name string) {
 	if err != nil {
 		return
 	}
-	entries, _ := f.ReadDir(-1) // as many as there are
+	entries, _ := f.ReadDir(-1) // on an error: what could be read
 	_ = f.Close()
 	for _, e := range entries {
 		if e.IsDir() {

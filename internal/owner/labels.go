@@ -1,54 +1,54 @@
 package owner
 
-// LabelPrefix is what the names of our labels begin with.
+// LabelPrefix is the prefix of the names of Fumehood's labels.
 const LabelPrefix = "fumehood."
 
-// The labels on everything that Fumehood makes in a daemon. They are set at creation.
+// The labels of everything that Fumehood creates in a daemon. They are set at creation.
 const (
-	// LabelOwner is the process that made the object, as ID.String has it.
+	// LabelOwner is the process that created the object, in the form of ID.String.
 	LabelOwner = "fumehood.owner"
-	// LabelLease is until when an owner that cannot be judged by its process is taken to live, as RFC 3339 has it.
+	// LabelLease is the time until which an owner that cannot be judged is assumed to live, in RFC 3339.
 	LabelLease = "fumehood.lease"
-	// LabelMaker, on the guest's image, which is there while a volume is filled from it, is the process that made it. It is not LabelOwner, which the image's
-	// containers would take over.
+	// LabelMaker, on the guest's image, is the process that created it. The image exists while a volume is filled from
+	// it. It does not have LabelOwner, because its containers would inherit that.
 	LabelMaker = "fumehood.maker"
-	// LabelSandbox is the name of the sandbox that the object belongs to.
+	// LabelSandbox is the name of the object's sandbox.
 	LabelSandbox = "fumehood.sandbox"
-	// LabelKept, with the value "true", exempts a sandbox from removal but by name.
+	// LabelKept, with the value "true", means that the sandbox is removed only by name or when it expires.
 	LabelKept = "fumehood.kept"
-	// LabelExpires is when a kept sandbox's time is over, as RFC 3339 has it. Without it, it has none.
+	// LabelExpires is when a kept sandbox expires, in RFC 3339. Without it, the sandbox does not expire.
 	LabelExpires = "fumehood.expires"
-	// LabelKey, on a kept sandbox's objects, is the secret of its resident guests, in hexadecimal digits: with it
-	// commands can be run in the sandbox. Who may read labels may run commands anyway, by the Engine.
+	// LabelKey, on a kept sandbox's objects, is the secret of its resident guests, in hexadecimal. It allows running
+	// commands in the sandbox. Anyone who may read labels may run commands through the Engine anyway.
 	LabelKey = "fumehood.key"
 	// LabelBinary, on a kept sandbox's objects, is its Spec.Binary.
 	LabelBinary = "fumehood.binary"
-	// LabelDefault, with the value "true", is on the containers of a sandbox's default service.
+	// LabelDefault, with the value "true", marks the containers of a sandbox's default service.
 	LabelDefault = "fumehood.default"
-	// LabelUser is what the names of the labels begin with that a Spec gives a sandbox.
+	// LabelUser is the prefix of the names of labels that a Spec gives a sandbox.
 	LabelUser = "fumehood.label."
-	// LabelConfig is the file that describes a sandbox, and LabelEnv are the names of its variables, with commas between. Each
-	// is empty where there is nothing to say.
+	// LabelConfig is the file that describes a sandbox. LabelEnv is the names of its variables, separated by commas.
+	// Both may be empty.
 	LabelConfig = "fumehood.config"
 	LabelEnv    = "fumehood.env"
-	// LabelUnenforced are the limits that the Engine does not hold, with commas between.
+	// LabelUnenforced is the names of the limits that the Engine does not enforce, separated by commas.
 	LabelUnenforced = "fumehood.unenforced"
-	// LabelMain says what a container's main process is, where it is ours: MainGuest.
+	// LabelMain is the kind of a container's main process if that is ours: MainGuest.
 	LabelMain = "fumehood.main"
-	// MainGuest: a guest that serves the host that attaches to it.
+	// MainGuest is a guest that serves the host that attaches to it.
 	MainGuest = "guest"
-	// LabelCache says what a cached object is ("guest", "env-image", "test-image"): it belongs to no sandbox, and
-	// only `cleanup --caches` removes it, but for the old guests of other versions.
+	// LabelCache is the kind of a cached object: "guest", "env-image" or "test-image". A cached object belongs to no
+	// sandbox. Only `cleanup --caches` removes it, except for old guests of other versions.
 	LabelCache = "fumehood.cache"
-	// LabelMade, on the guest's volume, is when it was made, as RFC 3339 has it.
+	// LabelMade, on a guest volume, is when it was created, in RFC 3339.
 	LabelMade = "fumehood.made"
-	// LabelImage, on the image of an environment, says of what it was made and which tags it was given, in
-	// JSON. What others build on it inherits the label, and has other tags.
+	// LabelImage, on the image of an environment, is JSON with the image's inputs and the tags that it was given.
+	// Images that are built on top of it inherit the label, but have other tags.
 	LabelImage = "fumehood.image"
 )
 
 // Values of LabelCache.
 const (
-	EnvImage   = "env-image" // on the images of environments
-	GuestCache = "guest"     // on the guest's volumes
+	EnvImage   = "env-image" // images of environments
+	GuestCache = "guest"     // guest volumes
 )

@@ -1,5 +1,5 @@
-// Package owner says which process made a thing, in a form that fits a label, and whether that process
-// still lives. It is what keeps clean-up from touching what a living process holds.
+// Package owner identifies the process that made an object, in a form that fits a label, and determines whether that
+// process still lives. Cleanup uses it so that it does not touch what a living process holds.
 package owner
 
 import (
@@ -10,28 +10,28 @@ import (
 	"sync"
 )
 
-// ID identifies one process on one machine, for good: no other process ever has the same.
+// ID identifies one process on one machine permanently: no other process ever has the same ID.
 type ID struct {
-	Host  string // the machine's id, where it has one, and its name
-	Boot  string // changes with every boot; "-" where the platform has none
-	PIDNS string // the PID namespace that PID counts in; "-" where the platform has none
+	Host  string // the machine's ID, if it has one, and its name
+	Boot  string // changes with every boot; "-" if the platform has none
+	PIDNS string // the PID namespace of PID; "-" if the platform has none
 	PID   int
-	Start uint64 // when the process started, in a unit of the platform's
+	Start uint64 // when the process started, in a platform-specific unit
 }
 
-// version comes first in the text form, so that a later form can be told from this one.
+// version is the first word of the text form, so that later forms can be distinguished.
 const version = "v1"
 
-// String is the text form, which Parse reads.
+// String returns the text form, which Parse reads.
 func (id ID) String() string {
 	return fmt.Sprintf("%s %s %s %s %d %d", version, id.Host, id.Boot, id.PIDNS, id.PID, id.Start)
 }
 
-// Parse reads the text form.
+// Parse parses the text form.
 func Parse(s string) (ID, error) {
 	f := strings.Fields(s)
 	if len(f) != 6 || f[0] != version {
-		return ID{}, fmt.Errorf("%q is no owner of form %s", s, version)
+		return ID{}, fmt.Errorf("%q is not an owner of form %s", s, version)
 	}
 	pid, err := strconv.Atoi(f[4])
 	if err != nil || pid <= 0 {
@@ -44,15 +44,15 @@ func Parse(s string) (ID, error) {
 	return ID{Host: f[1], Boot: f[2], PIDNS: f[3], PID: pid, Start: start}, nil
 }
 
-// State is what can be said of an owner from here.
+// State is what is known about an owner.
 type State string
 
 const (
-	// Alive: the process runs.
+	// Alive means that the process is running.
 	Alive State = "alive"
-	// Dead: the process has ended, or its machine has booted since.
+	// Dead means that the process has ended, or that its machine has booted since.
 	Dead State = "dead"
-	// Unknown: it cannot be judged from here (another machine, another PID namespace).
+	// Unknown means that the process cannot be judged from here: it is on another machine, or in another PID namespace.
 	Unknown State = "unknown"
 )
 
@@ -71,7 +71,7 @@ var Self = sync.OnceValues(func() (ID, error) {
 	return id, nil
 })
 
-// Judge says whether the owner lives, as seen by self.
+// Judge reports whether the owner lives, as seen by self.
 func Judge(self, id ID) State {
 	switch {
 	case id == self:
@@ -93,7 +93,7 @@ func Judge(self, id ID) State {
 	return Dead
 }
 
-// word makes s fit into the text form.
+// word returns s in a form that fits into the text form.
 func word(s string) string {
 	s = strings.Join(strings.Fields(s), "_")
 	if s == "" {

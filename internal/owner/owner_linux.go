@@ -23,8 +23,8 @@ func machine() (ID, error) {
 	if err != nil {
 		return ID{}, err
 	}
-	// Cloned machines may share the machine id, and containers have one of their image's: the name is
-	// part of it, so that another machine's owner is rather not judged than judged dead.
+	// Cloned machines may share the machine ID, and containers have that of their image. So the ID includes the name
+	// too. If in doubt, an owner on another machine is not judged, rather than judged dead.
 	host, err := os.ReadFile("/etc/machine-id")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return ID{}, err
@@ -32,7 +32,7 @@ func machine() (ID, error) {
 	return ID{Host: word(string(host)) + "/" + word(name), Boot: word(string(boot)), PIDNS: word(ns)}, nil
 }
 
-// startTime reads field 22 of /proc/PID/stat (proc(5)): clock ticks since boot. A zombie has ended.
+// startTime reads field 22 of /proc/PID/stat (proc(5)): clock ticks since boot. A zombie counts as ended.
 func startTime(pid int) (start uint64, running bool, err error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
@@ -41,7 +41,7 @@ func startTime(pid int) (start uint64, running bool, err error) {
 	if err != nil {
 		return 0, false, err
 	}
-	// The program's name, in parentheses, may hold anything: the fields are behind its last ")".
+	// The program's name, in parentheses, may contain anything, so the fields are read after the last ")".
 	rest := string(stat[strings.LastIndexByte(string(stat), ')')+1:])
 	f := strings.Fields(rest) // f[0] is field 3, the state
 	if len(f) < 20 {

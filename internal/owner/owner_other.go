@@ -8,8 +8,8 @@ import (
 	"github.com/shirou/gopsutil/v4/process"
 )
 
-// machine knows the host's name alone: there is no boot id here, and a process's start time, which is
-// wall-clock time, tells processes of different boots apart.
+// machine only knows the host's name, because there is no boot ID here. Processes of different boots are distinguished
+// by their start time, which is wall-clock time.
 func machine() (ID, error) {
 	name, err := os.Hostname()
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-func TestTheTextFormReadsBack(t *testing.T) {
+func TestID_textForm(t *testing.T) {
 	self, err := Self()
 	if err != nil {
 		t.Fatal(err)
@@ -66,25 +66,25 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-func TestAFolderHasItsMarksBeforeItsName(t *testing.T) {
+func TestMakeFolder_marksFirst(t *testing.T) {
 	dir := t.TempDir()
 	folder, err := MakeFolder(dir, "one", true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := ReadFolder(folder); got.Owner == "" || !got.Kept {
-		t.Errorf("it is marked %+v", got)
+		t.Errorf("marks: %+v", got)
 	}
 	if _, err := MakeFolder(dir, "one", false); !errors.Is(err, fs.ErrExist) {
-		t.Errorf("a second one: %v", err)
+		t.Errorf("same name again: %v", err)
 	}
 	if err := os.Mkdir(filepath.Join(dir, "empty"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := MakeFolder(dir, "empty", false); !errors.Is(err, fs.ErrExist) {
-		t.Errorf("one that somebody else has made: %v", err)
+		t.Errorf("existing folder of another process: %v", err)
 	}
-	for _, name := range []string{"young", "old"} { // of processes that were killed while they made them
+	for _, name := range []string{"young", "old"} { // left by processes that were killed while they created them
 		if err := os.Mkdir(filepath.Join(dir, unnamedPrefix+name), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +94,7 @@ func TestAFolderHasItsMarksBeforeItsName(t *testing.T) {
 		t.Fatal(err)
 	}
 	if all, err := Folders(""); err != nil || len(all) != 0 {
-		t.Errorf("of no place: %v, %v", all, err)
+		t.Errorf("missing folder: %v, %v", all, err)
 	}
 	all, err := Folders(dir)
 	if err != nil || len(all) != 2 || all[0].Name != "empty" || all[1].Name != "one" {
@@ -106,9 +106,9 @@ func TestAFolderHasItsMarksBeforeItsName(t *testing.T) {
 	}
 }
 
-const discarding = "FUMEHOOD_TEST_DISCARDING" // the folder in which this process makes and discards folders until it is killed
+const discarding = "FUMEHOOD_TEST_DISCARDING" // folder in which this process creates and discards folders until it is killed
 
-func TestAKilledProcessLeavesNoFolderThatIsNobodys(t *testing.T) {
+func TestMakeFolder_killed(t *testing.T) {
 	if dir := os.Getenv(discarding); dir != "" {
 		for {
 			folder, err := MakeFolder(dir, "one", true)
@@ -116,7 +116,7 @@ func TestAKilledProcessLeavesNoFolderThatIsNobodys(t *testing.T) {
 				err = os.WriteFile(filepath.Join(folder, "compose.yaml"), nil, 0o600)
 			}
 			if err == nil {
-				_, err = os.Stdout.WriteString("x") // whoever reads it kills
+				_, err = os.Stdout.WriteString("x") // the reader kills this process
 			}
 			if err == nil {
 				err = Discard(folder)
@@ -141,14 +141,14 @@ func TestAKilledProcessLeavesNoFolderThatIsNobodys(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // it was killed
+		_ = cmd.Wait() // killed above
 		all, err := Folders(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, f := range all {
 			if f.Owner == "" {
-				t.Errorf("%s is nobody's", f.Name)
+				t.Errorf("%s has no owner", f.Name)
 			}
 			if err := Discard(f.Path); err != nil {
 				t.Error(err)

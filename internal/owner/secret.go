@@ -17,17 +17,19 @@ import (
 	"github.com/fumehood/fumehood/internal/files"
 )
 
-// SecretVariable names the file of the secret.
+// SecretVariable is the environment variable that names the file of the secret.
 const SecretVariable = "FUMEHOOD_SECRET_FILE"
 
-// secretSize is the size of a secret in bytes. The file has it in hexadecimal digits.
+// secretSize is the size of a secret in bytes. The file contains it in hexadecimal.
 const secretSize = 32
 
-// Secret returns the user's secret, with which Fumehood proves to itself that it made an object. It is in the file that
-// FUMEHOOD_SECRET_FILE names, or in fumehood/secret in the user's state folder, and is made where there is none. Users
-// and machines that share a daemon may share the file. An ErrConfig means that the file is missing and cannot be made, that
-// it holds something else, that any user of the machine can read or change it, or that, where no variable names it, it is
-// another user's than this one or root.
+// Secret returns the user's secret, by which Fumehood recognizes objects that it made. The secret is in the file that
+// FUMEHOOD_SECRET_FILE names, or in fumehood/secret in the user's state folder. Secret creates the file if it does not
+// exist. Users and machines that share a daemon may share the file.
+//
+// Secret returns an ErrConfig if the file does not exist and cannot be created, if it contains something else, if every
+// user can read it, or if users other than its owner can change it. Its group may read it. It also returns an ErrConfig
+// if no variable names the file and it belongs to a user other than this one and root.
 func Secret() ([]byte, error) {
 	file, err := SecretFile()
 	if err == nil {
@@ -44,11 +46,11 @@ func Secret() ([]byte, error) {
 	}
 	return nil, &fumehood.Error{
 		Op: "read the secret of labels", Path: file, Class: fumehood.ErrConfig, Err: err,
-		Hint: "set " + SecretVariable + " to a file of this user, of mode 0600; where there is none it is made",
+		Hint: "set " + SecretVariable + " to a file of this user, of mode 0600; it is created if it does not exist",
 	}
 }
 
-// SecretFile returns where the secret is.
+// SecretFile returns the path of the secret.
 func SecretFile() (string, error) {
 	if file := os.Getenv(SecretVariable); file != "" {
 		return file, nil
@@ -69,9 +71,9 @@ func readSecret(file string) ([]byte, error) {
 	case runtime.GOOS != "windows" && info.Mode().Perm()&0o027 != 0:
 		return nil, fmt.Errorf("mode %#o: others can read or change it", info.Mode().Perm())
 	}
-	// Who names a file may share it with its owner.
+	// A user who names a file explicitly may share it with its owner.
 	if uid, _ := files.OwnerOf(info); uid > 0 && uid != os.Geteuid() && os.Getenv(SecretVariable) == "" {
-		return nil, fmt.Errorf("it is the user %d's, who knows it", uid)
+		return nil, fmt.Errorf("file belongs to user %d, who can read it", uid)
 	}
 	text, err := io.ReadAll(io.LimitReader(f, 2*secretSize+3))
 	if err != nil {
@@ -84,7 +86,7 @@ func readSecret(file string) ([]byte, error) {
 	return secret, nil
 }
 
-// makeSecret makes the file. It has its content before it has its name. A file that is there is an fs.ErrExist.
+// makeSecret creates the file atomically, with its content. If the file exists, the error is fs.ErrExist.
 func makeSecret(file string) error {
 	dir := filepath.Dir(file)
 	if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -64,7 +64,7 @@ func TestSecret_refused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if runtime.GOOS == "windows" && c.mode != 0o600 {
-				t.Skip("files have no such modes there")
+				t.Skip("files have no such modes on this platform")
 			}
 			file := filepath.Join(t.TempDir(), "secret")
 			t.Setenv(SecretVariable, file)
@@ -98,11 +98,11 @@ func TestSecret_ofAnotherUser(t *testing.T) {
 	if err := os.Chown(file, 1234, 1234); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Secret(); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "the user 1234's") {
+	if _, err := Secret(); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "user 1234") {
 		t.Errorf("got %v", err)
 	}
 	t.Setenv(SecretVariable, file)
 	if _, err := Secret(); err != nil {
-		t.Errorf("one that is named: %v", err)
+		t.Errorf("named by the variable: %v", err)
 	}
 }

@@ -8,12 +8,12 @@ import (
 	"syscall"
 )
 
-// detached puts the reaper into a session of its own, where the signals of its owner's terminal do not reach it.
+// detached starts the reaper in its own session, where the signals of its owner's terminal do not reach it.
 var detached = &syscall.SysProcAttr{Setsid: true}
 
-// detach makes a reaper live on when all processes are told to end: it ends when its work is done. It also takes the name by
-// which people find it, where the system lets it.
+// detach makes a reaper ignore signals that ask it to end, because it ends when its work is done. It also sets the
+// process name that people see, if the system supports that.
 func detach() {
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE)
-	_ = os.WriteFile("/proc/self/comm", []byte(processName), 0) // Linux alone has it
+	_ = os.WriteFile("/proc/self/comm", []byte(processName), 0) // Linux only
 }

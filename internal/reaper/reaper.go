@@ -1,9 +1,10 @@
-// Package reaper is a second process of this program that outlives it, however it ends, and then removes what it has
-// left. Nobody can promise that for a process from within: SIGKILL cannot be caught.
+// Package reaper runs a second process of this program, which outlives it and then removes what it left, however it
+// ended. A process cannot guarantee that itself, because SIGKILL cannot be caught.
 //
-// The reaper is this very program, started again in a session of its own, with a variable that has Wait wait there, which
-// its main function calls first. The standard input of the reaper is a pipe whose other end this process alone has: the kernel closes it when the process ends, which
-// nothing else can delay or forge. Over it come the jobs, which say what is to be removed.
+// The reaper is this same program, started again in its own session. An environment variable makes Wait, which the
+// program's main function calls first, wait there. The reaper's standard input is a pipe, whose other end only this
+// process has. The kernel closes that end when the process ends. Nothing else can delay or forge that. The jobs, which
+// describe what to remove, are sent over the pipe.
 package reaper
 
 import (
@@ -21,36 +22,37 @@ import (
 	"github.com/fumehood/fumehood/internal/owner"
 )
 
-// variable makes this program a reaper. Its value is the process to wait for, in the text form of owner.ID.
+// variable is the environment variable that makes this program a reaper. Its value is the process to wait for, in the
+// text form of owner.ID.
 const variable = "FUMEHOOD_REAPER"
 
-// errNoWait: a process of this program that is started again would not become a reaper.
+// errNoWait is returned if this program, started again, would not become a reaper.
 var errNoWait = errors.New("the program's main function does not call docker.RunReaper first")
 
-// errNoProgram: this process's program is not a Go program that could be started again.
+// errNoProgram is returned if this process does not run a Go program that can be started again.
 var errNoProgram = errors.New("this process runs as a library in another program, which cannot be started as its reaper")
 
 const (
-	// sendTimeout bounds the hand-over of a message to a reaper that does not read.
+	// sendTimeout bounds sending a message to a reaper that does not read.
 	sendTimeout = 2 * time.Second
-	// endTimeout bounds the wait for the end of a reaper that has nothing to do.
+	// endTimeout bounds the wait for the exit of a reaper without jobs.
 	endTimeout = 5 * time.Second
 )
 
 // Trust is a job that the reaper has.
 type Trust struct{ job json.RawMessage }
 
-// The reaper of this process: there is one at most, while there are jobs.
+// current is the reaper of this process. There is at most one, while there are jobs.
 var current struct {
 	mu       sync.Mutex
 	possible bool // Wait was called
 	jobs     []*Trust
-	pipe     *os.File      // leads to the reaper; nil where there is none
+	pipe     *os.File      // to the reaper; nil without a reaper
 	ended    chan struct{} // closed when the reaper has ended
 }
 
-// Entrust hands a job to this process's reaper, which is started if there is none. The job is done when this process
-// has ended, unless Release comes first.
+// Entrust gives a job to this process's reaper, and starts the reaper if necessary. The job is done when this process
+// has ended, unless it is released before.
 func Entrust(job json.RawMessage) (*Trust, error) {
 	c, t := &current, &Trust{job}
 	c.mu.Lock()
@@ -66,15 +68,14 @@ func Entrust(job json.RawMessage) (*Trust, error) {
 	return t, nil
 }
 
-// Ensure starts another reaper where somebody has ended the one that there was, with all that it had been entrusted
-// with.
+// Ensure starts another reaper with all jobs if the previous one was killed.
 func (t *Trust) Ensure() error {
 	current.mu.Lock()
 	defer current.mu.Unlock()
 	return restart()
 }
 
-// Release takes the job back: there is nothing left to be removed. With the last one, the reaper ends.
+// Release withdraws the job, because nothing is left to remove. The reaper exits when no jobs are left.
 func (t *Trust) Release() {
 	c := &current
 	c.mu.Lock()
@@ -91,11 +92,11 @@ func (t *Trust) Release() {
 	c.pipe = nil
 	select {
 	case <-c.ended:
-	case <-time.After(endTimeout): // it has been stopped by somebody, and ends when it goes on
+	case <-time.After(endTimeout): // it was stopped, and exits when it continues
 	}
 }
 
-// restart starts a reaper where none runs, and gives it all jobs.
+// restart starts a reaper if none is running, and sends it all jobs.
 func restart() error {
 	c := &current
 	if c.pipe != nil {
@@ -113,8 +114,8 @@ func restart() error {
 	return send()
 }
 
-// send writes a line of JSON to the reaper, with all jobs. That of a process that is killed meanwhile arrives whole, or does
-// not count.
+// send writes a line of JSON with all jobs to the reaper. If this process is killed meanwhile, the line arrives
+// completely or does not count.
 func send() error {
 	jobs := make([]json.RawMessage, len(current.jobs))
 	for i, t := range current.jobs {
@@ -124,9 +125,10 @@ func send() error {
 	if err != nil {
 		return err
 	}
-	_ = current.pipe.SetWriteDeadline(time.Now().Add(sendTimeout)) // where a pipe has none, a write that fits in its buffer does not block
+	// If a pipe has no deadlines, a write that fits in its buffer does not block.
+	_ = current.pipe.SetWriteDeadline(time.Now().Add(sendTimeout))
 	if _, err := current.pipe.Write(append(line, '\n')); err != nil {
-		return fmt.Errorf("speak to the reaper: %w", err)
+		return fmt.Errorf("send to the reaper: %w", err)
 	}
 	return nil
 }
@@ -158,7 +160,7 @@ func launch() error {
 		return errors.Join(err, w.Close())
 	}
 	ended := make(chan struct{})
-	go func() { // until the reaper has ended, which Release awaits
+	go func() { // runs until the reaper has ended; Release waits for that
 		defer close(ended)
 		_ = cmd.Wait()
 	}()
@@ -166,10 +168,10 @@ func launch() error {
 	return nil
 }
 
-// processName is how lists of processes call a reaper.
+// processName is the reaper's name in process lists.
 const processName = "fumehood-reaper"
 
-// program is the path of this process's program, also where the file has been replaced or removed since.
+// program returns the path of this process's program, even if the file has been replaced or removed since.
 func program() (string, error) {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {

@@ -16,10 +16,10 @@ import (
 
 const (
 	ownerVar = "FUMEHOOD_TEST_OWNER"  // makes this program an owner that waits to be killed
-	fileVar  = "FUMEHOOD_TEST_REAPED" // where its reaper writes down what it was left
+	fileVar  = "FUMEHOOD_TEST_REAPED" // file in which the owner's reaper records its jobs
 )
 
-// TestMain is the tests, an owner, or its reaper.
+// TestMain runs the tests, or an owner, or its reaper.
 func TestMain(m *testing.M) {
 	beReaper()
 	if os.Getenv(ownerVar) == "" {
@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(beOwner())
 }
 
-// beReaper writes down what a reaper was left.
+// beReaper records the jobs that a reaper received.
 func beReaper() {
 	o := Wait()
 	if o == nil {
@@ -44,7 +44,7 @@ func beReaper() {
 	os.Exit(0)
 }
 
-// beOwner entrusts two jobs to a reaper, releases one, says who the reaper is, and waits for an order.
+// beOwner entrusts two jobs to a reaper, releases one, prints the reaper's PID, and waits for an order.
 func beOwner() int {
 	first, err := Entrust(json.RawMessage(`"first"`))
 	var second *Trust
@@ -86,7 +86,7 @@ type owning struct {
 func newOwner(t *testing.T) *owning {
 	t.Helper()
 	if runtime.GOOS != "linux" {
-		t.Skip("it looks at processes in /proc")
+		t.Skip("needs /proc")
 	}
 	o := &owning{t: t, cmd: exec.CommandContext(t.Context(), os.Args[0]), file: filepath.Join(t.TempDir(), "reaped")}
 	o.cmd.Env = append(os.Environ(), ownerVar+"=1", fileVar+"="+o.file)
@@ -104,7 +104,7 @@ func newOwner(t *testing.T) *owning {
 	}
 	_, _ = inR.Close(), outW.Close()
 	t.Cleanup(func() {
-		_ = o.cmd.Process.Kill() // it may have ended
+		_ = o.cmd.Process.Kill() // may have ended already
 		_ = o.cmd.Wait()
 		_, _ = inW.Close(), outR.Close()
 	})
@@ -127,7 +127,7 @@ func (o *owning) order(what string) {
 	}
 }
 
-// reaper is the owner's reaper; nil where it has none.
+// reaper returns the owner's reaper, or nil if it has none.
 func (o *owning) reaper() *os.Process {
 	o.t.Helper()
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", o.cmd.Process.Pid))
@@ -135,7 +135,7 @@ func (o *owning) reaper() *os.Process {
 		o.t.Fatal(err)
 	}
 	for _, f := range files {
-		text, _ := os.ReadFile(f) // a thread that has ended has none
+		text, _ := os.ReadFile(f) // empty for a thread that has ended
 		var pid int
 		if _, err := fmt.Sscan(string(text), &pid); err == nil {
 			p, err := os.FindProcess(pid)
@@ -161,7 +161,7 @@ func eventually(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-// reaped waits for what the reaper was left.
+// reaped waits for the jobs that the reaper received.
 func (o *owning) reaped() Orphans {
 	o.t.Helper()
 	var got Orphans
@@ -176,11 +176,11 @@ func (o *owning) leftItsJob() {
 	o.t.Helper()
 	got := o.reaped()
 	if len(got.Jobs) != 1 || string(got.Jobs[0]) != `"second"` || got.Owner.PID != o.cmd.Process.Pid {
-		o.t.Errorf("the reaper was left %+v", got)
+		o.t.Errorf("the reaper received %+v", got)
 	}
 }
 
-func TestAReaperDoesTheJobsOfAnOwnerThatHasEnded(t *testing.T) {
+func TestReaper_ownerEnds(t *testing.T) {
 	for name, end := range map[string]func(o *owning) error{
 		"killed":   func(o *owning) error { return o.cmd.Process.Kill() },
 		"returned": func(o *owning) error { o.order("return"); return nil },
@@ -195,7 +195,7 @@ func TestAReaperDoesTheJobsOfAnOwnerThatHasEnded(t *testing.T) {
 	}
 }
 
-func TestAReaperThatWasEndedHasASuccessorWithAllJobs(t *testing.T) {
+func TestTrust_Ensure(t *testing.T) {
 	o := newOwner(t)
 	first := o.reaper()
 	if err := first.Kill(); err != nil {
@@ -214,22 +214,22 @@ func TestAReaperThatWasEndedHasASuccessorWithAllJobs(t *testing.T) {
 	o.leftItsJob()
 }
 
-func TestAReaperEndsWithItsLastJob(t *testing.T) {
+func TestTrust_Release(t *testing.T) {
 	o := newOwner(t)
 	if o.reaper() == nil {
-		t.Fatal("there is no reaper")
+		t.Fatal("no reaper")
 	}
 	o.order("release")
 	o.says("released")
 	if r := o.reaper(); r != nil {
-		t.Errorf("there is the reaper %d", r.Pid)
+		t.Errorf("reaper %d is still running", r.Pid)
 	}
 	if _, err := os.Stat(o.file); err == nil {
-		t.Error("it has done a job that was taken back")
+		t.Error("the reaper did a job that was released")
 	}
 }
 
-func TestMessagesAreTakenAsFarAsTheyCame(t *testing.T) {
+func TestListen_tornMessage(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                         "",
 		`["a"]`:                    `"a"`,
@@ -249,9 +249,9 @@ func TestMessagesAreTakenAsFarAsTheyCame(t *testing.T) {
 	}
 }
 
-// A program that is started with the variable by mistake runs as ever.
-func TestAVariableThatNamesNoOwnerMakesNoReaper(t *testing.T) {
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestMessages")
+// A program that is started with the variable by mistake runs normally.
+func TestWait_variableInvalid(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestListen")
 	cmd.Env = append(os.Environ(), variable+"=yes")
 	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "PASS") {
 		t.Errorf("%v: %s", err, out)

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-func TestAReaperOutlivesTheSignalsThatEndItsOwner(t *testing.T) {
+func TestReaper_ignoresSignals(t *testing.T) {
 	o := newOwner(t)
 	r := o.reaper()
 	eventually(t, "the reaper has taken its name", func() bool {

@@ -11,19 +11,20 @@ import (
 
 // Orphans is what a process has left to its reaper.
 type Orphans struct {
-	Owner owner.ID // it may still be about to end
+	Owner owner.ID // may still be about to end
 	Jobs  []json.RawMessage
 }
 
-// Wait returns nil at once in a process that was not started by Entrust, which can start a reaper from then on. In a reaper it
-// returns when the owner has ended, with what is to be done; where that is nothing, it ends the process. It may be called again.
+// Wait returns nil immediately in a process that is not a reaper, and enables Entrust there. In a reaper it waits until
+// the owner has ended, and returns what to do; if there is nothing to do, it exits the process. It may be called
+// several times.
 func Wait() *Orphans { return waited() }
 
 var waited = sync.OnceValue(wait)
 
 func wait() *Orphans {
 	id, err := owner.Parse(os.Getenv(variable))
-	_ = os.Unsetenv(variable) // it is not for the processes that this one may start
+	_ = os.Unsetenv(variable) // child processes must not inherit it
 	if err != nil || os.Args[0] != processName {
 		current.mu.Lock()
 		defer current.mu.Unlock()
@@ -38,12 +39,12 @@ func wait() *Orphans {
 	return &Orphans{Owner: id, Jobs: jobs}
 }
 
-// listen returns the jobs that are to be done when the messages have ended: those of the last whole one.
+// listen returns the jobs of the last complete message when the messages have ended.
 func listen(r io.Reader) []json.RawMessage {
 	var last []json.RawMessage
 	for dec := json.NewDecoder(r); ; {
 		var jobs []json.RawMessage
-		if dec.Decode(&jobs) != nil { // the end, or what was torn by it
+		if dec.Decode(&jobs) != nil { // the end, or an incomplete message
 			return last
 		}
 		last = jobs

@@ -1,5 +1,5 @@
-// Package ring keeps the end of a stream. It imports the standard library only, for the root package and
-// the guest use it.
+// Package ring keeps the end of a stream. It imports only the standard library, because package provider and the guest
+// use it.
 package ring
 
 import (
@@ -7,21 +7,20 @@ import (
 	"sync"
 )
 
-// Tail keeps the last bytes of what is written to it, and counts them all. Its methods may be called by
-// many goroutines at once.
+// Tail keeps the last bytes written to it, and counts all bytes. Its methods may be called concurrently.
 type Tail struct {
 	mu    sync.Mutex
 	limit int64
 	buf   []byte // at most limit; a ring once it is full
-	next  int    // where the ring's oldest byte is
+	next  int    // index of the ring's oldest byte
 	total int64
-	more  chan struct{} // closed by the next write; nil where nobody waits for one
+	more  chan struct{} // closed by the next write; nil if nothing waits for one
 }
 
-// NewTail keeps limit bytes.
+// NewTail returns a Tail that keeps limit bytes.
 func NewTail(limit int64) *Tail { return &Tail{limit: limit} }
 
-// Write takes p. It never fails.
+// Write adds p. It never fails.
 func (t *Tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -48,15 +47,15 @@ func (t *Tail) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// grow makes room for n bytes more, of which the limit has room. Append grows a large slice by a quarter: what is
-// kept would be copied four times on its way, into fresh pages each time.
+// grow makes room for n more bytes, within the limit. append would grow a large slice by only a quarter, which copies
+// its content about four times in total, into new pages each time.
 func (t *Tail) grow(n int64) {
 	if need := int64(len(t.buf)) + n; need > int64(cap(t.buf)) {
 		t.buf = slices.Grow(t.buf, int(min(t.limit, max(need, 2*int64(cap(t.buf))))-int64(len(t.buf))))
 	}
 }
 
-// Skip counts n bytes that are not there to be written, and drops what is kept: it came before them.
+// Skip counts n bytes whose content is not available. It drops the kept bytes, because they came before.
 func (t *Tail) Skip(n int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -68,21 +67,21 @@ func (t *Tail) Skip(n int64) {
 	t.buf, t.next = t.buf[:0], 0
 }
 
-// Bytes returns what is kept, and how many bytes there were in all. The caller may not write to it, and
-// nothing may be written to the tail any more.
+// Bytes returns the kept bytes, and the number of all bytes. The caller must not modify kept, and must not write to
+// the Tail any more.
 func (t *Tail) Bytes() (kept []byte, total int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.next != 0 { // put in order once, so that it is held once
+	if t.next != 0 { // put in order once, to keep only one copy
 		ordered := make([]byte, 0, len(t.buf))
 		t.buf, t.next = append(append(ordered, t.buf[t.next:]...), t.buf[:t.next]...), 0
 	}
 	return t.buf, t.total
 }
 
-// From returns a copy of what is kept from offset on, at most as many bytes, and the offset at which that
-// begins, which is a later one where the bytes before it are not kept any more. Where nothing is there
-// yet, p is empty, and more is closed by the next write.
+// From returns a copy of the kept bytes from offset on, at most most of them, and the offset of the first one. That
+// offset is later than offset if earlier bytes are not kept any more. If there are no such bytes yet, p is empty, and
+// more is closed by the next write.
 func (t *Tail) From(offset int64, most int) (p []byte, at int64, more <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

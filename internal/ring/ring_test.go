@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestTailKeepsTheEndAndCountsAll(t *testing.T) {
+func TestTail_Write(t *testing.T) {
 	for _, limit := range []int64{0, 1, 2, 3, 7, 8, 64, 1000} {
 		for _, size := range []int{1, 2, 3, 5, 8, 13, 100} { // of each write
 			t.Run(fmt.Sprintf("cap %d, writes of %d", limit, size), func(t *testing.T) {
@@ -30,7 +30,7 @@ func TestTailKeepsTheEndAndCountsAll(t *testing.T) {
 	}
 }
 
-func TestTailTakesMemoryByWhatComes(t *testing.T) {
+func TestTail_memory(t *testing.T) {
 	tl := NewTail(1 << 60)
 	_, _ = tl.Write([]byte("little"))
 	if kept, _ := tl.Bytes(); cap(kept) > 1000 {
@@ -38,7 +38,7 @@ func TestTailTakesMemoryByWhatComes(t *testing.T) {
 	}
 }
 
-func TestFromReadsWhatIsKeptAtItsOffset(t *testing.T) {
+func TestTail_From(t *testing.T) {
 	for _, limit := range []int64{0, 1, 7, 64} {
 		tl := NewTail(limit)
 		var all []byte
@@ -61,7 +61,7 @@ func TestFromReadsWhatIsKeptAtItsOffset(t *testing.T) {
 	}
 }
 
-func TestAWriteWakesWhoWaitsForMore(t *testing.T) {
+func TestTail_From_more(t *testing.T) {
 	tl := NewTail(10)
 	_, _, first := tl.From(0, 10)
 	_, _, second := tl.From(0, 10)
@@ -75,11 +75,11 @@ func TestAWriteWakesWhoWaitsForMore(t *testing.T) {
 	<-first
 	<-second
 	if p, at, _ := tl.From(0, 10); string(p) != "x" || at != 0 {
-		t.Errorf("%q at %d", p, at)
+		t.Errorf("got %q at %d", p, at)
 	}
 }
 
-func TestWhatIsSkippedIsCountedAndNotThere(t *testing.T) {
+func TestTail_Skip(t *testing.T) {
 	for _, before := range []string{"", "ab", "abcdefghij"} {
 		tl := NewTail(4)
 		_, _ = tl.Write([]byte(before))

@@ -1,5 +1,5 @@
-// Package seccomp holds the seccomp profile of the containers that Fumehood makes, and reads profiles of users. A profile
-// lists the system calls that a container may make.
+// Package seccomp contains the seccomp profile of Fumehood's containers, and reads users' profiles. A profile lists
+// the system calls that a container may make.
 package seccomp
 
 import (
@@ -27,11 +27,11 @@ var profile []byte
 // Unconfined is the profile that allows every system call.
 const Unconfined = "unconfined"
 
-// maxSize bounds the file of a profile, in bytes. Docker's own has 18,000.
+// maxSize limits the file of a profile, in bytes. Docker's own profile has 18,000.
 const maxSize = 1 << 20
 
-// Load returns the profile in a file, as JSON on one line. The empty name means Fumehood's own profile; Unconfined is returned
-// as it is. A file that cannot be read, or is no profile, is an ErrConfig.
+// Load returns the profile in a file, as JSON on one line. An empty name means Fumehood's own profile; for Unconfined
+// it returns Unconfined. A file that cannot be read or is not a profile is an ErrConfig.
 func Load(file string) (string, error) {
 	switch file {
 	case "":
@@ -63,12 +63,12 @@ func read(file string) ([]byte, error) {
 	return text, err
 }
 
-// actions are what a profile may do about a system call.
+// actions are the actions that a profile may specify for a system call.
 var actions = []specs.LinuxSeccompAction{
 	specs.ActKill, specs.ActKillProcess, specs.ActKillThread, specs.ActTrap, specs.ActErrno, specs.ActTrace, specs.ActAllow, specs.ActLog,
 }
 
-// parse checks a profile. Fields that the Engine does not know are an error: it would ignore what they forbid.
+// parse checks a profile. Fields that the Engine does not know are an error: it would ignore their restrictions.
 func parse(text []byte) (string, error) {
 	var p seccomp.Seccomp
 	decoder := json.NewDecoder(bytes.NewReader(text))

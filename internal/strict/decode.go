@@ -10,35 +10,38 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// MaxProblems is how many problems of one file are listed.
+// MaxProblems is the maximum number of problems that are listed for a file.
 const MaxProblems = 20
 
-// Decoder walks a document beside the Go type it is read into, and goes on after a problem. Where it follows an alias it
-// descends in the type as well, so that no document makes it walk for long. A field's yaml tag is its key, or "-" or nothing for
-// none, or ",inline" for the keys of an embedded struct; its form tag names a form; one with a required tag has to be
-// there.
+// Decoder walks a document together with the Go type that it is read into. It continues after a problem.
+// Following an alias also descends in the type, so the walk is bounded for every document.
+//
+// A field's yaml tag is its key, or "-" or nothing for no key, or ",inline" for the keys of an embedded struct.
+// Its form tag names a form. A field with a required tag must be present.
 type Decoder struct {
-	File  string          // stands for the document in problems
-	Forms map[string]Form // by their names
-	// Types read what the decoder does not read by itself. What they return is set; nil is not.
+	File  string          // name of the document in problems
+	Forms map[string]Form // by name
+	// Types read values of types that the decoder does not read itself. The field is set to the result, unless
+	// that is nil.
 	Types map[reflect.Type]func(d *Decoder, n *yaml.Node, path string) any
-	// MaxAliased is how many values are read below aliases: lists of aliases to lists of aliases could make it any number.
-	// Keys count too, and what holds others counts twice. 0 means 1,000,000.
+	// MaxAliased bounds the number of values that are read below aliases. Lists of aliases to lists of aliases
+	// could otherwise make it arbitrarily large. Keys count too, and mappings and lists count twice. 0 means
+	// 1,000,000.
 	MaxAliased int
 
-	Lines map[string]int // of the keys of structs that are there and not null, by their paths
+	Lines map[string]int // lines of struct keys that are present and not null, by path
 
 	problems []*Problem
-	more     int  // problems beyond MaxProblems
-	aliases  int  // that are being followed
-	values   int  // that were read below aliases
-	exceeded bool // more than MaxAliased, which was said
+	more     int  // number of problems beyond MaxProblems
+	aliases  int  // number of aliases being followed
+	values   int  // number of values read below aliases
+	exceeded bool // MaxAliased was exceeded, and this is reported
 }
 
 // maxAliased is the default of Decoder.MaxAliased.
 const maxAliased = 1_000_000
 
-// Problem notes what is wrong.
+// Problem records a problem.
 func (d *Decoder) Problem(line int, path, wanted, found, hint string) {
 	if len(d.problems) == MaxProblems {
 		d.more++
@@ -47,12 +50,12 @@ func (d *Decoder) Problem(line int, path, wanted, found, hint string) {
 	d.problems = append(d.problems, &Problem{File: d.File, Line: line, Path: path, Wanted: wanted, Found: found, Hint: hint})
 }
 
-// Wrong notes that n is not what was wanted.
+// Wrong records that n is not the wanted value.
 func (d *Decoder) Wrong(n *yaml.Node, path, wanted string) {
 	d.Problem(n.Line, path, wanted, Found(n), "")
 }
 
-// Value reads n into v. Null leaves v alone.
+// Value reads n into v. Null leaves v unchanged.
 func (d *Decoder) Value(n *yaml.Node, path string, v reflect.Value, f Form) {
 	if n.Kind == yaml.AliasNode {
 		d.aliases++
@@ -62,7 +65,7 @@ func (d *Decoder) Value(n *yaml.Node, path string, v reflect.Value, f Form) {
 		return
 	}
 	if d.aliases > 0 && n.Kind != yaml.ScalarNode {
-		d.values += 1 + len(n.Content) // texts are read with what holds them
+		d.values += 1 + len(n.Content) // texts are counted with their parent
 	}
 	if most := cmp.Or(d.MaxAliased, maxAliased); d.values > most {
 		if !d.exceeded && d.aliases > 0 {
@@ -96,7 +99,7 @@ func (d *Decoder) Value(n *yaml.Node, path string, v reflect.Value, f Form) {
 	}
 }
 
-// list reads a list of texts, of structs, or of pointers to such.
+// list reads a list of texts, of structs, or of pointers to structs.
 func (d *Decoder) list(n *yaml.Node, path string, v reflect.Value) {
 	if n.Kind != yaml.SequenceNode {
 		d.Wrong(n, path, "a list")
@@ -117,7 +120,7 @@ func (d *Decoder) list(n *yaml.Node, path string, v reflect.Value) {
 	}
 }
 
-// mapping reads a mapping to pointers to structs. Null is one to the zero value.
+// mapping reads a mapping to pointers to structs. For null, the pointer is to the zero value.
 func (d *Decoder) mapping(n *yaml.Node, path string, v reflect.Value) {
 	v.Set(reflect.MakeMap(v.Type()))
 	for _, e := range d.Entries(n, path) {
@@ -148,7 +151,7 @@ func (d *Decoder) scalar(n *yaml.Node, path string, v reflect.Value, f Form) {
 	}
 }
 
-// Text reads a text.
+// Text reads a text. Ok is false if n is another value, which is recorded as a problem.
 func (d *Decoder) Text(n *yaml.Node, path, wanted string) (string, bool) {
 	hint := quotes
 	if isNull(n) {
@@ -157,10 +160,10 @@ func (d *Decoder) Text(n *yaml.Node, path, wanted string) (string, bool) {
 	return d.text(n, path, wanted, Found(n), hint)
 }
 
-// quotes is the hint about a value that is a text in quotes.
+// quotes is the hint for a value that would be text if it were quoted.
 const quotes = "write it in quotes"
 
-// text is Text, with what to say of another value, and the hint if that is a scalar.
+// text is like Text. Found describes another value, and hint is given if that is a scalar.
 func (d *Decoder) text(n *yaml.Node, path, wanted, found, hint string) (string, bool) {
 	switch {
 	case strings.ContainsRune(n.Value, 0):
@@ -180,17 +183,18 @@ func (d *Decoder) Texts(n *yaml.Node, path string) (texts []string) {
 	return texts
 }
 
-// Entry is one key of a mapping, and what it leads to.
+// Entry is a key of a mapping and its value.
 type Entry struct {
 	Key   string
 	Path  string
-	Line  int // the key's
+	Line  int // line of the key
 	Value *yaml.Node
 
-	node *yaml.Node // which may be an alias of Value
+	node *yaml.Node // the value as written, which may be an alias
 }
 
-// Entries are those of a mapping, but for keys that are no text and the second of what is there twice.
+// Entries returns the entries of a mapping. Keys that are not text and duplicate keys are recorded as problems
+// and left out.
 func (d *Decoder) Entries(n *yaml.Node, path string) []Entry {
 	if n.Kind != yaml.MappingNode {
 		d.Wrong(n, path, "a mapping")
@@ -255,7 +259,7 @@ func (d *Decoder) Fields(n *yaml.Node, path string, v reflect.Value) {
 	}
 }
 
-// Key returns the key that a field is read from, or "" for none.
+// Key returns the key that a field is read from, or "" if there is none.
 func Key(f reflect.StructField) string {
 	if key := f.Tag.Get("yaml"); key != "-" && key != ",inline" {
 		return key
@@ -263,11 +267,11 @@ func Key(f reflect.StructField) string {
 	return ""
 }
 
-// variable is the form of a variable's name.
+// variable is the form of variable names.
 var variable = Form{Wanted: "a variable's name", Pattern: regexp.MustCompile(`^[^=]+$`)}
 
-// variables reads a mapping to texts, whose keys are variables' names if no form says otherwise. No problem shows what a
-// value is.
+// variables reads a mapping to texts. The keys are names of variables, unless a form defines them otherwise.
+// Problems never show a value.
 func (d *Decoder) variables(n *yaml.Node, path string, f Form) map[string]string {
 	if n.Kind != yaml.MappingNode {
 		d.Problem(n.Line, path, "a mapping", kind(n), "")
@@ -275,7 +279,7 @@ func (d *Decoder) variables(n *yaml.Node, path string, f Form) map[string]string
 	}
 	vars := map[string]string{}
 	for _, e := range d.Entries(n, path) {
-		name, wrong, hint := variable, "one that is empty or has '=' in it", "write NAME: VALUE"
+		name, wrong, hint := variable, "an empty name or one with '='", "write NAME: VALUE"
 		if f.Pattern != nil {
 			name, wrong, hint = f, fmt.Sprintf("%q", Short(e.Key)), ""
 		}
@@ -291,7 +295,7 @@ func (d *Decoder) variables(n *yaml.Node, path string, f Form) map[string]string
 	return vars
 }
 
-// Target is n, or what n is an alias of.
+// Target returns n, or the node that n is an alias of.
 func Target(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
 		return n.Alias

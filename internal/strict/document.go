@@ -14,14 +14,15 @@ import (
 )
 
 var (
-	// yamlError is how the YAML library says where a text is no YAML.
+	// yamlError matches the YAML library's syntax errors.
 	yamlError = regexp.MustCompile(`^yaml: (?:line ([0-9]+): )?(.*)`)
-	// fromZero matches its messages that count lines from 0, and then leave line 0 out.
+	// fromZero matches those of its messages that count lines from 0, and leave out line 0.
 	fromZero = regexp.MustCompile(`^did not find expected (node content|key|'-' indicator|',' or|<)`)
 )
 
-// Document reads the one YAML document that text is into a struct; what is its name in messages. It reports whether
-// there was a document to read. One of more than most bytes, a whole number of MiB, is a problem.
+// Document reads text, which must be one YAML document, into a struct. What is the document's name in messages.
+// It reports whether there was a document to read. A text of more than most bytes is a problem; most is a whole
+// number of MiB.
 func (d *Decoder) Document(text []byte, most int, what string, into any) bool {
 	top := d.Top(text, most, what)
 	if top == nil {
@@ -40,7 +41,7 @@ func (d *Decoder) Node(n *yaml.Node, into any) {
 	d.Value(n, "", reflect.ValueOf(into).Elem(), Form{})
 }
 
-// Top returns the value of the one document that text is, or nil after it has noted a problem.
+// Top returns the value of the one document in text. If there is none, it records a problem and returns nil.
 func (d *Decoder) Top(text []byte, most int, what string) *yaml.Node {
 	if len(text) > most {
 		d.Problem(0, "", fmt.Sprintf("at most %dMiB", most>>20), "more", "")
@@ -60,12 +61,12 @@ func (d *Decoder) Top(text []byte, most int, what string) *yaml.Node {
 	if err != nil && !errors.Is(err, io.EOF) {
 		line, says := 0, err.Error()
 		if m := yamlError.FindStringSubmatch(says); m != nil {
-			line, _ = strconv.Atoi(m[1]) // 0 where there is none
+			line, _ = strconv.Atoi(m[1]) // 0 if missing
 			if says = m[2]; fromZero.MatchString(says) {
 				line++
 			}
 		}
-		d.Problem(line, "", "YAML", "what is none: "+says, "")
+		d.Problem(line, "", "YAML", "a syntax error: "+says, "")
 		return nil
 	}
 	top := Target(doc.Content[0])
@@ -76,8 +77,8 @@ func (d *Decoder) Top(text []byte, most int, what string) *yaml.Node {
 	return top
 }
 
-// Err joins a *Problem for each thing that is wrong, in the order of their lines; those beyond the first MaxProblems are
-// counted. It is nil where nothing is.
+// Err returns the joined problems, ordered by line, or nil if there are none. Problems beyond the first
+// MaxProblems are only counted.
 func (d *Decoder) Err() error {
 	if len(d.problems) == 0 {
 		return nil

@@ -7,17 +7,17 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Form is what a value must look like beyond its type. The decoder and the JSON Schemas are both made
-// of these, by the names in the fields' form tags.
+// Form is the form that a value must have in addition to its type. Decoder and JSON Schemas both use these forms,
+// by the names in the fields' form tags.
 type Form struct {
 	Wanted  string               // for messages
-	Choices []string             // the texts there are; nil takes others
-	Pattern *regexp.Regexp       // what a text must match, in the syntax that Go and ECMAScript share; nil takes any
-	Parse   func(*yaml.Node) any // makes the value of a field that is no text; nil of what is none
-	Schema  map[string]any       // what a JSON Schema says of the values that are no text
+	Choices []string             // the allowed texts; nil allows others
+	Pattern *regexp.Regexp       // pattern for texts, in the syntax that Go and ECMAScript share; nil allows any text
+	Parse   func(*yaml.Node) any // parses the value of a field that is not text; returns nil for a wrong value
+	Schema  map[string]any       // the JSON Schema of values that are not text
 }
 
-// Takes says whether the form takes a text.
+// Takes reports whether the form accepts a text.
 func (f Form) Takes(text string) bool {
 	if f.Choices != nil {
 		return slices.Contains(f.Choices, text)
@@ -25,7 +25,7 @@ func (f Form) Takes(text string) bool {
 	return f.Pattern == nil || f.Pattern.MatchString(text)
 }
 
-// What is what a message says was wanted.
+// What returns the description of the form in messages.
 func (f Form) What() string {
 	switch {
 	case f.Choices != nil:
@@ -36,12 +36,12 @@ func (f Form) What() string {
 	return "text"
 }
 
-// IsText says whether a node is text. YAML 1.2 has no dates, so one is text.
+// IsText reports whether a node is text. YAML 1.2 has no dates, so a date is text.
 func IsText(n *yaml.Node) bool {
 	return n.Kind == yaml.ScalarNode && (n.Tag == "!!str" || n.Tag == "!!timestamp")
 }
 
-// Integer is a whole number; ok is false where the node is none.
+// Integer returns the integer value of a node; ok is false if the node is not an integer.
 func Integer(n *yaml.Node) (i int64, ok bool) {
 	return i, n.Kind == yaml.ScalarNode && n.Tag == "!!int" && n.Decode(&i) == nil
 }

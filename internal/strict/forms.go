@@ -14,7 +14,7 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// common are forms that several kinds of documents have.
+// common are forms that several kinds of documents use.
 var common = map[string]Form{
 	"name":      {Wanted: "letters, digits, '.', '_' and '-', as in an image's tag", Pattern: regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)},
 	"image":     {Wanted: "an image reference such as python:3.12-slim", Pattern: regexp.MustCompile(`^\S+$`)},
@@ -39,21 +39,21 @@ var (
 	sizeSchema = map[string]any{"type": []string{"string", "integer"}, "minimum": 1}
 )
 
-// Forms are those that several kinds of documents have, and more.
+// Forms returns the common forms, together with more.
 func Forms(more map[string]Form) map[string]Form {
 	all := maps.Clone(common)
 	maps.Copy(all, more)
 	return all
 }
 
-// ParseSize is spec.ParseSize.
+// ParseSize implements spec.ParseSize.
 func ParseSize(s string) (int64, error) {
 	if strings.EqualFold(s, "none") {
 		return fumehood.NoLimit, nil
 	}
 	n, err := units.RAMInBytes(s)
 	if err != nil || n <= 0 || !sizeRE.MatchString(s) {
-		return 0, fmt.Errorf("%q is no size: write a number and a unit, such as 512MiB or 2g, or none", s)
+		return 0, fmt.Errorf("%q is not a size: write a number and a unit, such as 512MiB or 2g, or none", s)
 	}
 	return n, nil
 }
@@ -77,7 +77,7 @@ func parseSize(n *yaml.Node) any {
 	return whole(math.MaxInt64)(n)
 }
 
-// orNone reads a text as no limit, for a form whose pattern takes no text but none.
+// orNone reads a text as no limit. It is for forms whose pattern accepts only the text none.
 func orNone(read func(*yaml.Node) any) func(*yaml.Node) any {
 	return func(n *yaml.Node) any {
 		if IsText(n) {
@@ -97,7 +97,7 @@ func whole(most int64) func(*yaml.Node) any {
 	}
 }
 
-// from0 reads a number that is not below 0.
+// from0 reads a finite number that is not negative.
 func from0(n *yaml.Node) any {
 	var x float64
 	if n.Tag != "!!int" && n.Tag != "!!float" || n.Decode(&x) != nil || !(x >= 0) || math.IsInf(x, 0) {

@@ -1,6 +1,6 @@
-// Package strict reads YAML documents into Go values, by the tags of their fields, and says at once all that is wrong, by
-// line: keys that are not known, keys twice, values of another type or form. JSON Schemas of the same types are made by
-// its package schematest.
+// Package strict reads YAML documents into Go values, by the tags of their fields. It reports all problems at
+// once, by line: unknown keys, duplicate keys, and values of another type or form. Its package schematest makes
+// JSON Schemas of the same types.
 package strict
 
 import (
@@ -15,18 +15,17 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// Problem is one thing that is wrong with a document. It is a fumehood.ErrConfig.
+// Problem is a problem in a document. It is a fumehood.ErrConfig.
 type Problem struct {
 	File   string // as the caller named it
-	Line   int    // from 1; 0 where it is not known
-	Path   string // the keys that lead to it: docker.ports.8080, setup.commands[2]; empty for the whole
+	Line   int    // starts at 1; 0 if unknown
+	Path   string // path of keys, such as docker.ports.8080 or setup.commands[2]; empty for the whole document
 	Wanted string
 	Found  string // never the value of a variable
-	Hint   string // what to do about it; empty where we know nothing
+	Hint   string // advice; empty if there is none
 }
 
-// Error is the problem as file:line: path: what was wanted, what was found. It is one line, whatever the
-// file holds.
+// Error returns the problem as file:line: path: what was wanted, what was found. It is always one line.
 func (p *Problem) Error() string {
 	var b strings.Builder
 	b.WriteString(p.File + ":")
@@ -48,16 +47,16 @@ func (p *Problem) Error() string {
 	}, b.String())
 }
 
-// Unwrap gives the class.
+// Unwrap returns the class.
 func (p *Problem) Unwrap() error { return fumehood.ErrConfig }
 
-// Nothing is what a message says was found where nothing was.
+// Nothing is the text for a missing value in messages.
 const Nothing = "nothing"
 
-// maxQuote is how many bytes of a text a message shows.
+// maxQuote is the number of bytes of a text that a message shows.
 const maxQuote = 60
 
-// Found says what a message says was found.
+// Found returns the description of a value in messages.
 func Found(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -74,10 +73,10 @@ func Found(n *yaml.Node) string {
 	return Short(n.Value)
 }
 
-// kinds are what scalars are called that must not be shown, by their tags.
+// kinds are the names, by tag, of scalars whose value must not be shown.
 var kinds = map[string]string{"!!bool": "true or false", "!!int": "a number", "!!float": "a number", "!!str": "text", "!!timestamp": "text"}
 
-// kind is Found for what must not be shown.
+// kind is like Found, for values that must not be shown.
 func kind(n *yaml.Node) string {
 	if n.Kind != yaml.ScalarNode || isNull(n) {
 		return Found(n)
@@ -85,7 +84,7 @@ func kind(n *yaml.Node) string {
 	return cmp.Or(kinds[n.Tag], "a value with the tag "+Short(n.Tag))
 }
 
-// Short is s, cut where it is too long for a message.
+// Short returns s, shortened if it is too long for a message.
 func Short(s string) string {
 	if len(s) > maxQuote {
 		return strings.ToValidUTF8(s[:maxQuote], "") + "..."
@@ -93,12 +92,12 @@ func Short(s string) string {
 	return s
 }
 
-// nearest is the one of known that word is most likely a slip for; "" where none is near.
+// nearest returns the known word that word is most likely a typo of, or "" if none is similar.
 func nearest(word string, known []string) string {
 	if len(word) > maxQuote {
 		return ""
 	}
-	best, least := "", 3 // at most two slips; no key is shorter than that
+	best, least := "", 3 // at most two typos; no key is shorter than that
 	for _, k := range known {
 		if d := levenshtein.Distance(word, k, nil); d < least {
 			best, least = k, d
@@ -107,7 +106,7 @@ func nearest(word string, known []string) string {
 	return best
 }
 
-// Alternatives is "a, b or c", of two words or more.
+// Alternatives returns "a, b or c", for two words or more.
 func Alternatives(words []string) string {
 	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
 }

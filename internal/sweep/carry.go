@@ -11,18 +11,18 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// groupWait is how long an object waits for the removal of the one before it in its group.
+// groupWait is how long an object waits for the removal of the previous one in its group.
 const groupWait = 5 * time.Second
 
-// Removal is how objects are removed. It holds no decisions.
+// Removal is how objects are removed. It makes no decisions.
 type Removal struct {
 	// AtOnce is how many objects of a kind are removed at once. Less than 1 means 1.
 	AtOnce int
-	// Pauses come before an object that was refused is tried again. Empty means that it is tried once.
+	// Pauses are the pauses before the retries of a failed removal. Empty means no retries.
 	Pauses []time.Duration
 }
 
-// All removes all the objects, in the order of their kinds.
+// All removes all objects, in the order of their kinds.
 func (r Removal) All(ctx context.Context, objects []Object) error {
 	plan := make([]provider.Leftover, len(objects))
 	for i, o := range objects {
@@ -31,9 +31,9 @@ func (r Removal) All(ctx context.Context, objects []Object) error {
 	return r.Carry(ctx, objects, plan)
 }
 
-// Carry removes what the plan for the objects says, and writes into it how that went: one kind after the other, in the
-// order in which the plan has them, for what uses others comes first. A cache that is in use stays, which is no error.
-// When ctx has ended it begins with no other, which is an ErrCancelled.
+// Carry removes the objects that the plan marks for removal, and records the results in the plan. It removes one kind
+// after the other, in the order of the plan, so that objects come before those that they use. A cache in use stays,
+// which is not an error. When ctx ends, Carry starts no further removals and returns an ErrCancelled.
 func (r Removal) Carry(ctx context.Context, objects []Object, plan []provider.Leftover) error {
 	errs := make([]error, len(plan))
 	for begin := 0; begin < len(plan); {
@@ -50,7 +50,7 @@ func (r Removal) Carry(ctx context.Context, objects []Object, plan []provider.Le
 	return errors.Join(errs...)
 }
 
-// carry removes the entries of one kind, those of a group one after the other.
+// carry removes the entries of one kind, and those of a group one after the other.
 func (r Removal) carry(ctx context.Context, groups [][]int, remove func(i int)) {
 	slots := make(chan struct{}, max(r.AtOnce, 1))
 	var wg sync.WaitGroup
@@ -77,7 +77,7 @@ func (r Removal) carry(ctx context.Context, groups [][]int, remove func(i int)) 
 	wg.Wait()
 }
 
-// grouped returns the entries that are to be removed, from begin to before end, with those of a group together.
+// grouped returns the entries to remove, from begin up to but not including end, by group.
 func grouped(objects []Object, plan []provider.Leftover, begin, end int) [][]int {
 	var groups [][]int
 	at := map[string]int{}
@@ -96,8 +96,8 @@ func grouped(objects []Object, plan []provider.Leftover, begin, end int) [][]int
 	return groups
 }
 
-// remove removes an object, and writes into its entry of the plan how that went. What was refused is tried again, but for a
-// cache that is in use.
+// remove removes an object and records the result in its entry of the plan. It retries failed removals, except of a
+// cache in use.
 func (r Removal) remove(ctx context.Context, o Object, l *provider.Leftover) error {
 	err := o.Remove(ctx)
 	inUse := func() bool { return l.Cache && errors.Is(err, fumehood.ErrUnavailable) }

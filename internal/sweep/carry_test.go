@@ -15,7 +15,7 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// carry carries out a plan for objects that are removed by remove, in the groups given.
+// carry carries out a plan for objects in the given groups. The objects are removed by calling remove.
 func carry(ctx context.Context, r Removal, plan []provider.Leftover, groups []string, remove func(i int) error) error {
 	objects := make([]Object, len(plan))
 	for i := range objects {
@@ -27,7 +27,7 @@ func carry(ctx context.Context, r Removal, plan []provider.Leftover, groups []st
 	return r.Carry(ctx, objects, plan)
 }
 
-func TestCarryRemovesKindAfterKindAndInsists(t *testing.T) {
+func TestCarry_kindsAndRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inUse := &fumehood.Error{Op: "remove", Class: fumehood.ErrUnavailable, Err: errors.New("in use")}
 		plan := []provider.Leftover{
@@ -68,13 +68,13 @@ func TestCarryRemovesKindAfterKindAndInsists(t *testing.T) {
 			{true, false, true}, {false, false, false}, {false, true, true}, {true, false, true}, {false, true, true}, {false, false, false},
 		} {
 			if l := plan[i]; l.Removed != want.removed || (l.Err != nil) != want.failed || l.Remove != want.remove {
-				t.Errorf("of %s it is told: %+v", l.Name, l)
+				t.Errorf("%s: result %+v", l.Name, l)
 			}
 		}
 	})
 }
 
-func TestCarryBeginsWithNoOtherWhenTheContextEnds(t *testing.T) {
+func TestCarry_contextEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	plan := []provider.Leftover{{Kind: "folder", Remove: true}, {Kind: "folder", Remove: true}, {Kind: "volume", Remove: true}}
 	n := 0
@@ -88,7 +88,7 @@ func TestCarryBeginsWithNoOtherWhenTheContextEnds(t *testing.T) {
 	}
 }
 
-func TestCarryRemovesAGroupOneAfterTheOther(t *testing.T) {
+func TestCarry_groups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		plan := make([]provider.Leftover, 7)
 		groups := []string{"a", "", "a", "b", "", "b", "hung"}
@@ -119,7 +119,7 @@ func TestCarryRemovesAGroupOneAfterTheOther(t *testing.T) {
 		}
 		for i, l := range plan {
 			if l.Removed != (i != 5) {
-				t.Errorf("of entry %d it is told: %+v", i, l)
+				t.Errorf("entry %d: result %+v", i, l)
 			}
 		}
 	})

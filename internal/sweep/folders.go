@@ -9,8 +9,8 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// Folders decides about each folder in dir, and removes those that are to go, in the way that remove does.
-// When ctx has ended it begins with no other, which is an ErrCancelled.
+// Folders decides about each folder in dir and removes those that are to be removed, by calling remove. When ctx ends,
+// it starts no further removals and returns an ErrCancelled.
 func Folders(ctx context.Context, dir string, opts provider.CleanupOptions, remove func(ctx context.Context, folder string) error) ([]provider.Leftover, error) {
 	failed := func(err error) ([]provider.Leftover, error) {
 		return nil, &fumehood.Error{Op: "clean up", Class: fumehood.ErrInfrastructure, Err: err}
@@ -27,7 +27,7 @@ func Folders(ctx context.Context, dir string, opts provider.CleanupOptions, remo
 	for i, f := range folders {
 		objects[i] = Folder(f, remove)
 	}
-	now := time.Now() // folders have no times of their own
+	now := time.Now() // folders have no times of their own, so the clock does not matter
 	plan, err := Plan(objects, Facts{Owners: Judge(self, objects, nil, now), Now: now}, opts)
 	if err != nil || opts.DryRun {
 		return plan, err

@@ -1,6 +1,6 @@
-// Package sweep decides what of the things that Fumehood made is to be removed, and removes it. Plan is pure: the
-// providers list what there is, and Carry does what the plan says, by each object's own call; Folders does all of that
-// where it is folders of this machine.
+// Package sweep decides which of Fumehood's objects to remove, and removes them. Plan is pure. Providers list the
+// objects, and Carry carries out the plan by calling each object's Remove. Folders does all of that for folders on this
+// machine.
 package sweep
 
 import (
@@ -16,31 +16,31 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// Object is something that carries marks of ours.
+// Object is an object that carries Fumehood's marks.
 type Object struct {
 	Kind, Name, Sandbox string
-	Owner               string // the text form of an owner.ID; anything else is an unknown owner
+	Owner               string // the text form of an owner.ID; anything else means an unknown owner
 	Kept, Cache         bool
-	Foreign             bool      // it is not proved to be ours
-	Unfinished          bool      // a cache that is of no use unless its owner finishes it
-	Created             time.Time // zero where it is not known
-	Expires             time.Time // when the time of a kept one, or of another version's cache, is over; zero where it has none
-	Lease               time.Time // until when an owner that cannot be judged is taken to live; zero means for good
+	Foreign             bool      // not proved to be ours
+	Unfinished          bool      // a cache that is useless unless its owner finishes it
+	Created             time.Time // zero if unknown
+	Expires             time.Time // when a kept object, or a cache of another version, expires; zero if it does not
+	Lease               time.Time // until when an owner that cannot be judged is assumed to live; zero means indefinitely
 
-	// Group names the objects of a kind that are removed one after the other; after 5 s the next one doesn't wait any longer. An
-	// object with an empty name is in no group.
+	// Group names the objects of a kind that are removed one after the other. After 5 s, the removal of the next one
+	// starts anyway. An object with an empty group is in no group.
 	Group string
-	// Remove removes the object. One that is gone already is no error.
+	// Remove removes the object. It returns nil if the object is already gone.
 	Remove func(ctx context.Context) error
 }
 
-// Facts are what a plan goes by, beside the objects themselves.
+// Facts are the inputs of a plan in addition to the objects.
 type Facts struct {
-	Owners map[string]owner.State // by the text form of an owner.ID; who is missing cannot be judged
+	Owners map[string]owner.State // by the text form of an owner.ID; missing owners cannot be judged
 	Now    time.Time
 }
 
-// Folder is a folder of a process, whose name is its sandbox's. It is removed in the way that remove does.
+// Folder returns the Object of a process's folder, whose name is that of its sandbox. It is removed by calling remove.
 func Folder(f owner.Folder, remove func(ctx context.Context, folder string) error) Object {
 	return Object{
 		Kind: "folder", Name: f.Path, Sandbox: f.Name, Owner: f.Owner, Kept: f.Kept,
@@ -48,7 +48,7 @@ func Folder(f owner.Folder, remove func(ctx context.Context, folder string) erro
 	}
 }
 
-// Plan decides about each object; the result has one entry for each, in order.
+// Plan decides about each object. The result has one entry for each object, in the same order.
 func Plan(objects []Object, facts Facts, opts provider.CleanupOptions) ([]provider.Leftover, error) {
 	plan := make([]provider.Leftover, len(objects))
 	const op = "clean up"
@@ -78,7 +78,7 @@ func Plan(objects []Object, facts Facts, opts provider.CleanupOptions) ([]provid
 			}
 		}
 		if o.Foreign {
-			l.Remove, l.Reason = isForeign(o, opts.Foreign), "its labels name Fumehood, and no seal of this user's proves it"
+			l.Remove, l.Reason = isForeign(o, opts.Foreign), "its labels name Fumehood, but it has no seal of this user"
 		}
 		plan[i] = l
 	}
@@ -86,21 +86,21 @@ func Plan(objects []Object, facts Facts, opts provider.CleanupOptions) ([]provid
 	case len(missing) > 0:
 		return nil, &fumehood.Error{
 			Op: op, Class: fumehood.ErrConfig, Err: fmt.Errorf("no sandbox %s", strings.Join(missing, ", ")),
-			Hint: "`fumehood cleanup --dry-run` lists what there is",
+			Hint: "`fumehood cleanup --dry-run` lists all objects",
 		}
 	case held != nil:
 		return nil, &fumehood.Error{
 			Op: op, Class: fumehood.ErrConfig, Err: fmt.Errorf("a running process holds %s", strings.Join(held, ", ")),
-			Hint: "end that process first",
+			Hint: "stop that process first",
 		}
 	}
 	return plan, nil
 }
 
-// isForeign reports whether a foreign object is among those to remove.
+// isForeign reports whether a foreign object matches one of the patterns.
 func isForeign(o Object, patterns []string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool {
-		matches, _ := path.Match(pattern, o.Name) // Plan has refused bad patterns
+		matches, _ := path.Match(pattern, o.Name) // Plan has rejected bad patterns
 		return matches
 	})
 }
@@ -130,16 +130,16 @@ func decide(l provider.Leftover, o Object, now time.Time, named, caches bool) (r
 	return false, "its owner cannot be judged from here: name it to remove it"
 }
 
-// isOver says whether a time has passed; that of what has none never does.
+// isOver reports whether a time has passed. A zero time never passes.
 func isOver(at, now time.Time) bool { return !at.IsZero() && now.After(at) }
 
-// HasPassed says whether a plan for these objects depends on what time it is: one of their times is over.
+// HasPassed reports whether one of the objects' times has passed, so that a plan depends on the current time.
 func HasPassed(objects []Object, now time.Time) bool {
 	return slices.ContainsFunc(objects, func(o Object) bool { return isOver(o.Expires, now) || isOver(o.Lease, now) })
 }
 
-// Judge tells of the owners of objects whether they live, as seen by self. One that cannot be judged lives while a
-// claim of its own, by the text form, reaches beyond now.
+// Judge returns the states of the objects' owners, as seen by self. An owner that cannot be judged counts as alive
+// while its claim extends beyond now. Owners and claims have the text form of an owner.ID as key.
 func Judge(self owner.ID, objects []Object, claims map[string]time.Time, now time.Time) map[string]owner.State {
 	owners := map[string]owner.State{}
 	for _, o := range objects {

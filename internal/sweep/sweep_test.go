@@ -52,7 +52,7 @@ func TestPlan(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		opts provider.CleanupOptions
-		want string // what is removed
+		want string // the removed objects
 		err  string
 	}{
 		"what is left, over or old": {provider.CleanupOptions{}, "left over lapsed half-made half-made-far-away old-guest", ""},
@@ -101,7 +101,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-func TestAnOwnerThatCannotBeJudgedLivesWhileItClaimsTo(t *testing.T) {
+func TestJudge_claims(t *testing.T) {
 	self, err := owner.Self()
 	if err != nil {
 		t.Fatal(err)

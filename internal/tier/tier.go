@@ -15,7 +15,7 @@ import (
 // Variable is the environment variable that names the tier.
 const Variable = "FUMEHOOD_TIER"
 
-// Tier is a size of the test suite.
+// Tier is the size of a test run.
 type Tier int
 
 // The tiers, from the smallest.
@@ -55,11 +55,11 @@ func Need(t testing.TB, from Tier) {
 	}
 }
 
-// String returns the name that the variable takes.
+// String returns the tier's name, as in the environment variable.
 func (tier Tier) String() string { return [...]string{"quick", "ci", "all"}[tier] }
 
-// NeedDocker skips t with -short, which runs what needs no Docker Engine. With -failfast it also skips t once another
-// test that needs Docker has failed: the flag itself does not hold back parallel tests.
+// NeedDocker skips t with -short, which runs only tests that need no Docker Engine. With -failfast it also skips t
+// after another test that needs Docker has failed: the flag itself does not stop parallel tests.
 func NeedDocker(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
@@ -81,8 +81,8 @@ func NeedDocker(t testing.TB) {
 // failed reports whether a test that needs Docker has failed, with -failfast.
 var failed atomic.Bool
 
-// Missing ends t because of err, which names a missing prerequisite. It fails t where FUMEHOOD_TIER is set to the given
-// tier or above, and skips it otherwise.
+// Missing fails or skips t because of a missing prerequisite, which err names. It fails t if FUMEHOOD_TIER is set to
+// the given tier or above, and skips it otherwise.
 func Missing(t testing.TB, from Tier, err error) {
 	t.Helper()
 	if os.Getenv(Variable) != "" && Of(t) >= from {

@@ -15,18 +15,18 @@ import (
 const (
 	// window is how many bytes of data a side may send on a stream before it gets more credit.
 	window = 1 << 20
-	// maxQueued is how many messages of a guest may wait on a stream to be received.
+	// maxQueued is how many messages from a guest may be queued on a stream.
 	maxQueued = 64
-	// maxOrders is the same for a host, which is trusted, and may signal a command in a loop.
+	// maxOrders is the same for messages from a host. A host is trusted and may signal a command in a loop.
 	maxOrders = 64 << 10
 	// maxStreams is how many streams the peer may have open at once.
 	maxStreams = 4096
-	// writeWithin bounds the host's wait for a guest to take writeStep bytes. A guest reads whatever
-	// its commands do; one that was stopped would else hold up who kills and closes, for ever.
+	// writeWithin bounds the host's wait for a guest to read writeStep bytes. A guest reads whatever its commands do.
+	// A stopped guest would otherwise block kills and closes without a limit.
 	writeWithin = 15 * time.Second
 	writeStep   = 128 << 10
-	// askAfter is how long a guest with open streams may be silent until the host asks for a sign of life, and
-	// answerWithin how long it may take to give one: longer than a daemon in between stands still when it is restarted.
+	// askAfter is how long a guest with open streams may be silent before the host sends it a ping. answerWithin
+	// bounds the wait for the answer. It is longer than the restart of a daemon that forwards the connection.
 	askAfter     = 30 * time.Second
 	answerWithin = 60 * time.Second
 )
@@ -40,7 +40,7 @@ const (
 	Guest Role = 1
 )
 
-// Conn is one side of a connection. Its methods may be called by many goroutines at once.
+// Conn is one side of a connection. Its methods may be called concurrently.
 type Conn struct {
 	role    Role
 	rw      io.ReadWriteCloser
@@ -58,11 +58,11 @@ type Conn struct {
 	done    chan struct{} // closed when the connection has ended
 	ping    chan []byte
 
-	heard atomic.Bool // something came since attend looked last
+	heard atomic.Bool // something was received since the last check by attend
 }
 
-// NewConn makes a side of a connection over rw. handler is called, in the reading goroutine, with each
-// stream that the peer opens and its request, which it may not keep; nil refuses them.
+// NewConn returns one side of a connection over rw. It calls handler for each stream that the peer opens, in the
+// reading goroutine. handler must not keep the request. A nil handler refuses all streams.
 func NewConn(rw io.ReadWriteCloser, role Role, handler func(s *Stream, request []byte)) *Conn {
 	c := &Conn{
 		role: role, rw: rw, handler: handler, streams: map[uint32]*Stream{}, next: 1,
@@ -74,12 +74,12 @@ func NewConn(rw io.ReadWriteCloser, role Role, handler func(s *Stream, request [
 	} else {
 		c.next = 2
 	}
-	// The greeting waits in the buffer, so that it is the first frame whoever writes first.
-	_, _ = c.w.Write(append(appendHeader(nil, 0, Hello, 1), Version)) // smaller than the buffer
+	// The greeting is buffered first, so that it is the first frame sent.
+	_, _ = c.w.Write(append(appendHeader(nil, 0, Hello, 1), Version)) // smaller than the buffer, so it cannot fail
 	return c
 }
 
-// impatient writes to a guest, and ends the connection to one that does not read.
+// impatient writes to a guest, and ends the connection if the guest does not read.
 type impatient struct{ c *Conn }
 
 func (w impatient) Write(p []byte) (written int, err error) {
@@ -93,8 +93,8 @@ func (w impatient) Write(p []byte) (written int, err error) {
 	return written, err
 }
 
-// attend asks a guest that is silent for a sign of life, and ends the connection to one that gives none: it was stopped
-// from inside, say. An honest guest answers whatever its commands do.
+// attend pings a silent guest, and ends the connection if it does not answer. Code in the sandbox may have stopped
+// such a guest, for example. An honest guest answers whatever its commands do.
 func (c *Conn) attend() {
 	tick := time.NewTicker(askAfter)
 	defer tick.Stop()
@@ -121,16 +121,16 @@ func (c *Conn) attend() {
 	}
 }
 
-// signOfLife tells the answer from that to a Ping.
+// signOfLife is the payload of attend's pings. It distinguishes their answers from those to Conn.Ping.
 var signOfLife = []byte{1}
 
-// errSilent is the reason of a connection whose guest gave no sign of life.
-var errSilent = fmt.Errorf("it gave no sign of life for %v", answerWithin)
+// errSilent is the error of a connection whose guest did not answer attend's ping.
+var errSilent = fmt.Errorf("no answer for %v", answerWithin)
 
-// errStalled is the reason of a connection whose guest does not read.
-var errStalled = fmt.Errorf("nothing was read from it for %v", writeWithin)
+// errStalled is the error of a connection whose guest does not read.
+var errStalled = fmt.Errorf("the peer read nothing for %v", writeWithin)
 
-// Serve reads until the connection ends, and returns why. Every stream is broken then.
+// Serve reads until the connection ends, and returns the reason. All streams are broken by then.
 func (c *Conn) Serve() error {
 	limit := MaxFromGuest
 	if c.role == Guest {
@@ -165,7 +165,7 @@ func (c *Conn) handshake(d *Decoder) error {
 	case f.Type != Hello || f.Stream != 0 || len(f.Payload) < 1:
 		return protocolError("no greeting")
 	case f.Payload[0] != Version:
-		return protocolError("the peer speaks version %d, this side %d", f.Payload[0], Version)
+		return protocolError("peer has version %d, this side %d", f.Payload[0], Version)
 	}
 	return nil
 }
@@ -184,7 +184,7 @@ func (c *Conn) take(f Frame) error {
 		}
 		select {
 		case c.ping <- bytes.Clone(f.Payload):
-		default: // nobody asked
+		default: // not requested
 		}
 		return nil
 	case Hello:
@@ -196,14 +196,14 @@ func (c *Conn) take(f Frame) error {
 	s := c.streams[f.Stream]
 	c.mu.Unlock()
 	if s == nil {
-		return nil // it was closed on this side, and the peer did not know yet
+		return nil // closed on this side, which the peer did not know yet
 	}
 	return s.take(f)
 }
 
 func (c *Conn) accept(f Frame) error {
 	if f.Stream == 0 || f.Stream%2 == 1 == (c.role == Host) {
-		return protocolError("the peer opened stream %d, which is not its to open", f.Stream)
+		return protocolError("stream %d opened by the wrong side", f.Stream)
 	}
 	if c.handler == nil {
 		return c.write(f.Stream, Close, nil)
@@ -215,7 +215,7 @@ func (c *Conn) accept(f Frame) error {
 	}
 	if c.streams[f.Stream] != nil || c.peers >= maxStreams {
 		c.mu.Unlock()
-		return protocolError("stream %d is open already, or one too many", f.Stream)
+		return protocolError("stream %d already open, or too many streams", f.Stream)
 	}
 	s := newStream(c, f.Stream)
 	s.peers = true
@@ -244,8 +244,8 @@ func (c *Conn) Open(request []byte) (*Stream, error) {
 	return s, nil
 }
 
-// Ping sends a frame that the peer has to answer, and returns when it has, or false when the connection
-// or cancel ended before.
+// Ping sends a frame that the peer must answer, and waits for the answer. It returns false if the connection ends or
+// cancel is closed first.
 func (c *Conn) Ping(cancel <-chan struct{}) bool {
 	if c.write(0, Ping, nil) != nil {
 		return false
@@ -259,19 +259,20 @@ func (c *Conn) Ping(cancel <-chan struct{}) bool {
 	return false
 }
 
-// write sends one frame whose payload is the concatenation of parts, and which is no part of an open stream.
+// write sends one frame that does not belong to an open stream. Its payload is the concatenation of parts.
 func (c *Conn) write(stream uint32, t Type, parts ...[]byte) error {
 	return c.writeAll(stream, nil, outgoing{t, parts})
 }
 
-// outgoing is a frame that is to be written.
+// outgoing is a frame to be written.
 type outgoing struct {
 	t     Type
-	parts [][]byte // whose concatenation is the payload
+	parts [][]byte // concatenated to the payload
 }
 
-// writeAll sends frames of one stream together; s is that stream where it is open. Behind its close nothing is sent: who
-// sends and who closes may be two, and the peer ends the connection to who goes on.
+// writeAll sends frames of one stream together. s is that stream if it is open, otherwise nil. Nothing is sent after
+// the stream's Close frame: one goroutine may send while another closes, and the peer ends the connection on a frame
+// after Close.
 func (c *Conn) writeAll(stream uint32, s *Stream, frames ...outgoing) error {
 	c.waiting.Add(1)
 	c.wmu.Lock()
@@ -288,7 +289,7 @@ func (c *Conn) writeAll(stream uint32, s *Stream, frames ...outgoing) error {
 			s.closed = true
 		}
 	}
-	if err == nil && last { // also for those before, who left that to us
+	if err == nil && last { // also for earlier writers, which left the flush to us
 		err = c.w.Flush()
 	}
 	if err != nil {
@@ -317,7 +318,7 @@ func (c *Conn) buffer(stream uint32, f outgoing) error {
 	return err
 }
 
-// fail ends the connection for a reason; the first one counts.
+// fail ends the connection with an error, io.EOF if err is nil. Only the first call counts.
 func (c *Conn) fail(err error) {
 	if err == nil {
 		err = io.EOF
@@ -332,23 +333,23 @@ func (c *Conn) fail(err error) {
 	streams := c.streams
 	c.streams = map[uint32]*Stream{}
 	c.mu.Unlock()
-	_ = c.rw.Close() // its end is told by err
+	_ = c.rw.Close() // err is the reason to report
 	for _, s := range streams {
 		s.broken(err)
 	}
 }
 
-// Done is closed when the connection has ended.
+// Done returns a channel that is closed when the connection has ended.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// Err says why the connection ended; nil while it has not.
+// Err returns why the connection ended; nil while it is open.
 func (c *Conn) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
-// errClosed is the reason of a connection that this side closed.
+// errClosed is the error of a connection that this side closed.
 var errClosed = errors.New("the connection is closed")
 
 // Close ends the connection.

@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-func TestTheGreetingMustBeOfThisVersionAndFirst(t *testing.T) {
+func TestConn_invalidGreeting(t *testing.T) {
 	for name, send := range map[string]func(*raw){
-		"another frame first":       func(r *raw) { r.send(0, Ping) },
-		"a greeting on a stream":    func(r *raw) { r.send(1, Hello, Version) },
-		"a greeting with nothing":   func(r *raw) { r.send(0, Hello) },
-		"a newer version":           func(r *raw) { r.send(0, Hello, Version+1) },
-		"version 0":                 func(r *raw) { r.send(0, Hello, 0) },
-		"a second greeting":         func(r *raw) { r.greet(); r.greet() },
-		"a second one on a stream":  func(r *raw) { r.greet(); r.send(1, Hello, Version) },
-		"what is no frame":          func(r *raw) { _, _ = io.WriteString(r.conn, "HTTP/1.1 400 Bad Request\r\n\r\n") },
-		"a greeting that is larger": func(r *raw) { r.header(0, Hello, MaxFromHost+1) },
+		"another frame first":           func(r *raw) { r.send(0, Ping) },
+		"a greeting on a stream":        func(r *raw) { r.send(1, Hello, Version) },
+		"an empty greeting":             func(r *raw) { r.send(0, Hello) },
+		"a newer version":               func(r *raw) { r.send(0, Hello, Version+1) },
+		"version 0":                     func(r *raw) { r.send(0, Hello, 0) },
+		"a second greeting":             func(r *raw) { r.greet(); r.greet() },
+		"a second greeting on a stream": func(r *raw) { r.greet(); r.send(1, Hello, Version) },
+		"not a frame":                   func(r *raw) { _, _ = io.WriteString(r.conn, "HTTP/1.1 400 Bad Request\r\n\r\n") },
+		"a greeting beyond the limit":   func(r *raw) { r.header(0, Hello, MaxFromHost+1) },
 	} {
 		for _, role := range []Role{Host, Guest} {
 			_, r, served := newRaw(t, role, nil)
@@ -33,7 +33,7 @@ func TestTheGreetingMustBeOfThisVersionAndFirst(t *testing.T) {
 	}
 }
 
-func TestThePeersEndIsToldAsOne(t *testing.T) {
+func TestConn_peerCloses(t *testing.T) {
 	_, r, served := newRaw(t, Host, nil)
 	r.greet()
 	_ = r.conn.Close()
@@ -49,31 +49,31 @@ func TestThePeersEndIsToldAsOne(t *testing.T) {
 	}
 }
 
-func TestWhatAPeerMayNotSendEndsTheConnection(t *testing.T) {
+func TestConn_protocolErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		role Role
 		send func(r *raw, stream uint32)
 	}{
-		"an unknown type":                   {Host, func(r *raw, s uint32) { r.send(s, 10) }},
-		"a frame beyond the host's limit":   {Host, func(r *raw, s uint32) { r.header(s, Message, MaxFromGuest+1) }},
-		"a frame beyond the guest's limit":  {Guest, func(r *raw, s uint32) { r.header(s, Message, MaxFromHost+1) }},
-		"to a host, a stream of the host's": {Host, func(r *raw, _ uint32) { r.send(3, Open) }},
-		"to a guest, one of the guest's":    {Guest, func(r *raw, _ uint32) { r.send(4, Open) }},
-		"to a host, stream 0":               {Host, func(r *raw, _ uint32) { r.send(0, Open) }},
-		"to a guest, stream 0":              {Guest, func(r *raw, _ uint32) { r.send(0, Open) }},
-		"a stream that is open":             {Guest, func(r *raw, s uint32) { r.send(s, Open) }},
-		"data of no channel":                {Host, func(r *raw, s uint32) { r.send(s, Data) }},
-		"data of no bytes":                  {Host, func(r *raw, s uint32) { r.send(s, Data, Stdout) }},
-		"data of too many bytes":            {Host, func(r *raw, s uint32) { r.send(s, Data, numbered(MaxData+1)...) }},
-		"the end of no channel":             {Host, func(r *raw, s uint32) { r.send(s, End) }},
-		"the end of two channels":           {Host, func(r *raw, s uint32) { r.send(s, End, 1, 2) }},
-		"credit of three bytes":             {Host, func(r *raw, s uint32) { r.send(s, Credit, 0, 0, 1) }},
-		"credit that was not spent":         {Host, func(r *raw, s uint32) { r.send(s, Credit, 0, 0, 0, 1) }},
-		"the most credit there is":          {Host, func(r *raw, s uint32) { r.send(s, Credit, 255, 255, 255, 255) }},
-		"credit twice":                      {Guest, func(r *raw, s uint32) { r.send(s, Credit, credit(window)...) }},
-		"data after the close":              {Host, func(r *raw, s uint32) { r.send(s, Close); r.send(s, Data, 1, 2) }},
-		"a message after the close":         {Host, func(r *raw, s uint32) { r.send(s, Close); r.send(s, Message) }},
-		"a second close":                    {Host, func(r *raw, s uint32) { r.send(s, Close); r.send(s, Close) }},
+		"an unknown type":                          {Host, func(r *raw, s uint32) { r.send(s, 10) }},
+		"a frame beyond the host's limit":          {Host, func(r *raw, s uint32) { r.header(s, Message, MaxFromGuest+1) }},
+		"a frame beyond the guest's limit":         {Guest, func(r *raw, s uint32) { r.header(s, Message, MaxFromHost+1) }},
+		"to a host, a stream number of the host":   {Host, func(r *raw, _ uint32) { r.send(3, Open) }},
+		"to a guest, a stream number of the guest": {Guest, func(r *raw, _ uint32) { r.send(4, Open) }},
+		"to a host, stream 0":                      {Host, func(r *raw, _ uint32) { r.send(0, Open) }},
+		"to a guest, stream 0":                     {Guest, func(r *raw, _ uint32) { r.send(0, Open) }},
+		"a stream that is open":                    {Guest, func(r *raw, s uint32) { r.send(s, Open) }},
+		"data without a channel":                   {Host, func(r *raw, s uint32) { r.send(s, Data) }},
+		"data without bytes":                       {Host, func(r *raw, s uint32) { r.send(s, Data, Stdout) }},
+		"too many bytes of data":                   {Host, func(r *raw, s uint32) { r.send(s, Data, numbered(MaxData+1)...) }},
+		"an end frame without a channel":           {Host, func(r *raw, s uint32) { r.send(s, End) }},
+		"an end frame of two channels":             {Host, func(r *raw, s uint32) { r.send(s, End, 1, 2) }},
+		"credit of three bytes":                    {Host, func(r *raw, s uint32) { r.send(s, Credit, 0, 0, 1) }},
+		"credit that was not spent":                {Host, func(r *raw, s uint32) { r.send(s, Credit, 0, 0, 0, 1) }},
+		"the largest credit":                       {Host, func(r *raw, s uint32) { r.send(s, Credit, 255, 255, 255, 255) }},
+		"credit twice":                             {Guest, func(r *raw, s uint32) { r.send(s, Credit, credit(window)...) }},
+		"data after the close":                     {Host, func(r *raw, s uint32) { r.send(s, Close); r.send(s, Data, 1, 2) }},
+		"a message after the close":                {Host, func(r *raw, s uint32) { r.send(s, Close); r.send(s, Message) }},
+		"a second close":                           {Host, func(r *raw, s uint32) { r.send(s, Close); r.send(s, Close) }},
 		"more data than the window": {Host, func(r *raw, s uint32) {
 			for sent := 0; sent <= window; sent += MaxData - 1 {
 				r.send(s, Data, numbered(MaxData)...)
@@ -116,7 +116,7 @@ func TestWhatAPeerMayNotSendEndsTheConnection(t *testing.T) {
 			if s == nil {
 				return
 			}
-			for { // what came before is there, then the reason
+			for { // events received before come first, then the error
 				if _, err := s.Receive(); err != nil {
 					if !errors.Is(err, ErrProtocol) && !errors.Is(err, io.EOF) {
 						t.Errorf("the stream ended with %v", err)
@@ -131,15 +131,15 @@ func TestWhatAPeerMayNotSendEndsTheConnection(t *testing.T) {
 	}
 }
 
-func TestWhatIsHarmlessIsTaken(t *testing.T) {
+func TestConn_harmlessFrames(t *testing.T) {
 	c, r, _ := newRaw(t, Host, nil)
 	r.greet()
-	r.send(2, Open) // a host takes no requests
+	r.send(2, Open) // a host accepts no requests
 	if f := r.next(Close); f.Stream != 2 {
 		t.Errorf("stream %d was closed", f.Stream)
 	}
-	r.send(99, Data, 1, 2) // of a stream that this side has closed, for all it knows
-	r.send(0, Pong)        // nobody asked
+	r.send(99, Data, 1, 2) // might belong to a stream that this side has closed
+	r.send(0, Pong)        // not requested
 	r.send(0, Pong)
 	s := open(t, c, "x")
 	for range maxQueued {
@@ -159,7 +159,7 @@ func TestWhatIsHarmlessIsTaken(t *testing.T) {
 	}
 }
 
-func TestAHostMayGiveManyOrdersAtOnce(t *testing.T) {
+func TestConn_manyOrders(t *testing.T) {
 	streams := make(chan *Stream, 1)
 	host, _ := newPair(t, func(s *Stream, _ []byte) { streams <- s })
 	s := open(t, host, "")
@@ -177,7 +177,7 @@ func TestAHostMayGiveManyOrdersAtOnce(t *testing.T) {
 	}
 }
 
-func TestAPingIsAnsweredOrEndsWithTheConnection(t *testing.T) {
+func TestConn_Ping(t *testing.T) {
 	host, guest := newPair(t, nil)
 	if !host.Ping(nil) || !guest.Ping(nil) {
 		t.Error("no answer")
@@ -187,15 +187,15 @@ func TestAPingIsAnsweredOrEndsWithTheConnection(t *testing.T) {
 	c, r, _ := newRaw(t, Host, nil)
 	r.greet()
 	if c.Ping(cancelled) {
-		t.Error("an answer where there was none")
+		t.Error("a canceled ping returned true")
 	}
 	time.AfterFunc(10*time.Millisecond, func() { _ = r.conn.Close() })
 	if c.Ping(nil) {
-		t.Error("an answer of a connection that has ended")
+		t.Error("a ping on a closed connection returned true")
 	}
 }
 
-func TestTheEndOfTheConnectionEndsEveryStreamAndGoroutine(t *testing.T) {
+func TestConn_closeEndsStreams(t *testing.T) {
 	for name, end := range map[string]func(host, guest *Conn){
 		"closed here":  func(host, _ *Conn) { host.Close() },
 		"closed there": func(_, guest *Conn) { guest.Close() },
@@ -228,7 +228,7 @@ func TestTheEndOfTheConnectionEndsEveryStreamAndGoroutine(t *testing.T) {
 				close(errs)
 				for err := range errs {
 					if err == nil {
-						t.Error("a stream did not learn of the end")
+						t.Error("a pending call returned no error")
 					}
 				}
 				<-host.Done()
@@ -238,8 +238,8 @@ func TestTheEndOfTheConnectionEndsEveryStreamAndGoroutine(t *testing.T) {
 	}
 }
 
-// A guest that was stopped reads nothing. The host must not wait for it for ever.
-func TestAGuestThatDoesNotReadIsGivenUp(t *testing.T) {
+// A guest that was stopped reads nothing. The host must not wait for it without a limit.
+func TestConn_guestDoesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
 		c := NewConn(ours, Host, nil)
@@ -247,7 +247,7 @@ func TestAGuestThatDoesNotReadIsGivenUp(t *testing.T) {
 		go func() { served <- c.Serve() }()
 		d := NewDecoder(theirs, MaxFromHost)
 		go func() { _, _ = theirs.Write(frame(0, Hello, []byte{Version})) }()
-		if f, err := d.Next(); err != nil || f.Type != Hello { // which is all that it reads
+		if f, err := d.Next(); err != nil || f.Type != Hello { // it reads only this
 			t.Fatal(f, err)
 		}
 		began := time.Now()
@@ -256,26 +256,26 @@ func TestAGuestThatDoesNotReadIsGivenUp(t *testing.T) {
 			err = s.SendMessage([]byte("kill"))
 		}
 		if err == nil {
-			t.Error("what nobody read was sent")
+			t.Error("a send succeeded without a reader")
 		}
 		if took := time.Since(began); took > writeWithin {
 			t.Errorf("given up after %v", took)
 		}
-		if err := <-served; err == nil || !errors.Is(c.Err(), errStalled) || !strings.Contains(c.Err().Error(), "nothing was read") {
+		if err := <-served; err == nil || !errors.Is(c.Err(), errStalled) || !strings.Contains(c.Err().Error(), "read nothing") {
 			t.Errorf("the connection ended with %v, %v", err, c.Err())
 		}
 		_ = theirs.Close()
 	})
 }
 
-// A guest that was stopped after it took a request tells nothing more, not even to a host that only waits.
-func TestAGuestThatFallsSilentIsGivenUp(t *testing.T) {
+// A guest that was stopped after it read a request sends nothing more. A host that only waits must notice this too.
+func TestConn_silentGuest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
 		c := NewConn(ours, Host, nil)
 		go func() { _ = c.Serve() }()
 		go func() { _, _ = theirs.Write(frame(0, Hello, []byte{Version})) }()
-		go func() { _, _ = io.Copy(io.Discard, theirs) }() // what is written to it has room in the sockets between
+		go func() { _, _ = io.Copy(io.Discard, theirs) }() // sockets in between buffer what is written to the guest
 		s, err := c.Open([]byte("x"))
 		if err != nil {
 			t.Fatal(err)
@@ -291,7 +291,7 @@ func TestAGuestThatFallsSilentIsGivenUp(t *testing.T) {
 	})
 }
 
-func TestAGuestWhoseCommandIsSilentIsWaitedFor(t *testing.T) {
+func TestConn_silentCommand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
 		c := NewConn(ours, Host, nil)
@@ -327,7 +327,7 @@ func TestAGuestWhoseCommandIsSilentIsWaitedFor(t *testing.T) {
 			t.Errorf("after a day: %+v, %v", ev, err)
 		}
 		if asked < 24*60 || len(c.ping) > 0 {
-			t.Errorf("it was asked %d times, and %d answers wait for a Ping", asked, len(c.ping))
+			t.Errorf("%d pings, %d answers queued for Ping", asked, len(c.ping))
 		}
 		c.Close()
 		synctest.Wait()
@@ -335,8 +335,8 @@ func TestAGuestWhoseCommandIsSilentIsWaitedFor(t *testing.T) {
 	})
 }
 
-// A host may be stopped for long, by a debugger say: its guest waits.
-func TestAHostThatDoesNotReadIsWaitedFor(t *testing.T) {
+// A host may be stopped for long, for example by a debugger. Its guest waits.
+func TestConn_hostDoesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
 		c := NewConn(ours, Guest, nil)

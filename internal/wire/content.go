@@ -2,18 +2,19 @@ package wire
 
 import "io"
 
-// Content reads the data that the peer sends on one channel of a stream, up to the end of that channel.
+// Content reads the data that the peer sends on one channel of a stream, until the end of that channel.
 type Content struct {
 	Stream  *Stream
 	Channel byte
-	// Wrong returns the error of anything else: of another event, or of why there is no next one.
+	// Wrong returns the error for any other event, or for err, the error of receiving the next event.
 	Wrong func(ev Event, err error) error
 
-	last Event // the last piece; its payload is what is not read yet
-	err  error // why nothing more can be read
+	last Event // the last piece; its payload is the unread part
+	err  error // returned by all further calls
 }
 
-// Next returns the next piece, which the caller reports to Consumed. At the end of the channel it returns io.EOF.
+// Next returns the next piece. The caller must report its bytes to Consumed. At the end of the channel Next returns
+// io.EOF.
 func (c *Content) Next() (Event, error) {
 	if c.err != nil {
 		return Event{}, c.err
@@ -28,7 +29,7 @@ func (c *Content) Next() (Event, error) {
 	return ev, c.err
 }
 
-// Read reads what has come.
+// Read reads received data, and waits for some if there is none.
 func (c *Content) Read(p []byte) (int, error) {
 	if len(c.last.Payload) == 0 {
 		c.last.Recycle()

@@ -16,7 +16,7 @@ func TestContent(t *testing.T) {
 		"pieces": {func(s *Stream) error {
 			return errors.Join(s.Send(Stdin, []byte("one")), s.Send(Stdin, make([]byte, MaxData)), s.SendEnd(Stdin))
 		}, "one" + string(make([]byte, MaxData)), nil},
-		"nothing":         {func(s *Stream) error { return s.SendEnd(Stdin) }, "", nil},
+		"empty":           {func(s *Stream) error { return s.SendEnd(Stdin) }, "", nil},
 		"another channel": {func(s *Stream) error { return errors.Join(s.Send(Stdin, []byte("one")), s.Send(Stderr, []byte("x"))) }, "one", wrong},
 		"another's end":   {func(s *Stream) error { return s.SendEnd(Stdout) }, "", wrong},
 		"a message":       {func(s *Stream) error { return s.SendMessage([]byte("{}")) }, "", wrong},
@@ -31,7 +31,7 @@ func TestContent(t *testing.T) {
 			}
 			s.Close()
 			in := &Content{Stream: <-opened, Channel: Stdin, Wrong: func(Event, error) error { return wrong }}
-			for range 2 { // the end stays the end
+			for range 2 { // the end is permanent
 				if text, err := io.ReadAll(in); string(text) != c.text || !errors.Is(err, c.err) {
 					t.Errorf("got %d bytes, %v", len(text), err)
 				}

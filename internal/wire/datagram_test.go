@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestDatagramsKeepTheirBoundaries(t *testing.T) {
+func TestDatagram_boundaries(t *testing.T) {
 	all := [][]byte{[]byte("one"), {}, bytes.Repeat([]byte{0xff}, MaxDatagram), []byte("two")}
 	var b []byte
 	for _, d := range all {
@@ -27,13 +27,13 @@ func TestDatagramsKeepTheirBoundaries(t *testing.T) {
 	}
 }
 
-func TestADatagramThatIsTooLongOrCutIsAnError(t *testing.T) {
+func TestDatagram_tooLongOrCut(t *testing.T) {
 	if _, err := AppendDatagram(nil, make([]byte, MaxDatagram+1)); err == nil {
-		t.Error("a datagram that is too long was taken")
+		t.Error("a datagram that is too long was accepted")
 	}
 	for _, cut := range [][]byte{{0}, {0, 1}, {0, 3, 'a', 'b'}} {
 		if _, err := ReadDatagram(bytes.NewReader(cut)); !errors.Is(err, io.ErrUnexpectedEOF) {
-			t.Errorf("of %v: %v", cut, err)
+			t.Errorf("input %v: %v", cut, err)
 		}
 	}
 }

@@ -1,6 +1,6 @@
-// Package wire is the protocol between the host and a guest: many streams over one connection, each with
-// flow control of its own. The host does not trust the guest: whatever a guest sends is bounded, checked,
-// and at worst ends the connection.
+// Package wire is the protocol between the host and a guest. One connection carries many streams, each with its own
+// flow control. The host does not trust the guest. Everything that a guest sends is bounded and checked, and can at
+// worst end the connection.
 package wire
 
 import (
@@ -12,53 +12,53 @@ import (
 	"sync"
 )
 
-// Version is the protocol's version. Host and guest must have the same: the host delivers the guest that
-// was built with it.
+// Version is the protocol's version. Host and guest must have the same version. The host delivers the guest that was
+// built together with it.
 const Version = 1
 
-// A frame is a header of 8 bytes, the stream's number (4, big-endian), the type (1) and the payload's
-// length (3, big-endian), and the payload.
+// A frame is a header of 8 bytes followed by the payload. The header is the stream's number (4 bytes, big-endian),
+// the type (1 byte) and the payload's length (3 bytes, big-endian).
 const headerSize = 8
 
-// Type is what a frame is about.
+// Type is the type of a frame.
 type Type uint8
 
-// The types of frames. A side that gets another one ends the connection.
+// The types of frames. A side that receives another type ends the connection.
 const (
-	Hello   Type = 1 // on stream 0, first in each direction: a Greeting
+	Hello   Type = 1 // the first frame in each direction, on stream 0: the greeting, one byte of version
 	Open    Type = 2 // the stream's first frame: a request
-	Message Type = 3 // about the stream
-	Data    Type = 4 // one byte of channel, then bytes; takes credit
-	End     Type = 5 // one byte of channel: no more data on it
-	Credit  Type = 6 // 4 bytes: so many more bytes of data may be sent
+	Message Type = 3 // a message about the stream
+	Data    Type = 4 // one byte of channel, then bytes; uses credit
+	End     Type = 5 // one byte of channel: no more data follows on it
+	Credit  Type = 6 // 4 bytes: the number of additional bytes of data that may be sent
 	Close   Type = 7 // the stream's last frame in this direction
 	Ping    Type = 8 // on stream 0; answered by a Pong with the same payload
 	Pong    Type = 9
 )
 
 const (
-	// MaxData is the most that one frame of data carries, its channel's byte included: with its header it
-	// fills a writer's buffer, and goes out by one write.
+	// MaxData is the most bytes of payload in a frame of data, including the channel's byte. Together with its header
+	// such a frame fills a writer's buffer, so it is sent in one write.
 	MaxData = writeStep - headerSize
-	// MaxFromGuest is the largest frame that the host takes.
+	// MaxFromGuest is the largest payload of a frame that the host accepts.
 	MaxFromGuest = 128 << 10
-	// MaxFromHost is the largest frame that the guest takes: a request may carry 2 MiB of arguments and
-	// as much environment, base64-encoded.
+	// MaxFromHost is the largest payload of a frame that the guest accepts. A request may contain 2 MiB of arguments
+	// and as much environment, base64-encoded.
 	MaxFromHost = 8 << 20
 )
 
-// ErrProtocol says that the peer broke the protocol. The connection is useless then.
+// ErrProtocol means that the peer broke the protocol. The connection cannot be used any more.
 var ErrProtocol = errors.New("protocol error")
 
 func protocolError(format string, a ...any) error {
 	return fmt.Errorf("%w: %s", ErrProtocol, fmt.Sprintf(format, a...))
 }
 
-// full are the payloads of full frames of data, for use again: else what collects garbage takes as much time
-// as the data.
+// full pools the payloads of full frames of data. Otherwise garbage collection takes as much time as the transfer
+// itself.
 var full = sync.Pool{New: func() any { return new([MaxData]byte) }}
 
-// Frame is one frame. Its payload is valid until the next one is read, but for data, which may be kept.
+// Frame is one frame. Its payload is valid until the next frame is read. The payload of a Data frame may be kept.
 type Frame struct {
 	Stream  uint32
 	Type    Type
@@ -72,13 +72,13 @@ type Decoder struct {
 	buf []byte
 }
 
-// NewDecoder reads frames of at most limit bytes of payload from r.
+// NewDecoder returns a decoder that reads frames with a payload of at most limit bytes from r.
 func NewDecoder(r io.Reader, limit int) *Decoder {
-	// The buffer is small, so that most of a large frame is read past it.
+	// The buffer is small, so that most of a large frame bypasses it.
 	return &Decoder{r: bufio.NewReaderSize(r, 4<<10), max: limit}
 }
 
-// Next reads a frame. At the proper end of the stream it returns io.EOF.
+// Next reads a frame. It returns io.EOF if the input ends between two frames.
 func (d *Decoder) Next() (Frame, error) {
 	var head [headerSize]byte
 	if _, err := io.ReadFull(d.r, head[:]); err != nil {
@@ -92,7 +92,7 @@ func (d *Decoder) Next() (Frame, error) {
 	if size > d.max {
 		return Frame{}, protocolError("frame of %d bytes, at most %d are allowed", size, d.max)
 	}
-	if f.Type == Data && size <= MaxData { // else it is refused as soon as it is read
+	if f.Type == Data && size <= MaxData { // a larger frame is rejected after it is read
 		if size == MaxData {
 			f.Payload = full.Get().(*[MaxData]byte)[:]
 		} else {
@@ -110,7 +110,7 @@ func (d *Decoder) Next() (Frame, error) {
 	return f, nil
 }
 
-// fill reads size bytes into the buffer, which grows by what really comes.
+// fill reads size bytes into the buffer. The buffer grows with the bytes received, not with the stated size.
 func (d *Decoder) fill(size int) error {
 	const step = 64 << 10
 	for have := 0; have < size; {
@@ -129,7 +129,7 @@ func (d *Decoder) fill(size int) error {
 	return nil
 }
 
-// unexpected is the error of a frame that ends early.
+// unexpected returns the error for a frame that is cut off.
 func unexpected(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF

@@ -12,7 +12,7 @@ func frame(stream uint32, t Type, payload []byte) []byte {
 	return append(appendHeader(nil, stream, t, len(payload)), payload...)
 }
 
-func TestFramesOfEverySizeAndTypeComeThrough(t *testing.T) {
+func TestDecoder_allSizesAndTypes(t *testing.T) {
 	sizes := []int{0, 1, 2, 255, 256, 64<<10 - 1, 64 << 10, 64<<10 + 1, MaxFromGuest}
 	var wire []byte
 	for i, n := range sizes {
@@ -27,12 +27,12 @@ func TestFramesOfEverySizeAndTypeComeThrough(t *testing.T) {
 			}
 		}
 		if _, err := d.Next(); !errors.Is(err, io.EOF) {
-			t.Errorf("%s: the end is told as %v", name, err)
+			t.Errorf("%s: error at the end: %v", name, err)
 		}
 	}
 }
 
-// iotestOneByte reads in pieces of 7 bytes, so that headers come in two.
+// iotestOneByte returns a reader that returns pieces of at most 7 bytes, so that headers are split.
 func iotestOneByte(p []byte) io.Reader { return &inPieces{p} }
 
 type inPieces struct{ rest []byte }
@@ -46,17 +46,17 @@ func (r *inPieces) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-func TestFramesThatCannotBeAreRefused(t *testing.T) {
+func TestDecoder_invalidFrames(t *testing.T) {
 	for name, c := range map[string]struct {
 		bytes []byte
 		limit int
 		want  error
 	}{
-		"no type":             {frame(1, 0, nil), MaxFromGuest, ErrProtocol},
+		"type 0":              {frame(1, 0, nil), MaxFromGuest, ErrProtocol},
 		"an unknown type":     {frame(1, Pong+1, nil), MaxFromGuest, ErrProtocol},
 		"type 255":            {frame(1, 255, nil), MaxFromGuest, ErrProtocol},
 		"larger than allowed": {appendHeader(nil, 1, Data, MaxFromGuest+1), MaxFromGuest, ErrProtocol},
-		"the largest there is": {
+		"the largest size": {
 			appendHeader(nil, 1, Data, 1<<24-1), MaxFromHost, ErrProtocol,
 		},
 		"half a header":  {frame(1, Data, nil)[:5], MaxFromGuest, io.ErrUnexpectedEOF},
@@ -69,7 +69,7 @@ func TestFramesThatCannotBeAreRefused(t *testing.T) {
 	}
 }
 
-// allocated is how many bytes f allocates.
+// allocated returns how many bytes f allocates.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -78,21 +78,21 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-func TestAStatedLengthTakesNoMemory(t *testing.T) {
+func TestDecoder_statedLength(t *testing.T) {
 	head := appendHeader(nil, 1, Open, MaxFromHost)
 	got := allocated(func() {
 		for range 8 {
 			if _, err := NewDecoder(bytes.NewReader(head), MaxFromHost).Next(); err == nil {
-				t.Error("a frame came of a header alone")
+				t.Error("a header alone was decoded as a frame")
 			}
 		}
 	})
 	if got > 8*256<<10 {
-		t.Errorf("8 headers that state %d bytes each took %d bytes", MaxFromHost, got)
+		t.Errorf("8 headers of frames of %d bytes allocated %d bytes", MaxFromHost, got)
 	}
 }
 
-// FuzzDecoder checks that whatever comes is taken apart without loss, or refused, in bounded memory.
+// FuzzDecoder checks that any input is either decoded without loss or rejected, in bounded memory.
 func FuzzDecoder(f *testing.F) {
 	f.Add([]byte{}, false)
 	f.Add(append(frame(0, Hello, []byte{Version}), frame(2, Message, []byte("{}"))...), false)
@@ -110,17 +110,17 @@ func FuzzDecoder(f *testing.F) {
 			fr, err := d.Next()
 			if err != nil {
 				if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, ErrProtocol) {
-					t.Errorf("the end is told as %v", err)
+					t.Errorf("error at the end: %v", err)
 				}
 				break
 			}
 			out = append(out, frame(fr.Stream, fr.Type, fr.Payload)...)
 		}
 		if !bytes.HasPrefix(in, out) {
-			t.Errorf("%d bytes became frames of %d others", len(in), len(out))
+			t.Errorf("input of %d bytes: the %d bytes of its frames are not a prefix", len(in), len(out))
 		}
 		if most := 2*len(in) + 64<<10; cap(d.buf) > most {
-			t.Errorf("%d bytes came, and the buffer has %d", len(in), cap(d.buf))
+			t.Errorf("after %d bytes the buffer has %d", len(in), cap(d.buf))
 		}
 	})
 }

@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// nonceSize is how many random bytes each side asks the other with.
+// nonceSize is the size of each side's random challenge, in bytes.
 const nonceSize = 32
 
-// ErrStranger says that the peer does not know the secret.
+// ErrStranger means that the peer does not know the secret.
 var ErrStranger = errors.New("the peer does not know the secret")
 
-// Prove shows the peer that this side, which plays role, knows the secret, and has the peer show that too,
-// without either telling it: what carries the bytes, a relay in the sandbox, learns nothing that it could use
-// for another connection. It comes before the frames. The guest asks first, and a host that cannot answer
-// learns nothing from it.
+// Prove proves to the peer that this side, which has the given role, knows the secret, and has the peer prove the
+// same. Neither side sends the secret. So a relay in the sandbox that forwards the bytes learns nothing that it could
+// use for another connection. The exchange precedes the frames. The guest sends its challenge first, and reveals
+// nothing to a host that cannot answer it.
 func Prove(rw io.ReadWriter, role Role, secret []byte) error {
 	ours, theirs := make([]byte, nonceSize), make([]byte, nonceSize)
-	_, _ = rand.Read(ours) // it never fails
+	_, _ = rand.Read(ours) // never fails
 	if role == Guest {
 		if _, err := rw.Write(ours); err != nil {
 			return err
@@ -44,13 +44,13 @@ func Prove(rw io.ReadWriter, role Role, secret []byte) error {
 	return check(rw, proof(Guest, secret, theirs, ours))
 }
 
-// limited is a connection whose reads and writes can have a deadline.
+// limited is a connection with deadlines for reads and writes.
 type limited interface {
 	io.ReadWriter
 	SetDeadline(t time.Time) error
 }
 
-// ProveWithin is Prove within a time.
+// ProveWithin is Prove with a timeout.
 func ProveWithin(conn limited, role Role, secret []byte, within time.Duration) error {
 	err := conn.SetDeadline(time.Now().Add(within))
 	if err == nil {
@@ -62,10 +62,10 @@ func ProveWithin(conn limited, role Role, secret []byte, within time.Duration) e
 	return err
 }
 
-// proof is what only who knows the secret can make of the two sides' questions.
+// proof returns the MAC of the two sides' challenges, which requires the secret.
 func proof(role Role, secret, guests, hosts []byte) []byte {
 	mac := hmac.New(sha256.New, secret)
-	_, _ = mac.Write([]byte{byte(role)}) // it never fails
+	_, _ = mac.Write([]byte{byte(role)}) // never fails
 	_, _ = mac.Write(guests)
 	_, _ = mac.Write(hosts)
 	return mac.Sum(nil)

@@ -10,7 +10,7 @@ import (
 
 var secret = bytes.Repeat([]byte{7}, SecretSize)
 
-// prove has two sides prove to each other what they know.
+// prove runs the proof between a guest and a host with the given secrets, and returns their errors.
 func prove(t *testing.T, guest, host []byte) (guests, hosts error) {
 	t.Helper()
 	a, b := net.Pipe()
@@ -29,20 +29,20 @@ func prove(t *testing.T, guest, host []byte) (guests, hosts error) {
 	return guests, hosts
 }
 
-func TestBothSidesProveThatTheyKnowTheSecret(t *testing.T) {
+func TestProve(t *testing.T) {
 	if guests, hosts := prove(t, secret, secret); guests != nil || hosts != nil {
-		t.Errorf("the guest says %v, the host %v", guests, hosts)
+		t.Errorf("guest: %v, host: %v", guests, hosts)
 	}
 }
 
-func TestAHostWithoutTheSecretIsNotAnswered(t *testing.T) {
+func TestProve_wrongHostSecret(t *testing.T) {
 	guests, hosts := prove(t, secret, make([]byte, SecretSize))
 	if !errors.Is(guests, ErrStranger) || hosts == nil {
-		t.Errorf("the guest says %v, the host %v", guests, hosts)
+		t.Errorf("guest: %v, host: %v", guests, hosts)
 	}
 }
 
-// talk is what one side says, and where what it hears goes.
+// talk is one side of a connection: a scripted peer's input, and a record of what was sent to the peer.
 type talk struct {
 	io.Reader
 	heard bytes.Buffer
@@ -50,19 +50,19 @@ type talk struct {
 
 func (t *talk) Write(p []byte) (int, error) { return t.heard.Write(p) }
 
-func TestAGuestWithoutTheSecretIsNotBelieved(t *testing.T) {
-	// It has heard another host's proof, and says that, and says its own question again.
+func TestProve_replayedProof(t *testing.T) {
+	// It replays another host's proof, and the guest's own challenge.
 	said := &talk{Reader: bytes.NewReader(bytes.Repeat([]byte{1}, 1000))}
 	if err := Prove(said, Host, secret); !errors.Is(err, ErrStranger) {
 		t.Errorf("got %v", err)
 	}
 }
 
-func TestAProofIsNoProofTheOtherWayOrToAnotherQuestion(t *testing.T) {
+func TestProof_distinct(t *testing.T) {
 	a, b := bytes.Repeat([]byte{1}, nonceSize), bytes.Repeat([]byte{2}, nonceSize)
 	host := proof(Host, secret, a, b)
 	for name, other := range map[string][]byte{
-		"the other role": proof(Guest, secret, a, b), "the questions swapped": proof(Host, secret, b, a),
+		"the other role": proof(Guest, secret, a, b), "swapped challenges": proof(Host, secret, b, a),
 		"another secret": proof(Host, make([]byte, SecretSize), a, b),
 	} {
 		if bytes.Equal(host, other) {
@@ -71,7 +71,7 @@ func TestAProofIsNoProofTheOtherWayOrToAnotherQuestion(t *testing.T) {
 	}
 }
 
-// FuzzProve checks that nobody is admitted by chance, and that nothing but what has to be read is.
+// FuzzProve checks that no peer is accepted by chance, and that no more is read than necessary.
 func FuzzProve(f *testing.F) {
 	f.Add([]byte{}, true)
 	f.Add(make([]byte, nonceSize), true)
@@ -86,13 +86,13 @@ func FuzzProve(f *testing.F) {
 		in := bytes.NewReader(said)
 		peer := &talk{Reader: in}
 		if err := Prove(peer, role, secret); err == nil {
-			t.Fatal("a stranger was admitted")
+			t.Fatal("a peer without the secret was accepted")
 		}
 		if read := len(said) - in.Len(); read > nonceSize+32 {
 			t.Errorf("%d bytes were read", read)
 		}
 		if guest && peer.heard.Len() > nonceSize {
-			t.Error("a stranger was told more than the question")
+			t.Error("a peer without the secret received more than the challenge")
 		}
 	})
 }

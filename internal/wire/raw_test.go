@@ -12,17 +12,17 @@ import (
 	"time"
 )
 
-// within bounds the waiting for what should happen at once, on machines that are slow and shared.
+// within bounds the wait for things that happen at once, on slow and shared machines.
 const within = 30 * time.Second
 
-// raw is a peer without manners: it sends what it is told to, and takes whatever comes.
+// raw is a peer that ignores the protocol's rules: it sends what a test tells it to, and accepts everything.
 type raw struct {
 	t      *testing.T
 	conn   net.Conn
-	frames chan Frame // what came, the greeting too; closed at the end
+	frames chan Frame // received frames, including the greeting; closed at the end
 }
 
-// newRaw makes a side of a connection whose peer is raw, and returns why it ended, when it has.
+// newRaw returns a side of a connection whose peer is raw. The channel receives the result of Serve.
 func newRaw(t *testing.T, role Role, handler func(*Stream, []byte)) (*Conn, *raw, <-chan error) {
 	t.Helper()
 	ours, theirs := net.Pipe()
@@ -48,19 +48,19 @@ func newRaw(t *testing.T, role Role, handler func(*Stream, []byte)) (*Conn, *raw
 	return c, r, served
 }
 
-// send sends a frame; a side that has hung up is no failure.
+// send sends a frame. It ignores errors, since the other side may have closed the connection.
 func (r *raw) send(stream uint32, t Type, payload ...byte) {
 	_, _ = r.conn.Write(append(appendHeader(nil, stream, t, len(payload)), payload...))
 }
 
-// header sends a frame's header alone.
+// header sends only a frame's header.
 func (r *raw) header(stream uint32, t Type, size int) {
 	_, _ = r.conn.Write(appendHeader(nil, stream, t, size))
 }
 
 func (r *raw) greet() { r.send(0, Hello, Version) }
 
-// next returns the next frame of a type.
+// next returns the next frame of a type, and skips others.
 func (r *raw) next(t Type) Frame {
 	r.t.Helper()
 	timeout := time.After(within)
@@ -79,7 +79,7 @@ func (r *raw) next(t Type) Frame {
 	}
 }
 
-// ended returns why a connection ended.
+// ended waits for the end of a connection and returns its error.
 func ended(t *testing.T, served <-chan error) error {
 	t.Helper()
 	select {
@@ -98,7 +98,7 @@ func wantProtocolError(t *testing.T, err error) {
 	}
 }
 
-// eventually waits until cond is true.
+// eventually waits until cond returns true.
 func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	deadline := time.After(within)
@@ -121,14 +121,14 @@ func noMoreGoroutines(t *testing.T, f func()) {
 	eventually(t, "the goroutines have ended", func() bool { return runtime.NumGoroutine() <= before })
 }
 
-// duplex is two pipes of the kernel's, which hold some bytes, as real connections do.
+// duplex is a pair of kernel pipes, which buffer some bytes like real connections.
 type duplex struct{ in, out *os.File }
 
 func (d duplex) Read(p []byte) (int, error)  { return d.in.Read(p) }
 func (d duplex) Write(p []byte) (int, error) { return d.out.Write(p) }
 func (d duplex) Close() error                { return errors.Join(d.in.Close(), d.out.Close()) }
 
-// newPair makes a host and a guest that are connected; handler is the guest's.
+// newPair returns a host and a guest that are connected. handler is the guest's.
 func newPair(t *testing.T, handler func(*Stream, []byte)) (host, guest *Conn) {
 	t.Helper()
 	toGuest, fromHost, err := os.Pipe()
@@ -162,7 +162,7 @@ func open(t *testing.T, c *Conn, request string) *Stream {
 	return s
 }
 
-// collect receives n bytes of data, and gives credit for them.
+// collect receives n bytes of data, and reports them as consumed.
 func collect(s *Stream, n int) ([]byte, error) {
 	var got []byte
 	for len(got) < n {
@@ -178,7 +178,7 @@ func collect(s *Stream, n int) ([]byte, error) {
 	return got, nil
 }
 
-// numbered are n bytes in which any one that is missing, doubled or out of order shows.
+// numbered returns n bytes in which a missing, repeated or misplaced byte is detected.
 func numbered(n int) []byte {
 	p := make([]byte, 0, n+4)
 	for i := uint32(0); len(p) < n; i++ {

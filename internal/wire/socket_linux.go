@@ -12,23 +12,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Socket is an end of a stream socket that is woken only when there is something to read, or room for what waits to be
-// written. Go's runtime asks the kernel to be woken by either, always: so each message that the peer reads wakes who has
-// sent it, for nothing, and on 2 cores that takes a tenth of the time of a short command. What Go's runtime sees in place
-// of the socket are epoll instances, which are ready when they are to be. Its methods may be called by many goroutines at
-// once.
+// Socket is a stream socket that wakes its users only when it has data to read, or space for a waiting write. Go's
+// runtime always registers for both events. So each message that the peer reads would wake its sender in vain, which
+// takes a tenth of the time of a short command on 2 cores. Socket gives Go's runtime epoll instances to wait for
+// instead of the socket itself. Its methods may be called concurrently.
 type Socket struct {
 	fd      int
-	in      *os.File // ready when there is something to read
+	in      *os.File // ready when there is data to read
 	writing sync.Mutex
-	out     *os.File // ready when there is room, while somebody waits for it
+	out     *os.File // ready when there is space, while a write waits
 
 	closing sync.Once
 	closed  atomic.Bool
 	err     error // of closing
 }
 
-// NewSocket takes a descriptor over, which must not block. On an error it is closed.
+// NewSocket takes over a non-blocking file descriptor. On an error it closes the descriptor.
 func NewSocket(fd int) (*Socket, error) {
 	s := &Socket{fd: fd}
 	var err error
@@ -49,18 +48,18 @@ func newEpoll() (*os.File, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("epoll_create1", err)
 	}
-	if err := unix.SetNonblock(fd, true); err != nil { // else it is nothing that Go's runtime waits for
+	if err := unix.SetNonblock(fd, true); err != nil { // Go's runtime waits only for non-blocking files
 		return nil, errors.Join(os.NewSyscallError("fcntl", err), unix.Close(fd))
 	}
 	return os.NewFile(uintptr(fd), "epoll"), nil
 }
 
-// add makes an epoll instance ready by events of the socket.
+// add registers events of the socket with an epoll instance.
 func (s *Socket) add(epoll int, events uint32) error {
 	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, s.fd, &unix.EpollEvent{Events: events}))
 }
 
-// Control calls f with the descriptor of a file or a connection, which stays open meanwhile.
+// Control calls f with the file descriptor of a file or a connection, which stays open during the call.
 func Control(file syscall.Conn, f func(fd int) error) error {
 	raw, err := file.SyscallConn()
 	if err != nil {
@@ -71,7 +70,7 @@ func Control(file syscall.Conn, f func(fd int) error) error {
 	return errors.Join(err, ferr)
 }
 
-// Reading calls f with the descriptor until it returns true; when it returns false there was nothing to read, and it is
+// Reading calls f with the file descriptor until f returns true. f returns false if there was no data to read, and is
 // called again when there is.
 func (s *Socket) Reading(f func(fd int) bool) error {
 	raw, err := s.in.SyscallConn()
@@ -90,7 +89,7 @@ func (s *Socket) Reading(f func(fd int) bool) error {
 	return s.known(err)
 }
 
-// pending reports whether an epoll instance has an event, where the kernel has to be asked before each wait.
+// pending reports whether an epoll instance has an event. It asks only on kernels that need this before each wait.
 func pending(epoll int) bool {
 	if !forgets() {
 		return false
@@ -100,7 +99,7 @@ func pending(epoll int) bool {
 	return n > 0 || errors.Is(err, unix.EINTR)
 }
 
-// known makes an error of the epoll instances one that callers of package os know.
+// known turns an error of the epoll instances into os.ErrClosed if the socket was closed.
 func (s *Socket) known(err error) error {
 	if err != nil && s.closed.Load() {
 		return os.ErrClosed
@@ -108,8 +107,8 @@ func (s *Socket) known(err error) error {
 	return err
 }
 
-// Writing calls f with the descriptor until it returns true; when it returns false there was no room, and it is called
-// again when there is. One call at a time: others wait.
+// Writing calls f with the file descriptor until f returns true. f returns false if there was no space, and is called
+// again when there is. Concurrent calls wait for each other.
 func (s *Socket) Writing(f func(fd int) bool) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -131,7 +130,7 @@ func (s *Socket) Writing(f func(fd int) bool) error {
 		for {
 			if done = f(s.fd); !done && !waiting {
 				waiting = true
-				aerr = s.add(int(out), unix.EPOLLOUT) // at once, should there be room by now
+				aerr = s.add(int(out), unix.EPOLLOUT) // ready at once if there is space by now
 			}
 			if done || aerr != nil {
 				return true
@@ -149,8 +148,8 @@ func (s *Socket) Writing(f func(fd int) bool) error {
 	return s.known(errors.Join(err, aerr))
 }
 
-// forgets reports whether the kernel reports an epoll instance as ready again only after somebody has asked it in vain for
-// events, as gVisor does. Linux does so for each event; asking it would cost every message a system call.
+// forgets reports whether the kernel signals readiness of an epoll instance again only after an empty epoll_wait, as
+// gVisor does. Linux signals each event, and the extra call would cost each message a system call.
 var forgets = sync.OnceValue(func() bool {
 	event, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
@@ -167,7 +166,7 @@ var forgets = sync.OnceValue(func() bool {
 		return true
 	}
 	defer unix.Close(outer)
-	const edge = 1 << 31 // EPOLLET, which does not fit the constant's type everywhere
+	const edge = 1 << 31 // EPOLLET; the constant's type differs between architectures
 	if unix.EpollCtl(inner, unix.EPOLL_CTL_ADD, event, &unix.EpollEvent{Events: unix.EPOLLIN}) != nil ||
 		unix.EpollCtl(outer, unix.EPOLL_CTL_ADD, inner, &unix.EpollEvent{Events: unix.EPOLLIN | edge}) != nil {
 		return true
@@ -188,7 +187,7 @@ var forgets = sync.OnceValue(func() bool {
 	return false
 })
 
-// Read reads what is there, waiting for it.
+// Read waits for data and reads it.
 func (s *Socket) Read(p []byte) (n int, err error) {
 	werr := s.Reading(func(fd int) bool {
 		for {
@@ -232,18 +231,18 @@ func (s *Socket) Write(p []byte) (written int, err error) {
 	return written, os.NewSyscallError("sendmsg", err)
 }
 
-// SetDeadline is as that of an os.File.
+// SetDeadline works like that of os.File.
 func (s *Socket) SetDeadline(t time.Time) error {
 	return errors.Join(s.in.SetReadDeadline(t), s.out.SetReadDeadline(t))
 }
 
-// Close closes the socket, and ends who waits for it.
+// Close closes the socket and unblocks pending calls. It may be called more than once.
 func (s *Socket) Close() error {
 	s.closing.Do(func() {
 		s.closed.Store(true)
 		for _, epoll := range []*os.File{s.in, s.out} {
 			if epoll != nil {
-				s.err = errors.Join(s.err, epoll.Close()) // nobody uses the descriptor any more
+				s.err = errors.Join(s.err, epoll.Close()) // returns when no call uses it any more
 			}
 		}
 		s.err = errors.Join(s.err, os.NewSyscallError("close", unix.Close(s.fd)))

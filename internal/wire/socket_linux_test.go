@@ -36,14 +36,14 @@ func socketPair(t *testing.T) (a, b *Socket) {
 	return both[0], both[1]
 }
 
-// More than a socket holds goes both ways at once, in pieces of all sizes, between sides that each pause now and then.
-func TestWhatIsWrittenToASocketIsRead(t *testing.T) {
+// Both sides send more than a socket can buffer at once, in pieces of all sizes, and neither reads steadily.
+func TestSocket_bothDirections(t *testing.T) {
 	a, b := socketPair(t)
 	results := make(chan error, 4)
 	for i, way := range []struct{ from, to *Socket }{{a, b}, {b, a}} {
 		text := make([]byte, 8<<20)
 		rnd := rand.NewChaCha8([32]byte{byte(i)})
-		_, _ = rnd.Read(text) // it never fails
+		_, _ = rnd.Read(text) // never fails
 		go func() {
 			var err error
 			for rest := text; err == nil && len(rest) > 0; {
@@ -57,7 +57,7 @@ func TestWhatIsWrittenToASocketIsRead(t *testing.T) {
 			got := make([]byte, len(text))
 			_, err := io.ReadFull(way.to, got)
 			if err == nil && !bytes.Equal(got, text) {
-				err = errors.New("other bytes came")
+				err = errors.New("received different bytes")
 			}
 			results <- err
 		}()
@@ -69,19 +69,19 @@ func TestWhatIsWrittenToASocketIsRead(t *testing.T) {
 				t.Error(err)
 			}
 		case <-time.After(time.Minute):
-			t.Fatal("it hangs")
+			t.Fatal("timeout")
 		}
 	}
 }
 
 func TestForgets(t *testing.T) {
 	if forgets() {
-		t.Error("Linux is taken for a kernel that has to be asked before each wait")
+		t.Error("forgets() is true on Linux")
 	}
 }
 
-// Each message is answered by the other side, so that each side waits for every one.
-func TestASocketIsWokenByEachMessage(t *testing.T) {
+// The other side answers each message, so each side waits for every message.
+func TestSocket_eachMessageWakes(t *testing.T) {
 	a, b := socketPair(t)
 	go func() { _, _ = io.Copy(b, b) }() // until the end of the test
 	for i := range tier.Pick(t, 5_000, 20_000, 20_000) {
@@ -98,7 +98,7 @@ func TestASocketIsWokenByEachMessage(t *testing.T) {
 	}
 }
 
-func TestWhoWaitsForASocketIsToldOfItsEnd(t *testing.T) {
+func TestSocket_unblocksOnEnd(t *testing.T) {
 	full := func(s *Socket) error {
 		_, err := s.Write(make([]byte, 8<<20))
 		return err
@@ -112,14 +112,14 @@ func TestWhoWaitsForASocketIsToldOfItsEnd(t *testing.T) {
 		end  func(s, peer *Socket) error
 		want error
 	}{
-		"a reader, of the peer's":        {read, func(_, peer *Socket) error { return peer.Close() }, io.EOF},
-		"a reader, of its own":           {read, func(s, _ *Socket) error { return s.Close() }, os.ErrClosed},
-		"a reader, of its deadline":      {read, func(s, _ *Socket) error { return s.SetDeadline(time.Now()) }, os.ErrDeadlineExceeded},
-		"a writer, of the peer's":        {full, func(_, peer *Socket) error { return peer.Close() }, unix.EPIPE},
-		"a writer, of its own":           {full, func(s, _ *Socket) error { return s.Close() }, os.ErrClosed},
-		"a writer, of its deadline":      {full, func(s, _ *Socket) error { return s.SetDeadline(time.Now()) }, os.ErrDeadlineExceeded},
-		"a reader that is not there yet": {func(s *Socket) error { return errors.Join(s.Close(), read(s)) }, func(_, _ *Socket) error { return nil }, os.ErrClosed},
-		"a writer that is not there yet": {func(s *Socket) error { return errors.Join(s.Close(), full(s)) }, func(_, _ *Socket) error { return nil }, os.ErrClosed},
+		"reader, peer closes":   {read, func(_, peer *Socket) error { return peer.Close() }, io.EOF},
+		"reader, own close":     {read, func(s, _ *Socket) error { return s.Close() }, os.ErrClosed},
+		"reader, deadline":      {read, func(s, _ *Socket) error { return s.SetDeadline(time.Now()) }, os.ErrDeadlineExceeded},
+		"writer, peer closes":   {full, func(_, peer *Socket) error { return peer.Close() }, unix.EPIPE},
+		"writer, own close":     {full, func(s, _ *Socket) error { return s.Close() }, os.ErrClosed},
+		"writer, deadline":      {full, func(s, _ *Socket) error { return s.SetDeadline(time.Now()) }, os.ErrDeadlineExceeded},
+		"reader, closed before": {func(s *Socket) error { return errors.Join(s.Close(), read(s)) }, func(_, _ *Socket) error { return nil }, os.ErrClosed},
+		"writer, closed before": {func(s *Socket) error { return errors.Join(s.Close(), full(s)) }, func(_, _ *Socket) error { return nil }, os.ErrClosed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, peer := socketPair(t)
@@ -134,7 +134,7 @@ func TestWhoWaitsForASocketIsToldOfItsEnd(t *testing.T) {
 					t.Errorf("got %v, want %v", err, c.want)
 				}
 			case <-time.After(time.Minute):
-				t.Error("it waits on")
+				t.Error("still waiting")
 			}
 		})
 	}

@@ -7,46 +7,46 @@ import (
 	"sync"
 )
 
-// Channels of data on a stream that is a command.
+// The channels of data on a command's stream.
 const (
 	Stdin  byte = 0
 	Stdout byte = 1
 	Stderr byte = 2
-	// Where what comes next on Stdout and Stderr is in all that the command wrote: see Order.Follow.
+	// Offsets of the next byte on Stdout and Stderr, see Order.Follow.
 	StdoutAt byte = 3
 	StderrAt byte = 4
 )
 
-// Event is one thing that was received on a stream: data on a channel, the end of a channel, or a
-// message.
+// Event is what a stream has received: data on a channel, the end of a channel, or a message.
 type Event struct {
 	Type    Type // Data, End or Message
-	Channel byte // of Data and End
+	Channel byte // for Data and End
 	Payload []byte
 
-	frame []byte // the payload of a frame of data, of which Payload is a part
+	frame []byte // the payload of a data frame, of which Payload is a part
 }
 
-// Recycle says that the payload is not used any more. It need not be called.
+// Recycle allows the payload's memory to be reused. The payload must not be used afterwards. Calling Recycle is
+// optional.
 func (ev Event) Recycle() {
 	if len(ev.frame) == MaxData {
 		full.Put((*[MaxData]byte)(ev.frame))
 	}
 }
 
-// Stream is one conversation. One goroutine receives; any may send.
+// Stream is one exchange over a connection. Only one goroutine may receive. Any number may send.
 type Stream struct {
 	c     *Conn
 	id    uint32
 	peers bool // the peer opened it
 
-	closed bool // its close was written; the connection's wmu guards it
+	closed bool // a Close frame was written; guarded by the connection's wmu
 
 	mu       sync.Mutex
 	changed  *sync.Cond
 	queue    []Event
-	held     int   // bytes of data that are not consumed yet
-	owed     int   // bytes of data that were consumed, for which no credit was given yet
+	held     int   // bytes of data not consumed yet
+	owed     int   // bytes of data consumed, for which no credit was sent yet
 	messages int   // messages in the queue
 	tokens   int   // bytes of data that may be sent
 	ended    bool  // the peer sent Close
@@ -63,18 +63,18 @@ func newStream(c *Conn, id uint32) *Stream {
 	return s
 }
 
-// take handles a frame of this stream, in the connection's reading goroutine: it never waits.
+// take handles a frame of this stream. It runs in the connection's reading goroutine and never blocks.
 func (s *Stream) take(f Frame) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.changed.Broadcast()
 	if s.ended {
-		return protocolError("a frame on stream %d after its close", s.id)
+		return protocolError("frame on stream %d after its close", s.id)
 	}
 	switch f.Type {
 	case Data:
 		if len(f.Payload) < 2 || len(f.Payload) > MaxData {
-			return protocolError("%d bytes of data in a frame", len(f.Payload))
+			return protocolError("data frame of %d bytes", len(f.Payload))
 		}
 		n := len(f.Payload) - 1
 		if s.held+s.owed+n > window {
@@ -90,7 +90,7 @@ func (s *Stream) take(f Frame) error {
 		s.queue = append(s.queue, Event{Type: Data, Channel: f.Payload[0], Payload: f.Payload[1:], frame: f.Payload})
 	case End:
 		if len(f.Payload) != 1 {
-			return protocolError("the end of no channel")
+			return protocolError("end frame without a channel")
 		}
 		return s.enqueue(Event{Type: End, Channel: f.Payload[0]})
 	case Message:
@@ -111,18 +111,18 @@ func (s *Stream) take(f Frame) error {
 }
 
 const (
-	// smallPieces is how many bytes of small pieces become one, so that a million of them, which wait for a slow reader,
-	// do not take many times their memory.
+	// smallPieces is the size up to which small pieces are merged, in bytes. Without merging, a million small pieces
+	// that wait for a slow reader would take many times their own memory.
 	smallPieces = 4 << 10
-	// manyPieces is how many pieces wait, in the order in which they came, until two channels by turns are merged too.
+	// manyPieces is the queue length from which pieces are merged even if channels alternate.
 	manyPieces = 1 << 10
-	// maxPieces is how many pieces may wait all the same. Plain bytes are far fewer, merged; offsets and single bytes by
-	// turns are two for nine bytes.
+	// maxPieces is the longest queue. Merged output stays far below it. Offsets that alternate with single bytes take
+	// two pieces for nine bytes.
 	maxPieces = window / 4
 )
 
-// merge adds a small piece of a channel's plain bytes to the one before, if that is still to be received; or, where many
-// wait, to the channel's last before plain bytes of the others.
+// merge appends a small piece of output to the last piece in the queue, if both are of the same channel. In a long
+// queue it looks back past output of the other channels. It returns false if the piece was not merged.
 func (s *Stream) merge(piece []byte) bool {
 	if piece[0] > Stderr {
 		return false
@@ -160,8 +160,8 @@ func (s *Stream) enqueue(ev Event) error {
 	return nil
 }
 
-// Receive returns the next event, waiting for it. After the peer's close it returns io.EOF, and after the
-// end of the connection why that ended. Data that was dealt with is to be told to Consumed.
+// Receive waits for the next event and returns it. It returns io.EOF after the peer's Close, and the connection's
+// error after the end of the connection. The caller must report processed data to Consumed.
 func (s *Stream) Receive() (Event, error) {
 	s.mu.Lock()
 	for len(s.queue) == 0 {
@@ -184,13 +184,13 @@ func (s *Stream) Receive() (Event, error) {
 	return ev, nil
 }
 
-// Consumed tells that n bytes of received data take no room any more, so that the peer may send more.
+// Consumed reports that n bytes of received data were processed, so that the peer may send more.
 func (s *Stream) Consumed(n int) {
 	s.mu.Lock()
 	s.held -= n
 	s.owed += n
 	grant := 0
-	// In lumps, so that small writes do not each cost a frame back.
+	// Credit is sent in large amounts, so that not every small write costs a frame in return.
 	if s.owed >= window/4 && !s.ended && s.err == nil {
 		grant, s.owed = s.owed, 0
 	}
@@ -200,7 +200,7 @@ func (s *Stream) Consumed(n int) {
 	}
 }
 
-// Send sends data on a channel, waiting for credit.
+// Send sends data on a channel. It waits for credit.
 func (s *Stream) Send(channel byte, p []byte) error {
 	for len(p) > 0 {
 		n, err := s.spend(min(len(p), MaxData-1))
@@ -215,7 +215,7 @@ func (s *Stream) Send(channel byte, p []byte) error {
 	return nil
 }
 
-// spend takes up to n bytes of credit, waiting for the first.
+// spend takes up to n bytes of credit. It waits until there is some.
 func (s *Stream) spend(n int) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -233,13 +233,13 @@ func (s *Stream) spend(n int) (int, error) {
 	return n, nil
 }
 
-// SendEnd says that no more data comes on a channel.
+// SendEnd reports the end of the data on a channel.
 func (s *Stream) SendEnd(channel byte) error { return s.send(End, []byte{channel}) }
 
 // SendMessage sends a message.
 func (s *Stream) SendMessage(m []byte) error { return s.send(Message, m) }
 
-// send sends a frame that takes no credit.
+// send sends a frame that needs no credit.
 func (s *Stream) send(t Type, payload []byte) error {
 	s.mu.Lock()
 	err := s.err
@@ -253,7 +253,7 @@ func (s *Stream) send(t Type, payload []byte) error {
 	return s.write(t, payload)
 }
 
-// SendLast sends a message and closes the stream, both at once.
+// SendLast sends a message and closes the stream, in one write.
 func (s *Stream) SendLast(m []byte) error {
 	first, ended := s.shut()
 	if !first {
@@ -261,25 +261,25 @@ func (s *Stream) SendLast(m []byte) error {
 	}
 	defer s.forget()
 	if ended {
-		return nil // nobody takes it
+		return nil // the peer does not receive any more
 	}
 	return s.c.writeAll(s.id, s, outgoing{Message, [][]byte{m}}, outgoing{t: Close})
 }
 
-// Close ends the stream on this side: nothing more is sent, and what comes is dropped.
+// Close closes the stream on this side. Nothing more is sent, and received frames are dropped.
 func (s *Stream) Close() {
 	first, ended := s.shut()
 	if !first {
 		return
 	}
 	if !ended {
-		_ = s.write(Close) // on a broken connection it is closed anyway
+		_ = s.write(Close) // on a broken connection the stream is closed anyway
 	}
 	s.forget()
 }
 
-// shut marks the stream as closed by this side, and says whether it was open until now, and whether the peer has closed
-// it and needs no word.
+// shut marks the stream as closed on this side. first reports whether it was open until now, ended whether the peer
+// has closed it, so that no Close frame is needed.
 func (s *Stream) shut() (first, ended bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -291,7 +291,7 @@ func (s *Stream) shut() (first, ended bool) {
 	return first, s.ended
 }
 
-// forget takes the stream out of the connection.
+// forget removes the stream from the connection.
 func (s *Stream) forget() {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
@@ -303,7 +303,7 @@ func (s *Stream) forget() {
 	}
 }
 
-// broken ends the stream because the connection has ended. What was received can still be read.
+// broken ends the stream because the connection has ended. Events received before can still be read.
 func (s *Stream) broken(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-func TestASlowReceiverHoldsItsOwnStreamBackAndNoOther(t *testing.T) {
+func TestStream_slowReceiver(t *testing.T) {
 	slow := make(chan *Stream, 1)
 	host, _ := newPair(t, func(s *Stream, request []byte) {
 		if string(request) == "slow" {
@@ -49,7 +49,7 @@ func TestASlowReceiverHoldsItsOwnStreamBackAndNoOther(t *testing.T) {
 	})
 	select {
 	case err := <-sent:
-		t.Fatalf("%d bytes were sent to who took none: %v", len(data), err)
+		t.Fatalf("%d bytes were sent without a receiver: %v", len(data), err)
 	default:
 	}
 	if got, err := collect(theirs, len(data)); err != nil || !bytes.Equal(got, data) {
@@ -60,7 +60,7 @@ func TestASlowReceiverHoldsItsOwnStreamBackAndNoOther(t *testing.T) {
 	}
 }
 
-func TestNobodySendsBeyondTheWindow(t *testing.T) {
+func TestStream_window(t *testing.T) {
 	c, r, _ := newRaw(t, Host, nil)
 	r.greet()
 	s := open(t, c, "")
@@ -73,10 +73,10 @@ func TestNobodySendsBeyondTheWindow(t *testing.T) {
 				t.Fatalf("a frame of %d bytes", len(f.Payload))
 			}
 			if got += len(f.Payload) - 1; got > want {
-				t.Fatalf("%d bytes came on credit for %d", got, want)
+				t.Fatalf("received %d bytes on credit for %d", got, want)
 			}
 		}
-		r.send(0, Ping) // what is answered comes behind what was sent
+		r.send(0, Ping) // the answer comes after the data sent before
 		for f := range r.frames {
 			if f.Type == Data {
 				t.Fatal("more data than credit")
@@ -93,8 +93,8 @@ func TestNobodySendsBeyondTheWindow(t *testing.T) {
 	count(100_000)
 }
 
-// Who takes what comes and who closes may be two: nothing may follow the close.
-func TestNothingFollowsTheCloseOfAStream(t *testing.T) {
+// One goroutine may receive while another closes the stream. No frame may follow the close.
+func TestStream_concurrentClose(t *testing.T) {
 	var told atomic.Int32
 	host, guest := newPair(t, func(s *Stream, _ []byte) {
 		go func() {
@@ -112,7 +112,7 @@ func TestNothingFollowsTheCloseOfAStream(t *testing.T) {
 	for range times {
 		s := open(t, host, "x")
 		taken := 0
-		for taken < window/4 { // enough for credit to be due
+		for taken < window/4 { // enough that credit must be sent
 			ev, err := s.Receive()
 			if err != nil {
 				t.Fatal(err)
@@ -136,7 +136,7 @@ func TestNothingFollowsTheCloseOfAStream(t *testing.T) {
 	}
 }
 
-func TestSmallPiecesThatWaitTakeLittleMoreThanTheirBytes(t *testing.T) {
+func TestStream_smallPieces(t *testing.T) {
 	for name, channelOf := range map[string]func(i int) byte{
 		"now and then another channel": func(i int) byte {
 			if i%5000 == 0 {
@@ -151,7 +151,7 @@ func TestSmallPiecesThatWaitTakeLittleMoreThanTheirBytes(t *testing.T) {
 	}
 }
 
-func TestMorePiecesThanAnHonestGuestSendsAreRefused(t *testing.T) {
+func TestStream_tooManyPieces(t *testing.T) {
 	s := newStream(NewConn(nil, Host, nil), 1)
 	for i := range window {
 		err := s.take(Frame{Stream: 1, Type: Data, Payload: []byte{StdoutAt, 1}})
@@ -179,13 +179,13 @@ func testSmallPieces(t *testing.T, channelOf func(i int) byte) {
 		}
 	}
 	for _, piece := range [][]byte{{StdoutAt, 1}, {StdoutAt, 2}} {
-		s.held -= 1 // room for it
+		s.held -= 1 // credit for it
 		if err := s.take(Frame{Stream: 1, Type: Data, Payload: piece}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if n := len(s.queue); n > manyPieces+4*window/smallPieces {
-		t.Errorf("%d events wait", n)
+		t.Errorf("%d events queued", n)
 	}
 	var got [3][]byte
 	for len(s.queue) > 2 {
@@ -196,16 +196,16 @@ func testSmallPieces(t *testing.T, channelOf func(i int) byte) {
 		got[ev.Channel] = append(got[ev.Channel], ev.Payload...)
 	}
 	if !reflect.DeepEqual(got, want) {
-		t.Error("not all came as it was sent")
+		t.Error("received other data than was sent")
 	}
-	for _, want := range []byte{1, 2} { // these are no plain bytes
+	for _, want := range []byte{1, 2} { // offsets are not merged
 		if ev, err := s.Receive(); err != nil || len(ev.Payload) != 1 || ev.Payload[0] != want {
 			t.Errorf("got %+v, %v", ev, err)
 		}
 	}
 }
 
-func TestCreditComesBackInLumps(t *testing.T) {
+func TestStream_credit(t *testing.T) {
 	c, r, _ := newRaw(t, Host, nil)
 	r.greet()
 	s := open(t, c, "")
@@ -231,11 +231,11 @@ func TestCreditComesBackInLumps(t *testing.T) {
 		}
 	}
 	if granted > total || granted < total-window/4 || grants > 12 {
-		t.Errorf("for %d bytes, %d of credit came in %d frames", total, granted, grants)
+		t.Errorf("after %d bytes, got credit of %d in %d frames", total, granted, grants)
 	}
 }
 
-func TestAfterThePeersCloseWhatCameIsReadAndThenTheEnd(t *testing.T) {
+func TestStream_peerCloses(t *testing.T) {
 	c, r, _ := newRaw(t, Host, nil)
 	r.greet()
 	s := open(t, c, "")
@@ -267,7 +267,7 @@ func TestAfterThePeersCloseWhatCameIsReadAndThenTheEnd(t *testing.T) {
 	}
 }
 
-func TestAfterOnesOwnCloseNothingIsSentAndWhatComesIsDropped(t *testing.T) {
+func TestStream_Close(t *testing.T) {
 	c, r, _ := newRaw(t, Host, nil)
 	r.greet()
 	s := open(t, c, "")
@@ -283,7 +283,7 @@ func TestAfterOnesOwnCloseNothingIsSentAndWhatComesIsDropped(t *testing.T) {
 	s.Close()
 	for range 2 {
 		if err := <-waiting; !errors.Is(err, io.ErrClosedPipe) {
-			t.Errorf("who waited got %v", err)
+			t.Errorf("a waiting call returned %v", err)
 		}
 	}
 	_ = s.SendMessage([]byte("late"))
@@ -311,7 +311,7 @@ func TestAfterOnesOwnCloseNothingIsSentAndWhatComesIsDropped(t *testing.T) {
 	}
 }
 
-func TestTheAcceptingSideMayStillSpeakAfterThePeersClose(t *testing.T) {
+func TestStream_sendAfterPeerCloses(t *testing.T) {
 	streams := make(chan *Stream, 1)
 	host, _ := newPair(t, func(s *Stream, _ []byte) { streams <- s })
 	open(t, host, "").Close()
@@ -319,7 +319,7 @@ func TestTheAcceptingSideMayStillSpeakAfterThePeersClose(t *testing.T) {
 	if _, err := theirs.Receive(); !errors.Is(err, io.EOF) {
 		t.Errorf("got %v", err)
 	}
-	if err := theirs.SendMessage([]byte("late")); err != nil { // to nobody
+	if err := theirs.SendMessage([]byte("late")); err != nil { // the peer drops it
 		t.Error(err)
 	}
 	theirs.Close()
@@ -328,7 +328,7 @@ func TestTheAcceptingSideMayStillSpeakAfterThePeersClose(t *testing.T) {
 	}
 }
 
-func TestStreamsThatAreClosedMakeRoom(t *testing.T) {
+func TestConn_closedStreamsFreed(t *testing.T) {
 	host, guest := newPair(t, func(s *Stream, _ []byte) { s.Close() })
 	for range 2 * maxStreams {
 		s := open(t, host, "")
@@ -337,14 +337,14 @@ func TestStreamsThatAreClosedMakeRoom(t *testing.T) {
 		}
 		s.Close()
 	}
-	eventually(t, "no stream is left", func() bool { // the last is forgotten after its close was sent
+	eventually(t, "no stream is left", func() bool { // the last stream is forgotten after its close was sent
 		guest.mu.Lock()
 		defer guest.mu.Unlock()
 		return guest.peers == 0 && len(guest.streams) == 0
 	})
 }
 
-func TestManyMaySendAtOnce(t *testing.T) {
+func TestStream_concurrentSends(t *testing.T) {
 	const streams, pieces, size = 24, 40, 9000
 	host, _ := newPair(t, func(s *Stream, request []byte) {
 		mark := request[0]
@@ -387,7 +387,7 @@ func TestManyMaySendAtOnce(t *testing.T) {
 				s.Consumed(len(ev.Payload))
 			}
 			if got[Stdout] != pieces*size || got[Stderr] != pieces*size {
-				errs <- fmt.Errorf("stream %d: %v bytes came", n, got)
+				errs <- fmt.Errorf("stream %d: received %v bytes", n, got)
 			}
 			s.Close()
 		})

@@ -16,10 +16,10 @@ import (
 
 // entry is one member of an archive.
 type entry struct {
-	name    string // a directory's ends with "/"
+	name    string // ends with "/" for a directory
 	mode    int64
 	content string
-	link    string // a symbolic link's target
+	link    string // the target of a symbolic link
 }
 
 var tree = []entry{
@@ -101,7 +101,7 @@ var archivePromises = []promise{
 		} {
 			err := c.Sandbox.Upload(t.Context(), c.Path("in"), bytes.NewReader(tarOf(t, bad)))
 			if c.size(t, c.Path("escaped")) >= 0 {
-				t.Errorf("%s: the entry got out (error: %v)", name, err)
+				t.Errorf("%s: the entry escaped from the directory (error: %v)", name, err)
 			}
 		}
 	}},
@@ -139,7 +139,8 @@ func tarOf(t *testing.T, entries []entry) []byte {
 	return buf.Bytes()
 }
 
-// wantEntries reads the archive to its end and compares it, whatever its order but for the first entry.
+// wantEntries reads the archive to its end, compares its entries with want, and closes it. Only the first entry must be
+// in place; the others may come in any order.
 func wantEntries(t *testing.T, r io.ReadCloser, want []entry) {
 	t.Helper()
 	defer func() {
@@ -176,7 +177,7 @@ func wantEntries(t *testing.T, r io.ReadCloser, want []entry) {
 	for _, e := range want {
 		wanted[e.name] = e
 		if got[e.name] != e {
-			t.Errorf("%q came as mode %o, link %q, %.100q", e.name, got[e.name].mode, got[e.name].link, got[e.name].content)
+			t.Errorf("%q has mode %o, link %q, content %.100q", e.name, got[e.name].mode, got[e.name].link, got[e.name].content)
 		}
 	}
 	if len(got) != len(wanted) {

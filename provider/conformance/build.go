@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// BuildProbe builds the probe, static, for this machine, and returns its path on the host. The file is
-// removed when t ends. Where the environment variable FUMEHOOD_PROBE names one that was built before, for
-// a user who has no Go, that is returned instead.
+// BuildProbe builds a static probe program for this machine and returns its path on the host. The file is removed when
+// t ends. If the environment variable FUMEHOOD_PROBE is set, BuildProbe returns its value instead: the path of a probe
+// that was built before, for users without Go.
 func BuildProbe(t testing.TB) string {
 	t.Helper()
 	if built := os.Getenv("FUMEHOOD_PROBE"); built != "" {

@@ -72,7 +72,7 @@ var changePromises = []promise{
 			_, err := c.Sandbox.Stat(t.Context(), c.Path(name))
 			wantFileError(t, err, c.Path(name), fumehood.ErrNotFound)
 			if name == "link" && c.Read(t, "full/file") != "x" {
-				t.Error("the link's target has changed")
+				t.Error("the target of the link has changed")
 			}
 		}
 	}},
@@ -87,7 +87,7 @@ var changePromises = []promise{
 		if err := c.remove(t, "tree", true); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.remove(t, "way in", true); err != nil { // a link, and no tree
+		if err := c.remove(t, "way in", true); err != nil { // a link, not a tree
 			t.Fatal(err)
 		}
 		if got := c.Read(t, "outside/file"); got != "kept" {
@@ -102,7 +102,7 @@ var changePromises = []promise{
 		c.Write(t, "old", "old")
 		for from, to := range map[string]string{"file": "old", "dir": "moved\nhere", "link": "dir"} {
 			if from == "link" {
-				continue // once its new name is free
+				continue // renamed below, once its new name is free
 			}
 			c.rename(t, from, to)
 		}
@@ -138,7 +138,7 @@ var changePromises = []promise{
 				t.Errorf("the new path is not in %q", err)
 			}
 		}
-		c.rename(t, "full", "empty") // in the place of an empty one
+		c.rename(t, "full", "empty") // replaces the empty directory
 		c.wantNames(t, ".", "dir", "empty", "file", "here")
 	}},
 	{name: "a link says what was asked for", check: func(t *testing.T, c *Case) {
@@ -150,7 +150,7 @@ var changePromises = []promise{
 			}
 			info, err := c.Sandbox.Stat(t.Context(), c.Path(name))
 			if err != nil || info.LinkTarget != target || info.Mode.Type() != fs.ModeSymlink {
-				t.Errorf("%s: stat says %+v, %v", name, info, err)
+				t.Errorf("%s: Stat returned %+v, %v", name, info, err)
 			}
 			wantFileError(t, c.Sandbox.Symlink(t.Context(), "x", c.Path(name)), c.Path(name), fumehood.ErrExists)
 		}
@@ -223,14 +223,14 @@ var changePromises = []promise{
 		}
 		close(stop)
 		if <-stopped; reads.Load() == 0 {
-			t.Error("nothing was read meanwhile")
+			t.Error("the file was never read while it was written")
 		}
 		c.wantMode(t, "dir/file", 0o640)
 		err := c.Sandbox.WriteFrom(t.Context(), c.Path("dir/file"), strings.NewReader("abc"), 10, fumehood.WriteOptions{Atomic: true})
 		WantError(t, err, fumehood.ErrConfig)
-		Eventually(t, "what was half written is gone", func() bool { return len(c.names(t, "dir")) == 1 })
+		Eventually(t, "the partial file is removed", func() bool { return len(c.names(t, "dir")) == 1 })
 		if got := c.Read(t, "dir/file"); got != string(long) {
-			t.Errorf("after a write that failed there are %d bytes", len(got))
+			t.Errorf("after a failed write, the file has %d bytes", len(got))
 		}
 	}},
 	{name: "an atomic write to a link replaces what it points to", check: func(t *testing.T, c *Case) {
@@ -261,7 +261,7 @@ var changePromises = []promise{
 func (c *Case) wantMode(t *testing.T, name string, want fs.FileMode) {
 	t.Helper()
 	if info, err := c.Sandbox.Stat(t.Context(), c.Path(name)); err != nil || info.Mode != want {
-		t.Errorf("%s: stat says %v, %v, want %v", name, info.Mode, err, want)
+		t.Errorf("%s: Stat returned mode %v, error %v, want mode %v", name, info.Mode, err, want)
 	}
 }
 
@@ -284,7 +284,7 @@ func (c *Case) rename(t *testing.T, from, to string) {
 	}
 }
 
-// names lists a directory.
+// names returns the names in a directory of the promise's directory.
 func (c *Case) names(t *testing.T, dir string) []string {
 	t.Helper()
 	list, err := c.Sandbox.List(t.Context(), path.Join(c.Dir, dir))
@@ -301,6 +301,6 @@ func (c *Case) names(t *testing.T, dir string) []string {
 func (c *Case) wantNames(t *testing.T, dir string, want ...string) {
 	t.Helper()
 	if got := c.names(t, dir); strings.Join(got, "\x00") != strings.Join(want, "\x00") {
-		t.Errorf("in %s there is %.1000q, want %.1000q", dir, got, want)
+		t.Errorf("%s contains %.1000q, want %.1000q", dir, got, want)
 	}
 }

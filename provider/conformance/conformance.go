@@ -1,8 +1,9 @@
-// Package conformance is the one test suite that every provider of sandboxes passes. Each promise that
-// the library makes is one subtest, named as a sentence; a provider that cannot keep one says why, and
-// proves what it does instead. What each provider of this module keeps is written down in docs/promises.md, which the
-// suite checks (and rewrites with the test flag -update-promises). In another module there is no such page: there the suite
-// logs the table (go test -v), and any Column will do.
+// Package conformance is the test suite that every sandbox provider must pass. Each promise of the library is one
+// subtest, named as a sentence. A provider that cannot keep a promise gives the reason and proves what it does instead.
+//
+// docs/promises.md records which promises each provider of this module keeps. The suite checks that page, and rewrites
+// it with the test flag -update-promises. Other modules have no such page: there the suite only logs the table
+// (go test -v), and Column may be any name.
 //
 //	conformance.Run(t, conformance.Harness{
 //		Column: "mine", Probe: conformance.BuildProbe(t), Groups: []string{"exec", "files"},
@@ -11,7 +12,7 @@
 //		Exceptions: map[string]conformance.Exception{"exec/a command runs as the user that is named": ...},
 //	})
 //
-// The suite runs nothing but the program of package probe, so an image needs nothing but that file.
+// The suite runs only the program of package probe, so an image needs no other file.
 package conformance
 
 import (
@@ -27,41 +28,42 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// Harness is what the suite needs to know of a provider. Column, Start, Probe and Users are needed.
+// Harness describes a provider to the suite. Column, Start, Probe and Users are required.
 type Harness struct {
 	// Column names the provider in the table of promises: "local", "docker engine root debian".
 	Column string
 	// Start starts a sandbox. The suite closes it.
 	Start func(t *testing.T) fumehood.Sandbox
-	// StartKept starts one that is kept. When t ends it removes it, and fails where it is not there any
-	// more. Nil where Exceptions says that nothing is stopped; see NoStop.
+	// StartKept starts a sandbox that is kept. When t ends, it must remove the sandbox, and fail t if the sandbox no
+	// longer exists. It may be nil if Exceptions covers the promises about Stop; see NoStop.
 	StartKept func(t *testing.T) fumehood.Sandbox
-	// Probe is the absolute path of the probe within the sandbox; see BuildProbe.
+	// Probe is the absolute path of the probe program within the sandbox; see BuildProbe.
 	Probe string
-	// Users are what there is in the sandbox. The promises about users need it.
+	// Users describes the users of the sandbox. The promises about users need it.
 	Users Users
-	// Exceptions holds the promises that this provider does not keep, by name.
+	// Exceptions lists the promises that this provider does not keep, by name.
 	Exceptions map[string]Exception
-	// Groups limits the run to the promises of these groups: the part of a name before the slash. Empty means all.
+	// Groups limits the run to these groups of promises. A promise's group is the part of its name before the slash.
+	// Empty means all groups.
 	Groups []string
 }
 
-// Users are the users of a sandbox.
+// Users describes users of a sandbox.
 type Users struct {
-	Name     string // a user by name, who is not the one that commands run as by default
-	UID, GID int    // that user's numbers
+	Name     string // the name of a user other than the one that commands run as by default
+	UID, GID int    // the numeric IDs of that user
 	Unknown  string // a name that no user has; empty means "nobody-of-that-name"
 }
 
-// Exception is a promise that is not kept.
+// Exception replaces a promise that a provider does not keep.
 type Exception struct {
-	// Reason says why, and what happens instead. It goes into the table of promises.
+	// Reason explains why the promise is not kept and what happens instead. It goes into the table of promises.
 	Reason string
 	// Check proves what happens instead: a typed ErrUnsupported, or the documented lesser value.
 	Check func(t *testing.T, c *Case)
 }
 
-// RootMayAll is what becomes of the promise about permissions where commands and files are root's.
+// RootMayAll replaces the promise about permissions where commands run as root and the files are root's.
 var RootMayAll = Exception{
 	Reason: "commands run as root, who may touch everything",
 	Check: func(t *testing.T, c *Case) {
@@ -73,7 +75,8 @@ var RootMayAll = Exception{
 	},
 }
 
-// RestLives is what becomes of Cmd.KillRest where nothing can kill what a command has left.
+// RestLives returns the exception to the promise about Cmd.KillRest, for a provider that cannot kill the processes that
+// a command leaves behind.
 func RestLives(reason string) Exception {
 	return Exception{Reason: reason, Check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("daemon", c.Path("daemon"))
@@ -90,7 +93,7 @@ func RestLives(reason string) Exception {
 type promise struct {
 	name  string // "group/sentence"
 	check func(t *testing.T, c *Case)
-	// alone is set where the check starts so much at once that it would slow down the others. It runs before them.
+	// alone marks a check that starts so many commands at once that it would slow down the others. It runs before them.
 	alone bool
 }
 
@@ -127,7 +130,7 @@ func promises() []promise {
 	return all
 }
 
-// Promises are the names of a group's promises, for an Exception that is the same for all of them.
+// Promises returns the names of a group's promises, for a provider with the same Exception for all of them.
 func Promises(group string) []string {
 	var names []string
 	for _, p := range promises() {
@@ -138,19 +141,19 @@ func Promises(group string) []string {
 	return names
 }
 
-// Case is what one promise is checked with: a running sandbox that it shares with others, and a
-// directory in it of its own.
+// Case is the fixture of one promise: a running sandbox, which it shares with other promises, and its own directory
+// in that sandbox.
 type Case struct {
 	Sandbox fumehood.Sandbox
 	Harness Harness
-	// Dir is the absolute path of a directory in the sandbox, which has but an empty file "here".
+	// Dir is the absolute path of the promise's directory. At first it holds only an empty file named "here".
 	Dir string
-	// Name is the directory relative to the service's.
+	// Name is the path of that directory relative to the service's directory.
 	Name string
 }
 
-// Run checks every promise on the provider that h describes, and the table of promises when all subtests have ended:
-// after the caller's test function returns.
+// Run checks every promise on the provider that h describes. When all subtests have ended, which is after the caller's
+// test function returns, it checks the table of promises too.
 func Run(t *testing.T, h Harness) {
 	all := promises()
 	checkHarness(t, h, all)
@@ -159,7 +162,7 @@ func Run(t *testing.T, h Harness) {
 	}
 	if h.StartKept == nil {
 		h.StartKept = func(t *testing.T) fumehood.Sandbox {
-			t.Fatal("the harness has no StartKept: Exceptions is to say that nothing is stopped, see NoStop")
+			t.Fatal("the harness has no StartKept: set it, or add NoStop to Exceptions")
 			return nil
 		}
 	}
@@ -192,14 +195,14 @@ func Run(t *testing.T, h Harness) {
 	}
 }
 
-// cells are a column's cells: the promises that ran and held.
+// cells holds the cells of one column, for the promises that ran and held.
 type cells struct {
 	mu    sync.Mutex
 	begun int
 	text  map[string]string // by promise
 }
 
-// follow sets the promise's cell when t ends, unless it fails or is skipped.
+// follow sets the promise's cell when t ends, unless t fails or is skipped.
 func (c *cells) follow(t *testing.T, promise, text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -245,20 +248,20 @@ func checkHarness(t *testing.T, h Harness, all []promise) {
 	}
 }
 
-// start starts a sandbox that is closed when t ends.
+// start starts a sandbox and closes it when t ends.
 func start(t *testing.T, h Harness) fumehood.Sandbox {
 	t.Helper()
 	sb := h.Start(t)
 	ctx := t.Context()
 	t.Cleanup(func() {
-		if err := sb.Close(ctx); err != nil { // Close outlives the end of ctx
+		if err := sb.Close(ctx); err != nil { // Close works after ctx has ended
 			t.Errorf("close the sandbox: %v", err)
 		}
 	})
 	return sb
 }
 
-// Fresh starts another sandbox, for a promise that spoils it. It is closed when t ends.
+// Fresh starts another sandbox, for a promise that spoils its sandbox. The sandbox is closed when t ends.
 func (c *Case) Fresh(t *testing.T) fumehood.Sandbox {
 	t.Helper()
 	return start(t, c.Harness)
@@ -266,8 +269,8 @@ func (c *Case) Fresh(t *testing.T) fumehood.Sandbox {
 
 func dirName(promise int) string { return fmt.Sprintf("promise-%02d", promise) }
 
-// makeDirs makes each promise's directory, all by one archive: where a file takes an exec of the Engine, that is much
-// quicker than one by one.
+// makeDirs creates the directories of all promises with one archive. Where each file takes an exec of the Engine, that
+// is much faster than creating them one by one.
 func makeDirs(t *testing.T, sb fumehood.Sandbox, promises int) {
 	t.Helper()
 	var dirs []entry
@@ -279,18 +282,18 @@ func makeDirs(t *testing.T, sb fumehood.Sandbox, promises int) {
 	}
 }
 
-// Path is the absolute path of a name in the promise's directory.
+// Path returns the absolute path of name in the promise's directory.
 func (c *Case) Path(name string) string { return c.Dir + "/" + name }
 
-// commandBound is the wall limit of the suite's own commands, so that none hangs.
+// commandBound is the wall-clock limit of the suite's own commands, so that none hangs.
 const commandBound = 5 * time.Minute
 
-// Probe is the command that runs the probe in the promise's directory.
+// Probe returns a command that runs the probe in the promise's directory.
 func (c *Case) Probe(args ...string) fumehood.Cmd {
 	return fumehood.Cmd{Args: append([]string{c.Harness.Probe}, args...), Dir: c.Dir, Timeout: commandBound}
 }
 
-// Exec runs cmd, which must start.
+// Exec runs cmd and returns its result, whatever the outcome. It fails t if there is no result.
 func (c *Case) Exec(t *testing.T, cmd fumehood.Cmd) *fumehood.Result {
 	t.Helper()
 	res, err := c.Sandbox.Exec(t.Context(), cmd)
@@ -316,7 +319,7 @@ func (c *Case) Run(t *testing.T, args ...string) string {
 	return string(c.Succeed(t, c.Probe(args...)).Stdout.Bytes)
 }
 
-// Start starts cmd, which is killed when t ends.
+// Start starts cmd, and kills it when t ends.
 func (c *Case) Start(t *testing.T, cmd fumehood.Cmd) fumehood.Process {
 	t.Helper()
 	p, err := c.Sandbox.Start(t.Context(), cmd)
@@ -324,7 +327,7 @@ func (c *Case) Start(t *testing.T, cmd fumehood.Cmd) fumehood.Process {
 		t.Fatalf("start %.100q: %v", cmd.Args, err)
 	}
 	ctx := t.Context()
-	t.Cleanup(func() { _ = p.Kill(ctx) }) // ends anyway: its context has
+	t.Cleanup(func() { _ = p.Kill(ctx) }) // an error does not matter: the end of ctx kills the command too
 	return p
 }
 

@@ -51,14 +51,14 @@ var detachedPromises = []promise{
 		_, err := c.Sandbox.Process(ended.Info().ID)
 		WantError(t, err, fumehood.ErrConfig)
 		if all := c.Sandbox.Processes(); slices.Contains(all, ended) || !slices.Contains(all, running) {
-			t.Error("the wrong one was forgotten")
+			t.Error("Forget removed the wrong command")
 		}
 		c.Write(t, "go", "")
 		wantCode(t, running, 0)
 	}},
 	{name: "who comes late learns what a detached command wrote and how it ended", check: func(t *testing.T, c *Case) {
 		id := c.detach(t.Context(), t, c.Probe("print", "said", probe.Then, "printerr", "warned", probe.Then, "exit", "9")).Info().ID
-		Eventually(t, "the command has ended", func() bool {
+		Eventually(t, "the command ends", func() bool {
 			p, err := c.Sandbox.Process(id)
 			return err == nil && p.Info().Ended
 		})
@@ -89,11 +89,11 @@ var detachedPromises = []promise{
 			}
 			want := slices.Concat(probe.Pattern(0, first), probe.Pattern(0, all-first))
 			if !bytes.Equal(got, want) {
-				t.Errorf("%s: %d bytes came, not the pattern", kind, len(got))
+				t.Errorf("%s: got %d bytes that are not the pattern", kind, len(got))
 			}
 			for _, offset := range []int64{0, 1, first - 1, first, all - 1, all, all + 1} {
 				if got := follow(t, p, fumehood.Stdout, offset); !bytes.Equal(got, want[min(offset, all):]) {
-					t.Errorf("%s: from %d on came %d bytes, or others", kind, offset, len(got))
+					t.Errorf("%s: from offset %d: got %d bytes, which differ from the output", kind, offset, len(got))
 				}
 			}
 		}
@@ -121,12 +121,12 @@ var detachedPromises = []promise{
 			at := max(offset, total-limit)
 			for chunk, err := range p.Follow(t.Context(), fumehood.Stdout, offset) {
 				if err != nil || chunk.Offset != at || !bytes.Equal(chunk.Data, probe.Pattern(at, total-at)) {
-					t.Errorf("from %d on: %d bytes at %d, %v", offset, len(chunk.Data), chunk.Offset, err)
+					t.Errorf("from offset %d: got %d bytes at %d, %v", offset, len(chunk.Data), chunk.Offset, err)
 				}
 				at += int64(len(chunk.Data))
 			}
 			if at != total {
-				t.Errorf("from %d on it ends at %d", offset, at)
+				t.Errorf("from offset %d: the stream ends at %d", offset, at)
 			}
 		}
 		var chunks []fumehood.Chunk
@@ -137,7 +137,7 @@ var detachedPromises = []promise{
 			chunks = append(chunks, chunk)
 		}
 		if len(chunks) != 1 || chunks[0].Offset != 6 || len(chunks[0].Data) != 0 {
-			t.Errorf("of what is not held came %+v", chunks)
+			t.Errorf("got chunks of output that is not kept: %+v", chunks)
 		}
 	}},
 	{name: "many may follow a command and wait for it at once", check: func(t *testing.T, c *Case) {
@@ -148,7 +148,7 @@ var detachedPromises = []promise{
 			wg.Go(func() {
 				offset := int64(i) * total / 16
 				if got := follow(t, p, fumehood.Stdout, offset); !bytes.Equal(got, probe.Pattern(offset, total-offset)) {
-					t.Errorf("from %d on came %d bytes, or others", offset, len(got))
+					t.Errorf("from offset %d: got %d bytes, which differ from the output", offset, len(got))
 				}
 			})
 			wg.Go(func() {
@@ -170,22 +170,22 @@ var detachedPromises = []promise{
 			if err != nil {
 				t.Fatal(err)
 			}
-			if at == 0 { // this loop stands still until all is over
+			if at == 0 { // block this loop until the command has ended
 				c.Write(t, "go", "")
 				if got := wantCode(t, p, 0).Stdout.Total; got != total+1 {
 					t.Fatalf("the program wrote %d bytes", got)
 				}
 				if got := follow(t, p, fumehood.Stdout, 1+total-limit); !bytes.Equal(got, probe.Pattern(total-limit, limit)) {
-					t.Errorf("another got %d bytes, or others", len(got))
+					t.Errorf("another reader got %d bytes, which differ from the output", len(got))
 				}
 			} else if !bytes.Equal(chunk.Data, probe.Pattern(chunk.Offset-1, int64(len(chunk.Data)))) {
-				t.Fatalf("what came at %d is not the pattern", chunk.Offset)
+				t.Fatalf("the chunk at offset %d is not the pattern", chunk.Offset)
 			}
 			skipped += chunk.Offset - at
 			at = chunk.Offset + int64(len(chunk.Data))
 		}
 		if at != total+1 || skipped != total-limit {
-			t.Errorf("it ends at %d, of which %d skipped", at, skipped)
+			t.Errorf("the stream ends at %d, with %d bytes skipped", at, skipped)
 		}
 	}},
 	{name: "a detached command is written to by many until its input is closed", check: func(t *testing.T, c *Case) {
@@ -221,18 +221,18 @@ var detachedPromises = []promise{
 		p := c.detach(t.Context(), t, c.Probe("tree", c.Path("tree"), probe.Then, "beat", c.Path("tree.leader")))
 		c.Exists(t, "tree.leader")
 		if res := kill(t, p); res.Leaked {
-			t.Error("the result says Leaked")
+			t.Error("the result has Leaked set")
 		}
 		c.Ended(t, n.clock, append(probe.TreeFiles("tree"), "tree.leader")...)
 		n.intact(t, c)
 	}},
 	{name: "a detached command has its wall limit", check: func(t *testing.T, c *Case) {
-		for wall := time.Second; ; wall *= 3 { // longer where the machine is so slow that nothing was printed
+		for wall := time.Second; ; wall *= 3 { // try a longer limit if a slow machine printed nothing in time
 			cmd := c.Probe("print", "partial", probe.Then, "wait", c.Path("go"))
 			cmd.Timeout = wall
 			p := c.detach(t.Context(), t, cmd)
 			var res *fumehood.Result
-			soon(t, "the command is timed out", func() { res, _ = p.Wait(t.Context()) })
+			soon(t, "the command times out", func() { res, _ = p.Wait(t.Context()) })
 			if res == nil || res.Outcome != fumehood.TimedOut || res.Stdout.Text() != "partial" && wall > within {
 				t.Errorf("got %+v", res)
 			} else if res.Stdout.Text() != "partial" {
@@ -269,13 +269,13 @@ var detachedPromises = []promise{
 		if err := sb.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		soon(t, "the command has ended", func() {
+		soon(t, "the command ends", func() {
 			if res, err := p.Wait(t.Context()); err != nil || res.Outcome != fumehood.Lost && res.Outcome != fumehood.Signaled {
 				t.Errorf("got %+v, %v", res, err)
 			}
 		})
 		if got := follow(t, p, fumehood.Stdout, 0); string(got) != "ready" || !slices.Contains(sb.Processes(), p) {
-			t.Errorf("what is left of it is %q", got)
+			t.Errorf("after the close, its output is %q", got)
 		}
 	}},
 	{name: "only Start detaches a command, which has no events, and only what there is can be followed", check: func(t *testing.T, c *Case) {
@@ -293,7 +293,7 @@ var detachedPromises = []promise{
 	}},
 }
 
-// detach starts cmd detached, which is killed and forgotten when t ends.
+// detach starts cmd detached. When t ends, it kills and forgets the command.
 func (c *Case) detach(ctx context.Context, t *testing.T, cmd fumehood.Cmd) fumehood.Process {
 	t.Helper()
 	cmd.Detach = true
@@ -313,12 +313,12 @@ func (c *Case) detach(ctx context.Context, t *testing.T, cmd fumehood.Cmd) fumeh
 	return p
 }
 
-// follow returns all that a stream has from an offset on. It may be called beside the test's goroutine.
+// follow returns everything in stream s from offset on. It may run outside the test's goroutine.
 func follow(t *testing.T, p fumehood.Process, s fumehood.Stream, offset int64) []byte {
 	var all []byte
 	for chunk, err := range p.Follow(t.Context(), s, offset) {
 		if err != nil || chunk.Offset != offset {
-			t.Errorf("follow: at %d, not %d: %v", chunk.Offset, offset, err)
+			t.Errorf("follow: got offset %d, want %d: %v", chunk.Offset, offset, err)
 			return nil
 		}
 		all = append(all, chunk.Data...)
@@ -327,7 +327,7 @@ func follow(t *testing.T, p fumehood.Process, s fumehood.Stream, offset int64) [
 	return all
 }
 
-// wantRefusal checks that a loop gets an error of that class and nothing else.
+// wantRefusal checks that loop yields exactly one error of that class, and nothing else.
 func wantRefusal[T any](t *testing.T, loop iter.Seq2[T, error], class error) {
 	t.Helper()
 	n := 0
@@ -336,7 +336,7 @@ func wantRefusal[T any](t *testing.T, loop iter.Seq2[T, error], class error) {
 		n++
 	}
 	if n != 1 {
-		t.Errorf("the loop ran %d times, want one error", n)
+		t.Errorf("the loop yielded %d times, want one error", n)
 	}
 }
 
@@ -349,10 +349,10 @@ func awaitOutput(t *testing.T, p fumehood.Process) {
 		}
 		return
 	}
-	t.Fatal("it ended without a word")
+	t.Fatal("the command ended without output")
 }
 
-// wantCode waits for the command, which must exit with that code.
+// wantCode waits for the command and returns its result. The command must exit with that code.
 func wantCode(t *testing.T, p fumehood.Process, code int) *fumehood.Result {
 	t.Helper()
 	res, err := p.Wait(t.Context())

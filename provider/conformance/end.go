@@ -44,7 +44,7 @@ var endPromises = []promise{
 	{name: "a timeout ends every descendant of the command and spares its neighbours", check: func(t *testing.T, c *Case) {
 		n := c.neighbours(t)
 		if res := c.timeOutTree(t, "tree"); res.Leaked {
-			t.Error("the result says Leaked")
+			t.Error("the result has Leaked set")
 		}
 		c.Ended(t, n.clock, append(probe.TreeFiles("tree"), "tree.leader")...)
 		n.intact(t, c)
@@ -58,7 +58,7 @@ var endPromises = []promise{
 		}
 		c.Exists(t, "running")
 		cancel(why)
-		soon(t, "the cancelled command ends", func() { _, err = p.Wait(t.Context()) })
+		soon(t, "the canceled command ends", func() { _, err = p.Wait(t.Context()) })
 		WantError(t, err, fumehood.ErrCancelled, why)
 	}},
 	{name: "cancelling ends every descendant of the command and spares its neighbours", check: func(t *testing.T, c *Case) {
@@ -81,7 +81,7 @@ var endPromises = []promise{
 		p := c.Start(t, c.Probe("tree", c.Path("tree"), probe.Then, "beat", c.Path("tree.leader")))
 		c.Exists(t, "tree.leader")
 		if res := kill(t, p); res.Leaked {
-			t.Error("the result says Leaked")
+			t.Error("the result has Leaked set")
 		}
 		c.Ended(t, n.clock, append(probe.TreeFiles("tree"), "tree.leader")...)
 		n.intact(t, c)
@@ -110,7 +110,7 @@ var endPromises = []promise{
 		}
 		c.Ended(t, n.clock, "daemon")
 		n.intact(t, c)
-		for range 3 { // its supervisor is fit for others
+		for range 3 { // its supervisor still runs other commands
 			c.Run(t, "print", "x")
 		}
 	}},
@@ -142,8 +142,8 @@ var endPromises = []promise{
 	}},
 }
 
-// TimeOut lets cmd run into a wall limit of a second, on time, and returns its result. It tries again with a longer
-// limit if the command has not done its part by then, as on a slow machine.
+// TimeOut runs cmd with a wall-clock limit of one second, checks that the command times out on time, and returns its
+// result. If done reports false, as on a slow machine, it tries again with a longer limit.
 func (c *Case) TimeOut(t *testing.T, cmd fumehood.Cmd, done func(*fumehood.Result) bool) *fumehood.Result {
 	t.Helper()
 	for cmd.Timeout = time.Second; ; cmd.Timeout *= 3 {
@@ -160,7 +160,7 @@ func (c *Case) TimeOut(t *testing.T, cmd fumehood.Cmd, done func(*fumehood.Resul
 	}
 }
 
-// timeOutTree lets a command with descendants run into its wall limit when all of them run.
+// timeOutTree times out a command with descendants, once all of them run.
 func (c *Case) timeOutTree(t *testing.T, subcommand string) *fumehood.Result {
 	t.Helper()
 	res := c.TimeOut(t, c.Probe(subcommand, c.Path("tree"), probe.Then, "print", "ready", probe.Then, "beat", c.Path("tree.leader")),
@@ -183,9 +183,9 @@ func kill(t *testing.T, p fumehood.Process) *fumehood.Result {
 	return res
 }
 
-// neighbours is what runs beside a command that is to be ended: a command, a daemon, a file.
+// neighbours is what must survive the end of a command next to it: another command, a daemon and a file.
 type neighbours struct {
-	clock, daemon string // heartbeats
+	clock, daemon string // files of heartbeats
 	process       fumehood.Process
 }
 
@@ -199,16 +199,16 @@ func (c *Case) neighbours(t *testing.T) neighbours {
 	return n
 }
 
-// intact checks that the neighbours live, and ends them.
+// intact checks that the neighbors are alive and unchanged, and stops them.
 func (n neighbours) intact(t *testing.T, c *Case) {
 	t.Helper()
 	c.Alive(t, n.clock, n.daemon)
 	if got := c.Read(t, "neighbour-file"); got != "keep me" {
-		t.Errorf("the neighbour's file holds %q", got)
+		t.Errorf("the neighbor's file holds %q", got)
 	}
 	c.Stop(t, n.clock, n.daemon)
 	res, err := n.process.Wait(t.Context())
 	if err != nil || !res.Success() {
-		t.Errorf("the neighbour ended with %+v, %v", res, err)
+		t.Errorf("the neighbor ended with %+v, %v", res, err)
 	}
 }

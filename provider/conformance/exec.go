@@ -21,8 +21,8 @@ var execPromises = []promise{
 		wantOutput(t, "stderr", res.Stderr, "to err\n")
 	}},
 	{name: "every exit code comes back as it is", check: func(t *testing.T, c *Case) {
-		// 124 is what timeout(1) says of a timeout, 125 to 127 what docker and shells say of their own
-		// failures, 137 and 143 what shells say of signals. All are the program's own here.
+		// timeout(1) exits with 124 on a timeout, docker and shells with 125 to 127 on failures of their own, and
+		// shells with 137 and 143 after signals. Here all of them are the program's own codes.
 		for _, code := range []int{0, 1, 2, 3, 42, 124, 125, 126, 127, 128, 137, 143, 254, 255} {
 			res := c.Exec(t, c.Probe("exit", strconv.Itoa(code)))
 			if res.Outcome != fumehood.Exited || res.ExitCode != code || res.Signal != 0 {
@@ -94,7 +94,7 @@ var execPromises = []promise{
 		cmd.Env = map[string]string{"LEFT_OVER": "yes"}
 		c.Succeed(t, cmd)
 		if res := c.Exec(t, c.Probe("env", "LEFT_OVER")); res.ExitCode != probe.CodeFailed {
-			t.Errorf("the variable is still there: %q", res.Stdout.Bytes)
+			t.Errorf("the variable is still set: %q", res.Stdout.Bytes)
 		}
 	}},
 	{name: "a program without a slash is looked up in the command's PATH", check: func(t *testing.T, c *Case) {
@@ -137,7 +137,7 @@ var execPromises = []promise{
 					return
 				}
 				if string(res.Stdout.Bytes) != text || string(res.Stderr.Bytes) != strconv.Itoa(i) || res.ExitCode != i {
-					t.Errorf("command %d: %d bytes out, stderr %q, code %d", i, res.Stdout.Total, res.Stderr.Bytes, res.ExitCode)
+					t.Errorf("command %d: %d bytes of stdout, stderr %q, code %d", i, res.Stdout.Total, res.Stderr.Bytes, res.ExitCode)
 				}
 			})
 		}
@@ -148,7 +148,7 @@ var execPromises = []promise{
 func wantID(t *testing.T, c *Case, user string, uid, gid int) {
 	t.Helper()
 	if user == "" {
-		t.Fatal("the harness names no user")
+		t.Fatal("the harness has no Users.Name")
 	}
 	cmd := c.Probe("id")
 	cmd.User, cmd.Dir = user, "/"
@@ -161,6 +161,6 @@ func wantID(t *testing.T, c *Case, user string, uid, gid int) {
 func wantOutput(t *testing.T, name string, got fumehood.Output, want string) {
 	t.Helper()
 	if string(got.Bytes) != want || got.Total != int64(len(want)) || got.Truncated() {
-		t.Errorf("%s is %.200q, %d bytes in all, want %.200q", name, got.Bytes, got.Total, want)
+		t.Errorf("%s is %.200q, %d bytes in total, want %.200q", name, got.Bytes, got.Total, want)
 	}
 }

@@ -30,7 +30,7 @@ var filePromises = []promise{
 				t.Fatal(err)
 			}
 			if got := c.Read(t, name); got != string(data) {
-				t.Errorf("%s: %d bytes came back, want %d", name, len(got), len(data))
+				t.Errorf("%s: read back %d bytes, want %d", name, len(got), len(data))
 			}
 		}
 	}},
@@ -41,11 +41,11 @@ var filePromises = []promise{
 		}
 		info, err := c.Sandbox.Stat(t.Context(), c.Path("big"))
 		if err != nil || info.Size != big {
-			t.Errorf("stat says %+v, %v", info, err)
+			t.Errorf("Stat returned %+v, %v", info, err)
 		}
 		got, err := c.Sandbox.ReadFile(t.Context(), c.Path("big"), fumehood.ReadOptions{})
 		if err != nil || !bytes.Equal(got, data) {
-			t.Errorf("%d bytes came back, %v", len(got), err)
+			t.Errorf("read back %d bytes, %v", len(got), err)
 		}
 	}},
 	{name: "commands see what was written, and their files can be read", check: func(t *testing.T, c *Case) {
@@ -77,7 +77,7 @@ var filePromises = []promise{
 			}
 			info, err := c.Sandbox.Stat(t.Context(), c.Path(name))
 			if err != nil || info.Name != name[strings.LastIndex(name, "/")+1:] || info.Size != int64(len(name)) {
-				t.Errorf("%q: stat says %+v, %v", name, info, err)
+				t.Errorf("%q: Stat returned %+v, %v", name, info, err)
 			}
 		}
 	}},
@@ -88,7 +88,7 @@ var filePromises = []promise{
 		}
 		info, err := c.Sandbox.Stat(t.Context(), c.Path("a/b"))
 		if err != nil || !info.Mode.IsDir() {
-			t.Errorf("stat says %+v, %v", info, err)
+			t.Errorf("Stat returned %+v, %v", info, err)
 		}
 	}},
 	{name: "the mode that is asked for is the file's, and an executable runs", check: func(t *testing.T, c *Case) {
@@ -99,7 +99,7 @@ var filePromises = []promise{
 			}
 			info, err := c.Sandbox.Stat(t.Context(), c.Path(name))
 			if err != nil || info.Mode != want {
-				t.Errorf("mode %o: stat says %v, %v", mode, info.Mode, err)
+				t.Errorf("mode %o: Stat returned %v, %v", mode, info.Mode, err)
 			}
 		}
 		program, err := c.Sandbox.ReadFile(t.Context(), c.Harness.Probe, fumehood.ReadOptions{})
@@ -137,7 +137,7 @@ var filePromises = []promise{
 				}
 				got, err := c.Sandbox.ReadFile(t.Context(), name, fumehood.ReadOptions{})
 				if err != nil || !bytes.Equal(got, data) {
-					t.Errorf("%s: %d bytes came back, %v", name, len(got), err)
+					t.Errorf("%s: read back %d bytes, %v", name, len(got), err)
 				}
 			})
 		}
@@ -159,7 +159,7 @@ var filePromises = []promise{
 			got, err := c.Sandbox.ReadRange(t.Context(), c.Path("file"), r.offset, r.length)
 			from := min(r.offset, int64(len(data)))
 			if err != nil || !bytes.Equal(got, data[from:from+r.want]) {
-				t.Errorf("%d bytes from %d: %d came, %v", r.length, r.offset, len(got), err)
+				t.Errorf("%d bytes from %d: got %d, %v", r.length, r.offset, len(got), err)
 			}
 		}
 		for _, r := range []struct {
@@ -177,7 +177,7 @@ var filePromises = []promise{
 		c.Run(t, "sparse", c.Path("huge"), "1073741824")
 		r, info, err := c.Sandbox.Open(t.Context(), c.Path("small"))
 		if err != nil || info.Size != 7 || info.Name != "small" {
-			t.Fatalf("opened as %+v, %v", info, err)
+			t.Fatalf("Open returned %+v, %v", info, err)
 		}
 		if got, err := io.ReadAll(r); err != nil || string(got) != "content" {
 			t.Errorf("got %q, %v", got, err)
@@ -186,7 +186,7 @@ var filePromises = []promise{
 			t.Error(err)
 		}
 		if r, info, err = c.Sandbox.Open(t.Context(), c.Path("huge")); err != nil || info.Size != 1<<30 {
-			t.Fatalf("opened as %+v, %v", info, err)
+			t.Fatalf("Open returned %+v, %v", info, err)
 		}
 		if _, err := io.ReadFull(r, make([]byte, 100_000)); err != nil {
 			t.Error(err)
@@ -216,7 +216,7 @@ var filePromises = []promise{
 		err = c.Sandbox.WriteFrom(t.Context(), c.Path("there"), strings.NewReader("abc"), -1, fumehood.WriteOptions{})
 		WantError(t, err, fumehood.ErrConfig)
 		if got := c.Read(t, "there"); got != "whole" {
-			t.Errorf("a write that was refused has left %q", got)
+			t.Errorf("after a refused write, the file holds %q", got)
 		}
 	}},
 }
@@ -267,7 +267,7 @@ var fileErrorPromises = []promise{
 		}
 	}},
 	{name: "pipes and sockets are never opened", check: func(t *testing.T, c *Case) {
-		// The socket's path is relative, for a socket's address has little room.
+		// The socket's path is relative because the length of a socket's address is limited.
 		c.Run(t, "fifo", c.Path("fifo"), probe.Then, "socket", "socket")
 		neverOpened(t, c, c.Path("fifo"), fumehood.ErrNotRegular)
 		neverOpened(t, c, c.Path("socket"), fumehood.ErrNotRegular)
@@ -318,20 +318,19 @@ var fileErrorPromises = []promise{
 	}},
 }
 
-// wantFileError checks the error's classes and that it carries the path as given. It may run in any
-// goroutine.
+// wantFileError checks the error's classes, and that the error carries the path as given. It may run in any goroutine.
 func wantFileError(t *testing.T, err error, path string, classes ...error) {
 	t.Helper()
 	e, ok := asError(err)
 	if !ok || e.Path != path {
-		t.Errorf("%q: the error does not carry the path: %#v", path, err)
+		t.Errorf("%q: the error does not have this path: %#v", path, err)
 	}
 	if got := fumehood.ClassOf(err); !errors.Is(got, classes[0]) || !matchesAll(err, classes) {
 		t.Errorf("%q: the error's class is %v, want %v: %v", path, got, slices.Clone(classes), err)
 	}
 }
 
-// neverOpened checks that reading and writing p is refused at once.
+// neverOpened checks that reading and writing p fails at once, with an error of that class.
 func neverOpened(t *testing.T, c *Case, p string, class error) {
 	t.Helper()
 	soon(t, "reading "+p, func() {

@@ -38,7 +38,7 @@ var linkPromises = []promise{
 		c.Run(t, "link", "no such target", c.Path("link"))
 		info, err := c.Sandbox.Stat(t.Context(), c.Path("link"))
 		if err != nil || info.Mode.Type() != fs.ModeSymlink || info.LinkTarget != "no such target" || info.Name != "link" || info.Size != 0 {
-			t.Errorf("stat says %+v, %v", info, err)
+			t.Errorf("Stat returned %+v, %v", info, err)
 		}
 	}},
 	{name: "a link leads nowhere but into the sandbox", check: func(t *testing.T, c *Case) {
@@ -60,13 +60,13 @@ var linkPromises = []promise{
 	{name: "a link of a loop is described as any other", check: func(t *testing.T, c *Case) {
 		c.Run(t, "link", "b", c.Path("a"), probe.Then, "link", "a", c.Path("b"))
 		if info, err := c.Sandbox.Stat(t.Context(), c.Path("a")); err != nil || info.LinkTarget != "b" {
-			t.Errorf("stat says %+v, %v", info, err)
+			t.Errorf("Stat returned %+v, %v", info, err)
 		}
 	}},
 }
 
-// HostLinks makes links in the case's directory that point to files of the host, absolutely and by
-// "..", and returns what those files contain, by link.
+// HostLinks creates links in the promise's directory that point to files of the host, by absolute paths and by "..". It
+// returns the content of those files, by link.
 func (c *Case) HostLinks(t *testing.T) map[string]string {
 	t.Helper()
 	const secret = "the host's own"
@@ -80,7 +80,7 @@ func (c *Case) HostLinks(t *testing.T) map[string]string {
 	return map[string]string{"absolute": secret, "relative": secret, "dir/secret": secret}
 }
 
-// wantOurs checks for an error that has a class and does not blame the infrastructure.
+// wantOurs checks that err has a class and is not an infrastructure error.
 func wantOurs(t *testing.T, err error) {
 	t.Helper()
 	if c := fumehood.ClassOf(err); c == nil || errors.Is(c, fumehood.ErrInfrastructure) {

@@ -51,7 +51,7 @@ var outputPromises = []promise{
 		cmd.StdoutCap = big
 		res := c.Succeed(t, cmd)
 		if res.Stdout.Total != big || res.Stdout.Truncated() || !bytes.Equal(res.Stdout.Bytes, bigPattern()) {
-			t.Errorf("%d bytes of %d came back, not the pattern", len(res.Stdout.Bytes), res.Stdout.Total)
+			t.Errorf("got %d bytes of %d, not the pattern", len(res.Stdout.Bytes), res.Stdout.Total)
 		}
 	}},
 	{name: "output over the cap keeps its end and is counted", check: func(t *testing.T, c *Case) {
@@ -90,20 +90,20 @@ var outputPromises = []promise{
 			case err != nil:
 				t.Fatal(err)
 			case last != nil:
-				t.Fatal("an event after the last")
+				t.Fatal("an event came after the one with the result")
 			case ev.Result != nil:
 				last = ev.Result
 			case ev.Stream != fumehood.Stdout || len(ev.Data) == 0 || ev.Skipped != 0:
-				t.Fatalf("an event of %v with %d bytes that skipped %d", ev.Stream, len(ev.Data), ev.Skipped)
+				t.Fatalf("got an event of %v with %d bytes, %d skipped", ev.Stream, len(ev.Data), ev.Skipped)
 			default:
 				got.Write(ev.Data)
 			}
 		}
 		if !bytes.Equal(got.Bytes(), probe.Pattern(0, total)) {
-			t.Errorf("%d bytes came, not the pattern", got.Len())
+			t.Errorf("got %d bytes, not the pattern", got.Len())
 		}
 		if last == nil || last.ExitCode != 3 || last.Stdout.Total != total {
-			t.Errorf("the last event says %+v", last)
+			t.Errorf("the last event has the result %+v", last)
 		}
 	}},
 	{name: "writers get all output as it comes", check: func(t *testing.T, c *Case) {
@@ -129,10 +129,10 @@ var outputPromises = []promise{
 			fmt.Fprintf(&want[fumehood.Stderr], "err %d\n", i)
 		}
 		if got := out.String(); got != want[fumehood.Stdout].String() || res.Stdout.Total != int64(len(got)) || len(res.Stdout.Bytes) > 0 {
-			t.Errorf("%d bytes of standard output came, %.100q; of %d the result has %q", len(got), got, res.Stdout.Total, res.Stdout.Bytes)
+			t.Errorf("got %d bytes of standard output, %.100q; of %d bytes, the result has %q", len(got), got, res.Stdout.Total, res.Stdout.Bytes)
 		}
 		if errs.String() != want[fumehood.Stderr].String() {
-			t.Errorf("%d bytes of standard error came, %.100q", errs.Len(), errs.String())
+			t.Errorf("got %d bytes of standard error, %.100q", errs.Len(), errs.String())
 		}
 		wantOutput(t, "stderr", res.Stderr, errs.String())
 	}},
@@ -140,7 +140,7 @@ var outputPromises = []promise{
 		full := errors.New("the disk is full")
 		cmd := c.Probe("print", "x", probe.Then, "wait", c.Path("never"))
 		cmd.Stdout = writerFunc(func([]byte) (int, error) { return 0, full })
-		soon(t, "the end of the command", func() {
+		soon(t, "the command ends", func() {
 			res, err := c.Sandbox.Exec(t.Context(), cmd)
 			if !errors.Is(err, fumehood.ErrConfig) || !errors.Is(err, full) || res != nil {
 				t.Errorf("got %+v, %v", res, err)
@@ -162,7 +162,7 @@ var outputPromises = []promise{
 				want.WriteString(word + " " + strconv.Itoa(i) + "\n")
 			}
 			if got[s].String() != want.String() {
-				t.Errorf("%v came as %d bytes, %.100q", s, got[s].Len(), got[s].String())
+				t.Errorf("%v: got %d bytes, %.100q", s, got[s].Len(), got[s].String())
 			}
 		}
 	}},
@@ -181,21 +181,21 @@ var outputPromises = []promise{
 				t.Fatal(err)
 			}
 			if off > 0 && ev.Skipped > 0 {
-				t.Errorf("skipped %d bytes while somebody listened", ev.Skipped)
+				t.Errorf("skipped %d bytes after the first event was read", ev.Skipped)
 			}
 			skipped += ev.Skipped
 			off += ev.Skipped
 			if !bytes.Equal(ev.Data, probe.Pattern(off, int64(len(ev.Data)))) {
-				t.Fatalf("what came at offset %d is not the pattern", off)
+				t.Fatalf("the event at offset %d is not the pattern", off)
 			}
 			off += int64(len(ev.Data))
 		}
 		if off != total || skipped == 0 {
-			t.Errorf("%d bytes of %d, of which %d skipped", off, total, skipped)
+			t.Errorf("got %d bytes of %d, %d of them skipped", off, total, skipped)
 		}
 	}},
 	{name: "a slow listener gets all that the program wrote, though a child holds the output open", check: func(t *testing.T, c *Case) {
-		// More than is held on the way, and little enough that the program ends before it is read.
+		// More than the buffers on the way hold, but so little that the program ends before it is all read.
 		const total = 1<<20 + 160<<10
 		var got bytes.Buffer
 		cmd := c.Probe("daemon", c.Path("daemon"), "hold", probe.Then, "flood", strconv.Itoa(total))
@@ -204,13 +204,13 @@ var outputPromises = []promise{
 				t.Fatal(err)
 			}
 			if got.Len() == 0 {
-				c.Alive(t, "daemon") // for as long as it takes to give up on the output
+				c.Alive(t, "daemon") // takes so long that a provider could give up on the output
 			}
 			got.Write(ev.Data)
 		}
 		c.Stop(t, "daemon")
 		if !bytes.Equal(got.Bytes(), probe.Pattern(0, total)) {
-			t.Errorf("%d bytes of %d came, or not the pattern", got.Len(), total)
+			t.Errorf("got %d bytes of %d, or not the pattern", got.Len(), total)
 		}
 	}},
 }

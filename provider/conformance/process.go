@@ -91,7 +91,7 @@ func signalWhenReady(t *testing.T, p fumehood.Process, sig int) {
 			t.Fatal(err)
 		}
 		if ev.Result != nil {
-			t.Fatalf("ended before the signal: %+v", ev.Result)
+			t.Fatalf("the command ended before the signal: %+v", ev.Result)
 		}
 		break
 	}

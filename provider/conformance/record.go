@@ -10,24 +10,24 @@ import (
 )
 
 var updatePromises = flag.Bool("update-promises", false,
-	"rewrite the column of docs/promises.md that the test runs (with -p 1, so that no two tests write it at once)")
+	"rewrite the column of docs/promises.md that the test runs (use with -p 1, so that only one test writes it at a time)")
 
-// module is the first line of the go.mod that docs/promises.md is beside.
+// module is the first line of go.mod in the module that has docs/promises.md.
 const module = "module github.com/fumehood/fumehood\n"
 
-// recording is held while docs/promises.md is read and written: columns may run at the same time.
+// recording is held while docs/promises.md is read and written, because columns may run at the same time.
 var recording sync.Mutex
 
-// record logs the column and checks, or rewrites, docs/promises.md. In another module, where a provider
-// of somebody else is tested, there is no such file and nothing to check.
+// record logs the column, and checks or rewrites docs/promises.md. Another module that tests its own provider has no
+// such file. There record only logs the column.
 func record(t *testing.T, column string, all []promise, cells map[string]string, whole bool) {
 	t.Helper()
 	names := make([]string, len(all))
 	for i, p := range all {
 		names[i] = p.name
 	}
-	if testing.Verbose() { // else it would bury what has failed
-		t.Logf("what was checked (%d of %d promises held or proved an exception):\n%s", len(cells), len(all),
+	if testing.Verbose() { // otherwise the table would hide the failures
+		t.Logf("%d of %d promises held or proved an exception:\n%s", len(cells), len(all),
 			table{}.with(column, names, cells, true))
 	}
 	recording.Lock()
@@ -61,12 +61,12 @@ func record(t *testing.T, column string, all []promise, cells map[string]string,
 		t.Errorf("docs/promises.md, column %q: %s", column, d)
 	}
 	if len(diff) > 0 {
-		t.Error("run the test with -update-promises, and -p 1, to write down what ran")
+		t.Error("docs/promises.md differs from this run: to update it, run the test with -update-promises and -p 1")
 	}
 }
 
-// moduleRoot is the folder of this module's go.mod at or above the test's, empty where the test is of
-// another module.
+// moduleRoot returns the folder of this module's go.mod, which is the test's folder or one above. It returns "" if the
+// test belongs to another module.
 func moduleRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -64,14 +64,14 @@ var rlimitPromises = []promise{
 		}
 	}},
 	{name: "a command starts no more processes than its user's limit", check: func(t *testing.T, c *Case) {
-		const children = 30 // which stay for a minute
+		const children = 30 // each lives for a minute
 		fresh := *c
 		fresh.Sandbox = c.Fresh(t)
 		forks := func(limit int64) (n int, failed bool) {
 			cmd := c.Probe("fork", strconv.Itoa(children))
 			cmd.User, cmd.Dir, cmd.Rlimits.Processes = "61234:61234", "/", limit
 			res := fresh.Exec(t, cmd)
-			if len(res.Stdout.Bytes) == 0 { // it got no thread for itself either, and was aborted
+			if len(res.Stdout.Bytes) == 0 { // the probe itself got no thread either, and was aborted
 				return 0, !res.Success()
 			}
 			n, err := strconv.Atoi(string(res.Stdout.Bytes))
@@ -81,11 +81,11 @@ var rlimitPromises = []promise{
 			return n, !res.Success()
 		}
 		if n, failed := forks(60); n >= children || !failed {
-			t.Errorf("under the limit it started %d", n)
+			t.Errorf("with a limit of 60 it started %d children", n)
 		}
 		for _, limit := range []int64{0, 5000} {
 			if n, failed := forks(limit); n != children || failed {
-				t.Errorf("with a limit of %d it started %d", limit, n)
+				t.Errorf("with a limit of %d it started %d children", limit, n)
 			}
 		}
 	}},
@@ -104,12 +104,12 @@ var rlimitPromises = []promise{
 		}
 		for range 3 {
 			if after := c.Run(t, "limits"); after != before {
-				t.Errorf("before the limits were %q, and after %q", before, after)
+				t.Errorf("the limits were %q before, and %q after", before, after)
 			}
 		}
 		cmd.Rlimits = fumehood.Rlimits{OpenFiles: 1 << 40}
 		if got := string(c.Succeed(t, cmd).Stdout.Bytes); got != before {
-			t.Errorf("a limit beyond the sandbox's makes %q of %q", got, before)
+			t.Errorf("with a limit above the sandbox's, the limits are %q, want %q", got, before)
 		}
 	}},
 	{name: "a command with limits runs as any other", check: func(t *testing.T, c *Case) {
@@ -141,7 +141,7 @@ var rlimitPromises = []promise{
 		p := c.Start(t, cmd)
 		c.Exists(t, "tree.leader")
 		if res := kill(t, p); res.Leaked {
-			t.Error("the result says Leaked")
+			t.Error("the result has Leaked set")
 		}
 		c.Ended(t, n.clock, append(probe.TreeFiles("tree"), "tree.leader")...)
 		n.intact(t, c)
@@ -165,7 +165,7 @@ var rlimitPromises = []promise{
 			cmd.Rlimits = fumehood.Rlimits{CPU: time.Second, FileSize: 1, OpenFiles: 5}
 			wantRefused(t, c, cmd, class, fumehood.ErrNotStarted)
 			if _, with := c.Sandbox.Exec(t.Context(), cmd); with == nil || with.Error() != without.Error() {
-				t.Errorf("%v, but without limits %v", with, without)
+				t.Errorf("the error is %v, and without limits %v", with, without)
 			}
 		}
 		cmd := c.Probe("append", c.Path("ran"), "x")
@@ -185,17 +185,17 @@ func wantSignal(t *testing.T, res *fumehood.Result, sig int) {
 	}
 }
 
-// wantUsed checks about how much processor time a command has used. The kernel counts whole ticks for the limit and
-// measures for the figure, which came out 15 % lower, and 42 % on a loaded virtual machine.
+// wantUsed checks roughly how much processor time a command has used. The kernel enforces the limit in whole ticks, but
+// measures the reported time. The reported time was 15 % lower, and 42 % lower on a loaded virtual machine.
 func wantUsed(t *testing.T, res *fumehood.Result, want time.Duration) {
 	t.Helper()
 	if used := res.Usage.User + res.Usage.System; used < want/5 || used > want*2 {
-		t.Errorf("it used %v, want about %v", used, want)
+		t.Errorf("the command used %v of processor time, want about %v", used, want)
 	}
 }
 
-// NoRlimits are the promises about the limits of a command, for a provider that has no such limits, and
-// refuses a command with one.
+// NoRlimits returns the exceptions to the promises about the limits of a command, for a provider that has no such
+// limits and refuses commands that ask for one.
 func NoRlimits(reason string) map[string]Exception {
 	all := map[string]Exception{}
 	for _, p := range rlimitPromises {

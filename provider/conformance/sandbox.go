@@ -21,7 +21,7 @@ var sandboxPromises = []promise{
 			t.Errorf("the default service is %+v of %+v", svc, info.Services)
 		}
 		if same, err := c.Sandbox.Lookup(svc.Name); err != nil || same.ServiceInfo() != svc {
-			t.Errorf("looked up: %v, %v", same, err)
+			t.Errorf("Lookup returned %v, %v", same, err)
 		}
 		_, err := c.Sandbox.Lookup("no such service")
 		WantError(t, err, fumehood.ErrConfig)
@@ -94,7 +94,7 @@ var sandboxPromises = []promise{
 	}},
 }
 
-// running starts a command in sb that runs for long, and has printed "running".
+// running starts a long command in sb and returns when it has printed "running".
 func (c *Case) running(t *testing.T, sb fumehood.Sandbox) fumehood.Process {
 	t.Helper()
 	p, err := sb.Start(t.Context(), fumehood.Cmd{
@@ -107,23 +107,23 @@ func (c *Case) running(t *testing.T, sb fumehood.Sandbox) fumehood.Process {
 		if err != nil {
 			t.Fatal(err)
 		}
-		break // it runs
+		break // the first output has come
 	}
 	return p
 }
 
-// endedWith waits for a command that has printed "running" and ended with its sandbox.
+// endedWith waits for a command of running whose sandbox has ended, and checks how the command ended.
 func endedWith(t *testing.T, p fumehood.Process) {
 	t.Helper()
 	res, err := p.Wait(t.Context())
 	switch {
 	case err != nil:
 		if !errors.Is(fumehood.ClassOf(err), fumehood.ErrUnavailable) {
-			t.Errorf("got %v, want an ErrUnavailable or a result", err)
+			t.Errorf("got %v, want ErrUnavailable or a result", err)
 		}
 	case res.Outcome != fumehood.Lost && res.Outcome != fumehood.Signaled:
-		t.Errorf("got %+v, want it lost or signaled", res)
+		t.Errorf("got %+v, want the outcome Lost or Signaled", res)
 	case string(res.Stdout.Bytes) != "running":
-		t.Errorf("what it printed came as %q", res.Stdout.Bytes)
+		t.Errorf("stdout is %q, want \"running\"", res.Stdout.Bytes)
 	}
 }

@@ -79,15 +79,14 @@ var startPromises = []promise{
 			cmd := c.Probe("append", c.Path("ran"), "x")
 			spoil(&cmd)
 			if _, err := c.Sandbox.Exec(t.Context(), cmd); !errors.Is(fumehood.ClassOf(err), fumehood.ErrConfig) {
-				t.Errorf("%s: %v, want an ErrConfig", name, err)
+				t.Errorf("%s: got %v, want ErrConfig", name, err)
 			}
 		}
 		wantNotRun(t, c)
 	}},
 }
 
-// wantRefused checks that the command fails to start, with Exec and with Start, and that it made no
-// file "ran".
+// wantRefused checks that cmd fails to start with both Exec and Start, and that it did not create the file "ran".
 func wantRefused(t *testing.T, c *Case, cmd fumehood.Cmd, classes ...error) {
 	t.Helper()
 	_, err := c.Sandbox.Exec(t.Context(), cmd)
@@ -100,13 +99,13 @@ func wantRefused(t *testing.T, c *Case, cmd fumehood.Cmd, classes ...error) {
 func wantNotRun(t *testing.T, c *Case) {
 	t.Helper()
 	if c.size(t, c.Path("ran")) >= 0 {
-		t.Error("the command ran all the same")
+		t.Error("the command ran")
 	}
 }
 
-// Refuses is the check of a promise that a provider does not keep because it does not support what cmd
-// asks for: an ErrUnsupported with a hint or cause, and nothing runs. The command's own effect, if it
-// has any, is a file "ran" in the case's directory.
+// Refuses returns the check of an Exception, for a provider that does not support what cmd asks for. The check expects
+// an ErrUnsupported with a hint or cause, and that nothing runs. If cmd has an effect, it must be to create the file
+// "ran" in the promise's directory.
 func Refuses(cmd func(c *Case) fumehood.Cmd) func(t *testing.T, c *Case) {
 	return func(t *testing.T, c *Case) {
 		t.Helper()

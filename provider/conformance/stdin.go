@@ -12,10 +12,11 @@ import (
 	"github.com/fumehood/fumehood/provider/conformance/probe"
 )
 
-// big is how much the promises about large data move, in bytes.
+// big is the amount of data that the promises about large data move, in bytes.
 const big = 50 << 20
 
-// bigPattern is large data, which nobody may write to: making it again for each promise takes long.
+// bigPattern returns big bytes of the pattern. Callers share the slice and must not write to it: generating it for each
+// promise would be slow.
 var bigPattern = sync.OnceValue(func() []byte { return probe.Pattern(0, big) })
 
 var stdinPromises = []promise{
@@ -80,7 +81,7 @@ var stdinPromises = []promise{
 			}
 			got.Write(ev.Data)
 			if got.String() != strings.Join(lines[:next], "") {
-				continue // the answer comes in pieces
+				continue // the rest of the answer is still to come
 			}
 			if next == len(lines) {
 				err = p.CloseStdin()

@@ -35,7 +35,7 @@ var stopPromises = []promise{
 	}},
 }
 
-// NoStop is what becomes of the promises about Stop where a provider cannot end a sandbox and leave it.
+// NoStop returns the exceptions to the promises about Stop, for a provider that cannot stop a sandbox and keep it.
 func NoStop(reason string) map[string]Exception {
 	all := map[string]Exception{}
 	for _, name := range Promises("stop") {

@@ -7,10 +7,10 @@ import (
 	"unicode/utf8"
 )
 
-// kept is the cell of a promise that held.
+// kept is the text in the cell of a promise that held.
 const kept = "kept"
 
-// table is promises by columns, as docs/promises.md holds it.
+// table is the table of promises (rows) and providers (columns) in docs/promises.md.
 type table struct {
 	columns []string
 	rows    []row
@@ -23,8 +23,8 @@ type row struct {
 
 const firstHeading = "promise"
 
-// parseTable reads the one Markdown table of doc and returns what is around it. A doc without a table
-// gives an empty one, and all of it as head.
+// parseTable parses the one Markdown table in doc, and returns the table and the text before and after it. If doc has
+// no table, parseTable returns all of doc as head and an empty table.
 func parseTable(doc string) (head string, tb table, foot string, err error) {
 	lines := strings.SplitAfter(doc, "\n")
 	isRow := func(l string) bool { return strings.HasPrefix(l, "|") }
@@ -63,7 +63,7 @@ func parseTable(doc string) (head string, tb table, foot string, err error) {
 	return strings.Join(lines[:from], ""), tb, strings.Join(lines[to:], ""), nil
 }
 
-// splitRow splits a row at its bars; "\|" is a bar within a cell.
+// splitRow splits a row into cells at its bars. "\|" stands for a bar within a cell.
 func splitRow(line string) []string {
 	line = strings.TrimSpace(line)
 	line = strings.TrimSuffix(strings.TrimPrefix(line, "|"), "|")
@@ -75,10 +75,10 @@ func splitRow(line string) []string {
 	return cells
 }
 
-// cellText is s as a cell can hold it: one line, trimmed.
+// cellText returns s as a cell can hold it: on one line, trimmed.
 func cellText(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// String formats the table, its columns aligned.
+// String formats the table as Markdown with aligned columns.
 func (tb table) String() string {
 	lines := [][]string{append([]string{firstHeading}, tb.columns...)}
 	for _, r := range tb.rows {
@@ -111,8 +111,9 @@ func (tb table) String() string {
 	return b.String()
 }
 
-// with returns the table with one column's cells replaced. names are all promises in their order. Where
-// whole is set the column becomes exactly cells, and rows of no promise go; else the rest stays.
+// with returns a copy of the table with cells of one column replaced. names lists all promises in order. If whole is
+// set, the column becomes exactly cells, and rows that match no promise are removed. Otherwise, other cells and rows
+// stay.
 func (tb table) with(column string, names []string, cells map[string]string, whole bool) table {
 	out := table{columns: slices.Clone(tb.columns)}
 	if !slices.Contains(out.columns, column) {
@@ -144,7 +145,7 @@ func (tb table) with(column string, names []string, cells map[string]string, who
 	return out
 }
 
-// differences says where the column differs from cells; see with.
+// differences describes where the column differs from cells. The arguments are those of with.
 func (tb table) differences(column string, names []string, cells map[string]string, whole bool) []string {
 	if !slices.Contains(tb.columns, column) {
 		return []string{fmt.Sprintf("there is no column %q", column)}
@@ -154,7 +155,7 @@ func (tb table) differences(column string, names []string, cells map[string]stri
 	for _, r := range tb.rows {
 		have[r.promise] = r.cells[column]
 		if whole && !slices.Contains(names, r.promise) {
-			diff = append(diff, fmt.Sprintf("%q is no promise of the suite", r.promise))
+			diff = append(diff, fmt.Sprintf("%q is not a promise of the suite", r.promise))
 		}
 	}
 	for _, name := range names {
@@ -162,7 +163,7 @@ func (tb table) differences(column string, names []string, cells map[string]stri
 		if _, ok := have[name]; !ok {
 			diff = append(diff, fmt.Sprintf("the promise %q is missing", name))
 		} else if ran && have[name] != cellText(want) {
-			diff = append(diff, fmt.Sprintf("%q says %q, and what ran says %q", name, have[name], cellText(want)))
+			diff = append(diff, fmt.Sprintf("%q has the cell %q, but the test's result is %q", name, have[name], cellText(want)))
 		}
 	}
 	return diff

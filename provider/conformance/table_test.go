@@ -20,7 +20,7 @@ Read this first.
 The end.
 `
 
-func TestTheTableSurvivesParsingAndFormatting(t *testing.T) {
+func TestTable_roundTrip(t *testing.T) {
 	head, tb, foot, err := parseTable(doc)
 	if err != nil {
 		t.Fatal(err)
@@ -34,14 +34,14 @@ func TestTheTableSurvivesParsingAndFormatting(t *testing.T) {
 		t.Fatal(err)
 	}
 	if head2 != head || foot2 != foot || tb2.String() != tb.String() {
-		t.Errorf("a second round changed it:\n%s", again)
+		t.Errorf("parsing and formatting again changed it:\n%s", again)
 	}
 	if !strings.HasPrefix(head, "# Promises") || !strings.Contains(foot, "The end.") {
-		t.Errorf("the text around the table got lost: %q, %q", head, foot)
+		t.Errorf("the text around the table is lost: %q, %q", head, foot)
 	}
 }
 
-func TestATableThatIsNoneIsRefused(t *testing.T) {
+func TestParseTable_invalid(t *testing.T) {
 	for name, bad := range map[string]string{
 		"two tables":        doc + "\n| promise | x |\n|---|---|\n",
 		"no heading":        "| promise |\n",
@@ -54,11 +54,11 @@ func TestATableThatIsNoneIsRefused(t *testing.T) {
 	}
 	head, tb, foot, err := parseTable("just text\n")
 	if err != nil || head != "just text\n" || foot != "" || len(tb.columns) != 0 {
-		t.Errorf("text without a table: %q %v %q %v", head, tb, foot, err)
+		t.Errorf("text without a table: got %q %v %q %v", head, tb, foot, err)
 	}
 }
 
-func TestUpdatingAColumn(t *testing.T) {
+func TestTable_with(t *testing.T) {
 	_, tb, _, err := parseTable(doc)
 	if err != nil {
 		t.Fatal(err)
@@ -79,11 +79,11 @@ func TestUpdatingAColumn(t *testing.T) {
 		promise, of, want        string
 		promise2, column2, want2 string
 	}{
-		{"the other columns stay", "fake", map[string]string{"a/one": "no: x\ny"}, true, "a/one", "local", "no: a | b", "a/one", "fake", "no: x y"},
-		{"what did not run goes from a whole column", "local", map[string]string{"a/zero": kept}, true, "a/one", "local", "", "a/zero", "local", kept},
-		{"what did not run stays in a partial one", "local", map[string]string{"a/zero": kept}, false, "a/one", "local", "no: a | b", "a/two", "local", kept},
-		{"a promise that is gone loses its row", "fake", nil, true, "a/two", "local", "(no row)", "a/zero", "fake", ""},
-		{"a new column comes last", "docker", map[string]string{"a/one": kept}, true, "a/one", "docker", kept, "a/one", "fake", kept},
+		{"other columns stay", "fake", map[string]string{"a/one": "no: x\ny"}, true, "a/one", "local", "no: a | b", "a/one", "fake", "no: x y"},
+		{"whole run clears other cells", "local", map[string]string{"a/zero": kept}, true, "a/one", "local", "", "a/zero", "local", kept},
+		{"partial run keeps other cells", "local", map[string]string{"a/zero": kept}, false, "a/one", "local", "no: a | b", "a/two", "local", kept},
+		{"removed promise loses its row", "fake", nil, true, "a/two", "local", "(no row)", "a/zero", "fake", ""},
+		{"new column comes last", "docker", map[string]string{"a/one": kept}, true, "a/one", "docker", kept, "a/one", "fake", kept},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := tb.with(c.column, names, c.cells, c.whole)
@@ -100,7 +100,7 @@ func TestUpdatingAColumn(t *testing.T) {
 	}
 }
 
-func TestDifferencesAreNamed(t *testing.T) {
+func TestTable_differences(t *testing.T) {
 	_, tb, _, err := parseTable(doc)
 	if err != nil {
 		t.Fatal(err)
@@ -113,7 +113,7 @@ func TestDifferencesAreNamed(t *testing.T) {
 		want   []string
 	}{
 		{"docker", nil, true, []string{`no column "docker"`}},
-		{"local", map[string]string{"a/one": kept}, true, []string{`"a/two" is no promise`, `"a/one" says "no: a | b"`, `"a/new" is missing`}},
+		{"local", map[string]string{"a/one": kept}, true, []string{`"a/two" is not a promise`, `"a/one" has the cell "no: a | b"`, `"a/new" is missing`}},
 		{"fake", map[string]string{"a/one": kept}, false, []string{`"a/new" is missing`}},
 	} {
 		diff := tb.differences(c.column, names, c.cells, c.whole)
@@ -123,14 +123,14 @@ func TestDifferencesAreNamed(t *testing.T) {
 		}
 		for i, w := range c.want {
 			if !strings.Contains(diff[i], w) {
-				t.Errorf("%s: %q does not say %q", c.column, diff[i], w)
+				t.Errorf("%s: %q does not contain %q", c.column, diff[i], w)
 			}
 		}
 	}
 }
 
-// Not every column is run each time: what was never run would show as an empty cell only.
-func TestThePageOfPromisesHasEachPromiseAndNoEmptyCell(t *testing.T) {
+// Most runs test only some columns, so a promise that never ran in a column would show only as an empty cell.
+func TestPromisesPage_complete(t *testing.T) {
 	root, err := moduleRoot()
 	if err != nil {
 		t.Fatal(err)
@@ -151,11 +151,11 @@ func TestThePageOfPromisesHasEachPromiseAndNoEmptyCell(t *testing.T) {
 		rows = append(rows, r.promise)
 		for _, column := range page.columns {
 			if r.cells[column] == "" {
-				t.Errorf("%q was never run in the column %q: see CONTRIBUTING.md", r.promise, column)
+				t.Errorf("%q never ran in column %q: see CONTRIBUTING.md", r.promise, column)
 			}
 		}
 	}
 	if !slices.Equal(rows, names) {
-		t.Errorf("the page has %d promises, and not the %d that the suite has, in their order", len(rows), len(names))
+		t.Errorf("the page has %d promises, which are not the suite's %d in order", len(rows), len(names))
 	}
 }

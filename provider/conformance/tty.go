@@ -58,7 +58,7 @@ var ttyPromises = []promise{
 			cmd := c.Probe("cat")
 			cmd.TTY, cmd.Stdin, cmd.Timeout = true, strings.NewReader(typed), within
 			if got := c.Succeed(t, cmd).Stdout.Text(); !strings.HasSuffix(got, strings.ReplaceAll(typed, "\n", "\r\n")) {
-				t.Errorf("of %q came %q", typed, got)
+				t.Errorf("after typing %q, got %q", typed, got)
 			}
 		}
 	}},

@@ -22,7 +22,7 @@ var userPromises = []promise{
 			t.Errorf("got %+v, %v, want %s", res, err, want)
 		}
 		if got := c.Sandbox.As(c.other()).ServiceInfo().User; got != c.other() {
-			t.Errorf("the user is said to be %q", got)
+			t.Errorf("ServiceInfo has the user %q", got)
 		}
 		cmd.User = "4321:8765"
 		if res, err := c.Sandbox.As(c.other()).Exec(t.Context(), cmd); err != nil || res.Stdout.Text() != cmd.User {
@@ -42,7 +42,7 @@ var userPromises = []promise{
 		for _, name := range []string{"shared/dir", "shared/dir/file"} {
 			info, err := as.Stat(t.Context(), c.Path(name))
 			if err != nil || info.UID != c.Harness.Users.UID || info.GID != c.Harness.Users.GID {
-				t.Errorf("%s: stat says %+v, %v", name, info, err)
+				t.Errorf("%s: Stat returned %+v, %v", name, info, err)
 			}
 		}
 		if got, err := as.ReadFile(t.Context(), p, fumehood.ReadOptions{}); err != nil || string(got) != "x" {
@@ -75,7 +75,7 @@ var userPromises = []promise{
 		c.Write(t, "dir/deep/file", "x")
 		err = as.Remove(t.Context(), dir, fumehood.RemoveOptions{Recursive: true})
 		if err == nil || !strings.Contains(err.Error(), dir+"/deep/file") && !strings.Contains(err.Error(), file) {
-			t.Errorf("the error does not say what could not be removed: %v", err)
+			t.Errorf("the error does not name the file that could not be removed: %v", err)
 		}
 		wantFileError(t, as.Upload(t.Context(), dir, bytes.NewReader(tarOf(t, []entry{{name: "new", mode: 0o644}}))), dir, fumehood.ErrPermission)
 		if got := c.Read(t, "dir/file"); got != "x" {
@@ -112,14 +112,14 @@ var userPromises = []promise{
 			if e.Path == "closed" {
 				wantFileError(t, err, c.Path("tree/closed"), fumehood.ErrPermission)
 				if e.Mode != fs.ModeDir|0o700 {
-					t.Errorf("it is described as %+v", e)
+					t.Errorf("Walk yielded %+v", e)
 				}
 			} else if err != nil {
 				t.Error(err)
 			}
 		}
 		if got != ". closed open " {
-			t.Errorf("met %s", got)
+			t.Errorf("Walk yielded %s", got)
 		}
 		_, err := c.Sandbox.As(c.other()).List(t.Context(), c.Path("tree/closed"))
 		wantFileError(t, err, c.Path("tree/closed"), fumehood.ErrPermission)
@@ -142,7 +142,7 @@ var userPromises = []promise{
 		for _, name := range []string{"dir", "dir/file"} {
 			info, err := c.Sandbox.Stat(t.Context(), c.Path(name))
 			if got, want := fmt.Sprintf("%d:%d", info.UID, info.GID), c.Run(t, "id"); err != nil || got != want {
-				t.Errorf("%s is of %s, %v, want %s", name, got, err, want)
+				t.Errorf("%s is owned by %s, %v, want %s", name, got, err, want)
 			}
 		}
 	}},
@@ -160,7 +160,7 @@ var userPromises = []promise{
 		owned := func(name string) {
 			info, err := c.Sandbox.Stat(t.Context(), c.Path(name))
 			if got := fmt.Sprintf("%d:%d", info.UID, info.GID); err != nil || got != want {
-				t.Errorf("%s is of %s, %v, want %s", name, got, err, want)
+				t.Errorf("%s is owned by %s, %v, want %s", name, got, err, want)
 			}
 		}
 		for name, opts := range map[string]fumehood.WriteOptions{"new": {}, "replaced": {}, "atomic": {Atomic: true}} {
@@ -218,7 +218,7 @@ var userPromises = []promise{
 				}
 				info, err := c.Sandbox.Stat(t.Context(), c.Path(name))
 				if got := fmt.Sprintf("%d:%d", info.UID, info.GID); err != nil || got != want {
-					t.Errorf("after %s, %s is of %s, %v, want %s", step.path, name, got, err, want)
+					t.Errorf("after %s, %s is owned by %s, %v, want %s", step.path, name, got, err, want)
 				}
 			}
 		}
@@ -249,10 +249,10 @@ var userPromises = []promise{
 	}},
 }
 
-// other is the other user by numbers, which need no name.
+// other returns the other user as numeric IDs, which work without a user database.
 func (c *Case) other() string { return fmt.Sprintf("%d:%d", c.Harness.Users.UID, c.Harness.Users.GID) }
 
-// openDir makes a directory that every user may write to.
+// openDir creates a directory that every user may write to.
 func (c *Case) openDir(t *testing.T, name string) {
 	t.Helper()
 	if err := c.Sandbox.Mkdir(t.Context(), c.Path(name), fumehood.MkdirOptions{Mode: 0o777}); err != nil {

@@ -9,14 +9,14 @@ import (
 	"github.com/fumehood/fumehood/provider/conformance/probe"
 )
 
-// slack is how many times longer than planned something may take before that is a failure: the
-// machines that run this are shared and slow.
+// slack is how many times longer than planned something may take before the check fails. The suite runs on shared, slow
+// machines.
 const slack = 30
 
-// within bounds the waiting for something that should happen at once.
+// within is the longest wait for something that should happen at once.
 const within = 2 * time.Minute
 
-// Eventually waits until cond is true, and fails t when it is not within two minutes.
+// Eventually waits until cond is true. It fails t after two minutes.
 func Eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(within)
@@ -26,13 +26,13 @@ func Eventually(t *testing.T, what string, cond func() bool) {
 	for !cond() {
 		select {
 		case <-deadline.C:
-			t.Fatalf("not within %v: %s", within, what)
+			t.Fatalf("timeout after %v: %s", within, what)
 		case <-tick.C:
 		}
 	}
 }
 
-// soon runs f, which must return within two minutes.
+// soon runs f in another goroutine. It fails t if f does not return within two minutes.
 func soon(t *testing.T, what string, f func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -43,11 +43,12 @@ func soon(t *testing.T, what string, f func()) {
 	select {
 	case <-done:
 	case <-time.After(within):
-		t.Fatalf("not within %v: %s", within, what)
+		t.Fatalf("timeout after %v: %s", within, what)
 	}
 }
 
-// WantError checks that err matches each class, and exactly one of the widest.
+// WantError checks that err matches each of classes, and that its class (see fumehood.ClassOf) is classes[0] or a
+// narrower one.
 func WantError(t *testing.T, err error, classes ...error) {
 	t.Helper()
 	if err == nil {
@@ -55,7 +56,7 @@ func WantError(t *testing.T, err error, classes ...error) {
 	}
 	for _, c := range classes {
 		if !errors.Is(err, c) {
-			t.Fatalf("the error is no %q: %v", c, err)
+			t.Fatalf("the error does not match %q: %v", c, err)
 		}
 	}
 	if got := fumehood.ClassOf(err); !errors.Is(got, classes[0]) {
@@ -63,7 +64,7 @@ func WantError(t *testing.T, err error, classes ...error) {
 	}
 }
 
-// size is the size of a file in the sandbox, -1 where there is none.
+// size returns the size of a file in the sandbox, or -1 if there is no such file.
 func (c *Case) size(t *testing.T, path string) int64 {
 	t.Helper()
 	info, err := c.Sandbox.Stat(t.Context(), path)
@@ -76,31 +77,31 @@ func (c *Case) size(t *testing.T, path string) int64 {
 	return info.Size
 }
 
-// Exists waits until a file of the promise's directory is there.
+// Exists waits until a file in the promise's directory exists.
 func (c *Case) Exists(t *testing.T, name string) {
 	t.Helper()
-	Eventually(t, name+" is there", func() bool { return c.size(t, c.Path(name)) >= 0 })
+	Eventually(t, name+" exists", func() bool { return c.size(t, c.Path(name)) >= 0 })
 }
 
-// beats is how many heartbeats count as proof, of life or against it.
+// beats is how many new heartbeats prove that a process is alive. Another process without any in that time is dead.
 const beats = 25
 
-// look is how often a heartbeat is looked at. A provider may need long to describe a file.
+// look is the interval between two looks at a heartbeat's file. A provider may take long to describe a file.
 const look = beats / 5 * probe.Beat
 
-// await waits until cond is true, which it asks every look, and fails t when it is not within two minutes.
+// await waits until cond is true, and calls it once per look. It fails t after two minutes.
 func await(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	tick := time.NewTicker(look)
 	defer tick.Stop()
 	for deadline := time.Now().Add(within); !cond(); <-tick.C {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", within, what)
+			t.Fatalf("timeout after %v: %s", within, what)
 		}
 	}
 }
 
-// sizes are the sizes of files of the promise's directory, -1 where there is none.
+// sizes returns the sizes of files in the promise's directory, -1 for a file that does not exist.
 func (c *Case) sizes(t *testing.T, names []string) []int64 {
 	t.Helper()
 	sizes := make([]int64, len(names))
@@ -110,17 +111,17 @@ func (c *Case) sizes(t *testing.T, names []string) []int64 {
 	return sizes
 }
 
-// Alive waits until the heartbeat in each file goes on. The files are of the promise's directory.
+// Alive waits until the heartbeat in each file has continued. The files are in the promise's directory.
 func (c *Case) Alive(t *testing.T, names ...string) {
 	t.Helper()
 	from := c.sizes(t, names)
 	for i, name := range names {
-		await(t, "the heartbeat "+name+" goes on", func() bool { return c.size(t, c.Path(name)) >= from[i]+beats })
+		await(t, "the heartbeat "+name+" continues", func() bool { return c.size(t, c.Path(name)) >= from[i]+beats })
 	}
 }
 
-// Ended waits until none of the heartbeats has stirred while the clock, a heartbeat that is alive, went
-// on for long: so a slow machine slows the proof too. The files are of the promise's directory.
+// Ended waits until none of the named heartbeats makes progress while the clock does. The clock is a heartbeat that is
+// alive, so a slow machine slows the proof too. The files are in the promise's directory.
 func (c *Case) Ended(t *testing.T, clock string, names ...string) {
 	t.Helper()
 	deadline := time.Now().Add(within)
@@ -130,7 +131,7 @@ func (c *Case) Ended(t *testing.T, clock string, names ...string) {
 		i := 0
 		for ; i < len(names) && now[i] == last[i]; i++ {
 			if now[i] == -1 {
-				t.Fatalf("the heartbeat %s never began, so its end proves nothing", names[i])
+				t.Fatalf("the heartbeat %s never started, so its end proves nothing", names[i])
 			}
 		}
 		if i == len(names) {
@@ -143,7 +144,7 @@ func (c *Case) Ended(t *testing.T, clock string, names ...string) {
 	}
 }
 
-// Stop ends heartbeats that nothing else ends. The files are of the promise's directory.
+// Stop ends heartbeats that nothing else ends. The files are in the promise's directory.
 func (c *Case) Stop(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {

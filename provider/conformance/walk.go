@@ -53,10 +53,10 @@ var walkPromises = []promise{
 			t.Errorf("through a link: %q, %v", got, err)
 		}
 		if info, err := fs.Stat(tree, "way"); err != nil || !info.IsDir() || info.Name() != "way" {
-			t.Errorf("what a link points to: %+v, %v", info, err)
+			t.Errorf("the link's target: %+v, %v", info, err)
 		}
 		if info, err := fs.Stat(tree, "link"); err != nil || !info.Mode().IsRegular() || info.Size() != int64(len("content of tree/a/file")) {
-			t.Errorf("what a link points to: %+v, %v", info, err)
+			t.Errorf("the link's target: %+v, %v", info, err)
 		}
 		for name, want := range map[string]error{"missing": fs.ErrNotExist, "../x": fs.ErrInvalid, "/x": fs.ErrInvalid} {
 			var at *fs.PathError
@@ -67,7 +67,7 @@ var walkPromises = []promise{
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
 		if _, err := fs.ReadFile(c.Sandbox.FS(over, c.Dir), "tree/top"); !errors.Is(err, context.Canceled) {
-			t.Errorf("after the end of the context: %v", err)
+			t.Errorf("with a canceled context: %v", err)
 		}
 	}},
 	{name: "a directory is listed by name, whatever is in it", check: func(t *testing.T, c *Case) {
@@ -84,9 +84,9 @@ var walkPromises = []promise{
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, info := range list { // as Stat has it
+		for _, info := range list { // List and Stat must agree
 			if stat, err := c.Sandbox.Stat(t.Context(), c.Path("dir/"+info.Name)); err != nil || !sameFile(stat, info) {
-				t.Errorf("%q is listed as %+v, and described as %+v, %v", info.Name, info, stat, err)
+				t.Errorf("%q: List returned %+v, and Stat %+v, %v", info.Name, info, stat, err)
 			}
 		}
 		c.mkdir(t, "empty")
@@ -104,7 +104,7 @@ var walkPromises = []promise{
 		}
 	}},
 	{name: "a directory of 2,000 files is listed and removed", check: func(t *testing.T, c *Case) {
-		const many = 2_000 // more than one message tells
+		const many = 2_000 // more than fit in one message
 		entries := make([]entry, many)
 		for i := range entries {
 			entries[i] = entry{name: fmt.Sprintf("many/%04d", i), mode: 0o644}
@@ -114,7 +114,7 @@ var walkPromises = []promise{
 		}
 		names := c.names(t, "many")
 		if len(names) != many || names[0] != "0000" || names[many-1] != "1999" {
-			t.Errorf("%d names, from %q to %q", len(names), names[0], names[len(names)-1])
+			t.Errorf("got %d names, from %q to %q", len(names), names[0], names[len(names)-1])
 		}
 		if err := c.remove(t, "many", true); err != nil {
 			t.Error(err)
@@ -128,7 +128,7 @@ var walkPromises = []promise{
 		c.mkdir(t, "tree/empty")
 		c.Run(t, "link", "../../outside", c.Path("tree/a/out"), probe.Then, "link", "..", c.Path("tree/b/up"), probe.Then,
 			"link", "loop", c.Path("tree/loop"), probe.Then, "fifo", c.Path("tree/fifo"))
-		sock := c.Probe("socket", "sock") // by a short path, for its address has little room
+		sock := c.Probe("socket", "sock") // a short path, because the length of a socket's address is limited
 		sock.Dir = c.Path("tree")
 		c.Succeed(t, sock)
 		want := []string{
@@ -143,14 +143,14 @@ var walkPromises = []promise{
 			got = append(got, e.Path)
 			stat, err := c.Sandbox.Stat(t.Context(), c.Path("tree/"+e.Path))
 			if stat.Name = e.Name; err != nil || e.Path != "." && !sameFile(stat, e.FileInfo) {
-				t.Errorf("%q is met as %+v, and described as %+v, %v", e.Path, e.FileInfo, stat, err)
+				t.Errorf("%q: Walk yielded %+v, and Stat %+v, %v", e.Path, e.FileInfo, stat, err)
 			}
 			if e.Path == "." && e.Name != "tree" || e.Path != "." && e.Name != e.Path[strings.LastIndex(e.Path, "/")+1:] {
-				t.Errorf("%q is called %q", e.Path, e.Name)
+				t.Errorf("%q has the name %q", e.Path, e.Name)
 			}
 		}
 		if strings.Join(got, "\x00") != strings.Join(want, "\x00") {
-			t.Errorf("met %q\nwant %q", got, want)
+			t.Errorf("Walk yielded %q\nwant %q", got, want)
 		}
 	}},
 	{name: "a walk of a file or a link meets that alone", check: func(t *testing.T, c *Case) {
@@ -160,11 +160,11 @@ var walkPromises = []promise{
 			n := 0
 			for e, err := range c.Sandbox.Walk(t.Context(), c.Path(name)) {
 				if n++; err != nil || e.Path != "." || e.Size != size || (name == "link") != (e.LinkTarget == "dir") {
-					t.Errorf("%s: met %+v, %v", name, e, err)
+					t.Errorf("%s: Walk yielded %+v, %v", name, e, err)
 				}
 			}
 			if n != 1 {
-				t.Errorf("%s: met %d files", name, n)
+				t.Errorf("%s: Walk yielded %d files, want 1", name, n)
 			}
 		}
 	}},
@@ -174,12 +174,12 @@ var walkPromises = []promise{
 			n := 0
 			for e, err := range c.Sandbox.Walk(t.Context(), c.Path(name)) {
 				if n++; e.Path != "" {
-					t.Errorf("%s: met %+v", name, e)
+					t.Errorf("%s: Walk yielded %+v", name, e)
 				}
 				wantFileError(t, err, c.Path(name), class)
 			}
 			if n != 1 {
-				t.Errorf("%s: %d times", name, n)
+				t.Errorf("%s: Walk yielded %d errors, want 1", name, n)
 			}
 		}
 	}},
@@ -210,13 +210,13 @@ var walkPromises = []promise{
 	}},
 }
 
-// sameFile compares descriptions.
+// sameFile reports whether two descriptions of a file are equal.
 func sameFile(a, b fumehood.FileInfo) bool {
 	return a.Name == b.Name && a.Size == b.Size && a.Mode == b.Mode && a.LinkTarget == b.LinkTarget && a.UID == b.UID && a.GID == b.GID &&
 		a.ModTime.Equal(b.ModTime)
 }
 
-// sorted sorts names as Go does strings.
+// sorted sorts names byte by byte, in place, and returns them.
 func sorted(names ...string) []string {
 	slices.Sort(names)
 	return names

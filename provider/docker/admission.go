@@ -11,41 +11,41 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// Sandboxes are let in by two limits: how many start at once, which is lowered while the daemon is slow, and how many
-// are there at once. Whoever waits is let in in the order in which they came.
+// Two limits control admission: how many sandboxes start at once, and how many exist at once. The first is lowered
+// while the daemon is slow. Waiting callers are admitted in order of arrival.
 
-// pace decides how many sandboxes may start at once, by how long the daemon takes for what it answers from memory:
-// one step less by a third where it has become slow, and one more for each round of starts in which it has not. It is
-// pure.
+// pace decides how many sandboxes may start at once. It measures how long the daemon takes to answer requests that it
+// serves from memory. When the daemon becomes slow, the limit falls by a third. After each round of starts in which it
+// is not slow, the limit rises by one. pace is pure.
 type pace struct {
 	most  float64
 	limit float64
 
-	calm    time.Duration // what the daemon takes when it has little to do: the least of the last calmSpan answers
-	lowest  time.Duration // of the span under way
+	calm    time.Duration // the daemon's response time under low load: the minimum of the last calmSpan answers
+	lowest  time.Duration // the minimum of the current span
 	answers int
 	recent  time.Duration // a moving average
 
-	rest int // so many starts have to end before the limit is lowered again
+	rest int // how many starts must end before the limit is lowered again
 }
 
 const (
-	// calmSpan is of how many answers the least counts as calm. An average would take a slow daemon for a calm one
-	// after a while.
+	// calmSpan is the number of answers over which calm is the minimum. An average would eventually treat a slow daemon
+	// as calm.
 	calmSpan = 500
-	// smoothing is the share of the newest answer in the average.
+	// smoothing is the weight of the newest answer in the moving average.
 	smoothing = 0.1
-	// slowFactor is how many times as long as when it is calm a slow daemon takes.
+	// slowFactor is the multiple of calm above which the daemon counts as slow.
 	slowFactor = 8
-	// slowFloor is what is never slow.
+	// slowFloor is the response time up to which the daemon never counts as slow.
 	slowFloor = 50 * time.Millisecond
-	// lessen is by what the limit is multiplied where the daemon is slow.
+	// lessen is the factor applied to the limit when the daemon is slow.
 	lessen = 2. / 3
 )
 
 func newPace(most int) *pace { return &pace{most: float64(most), limit: float64(most)} }
 
-// answered takes note of how long the daemon took.
+// answered records how long the daemon took.
 func (p *pace) answered(took time.Duration) {
 	if p.answers == 0 || took < p.lowest {
 		p.lowest = took
@@ -64,7 +64,7 @@ func (p *pace) answered(took time.Duration) {
 
 func (p *pace) slow() bool { return p.recent > max(slowFloor, slowFactor*p.calm) }
 
-// ended takes note of the end of a start.
+// ended records the end of a start.
 func (p *pace) ended() {
 	p.rest--
 	switch {
@@ -76,16 +76,16 @@ func (p *pace) ended() {
 	}
 }
 
-// slots is how many may start at once.
+// slots returns how many sandboxes may start at once.
 func (p *pace) slots() int { return int(p.limit) }
 
-// admission lets sandboxes in.
+// admission limits how many sandboxes start and exist at once.
 type admission struct {
 	mu       sync.Mutex
 	pace     *pace
 	starting int
 	there    int
-	most     int // that may be there; 0 means any number
+	most     int // maximum of there; 0 means no limit
 	queue    []chan struct{}
 }
 
@@ -96,10 +96,11 @@ func newAdmission(starting, there int) *admission {
 	return &admission{pace: newPace(starting), most: there}
 }
 
-// startsPerCore is how many sandboxes start at once for each core, where the options do not say.
+// startsPerCore is how many sandboxes start at once per core if the options set no limit.
 const startsPerCore = 2
 
-// enter waits until a sandbox may start. Who has entered calls started once, and left once the sandbox is gone.
+// enter waits until a sandbox may start. After enter returns nil, the caller must call started once, and left once the
+// sandbox is gone.
 func (a *admission) enter(ctx context.Context) error {
 	a.mu.Lock()
 	turn := make(chan struct{})
@@ -116,17 +117,17 @@ func (a *admission) enter(ctx context.Context) error {
 	for i, waits := range a.queue {
 		if waits == turn {
 			a.queue = append(a.queue[:i], a.queue[i+1:]...)
-			a.admit() // perhaps nobody else was let in for it
+			a.admit() // this waiter may have blocked the queue
 			return ctx.Err()
 		}
 	}
-	a.starting-- // it was let in just now
+	a.starting-- // admitted just before ctx ended
 	a.there--
 	a.admit()
 	return ctx.Err()
 }
 
-// admit lets in who may; a.mu is held.
+// admit admits waiters while the limits allow it. The caller holds a.mu.
 func (a *admission) admit() {
 	for len(a.queue) > 0 && a.starting < a.pace.slots() && (a.most == 0 || a.there < a.most) {
 		close(a.queue[0])
@@ -136,7 +137,7 @@ func (a *admission) admit() {
 	}
 }
 
-// started gives the place among those that start to the next one.
+// started releases a slot for a starting sandbox.
 func (a *admission) started() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -145,7 +146,7 @@ func (a *admission) started() {
 	a.admit()
 }
 
-// left gives the place among those that are there to the next one.
+// left releases a slot for an existing sandbox.
 func (a *admission) left() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -153,17 +154,17 @@ func (a *admission) left() {
 	a.admit()
 }
 
-// answered takes note of how long the daemon took for what it answers from memory.
+// answered records how long the daemon took to answer a request that it serves from memory.
 func (a *admission) answered(took time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.pace.answered(took)
 }
 
-// checkAdmission refuses limits that cannot be.
+// checkAdmission rejects negative limits.
 func (o Options) checkAdmission() error {
 	if o.MaxStarting >= 0 && o.MaxRunning >= 0 {
 		return nil
 	}
-	return &fumehood.Error{Op: "connect", Class: fumehood.ErrConfig, Err: errors.New("MaxStarting and MaxRunning are at least 0"), Hint: "0 means the default"}
+	return &fumehood.Error{Op: "connect", Class: fumehood.ErrConfig, Err: errors.New("MaxStarting and MaxRunning must not be negative"), Hint: "0 means the default"}
 }

@@ -12,23 +12,23 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-func TestThePaceFollowsTheDaemon(t *testing.T) {
+func TestPace_followsDaemon(t *testing.T) {
 	const calm, slow = 2 * time.Millisecond, 400 * time.Millisecond
 	for name, c := range map[string]struct {
 		most    int
-		answers []time.Duration // between two ends of a start, again and again
+		answers []time.Duration // repeated between two ends of a start
 		starts  int
 		slots   int
 	}{
 		"calm":                          {8, []time.Duration{calm, calm}, 50, 8},
 		"slow":                          {8, []time.Duration{slow, slow, slow, slow}, 50, 1},
 		"one slow answer":               {8, []time.Duration{calm, calm, calm, calm, calm, calm, calm, calm, calm, 3 * calm}, 50, 8},
-		"slower than calm, and no more": {8, []time.Duration{calm, 10 * calm, 10 * calm, 10 * calm}, 50, 8}, // below what is never slow
+		"slower than calm, and no more": {8, []time.Duration{calm, 10 * calm, 10 * calm, 10 * calm}, 50, 8}, // below slowFloor
 		"nothing was asked":             {3, nil, 50, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPace(c.most)
-			for range 20 { // so that it is known what is calm
+			for range 20 { // determines calm
 				p.answered(calm)
 			}
 			for range c.starts {
@@ -44,7 +44,7 @@ func TestThePaceFollowsTheDaemon(t *testing.T) {
 	}
 }
 
-func TestThePaceRecovers(t *testing.T) {
+func TestPace_recovers(t *testing.T) {
 	p := newPace(6)
 	for range 20 {
 		p.answered(time.Millisecond)
@@ -61,7 +61,7 @@ func TestThePaceRecovers(t *testing.T) {
 		note()
 	}
 	if p.slots() != 1 {
-		t.Errorf("it is at %d while the daemon is slow, after %v", p.slots(), seen)
+		t.Errorf("limit is %d while the daemon is slow, after %v", p.slots(), seen)
 	}
 	for range 100 {
 		p.answered(time.Millisecond)
@@ -73,24 +73,24 @@ func TestThePaceRecovers(t *testing.T) {
 	}
 }
 
-func TestASlowDaemonDoesNotBecomeTheMeasureOfCalm(t *testing.T) {
+func TestPace_calmSpan(t *testing.T) {
 	p := newPace(4)
 	p.answered(time.Millisecond)
 	for range calmSpan - 1 {
 		p.answered(time.Second)
 	}
 	if p.ended(); p.slots() == 4 {
-		t.Error("a second is taken for calm")
+		t.Error("a second counts as calm")
 	}
-	for range calmSpan { // all of a span is slow: it is another daemon's machine, say
+	for range calmSpan { // a whole slow span, for example because the daemon's machine has changed
 		p.answered(time.Second)
 	}
 	if p.slow() {
-		t.Error("it is never calm again")
+		t.Error("the pace never becomes calm again")
 	}
 }
 
-func TestSandboxesAreLetInInOrderByBothLimits(t *testing.T) {
+func TestAdmission_orderAndLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAdmission(2, 3)
 		var starting, there, mostStarting, mostThere atomic.Int64
@@ -103,7 +103,8 @@ func TestSandboxesAreLetInInOrderByBothLimits(t *testing.T) {
 				order <- i
 				mostStarting.Store(max(mostStarting.Load(), starting.Add(1)))
 				mostThere.Store(max(mostThere.Load(), there.Add(1)))
-				// No two end at one moment: which of two that are let in at once says so first is for the scheduler to say.
+				// No two of them end at the same time: the order in which two concurrently admitted callers continue is
+				// up to the scheduler.
 				time.Sleep(time.Second + time.Duration(i)*time.Millisecond) //nolint:forbidigo // of the bubble's clock
 				starting.Add(-1)
 				a.started()
@@ -116,16 +117,16 @@ func TestSandboxesAreLetInInOrderByBothLimits(t *testing.T) {
 		time.Sleep(time.Minute) //nolint:forbidigo // likewise
 		for i := range 10 {
 			if got := <-order; got != i {
-				t.Errorf("number %d was let in as number %d", got, i)
+				t.Errorf("number %d was admitted as number %d", got, i)
 			}
 		}
 		if s, n := mostStarting.Load(), mostThere.Load(); s != 2 || n != 3 {
-			t.Errorf("%d have started at once and %d were there, want 2 and 3", s, n)
+			t.Errorf("%d started at once and %d existed, want 2 and 3", s, n)
 		}
 	})
 }
 
-func TestWhoGivesUpTakesNoPlace(t *testing.T) {
+func TestAdmission_givesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAdmission(1, 1)
 		if err := a.enter(t.Context()); err != nil {
@@ -144,7 +145,7 @@ func TestWhoGivesUpTakesNoPlace(t *testing.T) {
 	})
 }
 
-func TestLimitsBelowZeroAreRefused(t *testing.T) {
+func TestOptions_negativeLimits(t *testing.T) {
 	for _, o := range []Options{{MaxStarting: -1}, {MaxRunning: -1}} {
 		if _, err := New(t.Context(), o); !errors.Is(err, fumehood.ErrConfig) {
 			t.Errorf("%+v: got %v, want an ErrConfig", o, err)

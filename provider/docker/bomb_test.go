@@ -10,13 +10,13 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// Who kills a fork bomb gets a thousandth of the processors, unless all of the container stands still meanwhile. What runs
-// beside goes on afterwards: commands of the same user and of others, and a service's own program.
-func TestAForkBombIsEndedSoonAndWhatRunsBesideGoesOn(t *testing.T) {
+// A process that kills a fork bomb gets a thousandth of the CPU time, unless the whole container is frozen meanwhile.
+// Other programs continue afterwards: commands of the same user and of others, and a service's own program.
+func TestExec_forkBombNeighbors(t *testing.T) {
 	t.Parallel()
 	tier.Need(t, tier.All) // it takes the processors from all other tests
 	const bomb = "import os\nwhile True:\n  try:\n    if os.fork() == 0: os.setsid()\n  except OSError: pass"
-	const counting = "import sys, time\ni = 0\nwhile True: i += 1; open(sys.argv[1], 'w').write(str(i)); time.sleep(0.1)" // no process more
+	const counting = "import sys, time\ni = 0\nwhile True: i += 1; open(sys.argv[1], 'w').write(str(i)); time.sleep(0.1)" // starts no further process
 	p := newProvider(t, docker.Options{})
 	for name, spec := range map[string]fumehood.Spec{
 		"guest": {Image: debian, Limits: fumehood.Limits{PIDs: 600}},
@@ -42,18 +42,18 @@ services: {default: {image: fumehood-test/python, command: [python3, -c, "`+stri
 				if err != nil || res.Outcome != fumehood.TimedOut || res.Leaked {
 					t.Fatalf("%s: %+v, %v", user, res, err)
 				}
-				if took > 60*time.Second { // ten times as long as is promised
+				if took > 60*time.Second { // ten times the promised time
 					t.Errorf("%s: it took %v", user, took)
 				}
 				t.Logf("%s: it took %v", user, took)
 				for _, file := range counters {
 					text := "old=$(cat " + file + "); for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.3; [ 0$(cat " + file + ") -gt 0$old ] && echo on && exit; done"
 					if got := sh(t, sb, text); got != "on" {
-						t.Errorf("%s: %s stands still", user, file)
+						t.Errorf("%s: %s makes no progress", user, file)
 					}
 				}
 				if left := strings.TrimSpace(sh(t, sb, `grep -l "^State:.T" /proc/[0-9]*/status; true`)); left != "" {
-					t.Errorf("%s: stopped are %s", user, left)
+					t.Errorf("%s: stopped processes: %s", user, left)
 				}
 			}
 		})

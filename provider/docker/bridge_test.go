@@ -9,8 +9,8 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// On the Engine's own bridge one attempt reaches the ports of all others.
-func TestASandboxWithANetworkReachesNoOther(t *testing.T) {
+// On the Engine's default bridge, a sandbox could reach the ports of all others.
+func TestSandbox_bridgeIsolated(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	spec := fumehood.Spec{Image: debian, Network: fumehood.Network{Mode: fumehood.NetworkBridge}}
@@ -49,8 +49,8 @@ print(socket.create_connection((sys.argv[1], 7777), 2).recv(7).decode())
 		t.Errorf("the network is not there: %v", err)
 	}
 	spec.Name = one.Info().Name
-	if _, err := newProvider(t, docker.Options{}).Start(t.Context(), spec); err == nil || !strings.Contains(err.Error(), "there is a sandbox of that name already") {
-		t.Errorf("another one of the name: %v", err)
+	if _, err := newProvider(t, docker.Options{}).Start(t.Context(), spec); err == nil || !strings.Contains(err.Error(), "a sandbox of that name exists already") {
+		t.Errorf("second sandbox of the same name: %v", err)
 	}
 	if err := one.Close(t.Context()); err != nil {
 		t.Fatal(err)

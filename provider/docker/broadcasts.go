@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// ipv4Settings are the kernel's of the network interfaces of this machine.
+// ipv4Settings is the folder of the kernel's settings of this machine's network interfaces.
 const ipv4Settings = "/proc/sys/net/ipv4/conf"
 
-// broadcastCheck tells whether datagrams to all, which a sandbox sends on an internal network, reach programs of this machine
-// that listen for them. The kernel drops what comes in by an interface without an address, as the host's is there, where
-// rp_filter is not 0: the larger of that of all interfaces and that which new ones get. See ip-sysctl of Linux; it was tried
-// with Linux 6.18. Without the settings there is nothing to tell.
+// broadcastCheck reports whether broadcasts from sandboxes on an internal network reach programs that listen for them
+// on this machine. The host's interface on such a network has no address. The kernel drops packets that arrive on an
+// interface without an address if rp_filter is not 0. The effective value is the larger of the settings "all" and
+// "default" (Linux, ip-sysctl; verified with Linux 6.18). ok is false if the settings cannot be read.
 func broadcastCheck(settings string) (c Check, ok bool) {
 	largest := 0
 	for _, of := range []string{"all", "default"} {
@@ -28,10 +28,10 @@ func broadcastCheck(settings string) (c Check, ok bool) {
 		largest = max(largest, n)
 	}
 	if largest > 0 {
-		return Check{Name: "broadcasts", Status: OK, Detail: "those of internal networks reach no program of this machine"}, true
+		return Check{Name: "broadcasts", Status: OK, Detail: "broadcasts on internal networks reach no program on this machine"}, true
 	}
 	return Check{
-		Name: "broadcasts", Status: Warn, Detail: "those of internal networks reach programs of this machine that listen for them (rp_filter is 0)",
-		Hint: "set net.ipv4.conf.all.rp_filter to 1, or to 2 where answers may come by other ways",
+		Name: "broadcasts", Status: Warn, Detail: "broadcasts on internal networks reach programs that listen on this machine (rp_filter is 0)",
+		Hint: "set net.ipv4.conf.all.rp_filter to 1, or to 2 if replies may arrive over other routes",
 	}, true
 }

@@ -30,6 +30,6 @@ func TestBroadcastCheck(t *testing.T) {
 		}
 	}
 	if _, ok := broadcastCheck(filepath.Join(t.TempDir(), "none")); ok {
-		t.Error("settings that are not there")
+		t.Error("missing settings")
 	}
 }

@@ -9,12 +9,13 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// What ends a service's own program in the sandbox has broken that; what the daemon was asked to end is not the sandbox's doing.
-func TestAServiceThatHasEndedSaysWhoseDoingThatWas(t *testing.T) {
+// A process in the sandbox that kills a service's own program has broken the sandbox. A service that the daemon was
+// asked to stop has not been broken by the sandbox.
+func TestService_deathCause(t *testing.T) {
 	t.Parallel()
 	const own = "services: {default: {image: fumehood-test/busybox, restart: 'RESTART', command: [sh, -c, 'touch /tmp/up; while :; do sleep 1; done']}}"
 	fromInside := func(_ *rawDaemon, sb fumehood.Sandbox) {
-		_, _ = sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"kill", "-TERM", "1"}}) // it may be lost
+		_, _ = sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"kill", "-TERM", "1"}}) // the command may be lost
 	}
 	for name, c := range map[string]struct {
 		end    func(d *rawDaemon, sb fumehood.Sandbox)

@@ -18,13 +18,13 @@ import (
 
 var _ provider.ImageBuilder = (*Provider)(nil)
 
-// FindImage describes an image that the daemon has.
+// FindImage looks up an image of the daemon, and reports whether it exists.
 func (p *Provider) FindImage(ctx context.Context, ref string) (provider.Image, bool, error) {
 	image, found, err := p.engine.Image(ctx, ref)
 	return describe(image), found, err
 }
 
-// PullImage describes an image, and pulls it first if the daemon has none of that name.
+// PullImage returns a description of an image. It pulls the image first if the daemon does not have it.
 func (p *Provider) PullImage(ctx context.Context, ref string) (provider.Image, error) {
 	image, err := p.ensureImage(ctx, ref)
 	if err != nil {
@@ -33,7 +33,7 @@ func (p *Provider) PullImage(ctx context.Context, ref string) (provider.Image, e
 	return describe(image), nil
 }
 
-// builtOf is what LabelImage holds.
+// builtOf is the content of LabelImage.
 type builtOf struct {
 	Environment string   `json:"environment"`
 	Inputs      string   `json:"inputs"`
@@ -41,19 +41,20 @@ type builtOf struct {
 	Tags        []string `json:"tags"`
 }
 
-// labels are the labels of an image that is built, besides its own.
+// labels returns the labels of a built image: its own, and those that mark it as built by Fumehood.
 func (of builtOf) labels(own map[string]string) map[string]string {
-	mark, _ := json.Marshal(of) // texts: it cannot fail
+	mark, _ := json.Marshal(of) // only strings: it cannot fail
 	labels := map[string]string{}
 	maps.Copy(labels, own)
 	labels[owner.LabelCache], labels[owner.LabelImage] = owner.EnvImage, string(mark)
 	return labels
 }
 
-// BuildImage builds an image: what a user has written by BuildKit where the Engine has it, as what Compose projects
-// build, and all else by the Engine's own builder, for BuildKit knows images by their names only, and bounds neither
-// memory nor cores. Its steps run in containers that are isolated as Docker isolates them, not as sandboxes are: the
-// Engine takes no other wishes for them. The image has no owner's label: its containers would inherit that.
+// BuildImage builds an image. A user's Dockerfile is built with BuildKit where the Engine has it, like the builds of
+// Compose projects. Everything else uses the Engine's classic builder, because BuildKit finds base images by name only
+// and limits neither memory nor cores. Build steps run in containers with Docker's isolation, not with that of
+// sandboxes; the Engine has no options to change that. The image has no owner label, because its containers would
+// inherit it.
 func (p *Provider) BuildImage(ctx context.Context, b provider.ImageBuild) (string, error) {
 	buildKit, err := p.buildsWithBuildKit(b)
 	if err != nil {
@@ -68,7 +69,7 @@ func (p *Provider) BuildImage(ctx context.Context, b provider.ImageBuild) (strin
 			return "", err
 		}
 		if !strings.HasPrefix(of.Tags[i], "fumehood:") {
-			p.opts.Logger.Warn("an image gets a name that others may pull or build on", "name", of.Tags[i])
+			p.opts.Logger.Warn("image name not in the repository fumehood: others may pull it or build on it", "name", of.Tags[i])
 		}
 	}
 	for _, why := range b.Allowed {
@@ -92,8 +93,8 @@ func (p *Provider) BuildImage(ctx context.Context, b provider.ImageBuild) (strin
 	return id, err
 }
 
-// mayName refuses a name for what is built that others count on: one of Fumehood's own images, of an image that was not
-// built here, or of another environment's.
+// mayName rejects a tag for a built image if others rely on it: the name of one of Fumehood's own images, of an image
+// that was not built here, or of another environment's image.
 func (p *Provider) mayName(ctx context.Context, tag, environment string) error {
 	refused := func(hint, why string) error {
 		return &fumehood.Error{Op: "name image " + tag, Class: fumehood.ErrConfig, Err: errors.New(why), Hint: hint}
@@ -105,12 +106,12 @@ func (p *Provider) mayName(ctx context.Context, tag, environment string) error {
 	if err != nil || !found {
 		return err
 	}
-	hint := "choose another name, or take it away first: docker image rm " + tag
+	hint := "choose another name, or remove it first: docker image rm " + tag
 	if !isBuilt(image.Labels) {
-		return refused(hint, "it is the name of an image that this user's Fumehood did not build")
+		return refused(hint, "the name belongs to an image that this user's Fumehood did not build")
 	}
 	if other := markOf(image.Labels).Environment; other != environment {
-		return refused(hint, fmt.Sprintf("it is the name of the image of the environment %q", other))
+		return refused(hint, fmt.Sprintf("the name belongs to the image of the environment %q", other))
 	}
 	return nil
 }
@@ -120,7 +121,7 @@ func (p *Provider) buildsWithBuildKit(b provider.ImageBuild) (bool, error) {
 		return false, nil
 	}
 	if b.Memory != 0 || b.CPUs != 0 {
-		return false, &fumehood.Error{Op: "build image", Class: fumehood.ErrConfig, Err: errors.New("the builder of a user's Dockerfile bounds neither memory nor cores")}
+		return false, &fumehood.Error{Op: "build image", Class: fumehood.ErrConfig, Err: errors.New("builds of a user's Dockerfile cannot be limited in memory or CPUs")}
 	}
 	d, err := buildcontext.Parse(b.Text, b.Args)
 	if err != nil {
@@ -146,7 +147,7 @@ func (p *Provider) Images(ctx context.Context) ([]provider.Image, error) {
 	return images, nil
 }
 
-// RemoveImage takes the tags that it was built with from an image. Where it has others it stays.
+// RemoveImage removes the tags with which an image was built. The image stays if it has other tags.
 func (p *Provider) RemoveImage(ctx context.Context, image provider.Image) error {
 	now, found, err := p.engine.Image(ctx, image.ID)
 	switch {
@@ -177,7 +178,7 @@ func describe(i engine.Image) provider.Image {
 	return image
 }
 
-// markOf reads the label of an image; what others wrote there says nothing.
+// markOf reads the label of an image. It returns the zero value if the label is not valid.
 func markOf(labels map[string]string) builtOf {
 	var of builtOf
 	if json.Unmarshal([]byte(labels[owner.LabelImage]), &of) != nil {
@@ -186,10 +187,12 @@ func markOf(labels map[string]string) builtOf {
 	return of
 }
 
-// isBuilt tells an image that was built here. One that others have built on it has its labels too, and no valid seal.
+// isBuilt reports whether an image was built here. An image that others built on top of it inherits the labels, but has
+// no valid seal.
 func isBuilt(labels map[string]string) bool { return labels[owner.LabelCache] == owner.EnvImage }
 
-// hasOtherNames tells an image of ours to which somebody else has given a name as well. Clean-up leaves it alone.
+// hasOtherNames reports whether an image of ours also has a tag that we did not give it. Cleanup does not remove such
+// an image.
 func hasOtherNames(o engine.Object) bool {
 	ours := markOf(o.Labels).Tags
 	return o.Kind == engine.ImageKind && o.Labels[owner.LabelCache] == owner.EnvImage &&

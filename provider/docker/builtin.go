@@ -12,8 +12,8 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// Images that ship with the library are Dockerfiles in the folder builtin, without a context. They are built when
-// they are first needed, and again when their Dockerfile or the default image, on which they are built, is another.
+// Built-in images are Dockerfiles in the folder builtin, without a build context. They are built on first use, and
+// rebuilt when the Dockerfile or the default image, which is their base, changes.
 
 //go:embed builtin/*.Dockerfile
 var builtins embed.FS
@@ -23,17 +23,17 @@ const (
 	builtinFiles  = ".Dockerfile"
 )
 
-// BuiltinImage is an image that ships with the library.
+// BuiltinImage describes an image that ships with the library.
 type BuiltinImage struct {
 	Name  string // "fumehood-builtin/agent"
-	About string // what it is, in a sentence
-	// Image is the one that there is of that name, zero where there is none; UpToDate says that it is of the
-	// Dockerfile that this library has, and of the default image as it is.
+	About string // a one-sentence description
+	// Image is the image that the daemon has under that name; zero if there is no such image. UpToDate reports whether
+	// it was built from this library's Dockerfile and the current default image.
 	Image    provider.Image
 	UpToDate bool
 }
 
-// BuiltinImages lists the images that ship with the library. Nothing is pulled or built.
+// BuiltinImages lists the images that ship with the library. It pulls and builds nothing.
 func (p *Provider) BuiltinImages(ctx context.Context) ([]BuiltinImage, error) {
 	files, err := builtins.ReadDir("builtin")
 	if err != nil {
@@ -57,7 +57,7 @@ func (p *Provider) BuiltinImages(ctx context.Context) ([]BuiltinImage, error) {
 	return all, nil
 }
 
-// builtin says how the image of a name is built, if it is one that ships with the library.
+// builtin returns the build of a built-in image. ok is false if ref does not name one.
 func (p *Provider) builtin(ref string) (compose.Source, bool) {
 	name, ok := strings.CutPrefix(familiar(ref), builtinPrefix)
 	if !ok {

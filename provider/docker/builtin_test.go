@@ -10,7 +10,7 @@ import (
 	"github.com/fumehood/fumehood/internal/engine"
 )
 
-func TestAnImageThatShipsWithTheLibraryIsBuiltWhenItIsNeeded(t *testing.T) {
+func TestBuiltinImages(t *testing.T) {
 	t.Parallel()
 	const name = "fumehood-builtin/agent"
 	b := newBuilder(t, Options{DefaultImage: testBase})
@@ -62,15 +62,15 @@ func TestAnImageThatShipsWithTheLibraryIsBuiltWhenItIsNeeded(t *testing.T) {
 		t.Errorf("afterwards: got %+v", first)
 	}
 
-	// On another default image it is another image.
+	// With another default image, it is a different image.
 	other := newBuilder(t, Options{DefaultImage: b.built(t, b.source("web", compose.Build{Inline: "FROM " + testBase + "\nRUN echo other >/other\n"})).Ref})
 	s := other.source("app", compose.Build{Inline: "FROM " + name + ":latest\nRUN cat /other >app\n"})
 	image := other.built(t, s)
 	if got := other.reads(t, image.Ref, "/workspace/app"); got != "other\n" {
-		t.Errorf("what is built on it has %q", got)
+		t.Errorf("an image built on it has %q", got)
 	}
 	if s := state(); s.UpToDate || s.Image.ID == first.Image.ID {
-		t.Errorf("when another was built: got %+v", s)
+		t.Errorf("after another image was built: got %+v", s)
 	}
 	if err := b.engine.Untag(ctx, first.Image.Tags[0]); err != nil && !errors.Is(err, fumehood.ErrUnavailable) {
 		t.Error(err)

@@ -14,10 +14,10 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// While many sandboxes start, those that run stay quick: commands take no more than ten times what they take when all is
-// calm, in 99 of 100 cases. Both are measured in turn, and other work of the machine meets both, but not always alike: one
-// of three bursts has to show it.
-func TestABurstOfStartsLeavesCommandsQuick(t *testing.T) {
+// While many sandboxes start, running sandboxes stay responsive: 99 of 100 commands take at most ten times as long as
+// on an idle daemon. Both cases are measured alternately. Other load on the machine affects both, but not always
+// equally, so only one of three bursts has to meet the limit.
+func TestStart_burstLatency(t *testing.T) {
 	t.Parallel()
 	starts := tier.Pick(t, 6, 24, 100)
 	p := newProvider(t, docker.Options{})
@@ -25,7 +25,7 @@ func TestABurstOfStartsLeavesCommandsQuick(t *testing.T) {
 	for i := range running {
 		running[i] = start(t, p, fumehood.Spec{Image: busybox})
 	}
-	commands(t, running, 20, nil) // the workers are there
+	commands(t, running, 20, nil) // starts the workers
 	var calm, busy time.Duration
 	for range 3 {
 		calm = commands(t, running, tier.Pick(t, 100, 250, 250), nil)
@@ -45,8 +45,8 @@ func TestABurstOfStartsLeavesCommandsQuick(t *testing.T) {
 	t.Errorf("commands take %v in 99 of 100 cases while sandboxes start, and %v before", busy, calm)
 }
 
-// commands runs a command in each sandbox in turn, so many rounds, or until over is closed, and returns the 99th of a
-// hundred times.
+// commands runs a command in each sandbox in turn, for a number of rounds or until over is closed. It returns the 99th
+// percentile of the durations.
 func commands(t *testing.T, sandboxes []fumehood.Sandbox, rounds int, over <-chan struct{}) time.Duration {
 	t.Helper()
 	var all []time.Duration
@@ -71,7 +71,7 @@ func commands(t *testing.T, sandboxes []fumehood.Sandbox, rounds int, over <-cha
 	return all[len(all)*99/100]
 }
 
-// burst asks for many sandboxes at once, and removes them when all are there.
+// burst starts many sandboxes at once, and removes them when all have started.
 func burst(t *testing.T, p *docker.Provider, n int) {
 	sandboxes := make([]fumehood.Sandbox, n)
 	var all sync.WaitGroup
@@ -93,7 +93,7 @@ func burst(t *testing.T, p *docker.Provider, n int) {
 	}
 }
 
-func TestNoMoreSandboxesStartAtOnceThanMay(t *testing.T) {
+func TestStart_maxStarting(t *testing.T) {
 	t.Parallel()
 	p, proxy := faulty(t, docker.Options{MaxStarting: 2, MaxRunning: 3})
 	proxy.Delay = 200 * time.Millisecond
@@ -104,7 +104,7 @@ func TestNoMoreSandboxesStartAtOnceThanMay(t *testing.T) {
 		case "POST /containers/create":
 			most.Store(max(most.Load(), starting.Add(1)))
 			mostThere.Store(max(mostThere.Load(), there.Add(1)))
-		case "POST /containers/*/start": // it is not over yet, but no other start comes before its end
+		case "POST /containers/*/start": // the start has not ended yet, but no other start comes before its end
 			starting.Add(-1)
 			return faultproxy.Delay
 		case "DELETE /containers/*":
@@ -127,15 +127,15 @@ func TestNoMoreSandboxesStartAtOnceThanMay(t *testing.T) {
 	}
 	all.Wait()
 	if s, n := most.Load(), mostThere.Load(); s < 1 || s > 2 || n > 3 || there.Load() != 0 {
-		t.Errorf("%d have started at once and %d were there, at most 2 and 3 may", s, n)
+		t.Errorf("%d started at once and %d existed, want at most 2 and 3", s, n)
 	}
 }
 
-func TestFewerSandboxesStartWhileTheDaemonIsSlow(t *testing.T) {
+func TestStart_slowDaemon(t *testing.T) {
 	t.Parallel()
 	p, proxy := faulty(t, docker.Options{MaxStarting: 4})
-	proxy.Delay = 2 * time.Second // far more than a busy daemon takes
-	burst(t, p, 4)                // it is known how long the daemon takes when it is not
+	proxy.Delay = 2 * time.Second // much longer than a busy daemon takes
+	burst(t, p, 4)                // measures the daemon's normal response time
 	const starts, last = 8, 2
 	var created, starting, most atomic.Int64
 	proxy.Decide(func(call string) faultproxy.Fault {
@@ -153,6 +153,6 @@ func TestFewerSandboxesStartWhileTheDaemonIsSlow(t *testing.T) {
 	})
 	burst(t, p, starts)
 	if n := most.Load(); n != 1 {
-		t.Errorf("%d of the last started at once, and the daemon is slow", n)
+		t.Errorf("%d of the last started at once although the daemon is slow", n)
 	}
 }

@@ -23,7 +23,7 @@ func TestImageBuild_scope(t *testing.T) {
 	}
 	const cached, plain = "FROM a\nRUN --mount=type=cache,id=x,target=/x true\n", "FROM a\nRUN true\n"
 	if of("/one", cached, true).inputs(nil, "") == of("/two", cached, true).inputs(nil, "") {
-		t.Error("projects share an image that their caches are in")
+		t.Error("projects share an image that contains data of their caches")
 	}
 	if of("/one", plain, true).inputs(nil, "") != of("/two", plain, true).inputs(nil, "") {
 		t.Error("projects do not share an image without caches")
@@ -37,7 +37,7 @@ func TestImageBuild_scope(t *testing.T) {
 		return b.inputs(nil, "")
 	}
 	if triggered("/one") == triggered("/two") {
-		t.Error("projects share an image that caches of ONBUILD are in")
+		t.Error("projects share an image that contains data of ONBUILD caches")
 	}
 	args := scopedArgs(map[string]string{"A": "b"}, "scope")
 	if len(args) != 2 || args["A"] != "b" || args[buildcontext.ScopeArg] != "scope" {

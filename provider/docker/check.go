@@ -14,9 +14,10 @@ var (
 	_ provider.Measurer = (*Provider)(nil)
 )
 
-// Check asks of each container whether it still is what the start has waited for: running and not unhealthy, or ended
-// with code 0. The only container of an image with a guest needs no asking: the guest has to answer. By the Engine's
-// own transport, files can be read of what has ended, too.
+// Check inspects each container and reports whether it is still in the state that the start waited for: running and not
+// unhealthy, or exited with code 0. A sandbox that is a single container with a guest is not inspected, because its
+// guest has to answer anyway. With the engine transport it is inspected, because the Engine also reads files of exited
+// containers.
 func (sb *sandbox) Check(ctx context.Context) error {
 	if sb.spec.Compose == nil && !sb.direct() {
 		return nil
@@ -42,7 +43,7 @@ func (sb *sandbox) Check(ctx context.Context) error {
 	})
 }
 
-// Machine is the daemon's.
+// Machine returns the CPUs and memory of the daemon's machine.
 func (p *Provider) Machine(ctx context.Context) (provider.Machine, error) {
 	info, err := p.engine.Info(ctx)
 	if err != nil {

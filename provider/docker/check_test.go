@@ -25,12 +25,12 @@ services:
     command: "true"
 `
 
-func TestWhatHasEndedIsNoticedByACheck(t *testing.T) {
+func TestSandbox_Check(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		opts docker.Options
 		spec fumehood.Spec
-		ends string // the service
+		ends string // the service that ends
 	}{
 		"an image":                       {docker.Options{}, fumehood.Spec{Image: "fumehood-test/busybox"}, "default"},
 		"an image, with nothing of ours": {docker.Options{Transport: docker.TransportEngine}, fumehood.Spec{Image: "fumehood-test/busybox"}, "default"},
@@ -64,7 +64,7 @@ func TestWhatHasEndedIsNoticedByACheck(t *testing.T) {
 	}
 }
 
-func TestTheMachineIsTheDaemons(t *testing.T) {
+func TestProvider_Machine(t *testing.T) {
 	t.Parallel()
 	m, err := newProvider(t, docker.Options{}).Machine(t.Context())
 	if err != nil || m.Memory < 1<<28 || m.CPUs < 1 || m.CPUs < runtime.NumCPU() {

@@ -16,8 +16,8 @@ import (
 
 var _ provider.Cleaner = (*Provider)(nil)
 
-// Cleanup removes what dead owners left in the daemon and in StateDir, old guests of other versions, and what
-// the options name. A cache that is in use stays, which is no error.
+// Cleanup removes what dead owners left in the daemon and in StateDir, old guest volumes of other versions, and what
+// the options name. A cache in use stays, which is not an error.
 func (p *Provider) Cleanup(ctx context.Context, opts provider.CleanupOptions) ([]provider.Leftover, error) {
 	guests, err := p.currentGuests(ctx)
 	if err != nil {
@@ -26,15 +26,15 @@ func (p *Provider) Cleanup(ctx context.Context, opts provider.CleanupOptions) ([
 	return p.sweeper(guests, func(sweep.Object) bool { return true }).sweep(ctx, opts)
 }
 
-// sweeper finds and removes what Fumehood has made in one daemon, and sandboxes' folders.
+// sweeper finds and removes Fumehood's objects in one daemon, and the folders of sandboxes.
 type sweeper struct {
 	engine   *engine.Client
 	self     owner.ID
-	stateDir string // empty where there is none
+	stateDir string // empty without such a folder
 	clock    func() time.Time
-	guests   []string                  // the versions that this process delivers; nil where other versions stay
+	guests   []string                  // the guest versions that this process delivers; nil keeps other versions
 	isBad    func(volume string) bool  // reports whether a guest's volume holds something else
-	among    func(o sweep.Object) bool // is what may be removed at all
+	among    func(o sweep.Object) bool // reports whether an object may be removed at all
 }
 
 func (p *Provider) sweeper(guests []string, among func(o sweep.Object) bool) *sweeper {
@@ -44,12 +44,12 @@ func (p *Provider) sweeper(guests []string, among func(o sweep.Object) bool) *sw
 	}
 }
 
-// sweepUnasked removes what goes without being asked for: what of these objects is left of dead owners, or old. What goes
-// wrong is logged: the next clean-up tries again.
+// sweepUnasked removes, of the objects selected by among, those that are old or left by dead owners. It does so without
+// being asked by the user, so it only logs errors. The next cleanup tries again.
 func (p *Provider) sweepUnasked(ctx context.Context, guests []string, among func(o sweep.Object) bool) {
 	plan, err := p.sweeper(guests, among).sweep(ctx, provider.CleanupOptions{})
 	if err != nil && ctx.Err() == nil {
-		p.opts.Logger.Warn("not all that ended processes left could be removed; `fumehood cleanup` tries again", "error", err)
+		p.opts.Logger.Warn("cannot remove everything that ended processes left; `fumehood cleanup` retries", "error", err)
 	}
 	for _, l := range plan {
 		if l.Removed {
@@ -58,7 +58,7 @@ func (p *Provider) sweepUnasked(ctx context.Context, guests []string, among func
 	}
 }
 
-// sweep looks for all that there is, plans, and carries the plan out.
+// sweep lists all objects, plans the removal, and carries out the plan.
 func (s *sweeper) sweep(ctx context.Context, opts provider.CleanupOptions) ([]provider.Leftover, error) {
 	found, facts, err := s.look(ctx)
 	if err != nil {
@@ -71,7 +71,7 @@ func (s *sweeper) sweep(ctx context.Context, opts provider.CleanupOptions) ([]pr
 		if err == nil && !slices.ContainsFunc(plan, matches) {
 			plan, err = nil, &fumehood.Error{
 				Op: "clean up", Class: fumehood.ErrConfig, Err: fmt.Errorf("no foreign object %s", pattern),
-				Hint: "`fumehood cleanup --dry-run` lists what there is",
+				Hint: "`fumehood cleanup --dry-run` lists all objects",
 			}
 		}
 	}
@@ -81,8 +81,8 @@ func (s *sweeper) sweep(ctx context.Context, opts provider.CleanupOptions) ([]pr
 	return plan, removal.Carry(ctx, found, plan)
 }
 
-// look lists what there is, and finds out what a plan goes by. What time it is, this machine's clock says; but where that
-// would have something removed, and the daemon's is behind it, that one counts.
+// look lists the objects and collects the facts for a plan. The current time is that of this machine's clock. But if it
+// would cause a removal and the daemon's clock is behind it, the daemon's time is used.
 func (s *sweeper) look(ctx context.Context) ([]sweep.Object, sweep.Facts, error) {
 	objects, err := labelled(ctx, s.engine)
 	if err != nil {
@@ -102,11 +102,11 @@ func (s *sweeper) look(ctx context.Context) ([]sweep.Object, sweep.Facts, error)
 			now = info.Time
 		}
 	}
-	dir, _ := owner.StateDir(claimsKind) // where there is none, there are no claims
+	dir, _ := owner.StateDir(claimsKind) // without a folder there are no claims
 	return found, sweep.Facts{Owners: sweep.Judge(s.self, found, owner.Claims(dir, s.self, now), now), Now: now}, nil
 }
 
-// marks makes of what was found what a plan is made from. A folder has the times of its sandbox.
+// marks converts objects and folders to the input of a plan. A folder gets the expiry and lease of its sandbox.
 func (s *sweeper) marks(objects []engine.Object, folders []owner.Folder) []sweep.Object {
 	spare, of := spareGuests(objects), map[string]sweep.Object{}
 	var all []sweep.Object
@@ -127,9 +127,10 @@ func (s *sweeper) marks(objects []engine.Object, folders []owner.Folder) []sweep
 	return all
 }
 
-// mark says of an object what its labels do, and how it is removed. The containers of a sandbox, which share a network, are a
-// group: where several leave a network at once, an Engine may miscount those that are left, and refuse to remove the network
-// until it is restarted (moby#42119); one before 23.0 may hang for good (moby#42545).
+// mark returns an object with the facts from its labels and a function that removes it. The containers of a sandbox
+// share a network. They form a group, whose members are removed one after another. If several leave a network at once,
+// an Engine may miscount the remaining ones and refuse to remove the network until it is restarted (moby#42119). An
+// Engine before 23.0 may hang permanently (moby#42545).
 func mark(e *engine.Client, o engine.Object) sweep.Object {
 	m := sweep.Object{
 		Kind: string(o.Kind), Name: o.Name, Sandbox: o.Labels[owner.LabelSandbox], Owner: o.Labels[owner.LabelOwner],
@@ -140,9 +141,10 @@ func mark(e *engine.Client, o engine.Object) sweep.Object {
 	}
 	switch o.Kind {
 	case engine.Container:
-		m.Cache, m.Group = false, m.Sandbox // it inherits its image's labels: it is no cache
+		m.Cache, m.Group = false, m.Sandbox // it inherits the labels of its image, but is not a cache
 	case engine.ImageKind:
-		m.Owner, m.Unfinished = o.Labels[owner.LabelMaker], o.Labels[owner.LabelCache] == owner.GuestCache // a volume is filled from it
+		// Guest images are temporary: a volume is filled from them.
+		m.Owner, m.Unfinished = o.Labels[owner.LabelMaker], o.Labels[owner.LabelCache] == owner.GuestCache
 	}
 	if m.Kept {
 		m.Expires = timeOf(o, owner.LabelExpires)
@@ -150,13 +152,13 @@ func mark(e *engine.Client, o engine.Object) sweep.Object {
 	return m
 }
 
-// timeOf is the time that a label tells; zero where it tells none.
+// timeOf returns the time in a label; zero if the label has no valid time.
 func timeOf(o engine.Object, label string) time.Time {
 	t, _ := time.Parse(time.RFC3339, o.Labels[label]) // zero on an error
 	return t
 }
 
-// labelled lists what carries an owner's or a cache's label, in the order of removal. Images have no owner:
+// labelled lists the objects with an owner or cache label, in the order of removal. Images have no owner label, because
 // their containers would inherit it.
 func labelled(ctx context.Context, e *engine.Client) ([]engine.Object, error) {
 	objects, err := e.Objects(ctx, owner.LabelOwner)
@@ -177,13 +179,13 @@ func labelled(ctx context.Context, e *engine.Client) ([]engine.Object, error) {
 	return objects, e.Disown(ctx, objects)
 }
 
-// removals is how many removals run at once: the daemon does little in parallel.
+// removals is how many removals run at once. The daemon does little in parallel.
 const removals = 8
 
-// removal is how objects are removed; the pauses come before what the daemon has refused to remove is tried again.
+// removal configures how objects are removed. It retries after Pauses if the daemon refuses a removal.
 var removal = sweep.Removal{AtOnce: removals, Pauses: []time.Duration{100 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second}}
 
-// removeAll removes objects, which are in the order of removal.
+// removeAll removes objects. They must be in the order of removal.
 func removeAll(ctx context.Context, e *engine.Client, objects []engine.Object) error {
 	found := make([]sweep.Object, len(objects))
 	for i, o := range objects {

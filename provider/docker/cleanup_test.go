@@ -16,7 +16,7 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-func TestTheLeaseOfAnOwnerFromElsewhereIsKeptWhateverTheClockSays(t *testing.T) {
+func TestCleanup_leaseClockJumps(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	p.OnlySandboxes("lease-holds", "lease-over", "lease-kept")
@@ -43,7 +43,7 @@ func TestTheLeaseOfAnOwnerFromElsewhereIsKeptWhateverTheClockSays(t *testing.T) 
 	for _, c := range []struct {
 		what string
 		jump time.Duration
-		over int // what is there of the one whose lease is over
+		over int // remaining objects of the sandbox whose lease is over
 	}{{"back", -years, 1}, {"ahead", years, 0}} {
 		p.SetClock(func() time.Time { return time.Now().Add(c.jump) })
 		plan, err := p.Cleanup(ctx, provider.CleanupOptions{DryRun: true})
@@ -52,13 +52,13 @@ func TestTheLeaseOfAnOwnerFromElsewhereIsKeptWhateverTheClockSays(t *testing.T) 
 		}
 		for _, l := range plan {
 			if l.Kind == "folder" {
-				continue // of this process itself
+				continue // belongs to this process
 			}
 			if l.Sandbox == "lease-holds" && (l.Remove || l.Owner != "unknown") || l.Sandbox == "lease-kept" && l.Remove || l.Cache && l.Reason == "a cache of another version" {
 				t.Errorf("%s: it would remove %+v", c.what, l)
 			}
 			if l.Sandbox == "lease-over" && l.Remove == (c.over == 1) {
-				t.Errorf("%s: of what is over it is told: %+v", c.what, l)
+				t.Errorf("%s: expired lease: %+v", c.what, l)
 			}
 		}
 	}
@@ -72,13 +72,13 @@ func TestTheLeaseOfAnOwnerFromElsewhereIsKeptWhateverTheClockSays(t *testing.T) 
 	}
 }
 
-func TestTheNextOwnersFirstSandboxSweepsAfterTheDead(t *testing.T) {
+func TestSweep_firstStart(t *testing.T) {
 	t.Parallel()
 	kill := startOwner(t, "swept-dead")
 	held := startOwner(t, "swept-held")
 	kill()
 	defer held()
-	p, err := docker.New(t.Context(), docker.Options{}) // one that sweeps
+	p, err := docker.New(t.Context(), docker.Options{}) // with the sweep enabled
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,11 +89,11 @@ func TestTheNextOwnersFirstSandboxSweepsAfterTheDead(t *testing.T) {
 		}
 	})
 	p.OnlySandboxes("swept-dead", "swept-held")
-	p.SetClock(func() time.Time { return time.Now().Add(time.Hour) }) // what was just made is left to its reaper
+	p.SetClock(func() time.Time { return time.Now().Add(time.Hour) }) // new objects are left to their owner's reaper
 	start(t, p, fumehood.Spec{Image: busybox})
 	conformance.Eventually(t, "it is swept", func() bool { return len(objectsOf(t, "swept-dead")) == 0 })
 	if left := objectsOf(t, "swept-held"); len(left) != 1 {
-		t.Errorf("of a living owner's there is %v", left)
+		t.Errorf("objects of the living owner: %v", left)
 	}
 	held()
 	if _, err := p.Cleanup(t.Context(), provider.CleanupOptions{}); err != nil {
@@ -101,7 +101,7 @@ func TestTheNextOwnersFirstSandboxSweepsAfterTheDead(t *testing.T) {
 	}
 }
 
-func TestThatNoReaperIsStartedIsLogged(t *testing.T) {
+func TestOptions_NoReaper(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	p := newProvider(t, docker.Options{NoReaper: true, Logger: slog.New(slog.NewTextHandler(&log, nil))})
@@ -130,7 +130,7 @@ networks: {shared: {}}
 volumes: {data: {}}
 `
 
-func TestANetworkGoesThatAForeignContainerIsAttachedTo(t *testing.T) {
+func TestClose_foreignOnNetwork(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	gone := start(t, p, fumehood.Spec{Compose: project(t, networkAndVolume)})
@@ -148,7 +148,7 @@ func TestANetworkGoesThatAForeignContainerIsAttachedTo(t *testing.T) {
 	}
 }
 
-func TestWhatTheDaemonRefusesToRemoveIsToldByNameAndGoesLater(t *testing.T) {
+func TestClose_daemonRefuses(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	e := engineOf(t)
@@ -177,7 +177,7 @@ func TestWhatTheDaemonRefusesToRemoveIsToldByNameAndGoesLater(t *testing.T) {
 	}
 }
 
-func TestAnonymousVolumesGoWithTheirContainer(t *testing.T) {
+func TestClose_anonymousVolumes(t *testing.T) {
 	t.Parallel()
 	const name = "anonymous-dead"
 	d := newRawDaemon(t)
@@ -186,7 +186,7 @@ func TestAnonymousVolumesGoWithTheirContainer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ended.Start-- // its process id is another process's now
+	ended.Start-- // its PID now belongs to another process
 	dead, err := docker.NewAs(t.Context(), docker.Options{NoReaper: true, NoSweep: true}, ended)
 	if err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// delayed has calls made late, and closes the channel that it returns at the first.
+// delayed delays the given call, and returns a channel that is closed at the first such call.
 func delayed(proxy *faultproxy.Proxy, call string) <-chan struct{} {
 	begun := make(chan struct{})
 	first := sync.OnceFunc(func() { close(begun) })
@@ -28,7 +28,7 @@ func delayed(proxy *faultproxy.Proxy, call string) <-chan struct{} {
 	return begun
 }
 
-func TestAProviderThatIsClosedDuringAStartLeavesNothing(t *testing.T) {
+func TestProvider_Close_duringStart(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		call   string
@@ -44,7 +44,7 @@ func TestAProviderThatIsClosedDuringAStartLeavesNothing(t *testing.T) {
 			p, proxy := faulty(t, docker.Options{})
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			warm(t) // so that nothing but the start itself is to be made
+			warm(t) // then the start creates only the sandbox's own objects
 			began := delayed(proxy, c.call)
 			box := "closed-" + strings.ToLower(rand.Text()[:8])
 			failed := make(chan error, 1)
@@ -65,7 +65,7 @@ func TestAProviderThatIsClosedDuringAStartLeavesNothing(t *testing.T) {
 					t.Errorf("start: %v, want %v", err, c.want)
 				}
 			case <-time.After(10 * time.Second):
-				t.Error("the provider is closed, and the start goes on")
+				t.Error("the provider is closed, but the start continues")
 			}
 			if left := objectsOf(t, box); len(left) > 0 {
 				t.Errorf("left: %+v", left)
@@ -77,11 +77,11 @@ func TestAProviderThatIsClosedDuringAStartLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestASandboxIsClosedWhileAUsersGuestStarts(t *testing.T) {
+func TestClose_userGuestStarting(t *testing.T) {
 	t.Parallel()
 	p, proxy := faulty(t, docker.Options{})
 	sb := start(t, p, fumehood.Spec{Image: debian})
-	began := delayed(proxy, "GET /exec/*/json") // which asks whether it has started
+	began := delayed(proxy, "GET /exec/*/json") // asks whether the exec has started
 	failed := make(chan error, 1)
 	go func() {
 		_, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}, User: "tester"})

@@ -24,7 +24,7 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// project is a Compose project of one file, which it writes.
+// project writes a Compose project of one file.
 func project(t *testing.T, yaml string) *fumehood.Compose {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "compose.yaml")
@@ -50,7 +50,7 @@ services:
     depends_on: {web: {condition: service_healthy}}
 `
 
-func TestALimitOfMoreThanTheMachineHasIsLogged(t *testing.T) {
+func TestCompose_limitBeyondMachine(t *testing.T) {
 	t.Parallel()
 	for memory, logged := range map[string]bool{"900000g": true, "64m": false} {
 		var log bytes.Buffer
@@ -62,7 +62,7 @@ func TestALimitOfMoreThanTheMachineHasIsLogged(t *testing.T) {
 	}
 }
 
-func TestServicesComeUpInOrderAndReachEachOther(t *testing.T) {
+func TestCompose_order(t *testing.T) {
 	t.Parallel()
 	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Compose: project(t, twoServices)})
 	info := sb.Info()
@@ -82,7 +82,7 @@ func TestServicesComeUpInOrderAndReachEachOther(t *testing.T) {
 	}
 }
 
-func TestPortsOfInternalNetworksAreForwarded(t *testing.T) {
+func TestCompose_internalPorts(t *testing.T) {
 	t.Parallel()
 	sb := start(t, newProvider(t, docker.Options{Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))}), fumehood.Spec{Compose: project(t, twoServices)})
 	web, err := sb.Lookup("web")
@@ -117,7 +117,7 @@ func TestPortsOfInternalNetworksAreForwarded(t *testing.T) {
 	}
 }
 
-func TestAProjectThatDoesNotComeUpSaysWhyAndLeavesNothing(t *testing.T) {
+func TestCompose_startFails(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	for name, c := range map[string]struct {
@@ -178,7 +178,7 @@ services:
 				spec.Compose.ReadyTimeout = ready
 				err := comesToNothing(t, p, spec, c.class)
 				if slow := "it has not started"; err != nil && strings.Contains(err.Error(), slow) && !strings.Contains(strings.Join(c.want, " "), slow) && ready < time.Minute {
-					continue // a busy machine: what was to be seen comes after the start
+					continue // on a busy machine the failure may come after the start
 				}
 				for _, want := range c.want {
 					wantText(t, err, strings.ReplaceAll(want, "LIMIT", ready.String()))
@@ -189,7 +189,7 @@ services:
 	}
 }
 
-// comesToNothing checks that a start fails with an error of that class, which it returns, and leaves nothing.
+// comesToNothing checks that a start fails with an error of the given class and leaves nothing. It returns the error.
 func comesToNothing(t *testing.T, p *docker.Provider, spec fumehood.Spec, class error) error {
 	t.Helper()
 	sb, err := p.Start(t.Context(), spec)
@@ -205,15 +205,15 @@ func comesToNothing(t *testing.T, p *docker.Provider, spec fumehood.Spec, class 
 	return err
 }
 
-// wantText checks that an error has a text.
+// wantText checks that an error contains a text.
 func wantText(t *testing.T, err error, want string) {
 	t.Helper()
 	if err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("%v does not say %q", err, want)
+		t.Errorf("%v does not contain %q", err, want)
 	}
 }
 
-func TestWhatASandboxCanDoWithoutMayFail(t *testing.T) {
+func TestCompose_optionalFails(t *testing.T) {
 	t.Parallel()
 	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Compose: project(t, `
 services:
@@ -233,7 +233,7 @@ volumes: {data: {}}
 	}
 }
 
-func TestACancelledStartOfAProjectEndsSoonAndLeavesNothing(t *testing.T) {
+func TestCompose_startCanceled(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	const yaml = `
@@ -252,7 +252,7 @@ volumes: {data: {}}
 	}
 }
 
-func TestTheNameOfAProjectIsTakenOnce(t *testing.T) {
+func TestCompose_nameTaken(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	spec := fumehood.Spec{Name: "taken-" + strings.ToLower(rand.Text()[:8]), Compose: project(t, "services: {default: {image: fumehood-test/busybox, command: sleep infinity}}")}
@@ -262,11 +262,11 @@ func TestTheNameOfAProjectIsTakenOnce(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if res, err := first.Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}}); err != nil || res.ExitCode != 0 {
-		t.Errorf("the first one is no more: %v, %+v", err, res)
+		t.Errorf("the first sandbox does not work any more: %v, %+v", err, res)
 	}
 }
 
-func TestProjectsShareNoVolumeAndNoNetwork(t *testing.T) {
+func TestCompose_projectsIsolated(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	yaml := func(volume, network string) *fumehood.Compose {
@@ -296,7 +296,7 @@ networks: {%[2]s: }
 	}
 }
 
-func TestWhatIsThereByANameOfAProjectIsNotUsed(t *testing.T) {
+func TestCompose_objectExists(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	name := "there-" + strings.ToLower(rand.Text()[:8])
@@ -311,13 +311,13 @@ func TestWhatIsThereByANameOfAProjectIsNotUsed(t *testing.T) {
 	} {
 		object := name + "-" + kind + ".vol"
 		cli(kind, "create", object)
-		t.Cleanup(func() { cli(kind, "rm", object) }) // so it is still there
+		t.Cleanup(func() { cli(kind, "rm", object) }) // fails if the object no longer exists
 		spec := fumehood.Spec{Name: name + "-" + kind, Compose: project(t, yaml)}
 		wantText(t, comesToNothing(t, p, spec, fumehood.ErrConfig), "there is a "+kind+" "+object)
 	}
 }
 
-// eachOf calls f for 0 to n-1, so many at once.
+// eachOf calls f for 0 to n-1, with at most atOnce calls at once.
 func eachOf(n, atOnce int, f func(i int)) {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, atOnce)
@@ -331,7 +331,7 @@ func eachOf(n, atOnce int, f func(i int)) {
 	wg.Wait()
 }
 
-func TestManyProjectsRunSideBySide(t *testing.T) {
+func TestCompose_manyInParallel(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	compose := project(t, `
@@ -380,7 +380,7 @@ services:
 	})
 }
 
-func TestManyProjectsComeAndGo(t *testing.T) {
+func TestCompose_manyInTurn(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	compose := project(t, `
@@ -413,7 +413,7 @@ services:
 	t.Logf("%d projects in %v", n, time.Since(begun))
 }
 
-func TestProjectsWorkByTheEnginesExecToo(t *testing.T) {
+func TestCompose_engineTransport(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{Transport: docker.TransportEngine})
 	sb := start(t, p, fumehood.Spec{Compose: project(t, `
@@ -426,7 +426,7 @@ services:
 	}
 }
 
-func TestPortsThatCannotBeForwardedAreRefusedBeforeAnythingIsMade(t *testing.T) {
+func TestCompose_forwardRejected(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{Transport: docker.TransportEngine})
 	spec := fumehood.Spec{
@@ -446,7 +446,7 @@ const twoArchitectures = `services:
   foreign: {platform: linux/%s, build: {dockerfile_inline: "FROM scratch\nCOPY compose.yaml /"}}
 `
 
-func TestAProjectForTwoArchitecturesIsRefused(t *testing.T) {
+func TestCompose_twoArchitectures(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	other := "arm64"

@@ -12,19 +12,19 @@ import (
 	"github.com/fumehood/fumehood/internal/compose"
 )
 
-// Config is what a Compose project becomes before it is started.
+// Config is a Compose project as it would be started.
 type Config struct {
 	Default string          `json:"default"` // the default service
-	Project json.RawMessage `json:"project"` // as Compose reads it, with nothing left to interpolate
-	Changes []Change        `json:"changes"` // what is not as the files have it
+	Project json.RawMessage `json:"project"` // as Compose reads it, fully interpolated
+	Changes []Change        `json:"changes"` // differences from the files
 	YAML    []byte          `json:"-"`       // Project, as YAML
 }
 
-// Change is one thing that is not as the files have it, or that is allowed although it breaks the isolation.
+// Change is a difference from the files, or a setting that is allowed although it breaks the isolation.
 type Change = compose.Change
 
-// ResolveCompose tells what a spec's Compose project becomes. It asks no daemon: what a service's image runs by
-// itself is not known then, nor the networks' addresses. Its errors are fumehood.ErrConfig.
+// ResolveCompose returns the Compose project of a spec as it would be started. It does not contact the daemon, so the
+// commands of images and the addresses of networks are unknown. Its errors are fumehood.ErrConfig.
 func ResolveCompose(ctx context.Context, spec fumehood.Spec) (*Config, error) {
 	if err := spec.Validate(); err != nil {
 		return nil, err
@@ -44,7 +44,7 @@ func ResolveCompose(ctx context.Context, spec fumehood.Spec) (*Config, error) {
 
 var notInNames = regexp.MustCompile(`[^a-z0-9_-]+`)
 
-// projectName is a name for a project that is only looked at: its folder's.
+// projectName derives a name from the project's folder, for a project that is not started.
 func projectName(src *fumehood.Compose) string {
 	dir := src.Dir
 	if dir == "" {

@@ -11,9 +11,9 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// A rootless daemon of 20.10 starts root without capabilities in a container of another user, and may start it with all:
-// that this machine's own may, is not for certain.
-func TestARootlessDaemonKeepsItsPromises(t *testing.T) {
+// A rootless daemon of version 20.10 starts root without capabilities in a container whose user is not root. It can
+// also start it with all capabilities, which this machine's own daemon may not be able to do.
+func TestPromises_rootlessDaemon(t *testing.T) {
 	tier.Need(t, tier.All)
 	t.Parallel()
 	commandsAsRoot("rootless daemon", docker.Options{
@@ -21,7 +21,7 @@ func TestARootlessDaemonKeepsItsPromises(t *testing.T) {
 	}).run(t, probeProgram(t))
 }
 
-func TestANewEngineKeepsItsPromises(t *testing.T) {
+func TestPromises_newEngine(t *testing.T) {
 	tier.Need(t, tier.All)
 	t.Parallel()
 	opts := docker.Options{Host: dockertest.StartNewDaemon(t, debian).Host, StateDir: t.TempDir()}
@@ -31,7 +31,7 @@ func TestANewEngineKeepsItsPromises(t *testing.T) {
 	c.run(t, probeProgram(t))
 }
 
-// commandsAsRoot is a column whose service's user is not root, and whose commands' user is.
+// commandsAsRoot is a column with commands run by root in a service whose user is not root.
 func commandsAsRoot(daemon string, opts docker.Options) column {
 	return column{
 		name:  "docker guest debian user, commands as root, " + daemon,

@@ -19,19 +19,19 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// tiers are the columns that run in a smaller tier than all.
+// tiers are the columns that run in a tier smaller than All.
 var tiers = map[string]tier.Tier{
 	"docker guest debian user":                    tier.Quick,
-	"docker engine debian user":                   tier.Quick, // where transportGroups is all of it
+	"docker engine debian user":                   tier.Quick, // transportGroups is all that it covers
 	"docker guest busybox root":                   tier.CI,
 	"docker guest static user":                    tier.CI,
 	"docker guest of another process debian user": tier.CI,
 }
 
-// transportGroups are the promises that depend most on the transport.
+// transportGroups are the groups of promises that depend most on the transport.
 var transportGroups = []string{"exec", "start", "stdin", "output", "end", "files", "archives"}
 
-func TestTheDockerProviderKeepsItsPromises(t *testing.T) {
+func TestPromises(t *testing.T) {
 	t.Parallel()
 	program, err := os.ReadFile(conformance.BuildProbe(t))
 	if err != nil {
@@ -71,7 +71,7 @@ func TestTheDockerProviderKeepsItsPromises(t *testing.T) {
 			}
 			switch {
 			case c.name != "debian user" && (way.opts.NoSockets || way.name == opened):
-				continue // the image and the user change nothing about that
+				continue // image and user make no difference there
 			case way.name == opened:
 				exceptions["stop/a sandbox that is not kept is not stopped"] = conformance.Exception{
 					Reason: "only kept sandboxes can be opened", Check: stopsAll,
@@ -96,22 +96,21 @@ func TestTheDockerProviderKeepsItsPromises(t *testing.T) {
 	}.run(t, program)
 }
 
-// twoOwnPrograms is a project whose services have programs of their own, so that their guests are started beside
-// them.
+// twoOwnPrograms is a project whose services run their own programs, so that their guests are started by execs.
 const twoOwnPrograms = `
 services:
   default: {image: fumehood-test/busybox, command: [busybox, httpd, -f, -p, "80"], depends_on: [other]}
   other: {image: fumehood-test/busybox, command: [busybox, httpd, -f, -p, "80"]}
 `
 
-// column is one column of the promises' table.
+// column is one column of the table of promises.
 type column struct {
 	name       string
 	spec       fumehood.Spec
 	users      conformance.Users
 	opts       docker.Options
-	as         string // who commands run as that name no user, where that is not the service's own user
-	opened     bool   // by a process that has not started it, so that it is kept
+	as         string // the user that runs commands without a user; empty means the service's own
+	opened     bool   // used by a process that has not started it, so that it is kept
 	exceptions map[string]conformance.Exception
 }
 
@@ -158,27 +157,27 @@ func (c column) run(t *testing.T, program []byte) {
 	})
 }
 
-// home is a folder in which every user may write, for an image that has none.
+// home mounts a folder in which every user may write, for an image that has none.
 func home(t *testing.T, path string) fumehood.Mount {
 	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o777); err != nil { // however this process masks what it makes
+	if err := os.Chmod(dir, 0o777); err != nil { // regardless of the umask
 		t.Fatal(err)
 	}
 	return fumehood.Mount{Host: dir, Container: path, Writable: true}
 }
 
-// usedAs is a sandbox whose default service is used by another user.
+// usedAs is a sandbox whose default service is used as another user.
 type usedAs struct {
 	fumehood.Service
-	whole // whose methods of a service are deeper, and hidden
+	whole // its Service methods are embedded deeper, so they are hidden
 }
 
 type whole struct{ fumehood.Sandbox }
 
-// opened is the way of a process that has not started the sandbox.
+// opened is the column of a process that has not started the sandbox.
 const opened = "guest of another process"
 
-// again leaves a kept sandbox and opens it.
+// again closes a kept sandbox and opens it.
 func again(t *testing.T, p *docker.Provider, sb fumehood.Sandbox) fumehood.Sandbox {
 	t.Helper()
 	if err := sb.Close(t.Context()); err != nil {
@@ -191,25 +190,25 @@ func again(t *testing.T, p *docker.Provider, sb fumehood.Sandbox) fumehood.Sandb
 	return sb
 }
 
-// stopsAll is what is there in place of a refusal to stop what is not kept.
+// stopsAll checks that Stop works, where other columns refuse to stop sandboxes that are not kept.
 func stopsAll(t *testing.T, c *conformance.Case) {
 	if err := c.Fresh(t).Stop(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
 
-// removedAfter removes a kept sandbox when t ends; it must still be there.
+// removedAfter removes a kept sandbox, which must still exist, when t ends.
 func removedAfter(t *testing.T, p *docker.Provider, name string) {
 	ctx := context.WithoutCancel(t.Context())
 	t.Cleanup(func() {
 		found, err := p.Cleanup(ctx, provider.CleanupOptions{Names: []string{name}})
 		if err != nil || !slices.ContainsFunc(found, func(l provider.Leftover) bool { return l.Sandbox == name && l.Removed }) {
-			t.Errorf("the kept sandbox is not there to be removed: %+v, %v", found, err)
+			t.Errorf("the kept sandbox does not exist any more: %+v, %v", found, err)
 		}
 	})
 }
 
-// What the engine transport does instead of what it cannot promise.
+// engineExceptions is what the engine transport does instead of the promises that it cannot keep.
 var engineExceptions = map[string]conformance.Exception{
 	"exec/a program that a signal ended is told from one that exited": {
 		Reason: "the Engine tells a code only: exited with 128+n",
@@ -341,7 +340,7 @@ var engineExceptions = map[string]conformance.Exception{
 		Reason: "a file that is written is, whoever asks, with the daemon's rights; Chown is ErrUnsupported",
 		Check: func(t *testing.T, c *conformance.Case) {
 			opts := fumehood.WriteOptions{Owner: fmt.Sprintf("%d:%d", c.Harness.Users.UID, c.Harness.Users.GID)}
-			for range 2 { // new, and replaced
+			for range 2 { // created, then replaced
 				if err := c.Sandbox.WriteFile(t.Context(), c.Path("file"), nil, opts); err != nil {
 					t.Fatal(err)
 				}
@@ -387,7 +386,7 @@ var engineExceptions = map[string]conformance.Exception{
 	},
 }
 
-// noChanges is what becomes of all that the Engine's archive calls cannot do.
+// noChanges is the exception for changes that the Engine's archive API does not support.
 var noChanges = conformance.Exception{
 	Reason: "the Engine can do no more than send and take archives; ErrUnsupported",
 	Check: func(t *testing.T, c *conformance.Case) {
@@ -420,7 +419,7 @@ var noChanges = conformance.Exception{
 	},
 }
 
-// ownedBy checks that a file, of mode 0644, belongs to the other user, by writing to it.
+// ownedBy checks that a file of mode 0644 belongs to the other user, by writing to it.
 func ownedBy(t *testing.T, c *conformance.Case, name string) {
 	t.Helper()
 	cmd := c.Probe("append", c.Path(name), "x")
@@ -447,7 +446,7 @@ var (
 		Reason: unkilledReason + ", and the result says lost and Leaked",
 		Check: func(t *testing.T, c *conformance.Case) {
 			p := c.Start(t, c.Probe("print", "ready", probe.Then, "beat", c.Path("beat")))
-			for _, err := range p.Events() { // what is under way when the exec is given up is lost
+			for _, err := range p.Events() { // output in transit is lost when the exec is given up
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -478,7 +477,7 @@ var (
 	}
 )
 
-// lateSize is what an Engine before 23.0 makes of a terminal's first size: it comes just after the start.
+// lateSize is the exception for an Engine before 23.0, which sets a terminal's first size just after the start.
 func lateSize(wantRows, wantCols string, rows, cols uint16) conformance.Exception {
 	return conformance.Exception{
 		Reason: "an Engine before 23.0 sets the first size just after the start",

@@ -10,7 +10,7 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// Connection is command lines for a shell and an editor, and the ports as they are published now.
+// Connection returns command lines for a shell and an editor, and the ports as currently published.
 func (s *service) Connection(ctx context.Context, user string) (fumehood.Connection, error) {
 	state, err := s.sb.p.engine.Inspect(ctx, s.id)
 	if err != nil {
@@ -35,7 +35,7 @@ func (s *service) Connection(ctx context.Context, user string) (fumehood.Connect
 	return conn, nil
 }
 
-// shell is bash where the service has it, and else sh.
+// shell returns bash if the service has it, otherwise sh.
 func (s *service) shell(ctx context.Context) string {
 	for _, shell := range []string{"/bin/bash", "/usr/bin/bash"} {
 		if _, err := s.Files("").Stat(ctx, shell); err == nil {
@@ -45,10 +45,10 @@ func (s *service) shell(ctx context.Context) string {
 	return "sh"
 }
 
-// publishedPorts finds for each port that was asked for the one of the host that it got. Those that the Engine was to
-// choose for one port of the container may be the same.
+// publishedPorts returns the published host port for each requested port. Requests that let the Engine choose the host
+// port of the same container port may get the same one.
 func publishedPorts(asked, got []fumehood.Port) ([]fumehood.Port, error) {
-	ports := []fumehood.Port{} // in JSON a list as well
+	ports := []fumehood.Port{} // never nil: an empty list in JSON
 	same := func(p, g fumehood.Port) bool {
 		return g.Container == p.Container && g.Protocol == cmp.Or(p.Protocol, fumehood.ProtocolTCP)
 	}

@@ -8,14 +8,14 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-func TestEachPortThatWasAskedForIsFound(t *testing.T) {
+func TestPublishedPorts(t *testing.T) {
 	port := func(host, container int) fumehood.Port {
 		return fumehood.Port{Host: host, Container: container, Protocol: fumehood.ProtocolTCP, Address: "127.0.0.1"}
 	}
 	published := []fumehood.Port{port(4444, 80), port(32768, 80), port(32769, 90), {Host: 32770, Container: 80, Protocol: fumehood.ProtocolUDP}}
 	for name, c := range map[string]struct {
 		asked []fumehood.Port
-		hosts []int // nil where the Engine lacks one
+		hosts []int // nil if the Engine has not published one
 	}{
 		"chosen by the Engine before fixed": {[]fumehood.Port{{Container: 80}, {Host: 4444, Container: 80}}, []int{32768, 4444}},
 		"fixed before chosen by the Engine": {[]fumehood.Port{{Host: 4444, Container: 80}, {Container: 80}}, []int{4444, 32768}},

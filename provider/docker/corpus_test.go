@@ -22,29 +22,29 @@ import (
 
 var updateComposeDocs = flag.Bool("update-compose-docs", false, "write the tables of docs/compose.md again")
 
-// composeCase is what a file of testdata/compose says of itself under x-test.
+// composeCase is the content of x-test in a file of testdata/compose.
 type composeCase struct {
 	Does        string            // a sentence for docs/compose.md
-	Files       []string          // more files over this one
+	Files       []string          // additional files that override this one
 	Profiles    []string          //
 	Env         map[string]string //
 	AllowUnsafe bool              `yaml:"allow_unsafe"`
 
-	Services []string       // all that are started, the default one first; not checked where it is empty
-	Run      []composeRun   // what is run in the services
-	Ports    map[string]int // by service, a port that is published, at which it serves /hostname by HTTP
-	Limits   bool           // the containers' limits are those that limits.yaml wants
-	Fails    []string       // what the error of the start says
-	Refused  []string       // what the refusal says
+	Services []string       // all started services, the default one first; not checked if empty
+	Run      []composeRun   // commands to run in the services
+	Ports    map[string]int // by service: a published port at which it serves /hostname over HTTP
+	Limits   bool           // the containers must have the limits of limits.yaml
+	Fails    []string       // texts in the error of the start
+	Refused  []string       // texts in the refusal
 }
 
 type composeRun struct {
 	Service        string // empty means the default one
 	Command        string // for sh -c
-	Want, Contains string // its standard output, less the last line's end
+	Want, Contains string // of its standard output, without the final newline
 }
 
-// composeCases are the cases by the file's path below testdata/compose.
+// composeCases returns the cases by the file's path below testdata/compose.
 func composeCases(t *testing.T) map[string]composeCase {
 	t.Helper()
 	root := filepath.Join("testdata", "compose")
@@ -117,7 +117,7 @@ func TestComposeFiles(t *testing.T) {
 			}
 			for _, want := range append(c.Refused, c.Fails...) {
 				if !strings.Contains(err.Error(), want) {
-					t.Errorf("%q is not in: %v", want, err)
+					t.Errorf("%q missing in: %v", want, err)
 				}
 			}
 			if c.Refused != nil && !errors.Is(err, fumehood.ErrConfig) {
@@ -126,7 +126,7 @@ func TestComposeFiles(t *testing.T) {
 		})
 	}
 	if len(cases) < 40 || behave < 32 {
-		t.Errorf("of %d files %d behave", len(cases), behave)
+		t.Errorf("of %d files, %d behave as described", len(cases), behave)
 	}
 }
 
@@ -142,7 +142,7 @@ func (c *composeCase) check(t *testing.T, sb fumehood.Sandbox) {
 	if c.Services != nil {
 		slices.Sort(names[1:])
 		if slices.Sort(c.Services[1:]); !slices.Equal(names, c.Services) {
-			t.Errorf("started are %v, want %v", names, c.Services)
+			t.Errorf("started services: %v, want %v", names, c.Services)
 		}
 	}
 	for _, r := range c.Run {
@@ -204,7 +204,7 @@ func checkPort(t *testing.T, sb fumehood.Sandbox, service string, port int) {
 	}
 }
 
-// checkLimits asks the Engine for a container's limits of memory, swap, processes and CPUs.
+// checkLimits compares a container's limits of memory, swap, processes and CPUs, as the Engine reports them.
 func checkLimits(t *testing.T, s fumehood.ServiceInfo) {
 	t.Helper()
 	want := "67108864 67108864 100 500000000"
@@ -213,7 +213,7 @@ func checkLimits(t *testing.T, s fumehood.ServiceInfo) {
 	}
 	raw, err := exec.LookPath("docker")
 	if err != nil {
-		t.Skip("without the docker command nobody else can be asked")
+		t.Skip("needs the docker command for comparison")
 	}
 	const format = "{{.HostConfig.Memory}} {{.HostConfig.MemorySwap}} {{.HostConfig.PidsLimit}} {{.HostConfig.NanoCpus}}"
 	out, err := exec.CommandContext(t.Context(), raw, "inspect", "-f", format, s.Container).Output()
@@ -222,7 +222,7 @@ func checkLimits(t *testing.T, s fumehood.ServiceInfo) {
 	}
 }
 
-// TestComposeDocs keeps the tables of docs/compose.md true.
+// TestComposeDocs checks that the tables of docs/compose.md are up to date.
 func TestComposeDocs(t *testing.T) {
 	var behave, refused strings.Builder
 	behave.WriteString("| file | what it shows |\n|---|---|\n")

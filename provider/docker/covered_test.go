@@ -18,7 +18,7 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// forged is a guest that says of each command that its code is 0.
+// forged returns a guest that reports the exit code 0 for each command.
 func forged(t *testing.T) []byte {
 	t.Helper()
 	genuine, err := guestbin.For(t.Context(), runtime.GOARCH, slog.New(slog.DiscardHandler))
@@ -32,8 +32,8 @@ func forged(t *testing.T) []byte {
 	return lies
 }
 
-// A project mounts another guest, by links in its image, in its folder, in its volumes, and in what a program has changed
-// before the Engine started it again. It is refused.
+// A project mounts another guest by links in its image, in its folder, in its volumes, and in what a program changed
+// before the Engine started it again. Each attempt must be rejected.
 func TestGuest_mountedOver(t *testing.T) {
 	t.Parallel()
 	tier.NeedDocker(t)
@@ -41,7 +41,7 @@ func TestGuest_mountedOver(t *testing.T) {
 	const own = ".fumehood"
 	quick := []string{"through proc", "through a volume that others change", "after a restart", "a volume in a folder"}
 	for name, c := range map[string]struct {
-		image   []string // more of its files
+		image   []string // additional files of the image
 		links   []string // in the project's folder: name, target
 		project string
 		service string
@@ -150,7 +150,7 @@ func TestGuest_mountedOver(t *testing.T) {
 				t.Errorf("a command that exits with 3 has %s with %d", res.Outcome, res.ExitCode)
 			case c.passes:
 			case err == nil:
-				t.Errorf("it is started; a command that exits with 3 has %s with %d", res.Outcome, res.ExitCode)
+				t.Errorf("the sandbox started; a command that exits with 3 has %s with %d", res.Outcome, res.ExitCode)
 			case !strings.Contains(err.Error(), "could cover /.fumehood") && !strings.Contains(err.Error(), "was started again"):
 				t.Error(err)
 			}

@@ -15,11 +15,11 @@ import (
 	"github.com/fumehood/fumehood/internal/owner"
 )
 
-// subnetAttempts is how often other subnets are tried, where other processes are quicker to take some.
+// subnetAttempts is how often create tries other subnets when another process took the chosen ones first.
 const subnetAttempts = 10
 
-// create makes the project's objects and takes them over. On an error, what exists carries the labels and is
-// for Close.
+// create makes the project's objects and adopts its containers. On an error, Close removes the objects made so far by
+// their labels.
 func (sb *sandbox) create(ctx context.Context, guest string) (*compose.Project, error) {
 	if err := sb.checkName(ctx); err != nil {
 		return nil, err
@@ -30,7 +30,7 @@ func (sb *sandbox) create(ctx context.Context, guest string) (*compose.Project, 
 	}
 	unheld := sb.unheld(holds)
 	sb.makeFolder(ctx)
-	var mount error // where the daemon may not see this machine's files
+	var mount error // set if the daemon may not see this machine's files
 	for attempt := 1; ; attempt++ {
 		project, err := sb.project(ctx, guest, unheld)
 		if err != nil {
@@ -47,7 +47,7 @@ func (sb *sandbox) create(ctx context.Context, guest string) (*compose.Project, 
 		case errors.Is(err, engine.ErrMount) && sb.hasSockets():
 			mount, sb.socketless = err, true
 		case errors.Is(err, engine.ErrSubnet) && attempt < subnetAttempts:
-			if err := sb.remove(ctx); err != nil { // the subnets too: others are chosen then
+			if err := sb.remove(ctx); err != nil { // releases the subnets too, so that others are chosen
 				return nil, err
 			}
 		case err != nil:
@@ -61,9 +61,9 @@ func (sb *sandbox) create(ctx context.Context, guest string) (*compose.Project, 
 	}
 }
 
-// checkName refuses the name of a project that is there, and names of its networks and volumes that others have: they would
-// be used as its own. Where a generated project has a container and no more, that is looked at when it was created, which is
-// quicker.
+// checkName rejects the name of an existing project. It also rejects a name if the project's networks and volumes have
+// names that are in use, because Compose would use the existing ones. A generated project with only a container is not
+// checked here, because it is faster to check the container after its creation.
 func (sb *sandbox) checkName(ctx context.Context) error {
 	if sb.alone() {
 		return nil
@@ -89,12 +89,12 @@ func (sb *sandbox) checkName(ctx context.Context) error {
 	}
 	there := objects[i]
 	return errors.Join(sb.forget(), &fumehood.Error{
-		Class: fumehood.ErrConfig, Err: fmt.Errorf("there is a %s %s, which the sandbox would take for its own", there.Kind, there.Name),
+		Class: fumehood.ErrConfig, Err: fmt.Errorf("there is a %s %s, which the sandbox would use as its own", there.Kind, there.Name),
 		Hint: fmt.Sprintf("choose another name for the sandbox, or remove it with `docker %s rm %s`", there.Kind, there.Name),
 	})
 }
 
-// adopt takes over the containers that were created, none of which may have been there before.
+// adopt takes over the created containers. It fails if one of them existed before.
 func (sb *sandbox) adopt(ctx context.Context, project *compose.Project) error {
 	var services []*service
 	for _, s := range project.Services() {
@@ -112,9 +112,9 @@ func (sb *sandbox) adopt(ctx context.Context, project *compose.Project) error {
 				continue
 			}
 			if !sb.alone() {
-				return sb.taken() // what was made beside it is removed
+				return sb.taken() // Close removes the other objects
 			}
-			return errors.Join(sb.taken(), sb.forget()) // it is not ours to remove
+			return errors.Join(sb.taken(), sb.forget()) // the container is not ours to remove
 		}
 		svc := newService(sb, s, containers)
 		if err := svc.checkHooks(); err != nil {
@@ -126,8 +126,8 @@ func (sb *sandbox) adopt(ctx context.Context, project *compose.Project) error {
 	return nil
 }
 
-// prepare reads the spec's Compose project, if it has one, and makes sure that the daemon has all images. It
-// returns for which architecture they are.
+// prepare loads the spec's Compose project, if it has one, and makes sure that the daemon has all images. It returns
+// the architecture of the images.
 func (sb *sandbox) prepare(ctx context.Context) (arch string, err error) {
 	if sb.spec.Compose == nil {
 		image, err := sb.image(ctx)
@@ -145,7 +145,7 @@ func (sb *sandbox) prepare(ctx context.Context) (arch string, err error) {
 		sb.rec.Hide(env)
 	}
 	if sb.loaded.AsksForRuntime() {
-		if _, err := sb.p.runtimes(ctx); err != nil { // what it asks for must not isolate less than the default
+		if _, err := sb.p.runtimes(ctx); err != nil { // needed to check that a requested runtime isolates no less than the default
 			return "", err
 		}
 	}
@@ -172,13 +172,13 @@ func (sb *sandbox) prepare(ctx context.Context) (arch string, err error) {
 		sb.images[name] = compose.Image{Ref: image.Ref, Entrypoint: image.Entrypoint, Command: image.Command}
 		sb.ids[name] = image.ID
 		switch {
-		case image.Arch == "": // the image does not say
+		case image.Arch == "": // the image does not declare one
 		case arch == "":
 			first, arch = name, image.Arch
 		case arch != image.Arch:
 			return "", &fumehood.Error{
 				Op: "use image " + image.Ref, Service: name, Class: fumehood.ErrUnsupported,
-				Err:  fmt.Errorf("it is for %s, and that of service %s for %s", image.Arch, first, arch),
+				Err:  fmt.Errorf("image is for %s, but that of service %s is for %s", image.Arch, first, arch),
 				Hint: "use images for one architecture in all services of a project",
 			}
 		}
@@ -186,7 +186,7 @@ func (sb *sandbox) prepare(ctx context.Context) (arch string, err error) {
 	return arch, nil
 }
 
-// image is the image of a sandbox without a project.
+// image returns the image of a sandbox without a Compose project.
 func (sb *sandbox) image(ctx context.Context) (engine.Image, error) {
 	if sb.spec.Images == nil {
 		return sb.p.ensureImage(ctx, sb.spec.Image)
@@ -194,7 +194,7 @@ func (sb *sandbox) image(ctx context.Context) (engine.Image, error) {
 	return sb.p.findID(ctx, compose.DefaultService, sb.spec.Images[compose.DefaultService])
 }
 
-// project makes the project to be created.
+// project returns the project to create.
 func (sb *sandbox) project(ctx context.Context, guest string, unheld compose.Unheld) (*compose.Project, error) {
 	if err := sb.chooseSubnets(ctx); err != nil {
 		return nil, err
@@ -220,13 +220,14 @@ func (sb *sandbox) project(ctx context.Context, guest string, unheld compose.Unh
 	return sb.loaded, sb.checkForwards(sb.loaded.Services())
 }
 
-// logChanges tells what weakens the isolation, and that the project is cut off, which it may not expect.
+// logChanges logs what weakens the isolation. It also logs that the project's networks are internal, which users may
+// not expect.
 func (sb *sandbox) logChanges(ctx context.Context) {
 	log := sb.p.loggerOf(sb.spec)
-	if len(sb.loaded.Boundless(fumehood.DefaultMemory+1)) > 0 { // else the daemon need not be asked
+	if len(sb.loaded.Boundless(fumehood.DefaultMemory+1)) > 0 { // otherwise the daemon's memory is not needed
 		if info, err := sb.p.info(ctx); err == nil {
 			for _, name := range sb.loaded.Boundless(info.Memory) {
-				log.Warn("the sandbox has no limit: the project's is all that the machine has, or more", "sandbox", sb.spec.Name, "service", name, "limit", "memory")
+				log.Warn("the sandbox has no limit: the project's limit is the whole machine or more", "sandbox", sb.spec.Name, "service", name, "limit", "memory")
 			}
 		}
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// ownDaemon connects to a daemon of the test's own. At the end nothing of ours may be left there.
+// ownDaemon connects to a daemon of the test's own. It checks at the end that no objects are left there.
 func ownDaemon(t *testing.T) (*dockertest.Daemon, *docker.Provider) {
 	t.Helper()
 	d := dockertest.StartDaemon(t, busybox)
@@ -37,7 +37,7 @@ func ownDaemon(t *testing.T) (*dockertest.Daemon, *docker.Provider) {
 	return d, p
 }
 
-// offline is a Compose project of a service whose main process is its own, without a network.
+// offline returns a Compose project without a network, whose service runs its own main process.
 func offline(t *testing.T) *fumehood.Compose {
 	t.Helper()
 	text, err := os.ReadFile(ownMain(t))
@@ -51,7 +51,7 @@ func offline(t *testing.T) *fumehood.Compose {
 	return &fumehood.Compose{Files: []string{file}}
 }
 
-// long starts a command that would take long.
+// long starts a command that takes long.
 func long(t *testing.T, sb fumehood.Sandbox) fumehood.Process {
 	t.Helper()
 	p, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"sleep", "1000"}})
@@ -80,7 +80,7 @@ func lostOf(t *testing.T, what string, p fumehood.Process) {
 	}
 }
 
-func TestADaemonThatIsRestarted(t *testing.T) {
+func TestDaemon_restarted(t *testing.T) {
 	t.Parallel()
 	d, p := ownDaemon(t)
 	for name, end := range map[string]func(*dockertest.Daemon){
@@ -97,17 +97,18 @@ func TestADaemonThatIsRestarted(t *testing.T) {
 				t.Fatal(err)
 			}
 			end(d)
-			// Their guests have lost their host: what they ran is lost, and said to be.
+			// The guests have lost their host, so their commands are lost and reported as lost.
 			lostOf(t, "sandbox of an image", inImage)
 			lostOf(t, "sandbox of a project", inProject)
 			if _, err := p.Start(t.Context(), fumehood.Spec{Image: busybox}); !isOurs(err) {
 				t.Errorf("a start without a daemon: %v", err)
 			}
-			if res, err := byEngine.Wait(t.Context()); !isOurs(err) { // nobody can tell whether its container lives
+			if res, err := byEngine.Wait(t.Context()); !isOurs(err) { // whether its container lives is unknown
 				t.Errorf("a command that the Engine ran: %+v, %v", res, err)
 			}
 			d.Start()
-			// The main process of the first was the guest. That of the second is its own, and gets a fresh guest.
+			// The main process of the first sandbox was the guest. The second one's is its own program, which gets a
+			// new guest.
 			works(t, "sandbox of a project, after", ofProject)
 			_, err = ofImage.Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}})
 			if !errors.Is(err, fumehood.ErrUnavailable) {
@@ -118,9 +119,9 @@ func TestADaemonThatIsRestarted(t *testing.T) {
 	}
 }
 
-func TestADaemonThatStandsStill(t *testing.T) {
+func TestDaemon_frozenBriefly(t *testing.T) {
 	t.Parallel()
-	const still = 6 * time.Second // a bit more than what the daemon answers from memory may take
+	const still = 6 * time.Second // slightly longer than the timeout of calls that the daemon answers from memory
 	d, p := ownDaemon(t)
 	sb := start(t, p, fumehood.Spec{Image: busybox})
 	running, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "sleep 1; echo over"}})
@@ -145,19 +146,19 @@ func TestADaemonThatStandsStill(t *testing.T) {
 		started <- err
 	}()
 	go func() { closed <- closing.Close(t.Context()) }()
-	// What needs no daemon goes on.
+	// Operations that do not need the daemon still work.
 	works(t, "while it stands still", sb)
 	if res, err := running.Wait(t.Context()); err != nil || !res.Success() || res.Stdout.Text() != "over\n" {
 		t.Errorf("the command that ran: %+v, %v", res, err)
 	}
 	if took := time.Since(began); took > still {
-		t.Errorf("that took %v, and the daemon was asked", took)
+		t.Errorf("took %v, so the daemon was asked", took)
 	}
-	// What needs it waits for it.
+	// Operations that need it wait.
 	if err := <-started; err != nil {
 		t.Errorf("a start meanwhile: %v", err)
 	}
-	if err := <-closed; err != nil { // it has less time than that
+	if err := <-closed; err != nil { // its timeout is shorter than the others'
 		if !isOurs(err) {
 			t.Errorf("a removal meanwhile: %v", err)
 		}
@@ -171,7 +172,7 @@ func TestADaemonThatStandsStill(t *testing.T) {
 	works(t, "afterwards", sb)
 }
 
-func TestADaemonThatHangs(t *testing.T) {
+func TestDaemon_hangs(t *testing.T) {
 	t.Parallel()
 	d, p := ownDaemon(t)
 	sb := start(t, p, fumehood.Spec{Image: busybox})
@@ -196,7 +197,7 @@ func TestADaemonThatHangs(t *testing.T) {
 		if !errors.Is(err, fumehood.ErrCancelled) && !isOurs(err) || err == nil {
 			t.Errorf("%s: got %v", what, err)
 		}
-		if took := time.Since(began); took > time.Minute { // a start that is given up is removed, which has 5 s
+		if took := time.Since(began); took > time.Minute { // includes the removal, which has a timeout of 5 s
 			t.Errorf("%s: after %v", what, took)
 		}
 		cancel()

@@ -13,18 +13,18 @@ import (
 	"github.com/fumehood/fumehood/internal/guests"
 )
 
-// deaths is what is known of the end of a service's container. It is collected once for each end, not for each call
-// that meets it.
+// deaths caches the report on how a service's container died. The report is collected once per death, not once per call
+// that finds it.
 type deaths struct {
-	mu     sync.Mutex // held while it is being collected
-	began  string     // when the container was started that has died
+	mu     sync.Mutex // held while a report is collected
+	began  string     // start time of the container that died
 	report error
-	oom    bool // the out-of-memory killer has ended it
+	oom    bool // the out-of-memory killer killed it
 }
 
-// death is why nothing can be done in the service any more: an ErrUnavailable with the state of its container, the exit
-// code, whether the out-of-memory killer struck, and its last lines. It is nil where the container runs, or the Engine
-// does not tell.
+// death returns why the service is unavailable: an ErrUnavailable with the container's state, exit code, last log
+// lines, and whether the out-of-memory killer acted. It returns nil if the container runs, or if the Engine does not
+// answer.
 func (s *service) death(ctx context.Context) error {
 	s.deaths.mu.Lock()
 	defer s.deaths.mu.Unlock()
@@ -46,14 +46,14 @@ func (s *service) death(ctx context.Context) error {
 	return s.deaths.report
 }
 
-// diedOfMemory reports whether the death that was found last is the out-of-memory killer's doing.
+// diedOfMemory reports whether the out-of-memory killer caused the last death found.
 func (s *service) diedOfMemory() bool {
 	s.deaths.mu.Lock()
 	defer s.deaths.mu.Unlock()
 	return s.deaths.oom
 }
 
-// exitReport makes the report of a container that has ended.
+// exitReport returns the report on a container that has exited.
 func (s *service) exitReport(ctx context.Context, state engine.State) error {
 	if state.ExitCode == 128+9 && !state.OOMKilled {
 		struck := func(c engine.ContainerState) bool { return c.OOMs > c.Before }
@@ -62,14 +62,14 @@ func (s *service) exitReport(ctx context.Context, state engine.State) error {
 	var known *fumehood.Error
 	errors.As(state.Unavailable(), &known)
 	seen := s.sb.p.watch.Await(ctx, s.id, guests.DeathWait, over)
-	// Under gVisor the machine's out-of-memory killer ends the sandbox, whose guest then ends with any code.
+	// Under gVisor, the out-of-memory killer kills the sandbox process, and the guest then exits with any code.
 	s.deaths.oom = state.OOMKilled && seen.Alone && (state.ExitCode == 128+9 || s.Guest == compose.ReadableGuest)
-	if s.deaths.oom || seen.Alone && !s.Serves && !s.oneShot { // our own program has no reason to end but the daemon, or us
+	if s.deaths.oom || seen.Alone && !s.Serves && !s.oneShot { // our own program only ends if the daemon or we end it
 		known.Class = fumehood.ErrBroken
 	}
 	log := s.sb.p.engine.LastLog(ctx, state, lastLines)
 	if strings.TrimSpace(log) == "" {
-		log = s.guests.Complaint() // not all log drivers can be read
+		log = s.guests.Complaint() // not all log drivers support reading
 	}
 	if strings.TrimSpace(log) == "" {
 		return known
@@ -81,7 +81,7 @@ func (s *service) exitReport(ctx context.Context, state engine.State) error {
 	return &fumehood.Error{Class: known.Class, Err: fmt.Errorf("%w; its last lines:%s", known.Err, b.String()), Hint: known.Hint}
 }
 
-// alive is the report of a service's death, nil where nothing is known of one.
+// alive returns the report on the service's death, or nil if no death is known.
 func (s *service) alive(ctx context.Context) error {
 	if !s.sb.p.watch.State(s.id).Died {
 		return nil
@@ -89,5 +89,5 @@ func (s *service) alive(ctx context.Context) error {
 	return s.death(ctx)
 }
 
-// explain gives the service's death as the reason of an error that it has caused.
+// explain returns the service's death in place of an error that the death caused.
 func (s *service) explain(ctx context.Context, err error) error { return s.guests.Explain(ctx, err) }

@@ -19,10 +19,10 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// A service ends in the middle of a sample. Every call from then on tells how, and the daemon is asked once.
-func TestTheDeathOfAServiceIsToldByTheNextCall(t *testing.T) {
+// A service ends in the middle of a sample. Every later call reports how it ended, but the daemon is asked only once.
+func TestService_deathReported(t *testing.T) {
 	t.Parallel()
-	// It runs until there is a file, and then ends as the case says.
+	// It runs until a file exists, and then ends as the case says.
 	const waits = `echo up; while [ ! -e /tmp/end ]; do date >/dev/null; sleep 0.1; done; echo last words; `
 	for name, c := range map[string]struct {
 		end  string
@@ -67,7 +67,7 @@ func TestTheDeathOfAServiceIsToldByTheNextCall(t *testing.T) {
 				}
 				for _, want := range c.says {
 					if !strings.Contains(err.Error(), want) {
-						t.Errorf("%q is not in %q", want, err)
+						t.Errorf("%q missing in %q", want, err)
 					}
 				}
 				if len(err.Error()) > 2000 {
@@ -85,15 +85,15 @@ func TestTheDeathOfAServiceIsToldByTheNextCall(t *testing.T) {
 			before := calls.Load()
 			ask()
 			if n := calls.Load() - before; n != 0 {
-				t.Errorf("one call more asks the daemon %d times", n)
+				t.Errorf("another call asks the daemon %d times", n)
 			}
 		})
 	}
 }
 
-// A busy daemon tells the end of a command first and that of its container much later: until then the container runs, as
-// it says. What died with its container has not exited with 137.
-func TestACommandThatDiesWithItsContainerIsLostWhereTheDaemonLagsBehind(t *testing.T) {
+// A busy daemon reports the end of a command first, and much later that of its container. Until then it reports the
+// container as running. A command that died with its container has not exited with 137.
+func TestExec_containerDiesDaemonLags(t *testing.T) {
 	t.Parallel()
 	e := engineOf(t)
 	late := &lag{told: map[string][]byte{}}
@@ -121,14 +121,14 @@ func TestACommandThatDiesWithItsContainerIsLostWhereTheDaemonLagsBehind(t *testi
 	}
 }
 
-// lag makes a daemon that is up to date one that lags behind in what it tells of containers.
+// lag makes an up-to-date daemon delay what it reports about containers.
 type lag struct {
 	mu   sync.Mutex
 	told map[string][]byte // by path: the last description of a container
-	over chan struct{}     // closed at the end of the lag; nil where there is none
+	over chan struct{}     // closed at the end of the lag; nil without a lag
 }
 
-// begin holds back all events, and what changes in containers that have been described.
+// begin holds back all events, and the changes of containers that were described before.
 func (l *lag) begin(t *testing.T) {
 	t.Helper()
 	l.mu.Lock()
@@ -139,7 +139,7 @@ func (l *lag) begin(t *testing.T) {
 	l.over = make(chan struct{})
 }
 
-// end lets all of it through.
+// end lets everything through.
 func (l *lag) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -147,7 +147,7 @@ func (l *lag) end() {
 	l.over = nil
 }
 
-// lasts returns a channel that is closed at the end of the lag, or nil.
+// lasts returns a channel that is closed at the end of the lag, or nil without a lag.
 func (l *lag) lasts() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -159,7 +159,7 @@ var described = regexp.MustCompile("/containers/[^/]+/json$")
 func (l *lag) handle(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	switch {
 	case strings.HasSuffix(r.URL.Path, "/events"):
-		defer func() { _ = recover() }() // how a reverse proxy tells that its client has gone
+		defer func() { _ = recover() }() // a reverse proxy panics when its client has gone
 		next.ServeHTTP(heldBack{w, l}, r)
 	case described.MatchString(r.URL.Path):
 		l.mu.Lock()
@@ -176,7 +176,7 @@ func (l *lag) handle(w http.ResponseWriter, r *http.Request, next http.Handler) 
 	}
 }
 
-// heldBack is an answer that waits for the end of a lag.
+// heldBack is a response that waits for the end of a lag.
 type heldBack struct {
 	http.ResponseWriter
 	lag *lag

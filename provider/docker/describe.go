@@ -9,8 +9,8 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// describing are the labels that say what a sandbox is for. All that are known are set, as Provider.labels has it; of the user's
-// own, an image's don't count, since no seal covers them.
+// describing returns the labels that describe a sandbox. It sets all labels that Fumehood defines, as sandbox.labels
+// does. User labels inherited from an image do not count, because no seal covers them.
 func describing(info fumehood.Info) map[string]string {
 	l := map[string]string{
 		owner.LabelConfig: info.ConfigFile, owner.LabelEnv: strings.Join(info.EnvNames, ","), owner.LabelUnenforced: strings.Join(info.Unenforced, ","),
@@ -21,7 +21,7 @@ func describing(info fumehood.Info) map[string]string {
 	return l
 }
 
-// described is what labels say of a sandbox.
+// described returns the description of a sandbox from its labels.
 func described(labels map[string]string) fumehood.Info {
 	info := fumehood.Info{ConfigFile: labels[owner.LabelConfig]}
 	for label, value := range labels {
@@ -41,7 +41,7 @@ func described(labels map[string]string) fumehood.Info {
 	return info
 }
 
-// recordNetwork takes down which network the sandbox was given, and which of its ports are to be reached.
+// recordNetwork records which network the sandbox has, and which of its ports are reachable.
 func (sb *sandbox) recordNetwork() {
 	n := provider.NetworkAccess{Network: sb.spec.Network.Mode, Egress: fumehood.NetworkNone, Ports: map[string][]fumehood.Port{}}
 	switch {

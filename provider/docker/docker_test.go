@@ -14,7 +14,7 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// The images that `make images` makes.
+// The images that `make images` builds.
 const (
 	debian  = "fumehood-test/python"
 	busybox = "fumehood-test/busybox"
@@ -23,7 +23,7 @@ const (
 
 var newProvider = dockertest.Provider
 
-// connected is the tests' own connection to the daemon's API, which lasts as long as the process.
+// connected is the tests' own connection to the daemon's API. It lasts as long as the process.
 var connected = sync.OnceValues(func() (*composesdk.SDK, error) {
 	return composesdk.Connect(context.Background(), composesdk.Options{})
 })
@@ -57,16 +57,16 @@ func start(t *testing.T, p *docker.Provider, spec fumehood.Spec) fumehood.Sandbo
 
 var warming sync.Once
 
-// warm makes sure that the guest's volume is there, so that a start makes nothing but the sandbox's own objects.
+// warm makes sure that the guest volume exists, so that a start creates only the sandbox's own objects.
 func warm(t *testing.T) {
 	t.Helper()
 	warming.Do(func() { start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: busybox}) })
 }
 
-func TestAFileThatDoesNotFitIsALimit(t *testing.T) {
+func TestWriteFile_diskFull(t *testing.T) {
 	t.Parallel()
 	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: "fumehood-test/busybox"})
-	const shm = 64 << 20 // what Docker gives /dev/shm
+	const shm = 64 << 20 // the size of /dev/shm in Docker
 	err := sb.WriteFile(t.Context(), "/dev/shm/big", make([]byte, shm+16<<20), fumehood.WriteOptions{})
 	if !errors.Is(err, fumehood.ErrLimit) {
 		t.Errorf("got %v, want an ErrLimit", err)

@@ -18,15 +18,15 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// Status is the verdict of one check.
+// Status is the result of one check.
 type Status string
 
-// The verdicts.
+// The results of checks.
 const (
 	OK   Status = "ok"
-	Warn Status = "warn" // it works, with less isolation or comfort
+	Warn Status = "warn" // works, with less isolation or convenience
 	Fail Status = "fail" // sandboxes will not work
-	Note Status = "note" // a fact without a verdict
+	Note Status = "note" // a fact, neither good nor bad
 )
 
 // Check is one line of a diagnosis.
@@ -34,21 +34,20 @@ type Check struct {
 	Name   string `json:"name"`
 	Status Status `json:"status"`
 	Detail string `json:"detail"`
-	Hint   string `json:"hint,omitempty"` // what to do about it
+	Hint   string `json:"hint,omitempty"` // what to do about a problem
 }
 
-// The versions of a Compose CLI that are judged: below the first, and below the second.
+// Versions of the Compose CLI below composeOld and below composeGood get different warnings.
 const (
 	composeOld  = "2.21"
 	composeGood = "2.22"
 )
 
-// lowDisk is the free space in bytes below which there is a warning.
+// lowDisk is the free disk space, in bytes, below which there is a warning.
 const lowDisk = 5 << 30
 
-// Diagnose looks at the daemon and its machine, and starts a sandbox from an image that it makes itself.
-// Each check is reported when it is done. It returns false when one failed. Nothing is left behind but
-// the guest's cache.
+// Diagnose checks the daemon and its machine, and starts a sandbox from an image that it builds itself. It reports each
+// check when it is done. It returns false if a check failed. It leaves nothing behind but the guest's cache.
 func Diagnose(ctx context.Context, opts Options, report func(Check)) bool {
 	ok := true
 	tell := func(c Check) {
@@ -56,7 +55,7 @@ func Diagnose(ctx context.Context, opts Options, report func(Check)) bool {
 		report(c)
 	}
 	strict := opts.StrictPrereqs
-	opts.StrictPrereqs = false // the check below says it
+	opts.StrictPrereqs = false // engineCheck reports it below
 	opts.Logger = nil
 	p, err := New(ctx, opts)
 	if err != nil {
@@ -66,7 +65,7 @@ func Diagnose(ctx context.Context, opts Options, report func(Check)) bool {
 	}
 	defer func() {
 		if err := p.Close(ctx); err != nil {
-			tell(failed("clean-up", err))
+			tell(failed("cleanup", err))
 		}
 	}()
 	tell(Check{Name: "endpoint", Status: OK, Detail: p.engine.Endpoint()})
@@ -108,7 +107,7 @@ func (p *Provider) engineCheck(strict bool) Check {
 	return c
 }
 
-// composeCLI looks for a Compose command line tool, which nothing here needs.
+// composeCLI looks for a Compose command line tool. Fumehood does not need one.
 func composeCLI(ctx context.Context) Check {
 	c := Check{Name: "compose CLI", Status: Note, Detail: "none found (not needed)"}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -131,7 +130,7 @@ func composeCLI(ctx context.Context) Check {
 	return c
 }
 
-// machineChecks judges what the Engine says of its machine. It is pure.
+// machineChecks evaluates what the Engine reports about its machine. It is pure.
 func machineChecks(info engine.Info) []Check {
 	has := func(option string) bool { return slices.Contains(info.Security, option) }
 	yesNo := func(name string, yes bool, detail, missing, hint string) Check {
@@ -217,8 +216,8 @@ func (p *Provider) leftoverCheck(ctx context.Context) Check {
 	return c
 }
 
-// selfTest starts a sandbox from the guest's own image, so that no registry is needed, runs a command in
-// it that looks for a network and some that try to have more than its limits, and removes it.
+// selfTest starts a sandbox from the guest's own image, so that it needs no registry. It runs one command that looks
+// for a network, and some that try to exceed the sandbox's limits. Then it removes the sandbox.
 func (p *Provider) selfTest(ctx context.Context) (checks []Check) {
 	guest, err := p.guestFor(ctx, p.server.Arch, p.opts.Logger)
 	if err != nil {
@@ -252,7 +251,7 @@ func (p *Provider) selfTest(ctx context.Context) (checks []Check) {
 	}
 	for _, probe := range limitProbes {
 		if err == nil && !probe.can(info.Holds) {
-			checks = append(checks, Check{Name: probe.name, Status: Fail, Detail: "the daemon cannot hold it", Hint: engine.UnheldHint})
+			checks = append(checks, Check{Name: probe.name, Status: Fail, Detail: "the daemon cannot enforce it", Hint: engine.UnheldHint})
 			continue
 		}
 		checks = append(checks, probe.check(ctx, sb))
@@ -267,14 +266,14 @@ func (p *Provider) selfTest(ctx context.Context) (checks []Check) {
 	})
 }
 
-// selfTestArgs is the command that doctor runs, which every user may run.
+// selfTestArgs is the command that doctor runs. Every user may run it.
 var selfTestArgs = []string{compose.ReadableGuest, "selftest"}
 
-// selfTestWithin bounds each of doctor's commands.
+// selfTestWithin is the timeout of each command of doctor.
 const selfTestWithin = 30 * time.Second
 
-// commandsCheck runs commands in each way that commands are run: one after the other, followed, with an input, and as
-// another user.
+// commandsCheck runs commands in each of the ways to run one: one after the other, with live output, with an input, and
+// as another user.
 func commandsCheck(ctx context.Context, sb fumehood.Sandbox) Check {
 	const name = "commands"
 	runtime := cmp.Or(sb.ServiceInfo().Runtime, "the default runtime")
@@ -294,17 +293,17 @@ func commandsCheck(ctx context.Context, sb fumehood.Sandbox) Check {
 		if err == nil && res.Outcome != fumehood.Exited {
 			err = fmt.Errorf("it %s", inWords(res.Outcome))
 			if res.Outcome == fumehood.TimedOut {
-				err = fmt.Errorf("it has not ended within %v", selfTestWithin)
+				err = fmt.Errorf("not finished after %v", selfTestWithin)
 			}
 		}
 		if err != nil {
 			return Check{Name: name, Status: Fail, Detail: fmt.Sprintf("%s, under %s: %v", c.what, runtime, err), Hint: "choose another runtime with --runtime"}
 		}
 	}
-	return Check{Name: name, Status: OK, Detail: "they end, for root and for another user, under " + runtime}
+	return Check{Name: name, Status: OK, Detail: "work for root and for another user, under " + runtime}
 }
 
-// runOnce runs a command, and follows its output where live is set.
+// runOnce runs a command. If live is set, it follows the output.
 func runOnce(ctx context.Context, sb fumehood.Sandbox, cmd fumehood.Cmd, live bool) (*fumehood.Result, error) {
 	if !live {
 		return sb.Exec(ctx, cmd)
@@ -316,7 +315,7 @@ func runOnce(ctx context.Context, sb fumehood.Sandbox, cmd fumehood.Cmd, live bo
 	return p.Wait(ctx)
 }
 
-// inWords is an outcome that is not Exited, after "it".
+// inWords describes an outcome other than Exited, for a sentence that begins with "it".
 func inWords(o fumehood.Outcome) string {
 	switch o {
 	case fumehood.TimedOut:
@@ -324,7 +323,7 @@ func inWords(o fumehood.Outcome) string {
 	case fumehood.OutOfMemory:
 		return "has run out of memory"
 	case fumehood.Signaled:
-		return "was ended by a signal"
+		return "was killed by a signal"
 	}
 	return "is " + string(o)
 }
@@ -337,31 +336,31 @@ func isolationCheck(res *fumehood.Result, err error) Check {
 	case res.Outcome != fumehood.Exited:
 		return Check{Name: name, Status: Fail, Detail: fmt.Sprintf("the command in the sandbox %s", inWords(res.Outcome))}
 	case !res.Success():
-		return Check{Name: name, Status: Fail, Detail: "a sandbox without a network has one: " + strings.ReplaceAll(strings.TrimSpace(res.Stdout.Text()), "\n", "; ")}
+		return Check{Name: name, Status: Fail, Detail: "a sandbox without a network has a device or route: " + strings.ReplaceAll(strings.TrimSpace(res.Stdout.Text()), "\n", "; ")}
 	}
 	return Check{Name: name, Status: OK, Detail: "no network device but the loopback, and no route"}
 }
 
-// The limits of the sandbox that is started to see that it works, and what is tried to have in it.
+// The limits of the self-test's sandbox, and what the probes try to use.
 const (
 	probeMemory, triedMemory = 64 << 20, 256 << 20
 	probePIDs, triedPIDs     = 64, 128
 	probeCPUs                = 0.25
-	// triedCPU is how long a program keeps a processor busy, and mostCPU how much of its time it may have: a limit holds
-	// over periods of 100 ms, and a busy machine gives less.
+	// triedCPU is how long a program keeps a processor busy, and mostCPU how much processor time it may get. A limit
+	// applies to periods of 100 ms, and a busy machine gives less.
 	triedCPU, mostCPU = time.Second, 600 * time.Millisecond
 )
 
-// limitProbe tries to have more than a limit allows.
+// limitProbe tries to exceed a limit.
 type limitProbe struct {
 	name string
-	can  func(engine.Holds) bool // the daemon says so
+	can  func(engine.Holds) bool // whether the daemon claims to enforce the limit
 	args []string
 	held func(res *fumehood.Result) bool
-	over string // what it says where the limit is not held
+	over string // the failure message if the limit is not enforced
 }
 
-// limitProbes end with that of memory, since some runtimes end the whole sandbox where it runs out.
+// limitProbes ends with the memory limit, because some runtimes kill the whole sandbox when it runs out of memory.
 var limitProbes = []limitProbe{
 	{
 		"cpu limit", func(h engine.Holds) bool { return h.CPUs },
@@ -370,7 +369,7 @@ var limitProbes = []limitProbe{
 			used, err := strconv.Atoi(strings.TrimSpace(res.Stdout.Text()))
 			return res.Success() && err == nil && time.Duration(used)*time.Millisecond <= mostCPU
 		},
-		fmt.Sprintf("a program kept a processor busy that may have %g of one", probeCPUs),
+		fmt.Sprintf("a program used a whole processor, with a limit of %g", probeCPUs),
 	},
 	{
 		"process limit", func(h engine.Holds) bool { return h.PIDs },
@@ -386,7 +385,7 @@ var limitProbes = []limitProbe{
 	},
 }
 
-// probeWithin bounds a command of the self-test.
+// probeWithin is the timeout of a probe.
 const probeWithin = 30 * time.Second
 
 func (l limitProbe) check(ctx context.Context, sb fumehood.Sandbox) Check {
@@ -395,7 +394,7 @@ func (l limitProbe) check(ctx context.Context, sb fumehood.Sandbox) Check {
 	case err != nil:
 		return failed(l.name, err)
 	case res.Outcome == fumehood.TimedOut:
-		return Check{Name: l.name, Status: Fail, Detail: fmt.Sprintf("what tries it has not ended after %v", probeWithin)}
+		return Check{Name: l.name, Status: Fail, Detail: fmt.Sprintf("probe not finished after %v", probeWithin)}
 	case !l.held(res):
 		return Check{Name: l.name, Status: Fail, Detail: l.over, Hint: engine.UnheldHint}
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/fumehood/fumehood/internal/sweep"
 )
 
-// OtherGuest has the provider deliver a guest of another version: the same program, and other bytes behind it. Of old
-// guests, it removes that version's.
+// OtherGuest makes the provider deliver a guest of another version: the same program with bytes appended. Of old
+// guests, it removes only those of that version.
 func (p *Provider) OtherGuest(version string) {
 	p.among = guestsWith(version)
 	p.volumes = map[string]*guestVolumeOf{}
@@ -25,7 +25,8 @@ func (p *Provider) OtherGuest(version string) {
 	}
 }
 
-// MuteGuest has the provider deliver a program in the guest's place that does not answer, and wait for it for so long.
+// MuteGuest makes the provider deliver a program that does not answer in place of the guest, and wait for it for at
+// most within.
 func (p *Provider) MuteGuest(program []byte, version string, within time.Duration) {
 	p.OtherGuest(version)
 	p.guestFor = func(context.Context, string, *slog.Logger) (guestbin.Binary, error) {
@@ -34,14 +35,14 @@ func (p *Provider) MuteGuest(program []byte, version string, within time.Duratio
 	p.guestWithin = within
 }
 
-// guestsWith matches the guests whose version begins with a prefix.
+// guestsWith matches the guests whose version has a prefix.
 func guestsWith(prefix string) func(sweep.Object) bool {
 	return func(o sweep.Object) bool {
 		return o.Kind == "volume" && o.Cache && strings.HasPrefix(o.Name, volumePrefix+prefix)
 	}
 }
 
-// SetClock gives the provider another clock.
+// SetClock replaces the provider's clock.
 func (p *Provider) SetClock(now func() time.Time) { p.clock = now }
 
 // Sped returns options with all timeouts and pauses divided by a number.
@@ -50,17 +51,17 @@ func (o Options) Sped(by int) Options {
 	return o
 }
 
-// Only restricts Cleanup to sandboxes and what else of owners matches. Else it would remove what other tests need.
+// Only restricts Cleanup to matching sandboxes and owners. Otherwise it would remove what other tests need.
 func (p *Provider) Only(match func(sandbox, owner string) bool) {
 	p.among = func(o sweep.Object) bool { return match(o.Sandbox, o.Owner) }
 }
 
-// OnlySandboxes restricts Cleanup to sandboxes of those names.
+// OnlySandboxes restricts Cleanup to sandboxes with these names.
 func (p *Provider) OnlySandboxes(names ...string) {
 	p.Only(func(sandbox, _ string) bool { return slices.Contains(names, sandbox) })
 }
 
-// OnlyNamed restricts Cleanup to objects and folders whose names begin so.
+// OnlyNamed restricts Cleanup to objects and folders whose names have a prefix.
 func (p *Provider) OnlyNamed(prefix string) {
 	p.among = func(o sweep.Object) bool { return strings.HasPrefix(filepath.Base(o.Name), prefix) }
 }

@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// lastLines is how many lines of a failed container's log its error tells.
+	// lastLines is how many lines of a failed container's log its error includes.
 	lastLines = 10
-	// maxLine bounds each, in characters.
+	// maxLine is the maximum length of each of these lines, in characters.
 	maxLine = 400
 )
 
-// failing makes the error of a container that did not come up, with what it has told last.
+// failing returns the error for a container that did not come up. The error includes the last lines of its log.
 func (s *service) failing(ctx context.Context, c engine.State, op string, class error, what string) error {
 	elapsed := time.Since(s.begun).Round(time.Millisecond)
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
@@ -39,10 +39,10 @@ func (s *service) failing(ctx context.Context, c engine.State, op string, class 
 	return s.failure(op, &fumehood.Error{Class: class, Err: errors.New(b.String())})
 }
 
-// seenWithin bounds the look at a container whose guest does not answer.
+// seenWithin bounds the inspection of a container whose guest does not answer.
 const seenWithin = 5 * time.Second
 
-// seen adds to the error about a guest that does not answer what is seen of it: the state of its container, the runtime, and
+// seen adds diagnostics to the error about a guest that does not answer: the state of its container, the runtime, and
 // what the guest wrote to its standard error.
 func (s *service) seen(ctx context.Context, err error, complaint string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), seenWithin)
@@ -60,12 +60,12 @@ func (s *service) seen(ctx context.Context, err error, complaint string) error {
 	return guests.Saying(fmt.Errorf("%w; %s", err, what), complaint)
 }
 
-// failure says of what service an error is.
+// failure adds the operation and the service to an error.
 func (s *service) failure(op string, err error) error {
 	return &fumehood.Error{Op: op, Service: s.Name, Class: fumehood.ClassOf(err), Err: err}
 }
 
-// readable is a line that a container wrote, without what could play tricks on a terminal.
+// readable returns a line written by a container, without control characters that could affect a terminal.
 func readable(line string) string {
 	line = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) && r != '\t' {

@@ -22,19 +22,19 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// faulty connects to the daemon through a proxy that makes faults once Decide was called.
+// faulty connects to the daemon through a proxy, which causes faults after a call of its Decide.
 func faulty(t *testing.T, opts docker.Options) (*docker.Provider, *faultproxy.Proxy) {
 	t.Helper()
 	direct := engineOf(t).Endpoint()
 	socket, ok := faultproxy.Socket(direct)
 	if !ok {
-		tier.Missing(t, tier.Quick, fmt.Errorf("the proxy speaks to unix sockets, and the daemon is at %s: unset DOCKER_HOST", direct))
+		tier.Missing(t, tier.Quick, fmt.Errorf("the proxy only supports unix sockets, but the daemon is at %s: unset DOCKER_HOST", direct))
 	}
 	proxy := faultproxy.Start(t, socket)
 	opts.Host = proxy.Host
 	p := newProvider(t, opts)
 	t.Cleanup(func() {
-		proxy.Decide(nil) // what is left is removed without faults
+		proxy.Decide(nil) // the final removal has no faults
 		for _, what := range slices.Sorted(maps.Keys(proxy.Made())) {
 			t.Logf("%4d x %s", proxy.Made()[what], what)
 		}
@@ -42,7 +42,8 @@ func faulty(t *testing.T, opts docker.Options) (*docker.Provider, *faultproxy.Pr
 	return p, proxy
 }
 
-// mix makes faults of a share of the calls, hangs at most so often: each takes as long as a call may.
+// mix causes faults in a share of the calls. It limits the number of hangs, because each takes as long as the call's
+// timeout.
 func mix(share float64, hangs int, faults ...faultproxy.Fault) func(string) faultproxy.Fault {
 	random := rand.New(rand.NewPCG(1, 2))
 	return func(string) faultproxy.Fault {
@@ -59,12 +60,12 @@ func mix(share float64, hangs int, faults ...faultproxy.Fault) func(string) faul
 	}
 }
 
-// isOurs reports whether an error says that our side has failed, and not the program or the user.
+// isOurs reports whether an error is an infrastructure failure, not caused by the program or the user.
 func isOurs(err error) bool {
 	return errors.Is(err, fumehood.ErrInfrastructure) || errors.Is(err, fumehood.ErrUnavailable)
 }
 
-func TestSamplesSurviveFaultsOfTheDaemon(t *testing.T) {
+func TestFaults_samples(t *testing.T) {
 	t.Parallel()
 	samples := tier.Pick(t, 10, 20, 400)
 	p, proxy := faulty(t, docker.Options{Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}.Sped(4))
@@ -82,7 +83,7 @@ func TestSamplesSurviveFaultsOfTheDaemon(t *testing.T) {
 				case isOurs(err):
 					t.Logf("sample %d: %v", i, err)
 				default:
-					t.Errorf("sample %d: %v, which is no infrastructure error", i, err)
+					t.Errorf("sample %d: %v, want an infrastructure error", i, err)
 				}
 			}
 		})
@@ -91,7 +92,7 @@ func TestSamplesSurviveFaultsOfTheDaemon(t *testing.T) {
 	proxy.Decide(nil)
 	t.Logf("%d of %d samples have the result that they have without faults", good.Load(), samples)
 	if int(good.Load())*100 < samples*95 {
-		t.Errorf("only %d of %d samples have their result", good.Load(), samples)
+		t.Errorf("only %d of %d samples have the right result", good.Load(), samples)
 	}
 	for i := range samples {
 		if left := objectsOf(t, sampleName(i+1)); len(left) != 0 {
@@ -102,8 +103,8 @@ func TestSamplesSurviveFaultsOfTheDaemon(t *testing.T) {
 
 func sampleName(i int) string { return fmt.Sprintf("faulty-%d", i) }
 
-// sample starts a sandbox, runs two commands in it, writes and reads a file, and removes it. A result that is not what
-// it is without faults is a failure of the test.
+// sample starts a sandbox, runs two commands in it, writes and reads a file, and removes it. It fails the test if a
+// result differs from the result without faults.
 func sample(t *testing.T, p *docker.Provider, i int) (err error) {
 	ctx := t.Context()
 	sb, err := p.Start(ctx, fumehood.Spec{Image: busybox, Name: sampleName(i)})
@@ -112,7 +113,7 @@ func sample(t *testing.T, p *docker.Provider, i int) (err error) {
 	}
 	defer func() {
 		cerr := sb.Close(ctx)
-		for n := 0; cerr != nil && n < 3; n++ { // each has a deadline of its own
+		for n := 0; cerr != nil && n < 3; n++ { // each call has its own deadline
 			cerr = sb.Close(ctx)
 		}
 		err = errors.Join(err, cerr)
@@ -137,9 +138,9 @@ func sample(t *testing.T, p *docker.Provider, i int) (err error) {
 	return err
 }
 
-// A command appends its number to a file. Whatever becomes of the calls that hand it over, its number is there once
-// where the command has a result, and at most once where it has none.
-func TestACommandIsNeverHandedOverTwice(t *testing.T) {
+// A command appends its number to a file. Whatever happens to the calls that hand it over, its number must be there
+// once if the command has a result, and at most once otherwise.
+func TestFaults_commandRunsOnce(t *testing.T) {
 	t.Parallel()
 	commands := tier.Pick(t, 20, 60, 600)
 	for _, way := range []struct {
@@ -147,7 +148,7 @@ func TestACommandIsNeverHandedOverTwice(t *testing.T) {
 		opts docker.Options
 		spec fumehood.Spec
 		cmd  fumehood.Cmd
-		cut  int // after so many commands all streams are cut; 0 means never
+		cut  int // number of commands after which all streams are cut; 0 means never
 	}{
 		{"guest", docker.Options{NoSockets: true}, fumehood.Spec{Image: busybox}, fumehood.Cmd{}, 0},
 		{"guest that is lost", docker.Options{NoSockets: true}, fumehood.Spec{Image: busybox}, fumehood.Cmd{}, commands / 2},
@@ -205,9 +206,9 @@ func TestACommandIsNeverHandedOverTwice(t *testing.T) {
 			}
 			t.Logf("%d of %d commands have a result", results, commands)
 			if results == 0 {
-				t.Error("no command has a result: nothing was shown")
+				t.Error("no command has a result: the test proves nothing")
 			}
-			for range 5 { // its limit is a sixth here, which is short for a busy daemon
+			for range 5 { // its timeout is divided by 6 here, which is short for a busy daemon
 				if err := sb.Close(t.Context()); err == nil {
 					break
 				}
@@ -216,7 +217,7 @@ func TestACommandIsNeverHandedOverTwice(t *testing.T) {
 	}
 }
 
-// ownMain is a Compose file of a service whose main process is its own, so that guests are started by execs.
+// ownMain returns a Compose file of a service that runs its own main process, so that guests are started by execs.
 func ownMain(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "compose.yaml")
@@ -227,7 +228,7 @@ func ownMain(t *testing.T) string {
 	return file
 }
 
-// linesOf reads the file from outside, for the sandbox's guest may be lost.
+// linesOf reads the file from outside, because the sandbox's guest may be lost.
 func linesOf(t *testing.T, sb fumehood.Sandbox) string {
 	t.Helper()
 	files := engineOf(t).Files(sb.Info().Services[0].Container, nil)
@@ -247,7 +248,7 @@ func linesOf(t *testing.T, sb fumehood.Sandbox) string {
 	}
 }
 
-func TestAFullDiskOfTheDaemonIsSaidAtOnce(t *testing.T) {
+func TestFaults_daemonDiskFull(t *testing.T) {
 	t.Parallel()
 	p, proxy := faulty(t, docker.Options{})
 	warm(t)
@@ -272,8 +273,8 @@ func TestAFullDiskOfTheDaemonIsSaidAtOnce(t *testing.T) {
 	}
 }
 
-// The daemon says nothing more about containers, and its connection stays open.
-func TestAStartDoesNotDependOnEvents(t *testing.T) {
+// The daemon sends no more events about containers, and the connection stays open.
+func TestFaults_noEvents(t *testing.T) {
 	t.Parallel()
 	direct := engineOf(t).Endpoint()
 	socket, _ := faultproxy.Socket(direct)
@@ -286,7 +287,7 @@ func TestAStartDoesNotDependOnEvents(t *testing.T) {
 		return faultproxy.None
 	})
 	p := newProvider(t, docker.Options{Host: proxy.Host}.Sped(4))
-	for range 2 { // the second has events
+	for range 2 { // the second start has events
 		began := time.Now()
 		sb := start(t, p, fumehood.Spec{Image: busybox})
 		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}})

@@ -5,10 +5,9 @@ import (
 	"sync"
 )
 
-// flights joins callers that want the same thing at the same time to one call. Unlike
-// x/sync/singleflight, the call has a context of its own, which ends when its last caller has left: one
-// sandbox that is cancelled must not break the pull that 49 others wait for, and a pull that nobody waits
-// for must end.
+// flights merges concurrent calls for the same key into one. Unlike x/sync/singleflight, the merged call has its own
+// context, which is canceled when the last caller leaves. Canceling one sandbox must not break the pull that 49 others
+// wait for, and a pull without waiters must stop.
 type flights struct {
 	mu  sync.Mutex
 	all map[string]*flight
@@ -22,8 +21,8 @@ type flight struct {
 	wait   int
 }
 
-// shared runs f once for all who ask for the same key at the same time. A caller whose ctx ends stops
-// waiting; f goes on for the others, and its context ends only when nobody waits any more.
+// shared runs f once for all concurrent callers with the same key. A caller whose ctx ends stops waiting. f continues
+// for the others; its context is canceled only when no caller waits any more.
 func shared[T any](ctx context.Context, g *flights, key string, f func(context.Context) (T, error)) (T, error) {
 	g.mu.Lock()
 	fl := g.all[key]
@@ -50,7 +49,7 @@ func shared[T any](ctx context.Context, g *flights, key string, f func(context.C
 		defer g.mu.Unlock()
 		if fl.wait--; fl.wait == 0 {
 			fl.cancel()
-			g.forget(key, fl) // who comes now starts a call of its own rather than join a call that was given up
+			g.forget(key, fl) // a later caller starts its own call rather than join a canceled one
 		}
 	}()
 	select {
@@ -63,7 +62,7 @@ func shared[T any](ctx context.Context, g *flights, key string, f func(context.C
 	}
 }
 
-// forget has nobody join the flight any more. The caller holds the lock.
+// forget stops later callers from joining the flight. The caller holds the lock.
 func (g *flights) forget(key string, fl *flight) {
 	if g.all[key] == fl {
 		delete(g.all, key)

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 )
 
-func TestACallThatManyWaitForIsMadeOnce(t *testing.T) {
+func TestShared_onceForMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g flights
 		var calls atomic.Int64
@@ -40,7 +40,7 @@ func TestACallThatManyWaitForIsMadeOnce(t *testing.T) {
 	})
 }
 
-func TestOneWhoLeavesDoesNotEndTheCallForOthers(t *testing.T) {
+func TestShared_callerLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g flights
 		call := func(ctx context.Context) (string, error) {
@@ -63,7 +63,7 @@ func TestOneWhoLeavesDoesNotEndTheCallForOthers(t *testing.T) {
 		}
 		synctest.Wait()
 		if g.all["key"] == nil {
-			t.Fatal("the call has ended, though one still waits")
+			t.Fatal("the call ended although a caller waits")
 		}
 		leaveSecond()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
@@ -71,7 +71,7 @@ func TestOneWhoLeavesDoesNotEndTheCallForOthers(t *testing.T) {
 		}
 		synctest.Wait()
 		if g.all["key"] != nil {
-			t.Error("the call goes on, though nobody waits")
+			t.Error("the call continues although no caller waits")
 		}
 	})
 }

@@ -18,28 +18,28 @@ import (
 	"github.com/fumehood/fumehood/internal/engine"
 )
 
-// forwards are the ports of a service that this process forwards connections and datagrams to. A guest connects to them
-// from inside.
+// forwards are the ports of a service to which this process forwards connections and datagrams. A guest connects to
+// them from inside the sandbox.
 type forwards struct {
 	running sync.WaitGroup
 
 	mu        sync.Mutex
 	closed    bool
-	life      context.Context // of all that is forwarded; nil until the first
+	life      context.Context // of everything that is forwarded; nil before the first forward
 	cancel    context.CancelFunc
 	listeners []io.Closer
 	ports     []fumehood.Port
 }
 
 const (
-	// mostForwarded is how many connections, or clients that send datagrams, one port may have at once.
+	// mostForwarded is the maximum number of connections, or of UDP clients, that one port may have at once.
 	mostForwarded = 256
-	// dialTimeout bounds the wait for a guest's word on a connection.
+	// dialTimeout bounds the wait for a guest to connect.
 	dialTimeout = 30 * time.Second
 )
 
-// forwardAll forwards the ports that are to be, since the Engine publishes nothing of internal networks: also those of a
-// service that has completed, as which it counts as ready.
+// forwardAll forwards the ports that the project asks for, because the Engine publishes no ports on internal networks.
+// It includes the ports of services that have completed, because these count as ready.
 func (s *service) forwardAll(ctx context.Context) error {
 	if len(s.Service.Forward) == 0 {
 		return nil
@@ -56,7 +56,7 @@ func (s *service) forwardAll(ctx context.Context) error {
 	return nil
 }
 
-// Forward listens for what is to be passed on to a port of the service.
+// Forward listens on a port of the host and forwards to a port of the service.
 func (s *service) Forward(ctx context.Context, p fumehood.Port) (fumehood.Port, error) {
 	if s.sb.direct() {
 		return fumehood.Port{}, &fumehood.Error{Class: fumehood.ErrUnsupported, Err: errNoForwards}
@@ -71,10 +71,10 @@ func (s *service) Forward(ctx context.Context, p fumehood.Port) (fumehood.Port, 
 	return s.listen(ctx, p, state)
 }
 
-// listen begins to forward what comes to a port of the host, to the container that is in this state.
+// listen starts to forward a host port to the container with the given state.
 func (s *service) listen(ctx context.Context, p fumehood.Port, state engine.State) (fumehood.Port, error) {
-	// What Docker publishes is reached at the container's addresses. What listens on its loopback address only
-	// is reached here as well.
+	// Docker forwards published ports to the container's addresses. Fumehood also reaches programs that listen only on
+	// the container's loopback address.
 	addresses := append(slices.Clone(state.Addresses), netip.MustParseAddr("127.0.0.1"))
 	at := net.JoinHostPort(cmp.Or(p.Address, "127.0.0.1"), strconv.Itoa(p.Host))
 	forward := s.forwardTCP
@@ -99,16 +99,16 @@ func (s *service) listen(ctx context.Context, p fumehood.Port, state engine.Stat
 	return got, nil
 }
 
-// told are the ports that are forwarded now.
+// told returns the ports that are forwarded now.
 func (f *forwards) told() []fumehood.Port {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.ports)
 }
 
-var errNoForwards = errors.New("a port of an internal network is reached by the guest, which this transport does without")
+var errNoForwards = errors.New("ports of internal networks need the guest, which this transport does not use")
 
-// forwardTCP listens at an address of the host, and forwards connections until ctx ends and it is closed.
+// forwardTCP listens on an address of the host. It forwards connections until ctx ends and the listener is closed.
 func (s *service) forwardTCP(ctx context.Context, at string, addresses []netip.Addr, port uint16) (io.Closer, netip.AddrPort, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at)
 	if err != nil {
@@ -118,7 +118,7 @@ func (s *service) forwardTCP(ctx context.Context, at string, addresses []netip.A
 	return l, l.Addr().(*net.TCPAddr).AddrPort(), nil
 }
 
-// forwardUDP is the same for datagrams.
+// forwardUDP is forwardTCP for datagrams.
 func (s *service) forwardUDP(ctx context.Context, at string, addresses []netip.Addr, port uint16) (io.Closer, netip.AddrPort, error) {
 	l, err := (&net.ListenConfig{}).ListenPacket(ctx, "udp", at)
 	if err != nil {
@@ -139,19 +139,19 @@ func (s *service) forwardUDP(ctx context.Context, at string, addresses []netip.A
 	return l, l.LocalAddr().(*net.UDPAddr).AddrPort(), nil
 }
 
-// unforwarded tells what was not forwarded, and why.
+// unforwarded logs what was not forwarded, and why.
 func (s *service) unforwarded(what string, port uint16, err error) {
 	s.sb.p.opts.Logger.Debug(what, "sandbox", s.sb.spec.Name, "service", s.Name, "port", port, "error", err)
 }
 
-// checkForwards refuses ports that cannot be forwarded, before anything is made.
+// checkForwards rejects ports that cannot be forwarded, before anything is created.
 func (sb *sandbox) checkForwards(services []compose.Service) error {
 	for _, s := range services {
 		if len(s.Forward) > 0 && sb.direct() {
 			return &fumehood.Error{
 				Op: fmt.Sprintf("forward port %d", s.Forward[0].Container), Service: s.Name, Class: fumehood.ErrUnsupported,
 				Err:  errNoForwards,
-				Hint: "leave it out, or say x-fumehood: {egress: internet}",
+				Hint: "remove the port, or set x-fumehood: {egress: internet}",
 			}
 		}
 	}
@@ -181,7 +181,7 @@ func (s *service) accept(ctx context.Context, l net.Listener, addresses []netip.
 	}
 }
 
-// pass connects to the port and passes bytes on in both directions until both are done.
+// pass connects to the port and copies bytes in both directions until both directions end.
 func (s *service) pass(ctx context.Context, conn net.Conn, addresses []netip.Addr, port uint16) error {
 	guest, err := s.guests.Own(ctx)
 	if err != nil {
@@ -213,7 +213,7 @@ func (s *service) pass(ctx context.Context, conn net.Conn, addresses []netip.Add
 	return nil
 }
 
-// close ends all forwarding.
+// close stops all forwarding and waits until it has ended.
 func (f *forwards) close() {
 	f.mu.Lock()
 	f.closed = true
@@ -224,7 +224,7 @@ func (f *forwards) close() {
 	}
 	f.mu.Unlock()
 	for _, l := range listeners {
-		_ = l.Close() // it is nobody's any more
+		_ = l.Close() // no caller uses it any more
 	}
 	f.running.Wait()
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// udpEcho answers each datagram with the sum of all it has had of its sender so far, in bytes, and the datagram.
+// udpEcho answers each datagram with the number of bytes received from its sender so far, followed by the datagram.
 const udpEcho = `
 import socket, sys
 s = socket.socket(socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET, socket.SOCK_DGRAM)
@@ -32,7 +32,7 @@ while True:
     s.sendto((b"%d " % had[who] + d)[:65507], who)
 `
 
-// askUDP sends a datagram and returns the answer; empty where none comes in time.
+// askUDP sends a datagram and returns the answer, or nothing if none arrives in time.
 func askUDP(t *testing.T, conn net.Conn, datagram []byte, within time.Duration) []byte {
 	t.Helper()
 	if _, err := conn.Write(datagram); err != nil {
@@ -59,7 +59,7 @@ func dialUDP(t *testing.T, p fumehood.Port) net.Conn {
 	return conn
 }
 
-func TestUDPPortsOfInternalNetworksAreForwarded(t *testing.T) {
+func TestForward_udp(t *testing.T) {
 	t.Parallel()
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	sb := start(t, newProvider(t, docker.Options{Logger: log}), fumehood.Spec{Compose: project(t, strings.Replace(`
@@ -92,7 +92,7 @@ services:
 		t.Fatalf("got %+v", at)
 	}
 
-	// Clients at once, of which each gets its own answers, and datagrams as they were, also empty ones.
+	// Concurrent clients each get their own answers. Datagrams stay intact, including empty ones.
 	conformance.Eventually(t, "the server answers", func() bool { return len(askUDP(t, dialUDP(t, at["echo 7000/udp"]), []byte("up?"), time.Second)) > 0 })
 	var clients sync.WaitGroup
 	for i := range 8 {
@@ -100,7 +100,7 @@ services:
 			conn, sum := dialUDP(t, at["echo 7000/udp"]), 0
 			large := 100 * (i + 1)
 			if i == 0 {
-				large = 60000 // more of these at once than the server's socket has room for would be lost
+				large = 60000 // sending more at once would overflow the server's socket buffer
 			}
 			for _, size := range []int{1, 0, large, 0, 3} {
 				datagram := bytes.Repeat([]byte{byte('a' + i)}, size)
@@ -113,7 +113,8 @@ services:
 	}
 	clients.Wait()
 
-	// Where nobody listens, datagrams are lost, and later ones arrive at who does then, also on the loopback address.
+	// Without a listener, datagrams are lost. Later ones reach a listener that has started since, also on the loopback
+	// address.
 	conn := dialUDP(t, at["default 5353/udp"])
 	if got := askUDP(t, conn, []byte("nobody"), 500*time.Millisecond); len(got) != 0 {
 		t.Errorf("nobody says %q", got)
@@ -136,10 +137,10 @@ services:
 	if got := askUDP(t, conn, []byte("gone"), 500*time.Millisecond); len(got) != 0 {
 		t.Errorf("nobody says %q", got)
 	}
-	serve("127.0.0.1", "5353") // the same client's datagrams arrive again
+	serve("127.0.0.1", "5353") // datagrams of the same client arrive again
 }
 
-// tcpEcho answers what a client sends until it ends its side.
+// tcpEcho echoes what a client sends until the client closes its sending side.
 const tcpEcho = `
 import socket, threading
 s = socket.create_server(("127.0.0.1", 8000))
@@ -151,7 +152,7 @@ while True:
     threading.Thread(target=serve, args=(s.accept()[0],), daemon=True).start()
 `
 
-// echoed is what comes back of a text; empty while nobody listens.
+// echoed returns the echo of a text, or "" while there is no listener.
 func echoed(t *testing.T, p fumehood.Port, text string) string {
 	t.Helper()
 	conn, err := net.DialTimeout("tcp", net.JoinHostPort(p.Address, fmt.Sprint(p.Host)), 10*time.Second) //nolint:noctx // bounded
@@ -162,11 +163,11 @@ func echoed(t *testing.T, p fumehood.Port, text string) string {
 	if _, err := conn.Write([]byte(text)); err == nil {
 		_ = conn.(*net.TCPConn).CloseWrite()
 	}
-	got, _ := io.ReadAll(conn) // a connection that is not taken is closed
+	got, _ := io.ReadAll(conn) // a connection without a listener inside is closed
 	return string(got)
 }
 
-func TestPortsOfASandboxWithoutANetworkAreForwardedOnRequest(t *testing.T) {
+func TestForward_withoutNetwork(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	kept := keep(t, p, fumehood.Spec{Image: "fumehood-test/python"})
@@ -183,13 +184,13 @@ func TestPortsOfASandboxWithoutANetworkAreForwardedOnRequest(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, conn.Ports, err)
 		}
 		if _, err := sb.Forward(t.Context(), fumehood.Port{Container: 8000, Host: got.Host}); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "in use") {
-			t.Errorf("%s, a port that is taken: %v", name, err)
+			t.Errorf("%s, port in use: %v", name, err)
 		}
 		if err := sb.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
 		if conn, err := net.Dial("tcp", net.JoinHostPort(got.Address, fmt.Sprint(got.Host))); err == nil { //nolint:noctx // refused at once
-			t.Errorf("%s: what is closed still listens", name)
+			t.Errorf("%s: still listens after the close", name)
 			conn.Close()
 		}
 		if _, err := sb.Forward(t.Context(), fumehood.Port{Container: 8000}); !errors.Is(err, fumehood.ErrUnavailable) {
@@ -198,7 +199,7 @@ func TestPortsOfASandboxWithoutANetworkAreForwardedOnRequest(t *testing.T) {
 	}
 }
 
-func TestPortsThatCannotBeForwardedAreRefused(t *testing.T) {
+func TestForward_rejected(t *testing.T) {
 	t.Parallel()
 	sb := start(t, newProvider(t, docker.Options{Transport: docker.TransportEngine}), fumehood.Spec{Image: busybox})
 	for _, c := range []struct {
@@ -217,7 +218,7 @@ func TestPortsThatCannotBeForwardedAreRefused(t *testing.T) {
 	}
 }
 
-func TestAServiceThatHasCompletedMayPublishPorts(t *testing.T) {
+func TestForward_completedService(t *testing.T) {
 	t.Parallel()
 	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Compose: project(t, `
 services:

@@ -11,51 +11,51 @@ import (
 	"github.com/fumehood/fumehood/internal/wire"
 )
 
-// datagrams forwards what is sent to one UDP port of the host. Each address that sends there is a client with a talk
-// of its own, so that the answers find back. UDP has no ends: a talk is over when neither side has said anything for
-// talkIdle, or when there is no room for another client and it has been silent for longest.
+// datagrams forwards what is sent to one UDP port of the host. Each source address is a client with its own talk, so
+// that replies reach the right client. UDP has no end of a connection. A talk ends when both sides have been silent for
+// talkIdle, or when a new client needs its place and it is the one that has been silent longest.
 type datagrams struct {
 	host  packetConn
-	begin func(context.Context) (talk, error) // reaches the port inside
-	lost  func(error)                         // is told why a client's datagrams were not forwarded
+	begin func(context.Context) (talk, error) // connects to the port inside the sandbox
+	lost  func(error)                         // called with the reason when a client's datagrams were not forwarded
 
 	mu      sync.Mutex
 	clients map[netip.AddrPort]*udpClient
 	running sync.WaitGroup
 }
 
-// packetConn is what is used of a net.UDPConn.
+// packetConn is the part of net.UDPConn that is used here.
 type packetConn interface {
 	ReadFromUDPAddrPort(p []byte) (n int, from netip.AddrPort, err error)
 	WriteToUDPAddrPort(p []byte, to netip.AddrPort) (int, error)
 }
 
-// talk is an exchange of datagrams with the port inside. Close ends both of the others.
+// talk is an exchange of datagrams with the port inside the sandbox. Close unblocks Receive and Send.
 type talk interface {
 	Receive() ([]byte, error)
 	Send(datagram []byte) error
 	Close() error
 }
 
-// udpClient is who sends from one address.
+// udpClient is the client at one source address.
 type udpClient struct {
-	queue chan []byte // what is not sent on yet
+	queue chan []byte // datagrams that are not sent yet
 	held  atomic.Int64
-	used  time.Time // when one of both has said something last
+	used  time.Time // time of the last datagram in either direction
 	idle  *time.Timer
 	end   context.CancelFunc
 }
 
 const (
-	// talkIdle is as long as Docker's own forwarding of published ports keeps a silent client.
+	// talkIdle is how long a silent client is kept; the same as in Docker's own forwarding of published ports.
 	talkIdle = 90 * time.Second
-	// mostQueued datagrams, and mostHeld bytes, may wait for a client's talk to begin, or for a guest that takes
-	// them slowly. What is more is lost, as it is where a program takes its datagrams slowly.
+	// At most mostQueued datagrams with mostHeld bytes in total wait for a client's talk to begin, or for a slow guest.
+	// More are dropped, as they are for a program that receives its datagrams slowly.
 	mostQueued = 256
 	mostHeld   = 256 << 10
 )
 
-// serve forwards until the port is closed.
+// serve forwards datagrams until the port is closed.
 func (d *datagrams) serve(ctx context.Context) {
 	defer d.running.Wait()
 	d.clients = map[netip.AddrPort]*udpClient{}
@@ -69,7 +69,7 @@ func (d *datagrams) serve(ctx context.Context) {
 	}
 }
 
-// client returns the client at an address, which is perhaps new.
+// client returns the client at an address, and creates it if necessary.
 func (d *datagrams) client(ctx context.Context, at netip.AddrPort) *udpClient {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -93,7 +93,7 @@ func (d *datagrams) client(ctx context.Context, at netip.AddrPort) *udpClient {
 	return c
 }
 
-// dropSilent makes room for one client.
+// dropSilent drops the client that has been silent longest, to make room for a new one.
 func (d *datagrams) dropSilent() {
 	var silent netip.AddrPort
 	for at, c := range d.clients {
@@ -105,7 +105,7 @@ func (d *datagrams) dropSilent() {
 	delete(d.clients, silent)
 }
 
-// drop forgets a client and ends its talk. What its address sends next begins another.
+// drop removes a client and ends its talk. The next datagram from its address starts a new talk.
 func (d *datagrams) drop(at netip.AddrPort, c *udpClient) {
 	c.end()
 	c.idle.Stop()
@@ -116,13 +116,13 @@ func (d *datagrams) drop(at netip.AddrPort, c *udpClient) {
 	}
 }
 
-// use notes that something was said.
+// use records activity and restarts the idle timer.
 func (c *udpClient) use() {
 	c.used = time.Now()
 	c.idle.Reset(talkIdle)
 }
 
-// offer queues a datagram where there is room.
+// offer queues a datagram if there is room.
 func (c *udpClient) offer(datagram []byte) {
 	size := int64(len(datagram))
 	if c.held.Add(size) <= mostHeld {
@@ -135,7 +135,7 @@ func (c *udpClient) offer(datagram []byte) {
 	c.held.Add(-size)
 }
 
-// exchange passes datagrams on in both directions until ctx ends or one of them does.
+// exchange passes datagrams on in both directions until ctx ends or one direction fails.
 func (d *datagrams) exchange(ctx context.Context, at netip.AddrPort, c *udpClient) error {
 	within, cancel := context.WithTimeout(ctx, dialTimeout)
 	inside, err := d.begin(within)
@@ -157,7 +157,7 @@ func (d *datagrams) exchange(ctx context.Context, at netip.AddrPort, c *udpClien
 			if err != nil {
 				return
 			}
-			_, _ = d.host.WriteToUDPAddrPort(datagram, at) // else it is lost
+			_, _ = d.host.WriteToUDPAddrPort(datagram, at) // on an error the datagram is lost
 			d.mu.Lock()
 			c.use()
 			d.mu.Unlock()

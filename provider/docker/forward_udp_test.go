@@ -15,7 +15,7 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// packet is a datagram and the client that it comes from or goes to.
+// packet is a datagram and the client that sends or receives it.
 type packet struct {
 	client netip.AddrPort
 	data   string
@@ -39,10 +39,10 @@ func (p *fakePort) WriteToUDPAddrPort(b []byte, to netip.AddrPort) (int, error) 
 	return len(b), nil
 }
 
-// fakeTalk answers each datagram with its number and itself, once it may.
+// fakeTalk answers each datagram with its number and its content, once it is allowed to.
 type fakeTalk struct {
 	answers chan string
-	stuck   chan struct{} // what is sent waits for its end; nil for none
+	stuck   chan struct{} // Send blocks until it is closed; nil does not block
 	ended   chan struct{}
 	once    sync.Once
 	n       int
@@ -82,16 +82,16 @@ func (f *fakeTalk) over() bool {
 	}
 }
 
-// forwarding is a port that is being forwarded to fake talks.
+// forwarding is a port that is forwarded to fake talks.
 type forwarding struct {
 	*fakePort
-	refuse error // why no talk begins
+	refuse error // the error of beginning a talk
 	stuck  chan struct{}
 	talks  []*fakeTalk
 	lost   []error
 }
 
-// forwarded runs f in a bubble, where a port is forwarded until f has returned.
+// forwarded runs f in a bubble, while a port is being forwarded.
 func forwarded(t *testing.T, f func(t *testing.T, w *forwarding)) {
 	synctest.Test(t, func(t *testing.T) {
 		ready := make(chan struct{})
@@ -127,13 +127,13 @@ func forwarded(t *testing.T, f func(t *testing.T, w *forwarding)) {
 		<-served
 		for i, talk := range w.talks {
 			if !talk.over() {
-				t.Errorf("talk %d goes on", i)
+				t.Errorf("talk %d is still open", i)
 			}
 		}
 	})
 }
 
-// say has a client send a datagram.
+// say makes a client send a datagram.
 func (w *forwarding) say(client int, data string) {
 	w.in <- packet{clientAt(client), data}
 	synctest.Wait()
@@ -143,7 +143,7 @@ func clientAt(n int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(1000+n)) //nolint:gosec // small
 }
 
-// hears checks what a client gets next.
+// hears checks the next datagram that a client receives.
 func (w *forwarding) hears(t *testing.T, client int, want string) {
 	t.Helper()
 	select {
@@ -152,11 +152,11 @@ func (w *forwarding) hears(t *testing.T, client int, want string) {
 			t.Errorf("got %+v, want %q for client %d", got, want, client)
 		}
 	default:
-		t.Errorf("client %d hears nothing, want %q", client, want)
+		t.Errorf("client %d receives nothing, want %q", client, want)
 	}
 }
 
-func TestEachClientOfAPortHasATalkOfItsOwn(t *testing.T) {
+func TestDatagrams_clients(t *testing.T) {
 	forwarded(t, func(t *testing.T, w *forwarding) {
 		w.say(1, "a")
 		w.say(2, "b")
@@ -170,7 +170,7 @@ func TestEachClientOfAPortHasATalkOfItsOwn(t *testing.T) {
 	})
 }
 
-func TestASilentTalkIsOver(t *testing.T) {
+func TestDatagrams_idleTalk(t *testing.T) {
 	forwarded(t, func(t *testing.T, w *forwarding) {
 		w.say(1, "a")
 		w.hears(t, 1, "1 a")
@@ -183,32 +183,32 @@ func TestASilentTalkIsOver(t *testing.T) {
 		w.hears(t, 1, "by itself")
 		<-time.After(talkIdle - time.Second)
 		if w.talks[0].over() {
-			t.Error("it is over although something was said")
+			t.Error("talk ended although a datagram was sent")
 		}
 		<-time.After(2 * time.Second)
 		if !w.talks[0].over() {
-			t.Error("it goes on in silence")
+			t.Error("talk is still open after the idle time")
 		}
 		w.say(1, "c")
 		w.hears(t, 1, "1 c")
 	})
 }
 
-func TestTheTalkThatIsSilentForLongestMakesRoom(t *testing.T) {
+func TestDatagrams_dropSilent(t *testing.T) {
 	forwarded(t, func(t *testing.T, w *forwarding) {
 		for i := range mostForwarded {
 			w.say(i, "x")
 			<-time.After(time.Millisecond)
 		}
-		w.say(0, "y") // so that it is client 1 that was silent for longest
+		w.say(0, "y") // makes client 1 the one that has been silent longest
 		w.say(mostForwarded, "new")
 		if over := w.talks[1].over(); len(w.talks) != mostForwarded+1 || !over || w.talks[0].over() || w.talks[2].over() {
-			t.Errorf("of %d talks, that of client 1 is over: %t", len(w.talks), over)
+			t.Errorf("%d talks; talk of client 1 has ended: %t", len(w.talks), over)
 		}
 	})
 }
 
-func TestWhatAGuestDoesNotTakeIsLostAndHoldsUpNobody(t *testing.T) {
+func TestDatagrams_guestSlow(t *testing.T) {
 	forwarded(t, func(t *testing.T, w *forwarding) {
 		w.stuck = make(chan struct{})
 		big := string(make([]byte, 60<<10))
@@ -224,7 +224,7 @@ func TestWhatAGuestDoesNotTakeIsLostAndHoldsUpNobody(t *testing.T) {
 		for len(w.out) > 0 {
 			got[(<-w.out).client]++
 		}
-		// One was being sent on, the others waited.
+		// One datagram was being sent, the others were queued.
 		if bigs, smalls := got[clientAt(1)], got[clientAt(2)]; bigs != 1+mostHeld/len(big) || smalls != 1+mostQueued {
 			t.Errorf("%d large and %d small datagrams were kept", bigs, smalls)
 		}
@@ -235,7 +235,7 @@ func TestWhatAGuestDoesNotTakeIsLostAndHoldsUpNobody(t *testing.T) {
 	})
 }
 
-func TestWhereNobodyTakesDatagramsTheyAreLostUntilSomebodyDoes(t *testing.T) {
+func TestDatagrams_noListener(t *testing.T) {
 	forwarded(t, func(t *testing.T, w *forwarding) {
 		w.refuse = &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("nobody")}
 		w.say(1, "a")
@@ -248,7 +248,7 @@ func TestWhereNobodyTakesDatagramsTheyAreLostUntilSomebodyDoes(t *testing.T) {
 	})
 }
 
-func TestATalkThatEndsInsideBeginsAgain(t *testing.T) {
+func TestDatagrams_talkRestarts(t *testing.T) {
 	forwarded(t, func(t *testing.T, w *forwarding) {
 		w.say(1, "a")
 		w.hears(t, 1, "1 a")

@@ -46,7 +46,7 @@ services:
 		}
 	}
 
-	// One that somebody else has paused stays so, and one that has ended has nothing to freeze.
+	// A container that was already paused stays paused, and a container that has exited is skipped.
 	services := sb.Info().Services
 	if is, err := engineOf(t).Pause(ctx, services[0].Container); err != nil || !is { // runc may need several tries under load
 		t.Fatal(err)
@@ -57,12 +57,12 @@ services:
 		t.Fatal(err)
 	}
 	cancel()
-	if err := thaw(ctx); err != nil { // also after the end of its context
+	if err := thaw(ctx); err != nil { // works after the end of its context
 		t.Error(err)
 	}
 	var c struct{ State struct{ Paused bool } }
 	if d.ask("GET", "/containers/"+services[0].Container+"/json", nil, &c); !c.State.Paused {
-		t.Error("what somebody else has paused goes on")
+		t.Error("a container that was already paused was resumed")
 	}
 	d.ask("POST", "/containers/"+services[0].Container+"/unpause", nil, nil)
 	if err := sb.Close(t.Context()); err != nil {
@@ -72,8 +72,9 @@ services:
 	conformance.WantError(t, err, fumehood.ErrUnavailable)
 }
 
-// A command in a container that stays paused does not obey. Its caller is back soon, and it ends when the container goes on.
-func TestACallInAPausedContainerEndsInTime(t *testing.T) {
+// A command in a container that stays paused cannot be killed. Its caller returns soon, and the command is killed when
+// the container resumes.
+func TestExec_containerPaused(t *testing.T) {
 	t.Parallel()
 	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: busybox})
 	running := begun(t, sb, fumehood.Cmd{Args: []string{"sh", "-c", "echo begun; exec sleep 1000"}})
@@ -90,7 +91,7 @@ func TestACallInAPausedContainerEndsInTime(t *testing.T) {
 		t.Errorf("a kill: %v", err)
 	}
 	if res, err := running.Wait(t.Context()); err != nil || res.Outcome != fumehood.Lost || !res.Leaked || res.CausedInside {
-		t.Errorf("what was killed: %+v, %v", res, err)
+		t.Errorf("killed command: %+v, %v", res, err)
 	}
 	if took := time.Since(began); took > 25*time.Second {
 		t.Errorf("it took %v", took)

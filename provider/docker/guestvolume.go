@@ -20,22 +20,22 @@ import (
 	"github.com/fumehood/fumehood/internal/owner"
 )
 
-// Sandboxes mount the guest from a volume, which all processes of a user share. A process uses a volume only if its seal
-// proves that the user's Fumehood made it, and if the process has read the guest back from the first container that
-// mounts it, before that container starts, and found the bytes that it delivers. So neither a volume that another
-// process is still filling is used, nor one that somebody else has made or changed.
+// Sandboxes mount the guest from a volume, which all processes of a user share. A process uses a volume only if two
+// conditions hold. The volume's seal proves that the user's Fumehood made it. And before the first container that
+// mounts it starts, the process has read the guest back from it and found the bytes that it delivers. So a process uses
+// neither a volume that another process is still filling, nor one that somebody else made or changed.
 
-// volumePrefix begins the names of guest volumes. The version, the architecture and a random part follow.
+// volumePrefix is the prefix of the names of guest volumes. The version, the architecture and a random part follow.
 const volumePrefix = "fumehood-guest-"
 
-// guestVolumeOf is a volume of the guest.
+// guestVolumeOf is a volume that holds the guest.
 type guestVolumeOf struct {
 	name    string
 	guest   guestbin.Binary
-	checked map[string]bool // by path: its content was read back
+	checked map[string]bool // by path: the content was read back and is correct
 }
 
-// ensureGuest returns the volume with the guest for an architecture. It is made where there is none.
+// ensureGuest returns the volume with the guest for an architecture, and creates it if necessary.
 func (p *Provider) ensureGuest(ctx context.Context, arch string) (*guestVolumeOf, error) {
 	p.mu.Lock()
 	known := p.volumes[arch]
@@ -49,7 +49,7 @@ func (p *Provider) ensureGuest(ctx context.Context, arch string) (*guestVolumeOf
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if known := p.volumes[arch]; known != nil { // somebody who waited for the same
+	if known := p.volumes[arch]; known != nil { // set by a caller that shared the search
 		return known, nil
 	}
 	p.volumes[arch] = volume
@@ -73,7 +73,7 @@ func (p *Provider) findOrMakeGuest(ctx context.Context, arch string) (*guestVolu
 	return p.makeGuest(context.WithoutCancel(ctx), guest, arch)
 }
 
-// firstGuests returns guests' volumes, the oldest first: all processes choose the same of several.
+// firstGuests returns the guest volumes, oldest first, so that all processes choose the same one of several.
 func firstGuests(objects []engine.Object) []engine.Object {
 	volumes := slices.DeleteFunc(slices.Clone(objects), func(o engine.Object) bool { return o.Foreign || guestVolume(o) == "" })
 	slices.SortFunc(volumes, func(a, b engine.Object) int {
@@ -82,10 +82,10 @@ func firstGuests(objects []engine.Object) []engine.Object {
 	return volumes
 }
 
-// guestTimeout bounds the making of a guest volume.
+// guestTimeout bounds the creation of a guest volume.
 const guestTimeout = time.Minute
 
-// makeGuest fills a new volume from an image that is removed again. Who makes one removes the old ones of other versions.
+// makeGuest fills a new volume from a temporary image. After that it removes old guest volumes of other versions.
 func (p *Provider) makeGuest(ctx context.Context, guest guestbin.Binary, arch string) (*guestVolumeOf, error) {
 	ctx, cancel := context.WithTimeout(ctx, guestTimeout)
 	defer cancel()
@@ -106,16 +106,16 @@ func (p *Provider) makeGuest(ctx context.Context, guest guestbin.Binary, arch st
 	return &guestVolumeOf{name: volume, guest: guest}, nil
 }
 
-// importGuest makes an image that holds the guest and nothing else. It has no owner's label: every container of it would
-// inherit that.
+// importGuest creates an image that holds only the guest. The image has no owner label, because every container of it
+// would inherit the label.
 func (p *Provider) importGuest(ctx context.Context, guest guestbin.Binary, arch string) (string, error) {
 	return p.engine.Import(ctx, arch, guestTree(guest.Program), compose.GuestProgram, map[string]string{
 		owner.LabelCache: owner.GuestCache, owner.LabelMaker: p.self.String(),
 	})
 }
 
-// forgetGuest makes the next start look for the guest's volume again: somebody may have pruned it. A bad one is not used
-// any more.
+// forgetGuest makes the next start look for a guest volume again, because the known one may have been pruned. If bad is
+// set, the volume is not used again.
 func (p *Provider) forgetGuest(arch string, volume *guestVolumeOf, bad bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -133,11 +133,11 @@ func (p *Provider) isBad(volume string) bool {
 	return p.badVolumes[volume]
 }
 
-// errNotGuest says that a container would run something else than the guest.
-var errNotGuest = errors.New("what is at " + compose.GuestProgram + " in it is not the guest")
+// errNotGuest is returned if a container would run something other than the guest.
+var errNotGuest = errors.New("container file " + compose.GuestProgram + " is not the guest")
 
-// checkGuest makes sure that the sandbox's containers, which are not started yet, will run the guest: that the volume holds
-// it, and that nothing else can be mounted over it.
+// checkGuest makes sure that the sandbox's containers, which are not started yet, will run the guest: the volume holds
+// the guest, and nothing else can be mounted over it.
 func (sb *sandbox) checkGuest(ctx context.Context, volume *guestVolumeOf) error {
 	var all []engine.State
 	for _, s := range sb.services {
@@ -149,11 +149,11 @@ func (sb *sandbox) checkGuest(ctx context.Context, volume *guestVolumeOf) error 
 		if err == nil && at != "" {
 			e := &fumehood.Error{
 				Op: "create service", Service: s.Name, Class: fumehood.ErrConfig,
-				Err:  fmt.Errorf("what is mounted at %s could cover %s, which is Fumehood's own: %s", at, compose.GuestDir, why),
-				Hint: "mount it at a path that has no links and lies in no other mount, or use another image",
+				Err:  fmt.Errorf("mount at %s could cover %s, which is reserved for Fumehood: %s", at, compose.GuestDir, why),
+				Hint: "mount it at a path without links and outside other mounts, or use another image",
 			}
 			if at == compose.GuestDir {
-				e.Err, e.Hint = fmt.Errorf("%s, which is Fumehood's own, is a link in the image", at), "use another image"
+				e.Err, e.Hint = fmt.Errorf("%s, which is reserved for Fumehood, is a link in the image", at), "use another image"
 			}
 			err = e
 		}
@@ -169,8 +169,8 @@ func (sb *sandbox) checkGuest(ctx context.Context, volume *guestVolumeOf) error 
 	return nil
 }
 
-// checkGuest reads a file of the guest's back from a container that mounts its volume and is not started yet, unless this
-// process has done so before.
+// checkGuest reads a file of the guest back from a container that mounts its volume and is not started yet. It does
+// nothing if this process has already done so.
 func (p *Provider) checkGuest(ctx context.Context, volume *guestVolumeOf, container, path string) error {
 	p.mu.Lock()
 	checked := volume.checked[path]
@@ -197,7 +197,7 @@ func (p *Provider) checkGuest(ctx context.Context, volume *guestVolumeOf, contai
 	return nil
 }
 
-// guestTree is the file system that holds nothing but the guest, as a tar stream.
+// guestTree returns a file system that holds only the guest, as a tar stream.
 func guestTree(program []byte) io.Reader {
 	var b bytes.Buffer
 	tw := tar.NewWriter(&b)
@@ -205,15 +205,15 @@ func guestTree(program []byte) io.Reader {
 	for _, h := range []tar.Header{
 		{Typeflag: tar.TypeDir, Name: dir, Mode: 0o755},
 		{Typeflag: tar.TypeDir, Name: strings.TrimPrefix(compose.SocketDir, "/") + "/", Mode: 0o755},
-		// It can be run and not be read, which keeps others from looking into its processes from their first moment on,
-		// before it has said so itself: see ptrace(2).
+		// The file is executable but not readable. Its processes are therefore not traceable by others from their first
+		// moment, even before they set that themselves: see ptrace(2).
 		{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(compose.GuestProgram, "/"), Mode: 0o711, Size: int64(len(program))},
-		// gVisor runs only what a user may also read. An unreadable file would protect nothing there; what does is that a
-		// process traces its descendants only.
+		// gVisor runs only files that the user may also read. An unreadable file would give no protection there. gVisor
+		// protects the guest because a process can trace only its descendants.
 		{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(compose.ReadableGuest, "/"), Mode: 0o755, Size: int64(len(program))},
 	} {
 		h.Format = tar.FormatPAX
-		_ = tw.WriteHeader(&h) // into memory: it cannot fail
+		_ = tw.WriteHeader(&h) // to memory: it cannot fail
 		if h.Typeflag == tar.TypeReg {
 			_, _ = tw.Write(program)
 		}

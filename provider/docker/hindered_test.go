@@ -13,23 +13,23 @@ import (
 )
 
 const (
-	// guestsOfID is a shell script's head that sets g to the guests of the users with an id.
+	// guestsOfID is the beginning of a shell script. It sets g to the guests of the users with an ID.
 	guestsOfID = `guests() { for p in /proc/[0-9]*; do case "$(tr '\0' ' ' <$p/cmdline 2>/dev/null)" in */guest\ serve*) test $(stat -c %u $p) = $1 && echo ${p#/proc/};; esac; done; }
 `
 	ownProgram = "services: {default: {image: " + debian + ", command: [python3, -c, \"import time\\nwhile True: time.sleep(1)\"]}}"
 )
 
-// What keeps a guest from its work in the sandbox has broken that. It takes half a minute to say that one does not answer.
-func TestWhoHindersAGuestHasBrokenTheSandbox(t *testing.T) {
+// A process that hinders a guest has broken the sandbox. It takes half a minute to report that a guest does not answer.
+func TestExec_guestHindered(t *testing.T) {
 	t.Parallel()
 	if tier.Of(t) < tier.CI {
 		t.Skip("each takes half a minute")
 	}
 	for name, c := range map[string]struct {
-		own    bool   // the service has a program of its own
-		user   string // whose guest is hindered
-		script string // by root, in the background, until the sandbox is removed
-		file   bool   // it is a file that is asked for, not a command
+		own    bool   // the service runs its own program
+		user   string // the user whose guest is hindered
+		script string // run by root in the background until the sandbox is removed
+		file   bool   // reads a file instead of running a command
 	}{
 		"stopped":                            {user: "tester", script: "kill -STOP $(guests 1000); echo done"},
 		"stopped, beside an own program":     {own: true, user: "tester", script: "kill -STOP $(guests 1000); echo done"},
@@ -41,7 +41,7 @@ func TestWhoHindersAGuestHasBrokenTheSandbox(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if c.file {
-				tier.Need(t, tier.All) // two minutes
+				tier.Need(t, tier.All) // takes two minutes
 			}
 			spec := fumehood.Spec{Image: debian, Limits: fumehood.Limits{PIDs: 1000}}
 			if c.own {
@@ -53,9 +53,9 @@ func TestWhoHindersAGuestHasBrokenTheSandbox(t *testing.T) {
 			}
 			by := begun(t, sb, fumehood.Cmd{Args: []string{"sh", "-c", guestsOfID + c.script + "; sleep 1000"}})
 			began := time.Now()
-			for sure := false; !sure; { // what is killed each time is mostly too fast
+			for sure := false; !sure; { // a guest is usually faster than the script that kills it
 				if time.Since(began) > 4*time.Minute {
-					t.Fatal("it was not hindered")
+					t.Fatal("the guest was not hindered")
 				}
 				if c.file {
 					_, err := sb.As(c.user).ReadFile(t.Context(), "/etc/passwd", fumehood.ReadOptions{})
@@ -86,7 +86,7 @@ func TestWhoHindersAGuestHasBrokenTheSandbox(t *testing.T) {
 	}
 }
 
-func TestWhoAsksToBeTracedIsKilledAsAnyOther(t *testing.T) {
+func TestExec_tracedIsKilled(t *testing.T) {
 	t.Parallel()
 	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: debian})
 	const traced = "import ctypes, os\nctypes.CDLL(None).ptrace(0, 0, 0, 0)\n"

@@ -13,7 +13,7 @@ import (
 	"github.com/fumehood/fumehood/internal/guests"
 )
 
-// host is how the guests of a service are reached: by the Engine.
+// host connects to the guests of a service through the Engine.
 type host struct{ *service }
 
 var (
@@ -21,7 +21,7 @@ var (
 	_ guests.Empowerer = host{}
 )
 
-// newGuests makes the manager of a service's guests.
+// newGuests returns the manager of a service's guests.
 func newGuests(s *service) *guests.Manager {
 	c := guests.Config{
 		Host: host{s}, User: s.info.User, Serves: s.Serves, ID: s.id,
@@ -35,7 +35,7 @@ func newGuests(s *service) *guests.Manager {
 		Look:      func(ctx context.Context, err error) error { return s.seen(ctx, err, "") },
 		Trusted:   s.checkUnended,
 	}
-	if sb := s.sb; sb != nil { // else it is only to be described
+	if sb := s.sb; sb != nil { // nil if the service is only described
 		c.Sandbox, c.Within, c.Ran, c.NoSockets = sb.spec.Name, sb.p.guestWithin, &sb.ran, sb.p.noSockets
 		c.Log = sb.p.opts.Logger.With("sandbox", sb.spec.Name, "service", s.Name)
 		if !sb.direct() {
@@ -54,12 +54,12 @@ func (h host) Attach(ctx context.Context) (guests.Conn, error) {
 	return d, nil
 }
 
-// Exec starts a guest by an exec.
+// Exec starts a guest by an exec of the Engine.
 func (h host) Exec(ctx context.Context, user string) (guests.Exec, error) {
 	return h.serve(ctx, user, false)
 }
 
-// Relay starts a relay by an exec.
+// Relay starts a relay by an exec of the Engine.
 func (h host) Relay(ctx context.Context, name string) (guests.Exec, error) {
 	e, err := h.sb.p.engine.ExecDuplex(ctx, h.sb.p.watch, h.id, h.info.User, false, h.Guest, "relay", name)
 	if err != nil {
@@ -68,13 +68,13 @@ func (h host) Relay(ctx context.Context, name string) (guests.Exec, error) {
 	return e, nil
 }
 
-// ExecEmpowered starts a guest by an exec with all capabilities.
+// ExecEmpowered starts a guest with all capabilities by an exec of the Engine.
 func (h host) ExecEmpowered(ctx context.Context, user string) (guests.Exec, error) {
 	keep := "--capabilities=" + strconv.FormatUint(h.containers[0].Bounding, 16)
 	return h.serve(ctx, user, true, keep)
 }
 
-// Powerless is the error of what root cannot do.
+// Powerless returns the error for root without capabilities. It returns nil if err has another cause.
 func (h host) Powerless(err error) error {
 	if err != nil && !engine.LacksCapabilities(err) {
 		return nil
@@ -96,8 +96,9 @@ func (h host) serve(ctx context.Context, user string, privileged bool, args ...s
 	return e, nil
 }
 
-// checkUnended refuses a guest in a container that was started again. Its program may have put links in the way of what was
-// mounted then, even of the Engine's own files such as /etc/hosts, and so have had another program mounted over the guest.
+// checkUnended rejects a guest in a container that has exited and was started again. The program that ran in it may
+// have placed links where the Engine mounts files, including the Engine's own such as /etc/hosts. Through them it may
+// have had another program mounted over the guest.
 func (s *service) checkUnended(ctx context.Context) error {
 	state, err := s.sb.p.engine.Inspect(ctx, s.id)
 	if err != nil || !state.Ended {
@@ -105,16 +106,16 @@ func (s *service) checkUnended(ctx context.Context) error {
 	}
 	class := fumehood.ErrUnsupported
 	if s.guests.HasEnded(ctx) {
-		class = fumehood.ErrBroken // by what has run since the sandbox was started
+		class = fumehood.ErrBroken // a program that has run since the sandbox was started caused it
 	}
 	return &fumehood.Error{
 		Class: class,
-		Err:   errors.New("its container has ended and was started again: what ran in it may have replaced the guest, so no command can be trusted there"),
+		Err:   errors.New("its container was started again: a program in it may have replaced the guest, so commands there cannot be trusted"),
 		Hint:  "keep the service from ending, for example by depends_on with a condition, or have the Engine run the command (Cmd.ViaEngine, or --transport engine)",
 	}
 }
 
-// State is what the Engine's events have told.
+// State returns the container's state according to the Engine's events.
 func (h host) State(ctx context.Context, within time.Duration, satisfies func(guests.State) bool) guests.State {
 	state := func(s engine.ContainerState) guests.State {
 		return guests.State{Died: s.Died, Over: over(s), Paused: s.Paused, OOMs: s.OOMs, Ends: s.Alones}
@@ -125,10 +126,10 @@ func (h host) State(ctx context.Context, within time.Duration, satisfies func(gu
 	return state(h.sb.p.watch.Await(ctx, h.id, within, func(s engine.ContainerState) bool { return satisfies(state(s)) }))
 }
 
-// over reports whether a container has died, or was removed.
+// over reports whether a container has died or was removed.
 func over(s engine.ContainerState) bool { return s.Died || !s.Started }
 
-// Death is how the container has ended.
+// Death returns how the container died.
 func (h host) Death(ctx context.Context) guests.Death {
 	err := h.death(ctx)
 	return guests.Death{Err: err, OutOfMemory: err != nil && h.diedOfMemory()}

@@ -9,9 +9,9 @@ import (
 	"github.com/fumehood/fumehood/internal/engine"
 )
 
-// ensureImage makes sure that the daemon has the image. One that it has causes no request to a registry;
-// many sandboxes of one that it has not cause one pull. One that ships with the library is built where it is not
-// there as it should be.
+// ensureImage makes sure that the daemon has the image. If the daemon already has it, no request is sent to a registry.
+// Concurrent starts of sandboxes with the same missing image cause one pull. A built-in image is built if it is missing
+// or out of date.
 func (p *Provider) ensureImage(ctx context.Context, ref string) (engine.Image, error) {
 	if source, is := p.builtin(ref); is {
 		built, err := p.prepare(ctx, []compose.Source{source}, &fumehood.Compose{}, nil)
@@ -20,9 +20,9 @@ func (p *Provider) ensureImage(ctx context.Context, ref string) (engine.Image, e
 	return p.pull(ctx, ref, "", false)
 }
 
-// pull fetches an image, once for all who want it at the same time. What a busy or broken registry refuses is
-// tried again. platform is as "linux/arm64"; empty means the daemon's. With always it is asked for even if it is
-// there by now.
+// pull fetches an image, once for all concurrent callers. It retries if a registry is busy or broken. platform has the
+// form "linux/arm64"; empty means the daemon's platform. If always is set, pull asks the registry even if the daemon
+// has the image by now.
 func (p *Provider) pull(ctx context.Context, ref, platform string, always bool) (engine.Image, error) {
 	return shared(ctx, &p.pulls, fmt.Sprintf("%s %s %t", ref, platform, always), func(ctx context.Context) (engine.Image, error) {
 		image, found, err := p.engine.Image(ctx, ref)
@@ -43,7 +43,7 @@ func (p *Provider) pull(ctx context.Context, ref, platform string, always bool) 
 		}
 		image, found, err = p.engine.Image(ctx, ref)
 		if err == nil && !found {
-			err = &fumehood.Error{Op: "pull image " + ref, Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("the daemon has pulled it and does not have it")}
+			err = &fumehood.Error{Op: "pull image " + ref, Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("image missing after a successful pull")}
 		}
 		return image, err
 	})

@@ -6,8 +6,9 @@ import (
 	"github.com/fumehood/fumehood/internal/engine"
 )
 
-// info returns what the daemon reports about itself, and asks it once. Ask only for what no other call returns: Engine 20.10
-// starts three programs for each answer, and hung in its network locks when many providers asked while networks changed.
+// info returns what the daemon reports about itself, and asks it once. Use it only for data that no other call returns:
+// Engine 20.10 starts three programs for each answer, and hung in its network locks when many providers asked while
+// networks changed.
 func (p *Provider) info(ctx context.Context) (engine.Info, error) {
 	if known := p.infoKnown(); known != nil {
 		return *known, nil
@@ -23,15 +24,16 @@ func (p *Provider) info(ctx context.Context) (engine.Info, error) {
 	})
 }
 
-// infoKnown returns what info has returned before; nil if it has not.
+// infoKnown returns the cached result of info, or nil if info was not called yet.
 func (p *Provider) infoKnown() *engine.Info {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.daemon
 }
 
-// holds returns the limits that the daemon enforces. A daemon that runs as root on this machine is not asked: it warns about
-// a limit that it does not enforce when a container is created. A rootless one without control groups does not warn.
+// holds returns the limits that the daemon enforces. A daemon that runs as root on this machine is not asked: it warns
+// about a limit that it does not enforce when a container is created. A rootless one without control groups does not
+// warn.
 func (p *Provider) holds(ctx context.Context) (engine.Holds, error) {
 	if !p.opts.AllowUnenforcedLimits && p.engine.Rootful() {
 		return engine.Holds{Memory: true, Swap: true, PIDs: true, CPUs: true}, nil

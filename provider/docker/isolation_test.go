@@ -12,9 +12,9 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// reach connects to addresses, given as arguments, and prints as JSON which of them answer. GATEWAY is that of the
-// container's default route, else the first address of its network that is no service's: an Engine since 28 gives the
-// gateway's to a service where the bridge has none. NAME:x is resolved only.
+// reach connects to addresses, given as arguments, and prints as JSON which of them answer. GATEWAY is the gateway of
+// the container's default route. Without one, it is the first address of the network that no service has, because
+// Engine 28 and later give the gateway's address to a service if the bridge has none. NAME:x is only resolved.
 const reach = `
 import concurrent.futures, json, socket, sys
 
@@ -49,7 +49,8 @@ with concurrent.futures.ThreadPoolExecutor(32) as pool:
     print(json.dumps(dict(zip(sys.argv[1:], pool.map(try_, sys.argv[1:])))))
 `
 
-// reached runs reach in a service. A name server that does not answer within 3 s counts as not reached, as an address does.
+// reached runs reach in a service. A name server that does not answer within 3 s counts as not reached, like an
+// address.
 func reached(t *testing.T, sb fumehood.Sandbox, service string, targets []string) map[string]bool {
 	t.Helper()
 	svc, err := sb.Lookup(service)
@@ -67,9 +68,9 @@ func reached(t *testing.T, sb fumehood.Sandbox, service string, targets []string
 	return got
 }
 
-// unreachable reports whether one of three further tries does not reach the target. While a network is created, Engine
-// 20.10 does not isolate bridges from each other, as SECURITY.md says; other tests create networks all the time. Later
-// Engines get no further try.
+// unreachable reports whether at least one of three more attempts does not reach the target. While a network is
+// created, Engine 20.10 does not isolate bridges from each other (see SECURITY.md), and other tests create networks all
+// the time. With later Engines there are no further attempts.
 func unreachable(t *testing.T, sb fumehood.Sandbox, service, target string) bool {
 	t.Helper()
 	server, err := engineOf(t).Connect(t.Context())
@@ -87,7 +88,7 @@ func unreachable(t *testing.T, sb fumehood.Sandbox, service, target string) bool
 	return false
 }
 
-// hostAddresses are this machine's but for the loopback ones. Link-local ones are those that a container would
+// hostAddresses returns this machine's addresses except loopback ones. Link-local ones are those that a container would
 // reach over its own interface.
 func hostAddresses(t *testing.T) []string {
 	t.Helper()
@@ -111,8 +112,8 @@ func hostAddresses(t *testing.T) []string {
 	return all
 }
 
-// isolated is a project of which nothing but web is needed to be reached from others. Whether web listens does not matter:
-// who is refused has reached it.
+// isolated is a project whose service web must not be reachable from other projects. So the sibling needs only web.
+// Whether web listens does not matter, because a client whose connection is refused has reached it.
 const (
 	isolated = `
 services:
@@ -124,7 +125,7 @@ services:
 `
 )
 
-func TestNothingOutsideIsReachedButByEgress(t *testing.T) {
+func TestIsolation_egress(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", ":0") //nolint:gosec // on all interfaces: these are what the sandboxes try to reach
 	if err != nil {
@@ -135,7 +136,7 @@ func TestNothingOutsideIsReachedButByEgress(t *testing.T) {
 	for _, tt := range []struct {
 		name, file string
 		services   []string
-		outside    bool // the host is reached, by its addresses and as gateway
+		outside    bool // the host is reachable, by its addresses and as the gateway
 	}{
 		{"internal networks", isolated, []string{"box", "beside"}, false},
 		{"egress to the internet", isolated + "x-fumehood: {egress: internet}\n", []string{"box", "beside"}, true},
@@ -197,10 +198,10 @@ func TestNothingOutsideIsReachedButByEgress(t *testing.T) {
 				}
 			}
 			if got := reached(t, sibling, "web", []string{address}); !got[address] {
-				t.Error("the sibling does not listen where it was looked for")
+				t.Error("the sibling does not listen at the expected address")
 			}
 			if got := sh(t, sb, "grep -v ' lo$' /proc/net/if_inet6 | wc -l"); got != "0" {
-				t.Errorf("it has %s IPv6 addresses", got)
+				t.Errorf("the sandbox has %s IPv6 addresses", got)
 			}
 		})
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// journalOf is what lines say, by kind and phase.
+// journalOf returns the lines of a journal, and their kinds with phases.
 func journalOf(t *testing.T, journal []byte) (kinds []string, lines []map[string]any) {
 	t.Helper()
 	for text := range bytes.Lines(journal) {
@@ -31,7 +31,7 @@ func journalOf(t *testing.T, journal []byte) (kinds []string, lines []map[string
 	return kinds, lines
 }
 
-func TestAJournalHasThePhasesOfAStartAndItsNetwork(t *testing.T) {
+func TestJournal_startPhases(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	for name, c := range map[string]struct {
@@ -63,8 +63,8 @@ func TestAJournalHasThePhasesOfAStartAndItsNetwork(t *testing.T) {
 	}
 }
 
-// The log of a service that has failed is in the error, and in the log may be what only the project knows.
-func TestAJournalHasNoVariableOfAProject(t *testing.T) {
+// The error contains the log of a failed service, and the log may contain variables that only the project defines.
+func TestJournal_hidesVariables(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	spec := fumehood.Spec{Journal: journal.New(&out, nil).Logger, Compose: project(t, `
@@ -80,7 +80,7 @@ services:
 		t.Fatalf("got %v", err)
 	}
 	if err := provider.Redact(err, &spec); strings.Contains(err.Error(), "from-the-file") || !strings.Contains(err.Error(), "the password is [redacted PASSWORD]") || !errors.Is(err, fumehood.ErrConfig) && !errors.Is(err, fumehood.ErrUnavailable) {
-		t.Errorf("what a result keeps is %v", err)
+		t.Errorf("the result contains %v", err)
 	}
 	kinds, _ := journalOf(t, out.Bytes())
 	if last := kinds[len(kinds)-2:]; !slices.Equal(last, []string{"phase start", "phase close"}) || strings.Contains(out.String(), "from-the-file") || !strings.Contains(out.String(), "the password is [redacted PASSWORD]") {

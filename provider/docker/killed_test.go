@@ -26,18 +26,18 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// phase is something that an owner is killed at.
+// phase is a point at which an owner is killed.
 type phase struct {
 	name string
-	// request is the one to the daemon at which it is killed: method and path, without the API's version. Empty where it
-	// says itself that it is time.
+	// request is the request to the daemon at which the owner is killed: method and path without the API version. If it
+	// is empty, the owner itself reports when to kill it.
 	request string
-	// goesOn: the daemon gets the request when the owner is dead already, as it does not notice while it makes
-	// something. Else it gets it before, and notices.
+	// goesOn means that the daemon receives the request after the owner has died, as if it had not noticed. Otherwise
+	// it receives the request before, and notices.
 	goesOn bool
-	// quick: the phase is one of those in which the reaper is killed too in the tier quick.
+	// quick means that the tier Quick also kills the reaper in this phase.
 	quick bool
-	// do is done by the owner, beside the sandboxes that it has. It calls now when it is time, where no request tells.
+	// do runs in the owner while it has sandboxes. If request is empty, it calls now when the owner is to be killed.
 	do func(ctx context.Context, p *docker.Provider, arg string, now func()) error
 }
 
@@ -49,20 +49,20 @@ func another(spec fumehood.Spec) func(context.Context, *docker.Provider, string,
 	}
 }
 
-// projected starts one more sandbox, of the Compose file that arg names.
+// projected starts one more sandbox with the Compose file arg.
 func projected(ctx context.Context, p *docker.Provider, arg string, _ func()) error {
 	_, err := p.Start(ctx, fumehood.Spec{Compose: &fumehood.Compose{Files: []string{arg}}})
 	return err
 }
 
-// otherGuest starts a sandbox with a guest of another version, which has to be delivered first.
+// otherGuest starts a sandbox with a guest of another version, which must be delivered first.
 func otherGuest(ctx context.Context, p *docker.Provider, arg string, _ func()) error {
 	p.OtherGuest(arg)
 	_, err := p.Start(ctx, fumehood.Spec{Image: busybox})
 	return err
 }
 
-// commanded runs a command, and says that it is time when that has begun.
+// commanded runs a command, and calls now when it has begun.
 func commanded(script string) func(context.Context, *docker.Provider, string, func()) error {
 	return func(ctx context.Context, p *docker.Provider, _ string, now func()) error {
 		sb, err := p.Start(ctx, fumehood.Spec{Image: busybox})
@@ -79,7 +79,7 @@ func commanded(script string) func(context.Context, *docker.Provider, string, fu
 	}
 }
 
-// filed writes a file without end, and says that it is time when the first of it is sent.
+// filed writes an endless file, and calls now when the first part is sent.
 func filed(ctx context.Context, p *docker.Provider, _ string, now func()) error {
 	sb, err := p.Start(ctx, fumehood.Spec{Image: busybox})
 	if err != nil {
@@ -88,7 +88,7 @@ func filed(ctx context.Context, p *docker.Provider, _ string, now func()) error 
 	return sb.WriteFrom(ctx, "/tmp/endless", endless{sync.OnceFunc(now)}, 1<<30, fumehood.WriteOptions{})
 }
 
-// endless is content that does not end.
+// endless is endless content.
 type endless struct{ begun func() }
 
 func (e endless) Read(p []byte) (int, error) {
@@ -130,11 +130,11 @@ const (
 	manyVar  = "FUMEHOOD_TEST_MANY"
 )
 
-// killedSpeed makes a reaper wait for 2 s instead of 8 s for what the daemon still makes.
+// killedSpeed makes a reaper wait 2 s instead of 8 s for what the daemon is still creating.
 const killedSpeed = 4
 
-// killedOwner is the process that is killed: it starts sandboxes, says so, and does what its phase is when it is told. It
-// returns when something goes wrong.
+// killedOwner is the process that is killed. It starts sandboxes, reports that, and runs its phase on request. It only
+// returns after an error.
 func killedOwner() {
 	say := func(text string) { _, _ = os.Stdout.WriteString(text + "\n") }
 	many, _ := strconv.Atoi(os.Getenv(manyVar))
@@ -172,7 +172,7 @@ func killedOwner() {
 	say(fmt.Sprint("it has ended: ", err))
 }
 
-// leftOf lists what there is of an owner's in the daemon, but for guests' volumes.
+// leftOf lists the objects of an owner in the daemon, except guest volumes.
 func leftOf(t *testing.T, e *engine.Client, id string) (left []string) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
@@ -197,7 +197,7 @@ func leftOf(t *testing.T, e *engine.Client, id string) (left []string) {
 	return left
 }
 
-// victim is an owner that runs in a process of its own.
+// victim is an owner in a process of its own.
 type victim struct {
 	cmd   *exec.Cmd
 	id    string
@@ -206,7 +206,7 @@ type victim struct {
 	stdin io.Writer
 }
 
-// says waits for a line of the owner's.
+// says waits for a line of the owner's output.
 func (v *victim) says(t *testing.T, want string) {
 	t.Helper()
 	if !v.lines.Scan() || v.lines.Text() != want {
@@ -214,7 +214,7 @@ func (v *victim) says(t *testing.T, want string) {
 	}
 }
 
-// reapers are the pids of the process's reapers.
+// reapers returns the PIDs of the process's reapers.
 func reapers(t *testing.T, pid int) (pids []int) {
 	t.Helper()
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
@@ -222,7 +222,7 @@ func reapers(t *testing.T, pid int) (pids []int) {
 		t.Fatal(err)
 	}
 	for _, f := range files {
-		text, _ := os.ReadFile(f) // of a thread that has ended: none
+		text, _ := os.ReadFile(f) // empty for a thread that has ended
 		for _, child := range strings.Fields(string(text)) {
 			comm, _ := os.ReadFile("/proc/" + child + "/comm")
 			if strings.TrimSpace(string(comm)) == "fumehood-reaper" {
@@ -234,7 +234,7 @@ func reapers(t *testing.T, pid int) (pids []int) {
 	return pids
 }
 
-// secretFile is where the secret of the tests is.
+// secretFile returns the path of the tests' secret.
 func secretFile(t *testing.T) string {
 	t.Helper()
 	file, err := owner.SecretFile()
@@ -273,7 +273,7 @@ func startVictim(t *testing.T, name, arg, address string, many int) *victim {
 }
 
 func (v *victim) kill() {
-	_ = v.cmd.Process.Kill() // perhaps it is dead already
+	_ = v.cmd.Process.Kill() // may be dead already
 	_ = v.cmd.Wait()
 }
 
@@ -294,7 +294,7 @@ func argOf(t *testing.T, name string) string {
 	return file(fmt.Sprintf("services: {default: {image: %s, command: [sh, -c, 'sleep 1000; true'], volumes: [data:/data], networks: [one, two]}}\nvolumes: {data: {}}\nnetworks: {one: {}, two: {}}\n", busybox))
 }
 
-// guestVersion returns a version of the guest that no other test has, and removes what is made of it in the end.
+// guestVersion returns a guest version that no other test uses, and removes its volumes at the end.
 func guestVersion(t *testing.T) string {
 	t.Helper()
 	version := strings.ToLower(rand.Text()[:12])
@@ -302,7 +302,7 @@ func guestVersion(t *testing.T) string {
 	return version
 }
 
-// removeGuest removes a guest of the test's own version, where it has become complete.
+// removeGuest removes a guest of the test's own version if its volume was completed.
 func removeGuest(t *testing.T, version string) {
 	t.Helper()
 	e, ctx := engineOf(t), context.WithoutCancel(t.Context())
@@ -319,11 +319,12 @@ func removeGuest(t *testing.T, version string) {
 	}
 }
 
-// TestNothingIsLeftOfAnOwnerThatIsKilled has an owner killed in each phase of a sandbox's life, while it has others.
-func TestNothingIsLeftOfAnOwnerThatIsKilled(t *testing.T) {
+// TestReaper_ownerKilled kills an owner in each phase of a sandbox's life, while it has other
+// sandboxes.
+func TestReaper_ownerKilled(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
-		t.Skip("it looks for reapers in /proc")
+		t.Skip("needs /proc to find reapers")
 	}
 	many := tier.Pick(t, 1, 4, 20)
 	p := newProvider(t, docker.Options{})
@@ -332,7 +333,7 @@ func TestNothingIsLeftOfAnOwnerThatIsKilled(t *testing.T) {
 		others[i] = start(t, p, fumehood.Spec{Image: busybox})
 	}
 	ctx := context.WithoutCancel(t.Context())
-	t.Cleanup(func() { // when all are done
+	t.Cleanup(func() { // runs when all are done
 		for _, sb := range others {
 			if res, err := sb.Exec(ctx, fumehood.Cmd{Args: []string{"echo", "alive"}, Timeout: time.Minute}); err != nil || res.Stdout.Text() != "alive\n" {
 				t.Errorf("another owner's sandbox: %+v, %v", res, err)
@@ -353,7 +354,7 @@ func TestNothingIsLeftOfAnOwnerThatIsKilled(t *testing.T) {
 		for _, ph := range phases {
 			t.Run(ph.name, func(t *testing.T) {
 				if !ph.quick {
-					tier.Need(t, tier.CI) // a cleanup removes the same as the reaper, which does so in every phase
+					tier.Need(t, tier.CI) // Cleanup removes the same objects as the reaper, which is tested in every phase
 				}
 				t.Parallel()
 				killedIn(t, ph, tier.Pick(t, 1, 1, 5)).cleaned(t)
@@ -370,7 +371,7 @@ type killing struct {
 	reaper *os.Process
 }
 
-// killedIn starts an owner with sandboxes and lets it come into a phase.
+// killedIn starts an owner with sandboxes and lets it reach a phase.
 func killedIn(t *testing.T, ph phase, many int) *killing {
 	t.Helper()
 	e := engineOf(t)
@@ -389,11 +390,11 @@ func killedIn(t *testing.T, ph phase, many int) *killing {
 		awaitClosed(t, k.trap.caught, "the request", k.victim)
 	}
 	if n := len(leftOf(t, e, k.id)); n < many {
-		t.Errorf("%d objects of it are there, want %d at least", n, many)
+		t.Errorf("%d objects exist, want at least %d", n, many)
 	}
 	pids := reapers(t, k.cmd.Process.Pid)
 	if len(pids) != 1 {
-		t.Fatalf("it has the reapers %v, want one", pids)
+		t.Fatalf("reapers %v, want one", pids)
 	}
 	var err error
 	if k.reaper, err = os.FindProcess(pids[0]); err != nil {
@@ -402,13 +403,13 @@ func killedIn(t *testing.T, ph phase, many int) *killing {
 	return k
 }
 
-// hasEnded says whether a process has ended, be it that nobody has taken note of it yet.
+// hasEnded reports whether a process has ended, including zombies.
 func hasEnded(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err != nil || strings.Contains(string(stat), ") Z ")
 }
 
-// reaped kills the owner; its reaper has to remove all.
+// reaped kills the owner, and checks that its reaper removes everything.
 func (k *killing) reaped(t *testing.T) {
 	t.Helper()
 	e := engineOf(t)
@@ -424,11 +425,11 @@ func (k *killing) reaped(t *testing.T) {
 		}
 	}
 	if log, err := os.ReadFile(filepath.Join(k.state, "fumehood", "reaper.log")); err == nil {
-		t.Errorf("the reaper says %s", log)
+		t.Errorf("log of the reaper: %s", log)
 	}
 }
 
-// cleaned kills the owner and its reaper; the next clean-up has to remove all.
+// cleaned kills the owner and its reaper, and checks that the next cleanup removes everything.
 func (k *killing) cleaned(t *testing.T) {
 	t.Helper()
 	p := newProvider(t, docker.Options{})
@@ -442,7 +443,7 @@ func (k *killing) cleaned(t *testing.T) {
 	if k.phase.request != "" {
 		awaitClosed(t, k.trap.through, "the daemon's answer", k.victim)
 	}
-	// What comes after a clean-up, the next one finds.
+	// The next cleanup finds objects that were created after a cleanup.
 	conformance.Eventually(t, "the daemon has made what it was about to", func() bool { return k.trap.creates.Load() == 0 })
 	if _, err := p.Cleanup(t.Context(), provider.CleanupOptions{}); err != nil {
 		t.Error(err)

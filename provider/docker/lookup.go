@@ -12,25 +12,26 @@ import (
 	"github.com/fumehood/fumehood/internal/wire/client"
 )
 
-// maxUsers bounds the files in which the container's runtime looks up a user, in bytes.
+// maxUsers is the maximum size, in bytes, of the files in which the container's runtime looks up a user.
 const maxUsers = 16 << 20
 
-// checkUsers refuses files of users at which the container's runtime would wait for ever, as at a pipe.
+// checkUsers rejects user files that would block the container's runtime, such as pipes.
 func checkUsers(ctx context.Context, look func(ctx context.Context, file string) error) error {
 	for _, file := range []string{"/etc/passwd", "/etc/group"} {
 		err := look(ctx, file)
 		for _, class := range []error{fumehood.ErrNotRegular, fumehood.ErrIsDirectory, fumehood.ErrTooLarge, fumehood.ErrUnsupported} {
 			if errors.Is(err, class) {
-				return &fumehood.Error{Class: fumehood.ErrUserNotFound, Err: fmt.Errorf("nobody can be looked up in %s: %w", file, err)}
+				return &fumehood.Error{Class: fumehood.ErrUserNotFound, Err: fmt.Errorf("cannot look up users in %s: %w", file, err)}
 			}
 		}
 	}
-	return nil // what else is wrong with them, the runtime tells
+	return nil // the runtime reports all other problems with them
 }
 
-// trapped is the error of files of users that what runs in the sandbox has changed since checkUsers has passed them, and changes
-// back and forth, perhaps; nil where they are as they should be. It outlives the end of ctx. The Engine is asked only where there is
-// no guest to ask: while a runtime waits at a pipe, the Engine does not answer about its container.
+// trapped returns an error if user files were changed after checkUsers accepted them. A program in the sandbox may also
+// switch them back and forth, so trapped checks several times. It returns nil if the files are fine. It works even if
+// ctx has ended. It asks the Engine only if there is no guest to ask: while a runtime blocks on a pipe, the Engine does
+// not answer requests about its container.
 func (s *service) trapped(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), guests.DeathWait)
 	defer cancel()
@@ -46,8 +47,8 @@ func (s *service) trapped(ctx context.Context) error {
 	return nil
 }
 
-// checkRegular refuses what is no regular file of at most maxUsers bytes. The service's guest sees what the runtime will see, but
-// where links lead through /proc, by whose own each sees its own.
+// checkRegular returns an error unless a file is a regular file of at most maxUsers bytes. The service's guest sees the
+// same files as the runtime, except where links lead through /proc, because each process sees its own entries there.
 func (s *service) checkRegular(ctx context.Context, file string) error {
 	main := s.guests.Main()
 	if main == nil {
@@ -61,25 +62,25 @@ func (s *service) checkRegular(ctx context.Context, file string) error {
 		}
 	}
 	err := sees(ctx, main, file)
-	if errors.Is(err, fumehood.ErrPermission) { // the runtime may
+	if errors.Is(err, fumehood.ErrPermission) { // the runtime may have permission
 		return s.engineSees(ctx, file)
 	}
 	return err
 }
 
-// engineSees is checkRegular as the Engine sees the file.
+// engineSees is checkRegular through the Engine.
 func (s *service) engineSees(ctx context.Context, file string) error {
 	return s.sb.p.engine.CheckRegular(ctx, s.id, file, maxUsers)
 }
 
-// sees is checkRegular as a guest sees the file.
+// sees is checkRegular through a guest.
 func sees(ctx context.Context, g *client.Guest, file string) error {
 	r, info, err := g.Open(ctx, file, 0, 0)
 	if err != nil {
 		return err
 	}
 	if info.Size > maxUsers {
-		err = &fumehood.Error{Class: fumehood.ErrTooLarge, Err: fmt.Errorf("it has %d bytes, and %d are the limit", info.Size, maxUsers)}
+		err = &fumehood.Error{Class: fumehood.ErrTooLarge, Err: fmt.Errorf("file has %d bytes, the limit is %d", info.Size, maxUsers)}
 	}
 	return errors.Join(err, r.Close())
 }

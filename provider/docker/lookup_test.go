@@ -10,8 +10,9 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// The runtime looks up users in the container's files. It would wait at a pipe for ever, and read a device for ever.
-func TestNobodyIsLookedUpInWhatNeverEnds(t *testing.T) {
+// The runtime looks up users in the container's files. It would block indefinitely on a pipe, and read a device without
+// end.
+func TestLookup_endlessFile(t *testing.T) {
 	t.Parallel()
 	const own = "services: {default: {image: fumehood-test/busybox, tmpfs: [/ram], command: [sh, -c, 'touch /tmp/up; while :; do sleep 1; done']}}"
 	for name, c := range map[string]struct {
@@ -63,8 +64,8 @@ func TestNobodyIsLookedUpInWhatNeverEnds(t *testing.T) {
 	}
 }
 
-// Who puts the pipe there after the look is found out as well.
-func TestWhoTricksTheLookupOfUsersIsFoundOut(t *testing.T) {
+// A process that creates the pipe after the check is also detected.
+func TestLookup_fileSwapped(t *testing.T) {
 	t.Parallel()
 	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: debian})
 	begun(t, sb, fumehood.Cmd{Args: []string{"python3", "-c", `
@@ -84,7 +85,7 @@ while True:
 			continue
 		}
 		if errors.Is(err, fumehood.ErrBroken) {
-			continue // the guest was killed above, which is noticed by this command first
+			continue // the guest was killed above, which this command may notice first
 		}
 		if !errors.Is(err, fumehood.ErrUserNotFound) || !strings.Contains(err.Error(), "/etc/passwd") {
 			t.Error(err)
@@ -93,12 +94,12 @@ while True:
 	}
 }
 
-// A service that was started again runs no guest, but the Engine runs commands there.
-func TestTheEngineRunsCommandsInAServiceThatWasStartedAgain(t *testing.T) {
+// A restarted service runs no guest, but the Engine can still run commands there.
+func TestViaEngine_restartedService(t *testing.T) {
 	t.Parallel()
 	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Compose: project(t,
 		"services: {default: {image: fumehood-test/busybox, user: '1000', restart: always, command: [sh, -c, 'touch /tmp/up; until test -e /tmp/end; do sleep 0.1; done; rm /tmp/end']}}")})
-	_, _ = sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "echo x >/tmp/before; touch /tmp/end; sleep 60"}}) // it ends with the service
+	_, _ = sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "echo x >/tmp/before; touch /tmp/end; sleep 60"}}) // ends with the service
 	again := time.NewTicker(100 * time.Millisecond)
 	defer again.Stop()
 	for until := time.Now().Add(time.Minute); ; <-again.C {

@@ -9,7 +9,7 @@ import (
 	"github.com/fumehood/fumehood/internal/seccomp"
 )
 
-// logSeccomp logs, once, that the containers' system calls are not filtered by Fumehood's own profile.
+// logSeccomp logs, once, that containers do not use Fumehood's own seccomp profile.
 func (p *Provider) logSeccomp() {
 	p.seccompLogged.Do(func() {
 		switch p.opts.Seccomp {
@@ -22,15 +22,15 @@ func (p *Provider) logSeccomp() {
 	})
 }
 
-// brokenIsolation is logged of what the user allows as unsafe.
+// brokenIsolation is the log message for unsafe settings that the user allows.
 const brokenIsolation = "the isolation is broken, as the run allows"
 
-// loggerOf returns the logger of what loosens a sandbox's isolation.
+// loggerOf returns the logger for settings that weaken a sandbox's isolation.
 func (p *Provider) loggerOf(spec fumehood.Spec) *slog.Logger {
 	return cmp.Or(spec.Logger, p.opts.Logger)
 }
 
-// logLoosened tells what the user has asked for that weakens the isolation.
+// logLoosened logs the requested settings that weaken the isolation.
 func (p *Provider) logLoosened(spec fumehood.Spec) {
 	log := p.loggerOf(spec)
 	if !spec.Network.IsNone() {

@@ -13,8 +13,8 @@ import (
 	"github.com/fumehood/fumehood/internal/wire"
 )
 
-// checkMounts refuses what may not be mounted. It returns what identifies the things that were checked, for verifyMounts: the
-// Engine looks their paths up again.
+// checkMounts rejects mounts that are not allowed. It returns the identities of the files that it checked. verifyMounts
+// needs them, because the Engine looks the paths up again.
 func (p *Provider) checkMounts(spec fumehood.Spec) ([]wire.FileID, error) {
 	ids := make([]wire.FileID, len(spec.Mounts))
 	for i, m := range spec.Mounts {
@@ -42,13 +42,14 @@ func (p *Provider) checkMount(m fumehood.Mount) (resolved string, id wire.FileID
 		return "", id, fmt.Errorf("the daemon at %s does not see this machine's files", p.engine.Endpoint())
 	}
 	if m.Container == compose.GuestDir || strings.HasPrefix(m.Container, compose.GuestDir+"/") {
-		return "", id, fmt.Errorf("%s is Fumehood's own", compose.GuestDir)
+		return "", id, fmt.Errorf("%s is reserved for Fumehood", compose.GuestDir)
 	}
-	return identify(m.Host) // Docker would make a missing one, as root
+	return identify(m.Host) // an error if it is missing: Docker would create it, as root
 }
 
-// verifyMounts compares what was mounted with what was checked: whoever can write to a folder above could have put a link in
-// between. Nothing is told where the container has another kernel than this machine.
+// verifyMounts compares what was mounted with what was checked. A process that can write to a parent folder could have
+// replaced the path with a link in between. The comparison is not possible if the container has another kernel than
+// this machine.
 func (sb *sandbox) verifyMounts(ctx context.Context) error {
 	if len(sb.mounts) == 0 || sb.direct() {
 		return nil
@@ -60,17 +61,17 @@ func (sb *sandbox) verifyMounts(ctx context.Context) error {
 			return err
 		}
 		found, err := g.Identify(ctx, m.Container)
-		if errors.Is(err, fumehood.ErrPermission) { // it is below what the user may not enter
+		if errors.Is(err, fumehood.ErrPermission) { // the user may not enter a parent folder
 			if g, err = guests.Of(ctx, "0"); err == nil {
 				found, err = g.Identify(ctx, m.Container)
 			}
 		}
 		if err != nil {
-			return &fumehood.Error{Op: "look at what is mounted at " + m.Container, Class: fumehood.ClassOf(err), Err: err}
+			return &fumehood.Error{Op: "identify the mount at " + m.Container, Class: fumehood.ClassOf(err), Err: err}
 		}
 		if found.Boot == sb.mounts[i].Boot && found != sb.mounts[i] {
 			return &fumehood.Error{
-				Op: "mount " + m.Host, Class: fumehood.ErrConfig, Err: errors.New("something else was mounted than what was checked: the path was changed meanwhile, or the daemon sees other files than this process"),
+				Op: "mount " + m.Host, Class: fumehood.ErrConfig, Err: errors.New("the mount is not what was checked: the path was changed meanwhile, or the daemon sees other files than this process"),
 				Hint: "mount a path that nothing else changes; or " + engine.UploadHint,
 			}
 		}

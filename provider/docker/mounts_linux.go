@@ -10,7 +10,7 @@ import (
 	"github.com/fumehood/fumehood/internal/wire"
 )
 
-// identify returns what a path leads to now: the path without links, and what identifies it.
+// identify returns the file that a path leads to now: its path without links, and its identity.
 func identify(path string) (resolved string, id wire.FileID, err error) {
 	f, err := os.OpenFile(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"github.com/fumehood/fumehood/internal/wire"
 )
 
-// identify looks whether a path is there: containers see other files than this machine's, through a virtual machine.
+// identify checks that a path exists. It returns no identity: containers run in a virtual machine, where files have
+// other identities.
 func identify(path string) (resolved string, id wire.FileID, err error) {
 	_, err = os.Stat(path)
 	return path, id, err

@@ -13,8 +13,9 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// The Engine looks a path up again that was checked. Who can write to a folder above puts another link there meanwhile.
-func TestNothingIsMountedButWhatWasChecked(t *testing.T) {
+// The Engine looks up a path again after it was checked. A process that can write to a parent folder may replace a link
+// in between.
+func TestMounts_pathSwapped(t *testing.T) {
 	t.Parallel()
 	if os.PathSeparator != '/' {
 		t.Skip("links to folders")
@@ -29,7 +30,7 @@ func TestNothingIsMountedButWhatWasChecked(t *testing.T) {
 	point("good")
 	p, proxy := faulty(t, docker.Options{})
 	spec := fumehood.Spec{Image: busybox, User: "nobody", Mounts: []fumehood.Mount{
-		{Host: link, Container: "/mnt"}, {Host: filepath.Join(link, "file"), Container: "/root/file"}, // where the user may not look
+		{Host: link, Container: "/mnt"}, {Host: filepath.Join(link, "file"), Container: "/root/file"}, // the second one is in a folder that the user may not enter
 	}}
 	sb := start(t, p, spec)
 	if got := sh(t, sb, "cat /mnt/file"); got != "good" {
@@ -42,7 +43,7 @@ func TestNothingIsMountedButWhatWasChecked(t *testing.T) {
 		return faultproxy.None
 	})
 	_, err := p.Start(t.Context(), spec)
-	if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "something else was mounted") {
+	if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "the mount is not what was checked") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/fumehood/fumehood/internal/sweep"
 )
 
-// oldAfter is the age from which on another version's guest is old: so two versions that are used by turns
-// make theirs again once a day at most.
+// oldAfter is the age after which the guest volume of another version is old. If two versions are used alternately,
+// each makes its volume again once a day at most.
 const oldAfter = 24 * time.Hour
 
-// guestVolume is the name of the guest's volume that an object is; "" where it is something else.
+// guestVolume returns the name of a guest volume, or "" if the object is not a guest volume.
 func guestVolume(o engine.Object) string {
 	if o.Kind == engine.Volume && o.Labels[owner.LabelCache] == owner.GuestCache && strings.HasPrefix(o.Name, volumePrefix) {
 		return o.Name
@@ -24,7 +24,8 @@ func guestVolume(o engine.Object) string {
 	return ""
 }
 
-// oldFrom is from when on the guest's volume of another version than these is old; zero where an object is something else.
+// oldFrom returns when a guest volume becomes old, if its version is not in current. It returns the zero time for
+// volumes of current versions and for other objects.
 func oldFrom(o engine.Object, current []string) time.Time {
 	version, _, _ := strings.Cut(strings.TrimPrefix(guestVolume(o), volumePrefix), "-")
 	made := timeOf(o, owner.LabelMade)
@@ -34,8 +35,8 @@ func oldFrom(o engine.Object, current []string) time.Time {
 	return made.Add(oldAfter)
 }
 
-// spareGuests returns the names of the guest's volumes that are of use to their makers alone: there is an older one with the
-// same guest. It is pure.
+// spareGuests returns the names of redundant guest volumes, for which an older volume with the same guest exists. Only
+// the processes that made them may use them. It is pure.
 func spareGuests(objects []engine.Object) map[string]bool {
 	spare, there := map[string]bool{}, map[string]bool{}
 	for _, o := range firstGuests(objects) {
@@ -45,12 +46,12 @@ func spareGuests(objects []engine.Object) map[string]bool {
 	return spare
 }
 
-// currentGuests are the versions of the guests that this process delivers; never nil.
+// currentGuests returns the versions of the guests that this process delivers. The result is never nil.
 func (p *Provider) currentGuests(ctx context.Context) ([]string, error) {
 	versions := []string{}
 	for _, arch := range guestbin.Architectures {
 		if !guestbin.Built(arch) {
-			continue // no volume holds it, or somebody else's, who makes it again
+			continue // no volume holds it, or only another program's, which makes the volume again
 		}
 		guest, err := p.guestFor(ctx, arch, p.opts.Logger)
 		if err != nil {
@@ -61,9 +62,9 @@ func (p *Provider) currentGuests(ctx context.Context) ([]string, error) {
 	return versions, nil
 }
 
-// removeOldGuests removes the guests of other versions that are old and that no container uses. Whether one
-// does is for the Engine to say, which refuses to remove a volume in use. A process of another version that
-// runs at this time makes its volume again when it next needs it.
+// removeOldGuests removes the old guest volumes of other versions that no container uses. The Engine decides whether a
+// volume is in use, and refuses to remove it then. A running process of another version makes its volume again when it
+// next needs it.
 func (p *Provider) removeOldGuests(ctx context.Context) {
 	current, err := p.currentGuests(ctx)
 	if err != nil {

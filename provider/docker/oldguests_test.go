@@ -59,8 +59,8 @@ func TestOldGuests(t *testing.T) {
 	}
 }
 
-// version connects a provider whose guests are another version's: the same program with something behind it. It cleans
-// up the guests of versions whose names begin with the same six characters, the group.
+// version connects a provider that delivers a guest of another version: the same program with bytes appended. It cleans
+// up guests of versions whose names begin with the same six characters, the group.
 func version(t *testing.T, group string) *Provider {
 	t.Helper()
 	tier.NeedDocker(t)
@@ -95,7 +95,7 @@ func version(t *testing.T, group string) *Provider {
 
 func newGroup() string { return strings.ToLower(rand.Text()[:6]) }
 
-func TestAllStartWhoMakeTheGuestAtTheSameTime(t *testing.T) {
+func TestGuest_madeConcurrently(t *testing.T) {
 	t.Parallel()
 	group := newGroup()
 	first := version(t, group)
@@ -112,7 +112,7 @@ func TestAllStartWhoMakeTheGuestAtTheSameTime(t *testing.T) {
 	all.Wait()
 }
 
-// guestsOf lists the volumes of guests whose names begin so.
+// guestsOf lists the guest volumes with a name prefix.
 func guestsOf(ctx context.Context, t *testing.T, p *Provider, prefix string) []engine.Object {
 	t.Helper()
 	all, err := p.engine.Objects(ctx, owner.LabelCache+"="+owner.GuestCache, engine.Volume)
@@ -122,18 +122,18 @@ func guestsOf(ctx context.Context, t *testing.T, p *Provider, prefix string) []e
 	return slices.DeleteFunc(all, func(o engine.Object) bool { return !strings.HasPrefix(guestVolume(o), prefix) })
 }
 
-func TestOldGuestsGoWhenAnotherVersionMakesItsOwn(t *testing.T) {
+func TestOldGuests_removedByNew(t *testing.T) {
 	t.Parallel()
 	group := newGroup()
 	unused, used, young := oldVersion(t, group), oldVersion(t, group), version(t, group)
 	closed(t, worksWith(t, unused))
 	worksWith(t, used)
-	closed(t, worksWith(t, young)) // which makes a guest, and so looks for old ones
+	closed(t, worksWith(t, young)) // makes a guest, and therefore looks for old ones
 	hasGuests(t, unused, "old and not in use", 0)
 	hasGuests(t, used, "old and in use", 1)
 }
 
-func TestBadGuestsGoWhereTheirMakerHasEnded(t *testing.T) {
+func TestOldGuests_badVolume(t *testing.T) {
 	t.Parallel()
 	for name, ended := range map[string]bool{"ended": true, "living": false} {
 		t.Run(name, func(t *testing.T) {
@@ -141,7 +141,7 @@ func TestBadGuestsGoWhereTheirMakerHasEnded(t *testing.T) {
 			group := newGroup()
 			maker, next := version(t, group), version(t, group)
 			if ended {
-				maker.self.Start-- // its process id is another process's now
+				maker.self.Start-- // its PID now belongs to another process
 			}
 			maker.guestFor = func(ctx context.Context, arch string, log *slog.Logger) (guestbin.Binary, error) {
 				guest, err := next.guestFor(ctx, arch, log)
@@ -159,7 +159,7 @@ func TestBadGuestsGoWhereTheirMakerHasEnded(t *testing.T) {
 	}
 }
 
-func TestOldGuestsGoAtCleanup(t *testing.T) {
+func TestOldGuests_cleanup(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	group := newGroup()
@@ -175,7 +175,7 @@ func TestOldGuestsGoAtCleanup(t *testing.T) {
 	hasGuests(t, used, "old and in use, at the clean-up", 1)
 	for _, l := range plan {
 		if l.Name == used.volumes[used.server.Arch].name && (l.Removed || l.Remove || l.Reason != "a cache in use") {
-			t.Errorf("of a volume in use it is told: %+v", l)
+			t.Errorf("volume in use: %+v", l)
 		}
 	}
 	closed(t, running)
@@ -189,12 +189,12 @@ func TestOldGuestsGoAtCleanup(t *testing.T) {
 	hasGuests(t, used, "old, after the clean-up", 0)
 	hasGuests(t, young, "young, after the clean-up", 1)
 
-	// The version that has lost its guest goes on: it makes it again.
+	// The version that has lost its guest makes it again.
 	closed(t, worksWith(t, used))
 	hasGuests(t, used, "made again", 1)
 }
 
-// oldVersion is a version whose guest is made long ago.
+// oldVersion returns a provider whose guest was made long ago.
 func oldVersion(t *testing.T, group string) *Provider {
 	t.Helper()
 	p := version(t, group)
@@ -202,7 +202,7 @@ func oldVersion(t *testing.T, group string) *Provider {
 	return p
 }
 
-// worksWith starts a sandbox, in which a command works.
+// worksWith starts a sandbox and runs a command in it.
 func worksWith(t *testing.T, p *Provider) fumehood.Sandbox {
 	t.Helper()
 	sb, err := p.Start(t.Context(), fumehood.Spec{Image: "fumehood-test/busybox"})
@@ -223,7 +223,7 @@ func closed(t *testing.T, sb fumehood.Sandbox) {
 	}
 }
 
-// hasGuests checks how many volumes and images there are of a version's guest.
+// hasGuests checks the number of volumes and images of a version's guest.
 func hasGuests(t *testing.T, p *Provider, what string, want int) {
 	t.Helper()
 	guest, err := p.guestFor(t.Context(), p.server.Arch, p.opts.Logger)
@@ -231,6 +231,6 @@ func hasGuests(t *testing.T, p *Provider, what string, want int) {
 		t.Fatal(err)
 	}
 	if got := guestsOf(t.Context(), t, p, volumePrefix+guest.Version); len(got) != want {
-		t.Errorf("%s: there are %d objects of the version's, want %d: %+v", what, len(got), want, got)
+		t.Errorf("%s: %d objects of the version, want %d: %+v", what, len(got), want, got)
 	}
 }

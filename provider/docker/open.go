@@ -21,8 +21,8 @@ import (
 
 var _ provider.Opener = (*Provider)(nil)
 
-// Open reaches a kept sandbox by what its labels tell: neither the process that started it nor a file of this
-// machine is needed.
+// Open connects to a kept sandbox. It uses only the sandbox's labels, so it needs neither the process that started the
+// sandbox nor a file on this machine.
 func (p *Provider) Open(ctx context.Context, name string) (fumehood.Sandbox, error) {
 	op := "open sandbox " + name
 	found, err := p.kept(ctx, owner.LabelSandbox+"="+name)
@@ -63,7 +63,7 @@ func (p *Provider) Open(ctx context.Context, name string) (fumehood.Sandbox, err
 }
 
 func unknown(op, name string) error {
-	return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: fmt.Errorf("there is no named sandbox %q", name), Hint: "`fumehood ps` lists those that there are"}
+	return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: fmt.Errorf("no sandbox named %q", name), Hint: "`fumehood ps` lists the named sandboxes"}
 }
 
 // Kept lists the kept sandboxes by name.
@@ -79,7 +79,7 @@ func (p *Provider) Kept(ctx context.Context) ([]provider.KeptSandbox, error) {
 			Info: described(first.Labels), Created: first.Created, States: map[string]string{},
 		}
 		k.Name, k.Provider = first.Labels[owner.LabelSandbox], p.Name()
-		k.Expires, _ = time.Parse(time.RFC3339, first.Labels[owner.LabelExpires]) // zero where there is none
+		k.Expires, _ = time.Parse(time.RFC3339, first.Labels[owner.LabelExpires]) // zero without the label
 		for _, s := range byService(containers) {
 			info := newService(nil, compose.Service{Name: serviceOf(s[0]), Image: s[0].Image}, s).info
 			k.Services = append(k.Services, info)
@@ -90,7 +90,7 @@ func (p *Provider) Kept(ctx context.Context) ([]provider.KeptSandbox, error) {
 	return all, nil
 }
 
-// condition says in what state a service's containers are, for people.
+// condition describes the state of a service's containers, for display.
 func condition(containers []engine.State) string {
 	var all []string
 	for _, c := range containers {
@@ -108,7 +108,7 @@ func condition(containers []engine.State) string {
 	return strings.Join(all, ", ")
 }
 
-// Logs passes on what the main process of a service has written.
+// Logs passes on the output of a service's main process.
 func (p *Provider) Logs(ctx context.Context, name, service string, opts provider.LogOptions, out provider.Sink) error {
 	op := "read logs of " + name
 	found, err := p.kept(ctx, owner.LabelSandbox+"="+name)
@@ -122,14 +122,14 @@ func (p *Provider) Logs(ctx context.Context, name, service string, opts provider
 	if service != "" {
 		i := slices.IndexFunc(found[0], func(c engine.State) bool { return serviceOf(c) == service })
 		if i < 0 {
-			return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: fmt.Errorf("no service %q in %s", service, name), Hint: "`fumehood ps` lists them"}
+			return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: fmt.Errorf("no service %q in %s", service, name), Hint: "`fumehood ps` lists the services"}
 		}
 		container = found[0][i]
 	}
 	if container.Labels[owner.LabelMain] == owner.MainGuest {
 		return &fumehood.Error{
 			Op: op, Service: serviceOf(container), Class: fumehood.ErrUnsupported, Err: errors.New("its main process is Fumehood's own, which only waits for commands"),
-			Hint: "`fumehood process` tells what detached commands write",
+			Hint: "`fumehood process` shows the output of detached commands",
 		}
 	}
 	if err := p.engine.Logs(ctx, container, opts, out); err != nil {
@@ -138,8 +138,8 @@ func (p *Provider) Logs(ctx context.Context, name, service string, opts provider
 	return nil
 }
 
-// kept finds kept sandboxes by a label, in the order of their names: the containers of each, those of the
-// default service first, then by service and number.
+// kept finds kept sandboxes by a label. It returns the containers of each, ordered by sandbox name; the default service
+// comes first, then the others by service name and number.
 func (p *Provider) kept(ctx context.Context, label string) ([][]engine.State, error) {
 	objects, err := p.engine.Objects(ctx, label, engine.Container)
 	if err == nil {
@@ -155,7 +155,7 @@ func (p *Provider) kept(ctx context.Context, label string) ([][]engine.State, er
 		}
 		state, err := p.engine.Inspect(ctx, o.ID)
 		switch {
-		case engine.IsGone(err): // it was removed just now
+		case engine.IsGone(err): // removed just now
 		case err != nil:
 			return nil, err
 		default:
@@ -176,7 +176,7 @@ func (p *Provider) kept(ctx context.Context, label string) ([][]engine.State, er
 // byService groups a sandbox's containers.
 func byService(containers []engine.State) [][]engine.State { return grouped(containers, serviceOf) }
 
-// grouped splits what is in order into runs of the same key.
+// grouped splits sorted containers into runs with the same key.
 func grouped(containers []engine.State, key func(engine.State) string) (groups [][]engine.State) {
 	for i, c := range containers {
 		if i == 0 || key(c) != key(containers[i-1]) {
@@ -190,6 +190,6 @@ func grouped(containers []engine.State, key func(engine.State) string) (groups [
 func serviceOf(c engine.State) string { return c.Labels[compose.ServiceLabel] }
 
 func numberOf(c engine.State) int {
-	n, _ := strconv.Atoi(c.Labels[compose.NumberLabel]) // 0 where there is none
+	n, _ := strconv.Atoi(c.Labels[compose.NumberLabel]) // 0 without the label
 	return n
 }

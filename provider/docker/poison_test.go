@@ -21,7 +21,7 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// write puts a guest into a volume.
+// write copies a guest into a volume.
 func (d *rawDaemon) write(volume, guest string) {
 	d.t.Helper()
 	var made struct{ ID string }
@@ -32,7 +32,7 @@ func (d *rawDaemon) write(volume, guest string) {
 	d.ask("DELETE", "/containers/"+made.ID, nil, nil)
 }
 
-// guestVolumeOf returns the name and the labels of the volume of a version.
+// guestVolumeOf returns the name and the labels of a version's volume.
 func (d *rawDaemon) guestVolumeOf(version string) (name string, labels map[string]string) {
 	d.t.Helper()
 	var all struct {
@@ -47,12 +47,12 @@ func (d *rawDaemon) guestVolumeOf(version string) (name string, labels map[strin
 			return v.Name, v.Labels
 		}
 	}
-	d.t.Fatalf("there is no guest's volume of version %s", version)
+	d.t.Fatalf("no guest volume of version %s", version)
 	return "", nil
 }
 
-// TestGuest_poisoned has something else than the guest where it is looked for: another program that works as the guest
-// does, and can be told from it.
+// TestGuest_poisoned places another program where the guest is expected. It works like the guest, but can be
+// distinguished.
 func TestGuest_poisoned(t *testing.T) {
 	t.Parallel()
 	const mark = "poison"
@@ -157,9 +157,9 @@ func TestGuest_poisoned(t *testing.T) {
 			case err != nil && image == busybox:
 				t.Fatal(err)
 			case err != nil:
-				t.Log(err) // such an image is refused
+				t.Log(err) // such an image is rejected
 			case name == "image_whose_folder_of_the_guest_is_a_link":
-				t.Error("it was started: who can change the link decides which program is the guest")
+				t.Error("the sandbox started, although the link decides which program is the guest")
 			case res.Outcome != fumehood.Exited || res.ExitCode != 3 || res.Stdout.Text() == mark:
 				t.Errorf("%s with code %d, and the guest ends with %q", res.Outcome, res.ExitCode, res.Stdout.Text())
 			}
@@ -167,8 +167,8 @@ func TestGuest_poisoned(t *testing.T) {
 	}
 }
 
-// An image can give its containers any label. What a sandbox is for, its own labels say alone.
-func TestTheLabelsOfAnImageAreNotThoseOfItsSandboxes(t *testing.T) {
+// An image can give its containers any label. The description of a sandbox must come only from its own labels.
+func TestOpen_imageLabels(t *testing.T) {
 	t.Parallel()
 	name := "labelled-" + strings.ToLower(rand.Text()[:8])
 	d := newRawDaemon(t)
@@ -196,7 +196,7 @@ func TestTheLabelsOfAnImageAreNotThoseOfItsSandboxes(t *testing.T) {
 	}
 }
 
-// TestCleanup_foreign has containers and volumes whose labels say that they are a dead owner's, or a kept sandbox.
+// TestCleanup_foreign has containers and volumes with labels of a dead owner, or of a kept sandbox.
 func TestCleanup_foreign(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -234,7 +234,8 @@ func TestCleanup_foreign(t *testing.T) {
 	container(prefix+"-labels", busybox, labels)
 	container(prefix+"-image", image("-a", labels), nil)
 	d.makeVolume(prefix+"-volume", labels)
-	// The labels of a genuine sandbox, on other objects, and on an image that gives them to a container of the same name.
+	// The labels of a genuine sandbox on other objects, and on an image, from which a container of the same name
+	// inherits them.
 	genuine := start(t, p, fumehood.Spec{Image: busybox, Name: prefix + "-genuine", Keep: true, TTL: time.Hour})
 	sealed := labelsOf(prefix + "-genuine-default-1")
 	container(prefix+"-copy", busybox, sealed)
@@ -283,7 +284,7 @@ func TestCleanup_foreign(t *testing.T) {
 	cleanedUp(provider.CleanupOptions{Foreign: []string{prefix + "*"}}, func(string) bool { return true })
 }
 
-// imageWith makes an image with busybox, a guest, and a link to the guest's folder.
+// imageWith creates an image with busybox, a guest, and a link to the guest's folder.
 func imageWith(d *rawDaemon, version, guest string, changes ...string) string {
 	d.t.Helper()
 	program := busyboxProgram(d)
@@ -293,13 +294,13 @@ func imageWith(d *rawDaemon, version, guest string, changes ...string) string {
 	return "fumehood-test/poison:" + version
 }
 
-// theBusybox is what busyboxProgram has read; several tests want it.
+// theBusybox caches the result of busyboxProgram for several tests.
 var theBusybox struct {
 	sync.Mutex
 	program string
 }
 
-// busyboxProgram reads busybox out of its image.
+// busyboxProgram reads busybox from its image.
 func busyboxProgram(d *rawDaemon) string {
 	d.t.Helper()
 	theBusybox.Lock()

@@ -12,22 +12,22 @@ import (
 	"github.com/fumehood/fumehood/internal/engine"
 )
 
-// In a container of another user, an Engine before 24 starts root without capabilities (moby#45491, for 20.10 and 23.0),
-// and with no-new-privileges there is no way to get them back. So such a guest is started once more, with all
-// capabilities, of which it keeps those of its container before it does anything else. A daemon that lacks some
-// itself, as in a restricted virtual machine, refuses that.
+// In a container whose user is not root, an Engine before 24 starts root without capabilities (moby#45491, for 20.10
+// and 23.0). With no-new-privileges they cannot be regained. So such a guest is started once more, with all
+// capabilities. It first drops those that its container does not have. A daemon that lacks some capabilities itself,
+// for example in a restricted virtual machine, refuses to do that.
 
-// errPowerless is the error of what root cannot do in a container of another user.
+// errPowerless returns the error for root without capabilities in a container whose user is not root.
 func (s *service) errPowerless() error {
 	return &fumehood.Error{
 		Class: fumehood.ErrUnsupported,
-		Err:   fmt.Errorf("root would have no capabilities here: the service's own user is %s, and Docker Engine %s gives root none then", s.info.User, s.sb.p.server.Version),
+		Err:   fmt.Errorf("root would have no capabilities here: in a service of user %s, Docker Engine %s gives root none", s.info.User, s.sb.p.server.Version),
 		Hint:  "run the service as root, or use an Engine of 24.0 or newer",
 	}
 }
 
-// mayAsRoot refuses what the Engine itself would start as root without root's capabilities. What the user's guest says of
-// itself tells that, once for each user who may be root.
+// mayAsRoot rejects a user whom the Engine would start as root without root's capabilities. It asks the user's guest,
+// once for each user who may be root.
 func (s *service) mayAsRoot(ctx context.Context, user string) error {
 	if user == "" || user == s.info.User || isNoRoot(user) || isRoot(s.info.User) {
 		return nil
@@ -51,21 +51,21 @@ func (s *service) mayAsRoot(ctx context.Context, user string) error {
 	return nil
 }
 
-// lacksAsRoot asks a guest of a user whether it is root without root's capabilities.
+// lacksAsRoot asks a user's guest whether it is root without root's capabilities.
 func (s *service) lacksAsRoot(ctx context.Context, user string) (bool, error) {
 	if err := s.checkUnended(ctx); errors.Is(err, fumehood.ErrUnsupported) || errors.Is(err, fumehood.ErrBroken) {
-		return isRoot(user) && s.execLacks(), nil // no guest there can be trusted to tell
+		return isRoot(user) && s.execLacks(), nil // the guest cannot be trusted
 	}
 	return s.guests.Lacks(ctx, user)
 }
 
-// execLacks reports whether the Engine starts root without root's capabilities where the service has another user. What is no
-// Docker Engine, and has no BuildKit, has versions of its own.
+// execLacks reports whether the Engine starts root without root's capabilities if the service's user is not root. An
+// engine without BuildKit is not a Docker Engine, and its version numbers mean something else.
 func (s *service) execLacks() bool {
 	return s.sb.p.server.BuildKit && engine.VersionLess(s.sb.p.server.Version, engine.CapableExec)
 }
 
-// checkHooks refuses commands after the service's start that the Engine would start as root without root's capabilities.
+// checkHooks rejects post_start hooks that the Engine would run as root without root's capabilities.
 func (s *service) checkHooks() error {
 	if isRoot(s.info.User) || !slices.ContainsFunc(s.HookUsers, isRoot) || !s.execLacks() {
 		return nil
@@ -73,14 +73,14 @@ func (s *service) checkHooks() error {
 	return &fumehood.Error{Op: "check post_start", Service: s.Name, Class: fumehood.ErrUnsupported, Err: s.errPowerless()}
 }
 
-// isRoot reports whether a user, as containers have it, is root for certain.
+// isRoot reports whether a user, in the format of containers, is certainly root.
 func isRoot(user string) bool {
 	name, _, _ := strings.Cut(user, ":")
 	id, err := strconv.Atoi(name)
 	return name == "" || name == "root" || err == nil && id == 0
 }
 
-// isNoRoot reports whether a user is named by another number than root's.
+// isNoRoot reports whether a user is a number other than root's.
 func isNoRoot(user string) bool {
 	name, _, _ := strings.Cut(user, ":")
 	id, err := strconv.Atoi(name)

@@ -19,13 +19,13 @@ import (
 // prepared is the image of a service.
 type prepared struct {
 	engine.Image
-	Ref string // what to start: the reference, or the name of what was built
+	Ref string // the name to start it by: the reference, or the tag of a built image
 }
 
-// prepare makes sure that the daemon has the images of all services of a project, and returns them by service.
-// First all that is missing is pulled, the images that others are built on too; then what has to be built is
-// built. Nothing is begun where anything is missing that may not be pulled or built: the error lists all of it. No
-// build gets what is excluded.
+// prepare makes sure that the daemon has the images of all services of a project, and returns them by service. It first
+// pulls all missing images, including base images of builds. Then it builds. If an image is missing that may not be
+// pulled or built, prepare fails before it pulls anything, and the error lists all such images. Files in exclude are
+// not sent to builds.
 func (p *Provider) prepare(ctx context.Context, sources []compose.Source, opts *fumehood.Compose, exclude []string) (map[string]prepared, error) {
 	sources = slices.Clone(sources)
 	for i := range sources {
@@ -48,7 +48,7 @@ func (p *Provider) prepare(ctx context.Context, sources []compose.Source, opts *
 	if err == nil {
 		for _, n := range plan.builds {
 			if s := n.build.source; n.image.ID == "" {
-				missing = append(missing, fmt.Sprintf("what is built of %s (%s)", cmp.Or(s.Build.Context, "its Dockerfile"), s.Service))
+				missing = append(missing, fmt.Sprintf("build of %s (%s)", cmp.Or(s.Build.Context, "its Dockerfile"), s.Service))
 			}
 		}
 		err = missingImages(missing, "start the project once where images may be pulled and built")
@@ -66,7 +66,7 @@ func (p *Provider) prepare(ctx context.Context, sources []compose.Source, opts *
 	return images, nil
 }
 
-// findPrepared are the images of all services of a project that were prepared before, by their ids.
+// findPrepared returns the images of a project's services that were prepared before. ids has their IDs by service.
 func (p *Provider) findPrepared(ctx context.Context, sources []compose.Source, ids map[string]string) (map[string]prepared, error) {
 	images := map[string]prepared{}
 	for _, s := range sources {
@@ -82,28 +82,28 @@ func (p *Provider) findPrepared(ctx context.Context, sources []compose.Source, i
 	return images, nil
 }
 
-// findID is the image of a service that was prepared before.
+// findID returns the image of a service that was prepared before.
 func (p *Provider) findID(ctx context.Context, service, id string) (engine.Image, error) {
 	fail := func(class error, hint, format string, a ...any) (engine.Image, error) {
 		return engine.Image{}, &fumehood.Error{Op: "find image", Service: service, Class: class, Err: fmt.Errorf(format, a...), Hint: hint}
 	}
 	if id == "" {
-		return fail(fumehood.ErrConfig, "leave the project as it is while sandboxes of it are started", "none was prepared for this service")
+		return fail(fumehood.ErrConfig, "do not change the project while its sandboxes start", "no image was prepared for this service")
 	}
 	image, found, err := p.engine.Image(ctx, id)
 	if err == nil && !found {
-		return fail(fumehood.ErrInfrastructure, "remove no images while sandboxes of them are started", "%s, which was prepared, is not there any more", id)
+		return fail(fumehood.ErrInfrastructure, "do not remove images while sandboxes start from them", "prepared image %s no longer exists", id)
 	}
 	return image, err
 }
 
-// atOnce is how many images of a project are pulled, or built, at the same time.
+// atOnce is how many images of a project are pulled, or built, at once.
 const atOnce = 8
 
-// phaseTimeout bounds all pulls, and all builds, where a project does not say how long they may take.
+// phaseTimeout bounds all pulls, and all builds, of a project that sets no timeout.
 const phaseTimeout = time.Hour
 
-// limited runs a phase of a start, whose error says which limit has ended it.
+// limited runs a phase of a start with a time limit. If the limit ended the phase, the error names it.
 func limited(ctx context.Context, phase string, limit time.Duration, f func(context.Context) error) error {
 	limit = cmp.Or(limit, phaseTimeout)
 	begun := time.Now()
@@ -122,30 +122,30 @@ func limited(ctx context.Context, phase string, limit time.Duration, f func(cont
 	return e
 }
 
-// imagePlan is where the images of a project come from.
+// imagePlan describes where the images of a project come from.
 type imagePlan struct {
 	services map[string]*node
 	pulls    map[want]*node
-	builds   []*node          // each after those that it is built on
-	names    map[string]*node // what is built, by the names that it gets
+	builds   []*node          // in build order: each after its base images
+	names    map[string]*node // the builds, by the names of their images
 }
 
-// node is an image that a project needs: one that is pulled, or one that is built.
+// node is an image that a project needs. It is either pulled or built.
 type node struct {
-	image prepared      // without an ID while the daemon does not have it
+	image prepared      // no ID while the daemon does not have it
 	users []string      // the services that need it
-	build *imageBuild   // nil for one that is pulled
-	built chan struct{} // closed when its build is over, and nil before the builds begin
+	build *imageBuild   // nil if the image is pulled
+	built chan struct{} // closed when the build has ended; nil before the builds begin
 }
 
-// want is an image that is not built.
+// want identifies an image that is not built.
 type want struct {
 	ref, platform string
 	pull          string
 	age           time.Duration
 }
 
-// planImages reads the Dockerfiles and asks no daemon.
+// planImages reads the Dockerfiles and plans where images come from. It does not contact the daemon.
 func (p *Provider) planImages(sources []compose.Source) (*imagePlan, error) {
 	plan := &imagePlan{services: map[string]*node{}, pulls: map[want]*node{}, names: map[string]*node{}}
 	for _, s := range sources {
@@ -185,8 +185,8 @@ func (p *Provider) planBuild(plan *imagePlan, s compose.Source) (*node, error) {
 	return n, nil
 }
 
-// planImage returns the image of a reference: that of another build here, one that ships with the library, or one that is
-// pulled. A build that gets the name of its own base (user) is built on the pulled image.
+// planImage returns the node of a reference: another build of the project, a built-in image, or an image to pull. user
+// is the build that refers to it; if its image has the same name as its base, the base is pulled.
 func (p *Provider) planImage(plan *imagePlan, w want, service string, user *node) (*node, error) {
 	n := plan.names[familiar(w.ref)]
 	if n != nil && n != user {
@@ -203,14 +203,14 @@ func (p *Provider) planImage(plan *imagePlan, w want, service string, user *node
 	return n, nil
 }
 
-// planBases adds what a build is built on to the plan, and then the build itself.
+// planBases adds a build's base images to the plan, and then the build itself.
 func (p *Provider) planBases(plan *imagePlan, n *node) error {
 	b := n.build
 	if b == nil || slices.Contains(plan.builds, n) {
 		return nil
 	}
 	if b.on != nil {
-		return &fumehood.Error{Op: "build image", Service: b.source.Service, Class: fumehood.ErrConfig, Err: errors.New("it is built on what is built on it")}
+		return &fumehood.Error{Op: "build image", Service: b.source.Service, Class: fumehood.ErrConfig, Err: errors.New("cyclic image dependency")}
 	}
 	b.on = map[string]*node{}
 	for _, ref := range b.dockerfile.Bases {
@@ -231,7 +231,7 @@ func (p *Provider) planBases(plan *imagePlan, n *node) error {
 	return nil
 }
 
-// familiar is a reference as the Engine lists it, or itself where it is none.
+// familiar returns a reference as the Engine lists it. It returns ref unchanged if it is not a valid reference.
 func familiar(ref string) string {
 	if tag, err := engine.Tag(ref); err == nil {
 		return tag
@@ -239,7 +239,7 @@ func familiar(ref string) string {
 	return ref
 }
 
-// find looks up what is not built, and tells what of it is missing and may not be pulled.
+// find looks up the images that are not built. It returns the missing ones that may not be pulled.
 func (p *Provider) find(ctx context.Context, plan *imagePlan, prebuilt bool) (missing []string, err error) {
 	for w, n := range plan.pulls {
 		image, found, err := p.engine.Image(ctx, w.ref)
@@ -256,16 +256,16 @@ func (p *Provider) find(ctx context.Context, plan *imagePlan, prebuilt bool) (mi
 	return missing, nil
 }
 
-// missingImages is the error of images that are not there; nil where there is none.
+// missingImages returns the error for missing images, or nil if there are none.
 func missingImages(missing []string, hint string) error {
 	if missing == nil {
 		return nil
 	}
 	slices.Sort(missing)
-	return &fumehood.Error{Op: "find images", Class: fumehood.ErrConfig, Err: fmt.Errorf("not there: %s", strings.Join(missing, "; ")), Hint: hint}
+	return &fumehood.Error{Op: "find images", Class: fumehood.ErrConfig, Err: fmt.Errorf("missing: %s", strings.Join(missing, "; ")), Hint: hint}
 }
 
-// pullAll pulls what is missing, and what is always to be pulled. The first failure ends the other pulls.
+// pullAll pulls the missing images, and those that are always pulled. The first failure cancels the other pulls.
 func (p *Provider) pullAll(ctx context.Context, plan *imagePlan) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(atOnce)
@@ -283,10 +283,10 @@ func (p *Provider) pullAll(ctx context.Context, plan *imagePlan) error {
 	return group.Wait()
 }
 
-// buildAll builds what has to be built, each after what it is built on. The first failure ends the other builds.
+// buildAll builds images, each after its base images. The first failure cancels the other builds.
 func (p *Provider) buildAll(ctx context.Context, plan *imagePlan, prebuilt bool) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(atOnce) // none waits for one that is not begun: those are before it
+	group.SetLimit(atOnce) // no deadlock: each waits only for builds that were started before it
 	for _, n := range plan.builds {
 		n.built = make(chan struct{})
 		group.Go(func() (err error) {
@@ -305,7 +305,7 @@ func (p *Provider) buildAll(ctx context.Context, plan *imagePlan, prebuilt bool)
 	return group.Wait()
 }
 
-// inService says for which service something was done.
+// inService adds the service to an error.
 func inService(err error, service string) error {
 	if err == nil {
 		return nil
@@ -322,7 +322,7 @@ func inService(err error, service string) error {
 	return &e
 }
 
-// isFor says whether an image is for a platform; "" is any.
+// isFor reports whether an image is for a platform; "" matches any image.
 func isFor(image engine.Image, platform string) bool {
 	if platform == "" {
 		return true
@@ -331,8 +331,8 @@ func isFor(image engine.Image, platform string) bool {
 	return err == nil && image.Arch == arch
 }
 
-// checkArch compares what an image is for with what the daemon runs, or with what the service asks for, which the
-// daemon's machine may emulate.
+// checkArch compares the architecture of an image with the daemon's. If the service sets a platform, which the daemon's
+// machine may emulate, it compares with that instead.
 func (p *Provider) checkArch(s compose.Source, image engine.Image) error {
 	arch := p.server.Arch
 	if s.Platform != "" {
@@ -346,7 +346,7 @@ func (p *Provider) checkArch(s compose.Source, image engine.Image) error {
 	}
 	return &fumehood.Error{
 		Op: "start service", Service: s.Service, Class: fumehood.ErrConfig,
-		Err:  fmt.Errorf("its image %s is for %s/%s, wanted is %s/%s", cmp.Or(s.Image, image.ID), image.OS, image.Arch, image.OS, arch),
-		Hint: fmt.Sprintf("use an image for %s; or say platform: %s/%s, where the daemon's machine can emulate that", arch, image.OS, image.Arch),
+		Err:  fmt.Errorf("image %s is for %s/%s, need %s/%s", cmp.Or(s.Image, image.ID), image.OS, image.Arch, image.OS, arch),
+		Hint: fmt.Sprintf("use an image for %s; or set platform: %s/%s if the daemon's machine can emulate that", arch, image.OS, image.Arch),
 	}
 }

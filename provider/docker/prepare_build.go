@@ -26,22 +26,22 @@ import (
 // imageBuild is the build of a service's image.
 type imageBuild struct {
 	source     compose.Source
-	names      []string // what the project calls the image; in the daemon it has the name of its content only
-	ours       bool     // it ships with the library, and has its name in the daemon too
-	text       string   // of the Dockerfile
-	path       string   // of the Dockerfile in the context
-	added      bool     // the Dockerfile is not in the context's folder, or nowhere, and is put there
+	names      []string // the project's names for the image; the daemon only has one derived from the content
+	ours       bool     // a built-in image, which the daemon also has under its own name
+	text       string   // the Dockerfile's content
+	path       string   // the Dockerfile's path in the context
+	added      bool     // the Dockerfile is inline or outside the context's folder, and is added to the context
 	dockerfile buildcontext.Dockerfile
 	buildKit   bool
-	on         map[string]*node // the images that it uses, by their references; nil until they are planned
+	on         map[string]*node // base images by reference; nil until they are planned
 }
 
-// addedDockerfile is the path in a context of a Dockerfile that is not from there.
+// addedDockerfile is the path in the context of a Dockerfile that is added to it.
 const addedDockerfile = ".fumehood.Dockerfile"
 
 // newImageBuild reads a build's Dockerfile.
 func (p *Provider) newImageBuild(s compose.Source) (*imageBuild, error) {
-	b := &imageBuild{source: s, ours: strings.HasPrefix(s.Service, builtinPrefix)} // which no service of a project can be called
+	b := &imageBuild{source: s, ours: strings.HasPrefix(s.Service, builtinPrefix)} // a project's service cannot have such a name
 	for _, name := range append([]string{s.Image}, s.Build.Tags...) {
 		if name == "" {
 			continue
@@ -68,7 +68,7 @@ func (p *Provider) newImageBuild(s compose.Source) (*imageBuild, error) {
 	return b, err
 }
 
-// mayBuild is what becomes of an error that says why a build is not safe: none, where the user has allowed that.
+// mayBuild returns an error if unsafe is not nil, unless the user allows unsafe builds. It logs what is allowed.
 func (p *Provider) mayBuild(s compose.Source, unsafe error) error {
 	if unsafe == nil {
 		return nil
@@ -80,7 +80,7 @@ func (p *Provider) mayBuild(s compose.Source, unsafe error) error {
 	return &fumehood.Error{Op: "read", Path: s.Build.Dockerfile, Class: fumehood.ErrConfig, Err: unsafe, Hint: "or allow it with AllowUnsafe, --allow-unsafe"}
 }
 
-// read reads the Dockerfile and decides where it is in the context.
+// read reads the Dockerfile and determines its path in the context.
 func (b *imageBuild) read() (err error) {
 	build := b.source.Build
 	b.path, b.added = addedDockerfile, true
@@ -101,7 +101,7 @@ func (b *imageBuild) read() (err error) {
 	return err
 }
 
-// argsOf are the arguments of a build, those of the builder itself among them.
+// argsOf returns the arguments of a build, including those that the builder predefines.
 func (p *Provider) argsOf(s compose.Source) map[string]string {
 	host := "linux/" + p.server.Arch
 	target := s.Platform
@@ -118,11 +118,11 @@ func (p *Provider) argsOf(s compose.Source) map[string]string {
 	return args
 }
 
-// Engines have had a BuildKit that knows heredocs since this version.
+// heredocEngine is the first Engine version whose BuildKit supports heredocs.
 const heredocEngine = "23.0"
 
-// builderFor decides who builds: BuildKit where there is one. What only BuildKit can do where there is none, or
-// only a newer one, is an ErrUnsupported.
+// builderFor chooses the builder: BuildKit if the Engine has it. It returns an ErrUnsupported if the Dockerfile needs
+// BuildKit and the Engine does not have it, or needs a newer one.
 func builderFor(d buildcontext.Dockerfile, secrets bool, server engine.Server, classic bool) (buildKit bool, err error) {
 	fail := func(hint, format string, a ...any) (bool, error) {
 		return false, &fumehood.Error{Op: "build image", Class: fumehood.ErrUnsupported, Err: fmt.Errorf(format, a...), Hint: hint}
@@ -130,7 +130,7 @@ func builderFor(d buildcontext.Dockerfile, secrets bool, server engine.Server, c
 	if server.BuildKit && !classic {
 		if d.Heredoc > 0 && d.Syntax == "" && engine.VersionLess(server.Version, heredocEngine) {
 			return fail("begin the Dockerfile with the line `# syntax=docker/dockerfile:1`, or upgrade the Engine to "+heredocEngine,
-				"line %d of the Dockerfile is a heredoc, which the BuildKit of Engine %s does not know", d.Heredoc, server.Version)
+				"line %d of the Dockerfile is a heredoc, which the BuildKit of Engine %s does not support", d.Heredoc, server.Version)
 		}
 		return true, nil
 	}
@@ -146,16 +146,16 @@ func builderFor(d buildcontext.Dockerfile, secrets bool, server engine.Server, c
 	}
 	hint := "use a Docker Engine, which has BuildKit"
 	if classic {
-		hint = "allow BuildKit: leave DOCKER_BUILDKIT=0 out"
+		hint = "allow BuildKit: do not set DOCKER_BUILDKIT=0"
 	}
-	return fail(hint, "it needs BuildKit, and there is none: %s", strings.Join(needs, "; "))
+	return fail(hint, "the build needs BuildKit, which is not available: %s", strings.Join(needs, "; "))
 }
 
-// buildRecipe is raised where the same inputs are to make another image.
+// buildRecipe is increased when the same inputs shall result in a different image.
 const buildRecipe = 1
 
-// inputs is the hash of all that an image is made of. Of secrets it has their ids: as for the builders, a new
-// value makes no new image.
+// inputs returns the hash of everything that an image is made of. Of secrets it includes only the IDs: as with the
+// builders, a new value does not cause a new build.
 func (b *imageBuild) inputs(bases map[string]string, context string) string {
 	build := b.source.Build
 	var secrets []string
@@ -179,8 +179,8 @@ func (b *imageBuild) inputs(bases map[string]string, context string) string {
 	})
 }
 
-// scope names the caches that steps mount; empty where none does. What such a step makes is that project's own. ONBUILD of a
-// base may mount some.
+// scope returns the namespace of the caches that build steps mount; empty if none does. The results of such steps are
+// not shared with other projects. ONBUILD instructions of a base image may also mount caches.
 func (b *imageBuild) scope() string {
 	caches := b.dockerfile.Caches
 	for _, on := range b.on {
@@ -192,24 +192,25 @@ func (b *imageBuild) scope() string {
 	return buildcontext.Scope(b.source.Project, b.source.Build.Context)
 }
 
-// scopedArgs are the arguments of a build with a namespace for its caches, unless they have one, which was allowed then.
-// ONBUILD of a base may mount caches too, so that every build by BuildKit has it.
+// scopedArgs returns the arguments of a build with a namespace for its caches. If the arguments already have one, which
+// must have been allowed, it stays. Every build with BuildKit gets a namespace, because ONBUILD instructions of a base
+// image may mount caches too.
 func scopedArgs(args map[string]string, scope string) map[string]string {
 	scoped := map[string]string{buildcontext.ScopeArg: scope}
 	maps.Copy(scoped, args)
 	return scoped
 }
 
-// builtPrefix begins the names of images that projects' builds have made; the beginning of their inputs' hash
-// follows. Who has one of that name has the image.
+// builtPrefix is the prefix of the names of built images. The beginning of the hash of their inputs follows, so an
+// image of that name need not be built again.
 const (
 	builtPrefix = "fumehood-build:"
 	builtHash   = 20 // digits of the hash
 )
 
-// build makes sure that the image is there. Those who want the same at the same time, here or in another process
-// of this user's, share one build. With prebuilt nothing is built. Without an ID it is not there, or is missing what it
-// is built on.
+// build makes sure that the image exists. Concurrent callers that need the same image share one build, also across
+// processes of the same user. If prebuilt is set, build does not build anything. The result has no ID if the image, or
+// one of its base images, is missing.
 func (p *Provider) build(ctx context.Context, b *imageBuild, prebuilt bool) (prepared, error) {
 	bases := map[string]string{}
 	for ref, on := range b.on {
@@ -248,7 +249,7 @@ func (p *Provider) ensureBuilt(ctx context.Context, b *imageBuild, bases map[str
 	}
 	image, err := p.findBuilt(ctx, b, inputs)
 	if err == nil && image.ID == "" {
-		err = &fumehood.Error{Op: "build image", Class: fumehood.ErrInfrastructure, Err: errors.New("it is gone again")}
+		err = &fumehood.Error{Op: "build image", Class: fumehood.ErrInfrastructure, Err: errors.New("image missing after a successful build")}
 	}
 	return image, err
 }
@@ -265,8 +266,8 @@ func (b *imageBuild) context(ctx context.Context) (*buildcontext.Tree, error) {
 	return buildcontext.Context(ctx, dir, dockerfile, buildcontext.Options{AnyLinks: true, Exclude: b.source.Exclude})
 }
 
-// findBuilt looks for the image of the inputs; without an ID it is not there. One that ships with the library gets its
-// name where it lacks that.
+// findBuilt looks up the image of the inputs. The result has no ID if the image does not exist. A built-in image that
+// lacks its name is tagged with it.
 func (p *Provider) findBuilt(ctx context.Context, b *imageBuild, inputs string) (prepared, error) {
 	tags := b.tags(inputs)
 	image, found, err := p.engine.Image(ctx, tags[0])
@@ -283,8 +284,8 @@ func (p *Provider) findBuilt(ctx context.Context, b *imageBuild, inputs string) 
 	return prepared{image, tags[0]}, nil
 }
 
-// tags are the names that the image gets in the daemon; the first is that of its content. A project's names are not
-// among them: they could be anybody's.
+// tags returns the image's names in the daemon. The first is derived from its content. The project's own names are not
+// included, because other images may have them.
 func (b *imageBuild) tags(inputs string) []string {
 	tags := []string{builtPrefix + inputs[:builtHash]}
 	if b.ours {
@@ -319,7 +320,7 @@ func (p *Provider) runBuild(ctx context.Context, b *imageBuild, inputs string, t
 	if b.added {
 		dockerfile = b.text
 	}
-	names := map[string]string{} // what it is built on and was built here has another name in the daemon
+	names := map[string]string{} // base images that were built here have another name in the daemon
 	for ref, on := range b.on {
 		if on.build != nil {
 			names[ref] = on.image.Ref
@@ -341,8 +342,8 @@ func (p *Provider) runBuild(ctx context.Context, b *imageBuild, inputs string, t
 	})
 }
 
-// lockBuild keeps other processes of this user's from building the same. Where there can be no lock, the image
-// may be built twice, which is no more than a waste.
+// lockBuild prevents other processes of this user from building the same image. If locking fails, the image may be
+// built twice, which only wastes time.
 func (p *Provider) lockBuild(ctx context.Context, inputs string) (unlock func(), err error) {
 	dir, err := owner.StateDir("builds")
 	if err == nil {
@@ -361,17 +362,17 @@ func (p *Provider) lockBuild(ctx context.Context, inputs string) (unlock func(),
 	}
 	return func() {
 		if runtime.GOOS != "windows" {
-			_ = os.Remove(lock.Path()) // who waits for it looks for the image first, as who makes it again does
+			_ = os.Remove(lock.Path()) // safe: processes that wait for it, or create it again, look for the image first
 		}
 		_ = lock.Unlock()
 	}, nil
 }
 
-// busyWaits are the pauses before what a busy or broken registry has refused is tried again.
+// busyWaits are the pauses before retries when a registry is busy or broken.
 var busyWaits = []time.Duration{500 * time.Millisecond, 2 * time.Second, 8 * time.Second, 20 * time.Second}
 
-// patiently calls f again where a registry was busy or broken, after growing pauses, to which up to a half is
-// added so that those who were refused together do not come back together.
+// patiently calls f and retries while a registry is busy or broken. The pauses grow. A random jitter of up to half a
+// pause is added, so that clients that failed together do not retry together.
 func (p *Provider) patiently(ctx context.Context, f func() error) error {
 	for _, wait := range p.busyWaits {
 		err := f()
@@ -379,7 +380,7 @@ func (p *Provider) patiently(ctx context.Context, f func() error) error {
 			return err
 		}
 		wait += rand.N(wait / 2)
-		p.opts.Logger.Warn("a registry is busy or broken; trying again", "in", wait.Round(100*time.Millisecond), "error", err)
+		p.opts.Logger.Warn("registry busy or broken: retrying", "in", wait.Round(100*time.Millisecond), "error", err)
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():

@@ -35,16 +35,16 @@ import (
 
 const testBase = "fumehood-test/busybox"
 
-// builder is a provider that notes what it builds.
+// builder is a provider that records what it builds.
 type builder struct {
 	*Provider
-	mark string // a label's value on all that it builds here
+	mark string // label value of everything that it builds here
 
 	mu    sync.Mutex
 	steps []string
 }
 
-// newBuilder connects a provider, and removes in the end what was built with its mark.
+// newBuilder connects a provider, and removes at the end what was built with its mark.
 func newBuilder(t *testing.T, opts Options) *builder {
 	t.Helper()
 	tier.NeedDocker(t)
@@ -72,8 +72,8 @@ func newBuilder(t *testing.T, opts Options) *builder {
 	return b
 }
 
-// removeImages removes what was built with the mark. One that is the base of another goes after that, which a busy daemon
-// takes its time for.
+// removeImages removes the images with the mark. A base image can only be removed after the images built on it, which
+// takes a busy daemon a while.
 func (b *builder) removeImages(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -88,7 +88,7 @@ func (b *builder) removeImages(ctx context.Context) error {
 	}
 }
 
-// ran counts the steps whose text has part in it.
+// ran counts the build steps whose text contains part.
 func (b *builder) ran(part string) (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -100,7 +100,7 @@ func (b *builder) ran(part string) (n int) {
 	return n
 }
 
-// source is a service with a build whose image nobody else has.
+// source returns a service with a build, whose image no other test has.
 func (b *builder) source(service string, build compose.Build) compose.Source {
 	build.Labels = map[string]string{"fumehood-test": b.mark}
 	if build.Dockerfile == "" {
@@ -119,7 +119,7 @@ func (b *builder) built(t *testing.T, s compose.Source) prepared {
 	return images[s.Service]
 }
 
-// reads starts a sandbox of an image and returns a file's content.
+// reads starts a sandbox with an image and returns a file's content.
 func (b *builder) reads(t *testing.T, image, file string) string {
 	t.Helper()
 	sb, err := b.Start(t.Context(), fumehood.Spec{Image: image})
@@ -142,7 +142,7 @@ func bothBuilders(t *testing.T, f func(t *testing.T, b *builder)) {
 	}
 }
 
-func TestAServicesImageIsBuiltOfItsContextArgumentsAndStage(t *testing.T) {
+func TestBuild_contextArgsStage(t *testing.T) {
 	t.Parallel()
 	bothBuilders(t, func(t *testing.T, b *builder) {
 		dir := filetest.Lay(t, map[string]string{
@@ -163,7 +163,7 @@ func TestAServicesImageIsBuiltOfItsContextArgumentsAndStage(t *testing.T) {
 	})
 }
 
-// TestBuild_names has a project give names of others to what it builds, and build on them.
+// TestBuild_names has a project that gives its builds the names of other images, and builds on them.
 func TestBuild_names(t *testing.T) {
 	t.Parallel()
 	bothBuilders(t, func(t *testing.T, b *builder) {
@@ -198,7 +198,7 @@ func TestBuild_names(t *testing.T) {
 			t.Errorf("the service that uses the image gets %s, want %s", images["user"].ID, images["base"].ID)
 		}
 		if got := b.reads(t, images["top"].Ref, "/made") + b.reads(t, images["top"].Ref, "/copied"); got != b.mark+"\n"+b.mark+"\n" {
-			t.Errorf("what is built on it has %q", got)
+			t.Errorf("an image built on it has %q", got)
 		}
 		if now, found, err := b.engine.Image(ctx, taken); err != nil || !found || now.ID != before.ID {
 			t.Errorf("the name that was taken leads to %s, %v, want %s", now.ID, err, before.ID)
@@ -211,7 +211,7 @@ func TestBuild_names(t *testing.T) {
 	})
 }
 
-func TestAServicesImageIsBuiltAgainOnlyWhenItsContentChanges(t *testing.T) {
+func TestBuild_rebuiltOnChange(t *testing.T) {
 	t.Parallel()
 	b := newBuilder(t, Options{})
 	dir := filetest.Lay(t, map[string]string{"Dockerfile": "FROM " + testBase + "\nCOPY data /\nRUN cat /data >/copy\n", "data": "one"})
@@ -227,7 +227,7 @@ func TestAServicesImageIsBuiltAgainOnlyWhenItsContentChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	if changed := b.built(t, s); changed.Ref == first.Ref || b.reads(t, changed.Ref, "/copy") != "two" {
-		t.Errorf("what has changed was not built: %s", changed.Ref)
+		t.Errorf("not rebuilt after a change: %s", changed.Ref)
 	}
 	images, err := b.Images(t.Context())
 	if err != nil {
@@ -244,7 +244,7 @@ func TestAServicesImageIsBuiltAgainOnlyWhenItsContentChanges(t *testing.T) {
 	}
 }
 
-func TestSamplesAndProcessesThatWantTheSameImageShareOneBuild(t *testing.T) {
+func TestBuild_shared(t *testing.T) {
 	t.Parallel()
 	one, two := newBuilder(t, Options{}), newBuilder(t, Options{})
 	two.mark = one.mark
@@ -276,7 +276,7 @@ func TestSamplesAndProcessesThatWantTheSameImageShareOneBuild(t *testing.T) {
 	}
 }
 
-func TestServicesAreBuiltOnWhatOthersAreBuiltOf(t *testing.T) {
+func TestBuild_onOtherService(t *testing.T) {
 	t.Parallel()
 	bothBuilders(t, func(t *testing.T, b *builder) {
 		name := "fumehood-test-" + b.mark
@@ -293,13 +293,13 @@ func TestServicesAreBuiltOnWhatOthersAreBuiltOf(t *testing.T) {
 			t.Errorf("got %+v", images)
 		}
 		app.Image, base.Build.Inline = "app", "FROM app"
-		if _, err := b.prepare(t.Context(), []compose.Source{app, base}, &fumehood.Compose{}, nil); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "built on what is built on it") {
+		if _, err := b.prepare(t.Context(), []compose.Source{app, base}, &fumehood.Compose{}, nil); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "cyclic image dependency") {
 			t.Errorf("a circle: got %v", err)
 		}
 	})
 }
 
-func TestSecretsAreForTheStepsOfABuildThatMountThem(t *testing.T) {
+func TestBuild_secrets(t *testing.T) {
 	t.Parallel()
 	b := newBuilder(t, Options{})
 	dir := filetest.Lay(t, map[string]string{"secret": "of a file"})
@@ -316,7 +316,7 @@ func TestSecretsAreForTheStepsOfABuildThatMountThem(t *testing.T) {
 	}
 }
 
-func TestWhoBuilds(t *testing.T) {
+func TestBuilderFor(t *testing.T) {
 	old, young, podman := engine.Server{Version: "20.10.24", BuildKit: true}, engine.Server{Version: "28.1.0", BuildKit: true}, engine.Server{Version: "5.0.0"}
 	mount, heredoc := buildcontext.Dockerfile{Needs: []string{"line 3: RUN --mount"}}, buildcontext.Dockerfile{Needs: []string{"line 2: a heredoc"}, Heredoc: 2}
 	asking := heredoc
@@ -329,10 +329,10 @@ func TestWhoBuilds(t *testing.T) {
 		says             string
 	}{
 		"BuildKit where there is one":              {server: old, buildKit: true},
-		"the Engine where there is none":           {server: podman},
+		"the Engine without BuildKit":              {server: podman},
 		"the Engine where that is asked for":       {server: young, classic: true},
 		"a mount":                                  {d: mount, server: old, buildKit: true},
-		"a mount without BuildKit":                 {d: mount, server: podman, says: "needs BuildKit, and there is none: line 3: RUN --mount"},
+		"a mount without BuildKit":                 {d: mount, server: podman, says: "needs BuildKit, which is not available: line 3: RUN --mount"},
 		"secrets without BuildKit":                 {server: podman, secrets: true, says: "secrets"},
 		"a heredoc":                                {d: heredoc, server: young, buildKit: true},
 		"a heredoc and an old BuildKit":            {d: heredoc, server: old, says: "line 2 of the Dockerfile is a heredoc"},
@@ -347,7 +347,7 @@ func TestWhoBuilds(t *testing.T) {
 	}
 }
 
-func TestAStepThatFailsIsToldWithItsServiceAndWhatItPrintedLast(t *testing.T) {
+func TestBuild_stepFails(t *testing.T) {
 	t.Parallel()
 	bothBuilders(t, func(t *testing.T, b *builder) {
 		s := b.source("web", compose.Build{Context: t.TempDir(), Inline: "FROM " + testBase + "\nRUN echo out of 500 MB; exit 3\n"})
@@ -363,7 +363,7 @@ func TestAStepThatFailsIsToldWithItsServiceAndWhatItPrintedLast(t *testing.T) {
 	})
 }
 
-func TestPrebuiltListsAllThatIsMissing(t *testing.T) {
+func TestPrepare_prebuiltMissing(t *testing.T) {
 	t.Parallel()
 	b := newBuilder(t, Options{})
 	dir := filetest.Lay(t, map[string]string{"Dockerfile": "FROM " + testBase + "\nRUN true\n", "far.Dockerfile": "FROM fumehood-test/none:3\n"})
@@ -389,11 +389,11 @@ func TestPrebuiltListsAllThatIsMissing(t *testing.T) {
 	web := b.built(t, sources[3])
 	images, err := b.prepare(t.Context(), sources[2:4], &fumehood.Compose{Prebuilt: true}, nil)
 	if err != nil || images["web"].ID != web.ID {
-		t.Errorf("what was built before: %+v, %v", images, err)
+		t.Errorf("existing image: %+v, %v", images, err)
 	}
 }
 
-func TestWhatMayNotBePulledIsNotAskedFor(t *testing.T) {
+func TestPull_policies(t *testing.T) {
 	t.Parallel()
 	b := newBuilder(t, Options{})
 	r := serveBusy(t, b, 0, http.StatusOK)
@@ -416,14 +416,14 @@ func TestWhatMayNotBePulledIsNotAskedFor(t *testing.T) {
 	asked("not missing", compose.PullMissing, 0, 1)
 	asked("never", compose.PullNever, 0, 1)
 	asked("always", compose.PullAlways, 0, 2)
-	if err := b.engine.Tag(t.Context(), r.ref, "fumehood-test-"+b.mark); err != nil { // which tells its age
+	if err := b.engine.Tag(t.Context(), r.ref, "fumehood-test-"+b.mark); err != nil { // sets the time of its last tag
 		t.Fatal(err)
 	}
 	asked("young enough", compose.PullAlways, time.Hour, 2)
 	asked("too old", compose.PullAlways, time.Nanosecond, 3)
 }
 
-// busyRegistry refuses the first requests for its image's manifest.
+// busyRegistry rejects the first requests for its image's manifest.
 type busyRegistry struct {
 	ref       string
 	manifests atomic.Int64
@@ -463,7 +463,7 @@ func serveBusy(t *testing.T, b *builder, refusals int64, status int) *busyRegist
 	return r
 }
 
-// aged is an image's configuration with labels, for an architecture, made two days ago.
+// aged returns the configuration of an image, created two days ago, with labels and an architecture.
 func aged(t *testing.T, image v1.Image, arch string, labels map[string]string) *v1.ConfigFile {
 	t.Helper()
 	config, err := image.ConfigFile()
@@ -476,7 +476,7 @@ func aged(t *testing.T, image v1.Image, arch string, labels map[string]string) *
 	return config
 }
 
-func TestARegistryThatIsBusyIsAskedAgain(t *testing.T) {
+func TestPull_registryBusy(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusInternalServerError} {
 		t.Run(http.StatusText(status), func(t *testing.T) {
@@ -491,7 +491,7 @@ func TestARegistryThatIsBusyIsAskedAgain(t *testing.T) {
 	}
 }
 
-func TestARegistryThatStaysBusyIsAnInfrastructureError(t *testing.T) {
+func TestPull_registryStaysBusy(t *testing.T) {
 	t.Parallel()
 	b := newBuilder(t, Options{})
 	b.busyWaits = []time.Duration{time.Millisecond, time.Millisecond}
@@ -508,7 +508,7 @@ func TestARegistryThatStaysBusyIsAnInfrastructureError(t *testing.T) {
 	}
 }
 
-func TestABuildEndsAtItsLimit(t *testing.T) {
+func TestBuild_timeout(t *testing.T) {
 	t.Parallel()
 	bothBuilders(t, func(t *testing.T, b *builder) {
 		s := b.source("web", compose.Build{Context: t.TempDir(), Inline: "FROM " + testBase + "\nRUN sleep 60\n"})
@@ -519,7 +519,7 @@ func TestABuildEndsAtItsLimit(t *testing.T) {
 	})
 }
 
-func TestABuildThatIsCancelledEndsAtOnce(t *testing.T) {
+func TestBuild_canceled(t *testing.T) {
 	t.Parallel()
 	bothBuilders(t, func(t *testing.T, b *builder) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -545,7 +545,7 @@ func TestABuildThatIsCancelledEndsAtOnce(t *testing.T) {
 	})
 }
 
-func TestAProjectIsStartedWithWhatItsServicesAreBuiltOf(t *testing.T) {
+func TestCompose_startsBuiltImages(t *testing.T) {
 	t.Parallel()
 	b := newBuilder(t, Options{})
 	dir := filetest.Lay(t, map[string]string{
@@ -572,14 +572,14 @@ func TestAProjectIsStartedWithWhatItsServicesAreBuiltOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	if res, err := job.Exec(t.Context(), fumehood.Cmd{Args: []string{"cat", "/proc/1/comm"}}); err != nil || res.Stdout.Text() != "guest\n" {
-		t.Errorf("what its image runs only idles, and its main process is %+v, %v", res, err)
+		t.Errorf("the image's command only idles, but the main process is %+v, %v", res, err)
 	}
 	if err := sb.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func TestAnImageForAnotherMachineIsRefusedUnlessItIsAskedFor(t *testing.T) {
+func TestPrepare_platform(t *testing.T) {
 	t.Parallel()
 	b := newBuilder(t, Options{})
 	other := "arm64"
@@ -601,7 +601,7 @@ func TestAnImageForAnotherMachineIsRefusedUnlessItIsAskedFor(t *testing.T) {
 	b.built(t, plain)
 }
 
-func TestTheInputsOfABuildAreAllThatMakesADifference(t *testing.T) {
+func TestImageBuild_inputs(t *testing.T) {
 	of := func(change func(*imageBuild)) string {
 		b := &imageBuild{text: "FROM a", source: compose.Source{Build: &compose.Build{Args: map[string]string{"A": "1"}}}}
 		if change != nil {
@@ -618,7 +618,7 @@ func TestTheInputsOfABuildAreAllThatMakesADifference(t *testing.T) {
 		"where steps are kept": of(func(b *imageBuild) { b.source.Build.CacheFrom = []string{"x"} }),
 	} {
 		if same != plain {
-			t.Errorf("%s makes a difference", name)
+			t.Errorf("%s changes the hash", name)
 		}
 	}
 	seen := map[string]string{plain: "nothing"}
@@ -636,13 +636,13 @@ func TestTheInputsOfABuildAreAllThatMakesADifference(t *testing.T) {
 	} {
 		hash := of(change)
 		if before, ok := seen[hash]; ok {
-			t.Errorf("%s makes the same hash as %s", name, before)
+			t.Errorf("%s has the same hash as %s", name, before)
 		}
 		seen[hash] = name
 	}
 }
 
-// TestProvider_planImages plans projects whose images are built on one another. No daemon is asked.
+// TestProvider_planImages plans projects whose images are built on one another. It does not contact a daemon.
 func TestProvider_planImages(t *testing.T) {
 	p := &Provider{opts: Options{DefaultImage: "base:1"}}
 	source := func(service, image, dockerfile string) compose.Source {
@@ -663,8 +663,8 @@ func TestProvider_planImages(t *testing.T) {
 		"another's image":    {[]compose.Source{source("a", "b:latest", ""), source("b", "b", "FROM x")}, "b", "x", ""},
 		"its own name":       {[]compose.Source{source("a", "x", "FROM x"), source("b", "b", "FROM x")}, "a b", "x", ""},
 		"one that is ours":   {[]compose.Source{source("a", "", "FROM fumehood-builtin/agent")}, "fumehood-builtin/agent a", "base:1", ""},
-		"a circle":           {[]compose.Source{source("a", "a", "FROM b"), source("b", "b", "FROM a")}, "", "", "built on what is built on it"},
-		"a circle of others": {[]compose.Source{source("z", "a", ""), source("a", "a", "FROM b"), source("b", "b", "FROM a")}, "", "", "built on what is built on it"},
+		"a circle":           {[]compose.Source{source("a", "a", "FROM b"), source("b", "b", "FROM a")}, "", "", "cyclic image dependency"},
+		"a circle of others": {[]compose.Source{source("z", "a", ""), source("a", "a", "FROM b"), source("b", "b", "FROM a")}, "", "", "cyclic image dependency"},
 	} {
 		plan, err := p.planImages(c.sources)
 		if err != nil {

@@ -12,10 +12,10 @@ import (
 
 var _ provider.Preparer = (*Provider)(nil)
 
-// preparedName stands for the name of a sandbox that is not started yet.
+// preparedName is the sandbox name used before a sandbox is started.
 const preparedName = "fumehood-prepared"
 
-// ImageKey is a hash of where the images of a spec's services come from.
+// ImageKey returns a hash of where the images of a spec's services come from.
 func (p *Provider) ImageKey(ctx context.Context, spec fumehood.Spec) (string, error) {
 	if err := spec.Validate(); err != nil {
 		return "", err
@@ -37,7 +37,7 @@ func (p *Provider) ImageKey(ctx context.Context, spec fumehood.Spec) (string, er
 	return buildcontext.HashOf([]any{sources, spec.Compose.Prebuilt}), nil
 }
 
-// Prepare gets the images of a spec's services, and the guest.
+// Prepare pulls or builds the images of a spec's services, and makes the guest volume.
 func (p *Provider) Prepare(ctx context.Context, spec fumehood.Spec, opts provider.PrepareOptions) (map[string]string, error) {
 	const op = "prepare images"
 	spec.Name = cmp.Or(spec.Name, preparedName)

@@ -11,8 +11,8 @@ import (
 	"github.com/fumehood/fumehood/internal/sweep"
 )
 
-// presence is what a provider does beside its sandboxes, from its first one until it is closed: it has a reaper watch
-// this process, claims that this process lives, and removes what others have left.
+// presence is what a provider runs in addition to its sandboxes, from its first sandbox until it is closed. A reaper
+// watches this process, a claim shows that the process lives, and a sweep removes what dead processes left.
 type presence struct {
 	mu      sync.Mutex
 	begun   bool
@@ -25,8 +25,9 @@ type presence struct {
 // claimsKind is the kind of the folder in which processes claim that they live: see owner.StateDir.
 const claimsKind = "owners"
 
-// attend begins with all that, where it has not begun, before anything of a sandbox is made. A kept sandbox needs
-// neither reaper nor claim: it stays when this process ends. What goes wrong is logged: the sandbox does without.
+// attend starts the parts of presence that are not running yet. It is called before anything of a sandbox is created. A
+// kept sandbox needs neither reaper nor claim, because it outlives this process. Errors are only logged, and the
+// sandbox starts anyway.
 func (p *Provider) attend(ctx context.Context, kept bool) {
 	s := &p.presence
 	s.mu.Lock()
@@ -44,7 +45,7 @@ func (p *Provider) attend(ctx context.Context, kept bool) {
 	}
 	if s.trust != nil {
 		if err := s.trust.Ensure(); err != nil {
-			p.opts.Logger.Warn("there is no reaper any more: what a kill of this process leaves stays until the next clean-up", "error", err)
+			p.opts.Logger.Warn("the reaper cannot be restarted: if this process is killed, its sandboxes stay until the next cleanup", "error", err)
 		}
 	}
 	if s.begun {
@@ -56,10 +57,10 @@ func (p *Provider) attend(ctx context.Context, kept bool) {
 		s.unclaim, err = owner.Attend(dir)
 	}
 	if err != nil {
-		p.opts.Logger.Debug("this process does not claim that it lives", "error", err)
+		p.opts.Logger.Debug("this process cannot claim that it lives", "error", err)
 	}
 	if p.opts.NoReaper {
-		p.opts.Logger.Info("no reaper is started, as the options say: what a kill of this process leaves stays until the next clean-up")
+		p.opts.Logger.Info("no reaper is started, as the options require: if this process is killed, its sandboxes stay until the next cleanup")
 		return
 	}
 	job, err := json.Marshal(reaping{Host: p.compose.Found.Host, Context: p.compose.Found.Context, StateDir: p.stateDir, Speedup: p.opts.speedup})
@@ -67,15 +68,15 @@ func (p *Provider) attend(ctx context.Context, kept bool) {
 		s.trust, err = reaper.Entrust(job)
 	}
 	if err != nil {
-		p.opts.Logger.Warn("there is no reaper: what a kill of this process leaves stays until the next clean-up", "error", err)
+		p.opts.Logger.Warn("the reaper cannot be started: if this process is killed, its sandboxes stay until the next cleanup", "error", err)
 	}
 }
 
-// sweepEnd bounds the wait for the end of a sweep's removals that are under way.
+// sweepEnd bounds the wait for removals of a sweep that are in progress.
 const sweepEnd = 10 * time.Second
 
-// leave ends what attend has begun. Where something is left of this provider's sandboxes, the reaper keeps its job: it
-// tries again when this process has ended.
+// leave stops what attend has started. If clean is false, something of this provider's sandboxes is left. The reaper
+// then keeps its job and tries again when this process has ended.
 func (p *Provider) leave(clean bool) {
 	s := &p.presence
 	s.mu.Lock()
@@ -84,7 +85,7 @@ func (p *Provider) leave(clean bool) {
 		s.stop()
 		select {
 		case <-s.swept:
-		case <-time.After(p.opts.speedup.Of(sweepEnd)): // a daemon that hangs: the calls have limits of their own
+		case <-time.After(p.opts.speedup.Of(sweepEnd)): // the daemon hangs; the calls have their own timeouts
 		}
 	}
 	if s.trust != nil && clean {
@@ -93,17 +94,17 @@ func (p *Provider) leave(clean bool) {
 	}
 	if s.unclaim != nil && clean {
 		if err := s.unclaim(); err != nil {
-			p.opts.Logger.Debug("this process's claim stays", "error", err)
+			p.opts.Logger.Debug("the claim of this process cannot be removed", "error", err)
 		}
 		s.unclaim = nil
 	}
 }
 
-// grace is how long what was made is left to the reaper of who made it.
+// grace is how long new objects are left to the reaper of the process that made them.
 const grace = time.Minute
 
-// isSwept says whether something goes without being asked for, where its owner is dead: no kept sandbox, be its time
-// over, no cache that somebody could use, and nothing that was just made.
+// isSwept reports whether an object of a dead owner is removed without a request by the user. Kept sandboxes are not,
+// even after they have expired. Nor are caches that are still usable, and objects that were just created.
 func isSwept(o sweep.Object, now time.Time) bool {
 	return !o.Kept && (!o.Cache || o.Unfinished) && now.Sub(o.Created) > grace
 }

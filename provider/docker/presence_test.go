@@ -7,7 +7,7 @@ import (
 	"github.com/fumehood/fumehood/internal/sweep"
 )
 
-func TestWhatGoesWithoutBeingAskedFor(t *testing.T) {
+func TestIsSwept(t *testing.T) {
 	now := time.Now()
 	made := func(ago time.Duration, o sweep.Object) sweep.Object {
 		o.Created = now.Add(-ago)

@@ -1,5 +1,5 @@
-// Package docker is the provider that runs sandboxes as Compose projects on a Docker Engine, 20.10 or
-// newer, through the Compose SDK in process. No docker binary is needed.
+// Package docker is the provider that runs sandboxes as Compose projects on a Docker Engine, version 20.10 or newer. It
+// uses the Compose SDK in process, and needs no docker binary.
 package docker
 
 import (
@@ -26,84 +26,87 @@ import (
 // DefaultImage is the image of a sandbox whose spec names none.
 const DefaultImage = "python:3.12-slim"
 
-// DefaultLease is how long a sandbox is left alone where nothing tells whether its owner lives.
+// DefaultLease is how long cleanup leaves a sandbox alone if nothing shows whether its owner lives.
 const DefaultLease = 7 * 24 * time.Hour
 
 // Options configures a provider. The zero value finds the daemon as the docker CLI does and logs nothing.
 type Options struct {
-	// Host is the daemon's address as DOCKER_HOST has it, Context the name of a docker context. At most
-	// one is set. Both empty: DOCKER_HOST, else the current context, else the rootless daemon's socket,
-	// else the default socket.
+	// Host is the daemon's address in the format of DOCKER_HOST, Context the name of a docker context. At most one may
+	// be set. If both are empty, the provider tries DOCKER_HOST, the current context, the socket of the rootless
+	// daemon, and the default socket, in this order.
 	Host, Context string
-	// Transport says how commands reach a sandbox. Empty means TransportGuest.
+	// Transport is how commands reach a sandbox. Empty means TransportGuest.
 	Transport Transport
-	// DefaultImage is used where a spec names no image. Empty means the constant DefaultImage.
+	// DefaultImage is used if a spec names no image. Empty means the constant DefaultImage.
 	DefaultImage string
-	// StrictPrereqs makes an Engine older than 24.0.6 an error; else there is one warning.
+	// StrictPrereqs makes an Engine older than 24.0.6 an error. Otherwise it causes a warning.
 	StrictPrereqs bool
-	// NoSockets reaches guests through the daemon only, and mounts nothing of the host for it: slower.
+	// NoSockets reaches guests only through the daemon, and mounts no sockets of the host. It is slower.
 	NoSockets bool
-	// StateDir holds a folder for each sandbox while it is there, with its project as a Compose file and its
-	// sockets: see docs/design/sandbox.md.
-	// Empty means $XDG_STATE_HOME/fumehood/docker, or .local/state/fumehood/docker in the user's home.
+	// StateDir holds a folder for each existing sandbox, with its project as a Compose file and its sockets: see
+	// docs/design/sandbox.md. Empty means $XDG_STATE_HOME/fumehood/docker, or .local/state/fumehood/docker in the
+	// user's home.
 	StateDir string
-	// ClassicBuilder builds what users have written Dockerfiles for by the Engine's own builder, even where it has BuildKit.
+	// ClassicBuilder builds users' Dockerfiles with the Engine's classic builder, even if it has BuildKit.
 	ClassicBuilder bool
-	// MaxStarting is how many sandboxes start at once at most; further calls of Start wait for their turn. While the
-	// daemon is slow, fewer do. 0 means two for each core of this machine.
+	// MaxStarting is the maximum number of sandboxes that start at once; further calls of Start wait. While the daemon
+	// is slow, fewer start. 0 means two for each core of this machine.
 	MaxStarting int
-	// MaxRunning is how many sandboxes that this provider has started are there at once at most, kept ones included until
-	// they are closed; further calls of Start wait until one is closed. 0 means any number.
+	// MaxRunning is the maximum number of sandboxes of this provider that exist at once. Kept sandboxes count until
+	// they are closed. Further calls of Start wait until a sandbox is closed. 0 means no limit.
 	MaxRunning int
-	// Lease is how long a sandbox may last where others who share the daemon cannot see whether this process lives, as from
-	// another machine: their clean-up leaves it alone for that long, and longer while they see the file in which this
-	// process says each minute that it lives, in $XDG_STATE_HOME/fumehood/owners. 0 means DefaultLease.
+	// Lease is how long a sandbox may last if other users of the daemon cannot see whether this process lives, for
+	// example because they run on another machine. Their cleanup leaves the sandbox alone for that long. It leaves it
+	// alone for longer while it sees the file in $XDG_STATE_HOME/fumehood/owners that this process updates each minute.
+	// 0 means DefaultLease.
 	Lease time.Duration
-	// NoReaper starts no reaper: a second process of this program that removes this provider's sandboxes should this one
-	// end without doing so, killed for instance. See RunReaper, without which none is started either.
-	// Without one, the next process that starts a sandbox removes them, or Cleanup.
+	// NoReaper disables the reaper. The reaper is a second process of this program. It removes this provider's
+	// sandboxes if this process ends without doing so, for example because it is killed. A program that does not call
+	// RunReaper has no reaper either. Without a reaper, the next process that starts a sandbox removes them, or Cleanup
+	// does.
 	NoReaper bool
-	// NoSweep leaves what ended processes left to Cleanup; else it is removed while the first sandbox is started.
+	// NoSweep leaves the objects of ended processes to Cleanup. Otherwise they are removed while the first sandbox
+	// starts.
 	NoSweep bool
-	// Seccomp is the file of the seccomp profile of containers, as `docker run --security-opt seccomp=FILE` reads it. Empty
-	// means Fumehood's own profile, and "unconfined" allows every system call; SECURITY.md says what is denied. It
-	// replaces neither the profile of a service that has its own (Compose.AllowUnsafe), nor is a privileged one given any.
+	// Seccomp is the file of the containers' seccomp profile, in the format of `docker run --security-opt
+	// seccomp=FILE`. Empty means Fumehood's own profile; SECURITY.md lists what it denies. "unconfined" allows every
+	// system call. A service with its own profile (Compose.AllowUnsafe) keeps it, and a privileged service gets none.
 	Seccomp string
-	// Runtime is the name of the container runtime of sandboxes, such as runsc for gVisor. Empty means the daemon's default.
-	// A spec or a Compose file that names another one replaces it only where that isolates no less.
+	// Runtime is the name of the sandboxes' container runtime, such as runsc for gVisor. Empty means the daemon's
+	// default. The runtime of a spec or Compose file takes precedence only if it isolates no less.
 	Runtime string
-	// AllowUnenforcedLimits has sandboxes run where the daemon cannot hold their limits, the default ones included, as one
-	// without control groups. Each process is held to the limit of memory then, and nothing to the others; Info and the log tell
-	// which limits are not held. Else such a start is an ErrUnsupported.
+	// AllowUnenforcedLimits runs sandboxes even if the daemon cannot enforce their limits, including the default ones.
+	// This is the case without control groups. Only the memory limit applies then, to each process separately. Info and
+	// the log name the limits that are not enforced. If it is not set, such a start returns ErrUnsupported.
 	AllowUnenforcedLimits bool
-	// Logger receives warnings and what loosens the isolation. Nil logs nothing.
+	// Logger receives warnings and what weakens the isolation. Nil disables logging.
 	Logger *slog.Logger
-	// Progress is told what a start is busy with that may take long. It is called from several
-	// goroutines at once, and must not block. Nil tells nobody.
+	// Progress is called for the steps of a start that may take long. It is called concurrently and must not block. Nil
+	// disables progress reports.
 	Progress func(Progress)
 
 	speedup engine.Speedup // of timeouts and pauses, for tests
 }
 
-// Transport is a way in which commands reach a sandbox.
+// Transport is how commands reach a sandbox.
 type Transport string
 
 const (
-	// TransportGuest runs commands through Fumehood's own program in the sandbox: in about a millisecond,
-	// ended to the last process, with evidence of how they ended.
+	// TransportGuest runs commands through Fumehood's own program in the sandbox. A command takes about a millisecond.
+	// A kill reaches all of its processes, and there is evidence of how it ended.
 	TransportGuest Transport = "guest"
-	// TransportEngine runs each command by an exec of the Engine. Nothing in the sandbox is trusted; it
-	// is slower, and cannot do all: see docs/promises.md.
+	// TransportEngine runs each command by an exec of the Engine. It trusts nothing in the sandbox. It is slower and
+	// does not support everything: see docs/promises.md.
 	TransportEngine Transport = "engine"
 )
 
 // Progress is one step of pulling or building an image.
 type Progress struct {
-	Build          bool   // Status is the step that has begun, and there is no more
+	Build          bool   // Status is the build step that has begun; Layer, Current and Total are not set
 	Image          string // the image's reference, or the service whose image is built
-	Layer          string // the layer's short id; empty for the image as a whole
+	Layer          string // the layer's short ID; empty for the image as a whole
 	Status         string // "Downloading", "Pull complete" ...
-	Current, Total int64  // bytes; Total is 0 where it is not known
+	Current, Total int64  // bytes; Total is 0 if unknown
 }
 
 // Provider runs sandboxes on one Docker Engine.
@@ -116,20 +119,20 @@ type Provider struct {
 	server  engine.Server
 	sockets sockets
 
-	stateDir string // the sandboxes' folders are in it; empty where there are none
+	stateDir string // holds the sandboxes' folders; empty if there are none
 	clock    func() time.Time
-	among    func(o sweep.Object) bool // what all clean-ups look at; nil means everything
+	among    func(o sweep.Object) bool // selects what all cleanups consider; nil means everything
 	presence presence
 
 	guestWithin time.Duration                                                                     // bounds the first exchange with a guest
 	guestFor    func(ctx context.Context, arch string, log *slog.Logger) (guestbin.Binary, error) // guestbin.For
 
-	busyWaits []time.Duration // as the variable
+	busyWaits []time.Duration // the variable busyWaits, unless a test changes it
 
 	pulls  flights // by image and platform
 	builds flights // by what is built
 	guests flights // by architecture
-	infos  flights // one: what the daemon reports about itself
+	infos  flights // one key: what the daemon reports about itself
 
 	subnets   subnets
 	admission *admission
@@ -137,17 +140,17 @@ type Provider struct {
 	seccompLogged sync.Once
 
 	mu         sync.Mutex
-	held       map[string]*sandbox       // by name: started by this provider and not removed
-	volumes    map[string]*guestVolumeOf // by architecture: the guest volume that is known to be there
-	badVolumes map[string]bool           // by name: guest volumes that hold something else
+	held       map[string]*sandbox       // by name: started by this provider and not yet removed
+	volumes    map[string]*guestVolumeOf // by architecture: the guest volume known to exist
+	badVolumes map[string]bool           // by name: guest volumes with other content
 	daemon     *engine.Info              // what the daemon reported about itself; nil before it was asked
 	closed     bool
 }
 
 var _ fumehood.Provider = (*Provider)(nil)
 
-// New connects to the daemon. A daemon that does not answer is an ErrUnavailable that names the endpoint. The libraries by which
-// it speaks to the daemon may write warnings to logrus' standard logger, which is the program's to set.
+// New connects to the daemon. If the daemon does not answer, New returns an ErrUnavailable that names the endpoint. The
+// client libraries may write warnings to logrus' standard logger, which the program can configure.
 func New(ctx context.Context, opts Options) (*Provider, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
@@ -159,7 +162,7 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 		opts.DefaultImage = DefaultImage
 	}
 	if opts.Lease < 0 {
-		return nil, &fumehood.Error{Op: "connect", Class: fumehood.ErrConfig, Err: fmt.Errorf("a lease of %v is over before it begins", opts.Lease)}
+		return nil, &fumehood.Error{Op: "connect", Class: fumehood.ErrConfig, Err: fmt.Errorf("lease %v is negative", opts.Lease)}
 	}
 	if opts.Lease == 0 {
 		opts.Lease = DefaultLease
@@ -171,7 +174,7 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 	default:
 		return nil, &fumehood.Error{
 			Op: "connect", Class: fumehood.ErrConfig,
-			Err: fmt.Errorf("there is no transport %q, only %s and %s", opts.Transport, TransportGuest, TransportEngine),
+			Err: fmt.Errorf("unknown transport %q: choose %s or %s", opts.Transport, TransportGuest, TransportEngine),
 		}
 	}
 	self, err := owner.Self()
@@ -208,7 +211,7 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 	return p, nil
 }
 
-// checkEngine warns of an old Engine, or refuses it.
+// checkEngine logs a warning about an old Engine, or returns an error with StrictPrereqs.
 func (p *Provider) checkEngine() error {
 	if !engine.VersionLess(p.server.Version, engine.GoodEngine) {
 		return nil
@@ -224,11 +227,11 @@ func (p *Provider) checkEngine() error {
 	return nil
 }
 
-// Name is "docker".
+// Name returns "docker".
 func (p *Provider) Name() string { return "docker" }
 
-// Start makes a sandbox: it gets the images that the daemon has not, creates the project, generated or loaded,
-// starts it, and returns when all services are ready.
+// Start starts a sandbox. It gets missing images, creates the generated or loaded project, starts it, and returns when
+// all services are ready.
 func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sandbox, error) {
 	if spec.Image == "" && spec.Compose == nil {
 		spec.Image = p.opts.DefaultImage
@@ -251,7 +254,7 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sand
 	return provider.New(sb, sb.spec, rec), nil
 }
 
-// begin makes a sandbox, whose spec has all that it needs.
+// begin starts a sandbox. The spec has a name and an image or project.
 func (p *Provider) begin(ctx context.Context, spec fumehood.Spec, rec *provider.Recorder) (*sandbox, error) {
 	op := "start sandbox " + spec.Name
 	err := p.check(ctx, spec)
@@ -295,7 +298,7 @@ func (p *Provider) begin(ctx context.Context, spec fumehood.Spec, rec *provider.
 	err = p.up(ctx, sb, arch)
 	p.admission.started()
 	if err != nil {
-		// The first cause stays the class; trouble with the clean-up is told with it.
+		// The error keeps the class of the first cause, and includes errors of the cleanup.
 		end := rec.Phase("close")
 		trouble := sb.Close(ctx)
 		end(trouble)
@@ -304,14 +307,14 @@ func (p *Provider) begin(ctx context.Context, spec fumehood.Spec, rec *provider.
 	return sb, nil
 }
 
-// within says what was being done when err came, and calls it cancelled where ctx had ended. Trouble with what
-// was done about it is told with it.
+// within adds the operation to err. If ctx has ended, the class is ErrCancelled, or ErrUnavailable if the provider was
+// closed. trouble is errors of the cleanup, which are appended.
 func within(ctx context.Context, op string, err error, trouble ...error) error {
 	e := &fumehood.Error{Op: op, Class: fumehood.ErrInfrastructure, Err: err}
 	var known *fumehood.Error
 	if ctx.Err() != nil {
 		e.Class, e.Err = fumehood.ErrCancelled, fumehood.Ended(ctx)
-		if cause := context.Cause(ctx); cause == errProviderClosed { //nolint:errorlint // the cause itself: the caller has cancelled nothing
+		if cause := context.Cause(ctx); cause == errProviderClosed { //nolint:errorlint // the cause itself: the caller has canceled nothing
 			e.Class, e.Err = fumehood.ErrUnavailable, cause
 		}
 	} else if errors.As(err, &known) {
@@ -323,11 +326,11 @@ func within(ctx context.Context, op string, err error, trouble ...error) error {
 	return e
 }
 
-// minPIDs is the least limit of processes with a guest. It has 14 threads, a worker 8, and Go ends a program
-// that gets no thread when it needs one: with a limit of 24 fork bombs ended workers, with 48 none.
+// minPIDs is the minimum process limit with a guest. The guest has 14 threads and a worker has 8. Go crashes a program
+// that cannot create a thread it needs: with a limit of 24, fork bombs crashed workers; with 48 they did not.
 const minPIDs = 48
 
-// check refuses a spec that cannot be started, before anything is made.
+// check rejects a spec that cannot be started, before anything is created.
 func (p *Provider) check(ctx context.Context, spec fumehood.Spec) error {
 	if err := spec.Validate(); err != nil {
 		return err
@@ -335,7 +338,7 @@ func (p *Provider) check(ctx context.Context, spec fumehood.Spec) error {
 	if n := spec.Limits.PIDs; n > 0 && n < minPIDs && p.opts.Transport == TransportGuest {
 		return &fumehood.Error{
 			Op: "start sandbox " + spec.Name, Class: fumehood.ErrConfig,
-			Err:  fmt.Errorf("a limit of %d processes is below the least with which commands can be run, %d: the guest's own threads count too", n, minPIDs),
+			Err:  fmt.Errorf("a limit of %d processes is below the minimum of %d: the guest's own threads count too", n, minPIDs),
 			Hint: "raise Limits.PIDs, or limit commands with Rlimits.Processes",
 		}
 	}
@@ -347,13 +350,13 @@ func (p *Provider) check(ctx context.Context, spec fumehood.Spec) error {
 	if err == nil && !there {
 		err = &fumehood.Error{
 			Op: "start sandbox " + spec.Name, Class: fumehood.ErrConfig, Err: fmt.Errorf("there is no network %q", spec.Network.Mode),
-			Hint: "`docker network ls` lists those that there are",
+			Hint: "`docker network ls` lists the networks",
 		}
 	}
 	return err
 }
 
-// mountHint is what to do where the daemon does not see this machine's files.
+// mountHint returns the hint for a daemon that does not see this machine's files.
 func (p *Provider) mountHint() string {
 	if p.engine.Local() {
 		return ""
@@ -361,7 +364,7 @@ func (p *Provider) mountHint() string {
 	return engine.UploadHint
 }
 
-// errProviderClosed is why a sandbox does not start whose provider is closed before or meanwhile.
+// errProviderClosed is the error of a start whose provider is closed before or during the start.
 var errProviderClosed = errors.New("the provider is closed")
 
 func (p *Provider) hold(sb *sandbox) error {
@@ -389,11 +392,11 @@ func (p *Provider) release(sb *sandbox) {
 	}
 }
 
-// closeTimeout bounds the removal of all that a provider holds.
+// closeTimeout bounds the removal of everything that a provider holds.
 const closeTimeout = 60 * time.Second
 
-// Close removes every sandbox that this provider still holds, except kept ones that have started. Starts are given up:
-// those that have begun to make something at once, others when they come to it. A second call does nothing.
+// Close removes every sandbox that this provider still holds, except kept ones that have started. It cancels starts:
+// immediately if they have begun to create something, others when they get there. A second call does nothing.
 func (p *Provider) Close(ctx context.Context) error {
 	p.mu.Lock()
 	if p.closed {
@@ -422,7 +425,7 @@ func (p *Provider) Close(ctx context.Context) error {
 	return errors.Join(err, p.compose.Close())
 }
 
-// inParallel calls f for 0 to n-1 and joins the errors.
+// inParallel calls f for 0 to n-1 concurrently and joins the errors.
 func inParallel(n int, f func(i int) error) error {
 	errs := make([]error, n)
 	slots := make(chan struct{}, removals)

@@ -26,17 +26,18 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// testRegistry serves one image of random content on the loopback, which a daemon may use without TLS.
+// testRegistry serves one image with random content on the loopback address, where daemons do not require TLS.
 type testRegistry struct {
 	ref       string
-	requests  atomic.Int64 // all
-	manifests atomic.Int64 // for manifests: each pull makes at least one
+	requests  atomic.Int64 // all requests
+	manifests atomic.Int64 // requests for manifests: at least one for each pull
 }
 
-// serveImage is to be called before the provider is made that uses the image, so that it is removed last.
+// serveImage starts a registry. Call it before creating the provider that uses the image, so that the image is removed
+// last.
 func serveImage(t *testing.T) *testRegistry {
 	t.Helper()
-	newProvider(t, docker.Options{}) // skips where there is no Docker
+	newProvider(t, docker.Options{}) // skips the test without Docker
 	r := &testRegistry{}
 	store := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -87,7 +88,7 @@ func removeImage(t *testing.T, ref string) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	// By its id: by its name, the Engine would keep it under its digest.
+	// Remove it by ID: if removed by name, the Engine would keep it under its digest.
 	image, found, err := c.Engine.Image(ctx, ref)
 	if err == nil && found {
 		err = c.Engine.Remove(ctx, engine.Object{Kind: engine.ImageKind, ID: image.ID, Name: ref})
@@ -97,7 +98,7 @@ func removeImage(t *testing.T, ref string) {
 	}
 }
 
-func TestFiftySandboxesOfAMissingImageCauseOnePull(t *testing.T) {
+func TestPull_once(t *testing.T) {
 	t.Parallel()
 	var begun atomic.Int64
 	r := serveImage(t)
@@ -116,7 +117,7 @@ func TestFiftySandboxesOfAMissingImageCauseOnePull(t *testing.T) {
 		t.Errorf("the registry was asked for the manifest %d times, want once", n)
 	}
 	if begun.Load() == 0 {
-		t.Error("no progress was told")
+		t.Error("no progress was reported")
 	}
 	r.requests.Store(0)
 	start(t, p, fumehood.Spec{Image: r.ref})
@@ -125,7 +126,7 @@ func TestFiftySandboxesOfAMissingImageCauseOnePull(t *testing.T) {
 	}
 }
 
-func TestAnImageThatIsNotThereIsAConfigurationError(t *testing.T) {
+func TestPull_missingImage(t *testing.T) {
 	t.Parallel()
 	r := serveImage(t)
 	p := newProvider(t, docker.Options{})
@@ -136,7 +137,7 @@ func TestAnImageThatIsNotThereIsAConfigurationError(t *testing.T) {
 	}
 }
 
-func TestARegistryThatIsNotThereIsUnavailable(t *testing.T) {
+func TestPull_noRegistry(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	_, err := p.Start(t.Context(), fumehood.Spec{Image: "127.0.0.1:1/fumehood-test/nothing"})

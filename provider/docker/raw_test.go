@@ -15,7 +15,7 @@ import (
 	"github.com/fumehood/fumehood/internal/dockertest"
 )
 
-// rawDaemon makes requests to the daemon that are not Fumehood's.
+// rawDaemon sends requests to the daemon directly, without Fumehood's client.
 type rawDaemon struct {
 	t      *testing.T
 	client *http.Client
@@ -31,7 +31,8 @@ func newRawDaemon(t *testing.T) *rawDaemon {
 	return &rawDaemon{t, &http.Client{Transport: transport}}
 }
 
-// ask makes a request. A body that is no reader is sent as JSON. The answer is decoded into answer, if that isn't nil.
+// ask sends a request. A body that is not a reader is sent as JSON. If answer is not nil, the response is decoded into
+// it.
 func (d *rawDaemon) ask(method, path string, body, answer any) {
 	d.t.Helper()
 	contentType := "application/x-tar"
@@ -68,7 +69,7 @@ func (d *rawDaemon) ask(method, path string, body, answer any) {
 	}
 }
 
-// tree is a file system as a tar stream. A name that ends with "/" is a directory, a content "-> x" a link.
+// tree returns a file system as a tar stream. A name that ends with "/" is a directory, content "-> x" a link to x.
 func tree(t *testing.T, files ...string) io.Reader {
 	t.Helper()
 	var b bytes.Buffer
@@ -103,7 +104,7 @@ func (d *rawDaemon) makeVolume(name string, labels map[string]string) {
 	d.t.Cleanup(func() { d.ask("DELETE", "/volumes/"+name, nil, nil) })
 }
 
-// importImage makes an image with a name.
+// importImage creates an image with a name.
 func (d *rawDaemon) importImage(repo, tag string, content io.Reader, changes ...string) {
 	d.t.Helper()
 	q := url.Values{"fromSrc": {"-"}, "repo": {repo}, "tag": {tag}, "changes": changes}

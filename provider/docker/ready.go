@@ -18,16 +18,16 @@ const (
 	settleTime = 250 * time.Millisecond
 )
 
-// stages are what a service goes through while its sandbox starts. A channel is closed when it is reached.
+// stages are the stages of a service's start. Each channel is closed when its stage is reached.
 type stages struct {
-	launched  chan struct{} // its containers have been started, and what it depends on is there
-	ready     chan struct{} // they run, or have ended with code 0, and are healthy
-	completed chan struct{} // they have ended with code 0; of a oneShot only
-	failed    chan struct{} // err says why; it may have been ready before
+	launched  chan struct{} // its containers are started, and its dependencies are ready
+	ready     chan struct{} // its containers run, or have exited with code 0, and are healthy
+	completed chan struct{} // its containers have exited with code 0; oneShot only
+	failed    chan struct{} // err is set; the service may have been ready before
 
-	begun    time.Time // when its containers had been started; before, when their start began. Set before they are guarded
-	optional bool      // the others can do without it
-	oneShot  bool      // another one waits until it has completed
+	begun    time.Time // when launch began, then when the containers were started; set before they are guarded
+	optional bool      // services depend on it, but none requires it; see relate
+	oneShot  bool      // another service waits for its completion
 
 	once sync.Once
 	err  error
@@ -37,7 +37,7 @@ func newStages() stages {
 	return stages{launched: make(chan struct{}), ready: make(chan struct{}), completed: make(chan struct{}), failed: make(chan struct{})}
 }
 
-// fail notes why the service is not, or no more, ready; false where that is known already.
+// fail records why the service is not ready, or no longer ready. It returns false if a failure was recorded before.
 func (s *stages) fail(err error) (first bool) {
 	s.once.Do(func() {
 		s.err, first = err, true
@@ -46,7 +46,7 @@ func (s *stages) fail(err error) (first bool) {
 	return first
 }
 
-// settles makes sure that a program that is not ours has not ended at once, and that commands can be run in the
+// settles makes sure that a program other than ours has not exited immediately, and that commands can run in the
 // default service.
 func (s *service) settles(ctx context.Context) error {
 	if s.Serves {
@@ -61,7 +61,7 @@ func (s *service) settles(ctx context.Context) error {
 		})
 		if err != nil {
 			select {
-			case <-ctx.Done(): // it has died, or whatever else ends the start
+			case <-ctx.Done(): // the service has died, or the start has ended otherwise
 				return context.Cause(ctx)
 			case <-time.After(guests.DeathWait):
 				return err
@@ -83,14 +83,13 @@ func (s *service) settles(ctx context.Context) error {
 
 func hasCompleted(st engine.ContainerState) bool { return st.Died && st.Exit == 0 }
 
-// isHealthy says so too of what has done its work.
+// isHealthy reports whether a container is healthy. A container that has completed counts as healthy.
 func isHealthy(st engine.ContainerState) bool { return st.Health == engine.Healthy || hasCompleted(st) }
 
-// commanded reports whether commands run in the service by default, so that it has to run.
+// commanded reports whether commands run in the service by default, so that it must keep running.
 func (s *service) commanded() bool { return s == s.sb.services[0] }
 
-// await waits until the state of a container of the service is as wanted. That it fails meanwhile is for guard
-// to see, which ends ctx.
+// await waits until the state of a container is as wanted. It does not detect failures: guard does, and cancels ctx.
 func (s *service) await(ctx context.Context, c engine.State, op string, usual time.Duration, wanted func(engine.ContainerState) bool) error {
 	deadline, limit := s.limit(usual)
 	within, cancel := context.WithDeadline(ctx, deadline)
@@ -102,10 +101,11 @@ func (s *service) await(ctx context.Context, c engine.State, op string, usual ti
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	}
-	return s.failing(ctx, c, op, fumehood.ErrLimit, fmt.Sprintf("it is not after %v, which is the limit", limit))
+	return s.failing(ctx, c, op, fumehood.ErrLimit, fmt.Sprintf("not reached after %v, which is the limit", limit))
 }
 
-// limit is until when the service is waited for where that usually takes so long at most, and how long that is.
+// limit returns the deadline of a wait for the service, and the duration of that limit. usual is the duration without a
+// ReadyTimeout.
 func (s *service) limit(usual time.Duration) (time.Time, time.Duration) {
 	if !s.sb.deadline.IsZero() {
 		return s.sb.deadline, s.sb.spec.Compose.ReadyTimeout
@@ -113,7 +113,7 @@ func (s *service) limit(usual time.Duration) (time.Time, time.Duration) {
 	return s.begun.Add(usual), usual
 }
 
-// timed bounds a step of the service's start that has no limit of its own.
+// timed bounds a step of the service's start that has no timeout of its own.
 func (s *service) timed(ctx context.Context, op, late string, step func(context.Context) error) error {
 	deadline, limit := s.limit(readyTimeout)
 	within, cancel := context.WithDeadline(ctx, deadline)
@@ -125,9 +125,9 @@ func (s *service) timed(ctx context.Context, op, late string, step func(context.
 	return s.failing(ctx, s.containers[0], op, fumehood.ErrLimit, fmt.Sprintf("%s after %v, which is the limit", late, limit))
 }
 
-// guard waits until a container of the service fails, and says why: it exits with another code than 0, or at all
-// where commands run in it, and is not started again; or it is unhealthy. It returns nil when guarding ends before,
-// which is part of ctx.
+// guard waits until a container of the service fails, and returns the reason. A container fails if it becomes
+// unhealthy, or exits with a code other than 0 and is not restarted. In the default service, it fails if it exits with
+// any code and is not restarted. guard returns nil if guarding ends first; guarding is derived from ctx.
 func (s *service) guard(ctx, guarding context.Context, c engine.State) error {
 	for deaths := 0; ; {
 		state, ok := s.sb.p.watch.Until(guarding, c.ID, func(st engine.ContainerState) bool {
@@ -152,7 +152,7 @@ func (s *service) guard(ctx, guarding context.Context, c engine.State) error {
 	}
 }
 
-// phase is what is being waited for of a container.
+// phase returns what the start is waiting for with a container.
 func (s *service) phase(c engine.State, now engine.ContainerState) string {
 	switch {
 	case c.Check != nil && now.Health != engine.Healthy:
@@ -163,7 +163,7 @@ func (s *service) phase(c engine.State, now engine.ContainerState) string {
 	return "start"
 }
 
-// restarts reports whether the Engine starts a container again that has died.
+// restarts reports whether the Engine has restarted a container that died.
 func (s *service) restarts(ctx context.Context, c engine.State) bool {
 	state, err := s.sb.p.engine.Inspect(ctx, c.ID)
 	return err == nil && state.Running

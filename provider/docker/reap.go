@@ -19,7 +19,7 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// reaping is a reaper's job: to remove what its owner has left in a daemon, and sandboxes' folders.
+// reaping is the job of a reaper: to remove what its owner left in a daemon, and the folders of its sandboxes.
 type reaping struct {
 	Host     string `json:"host,omitempty"` // as in Options
 	Context  string `json:"context,omitempty"`
@@ -29,22 +29,23 @@ type reaping struct {
 }
 
 const (
-	// reapTime bounds all that a reaper does when its owner has ended.
+	// reapTime bounds the whole work of a reaper after its owner has ended.
 	reapTime = 5 * time.Minute
-	// reapPause is between two looks at what is left; while there is nothing, it grows up to longReapPause.
+	// reapPause is the pause between two sweeps. While they find nothing, it grows up to longReapPause.
 	reapPause, longReapPause = 250 * time.Millisecond, time.Second
-	// reapSettle is how long nothing more may be found until all is removed: what the owner had asked the daemon for
-	// just before it ended, the daemon still makes.
+	// reapSettle is how long sweeps must find nothing before the reaper ends. The daemon still carries out requests
+	// that the owner sent just before it ended.
 	reapSettle = 8 * time.Second
-	// settleSweeps is for how many looks, as long as the longest so far, nothing more may be found: a daemon that is slow to
-	// tell is slow to make too.
+	// settleSweeps is the same in sweeps, measured by the longest one so far. A daemon that is slow to list objects is
+	// also slow to create them.
 	settleSweeps = 5
 )
 
-// RunReaper is for the beginning of a program's main function, before anything else. The first sandbox that a process starts
-// has it start this program once more, as its reaper, which removes what the process has left when it was killed. There,
-// RunReaper does that, and ends the process; in every other process it returns at once. A program that does not call it
-// has no reaper, of which its log tells: then the next start of a sandbox on this machine, or Cleanup, removes what was left.
+// RunReaper runs the reaper if this process is one, and returns immediately otherwise. Call it at the beginning of
+// main, before anything else. The first sandbox of a process starts the program once more, as the process's reaper. In
+// the reaper, RunReaper waits until that process ends, removes what it left, for example when it was killed, and exits.
+// A program that does not call RunReaper has no reaper, which is logged. The next start of a sandbox on this machine,
+// or Cleanup, then removes what was left.
 func RunReaper() {
 	orphans := reaper.Wait()
 	if orphans == nil {
@@ -58,7 +59,7 @@ func RunReaper() {
 	os.Exit(code) //nolint:forbidigo // the process is ours, and its only task is done
 }
 
-// reap does what a reaper is there for.
+// reap carries out the reaper's jobs.
 func reap(orphans *reaper.Orphans) error {
 	self, err := owner.Self()
 	if err != nil {
@@ -67,7 +68,7 @@ func reap(orphans *reaper.Orphans) error {
 	if err := awaitDeath(self, orphans.Owner); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), reapTime) //nolint:forbidigo // nobody calls: this is a program's beginning
+	ctx, cancel := context.WithTimeout(context.Background(), reapTime) //nolint:forbidigo // start of a program: no caller
 	defer cancel()
 	errs := make([]error, len(orphans.Jobs))
 	var wg sync.WaitGroup
@@ -83,22 +84,22 @@ func reap(orphans *reaper.Orphans) error {
 	return errors.Join(errs...)
 }
 
-// awaitDeath waits until a process has ended whose end of the pipe is closed. The kernel does that a moment before; a
-// process that has become another program lives on without the pipe, and holds what it has made.
+// awaitDeath waits until a process has ended. The kernel closes the process's end of the pipe shortly before that. A
+// process that executes another program also loses the pipe, but lives on and keeps its sandboxes.
 func awaitDeath(self, id owner.ID) error {
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		switch owner.Judge(self, id) {
 		case owner.Dead:
 			return nil
 		case owner.Unknown:
-			return fmt.Errorf("whether process %d has ended cannot be told", id.PID)
+			return fmt.Errorf("cannot determine whether process %d has ended", id.PID)
 		}
 		<-time.After(pause)
 	}
 }
 
-// do removes all that the dead owner has left, and waits for what the daemon still makes. A daemon that does not answer
-// is asked again and again.
+// do removes everything that the dead owner left, and waits for what the daemon is still creating. It retries until ctx
+// ends if the daemon does not answer.
 func (r reaping) do(ctx context.Context, self, dead owner.ID) error {
 	c, err := composesdk.Connect(ctx, composesdk.Options{Host: r.Host, Context: r.Context, Speedup: r.Speedup})
 	if err != nil {
@@ -113,7 +114,7 @@ func (r reaping) do(ctx context.Context, self, dead owner.ID) error {
 	settle := r.Speedup.Of(reapSettle)
 	for quiet := time.Now(); ; pause = min(2*pause, longReapPause) {
 		if !connected {
-			_, err = c.Engine.Connect(ctx) // which agrees on the API's version
+			_, err = c.Engine.Connect(ctx) // negotiates the API version
 			connected = err == nil
 		}
 		if connected {
@@ -141,11 +142,11 @@ func (r reaping) do(ctx context.Context, self, dead owner.ID) error {
 	}
 }
 
-// maxReports bounds the file of reports, in bytes.
+// maxReports is the size of the log file, in bytes, above which it is truncated.
 const maxReports = 1 << 20
 
-// report writes down what a reaper could not remove, for it has nobody to tell: in reaper.log, beside the folders of
-// Fumehood's state.
+// report logs what a reaper could not remove. A reaper has no output, so it logs to reaper.log in Fumehood's state
+// folder.
 func report(of owner.ID, err error) {
 	file, ferr := owner.StateDir("reaper.log")
 	if ferr != nil || os.MkdirAll(filepath.Dir(file), 0o700) != nil {
@@ -160,5 +161,5 @@ func report(of owner.ID, err error) {
 		return
 	}
 	defer f.Close()
-	slog.New(slog.NewJSONHandler(f, nil)).Error("not all that a process left could be removed; `fumehood cleanup` tries again", "process", of.PID, "error", err)
+	slog.New(slog.NewJSONHandler(f, nil)).Error("cannot remove everything that a process left; `fumehood cleanup` retries", "process", of.PID, "error", err)
 }

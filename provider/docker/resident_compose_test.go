@@ -13,7 +13,7 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// workerAndWeb has a service that only idles, which is not the first by name, and one with a program of its own.
+// workerAndWeb has a service that only idles, which is not the first by name, and a service that runs its own program.
 const workerAndWeb = `
 services:
   web:
@@ -29,7 +29,7 @@ services:
     command: ["sh", "-c", "echo done; echo bad >&2"]
 `
 
-// keepProject starts a kept Compose project, and leaves it.
+// keepProject starts a kept Compose project, and closes it.
 func keepProject(t *testing.T, text string) (name string) {
 	t.Helper()
 	sb := keep(t, newProvider(t, docker.Options{}), fumehood.Spec{Compose: project(t, text)})
@@ -48,7 +48,7 @@ func service(t *testing.T, sb fumehood.Sandbox, name string) fumehood.Service {
 	return s
 }
 
-func TestAKeptProjectIsReachedAgainInAllItsServices(t *testing.T) {
+func TestOpen_projectServices(t *testing.T) {
 	t.Parallel()
 	name := keepProject(t, workerAndWeb)
 	sb := open(t, name, docker.Options{})
@@ -126,7 +126,7 @@ func TestAKeptProjectIsReachedAgainInAllItsServices(t *testing.T) {
 	}
 }
 
-func TestOfManyWhoStartAResidentGuestOneDoes(t *testing.T) {
+func TestResident_startedOnce(t *testing.T) {
 	t.Parallel()
 	name := keepProject(t, workerAndWeb)
 	var all sync.WaitGroup
@@ -153,14 +153,14 @@ func TestOfManyWhoStartAResidentGuestOneDoes(t *testing.T) {
 	}
 }
 
-// The guest of a service with a program of its own is not the first process: code of the same user can kill it,
+// The guest of a service with its own program is not the container's first process. Code of the same user can kill it
 // and take its place.
-func TestWhoTakesTheResidentGuestsPlaceIsNotBelieved(t *testing.T) {
+func TestResident_impostor(t *testing.T) {
 	t.Parallel()
 	name := keepProject(t, workerAndWeb)
 	sb := open(t, name, docker.Options{})
 	web := service(t, sb, "web")
-	// By the Engine's exec it does not end with the guest.
+	// An exec of the Engine does not end with the guest.
 	impostor := fumehood.Cmd{ViaEngine: true, Args: []string{"python3", "-u", "-c", `
 import os, re, signal, socket
 name = re.search(r'@(fumehood-\w+)', open('/proc/net/unix').read()).group(1)
@@ -214,6 +214,6 @@ s.close()
 		t.Errorf("%+v, %v", res, err)
 	}
 	if res, err := web.Exec(t.Context(), fumehood.Cmd{Args: []string{"echo", "again"}}); err != nil || res.Stdout.Text() != "again\n" {
-		t.Errorf("after it has gone: %+v, %v", res, err)
+		t.Errorf("after the impostor has ended: %+v, %v", res, err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// detachedBy starts a detached command as a user, empty for the service's own.
+// detachedBy starts a detached command as a user; empty means the service's own.
 func detachedBy(t *testing.T, s fumehood.Service, user, script string) fumehood.Process {
 	t.Helper()
 	d, err := s.Start(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script}, User: user, Detach: true, StdinPipe: true})
@@ -22,7 +22,7 @@ func detachedBy(t *testing.T, s fumehood.Service, user, script string) fumehood.
 	return d
 }
 
-// listedIn rejoins, and returns the numbers and scripts of a service's detached commands.
+// listedIn lists the service's detached commands, and returns their numbers and scripts.
 func listedIn(t *testing.T, s fumehood.Service) string {
 	t.Helper()
 	if err := s.RefreshProcesses(t.Context()); err != nil {
@@ -35,7 +35,7 @@ func listedIn(t *testing.T, s fumehood.Service) string {
 	return b.String()
 }
 
-func TestDetachedCommandsOfOtherUsersAreFoundAgainByALaterProcess(t *testing.T) {
+func TestDetached_otherUsers(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	sb := keep(t, p, fumehood.Spec{Image: debian})
@@ -46,10 +46,10 @@ func TestDetachedCommandsOfOtherUsersAreFoundAgainByALaterProcess(t *testing.T) 
 		}
 	}
 	if _, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"/no/such/program"}, User: "nobody", Detach: true}); !errors.Is(err, fumehood.ErrProgramNotFound) {
-		t.Errorf("what cannot be started: %v", err)
+		t.Errorf("command that cannot be started: %v", err)
 	}
 	if _, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"true"}, User: "none-of-that-name", Detach: true}); !errors.Is(err, fumehood.ErrUserNotFound) {
-		t.Errorf("as nobody who is known: %v", err)
+		t.Errorf("as an unknown user: %v", err)
 	}
 	if err := p.Close(t.Context()); err != nil {
 		t.Fatal(err)
@@ -75,20 +75,20 @@ func TestDetachedCommandsOfOtherUsersAreFoundAgainByALaterProcess(t *testing.T) 
 		}
 	}
 	if got := listedIn(t, open(t, sb.Info().Name, docker.Options{})); got != fmt.Sprintf("2 %[1]s;3 %[1]s;", answer) {
-		t.Errorf("two were forgotten, and listed are: %s", got)
+		t.Errorf("listed after two were forgotten: %s", got)
 	}
 	if d := detachedBy(t, later, "daemon", "true"); d.Info().ID != 6 { // 5 could not be started
 		t.Errorf("the next one has number %d", d.Info().ID)
 	}
 }
 
-// webAlone has a program of its own, so that its guests are all started by an exec.
+// webAlone runs its own program, so that all of its guests are started by execs.
 const webAlone = `
 services:
   web: {image: fumehood-test/python, user: "1234", command: ["python3", "-c", "import time\nwhile True: time.sleep(1)"]}
 `
 
-func TestWhoKillsTheGuestOfAUserEndsThatUsersCommandsOnly(t *testing.T) {
+func TestDetached_userGuestKilled(t *testing.T) {
 	t.Parallel()
 	name := keepProject(t, webAlone)
 	sb := open(t, name, docker.Options{})
@@ -96,7 +96,7 @@ func TestWhoKillsTheGuestOfAUserEndsThatUsersCommandsOnly(t *testing.T) {
 	detachedBy(t, web, "nobody", "read -r line")
 	detachedBy(t, web, "", "sleep 1000")
 	detachedBy(t, web, "daemon", "sleep 2000")
-	kill := fumehood.Cmd{User: "nobody", Args: []string{"sh", "-c", "kill -9 -1"}, Timeout: time.Minute} // all of that user at once
+	kill := fumehood.Cmd{User: "nobody", Args: []string{"sh", "-c", "kill -9 -1"}, Timeout: time.Minute} // all processes of that user at once
 	if _, err := web.Exec(t.Context(), kill); err != nil && !errors.Is(err, fumehood.ErrUnavailable) {
 		t.Fatal(err)
 	}

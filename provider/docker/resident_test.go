@@ -33,7 +33,7 @@ func keep(t *testing.T, p *docker.Provider, spec fumehood.Spec) fumehood.Sandbox
 	return sb
 }
 
-// open reaches a sandbox as another process would: by another provider.
+// open opens a sandbox like another process: through another provider.
 func open(t *testing.T, name string, opts docker.Options) fumehood.Sandbox {
 	t.Helper()
 	sb, err := newProvider(t, opts).Open(t.Context(), name)
@@ -49,7 +49,7 @@ func open(t *testing.T, name string, opts docker.Options) fumehood.Sandbox {
 	return sb
 }
 
-// says runs a command that must succeed, and returns what it has printed.
+// says runs a command that must succeed, and returns its output.
 func says(t *testing.T, sb fumehood.Sandbox, args ...string) string {
 	t.Helper()
 	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: args})
@@ -59,7 +59,7 @@ func says(t *testing.T, sb fumehood.Sandbox, args ...string) string {
 	return res.Stdout.Text()
 }
 
-// rejoined returns a detached command of a sandbox that was opened.
+// rejoined returns a detached command of an opened sandbox.
 func rejoined(t *testing.T, sb fumehood.Sandbox, id int) fumehood.Process {
 	t.Helper()
 	if err := sb.RefreshProcesses(t.Context()); err != nil {
@@ -84,7 +84,7 @@ func followed(t *testing.T, p fumehood.Process, s fumehood.Stream, from int64) s
 	return b.String()
 }
 
-func TestADetachedCommandIsFoundAgainByALaterProcess(t *testing.T) {
+func TestDetached_laterProcess(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	sb := keep(t, p, fumehood.Spec{Image: debian})
@@ -97,7 +97,7 @@ func TestADetachedCommandIsFoundAgainByALaterProcess(t *testing.T) {
 	if _, err := io.WriteString(first, "one\n"); err != nil {
 		t.Fatal(err)
 	}
-	for c, err := range first.Follow(t.Context(), fumehood.Stdout, 6) { // it has begun to read
+	for c, err := range first.Follow(t.Context(), fumehood.Stdout, 6) { // waits until it reads
 		if err != nil || string(c.Data) != "got one\n" {
 			t.Fatalf("%q, %v", c.Data, err)
 		}
@@ -107,12 +107,12 @@ func TestADetachedCommandIsFoundAgainByALaterProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	if res, err := first.Wait(t.Context()); err != nil || res.Outcome != fumehood.Lost {
-		t.Errorf("who has closed the sandbox knows of it %+v, %v", res, err)
+		t.Errorf("in the process that closed the sandbox: %+v, %v", res, err)
 	}
 
 	a, b := open(t, name, docker.Options{}), open(t, name, docker.Options{})
 	if all := a.Processes(); len(all) != 0 {
-		t.Errorf("%d are known before they are looked for", len(all))
+		t.Errorf("%d commands are known before the search", len(all))
 	}
 	later, other := rejoined(t, a, first.Info().ID), rejoined(t, b, first.Info().ID)
 	if info := later.Info(); info.Ended || len(info.Args) != 3 || time.Since(info.Started) < 0 || info.Started.Sub(first.Info().Started).Abs() > time.Minute {
@@ -125,7 +125,7 @@ func TestADetachedCommandIsFoundAgainByALaterProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := other.CloseStdin(); err == nil {
-		// It may come before what the other has written, or after it.
+		// Its output may come before or after that of the other input.
 		if out := followed(t, other, fumehood.Stdout, 0); !strings.HasPrefix(out, "first\ngot one\n") {
 			t.Errorf("it has printed %q", out)
 		}
@@ -148,14 +148,14 @@ func TestADetachedCommandIsFoundAgainByALaterProcess(t *testing.T) {
 		t.Error(err)
 	}
 	if err := b.RefreshProcesses(t.Context()); err != nil || len(b.Processes()) != 0 || len(a.Processes()) != 0 {
-		t.Errorf("forgotten, it is listed still: %v", err)
+		t.Errorf("still listed after it was forgotten: %v", err)
 	}
 	if err := other.Forget(t.Context()); err != nil {
 		t.Errorf("forgotten twice: %v", err)
 	}
 }
 
-func TestDetachedCommandsAreSignaledAndKilledByALaterProcess(t *testing.T) {
+func TestDetached_signalAndKill(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	sb := keep(t, p, fumehood.Spec{Image: debian})
@@ -167,9 +167,9 @@ func TestDetachedCommandsAreSignaledAndKilledByALaterProcess(t *testing.T) {
 	if d, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"sleep", "1000"}, Detach: true, Timeout: 200 * time.Millisecond}); err != nil {
 		t.Error(err)
 	} else if res, err := d.Wait(t.Context()); err != nil || res.Outcome != fumehood.TimedOut || res.ExitCode != -1 {
-		t.Errorf("for who has started it: %+v, %v", res, err)
+		t.Errorf("for the process that started it: %+v, %v", res, err)
 	} else if res, err = rejoined(t, open(t, sb.Info().Name, docker.Options{}), d.Info().ID).Wait(t.Context()); err != nil || res.Outcome != fumehood.TimedOut {
-		t.Errorf("and for another: %+v, %v", res, err)
+		t.Errorf("for another process: %+v, %v", res, err)
 	}
 	ids := map[string]int{}
 	for name, text := range script {
@@ -209,14 +209,14 @@ func TestDetachedCommandsAreSignaledAndKilledByALaterProcess(t *testing.T) {
 	}
 	d = rejoined(t, again, ids["wall"])
 	if res, err := d.Wait(t.Context()); err != nil || res.Outcome != fumehood.TimedOut || res.Duration < 2*time.Second {
-		t.Errorf("its time is over, which its sandbox keeps: %+v, %v", res, err)
+		t.Errorf("timeout in the kept sandbox: %+v, %v", res, err)
 	}
 	if n := says(t, again, "sh", "-c", `n=0; for f in /proc/[0-9]*/cmdline; do if tr '\0' ' ' <$f 2>/dev/null | grep -q '^sleep 1000'; then n=$((n+1)); fi; done; echo $n`); n != "0\n" {
-		t.Errorf("%s of their descendants live", strings.TrimSpace(n))
+		t.Errorf("%s of their descendants are alive", strings.TrimSpace(n))
 	}
 }
 
-func TestTheEndOfAConnectionEndsItsCommandsAndNoOthers(t *testing.T) {
+func TestResident_connectionEnds(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	sb := keep(t, p, fumehood.Spec{Image: debian})
@@ -251,7 +251,7 @@ func TestTheEndOfAConnectionEndsItsCommandsAndNoOthers(t *testing.T) {
 	}
 }
 
-func TestWhatRunsInASandboxCannotUseItsResidentGuest(t *testing.T) {
+func TestResident_attacked(t *testing.T) {
 	t.Parallel()
 	for _, network := range []string{fumehood.NetworkNone, fumehood.NetworkHost} {
 		t.Run(network, func(t *testing.T) {
@@ -267,7 +267,7 @@ func TestWhatRunsInASandboxCannotUseItsResidentGuest(t *testing.T) {
 			if !strings.HasPrefix(residence, "@fumehood-") || strings.ContainsAny(residence, " \n") {
 				t.Fatalf("the sockets are %q", residence)
 			}
-			// It floods the socket, says what it likes, and holds what it can; nobody gets an answer.
+			// The script floods the socket, sends arbitrary data, and keeps connections open. Nobody may get an answer.
 			flood := `
 import socket, sys, os
 held, told = [], 0
@@ -303,11 +303,11 @@ for i in range(10**9):
 			}
 			for c, err := range attacker.Follow(t.Context(), fumehood.Stdout, 0) {
 				if err != nil || string(c.Data) != "0\n" {
-					t.Errorf("the attacker was told %s bytes, %v", c.Data, err)
+					t.Errorf("the attacker received %s bytes, %v", c.Data, err)
 				}
 				break
 			}
-			// While it and others like it go on, hosts are served.
+			// Hosts are served while this goes on.
 			for range 7 {
 				if _, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", flood, residence[1:]}}); err != nil {
 					t.Fatal(err)
@@ -320,7 +320,7 @@ for i in range(10**9):
 				}
 			}
 			again := open(t, name, docker.Options{})
-			// Another that binds the name is refused by the kernel while the guest lives.
+			// While the guest lives, the kernel refuses to bind the name again.
 			if got := says(t, again, "python3", "-c", `
 import socket, sys
 s = socket.socket(socket.AF_UNIX)
@@ -332,22 +332,22 @@ except OSError as e:
 `, residence[1:]); got != "98\n" {
 				t.Errorf("bind: %q", got)
 			}
-			if network == fumehood.NetworkHost { // so can who is outside
+			if network == fumehood.NetworkHost { // processes outside can connect too
 				strangers(t, residence)
 				if got := says(t, open(t, name, docker.Options{}), "echo", "served"); got != "served\n" {
-					t.Errorf("beside strangers: %q", got)
+					t.Errorf("while strangers are connected: %q", got)
 				}
 			}
 		})
 	}
 }
 
-// residenceOf finds the resident guest's socket by its descriptors, from outside.
+// residenceOf finds the socket of the resident guest from outside, by its descriptors.
 func residenceOf(t *testing.T, sb fumehood.Sandbox) (residence string) {
 	t.Helper()
 	w := watch(t, sb)
-	// The kernel's list of sockets may miss some while others come and go.
-	conformance.Eventually(t, "there is a socket of the guest's", func() bool {
+	// The kernel's list of sockets may miss entries while other sockets are created and closed.
+	conformance.Eventually(t, "the guest has a socket", func() bool {
 		sockets, err := os.ReadFile("/proc/net/unix")
 		if err != nil {
 			t.Fatal(err)
@@ -377,12 +377,12 @@ func residenceOf(t *testing.T, sb fumehood.Sandbox) (residence string) {
 	return residence
 }
 
-// strangers connect from this process to a resident guest, without its secret.
+// strangers connects from this process to a resident guest, without its secret.
 func strangers(t *testing.T, residence string) {
 	t.Helper()
 	for i := range 20 {
 		var c net.Conn
-		conformance.Eventually(t, "a stranger finds a place in the line, for which net.Dial does not wait", func() bool {
+		conformance.Eventually(t, "a stranger connects; net.Dial does not wait for a place in the backlog", func() bool {
 			var err error
 			if c, err = net.Dial("unix", residence); err != nil && !errors.Is(err, syscall.EAGAIN) {
 				t.Fatal(err)
@@ -392,26 +392,26 @@ func strangers(t *testing.T, residence string) {
 		_, _ = c.Write(bytes.Repeat([]byte{byte(i)}, 64))
 		_ = c.SetDeadline(time.Now().Add(30 * time.Second))
 		told, err := io.ReadAll(c)
-		if err != nil && errors.Is(err, os.ErrDeadlineExceeded) || len(told) > 32 { // its question is no secret
-			t.Errorf("a stranger was told %d bytes, %v", len(told), err)
+		if err != nil && errors.Is(err, os.ErrDeadlineExceeded) || len(told) > 32 { // its challenge is not secret
+			t.Errorf("a stranger received %d bytes, %v", len(told), err)
 		}
 		_ = c.Close()
 	}
 }
 
-func TestWhoWantsAKeptSandboxIsToldWhyItCannotBeHad(t *testing.T) {
+func TestOpen_errors(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	check := func(t *testing.T, name string, class error, says string) {
 		t.Helper()
 		_, err := p.Open(t.Context(), name)
 		if !errors.Is(err, class) || !strings.Contains(err.Error(), says) {
-			t.Errorf("got %v, want %v that says %q", err, class, says)
+			t.Errorf("got %v, want %v with %q", err, class, says)
 		}
 	}
 	check(t, "no-such-sandbox", fumehood.ErrConfig, "fumehood ps")
 	held := start(t, p, fumehood.Spec{Image: busybox})
-	check(t, held.Info().Name, fumehood.ErrConfig, "no named sandbox")
+	check(t, held.Info().Name, fumehood.ErrConfig, "no sandbox named")
 	sb := keep(t, p, fumehood.Spec{Image: busybox, TTL: time.Hour})
 	name := sb.Info().Name
 	check(t, name, fumehood.ErrConfig, "has a sandbox")
@@ -443,36 +443,36 @@ func TestWhoWantsAKeptSandboxIsToldWhyItCannotBeHad(t *testing.T) {
 	if err := p.Logs(t.Context(), name, "", provider.LogOptions{}, func(fumehood.Stream, []byte) {}); !errors.Is(err, fumehood.ErrUnsupported) {
 		t.Errorf("the log of the guest: %v", err)
 	}
-	// Started again by somebody else, its guest waits in vain for the host that would ask it to reside.
+	// If another process starts the container, its guest waits in vain for a host that makes it the resident.
 	if err := engineOf(t).StartContainer(t.Context(), compose.ContainerName(name)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := open(t, name, docker.Options{}).Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}}); !errors.Is(err, fumehood.ErrUnavailable) || !strings.Contains(err.Error(), "started its container again") {
+	if _, err := open(t, name, docker.Options{}).Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}}); !errors.Is(err, fumehood.ErrUnavailable) || !strings.Contains(err.Error(), "its container was started again") {
 		t.Errorf("started again: %v", err)
 	}
 }
 
-func TestAKeptSandboxGoesWhenItsTimeIsOver(t *testing.T) {
+func TestCleanup_expired(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	sb := keep(t, p, fumehood.Spec{Image: busybox, TTL: time.Hour})
 	over := start(t, p, fumehood.Spec{Image: busybox, Keep: true, TTL: time.Nanosecond})
 	p.OnlySandboxes(sb.Info().Name, over.Info().Name)
-	conformance.Eventually(t, "what is over is removed", func() bool {
+	conformance.Eventually(t, "the expired sandbox is removed", func() bool {
 		if _, err := p.Cleanup(t.Context(), provider.CleanupOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		return len(objectsOf(t, over.Info().Name)) == 0
 	})
 	if left := objectsOf(t, sb.Info().Name); len(left) != 1 {
-		t.Errorf("of the other there is %v", left)
+		t.Errorf("objects of the other sandbox: %v", left)
 	}
 	if _, err := p.Start(t.Context(), fumehood.Spec{Image: busybox, TTL: time.Hour}); !errors.Is(err, fumehood.ErrConfig) {
-		t.Errorf("a time for one that is not kept: %v", err)
+		t.Errorf("TTL of a sandbox that is not kept: %v", err)
 	}
 }
 
-func TestAResidentGuestIsSmallAndKeepsNoMoreThanItMay(t *testing.T) {
+func TestResident_size(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	sb := keep(t, p, fumehood.Spec{Image: busybox})
@@ -537,7 +537,7 @@ func TestAResidentGuestIsSmallAndKeepsNoMoreThanItMay(t *testing.T) {
 	})
 }
 
-func TestDetachedCommandsOfOtherTransportsAreRefused(t *testing.T) {
+func TestDetached_otherTransports(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	sb := keep(t, p, fumehood.Spec{Image: debian})
@@ -553,7 +553,7 @@ func TestDetachedCommandsOfOtherTransportsAreRefused(t *testing.T) {
 	if err := direct.RefreshProcesses(t.Context()); !errors.Is(err, fumehood.ErrUnsupported) {
 		t.Errorf("by the Engine's exec: %v", err)
 	}
-	// Other users' commands, files and connections are there as ever.
+	// Commands of other users, files and connections still work.
 	again := open(t, name, docker.Options{})
 	if res, err := again.As("nobody").Exec(t.Context(), fumehood.Cmd{Args: []string{"id", "-un"}}); err != nil || res.Stdout.Text() != "nobody\n" {
 		t.Errorf("%+v, %v", res, err)
@@ -570,7 +570,7 @@ func TestDetachedCommandsOfOtherTransportsAreRefused(t *testing.T) {
 	}
 }
 
-func TestADetachedCommandIsReachedAgainAfterItsConnectionBroke(t *testing.T) {
+func TestDetached_connectionBreaks(t *testing.T) {
 	t.Parallel()
 	name := keep(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: busybox}).Info().Name
 	p, proxy := faulty(t, docker.Options{})
@@ -588,11 +588,11 @@ func TestADetachedCommandIsReachedAgainAfterItsConnectionBroke(t *testing.T) {
 		t.Fatalf("got %+v, %v", res, err)
 	}
 	if err := proc.Kill(t.Context()); !errors.Is(err, fumehood.ErrUnavailable) {
-		t.Errorf("killed without a word to it: %v", err)
+		t.Errorf("killed although the connection is broken: %v", err)
 	}
 	again := rejoined(t, sb, proc.Info().ID)
 	if again.Info().Ended {
-		t.Error("it runs, and is said to have ended")
+		t.Error("reported as ended although it is running")
 	}
 	if err := again.Kill(t.Context()); err != nil {
 		t.Fatal(err)
@@ -605,7 +605,7 @@ func TestADetachedCommandIsReachedAgainAfterItsConnectionBroke(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrittenToADetachedCommandThatHasEndedIsAnError(t *testing.T) {
+func TestDetached_writeAfterEnd(t *testing.T) {
 	t.Parallel()
 	sb := keep(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: busybox})
 	for name, script := range map[string]string{"it has ended": "true", "it ends meanwhile": "read x"} {
@@ -632,13 +632,13 @@ func TestWhatIsWrittenToADetachedCommandThatHasEndedIsAnError(t *testing.T) {
 					t.Errorf("got %v", err)
 				}
 			case <-time.After(time.Minute):
-				t.Error("it waits for nobody")
+				t.Error("the write did not return")
 			}
 		})
 	}
 }
 
-func TestADirectCommandIsNotDetachedInAKeptSandbox(t *testing.T) {
+func TestDetached_viaEngine(t *testing.T) {
 	t.Parallel()
 	sb := keep(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: busybox})
 	if _, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"sleep", "1000"}, Detach: true, ViaEngine: true}); !errors.Is(err, fumehood.ErrUnsupported) {

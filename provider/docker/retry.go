@@ -12,12 +12,12 @@ import (
 	"github.com/fumehood/fumehood/internal/sweep"
 )
 
-// startAttempts is how often a sandbox is made at most, where connections to the daemon break meanwhile.
+// startAttempts is the maximum number of attempts to start a sandbox when connections to the daemon break.
 const startAttempts = 3
 
-// up brings the sandbox up. What fails for a broken connection, or an error of the daemon's that may pass, is done again
-// with another container: no command was handed over yet. Of a Compose project the user's own programs may have begun,
-// which must not run twice.
+// up creates and starts the sandbox. It retries with another container after a broken connection or a transient error
+// of the daemon. That is safe because no command was handed over yet. It does not retry a Compose project, because the
+// user's own programs may have started and must not run twice.
 func (p *Provider) up(ctx context.Context, sb *sandbox, arch string) error {
 	for n := 1; ; n++ {
 		err := p.bring(ctx, sb, arch)
@@ -29,19 +29,19 @@ func (p *Provider) up(ctx context.Context, sb *sandbox, arch string) error {
 		passing := engine.IsPassing(err) || errors.As(err, &lost)
 		if n == startAttempts || !passing || sb.gone || sb.spec.Compose != nil || ctx.Err() != nil {
 			if n > 1 {
-				err = &fumehood.Error{Class: fumehood.ClassOf(err), Err: fmt.Errorf("%w (the sandbox was made %d times)", err, n)}
+				err = &fumehood.Error{Class: fumehood.ClassOf(err), Err: fmt.Errorf("%w (after %d attempts)", err, n)}
 			}
 			return err
 		}
-		p.opts.Logger.Warn("the sandbox is made again", "sandbox", sb.spec.Name, "attempt", n+1, "error", err)
+		p.opts.Logger.Warn("start of the sandbox failed: retrying", "sandbox", sb.spec.Name, "attempt", n+1, "error", err)
 		if derr := sb.discard(ctx); derr != nil {
 			return &fumehood.Error{Class: fumehood.ClassOf(err), Err: fmt.Errorf("%w\nand then: %s", err, derr.Error())}
 		}
 	}
 }
 
-// bring creates and starts the sandbox. Where the guest's volume has vanished since it was last seen (`docker volume
-// prune` does that), or holds something else, another one is made, once.
+// bring creates and starts the sandbox. If the guest volume has disappeared (`docker volume prune` removes it) or has
+// other content, bring makes another one, once.
 func (p *Provider) bring(ctx context.Context, sb *sandbox, arch string) error {
 	rec := sb.rec
 	var project *compose.Project
@@ -75,14 +75,14 @@ func (p *Provider) bring(ctx context.Context, sb *sandbox, arch string) error {
 	return err
 }
 
-// mended is what was done already so that a sandbox can be created.
+// mended records what was already tried so that a sandbox can be created.
 type mended struct {
-	guest   bool // another guest's volume was looked for
-	runtime bool // the daemon's runtimes were looked up
+	guest   bool // looked for another guest volume
+	runtime bool // looked up the daemon's runtimes
 }
 
-// mend does away with the reason why a sandbox could not be created, and with what there is of it. It returns err where it
-// cannot.
+// mend fixes the reason why a sandbox could not be created, and removes what was created of it. It returns err if it
+// cannot fix the reason.
 func (p *Provider) mend(ctx context.Context, sb *sandbox, arch string, guest *guestVolumeOf, err error, done *mended) error {
 	if sb.gone || ctx.Err() != nil {
 		return err
@@ -95,8 +95,8 @@ func (p *Provider) mend(ctx context.Context, sb *sandbox, arch string, guest *gu
 	case errors.Is(err, errNotGuest):
 		done.guest = true
 		p.forgetGuest(arch, guest, true)
-		p.opts.Logger.Warn("a guest's volume is not used: it does not hold the guest, or is being filled", "volume", guest.name)
-		// Once nothing uses it, it goes where its maker has ended: one that lives may be filling it.
+		p.opts.Logger.Warn("guest volume not used: it does not contain the guest, or is still being filled", "volume", guest.name)
+		// The volume is removed once nothing uses it, if its maker has ended. A living maker may still be filling it.
 		defer p.sweepUnasked(ctx, nil, func(o sweep.Object) bool { return o.Name == guest.name })
 	default:
 		if there, herr := p.engine.HasVolume(ctx, guest.name); herr != nil || there {
@@ -108,7 +108,7 @@ func (p *Provider) mend(ctx context.Context, sb *sandbox, arch string, guest *gu
 	return sb.discard(ctx)
 }
 
-// discard removes what there is of a sandbox that is to be made again.
+// discard removes what was created of a sandbox that will be created again.
 func (sb *sandbox) discard(ctx context.Context) error {
 	for _, s := range sb.services {
 		s.forwards.close()

@@ -11,7 +11,7 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-func TestAStartThatBreaksIsDoneAnew(t *testing.T) {
+func TestStart_retried(t *testing.T) {
 	t.Parallel()
 	const attach, begin = "POST /containers/*/attach", "POST /containers/*/start"
 	for name, c := range map[string]struct {
@@ -19,7 +19,7 @@ func TestAStartThatBreaksIsDoneAnew(t *testing.T) {
 		fault  faultproxy.Fault
 		faults int64
 		spec   fumehood.Spec
-		starts int64 // calls that start a container
+		starts int64 // number of calls that start a container
 		fails  string
 	}{
 		"the attaching":           {attach, faultproxy.ResetBefore, 1, fumehood.Spec{Image: busybox}, 1, ""},
@@ -27,7 +27,7 @@ func TestAStartThatBreaksIsDoneAnew(t *testing.T) {
 		"the attaching, refused":  {attach, faultproxy.Internal, 2, fumehood.Spec{Image: busybox}, 1, ""},
 		"the start, before":       {begin, faultproxy.ResetBefore, 1, fumehood.Spec{Image: busybox}, 2, ""},
 		"the start, after":        {begin, faultproxy.ResetAfter, 1, fumehood.Spec{Image: busybox}, 1, ""},
-		"all starts":              {begin, faultproxy.ResetBefore, 9, fumehood.Spec{Image: busybox}, 3, "made 3 times"},
+		"all starts":              {begin, faultproxy.ResetBefore, 9, fumehood.Spec{Image: busybox}, 3, "after 3 attempts"},
 		"a project's own program": {begin, faultproxy.ResetBefore, 9, fumehood.Spec{Compose: &fumehood.Compose{Files: []string{ownMain(t)}}}, 1, "EOF"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -51,7 +51,7 @@ func TestAStartThatBreaksIsDoneAnew(t *testing.T) {
 			switch {
 			case c.fails == "" && err == nil:
 				if res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}}); err != nil || !res.Success() {
-					t.Errorf("it does not work: %+v, %v", res, err)
+					t.Errorf("the sandbox does not work: %+v, %v", res, err)
 				}
 				if err := sb.Close(t.Context()); err != nil {
 					t.Error(err)

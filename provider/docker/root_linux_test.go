@@ -12,12 +12,12 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// Root may do in a service of another user what root may in one of its own: moby#45491.
-func TestRootInAServiceOfAnotherUser(t *testing.T) {
+// In a service whose user is not root, root must have the same capabilities as in a service of root (moby#45491).
+func TestRoot_otherUsersService(t *testing.T) {
 	tier.Need(t, tier.CI)
 	t.Parallel()
 	const capabilities = `grep '^Cap' /proc/self/status`
-	// This machine's daemon may lack capabilities itself.
+	// This machine's daemon may itself lack capabilities.
 	d := dockertest.StartRootlessDaemon(t, debian)
 	p := newProvider(t, docker.Options{Host: d.Host, NoSockets: true, StateDir: t.TempDir(), AllowUnenforcedLimits: true})
 	want := says(t, start(t, p, fumehood.Spec{Image: debian}), "sh", "-c", capabilities)
@@ -50,7 +50,7 @@ services: {default: {image: fumehood-test/python, user: tester, command: python3
 				}
 			}
 			if t.Failed() {
-				return // nothing may have ended it
+				return // no container may have ended
 			}
 			if res, err := theirs.Wait(t.Context()); err != nil || res.Outcome != fumehood.Signaled || res.Signal != 9 {
 				t.Errorf("its user's process: %+v, %v", res, err)
@@ -59,7 +59,7 @@ services: {default: {image: fumehood-test/python, user: tester, command: python3
 			if err != nil || res.Stdout.Text() != want {
 				t.Errorf("root has\n%s%v, want\n%s", res.Stdout.Text(), err, want)
 			}
-			// Commands of another user gain nothing.
+			// Commands of other users get no capabilities.
 			res, err = sb.As("daemon").Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", capabilities}})
 			if err != nil || !strings.Contains(res.Stdout.Text(), "CapEff:\t0000000000000000") {
 				t.Errorf("another user has %s, %v", res.Stdout.Text(), err)
@@ -68,16 +68,16 @@ services: {default: {image: fumehood-test/python, user: tester, command: python3
 	}
 }
 
-// Where that cannot be, it is refused before anything runs: for what the Engine starts itself, and by a daemon that lacks
-// capabilities.
-func TestRootInAServiceOfAnotherUser_refused(t *testing.T) {
+// If that is impossible, it is rejected before anything runs. This applies to processes started by the Engine itself,
+// and to a daemon that lacks capabilities.
+func TestRoot_otherUsersService_refused(t *testing.T) {
 	t.Parallel()
 	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: debian, User: "tester"})
 	for name, svc := range map[string]fumehood.Service{"guest": sb, "direct": sb.ViaEngine()} {
 		for _, user := range []string{"root", "0", "0:0"} {
 			res, err := svc.As(user).Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "touch /tmp/ran && chown daemon /tmp/ran && rm /tmp/ran"}})
 			if err == nil && res.Success() {
-				continue // by an Engine of 24 or later, or a daemon that lacks none
+				continue // allowed: Engine 24 or later, or a daemon that lacks no capabilities
 			}
 			if err == nil {
 				t.Fatalf("%s as %s: %+v", name, user, res)
@@ -95,7 +95,7 @@ func TestRootInAServiceOfAnotherUser_refused(t *testing.T) {
 	}
 }
 
-func TestRootInAServiceOfAnotherUser_hook(t *testing.T) {
+func TestRoot_otherUsersService_hook(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	yaml := func(user, hook string) *fumehood.Compose {
@@ -107,7 +107,7 @@ func TestRootInAServiceOfAnotherUser_hook(t *testing.T) {
 	}
 	spec := fumehood.Spec{Name: "hook-" + strings.ToLower(rand.Text()[:8]), Compose: yaml("tester", "0:0")}
 	sb, err := p.Start(t.Context(), spec)
-	if err == nil { // by an Engine of 24 or later
+	if err == nil { // Engine 24 or later
 		if got := says(t, sb, "stat", "-c", "%U", "/made"); got != "daemon\n" {
 			t.Errorf("what the command after the start made belongs to %q", got)
 		}

@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// hostRoutes returns the destinations of this machine's routes, in all tables: its own addresses are among them. It returns
-// none where they cannot be read.
+// hostRoutes returns the destinations of this machine's routes in all tables, which include its own addresses. It
+// returns nil if they cannot be read.
 func hostRoutes() []netip.Prefix {
 	answer, err := syscall.NetlinkRIB(syscall.RTM_GETROUTE, syscall.AF_UNSPEC)
 	if err != nil {
@@ -15,7 +15,7 @@ func hostRoutes() []netip.Prefix {
 	return parseRoutes(answer)
 }
 
-// parseRoutes reads the destinations of routes, as the kernel lists them (rtnetlink(7)).
+// parseRoutes returns the destinations of routes in the kernel's format (rtnetlink(7)).
 func parseRoutes(answer []byte) []netip.Prefix {
 	messages, err := syscall.ParseNetlinkMessage(answer)
 	if err != nil {

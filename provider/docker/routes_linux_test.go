@@ -27,9 +27,9 @@ func TestHostRoutes(t *testing.T) {
 	}
 }
 
-// Where the host has an address in a subnet, a project's file cannot have it. A process of its own has the
-// address, in a network namespace of its own: a thread of this one might be its first, by which /proc shows the
-// whole process.
+// If the host has an address in a subnet, a project's file cannot use the subnet. A separate process has the address,
+// in its own network namespace. A thread of this process could be its first thread, through which /proc shows the whole
+// process.
 func TestSandbox_CheckRoutes(t *testing.T) {
 	tier.NeedDocker(t)
 	if os.Geteuid() != 0 {

@@ -4,5 +4,5 @@ package docker
 
 import "net/netip"
 
-// hostRoutes returns none: here the daemon is in a virtual machine, which has routes of its own.
+// hostRoutes returns nil: here the daemon is in a virtual machine, which has routes of its own.
 func hostRoutes() []netip.Prefix { return nil }

@@ -23,7 +23,7 @@ func runscProvider(t *testing.T, d *dockertest.Daemon, runtime string) *docker.P
 	return newProvider(t, docker.Options{Host: d.Host, StateDir: t.TempDir(), Runtime: runtime, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
 }
 
-// wantCommands runs commands in every way, as the service's user and as another.
+// wantCommands runs commands in every way, as the service's user and as another user.
 func wantCommands(t *testing.T, sb fumehood.Sandbox, other string) {
 	t.Helper()
 	const within = 20 * time.Second
@@ -48,7 +48,7 @@ func wantCommands(t *testing.T, sb fumehood.Sandbox, other string) {
 		res, err = p.Wait(t.Context())
 		want("a command that is followed of user "+user, res, err)
 	}
-	data := strings.Repeat("0123456789abcdef", 4<<16) // more than sockets hold
+	data := strings.Repeat("0123456789abcdef", 4<<16) // more than the sockets' buffers hold
 	if err := sb.WriteFile(t.Context(), "/tmp/data", []byte(data), fumehood.WriteOptions{}); err != nil {
 		t.Error(err)
 	}
@@ -146,7 +146,7 @@ func BenchmarkRunsc_Exec(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer func() { _ = p.Close(context.WithoutCancel(b.Context())) }() // the daemon goes too
+	defer func() { _ = p.Close(context.WithoutCancel(b.Context())) }() // an error does not matter: the daemon is removed too
 	sb, err := p.Start(b.Context(), fumehood.Spec{Image: busybox})
 	if err != nil {
 		b.Fatal(err)
@@ -158,7 +158,7 @@ func BenchmarkRunsc_Exec(b *testing.B) {
 	}
 }
 
-// TestRunsc_Promises is a column of the promises' table: gVisor keeps all of them.
+// TestRunsc_Promises is the column of gVisor in the table of promises. gVisor keeps all of them.
 func TestRunsc_Promises(t *testing.T) {
 	t.Parallel()
 	tier.Need(t, tier.All)

@@ -21,7 +21,7 @@ func (p *Provider) runtimes(ctx context.Context) (compose.Runtimes, error) {
 	return runtimesOf(info), nil
 }
 
-// runtimesKnown returns the daemon's container runtimes; none if it was not asked yet.
+// runtimesKnown returns the daemon's container runtimes, or the zero value if the daemon was not asked yet.
 func (p *Provider) runtimesKnown() compose.Runtimes {
 	if known := p.infoKnown(); known != nil {
 		return runtimesOf(*known)
@@ -33,8 +33,8 @@ func runtimesOf(info engine.Info) compose.Runtimes {
 	return compose.Runtimes{Default: info.Runtimes[0], Programs: info.RuntimePrograms}
 }
 
-// chooseRuntime returns the runtime of a sandbox: that of the spec, or of the options where that of the spec isolates less.
-// Empty means the daemon's default. One that the daemon does not have is an ErrConfig.
+// chooseRuntime returns the runtime of a sandbox: that of the spec, or that of the options if the spec's isolates less.
+// Empty means the daemon's default. It returns ErrConfig if the daemon does not have the runtime.
 func (p *Provider) chooseRuntime(ctx context.Context, spec fumehood.Spec) (string, error) {
 	if spec.Runtime == "" && p.opts.Runtime == "" {
 		return "", nil
@@ -44,7 +44,8 @@ func (p *Provider) chooseRuntime(ctx context.Context, spec fumehood.Spec) (strin
 		return "", err
 	}
 	for _, name := range []string{p.opts.Runtime, spec.Runtime} {
-		if _, ok := has.Programs[name]; ok || name == "" || strings.HasPrefix(name, "io.containerd.") { // a shim, which the Engine looks for
+		// The Engine finds a shim, whose name begins with io.containerd, by itself.
+		if _, ok := has.Programs[name]; ok || name == "" || strings.HasPrefix(name, "io.containerd.") {
 			continue
 		}
 		var names []string
@@ -59,16 +60,16 @@ func (p *Provider) chooseRuntime(ctx context.Context, spec fumehood.Spec) (strin
 		}
 	}
 	if p.opts.Runtime == "" {
-		return spec.Runtime, nil // a spec is the user's own word
+		return spec.Runtime, nil // the user chose it explicitly
 	}
 	return has.Choose(p.opts.Runtime, spec.Runtime), nil
 }
 
-// errOtherGuest says that a container would run a guest that its runtime cannot run.
+// errOtherGuest is returned if a container would run a guest that its runtime cannot run.
 var errOtherGuest = errors.New("the daemon's default runtime needs another file of the guest")
 
-// knowRuntime makes sure that a container's guest is the one for its runtime. Where the daemon's default was not known
-// before, the error is errOtherGuest, and it is known then.
+// knowRuntime makes sure that a container's guest is the one for its runtime. If the daemon's default runtime was
+// unknown and needs another guest, it looks the default up and returns errOtherGuest.
 func (p *Provider) knowRuntime(ctx context.Context, s compose.Service, runtime string) error {
 	guest, err := p.guestOf(ctx, runtime)
 	if err == nil && guest != s.Guest {
@@ -80,7 +81,7 @@ func (p *Provider) knowRuntime(ctx context.Context, s compose.Service, runtime s
 	return err
 }
 
-// guestOf returns the path of the guest's program in containers of a runtime.
+// guestOf returns the path of the guest's program in containers with a runtime.
 func (p *Provider) guestOf(ctx context.Context, runtime string) (string, error) {
 	has := p.runtimesKnown()
 	if has.Programs == nil && runtime != "" && compose.Obscure(runtime) {
@@ -92,9 +93,9 @@ func (p *Provider) guestOf(ctx context.Context, runtime string) (string, error) 
 	return has.Guest(runtime), nil
 }
 
-// logRuntime logs that a sandbox's runtime isolates less than the daemon's default.
+// logRuntime logs a warning if a sandbox's runtime isolates less than the daemon's default.
 func (p *Provider) logRuntime(spec fumehood.Spec) {
 	if has := p.runtimesKnown(); spec.Runtime != "" && has.OwnKernel("") && !has.OwnKernel(spec.Runtime) {
-		p.loggerOf(spec).Warn("the sandbox has another runtime than the daemon's default, which isolates more", "sandbox", spec.Name, "runtime", spec.Runtime, "default", has.Default)
+		p.loggerOf(spec).Warn("the sandbox's runtime isolates less than the daemon's default", "sandbox", spec.Name, "runtime", spec.Runtime, "default", has.Default)
 	}
 }

@@ -25,36 +25,36 @@ import (
 type sandbox struct {
 	p    *Provider
 	spec fumehood.Spec
-	rec  *provider.Recorder // of its start; nil where another process started it
+	rec  *provider.Recorder // records its start; nil if another process started it
 
-	loaded   *compose.Project         // of a spec with a Compose project
-	images   map[string]compose.Image // of its services
-	ids      map[string]string        // of the images, by service
-	exclude  []string                 // what builds do not get
-	mounts   []wire.FileID            // what was checked of the spec's
-	changes  []compose.Change         // that were made to it
-	services []*service               // the default one first; none before they are created
+	loaded   *compose.Project         // nil without a Compose project
+	images   map[string]compose.Image // by service
+	ids      map[string]string        // image IDs by service
+	exclude  []string                 // files that are not sent to builds
+	mounts   []wire.FileID            // identities of the spec's mounts, as checked
+	changes  []compose.Change         // made to the project
+	services []*service               // the default one first; nil before they are created
 
-	of fumehood.Info // what labels say of one that another process has started; which limits are not held
+	of fumehood.Info // from the labels if another process started it; also has the limits that are not enforced
 
-	key     []byte    // the secret of a kept sandbox's resident guests; nil where there are none
-	expires time.Time // when a kept sandbox's time is over; zero where it has none
-	leave   func()    // ends what was begun to reach a sandbox of another process; nil where this one started it
+	key     []byte    // the secret of a kept sandbox's resident guests; nil if there are none
+	expires time.Time // when a kept sandbox expires; zero if it does not
+	leave   func()    // stops watching a sandbox of another process; nil if this one started it
 
-	giveUp  context.CancelCauseFunc // ends its start; nil where another process started it
-	settled chan struct{}           // closed when the start is over, and what it made and could not start is removed
+	giveUp  context.CancelCauseFunc // cancels its start; nil if another process started it
+	settled chan struct{}           // closed when the start has ended, and a failed start is cleaned up
 
-	admitted bool // it has a place among those that may be there
+	admitted bool // it holds a slot of MaxRunning
 
-	folder     string // of this machine, see state.go; empty where there is none
-	socketless bool   // nothing of it can be mounted
+	folder     string // on this machine, see state.go; empty without a folder
+	socketless bool   // nothing can be mounted from it
 	subnets    []netip.Prefix
-	deadline   time.Time // until when all is to be ready; zero where each service has a limit of its own
+	deadline   time.Time // by which everything must be ready; zero if each service has its own limit
 
-	ran atomic.Bool // a command, by this process or another one
+	ran atomic.Bool // a command has run, started by any process
 
-	mu      sync.Mutex // held while it is being removed
-	started bool       // all of it
+	mu      sync.Mutex // held during removal
+	started bool       // completely
 	gone    bool
 }
 
@@ -67,15 +67,15 @@ var (
 // removeTimeout bounds the removal of one sandbox.
 const removeTimeout = 30 * time.Second
 
-// ownerLabels are on all that this process makes, but for images.
+// ownerLabels returns the labels of everything that this process creates, except images.
 func (p *Provider) ownerLabels() map[string]string {
 	return map[string]string{
 		owner.LabelOwner: p.self.String(), owner.LabelLease: p.clock().Add(p.opts.Lease).UTC().Format(time.RFC3339),
 	}
 }
 
-// labels are those of every object of the sandbox. All of ours are set: an image's own would count else where they are only
-// filtered by. What is read of them, the seal covers.
+// labels returns the labels of every object of the sandbox. It sets all labels that Fumehood defines. Otherwise an
+// image's own labels would match where objects are only filtered by label. The seal covers the labels that are read.
 func (sb *sandbox) labels() map[string]string {
 	l := sb.p.ownerLabels()
 	l[owner.LabelSandbox], l[owner.LabelKept] = sb.spec.Name, strconv.FormatBool(sb.spec.Keep)
@@ -90,14 +90,14 @@ func (sb *sandbox) labels() map[string]string {
 	return l
 }
 
-// serves reports whether main processes that are guests serve a host: this process, and in a kept sandbox
-// later ones too.
+// serves reports whether main processes that are guests serve a host: this process, and for a kept sandbox later ones
+// too.
 func (sb *sandbox) serves() bool { return sb.p.opts.Transport == TransportGuest }
 
-// direct reports whether nothing in the sandbox is to help.
+// direct reports whether commands and files use no program in the sandbox.
 func (sb *sandbox) direct() bool { return sb.p.opts.Transport == TransportEngine }
 
-// Info describes the sandbox.
+// Info returns a description of the sandbox.
 func (sb *sandbox) Info() fumehood.Info {
 	info := sb.of
 	info.Name, info.Provider = sb.spec.Name, sb.p.Name()
@@ -114,7 +114,7 @@ func (sb *sandbox) service(name string) *service {
 	return sb.services[slices.IndexFunc(sb.services, func(s *service) bool { return s.Name == name })]
 }
 
-// forget makes Close leave the daemon's objects in place.
+// forget releases the sandbox and makes Close leave the daemon's objects in place.
 func (sb *sandbox) forget() error {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
@@ -123,7 +123,8 @@ func (sb *sandbox) forget() error {
 	return sb.removeFolder()
 }
 
-// settle waits until the start of the sandbox is over, which is given up: what is made meanwhile would not be found.
+// settle waits until the sandbox's start, which was canceled, has ended. Objects created after the removal would not be
+// found.
 func (sb *sandbox) settle(ctx context.Context) error {
 	if sb.giveUp == nil {
 		return nil
@@ -138,13 +139,13 @@ func (sb *sandbox) settle(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		return &fumehood.Error{
-			Op: "remove sandbox " + sb.spec.Name, Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("its start has not ended within %v", sb.p.opts.speedup.Of(closeTimeout)),
-			Hint: "it is removed when that ends, or by `fumehood cleanup` when this process has ended",
+			Op: "remove sandbox " + sb.spec.Name, Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("its start did not end within %v", sb.p.opts.speedup.Of(closeTimeout)),
+			Hint: "it is removed when the start ends, or by `fumehood cleanup` when this process has ended",
 		}
 	}
 }
 
-// Close removes the sandbox's objects, or leaves them where it is a kept one that has started.
+// Close removes the sandbox's objects. It leaves them in place if the sandbox is a kept one that has started.
 func (sb *sandbox) Close(ctx context.Context) error {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
@@ -173,7 +174,8 @@ func (sb *sandbox) Close(ctx context.Context) error {
 	return nil
 }
 
-// unanswered gives an error that our own deadline has caused the class that it has: nobody has cancelled anything.
+// unanswered gives an error that our own deadline caused the class ErrInfrastructure. The caller has not canceled
+// anything.
 func (sb *sandbox) unanswered(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err
@@ -184,10 +186,10 @@ func (sb *sandbox) unanswered(ctx context.Context, err error) error {
 	}
 }
 
-// Stop kills the main processes of a kept sandbox's containers, and with them all others.
+// Stop kills the main processes of a kept sandbox's containers, and thereby all other processes.
 func (sb *sandbox) Stop(ctx context.Context) error {
 	if !sb.spec.Keep {
-		return &fumehood.Error{Class: fumehood.ErrConfig, Err: errors.New("it is not a kept one"), Hint: "set Keep in its spec"}
+		return &fumehood.Error{Class: fumehood.ErrConfig, Err: errors.New("not a kept sandbox"), Hint: "set Keep in its spec"}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sb.p.opts.speedup.Of(removeTimeout))
 	defer cancel()
@@ -200,7 +202,7 @@ func (sb *sandbox) Stop(ctx context.Context) error {
 	return inParallel(len(ids), func(i int) error { return sb.p.engine.StopContainer(ctx, ids[i]) })
 }
 
-// Freeze pauses all containers.
+// Freeze pauses all containers. thaw resumes them.
 func (sb *sandbox) Freeze(ctx context.Context) (thaw func(context.Context) error, err error) {
 	var mu sync.Mutex
 	var paused []string
@@ -217,7 +219,7 @@ func (sb *sandbox) Freeze(ctx context.Context) (thaw func(context.Context) error
 	}
 	err = inParallel(len(ids), func(i int) error {
 		is, err := sb.p.engine.Pause(ctx, ids[i])
-		if is || err != nil { // of which it is not known
+		if is || err != nil { // on an error the container may be paused
 			mu.Lock()
 			defer mu.Unlock()
 			paused = append(paused, ids[i])
@@ -233,12 +235,12 @@ func (sb *sandbox) Freeze(ctx context.Context) (thaw func(context.Context) error
 	return nil, errors.Join(err, thaw(ctx))
 }
 
-// alone reports whether the sandbox is a container and no more.
+// alone reports whether the sandbox is only a container.
 func (sb *sandbox) alone() bool {
 	return sb.spec.Compose == nil && sb.spec.Network.Mode != fumehood.NetworkBridge
 }
 
-// remove removes what belongs to the sandbox. Of more than a container, everything is looked for.
+// remove removes the sandbox's objects. If the sandbox is more than a container, it finds them by their labels.
 func (sb *sandbox) remove(ctx context.Context) error {
 	if sb.alone() && len(sb.services) > 0 {
 		return removeAll(ctx, sb.p.engine, []engine.Object{{Kind: engine.Container, ID: sb.services[0].id, Name: compose.ContainerName(sb.spec.Name)}})
@@ -256,10 +258,10 @@ func (sb *sandbox) remove(ctx context.Context) error {
 	return nil
 }
 
-// taken is the error of a name that another sandbox has.
+// taken returns the error for a name that another sandbox has.
 func (sb *sandbox) taken() error {
 	return &fumehood.Error{
-		Class: fumehood.ErrConfig, Err: fmt.Errorf("there is a sandbox of that name already"),
+		Class: fumehood.ErrConfig, Err: fmt.Errorf("a sandbox of that name exists already"),
 		Hint: "choose another name, or remove it with `fumehood cleanup " + sb.spec.Name + "`",
 	}
 }

@@ -27,7 +27,7 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// sh runs a script in the sandbox, which must succeed, and returns its output.
+// sh runs a script in the sandbox. The script must succeed. sh returns its output.
 func sh(t *testing.T, sb fumehood.Sandbox, script string) string {
 	t.Helper()
 	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script}, Timeout: time.Minute})
@@ -40,7 +40,7 @@ func sh(t *testing.T, sb fumehood.Sandbox, script string) string {
 	return strings.TrimSpace(res.Stdout.Text())
 }
 
-// objectsOf lists what there is of a sandbox.
+// objectsOf lists the objects of a sandbox.
 func objectsOf(t *testing.T, sandbox string) []engine.Object {
 	t.Helper()
 	all, err := engineOf(t).Objects(context.WithoutCancel(t.Context()), owner.LabelSandbox+"="+sandbox)
@@ -50,7 +50,7 @@ func objectsOf(t *testing.T, sandbox string) []engine.Object {
 	return all
 }
 
-func TestTheDefaultSandboxIsIsolatedAndBounded(t *testing.T) {
+func TestSandbox_defaults(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	sb := start(t, p, fumehood.Spec{Image: debian})
@@ -78,7 +78,7 @@ func TestTheDefaultSandboxIsIsolatedAndBounded(t *testing.T) {
 	}
 	raw, err := exec.LookPath("docker")
 	if err != nil {
-		return // the limits below are read with the docker CLI, where there is one
+		return // the limits below are read with the docker CLI, if available
 	}
 	format := "{{.HostConfig.Memory}} {{.HostConfig.MemorySwap}} {{.HostConfig.PidsLimit}} {{.HostConfig.LogConfig.Config}} {{.Config.StopSignal}} {{.HostConfig.NetworkMode}}"
 	out, err := exec.CommandContext(t.Context(), raw, "inspect", "-f", format, sb.ServiceInfo().Container).Output()
@@ -96,12 +96,12 @@ func hostname(t *testing.T) string {
 	return name
 }
 
-func TestTheGuestCannotBeEndedFromInside(t *testing.T) {
+func TestGuest_killedInside(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	sb := start(t, p, fumehood.Spec{Image: debian})
 	sh(t, sb, "for s in $(seq 1 64); do kill -$s 1 2>/dev/null; done; true")
-	// This ends the command's own supervisor too, so that how it ended is not known.
+	// This also kills the command's own supervisor, so how the command ended is unknown.
 	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "kill -9 -1; sleep 1000"}, Timeout: time.Minute})
 	if err != nil || res.Outcome != fumehood.Lost || res.ExitCode != -1 || !res.CausedInside {
 		t.Errorf("got %+v, %v", res, err)
@@ -111,8 +111,9 @@ func TestTheGuestCannotBeEndedFromInside(t *testing.T) {
 	}
 }
 
-// The kernel ends even a first process by a signal without a handler, if its first thread blocks it just then.
-func TestTheGuestIgnoresSignals(t *testing.T) {
+// The kernel kills even a container's first process by a signal without a handler, if its first thread blocks the
+// signal at that moment.
+func TestGuest_ignoresSignals(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	sb := start(t, p, fumehood.Spec{Image: busybox})
@@ -129,15 +130,15 @@ func TestTheGuestIgnoresSignals(t *testing.T) {
 	}
 	const unstoppable = 1<<(9-1) | 1<<(19-1) // SIGKILL and SIGSTOP
 	if ignored, caught := masks("1"); ignored|caught|unstoppable != math.MaxUint64 {
-		t.Errorf("the guest ignores %x and catches %x: it neglects %x", ignored, caught, ^(ignored | caught | unstoppable))
+		t.Errorf("the guest ignores %x and catches %x, but not %x", ignored, caught, ^(ignored | caught | unstoppable))
 	}
 	const reserved = 1<<(32-1) | 1<<(33-1) | 1<<(34-1)
-	if ignored, _ := masks("self"); ignored&reserved != 0 { // they may inherit others from the Engine
+	if ignored, _ := masks("self"); ignored&reserved != 0 { // others may be inherited from the Engine
 		t.Errorf("commands ignore the signals %x", ignored&reserved)
 	}
 }
 
-func TestLimitsHold(t *testing.T) {
+func TestLimits_enforced(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	sb := start(t, p, fumehood.Spec{Image: debian, Limits: fumehood.Limits{Memory: 64 << 20, PIDs: 48, CPUs: 0.5}})
@@ -162,7 +163,7 @@ func TestLimitsHold(t *testing.T) {
 	})
 }
 
-func TestWhatACommandUsedIsTold(t *testing.T) {
+func TestExec_usage(t *testing.T) {
 	t.Parallel()
 	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: debian})
 	const script = "import time\nx = b'x' * (200 << 20)\nwhile time.process_time() < 0.5: pass"
@@ -177,14 +178,14 @@ func TestWhatACommandUsedIsTold(t *testing.T) {
 	if u.MemoryPeak < 200<<20 || u.MemoryPeak > fumehood.DefaultMemory {
 		t.Errorf("the container had %d bytes at most", u.MemoryPeak)
 	}
-	// The container's peak is of its whole life, and a command's of the command.
+	// The container's peak covers its whole life; that of a command only the command.
 	res, err = sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}})
 	if err != nil || res.Usage.MaxRSS > 20<<20 || res.Usage.MemoryPeak < u.MemoryPeak || res.Usage.User+res.Usage.System > 250*time.Millisecond {
 		t.Errorf("%+v, %v", res, err)
 	}
 }
 
-func TestImagesWithNothingInThemWork(t *testing.T) {
+func TestStart_emptyImage(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	sb := start(t, p, fumehood.Spec{Image: static})
@@ -194,7 +195,7 @@ func TestImagesWithNothingInThemWork(t *testing.T) {
 	}
 }
 
-func TestMountsAreReadOnlyUnlessSaid(t *testing.T) {
+func TestMounts_readOnly(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	p := newProvider(t, docker.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
@@ -242,7 +243,7 @@ func TestProvider_Start(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongIsRefusedAndLeavesNothing(t *testing.T) {
+func TestStart_invalidSpec(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	file := filepath.Join(t.TempDir(), "missing")
@@ -256,7 +257,7 @@ func TestWhatIsWrongIsRefusedAndLeavesNothing(t *testing.T) {
 		"a network that is not":      {fumehood.Spec{Network: fumehood.Network{Mode: "fumehood-no-such-network"}}, "fumehood-no-such-network"},
 		"a user that is not":         {fumehood.Spec{User: "nobody-of-that-name"}, "nobody-of-that-name"},
 		"too little memory":          {fumehood.Spec{Limits: fumehood.Limits{Memory: 1 << 20}}, "1048576"},
-		"a name that is none":        {fumehood.Spec{Name: "No Name"}, "No Name"},
+		"an invalid name":            {fumehood.Spec{Name: "No Name"}, "No Name"},
 		"a variable with no name":    {fumehood.Spec{Env: map[string]string{"": "x"}}, "no name"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -276,7 +277,7 @@ func TestWhatIsWrongIsRefusedAndLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestANameIsTakenOnce(t *testing.T) {
+func TestStart_nameTaken(t *testing.T) {
 	t.Parallel()
 	p, other := newProvider(t, docker.Options{}), newProvider(t, docker.Options{})
 	sb := start(t, p, fumehood.Spec{Image: busybox, Name: "taken"})
@@ -290,7 +291,7 @@ func TestANameIsTakenOnce(t *testing.T) {
 	}
 }
 
-func TestACancelledStartLeavesNothing(t *testing.T) {
+func TestStart_canceled(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	for _, after := range []time.Duration{0, 5 * time.Millisecond, 20 * time.Millisecond, 60 * time.Millisecond, 120 * time.Millisecond, 200 * time.Millisecond} {
@@ -311,7 +312,7 @@ func TestACancelledStartLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestClosingTheProviderRemovesWhatItHolds(t *testing.T) {
+func TestProvider_Close(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	for _, name := range []string{"held-a", "held-b"} {
@@ -320,7 +321,7 @@ func TestClosingTheProviderRemovesWhatItHolds(t *testing.T) {
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel() // clean-up outlives that
+	cancel() // the cleanup must outlive that
 	if err := p.Close(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -334,7 +335,7 @@ func TestClosingTheProviderRemovesWhatItHolds(t *testing.T) {
 	}
 }
 
-func TestAKeptSandboxStaysUntilItIsNamed(t *testing.T) {
+func TestCleanup_keptByName(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	p.OnlySandboxes("kept-by-test")
@@ -376,7 +377,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// anotherOwner starts a sandbox, says so, and waits to be killed.
+// anotherOwner starts a sandbox, reports that, and waits to be killed.
 func anotherOwner() int {
 	ctx := context.Background()
 	p, err := docker.New(ctx, docker.Options{NoReaper: true, NoSweep: true})
@@ -423,7 +424,7 @@ func startOwner(t *testing.T, name string) (kill func()) {
 	return kill
 }
 
-func TestCleanupRemovesWhatDeadOwnersLeftAndNothingElse(t *testing.T) {
+func TestCleanup_deadOwners(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	p.OnlySandboxes("cleanup-mine", "cleanup-dead", "cleanup-alive")
@@ -449,7 +450,7 @@ func TestCleanupRemovesWhatDeadOwnersLeftAndNothingElse(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	if _, err := p.Cleanup(t.Context(), provider.CleanupOptions{Names: []string{"cleanup-alive"}}); !errors.Is(err, fumehood.ErrConfig) {
-		t.Errorf("removing what a living process holds: %v", err)
+		t.Errorf("removing a sandbox of a living process: %v", err)
 	}
 	killAlive()
 	if _, err := p.Cleanup(t.Context(), provider.CleanupOptions{}); err != nil {
@@ -460,7 +461,7 @@ func TestCleanupRemovesWhatDeadOwnersLeftAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestEveryObjectIsLabelledAtCreation(t *testing.T) {
+func TestStart_labels(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	start(t, p, fumehood.Spec{Image: busybox, Name: "labelled"})
@@ -474,7 +475,7 @@ func TestEveryObjectIsLabelledAtCreation(t *testing.T) {
 	}
 }
 
-func TestAPrunedGuestVolumeIsMadeAgain(t *testing.T) {
+func TestStart_guestPruned(t *testing.T) {
 	t.Parallel()
 	version := guestVersion(t)
 	p := newProvider(t, docker.Options{})
@@ -504,7 +505,7 @@ func TestAPrunedGuestVolumeIsMadeAgain(t *testing.T) {
 	}
 }
 
-func TestADeadServiceIsUnavailableAndACommandInItIsLost(t *testing.T) {
+func TestExec_serviceDies(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	sb := start(t, p, fumehood.Spec{Image: busybox})
@@ -516,7 +517,7 @@ func TestADeadServiceIsUnavailableAndACommandInItIsLost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if ev.Result == nil { // it has begun
+		if ev.Result == nil { // the command has begun
 			for _, o := range objectsOf(t, sb.Info().Name) {
 				if err := engineOf(t).Remove(t.Context(), o); err != nil {
 					t.Fatal(err)
@@ -536,7 +537,7 @@ func TestADeadServiceIsUnavailableAndACommandInItIsLost(t *testing.T) {
 	}
 }
 
-func TestAnUnreachableDaemonIsNamed(t *testing.T) {
+func TestNew_daemonUnreachable(t *testing.T) {
 	t.Parallel()
 	for _, host := range []string{"unix:///nonexistent/docker.sock", "tcp://127.0.0.1:1"} {
 		_, err := docker.New(t.Context(), docker.Options{Host: host})

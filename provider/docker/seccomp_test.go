@@ -22,8 +22,8 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// syscallPrograms returns the probe of internal/dockertest/syscalls, by the architecture that it was built for. On amd64
-// there is one of 32 bits too, whose calls have other numbers.
+// syscallPrograms returns the probe of internal/dockertest/syscalls by the architecture that it was built for. On amd64
+// there is also one of 32 bits, whose calls have other numbers.
 func syscallPrograms(t *testing.T) map[string][]byte {
 	t.Helper()
 	programs := map[string][]byte{}
@@ -49,7 +49,7 @@ func syscallPrograms(t *testing.T) map[string][]byte {
 	return programs
 }
 
-// syscalls runs the probe in a service and returns how each call ended.
+// syscalls runs the probe in a service and returns the result of each call.
 func syscalls(t *testing.T, svc fumehood.Service, program []byte) map[string]string {
 	t.Helper()
 	const path = "/tmp/syscalls"
@@ -67,24 +67,24 @@ func syscalls(t *testing.T, svc fumehood.Service, program []byte) map[string]str
 	return ends
 }
 
-// deniedCalls are those that the profile refuses, whatever a container's capabilities are.
+// deniedCalls are the calls that the profile denies regardless of a container's capabilities.
 var deniedCalls = map[string]string{
 	"socket/vsock": "EPERM", "socket/alg": "EPERM", "io_uring_setup": "EPERM", "io_uring_enter": "EPERM", "io_uring_register": "EPERM",
 	"userfaultfd": "EPERM", "add_key": "EPERM", "keyctl": "EPERM", "request_key": "EPERM", "bpf": "EPERM", "perf_event_open": "EPERM",
 }
 
-// ofOthers are those by which a process would change others' priorities. It may where it has CAP_SYS_NICE.
+// ofOthers are calls that change the priorities of other processes. They are allowed with CAP_SYS_NICE.
 var ofOthers = []string{
 	"setpriority/other", "setpriority/other group", "setpriority/user", "setpriority/own user",
 	"sched_setscheduler/other", "sched_setscheduler/fork", "sched_setattr/other",
 }
 
-// mayCalls are those that programs need. clone3 is one that a libc does without where it is told so.
+// mayCalls are calls that programs need. A libc does not need clone3 if it gets ENOSYS.
 var mayCalls = map[string]string{
 	"socket/unix": "ok", "socket/inet": "ok", "socket/inet6": "ok", "socket/netlink": "ok", "clone3": "ENOSYS",
 	"prlimit64/own": "EFAULT", "prlimit64/read": "ESRCH", "prlimit64/other": "EPERM",
 	"setpriority/own": "ok", "setpriority/own group": "ok",
-	"sched_setscheduler/own": "EINVAL", "sched_setscheduler/usual": "EINVAL", "sched_setattr/own": "EINVAL", // for they have no parameters
+	"sched_setscheduler/own": "EINVAL", "sched_setscheduler/usual": "EINVAL", "sched_setattr/own": "EINVAL", // without valid parameters
 }
 
 func TestSandbox_Syscalls(t *testing.T) {
@@ -134,7 +134,7 @@ services:
 				for arch, program := range programs {
 					want := maps.Clone(deniedCalls)
 					maps.Copy(want, mayCalls)
-					if arch == "386" { // its arguments are in memory, where no filter reads
+					if arch == "386" { // its arguments are in memory, which filters cannot read
 						want["socketcall/vsock"], want["socketcall/inet"] = "ENOSYS", "ENOSYS"
 					}
 					if service == "admin" {
@@ -166,9 +166,9 @@ func TestOptions_Seccomp(t *testing.T) {
 		"archMap": [{"architecture": "SCMP_ARCH_X86_64", "subArchitectures": ["SCMP_ARCH_X86"]}, {"architecture": "SCMP_ARCH_AARCH64"}],
 		"syscalls": [{"names": ["kcmp"], "action": "SCMP_ACT_ERRNO", "errnoRet": 18}]}`
 	for _, tt := range []struct {
-		name, profile string // the profile's text, or the value of the option
+		name, profile string // the profile's content, or the value of the option
 		spec          fumehood.Spec
-		kcmp          string // how that call ends
+		kcmp          string // the result of that call
 		vsock         string
 		log           string
 	}{
@@ -190,7 +190,7 @@ func TestOptions_Seccomp(t *testing.T) {
 			p := newProvider(t, docker.Options{Seccomp: option, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 			for arch, program := range programs {
 				ends := syscalls(t, start(t, p, tt.spec), program)
-				if tt.vsock == "ok" && ends["socket/vsock"] == "EAFNOSUPPORT" { // the kernel has none
+				if tt.vsock == "ok" && ends["socket/vsock"] == "EAFNOSUPPORT" { // the kernel does not support vsock
 					ends["socket/vsock"] = "ok"
 				}
 				if ends["kcmp"] != tt.kcmp || ends["socket/vsock"] != tt.vsock {
@@ -204,7 +204,7 @@ func TestOptions_Seccomp(t *testing.T) {
 	}
 }
 
-// A service's own profile is refused, or stays.
+// A service's own profile is either rejected or used.
 func TestCompose_Seccomp(t *testing.T) {
 	t.Parallel()
 	programs := syscallPrograms(t)

@@ -14,14 +14,14 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// service is the backend of one service of a project. It runs commands and moves files through a guest, or
-// by the Engine's own calls.
+// service is the backend of one service of a project. It runs commands and transfers files through a guest or through
+// the Engine's API.
 type service struct {
 	sb *sandbox
 	compose.Service
 	info       fumehood.ServiceInfo
-	containers []engine.State // as they were created, in the order of Service.Containers
-	id         string         // of the first container, in which commands run
+	containers []engine.State // as created, in the order of Service.Containers
+	id         string         // of the first container; commands run in it
 
 	guests *guests.Manager
 	deaths deaths
@@ -30,9 +30,9 @@ type service struct {
 
 	forwards forwards
 
-	owning    sync.Mutex // held while something about a user is being found out
+	owning    sync.Mutex // held while a user is looked up
 	owners    map[string]engine.FileOwner
-	powerless map[string]bool // by user: root without its capabilities; see mayAsRoot
+	powerless map[string]bool // by user: whether root lacks its capabilities; see mayAsRoot
 }
 
 var (
@@ -43,7 +43,7 @@ var (
 	_ provider.Reattacher     = (*service)(nil)
 )
 
-// newService takes over the containers that were created for a service.
+// newService returns the backend of a service with the containers that were created for it.
 func newService(sb *sandbox, s compose.Service, containers []engine.State) *service {
 	first := containers[0]
 	svc := &service{sb: sb, Service: s, containers: containers, id: first.ID, stages: newStages()}
@@ -52,7 +52,7 @@ func newService(sb *sandbox, s compose.Service, containers []engine.State) *serv
 	return svc
 }
 
-// Start hands cmd to a guest, or to the Engine.
+// Start starts cmd through a guest or through the Engine.
 func (s *service) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out provider.Sink) (provider.ProcessBackend, error) {
 	if err := s.alive(ctx); err != nil {
 		return nil, err
@@ -60,8 +60,8 @@ func (s *service) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out pr
 	if s.sb.direct() || cmd.ViaEngine {
 		if cmd.Detach && s.sb.key != nil {
 			return nil, &fumehood.Error{
-				Class: fumehood.ErrUnsupported, Err: errors.New("only a guest keeps a detached command when this process has ended, and the Engine's exec goes past it"),
-				Hint: "run it by the guest, or not detached",
+				Class: fumehood.ErrUnsupported, Err: errors.New("detached commands need the guest, which an exec of the Engine bypasses"),
+				Hint: "run it through the guest, or not detached",
 			}
 		}
 		if err := s.mayAsRoot(ctx, cmd.User); err != nil {
@@ -86,7 +86,8 @@ func (s *service) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out pr
 	return p, nil
 }
 
-// fileOwner is who the engine transport gives the new files of a user to; empty is the service's user.
+// fileOwner returns the owner of files that the engine transport creates for a user. An empty user is the service's
+// user.
 func (s *service) fileOwner(ctx context.Context, user string) (engine.FileOwner, error) {
 	if user == "" {
 		user = s.info.User
@@ -107,7 +108,7 @@ func (s *service) fileOwner(ctx context.Context, user string) (engine.FileOwner,
 	return owner, nil
 }
 
-// Files returns the files that the guest of a user reads and changes, or that the Engine does.
+// Files returns access to files as a user, through a guest or through the Engine.
 func (s *service) Files(user string) provider.FileBackend {
 	if !s.sb.direct() {
 		return s.guests.Files(user)
@@ -115,7 +116,7 @@ func (s *service) Files(user string) provider.FileBackend {
 	return s.EngineFiles(user)
 }
 
-// EngineFiles returns the files that the Engine reads and writes.
+// EngineFiles returns access to files through the Engine.
 func (s *service) EngineFiles(user string) provider.FileBackend {
 	return s.sb.p.engine.Files(s.id, func(ctx context.Context) (engine.FileOwner, error) {
 		return s.fileOwner(ctx, user)
@@ -127,7 +128,7 @@ func (s *service) Detached(ctx context.Context) ([]provider.DetachedInfo, error)
 	return s.guests.Detached(ctx)
 }
 
-// Join looks at a detached command.
+// Join attaches to a detached command.
 func (s *service) Join(ctx context.Context, info provider.DetachedInfo, out provider.Sink) (provider.DetachedBackend, error) {
 	return s.guests.Join(ctx, info, out)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// begun starts a script that says so when it is ready.
+// begun starts a script and waits until it reports that it is ready.
 func begun(t *testing.T, sb fumehood.Sandbox, cmd fumehood.Cmd) fumehood.Process {
 	t.Helper()
 	p, err := sb.Start(t.Context(), cmd)
@@ -26,7 +26,7 @@ func begun(t *testing.T, sb fumehood.Sandbox, cmd fumehood.Cmd) fumehood.Process
 	return p
 }
 
-// threeGroups are a leader and a child in one process group, and a daemon in another.
+// threeGroups starts a leader and a child in one process group, and a daemon in another.
 const threeGroups = `mkfifo /tmp/ready
 exec 3<>/tmp/ready # held open, else one reader takes with it what both have written
 trap 'echo leader >> /tmp/heard' USR1
@@ -37,7 +37,7 @@ echo ready
 while ! grep -q leader /tmp/heard || ! grep -q child /tmp/heard; do sleep 0.02; done 2>/dev/null
 exit 0`
 
-func TestASignalReachesTheProcessGroupAndNoOther(t *testing.T) {
+func TestSignal_processGroup(t *testing.T) {
 	t.Parallel()
 	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: debian})
 	p := begun(t, sb, fumehood.Cmd{Args: []string{"bash", "-c", threeGroups}, Timeout: time.Minute})
@@ -48,11 +48,11 @@ func TestASignalReachesTheProcessGroupAndNoOther(t *testing.T) {
 		t.Errorf("%+v, %v", res, err)
 	}
 	if heard := sh(t, sb, "cat /tmp/heard"); strings.Contains(heard, "daemon") {
-		t.Errorf("it was heard by %q", heard)
+		t.Errorf("signal received by %q", heard)
 	}
 }
 
-func TestTheGraceIsAsLongAsWasSaid(t *testing.T) {
+func TestKill_grace(t *testing.T) {
 	t.Parallel()
 	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: busybox})
 	const tidies = `trap 'sleep %s; echo > /tmp/%s; exit 3' TERM; echo ready; while :; do sleep 0.02; done`
@@ -78,7 +78,7 @@ func TestTheGraceIsAsLongAsWasSaid(t *testing.T) {
 		t.Errorf("with 20 ms of grace: %+v", res)
 	}
 	if res, took := kill(t, deaf, 0); res.Signal != 9 || took < time.Second {
-		t.Errorf("a deaf program lived for %v: %+v", took, res)
+		t.Errorf("a program that ignores signals lived for %v: %+v", took, res)
 	}
 	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", fmt.Sprintf(tidies, "0.1", "late")}, Timeout: time.Second, Grace: 20 * time.Second})
 	if err != nil || res.Outcome != fumehood.TimedOut || !strings.Contains(sh(t, sb, "ls /tmp"), "late") {
@@ -86,7 +86,7 @@ func TestTheGraceIsAsLongAsWasSaid(t *testing.T) {
 	}
 }
 
-// A chain of processes, each of which keeps the processor busy when the last is there.
+// deepTree is a chain of processes. All of them keep the processor busy once the last one has started.
 const deepTree = `
 import os, time
 left = 200
@@ -99,7 +99,7 @@ while not os.path.exists("/tmp/go"): time.sleep(0.05)
 while True: pass
 `
 
-func TestADeepTreeIsKilledToItsLastProcess(t *testing.T) {
+func TestKill_deepTree(t *testing.T) {
 	t.Parallel()
 	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: debian})
 	o := watch(t, sb)
@@ -122,8 +122,8 @@ const withoutKill = `services:
     cap_drop: [KILL]
 `
 
-// Where root may not signal another user's processes, what has become one lives on.
-func TestWhatCannotBeKilledIsTold(t *testing.T) {
+// If root may not signal processes of other users, a process that has changed its user survives.
+func TestKill_survivors(t *testing.T) {
 	t.Parallel()
 	const other = `python3 -c 'import os, time; os.setuid(1000); open("/tmp/up", "w"); time.sleep(1000)' & while ! test -e /tmp/up; do sleep 0.02; done; %s`
 	for _, c := range []struct {
@@ -147,7 +147,7 @@ func TestWhatCannotBeKilledIsTold(t *testing.T) {
 	}
 }
 
-// What a guest and its workers hold is not for the code under test to read: the secrets among it.
+// Code under test must not read what a guest and its workers have, such as secrets.
 const looks = `for p in 1 $PPID; do
 	for f in environ mem maps; do head -c 1 /proc/$p/$f > /tmp/seen 2>/dev/null && test -s /tmp/seen && echo "read $f of $p"; done
 	for f in exe fd/0 cwd; do readlink /proc/$p/$f > /dev/null 2>&1 && echo "followed $f of $p"; done
@@ -156,7 +156,7 @@ tr '\0' ' ' < /proc/1/cmdline; echo
 tr '\0' ' ' < /proc/$PPID/cmdline | sed 's/[0-9][0-9]*/N/'; echo
 stat -c %a /.fumehood/guest`
 
-func TestNobodyLooksIntoAGuest(t *testing.T) {
+func TestGuest_notReadable(t *testing.T) {
 	t.Parallel()
 	for _, spec := range []fumehood.Spec{{Image: busybox}, {Image: busybox, User: "tester"}} {
 		sb := start(t, newProvider(t, docker.Options{}), spec)

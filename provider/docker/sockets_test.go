@@ -17,10 +17,10 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// daemonOnly is what the log says where guests cannot use a socket.
+// daemonOnly is part of the log message for guests that cannot use a socket.
 const daemonOnly = "through the daemon only"
 
-// debugLog collects what is logged.
+// debugLog returns a logger and the buffer that it writes to.
 func debugLog() (*slog.Logger, *bytes.Buffer) {
 	var text bytes.Buffer
 	return slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelDebug})), &text
@@ -38,16 +38,16 @@ func names(t *testing.T, dir string) (all []string) {
 	return all
 }
 
-func TestGuestsAreReachedByASocketThatOnlyTheyCanUse(t *testing.T) {
+func TestSockets_stranger(t *testing.T) {
 	t.Parallel()
 	log, text := debugLog()
-	state := filepath.Join(t.TempDir(), strings.Repeat("long", 30)) // longer than a socket's address may be
+	state := filepath.Join(t.TempDir(), strings.Repeat("long", 30)) // longer than the address of a socket
 	p := newProvider(t, docker.Options{Logger: log, StateDir: state})
 	sb := start(t, p, fumehood.Spec{Image: debian})
 	if got := sh(t, sb, "ls -A /.fumehood/host | wc -l; touch /.fumehood/host/x 2>/dev/null || echo read-only"); got != "0\nread-only" {
 		t.Errorf("the sandbox sees %q", got)
 	}
-	// Code in the sandbox connects to whatever socket appears, and says nothing or the wrong thing.
+	// Code in the sandbox connects to every socket that appears, and sends nothing or wrong data.
 	stranger := `import os, socket, time
 kept = []
 print("ready", flush=True)
@@ -70,7 +70,7 @@ while True:
 			if err != nil {
 				t.Fatal(err)
 			}
-			break // it is ready
+			break // the script is ready
 		}
 	}
 	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"id", "-u"}, User: "tester"})
@@ -86,16 +86,16 @@ while True:
 	if got := names(t, state); len(got) != 0 {
 		t.Errorf("left: %q", got)
 	}
-	// The stranger may well have kept the second guest from its socket, which is then reached as before.
+	// The script may have kept the second guest from its socket. That guest is then still reached as before.
 	if strings.Contains(text.String(), "guests are reached "+daemonOnly) {
 		t.Errorf("the log says %s", text)
 	}
 }
 
-func TestADaemonThatDoesNotSeeThisMachinesFilesGetsNoSocket(t *testing.T) {
+func TestSockets_otherFiles(t *testing.T) {
 	t.Chdir(t.TempDir())
 	log, text := debugLog()
-	p := newProvider(t, docker.Options{Logger: log, StateDir: "/proc/self/cwd/state"}) // of the daemon there it is another folder
+	p := newProvider(t, docker.Options{Logger: log, StateDir: "/proc/self/cwd/state"}) // a different folder from the daemon's point of view
 	for range 2 {
 		sb := start(t, p, fumehood.Spec{Image: busybox})
 		if got := sh(t, sb, "echo ok"); got != "ok" {
@@ -109,14 +109,14 @@ func TestADaemonThatDoesNotSeeThisMachinesFilesGetsNoSocket(t *testing.T) {
 		}
 	}
 	if n := strings.Count(text.String(), daemonOnly); n != 1 {
-		t.Errorf("the log says it %d times: %s", n, text)
+		t.Errorf("logged %d times: %s", n, text)
 	}
 	if got := names(t, "state"); len(got) != 0 {
 		t.Errorf("left: %q", got)
 	}
 }
 
-func TestCleanupRemovesTheFoldersOfDeadOwners(t *testing.T) {
+func TestCleanup_folders(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
 	p := newProvider(t, docker.Options{StateDir: state})
@@ -125,7 +125,7 @@ func TestCleanupRemovesTheFoldersOfDeadOwners(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dead.Start++ // this process's number, and not this process
+	dead.Start++ // same PID, different process
 	if err := os.MkdirAll(filepath.Join(state, "gone", "sockets"), 0o700); err != nil {
 		t.Fatal(err)
 	}

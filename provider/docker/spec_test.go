@@ -13,7 +13,7 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-func TestPortsAreReachedAtTheLoopbackAddressOnly(t *testing.T) {
+func TestPorts_loopbackOnly(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	sb := start(t, p, fumehood.Spec{
@@ -53,12 +53,12 @@ func TestPortsAreReachedAtTheLoopbackAddressOnly(t *testing.T) {
 			continue
 		}
 		if got := get(ip.String(), conn.Ports[0].Host); got != "" {
-			t.Errorf("it answers at %s too: %q", ip, got)
+			t.Errorf("also answers at %s: %q", ip, got)
 		}
 	}
 }
 
-func TestAConnectionIsForTheUserWhoAsks(t *testing.T) {
+func TestConnection_user(t *testing.T) {
 	t.Parallel()
 	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: busybox, User: "1000:1000"})
 	for user, want := range map[string]string{"": "1000:1000", "nobody": "nobody", "0:0": "0:0"} {
@@ -72,7 +72,7 @@ func TestAConnectionIsForTheUserWhoAsks(t *testing.T) {
 	}
 }
 
-func TestALimitThatLeavesNoRoomForCommandsIsRefused(t *testing.T) {
+func TestLimits_pidsTooLow(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	_, err := p.Start(t.Context(), fumehood.Spec{Image: busybox, Limits: fumehood.Limits{PIDs: 47}})

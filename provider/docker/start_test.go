@@ -21,13 +21,13 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// awaited is a service that is never ready, so that a start goes on until its limit unless it fails before.
+// awaited is a service that never becomes ready, so that a start takes until its limit unless it fails earlier.
 const awaited = `
 services:
   default: {image: fumehood-test/busybox, command: sleep infinity, healthcheck: {test: "true", interval: 1h}}
 `
 
-func TestWhatFailsLateFailsTheStartAtOnce(t *testing.T) {
+func TestStart_serviceFailsLate(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	for name, c := range map[string]struct {
@@ -72,7 +72,7 @@ volumes: {data: {}}
 				yaml = strings.Replace(yaml, "default:", "other:", 1)
 			}
 			spec := fumehood.Spec{Name: "late-" + strings.ToLower(rand.Text()[:8]), Compose: project(t, yaml)}
-			spec.Compose.ReadyTimeout = 40 * time.Second // far more than any of them takes
+			spec.Compose.ReadyTimeout = 40 * time.Second // much longer than any of the cases takes
 			err := comesToNothing(t, p, spec, fumehood.ErrUnavailable)
 			for _, want := range c.want {
 				wantText(t, err, want)
@@ -81,7 +81,7 @@ volumes: {data: {}}
 	}
 }
 
-func TestAServiceThatOnlyIdlesIsStartedWhileItsDependenciesBecomeHealthy(t *testing.T) {
+func TestStart_idleServiceEarly(t *testing.T) {
 	t.Parallel()
 	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Compose: project(t, `
 services:
@@ -93,7 +93,7 @@ services:
 	}
 }
 
-func TestWhatIsStartedEarlyIsNotThereForOthersBefore(t *testing.T) {
+func TestStart_earlyNotReady(t *testing.T) {
 	t.Parallel()
 	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Compose: project(t, `
 services:
@@ -115,15 +115,15 @@ volumes: {data: {}}
 		t.Fatal(err)
 	}
 	if res, err := last.Exec(t.Context(), fumehood.Cmd{Args: []string{"test", "-e", "/data/order"}}); err != nil || !res.Success() {
-		t.Errorf("it was started before db was healthy: %v, %+v", err, res)
+		t.Errorf("started before db was healthy: %v, %+v", err, res)
 	}
 }
 
-// stopsGuests is a shell script in a Compose file that stops each guest as soon as it is there. It stops nothing else: what
-// runc runs before the guest, stopped, would keep the Engine from removing the container.
+// stopsGuests is a shell script for a Compose file. It stops each guest as soon as it appears. It stops nothing else:
+// if it stopped what runc runs before the guest, the Engine could not remove the container.
 const stopsGuests = "while :; do for p in /proc/[0-9]*; do read -r c < $$p/comm; case $$c in guest) kill -STOP $${p#/proc/};; esac; done 2>/dev/null; done"
 
-// outrun tries until the service that stops guests has been faster than the guest, as it mostly is.
+// outrun repeats try until the service that stops guests was faster than the guest, which it usually is.
 func outrun(t *testing.T, try func() bool) {
 	t.Helper()
 	for range 5 {
@@ -134,8 +134,8 @@ func outrun(t *testing.T, try func() bool) {
 	t.Fatal("the guest was faster each time")
 }
 
-// cancelledAfter starts a project whose start does not end by itself, cancels that, and wants it back soon. It
-// reports false where the project came up before.
+// cancelledAfter starts a project whose start does not end by itself, cancels it, and checks that it returns soon. It
+// returns false if the project came up before.
 func cancelledAfter(t *testing.T, p *docker.Provider, after time.Duration, yaml string) bool {
 	t.Helper()
 	why := errors.New("enough")
@@ -173,7 +173,7 @@ services:
   default: {image: fumehood-test/busybox, command: [sh, -c, "echo no guests; ` + stopsGuests + `"]}
 `
 
-func TestAStartIsCancelledInEachPhase(t *testing.T) {
+func TestStart_canceledInPhase(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	for phase, yaml := range map[string]string{
@@ -200,7 +200,7 @@ services:
 	})
 }
 
-func TestAGuestThatDoesNotComeUpFailsTheStartAtItsLimit(t *testing.T) {
+func TestStart_guestTimeout(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	spec := fumehood.Spec{Compose: project(t, guestStopped)}
@@ -214,7 +214,7 @@ func TestAGuestThatDoesNotComeUpFailsTheStartAtItsLimit(t *testing.T) {
 			}
 			return false
 		}
-		if strings.Contains(err.Error(), "it has not started") { // a busy machine
+		if strings.Contains(err.Error(), "it has not started") { // the machine is busy
 			limit *= 2
 			return false
 		}
@@ -223,14 +223,14 @@ func TestAGuestThatDoesNotComeUpFailsTheStartAtItsLimit(t *testing.T) {
 		}
 		for _, want := range []string{fmt.Sprintf("start the guest in service default: it does not answer after %v, which is the limit", limit), "no guests"} {
 			if !strings.Contains(err.Error(), want) {
-				t.Errorf("%v does not say %q", err, want)
+				t.Errorf("%v does not contain %q", err, want)
 			}
 		}
 		return true
 	})
 }
 
-func TestACommandWhoseGuestDoesNotComeUpEndsWithItsSandbox(t *testing.T) {
+func TestExec_guestStopped(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	compose := project(t, strings.Replace(guestStopped, "default:", "hostile:", 1)+"  default: {image: fumehood-test/busybox, command: sleep infinity}\n")
@@ -253,14 +253,14 @@ func TestACommandWhoseGuestDoesNotComeUpEndsWithItsSandbox(t *testing.T) {
 				t.Error(err)
 			}
 			return false
-		case <-time.After(3 * time.Second): // most guests that come up take less
+		case <-time.After(3 * time.Second): // most guests start in less time
 		}
 		if err := sb.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
 		select {
 		case err := <-ended:
-			if err == nil && res.Outcome == fumehood.Exited { // its guest came up after all, on a busy machine
+			if err == nil && res.Outcome == fumehood.Exited { // on a busy machine, the guest came up after all
 				return false
 			}
 			if !errors.Is(err, fumehood.ErrUnavailable) {
@@ -273,7 +273,7 @@ func TestACommandWhoseGuestDoesNotComeUpEndsWithItsSandbox(t *testing.T) {
 	})
 }
 
-// A guest that does not answer ends the start, with what is seen of it.
+// If a guest does not answer, the start fails with diagnostics.
 func TestProvider_Start_muteGuest(t *testing.T) {
 	t.Parallel()
 	tier.NeedDocker(t)
@@ -323,7 +323,7 @@ func main() {
 				if _, err = p.Start(t.Context(), spec); within > time.Minute || !strings.Contains(fmt.Sprint(err), "start the guest: context deadline exceeded") {
 					break
 				}
-				within *= 2 // the daemon has not even started it meanwhile
+				within *= 2 // the daemon has not started it yet
 			}
 			if !errors.Is(err, fumehood.ErrUnavailable) {
 				t.Errorf("got %v", err)
@@ -337,7 +337,7 @@ func main() {
 	}
 }
 
-// An exec whose process the Engine never reports as started is given up.
+// An exec is given up if the Engine never reports its process as started.
 func TestService_Exec_neverStarted(t *testing.T) {
 	t.Parallel()
 	socket := dockertest.Between(t, engineOf(t), func(w http.ResponseWriter, r *http.Request, next http.Handler) {
@@ -346,7 +346,7 @@ func TestService_Exec_neverStarted(t *testing.T) {
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, `{"ID": "x", "Running": true, "Pid": 0}`) // the client shows what is missing
+		_, _ = io.WriteString(w, `{"ID": "x", "Running": true, "Pid": 0}`) // on an error the client notices missing data
 	})
 	p := newProvider(t, docker.Options{Host: "unix://" + socket, Transport: docker.TransportEngine}.Sped(3))
 	sb := start(t, p, fumehood.Spec{Image: busybox})

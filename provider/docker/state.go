@@ -12,11 +12,11 @@ import (
 	"github.com/fumehood/fumehood/internal/owner"
 )
 
-// Each sandbox has a folder on this machine while it is there, marked with its owner, with the project as it was
-// started: `docker compose` finds the file by the containers' labels. Its sockets are in folders beside it. A
-// sandbox works without a folder too, and so what goes wrong here goes to the debug log.
+// Each existing sandbox has a folder on this machine. The folder is marked with its owner and holds the project as it
+// was started. `docker compose` finds that file by the containers' labels. The sockets are in subfolders. A sandbox
+// also works without a folder, so errors are only logged, at level debug.
 
-// findStateDir decides where the sandboxes' folders are.
+// findStateDir determines where the sandboxes' folders are.
 func (p *Provider) findStateDir() {
 	dir, err := filepath.Abs(p.opts.StateDir)
 	if p.opts.StateDir == "" {
@@ -29,7 +29,7 @@ func (p *Provider) findStateDir() {
 	p.stateDir = dir
 }
 
-// makeFolder makes the sandbox's folder. One of a sandbox that is gone goes.
+// makeFolder creates the sandbox's folder. It replaces the folder of a sandbox that no longer exists.
 func (sb *sandbox) makeFolder(ctx context.Context) {
 	if sb.folder != "" || sb.p.stateDir == "" {
 		return
@@ -47,8 +47,8 @@ func (sb *sandbox) makeFolder(ctx context.Context) {
 	sb.folder = folder
 }
 
-// isStale says whether a folder of the sandbox's name is of one that is not there any more: its owner is dead, or it
-// was kept, and the daemon has nothing of it.
+// isStale reports whether a folder of the sandbox's name belongs to a sandbox that no longer exists. Its owner must be
+// dead or the sandbox a kept one, and the daemon must have no objects of it.
 func (sb *sandbox) isStale(ctx context.Context, folder string) bool {
 	of := owner.ReadFolder(folder)
 	id, err := owner.Parse(of.Owner)
@@ -59,7 +59,7 @@ func (sb *sandbox) isStale(ctx context.Context, folder string) bool {
 	return err == nil && len(objects) == 0
 }
 
-// projectFile is where the project is written; empty where it is not.
+// projectFile returns the path of the project's file; empty if the project is not written.
 func (sb *sandbox) projectFile() string {
 	if sb.folder == "" {
 		return ""
@@ -67,7 +67,7 @@ func (sb *sandbox) projectFile() string {
 	return filepath.Join(sb.folder, "compose.yaml")
 }
 
-// writeProject writes the project as it will be created. It may hold secrets in variables.
+// writeProject writes the project as it will be created. The file may contain secrets in variables.
 func (sb *sandbox) writeProject(project *compose.Project) {
 	file := sb.projectFile()
 	if file == "" {
@@ -82,7 +82,7 @@ func (sb *sandbox) writeProject(project *compose.Project) {
 	}
 }
 
-// removeFolder removes the folder, if there is one.
+// removeFolder removes the folder if there is one.
 func (sb *sandbox) removeFolder() error {
 	if sb.folder == "" {
 		return nil

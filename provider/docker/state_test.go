@@ -15,7 +15,7 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-func TestEachSandboxHasItsProjectAsAFileWhileItIsThere(t *testing.T) {
+func TestState_projectFile(t *testing.T) {
 	t.Parallel()
 	project := filepath.Join(t.TempDir(), "project.yaml")
 	if err := os.WriteFile(project, []byte("services: {default: {image: "+busybox+", command: [sleep, infinity], environment: {WORD: a$$b}}}\n"), 0o644); err != nil {
@@ -50,7 +50,7 @@ func TestEachSandboxHasItsProjectAsAFileWhileItIsThere(t *testing.T) {
 			text, err := os.ReadFile(file)
 			for _, part := range []string{"name: " + sb.Info().Name + "\n", "image: " + busybox + "\n", "WORD: a$$b\n", "fumehood.owner: "} {
 				if err != nil || !strings.Contains(string(text), part) {
-					t.Errorf("%q is not in it: %v, %s", part, err, text)
+					t.Errorf("%q missing in the file: %v, %s", part, err, text)
 				}
 			}
 			if err := sb.Close(t.Context()); err != nil {
@@ -63,7 +63,7 @@ func TestEachSandboxHasItsProjectAsAFileWhileItIsThere(t *testing.T) {
 	}
 }
 
-func TestAKeptSandboxKeepsItsFolderUntilItIsNamed(t *testing.T) {
+func TestState_keptFolder(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
 	p := newProvider(t, docker.Options{StateDir: state})
@@ -83,7 +83,7 @@ func TestAKeptSandboxKeepsItsFolderUntilItIsNamed(t *testing.T) {
 	}
 }
 
-func TestTheFolderOfASandboxThatIsGoneIsTakenOver(t *testing.T) {
+func TestState_staleFolder(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
 	p := newProvider(t, docker.Options{StateDir: state})
@@ -116,7 +116,7 @@ func TestTheFolderOfASandboxThatIsGoneIsTakenOver(t *testing.T) {
 			t.Errorf("%s: got %q", name, got)
 		}
 		if over := slices.Contains(names(t, folder), "compose.yaml"); over != c.over {
-			t.Errorf("%s: taken over: %t", name, over)
+			t.Errorf("%s: folder taken over: %t", name, over)
 		}
 		if err := sb.Close(t.Context()); err != nil {
 			t.Fatal(err)
@@ -125,7 +125,7 @@ func TestTheFolderOfASandboxThatIsGoneIsTakenOver(t *testing.T) {
 			t.Errorf("%s: its folder is there: %t", name, there)
 		}
 	}
-	// That of a kept one which is there is not.
+	// The folder of a kept sandbox that exists is not replaced.
 	kept := start(t, p, fumehood.Spec{Name: "fumehood-test-there", Image: busybox, Keep: true})
 	if err := kept.Close(t.Context()); err != nil {
 		t.Fatal(err)
@@ -139,6 +139,6 @@ func TestTheFolderOfASandboxThatIsGoneIsTakenOver(t *testing.T) {
 		t.Error("two of a name")
 	}
 	if got := names(t, filepath.Join(state, "fumehood-test-there")); !slices.Contains(got, "compose.yaml") {
-		t.Errorf("left of its folder: %q", got)
+		t.Errorf("left in its folder: %q", got)
 	}
 }

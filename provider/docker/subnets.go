@@ -14,20 +14,20 @@ import (
 	"github.com/fumehood/fumehood/internal/compose"
 )
 
-// A stock daemon has addresses for some 30 networks only, so that projects' networks get small subnets from
-// pools of ours. What is in use is told by the daemon's networks and, where it is on this machine, by the
-// routes; of two processes that take the same one, the daemon refuses the later, which tries others.
+// With its default configuration, a daemon has addresses for only about 30 networks. So networks of projects get small
+// subnets from pools of ours. Subnets in use are found in the daemon's networks and, if the daemon is on this machine,
+// in the routes. If two processes choose the same subnet, the daemon rejects the second one, which tries another.
 
-// pools are where subnets come from: the first that has room. The daemon's own default pools are others, but
-// for a part.
+// pools are the address ranges for subnets. The first one with free addresses is used. They overlap with the daemon's
+// default pools only in part.
 var pools = []netip.Prefix{
 	netip.MustParsePrefix("10.201.0.0/16"), netip.MustParsePrefix("172.29.0.0/16"), netip.MustParsePrefix("192.168.192.0/18"),
 }
 
-// minSubnet is the size of the smallest subnet, in addresses.
+// minSubnet is the minimum size of a subnet, in addresses.
 const minSubnet = 16
 
-// subnets are those that a provider's sandboxes have.
+// subnets records the subnets that a provider's sandboxes hold.
 type subnets struct {
 	mu   sync.Mutex
 	held map[netip.Prefix]bool
@@ -68,8 +68,8 @@ func (s *subnets) release(all []netip.Prefix) {
 	}
 }
 
-// freeSubnet finds a subnet of at least so many addresses that overlaps with nothing used. It begins at a
-// random place, so that processes seldom choose the same.
+// freeSubnet returns a subnet of at least size addresses that does not overlap with used ones. It starts at a random
+// position, so that processes rarely choose the same subnet.
 func freeSubnet(size int, used []netip.Prefix) (netip.Prefix, bool) {
 	hostBits := bits.Len(uint(max(size, minSubnet) - 1))
 	for _, pool := range pools {
@@ -88,7 +88,7 @@ func freeSubnet(size int, used []netip.Prefix) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-// subnetAt is the i-th subnet of a pool with so many bits for hosts.
+// subnetAt returns the i-th subnet of a pool with hostBits bits for hosts.
 func subnetAt(pool netip.Prefix, hostBits, i int) netip.Prefix {
 	base := pool.Addr().As4()
 	binary.BigEndian.PutUint32(base[:], binary.BigEndian.Uint32(base[:])+uint32(i)<<hostBits) //nolint:gosec // within the pool
@@ -104,7 +104,7 @@ func overlapsAny(p netip.Prefix, used []netip.Prefix) bool {
 	return false
 }
 
-// chooseSubnets takes a subnet for each network that the sandbox is to have, unless it has them.
+// chooseSubnets takes a subnet for each network of the sandbox, unless it already has them.
 func (sb *sandbox) chooseSubnets(ctx context.Context) error {
 	var sizes []int
 	switch {
@@ -124,7 +124,8 @@ func (sb *sandbox) chooseSubnets(ctx context.Context) error {
 	return err
 }
 
-// usedSubnets are those that networks of the daemon have, and that this machine has routes to.
+// usedSubnets returns the subnets of the daemon's networks and, if the daemon is on this machine, the destinations of
+// its routes.
 func (p *Provider) usedSubnets(ctx context.Context) ([]netip.Prefix, error) {
 	used, err := p.engine.Subnets(ctx)
 	if err != nil || !p.engine.Local() {
@@ -133,7 +134,7 @@ func (p *Provider) usedSubnets(ctx context.Context) ([]netip.Prefix, error) {
 	return append(used, slices.DeleteFunc(hostRoutes(), compose.IsDefault)...), nil
 }
 
-// checkRoutes refuses subnets of the project's files that this machine has routes to, where the daemon is on it.
+// checkRoutes rejects subnets in the project's files that overlap with routes of this machine, if the daemon is on it.
 func (sb *sandbox) checkRoutes(ctx context.Context) error {
 	if !sb.loaded.HasSubnets() || !sb.p.engine.Local() {
 		return nil

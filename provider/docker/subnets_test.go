@@ -15,7 +15,7 @@ func prefixes(text ...string) (all []netip.Prefix) {
 	return all
 }
 
-func TestSubnetsAreAsLargeAsNeededAndOverlapWithNothing(t *testing.T) {
+func TestSubnets_sizes(t *testing.T) {
 	var s subnets
 	used := prefixes("10.201.0.0/17", "172.17.0.0/16")
 	var all []netip.Prefix
@@ -38,7 +38,7 @@ func TestSubnetsAreAsLargeAsNeededAndOverlapWithNothing(t *testing.T) {
 	}
 }
 
-func TestWhereOnePoolIsTakenTheNextIsUsed(t *testing.T) {
+func TestSubnets_nextPool(t *testing.T) {
 	var s subnets
 	got, err := s.take([]int{4}, prefixes("10.0.0.0/8"))
 	if err != nil || !pools[1].Overlaps(got[0]) {

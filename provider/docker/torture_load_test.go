@@ -22,7 +22,7 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// footprint is what this process holds.
+// footprint is the resource usage of this process.
 type footprint struct {
 	memory          uint64 // bytes of heap and stacks in use
 	goroutines, fds int
@@ -40,11 +40,11 @@ func footprintOf(t *testing.T) footprint {
 	return footprint{m.HeapInuse + m.StackInuse, runtime.NumGoroutine(), len(fds)}
 }
 
-// aloneVar is the name of the test that a process runs alone.
+// aloneVar names the test that a process runs alone.
 const aloneVar = "FUMEHOOD_TEST_ALONE"
 
-// alone runs a test that measures its own process in another process, beside other tests, and reports false. It reports
-// true in that process.
+// alone runs a test that measures its own process in a separate process, in parallel with other tests, and returns
+// false. In that process it returns true.
 func alone(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(aloneVar) == t.Name() {
@@ -65,7 +65,7 @@ func alone(t *testing.T) bool {
 	return false
 }
 
-func TestAFloodOfOutputTakesNoMemory(t *testing.T) {
+func TestExec_outputFlood(t *testing.T) {
 	if !alone(t) {
 		return
 	}
@@ -108,7 +108,7 @@ func TestAFloodOfOutputTakesNoMemory(t *testing.T) {
 	t.Logf("%d MiB of output in %v, %d KiB more in use", res.Stdout.Total>>20, took, grown>>10)
 }
 
-func TestManyCommandsAreExactAndLeaveNothing(t *testing.T) {
+func TestExec_manyCommands(t *testing.T) {
 	if !alone(t) {
 		return
 	}
@@ -121,7 +121,7 @@ func TestManyCommandsAreExactAndLeaveNothing(t *testing.T) {
 		outsides[i] = watch(t, sandboxes[i])
 	}
 	const inFlight = 32
-	// Standard input, output of two streams and a code, each told by the command's number.
+	// Standard input, output of two streams and an exit code, each identified by the command's number.
 	const script = `read -r in; echo "out $1 $in"; echo "err $1" >&2; exit $(($1 % 100))`
 	run := func(from, to int) {
 		var next atomic.Int64
@@ -143,7 +143,7 @@ func TestManyCommandsAreExactAndLeaveNothing(t *testing.T) {
 		all.Wait()
 	}
 	began := time.Now()
-	warm := max(many/10, 312*len(sandboxes)) // by then every guest has collected its garbage a few times
+	warm := max(many/10, 312*len(sandboxes)) // by then every guest has run several garbage collections
 	run(0, warm)
 	early, guestsEarly := footprintOf(t), guestsOf(t, outsides)
 	run(warm, many)
@@ -153,7 +153,7 @@ func TestManyCommandsAreExactAndLeaveNothing(t *testing.T) {
 		t.Logf("%d commands in %v, %.0f a second; after %d %+v, guests %+v; at the end %+v, guests %+v",
 			many, took, float64(many)/took.Seconds(), warm, early, guestsEarly, late, guestsLate)
 	}()
-	conformance.Eventually(t, "no more is in use than before", func() bool {
+	conformance.Eventually(t, "memory use is as before", func() bool {
 		late, guestsLate = footprintOf(t), guestsOf(t, outsides)
 		return late.goroutines <= early.goroutines+5 && late.fds <= early.fds+5 && late.memory <= early.memory+4<<20 &&
 			guestsLate.fds <= guestsEarly.fds+len(sandboxes) && guestsLate.memory <= guestsEarly.memory+uint64(len(sandboxes))<<20
@@ -163,7 +163,7 @@ func TestManyCommandsAreExactAndLeaveNothing(t *testing.T) {
 	}
 }
 
-// guestsOf is what the main guests of sandboxes hold, as the host sees it.
+// guestsOf returns the usage of the sandboxes' main guests, as the host sees it.
 func guestsOf(t *testing.T, all []outside) (sum footprint) {
 	t.Helper()
 	for _, o := range all {
@@ -188,11 +188,11 @@ func guestsOf(t *testing.T, all []outside) (sum footprint) {
 	return sum
 }
 
-func TestWhatWasWrittenBeforeTheExitIsNotLost(t *testing.T) {
+func TestExec_outputBeforeExit(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	sb := start(t, p, fumehood.Spec{Image: busybox})
-	// The pipe holds all of it, and the program ends while it is full; a child holds it open.
+	// The pipe holds all of it. The program exits while the pipe is full, and a child keeps it open.
 	const script = `%s head -c 65536 /dev/zero | tr '\0' x`
 	for holder, bound := range map[string]time.Duration{"": time.Second, "sleep 1000 &": 300 * time.Millisecond} {
 		var slowest atomic.Int64
@@ -219,13 +219,13 @@ func TestWhatWasWrittenBeforeTheExitIsNotLost(t *testing.T) {
 	}
 }
 
-// runnerName asks this program to run a command in a sandbox of that name until it is killed.
+// runnerName makes this program run a command in the sandbox of that name until it is killed.
 const runnerName = "FUMEHOOD_TEST_RUNNER"
 
-func TestRunnerThatIsKilled(t *testing.T) {
+func TestRunner(t *testing.T) {
 	name := os.Getenv(runnerName)
 	if name == "" {
-		t.Skip("it is run by TestADeadHostLeavesNoCommandRunning")
+		t.Skip("only runs as a process of TestExec_hostKilled")
 	}
 	p, err := docker.New(t.Context(), docker.Options{NoReaper: true, NoSweep: true})
 	if err != nil {
@@ -244,11 +244,11 @@ func TestRunnerThatIsKilled(t *testing.T) {
 	}
 }
 
-func TestADeadHostLeavesNoCommandRunning(t *testing.T) {
+func TestExec_hostKilled(t *testing.T) {
 	t.Parallel()
 	const name = "torture-dead-host"
 	p := newProvider(t, docker.Options{})
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRunnerThatIsKilled$")
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRunner$")
 	cmd.Env = append(os.Environ(), runnerName+"="+name)
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
@@ -295,7 +295,7 @@ func TestADeadHostLeavesNoCommandRunning(t *testing.T) {
 	}
 }
 
-// memoryOf reads the resident size of a process, now and at its peak, in KiB. Both are 0 if the process has ended.
+// memoryOf returns the resident size of a process, now and at its peak, in KiB. Both are 0 if the process has ended.
 func memoryOf(t *testing.T, pid int) (now, peak int) {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -307,7 +307,7 @@ func memoryOf(t *testing.T, pid int) (now, peak int) {
 	}
 	for line := range strings.Lines(string(status)) {
 		if text, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-			_, _ = fmt.Sscan(text, &now) // 0 is not passed for a size below
+			_, _ = fmt.Sscan(text, &now) // on an error it is 0, which is rejected below
 		}
 		if text, ok := strings.CutPrefix(line, "VmHWM:"); ok {
 			_, _ = fmt.Sscan(text, &peak) // likewise
@@ -316,7 +316,7 @@ func memoryOf(t *testing.T, pid int) (now, peak int) {
 	return now, peak
 }
 
-func TestTheGuestAndItsWorkersStaySmall(t *testing.T) {
+func TestGuest_memory(t *testing.T) {
 	t.Parallel()
 	const most = 10 << 10 // KiB
 	p := newProvider(t, docker.Options{})
@@ -343,10 +343,10 @@ func TestTheGuestAndItsWorkersStaySmall(t *testing.T) {
 		}
 		now, peak := memoryOf(t, p.pid)
 		if now == 0 && p.pid != main {
-			continue // a spare worker that has ended since it was listed: it has no memory left
+			continue // a spare worker that has exited since
 		}
 		if now == 0 || peak == 0 {
-			t.Fatalf("process %d, %q, tells no size", p.pid, s.cmdline)
+			t.Fatalf("process %d, %q, has no size", p.pid, s.cmdline)
 		}
 		if now > most {
 			t.Errorf("%q has %d KiB in memory, more than %d", s.cmdline, now, most)
@@ -359,7 +359,7 @@ func TestTheGuestAndItsWorkersStaySmall(t *testing.T) {
 		}
 	}
 	if workers == 0 {
-		t.Error("there are no workers")
+		t.Error("no workers")
 	}
 	t.Logf("%d workers, the largest with %d KiB at its peak", workers, largest)
 }

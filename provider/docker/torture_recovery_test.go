@@ -13,8 +13,8 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// assassin leaves processes of several kinds and says so; then it kills, at one blow, the guest of its
-// user, or that and its workers.
+// assassin leaves processes of several kinds and reports that. Then it kills, at once, the guest of its user, or the
+// guest and its workers.
 const assassin = `
 import os, signal, sys, time
 def read(pid, name):
@@ -51,7 +51,7 @@ daemon()
 time.sleep(1000)
 `
 
-func TestWhatADeadGuestsCommandsLeftIsKilledBeforeTheNextCommand(t *testing.T) {
+func TestGuest_diesLeavesProcesses(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		main, user string
@@ -74,7 +74,7 @@ func TestWhatADeadGuestsCommandsLeftIsKilledBeforeTheNextCommand(t *testing.T) {
 			sb := begin(t, p, fumehood.Spec{Image: debian, User: c.main})
 			o := watch(t, sb)
 			neighbour(t, sb)
-			// Of the same user, but not the guest's: it began before that.
+			// A process of the same user that is not the guest's, because it started before the guest.
 			res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 &"}, User: c.user, ViaEngine: true})
 			if errors.Is(err, fumehood.ErrUnsupported) && c.main != "" && c.user == "root" {
 				t.Skip("this machine's daemon does not give root its capabilities: " + err.Error())
@@ -88,10 +88,10 @@ func TestWhatADeadGuestsCommandsLeftIsKilledBeforeTheNextCommand(t *testing.T) {
 			}
 			known := o.settled(t, 5)
 			for i := range tier.Pick(t, 3, 6, 6) {
-				victims := []string{"guest", "all"}[i%2] // the guest, and its workers too
+				victims := []string{"guest", "all"}[i%2] // the guest, or the guest and its workers
 				lostOnce(t, sb, c.user, assassin, victims)
 				res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"cat", "/tmp/ran"}, User: c.user, Timeout: time.Minute})
-				if left := o.others(known); len(left) != 0 { // at once: before the command, it is promised
+				if left := o.others(known); len(left) != 0 { // immediately: the promise is before the next command
 					t.Errorf("%s: left: %q", victims, left)
 				}
 				if err != nil || res.Stdout.Text() != "ran\n" {
@@ -109,7 +109,7 @@ func TestWhatADeadGuestsCommandsLeftIsKilledBeforeTheNextCommand(t *testing.T) {
 	}
 }
 
-// lostOnce runs an assassin's script, whose end must be Lost.
+// lostOnce runs an assassin's script, whose outcome must be Lost.
 func lostOnce(t *testing.T, sb fumehood.Sandbox, user, script, victims string) {
 	t.Helper()
 	proc, err := sb.Start(t.Context(), fumehood.Cmd{
@@ -135,11 +135,11 @@ func lostOnce(t *testing.T, sb fumehood.Sandbox, user, script, victims string) {
 		}
 	}
 	if ends != 1 {
-		t.Errorf("%d ends were told", ends)
+		t.Errorf("%d results were returned", ends)
 	}
 }
 
-func TestADeadGuestsCommandsThatFillTheContainerMakeRoom(t *testing.T) {
+func TestGuest_diesAtPIDLimit(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	sb := start(t, p, fumehood.Spec{Image: debian, Limits: fumehood.Limits{PIDs: 64}})
@@ -162,7 +162,7 @@ while True:
 	}
 }
 
-// mainOf is the container's first process as the host sees it.
+// mainOf returns the container's first process as the host sees it.
 func (o outside) mainOf(t *testing.T) int {
 	t.Helper()
 	for p := range o.all() {
@@ -180,7 +180,7 @@ func (o outside) mainOf(t *testing.T) int {
 	return 0
 }
 
-// writeProc writes to a file of a process, as the host's root may.
+// writeProc writes to a file in /proc of a process, as the host's root.
 func writeProc(t *testing.T, pid int, file, text string) {
 	t.Helper()
 	f, err := os.OpenFile(fmt.Sprintf("/proc/%d/%s", pid, file), os.O_WRONLY, 0)
@@ -193,7 +193,7 @@ func writeProc(t *testing.T, pid int, file, text string) {
 	}
 }
 
-func TestASandboxWhoseMainProcessDiedSaysHowItDied(t *testing.T) {
+func TestSandbox_mainDies(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		die     func(t *testing.T, main int)
@@ -205,14 +205,14 @@ func TestASandboxWhoseMainProcessDiedSaysHowItDied(t *testing.T) {
 			func(t *testing.T, main int) {
 				writeProc(t, main, "fd/2", "my last words\n")
 				if p, err := os.FindProcess(main); err != nil || p.Kill() != nil {
-					t.Fatal("it could not be killed")
+					t.Fatal("the main process could not be killed")
 				}
 			},
 			[]string{"exited with code 137", "my last words"},
 			fumehood.Lost, false,
 		},
 		"out of memory": {
-			// The kernel would choose the command. It is told to choose the main process.
+			// By default the kernel would kill the command. This makes it kill the main process.
 			func(t *testing.T, main int) { writeProc(t, main, "oom_score_adj", "1000") },
 			[]string{"exited with code 137", "out-of-memory"},
 			fumehood.OutOfMemory, true,
@@ -230,7 +230,7 @@ func TestASandboxWhoseMainProcessDiedSaysHowItDied(t *testing.T) {
 				})
 			}
 			c.die(t, main)
-			_, _ = procs[0].Write([]byte("\n")) // it may be dead already
+			_, _ = procs[0].Write([]byte("\n")) // may be dead already
 			for _, p := range procs {
 				if res, err := p.Wait(t.Context()); err != nil || res.Outcome != c.outcome || res.CausedInside || (res.Reason == "") == (c.outcome == fumehood.Lost) {
 					t.Errorf("the command in flight: %+v, %v", res, err)
@@ -244,21 +244,21 @@ func TestASandboxWhoseMainProcessDiedSaysHowItDied(t *testing.T) {
 				t.Log(err)
 				for _, want := range c.want {
 					if err != nil && !strings.Contains(err.Error(), want) && (user == "" || want != "my last words") {
-						t.Errorf("as %q: %v: does not say %q", user, err, want)
+						t.Errorf("as %q: %v: does not contain %q", user, err, want)
 					}
 				}
 			}
 			_, err := sb.ReadFile(t.Context(), "/etc/passwd", fumehood.ReadOptions{})
 			for _, want := range c.want {
 				if !errors.Is(err, fumehood.ErrUnavailable) || !strings.Contains(err.Error(), want) {
-					t.Errorf("a file: %v: does not say %q", err, want)
+					t.Errorf("a file: %v: does not contain %q", err, want)
 				}
 			}
 		})
 	}
 }
 
-// breeder is a service's own program: it has a child since it was told to.
+// breeder is a service's own program. It has a child once it was told to start it.
 const breeder = `
 import os, time
 while not os.path.exists("/tmp/go"): time.sleep(0.02)
@@ -267,7 +267,7 @@ open("/tmp/gone", "w").close()
 time.sleep(1000)
 `
 
-func TestWhatAServicesOwnProgramHasStartedOutlivesADeadGuest(t *testing.T) {
+func TestGuest_diesProgramSurvives(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		args string
@@ -312,9 +312,9 @@ services:
 		t.Fatal(err)
 	}
 	if got := sh("cat /proc/" + child + "/stat"); !strings.Contains(got, ") S ") {
-		t.Errorf("the program's child does not sleep any more: %s", got)
+		t.Errorf("the program's child is not sleeping any more: %s", got)
 	}
 	if got := sh("ps -eo args"); strings.Contains(got, "sys.argv") {
-		t.Errorf("what the dead guest's command left is there still:\n%s", got)
+		t.Errorf("processes of the dead guest's command are still running:\n%s", got)
 	}
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// unfiltered is how others' limits may be set, as with CAP_SYS_RESOURCE: our profile refuses it.
+// unfiltered allows setting the limits of other processes, as with CAP_SYS_RESOURCE. Fumehood's profile denies it.
 var unfiltered = docker.Options{Seccomp: "unconfined"}
 
-// tampering are commands that do something about the processes that they are run by. Each leaves a daemon.
+// tampering are commands that tamper with the processes that run them. Each leaves a daemon.
 var tampering = map[string]string{
 	"kills its worker":               `setsid sleep 1000 & kill -9 $PPID; sleep 1000`,
 	"kills all that it may":          `setsid sleep 1000 & setsid sh -c 'sleep 1000 & wait' & kill -9 -1; sleep 1000`,
@@ -27,7 +27,7 @@ var tampering = map[string]string{
 	"terminates all that it may":     `trap '' TERM; setsid sleep 1000 & for s in 1 2 3 6 11 13 14 15 21 22 24 31; do kill -$s -1; done; sleep 1000`,
 }
 
-func TestACommandThatTampersWithItsWorkerIsEndedAndTheNextWorks(t *testing.T) {
+func TestTamper_worker(t *testing.T) {
 	t.Parallel()
 	for _, user := range []string{"", "tester"} {
 		t.Run("as "+user, func(t *testing.T) {
@@ -56,17 +56,17 @@ func TestACommandThatTampersWithItsWorkerIsEndedAndTheNextWorks(t *testing.T) {
 	}
 }
 
-// otherGuests kills, by a command of root, what the guests of other users are.
+// otherGuests is a script, run by root, that kills the guests of other users.
 const otherGuests = `for p in /proc/[0-9]*; do
 	case "$(tr '\0' ' ' < $p/cmdline 2>/dev/null)" in *guest\ serve*) test $p = /proc/1 || kill -9 ${p#/proc/};; esac
 done`
 
-func TestAGuestOfAnotherUserThatIsKilledLosesItsCommandsAndIsReplaced(t *testing.T) {
+func TestTamper_userGuest(t *testing.T) {
 	t.Parallel()
 	for name, script := range map[string]string{
 		"the guest":  otherGuests,
 		"everything": "kill -9 -1",
-		// Its workers are not left to kill what they have started.
+		// Its workers cannot kill the processes that they started.
 		"by its own user": `kill -9 $(grep -lx guest /proc/[0-9]*/comm 2>/dev/null | tr -dc '0-9\n')`,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -95,8 +95,8 @@ func TestAGuestOfAnotherUserThatIsKilledLosesItsCommandsAndIsReplaced(t *testing
 						t.Errorf("got %+v", ev.Result)
 					}
 				}
-				if got := sh(t, sb, "ps ax | grep -c '[s]leep 1000'; true"); got != "0" { // before the next command of that user
-					t.Errorf("%s of its processes run on", got)
+				if got := sh(t, sb, "ps ax | grep -c '[s]leep 1000'; true"); got != "0" { // checked before the next command of that user
+					t.Errorf("%s of its processes are still running", got)
 				}
 				res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"id", "-un"}, User: "tester", Timeout: time.Minute})
 				if err != nil || !res.Success() || strings.TrimSpace(res.Stdout.Text()) != "tester" {
@@ -108,9 +108,9 @@ func TestAGuestOfAnotherUserThatIsKilledLosesItsCommandsAndIsReplaced(t *testing
 	}
 }
 
-// TestACommandThatBlindsTheGuestIsNotSaidToBeKilled takes the descriptors from all that could see and kill what it has
-// started.
-func TestACommandThatBlindsTheGuestIsNotSaidToBeKilled(t *testing.T) {
+// TestTamper_descriptors closes the descriptors of all processes that could see and kill the
+// command's processes.
+func TestTamper_descriptors(t *testing.T) {
 	t.Parallel()
 	for _, user := range []string{"", "tester"} {
 		t.Run("as "+user, func(t *testing.T) {
@@ -136,8 +136,8 @@ func TestACommandThatBlindsTheGuestIsNotSaidToBeKilled(t *testing.T) {
 	}
 }
 
-// TestACommandHasNotTheLimitsThatAnotherHasSet changes the limits of the processes that are to start the next commands.
-func TestACommandHasNotTheLimitsThatAnotherHasSet(t *testing.T) {
+// TestTamper_limits changes the limits of the processes that will start the next commands.
+func TestTamper_limits(t *testing.T) {
 	t.Parallel()
 	for _, user := range []string{"", "tester"} {
 		t.Run("as "+user, func(t *testing.T) {
@@ -147,7 +147,7 @@ func TestACommandHasNotTheLimitsThatAnotherHasSet(t *testing.T) {
 				got := map[string]bool{}
 				var mu sync.Mutex
 				var all sync.WaitGroup
-				for range 4 { // at once, so that there are as many idle workers later
+				for range 4 { // run at once, so that as many workers are idle later
 					all.Go(func() {
 						text := sh(t, sb, "sleep 0.2; cat /proc/self/limits")
 						mu.Lock()

@@ -17,13 +17,14 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// hostProc is a process as the host sees it: by pid and start time, so that no other is taken for it.
+// hostProc identifies a process as the host sees it, by PID and start time, so that a reused PID is not mistaken for
+// it.
 type hostProc struct {
 	pid   int
 	start string // in ticks since boot
 }
 
-// seen is what the host's /proc tells of a process in a sandbox.
+// seen is what the host's /proc contains about a process in a sandbox.
 type seen struct {
 	state   string
 	cmdline string
@@ -31,11 +32,11 @@ type seen struct {
 
 func (s seen) guest() bool { return strings.HasPrefix(s.cmdline, compose.GuestProgram+" ") }
 
-// outside looks at a sandbox's processes from outside it.
+// outside observes a sandbox's processes from outside.
 type outside struct{ id string }
 
-// watch finds the sandbox's container in the host's /proc, and skips the test where the daemon's
-// processes are not to be seen there.
+// watch finds the sandbox's container in the host's /proc. It skips the test if the daemon's processes are not visible
+// there.
 func watch(t *testing.T, sb fumehood.Sandbox) outside {
 	t.Helper()
 	state, err := engineOf(t).Inspect(t.Context(), sb.ServiceInfo().Container)
@@ -44,12 +45,12 @@ func watch(t *testing.T, sb fumehood.Sandbox) outside {
 	}
 	o := outside{state.ID}
 	if len(o.all()) == 0 {
-		t.Skip("the daemon's processes are not in this machine's /proc: it cannot be told what survives")
+		t.Skip("needs the daemon's processes in /proc to see which survive")
 	}
 	return o
 }
 
-// all lists the processes of the container that have not ended.
+// all returns the processes of the container that have not ended.
 func (o outside) all() map[hostProc]seen {
 	all := map[hostProc]seen{}
 	groups, _ := filepath.Glob("/proc/[0-9]*/cgroup")
@@ -59,11 +60,11 @@ func (o outside) all() map[hostProc]seen {
 			continue
 		}
 		dir := filepath.Dir(path)
-		pid, _ := strconv.Atoi(filepath.Base(dir)) // digits only
+		pid, _ := strconv.Atoi(filepath.Base(dir)) // contains digits only
 		stat, _ := os.ReadFile(dir + "/stat")
 		cmdline, _ := os.ReadFile(dir + "/cmdline")
 		f := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-		// One whose first thread alone has ended is called a zombie too: it has more threads.
+		// A process whose first thread has ended is also shown as a zombie, but has more threads.
 		if len(f) < 20 || (f[0] == "Z" || f[0] == "X") && f[17] == "1" {
 			continue
 		}
@@ -72,7 +73,7 @@ func (o outside) all() map[hostProc]seen {
 	return all
 }
 
-// others lists what is neither a guest nor in known.
+// others lists the processes that are neither guests nor in known.
 func (o outside) others(known map[hostProc]seen) (others []string) {
 	for p, s := range o.all() {
 		if _, ok := known[p]; !ok && !s.guest() {
@@ -82,7 +83,7 @@ func (o outside) others(known map[hostProc]seen) (others []string) {
 	return others
 }
 
-// intact checks that every process of known that is no guest lives and runs on.
+// intact checks that every process of known that is not a guest is still running.
 func (o outside) intact(t *testing.T, known map[hostProc]seen) {
 	t.Helper()
 	now := o.all()
@@ -93,7 +94,7 @@ func (o outside) intact(t *testing.T, known map[hostProc]seen) {
 	}
 }
 
-// gone waits until nothing but known and the guests is there.
+// gone waits until only known processes and guests exist.
 func (o outside) gone(t *testing.T, known map[hostProc]seen) {
 	t.Helper()
 	var left []string
@@ -108,7 +109,7 @@ func (o outside) gone(t *testing.T, known map[hostProc]seen) {
 	})
 }
 
-// hostile builds a tree that resists its end, says so, and waits.
+// hostile builds a tree of processes that resists being killed, reports that, and waits.
 const hostile = `
 import ctypes, os, signal, sys, threading, time
 for s in range(1, 65):
@@ -162,22 +163,22 @@ print("ready", flush=True)
 sleep()
 `
 
-// neighbour starts a command with a daemon that goes on beside what is killed.
+// neighbour starts a command with a daemon, which must survive when other processes are killed.
 func neighbour(t *testing.T, sb fumehood.Sandbox) {
 	t.Helper()
-	begun(t, sb, fumehood.Cmd{ // with the daemon on its way
+	begun(t, sb, fumehood.Cmd{ // the daemon is starting
 		Args: []string{"sh", "-c", "echo kept > /tmp/neighbour; setsid sleep 100000 & echo begun; sleep 100000; echo never"},
 	})
 }
 
-// settled returns the processes of the sandbox when there are as many as are to be.
+// settled waits until the sandbox has as many programs as expected, and returns its processes.
 func (o outside) settled(t *testing.T, programs int) map[hostProc]seen {
 	t.Helper()
 	conformance.Eventually(t, "the neighbour has begun", func() bool { return len(o.others(nil)) == programs })
 	return o.all()
 }
 
-func TestAKillEndsEveryTreeToTheLastProcess(t *testing.T) {
+func TestKill_hostileTree(t *testing.T) {
 	t.Parallel()
 	rounds := tier.Pick(t, 4, 20, 200)
 	for _, user := range []string{"", "tester"} {
@@ -218,7 +219,7 @@ func TestAKillEndsEveryTreeToTheLastProcess(t *testing.T) {
 	}
 }
 
-func TestAForkBombAtTheLimitIsKilledAndTheGuestSurvives(t *testing.T) {
+func TestKill_forkBomb(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	sb := start(t, p, fumehood.Spec{Image: debian, Limits: fumehood.Limits{PIDs: 48}})
@@ -240,7 +241,7 @@ func TestAForkBombAtTheLimitIsKilledAndTheGuestSurvives(t *testing.T) {
 	}
 }
 
-func TestManyOrdersAtOnceAreTaken(t *testing.T) {
+func TestExec_manyOrders(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	sb := start(t, p, fumehood.Spec{Image: busybox})
@@ -261,7 +262,7 @@ func TestManyOrdersAtOnceAreTaken(t *testing.T) {
 	}
 }
 
-// fillPool has the guest keep as many idle workers as it may: four.
+// fillPool makes the guest keep as many idle workers as it may: four.
 func fillPool(t *testing.T, sb fumehood.Sandbox, o outside) {
 	t.Helper()
 	workers := func() (n int) {
@@ -290,7 +291,7 @@ func fillPool(t *testing.T, sb fumehood.Sandbox, o outside) {
 	conformance.Eventually(t, "four workers are left", func() bool { return workers() == 4 })
 }
 
-func TestStartsThatFailLeaveNothingOpen(t *testing.T) {
+func TestExec_failedStarts(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	sb := start(t, p, fumehood.Spec{Image: busybox})
@@ -304,9 +305,9 @@ func TestStartsThatFailLeaveNothingOpen(t *testing.T) {
 		return n
 	}
 	if most() == 0 {
-		t.Skip("who may not read /proc/PID/fd cannot count")
+		t.Skip("needs permission to read /proc/PID/fd")
 	}
-	fillPool(t, sb, o) // the guest has files of each worker open, and starts more when it is slow
+	fillPool(t, sb, o) // the guest has open files for each worker, and starts more when it is slow
 	var counts []int
 	for range 5 {
 		for range 20 {

@@ -15,34 +15,34 @@ import (
 	"github.com/fumehood/fumehood/internal/engine"
 )
 
-// trap stands between an owner and the daemon, and tells of one request.
+// trap is a proxy between an owner and the daemon that reports one request.
 type trap struct {
 	address string
-	caught  chan struct{} // closed when the request has come
-	resume  chan struct{} // closed by who wants the request to go on
+	caught  chan struct{} // closed when the request has arrived
+	resume  chan struct{} // closed by the test to let the request continue
 	through chan struct{} // closed when the daemon has answered it
 
-	creates atomic.Int64 // under way in the daemon, whether or not their owner lives
+	creates atomic.Int64 // number of creations in progress in the daemon, whether or not their owner lives
 
 	mu     sync.Mutex
-	armed  *regexp.Regexp // nil while there is nothing to catch
+	armed  *regexp.Regexp // nil if no request is to be caught
 	goesOn bool
 }
 
-// version is what a path of the Engine's API begins with.
+// version matches the prefix of paths of the Engine's API.
 var version = regexp.MustCompile(`^/v[0-9.]+/`)
 
-// create is the path of a request that makes an object, which the daemon does not give up with its client.
+// create matches the paths of requests that create an object. The daemon completes them even if the client disconnects.
 var create = regexp.MustCompile(`/(networks|volumes|containers)/create$`)
 
-// arm has the next request caught that is as said.
+// arm makes the trap catch the next matching request.
 func (tr *trap) arm(ph phase) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	tr.armed, tr.goesOn = regexp.MustCompile("^"+ph.request), ph.goesOn
 }
 
-// catches says whether a request is the one, and how it goes on.
+// catches reports whether a request is the one to catch, and whether it goes on.
 func (tr *trap) catches(r *http.Request) (is, goesOn bool) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
@@ -59,10 +59,11 @@ func setTrap(t *testing.T, e *engine.Client) *trap {
 	tr.address = dockertest.Between(t, e, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		is, goesOn := tr.catches(r)
 		if goesOn || create.MatchString(r.URL.Path) {
-			body, _ := io.ReadAll(r.Body) // all of it is there
+			body, _ := io.ReadAll(r.Body) // it has arrived completely
 			tr.creates.Add(1)
 			defer tr.creates.Add(-1)
-			// One that can be cancelled, and is not: of one that cannot be, the proxy ends with its client.
+			// The context can be canceled, but is not. If it could not be canceled, the proxy would end the request
+			// with its client.
 			ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
 			defer cancel()
 			r = r.WithContext(ctx)
@@ -77,7 +78,7 @@ func setTrap(t *testing.T, e *engine.Client) *trap {
 			close(tr.caught)
 			close(tr.through)
 		}
-		defer func() { _ = recover() }() // how a reverse proxy tells that its client has gone
+		defer func() { _ = recover() }() // a reverse proxy panics when its client has gone
 		next.ServeHTTP(w, r)
 	})
 	return tr

@@ -10,26 +10,26 @@ import (
 	"github.com/fumehood/fumehood/internal/owner"
 )
 
-// unheld notes, where that is allowed, which limits the daemon does not hold.
+// unheld returns and records the limits that the daemon does not enforce, if the options allow that.
 func (sb *sandbox) unheld(holds engine.Holds) compose.Unheld {
 	if !sb.p.opts.AllowUnenforcedLimits {
 		return compose.Unheld{}
 	}
 	sb.of.Unenforced = unheldOf(holds, true, true, true)
 	if len(sb.of.Unenforced) > 0 {
-		sb.p.loggerOf(sb.spec).Warn("the daemon cannot hold limits, as the run allows", "sandbox", sb.spec.Name, "limits", strings.Join(sb.of.Unenforced, " "))
+		sb.p.loggerOf(sb.spec).Warn("the daemon cannot enforce limits, as the run allows", "sandbox", sb.spec.Name, "limits", strings.Join(sb.of.Unenforced, " "))
 	}
 	return compose.Unheld{Memory: !holds.Memory, CPUs: !holds.CPUs}
 }
 
-// checkLimits refuses a project whose limits the daemon does not hold, unless that is allowed.
+// checkLimits rejects a project with limits that the daemon does not enforce, unless the options allow that.
 func (sb *sandbox) checkLimits(project *compose.Project, holds engine.Holds) error {
 	if sb.p.opts.AllowUnenforcedLimits {
 		return nil
 	}
 	memory, pids, cpus := project.Limited()
 	if names := unheldOf(holds, memory, pids, cpus); len(names) > 0 {
-		return refuseUnheld("the daemon cannot hold limits: " + strings.Join(names, ", "))
+		return refuseUnheld("the daemon cannot enforce limits: " + strings.Join(names, ", "))
 	}
 	return nil
 }
@@ -38,7 +38,7 @@ func refuseUnheld(why string) error {
 	return &fumehood.Error{Op: "create container", Class: fumehood.ErrUnsupported, Err: errors.New(why), Hint: engine.UnheldHint}
 }
 
-// unheldOf names the limits that are asked for and not held.
+// unheldOf returns the names of the limits that are set and not enforced.
 func unheldOf(holds engine.Holds, memory, pids, cpus bool) (names []string) {
 	for _, l := range []struct {
 		name        string
@@ -51,11 +51,12 @@ func unheldOf(holds engine.Holds, memory, pids, cpus bool) (names []string) {
 	return names
 }
 
-// unheld refuses a container of which the daemon has said that it does not hold something, or logs that.
+// unheld handles the daemon's warnings that it does not enforce settings of a container. It returns an error, or logs
+// them if the options allow that.
 func (o Options) unheld(labels map[string]string, warnings []string) error {
 	if !o.AllowUnenforcedLimits {
-		return refuseUnheld("the daemon does not hold all that was asked for: " + strings.Join(warnings, " "))
+		return refuseUnheld("the daemon does not enforce all settings: " + strings.Join(warnings, " "))
 	}
-	o.Logger.Warn("the daemon does not hold all that was asked for, as the run allows", "sandbox", labels[owner.LabelSandbox], "daemon", strings.Join(warnings, " "))
+	o.Logger.Warn("the daemon does not enforce all settings, as the run allows", "sandbox", labels[owner.LabelSandbox], "daemon", strings.Join(warnings, " "))
 	return nil
 }

@@ -14,8 +14,9 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// A rootless daemon without control groups of version 2 drops every limit, and says so only in the answer to a creation.
-func TestLimitsThatTheDaemonDoesNotHold(t *testing.T) {
+// A rootless daemon without control groups of version 2 drops every limit. It reports that only in the response to a
+// creation.
+func TestLimits_unenforced(t *testing.T) {
 	tier.Need(t, tier.All)
 	t.Parallel()
 	d := dockertest.StartRootlessDaemon(t, debian)
@@ -31,7 +32,7 @@ func TestLimitsThatTheDaemonDoesNotHold(t *testing.T) {
 	} {
 		_, err := p.Start(t.Context(), spec)
 		var e *fumehood.Error
-		if !errors.Is(err, fumehood.ErrUnsupported) || !errors.As(err, &e) || !strings.Contains(err.Error(), "cannot hold limits: memory, swap, pids") {
+		if !errors.Is(err, fumehood.ErrUnsupported) || !errors.As(err, &e) || !strings.Contains(err.Error(), "cannot enforce limits: memory, swap, pids") {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
@@ -40,7 +41,7 @@ func TestLimitsThatTheDaemonDoesNotHold(t *testing.T) {
 		if c.Status == docker.Fail {
 			failed = append(failed, c.Name+": "+c.Detail)
 		}
-	}) || !slices.ContainsFunc(failed, func(f string) bool { return strings.Contains(f, "cannot hold limits") }) {
+	}) || !slices.ContainsFunc(failed, func(f string) bool { return strings.Contains(f, "cannot enforce limits") }) {
 		t.Errorf("the diagnosis: %q", failed)
 	}
 
@@ -50,12 +51,12 @@ func TestLimitsThatTheDaemonDoesNotHold(t *testing.T) {
 	sb := start(t, p, fumehood.Spec{Image: debian, User: "tester", Limits: fumehood.Limits{Memory: 64 << 20, PIDs: 60, CPUs: 0.5}})
 	want := []string{"memory", "swap", "pids", "cpus"}
 	if got := sb.Info().Unenforced; !slices.Equal(got, want) {
-		t.Errorf("its info says %q, want %q", got, want)
+		t.Errorf("its info is %q, want %q", got, want)
 	}
 	if !strings.Contains(log.String(), `limits="memory swap pids cpus"`) {
 		t.Errorf("the log says %s", log.String())
 	}
-	// One process is held to that of memory.
+	// The memory limit applies to each process.
 	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", "bytearray(300 << 20)"}})
 	if err != nil || res.Outcome != fumehood.Exited || !strings.Contains(res.Stderr.Text(), "MemoryError") {
 		t.Errorf("300 MiB: %+v, %v", res, err)
@@ -69,7 +70,7 @@ func TestLimitsThatTheDaemonDoesNotHold(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := opened.Info().Unenforced; !slices.Equal(got, want) {
-		t.Errorf("the info of an opened one says %q, want %q", got, want)
+		t.Errorf("the info of an opened sandbox is %q, want %q", got, want)
 	}
 	failed = nil
 	if docker.Diagnose(t.Context(), opts, func(c docker.Check) {
@@ -81,7 +82,7 @@ func TestLimitsThatTheDaemonDoesNotHold(t *testing.T) {
 	}
 }
 
-// What a diagnosis finds where limits are held.
+// TestDiagnose_limits checks the diagnosis where limits are enforced.
 func TestDiagnose_limits(t *testing.T) {
 	t.Parallel()
 	tier.NeedDocker(t)

@@ -13,12 +13,12 @@ import (
 	"github.com/fumehood/fumehood/internal/guests"
 )
 
-// startTimeout bounds the wait for the Engine's report of a start that it has confirmed, and for a guest's word.
+// startTimeout bounds the wait for the Engine's event after a confirmed start, and for a guest's first message.
 const startTimeout = 30 * time.Second
 
-// start brings the project up, which is created: each service as soon as those are ready that it depends on.
-// It returns when all are ready: running, or ended with code 0, and healthy where there is a health check.
-// What fails until then ends it at once.
+// start starts the created project: each service as soon as its dependencies are ready. It returns when all services
+// are ready: running or exited with code 0, and healthy if they have a health check. The first failure of a service
+// that is not optional ends the start.
 func (sb *sandbox) start(ctx context.Context, project *compose.Project) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -33,7 +33,7 @@ func (sb *sandbox) start(ctx context.Context, project *compose.Project) error {
 		own, end := context.WithCancelCause(ctx)
 		failed := func(err error) {
 			if s.fail(err) && s.optional && ctx.Err() == nil {
-				sb.p.opts.Logger.Warn("a service that the others can do without has failed", "sandbox", sb.spec.Name, "service", s.Name, "error", err)
+				sb.p.opts.Logger.Warn("an optional service failed", "sandbox", sb.spec.Name, "service", s.Name, "error", err)
 			}
 			if !s.optional {
 				fail(err)
@@ -70,8 +70,9 @@ func (sb *sandbox) start(ctx context.Context, project *compose.Project) error {
 	return nil
 }
 
-// relate tells the services what others expect of them: which are optional, which all who depend on them can do
-// without, but for the default one; and which are to complete.
+// relate sets which services are optional and which are one-shots. A service is optional if other services depend on
+// it, none of them requires it, and it is not the default one. It is a one-shot if another service waits for its
+// completion.
 func (sb *sandbox) relate() {
 	needed := map[string]bool{sb.services[0].Name: true}
 	for _, s := range sb.services {
@@ -87,8 +88,8 @@ func (sb *sandbox) relate() {
 	}
 }
 
-// start starts the service's containers when all that it depends on is there, has them guarded, and waits until
-// they are ready.
+// start starts the service's containers when its dependencies are ready, starts guarding them, and waits until they are
+// ready.
 func (s *service) start(ctx context.Context, project *compose.Project, guard func()) error {
 	early := s.Early && s.containers[0].Check == nil
 	if err := s.depends(ctx, early); err != nil {
@@ -132,8 +133,8 @@ func (s *service) start(ctx context.Context, project *compose.Project, guard fun
 	return nil
 }
 
-// depends waits until all is there that the service depends on. What is started early does not wait for the
-// others' health: that they have been started is enough.
+// depends waits until the service's dependencies are ready. A service that is started early does not wait for their
+// health: it only waits until they are started.
 func (s *service) depends(ctx context.Context, early bool) error {
 	for _, d := range s.After {
 		condition := d.Condition
@@ -152,16 +153,17 @@ func (s *service) depends(ctx context.Context, early bool) error {
 	return nil
 }
 
-// endedAtOnce is the error about a guest that has ended during the start. It ends with code 0 where its connection has.
+// endedAtOnce returns the error for a guest that exited during the start. A guest exits with code 0 if its connection
+// ended.
 func endedAtOnce(state engine.ContainerState) error {
-	err := &fumehood.Error{Class: fumehood.ErrUnavailable, Err: fmt.Errorf("its main process ended at once with code %d", state.Exit)}
+	err := &fumehood.Error{Class: fumehood.ErrUnavailable, Err: fmt.Errorf("its main process exited immediately with code %d", state.Exit)}
 	if state.Exit == 0 {
 		return guests.Lost{Err: err}
 	}
 	return err
 }
 
-// launch starts the containers and waits until they run, and their guests answer.
+// launch starts the containers and waits until they run and their guests answer.
 func (s *service) launch(ctx context.Context, project *compose.Project) error {
 	if s.Serves {
 		if err := s.guests.Attach(ctx); err != nil {
@@ -204,7 +206,7 @@ func (s *service) launch(ctx context.Context, project *compose.Project) error {
 	return nil
 }
 
-// meets waits until the service is in the condition that another one waits for.
+// meets waits until the service meets the condition of a service that depends on it.
 func (s *service) meets(ctx context.Context, condition string) error {
 	reached := s.launched
 	switch condition {
@@ -225,10 +227,10 @@ func (s *service) meets(ctx context.Context, condition string) error {
 	}
 	for _, c := range s.containers {
 		if c.Check == nil {
-			return s.failure("wait until healthy", &fumehood.Error{Class: fumehood.ErrConfig, Err: errors.New("a service waits until it is healthy, and it has no health check")})
+			return s.failure("wait until healthy", &fumehood.Error{Class: fumehood.ErrConfig, Err: errors.New("another service waits until it is healthy, but it has no health check")})
 		}
 		if state := s.sb.p.watch.State(c.ID); state.Died && state.Exit == 0 {
-			return s.failing(ctx, c, "wait until healthy", fumehood.ErrUnavailable, "it has exited with code 0, and a service waits until it is healthy")
+			return s.failing(ctx, c, "wait until healthy", fumehood.ErrUnavailable, "it has exited with code 0, but another service waits until it is healthy")
 		}
 	}
 	return nil

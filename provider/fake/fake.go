@@ -1,5 +1,5 @@
-// Package fake is an in-memory provider for unit tests of code over fumehood.Provider: programs are Go functions, files live in
-// a map, and nothing outside the test's process is touched.
+// Package fake is an in-memory provider for unit tests of code that uses fumehood.Provider. Programs are Go
+// functions, files are stored in a map, and nothing outside the test process is touched.
 //
 //	provider := fake.New(fake.Options{Programs: map[string]fake.Program{
 //		"python3": func(ctx context.Context, p *fake.Proc) int {
@@ -8,9 +8,10 @@
 //		},
 //	}})
 //
-// A sandbox has one user, root, and no terminals, signals or limits, and no links, modes or owners of files: what needs them is an
-// ErrUnsupported, and a case for package provider/local. A goroutine cannot be killed: a function that goes on after the end of
-// its context is left behind, its command ends without it a second later, and the Result says Leaked.
+// A sandbox has one user, root. It has no terminals, signals or limits, and its files have no links, modes or
+// owners. Calls that need them are an ErrUnsupported; use package provider/local for such tests. A goroutine cannot
+// be killed. If a function continues after the end of its context, its command ends one second later with Leaked
+// set in the Result, and the goroutine is left behind.
 package fake
 
 import (
@@ -29,13 +30,13 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// Program is what runs when a command names it. Its return value is the exit code, of which the lowest
-// eight bits count. It should return soon after the end of ctx.
+// Program is the function that runs for a command with its name. The lowest eight bits of its return value are the
+// exit code. It should return soon after the end of ctx.
 type Program func(ctx context.Context, p *Proc) int
 
-// Proc is a running program's view of its sandbox.
+// Proc gives a running program access to its sandbox.
 type Proc struct {
-	Args           []string // as the command has them, the program's name first
+	Args           []string // as in the command, starting with the program's name
 	Env            []string // NAME=value, sorted
 	Dir            string   // the working directory
 	Stdin          io.Reader
@@ -44,10 +45,11 @@ type Proc struct {
 	box *box
 }
 
-// ReadFile returns a file's content. A relative path is below Dir.
+// ReadFile returns a file's content. A relative path is resolved against Dir.
 func (p *Proc) ReadFile(name string) ([]byte, error) { return p.box.read(p.path(name)) }
 
-// WriteFile makes or replaces a file, and the directories above it. A relative path is below Dir.
+// WriteFile creates or replaces a file, and creates missing parent directories. A relative path is resolved against
+// Dir.
 func (p *Proc) WriteFile(name string, data []byte) error {
 	return p.box.write(p.path(name), data, 0o644)
 }
@@ -64,7 +66,7 @@ type Options struct {
 	Programs map[string]Program // by name
 }
 
-// Provider is the in-memory provider. Make one with New.
+// Provider is the in-memory provider. Create one with New.
 type Provider struct {
 	opts Options
 	mu   sync.Mutex
@@ -73,14 +75,15 @@ type Provider struct {
 
 var _ fumehood.Provider = (*Provider)(nil)
 
-// New returns a provider. It does nothing yet, so it cannot fail.
+// New returns a provider. It starts nothing, so it cannot fail.
 func New(opts Options) *Provider { return &Provider{opts: opts, open: map[*box]fumehood.Sandbox{}} }
 
 // Name returns "fake".
 func (p *Provider) Name() string { return "fake" }
 
-// Start makes a sandbox with one service, "default". Spec's Image is reported by its ServiceInfo, and it, Network and Limits
-// change nothing: there is nothing to isolate. Mounts, another User and Compose are an ErrUnsupported.
+// Start starts a sandbox with one service, "default". The spec's Image is reported by ServiceInfo and otherwise
+// ignored, as are Network and Limits: there is nothing to isolate. Mounts, another User and Compose are an
+// ErrUnsupported.
 func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sandbox, error) {
 	const op = "start sandbox"
 	if err := spec.Validate(); err != nil {
@@ -105,7 +108,7 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sand
 	defer p.mu.Unlock()
 	for other := range p.open {
 		if other.spec.Name == spec.Name {
-			err := &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: fmt.Errorf("a sandbox %q is there already", spec.Name)}
+			err := &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: fmt.Errorf("sandbox %q already exists", spec.Name)}
 			end(err)
 			return nil, rec.Failed(err)
 		}
@@ -139,7 +142,7 @@ type box struct {
 
 	mu      sync.Mutex
 	files   map[string]file // by absolute path
-	dirs    map[string]bool // likewise; another directory is there where something is below it
+	dirs    map[string]bool // by absolute path; parents of existing paths exist too
 	running map[*command]struct{}
 }
 
@@ -149,7 +152,7 @@ func (b *box) Info() fumehood.Info {
 
 func (b *box) Service(string) provider.ServiceBackend { return b }
 
-// Close ends all that runs in the sandbox.
+// Close kills everything that runs in the sandbox.
 func (b *box) Close(ctx context.Context) error {
 	b.mu.Lock()
 	var running []*command
@@ -208,15 +211,15 @@ type command struct {
 	stdin  *io.PipeWriter
 	cancel context.CancelFunc
 	ended  chan struct{} // closed when the program has returned
-	left   chan struct{} // closed when it is not waited for any longer
+	left   chan struct{} // closed when Wait gives up on the program
 
 	mu   sync.Mutex // held while out runs
 	out  provider.Sink
-	exit *provider.Exit // the first word counts; what is written later goes nowhere
+	exit *provider.Exit // the first value counts; later output is dropped
 	gone bool           // left is closed
 }
 
-// stream is a program's standard output or error.
+// stream is a program's standard output or standard error.
 type stream struct {
 	c *command
 	s fumehood.Stream
@@ -241,14 +244,14 @@ func (c *command) end(how provider.Exit) {
 }
 
 const (
-	user    = "root" // the only one
+	user    = "root" // the only user
 	sigKill = 9
 )
 
 // patience is how long a program may take to return after the end of its context.
 const patience = time.Second
 
-// Wait returns when the program has returned, or does not though it was killed.
+// Wait returns when the program has returned, or has not returned in time after a kill.
 func (c *command) Wait(context.Context) (provider.Exit, error) {
 	select {
 	case <-c.ended:
@@ -259,11 +262,11 @@ func (c *command) Wait(context.Context) (provider.Exit, error) {
 	return *c.exit, nil
 }
 
-// Kill ends the program's context, and waits for it.
+// Kill cancels the program's context and waits for it to return.
 func (c *command) Kill(context.Context) bool {
 	c.end(provider.Exit{Outcome: fumehood.Signaled, Code: 128 + sigKill, Signal: sigKill})
 	c.cancel()
-	_ = c.stdin.CloseWithError(io.ErrClosedPipe) // ends a read
+	_ = c.stdin.CloseWithError(io.ErrClosedPipe) // unblocks a read
 	select {
 	case <-c.ended:
 		return true
@@ -282,7 +285,7 @@ func (c *command) Write(p []byte) (int, error) { return c.stdin.Write(p) }
 
 func (c *command) CloseStdin() error { return c.stdin.Close() }
 
-// Signal knows SIGKILL alone.
+// Signal supports only SIGKILL.
 func (c *command) Signal(ctx context.Context, sig int) error {
 	if sig != sigKill {
 		return unsupported("signals")

@@ -22,7 +22,7 @@ func start(t *testing.T, p *fake.Provider) fumehood.Sandbox {
 	return sb
 }
 
-func TestAProgramThatIgnoresItsContextIsLeftBehind(t *testing.T) {
+func TestExec_ignoresContext(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
 	p := fake.New(fake.Options{Programs: map[string]fake.Program{
@@ -34,10 +34,10 @@ func TestAProgramThatIgnoresItsContextIsLeftBehind(t *testing.T) {
 	sb := start(t, p)
 	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"deaf"}, Timeout: 1})
 	if err != nil || res.Outcome != fumehood.TimedOut || !res.Leaked {
-		t.Errorf("got %+v, %v, want an unkilled timeout", res, err)
+		t.Errorf("got %+v, %v, want a leaked timeout", res, err)
 	}
 	if err := sb.Close(t.Context()); !errors.Is(err, fumehood.ErrInfrastructure) {
-		t.Errorf("closing over a program that runs: %v", err)
+		t.Errorf("closing with a running program: %v", err)
 	}
 	close(release)
 	if err := p.Close(t.Context()); err != nil {
@@ -45,7 +45,7 @@ func TestAProgramThatIgnoresItsContextIsLeftBehind(t *testing.T) {
 	}
 }
 
-func TestAProgramReadsAndWrites(t *testing.T) {
+func TestProgram_files(t *testing.T) {
 	t.Parallel()
 	sb := start(t, fake.New(fake.Options{Programs: map[string]fake.Program{
 		"copy": func(_ context.Context, p *fake.Proc) int {
@@ -131,7 +131,7 @@ func TestAProgramReadsAndWrites(t *testing.T) {
 	}
 }
 
-func TestACommandsEnvironmentWins(t *testing.T) {
+func TestExec_env(t *testing.T) {
 	t.Parallel()
 	p := fake.New(fake.Options{Programs: map[string]fake.Program{"env": func(_ context.Context, p *fake.Proc) int {
 		fmt.Fprint(p.Stdout, p.Env)
@@ -146,7 +146,7 @@ func TestACommandsEnvironmentWins(t *testing.T) {
 	}
 }
 
-func TestWhatTheFakeCannotDoIsAnError(t *testing.T) {
+func TestProvider_unsupported(t *testing.T) {
 	t.Parallel()
 	p := fake.New(fake.Options{Programs: map[string]fake.Program{"true": func(context.Context, *fake.Proc) int { return 0 }}})
 	for name, c := range map[string]struct {

@@ -21,14 +21,14 @@ import (
 )
 
 type file struct {
-	data    []byte // never changed
+	data    []byte // never modified
 	mode    fs.FileMode
 	written time.Time
 }
 
 func (b *box) Files(user string) provider.FileBackend { return files{b, user} }
 
-// files are the files of a box. There is one user.
+// files are the files of a box, accessed as user, who must be root.
 type files struct {
 	*box
 	user string
@@ -38,7 +38,7 @@ func failed(class error, name string) error {
 	return &fumehood.Error{Class: class, Err: fmt.Errorf("%s: %w", name, class)}
 }
 
-// isDir reports whether there is a directory. b.mu is held.
+// isDir reports whether there is a directory at name. b.mu is held.
 func (b *box) isDir(name string) bool {
 	below := func(other string) bool { return strings.HasPrefix(other, name+"/") }
 	for other := range b.files {
@@ -54,7 +54,8 @@ func (b *box) isDir(name string) bool {
 	return false
 }
 
-// room reports why no file can be at a path: a directory is there, or a file above it. b.mu is held.
+// room returns an error if no file can be created at name: it is a directory, or one of its parents is a file. b.mu
+// is held.
 func (b *box) room(name string) error {
 	if b.isDir(name) {
 		return failed(fumehood.ErrIsDirectory, name)
@@ -92,7 +93,7 @@ func (b *box) write(name string, data []byte, mode fs.FileMode) error {
 	return nil
 }
 
-// describe describes a file. b.mu is held.
+// describe describes a file or directory. b.mu is held.
 func (b *box) describe(name string) (fumehood.FileInfo, error) {
 	info := fumehood.FileInfo{Name: path.Base(name), Mode: fs.ModeDir | 0o755}
 	if f, is := b.files[name]; is {
@@ -147,7 +148,7 @@ func (f files) Write(_ context.Context, name string, r io.Reader, size int64, op
 	return f.write(name, data, opts.Mode)
 }
 
-// Walk describes files, and the directories that are there for them.
+// Walk describes files, and their parent directories.
 func (f files) Walk(_ context.Context, root string, depth int) iter.Seq2[fumehood.WalkEntry, error] {
 	return func(yield func(fumehood.WalkEntry, error) bool) {
 		root = path.Clean(root)
@@ -159,7 +160,7 @@ func (f files) Walk(_ context.Context, root string, depth int) iter.Seq2[fumehoo
 			for ; name != root && strings.HasPrefix(name, strings.TrimSuffix(root, "/")+"/"); name = path.Dir(name) {
 				rel := strings.TrimPrefix(name[len(root):], "/")
 				if depth < 0 || strings.Count(rel, "/") < depth {
-					all[rel], _ = f.describe(name) // it is there
+					all[rel], _ = f.describe(name) // it exists
 				}
 			}
 		}
@@ -176,7 +177,7 @@ func (f files) Walk(_ context.Context, root string, depth int) iter.Seq2[fumehoo
 	}
 }
 
-// Change makes and removes files and directories, and renames files.
+// Change creates and removes files and directories, and renames files.
 func (f files) Change(_ context.Context, c provider.Change) error {
 	if err := f.check(); err != nil {
 		return err
@@ -223,7 +224,7 @@ func (f files) Change(_ context.Context, c provider.Change) error {
 	return nil
 }
 
-// Upload writes the archive's regular files, and passes over its directories.
+// Upload writes the archive's regular files and ignores its directories.
 func (f files) Upload(ctx context.Context, dir string, archive io.Reader) error {
 	for r := tar.NewReader(archive); ; {
 		h, err := r.Next()
@@ -243,7 +244,7 @@ func (f files) Upload(ctx context.Context, dir string, archive io.Reader) error 
 	}
 }
 
-// Download has the regular files alone.
+// Download returns an archive of the regular files only.
 func (f files) Download(ctx context.Context, name string) (io.ReadCloser, error) {
 	name = path.Clean(name)
 	var archive bytes.Buffer

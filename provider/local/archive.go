@@ -11,7 +11,7 @@ import (
 	"github.com/fumehood/fumehood/internal/archive"
 )
 
-// Upload extracts an archive. Its entries cannot leave dir, neither by "..", nor through a link.
+// Upload extracts an archive. Its entries cannot leave dir, neither through ".." nor through a link.
 func (f userFiles) Upload(ctx context.Context, dir string, tar io.Reader) error {
 	if f.refused != nil {
 		return f.refused
@@ -22,7 +22,7 @@ func (f userFiles) Upload(ctx context.Context, dir string, tar io.Reader) error 
 	src := &source{ctx: ctx, r: tar}
 	err := archive.UnpackInto(src, dir)
 	if err == nil {
-		_, err = io.Copy(io.Discard, src) // so that who writes it is not left hanging
+		_, err = io.Copy(io.Discard, src) // so that the writer does not block
 	}
 	if src.err != nil {
 		return src.err
@@ -30,8 +30,8 @@ func (f userFiles) Upload(ctx context.Context, dir string, tar io.Reader) error 
 	return archiveError(err)
 }
 
-// archiveError gives a failure to extract its class. What is not the disk's is the archive's: it is cut
-// short, say, or leads out of the directory.
+// archiveError assigns a class to the error of an extraction. An error that is not the disk's is the archive's fault:
+// it is truncated, or leads out of the directory, for example.
 func archiveError(err error) error {
 	if err == nil {
 		return nil
@@ -46,7 +46,7 @@ func archiveError(err error) error {
 	return &fumehood.Error{Class: class, Err: err}
 }
 
-// Download archives a file or a tree while it is read. The end of ctx ends that.
+// Download archives a file or a tree while the caller reads. It fails when ctx ends.
 func (f userFiles) Download(ctx context.Context, file string) (io.ReadCloser, error) {
 	if f.refused != nil {
 		return nil, f.refused
@@ -67,7 +67,7 @@ func (f userFiles) Download(ctx context.Context, file string) (io.ReadCloser, er
 	return d, nil
 }
 
-// download is an archive as it is written. Close ends the writing.
+// download is an archive that is being written. Close stops the writer.
 type download struct {
 	*io.PipeReader
 	done chan struct{}

@@ -9,9 +9,8 @@ import (
 
 var _ provider.Cleaner = (*Provider)(nil)
 
-// Cleanup removes the folders that dead owners left, and those that the options name. It looks for no
-// processes: those of a dead owner have ended with it where they are supervised, and elsewhere nothing
-// holds them.
+// Cleanup removes the folders of dead owners, and those named in the options. It does not look for processes.
+// Supervised processes of a dead owner have ended with it, and there is no record of others.
 func (p *Provider) Cleanup(ctx context.Context, opts provider.CleanupOptions) ([]provider.Leftover, error) {
 	return sweep.Folders(ctx, p.stateDir, opts, within)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/fumehood/fumehood/provider/conformance"
 )
 
-// What the local provider does instead of what it cannot promise.
+// The exceptions describe what the local provider does instead of the promises that it cannot keep.
 
 var noUsers = conformance.Exception{
 	Reason: "commands run as the user who runs fumehood; ErrUnsupported",

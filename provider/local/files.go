@@ -23,7 +23,7 @@ func classed(class error, format string, a ...any) error {
 	return &fumehood.Error{Class: class, Err: fmt.Errorf(format, a...)}
 }
 
-// fileError gives an error of package os its class, by errno, and drops the path that it repeats.
+// fileError assigns a class to an error of package os, by errno, and removes the redundant path.
 func fileError(err error) error {
 	if err == nil {
 		return nil
@@ -38,12 +38,12 @@ func fileError(err error) error {
 	case errors.Is(err, fs.ErrNotExist):
 		class = fumehood.ErrNotFound
 	case errors.Is(err, syscall.ELOOP):
-		class = fumehood.ErrNotFound // no file is at the end of a loop
+		class = fumehood.ErrNotFound // a loop leads to no file
 	case errors.Is(err, syscall.ENOTDIR):
 		class = fumehood.ErrNotDirectory
 	case errors.Is(err, syscall.EISDIR):
 		class = fumehood.ErrIsDirectory
-	case errors.Is(err, errNotEmpty): // which is an fs.ErrExist too
+	case errors.Is(err, errNotEmpty): // also matches fs.ErrExist
 		class = fumehood.ErrNotEmpty
 	case errors.Is(err, fs.ErrExist):
 		class = fumehood.ErrExists
@@ -66,7 +66,7 @@ func fileError(err error) error {
 	return &fumehood.Error{Class: class, Err: cause}
 }
 
-// openRegular opens a regular file for reading. What else there is, is not opened at all.
+// openRegular opens a regular file for reading. It does not open files of other types.
 func openRegular(path string) (*os.File, fs.FileInfo, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		return nil, nil, syscall.EISDIR
@@ -92,17 +92,16 @@ func infoOf(info fs.FileInfo, link string) fumehood.FileInfo {
 	return out
 }
 
-// userFiles are the host's files, which this process's user reads and changes; or none, where the files
-// of another user are asked for.
+// userFiles gives access to the host's files as the user of this process. If refused is set, every call returns it.
 type userFiles struct{ refused error }
 
-// Files returns the host's files.
+// Files returns the host's files. For any user but "" every call on them returns ErrUnsupported.
 func (b *box) Files(user string) provider.FileBackend {
 	if user == "" {
 		return userFiles{}
 	}
 	return userFiles{&fumehood.Error{
-		Class: fumehood.ErrUnsupported, Err: errors.New("the local provider reads and changes no files as another user"),
+		Class: fumehood.ErrUnsupported, Err: errors.New("the local provider cannot access files as another user"),
 		Hint: "leave out As",
 	}}
 }
@@ -124,7 +123,7 @@ func (f userFiles) Stat(_ context.Context, path string) (fumehood.FileInfo, erro
 	return infoOf(info, link), nil
 }
 
-// Open reads length bytes from offset on, or all of them where length is negative.
+// Open reads length bytes from offset on, or everything if length is negative.
 func (f userFiles) Open(_ context.Context, path string, offset, length int64) (io.ReadCloser, fumehood.FileInfo, error) {
 	if f.refused != nil {
 		return nil, fumehood.FileInfo{}, f.refused
@@ -145,8 +144,8 @@ type part struct {
 	io.Closer
 }
 
-// Write writes in place unless it is to be atomic, so that links, owners and whoever has the file open
-// keep it. After an error the file may hold a part.
+// Write writes in place unless opts.Atomic is set. So links and owners are kept, and processes that have the file
+// open see the change. After an error the file may be incomplete.
 func (f userFiles) Write(ctx context.Context, path string, r io.Reader, size int64, opts fumehood.WriteOptions) error {
 	if f.refused != nil {
 		return f.refused
@@ -172,12 +171,12 @@ func fill(ctx context.Context, w io.Writer, r io.Reader, size int64) error {
 		return src.err
 	}
 	if errors.Is(err, io.EOF) {
-		return classed(fumehood.ErrConfig, "the reader gave %d bytes of %d", n, size)
+		return classed(fumehood.ErrConfig, "the content ended after %d of %d bytes", n, size)
 	}
 	return err
 }
 
-// errStopped ends a walk whose loop was left.
+// errStopped ends a walk after the caller has left its loop.
 var errStopped = errors.New("stopped")
 
 // Walk describes a tree.
@@ -215,7 +214,7 @@ func entryOf(e files.Entry, root string) fumehood.WalkEntry {
 	return out
 }
 
-// Change does one thing to a file.
+// Change carries out a file operation without content.
 func (f userFiles) Change(_ context.Context, c provider.Change) error {
 	if f.refused != nil {
 		return f.refused
@@ -238,11 +237,11 @@ func (f userFiles) Change(_ context.Context, c provider.Change) error {
 		}
 		return fileError(files.Chown(c.Path, uid, gid, c.Recursive))
 	}
-	return classed(fumehood.ErrUnsupported, "the local provider does not know the change %q", c.Op)
+	return classed(fumehood.ErrUnsupported, "unknown change %q", c.Op)
 }
 
-// source reads what the caller gives, as long as ctx lasts, and keeps the caller's failures apart from
-// those of the disk. It lives as long as the call that ctx came with.
+// source reads the caller's content until ctx ends. It keeps the caller's errors apart from those of the disk. It is
+// used only during the call that ctx belongs to.
 type source struct {
 	ctx context.Context
 	r   io.Reader
@@ -256,13 +255,13 @@ func (s *source) Read(p []byte) (int, error) {
 	}
 	n, err := s.r.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
-		s.err = &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("read what is to be written: %w", err)}
+		s.err = &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("read the content: %w", err)}
 		err = s.err
 	}
 	return n, err
 }
 
-// directory checks that path is one.
+// directory returns an error unless path is a directory.
 func directory(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -4,5 +4,5 @@ package local
 
 import "syscall"
 
-// errNotEmpty is what the system says of a directory that is not empty.
+// errNotEmpty is the system's error for a directory that is not empty.
 const errNotEmpty = syscall.ENOTEMPTY

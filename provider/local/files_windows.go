@@ -2,5 +2,5 @@ package local
 
 import "syscall"
 
-// errNotEmpty is what the system says of a directory that is not empty: ERROR_DIR_NOT_EMPTY.
+// errNotEmpty is the system's error for a directory that is not empty: ERROR_DIR_NOT_EMPTY.
 const errNotEmpty = syscall.Errno(145)

@@ -15,7 +15,7 @@ import (
 
 const column = "local unsupervised"
 
-// exceptionsHere is the exceptions where no guest supervises the commands.
+// exceptionsHere returns the exceptions of systems on which no guest supervises the commands.
 func exceptionsHere() map[string]conformance.Exception {
 	exceptions := conformance.NoRlimits("it sets no limits for one command")
 	maps.Copy(exceptions, map[string]conformance.Exception{
@@ -75,8 +75,8 @@ var (
 	}
 )
 
-// onlyTheGroupEnded checks which of a killed tree's heartbeats go on, and ends those. A survivor is the
-// clock by which the others have ended.
+// onlyTheGroupEnded checks which heartbeats of a killed tree continue, and ends those. One survivor's heartbeat is
+// the clock for checking that the others have ended.
 func onlyTheGroupEnded(t *testing.T, c *conformance.Case) {
 	t.Helper()
 	group := probe.PlainFiles("tree")

@@ -1,29 +1,28 @@
-// Package local is the provider of sandboxes that are none: commands are processes of the host, run as
-// the user who runs this, in a private folder each. It is for code that is trusted and for tests. It
-// isolates nothing: a command can read and change whatever its user can, and reach the network.
+// Package local is a provider without isolation, for trusted code and for tests. Commands are processes of the host.
+// They run as the user of this process, each in its sandbox's private folder. A command can read and change
+// everything that this user can, and can reach the network.
 //
 // A sandbox is a folder of mode 0700, <StateDir>/<name>, which Close removes:
 //
-//	owner          the process that made it, for clean-up; kept: there when the sandbox is a kept one
-//	work           the service's directory and the commands' HOME
-//	tmp            the commands' TMPDIR
-//	fumehood-guest  the program that supervises the commands, where there is one
+//	owner           the process that created it, for cleanup; a kept sandbox also has the file kept
+//	work            the service's directory and the commands' HOME
+//	tmp             the commands' TMPDIR
+//	fumehood-guest  the program that supervises the commands, if there is one
 //
 // Absolute paths are the host's own.
 //
-// On Linux on amd64 and arm64, each sandbox has a process that supervises its commands, the same guest as
-// docker's containers have. A command that is killed ends with all its descendants, whatever they have
-// done to get away, and so does, by Close, what outlived a command that had ended by itself. When the
-// program that uses this package dies, by SIGKILL too, its sandboxes' processes end; their folders are
-// left to Cleanup. Out of reach are programs that run with another user's rights, such as sudo's: a
-// killed command's Result then says Leaked, and Close fails. The supervisor is a process of the same
-// user: a command that kills it loses the sandbox. OutOfMemory is never told, nor are limits and peaks,
-// for there is no control group of the sandbox's own.
+// On Linux on amd64 and arm64, a process supervises each sandbox's commands. It is the same guest that Docker's
+// containers have. A kill of a command kills all its descendants, whatever they have done to escape. Close also kills
+// processes that have outlived their command. If the program that uses this package dies, even by SIGKILL, its
+// sandboxes' processes are killed. Their folders are left to Cleanup. Programs with another user's rights, such as
+// sudo's, cannot be killed. The Result of a killed command then has Leaked set, and Close fails. The supervisor runs
+// as the same user, so a command can kill it, which makes the sandbox unusable. Results never have OutOfMemory,
+// limits or memory peaks, since the sandbox has no control group of its own.
 //
-// On other systems, where a command is killed its process group is (on Windows, its first process alone).
-// What has left that group, by setsid, lives on, so a killed command's Result always says Leaked.
-// Children that outlive a command that ended by itself are left alone, by Close too; they find their
-// folder gone. The Result has no Usage, and Cmd.Rlimits are an ErrUnsupported.
+// On other systems, a kill reaches the process group of the command (on Windows, its first process only). Processes
+// that left the group, for example by setsid, survive, so the Result of a killed command always has Leaked set.
+// Children that outlive their command are not killed, not even by Close, which removes their folder. The Result has
+// no Usage, and a command with Rlimits is an ErrUnsupported.
 package local
 
 import (
@@ -46,31 +45,31 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// Options configure a Provider. The zero value will do.
+// Options configure a Provider. The zero value is valid.
 type Options struct {
-	// Logger logs, once, that nothing is isolated. Nil logs nothing.
+	// Logger receives, once, a warning that nothing is isolated. Nil disables logging.
 	Logger *slog.Logger
-	// StateDir holds the sandboxes' folders. Empty means $XDG_STATE_HOME/fumehood/local, or
+	// StateDir contains the sandboxes' folders. Empty means $XDG_STATE_HOME/fumehood/local, or
 	// .local/state/fumehood/local in the user's home.
 	StateDir string
 }
 
-// Provider makes sandboxes of host processes. Make one with New.
+// Provider runs sandboxes as host processes. It is created by New.
 type Provider struct {
 	log      *slog.Logger
 	stateDir string
-	warned   sync.Map // of the loggers that have logged it
+	warned   sync.Map // the loggers that have received the warning
 
 	mu    sync.Mutex
 	boxes map[*box]fumehood.Sandbox
 
 	guestMu sync.Mutex
-	guest   []byte // the guest's program, unpacked and checked; nil before it is first needed
+	guest   []byte // the guest's program, unpacked and checked; nil before its first use
 }
 
 var _ fumehood.Provider = (*Provider)(nil)
 
-// New returns a provider. Its error is an ErrConfig: there is no place for the state.
+// New returns a provider. The error is an ErrConfig if no directory for the state can be determined.
 func New(opts Options) (*Provider, error) {
 	dir := opts.StateDir
 	if dir == "" {
@@ -93,10 +92,10 @@ func New(opts Options) (*Provider, error) {
 // Name returns "local".
 func (p *Provider) Name() string { return "local" }
 
-// Start makes a folder and, where commands are supervised, starts their supervisor. Spec's Name, Env, Dir
-// (a folder of the host that exists), Keep, Labels, ConfigFile, Journal and Logger are honoured; every other field that is set is an
-// ErrUnsupported. A StateDir on a file system that is mounted noexec is an ErrConfig where there is a
-// supervisor, since its program is run from there.
+// Start creates the sandbox's folder and starts the supervisor, if there is one. It supports Spec's Name, Env, Dir
+// (an existing directory of the host), Keep, Labels, ConfigFile, Journal and Logger. If any other field is set, the
+// error is an ErrUnsupported. With a supervisor, the error is an ErrConfig if StateDir is on a file system mounted
+// noexec, since the supervisor's program is run from there.
 func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sandbox, error) {
 	const op = "start sandbox"
 	if err := spec.Validate(); err != nil {
@@ -134,7 +133,7 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sand
 	return sb, nil
 }
 
-// supported refuses what host processes cannot be given.
+// supported returns an error if spec has a field that host processes do not support.
 func supported(spec fumehood.Spec) error {
 	set := func(limit float64) bool { return limit != 0 && limit != fumehood.NoLimit }
 	var field, hint string
@@ -144,19 +143,19 @@ func supported(spec fumehood.Spec) error {
 	case spec.Image != "", spec.Images != nil:
 		field, hint = "Image", "leave it empty, or use the docker provider"
 	case spec.User != "":
-		field, hint = "User", "leave it empty: commands run as the user who runs this"
+		field, hint = "User", "leave it empty: commands run as the user of this process"
 	case spec.Network.Mode != "":
-		field, hint = "Network", "leave it empty: the host's network cannot be kept from a host process"
+		field, hint = "Network", "leave it empty: host processes always have the host's network"
 	case set(float64(spec.Limits.Memory)) || set(spec.Limits.CPUs) || set(float64(spec.Limits.PIDs)):
 		field, hint = "Limits", "leave them zero, or use the docker provider"
 	case spec.Runtime != "":
-		field, hint = "Runtime", "leave it empty: host processes have none"
+		field, hint = "Runtime", "leave it empty: host processes have no runtime"
 	case len(spec.Ports) > 0:
-		field, hint = "Ports", "leave them out: what listens, listens on the host"
+		field, hint = "Ports", "leave them out: commands listen on the host's own ports"
 	case spec.Binary != "":
-		field, hint = "Binary", "leave it empty: there is no container to get into"
+		field, hint = "Binary", "leave it empty: the local provider uses no container CLI"
 	case len(spec.Mounts) > 0:
-		field, hint = "Mounts", "use the host's paths: commands see them all"
+		field, hint = "Mounts", "use the host's paths: commands can access all of them"
 	default:
 		return nil
 	}
@@ -169,13 +168,13 @@ func supported(spec fumehood.Spec) error {
 func (p *Provider) newBox(ctx context.Context, spec fumehood.Spec) (*box, error) {
 	if spec.Dir != "" {
 		if info, err := os.Stat(spec.Dir); err != nil || !info.IsDir() {
-			return nil, &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("the working directory %s is no directory of the host", spec.Dir)}
+			return nil, &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("working directory %s is not a directory of the host", spec.Dir)}
 		}
 	}
 	name := spec.Name
 	folder, err := owner.MakeFolder(p.stateDir, name, spec.Keep)
 	if errors.Is(err, fs.ErrExist) {
-		return nil, &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("a sandbox %q is there already: %s", name, filepath.Join(p.stateDir, name))}
+		return nil, &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("sandbox %q already exists: %s", name, filepath.Join(p.stateDir, name))}
 	}
 	if err != nil {
 		return nil, err
@@ -194,7 +193,7 @@ func (p *Provider) newBox(ctx context.Context, spec fumehood.Spec) (*box, error)
 
 func (b *box) work() string { return filepath.Join(b.folder, "work") }
 
-// fill makes the folder's own folders, and what runs the commands.
+// fill creates the sandbox's directories, and what runs the commands.
 func (b *box) fill(ctx context.Context, more map[string]string) (err error) {
 	tmp := filepath.Join(b.folder, "tmp")
 	for _, d := range []string{b.work(), tmp} {
@@ -208,8 +207,8 @@ func (b *box) fill(ctx context.Context, more map[string]string) (err error) {
 	return err
 }
 
-// baseEnv is the environment of commands. Of the host's it has PATH and LANG only, and on Windows what
-// programs do not start without.
+// baseEnv returns the environment of commands. Of the host's variables it has only PATH and LANG, and on Windows
+// those without which programs do not start.
 func baseEnv(home, tmp string) map[string]string {
 	env := map[string]string{
 		"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8",
@@ -227,7 +226,7 @@ func baseEnv(home, tmp string) map[string]string {
 	return env
 }
 
-// Close closes the sandboxes that are still open. Of kept ones the commands end, and the folder stays.
+// Close closes the sandboxes that are still open. For kept sandboxes it kills the commands, and leaves the folder.
 func (p *Provider) Close(ctx context.Context) error {
 	p.mu.Lock()
 	var open []fumehood.Sandbox

@@ -51,7 +51,7 @@ func start(t *testing.T, p *local.Provider, spec fumehood.Spec) fumehood.Sandbox
 	return sb
 }
 
-func TestTheLocalProviderKeepsItsPromises(t *testing.T) {
+func TestProvider_Promises(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {
 		t.Skip("the suite needs signals, links and terminals")
@@ -80,7 +80,7 @@ func TestTheLocalProviderKeepsItsPromises(t *testing.T) {
 	conformance.Run(t, conformance.Harness{
 		Column:     columnHere(),
 		Probe:      conformance.BuildProbe(t),
-		Users:      conformance.Users{UID: 54321, GID: 54321}, // who need not exist
+		Users:      conformance.Users{UID: 54321, GID: 54321}, // need not exist
 		Start:      func(t *testing.T) fumehood.Sandbox { return start(t, provider, fumehood.Spec{}) },
 		Exceptions: exceptions,
 	})
@@ -97,8 +97,8 @@ func columnHere() string {
 	return column
 }
 
-// Of the suite the groups that are asked for are run, and no others.
-func TestOnlyTheGroupsThatAreAskedForAreRun(t *testing.T) {
+// conformance.Run must run only the requested groups.
+func TestRun_groups(t *testing.T) {
 	t.Parallel()
 	provider, exceptions := newProvider(t, local.Options{}), noStop()
 	var ran atomic.Int32
@@ -121,23 +121,23 @@ func TestOnlyTheGroupsThatAreAskedForAreRun(t *testing.T) {
 	})
 }
 
-func TestItSaysOnceThatItIsolatesNothing(t *testing.T) {
+func TestProvider_warnsOnce(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	p := newProvider(t, local.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	start(t, p, fumehood.Spec{})
 	start(t, p, fumehood.Spec{})
 	if n := strings.Count(log.String(), "level=WARN"); n != 1 || !strings.Contains(log.String(), "isolates nothing") {
-		t.Errorf("the log says %q", log.String())
+		t.Errorf("log: %q", log.String())
 	}
 	var own bytes.Buffer
 	start(t, p, fumehood.Spec{Logger: slog.New(slog.NewTextHandler(&own, nil))})
 	if n := strings.Count(log.String()+own.String(), "level=WARN"); n != 2 || !strings.Contains(own.String(), "isolates nothing") {
-		t.Errorf("the logs say %q and %q", log.String(), own.String())
+		t.Errorf("logs: %q and %q", log.String(), own.String())
 	}
 }
 
-func TestWhatItCannotHonourIsNamed(t *testing.T) {
+func TestStart_unsupported(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, local.Options{})
 	for field, spec := range map[string]fumehood.Spec{
@@ -163,7 +163,7 @@ func TestWhatItCannotHonourIsNamed(t *testing.T) {
 	}
 }
 
-func TestTwoSandboxesOfOneNameAreRefused(t *testing.T) {
+func TestStart_sameName(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, local.Options{})
 	start(t, p, fumehood.Spec{Name: "same"})
@@ -172,7 +172,7 @@ func TestTwoSandboxesOfOneNameAreRefused(t *testing.T) {
 	}
 }
 
-func TestTheFolderIsPrivateAndGoesEvenWhereDirectoriesAreLocked(t *testing.T) {
+func TestSandbox_folder(t *testing.T) {
 	t.Parallel()
 	state := filepath.Join(t.TempDir(), "state")
 	p := newProvider(t, local.Options{StateDir: state})
@@ -197,7 +197,7 @@ func TestTheFolderIsPrivateAndGoesEvenWhereDirectoriesAreLocked(t *testing.T) {
 	}
 }
 
-func TestAKeptSandboxStays(t *testing.T) {
+func TestClose_kept(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
 	p, err := local.New(local.Options{StateDir: state})
@@ -216,7 +216,7 @@ func TestAKeptSandboxStays(t *testing.T) {
 	}
 }
 
-func TestTheHostsEnvironmentIsNotInherited(t *testing.T) {
+func TestExec_environment(t *testing.T) {
 	t.Setenv("FUMEHOOD_TEST_SECRET", "of the host")
 	p := newProvider(t, local.Options{})
 	sb := start(t, p, fumehood.Spec{Env: map[string]string{"OF_THE_SPEC": "yes"}})
@@ -232,7 +232,7 @@ func TestTheHostsEnvironmentIsNotInherited(t *testing.T) {
 	}
 }
 
-func TestASpecsDirectoryIsUsedAndNotRemoved(t *testing.T) {
+func TestStart_dir(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	p := newProvider(t, local.Options{})
@@ -247,11 +247,11 @@ func TestASpecsDirectoryIsUsedAndNotRemoved(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := p.Start(t.Context(), fumehood.Spec{Dir: filepath.Join(dir, "none")}); !errors.Is(err, fumehood.ErrConfig) {
-		t.Errorf("a directory that is not there: %v", err)
+		t.Errorf("missing directory: %v", err)
 	}
 }
 
-func TestTooManyArgumentsAreSaidToBeThat(t *testing.T) {
+func TestExec_argumentsTooLong(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
 		t.Skip("the limit of one argument is Linux's")
@@ -263,7 +263,7 @@ func TestTooManyArgumentsAreSaidToBeThat(t *testing.T) {
 	}
 }
 
-func TestAMissingInterpreterIsNotAMissingProgram(t *testing.T) {
+func TestExec_noInterpreter(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {
 		t.Skip("no interpreter lines")
@@ -278,7 +278,7 @@ func TestAMissingInterpreterIsNotAMissingProgram(t *testing.T) {
 	}
 }
 
-func TestCleanupRemovesTheFoldersOfDeadOwnersOnly(t *testing.T) {
+func TestCleanup(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
 	p := newProvider(t, local.Options{StateDir: state})
@@ -288,7 +288,7 @@ func TestCleanupRemovesTheFoldersOfDeadOwnersOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	self.Start++ // a process of the same id that has ended
+	self.Start++ // an ended process with the same pid
 	for name, text := range map[string]string{"dead": self.String(), "torn": self.String()[:9]} {
 		folder := filepath.Join(state, name)
 		if err := errors.Join(os.Mkdir(folder, 0o700), os.WriteFile(filepath.Join(folder, "owner"), []byte(text), 0o600)); err != nil {
@@ -310,20 +310,20 @@ func TestCleanupRemovesTheFoldersOfDeadOwnersOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := there(); got != "kept mine torn" {
-		t.Errorf("after a sweep there is %q", got)
+		t.Errorf("after a sweep: %q", got)
 	}
 	if _, err := p.Cleanup(t.Context(), provider.CleanupOptions{Names: []string{"kept", "torn"}}); err != nil {
 		t.Fatal(err)
 	}
 	if got := there(); got != "mine" {
-		t.Errorf("after their names were given there is %q", got)
+		t.Errorf("after a cleanup by name: %q", got)
 	}
 	if _, err := p.Cleanup(t.Context(), provider.CleanupOptions{Names: []string{"mine"}}); !errors.Is(err, fumehood.ErrConfig) {
-		t.Errorf("removing what is held: %v", err)
+		t.Errorf("cleanup of a sandbox in use: %v", err)
 	}
 }
 
-func TestAnArchiveThatLeadsElsewhereIsAtFault(t *testing.T) {
+func TestUpload_badArchive(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {
 		t.Skip("making links needs rights there")

@@ -24,19 +24,20 @@ type process struct {
 	tty      bool
 	stdin    *os.File      // our end of standard input, or the terminal
 	typed    atomic.Uint32 // the last byte of input
-	readers  []*os.File    // our ends of what it writes; a terminal is in both
+	readers  []*os.File    // our ends of the outputs; a terminal is in stdin too
 
 	emitting sync.Mutex // held while out runs
 	out      provider.Sink
-	over     bool          // the command has ended: what is written now goes nowhere
+	over     bool          // the command has ended, and further output is dropped
 	drained  chan struct{} // closed when every reader has ended
 
 	mu     sync.Mutex
-	reaped bool          // its number may be another's by now
-	waited chan struct{} // closed when Wait is through
+	reaped bool          // its pid may be another process's by now
+	waited chan struct{} // closed when Wait returns
 }
 
-// startPipes starts the command with three pipes of our own, for os/exec's wait for whoever holds them.
+// startPipes starts the command with our own pipes. os/exec's pipes would wait for every process that holds them
+// open.
 func (p *process) startPipes() (err error) {
 	var theirs, ours []*os.File
 	defer func() {
@@ -71,11 +72,11 @@ func (p *process) startPipes() (err error) {
 
 func closeAll(files []*os.File) {
 	for _, f := range files {
-		_ = f.Close() // nil, or a pipe, of which nothing is lost
+		_ = f.Close() // nil, or a pipe; no data can be lost
 	}
 }
 
-// listen starts the readers; Wait joins them.
+// listen starts the readers. Wait waits for them.
 func (p *process) listen() {
 	var all sync.WaitGroup
 	for i, r := range p.readers {
@@ -96,13 +97,13 @@ func (p *process) copyOut(s fumehood.Stream, r *os.File) {
 			takeRest(r, buf, func(b []byte) { p.emit(s, b) })
 			return
 		}
-		if err != nil { // io.EOF, or EIO of a terminal that nobody has any longer
+		if err != nil { // io.EOF, or EIO from a terminal that no process has open
 			return
 		}
 	}
 }
 
-// emit passes output on.
+// emit passes output to the sink.
 func (p *process) emit(s fumehood.Stream, b []byte) {
 	p.emitting.Lock()
 	defer p.emitting.Unlock()
@@ -111,21 +112,21 @@ func (p *process) emit(s fumehood.Stream, b []byte) {
 	}
 }
 
-// drainFor is how long, after a program's end, its output may stay open in others' hands.
+// drainFor is how long other processes may hold the output open after the program has ended.
 const drainFor = 300 * time.Millisecond
 
-// Wait returns when the program has ended and what it wrote is delivered. A child of it that holds its
-// output open is given drainFor; what it writes later is lost to the command.
+// Wait returns when the program has ended and its output is delivered. If a child holds the output open, Wait reads
+// for another drainFor. Later output is lost.
 func (p *process) Wait(context.Context) (provider.Exit, error) {
 	defer close(p.waited)
 	err := p.cmd.Wait()
-	// Between the reaping within Wait and the next line, Kill could hit a process that has got the same
-	// number. The kernel hands numbers out in a cycle, so it would have to go once around meanwhile.
+	// Between the reaping in cmd.Wait and the next line, Kill could hit another process with the same pid. The kernel
+	// assigns pids in a cycle, so it would have to wrap around in that time.
 	p.mu.Lock()
 	p.reaped = true
 	p.mu.Unlock()
 	p.drain()
-	_ = p.stdin.Close() // also ends a Write that waits for a program that did not read
+	_ = p.stdin.Close() // also unblocks a Write to a program that does not read
 	closeAll(p.readers)
 	p.commands.mu.Lock()
 	delete(p.commands.running, p)
@@ -160,7 +161,7 @@ func (p *process) Write(b []byte) (int, error) {
 
 func (p *process) CloseStdin() error {
 	if p.tty {
-		_, err := io.WriteString(p.stdin, wire.EndOfInput(byte(p.typed.Load()))) //nolint:gosec // it was a byte
+		_, err := io.WriteString(p.stdin, wire.EndOfInput(byte(p.typed.Load()))) //nolint:gosec // stored from a byte
 		return err
 	}
 	if err := p.stdin.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
@@ -169,7 +170,7 @@ func (p *process) CloseStdin() error {
 	return nil
 }
 
-// Signal reaches the whole process group.
+// Signal sends a signal to the process group.
 func (p *process) Signal(_ context.Context, sig int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -179,7 +180,7 @@ func (p *process) Signal(_ context.Context, sig int) error {
 	return signalGroup(p.cmd.Process, sig)
 }
 
-// Kill kills the process group. It never claims to be complete: a process may have left the group.
+// Kill kills the process group. It always returns false, since a process may have left the group.
 func (p *process) Kill(context.Context) bool {
 	p.kill()
 	return false

@@ -20,7 +20,7 @@ import (
 
 func group(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
-func killGroup(p *os.Process) { _ = unix.Kill(-p.Pid, unix.SIGKILL) } // gone already is as good
+func killGroup(p *os.Process) { _ = unix.Kill(-p.Pid, unix.SIGKILL) } // an error means that it has already ended
 
 func signalGroup(p *os.Process, linux int) error {
 	sig, ok := hostSignal(linux)
@@ -33,7 +33,7 @@ func signalGroup(p *os.Process, linux int) error {
 	return nil
 }
 
-// linuxSignals are the signals that every unix has, by their numbers on Linux.
+// linuxSignals maps Linux's signal numbers to the signals that every unix has.
 var linuxSignals = map[int]syscall.Signal{
 	1: unix.SIGHUP, 2: unix.SIGINT, 3: unix.SIGQUIT, 4: unix.SIGILL, 5: unix.SIGTRAP, 6: unix.SIGABRT, 7: unix.SIGBUS,
 	8: unix.SIGFPE, 9: unix.SIGKILL, 10: unix.SIGUSR1, 11: unix.SIGSEGV, 12: unix.SIGUSR2, 13: unix.SIGPIPE,
@@ -70,14 +70,14 @@ func exitOf(state *os.ProcessState) provider.Exit {
 	return provider.Exit{Outcome: fumehood.Exited, Code: state.ExitCode()}
 }
 
-// runnable reports why a file cannot be executed.
+// runnable returns an error if a file cannot be executed.
 func runnable(file string) error {
 	info, err := os.Stat(file)
 	if err != nil {
 		return err
 	}
 	if info.IsDir() {
-		return fmt.Errorf("%s: %w", file, fs.ErrNotExist) // as shells see it
+		return fmt.Errorf("%s: %w", file, fs.ErrNotExist) // as in shells
 	}
 	if err := unix.Access(file, unix.X_OK); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
@@ -87,21 +87,21 @@ func runnable(file string) error {
 
 func unenterable(dir string) bool { return unix.Access(dir, unix.X_OK) != nil }
 
-// cutOff makes the readers take what is there now, and joins them.
+// cutOff makes the readers take the available output, and waits for them.
 func cutOff(p *process) {
 	for _, r := range p.readers {
-		_ = r.SetReadDeadline(time.Now()) // a pipe or a terminal: it has deadlines
+		_ = r.SetReadDeadline(time.Now()) // a pipe or a terminal, which both have deadlines
 	}
 	<-p.drained
 }
 
-// maxPipe bounds what the ended program itself can have left in a pipe: /proc/sys/fs/pipe-max-size is
-// 1 MiB, unless root raised it. All beyond comes from others.
+// maxPipe bounds the output that an ended program can have left in a pipe. /proc/sys/fs/pipe-max-size is 1 MiB,
+// unless root raised it. Anything beyond was written by other processes.
 const maxPipe = 1 << 20
 
-// takeRest takes what is in a pipe now, without waiting for more.
+// takeRest reads the available output of a pipe, without waiting for more.
 func takeRest(r *os.File, buf []byte, emit func([]byte)) {
-	_ = r.SetReadDeadline(time.Time{}) // which a raw read would obey too
+	_ = r.SetReadDeadline(time.Time{}) // a raw read also observes the deadline
 	raw, err := r.SyscallConn()
 	if err != nil {
 		return
@@ -109,7 +109,7 @@ func takeRest(r *os.File, buf []byte, emit func([]byte)) {
 	for taken := 0; taken < maxPipe; {
 		n := 0
 		err := raw.Read(func(fd uintptr) bool {
-			n, _ = unix.Read(int(fd), buf) // not blocking: EAGAIN is as good as the end
+			n, _ = unix.Read(int(fd), buf) // non-blocking: EAGAIN is treated as the end
 			return true
 		})
 		if err != nil || n <= 0 {

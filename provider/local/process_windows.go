@@ -13,7 +13,7 @@ func group(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: syscall.CREATE_NEW_PROCESS_GROUP}
 }
 
-// killGroup kills the program only: Windows has no groups to kill.
+// killGroup kills only the program, since Windows has no process groups to kill.
 func killGroup(p *os.Process) { _ = p.Kill() }
 
 func signalGroup(p *os.Process, linux int) error {
@@ -27,7 +27,7 @@ func exitOf(state *os.ProcessState) provider.Exit {
 	return provider.Exit{Outcome: fumehood.Exited, Code: state.ExitCode()}
 }
 
-// runnable reports why a file cannot be executed.
+// runnable returns an error if a file cannot be executed.
 func runnable(file string) error {
 	_, err := exec.LookPath(file)
 	return err
@@ -35,8 +35,8 @@ func runnable(file string) error {
 
 func unenterable(string) bool { return false }
 
-// cutOff leaves the readers behind: a read of a pipe cannot be interrupted here. They end with whoever
-// holds the output.
+// cutOff does nothing, since a read of a pipe cannot be interrupted on Windows. The readers end when no process has
+// the output open.
 func cutOff(*process) {}
 
 func takeRest(*os.File, []byte, func([]byte)) {}

@@ -15,7 +15,7 @@ import (
 // box is the backend of one sandbox, and of its only service.
 type box struct {
 	provider *Provider
-	folder   string // holds owner, work and tmp
+	folder   string // contains owner, work and tmp
 	info     fumehood.Info
 	keep     bool
 	commands *commands
@@ -25,11 +25,11 @@ func (b *box) Info() fumehood.Info { return b.info }
 
 func (b *box) Service(string) provider.ServiceBackend { return b }
 
-// Start runs a command as the user who runs this.
+// Start runs a command as the user of this process.
 func (b *box) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out provider.Sink) (provider.ProcessBackend, error) {
 	if cmd.User != "" {
 		return nil, &fumehood.Error{
-			Class: fumehood.ErrUnsupported, Err: errors.New("the local provider runs no command as another user"),
+			Class: fumehood.ErrUnsupported, Err: errors.New("the local provider cannot run commands as another user"),
 			Hint: "leave out User",
 		}
 	}
@@ -44,8 +44,8 @@ func environ(env map[string]string) []string {
 	return list
 }
 
-// Close ends the commands and removes the folder, unless the sandbox is kept. What could not be ended
-// keeps no folder, nor the provider from forgetting the sandbox: to try again would not help.
+// Close kills the commands and removes the folder, unless the sandbox is kept. If some processes could not be killed,
+// it returns an error, but still removes the folder and forgets the sandbox. A retry would not help.
 func (b *box) Close(ctx context.Context) error {
 	err := b.commands.close()
 	if !b.keep {
@@ -62,15 +62,15 @@ func (b *box) Close(ctx context.Context) error {
 // closeWithin bounds the removal of a folder.
 const closeWithin = 10 * time.Second
 
-// within removes a folder within that time.
+// within removes a folder within closeWithin.
 func within(ctx context.Context, folder string) error {
 	ctx, cancel := context.WithTimeout(ctx, closeWithin)
 	defer cancel()
 	return remove(ctx, folder)
 }
 
-// remove removes a folder whose directories may be unwritable, and in which processes that outlived
-// their command may still make files: it tries until ctx ends.
+// remove removes a folder. Its directories may be unwritable, and processes that outlived their command may still
+// create files in it. So remove retries until ctx ends.
 func remove(ctx context.Context, folder string) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

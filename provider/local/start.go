@@ -21,22 +21,22 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// commands runs a sandbox's commands as child processes of this one.
+// commands runs a sandbox's commands as child processes of this process.
 type commands struct {
 	env map[string]string
 
 	mu       sync.Mutex
 	closed   bool
-	starting sync.WaitGroup // commands between the look at closed and their place in running
+	starting sync.WaitGroup // commands between the check of closed and their entry in running
 	running  map[*process]struct{}
 }
 
-// newCommands needs nothing of a sandbox but the commands' environment.
+// newCommands returns the commands of a sandbox. env is their environment.
 func (p *Provider) newCommands(_ context.Context, _ string, env map[string]string) (*commands, error) {
 	return &commands{env: env, running: map[*process]struct{}{}}, nil
 }
 
-// start starts a process in a group of its own, or in a session of its own with a terminal.
+// start starts a process in its own process group, or in its own session if it has a terminal.
 func (c *commands) start(_ context.Context, cmd fumehood.Cmd, _ bool, out provider.Sink) (provider.ProcessBackend, error) {
 	if cmd.Rlimits != (fumehood.Rlimits{}) {
 		return nil, &fumehood.Error{
@@ -80,10 +80,10 @@ func (c *commands) start(_ context.Context, cmd fumehood.Cmd, _ bool, out provid
 	return p, nil
 }
 
-// endWithin bounds the end of what was killed.
+// endWithin bounds the wait for the end of killed processes.
 const endWithin = 10 * time.Second
 
-// close kills the commands that run, and waits for their end. It may be called again.
+// close kills the running commands, and waits for their end. It may be called again.
 func (c *commands) close() error {
 	c.mu.Lock()
 	c.closed = true
@@ -96,7 +96,7 @@ func (c *commands) close() error {
 		select {
 		case <-p.waited:
 		case <-deadline.C:
-			return fmt.Errorf("command %d does not end though it was killed", p.cmd.Process.Pid)
+			return fmt.Errorf("command %d still runs after SIGKILL", p.cmd.Process.Pid)
 		}
 	}
 	return nil
@@ -108,8 +108,8 @@ func (c *commands) members() []*process {
 	return slices.Collect(maps.Keys(c.running))
 }
 
-// enterable checks the working directory, which the kernel's answer to a failed start does not tell from
-// a missing program.
+// enterable checks the working directory. The kernel's error for a failed start does not distinguish a missing
+// directory from a missing program.
 func enterable(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -121,11 +121,11 @@ func enterable(dir string) error {
 	return nil
 }
 
-// find returns the path of the program: name itself where it has a slash, else what search, a PATH,
-// has of it.
+// find returns the path of the program. A name with a slash is returned as it is. Any other name is searched in the
+// directories of search, a PATH.
 func find(name, dir, search string) (string, error) {
 	if strings.ContainsAny(name, `/`+string(filepath.Separator)) {
-		return name, nil // the kernel's answer says what is wrong with it
+		return name, nil // the kernel's error is specific enough
 	}
 	var denied error
 	for _, d := range filepath.SplitList(search) {
@@ -134,7 +134,7 @@ func find(name, dir, search string) (string, error) {
 		}
 		file := filepath.Join(d, name)
 		if _, err := os.Stat(file); err != nil {
-			continue // also where d may not be entered: then nothing is known to be there
+			continue // also if d cannot be entered, since its content is unknown then
 		}
 		err := runnable(file)
 		if err == nil {
@@ -150,7 +150,7 @@ func find(name, dir, search string) (string, error) {
 	return "", classed(fumehood.ErrProgramNotFound, "%s: not in PATH", name)
 }
 
-// startError gives a failed start its class, by errno.
+// startError assigns a class to the error of a failed start, by errno.
 func startError(err error, program, dir string) error {
 	var classedAlready *fumehood.Error
 	if errors.As(err, &classedAlready) {
@@ -164,14 +164,14 @@ func startError(err error, program, dir string) error {
 	if errors.As(err, &errno) {
 		cause = fmt.Errorf("%s: %w", program, errno)
 	}
-	class := fumehood.ErrInfrastructure // no more processes, no more descriptors
+	class := fumehood.ErrInfrastructure // no more processes, no more file descriptors
 	switch {
-	case errors.Is(enterable(dir), fumehood.ErrDirNotFound): // it was there a moment ago
+	case errors.Is(enterable(dir), fumehood.ErrDirNotFound): // it existed a moment ago
 		class = fumehood.ErrDirNotFound
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ENAMETOOLONG), errors.Is(err, syscall.ELOOP):
 		class = fumehood.ErrProgramNotFound
 		if _, statErr := os.Stat(program); statErr == nil {
-			class, cause = fumehood.ErrNotExecutable, fmt.Errorf("%s: the interpreter that it names is missing", program)
+			class, cause = fumehood.ErrNotExecutable, fmt.Errorf("%s: interpreter not found", program)
 		}
 	case errors.Is(err, fs.ErrPermission):
 		class = fumehood.ErrNotExecutable

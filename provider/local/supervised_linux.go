@@ -24,30 +24,31 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// commands runs a sandbox's commands through a guest, a child process of this one that supervises them:
-// their subreaper is never the program that uses this package, and never reaps what is that program's.
+// commands runs a sandbox's commands through a guest. The guest is a child process that supervises them. So the
+// program that uses this package is never the commands' subreaper, and the guest never reaps that program's own
+// children.
 type commands struct {
-	program string // the guest's file
+	program string // path of the guest's program
 	guest   *client.Guest
 	process *os.Process
 	stderr  *ring.Tail
 
 	ended chan struct{} // closed when the process has ended and err is set
-	err   error         // how it ended; nil when by itself, with nothing left
+	err   error         // how it ended; nil if it exited by itself and left no processes
 }
 
 const (
-	// readyWithin bounds the wait for the guest's first answer, which takes it some milliseconds.
+	// readyWithin bounds the wait for the guest's first answer, which normally takes some milliseconds.
 	readyWithin = 30 * time.Second
-	// endWithin bounds the wait for the end of a guest: it gives up itself after 10 s.
+	// endWithin bounds the wait for the end of a guest. The guest itself gives up after 10 s.
 	endWithin = 15 * time.Second
-	// complaint is how much of what a guest writes to its standard error is kept, in bytes.
+	// complaint is how many bytes of a guest's standard error output are kept.
 	complaint = 4 << 10
 )
 
-// newCommands starts the guest from a file in folder, which must not be mounted noexec: a guest that ran
-// from memory could not start itself again as a worker, since a process that cannot be traced may not open
-// its own /proc/self when it is not root's. env is the commands' environment.
+// newCommands starts the guest from a file in folder, which must not be on a file system mounted noexec. A guest that
+// runs from memory could not start itself again as a worker, since only root's non-dumpable processes may open their
+// own /proc/self. env is the commands' environment.
 func (p *Provider) newCommands(ctx context.Context, folder string, env map[string]string) (*commands, error) {
 	c := &commands{program: filepath.Join(folder, "fumehood-guest"), stderr: ring.NewTail(complaint), ended: make(chan struct{})}
 	if err := p.install(ctx, c.program); err != nil {
@@ -56,7 +57,7 @@ func (p *Provider) newCommands(ctx context.Context, folder string, env map[strin
 	ours, err := c.run(environ(env))
 	if errors.Is(err, os.ErrPermission) {
 		return nil, &fumehood.Error{
-			Class: fumehood.ErrConfig, Err: fmt.Errorf("%s may not be executed: %w", c.program, err),
+			Class: fumehood.ErrConfig, Err: fmt.Errorf("cannot execute %s: %w", c.program, err),
 			Hint: "set StateDir to a folder of a file system that is not mounted noexec",
 		}
 	}
@@ -70,14 +71,14 @@ func (p *Provider) newCommands(ctx context.Context, folder string, env map[strin
 		if answer.Err() != nil && ctx.Err() == nil {
 			err = classed(fumehood.ErrInfrastructure, "the guest has not answered within %v", readyWithin)
 		}
-		_ = c.close() // nothing runs yet that it could tell of
+		_ = c.close() // no command runs yet, so its error adds nothing
 		return nil, c.explain(err)
 	}
 	return c, nil
 }
 
-// install writes the guest's program. No process is forked meanwhile: one that has the file open for
-// writing keeps it from being executed (ETXTBSY), and a child has it until it executes something.
+// install writes the guest's program. It blocks forks meanwhile. A forked child would keep the file open for writing
+// until it execs, and the guest could not be executed (ETXTBSY).
 func (p *Provider) install(ctx context.Context, file string) error {
 	program, err := p.guestProgram(ctx)
 	if err != nil {
@@ -88,7 +89,7 @@ func (p *Provider) install(ctx context.Context, file string) error {
 	return os.WriteFile(file, program, 0o700)
 }
 
-// guestProgram returns the guest for this architecture, which is unpacked once.
+// guestProgram returns the guest for this architecture. It is unpacked only once.
 func (p *Provider) guestProgram(ctx context.Context) ([]byte, error) {
 	p.guestMu.Lock()
 	defer p.guestMu.Unlock()
@@ -110,15 +111,15 @@ func (c *commands) run(env []string) (*os.File, error) {
 	}
 	theirs := os.NewFile(uintptr(pair[1]), "guest")
 	defer theirs.Close()
-	if err := unix.SetNonblock(pair[0], true); err != nil { // so that Close ends a Read
+	if err := unix.SetNonblock(pair[0], true); err != nil { // so that Close unblocks a Read
 		return nil, errors.Join(err, unix.Close(pair[0]))
 	}
 	ours := os.NewFile(uintptr(pair[0]), "guest")
 	cmd := &exec.Cmd{
 		Path: c.program, Args: []string{c.program, "serve", "--no-cgroup"}, Env: env,
-		Dir:   "/", // so that no mount is kept busy; a command's own directory is in each request
+		Dir:   "/", // so that no mount is kept busy; each request has its command's directory
 		Stdin: theirs, Stdout: theirs, Stderr: c.stderr,
-		SysProcAttr: &syscall.SysProcAttr{Setsid: true}, // so that the terminal's signals are not its
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true}, // so that it does not receive the terminal's signals
 	}
 	if err := cmd.Start(); err != nil {
 		ours.Close()
@@ -127,7 +128,8 @@ func (c *commands) run(env []string) (*os.File, error) {
 	c.process = cmd.Process
 	go func() {
 		defer close(c.ended)
-		if err := cmd.Wait(); cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != wire.WasStopped { // as it says where close lets it go on
+		// The guest exits with WasStopped if close has continued it.
+		if err := cmd.Wait(); cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != wire.WasStopped {
 			c.err = err
 		}
 	}()
@@ -146,7 +148,7 @@ func (c *commands) start(ctx context.Context, cmd fumehood.Cmd, live bool, out p
 // explainWithin bounds the wait for the end of a guest whose connection has ended.
 const explainWithin = time.Second
 
-// explain adds to an error about a lost guest how it ended.
+// explain adds the reason of the guest's end to an error about a lost guest.
 func (c *commands) explain(err error) error {
 	var lost *fumehood.Error
 	if !errors.Is(err, fumehood.ErrUnavailable) || !errors.As(err, &lost) {
@@ -164,7 +166,7 @@ func (c *commands) explain(err error) error {
 	return err
 }
 
-// lastWords is how a guest ended that did not end well, and what it said about that.
+// lastWords returns how a guest that failed has ended, and its error output.
 func (c *commands) lastWords() string {
 	kept, _ := c.stderr.Bytes()
 	said := strings.TrimSpace(fumehood.Output{Bytes: kept}.Text())
@@ -174,17 +176,17 @@ func (c *commands) lastWords() string {
 	return c.err.Error() + ": " + said
 }
 
-// close ends all that was started, and the guest. Its error says that something may still run. It may be
-// called again.
+// close kills everything that was started, and ends the guest. An error means that processes may still run. close
+// may be called again.
 func (c *commands) close() error {
-	c.guest.Close()                    // the guest reads its end
+	c.guest.Close()                    // the guest reads EOF
 	_ = c.process.Signal(unix.SIGCONT) // a command may have stopped it
 	t := time.NewTimer(endWithin)
 	defer t.Stop()
 	select {
 	case <-c.ended:
 	case <-t.C:
-		_ = c.process.Kill() // its workers read its end
+		_ = c.process.Kill() // its workers read EOF
 		<-c.ended
 	}
 	err := os.RemoveAll(c.program)

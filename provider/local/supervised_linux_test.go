@@ -28,12 +28,12 @@ import (
 
 const column = "local"
 
-// exceptionsHere is the exceptions where a guest supervises the commands.
+// exceptionsHere returns the exceptions of systems on which a guest supervises the commands.
 func exceptionsHere() map[string]conformance.Exception {
 	return map[string]conformance.Exception{"rlimits/a command starts no more processes than its user's limit": ownProcesses}
 }
 
-// ownProcesses is about a limit that the kernel keeps by user: here that is who runs the suite.
+// ownProcesses covers a limit that the kernel counts per user. Here that is the user who runs the suite.
 var ownProcesses = conformance.Exception{
 	Reason: "commands run as the user who runs fumehood, all of whose processes count; ErrUnsupported for root",
 	Check: func(t *testing.T, c *conformance.Case) {
@@ -53,13 +53,13 @@ var ownProcesses = conformance.Exception{
 	},
 }
 
-// family is a command that prints the ids of its two processes, of which one is in a session of its own.
+// family is a command that prints the pids of its two processes. One of them is in its own session.
 const family = `setsid sleep 1000 & echo $! $$; exec sleep 1000`
 
-// supervisor is the shell's expression for the guest: the parent of the worker that started the shell.
+// supervisor is a shell expression for the pid of the guest, the parent of the worker that started the shell.
 const supervisor = `$(cut -d ' ' -f 4 /proc/$PPID/stat)`
 
-// hostEnv makes this program a host that is to be killed: it holds a StateDir.
+// hostEnv makes this program a host that the test kills. Its value is a StateDir.
 const hostEnv = "FUMEHOOD_TEST_LOCAL_HOST"
 
 func TestMain(m *testing.M) {
@@ -69,7 +69,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// host runs a command, passes on what it prints, and waits to be killed.
+// host runs a command, forwards its output, and waits to be killed.
 func host(dir string) int {
 	ctx := context.Background()
 	p, err := local.New(local.Options{StateDir: dir})
@@ -84,12 +84,12 @@ func host(dir string) int {
 		if err != nil {
 			return 3
 		}
-		_, _ = os.Stdout.Write(ev.Data) // who reads it waits for it
+		_, _ = os.Stdout.Write(ev.Data) // the test waits for this output
 	}
 	return 4
 }
 
-// idsIn reads the process ids of a line.
+// idsIn returns the process ids in a line.
 func idsIn(t *testing.T, line string) (pids []int) {
 	t.Helper()
 	for f := range strings.FieldsSeq(line) {
@@ -100,12 +100,12 @@ func idsIn(t *testing.T, line string) (pids []int) {
 		pids = append(pids, pid)
 	}
 	if len(pids) == 0 {
-		t.Fatalf("there is no process id in %q", line)
+		t.Fatalf("no process id in %q", line)
 	}
 	return pids
 }
 
-// alive are those of the processes that are there, zombies included.
+// alive returns those of the processes that exist, including zombies.
 func alive(pids []int) (there []int) {
 	for _, pid := range pids {
 		if !errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
@@ -115,7 +115,7 @@ func alive(pids []int) (there []int) {
 	return there
 }
 
-func TestAHostThatIsKilledLeavesNoProcess(t *testing.T) {
+func TestProvider_hostKilled(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
@@ -131,17 +131,17 @@ func TestAHostThatIsKilledLeavesNoProcess(t *testing.T) {
 	if kerr := cmd.Process.Kill(); err != nil || kerr != nil {
 		t.Fatal(line, err, kerr)
 	}
-	_ = cmd.Wait() // it was killed
+	_ = cmd.Wait() // always an error: the process was killed
 	pids := idsIn(t, line)
 	conformance.Eventually(t, "the processes have ended", func() bool { return len(alive(pids)) == 0 })
-	// So that its folder, which the next clean-up removes, is no place where something still runs.
+	// Nothing runs any more in its folder, which this cleanup removes.
 	p := newProvider(t, local.Options{StateDir: state})
 	if _, err := p.Cleanup(t.Context(), provider.CleanupOptions{}); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestClosingEndsWhatOutlivedItsCommand(t *testing.T) {
+func TestClose_outlivingProcess(t *testing.T) {
 	t.Parallel()
 	sb := start(t, newProvider(t, local.Options{}), fumehood.Spec{})
 	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", `trap '' TERM HUP; setsid sleep 1000 >/dev/null 2>&1 & echo $!`}})
@@ -150,7 +150,7 @@ func TestClosingEndsWhatOutlivedItsCommand(t *testing.T) {
 	}
 	pids := idsIn(t, res.Stdout.Text())
 	if len(alive(pids)) != 1 {
-		t.Fatalf("%v does not run", pids)
+		t.Fatalf("process %v is not running", pids)
 	}
 	if err := sb.Close(t.Context()); err != nil {
 		t.Fatal(err)
@@ -160,13 +160,13 @@ func TestClosingEndsWhatOutlivedItsCommand(t *testing.T) {
 	}
 }
 
-func TestAKilledCommandIsSaidToBeKilledAndWhatItUsedIsTold(t *testing.T) {
+func TestExec_timeout(t *testing.T) {
 	t.Parallel()
 	sb := start(t, newProvider(t, local.Options{}), fumehood.Spec{})
 	const used = 100 * time.Millisecond
 	cmd := fumehood.Cmd{Args: []string{"sh", "-c", `setsid sleep 1000 & echo $! $$; while :; do :; done`}}
 	var res *fumehood.Result
-	for cmd.Timeout = time.Second / 4; ; cmd.Timeout *= 3 { // longer where the machine is so busy that it has used nothing yet
+	for cmd.Timeout = time.Second / 4; ; cmd.Timeout *= 3 { // longer if a busy machine gave it no processor time
 		var err error
 		if res, err = sb.Exec(t.Context(), cmd); err != nil || res.Outcome != fumehood.TimedOut || res.Leaked {
 			t.Fatalf("got %+v, %v", res, err)
@@ -179,11 +179,11 @@ func TestAKilledCommandIsSaidToBeKilledAndWhatItUsedIsTold(t *testing.T) {
 		t.Errorf("%v outlived the command", left)
 	}
 	if u := res.Usage; u.User+u.System < used || u.MaxRSS < 100<<10 || u.MemoryPeak != 0 || u.OOMKills != 0 || u.PIDsLimits != 0 {
-		t.Errorf("it used %+v", u)
+		t.Errorf("usage %+v", u)
 	}
 }
 
-func TestACommandCanStopItsSupervisorButNotTheSandboxesEnd(t *testing.T) {
+func TestClose_supervisorStopped(t *testing.T) {
 	t.Parallel()
 	sb := start(t, newProvider(t, local.Options{}), fumehood.Spec{})
 	_, pids := tamper(t, sb, `kill -STOP `+supervisor+`; : >stopped; exec sleep 1000`)
@@ -199,8 +199,8 @@ func TestACommandCanStopItsSupervisorButNotTheSandboxesEnd(t *testing.T) {
 	}
 }
 
-// tamper runs a shell's script beside a process in a session of its own, and returns the ids of both. The
-// script begins when these are known.
+// tamper runs a shell script next to a process in its own session, and returns the pids of both. The script starts
+// when the test knows them.
 func tamper(t *testing.T, sb fumehood.Sandbox, script string) (fumehood.Process, []int) {
 	t.Helper()
 	p, err := sb.Start(t.Context(), fumehood.Cmd{
@@ -224,7 +224,7 @@ func tamper(t *testing.T, sb fumehood.Sandbox, script string) (fumehood.Process,
 	return p, idsIn(t, line)
 }
 
-func TestACommandThatKillsItsSupervisorLosesTheSandbox(t *testing.T) {
+func TestExec_supervisorKilled(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
 	p, err := local.New(local.Options{StateDir: state})
@@ -236,21 +236,21 @@ func TestACommandThatKillsItsSupervisorLosesTheSandbox(t *testing.T) {
 	if res, err := proc.Wait(t.Context()); err != nil || res.Outcome != fumehood.Lost || res.Reason == "" {
 		t.Errorf("got %+v, %v", res, err)
 	}
-	conformance.Eventually(t, "its worker ends the command", func() bool { return len(alive(pids)) == 0 })
+	conformance.Eventually(t, "the worker has killed the command", func() bool { return len(alive(pids)) == 0 })
 	_, err = sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}})
 	conformance.WantError(t, err, fumehood.ErrUnavailable)
 	if !strings.Contains(err.Error(), "killed") {
-		t.Errorf("the error does not say why: %v", err)
+		t.Errorf("the error lacks the reason: %v", err)
 	}
 	if err := sb.Close(t.Context()); err == nil || !strings.Contains(err.Error(), "may still run") {
-		t.Errorf("closing says %v", err)
+		t.Errorf("Close returned %v", err)
 	}
 	if left, err := os.ReadDir(state); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
 }
 
-func TestManySandboxesStartAtOnce(t *testing.T) {
+func TestStart_concurrent(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, local.Options{}) // each writes a program while the others start processes
 	var all sync.WaitGroup
@@ -269,14 +269,15 @@ func TestManySandboxesStartAtOnce(t *testing.T) {
 	all.Wait()
 }
 
-func TestAStateDirThatIsMountedNoexecIsSaidToBeThat(t *testing.T) {
+func TestStart_noexec(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
 	if err := unix.Mount("none", state, "tmpfs", unix.MS_NOEXEC, ""); err != nil {
 		t.Skip("only root can mount: ", err)
 	}
 	t.Cleanup(func() {
-		// Detached: a process that a test beside this one starts has a copy of each descriptor of ours until it runs its program.
+		// Detached, since a process that a parallel test starts has copies of our file descriptors until it execs its
+		// program.
 		if err := unix.Unmount(state, unix.MNT_DETACH); err != nil {
 			t.Error(err)
 		}
@@ -289,7 +290,7 @@ func TestAStateDirThatIsMountedNoexecIsSaidToBeThat(t *testing.T) {
 	}
 }
 
-func TestAKeptSandboxKeepsNoProgramOfOurs(t *testing.T) {
+func TestClose_keptWithoutProgram(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
 	p, err := local.New(local.Options{StateDir: state})
@@ -302,16 +303,16 @@ func TestAKeptSandboxKeepsNoProgramOfOurs(t *testing.T) {
 	}
 	folder, err := os.ReadDir(filepath.Join(state, "kept"))
 	if err != nil || len(folder) != 4 { // owner, kept, work, tmp
-		t.Errorf("there is %v, %v", folder, err)
+		t.Errorf("folder contains %v, %v", folder, err)
 	}
 }
 
-func TestOutputComesAfterTheWordThatItsCommandRuns(t *testing.T) {
+func TestStream_startBeforeOutput(t *testing.T) {
 	t.Parallel()
 	sb := start(t, newProvider(t, local.Options{}), fumehood.Spec{})
 	rounds := tier.Pick(t, 10, 30, 30)
 	var crowd sync.WaitGroup
-	for range 32 { // so that a guest finds a command's output and that it has started at the same time
+	for range 32 { // so that a guest receives a command's output and its start at the same time
 		crowd.Go(func() {
 			for range rounds {
 				var out strings.Builder

@@ -40,8 +40,7 @@ func (p *process) startTTY(rows, cols uint16) error {
 	return nil
 }
 
-// pollable returns the terminal as a file with deadlines, which package pty has taken from it, and
-// closes f.
+// pollable returns the terminal as a file with deadlines, which a file of package pty does not have. It closes f.
 func pollable(f *os.File) (*os.File, error) {
 	defer f.Close()
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)

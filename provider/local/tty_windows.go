@@ -13,7 +13,7 @@ func (p *process) startTTY(uint16, uint16) error {
 	return &fumehood.Error{Class: fumehood.ErrUnsupported, Err: errNoTTY, Hint: "leave out TTY"}
 }
 
-// Resize is not supported here.
+// Resize returns ErrUnsupported.
 func (p *process) Resize(context.Context, uint16, uint16) error {
 	return &fumehood.Error{Class: fumehood.ErrUnsupported, Err: errNoTTY}
 }

@@ -1,15 +1,15 @@
-# Runs a solution as nobody, who may not read this file, and exits with 0 if all its answers are right.
+# Runs a solution as nobody, who may not read this file. Exits with 0 if all its answers are right.
 import os
 import stat
 import subprocess
 import sys
 
 ANSWERS = {1: 2, 25: 97, 1000: 7919, 2500: 22307, 4321: 41263}
-MOST = 1 << 20  # bytes of a solution
+MOST = 1 << 20  # maximum size of a solution in bytes
 
 fd = os.open(sys.argv[1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
 if not stat.S_ISREG(os.fstat(fd).st_mode):
-    sys.exit("it is no regular file")
+    sys.exit("the solution is not a regular file")
 with os.fdopen(fd, "rb") as file:
     source = file.read(MOST)
 

@@ -1,2 +1,2 @@
-# Whoever opens it waits.
+# Every program that opens the solution blocks.
 mkfifo /solve/solution/primes.py

@@ -1,3 +1,3 @@
-# Prints without end.
+# Prints forever.
 sh /tmp/known-answers.sh
 exec yes PASSED

@@ -1,4 +1,4 @@
-# Ends the sandbox, so that there is no result.
+# Kills the sandbox to prevent a result.
 sh /tmp/known-answers.sh
 kill -9 -1
 sleep 60

@@ -1,3 +1,3 @@
-# Looks as if the kernel had ended it.
+# Looks as if the kernel had killed it for lack of memory.
 sh /tmp/known-answers.sh
 kill -9 $$

@@ -1,3 +1,3 @@
-# No file system and no archive likes this.
+# A link target that is too long for many file systems and archives.
 sh /tmp/known-answers.sh
 ln -s "$(head -c 4000 /dev/zero | tr '\0' a)" /solve/solution/long

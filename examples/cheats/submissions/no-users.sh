@@ -1,4 +1,4 @@
-# What looks up users waits.
+# Every lookup of a user blocks.
 sh /tmp/known-answers.sh
 rm -f /etc/passwd /etc/group
 mkfifo /etc/passwd /etc/group

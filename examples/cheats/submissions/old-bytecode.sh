@@ -1,4 +1,4 @@
-# Bytecode that pretends to belong to the source beside it.
+# Bytecode that pretends to be compiled from the source next to it.
 sh /tmp/known-answers.sh
 cd /solve/solution
 echo 'print(0)' >evil.py

@@ -1,4 +1,4 @@
-# Looks for the others on every network that there is.
+# Looks for other attempts on the network.
 sh /tmp/known-answers.sh
 python3 -I - <<'P'
 import socket

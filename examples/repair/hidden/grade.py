@@ -1,4 +1,4 @@
-# Runs the hidden tests on the solution in the folder that it is given, and prints a score for each of them.
+# Runs the hidden tests on the solution in the given folder, and prints a score for each test.
 import json
 import os
 import sys
@@ -22,7 +22,7 @@ here = os.path.dirname(os.path.abspath(__file__))
 os.environ["SOLUTION"] = sys.argv[1]
 answer, sys.stdout = sys.stdout, sys.stderr
 scores = Scores()
-# No configuration and no conftest.py, whoever wrote it.
+# Use no configuration and no conftest.py from anywhere.
 options = ["-q", "-c", os.devnull, "--rootdir", here, "--noconftest", "-p", "no:cacheprovider", "--tb=line"]
 pytest.main([*options, here], plugins=[scores])
 reasons = [f"{name} fails" for name, score in scores.of.items() if not score]

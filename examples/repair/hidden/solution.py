@@ -1,5 +1,5 @@
-"""The solution's functions, each call of which runs in a process of its own, as nobody: what is judged can neither read
-nor change who judges it. It answers on its standard output, of which only the last line counts."""
+"""The solution's functions. Each call runs in a process of its own as nobody, so the solution can neither read nor
+change the grader. It answers on its standard output, of which only the last line counts."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-# What a solution has to hold, which nobody who writes one sees.
+# The tests that a solution must pass. The authors of solutions do not see them.
 import random
 
 import pytest

@@ -1,12 +1,12 @@
 """A notebook for many users, kept in Redis.
 
-    POST /register  name=...&password=...   makes a user
-    POST /login     name=...&password=...   answers with a token
-    POST /notes     text=...                answers with the number of a new note
-    GET  /notes/N                           a note of one's own
+    POST /register  name=...&password=...   creates a user
+    POST /login     name=...&password=...   returns a token
+    POST /notes     text=...                creates a note and returns its number
+    GET  /notes/N                           returns one of the user's own notes
 
-A token goes into the header Authorization. There are three versions: version 1 does not look whose a note is, version 2
-does but hands to the database what it was given, and version 3 does neither.
+A token goes into the header Authorization. There are three versions. Version 1 does not check who owns a note. Version
+2 does, but passes its input to the database unchecked. Version 3 has neither flaw.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ class Redis:
 
     def ask(self, *words):
         words = [str(word) for word in words]
-        if VERSION < 3:  # a line, which ends where the words say
+        if VERSION < 3:  # an inline command: a word that contains a newline ends it
             self.file.write(" ".join(words).encode() + b"\r\n")
         else:
             self.file.write(b"*%d\r\n" % len(words))

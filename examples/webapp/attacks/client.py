@@ -1,4 +1,4 @@
-"""What the attackers share: a client of the notebook."""
+"""A client of the notebook, shared by the attacks."""
 
 import urllib.error
 import urllib.parse
@@ -8,7 +8,7 @@ URL = "http://web:8000"
 
 
 def ask(path, token="", **form):
-    """Posts a form, or gets a page where there is none. Returns status and text."""
+    """Posts a form, or gets a page if there is no form. Returns status and text."""
     body = urllib.parse.urlencode(form).encode() if form else None
     request = urllib.request.Request(URL + path, body, {"Authorization": token})
     try:

@@ -1,4 +1,4 @@
-# Goes to the database without asking the application.
+# Connects to the database directly, without the application.
 import socket
 
 for host in ("db", "web"):

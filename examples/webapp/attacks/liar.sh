@@ -1,2 +1,2 @@
-# Has not even tried.
+# Prints a wrong flag without any attack.
 echo 'flag{of-course-i-have-it}'

@@ -1,4 +1,4 @@
-# Tries passwords that many people have.
+# Tries common passwords.
 from client import ask
 
 for password in ("admin", "123456", "password", "letmein", "qwerty", "secret", "root", "hunter2"):

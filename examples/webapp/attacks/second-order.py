@@ -1,4 +1,4 @@
-# Hands the database a second order behind the number of a note: to take us for the administrator.
+# Injects a second database command after the number of a note: it makes our token the administrator's.
 from urllib.parse import quote
 
 from client import ask, log_in

@@ -1,4 +1,4 @@
-// Command static is the only file of the image fumehood-test/static: it prints a line and ends well.
+// Command static is the only file of the image fumehood-test/static. It prints a line and exits with code 0.
 package main
 
 import "fmt"

@@ -1,5 +1,6 @@
-// Command syscalls makes the system calls that seccomp profiles decide about, and prints as a JSON object how each ended:
-// the name of its error, or "ok". Their arguments are wrong where they can be, so that little is changed.
+// Command syscalls makes the system calls that seccomp profiles filter. It prints the result of each as a JSON
+// object: the name of its error, or "ok". Where possible, the arguments are invalid, so that the calls have little
+// effect.
 package main
 
 import (
@@ -14,10 +15,10 @@ import (
 type call struct {
 	number uintptr
 	args   [6]uintptr
-	fd     bool // its result is a descriptor
+	fd     bool // the result is a descriptor
 }
 
-// calls are those that every program can make.
+// calls are the system calls that every program can make.
 var calls = map[string]call{
 	"socket/unix":              {unix.SYS_SOCKET, [6]uintptr{unix.AF_UNIX, unix.SOCK_STREAM}, true},
 	"socket/inet":              {unix.SYS_SOCKET, [6]uintptr{unix.AF_INET, unix.SOCK_STREAM}, true},
@@ -53,10 +54,10 @@ var calls = map[string]call{
 	"kcmp":                     {unix.SYS_KCMP, [6]uintptr{uintptr(os.Getpid()), uintptr(os.Getpid()), none}, false},
 }
 
-// userModeOnly is a flag of userfaultfd that needs no right.
+// userModeOnly is a flag of userfaultfd that requires no privilege.
 const userModeOnly = 1
 
-// none is no descriptor, command or type.
+// none is an invalid descriptor, command, flag or process id.
 const none = 9999
 
 func main() {

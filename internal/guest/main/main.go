@@ -1,4 +1,4 @@
-// Command fumehood-guest runs inside containers: it starts commands there for the host. See package guest.
+// Command fumehood-guest runs inside containers and starts commands there for the host. See package guest.
 package main
 
 import (

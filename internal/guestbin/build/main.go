@@ -1,6 +1,6 @@
-// Command build builds the guests into internal/guestbin/embedded, unless they are there and their sources have not
-// changed. `make build` and `make test` run it. With -sys it first writes source/sys.txtar again, from the version of
-// golang.org/x/sys that go.mod requires. It is run in internal/guestbin.
+// Command build builds the guests into internal/guestbin/embedded, unless current ones are there. `make build` and
+// `make test` run it. With -sys it instead writes source/sys.txtar, from the version of golang.org/x/sys that go.mod
+// requires. Its working directory must be internal/guestbin.
 package main
 
 import (

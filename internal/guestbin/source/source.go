@@ -1,4 +1,4 @@
-// Package source builds the guest from the sources that are part of this program.
+// Package source builds the guest from the sources that are embedded in this program.
 package source
 
 import (
@@ -22,25 +22,25 @@ import (
 	"github.com/fumehood/fumehood/internal"
 )
 
-// Module is the path of this module, which the guest's packages import each other by.
+// Module is the path of this module, by which the guest's packages import each other.
 const Module = "github.com/fumehood/fumehood"
 
 // Main is the guest's main package, relative to the module.
 const Main = "internal/guest/main"
 
-// sys holds the files of golang.org/x/sys that the guest needs, with the go.mod to build with. `go generate
-// ./internal/guestbin` writes it from the module that go.mod requires.
+// sys holds the files of golang.org/x/sys that the guest needs, and the go.mod for the build. `go generate
+// ./internal/guestbin` writes it, from the module version that go.mod requires.
 //
 //go:embed sys.txtar
 var sys []byte
 
-// ErrNoToolchain is the error of Build where no go command is on the PATH.
+// ErrNoToolchain is the error of Build if no go command is on the PATH.
 var ErrNoToolchain = errors.New("no Go toolchain: the go command is not on the PATH")
 
-// flags are those of the build. They are part of the key.
+// flags are the flags of the build. They are part of the key.
 var flags = []string{"build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -buildid="}
 
-// environment makes the build independent of the user's settings and of any network.
+// environment returns variables that make the build independent of the user's settings and of the network.
 func environment(arch string) []string {
 	return []string{
 		"GOOS=linux", "GOARCH=" + arch, "CGO_ENABLED=0", "GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=", "GOEXPERIMENT=",
@@ -48,8 +48,8 @@ func environment(arch string) []string {
 	}
 }
 
-// Files returns the sources by their path in the folder that they are built in. It is a module of its own with
-// golang.org/x/sys in the folder sys.
+// Files returns the sources by their path in the build folder. They form a module of their own, with golang.org/x/sys
+// in the folder sys.
 var Files = sync.OnceValues(func() (map[string][]byte, error) {
 	files := map[string][]byte{}
 	for _, f := range txtar.Parse(sys).Files {
@@ -65,15 +65,15 @@ var Files = sync.OnceValues(func() (map[string][]byte, error) {
 	return files, err
 })
 
-// Key returns the SHA-256, in hex, of all that decides about the guest but the Go version: sources, flags and
-// environment.
+// Key returns the SHA-256, in hex, of the sources, flags and environment. These determine the guest, together with
+// the Go version.
 var Key = sync.OnceValues(func() (string, error) {
 	files, err := Files()
 	if err != nil {
 		return "", err
 	}
 	h := sha256.New()
-	_, _ = fmt.Fprintf(h, "%q %q\n", flags, environment("")) // a hash takes everything
+	_, _ = fmt.Fprintf(h, "%q %q\n", flags, environment("")) // a hash accepts all writes
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		_, _ = fmt.Fprintf(h, "%q %d\n", name, len(files[name]))
 		h.Write(files[name])
@@ -81,8 +81,8 @@ var Key = sync.OnceValues(func() (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 })
 
-// Build builds the guest for an architecture with the go command on the PATH and returns the program. The same sources
-// and Go version give the same bytes. It needs no network. Without a go command the error is ErrNoToolchain.
+// Build builds the guest for an architecture with the go command on the PATH, and returns the program. It needs no
+// network. The same sources and Go version give the same bytes. Without a go command the error is ErrNoToolchain.
 func Build(ctx context.Context, arch string) ([]byte, error) {
 	goCommand, err := exec.LookPath("go")
 	if err != nil {

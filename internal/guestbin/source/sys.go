@@ -15,12 +15,12 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-// Architectures are the ones that a guest is built for, as Go names them.
+// Architectures lists the architectures that a guest is built for, in Go's names.
 var Architectures = []string{"amd64", "arm64"}
 
 const sysModule = "golang.org/x/sys"
 
-// pkg is what the go command lists of a package.
+// pkg is the go command's description of a package.
 type pkg struct {
 	ImportPath, Dir string
 	GoFiles, SFiles []string
@@ -28,7 +28,7 @@ type pkg struct {
 	Module          *struct{ Path, Version, GoVersion, Dir string }
 }
 
-// packages lists the packages outside the standard library that the guest is made of.
+// packages lists the guest's packages outside the standard library.
 func packages(ctx context.Context, arch string) ([]pkg, error) {
 	cmd := exec.CommandContext(ctx, "go", "list", "-deps", "-json=ImportPath,Dir,GoFiles,SFiles,Standard,Module", Module+"/"+Main)
 	cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH="+arch, "CGO_ENABLED=0", "GOWORK=off")
@@ -51,7 +51,8 @@ func packages(ctx context.Context, arch string) ([]pkg, error) {
 	return all, nil
 }
 
-// Compiled returns the files of this module that the go command compiles into the guests, by their path in the module.
+// Compiled returns the files of this module that the go command compiles into the guests, by their path in the
+// module.
 func Compiled(ctx context.Context) (map[string]bool, error) {
 	files := map[string]bool{}
 	for _, arch := range Architectures {
@@ -70,9 +71,9 @@ func Compiled(ctx context.Context) (map[string]bool, error) {
 	return files, nil
 }
 
-// Sys returns what sys.txtar should hold. It needs the module's folder and the go command.
+// Sys returns the content for sys.txtar. It needs the module's folder and the go command.
 func Sys(ctx context.Context) ([]byte, error) {
-	files := map[string]string{} // paths in the archive and on disk
+	files := map[string]string{} // paths on disk by path in the archive
 	var version, goVersion string
 	for _, arch := range Architectures {
 		all, err := packages(ctx, arch)
@@ -95,7 +96,7 @@ func Sys(ctx context.Context) ([]byte, error) {
 		}
 	}
 	if version == "" || goVersion == "" {
-		return nil, errors.New("go list names no version of " + sysModule)
+		return nil, errors.New("go list returned no version of " + sysModule)
 	}
 	archive := txtar.Archive{
 		Comment: fmt.Appendf(nil, "Written by `go generate ./internal/guestbin`: the files of %s %s that the guest needs, unchanged.\n", sysModule, version),

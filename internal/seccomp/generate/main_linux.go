@@ -1,5 +1,6 @@
-// Command generate writes Fumehood's seccomp profile to the file that is its argument: Docker's default profile, in the
-// version that go.mod requires, without the system calls of removed, and with ofOwn restricted. `go generate ./internal/seccomp` runs it.
+// Command generate writes Fumehood's seccomp profile to the file named by its argument. The profile is Docker's
+// default profile, in the version that go.mod requires, without the system calls of removed, and with those of ofOwn
+// restricted. `go generate ./internal/seccomp` runs it.
 package main
 
 import (
@@ -15,35 +16,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// removed are the system calls that no rule allows, whatever a container's capabilities are.
+// removed are the system calls that no rule allows, whatever capabilities a container has.
 var removed = []string{
-	// What has been a way out of containers, and is not needed in one.
+	// These have been used to escape from containers, and are not needed in one.
 	"io_uring_setup", "io_uring_enter", "io_uring_register", "userfaultfd", "bpf", "perf_event_open",
 	// The kernel's keyrings have no namespaces.
 	"add_key", "keyctl", "request_key",
-	// It makes sockets of every family for programs of 32 bits, by arguments in memory, where no filter reads.
+	// It creates sockets of any family for 32-bit programs. Its arguments are in memory, where no filter can read
+	// them.
 	"socketcall",
 }
 
-// removedFamilies are the families of sockets that no rule allows: the ports of AF_VSOCK are the machine's, and the
-// hypervisor listens there; AF_ALG makes the kernel compute for everybody.
+// removedFamilies are the socket families that no rule allows. The ports of AF_VSOCK belong to the whole machine, and
+// the hypervisor listens on them. AF_ALG makes the kernel compute for any process.
 var removedFamilies = []uint64{unix.AF_VSOCK, unix.AF_ALG}
 
-// ofOwn are the system calls by which a process may change its own priority, and that of its group, but not that of others: the guest
-// would wait for a processor for ever. Nor may it set others' limits, by which the guest would die. By any of its rules a call is
-// allowed. A thread may be given another policy than that of the idle, as by pthread_setschedparam(3), which names threads by
-// their numbers.
+// ofOwn are system calls that are allowed only on the calling process or its group. If a process could change the
+// priority of others, the guest could be denied the processor forever; if it could set their limits, it could kill
+// the guest. A call is allowed if one of its rules matches. A thread may be given any policy except SCHED_IDLE, as by
+// pthread_setschedparam(3), which passes thread ids.
 var ofOwn = map[string][][]specs.LinuxSeccompArg{
 	"setpriority": {
 		{equal(0, unix.PRIO_PROCESS), equal(1, 0)},
 		{equal(0, unix.PRIO_PGRP), equal(1, 0)},
 	},
 	"sched_setscheduler": {{equal(0, 0)}, {policy(unix.SCHED_NORMAL)}, {policy(unix.SCHED_FIFO)}, {policy(unix.SCHED_RR)}, {policy(unix.SCHED_BATCH)}},
-	"sched_setattr":      {{equal(0, 0)}},                // whose policy is in memory, where no filter reads
-	"prlimit64":          {{equal(0, 0)}, {equal(2, 0)}}, // of others they are read
+	// The policy is in memory, where no filter can read it.
+	"sched_setattr": {{equal(0, 0)}},
+	"prlimit64":     {{equal(0, 0)}, {equal(2, 0)}}, // those of others may be read
 }
 
-// unless returns the capability with which one of ofOwn is allowed for others too.
+// unless returns the capability with which a system call of ofOwn is allowed for other processes too.
 func unless(name string) string {
 	if name == "prlimit64" {
 		return "CAP_SYS_RESOURCE"
@@ -55,16 +58,16 @@ func equal(index uint, value uint64) specs.LinuxSeccompArg {
 	return specs.LinuxSeccompArg{Index: index, Value: value, Op: specs.OpEqualTo}
 }
 
-// policy is the one that sched_setscheduler is to set, with or without SCHED_RESET_ON_FORK.
+// policy matches sched_setscheduler with policy p, with or without SCHED_RESET_ON_FORK.
 func policy(p uint64) specs.LinuxSeccompArg {
 	return specs.LinuxSeccompArg{Index: 1, Value: math.MaxUint32 &^ unix.SCHED_RESET_ON_FORK, ValueTwo: p, Op: specs.OpMaskedEqual}
 }
 
-// profile is the profile that is written.
+// profile returns Fumehood's profile.
 func profile() (*seccomp.Seccomp, error) {
 	p := seccomp.DefaultProfile()
 	if p.DefaultAction != specs.ActErrno {
-		return nil, fmt.Errorf("the default action is %s: what is not listed is not refused", p.DefaultAction)
+		return nil, fmt.Errorf("the default action is %s: calls that are not listed are allowed", p.DefaultAction)
 	}
 	var rules []*seccomp.Syscall
 	for _, rule := range p.Syscalls {
@@ -88,8 +91,8 @@ func profile() (*seccomp.Seccomp, error) {
 			LinuxSyscall: specs.LinuxSyscall{Names: []string{name}, Action: specs.ActAllow}, Includes: &seccomp.Filter{Caps: []string{unless(name)}},
 		})
 	}
-	// libseccomp turns a rule about socket into one that allows socketcall for all families. Only a rule of another
-	// error than the default one keeps it from that: rules that do what is done anyway are left out.
+	// libseccomp also turns a rule about socket into one that allows socketcall for all families. Only a rule with
+	// another error than the default prevents that; libseccomp drops rules that equal the default action.
 	nosys := uint(unix.ENOSYS)
 	p.Syscalls = append(rules, &seccomp.Syscall{
 		LinuxSyscall: specs.LinuxSyscall{Names: []string{"socketcall"}, Action: specs.ActErrno, ErrnoRet: &nosys},
@@ -98,10 +101,10 @@ func profile() (*seccomp.Seccomp, error) {
 	return p, nil
 }
 
-// checkFamilies refuses a rule that allows one of removedFamilies, or may.
+// checkFamilies returns an error if a rule allows, or may allow, one of removedFamilies.
 func checkFamilies(rule *seccomp.Syscall) error {
 	if len(rule.Args) != 1 || rule.Args[0].Index != 0 {
-		return fmt.Errorf("a rule allows sockets by other than their family: %+v", rule.Args)
+		return fmt.Errorf("a rule allows sockets by something else than the family: %+v", rule.Args)
 	}
 	arg := rule.Args[0]
 	for _, family := range removedFamilies {

@@ -27,7 +27,7 @@ func TestText_Committed(t *testing.T) {
 	}
 }
 
-// rulesOf are a profile's rules, one for each name, as text.
+// rulesOf returns the rules of a profile as text, one for each name.
 func rulesOf(t *testing.T, p *seccomp.Seccomp) map[string]bool {
 	t.Helper()
 	rules := map[string]bool{}
@@ -45,7 +45,7 @@ func rulesOf(t *testing.T, p *seccomp.Seccomp) map[string]bool {
 	return rules
 }
 
-// The committed profile is Docker's without the calls that are denied, with those that are restricted, and nothing else.
+// The committed profile is Docker's, without the removed calls and with the restricted ones changed.
 func TestProfile_Difference(t *testing.T) {
 	text, err := os.ReadFile("../profile.json")
 	if err != nil {
@@ -101,7 +101,7 @@ func TestProfile_Difference(t *testing.T) {
 	}
 	ours.Syscalls, docker.Syscalls = nil, nil
 	if a, b := jsonOf(t, &ours), jsonOf(t, docker); a != b {
-		t.Errorf("besides its rules it is %s, not %s", a, b)
+		t.Errorf("other fields: got %s, want %s", a, b)
 	}
 }
 
@@ -114,7 +114,7 @@ func jsonOf(t *testing.T, v any) string {
 	return string(text)
 }
 
-// No rule allows a call that is to be denied, for whatever architecture or capability.
+// No rule allows a removed call, for any architecture or capability.
 func TestProfile_Denied(t *testing.T) {
 	p, err := profile()
 	if err != nil {

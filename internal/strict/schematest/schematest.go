@@ -1,5 +1,5 @@
-// Package schematest makes JSON Schemas of the types that package strict reads, for the tests that write them and hold
-// them against what is read.
+// Package schematest makes JSON Schemas of the types that package strict reads. Tests write the schemas and compare
+// them with what is read.
 package schematest
 
 import (
@@ -22,10 +22,10 @@ import (
 	"github.com/fumehood/fumehood/internal/strict"
 )
 
-// Schema is a JSON Schema or a part of one. Its keys come out sorted.
+// Schema is a JSON Schema or a part of one. Its keys are encoded in sorted order.
 type Schema = map[string]any
 
-// Check checks that a file holds the schema, and writes it first where update says so.
+// Check checks that a file contains the schema. If update is set, it writes the file first.
 func Check(t *testing.T, file string, s Schema, update bool) {
 	t.Helper()
 	var want bytes.Buffer
@@ -41,7 +41,7 @@ func Check(t *testing.T, file string, s Schema, update bool) {
 		}
 	}
 	if got, err := os.ReadFile(file); err != nil || !bytes.Equal(got, want.Bytes()) {
-		t.Errorf("%s is not what the types say (%v): run `go generate` in its folder and commit the result", file, err)
+		t.Errorf("%s does not match the types (%v): run `go generate` in its folder and commit the result", file, err)
 	}
 }
 
@@ -62,11 +62,11 @@ type Maker struct {
 	Forms map[string]strict.Form
 	// Types have schemas of their own.
 	Types map[reflect.Type]func(m Maker) Schema
-	// Defaults are what structs behind pointers, and in lists and mappings, have where nothing is said.
+	// Defaults are the default values of structs behind pointers, and in lists and mappings.
 	Defaults map[reflect.Type]any
 }
 
-// Object is the schema of a struct; the fields of defaults that are not zero are its defaults.
+// Object returns the schema of a struct; the fields of defaults that are not zero are its defaults.
 func (m Maker) Object(t reflect.Type, defaults reflect.Value) Schema {
 	properties, required := Schema{}, []string{}
 	for _, f := range reflect.VisibleFields(t) {
@@ -102,7 +102,7 @@ func (m Maker) Object(t reflect.Type, defaults reflect.Value) Schema {
 	return s
 }
 
-// schema is that of a value, whose default is standard if that is not zero.
+// schema returns the schema of a value. Its default is standard, if that is not zero.
 func (m Maker) schema(t reflect.Type, formName string, standard reflect.Value) Schema {
 	if t.Kind() == reflect.Pointer {
 		if t = t.Elem(); standard.IsNil() {
@@ -150,7 +150,7 @@ func (m Maker) schema(t reflect.Type, formName string, standard reflect.Value) S
 	return s
 }
 
-// Text is the schema of a text of that form.
+// Text returns the schema of a text of that form.
 func (m Maker) Text(formName string) Schema {
 	s, f := Schema{"type": []string{"string"}}, m.Forms[formName]
 	if f.Pattern != nil {
@@ -166,7 +166,7 @@ func (m Maker) Text(formName string) Schema {
 	return s
 }
 
-// written is how a spec has a default.
+// written returns a default in the form that a spec has.
 func written(v any, formName string) any {
 	switch x := v.(type) {
 	case time.Duration:
@@ -183,7 +183,7 @@ func written(v any, formName string) any {
 	return v
 }
 
-// Docs are the doc comments of the fields of the structs in the files, by TYPE.FIELD.
+// Docs returns the doc comments of the fields of the structs in the files, by TYPE.FIELD.
 func Docs(t *testing.T, files ...string) map[string]string {
 	all := map[string]string{}
 	for _, name := range files {

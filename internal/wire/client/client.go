@@ -1,5 +1,5 @@
-// Package client is the host's side of the protocol of package wire: it runs commands through a guest,
-// which it does not trust.
+// Package client is the host's side of the protocol of package wire. It runs commands through a guest, which it does
+// not trust.
 package client
 
 import (
@@ -17,26 +17,26 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// Guest is a connection to a guest. Its methods may be called by many goroutines at once.
+// Guest is a connection to a guest. Its methods may be called concurrently.
 type Guest struct {
-	first   *wire.Conn                // its end is the guest's
-	conn    atomic.Pointer[wire.Conn] // where requests go: first, or the one that Move made
-	readers sync.WaitGroup            // of both
+	first   *wire.Conn                // the guest is lost when it ends
+	conn    atomic.Pointer[wire.Conn] // for requests: first, or the connection made by Move
+	readers sync.WaitGroup            // of both connections
 
-	resident atomic.Bool // it outlives this connection
+	resident atomic.Bool // the guest outlives this connection
 }
 
-// New speaks to a guest over rw, which it closes at its end.
+// New returns a connection to a guest over rw, and closes rw when the connection ends.
 func New(rw io.ReadWriteCloser) *Guest {
 	g := &Guest{first: wire.NewConn(rw, wire.Host, nil)}
 	g.use(g.first)
 	return g
 }
 
-// use makes requests go to a connection.
+// use sends further requests to c.
 func (g *Guest) use(c *wire.Conn) {
 	g.conn.Store(c)
-	g.readers.Go(func() { _ = c.Serve() }) // why it ended is asked for by Err
+	g.readers.Go(func() { _ = c.Serve() }) // Err returns why it ended
 }
 
 // Ready waits until the guest answers.
@@ -50,17 +50,18 @@ func (g *Guest) Ready(ctx context.Context) error {
 	return lost(g.first.Err())
 }
 
-// Done is closed when the connection has ended: the guest is lost.
+// Done returns a channel that is closed when the connection has ended and the guest is lost.
 func (g *Guest) Done() <-chan struct{} { return g.first.Done() }
 
-// Lost reports whether the guest is lost. It is known as soon as a command is reported as lost for it.
+// Lost reports whether the guest is lost. It returns true before a command is reported as lost with the guest.
 func (g *Guest) Lost() bool { return g.first.Err() != nil || g.conn.Load().Err() != nil }
 
-// partWithin bounds the wait for a resident guest's word that it has got all.
+// partWithin bounds the wait for a resident guest to confirm that it has received everything.
 const partWithin = time.Second
 
-// Close ends the connection. The guest then kills what it has started; a resident one what it has started for
-// this host, but for detached commands. What those were told is made sure to have arrived: input, say.
+// Close ends the connection. The guest then kills everything that it has started. A resident guest kills only what it
+// has started for this host, except detached commands. Close first makes sure that a resident guest has received
+// everything sent to it, such as input.
 func (g *Guest) Close() {
 	if g.resident.Load() && !g.Lost() {
 		over := make(chan struct{})
@@ -73,29 +74,29 @@ func (g *Guest) Close() {
 	g.readers.Wait()
 }
 
-// lost makes the error of a call that the guest cannot answer any more. It is no io.EOF, which would be the end of content.
+// lost returns the error of a call that a lost guest cannot answer. It is never io.EOF, which would mean the end of
+// content.
 func lost(err error) error {
 	if errors.Is(err, io.EOF) || err == nil {
-		err = errors.New("its stream has ended")
+		err = errors.New("stream closed")
 	}
 	return &fumehood.Error{Class: fumehood.ErrUnavailable, Err: fmt.Errorf("the guest is lost: %w", err)}
 }
 
-// broken makes the error of a guest that breaks the protocol.
+// broken returns the error of a guest that breaks the protocol.
 func broken(format string, a ...any) error {
 	return &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("the guest broke the protocol: "+format, a...)}
 }
 
-// Sweep has the guest kill what the commands of another guest left that has died: those of the user with
-// that id, or, where user is nil, those of this guest's own user. The dead one began at since, as its own answer to a
-// Sweep told; 0 where none has died.
+// Sweep makes the guest kill the processes that another guest's commands left after that guest died. user is the dead
+// guest's user id; nil means this guest's own. since is the dead guest's Swept.Began, or 0 if no guest has died.
 func (g *Guest) Sweep(ctx context.Context, user *int, since uint64) (wire.Swept, error) {
 	var swept wire.Swept
 	if err := g.ask(ctx, wire.Request{Sweep: &wire.Sweep{User: user, Since: since}}, &swept); err != nil {
 		return wire.Swept{}, err
 	}
 	if swept.User < 0 || swept.Survivors < 0 || swept.Began == 0 {
-		return wire.Swept{}, broken("what should tell of a sweep does not")
+		return wire.Swept{}, broken("invalid answer to a sweep")
 	}
 	return swept, nil
 }
@@ -107,7 +108,7 @@ func (g *Guest) request(req wire.Request) (*wire.Stream, error) {
 		return nil, &fumehood.Error{Class: fumehood.ErrConfig, Err: err}
 	}
 	if len(text) > wire.MaxFromHost {
-		return nil, &fumehood.Error{Class: fumehood.ErrLimit, Err: fmt.Errorf("%d bytes on the wire, at most %d are allowed", len(text), wire.MaxFromHost)}
+		return nil, &fumehood.Error{Class: fumehood.ErrLimit, Err: fmt.Errorf("request of %d bytes, at most %d are allowed", len(text), wire.MaxFromHost)}
 	}
 	s, err := g.conn.Load().Open(text)
 	if err != nil {
@@ -123,34 +124,34 @@ type Process struct {
 	caps [2]int64
 	out  provider.Sink
 
-	delivering atomic.Bool // out runs
+	delivering atomic.Bool // out is being called
 
-	watching bool        // it is a detached one: what is sent is all that the guest has, with gaps
-	followed atomic.Bool // of a detached one: from then on something may come
+	watching bool        // for a detached command: totals cover all its output, which may have gaps
+	followed atomic.Bool // for a detached command: output was requested and may come
 	skip     func(s fumehood.Stream, n int64)
-	offset   [2][]byte // what came of one: credit may have ended within it
-	id       int       // of a detached one, set when it has started
+	offset   [2][]byte // the received part of an offset, which may come in several pieces
+	id       int       // of a detached command, set when it has started
 
 	grace time.Duration
 	stdin bool
 
-	terse  bool        // whether it has started may first be told by its end; Wait receives
-	answer *time.Timer // of a terse one: ends a guest that tells nothing
-	mute   atomic.Bool // which it has done
-	told   bool        // the guest has told that it has started
+	terse  bool        // the start may not be reported before the end; Wait receives
+	answer *time.Timer // of a terse command: gives up a guest that does not answer
+	mute   atomic.Bool // answer has fired
+	told   bool        // the guest has reported the start
 
-	started chan struct{} // closed when the guest has told that it has started
+	started chan struct{} // closed when the guest has reported the start
 	ended   chan struct{} // closed when exit, err or lost is set
 	exit    wire.Exit
 	err     error
-	lost    error // why the stream has ended before that
+	lost    error // why the stream ended before the command's end was reported
 	kept    [2]int64
 
 	closing sync.Once
 }
 
-// startWithin bounds the wait for a guest's word on a start, which takes it a few milliseconds, and a
-// second where its machine is overloaded.
+// startWithin bounds the wait for a guest to report a start. Normally that takes a few milliseconds, and a second on
+// an overloaded machine.
 const startWithin = 30 * time.Second
 
 func newProcess(cmd fumehood.Cmd, live bool, out provider.Sink) *Process {
@@ -161,7 +162,7 @@ func newProcess(cmd fumehood.Cmd, live bool, out provider.Sink) *Process {
 	}
 }
 
-// request says to the guest what to run.
+// request returns the request for cmd.
 func (p *Process) request(cmd fumehood.Cmd) wire.Exec {
 	request := wire.Exec{
 		Dir: []byte(cmd.Dir), Stdin: p.stdin, Live: p.live, Caps: p.caps, Terse: p.terse, GraceMS: p.grace.Milliseconds(), KillRest: cmd.KillRest,
@@ -181,11 +182,11 @@ func (p *Process) request(cmd fumehood.Cmd) wire.Exec {
 	return request
 }
 
-// Exec hands cmd over, at most once, and returns when it runs; without live it returns before, and that it could
-// not be started is an error of Wait.
+// Exec sends cmd to the guest, at most once, and returns when it runs. Without live it may return earlier, and Wait
+// then returns the error of a failed start.
 func (g *Guest) Exec(ctx context.Context, cmd fumehood.Cmd, live bool, out provider.Sink) (*Process, error) {
 	p := newProcess(cmd, live, out)
-	p.terse = !live && cmd.Stdin == nil // a reader is the caller's, and left alone where nothing runs
+	p.terse = !live && cmd.Stdin == nil // a reader must not be read if the start fails
 	request := p.request(cmd)
 	if err := g.begin(ctx, p, wire.Request{Exec: &request}); err != nil {
 		return nil, err
@@ -193,7 +194,7 @@ func (g *Guest) Exec(ctx context.Context, cmd fumehood.Cmd, live bool, out provi
 	return p, nil
 }
 
-// begin sends a request for p, and waits for the guest's word that it runs.
+// begin sends a request for p, and waits until the guest reports that the command runs.
 func (g *Guest) begin(ctx context.Context, p *Process, r wire.Request) error {
 	var err error
 	if p.s, err = g.request(r); errors.Is(err, fumehood.ErrLimit) {
@@ -218,15 +219,15 @@ func (g *Guest) begin(ctx context.Context, p *Process, r wire.Request) error {
 		err = p.unstarted()
 	case <-ctx.Done():
 		err = ctx.Err()
-	case <-answer.C: // stopped from inside, say: it is of no use to the next command either
-		err = lost(fmt.Errorf("it has not answered within %v; whether the command ran is not known", startWithin))
+	case <-answer.C: // the guest may have been stopped from inside, and cannot run further commands either
+		err = lost(fmt.Errorf("no answer within %v; unknown whether the command ran", startWithin))
 		g.first.Close()
 	}
 	if err != nil {
 		if r.Exec != nil && r.Exec.Detach {
-			p.order(wire.Order{Kill: true}) // it would outlive the stream
+			p.order(wire.Order{Kill: true}) // otherwise it would outlive the stream
 		}
-		p.close() // the guest kills it, should it have started just now
+		p.close() // the guest then kills the command, in case it has just started
 		<-p.ended
 	}
 	return err
@@ -234,7 +235,7 @@ func (g *Guest) begin(ctx context.Context, p *Process, r wire.Request) error {
 
 func (p *Process) close() { p.closing.Do(p.s.Close) }
 
-// unstarted is why a command that is over has not started; nil where it has.
+// unstarted returns why a command that has ended was not started; nil if it was started.
 func (p *Process) unstarted() error {
 	switch {
 	case p.told:
@@ -242,10 +243,10 @@ func (p *Process) unstarted() error {
 	case p.err != nil:
 		return p.err
 	}
-	return &fumehood.Error{Class: fumehood.ErrUnavailable, Err: fmt.Errorf("the guest was lost before it told that the command had started; whether it ran is not known: %w", p.lost)}
+	return &fumehood.Error{Class: fumehood.ErrUnavailable, Err: fmt.Errorf("the guest was lost before it reported the start; unknown whether the command ran: %w", p.lost)}
 }
 
-// receive takes what the guest tells of the command until its end.
+// receive processes the guest's messages about the command until its end.
 func (p *Process) receive() {
 	defer close(p.ended)
 	defer p.close()
@@ -255,7 +256,7 @@ func (p *Process) receive() {
 			p.answer.Stop()
 		}
 		if err != nil {
-			p.lost = err // the guest is gone, or the stream was closed from this side
+			p.lost = err // the guest is gone, or this side closed the stream
 			if errors.Is(err, wire.ErrProtocol) {
 				p.err = broken("%w", err)
 			}
@@ -267,7 +268,7 @@ func (p *Process) receive() {
 			p.err = broken("the first reply is neither a start nor a failure")
 			return
 		case p.told && p.watching && !p.followed.Load():
-			p.err = broken("it tells of a command before it was asked")
+			p.err = broken("unrequested message about a command")
 			return
 		}
 		switch ev.Type {
@@ -287,7 +288,7 @@ func (p *Process) receive() {
 			case first && r.Exit == nil && r.Failed != nil && r.Started == nil:
 				p.err = startFailure(r.Failed)
 			case r.Exit == nil || r.Started != nil || r.Failed != nil || !p.told && !p.terse:
-				p.err = broken("an unexpected reply")
+				p.err = broken("unexpected reply")
 			default:
 				p.exit = *r.Exit
 				p.err = p.check()
@@ -297,7 +298,7 @@ func (p *Process) receive() {
 	}
 }
 
-// data passes output on.
+// data forwards output to the sink.
 func (p *Process) data(ev wire.Event) error {
 	if p.watching && (ev.Channel == wire.StdoutAt || ev.Channel == wire.StderrAt) {
 		return p.at(ev)
@@ -307,7 +308,7 @@ func (p *Process) data(ev wire.Event) error {
 	}
 	i := ev.Channel - wire.Stdout
 	if len(p.offset[i]) > 0 {
-		return broken("%d bytes of an offset", len(p.offset[i]))
+		return broken("incomplete offset of %d bytes", len(p.offset[i]))
 	}
 	p.kept[i] += int64(len(ev.Payload))
 	if !p.live && !p.watching && p.kept[i] > p.caps[i] {
@@ -320,7 +321,7 @@ func (p *Process) data(ev wire.Event) error {
 	return nil
 }
 
-// check refuses an exit that cannot be.
+// check returns an error for an exit that is not possible.
 func (p *Process) check() error {
 	e := p.exit
 	for i, total := range e.Totals {
@@ -329,7 +330,7 @@ func (p *Process) check() error {
 			want = min(total, p.caps[i])
 		}
 		if p.kept[i] != want {
-			return broken("%d bytes of output came, and %d are told", p.kept[i], total)
+			return broken("%d bytes of output received, %d reported", p.kept[i], total)
 		}
 	}
 	switch {
@@ -340,10 +341,10 @@ func (p *Process) check() error {
 		return broken("a command ended with code %d and signal %d", e.Code, e.Signal)
 	}
 	if (e.WallUS != 0 || e.TimedOut) && !p.watching {
-		return broken("a time of its own of a command that is not detached")
+		return broken("wall time of a command that is not detached")
 	}
 	if e.WallUS < 0 || e.Survivors < 0 || e.UserUS < 0 || e.SystemUS < 0 || e.MaxRSS < 0 || e.Peak < 0 || e.OOMKills < 0 || e.PIDsLimits < 0 {
-		return broken("a negative count")
+		return broken("negative count")
 	}
 	return nil
 }
@@ -358,7 +359,7 @@ var failures = map[string]error{
 func startFailure(f *wire.Failed) error {
 	class, ok := failures[f.What]
 	if !ok {
-		return broken("a start failed for want of %.100q", f.What)
+		return broken("unknown reason of a failed start: %.100q", f.What)
 	}
 	e := &fumehood.Error{Class: class, Err: errors.New(f.Text)}
 	switch f.What {
@@ -370,7 +371,7 @@ func startFailure(f *wire.Failed) error {
 	return e
 }
 
-// Wait returns how the command ended, when it has and its output is delivered.
+// Wait waits until the command has ended and its output is delivered, and returns how it ended.
 func (p *Process) Wait(context.Context) (provider.Exit, error) {
 	if p.terse {
 		p.receive()
@@ -380,14 +381,14 @@ func (p *Process) Wait(context.Context) (provider.Exit, error) {
 		return provider.Exit{}, p.err
 	}
 	if p.lost != nil {
-		reason := "the connection to the sandbox was lost while it ran"
+		reason := "the connection to the sandbox was lost while the command ran"
 		switch {
 		case p.mute.Load():
-			reason = fmt.Sprintf("its sandbox has not answered within %v; whether it ran is not known", startWithin)
+			reason = fmt.Sprintf("the sandbox has not answered within %v; unknown whether the command ran", startWithin)
 		case p.watching:
 			reason = "the connection to the sandbox has ended; a detached command may run on there"
 		case !p.told:
-			reason = "the connection to the sandbox was lost before it told whether it runs"
+			reason = "the connection to the sandbox was lost before the start was reported"
 		}
 		return provider.Exit{Outcome: fumehood.Lost, Code: -1, Reason: reason}, nil
 	}
@@ -405,15 +406,15 @@ func (p *Process) Wait(context.Context) (provider.Exit, error) {
 		exit.Outcome, exit.Code = fumehood.TimedOut, -1
 	case e.Lost && exit.Leaked:
 		exit.Outcome = fumehood.Lost
-		exit.Reason = fmt.Sprintf("its supervisor in the sandbox was killed, and so was what it had started, but for at least %d that cannot be seen or killed", e.Survivors)
+		exit.Reason = fmt.Sprintf("its supervisor in the sandbox was killed; at least %d of its processes cannot be seen or killed", e.Survivors)
 	case e.Lost:
-		exit.Outcome, exit.Reason = fumehood.Lost, "its supervisor in the sandbox was killed, and so was all that it had started"
+		exit.Outcome, exit.Reason = fumehood.Lost, "its supervisor in the sandbox was killed, with all its processes"
 	case e.Signal == 9 && e.OOMKills > 0:
 		exit.Outcome = fumehood.OutOfMemory
 	case e.Signal > 0:
 		exit.Outcome = fumehood.Signaled
 	}
-	exit.CausedInside = e.Lost && exit.Outcome == fumehood.Lost // the guest itself lives, and tells it
+	exit.CausedInside = e.Lost && exit.Outcome == fumehood.Lost // the guest itself is alive to report it
 	if exit.Outcome != fumehood.Signaled {
 		exit.Signal = 0
 	}

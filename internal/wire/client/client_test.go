@@ -16,12 +16,12 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-func TestAnEarlyEndIsALossAndNothingIsAskedTwice(t *testing.T) {
+func TestExec_lost(t *testing.T) {
 	for name, end := range map[string]func(*fake, uint32){
-		"of the connection":         func(f *fake, _ uint32) { _ = f.conn.Close() },
-		"of the stream":             func(f *fake, s uint32) { f.send(s, wire.Close) },
-		"in the middle of a frame":  func(f *fake, _ uint32) { _, _ = f.conn.Write([]byte{0, 0, 0, 1, 3, 0}); _ = f.conn.Close() },
-		"by the guest's own report": func(f *fake, s uint32) { f.say(s, exit(`"code":-1,"lost":true,"totals":[4,0]`)) },
+		"connection ends":          func(f *fake, _ uint32) { _ = f.conn.Close() },
+		"stream ends":              func(f *fake, s uint32) { f.send(s, wire.Close) },
+		"in the middle of a frame": func(f *fake, _ uint32) { _, _ = f.conn.Write([]byte{0, 0, 0, 1, 3, 0}); _ = f.conn.Close() },
+		"guest reports it":         func(f *fake, s uint32) { f.say(s, exit(`"code":-1,"lost":true,"totals":[4,0]`)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, f := newFake(t)
@@ -34,13 +34,13 @@ func TestAnEarlyEndIsALossAndNothingIsAskedTwice(t *testing.T) {
 				t.Errorf("got %+v, %q, %v", got, &out.out[1], err)
 			}
 			if n := f.count(wire.Open); n != 1 {
-				t.Errorf("%d requests", n)
+				t.Errorf("%d requests sent", n)
 			}
 		})
 	}
 }
 
-func TestAnEndBeforeTheStartIsAnUnavailableGuest(t *testing.T) {
+func TestExec_guestEndsBeforeStart(t *testing.T) {
 	g, f := newFake(t)
 	_, _, err := run(t, g, f, command, true, func(uint32) { _ = f.conn.Close() })
 	if !errors.Is(err, fumehood.ErrUnavailable) {
@@ -54,11 +54,11 @@ func TestAnEndBeforeTheStartIsAnUnavailableGuest(t *testing.T) {
 		t.Errorf("ready: %v", err)
 	}
 	if n := f.count(wire.Open); n != 1 {
-		t.Errorf("%d requests", n)
+		t.Errorf("%d requests sent", n)
 	}
 }
 
-func TestAGuestOfAnotherVersionIsUnavailable(t *testing.T) {
+func TestReady_otherVersion(t *testing.T) {
 	ours, theirs := net.Pipe()
 	go func() { _, _ = io.Copy(io.Discard, theirs) }()
 	g := New(ours)
@@ -69,7 +69,7 @@ func TestAGuestOfAnotherVersionIsUnavailable(t *testing.T) {
 	}
 }
 
-func TestACommandIsGivenUpWithItsContextBeforeTheReply(t *testing.T) {
+func TestExec_canceledBeforeReply(t *testing.T) {
 	g, f := newFake(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
@@ -87,17 +87,17 @@ func TestACommandIsGivenUpWithItsContextBeforeTheReply(t *testing.T) {
 		t.Errorf("the next command: %+v, %v", exit, err)
 	}
 	if n := f.count(wire.Close); n < 1 {
-		t.Error("the guest was not told")
+		t.Error("the stream was not closed")
 	}
 	if n := f.count(wire.Open); n != 2 {
 		t.Errorf("%d requests for 2 commands", n)
 	}
 }
 
-func TestReadyEndsWithItsContext(t *testing.T) {
+func TestReady_context(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
-		go func() { _, _ = io.Copy(io.Discard, theirs) }() // which never speaks
+		go func() { _, _ = io.Copy(io.Discard, theirs) }() // never answers
 		g := New(ours)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -109,7 +109,7 @@ func TestReadyEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// begin starts a command on a guest that says no more than that.
+// begin starts a command on a guest that only reports the start.
 func begin(t *testing.T, g *Guest, f *fake, cmd fumehood.Cmd) *Process {
 	t.Helper()
 	go func() {
@@ -123,7 +123,7 @@ func begin(t *testing.T, g *Guest, f *fake, cmd fumehood.Cmd) *Process {
 	return p
 }
 
-func TestAStartThatIsNotAnsweredIsGivenUpAndTheGuestWithIt(t *testing.T) {
+func TestExec_startNotAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, _ := newFake(t)
 		began := time.Now()
@@ -136,20 +136,20 @@ func TestAStartThatIsNotAnsweredIsGivenUpAndTheGuestWithIt(t *testing.T) {
 		select {
 		case <-g.Done():
 		default:
-			t.Error("the guest is still there for the next command")
+			t.Error("the connection is still open for the next command")
 		}
 	})
 }
 
-func TestACommandOfWhichNothingIsToldIsLost(t *testing.T) {
-	t.Run("by the end of the guest", func(t *testing.T) {
+func TestWait_noReply(t *testing.T) {
+	t.Run("guest ends", func(t *testing.T) {
 		g, f := newFake(t)
 		exit, _, err := run(t, g, f, command, false, func(uint32) { _ = f.conn.Close() })
-		if err != nil || exit.Outcome != fumehood.Lost || !strings.Contains(exit.Reason, "before it told") {
+		if err != nil || exit.Outcome != fumehood.Lost || !strings.Contains(exit.Reason, "before the start") {
 			t.Errorf("got %+v, %v", exit, err)
 		}
 	})
-	t.Run("by its silence", func(t *testing.T) {
+	t.Run("guest silent", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			g, _ := newFake(t)
 			began := time.Now()
@@ -166,7 +166,7 @@ func TestACommandOfWhichNothingIsToldIsLost(t *testing.T) {
 			<-g.Done()
 		})
 	})
-	t.Run("but not when it was told that it runs", func(t *testing.T) {
+	t.Run("but not after its start", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			g, f := newFake(t)
 			go func() {
@@ -186,14 +186,14 @@ func TestACommandOfWhichNothingIsToldIsLost(t *testing.T) {
 	})
 }
 
-func TestAnEndTellsOfTheStartToo(t *testing.T) {
+func TestWait_exitWithoutStart(t *testing.T) {
 	g, f := newFake(t)
 	if exit, _, err := run(t, g, f, command, false, func(s uint32) { f.say(s, fine) }); err != nil || exit.Outcome != fumehood.Exited {
 		t.Errorf("got %+v, %v", exit, err)
 	}
 }
 
-func TestAKillThatIsNotAnsweredIsGivenUp(t *testing.T) {
+func TestKill_notAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, f := newFake(t)
 		cmd := command
@@ -201,7 +201,7 @@ func TestAKillThatIsNotAnsweredIsGivenUp(t *testing.T) {
 		p := begin(t, g, f, cmd)
 		began := time.Now()
 		if p.Kill(t.Context()) {
-			t.Error("a kill that nobody answered has killed")
+			t.Error("Kill returned true without an answer")
 		}
 		if took := time.Since(began); took != cmd.Grace+killWithin {
 			t.Errorf("given up after %v", took)
@@ -212,14 +212,14 @@ func TestAKillThatIsNotAnsweredIsGivenUp(t *testing.T) {
 		if exit, err := p.Wait(t.Context()); err != nil || exit.Outcome != fumehood.Lost {
 			t.Errorf("got %+v, %v", exit, err)
 		}
-		if err := g.Ready(t.Context()); err != nil { // the other commands go on
+		if err := g.Ready(t.Context()); err != nil { // the connection still works for other commands
 			t.Error(err)
 		}
 	})
 }
 
-// The guest's answer waits behind output that a caller takes its time over, and is no loss then.
-func TestAKillIsAnsweredBehindOutputThatIsTakenLate(t *testing.T) {
+// The guest's answer is queued after output that a slow caller is still processing. The kill must wait for it.
+func TestKill_slowOutput(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, f := newFake(t)
 		go func() {
@@ -238,7 +238,7 @@ func TestAKillIsAnsweredBehindOutputThatIsTakenLate(t *testing.T) {
 		}()
 		time.AfterFunc(5*killWithin, func() { close(slow) })
 		if !p.Kill(t.Context()) {
-			t.Error("the kill is lost")
+			t.Error("Kill returned false")
 		}
 		if exit, err := p.Wait(t.Context()); err != nil || exit.Outcome != fumehood.Signaled || exit.Leaked {
 			t.Errorf("got %+v, %v", exit, err)
@@ -246,8 +246,8 @@ func TestAKillIsAnsweredBehindOutputThatIsTakenLate(t *testing.T) {
 	})
 }
 
-// A guest that was stopped does not even read: once its pipe is full, the order cannot be sent.
-func TestAKillOfAGuestThatDoesNotReadIsGivenUp(t *testing.T) {
+// A guest that was stopped does not read. Once its pipe is full, the order cannot be sent.
+func TestKill_guestDoesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
 		g := New(ours)
@@ -264,7 +264,7 @@ func TestAKillOfAGuestThatDoesNotReadIsGivenUp(t *testing.T) {
 		}
 		began := time.Now()
 		if p.Kill(t.Context()) {
-			t.Error("a kill that nobody read has killed")
+			t.Error("Kill returned true without a reader")
 		}
 		if took := time.Since(began); took > 2*killWithin+p.grace {
 			t.Errorf("given up after %v", took)
@@ -277,15 +277,15 @@ func TestAKillOfAGuestThatDoesNotReadIsGivenUp(t *testing.T) {
 	})
 }
 
-func TestAKillReportsWhatSurvived(t *testing.T) {
+func TestKill_survivors(t *testing.T) {
 	for name, c := range map[string]struct {
 		exit string
 		want bool
 	}{
 		"nothing":      {`"code":137,"signal":9,"totals":[0,0]`, true},
 		"two":          {`"code":137,"signal":9,"totals":[0,0],"survivors":2`, false},
-		"what is lost": {`"code":-1,"lost":true,"totals":[0,0]`, true},
-		"nonsense":     {`"code":300,"totals":[0,0]`, false},
+		"lost":         {`"code":-1,"lost":true,"totals":[0,0]`, true},
+		"invalid exit": {`"code":300,"totals":[0,0]`, false},
 	} {
 		g, f := newFake(t)
 		p := begin(t, g, f, command)
@@ -301,14 +301,14 @@ func TestAKillReportsWhatSurvived(t *testing.T) {
 	}
 }
 
-func TestAResultTellsWhatSurvivedWhoeverKilled(t *testing.T) {
+func TestWait_survivors(t *testing.T) {
 	for name, c := range map[string]struct {
 		exit string
 		want provider.Exit
 	}{
-		"no survivor":              {`"code":-1,"lost":true,"totals":[0,0]`, provider.Exit{Outcome: fumehood.Lost}},
-		"of a dead supervisor":     {`"code":-1,"lost":true,"totals":[0,0],"survivors":2`, provider.Exit{Outcome: fumehood.Lost, Leaked: true}},
-		"of a kill by the guest's": {`"code":137,"signal":9,"totals":[0,0],"survivors":1`, provider.Exit{Outcome: fumehood.Signaled, Leaked: true}},
+		"no survivor":            {`"code":-1,"lost":true,"totals":[0,0]`, provider.Exit{Outcome: fumehood.Lost}},
+		"of a dead supervisor":   {`"code":-1,"lost":true,"totals":[0,0],"survivors":2`, provider.Exit{Outcome: fumehood.Lost, Leaked: true}},
+		"of a kill by the guest": {`"code":137,"signal":9,"totals":[0,0],"survivors":1`, provider.Exit{Outcome: fumehood.Signaled, Leaked: true}},
 	} {
 		g, f := newFake(t)
 		p := begin(t, g, f, command)
@@ -318,14 +318,14 @@ func TestAResultTellsWhatSurvivedWhoeverKilled(t *testing.T) {
 			if err != nil || got.Outcome != c.want.Outcome || got.Leaked != c.want.Leaked {
 				t.Errorf("%s: %+v, %v", name, got, err)
 			}
-			if all := strings.Contains(got.Reason, "all that"); got.Outcome == fumehood.Lost && all == c.want.Leaked {
-				t.Errorf("%s: it is lost because %q", name, got.Reason)
+			if all := strings.Contains(got.Reason, "with all"); got.Outcome == fumehood.Lost && all == c.want.Leaked {
+				t.Errorf("%s: reason %q", name, got.Reason)
 			}
 		})
 	}
 }
 
-func TestOrdersAndInputAfterTheEndDoNothing(t *testing.T) {
+func TestProcess_ordersAfterEnd(t *testing.T) {
 	g, f := newFake(t)
 	cmd := command
 	cmd.StdinPipe = true
@@ -339,7 +339,7 @@ func TestOrdersAndInputAfterTheEndDoNothing(t *testing.T) {
 	f.say(1, fine)
 	soon(t, func() { _, _ = p.Wait(t.Context()) })
 	if _, err := p.Write([]byte("late")); err == nil {
-		t.Error("input was taken after the end")
+		t.Error("input was accepted after the end")
 	}
 	if err := errors.Join(p.CloseStdin(), p.Signal(t.Context(), 15), p.Resize(t.Context(), 1, 1)); err != nil {
 		t.Error(err)
@@ -348,14 +348,14 @@ func TestOrdersAndInputAfterTheEndDoNothing(t *testing.T) {
 		t.Errorf("signal 65: %v", err)
 	}
 	if !p.Kill(t.Context()) {
-		t.Error("what has ended could not be killed")
+		t.Error("Kill returned false for a command that has ended")
 	}
 	if n := f.count(wire.Message); n != 0 {
 		t.Errorf("%d orders were sent", n)
 	}
 }
 
-func TestARequestThatIsTooLargeIsNotSent(t *testing.T) {
+func TestRequest_tooLarge(t *testing.T) {
 	g, f := newFake(t)
 	_, err := g.Exec(t.Context(), fumehood.Cmd{Args: []string{strings.Repeat("x", wire.MaxFromHost)}}, false, nil)
 	if !errors.Is(err, fumehood.ErrNotStarted) {
@@ -365,11 +365,11 @@ func TestARequestThatIsTooLargeIsNotSent(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if n := f.count(wire.Open); n != 0 {
-		t.Errorf("%d requests", n)
+		t.Errorf("%d requests sent", n)
 	}
 }
 
-func TestNoGoroutineOutlivesTheGuest(t *testing.T) {
+func TestGuest_goroutines(t *testing.T) {
 	before := runtime.NumGoroutine()
 	t.Run("a guest", func(t *testing.T) {
 		g, f := newFake(t)

@@ -11,16 +11,16 @@ import (
 	"github.com/fumehood/fumehood/internal/wire"
 )
 
-// Conn is the bytes of a connection with a port in a container. One goroutine may read and another write.
+// Conn is a connection to a port in a container. One goroutine may read while another writes.
 type Conn struct{ wire.Content }
 
-// Dial has the guest connect to a TCP port, at the first of the addresses that takes it. That none does is an
+// Dial makes the guest connect to a TCP port, at the first address that accepts. If none does, the error is an
 // ErrUnavailable.
 func (g *Guest) Dial(ctx context.Context, addresses []netip.Addr, port uint16) (*Conn, error) {
 	return g.connect(ctx, wire.Request{Dial: dialOf(addresses, port)})
 }
 
-// dialOf asks for the port at one of the addresses.
+// dialOf returns the request for a port at one of the addresses.
 func dialOf(addresses []netip.Addr, port uint16) *wire.Dial {
 	d := &wire.Dial{Port: port}
 	for _, a := range addresses {
@@ -29,7 +29,7 @@ func dialOf(addresses []netip.Addr, port uint16) *wire.Dial {
 	return d
 }
 
-// connect opens a stream whose guest says whether it has connected it.
+// connect opens a stream, and waits for the guest to report whether it has connected.
 func (g *Guest) connect(ctx context.Context, request wire.Request) (*Conn, error) {
 	var connected wire.Connected
 	s, err := g.answered(ctx, request, &connected)
@@ -38,17 +38,17 @@ func (g *Guest) connect(ctx context.Context, request wire.Request) (*Conn, error
 	}
 	if connected.Failed != "" {
 		s.Close()
-		return nil, &fumehood.Error{Class: fumehood.ErrUnavailable, Err: fmt.Errorf("the guest says: %.400s", connected.Failed)}
+		return nil, &fumehood.Error{Class: fumehood.ErrUnavailable, Err: fmt.Errorf("guest reports: %.400s", connected.Failed)}
 	}
 	return &Conn{wire.Content{Stream: s, Channel: wire.Stdout, Wrong: func(_ wire.Event, err error) error {
 		switch {
-		case errors.Is(err, io.EOF): // closed without an end of the data
+		case errors.Is(err, io.EOF): // closed without an End frame
 			return io.ErrUnexpectedEOF
 		case err != nil:
 			return err
 		}
 		s.Close()
-		return broken("something else than the bytes of a connection")
+		return broken("unexpected message on a connection")
 	}}}, nil
 }
 
@@ -60,10 +60,10 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// CloseWrite tells the program that nothing more comes.
+// CloseWrite tells the program that no more data follows.
 func (c *Conn) CloseWrite() error { return c.Stream.SendEnd(wire.Stdin) }
 
-// Close ends the connection in both directions.
+// Close closes the connection in both directions.
 func (c *Conn) Close() error {
 	c.Stream.Close()
 	return nil

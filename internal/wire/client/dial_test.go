@@ -14,7 +14,7 @@ import (
 
 var loopback = []netip.Addr{netip.MustParseAddr("127.0.0.1")}
 
-func TestAConnectionPassesBytesInBothDirections(t *testing.T) {
+func TestDial(t *testing.T) {
 	g, f := newFake(t)
 	soon(t, func() {
 		go func() {
@@ -44,7 +44,7 @@ func TestAConnectionPassesBytesInBothDirections(t *testing.T) {
 	})
 }
 
-func TestAGuestThatLiesAboutAConnectionIsFoundOut(t *testing.T) {
+func TestDial_protocolErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		say   func(f *fake)
 		class error // of Dial
@@ -53,7 +53,7 @@ func TestAGuestThatLiesAboutAConnectionIsFoundOut(t *testing.T) {
 		"refused":              {func(f *fake) { f.say(1, `{"failed":"refused"}`) }, fumehood.ErrUnavailable, nil},
 		"no answer":            {func(f *fake) { f.say(1, "nonsense") }, fumehood.ErrInfrastructure, nil},
 		"content first":        {func(f *fake) { f.output(1, wire.Stdout, "x") }, fumehood.ErrInfrastructure, nil},
-		"a connection's end":   {func(f *fake) { _ = f.conn.Close() }, fumehood.ErrUnavailable, nil},
+		"connection ends":      {func(f *fake) { _ = f.conn.Close() }, fumehood.ErrUnavailable, nil},
 		"a broken stream":      {func(f *fake) { f.say(1, "{}"); f.send(1, wire.Close) }, nil, io.ErrUnexpectedEOF},
 		"another channel":      {func(f *fake) { f.say(1, "{}"); f.output(1, wire.Stderr, "x") }, nil, fumehood.ErrInfrastructure},
 		"a message in between": {func(f *fake) { f.say(1, "{}"); f.say(1, "{}") }, nil, fumehood.ErrInfrastructure},
@@ -76,7 +76,7 @@ func TestAGuestThatLiesAboutAConnectionIsFoundOut(t *testing.T) {
 	}
 }
 
-func TestADialEndsWithItsContext(t *testing.T) {
+func TestDial_canceled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	against(t, func(*fake) { cancel() }, func(g *Guest) {

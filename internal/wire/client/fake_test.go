@@ -14,7 +14,7 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// fake is a guest that does what a test's script says.
+// fake is a guest that follows a test's script.
 type fake struct {
 	conn   net.Conn
 	opened chan wire.Request
@@ -22,10 +22,10 @@ type fake struct {
 	ended  chan struct{} // closed when nothing more is read
 
 	mu     sync.Mutex
-	frames map[wire.Type]int // that the host sent
+	frames map[wire.Type]int // frames that the host sent
 }
 
-// newFake connects a client to a guest that has greeted.
+// newFake connects a client to a guest that has sent its greeting.
 func newFake(t *testing.T) (*Guest, *fake) {
 	t.Helper()
 	ours, theirs := net.Pipe()
@@ -35,7 +35,7 @@ func newFake(t *testing.T) (*Guest, *fake) {
 	return g, f
 }
 
-// fakeOn makes a guest at one end of a connection, which greets.
+// fakeOn creates a guest at one end of a connection, and sends its greeting.
 func fakeOn(t *testing.T, conn net.Conn) *fake {
 	t.Helper()
 	f := &fake{
@@ -51,7 +51,7 @@ func fakeOn(t *testing.T, conn net.Conn) *fake {
 	return f
 }
 
-// read takes what the host sends.
+// read receives what the host sends.
 func (f *fake) read(t *testing.T) {
 	defer close(f.ended)
 	for d := wire.NewDecoder(f.conn, wire.MaxFromHost); ; {
@@ -93,7 +93,7 @@ func frame(stream uint32, t wire.Type, payload []byte) []byte {
 	return append(append(b, byte(t), byte(n>>16), byte(n>>8), byte(n)), payload...)
 }
 
-// send sends a frame; a host that has hung up is no failure.
+// send sends a frame. It ignores errors, since the host may have closed the connection.
 func (f *fake) send(stream uint32, t wire.Type, payload ...byte) {
 	_, _ = f.conn.Write(frame(stream, t, payload))
 }
@@ -104,13 +104,13 @@ func (f *fake) output(stream uint32, channel byte, text string) {
 	f.send(stream, wire.Data, append([]byte{channel}, text...)...)
 }
 
-// What a guest says of a command that went well.
+// Replies of a guest about a command that succeeds.
 const (
 	started = `{"started":{}}`
 	fine    = `{"exit":{"code":0,"totals":[0,0],"user_us":1,"system_us":2,"max_rss":3,"oom_kills":0,"pids_limits":0,"peak":4}}`
 )
 
-// sink keeps output.
+// sink stores output.
 type sink struct {
 	mu  sync.Mutex
 	out [3]bytes.Buffer
@@ -122,10 +122,10 @@ func (s *sink) take(stream fumehood.Stream, p []byte) {
 	s.out[stream].Write(p)
 }
 
-// within bounds the waiting for what should happen at once.
+// within bounds the wait for things that happen at once.
 const within = 30 * time.Second
 
-// soon runs f, which must return soon.
+// soon runs f, and fails the test if f does not return within within.
 func soon(t *testing.T, f func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -140,7 +140,7 @@ func soon(t *testing.T, f func()) {
 	}
 }
 
-// against calls ask with a guest that says something as soon as it is asked. It must return soon.
+// against calls ask with a guest that runs say when it receives a request. ask must return soon.
 func against(t *testing.T, say func(f *fake), ask func(g *Guest)) {
 	t.Helper()
 	g, f := newFake(t)
@@ -153,7 +153,7 @@ func against(t *testing.T, say func(f *fake), ask func(g *Guest)) {
 	})
 }
 
-// run runs a command on a guest that follows the script, with the number of the command's stream.
+// run runs a command on a guest that follows script. script gets the number of the command's stream.
 func run(t *testing.T, g *Guest, f *fake, cmd fumehood.Cmd, live bool, script func(stream uint32)) (exit provider.Exit, out *sink, err error) {
 	t.Helper()
 	out = &sink{}

@@ -16,15 +16,15 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// transfer is one request about a file, under way.
+// transfer is a file request in progress.
 type transfer struct {
-	ctx  context.Context //nolint:containedctx // it ends the stream, and says why
+	ctx  context.Context //nolint:containedctx // ends the stream, and gives the reason
 	s    *wire.Stream
 	stop func() bool
 	once sync.Once
 }
 
-// file asks for something to be done to a file, and returns the guest's first answer.
+// file requests a file operation, and returns the guest's first answer.
 func (g *Guest) file(ctx context.Context, req wire.File) (*transfer, wire.FileReply, error) {
 	s, err := g.request(wire.Request{File: &req})
 	if err != nil {
@@ -46,7 +46,7 @@ func (t *transfer) end() {
 	})
 }
 
-// failure is why nothing more comes.
+// failure returns the error of a stream that has ended.
 func (t *transfer) failure(err error) error {
 	if t.ctx.Err() != nil {
 		return &fumehood.Error{Class: fumehood.ErrCancelled, Err: context.Cause(t.ctx)}
@@ -65,7 +65,7 @@ func (t *transfer) reply() (wire.FileReply, error) {
 	}
 	reply, err := decodeReply(ev.Payload)
 	if reply.Failed != nil && reply.Failed.BadContent && t.ctx.Err() != nil {
-		return reply, t.failure(err) // the content is bad because the context has closed the stream
+		return reply, t.failure(err) // the content is bad because the context closed the stream
 	}
 	return reply, err
 }
@@ -114,14 +114,14 @@ func fileFailure(f *wire.FileError) error {
 	return &fumehood.Error{Class: class, Err: errors.New(f.Text)}
 }
 
-// info is the description of the file at a path, whose name is not the guest's to say.
+// info converts the description of a file. It takes the file's name from the requested path, not from the guest.
 func info(i *wire.FileInfo, name string) (fumehood.FileInfo, error) {
 	if i == nil || i.Size < 0 {
-		return fumehood.FileInfo{}, broken("a description that cannot be")
+		return fumehood.FileInfo{}, broken("invalid file description")
 	}
 	mode := fs.FileMode(i.Mode)
 	if i.Size > 0 && !mode.IsRegular() || len(i.Link) > 0 && mode.Type() != fs.ModeSymlink {
-		return fumehood.FileInfo{}, broken("a description of mode %v that cannot be", mode)
+		return fumehood.FileInfo{}, broken("invalid file description of mode %v", mode)
 	}
 	return fumehood.FileInfo{
 		Name: path.Base(name), Size: i.Size, Mode: mode, ModTime: time.Unix(0, i.ModTime), LinkTarget: string(i.Link),
@@ -139,7 +139,7 @@ func (g *Guest) Stat(ctx context.Context, name string) (fumehood.FileInfo, error
 	return info(r.Info, name)
 }
 
-// Identify tells what a path leads to, following links.
+// Identify identifies the file at a path, following links.
 func (g *Guest) Identify(ctx context.Context, name string) (wire.FileID, error) {
 	t, r, err := g.file(ctx, wire.File{Op: wire.Identify, Path: []byte(name)})
 	if err != nil {
@@ -152,11 +152,11 @@ func (g *Guest) Identify(ctx context.Context, name string) (wire.FileID, error) 
 	return *r.ID, nil
 }
 
-// Change does one thing to a file.
+// Change carries out a file operation without content.
 func (g *Guest) Change(ctx context.Context, c provider.Change) error {
 	op, ok := changes[c.Op]
 	if !ok {
-		return &fumehood.Error{Class: fumehood.ErrUnsupported, Err: fmt.Errorf("there is no change %q", c.Op)}
+		return &fumehood.Error{Class: fumehood.ErrUnsupported, Err: fmt.Errorf("unknown change %q", c.Op)}
 	}
 	t, _, err := g.file(ctx, wire.File{
 		Op: op, Path: []byte(c.Path), Target: []byte(c.Target), Mode: uint32(c.Mode), Owner: []byte(c.Owner), All: c.Recursive,
@@ -173,7 +173,7 @@ var changes = map[string]string{
 	provider.ChangeSymlink: wire.Symlink, provider.ChangeChmod: wire.Chmod, provider.ChangeChown: wire.Chown,
 }
 
-// Open reads length bytes of a regular file from offset on, or all of them where length is negative.
+// Open reads length bytes of a regular file from offset on, or everything if length is negative.
 func (g *Guest) Open(ctx context.Context, name string, offset, length int64) (io.ReadCloser, fumehood.FileInfo, error) {
 	t, r, err := g.file(ctx, wire.File{Op: wire.Read, Path: []byte(name), Offset: offset, Length: length})
 	if err != nil {
@@ -202,7 +202,7 @@ type incoming struct {
 	wire.Content
 }
 
-// incoming reads the content that comes next. A stream that breaks off is an error, not an end.
+// incoming returns a reader of the content that follows. It is an error if the stream ends before the content does.
 func (t *transfer) incoming() *incoming {
 	return &incoming{t, wire.Content{Stream: t.s, Channel: wire.Stdout, Wrong: func(ev wire.Event, err error) error {
 		switch {
@@ -218,13 +218,13 @@ func (t *transfer) incoming() *incoming {
 	}}}
 }
 
-// Close gives the rest up.
+// Close abandons the rest of the content.
 func (r *incoming) Close() error {
 	r.end()
 	return nil
 }
 
-// Write makes or replaces a regular file of size bytes.
+// Write creates or replaces a regular file of size bytes.
 func (g *Guest) Write(ctx context.Context, path string, r io.Reader, size int64, opts fumehood.WriteOptions) error {
 	n, err := g.send(ctx, wire.File{
 		Op: wire.Write, Path: []byte(path), Mode: uint32(opts.Mode.Perm()), Owner: []byte(opts.Owner), Atomic: opts.Atomic,
@@ -241,8 +241,8 @@ func (g *Guest) Upload(ctx context.Context, dir string, tar io.Reader) error {
 	return err
 }
 
-// send sends content, and waits for the guest's word on it. Content that is shorter than size, where that
-// is not negative, is broken off.
+// send sends content, and waits for the guest's answer. A negative size means unknown. If the content is shorter than
+// size, send ends the stream early, so that the guest does not complete the file.
 func (g *Guest) send(ctx context.Context, req wire.File, r io.Reader, size int64) (sent int64, err error) {
 	t, _, err := g.file(ctx, req)
 	if err != nil {
@@ -273,7 +273,7 @@ func (g *Guest) send(ctx context.Context, req wire.File, r io.Reader, size int64
 	}
 }
 
-// refused is why the guest takes no more content: what it said before it closed the stream, if anything.
+// refused returns why the guest accepts no more content: the error that it sent before it closed the stream, if any.
 func (t *transfer) refused(err error) error {
 	if _, said := t.reply(); said != nil {
 		return said

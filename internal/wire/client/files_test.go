@@ -18,7 +18,7 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// line is a walk's line about a file of mode 0644.
+// line returns a walk's line about a file of mode 0644.
 func line(p string) string {
 	return fmt.Sprintf(`{"path":%q,"info":{"size":3,"mode":420,"mod_time":1,"uid":0,"gid":0}}`, base64.StdEncoding.EncodeToString([]byte(p))) + "\n"
 }
@@ -31,7 +31,7 @@ func lines(paths ...string) string {
 	return b.String()
 }
 
-// walked walks a tree on a guest that says text.
+// walked walks a tree on a guest that sends text.
 func walked(t *testing.T, depth int, text string) (paths []string, last error) {
 	t.Helper()
 	g, f := newFake(t)
@@ -51,7 +51,7 @@ func walked(t *testing.T, depth int, text string) (paths []string, last error) {
 	return paths, last
 }
 
-func TestAWalkIsTakenAsItWasSaid(t *testing.T) {
+func TestWalk(t *testing.T) {
 	want := []string{".", "...", "..c", "a", "a/b", "a/b/c", "a-b", "b", "b\n\xff"}
 	got, err := walked(t, -1, lines(want...))
 	if err != nil || !slices.Equal(got, want) {
@@ -64,32 +64,32 @@ func TestAWalkIsTakenAsItWasSaid(t *testing.T) {
 	}
 }
 
-func TestAWalkThatCannotBeIsAFailureOfOurs(t *testing.T) {
+func TestWalk_invalid(t *testing.T) {
 	for name, text := range map[string]string{
-		"nothing":               "",
-		"no JSON":               "hello\n",
-		"a line without an end": line(".") + `{"path":`,
-		"no root first":         line("a"),
-		"the root twice":        lines(".", "."),
-		"the parent":            lines(".", ".."),
-		"above":                 lines(".", "../a"),
-		"above, in the middle":  lines(".", "a/../../b"),
-		"an absolute path":      lines(".", "/etc/passwd"),
-		"a path that is empty":  lines(".", ""),
-		"one that is not clean": lines(".", "a//b"),
-		"one with a dot":        lines(".", "./a"),
-		"one with a slash":      lines(".", "a/"),
-		"one with a NUL byte":   lines(".", "a\x00b"),
-		"one that came before":  lines(".", "a", "a"),
-		"one out of order":      lines(".", "b", "a"),
-		"a directory too late":  lines(".", "a/b", "a"),
-		"one too deep":          lines(".", "a/b/c"),
-		"nothing about it":      line(".") + `{"path":"YQ=="}` + "\n",
-		"less than no bytes":    line(".") + `{"path":"YQ==","info":{"size":-1,"mode":420}}` + "\n",
-		"a directory of bytes":  line(".") + `{"path":"YQ==","info":{"size":1,"mode":2147484141}}` + "\n",
-		"a file that is a link": line(".") + `{"path":"YQ==","info":{"mode":420,"link":"YQ=="}}` + "\n",
-		"an owner below nobody": line(".") + `{"path":"YQ==","info":{"mode":420,"uid":-1}}` + "\n",
-		"a line without end":    line(".") + strings.Repeat(" ", wire.MaxWalkLine+1),
+		"empty":                             "",
+		"no JSON":                           "hello\n",
+		"an unfinished line":                line(".") + `{"path":`,
+		"no root first":                     line("a"),
+		"the root twice":                    lines(".", "."),
+		"the parent":                        lines(".", ".."),
+		"above":                             lines(".", "../a"),
+		"above, in the middle":              lines(".", "a/../../b"),
+		"an absolute path":                  lines(".", "/etc/passwd"),
+		"an empty path":                     lines(".", ""),
+		"a path that is not clean":          lines(".", "a//b"),
+		"a path with a dot":                 lines(".", "./a"),
+		"a path with a final slash":         lines(".", "a/"),
+		"a path with a NUL byte":            lines(".", "a\x00b"),
+		"a repeated path":                   lines(".", "a", "a"),
+		"a path out of order":               lines(".", "b", "a"),
+		"a directory too late":              lines(".", "a/b", "a"),
+		"a path that is too deep":           lines(".", "a/b/c"),
+		"an entry without information":      line(".") + `{"path":"YQ=="}` + "\n",
+		"a negative size":                   line(".") + `{"path":"YQ==","info":{"size":-1,"mode":420}}` + "\n",
+		"a directory with a size":           line(".") + `{"path":"YQ==","info":{"size":1,"mode":2147484141}}` + "\n",
+		"a regular file with a link target": line(".") + `{"path":"YQ==","info":{"mode":420,"link":"YQ=="}}` + "\n",
+		"a negative owner":                  line(".") + `{"path":"YQ==","info":{"mode":420,"uid":-1}}` + "\n",
+		"a line beyond the limit":           line(".") + strings.Repeat(" ", wire.MaxWalkLine+1),
 	} {
 		paths, err := walked(t, 2, text)
 		if !errors.Is(err, fumehood.ErrInfrastructure) || !strings.Contains(err.Error(), "broke the protocol") {
@@ -101,7 +101,7 @@ func TestAWalkThatCannotBeIsAFailureOfOurs(t *testing.T) {
 	}
 }
 
-func TestAWalkThatBreaksOffIsAnError(t *testing.T) {
+func TestWalk_interrupted(t *testing.T) {
 	for _, text := range []string{lines(".", "a"), line(".") + `{"path":`} {
 		g, f := newFake(t)
 		go func() {
@@ -122,7 +122,7 @@ func TestAWalkThatBreaksOffIsAnError(t *testing.T) {
 	}
 }
 
-func TestAWalkThatIsLeftIsClosed(t *testing.T) {
+func TestWalk_break(t *testing.T) {
 	g, f := newFake(t)
 	go func() {
 		<-f.opened
@@ -137,16 +137,16 @@ func TestAWalkThatIsLeftIsClosed(t *testing.T) {
 			break
 		}
 	})
-	if err := g.Ready(t.Context()); err != nil { // what was sent before has been read
+	if err := g.Ready(t.Context()); err != nil { // the guest has read everything sent before
 		t.Error(err)
 	}
 	if n := f.count(wire.Close); n != 1 {
-		t.Errorf("the guest was told %d times", n)
+		t.Errorf("%d closes sent", n)
 	}
 }
 
-// The name of a file is what was asked for, whatever the guest says.
-func TestAGuestNamesNoFile(t *testing.T) {
+// A file's name comes from the requested path, not from the guest.
+func TestStat_name(t *testing.T) {
 	for p, want := range map[string]string{"/a/b": "b", "/a/b/": "b", "/": "/", "/a/.": "."} {
 		g, f := newFake(t)
 		go func() {
@@ -159,8 +159,8 @@ func TestAGuestNamesNoFile(t *testing.T) {
 	}
 }
 
-// FuzzFiles checks that whatever a guest says about files, each operation ends, its errors have a class,
-// and a walk leads nowhere but down.
+// FuzzFiles checks that each file operation ends, that its errors have a class, and that a walk only leads down,
+// whatever a guest sends.
 func FuzzFiles(f *testing.F) {
 	say := func(text string) []byte { return frame(1, wire.Message, []byte(text)) }
 	out := func(text string) []byte { return frame(1, wire.Data, append([]byte{wire.Stdout}, text...)) }
@@ -187,18 +187,18 @@ func FuzzFiles(f *testing.F) {
 			g := New(b)
 			defer g.Close()
 			if err := ask(t, g, op, len(in)); err != nil && fumehood.ClassOf(err) == nil {
-				t.Errorf("an error of no class: %v", err)
+				t.Errorf("error without a class: %v", err)
 			}
 		}()
 		select {
 		case <-done:
 		case <-time.After(10 * time.Second):
-			t.Fatal("it did not end")
+			t.Fatal("the operation did not end")
 		}
 	})
 }
 
-// ask asks for one operation, of a guest that says so many bytes.
+// ask requests one operation from a guest that sends the given number of bytes.
 func ask(t *testing.T, g *Guest, op byte, bytes int) (err error) {
 	const name = "/root/of it"
 	switch op % 8 {
@@ -207,7 +207,7 @@ func ask(t *testing.T, g *Guest, op byte, bytes int) (err error) {
 		depth := int(op%8)*2 - 1
 		for e, err = range g.Walk(t.Context(), name, depth) {
 			if p := path.Join(name, e.Path); e.Path != "" && p != name && !strings.HasPrefix(p, name+"/") || strings.Contains(e.Name, "/") {
-				t.Errorf("a walk led to %q, called %q", e.Path, e.Name)
+				t.Errorf("walk entry %q has name %q", e.Path, e.Name)
 			}
 		}
 	case 2:
@@ -217,7 +217,7 @@ func ask(t *testing.T, g *Guest, op byte, bytes int) (err error) {
 		if r, _, err = g.Open(t.Context(), name, 0, -1); err == nil {
 			var got []byte
 			if got, err = io.ReadAll(r); len(got) > bytes {
-				t.Errorf("%d bytes were said, and %d came", bytes, len(got))
+				t.Errorf("%d bytes sent, %d received", bytes, len(got))
 			}
 			r.Close()
 		}
@@ -228,8 +228,8 @@ func ask(t *testing.T, g *Guest, op byte, bytes int) (err error) {
 	case 6:
 		var c *Conn
 		if c, err = g.Dial(t.Context(), loopback, 80); err == nil {
-			if got, _ := io.ReadAll(c); len(got) > bytes { // why it ended is any connection's
-				t.Errorf("%d bytes were said, and %d came", bytes, len(got))
+			if got, _ := io.ReadAll(c); len(got) > bytes { // the reason of the end does not matter here
+				t.Errorf("%d bytes sent, %d received", bytes, len(got))
 			}
 			c.Close()
 		}
@@ -237,7 +237,7 @@ func ask(t *testing.T, g *Guest, op byte, bytes int) (err error) {
 		var c *Talk
 		if c, err = g.Talk(t.Context(), loopback, 53); err == nil {
 			got := 0
-			for { // why it ended is any connection's
+			for { // the reason of the end does not matter here
 				datagram, rerr := c.Receive()
 				if rerr != nil {
 					break
@@ -245,7 +245,7 @@ func ask(t *testing.T, g *Guest, op byte, bytes int) (err error) {
 				got += 2 + len(datagram)
 			}
 			if got > bytes {
-				t.Errorf("%d bytes were said, and %d came", bytes, got)
+				t.Errorf("%d bytes sent, %d received", bytes, got)
 			}
 			c.Close()
 		}
@@ -253,9 +253,9 @@ func ask(t *testing.T, g *Guest, op byte, bytes int) (err error) {
 	return err
 }
 
-// A guest whose stream is closed in the middle of an archive calls that a bad one, sometimes before its host has noticed
-// why it was closed.
-func TestAnUploadThatIsCancelledIsNotABadArchive(t *testing.T) {
+// A guest whose stream is closed in the middle of an archive reports a bad archive. The host may receive this before
+// it notices why the stream was closed.
+func TestUpload_canceled(t *testing.T) {
 	g, f := newFake(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
@@ -266,13 +266,13 @@ func TestAnUploadThatIsCancelledIsNotABadArchive(t *testing.T) {
 	tree := readerFunc(func(p []byte) (int, error) {
 		if !said {
 			said = true
-			f.say(1, `{"failed":{"bad_content":true,"text":"bad archive: the host broke off"}}`)
+			f.say(1, `{"failed":{"bad_content":true,"text":"bad archive: content incomplete"}}`)
 			f.send(1, wire.Close)
 			go func() {
 				<-f.opened
 				f.say(3, `{"info":{}}`)
 			}()
-			if _, err := g.Stat(t.Context(), "/"); err != nil { // by its end the words before it are there
+			if _, err := g.Stat(t.Context(), "/"); err != nil { // its answer comes after the messages above
 				t.Error(err)
 			}
 			cancel()

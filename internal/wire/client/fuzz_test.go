@@ -13,14 +13,14 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// babble is a guest that says what a fuzzer made up, once it was asked something.
+// babble is a guest that sends a fuzzer's bytes once it has received a request.
 type babble struct {
 	greeting io.Reader
 	rest     io.Reader
 
 	mu     sync.Mutex
 	heard  int
-	asked  chan struct{} // closed when more than the greeting came
+	asked  chan struct{} // closed when more than the greeting was received
 	closed chan struct{}
 	once   sync.Once
 }
@@ -54,11 +54,11 @@ func (b *babble) Close() error {
 
 const greetingSize = 9 // bytes: a header, and the version
 
-// said are the frames of a guest's whole speech about the first command.
+// said concatenates the frames that a guest sends about the first command.
 func said(frames ...[]byte) []byte { return slices.Concat(frames...) }
 
-// FuzzClient checks that whatever a guest says while a command is in flight, the command ends with a
-// result or with an error of a class, and that no more output comes of it than was said or may be kept.
+// FuzzClient checks that a command ends with a result or an error with a class, whatever a guest sends. It also
+// checks that no more output is delivered than was sent or may be kept.
 func FuzzClient(f *testing.F) {
 	say := func(text string) []byte { return frame(1, wire.Message, []byte(text)) }
 	out := func(text string) []byte { return frame(1, wire.Data, append([]byte{wire.Stdout}, text...)) }
@@ -89,7 +89,7 @@ func FuzzClient(f *testing.F) {
 			}
 			switch known := []fumehood.Outcome{fumehood.Exited, fumehood.Signaled, fumehood.OutOfMemory, fumehood.Lost}; {
 			case err != nil && fumehood.ClassOf(err) == nil:
-				t.Errorf("an error of no class: %v", err)
+				t.Errorf("error without a class: %v", err)
 			case err == nil && !slices.Contains(known, exit.Outcome):
 				t.Errorf("the command ended as %+v", exit)
 			}
@@ -101,7 +101,7 @@ func FuzzClient(f *testing.F) {
 		}
 		for i, o := range kept.out {
 			if o.Len() > len(in) || !live && o.Len() > 10 {
-				t.Errorf("%d bytes were said, and %d came out on stream %d", len(in), o.Len(), i)
+				t.Errorf("%d bytes sent, %d bytes of output on stream %d", len(in), o.Len(), i)
 			}
 		}
 	})

@@ -13,25 +13,24 @@ import (
 )
 
 const (
-	// moveWithin bounds a whole Move: a guest connects within a few milliseconds.
+	// moveWithin bounds a whole Move. A guest connects within a few milliseconds.
 	moveWithin = 10 * time.Second
 	// proofWithin bounds the wait for a connection's proof.
 	proofWithin = 5 * time.Second
-	// lastWords is how long the first connection may outlive the second, since it brings what a guest that
-	// dies complains of.
+	// lastWords is how long the first connection may outlive the second, since it brings the error output of a dying
+	// guest.
 	lastWords = time.Second
-	// mostStrangers is how many connections may be without a proof at once. Whatever runs in the sandbox
-	// can connect.
+	// mostStrangers is how many connections may exist without a proof at once. Any process in the sandbox can connect.
 	mostStrangers = 64
 )
 
-// Move has the guest connect to the socket that l listens on, which is path for the guest, and sends all
-// later requests there. It closes l. On an error all stays as it was.
+// Move makes the guest connect to the socket of l, which the guest finds at path, and sends all further requests
+// there. It closes l. On an error, requests still go over the first connection.
 func (g *Guest) Move(ctx context.Context, l net.Listener, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, moveWithin)
 	defer cancel()
 	secret := make([]byte, wire.SecretSize)
-	_, _ = rand.Read(secret) // it never fails
+	_, _ = rand.Read(secret) // never fails
 	arrived := make(chan net.Conn)
 	waiting := make(chan struct{})
 	go func() {
@@ -48,18 +47,18 @@ func (g *Guest) Move(ctx context.Context, l net.Listener, path string) error {
 		return err
 	}
 	if moved.Failed != "" {
-		return fmt.Errorf("the guest says: %.200s", moved.Failed)
+		return fmt.Errorf("guest reports: %.200s", moved.Failed)
 	}
 	select {
 	case conn := <-arrived:
 		g.join(conn)
 		return nil
-	case <-ctx.Done(): // it says that it is connected, and is not
+	case <-ctx.Done(): // the guest reported a connection that has not arrived
 		return context.Cause(ctx)
 	}
 }
 
-// join sends later requests over a connection. Whichever of the two ends first, the other ends with it.
+// join sends further requests over conn. When one of the two connections ends, the other is closed too.
 func (g *Guest) join(conn net.Conn) {
 	var rw io.ReadWriteCloser = conn
 	if unix, is := conn.(*net.UnixConn); is {
@@ -83,7 +82,7 @@ func (g *Guest) join(conn net.Conn) {
 	})
 }
 
-// await hands over the connection that proves to know the secret, until ctx ends; all others are closed.
+// await passes on the connection that proves knowledge of the secret, until ctx ends. It closes all others.
 func await(ctx context.Context, l net.Listener, secret []byte, arrived chan<- net.Conn) {
 	strangers := make(chan struct{}, mostStrangers)
 	var wg sync.WaitGroup
@@ -114,7 +113,7 @@ func await(ctx context.Context, l net.Listener, secret []byte, arrived chan<- ne
 	}
 }
 
-// proves returns nil for a connection whose peer knows the secret.
+// proves returns nil if the connection's peer knows the secret.
 func proves(ctx context.Context, conn net.Conn, secret []byte) error {
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	return wire.ProveWithin(conn, wire.Host, secret, proofWithin)

@@ -10,7 +10,7 @@ import (
 	"github.com/fumehood/fumehood/internal/wire"
 )
 
-// listenIn listens on a socket in a folder of the test's.
+// listenIn listens on a socket in a directory of the test.
 func listenIn(t *testing.T) (l net.Listener, path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "s")
@@ -21,7 +21,7 @@ func listenIn(t *testing.T) (l net.Listener, path string) {
 	return l, path
 }
 
-// show connects and proves to know a secret; it reports whether that was accepted.
+// show connects and proves knowledge of a secret. It reports whether the proof was accepted.
 func show(t *testing.T, path string, secret []byte) (net.Conn, bool) {
 	t.Helper()
 	c, err := net.Dial("unix", path)
@@ -32,7 +32,7 @@ func show(t *testing.T, path string, secret []byte) (net.Conn, bool) {
 	return c, wire.ProveWithin(c, wire.Guest, secret, within) == nil
 }
 
-// move has g move as the script does its part, and returns Move's error.
+// move calls g.Move while script plays the guest's part, and returns Move's error.
 func move(t *testing.T, g *Guest, f *fake, script func(m *wire.Move)) (err error) {
 	t.Helper()
 	l, path := listenIn(t)
@@ -52,7 +52,7 @@ func move(t *testing.T, g *Guest, f *fake, script func(m *wire.Move)) (err error
 	return err
 }
 
-// works runs a command by a guest that is at the other end of f.
+// works runs a command through the guest at the other end of f.
 func works(t *testing.T, g *Guest, f *fake) {
 	t.Helper()
 	exit, _, err := run(t, g, f, command, false, func(s uint32) {
@@ -64,7 +64,7 @@ func works(t *testing.T, g *Guest, f *fake) {
 	}
 }
 
-// movedGuest is a guest that has moved.
+// movedGuest returns a guest that has moved.
 func movedGuest(t *testing.T) (g *Guest, first, second *fake) {
 	t.Helper()
 	g, first = newFake(t)
@@ -83,7 +83,7 @@ func movedGuest(t *testing.T) (g *Guest, first, second *fake) {
 	return g, first, second
 }
 
-func TestAGuestThatHasMovedGetsItsRequestsThere(t *testing.T) {
+func TestMove(t *testing.T) {
 	g, first, second := movedGuest(t)
 	works(t, g, second)
 	works(t, g, second)
@@ -92,7 +92,7 @@ func TestAGuestThatHasMovedGetsItsRequestsThere(t *testing.T) {
 	}
 }
 
-func TestStrangersAreNotTakenForTheGuest(t *testing.T) {
+func TestMove_strangers(t *testing.T) {
 	g, first := newFake(t)
 	err := move(t, g, first, func(m *wire.Move) {
 		silent, _ := net.Dial("unix", string(m.Path))
@@ -102,7 +102,7 @@ func TestStrangersAreNotTakenForTheGuest(t *testing.T) {
 		}
 		conn, ok := show(t, string(m.Path), m.Secret)
 		if !ok {
-			t.Error("the secret was not accepted beside strangers")
+			t.Error("the secret was not accepted next to strangers")
 			return
 		}
 		fakeOn(t, conn)
@@ -113,11 +113,11 @@ func TestStrangersAreNotTakenForTheGuest(t *testing.T) {
 	}
 }
 
-func TestAGuestThatCannotMoveIsReachedAsBefore(t *testing.T) {
+func TestMove_fails(t *testing.T) {
 	for name, script := range map[string]func(f *fake, m *wire.Move){
-		"it says so":         func(f *fake, _ *wire.Move) { f.say(1, `{"failed":"no such file"}`) },
-		"it says nonsense":   func(f *fake, _ *wire.Move) { f.say(1, `[]`) },
-		"it ends the stream": func(f *fake, _ *wire.Move) { f.send(1, wire.Close) },
+		"guest reports it": func(f *fake, _ *wire.Move) { f.say(1, `{"failed":"no such file"}`) },
+		"invalid answer":   func(f *fake, _ *wire.Move) { f.say(1, `[]`) },
+		"stream ends":      func(f *fake, _ *wire.Move) { f.send(1, wire.Close) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, f := newFake(t)
@@ -127,7 +127,7 @@ func TestAGuestThatCannotMoveIsReachedAsBefore(t *testing.T) {
 			works(t, g, f)
 		})
 	}
-	t.Run("it says that it has and has not", func(t *testing.T) {
+	t.Run("reported, but not connected", func(t *testing.T) {
 		g, f := newFake(t)
 		l, path := listenIn(t)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -145,7 +145,7 @@ func TestAGuestThatCannotMoveIsReachedAsBefore(t *testing.T) {
 	})
 }
 
-func TestTheEndOfOneConnectionEndsTheOther(t *testing.T) {
+func TestMove_connectionEnds(t *testing.T) {
 	t.Run("the first", func(t *testing.T) {
 		_, first, second := movedGuest(t)
 		_ = first.conn.Close()

@@ -27,7 +27,7 @@ func (p *Process) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// CloseStdin ends the command's standard input.
+// CloseStdin closes the command's standard input.
 func (p *Process) CloseStdin() error {
 	if !p.stdin {
 		return nil
@@ -52,7 +52,7 @@ func (p *Process) Signal(_ context.Context, sig int) error {
 	return nil
 }
 
-// GiveUp ends the connection to the command, which the guest then kills as soon as it learns of that.
+// GiveUp closes the stream of the command. The guest kills the command when it notices this.
 func (p *Process) GiveUp() { p.close() }
 
 // Resize sets the terminal's size.
@@ -67,12 +67,12 @@ func (p *Process) order(o wire.Order) {
 	}
 }
 
-// killWithin bounds the wait for the guest's word on a kill, beyond the grace. The guest itself gives up after 11 s, but
-// gets little of the processor where what is to be killed forks without end: Linux (6.18, say) prefers new processes, and
-// has let a guest wait for 15 s.
+// killWithin bounds the wait for the guest to report a kill, in addition to the grace. The guest itself gives up
+// after 11 s. But it gets little processor time while it kills a fork bomb. Some versions of Linux, such
+// as 6.18, prefer new processes and have delayed a guest by 15 s.
 const killWithin = time.Minute
 
-// Kill ends the command and all its descendants, and reports whether that is so.
+// Kill kills the command and all its descendants. It returns whether all were killed.
 func (p *Process) Kill(context.Context) bool {
 	p.order(wire.Order{Kill: true})
 	t := time.NewTimer(p.grace + killWithin)
@@ -83,11 +83,11 @@ func (p *Process) Kill(context.Context) bool {
 			return p.err == nil && p.lost == nil && p.exit.Survivors == 0
 		case <-t.C:
 		}
-		if !p.delivering.Load() { // it does not answer
+		if !p.delivering.Load() { // no answer
 			p.close()
 			<-p.ended
 			return false
 		}
-		t.Reset(killWithin) // it is not heard while a caller takes its time over the output
+		t.Reset(killWithin) // the caller is still processing output, so the answer was not read yet
 	}
 }

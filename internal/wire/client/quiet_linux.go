@@ -9,7 +9,7 @@ import (
 	"github.com/fumehood/fumehood/internal/wire"
 )
 
-// quiet takes a connection over, and wakes nobody in vain where that is possible; see wire.Socket.
+// quiet takes over a connection, and if possible returns a wire.Socket for it, which avoids useless wakeups.
 func quiet(conn *net.UnixConn) io.ReadWriteCloser {
 	var fd int
 	if err := wire.Control(conn, func(its int) (err error) {

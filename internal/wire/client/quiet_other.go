@@ -7,5 +7,5 @@ import (
 	"net"
 )
 
-// quiet takes a connection over.
+// quiet returns the connection as it is.
 func quiet(conn *net.UnixConn) io.ReadWriteCloser { return conn }

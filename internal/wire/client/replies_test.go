@@ -13,10 +13,10 @@ import (
 
 var command = fumehood.Cmd{Args: []string{"x"}, StdoutCap: 10, StderrCap: 10}
 
-// exit is an exit of these fields more than the totals of nothing.
+// exit returns an Exit message with the given JSON fields.
 func exit(fields string) string { return `{"exit":{` + fields + `}}` }
 
-func TestEveryReplyThatCannotBeIsAFailureOfOurs(t *testing.T) {
+func TestExec_protocolErrors(t *testing.T) {
 	one := func(text string) func(*fake, uint32) {
 		return func(f *fake, s uint32) { f.say(s, text) }
 	}
@@ -41,7 +41,7 @@ func TestEveryReplyThatCannotBeIsAFailureOfOurs(t *testing.T) {
 		"output first":                   {true, func(f *fake, s uint32) { f.output(s, wire.Stdout, "x") }},
 		"an end of output first":         {true, func(f *fake, s uint32) { f.send(s, wire.End, wire.Stdout) }},
 		"a failure of an unknown kind":   {false, one(`{"failed":{"what":"mood","text":"x"}}`)},
-		"a failure of none":              {false, one(`{"failed":{}}`)},
+		"a failure without a reason":     {false, one(`{"failed":{}}`)},
 		"two starts":                     {false, after(started)},
 		"a start with a number":          {false, one(`{"started":{"id":1}}`)},
 		"a failure after output":         {false, func(f *fake, s uint32) { f.output(s, wire.Stdout, "x"); f.say(s, `{"failed":{"what":"program"}}`) }},
@@ -51,27 +51,27 @@ func TestEveryReplyThatCannotBeIsAFailureOfOurs(t *testing.T) {
 		"an empty object":                {false, after("{}")},
 		"code 300":                       {false, after(exit(`"code":300,"totals":[0,0]`))},
 		"code 256":                       {false, after(exit(`"code":256,"totals":[0,0]`))},
-		"code -1 of what is not lost":    {false, after(exit(`"code":-1,"totals":[0,0]`))},
+		"code -1 without lost":           {false, after(exit(`"code":-1,"totals":[0,0]`))},
 		"a code beyond an int":           {false, after(exit(`"code":1e30,"totals":[0,0]`))},
 		"signal 99":                      {false, after(exit(`"code":227,"signal":99,"totals":[0,0]`))},
 		"signal -9":                      {false, after(exit(`"code":119,"signal":-9,"totals":[0,0]`))},
 		"a signal and code 0":            {false, after(exit(`"code":0,"signal":9,"totals":[0,0]`))},
-		"lost, and yet a code":           {false, after(exit(`"code":-2,"lost":true,"totals":[0,0]`))},
-		"lost by a signal":               {false, after(exit(`"code":-1,"lost":true,"signal":9,"totals":[0,0]`))},
-		"less than no survivors":         {false, after(exit(`"code":0,"survivors":-1,"totals":[0,0]`))},
-		"less than no user time":         {false, after(exit(`"code":0,"user_us":-1,"totals":[0,0]`))},
-		"less than no system time":       {false, after(exit(`"code":0,"system_us":-1,"totals":[0,0]`))},
-		"less than no memory":            {false, after(exit(`"code":0,"max_rss":-1,"totals":[0,0]`))},
-		"less than no peak":              {false, after(exit(`"code":0,"peak":-1,"totals":[0,0]`))},
-		"less than no memory kills":      {false, after(exit(`"code":0,"oom_kills":-1,"totals":[0,0]`))},
-		"less than no process limits":    {false, after(exit(`"code":0,"pids_limits":-1,"totals":[0,0]`))},
-		"a total beyond what came":       {false, printed(exit(`"code":0,"totals":[6,0]`))},
-		"an exit that is a start too":    {false, after(`{"started":{},"exit":{"code":0,"totals":[0,0]}}`)},
-		"a total below nothing":          {false, after(exit(`"code":0,"totals":[-1,0]`))},
-		"a total below what came":        {false, printed(exit(`"code":0,"totals":[4,0]`))},
+		"lost with a code":               {false, after(exit(`"code":-2,"lost":true,"totals":[0,0]`))},
+		"lost with a signal":             {false, after(exit(`"code":-1,"lost":true,"signal":9,"totals":[0,0]`))},
+		"negative survivors":             {false, after(exit(`"code":0,"survivors":-1,"totals":[0,0]`))},
+		"negative user time":             {false, after(exit(`"code":0,"user_us":-1,"totals":[0,0]`))},
+		"negative system time":           {false, after(exit(`"code":0,"system_us":-1,"totals":[0,0]`))},
+		"negative memory":                {false, after(exit(`"code":0,"max_rss":-1,"totals":[0,0]`))},
+		"negative peak":                  {false, after(exit(`"code":0,"peak":-1,"totals":[0,0]`))},
+		"negative memory kills":          {false, after(exit(`"code":0,"oom_kills":-1,"totals":[0,0]`))},
+		"negative process limits":        {false, after(exit(`"code":0,"pids_limits":-1,"totals":[0,0]`))},
+		"total too large":                {false, printed(exit(`"code":0,"totals":[6,0]`))},
+		"exit and start in one":          {false, after(`{"started":{},"exit":{"code":0,"totals":[0,0]}}`)},
+		"negative total":                 {false, after(exit(`"code":0,"totals":[-1,0]`))},
+		"total too small":                {false, printed(exit(`"code":0,"totals":[4,0]`))},
 		"no totals":                      {false, printed(exit(`"code":0`))},
-		"a live total below what came":   {true, printed(exit(`"code":0,"totals":[4,0]`))},
-		"a live total beyond what came":  {true, printed(exit(`"code":0,"totals":[6,0]`))},
+		"live total too small":           {true, printed(exit(`"code":0,"totals":[4,0]`))},
+		"live total too large":           {true, printed(exit(`"code":0,"totals":[6,0]`))},
 		"a live total of another stream": {true, printed(exit(`"code":0,"totals":[0,5]`))},
 		"output on channel 7": {true, func(f *fake, s uint32) {
 			f.say(s, started)
@@ -98,9 +98,9 @@ func TestEveryReplyThatCannotBeIsAFailureOfOurs(t *testing.T) {
 				t.Errorf("got %v (class %v)", err, fumehood.ClassOf(err))
 			}
 			if n := out.out[1].Len() + out.out[2].Len(); !c.live && n > 10 {
-				t.Errorf("%d bytes of output were passed on", n)
+				t.Errorf("%d bytes of output delivered", n)
 			}
-			// The stream was the guest's fault, and no other suffers.
+			// Only this stream ended with an error. The next command must work.
 			if exit, _, err := run(t, g, f, command, false, func(s uint32) { f.say(s, started); f.say(s, fine) }); err != nil || exit.Outcome != fumehood.Exited {
 				t.Errorf("the next command: %+v, %v", exit, err)
 			}
@@ -111,7 +111,7 @@ func TestEveryReplyThatCannotBeIsAFailureOfOurs(t *testing.T) {
 	}
 }
 
-func TestWhatCouldNotStartHasItsClass(t *testing.T) {
+func TestExec_failedStart(t *testing.T) {
 	for what, class := range map[string]error{
 		wire.NoProgram: fumehood.ErrProgramNotFound, wire.NoExecutable: fumehood.ErrNotExecutable,
 		wire.NoDir: fumehood.ErrDirNotFound, wire.NoStart: fumehood.ErrNotStarted, wire.NoResources: fumehood.ErrInfrastructure,
@@ -130,17 +130,17 @@ func TestWhatCouldNotStartHasItsClass(t *testing.T) {
 	}
 }
 
-func TestHowACommandEndedIsPassedOn(t *testing.T) {
+func TestWait_outcomes(t *testing.T) {
 	for name, c := range map[string]struct {
 		exit string
 		want provider.Exit
 	}{
-		"a code":             {`"code":137,"totals":[0,0]`, provider.Exit{Outcome: fumehood.Exited, Code: 137}},
-		"a code and a kill":  {`"code":137,"totals":[0,0],"oom_kills":1`, provider.Exit{Outcome: fumehood.Exited, Code: 137}},
-		"a signal":           {`"code":137,"signal":9,"totals":[0,0]`, provider.Exit{Outcome: fumehood.Signaled, Code: 137, Signal: 9}},
-		"out of memory":      {`"code":137,"signal":9,"totals":[0,0],"oom_kills":1`, provider.Exit{Outcome: fumehood.OutOfMemory, Code: 137}},
-		"a signal otherwise": {`"code":143,"signal":15,"totals":[0,0],"oom_kills":1`, provider.Exit{Outcome: fumehood.Signaled, Code: 143, Signal: 15}},
-		"lost":               {`"code":-1,"lost":true,"totals":[0,0]`, provider.Exit{Outcome: fumehood.Lost, Code: -1}},
+		"a code":            {`"code":137,"totals":[0,0]`, provider.Exit{Outcome: fumehood.Exited, Code: 137}},
+		"a code and a kill": {`"code":137,"totals":[0,0],"oom_kills":1`, provider.Exit{Outcome: fumehood.Exited, Code: 137}},
+		"a signal":          {`"code":137,"signal":9,"totals":[0,0]`, provider.Exit{Outcome: fumehood.Signaled, Code: 137, Signal: 9}},
+		"out of memory":     {`"code":137,"signal":9,"totals":[0,0],"oom_kills":1`, provider.Exit{Outcome: fumehood.OutOfMemory, Code: 137}},
+		"another signal":    {`"code":143,"signal":15,"totals":[0,0],"oom_kills":1`, provider.Exit{Outcome: fumehood.Signaled, Code: 143, Signal: 15}},
+		"lost":              {`"code":-1,"lost":true,"totals":[0,0]`, provider.Exit{Outcome: fumehood.Lost, Code: -1}},
 	} {
 		g, f := newFake(t)
 		got, _, err := run(t, g, f, command, false, func(s uint32) { f.say(s, started); f.say(s, exit(c.exit)) })
@@ -150,12 +150,12 @@ func TestHowACommandEndedIsPassedOn(t *testing.T) {
 	}
 }
 
-func TestOutputArrivesByStreamAndTotalsCountWhatWasDropped(t *testing.T) {
+func TestExec_output(t *testing.T) {
 	g, f := newFake(t)
 	got, out, err := run(t, g, f, command, false, func(s uint32) {
 		f.say(s, started)
 		f.output(s, wire.Stdout, "0123456789")
-		f.send(s, wire.End, wire.Stdout) // says nothing that the exit does not
+		f.send(s, wire.End, wire.Stdout) // repeats what the exit implies
 		f.output(s, wire.Stderr, "abc")
 		f.say(s, exit(`"code":0,"totals":[1000,3]`))
 	})
@@ -164,7 +164,7 @@ func TestOutputArrivesByStreamAndTotalsCountWhatWasDropped(t *testing.T) {
 	}
 }
 
-func TestWhatIsSaidAfterTheExitChangesNothing(t *testing.T) {
+func TestExec_afterExit(t *testing.T) {
 	g, f := newFake(t)
 	got, out, err := run(t, g, f, command, false, func(s uint32) {
 		f.say(s, started)

@@ -14,18 +14,18 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// ErrTaken says that there is a guest of that name already.
-var ErrTaken = errors.New("there is a resident guest already")
+// ErrTaken means that a resident guest of that name already exists.
+var ErrTaken = errors.New("resident guest already exists")
 
 const (
-	// proveWithin bounds the wait for a resident's proof.
+	// proveWithin bounds the wait for a resident guest's proof.
 	proveWithin = 15 * time.Second
-	// askWithin bounds the wait for an answer that a guest has at hand.
+	// askWithin bounds the wait for an answer that takes the guest no work.
 	askWithin = 30 * time.Second
 )
 
-// Meet speaks to a resident guest over rw, when each side has proved to the other that it knows the secret.
-// Where that fails the error is an ErrUnavailable, and an io.EOF too where nobody was there.
+// Meet connects to a resident guest over rw, and both sides prove to each other that they know the secret. If that
+// fails, the error is an ErrUnavailable. It also matches io.EOF if no guest answered.
 func Meet(ctx context.Context, rw io.ReadWriteCloser, secret []byte) (*Guest, error) {
 	ctx, cancel := context.WithTimeout(ctx, proveWithin)
 	defer cancel()
@@ -35,15 +35,15 @@ func Meet(ctx context.Context, rw io.ReadWriteCloser, secret []byte) (*Guest, er
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		return nil, &fumehood.Error{Class: fumehood.ErrUnavailable, Err: fmt.Errorf("the resident guest does not prove who it is: %w", err)}
+		return nil, &fumehood.Error{Class: fumehood.ErrUnavailable, Err: fmt.Errorf("the resident guest has not proved its identity: %w", err)}
 	}
 	g := New(rw)
 	g.resident.Store(true)
 	return g, nil
 }
 
-// Reside makes the guest outlive its connection, and be met at an abstract unix socket. Where there is one of
-// that name already, the error is an ErrTaken.
+// Reside makes the guest outlive its connection, and listen on an abstract unix socket. If that name is in use, the
+// error is an ErrTaken.
 func (g *Guest) Reside(ctx context.Context, name string, secret []byte) error {
 	var answer wire.Resides
 	if err := g.ask(ctx, wire.Request{Reside: &wire.Reside{Name: name, Secret: secret}}, &answer); err != nil {
@@ -53,13 +53,13 @@ func (g *Guest) Reside(ctx context.Context, name string, secret []byte) error {
 	case answer.Taken:
 		return ErrTaken
 	case answer.Failed != "":
-		return &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("the guest cannot reside: %.200s", answer.Failed)}
+		return &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("make the guest resident: %.200s", answer.Failed)}
 	}
 	g.resident.Store(true)
 	return nil
 }
 
-// ask sends a request that the guest answers with one message.
+// ask sends a request that the guest answers with a single message.
 func (g *Guest) ask(ctx context.Context, r wire.Request, answer any) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, askWithin, fmt.Errorf("no answer within %v", askWithin))
 	defer cancel()
@@ -70,7 +70,7 @@ func (g *Guest) ask(ctx context.Context, r wire.Request, answer any) error {
 	return err
 }
 
-// answered sends a request, and returns its stream when the guest has sent its first message, the answer.
+// answered sends a request and waits for the answer, the guest's first message. It returns the open stream.
 func (g *Guest) answered(ctx context.Context, r wire.Request, answer any) (*wire.Stream, error) {
 	s, err := g.request(r)
 	if err != nil {
@@ -83,12 +83,12 @@ func (g *Guest) answered(ctx context.Context, r wire.Request, answer any) (*wire
 		return nil, g.unanswered(ctx, err)
 	case ev.Type != wire.Message || json.Unmarshal(ev.Payload, answer) != nil:
 		s.Close()
-		return nil, broken("an answer that is none")
+		return nil, broken("invalid answer")
 	}
 	return s, nil
 }
 
-// unanswered is the error of a request whose stream has ended.
+// unanswered returns the error of a request whose stream has ended.
 func (g *Guest) unanswered(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
@@ -99,8 +99,9 @@ func (g *Guest) unanswered(ctx context.Context, err error) error {
 	return lost(err)
 }
 
-// Reserve has a resident guest give a number, higher than above, to a detached command that the resident guest of another
-// user is to keep. Until it is forgotten, Detached lists it with that user and without arguments.
+// Reserve makes a resident guest reserve a number above the given one. It is for a detached command that another
+// user's resident guest will keep. Until the number is forgotten, Detached lists it with that user and without
+// arguments.
 func (g *Guest) Reserve(ctx context.Context, user string, above int) (int, error) {
 	var answer wire.Reserved
 	if err := g.ask(ctx, wire.Request{Reserve: &wire.Reserve{User: []byte(user), Above: above}}, &answer); err != nil {
@@ -110,7 +111,7 @@ func (g *Guest) Reserve(ctx context.Context, user string, above int) (int, error
 	case answer.Failed != nil:
 		return 0, startFailure(answer.Failed)
 	case answer.ID <= above:
-		return 0, broken("the number %d, which is not above %d", answer.ID, above)
+		return 0, broken("reserved number %d is not above %d", answer.ID, above)
 	}
 	return answer.ID, nil
 }
@@ -132,32 +133,32 @@ func (g *Guest) Detached(ctx context.Context) ([]provider.DetachedInfo, error) {
 		case err != nil:
 			return g.unanswered(ctx, err)
 		}
-		return broken("a list of detached commands that is none")
+		return broken("invalid list of detached commands")
 	}}, wire.MaxList+1))
 	if err != nil {
 		return nil, err
 	}
 	if len(list) > wire.MaxList {
-		return nil, broken("a list of detached commands that is too long")
+		return nil, broken("list of detached commands too long")
 	}
 	return listed(list, time.Now())
 }
 
-// listed reads a list, which is not believed to be in order.
+// listed decodes a list and checks it, including the order of the numbers.
 func listed(text []byte, now time.Time) ([]provider.DetachedInfo, error) {
 	var said []wire.Detached
 	if err := json.Unmarshal(text, &said); err != nil {
 		return nil, broken("%w", err)
 	}
 	if len(said) > wire.MaxDetached {
-		return nil, broken("%d detached commands", len(said))
+		return nil, broken("too many detached commands: %d", len(said))
 	}
 	all := make([]provider.DetachedInfo, 0, len(said))
 	const oldest = int64(1<<63-1) / int64(time.Microsecond)
 	last := 0
 	for _, d := range said {
 		if d.ID <= last || d.AgeUS < 0 || d.AgeUS > oldest || (len(d.Args) == 0) == (len(d.User) == 0) {
-			return nil, broken("a detached command of number %d, %d µs old, with %d arguments", d.ID, d.AgeUS, len(d.Args))
+			return nil, broken("invalid detached command: number %d, %d µs old, %d arguments", d.ID, d.AgeUS, len(d.Args))
 		}
 		last = d.ID
 		info := provider.DetachedInfo{ID: d.ID, User: string(d.User), Started: now.Add(-time.Duration(d.AgeUS) * time.Microsecond), Ended: d.Ended, Stdin: d.Stdin}
@@ -169,14 +170,14 @@ func listed(text []byte, now time.Time) ([]provider.DetachedInfo, error) {
 	return all, nil
 }
 
-// Detached is a detached command of a resident guest, as one host sees it: it runs on when that has gone.
+// Detached is a detached command of a resident guest, as seen by one host. It keeps running when that host is gone.
 type Detached struct {
 	*Process
 	g *Guest
 }
 
-// Detach hands cmd over as a detached command, at most once, and returns when it runs. The guest has to be
-// a resident. id is the number that was reserved for it, 0 for the guest's next.
+// Detach sends cmd to the guest as a detached command, at most once, and returns when it runs. The guest must be
+// resident. id is the number reserved for the command; 0 for the guest's next one.
 func (g *Guest) Detach(ctx context.Context, cmd fumehood.Cmd, id int, out provider.Sink) (*Detached, error) {
 	if !g.resident.Load() {
 		return nil, &fumehood.Error{Class: fumehood.ErrUnsupported, Err: errors.New("the guest ends with its host, and keeps no detached commands")}
@@ -185,16 +186,16 @@ func (g *Guest) Detach(ctx context.Context, cmd fumehood.Cmd, id int, out provid
 	p.watching = true
 	request := p.request(cmd)
 	request.Detach, request.ID = true, id
-	request.WallMS = (cmd.Timeout + time.Millisecond - 1).Milliseconds() // 0 is none
+	request.WallMS = (cmd.Timeout + time.Millisecond - 1).Milliseconds() // 0 means no limit
 	d, err := g.looked(ctx, p, wire.Request{Exec: &request})
 	if err == nil && id != 0 && d.id != id {
 		p.close()
-		return nil, broken("a detached command of number %d where it should be %d", d.id, id)
+		return nil, broken("detached command has number %d, want %d", d.id, id)
 	}
 	return d, err
 }
 
-// Join looks at a detached command that was started before, by whichever host.
+// Join watches a detached command that any host has started before.
 func (g *Guest) Join(ctx context.Context, info provider.DetachedInfo, out provider.Sink) (*Detached, error) {
 	p := newProcess(fumehood.Cmd{StdinPipe: info.Stdin}, false, out)
 	p.watching = true
@@ -208,33 +209,33 @@ func (g *Guest) looked(ctx context.Context, p *Process, r wire.Request) (*Detach
 	return &Detached{Process: p, g: g}, nil
 }
 
-// ID is the command's number in its guest.
+// ID returns the command's number in its guest.
 func (d *Detached) ID() int { return d.id }
 
-// OnGap has skip called, where the sink would be, for bytes of a stream that are not kept any more. It is to be
+// OnGap sets a function that is called for bytes of a stream that are no longer kept, instead of the sink. It must be
 // called before Wait.
 func (d *Detached) OnGap(skip func(s fumehood.Stream, n int64)) { d.skip = skip }
 
-// Wait has the output delivered, and returns how the command ended when it has.
+// Wait requests the output, and returns how the command ended once it is delivered.
 func (d *Detached) Wait(ctx context.Context) (provider.Exit, error) {
 	d.followed.Store(true)
 	d.order(wire.Order{Follow: true})
 	return d.Process.Wait(ctx)
 }
 
-// Forget drops the command, which must have ended, from the guest.
+// Forget drops the command from the guest. The command must have ended.
 func (d *Detached) Forget(ctx context.Context) error {
 	if err := d.g.Forget(ctx, d.id); err != nil {
 		return err
 	}
-	if !d.followed.Load() { // else it ends when all is delivered
+	if !d.followed.Load() { // otherwise it ends when all output is delivered
 		d.close()
 	}
 	return nil
 }
 
-// Forget drops the detached command of that number, which must have ended, or what was reserved; where there is none,
-// it does nothing.
+// Forget drops a detached command, which must have ended, or a reserved number. It does nothing if there is no such
+// number.
 func (g *Guest) Forget(ctx context.Context, id int) error {
 	var answer wire.Forgot
 	if err := g.ask(ctx, wire.Request{Forget: &wire.Forget{ID: id}}, &answer); err != nil {
@@ -246,7 +247,7 @@ func (g *Guest) Forget(ctx context.Context, id int) error {
 	return nil
 }
 
-// at takes the offset of what comes next on a stream.
+// at handles the offset of a stream's next output.
 func (p *Process) at(ev wire.Event) error {
 	i := ev.Channel - wire.StdoutAt
 	p.s.Consumed(len(ev.Payload))
@@ -257,10 +258,10 @@ func (p *Process) at(ev wire.Event) error {
 	case n < 8:
 		return nil
 	}
-	next := int64(binary.BigEndian.Uint64(p.offset[i])) //nolint:gosec // a negative one is refused
+	next := int64(binary.BigEndian.Uint64(p.offset[i])) //nolint:gosec // a negative one is rejected
 	p.offset[i] = nil
 	if next <= p.kept[i] {
-		return broken("output goes on at byte %d after byte %d", next, p.kept[i])
+		return broken("output continues at byte %d after byte %d", next, p.kept[i])
 	}
 	if p.skip != nil {
 		p.skip(fumehood.Stream(i+wire.Stdout), next-p.kept[i])

@@ -22,7 +22,7 @@ import (
 
 var secret = bytes.Repeat([]byte{7}, wire.SecretSize)
 
-// meet connects a client to a guest that says it is a resident, and knows a secret.
+// meet connects a client to a fake resident guest that knows the secret theirs.
 func meet(t *testing.T, theirs []byte) (*Guest, *fake, error) {
 	t.Helper()
 	ours, conn := net.Pipe()
@@ -51,24 +51,24 @@ func newResident(t *testing.T) (*Guest, *fake) {
 	return g, f
 }
 
-func TestAResidentIsMetOnlyWithTheSecret(t *testing.T) {
+func TestMeet(t *testing.T) {
 	newResident(t)
 	soon(t, func() {
 		ours, theirs := net.Pipe()
-		go func() { // it has no secret, and says something all the same
+		go func() { // does not know the secret, and sends arbitrary bytes
 			_, _ = theirs.Write(make([]byte, 32))
 			_, _ = io.ReadFull(theirs, make([]byte, 64))
 			_, _ = theirs.Write(make([]byte, 32))
 		}()
 		if _, err := Meet(t.Context(), ours, secret); !errors.Is(err, fumehood.ErrUnavailable) || !errors.Is(err, wire.ErrStranger) {
-			t.Errorf("an impostor: %v", err)
+			t.Errorf("wrong secret: %v", err)
 		}
 	})
 	soon(t, func() {
 		ours, theirs := net.Pipe()
 		_ = theirs.Close()
 		if _, err := Meet(t.Context(), ours, secret); !errors.Is(err, fumehood.ErrUnavailable) || !errors.Is(err, io.EOF) {
-			t.Errorf("nobody: %v", err)
+			t.Errorf("no guest: %v", err)
 		}
 	})
 	soon(t, func() {
@@ -76,12 +76,12 @@ func TestAResidentIsMetOnlyWithTheSecret(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
 		if _, err := Meet(ctx, ours, secret); !errors.Is(err, fumehood.ErrUnavailable) {
-			t.Errorf("one that says nothing: %v", err)
+			t.Errorf("silent guest: %v", err)
 		}
 	})
 }
 
-func TestOnlyAResidentKeepsDetachedCommands(t *testing.T) {
+func TestDetach_needsResident(t *testing.T) {
 	g, f := newFake(t)
 	if _, err := g.Detach(t.Context(), command, 0, nil); !errors.Is(err, fumehood.ErrUnsupported) {
 		t.Errorf("got %v", err)
@@ -107,7 +107,7 @@ func TestOnlyAResidentKeepsDetachedCommands(t *testing.T) {
 	}
 }
 
-// detach starts a detached command on a guest that says no more than that.
+// detach starts a detached command on a guest that only reports the start.
 func detach(t *testing.T, g *Guest, f *fake, out provider.Sink) *Detached {
 	t.Helper()
 	go func() {
@@ -126,7 +126,7 @@ func detach(t *testing.T, g *Guest, f *fake, out provider.Sink) *Detached {
 
 func offset(n uint64) string { return string(binary.BigEndian.AppendUint64(nil, n)) }
 
-// end waits for a detached command, which the guest tells of once it is asked.
+// end waits for a detached command. The guest runs script once the output is requested.
 func end(t *testing.T, f *fake, d *Detached, script func()) (exit provider.Exit, err error) {
 	t.Helper()
 	soon(t, func() {
@@ -140,7 +140,7 @@ func end(t *testing.T, f *fake, d *Detached, script func()) (exit provider.Exit,
 	return exit, err
 }
 
-func TestADetachedCommandTellsNothingUntilItIsAwaited(t *testing.T) {
+func TestDetached_Wait(t *testing.T) {
 	g, f := newResident(t)
 	out := &sink{}
 	d := detach(t, g, f, out.take)
@@ -149,7 +149,7 @@ func TestADetachedCommandTellsNothingUntilItIsAwaited(t *testing.T) {
 	exit, err := end(t, f, d, func() {
 		f.output(1, wire.Stdout, "12345")
 		f.output(1, wire.StdoutAt, offset(105))
-		f.output(1, wire.Stdout, strings.Repeat("x", 20)) // more than the cap of what a command keeps
+		f.output(1, wire.Stdout, strings.Repeat("x", 20)) // more than the command's output cap
 		f.output(1, wire.StderrAt, offset(7))
 		f.say(1, exit(`"code":3,"totals":[125,7],"wall_us":1500`))
 	})
@@ -157,11 +157,11 @@ func TestADetachedCommandTellsNothingUntilItIsAwaited(t *testing.T) {
 		t.Errorf("got %+v, %v", exit, err)
 	}
 	if out.out[1].Len() != 25 || skipped != [3]int64{0, 100, 7} {
-		t.Errorf("%q came, and %v were skipped", &out.out[1], skipped)
+		t.Errorf("got %q, skipped %v", &out.out[1], skipped)
 	}
 }
 
-func TestAnOffsetMayComeInParts(t *testing.T) {
+func TestDetached_splitOffset(t *testing.T) {
 	g, f := newResident(t)
 	out := &sink{}
 	d := detach(t, g, f, out.take)
@@ -175,11 +175,11 @@ func TestAnOffsetMayComeInParts(t *testing.T) {
 		f.say(1, exit(`"code":0,"totals":[1003,3]`))
 	})
 	if err != nil || out.out[1].String() != "out" || out.out[2].String() != "err" || skipped != [3]int64{0, 1000, 0} {
-		t.Errorf("%q and %q came, %v were skipped: %v", &out.out[1], &out.out[2], skipped, err)
+		t.Errorf("got %q and %q, skipped %v: %v", &out.out[1], &out.out[2], skipped, err)
 	}
 }
 
-func TestADetachedStartThatIsGivenUpIsKilled(t *testing.T) {
+func TestDetach_canceledStart(t *testing.T) {
 	g, f := newResident(t)
 	for name, ask := range map[string]func(ctx context.Context) error{
 		"started": func(ctx context.Context) error { _, err := g.Detach(ctx, command, 0, nil); return err },
@@ -191,7 +191,7 @@ func TestADetachedStartThatIsGivenUpIsKilled(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		closed := f.count(wire.Close)
 		go func() {
-			<-f.opened // and it says nothing
+			<-f.opened // the guest does not answer
 			cancel()
 		}()
 		soon(t, func() {
@@ -209,23 +209,23 @@ func TestADetachedStartThatIsGivenUpIsKilled(t *testing.T) {
 			}
 		default:
 			if name == "started" {
-				t.Error("the command runs on")
+				t.Error("the command was not killed")
 			}
 		}
 	}
 }
 
-func TestWhatADetachedCommandCannotTell(t *testing.T) {
+func TestDetached_protocolErrors(t *testing.T) {
 	for name, script := range map[string]func(f *fake){
 		"an offset that is too long":         func(f *fake) { f.output(1, wire.StdoutAt, "123456789") },
-		"a part of an offset":                func(f *fake) { f.output(1, wire.StdoutAt, "1234567"); f.output(1, wire.Stdout, "1") },
-		"an offset before the end":           func(f *fake) { f.output(1, wire.Stdout, "12345"); f.output(1, wire.StdoutAt, offset(4)) },
-		"an offset of nothing":               func(f *fake) { f.output(1, wire.StdoutAt, offset(0)) },
-		"an offset below nothing":            func(f *fake) { f.output(1, wire.StdoutAt, offset(1<<63)) },
-		"a total that is not reached":        func(f *fake) { f.output(1, wire.Stdout, "1"); f.say(1, exit(`"code":0,"totals":[2,0]`)) },
-		"a total that is passed":             func(f *fake) { f.output(1, wire.StdoutAt, offset(9)); f.say(1, exit(`"code":0,"totals":[8,0]`)) },
-		"a time below nothing":               func(f *fake) { f.say(1, exit(`"code":0,"totals":[0,0],"wall_us":-1`)) },
-		"output of an unknown channel":       func(f *fake) { f.output(1, 5, "x") },
+		"an incomplete offset":               func(f *fake) { f.output(1, wire.StdoutAt, "1234567"); f.output(1, wire.Stdout, "1") },
+		"an offset that goes back":           func(f *fake) { f.output(1, wire.Stdout, "12345"); f.output(1, wire.StdoutAt, offset(4)) },
+		"offset 0":                           func(f *fake) { f.output(1, wire.StdoutAt, offset(0)) },
+		"a negative offset":                  func(f *fake) { f.output(1, wire.StdoutAt, offset(1<<63)) },
+		"a total beyond the output":          func(f *fake) { f.output(1, wire.Stdout, "1"); f.say(1, exit(`"code":0,"totals":[2,0]`)) },
+		"a total below the offset":           func(f *fake) { f.output(1, wire.StdoutAt, offset(9)); f.say(1, exit(`"code":0,"totals":[8,0]`)) },
+		"a negative time":                    func(f *fake) { f.say(1, exit(`"code":0,"totals":[0,0],"wall_us":-1`)) },
+		"output on an unknown channel":       func(f *fake) { f.output(1, 5, "x") },
 		"a second start instead of its exit": func(f *fake) { f.say(1, `{"started":{"id":5}}`) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -236,7 +236,7 @@ func TestWhatADetachedCommandCannotTell(t *testing.T) {
 			}
 		})
 	}
-	t.Run("anything before it is asked", func(t *testing.T) {
+	t.Run("output before Follow", func(t *testing.T) {
 		g, f := newResident(t)
 		d := detach(t, g, f, (&sink{}).take)
 		f.output(1, wire.Stdout, "x")
@@ -257,7 +257,7 @@ func TestWhatADetachedCommandCannotTell(t *testing.T) {
 			}
 		})
 	}
-	t.Run("a number of what is not detached", func(t *testing.T) {
+	t.Run("a number without Detach", func(t *testing.T) {
 		g, f := newFake(t)
 		_, _, err := run(t, g, f, command, false, func(s uint32) { f.say(s, `{"started":{"id":1}}`) })
 		if !errors.Is(err, fumehood.ErrInfrastructure) {
@@ -266,7 +266,7 @@ func TestWhatADetachedCommandCannotTell(t *testing.T) {
 	})
 }
 
-func TestADetachedCommandIsOrderedAboutBeforeItIsAwaited(t *testing.T) {
+func TestDetached_ordersBeforeWait(t *testing.T) {
 	g, f := newResident(t)
 	d := detach(t, g, f, (&sink{}).take)
 	if err := d.Signal(t.Context(), 15); err != nil {
@@ -283,7 +283,7 @@ func TestADetachedCommandIsOrderedAboutBeforeItIsAwaited(t *testing.T) {
 	}
 }
 
-func TestTheEndOfTheConnectionIsNotThatOfADetachedCommand(t *testing.T) {
+func TestDetached_connectionEnds(t *testing.T) {
 	g, f := newResident(t)
 	d := detach(t, g, f, (&sink{}).take)
 	exit, err := end(t, f, d, func() { _ = f.conn.Close() })
@@ -292,7 +292,7 @@ func TestTheEndOfTheConnectionIsNotThatOfADetachedCommand(t *testing.T) {
 	}
 }
 
-func TestATimeThatIsOverInTheSandboxIsATimeout(t *testing.T) {
+func TestDetached_timedOut(t *testing.T) {
 	g, f := newResident(t)
 	d := detach(t, g, f, (&sink{}).take)
 	got, err := end(t, f, d, func() { f.say(1, exit(`"code":137,"signal":9,"totals":[0,0],"timed_out":true`)) })
@@ -301,7 +301,7 @@ func TestATimeThatIsOverInTheSandboxIsATimeout(t *testing.T) {
 	}
 }
 
-func TestForgettingLeavesADeliveryAlone(t *testing.T) {
+func TestForget_duringDelivery(t *testing.T) {
 	g, f := newResident(t)
 	out := &sink{}
 	d := detach(t, g, f, out.take)
@@ -322,7 +322,7 @@ func TestForgettingLeavesADeliveryAlone(t *testing.T) {
 	}
 }
 
-func TestForgettingIsAnswered(t *testing.T) {
+func TestForget(t *testing.T) {
 	for answer, class := range map[string]error{`{}`: nil, `{"running":true}`: fumehood.ErrConfig, `no`: fumehood.ErrInfrastructure} {
 		g, f := newResident(t)
 		d := detach(t, g, f, (&sink{}).take)
@@ -342,7 +342,7 @@ func TestForgettingIsAnswered(t *testing.T) {
 	}
 }
 
-// list has a guest answer a List.
+// list makes a guest answer a List.
 func list(t *testing.T, answer func(f *fake)) (all []provider.DetachedInfo, err error) {
 	t.Helper()
 	g, f := newResident(t)
@@ -358,7 +358,7 @@ func list(t *testing.T, answer func(f *fake)) (all []provider.DetachedInfo, err 
 	return all, err
 }
 
-func TestDetachedCommandsAreListed(t *testing.T) {
+func TestDetached_list(t *testing.T) {
 	text := `[{"id":2,"args":["eA==","eQ=="],"age_us":5000000},{"id":9,"args":["eg=="],"age_us":0,"ended":true,"stdin":true}]`
 	all, err := list(t, func(f *fake) {
 		f.output(1, wire.Stdout, text[:20])
@@ -373,7 +373,7 @@ func TestDetachedCommandsAreListed(t *testing.T) {
 	}
 }
 
-func TestAListThatCannotBeIsRefused(t *testing.T) {
+func TestDetached_invalidList(t *testing.T) {
 	entry := func(id int) string { return fmt.Sprintf(`{"id":%d,"args":["eA=="]}`, id) }
 	var many []string
 	for i := range wire.MaxDetached + 1 {
@@ -382,8 +382,8 @@ func TestAListThatCannotBeIsRefused(t *testing.T) {
 	for name, text := range map[string]string{
 		"nothing": "", "no JSON": "x", "an object": "{}", "twice the same": "[" + entry(1) + "," + entry(1) + "]",
 		"number 0": "[" + entry(0) + "]", "no arguments": `[{"id":1}]`, "from the future": `[{"id":1,"args":["eA=="],"age_us":-1}]`,
-		"older than a time can be": `[{"id":1,"args":["eA=="],"age_us":9223372036854775807}]`,
-		"too many":                 "[" + strings.Join(many, ",") + "]",
+		"too old for a time.Time": `[{"id":1,"args":["eA=="],"age_us":9223372036854775807}]`,
+		"too many":                "[" + strings.Join(many, ",") + "]",
 	} {
 		_, err := list(t, func(f *fake) {
 			if text != "" {
@@ -401,19 +401,19 @@ func TestAListThatCannotBeIsRefused(t *testing.T) {
 	if _, err := list(t, func(f *fake) { _ = f.conn.Close() }); !errors.Is(err, fumehood.ErrUnavailable) {
 		t.Errorf("the end of the connection: %v", err)
 	}
-	if _, err := list(t, func(f *fake) { // without end
+	if _, err := list(t, func(f *fake) { // an endless list
 		for range 1 + wire.MaxList/60_000 {
 			f.output(1, wire.Stdout, strings.Repeat(" ", 60_000))
 		}
 	}); !errors.Is(err, fumehood.ErrInfrastructure) {
-		t.Errorf("one without end: %v", err)
+		t.Errorf("endless list: %v", err)
 	}
 }
 
-func TestANumberIsReservedForAnotherUsersCommand(t *testing.T) {
+func TestReserve(t *testing.T) {
 	for answered, want := range map[string]error{
 		`{"id":8}`: nil,
-		`{"id":7}`: fumehood.ErrInfrastructure, // it is to be above 7
+		`{"id":7}`: fumehood.ErrInfrastructure, // must be above 7
 		`{}`:       fumehood.ErrInfrastructure,
 		`{"failed":{"what":"room","text":"full"}}`: fumehood.ErrLimit,
 		`[]`: fumehood.ErrInfrastructure,
@@ -435,7 +435,7 @@ func TestANumberIsReservedForAnotherUsersCommand(t *testing.T) {
 	}
 }
 
-// FuzzList checks that whatever is taken for a list of detached commands is one.
+// FuzzList checks that every list that is accepted is valid.
 func FuzzList(f *testing.F) {
 	f.Add([]byte(`[{"id":2,"args":["eA=="],"age_us":5}]`))
 	f.Add([]byte(`[]`))
@@ -446,7 +446,7 @@ func FuzzList(f *testing.F) {
 		all, err := listed(text, now)
 		if err != nil {
 			if fumehood.ClassOf(err) == nil {
-				t.Errorf("an error of no class: %v", err)
+				t.Errorf("error without a class: %v", err)
 			}
 			return
 		}

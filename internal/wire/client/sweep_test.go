@@ -9,7 +9,7 @@ import (
 	"github.com/fumehood/fumehood/internal/wire"
 )
 
-func TestASweepIsAskedForOnceAndItsAnswerChecked(t *testing.T) {
+func TestSweep(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer func(f *fake)
 		class  error
@@ -47,7 +47,7 @@ func TestASweepIsAskedForOnceAndItsAnswerChecked(t *testing.T) {
 	}
 }
 
-func TestASweepIsCancelled(t *testing.T) {
+func TestSweep_canceled(t *testing.T) {
 	g, f := newFake(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	soon(t, func() {

@@ -8,15 +8,15 @@ import (
 	"github.com/fumehood/fumehood/internal/wire"
 )
 
-// Talk is an exchange of datagrams with a UDP port in a container. One goroutine may receive and another send.
+// Talk is an exchange of datagrams with a UDP port in a container. One goroutine may receive while another sends.
 type Talk struct {
 	conn     *Conn
 	received *bufio.Reader
-	packed   []byte // the datagram that was sent last, as it travels
+	packed   []byte // buffer for the encoded datagram
 }
 
-// Talk has the guest exchange datagrams with a UDP port, at the first of the addresses at which a program takes them.
-// That none does is an ErrUnavailable.
+// Talk makes the guest exchange datagrams with a UDP port, at the first address at which a program receives them. If
+// there is no such address, the error is an ErrUnavailable.
 func (g *Guest) Talk(ctx context.Context, addresses []netip.Addr, port uint16) (*Talk, error) {
 	conn, err := g.connect(ctx, wire.Request{Talk: (*wire.Talk)(dialOf(addresses, port))})
 	if err != nil {
@@ -25,7 +25,7 @@ func (g *Guest) Talk(ctx context.Context, addresses []netip.Addr, port uint16) (
 	return &Talk{conn: conn, received: bufio.NewReader(conn)}, nil
 }
 
-// Receive returns the next datagram that the program has sent. It may be larger than any that UDP carries.
+// Receive returns the program's next datagram. It may be larger than any that UDP carries.
 func (t *Talk) Receive() ([]byte, error) { return wire.ReadDatagram(t.received) }
 
 // Send sends a datagram to the program.

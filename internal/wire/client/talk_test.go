@@ -10,7 +10,7 @@ import (
 	"github.com/fumehood/fumehood/internal/wire"
 )
 
-func TestATalkPassesDatagramsInBothDirections(t *testing.T) {
+func TestTalk(t *testing.T) {
 	g, f := newFake(t)
 	soon(t, func() {
 		sent := make(chan struct{})
@@ -49,17 +49,17 @@ func TestATalkPassesDatagramsInBothDirections(t *testing.T) {
 	})
 }
 
-func TestAGuestThatLiesAboutDatagramsIsFoundOut(t *testing.T) {
+func TestTalk_protocolErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		say     func(f *fake)
 		class   error // of Talk
 		receive error // of Receive, where Talk has none
 	}{
-		"refused":          {func(f *fake) { f.say(1, `{"failed":"nobody"}`) }, fumehood.ErrUnavailable, nil},
-		"no such request":  {func(f *fake) { f.send(1, wire.Close) }, fumehood.ErrUnavailable, nil},
-		"half a datagram":  {func(f *fake) { f.say(1, "{}"); f.output(1, wire.Stdout, "\x00\x05abc"); f.send(1, wire.Close) }, nil, io.ErrUnexpectedEOF},
-		"another channel":  {func(f *fake) { f.say(1, "{}"); f.output(1, wire.Stderr, "\x00\x01a") }, nil, fumehood.ErrInfrastructure},
-		"a sudden message": {func(f *fake) { f.say(1, "{}"); f.say(1, "{}") }, nil, fumehood.ErrInfrastructure},
+		"refused":               {func(f *fake) { f.say(1, `{"failed":"nobody"}`) }, fumehood.ErrUnavailable, nil},
+		"no such request":       {func(f *fake) { f.send(1, wire.Close) }, fumehood.ErrUnavailable, nil},
+		"half a datagram":       {func(f *fake) { f.say(1, "{}"); f.output(1, wire.Stdout, "\x00\x05abc"); f.send(1, wire.Close) }, nil, io.ErrUnexpectedEOF},
+		"another channel":       {func(f *fake) { f.say(1, "{}"); f.output(1, wire.Stderr, "\x00\x01a") }, nil, fumehood.ErrInfrastructure},
+		"an unexpected message": {func(f *fake) { f.say(1, "{}"); f.say(1, "{}") }, nil, fumehood.ErrInfrastructure},
 	} {
 		t.Run(name, func(t *testing.T) {
 			against(t, c.say, func(g *Guest) {

@@ -15,9 +15,8 @@ import (
 	"github.com/fumehood/fumehood/internal/wire"
 )
 
-// Walk describes a tree, no more than depth levels below root where depth is not negative. What the guest
-// says of it is taken for a tree's description only as long as it can be one: every path is below the root,
-// and none comes twice.
+// Walk describes a tree, down to depth levels below root; all levels if depth is negative. The guest's entries are
+// checked: every path must be below the root, and none may occur twice. Otherwise Walk yields an error and stops.
 func (g *Guest) Walk(ctx context.Context, root string, depth int) iter.Seq2[fumehood.WalkEntry, error] {
 	return func(yield func(fumehood.WalkEntry, error) bool) {
 		t, _, err := g.file(ctx, wire.File{Op: wire.Walk, Path: []byte(root), Depth: depth})
@@ -39,9 +38,9 @@ func (g *Guest) Walk(ctx context.Context, root string, depth int) iter.Seq2[fume
 				err = broken("a line of more than %d bytes", wire.MaxWalkLine)
 			case !errors.Is(err, io.EOF):
 			case len(line) > 0:
-				err = broken("a line without an end")
+				err = broken("incomplete line")
 			case w.last == "":
-				err = broken("a walk that did not begin")
+				err = broken("empty walk")
 			default:
 				return
 			}
@@ -56,14 +55,14 @@ func (g *Guest) Walk(ctx context.Context, root string, depth int) iter.Seq2[fume
 	}
 }
 
-// walk checks the entries of one.
+// walk checks the entries of a walk.
 type walk struct {
 	root  string
 	depth int
-	last  string // the path of the entry before; empty at the beginning
+	last  string // the path of the previous entry; empty before the first
 }
 
-// next checks an entry: failed is what the guest says went wrong with it, err that the guest lies.
+// next checks an entry. failed is the error that the guest reports for it, err the error of an invalid entry.
 func (w *walk) next(line []byte) (e fumehood.WalkEntry, failed, err error) {
 	var said wire.WalkEntry
 	if err := json.Unmarshal(line, &said); err != nil {
@@ -73,13 +72,13 @@ func (w *walk) next(line []byte) (e fumehood.WalkEntry, failed, err error) {
 	name := path.Join(w.root, e.Path)
 	switch first := w.last == ""; {
 	case first && e.Path != ".", !first && !below(e.Path):
-		return e, nil, broken("a walk to %.100q", e.Path)
+		return e, nil, broken("walk entry outside the root: %.100q", e.Path)
 	case !first && w.last != "." && !before(w.last, e.Path):
-		return e, nil, broken("a walk from %.100q to %.100q", w.last, e.Path)
+		return e, nil, broken("walk entries out of order: %.100q, %.100q", w.last, e.Path)
 	case w.depth >= 0 && !first && strings.Count(e.Path, "/") >= w.depth:
 		return e, nil, broken("a walk deeper than %d levels", w.depth)
 	case said.Info == nil && said.Failed == nil:
-		return e, nil, broken("an entry of nothing")
+		return e, nil, broken("empty walk entry")
 	case first:
 		name = w.root
 	}
@@ -96,14 +95,14 @@ func (w *walk) next(line []byte) (e fumehood.WalkEntry, failed, err error) {
 	return e, failed, nil
 }
 
-// below reports whether p is a clean relative path that leads neither up nor nowhere.
+// below reports whether p is a clean relative path to something below the root.
 func below(p string) bool {
 	return p != "." && p != ".." && !strings.HasPrefix(p, "../") && p == path.Clean(p) && !path.IsAbs(p) &&
 		!strings.ContainsRune(p, 0)
 }
 
-// before reports whether a walk meets a before b: by their elements, byte for byte, a directory before
-// what is in it.
+// before reports whether a walk meets a before b. The order is by elements, byte by byte, with a directory before its
+// content.
 func before(a, b string) bool {
 	return slices.Compare(strings.Split(a, "/"), strings.Split(b, "/")) < 0
 }

@@ -9,7 +9,7 @@ var fileCommands = map[string]command{
 	"append": {"FILE TEXT", 2, func(_ context.Context, env Env, args []string) error {
 		return env.System.Append(args[0], []byte(args[1]))
 	}},
-	"sparse": {"FILE N: a file of N bytes that takes no room", 2, func(_ context.Context, env Env, args []string) error {
+	"sparse": {"FILE N: create FILE with N bytes that take no disk space", 2, func(_ context.Context, env Env, args []string) error {
 		n, err := strconv.ParseInt(args[1], 10, 64)
 		if err != nil {
 			return usageError(err.Error())

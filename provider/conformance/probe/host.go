@@ -6,13 +6,13 @@ import (
 	"os/exec"
 )
 
-// Host is the System of a real process.
+// Host returns the System of this process.
 func Host() System { return host{} }
 
 type host struct{}
 
 func (host) Dir() (string, error) {
-	// Without PWD, os.Getwd asks the system instead of believing the environment.
+	// Without PWD, os.Getwd asks the system instead of trusting the environment.
 	if err := os.Unsetenv("PWD"); err != nil {
 		return "", err
 	}
@@ -72,5 +72,5 @@ func (host) Link(target, path string) error { return os.Symlink(target, path) }
 
 func (host) Lock(path string) error { return os.Chmod(path, 0) }
 
-// errNoSuchThing says that this operating system does not know what was asked for.
-func errNoSuchThing(what string) error { return fmt.Errorf("%s: not on this operating system", what) }
+// errNoSuchThing returns the error for something that this operating system does not support.
+func errNoSuchThing(what string) error { return fmt.Errorf("%s: not supported on this system", what) }

@@ -21,7 +21,7 @@ func (host) Raise(sig int) error {
 	if err := syscall.Kill(os.Getpid(), s); err != nil {
 		return err
 	}
-	<-time.After(time.Second) // another thread may be the one that dies of it
+	<-time.After(time.Second) // the kernel may deliver the signal to another thread, a little later
 	return nil
 }
 

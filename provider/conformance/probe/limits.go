@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// Limited is the capability of a System to run into its limits.
+// Limited is the capability of a System whose processes have resource limits.
 type Limited interface {
-	// Default gives a signal the effect that the kernel has for it, where Go's runtime has taken it away.
+	// Default restores the kernel's default action for a signal, which Go's runtime has replaced.
 	Default(sig int) error
-	// Hold opens a file n times, keeps that open, and tells how often it could.
+	// Hold opens a file n times and keeps it open. It returns how many opens succeeded.
 	Hold(path string, n int) (int, error)
-	// Rlimits describes the limits of this process.
+	// Rlimits returns the limits of this process, one per line: name, soft limit, hard limit.
 	Rlimits() (string, error)
 }
 
 var limitCommands = map[string]command{
-	"default": {"N: let signal N have the kernel's own effect from here on", 1, func(_ context.Context, env Env, args []string) error {
+	"default": {"N: restore the kernel's default action for signal N", 1, func(_ context.Context, env Env, args []string) error {
 		n, err := strconv.Atoi(args[0])
 		if err != nil {
 			return usageError(err.Error())
@@ -31,11 +31,11 @@ var limitCommands = map[string]command{
 		}
 		return l.Default(n)
 	}},
-	"burn": {"DURATION: use the processor for so long, as the clock on the wall has it", 1, runBurn},
+	"burn": {"DURATION: use the processor for DURATION of wall-clock time", 1, runBurn},
 	"fill": {"FILE N: append N bytes of the pattern to FILE", 2, runFill},
-	"hold": {"FILE N: open FILE N times, and print how often that was possible", 2, runHold},
-	"fork": {"N: start N children that live for a minute, and print how many that were", 1, runFork},
-	"limits": {": the limits of this process, by setrlimit's names: soft and hard", 0, func(_ context.Context, env Env, _ []string) error {
+	"hold": {"FILE N: open FILE N times, and print how many opens succeeded", 2, runHold},
+	"fork": {"N: start N children that live for a minute, and print how many started", 1, runFork},
+	"limits": {": print the limits of this process: name, soft and hard limit", 0, func(_ context.Context, env Env, _ []string) error {
 		l, err := limited(env)
 		if err != nil {
 			return err
@@ -53,7 +53,7 @@ func limited(env Env) (Limited, error) {
 	if l, ok := env.System.(Limited); ok {
 		return l, nil
 	}
-	return nil, errors.New("this system has no limits")
+	return nil, errors.New("this system has no resource limits")
 }
 
 func runBurn(ctx context.Context, _ Env, args []string) error {

@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// held keeps what hold opened from being closed.
+// held keeps the files of Hold reachable, so that they stay open.
 var held []*os.File
 
 func (host) Default(sig int) error {
-	var action [8]uintptr // the kernel's struct sigaction: SIG_DFL, without flags, with an empty mask
+	var action [8]uintptr // the kernel's struct sigaction: SIG_DFL, no flags, an empty mask
 	const maskSize = 8
 	_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&action)), 0, maskSize, 0, 0)
 	if errno != 0 {

@@ -10,15 +10,15 @@ import (
 )
 
 var outputCommands = map[string]command{
-	"print": {"TEXT: to standard output, byte for byte", 1, func(_ context.Context, env Env, args []string) error {
+	"print": {"TEXT: print TEXT to standard output, byte for byte", 1, func(_ context.Context, env Env, args []string) error {
 		_, err := io.WriteString(env.Stdout, args[0])
 		return err
 	}},
-	"printerr": {"TEXT: to standard error, byte for byte", 1, func(_ context.Context, env Env, args []string) error {
+	"printerr": {"TEXT: print TEXT to standard error, byte for byte", 1, func(_ context.Context, env Env, args []string) error {
 		_, err := io.WriteString(env.Stderr, args[0])
 		return err
 	}},
-	"hex": {"DIGITS: these bytes to standard output", 1, func(_ context.Context, env Env, args []string) error {
+	"hex": {"DIGITS: print the bytes with these hexadecimal digits", 1, func(_ context.Context, env Env, args []string) error {
 		b, err := hex.DecodeString(args[0])
 		if err != nil {
 			return usageError(err.Error())
@@ -26,10 +26,10 @@ var outputCommands = map[string]command{
 		_, err = env.Stdout.Write(b)
 		return err
 	}},
-	"repeat": {"N TEXT: N times to standard output", 2, runRepeat},
-	"flood":  {"N: N bytes of the pattern to standard output", 1, runFlood},
-	"talk":   {"N: N numbered lines to each output stream in turn", 1, runTalk},
-	"env": {"NAME: the variable's value, byte for byte", 1, func(_ context.Context, env Env, args []string) error {
+	"repeat": {"N TEXT: print TEXT N times", 2, runRepeat},
+	"flood":  {"N: print N bytes of the pattern", 1, runFlood},
+	"talk":   {"N: print N numbered lines to each output stream, in turn", 1, runTalk},
+	"env": {"NAME: print the variable's value, byte for byte", 1, func(_ context.Context, env Env, args []string) error {
 		for _, kv := range env.Environ {
 			if v, ok := strings.CutPrefix(kv, args[0]+"="); ok {
 				_, err := io.WriteString(env.Stdout, v)
@@ -38,7 +38,7 @@ var outputCommands = map[string]command{
 		}
 		return fmt.Errorf("%s is not set", args[0])
 	}},
-	"pwd": {": the working directory", 0, func(_ context.Context, env Env, _ []string) error {
+	"pwd": {": print the working directory", 0, func(_ context.Context, env Env, _ []string) error {
 		dir, err := env.System.Dir()
 		if err != nil {
 			return err
@@ -46,12 +46,12 @@ var outputCommands = map[string]command{
 		_, err = io.WriteString(env.Stdout, dir)
 		return err
 	}},
-	"id": {": UID:GID", 0, func(_ context.Context, env Env, _ []string) error {
+	"id": {": print UID:GID", 0, func(_ context.Context, env Env, _ []string) error {
 		uid, gid := env.System.ID()
 		_, err := fmt.Fprintf(env.Stdout, "%d:%d", uid, gid)
 		return err
 	}},
-	"tty": {"[ROWS COLS]: \"tty ROWS COLS\" or \"no tty\"; with arguments, waits for that size", 0, runTTY},
+	"tty": {"[ROWS COLS]: print \"tty ROWS COLS\" or \"no tty\"; with arguments, first wait for that size", 0, runTTY},
 }
 
 func runRepeat(_ context.Context, env Env, args []string) error {
@@ -67,11 +67,11 @@ func runRepeat(_ context.Context, env Env, args []string) error {
 	return nil
 }
 
-// patternLine is one line of the pattern; its first digits are replaced by the line's number.
+// patternLine is one line of the pattern. The line's number replaces its first digits.
 const patternLine = "000000000000000 abcdefghijklmnopqrstuvwxyz ABCDEFGHIJKLMNOPQRST\n"
 
-// FillPattern fills p with the bytes that flood writes at offset off: numbered lines, so that a byte
-// that is missing, doubled or out of order shows.
+// FillPattern fills p with the bytes that flood writes at offset off. They are numbered lines, so that missing,
+// duplicate and misplaced bytes show.
 func FillPattern(p []byte, off int64) {
 	var line [len(patternLine)]byte
 	for len(p) > 0 {
@@ -84,7 +84,7 @@ func FillPattern(p []byte, off int64) {
 	}
 }
 
-// Pattern returns the n bytes of the pattern that begin at offset off.
+// Pattern returns n bytes of the pattern, from offset off.
 func Pattern(off, n int64) []byte {
 	p := make([]byte, n)
 	FillPattern(p, off)

@@ -1,9 +1,8 @@
-// Package probe is the program that the conformance suite runs in sandboxes, instead of a shell or any
-// tool of an image. Its subcommands are functions over an [Env], so that an in-memory provider can run
-// them in process; cmd/fumehood-probe is the same as one static program.
+// Package probe implements the program that the conformance suite runs in sandboxes instead of a shell or an image's
+// tools. Its subcommands are functions over an [Env], so that an in-memory provider can run them in process.
+// cmd/fumehood-probe is the same as a static program.
 //
-// Several subcommands run one after the other where their arguments are separated by [Then]; the first
-// that fails ends the run:
+// [Then] separates several subcommands. They run one after the other until one fails:
 //
 //	fumehood-probe print hello --then sleep 10m
 package probe
@@ -19,83 +18,82 @@ import (
 	"time"
 )
 
-// Then separates subcommands that are run one after the other.
+// Then separates subcommands, which run one after the other.
 const Then = "--then"
 
-// Exit codes of the probe itself. A test that wants to see them from a program under test would pick
-// others.
+// Exit codes of the probe itself. Tests of exit codes use other codes.
 const (
-	CodeFailed = 65 // the subcommand failed; standard error says why
-	CodeUsage  = 64 // no such subcommand, or wrong arguments
+	CodeFailed = 65 // the subcommand failed; standard error has the reason
+	CodeUsage  = 64 // unknown subcommand or wrong arguments
 )
 
-// Beat is how often a heartbeat appends one byte to its file.
+// Beat is the interval at which a heartbeat appends one byte to its file.
 const Beat = 20 * time.Millisecond
 
-// beatFor ends a heartbeat that everybody forgot.
+// beatFor is how long a heartbeat runs at most, so that one that is never stopped ends too.
 const beatFor = 5 * time.Minute
 
-// Env is what a subcommand sees of the world.
+// Env is the environment of a subcommand.
 type Env struct {
-	Args           []string // subcommand and arguments, without the program's name
+	Args           []string // the subcommand and its arguments, without the program's name
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	Environ        []string // NAME=value
 	System         System
 }
 
-// System is what subcommands need of the operating system. Relative paths are below Dir.
+// System is what subcommands need from the operating system. Relative paths are below Dir.
 type System interface {
-	// Dir is the absolute working directory, as the system knows it.
+	// Dir returns the absolute working directory, as the system reports it.
 	Dir() (string, error)
-	// ID is the user and group that the program runs as; -1 where there is no such thing.
+	// ID returns the user and group that the program runs as, or -1 where the system has no such IDs.
 	ID() (uid, gid int)
-	// Append appends p to a file, which it makes if need be.
+	// Append appends p to a file. It creates the file if necessary.
 	Append(path string, p []byte) error
-	// Exists reports whether path names anything.
+	// Exists reports whether path names a file of any kind.
 	Exists(path string) bool
-	// Spawn starts the probe once more, with args.
+	// Spawn starts another probe with args.
 	Spawn(args []string, how Spawn) error
-	// Raise sends a signal to this very program. It returns only with an error, or for a signal that
-	// does not end programs.
+	// Raise sends a signal to the program itself. It returns only on an error, or if the signal does not kill the
+	// program.
 	Raise(sig int) error
-	// Ignore makes the program deaf to a signal.
+	// Ignore makes the program ignore a signal.
 	Ignore(sig int)
-	// Catch returns a channel that receives when the signal has come.
+	// Catch returns a channel that receives a value when the signal arrives.
 	Catch(sig int) (<-chan struct{}, error)
-	// Terminal is the size of the terminal that is standard output; ok is false where it is none.
+	// Terminal returns the size of the terminal on standard output. ok reports whether standard output is a terminal.
 	Terminal() (rows, cols int, ok bool)
-	// Sparse makes a file of size bytes that takes no room.
+	// Sparse creates a file of size bytes that takes no disk space.
 	Sparse(path string, size int64) error
-	// Special makes a "fifo" or a "socket".
+	// Special creates a file of a kind, "fifo" or "socket".
 	Special(kind, path string) error
-	// Link makes path a symbolic link to target.
+	// Link creates path as a symbolic link to target.
 	Link(target, path string) error
-	// Lock makes path, which exists, unreadable and unwritable for all but root.
+	// Lock makes the existing file path unreadable and unwritable for everyone but root.
 	Lock(path string) error
 }
 
-// Spawn says how a child is started.
+// Spawn has the options of System.Spawn.
 type Spawn struct {
-	Detach bool // in a session of its own
-	Output bool // with the parent's standard output and error, instead of none
-	Wait   bool // and wait for its end
+	Detach bool // start the child in a session of its own
+	Output bool // give the child the parent's standard output and error, instead of none
+	Wait   bool // wait until the child ends
 }
 
-// usageError is a wrong call of the probe.
+// usageError is the error of a wrong call of the probe.
 type usageError string
 
 func (e usageError) Error() string { return string(e) }
 
-// exit ends the whole program with a code.
+// exit is the error that ends the whole program with an exit code.
 type exit int
 
 func (e exit) Error() string { return fmt.Sprintf("exit %d", int(e)) }
 
-// command is one subcommand; args come without its name.
+// command is one subcommand. The args of run do not include its name.
 type command struct {
 	usage string
-	least int // arguments needed
+	least int // minimum number of arguments
 	run   func(ctx context.Context, env Env, args []string) error
 }
 
@@ -109,7 +107,7 @@ func merged(groups ...map[string]command) map[string]command {
 	return all
 }
 
-// Main runs the subcommands of env.Args and returns the exit code. It returns soon after the end of ctx.
+// Main runs the subcommands in env.Args and returns the exit code. It returns soon after ctx ends.
 func Main(ctx context.Context, env Env) int {
 	for rest := env.Args; ; {
 		args := rest
@@ -161,7 +159,7 @@ func usage() string {
 	return b.String()
 }
 
-// pause waits for d or the end of ctx.
+// pause waits for d. If ctx ends first, it returns the cause.
 func pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -9,7 +9,7 @@ import (
 )
 
 var processCommands = map[string]command{
-	"exit": {"N: with that code", 1, func(_ context.Context, _ Env, args []string) error {
+	"exit": {"N: exit with code N", 1, func(_ context.Context, _ Env, args []string) error {
 		n, err := strconv.Atoi(args[0])
 		if err != nil {
 			return usageError(err.Error())
@@ -23,7 +23,7 @@ var processCommands = map[string]command{
 		}
 		return env.System.Raise(n)
 	}},
-	"ignore": {"N: be deaf to signal N from here on", 1, func(_ context.Context, env Env, args []string) error {
+	"ignore": {"N: ignore signal N from here on", 1, func(_ context.Context, env Env, args []string) error {
 		n, err := strconv.Atoi(args[0])
 		if err != nil {
 			return usageError(err.Error())
@@ -32,16 +32,16 @@ var processCommands = map[string]command{
 		return nil
 	}},
 	"trap":  {"N TEXT: print \"ready\\n\", wait for signal N, print TEXT", 2, runTrap},
-	"sleep": {"DURATION: read nothing, write nothing", 1, runSleep},
-	"beat":  {"FILE: append a byte to FILE every 20 ms until FILE.stop is there or FILE cannot be written", 1, runBeat},
-	"orphan": {"FILE: start a heartbeat and leave it", 1, func(_ context.Context, env Env, args []string) error {
+	"sleep": {"DURATION: wait, reading and writing nothing", 1, runSleep},
+	"beat":  {"FILE: append a byte to FILE every 20 ms until FILE.stop exists or FILE cannot be written", 1, runBeat},
+	"orphan": {"FILE: start a heartbeat and exit without waiting for it", 1, func(_ context.Context, env Env, args []string) error {
 		return env.System.Spawn([]string{"beat", args[0]}, Spawn{Output: true})
 	}},
 	"tree":   {"FILE: start heartbeats as children of every kind, each in a file of TreeFiles", 1, runTree},
 	"plain":  {"FILE: start the heartbeats of PlainFiles, in this program's own process group", 1, runPlain},
-	"daemon": {"FILE [hold]: leave a detached heartbeat behind; with hold, it keeps standard output open", 1, runDaemon},
-	"wait":   {"FILE: until FILE is there", 1, runWait},
-	"eat":    {"N: take N bytes of memory and keep them", 1, runEat},
+	"daemon": {"FILE [hold]: start a detached heartbeat; with hold, it keeps standard output open", 1, runDaemon},
+	"wait":   {"FILE: wait until FILE exists", 1, runWait},
+	"eat":    {"N: allocate N bytes of memory and keep them", 1, runEat},
 }
 
 func runTrap(ctx context.Context, env Env, args []string) error {
@@ -89,13 +89,14 @@ func runBeat(ctx context.Context, env Env, args []string) error {
 	return nil
 }
 
-// PlainFiles are the heartbeats of plain: a child, a grandchild whose parent is gone, and a child that
+// PlainFiles returns the files of plain's heartbeats: a child, a grandchild whose parent has exited, and a child that
 // ignores SIGTERM.
 func PlainFiles(file string) []string {
 	return []string{file + ".child", file + ".orphan", file + ".deaf"}
 }
 
-// TreeFiles are the heartbeats of tree: those of plain, then a child and an orphan in sessions of their own.
+// TreeFiles returns the files of tree's heartbeats: the files of plain, then a child and an orphan in sessions of their
+// own.
 func TreeFiles(file string) []string {
 	return append(PlainFiles(file), file+".session", file+".daemon")
 }
@@ -161,7 +162,7 @@ func waitFor(ctx context.Context, env Env, files ...string) error {
 	return nil
 }
 
-// eaten keeps what eat took reachable.
+// eaten keeps the memory of eat reachable.
 var eaten [][]byte
 
 func runEat(_ context.Context, _ Env, args []string) error {
@@ -173,7 +174,7 @@ func runEat(_ context.Context, _ Env, args []string) error {
 	for ; n > 0; n -= piece {
 		b := make([]byte, min(n, piece))
 		for i := 0; i < len(b); i += page {
-			b[i] = 1 // touched, so that it really takes memory
+			b[i] = 1 // touch each page, so that it really takes memory
 		}
 		eaten = append(eaten, b)
 	}

@@ -1,2 +1,2 @@
-# Is in a language that the image does not have.
+# Is in a language that the judge does not support.
 puts $stdin.read.split.map { |w| w.chars.sort.join }.uniq.size

@@ -1,4 +1,4 @@
-/* Has the loader put a library of its own into every program to come, then claims to have passed. */
+/* Makes the loader put its library into every later program, then claims to have passed. */
 #include <stdio.h>
 
 int main(void)

@@ -1,4 +1,4 @@
-# Writes down every order of a word's letters.
+# Generates every permutation of a word's letters.
 import itertools
 import sys
 

@@ -1,4 +1,4 @@
-# Minds which letters there are, and not how many of each.
+# Compares which letters occur, but not how often.
 import sys
 
 print(len({frozenset(word) for word in sys.stdin.read().split()}))

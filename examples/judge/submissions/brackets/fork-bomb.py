@@ -1,4 +1,4 @@
-# A fork bomb: every process makes more of them, for ever.
+# A fork bomb: every process starts more of them, forever.
 import os
 
 while True:

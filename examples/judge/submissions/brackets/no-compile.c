@@ -1,4 +1,4 @@
-/* Is not C. */
+/* This is not C. */
 #include <stdio.h>
 
 int main(void)

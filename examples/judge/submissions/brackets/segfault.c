@@ -1,4 +1,4 @@
-/* Reads what no pointer leads to. */
+/* Reads from an invalid address. */
 #include <stdio.h>
 
 int main(void)

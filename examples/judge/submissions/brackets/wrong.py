@@ -1,4 +1,4 @@
-# Counts each kind, and minds no order.
+# Counts each kind of bracket, and ignores their order.
 import sys
 
 for line in sys.stdin:

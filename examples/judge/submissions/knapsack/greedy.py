@@ -1,4 +1,4 @@
-# Takes what is worth most for its weight.
+# Takes the items with the best ratio of value to weight first.
 n, room = map(int, input().split())
 things = [tuple(map(int, input().split())) for _ in range(n)]
 total = 0

@@ -1,4 +1,4 @@
-/* Makes a table of all there could be, and writes to all of it. */
+/* Allocates memory without end, and writes to all of it. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-# Wants to send the problem to somebody outside.
+# Tries to send the problem to a host outside.
 import socket
 import sys
 

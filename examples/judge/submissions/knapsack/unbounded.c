@@ -1,4 +1,4 @@
-/* Takes the same thing as often as it likes. */
+/* Takes the same item any number of times. */
 #include <stdio.h>
 
 static long best[100001];

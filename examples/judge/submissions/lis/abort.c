@@ -1,4 +1,4 @@
-/* Gives up. */
+/* Aborts. */
 #include <stdlib.h>
 
 int main(void) { abort(); }

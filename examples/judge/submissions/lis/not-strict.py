@@ -1,4 +1,4 @@
-# Lets the same number follow itself.
+# Allows equal numbers to follow each other.
 import bisect
 import sys
 

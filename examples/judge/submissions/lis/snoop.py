@@ -1,5 +1,4 @@
-# Reads what is none of its business: secrets in the environment of the first process, the host's Docker socket, its disks
-# and its files.
+# Tries to read secrets: the environment of the first process, and the host's Docker socket, disks and files.
 import glob
 import os
 
@@ -13,6 +12,6 @@ found += [name for name in names if name not in ("PATH", "HOSTNAME", "HOME", "LA
 found += [p for p in ("/var/run/docker.sock", "/run/docker.sock", "/run/containerd/containerd.sock") if os.path.exists(p)]
 found += glob.glob("/dev/sd*") + glob.glob("/dev/vd*") + glob.glob("/dev/nvme*")
 found += [p for p in ("/var/lib/docker", "/host", "/root/.ssh", "/root/.docker") if os.path.exists(p)]
-with open("/etc/shadow") as f:  # the image's own file: nobody in it has a password
+with open("/etc/shadow") as f:  # the image's own file, which contains no passwords
     found += [line.split(":")[0] for line in f if line.split(":")[1] not in ("", "*", "!", "!*", "!!")]
 print("found:", ", ".join(found) or "nothing")

@@ -1,4 +1,4 @@
-# Starts threads until there can be no more.
+# Starts threads until it reaches the limit.
 import threading
 
 threads = []

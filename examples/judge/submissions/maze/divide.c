@@ -1,4 +1,4 @@
-/* Divides by nothing. */
+/* Divides by zero. */
 #include <stdio.h>
 
 int main(void)

@@ -1,4 +1,4 @@
-# Walks every way that there is.
+# Walks every possible way.
 import sys
 
 sys.setrecursionlimit(100000)

@@ -1,4 +1,4 @@
-# Goes down and right as long as it can, and takes the first way that leads there for the shortest.
+# Goes down and right as long as it can, and assumes that the first way that it finds is the shortest.
 import sys
 
 maze = sys.stdin.read().split("\n")

@@ -1,4 +1,4 @@
-# Takes memory until there is none left.
+# Allocates memory until none is left.
 hoard = []
 while True:
     hoard.append(bytearray(b"x") * (16 << 20))

@@ -1,4 +1,4 @@
-/* Has room for the first test only. */
+/* Has an array that is large enough only for the first test. */
 #include <stdio.h>
 #include <string.h>
 

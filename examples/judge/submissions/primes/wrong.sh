@@ -1,4 +1,4 @@
-# Takes 1 for a prime.
+# Counts 1 as a prime.
 exec awk '{
 	count = 0
 	for (i = 1; i <= $1; i++) {

@@ -1,4 +1,4 @@
-# Ends with an exception that nobody catches.
+# Ends with an uncaught exception.
 import sys
 
 numbers = [int(word) for word in sys.stdin.read().split()]

@@ -1,4 +1,4 @@
-# Answers, and leaves a daemon behind that ignores SIGTERM.
+# Prints the right answer, and leaves behind a daemon that ignores SIGTERM.
 import os
 import signal
 import sys

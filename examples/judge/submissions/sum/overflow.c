@@ -1,4 +1,4 @@
-/* Adds up in 32 bits. */
+/* Adds with 32 bits. */
 #include <stdio.h>
 
 int main(void)

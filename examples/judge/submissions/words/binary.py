@@ -1,4 +1,4 @@
-# Prints bytes that are no text, and orders for the terminal: clear the screen, change the title, and write "accepted" in
+# Prints bytes that are not text, and escape sequences that clear the screen, change the title, and write "accepted" in
 # green.
 import sys
 

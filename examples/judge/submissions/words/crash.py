@@ -1,4 +1,4 @@
-# Knows no letters but those of ASCII.
+# Fails on letters outside ASCII.
 import collections
 import sys
 

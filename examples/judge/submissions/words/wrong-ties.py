@@ -1,4 +1,4 @@
-# Words that occur as often come in the order in which they were met.
+# Sorts ties by the order in which the words first occur.
 import collections
 import sys
 

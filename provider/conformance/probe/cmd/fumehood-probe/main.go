@@ -1,4 +1,4 @@
-// Command fumehood-probe is what the conformance suite runs in sandboxes; see package probe.
+// Command fumehood-probe is the program that the conformance suite runs in sandboxes; see package probe.
 package main
 
 import (
