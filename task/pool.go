@@ -36,6 +36,7 @@ type pool struct {
 	mu     sync.Mutex
 	warm   []warm // waiting sandboxes, oldest first
 	owned  int    // sandboxes being started or removed that no attempt waits for
+	begun  int    // calls of expect
 	closed bool
 }
 
@@ -133,8 +134,7 @@ func (p *pool) tend(ctx context.Context) time.Duration {
 	if p.ahead == 0 {
 		return warmFor
 	}
-	upcoming := p.upcoming(p.ahead)
-	p.mu.Lock()
+	upcoming := p.lockWithUpcoming()
 	defer p.mu.Unlock()
 	wanted := map[*bucket]int{}
 	want := func(s *bucket, more int) {
@@ -171,6 +171,21 @@ func (p *pool) tend(ctx context.Context) time.Duration {
 		}
 	}
 	return next
+}
+
+// lockWithUpcoming locks p.mu and returns the buckets of the next attempts, none of which has begun meanwhile: otherwise
+// another sandbox would be started for an attempt that has started its own.
+func (p *pool) lockWithUpcoming() []*bucket {
+	p.mu.Lock()
+	for {
+		begun := p.begun
+		p.mu.Unlock()
+		upcoming := p.upcoming(p.ahead) // which must not wait for p.mu
+		p.mu.Lock()
+		if begun == p.begun {
+			return upcoming
+		}
+	}
 }
 
 // start starts a sandbox in the background; p.mu is held.
@@ -228,6 +243,7 @@ func (p *pool) expect(s *bucket) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s.due++
+	p.begun++
 }
 
 // works records that an attempt has started its own sandbox successfully.
