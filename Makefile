@@ -37,7 +37,7 @@ test-cheats: images guest ## run every submission of examples/cheats
 test: FUMEHOOD_TIER := $(or $(FUMEHOOD_TIER),quick)
 test: images guest ## test everything against a Docker Engine: before a push
 	@$(GO) build ./... && $(GO) build -race ./... # otherwise tests that build programs would wait for these builds
-	@$(TEST) $(TESTFLAGS) -count=1 -p 2 -parallel 4 -timeout 40m ./provider/docker ./...
+	@$(TEST) $(TESTFLAGS) -count=1 -p 2 -parallel 4 -timeout 30m ./provider/docker ./...
 
 test-all: ## run everything, in parts that also run alone: after a change of guest, wire, engine, cleanup or Compose
 	@GO=$(GO) scripts/test-all
