@@ -98,7 +98,10 @@ const textPart = 32 << 10
 // writeText writes content as a JSON string without the quotes. Each run of invalid bytes becomes one U+FFFD.
 func writeText(w io.Writer, content []byte) error {
 	for len(content) > 0 {
-		n := wholeRunes(content, textPart)
+		n := len(content)
+		if n > textPart {
+			n = wholeRunes(content[:textPart])
+		}
 		text, err := encode(strings.ToValidUTF8(string(content[:n]), "\ufffd"), "")
 		if err == nil {
 			_, err = w.Write(text[1 : len(text)-len("\"\n")])
@@ -118,20 +121,3 @@ func writeText(w io.Writer, content []byte) error {
 
 // isInvalid reports whether a decoded character is a byte that is not UTF-8.
 func isInvalid(r rune, size int) bool { return r == utf8.RuneError && size == 1 }
-
-// wholeRunes returns the length of the longest prefix of content that has at most limit bytes and does not split a
-// character.
-func wholeRunes(content []byte, limit int) int {
-	if len(content) <= limit {
-		return len(content)
-	}
-	for n := limit - 1; n > limit-utf8.UTFMax; n-- {
-		if utf8.RuneStart(content[n]) {
-			if !utf8.FullRune(content[n:limit]) {
-				return n
-			}
-			break
-		}
-	}
-	return limit
-}
