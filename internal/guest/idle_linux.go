@@ -65,19 +65,21 @@ func takeSignals(more ...os.Signal) <-chan os.Signal {
 // kernel discards a pending SIGCONT when one of them is sent.
 var stopsOrGoesOn = []os.Signal{unix.SIGCONT, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU}
 
-// isPending reports whether one of the signals was sent to the process and no thread has received it. If it returns
-// false, all signals that threads have received are handled by then. All threads of a stopped process continue at
-// once, so one thread may be far ahead of the one that received the signal.
-func isPending(signals ...os.Signal) bool {
+// takePending removes a signal that was sent to the process and that no thread has received yet, and reports whether
+// there was one.
+func takePending(signals ...os.Signal) bool {
 	var set uint64
 	for _, s := range signals {
 		set |= 1 << (s.(unix.Signal) - 1)
 	}
 	var now unix.Timespec
 	_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGTIMEDWAIT, uintptr(unsafe.Pointer(&set)), 0, uintptr(unsafe.Pointer(&now)), unsafe.Sizeof(set), 0, 0)
-	if errno == 0 {
-		return true
-	}
+	return errno == 0
+}
+
+// awaitHandlers waits until every thread has handled the signals that it has received. All threads of a stopped process
+// continue at once, so one thread may be far ahead of the one that received SIGCONT.
+func awaitHandlers() {
 	// A thread receives another signal only once it has handled the one before.
 	handled := make(chan os.Signal, 1)
 	signal.Notify(handled, unix.SIGWINCH)
@@ -93,7 +95,6 @@ func isPending(signals ...os.Signal) bool {
 		case <-time.After(handledWithin):
 		}
 	}
-	return false
 }
 
 // handledWithin bounds the wait for a thread that ends before it handles a signal.

@@ -109,7 +109,10 @@ func serve(self string, stdin, stdout, stderr *os.File) int {
 	if survivors := g.end(); survivors > 0 {
 		return complain("kill remaining processes", fmt.Errorf("%d could not be killed", survivors))
 	}
-	pending := isPending(stopsOrGoesOn...)
+	pending := takePending(stopsOrGoesOn...)
+	if !pending {
+		awaitHandlers()
+	}
 	signal.Stop(goesOn) // returns once all signals received so far are in the channel
 	close(goesOn)
 	if pending || ended.Sub(<-since) < stoppedBefore {
