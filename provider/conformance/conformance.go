@@ -9,7 +9,7 @@
 //		Column: "mine", Probe: conformance.BuildProbe(t), Groups: []string{"exec", "files"},
 //		Users: conformance.Users{Name: "nobody", UID: 65534, GID: 65534},
 //		Start: func(t *testing.T) fumehood.Sandbox { ... },
-//		Exceptions: map[string]conformance.Exception{"exec/a command runs as the user that is named": ...},
+//		Exceptions: conformance.NoUsers("everything is done as one user"),
 //	})
 //
 // The suite runs only the program of package probe, so an image needs no other file.

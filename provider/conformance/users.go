@@ -259,3 +259,43 @@ func (c *Case) openDir(t *testing.T, name string) {
 		t.Fatal(err)
 	}
 }
+
+// NoUsers returns the exceptions to the promises about users, for a provider that does everything as one user and
+// refuses all others.
+func NoUsers(reason string) map[string]Exception {
+	all := map[string]Exception{}
+	refused := Exception{Reason: reason + "; ErrUnsupported", Check: func(t *testing.T, c *Case) {
+		cmd := c.Probe("append", c.Path("ran"), "x")
+		cmd.User = "0:0"
+		wantRefused(t, c, cmd, fumehood.ErrUnsupported)
+		as := c.Sandbox.As("0:0")
+		_, err := as.Exec(t.Context(), c.Probe("append", c.Path("ran"), "x"))
+		WantError(t, err, fumehood.ErrUnsupported)
+		_, err = as.Stat(t.Context(), c.Dir)
+		WantError(t, err, fumehood.ErrUnsupported)
+		_, err = as.ReadFile(t.Context(), c.Path("here"), fumehood.ReadOptions{})
+		WantError(t, err, fumehood.ErrUnsupported)
+		_, err = as.List(t.Context(), c.Dir)
+		WantError(t, err, fumehood.ErrUnsupported)
+		_, err = as.Download(t.Context(), c.Dir)
+		WantError(t, err, fumehood.ErrUnsupported)
+		WantError(t, as.Upload(t.Context(), c.Dir, nil), fumehood.ErrUnsupported)
+		WantError(t, as.WriteFile(t.Context(), c.Path("ran"), nil, fumehood.WriteOptions{}), fumehood.ErrUnsupported)
+		WantError(t, as.Mkdir(t.Context(), c.Path("ran"), fumehood.MkdirOptions{}), fumehood.ErrUnsupported)
+		_, err = c.Sandbox.Stat(t.Context(), c.Path("ran"))
+		WantError(t, err, fumehood.ErrNotFound)
+	}}
+	for _, name := range []string{
+		"exec/a command runs as the user that is named", "exec/a command runs as the user whose number is given",
+		"exec/a command runs as the user and group whose numbers are given, known or not",
+		"start/an unknown user is an error and nothing runs",
+		"users/as another user commands run as that user, unless they name one", "users/as another user files are that user's",
+		"users/as another user what that user may not do is a permission error",
+		"users/root writes others' files whoever the service's own user is, or is refused before anything runs",
+		"users/a directory that may not be read is an error of the walk, which goes on",
+		"users/as a user who is not known everything is an error",
+	} {
+		all[name] = refused
+	}
+	return all
+}

@@ -57,23 +57,10 @@ func TestProvider_Promises(t *testing.T) {
 		t.Skip("the suite needs signals, links and terminals")
 	}
 	provider := newProvider(t, local.Options{})
-	exceptions := map[string]conformance.Exception{
-		"exec/a command runs as the user that is named":                                   noUsers,
-		"exec/a command runs as the user whose number is given":                           noUsers,
-		"exec/a command runs as the user and group whose numbers are given, known or not": noUsers,
-		"start/an unknown user is an error and nothing runs":                              noUsers,
-		"links/a link leads nowhere but into the sandbox":                                 hostFiles,
-	}
+	exceptions := conformance.NoUsers("everything is done as the user who runs fumehood")
+	exceptions["links/a link leads nowhere but into the sandbox"] = hostLinks
 	maps.Copy(exceptions, exceptionsHere())
 	maps.Copy(exceptions, noStop())
-	for _, promise := range []string{
-		"as another user commands run as that user, unless they name one", "as another user files are that user's",
-		"as another user what that user may not do is a permission error",
-		"root writes others' files whoever the service's own user is, or is refused before anything runs",
-		"a directory that may not be read is an error of the walk, which goes on", "as a user who is not known everything is an error",
-	} {
-		exceptions["users/"+promise] = noOthersFiles
-	}
 	if os.Getuid() == 0 {
 		exceptions["errors/what the command's user may not touch is a permission error"] = conformance.RootMayAll
 	}

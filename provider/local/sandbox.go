@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/provider"
+	"github.com/fumehood/fumehood/provider/hostfiles"
 )
 
 // box is the backend of one sandbox, and of its only service.
@@ -34,6 +36,21 @@ func (b *box) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out provid
 		}
 	}
 	return b.commands.start(ctx, cmd, live, out)
+}
+
+// Files returns the host's files. For any user but "" every call on them returns ErrUnsupported.
+func (b *box) Files(user string) provider.FileBackend {
+	if user == "" {
+		return hostfiles.New()
+	}
+	return hostfiles.Refuse(&fumehood.Error{
+		Class: fumehood.ErrUnsupported, Err: errors.New("the local provider cannot access files as another user"),
+		Hint: "leave out As",
+	})
+}
+
+func classed(class error, format string, a ...any) error {
+	return &fumehood.Error{Class: class, Err: fmt.Errorf(format, a...)}
 }
 
 func environ(env map[string]string) []string {

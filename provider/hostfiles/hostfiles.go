@@ -1,4 +1,6 @@
-package local
+// Package hostfiles implements a provider's files by the files of this process's host. It is for providers whose
+// sandboxes have a directory of the host, or the whole host.
+package hostfiles
 
 import (
 	"context"
@@ -92,24 +94,13 @@ func infoOf(info fs.FileInfo, link string) fumehood.FileInfo {
 	return out
 }
 
-// userFiles gives access to the host's files as the user of this process. If refused is set, every call returns it.
-type userFiles struct{ refused error }
+// New returns the host's files, accessed with the permissions of this process. Paths are the host's own: a link is
+// followed wherever it leads, and only Upload keeps its entries inside its directory.
+func New() provider.FileBackend { return hostFiles{} }
 
-// Files returns the host's files. For any user but "" every call on them returns ErrUnsupported.
-func (b *box) Files(user string) provider.FileBackend {
-	if user == "" {
-		return userFiles{}
-	}
-	return userFiles{&fumehood.Error{
-		Class: fumehood.ErrUnsupported, Err: errors.New("the local provider cannot access files as another user"),
-		Hint: "leave out As",
-	}}
-}
+type hostFiles struct{}
 
-func (f userFiles) Stat(_ context.Context, path string) (fumehood.FileInfo, error) {
-	if f.refused != nil {
-		return fumehood.FileInfo{}, f.refused
-	}
+func (hostFiles) Stat(_ context.Context, path string) (fumehood.FileInfo, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
 		return fumehood.FileInfo{}, fileError(err)
@@ -124,10 +115,7 @@ func (f userFiles) Stat(_ context.Context, path string) (fumehood.FileInfo, erro
 }
 
 // Open reads length bytes from offset on, or everything if length is negative.
-func (f userFiles) Open(_ context.Context, path string, offset, length int64) (io.ReadCloser, fumehood.FileInfo, error) {
-	if f.refused != nil {
-		return nil, fumehood.FileInfo{}, f.refused
-	}
+func (hostFiles) Open(_ context.Context, path string, offset, length int64) (io.ReadCloser, fumehood.FileInfo, error) {
 	file, info, err := openRegular(path)
 	if err != nil {
 		return nil, fumehood.FileInfo{}, fileError(err)
@@ -146,10 +134,7 @@ type part struct {
 
 // Write writes in place unless opts.Atomic is set. So links and owners are kept, and processes that have the file
 // open see the change. After an error the file may be incomplete.
-func (f userFiles) Write(ctx context.Context, path string, r io.Reader, size int64, opts fumehood.WriteOptions) error {
-	if f.refused != nil {
-		return f.refused
-	}
+func (hostFiles) Write(ctx context.Context, path string, r io.Reader, size int64, opts fumehood.WriteOptions) error {
 	how := files.Options{Mode: opts.Mode, UID: -1, GID: -1, Atomic: opts.Atomic}
 	var err error
 	if opts.Owner != "" {
@@ -180,12 +165,9 @@ func fill(ctx context.Context, w io.Writer, r io.Reader, size int64) error {
 var errStopped = errors.New("stopped")
 
 // Walk describes a tree.
-func (f userFiles) Walk(ctx context.Context, root string, depth int) iter.Seq2[fumehood.WalkEntry, error] {
+func (hostFiles) Walk(ctx context.Context, root string, depth int) iter.Seq2[fumehood.WalkEntry, error] {
 	return func(yield func(fumehood.WalkEntry, error) bool) {
-		err := f.refused
-		if err == nil {
-			_, err = os.Lstat(root)
-		}
+		_, err := os.Lstat(root)
 		if err == nil {
 			err = files.Walk(root, depth, func(e files.Entry) error {
 				if ctx.Err() != nil {
@@ -215,10 +197,7 @@ func entryOf(e files.Entry, root string) fumehood.WalkEntry {
 }
 
 // Change carries out a file operation without content.
-func (f userFiles) Change(_ context.Context, c provider.Change) error {
-	if f.refused != nil {
-		return f.refused
-	}
+func (hostFiles) Change(_ context.Context, c provider.Change) error {
 	switch c.Op {
 	case provider.ChangeMkdir:
 		return fileError(files.Mkdir(c.Path, c.Mode, c.Recursive))
