@@ -2,8 +2,9 @@ package engine
 
 import (
 	"archive/tar"
-	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"io"
 	"io/fs"
@@ -171,8 +172,8 @@ func (c *Client) isThere(ctx context.Context, container string) bool {
 	return err == nil
 }
 
-// HasFile reports whether a path in a container is a regular file with the given content.
-func (c *Client) HasFile(ctx context.Context, container, name string, content []byte) (bool, error) {
+// HasFile reports whether a path in a container is a regular file of at most limit bytes with a SHA-256, given in hex.
+func (c *Client) HasFile(ctx context.Context, container, name string, limit int64, sum string) (bool, error) {
 	res, err := c.copyFrom(ctx, container, name)
 	if errdefs.IsNotFound(err) {
 		_, err = c.Inspect(ctx, container) // the container itself may be missing
@@ -193,12 +194,12 @@ func (c *Client) HasFile(ctx context.Context, container, name string, content []
 	if err != nil {
 		return false, c.translate(err, "read "+name)
 	}
-	if !head.FileInfo().Mode().IsRegular() || head.Size != int64(len(content)) {
+	if !head.FileInfo().Mode().IsRegular() || head.Size > limit {
 		return false, nil
 	}
-	got, err := io.ReadAll(tr) // as long as content
-	if err != nil {
+	h := sha256.New()
+	if _, err := io.Copy(h, tr); err != nil {
 		return false, c.translate(err, "read "+name)
 	}
-	return bytes.Equal(got, content), nil
+	return hex.EncodeToString(h.Sum(nil)) == sum, nil
 }

@@ -83,14 +83,14 @@ func (c *cache) guest(arch string) (Binary, error) {
 	if err != nil {
 		return Binary{}, err
 	}
-	program, err := c.file(cachedName(arch), maxProgram)
+	program, err := c.file(cachedName(arch), MaxProgram)
 	if err != nil {
 		return Binary{}, err
 	}
 	if sum(program) != string(want) {
 		return Binary{}, fs.ErrNotExist
 	}
-	return binary(program), nil
+	return Of(program), nil
 }
 
 // file reads at most limit bytes of a regular file that belongs to the user.
@@ -186,5 +186,5 @@ func fromCache(ctx context.Context, arch string, log *slog.Logger) (Binary, erro
 		return Binary{}, err
 	}
 	c.sweep(log)
-	return binary(program), c.write(arch, program)
+	return Of(program), c.write(arch, program)
 }

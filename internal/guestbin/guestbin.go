@@ -39,12 +39,27 @@ var Architectures = source.Architectures
 
 // Binary is a guest that can be delivered.
 type Binary struct {
-	Program []byte // an ELF file, shared within the process: must not be modified
-	Version string // the first 12 hex digits of the program's SHA-256
+	SHA256  string // of the program, in hex
+	Version string // the first 12 digits of SHA256
+	program func() ([]byte, error)
 }
 
-// maxProgram bounds the size of a guest, in bytes.
-const maxProgram = 8 << 20
+// Of returns the Binary of a program.
+func Of(program []byte) Binary {
+	b := described(sum(program))
+	b.program = func() ([]byte, error) { return program, nil }
+	return b
+}
+
+// described returns a Binary without its program.
+func described(sum string) Binary { return Binary{SHA256: sum, Version: sum[:12]} }
+
+// Program returns the guest, an ELF file, of at most MaxProgram bytes. An embedded guest is unpacked and checked now,
+// once in a process: starts that find the guest in a volume do without. Callers must not modify the bytes.
+func (b Binary) Program() ([]byte, error) { return b.program() }
+
+// MaxProgram bounds the size of a guest, in bytes.
+const MaxProgram = 8 << 20
 
 // manifest describes the guests of a folder. It is stored there as manifest.json.
 type manifest struct {
@@ -56,8 +71,8 @@ const manifestName = "manifest.json"
 
 func packedName(arch string) string { return "linux-" + arch + ".gz" }
 
-// For returns the guest for a Linux architecture, in Go's names ("amd64"), and checks the program's SHA-256. If no
-// current guest is embedded or cached, For builds one, which takes up to a minute, and logs that.
+// For returns the guest for a Linux architecture, in Go's names ("amd64"). If no current guest is embedded or cached,
+// For builds one, which takes up to a minute, and logs that.
 //
 // For an unknown architecture the error is an ErrUnsupported. It is an ErrConfig if a guest must be built and there
 // is no Go toolchain or no private cache folder. Its Hint then says what to do.
@@ -68,7 +83,7 @@ func For(ctx context.Context, arch string, log *slog.Logger) (Binary, error) {
 			Op: op, Class: fumehood.ErrUnsupported, Err: fmt.Errorf("no guest for this architecture, only for %v", Architectures),
 		}
 	}
-	guest, err := unpacked[arch]()
+	guest, err := fromEmbedded(arch)
 	if errors.Is(err, fs.ErrNotExist) {
 		guest, err = fromCache(ctx, arch, log)
 	}
@@ -85,7 +100,7 @@ func For(ctx context.Context, arch string, log *slog.Logger) (Binary, error) {
 
 // Built reports whether For returns the guest for an architecture without building it.
 func Built(arch string) bool {
-	if _, err := unpacked[arch](); err == nil {
+	if _, err := fromEmbedded(arch); err == nil {
 		return true
 	}
 	c, err := openCache()
@@ -115,41 +130,58 @@ var current = sync.OnceValues(func() (manifest, error) {
 	return m, err
 })
 
-// unpacked returns the embedded guests, by architecture. Each is unpacked at most once per process.
-var unpacked = func() map[string]func() (Binary, error) {
-	all := map[string]func() (Binary, error){}
-	for _, arch := range Architectures {
-		all[arch] = sync.OnceValues(func() (Binary, error) { return fromEmbedded(arch) })
-	}
-	return all
-}()
-
-// fromEmbedded unpacks the embedded guest. If there is no current one, the error is fs.ErrNotExist.
+// fromEmbedded returns the embedded guest. If there is no current one, the error is fs.ErrNotExist.
 func fromEmbedded(arch string) (Binary, error) {
 	m, err := current()
 	if err != nil {
 		return Binary{}, err
 	}
+	if len(m.SHA256[arch]) != 2*sha256.Size {
+		return Binary{}, fmt.Errorf("embedded %s: no SHA-256 for %s", manifestName, arch)
+	}
+	b := described(m.SHA256[arch])
+	b.program = unpacked[arch]
+	return b, nil
+}
+
+// unpacked returns the embedded programs, by architecture. Each is unpacked at most once per process.
+var unpacked = func() map[string]func() ([]byte, error) {
+	all := map[string]func() ([]byte, error){}
+	for _, arch := range Architectures {
+		all[arch] = sync.OnceValues(func() ([]byte, error) {
+			program, err := unpack(arch)
+			if err != nil {
+				err = &fumehood.Error{Op: "unpack the guest for linux/" + arch, Class: fumehood.ErrInfrastructure, Err: err}
+			}
+			return program, err
+		})
+	}
+	return all
+}()
+
+// unpack unpacks the embedded program and checks its SHA-256.
+func unpack(arch string) ([]byte, error) {
+	m, err := current()
+	if err != nil {
+		return nil, err
+	}
 	packed, err := embedded.ReadFile("embedded/" + packedName(arch))
 	if err != nil {
-		return Binary{}, err
+		return nil, err
 	}
 	zr, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {
-		return Binary{}, fmt.Errorf("unpack the embedded guest: %w", err)
+		return nil, err
 	}
-	program, err := io.ReadAll(io.LimitReader(zr, maxProgram))
+	program, err := io.ReadAll(io.LimitReader(zr, MaxProgram))
 	if err != nil {
-		return Binary{}, fmt.Errorf("unpack the embedded guest: %w", err)
+		return nil, err
 	}
 	if got := sum(program); got != m.SHA256[arch] {
-		return Binary{}, fmt.Errorf("embedded guest: SHA-256 is %s, want %s", got, m.SHA256[arch])
+		return nil, fmt.Errorf("SHA-256 is %s, want %s", got, m.SHA256[arch])
 	}
-	return binary(program), nil
+	return program, nil
 }
-
-// binary returns the Binary of a program.
-func binary(program []byte) Binary { return Binary{Program: program, Version: sum(program)[:12]} }
 
 // sum returns the SHA-256 in hex.
 func sum(program []byte) string {

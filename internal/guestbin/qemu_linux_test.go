@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,7 +17,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/guestbin"
 	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/internal/wire/client"
 	"github.com/fumehood/fumehood/provider"
@@ -94,10 +92,6 @@ func emulated(t *testing.T) *client.Guest {
 	if err != nil {
 		tier.Missing(t, tier.CI, err)
 	}
-	binary, err := guestbin.For(t.Context(), "arm64", slog.New(slog.NewTextHandler(t.Output(), nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -105,7 +99,7 @@ func emulated(t *testing.T) *client.Guest {
 	dir := t.TempDir()
 	program, script := filepath.Join(dir, "program"), filepath.Join(dir, "guest")
 	for name, content := range map[string][]byte{
-		program: withoutSubreaper(t, binary.Program),
+		program: withoutSubreaper(t, unpacked(t, "arm64")),
 		script:  fmt.Appendf(nil, "#!/bin/sh\n%s='%s:%s' exec '%s' \"$0\" \"$@\"\n", launch, path, program, self),
 	} {
 		if err := os.WriteFile(name, content, 0o755); err != nil {

@@ -72,12 +72,22 @@ func TestGuest_wasStopped(t *testing.T) {
 // guestProgram returns the path of a guest for this machine.
 func guestProgram(t *testing.T) string {
 	t.Helper()
-	binary, err := guestbin.For(t.Context(), runtime.GOARCH, slog.New(slog.DiscardHandler))
+	program := filepath.Join(t.TempDir(), "guest")
+	if err := os.WriteFile(program, unpacked(t, runtime.GOARCH), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return program
+}
+
+// unpacked returns the guest for an architecture.
+func unpacked(t *testing.T, arch string) []byte {
+	t.Helper()
+	binary, err := guestbin.For(t.Context(), arch, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	program := filepath.Join(t.TempDir(), "guest")
-	if err := os.WriteFile(program, binary.Program, 0o700); err != nil {
+	program, err := binary.Program()
+	if err != nil {
 		t.Fatal(err)
 	}
 	return program

@@ -18,15 +18,26 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// forged returns a guest that reports the exit code 0 for each command.
-func forged(t *testing.T) []byte {
+// genuineGuest returns the guest's program.
+func genuineGuest(t *testing.T) []byte {
 	t.Helper()
-	genuine, err := guestbin.For(t.Context(), runtime.GOARCH, slog.New(slog.DiscardHandler))
+	guest, err := guestbin.For(t.Context(), runtime.GOARCH, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	lies := bytes.ReplaceAll(genuine.Program, []byte(`json:"code"`), []byte(`json:"cod_"`))
-	if bytes.Equal(lies, genuine.Program) {
+	program, err := guest.Program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return program
+}
+
+// forged returns a guest that reports the exit code 0 for each command.
+func forged(t *testing.T) []byte {
+	t.Helper()
+	genuine := genuineGuest(t)
+	lies := bytes.ReplaceAll(genuine, []byte(`json:"code"`), []byte(`json:"cod_"`))
+	if bytes.Equal(lies, genuine) {
 		t.Fatal("the guest's messages have no code")
 	}
 	return lies

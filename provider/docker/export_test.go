@@ -21,8 +21,19 @@ func (p *Provider) OtherGuest(version string) {
 	p.volumes = map[string]*guestVolumeOf{}
 	p.guestFor = func(ctx context.Context, arch string, log *slog.Logger) (guestbin.Binary, error) {
 		guest, err := guestbin.For(ctx, arch, log)
-		return guestbin.Binary{Program: slices.Concat(guest.Program, []byte(version)), Version: version}, err
+		if err != nil {
+			return guest, err
+		}
+		return appended(guest, version, version)
 	}
+}
+
+// appended returns a guest with bytes appended to its program, and another version.
+func appended(guest guestbin.Binary, suffix, version string) (guestbin.Binary, error) {
+	program, err := guest.Program()
+	guest = guestbin.Of(slices.Concat(program, []byte(suffix)))
+	guest.Version = version
+	return guest, err
 }
 
 // MuteGuest makes the provider deliver a program that does not answer in place of the guest, and wait for it for at
@@ -30,7 +41,9 @@ func (p *Provider) OtherGuest(version string) {
 func (p *Provider) MuteGuest(program []byte, version string, within time.Duration) {
 	p.OtherGuest(version)
 	p.guestFor = func(context.Context, string, *slog.Logger) (guestbin.Binary, error) {
-		return guestbin.Binary{Program: program, Version: version}, nil
+		guest := guestbin.Of(program)
+		guest.Version = version
+		return guest, nil
 	}
 	p.guestWithin = within
 }

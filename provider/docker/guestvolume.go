@@ -22,7 +22,7 @@ import (
 
 // Sandboxes mount the guest from a volume, which all processes of a user share. A process uses a volume only if two
 // conditions hold. The volume's seal proves that the user's Fumehood made it. And before the first container that
-// mounts it starts, the process has read the guest back from it and found the bytes that it delivers. So a process uses
+// mounts it starts, the process has read the guest back from it and found the SHA-256 of the guest that it delivers. So a process uses
 // neither a volume that another process is still filling, nor one that somebody else made or changed.
 
 // volumePrefix is the prefix of the names of guest volumes. The version, the architecture and a random part follow.
@@ -109,7 +109,11 @@ func (p *Provider) makeGuest(ctx context.Context, guest guestbin.Binary, arch st
 // importGuest creates an image that holds only the guest. The image has no owner label, because every container of it
 // would inherit the label.
 func (p *Provider) importGuest(ctx context.Context, guest guestbin.Binary, arch string) (string, error) {
-	return p.engine.Import(ctx, arch, guestTree(guest.Program), compose.GuestProgram, map[string]string{
+	program, err := guest.Program()
+	if err != nil {
+		return "", err
+	}
+	return p.engine.Import(ctx, arch, guestTree(program), compose.GuestProgram, map[string]string{
 		owner.LabelCache: owner.GuestCache, owner.LabelMaker: p.self.String(),
 	})
 }
@@ -179,7 +183,7 @@ func (p *Provider) checkGuest(ctx context.Context, volume *guestVolumeOf, contai
 		return nil
 	}
 	_, err := shared(ctx, &p.guests, "check "+volume.name+path, func(ctx context.Context) (struct{}, error) {
-		same, err := p.engine.HasFile(ctx, container, path, volume.guest.Program)
+		same, err := p.engine.HasFile(ctx, container, path, guestbin.MaxProgram, volume.guest.SHA256)
 		if err == nil && !same {
 			err = errNotGuest
 		}

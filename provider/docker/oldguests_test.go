@@ -72,7 +72,10 @@ func version(t *testing.T, group string) *Provider {
 	p.among = guestsWith(group)
 	p.guestFor = func(ctx context.Context, arch string, log *slog.Logger) (guestbin.Binary, error) {
 		guest, err := guestbin.For(ctx, arch, log)
-		return guestbin.Binary{Program: slices.Concat(guest.Program, []byte(suffix)), Version: suffix}, err
+		if err != nil {
+			return guest, err
+		}
+		return appended(guest, suffix, suffix)
 	}
 	ctx := context.WithoutCancel(t.Context())
 	t.Cleanup(func() {
@@ -145,7 +148,10 @@ func TestOldGuests_badVolume(t *testing.T) {
 			}
 			maker.guestFor = func(ctx context.Context, arch string, log *slog.Logger) (guestbin.Binary, error) {
 				guest, err := next.guestFor(ctx, arch, log)
-				return guestbin.Binary{Program: slices.Concat(guest.Program, []byte("bad")), Version: guest.Version}, err
+				if err != nil {
+					return guest, err
+				}
+				return appended(guest, "bad", guest.Version)
 			}
 			bad, err := maker.ensureGuest(t.Context(), next.server.Arch)
 			if err != nil {

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"runtime"
 	"slices"
@@ -15,7 +14,6 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/guestbin"
 	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/docker"
@@ -130,10 +128,6 @@ func TestGuest_poisoned(t *testing.T) {
 				tier.Need(t, tier.CI)
 			}
 			d, version := newRawDaemon(t), guestVersion(t)
-			genuine, err := guestbin.For(t.Context(), runtime.GOARCH, slog.New(slog.DiscardHandler))
-			if err != nil {
-				t.Fatal(err)
-			}
 			run := func(image string) (*fumehood.Result, error) {
 				p := newProvider(t, docker.Options{})
 				p.OtherGuest(version)
@@ -147,7 +141,7 @@ func TestGuest_poisoned(t *testing.T) {
 				}
 				return res, err
 			}
-			image := poison(d, version, string(slices.Concat(genuine.Program, []byte(mark))), func(image string) {
+			image := poison(d, version, string(slices.Concat(genuineGuest(t), []byte(mark))), func(image string) {
 				if _, err := run(image); err != nil {
 					t.Fatal(err)
 				}

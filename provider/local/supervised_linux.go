@@ -98,7 +98,9 @@ func (p *Provider) guestProgram(ctx context.Context) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		p.guest = b.Program
+		if p.guest, err = b.Program(); err != nil {
+			return nil, err
+		}
 	}
 	return p.guest, nil
 }
