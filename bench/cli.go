@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // cliContender uses the docker command, one process for each step, as most scaffolds do.
@@ -102,11 +103,16 @@ func (c *cliContender) close(context.Context) error { return os.RemoveAll(c.dir)
 
 // run runs docker and returns its standard output.
 func (c *cliContender) run(ctx context.Context, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, c.program, args...)
+	return program(ctx, c.program, args...)
+}
+
+// program runs a program and returns its standard output.
+func program(ctx context.Context, path string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, path, args...)
 	detach(cmd)
 	out, err := cmd.Output()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		return out, fmt.Errorf("docker %s: %w: %s", args[0], err, bytes.TrimSpace(exit.Stderr))
+		return out, fmt.Errorf("%s %s: %w: %s", filepath.Base(path), args[0], err, bytes.TrimSpace(exit.Stderr))
 	}
 	return out, err
 }
@@ -121,29 +127,63 @@ func (b cliBox) exec(ctx context.Context, args ...string) (int64, error) {
 	return int64(len(out)), err
 }
 
-// write first creates a file on the host; its cost is part of the measurement.
 func (b cliBox) write(ctx context.Context, path string, content []byte) error {
-	file := filepath.Join(b.c.dir, "write")
-	if err := os.WriteFile(file, content, 0o600); err != nil {
+	return writeBy(b.c.dir, content, func(file string) error {
+		_, err := b.c.run(ctx, "cp", file, b.id+":"+path)
 		return err
-	}
-	_, err := b.c.run(ctx, "cp", file, b.id+":"+path)
-	return err
+	})
 }
 
 func (b cliBox) read(ctx context.Context, path string, size int64) error {
-	file := filepath.Join(b.c.dir, "read")
-	if _, err := b.c.run(ctx, "cp", b.id+":"+path, file); err != nil {
+	return readBy(b.c.dir, size, func(file string) error {
+		_, err := b.c.run(ctx, "cp", b.id+":"+path, file)
+		return err
+	})
+}
+
+// writeBy copies content by a command. It first creates a file on the host; its cost is part of the measurement.
+func writeBy(dir string, content []byte, copy func(file string) error) error {
+	file := filepath.Join(dir, "write")
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		return err
+	}
+	return copy(file)
+}
+
+// readBy copies a file of the given size to the host by a command.
+func readBy(dir string, size int64, copy func(file string) error) error {
+	file := filepath.Join(dir, "read")
+	if err := copy(file); err != nil {
 		return err
 	}
 	info, err := os.Stat(file)
 	if err != nil {
 		return err
 	}
-	return wantSize(info.Size(), size)
+	return errors.Join(wantSize(info.Size(), size), os.Remove(file))
 }
 
 func (b cliBox) remove(ctx context.Context) error {
 	_, err := b.c.run(ctx, "rm", "--force", "--volumes", b.id)
+	return err
+}
+
+// process runs a whole command: see processRows.
+func (b cliBox) process(ctx context.Context, row string) (time.Duration, error) {
+	switch row {
+	case runRow:
+		return timed(func() error { return b.c.once(ctx) })
+	case runsRow:
+		return timed(func() error { return crowdOf(runsAtOnce, runs, func() error { return b.c.once(ctx) }) })
+	case helpRow:
+		return timed(func() error { _, err := b.c.run(ctx, "help"); return err })
+	}
+	return 0, errNotMeasured
+}
+
+// once runs true in a container that is removed afterwards.
+func (c *cliContender) once(ctx context.Context) error {
+	args := append([]string{"run", "--rm", "--pull=never"}, c.flags...)
+	_, err := c.run(ctx, append(args, c.image, "true")...)
 	return err
 }

@@ -43,6 +43,7 @@ const (
 	byFumehood = "fumehood"
 	byStream   = "without socket"
 	byEngine   = "bare Engine API"
+	byCommand  = "fumehood CLI"
 	byCLI      = "docker CLI"
 	byCompose  = "docker compose"
 	bySDK      = "Compose SDK"
@@ -74,6 +75,13 @@ func newContenders(ctx context.Context, image string) (all []contender, missing 
 		return all, nil, err
 	}
 	all = append(all, sdk)
+	command, err := newCommand(ctx, image)
+	if command != nil {
+		all = append(all, command)
+	}
+	if err != nil {
+		return all, nil, err
+	}
 	cli, err := newCLI(image, bare.like)
 	if err != nil {
 		return all, []string{fmt.Sprintf("%s and %s: left out: %v", byCLI, byCompose, err)}, nil

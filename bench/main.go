@@ -57,7 +57,7 @@ func main() {
 }
 
 func run(ctx context.Context, opts options) (err error) {
-	steps, shown := selectRows(slices.Concat(stepRows(), projectRows(), sampleRows()), opts.only)
+	steps, shown := selectRows(slices.Concat(stepRows(), projectRows(), processRows(), sampleRows()), opts.only)
 	if len(shown) == 0 {
 		return fmt.Errorf("no row matches %v", opts.only)
 	}

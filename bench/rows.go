@@ -113,18 +113,22 @@ func many(ctx context.Context, b box) error {
 	if _, ok := b.(oursBox); !ok {
 		return errNotMeasured
 	}
-	tokens := make(chan struct{}, crowdRuns)
-	for range crowdRuns {
+	return crowdOf(crowd, crowdRuns, func() error { return command(ctx, b, 0, "true") })
+}
+
+// crowdOf calls f times times in goroutines, atOnce at once. A goroutine ends after an error.
+func crowdOf(atOnce, times int, f func() error) error {
+	tokens := make(chan struct{}, times)
+	for range times {
 		tokens <- struct{}{}
 	}
 	close(tokens)
-	errs := make([]error, crowd)
+	errs := make([]error, atOnce)
 	var all sync.WaitGroup
 	for i := range errs {
 		all.Go(func() {
 			for range tokens {
-				if err := command(ctx, b, 0, "true"); err != nil {
-					errs[i] = err
+				if errs[i] = f(); errs[i] != nil {
 					return
 				}
 			}

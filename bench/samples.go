@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/fumehood/fumehood"
@@ -134,24 +133,7 @@ func solveBy(args ...string) task.Solver {
 
 // samples runs the containers of the samples in atOnce goroutines.
 func (b bareBox) samples(ctx context.Context) error {
-	tokens := make(chan struct{}, sampleCount)
-	for range sampleCount {
-		tokens <- struct{}{}
-	}
-	close(tokens)
-	errs := make([]error, atOnce)
-	var all sync.WaitGroup
-	for i := range errs {
-		all.Go(func() {
-			for range tokens {
-				if errs[i] = b.of.sample(ctx); errs[i] != nil {
-					return
-				}
-			}
-		})
-	}
-	all.Wait()
-	return errors.Join(errs...)
+	return crowdOf(atOnce, sampleCount, func() error { return b.of.sample(ctx) })
 }
 
 // sample starts a container, runs a command in it, and removes it.

@@ -116,7 +116,7 @@ func TestSample_line(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	seen := map[string]string{}
-	for _, r := range slices.Concat(stepRows(), projectRows(), sampleRows()) {
+	for _, r := range slices.Concat(stepRows(), projectRows(), processRows(), sampleRows()) {
 		name := benchmarkName(r.name)
 		if other, ok := seen[name]; ok || name == "" {
 			t.Errorf("the rows %q and %q have the same name %s", r.name, other, name)

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// The rows of whole processes of the command line. Those of exec, cp, up and down are the columns of the contenders
+// that are command lines. helpRow, versionRow and psRow are the arguments of the command too.
+const (
+	runRow     = "run true, one process"
+	helpRow    = "help"
+	versionRow = "version"
+	psRow      = "ps"
+)
+
+// For the row with many runs, and for the row of a list of many sandboxes.
+const (
+	runs       = 40
+	runsAtOnce = 8
+	psMany     = 100
+)
+
+var (
+	runsRow   = fmt.Sprintf("%d runs, %d at once", runs, runsAtOnce)
+	psManyRow = fmt.Sprintf("ps with %d sandboxes", psMany)
+)
+
+// processor is implemented by boxes of command lines. process runs the command of a row of processRows and returns how
+// long it took.
+type processor interface {
+	process(ctx context.Context, row string) (time.Duration, error)
+}
+
+// processRows returns the rows about whole processes.
+func processRows() []row {
+	of := func(name string, times, inARow, rounds int) row {
+		return row{name: name, times: times, inARow: inARow, rounds: rounds, step: func(ctx context.Context, b box) (time.Duration, error) {
+			if p, ok := b.(processor); ok {
+				return p.process(ctx, name)
+			}
+			return 0, errNotMeasured
+		}}
+	}
+	return []row{
+		of(helpRow, 1, 3, 0), of(versionRow, 1, 3, 0), of(psRow, 1, 3, 0), of(runRow, 2, 1, 0),
+		of(runsRow, 1, 1, sampleRounds), of(psManyRow, 1, 1, 1),
+	}
+}
+
+// timed returns how long f took.
+func timed(f func() error) (time.Duration, error) {
+	begin := time.Now()
+	err := f()
+	return time.Since(begin), err
+}
